@@ -1,0 +1,60 @@
+# Everything starts here: `make lab`. Python 3.11+ (with venv) and make are all that is needed.
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.PHONY: help lab test notebooks figures exercises bounds bench gpu lint clean
+.DEFAULT_GOAL := help
+
+help:  ## list the commands
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	  { echo "This needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || true). Name another with: make PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	  { echo "This needs Python's venv module; on Debian and Ubuntu: sudo apt install python3-venv"; exit 1; }
+	@echo "Setting up $(VENV): PyTorch, Numba, JupyterLab and what they need (about 2 GB, once)."
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $(READY)
+	@echo "$(VENV) is ready."
+
+lab: $(READY)  ## open JupyterLab on the first notebook
+	@echo "Opening JupyterLab on notebooks/00_start_here.ipynb (stop it with Ctrl-C)."
+	$(BIN)/jupyter lab notebooks/00_start_here.ipynb
+
+test: $(READY)  ## run all tests, every notebook included
+	@echo "Running all tests on all cores."
+	$(BIN)/python -m pytest -n auto
+
+notebooks: $(READY) exercises  ## run every notebook and keep the outputs
+	@echo "Running every notebook, in place."
+	$(BIN)/python -m pa_tutorial.bench.notebooks
+
+figures: $(READY)  ## draw every figure into figures/
+	@echo "Drawing figures/."
+	$(BIN)/python -m pa_tutorial.viz
+
+exercises: $(READY)  ## write the exercises into the notebooks
+	@$(BIN)/python -m pa_tutorial.exercises
+
+bounds: $(READY)  ## measure the bounds of all checks again
+	@echo "Measuring every stage and every wrong example."
+	$(BIN)/python tests/record_bounds.py
+
+bench: $(READY)  ## measure on this machine's CPU; writes benchmarks/
+	@echo "Measuring on the CPU."
+	$(BIN)/python -m pa_tutorial.bench
+
+gpu:  ## check and measure on this machine's GPU, with its own python3; installs nothing
+	@$(PYTHON) -m pa_tutorial.bench.gpu
+
+lint: $(READY)  ## ruff: style and format, notebooks included
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+clean:  ## remove the environment
+	rm -rf $(VENV)

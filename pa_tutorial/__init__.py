@@ -1,0 +1,1 @@
+"""PagedAttention, step by step: from naive attention to a paged CUDA kernel in Python."""

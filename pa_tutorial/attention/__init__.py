@@ -1,0 +1,1 @@
+"""The mathematics of attention, stage by stage, in torch and plain Python."""

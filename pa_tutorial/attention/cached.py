@@ -1,0 +1,104 @@
+"""Attention with a contiguous KV cache: keep K and V, compute only what is new."""
+
+import torch
+from torch import Tensor
+
+from pa_tutorial.attention.full import repeat_kv_heads, require_attention_inputs
+
+
+class KVCache:
+    """K and V of one sequence in one layer, in memory reserved for `max_len` tokens.
+
+    keys, values  [seq_len, num_kv_heads, head_size]: views of the tokens written so far
+
+    The memory behind them holds NaN where no token lives,
+    so that reading an unused place cannot go unnoticed.
+    """
+
+    def __init__(
+        self, max_len: int, num_kv_heads: int, head_size: int, dtype: torch.dtype = torch.float32
+    ) -> None:
+        shape = (max_len, num_kv_heads, head_size)
+        self._keys = torch.full(shape, float("nan"), dtype=dtype)
+        self._values = torch.full(shape, float("nan"), dtype=dtype)
+        self.seq_len = 0
+
+    @property
+    def keys(self) -> Tensor:
+        return self._keys[: self.seq_len]
+
+    @property
+    def values(self) -> Tensor:
+        return self._values[: self.seq_len]
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of K and V that hold tokens (not the reserved rest)."""
+        return self.keys.nbytes + self.values.nbytes
+
+    def append(self, k: Tensor, v: Tensor) -> None:
+        """Add the K and V of new tokens, each [num_new_tokens, num_kv_heads, head_size].
+
+        Raises ValueError, before anything is written, if the shapes do not fit
+        or the reserved memory is too small.
+        """
+        for name, tensor in (("k", k), ("v", v)):
+            if tensor.shape[1:] != self._keys.shape[1:] or len(tensor) != len(k):
+                raise ValueError(
+                    f"{name} has shape {list(tensor.shape)}; "
+                    f"it must be {[len(k), *self._keys.shape[1:]]}"
+                )
+        start, end = self.seq_len, self.seq_len + len(k)
+        if end > len(self._keys):
+            raise ValueError(
+                f"k holds {len(k)} tokens; the cache has room for {len(self._keys) - start} more"
+            )
+        self._keys[start:end] = k
+        self._values[start:end] = v
+        self.seq_len = end
+
+
+def cached_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scale: float,
+    alibi_slopes: Tensor | None = None,
+    probe: dict[str, Tensor] | None = None,
+) -> Tensor:
+    """Attention of the newest tokens over everything in the cache. Stage `kv_cache`.
+
+    q             [num_new_tokens, num_heads, head_size]   the last tokens of the sequence:
+                  the whole prompt at prefill, one token at decode
+    k, v          [seq_len, num_kv_heads, head_size]       all tokens, the new ones included
+    scale         usually head_size ** -0.5
+    alibi_slopes  [num_heads]; adds slope * (j - i) to the score of query i and key j
+    probe         receives `qk` and `logits`, both [num_heads, num_new_tokens, seq_len]
+    returns       [num_new_tokens, num_heads, head_size], in the dtype of q
+
+    Raises ValueError if the shapes do not fit.
+    """
+    require_attention_inputs(q, k, v, alibi_slopes)
+    num_new_tokens, num_heads, _ = q.shape
+    seq_len = k.shape[0]  # NEW
+    k, v = repeat_kv_heads(k, num_heads), repeat_kv_heads(v, num_heads)
+
+    # qk[h, i, j] = scale * (q_i . k_j)
+    qk = scale * torch.einsum("ihd,jhd->hij", q.float(), k.float())
+    # The queries are the last positions of the sequence.
+    first = seq_len - num_new_tokens  # NEW
+    i = torch.arange(first, seq_len, device=q.device)[:, None]  # NEW
+    j = torch.arange(seq_len, device=q.device)[None, :]
+    if alibi_slopes is not None:
+        qk = qk + alibi_slopes.float()[:, None, None] * (j - i)
+    # At decode (one query, the last position) this mask hides nothing.
+    qk = qk.masked_fill(j > i, float("-inf"))
+
+    # logits[h, i, j] = exp(qk_j - max) / sum_j exp(qk_j - max)
+    logits = torch.exp(qk - qk.amax(dim=-1, keepdim=True))
+    logits = logits / logits.sum(dim=-1, keepdim=True)
+    # out[i] = sum_j logits[i, j] * v_j
+    out = torch.einsum("hij,jhd->ihd", logits, v.float())
+    if probe is not None:
+        probe.update(qk=qk, logits=logits)
+    return out.to(q.dtype)

@@ -1,0 +1,117 @@
+"""Attention from its definition: every query against every key that it may see."""
+
+import torch
+from torch import Tensor
+
+
+def require_attention_inputs(q: Tensor, k: Tensor, v: Tensor, alibi_slopes: Tensor | None) -> None:
+    """Raise ValueError, naming the argument, unless the shapes fit one another.
+
+    q             [num_queries, num_heads, head_size]    at most as many queries as tokens
+    k, v          [seq_len, num_kv_heads, head_size]     num_kv_heads divides num_heads
+    alibi_slopes  [num_heads] or None
+    """
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        if tensor.dim() != 3:
+            raise ValueError(
+                f"{name} has shape {list(tensor.shape)}; "
+                "it must have 3 dimensions: [tokens, heads, head_size]"
+            )
+    if k.shape != v.shape:
+        raise ValueError(
+            f"v has shape {list(v.shape)}; it must have the shape of k, {list(k.shape)}"
+        )
+    num_queries, num_heads, head_size = q.shape
+    seq_len, num_kv_heads, k_head_size = k.shape
+    if not 1 <= num_queries <= seq_len:
+        raise ValueError(
+            f"q holds {num_queries} tokens; it must hold 1 to {seq_len}, the tokens of k"
+        )
+    if head_size != k_head_size:
+        raise ValueError(f"k has head_size {k_head_size}; it must be that of q, {head_size}")
+    if num_kv_heads < 1 or num_heads % num_kv_heads != 0:
+        raise ValueError(
+            f"num_kv_heads is {num_kv_heads}; it must divide num_heads, which is {num_heads}"
+        )
+    if alibi_slopes is not None and alibi_slopes.shape != (num_heads,):
+        raise ValueError(
+            f"alibi_slopes has shape {list(alibi_slopes.shape)}; "
+            f"it must be [{num_heads}], one slope a head"
+        )
+
+
+def repeat_kv_heads(kv: Tensor, num_heads: int) -> Tensor:
+    """Give every query head its KV head (grouped-query attention).
+
+    kv       [seq_len, num_kv_heads, head_size]
+    returns  [seq_len, num_heads, head_size]
+
+    Source: vLLM, kv_head_idx in csrc/attention/attention_kernels.cuh.
+    """
+    num_kv_heads = kv.shape[1]
+    num_queries_per_kv = num_heads // num_kv_heads
+    # With 6 heads and 3 KV heads: 0 0 1 1 2 2
+    kv_head = torch.arange(num_heads, device=kv.device) // num_queries_per_kv
+    return kv[:, kv_head]
+
+
+def causal_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scale: float,
+    alibi_slopes: Tensor | None = None,
+    probe: dict[str, Tensor] | None = None,
+) -> Tensor:
+    """Causal attention over one whole sequence, from scratch. Stage `full_recompute`.
+
+    q             [seq_len, num_heads, head_size]
+    k, v          [seq_len, num_kv_heads, head_size]   num_kv_heads divides num_heads
+    scale         usually head_size ** -0.5
+    alibi_slopes  [num_heads]; adds slope * (j - i) to the score of query i and key j
+    probe         receives `qk` and `logits`, both [num_heads, seq_len, seq_len]:
+                  the scores before the softmax, and the weights after it
+    returns       [seq_len, num_heads, head_size], in the dtype of q
+
+    Everything between input and output is float32, as in vLLM's kernel.
+    Raises ValueError if the shapes do not fit.
+    """
+    require_attention_inputs(q, k, v, alibi_slopes)
+    seq_len, num_heads, _ = q.shape
+    if k.shape[0] != seq_len:
+        raise ValueError(f"q holds {seq_len} tokens; it must hold all {k.shape[0]} tokens of k")
+    k, v = repeat_kv_heads(k, num_heads), repeat_kv_heads(v, num_heads)
+
+    # qk[h, i, j] = scale * (q_i . k_j)
+    qk = scale * torch.einsum("ihd,jhd->hij", q.float(), k.float())
+    i = torch.arange(seq_len, device=q.device)[:, None]
+    j = torch.arange(seq_len, device=q.device)[None, :]
+    if alibi_slopes is not None:
+        qk = qk + alibi_slopes.float()[:, None, None] * (j - i)
+    # The causal mask: query i sees keys 0 to i.
+    qk = qk.masked_fill(j > i, float("-inf"))
+
+    # logits[h, i, j] = exp(qk_j - max) / sum_j exp(qk_j - max)
+    logits = torch.exp(qk - qk.amax(dim=-1, keepdim=True))
+    logits = logits / logits.sum(dim=-1, keepdim=True)
+    # out[i] = sum_j logits[i, j] * v_j
+    out = torch.einsum("hij,jhd->ihd", logits, v.float())
+    if probe is not None:
+        probe.update(qk=qk, logits=logits)
+    return out.to(q.dtype)
+
+
+def unmasked_attention(
+    q: Tensor, k: Tensor, v: Tensor, scale: float, alibi_slopes: Tensor | None = None
+) -> Tensor:
+    """causal_attention without its mask: every token sees every other, the future included.
+
+    No stage. Notebook 01 runs it to show what the mask is good for.
+    Raises ValueError if alibi_slopes is given: a bias for the future is not defined.
+    """
+    require_attention_inputs(q, k, v, alibi_slopes)
+    if alibi_slopes is not None:
+        raise ValueError("alibi_slopes is given; unmasked_attention takes none")
+    k, v = repeat_kv_heads(k, q.shape[1]), repeat_kv_heads(v, q.shape[1])
+    qk = scale * torch.einsum("ihd,jhd->hij", q.float(), k.float())
+    return torch.einsum("hij,jhd->ihd", torch.softmax(qk, dim=-1), v.float()).to(q.dtype)

@@ -1,0 +1,197 @@
+"""TinyLM: a byte-level language model, small enough to read, with prefill and decode."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from pa_tutorial.attention.cached import KVCache, cached_attention
+from pa_tutorial.attention.full import causal_attention
+
+WEIGHTS = Path(__file__).with_name("tiny_lm.pt")
+
+Attention = Callable[..., Tensor]
+
+
+@dataclass(frozen=True)
+class TinyConfig:
+    """The sizes of a TinyLM. The defaults are those of the trained weights."""
+
+    num_layers: int = 2
+    num_heads: int = 4
+    num_kv_heads: int = 2
+    head_size: int = 32
+    max_len: int = 256
+    mlp_ratio: int = 4
+    vocab_size: int = 256
+    alibi: bool = False
+
+    @property
+    def hidden_size(self) -> int:
+        return self.num_heads * self.head_size
+
+    @property
+    def scale(self) -> float:
+        return self.head_size**-0.5
+
+    def alibi_slopes(self) -> Tensor | None:
+        """[num_heads]: 2^-(8/num_heads), 2^-(16/num_heads), …, as in the ALiBi paper; or None."""
+        if not self.alibi:
+            return None
+        return 2.0 ** (-8.0 / self.num_heads * torch.arange(1, self.num_heads + 1))
+
+
+class Layer(nn.Module):
+    """RMSNorm, attention, RMSNorm, MLP, with a residual around each half.
+
+    There is one set of projections. Prefill and decode both use it:
+    this is what makes the cached K and V equal to the recomputed ones.
+    """
+
+    def __init__(self, config: TinyConfig) -> None:
+        super().__init__()
+        self.config = config
+        hidden_size, head_size = config.hidden_size, config.head_size
+        self.attention_norm = nn.RMSNorm(hidden_size, eps=1e-5)
+        self.to_q = nn.Linear(hidden_size, config.num_heads * head_size, bias=False)
+        self.to_k = nn.Linear(hidden_size, config.num_kv_heads * head_size, bias=False)
+        self.to_v = nn.Linear(hidden_size, config.num_kv_heads * head_size, bias=False)
+        self.to_out = nn.Linear(config.num_heads * head_size, hidden_size, bias=False)
+        self.mlp_norm = nn.RMSNorm(hidden_size, eps=1e-5)
+        self.mlp_up = nn.Linear(hidden_size, config.mlp_ratio * hidden_size, bias=False)
+        self.mlp_down = nn.Linear(config.mlp_ratio * hidden_size, hidden_size, bias=False)
+
+    def qkv(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """hidden [num_tokens, hidden_size] -> q, k, v, each [num_tokens, its heads, head_size]."""
+        normed = self.attention_norm(hidden)
+        heads = (-1, self.config.head_size)
+        q = self.to_q(normed).unflatten(-1, heads)
+        k = self.to_k(normed).unflatten(-1, heads)
+        v = self.to_v(normed).unflatten(-1, heads)
+        return q, k, v
+
+    def finish(self, hidden: Tensor, out: Tensor) -> Tensor:
+        """What follows attention: output projection, residual, MLP, residual.
+
+        hidden   [num_tokens, hidden_size]           what entered the layer
+        out      [num_tokens, num_heads, head_size]  what attention returned
+        returns  [num_tokens, hidden_size]
+        """
+        hidden = hidden + self.to_out(out.flatten(-2))
+        return hidden + self.mlp_down(torch.relu(self.mlp_up(self.mlp_norm(hidden))))
+
+
+class TinyLM(nn.Module):
+    """Bytes in, scores for the next byte out; the model that the walk generates text with."""
+
+    def __init__(self, config: TinyConfig = TinyConfig()) -> None:
+        super().__init__()
+        self.config = config
+        self.token_embedding = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.position_embedding = nn.Embedding(config.max_len, config.hidden_size)
+        self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_layers))
+        self.final_norm = nn.RMSNorm(config.hidden_size, eps=1e-5)
+        self.to_vocab = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+
+    def new_caches(self, max_len: int | None = None) -> list[KVCache]:
+        """One empty cache a layer, with room for `max_len` tokens each."""
+        config = self.config
+        return [
+            KVCache(max_len or config.max_len, config.num_kv_heads, config.head_size)
+            for _ in self.layers
+        ]
+
+    def forward(
+        self,
+        tokens: Tensor,
+        caches: list[KVCache] | None = None,
+        attention: Attention | None = None,
+        probe: dict[str, list] | None = None,
+    ) -> Tensor:
+        """Scores for the token after each of `tokens`.
+
+        tokens     [num_tokens] int64: the whole sequence, or, with caches, only what is new
+        caches     one a layer, holding the tokens before; the new K and V are appended
+        attention  causal_attention without caches and cached_attention with them,
+                   or any function of the same arguments in their place
+        probe      receives `k` and `out`, lists: the new keys of each layer, and what its
+                   attention returned
+        returns    [num_tokens, vocab_size]
+
+        Raises ValueError if a token is no byte or the sequence outgrows max_len.
+        """
+        first = caches[0].seq_len if caches else 0
+        self._require_tokens(tokens, first)
+        if attention is None:
+            attention = cached_attention if caches else causal_attention
+        slopes = self.config.alibi_slopes()
+
+        positions = torch.arange(first, first + len(tokens))
+        hidden = self.token_embedding(tokens) + self.position_embedding(positions)
+        for index, layer in enumerate(self.layers):
+            q, k, v = layer.qkv(hidden)
+            if probe is not None:
+                probe.setdefault("k", []).append(k)
+            if caches:
+                caches[index].append(k, v)
+                k, v = caches[index].keys, caches[index].values
+            out = attention(q, k, v, self.config.scale, slopes)
+            hidden = layer.finish(hidden, out)
+            if probe is not None:
+                probe.setdefault("out", []).append(out)
+        return self.to_vocab(self.final_norm(hidden))
+
+    def _require_tokens(self, tokens: Tensor, first: int) -> None:
+        if tokens.dim() != 1 or len(tokens) == 0:
+            raise ValueError(
+                f"tokens has shape {list(tokens.shape)}; it must be [num_tokens], at least one"
+            )
+        if first + len(tokens) > self.config.max_len:
+            raise ValueError(
+                f"tokens ends at position {first + len(tokens) - 1}; "
+                f"the last position is {self.config.max_len - 1}"
+            )
+
+    @torch.inference_mode()
+    def generate(self, prompt: Tensor, num_tokens: int, use_cache: bool = True) -> Tensor:
+        """Append the likeliest next token, `num_tokens` times (greedy generation).
+
+        prompt   [prompt_len] int64
+        returns  [num_tokens] int64, the generated tokens
+
+        With the cache: one prefill, then one token a step.
+        Without: the whole sequence again at every step.
+        """
+        caches = self.new_caches(len(prompt) + num_tokens) if use_cache else None
+        sequence, new = prompt, prompt
+        for _ in range(num_tokens):
+            scores = self(new if use_cache else sequence, caches)
+            new = scores[-1].argmax(keepdim=True)
+            sequence = torch.cat([sequence, new])
+        return sequence[len(prompt) :]
+
+
+def encode(text: str) -> Tensor:
+    """Text to bytes: [num_tokens] int64."""
+    return torch.tensor(list(text.encode()), dtype=torch.int64)
+
+
+def decode(tokens: Tensor) -> str:
+    """Bytes to text; a byte that is no part of a character becomes a question mark."""
+    return bytes(tokens.tolist()).decode(errors="replace")
+
+
+def save(model: TinyLM, path: Path = WEIGHTS) -> None:
+    """Write the weights in float16, half the size; the sizes of the model go with them."""
+    weights = {name: tensor.half() for name, tensor in model.state_dict().items()}
+    torch.save({"config": asdict(model.config), "weights": weights}, path)
+
+
+def load(path: Path = WEIGHTS) -> TinyLM:
+    """The trained TinyLM, in float32."""
+    saved = torch.load(path, weights_only=True)
+    model = TinyLM(TinyConfig(**saved["config"]))
+    model.load_state_dict(saved["weights"])
+    return model.requires_grad_(False)

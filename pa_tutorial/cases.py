@@ -1,0 +1,178 @@
+"""The named cases: each isolates one property, and says what its failure usually means."""
+
+import torch
+
+from pa_tutorial.problem import HEAD_SIZES, DecodeProblem, SequenceProblem
+
+_HEADS = "Heads are mixed up: query head h reads KV head h // (num_heads // num_kv_heads)."
+
+SEQUENCE_CASES = (
+    SequenceProblem(
+        "one_token",
+        "a sequence of one token",
+        "With one token the output is v itself: look at V, the scale and the projections.",
+        steps=(1,),
+    ),
+    SequenceProblem(
+        "one_layer",
+        "one layer",
+        "Attention itself is wrong: scores, scale, mask or softmax.",
+        num_layers=1,
+    ),
+    SequenceProblem(
+        "two_layers",
+        "two layers: the second reads what the first wrote",
+        "If layer 0 is right and layer 1 wrong, an earlier position changed when a token came.",
+    ),
+    SequenceProblem(
+        "prompt_only",
+        "the whole sequence in one step",
+        "Prefill is wrong: it is causal attention over the whole prompt.",
+        steps=(12,),
+    ),
+    SequenceProblem(
+        "prompt_of_one_token",
+        "decode from the first token on",
+        "Decode is wrong: the cache, the positions, or the weights that it uses.",
+        steps=(1,) * 8,
+    ),
+    SequenceProblem(
+        "chunked_prefill",
+        "several new tokens on top of a filled cache",
+        "The mask of the new tokens must count the tokens already in the cache.",
+        steps=(5, 4, 3, 1),
+    ),
+    SequenceProblem("gqa", "6 query heads share 3 KV heads", _HEADS, num_heads=6, num_kv_heads=3),
+    SequenceProblem("mqa", "4 query heads share one KV head", _HEADS, num_kv_heads=1),
+    SequenceProblem(
+        "alibi",
+        "a bias that grows with the distance",
+        "The bias of query i and key j is slope * (j - i): 0 for itself, negative for the past.",
+        alibi=True,
+    ),
+    SequenceProblem(
+        "flat_softmax",
+        "all weights nearly equal",
+        "The mask or the sum is wrong; scores hardly matter here.",
+        scores="flat",
+    ),
+    SequenceProblem(
+        "sharp_softmax",
+        "one weight over one half",
+        "The scores are wrong: q, k, the scale, or which key they belong to.",
+        scores="sharp",
+    ),
+    SequenceProblem(
+        "trained_model",
+        "trained weights on real text",
+        "Right on random numbers and wrong here: look for something that depends on size.",
+        steps=(24,) + (1,) * 16,
+        trained=True,
+    ),
+)
+
+DECODE_CASES = (
+    DecodeProblem(
+        "one_token",
+        "a sequence of one token",
+        "With one token the output is v itself: look at V and at the sum of the weights.",
+        seq_lens=(1, 1),
+    ),
+    DecodeProblem(
+        "many_sequences_of_different_length",
+        "eight lengths in one batch",
+        "A length or an output row belongs to another sequence.",
+        seq_lens=(1, 2, 7, 8, 9, 31, 64, 100),
+    ),
+    DecodeProblem("gqa", "6 query heads share 3 KV heads", _HEADS, num_heads=6, num_kv_heads=3),
+    DecodeProblem("mqa", "4 query heads share one KV head", _HEADS, num_kv_heads=1),
+    DecodeProblem(
+        "alibi",
+        "a bias that grows with the distance",
+        "The bias of key j is slope * (j - seq_len + 1): 0 for the current token.",
+        alibi=True,
+    ),
+    DecodeProblem(
+        "flat_softmax",
+        "all weights nearly equal",
+        "The sum of the weights is wrong: tokens are missing or counted twice.",
+        scores="flat",
+    ),
+    DecodeProblem(
+        "ordinary_softmax",
+        "scaled scores about N(0, 1)",
+        "The scores or the weighted sum are wrong.",
+    ),
+    DecodeProblem(
+        "sharp_softmax",
+        "one weight over one half",
+        "The scores are wrong: q, k, the scale, or which key they belong to.",
+        scores="sharp",
+    ),
+    DecodeProblem(
+        "deep_negative_scores",
+        "all scores near -300",
+        "exp(-300) is 0 in float32: the true maximum must be subtracted, not 0.",
+        scores="deep_negative",
+    ),
+    DecodeProblem(
+        "huge_scores",
+        "all scores near 10,000",
+        "exp(10,000) is infinite: the maximum must be subtracted before exp.",
+        scores="huge",
+    ),
+    DecodeProblem(
+        "equal_scores",
+        "all scores equal",
+        "Every token must get the weight 1 / seq_len: the output is the mean of V.",
+        scores="equal",
+    ),
+    DecodeProblem(
+        "long_context",
+        "4,096 tokens",
+        "The sum over tokens loses precision, or a length is cut.",
+        seq_lens=(4096, 2050),
+        num_heads=2,
+        num_kv_heads=2,
+    ),
+    DecodeProblem(
+        "long_context_flat",
+        "4,096 tokens of nearly equal weight, float16",
+        "Sums over tokens must be float32: float16 stops counting at 2,048.",
+        seq_lens=(4096, 2050),
+        num_heads=2,
+        num_kv_heads=2,
+        dtype=torch.float16,
+        scores="flat",
+    ),
+    DecodeProblem(
+        "strided_q",
+        "q is a view into a tensor of q, k and v",
+        "The stride of q over sequences is ignored.",
+        strided_q=True,
+    ),
+    DecodeProblem(
+        "float16",
+        "inputs and output in float16",
+        "Something between input and output is narrower than float32.",
+        dtype=torch.float16,
+    ),
+    DecodeProblem(
+        "bfloat16",
+        "inputs and output in bfloat16",
+        "Something between input and output is narrower than float32.",
+        dtype=torch.bfloat16,
+    ),
+    *(
+        DecodeProblem(
+            f"head_size_{head_size}",
+            "every head size of the kernel",
+            "A loop over the head dimension stops early or runs over.",
+            head_size=head_size,
+        )
+        for head_size in HEAD_SIZES
+    ),
+)
+
+Problem = SequenceProblem | DecodeProblem
+CASES: dict[str, Problem] = {case.id: case for case in (*SEQUENCE_CASES, *DECODE_CASES)}

@@ -1,0 +1,54 @@
+"""The shared test module: the same checks in notebooks, in pytest and in a course.
+
+    from pa_tutorial.checks import attempt, check
+
+    check("kv_cache")                 # our stage; raises CheckFailure if it is wrong
+    check("kv_cache", my_attention)   # yours in its place
+    attempt("kv_cache", my_attention) # the same, but never raises: "not yet"
+
+Both return a Result: .ok, .passed, .total, .first_failure, .cases.
+"""
+
+from pa_tutorial.checks.running import (
+    CaseResult,
+    CheckFailure,
+    Result,
+    Trial,
+    run_trials,
+    stage_trials,
+)
+from pa_tutorial.ladder import STAGES, Function
+
+__all__ = ["CaseResult", "CheckFailure", "Result", "attempt", "check"]
+
+
+def attempt(name: str, function: Function | None = None) -> Result:
+    """Run a stage or an exercise over all its cases; never raises because of a wrong result.
+
+    name      a stage (`python -m pa_tutorial.checks` lists them) or an exercise
+    function  what to run in its place; None runs the stage, or the solution of the exercise
+
+    Raises ValueError for an unknown name.
+    """
+    return run_trials(name, _trials(name), function)
+
+
+def check(name: str, function: Function | None = None) -> Result:
+    """The same as attempt, but raises CheckFailure (an AssertionError) if any case fails."""
+    result = attempt(name, function)
+    if not result.ok:
+        raise CheckFailure(result)
+    return result
+
+
+def _trials(name: str) -> list[Trial]:
+    if name in STAGES:
+        return stage_trials(STAGES[name])
+    from pa_tutorial.exercises import EXERCISES  # here, because exercises are made of trials
+
+    if name in EXERCISES:
+        return EXERCISES[name].trials()
+    raise ValueError(
+        f"name is {name!r}; it must be a stage ({', '.join(STAGES)}) "
+        f"or an exercise ({', '.join(EXERCISES)})"
+    )

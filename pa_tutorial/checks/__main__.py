@@ -1,0 +1,30 @@
+"""Verify stages from the command line: `python -m pa_tutorial.checks kv_cache`."""
+
+import argparse
+import sys
+
+from pa_tutorial.checks import attempt
+from pa_tutorial.ladder import STAGES
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m pa_tutorial.checks",
+        description="Run stages over their cases; exits with 1 if one is wrong.",
+    )
+    parser.add_argument(
+        "stages",
+        nargs="*",
+        metavar="stage",
+        help=f"{', '.join(STAGES)}; none means all",
+    )
+    stages = parser.parse_args().stages or list(STAGES)
+    if unknown := [name for name in stages if name not in STAGES]:
+        parser.error(f"stage is {unknown[0]!r}; it must be one of {', '.join(STAGES)}")
+    results = [attempt(name) for name in stages]
+    print("\n\n".join(str(result) for result in results))
+    return 0 if all(result.ok for result in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,71 @@
+"""From a failed comparison to a sentence: where it is worst, and what the pattern means."""
+
+import numpy as np
+
+from pa_tutorial.checks.comparing import QUANTITIES, Comparison
+
+
+def diagnose(failed: list[Comparison], axes: tuple[str, ...], problem: object = None) -> str:
+    """Several lines for a reader: the first wrong quantity, the worst place, the pattern.
+
+    failed   the comparisons over their bound, in order of computation
+    axes     what each dimension of `out` counts; the last one is within a row
+    problem  a SequenceProblem or DecodeProblem, for patterns that need its numbers
+    """
+    first = failed[0]
+    lines = []
+    if first.quantity != "out":
+        lines.append(f"first wrong: {first.quantity}, {QUANTITIES[first.quantity]}")
+    out = next((c for c in failed if c.quantity == "out"), None)
+    lines.append(_worst_place(out, axes) if out else "out itself is within its bound")
+    if out and (pattern := _pattern(out, axes, problem)):
+        lines.append(f"pattern: {pattern}")
+    return "\n".join(lines)
+
+
+def _worst_place(out: Comparison, axes: tuple[str, ...]) -> str:
+    row = np.unravel_index(int(np.argmax(out.errors)), out.errors.shape)
+    difference = np.abs(out.actual[row] - out.expected[row])
+    element = int(np.argmax(np.where(np.isnan(difference), np.inf, difference)))
+    place = ", ".join(f"{axis} {index}" for axis, index in zip(axes, (*row, element), strict=False))
+    return (
+        f"worst against {out.reference}: {place} is {out.actual[row][element]:.3g} "
+        f"and should be {out.expected[row][element]:.3g}"
+    )
+
+
+def _pattern(out: Comparison, axes: tuple[str, ...], problem: object) -> str | None:
+    """The first description that fits which rows are wrong."""
+    wrong = out.errors > out.bound
+    if np.isnan(out.actual).any():
+        return (
+            "the output holds NaN: a place that holds no token was read, "
+            "or exp overflowed, or a whole row was masked"
+        )
+    if not np.any(out.actual):
+        return "the output is all zero: nothing was written"
+    if axes[0] == "layer" and wrong.shape[0] > 1 and not wrong[0].any():
+        return "layer 0 is right: what it handed on was used at the wrong position or time"
+    if axes[:2] == ("layer", "position"):
+        sentence = _position_pattern(wrong[0].any(axis=-1), problem.steps[0])
+        if sentence:
+            return sentence
+    if "head" in axes:
+        heads = np.moveaxis(wrong, axes.index("head"), -1).reshape(-1, wrong.shape[-1])
+        bad = np.flatnonzero(heads.any(axis=0))
+        if len(bad) < wrong.shape[-1]:
+            return f"only heads {bad.tolist()} are wrong: look at which KV head each one reads"
+    if wrong.all():
+        return "every row is wrong"
+    return None
+
+
+def _position_pattern(wrong: np.ndarray, prompt_len: int) -> str | None:
+    """wrong [seq_len] bool, in layer 0, where no earlier layer is to blame."""
+    if len(wrong) > 1 and not wrong[-1] and wrong[:-1].any():
+        return "only the last position is right: earlier ones see tokens that come after them"
+    if wrong[prompt_len:].any() and not wrong[:prompt_len].any():
+        return "the prompt is right and decode is wrong: cache, positions, or weights of decode"
+    if wrong[:prompt_len].any() and not wrong[prompt_len:].any() and len(wrong) > prompt_len:
+        return "decode is right and the prompt is wrong: the mask at prefill"
+    return None

@@ -1,0 +1,147 @@
+"""Run trials and collect the result; what check() and attempt() share."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from pa_tutorial.cases import CASES
+from pa_tutorial.checks import showing
+from pa_tutorial.checks.comparing import Comparison, bounds_of, compare
+from pa_tutorial.checks.diagnosing import diagnose
+from pa_tutorial.ladder import STAGES, Function, Stage
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One case made ready: how to run a function on it, and what must come out.
+
+    run         function -> quantity -> array
+    references  name of the reference -> function that computes quantity -> array
+    bounds      quantity -> largest error that passes
+    axes        what each dimension of `out` counts
+    """
+
+    name: str
+    isolates: str
+    meaning: str
+    run: Callable[[Function | None], Mapping[str, Any]]
+    references: Mapping[str, Callable[[], Mapping[str, Any]]]
+    bounds: Mapping[str, float]
+    axes: tuple[str, ...]
+    problem: object = None
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """The outcome of one case.
+
+    error      the largest error of the quantity that decided; inf for NaN,
+               None if the function raised
+    bound      what that error was held against
+    diagnosis  for a failure: where, and what the pattern means
+    """
+
+    name: str
+    isolates: str
+    meaning: str
+    passed: bool
+    error: float | None
+    bound: float
+    diagnosis: str = ""
+
+    def report(self) -> str:
+        return (
+            f"{self.name}: {self.isolates}\n{self.diagnosis}\n"
+            f"this case usually fails because: {self.meaning}"
+        )
+
+
+@dataclass(frozen=True)
+class Result:
+    """The outcome of a check; a notebook shows it as a table, a course reads the numbers."""
+
+    title: str
+    references: tuple[str, ...]
+    cases: tuple[CaseResult, ...]
+
+    @property
+    def passed(self) -> int:
+        return sum(case.passed for case in self.cases)
+
+    @property
+    def total(self) -> int:
+        return len(self.cases)
+
+    @property
+    def ok(self) -> bool:
+        return self.total > 0 and self.passed == self.total
+
+    @property
+    def first_failure(self) -> CaseResult | None:
+        return next((case for case in self.cases if not case.passed), None)
+
+    def __str__(self) -> str:
+        return showing.as_text(self)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return showing.as_html(self)
+
+
+class CheckFailure(AssertionError):
+    """A check found something wrong. `result` holds every case; the message is the table."""
+
+    def __init__(self, result: Result) -> None:
+        super().__init__(f"\n{result}")
+        self.result = result
+
+
+def judge(trial: Trial, function: Function | None) -> tuple[CaseResult, list[Comparison]]:
+    """Run one trial. An exception of the function is a failure, not an error of the check."""
+    described = (trial.name, trial.isolates, trial.meaning)
+    references = {name: compute() for name, compute in trial.references.items()}
+    try:
+        actual = trial.run(function)
+    except Exception as error:
+        message = f"it raised {type(error).__name__}: {error}"
+        return CaseResult(*described, False, None, trial.bounds["out"], message), []
+    comparisons = compare(actual, references, trial.bounds)
+    failed = [comparison for comparison in comparisons if not comparison.passed]
+    if not failed:
+        worst = max((c for c in comparisons if c.quantity == "out"), key=lambda c: c.worst)
+        return CaseResult(*described, True, worst.worst, worst.bound), comparisons
+    deciding = next((c for c in failed if c.quantity == "out"), failed[0])
+    diagnosis = diagnose(failed, trial.axes, trial.problem)
+    return CaseResult(*described, False, deciding.worst, deciding.bound, diagnosis), comparisons
+
+
+def run_trials(title: str, trials: Sequence[Trial], function: Function | None) -> Result:
+    """Every trial, and the result of all."""
+    if not trials:
+        raise ValueError(f"{title} has no cases to run")
+    cases = tuple(judge(trial, function)[0] for trial in trials)
+    return Result(title, tuple(trials[0].references), cases)
+
+
+def stage_trials(stage: Stage) -> list[Trial]:
+    """The cases of a stage, each against the oracle and against the stages before it."""
+    return [stage_trial(stage, case.id) for case in CASES.values() if case.kind in stage.own_kinds]
+
+
+def stage_trial(stage: Stage, case_id: str, bounds: Mapping[str, float] | None = None) -> Trial:
+    """One case of a stage. `bounds` in place of the recorded ones is for recording them."""
+    problem = CASES[case_id]
+
+    before = {name: partial(STAGES[name].run, problem) for name in stage.checked_against}
+    return Trial(
+        name=case_id,
+        isolates=problem.isolates,
+        meaning=problem.meaning,
+        run=lambda function: stage.run(problem, function),
+        references={"the oracle": problem.expected, **before},
+        bounds=bounds or bounds_of(case_id),
+        axes=problem.axes,
+        problem=problem,
+    )

@@ -1,0 +1,73 @@
+"""A result as a compact table, for a notebook (HTML) and for a terminal (text)."""
+
+from html import escape
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pa_tutorial.checks.running import CaseResult, Result
+
+
+def verdict(case: "CaseResult") -> str:
+    """Rounded, so that it is the same on every machine."""
+    if case.passed:
+        return f"within {case.bound:.0e}"
+    if case.error is None:
+        return "did not run"
+    if not case.error < float("inf"):
+        return "NaN or infinite"
+    return f"{case.error / case.bound:.0e} times the bound of {case.bound:.0e}"
+
+
+def rows(result: "Result") -> list[tuple[str, str, str, bool]]:
+    """(case, what it isolates, verdict, passed); neighbours alike share one row."""
+    table = []
+    for (isolates, passed), group in groupby(
+        result.cases, key=lambda case: (case.isolates, case.passed)
+    ):
+        cases = list(group)
+        if passed and len(cases) > 1:
+            name = f"{cases[0].name} … {cases[-1].name.rpartition('_')[2]} ({len(cases)})"
+            loosest = max(cases, key=lambda case: case.bound)
+            table.append((name, isolates, verdict(loosest), True))
+        else:
+            table += [(case.name, isolates, verdict(case), case.passed) for case in cases]
+    return table
+
+
+def headline(result: "Result") -> str:
+    count = f"{result.passed} of {result.total} cases pass"
+    against = " and ".join(result.references)
+    if result.ok:
+        return f"{result.title}: {count}, against {against}"
+    return f"{result.title}: not yet; {count}, against {against}"
+
+
+def as_text(result: "Result") -> str:
+    table = rows(result)
+    name_width = max(len(row[0]) for row in table)
+    isolates_width = max(len(row[1]) for row in table)
+    lines = [headline(result)]
+    for name, isolates, text, passed in table:
+        mark = "ok  " if passed else "FAIL"
+        lines.append(f"  {mark} {name:{name_width}}  {isolates:{isolates_width}}  {text}")
+    if result.first_failure:
+        lines += ["", result.first_failure.report()]
+    return "\n".join(lines)
+
+
+def as_html(result: "Result") -> str:
+    body = "".join(
+        f"<tr><td>{'✓' if passed else '✗'}</td>"
+        + "".join(f"<td style='text-align:left'>{escape(text)}</td>" for text in texts)
+        + "</tr>"
+        for *texts, passed in rows(result)
+    )
+    table = (
+        "<table><thead><tr><th></th><th style='text-align:left'>case</th>"
+        "<th style='text-align:left'>what it isolates</th>"
+        f"<th style='text-align:left'>largest error</th></tr></thead><tbody>{body}</tbody></table>"
+    )
+    failure = result.first_failure
+    report = f"<pre>{escape(failure.report())}</pre>" if failure else ""
+    return f"<p><b>{escape(headline(result))}</b></p>{table}{report}"

@@ -1,0 +1,72 @@
+"""What an exercise is: a solution with marks in it, from which the stub is made."""
+
+import inspect
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pa_tutorial.checks.running import Trial
+
+BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
+PLACEHOLDER = "return None  # your code in place of this line"
+
+
+@dataclass(frozen=True)
+class WrongAnswer:
+    """A mistake that people make: lines of the solution replaced by others."""
+
+    old: str
+    new: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """One exercise; everything else about it is derived from here.
+
+    notebook   the file that holds it, without its ending
+    text       the task, in Markdown
+    solution   a function; its lines between BEGIN and END are what the reader writes
+    wrong      answers that must not pass
+    trials     makes the cases; each runs the function it is given, or the solution for None
+    """
+
+    notebook: str
+    text: str
+    solution: Callable[..., Any]
+    wrong: tuple[WrongAnswer, ...]
+    trials: Callable[[], list[Trial]]
+
+    @property
+    def name(self) -> str:
+        return self.solution.__name__
+
+    @property
+    def source(self) -> str:
+        return textwrap.dedent(inspect.getsource(self.solution))
+
+    @property
+    def stub(self) -> str:
+        """The solution with the marked lines taken out."""
+        lines, inside = [], False
+        for line in self.source.splitlines():
+            if line.strip() == BEGIN:
+                lines.append(line.replace(BEGIN, PLACEHOLDER))
+                inside = True
+            elif line.strip() == END:
+                inside = False
+            elif not inside:
+                lines.append(line)
+        return "\n".join(lines)
+
+    def answer(self, source: str) -> Callable[..., Any]:
+        """The function that a source text defines, with the names of the solution's module."""
+        namespace = dict(inspect.getmodule(self.solution).__dict__)
+        exec(source, namespace)
+        return namespace[self.name]
+
+    def wrong_source(self, wrong: WrongAnswer) -> str:
+        if self.source.count(wrong.old) != 1:
+            raise ValueError(f"{self.name}: `old` must stand in the solution once:\n{wrong.old}")
+        return self.source.replace(wrong.old, wrong.new)

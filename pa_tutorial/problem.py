@@ -1,0 +1,302 @@
+"""The inputs of every stage: whole sequences and single decode steps, with their oracle.
+
+A problem is a handful of numbers and a seed. Its tensors are drawn anew at every call,
+so no stage can change what the next one sees, and no stage receives the oracle.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pa_tutorial import oracle
+from pa_tutorial.attention.tiny_lm import TinyConfig, TinyLM, encode, load
+
+HEAD_SIZES = (32, 64, 80, 96, 112, 120, 128, 192, 256)
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+SOFTMAX_REGIMES = ("flat", "ordinary", "sharp")
+SCORE_REGIMES = (*SOFTMAX_REGIMES, "deep_negative", "huge", "equal")
+
+# The trained model reads a sentence of its own subject.
+SENTENCE = "The class statement defines a new class, and the methods of its instances."
+
+
+def require(condition: bool, name: str, value: object, allowed: str) -> None:
+    """Raise ValueError that names the argument, what it was and what is allowed."""
+    if not condition:
+        raise ValueError(f"{name} is {value}; it must be {allowed}")
+
+
+def require_heads(num_heads: int, num_kv_heads: int) -> None:
+    require(num_heads >= 1, "num_heads", num_heads, "at least 1")
+    require(
+        num_kv_heads >= 1 and num_heads % num_kv_heads == 0,
+        "num_kv_heads",
+        num_kv_heads,
+        f"a divisor of num_heads, which is {num_heads}",
+    )
+
+
+@dataclass(frozen=True)
+class SequenceProblem:
+    """One sequence through a whole TinyLM; attention is compared in every layer at every position.
+
+    steps     how many tokens are given to a cache at a time: the prompt, then 1, 1, 1, …;
+              a stage without a cache sees all of them at once
+    scores    flat, ordinary or sharp: by the scale of the query projection
+    trained   the committed weights on a sentence, in place of random weights on random bytes
+    """
+
+    kind: ClassVar[str] = "sequence"
+    # What the dimensions of the output count, for a message about the worst place.
+    axes: ClassVar[tuple[str, ...]] = ("layer", "position", "head", "dimension")
+
+    name: str
+    isolates: str
+    meaning: str
+    steps: tuple[int, ...] = (9, 1, 1, 1, 1)
+    num_layers: int = 2
+    num_heads: int = 4
+    num_kv_heads: int = 4
+    head_size: int = 32
+    scores: str = "ordinary"
+    alibi: bool = False
+    trained: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        require(len(self.steps) > 0, "steps", self.steps, "at least one step")
+        require(min(self.steps) >= 1, "steps", self.steps, "1 or more tokens each")
+        require(self.num_layers >= 1, "num_layers", self.num_layers, "at least 1")
+        require_heads(self.num_heads, self.num_kv_heads)
+        require(self.head_size in HEAD_SIZES, "head_size", self.head_size, f"one of {HEAD_SIZES}")
+        require(self.scores in SOFTMAX_REGIMES, "scores", self.scores, f"one of {SOFTMAX_REGIMES}")
+
+    @property
+    def id(self) -> str:
+        return f"{self.kind}/{self.name}"
+
+    @property
+    def seq_len(self) -> int:
+        return sum(self.steps)
+
+    @property
+    def config(self) -> TinyConfig:
+        if self.trained:
+            return TinyConfig()
+        return TinyConfig(
+            num_layers=self.num_layers,
+            num_heads=self.num_heads,
+            num_kv_heads=self.num_kv_heads,
+            head_size=self.head_size,
+            alibi=self.alibi,
+        )
+
+    def tokens(self) -> Tensor:
+        """[seq_len] int64"""
+        if self.trained:
+            return encode(SENTENCE)[: self.seq_len]
+        return torch.from_numpy(np.random.default_rng(self.seed).integers(0, 256, self.seq_len))
+
+    def model(self) -> TinyLM:
+        """A fresh TinyLM; random weights keep every score and activation near N(0, 1)."""
+        if self.trained:
+            return load()
+        rng = np.random.default_rng((self.seed, 1))
+        model = TinyLM(self.config).requires_grad_(False)
+        for name, weight in model.named_parameters():
+            if name.endswith("norm.weight"):
+                weight.fill_(1.0)
+                continue
+            fan_in = 1 if "embedding" in name else weight.shape[1]
+            weight.copy_(torch.from_numpy(rng.standard_normal(weight.shape) * fan_in**-0.5))
+        for layer in model.layers:
+            layer.to_q.weight.mul_({"flat": 0.05, "ordinary": 1.0, "sharp": 8.0}[self.scores])
+        return model
+
+    def expected(self) -> dict[str, oracle.Array]:
+        """Float64: out [num_layers, seq_len, num_heads, head_size],
+        qk and logits [num_layers, num_heads, seq_len, seq_len]."""
+        return _expected_of_sequence(self)
+
+
+@dataclass(frozen=True)
+class DecodeInputs:
+    """What a decode step reads.
+
+    q             [num_seqs, num_heads, head_size]; may be strided over sequences
+    keys, values  one tensor a sequence, [seq_len, num_kv_heads, head_size]
+    alibi_slopes  [num_heads] float32 or None
+    """
+
+    q: Tensor
+    keys: list[Tensor]
+    values: list[Tensor]
+    scale: float
+    alibi_slopes: Tensor | None
+
+
+@dataclass(frozen=True)
+class DecodeProblem:
+    """One decode step: each sequence has one new query over all its keys and values.
+
+    seq_lens   tokens of each sequence, the current one included
+    scores     flat, ordinary, sharp (the largest weight is over one half),
+               deep_negative (all near -300), huge (all near 10,000), equal
+    strided_q  q is a view into a tensor that holds k and v too, as after a fused projection
+    """
+
+    kind: ClassVar[str] = "decode"
+    axes: ClassVar[tuple[str, ...]] = ("sequence", "head", "dimension")
+
+    name: str
+    isolates: str
+    meaning: str
+    seq_lens: tuple[int, ...] = (29, 17)
+    num_heads: int = 4
+    num_kv_heads: int = 4
+    head_size: int = 64
+    dtype: torch.dtype = torch.float32
+    scores: str = "ordinary"
+    alibi: bool = False
+    strided_q: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        require(len(self.seq_lens) > 0, "seq_lens", self.seq_lens, "at least one length")
+        require(min(self.seq_lens) >= 1, "seq_lens", self.seq_lens, "1 or more each")
+        require_heads(self.num_heads, self.num_kv_heads)
+        require(self.dtype in DTYPES, "dtype", self.dtype, f"one of {DTYPES}")
+        x = 16 // self.dtype.itemsize
+        require(
+            self.head_size >= 1 and self.head_size % x == 0,
+            "head_size",
+            self.head_size,
+            f"a multiple of x = 16 / itemsize, which is {x} for {self.dtype}",
+        )
+        require(self.scores in SCORE_REGIMES, "scores", self.scores, f"one of {SCORE_REGIMES}")
+
+    @property
+    def id(self) -> str:
+        return f"{self.kind}/{self.name}"
+
+    @property
+    def scale(self) -> float:
+        return self.head_size**-0.5
+
+    def alibi_slopes(self) -> Tensor | None:
+        """[num_heads] float32: 1/2, 1/4, 1/8, … or None"""
+        if not self.alibi:
+            return None
+        return 2.0 ** -torch.arange(1, self.num_heads + 1, dtype=torch.float32)
+
+    def inputs(self) -> DecodeInputs:
+        """Fresh tensors, the same at every call."""
+        q, keys, values = (torch.from_numpy(array).to(self.dtype) for array in _draw(self))
+        if self.strided_q:
+            fused = torch.full((len(q), self.num_heads + 2, self.head_size), float("nan"))
+            fused = fused.to(self.dtype)
+            fused[:, : self.num_heads] = q
+            q = fused[:, : self.num_heads]
+        lens = list(self.seq_lens)
+        return DecodeInputs(
+            q, list(keys.split(lens)), list(values.split(lens)), self.scale, self.alibi_slopes()
+        )
+
+    def expected(self) -> dict[str, oracle.Array]:
+        """Float64: out [num_seqs, num_heads, head_size],
+        qk (padded with -inf) and logits (padded with 0) [num_seqs, num_heads, max(seq_lens)]."""
+        return _expected_of_decode(self)
+
+
+def _draw(problem: DecodeProblem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """q [num_seqs, …] and keys, values [sum of seq_lens, …] in the wanted score regime."""
+    rng = np.random.default_rng(problem.seed)
+    heads, kv_heads, head_size = problem.num_heads, problem.num_kv_heads, problem.head_size
+    q = rng.standard_normal((len(problem.seq_lens), heads, head_size))
+    keys = rng.standard_normal((sum(problem.seq_lens), kv_heads, head_size))
+    # A mean of one half in V: sums of V then grow with the length, as rounding errors like.
+    values = rng.standard_normal(keys.shape) + 0.5
+    ratio = heads // kv_heads
+    if problem.scores == "flat":
+        q *= 0.05
+    elif problem.scores == "sharp":
+        _sharpen(problem, q, keys, rng)
+    elif problem.scores in ("deep_negative", "huge"):
+        # q and k get opposite (or equal) parts along one direction; all else is orthogonal to it.
+        target = -300.0 if problem.scores == "deep_negative" else 10_000.0
+        direction = rng.standard_normal((kv_heads, head_size))
+        direction /= np.linalg.norm(direction, axis=-1, keepdims=True)
+        size = np.sqrt(abs(target) / problem.scale)
+        for array, along, part in (
+            (keys, direction, size),
+            (q, np.repeat(direction, ratio, axis=0), size * np.sign(target)),
+        ):
+            array += (part - (array * along).sum(-1, keepdims=True)) * along
+    elif problem.scores == "equal":
+        start = 0
+        for seq_len in problem.seq_lens:
+            keys[start : start + seq_len] = keys[start]
+            start += seq_len
+    return q, keys, values
+
+
+def _sharpen(
+    problem: DecodeProblem, q: np.ndarray, keys: np.ndarray, rng: np.random.Generator
+) -> None:
+    """Lean each query towards one key, harder and harder, until its weight is over one half."""
+    ratio = problem.num_heads // problem.num_kv_heads
+    start = 0
+    for sequence, seq_len in enumerate(problem.seq_lens):
+        for head in range(problem.num_heads):
+            own_keys = keys[start : start + seq_len, head // ratio]
+            target = own_keys[rng.integers(seq_len)]
+            for _ in range(32):
+                scores = own_keys @ q[sequence, head] * problem.scale
+                weights = np.exp(scores - scores.max())
+                if weights.max() > 0.6 * weights.sum():
+                    break
+                q[sequence, head] += target
+        start += seq_len
+
+
+def _float64(tensor: Tensor | None) -> oracle.Array | None:
+    return None if tensor is None else tensor.double().numpy()
+
+
+@lru_cache(maxsize=64)
+def _expected_of_sequence(problem: SequenceProblem) -> dict[str, oracle.Array]:
+    weights = {name: _float64(w) for name, w in problem.model().state_dict().items()}
+    config = problem.config
+    return oracle.tiny_lm(
+        weights,
+        problem.tokens().numpy(),
+        config.num_layers,
+        config.head_size,
+        _float64(config.alibi_slopes()),
+    )
+
+
+@lru_cache(maxsize=64)
+def _expected_of_decode(problem: DecodeProblem) -> dict[str, oracle.Array]:
+    inputs = problem.inputs()
+    num_seqs, longest = len(problem.seq_lens), max(problem.seq_lens)
+    qk = np.full((num_seqs, problem.num_heads, longest), -np.inf)
+    logits = np.zeros_like(qk)
+    out = np.zeros((num_seqs, problem.num_heads, problem.head_size))
+    for sequence, seq_len in enumerate(problem.seq_lens):
+        attended = oracle.attend(
+            _float64(inputs.q[sequence : sequence + 1]),
+            _float64(inputs.keys[sequence]),
+            _float64(inputs.values[sequence]),
+            inputs.scale,
+            _float64(inputs.alibi_slopes),
+            first=seq_len - 1,
+        )
+        qk[sequence, :, :seq_len] = attended["qk"][:, 0]
+        logits[sequence, :, :seq_len] = attended["logits"][:, 0]
+        out[sequence] = attended["out"][0]
+    return {"qk": qk, "logits": logits, "out": out}

@@ -1,0 +1,1 @@
+"""Figures: one shared style, drawn from real layouts, state and traces."""

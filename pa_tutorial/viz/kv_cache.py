@@ -1,0 +1,155 @@
+"""The figures of notebook 01."""
+
+from collections.abc import Sequence
+
+import torch
+from matplotlib.figure import Figure
+
+from pa_tutorial.attention.full import causal_attention, unmasked_attention
+from pa_tutorial.attention.tiny_lm import TinyLM, encode, load
+from pa_tutorial.attention.work import attention_flops_and_bytes, flops_per_token
+from pa_tutorial.viz import style
+
+
+@style.styled
+def draw_prefill_and_decode(prompt_len: int = 4, seq_len: int = 6) -> Figure:
+    """Which key each query reads: all rows at prefill, one new row at each decode step."""
+    figure, panels = style.new_figure(
+        "Prefill computes many rows at once; a decode step computes one row and reads all the rest",
+        2.6,
+        ncols=3,
+    )
+    steps = [(0, prompt_len)] + [(end - 1, end) for end in range(prompt_len + 1, seq_len + 1)]
+    for axes, (first, last) in zip(panels, steps, strict=True):
+        style.bare(axes, seq_len + 1.3, seq_len + 1.2)
+        kind = "prefill" if first == 0 else f"decode, step {last - prompt_len}"
+        axes.set_title(kind, loc="center", weight="normal")
+        for j in range(last):
+            color = style.K if j >= first else style.lighter(style.K)
+            style.cell(axes, j + 1.2, 0, color, f"$k_{j}$")
+        for row, i in enumerate(range(first, last)):
+            style.cell(axes, 0, row + 1.2, style.Q, f"$q_{i}$")
+            for j in range(last):
+                style.cell(axes, j + 1.2, row + 1.2, style.LOGITS, unused=j > i)
+        note = (
+            f"computed: {last - first} q, {last - first} k and v\nfrom the cache: {first} k and v"
+        )
+        axes.text(0, last - first + 1.5, note, va="top")
+    return figure
+
+
+def keys_moved(model: TinyLM, text: str, masked: bool) -> list[list[float]]:
+    """How far each layer's keys of the old tokens move when one more token arrives.
+
+    returns  [num_layers][len(text) - 1]: |k with the new token - k without it|, rounded
+    """
+    attention = causal_attention if masked else unmasked_attention
+    keys = []
+    for tokens in (encode(text)[:-1], encode(text)):
+        probe: dict[str, list] = {}
+        model(tokens, attention=attention, probe=probe)
+        keys.append(torch.stack(probe["k"]))
+    before, after = keys
+    moved = torch.linalg.vector_norm(after[:, :-1] - before, dim=(2, 3))
+    # Rounding: without it the last digits would differ from machine to machine.
+    return [[round(value, 2) + 0.0 for value in row] for row in moved.tolist()]
+
+
+@style.styled
+def draw_keys_moved(text: str = "A list is") -> Figure:
+    """Layer 0 and 1, without and with the mask: only the mask makes a stored key stay right."""
+    figure, panels = style.new_figure(
+        "Without the mask, stored keys of layer 1 are out of date as soon as a token arrives",
+        2.5,
+        ncols=2,
+        sharey=True,
+    )
+    model = load()
+    for axes, masked in zip(panels, (False, True), strict=True):
+        for layer, row in enumerate(keys_moved(model, text, masked)):
+            axes.bar(range(len(row)), row, width=0.6, color=style.K)
+            note = f"layer {layer}: {'these keys move' if any(row) else '0 everywhere'}"
+            axes.text(0.02, 0.98 - 0.11 * layer, note, transform=axes.transAxes, va="top")
+        axes.set_title("with the causal mask" if masked else "without a mask", weight="normal")
+        axes.set_xticks(range(len(text) - 1), [c.replace(" ", "␣") for c in text[:-1]])
+        axes.set_xlabel(f"old tokens, when {text[-1]!r} arrives")
+    panels[0].set_ylabel("change of the token's key")
+    panels[0].margins(y=0.4)
+    return figure
+
+
+@style.styled
+def draw_work_per_token(recompute: Sequence[int], cached: Sequence[int]) -> Figure:
+    """Operations for each next token, counted: two lists from flops_per_token."""
+    figure, axes = style.new_figure(
+        f"At token {len(cached)}, recomputing does {recompute[-1] / cached[-1]:.0f} times "
+        "the work of the cache",
+        2.6,
+    )
+    tokens = range(1, len(cached) + 1)
+    for counts, name, color in (
+        (recompute, "everything again", style.Q),
+        (cached, "with the cache", style.V),
+    ):
+        style.label_line(axes, tokens, [count / 1e6 for count in counts], name, color)
+    axes.set_yscale("log")
+    axes.set_xlim(1, len(cached) * 1.25)
+    axes.set_xticks([1, *range(32, len(cached) + 1, 32)])
+    axes.set_xlabel("tokens in the sequence")
+    axes.set_ylabel("million operations\nfor the next token")
+    return figure
+
+
+# Dense 16-bit peak and memory bandwidth, from NVIDIA's data sheets: TFLOP/s, TB/s.
+GPUS = {"A100 80GB": (312, 2.04), "H200": (989, 4.8)}
+
+
+def intensity(num_new_tokens: int, seq_len: int, num_heads: int, num_kv_heads: int) -> float:
+    """Operations per byte of one attention call, head size 128, float16, counted."""
+    flops, num_bytes = attention_flops_and_bytes(
+        num_new_tokens, seq_len, num_heads, num_kv_heads, head_size=128
+    )
+    return flops / num_bytes
+
+
+@style.styled
+def draw_intensity(seq_len: int = 1024) -> Figure:
+    """Operations per byte against the number of new tokens, beside what GPUs need to be busy."""
+    figure, axes = style.new_figure(
+        "Decode does about one operation a byte; a GPU could do over a hundred", 2.8
+    )
+    new_tokens = [2**power for power in range(11) if 2**power <= seq_len]
+    for num_kv_heads, name, color in ((8, "8 KV heads", style.K), (2, "2 KV heads", style.V)):
+        values = [intensity(n, seq_len, 8, num_kv_heads) for n in new_tokens]
+        style.label_line(axes, new_tokens, values, name, color)
+        axes.plot(new_tokens[:1], values[:1], "o", color=color)
+        axes.annotate(
+            f"{values[0]:.1f}",
+            (1, values[0]),
+            xytext=(6, -3),
+            textcoords="offset points",
+            va="top",
+            color=color,
+        )
+    for gpu, (tflops, terabytes) in GPUS.items():
+        axes.axhline(tflops / terabytes, color=style.QUIET, linestyle="--", linewidth=1)
+        side, factor = ("bottom", 1.06) if gpu == "H200" else ("top", 0.94)
+        axes.text(1, tflops / terabytes * factor, f"{gpu}: {tflops / terabytes:.0f}", va=side)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xlim(0.9, seq_len * 4)
+    axes.set_ylim(0.3, 2000)
+    axes.set_xticks(new_tokens, [str(n) for n in new_tokens])
+    axes.minorticks_off()
+    axes.set_xlabel(f"new tokens in the call, of {seq_len} tokens in all")
+    axes.set_ylabel("operations per byte")
+    return figure
+
+
+def draw_work_of_tiny_lm(num_tokens: int = 128) -> Figure:
+    """draw_work_per_token on the trained TinyLM."""
+    model = load()
+    return draw_work_per_token(
+        flops_per_token(model, num_tokens, use_cache=False),
+        flops_per_token(model, num_tokens, use_cache=True),
+    )

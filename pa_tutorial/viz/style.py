@@ -1,0 +1,161 @@
+"""The shared figure style: fixed colours, one font size, notebook width, the same bytes each time.
+
+Colours have one meaning in every figure. They are those of Okabe and Ito, which people with
+a colour vision deficiency can tell apart, and their lightness differs, so grey prints work.
+"""
+
+import io
+from collections.abc import Callable, Sequence
+from functools import wraps
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+Q = "#0072B2"
+K = "#E69F00"
+V = "#009E73"
+LOGITS = "#CC79A7"
+OUT = "#56B4E9"
+NAN = "#D55E00"
+INK = "#222222"
+QUIET = "#8A8A8A"
+PAPER = "#FFFFFF"
+EMPTY = "#F2F2F2"
+
+# A sequence keeps its hue through all figures.
+SEQUENCES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#F0E442")
+UNUSED_HATCH = "////"
+
+WIDTH = 7.2  # inches: the width of a notebook's text
+DPI = 120
+
+RC = {
+    "font.family": "DejaVu Sans",  # comes with matplotlib: the same glyphs everywhere
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelsize": 9,
+    "xtick.labelsize": 9,
+    "ytick.labelsize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": QUIET,
+    "axes.labelcolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "text.color": INK,
+    "hatch.linewidth": 0.6,
+    "hatch.color": QUIET,
+    "figure.facecolor": PAPER,
+    "savefig.facecolor": PAPER,
+    "svg.hashsalt": "pa_tutorial",
+    "svg.fonttype": "path",
+}
+
+
+def styled(draw: Callable[..., Figure]) -> Callable[..., Figure]:
+    """Decorator of every function that draws a figure: the style holds for all that it adds."""
+
+    @wraps(draw)
+    def draw_in_style(*arguments: object, **options: object) -> Figure:
+        with rc_context(RC):
+            return draw(*arguments, **options)
+
+    return draw_in_style
+
+
+def new_figure(title: str, height: float, ncols: int = 1, **options: object) -> tuple:
+    """A figure of notebook width with a sentence as its title; returns (figure, axes).
+
+    options go to Figure.subplots (width_ratios, sharey, …).
+    """
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    figure.suptitle(title, x=0.01, ha="left", weight="bold", size=9)
+    return figure, figure.subplots(1, ncols, **options)
+
+
+def _save(figure: Figure, **options: object) -> bytes:
+    buffer = io.BytesIO()
+    with rc_context(RC):
+        figure.savefig(buffer, **options)
+    return buffer.getvalue()
+
+
+def png(figure: Figure) -> bytes:
+    return _save(figure, format="png", dpi=DPI, metadata={"Software": None})
+
+
+def svg(figure: Figure) -> bytes:
+    """Without date, program version or random ids: equal figures are equal bytes."""
+    return _save(figure, format="svg", metadata={"Date": None, "Creator": None})
+
+
+def show(figure: Figure) -> object:
+    """The figure as a picture for a notebook; its title is the text for who cannot see it."""
+    from IPython.display import Image
+
+    return Image(
+        data=png(figure), width=round(WIDTH * 100), alt=figure.get_suptitle().replace("\n", " ")
+    )
+
+
+def bare(axes: Axes, width: float, height: float) -> None:
+    """A drawing board: no ticks, no frame, square cells, the origin at the top left."""
+    axes.set_xlim(-0.05, width)
+    axes.set_ylim(height, -0.05)
+    axes.set_aspect("equal")
+    axes.axis("off")
+
+
+def cell(
+    axes: Axes,
+    x: float,
+    y: float,
+    color: str,
+    text: str = "",
+    unused: bool = False,
+    size: float = 1,
+) -> None:
+    """One square; hatched if unused."""
+    axes.add_patch(
+        Rectangle(
+            (x, y),
+            size,
+            size,
+            facecolor=EMPTY if unused else color,
+            edgecolor=PAPER,
+            linewidth=1.2,
+            hatch=UNUSED_HATCH if unused else None,
+        )
+    )
+    if text:
+        axes.text(x + size / 2, y + size / 2, text, ha="center", va="center", color=ink_on(color))
+
+
+def lighter(color: str, amount: float = 0.6) -> str:
+    """The colour, mixed with white: the same thing, but not new."""
+    parts = (int(color[i : i + 2], 16) for i in (1, 3, 5))
+    return "#" + "".join(f"{round(part + (255 - part) * amount):02X}" for part in parts)
+
+
+def ink_on(color: str) -> str:
+    """Black or white, whichever can be read on the colour."""
+    red, green, blue = (int(color[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    return INK if 0.299 * red + 0.587 * green + 0.114 * blue > 0.45 else PAPER
+
+
+def label_line(axes: Axes, xs: Sequence[float], ys: Sequence[float], text: str, color: str) -> None:
+    """A line with its name at its end, in place of a legend."""
+    axes.plot(xs, ys, color=color, linewidth=2)
+    axes.annotate(
+        text,
+        (xs[-1], ys[-1]),
+        xytext=(4, 0),
+        textcoords="offset points",
+        va="center",
+        color=color,
+        annotation_clip=False,
+    )

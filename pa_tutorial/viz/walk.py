@@ -1,0 +1,80 @@
+"""The map of the walk: the stages of the ladder, and what each is checked against."""
+
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+
+from pa_tutorial.ladder import STAGES
+from pa_tutorial.viz import style
+
+# name, what is new, notebook, checked against, (column, row)
+PLAN = (
+    ("full_recompute", "the definition", "01", (), (0, 0)),
+    ("kv_cache", "keep K and V", "01", ("full_recompute",), (0, 1)),
+    ("paged_gather", "K and V in blocks", "06", ("kv_cache",), (0, 2)),
+    ("online_softmax", "one pass", "05", ("kv_cache",), (1, 2)),
+    ("paged_online", "blocks, one pass", "06", ("paged_gather", "online_softmax"), (0.5, 3)),
+    ("cpu", "all cores", "13", ("paged_online",), (0, 4)),
+    ("triton", "the same in Triton", "14", ("paged_online",), (1, 4)),
+    ("cuda_naive", "a thread a token", "08", ("paged_online",), (2.25, 3)),
+    ("cuda_v1", "vLLM's v1", "09, 10", ("cuda_naive",), (2.25, 2)),
+    ("cuda_v1_vector", "16-byte loads", "11", ("cuda_v1",), (2.25, 1)),
+    ("cuda_v2", "partitions", "12", ("cuda_v1_vector",), (2.25, 0)),
+)
+BOX, STEP = (1.85, 0.95), (2.15, 1.35)
+
+
+@style.styled
+def draw_map() -> Figure:
+    """Built stages are filled, those still to come are hatched; arrows point to what is proved."""
+    figure, axes = style.new_figure(
+        "The walk: every stage must equal the stages that its arrows come from", 5.0
+    )
+    style.bare(axes, 2.25 * STEP[0] + BOX[0] + 0.1, 4 * STEP[1] + BOX[1] + 0.5)
+    corner = {name: (c * STEP[0] + 0.05, r * STEP[1] + 0.4) for name, *_, (c, r) in PLAN}
+    for column, heading in ((0, "mathematics, in torch"), (2.25, "CUDA, in the simulator")):
+        x = column * STEP[0] + 0.05 + BOX[0] / 2
+        axes.text(x, 0.15, heading, ha="center", color=style.QUIET)
+    for name, new, notebook, before, _ in PLAN:
+        (x, y), built = corner[name], name in STAGES
+        face = style.OUT if built else style.EMPTY
+        axes.add_patch(
+            FancyBboxPatch(
+                (x, y),
+                *BOX,
+                boxstyle="round,pad=0,rounding_size=0.12",
+                facecolor=face,
+                edgecolor=style.INK if built else style.QUIET,
+                hatch=None if built else style.UNUSED_HATCH,
+            )
+        )
+        lines = (
+            (name, 0.25, "bold"),
+            (new, 0.5, "normal"),
+            (f"notebook {notebook}", 0.73, "normal"),
+        )
+        for text, down, weight in lines:
+            behind = {"facecolor": face, "edgecolor": "none", "pad": 0.8}
+            place = (x + BOX[0] / 2, y + down)
+            axes.text(*place, text, ha="center", va="center", weight=weight, bbox=behind)
+        for previous in before:
+            axes.add_patch(_arrow(corner[previous], (x, y)))
+    note = "filled: built and proved\nhatched: to come"
+    axes.text(
+        2.25 * STEP[0] + 0.05, corner["cpu"][1] + BOX[1], note, color=style.QUIET, va="bottom"
+    )
+    return figure
+
+
+def _arrow(start: tuple[float, float], end: tuple[float, float]) -> FancyArrowPatch:
+    """Down from one box to the next, up, or sideways in the same row."""
+    (x0, y0), (x1, y1) = start, end
+    width, height = BOX
+    if y1 > y0:
+        tail, head = (x0 + width / 2, y0 + height), (x1 + width / 2, y1)
+    elif y1 < y0:
+        tail, head = (x0 + width / 2, y0), (x1 + width / 2, y1 + height)
+    else:
+        tail, head = (x0 + width, y0 + height / 2), (x1, y1 + height / 2)
+    return FancyArrowPatch(
+        tail, head, arrowstyle="-|>", mutation_scale=10, color=style.INK, shrinkA=0, shrinkB=0
+    )

@@ -1,0 +1,24 @@
+"""One marker a stage (`pytest -m kv_cache`), and the long profile (`pytest --long`)."""
+
+import pytest
+
+from pa_tutorial.ladder import STAGES
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for stage in STAGES.values():
+        config.addinivalue_line("markers", f"{stage.name}: verifies the stage {stage.name}")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--long", action="store_true", help="also sweep every wrong example over every case"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--long"):
+        return
+    for item in items:
+        if "long" in item.keywords:
+            item.add_marker(pytest.mark.skip(reason="part of the long profile: pytest --long"))

@@ -1,0 +1,60 @@
+"""Stub: not yet. Solution: passes. Wrong answers: do not. Notebooks: up to date."""
+
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from pa_tutorial.checks import attempt, check
+from pa_tutorial.exercises import EXERCISES, Exercise, WrongAnswer
+from pa_tutorial.exercises.__main__ import PARTS, fill
+from pa_tutorial.exercises.exercise import PLACEHOLDER
+
+NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
+each = pytest.mark.parametrize("exercise", EXERCISES.values(), ids=list(EXERCISES))
+
+
+@each
+def test_solution_passes(exercise: Exercise) -> None:
+    check(exercise.name)
+    check(exercise.name, exercise.answer(exercise.source))
+
+
+@each
+def test_stub_is_not_yet(exercise: Exercise) -> None:
+    result = attempt(exercise.name, exercise.answer(exercise.stub))
+    assert result.passed == 0
+    assert "not yet" in str(result)
+    assert "not written yet" in result.first_failure.diagnosis
+
+
+@pytest.mark.parametrize(
+    ("exercise", "wrong"),
+    [
+        pytest.param(exercise, wrong, id=f"{exercise.name}-{wrong.why}")
+        for exercise in EXERCISES.values()
+        for wrong in exercise.wrong
+    ],
+)
+def test_wrong_answer_does_not_pass(exercise: Exercise, wrong: WrongAnswer) -> None:
+    result = attempt(exercise.name, exercise.answer(exercise.wrong_source(wrong)))
+    assert not result.ok
+    assert result.first_failure.diagnosis
+
+
+@each
+def test_solving_fills_only_the_marked_place(exercise: Exercise) -> None:
+    before, after = exercise.stub.split(PLACEHOLDER)
+    assert exercise.source.startswith(before)
+    assert exercise.source.rstrip().endswith(after)
+    assert len(exercise.wrong) >= 3
+
+
+@pytest.mark.parametrize("name", sorted({e.notebook for e in EXERCISES.values()}))
+def test_notebook_holds_the_exercises_as_they_are(name: str) -> None:
+    notebook = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
+    exercises = [e for e in EXERCISES.values() if e.notebook == name]
+    assert len(exercises) == 3
+    assert not fill(notebook, exercises), "run `make exercises`"
+    marked = [c.metadata for c in notebook.cells if "exercise" in c.metadata]
+    assert len(marked) == len(PARTS) * len(exercises)

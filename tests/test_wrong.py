@@ -1,0 +1,51 @@
+"""Every wrong example fails where its header says, and only the property it breaks."""
+
+import pytest
+from wrong_examples import WrongExample, applied, load_examples, run_cases
+
+from pa_tutorial.cases import CASES
+from pa_tutorial.ladder import STAGES
+
+EXAMPLES = load_examples()
+by_name = pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+
+
+@by_name
+def test_wrong_example_fails_where_its_header_says(example: WrongExample) -> None:
+    with applied(example):
+        outcomes = run_cases(example.fails)
+    passed = [pair for pair, outcome in outcomes.items() if outcome.passed]
+    assert not passed, f"{example.name} is not caught by {passed}"
+
+
+@by_name
+def test_wrong_example_passes_its_controls(example: WrongExample) -> None:
+    assert len(example.passes) == 3
+    with applied(example):
+        outcomes = run_cases(example.passes)
+    failed = {pair: outcome.report for pair, outcome in outcomes.items() if not outcome.passed}
+    assert not failed, f"{example.name} disturbs its control cases: {failed}"
+
+
+def test_there_is_a_wrong_example_for_every_stage() -> None:
+    caught_in = {stage for example in EXAMPLES for stage, _ in example.fails}
+    assert caught_in == set(STAGES)
+
+
+@pytest.mark.long
+@by_name
+def test_sweep_over_all_cases(example: WrongExample, record_property) -> None:
+    """Nothing named to fail may pass anywhere in a full sweep; what else fails is recorded."""
+    pairs = tuple(
+        (stage.name, case.id)
+        for stage in STAGES.values()
+        for case in CASES.values()
+        if case.kind in stage.own_kinds
+    )
+    with applied(example):
+        outcomes = run_cases(pairs)
+    failed = {pair for pair, outcome in outcomes.items() if not outcome.passed}
+    record_property("fails", sorted(failed))
+    print(f"{example.name}: fails in {len(failed)} of {len(pairs)}")
+    assert set(example.fails) <= failed
+    assert not set(example.passes) & failed

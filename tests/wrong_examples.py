@@ -1,0 +1,149 @@
+"""Loads the wrong examples of tests/wrong/: our own code with at most three lines changed.
+
+A wrong example is a TOML file:
+
+    why = "one sentence: what is wrong, and what it does to the result"
+
+    [[change]]
+    file = "attention/cached.py"      # under pa_tutorial/
+    old = "    self.seq_len = end"    # stands there exactly once
+    new = "    self.seq_len = start"
+
+    [fails]                           # stage = the cases that must catch it
+    kv_cache = ["sequence/two_layers"]
+
+    [passes]                          # three control cases that it must not disturb
+    full_recompute = ["sequence/one_token", "sequence/two_layers", "sequence/gqa"]
+"""
+
+import importlib
+import sys
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pathlib import Path
+from types import CodeType
+
+import pa_tutorial
+
+PACKAGE = Path(pa_tutorial.__file__).parent
+FOLDER = Path(__file__).with_name("wrong")
+MAX_LINES = 3
+
+
+@dataclass(frozen=True)
+class Change:
+    file: str
+    old: str
+    new: str
+
+    @property
+    def module(self) -> str:
+        return ".".join(("pa_tutorial", *Path(self.file).with_suffix("").parts))
+
+
+@dataclass(frozen=True)
+class WrongExample:
+    """fails and passes hold (stage, case id)."""
+
+    name: str
+    why: str
+    changes: tuple[Change, ...]
+    fails: tuple[tuple[str, str], ...]
+    passes: tuple[tuple[str, str], ...]
+
+    def sources(self) -> dict[str, str]:
+        """Module name -> its source with the changes made."""
+        sources: dict[str, str] = {}
+        for change in self.changes:
+            source = sources.get(change.module) or (PACKAGE / change.file).read_text()
+            count = source.count(change.old)
+            if count != 1:
+                raise ValueError(
+                    f"{self.name}: `old` must stand in {change.file} once, "
+                    f"it stands there {count} times:\n{change.old}"
+                )
+            sources[change.module] = source.replace(change.old, change.new)
+        return sources
+
+
+def load_examples() -> list[WrongExample]:
+    return [_load(path) for path in sorted(FOLDER.glob("*.toml"))]
+
+
+def _load(path: Path) -> WrongExample:
+    header = tomllib.loads(path.read_text())
+    changes = tuple(Change(**change) for change in header["change"])
+    for side in ("old", "new"):
+        lines = sum(len(getattr(change, side).splitlines()) for change in changes)
+        if lines > MAX_LINES:
+            raise ValueError(
+                f"{path.name}: `{side}` has {lines} lines; it may have {MAX_LINES} in all"
+            )
+
+    def pairs(part: str) -> tuple[tuple[str, str], ...]:
+        return tuple((stage, case) for stage, cases in header[part].items() for case in cases)
+
+    return WrongExample(path.stem, header["why"], changes, pairs("fails"), pairs("passes"))
+
+
+class _ChangedLoader(SourceFileLoader):
+    def __init__(self, name: str, path: str, source: str) -> None:
+        super().__init__(name, path)
+        self._source = source
+
+    def get_code(self, fullname: str) -> CodeType:
+        return compile(self._source, self.path, "exec")
+
+
+class _ChangedFinder:
+    """Finds the changed modules; everything else is found as always."""
+
+    def __init__(self, sources: dict[str, str]) -> None:
+        self._sources = sources
+
+    def find_spec(self, name: str, path: object, target: object = None) -> ModuleSpec | None:
+        if name not in self._sources:
+            return None
+        spec = PathFinder.find_spec(name, path)
+        spec.loader = _ChangedLoader(name, spec.origin, self._sources[name])
+        return spec
+
+
+def _package_modules() -> list[str]:
+    return [name for name in sys.modules if name.split(".")[0] == "pa_tutorial"]
+
+
+@contextmanager
+def applied(example: WrongExample) -> Iterator[None]:
+    """Inside, importing pa_tutorial gives a second package that has the changes."""
+    kept = {name: sys.modules.pop(name) for name in _package_modules()}
+    finder = _ChangedFinder(example.sources())
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+        for name in _package_modules():
+            del sys.modules[name]
+        sys.modules.update(kept)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    passed: bool
+    error: float | None
+    report: str
+
+
+def run_cases(pairs: tuple[tuple[str, str], ...]) -> dict[tuple[str, str], Outcome]:
+    """Run (stage, case) pairs on whatever pa_tutorial is at this moment."""
+    running = importlib.import_module("pa_tutorial.checks.running")
+    stages = importlib.import_module("pa_tutorial.ladder").STAGES
+    outcomes = {}
+    for stage, case_id in pairs:
+        case, _ = running.judge(running.stage_trial(stages[stage], case_id), None)
+        outcomes[stage, case_id] = Outcome(case.passed, case.error, case.diagnosis)
+    return outcomes
