@@ -32,7 +32,7 @@ test: $(READY)  ## run all tests, every notebook included
 
 notebooks: $(READY) exercises  ## run every notebook and keep the outputs
 	@echo "Running every notebook, in place."
-	$(BIN)/python -m pa_tutorial.bench.notebooks
+	$(BIN)/python tests/run_notebooks.py
 
 figures: $(READY)  ## draw every figure into figures/
 	@echo "Drawing figures/."

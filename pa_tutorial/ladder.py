@@ -45,10 +45,14 @@ class Stage:
         return self.adapters[problem.kind](problem, function or self.function)
 
 
+class NotWritten(Exception):
+    """The function under test is still a stub."""
+
+
 def require_written(result: Any) -> Any:
     """A function that is still a stub returns None: say so."""
     if result is None:
-        raise NotImplementedError("the function returned None: it is not written yet")
+        raise NotWritten("the function returned None: it is not written yet")
     return result
 
 

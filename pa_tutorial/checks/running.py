@@ -9,7 +9,7 @@ from pa_tutorial.cases import CASES
 from pa_tutorial.checks import showing
 from pa_tutorial.checks.comparing import Comparison, bounds_of, compare
 from pa_tutorial.checks.diagnosing import diagnose
-from pa_tutorial.ladder import STAGES, Function, Stage
+from pa_tutorial.ladder import STAGES, Function, NotWritten, Stage
 
 
 @dataclass(frozen=True)
@@ -104,6 +104,8 @@ def judge(trial: Trial, function: Function | None) -> tuple[CaseResult, list[Com
     references = {name: compute() for name, compute in trial.references.items()}
     try:
         actual = trial.run(function)
+    except NotWritten as error:
+        return CaseResult(*described, False, None, trial.bounds["out"], str(error)), []
     except Exception as error:
         message = f"it raised {type(error).__name__}: {error}"
         return CaseResult(*described, False, None, trial.bounds["out"], message), []

@@ -43,7 +43,15 @@ def headline(result: "Result") -> str:
     return f"{result.title}: not yet; {count}, against {against}"
 
 
+def common_reason(result: "Result") -> str | None:
+    """The one reason why nothing ran, if there is one; a table of it would say nothing more."""
+    reasons = {case.diagnosis if case.error is None else None for case in result.cases}
+    return reasons.pop() if len(reasons) == 1 and not result.passed else None
+
+
 def as_text(result: "Result") -> str:
+    if reason := common_reason(result):
+        return f"{headline(result)}\n  {reason}"
     table = rows(result)
     name_width = max(len(row[0]) for row in table)
     isolates_width = max(len(row[1]) for row in table)
@@ -57,6 +65,8 @@ def as_text(result: "Result") -> str:
 
 
 def as_html(result: "Result") -> str:
+    if reason := common_reason(result):
+        return f"<p><b>{escape(headline(result))}</b><br>{escape(reason)}</p>"
     body = "".join(
         f"<tr><td>{'✓' if passed else '✗'}</td>"
         + "".join(f"<td style='text-align:left'>{escape(text)}</td>" for text in texts)

@@ -1,0 +1,86 @@
+"""Measure on this machine's GPU: `make gpu`, or `python3 -m pa_tutorial.bench.gpu`.
+
+Runs from the working tree with whatever python3 has; installs nothing; names what is missing.
+One measurement so far: decode attention of the stage kv_cache, as a fraction of the
+bandwidth of a plain copy on the same device.
+"""
+
+import argparse
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+# What later stages use there; only torch is needed now.
+PACKAGES = ("torch", "numba", "numba_cuda", "triton")
+
+
+def missing_packages() -> list[str]:
+    return [name for name in PACKAGES if find_spec(name) is None]
+
+
+def decode_bandwidth(
+    device: str, num_seqs: int, seq_len: int, num_heads: int, head_size: int, rounds: int
+) -> dict[str, object]:
+    """Bytes a second that decode attention reads, beside those that a copy moves.
+
+    Every sequence is one call here: this stage has no batch. float16.
+    """
+    import torch
+
+    from pa_tutorial.attention.cached import cached_attention
+    from pa_tutorial.bench.timing import interleaved
+
+    shape = (num_seqs, seq_len, num_heads, head_size)
+    keys, values = (torch.randn(shape, device=device).half() for _ in "kv")
+    queries = torch.randn(num_seqs, 1, num_heads, head_size, device=device).half()
+    copies = torch.empty_like(keys)
+
+    def decode() -> None:
+        for q, k, v in zip(queries, keys, values, strict=True):
+            cached_attention(q, k, v, head_size**-0.5)
+
+    synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
+    times = interleaved(
+        {"kv_cache": decode, "copy": lambda: copies.copy_(keys)}, rounds, synchronize
+    )
+    read = (keys.nbytes + values.nbytes) / times["kv_cache"]["median_ms"]
+    copied = 2 * keys.nbytes / times["copy"]["median_ms"]  # read and written
+    return {
+        "shape": dict(zip(("num_seqs", "seq_len", "num_heads", "head_size"), shape, strict=True)),
+        **times,
+        "decode_GB_per_s": round(read / 1e6, 2),
+        "copy_GB_per_s": round(copied / 1e6, 2),
+        "fraction_of_copy": round(read / copied, 4),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, help="folder for the JSON file (default: benchmarks)")
+    arguments = parser.parse_args()
+    for name in missing_packages():
+        print(f"{name} is missing on this machine: what needs it is skipped.")
+    if "torch" in missing_packages():
+        print("Nothing was measured.")
+        return 0
+    import torch
+
+    from pa_tutorial.bench.timing import RESULTS, write_results
+
+    if not torch.cuda.is_available():
+        print("No GPU here: nothing was measured. The walk needs none.")
+        return 0
+    name = torch.cuda.get_device_name()
+    print(f"{name}, torch {torch.__version__}")
+    result = decode_bandwidth("cuda", 16, 4096, 32, 128, rounds=11)
+    print(
+        f"kv_cache reads {result['decode_GB_per_s']:.0f} GB/s, a copy moves "
+        f"{result['copy_GB_per_s']:.0f} GB/s: {result['fraction_of_copy']:.0%}"
+    )
+    path = write_results({"decode_bandwidth": result}, name, arguments.out or RESULTS)
+    print(f"wrote {path}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

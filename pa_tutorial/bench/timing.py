@@ -1,0 +1,55 @@
+"""Times that can be believed: interleaved, in random order, medians with their spread."""
+
+import json
+import random
+import re
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from pa_tutorial.machine import describe_machine
+
+RESULTS = Path("benchmarks")
+
+
+def interleaved(
+    functions: Mapping[str, Callable[[], object]],
+    rounds: int,
+    synchronize: Callable[[], object] = lambda: None,
+    seed: int = 0,
+) -> dict[str, dict[str, float]]:
+    """Run every function once a round, in random order, after one round that is not counted.
+
+    synchronize  waits for the device; called before the clock is read
+    returns      name -> median, lowest and highest time in milliseconds
+    """
+    order = list(functions)
+    times: dict[str, list[float]] = {name: [] for name in order}
+    rng = random.Random(seed)
+    for round_index in range(rounds + 1):
+        rng.shuffle(order)
+        for name in order:
+            synchronize()
+            start = time.perf_counter()
+            functions[name]()
+            synchronize()
+            if round_index > 0:
+                times[name].append(1e3 * (time.perf_counter() - start))
+    return {
+        name: {
+            "median_ms": round(statistics.median(values), 4),
+            "lowest_ms": round(min(values), 4),
+            "highest_ms": round(max(values), 4),
+        }
+        for name, values in times.items()
+    }
+
+
+def write_results(measurements: dict[str, object], name: str, folder: Path = RESULTS) -> Path:
+    """benchmarks/<name>.json: what was measured and on which machine."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')}.json"
+    content = {"machine": describe_machine(), **measurements}
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    return path

@@ -1,0 +1,56 @@
+"""Run notebooks in a clean kernel and keep what they print: `make notebooks`.
+
+Cells tagged `live` show this machine (names, times); their outputs are not kept.
+"""
+
+import argparse
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+from nbformat import NotebookNode
+
+NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
+CELL_TIMEOUT = 300  # seconds
+
+METADATA = {
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
+
+
+def execute(path: Path) -> NotebookNode:
+    """The notebook with fresh outputs. Raises CellExecutionError if a cell fails."""
+    notebook = nbformat.read(path, as_version=4)
+    client = NotebookClient(
+        notebook,
+        timeout=CELL_TIMEOUT,
+        kernel_name="python3",
+        record_timing=False,
+        resources={"metadata": {"path": str(path.parent)}},
+    )
+    client.execute()
+    return notebook
+
+
+def keep(notebook: NotebookNode) -> NotebookNode:
+    """What is committed: nothing that depends on the machine."""
+    notebook.metadata = nbformat.from_dict(METADATA)
+    for cell in notebook.cells:
+        if cell.cell_type == "code" and "live" in cell.metadata.get("tags", []):
+            cell.outputs = []
+    return notebook
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help="as in 01_kv_cache; none means all")
+    names = parser.parse_args().names
+    paths = [NOTEBOOKS / f"{name}.ipynb" for name in names] or sorted(NOTEBOOKS.glob("*.ipynb"))
+    for number, path in enumerate(paths, start=1):
+        print(f"{number} of {len(paths)}  {path.name}", flush=True)
+        nbformat.write(keep(execute(path)), path)
+
+
+if __name__ == "__main__":
+    main()
