@@ -70,6 +70,8 @@ class SequenceProblem:
     def __post_init__(self) -> None:
         require(len(self.steps) > 0, "steps", self.steps, "at least one step")
         require(min(self.steps) >= 1, "steps", self.steps, "1 or more tokens each")
+        longest = len(encode(SENTENCE)) if self.trained else TinyConfig.max_len
+        require(self.seq_len <= longest, "steps", self.steps, f"at most {longest} tokens in all")
         require(self.num_layers >= 1, "num_layers", self.num_layers, "at least 1")
         require_heads(self.num_heads, self.num_kv_heads)
         require(self.head_size in HEAD_SIZES, "head_size", self.head_size, f"one of {HEAD_SIZES}")

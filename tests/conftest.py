@@ -1,11 +1,16 @@
 """One marker a stage (`pytest -m kv_cache`), and the long profile (`pytest --long`)."""
 
+import os
+
 import pytest
+import torch
 
 from pa_tutorial.ladder import STAGES
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        torch.set_num_threads(1)  # the workers share the cores
     for stage in STAGES.values():
         config.addinivalue_line("markers", f"{stage.name}: verifies the stage {stage.name}")
 

@@ -27,6 +27,7 @@ def execute(path: Path) -> NotebookNode:
         timeout=CELL_TIMEOUT,
         kernel_name="python3",
         record_timing=False,
+        coalesce_streams=True,  # how a print is cut into messages is chance
         resources={"metadata": {"path": str(path.parent)}},
     )
     client.execute()

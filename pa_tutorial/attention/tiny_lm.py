@@ -129,7 +129,7 @@ class TinyLM(nn.Module):
         slopes = self.config.alibi_slopes()
 
         positions = torch.arange(first, first + len(tokens))
-        hidden = self.token_embedding(tokens) + self.position_embedding(positions)
+        hidden = self._embed(tokens) + self.position_embedding(positions)
         for index, layer in enumerate(self.layers):
             q, k, v = layer.qkv(hidden)
             if probe is not None:
@@ -153,6 +153,15 @@ class TinyLM(nn.Module):
                 f"tokens ends at position {first + len(tokens) - 1}; "
                 f"the last position is {self.config.max_len - 1}"
             )
+
+    def _embed(self, tokens: Tensor) -> Tensor:
+        try:
+            return self.token_embedding(tokens)
+        except IndexError:
+            wrong = next(t for t in tokens.tolist() if not 0 <= t < self.config.vocab_size)
+            raise ValueError(
+                f"tokens holds {wrong}; it must be 0 to {self.config.vocab_size - 1}"
+            ) from None
 
     @torch.inference_mode()
     def generate(self, prompt: Tensor, num_tokens: int, use_cache: bool = True) -> Tensor:

@@ -80,6 +80,10 @@ def compare(
             if quantity not in actual or quantity not in arrays:
                 continue
             left, right = to_float64(actual[quantity]), to_float64(arrays[quantity])
+            if left.shape != right.shape:
+                raise ValueError(
+                    f"{quantity} has shape {left.shape}; {reference} has {right.shape}"
+                )
             errors = relative_errors(left, right)
             comparisons.append(
                 Comparison(quantity, reference, left, right, errors, bounds[quantity])

@@ -1,0 +1,105 @@
+"""The attention functions by themselves: shapes, bad input, and what they cost."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+
+from pa_tutorial.attention.cached import KVCache, cached_attention
+from pa_tutorial.attention.full import causal_attention, unmasked_attention
+from pa_tutorial.attention.work import attention_flops_and_bytes, count_flops, flops_per_token
+from pa_tutorial.problem import SequenceProblem
+
+BOTH = pytest.mark.parametrize("attention", [causal_attention, cached_attention])
+
+
+def qkv(q=(5, 4, 8), k=(5, 2, 8), v=(5, 2, 8)) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(shape, generator=generator) for shape in (q, k, v)]
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        ({"q": (5, 8)}, r"q has shape \[5, 8\]; it must have 3 dimensions"),
+        ({"v": (5, 2, 4)}, r"v has shape \[5, 2, 4\]; it must have the shape of k"),
+        ({"q": (6, 4, 8)}, "q holds 6 tokens; it must hold 1 to 5"),
+        ({"q": (0, 4, 8)}, "q holds 0 tokens"),
+        ({"q": (5, 4, 4)}, "k has head_size 8; it must be that of q, 4"),
+        ({"k": (5, 3, 8), "v": (5, 3, 8)}, "num_kv_heads is 3; it must divide num_heads.* 4"),
+    ],
+)
+def test_shapes_that_do_not_fit_are_refused(attention, shapes, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        attention(*qkv(**shapes), 1.0)
+
+
+@BOTH
+def test_one_slope_a_head(attention) -> None:
+    with pytest.raises(ValueError, match=r"alibi_slopes has shape \[2\]; it must be \[4\]"):
+        attention(*qkv(), 1.0, torch.ones(2))
+
+
+def test_causal_attention_wants_every_query() -> None:
+    with pytest.raises(ValueError, match="q holds 3 tokens; it must hold all 5"):
+        causal_attention(*qkv(q=(3, 4, 8)), 1.0)
+
+
+def test_unmasked_attention_agrees_with_the_last_row_only() -> None:
+    q, k, v = qkv()
+    full, unmasked = causal_attention(q, k, v, 0.3), unmasked_attention(q, k, v, 0.3)
+    assert torch.allclose(full[-1], unmasked[-1], atol=1e-6)
+    assert not torch.allclose(full[:-1], unmasked[:-1], atol=1e-2)
+    with pytest.raises(ValueError, match="alibi_slopes is given"):
+        unmasked_attention(q, k, v, 0.3, torch.ones(4))
+
+
+def test_cache_places_without_a_token_are_nan() -> None:
+    cache = KVCache(4, 2, 8)
+    cache.append(torch.ones(3, 2, 8), torch.ones(3, 2, 8))
+    assert cache._keys[3:].isnan().all()
+    assert cache._values[3:].isnan().all()
+    assert cache.num_bytes == 2 * 3 * 2 * 8 * 4
+
+
+@pytest.mark.parametrize(
+    ("k", "v", "message"),
+    [
+        ((2, 2, 8), (2, 2, 8), "k holds 2 tokens; the cache has room for 1 more"),
+        ((1, 3, 8), (1, 3, 8), r"k has shape \[1, 3, 8\]; it must be \[1, 2, 8\]"),
+        ((1, 2, 8), (1, 2, 4), r"v has shape \[1, 2, 4\]; it must be \[1, 2, 8\]"),
+        ((1, 2, 8), (2, 2, 8), r"v has shape \[2, 2, 8\]; it must be \[1, 2, 8\]"),
+    ],
+)
+def test_refused_append_changes_nothing(k, v, message) -> None:
+    cache = KVCache(4, 2, 8)
+    cache.append(torch.ones(3, 2, 8), torch.ones(3, 2, 8))
+    before = cache._keys.clone(), cache._values.clone()
+    with pytest.raises(ValueError, match=message):
+        cache.append(torch.zeros(k), torch.zeros(v))
+    assert cache.seq_len == 3
+    assert torch.equal(cache._keys.nan_to_num(7), before[0].nan_to_num(7))
+    assert torch.equal(cache._values.nan_to_num(7), before[1].nan_to_num(7))
+
+
+def test_counted_work_equals_the_formula() -> None:
+    num_new, seq_len, heads, kv_heads, head_size = 3, 10, 4, 2, 16
+    flops, num_bytes = attention_flops_and_bytes(num_new, seq_len, heads, kv_heads, head_size)
+    # two products (q k and logits v), a multiply and an add for each element
+    assert flops == 2 * 2 * heads * num_new * seq_len * head_size
+    # K and V, q and out, two bytes a number
+    assert num_bytes == 2 * (2 * seq_len * kv_heads + 2 * num_new * heads) * head_size
+
+
+def test_cached_work_grows_by_the_attention_of_one_key() -> None:
+    model = SequenceProblem("", "", "").model()
+    config = model.config
+    cached = flops_per_token(model, 6, use_cache=True)
+    one_more_key = config.num_layers * 2 * 2 * config.num_heads * config.head_size
+    # from the second token on: over a single key, the weighted sum is no matrix product
+    assert {b - a for a, b in pairwise(cached[1:])} == {one_more_key}
+    recomputed = flops_per_token(model, 6, use_cache=False)
+    assert recomputed[0] == cached[0]
+    assert recomputed[5] == count_flops(lambda: model(torch.zeros(6, dtype=torch.int64)))
+    assert recomputed[5] > 6 * cached[0]

@@ -1,0 +1,69 @@
+"""The measurements run, name the machine and write what they say they write."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from pa_tutorial.bench import gpu
+from pa_tutorial.bench.__main__ import DecodeStep, next_token
+from pa_tutorial.bench.timing import interleaved, write_results
+from pa_tutorial.machine import describe_machine, report
+from pa_tutorial.problem import SequenceProblem
+
+
+def test_interleaved_runs_everything_once_more_than_it_counts() -> None:
+    calls = []
+    times = interleaved({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, rounds=5)
+    assert calls.count("a") == calls.count("b") == 6
+    for row in times.values():
+        assert 0 <= row["lowest_ms"] <= row["median_ms"] <= row["highest_ms"]
+    pairs = [tuple(calls[i : i + 2]) for i in range(0, len(calls), 2)]
+    assert all(set(pair) == {"a", "b"} for pair in pairs), "each round runs each once"
+
+
+def test_measured_decode_step_computes_the_same_token_every_time() -> None:
+    model = SequenceProblem("", "", "").model()
+    tokens = torch.arange(9)
+    step = DecodeStep(model, tokens)
+    first, second = step(), step()
+    assert torch.equal(first, second)
+    assert torch.allclose(first[-1], model(tokens)[-1], atol=1e-3)
+
+
+def test_next_token_gives_a_row_for_each_length(capsys) -> None:
+    rows = next_token((4, 8), rounds=1)
+    assert [row["seq_len"] for row in rows] == [4, 8]
+    assert "8 tokens" in capsys.readouterr().out
+
+
+def test_results_name_the_machine(tmp_path) -> None:
+    path = write_results({"x": 1}, "Some CPU (R) @ 2 GHz", tmp_path)
+    assert path.name == "some-cpu-r-2-ghz.json"
+    written = json.loads(path.read_text())
+    assert written == {"machine": describe_machine(), "x": 1}
+    assert describe_machine()["torch"] in report()
+
+
+def test_gpu_measurement_dry_run_on_the_cpu() -> None:
+    result = gpu.decode_bandwidth("cpu", 2, 32, 2, 16, rounds=2)
+    assert result["shape"] == {"num_seqs": 2, "seq_len": 32, "num_heads": 2, "head_size": 16}
+    assert result["fraction_of_copy"] > 0
+
+
+def test_missing_packages_are_named_and_skipped(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(gpu, "find_spec", lambda name: None)
+    monkeypatch.setattr(sys, "argv", ["gpu"])
+    assert gpu.main() == 0
+    assert "torch is missing" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU: make gpu uses it")
+def test_without_a_gpu_it_says_so_and_exits_0() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pa_tutorial.bench.gpu"], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert "No GPU here: nothing was measured" in done.stdout

@@ -1,0 +1,177 @@
+"""The shared checks: they can fail, they say why, and nothing slips through."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from wrong_examples import WrongExample, applied, load_examples, run_cases
+
+from pa_tutorial.attention.cached import cached_attention
+from pa_tutorial.attention.full import unmasked_attention
+from pa_tutorial.cases import CASES
+from pa_tutorial.checks import CheckFailure, attempt, check
+from pa_tutorial.checks.comparing import compare, load_bounds, relative_errors
+from pa_tutorial.ladder import STAGES
+
+
+def test_check_raises_an_assertion_error_that_holds_the_result() -> None:
+    with pytest.raises(AssertionError, match="earlier ones see tokens that come after") as raised:
+        check("full_recompute", lambda q, k, v, scale, slopes: unmasked_attention(q, k, v, scale))
+    assert isinstance(raised.value, CheckFailure)
+    result = raised.value.result
+    assert (result.passed, result.total, result.ok) == (1, 12, False)
+    assert result.first_failure.name == "sequence/one_layer"
+
+
+def test_attempt_does_not_raise_and_a_right_function_passes() -> None:
+    def mine(q, k, v, scale, alibi_slopes=None):
+        return cached_attention(q, k, v, scale, alibi_slopes)
+
+    result = attempt("kv_cache", mine)
+    assert result.ok
+    assert result.first_failure is None
+    assert result.references == ("the oracle", "full_recompute")
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (lambda q: None, "not written yet"),
+        (lambda q: q * float("nan"), "the output holds NaN"),
+        (lambda q: torch.zeros_like(q), "all zero: nothing was written"),
+        (lambda q: q[:-1], "it must return the shape and dtype of q"),
+        (lambda q: q.double(), "it must return the shape and dtype of q"),
+        (lambda q: q.tolist(), "returned a list; it must return a tensor"),
+        (lambda q: 1 / 0, "it raised ZeroDivisionError"),
+    ],
+)
+def test_nothing_else_passes_and_the_reason_is_given(answer, message) -> None:
+    result = attempt("kv_cache", lambda q, *others: answer(q))
+    assert result.passed == 0
+    assert message in str(result)
+    assert message in result._repr_html_()
+
+
+def test_a_wrong_intermediate_fails_even_if_the_output_is_right() -> None:
+    def shifted_scores(q, k, v, scale, slopes=None, probe=None):
+        out = cached_attention(q, k, v, scale, slopes, probe)
+        probe["qk"] = probe["qk"] + 1.0  # cancels in the softmax
+        return out
+
+    result = attempt("kv_cache", shifted_scores)
+    assert result.passed == 0
+    assert "first wrong: qk" in result.first_failure.diagnosis
+    assert "out itself is within its bound" in result.first_failure.diagnosis
+
+
+def test_unknown_name_lists_what_there_is() -> None:
+    with pytest.raises(ValueError, match=r"'kvcache'.*kv_cache.*attend_newest"):
+        attempt("kvcache")
+
+
+# --- comparing
+
+
+def test_relative_error_is_a_norm_over_the_row() -> None:
+    expected = np.array([[3.0, 4.0], [0.0, 0.0]])
+    assert relative_errors(expected, expected).tolist() == [0.0, 0.0]
+    assert relative_errors(expected + np.array([0, 0.5]), expected).tolist() == [0.1, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected"),
+    [
+        ([1.0, np.nan], [1.0, 1.0]),
+        ([1.0, np.inf], [1.0, 1.0]),
+        ([1.0, -np.inf], [1.0, 1.0]),
+        ([1.0, 1.0], [1.0, -np.inf]),
+        ([1.0, np.nan], [1.0, -np.inf]),
+    ],
+)
+def test_nan_and_misplaced_infinity_are_an_infinite_error(actual, expected) -> None:
+    assert relative_errors(np.array(actual), np.array(expected)) == np.inf
+    (comparison,) = compare(
+        {"out": np.array(actual)}, {"r": {"out": np.array(expected)}}, {"out": 1e9}
+    )
+    assert not comparison.passed
+
+
+def test_masked_scores_must_stand_in_the_same_places() -> None:
+    masked = np.array([1.0, -np.inf])
+    assert relative_errors(masked, masked) == 0.0
+
+
+def test_shapes_must_agree() -> None:
+    with pytest.raises(ValueError, match=r"out has shape \(2,\); the oracle has \(3,\)"):
+        compare({"out": np.zeros(2)}, {"the oracle": {"out": np.zeros(3)}}, {"out": 1.0})
+
+
+# --- bounds
+
+
+@pytest.mark.parametrize("case_id", CASES)
+def test_bounds_keep_their_rule_and_record_both_figures(case_id: str) -> None:
+    for quantity, figures in load_bounds()[case_id].items():
+        assert 0 < figures["bound"] <= 10 * figures["worst_correct"]
+        assert figures["stage"] in STAGES
+        if "smallest_wrong" in figures:
+            assert quantity == "out"
+            assert figures["bound"] <= figures["smallest_wrong"] / 10
+
+
+def test_every_named_failure_counts_in_the_bounds() -> None:
+    bounds = load_bounds()
+    assert set(bounds) == set(CASES)
+    finite = {case_id for example in load_examples() for _, case_id in example.fails} - {
+        "decode/deep_negative_scores",
+        "decode/huge_scores",
+    }  # there the wrong result is NaN
+    assert all("smallest_wrong" in bounds[case_id]["out"] for case_id in finite)
+
+
+# --- diagnosing
+
+DIAGNOSES = {
+    "no_causal_mask": "earlier ones see tokens that come after them",
+    "separate_weights_for_decode": "the prompt is right and decode is wrong",
+    "kv_head_is_head": "look at which KV head each one reads",
+    "whole_reservation_read": "the output holds NaN",
+    "maximum_not_subtracted": "the output holds NaN",
+    "cache_overwritten_from_the_start": "the output holds NaN",
+    "scale_after_softmax": "first wrong: qk",
+}
+
+
+@pytest.mark.parametrize(
+    "example", [e for e in load_examples() if e.name in DIAGNOSES], ids=lambda e: e.name
+)
+def test_diagnosis_points_at_the_mistake(example: WrongExample) -> None:
+    with applied(example):
+        outcomes = run_cases(example.fails)
+    assert any(DIAGNOSES[example.name] in outcome.report for outcome in outcomes.values())
+
+
+# --- command line
+
+
+def run_command(*arguments: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-m", "pa_tutorial.checks", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def test_command_line_verifies_a_stage() -> None:
+    done = run_command("kv_cache")
+    assert done.returncode == 0, done.stderr
+    assert "kv_cache: 37 of 37 cases pass, against the oracle and full_recompute" in done.stdout
+
+
+def test_command_line_names_the_stages_for_an_unknown_one() -> None:
+    done = run_command("kvcache")
+    assert done.returncode == 2
+    assert "it must be one of full_recompute, kv_cache" in done.stderr

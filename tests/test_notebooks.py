@@ -1,0 +1,60 @@
+"""Every notebook runs in a clean kernel, without a warning, and prints what is committed."""
+
+import base64
+import io
+
+import nbformat
+import numpy as np
+import pytest
+from nbformat import NotebookNode
+from PIL import Image
+from run_notebooks import METADATA, NOTEBOOKS, execute, keep
+
+PATHS = sorted(NOTEBOOKS.glob("*.ipynb"))
+each = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+MAX_CELL_LINES = 15
+
+
+def outputs(cell: NotebookNode) -> list[dict]:
+    """What a cell shows, pictures as pixels."""
+    shown = []
+    for output in cell.get("outputs", []):
+        data = dict(output.get("data", {}))
+        if "image/png" in data:
+            picture = Image.open(io.BytesIO(base64.b64decode(data["image/png"])))
+            data["image/png"] = np.asarray(picture.convert("RGBA")).tolist()
+        shown.append({"text": output.get("text"), "data": data})
+    return shown
+
+
+@each
+def test_notebook_runs_and_prints_what_is_committed(path) -> None:
+    committed = nbformat.read(path, as_version=4)
+    fresh = execute(path)
+    for cell in fresh.cells:
+        for output in cell.get("outputs", []):
+            assert output.output_type != "error"
+            assert output.get("name") != "stderr", output.text
+    for old, new in zip(committed.cells, keep(fresh).cells, strict=True):
+        assert outputs(new) == outputs(old), (
+            f"run `make notebooks`; this cell differs:\n{new.source}"
+        )
+
+
+@each
+def test_committed_notebook_is_clean(path) -> None:
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    assert notebook.metadata == METADATA
+    for cell in notebook.cells:
+        if cell.cell_type != "code":
+            continue
+        lines = len(cell.source.splitlines())
+        assert lines <= MAX_CELL_LINES or "exercise" in cell.metadata, cell.source
+        live = "live" in cell.metadata.get("tags", [])
+        assert bool(cell.execution_count), "a cell was never run"
+        assert not (live and cell.outputs), "live output is not committed"
+
+
+def test_there_are_notebooks() -> None:
+    assert [path.stem for path in PATHS[:2]] == ["00_start_here", "01_kv_cache"]

@@ -1,0 +1,129 @@
+"""pyproject.toml, constraints.txt, environment.yml, Makefile and README say the same thing."""
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+
+from pa_tutorial.ladder import STAGES
+from pa_tutorial.viz.walk import PLAN
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+
+
+def requirements() -> dict[str, Requirement]:
+    """What we ask for directly, extras included, without ourselves."""
+    texts = PROJECT["dependencies"] + [text for extra in EXTRAS.values() for text in extra]
+    found = {canonicalize_name(Requirement(text).name): Requirement(text) for text in texts}
+    found.pop("pa-tutorial")
+    return found
+
+
+def constraints() -> dict[str, Requirement]:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    return {canonicalize_name(pin.name): pin for pin in pins}
+
+
+@pytest.mark.parametrize("name", requirements())
+def test_each_requirement_is_a_range_that_holds_its_pin(name: str) -> None:
+    (pin,) = constraints()[name].specifier
+    assert pin.operator == "=="
+    ranges = requirements()[name].specifier
+    assert any(part.operator == ">=" for part in ranges), "a range has a lower end"
+    assert ranges.contains(pin.version)
+
+
+def test_torch_is_pinned_and_its_own_pins_are_left_alone() -> None:
+    pins = constraints()
+    assert str(pins["torch"].specifier) == "==2.13.0"
+    assert not [name for name in pins if re.match(r"triton|nvidia-|cuda-", name)]
+
+
+def test_numba_cuda_is_asked_for_only_where_it_has_wheels() -> None:
+    numba_cuda = requirements()["numba-cuda"]
+    assert numba_cuda.extras == {"cu13"}
+    systems = {"linux": True, "win32": True, "darwin": False}
+    for system, wanted in systems.items():
+        assert numba_cuda.marker.evaluate({"sys_platform": system}) == wanted
+
+
+def test_environment_is_thin_and_agrees() -> None:
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text())
+    assert environment["name"] == "pa-tutorial"
+    *conda, pip = environment["dependencies"]
+    assert pip == {"pip": ["-c constraints.txt", "-e .[dev]"]}
+    python, pip_itself = conda
+    assert pip_itself == "pip"
+    name, _, versions = python.partition(" ")
+    assert name == "python"
+    assert SpecifierSet(versions) == SpecifierSet(PROJECT["requires-python"])
+
+
+def make(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        ["make", "--no-print-directory", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize(
+    ("works_until", "sentence"),
+    [
+        ("version_info", "This needs Python 3.11 or newer"),
+        ("ensurepip", "This needs Python's venv module"),
+    ],
+)
+def test_make_says_in_one_sentence_what_is_missing(tmp_path, works_until, sentence) -> None:
+    """A python that fails at one question; make must stop there and say why."""
+    python = tmp_path / "python3"
+    python.write_text(
+        f'#!/bin/sh\ncase "$*" in *{works_until}*) exit 1;; --version) echo Python 3.9.1;; esac\n'
+    )
+    python.chmod(0o755)
+    done = make("lab", f"PYTHON={python}", f"VENV={tmp_path / 'venv'}")
+    said = [line for line in done.stdout.splitlines() if line]
+    assert done.returncode != 0
+    assert len(said) == 1
+    assert said[0].startswith(sentence)
+    assert not (tmp_path / "venv").exists()
+
+
+def test_make_help_lists_the_commands_of_the_readme() -> None:
+    commands = set(re.findall(r"^\| `make (\w+)` \|", (ROOT / "README.md").read_text(), re.M))
+    assert {"lab", "test", "notebooks", "figures", "bench", "gpu", "lint"} <= commands
+    listed = make("help").stdout
+    assert all(f"make {command} " in listed for command in commands)
+
+
+def test_links_of_the_documents_lead_somewhere() -> None:
+    for document in ("README.md", "CONTRIBUTING.md"):
+        text = (ROOT / document).read_text()
+        links = re.findall(r"\]\(([^)#]+)\)", text)
+        missing = [link for link in links if "://" not in link and not (ROOT / link).exists()]
+        assert not missing
+
+
+def test_readme_table_holds_every_notebook_module_test_and_figure() -> None:
+    text = (ROOT / "README.md").read_text()
+    notebooks = [f"notebooks/{path.name}" for path in (ROOT / "notebooks").glob("*.ipynb")]
+    figures = [f"figures/{path.name}" for path in (ROOT / "figures").glob("*.svg")]
+    assert notebooks
+    assert not [path for path in notebooks + figures if path not in text]
+
+
+def test_map_and_ladder_agree() -> None:
+    plan = {name: before for name, _, _, before, _ in PLAN}
+    assert list(STAGES) == [name for name in plan if name in STAGES]
+    assert all(plan[name] == stage.checked_against for name, stage in STAGES.items())
