@@ -24,7 +24,7 @@ $(READY): pyproject.toml constraints.txt
 
 lab: $(READY)  ## open JupyterLab on the first notebook
 	@echo "Opening JupyterLab on notebooks/00_start_here.ipynb (stop it with Ctrl-C)."
-	$(BIN)/jupyter lab notebooks/00_start_here.ipynb
+	$(BIN)/jupyter lab --ServerApp.root_dir='$(CURDIR)' --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb
 
 test: $(READY)  ## run all tests, every notebook included
 	@echo "Running all tests on all cores."

@@ -79,7 +79,7 @@ def cached_attention(
     Raises ValueError if the shapes do not fit.
     """
     require_attention_inputs(q, k, v, alibi_slopes)
-    num_new_tokens, num_heads, _ = q.shape
+    num_new_tokens, num_heads, _ = q.shape  # NEW
     seq_len = k.shape[0]  # NEW
     k, v = repeat_kv_heads(k, num_heads), repeat_kv_heads(v, num_heads)
 

@@ -15,26 +15,27 @@ from pa_tutorial.viz import style
 def draw_prefill_and_decode(prompt_len: int = 4, seq_len: int = 6) -> Figure:
     """Which key each query reads: all rows at prefill, one new row at each decode step."""
     figure, panels = style.new_figure(
-        "Prefill computes many rows at once; a decode step computes one row and reads all the rest",
-        2.6,
+        "A decode step computes one new row, and reads k and v of all older tokens from the cache",
+        2.9,
         ncols=3,
     )
     steps = [(0, prompt_len)] + [(end - 1, end) for end in range(prompt_len + 1, seq_len + 1)]
     for axes, (first, last) in zip(panels, steps, strict=True):
-        style.bare(axes, seq_len + 1.3, seq_len + 1.2)
+        style.bare(axes, seq_len + 1.3, seq_len + 2.3)
         kind = "prefill" if first == 0 else f"decode, step {last - prompt_len}"
         axes.set_title(kind, loc="center", weight="normal")
-        for j in range(last):
-            color = style.K if j >= first else style.lighter(style.K)
-            style.cell(axes, j + 1.2, 0, color, f"$k_{j}$")
-        for row, i in enumerate(range(first, last)):
-            style.cell(axes, 0, row + 1.2, style.Q, f"$q_{i}$")
+        for row, (letter, color) in enumerate((("k", style.K), ("v", style.V))):
             for j in range(last):
-                style.cell(axes, j + 1.2, row + 1.2, style.LOGITS, unused=j > i)
-        note = (
-            f"computed: {last - first} q, {last - first} k and v\nfrom the cache: {first} k and v"
-        )
-        axes.text(0, last - first + 1.5, note, va="top")
+                shade = color if j >= first else style.lighter(color)
+                style.cell(axes, j + 1.2, row, shade, f"${letter}_{j}$")
+        for row, i in enumerate(range(first, last), start=2):
+            style.cell(axes, 0, row + 0.2, style.Q, f"$q_{i}$")
+            for j in range(last):
+                style.cell(axes, j + 1.2, row + 0.2, style.LOGITS, unused=j > i)
+        nouns = "query, key and value" if last - first == 1 else "queries, keys and values"
+        computed = f"new: {last - first} {nouns}"
+        cached = "hatched: masked" if first == 0 else f"light: {first} k and v from the cache"
+        axes.text(0, last - first + 2.5, f"{computed}\n{cached}", va="top")
     return figure
 
 
@@ -68,12 +69,12 @@ def draw_keys_moved(text: str = "A list is") -> Figure:
     for axes, masked in zip(panels, (False, True), strict=True):
         for layer, row in enumerate(keys_moved(model, text, masked)):
             axes.bar(range(len(row)), row, width=0.6, color=style.K)
-            note = f"layer {layer}: {'these keys move' if any(row) else '0 everywhere'}"
+            note = f"layer {layer}: {'the keys move' if any(row) else 'no key moves, all 0.00'}"
             axes.text(0.02, 0.98 - 0.11 * layer, note, transform=axes.transAxes, va="top")
         axes.set_title("with the causal mask" if masked else "without a mask", weight="normal")
         axes.set_xticks(range(len(text) - 1), [c.replace(" ", "␣") for c in text[:-1]])
         axes.set_xlabel(f"old tokens, when {text[-1]!r} arrives")
-    panels[0].set_ylabel("change of the token's key")
+    panels[0].set_ylabel("distance of new and old key")
     panels[0].margins(y=0.4)
     return figure
 
@@ -92,9 +93,12 @@ def draw_work_per_token(recompute: Sequence[int], cached: Sequence[int]) -> Figu
         (cached, "with the cache", style.V),
     ):
         style.label_line(axes, tokens, [count / 1e6 for count in counts], name, color)
+    axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    axes.set_xlim(1, len(cached) * 1.25)
-    axes.set_xticks([1, *range(32, len(cached) + 1, 32)])
+    axes.set_xlim(0.95, len(cached) * 2.6)
+    ticks = [2**power for power in range(len(cached).bit_length())]
+    axes.set_xticks(ticks, [str(tick) for tick in ticks])
+    axes.minorticks_off()
     axes.set_xlabel("tokens in the sequence")
     axes.set_ylabel("million operations\nfor the next token")
     return figure
@@ -116,12 +120,12 @@ def intensity(num_new_tokens: int, seq_len: int, num_heads: int, num_kv_heads: i
 def draw_intensity(seq_len: int = 1024) -> Figure:
     """Operations per byte against the number of new tokens, beside what GPUs need to be busy."""
     figure, axes = style.new_figure(
-        "Decode does about one operation a byte; a GPU could do over a hundred", 2.8
+        "Attention in a decode step does 1 to 4 operations per byte; a GPU needs over 150", 2.8
     )
     new_tokens = [2**power for power in range(11) if 2**power <= seq_len]
-    for num_kv_heads, name, color in ((8, "8 KV heads", style.K), (2, "2 KV heads", style.V)):
+    for num_kv_heads, rise, color in ((8, -6, style.K), (2, 6, style.V)):
         values = [intensity(n, seq_len, 8, num_kv_heads) for n in new_tokens]
-        style.label_line(axes, new_tokens, values, name, color)
+        style.label_line(axes, new_tokens, values, f"{num_kv_heads} KV heads", color, rise)
         axes.plot(new_tokens[:1], values[:1], "o", color=color)
         axes.annotate(
             f"{values[0]:.1f}",

@@ -147,13 +147,20 @@ def ink_on(color: str) -> str:
     return INK if 0.299 * red + 0.587 * green + 0.114 * blue > 0.45 else PAPER
 
 
-def label_line(axes: Axes, xs: Sequence[float], ys: Sequence[float], text: str, color: str) -> None:
-    """A line with its name at its end, in place of a legend."""
+def label_line(
+    axes: Axes,
+    xs: Sequence[float],
+    ys: Sequence[float],
+    text: str,
+    color: str,
+    rise: float = 0,
+) -> None:
+    """A line with its name at its end, in place of a legend; `rise` moves the name, in points."""
     axes.plot(xs, ys, color=color, linewidth=2)
     axes.annotate(
         text,
         (xs[-1], ys[-1]),
-        xytext=(4, 0),
+        xytext=(4, rise),
         textcoords="offset points",
         va="center",
         color=color,

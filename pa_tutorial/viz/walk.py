@@ -13,9 +13,9 @@ PLAN = (
     ("paged_gather", "K and V in blocks", "06", ("kv_cache",), (0, 2)),
     ("online_softmax", "one pass", "05", ("kv_cache",), (1, 2)),
     ("paged_online", "blocks, one pass", "06", ("paged_gather", "online_softmax"), (0.5, 3)),
-    ("cpu", "all cores", "13", ("paged_online",), (0, 4)),
-    ("triton", "the same in Triton", "14", ("paged_online",), (1, 4)),
-    ("cuda_naive", "a thread a token", "08", ("paged_online",), (2.25, 3)),
+    ("cpu", "compiled, all cores", "13", ("paged_online",), (0, 4)),
+    ("triton", "written in Triton", "14", ("paged_online",), (1, 4)),
+    ("cuda_naive", "a thread per token", "08", ("paged_online",), (2.25, 3)),
     ("cuda_v1", "vLLM's v1", "09, 10", ("cuda_naive",), (2.25, 2)),
     ("cuda_v1_vector", "16-byte loads", "11", ("cuda_v1",), (2.25, 1)),
     ("cuda_v2", "partitions", "12", ("cuda_v1_vector",), (2.25, 0)),
@@ -25,13 +25,13 @@ BOX, STEP = (1.85, 0.95), (2.15, 1.35)
 
 @style.styled
 def draw_map() -> Figure:
-    """Built stages are filled, those still to come are hatched; arrows point to what is proved."""
+    """Built stages are filled, the others hatched; an arrow leads to the stage that is checked."""
     figure, axes = style.new_figure(
-        "The walk: every stage must equal the stages that its arrows come from", 5.0
+        "The walk: each stage is checked against the stages that its arrows come from", 5.0
     )
     style.bare(axes, 2.25 * STEP[0] + BOX[0] + 0.1, 4 * STEP[1] + BOX[1] + 0.5)
     corner = {name: (c * STEP[0] + 0.05, r * STEP[1] + 0.4) for name, *_, (c, r) in PLAN}
-    for column, heading in ((0, "mathematics, in torch"), (2.25, "CUDA, in the simulator")):
+    for column, heading in ((0, "in torch"), (2.25, "CUDA, in the simulator")):
         x = column * STEP[0] + 0.05 + BOX[0] / 2
         axes.text(x, 0.15, heading, ha="center", color=style.QUIET)
     for name, new, notebook, before, _ in PLAN:
