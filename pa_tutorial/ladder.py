@@ -45,14 +45,14 @@ class Stage:
         return self.adapters[problem.kind](problem, function or self.function)
 
 
-class NotWritten(Exception):
-    """The function under test is still a stub."""
+class AnswerError(Exception):
+    """What a function under test did cannot be compared; the message is for its author."""
 
 
 def require_written(result: Any) -> Any:
     """A function that is still a stub returns None: say so."""
     if result is None:
-        raise NotWritten("the function returned None: it is not written yet")
+        raise AnswerError("the function returned None: not written yet, or `return` is missing")
     return result
 
 
@@ -66,9 +66,9 @@ def call(function: Function, *arguments: object, probe: dict[str, Tensor]) -> Te
     options = {"probe": probe} if takes_probe else {}
     out = require_written(function(*arguments, **options))
     if not isinstance(out, Tensor):
-        raise TypeError(f"the function returned a {type(out).__name__}; it must return a tensor")
+        raise AnswerError(f"the function returned a {type(out).__name__}; it must return a tensor")
     if out.shape != q.shape or out.dtype != q.dtype:
-        raise TypeError(
+        raise AnswerError(
             f"the function returned {list(out.shape)} {out.dtype}; "
             f"it must return the shape and dtype of q, {list(q.shape)} {q.dtype}"
         )

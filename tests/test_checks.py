@@ -13,7 +13,7 @@ from pa_tutorial.attention.full import unmasked_attention
 from pa_tutorial.cases import CASES
 from pa_tutorial.checks import CheckFailure, attempt, check
 from pa_tutorial.checks.comparing import compare, load_bounds, relative_errors
-from pa_tutorial.ladder import STAGES
+from pa_tutorial.ladder import STAGES, AnswerError
 
 
 def test_check_raises_an_assertion_error_that_holds_the_result() -> None:
@@ -38,13 +38,14 @@ def test_attempt_does_not_raise_and_a_right_function_passes() -> None:
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (lambda q: None, "not written yet"),
+        (lambda q: None, "returned None: not written yet"),
         (lambda q: q * float("nan"), "the output holds NaN"),
         (lambda q: torch.zeros_like(q), "all zero: nothing was written"),
         (lambda q: q[:-1], "it must return the shape and dtype of q"),
         (lambda q: q.double(), "it must return the shape and dtype of q"),
         (lambda q: q.tolist(), "returned a list; it must return a tensor"),
         (lambda q: 1 / 0, "it raised ZeroDivisionError"),
+        (lambda q: sys.exit("bye"), "it raised SystemExit: bye"),
     ],
 )
 def test_nothing_else_passes_and_the_reason_is_given(answer, message) -> None:
@@ -104,7 +105,7 @@ def test_masked_scores_must_stand_in_the_same_places() -> None:
 
 
 def test_shapes_must_agree() -> None:
-    with pytest.raises(ValueError, match=r"out has shape \(2,\); the oracle has \(3,\)"):
+    with pytest.raises(AnswerError, match=r"out has shape \(2,\); the oracle has \(3,\)"):
         compare({"out": np.zeros(2)}, {"the oracle": {"out": np.zeros(3)}}, {"out": 1.0})
 
 

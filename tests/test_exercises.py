@@ -39,7 +39,8 @@ def test_stub_is_not_yet(exercise: Exercise) -> None:
 def test_wrong_answer_does_not_pass(exercise: Exercise, wrong: WrongAnswer) -> None:
     result = attempt(exercise.name, exercise.answer(exercise.wrong_source(wrong)))
     assert not result.ok
-    assert result.first_failure.diagnosis
+    assert result.first_failure.diagnosis in str(result)
+    assert "not yet" in result._repr_html_()
 
 
 @each

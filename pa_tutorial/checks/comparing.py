@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
+from pa_tutorial.ladder import AnswerError
+
 BOUNDS_FILE = Path(__file__).with_name("bounds.json")
 
 # In the order in which attention computes them: the first wrong one is nearest to the cause.
@@ -81,7 +83,7 @@ def compare(
                 continue
             left, right = to_float64(actual[quantity]), to_float64(arrays[quantity])
             if left.shape != right.shape:
-                raise ValueError(
+                raise AnswerError(
                     f"{quantity} has shape {left.shape}; {reference} has {right.shape}"
                 )
             errors = relative_errors(left, right)

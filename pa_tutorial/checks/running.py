@@ -9,7 +9,7 @@ from pa_tutorial.cases import CASES
 from pa_tutorial.checks import showing
 from pa_tutorial.checks.comparing import Comparison, bounds_of, compare
 from pa_tutorial.checks.diagnosing import diagnose
-from pa_tutorial.ladder import STAGES, Function, NotWritten, Stage
+from pa_tutorial.ladder import STAGES, AnswerError, Function, Stage
 
 
 @dataclass(frozen=True)
@@ -99,24 +99,24 @@ class CheckFailure(AssertionError):
 
 
 def judge(trial: Trial, function: Function | None) -> tuple[CaseResult, list[Comparison]]:
-    """Run one trial. An exception of the function is a failure, not an error of the check."""
+    """Run one trial. Whatever the function does wrong is a failure, not an error of the check."""
     described = (trial.name, trial.isolates, trial.meaning)
     references = {name: compute() for name, compute in trial.references.items()}
     try:
-        actual = trial.run(function)
-    except NotWritten as error:
+        comparisons = compare(trial.run(function), references, trial.bounds)
+    except AnswerError as error:
         return CaseResult(*described, False, None, trial.bounds["out"], str(error)), []
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         message = f"it raised {type(error).__name__}: {error}"
         return CaseResult(*described, False, None, trial.bounds["out"], message), []
-    comparisons = compare(actual, references, trial.bounds)
     failed = [comparison for comparison in comparisons if not comparison.passed]
-    if not failed:
-        worst = max((c for c in comparisons if c.quantity == "out"), key=lambda c: c.worst)
-        return CaseResult(*described, True, worst.worst, worst.bound), comparisons
-    deciding = next((c for c in failed if c.quantity == "out"), failed[0])
-    diagnosis = diagnose(failed, trial.axes, trial.problem)
-    return CaseResult(*described, False, deciding.worst, deciding.bound, diagnosis), comparisons
+    outputs = failed or comparisons
+    deciding = max(
+        (c for c in outputs if c.quantity == "out"), key=lambda c: c.worst, default=outputs[0]
+    )
+    diagnosis = diagnose(failed, trial.axes, trial.problem) if failed else ""
+    case = CaseResult(*described, not failed, deciding.worst, deciding.bound, diagnosis)
+    return case, comparisons
 
 
 def run_trials(title: str, trials: Sequence[Trial], function: Function | None) -> Result:

@@ -10,13 +10,16 @@ if TYPE_CHECKING:
 
 def verdict(case: "CaseResult") -> str:
     """Rounded, so that it is the same on every machine."""
+    if case.error is None:
+        return "no result"
+    if case.bound == 0:
+        return "equal" if case.passed else "not equal"
     if case.passed:
         return f"within {case.bound:.0e}"
-    if case.error is None:
-        return "did not run"
     if not case.error < float("inf"):
         return "NaN or infinite"
-    return f"{case.error / case.bound:.0e} times the bound of {case.bound:.0e}"
+    times = float(f"{case.error / case.bound:.0e}")  # one digit
+    return f"{times:,.0f} times the bound, {case.bound:.0e}"
 
 
 def rows(result: "Result") -> list[tuple[str, str, str, bool]]:
@@ -76,7 +79,7 @@ def as_html(result: "Result") -> str:
     table = (
         "<table><thead><tr><th></th><th style='text-align:left'>case</th>"
         "<th style='text-align:left'>what it isolates</th>"
-        f"<th style='text-align:left'>largest error</th></tr></thead><tbody>{body}</tbody></table>"
+        f"<th style='text-align:left'>result</th></tr></thead><tbody>{body}</tbody></table>"
     )
     failure = result.first_failure
     report = f"<pre>{escape(failure.report())}</pre>" if failure else ""

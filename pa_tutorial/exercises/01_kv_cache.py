@@ -1,7 +1,8 @@
-"""Exercises of notebook 01: attention of one query, the cache, generation."""
+"""Exercises of notebook 01: attention of one query, the cache, chunked generation."""
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,9 +13,18 @@ from pa_tutorial.cases import CASES
 from pa_tutorial.checks.comparing import bounds_of
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.exercise import Exercise, WrongAnswer
-from pa_tutorial.ladder import STAGES, require_written
+from pa_tutorial.ladder import STAGES, AnswerError, require_written
 
 NOTEBOOK = "01_kv_cache"
+
+
+def require_shape(result: Any, shape: list[int]) -> Tensor:
+    """What an answer returned, if it is a tensor of that shape; else a message for its author."""
+    if not isinstance(require_written(result), Tensor):
+        raise AnswerError(f"it returned a {type(result).__name__}; it must return a tensor")
+    if list(result.shape) != shape:
+        raise AnswerError(f"it returned the shape {list(result.shape)}; it must return {shape}")
+    return result
 
 
 # 1. ---------------------------------------------------------------------------------------------
@@ -42,7 +52,8 @@ def attend_newest_trials() -> list[Trial]:
         answer = function or attend_newest
 
         def as_stage(q: Tensor, k: Tensor, v: Tensor, scale: float, slopes: None) -> Tensor:
-            return require_written(answer(q[0], k, v, scale))[None]
+            out = require_shape(answer(q[0], k, v, scale), list(q[0].shape))
+            return out[None]
 
         return STAGES["kv_cache"].run(CASES[case_id], as_stage)
 
@@ -66,7 +77,7 @@ def attend_newest_trials() -> list[Trial]:
 
 
 def append_to_cache(keys: Tensor, values: Tensor, seq_len: int, k: Tensor, v: Tensor) -> int:
-    """Write new tokens behind the tokens that are there; return the new length.
+    """Write new tokens into keys and values, behind what is there; return the new length.
 
     keys, values  [max_len, num_kv_heads, head_size]         the reserved memory
     seq_len       tokens in it so far
@@ -92,7 +103,14 @@ def append_to_cache_trials() -> list[Trial]:
         keys, values = (torch.full((10, 2, 4), float("nan")) for _ in "kv")
         seq_len = 0
         for k, v in _new_tokens(steps):
-            seq_len = require_written(answer(keys, values, seq_len, k, v))
+            before = keys.clone(), values.clone()
+            returned = require_written(answer(keys, values, seq_len, k, v))
+            for name, old, new in zip(("keys", "values"), before, (keys, values), strict=True):
+                if torch.equal(old.nan_to_num(EMPTY), new.nan_to_num(EMPTY)):
+                    raise AnswerError(f"{name} did not change: write into it, {name}[a:b] = …")
+            seq_len += len(k)
+            if returned != seq_len:
+                raise AnswerError(f"it returned {returned}; there are {seq_len} tokens now")
         return {"out": torch.stack([keys, values]).nan_to_num(EMPTY)}
 
     def expected(steps: tuple[int, ...]) -> dict[str, Tensor]:
@@ -114,7 +132,7 @@ def append_to_cache_trials() -> list[Trial]:
             run=partial(run, steps),
             references={"the tokens themselves": partial(expected, steps)},
             bounds={"out": 0.0},
-            axes=("K or V", "place", "head", "dimension"),
+            axes=("keys (0) or values (1)", "place", "head", "dimension"),
         )
         for name, isolates, steps in cases
     ]
@@ -129,26 +147,26 @@ def _new_tokens(steps: tuple[int, ...]) -> list[tuple[Tensor, Tensor]]:
 # 3. ---------------------------------------------------------------------------------------------
 
 
-def generate_with_cache(model: TinyLM, prompt: Tensor, num_tokens: int) -> Tensor:
-    """Greedy generation that computes every token once.
+def generate_in_chunks(model: TinyLM, prompt: Tensor, num_tokens: int, chunk_len: int) -> Tensor:
+    """Greedy generation with a cache, where no call gets more than chunk_len tokens.
 
     prompt   [prompt_len] int64
-    returns  [num_tokens] int64, the generated tokens
+    returns  [num_tokens] int64, the generated tokens without the prompt
 
-    model.new_caches() makes one empty cache a layer;
+    model.new_caches() makes one empty cache per layer;
     model(tokens, caches) appends to them and returns scores [len(tokens), vocab_size].
     """
-    # 1. prefill: give the model the whole prompt and empty caches
-    # 2. the next token is the argmax of the last row of the scores
-    # 3. decode: give the model only that token, with the same caches; repeat
+    # 1. prefill: give the model the prompt, chunk_len tokens at a time, with the same caches
+    # 2. the next token is the argmax of the last row of the last scores
+    # 3. decode: give the model only that token; repeat until there are num_tokens
     ### BEGIN SOLUTION
     caches = model.new_caches()
-    generated = []
-    tokens = prompt
-    for _ in range(num_tokens):
-        scores = model(tokens, caches)
-        tokens = scores[-1].argmax(keepdim=True)
-        generated.append(tokens)
+    for chunk in prompt.split(chunk_len):
+        scores = model(chunk, caches)
+    generated = [scores[-1].argmax(keepdim=True)]
+    while len(generated) < num_tokens:
+        scores = model(generated[-1], caches)
+        generated.append(scores[-1].argmax(keepdim=True))
     return torch.cat(generated)
     ### END SOLUTION
 
@@ -158,42 +176,52 @@ class CountingLM:
 
     def __init__(self) -> None:
         self.model = load()
-        self.tokens_computed = 0
+        self.calls: list[int] = []
 
     def new_caches(self) -> list[KVCache]:
         return self.model.new_caches()
 
     def __call__(self, tokens: Tensor, caches: list[KVCache] | None = None) -> Tensor:
-        self.tokens_computed += len(tokens)
+        self.calls.append(len(tokens))
         return self.model(tokens, caches)
 
 
-def generate_with_cache_trials() -> list[Trial]:
-    prompts = ("The", "An assertion is", "If the object is")
-
-    def run(prompt: str, num_tokens: int, function: Callable | None) -> dict[str, Tensor]:
-        model = CountingLM()
-        answer = function or generate_with_cache
-        tokens = require_written(answer(model, encode(prompt), num_tokens))
-        return {"out": torch.cat([tokens, torch.tensor([model.tokens_computed])])[:, None]}
+def generate_in_chunks_trials() -> list[Trial]:
+    def run(
+        prompt: str, num_tokens: int, chunk_len: int, function: Callable | None
+    ) -> dict[str, Tensor]:
+        model, tokens = CountingLM(), encode(prompt)
+        answer = function or generate_in_chunks
+        generated = require_shape(answer(model, tokens, num_tokens, chunk_len), [num_tokens])
+        enough = len(tokens) + num_tokens - 1
+        if max(model.calls, default=0) > chunk_len:
+            raise AnswerError(f"one call got {max(model.calls)} tokens; {chunk_len} are allowed")
+        if sum(model.calls) > enough:
+            raise AnswerError(
+                f"the model computed {sum(model.calls)} tokens, {enough} are enough: "
+                "was an old token given to it again?"
+            )
+        return {"out": generated[:, None]}
 
     def expected(prompt: str, num_tokens: int) -> dict[str, Tensor]:
-        tokens = load().generate(encode(prompt), num_tokens, use_cache=False)
-        work = torch.tensor([len(encode(prompt)) + num_tokens - 1])
-        return {"out": torch.cat([tokens, work])[:, None]}
+        return {"out": load().generate(encode(prompt), num_tokens, use_cache=False)[:, None]}
 
     return [
         Trial(
-            name=f"prompt_of_{len(encode(prompt))}_bytes",
-            isolates=f"{prompt!r} and {num_tokens} tokens; the last number counts the work",
-            meaning="Tokens differ from generation without a cache, or the model computed "
-            "more than prompt_len + num_tokens - 1 tokens.",
-            run=partial(run, prompt, num_tokens),
+            name=name,
+            isolates=isolates,
+            meaning="Tokens differ from generation without a cache.",
+            run=partial(run, prompt, num_tokens, chunk_len),
             references={"generation without a cache": partial(expected, prompt, num_tokens)},
             bounds={"out": 0.0},
-            axes=("number", "entry"),
+            axes=("generated token", "entry"),
         )
-        for prompt, num_tokens in zip(prompts, (1, 8, 20), strict=True)
+        for name, isolates, prompt, num_tokens, chunk_len in (
+            ("prefill_only", "one token from a prompt in one chunk", "The", 1, 8),
+            ("even_chunks", "16 prompt tokens, 8 at a time", "If the object is", 12, 8),
+            ("last_chunk_is_short", "15 prompt tokens, 4 at a time", "An assertion is", 12, 4),
+            ("chunks_of_one", "a prompt token at a time", "A list is", 20, 1),
+        )
     ]
 
 
@@ -223,8 +251,8 @@ EXERCISES = (
     ),
     Exercise(
         notebook=NOTEBOOK,
-        text="A contiguous cache is a piece of reserved memory and a length. "
-        "Write the function that adds tokens to it: a prompt at once, or one token.",
+        text="A cache is reserved memory and a length. Write the function that adds tokens to it, "
+        "a prompt at once or one token. It changes `keys` and `values` in place.",
         solution=append_to_cache,
         wrong=(
             WrongAnswer("keys[seq_len:end] = k", "keys[: len(k)] = k", "old keys are overwritten"),
@@ -236,32 +264,52 @@ EXERCISES = (
                 "    keys[seq_len:] = k[-1]",
                 "one token is written to every place that is left",
             ),
+            WrongAnswer(
+                "    keys[seq_len:end] = k",
+                "    keys = torch.cat([keys[:seq_len], k])",
+                "a new tensor is made; the cache itself does not change",
+            ),
         ),
         trials=append_to_cache_trials,
     ),
     Exercise(
         notebook=NOTEBOOK,
-        text="Put prefill and decode together: generate text so that every token "
-        "goes through the model once. The check counts them.",
-        solution=generate_with_cache,
+        text="A long prompt in one call would keep other requests waiting. So engines give the "
+        "model a prompt in chunks (*chunked prefill*). Generate text that way: "
+        "every token goes through the model once. The check counts them.",
+        solution=generate_in_chunks,
         wrong=(
             WrongAnswer(
-                "        scores = model(tokens, caches)",
+                "        scores = model(generated[-1], caches)",
                 "        scores = model(torch.cat([prompt, *generated]))",
                 "right tokens, but everything is computed again at each step",
             ),
             WrongAnswer(
-                "        scores = model(tokens, caches)",
-                "        scores = model(tokens, model.new_caches())",
-                "a new, empty cache at every step: the prompt is forgotten",
+                "        scores = model(chunk, caches)",
+                "        scores = model(chunk, caches := model.new_caches())",
+                "new, empty caches for every chunk: only the last one is remembered",
             ),
             WrongAnswer(
-                "        scores = model(tokens, caches)",
-                "        scores = model(torch.cat([prompt, *generated]), caches)",
-                "the whole sequence is appended again at every step",
+                "    for chunk in prompt.split(chunk_len):",
+                "    for chunk in [prompt]:",
+                "the whole prompt in one call",
             ),
-            WrongAnswer("scores[-1]", "scores[0]", "the first row is read instead of the last"),
+            WrongAnswer(
+                "prompt.split(chunk_len)",
+                "prompt[: len(prompt) // chunk_len * chunk_len].split(chunk_len)",
+                "the short last chunk is dropped",
+            ),
+            WrongAnswer(
+                "generated = [scores[-1].argmax",
+                "generated = [scores[0].argmax",
+                "the first row is read instead of the last",
+            ),
+            WrongAnswer(
+                "return torch.cat(generated)",
+                "return torch.cat([prompt, *generated])",
+                "the prompt is returned too",
+            ),
         ),
-        trials=generate_with_cache_trials,
+        trials=generate_in_chunks_trials,
     ),
 )
