@@ -7,14 +7,14 @@ the stage's output and intermediates in the shapes of `problem.expected()`.
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from pa_tutorial.attention.cached import KVCache, cached_attention
 from pa_tutorial.attention.full import causal_attention
-from pa_tutorial.problem import DecodeProblem, SequenceProblem
+from pa_tutorial.problem import DecodeProblem, SequenceProblem, strided_view
 
 Function = Callable[..., Tensor]
 Adapter = Callable[..., dict[str, Tensor]]
@@ -42,7 +42,8 @@ class Stage:
         self, problem: SequenceProblem | DecodeProblem, function: Function | None = None
     ) -> dict[str, Tensor]:
         """The stage's `out` (and `qk`, `logits` where it exposes them) on a problem."""
-        return self.adapters[problem.kind](problem, function or self.function)
+        chosen = self.function if function is None else function
+        return self.adapters[problem.kind](problem, chosen)
 
 
 class AnswerError(Exception):
@@ -56,23 +57,80 @@ def require_written(result: Any) -> Any:
     return result
 
 
-def call(function: Function, *arguments: object, probe: dict[str, Tensor]) -> Tensor:
-    """Call an attention function; give it `probe` if it takes one. Check what it returns."""
-    q = arguments[0]
+def takes_probe(function: Function) -> bool:
+    """Whether the function itself can be called with `probe=`."""
     try:
-        takes_probe = "probe" in inspect.signature(function).parameters
-    except ValueError:  # some built-in functions hide their arguments
-        takes_probe = False
-    options = {"probe": probe} if takes_probe else {}
+        parameters = inspect.signature(function, follow_wrapped=False).parameters
+    except (TypeError, ValueError):  # some built-in functions hide their arguments
+        return False
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return "probe" in parameters and parameters["probe"].kind in named
+
+
+def call(function: Function, *arguments: Any, probe: dict[str, Tensor]) -> Tensor:
+    """Call an attention function (q, k, v, scale, slopes) and check how it behaved.
+
+    Raises AnswerError if it returned no tensor like q, wrote to its inputs,
+    or returned the memory of k or v.
+    """
+    options = {"probe": probe} if takes_probe(function) else {}
+    named = dict(zip(("q", "k", "v"), arguments[:3], strict=True))
+    before = {name: tensor.clone() for name, tensor in named.items()}
     out = require_written(function(*arguments, **options))
+    q = before["q"]
     if not isinstance(out, Tensor):
         raise AnswerError(f"the function returned a {type(out).__name__}; it must return a tensor")
-    if out.shape != q.shape or out.dtype != q.dtype:
+    if out.shape != q.shape or out.dtype != q.dtype or out.device != q.device:
         raise AnswerError(
-            f"the function returned {list(out.shape)} {out.dtype}; "
-            f"it must return the shape and dtype of q, {list(q.shape)} {q.dtype}"
+            f"the function returned {list(out.shape)} {out.dtype} on {out.device}; it must return "
+            f"the shape, dtype and device of q, {list(q.shape)} {q.dtype} on {q.device}"
         )
+    for name, tensor in named.items():
+        if not torch.allclose(tensor, before[name], rtol=0, atol=0, equal_nan=True):
+            raise AnswerError(f"the function changed {name}; it must only read its inputs")
+        if out.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr():
+            raise AnswerError(f"the function returned {name} itself; it must return a new tensor")
     return out
+
+
+class Intermediates:
+    """Collects `qk` and `logits` of many calls into one array each, where a stage gives them.
+
+    shape   of the whole array; its last dimension counts tokens
+    """
+
+    EMPTY: ClassVar[dict[str, float]] = {"qk": float("-inf"), "logits": 0.0}
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.arrays = {name: torch.full(shape, empty) for name, empty in self.EMPTY.items()}
+        self.filled = dict.fromkeys(self.EMPTY, 0)
+        self.calls = 0
+
+    def add(self, probe: dict[str, Any], place: tuple[Any, ...]) -> None:
+        """Put one call's intermediates, [num_heads, num_queries, tokens so far], to arrays[place].
+
+        Whatever width they have: too few or too many tokens show in the comparison.
+        """
+        self.calls += 1
+        for name in self.EMPTY.keys() & probe.keys():
+            piece = torch.as_tensor(probe[name])
+            target = self.arrays[name][place]
+            if piece.is_complex() or piece.shape[:-1].numel() != target.shape[:-1].numel():
+                raise AnswerError(
+                    f"probe[{name!r}] is {list(piece.shape)} {piece.dtype}; it must be real, "
+                    "[num_heads, num_queries, tokens so far]"
+                )
+            width = min(piece.shape[-1], target.shape[-1])
+            piece = piece.detach().float()[..., :width]
+            target[..., :width] = piece.reshape(*target.shape[:-1], width)
+            self.filled[name] += 1
+
+    def given(self) -> dict[str, Tensor]:
+        """The arrays that every call filled; AnswerError if only some did."""
+        for name, filled in self.filled.items():
+            if 0 < filled < self.calls:
+                raise AnswerError(f"probe[{name!r}] was filled in {filled} of {self.calls} calls")
+        return {name: self.arrays[name] for name, filled in self.filled.items() if filled}
 
 
 def run_sequence(problem: SequenceProblem, function: Function, cached: bool) -> dict[str, Tensor]:
@@ -81,41 +139,33 @@ def run_sequence(problem: SequenceProblem, function: Function, cached: bool) -> 
     seq_len = problem.seq_len
     # Twice the room that is needed: what lies behind the sequence is NaN.
     caches = model.new_caches(2 * seq_len) if cached else None
-    shape = (config.num_layers, config.num_heads, seq_len, seq_len)
-    qk, logits = torch.full(shape, float("-inf")), torch.zeros(shape)
-    out = torch.full((config.num_layers, seq_len, config.num_heads, config.head_size), float("nan"))
-    probed = False
+    intermediates = Intermediates((config.num_layers, config.num_heads, seq_len, seq_len))
+    outs = []
     first = 0
     for num_tokens in problem.steps if cached else (seq_len,):
+        last = first + num_tokens
         probes: list[dict[str, Tensor]] = []
 
-        def attention(*arguments: object, probes: list = probes) -> Tensor:
+        def attention(q: Tensor, *others: Any, probes: list = probes) -> Tensor:
             probes.append({})
-            return call(function, *arguments, probe=probes[-1])
+            q = strided_view(q) if problem.strided_q else q
+            return call(function, q, *others, probe=probes[-1])
 
         step: dict[str, list[Tensor]] = {}
-        last = first + num_tokens
         model(tokens[first:last], caches, attention, step)
-        out[:, first:last] = torch.stack(step["out"])
+        outs.append(torch.stack(step["out"]))
         for layer, probe in enumerate(probes):
-            if probe:
-                probed = True
-                width = probe["qk"].shape[-1]
-                # [num_heads, num_tokens, tokens so far]
-                qk[layer, :, first:last, :width] = probe["qk"][..., :seq_len]
-                logits[layer, :, first:last, :width] = probe["logits"][..., :seq_len]
+            intermediates.add(probe, (layer, slice(None), slice(first, last)))
         first = last
-    return {"qk": qk, "logits": logits, "out": out} if probed else {"out": out}
+    return {**intermediates.given(), "out": torch.cat(outs, dim=1)}
 
 
 def run_decode(problem: DecodeProblem, function: Function, cached: bool) -> dict[str, Tensor]:
     """One query a sequence. Without a cache, the queries before it are there too, all zero."""
     inputs = problem.inputs()
-    num_seqs, longest = len(problem.seq_lens), max(problem.seq_lens)
-    shape = (num_seqs, problem.num_heads, longest)
-    qk, logits = torch.full(shape, float("-inf")), torch.zeros(shape)
-    out = torch.full_like(inputs.q, float("nan"))
-    probed = False
+    shape = (len(problem.seq_lens), problem.num_heads, max(problem.seq_lens))
+    intermediates = Intermediates(shape)
+    outs = []
     for sequence, seq_len in enumerate(problem.seq_lens):
         q = inputs.q[sequence : sequence + 1]
         k, v = inputs.keys[sequence], inputs.values[sequence]
@@ -127,12 +177,11 @@ def run_decode(problem: DecodeProblem, function: Function, cached: bool) -> dict
         else:
             q = torch.cat([q.new_zeros(seq_len - 1, *q.shape[1:]), q])
         probe: dict[str, Tensor] = {}
-        out[sequence] = call(function, q, k, v, inputs.scale, inputs.alibi_slopes, probe=probe)[-1]
-        if probe:
-            probed = True
-            qk[sequence, :, :seq_len] = probe["qk"][:, -1, :seq_len]
-            logits[sequence, :, :seq_len] = probe["logits"][:, -1, :seq_len]
-    return {"qk": qk, "logits": logits, "out": out} if probed else {"out": out}
+        out = call(function, q, k, v, inputs.scale, inputs.alibi_slopes, probe=probe)
+        outs.append(out[-1])
+        if cached:  # the other form has a row for every older query
+            intermediates.add(probe, (sequence,))
+    return {**intermediates.given(), "out": torch.stack(outs)}
 
 
 STAGES: dict[str, Stage] = {

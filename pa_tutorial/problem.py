@@ -18,7 +18,7 @@ from pa_tutorial.attention.tiny_lm import TinyConfig, TinyLM, encode, load
 HEAD_SIZES = (32, 64, 80, 96, 112, 120, 128, 192, 256)
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 SOFTMAX_REGIMES = ("flat", "ordinary", "sharp")
-SCORE_REGIMES = (*SOFTMAX_REGIMES, "deep_negative", "huge", "equal")
+SCORE_REGIMES = (*SOFTMAX_REGIMES, "deep_negative", "huge", "equal", "extreme")
 
 # The trained model reads a sentence of its own subject.
 SENTENCE = "The class statement defines a new class, and the methods of its instances."
@@ -44,10 +44,12 @@ def require_heads(num_heads: int, num_kv_heads: int) -> None:
 class SequenceProblem:
     """One sequence through a whole TinyLM; attention is compared in every layer at every position.
 
-    steps     how many tokens are given to a cache at a time: the prompt, then 1, 1, 1, …;
-              a stage without a cache sees all of them at once
-    scores    flat, ordinary or sharp: by the scale of the query projection
-    trained   the committed weights on a sentence, in place of random weights on random bytes
+    steps      how many tokens are given to a cache at a time: the prompt, then 1, 1, 1, …;
+               a stage without a cache sees all of them at once
+    scores     flat, ordinary or sharp: by the scale of the query projection;
+               extreme: near +300 and -300, differing by head and by the parity of the position
+    strided_q  q is a view into a tensor that holds k and v too, as after a fused projection
+    trained    the committed weights on a sentence, in place of random weights on random bytes
     """
 
     kind: ClassVar[str] = "sequence"
@@ -64,6 +66,7 @@ class SequenceProblem:
     head_size: int = 32
     scores: str = "ordinary"
     alibi: bool = False
+    strided_q: bool = False
     trained: bool = False
     seed: int = 0
 
@@ -75,7 +78,8 @@ class SequenceProblem:
         require(self.num_layers >= 1, "num_layers", self.num_layers, "at least 1")
         require_heads(self.num_heads, self.num_kv_heads)
         require(self.head_size in HEAD_SIZES, "head_size", self.head_size, f"one of {HEAD_SIZES}")
-        require(self.scores in SOFTMAX_REGIMES, "scores", self.scores, f"one of {SOFTMAX_REGIMES}")
+        allowed = (*SOFTMAX_REGIMES, "extreme")
+        require(self.scores in allowed, "scores", self.scores, f"one of {allowed}")
 
     @property
     def id(self) -> str:
@@ -115,14 +119,47 @@ class SequenceProblem:
                 continue
             fan_in = 1 if "embedding" in name else weight.shape[1]
             weight.copy_(torch.from_numpy(rng.standard_normal(weight.shape) * fan_in**-0.5))
-        for layer in model.layers:
-            layer.to_q.weight.mul_({"flat": 0.05, "ordinary": 1.0, "sharp": 8.0}[self.scores])
+        if self.scores == "extreme":
+            _make_extreme(model, rng)
+        else:
+            factor = {"flat": 0.05, "ordinary": 1.0, "sharp": 8.0}[self.scores]
+            for layer in model.layers:
+                layer.to_q.weight.mul_(factor)
         return model
 
     def expected(self) -> dict[str, oracle.Array]:
         """Float64: out [num_layers, seq_len, num_heads, head_size],
         qk and logits [num_layers, num_heads, seq_len, seq_len]."""
         return _expected_of_sequence(self)
+
+
+def _make_extreme(model: TinyLM, rng: np.random.Generator) -> None:
+    """Scores near +300 or -300: one large coordinate of the hidden state, read by q and k.
+
+    Its sign alternates with the position; the queries of every second head read it negated.
+    The first query of such a head sees no score but -300, while other heads have +300.
+    """
+    config = model.config
+    size = 30.0
+    model.token_embedding.weight[:, 0] = 0.0
+    model.position_embedding.weight[:, 0] = size
+    model.position_embedding.weight[1::2, 0] = -size
+    direction = rng.standard_normal(config.head_size)
+    direction = torch.from_numpy(direction / np.linalg.norm(direction)).float()
+    strength = (300 / config.scale) ** 0.5 / 10  # the coordinate is near 10 after the norm
+    for layer in model.layers:
+        for head in range(config.num_heads):
+            rows = slice(head * config.head_size, (head + 1) * config.head_size)
+            layer.to_q.weight[rows, 0] = direction * strength * (-1) ** (head + 1)
+        layer.to_k.weight[:, 0] = (direction * strength).repeat(config.num_kv_heads)
+
+
+def strided_view(q: Tensor) -> Tensor:
+    """The same q [tokens, num_heads, head_size], inside a larger tensor whose rest is NaN."""
+    num_tokens, num_heads, head_size = q.shape
+    fused = torch.full((num_tokens, num_heads + 2, head_size), float("nan"), dtype=q.dtype)
+    fused[:, :num_heads] = q
+    return fused[:, :num_heads]
 
 
 @dataclass(frozen=True)
@@ -147,8 +184,10 @@ class DecodeProblem:
 
     seq_lens   tokens of each sequence, the current one included
     scores     flat, ordinary, sharp (the largest weight is over one half),
-               deep_negative (all near -300), huge (all near 10,000), equal
+               deep_negative (all near -300), huge (all near 10,000), equal,
+               extreme (near -300 in even heads, +300 in odd ones)
     strided_q  q is a view into a tensor that holds k and v too, as after a fused projection
+    scale_factor  the scale is this times the usual head_size ** -0.5
     """
 
     kind: ClassVar[str] = "decode"
@@ -165,6 +204,7 @@ class DecodeProblem:
     scores: str = "ordinary"
     alibi: bool = False
     strided_q: bool = False
+    scale_factor: float = 1.0
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -187,22 +227,19 @@ class DecodeProblem:
 
     @property
     def scale(self) -> float:
-        return self.head_size**-0.5
+        return self.scale_factor * self.head_size**-0.5
 
     def alibi_slopes(self) -> Tensor | None:
-        """[num_heads] float32: 1/2, 1/4, 1/8, … or None"""
+        """[num_heads] float32: 0.7, 0.49, 0.343, … (no narrow type holds them exactly), or None"""
         if not self.alibi:
             return None
-        return 2.0 ** -torch.arange(1, self.num_heads + 1, dtype=torch.float32)
+        return 0.7 ** torch.arange(1, self.num_heads + 1, dtype=torch.float32)
 
     def inputs(self) -> DecodeInputs:
         """Fresh tensors, the same at every call."""
         q, keys, values = (torch.from_numpy(array).to(self.dtype) for array in _draw(self))
         if self.strided_q:
-            fused = torch.full((len(q), self.num_heads + 2, self.head_size), float("nan"))
-            fused = fused.to(self.dtype)
-            fused[:, : self.num_heads] = q
-            q = fused[:, : self.num_heads]
+            q = strided_view(q)
         lens = list(self.seq_lens)
         return DecodeInputs(
             q, list(keys.split(lens)), list(values.split(lens)), self.scale, self.alibi_slopes()
@@ -227,15 +264,18 @@ def _draw(problem: DecodeProblem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         q *= 0.05
     elif problem.scores == "sharp":
         _sharpen(problem, q, keys, rng)
-    elif problem.scores in ("deep_negative", "huge"):
+    elif problem.scores in ("deep_negative", "huge", "extreme"):
         # q and k get opposite (or equal) parts along one direction; all else is orthogonal to it.
-        target = -300.0 if problem.scores == "deep_negative" else 10_000.0
+        target = 10_000.0 if problem.scores == "huge" else -300.0
+        signs = np.full((heads, 1), np.sign(target))
+        if problem.scores == "extreme":
+            signs[1::2] = 1.0
         direction = rng.standard_normal((kv_heads, head_size))
         direction /= np.linalg.norm(direction, axis=-1, keepdims=True)
         size = np.sqrt(abs(target) / problem.scale)
         for array, along, part in (
             (keys, direction, size),
-            (q, np.repeat(direction, ratio, axis=0), size * np.sign(target)),
+            (q, np.repeat(direction, ratio, axis=0), size * signs),
         ):
             array += (part - (array * along).sum(-1, keepdims=True)) * along
     elif problem.scores == "equal":

@@ -1,11 +1,13 @@
 """Every stage on every case, against the oracle and the stages before it."""
 
+import functools
+
 import pytest
 import torch
 
 from pa_tutorial.cases import CASES
 from pa_tutorial.checks.running import judge, stage_trial
-from pa_tutorial.ladder import STAGES, Stage, stage_named
+from pa_tutorial.ladder import STAGES, AnswerError, Stage, stage_named, takes_probe
 
 STAGE_CASES = [
     pytest.param(
@@ -36,14 +38,64 @@ def test_unknown_stage_is_named_with_the_known_ones() -> None:
         stage_named("kv_cahce")
 
 
-@pytest.mark.parametrize("kind", ["sequence/two_layers", "decode/gqa"])
-def test_a_stage_cannot_change_what_the_next_one_sees(kind: str) -> None:
-    def vandal(q, k, v, scale, alibi_slopes=None):
-        out = STAGES["kv_cache"].function(q, k, v, scale, alibi_slopes)
-        for tensor in (q, k, v):
-            tensor.zero_()
+def attend(q, k, v, scale, slopes):
+    return STAGES["kv_cache"].function(q, k, v, scale, slopes)
+
+
+def change_k(q, k, v, scale, slopes):
+    out = attend(q, k, v, scale, slopes)
+    k.zero_()
+    return out
+
+
+def write_to_q(q, k, v, scale, slopes):
+    return q.copy_(attend(q, k, v, scale, slopes))
+
+
+def return_v(q, k, v, scale, slopes):
+    return v[-len(q) :]
+
+
+@pytest.mark.parametrize("case", ["sequence/two_layers", "decode/ordinary_softmax"])
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (change_k, "the function changed k"),
+        (write_to_q, "the function changed q"),
+        (return_v, "the function returned v itself"),
+    ],
+)
+def test_a_stage_reads_its_inputs_and_returns_new_memory(case, function, message) -> None:
+    with pytest.raises(AnswerError, match=message):
+        STAGES["kv_cache"].run(CASES[case], function)
+    before = STAGES["kv_cache"].run(CASES[case])["out"]
+    assert torch.equal(STAGES["kv_cache"].run(CASES[case])["out"], before)
+
+
+@pytest.mark.parametrize("case", ["sequence/two_layers", "decode/ordinary_softmax"])
+def test_each_intermediate_may_be_given_alone(case: str) -> None:
+    def only_logits(q, k, v, scale, slopes, probe):
+        inner = {}
+        out = STAGES["kv_cache"].function(q, k, v, scale, slopes, inner)
+        probe["logits"] = inner["logits"].numpy()
         return out
 
-    before = STAGES["kv_cache"].run(CASES[kind])["out"]
-    STAGES["kv_cache"].run(CASES[kind], vandal)
-    assert torch.equal(STAGES["kv_cache"].run(CASES[kind])["out"], before)
+    assert STAGES["kv_cache"].run(CASES[case], only_logits).keys() == {"logits", "out"}
+
+
+def test_an_intermediate_must_be_given_in_every_call() -> None:
+    def sometimes(q, k, v, scale, slopes, probe):
+        return STAGES["kv_cache"].function(q, k, v, scale, slopes, probe if len(q) > 1 else None)
+
+    with pytest.raises(AnswerError, match=r"probe\['qk'\] was filled in 2 of 10 calls"):
+        STAGES["kv_cache"].run(CASES["sequence/two_layers"], sometimes)
+
+
+def test_probe_is_given_only_to_functions_that_take_it() -> None:
+    @functools.wraps(STAGES["kv_cache"].function)
+    def wrapper(q, k, v, scale, slopes):
+        return attend(q, k, v, scale, slopes)
+
+    assert takes_probe(STAGES["kv_cache"].function)
+    assert not takes_probe(wrapper)
+    assert not takes_probe(attend)

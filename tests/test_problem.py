@@ -73,6 +73,7 @@ def test_scores_are_in_the_regime_that_they_name(scores: str, dtype: torch.dtype
         "sharp": largest.min() > 0.5,
         "deep_negative": qk.max() < -280,
         "huge": np.abs(qk - 10_000).max() < 100,
+        "extreme": np.abs(np.abs(qk) - 300).max() < 15 and qk.min() < 0 < qk.max(),
         "equal": np.allclose(largest, [[1 / 300] * 4, [1 / 40] * 4]),
     }
     assert holds[scores]
@@ -81,6 +82,13 @@ def test_scores_are_in_the_regime_that_they_name(scores: str, dtype: torch.dtype
 def test_sharp_sequences_have_a_weight_over_one_half() -> None:
     largest = sequence_problem(scores="sharp").expected()["logits"].max(axis=-1)
     assert np.median(largest) > 0.5
+
+
+def test_extreme_sequences_have_queries_that_see_no_score_but_a_low_one() -> None:
+    qk = sequence_problem(scores="extreme").expected()["qk"]
+    first_query = qk[:, :, 0, 0]  # it sees itself alone
+    assert first_query.min() < -200
+    assert first_query.max() > 200
 
 
 def test_a_problem_is_the_same_every_time_and_its_tensors_are_fresh() -> None:
@@ -134,7 +142,7 @@ def test_impossible_decode_problems_are_refused(changes: dict, message: str) -> 
         ({"steps": ()}, "steps is"),
         ({"num_layers": 0}, "num_layers is 0"),
         ({"head_size": 33}, "head_size is 33.*one of"),
-        ({"scores": "huge"}, "scores is huge.*sharp"),
+        ({"scores": "huge"}, "scores is huge.*extreme"),
         ({"trained": True, "steps": (1000,)}, "steps is .*at most"),
     ],
 )

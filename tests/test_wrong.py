@@ -16,6 +16,8 @@ def test_wrong_example_fails_where_its_header_says(example: WrongExample) -> Non
         outcomes = run_cases(example.fails)
     passed = [pair for pair, outcome in outcomes.items() if outcome.passed]
     assert not passed, f"{example.name} is not caught by {passed}"
+    crashed = {pair: o.report for pair, o in outcomes.items() if o.error is None}
+    assert not crashed, f"{example.name} does not compute anything: {crashed}"
 
 
 @by_name

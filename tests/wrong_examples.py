@@ -119,8 +119,8 @@ def _package_modules() -> list[str]:
 @contextmanager
 def applied(example: WrongExample) -> Iterator[None]:
     """Inside, importing pa_tutorial gives a second package that has the changes."""
+    finder = _ChangedFinder(example.sources())  # first: it may refuse the example
     kept = {name: sys.modules.pop(name) for name in _package_modules()}
-    finder = _ChangedFinder(example.sources())
     sys.meta_path.insert(0, finder)
     try:
         yield

@@ -18,6 +18,8 @@ class KVCache:
     def __init__(
         self, max_len: int, num_kv_heads: int, head_size: int, dtype: torch.dtype = torch.float32
     ) -> None:
+        if max_len < 1:
+            raise ValueError(f"max_len is {max_len}; it must be at least 1")
         shape = (max_len, num_kv_heads, head_size)
         self._keys = torch.full(shape, float("nan"), dtype=dtype)
         self._values = torch.full(shape, float("nan"), dtype=dtype)
@@ -36,10 +38,16 @@ class KVCache:
         """Bytes of K and V that hold tokens (not the reserved rest)."""
         return self.keys.nbytes + self.values.nbytes
 
+    def require_room(self, num_new_tokens: int) -> None:
+        """Raise ValueError unless so many tokens can be appended."""
+        room = len(self._keys) - self.seq_len
+        if num_new_tokens > room:
+            raise ValueError(f"k holds {num_new_tokens} tokens; the cache has room for {room} more")
+
     def append(self, k: Tensor, v: Tensor) -> None:
         """Add the K and V of new tokens, each [num_new_tokens, num_kv_heads, head_size].
 
-        Raises ValueError, before anything is written, if the shapes do not fit
+        Raises ValueError, before anything is written, if shapes or dtypes do not fit
         or the reserved memory is too small.
         """
         for name, tensor in (("k", k), ("v", v)):
@@ -48,11 +56,10 @@ class KVCache:
                     f"{name} has shape {list(tensor.shape)}; "
                     f"it must be {[len(k), *self._keys.shape[1:]]}"
                 )
+            if tensor.dtype != self._keys.dtype:
+                raise ValueError(f"{name} is {tensor.dtype}; it must be {self._keys.dtype}")
+        self.require_room(len(k))
         start, end = self.seq_len, self.seq_len + len(k)
-        if end > len(self._keys):
-            raise ValueError(
-                f"k holds {len(k)} tokens; the cache has room for {len(self._keys) - start} more"
-            )
         self._keys[start:end] = k
         self._values[start:end] = v
         self.seq_len = end

@@ -37,7 +37,8 @@ class TinyConfig:
         return self.head_size**-0.5
 
     def alibi_slopes(self) -> Tensor | None:
-        """[num_heads]: 2^-(8/num_heads), 2^-(16/num_heads), …, as in the ALiBi paper; or None."""
+        """[num_heads]: 2^-(8/num_heads), 2^-(16/num_heads), …, the rule of the ALiBi paper
+        for powers of two, used here for any number of heads; or None."""
         if not self.alibi:
             return None
         return 2.0 ** (-8.0 / self.num_heads * torch.arange(1, self.num_heads + 1))
@@ -99,7 +100,11 @@ class TinyLM(nn.Module):
         """One empty cache a layer, with room for `max_len` tokens each."""
         config = self.config
         return [
-            KVCache(max_len or config.max_len, config.num_kv_heads, config.head_size)
+            KVCache(
+                config.max_len if max_len is None else max_len,
+                config.num_kv_heads,
+                config.head_size,
+            )
             for _ in self.layers
         ]
 
@@ -124,6 +129,8 @@ class TinyLM(nn.Module):
         """
         first = caches[0].seq_len if caches else 0
         self._require_tokens(tokens, first)
+        for cache in caches or ():
+            cache.require_room(len(tokens))
         if attention is None:
             attention = cached_attention if caches else causal_attention
         slopes = self.config.alibi_slopes()

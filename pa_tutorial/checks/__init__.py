@@ -9,6 +9,8 @@
 Both return a Result: .ok, .passed, .total, .first_failure, .cases.
 """
 
+from typing import Any
+
 from pa_tutorial.checks.running import (
     CaseResult,
     CheckFailure,
@@ -22,18 +24,25 @@ from pa_tutorial.ladder import STAGES, Function
 __all__ = ["CaseResult", "CheckFailure", "Result", "attempt", "check"]
 
 
-def attempt(name: str, function: Function | None = None) -> Result:
+OURS: Any = object()  # a function of None is a reader's mistake, not a wish for ours
+
+
+def attempt(name: str, function: Function = OURS) -> Result:
     """Run a stage or an exercise over all its cases; never raises because of a wrong result.
 
     name      a stage (`python -m pa_tutorial.checks` lists them) or an exercise
-    function  what to run in its place; None runs the stage, or the solution of the exercise
+    function  what to run in its place; left out, the stage or the solution of the exercise
 
-    Raises ValueError for an unknown name.
+    Raises ValueError for an unknown name, TypeError if `function` cannot be called.
     """
+    if function is OURS:
+        return run_trials(name, _trials(name), None)
+    if not callable(function):
+        raise TypeError(f"function is {function!r}; it must be something that can be called")
     return run_trials(name, _trials(name), function)
 
 
-def check(name: str, function: Function | None = None) -> Result:
+def check(name: str, function: Function = OURS) -> Result:
     """The same as attempt, but raises CheckFailure (an AssertionError) if any case fails."""
     result = attempt(name, function)
     if not result.ok:

@@ -50,7 +50,7 @@ def _pattern(out: Comparison, axes: tuple[str, ...], problem: object) -> str | N
         sentence = _position_pattern(wrong[0].any(axis=-1), problem.steps[0])
         if sentence:
             return sentence
-    if "head" in axes:
+    if problem is not None and problem.num_heads != problem.num_kv_heads:
         heads = np.moveaxis(wrong, axes.index("head"), -1).reshape(-1, wrong.shape[-1])
         bad = np.flatnonzero(heads.any(axis=0))
         if len(bad) < wrong.shape[-1]:
@@ -62,10 +62,11 @@ def _pattern(out: Comparison, axes: tuple[str, ...], problem: object) -> str | N
 
 def _position_pattern(wrong: np.ndarray, prompt_len: int) -> str | None:
     """wrong [seq_len] bool, in layer 0, where no earlier layer is to blame."""
-    if len(wrong) > 1 and not wrong[-1] and wrong[:-1].any():
+    prompt, rest = wrong[:prompt_len], wrong[prompt_len:]
+    if len(wrong) > 1 and wrong[:-1].all() and not wrong[-1]:
         return "only the last position is right: earlier ones see tokens that come after them"
-    if wrong[prompt_len:].any() and not wrong[:prompt_len].any():
+    if rest.any() and not prompt.any():
         return "the prompt is right and decode is wrong: cache, positions, or weights of decode"
-    if wrong[:prompt_len].any() and not wrong[prompt_len:].any() and len(wrong) > prompt_len:
-        return "decode is right and the prompt is wrong: the mask at prefill"
+    if len(rest) and prompt.any() and not rest.any():
+        return "decode is right and the prompt is wrong: look at the mask"
     return None

@@ -1,9 +1,12 @@
 """Run trials and collect the result; what check() and attempt() share."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+import torch
 
 from pa_tutorial.cases import CASES
 from pa_tutorial.checks import showing
@@ -98,17 +101,40 @@ class CheckFailure(AssertionError):
         self.result = result
 
 
+def describe(error: BaseException) -> str:
+    """What went wrong, for the author of the function."""
+    try:
+        text = str(error)
+    except Exception:
+        text = "(its message cannot be read)"
+    return text if isinstance(error, AnswerError) else f"it raised {type(error).__name__}: {text}"
+
+
+@contextmanager
+def torch_settings_kept() -> Iterator[None]:
+    """Undo what a function may do to torch's default dtype, default device and random state."""
+    dtype, device = torch.get_default_dtype(), torch.get_default_device()
+    with torch.random.fork_rng(devices=[]):
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(dtype)
+            if torch.get_default_device() != device:
+                torch.set_default_device(device)
+
+
 def judge(trial: Trial, function: Function | None) -> tuple[CaseResult, list[Comparison]]:
     """Run one trial. Whatever the function does wrong is a failure, not an error of the check."""
     described = (trial.name, trial.isolates, trial.meaning)
     references = {name: compute() for name, compute in trial.references.items()}
     try:
-        comparisons = compare(trial.run(function), references, trial.bounds)
-    except AnswerError as error:
-        return CaseResult(*described, False, None, trial.bounds["out"], str(error)), []
-    except (Exception, SystemExit) as error:
-        message = f"it raised {type(error).__name__}: {error}"
-        return CaseResult(*described, False, None, trial.bounds["out"], message), []
+        with torch_settings_kept():
+            actual = trial.run(function)
+        comparisons = compare(actual, references, trial.bounds)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit too: the function may be anybody's
+        return CaseResult(*described, False, None, trial.bounds["out"], describe(error)), []
     failed = [comparison for comparison in comparisons if not comparison.passed]
     outputs = failed or comparisons
     deciding = max(

@@ -49,7 +49,7 @@ def attend_newest(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
 
 def attend_newest_trials() -> list[Trial]:
     def run(case_id: str, function: Callable | None) -> dict[str, Tensor]:
-        answer = function or attend_newest
+        answer = attend_newest if function is None else function
 
         def as_stage(q: Tensor, k: Tensor, v: Tensor, scale: float, slopes: None) -> Tensor:
             out = require_shape(answer(q[0], k, v, scale), list(q[0].shape))
@@ -57,7 +57,10 @@ def attend_newest_trials() -> list[Trial]:
 
         return STAGES["kv_cache"].run(CASES[case_id], as_stage)
 
-    names = ("one_token", "ordinary_softmax", "sharp_softmax", "huge_scores", "equal_scores")
+    names = (
+        *("one_token", "ordinary_softmax", "sharp_softmax", "equal_scores", "other_scale"),
+        *("deep_negative_scores", "huge_scores"),
+    )
     return [
         Trial(
             name=case.id,
@@ -99,7 +102,7 @@ EMPTY = 9.0  # stands in the comparison where the reserved memory is untouched
 
 def append_to_cache_trials() -> list[Trial]:
     def run(steps: tuple[int, ...], function: Callable | None) -> dict[str, Tensor]:
-        answer = function or append_to_cache
+        answer = append_to_cache if function is None else function
         keys, values = (torch.full((10, 2, 4), float("nan")) for _ in "kv")
         seq_len = 0
         for k, v in _new_tokens(steps):
@@ -191,9 +194,11 @@ def generate_in_chunks_trials() -> list[Trial]:
         prompt: str, num_tokens: int, chunk_len: int, function: Callable | None
     ) -> dict[str, Tensor]:
         model, tokens = CountingLM(), encode(prompt)
-        answer = function or generate_in_chunks
+        answer = generate_in_chunks if function is None else function
         generated = require_shape(answer(model, tokens, num_tokens, chunk_len), [num_tokens])
         enough = len(tokens) + num_tokens - 1
+        if generated.dtype != torch.int64:
+            raise AnswerError(f"it returned {generated.dtype}; tokens are int64")
         if max(model.calls, default=0) > chunk_len:
             raise AnswerError(f"one call got {max(model.calls)} tokens; {chunk_len} are allowed")
         if sum(model.calls) > enough:
@@ -201,6 +206,9 @@ def generate_in_chunks_trials() -> list[Trial]:
                 f"the model computed {sum(model.calls)} tokens, {enough} are enough: "
                 "was an old token given to it again?"
             )
+        fewest = -(-len(tokens) // chunk_len) + num_tokens - 1
+        if len(model.calls) > fewest:
+            raise AnswerError(f"it called the model {len(model.calls)} times; {fewest} are enough")
         return {"out": generated[:, None]}
 
     def expected(prompt: str, num_tokens: int) -> dict[str, Tensor]:
@@ -235,6 +243,7 @@ EXERCISES = (
         solution=attend_newest,
         wrong=(
             WrongAnswer("qk = scale * torch", "qk = torch", "the scale is forgotten"),
+            WrongAnswer("qk = scale *", "qk = q.shape[-1] ** -0.5 *", "the scale is not used"),
             WrongAnswer("dim=-1", "dim=0", "the softmax runs over heads instead of tokens"),
             WrongAnswer(
                 "torch.softmax(qk, dim=-1)",
@@ -303,6 +312,11 @@ EXERCISES = (
                 "generated = [scores[-1].argmax",
                 "generated = [scores[0].argmax",
                 "the first row is read instead of the last",
+            ),
+            WrongAnswer(
+                "prompt.split(chunk_len)",
+                "prompt.split(1)",
+                "the prompt is given one token at a time",
             ),
             WrongAnswer(
                 "return torch.cat(generated)",
