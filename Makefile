@@ -18,6 +18,7 @@ $(READY): pyproject.toml constraints.txt
 	  { echo "This needs Python's venv module; on Debian and Ubuntu: sudo apt install python3-venv"; exit 1; }
 	@echo "Setting up $(VENV): PyTorch, Numba, JupyterLab and what they need (about 2 GB, once)."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt --upgrade pip
 	@$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $(READY)
 	@echo "$(VENV) is ready."

@@ -62,10 +62,11 @@ def test_environment_is_thin_and_agrees() -> None:
     *conda, pip = environment["dependencies"]
     assert pip == {"pip": ["-c constraints.txt", "-e .[dev]"]}
     python, pip_itself = conda
-    assert pip_itself == "pip"
-    name, _, versions = python.partition(" ")
-    assert name == "python"
-    assert SpecifierSet(versions) == SpecifierSet(PROJECT["requires-python"])
+    conda_specs = dict(spec.split(" ") for spec in (python, pip_itself))
+    assert set(conda_specs) == {"python", "pip"}
+    assert SpecifierSet(conda_specs["python"]) == SpecifierSet(PROJECT["requires-python"])
+    (pip_pin,) = constraints()["pip"].specifier
+    assert SpecifierSet(conda_specs["pip"]).contains(pip_pin.version)
 
 
 def make(*arguments: str, **environment: str) -> subprocess.CompletedProcess:

@@ -126,7 +126,8 @@ def torch_settings_kept() -> Iterator[None]:
 def judge(trial: Trial, function: Function | None) -> tuple[CaseResult, list[Comparison]]:
     """Run one trial. Whatever the function does wrong is a failure, not an error of the check."""
     described = (trial.name, trial.isolates, trial.meaning)
-    references = {name: compute() for name, compute in trial.references.items()}
+    with torch_settings_kept():  # building a model draws random numbers
+        references = {name: compute() for name, compute in trial.references.items()}
     try:
         with torch_settings_kept():
             actual = trial.run(function)
