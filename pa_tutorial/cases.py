@@ -155,7 +155,7 @@ DECODE_CASES = (
     DecodeProblem(
         "ordinary_softmax",
         "scaled scores about N(0, 1)",
-        "The scores or the weighted sum are wrong.",
+        "The scores (is the scale used, once?) or the weighted sum are wrong.",
     ),
     DecodeProblem(
         "sharp_softmax",

@@ -24,14 +24,24 @@ def diagnose(failed: list[Comparison], axes: tuple[str, ...], problem: object = 
 
 
 def _worst_place(out: Comparison, axes: tuple[str, ...]) -> str:
-    row = np.unravel_index(int(np.argmax(out.errors)), out.errors.shape)
+    """The element that is worst; the first one that differs where all must be equal."""
+    exact = out.bound == 0
+    flat = np.argmax(out.errors > 0) if exact else np.argmax(out.errors)
+    row = np.unravel_index(int(flat), out.errors.shape)
     difference = np.abs(out.actual[row] - out.expected[row])
     element = int(np.argmax(np.where(np.isnan(difference), np.inf, difference)))
-    place = ", ".join(f"{axis} {index}" for axis, index in zip(axes, (*row, element), strict=False))
-    return (
-        f"worst against {out.reference}: {place} is {out.actual[row][element]:.3g} "
-        f"and should be {out.expected[row][element]:.3g}"
+    place = ", ".join(
+        _name_place(axis, int(index)) for axis, index in zip(axes, (*row, element), strict=False)
     )
+    return (
+        f"{'first difference from' if exact else 'worst against'} {out.reference}: "
+        f"{place} is {out.actual[row][element]:.3g} and should be {out.expected[row][element]:.3g}"
+    )
+
+
+def _name_place(axis: str, index: int) -> str:
+    """ "head", 3 -> "head 3"; "keys|values", 1 -> "values"."""
+    return axis.split("|")[index] if "|" in axis else f"{axis} {index}"
 
 
 def _pattern(out: Comparison, axes: tuple[str, ...], problem: object) -> str | None:

@@ -54,10 +54,10 @@ class CaseResult:
     diagnosis: str = ""
 
     def report(self) -> str:
-        return (
-            f"{self.name}: {self.isolates}\n{self.diagnosis}\n"
-            f"this case usually fails because: {self.meaning}"
-        )
+        lines = [f"{self.name}: {self.isolates}", self.diagnosis]
+        if self.error is not None:  # else the diagnosis says it all
+            lines.append(f"this case usually fails because: {self.meaning}")
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ def attend_newest_trials() -> list[Trial]:
             run=partial(run, case.id),
             references={"the oracle": case.expected},
             bounds=bounds_of(case.id),
-            axes=case.axes,
+            axes=("call", "head", "dimension"),
             problem=case,
         )
         for case in (CASES[f"decode/{name}"] for name in names)
@@ -110,10 +110,11 @@ def append_to_cache_trials() -> list[Trial]:
             returned = require_written(answer(keys, values, seq_len, k, v))
             for name, old, new in zip(("keys", "values"), before, (keys, values), strict=True):
                 if torch.equal(old.nan_to_num(EMPTY), new.nan_to_num(EMPTY)):
-                    raise AnswerError(f"{name} did not change: write into it, {name}[a:b] = …")
+                    raise AnswerError(f"{name} did not change: write into them, {name}[a:b] = …")
             seq_len += len(k)
-            if returned != seq_len:
-                raise AnswerError(f"it returned {returned}; there are {seq_len} tokens now")
+            if not isinstance(returned, int) or returned != seq_len:
+                what = returned if isinstance(returned, int) else f"a {type(returned).__name__}"
+                raise AnswerError(f"it returned {what}; it must return {seq_len}, the new length")
         return {"out": torch.stack([keys, values]).nan_to_num(EMPTY)}
 
     def expected(steps: tuple[int, ...]) -> dict[str, Tensor]:
@@ -135,7 +136,7 @@ def append_to_cache_trials() -> list[Trial]:
             run=partial(run, steps),
             references={"the tokens themselves": partial(expected, steps)},
             bounds={"out": 0.0},
-            axes=("keys (0) or values (1)", "place", "head", "dimension"),
+            axes=("keys|values", "place", "head", "dimension"),
         )
         for name, isolates, steps in cases
     ]
@@ -203,8 +204,8 @@ def generate_in_chunks_trials() -> list[Trial]:
             raise AnswerError(f"one call got {max(model.calls)} tokens; {chunk_len} are allowed")
         if sum(model.calls) > enough:
             raise AnswerError(
-                f"the model computed {sum(model.calls)} tokens, {enough} are enough: "
-                "was an old token given to it again?"
+                f"the model was given {sum(model.calls)} tokens, {enough} are enough: "
+                "was an old token given again, or the last generated one?"
             )
         fewest = -(-len(tokens) // chunk_len) + num_tokens - 1
         if len(model.calls) > fewest:
@@ -218,11 +219,11 @@ def generate_in_chunks_trials() -> list[Trial]:
         Trial(
             name=name,
             isolates=isolates,
-            meaning="Tokens differ from generation without a cache.",
+            meaning="The caches must be the same for all chunks, and no chunk may be missing.",
             run=partial(run, prompt, num_tokens, chunk_len),
             references={"generation without a cache": partial(expected, prompt, num_tokens)},
             bounds={"out": 0.0},
-            axes=("generated token", "entry"),
+            axes=("generated token",),
         )
         for name, isolates, prompt, num_tokens, chunk_len in (
             ("prefill_only", "one token from a prompt in one chunk", "The", 1, 8),
@@ -284,8 +285,9 @@ EXERCISES = (
     Exercise(
         notebook=NOTEBOOK,
         text="A long prompt in one call would keep other requests waiting. So engines give the "
-        "model a prompt in chunks (*chunked prefill*). Generate text that way: "
-        "every token goes through the model once. The check counts them.",
+        "model a prompt in chunks (*chunked prefill*). Generate text that way. "
+        "No token goes through the model twice, and the last generated one not at all: "
+        "nothing comes after it. The check counts.",
         solution=generate_in_chunks,
         wrong=(
             WrongAnswer(

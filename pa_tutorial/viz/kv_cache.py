@@ -34,7 +34,9 @@ def draw_prefill_and_decode(prompt_len: int = 4, seq_len: int = 6) -> Figure:
                 style.cell(axes, j + 1.2, row + 0.2, style.LOGITS, unused=j > i)
         nouns = "query, key and value" if last - first == 1 else "queries, keys and values"
         computed = f"new: {last - first} {nouns}"
-        cached = "hatched: masked" if first == 0 else f"light: {first} k and v from the cache"
+        cached = "pink: weights; hatched: masked"
+        if first > 0:
+            cached = f"light: {first} k and v from the cache"
         axes.text(0, last - first + 2.5, f"{computed}\n{cached}", va="top")
     return figure
 
@@ -89,8 +91,8 @@ def draw_work_per_token(recompute: Sequence[int], cached: Sequence[int]) -> Figu
     )
     tokens = range(1, len(cached) + 1)
     for counts, name, color in (
-        (recompute, "everything again", style.Q),
-        (cached, "with the cache", style.V),
+        (recompute, "everything again", style.QUIET),
+        (cached, "with the cache", style.INK),
     ):
         style.label_line(axes, tokens, [count / 1e6 for count in counts], name, color)
     axes.set_xscale("log", base=2)
@@ -123,7 +125,7 @@ def draw_intensity(seq_len: int = 1024) -> Figure:
         "Attention in a decode step does 1 to 4 operations per byte; a GPU needs over 150", 2.8
     )
     new_tokens = [2**power for power in range(11) if 2**power <= seq_len]
-    for num_kv_heads, rise, color in ((8, -6, style.K), (2, 6, style.V)):
+    for num_kv_heads, rise, color in ((8, -6, style.INK), (2, 6, style.QUIET)):
         values = [intensity(n, seq_len, 8, num_kv_heads) for n in new_tokens]
         style.label_line(axes, new_tokens, values, f"{num_kv_heads} KV heads", color, rise)
         axes.plot(new_tokens[:1], values[:1], "o", color=color)
@@ -136,7 +138,7 @@ def draw_intensity(seq_len: int = 1024) -> Figure:
             color=color,
         )
     for gpu, (tflops, terabytes) in GPUS.items():
-        axes.axhline(tflops / terabytes, color=style.QUIET, linestyle="--", linewidth=1)
+        axes.axhline(tflops / terabytes, color=style.QUIET, linestyle=":", linewidth=1)
         side, factor = ("bottom", 1.06) if gpu == "H200" else ("top", 0.94)
         axes.text(1, tflops / terabytes * factor, f"{gpu}: {tflops / terabytes:.0f}", va=side)
     axes.set_xscale("log", base=2)

@@ -1,6 +1,7 @@
 """The shared figure style: fixed colours, one font size, notebook width, the same bytes each time.
 
-Colours have one meaning in every figure. They are those of Okabe and Ito, which people with
+In pictures of tensors, a colour has one meaning in every figure; plots of measurements
+use INK and QUIET. The colours are those of Okabe and Ito, which people with
 a colour vision deficiency can tell apart, and their lightness differs, so grey prints work.
 """
 
@@ -20,7 +21,7 @@ LOGITS = "#CC79A7"
 OUT = "#56B4E9"
 NAN = "#D55E00"
 INK = "#222222"
-QUIET = "#8A8A8A"
+QUIET = "#767676"
 PAPER = "#FFFFFF"
 EMPTY = "#F2F2F2"
 
@@ -80,6 +81,7 @@ def new_figure(title: str, height: float, ncols: int = 1, **options: object) -> 
 def _save(figure: Figure, **options: object) -> bytes:
     buffer = io.BytesIO()
     with rc_context(RC):
+        figure.draw_without_rendering()  # the layout settles at the second drawing only
         figure.savefig(buffer, **options)
     return buffer.getvalue()
 

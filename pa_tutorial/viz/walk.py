@@ -33,7 +33,7 @@ def draw_map() -> Figure:
     corner = {name: (c * STEP[0] + 0.05, r * STEP[1] + 0.4) for name, *_, (c, r) in PLAN}
     for column, heading in ((0, "in torch"), (2.25, "CUDA, in the simulator")):
         x = column * STEP[0] + 0.05 + BOX[0] / 2
-        axes.text(x, 0.15, heading, ha="center", color=style.QUIET)
+        axes.text(x, 0.2, heading, ha="center", va="center", color=style.QUIET)
     for name, new, notebook, before, _ in PLAN:
         (x, y), built = corner[name], name in STAGES
         face = style.OUT if built else style.EMPTY
@@ -58,7 +58,7 @@ def draw_map() -> Figure:
             axes.text(*place, text, ha="center", va="center", weight=weight, bbox=behind)
         for previous in before:
             axes.add_patch(_arrow(corner[previous], (x, y)))
-    note = "filled: built and proved\nhatched: to come"
+    note = "filled: built and checked\nhatched: to come"
     axes.text(
         2.25 * STEP[0] + 0.05, corner["cpu"][1] + BOX[1], note, color=style.QUIET, va="bottom"
     )
