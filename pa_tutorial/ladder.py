@@ -14,7 +14,8 @@ from torch import Tensor
 
 from pa_tutorial.attention.cached import KVCache, cached_attention
 from pa_tutorial.attention.full import causal_attention
-from pa_tutorial.problem import DecodeProblem, SequenceProblem, strided_view
+from pa_tutorial.problem import DecodeProblem, SequenceProblem
+from pa_tutorial.regimes import strided_view
 
 Function = Callable[..., Tensor]
 Adapter = Callable[..., dict[str, Tensor]]

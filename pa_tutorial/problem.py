@@ -14,11 +14,16 @@ from torch import Tensor
 
 from pa_tutorial import oracle
 from pa_tutorial.attention.tiny_lm import TinyConfig, TinyLM, encode, load
+from pa_tutorial.regimes import (
+    SCORE_REGIMES,
+    SOFTMAX_REGIMES,
+    draw_decode,
+    make_extreme,
+    strided_view,
+)
 
 HEAD_SIZES = (32, 64, 80, 96, 112, 120, 128, 192, 256)
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-SOFTMAX_REGIMES = ("flat", "ordinary", "sharp")
-SCORE_REGIMES = (*SOFTMAX_REGIMES, "deep_negative", "huge", "equal", "extreme")
 
 # The trained model reads a sentence of its own subject.
 SENTENCE = "The class statement defines a new class, and the methods of its instances."
@@ -120,7 +125,7 @@ class SequenceProblem:
             fan_in = 1 if "embedding" in name else weight.shape[1]
             weight.copy_(torch.from_numpy(rng.standard_normal(weight.shape) * fan_in**-0.5))
         if self.scores == "extreme":
-            _make_extreme(model, rng)
+            make_extreme(model, rng)
         else:
             factor = {"flat": 0.05, "ordinary": 1.0, "sharp": 8.0}[self.scores]
             for layer in model.layers:
@@ -131,35 +136,6 @@ class SequenceProblem:
         """Float64: out [num_layers, seq_len, num_heads, head_size],
         qk and logits [num_layers, num_heads, seq_len, seq_len]."""
         return _expected_of_sequence(self)
-
-
-def _make_extreme(model: TinyLM, rng: np.random.Generator) -> None:
-    """Scores near +300 or -300: one large coordinate of the hidden state, read by q and k.
-
-    Its sign alternates with the position; the queries of every second head read it negated.
-    The first query of such a head sees no score but -300, while other heads have +300.
-    """
-    config = model.config
-    size = 30.0
-    model.token_embedding.weight[:, 0] = 0.0
-    model.position_embedding.weight[:, 0] = size
-    model.position_embedding.weight[1::2, 0] = -size
-    direction = rng.standard_normal(config.head_size)
-    direction = torch.from_numpy(direction / np.linalg.norm(direction)).float()
-    strength = (300 / config.scale) ** 0.5 / 10  # the coordinate is near 10 after the norm
-    for layer in model.layers:
-        for head in range(config.num_heads):
-            rows = slice(head * config.head_size, (head + 1) * config.head_size)
-            layer.to_q.weight[rows, 0] = direction * strength * (-1) ** (head + 1)
-        layer.to_k.weight[:, 0] = (direction * strength).repeat(config.num_kv_heads)
-
-
-def strided_view(q: Tensor) -> Tensor:
-    """The same q [tokens, num_heads, head_size], inside a larger tensor whose rest is NaN."""
-    num_tokens, num_heads, head_size = q.shape
-    fused = torch.full((num_tokens, num_heads + 2, head_size), float("nan"), dtype=q.dtype)
-    fused[:, :num_heads] = q
-    return fused[:, :num_heads]
 
 
 @dataclass(frozen=True)
@@ -237,7 +213,16 @@ class DecodeProblem:
 
     def inputs(self) -> DecodeInputs:
         """Fresh tensors, the same at every call."""
-        q, keys, values = (torch.from_numpy(array).to(self.dtype) for array in _draw(self))
+        drawn = draw_decode(
+            self.seq_lens,
+            self.num_heads,
+            self.num_kv_heads,
+            self.head_size,
+            self.scale,
+            self.scores,
+            self.seed,
+        )
+        q, keys, values = (torch.from_numpy(array).to(self.dtype) for array in drawn)
         if self.strided_q:
             q = strided_view(q)
         lens = list(self.seq_lens)
@@ -249,60 +234,6 @@ class DecodeProblem:
         """Float64: out [num_seqs, num_heads, head_size],
         qk (padded with -inf) and logits (padded with 0) [num_seqs, num_heads, max(seq_lens)]."""
         return _expected_of_decode(self)
-
-
-def _draw(problem: DecodeProblem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """q [num_seqs, …] and keys, values [sum of seq_lens, …] in the wanted score regime."""
-    rng = np.random.default_rng(problem.seed)
-    heads, kv_heads, head_size = problem.num_heads, problem.num_kv_heads, problem.head_size
-    q = rng.standard_normal((len(problem.seq_lens), heads, head_size))
-    keys = rng.standard_normal((sum(problem.seq_lens), kv_heads, head_size))
-    # A mean of one half in V: sums of V then grow with the length, as rounding errors like.
-    values = rng.standard_normal(keys.shape) + 0.5
-    ratio = heads // kv_heads
-    if problem.scores == "flat":
-        q *= 0.05
-    elif problem.scores == "sharp":
-        _sharpen(problem, q, keys, rng)
-    elif problem.scores in ("deep_negative", "huge", "extreme"):
-        # q and k get opposite (or equal) parts along one direction; all else is orthogonal to it.
-        target = 10_000.0 if problem.scores == "huge" else -300.0
-        signs = np.full((heads, 1), np.sign(target))
-        if problem.scores == "extreme":
-            signs[1::2] = 1.0
-        direction = rng.standard_normal((kv_heads, head_size))
-        direction /= np.linalg.norm(direction, axis=-1, keepdims=True)
-        size = np.sqrt(abs(target) / problem.scale)
-        for array, along, part in (
-            (keys, direction, size),
-            (q, np.repeat(direction, ratio, axis=0), size * signs),
-        ):
-            array += (part - (array * along).sum(-1, keepdims=True)) * along
-    elif problem.scores == "equal":
-        start = 0
-        for seq_len in problem.seq_lens:
-            keys[start : start + seq_len] = keys[start]
-            start += seq_len
-    return q, keys, values
-
-
-def _sharpen(
-    problem: DecodeProblem, q: np.ndarray, keys: np.ndarray, rng: np.random.Generator
-) -> None:
-    """Lean each query towards one key, harder and harder, until its weight is over one half."""
-    ratio = problem.num_heads // problem.num_kv_heads
-    start = 0
-    for sequence, seq_len in enumerate(problem.seq_lens):
-        for head in range(problem.num_heads):
-            own_keys = keys[start : start + seq_len, head // ratio]
-            target = own_keys[rng.integers(seq_len)]
-            for _ in range(32):
-                scores = own_keys @ q[sequence, head] * problem.scale
-                weights = np.exp(scores - scores.max())
-                if weights.max() > 0.6 * weights.sum():
-                    break
-                q[sequence, head] += target
-        start += seq_len
 
 
 def _float64(tensor: Tensor | None) -> oracle.Array | None:

@@ -11,14 +11,8 @@ Both return a Result: .ok, .passed, .total, .first_failure, .cases.
 
 from typing import Any
 
-from pa_tutorial.checks.running import (
-    CaseResult,
-    CheckFailure,
-    Result,
-    Trial,
-    run_trials,
-    stage_trials,
-)
+from pa_tutorial.checks.running import CheckFailure, Trial, run_trials, stage_trials
+from pa_tutorial.checks.showing import CaseResult, Result
 from pa_tutorial.ladder import STAGES, Function
 
 __all__ = ["CaseResult", "CheckFailure", "Result", "attempt", "check"]

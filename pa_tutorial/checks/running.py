@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from pa_tutorial.cases import CASES
-from pa_tutorial.checks import showing
 from pa_tutorial.checks.comparing import Comparison, bounds_of, compare
 from pa_tutorial.checks.diagnosing import diagnose
+from pa_tutorial.checks.showing import CaseResult, Result
 from pa_tutorial.ladder import STAGES, AnswerError, Function, Stage
 
 
@@ -33,64 +33,6 @@ class Trial:
     bounds: Mapping[str, float]
     axes: tuple[str, ...]
     problem: object = None
-
-
-@dataclass(frozen=True)
-class CaseResult:
-    """The outcome of one case.
-
-    error      the largest error of the quantity that decided; inf for NaN,
-               None if the function raised
-    bound      what that error was held against
-    diagnosis  for a failure: where, and what the pattern means
-    """
-
-    name: str
-    isolates: str
-    meaning: str
-    passed: bool
-    error: float | None
-    bound: float
-    diagnosis: str = ""
-
-    def report(self) -> str:
-        lines = [f"{self.name}: {self.isolates}", self.diagnosis]
-        if self.error is not None:  # else the diagnosis says it all
-            lines.append(f"this case usually fails because: {self.meaning}")
-        return "\n".join(lines)
-
-
-@dataclass(frozen=True)
-class Result:
-    """The outcome of a check; a notebook shows it as a table, a course reads the numbers."""
-
-    title: str
-    references: tuple[str, ...]
-    cases: tuple[CaseResult, ...]
-
-    @property
-    def passed(self) -> int:
-        return sum(case.passed for case in self.cases)
-
-    @property
-    def total(self) -> int:
-        return len(self.cases)
-
-    @property
-    def ok(self) -> bool:
-        return self.total > 0 and self.passed == self.total
-
-    @property
-    def first_failure(self) -> CaseResult | None:
-        return next((case for case in self.cases if not case.passed), None)
-
-    def __str__(self) -> str:
-        return showing.as_text(self)
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return showing.as_html(self)
 
 
 class CheckFailure(AssertionError):

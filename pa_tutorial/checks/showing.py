@@ -1,14 +1,69 @@
-"""A result as a compact table, for a notebook (HTML) and for a terminal (text)."""
+"""A result, and how it is shown: a compact table for a notebook (HTML) or a terminal (text)."""
 
+from dataclasses import dataclass
 from html import escape
 from itertools import groupby
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pa_tutorial.checks.running import CaseResult, Result
 
 
-def verdict(case: "CaseResult") -> str:
+@dataclass(frozen=True)
+class CaseResult:
+    """The outcome of one case.
+
+    error      the largest error of the quantity that decided; inf for NaN,
+               None if the function raised
+    bound      what that error was held against
+    diagnosis  for a failure: where, and what the pattern means
+    """
+
+    name: str
+    isolates: str
+    meaning: str
+    passed: bool
+    error: float | None
+    bound: float
+    diagnosis: str = ""
+
+    def report(self) -> str:
+        lines = [f"{self.name}: {self.isolates}", self.diagnosis]
+        if self.error is not None:  # else the diagnosis says it all
+            lines.append(f"this case usually fails because: {self.meaning}")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Result:
+    """The outcome of a check; a notebook shows it as a table, a course reads the numbers."""
+
+    title: str
+    references: tuple[str, ...]
+    cases: tuple[CaseResult, ...]
+
+    @property
+    def passed(self) -> int:
+        return sum(case.passed for case in self.cases)
+
+    @property
+    def total(self) -> int:
+        return len(self.cases)
+
+    @property
+    def ok(self) -> bool:
+        return self.total > 0 and self.passed == self.total
+
+    @property
+    def first_failure(self) -> CaseResult | None:
+        return next((case for case in self.cases if not case.passed), None)
+
+    def __str__(self) -> str:
+        return as_text(self)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
+
+
+def verdict(case: CaseResult) -> str:
     """Rounded, so that it is the same on every machine."""
     if case.error is None:
         return "no result"
@@ -22,7 +77,7 @@ def verdict(case: "CaseResult") -> str:
     return f"{times:,.0f} times the bound, {case.bound:.0e}"
 
 
-def rows(result: "Result") -> list[tuple[str, str, str, bool]]:
+def rows(result: Result) -> list[tuple[str, str, str, bool]]:
     """(case, what it isolates, verdict, passed); neighbours alike share one row."""
     table = []
     for (isolates, passed), group in groupby(
@@ -38,7 +93,7 @@ def rows(result: "Result") -> list[tuple[str, str, str, bool]]:
     return table
 
 
-def headline(result: "Result") -> str:
+def headline(result: Result) -> str:
     count = f"{result.passed} of {result.total} cases pass"
     against = " and ".join(result.references)
     if result.ok:
@@ -46,13 +101,13 @@ def headline(result: "Result") -> str:
     return f"{result.title}: not yet; {count}, against {against}"
 
 
-def common_reason(result: "Result") -> str | None:
+def common_reason(result: Result) -> str | None:
     """The one reason why nothing ran, if there is one; a table of it would say nothing more."""
     reasons = {case.diagnosis if case.error is None else None for case in result.cases}
     return reasons.pop() if len(reasons) == 1 and not result.passed else None
 
 
-def as_text(result: "Result") -> str:
+def as_text(result: Result) -> str:
     if reason := common_reason(result):
         return f"{headline(result)}\n  {reason}"
     table = rows(result)
@@ -67,7 +122,7 @@ def as_text(result: "Result") -> str:
     return "\n".join(lines)
 
 
-def as_html(result: "Result") -> str:
+def as_html(result: Result) -> str:
     if reason := common_reason(result):
         return f"<p><b>{escape(headline(result))}</b><br>{escape(reason)}</p>"
     body = "".join(

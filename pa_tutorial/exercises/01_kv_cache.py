@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,19 +11,10 @@ from pa_tutorial.attention.tiny_lm import TinyLM, encode, load
 from pa_tutorial.cases import CASES
 from pa_tutorial.checks.comparing import bounds_of
 from pa_tutorial.checks.running import Trial
-from pa_tutorial.exercises.exercise import Exercise, WrongAnswer
+from pa_tutorial.exercises.exercise import Exercise, WrongAnswer, require_shape
 from pa_tutorial.ladder import STAGES, AnswerError, require_written
 
 NOTEBOOK = "01_kv_cache"
-
-
-def require_shape(result: Any, shape: list[int]) -> Tensor:
-    """What an answer returned, if it is a tensor of that shape; else a message for its author."""
-    if not isinstance(require_written(result), Tensor):
-        raise AnswerError(f"it returned a {type(result).__name__}; it must return a tensor")
-    if list(result.shape) != shape:
-        raise AnswerError(f"it returned the shape {list(result.shape)}; it must return {shape}")
-    return result
 
 
 # 1. ---------------------------------------------------------------------------------------------

@@ -6,7 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from torch import Tensor
+
 from pa_tutorial.checks.running import Trial
+from pa_tutorial.ladder import AnswerError, require_written
 
 BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
 PLACEHOLDER = "return None  # your code in place of this line"
@@ -70,3 +73,12 @@ class Exercise:
         if self.source.count(wrong.old) != 1:
             raise ValueError(f"{self.name}: `old` must stand in the solution once:\n{wrong.old}")
         return self.source.replace(wrong.old, wrong.new)
+
+
+def require_shape(result: Any, shape: list[int]) -> Tensor:
+    """What an answer returned, if it is a tensor of that shape; else a message for its author."""
+    if not isinstance(require_written(result), Tensor):
+        raise AnswerError(f"it returned a {type(result).__name__}; it must return a tensor")
+    if list(result.shape) != shape:
+        raise AnswerError(f"it returned the shape {list(result.shape)}; it must return {shape}")
+    return result
