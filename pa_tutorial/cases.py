@@ -112,6 +112,7 @@ DECODE_CASES = (
         "eight lengths in one batch",
         "A length or an output row belongs to another sequence.",
         seq_lens=(1, 2, 7, 8, 9, 31, 64, 100),
+        num_heads=12,
         num_kv_heads=2,
     ),
     DecodeProblem("gqa", "6 query heads share 3 KV heads", _HEADS, num_heads=6, num_kv_heads=3),
@@ -215,12 +216,14 @@ DECODE_CASES = (
         "float16",
         "inputs and output in float16",
         "Something between input and output is narrower than float32.",
+        num_kv_heads=2,
         dtype=torch.float16,
     ),
     DecodeProblem(
         "bfloat16",
         "inputs and output in bfloat16",
         "Something between input and output is narrower than float32.",
+        num_kv_heads=2,
         dtype=torch.bfloat16,
     ),
     DecodeProblem(

@@ -206,10 +206,14 @@ class DecodeProblem:
         return self.scale_factor * self.head_size**-0.5
 
     def alibi_slopes(self) -> Tensor | None:
-        """[num_heads] float32: 0.7, 0.49, 0.343, … (no narrow type holds them exactly), or None"""
+        """[num_heads] float32, or None.
+
+        From 0.7, where each step counts, down to 0.002, where distances of thousands do.
+        No narrow type holds them exactly.
+        """
         if not self.alibi:
             return None
-        return 0.7 ** torch.arange(1, self.num_heads + 1, dtype=torch.float32)
+        return 0.7 * 0.003 ** torch.linspace(0, 1, self.num_heads)
 
     def inputs(self) -> DecodeInputs:
         """Fresh tensors, the same at every call."""
