@@ -230,6 +230,11 @@ def test_command_line_verifies_a_stage() -> None:
     assert f"kv_cache: {count}, against the oracle and full_recompute" in done.stdout
 
 
+def test_command_line_help_says_what_each_stage_is() -> None:
+    said = run_command("--help").stdout
+    assert all(f"{stage.name:16} {stage.new} ({stage.where})" in said for stage in STAGES.values())
+
+
 def test_command_line_names_the_stages_for_an_unknown_one() -> None:
     done = run_command("kvcache")
     assert done.returncode == 2

@@ -11,12 +11,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m pa_tutorial.checks",
         description="Run stages over their cases; exits with 1 if one is wrong.",
+        epilog="\n".join(
+            f"{stage.name:16} {stage.new} ({stage.where})" for stage in STAGES.values()
+        ),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "stages",
         nargs="*",
         metavar="stage",
-        help=f"{', '.join(STAGES)}; none means all",
+        help="one of those below; none means all",
     )
     stages = parser.parse_args().stages or list(STAGES)
     if unknown := [name for name in stages if name not in STAGES]:

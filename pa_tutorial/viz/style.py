@@ -112,21 +112,13 @@ def bare(axes: Axes, width: float, height: float) -> None:
     axes.axis("off")
 
 
-def cell(
-    axes: Axes,
-    x: float,
-    y: float,
-    color: str,
-    text: str = "",
-    unused: bool = False,
-    size: float = 1,
-) -> None:
+def cell(axes: Axes, x: float, y: float, color: str, text: str = "", unused: bool = False) -> None:
     """One square; hatched if unused."""
     axes.add_patch(
         Rectangle(
             (x, y),
-            size,
-            size,
+            1,
+            1,
             facecolor=EMPTY if unused else color,
             edgecolor=PAPER,
             linewidth=1.2,
@@ -134,7 +126,7 @@ def cell(
         )
     )
     if text:
-        axes.text(x + size / 2, y + size / 2, text, ha="center", va="center", color=ink_on(color))
+        axes.text(x + 0.5, y + 0.5, text, ha="center", va="center", color=ink_on(color))
 
 
 def lighter(color: str, amount: float = 0.6) -> str:
