@@ -83,6 +83,14 @@ def test_refused_append_changes_nothing(k, v, message) -> None:
     assert torch.equal(cache._values.nan_to_num(7), before[1].nan_to_num(7))
 
 
+def test_append_of_another_dtype_is_refused() -> None:
+    cache = KVCache(4, 2, 8)
+    with pytest.raises(ValueError, match=r"v is torch.float16; it must be torch.float32"):
+        cache.append(torch.ones(1, 2, 8), torch.ones(1, 2, 8).half())
+    assert cache.seq_len == 0
+    assert cache._keys.isnan().all()
+
+
 def test_counted_work_equals_the_formula() -> None:
     num_new, seq_len, heads, kv_heads, head_size = 3, 10, 4, 2, 16
     flops, num_bytes = attention_flops_and_bytes(num_new, seq_len, heads, kv_heads, head_size)

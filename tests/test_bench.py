@@ -1,6 +1,7 @@
 """The measurements run, name the machine and write what they say they write."""
 
 import json
+import platform
 import subprocess
 import sys
 
@@ -44,7 +45,9 @@ def test_results_name_the_machine(tmp_path) -> None:
     assert path.name == "some-cpu-r-2-ghz.json"
     written = json.loads(path.read_text())
     assert written == {"machine": describe_machine(), "x": 1}
-    assert describe_machine()["torch"] in report()
+    assert written["machine"]["torch"] == torch.__version__
+    assert written["machine"]["python"] == platform.python_version()
+    assert torch.__version__ in report()
 
 
 def test_gpu_measurement_dry_run_on_the_cpu() -> None:

@@ -66,7 +66,7 @@ def test_bad_tokens_are_refused_before_the_cache_changes(tokens, message) -> Non
 
 def test_a_cache_too_small_is_refused_before_any_layer_changes() -> None:
     model = TinyLM()
-    caches = model.new_caches(4)
+    caches = [*model.new_caches(8)[:-1], *model.new_caches(4)[-1:]]  # only the last is too small
     with pytest.raises(ValueError, match="room for 4 more"):
         model(torch.zeros(5, dtype=torch.int64), caches)
     assert [cache.seq_len for cache in caches] == [0, 0]

@@ -1,7 +1,9 @@
 """Every wrong example fails where its header says, and only the property it breaks."""
 
+import sys
+
 import pytest
-from wrong_examples import WrongExample, applied, load_examples, run_cases
+from wrong_examples import PACKAGE, Change, WrongExample, applied, load_examples, run_cases
 
 from pa_tutorial.cases import CASES
 from pa_tutorial.ladder import STAGES
@@ -27,6 +29,38 @@ def test_wrong_example_passes_its_controls(example: WrongExample) -> None:
         outcomes = run_cases(example.passes)
     failed = {pair: outcome.report for pair, outcome in outcomes.items() if not outcome.passed}
     assert not failed, f"{example.name} disturbs its control cases: {failed}"
+
+
+def our_modules() -> dict[str, object]:
+    return {name: module for name, module in sys.modules.items() if "pa_tutorial" in name}
+
+
+def made_up(old: str) -> WrongExample:
+    change = Change("ladder.py", old, "STAGES = {}")
+    return WrongExample("made_up", "why", (change,), fails=(), passes=())
+
+
+def test_the_changed_package_is_gone_afterwards() -> None:
+    last_line = (PACKAGE / "ladder.py").read_text().splitlines()[-1]
+    before = our_modules()
+    with applied(made_up(last_line)):
+        from pa_tutorial.ladder import STAGES as changed
+
+        assert changed == {}
+    assert our_modules() == before
+    from pa_tutorial.ladder import STAGES as again
+
+    assert again is STAGES
+
+
+def test_an_example_that_no_longer_fits_is_refused_and_changes_nothing() -> None:
+    before = our_modules()
+    with (
+        pytest.raises(ValueError, match=r"must stand in ladder.py once, it stands there 0 times"),
+        applied(made_up("no such line")),
+    ):
+        pass
+    assert our_modules() == before
 
 
 def test_there_is_a_wrong_example_for_every_stage() -> None:

@@ -20,8 +20,6 @@ QUANTITIES = {
     "out": "the output",
 }
 
-Arrays = Mapping[str, np.ndarray]
-
 
 @dataclass(frozen=True)
 class Comparison:
