@@ -42,12 +42,13 @@ def made_up(old: str) -> WrongExample:
 
 def test_the_changed_package_is_gone_afterwards() -> None:
     last_line = (PACKAGE / "ladder.py").read_text().splitlines()[-1]
-    before = our_modules()
+    before, finders = our_modules(), list(sys.meta_path)
     with applied(made_up(last_line)):
         from pa_tutorial.ladder import STAGES as changed
 
         assert changed == {}
     assert our_modules() == before
+    assert sys.meta_path == finders  # one left behind would change the next example too
     from pa_tutorial.ladder import STAGES as again
 
     assert again is STAGES
