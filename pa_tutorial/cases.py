@@ -1,5 +1,7 @@
 """The named cases: each isolates one property, and says what its failure usually means."""
 
+import dataclasses
+
 import torch
 
 from pa_tutorial.problem import HEAD_SIZES, DecodeProblem, SequenceProblem
@@ -250,6 +252,80 @@ DECODE_CASES = (
         for head_size in HEAD_SIZES
     ),
 )
+
+_SHUFFLED = "Tokens come from other blocks: look up each logical block index in the block table."
+BLOCK_CASES = (
+    DecodeProblem(
+        "worked_example",
+        "the worked example: 11 tokens in blocks 5 and 2",
+        "Go through it by hand: notebook 04 prints every number of it.",
+        seq_lens=(11,),
+        num_kv_heads=2,
+        head_size=32,
+        dtype=torch.float16,
+        rounded_to=0.125,
+        block_size=8,
+        tables=((5, 2),),
+    ),
+    DecodeProblem(
+        "one_full_block",
+        "a sequence that fills its block exactly",
+        "The number of blocks is seq_len / block_size, rounded up: 16 tokens are one, not two.",
+        seq_lens=(16, 32),
+    ),
+    DecodeProblem(
+        "tail",
+        "last blocks with 1 token and with 15",
+        "Only the first seq_len tokens count; the rest of the last block holds NaN.",
+        seq_lens=(17, 31),
+    ),
+    DecodeProblem(
+        "shuffled_blocks",
+        "many blocks in random order",
+        _SHUFFLED,
+        seq_lens=(160, 90),
+    ),
+    DecodeProblem(
+        "shared_blocks",
+        "three sequences begin in the same two blocks",
+        "A block belongs to more than one sequence; nothing may be written or moved.",
+        seq_lens=(40, 33, 37),
+        shared_blocks=2,
+    ),
+    DecodeProblem(
+        "block_zero_in_use",
+        "block 0, which pads the tables, holds tokens too",
+        "The length says where a table ends, not the first 0 in it.",
+        seq_lens=(40, 20),
+        block_zero=True,
+    ),
+    DecodeProblem(
+        "wide_tables",
+        "tables with many more columns than needed",
+        "The row of a table is longer than the sequence: use its stride, and stop at seq_len.",
+        seq_lens=(5, 100),
+        pad_columns=9,
+    ),
+    DecodeProblem(
+        "head_size_120_float16",
+        "15 pieces of x = 8 numbers",
+        "x is 16 / itemsize of the cache: 8 for float16, 4 for float32.",
+        seq_lens=(32, 16),
+        head_size=120,
+        dtype=torch.float16,
+    ),
+    *(
+        DecodeProblem(
+            f"block_size_{block_size}",
+            f"blocks of {block_size} tokens",
+            "The block size is read off the cache; 16 stands somewhere in its place.",
+            seq_lens=(70, 41),
+            block_size=block_size,
+        )
+        for block_size in (8, 32)
+    ),
+)
+DECODE_CASES += tuple(dataclasses.replace(case, about_blocks=True) for case in BLOCK_CASES)
 
 Problem = SequenceProblem | DecodeProblem
 CASES: dict[str, Problem] = {case.id: case for case in (*SEQUENCE_CASES, *DECODE_CASES)}

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from pa_tutorial.attention.cached import KVCache, cached_attention
 from pa_tutorial.attention.full import causal_attention
+from pa_tutorial.attention.paged import paged_gather
 from pa_tutorial.problem import DecodeProblem, SequenceProblem
 from pa_tutorial.regimes import strided_view
 
@@ -29,6 +30,7 @@ class Stage:
     adapters         kind of problem -> how the stage runs on it
     checked_against  the stages before it that must give the same result
     own_kinds        the kinds of problem on which the stage itself is checked
+    layout           the cache layout that it reads, "vllm" or "plain"; None before paging
     """
 
     name: str
@@ -38,6 +40,12 @@ class Stage:
     adapters: dict[str, Adapter]
     checked_against: tuple[str, ...]
     own_kinds: tuple[str, ...]
+    layout: str | None = None
+
+    def is_checked_on(self, problem: SequenceProblem | DecodeProblem) -> bool:
+        """Cases about blocks are for the stages that read blocks."""
+        about_blocks = isinstance(problem, DecodeProblem) and problem.about_blocks
+        return problem.kind in self.own_kinds and (self.layout is not None or not about_blocks)
 
     def run(
         self, problem: SequenceProblem | DecodeProblem, function: Function | None = None
@@ -68,16 +76,20 @@ def takes_probe(function: Function) -> bool:
     return "probe" in parameters and parameters["probe"].kind in named
 
 
-def call(function: Function, *arguments: Any, probe: dict[str, Tensor]) -> Tensor:
-    """Call an attention function (q, k, v, scale, slopes) and check how it behaved.
+def call(
+    function: Function, tensors: dict[str, Tensor], *others: Any, probe: dict[str, Tensor]
+) -> Tensor:
+    """Call an attention function and check how it behaved.
 
-    Raises AnswerError if it returned no tensor like q, wrote to its inputs,
-    or returned the memory of k or v.
+    tensors  its first arguments by name, q first
+    others   the scale and the slopes
+
+    Raises AnswerError if it returned no tensor like q, wrote to a tensor, or returned the
+    memory of one.
     """
     options = {"probe": probe} if takes_probe(function) else {}
-    named = dict(zip(("q", "k", "v"), arguments[:3], strict=True))
-    before = {name: tensor.clone() for name, tensor in named.items()}
-    out = require_written(function(*arguments, **options))
+    before = {name: tensor.clone() for name, tensor in tensors.items()}
+    out = require_written(function(*tensors.values(), *others, **options))
     q = before["q"]
     if not isinstance(out, Tensor):
         raise AnswerError(f"the function returned a {type(out).__name__}; it must return a tensor")
@@ -86,7 +98,7 @@ def call(function: Function, *arguments: Any, probe: dict[str, Tensor]) -> Tenso
             f"the function returned {list(out.shape)} {out.dtype} on {out.device}; it must return "
             f"the shape, dtype and device of q, {list(q.shape)} {q.dtype} on {q.device}"
         )
-    for name, tensor in named.items():
+    for name, tensor in tensors.items():
         if not torch.allclose(tensor, before[name], rtol=0, atol=0, equal_nan=True):
             raise AnswerError(f"the function changed {name}; it must only read its inputs")
         if out.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr():
@@ -119,7 +131,7 @@ class Intermediates:
             if piece.is_complex() or piece.shape[:-1].numel() != target.shape[:-1].numel():
                 raise AnswerError(
                     f"probe[{name!r}] is {list(piece.shape)} {piece.dtype}; it must be real, "
-                    "[num_heads, num_queries, tokens so far]"
+                    f"{list(target.shape[:-1])} and the tokens so far"
                 )
             width = min(piece.shape[-1], target.shape[-1])
             piece = piece.detach().float()[..., :width]
@@ -147,10 +159,12 @@ def run_sequence(problem: SequenceProblem, function: Function, cached: bool) -> 
         last = first + num_tokens
         probes: list[dict[str, Tensor]] = []
 
-        def attention(q: Tensor, *others: Any, probes: list = probes) -> Tensor:
+        def attention(
+            q: Tensor, k: Tensor, v: Tensor, *others: Any, probes: list = probes
+        ) -> Tensor:
             probes.append({})
             q = strided_view(q) if problem.strided_q else q
-            return call(function, q, *others, probe=probes[-1])
+            return call(function, {"q": q, "k": k, "v": v}, *others, probe=probes[-1])
 
         step: dict[str, list[Tensor]] = {}
         model(tokens[first:last], caches, attention, step)
@@ -178,11 +192,24 @@ def run_decode(problem: DecodeProblem, function: Function, cached: bool) -> dict
         else:
             q = torch.cat([q.new_zeros(seq_len - 1, *q.shape[1:]), q])
         probe: dict[str, Tensor] = {}
-        out = call(function, q, k, v, inputs.scale, inputs.alibi_slopes, probe=probe)
+        tensors = {"q": q, "k": k, "v": v}
+        out = call(function, tensors, inputs.scale, inputs.alibi_slopes, probe=probe)
         outs.append(out[-1])
         if cached:  # the other form has a row for every older query
             intermediates.add(probe, (sequence,))
     return {**intermediates.given(), "out": torch.stack(outs)}
+
+
+def run_paged(problem: DecodeProblem, function: Function, layout: str) -> dict[str, Tensor]:
+    """One call for the whole batch, over a cache in blocks."""
+    inputs = problem.paged(layout)
+    intermediates = Intermediates((len(problem.seq_lens), problem.num_heads, max(problem.seq_lens)))
+    names = ("q", "k_cache", "v_cache", "block_tables", "seq_lens")
+    tensors = {name: getattr(inputs, name) for name in names}
+    probe: dict[str, Tensor] = {}
+    out = call(function, tensors, inputs.scale, inputs.alibi_slopes, probe=probe)
+    intermediates.add(probe, (...,))
+    return {**intermediates.given(), "out": out}
 
 
 STAGES: dict[str, Stage] = {
@@ -211,6 +238,16 @@ STAGES: dict[str, Stage] = {
             },
             checked_against=("full_recompute",),
             own_kinds=("sequence", "decode"),
+        ),
+        Stage(
+            name="paged_gather",
+            new="K and V live in shuffled blocks; gather, then attend",
+            where="torch",
+            function=paged_gather,
+            adapters={"decode": lambda problem, f: run_paged(problem, f, "vllm")},
+            checked_against=("kv_cache",),
+            own_kinds=("decode",),
+            layout="vllm",
         ),
     )
 }

@@ -75,3 +75,39 @@ def tiny_lm(
         x = rms_norm(hidden, w["mlp_norm.weight"])
         hidden = hidden + np.maximum(x @ w["mlp_up.weight"].T, 0) @ w["mlp_down.weight"].T
     return {name: np.stack([layer[name] for layer in layers]) for name in layers[0]}
+
+
+def paged_cache(
+    keys: list[Array],
+    values: list[Array],
+    block_tables: list[list[int]],
+    num_blocks: int,
+    block_size: int,
+    layout: str,
+    x: int,
+) -> tuple[Array, Array]:
+    """K and V of many sequences, token by token put into their blocks; NaN everywhere else.
+
+    keys, values  one array a sequence, [seq_len, num_kv_heads, head_size]
+    layout        "vllm" or "plain"
+    returns       k_cache, v_cache in that layout (shapes: pa_tutorial.paging.layouts)
+    """
+    _, num_kv_heads, head_size = keys[0].shape
+    pool = (num_blocks, num_kv_heads)
+    if layout == "vllm":
+        k_cache = np.full((*pool, head_size // x, block_size, x), np.nan)
+        v_cache = np.full((*pool, head_size, block_size), np.nan)
+    else:
+        k_cache = np.full((*pool, block_size, head_size), np.nan)
+        v_cache = np.full_like(k_cache, np.nan)
+    for table, own_keys, own_values in zip(block_tables, keys, values, strict=True):
+        for token, (key, value) in enumerate(zip(own_keys, own_values, strict=True)):
+            block, offset = table[token // block_size], token % block_size
+            if layout == "vllm":
+                for chunk in range(head_size // x):
+                    k_cache[block, :, chunk, offset, :] = key[:, chunk * x : (chunk + 1) * x]
+                v_cache[block, :, :, offset] = value
+            else:
+                k_cache[block, :, offset] = key
+                v_cache[block, :, offset] = value
+    return k_cache, v_cache

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from pa_tutorial import oracle
 from pa_tutorial.attention.tiny_lm import TinyConfig, TinyLM, encode, load
+from pa_tutorial.decode_inputs import DecodeInputs, PagedInputs, draw_block_tables
 from pa_tutorial.regimes import (
     SCORE_REGIMES,
     SOFTMAX_REGIMES,
@@ -139,22 +140,6 @@ class SequenceProblem:
 
 
 @dataclass(frozen=True)
-class DecodeInputs:
-    """What a decode step reads.
-
-    q             [num_seqs, num_heads, head_size]; may be strided over sequences
-    keys, values  one tensor a sequence, [seq_len, num_kv_heads, head_size]
-    alibi_slopes  [num_heads] float32 or None
-    """
-
-    q: Tensor
-    keys: list[Tensor]
-    values: list[Tensor]
-    scale: float
-    alibi_slopes: Tensor | None
-
-
-@dataclass(frozen=True)
 class DecodeProblem:
     """One decode step: each sequence has one new query over all its keys and values.
 
@@ -164,6 +149,14 @@ class DecodeProblem:
                extreme (near -300 in even heads, +300 in odd ones)
     strided_q  q is a view into a tensor that holds k and v too, as after a fused projection
     scale_factor  the scale is this times the usual head_size ** -0.5
+    rounded_to     all numbers are multiples of this, to be easy to read; 0: not rounded
+
+    For stages that read a paged cache:
+    tables         block tables; left out, they are drawn, shuffled (see draw_block_tables)
+    shared_blocks  all sequences begin with the same tokens, in the same blocks
+    block_zero     block 0, which pads the tables, holds tokens of the first sequence
+    pad_columns    columns of the block tables that no sequence needs
+    about_blocks   the case says something about such stages only
     """
 
     kind: ClassVar[str] = "decode"
@@ -181,7 +174,14 @@ class DecodeProblem:
     alibi: bool = False
     strided_q: bool = False
     scale_factor: float = 1.0
+    rounded_to: float = 0.0
     seed: int = 0
+    block_size: int = 16
+    tables: tuple[tuple[int, ...], ...] | None = None
+    shared_blocks: int = 0
+    block_zero: bool = False
+    pad_columns: int = 1
+    about_blocks: bool = False
 
     def __post_init__(self) -> None:
         require(len(self.seq_lens) > 0, "seq_lens", self.seq_lens, "at least one length")
@@ -196,6 +196,11 @@ class DecodeProblem:
             f"a multiple of x = 16 / itemsize, which is {x} for {self.dtype}",
         )
         require(self.scores in SCORE_REGIMES, "scores", self.scores, f"one of {SCORE_REGIMES}")
+        require(self.block_size >= 1, "block_size", self.block_size, "at least 1")
+        most = min(self.seq_lens) // self.block_size
+        require(
+            0 <= self.shared_blocks <= most, "shared_blocks", self.shared_blocks, f"0 to {most}"
+        )
 
     @property
     def id(self) -> str:
@@ -226,12 +231,50 @@ class DecodeProblem:
             self.scores,
             self.seed,
         )
+        if self.rounded_to:
+            drawn = tuple((a / self.rounded_to).round() * self.rounded_to for a in drawn)
         q, keys, values = (torch.from_numpy(array).to(self.dtype) for array in drawn)
         if self.strided_q:
             q = strided_view(q)
         lens = list(self.seq_lens)
-        return DecodeInputs(
-            q, list(keys.split(lens)), list(values.split(lens)), self.scale, self.alibi_slopes()
+        keys, values = list(keys.split(lens)), list(values.split(lens))
+        shared = self.shared_blocks * self.block_size
+        for tokens in (keys, values):
+            for other in tokens[1:]:
+                other[:shared] = tokens[0][:shared]
+        return DecodeInputs(q, keys, values, self.scale, self.alibi_slopes())
+
+    def block_tables(self) -> tuple[list[list[int]], int]:
+        """The block tables without padding, and the number of blocks in the pool."""
+        if self.tables is not None:
+            tables = [list(table) for table in self.tables]
+            return tables, 2 + max(max(table) for table in tables)
+        return draw_block_tables(
+            self.seq_lens, self.block_size, self.shared_blocks, self.block_zero, self.seed
+        )
+
+    def paged(self, layout: str) -> PagedInputs:
+        """The same inputs with K and V in blocks; layout is "vllm" or "plain"."""
+        inputs = self.inputs()
+        tables, num_blocks = self.block_tables()
+        k_cache, v_cache = oracle.paged_cache(
+            [_float64(keys) for keys in inputs.keys],
+            [_float64(values) for values in inputs.values],
+            tables,
+            num_blocks,
+            self.block_size,
+            layout,
+            16 // self.dtype.itemsize,
+        )
+        width = max(len(table) for table in tables) + self.pad_columns
+        return PagedInputs(
+            inputs.q,
+            torch.from_numpy(k_cache).to(self.dtype),
+            torch.from_numpy(v_cache).to(self.dtype),
+            torch.tensor([t + [0] * (width - len(t)) for t in tables], dtype=torch.int32),
+            torch.tensor(self.seq_lens, dtype=torch.int32),
+            inputs.scale,
+            inputs.alibi_slopes,
         )
 
     def expected(self) -> dict[str, oracle.Array]:

@@ -42,7 +42,7 @@ def worst_of_correct_stages(case_id: str) -> dict[str, tuple[float, str]]:
     unbounded = {quantity: np.inf for quantity in QUANTITIES}
     worst: dict[str, tuple[float, str]] = {}
     for stage in STAGES.values():
-        if CASES[case_id].kind not in stage.own_kinds:
+        if not stage.is_checked_on(CASES[case_id]):
             continue
         case, comparisons = judge(stage_trial(stage, case_id, unbounded), None)
         if not comparisons:
@@ -51,11 +51,13 @@ def worst_of_correct_stages(case_id: str) -> dict[str, tuple[float, str]]:
             error = comparison.worst
             if not error < np.inf:
                 raise SystemExit(f"{stage.name} gives NaN or inf in {case_id}")
-            error = error or rounding_of_the_output(case_id, comparison.quantity)
             worst[comparison.quantity] = max(
                 worst.get(comparison.quantity, (0.0, "")), (error, stage.name)
             )
-    return worst
+    return {
+        quantity: (error or rounding_of_the_output(case_id, quantity), stage)
+        for quantity, (error, stage) in worst.items()
+    }
 
 
 def smallest_of_wrong_examples() -> dict[str, tuple[float, str]]:
@@ -63,7 +65,7 @@ def smallest_of_wrong_examples() -> dict[str, tuple[float, str]]:
     smallest: dict[str, tuple[float, str]] = {}
     for example in load_examples():
         with applied(example):
-            outcomes = run_cases(example.fails)
+            outcomes = run_cases(tuple(pair for pair in example.fails if pair[1] in CASES))
         for (_, case_id), outcome in outcomes.items():
             if outcome.error is not None and outcome.error < np.inf:
                 entry = (outcome.error, example.name)

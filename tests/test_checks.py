@@ -226,7 +226,8 @@ def run_command(*arguments: str) -> subprocess.CompletedProcess:
 def test_command_line_verifies_a_stage() -> None:
     done = run_command("kv_cache")
     assert done.returncode == 0, done.stderr
-    count = f"{len(CASES)} of {len(CASES)} cases pass"
+    num_cases = sum(map(STAGES["kv_cache"].is_checked_on, CASES.values()))
+    count = f"{num_cases} of {num_cases} cases pass"
     assert f"kv_cache: {count}, against the oracle and full_recompute" in done.stdout
 
 

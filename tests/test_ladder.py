@@ -15,7 +15,7 @@ STAGE_CASES = [
     )
     for stage in STAGES.values()
     for case in CASES.values()
-    if case.kind in stage.own_kinds
+    if stage.is_checked_on(case)
 ]
 
 

@@ -6,6 +6,8 @@ import pytest
 from wrong_examples import PACKAGE, Change, WrongExample, applied, load_examples, run_cases
 
 from pa_tutorial.cases import CASES
+from pa_tutorial.checks.block_manager import BLOCK_MANAGER
+from pa_tutorial.checks.stories import STORIES
 from pa_tutorial.ladder import STAGES
 
 EXAMPLES = load_examples()
@@ -66,7 +68,7 @@ def test_an_example_that_no_longer_fits_is_refused_and_changes_nothing() -> None
 
 def test_there_is_a_wrong_example_for_every_stage() -> None:
     caught_in = {stage for example in EXAMPLES for stage, _ in example.fails}
-    assert caught_in == set(STAGES)
+    assert caught_in == {*STAGES, BLOCK_MANAGER}
 
 
 @pytest.mark.long
@@ -77,8 +79,8 @@ def test_sweep_over_all_cases(example: WrongExample, record_property) -> None:
         (stage.name, case.id)
         for stage in STAGES.values()
         for case in CASES.values()
-        if case.kind in stage.own_kinds
-    )
+        if stage.is_checked_on(case)
+    ) + tuple((BLOCK_MANAGER, story) for story in STORIES)
     with applied(example):
         outcomes = run_cases(pairs)
     failed = {pair for pair, outcome in outcomes.items() if not outcome.passed}

@@ -9,7 +9,7 @@ A wrong example is a TOML file:
     old = "    self.seq_len = end"    # stands there exactly once
     new = "    self.seq_len = start"
 
-    [fails]                           # stage = the cases that must catch it
+    [fails]                           # stage, or block_manager = the cases that must catch it
     kv_cache = ["sequence/two_layers"]
 
     [passes]                          # three control cases that it must not disturb
@@ -139,11 +139,16 @@ class Outcome:
 
 
 def run_cases(pairs: tuple[tuple[str, str], ...]) -> dict[tuple[str, str], Outcome]:
-    """Run (stage, case) pairs on whatever pa_tutorial is at this moment."""
+    """Run (stage, case) or ("block_manager", story) pairs on whatever pa_tutorial is now."""
     running = importlib.import_module("pa_tutorial.checks.running")
+    manager = importlib.import_module("pa_tutorial.checks.block_manager")
     stages = importlib.import_module("pa_tutorial.ladder").STAGES
     outcomes = {}
     for stage, case_id in pairs:
-        case, _ = running.judge(running.stage_trial(stages[stage], case_id), None)
+        if stage == manager.BLOCK_MANAGER:
+            trial = manager.story_trial(case_id)
+        else:
+            trial = running.stage_trial(stages[stage], case_id)
+        case, _ = running.judge(trial, None)
         outcomes[stage, case_id] = Outcome(case.passed, case.error, case.diagnosis)
     return outcomes

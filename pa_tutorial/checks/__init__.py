@@ -5,12 +5,14 @@
     check("kv_cache")                 # our stage; raises CheckFailure if it is wrong
     check("kv_cache", my_attention)   # yours in its place
     attempt("kv_cache", my_attention) # the same, but never raises: "not yet"
+    check("block_manager")            # allocator, block tables, prefix cache, swap
 
 Both return a Result: .ok, .passed, .total, .first_failure, .cases.
 """
 
 from typing import Any
 
+from pa_tutorial.checks.block_manager import BLOCK_MANAGER, story_trials
 from pa_tutorial.checks.running import CheckFailure, Trial, run_trials, stage_trials
 from pa_tutorial.checks.showing import CaseResult, Result
 from pa_tutorial.ladder import STAGES, Function
@@ -24,8 +26,10 @@ OURS: Any = object()  # a function of None is a reader's mistake, not a wish for
 def attempt(name: str, function: Function = OURS) -> Result:
     """Run a stage or an exercise over all its cases; never raises because of a wrong result.
 
-    name      a stage (`python -m pa_tutorial.checks` lists them) or an exercise
-    function  what to run in its place; left out, the stage or the solution of the exercise
+    name      a stage (`python -m pa_tutorial.checks --help` lists them), "block_manager",
+              or an exercise
+    function  what to run in its place; left out, the stage or the solution of the exercise;
+              for "block_manager" a class like PrefixCachingAllocator
 
     Raises ValueError for an unknown name, TypeError if `function` cannot be called.
     """
@@ -47,11 +51,13 @@ def check(name: str, function: Function = OURS) -> Result:
 def _trials(name: str) -> list[Trial]:
     if name in STAGES:
         return stage_trials(STAGES[name])
+    if name == BLOCK_MANAGER:
+        return story_trials()
     from pa_tutorial.exercises import EXERCISES  # here, because exercises are made of trials
 
     if name in EXERCISES:
         return EXERCISES[name].trials()
     raise ValueError(
-        f"name is {name!r}; it must be a stage ({', '.join(STAGES)}) "
+        f"name is {name!r}; it must be a stage ({', '.join(STAGES)}), {BLOCK_MANAGER} "
         f"or an exercise ({', '.join(EXERCISES)})"
     )

@@ -98,7 +98,7 @@ def run_trials(title: str, trials: Sequence[Trial], function: Function | None) -
 
 def stage_trials(stage: Stage) -> list[Trial]:
     """The cases of a stage, each against the oracle and against the stages before it."""
-    return [stage_trial(stage, case.id) for case in CASES.values() if case.kind in stage.own_kinds]
+    return [stage_trial(stage, case.id) for case in CASES.values() if stage.is_checked_on(case)]
 
 
 def stage_trial(stage: Stage, case_id: str, bounds: Mapping[str, float] | None = None) -> Trial:

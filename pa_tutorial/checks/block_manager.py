@@ -1,0 +1,255 @@
+"""Checks of the memory manager: short stories of sequences, told to it and to plain lists.
+
+    check("block_manager")
+
+Every story runs twice: on a World, with allocator, block tables and cache tensors, and on
+a ListModel, which keeps each sequence as a list of tokens. At the end, what each sequence
+reads through its block table must equal its list.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from pa_tutorial.checks.running import Trial
+from pa_tutorial.checks.stories import STORIES
+from pa_tutorial.paging.allocator import NULL_BLOCK
+from pa_tutorial.paging.block_table import Appended, BlockTable, padded_block_tables
+from pa_tutorial.paging.errors import PagingError
+from pa_tutorial.paging.kv_cache import PagedKVCache, swap_blocks
+from pa_tutorial.paging.layouts import PAD_SLOT, VllmLayout
+from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
+
+BLOCK_MANAGER = "block_manager"
+BLOCK_SIZE = 4
+WIDTH = 32  # of a row in the comparison: the longest sequence
+
+
+def prefix_numbers(tokens: list[int], extra: int) -> list[int]:
+    """One number a token that depends on all tokens up to it, as K and V do; below 2 ** 16."""
+    number, numbers = extra, []
+    for token in tokens:
+        number = (number * 31 + token + 1) % 65521
+        numbers.append(number)
+    return numbers
+
+
+class ListModel:
+    """What must come out, from plain lists: a story without any memory manager."""
+
+    def __init__(self, num_blocks: int = 10, **options: object) -> None:
+        self.tokens: dict[str, list[int]] = {}
+        self.extra: dict[str, int] = {}
+        self.gone: dict[str, int] = {}  # tokens that slid out of the window
+        self.facts: list[float] = []
+
+    def start(self, name: str, tokens: list[int], extra: int = 0) -> None:
+        """A new sequence with a prompt."""
+        self.tokens[name], self.extra[name], self.gone[name] = list(tokens), extra, 0
+
+    def append(self, name: str, tokens: list[int]) -> None:
+        self.tokens[name] += tokens
+
+    def fork(self, name: str, new: str) -> None:
+        self.tokens[new] = self.tokens[name].copy()
+        self.extra[new], self.gone[new] = self.extra[name], self.gone[name]
+
+    def free(self, name: str) -> None:
+        del self.tokens[name]
+
+    def slide(self, name: str, window: int) -> None:
+        outside = max(0, len(self.tokens[name]) - window)
+        self.gone[name] = max(self.gone[name], outside - outside % BLOCK_SIZE)
+
+    def swap(self, name: str, to_host: bool) -> None:
+        pass
+
+    def fact(self, what: str, expected: int) -> None:
+        """A number that must be right now; `what` is an attribute of World."""
+        self.facts.append(expected)
+
+    def refused(self, error: type[PagingError], operation: str, *arguments: object) -> None:
+        """The operation must raise this error and change nothing."""
+        self.facts.append(0)
+
+    def rows(self) -> Tensor:
+        """[rows, WIDTH] float64: tokens and prefix numbers of each sequence, facts, zeros."""
+        rows = []
+        for name, tokens in self.tokens.items():
+            numbers = prefix_numbers(tokens, self.extra[name])
+            for row in (tokens, numbers):
+                rows.append([0] * self.gone[name] + row[self.gone[name] :])
+        return as_rows([*rows, self.facts, []])
+
+
+class World:
+    """The real thing, with the operations of ListModel.
+
+    K holds the token and V its prefix number, in both layers (plus the layer's number).
+    """
+
+    def __init__(
+        self,
+        allocator_class: Callable[..., PrefixCachingAllocator] = PrefixCachingAllocator,
+        num_blocks: int = 10,
+        **options: object,
+    ) -> None:
+        self.allocator = allocator_class(num_blocks, **options)
+        self.host = PrefixCachingAllocator(num_blocks)
+        self.caches = {
+            allocator: PagedKVCache(VllmLayout(num_blocks, 1, 4, BLOCK_SIZE), num_layers=2)
+            for allocator in (self.allocator, self.host)
+        }
+        self.tables: dict[str, BlockTable] = {}
+        self.freed: dict[str, BlockTable] = {}
+        self.facts: list[float] = []
+        self.last_cached = 0  # tokens of the last append that need not be computed
+        self.copied = 0  # blocks, so far
+        self.shared_writes = 0  # tokens written to a block that another table names too
+
+    @property
+    def used(self) -> int:
+        """Blocks of the pool that a table names."""
+        return sum(count > 0 for count in self.allocator.ref_counts)
+
+    @property
+    def cached(self) -> int:
+        return self.allocator.num_cached
+
+    def start(self, name: str, tokens: list[int], extra: int = 0) -> None:
+        table = BlockTable(self.allocator, BLOCK_SIZE, extra)
+        appended = table.append(tokens)  # first: it may be refused
+        self.tables[name] = table
+        self._write(table, appended)
+
+    def append(self, name: str, tokens: list[int]) -> None:
+        table = self._table(name)
+        self._write(table, table.append(tokens))
+
+    def fork(self, name: str, new: str) -> None:
+        self.tables[new] = self._table(name).fork()
+
+    def free(self, name: str) -> None:
+        self._table(name).free()
+        self.freed[name] = self.tables.pop(name)
+
+    def slide(self, name: str, window: int) -> None:
+        self.tables[name].slide(window)
+
+    def swap(self, name: str, to_host: bool) -> None:
+        table, target = self.tables[name], self.host if to_host else self.allocator
+        source = self.caches[table.allocator]
+        swap_blocks(source, self.caches[target], table.move_to(target))
+
+    def make_batch(self, width: int) -> None:
+        """The padded block tables of all sequences."""
+        padded_block_tables(list(self.tables.values()), width)
+
+    def fact(self, what: str, expected: int) -> None:
+        self.facts.append(getattr(self, what))
+
+    def refused(self, error: type[PagingError], operation: str, *arguments: object) -> None:
+        before = self._numbers()
+        try:
+            getattr(self, operation)(*arguments)
+        except error:
+            self.facts.append(float(self._numbers() != before))
+        else:
+            self.facts.append(2)  # not refused
+            self.tables = {name: self.tables[name] for name in before[-1]}
+
+    def rows(self) -> Tensor:
+        rows = [row for table in self.tables.values() for row in self._read(table)]
+        return as_rows([*rows, self.facts, self._balance()])
+
+    def _table(self, name: str) -> BlockTable:
+        return self.tables[name] if name in self.tables else self.freed[name]
+
+    def _write(self, table: BlockTable, appended: Appended) -> None:
+        """Copies first, then the new tokens, in every layer."""
+        self.last_cached, self.copied = appended.num_cached, self.copied + len(appended.copies)
+        cache = self.caches[table.allocator]
+        cache.copy_blocks(appended.copies)
+        numbers = prefix_numbers(table.token_ids, table.extra)
+        first = table.num_tokens - len(appended.slots)
+        self.shared_writes += sum(
+            slot != PAD_SLOT and table.allocator.is_shared(slot // BLOCK_SIZE)
+            for slot in appended.slots
+        )
+        for layer in range(cache.num_layers):
+            k, v = (
+                torch.tensor(row[first:]).float().reshape(-1, 1, 1).expand(-1, 1, 4) + layer
+                for row in (table.token_ids, numbers)
+            )
+            cache.write(layer, k, v, torch.tensor(appended.slots, dtype=torch.int64))
+
+    def _read(self, table: BlockTable) -> list[list[float]]:
+        """Tokens and prefix numbers, through the padded block table; 0 where they slid out."""
+        gone = BLOCK_SIZE * table.blocks.count(NULL_BLOCK)
+        row = padded_block_tables([table], len(table.blocks) + 1)[0]
+        layers = [
+            self.caches[table.allocator].read(layer, row, table.num_tokens) for layer in (0, 1)
+        ]
+        both = []
+        for side in (0, 1):  # K holds the tokens, V the prefix numbers
+            first, second = (layer[side][:, 0] - number for number, layer in enumerate(layers))
+            agree = (first == second).all(dim=-1) & (first == first[:, :1]).all(dim=-1)
+            values = torch.where(agree, first[:, 0], torch.nan)
+            values[:gone] = 0
+            both.append(values.tolist())
+        return both
+
+    def _balance(self) -> list[float]:
+        """Zeros: reference counts less the tables that name each block, blocks that are neither
+        free nor in use, and tokens that were written to a shared block."""
+        named = [0] * self.allocator.num_blocks
+        for table in self.tables.values():
+            for block in table.blocks:
+                if table.allocator is self.allocator and block != NULL_BLOCK:
+                    named[block] += 1
+        pairs = zip(self.allocator.ref_counts, named, strict=True)
+        lost = self.allocator.num_usable - self.allocator.num_free - self.used
+        return [*(count - number for count, number in pairs), lost, self.shared_writes]
+
+    def _numbers(self) -> tuple:
+        """All that a refused operation must leave as it was."""
+        tables = [(t.blocks.copy(), t.token_ids.copy()) for t in self.tables.values()]
+        pools = [
+            (a.ref_counts.copy(), a.num_free, a.num_cached) for a in (self.allocator, self.host)
+        ]
+        return tables, pools, list(self.tables)
+
+
+def as_rows(rows: list[list[float]]) -> Tensor:
+    """Rows of different lengths, filled up with 0."""
+    return torch.tensor([[*row, *[0] * (WIDTH - len(row))] for row in rows], dtype=torch.float64)
+
+
+def story_trial(name: str) -> Trial:
+    """One story; the function in its place is a class like PrefixCachingAllocator."""
+    story = STORIES[name]
+
+    def run(allocator_class: Callable | None) -> dict[str, Tensor]:
+        world = World(allocator_class or PrefixCachingAllocator, **story.options)
+        story.tell(world)
+        return {"out": world.rows()}
+
+    def expected() -> dict[str, Tensor]:
+        model = ListModel(**story.options)
+        story.tell(model)
+        return {"out": model.rows()}
+
+    return Trial(
+        name=name,
+        isolates=story.isolates,
+        meaning=story.meaning,
+        run=run,
+        references={"plain lists": expected},
+        bounds={"out": 0.0},
+        axes=("row", "place"),
+    )
+
+
+def story_trials() -> list[Trial]:
+    return [story_trial(name) for name in STORIES]

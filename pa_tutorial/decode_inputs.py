@@ -1,0 +1,75 @@
+"""What a decode step reads: K and V side by side, or in blocks with hostile block tables."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class DecodeInputs:
+    """What a decode step reads.
+
+    q             [num_seqs, num_heads, head_size]; may be strided over sequences
+    keys, values  one tensor a sequence, [seq_len, num_kv_heads, head_size]
+    alibi_slopes  [num_heads] float32 or None
+    """
+
+    q: Tensor
+    keys: list[Tensor]
+    values: list[Tensor]
+    scale: float
+    alibi_slopes: Tensor | None
+
+
+@dataclass(frozen=True)
+class PagedInputs:
+    """What a decode step over a paged cache reads; the arguments of every paged stage.
+
+    q             [num_seqs, num_heads, head_size]; may be strided over sequences
+    k_cache, v_cache  in the layout that the stage declares; NaN where no token lives
+    block_tables  [num_seqs, max_num_blocks_per_seq] int32, padded with 0
+    seq_lens      [num_seqs] int32
+    alibi_slopes  [num_heads] float32 or None
+    """
+
+    q: Tensor
+    k_cache: Tensor
+    v_cache: Tensor
+    block_tables: Tensor
+    seq_lens: Tensor
+    scale: float
+    alibi_slopes: Tensor | None
+
+
+def draw_block_tables(
+    seq_lens: tuple[int, ...],
+    block_size: int,
+    shared_blocks: int,
+    block_zero: bool,
+    seed: int,
+) -> tuple[list[list[int]], int]:
+    """Block tables without padding, and the number of blocks in the pool.
+
+    shared_blocks  all sequences have the same first blocks, so many
+    block_zero     block 0 belongs to the first sequence; otherwise to nobody
+
+    No table of two or more blocks counts upwards by one: whoever takes logical block indices
+    for physical numbers, or the first number for all, reads other tokens. A quarter of the
+    pool belongs to nobody.
+    """
+    own = [-(-seq_len // block_size) - shared_blocks for seq_len in seq_lens]
+    num_used = shared_blocks + sum(own)
+    num_blocks = num_used + num_used // 3 + 2
+    rng = np.random.default_rng((seed, 2))
+    while True:
+        numbers = rng.permutation(np.arange(1, num_blocks)).tolist()
+        if block_zero:
+            numbers[num_used - sum(own[1:]) - 1] = 0  # the last block of the first sequence
+        shared, numbers = numbers[:shared_blocks], numbers[shared_blocks:]
+        tables = []
+        for count in own:
+            tables.append(shared + numbers[:count])
+            numbers = numbers[count:]
+        if not any(len(t) > 1 and set(np.diff(t)) == {1} for t in tables):
+            return tables, num_blocks

@@ -1,0 +1,1 @@
+"""The memory manager: layouts, blocks, block tables, sharing, eviction, swap."""

@@ -1,0 +1,244 @@
+"""From logical to physical: which block holds the tokens of one sequence, and who may write."""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+import torch
+from torch import Tensor
+
+from pa_tutorial.paging.allocator import NULL_BLOCK, BlockAllocator
+from pa_tutorial.paging.errors import DoubleFree, TableTooLong, UseAfterFree
+from pa_tutorial.paging.layouts import PAD_SLOT
+from pa_tutorial.paging.prefix_cache import FullBlock
+
+
+@dataclass(frozen=True)
+class Appended:
+    """What must happen to K and V after tokens were appended, in this order.
+
+    copies  (source, destination) blocks to copy, in every layer, before anything is written
+    slots   where the K and V of each new token go; -1 if they are in the cache already
+    """
+
+    copies: list[tuple[int, int]]
+    slots: list[int]
+
+    @property
+    def num_cached(self) -> int:
+        """How many of the first new tokens need not be computed.
+
+        At least one is always computed: without it there is no query, so no next token.
+        """
+        found = sum(1 for _ in takewhile(lambda slot: slot == PAD_SLOT, self.slots))
+        return max(0, min(found, len(self.slots) - 1))
+
+
+class BlockTable:
+    """The blocks of one sequence, in order. One table serves every layer and every head.
+
+    extra   what else K and V depend on (see FullBlock)
+    blocks  logical block index -> physical block number
+
+    A full block is never written again, so any number of tables may share it. The last block,
+    while it is not full, is written by one sequence only: if it is shared when tokens are
+    appended, the sequence takes a copy first (copy-on-write).
+
+    Source: vLLM, BlockTable in vllm/core/block/block_table.py.
+    """
+
+    def __init__(self, allocator: BlockAllocator, block_size: int, extra: Hashable = None) -> None:
+        if block_size < 1:
+            raise ValueError(f"block_size is {block_size}; it must be at least 1")
+        self.allocator = allocator
+        self.block_size = block_size
+        self.extra = extra
+        self.token_ids: list[int] = []
+        self.blocks: list[int] = []
+        self._names: list[FullBlock | None] = []  # of the full blocks
+        self._freed = False
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.token_ids)
+
+    @property
+    def must_copy(self) -> bool:
+        """Whether the next append starts with a copy: the last block is shared and not full."""
+        return self._filled > 0 and self.allocator.is_shared(self.blocks[-1])
+
+    def blocks_needed(self, num_tokens: int) -> int:
+        """Blocks that appending so many tokens takes, if none of them is found in the cache."""
+        total = -(-(self.num_tokens + num_tokens) // self.block_size)
+        return total - len(self.blocks) + (num_tokens > 0 and self.must_copy)
+
+    def append(self, token_ids: Sequence[int]) -> Appended:
+        """Make room for new tokens: a prompt at once, or one token.
+
+        Every block that becomes full is looked up. If a block with the same prefix and tokens
+        is there, the table shares it; its K and V need not be written again.
+
+        Raises OutOfBlocks or UseAfterFree, before anything is changed.
+        """
+        self._require_alive()
+        copies: list[tuple[int, int]] = []
+        slots: list[int] = []
+        if not token_ids:
+            return Appended(copies, slots)
+        filled = self._filled
+        # What the last block (if it is not full) and the new blocks will hold.
+        tokens = (*self.token_ids[self.num_tokens - filled :], *token_ids)
+        contents = [
+            tokens[start : start + self.block_size]
+            for start in range(0, len(tokens), self.block_size)
+        ]
+        twins = self._find_twins(contents)
+        self._require_blocks(twins)
+
+        must_copy = self.must_copy
+        for twin in twins:  # before anything is allocated: that could evict them
+            if twin is not None:
+                self.allocator.share(twin.block)
+        for index, (content, twin) in enumerate(zip(contents, twins, strict=True)):
+            first_new = filled if index == 0 else 0
+            old = self.blocks[-1] if first_new else None
+            if twin is not None:
+                block = twin.block
+            elif old is None or must_copy:
+                block = self.allocator.allocate()
+            else:
+                block = old
+            if old is None:
+                self.blocks.append(block)
+            elif block != old:
+                copies += [(old, block)] if twin is None else []
+                self.blocks[-1] = block
+                self.allocator.free(old)  # last: the new block is held by now
+            if len(content) == self.block_size:
+                self._names.append(twin or self._name(block, content))
+            first_slot = block * self.block_size
+            slots += [
+                PAD_SLOT if twin is not None else first_slot + offset
+                for offset in range(first_new, len(content))
+            ]
+        self.token_ids += token_ids
+        return Appended(copies, slots)
+
+    def fork(self) -> "BlockTable":
+        """A second sequence with the same tokens; it takes no block. Raises UseAfterFree."""
+        self._require_alive()
+        other = BlockTable(self.allocator, self.block_size, self.extra)
+        other.token_ids = self.token_ids.copy()
+        other.blocks = self.blocks.copy()
+        other._names = self._names.copy()
+        for block in self._held:
+            self.allocator.share(block)
+        return other
+
+    def free(self) -> None:
+        """Let go of every block, the last one first. Raises DoubleFree the second time."""
+        if self._freed:
+            raise DoubleFree("the sequence was freed already")
+        for block in reversed(self._held):
+            self.allocator.free(block)
+        self.blocks.clear()
+        self._freed = True
+
+    def slide(self, window: int) -> None:
+        """Let go of the blocks that no later query sees: attention reaches `window` tokens back.
+
+        Their places in the table name the null block; a kernel skips them.
+
+        Source: vLLM, BlockTable with max_block_sliding_window in vllm/core/block/block_table.py.
+        """
+        self._require_alive()
+        if window < 1:
+            raise ValueError(f"window is {window}; it must be at least 1")
+        # The newest query stands at num_tokens - 1 and sees num_tokens - window and later.
+        outside = max(0, self.num_tokens - window) // self.block_size
+        for index in reversed(range(outside)):
+            if self.blocks[index] != NULL_BLOCK:
+                self.allocator.free(self.blocks[index])
+                self.blocks[index] = NULL_BLOCK
+
+    def move_to(self, allocator: BlockAllocator) -> list[tuple[int, int]]:
+        """Swap the sequence to another pool: (source, destination) blocks to copy between them.
+
+        Blocks that the other pool has already, under the same name, are shared and not copied.
+        Raises OutOfBlocks or UseAfterFree, before anything is changed, and ValueError if blocks
+        were let go by slide: there is nothing to copy.
+        """
+        self._require_alive()
+        if NULL_BLOCK in self.blocks:
+            raise ValueError("the sequence has let go of blocks (slide); it cannot be moved")
+        moved = BlockTable(allocator, self.block_size, self.extra)
+        appended = moved.append(self.token_ids)
+        pairs = [
+            (source, destination)
+            for index, (source, destination) in enumerate(
+                zip(self.blocks, moved.blocks, strict=True)
+            )
+            if appended.slots[index * self.block_size] != PAD_SLOT
+        ]
+        self.free()
+        self.allocator, self.blocks, self._names = allocator, moved.blocks, moved._names
+        self._freed = False
+        return pairs
+
+    @property
+    def _filled(self) -> int:
+        """Tokens in the last block, if it is not full; else 0."""
+        return self.num_tokens % self.block_size
+
+    @property
+    def _held(self) -> list[int]:
+        return [block for block in self.blocks if block != NULL_BLOCK]
+
+    def _find_twins(self, contents: list[tuple[int, ...]]) -> list[FullBlock | None]:
+        """For each block content, the block that has it already, or None."""
+        twins: list[FullBlock | None] = []
+        previous = self._names[-1] if self._names else None
+        unknown = bool(self._names) and previous is None  # what stands before has no name
+        for content in contents:
+            twin = None
+            if not unknown and len(content) == self.block_size:
+                twin = self.allocator.find(previous, content, self.extra)
+            twins.append(twin)
+            previous, unknown = twin, twin is None
+        return twins
+
+    def _name(self, block: int, content: tuple[int, ...]) -> FullBlock | None:
+        if self._names and self._names[-1] is None:
+            return None  # what stands before has no name
+        previous = self._names[-1] if self._names else None
+        return self.allocator.name(block, previous, content, self.extra)
+
+    def _require_blocks(self, twins: list[FullBlock | None]) -> None:
+        """Raise OutOfBlocks unless the append can be finished."""
+        keeps_last = self._filled > 0 and twins[0] is None and not self.must_copy
+        new = sum(twin is None for twin in twins) - keeps_last
+        # A twin that only the cache holds counts as free; sharing it takes it from the free ones.
+        revived = sum(
+            twin is not None and self.allocator.ref_counts[twin.block] == 0 for twin in twins
+        )
+        self.allocator.require_free(new + revived)
+
+    def _require_alive(self) -> None:
+        if self._freed:
+            raise UseAfterFree("the sequence was freed; it has no blocks any more")
+
+
+def padded_block_tables(tables: Sequence[BlockTable], width: int | None = None) -> Tensor:
+    """The block tables of a batch, each row padded with the null block.
+
+    width    max_num_blocks_per_seq; left out, that of the longest table
+    returns  [num_seqs, width] int32
+
+    Raises TableTooLong if a table does not fit: cutting it would drop tokens silently.
+    """
+    longest = max((len(table.blocks) for table in tables), default=0)
+    width = longest if width is None else width
+    if longest > width:
+        raise TableTooLong(f"a table names {longest} blocks; width is {width}, so it does not fit")
+    rows = [table.blocks + [NULL_BLOCK] * (width - len(table.blocks)) for table in tables]
+    return torch.tensor(rows, dtype=torch.int32).reshape(len(tables), width)

@@ -1,0 +1,86 @@
+"""The cache tensors of all layers, and what is copied between their blocks."""
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from pa_tutorial.paging.errors import UnknownBlock
+from pa_tutorial.paging.layouts import CacheLayout, gather, reshape_and_cache
+
+Pairs = Sequence[tuple[int, int]]
+
+
+class PagedKVCache:
+    """k_cache and v_cache of every layer, NaN where no token lives.
+
+    Block b of a sequence is block b in every layer and for every head, so one block table
+    serves all of them. (An engine may also keep a table for each layer. Then it looks up,
+    pads and copies as many tables as there are layers, and gains nothing: the tokens of
+    a sequence are the same in all of them.)
+
+    k, v  one tensor a layer, in the given layout
+    """
+
+    def __init__(self, layout: CacheLayout, num_layers: int) -> None:
+        if num_layers < 1:
+            raise ValueError(f"num_layers is {num_layers}; it must be at least 1")
+        self.layout = layout
+        self.k: list[Tensor] = []
+        self.v: list[Tensor] = []
+        for _ in range(num_layers):
+            k_cache, v_cache = layout.empty()
+            self.k.append(k_cache)
+            self.v.append(v_cache)
+
+    @property
+    def num_layers(self) -> int:
+        return len(self.k)
+
+    @property
+    def bytes_per_block(self) -> int:
+        """K and V of one block in all layers."""
+        return self.num_layers * self.layout.bytes_per_block
+
+    def write(self, layer: int, key: Tensor, value: Tensor, slots: Tensor) -> None:
+        """reshape_and_cache in one layer; the same slots serve every layer."""
+        reshape_and_cache(key, value, self.k[layer], self.v[layer], slots)
+
+    def read(self, layer: int, block_table: Tensor, seq_len: int) -> tuple[Tensor, Tensor]:
+        """K and V of one sequence, [seq_len, num_kv_heads, head_size]."""
+        return gather(self.k[layer], self.v[layer], block_table, seq_len)
+
+    def copy_blocks(self, pairs: Pairs) -> None:
+        """Copy blocks (source, destination), in every layer, one pair after the other.
+
+        The order counts: within one step a destination can be the source of a later pair.
+        Raises UnknownBlock, before anything is copied.
+        Source: vLLM, copy_blocks in csrc/cache_kernels.cu.
+        """
+        swap_blocks(self, self, pairs)
+
+
+def swap_blocks(source: PagedKVCache, destination: PagedKVCache, pairs: Pairs) -> None:
+    """Copy blocks from one pool to another: from the GPU to the host and back.
+
+    Raises UnknownBlock if a pool has no such block, ValueError if their blocks differ in shape;
+    both before anything is copied.
+    Source: vLLM, swap_blocks in csrc/cache_kernels.cu.
+    """
+    shapes = [
+        (pool.num_layers, pool.k[0].shape[1:], pool.v[0].shape[1:], pool.layout.dtype)
+        for pool in (source, destination)
+    ]
+    if shapes[0] != shapes[1]:
+        raise ValueError(f"destination has blocks of {shapes[1]}; source has {shapes[0]}")
+    for pair in pairs:
+        for name, pool, block in zip(
+            ("source", "destination"), (source, destination), pair, strict=True
+        ):
+            if not 0 <= block < pool.layout.num_blocks:
+                raise UnknownBlock(
+                    f"{name} block is {block}; the pool has 0 to {pool.layout.num_blocks - 1}"
+                )
+    for old, new in pairs:
+        for layer in range(source.num_layers):
+            destination.k[layer][new] = source.k[layer][old]
+            destination.v[layer][new] = source.v[layer][old]

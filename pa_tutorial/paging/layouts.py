@@ -1,0 +1,302 @@
+"""Where the K and V of a token lie: cache layouts, addresses, slots, and writing to them.
+
+Two layouts, for one layer of the model:
+
+    vLLM   k_cache [num_blocks, num_kv_heads, head_size/x, block_size, x]
+           v_cache [num_blocks, num_kv_heads, head_size, block_size]
+    plain  k_cache, v_cache [num_blocks, num_kv_heads, block_size, head_size]
+
+x = 16 / itemsize: as many numbers as one 16-byte load brings.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+# A token with this slot is not written.
+PAD_SLOT = -1
+
+
+@dataclass(frozen=True)
+class CacheLayout:
+    """The sizes of a cache, and the places in it. Use VllmLayout or PlainLayout.
+
+    A place is the index into the tensor; an element is the same place as one number, counted
+    from the start of the memory. Times dtype.itemsize it is the address in bytes.
+    """
+
+    name: ClassVar[str]
+
+    num_blocks: int
+    num_kv_heads: int
+    head_size: int
+    block_size: int
+    dtype: torch.dtype = torch.float32
+
+    def __post_init__(self) -> None:
+        for name in ("num_blocks", "num_kv_heads", "head_size", "block_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if self.head_size % self.x:
+            raise ValueError(
+                f"head_size is {self.head_size}; it must be a multiple of x = 16 / itemsize, "
+                f"which is {self.x} for {self.dtype}"
+            )
+
+    @property
+    def x(self) -> int:
+        """Numbers in 16 bytes of the cache."""
+        return 16 // self.dtype.itemsize
+
+    @property
+    def bytes_per_block(self) -> int:
+        """K and V of one block in one layer."""
+        return 2 * prod(self.k_shape[1:]) * self.dtype.itemsize
+
+    def empty(self) -> tuple[Tensor, Tensor]:
+        """k_cache and v_cache, filled with NaN: reading a place without a token shows."""
+        k_cache, v_cache = (
+            torch.full(shape, float("nan"), dtype=self.dtype)
+            for shape in (self.k_shape, self.v_shape)
+        )
+        return k_cache, v_cache
+
+    @property
+    def k_shape(self) -> tuple[int, ...]:
+        raise NotImplementedError
+
+    @property
+    def v_shape(self) -> tuple[int, ...]:
+        raise NotImplementedError
+
+    def k_place(self, block: int, head: int, token: int, dim: int) -> tuple[int, ...]:
+        """Index into k_cache; `token` is the offset in the block."""
+        raise NotImplementedError
+
+    def v_place(self, block: int, head: int, token: int, dim: int) -> tuple[int, ...]:
+        """Index into v_cache."""
+        raise NotImplementedError
+
+    def k_element(self, block: int, head: int, token: int, dim: int) -> int:
+        """The same as one number, as a kernel computes it."""
+        raise NotImplementedError
+
+    def v_element(self, block: int, head: int, token: int, dim: int) -> int:
+        raise NotImplementedError
+
+
+class VllmLayout(CacheLayout):
+    """K split by x, so that neighbouring threads read neighbouring 16 bytes; V transposed, so
+    that one load brings many tokens of one dimension.
+
+    Source: vLLM, reshape_and_cache_kernel in csrc/cache_kernels.cu.
+    """
+
+    name = "vllm"
+
+    @property
+    def k_shape(self) -> tuple[int, ...]:
+        return (
+            self.num_blocks,
+            self.num_kv_heads,
+            self.head_size // self.x,
+            self.block_size,
+            self.x,
+        )
+
+    @property
+    def v_shape(self) -> tuple[int, ...]:
+        return (self.num_blocks, self.num_kv_heads, self.head_size, self.block_size)
+
+    def k_place(self, block: int, head: int, token: int, dim: int) -> tuple[int, ...]:
+        return (block, head, dim // self.x, token, dim % self.x)
+
+    def v_place(self, block: int, head: int, token: int, dim: int) -> tuple[int, ...]:
+        return (block, head, dim, token)
+
+    def k_element(self, block: int, head: int, token: int, dim: int) -> int:
+        return (
+            block * self.num_kv_heads * self.head_size * self.block_size
+            + head * self.head_size * self.block_size
+            + dim // self.x * self.block_size * self.x
+            + token * self.x
+            + dim % self.x
+        )
+
+    def v_element(self, block: int, head: int, token: int, dim: int) -> int:
+        return (
+            block * self.num_kv_heads * self.head_size * self.block_size
+            + head * self.head_size * self.block_size
+            + dim * self.block_size
+            + token
+        )
+
+
+class PlainLayout(CacheLayout):
+    """Token after token, K and V alike: easy to read, and what most newer kernels use."""
+
+    name = "plain"
+
+    @property
+    def k_shape(self) -> tuple[int, ...]:
+        return (self.num_blocks, self.num_kv_heads, self.block_size, self.head_size)
+
+    @property
+    def v_shape(self) -> tuple[int, ...]:
+        return self.k_shape
+
+    def k_place(self, block: int, head: int, token: int, dim: int) -> tuple[int, ...]:
+        return (block, head, token, dim)
+
+    def v_place(self, block: int, head: int, token: int, dim: int) -> tuple[int, ...]:
+        return (block, head, token, dim)
+
+    def k_element(self, block: int, head: int, token: int, dim: int) -> int:
+        return (
+            block * self.num_kv_heads * self.block_size * self.head_size
+            + head * self.block_size * self.head_size
+            + token * self.head_size
+            + dim
+        )
+
+    def v_element(self, block: int, head: int, token: int, dim: int) -> int:
+        return self.k_element(block, head, token, dim)
+
+
+LAYOUTS: dict[str, type[CacheLayout]] = {
+    layout.name: layout for layout in (VllmLayout, PlainLayout)
+}
+
+
+def by_token(k_cache: Tensor, v_cache: Tensor) -> tuple[Tensor, Tensor]:
+    """Views of the same memory with block and offset in front, whatever the layout.
+
+    returns  K [num_blocks, block_size, num_kv_heads, …] with head_size (plain) or
+             head_size/x, x (vLLM) at the end; V [num_blocks, block_size, num_kv_heads, head_size]
+
+    The layout is told from the shape of k_cache. Raises ValueError if v_cache does not suit it.
+    """
+    if k_cache.dim() == 5:  # vLLM
+        num_blocks, num_kv_heads, vecs, block_size, x = k_cache.shape
+        v_shape = (num_blocks, num_kv_heads, vecs * x, block_size)
+        k, v = k_cache.permute(0, 3, 1, 2, 4), v_cache.mT.transpose(1, 2)
+    elif k_cache.dim() == 4:  # plain
+        v_shape = tuple(k_cache.shape)
+        k, v = k_cache.transpose(1, 2), v_cache.transpose(1, 2)
+    else:
+        raise ValueError(
+            f"k_cache has shape {list(k_cache.shape)}; "
+            "it must have 5 dimensions (vLLM) or 4 (plain)"
+        )
+    if tuple(v_cache.shape) != v_shape:
+        raise ValueError(
+            f"v_cache has shape {list(v_cache.shape)}; beside this k_cache it must be "
+            f"{list(v_shape)}"
+        )
+    return k, v
+
+
+def slot_mapping(
+    block_table: Sequence[int] | Tensor, positions: Sequence[int] | Tensor, block_size: int
+) -> Tensor:
+    """Place of each token of one sequence in the cache.
+
+    block_table  [max_num_blocks]  physical block numbers
+    positions    [num_tokens]      0-based; at prefill many, at decode the last one
+    returns      [num_tokens] int64, slot = block number * block_size + offset
+
+    Raises ValueError if a position is negative or lies past the end of the table.
+    Source: vLLM, compute_slot_mapping in vllm/attention/backends/utils.py.
+    """
+    table = torch.as_tensor(block_table, dtype=torch.int64)
+    positions = torch.as_tensor(positions, dtype=torch.int64)
+    places = len(table) * block_size
+    outside = positions[(positions < 0) | (positions >= places)]
+    if len(outside):
+        raise ValueError(
+            f"positions holds {outside[0]}; with {len(table)} blocks of {block_size} tokens "
+            f"it must be 0 to {places - 1}"
+        )
+    return table[positions // block_size] * block_size + positions % block_size
+
+
+def reshape_and_cache(
+    key: Tensor, value: Tensor, k_cache: Tensor, v_cache: Tensor, slot_mapping: Tensor
+) -> None:
+    """Write the K and V of new tokens to their slots, in place, in either layout.
+
+    key, value    [num_tokens, num_kv_heads, head_size]
+    slot_mapping  [num_tokens] int64; -1: this token is not written (padding, or there already)
+
+    Raises ValueError, before anything is written, if a shape or dtype does not fit, a slot lies
+    outside the pool, or two tokens have the same slot.
+    Source: vLLM, reshape_and_cache in csrc/cache_kernels.cu.
+    """
+    k_tokens, v_tokens = by_token(k_cache, v_cache)
+    num_blocks, block_size, num_kv_heads, head_size = v_tokens.shape
+    for name, tensor in (("key", key), ("value", value)):
+        if tensor.shape != (len(slot_mapping), num_kv_heads, head_size):
+            raise ValueError(
+                f"{name} has shape {list(tensor.shape)}; with this cache and slot_mapping it must "
+                f"be {[len(slot_mapping), num_kv_heads, head_size]}"
+            )
+        if tensor.dtype != k_cache.dtype or tensor.dtype != v_cache.dtype:
+            raise ValueError(f"{name} is {tensor.dtype}; it must be {k_cache.dtype}, as the cache")
+    written = slot_mapping != PAD_SLOT
+    slots = slot_mapping[written]
+    outside = slots[(slots < 0) | (slots >= num_blocks * block_size)]
+    if len(outside):
+        raise ValueError(
+            f"slot_mapping holds {outside[0]}; it must be {PAD_SLOT}, or 0 to "
+            f"{num_blocks * block_size - 1}"
+        )
+    if len(slots.unique()) < len(slots):
+        raise ValueError("slot_mapping holds a slot twice; each token needs its own")
+    place = (slots // block_size, slots % block_size)
+    # [tokens, num_kv_heads, head_size], for vLLM's K cut into pieces of x
+    k_tokens[place] = key[written].reshape(-1, *k_tokens.shape[2:])
+    v_tokens[place] = value[written]
+
+
+def gather(
+    k_cache: Tensor, v_cache: Tensor, block_table: Tensor, seq_len: int
+) -> tuple[Tensor, Tensor]:
+    """K and V of one sequence, copied out of its blocks: the opposite of reshape_and_cache.
+
+    block_table  [max_num_blocks_per_seq]
+    returns      K, V [seq_len, num_kv_heads, head_size]
+    """
+    k_tokens, v_tokens = by_token(k_cache, v_cache)
+    block_size = v_tokens.shape[1]
+    slots = slot_mapping(block_table, torch.arange(seq_len), block_size)
+    place = (slots // block_size, slots % block_size)
+    return k_tokens[place].flatten(2), v_tokens[place]
+
+
+def split_kv_cache(kv_cache: Tensor, num_kv_heads: int, head_size: int) -> tuple[Tensor, Tensor]:
+    """K and V as views of the one tensor that a layer has in vLLM's CPU backend.
+
+    kv_cache  [2, num_blocks, block_size * num_kv_heads * head_size]
+    returns   k_cache and v_cache in vLLM's layout
+
+    Raises ValueError if the sizes do not divide.
+    Source: vLLM, PagedAttention.split_kv_cache in vllm/attention/ops/paged_attn.py.
+    """
+    if kv_cache.dim() != 3 or kv_cache.shape[0] != 2:
+        raise ValueError(
+            f"kv_cache has shape {list(kv_cache.shape)}; "
+            "it must be [2, num_blocks, numbers in a block]"
+        )
+    num_blocks, per_block = kv_cache.shape[1:]
+    block_size, rest = divmod(per_block, num_kv_heads * head_size)
+    if rest or block_size < 1:
+        raise ValueError(
+            f"kv_cache has {per_block} numbers a block; it must be a multiple of "
+            f"num_kv_heads * head_size, which is {num_kv_heads * head_size}"
+        )
+    layout = VllmLayout(num_blocks, num_kv_heads, head_size, block_size, kv_cache.dtype)
+    return kv_cache[0].view(layout.k_shape), kv_cache[1].view(layout.v_shape)

@@ -1,0 +1,141 @@
+"""Prefix caching: full blocks get a name, so that a later sequence can find and share them."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+
+from pa_tutorial.paging.allocator import BlockAllocator
+from pa_tutorial.paging.errors import BlocksInUse
+
+
+@dataclass(frozen=True, eq=False)
+class FullBlock:
+    """The name of a full block: its own tokens, and through `previous` all tokens before them.
+
+    K and V of a token depend on every token before it, so equal tokens alone are not enough.
+
+    extra  what else K and V depend on, an adapter's name for example; other extra, other block
+    hash   of the three; where to look first, never the proof that two blocks are equal
+    """
+
+    block: int
+    previous: "FullBlock | None"
+    tokens: tuple[int, ...]
+    extra: Hashable
+    hash: int
+
+
+def chained_hash(previous: int | None, tokens: tuple[int, ...], extra: Hashable) -> int:
+    """Where a full block is looked up.
+
+    previous  the hash of the block before; None for the first block of a sequence
+
+    Source: vLLM, hash_block_tokens in vllm/core/block/prefix_caching_block.py.
+    """
+    return hash((previous is None, previous, *tokens, extra))
+
+
+class PrefixCachingAllocator(BlockAllocator):
+    """A BlockAllocator whose full blocks can be found again, also after the last one let go.
+
+    A named block that nobody holds stays in the cache. It is evicted (its name is forgotten)
+    when a block is needed and no other is free: the one that was freed longest ago first.
+
+    Tie rule: the blocks of one sequence are freed together; then the one with the most tokens
+    before it goes first. BlockTable.free gives them back last block first, so that the order
+    of freeing is the order of eviction, and eviction is O(1).
+
+    Source: vLLM, PrefixCachingBlockAllocator (the rules) in vllm/core/block; FreeKVCacheBlockQueue
+    (the order of freeing as the order of eviction) in vllm/v1/core.
+    """
+
+    def __init__(
+        self,
+        num_blocks: int,
+        watermark: int = 0,
+        hash_function: Callable[[int | None, tuple[int, ...], Hashable], int] = chained_hash,
+    ) -> None:
+        super().__init__(num_blocks, watermark)
+        self._hash = hash_function
+        self._by_hash: dict[int, FullBlock] = {}
+        self._by_block: dict[int, FullBlock] = {}
+        self._evictable: OrderedDict[int, None] = OrderedDict()  # freed longest ago first
+
+    @property
+    def num_free(self) -> int:
+        """Blocks that nobody holds, those in the cache included: they are given out too."""
+        return len(self._free) + len(self._evictable)
+
+    @property
+    def num_cached(self) -> int:
+        """Named blocks that nobody holds."""
+        return len(self._evictable)
+
+    def allocate(self) -> int:
+        """Take a block without a name if one is free, else evict one. Raises OutOfBlocks."""
+        self.require_free(1)
+        if not self._free:
+            block, _ = self._evictable.popitem(last=False)
+            self._forget(block)
+            self._free.append(block)
+        return super().allocate()
+
+    def share(self, block: int) -> None:
+        """One more table names this block; a block in the cache comes back to life.
+
+        Raises UnknownBlock, or UseAfterFree if nobody holds it and it is not in the cache.
+        """
+        if block in self._evictable:
+            del self._evictable[block]
+            self.ref_counts[block] = 1
+        else:
+            super().share(block)
+
+    def find(
+        self, previous: FullBlock | None, tokens: tuple[int, ...], extra: Hashable
+    ) -> FullBlock | None:
+        """The block with these tokens after this previous block, if there is one.
+
+        The hash says where to look. Then everything is compared, because two different
+        contents can have the same hash; `previous` is compared as an object, and it was
+        found in the same way, so by induction the whole prefix is equal.
+        """
+        found = self._by_hash.get(self._hash_of(previous, tokens, extra))
+        if found is None:
+            return None
+        same = found.tokens == tokens and found.previous is previous and found.extra == extra
+        return found if same else None
+
+    def name(
+        self, block: int, previous: FullBlock | None, tokens: tuple[int, ...], extra: Hashable
+    ) -> FullBlock | None:
+        """Make a full block findable. None if another content has its hash: it gets no name."""
+        key = self._hash_of(previous, tokens, extra)
+        if key in self._by_hash:
+            return None
+        full = FullBlock(block, previous, tokens, extra, key)
+        self._by_hash[key] = self._by_block[block] = full
+        return full
+
+    def reset(self) -> None:
+        """Forget every name. Raises BlocksInUse while a sequence holds a block."""
+        held = sum(count > 0 for count in self.ref_counts)
+        if held:
+            raise BlocksInUse(f"{held} blocks are held; free their sequences before the reset")
+        self._free.extend(self._evictable)
+        self._evictable.clear()
+        self._by_hash.clear()
+        self._by_block.clear()
+
+    def _hash_of(self, previous: FullBlock | None, tokens: tuple[int, ...], extra: Hashable) -> int:
+        return self._hash(None if previous is None else previous.hash, tokens, extra)
+
+    def _release(self, block: int) -> None:
+        if block in self._by_block:
+            self._evictable[block] = None
+        else:
+            super()._release(block)
+
+    def _forget(self, block: int) -> None:
+        full = self._by_block.pop(block)
+        del self._by_hash[full.hash]
