@@ -51,9 +51,8 @@ def worst_of_correct_stages(case_id: str) -> dict[str, tuple[float, str]]:
             error = comparison.worst
             if not error < np.inf:
                 raise SystemExit(f"{stage.name} gives NaN or inf in {case_id}")
-            worst[comparison.quantity] = max(
-                worst.get(comparison.quantity, (0.0, "")), (error, stage.name)
-            )
+            if error > worst.get(comparison.quantity, (-1.0, ""))[0]:
+                worst[comparison.quantity] = (error, stage.name)
     return {
         quantity: (error or rounding_of_the_output(case_id, quantity), stage)
         for quantity, (error, stage) in worst.items()
