@@ -329,3 +329,6 @@ DECODE_CASES += tuple(dataclasses.replace(case, about_blocks=True) for case in B
 
 Problem = SequenceProblem | DecodeProblem
 CASES: dict[str, Problem] = {case.id: case for case in (*SEQUENCE_CASES, *DECODE_CASES)}
+
+# Carried by hand through notebooks 04 to 12.
+WORKED_EXAMPLE: DecodeProblem = CASES["decode/worked_example"]

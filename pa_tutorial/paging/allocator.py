@@ -108,7 +108,7 @@ class BlockAllocator:
         """Raise OutOfBlocks unless so many blocks are free."""
         if num_blocks > self.num_free:
             raise OutOfBlocks(
-                f"{num_blocks} blocks are needed; {self.num_free} of {self.num_usable} are free"
+                f"blocks needed: {num_blocks}; free: {self.num_free} of {self.num_usable}"
             )
 
     def _release(self, block: int) -> None:

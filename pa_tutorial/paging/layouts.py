@@ -137,7 +137,7 @@ class VllmLayout(CacheLayout):
 
 
 class PlainLayout(CacheLayout):
-    """Token after token, K and V alike: easy to read, and what most newer kernels use."""
+    """Token after token, K and V alike: easy to read."""
 
     name = "plain"
 

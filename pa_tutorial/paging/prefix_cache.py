@@ -71,6 +71,10 @@ class PrefixCachingAllocator(BlockAllocator):
         """Named blocks that nobody holds."""
         return len(self._evictable)
 
+    def named_blocks(self) -> dict[int, FullBlock]:
+        """The blocks that can be found, by number; held or not."""
+        return dict(self._by_block)
+
     def allocate(self) -> int:
         """Take a block without a name if one is free, else evict one. Raises OutOfBlocks."""
         self.require_free(1)

@@ -68,14 +68,16 @@ def styled(draw: Callable[..., Figure]) -> Callable[..., Figure]:
     return draw_in_style
 
 
-def new_figure(title: str, height: float, ncols: int = 1, **options: object) -> tuple:
+def new_figure(
+    title: str, height: float, ncols: int = 1, nrows: int = 1, **options: object
+) -> tuple:
     """A figure of notebook width with a sentence as its title; returns (figure, axes).
 
     options go to Figure.subplots (width_ratios, sharey, …).
     """
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
     figure.suptitle(title, x=0.01, ha="left", weight="bold", size=9)
-    return figure, figure.subplots(1, ncols, **options)
+    return figure, figure.subplots(nrows, ncols, **options)
 
 
 def _save(figure: Figure, **options: object) -> bytes:

@@ -1,0 +1,334 @@
+"""Exercises of notebook 03: slots, copy-on-write, and how much of a prompt is in the cache."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pa_tutorial.checks.running import Trial
+from pa_tutorial.exercises.exercise import Exercise, WrongAnswer
+from pa_tutorial.ladder import AnswerError, require_written
+from pa_tutorial.paging.errors import OutOfBlocks
+
+NOTEBOOK = "03_blocks_and_block_tables"
+
+
+def _as_row(numbers: Sequence[int], width: int, what: str) -> list[int]:
+    """Whole numbers, filled up with -1; AnswerError if they are something else."""
+    try:
+        row = [int(number) for number in numbers]
+    except (TypeError, ValueError) as error:
+        raise AnswerError(f"{what} is {numbers!r}; it must be a list of whole numbers") from error
+    if len(row) > width:
+        raise AnswerError(f"{what} holds {len(row)} numbers; at most {width} make sense here")
+    return [*row, *[-1] * (width - len(row))]
+
+
+# 1. ---------------------------------------------------------------------------------------------
+
+
+def find_slots(block_table: list[int], first: int, last: int, block_size: int) -> list[int]:
+    """The slots of the tokens at positions first, first + 1, …, last - 1.
+
+    block_table  physical block numbers of the sequence, in the order of its tokens
+    returns      one slot a token: physical block number * block_size + offset
+    """
+    # for each position:
+    # 1. which logical block is it in, and at which offset?
+    # 2. the block table gives the physical block number
+    # 3. slot = physical block number * block_size + offset
+    ### BEGIN SOLUTION
+    slots = []
+    for position in range(first, last):
+        logical, offset = divmod(position, block_size)
+        slots.append(block_table[logical] * block_size + offset)
+    return slots
+    ### END SOLUTION
+
+
+SLOT_CASES: tuple[tuple, ...] = (
+    # name, what it isolates, block_table, first, last, block_size, expected
+    ("first_block", "a prompt inside one block", [3], 0, 4, 4, [12, 13, 14, 15]),
+    ("worked_example", "11 tokens in blocks 5 and 2", [5, 2], 0, 11, 8,
+     [40, 41, 42, 43, 44, 45, 46, 47, 16, 17, 18]),
+    ("decode_step", "one new token", [5, 2], 10, 11, 8, [18]),
+    ("chunk", "tokens in the middle of a sequence", [4, 1, 9], 3, 9, 4,
+     [19, 4, 5, 6, 7, 36]),
+    ("other_block_size", "blocks of 16 tokens", [7, 0], 15, 18, 16, [127, 0, 1]),
+)  # fmt: skip
+
+
+def find_slots_trials() -> list[Trial]:
+    def run(case: tuple, function: Callable | None) -> dict[str, Tensor]:
+        answer = find_slots if function is None else function
+        table, first, last, block_size, _ = case
+        slots = require_written(answer(list(table), first, last, block_size))
+        return {"out": torch.tensor([_as_row(slots, 16, "the result")])}
+
+    return [
+        Trial(
+            name=name,
+            isolates=isolates,
+            meaning="Use the block table, and the block size that you are given.",
+            run=partial(run, case),
+            references={"the slots, by hand": partial(_expected_row, case[-1])},
+            bounds={"out": 0.0},
+            axes=("call", "token"),
+        )
+        for name, isolates, *case in SLOT_CASES
+    ]
+
+
+def _expected_row(numbers: list[int]) -> dict[str, Tensor]:
+    return {"out": torch.tensor([_as_row(numbers, 16, "the result")])}
+
+
+# 2. ---------------------------------------------------------------------------------------------
+
+
+def append_token(
+    table: list[int], num_tokens: int, ref_counts: list[int], free: list[int], block_size: int
+) -> list[tuple[int, int]]:
+    """Make room for one more token of a sequence; change table, ref_counts and free in place.
+
+    table       physical block numbers of the sequence
+    num_tokens  tokens in it so far
+    ref_counts  for each block of the pool, how many tables name it
+    free        the free blocks; take the last one, with free.pop()
+    returns     the (source, destination) block to copy, if there is one: [] or [(4, 7)]
+
+    Raises OutOfBlocks if a block is needed and none is free; then nothing may have changed.
+    """
+    # 1. is the last block full (or is there none)? then a new block goes to the end of table
+    # 2. is it shared? then a new block takes its place, and its tokens must be copied
+    # 3. else there is room: nothing changes
+    # a new block has one reference; a block that leaves the table has one less
+    ### BEGIN SOLUTION
+    full = num_tokens % block_size == 0
+    shared = not full and ref_counts[table[-1]] > 1
+    if not full and not shared:
+        return []
+    if not free:
+        raise OutOfBlocks("no block is free")
+    new = free.pop()
+    ref_counts[new] = 1
+    if full:
+        table.append(new)
+        return []
+    old, table[-1] = table[-1], new
+    ref_counts[old] -= 1
+    return [(old, new)]
+    ### END SOLUTION
+
+
+APPEND_CASES = (
+    # name, what it isolates, (table, num_tokens, ref_counts, free), block_size 4; afterwards
+    # (table, ref_counts, free, copies), or None: OutOfBlocks
+    ("room", "the last block has room", ([1], 3, [0, 1, 0, 0], [3, 2]),
+     ([1], [0, 1, 0, 0], [3, 2], [])),
+    ("full_block", "the last block is full", ([1], 4, [0, 1, 0, 0], [3, 2]),
+     ([1, 2], [0, 1, 1, 0], [3], [])),
+    ("first_token", "a sequence without a block", ([], 0, [0, 0, 0, 0], [3, 2, 1]),
+     ([1], [0, 1, 0, 0], [3, 2], [])),
+    ("copy_on_write", "the last block is shared and not full", ([1, 2], 6, [0, 2, 2, 0], [3]),
+     ([1, 3], [0, 2, 1, 1], [], [(2, 3)])),
+    ("three_references", "three sequences share the last block", ([2], 1, [0, 0, 3, 0], [1, 3]),
+     ([3], [0, 0, 2, 1], [1], [(2, 3)])),
+    ("shared_and_full", "the last block is shared and full", ([1, 2], 8, [0, 2, 2, 0], [3]),
+     ([1, 2, 3], [0, 2, 2, 1], [], [])),
+    ("shared_before", "only an earlier block is shared", ([1, 2], 5, [0, 2, 1, 0], [3]),
+     ([1, 2], [0, 2, 1, 0], [3], [])),
+    ("none_free", "no block for the next token", ([1, 2], 8, [0, 1, 1, 0], []), None),
+    ("none_free_for_the_copy", "no block for the copy", ([1, 2], 7, [0, 2, 2, 0], []), None),
+)  # fmt: skip
+
+
+def append_token_trials() -> list[Trial]:
+    def run(before: tuple, refused: bool, function: Callable | None) -> dict[str, Tensor]:
+        answer = append_token if function is None else function
+        table, num_tokens, ref_counts, free = before
+        state = list(table), list(ref_counts), list(free)
+        try:
+            copies = require_written(answer(state[0], num_tokens, state[1], state[2], 4))
+        except OutOfBlocks:
+            if not refused:
+                raise
+            copies = []
+        else:
+            if refused:
+                raise AnswerError("no block is free, but it did not raise OutOfBlocks")
+        return {"out": _state_rows(*state, copies)}
+
+    def expected(before: tuple, after: tuple | None) -> dict[str, Tensor]:
+        unchanged = (before[0], before[2], before[3], [])
+        return {"out": _state_rows(*(after or unchanged))}
+
+    return [
+        Trial(
+            name=name,
+            isolates=isolates,
+            meaning="Go through the three cases of the plan; -1 stands for nothing.",
+            run=partial(run, before, after is None),
+            references={"the state, by hand": partial(expected, before, after)},
+            bounds={"out": 0.0},
+            axes=("table|ref_counts|free|copies", "place"),
+        )
+        for name, isolates, before, after in APPEND_CASES
+    ]
+
+
+def _state_rows(
+    table: list[int], ref_counts: list[int], free: list[int], copies: Sequence[tuple[int, int]]
+) -> Tensor:
+    """[4, 6]"""
+    try:
+        flat = [block for pair in copies for block in pair]
+    except TypeError as error:
+        raise AnswerError(
+            f"it returned {copies!r}; it must return a list of (source, destination)"
+        ) from error
+    named = {"table": table, "ref_counts": ref_counts, "free": free, "the result": flat}
+    return torch.tensor([_as_row(row, 6, name) for name, row in named.items()])
+
+
+# 3. ---------------------------------------------------------------------------------------------
+
+
+def cached_prefix(
+    prompt: list[int], named: dict[tuple, int], block_size: int
+) -> tuple[list[int], int]:
+    """Which blocks of the cache a new prompt can share, and how many tokens that saves.
+
+    prompt   token ids
+    named    the full blocks in the cache: (previous block, its tokens) -> block number, where
+             previous block is the number of the block before it, and None for a first block;
+             for example {(None, (7, 8)): 3, (3, (9, 4)): 5} with a block_size of 2
+    returns  the block numbers, in order; and how many tokens of the prompt need not be
+             computed: all in these blocks, but at least one token must be left to compute
+    """
+    # 1. look up block after block: (previous block, tuple of the next block_size tokens)
+    # 2. stop at the first one that is not there; what is not a full block is never there
+    # 3. the last token is always computed
+    ### BEGIN SOLUTION
+    blocks: list[int] = []
+    previous = None
+    for start in range(0, len(prompt), block_size):
+        previous = named.get((previous, tuple(prompt[start : start + block_size])))
+        if previous is None:
+            break
+        blocks.append(previous)
+    return blocks, min(len(blocks) * block_size, len(prompt) - 1)
+    ### END SOLUTION
+
+
+CACHE = {(None, (1, 2)): 4, (4, (3, 4)): 7, (7, (5, 6)): 2, (None, (8, 9)): 5, (5, (3, 4)): 6}
+PREFIX_CASES = (
+    ("nothing_known", "a prompt that nobody had before", [6, 6, 6], [], 0),
+    ("first_block_known", "the prompts part after one block", [1, 2, 9, 9, 9], [4], 2),
+    ("all_blocks_known", "more tokens follow", [1, 2, 3, 4, 5, 6, 7], [4, 7, 2], 6),
+    ("whole_prompt_known", "nothing follows", [1, 2, 3, 4], [4, 7], 3),
+    ("same_tokens_other_prefix", "equal tokens after another block", [8, 9, 3, 4, 1], [5, 6], 4),
+    ("middle_unknown", "a known block after an unknown one", [1, 2, 0, 0, 8, 9], [4], 2),
+    ("tokens_at_another_place", "tokens of a second block come first", [3, 4, 5], [], 0),
+    ("half_a_block", "too short for a full block", [1], [], 0),
+)
+
+
+def cached_prefix_trials() -> list[Trial]:
+    def rows(blocks: Sequence[int], saved: int) -> dict[str, Tensor]:
+        return {"out": torch.tensor([_as_row(blocks, 8, "blocks"), _as_row([saved], 8, "saved")])}
+
+    def run(prompt: list[int], function: Callable | None) -> dict[str, Tensor]:
+        answer = cached_prefix if function is None else function
+        result: Any = require_written(answer(list(prompt), dict(CACHE), 2))
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise AnswerError(f"it returned {result!r}; it must return (blocks, tokens saved)")
+        return rows(*result)
+
+    return [
+        Trial(
+            name=name,
+            isolates=isolates,
+            meaning="A block counts only after the block that stood before it.",
+            run=partial(run, prompt),
+            references={"the answer, by hand": partial(rows, blocks, saved)},
+            bounds={"out": 0.0},
+            axes=("blocks|saved tokens", "place"),
+        )
+        for name, isolates, prompt, blocks, saved in PREFIX_CASES
+    ]
+
+
+# ------------------------------------------------------------------------------------------------
+
+EXERCISES = (
+    Exercise(
+        notebook=NOTEBOOK,
+        text="Where do the K and V of a token go? Compute the slots of a run of tokens: "
+        "a whole prompt, a part of one, or the single token of a decode step.",
+        solution=find_slots,
+        wrong=(
+            WrongAnswer("block_table[logical] * block_size", "logical * block_size",
+                        "the block table is not used"),
+            WrongAnswer("range(first, last)", "range(last - first)", "positions count from 0"),
+            WrongAnswer("divmod(position, block_size)", "divmod(position, 4)",
+                        "the block size is fixed"),
+            WrongAnswer("block_table[logical] * block_size + offset",
+                        "block_table[logical] + offset", "the block number is taken for a slot"),
+            WrongAnswer("logical, offset = divmod(position, block_size)",
+                        "offset, logical = divmod(position, block_size)",
+                        "quotient and remainder are exchanged"),
+        ),
+        trials=find_slots_trials,
+    ),
+    Exercise(
+        notebook=NOTEBOOK,
+        text="The heart of the block table: make room for one more token, with copy-on-write. "
+        "You get plain lists, and you change them in place.",
+        solution=append_token,
+        wrong=(
+            WrongAnswer("        table.append(new)\n        return []",
+                        "        table.append(new)\n        return [(table[-2:][0], new)]",
+                        "a full block is copied"),
+            WrongAnswer("shared = not full and ref_counts[table[-1]] > 1", "shared = False",
+                        "a shared block is written in place"),
+            WrongAnswer("    ref_counts[old] -= 1\n", "", "the old block keeps a reference"),
+            WrongAnswer("    ref_counts[new] = 1\n", "", "the new block has no reference"),
+            WrongAnswer("    return [(old, new)]", "    return []", "the copy is forgotten"),
+            WrongAnswer("    return [(old, new)]", "    return [(new, old)]",
+                        "source and destination are exchanged"),
+            WrongAnswer(
+                "    if not free:\n",
+                "    if shared:\n        ref_counts[table[-1]] -= 1\n    if not free:\n",
+                "the reference is dropped before a new block is certain",
+            ),
+            WrongAnswer("num_tokens % block_size == 0", "num_tokens % block_size == 3",
+                        "off by one: the block counts as full one token early"),
+        ),
+        trials=append_token_trials,
+    ),
+    Exercise(
+        notebook=NOTEBOOK,
+        text="A new prompt arrives. Which of its blocks are in the cache already? Here a full "
+        "block is found by the number of the block before it and its own tokens: a chain, "
+        "as in the hash of `prefix_cache.py`, but without a hash.",
+        solution=cached_prefix,
+        wrong=(
+            WrongAnswer("named.get((previous, tuple", "named.get((None, tuple",
+                        "every block is looked up as a first block"),
+            WrongAnswer("min(len(blocks) * block_size, len(prompt) - 1)",
+                        "len(blocks) * block_size",
+                        "no token is left to compute"),
+            WrongAnswer("            break", "            continue",
+                        "after an unknown block the search begins again"),
+            WrongAnswer("range(0, len(prompt), block_size)", "range(0, len(prompt) - 1, block_size)"
+                        "[: (len(prompt) - 1) // block_size]",
+                        "a prompt that is known as a whole does not share its last block"),
+            WrongAnswer("len(prompt) - 1)", "len(prompt) - block_size)",
+                        "a whole block is computed again instead of one token"),
+        ),
+        trials=cached_prefix_trials,
+    ),
+)  # fmt: skip
