@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from pa_tutorial import oracle
+from pa_tutorial.arguments import require, require_heads
 from pa_tutorial.attention.tiny_lm import TinyConfig, TinyLM, encode, load
 from pa_tutorial.decode_inputs import DecodeInputs, PagedInputs, draw_block_tables
 from pa_tutorial.regimes import (
@@ -28,22 +29,6 @@ DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 # The trained model reads a sentence of its own subject.
 SENTENCE = "The class statement defines a new class, and the methods of its instances."
-
-
-def require(condition: bool, name: str, value: object, allowed: str) -> None:
-    """Raise ValueError that names the argument, what it was and what is allowed."""
-    if not condition:
-        raise ValueError(f"{name} is {value}; it must be {allowed}")
-
-
-def require_heads(num_heads: int, num_kv_heads: int) -> None:
-    require(num_heads >= 1, "num_heads", num_heads, "at least 1")
-    require(
-        num_kv_heads >= 1 and num_heads % num_kv_heads == 0,
-        "num_kv_heads",
-        num_kv_heads,
-        f"a divisor of num_heads, which is {num_heads}",
-    )
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ def pytest_configure(config: pytest.Config) -> None:
         torch.set_num_threads(1)  # the workers share the cores
     for stage in STAGES.values():
         config.addinivalue_line("markers", f"{stage.name}: verifies the stage {stage.name}")
+    config.addinivalue_line("markers", "block_manager: verifies the memory manager")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -10,6 +10,17 @@ import torch
 
 from pa_tutorial.bench import gpu
 from pa_tutorial.bench.__main__ import DecodeStep, next_token
+from pa_tutorial.bench.block_manager import (
+    BLOCK_SIZE,
+    MAX_TOKENS,
+    OPERATIONS,
+    PROMPT_LEN,
+    AppendTokens,
+    LookUpPrompt,
+    all_named,
+    bytes_per_block,
+    time_per_operation,
+)
 from pa_tutorial.bench.timing import interleaved, write_results
 from pa_tutorial.machine import describe_machine, report
 from pa_tutorial.problem import SequenceProblem
@@ -48,6 +59,34 @@ def test_results_name_the_machine(tmp_path) -> None:
     assert written["machine"]["torch"] == torch.__version__
     assert written["machine"]["python"] == platform.python_version()
     assert torch.__version__ in report()
+
+
+def test_block_manager_is_measured_for_each_operation_and_pool(capsys) -> None:
+    rows = time_per_operation((1_000, 2_000), rounds=2)
+    assert [row["num_blocks"] for row in rows] == [1_000, 2_000] * len(OPERATIONS)
+    assert {row["operation"] for row in rows} == set(OPERATIONS)
+    assert all(row["us"] > 0 for row in rows)
+    assert "2,000 blocks" in capsys.readouterr().out
+
+
+def test_sequences_that_are_measured_fit_into_the_smallest_pool() -> None:
+    append = AppendTokens(1_000)
+    for _ in range(100):
+        append()
+    assert append.allocator.num_free >= 0
+    assert max(table.num_tokens for table in append.tables) <= MAX_TOKENS
+
+
+def test_a_cached_prompt_is_found_when_it_is_measured() -> None:
+    look_up = LookUpPrompt(1_000)
+    look_up()
+    assert look_up.allocator.num_cached == PROMPT_LEN // BLOCK_SIZE
+    assert all_named(300).num_cached == 299
+
+
+def test_names_take_memory() -> None:
+    sizes = bytes_per_block(500)
+    assert 16 < sizes["plain"] < sizes["all blocks named"]
 
 
 def test_gpu_measurement_dry_run_on_the_cpu() -> None:

@@ -1,6 +1,7 @@
 """Measure on this machine's CPU: `python -m pa_tutorial.bench`.
 
-One measurement so far: the next token of TinyLM, recomputing everything against the KV cache.
+The next token of TinyLM, recomputing everything against the KV cache; and what the memory
+manager costs, by the size of its pool.
 """
 
 import argparse
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.attention.tiny_lm import TinyLM, load
+from pa_tutorial.bench.block_manager import bytes_per_block, time_per_operation
 from pa_tutorial.bench.timing import RESULTS, interleaved, write_results
 from pa_tutorial.machine import cpu_name, describe_machine
 
@@ -63,8 +65,16 @@ def main() -> None:
     print(f"{machine['cpu']}, {machine['cores']} cores, torch {machine['torch']}")
     print(f"Time for the next token of TinyLM, median of {arguments.rounds}:")
     rows = next_token((16, 64, 128, 256), arguments.rounds)
+    print(f"Memory manager, median of {arguments.rounds}, by blocks in the pool:")
+    manager = {
+        "time": time_per_operation((1_000, 10_000, 100_000, 1_000_000), arguments.rounds),
+        "bytes_per_block": bytes_per_block(100_000),
+    }
+    print("  bytes of Python objects per block:", manager["bytes_per_block"])
     path = write_results(
-        {"next_token": rows}, f"{cpu_name()} {machine['cores']} cores", arguments.out
+        {"next_token": rows, "block_manager": manager},
+        f"{cpu_name()} {machine['cores']} cores",
+        arguments.out,
     )
     print(f"wrote {path}")
 

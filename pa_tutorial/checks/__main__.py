@@ -4,6 +4,7 @@ import argparse
 import sys
 
 from pa_tutorial.checks import attempt
+from pa_tutorial.checks.block_manager import BLOCK_MANAGER
 from pa_tutorial.ladder import STAGES
 
 
@@ -13,7 +14,8 @@ def main() -> int:
         description="Run stages over their cases; exits with 1 if one is wrong.",
         epilog="\n".join(
             f"{stage.name:16} {stage.new} ({stage.where})" for stage in STAGES.values()
-        ),
+        )
+        + f"\n{BLOCK_MANAGER:16} allocator, block tables, prefix cache, swap (no stage)",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
@@ -22,9 +24,10 @@ def main() -> int:
         metavar="stage",
         help="one of those below; none means all",
     )
-    stages = parser.parse_args().stages or list(STAGES)
-    if unknown := [name for name in stages if name not in STAGES]:
-        parser.error(f"stage is {unknown[0]!r}; it must be one of {', '.join(STAGES)}")
+    known = [*STAGES, BLOCK_MANAGER]
+    stages = parser.parse_args().stages or known
+    if unknown := [name for name in stages if name not in known]:
+        parser.error(f"stage is {unknown[0]!r}; it must be one of {', '.join(known)}")
     results = [attempt(name) for name in stages]
     print("\n\n".join(str(result) for result in results))
     return 0 if all(result.ok for result in results) else 1

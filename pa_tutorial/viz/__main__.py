@@ -6,7 +6,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from pa_tutorial.viz import kv_cache, style, walk
+from pa_tutorial.viz import block_stories, kv_cache, measured, style, walk, waste
 
 FIGURES: dict[str, Callable[[], Figure]] = {
     "map": walk.draw_map,
@@ -14,6 +14,15 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "keys_moved": kv_cache.draw_keys_moved,
     "work_per_token": kv_cache.draw_work_of_tiny_lm,
     "intensity": kv_cache.draw_intensity,
+    "memory_waste": waste.draw_shares_by_policy,
+    "memory_map": waste.draw_small_memory_map,
+    "waste_by_block_size": waste.draw_waste_of_example,
+    "worked_example": block_stories.draw_worked_example,
+    "grow_fork_finish": block_stories.draw_grow_fork_finish,
+    "shared_prompt": block_stories.draw_shared_prompt,
+    "manager_cost": measured.draw_manager_cost,
+    "token_in_layouts": block_stories.draw_token_in_layouts,
+    "neighbours": block_stories.draw_neighbours_in_layouts,
 }
 
 

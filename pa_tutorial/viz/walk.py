@@ -10,7 +10,7 @@ from pa_tutorial.viz import style
 PLAN = (
     ("full_recompute", "the definition", "01", (), (0, 0)),
     ("kv_cache", "keep K and V", "01", ("full_recompute",), (0, 1)),
-    ("paged_gather", "K and V in blocks", "06", ("kv_cache",), (0, 2)),
+    ("paged_gather", "K and V in blocks", "04", ("kv_cache",), (0, 2)),
     ("online_softmax", "one pass", "05", ("kv_cache",), (1, 2)),
     ("paged_online", "blocks, one pass", "06", ("paged_gather", "online_softmax"), (0.5, 3)),
     ("cpu", "compiled, all cores", "13", ("paged_online",), (0, 4)),

@@ -1,0 +1,156 @@
+"""Requests of different lengths, and two ways to give them memory: in one run, or in blocks."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pa_tutorial.arguments import require
+
+MAX_LEN = 2048  # the longest text of OPT, the model of the paper's example
+POLICIES = ("max", "pow2", "oracle")
+# Means of ShareGPT's conversations in Kwon et al. (SOSP 2023), figure 11, rounded.
+MEAN_PROMPT_LEN, MEAN_OUTPUT_LEN = 161, 338
+# Ours: the standard deviation of the logarithm of a length.
+SIGMA = 1.0
+
+
+@dataclass(frozen=True)
+class Request:
+    """A prompt, and how many tokens the model will write for it (which no server knows before)."""
+
+    prompt_len: int
+    output_len: int
+
+    def __post_init__(self) -> None:
+        require(self.prompt_len >= 1, "prompt_len", self.prompt_len, "at least 1")
+        require(self.output_len >= 1, "output_len", self.output_len, "at least 1")
+
+    @property
+    def final_len(self) -> int:
+        return self.prompt_len + self.output_len
+
+
+def long_tailed_requests(num_requests: int, seed: int, max_len: int = MAX_LEN) -> list[Request]:
+    """Many short requests and a few very long ones; the same for the same seed.
+
+    Prompt and output lengths are log-normal and independent, rounded up, with the means 161
+    and 338 tokens that the PagedAttention paper reports for ShareGPT. Our choices: this
+    distribution, SIGMA = 1.0 for both, and that a text ends when it reaches max_len
+    (this makes the means a little smaller).
+
+    Raises ValueError if num_requests < 1 or max_len < 2.
+    """
+    require(num_requests >= 1, "num_requests", num_requests, "at least 1")
+    require(max_len >= 2, "max_len", max_len, "at least 2: a prompt token and an output token")
+    # The mean of a log-normal length is exp(mu + sigma²/2).
+    mu = np.log([MEAN_PROMPT_LEN, MEAN_OUTPUT_LEN]) - SIGMA**2 / 2
+    drawn = np.random.default_rng(seed).lognormal(mu, SIGMA, size=(num_requests, 2))
+    prompt_lens = np.minimum(np.ceil(drawn[:, 0]), max_len - 1).astype(int)
+    output_lens = np.minimum(np.ceil(drawn[:, 1]), max_len - prompt_lens).astype(int)
+    pairs = zip(prompt_lens.tolist(), output_lens.tolist(), strict=True)
+    return [Request(prompt_len, output_len) for prompt_len, output_len in pairs]
+
+
+class Contiguous:
+    """One run of slots for each request, reserved when it is admitted, at the first gap that fits.
+
+    num_slots  size of the pool
+    policy     how much is reserved: "max": max_len slots; "pow2": the prompt, and the output
+               length rounded up to a power of two, but never more than max_len;
+               "oracle": exactly the final length, as if it were known
+    max_len    the longest text that the server allows
+    buddy      reserve as a buddy allocator does: the size is rounded up to a power of two,
+               and a run starts at a multiple of its size
+
+    Source: the policies of Kwon et al. (SOSP 2023), section 6.1, Orca (Max), (Pow2), (Oracle).
+    """
+
+    def __init__(
+        self, num_slots: int, policy: str, max_len: int = MAX_LEN, buddy: bool = False
+    ) -> None:
+        require(num_slots >= 1, "num_slots", num_slots, "at least 1")
+        require(policy in POLICIES, "policy", repr(policy), f"one of {POLICIES}")
+        require(max_len >= 2, "max_len", max_len, "at least 2: a prompt token and an output token")
+        self.num_slots, self.policy, self.max_len, self.buddy = num_slots, policy, max_len, buddy
+        self.num_usable = num_slots
+        self.clear()
+
+    def clear(self) -> None:
+        """Nobody holds anything."""
+        self.slots: dict[int, range] = {}  # request -> its slots, in the order of its tokens
+
+    def num_needed(self, request: Request, num_tokens: int) -> int:
+        """Slots that the request must hold when it has num_tokens; here always the same."""
+        size = {
+            "max": self.max_len,
+            "pow2": request.prompt_len + next_power_of_two(request.output_len),
+            "oracle": request.final_len,
+        }[self.policy]
+        size = min(size, self.max_len)
+        return next_power_of_two(size) if self.buddy else size
+
+    def has_room(self, num_slots: int) -> bool:
+        return self._first_gap(num_slots) is not None
+
+    def take(self, number: int, num_slots: int) -> None:
+        """Reserve num_slots for request `number`. There must be room."""
+        start = self._first_gap(num_slots)
+        self.slots[number] = range(start, start + num_slots)
+
+    def release(self, number: int) -> None:
+        del self.slots[number]
+
+    def _first_gap(self, size: int) -> int | None:
+        """Where the first gap of that size starts; None if there is none."""
+        step = size if self.buddy else 1
+        start = 0
+        for taken in sorted(self.slots.values(), key=lambda run: run.start):
+            if start + size <= taken.start:
+                return start
+            start = -(-taken.stop // step) * step
+        return start if start + size <= self.num_slots else None
+
+
+class Blocks:
+    """Blocks of block_size slots, taken one at a time when the last one is full.
+
+    num_slots   size of the pool; a rest smaller than a block is never used
+    block_size  slots in a block
+    """
+
+    def __init__(self, num_slots: int, block_size: int) -> None:
+        require(block_size >= 1, "block_size", block_size, "at least 1")
+        require(num_slots >= block_size, "num_slots", num_slots, f"at least {block_size}, a block")
+        self.num_slots, self.block_size = num_slots, block_size
+        self.num_usable = num_slots // block_size * block_size
+        self.max_len = self.num_usable
+        self.clear()
+
+    def clear(self) -> None:
+        """Nobody holds anything."""
+        self.slots: dict[int, list[int]] = {}  # request -> its slots, in the order of its tokens
+        # The last one is taken first: block 0 at the start, later what was given back last.
+        self._free = list(range(self.num_slots // self.block_size))[::-1]
+
+    def num_needed(self, request: Request, num_tokens: int) -> int:
+        """Slots that the request must hold when it has num_tokens: all of its last block."""
+        return -(-num_tokens // self.block_size) * self.block_size
+
+    def has_room(self, num_slots: int) -> bool:
+        return num_slots <= len(self._free) * self.block_size
+
+    def take(self, number: int, num_slots: int) -> None:
+        """Give request `number` the blocks of num_slots more slots. There must be room."""
+        slots = self.slots.setdefault(number, [])
+        for _ in range(num_slots // self.block_size):
+            first = self._free.pop() * self.block_size
+            slots.extend(range(first, first + self.block_size))
+
+    def release(self, number: int) -> None:
+        slots = self.slots.pop(number)
+        self._free.extend(first // self.block_size for first in slots[:: self.block_size])
+
+
+def next_power_of_two(number: int) -> int:
+    """The smallest power of two that is not below number."""
+    return 1 << (number - 1).bit_length()

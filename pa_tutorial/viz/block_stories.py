@@ -1,0 +1,85 @@
+"""The strips of frames that stand in figures/: real operations on a real pool, drawn."""
+
+from matplotlib.figure import Figure
+
+from pa_tutorial.cases import WORKED_EXAMPLE
+from pa_tutorial.paging.allocator import BlockAllocator
+from pa_tutorial.paging.block_table import BlockTable
+from pa_tutorial.paging.layouts import PlainLayout, VllmLayout
+from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
+from pa_tutorial.viz.blocks import Frame, draw_frames, draw_translation, snapshot
+from pa_tutorial.viz.layouts import draw_neighbours, draw_token
+
+
+class Strip:
+    """A pool, its sequences, and the frames kept so far."""
+
+    def __init__(self, pool: BlockAllocator) -> None:
+        self.pool = pool
+        self.sequences: dict[str, BlockTable] = {}
+        self.frames: list[Frame] = []
+
+    def append(self, name: str, text: str) -> None:
+        if name not in self.sequences:
+            self.sequences[name] = BlockTable(self.pool, block_size=4)
+        self.sequences[name].append(list(text.encode()))
+
+    def keep(self, caption: str) -> None:
+        self.frames.append(snapshot(caption, self.pool, self.sequences))
+
+
+def draw_grow_fork_finish() -> Figure:
+    """Two sequences: one is forked, both write, one ends, and a third takes its blocks."""
+    strip = Strip(BlockAllocator(num_blocks=8))
+    strip.append("a", "THE CAT S")
+    strip.keep("a arrives with a prompt of 9 tokens")
+    strip.sequences["b"] = strip.sequences["a"].fork()
+    strip.keep("b is forked from a: no block is taken, nothing is copied")
+    strip.append("b", "A")
+    strip.keep("b appends a token: its last block is shared and not full, so b takes a copy")
+    strip.append("a", "ITS ")
+    strip.keep("a appends four tokens: three in its own last block, one in a new block")
+    strip.sequences.pop("a").free()
+    strip.keep("a ends: what b reads too stays, the rest is free")
+    strip.append("c", "DOGS RUN")
+    strip.keep("c arrives and takes the blocks that a gave back")
+    return draw_frames(
+        strip.frames, "Sequences grow block by block, share what is equal, and leave no gap"
+    )
+
+
+def draw_shared_prompt() -> Figure:
+    """Three requests that begin with the same system prompt."""
+    strip = Strip(PrefixCachingAllocator(num_blocks=9))
+    for name, question in zip("abc", ("WHO?", "WHY ME?", "WHEN"), strict=True):
+        strip.append(name, "BE NICE. " + question)
+        strip.keep(f"{name} arrives")
+    alone = sum(len(table.blocks) for table in strip.sequences.values())
+    used = strip.frames[-1].num_used
+    return draw_frames(
+        strip.frames, f"Three users, one system prompt: {used} blocks, without sharing {alone}"
+    )
+
+
+def draw_worked_example() -> Figure:
+    """Token 9 of the worked example, from its position to its slot."""
+    ((table,), num_blocks) = WORKED_EXAMPLE.block_tables()
+    tokens = [str(token) for token in range(WORKED_EXAMPLE.seq_lens[0])]
+    return draw_translation(tokens, table, WORKED_EXAMPLE.block_size, num_blocks, position=9)
+
+
+def _layouts() -> tuple[VllmLayout, PlainLayout]:
+    """Both layouts, with the sizes of the worked example."""
+    example = WORKED_EXAMPLE
+    _, num_blocks = example.block_tables()
+    sizes = (num_blocks, example.num_kv_heads, example.head_size, example.block_size)
+    return VllmLayout(*sizes, example.dtype), PlainLayout(*sizes, example.dtype)
+
+
+def draw_token_in_layouts() -> Figure:
+    """Token 9 of the worked example, head 1, in both layouts."""
+    return draw_token(_layouts(), block=2, head=1, token=1)
+
+
+def draw_neighbours_in_layouts() -> Figure:
+    return draw_neighbours(*_layouts())

@@ -1,0 +1,249 @@
+"""The figures of notebook 02."""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from pa_tutorial.paging.reservations import Blocks, Contiguous, Request, long_tailed_requests
+from pa_tutorial.paging.waste import (
+    NOBODY,
+    Kind,
+    Simulation,
+    bytes_per_block,
+    expected_block_waste,
+    memory_map_at,
+    simulate,
+)
+from pa_tutorial.viz import style
+
+# OPT-13B in float16 on 40 GB: what is left beside 26 GB of weights, in slots of one token.
+NUM_SLOTS = 14_000_000_000 // bytes_per_block(40, 1, 40, 128, 2)
+BLOCK_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+KIND_STYLES = {
+    Kind.TOKENS: ("tokens", {"facecolor": style.INK}),
+    Kind.RESERVED: ("for later", {"facecolor": style.lighter(style.INK, 0.65)}),
+    Kind.INTERNAL: ("never used", {"facecolor": style.EMPTY, "hatch": style.UNUSED_HATCH}),
+    Kind.EXTERNAL: ("gaps", {"facecolor": style.PAPER, "hatch": "...."}),
+    Kind.FREE: ("free", {"facecolor": style.PAPER}),
+}
+
+
+@cache
+def example_requests() -> tuple[Request, ...]:
+    """The workload of the figures."""
+    return tuple(long_tailed_requests(400, seed=0))
+
+
+@cache
+def run_policies() -> dict[str, Simulation]:
+    """Name of a policy -> the run of the example requests."""
+    memories = {
+        "the maximum": Contiguous(NUM_SLOTS, "max"),
+        "power of two": Contiguous(NUM_SLOTS, "pow2"),
+        "exact length": Contiguous(NUM_SLOTS, "oracle"),
+        "exact, buddy": Contiguous(NUM_SLOTS, "oracle", buddy=True),
+        "blocks of 16": Blocks(NUM_SLOTS, 16),
+    }
+    return {name: simulate(example_requests(), memory) for name, memory in memories.items()}
+
+
+@cache
+def run_block_sizes() -> dict[int, Simulation]:
+    """Block size -> the run of the example requests."""
+    return {size: simulate(example_requests(), Blocks(NUM_SLOTS, size)) for size in BLOCK_SIZES}
+
+
+@style.styled
+def draw_shares(runs: Mapping[str, Simulation]) -> Figure:
+    """A bar for each run: what the slots are for, on average while requests wait."""
+    tokens = [run.shares[Kind.TOKENS] for run in runs.values()]
+    figure, axes = style.new_figure(
+        f"Between {min(tokens):.0%} and {max(tokens):.0%} of the memory holds tokens, "
+        "depending on how it is given out",
+        0.6 + 0.55 * len(runs),
+    )
+    for row, run in enumerate(runs.values()):
+        left = 0.0
+        for kind, share in run.shares.items():
+            _draw_share(axes, row, left, share, kind)
+            left += share
+        axes.text(1.02, row, f"{run.mean_running:.1f} requests\nat once", va="center")
+    axes.set_yticks(range(len(runs)), list(runs))
+    axes.set_ylim(len(runs) - 0.5, -0.5)
+    axes.set_xlim(0, 1.003)
+    axes.set_xticks([])
+    axes.tick_params(length=0)
+    for side in ("bottom", "left"):
+        axes.spines[side].set_visible(False)
+    return figure
+
+
+def _draw_share(axes: Axes, row: int, left: float, share: float, kind: Kind) -> None:
+    """One piece of a bar, with its name if there is room."""
+    name, look = KIND_STYLES[kind]
+    axes.add_patch(
+        Rectangle((left, row - 0.38), share, 0.76, edgecolor=style.QUIET, linewidth=0.6, **look)
+    )
+    if share < 0.045:
+        return
+    text = f"{name}\n{share:.0%}" if share > 0.1 else f"{share:.0%}"
+    face = look["facecolor"]
+    axes.text(
+        left + share / 2,
+        row,
+        text,
+        ha="center",
+        va="center",
+        color=style.ink_on(face),
+        bbox={"facecolor": face, "edgecolor": "none", "pad": 0.8},
+    )
+
+
+def draw_shares_by_policy() -> Figure:
+    """draw_shares on the example of notebook 02."""
+    return draw_shares(run_policies())
+
+
+@style.styled
+def draw_memory_map(
+    requests: Sequence[Request],
+    memories: Mapping[str, Contiguous | Blocks],
+    step: int,
+    row_len: int = 16,
+) -> Figure:
+    """Every slot of each memory after that many steps; a hue and a number for each request.
+
+    Full colour: a token stands there. Light: held, a token will come. Hatched: held for nothing.
+    White: free. Dots: free, and the next request does not fit into any gap.
+    """
+    maps = {name: memory_map_at(step, requests, memory) for name, memory in memories.items()}
+    fit = [len(set(m.owner[m.owner != NOBODY].tolist())) for m in maps.values()]
+    numbers = " or ".join(filter(None, [", ".join(map(str, fit[:-1])), str(fit[-1])]))
+    num_rows = max(-(-len(m.kinds) // row_len) for m in maps.values())
+    figure, panels = style.new_figure(
+        f"After {step} steps, the same memory holds {numbers} requests, "
+        "depending on how it is given out",
+        1.0 + 0.15 * num_rows,
+        ncols=len(maps),
+    )
+    for axes, (name, drawn), num_requests in zip(
+        np.atleast_1d(panels), maps.items(), fit, strict=True
+    ):
+        _draw_slots(axes, drawn.kinds, drawn.owner, row_len)
+        _number_runs(axes, drawn.owner, row_len)
+        noun = "request" if num_requests == 1 else "requests"
+        axes.set_title(f"{name}: {num_requests} {noun}", loc="center", weight="normal")
+        axes.set_xlim(-0.1, row_len + 0.1)
+        axes.set_ylim(num_rows + 0.1, -0.1)
+        axes.axis("off")
+    figure.supxlabel(
+        "full colour: a token · light: a token will come · hatched: held, never used\n"
+        "white: free · dots: free, but the next request fits into no gap",
+        fontsize=9,
+    )
+    return figure
+
+
+def _draw_slots(axes: Axes, kinds: np.ndarray, owner: np.ndarray, row_len: int) -> None:
+    for slot, (kind, number) in enumerate(zip(kinds.tolist(), owner.tolist(), strict=True)):
+        look = dict(KIND_STYLES[Kind(kind)][1])
+        if number != NOBODY:
+            hue = style.SEQUENCES[number % len(style.SEQUENCES)]
+            look["facecolor"] = hue if kind == Kind.TOKENS else style.lighter(hue, 0.75)
+        axes.add_patch(
+            Rectangle(
+                (slot % row_len, slot // row_len),
+                1,
+                1,
+                edgecolor=style.PAPER,
+                linewidth=0.4,
+                **look,
+            )
+        )
+
+
+def _number_runs(axes: Axes, owner: np.ndarray, row_len: int) -> None:
+    """Write the request's number where its run of slots begins."""
+    starts = np.flatnonzero(np.diff(owner, prepend=NOBODY) != 0)
+    for slot in starts.tolist():
+        if owner[slot] != NOBODY:
+            axes.text(
+                slot % row_len + 0.2,
+                slot // row_len + 0.55,
+                str(owner[slot]),
+                va="center",
+                fontsize=7,
+                color=style.INK,
+                bbox={"facecolor": style.PAPER, "edgecolor": "none", "pad": 0.5},
+            )
+
+
+def small_requests() -> list[Request]:
+    """The example requests, 24 times shorter, for a pool of which every slot can be seen."""
+    return [
+        Request(-(-request.prompt_len // 24), -(-request.output_len // 24))
+        for request in example_requests()
+    ]
+
+
+def small_memories() -> dict[str, Contiguous | Blocks]:
+    """384 slots, three times."""
+    return {
+        "the maximum, 96": Contiguous(384, "max", max_len=96),
+        "exact length": Contiguous(384, "oracle", max_len=96),
+        "blocks of 8": Blocks(384, 8),
+    }
+
+
+def draw_small_memory_map() -> Figure:
+    """draw_memory_map on the example of notebook 02."""
+    return draw_memory_map(small_requests(), small_memories(), step=30)
+
+
+@style.styled
+def draw_waste_by_block_size(runs: Mapping[int, Simulation], num_slots: int) -> Figure:
+    """Slots in taken blocks that hold no token, simulated and by the formula."""
+    sizes = list(runs)
+    unfilled = [run.shares[Kind.RESERVED] + run.shares[Kind.INTERNAL] for run in runs.values()]
+    free = [run.shares[Kind.FREE] for run in runs.values()]
+    formula = [expected_block_waste(s, run.mean_running, num_slots) for s, run in runs.items()]
+    figure, axes = style.new_figure(
+        f"Unfilled slots in last blocks: {unfilled[0]:.0%} of the memory for blocks of "
+        f"{sizes[0]}, {unfilled[-1]:.0%} for blocks of {sizes[-1]}",
+        2.9,
+    )
+    style.label_line(axes, sizes, unfilled, "unfilled,\nsimulated", style.INK, rise=14)
+    style.label_line(axes, sizes, free, "free, while\na request waits", style.QUIET)
+    axes.plot(sizes, formula, "o", markerfacecolor=style.PAPER, color=style.INK, markersize=7)
+    axes.text(
+        sizes[0],
+        max(unfilled) * 0.75,
+        "circles, the formula:\nrequests at once × (block size - 1) / 2 / slots",
+    )
+    for size, share in zip(sizes[4:], unfilled[4:], strict=True):
+        axes.annotate(
+            f"{share:.1%}",
+            (size, share),
+            xytext=(-6, 4),
+            textcoords="offset points",
+            ha="right",
+        )
+    axes.set_xscale("log", base=2)
+    axes.set_xlim(0.9, sizes[-1] * 3.2)
+    axes.set_ylim(0, max(unfilled) * 1.15)
+    axes.set_xticks(sizes, [str(size) for size in sizes])
+    axes.minorticks_off()
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    axes.set_xlabel("block size, in tokens")
+    axes.set_ylabel("share of the memory")
+    return figure
+
+
+def draw_waste_of_example() -> Figure:
+    """draw_waste_by_block_size on the example of notebook 02."""
+    return draw_waste_by_block_size(run_block_sizes(), NUM_SLOTS)
