@@ -21,6 +21,9 @@ def require_paged_inputs(
         )
     num_blocks, block_size, *_ = by_token(k_cache, v_cache)[1].shape
     num_seqs = len(q)
+    for name, tensor in (("block_tables", block_tables), ("seq_lens", seq_lens)):
+        if tensor.dtype != torch.int32:
+            raise ValueError(f"{name} is {tensor.dtype}; it must be torch.int32")
     if block_tables.dim() != 2 or len(block_tables) != num_seqs:
         raise ValueError(
             f"block_tables has shape {list(block_tables.shape)}; it must have one row for each of "

@@ -3,6 +3,7 @@
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from operator import index as as_whole_number
 
 import torch
 from torch import Tensor
@@ -68,7 +69,11 @@ class BlockTable:
         return self._filled > 0 and self.allocator.is_shared(self.blocks[-1])
 
     def blocks_needed(self, num_tokens: int) -> int:
-        """Blocks that appending so many tokens takes, if none of them is found in the cache."""
+        """Blocks that appending so many tokens takes, if none of them is found in the cache.
+
+        Raises UseAfterFree.
+        """
+        self._require_alive()
         total = -(-(self.num_tokens + num_tokens) // self.block_size)
         return total - len(self.blocks) + (num_tokens > 0 and self.must_copy)
 
@@ -78,16 +83,18 @@ class BlockTable:
         Every block that becomes full is looked up. If a block with the same prefix and tokens
         is there, the table shares it; its K and V need not be written again.
 
-        Raises OutOfBlocks or UseAfterFree, before anything is changed.
+        Raises OutOfBlocks, UseAfterFree, or TypeError for a token that is no whole number;
+        before anything is changed.
         """
         self._require_alive()
         copies: list[tuple[int, int]] = []
         slots: list[int] = []
-        if not token_ids:
+        new_tokens = [as_whole_number(token) for token in token_ids]
+        if not new_tokens:
             return Appended(copies, slots)
         filled = self._filled
         # What the last block (if it is not full) and the new blocks will hold.
-        tokens = (*self.token_ids[self.num_tokens - filled :], *token_ids)
+        tokens = (*self.token_ids[self.num_tokens - filled :], *new_tokens)
         contents = [
             tokens[start : start + self.block_size]
             for start in range(0, len(tokens), self.block_size)
@@ -121,7 +128,7 @@ class BlockTable:
                 PAD_SLOT if twin is not None else first_slot + offset
                 for offset in range(first_new, len(content))
             ]
-        self.token_ids += token_ids
+        self.token_ids += new_tokens
         return Appended(copies, slots)
 
     def fork(self) -> "BlockTable":
@@ -141,7 +148,7 @@ class BlockTable:
             raise DoubleFree("the sequence was freed already")
         for block in reversed(self._held):
             self.allocator.free(block)
-        self.blocks.clear()
+        self.token_ids, self.blocks, self._names = [], [], []
         self._freed = True
 
     def slide(self, window: int) -> None:
@@ -180,9 +187,9 @@ class BlockTable:
             )
             if appended.slots[index * self.block_size] != PAD_SLOT
         ]
-        self.free()
+        for block in reversed(self.blocks):
+            self.allocator.free(block)
         self.allocator, self.blocks, self._names = allocator, moved.blocks, moved._names
-        self._freed = False
         return pairs
 
     @property
@@ -234,8 +241,13 @@ def padded_block_tables(tables: Sequence[BlockTable], width: int | None = None) 
     width    max_num_blocks_per_seq; left out, that of the longest table
     returns  [num_seqs, width] int32
 
-    Raises TableTooLong if a table does not fit: cutting it would drop tokens silently.
+    Raises TableTooLong if a table does not fit: cutting it would drop tokens silently;
+    UseAfterFree for a freed sequence; ValueError if the tables are not of one pool.
     """
+    for table in tables:
+        table._require_alive()
+        if (table.allocator, table.block_size) != (tables[0].allocator, tables[0].block_size):
+            raise ValueError("tables are of different pools or block sizes; a batch has one pool")
     longest = max((len(table.blocks) for table in tables), default=0)
     width = longest if width is None else width
     if longest > width:

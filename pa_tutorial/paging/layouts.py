@@ -236,6 +236,11 @@ def reshape_and_cache(
     outside the pool, or two tokens have the same slot.
     Source: vLLM, reshape_and_cache in csrc/cache_kernels.cu.
     """
+    if slot_mapping.dim() != 1 or slot_mapping.dtype != torch.int64:
+        raise ValueError(
+            f"slot_mapping is {slot_mapping.dtype} with shape {list(slot_mapping.shape)}; "
+            "it must be int64, [num_tokens]"
+        )
     k_tokens, v_tokens = by_token(k_cache, v_cache)
     num_blocks, block_size, num_kv_heads, head_size = v_tokens.shape
     for name, tensor in (("key", key), ("value", value)):
