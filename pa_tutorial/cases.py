@@ -258,7 +258,7 @@ BLOCK_CASES = (
     DecodeProblem(
         "worked_example",
         "the worked example: 11 tokens in blocks 5 and 2",
-        "Go through it by hand: notebook 04 prints every number of it.",
+        "Go through it by hand: notebook 04 shows its slots, its addresses and its output.",
         seq_lens=(11,),
         num_kv_heads=2,
         head_size=32,

@@ -198,6 +198,7 @@ def test_the_youngest_gives_its_blocks_back_and_comes_again() -> None:
     assert (server.running, list(server.waiting), server.num_preemptions) == ([0], [1], 1)
     assert kinds_of(server.counts()) == {"TOKENS": 3, "RESERVED": 1, "FREE": 2}
     assert server.num_tokens == [3, 2]  # its two tokens are kept as text
+    assert server.num_recomputed == 2
     server.step()
     assert server.running == [0]  # 3 tokens need two blocks; one is free
     server.step()

@@ -33,9 +33,11 @@ def _worst_place(out: Comparison, axes: tuple[str, ...]) -> str:
     place = ", ".join(
         _name_place(axis, int(index)) for axis, index in zip(axes, (*row, element), strict=False)
     )
+    form = ".7g" if exact else ".3g"  # whole numbers are shown as such
     return (
         f"{'first difference from' if exact else 'worst against'} {out.reference}: "
-        f"{place} is {out.actual[row][element]:.3g} and should be {out.expected[row][element]:.3g}"
+        f"{place} is {out.actual[row][element]:{form}} "
+        f"and should be {out.expected[row][element]:{form}}"
     )
 
 

@@ -99,7 +99,7 @@ def append_token(
     free        the free blocks; take the last one, with free.pop()
     returns     the (source, destination) block to copy, if there is one: [] or [(4, 7)]
 
-    Raises OutOfBlocks if a block is needed and none is free; then nothing may have changed.
+    Raises OutOfBlocks("no block is free") if one is needed; then nothing may have changed.
     """
     # 1. is the last block full (or is there none)? then a new block goes to the end of table
     # 2. is it shared? then a new block takes its place, and its tokens must be copied
@@ -152,10 +152,21 @@ def append_token_trials() -> list[Trial]:
         state = list(table), list(ref_counts), list(free)
         try:
             copies = require_written(answer(state[0], num_tokens, state[1], state[2], 4))
-        except OutOfBlocks:
+        except OutOfBlocks as error:
             if not refused:
                 raise
+            if state != (table, ref_counts, free):
+                raise AnswerError(
+                    "it raised OutOfBlocks, but it had changed table, ref_counts or free before"
+                ) from error
             copies = []
+        except Exception as error:
+            if refused:
+                raise AnswerError(
+                    f"no block is free, and it raised {type(error).__name__}; "
+                    "it must raise OutOfBlocks"
+                ) from error
+            raise
         else:
             if refused:
                 raise AnswerError("no block is free, but it did not raise OutOfBlocks")
@@ -207,6 +218,7 @@ def cached_prefix(
              for example {(None, (7, 8)): 3, (3, (9, 4)): 5} with a block_size of 2
     returns  the block numbers, in order; and how many tokens of the prompt need not be
              computed: all in these blocks, but at least one token must be left to compute
+             (the blocks are shared all the same)
     """
     # 1. look up block after block: (previous block, tuple of the next block_size tokens)
     # 2. stop at the first one that is not there; what is not a full block is never there
@@ -234,6 +246,10 @@ PREFIX_CASES = (
     ("tokens_at_another_place", "tokens of a second block come first", [3, 4, 5], [], 0),
     ("half_a_block", "too short for a full block", [1], [], 0),
 )
+PREFIX_MEANING = {
+    "whole_prompt_known": "All blocks are shared, but at least one token must be computed.",
+    "half_a_block": "A block that is not full is never in the cache.",
+}
 
 
 def cached_prefix_trials() -> list[Trial]:
@@ -251,7 +267,7 @@ def cached_prefix_trials() -> list[Trial]:
         Trial(
             name=name,
             isolates=isolates,
-            meaning="A block counts only after the block that stood before it.",
+            meaning=PREFIX_MEANING.get(name, "A block counts only after the block before it."),
             run=partial(run, prompt),
             references={"the answer, by hand": partial(rows, blocks, saved)},
             bounds={"out": 0.0},

@@ -80,7 +80,8 @@ def k_address_trials() -> list[Trial]:
         Trial(
             name=name,
             isolates=isolates,
-            meaning="Each index is worth the product of all sizes to the right of it.",
+            meaning="Each index is worth the product of all sizes to the right of it. "
+            "An address counts bytes.",
             run=partial(run, shape, itemsize),
             references={"the places in a tensor": partial(expected, shape, itemsize)},
             bounds={"out": 0.0},
@@ -118,7 +119,7 @@ def write_tokens(
     ### END SOLUTION
 
 
-EMPTY = -1.0  # stands in the comparison where nothing was written
+EMPTY = -9.0  # stands in the comparison where nothing was written
 
 WRITE_CASES = (
     # name, what it isolates, block table, tokens in all, of them padding, dtype
@@ -172,7 +173,11 @@ def write_tokens_trials() -> list[Trial]:
         Trial(
             name=name,
             isolates=isolates,
-            meaning=f"A number is in the wrong place; {EMPTY:.0f} stands for an untouched one.",
+            meaning=(
+                "A token with slot -1 was written: Python counts -1 from the end."
+                if name == "padding"
+                else f"A number is in the wrong place; {EMPTY:.0f} stands for an untouched one."
+            ),
             run=partial(run, *case),
             references={"the oracle": partial(expected, *case)},
             bounds={"out": 0.0},

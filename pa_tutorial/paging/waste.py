@@ -69,6 +69,7 @@ class Server:
         self.waiting = deque(range(len(requests)))
         self.running: list[int] = []  # the oldest first
         self.num_preemptions = 0
+        self.num_recomputed = 0  # tokens that were thrown away and must be stored again
 
     @property
     def done(self) -> bool:
@@ -145,6 +146,7 @@ class Server:
                 self.memory.release(youngest)
                 self.waiting.appendleft(youngest)
                 self.num_preemptions += 1
+                self.num_recomputed += self.num_tokens[youngest]
 
     def _free_kind(self, num_free: int) -> Kind:
         if not self.waiting:
@@ -163,12 +165,14 @@ class Simulation:
     num_running      [num_steps]
     num_waiting      [num_steps]
     num_preemptions  how often a request had to give its memory back
+    num_recomputed   tokens that were in this memory, and were stored again later
     """
 
     counts: np.ndarray
     num_running: np.ndarray
     num_waiting: np.ndarray
     num_preemptions: int
+    num_recomputed: int
 
     @property
     def num_steps(self) -> int:
@@ -207,7 +211,9 @@ def simulate(requests: Sequence[Request], memory: Contiguous | Blocks) -> Simula
         rows.append((*server.counts(), len(server.running), len(server.waiting)))
     table = np.array(rows)
     counts, num_running, num_waiting = table[:, : len(Kind)], table[:, -2], table[:, -1]
-    return Simulation(counts, num_running, num_waiting, server.num_preemptions)
+    return Simulation(
+        counts, num_running, num_waiting, server.num_preemptions, server.num_recomputed
+    )
 
 
 def memory_map_at(step: int, requests: Sequence[Request], memory: Contiguous | Blocks) -> MemoryMap:

@@ -175,7 +175,7 @@ def draw_translation(
         0.9 + 0.27 * num_blocks,
     )
     step = 1.15
-    table_x, pool_x = block_size + 4.5, block_size + 9
+    table_x, pool_x = block_size + 5, block_size + 9.5
     style.bare(axes, pool_x + block_size + 4, num_blocks * step + 1.3)
     first_row = 1 + (num_blocks - len(table)) / 2  # the sequence stands at half height
     headings = ((0, "the sequence"), (table_x - 1, "block table"), (pool_x, "the pool"))
@@ -185,10 +185,10 @@ def draw_translation(
         y, chosen = (first_row + row) * step, row == logical
         labels = tokens[row * block_size : (row + 1) * block_size]
         _draw_row(axes, 0, y, labels, block_size, offset if chosen else None)
-        axes.text(block_size + 0.3, y + 0.5, f"block {row}", va="center", color=style.QUIET)
+        axes.text(block_size + 0.3, y + 0.5, f"logical {row}", va="center", color=style.QUIET)
         color = style.SEQUENCES[0] if chosen else style.lighter(style.SEQUENCES[0], 0.55)
         style.cell(axes, table_x, y, color, str(number))
-        _draw_arrow(axes, (block_size + 2.9, y + 0.5), (table_x - 0.1, y + 0.5), chosen)
+        _draw_arrow(axes, (block_size + 3.3, y + 0.5), (table_x - 0.1, y + 0.5), chosen)
         end = (pool_x - 0.1, (1 + number) * step + 0.5)
         _draw_arrow(axes, (table_x + 1.1, y + 0.5), end, chosen)
     for number in range(num_blocks):

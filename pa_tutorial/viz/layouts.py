@@ -94,34 +94,36 @@ def _draw_memory(
 
 @style.styled
 def draw_neighbours(vllm: VllmLayout, plain: PlainLayout) -> Figure:
-    """Two questions to both layouts: the first x dimensions of K of every token of a block,
-    and dimension 0 of V of every token. The bytes of block 0, head 0."""
+    """Two reads from both layouts: 16 bytes of K of every token of a block, by as many threads;
+    and dimension 0 of V of every token, by one thread. The bytes of block 0, head 0."""
     x, itemsize, tokens = vllm.x, vllm.dtype.itemsize, range(vllm.block_size)
     questions = (
-        (f"K: {x} numbers of each of {len(tokens)} tokens",
+        (f"K: {len(tokens)} threads, each reads {x} numbers of another token",
          [(0, 0, token, dim) for token in tokens for dim in range(x)], style.K, "k_element"),
-        (f"V: one dimension of {len(tokens)} tokens",
+        (f"V: one thread reads one dimension of {len(tokens)} tokens",
          [(0, 0, token, 0) for token in tokens], style.V, "v_element"),
     )  # fmt: skip
     answers = [
         [byte_runs(getattr(layout, element), itemsize, places) for layout in (vllm, plain)]
         for _, places, _, element in questions
     ]
-    counts = [[sectors(runs) for runs in pair] for pair in answers]
+    k_sectors = [sectors(runs) for runs in answers[0]]
+    v_loads = [len(runs) for runs in answers[1]]
     figure, axes = style.new_figure(
-        f"In vLLM's layout, what is read together lies together: {counts[0][0]} sectors for K, not "
-        f"{counts[0][1]}; {counts[1][0]} for V, not {counts[1][1]}",
+        f"In vLLM's layout, {len(tokens)} threads touch {k_sectors[0]} sectors of K, not "
+        f"{k_sectors[1]}; a thread needs {v_loads[0]} load for V, not {v_loads[1]}",
         2.7,
     )
     size = vllm.head_size * vllm.block_size * itemsize
     y = 0.0
-    for (text, _, color, _), pair in zip(questions, answers, strict=True):
+    labels = ([f"{count} sectors" for count in k_sectors], [f"{count} loads" for count in v_loads])
+    for (text, _, color, _), pair, notes in zip(questions, answers, labels, strict=True):
         axes.text(0, y + 0.4, text, va="center")
-        for layout, runs in zip((vllm, plain), pair, strict=True):
+        for layout, runs, note in zip((vllm, plain), pair, notes, strict=True):
             y += 1
             _draw_strip(axes, y, size, runs, color)
-            pieces = f"{len(runs)} piece" + "s" * (len(runs) > 1)
-            axes.text(size + 8, y + 0.35, f"{layout.name}: {pieces}", va="center")
+            note = note.removesuffix("s") if note.startswith("1 ") else note
+            axes.text(size + 8, y + 0.35, f"{layout.name}: {note}", va="center")
         y += 1.3
     axes.set_xlim(-2, size * 1.27)
     axes.set_ylim(y + 0.2, -0.1)

@@ -63,7 +63,7 @@ def draw_shares(runs: Mapping[str, Simulation]) -> Figure:
     """A bar for each run: what the slots are for, on average while requests wait."""
     tokens = [run.shares[Kind.TOKENS] for run in runs.values()]
     figure, axes = style.new_figure(
-        f"Between {min(tokens):.0%} and {max(tokens):.0%} of the memory holds tokens, "
+        f"Between {min(tokens):.1%} and {max(tokens):.1%} of the memory holds tokens, "
         "depending on how it is given out",
         0.6 + 0.55 * len(runs),
     )
@@ -91,7 +91,7 @@ def _draw_share(axes: Axes, row: int, left: float, share: float, kind: Kind) -> 
     )
     if share < 0.045:
         return
-    text = f"{name}\n{share:.0%}" if share > 0.1 else f"{share:.0%}"
+    text = f"{name}\n{share:.1%}" if share > 0.1 else f"{share:.1%}"
     face = look["facecolor"]
     axes.text(
         left + share / 2,
