@@ -16,6 +16,7 @@ from pa_tutorial import oracle
 from pa_tutorial.arguments import require, require_heads
 from pa_tutorial.attention.tiny_lm import TinyConfig, TinyLM, encode, load
 from pa_tutorial.decode_inputs import DecodeInputs, PagedInputs, draw_block_tables
+from pa_tutorial.paging.layouts import LAYOUTS
 from pa_tutorial.regimes import (
     SCORE_REGIMES,
     SOFTMAX_REGIMES,
@@ -240,6 +241,7 @@ class DecodeProblem:
 
     def paged(self, layout: str) -> PagedInputs:
         """The same inputs with K and V in blocks; layout is "vllm" or "plain"."""
+        require(layout in LAYOUTS, "layout", repr(layout), f"one of {tuple(LAYOUTS)}")
         inputs = self.inputs()
         tables, num_blocks = self.block_tables()
         k_cache, v_cache = oracle.paged_cache(

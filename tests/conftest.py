@@ -18,7 +18,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--long", action="store_true", help="also sweep every wrong example over every case"
+        "--long",
+        action="store_true",
+        help="also sweep every wrong example over every case, and a million random operations",
     )
 
 

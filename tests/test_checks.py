@@ -14,6 +14,7 @@ from pa_tutorial.cases import CASES, SEQUENCE_CASES
 from pa_tutorial.checks import CheckFailure, attempt, check
 from pa_tutorial.checks.comparing import compare, load_bounds, relative_errors
 from pa_tutorial.checks.diagnosing import _position_pattern
+from pa_tutorial.checks.story import STORIES
 from pa_tutorial.ladder import STAGES, AnswerError
 
 
@@ -229,6 +230,12 @@ def test_command_line_verifies_a_stage() -> None:
     num_cases = sum(map(STAGES["kv_cache"].is_checked_on, CASES.values()))
     count = f"{num_cases} of {num_cases} cases pass"
     assert f"kv_cache: {count}, against the oracle and full_recompute" in done.stdout
+
+
+def test_command_line_verifies_the_block_manager() -> None:
+    done = run_command("block_manager")
+    assert done.returncode == 0, done.stderr
+    assert f"{len(STORIES)} of {len(STORIES)} cases pass, against plain lists" in done.stdout
 
 
 def test_command_line_help_says_what_each_stage_is() -> None:

@@ -7,7 +7,7 @@ from wrong_examples import PACKAGE, Change, WrongExample, applied, load_examples
 
 from pa_tutorial.cases import CASES
 from pa_tutorial.checks.block_manager import BLOCK_MANAGER
-from pa_tutorial.checks.stories import STORIES
+from pa_tutorial.checks.story import STORIES
 from pa_tutorial.ladder import STAGES
 
 EXAMPLES = load_examples()

@@ -14,10 +14,10 @@ def require_paged_inputs(
 
     What is checked here is the paging; heads and sizes are checked by attention itself.
     """
-    if q.dim() != 3:
+    if q.dim() != 3 or len(q) == 0:
         raise ValueError(
             f"q has shape {list(q.shape)}; it must have 3 dimensions: "
-            "[num_seqs, num_heads, head_size]"
+            "[num_seqs, num_heads, head_size], and at least one sequence"
         )
     num_blocks, block_size, *_ = by_token(k_cache, v_cache)[1].shape
     num_seqs = len(q)

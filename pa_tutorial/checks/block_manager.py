@@ -12,11 +12,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from pa_tutorial.checks import stories, stories_of_prefixes  # noqa: F401 (they fill STORIES)
 from pa_tutorial.checks.running import Trial
-from pa_tutorial.checks.stories import STORIES
-from pa_tutorial.paging.allocator import NULL_BLOCK
+from pa_tutorial.checks.story import STORIES
+from pa_tutorial.paging.allocator import NULL_BLOCK, Admission
 from pa_tutorial.paging.block_table import Appended, BlockTable, padded_block_tables
-from pa_tutorial.paging.errors import PagingError
 from pa_tutorial.paging.kv_cache import PagedKVCache, swap_blocks
 from pa_tutorial.paging.layouts import PAD_SLOT, VllmLayout
 from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
@@ -24,6 +24,9 @@ from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
 BLOCK_MANAGER = "block_manager"
 BLOCK_SIZE = 4
 WIDTH = 32  # of a row in the comparison: the longest sequence
+HEADS = (2, 8)  # num_kv_heads, head_size: two pieces of x = 4
+# [num_kv_heads, head_size]; exact in float32 together with a token or a prefix number
+MARKS = 65536.0 * torch.arange(16.0).reshape(HEADS)
 
 
 def prefix_numbers(tokens: list[int], extra: int) -> list[int]:
@@ -69,7 +72,11 @@ class ListModel:
         """A number that must be right now; `what` is an attribute of World."""
         self.facts.append(expected)
 
-    def refused(self, error: type[PagingError], operation: str, *arguments: object) -> None:
+    def may_start(self, num_blocks: int, expected: Admission) -> None:
+        """What can_allocate must answer right now."""
+        self.facts.append(list(Admission).index(expected))
+
+    def refused(self, error: type[Exception], operation: str, *arguments: object) -> None:
         """The operation must raise this error and change nothing."""
         self.facts.append(0)
 
@@ -86,7 +93,8 @@ class ListModel:
 class World:
     """The real thing, with the operations of ListModel.
 
-    K holds the token and V its prefix number, in both layers (plus the layer's number).
+    K holds the token and V its prefix number, plus a different number for each layer, head
+    and dimension, so that nothing can be exchanged unseen.
     """
 
     def __init__(
@@ -98,7 +106,7 @@ class World:
         self.allocator = allocator_class(num_blocks, **options)
         self.host = PrefixCachingAllocator(num_blocks)
         self.caches = {
-            allocator: PagedKVCache(VllmLayout(num_blocks, 1, 4, BLOCK_SIZE), num_layers=2)
+            allocator: PagedKVCache(VllmLayout(num_blocks, *HEADS, BLOCK_SIZE), num_layers=2)
             for allocator in (self.allocator, self.host)
         }
         self.tables: dict[str, BlockTable] = {}
@@ -146,10 +154,19 @@ class World:
         """The padded block tables of all sequences."""
         padded_block_tables(list(self.tables.values()), width)
 
+    def free_block(self, block: int) -> None:
+        self.allocator.free(block)
+
+    def share_block(self, block: int) -> None:
+        self.allocator.share(block)
+
     def fact(self, what: str, expected: int) -> None:
         self.facts.append(getattr(self, what))
 
-    def refused(self, error: type[PagingError], operation: str, *arguments: object) -> None:
+    def may_start(self, num_blocks: int, expected: Admission) -> None:
+        self.facts.append(list(Admission).index(self.allocator.can_allocate(num_blocks)))
+
+    def refused(self, error: type[Exception], operation: str, *arguments: object) -> None:
         before = self._numbers()
         try:
             getattr(self, operation)(*arguments)
@@ -174,12 +191,12 @@ class World:
         numbers = prefix_numbers(table.token_ids, table.extra)
         first = table.num_tokens - len(appended.slots)
         self.shared_writes += sum(
-            slot != PAD_SLOT and table.allocator.is_shared(slot // BLOCK_SIZE)
+            slot != PAD_SLOT and table.allocator.ref_counts[slot // BLOCK_SIZE] > 1
             for slot in appended.slots
         )
         for layer in range(cache.num_layers):
             k, v = (
-                torch.tensor(row[first:]).float().reshape(-1, 1, 1).expand(-1, 1, 4) + layer
+                torch.tensor(row[first:]).float().reshape(-1, 1, 1) + MARKS + layer
                 for row in (table.token_ids, numbers)
             )
             cache.write(layer, k, v, torch.tensor(appended.slots, dtype=torch.int64))
@@ -187,15 +204,16 @@ class World:
     def _read(self, table: BlockTable) -> list[list[float]]:
         """Tokens and prefix numbers, through the padded block table; 0 where they slid out."""
         gone = BLOCK_SIZE * table.blocks.count(NULL_BLOCK)
-        row = padded_block_tables([table], len(table.blocks) + 1)[0]
+        together = [t for t in self.tables.values() if t.allocator is table.allocator]
+        row = padded_block_tables(together)[together.index(table)]
         layers = [
             self.caches[table.allocator].read(layer, row, table.num_tokens) for layer in (0, 1)
         ]
         both = []
         for side in (0, 1):  # K holds the tokens, V the prefix numbers
-            first, second = (layer[side][:, 0] - number for number, layer in enumerate(layers))
-            agree = (first == second).all(dim=-1) & (first == first[:, :1]).all(dim=-1)
-            values = torch.where(agree, first[:, 0], torch.nan)
+            numbers = torch.stack([layer[side] - MARKS - n for n, layer in enumerate(layers)])
+            agree = (numbers == numbers[:1, :, :1, :1]).all(dim=(0, 2, 3))
+            values = torch.where(agree, numbers[0, :, 0, 0], torch.nan)
             values[:gone] = 0
             both.append(values.tolist())
         return both

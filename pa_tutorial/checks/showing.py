@@ -85,7 +85,9 @@ def rows(result: Result) -> list[tuple[str, str, str, bool]]:
     ):
         cases = list(group)
         if passed and len(cases) > 1:
-            name = f"{cases[0].name} … {cases[-1].name.rpartition('_')[2]} ({len(cases)})"
+            series, _, last = cases[-1].name.rpartition("_")
+            last = last if cases[0].name.startswith(f"{series}_") else cases[-1].name
+            name = f"{cases[0].name} … {last} ({len(cases)})"
             loosest = max(cases, key=lambda case: case.bound)
             table.append((name, isolates, verdict(loosest), True))
         else:

@@ -1,51 +1,30 @@
 """The stories that the memory manager must tell as plain lists do; blocks hold 4 tokens."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-from pa_tutorial.paging.errors import DoubleFree, OutOfBlocks, TableTooLong, UseAfterFree
+from pa_tutorial.checks.story import story, words
+from pa_tutorial.paging.allocator import Admission
+from pa_tutorial.paging.errors import (
+    DoubleFree,
+    OutOfBlocks,
+    TableTooLong,
+    UnknownBlock,
+    UseAfterFree,
+)
 
-Words = list[int]
+NOW, LATER, NEVER = Admission
 
-
-@dataclass(frozen=True)
-class Story:
-    """One story, and what it usually means if it comes out wrong.
-
-    tell     what happens, on a World or a ListModel
-    options  of the allocator: num_blocks (block 0 is never given out), hash_function
-    """
-
-    isolates: str
-    meaning: str
-    tell: Callable[[Any], None]
-    options: dict[str, Any]
-
-
-STORIES: dict[str, Story] = {}
-
-
-def story(isolates: str, meaning: str, **options: Any) -> Callable[[Callable], Callable]:
-    """Decorator: put a function among the STORIES, under its own name."""
-
-    def add(tell: Callable[[Any], None]) -> Callable[[Any], None]:
-        STORIES[tell.__name__] = Story(isolates, meaning, tell, options)
-        return tell
-
-    return add
+# What a story isolates; stories that isolate the same share a row in the table of results.
+GROW = "sequences grow and end, and their blocks serve others"
+FORK = "forks share blocks until they write"
+NO_ROOM = "there are too few blocks, so nothing may change"
+START = "may a sequence start: now, later or never"
+SWAP = "a sequence goes to the host pool and comes back"
+WINDOW = "blocks slide out of a window"
+MISUSE = "misuse is refused"
 
 
-def same_hash(*content: object) -> int:
-    """A hash function on purpose so bad that everything collides."""
-    return 7
-
-
-def words(start: int, count: int) -> Words:
-    return list(range(start, start + count))
-
-
-@story("one sequence grows", "A slot is block number * block_size + offset in the block.")
+@story(GROW, "A slot is block number * block_size + offset in the block.")
 def token_by_token(world: Any) -> None:
     world.start("a", [1])
     for token in words(2, 9):
@@ -54,7 +33,7 @@ def token_by_token(world: Any) -> None:
 
 
 @story(
-    "two sequences grow side by side",
+    GROW,
     "A block was given out twice, or a token went to the wrong slot.",
 )
 def prompts_and_tokens(world: Any) -> None:
@@ -67,7 +46,7 @@ def prompts_and_tokens(world: Any) -> None:
 
 
 @story(
-    "blocks of a finished sequence serve another one",
+    GROW,
     "A freed block kept something, or was not given out again.",
 )
 def blocks_are_reused(world: Any) -> None:
@@ -80,7 +59,7 @@ def blocks_are_reused(world: Any) -> None:
 
 
 @story(
-    "two forks write different tokens",
+    FORK,
     "The last block is shared and not full: the first writer takes a copy, the second does not.",
 )
 def fork_and_write(world: Any) -> None:
@@ -94,7 +73,7 @@ def fork_and_write(world: Any) -> None:
     world.fact("used", 4)
 
 
-@story("three sequences share a block; one of them ends", "A reference was counted wrongly.")
+@story(FORK, "A reference was counted wrongly.")
 def fork_of_a_fork(world: Any) -> None:
     world.start("a", words(1, 6))
     world.fork("a", "b")
@@ -108,8 +87,20 @@ def fork_of_a_fork(world: Any) -> None:
 
 
 @story(
-    "forks that share full blocks only", "A full block is never written again, so it needs no copy."
+    FORK,
+    "A reference count of 3 is shared too; the last writer needs no copy.",
 )
+def three_writers(world: Any) -> None:
+    world.start("a", words(1, 6))
+    world.fork("a", "b")
+    world.fork("a", "c")
+    for name, token in (("b", 20), ("c", 21), ("a", 22)):
+        world.append(name, [token])
+    world.fact("copied", 2)
+    world.fact("used", 4)
+
+
+@story(FORK, "A full block is never written again, so it needs no copy.")
 def full_blocks_are_not_copied(world: Any) -> None:
     world.start("a", words(1, 8))
     world.fork("a", "b")
@@ -119,8 +110,18 @@ def full_blocks_are_not_copied(world: Any) -> None:
     world.fact("used", 4)
 
 
+@story(FORK, "Without new tokens nothing is taken, and nothing is copied.")
+def an_empty_append(world: Any) -> None:
+    world.start("a", words(1, 6))
+    world.fork("a", "b")
+    world.append("b", [])
+    world.fact("last_cached", 0)
+    world.fact("copied", 0)
+    world.fact("used", 2)
+
+
 @story(
-    "no block is free for the copy",
+    NO_ROOM,
     "Count what the whole operation needs before you change anything.",
     num_blocks=4,
 )
@@ -134,7 +135,19 @@ def exhaustion_in_copy_on_write(world: Any) -> None:
 
 
 @story(
-    "a prompt that does not fit, half of it in the cache",
+    NO_ROOM,
+    "Count what the whole operation needs before you change anything.",
+    num_blocks=5,
+)
+def exhaustion_after_the_copy(world: Any) -> None:
+    world.start("a", words(1, 10))
+    world.fork("a", "b")
+    world.refused(OutOfBlocks, "append", "b", words(30, 5))
+    world.append("b", [30])
+
+
+@story(
+    NO_ROOM,
     "Count what the whole operation needs before you change anything.",
     num_blocks=5,
 )
@@ -146,141 +159,35 @@ def exhaustion_in_a_prompt(world: Any) -> None:
 
 
 @story(
-    "freed sequences are used again", "A freed sequence has no blocks; using it must be an error."
+    NO_ROOM,
+    "Count what the whole operation needs before you change anything.",
+    num_blocks=5,
 )
-def freed_sequences(world: Any) -> None:
-    world.start("a", words(1, 6))
-    world.fork("a", "b")
+def no_room_to_swap_in(world: Any) -> None:
+    world.start("a", words(1, 7))
+    world.swap("a", to_host=True)
+    world.start("b", words(20, 12))
+    world.refused(OutOfBlocks, "swap", "a", False)
     world.free("b")
-    world.refused(UseAfterFree, "append", "b", [9])
-    world.refused(UseAfterFree, "fork", "b", "c")
-    world.refused(DoubleFree, "free", "b")
-    world.append("a", [7])
+    world.swap("a", to_host=False)
 
 
 @story(
-    "prompts that begin with the same blocks",
-    "Full blocks with the same prefix are shared, also after their sequence ended.",
+    START,
+    "Starting must leave `watermark` blocks free; never: it could not even in an empty pool.",
+    num_blocks=10,
+    watermark=2,
 )
-def shared_prompt(world: Any) -> None:
-    world.start("a", words(1, 10))
-    world.start("b", [*words(1, 8), 40, 41])
-    world.fact("last_cached", 8)
-    world.fact("used", 4)
-    world.free("a")
-    world.start("c", [*words(1, 8), 60])
-    world.fact("last_cached", 8)
-
-
-@story(
-    "a prompt that is in the cache as a whole",
-    "Without the query of the last token there is no next token.",
-)
-def a_token_is_always_computed(world: Any) -> None:
-    world.start("a", words(1, 8))
-    world.start("b", words(1, 8))
-    world.fact("last_cached", 7)
-    world.fact("used", 2)
-    world.append("b", [9])
-
-
-@story(
-    "equal tokens, other tokens before them",
-    "K and V depend on the whole prefix: the hash must chain over it.",
-)
-def same_tokens_after_another_prefix(world: Any) -> None:
-    world.start("a", [*words(1, 4), *words(50, 4)])
-    world.start("b", [*words(20, 4), *words(50, 4)])
-    world.start("c", words(50, 4))
-    world.fact("last_cached", 0)
-    world.fact("used", 5)
-
-
-@story(
-    "a block becomes equal to another one token by token",
-    "A block that becomes full is looked up too.",
-)
-def decoding_into_a_known_block(world: Any) -> None:
-    world.start("a", words(1, 8))
-    world.start("b", words(1, 6))
-    world.append("b", [7])
-    world.append("b", [8])  # now it equals a block of a
-    world.append("b", [9])
-    world.fact("used", 3)
-
-
-@story(
-    "every block has the same hash",
-    "A hash says where to look; the tokens must be compared.",
-    hash_function=same_hash,
-)
-def hash_collision(world: Any) -> None:
-    world.start("a", words(1, 9))
-    world.start("b", words(30, 9))
-    world.fact("last_cached", 0)
-    world.start("c", words(1, 9))
-    world.fact("last_cached", 4)
-
-
-@story(
-    "equal tokens under another extra key",
-    "K and V depend on the extra key, an adapter's name for example.",
-)
-def other_extra_key(world: Any) -> None:
-    world.start("a", words(1, 8), 1)
-    world.start("b", words(1, 8), 2)
-    world.fact("last_cached", 0)
-    world.start("c", words(1, 8), 1)
-    world.fact("last_cached", 7)
-
-
-@story(
-    "which cached block is given out first",
-    "The block that was freed longest ago is evicted first.",
-    num_blocks=4,
-)
-def oldest_is_evicted_first(world: Any) -> None:
-    world.start("a", words(1, 4))
-    world.start("b", words(20, 4))
-    world.free("b")
-    world.free("a")
-    world.fact("cached", 2)
-    world.start("c", words(40, 8))  # the third free block, then that of b
-    world.start("d", words(1, 4))
-    world.fact("last_cached", 3)
-    world.fact("used", 3)
-
-
-@story(
-    "blocks of one sequence, freed together",
-    "Ties: the block with the most tokens before it goes first, or the rest is of no use.",
-    num_blocks=4,
-)
-def deepest_is_evicted_first(world: Any) -> None:
+def admission(world: Any) -> None:
     world.start("a", words(1, 12))
+    for num_blocks, expected in ((4, NOW), (5, LATER), (7, LATER), (8, NEVER)):
+        world.may_start(num_blocks, expected)
     world.free("a")
-    world.start("b", words(40, 4))  # takes the last of the three blocks of a
-    world.free("b")
-    world.start("c", words(1, 9))
-    world.fact("last_cached", 8)
+    world.may_start(7, NOW)
 
 
 @story(
-    "a cached block comes back to life",
-    "A block that is found again must leave the list of blocks to evict.",
-    num_blocks=4,
-)
-def a_block_in_use_is_not_evicted(world: Any) -> None:
-    world.start("a", words(1, 8))
-    world.free("a")
-    world.start("b", [*words(1, 4), 30])  # brings the first block of a back to life
-    world.start("c", words(40, 4))
-    world.refused(OutOfBlocks, "start", "d", words(60, 4))
-    world.fact("used", 3)
-
-
-@story(
-    "a sequence goes to the host pool and comes back",
+    SWAP,
     "Block numbers of one pool mean nothing in the other one.",
     num_blocks=8,
 )
@@ -297,21 +204,7 @@ def swap_out_and_in(world: Any) -> None:
 
 
 @story(
-    "the pool is full when a sequence comes back",
-    "Count what the whole operation needs before you change anything.",
-    num_blocks=5,
-)
-def no_room_to_swap_in(world: Any) -> None:
-    world.start("a", words(1, 7))
-    world.swap("a", to_host=True)
-    world.start("b", words(20, 12))
-    world.refused(OutOfBlocks, "swap", "a", False)
-    world.free("b")
-    world.swap("a", to_host=False)
-
-
-@story(
-    "blocks slide out of a window of 6 tokens",
+    WINDOW,
     "Only blocks that no later query can see may be let go.",
 )
 def sliding_window(world: Any) -> None:
@@ -325,8 +218,53 @@ def sliding_window(world: Any) -> None:
     world.fact("used", 4)
 
 
+@story(WINDOW, "Count the blocks that lie wholly before it.")
+def a_window_that_leaps(world: Any) -> None:
+    world.start("a", words(1, 17))
+    world.slide("a", 6)
+    world.fact("used", 3)
+    world.start("b", words(40, 10))
+    world.slide("b", 6)
+    world.fact("used", 5)
+    world.free("a")
+    world.free("b")
+    world.fact("used", 0)
+
+
+@story(MISUSE, "A freed sequence has no blocks; using it must be an error.")
+def freed_sequences(world: Any) -> None:
+    world.start("a", words(1, 6))
+    world.fork("a", "b")
+    world.free("b")
+    world.refused(UseAfterFree, "append", "b", [9])
+    world.refused(UseAfterFree, "fork", "b", "c")
+    world.refused(DoubleFree, "free", "b")
+    world.append("a", [7])
+
+
 @story(
-    "a batch that is too narrow for a table",
+    MISUSE,
+    "A block that is free, or is not in the pool, cannot be freed or shared.",
+)
+def blocks_that_nobody_holds(world: Any) -> None:
+    world.start("a", words(1, 4))
+    for block in (0, -1, 10):
+        world.refused(UnknownBlock, "free_block", block)
+        world.refused(UnknownBlock, "share_block", block)
+    world.refused(DoubleFree, "free_block", 5)
+    world.refused(UseAfterFree, "share_block", 5)
+
+
+@story(MISUSE, "What slid out cannot be moved; a window has a token.")
+def slide_and_swap_refused(world: Any) -> None:
+    world.start("a", words(1, 9))
+    world.refused(ValueError, "slide", "a", 0)
+    world.slide("a", 2)
+    world.refused(ValueError, "swap", "a", True)
+
+
+@story(
+    MISUSE,
     "A table that is cut drops tokens silently.",
     num_blocks=6,
 )

@@ -3,6 +3,7 @@
 from collections.abc import Hashable
 from enum import Enum
 
+from pa_tutorial.arguments import require
 from pa_tutorial.paging.errors import DoubleFree, OutOfBlocks, UnknownBlock, UseAfterFree
 
 # Block 0 is never given out. Padding in block tables names it, so a kernel may read it,
@@ -96,8 +97,10 @@ class BlockAllocator:
     def can_allocate(self, num_blocks: int) -> Admission:
         """Whether a new sequence that needs so many blocks can start: now, later or never.
 
+        Raises ValueError if num_blocks is negative.
         Source: vLLM, SelfAttnBlockSpaceManager.can_allocate in vllm/core/block_manager.py.
         """
+        require(num_blocks >= 0, "num_blocks", num_blocks, "at least 0")
         if self.num_usable - num_blocks < self.watermark:
             return Admission.NEVER
         if self.num_free - num_blocks < self.watermark:

@@ -8,6 +8,7 @@ from operator import index as as_whole_number
 import torch
 from torch import Tensor
 
+from pa_tutorial.arguments import require
 from pa_tutorial.paging.allocator import NULL_BLOCK, BlockAllocator
 from pa_tutorial.paging.errors import DoubleFree, TableTooLong, UseAfterFree
 from pa_tutorial.paging.layouts import PAD_SLOT
@@ -49,8 +50,7 @@ class BlockTable:
     """
 
     def __init__(self, allocator: BlockAllocator, block_size: int, extra: Hashable = None) -> None:
-        if block_size < 1:
-            raise ValueError(f"block_size is {block_size}; it must be at least 1")
+        require(block_size >= 1, "block_size", block_size, "at least 1")
         self.allocator = allocator
         self.block_size = block_size
         self.extra = extra
@@ -71,9 +71,10 @@ class BlockTable:
     def blocks_needed(self, num_tokens: int) -> int:
         """Blocks that appending so many tokens takes, if none of them is found in the cache.
 
-        Raises UseAfterFree.
+        Raises UseAfterFree, or ValueError if num_tokens is negative.
         """
         self._require_alive()
+        require(num_tokens >= 0, "num_tokens", num_tokens, "at least 0")
         total = -(-(self.num_tokens + num_tokens) // self.block_size)
         return total - len(self.blocks) + (num_tokens > 0 and self.must_copy)
 
@@ -81,7 +82,9 @@ class BlockTable:
         """Make room for new tokens: a prompt at once, or one token.
 
         Every block that becomes full is looked up. If a block with the same prefix and tokens
-        is there, the table shares it; its K and V need not be written again.
+        is there, the table shares it; its K and V need not be written again. From then on others
+        can find it too, so append is for tokens whose K and V are written in this same step,
+        before any attention reads them.
 
         Raises OutOfBlocks, UseAfterFree, or TypeError for a token that is no whole number;
         before anything is changed.
@@ -159,8 +162,7 @@ class BlockTable:
         Source: vLLM, BlockTable with max_block_sliding_window in vllm/core/block/block_table.py.
         """
         self._require_alive()
-        if window < 1:
-            raise ValueError(f"window is {window}; it must be at least 1")
+        require(window >= 1, "window", window, "at least 1")
         # The newest query stands at num_tokens - 1 and sees num_tokens - window and later.
         outside = max(0, self.num_tokens - window) // self.block_size
         for index in reversed(range(outside)):
@@ -172,6 +174,7 @@ class BlockTable:
         """Swap the sequence to another pool: (source, destination) blocks to copy between them.
 
         Blocks that the other pool has already, under the same name, are shared and not copied.
+        Sharing of a last block that is not full ends here: two forks that move copy it twice.
         Raises OutOfBlocks or UseAfterFree, before anything is changed, and ValueError if blocks
         were let go by slide: there is nothing to copy.
         """
@@ -228,7 +231,9 @@ class BlockTable:
         revived = sum(
             twin is not None and self.allocator.ref_counts[twin.block] == 0 for twin in twins
         )
-        self.allocator.require_free(new + revived)
+        # A last block that is only ours is given back when a twin takes its place.
+        given_back = self._filled > 0 and twins[0] is not None and not self.must_copy
+        self.allocator.require_free(new + revived - given_back)
 
     def _require_alive(self) -> None:
         if self._freed:

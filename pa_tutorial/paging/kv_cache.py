@@ -72,6 +72,7 @@ def swap_blocks(source: PagedKVCache, destination: PagedKVCache, pairs: Pairs) -
     ]
     if shapes[0] != shapes[1]:
         raise ValueError(f"destination has blocks of {shapes[1]}; source has {shapes[0]}")
+    pairs = list(pairs)
     for pair in pairs:
         for name, pool, block in zip(
             ("source", "destination"), (source, destination), pair, strict=True

@@ -180,24 +180,22 @@ def by_token(k_cache: Tensor, v_cache: Tensor) -> tuple[Tensor, Tensor]:
 
     The layout is told from the shape of k_cache. Raises ValueError if v_cache does not suit it.
     """
-    if k_cache.dim() == 5:  # vLLM
-        num_blocks, num_kv_heads, vecs, block_size, x = k_cache.shape
-        v_shape = (num_blocks, num_kv_heads, vecs * x, block_size)
-        k, v = k_cache.permute(0, 3, 1, 2, 4), v_cache.mT.transpose(1, 2)
-    elif k_cache.dim() == 4:  # plain
-        v_shape = tuple(k_cache.shape)
-        k, v = k_cache.transpose(1, 2), v_cache.transpose(1, 2)
-    else:
+    if k_cache.dim() not in (4, 5):
         raise ValueError(
             f"k_cache has shape {list(k_cache.shape)}; "
             "it must have 5 dimensions (vLLM) or 4 (plain)"
         )
-    if tuple(v_cache.shape) != v_shape:
+    vllm = k_cache.dim() == 5
+    num_blocks, num_kv_heads, *rest = k_cache.shape
+    v_shape = [num_blocks, num_kv_heads, *([rest[0] * rest[2], rest[1]] if vllm else rest)]
+    if list(v_cache.shape) != v_shape or v_cache.dtype != k_cache.dtype:
         raise ValueError(
-            f"v_cache has shape {list(v_cache.shape)}; beside this k_cache it must be "
-            f"{list(v_shape)}"
+            f"v_cache is {list(v_cache.shape)}, {v_cache.dtype}; beside this k_cache it must be "
+            f"{v_shape}, {k_cache.dtype}"
         )
-    return k, v
+    if vllm:
+        return k_cache.permute(0, 3, 1, 2, 4), v_cache.permute(0, 3, 1, 2)
+    return k_cache.transpose(1, 2), v_cache.transpose(1, 2)
 
 
 def slot_mapping(
@@ -209,10 +207,13 @@ def slot_mapping(
     positions    [num_tokens]      0-based; at prefill many, at decode the last one
     returns      [num_tokens] int64, slot = block number * block_size + offset
 
-    Raises ValueError if a position is negative or lies past the end of the table.
+    Raises ValueError if a position is negative or lies past the end of the table, or if a
+    block number that is needed is negative.
     Source: vLLM, compute_slot_mapping in vllm/attention/backends/utils.py.
     """
-    table = torch.as_tensor(block_table, dtype=torch.int64)
+    table = torch.as_tensor(block_table)
+    if table.dim() != 1 or (len(table) and table.is_floating_point()):
+        raise ValueError(f"block_table is {block_table}; it must be one row of whole numbers")
     positions = torch.as_tensor(positions, dtype=torch.int64)
     places = len(table) * block_size
     outside = positions[(positions < 0) | (positions >= places)]
@@ -221,7 +222,10 @@ def slot_mapping(
             f"positions holds {outside[0]}; with {len(table)} blocks of {block_size} tokens "
             f"it must be 0 to {places - 1}"
         )
-    return table[positions // block_size] * block_size + positions % block_size
+    blocks = table.long()[positions // block_size]
+    if (blocks < 0).any():  # -1 would give slot -1: the token would not be written
+        raise ValueError(f"block_table names block {blocks.min()}; it must be 0 or more")
+    return blocks * block_size + positions % block_size
 
 
 def reshape_and_cache(
@@ -249,7 +253,7 @@ def reshape_and_cache(
                 f"{name} has shape {list(tensor.shape)}; with this cache and slot_mapping it must "
                 f"be {[len(slot_mapping), num_kv_heads, head_size]}"
             )
-        if tensor.dtype != k_cache.dtype or tensor.dtype != v_cache.dtype:
+        if tensor.dtype != k_cache.dtype:
             raise ValueError(f"{name} is {tensor.dtype}; it must be {k_cache.dtype}, as the cache")
     written = slot_mapping != PAD_SLOT
     slots = slot_mapping[written]
@@ -274,10 +278,17 @@ def gather(
 
     block_table  [max_num_blocks_per_seq]
     returns      K, V [seq_len, num_kv_heads, head_size]
+
+    Raises ValueError if the table is too short for seq_len, or names a block outside the pool.
     """
     k_tokens, v_tokens = by_token(k_cache, v_cache)
-    block_size = v_tokens.shape[1]
+    num_blocks, block_size = v_tokens.shape[:2]
     slots = slot_mapping(block_table, torch.arange(seq_len), block_size)
+    outside = slots[(slots < 0) | (slots >= num_blocks * block_size)]
+    if len(outside):
+        raise ValueError(
+            f"block_table names block {outside[0] // block_size}; it must be 0 to {num_blocks - 1}"
+        )
     place = (slots // block_size, slots % block_size)
     return k_tokens[place].flatten(2), v_tokens[place]
 
@@ -295,6 +306,10 @@ def split_kv_cache(kv_cache: Tensor, num_kv_heads: int, head_size: int) -> tuple
         raise ValueError(
             f"kv_cache has shape {list(kv_cache.shape)}; "
             "it must be [2, num_blocks, numbers in a block]"
+        )
+    if num_kv_heads < 1 or head_size < 1:
+        raise ValueError(
+            f"num_kv_heads is {num_kv_heads} and head_size {head_size}; both must be at least 1"
         )
     num_blocks, per_block = kv_cache.shape[1:]
     block_size, rest = divmod(per_block, num_kv_heads * head_size)

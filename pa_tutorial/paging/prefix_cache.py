@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pa_tutorial.paging.allocator import BlockAllocator
 from pa_tutorial.paging.errors import BlocksInUse
@@ -19,7 +19,7 @@ class FullBlock:
     """
 
     block: int
-    previous: "FullBlock | None"
+    previous: "FullBlock | None" = field(repr=False)  # else a chain prints all of itself
     tokens: tuple[int, ...]
     extra: Hashable
     hash: int
@@ -113,7 +113,11 @@ class PrefixCachingAllocator(BlockAllocator):
     def name(
         self, block: int, previous: FullBlock | None, tokens: tuple[int, ...], extra: Hashable
     ) -> FullBlock | None:
-        """Make a full block findable. None if another content has its hash: it gets no name."""
+        """Make a full block findable. None if its hash is taken: then it gets no name.
+
+        It is taken by another content, or by the same content after a prefix that was evicted
+        before it (that can only happen after BlockTable.slide).
+        """
         key = self._hash_of(previous, tokens, extra)
         if key in self._by_hash:
             return None

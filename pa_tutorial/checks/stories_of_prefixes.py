@@ -1,0 +1,354 @@
+"""The stories about prefix caching: what is found again, what is not, and what is evicted."""
+
+from collections.abc import Hashable
+from typing import Any
+
+from pa_tutorial.checks.story import story, words
+from pa_tutorial.paging.errors import OutOfBlocks
+
+SHARE = "equal prompts share blocks"
+OTHER = "equal tokens, but another prefix or key"
+COLLIDE = "different blocks have the same hash"
+EVICT = "which block is evicted, and that it is forgotten"
+MOVED = "names after a fork, a swap or a slide"
+COMPARE = "A hash says where to look; the tokens, what stands before, and the key are compared."
+FREED_IN_ORDER = "Blocks are let go last first: a later one is of no use without the earlier ones."
+
+
+def same_hash(*content: object) -> int:
+    """A hash function on purpose so bad that everything collides."""
+    return 7
+
+
+def hash_of_tokens(previous: int | None, tokens: tuple[int, ...], extra: Hashable) -> int:
+    """Neither the chain nor the key."""
+    return hash(tokens)
+
+
+def hash_of_last_token(previous: int | None, tokens: tuple[int, ...], extra: Hashable) -> int:
+    return tokens[-1]
+
+
+@story(
+    SHARE,
+    "Full blocks with the same prefix are shared, also after their sequence ended.",
+)
+def shared_prompt(world: Any) -> None:
+    world.start("a", words(1, 10))
+    world.start("b", [*words(1, 8), 40, 41])
+    world.fact("last_cached", 8)
+    world.fact("used", 4)
+    world.free("a")
+    world.start("c", [*words(1, 8), 60])
+    world.fact("last_cached", 8)
+
+
+@story(
+    SHARE,
+    "Without the query of the last token there is no next token.",
+)
+def a_token_is_always_computed(world: Any) -> None:
+    world.start("a", words(1, 8))
+    world.start("b", words(1, 8))
+    world.fact("last_cached", 7)
+    world.fact("used", 2)
+    world.append("b", [9])
+
+
+@story(
+    SHARE,
+    "A block that becomes full is looked up too.",
+)
+def decoding_into_a_known_block(world: Any) -> None:
+    world.start("a", words(1, 8))
+    world.start("b", words(1, 6))
+    world.append("b", [7])
+    world.append("b", [8])  # now it equals a block of a
+    world.append("b", [9])
+    world.fact("used", 3)
+
+
+@story(
+    SHARE,
+    "A block that is held already takes nothing from the free ones.",
+    num_blocks=4,
+)
+def shared_blocks_need_no_room(world: Any) -> None:
+    world.start("a", words(1, 8))
+    world.start("b", words(1, 9))
+    world.fact("last_cached", 8)
+    world.fact("cached", 0)
+
+
+@story(
+    SHARE,
+    "When a block of the cache takes the place of the last one, that one is free for the rest.",
+    num_blocks=4,
+)
+def given_back_on_the_way(world: Any) -> None:
+    world.start("x", words(1, 4))
+    world.start("y", words(1, 3))
+    world.start("z", [99])
+    world.append("y", [4, 9])
+    world.fact("used", 3)
+
+
+@story(
+    OTHER,
+    "K and V depend on the whole prefix: the hash must chain over it.",
+)
+def same_tokens_after_another_prefix(world: Any) -> None:
+    world.start("a", [*words(1, 4), *words(50, 4)])
+    world.start("b", [*words(20, 4), *words(50, 4)])
+    world.start("c", words(50, 4))
+    world.fact("last_cached", 0)
+    world.fact("used", 5)
+
+
+@story(
+    OTHER,
+    "A block is found only through the one before it; after an unknown block none is.",
+)
+def known_after_unknown(world: Any) -> None:
+    world.start("a", words(1, 4))
+    world.start("b", [*words(30, 4), *words(1, 4)])
+    world.fact("last_cached", 0)
+    world.fact("used", 3)
+
+
+@story(
+    OTHER,
+    "K and V depend on the extra key, an adapter's name for example.",
+)
+def other_extra_key(world: Any) -> None:
+    world.start("a", words(1, 8), 1)
+    world.start("b", words(1, 8), 2)
+    world.fact("last_cached", 0)
+    world.start("c", words(1, 8), 1)
+    world.fact("last_cached", 7)
+
+
+@story(
+    OTHER,
+    "The hash must contain all that the comparison compares, or one hides the other.",
+    num_blocks=20,
+)
+def both_are_found(world: Any) -> None:
+    world.start("a", [*words(1, 4), *words(50, 4)], 1)
+    world.start("b", [*words(20, 4), *words(50, 4)], 1)
+    world.start("c", words(1, 8), 2)
+    world.start("d", [4, 3, 2, 1])
+    world.start("e", [1, 2, 3, 4])
+    world.start("f", [*words(20, 4), *words(50, 4), 1], 1)
+    world.fact("last_cached", 8)
+    world.start("g", words(1, 8), 2)
+    world.fact("last_cached", 7)
+    world.start("h", [1, 2, 3, 4, 9])
+    world.fact("last_cached", 4)
+
+
+@story(
+    COLLIDE,
+    "A hash says where to look; the tokens must be compared.",
+    hash_function=same_hash,
+)
+def hash_collision(world: Any) -> None:
+    world.start("a", words(1, 9))
+    world.start("b", words(30, 9))
+    world.fact("last_cached", 0)
+    world.start("c", words(1, 9))
+    world.fact("last_cached", 4)
+
+
+@story(COLLIDE, COMPARE, hash_function=hash_of_tokens)
+def collision_of_prefixes(world: Any) -> None:
+    world.start("a", [*words(1, 4), *words(50, 4)])
+    world.start("b", words(20, 4))
+    world.append("b", words(50, 4))
+    world.fact("used", 4)
+
+
+@story(COLLIDE, COMPARE, hash_function=hash_of_tokens)
+def collision_of_extra_keys(world: Any) -> None:
+    world.start("a", words(1, 4), 1)
+    world.start("b", words(1, 5), 2)
+    world.fact("last_cached", 0)
+
+
+@story(COLLIDE, COMPARE, hash_function=same_hash)
+def collision_of_order(world: Any) -> None:
+    world.start("a", words(1, 4))
+    world.start("b", words(30, 4))
+    world.append("b", words(1, 4))
+    world.fact("used", 3)
+    world.start("c", [4, 3, 2, 1, 9])
+    world.fact("last_cached", 0)
+    world.start("d", [1, 9, 9, 9, 9])
+    world.fact("last_cached", 0)
+
+
+@story(
+    COLLIDE,
+    "After a collision a block has no name, and nothing behind it may get one.",
+    hash_function=hash_of_last_token,
+)
+def nothing_after_an_unnamed_block(world: Any) -> None:
+    world.start("a", words(1, 4))
+    world.start("b", [9, 9, 9, 4, *words(50, 4)])
+    world.start("c", [*words(50, 4), 7])
+    world.fact("last_cached", 0)
+
+
+@story(
+    EVICT,
+    "The block that was freed longest ago is evicted first.",
+    num_blocks=4,
+)
+def oldest_is_evicted_first(world: Any) -> None:
+    world.start("a", words(1, 4))
+    world.start("b", words(20, 4))
+    world.free("b")
+    world.free("a")
+    world.fact("cached", 2)
+    world.start("c", words(40, 8))  # the third free block, then that of b
+    world.start("d", words(1, 4))
+    world.fact("last_cached", 3)
+    world.fact("used", 3)
+
+
+@story(
+    EVICT,
+    "Ties: the block with the most tokens before it goes first, or the rest is of no use.",
+    num_blocks=4,
+)
+def deepest_is_evicted_first(world: Any) -> None:
+    world.start("a", words(1, 12))
+    world.free("a")
+    world.start("b", words(40, 4))  # takes the last of the three blocks of a
+    world.free("b")
+    world.start("c", words(1, 9))
+    world.fact("last_cached", 8)
+
+
+@story(
+    EVICT,
+    "A block that is found again must leave the list of blocks to evict.",
+    num_blocks=4,
+)
+def a_block_in_use_is_not_evicted(world: Any) -> None:
+    world.start("a", words(1, 8))
+    world.free("a")
+    world.start("b", [*words(1, 4), 30])  # brings the first block of a back to life
+    world.start("c", words(40, 4))
+    world.refused(OutOfBlocks, "start", "d", words(60, 4))
+    world.fact("used", 3)
+
+
+@story(
+    EVICT,
+    "Sharing a cached block must not change its name; letting go makes it the newest.",
+    num_blocks=4,
+)
+def found_again_and_again(world: Any) -> None:
+    world.start("a", words(1, 4))
+    world.start("b", words(20, 4))
+    world.free("a")
+    world.free("b")
+    world.start("c", words(1, 4))
+    world.free("c")
+    world.start("d", words(40, 8))  # evicts the block of b
+    world.start("e", words(1, 4))
+    world.fact("last_cached", 3)
+
+
+@story(
+    EVICT,
+    "With the block its name must go, from every place where it is kept.",
+    num_blocks=3,
+)
+def evicted_and_forgotten(world: Any) -> None:
+    world.start("a", words(1, 4))
+    world.free("a")
+    world.start("b", words(20, 5))
+    world.free("b")
+    world.fact("cached", 1)
+    world.start("c", words(40, 8))
+    world.free("c")
+    world.start("d", words(1, 5))
+    world.fact("last_cached", 0)
+
+
+@story(
+    MOVED,
+    "Each fork has its own names and the extra key of its parent.",
+    num_blocks=12,
+)
+def forks_have_their_own_names(world: Any) -> None:
+    world.start("a", words(1, 6), 1)
+    world.fork("a", "b")
+    world.append("b", [7, 8])
+    world.append("a", [17, 18])
+    world.start("c", words(1, 9), 1)
+    world.fact("last_cached", 8)
+    world.start("d", words(5, 4), 1)
+    world.fact("last_cached", 0)
+    world.start("e", [*words(1, 6), 17, 18, 9], 1)
+    world.fact("last_cached", 8)
+
+
+@story(MOVED, FREED_IN_ORDER, num_blocks=4)
+def swapped_out_last_block_first(world: Any) -> None:
+    world.start("a", words(1, 12))
+    world.swap("a", to_host=True)
+    world.start("b", words(40, 4))
+    world.free("b")
+    world.start("c", words(1, 9))
+    world.fact("last_cached", 8)
+
+
+@story(MOVED, "After a swap the blocks have names in the new pool only.", num_blocks=4)
+def names_after_a_swap(world: Any) -> None:
+    world.start("a", words(1, 6))
+    world.swap("a", to_host=True)
+    world.start("b", words(40, 12))
+    world.free("b")
+    world.swap("a", to_host=False)
+    world.append("a", [7, 8])
+    world.start("c", words(1, 9))
+    world.fact("last_cached", 8)
+    world.free("c")
+    world.start("c", words(5, 4))
+    world.fact("last_cached", 0)
+
+
+@story(MOVED, "The extra key moves with its sequence.")
+def extra_keys_after_a_swap(world: Any) -> None:
+    world.start("a", words(1, 8), 1)
+    world.start("b", words(1, 8), 2)
+    world.swap("a", to_host=True)
+    world.swap("b", to_host=True)
+
+
+@story(MOVED, FREED_IN_ORDER, num_blocks=7)
+def slid_out_last_block_first(world: Any) -> None:
+    world.start("a", words(1, 17))
+    world.slide("a", 6)
+    world.start("b", words(90, 5))
+    world.free("a")
+    world.start("c", [*words(1, 4), 30])
+    world.fact("last_cached", 4)
+
+
+@story(
+    MOVED,
+    "A name must not point at a block number: after an eviction, the number means something else.",
+    num_blocks=5,
+)
+def a_number_given_out_again(world: Any) -> None:
+    world.start("a", words(1, 9))
+    world.slide("a", 2)
+    world.start("b", [7])
+    world.start("c", words(30, 4))  # the block that a let go
+    world.free("b")
+    world.append("c", words(5, 4))  # what stands behind that block in a
+    world.fact("used", 4)

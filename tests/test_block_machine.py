@@ -1,0 +1,367 @@
+"""Random operations on the memory manager, beside a model that keeps plain lists of tokens.
+
+Pools are small and tokens few, so that prefix hits, hash collisions, eviction and exhaustion
+happen all the time. Memory is a plain list a pool: one entry a slot.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+from block_helpers import snapshot
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from pa_tutorial.paging.allocator import NULL_BLOCK, BlockAllocator
+from pa_tutorial.paging.block_table import Appended, BlockTable
+from pa_tutorial.paging.errors import (
+    BlocksInUse,
+    DoubleFree,
+    OutOfBlocks,
+    UnknownBlock,
+    UseAfterFree,
+)
+from pa_tutorial.paging.layouts import PAD_SLOT
+from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
+
+STEPS_A_RUN = 50
+MOST_SEQUENCES = 6
+
+# How often each rule and each interesting event happened.
+COUNTS: Counter[str] = Counter()
+
+
+def few_hashes(previous: int | None, tokens: tuple[int, ...], extra: Hashable) -> int:
+    """Three values in all: different contents collide most of the time, whatever their extra."""
+    return ((previous or 0) + sum(tokens) + len(tokens)) % 3
+
+
+@dataclass(frozen=True)
+class Config:
+    """make  a pool of so many blocks;  often  events that must happen in every run"""
+
+    make: Callable[[int], BlockAllocator]
+    often: tuple[str, ...]
+
+
+ALWAYS = ("copy on write", "fork of a fork", "out of blocks", "swap out", "swap in", "slide out")
+CACHING = (*ALWAYS, "prefix hit", "revived", "promoted", "eviction", "reset")
+
+CONFIGS = {
+    "prefix_caching": Config(PrefixCachingAllocator, CACHING),
+    "colliding_hashes": Config(
+        lambda num_blocks: PrefixCachingAllocator(num_blocks, hash_function=few_hashes),
+        (*CACHING, "full without a name"),
+    ),
+    "no_prefix_caching": Config(BlockAllocator, ALWAYS),
+}
+
+
+@dataclass
+class Sequence:
+    """A table, and what must be read through it."""
+
+    table: BlockTable
+    tokens: list[int]
+    gone: int = 0  # tokens that slid out
+    generation: int = 0  # forks between this one and its prompt
+
+
+FEW_TOKENS = st.lists(st.integers(0, 2), min_size=1, max_size=6)
+WHICH = st.integers(0, 11)
+
+
+class BlockMachine(RuleBasedStateMachine):
+    """config  set by a subclass"""
+
+    config: ClassVar[Config]
+
+    @initialize(
+        device_blocks=st.integers(5, 12),
+        host_blocks=st.integers(3, 8),
+        block_size=st.integers(1, 4),
+    )
+    def set_up(self, device_blocks: int, host_blocks: int, block_size: int) -> None:
+        COUNTS["steps"] -= 1  # making the pools is none
+        self.device = self.config.make(device_blocks)
+        self.host = self.config.make(host_blocks)
+        self.block_size = block_size
+        self.memory = {
+            pool: [None] * (pool.num_blocks * block_size) for pool in (self.device, self.host)
+        }
+        self.sequences: list[Sequence] = []
+        self.freed: list[Sequence] = []
+        # (number of the prefix, token) -> number of the prefix with this token
+        self.numbers: dict[tuple[int, int], int] = {}
+
+    # The operations
+
+    @precondition(lambda self: len(self.sequences) < MOST_SEQUENCES)
+    @rule(tokens=FEW_TOKENS, extra=st.sampled_from([0, 0, 0, 1]))
+    def start(self, tokens: list[int], extra: int) -> None:
+        self.start_with(tokens, extra)
+
+    @precondition(lambda self: len(self.sequences) < MOST_SEQUENCES and self.sequences + self.freed)
+    @rule(which=WHICH, keep=st.integers(0, 20), tokens=FEW_TOKENS)
+    def start_like_another(self, which: int, keep: int, tokens: list[int]) -> None:
+        known = (self.sequences + self.freed)[which % len(self.sequences + self.freed)]
+        self.start_with(known.tokens[:keep] + tokens, known.table.extra)
+
+    def start_with(self, tokens: list[int], extra: int) -> None:
+        table = BlockTable(self.device, self.block_size, extra)
+        sequence = Sequence(table, [])
+        if self.grow(sequence, tokens):
+            self.sequences.append(sequence)
+
+    @precondition(lambda self: self.sequences)
+    @rule(which=WHICH, tokens=FEW_TOKENS)
+    def append(self, which: int, tokens: list[int]) -> None:
+        self.grow(self.pick(which), tokens)
+
+    @precondition(lambda self: self.sequences)
+    @rule(which=WHICH, count=st.integers(1, 4))
+    def append_what_another_has(self, which: int, count: int) -> None:
+        sequence, end = self.pick(which), len(self.pick(which).tokens)
+        ahead = [
+            other.tokens
+            for other in self.sequences + self.freed
+            if len(other.tokens) > end and other.tokens[:end] == sequence.tokens
+        ]
+        self.grow(sequence, ahead[which % len(ahead)][end : end + count] if ahead else [0])
+
+    @precondition(lambda self: 0 < len(self.sequences) < MOST_SEQUENCES)
+    @rule(which=WHICH, tokens=st.lists(st.integers(0, 2), max_size=3))
+    def fork_and_write(self, which: int, tokens: list[int]) -> None:
+        one = self.pick(which)
+        pool = one.table.allocator
+        free = pool.num_free
+        fork = Sequence(one.table.fork(), one.tokens.copy(), one.gone, one.generation + 1)
+        assert pool.num_free == free, "a fork takes no block"
+        self.sequences.append(fork)
+        COUNTS["fork of a fork"] += fork.generation > 1
+        self.grow(fork, tokens)
+
+    @precondition(lambda self: self.sequences)
+    @rule(which=WHICH, misuse=st.sampled_from(["append", "fork", "slide", "move_to", "free"]))
+    def free_and_use_again(self, which: int, misuse: str) -> None:
+        sequence = self.sequences.pop(which % len(self.sequences))
+        sequence.table.free()
+        self.freed = [*self.freed[-3:], sequence]
+        argument = {"append": [[0]], "slide": [2], "move_to": [self.host]}.get(misuse, [])
+        self.refused((UseAfterFree, DoubleFree), lambda: getattr(sequence.table, misuse)(*argument))
+        not_held = [block for block, count in enumerate(self.device.ref_counts) if not count]
+        block = not_held[which % len(not_held)]
+        self.refused((UnknownBlock, DoubleFree), lambda: self.device.free(block))
+
+    @precondition(lambda self: self.sequences)
+    @rule(which=WHICH, window=st.integers(1, 9))
+    def slide(self, which: int, window: int) -> None:
+        sequence = self.pick(which)
+        sequence.table.slide(window)
+        blocks_outside = max(0, len(sequence.tokens) - window) // self.block_size
+        COUNTS["slide out"] += blocks_outside * self.block_size > sequence.gone
+        sequence.gone = max(sequence.gone, blocks_outside * self.block_size)
+
+    @precondition(lambda self: any(not sequence.gone for sequence in self.sequences))
+    @rule(which=WHICH)
+    def swap(self, which: int) -> None:
+        whole = [sequence for sequence in self.sequences if not sequence.gone]
+        table = whole[which % len(whole)].table
+        source = table.allocator
+        target = self.host if source is self.device else self.device
+        named, free = self.named(target), target.num_free
+        needed = -(-table.num_tokens // self.block_size)
+        pairs = self.attempt(lambda: table.move_to(target), needed > free)
+        if pairs is None:
+            return
+        COUNTS["swap out" if target is self.host else "swap in"] += 1
+        COUNTS["eviction"] += len(named - self.named(target))
+        for old, new in pairs:
+            assert target.ref_counts[new] == 1, "a shared block is written"
+            self.copy_block(source, old, target, new)
+
+    @precondition(lambda self: getattr(self.device, "num_cached", 0))
+    @rule()
+    def reset(self) -> None:
+        if any(self.device.ref_counts):
+            self.refused((BlocksInUse,), self.device.reset)
+        else:
+            COUNTS["reset"] += 1
+            self.device.reset()
+            assert self.device.num_cached == 0
+
+    # What they are made of
+
+    def pick(self, which: int) -> Sequence:
+        return self.sequences[which % len(self.sequences)]
+
+    def state(self) -> list[dict[str, object]]:
+        tables = [sequence.table for sequence in self.sequences + self.freed]
+        return snapshot(self.device, self.host, *tables)
+
+    def attempt(self, operation: Callable[[], object], may_be_refused: bool) -> object:
+        """The result; None if it was refused for want of blocks, which must change nothing."""
+        before = self.state()
+        try:
+            return operation()
+        except OutOfBlocks:
+            COUNTS["out of blocks"] += 1
+            assert self.state() == before, "a refused operation changed something"
+            assert may_be_refused, "refused although enough blocks were free"
+            return None
+
+    def refused(self, errors: tuple[type[Exception], ...], operation: Callable) -> None:
+        """Must raise one of the errors, and change nothing."""
+        before = self.state()
+        with pytest.raises(errors):
+            operation()
+        assert self.state() == before, "a refused operation changed something"
+
+    def named(self, pool: BlockAllocator) -> set[object]:
+        return set(pool.named_blocks().values()) if hasattr(pool, "named_blocks") else set()
+
+    def grow(self, sequence: Sequence, tokens: list[int]) -> bool:
+        """Append and write, as a runner does it; False if there was no room."""
+        table, pool = sequence.table, sequence.table.allocator
+        held = [block for block, count in enumerate(pool.ref_counts) if count]
+        named, blocks, free = self.named(pool), table.blocks.copy(), pool.num_free
+        needed = table.blocks_needed(len(tokens))
+        appended = self.attempt(lambda: table.append(tokens), needed > free)
+        if appended is None:
+            return False
+        assert free - pool.num_free <= needed
+        self.write(sequence, tokens, appended)
+        hits = [i for i, slot in enumerate(appended.slots) if slot == PAD_SLOT]
+        found = {
+            table.blocks[(table.num_tokens - len(tokens) + i) // self.block_size] for i in hits
+        }
+        COUNTS["copy on write"] += len(appended.copies)
+        COUNTS["eviction"] += len(named - self.named(pool))
+        COUNTS["prefix hit"] += bool(hits)
+        COUNTS["revived"] += bool(found - set(held))
+        COUNTS["promoted"] += table.blocks[: len(blocks)] != blocks and not appended.copies
+        COUNTS["full without a name"] += self.named(pool) != set() and None in table._names
+        return True
+
+    def write(self, sequence: Sequence, tokens: list[int], appended: Appended) -> None:
+        """The copies in their order, then the new tokens where their slots say."""
+        table, pool = sequence.table, sequence.table.allocator
+        for old, new in appended.copies:
+            assert pool.ref_counts[new] == 1, "a shared block is written"
+            self.copy_block(pool, old, pool, new)
+        first = len(sequence.tokens)
+        sequence.tokens += tokens
+        new_numbers = self.prefix_numbers(sequence)[first:]
+        for token, number, slot in zip(tokens, new_numbers, appended.slots, strict=True):
+            if slot != PAD_SLOT:
+                assert pool.ref_counts[slot // self.block_size] == 1, "a shared block is written"
+                self.memory[pool][slot] = (token, number)
+        assert table.token_ids == sequence.tokens
+
+    def copy_block(
+        self, source: BlockAllocator, old: int, target: BlockAllocator, new: int
+    ) -> None:
+        size = self.block_size
+        self.memory[target][new * size : (new + 1) * size] = self.memory[source][
+            old * size : (old + 1) * size
+        ]
+
+    def prefix_numbers(self, sequence: Sequence) -> list[int]:
+        """One number a token; two are equal only if all tokens up to them and extra are."""
+        number, numbers = -1 - sequence.table.extra, []
+        for token in sequence.tokens:
+            number = self.numbers.setdefault((number, token), len(self.numbers))
+            numbers.append(number)
+        return numbers
+
+    # What holds after every step
+
+    @invariant()
+    def the_step_is_counted(self) -> None:
+        COUNTS["steps"] += 1
+
+    @invariant()
+    def each_sequence_reads_its_own_tokens(self) -> None:
+        for sequence in self.sequences:
+            table, tokens, size = sequence.table, sequence.tokens, self.block_size
+            assert len(table.blocks) == -(-len(tokens) // size)
+            assert [block == NULL_BLOCK for block in table.blocks] == [
+                index * size < sequence.gone for index in range(len(table.blocks))
+            ]
+            read = [entry for block in table.blocks for entry in self.block_of(table, block)]
+            expected = list(zip(tokens, self.prefix_numbers(sequence), strict=True))
+            assert read[sequence.gone : len(tokens)] == expected[sequence.gone :]
+
+    def block_of(self, table: BlockTable, block: int) -> list[tuple[int, int] | None]:
+        return self.memory[table.allocator][block * self.block_size :][: self.block_size]
+
+    @invariant()
+    def every_block_is_counted_once(self) -> None:
+        for pool in (self.device, self.host):
+            named = Counter(
+                block
+                for sequence in self.sequences
+                if sequence.table.allocator is pool
+                for block in sequence.table.blocks
+                if block != NULL_BLOCK
+            )
+            assert pool.ref_counts == [named[block] for block in range(pool.num_blocks)]
+            cached = list(getattr(pool, "_evictable", ()))
+            kinds = [*pool._free, *cached, *named]
+            assert sorted(kinds) == list(range(1, pool.num_blocks)), "a block is lost or twice"
+            assert pool.num_free == len(pool._free) + len(cached)
+            assert len(cached) == getattr(pool, "num_cached", 0)
+
+    def teardown(self) -> None:
+        for sequence in self.sequences:
+            sequence.table.free()
+        for pool in (self.device, self.host):
+            assert pool.num_free == pool.num_usable, "a block leaked"
+            assert not any(pool.ref_counts)
+
+
+def drive(steps: int, config: Config) -> Counter[str]:
+    """At least so many random operations; what happened, and how often."""
+    machine = type("Machine", (BlockMachine,), {"config": config})
+    COUNTS.clear()
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=steps // 30,  # some runs end early
+            stateful_step_count=STEPS_A_RUN,
+            deadline=None,
+            derandomize=True,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+    return COUNTS.copy()
+
+
+def require_variety(counts: Counter[str], steps: int, config: Config) -> None:
+    assert counts["steps"] >= steps
+    rare = {event: counts[event] for event in config.often if counts[event] < steps // 1000}
+    assert not rare, f"the machine does not try enough of {rare}"
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_random_operations_read_what_plain_lists_hold(config: Config) -> None:
+    require_variety(drive(10_000, config), 10_000, config)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_a_million_random_operations(config: Config) -> None:
+    counts = drive(350_000, config)
+    print(f"{counts['steps']:,} steps: {dict(counts)}")
+    require_variety(counts, 350_000, config)

@@ -1,0 +1,121 @@
+"""The cache tensors of all layers: blocks are copied, swapped, written and read."""
+
+from itertools import product
+
+import pytest
+import torch
+from block_helpers import BLOCK_SIZE, make_cache
+
+from pa_tutorial.paging.errors import (
+    UnknownBlock,
+)
+from pa_tutorial.paging.kv_cache import PagedKVCache, swap_blocks
+from pa_tutorial.paging.layouts import LAYOUTS
+
+EACH_LAYOUT = pytest.mark.parametrize("layout", LAYOUTS)
+
+
+# The cache tensors
+
+
+def numbered_cache(layout: str) -> PagedKVCache:
+    """Block b holds 10 b in K, with the layer added; minus that in V."""
+    cache = make_cache(layout)
+    for layer, block in product(range(2), range(6)):
+        cache.k[layer][block], cache.v[layer][block] = 10 * block + layer, -10 * block - layer
+    return cache
+
+
+def contents(cache: PagedKVCache) -> list[float]:
+    """The number of each block; all layers, K and V, must say the same."""
+    shown = []
+    for block in range(6):
+        numbers = {x for layer in (0, 1) for x in (cache.k[layer][block] - layer).unique().tolist()}
+        numbers |= {
+            -x for layer in (0, 1) for x in (cache.v[layer][block] + layer).unique().tolist()
+        }
+        (number,) = numbers
+        shown.append(number / 10)
+    return shown
+
+
+@EACH_LAYOUT
+@pytest.mark.parametrize(
+    ("pairs", "expected"),
+    [
+        ([], [0, 1, 2, 3, 4, 5]),
+        ([(1, 4)], [0, 1, 2, 3, 1, 5]),
+        ([(1, 2), (2, 3)], [0, 1, 1, 1, 4, 5]),  # the destination is the next source
+        ([(2, 3), (1, 2)], [0, 1, 1, 2, 4, 5]),
+        ([(5, 0), (5, 5)], [5, 1, 2, 3, 4, 5]),
+    ],
+)
+def test_blocks_are_copied_in_every_layer_and_in_order(layout, pairs, expected) -> None:
+    cache = numbered_cache(layout)
+    cache.copy_blocks(pairs)
+    assert contents(cache) == expected
+
+
+@EACH_LAYOUT
+@pytest.mark.parametrize(
+    ("pair", "message"),
+    [
+        ((-1, 2), "source block is -1"),
+        ((6, 2), "source block is 6"),
+        ((2, -1), "destination block is -1"),
+        ((2, 6), "destination block is 6; the pool has 0 to 5"),
+    ],
+)
+def test_an_unknown_block_is_refused_before_anything_is_copied(layout, pair, message) -> None:
+    cache = numbered_cache(layout)
+    with pytest.raises(UnknownBlock, match=message):
+        cache.copy_blocks([(1, 4), pair])
+    assert contents(cache) == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"num_kv_heads": 2}, {"head_size": 8}, {"block_size": 8}, {"num_layers": 3}],
+    ids=str,
+)
+@EACH_LAYOUT
+def test_pools_with_blocks_of_another_shape_are_not_swapped(layout, changes) -> None:
+    source, destination = numbered_cache(layout), make_cache(layout, **changes)
+    for pools in ((source, destination), (destination, source)):
+        with pytest.raises(ValueError, match=r"destination has blocks of .*; source has"):
+            swap_blocks(*pools, [(1, 2)])
+    assert contents(source) == [0, 1, 2, 3, 4, 5]
+    assert all(cache.isnan().all() for cache in (*destination.k, *destination.v))
+
+
+def test_pools_of_different_layouts_or_dtypes_are_not_swapped() -> None:
+    half = PagedKVCache(LAYOUTS["plain"](6, 1, 8, BLOCK_SIZE, torch.float16), 2)
+    bfloat = PagedKVCache(LAYOUTS["plain"](6, 1, 8, BLOCK_SIZE, torch.bfloat16), 2)
+    for pools in ((half, bfloat), (make_cache("plain"), make_cache("vllm"))):
+        with pytest.raises(ValueError, match="destination has blocks of"):
+            swap_blocks(*pools, [(1, 2)])
+
+
+@EACH_LAYOUT
+def test_layers_are_written_and_read_apart(layout) -> None:
+    cache = make_cache(layout)
+    key, value = torch.randn(2, 6, 1, 4, generator=torch.Generator().manual_seed(0))
+    slots = torch.tensor([20, 21, 22, 23, 8, 9])
+    cache.write(1, key, value, slots)
+    k, v = cache.read(1, torch.tensor([5, 2]), 6)
+    assert torch.equal(k, key)
+    assert torch.equal(v, value)
+    assert all(tensor.isnan().all() for tensor in (cache.k[0], cache.v[0]))
+    tensors = [*cache.k, *cache.v]
+    assert cache.bytes_per_block * 6 == sum(t.numel() * t.element_size() for t in tensors)
+
+
+def test_a_cache_without_layers_is_refused() -> None:
+    with pytest.raises(ValueError, match="num_layers is 0; it must be at least 1"):
+        make_cache("plain", num_layers=0)
+
+
+def test_pairs_may_come_from_a_generator() -> None:
+    cache = numbered_cache("vllm")
+    cache.copy_blocks(pair for pair in [(1, 4)])
+    assert contents(cache) == [0, 1, 2, 3, 1, 5]
