@@ -142,6 +142,7 @@ class DecodeProblem:
     shared_blocks  all sequences begin with the same tokens, in the same blocks
     block_zero     block 0, which pads the tables, holds tokens of the first sequence
     pad_columns    columns of the block tables that no sequence needs
+    stale          slots without a token hold numbers, as if of an older sequence, not NaN
     about_blocks   the case says something about such stages only
     """
 
@@ -167,6 +168,7 @@ class DecodeProblem:
     shared_blocks: int = 0
     block_zero: bool = False
     pad_columns: int = 1
+    stale: bool = False
     about_blocks: bool = False
 
     def __post_init__(self) -> None:
@@ -253,6 +255,11 @@ class DecodeProblem:
             layout,
             16 // self.dtype.itemsize,
         )
+        if self.stale:
+            rng = np.random.default_rng((self.seed, 3))
+            for cache in (k_cache, v_cache):
+                empty = np.isnan(cache)
+                cache[empty] = rng.standard_normal(int(empty.sum()))
         width = max(len(table) for table in tables) + self.pad_columns
         return PagedInputs(
             inputs.q,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import index
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ NOTEBOOK = "03_blocks_and_block_tables"
 def _as_row(numbers: Sequence[int], width: int, what: str) -> list[int]:
     """Whole numbers, filled up with -1; AnswerError if they are something else."""
     try:
-        row = [int(number) for number in numbers]
+        row = [index(number) for number in numbers]
     except (TypeError, ValueError) as error:
         raise AnswerError(f"{what} is {numbers!r}; it must be a list of whole numbers") from error
     if len(row) > width:
@@ -57,6 +58,8 @@ SLOT_CASES: tuple[tuple, ...] = (
     ("chunk", "tokens in the middle of a sequence", [4, 1, 9], 3, 9, 4,
      [19, 4, 5, 6, 7, 36]),
     ("other_block_size", "blocks of 16 tokens", [7, 0], 15, 18, 16, [127, 0, 1]),
+    ("blocks_of_6", "a block size that is no power of two", [300, 2, 8, 1, 9], 22, 27, 6,
+     [10, 11, 54, 55, 56]),
 )  # fmt: skip
 
 
@@ -64,7 +67,10 @@ def find_slots_trials() -> list[Trial]:
     def run(case: tuple, function: Callable | None) -> dict[str, Tensor]:
         answer = find_slots if function is None else function
         table, first, last, block_size, _ = case
-        slots = require_written(answer(list(table), first, last, block_size))
+        given = list(table)
+        slots = require_written(answer(given, first, last, block_size))
+        if given != table:
+            raise AnswerError("it changed block_table; it must only read it")
         return {"out": torch.tensor([_as_row(slots, 16, "the result")])}
 
     return [
@@ -124,34 +130,42 @@ def append_token(
 
 
 APPEND_CASES = (
-    # name, what it isolates, (table, num_tokens, ref_counts, free), block_size 4; afterwards
+    # name, what it isolates, block_size, (table, num_tokens, ref_counts, free); afterwards
     # (table, ref_counts, free, copies), or None: OutOfBlocks
-    ("room", "the last block has room", ([1], 3, [0, 1, 0, 0], [3, 2]),
+    ("room", "the last block has room", 4, ([1], 3, [0, 1, 0, 0], [3, 2]),
      ([1], [0, 1, 0, 0], [3, 2], [])),
-    ("full_block", "the last block is full", ([1], 4, [0, 1, 0, 0], [3, 2]),
+    ("room_and_none_free", "no block is free, and none is needed", 4, ([1], 3, [0, 1], []),
+     ([1], [0, 1], [], [])),
+    ("full_block", "the last block is full", 4, ([1], 4, [0, 1, 0, 0], [3, 2]),
      ([1, 2], [0, 1, 1, 0], [3], [])),
-    ("first_token", "a sequence without a block", ([], 0, [0, 0, 0, 0], [3, 2, 1]),
+    ("first_token", "a sequence without a block", 4, ([], 0, [0, 0, 0, 0], [3, 2, 1]),
      ([1], [0, 1, 0, 0], [3, 2], [])),
-    ("copy_on_write", "the last block is shared and not full", ([1, 2], 6, [0, 2, 2, 0], [3]),
+    ("blocks_of_3", "blocks of 3 tokens", 3, ([2, 1], 4, [0, 1, 1, 0], [3]),
+     ([2, 1], [0, 1, 1, 0], [3], [])),
+    ("copy_on_write", "the last block is shared and not full", 4, ([1, 2], 6, [0, 2, 2, 0], [3]),
      ([1, 3], [0, 2, 1, 1], [], [(2, 3)])),
-    ("three_references", "three sequences share the last block", ([2], 1, [0, 0, 3, 0], [1, 3]),
+    ("three_references", "three sequences share the last block", 4, ([2], 1, [0, 0, 3, 0], [1, 3]),
      ([3], [0, 0, 2, 1], [1], [(2, 3)])),
-    ("shared_and_full", "the last block is shared and full", ([1, 2], 8, [0, 2, 2, 0], [3]),
+    ("five_references", "five sequences share the last block", 4, ([2], 2, [0, 0, 5, 0], [1, 3]),
+     ([3], [0, 0, 4, 1], [1], [(2, 3)])),
+    ("shared_and_full", "the last block is shared and full", 4, ([1, 2], 8, [0, 2, 2, 0], [3]),
      ([1, 2, 3], [0, 2, 2, 1], [], [])),
-    ("shared_before", "only an earlier block is shared", ([1, 2], 5, [0, 2, 1, 0], [3]),
+    ("shared_before", "only an earlier block is shared", 4, ([1, 2], 5, [0, 2, 1, 0], [3]),
      ([1, 2], [0, 2, 1, 0], [3], [])),
-    ("none_free", "no block for the next token", ([1, 2], 8, [0, 1, 1, 0], []), None),
-    ("none_free_for_the_copy", "no block for the copy", ([1, 2], 7, [0, 2, 2, 0], []), None),
+    ("none_free", "no block for the next token", 4, ([1, 2], 8, [0, 1, 1, 0], []), None),
+    ("none_free_for_the_copy", "no block for the copy", 4, ([1, 2], 7, [0, 2, 2, 0], []), None),
 )  # fmt: skip
 
 
 def append_token_trials() -> list[Trial]:
-    def run(before: tuple, refused: bool, function: Callable | None) -> dict[str, Tensor]:
+    def run(
+        block_size: int, before: tuple, refused: bool, function: Callable | None
+    ) -> dict[str, Tensor]:
         answer = append_token if function is None else function
         table, num_tokens, ref_counts, free = before
         state = list(table), list(ref_counts), list(free)
         try:
-            copies = require_written(answer(state[0], num_tokens, state[1], state[2], 4))
+            copies = require_written(answer(state[0], num_tokens, state[1], state[2], block_size))
         except OutOfBlocks as error:
             if not refused:
                 raise
@@ -181,12 +195,12 @@ def append_token_trials() -> list[Trial]:
             name=name,
             isolates=isolates,
             meaning="Go through the three cases of the plan; -1 stands for nothing.",
-            run=partial(run, before, after is None),
+            run=partial(run, block_size, before, after is None),
             references={"the state, by hand": partial(expected, before, after)},
             bounds={"out": 0.0},
             axes=("table|ref_counts|free|copies", "place"),
         )
-        for name, isolates, before, after in APPEND_CASES
+        for name, isolates, block_size, before, after in APPEND_CASES
     ]
 
 
@@ -194,12 +208,11 @@ def _state_rows(
     table: list[int], ref_counts: list[int], free: list[int], copies: Sequence[tuple[int, int]]
 ) -> Tensor:
     """[4, 6]"""
-    try:
-        flat = [block for pair in copies for block in pair]
-    except TypeError as error:
-        raise AnswerError(
-            f"it returned {copies!r}; it must return a list of (source, destination)"
-        ) from error
+    if not isinstance(copies, list) or any(
+        not isinstance(pair, tuple) or len(pair) != 2 for pair in copies
+    ):
+        raise AnswerError(f"it returned {copies!r}; it must return [] or [(source, destination)]")
+    flat = [block for pair in copies for block in pair]
     named = {"table": table, "ref_counts": ref_counts, "free": free, "the result": flat}
     return torch.tensor([_as_row(row, 6, name) for name, row in named.items()])
 
@@ -231,21 +244,28 @@ def cached_prefix(
         if previous is None:
             break
         blocks.append(previous)
-    return blocks, min(len(blocks) * block_size, len(prompt) - 1)
+    return blocks, max(0, min(len(blocks) * block_size, len(prompt) - 1))
     ### END SOLUTION
 
 
-CACHE = {(None, (1, 2)): 4, (4, (3, 4)): 7, (7, (5, 6)): 2, (None, (8, 9)): 5, (5, (3, 4)): 6}
+CACHE = {(None, (1, 2)): 4, (4, (3, 4)): 7, (7, (5, 6)): 2, (2, (7, 8)): 1,
+         (None, (8, 9)): 5, (5, (3, 4)): 6}  # fmt: skip
+CACHE_OF_3 = {(None, (1, 2, 3)): 4, (4, (4, 5, 6)): 2}
 PREFIX_CASES = (
-    ("nothing_known", "a prompt that nobody had before", [6, 6, 6], [], 0),
-    ("first_block_known", "the prompts part after one block", [1, 2, 9, 9, 9], [4], 2),
-    ("all_blocks_known", "more tokens follow", [1, 2, 3, 4, 5, 6, 7], [4, 7, 2], 6),
-    ("whole_prompt_known", "nothing follows", [1, 2, 3, 4], [4, 7], 3),
-    ("same_tokens_other_prefix", "equal tokens after another block", [8, 9, 3, 4, 1], [5, 6], 4),
-    ("middle_unknown", "a known block after an unknown one", [1, 2, 0, 0, 8, 9], [4], 2),
-    ("tokens_at_another_place", "tokens of a second block come first", [3, 4, 5], [], 0),
-    ("half_a_block", "too short for a full block", [1], [], 0),
-)
+    ("nothing_known", "a prompt that nobody had before", CACHE, [6, 6, 6], [], 0),
+    ("first_block_known", "the prompts part after one block", CACHE, [1, 2, 9, 9, 9], [4], 2),
+    ("all_blocks_known", "more tokens follow", CACHE, [1, 2, 3, 4, 5, 6, 7], [4, 7, 2], 6),
+    ("four_blocks_known", "a long chain", CACHE, [1, 2, 3, 4, 5, 6, 7, 8, 9], [4, 7, 2, 1], 8),
+    ("whole_prompt_known", "nothing follows", CACHE, [1, 2, 3, 4], [4, 7], 3),
+    ("same_tokens_other_prefix", "equal tokens after another block", CACHE, [8, 9, 3, 4, 1],
+     [5, 6], 4),
+    ("middle_unknown", "a known block after an unknown one", CACHE, [1, 2, 0, 0, 8, 9], [4], 2),
+    ("tokens_at_another_place", "tokens of a second block come first", CACHE, [3, 4, 5], [], 0),
+    ("other_order", "the same tokens in another order", CACHE, [2, 1, 3, 4, 5], [], 0),
+    ("other_end", "the first token of a block is the same", CACHE, [1, 9, 3, 4, 5], [], 0),
+    ("half_a_block", "too short for a full block", CACHE, [1], [], 0),
+    ("blocks_of_3", "blocks of 3 tokens", CACHE_OF_3, [1, 2, 3, 4, 5, 6, 7], [4, 2], 6),
+)  # fmt: skip
 PREFIX_MEANING = {
     "whole_prompt_known": "All blocks are shared, but at least one token must be computed.",
     "half_a_block": "A block that is not full is never in the cache.",
@@ -256,9 +276,14 @@ def cached_prefix_trials() -> list[Trial]:
     def rows(blocks: Sequence[int], saved: int) -> dict[str, Tensor]:
         return {"out": torch.tensor([_as_row(blocks, 8, "blocks"), _as_row([saved], 8, "saved")])}
 
-    def run(prompt: list[int], function: Callable | None) -> dict[str, Tensor]:
+    def run(
+        named: dict[tuple, int], prompt: list[int], function: Callable | None
+    ) -> dict[str, Tensor]:
         answer = cached_prefix if function is None else function
-        result: Any = require_written(answer(list(prompt), dict(CACHE), 2))
+        given, block_size = dict(named), len(next(iter(named))[1])
+        result: Any = require_written(answer(list(prompt), given, block_size))
+        if given != named:
+            raise AnswerError("it changed `named`; it must only read it")
         if not isinstance(result, tuple) or len(result) != 2:
             raise AnswerError(f"it returned {result!r}; it must return (blocks, tokens saved)")
         return rows(*result)
@@ -268,12 +293,12 @@ def cached_prefix_trials() -> list[Trial]:
             name=name,
             isolates=isolates,
             meaning=PREFIX_MEANING.get(name, "A block counts only after the block before it."),
-            run=partial(run, prompt),
+            run=partial(run, named, prompt),
             references={"the answer, by hand": partial(rows, blocks, saved)},
             bounds={"out": 0.0},
             axes=("blocks|saved tokens", "place"),
         )
-        for name, isolates, prompt, blocks, saved in PREFIX_CASES
+        for name, isolates, named, prompt, blocks, saved in PREFIX_CASES
     ]
 
 
@@ -334,7 +359,7 @@ EXERCISES = (
         wrong=(
             WrongAnswer("named.get((previous, tuple", "named.get((None, tuple",
                         "every block is looked up as a first block"),
-            WrongAnswer("min(len(blocks) * block_size, len(prompt) - 1)",
+            WrongAnswer("max(0, min(len(blocks) * block_size, len(prompt) - 1))",
                         "len(blocks) * block_size",
                         "no token is left to compute"),
             WrongAnswer("            break", "            continue",
@@ -342,7 +367,7 @@ EXERCISES = (
             WrongAnswer("range(0, len(prompt), block_size)", "range(0, len(prompt) - 1, block_size)"
                         "[: (len(prompt) - 1) // block_size]",
                         "a prompt that is known as a whole does not share its last block"),
-            WrongAnswer("len(prompt) - 1)", "len(prompt) - block_size)",
+            WrongAnswer("len(prompt) - 1))", "len(prompt) - block_size))",
                         "a whole block is computed again instead of one token"),
         ),
         trials=cached_prefix_trials,

@@ -6,13 +6,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from pa_tutorial import oracle
-from pa_tutorial.attention.cached import cached_attention
 from pa_tutorial.cases import CASES
-from pa_tutorial.checks.comparing import bounds_of
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.exercise import Exercise, WrongAnswer, require_shape
-from pa_tutorial.ladder import STAGES, AnswerError, require_written
+from pa_tutorial.ladder import AnswerError, require_written
+from pa_tutorial.problem import DecodeProblem
 
 NOTEBOOK = "04_cache_layouts"
 
@@ -47,6 +45,7 @@ ADDRESS_CASES = (
     ("float32", "x is 4", (5, 3, 16, 16, 4), 4),
     ("block_size_32", "blocks of 32 tokens, one KV head", (4, 1, 8, 32, 8), 2),
     ("head_size_80", "ten pieces", (3, 4, 10, 16, 8), 2),
+    ("many_blocks", "addresses that do not fit into 32 bits", (80_000, 32, 16, 16, 8), 2),
 )
 
 
@@ -70,11 +69,12 @@ def k_address_trials() -> list[Trial]:
         return {"out": torch.tensor(addresses)[None]}
 
     def expected(shape: tuple[int, ...], itemsize: int) -> dict[str, Tensor]:
-        """Read out of a tensor that holds its own element numbers."""
-        elements = torch.arange(torch.Size(shape).numel()).reshape(shape)
+        """By the strides of a tensor of that shape."""
+        strides = torch.tensor(torch.empty(shape, device="meta").stride())
         block, head, offset, dim = places(shape).unbind(dim=1)
-        found = elements[block, head, dim // shape[-1], offset, dim % shape[-1]]
-        return {"out": found[None] * itemsize}
+        x = shape[-1]
+        index = torch.stack([block, head, dim // x, offset, dim % x], dim=1)
+        return {"out": (index * strides).sum(dim=1)[None] * itemsize}
 
     return [
         Trial(
@@ -83,7 +83,7 @@ def k_address_trials() -> list[Trial]:
             meaning="Each index is worth the product of all sizes to the right of it. "
             "An address counts bytes.",
             run=partial(run, shape, itemsize),
-            references={"the places in a tensor": partial(expected, shape, itemsize)},
+            references={"the strides of a tensor": partial(expected, shape, itemsize)},
             bounds={"out": 0.0},
             axes=("call", "place"),
         )
@@ -120,53 +120,64 @@ def write_tokens(
 
 
 EMPTY = -9.0  # stands in the comparison where nothing was written
-
+IN_BLOCKS_5_AND_2 = [*range(40, 48), 16, 17, 18]
 WRITE_CASES = (
-    # name, what it isolates, block table, tokens in all, of them padding, dtype
-    ("one_token", "one token in the first slot of a block", [3], 1, (), torch.float16),
-    ("worked_example", "11 tokens in blocks 5 and 2", [5, 2], 11, (), torch.float16),
-    ("padding", "some tokens have slot -1", [1, 4], 12, (0, 7, 11), torch.float16),
-    ("float32", "x is 4", [2, 6], 13, (), torch.float32),
-)
+    # name, what it isolates, (num_blocks, num_kv_heads, head_size, block_size), slots, dtype, used
+    ("one_token", "one token in the first slot of a block", (7, 2, 32, 8), [24], torch.float16,
+     False),
+    ("worked_example", "11 tokens in blocks 5 and 2", (7, 2, 32, 8), IN_BLOCKS_5_AND_2,
+     torch.float16, False),
+    ("padding", "some tokens have slot -1", (7, 2, 32, 8), [-1, 9, 10, -1, 12, -1],
+     torch.float16, False),
+    ("float32", "x is 4", (7, 2, 32, 8), IN_BLOCKS_5_AND_2, torch.float32, False),
+    ("other_sizes", "3 heads of 48, blocks of 16, slots in any order", (4, 3, 48, 16),
+     [21, 5, -1, 0, 50, 20], torch.float32, False),
+    ("used_cache", "other tokens live in the same blocks", (4, 1, 16, 8), [3, 17],
+     torch.float32, True),
+)  # fmt: skip
 
 
 def write_tokens_trials() -> list[Trial]:
-    def tokens(num_tokens: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        numbers = torch.arange(1.0, 1 + 2 * num_tokens * 2 * 32) % 1999
-        return tuple(numbers.reshape(2, num_tokens, 2, 32).to(dtype))
+    def inputs(sizes: tuple, slots: list[int], dtype: torch.dtype, used: bool) -> tuple:
+        """key, value, k_cache, v_cache, slot_mapping; all numbers differ."""
+        num_blocks, num_kv_heads, head_size, block_size = sizes
+        x = 16 // dtype.itemsize
+        draw = torch.Generator().manual_seed(0)
+        key, value = torch.randn(2, len(slots), num_kv_heads, head_size, generator=draw).to(dtype)
+        k_cache = torch.full((num_blocks, num_kv_heads, head_size // x, block_size, x), torch.nan)
+        v_cache = torch.full((num_blocks, num_kv_heads, head_size, block_size), torch.nan)
+        if used:
+            k_cache, v_cache = (torch.randn(c.shape, generator=draw) for c in (k_cache, v_cache))
+        return key, value, k_cache.to(dtype), v_cache.to(dtype), torch.tensor(slots)
 
-    def run(
-        table: list[int],
-        num_tokens: int,
-        padding: tuple[int, ...],
-        dtype: torch.dtype,
-        function: Callable | None,
-    ) -> dict[str, Tensor]:
+    def run(case: tuple, function: Callable | None) -> dict[str, Tensor]:
         answer = write_tokens if function is None else function
-        key, value = tokens(num_tokens, dtype)
-        k_cache, v_cache = (torch.from_numpy(c).to(dtype) for c in caches(table, 0, dtype))
-        slots = [table[i // 8] * 8 + i % 8 for i in range(num_tokens)]
-        slots = torch.tensor([-1 if i in padding else slot for i, slot in enumerate(slots)])
-        answer(key, value, k_cache, v_cache, slots)
-        if k_cache.isnan().all() and v_cache.isnan().all():
+        given, before = inputs(*case), inputs(*case)
+        answer(*given)
+        for name, index in (("key", 0), ("value", 1), ("slot_mapping", 4)):
+            if not torch.equal(given[index], before[index]):
+                raise AnswerError(f"it changed {name}; it must only read it")
+        if all(map(same, given[2:4], before[2:4])):
             raise AnswerError("the cache did not change: not written yet?")
-        return {"out": flat(k_cache, v_cache)}
+        return {"out": flat(*given[2:4])}
 
-    def caches(table: list[int], num_tokens: int, dtype: torch.dtype) -> tuple:
-        key, value = (tensor.double().numpy() for tensor in tokens(num_tokens, dtype))
-        return oracle.paged_cache([key], [value], [table], 7, 8, "vllm", 16 // dtype.itemsize)
+    def same(one: Tensor, other: Tensor) -> bool:
+        return torch.equal(one.nan_to_num(EMPTY), other.nan_to_num(EMPTY))
 
     def flat(k_cache: Tensor, v_cache: Tensor) -> Tensor:
         """[2, all numbers]"""
         return torch.stack([k_cache.flatten(), v_cache.flatten()]).double().nan_to_num(EMPTY)
 
-    def expected(
-        table: list[int], num_tokens: int, padding: tuple[int, ...], dtype: torch.dtype
-    ) -> dict[str, Tensor]:
-        k_cache, v_cache = map(torch.from_numpy, caches(table, num_tokens, dtype))
-        for token in padding:
-            k_cache[table[token // 8], :, :, token % 8] = torch.nan
-            v_cache[table[token // 8], :, :, token % 8] = torch.nan
+    def expected(case: tuple) -> dict[str, Tensor]:
+        """Number by number."""
+        key, value, k_cache, v_cache, slots = inputs(*case)
+        x, block_size = k_cache.shape[-1], v_cache.shape[-1]
+        for token, slot in enumerate(slots.tolist()):
+            if slot >= 0:
+                block, offset = slot // block_size, slot % block_size
+                for dim in range(v_cache.shape[2]):
+                    k_cache[block, :, dim // x, offset, dim % x] = key[token, :, dim]
+                    v_cache[block, :, dim, offset] = value[token, :, dim]
         return {"out": flat(k_cache, v_cache)}
 
     return [
@@ -178,8 +189,8 @@ def write_tokens_trials() -> list[Trial]:
                 if name == "padding"
                 else f"A number is in the wrong place; {EMPTY:.0f} stands for an untouched one."
             ),
-            run=partial(run, *case),
-            references={"the oracle": partial(expected, *case)},
+            run=partial(run, case),
+            references={"number by number": partial(expected, case)},
             bounds={"out": 0.0},
             axes=("k_cache|v_cache", "number"),
         )
@@ -217,6 +228,7 @@ GATHER_CASES = (
     "worked_example",
     "one_full_block",
     "tail",
+    "stale_slots",
     "shuffled_blocks",
     "wide_tables",
     "block_zero_in_use",
@@ -227,39 +239,34 @@ GATHER_CASES = (
 
 
 def gather_blocks_trials() -> list[Trial]:
-    def run(case_id: str, function: Callable | None) -> dict[str, Tensor]:
+    def run(case: DecodeProblem, function: Callable | None) -> dict[str, Tensor]:
         answer = gather_blocks if function is None else function
-        case = CASES[case_id]
-
-        def as_stage(
-            q: Tensor,
-            k_cache: Tensor,
-            v_cache: Tensor,
-            tables: Tensor,
-            seq_lens: Tensor,
-            scale: float,
-            slopes: None,
-        ) -> Tensor:
-            outs = []
-            for sequence, seq_len in enumerate(seq_lens.tolist()):
-                result = require_written(answer(k_cache, v_cache, tables[sequence], seq_len))
+        inputs = case.paged("vllm")
+        both: list[list[Tensor]] = [[], []]
+        for table, seq_len in zip(inputs.block_tables, case.seq_lens, strict=True):
+            result = require_written(answer(inputs.k_cache, inputs.v_cache, table, seq_len))
+            if not isinstance(result, tuple | list) or len(result) != 2:
+                raise AnswerError("it must return two tensors, K and V")
+            for side, tensor in zip(both, result, strict=True):
                 shape = [seq_len, case.num_kv_heads, case.head_size]
-                k, v = (require_shape(tensor, shape) for tensor in result)
-                outs.append(cached_attention(q[sequence : sequence + 1], k, v, scale))
-            return torch.cat(outs)
+                if require_shape(tensor, shape).dtype != case.dtype:
+                    raise AnswerError(f"it returned {tensor.dtype}; the cache is {case.dtype}")
+                side.append(tensor)
+        return {"out": torch.stack([torch.cat(side) for side in both])}
 
-        return STAGES["paged_gather"].run(case, as_stage)
+    def expected(case: DecodeProblem) -> dict[str, Tensor]:
+        inputs = case.inputs()
+        return {"out": torch.stack([torch.cat(inputs.keys), torch.cat(inputs.values)])}
 
     return [
         Trial(
             name=case.id,
             isolates=case.isolates,
             meaning=case.meaning,
-            run=partial(run, case.id),
-            references={"the oracle": case.expected},
-            bounds=bounds_of(case.id),
-            axes=case.axes,
-            problem=case,
+            run=partial(run, case),
+            references={"the tokens that were written": partial(expected, case)},
+            bounds={"out": 0.0},
+            axes=("K|V", "token", "head", "dimension"),
         )
         for case in (CASES[f"decode/{name}"] for name in GATHER_CASES)
     ]
@@ -312,8 +319,8 @@ EXERCISES = (
     ),
     Exercise(
         notebook=NOTEBOOK,
-        text="The opposite way: copy one sequence out of its blocks. With your function in the "
-        "place of ours, the stage `paged_gather` must still be right.",
+        text="The opposite way: copy one sequence out of its blocks. The check compares every "
+        "number with what was written.",
         solution=gather_blocks,
         wrong=(
             WrongAnswer("-(-seq_len // block_size)", "max(1, seq_len // block_size)",
