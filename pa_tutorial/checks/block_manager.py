@@ -68,6 +68,9 @@ class ListModel:
     def swap(self, name: str, to_host: bool) -> None:
         pass
 
+    def reset(self) -> None:
+        pass
+
     def fact(self, what: str, expected: int) -> None:
         """A number that must be right now; `what` is an attribute of World."""
         self.facts.append(expected)
@@ -148,11 +151,16 @@ class World:
     def swap(self, name: str, to_host: bool) -> None:
         table, target = self.tables[name], self.host if to_host else self.allocator
         source = self.caches[table.allocator]
-        swap_blocks(source, self.caches[target], table.move_to(target))
+        pairs = table.move_to(target)
+        self.shared_writes += sum(target.ref_counts[new] > 1 for _, new in pairs)
+        swap_blocks(source, self.caches[target], pairs)
 
     def make_batch(self, width: int) -> None:
         """The padded block tables of all sequences."""
         padded_block_tables(list(self.tables.values()), width)
+
+    def reset(self) -> None:
+        self.allocator.reset()
 
     def free_block(self, block: int) -> None:
         self.allocator.free(block)
@@ -205,7 +213,10 @@ class World:
         """Tokens and prefix numbers, through the padded block table; 0 where they slid out."""
         gone = BLOCK_SIZE * table.blocks.count(NULL_BLOCK)
         together = [t for t in self.tables.values() if t.allocator is table.allocator]
-        row = padded_block_tables(together)[together.index(table)]
+        batch = padded_block_tables(together)
+        row = batch[together.index(table)]
+        if batch.dtype != torch.int32 or row[len(table.blocks) :].any():
+            return [[torch.nan], [torch.nan]]  # padding must be the null block, int32
         layers = [
             self.caches[table.allocator].read(layer, row, table.num_tokens) for layer in (0, 1)
         ]

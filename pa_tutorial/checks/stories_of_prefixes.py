@@ -4,7 +4,7 @@ from collections.abc import Hashable
 from typing import Any
 
 from pa_tutorial.checks.story import story, words
-from pa_tutorial.paging.errors import OutOfBlocks
+from pa_tutorial.paging.errors import BlocksInUse, OutOfBlocks
 
 SHARE = "equal prompts share blocks"
 OTHER = "equal tokens, but another prefix or key"
@@ -352,3 +352,38 @@ def a_number_given_out_again(world: Any) -> None:
     world.free("b")
     world.append("c", words(5, 4))  # what stands behind that block in a
     world.fact("used", 4)
+
+
+@story(
+    MOVED,
+    "Equal hashes are no proof that the same block stood before.",
+    num_blocks=5,
+    hash_function=hash_of_last_token,
+)
+def a_number_and_a_hash_again(world: Any) -> None:
+    world.start("a", words(1, 9))
+    world.slide("a", 2)
+    world.start("b", [7])
+    world.start("c", [30, 31, 32, 4])  # the same block number, and the same hash
+    world.free("b")
+    world.append("c", words(5, 4))
+    world.fact("used", 4)
+
+
+@story(
+    "the cache is forgotten as a whole",
+    "reset forgets every name and loses no block; not while a sequence holds one.",
+    num_blocks=6,
+)
+def reset_forgets_all(world: Any) -> None:
+    world.start("a", words(1, 8))
+    world.refused(BlocksInUse, "reset")
+    world.free("a")
+    world.reset()
+    world.fact("cached", 0)
+    world.start("b", words(1, 9))
+    world.fact("last_cached", 0)
+    world.free("b")
+    world.fact("cached", 2)
+    world.start("c", words(30, 20))
+    world.fact("used", 5)
