@@ -12,10 +12,14 @@ from pa_tutorial.attention.cached import cached_attention
 from pa_tutorial.attention.full import unmasked_attention
 from pa_tutorial.cases import CASES, SEQUENCE_CASES
 from pa_tutorial.checks import CheckFailure, attempt, check
+from pa_tutorial.checks.block_manager import story_trial
 from pa_tutorial.checks.comparing import compare, load_bounds, relative_errors
 from pa_tutorial.checks.diagnosing import _position_pattern
+from pa_tutorial.checks.running import judge
+from pa_tutorial.checks.showing import CaseResult, Result, rows
 from pa_tutorial.checks.story import STORIES
 from pa_tutorial.ladder import STAGES, AnswerError
+from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
 
 
 def test_check_raises_an_assertion_error_that_holds_the_result() -> None:
@@ -159,6 +163,33 @@ def test_masked_scores_must_stand_in_the_same_places() -> None:
 def test_shapes_must_agree() -> None:
     with pytest.raises(AnswerError, match=r"out has shape \(2,\); the oracle has \(3,\)"):
         compare({"out": np.zeros(2)}, {"the oracle": {"out": np.zeros(3)}}, {"out": 1.0})
+
+
+# --- showing
+
+
+def test_neighbours_that_isolate_the_same_share_a_row() -> None:
+    def passed(name: str, isolates: str) -> CaseResult:
+        return CaseResult(name, isolates, "", True, 0.0, 0.0)
+
+    cases = [passed(f"size_{number}", "sizes") for number in (8, 16, 32)]
+    cases += [passed("first_story", "stories"), passed("other_one", "stories")]
+    cases += [passed("alone", "one")]
+    names = [row[0] for row in rows(Result("title", ("us",), tuple(cases)))]
+    assert names == ["size_8 … 32 (3)", "first_story … other_one (2)", "alone"]
+
+
+def test_whole_numbers_are_shown_as_whole_numbers() -> None:
+    case, _ = judge(story_trial("fork_and_write"), Wasteful)
+    assert "should be 2" in case.diagnosis
+
+
+class Wasteful(PrefixCachingAllocator):
+    """Takes a block too many, once."""
+
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*arguments)
+        self.allocate()
 
 
 # --- bounds

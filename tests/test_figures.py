@@ -7,8 +7,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from pa_tutorial.paging.block_table import BlockTable
+from pa_tutorial.paging.layouts import PlainLayout, VllmLayout
+from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
 from pa_tutorial.viz import style
 from pa_tutorial.viz.__main__ import FIGURES
+from pa_tutorial.viz.blocks import snapshot
+from pa_tutorial.viz.layouts import byte_runs, sectors
 
 FOLDER = Path(__file__).parent.parent / "figures"
 
@@ -44,3 +49,53 @@ def test_palette_can_be_told_apart_in_grey() -> None:
     ]
     gaps = np.diff(sorted(grey))
     assert gaps.min() > 5
+
+
+# What the pictures of blocks and layouts are drawn from
+
+
+def test_a_frame_is_the_state_at_its_moment() -> None:
+    pool = PrefixCachingAllocator(7)
+    tables = {"a": BlockTable(pool, 4), "elsewhere": BlockTable(PrefixCachingAllocator(7), 4)}
+    tables["a"].append(range(14))
+    tables["b"] = tables["a"].fork()
+    tables["a"].slide(6)
+    tables["elsewhere"].append([1])
+    before = snapshot("", pool, tables)
+    tables["a"].free()
+    after = snapshot("", pool, {"b": tables["b"]})
+    tables["b"].free()
+
+    assert before.tables == {"a": (0, 0, 3, 4), "b": (1, 2, 3, 4)}
+    assert [(b.ref_count, b.owners) for b in before.blocks[:5]] == [
+        (0, ()),
+        (1, ("b",)),
+        (1, ("b",)),
+        (2, ("a", "b")),
+        (2, ("a", "b")),
+    ]
+    assert [block.tokens for block in before.blocks[2:5]] == [
+        (4, 5, 6, 7),
+        (8, 9, 10, 11),
+        (12, 13),
+    ]
+    assert (before.num_used, after.num_used) == (4, 4)
+    cached = snapshot("", pool, {})
+    assert [block.tokens for block in cached.blocks[3:5]] == [(8, 9, 10, 11), ()]
+    assert cached.num_used == 0
+
+
+def test_bytes_that_touch_are_one_piece() -> None:
+    sizes = (5, 2, 16, 4)
+    token = [(3, 1, 2, dim) for dim in range(16)]
+    for layout, k_pieces, v_pieces in ((VllmLayout(*sizes), 4, 16), (PlainLayout(*sizes), 1, 1)):
+        assert len(byte_runs(layout.k_element, 4, token)) == k_pieces
+        runs = byte_runs(layout.v_element, 4, token)
+        assert len(runs) == v_pieces
+        assert sum(end - first for first, end in runs) == 16 * 4
+
+
+def test_a_sector_counts_once_however_much_of_it_is_read() -> None:
+    assert sectors([(0, 4), (8, 12), (28, 32)]) == 1
+    assert sectors([(28, 36)]) == 2
+    assert sectors([(0, 128)]) == 4

@@ -149,6 +149,10 @@ def run_cases(pairs: tuple[tuple[str, str], ...]) -> dict[tuple[str, str], Outco
             trial = manager.story_trial(case_id)
         else:
             trial = running.stage_trial(stages[stage], case_id)
-        case, _ = running.judge(trial, None)
-        outcomes[stage, case_id] = Outcome(case.passed, case.error, case.diagnosis)
+        try:
+            case, _ = running.judge(trial, None)
+        except Exception as error:  # the stage before, which is changed too
+            outcomes[stage, case_id] = Outcome(False, None, f"a reference raised {error!r}")
+        else:
+            outcomes[stage, case_id] = Outcome(case.passed, case.error, case.diagnosis)
     return outcomes
