@@ -65,7 +65,7 @@ def test_block_manager_is_measured_for_each_operation_and_pool(capsys) -> None:
     rows = time_per_operation((1_000, 2_000), rounds=2)
     assert [row["num_blocks"] for row in rows] == [1_000, 2_000] * len(OPERATIONS)
     assert {row["operation"] for row in rows} == set(OPERATIONS)
-    assert all(row["us"] > 0 for row in rows)
+    assert all(0 < row["us"] < 500 for row in rows), "of one operation, not of all"
     assert "2,000 blocks" in capsys.readouterr().out
 
 

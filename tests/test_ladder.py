@@ -33,6 +33,15 @@ def test_every_stage_is_checked_against_one_before_it() -> None:
         assert stage.checked_against or index == 0
 
 
+def test_cases_about_blocks_are_for_stages_that_read_blocks() -> None:
+    case = CASES["decode/tail"]
+    assert case.about_blocks
+    assert [stage.name for stage in STAGES.values() if stage.is_checked_on(case)] == [
+        stage.name for stage in STAGES.values() if stage.layout
+    ]
+    assert STAGES["paged_gather"].is_checked_on(CASES["decode/ordinary_softmax"])
+
+
 def test_unknown_stage_is_named_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match=r"'kv_cahce'.*full_recompute, kv_cache"):
         stage_named("kv_cahce")

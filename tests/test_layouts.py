@@ -320,3 +320,22 @@ def test_a_negative_block_number_does_not_become_the_slot_that_is_skipped() -> N
 def test_a_table_that_is_no_row_of_whole_numbers_is_refused(table: list) -> None:
     with pytest.raises(ValueError, match="must be one row of whole numbers"):
         slot_mapping(table, [0], 4)
+
+
+def test_a_block_outside_the_pool_is_not_read() -> None:
+    caches = LAYOUTS["vllm"](3, 1, 4, 4).empty()
+    with pytest.raises(ValueError, match="block_table names block 3; it must be 0 to 2"):
+        gather(*caches, torch.tensor([1, 3]), 5)
+    gather(*caches, torch.tensor([1, 3]), 4)  # padding behind is not looked at
+
+
+def test_k_and_v_of_different_types_are_refused() -> None:
+    k_cache, v_cache = LAYOUTS["vllm"](3, 1, 8, 4, torch.float16).empty()
+    with pytest.raises(ValueError, match=r"v_cache is .*float32; .* it must be .*float16"):
+        gather(k_cache, v_cache.float(), torch.tensor([1]), 4)
+
+
+@pytest.mark.parametrize("sizes", [(0, 8), (2, 0)])
+def test_a_cache_is_not_split_into_no_heads(sizes: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match="both must be at least 1"):
+        split_kv_cache(torch.zeros(2, 3, 64), *sizes)

@@ -290,3 +290,25 @@ def test_shared_blocks_hold_the_same_tokens_under_the_same_numbers(shared_blocks
 def test_impossible_block_tables_are_refused(changes, message) -> None:
     with pytest.raises(ValueError, match=message):
         problem(**changes)
+
+
+TAIL = next(case for case in DECODE_CASES if case.name == "tail")
+
+
+def test_a_batch_without_sequences_is_refused() -> None:
+    inputs = TAIL.paged("vllm")
+    none = slice(0, 0)
+    with pytest.raises(ValueError, match="at least one sequence"):
+        paged_gather(
+            inputs.q[none],
+            inputs.k_cache,
+            inputs.v_cache,
+            inputs.block_tables[none],
+            inputs.seq_lens[none],
+            1.0,
+        )
+
+
+def test_an_unknown_layout_is_named_with_the_known_ones() -> None:
+    with pytest.raises(ValueError, match=r"layout is 'vLLM'; it must be one of .*'vllm', 'plain'"):
+        TAIL.paged("vLLM")

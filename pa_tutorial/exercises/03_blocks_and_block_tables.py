@@ -362,6 +362,11 @@ EXERCISES = (
             WrongAnswer("max(0, min(len(blocks) * block_size, len(prompt) - 1))",
                         "len(blocks) * block_size",
                         "no token is left to compute"),
+            WrongAnswer(
+                "named.get((previous, tuple(prompt[start : start + block_size])))",
+                "named.pop((previous, tuple(prompt[start : start + block_size])), None)",
+                "what is found is taken out of the cache",
+            ),
             WrongAnswer("            break", "            continue",
                         "after an unknown block the search begins again"),
             WrongAnswer("range(0, len(prompt), block_size)", "range(0, len(prompt) - 1, block_size)"
