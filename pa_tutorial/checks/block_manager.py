@@ -12,7 +12,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from pa_tutorial.checks import stories, stories_of_prefixes  # noqa: F401 (they fill STORIES)
+from pa_tutorial.checks import (  # noqa: F401 (they fill STORIES)
+    stories,
+    stories_of_eviction,
+    stories_of_prefixes,
+)
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.checks.story import STORIES
 from pa_tutorial.paging.allocator import NULL_BLOCK, Admission
