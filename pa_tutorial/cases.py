@@ -184,6 +184,13 @@ DECODE_CASES = (
         scores="extreme",
     ),
     DecodeProblem(
+        "drifting_scores",
+        "scores rise from -300 to 300 in even heads, and fall in odd ones",
+        "The largest score so far changes all the time: what was summed must be rescaled to it.",
+        seq_lens=(160, 90),
+        scores="drifting",
+    ),
+    DecodeProblem(
         "equal_scores",
         "all scores equal",
         "Every token must get the weight 1 / seq_len: the output is the mean of V.",

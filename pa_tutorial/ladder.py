@@ -14,7 +14,8 @@ from torch import Tensor
 
 from pa_tutorial.attention.cached import KVCache, cached_attention
 from pa_tutorial.attention.full import causal_attention
-from pa_tutorial.attention.paged import paged_gather
+from pa_tutorial.attention.online import online_attention
+from pa_tutorial.attention.paged import paged_gather, paged_online
 from pa_tutorial.problem import DecodeProblem, SequenceProblem
 from pa_tutorial.regimes import strided_view
 
@@ -248,6 +249,28 @@ STAGES: dict[str, Stage] = {
             checked_against=("kv_cache",),
             own_kinds=("decode",),
             layout="vllm",
+        ),
+        Stage(
+            name="online_softmax",
+            new="one pass with running max, sum and accumulator",
+            where="torch",
+            function=online_attention,
+            adapters={
+                "sequence": lambda problem, f: run_sequence(problem, f, cached=True),
+                "decode": lambda problem, f: run_decode(problem, f, cached=True),
+            },
+            checked_against=("kv_cache",),
+            own_kinds=("sequence", "decode"),
+        ),
+        Stage(
+            name="paged_online",
+            new="blocks streamed through the online softmax, batched",
+            where="torch",
+            function=paged_online,
+            adapters={"decode": lambda problem, f: run_paged(problem, f, "plain")},
+            checked_against=("paged_gather", "online_softmax"),
+            own_kinds=("decode",),
+            layout="plain",
         ),
     )
 }

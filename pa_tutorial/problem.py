@@ -132,7 +132,8 @@ class DecodeProblem:
     seq_lens   tokens of each sequence, the current one included
     scores     flat, ordinary, sharp (the largest weight is over one half),
                deep_negative (all near -300), huge (all near 10,000), equal,
-               extreme (near -300 in even heads, +300 in odd ones)
+               extreme (near -300 in even heads, +300 in odd ones),
+               drifting (rising from -300 to 300 in even heads, falling in odd ones)
     strided_q  q is a view into a tensor that holds k and v too, as after a fused projection
     scale_factor  the scale is this times the usual head_size ** -0.5
     rounded_to     all numbers are multiples of this, to be easy to read; 0: not rounded

@@ -1,4 +1,4 @@
-"""Random inputs whose scores are flat, ordinary, sharp, equal, huge or far below zero.
+"""Random inputs whose scores are flat, ordinary, sharp, equal, huge, far below zero, or drift.
 
 The usual random q and k give a softmax so flat that a kernel that ignores K passes.
 """
@@ -10,7 +10,7 @@ from torch import Tensor
 from pa_tutorial.attention.tiny_lm import TinyLM
 
 SOFTMAX_REGIMES = ("flat", "ordinary", "sharp")
-SCORE_REGIMES = (*SOFTMAX_REGIMES, "deep_negative", "huge", "equal", "extreme")
+SCORE_REGIMES = (*SOFTMAX_REGIMES, "deep_negative", "huge", "equal", "extreme", "drifting")
 
 
 def draw_decode(
@@ -51,6 +51,8 @@ def draw_decode(
             (q, np.repeat(direction, ratio, axis=0), size * signs),
         ):
             array += (part - (array * along).sum(-1, keepdims=True)) * along
+    elif scores == "drifting":
+        _drift(seq_lens, scale, q, keys, rng)
     elif scores == "equal":
         start = 0
         for seq_len in seq_lens:
@@ -81,6 +83,27 @@ def _sharpen(
                     break
                 q[sequence, head] += target
         start += seq_len
+
+
+def _drift(
+    seq_lens: tuple[int, ...],
+    scale: float,
+    q: np.ndarray,
+    keys: np.ndarray,
+    rng: np.random.Generator,
+) -> None:
+    """Along one direction, each key leans a little more towards q; odd heads read it negated."""
+    num_heads, num_kv_heads = q.shape[1], keys.shape[1]
+    direction = rng.standard_normal(keys.shape[1:])
+    direction /= np.linalg.norm(direction, axis=-1, keepdims=True)
+    size = np.sqrt(300.0 / scale)
+    signs = np.where(np.arange(num_heads) % 2, -1.0, 1.0)[:, None]
+    along_keys = np.concatenate([np.linspace(-size, size, seq_len) for seq_len in seq_lens])
+    for array, along, part in (
+        (keys, direction, along_keys[:, None, None]),
+        (q, np.repeat(direction, num_heads // num_kv_heads, axis=0), size * signs),
+    ):
+        array += (part - (array * along).sum(-1, keepdims=True)) * along
 
 
 def make_extreme(model: TinyLM, rng: np.random.Generator) -> None:

@@ -59,16 +59,20 @@ def worst_of_correct_stages(case_id: str) -> dict[str, tuple[float, str]]:
     }
 
 
-def smallest_of_wrong_examples() -> dict[str, tuple[float, str]]:
-    """case id -> (smallest finite error of `out`, wrong example)."""
-    smallest: dict[str, tuple[float, str]] = {}
+def smallest_of_wrong_examples() -> dict[tuple[str, str], tuple[float, str]]:
+    """(case id, quantity) -> (smallest finite error, wrong example).
+
+    The quantity is `out`, or the intermediate in which alone the example can be seen.
+    """
+    smallest: dict[tuple[str, str], tuple[float, str]] = {}
     for example in load_examples():
         with applied(example):
             outcomes = run_cases(tuple(pair for pair in example.fails if pair[1] in CASES))
         for (_, case_id), outcome in outcomes.items():
             if outcome.error is not None and outcome.error < np.inf:
                 entry = (outcome.error, example.name)
-                smallest[case_id] = min(smallest.get(case_id, entry), entry)
+                place = (case_id, outcome.quantity)
+                smallest[place] = min(smallest.get(place, entry), entry)
     return smallest
 
 
@@ -89,8 +93,8 @@ def main() -> None:
             for quantity, (error, stage) in quantities.items()
         }
     write()  # the wrong examples are measured with these bounds
-    for case_id, (error, name) in smallest_of_wrong_examples().items():
-        figures = record[case_id]["out"]
+    for (case_id, quantity), (error, name) in smallest_of_wrong_examples().items():
+        figures = record[case_id][quantity]
         figures["smallest_wrong"] = two_digits(error, up=False)
         figures["wrong_example"] = name
         figures["bound"] = min(figures["bound"], two_digits(error / FACTOR, up=False))

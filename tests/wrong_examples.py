@@ -133,9 +133,12 @@ def applied(example: WrongExample) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Outcome:
+    """error is that of `quantity`: of the output, unless only an intermediate is wrong."""
+
     passed: bool
     error: float | None
     report: str
+    quantity: str = "out"
 
 
 def run_cases(pairs: tuple[tuple[str, str], ...]) -> dict[tuple[str, str], Outcome]:
@@ -150,9 +153,11 @@ def run_cases(pairs: tuple[tuple[str, str], ...]) -> dict[tuple[str, str], Outco
         else:
             trial = running.stage_trial(stages[stage], case_id)
         try:
-            case, _ = running.judge(trial, None)
+            case, comparisons = running.judge(trial, None)
         except Exception as error:  # the stage before, which is changed too
             outcomes[stage, case_id] = Outcome(False, None, f"a reference raised {error!r}")
         else:
-            outcomes[stage, case_id] = Outcome(case.passed, case.error, case.diagnosis)
+            wrong = [c.quantity for c in comparisons if not c.passed]  # in order of computation
+            quantity = wrong[-1] if wrong else "out"
+            outcomes[stage, case_id] = Outcome(case.passed, case.error, case.diagnosis, quantity)
     return outcomes

@@ -1,26 +1,35 @@
-"""Attention over a paged cache: gather the blocks first, then attend."""
+"""Attention over a paged cache: gather the blocks first, or go through them block by block."""
 
 import torch
 from torch import Tensor
 
 from pa_tutorial.attention.cached import cached_attention
+from pa_tutorial.attention.full import repeat_kv_heads, require_heads_that_fit
+from pa_tutorial.attention.online import Part, empty_part, merge, part_of
 from pa_tutorial.paging.layouts import by_token, gather
 
 
 def require_paged_inputs(
-    q: Tensor, k_cache: Tensor, v_cache: Tensor, block_tables: Tensor, seq_lens: Tensor
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    block_tables: Tensor,
+    seq_lens: Tensor,
+    alibi_slopes: Tensor | None = None,
+    least: int = 1,
 ) -> None:
     """Raise ValueError, naming the argument, unless a decode step can read all that it needs.
 
-    What is checked here is the paging; heads and sizes are checked by attention itself.
+    least  the least that an entry of seq_lens may be
     """
     if q.dim() != 3 or len(q) == 0:
         raise ValueError(
             f"q has shape {list(q.shape)}; it must have 3 dimensions: "
             "[num_seqs, num_heads, head_size], and at least one sequence"
         )
-    num_blocks, block_size, *_ = by_token(k_cache, v_cache)[1].shape
+    num_blocks, block_size, num_kv_heads, head_size = by_token(k_cache, v_cache)[1].shape
     num_seqs = len(q)
+    require_heads_that_fit(*q.shape[1:], num_kv_heads, head_size, alibi_slopes)
     for name, tensor in (("block_tables", block_tables), ("seq_lens", seq_lens)):
         if tensor.dtype != torch.int32:
             raise ValueError(f"{name} is {tensor.dtype}; it must be torch.int32")
@@ -33,10 +42,10 @@ def require_paged_inputs(
         raise ValueError(f"seq_lens has shape {list(seq_lens.shape)}; it must be [{num_seqs}]")
     room = block_tables.shape[1] * block_size
     for sequence, seq_len in enumerate(seq_lens.tolist()):
-        if not 1 <= seq_len <= room:
+        if not least <= seq_len <= room:
             raise ValueError(
-                f"seq_lens[{sequence}] is {seq_len}; it must be 1 to {room}, the tokens for which "
-                f"its block table has room"
+                f"seq_lens[{sequence}] is {seq_len}; it must be {least} to {room}, the tokens for "
+                f"which its block table has room"
             )
         used = block_tables[sequence, : -(-seq_len // block_size)]
         outside = used[(used < 0) | (used >= num_blocks)]
@@ -72,7 +81,7 @@ def paged_gather(
 
     Raises ValueError if the shapes do not fit, or a table names a block that is not there.
     """
-    require_paged_inputs(q, k_cache, v_cache, block_tables, seq_lens)  # NEW
+    require_paged_inputs(q, k_cache, v_cache, block_tables, seq_lens, alibi_slopes)  # NEW
     outs, probes = [], []
     for sequence, seq_len in enumerate(seq_lens.tolist()):  # NEW
         # K and V [seq_len, num_kv_heads, head_size]
@@ -92,3 +101,111 @@ def _padded(rows: list[Tensor], value: float) -> Tensor:
     return torch.stack(
         [torch.nn.functional.pad(row, (0, longest - row.shape[-1]), value=value) for row in rows]
     )
+
+
+def attend_blocks(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    block_tables: Tensor,
+    num_cached: Tensor,
+    positions: Tensor,
+    scale: float,
+    alibi_slopes: Tensor | None,
+    probe: dict[str, Tensor] | None,
+) -> Part:
+    """Go through the blocks of all sequences, one logical block index after the other.
+
+    num_cached  [num_seqs]  tokens of each sequence that are in the cache
+    positions   [num_seqs]  position of each query in its sequence
+    returns     m, l [num_seqs, num_heads], acc [num_seqs, num_heads, head_size]
+    """
+    k_tokens, v_tokens = by_token(k_cache, v_cache)
+    _, block_size, num_kv_heads, head_size = v_tokens.shape
+    # Query heads that share a KV head stand together: [num_seqs, num_kv_heads, group, head_size]
+    q = q.float().unflatten(1, (num_kv_heads, -1))
+    part = empty_part(q.shape[:3], head_size, q.device)
+    scores = []
+    for block_idx in range(-(-int(num_cached.max()) // block_size)):
+        token = block_idx * block_size + torch.arange(block_size, device=q.device)
+        is_token = token < num_cached[:, None]  # [num_seqs, block_size]
+        # A sequence that has ended has no block here: block 0 is read in its place.
+        numbers = block_tables[:, block_idx].where(is_token[:, 0], 0)
+        # k, v [num_seqs, num_kv_heads, block_size, head_size]: one block of each sequence
+        k = k_tokens[numbers].flatten(3).transpose(1, 2).float()
+        v = v_tokens[numbers].transpose(1, 2).float()
+        # A weight of 0 does not remove NaN: 0 * NaN is NaN. So V is cleaned before.
+        v = v.masked_fill(~is_token[:, None, :, None], 0.0)
+
+        # qk[s, h, t] = scale * (q_sh . k_st)       [num_seqs, num_kv_heads, group, block_size]
+        qk = scale * (q @ k.mT)
+        if alibi_slopes is not None:
+            slopes = alibi_slopes.float().unflatten(0, (num_kv_heads, -1))
+            qk = qk + slopes[..., None] * (token - positions[:, None])[:, None, None]
+        qk = qk.masked_fill(~is_token[:, None, None], float("-inf"))
+        if probe is not None:
+            scores.append(qk.flatten(1, 2))
+        part = merge(part, part_of(qk, v))
+    if probe is not None:
+        probe["qk"] = torch.cat(scores, dim=-1)[..., : int(num_cached.max())]
+    return Part(*(tensor.flatten(1, 2) for tensor in part))
+
+
+def paged_online(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    block_tables: Tensor,
+    seq_lens: Tensor,
+    scale: float,
+    alibi_slopes: Tensor | None = None,
+    probe: dict[str, Tensor] | None = None,
+) -> Tensor:
+    """One decode step that never gathers: blocks go through the online softmax as they come.
+
+    Stage `paged_online`. The arguments, the result and the errors are those of `paged_gather`;
+    probe receives `qk` only. The newest token is in the cache already, as in vLLM.
+    """
+    require_paged_inputs(q, k_cache, v_cache, block_tables, seq_lens, alibi_slopes)
+    part = attend_blocks(
+        q, k_cache, v_cache, block_tables, seq_lens, seq_lens - 1, scale, alibi_slopes, probe
+    )
+    return (part.acc / part.l[..., None]).to(q.dtype)
+
+
+def paged_online_beside(
+    q: Tensor,
+    k_new: Tensor,
+    v_new: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    block_tables: Tensor,
+    context_lens: Tensor,
+    scale: float,
+    alibi_slopes: Tensor | None = None,
+) -> Tensor:
+    """paged_online with K and V of the newest token beside the cache, not yet in it.
+
+    k_new, v_new  [num_seqs, num_kv_heads, head_size]
+    context_lens  [num_seqs] int32   tokens in the cache: seq_len - 1, so 0 for a first token
+    returns       what paged_online returns once k_new and v_new are in the cache
+
+    Raises ValueError if the shapes do not fit, or a table names a block that is not there.
+    Source: the rosellm project, paged_attention_decode_ref in "paged attention in rosellm".
+    """
+    require_paged_inputs(q, k_cache, v_cache, block_tables, context_lens, alibi_slopes, least=0)
+    num_kv_heads = by_token(k_cache, v_cache)[1].shape[2]
+    for name, tensor in (("k_new", k_new), ("v_new", v_new)):
+        if tensor.shape != (len(q), num_kv_heads, q.shape[2]):
+            raise ValueError(
+                f"{name} has shape {list(tensor.shape)}; "
+                f"it must be {[len(q), num_kv_heads, q.shape[2]]}"
+            )
+    cached = attend_blocks(
+        q, k_cache, v_cache, block_tables, context_lens, context_lens, scale, alibi_slopes, None
+    )
+    # The newest token is a part of one token: its distance is 0, so ALiBi adds nothing.
+    k_new, v_new = (repeat_kv_heads(new, q.shape[1]).float() for new in (k_new, v_new))
+    qk = scale * (q.float() * k_new).sum(dim=-1)
+    part = merge(cached, Part(qk, torch.ones_like(qk), v_new))
+    return (part.acc / part.l[..., None]).to(q.dtype)

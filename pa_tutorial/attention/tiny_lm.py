@@ -13,6 +13,7 @@ from pa_tutorial.attention.full import causal_attention
 WEIGHTS = Path(__file__).with_name("tiny_lm.pt")
 
 Attention = Callable[..., Tensor]
+Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -128,47 +129,70 @@ class TinyLM(nn.Module):
         Raises ValueError if a token is no byte or the sequence outgrows max_len.
         """
         first = caches[0].seq_len if caches else 0
-        self._require_tokens(tokens, first)
+        positions = torch.arange(first, first + tokens.numel())
+        self.require_tokens(tokens, positions)
         for cache in caches or ():
             cache.require_room(len(tokens))
         if attention is None:
             attention = cached_attention if caches else causal_attention
         slopes = self.config.alibi_slopes()
 
-        positions = torch.arange(first, first + len(tokens))
-        hidden = self._embed(tokens) + self.position_embedding(positions)
+        def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            if caches:
+                caches[layer].append(k, v)
+                k, v = caches[layer].keys, caches[layer].values
+            return attention(q, k, v, self.config.scale, slopes)
+
+        return self.run(tokens, positions, attend, probe)
+
+    def run(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        attend: Attend,
+        probe: dict[str, list] | None = None,
+    ) -> Tensor:
+        """The model around attention. Where K and V are kept is known to `attend` alone.
+
+        tokens, positions  [num_tokens] int64, of one sequence or of many
+        attend             attend(layer, q, k, v) -> out, the shape of q; k and v of the new tokens
+        probe              as in forward
+        returns            [num_tokens, vocab_size]
+
+        Raises ValueError if a token is no byte or a position is outside 0 to max_len - 1.
+        """
+        self.require_tokens(tokens, positions)
+        hidden = self.token_embedding(tokens) + self.position_embedding(positions)
         for index, layer in enumerate(self.layers):
             q, k, v = layer.qkv(hidden)
-            if probe is not None:
-                probe.setdefault("k", []).append(k)
-            if caches:
-                caches[index].append(k, v)
-                k, v = caches[index].keys, caches[index].values
-            out = attention(q, k, v, self.config.scale, slopes)
+            out = attend(index, q, k, v)
             hidden = layer.finish(hidden, out)
             if probe is not None:
+                probe.setdefault("k", []).append(k)
                 probe.setdefault("out", []).append(out)
         return self.to_vocab(self.final_norm(hidden))
 
-    def _require_tokens(self, tokens: Tensor, first: int) -> None:
+    def require_tokens(self, tokens: Tensor, positions: Tensor) -> None:
+        """Raise ValueError unless run can take them: [num_tokens], bytes, positions in range."""
         if tokens.dim() != 1 or len(tokens) == 0:
             raise ValueError(
                 f"tokens has shape {list(tokens.shape)}; it must be [num_tokens], at least one"
             )
-        if first + len(tokens) > self.config.max_len:
+        if positions.shape != tokens.shape:
             raise ValueError(
-                f"tokens ends at position {first + len(tokens) - 1}; "
-                f"the last position is {self.config.max_len - 1}"
+                f"positions has shape {list(positions.shape)}; it must be {list(tokens.shape)}, "
+                "one for each token"
             )
-
-    def _embed(self, tokens: Tensor) -> Tensor:
-        try:
-            return self.token_embedding(tokens)
-        except IndexError:
-            wrong = next(t for t in tokens.tolist() if not 0 <= t < self.config.vocab_size)
+        outside = positions[(positions < 0) | (positions >= self.config.max_len)]
+        if len(outside):
             raise ValueError(
-                f"tokens holds {wrong}; it must be 0 to {self.config.vocab_size - 1}"
-            ) from None
+                f"positions holds {outside[0]}; it must be 0 to {self.config.max_len - 1}"
+            )
+        wrong = tokens[(tokens < 0) | (tokens >= self.config.vocab_size)]
+        if len(wrong):
+            raise ValueError(
+                f"tokens holds {wrong[0]}; it must be 0 to {self.config.vocab_size - 1}"
+            )
 
     @torch.inference_mode()
     def generate(self, prompt: Tensor, num_tokens: int, use_cache: bool = True) -> Tensor:

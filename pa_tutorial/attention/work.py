@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from pa_tutorial.attention.cached import KVCache, cached_attention
@@ -15,6 +17,46 @@ def count_flops(run: Callable[[], object]) -> int:
     with FlopCounterMode(display=False) as counter:
         run()
     return counter.get_total_flops()
+
+
+class TensorsMade(TorchDispatchMode):
+    """Inside `with TensorsMade(k_cache, v_cache) as made:`, counts what torch reads and makes.
+
+    sizes       bytes of every new tensor, in order; views are none
+    bytes_read  bytes taken out of the given tensors: the sizes of what was made from them
+
+    An operation that reads a given tensor to sum over it would count too little; copying parts
+    out of a cache, as attention here does, is counted exactly.
+    """
+
+    def __init__(self, *watched: Tensor) -> None:
+        super().__init__()
+        self.watched = {_memory(tensor) for tensor in watched}
+        self.sizes: list[int] = []
+        self.bytes_read = 0
+
+    def __torch_dispatch__(
+        self, function: Callable, types: object, args: tuple = (), kwargs: dict | None = None
+    ) -> object:
+        result = function(*args, **(kwargs or {}))
+        inputs = {_memory(x) for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)}
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, Tensor) and _memory(tensor) not in inputs:
+                self.sizes.append(tensor.nbytes)
+                self.bytes_read += tensor.nbytes if inputs & self.watched else 0
+        return result
+
+    def bytes_moved(self, fast_memory: int) -> int:
+        """Bytes between main memory and the processor: a model, not a measurement.
+
+        What is taken from the given tensors is read once. A new tensor of more than `fast_memory`
+        bytes is written to main memory and read back once; smaller ones stay in fast memory.
+        """
+        return self.bytes_read + sum(2 * size for size in self.sizes if size > fast_memory)
+
+
+def _memory(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
 
 
 def flops_per_token(model: TinyLM, num_tokens: int, use_cache: bool) -> list[int]:

@@ -1,0 +1,178 @@
+"""Online softmax: attention in one pass over the tokens, and how parts of it are merged.
+
+Three passes need all scores at once: for the maximum, for the sum, for the output. Online
+softmax keeps three things, and can stop, split and go on anywhere:
+
+    m    the largest score so far; -inf if no token was seen
+    l    the sum of exp(score - m) over the tokens seen
+    acc  the sum of exp(score - m) * v over the tokens seen
+
+The output is acc / l. First over plain Python lists, one query; then in torch.
+
+Source: Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018), for m and l.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from pa_tutorial.attention.full import repeat_kv_heads, require_attention_inputs
+
+
+class Part(NamedTuple):
+    """What attention over some tokens leaves behind: enough to go on, or to merge with others.
+
+    in plain Python  m, l float                acc a list of head_size floats
+    in torch         m, l [..., num_queries]   acc [..., num_queries, head_size], all float32
+    """
+
+    m: float | Tensor
+    l: float | Tensor
+    acc: list[float] | Tensor
+
+
+# Plain Python: one query; a score for each token, and its v as a list of numbers.
+
+Values = Sequence[Sequence[float]]
+
+
+def three_passes(scores: Sequence[float], values: Values) -> list[float]:
+    """Attention from its definition: the scores are read for m, for l and for the output."""
+    m = max(scores)
+    l = sum(math.exp(score - m) for score in scores)
+    weights = [math.exp(score - m) / l for score in scores]
+    columns = zip(*values, strict=True)  # one for each dimension of v
+    return [sum(w * x for w, x in zip(weights, column, strict=True)) for column in columns]
+
+
+def exp_from(score: float, m: float) -> float:
+    """exp(score - m), and 0 for a score of -inf.
+
+    If no token was seen, m is -inf too, and -inf - (-inf) is NaN. One NaN in l or acc stays there.
+    """
+    return 0.0 if score == -math.inf else math.exp(score - m)
+
+
+def nothing_seen(head_size: int) -> Part:
+    """The part of no token at all."""
+    return Part(-math.inf, 0.0, [0.0] * head_size)
+
+
+def add_token(part: Part, score: float, v: Sequence[float]) -> Part:
+    """One step of online softmax."""
+    m = max(part.m, score)
+    # What was summed so far counts from the old maximum: rescale it.
+    rescale = exp_from(part.m, m)
+    weight = exp_from(score, m)
+    l = part.l * rescale + weight
+    acc = [a * rescale + weight * x for a, x in zip(part.acc, v, strict=True)]
+    return Part(m, l, acc)
+
+
+def one_pass(scores: Sequence[float], values: Values) -> list[Part]:
+    """m, l and acc after each token, beginning with the part of no token."""
+    parts = [nothing_seen(len(values[0]))]
+    for score, v in zip(scores, values, strict=True):
+        parts.append(add_token(parts[-1], score, v))
+    return parts
+
+
+def merge_lists(one: Part, other: Part) -> Part:
+    """The part of all tokens of two parts. A step is this too: a token is Part(score, 1, v)."""
+    m = max(one.m, other.m)
+    rescale, rescale_other = exp_from(one.m, m), exp_from(other.m, m)
+    l = one.l * rescale + other.l * rescale_other
+    acc = [a * rescale + b * rescale_other for a, b in zip(one.acc, other.acc, strict=True)]
+    return Part(m, l, acc)
+
+
+def divide(part: Part) -> list[float]:
+    """The output: the one division, at the very end. Raises ValueError if no token was seen."""
+    if part.l == 0:
+        raise ValueError("l is 0: no token was seen, so there is no output")
+    return [a / part.l for a in part.acc]
+
+
+# torch: many queries at once; the last dimension of v is head_size.
+
+
+def exps_from(scores: Tensor, m: Tensor) -> Tensor:
+    """exp_from for tensors."""
+    return torch.exp(scores - m).masked_fill(scores == float("-inf"), 0.0)
+
+
+def empty_part(shape: Sequence[int], head_size: int, device: torch.device | None = None) -> Part:
+    """The part of no token, for queries in the given shape [..., num_queries]."""
+    m = torch.full(tuple(shape), float("-inf"), device=device)
+    return Part(m, torch.zeros_like(m), m.new_zeros(*shape, head_size))
+
+
+def part_of(qk: Tensor, v: Tensor) -> Part:
+    """The part of some tokens, all at once.
+
+    qk  [..., num_queries, num_tokens]  scores; -inf where a query does not see the token
+    v   [..., num_tokens, head_size]    of all tokens; finite even where all scores are -inf
+    """
+    m = qk.amax(dim=-1)
+    weights = exps_from(qk, m[..., None])
+    return Part(m, weights.sum(dim=-1), weights @ v)
+
+
+def merge(one: Part, other: Part) -> Part:
+    """The part of all tokens of two parts: in any order, in any grouping.
+
+    Source: vLLM does the same with its partitions, in paged_attention_v2_reduce_kernel,
+    csrc/attention/attention_kernels.cuh.
+    """
+    m = torch.maximum(one.m, other.m)
+    # exp(m_part - m) <= 1: each part is brought from its own maximum to the common one.
+    rescale, rescale_other = exps_from(one.m, m), exps_from(other.m, m)
+    l = one.l * rescale + other.l * rescale_other
+    acc = one.acc * rescale[..., None] + other.acc * rescale_other[..., None]
+    return Part(m, l, acc)
+
+
+def online_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scale: float,
+    alibi_slopes: Tensor | None = None,
+    probe: dict[str, Tensor] | None = None,
+) -> Tensor:
+    """Attention of the newest tokens over a cache, one key after the other.
+
+    Stage `online_softmax`. The arguments and the result are those of `cached_attention`;
+    probe receives `qk`, [num_heads, num_new_tokens, seq_len].
+    Raises ValueError if the shapes do not fit.
+    """
+    require_attention_inputs(q, k, v, alibi_slopes)
+    num_new_tokens, num_heads, head_size = q.shape
+    seq_len = k.shape[0]
+    k, v = repeat_kv_heads(k, num_heads), repeat_kv_heads(v, num_heads)
+    i = torch.arange(seq_len - num_new_tokens, seq_len, device=q.device)
+
+    m, l, acc = empty_part((num_heads, num_new_tokens), head_size, q.device)  # NEW
+    scores = []
+    for j in range(seq_len):  # NEW
+        # qk[h, i] = scale * (q_i . k_j)
+        qk = scale * torch.einsum("ihd,hd->hi", q.float(), k[j].float())
+        if alibi_slopes is not None:
+            qk = qk + alibi_slopes.float()[:, None] * (j - i)
+        qk = qk.masked_fill(j > i, float("-inf"))
+        if probe is not None:
+            scores.append(qk)
+
+        m_new = torch.maximum(m, qk)  # NEW
+        # What was summed so far counts from the old maximum: rescale it.
+        rescale, weight = exps_from(m, m_new), exps_from(qk, m_new)  # NEW
+        l = l * rescale + weight  # NEW
+        acc = acc * rescale[..., None] + weight[..., None] * v[j].float()[:, None]  # NEW
+        m = m_new  # NEW
+    if probe is not None:
+        probe["qk"] = torch.stack(scores, dim=-1)
+    # [num_heads, num_new_tokens, head_size] -> out [num_new_tokens, num_heads, head_size]
+    return (acc / l[..., None]).transpose(0, 1).to(q.dtype)  # NEW

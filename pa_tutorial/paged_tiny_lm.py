@@ -1,0 +1,128 @@
+"""TinyLM with its K and V in blocks: many sequences, one pool, prefill and decode alike."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from pa_tutorial.arguments import require
+from pa_tutorial.attention.paged import paged_online
+from pa_tutorial.attention.tiny_lm import TinyLM
+from pa_tutorial.paging.allocator import BlockAllocator
+from pa_tutorial.paging.block_table import BlockTable, padded_block_tables
+from pa_tutorial.paging.kv_cache import PagedKVCache
+from pa_tutorial.paging.layouts import LAYOUTS
+
+
+def flatten_queries(block_tables: Tensor, seq_lens: Tensor, query_lens: Tensor) -> tuple:
+    """Many query tokens as sequences of one query each: a decode step can then do prefill.
+
+    The query at position p sees the tokens 0 to p: it is the newest token of a sequence of
+    seq_len p + 1, over the same blocks. So the causal mask needs no code at all.
+
+    block_tables  [num_seqs, max_num_blocks_per_seq] int32
+    seq_lens      [num_seqs] int32   tokens in the cache, the new ones included
+    query_lens    [num_seqs]         how many of them are new; the last ones
+    returns       block_tables [num_queries, max_num_blocks_per_seq], seq_lens [num_queries] int32
+
+    Raises ValueError if a sequence has more new tokens than tokens, or none.
+    """
+    for sequence, (seq_len, new) in enumerate(
+        zip(seq_lens.tolist(), query_lens.tolist(), strict=True)
+    ):
+        if not 1 <= new <= seq_len:
+            raise ValueError(f"query_lens[{sequence}] is {new}; it must be 1 to {seq_len}")
+    sequence = torch.arange(len(seq_lens)).repeat_interleave(query_lens)
+    lens = [
+        torch.arange(seq_len - new + 1, seq_len + 1, dtype=torch.int32)
+        for seq_len, new in zip(seq_lens.tolist(), query_lens.tolist(), strict=True)
+    ]
+    return block_tables[sequence], torch.cat(lens)
+
+
+class PagedTinyLM:
+    """Steps of a TinyLM over sequences whose K and V share one pool of blocks.
+
+    allocator  the pool; with a PrefixCachingAllocator, known prefixes are not computed again
+    attention  any stage that reads a paged cache in this layout
+    """
+
+    def __init__(
+        self,
+        model: TinyLM,
+        allocator: BlockAllocator,
+        block_size: int,
+        layout: str = "plain",
+        attention: Callable[..., Tensor] = paged_online,
+    ) -> None:
+        require(layout in LAYOUTS, "layout", repr(layout), f"one of {tuple(LAYOUTS)}")
+        config = model.config
+        self.model = model
+        self.attention = attention
+        self.allocator = allocator
+        sizes = (allocator.num_blocks, config.num_kv_heads, config.head_size, block_size)
+        self.cache = PagedKVCache(LAYOUTS[layout](*sizes), config.num_layers)
+
+    def new_sequence(self) -> BlockTable:
+        return BlockTable(self.allocator, self.cache.layout.block_size)
+
+    def step(self, tables: Sequence[BlockTable], new_tokens: Sequence[Tensor]) -> Tensor:
+        """Append tokens to sequences, a prompt or one token each; predict what follows.
+
+        new_tokens  one tensor a sequence, [num_new] int64
+        returns     [num_seqs, vocab_size]: scores for the token after the last one
+
+        Raises before any table changes: ValueError for a bad token or table; OutOfBlocks if the
+        pool could run out (counted as if no block were shared or found in a prefix cache).
+        """
+        self._require(tables, new_tokens)
+        slots, query_lens = [], []
+        for table, tokens in zip(tables, new_tokens, strict=True):
+            appended = table.append(tokens.tolist())
+            self.cache.copy_blocks(appended.copies)
+            slots += appended.slots[appended.num_cached :]
+            query_lens.append(len(tokens) - appended.num_cached)
+        seq_lens = torch.tensor([table.num_tokens for table in tables], dtype=torch.int32)
+        queries = flatten_queries(padded_block_tables(tables), seq_lens, torch.tensor(query_lens))
+        tokens = torch.cat([new[-n:] for new, n in zip(new_tokens, query_lens, strict=True)])
+
+        def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            self.cache.write(layer, k, v, torch.tensor(slots))
+            k_cache, v_cache = self.cache.k[layer], self.cache.v[layer]
+            config = self.model.config
+            return self.attention(
+                q, k_cache, v_cache, *queries, config.scale, config.alibi_slopes()
+            )
+
+        positions = queries[1].long() - 1
+        scores = self.model.run(tokens, positions, attend)
+        return scores[torch.tensor(query_lens).cumsum(0) - 1]
+
+    def _require(self, tables: Sequence[BlockTable], new_tokens: Sequence[Tensor]) -> None:
+        num_blocks = 0
+        for index, (table, tokens) in enumerate(zip(tables, new_tokens, strict=True)):
+            if table.allocator is not self.allocator:
+                raise ValueError(f"tables[{index}] is of another pool; use new_sequence()")
+            if any(table is other for other in tables[:index]):
+                raise ValueError(f"tables[{index}] is in the batch twice")
+            first = table.num_tokens
+            self.model.require_tokens(tokens, torch.arange(first, first + tokens.numel()))
+            num_blocks += table.blocks_needed(len(tokens))
+        self.allocator.require_free(num_blocks)
+
+    @torch.inference_mode()
+    def generate(self, prompts: Sequence[Tensor], num_tokens: int) -> list[Tensor]:
+        """Append the likeliest next token to each prompt, `num_tokens` times, all in one batch.
+
+        returns  one tensor a prompt, [num_tokens] int64; the blocks are given back
+        """
+        tables = [self.new_sequence() for _ in prompts]
+        new, steps = list(prompts), []
+        try:
+            for _ in range(num_tokens):
+                steps.append(self.step(tables, new).argmax(dim=-1))
+                new = list(steps[-1].split(1))
+        finally:
+            for table in tables:
+                table.free()
+        return list(torch.stack(steps, dim=1))
