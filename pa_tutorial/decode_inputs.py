@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
+from pa_tutorial.paging.layouts import by_token
+
 
 @dataclass(frozen=True)
 class DecodeInputs:
@@ -73,3 +75,30 @@ def draw_block_tables(
             numbers = numbers[count:]
         if not any(len(t) > 1 and set(np.diff(t)) == {1} for t in tables):
             return tables, num_blocks
+
+
+def beside(inputs: PagedInputs) -> dict[str, object]:
+    """The same step with K and V of the newest token beside the cache, and NaN in their slots.
+
+    returns  the arguments of pa_tutorial.attention.paged.paged_online_beside
+    """
+    k_cache, v_cache = inputs.k_cache.clone(), inputs.v_cache.clone()
+    k_tokens, v_tokens = by_token(k_cache, v_cache)
+    block_size = v_tokens.shape[1]
+    newest = inputs.seq_lens.long() - 1
+    rows = inputs.block_tables.long().gather(1, (newest // block_size)[:, None])[:, 0]
+    place = (rows, newest % block_size)
+    k_new, v_new = k_tokens[place].flatten(2), v_tokens[place]
+    k_tokens[place] = float("nan")
+    v_tokens[place] = float("nan")
+    return {
+        "q": inputs.q,
+        "k_new": k_new,
+        "v_new": v_new,
+        "k_cache": k_cache,
+        "v_cache": v_cache,
+        "block_tables": inputs.block_tables,
+        "context_lens": inputs.seq_lens - 1,
+        "scale": inputs.scale,
+        "alibi_slopes": inputs.alibi_slopes,
+    }

@@ -107,6 +107,7 @@ class PagedTinyLM:
                 raise ValueError(f"tables[{index}] is in the batch twice")
             first = table.num_tokens
             self.model.require_tokens(tokens, torch.arange(first, first + tokens.numel()))
+            self.model.require_bytes(tokens)
             num_blocks += table.blocks_needed(len(tokens))
         self.allocator.require_free(num_blocks)
 

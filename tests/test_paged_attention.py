@@ -1,4 +1,4 @@
-"""Attention over a paged cache, what it refuses, and the hostile inputs that problems give it."""
+"""Attention over a paged cache, gathered or block by block: every layout, and what it refuses."""
 
 from collections.abc import Callable
 
@@ -7,13 +7,20 @@ import pytest
 import torch
 from torch import Tensor
 
-from pa_tutorial.attention.paged import paged_gather, require_paged_inputs
+from pa_tutorial.attention.paged import (
+    paged_gather,
+    paged_online,
+    paged_online_beside,
+    require_paged_inputs,
+)
+from pa_tutorial.attention.work import TensorsMade
 from pa_tutorial.cases import DECODE_CASES
-from pa_tutorial.decode_inputs import PagedInputs
+from pa_tutorial.checks.comparing import bounds_of, relative_errors, to_float64
+from pa_tutorial.decode_inputs import PagedInputs, beside
 from pa_tutorial.paging.allocator import BlockAllocator
 from pa_tutorial.paging.block_table import BlockTable, padded_block_tables
 from pa_tutorial.paging.kv_cache import PagedKVCache
-from pa_tutorial.paging.layouts import LAYOUTS, by_token
+from pa_tutorial.paging.layouts import LAYOUTS
 from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
 from pa_tutorial.problem import DTYPES, DecodeProblem
 
@@ -27,8 +34,13 @@ def problem(**changes: object) -> DecodeProblem:
     return DecodeProblem("name", "isolates", "meaning", **(sizes | changes))
 
 
-def attend(inputs: PagedInputs, **changes: Tensor) -> Tensor:
-    return paged_gather(**(vars(inputs) | changes))
+Attend = Callable[..., Tensor]
+
+
+@pytest.fixture(params=[paged_gather, paged_online], ids=lambda stage: stage.__name__)
+def attend(request) -> Attend:
+    """A stage, called with PagedInputs and what to change in them."""
+    return lambda inputs, **changes: request.param(**(vars(inputs) | changes))
 
 
 def first_five(inputs: PagedInputs, **changes: Tensor) -> dict[str, Tensor]:
@@ -45,7 +57,7 @@ def changed(tensor: Tensor, place: tuple[int, ...], value: int) -> Tensor:
 
 @EACH_DTYPE
 @pytest.mark.parametrize("changes", [{}, {"num_kv_heads": 1}, {"alibi": True, "scores": "sharp"}])
-def test_both_layouts_give_the_same_bits(dtype, changes) -> None:
+def test_both_layouts_give_the_same_bits(attend, dtype, changes) -> None:
     case = problem(dtype=dtype, **changes)
     outs = [attend(case.paged(layout)) for layout in LAYOUTS]
     assert outs[0].isfinite().all()
@@ -54,7 +66,7 @@ def test_both_layouts_give_the_same_bits(dtype, changes) -> None:
 
 @EACH_LAYOUT
 @EACH_DTYPE
-def test_physical_block_numbers_do_not_change_a_bit(layout, dtype) -> None:
+def test_physical_block_numbers_do_not_change_a_bit(attend, layout, dtype) -> None:
     lowest = ((1, 2, 3, 4), (5, 6), (7, 8))
     scattered = ((11, 3, 29, 1), (8, 30), (2, 14))
     outs = [attend(problem(dtype=dtype, tables=t).paged(layout)) for t in (lowest, scattered)]
@@ -62,7 +74,7 @@ def test_physical_block_numbers_do_not_change_a_bit(layout, dtype) -> None:
 
 
 @EACH_LAYOUT
-def test_each_sequence_is_alone_with_its_own_blocks(layout) -> None:
+def test_each_sequence_is_alone_with_its_own_blocks(attend, layout) -> None:
     inputs = problem().paged(layout)
     batch = attend(inputs)
     for sequence in range(3):
@@ -72,7 +84,7 @@ def test_each_sequence_is_alone_with_its_own_blocks(layout) -> None:
 
 
 @EACH_LAYOUT
-def test_nothing_that_is_given_is_written(layout) -> None:
+def test_nothing_that_is_given_is_written(attend, layout) -> None:
     inputs = problem(alibi=True, strided_q=True).paged(layout)
     given = {name: t for name, t in vars(inputs).items() if isinstance(t, Tensor)}
     before = {name: tensor.clone() for name, tensor in given.items()}
@@ -89,6 +101,8 @@ def test_nothing_that_is_given_is_written(layout) -> None:
         ("q", lambda q: q[:2], r"block_tables has shape \[3, 5\]; .* each of the 2 sequences of q"),
         ("k_cache", lambda k: k[0, 0], "k_cache has shape"),
         ("v_cache", lambda v: v[:-1], "v_cache is"),
+        ("q", lambda q: q[:, :3], "num_kv_heads is 2; it must divide num_heads, which is 3"),
+        ("q", lambda q: q[..., :8], "k has head_size 16; it must be that of q, 8"),
         ("block_tables", lambda t: t[:2], r"block_tables has shape \[2, 5\]; .* the 3 sequences"),
         ("block_tables", lambda t: t[0], r"block_tables has shape \[5\]"),
         ("block_tables", lambda t: t.long(), "block_tables is torch.int64; it must be torch.int32"),
@@ -105,7 +119,7 @@ def test_nothing_that_is_given_is_written(layout) -> None:
 )
 @EACH_LAYOUT
 def test_inputs_that_do_not_fit_are_refused(
-    layout, argument, change: Callable[[Tensor], Tensor], message
+    attend, layout, argument, change: Callable[[Tensor], Tensor], message
 ) -> None:
     inputs = problem().paged(layout)
     wrong = {argument: change(getattr(inputs, argument))}
@@ -115,8 +129,20 @@ def test_inputs_that_do_not_fit_are_refused(
         attend(inputs, **wrong)
 
 
+def test_one_slope_a_head(attend) -> None:
+    with pytest.raises(ValueError, match=r"alibi_slopes has shape \[2\]; it must be \[4\]"):
+        attend(problem().paged("plain"), alibi_slopes=torch.ones(2))
+
+
+def test_a_batch_without_sequences_is_refused(attend) -> None:
+    inputs = problem().paged("vllm")
+    none = {name: getattr(inputs, name)[:0] for name in ("q", "block_tables", "seq_lens")}
+    with pytest.raises(ValueError, match="at least one sequence"):
+        attend(inputs, **none)
+
+
 @EACH_LAYOUT
-def test_the_first_and_the_last_block_of_the_pool_may_be_used(layout) -> None:
+def test_the_first_and_the_last_block_of_the_pool_may_be_used(attend, layout) -> None:
     inputs = problem(tables=((0, 9, 5, 7), (3, 1), (4, 6))).paged(layout)
     assert len(inputs.k_cache) == 11
     smaller = {name: getattr(inputs, name)[:10] for name in ("k_cache", "v_cache")}
@@ -128,7 +154,7 @@ def test_the_first_and_the_last_block_of_the_pool_may_be_used(layout) -> None:
 
 @EACH_LAYOUT
 @pytest.mark.parametrize("pad", [0, -1, 10**6, 1])
-def test_pad_entries_behind_the_end_are_not_looked_at(layout, pad) -> None:
+def test_pad_entries_behind_the_end_are_not_looked_at(attend, layout, pad) -> None:
     inputs = problem().paged(layout)
     padded = inputs.block_tables.clone()
     for row, seq_len in zip(padded, (13, 5, 8), strict=True):
@@ -176,7 +202,7 @@ def hit_by_prefix(cache: PagedKVCache) -> list[BlockTable]:
 
 @EACH_LAYOUT
 @pytest.mark.parametrize("story", [forked, hit_by_prefix])
-def test_shared_blocks_give_the_bits_that_copies_give(layout, story) -> None:
+def test_shared_blocks_give_the_bits_that_copies_give(attend, layout, story) -> None:
     shared = PagedKVCache(LAYOUTS[layout](12, 2, 16, 4), num_layers=2)
     tables = story(shared)
     assert tables[0].blocks[0] == tables[1].blocks[0]
@@ -196,119 +222,78 @@ def test_shared_blocks_give_the_bits_that_copies_give(layout, story) -> None:
     seq_lens = torch.tensor([table.num_tokens for table in tables], dtype=torch.int32)
     for layer in (0, 1):
         outs = [
-            paged_gather(q, c.k[layer], c.v[layer], padded_block_tables(t), seq_lens, 0.25)
+            attend(
+                PagedInputs(q, c.k[layer], c.v[layer], padded_block_tables(t), seq_lens, 0.25, None)
+            )
             for c, t in ((shared, tables), (copies, alone))
         ]
         assert outs[0].isfinite().all()
         assert torch.equal(*outs)
 
 
-# The inputs that problems give
+# K and V of the newest token beside the cache
 
 
-def owned_slots(case: DecodeProblem) -> Tensor:
-    """[num_blocks, block_size], whether a token of a sequence lives there."""
-    tables, num_blocks = case.block_tables()
-    owned = torch.zeros(num_blocks, case.block_size, dtype=torch.bool)
-    for table, seq_len in zip(tables, case.seq_lens, strict=True):
-        for token in range(seq_len):
-            owned[table[token // case.block_size], token % case.block_size] = True
-    return owned
+def errors_of(out: Tensor, case: DecodeProblem) -> np.ndarray:
+    return relative_errors(to_float64(out), case.expected()["out"])
 
 
+@pytest.mark.paged_online
 @EACH_CASE
 @EACH_LAYOUT
-def test_every_slot_that_no_token_owns_is_nan_and_no_other(case, layout) -> None:
+def test_both_forms_are_equal(case, layout) -> None:
     inputs = case.paged(layout)
-    owned = owned_slots(case)
-    for tokens in by_token(inputs.k_cache, inputs.v_cache):
-        is_nan = tokens.isnan().flatten(2)
-        assert is_nan[~owned].all() or case.stale
-        assert not is_nan[owned].any()
-        assert not (case.stale and is_nan.any())
+    arguments = beside(inputs)
+    assert arguments["v_cache"].isnan().any()
+    out = paged_online_beside(**arguments)
+    bound = bounds_of(case.id)["out"]
+    assert out.dtype == inputs.q.dtype
+    assert errors_of(out, case).max() <= bound
+    in_cache = to_float64(paged_online(**vars(inputs)))
+    assert relative_errors(to_float64(out), in_cache).max() <= bound
 
 
-@EACH_CASE
-def test_no_block_table_is_the_identity(case) -> None:
-    tables, _ = case.block_tables()
-    for table in tables:
-        assert len(set(table)) == len(table)
-        if len(table) > 1:
-            assert table != list(range(table[0], table[0] + len(table)))
-
-
-@pytest.mark.parametrize("seed", range(200))
-def test_no_seed_draws_the_identity(seed) -> None:
-    tables, num_blocks = problem(seed=seed).block_tables()
-    numbers = [block for table in tables for block in table]
-    assert len(set(numbers)) == len(numbers)
-    assert set(numbers) <= set(range(1, num_blocks))
-    assert all(table != list(range(table[0], table[0] + len(table))) for table in tables)
-
-
-@EACH_CASE
-def test_pad_columns_are_there_and_name_block_zero(case) -> None:
-    inputs = case.paged("plain")
-    tables, _ = case.block_tables()
-    width = max(len(table) for table in tables) + case.pad_columns
-    assert case.pad_columns >= 1
-    assert inputs.block_tables.shape == (len(tables), width)
-    assert (inputs.block_tables.dtype, inputs.seq_lens.dtype) == (torch.int32, torch.int32)
-    for row, table in zip(inputs.block_tables.tolist(), tables, strict=True):
-        assert row == table + [0] * (width - len(table))
-
-
-@EACH_CASE
-def test_block_zero_is_owned_only_where_a_case_says_so(case) -> None:
-    assert owned_slots(case)[0].any() == case.block_zero
-    assert case.block_zero == (case.name == "block_zero_in_use")
-
-
-@pytest.mark.parametrize("shared_blocks", [1, 2])
-def test_shared_blocks_hold_the_same_tokens_under_the_same_numbers(shared_blocks) -> None:
-    case = problem(seq_lens=(13, 9, 8), shared_blocks=shared_blocks)
-    tables, _ = case.block_tables()
-    inputs = case.inputs()
-    assert len({tuple(table[:shared_blocks]) for table in tables}) == 1
-    own = [block for table in tables for block in table[shared_blocks:]]
-    assert len(set(own)) == len(own)
-    end = 4 * shared_blocks
-    for tokens in (inputs.keys, inputs.values):
-        assert torch.equal(tokens[0][:end], tokens[1][:end])
-        assert torch.equal(tokens[0][:end], tokens[2][:end])
-        assert not torch.equal(tokens[0][end : end + 1], tokens[1][end : end + 1])
+def test_the_first_token_of_a_sequence_has_an_empty_cache() -> None:
+    case = problem(seq_lens=(1, 5, 1))
+    arguments = beside(case.paged("plain"))
+    assert arguments["context_lens"].tolist() == [0, 4, 0]
+    assert errors_of(paged_online_beside(**arguments), case).max() < 1e-6
+    alone = problem(seq_lens=(1, 1))
+    arguments = beside(alone.paged("plain"))
+    arguments["block_tables"] = arguments["block_tables"][:, :0]  # a table without a column
+    assert errors_of(paged_online_beside(**arguments), alone).max() < 1e-6
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"block_size": 0}, "block_size is 0; it must be at least 1"),
-        ({"shared_blocks": 2}, "shared_blocks is 2; it must be 0 to 1"),
-        ({"shared_blocks": -1}, "shared_blocks is -1; it must be 0 to 1"),
+        (
+            {"k_new": torch.zeros(3, 4, 16)},
+            r"k_new has shape \[3, 4, 16\]; it must be \[3, 2, 16\]",
+        ),
+        ({"v_new": torch.zeros(2, 2, 16)}, r"v_new has shape \[2, 2, 16\]"),
+        (
+            {"context_lens": torch.tensor([12, -1, 7], dtype=torch.int32)},
+            r"seq_lens\[1\] is -1; it must be 0 to 20",
+        ),
     ],
 )
-def test_impossible_block_tables_are_refused(changes, message) -> None:
+def test_what_does_not_fit_beside_the_cache_is_refused(changes, message) -> None:
     with pytest.raises(ValueError, match=message):
-        problem(**changes)
+        paged_online_beside(**(beside(problem().paged("plain")) | changes))
 
 
-TAIL = next(case for case in DECODE_CASES if case.name == "tail")
+# Attention that never gathers
 
 
-def test_a_batch_without_sequences_is_refused() -> None:
-    inputs = TAIL.paged("vllm")
-    none = slice(0, 0)
-    with pytest.raises(ValueError, match="at least one sequence"):
-        paged_gather(
-            inputs.q[none],
-            inputs.k_cache,
-            inputs.v_cache,
-            inputs.block_tables[none],
-            inputs.seq_lens[none],
-            1.0,
-        )
+def largest_tensor_made(attend: Callable, inputs: PagedInputs) -> int:
+    with TensorsMade() as made:
+        attend(**vars(inputs))
+    return max(made.sizes)
 
 
-def test_an_unknown_layout_is_named_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"layout is 'vLLM'; it must be one of .*'vllm', 'plain'"):
-        TAIL.paged("vLLM")
+@EACH_LAYOUT
+def test_no_tensor_grows_with_the_length_of_the_sequences(layout) -> None:
+    short, long = (problem(seq_lens=(n, n // 2), head_size=64).paged(layout) for n in (400, 1600))
+    assert largest_tensor_made(paged_online, long) == largest_tensor_made(paged_online, short)
+    assert largest_tensor_made(paged_gather, long) == 4 * largest_tensor_made(paged_gather, short)

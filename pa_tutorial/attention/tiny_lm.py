@@ -162,7 +162,11 @@ class TinyLM(nn.Module):
         Raises ValueError if a token is no byte or a position is outside 0 to max_len - 1.
         """
         self.require_tokens(tokens, positions)
-        hidden = self.token_embedding(tokens) + self.position_embedding(positions)
+        try:
+            hidden = self.token_embedding(tokens) + self.position_embedding(positions)
+        except IndexError:  # looked at only now: torch.vmap, used in training, cannot look
+            self.require_bytes(tokens)
+            raise
         for index, layer in enumerate(self.layers):
             q, k, v = layer.qkv(hidden)
             out = attend(index, q, k, v)
@@ -173,7 +177,7 @@ class TinyLM(nn.Module):
         return self.to_vocab(self.final_norm(hidden))
 
     def require_tokens(self, tokens: Tensor, positions: Tensor) -> None:
-        """Raise ValueError unless run can take them: [num_tokens], bytes, positions in range."""
+        """Raise ValueError unless both are [num_tokens] and the positions are in range."""
         if tokens.dim() != 1 or len(tokens) == 0:
             raise ValueError(
                 f"tokens has shape {list(tokens.shape)}; it must be [num_tokens], at least one"
@@ -188,6 +192,9 @@ class TinyLM(nn.Module):
             raise ValueError(
                 f"positions holds {outside[0]}; it must be 0 to {self.config.max_len - 1}"
             )
+
+    def require_bytes(self, tokens: Tensor) -> None:
+        """Raise ValueError unless every token is in the vocabulary."""
         wrong = tokens[(tokens < 0) | (tokens >= self.config.vocab_size)]
         if len(wrong):
             raise ValueError(

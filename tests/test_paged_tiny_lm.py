@@ -1,0 +1,172 @@
+"""TinyLM over a paged cache: the tokens of 20 prompts, prefill by a decode step, shared blocks."""
+
+import pytest
+import torch
+
+from pa_tutorial.attention.paged import paged_gather, paged_online
+from pa_tutorial.attention.tiny_lm import TinyLM, encode, load
+from pa_tutorial.paged_tiny_lm import PagedTinyLM, flatten_queries
+from pa_tutorial.paging.allocator import BlockAllocator
+from pa_tutorial.paging.block_table import BlockTable
+from pa_tutorial.paging.errors import OutOfBlocks
+from pa_tutorial.paging.layouts import LAYOUTS
+from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
+from pa_tutorial.problem import SequenceProblem
+
+PROMPTS = (
+    "A", "The", "A class", "A list is", "def area(", "for x in", "return the", "An expression",
+    "import sys", "é", "zzzzz", "\n\n   ", "0123456789", "Statement", "a = b + c",
+    "The with statement", 'print("', "If the value is", "A tuple (or list)",
+    "Modules are found, loaded and, if the loader is new, initialised",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def model() -> TinyLM:
+    return load()
+
+
+def paged(model: TinyLM, num_blocks: int = 64, block_size: int = 8, **options) -> PagedTinyLM:
+    return PagedTinyLM(model, BlockAllocator(num_blocks), block_size, **options)
+
+
+@pytest.mark.paged_online
+@pytest.mark.parametrize("block_size", [1, 8, 16, 32])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_tokens_of_20_prompts_are_equal_with_and_without_paging(model, block_size, layout) -> None:
+    assert len(set(PROMPTS)) == 20
+    prompts = [encode(prompt) for prompt in PROMPTS]
+    lm = paged(model, 2000 // block_size, block_size, layout=layout)
+    free = lm.allocator.num_free
+    for prompt, tokens in zip(prompts, lm.generate(prompts, 32), strict=True):
+        assert torch.equal(tokens, model.generate(prompt, 32))
+    assert lm.allocator.num_free == free
+
+
+@pytest.mark.paged_gather
+def test_any_paged_stage_can_attend(model) -> None:
+    prompts = [encode("A class"), encode("The")]
+    lm = paged(model, layout="vllm", attention=paged_gather)
+    for prompt, tokens in zip(prompts, lm.generate(prompts, 12), strict=True):
+        assert torch.equal(tokens, model.generate(prompt, 12))
+
+
+def scores_without_paging(model: TinyLM, text: str) -> torch.Tensor:
+    return model(encode(text))[-1]
+
+
+@pytest.mark.parametrize("chunks", [(20,), (1,) * 20, (7, 6, 6, 1), (19, 1), (8, 8, 4)])
+def test_a_decode_step_does_prefill_in_chunks_of_any_size(model, chunks) -> None:
+    text = "The with statement i"
+    lm = paged(model)
+    table = lm.new_sequence()
+    for tokens in encode(text).split(chunks):
+        scores = lm.step([table], [tokens])
+    assert torch.allclose(scores[0], scores_without_paging(model, text), atol=1e-4)
+
+
+def test_prefill_and_decode_share_a_step(model) -> None:
+    lm = paged(model)
+    old, new = lm.new_sequence(), lm.new_sequence()
+    lm.step([old], [encode("A lis")])
+    scores = lm.step([new, old], [encode("The class statement"), encode("t")])
+    assert torch.allclose(scores[0], scores_without_paging(model, "The class statement"), atol=1e-4)
+    assert torch.allclose(scores[1], scores_without_paging(model, "A list"), atol=1e-4)
+
+
+def test_alibi_and_random_weights() -> None:
+    model = SequenceProblem("", "", "", num_heads=6, num_kv_heads=2, alibi=True).model()
+    lm = paged(model)
+    table = lm.new_sequence()
+    lm.step([table], [encode("some by")])
+    scores = lm.step([table], [encode("tes")])
+    assert torch.allclose(scores[0], scores_without_paging(model, "some bytes"), atol=1e-3)
+
+
+@pytest.mark.parametrize("prompt", ["A class", "A class "])  # a shared tail, and full blocks only
+def test_a_fork_shares_blocks_and_goes_its_own_way(model, prompt) -> None:
+    lm = paged(model)
+    one = lm.new_sequence()
+    lm.step([one], [encode(prompt)])
+    other = one.fork()
+    scores = lm.step([one, other], [encode("x"), encode("y")])
+    scores = lm.step([other, one], [encode("es"), encode("st")])
+    assert torch.allclose(scores[0], scores_without_paging(model, prompt + "yes"), atol=1e-4)
+    assert torch.allclose(scores[1], scores_without_paging(model, prompt + "xst"), atol=1e-4)
+
+
+def test_a_known_prefix_is_not_computed_again(model) -> None:
+    computed = []
+
+    def counting(q, *others):
+        computed.append(len(q))
+        return paged_online(q, *others)
+
+    lm = PagedTinyLM(model, PrefixCachingAllocator(64), 8, attention=counting)
+    text = "A list is a mutable seq"
+    first, second = lm.new_sequence(), lm.new_sequence()
+    lm.step([first], [encode(text)])
+    lm.step([first], [encode("u")])  # the third block is full now
+    scores = lm.step([second], [encode(text + "u")])
+    assert computed == [23, 23, 1, 1, 1, 1]  # two layers: all of it, one token, only the last
+    assert second.blocks == first.blocks
+    assert torch.allclose(scores[0], scores_without_paging(model, text + "u"), atol=1e-4)
+
+
+def test_two_sequences_of_one_step_may_share_a_new_prefix(model) -> None:
+    lm = PagedTinyLM(model, PrefixCachingAllocator(64), 8)
+    tables = [lm.new_sequence(), lm.new_sequence()]
+    texts = ("A class has a name", "A class has a base")
+    scores = lm.step(tables, [encode(text) for text in texts])
+    assert tables[0].blocks[0] == tables[1].blocks[0]
+    for row, text in zip(scores, texts, strict=True):
+        assert torch.allclose(row, scores_without_paging(model, text), atol=1e-4)
+
+
+def test_a_step_that_is_refused_changes_nothing(model) -> None:
+    lm = paged(model, num_blocks=5)
+    one, other = lm.new_sequence(), lm.new_sequence()
+    lm.step([one], [encode("A class")])
+    stranger = BlockTable(BlockAllocator(5), 8)
+    refused = (
+        ([one, other], [encode("x" * 9), encode("y" * 17)], OutOfBlocks, "free"),
+        ([one, other], [encode("x"), torch.tensor([256])], ValueError, "tokens holds 256"),
+        ([one, other], [encode("x"), encode("")], ValueError, r"tokens has shape \[0\]"),
+        ([one, other], [encode("x"), encode("y" * 257)], ValueError, "positions holds 256"),
+        ([one, one], [encode("x"), encode("y")], ValueError, r"tables\[1\] is in the batch twice"),
+        ([one, stranger], [encode("x"), encode("y")], ValueError, r"tables\[1\] is of another"),
+        ([one, other], [encode("x")], ValueError, "zip"),
+    )
+    for tables, tokens, error, message in refused:
+        with pytest.raises(error, match=message):
+            lm.step(tables, tokens)
+        assert (one.num_tokens, other.num_tokens, lm.allocator.num_free) == (7, 0, 3)
+    scores = lm.step([one], [encode("e")])
+    assert torch.allclose(scores[0], scores_without_paging(model, "A classe"), atol=1e-4)
+
+
+def test_blocks_are_given_back_when_generation_fails(model) -> None:
+    lm = paged(model, num_blocks=3)
+    with pytest.raises(OutOfBlocks):
+        lm.generate([encode("A class"), encode("The")], 20)
+    assert lm.allocator.num_free == 2
+
+
+def test_an_unknown_layout_is_named_with_the_known_ones(model) -> None:
+    with pytest.raises(ValueError, match="layout is 'vLLM'; it must be one of"):
+        paged(model, layout="vLLM")
+
+
+def test_flattened_queries_are_sequences_that_end_at_their_position() -> None:
+    tables = torch.tensor([[5, 2], [3, 0]], dtype=torch.int32)
+    rows, lens = flatten_queries(tables, torch.tensor([11, 4]), torch.tensor([3, 1]))
+    assert rows.tolist() == [[5, 2], [5, 2], [5, 2], [3, 0]]
+    assert lens.tolist() == [9, 10, 11, 4]
+    assert (rows.dtype, lens.dtype) == (torch.int32, torch.int32)
+
+
+@pytest.mark.parametrize("new", [0, 12, -1])
+def test_more_new_tokens_than_tokens_are_refused(new) -> None:
+    tables = torch.zeros(1, 2, dtype=torch.int32)
+    with pytest.raises(ValueError, match=rf"query_lens\[0\] is {new}; it must be 1 to 11"):
+        flatten_queries(tables, torch.tensor([11]), torch.tensor([new]))
