@@ -97,7 +97,8 @@ def rows(result: Result) -> list[tuple[str, str, str, bool]]:
 
 def headline(result: Result) -> str:
     count = f"{result.passed} of {result.total} cases pass"
-    against = " and ".join(result.references)
+    *most, last = result.references
+    against = f"{', '.join(most)} and {last}" if most else last
     if result.ok:
         return f"{result.title}: {count}, against {against}"
     return f"{result.title}: not yet; {count}, against {against}"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from pa_tutorial.viz import block_stories, kv_cache, measured, style, walk, waste
+from pa_tutorial.viz import block_stories, kv_cache, measured, online, paged, style, walk, waste
 
 FIGURES: dict[str, Callable[[], Figure]] = {
     "map": walk.draw_map,
@@ -23,6 +23,12 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "manager_cost": measured.draw_manager_cost,
     "token_in_layouts": block_stories.draw_token_in_layouts,
     "neighbours": block_stories.draw_neighbours_in_layouts,
+    "online_softmax": online.draw_worked_trail,
+    "merge": online.draw_worked_merge,
+    "shared_memory": online.draw_shared_memory,
+    "stream": paged.draw_stream_of_two,
+    "bytes_moved": paged.draw_bytes_of_long_batch,
+    "flattened": paged.draw_flattened,
 }
 
 
