@@ -274,7 +274,11 @@ def test_the_first_token_of_a_sequence_has_an_empty_cache() -> None:
         ({"v_new": torch.zeros(2, 2, 16)}, r"v_new has shape \[2, 2, 16\]"),
         (
             {"context_lens": torch.tensor([12, -1, 7], dtype=torch.int32)},
-            r"seq_lens\[1\] is -1; it must be 0 to 20",
+            r"context_lens\[1\] is -1; it must be 0 to 20",
+        ),
+        (
+            {"v_new": torch.zeros(3, 2, 16).half()},
+            "v_new is torch.float16; it must be torch.float32",
         ),
     ],
 )

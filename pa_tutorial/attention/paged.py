@@ -16,11 +16,11 @@ def require_paged_inputs(
     block_tables: Tensor,
     seq_lens: Tensor,
     alibi_slopes: Tensor | None = None,
-    least: int = 1,
+    lens_name: str = "seq_lens",
 ) -> None:
     """Raise ValueError, naming the argument, unless a decode step can read all that it needs.
 
-    least  the least that an entry of seq_lens may be
+    lens_name  what the caller calls seq_lens; context_lens, without the newest token, may be 0
     """
     if q.dim() != 3 or len(q) == 0:
         raise ValueError(
@@ -30,7 +30,7 @@ def require_paged_inputs(
     num_blocks, block_size, num_kv_heads, head_size = by_token(k_cache, v_cache)[1].shape
     num_seqs = len(q)
     require_heads_that_fit(*q.shape[1:], num_kv_heads, head_size, alibi_slopes)
-    for name, tensor in (("block_tables", block_tables), ("seq_lens", seq_lens)):
+    for name, tensor in (("block_tables", block_tables), (lens_name, seq_lens)):
         if tensor.dtype != torch.int32:
             raise ValueError(f"{name} is {tensor.dtype}; it must be torch.int32")
     if block_tables.dim() != 2 or len(block_tables) != num_seqs:
@@ -39,13 +39,14 @@ def require_paged_inputs(
             f"the {num_seqs} sequences of q"
         )
     if seq_lens.shape != (num_seqs,):
-        raise ValueError(f"seq_lens has shape {list(seq_lens.shape)}; it must be [{num_seqs}]")
+        raise ValueError(f"{lens_name} has shape {list(seq_lens.shape)}; it must be [{num_seqs}]")
+    least = 1 if lens_name == "seq_lens" else 0
     room = block_tables.shape[1] * block_size
     for sequence, seq_len in enumerate(seq_lens.tolist()):
         if not least <= seq_len <= room:
             raise ValueError(
-                f"seq_lens[{sequence}] is {seq_len}; it must be {least} to {room}, the tokens for "
-                f"which its block table has room"
+                f"{lens_name}[{sequence}] is {seq_len}; it must be {least} to {room}, the "
+                "tokens for which its block table has room"
             )
         used = block_tables[sequence, : -(-seq_len // block_size)]
         outside = used[(used < 0) | (used >= num_blocks)]
@@ -193,7 +194,9 @@ def paged_online_beside(
     Raises ValueError if the shapes do not fit, or a table names a block that is not there.
     Source: the rosellm project, paged_attention_decode_ref in "paged attention in rosellm".
     """
-    require_paged_inputs(q, k_cache, v_cache, block_tables, context_lens, alibi_slopes, least=0)
+    require_paged_inputs(
+        q, k_cache, v_cache, block_tables, context_lens, alibi_slopes, "context_lens"
+    )
     num_kv_heads = by_token(k_cache, v_cache)[1].shape[2]
     for name, tensor in (("k_new", k_new), ("v_new", v_new)):
         if tensor.shape != (len(q), num_kv_heads, q.shape[2]):
@@ -201,6 +204,8 @@ def paged_online_beside(
                 f"{name} has shape {list(tensor.shape)}; "
                 f"it must be {[len(q), num_kv_heads, q.shape[2]]}"
             )
+        if tensor.dtype != k_cache.dtype:
+            raise ValueError(f"{name} is {tensor.dtype}; it must be {k_cache.dtype}, as the cache")
     cached = attend_blocks(
         q, k_cache, v_cache, block_tables, context_lens, context_lens, scale, alibi_slopes, None
     )

@@ -29,6 +29,7 @@ def worked_scores_and_values(
 @style.styled
 def draw_trail(scores: Sequence[float], values: Sequence[Sequence[float]]) -> Figure:
     """m, l and the first number of acc after each token."""
+    scores = [round(score, 4) for score in scores]  # float32 differs from machine to machine
     parts = one_pass(scores, values)
     new_maximum = [j for j, score in enumerate(scores) if score > parts[j].m]
     figure, (top, middle, bottom) = style.new_figure(
