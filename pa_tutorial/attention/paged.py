@@ -125,28 +125,28 @@ def attend_blocks(
     _, block_size, num_kv_heads, head_size = v_tokens.shape
     # Query heads that share a KV head stand together: [num_seqs, num_kv_heads, group, head_size]
     q = q.float().unflatten(1, (num_kv_heads, -1))
-    part = empty_part(q.shape[:3], head_size, q.device)
+    part = empty_part(q.shape[:3], head_size, q.device)  # NEW
     scores = []
-    for block_idx in range(-(-int(num_cached.max()) // block_size)):
+    for block_idx in range(-(-int(num_cached.max()) // block_size)):  # NEW
         token = block_idx * block_size + torch.arange(block_size, device=q.device)
         is_token = token < num_cached[:, None]  # [num_seqs, block_size]
         # A sequence that has ended has no block here: block 0 is read in its place.
-        numbers = block_tables[:, block_idx].where(is_token[:, 0], 0)
+        numbers = block_tables[:, block_idx].where(is_token[:, 0], 0)  # NEW
         # k, v [num_seqs, num_kv_heads, block_size, head_size]: one block of each sequence
         k = k_tokens[numbers].flatten(3).transpose(1, 2).float()
         v = v_tokens[numbers].transpose(1, 2).float()
         # A weight of 0 does not remove NaN: 0 * NaN is NaN. So V is cleaned before.
-        v = v.masked_fill(~is_token[:, None, :, None], 0.0)
+        v = v.masked_fill(~is_token[:, None, :, None], 0.0)  # NEW
 
         # qk[s, h, t] = scale * (q_sh . k_st)       [num_seqs, num_kv_heads, group, block_size]
         qk = scale * (q @ k.mT)
         if alibi_slopes is not None:
             slopes = alibi_slopes.float().unflatten(0, (num_kv_heads, -1))
             qk = qk + slopes[..., None] * (token - positions[:, None])[:, None, None]
-        qk = qk.masked_fill(~is_token[:, None, None], float("-inf"))
+        qk = qk.masked_fill(~is_token[:, None, None], float("-inf"))  # NEW
         if probe is not None:
             scores.append(qk.flatten(1, 2))
-        part = merge(part, part_of(qk, v))
+        part = merge(part, part_of(qk, v))  # NEW
     if probe is not None:
         probe["qk"] = torch.cat(scores, dim=-1)[..., : int(num_cached.max())]
     return Part(*(tensor.flatten(1, 2) for tensor in part))

@@ -33,8 +33,8 @@ def draw_trail(scores: Sequence[float], values: Sequence[Sequence[float]]) -> Fi
     parts = one_pass(scores, values)
     new_maximum = [j for j, score in enumerate(scores) if score > parts[j].m]
     figure, (top, middle, bottom) = style.new_figure(
-        "A new maximum rescales what was summed: at tokens "
-        + " and ".join(str(j) for j in new_maximum[1:]),
+        f"At tokens {' and '.join(str(j) for j in new_maximum[1:])} a new maximum comes: "
+        "the old sums are multiplied",
         4.6,
         nrows=3,
         sharex=True,
@@ -51,7 +51,7 @@ def draw_trail(scores: Sequence[float], values: Sequence[Sequence[float]]) -> Fi
     middle.bar(tokens, added, width=0.6, bottom=kept, color=style.INK)
     middle.text(len(scores) - 0.3, parts[-1].l, "l", va="center", weight="bold")
     middle.text(
-        0.11, 0.95, "dark: exp(score - m) of the new token", transform=middle.transAxes, va="top"
+        0.15, 0.95, "dark: exp(score - m) of the new token", transform=middle.transAxes, va="top"
     )
     middle.set_ylabel("sum")
 
@@ -69,12 +69,10 @@ def draw_trail(scores: Sequence[float], values: Sequence[Sequence[float]]) -> Fi
         factor = exp_from(parts[j].m, parts[j + 1].m)
         for axes in (middle, bottom):
             axes.axvline(j - 0.5, color=style.INK, linewidth=1, linestyle=":")
-        middle.annotate(
-            f"× {factor:.2f}",
-            (j - 0.5, max(part.l for part in parts) * 0.62),
-            ha="center",
-            bbox={"facecolor": style.PAPER, "edgecolor": "none", "pad": 1},
-        )
+        behind = {"facecolor": style.PAPER, "edgecolor": "none", "pad": 1}
+        place = (j - 0.5, 1.15 * parts[-1].l)
+        middle.text(*place, f"× {factor:.2f}", ha="center", va="center", bbox=behind)
+    middle.set_ylim(0, 1.3 * parts[-1].l)
     return figure
 
 
@@ -153,7 +151,8 @@ def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float]) -> 
 
 
 # Shared memory that one thread block may ask for, in bytes: NVIDIA's CUDA programming guide.
-SHARED_MEMORY = {"T4": 64 * 1024, "A100": 163 * 1024, "H100": 227 * 1024}
+SHARED_MEMORY = {"T4": 64 * 1024, "A100": 163 * 1024}
+LONGEST_FOR_V1 = 8192  # vLLM, PagedAttention.forward_decode in vllm/attention/ops/paged_attn.py
 
 
 @style.styled
@@ -164,22 +163,25 @@ def draw_shared_memory(partition_size: int = 512) -> Figure:
         f"v1 keeps one logit a token, so a GPU limits the length; v2 keeps {partition_size}",
         2.7,
     )
-    v1 = [4 * seq_len / 1024 for seq_len in lens]
+    chosen = [seq_len for seq_len in lens if seq_len <= LONGEST_FOR_V1]
+    kib = [4 * seq_len / 1024 for seq_len in lens]
+    axes.plot(chosen, kib[: len(chosen)], color=style.LOGITS, linewidth=2)
+    axes.plot(lens, kib, color=style.LOGITS, linewidth=1, linestyle=":")
+    axes.plot(chosen[-1:], kib[len(chosen) - 1 : len(chosen)], "o", color=style.LOGITS)
+    axes.text(chosen[-1] * 1.15, 26, f"above {LONGEST_FOR_V1:,} tokens vLLM takes v2", va="top")
+    axes.text(lens[-1] * 1.1, kib[-1], "v1: all tokens", va="center", color=style.LOGITS)
     v2 = [4 * partition_size / 1024] * len(lens)
-    style.label_line(axes, lens, v1, "v1: all tokens", style.LOGITS)
     style.label_line(axes, lens, v2, f"v2: {partition_size} tokens", style.INK)
     for gpu, num_bytes in SHARED_MEMORY.items():
         axes.axhline(num_bytes / 1024, color=style.QUIET, linewidth=0.8, linestyle="--")
-        text = f"{gpu}: {num_bytes // 1024} KiB, room for {num_bytes // 4:,} logits"
-        under = gpu == "A100"  # its line is too near to that of the H100
-        va = "top" if under else "bottom"
-        axes.text(lens[0], num_bytes / 1024 * (0.92 if under else 1), text, va=va)
+        text = f"{gpu}: {num_bytes // 1024} KiB, room for {num_bytes // 4:,} tokens"
+        axes.text(lens[0], num_bytes / 1024 * 1.03, text, va="bottom")
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)
     axes.set_xticks(lens, [f"{n:,}" for n in lens])
     axes.set_yticks([2, 8, 32, 128, 512], ["2", "8", "32", "128", "512"])
     axes.set_xlim(lens[0] * 0.9, lens[-1] * 3.6)
-    axes.set_xlabel("tokens of the sequence")
+    axes.set_xlabel("tokens of the longest sequence")
     axes.set_ylabel("KiB of shared memory\nfor logits")
     axes.minorticks_off()
     return figure

@@ -46,12 +46,16 @@ def draw_stream(inputs: PagedInputs, head: int = 0) -> Figure:
     v_tokens = by_token(inputs.k_cache, inputs.v_cache)[1]
     block_size = v_tokens.shape[1]
     trail = parts_after_each_block(inputs, head)
+    tables = [
+        row[: -(-seq_len // block_size)]
+        for row, seq_len in zip(inputs.block_tables.tolist(), inputs.seq_lens.tolist(), strict=True)
+    ]
     num_blocks = len(trail[0])
     gap, row_height = 1.4, 3.4
     width = 1.6 + num_blocks * (block_size + gap)
     height = 1.0 + len(trail) * row_height
     figure, axes = style.new_figure(
-        "Each block is read once; what stays of it is its share of m, l and acc",
+        "Each sequence reads each of its blocks once; m and l after each block",
         0.4 + height * (style.WIDTH - 0.2) / width,
     )
     style.bare(axes, width, height)
@@ -69,7 +73,8 @@ def draw_stream(inputs: PagedInputs, head: int = 0) -> Figure:
             y = 1.0 + sequence * row_height
             here = min(block_size, max(0, seq_len - block_idx * block_size))
             number = int(inputs.block_tables[sequence, block_idx]) if here else 0
-            _draw_read(axes, x, y, style.SEQUENCES[sequence], here, v_tokens[number])
+            owners = [row for row, table in enumerate(tables) if number in table]
+            _draw_read(axes, x, y, owners, here, v_tokens[number])
             note = f"block {number}" if here else "pad: block 0, masked"
             m, l = trail[sequence][block_idx]
             axes.text(x, y + 1.5, f"{note}\nm {m:.2f}  l {l:.2f}", va="top", fontsize=8)
@@ -79,12 +84,19 @@ def draw_stream(inputs: PagedInputs, head: int = 0) -> Figure:
     return figure
 
 
-def _draw_read(axes: Axes, x: float, y: float, color: str, num_tokens: int, values: Tensor) -> None:
-    """The slots of a block: tokens in the hue of the sequence, the rest with what lies there."""
+def _draw_read(
+    axes: Axes, x: float, y: float, owners: Sequence[int], num_tokens: int, values: Tensor
+) -> None:
+    """The slots of a block: tokens in the hues of its sequences, the rest with what lies there."""
     for offset, value in enumerate(values):  # [num_kv_heads, head_size] each
         known = offset < num_tokens
-        style.cell(axes, x + offset, y, color, unused=not known)
-        if not known:
+        if known:
+            for stripe, sequence in enumerate(owners):
+                place, height = y + stripe / len(owners), 1 / len(owners)
+                color = style.SEQUENCES[sequence]
+                axes.add_patch(Rectangle((x + offset, place), 0.95, height, facecolor=color))
+        else:
+            style.cell(axes, x + offset, y, style.EMPTY, unused=True)
             is_nan = bool(value.isnan().any())
             axes.text(
                 x + offset + 0.5,
@@ -113,7 +125,7 @@ def draw_flattened(num_cached: int = 3, num_new: int = 4) -> Figure:
         style.bare(axes, seq_len + 4.6, num_new + 1.4)
         heading = "sequences of one query" if flat else "new tokens, with the causal mask"
         axes.set_title(heading, loc="center", weight="normal")
-        for j in range(seq_len if not flat else 0):
+        for j in range(seq_len):
             axes.text(1.7 + j, 0.1, f"$k_{j}$", ha="center", va="top", color=style.QUIET)
         for row in range(num_new):
             position, y = num_cached + row, row + 0.9
@@ -159,8 +171,8 @@ def draw_bytes_moved(bars: Mapping[str, Sequence[tuple[str, float]]]) -> Figure:
     total = {name: sum(size for _, size in parts) for name, parts in bars.items()}
     names = list(bars)
     figure, axes = style.new_figure(
-        f"Gathering moves {total[names[0]] / total[names[-1]]:.1f} times the bytes of going "
-        "block by block",
+        f"Gathering moves at least {total[names[1]] / total[names[2]]:.1f} times the bytes of "
+        "going block by block",
         0.75 + 0.55 * len(bars),
     )
     shades = (style.K, style.lighter(style.QUIET, 0.2), style.lighter(style.QUIET, 0.6))
@@ -169,10 +181,10 @@ def draw_bytes_moved(bars: Mapping[str, Sequence[tuple[str, float]]]) -> Figure:
         for (what, size), color in zip(parts, shades, strict=False):
             axes.barh(row, size, left=x, height=0.6, color=color)
             axes.text(
-                x + size / 2, row, f"{what}\n{size:.1f}", ha="center", va="center", fontsize=7.5
+                x + size / 2, row, f"{what}\n{size:.2f}", ha="center", va="center", fontsize=7.5
             )
             x += size
-        axes.text(x + 0.05, row, f"{x:.1f}", va="center", weight="bold")
+        axes.text(x + 0.05, row, f"{x:.2f}", va="center", weight="bold")
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
     axes.set_xlabel("bytes moved, in units of K and V of the sequences")

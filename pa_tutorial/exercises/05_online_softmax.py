@@ -1,0 +1,410 @@
+"""Exercises of notebook 05: one pass over the scores, merging parts, merging finished outputs."""
+
+import math
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal, localcontext
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pa_tutorial.attention.online import Part
+from pa_tutorial.cases import WORKED_EXAMPLE
+from pa_tutorial.checks.running import Trial
+from pa_tutorial.exercises.exercise import Exercise, WrongAnswer, require_shape
+from pa_tutorial.ladder import AnswerError, require_written
+
+NOTEBOOK = "05_online_softmax"
+
+Tokens = tuple[Sequence[float], Sequence[Sequence[float]]]  # scores, and the v of each
+
+
+def _exact(parts: Sequence[Tokens]) -> tuple[Decimal, Decimal, list[Decimal]]:
+    """m, l and acc over the tokens of all these parts: from the definition, with 50 digits."""
+    scores = [Decimal(score) for part, _ in parts for score in part]
+    columns = zip(*(v for _, part in parts for v in part), strict=True)
+    with localcontext(prec=50):
+        m = max(scores, default=Decimal("-Infinity"))
+        weights = [(s - m).exp() if s.is_finite() else Decimal(0) for s in scores]
+        acc = [sum(w * Decimal(x) for w, x in zip(weights, c, strict=True)) for c in columns]
+        return m, Decimal(sum(weights)), acc
+
+
+def _require_floats(result: Any, names: Sequence[str]) -> list[float]:
+    """The answer as floats, one for each name; a message for its author if it is something else."""
+    if (
+        not isinstance(require_written(result), tuple | list)
+        or len(result) != len(names)
+        or not all(isinstance(number, int | float) for number in result)
+    ):
+        wanted = f"{len(names)} floats: {', '.join(names)}"
+        raise AnswerError(f"it returned {result!r:.60}; it must return {wanted}")
+    return [float(number) for number in result]
+
+
+# 1. ---------------------------------------------------------------------------------------------
+
+
+def running_max_and_sum(scores: Iterator[float]) -> tuple[float, float]:
+    """The maximum m of the scores and the sum l of exp(score - m), in one pass.
+
+    scores   an iterator: `for score in scores` gives each score once, and only once;
+             -inf for a masked token (one that the query does not see)
+    returns  (m, l); (-inf, 0.0) if no token is seen
+    """
+    # 1. what are m and l before the first score?
+    # 2. for each score: what is the maximum now?
+    # 3. l counts from the old maximum: bring it to the new one, then add the new score
+    # 4. -inf - (-inf) is NaN: when would you compute it? do something else then
+    ### BEGIN SOLUTION
+    m, l = -math.inf, 0.0
+    for score in scores:
+        if score == -math.inf:
+            continue
+        m_new = max(m, score)
+        l = l * math.exp(m - m_new) + math.exp(score - m_new)
+        m = m_new
+    return m, l
+    ### END SOLUTION
+
+
+MASKED = -math.inf
+_FROM_M = "exp(-1,000) is 0 and exp(10,000) overflows: subtract the maximum before exp."
+_RESCALE = "l so far counts from the old maximum: multiply it with exp(old m - new m)."
+_UNSEEN = "A masked token adds 0. While no token was seen, m is -inf and l is 0."
+PASS_CASES: tuple[tuple, ...] = (
+    # name, what it isolates, what its failure means, scores
+    ("ordinary", "scores near 0", _RESCALE, [0.5, -2.0, 1.25, -0.5, 3.0, 0.0, 2.5, 3.5, 1.0]),
+    ("equal", "all scores equal", "Each exp(score - m) is 1: l counts the tokens.", [0.25] * 9),
+    ("one_token", "one token", "m is its score and l is exp(0) = 1.", [-3.0]),
+    ("near_minus_300", "all near -300", _FROM_M, [-300.0, -299.5, -301.0, -300.25]),
+    ("near_minus_1000", "all near -1,000", _FROM_M, [-1000.0, -1001.5, -999.0]),
+    ("near_10000", "all near 10,000", _FROM_M, [9_999.0, 10_000.5, 10_001.0, 9_999.5]),
+    ("rising", "each score is the largest so far", _RESCALE, [float(i) for i in range(33)]),
+    ("rising_by_40", "each is the largest by far", _RESCALE, [40.0 * i - 600 for i in range(33)]),
+    ("falling", "the first is the largest", "Only a larger score changes m.",
+     [300.0 - i for i in range(33)]),
+    ("masked_first", "the first tokens are masked", _UNSEEN, [MASKED, MASKED, 1.0, 2.0]),
+    ("masked_between", "a token in the middle is masked", _UNSEEN, [1.0, MASKED, 2.0]),
+    ("masked_last", "the last token is masked", _UNSEEN, [1.0, 2.0, MASKED]),
+    ("nothing_visible", "all tokens are masked", _UNSEEN, [MASKED, MASKED]),
+    ("empty", "there is no token", _UNSEEN, []),
+)  # fmt: skip
+
+MOST_KEPT = 4  # scores that an answer may hold at a time; m and the current one are enough
+
+
+class Score(float):
+    """A float of which one can tell whether anybody still holds it."""
+
+
+def once(scores: Sequence[float]) -> Iterator[float]:
+    """Each score once; AnswerError if so many are kept that a second pass is possible."""
+    given: list[weakref.ref[Score]] = []
+    for number in [*scores, None]:
+        kept = sum(score() is not None for score in given)
+        if kept > MOST_KEPT:
+            raise AnswerError(f"it keeps {kept} scores; one pass keeps m and l, and no list")
+        if number is not None:
+            score = Score(number)
+            given.append(weakref.ref(score))
+            yield score
+            del score
+
+
+def running_max_and_sum_trials() -> list[Trial]:
+    def run(scores: list[float], function: Callable | None) -> dict[str, Tensor]:
+        answer = running_max_and_sum if function is None else function
+        m, l = _require_floats(answer(once(scores)), "ml")
+        return {"out": torch.tensor([[m], [l]], dtype=torch.float64)}
+
+    def expected(scores: list[float]) -> dict[str, Tensor]:
+        m, l, _ = _exact([(scores, [[]] * len(scores))])
+        return {"out": torch.tensor([[float(m)], [float(l)]], dtype=torch.float64)}
+
+    return [
+        Trial(
+            name=name,
+            isolates=isolates,
+            meaning=meaning,
+            run=partial(run, scores),
+            references={"sums with 50 digits": partial(expected, scores)},
+            bounds={"out": 1e-12},
+            axes=("m|l",),
+        )
+        for name, isolates, meaning, scores in PASS_CASES
+    ]
+
+
+# 2. ---------------------------------------------------------------------------------------------
+
+
+def merge_parts(parts: Sequence[tuple[float, float, list[float]]]) -> list[float]:
+    """The output of attention over the tokens of all parts, for one query.
+
+    parts    a Part (m, l, acc) for each, acc a list of head_size floats. A part may hold no
+             token: then m is -inf, l is 0 and acc is all 0. At least one part holds a token.
+    returns  head_size floats
+    """
+    # 1. the common maximum is the largest m of all parts
+    # 2. each part counts from its own m: which factor brings its l and its acc to the common one?
+    # 3. add up l, add up acc; divide once, at the end
+    ### BEGIN SOLUTION
+    m = max(part_m for part_m, _, _ in parts)
+    l, acc = 0.0, [0.0] * len(parts[0][2])
+    for part_m, part_l, part_acc in parts:
+        rescale = math.exp(part_m - m)
+        l += part_l * rescale
+        acc = [a + x * rescale for a, x in zip(acc, part_acc, strict=True)]
+    return [a / l for a in acc]
+    ### END SOLUTION
+
+
+NOTHING = (MASKED, MASKED)
+_OWN_M = "Each part counts from its own maximum: bring it to the common one, then add."
+_NO_TOKEN = "A part without a token has the weight exp(-inf) = 0. But -inf - (-inf) is NaN."
+MERGE_CASES: tuple[tuple, ...] = (
+    # name, what it isolates, what its failure means, the scores of each part
+    ("two_parts", "two parts of three", _OWN_M, [(0.5, -2.0, 1.25), (3.0, 2.5, 2.0)]),
+    ("one_part", "one part", "The output is that of the part itself.", [(1.0, -0.5, 2.0)]),
+    ("different_sizes", "parts of 1, 2 and 5 tokens", "A part counts by its l, not as one.",
+     [(1.5,), (1.0, 2.0), (1.25, 0.5, 1.0, 0.0, 1.75)]),
+    ("equal_maxima", "all parts have the same maximum", "l must be added up too, not only acc.",
+     [(2.0, 1.0), (2.0, -1.0, 0.5), (2.0,)]),
+    ("far_apart", "near -300 and near 300", _OWN_M, [(-300.0, -299.5), (300.0, 301.0)]),
+    ("near_minus_300", "all near -300", _OWN_M, [(-300.0, -299.5), (-301.0, -298.5, -300.25)]),
+    ("near_300", "all near 300", _OWN_M, [(300.0, 299.5), (301.0, 298.5, 300.25)]),
+    ("many_parts", "16 parts, rising by 40", _OWN_M, [(40.0 * i - 300,) for i in range(16)]),
+    ("empty_first", "two empty parts first", _NO_TOKEN, [NOTHING, NOTHING, (1.0, 2.0), (0.5,)]),
+    ("empty_between", "an empty part in the middle", _NO_TOKEN, [(1.0, 2.0), NOTHING, (0.5,)]),
+    ("empty_last", "two empty parts last", _NO_TOKEN, [(0.5, -1.0), (1.5,), NOTHING, NOTHING]),
+    ("worked_example", "head 0 of the worked example, 11 tokens as 8 and 3", _OWN_M, None),
+)  # fmt: skip
+MERGE_CASES_OF_LISTS = (  # a float has more room than a float32
+    ("near_minus_1000", "all near -1,000", _OWN_M, [(-1000.0, -1001.0), (-999.5,)]),
+    ("near_10000", "all near 10,000", _OWN_M, [(10_000.0, 9_999.0), (10_001.5,)]),
+    ("very_far_apart", "near -10,000, 10,000, -10,000", _OWN_M, [(-1e4,), (1e4, 9e3), (-1e4,)]),
+)  # fmt: skip
+
+
+def _parts(scores: list[tuple[float, ...]] | None) -> list[Tokens]:
+    """The tokens of each part; for None those of the worked example."""
+    if scores is None:
+        qk = WORKED_EXAMPLE.expected()["qk"][0, 0].tolist()
+        values = WORKED_EXAMPLE.inputs().values[0][:, 0].tolist()
+        return [(qk[:8], values[:8]), (qk[8:], values[8:])]
+    rng = np.random.default_rng(0)
+    return [(part, (rng.standard_normal((len(part), 3)) + 0.5).tolist()) for part in scores]
+
+
+def merge_parts_trials() -> list[Trial]:
+    def given(parts: list[Tokens]) -> list[Part]:
+        exact = [_exact([part]) for part in parts]
+        return [Part(float(m), float(l), [float(a) for a in acc]) for m, l, acc in exact]
+
+    def run(parts: list[Tokens], function: Callable | None) -> dict[str, Tensor]:
+        answer = merge_parts if function is None else function
+        own, before = given(parts), given(parts)
+        result = answer(own)
+        if own != before:
+            raise AnswerError("it changed parts; it must only read them")
+        out = _require_floats(result, [f"out[{i}]" for i in range(len(before[0].acc))])
+        return {"out": torch.tensor([out], dtype=torch.float64)}
+
+    def expected(parts: list[Tokens]) -> dict[str, Tensor]:
+        _, l, acc = _exact(parts)
+        return {"out": torch.tensor([[float(a / l) for a in acc]], dtype=torch.float64)}
+
+    return [
+        Trial(
+            name=name,
+            isolates=isolates,
+            meaning=meaning,
+            run=partial(run, _parts(scores)),
+            references={"attention over all tokens": partial(expected, _parts(scores))},
+            bounds={"out": 1e-12},
+            axes=("query", "dimension"),
+        )
+        for name, isolates, meaning, scores in (*MERGE_CASES, *MERGE_CASES_OF_LISTS)
+    ]
+
+
+# 3. ---------------------------------------------------------------------------------------------
+
+
+def merge_outputs(outs: Tensor, lses: Tensor) -> tuple[Tensor, Tensor]:
+    """Merge the finished outputs of several parts, by the logarithms of their sums.
+
+    outs     [num_parts, num_heads, head_size] float32   acc / l of each part
+    lses     [num_parts, num_heads] float32              m + log(l) of each part
+    returns  out [num_heads, head_size], lse [num_heads] over the tokens of all parts, float32
+
+    A part without a token has lse = -inf, and any finite numbers in its out. It may be so for
+    one head only. For each head, at least one part holds a token.
+    """
+    # 1. exp(lse) is the sum of exp(score) over the part: that is its weight, but it may overflow
+    # 2. so subtract the largest lse of each head before exp
+    # 3. out is the weighted mean of the outs
+    # 4. lse is the logarithm of the sum of all exp(lse): do not forget what you subtracted
+    ### BEGIN SOLUTION
+    m = lses.amax(dim=0)
+    weights = torch.exp(lses - m)  # [num_parts, num_heads]
+    total = weights.sum(dim=0)
+    out = (outs * weights[..., None]).sum(dim=0) / total[:, None]
+    return out, m + total.log()
+    ### END SOLUTION
+
+
+LEFTOVER = 9.0  # stands in the out of a part without a token
+_WEIGHT = "A part weighs exp(lse): subtract the head's largest lse first, add it again after log."
+
+
+def merge_outputs_trials() -> list[Trial]:
+    def heads(parts: list[Tokens], shift: float) -> list[list[Tokens]]:
+        """Head 0 has the parts as they are; head 1 from the last to the first, scores shifted."""
+        return [parts, [([s + shift for s in scores], v) for scores, v in reversed(parts)]]
+
+    def finished(parts: Sequence[Tokens]) -> tuple[list[float], float]:
+        """out and lse over the tokens of these parts."""
+        m, l, acc = _exact(parts)
+        if l == 0:
+            return [LEFTOVER] * len(acc), -math.inf
+        return [float(a / l) for a in acc], float(m + l.ln())
+
+    def given(parts: list[Tokens], shift: float) -> list[Tensor]:
+        by_part = zip(*heads(parts, shift), strict=True)
+        pairs = [[finished([tokens]) for tokens in of_heads] for of_heads in by_part]
+        return [torch.tensor([[pair[side] for pair in row] for row in pairs]) for side in (0, 1)]
+
+    def side_by_side(out: Tensor, lse: Tensor) -> dict[str, Tensor]:
+        """[2, num_heads, head_size]: out, and the lse of each head again and again."""
+        return {"out": torch.stack([out, lse[:, None].expand_as(out)])}
+
+    def run(parts: list[Tokens], shift: float, function: Callable | None) -> dict[str, Tensor]:
+        answer = merge_outputs if function is None else function
+        own, before = given(parts, shift), given(parts, shift)
+        result = require_written(answer(*own))
+        if not all(map(torch.equal, own, before)):
+            raise AnswerError("it changed outs or lses; it must only read them")
+        if not isinstance(result, tuple | list) or len(result) != 2:
+            raise AnswerError("it must return two tensors, out and lse")
+        for tensor, like in zip(result, before, strict=True):
+            if require_shape(tensor, list(like.shape[1:])).dtype != torch.float32:
+                raise AnswerError(f"it returned {tensor.dtype}; out and lse must be float32")
+        return side_by_side(*result)
+
+    def expected(parts: list[Tokens], shift: float) -> dict[str, Tensor]:
+        both = zip(*map(finished, heads(parts, shift)), strict=True)
+        return side_by_side(*(torch.tensor(side, dtype=torch.float64) for side in both))
+
+    def bound(parts: list[Tokens], shift: float) -> float:
+        """An lse near 300 is known to 2 ** -16 in float32, and so are the weights made of it."""
+        lses = given(parts, shift)[1]
+        return 2**-21 * max(4.0, float(lses[lses.isfinite()].abs().max()))
+
+    own_maximum = "head 0 near -300, head 1 near 300", "Each head needs its own maximum."
+    cases = [
+        ((name, isolates, _WEIGHT if meaning == _OWN_M else meaning, scores), 1.0)
+        for name, isolates, meaning, scores in MERGE_CASES
+    ]
+    cases.append((("own_maximum", *own_maximum, [(-300.0, -299.5), (-301.0, -298.5)]), 600.0))
+    return [
+        Trial(
+            name=name,
+            isolates=isolates,
+            meaning=meaning,
+            run=partial(run, _parts(scores), shift),
+            references={"attention over all tokens": partial(expected, _parts(scores), shift)},
+            bounds={"out": bound(_parts(scores), shift)},
+            axes=("out|lse", "head", "dimension"),
+        )
+        for (name, isolates, meaning, scores), shift in cases
+    ]
+
+
+# ------------------------------------------------------------------------------------------------
+
+EXERCISES = (
+    Exercise(
+        notebook=NOTEBOOK,
+        text="Softmax needs two numbers: the largest score *m*, and *l*, the sum of "
+        "exp(score − *m*). Compute both in **one pass**: look at each score once, then forget it. "
+        "A masked token has the score −inf. The check gives you each score only once, and it "
+        "notices if you keep them.",
+        solution=running_max_and_sum,
+        wrong=(
+            WrongAnswer("l * math.exp(m - m_new) +", "l +",
+                        "the old sum is not brought to the new maximum"),
+            WrongAnswer("math.exp(m - m_new)", "math.exp(m_new - m)",
+                        "the old sum is multiplied with the inverse factor"),
+            WrongAnswer("        if score == -math.inf:\n            continue\n", "",
+                        "-inf - (-inf) gives NaN as long as no token was seen"),
+            WrongAnswer("m_new = max(m, score)", "m = m_new = max(m, score)",
+                        "the old maximum is overwritten before the factor is computed"),
+            WrongAnswer("m, l = -math.inf, 0.0", "m, l = 0.0, 0.0", "m begins with 0"),
+            WrongAnswer("m, l = -math.inf, 0.0", "m, l = next(scores), 1.0",
+                        "the first token is taken for granted: it may be masked, or missing"),
+            WrongAnswer("    m, l = -math.inf, 0.0\n",
+                        "    scores = list(scores)\n"
+                        "    m = max(scores, default=-math.inf)\n"
+                        "    return m, sum(math.exp(s - m) for s in scores if s > -math.inf)\n",
+                        "right numbers, but in two passes over a list"),
+        ),
+        trials=running_max_and_sum_trials,
+    ),
+    Exercise(
+        notebook=NOTEBOOK,
+        text="A long sequence can be cut into parts, and each part computed by itself. A part "
+        "leaves behind *m*, *l* and *acc*, the sum of exp(score − *m*) · *v*. Merge any number "
+        "of parts into the output of attention. Some parts may hold no token.",
+        solution=merge_parts,
+        wrong=(
+            WrongAnswer("rescale = math.exp(part_m - m)", "rescale = 1.0",
+                        "all parts are added as if they had the same maximum"),
+            WrongAnswer("l += part_l * rescale", "l += part_l", "l is not brought to the maximum"),
+            WrongAnswer("x * rescale for", "x * rescale / (part_l or 1.0) for",
+                        "each part is divided before the merge, and again at the end"),
+            WrongAnswer("return [a / l for a in acc]",
+                        "outs = [[x / part[1] for x in part[2]] for part in parts if part[1]]\n"
+                        "    return [sum(column) / len(outs) for column in zip(*outs)]",
+                        "the mean of the outputs: each part counts the same"),
+            WrongAnswer("max(part_m for part_m, _, _ in parts)", "parts[0][0]",
+                        "the maximum of the first part: overflow, or NaN if it is empty"),
+            WrongAnswer("    l, acc = 0.0, [0.0] * len(parts[0][2])\n",
+                        "    m, l, acc = parts[0]\n"
+                        "    for other in parts[1:]:\n"
+                        "        common = max(m, other[0])\n"
+                        "        one, two = math.exp(m - common), math.exp(other[0] - common)\n"
+                        "        m, l = common, l * one + other[1] * two\n"
+                        "        acc = [a * one + b * two for a, b in zip(acc, other[2])]\n"
+                        "    return [a / l for a in acc]\n",
+                        "two at a time, without a guard: two parts without a token give NaN"),
+        ),
+        trials=merge_parts_trials,
+    ),
+    Exercise(
+        notebook=NOTEBOOK,
+        text="Libraries hand out something else for each part: its finished output, and "
+        "lse = *m* + log *l*, the logarithm of the sum of exp(score) (*log-sum-exp*). "
+        "FlashAttention does so; vLLM merges such outputs in `merge_attn_states`. Merge them, "
+        "for all heads at once. (FlashInfer takes the logarithm to base 2. Mixing up the two "
+        "gives wrong weights.)",
+        solution=merge_outputs,
+        wrong=(
+            WrongAnswer("torch.exp(lses - m)", "torch.exp(lses)", "exp overflows near 300"),
+            WrongAnswer("torch.exp(lses - m)", "torch.exp2(lses - m)",
+                        "the logarithm is taken for one to base 2"),
+            WrongAnswer("torch.exp(lses - m)", "lses.isfinite().float()",
+                        "the mean of the outputs: each part counts the same"),
+            WrongAnswer("m = lses.amax(dim=0)", "m = lses.amax()", "one maximum for all heads"),
+            WrongAnswer("return out, m + total.log()", "return out, total.log()",
+                        "lse without the maximum that was subtracted"),
+            WrongAnswer("m = lses.amax(dim=0)", "m = lses[0]",
+                        "the first part is subtracted: it may be empty, or far below"),
+        ),
+        trials=merge_outputs_trials,
+    ),
+)  # fmt: skip

@@ -1,0 +1,377 @@
+"""Exercises of notebook 06: one query at a time, block by block, the newest token beside."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pa_tutorial.attention.online import Part, empty_part, merge, part_of
+from pa_tutorial.attention.work import TensorsMade
+from pa_tutorial.cases import CASES
+from pa_tutorial.checks.comparing import bounds_of
+from pa_tutorial.checks.running import Trial
+from pa_tutorial.exercises.exercise import Exercise, WrongAnswer, require_shape
+from pa_tutorial.ladder import STAGES, AnswerError, call, require_written
+from pa_tutorial.problem import DecodeProblem
+
+NOTEBOOK = "06_paged_attention_in_torch"
+
+
+# 1. ---------------------------------------------------------------------------------------------
+
+
+def single_queries(
+    block_tables: Tensor, seq_lens: Tensor, query_lens: Tensor
+) -> tuple[Tensor, Tensor]:
+    """New tokens of many sequences, as sequences that have one query each.
+
+    block_tables  [num_seqs, width] int32
+    seq_lens      [num_seqs] int32   tokens of each sequence, the new ones included
+    query_lens    [num_seqs] int32   how many of them are new, 1 or more: the last ones
+    returns       block_tables [num_queries, width] int32, seq_lens [num_queries] int32;
+                  one row for each new token, in the order of sequences, then of positions
+    """
+    # 1. at which positions are the new tokens of a sequence?
+    # 2. the token at a position sees itself and all tokens before it: how many are these?
+    # 3. its K and V lie in the blocks of its sequence, whatever its position
+    ### BEGIN SOLUTION
+    tables, lens = [], []
+    sequences = zip(block_tables, seq_lens.tolist(), query_lens.tolist(), strict=True)
+    for table, seq_len, new in sequences:
+        for position in range(seq_len - new, seq_len):
+            tables.append(table)
+            lens.append(position + 1)
+    return torch.stack(tables), torch.tensor(lens, dtype=torch.int32)
+    ### END SOLUTION
+
+
+_LAST = "The new tokens are the last ones: positions seq_len - query_len to seq_len - 1."
+_CAUSAL = "Each token sees the tokens up to its own position p: that is a seq_len of p + 1."
+QUERY_CASES: tuple[tuple, ...] = (
+    # name, what it isolates, what its failure means, seq_lens, query_lens,
+    # by hand: sequence and seq_len of each query
+    ("decode_step", "one new token in each sequence", _LAST, (11, 3, 8), (1, 1, 1),
+     [(0, 11), (1, 3), (2, 8)]),
+    ("first_token", "one sequence of one token", _CAUSAL, (1,), (1,), [(0, 1)]),
+    ("prompt", "a whole prompt", _CAUSAL, (5,), (5,), [(0, 1), (0, 2), (0, 3), (0, 4), (0, 5)]),
+    ("chunk", "3 new tokens on top of 8 in the cache", _LAST, (11,), (3,),
+     [(0, 9), (0, 10), (0, 11)]),
+    ("two_chunks", "two chunks of the same size", "All queries of a sequence stand together.",
+     (6, 12), (2, 2), [(0, 5), (0, 6), (1, 11), (1, 12)]),
+    ("mixed", "a decode step, a prompt, a chunk", "Each sequence has its own query_len.",
+     (7, 3, 9), (1, 3, 2), [(0, 7), (1, 1), (1, 2), (1, 3), (2, 8), (2, 9)]),
+)  # fmt: skip
+
+
+def single_queries_trials() -> list[Trial]:
+    def given(seq_lens: tuple[int, ...], query_lens: tuple[int, ...]) -> list[Tensor]:
+        tables = (torch.arange(len(seq_lens) * 3) * 5 % 16).reshape(-1, 3)  # numbers in no order
+        return [torch.as_tensor(t, dtype=torch.int32) for t in (tables, seq_lens, query_lens)]
+
+    def run(case: tuple, function: Callable | None) -> dict[str, Tensor]:
+        answer = single_queries if function is None else function
+        *lens, by_hand = case
+        own, before = given(*lens), given(*lens)
+        result = require_written(answer(*own))
+        if not all(map(torch.equal, own, before)):
+            raise AnswerError("it changed one of its arguments; it must only read them")
+        if not isinstance(result, tuple | list) or len(result) != 2:
+            raise AnswerError("it must return two tensors, block_tables and seq_lens")
+        for tensor, shape in zip(result, ([len(by_hand), 3], [len(by_hand)]), strict=True):
+            if require_shape(tensor, shape).dtype != torch.int32:
+                raise AnswerError(f"it returned {tensor.dtype}; both tensors must be int32")
+        return {"out": torch.cat([result[1][:, None], result[0]], dim=1)}
+
+    def expected(case: tuple) -> dict[str, Tensor]:
+        *lens, by_hand = case
+        tables = given(*lens)[0].tolist()
+        return {"out": torch.tensor([[seq_len, *tables[s]] for s, seq_len in by_hand])}
+
+    return [
+        Trial(
+            name=name,
+            isolates=isolates,
+            meaning=meaning,
+            run=partial(run, case),
+            references={"the queries, by hand": partial(expected, case)},
+            bounds={"out": 0.0},
+            axes=("query", "its seq_len|its block 0|its block 1|its block 2"),
+        )
+        for name, isolates, meaning, *case in QUERY_CASES
+    ]
+
+
+# 2. ---------------------------------------------------------------------------------------------
+
+
+def attend_sequence(
+    q: Tensor, k_cache: Tensor, v_cache: Tensor, block_table: Tensor, seq_len: int, scale: float
+) -> Tensor:
+    """Attention of one query over one sequence, block by block; K and V are never gathered.
+
+    q                 [num_heads, head_size]
+    k_cache, v_cache  [num_blocks, num_kv_heads, block_size, head_size], NaN where no token lives
+    block_table       [max_num_blocks_per_seq] int32; what lies behind the sequence is padding
+    seq_len           tokens in the cache, the newest included
+    returns           [num_heads, head_size], in the dtype of q; computed in float32
+
+    No tensor may be larger than two blocks: 2 * num_heads * block_size * head_size * 4 bytes.
+    """
+    # 1. query heads that share a KV head stand together: q as [num_kv_heads, group, head_size]
+    # 2. begin with the part of no token: empty_part
+    # 3. for each block of the sequence: its K and V, [num_kv_heads, tokens, head_size] in float32;
+    #    the last block need not be full
+    # 4. scores [num_kv_heads, group, tokens]; then part_of, then merge
+    # 5. divide once, at the end; back to the shape and the dtype of q
+    ### BEGIN SOLUTION
+    _, num_kv_heads, block_size, head_size = k_cache.shape
+    grouped = q.float().reshape(num_kv_heads, -1, head_size)
+    part = empty_part(grouped.shape[:2], head_size)
+    for first in range(0, seq_len, block_size):
+        block = int(block_table[first // block_size])
+        tokens = slice(0, min(block_size, seq_len - first))
+        k, v = k_cache[block, :, tokens].float(), v_cache[block, :, tokens].float()
+        qk = scale * (grouped @ k.mT)
+        part = merge(part, part_of(qk, v))
+    return (part.acc / part.l[..., None]).reshape(q.shape).to(q.dtype)
+    ### END SOLUTION
+
+
+ATTEND_CASES = (
+    *("one_token", "worked_example", "one_full_block", "tail", "stale_slots", "shuffled_blocks"),
+    *("block_zero_in_use", "wide_tables", "block_size_8", "gqa", "mqa", "other_scale"),
+    *("deep_negative_scores", "huge_scores", "extreme_scores", "drifting_scores"),
+    *("strided_q", "float16", "deep_negative_scores_float16", "head_size_120_float16"),
+)
+
+
+def attend_sequence_trials() -> list[Trial]:
+    def run(case: DecodeProblem, function: Callable | None) -> dict[str, Tensor]:
+        answer = attend_sequence if function is None else function
+        block = case.num_heads * case.block_size * case.head_size * torch.float32.itemsize
+
+        def as_stage(q: Tensor, *others: Any) -> Tensor:
+            k_cache, v_cache, tables, seq_lens, scale, _no_slopes = others
+            outs = []
+            for own_q, table, seq_len in zip(q, tables, seq_lens.tolist(), strict=True):
+                with TensorsMade() as made:
+                    out = answer(own_q, k_cache, v_cache, table, seq_len, scale)
+                if require_shape(out, list(own_q.shape)).dtype != q.dtype:
+                    raise AnswerError(f"it returned {out.dtype}; q is {q.dtype}")
+                if max(made.sizes, default=0) > 2 * block:
+                    raise AnswerError(
+                        f"it made a tensor of {max(made.sizes):,} bytes; more than two blocks, "
+                        f"{2 * block:,} bytes, are not allowed: K or V was gathered"
+                    )
+                outs.append(out)
+            return torch.stack(outs)
+
+        return STAGES["paged_online"].run(case, as_stage)
+
+    return [
+        Trial(
+            name=case.id,
+            isolates=case.isolates,
+            meaning=case.meaning,
+            run=partial(run, case),
+            references={"the oracle": case.expected},
+            bounds=bounds_of(case.id),
+            axes=case.axes,
+            problem=case,
+        )
+        for case in (CASES[f"decode/{name}"] for name in ATTEND_CASES)
+    ]
+
+
+# 3. ---------------------------------------------------------------------------------------------
+
+
+def add_newest(part: Part, q: Tensor, k_new: Tensor, v_new: Tensor, scale: float) -> Tensor:
+    """Attention over cached tokens and the newest one, whose K and V are not in the cache yet.
+
+    part          of the cached tokens: m, l [num_seqs, num_heads] and
+                  acc [num_seqs, num_heads, head_size], float32;
+                  empty (m = -inf, l = 0, acc = 0) for a sequence whose first token this is
+    q             [num_seqs, num_heads, head_size]
+    k_new, v_new  [num_seqs, num_kv_heads, head_size], of the newest token
+    returns       [num_seqs, num_heads, head_size], in the dtype of q; computed in float32
+    """
+    # 1. k_new and v_new in float32, for num_heads: a KV head serves neighbouring query heads
+    # 2. one score for each sequence and head
+    # 3. one token is a part too: what are its m, its l and its acc?
+    # 4. merge, then divide
+    ### BEGIN SOLUTION
+    group = q.shape[1] // k_new.shape[1]
+    k = k_new.float().repeat_interleave(group, dim=1)
+    v = v_new.float().repeat_interleave(group, dim=1)
+    qk = scale * (q.float() * k).sum(dim=-1)
+    part = merge(part, Part(qk, torch.ones_like(qk), v))
+    return (part.acc / part.l[..., None]).to(q.dtype)
+    ### END SOLUTION
+
+
+NEWEST_CASES: tuple[tuple[str, dict[str, Any]], ...] = (
+    # a case of a decode step, and what is different here
+    ("one_token", {"isolates": "both sequences begin: nothing is cached"}),
+    ("one_token", {"name": "one_token_far_below", "scores": "deep_negative",
+                   "isolates": "nothing is cached, and the score of the first token is near -300",
+                   "meaning": "An empty part has m = -inf: any number in its place is too large."}),
+    ("ordinary_softmax", {}),
+    ("many_sequences_of_different_length", {"isolates": "eight lengths, from 1 on"}),
+    ("gqa", {}),
+    ("mqa", {}),
+    ("worked_example", {"isolates": "the worked example: 10 tokens in the cache, one beside"}),
+    ("other_scale", {}),
+    ("deep_negative_scores", {}),
+    ("huge_scores", {}),
+    ("extreme_scores", {}),
+    ("drifting_scores", {"isolates": "the newest score is the largest, or the smallest"}),
+    ("drifting_scores", {"name": "far_apart", "seq_lens": (2, 3),
+                         "isolates": "the newest score is far above all others, or far below"}),
+    ("float16", {}),
+    ("deep_negative_scores_float16", {}),
+)  # fmt: skip
+
+
+def add_newest_trials() -> list[Trial]:
+    def cached(case: DecodeProblem) -> Part:
+        """m, l and acc of all tokens but the newest: float64, from the oracle's scores."""
+        m, l = np.full((2, len(case.seq_lens), case.num_heads), -np.inf)
+        l[:] = 0.0
+        acc = np.zeros((*m.shape, case.head_size))
+        for sequence, values in enumerate(case.inputs().values):
+            for head in range(case.num_heads if len(values) > 1 else 0):
+                scores = case.expected()["qk"][sequence, head, : len(values) - 1]
+                v = values[:-1, head * case.num_kv_heads // case.num_heads].double().numpy()
+                m[sequence, head] = np.float32(scores.max())
+                weights = np.exp(scores - m[sequence, head])
+                l[sequence, head] = weights.sum()
+                acc[sequence, head] = weights @ v
+        return Part(*(torch.from_numpy(array).float() for array in (m, l, acc)))
+
+    def run(case: DecodeProblem, function: Callable | None) -> dict[str, Tensor]:
+        answer = add_newest if function is None else function
+        inputs = case.inputs()
+        tensors = {
+            "q": inputs.q,
+            "k_new": torch.stack([keys[-1] for keys in inputs.keys]),
+            "v_new": torch.stack([values[-1] for values in inputs.values]),
+            **cached(case)._asdict(),
+        }
+
+        def in_order(q: Tensor, k_new: Tensor, v_new: Tensor, *others: Any) -> Tensor:
+            *part, scale = others
+            return answer(Part(*part), q, k_new, v_new, scale)
+
+        return {"out": call(in_order, tensors, case.scale, probe={})}
+
+    return [
+        Trial(
+            name=case.id,
+            isolates=case.isolates,
+            meaning=case.meaning,
+            run=partial(run, case),
+            references={"the oracle": case.expected},
+            bounds=bounds_of(f"decode/{name}"),
+            axes=case.axes,
+            problem=case,
+        )
+        for name, changes in NEWEST_CASES
+        for case in (replace(CASES[f"decode/{name}"], **changes),)
+    ]
+
+
+# ------------------------------------------------------------------------------------------------
+
+EXERCISES = (
+    Exercise(
+        notebook=NOTEBOOK,
+        text="A decode step has one query for each sequence; a prompt has many. Look at it in "
+        "another way: each new token is the newest one of a shorter sequence, which lies in the "
+        "same blocks. Then a function for decode can do prefill too, and the causal mask needs "
+        "no code. Make these sequences. The numbers must be equal.",
+        solution=single_queries,
+        wrong=(
+            WrongAnswer("range(seq_len - new, seq_len)", "range(new)",
+                        "the first tokens are taken for the new ones"),
+            WrongAnswer("range(seq_len - new, seq_len)", "range(seq_len)",
+                        "old tokens are computed again"),
+            WrongAnswer("lens.append(position + 1)", "lens.append(position)",
+                        "a token does not see itself"),
+            WrongAnswer("lens.append(position + 1)", "lens.append(seq_len)",
+                        "no causal mask: all new tokens see the last one"),
+            WrongAnswer("append(table)", "append(block_tables[len(tables) % len(block_tables)])",
+                        "the tables are repeated in turn, not once for each new token"),
+            WrongAnswer("torch.tensor(lens, dtype=torch.int32)", "torch.tensor(lens)",
+                        "int64: a kernel for int32 would read other numbers"),
+        ),
+        trials=single_queries_trials,
+    ),
+    Exercise(
+        notebook=NOTEBOOK,
+        text="Now the whole of it, for one sequence: go through its blocks and keep one `Part`. "
+        "`empty_part`, `part_of` and `merge` are those of notebook 05. K and V of the sequence "
+        "must never stand in one tensor. The check measures every tensor that torch makes: none "
+        "may be larger than two blocks.",
+        solution=attend_sequence,
+        wrong=(
+            WrongAnswer("int(block_table[first // block_size])", "first // block_size",
+                        "the block table is not used"),
+            WrongAnswer("slice(0, min(block_size, seq_len - first))", "slice(0, block_size)",
+                        "the last block is read to its end: NaN, or old numbers"),
+            WrongAnswer("range(0, seq_len, block_size)",
+                        "range(0, max(block_size, seq_len - seq_len % block_size), block_size)",
+                        "the last block is left out if it is not full"),
+            WrongAnswer("range(0, seq_len, block_size)", "range(0, seq_len, 16)",
+                        "16 tokens a block, whatever the cache has"),
+            WrongAnswer("q.float().reshape(num_kv_heads, -1, head_size)",
+                        "q.float().reshape(-1, num_kv_heads, head_size).transpose(0, 1)",
+                        "query head h reads KV head h % num_kv_heads"),
+            WrongAnswer("qk = scale * (grouped @ k.mT)", "qk = grouped @ k.mT",
+                        "the scale is forgotten"),
+            WrongAnswer("part = merge(part, part_of(qk, v))",
+                        "new = part_of(qk, v)\n"
+                        "        part = Part(new.m, part.l + new.l, part.acc + new.acc)",
+                        "blocks are added as if they had the same maximum"),
+            WrongAnswer("        k, v = k_cache[block, :, tokens].float(),",
+                        "        table = block_table[: -(-seq_len // block_size)].long()\n"
+                        "        gathered = k_cache[table]\n"
+                        "        k, v = gathered[first // block_size, :, tokens].float(),",
+                        "right numbers, but the whole sequence is gathered"),
+            WrongAnswer(".reshape(q.shape).to(q.dtype)", ".reshape(q.shape)",
+                        "the output is float32, whatever q is"),
+        ),
+        trials=attend_sequence_trials,
+    ),
+    Exercise(
+        notebook=NOTEBOOK,
+        text="In rosellm the newest token is not in the cache yet when attention runs: its K and V "
+        "come beside it. You get the `Part` of the cached tokens. Add the newest one. "
+        "For the first token of a sequence nothing is cached.",
+        solution=add_newest,
+        wrong=(
+            WrongAnswer("part = merge(part, Part(qk, torch.ones_like(qk), v))",
+                        "part = Part(part.m, part.l + 1, part.acc + v)",
+                        "the newest token has the weight 1, whatever its score"),
+            WrongAnswer("part = merge(part, Part(qk, torch.ones_like(qk), v))", "pass",
+                        "the newest token does not see itself"),
+            WrongAnswer("part = merge(part, Part(qk, torch.ones_like(qk), v))",
+                        "w = torch.exp(qk - part.m)\n"
+                        "    part = Part(qk, part.l + w, part.acc + w[..., None] * v)",
+                        "the maximum stays that of the cached tokens: overflow, and NaN if none"),
+            WrongAnswer("torch.ones_like(qk)", "torch.exp(qk)",
+                        "l counts from 0 instead of m: the maximum is subtracted twice"),
+            WrongAnswer("k = k_new.float().repeat_interleave(group, dim=1)",
+                        "k = k_new.float().repeat(1, group, 1)",
+                        "query head h reads KV head h % num_kv_heads"),
+            WrongAnswer("qk = scale * (q", "qk = (q", "the scale is forgotten"),
+            WrongAnswer("(part.acc / part.l[..., None]).to(q.dtype)", "part.acc.to(q.dtype)",
+                        "it is never divided"),
+        ),
+        trials=add_newest_trials,
+    ),
+)  # fmt: skip
