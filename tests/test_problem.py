@@ -61,6 +61,13 @@ def test_model_oracle_equals_the_model_in_float64(case: str) -> None:
     assert np.abs(problem.expected()["out"] - theirs).max() < 1e-12
 
 
+def rises_and_falls(qk: np.ndarray) -> bool:
+    """[num_heads, seq_len]: even heads rise from -300 to 300 in a line, odd ones fall."""
+    line = np.linspace(-300, 300, qk.shape[1])
+    signs = np.array([1, -1, 1, -1])[:, None]
+    return np.abs(qk - signs * line).max() < 15
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("scores", SCORE_REGIMES)
 def test_scores_are_in_the_regime_that_they_name(scores: str, dtype: torch.dtype) -> None:
@@ -76,6 +83,8 @@ def test_scores_are_in_the_regime_that_they_name(scores: str, dtype: torch.dtype
         "huge": np.abs(qk - 10_000).max() < 100,
         "extreme": np.abs(np.abs(qk) - 300).max() < 15 and qk.min() < 0 < qk.max(),
         "equal": np.allclose(largest, [[1 / 300] * 4, [1 / 40] * 4]),
+        "drifting": rises_and_falls(expected["qk"][0])
+        and rises_and_falls(expected["qk"][1, :, :40]),
     }
     assert holds[scores]
 
