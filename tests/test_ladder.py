@@ -26,6 +26,14 @@ def test_stage_is_right(stage: Stage, case_id: str) -> None:
     assert {c.reference for c in comparisons} == {"the oracle", *stage.checked_against}
 
 
+@pytest.mark.parametrize("stage", STAGES.values(), ids=lambda stage: stage.name)
+def test_a_stage_gives_the_intermediates_that_it_promises(stage: Stage) -> None:
+    promised = {"qk"} if "online" in stage.name else {"qk", "logits"}
+    kind = stage.own_kinds[0]
+    result = stage.run(CASES[f"{kind}/gqa"])
+    assert set(result) == promised | {"out"}
+
+
 def test_every_stage_is_checked_against_one_before_it() -> None:
     names = list(STAGES)
     for index, stage in enumerate(STAGES.values()):

@@ -141,6 +141,13 @@ def test_a_v_too_short_is_refused() -> None:
         merge_lists(nothing_seen(2), nothing_seen(3))
 
 
+@pytest.mark.parametrize("attend", [one_pass, three_passes])
+@pytest.mark.parametrize("values", [[[1.0]], [[1.0]] * 3, [[1.0, 2.0], [1.0]]])
+def test_scores_and_values_must_fit(attend, values) -> None:
+    with pytest.raises(ValueError, match="zip"):
+        attend([0.5, 1.5], values)
+
+
 # Any split, any order of merging
 
 scores_lists = st.lists(
@@ -257,3 +264,9 @@ def test_the_causal_mask_holds_for_several_new_tokens(new) -> None:
     slopes = torch.rand(4, generator=draw)
     expected = cached_attention(q[-new:], k, v, 0.3, slopes)
     assert torch.allclose(online_attention(q[-new:], k, v, 0.3, slopes), expected, atol=1e-6)
+
+
+def test_the_output_has_the_type_of_q() -> None:
+    q, k, v = (torch.randn(3, 2, 8, generator=torch.Generator().manual_seed(0)) for _ in range(3))
+    assert online_attention(q.bfloat16(), k, v, 0.3).dtype == torch.bfloat16
+    assert online_attention(q, k.half(), v.half(), 0.3).dtype == torch.float32

@@ -10,13 +10,10 @@ from torch import Tensor
 from pa_tutorial.attention.paged import (
     paged_gather,
     paged_online,
-    paged_online_beside,
     require_paged_inputs,
 )
-from pa_tutorial.attention.work import TensorsMade
 from pa_tutorial.cases import DECODE_CASES
-from pa_tutorial.checks.comparing import bounds_of, relative_errors, to_float64
-from pa_tutorial.decode_inputs import PagedInputs, beside
+from pa_tutorial.decode_inputs import PagedInputs
 from pa_tutorial.paging.allocator import BlockAllocator
 from pa_tutorial.paging.block_table import BlockTable, padded_block_tables
 from pa_tutorial.paging.kv_cache import PagedKVCache
@@ -104,6 +101,7 @@ def test_nothing_that_is_given_is_written(attend, layout) -> None:
         ("q", lambda q: q[:, :3], "num_kv_heads is 2; it must divide num_heads, which is 3"),
         ("q", lambda q: q[..., :8], "k has head_size 16; it must be that of q, 8"),
         ("block_tables", lambda t: t[:2], r"block_tables has shape \[2, 5\]; .* the 3 sequences"),
+        ("block_tables", lambda t: t[..., None], r"block_tables has shape \[3, 5, 1\]"),
         ("block_tables", lambda t: t[0], r"block_tables has shape \[5\]"),
         ("block_tables", lambda t: t.long(), "block_tables is torch.int64; it must be torch.int32"),
         ("block_tables", lambda t: t[:, :3], r"seq_lens\[0\] is 13; it must be 1 to 12"),
@@ -231,73 +229,25 @@ def test_shared_blocks_give_the_bits_that_copies_give(attend, layout, story) -> 
         assert torch.equal(*outs)
 
 
-# K and V of the newest token beside the cache
+def test_a_nan_in_a_token_is_not_hidden(attend) -> None:
+    for name in ("k_cache", "v_cache"):
+        inputs = problem(seq_lens=(13, 5), tables=((5, 2, 7, 1), (3, 4))).paged("plain")
+        getattr(inputs, name)[2, 0, 1, 3] = float("nan")  # token 5 of the first sequence
+        out = attend(inputs)
+        assert out[0, :2].isnan().any()
+        assert not out[0, 2:].isnan().any()  # its other KV head
+        assert not out[1].isnan().any()
 
 
-def errors_of(out: Tensor, case: DecodeProblem) -> np.ndarray:
-    return relative_errors(to_float64(out), case.expected()["out"])
+def test_q_may_have_another_type_than_the_cache(attend) -> None:
+    inputs = problem(dtype=torch.float16).paged("plain")
+    out = attend(inputs, q=inputs.q.float())
+    assert out.dtype == torch.float32
+    assert torch.allclose(out, attend(inputs).float(), atol=2e-3)
 
 
-@pytest.mark.paged_online
-@EACH_CASE
-@EACH_LAYOUT
-def test_both_forms_are_equal(case, layout) -> None:
-    inputs = case.paged(layout)
-    arguments = beside(inputs)
-    assert arguments["v_cache"].isnan().any()
-    out = paged_online_beside(**arguments)
-    bound = bounds_of(case.id)["out"]
-    assert out.dtype == inputs.q.dtype
-    assert errors_of(out, case).max() <= bound
-    in_cache = to_float64(paged_online(**vars(inputs)))
-    assert relative_errors(to_float64(out), in_cache).max() <= bound
-
-
-def test_the_first_token_of_a_sequence_has_an_empty_cache() -> None:
-    case = problem(seq_lens=(1, 5, 1))
-    arguments = beside(case.paged("plain"))
-    assert arguments["context_lens"].tolist() == [0, 4, 0]
-    assert errors_of(paged_online_beside(**arguments), case).max() < 1e-6
-    alone = problem(seq_lens=(1, 1))
-    arguments = beside(alone.paged("plain"))
-    arguments["block_tables"] = arguments["block_tables"][:, :0]  # a table without a column
-    assert errors_of(paged_online_beside(**arguments), alone).max() < 1e-6
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (
-            {"k_new": torch.zeros(3, 4, 16)},
-            r"k_new has shape \[3, 4, 16\]; it must be \[3, 2, 16\]",
-        ),
-        ({"v_new": torch.zeros(2, 2, 16)}, r"v_new has shape \[2, 2, 16\]"),
-        (
-            {"context_lens": torch.tensor([12, -1, 7], dtype=torch.int32)},
-            r"context_lens\[1\] is -1; it must be 0 to 20",
-        ),
-        (
-            {"v_new": torch.zeros(3, 2, 16).half()},
-            "v_new is torch.float16; it must be torch.float32",
-        ),
-    ],
-)
-def test_what_does_not_fit_beside_the_cache_is_refused(changes, message) -> None:
-    with pytest.raises(ValueError, match=message):
-        paged_online_beside(**(beside(problem().paged("plain")) | changes))
-
-
-# Attention that never gathers
-
-
-def largest_tensor_made(attend: Callable, inputs: PagedInputs) -> int:
-    with TensorsMade() as made:
-        attend(**vars(inputs))
-    return max(made.sizes)
-
-
-@EACH_LAYOUT
-def test_no_tensor_grows_with_the_length_of_the_sequences(layout) -> None:
-    short, long = (problem(seq_lens=(n, n // 2), head_size=64).paged(layout) for n in (400, 1600))
-    assert largest_tensor_made(paged_online, long) == largest_tensor_made(paged_online, short)
-    assert largest_tensor_made(paged_gather, long) == 4 * largest_tensor_made(paged_gather, short)
+def test_probe_has_a_column_for_each_token_of_the_longest_sequence(attend) -> None:
+    probe: dict[str, Tensor] = {}
+    attend(problem(alibi=True).paged("vllm"), probe=probe)
+    assert probe["qk"].shape == (3, 4, 13)
+    assert probe["qk"].isneginf().sum(dim=-1).tolist() == [[0] * 4, [8] * 4, [5] * 4]

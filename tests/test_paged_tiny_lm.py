@@ -38,6 +38,7 @@ def test_tokens_of_20_prompts_are_equal_with_and_without_paging(model, block_siz
     prompts = [encode(prompt) for prompt in PROMPTS]
     lm = paged(model, 2000 // block_size, block_size, layout=layout)
     free = lm.allocator.num_free
+    assert lm.cache.layout.name == layout
     for prompt, tokens in zip(prompts, lm.generate(prompts, 32), strict=True):
         assert torch.equal(tokens, model.generate(prompt, 32))
     assert lm.allocator.num_free == free
@@ -170,3 +171,10 @@ def test_more_new_tokens_than_tokens_are_refused(new) -> None:
     tables = torch.zeros(1, 2, dtype=torch.int32)
     with pytest.raises(ValueError, match=rf"query_lens\[0\] is {new}; it must be 1 to 11"):
         flatten_queries(tables, torch.tensor([11]), torch.tensor([new]))
+
+
+def test_as_many_query_lens_as_seq_lens() -> None:
+    with pytest.raises(ValueError, match="zip"):
+        flatten_queries(
+            torch.zeros(2, 2, dtype=torch.int32), torch.tensor([3, 4]), torch.tensor([1])
+        )
