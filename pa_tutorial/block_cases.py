@@ -23,8 +23,10 @@ _CASES = (
     DecodeProblem(
         "one_full_block",
         "a sequence that fills its block exactly",
-        "The number of blocks is seq_len / block_size, rounded up: 16 tokens are one, not two.",
+        "The number of blocks is seq_len / block_size, rounded up: 16 tokens are one, not two. "
+        "The table ends there.",
         seq_lens=(16, 32),
+        pad_columns=0,
     ),
     DecodeProblem(
         "tail",
@@ -50,6 +52,14 @@ _CASES = (
         "slots without a token hold old numbers, not NaN",
         "Only the length says where a sequence ends; NaN in the other cases is no mark of it.",
         seq_lens=(17, 31, 40),
+        stale=True,
+    ),
+    DecodeProblem(
+        "stale_slots_far_above",
+        "all scores near -300, those of stale slots near 0",
+        "The maximum is taken over tokens only: exp(-300 - 0) is 0 in float32.",
+        seq_lens=(17, 31),
+        scores="deep_negative",
         stale=True,
     ),
     DecodeProblem(

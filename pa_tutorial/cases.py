@@ -172,6 +172,12 @@ DECODE_CASES = (
         scores="deep_negative",
     ),
     DecodeProblem(
+        "very_deep_negative_scores",
+        "all scores near -100,000",
+        "A mask and the first maximum must be -inf: any number in its place can be too large.",
+        scores="very_deep_negative",
+    ),
+    DecodeProblem(
         "huge_scores",
         "all scores near 10,000",
         "exp(10,000) is infinite: the maximum must be subtracted before exp.",
@@ -179,8 +185,10 @@ DECODE_CASES = (
     ),
     DecodeProblem(
         "extreme_scores",
-        "scores near -300 in even heads, +300 in odd ones",
-        "Every head needs its own maximum.",
+        "scores near -300 and +300, by head and by sequence",
+        "Every head of every sequence needs its own maximum.",
+        num_heads=6,
+        num_kv_heads=3,
         scores="extreme",
     ),
     DecodeProblem(
@@ -238,6 +246,7 @@ DECODE_CASES = (
         "deep_negative_scores_float16",
         "all scores near -300, inputs in float16",
         "The scores are float16 somewhere: near 300 its numbers are 0.25 apart.",
+        head_size=80,
         dtype=torch.float16,
         scores="deep_negative",
     ),
@@ -245,8 +254,27 @@ DECODE_CASES = (
         "deep_negative_scores_bfloat16",
         "all scores near -300, inputs in bfloat16",
         "The scores are bfloat16 somewhere: near 300 its numbers are 2 apart.",
+        head_size=80,
         dtype=torch.bfloat16,
         scores="deep_negative",
+    ),
+    DecodeProblem(
+        "large_values",
+        "V in the thousands, nearly equal weights, float16",
+        "Sums of weight * v must be float32: float16 ends at 65,504.",
+        seq_lens=(160, 90),
+        dtype=torch.float16,
+        scores="flat",
+        values_factor=10_000.0,
+    ),
+    DecodeProblem(
+        "many_heads_and_sequences",
+        "32 query heads, 2 KV heads, 40 sequences",
+        "A loop over heads or sequences stops early.",
+        seq_lens=tuple(range(1, 41)),
+        num_heads=32,
+        num_kv_heads=2,
+        head_size=32,
     ),
     *(
         DecodeProblem(

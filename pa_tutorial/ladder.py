@@ -83,13 +83,15 @@ def call(
     """Call an attention function and check how it behaved.
 
     tensors  its first arguments by name, q first
-    others   the scale and the slopes
+    others   the scale and the slopes, if there are any
 
     Raises AnswerError if it returned no tensor like q, wrote to a tensor, or returned the
     memory of one.
     """
     options = {"probe": probe} if takes_probe(function) else {}
-    before = {name: tensor.clone() for name, tensor in tensors.items()}
+    slopes = next((other for other in others if isinstance(other, Tensor)), None)
+    given = tensors if slopes is None else tensors | {"alibi_slopes": slopes}
+    before = {name: tensor.clone() for name, tensor in given.items()}
     out = require_written(function(*tensors.values(), *others, **options))
     q = before["q"]
     if not isinstance(out, Tensor):
@@ -99,7 +101,7 @@ def call(
             f"the function returned {list(out.shape)} {out.dtype} on {out.device}; it must return "
             f"the shape, dtype and device of q, {list(q.shape)} {q.dtype} on {q.device}"
         )
-    for name, tensor in tensors.items():
+    for name, tensor in given.items():
         if not torch.allclose(tensor, before[name], rtol=0, atol=0, equal_nan=True):
             raise AnswerError(f"the function changed {name}; it must only read its inputs")
         if out.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr():

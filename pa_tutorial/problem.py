@@ -131,11 +131,12 @@ class DecodeProblem:
 
     seq_lens   tokens of each sequence, the current one included
     scores     flat, ordinary, sharp (the largest weight is over one half),
-               deep_negative (all near -300), huge (all near 10,000), equal,
-               extreme (near -300 in even heads, +300 in odd ones),
+               deep_negative (all near -300), very_deep_negative (all near -100,000),
+               huge (all near 10,000), equal, extreme (near -300 and +300, by head and sequence),
                drifting (rising from -300 to 300 in even heads, falling in odd ones)
     strided_q  q is a view into a tensor that holds k and v too, as after a fused projection
-    scale_factor  the scale is this times the usual head_size ** -0.5
+    scale_factor   the scale is this times the usual head_size ** -0.5
+    values_factor  V is this times the usual N(1/2, 1)
     rounded_to     all numbers are multiples of this, to be easy to read; 0: not rounded
 
     For stages that read a paged cache:
@@ -162,6 +163,7 @@ class DecodeProblem:
     alibi: bool = False
     strided_q: bool = False
     scale_factor: float = 1.0
+    values_factor: float = 1.0
     rounded_to: float = 0.0
     seed: int = 0
     block_size: int = 16
@@ -220,6 +222,7 @@ class DecodeProblem:
             self.scores,
             self.seed,
         )
+        drawn[2][:] *= self.values_factor
         if self.rounded_to:
             drawn = tuple((a / self.rounded_to).round() * self.rounded_to for a in drawn)
         q, keys, values = (torch.from_numpy(array).to(self.dtype) for array in drawn)

@@ -10,7 +10,18 @@ from torch import Tensor
 from pa_tutorial.attention.tiny_lm import TinyLM
 
 SOFTMAX_REGIMES = ("flat", "ordinary", "sharp")
-SCORE_REGIMES = (*SOFTMAX_REGIMES, "deep_negative", "huge", "equal", "extreme", "drifting")
+SCORE_REGIMES = (
+    *SOFTMAX_REGIMES,
+    "deep_negative",
+    "very_deep_negative",
+    "huge",
+    "equal",
+    "extreme",
+    "drifting",
+)
+
+# All scores of a head are near this number.
+NEAR = {"deep_negative": -300.0, "very_deep_negative": -1e5, "huge": 1e4, "extreme": -300.0}
 
 
 def draw_decode(
@@ -37,12 +48,12 @@ def draw_decode(
         q *= 0.05
     elif scores == "sharp":
         _sharpen(seq_lens, scale, q, keys, rng)
-    elif scores in ("deep_negative", "huge", "extreme"):
+    elif scores in NEAR:
         # q and k get opposite (or equal) parts along one direction; all else is orthogonal to it.
-        target = 10_000.0 if scores == "huge" else -300.0
-        signs = np.full((num_heads, 1), np.sign(target))
-        if scores == "extreme":
-            signs[1::2] = 1.0
+        target = NEAR[scores]
+        signs = np.full((len(seq_lens), num_heads, 1), np.sign(target))
+        if scores == "extreme":  # the other sign by turns, in heads and in sequences
+            signs[np.indices(signs.shape).sum(axis=0) % 2 == 1] *= -1
         direction = rng.standard_normal((num_kv_heads, head_size))
         direction /= np.linalg.norm(direction, axis=-1, keepdims=True)
         size = np.sqrt(abs(target) / scale)

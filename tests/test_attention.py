@@ -7,10 +7,11 @@ import torch
 
 from pa_tutorial.attention.cached import KVCache, cached_attention
 from pa_tutorial.attention.full import causal_attention, unmasked_attention
+from pa_tutorial.attention.online import online_attention
 from pa_tutorial.attention.work import attention_flops_and_bytes, count_flops, flops_per_token
 from pa_tutorial.problem import SequenceProblem
 
-BOTH = pytest.mark.parametrize("attention", [causal_attention, cached_attention])
+EACH = pytest.mark.parametrize("attention", [causal_attention, cached_attention, online_attention])
 
 
 def qkv(q=(5, 4, 8), k=(5, 2, 8), v=(5, 2, 8)) -> list[torch.Tensor]:
@@ -18,7 +19,7 @@ def qkv(q=(5, 4, 8), k=(5, 2, 8), v=(5, 2, 8)) -> list[torch.Tensor]:
     return [torch.randn(shape, generator=generator) for shape in (q, k, v)]
 
 
-@BOTH
+@EACH
 @pytest.mark.parametrize(
     ("shapes", "message"),
     [
@@ -35,7 +36,7 @@ def test_shapes_that_do_not_fit_are_refused(attention, shapes, message) -> None:
         attention(*qkv(**shapes), 1.0)
 
 
-@BOTH
+@EACH
 def test_one_slope_a_head(attention) -> None:
     with pytest.raises(ValueError, match=r"alibi_slopes has shape \[2\]; it must be \[4\]"):
         attention(*qkv(), 1.0, torch.ones(2))

@@ -89,6 +89,18 @@ def test_a_stage_reads_its_inputs_and_returns_new_memory(case, function, message
     assert torch.equal(STAGES["kv_cache"].run(CASES[case])["out"], before)
 
 
+def change_slopes(q, k, v, scale, slopes):
+    out = attend(q, k, v, scale, slopes)
+    slopes.mul_(1.4427)  # log2(e): a kernel with exp2 folds it in
+    return out
+
+
+@pytest.mark.parametrize("case", ["sequence/alibi", "decode/alibi"])
+def test_a_stage_reads_the_slopes(case: str) -> None:
+    with pytest.raises(AnswerError, match="the function changed alibi_slopes"):
+        STAGES["kv_cache"].run(CASES[case], change_slopes)
+
+
 @pytest.mark.parametrize("case", ["sequence/two_layers", "decode/ordinary_softmax"])
 def test_each_intermediate_may_be_given_alone(case: str) -> None:
     def only_logits(q, k, v, scale, slopes, probe):

@@ -102,6 +102,7 @@ def test_nothing_that_is_given_is_written(attend, layout) -> None:
         ("q", lambda q: q[..., :8], "k has head_size 16; it must be that of q, 8"),
         ("block_tables", lambda t: t[:2], r"block_tables has shape \[2, 5\]; .* the 3 sequences"),
         ("block_tables", lambda t: t[..., None], r"block_tables has shape \[3, 5, 1\]"),
+        ("block_tables", lambda t: t[:, 0], r"block_tables has shape \[3\]"),
         ("block_tables", lambda t: t[0], r"block_tables has shape \[5\]"),
         ("block_tables", lambda t: t.long(), "block_tables is torch.int64; it must be torch.int32"),
         ("block_tables", lambda t: t[:, :3], r"seq_lens\[0\] is 13; it must be 1 to 12"),

@@ -76,7 +76,9 @@ def test_prefill_and_decode_share_a_step(model) -> None:
 
 
 def test_alibi_and_random_weights() -> None:
-    model = SequenceProblem("", "", "", num_heads=6, num_kv_heads=2, alibi=True).model()
+    model = SequenceProblem(
+        "", "", "", num_heads=6, num_kv_heads=2, head_size=64, alibi=True
+    ).model()
     lm = paged(model)
     table = lm.new_sequence()
     lm.step([table], [encode("some by")])
@@ -144,6 +146,16 @@ def test_a_step_that_is_refused_changes_nothing(model) -> None:
         assert (one.num_tokens, other.num_tokens, lm.allocator.num_free) == (7, 0, 3)
     scores = lm.step([one], [encode("e")])
     assert torch.allclose(scores[0], scores_without_paging(model, "A classe"), atol=1e-4)
+
+
+def test_a_full_sequence_is_refused_one_token_more(model) -> None:
+    lm = paged(model)
+    table = lm.new_sequence()
+    lm.step([table], [encode("x" * 256)])
+    free = lm.allocator.num_free
+    with pytest.raises(ValueError, match="positions holds 256; it must be 0 to 255"):
+        lm.step([table], [encode("y")])
+    assert (table.num_tokens, lm.allocator.num_free) == (256, free)
 
 
 def test_blocks_are_given_back_when_generation_fails(model) -> None:

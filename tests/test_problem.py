@@ -80,6 +80,7 @@ def test_scores_are_in_the_regime_that_they_name(scores: str, dtype: torch.dtype
         "ordinary": abs(qk.mean()) < 0.2 and 0.8 < qk.std() < 1.2,
         "sharp": largest.min() > 0.5,
         "deep_negative": qk.max() < -280,
+        "very_deep_negative": np.abs(qk + 100_000).max() < 500,
         "huge": np.abs(qk - 10_000).max() < 100,
         "extreme": np.abs(np.abs(qk) - 300).max() < 15 and qk.min() < 0 < qk.max(),
         "equal": np.allclose(largest, [[1 / 300] * 4, [1 / 40] * 4]),
@@ -87,6 +88,17 @@ def test_scores_are_in_the_regime_that_they_name(scores: str, dtype: torch.dtype
         and rises_and_falls(expected["qk"][1, :, :40]),
     }
     assert holds[scores]
+
+
+def test_extreme_scores_differ_in_sign_by_head_and_by_sequence() -> None:
+    qk = decode_problem(scores="extreme", num_kv_heads=2).expected()["qk"][:, :, 0]
+    assert np.sign(qk).tolist() == [[-1, 1, -1, 1], [1, -1, 1, -1]]
+
+
+def test_values_are_multiplied_by_their_factor() -> None:
+    small, large = (decode_problem(values_factor=factor).inputs() for factor in (1.0, 1000.0))
+    assert torch.allclose(large.values[0], 1000 * small.values[0])
+    assert torch.equal(large.keys[0], small.keys[0])
 
 
 def test_sharp_sequences_have_a_weight_over_one_half() -> None:
