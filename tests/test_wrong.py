@@ -33,6 +33,28 @@ def test_wrong_example_passes_its_controls(example: WrongExample) -> None:
     assert not failed, f"{example.name} disturbs its control cases: {failed}"
 
 
+def example_named(name: str) -> WrongExample:
+    return next(example for example in EXAMPLES if example.name == name)
+
+
+def test_an_offset_of_the_distance_is_seen_only_in_the_scores() -> None:
+    """It cancels in the softmax, so without `probe` nobody would notice."""
+    example = example_named("alibi_offset")
+    with applied(example):
+        outcomes = run_cases(example.fails)
+    assert {outcome.quantity for outcome in outcomes.values()} == {"qk"}
+
+
+def test_a_maximum_that_starts_at_zero_is_seen_only_far_below_zero() -> None:
+    """The usual random inputs, and even huge scores, would pass."""
+    stage = STAGES["online_softmax"]
+    pairs = tuple((stage.name, case.id) for case in CASES.values() if stage.is_checked_on(case))
+    with applied(example_named("maximum_starts_at_zero")):
+        outcomes = run_cases(pairs)
+    failed = {CASES[case_id].scores for (_, case_id), o in outcomes.items() if not o.passed}
+    assert failed == {"deep_negative", "very_deep_negative", "extreme"}
+
+
 def our_modules() -> dict[str, object]:
     return {name: module for name, module in sys.modules.items() if "pa_tutorial" in name}
 
