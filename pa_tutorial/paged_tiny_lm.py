@@ -99,6 +99,7 @@ class PagedTinyLM:
         return scores[torch.tensor(query_lens).cumsum(0) - 1]
 
     def _require(self, tables: Sequence[BlockTable], new_tokens: Sequence[Tensor]) -> None:
+        require(len(tables) > 0, "tables", list(tables), "at least one sequence")
         num_blocks = 0
         for index, (table, tokens) in enumerate(zip(tables, new_tokens, strict=True)):
             if table.allocator is not self.allocator:
@@ -118,12 +119,12 @@ class PagedTinyLM:
         returns  one tensor a prompt, [num_tokens] int64; the blocks are given back
         """
         tables = [self.new_sequence() for _ in prompts]
-        new, steps = list(prompts), []
+        new, generated = list(prompts), [prompt[:0] for prompt in prompts]
         try:
             for _ in range(num_tokens):
-                steps.append(self.step(tables, new).argmax(dim=-1))
-                new = list(steps[-1].split(1))
+                new = list(self.step(tables, new).argmax(dim=-1).split(1))
+                generated = [torch.cat(pair) for pair in zip(generated, new, strict=True)]
         finally:
             for table in tables:
                 table.free()
-        return list(torch.stack(steps, dim=1))
+        return generated

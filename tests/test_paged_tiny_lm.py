@@ -139,6 +139,7 @@ def test_a_step_that_is_refused_changes_nothing(model) -> None:
         ([one, one], [encode("x"), encode("y")], ValueError, r"tables\[1\] is in the batch twice"),
         ([one, stranger], [encode("x"), encode("y")], ValueError, r"tables\[1\] is of another"),
         ([one, other], [encode("x")], ValueError, "zip"),
+        ([], [], ValueError, r"tables is \[\]; it must be at least one sequence"),
     )
     for tables, tokens, error, message in refused:
         with pytest.raises(error, match=message):
@@ -163,6 +164,13 @@ def test_blocks_are_given_back_when_generation_fails(model) -> None:
     with pytest.raises(OutOfBlocks):
         lm.generate([encode("A class"), encode("The")], 20)
     assert lm.allocator.num_free == 2
+
+
+def test_no_tokens_wanted_no_tokens_given(model) -> None:
+    assert [len(tokens) for tokens in paged(model).generate([encode("A"), encode("B")], 0)] == [
+        0,
+        0,
+    ]
 
 
 def test_an_unknown_layout_is_named_with_the_known_ones(model) -> None:
