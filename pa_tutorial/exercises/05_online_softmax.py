@@ -133,7 +133,7 @@ def running_max_and_sum_trials() -> list[Trial]:
             run=partial(run, scores),
             references={"sums with 50 digits": partial(expected, scores)},
             bounds={"out": 1e-12},
-            axes=("m|l",),
+            axes=("m|l", "number"),
         )
         for name, isolates, meaning, scores in PASS_CASES
     ]
@@ -164,12 +164,16 @@ def merge_parts(parts: Sequence[tuple[float, float, list[float]]]) -> list[float
 
 
 NOTHING = (MASKED, MASKED)
-_OWN_M = "Each part counts from its own maximum: bring it to the common one, then add."
+_OWN_M = (
+    "Each part counts from its own m. Before adding, multiply its l and its acc with "
+    "exp(its m - common m), which is never above 1; without m, exp overflows or is 0."
+)
 _NO_TOKEN = "A part without a token has the weight exp(-inf) = 0. But -inf - (-inf) is NaN."
 MERGE_CASES: tuple[tuple, ...] = (
     # name, what it isolates, what its failure means, the scores of each part
+    ("one_part", "one part", "The output is acc / l: acc is not divided yet, and only once.",
+     [(1.0, -0.5, 2.0)]),
     ("two_parts", "two parts of three", _OWN_M, [(0.5, -2.0, 1.25), (3.0, 2.5, 2.0)]),
-    ("one_part", "one part", "The output is that of the part itself.", [(1.0, -0.5, 2.0)]),
     ("different_sizes", "parts of 1, 2 and 5 tokens", "A part counts by its l, not as one.",
      [(1.5,), (1.0, 2.0), (1.25, 0.5, 1.0, 0.0, 1.75)]),
     ("equal_maxima", "all parts have the same maximum", "l must be added up too, not only acc.",
@@ -259,7 +263,10 @@ def merge_outputs(outs: Tensor, lses: Tensor) -> tuple[Tensor, Tensor]:
 
 
 LEFTOVER = 9.0  # stands in the out of a part without a token
-_WEIGHT = "A part weighs exp(lse): subtract the head's largest lse first, add it again after log."
+_WEIGHT = (
+    "A part weighs exp(lse), e to the power of lse: subtract the head's largest lse before exp, "
+    "add it again after the (natural) log."
+)
 
 
 def merge_outputs_trials() -> list[Trial]:

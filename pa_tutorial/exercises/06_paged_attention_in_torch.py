@@ -119,12 +119,13 @@ def attend_sequence(
     seq_len           tokens in the cache, the newest included
     returns           [num_heads, head_size], in the dtype of q; computed in float32
 
-    No tensor may be larger than two blocks: 2 * num_heads * block_size * head_size * 4 bytes.
+    No tensor may be larger than two blocks, counted for num_heads in float32:
+    2 * num_heads * block_size * head_size * 4 bytes.
     """
     # 1. query heads that share a KV head stand together: q as [num_kv_heads, group, head_size]
-    # 2. begin with the part of no token: empty_part
+    # 2. begin with the part of no token: empty_part((num_kv_heads, group), head_size)
     # 3. for each block of the sequence: its K and V, [num_kv_heads, tokens, head_size] in float32;
-    #    the last block need not be full
+    #    the last block need not be full: cut K and V to its tokens
     # 4. scores [num_kv_heads, group, tokens]; then part_of, then merge
     # 5. divide once, at the end; back to the shape and the dtype of q
     ### BEGIN SOLUTION
@@ -142,11 +143,18 @@ def attend_sequence(
 
 
 ATTEND_CASES = (
-    *("one_token", "worked_example", "one_full_block", "tail", "stale_slots", "shuffled_blocks"),
+    *("one_full_block", "tail", "one_token", "shuffled_blocks", "stale_slots", "worked_example"),
     *("block_zero_in_use", "wide_tables", "block_size_8", "gqa", "mqa", "other_scale"),
     *("deep_negative_scores", "huge_scores", "extreme_scores", "drifting_scores"),
     *("strided_q", "float16", "deep_negative_scores_float16", "head_size_120_float16"),
 )
+ATTEND_MEANINGS = {
+    "one_full_block": "Look up each block in the table; merge every part; divide acc by l once, at "
+    "the end. There are seq_len / block_size blocks, rounded up.",
+    "tail": "Slots behind seq_len hold NaN, and 0 * NaN is NaN: cut K and V to the tokens.",
+    "one_token": "The other slots of the block hold NaN, and 0 * NaN is NaN: cut K and V.",
+    "worked_example": "Is each part merged, and is acc divided by l once, at the end?",
+}
 
 
 def attend_sequence_trials() -> list[Trial]:
@@ -165,7 +173,8 @@ def attend_sequence_trials() -> list[Trial]:
                 if max(made.sizes, default=0) > 2 * block:
                     raise AnswerError(
                         f"it made a tensor of {max(made.sizes):,} bytes; more than two blocks, "
-                        f"{2 * block:,} bytes, are not allowed: K or V was gathered"
+                        f"{2 * block:,} bytes, are not allowed: K or V was gathered, or the whole "
+                        "cache was converted"
                     )
                 outs.append(out)
             return torch.stack(outs)
@@ -176,7 +185,7 @@ def attend_sequence_trials() -> list[Trial]:
         Trial(
             name=case.id,
             isolates=case.isolates,
-            meaning=case.meaning,
+            meaning=ATTEND_MEANINGS.get(case.name, case.meaning),
             run=partial(run, case),
             references={"the oracle": case.expected},
             bounds=bounds_of(case.id),
@@ -221,9 +230,9 @@ NEWEST_CASES: tuple[tuple[str, dict[str, Any]], ...] = (
                    "isolates": "nothing is cached, and the score of the first token is near -300",
                    "meaning": "An empty part has m = -inf: any number in its place is too large."}),
     ("ordinary_softmax", {}),
-    ("many_sequences_of_different_length", {"isolates": "eight lengths, from 1 on"}),
     ("gqa", {}),
     ("mqa", {}),
+    ("many_sequences_of_different_length", {"isolates": "eight lengths, from 1 on"}),
     ("worked_example", {"isolates": "the worked example: 10 tokens in the cache, one beside"}),
     ("other_scale", {}),
     ("deep_negative_scores", {}),

@@ -51,7 +51,11 @@ def draw_trail(scores: Sequence[float], values: Sequence[Sequence[float]]) -> Fi
     middle.bar(tokens, added, width=0.6, bottom=kept, color=style.INK)
     middle.text(len(scores) - 0.3, parts[-1].l, "l", va="center", weight="bold")
     middle.text(
-        0.15, 0.95, "dark: exp(score - m) of the new token", transform=middle.transAxes, va="top"
+        0.15,
+        0.95,
+        "grey: old sum × factor    black: the new exp(score - m)",
+        transform=middle.transAxes,
+        va="top",
     )
     middle.set_ylabel("sum")
 
@@ -168,7 +172,9 @@ def draw_shared_memory(partition_size: int = 512) -> Figure:
     axes.plot(chosen, kib[: len(chosen)], color=style.LOGITS, linewidth=2)
     axes.plot(lens, kib, color=style.LOGITS, linewidth=1, linestyle=":")
     axes.plot(chosen[-1:], kib[len(chosen) - 1 : len(chosen)], "o", color=style.LOGITS)
-    axes.text(chosen[-1] * 1.15, 26, f"above {LONGEST_FOR_V1:,} tokens vLLM takes v2", va="top")
+    axes.text(
+        chosen[-1] * 1.15, 26, f"above {LONGEST_FOR_V1:,} tokens vLLM always takes v2", va="top"
+    )
     axes.text(lens[-1] * 1.1, kib[-1], "v1: all tokens", va="center", color=style.LOGITS)
     v2 = [4 * partition_size / 1024] * len(lens)
     style.label_line(axes, lens, v2, f"v2: {partition_size} tokens", style.INK)
