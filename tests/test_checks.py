@@ -205,6 +205,14 @@ def test_bounds_keep_their_rule_and_record_both_figures(case_id: str) -> None:
     assert out["bound"] <= out["smallest_wrong"] / 10
 
 
+def test_what_is_seen_only_in_the_scores_bounds_the_scores() -> None:
+    for case_id in ("decode/alibi", "decode/gqa_alibi", "decode/alibi_block_size_8"):
+        qk, out = load_bounds()[case_id]["qk"], load_bounds()[case_id]["out"]
+        assert qk["wrong_example"] == "alibi_offset"
+        assert qk["bound"] <= qk["smallest_wrong"] / 10
+        assert out["wrong_example"] != "alibi_offset"
+
+
 def test_no_bound_without_a_case() -> None:
     assert set(load_bounds()) == set(CASES)
 

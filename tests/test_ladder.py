@@ -128,3 +128,15 @@ def test_probe_is_given_only_to_functions_that_take_it() -> None:
     assert takes_probe(STAGES["kv_cache"].function)
     assert not takes_probe(wrapper)
     assert not takes_probe(attend)
+
+
+@pytest.mark.parametrize("name", [name for name, stage in STAGES.items() if stage.layout])
+def test_a_stage_gets_the_layout_that_it_declares(name: str) -> None:
+    dims = []
+
+    def looks(q, k_cache, *others):
+        dims.append(k_cache.dim())
+        return q + 1
+
+    STAGES[name].run(CASES["decode/gqa"], looks)
+    assert dims == [{"vllm": 5, "plain": 4}[STAGES[name].layout]]

@@ -72,6 +72,19 @@ def test_a_cache_too_small_is_refused_before_any_layer_changes() -> None:
     assert [cache.seq_len for cache in caches] == [0, 0]
 
 
+@pytest.mark.parametrize(
+    ("positions", "message"),
+    [
+        (torch.arange(2), r"positions has shape \[2\]; it must be \[3\], one for each token"),
+        (torch.tensor([0, 1, -1]), "positions holds -1; it must be 0 to 255"),
+        (torch.tensor([0, 1, 256]), "positions holds 256; it must be 0 to 255"),
+    ],
+)
+def test_positions_that_do_not_fit_are_refused(positions, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        TinyLM().run(torch.zeros(3, dtype=torch.int64), positions, lambda layer, q, k, v: q)
+
+
 def test_text_survives_encoding() -> None:
     assert decode(encode("for é in ∑:")) == "for é in ∑:"
     assert decode(torch.tensor([0xFF])) == "\ufffd"
