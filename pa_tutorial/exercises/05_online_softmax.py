@@ -1,11 +1,9 @@
 """Exercises of notebook 05: one pass over the scores, merging parts, merging finished outputs."""
 
 import math
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal, localcontext
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +12,8 @@ from torch import Tensor
 from pa_tutorial.attention.online import Part
 from pa_tutorial.cases import WORKED_EXAMPLE
 from pa_tutorial.checks.running import Trial
-from pa_tutorial.exercises.exercise import Exercise, WrongAnswer, require_shape
+from pa_tutorial.exercises.exercise import Exercise, WrongAnswer, require_floats, require_shape
+from pa_tutorial.exercises.once import once
 from pa_tutorial.ladder import AnswerError, require_written
 
 NOTEBOOK = "05_online_softmax"
@@ -31,18 +30,6 @@ def _exact(parts: Sequence[Tokens]) -> tuple[Decimal, Decimal, list[Decimal]]:
         weights = [(s - m).exp() if s.is_finite() else Decimal(0) for s in scores]
         acc = [sum(w * Decimal(x) for w, x in zip(weights, c, strict=True)) for c in columns]
         return m, Decimal(sum(weights)), acc
-
-
-def _require_floats(result: Any, names: Sequence[str]) -> list[float]:
-    """The answer as floats, one for each name; a message for its author if it is something else."""
-    if (
-        not isinstance(require_written(result), tuple | list)
-        or len(result) != len(names)
-        or not all(isinstance(number, int | float) for number in result)
-    ):
-        wanted = f"{len(names)} floats: {', '.join(names)}"
-        raise AnswerError(f"it returned {result!r:.60}; it must return {wanted}")
-    return [float(number) for number in result]
 
 
 # 1. ---------------------------------------------------------------------------------------------
@@ -94,31 +81,11 @@ PASS_CASES: tuple[tuple, ...] = (
     ("empty", "there is no token", _UNSEEN, []),
 )  # fmt: skip
 
-MOST_KEPT = 4  # scores that an answer may hold at a time; m and the current one are enough
-
-
-class Score(float):
-    """A float of which one can tell whether anybody still holds it."""
-
-
-def once(scores: Sequence[float]) -> Iterator[float]:
-    """Each score once; AnswerError if so many are kept that a second pass is possible."""
-    given: list[weakref.ref[Score]] = []
-    for number in [*scores, None]:
-        kept = sum(score() is not None for score in given)
-        if kept > MOST_KEPT:
-            raise AnswerError(f"it keeps {kept} scores; one pass keeps m and l, and no list")
-        if number is not None:
-            score = Score(number)
-            given.append(weakref.ref(score))
-            yield score
-            del score
-
 
 def running_max_and_sum_trials() -> list[Trial]:
     def run(scores: list[float], function: Callable | None) -> dict[str, Tensor]:
         answer = running_max_and_sum if function is None else function
-        m, l = _require_floats(answer(once(scores)), "ml")
+        m, l = require_floats(answer(once(scores)), "ml")
         return {"out": torch.tensor([[m], [l]], dtype=torch.float64)}
 
     def expected(scores: list[float]) -> dict[str, Tensor]:
@@ -215,7 +182,7 @@ def merge_parts_trials() -> list[Trial]:
         result = answer(own)
         if own != before:
             raise AnswerError("it changed parts; it must only read them")
-        out = _require_floats(result, [f"out[{i}]" for i in range(len(before[0].acc))])
+        out = require_floats(result, [f"out[{i}]" for i in range(len(before[0].acc))])
         return {"out": torch.tensor([out], dtype=torch.float64)}
 
     def expected(parts: list[Tokens]) -> dict[str, Tensor]:

@@ -2,7 +2,7 @@
 
 import inspect
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,3 +82,15 @@ def require_shape(result: Any, shape: list[int]) -> Tensor:
     if list(result.shape) != shape:
         raise AnswerError(f"it returned the shape {list(result.shape)}; it must return {shape}")
     return result
+
+
+def require_floats(result: Any, names: Sequence[str]) -> list[float]:
+    """The answer as floats, one for each name; a message for its author if it is something else."""
+    if (
+        not isinstance(require_written(result), tuple | list)
+        or len(result) != len(names)
+        or not all(isinstance(number, int | float) for number in result)
+    ):
+        wanted = f"{len(names)} floats: {', '.join(names)}"
+        raise AnswerError(f"it returned {result!r:.60}; it must return {wanted}")
+    return [float(number) for number in result]
