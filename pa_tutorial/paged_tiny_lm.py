@@ -14,7 +14,9 @@ from pa_tutorial.paging.kv_cache import PagedKVCache
 from pa_tutorial.paging.layouts import LAYOUTS
 
 
-def flatten_queries(block_tables: Tensor, seq_lens: Tensor, query_lens: Tensor) -> tuple:
+def flatten_queries(
+    block_tables: Tensor, seq_lens: Tensor, query_lens: Tensor
+) -> tuple[Tensor, Tensor]:
     """Many query tokens as sequences of one query each: a decode step can then do prefill.
 
     The query at position p sees the tokens 0 to p: it is the newest token of a sequence of
@@ -27,17 +29,16 @@ def flatten_queries(block_tables: Tensor, seq_lens: Tensor, query_lens: Tensor) 
 
     Raises ValueError if a sequence has more new tokens than tokens, or none.
     """
-    for sequence, (seq_len, new) in enumerate(
-        zip(seq_lens.tolist(), query_lens.tolist(), strict=True)
+    rows: list[Tensor] = []
+    lens: list[int] = []
+    for sequence, (row, seq_len, new) in enumerate(
+        zip(block_tables, seq_lens.tolist(), query_lens.tolist(), strict=True)
     ):
         if not 1 <= new <= seq_len:
             raise ValueError(f"query_lens[{sequence}] is {new}; it must be 1 to {seq_len}")
-    sequence = torch.arange(len(seq_lens)).repeat_interleave(query_lens)
-    lens = [
-        torch.arange(seq_len - new + 1, seq_len + 1, dtype=torch.int32)
-        for seq_len, new in zip(seq_lens.tolist(), query_lens.tolist(), strict=True)
-    ]
-    return block_tables[sequence], torch.cat(lens)
+        rows += [row] * new
+        lens += range(seq_len - new + 1, seq_len + 1)
+    return torch.stack(rows), torch.tensor(lens, dtype=torch.int32)
 
 
 class PagedTinyLM:

@@ -193,8 +193,8 @@ def test_more_new_tokens_than_tokens_are_refused(new) -> None:
         flatten_queries(tables, torch.tensor([11]), torch.tensor([new]))
 
 
-def test_as_many_query_lens_as_seq_lens() -> None:
+@pytest.mark.parametrize("sizes", [(2, 2, 1), (2, 1, 2), (1, 2, 2)])
+def test_each_sequence_has_a_row_a_seq_len_and_a_query_len(sizes) -> None:
+    tables = torch.zeros(sizes[0], 2, dtype=torch.int32)
     with pytest.raises(ValueError, match="zip"):
-        flatten_queries(
-            torch.zeros(2, 2, dtype=torch.int32), torch.tensor([3, 4]), torch.tensor([1])
-        )
+        flatten_queries(tables, torch.full((sizes[1],), 3), torch.full((sizes[2],), 1))

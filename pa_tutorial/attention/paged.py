@@ -16,12 +16,13 @@ def require_paged_inputs(
     block_tables: Tensor,
     seq_lens: Tensor,
     alibi_slopes: Tensor | None = None,
-    lens_name: str = "seq_lens",
+    newest_in_cache: bool = True,
 ) -> None:
     """Raise ValueError, naming the argument, unless a decode step can read all that it needs.
 
-    lens_name  what the caller calls seq_lens; context_lens, without the newest token, may be 0
+    newest_in_cache  if not, seq_lens is what the caller calls context_lens, and may be 0
     """
+    lens_name, least = ("seq_lens", 1) if newest_in_cache else ("context_lens", 0)
     if q.dim() != 3 or len(q) == 0:
         raise ValueError(
             f"q has shape {list(q.shape)}; it must have 3 dimensions: "
@@ -40,7 +41,6 @@ def require_paged_inputs(
         )
     if seq_lens.shape != (num_seqs,):
         raise ValueError(f"{lens_name} has shape {list(seq_lens.shape)}; it must be [{num_seqs}]")
-    least = 1 if lens_name == "seq_lens" else 0
     room = block_tables.shape[1] * block_size
     for sequence, seq_len in enumerate(seq_lens.tolist()):
         if not least <= seq_len <= room:
@@ -195,7 +195,7 @@ def paged_online_beside(
     Source: the rosellm project, paged_attention_decode_ref in "paged attention in rosellm".
     """
     require_paged_inputs(
-        q, k_cache, v_cache, block_tables, context_lens, alibi_slopes, "context_lens"
+        q, k_cache, v_cache, block_tables, context_lens, alibi_slopes, newest_in_cache=False
     )
     num_kv_heads = by_token(k_cache, v_cache)[1].shape[2]
     for name, tensor in (("k_new", k_new), ("v_new", v_new)):
