@@ -1,0 +1,286 @@
+"""Loads and stores: where an access goes, whether it may, and what it moves.
+
+Three checks live here. memory: is the index inside the array, and is a vector aligned? init:
+has what is read ever been written? race: see races.py.
+"""
+
+import numpy as np
+
+from pa_tutorial.simt.arithmetic import INT64, Value, cast, plain
+from pa_tutorial.simt.lanes import Frame, Lanes
+from pa_tutorial.simt.memory import Array
+from pa_tutorial.simt.races import (
+    PLACE,
+    PLACES,
+    THREADS,
+    Conflict,
+    record_read,
+    record_write,
+)
+
+Items = int | np.ndarray  # items of array.flat: one for all lanes, or one for each
+
+
+def load(frame: Frame, array: Array, indices: tuple[Value, ...], place: int) -> Value:
+    """array[indices], for each lane at work."""
+    items, lanes = locate(frame, array, indices, place)
+    if not lanes.count:
+        return cast(0, array.dtype)
+    check_read(frame, array, items, lanes, place)
+    if type(items) is int:
+        return plain(array.flat[items])
+    if lanes.everyone:
+        return array.flat[items]
+    result = np.zeros(len(items), array.dtype)
+    result[lanes.numbers] = array.flat[items[lanes.numbers]]
+    return result
+
+
+def store(frame: Frame, array: Array, indices: tuple[Value, ...], value: Value, place: int) -> None:
+    """array[indices] = value. Of several lanes that write one item, the last wins."""
+    items, lanes = locate(frame, array, indices, place)
+    if not lanes.count:
+        return
+    note_write(frame, array, items, lanes, place)
+    value = cast(value, array.dtype)
+    if type(items) is int:
+        array.flat[items] = value[lanes.numbers[-1]] if isinstance(value, np.ndarray) else value
+    elif lanes.everyone:
+        array.flat[items] = value
+    else:
+        numbers = lanes.numbers
+        array.flat[items[numbers]] = value[numbers] if isinstance(value, np.ndarray) else value
+
+
+def load_vector(
+    frame: Frame, array: Array, indices: tuple[Value, ...], count: int, place: int
+) -> tuple[np.ndarray, ...]:
+    """`count` neighbours along the last index, as one aligned access: a tuple of values."""
+    items, lanes = _locate_vector(frame, array, indices, count, place)
+    if lanes.count:
+        check_read(frame, array, items, lanes, place, count)
+    result = np.zeros((count, frame.gang.width), array.dtype)
+    here = items[lanes.numbers]
+    for i in range(count):
+        result[i, lanes.numbers] = array.flat[here + i]
+    return tuple(result)
+
+
+def store_vector(
+    frame: Frame,
+    array: Array,
+    indices: tuple[Value, ...],
+    values: tuple[Value, ...],
+    place: int,
+) -> None:
+    """Writes neighbours along the last index, as one aligned access."""
+    items, lanes = _locate_vector(frame, array, indices, len(values), place)
+    if not lanes.count:
+        return
+    note_write(frame, array, items, lanes, place, len(values))
+    here = items[lanes.numbers]
+    for i, value in enumerate(values):
+        value = cast(value, array.dtype)
+        array.flat[here + i] = value[lanes.numbers] if isinstance(value, np.ndarray) else value
+
+
+def locate(
+    frame: Frame, array: Array, indices: tuple[Value, ...], place: int
+) -> tuple[Items, Lanes]:
+    """The items that the lanes mean, and the lanes whose index is allowed (all, if unchecked)."""
+    lanes = frame.lanes
+    items: Items = array.start
+    for axis, index in enumerate(indices):
+        index = _as_integer(index, array)
+        if frame.gang.machine.memory:
+            lanes = _inside(frame, array, indices, axis, index, lanes, place)
+        items = items + index * array.strides[axis]
+    return items, lanes
+
+
+def _as_integer(index: Value, array: Array) -> int | np.ndarray:
+    if type(index) is int:
+        return index
+    kind = index.dtype.kind if isinstance(index, np.ndarray | np.generic) else "f"
+    if kind not in "iu":
+        raise TypeError(f"an index of {array.name} must be an integer, not {type(index).__name__}")
+    if not isinstance(index, np.ndarray):
+        return int(index)
+    return index if index.dtype == INT64 else index.astype(np.int64)
+
+
+def _inside(
+    frame: Frame,
+    array: Array,
+    indices: tuple[Value, ...],
+    axis: int,
+    index: int | np.ndarray,
+    lanes: Lanes,
+    place: int,
+) -> Lanes:
+    """The lanes whose index is inside the array along this axis; the others are reported."""
+    size = array.shape[axis]
+    if type(index) is int and type(size) is int:
+        if 0 <= index < size:
+            return lanes
+        outside = lanes
+    else:
+        outside = lanes.where((index < 0) | (index >= size))
+        if not outside.count:
+            return lanes
+    if outside.count:
+        _report_outside(frame, array, indices, outside, place)
+    return lanes.minus(outside)
+
+
+def _report_outside(
+    frame: Frame, array: Array, indices: tuple[Value, ...], outside: Lanes, place: int
+) -> None:
+    lane = outside.numbers[0]
+    index = tuple(_of_lane(i, lane) for i in indices)
+    shape = tuple(_of_lane(s, lane) for s in array.shape)
+    what = f"asks for {_item(array, index)}; the shape is {shape}"
+    more = {"array": array.name, "index": index, "shape": shape}
+    frame.gang.find("memory", place, lane, what, **more)
+
+
+def _item(array: Array, index: tuple[int, ...]) -> str:
+    return f"{array.name}[{', '.join(map(str, index))}]"
+
+
+def _of_lane(value: Value, lane: int) -> int:
+    return int(value[lane]) if isinstance(value, np.ndarray) else int(value)
+
+
+def _locate_vector(
+    frame: Frame, array: Array, indices: tuple[Value, ...], count: int, place: int
+) -> tuple[np.ndarray, Lanes]:
+    """As locate, for a vector: its last item is inside too, and it is aligned to its size."""
+    if array.strides[-1] != 1:
+        raise TypeError(f"a vector of {array.name} needs neighbours; its last stride is not 1")
+    machine, outer = frame.gang.machine, frame.lanes
+    _, lanes = locate(frame, array, (*indices[:-1], indices[-1] + (count - 1)), place)
+    frame.lanes = lanes
+    items, lanes = locate(frame, array, indices, place)
+    frame.lanes = outer
+    items = np.broadcast_to(items, outer.flags.shape)
+    size = count * array.dtype.itemsize
+    if machine.memory and lanes.count:
+        addresses = array.addresses(items)
+        crooked = lanes.where(addresses % size != 0)
+        if crooked.count:
+            _report_misaligned(frame, array, addresses, size, crooked.numbers[0], place)
+            lanes = lanes.minus(crooked)
+    return items, lanes
+
+
+def _report_misaligned(
+    frame: Frame, array: Array, addresses: np.ndarray, size: int, lane: int, place: int
+) -> None:
+    past = addresses[lane] % size
+    what = f"asks for {size} bytes of {array.name}, {past} bytes past a multiple of {size}"
+    frame.gang.find("memory", place, lane, f"{what}: a misaligned vector", array=array.name)
+
+
+def touched(
+    frame: Frame, array: Array, items: Items, lanes: Lanes, count: int = 1
+) -> tuple[np.ndarray, np.ndarray]:
+    """The shadow cells under an access and the thread of each, [n] and [n].
+
+    One item for all lanes: the first and the last lane stand for all of them.
+    """
+    if type(items) is int:
+        numbers = lanes.ends
+        here = np.full(len(numbers), items)
+    else:
+        numbers = lanes.numbers
+        here = items if lanes.everyone else items[numbers]
+    threads = numbers + frame.gang.first
+    if array.dtype.itemsize == array.memory.cell and count == 1:
+        return (here + array.phase // array.memory.cell if array.phase else here), threads
+    cells = array.cells(here, count)
+    return cells.ravel(), np.repeat(threads, cells.shape[1])
+
+
+def check_read(
+    frame: Frame, array: Array, items: Items, lanes: Lanes, place: int, count: int = 1
+) -> None:
+    """init and race, of a read that is inside its array."""
+    machine, memory = frame.gang.machine, array.memory
+    races = machine.race and memory.space != "local"
+    if memory.written is None and not races:
+        return
+    cells, threads = touched(frame, array, items, lanes, count)
+    if memory.written is not None:
+        written = memory.written[cells]
+        if np.count_nonzero(written) < len(cells):
+            _report_unwritten(frame, array, threads[~written][0], items, place)
+    if races:
+        conflict = record_read(memory, cells, threads, place, frame.gang.block.order)
+        if conflict:
+            _report_race(frame, array, conflict, "reads", place)
+
+
+def note_write(
+    frame: Frame, array: Array, items: Items, lanes: Lanes, place: int, count: int = 1
+) -> None:
+    """Remembers a write that is inside its array, and checks it for races."""
+    machine, memory = frame.gang.machine, array.memory
+    races = machine.race and memory.space != "local"
+    if memory.written is None and not races:
+        return
+    cells, threads = touched(frame, array, items, lanes, count)
+    if memory.written is not None:
+        memory.written[cells] = True
+    if races:
+        order = frame.gang.block.order
+        conflict = record_write(memory, cells, threads, place, order, machine.is_atomic)
+        if conflict:
+            _report_race(frame, array, conflict, "writes", place)
+
+
+def _report_unwritten(frame: Frame, array: Array, thread: int, items: Items, place: int) -> None:
+    lane = thread - frame.gang.first
+    index = _index_of(array, items, lane)
+    shape = tuple(_of_lane(size, lane) for size in array.shape)
+    what = f"reads {_item(array, index)} in {array.memory.space} memory, which nobody has written"
+    more = {"array": array.name, "index": index, "shape": shape}
+    frame.gang.find("init", place, lane, what, **more)
+
+
+def _index_of(array: Array, items: Items, lane: int) -> tuple[int, ...]:
+    """The index of an item within its array."""
+    rest = _of_lane(items, lane) - _of_lane(array.start, lane)
+    index = []
+    for stride in array.strides:
+        index.append(rest // stride if stride else 0)
+        rest -= index[-1] * stride
+    return tuple(index)
+
+
+def check_atomic(frame: Frame, array: Array, items: np.ndarray, lanes: Lanes, place: int) -> None:
+    """An atomic operation reads and writes; two of them on one address are no race."""
+    memory = array.memory
+    if memory.written is not None:
+        cells, threads = touched(frame, array, items, lanes)
+        if np.count_nonzero(memory.written[cells]) < len(cells):
+            _report_unwritten(frame, array, threads[~memory.written[cells]][0], items, place)
+    note_write(frame, array, items, lanes, place)
+
+
+def _report_race(frame: Frame, array: Array, conflict: Conflict, does: str, place: int) -> None:
+    gang, machine = frame.gang, frame.gang.machine
+    cell, now, before = (int(part[0]) for part in conflict)
+    lane, other = (now & THREADS) - gang.first, before & THREADS
+    other_site = machine.places[before >> PLACE & PLACES][0]
+    other_block = machine.block_of(before)
+    same = other_block == gang.block.index
+    who = machine.thread_name(other) + ("" if same else f" of {machine.block_name(other_block)}")
+    index = _index_of(array, array.item_of(cell), lane)
+    what = (
+        f"{does} {_item(array, index)}, where {who} was before ({other_site.text}, line "
+        f"{other_site.line}): "
+        + ("no barrier lies between" if same else "nothing orders two thread blocks")
+    )
+    more = {"other_site": other_site, "other_block": other_block, "other_thread": other}
+    gang.find("race", place, lane, what, array=array.name, index=index, **more)

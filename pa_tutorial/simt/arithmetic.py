@@ -1,0 +1,271 @@
+"""Numbers as Numba types them.
+
+NumPy and Numba promote differently: `float32 * 0.5` is a float32 to NumPy and a float64 to
+Numba; `int32 + int32` is an int32 to NumPy and an int64 to Numba. A value here is either one
+number for all lanes (int, float and bool are int64, float64 and bool; anything else is a NumPy
+scalar) or a NumPy array with one number for each lane.
+
+Source: Numba's typing, as tests/test_simt_arithmetic.py reads it from numba.cuda itself.
+"""
+
+import ast
+import math
+import operator
+from collections.abc import Callable
+
+import numpy as np
+
+BOOL, INT64, UINT64 = np.dtype(bool), np.dtype(np.int64), np.dtype(np.uint64)
+FLOAT16, FLOAT32, FLOAT64 = (np.dtype(f"float{bits}") for bits in (16, 32, 64))
+PYTHON_TYPES = {bool: BOOL, int: INT64, float: FLOAT64}
+OF_PYTHON = frozenset((BOOL, INT64, FLOAT64))  # kept as Python's numbers where all lanes agree
+
+Value = bool | int | float | np.generic | np.ndarray
+
+
+def dtype_of(value: Value) -> np.dtype:
+    found = PYTHON_TYPES.get(type(value))
+    if found is not None:
+        return found
+    if isinstance(value, np.ndarray | np.generic):
+        return value.dtype
+    raise TypeError(f"{value} is not a number")
+
+
+def plain(value: Value) -> Value:
+    """A NumPy scalar of a type that Python has, as Python's: it is faster."""
+    if isinstance(value, np.generic) and value.dtype in OF_PYTHON:
+        return value.item()
+    return value
+
+
+def cast(value: Value, dtype: np.dtype) -> Value:
+    """Converts as C does: integers wrap, floats are cut towards zero."""
+    if isinstance(value, np.ndarray):
+        return value if value.dtype == dtype else value.astype(dtype)
+    if PYTHON_TYPES.get(type(value)) == dtype:
+        return value
+    if type(value) is int:
+        value %= 1 << 64
+    return plain(np.asarray(value).astype(dtype)[()])
+
+
+def _is_float(dtype: np.dtype) -> bool:
+    return dtype.kind == "f"
+
+
+def with_float(a: np.dtype, b: np.dtype) -> np.dtype:
+    """The type of an operation with at least one float."""
+    kinds = [d if _is_float(d) else _float_for(d) for d in (a, b)]
+    return np.promote_types(*kinds)
+
+
+def _float_for(integer: np.dtype) -> np.dtype:
+    """What an integer becomes beside a float: the float that holds all its values."""
+    if integer == BOOL or integer == np.int8:
+        return FLOAT16
+    return FLOAT32 if integer == np.uint8 else FLOAT64
+
+
+def arithmetic_type(a: np.dtype, b: np.dtype) -> np.dtype:
+    """Integers become 64 bits wide: unsigned only if both are. Floats take the wider."""
+    if _is_float(a) or _is_float(b):
+        return with_float(a, b)
+    return UINT64 if a.kind == b.kind == "u" else INT64
+
+
+def _divided_type(a: np.dtype, b: np.dtype) -> np.dtype:
+    return with_float(a, b) if _is_float(a) or _is_float(b) else FLOAT64
+
+
+def _at_least_float32(a: np.dtype, b: np.dtype) -> np.dtype:
+    """// and % have no half-precision form."""
+    found = arithmetic_type(a, b)
+    return FLOAT32 if found == FLOAT16 else found
+
+
+def _power_type(a: np.dtype, b: np.dtype) -> np.dtype:
+    """A float to an integer power keeps its type."""
+    if _is_float(a) and not _is_float(b):
+        return np.promote_types(a, FLOAT32)
+    return _at_least_float32(a, b)
+
+
+def _bits_type(a: np.dtype, b: np.dtype) -> np.dtype:
+    if _is_float(a) or _is_float(b):
+        raise TypeError(f"bit operations need integers, not {a} and {b}")
+    return BOOL if a == b == BOOL else arithmetic_type(a, b)
+
+
+def _shift_type(a: np.dtype, b: np.dtype) -> np.dtype:
+    _bits_type(a, b)
+    return UINT64 if a.kind == "u" else INT64
+
+
+# Python's operator, the same for NumPy, and the type that both operands are converted to
+OPERATORS: dict[type, tuple[Callable, Callable, Callable]] = {
+    ast.Add: (operator.add, np.add, arithmetic_type),
+    ast.Sub: (operator.sub, np.subtract, arithmetic_type),
+    ast.Mult: (operator.mul, np.multiply, arithmetic_type),
+    ast.Div: (operator.truediv, np.true_divide, _divided_type),
+    ast.FloorDiv: (operator.floordiv, np.floor_divide, _at_least_float32),
+    ast.Mod: (operator.mod, np.remainder, _at_least_float32),
+    ast.Pow: (operator.pow, np.power, _power_type),
+    ast.LShift: (operator.lshift, np.left_shift, _shift_type),
+    ast.RShift: (operator.rshift, np.right_shift, _shift_type),
+    ast.BitAnd: (operator.and_, np.bitwise_and, _bits_type),
+    ast.BitOr: (operator.or_, np.bitwise_or, _bits_type),
+    ast.BitXor: (operator.xor, np.bitwise_xor, _bits_type),
+    ast.Lt: (operator.lt, np.less, np.promote_types),
+    ast.LtE: (operator.le, np.less_equal, np.promote_types),
+    ast.Gt: (operator.gt, np.greater, np.promote_types),
+    ast.GtE: (operator.ge, np.greater_equal, np.promote_types),
+    ast.Eq: (operator.eq, np.equal, np.promote_types),
+    ast.NotEq: (operator.ne, np.not_equal, np.promote_types),
+}
+DIVISIONS = frozenset((ast.FloorDiv, ast.Mod))
+# These give an int64 from two int64, and Python's own numbers do it fast.
+ON_INTEGERS = frozenset(OPERATORS) - {ast.Div, ast.Pow, ast.LShift, ast.RShift}
+
+
+def binary(kind: type) -> Callable[[Value, Value], Value]:
+    """The operation of a syntax node, as a function of two values."""
+    python, ufunc, type_rule = OPERATORS[kind]
+    on_integers, divides = kind in ON_INTEGERS, kind in DIVISIONS
+    types: dict[tuple[np.dtype, np.dtype], np.dtype] = {}
+
+    def apply(a: Value, b: Value) -> Value:
+        if on_integers and type(a) is int and type(b) is int and not (divides and b == 0):
+            result = python(a, b)
+            if type(result) is bool or -(1 << 63) <= result < 1 << 63:
+                return result
+            return wrapped(result)
+        pair = dtype_of(a), dtype_of(b)
+        target = types.get(pair)
+        if target is None:
+            target = types[pair] = type_rule(*pair)
+        a = a if pair[0] == target else cast(a, target)
+        b = b if pair[1] == target else cast(b, target)
+        result = ufunc(a, b)
+        return result if isinstance(result, np.ndarray) else plain(result)
+
+    return apply
+
+
+def wrapped(value: int) -> int:
+    """An integer as 64 bits hold it."""
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def negative(value: Value) -> Value:
+    dtype = dtype_of(value)
+    return np.negative(value) if _is_float(dtype) else _widened(value, np.negative)
+
+
+def invert(value: Value) -> Value:
+    return np.invert(value) if dtype_of(value) == BOOL else _widened(value, np.invert)
+
+
+def positive(value: Value) -> Value:
+    return value if _is_float(dtype_of(value)) else _widened(value, np.positive)
+
+
+def _widened(value: Value, ufunc: Callable) -> Value:
+    wide = UINT64 if dtype_of(value).kind == "u" else INT64
+    return plain(ufunc(cast(value, wide)))
+
+
+def truth(value: Value) -> Value:
+    """bool(value), for each lane."""
+    return cast(value, BOOL)
+
+
+def logical_not(value: Value) -> Value:
+    return plain(np.logical_not(value))
+
+
+def merge(old: Value, new: Value, lanes: np.ndarray) -> np.ndarray:
+    """`new` in the lanes that are set, `old` in the others; the type holds both."""
+    target = np.promote_types(dtype_of(old), dtype_of(new))
+    return np.where(lanes, cast(new, target), cast(old, target))
+
+
+# Python's and math's functions ---------------------------------------------------------------
+
+
+def _smaller_or_larger(ufunc: Callable) -> Callable[..., Value]:
+    def function(first: Value, *others: Value) -> Value:
+        for other in others:
+            a, b = dtype_of(first), dtype_of(other)
+            floats = _is_float(a) or _is_float(b)
+            target = with_float(a, b) if floats else np.promote_types(a, b)
+            first = plain(ufunc(cast(first, target), cast(other, target)))
+        return first
+
+    return function
+
+
+def to_int(value: Value) -> Value:
+    dtype = dtype_of(value)
+    return cast(value, INT64) if _is_float(dtype) or dtype == BOOL else value
+
+
+def to_float(value: Value) -> Value:
+    return value if _is_float(dtype_of(value)) else cast(value, FLOAT64)
+
+
+def round_to_int(value: Value) -> Value:
+    return cast(np.rint(value), INT64) if _is_float(dtype_of(value)) else cast(value, INT64)
+
+
+def keeps_type(ufunc: Callable) -> Callable[..., Value]:
+    """A function of math: floats keep their type, integers become float64."""
+
+    def function(*values: Value) -> Value:
+        dtypes = [dtype_of(v) for v in values]
+        target = np.result_type(*(d if _is_float(d) else FLOAT64 for d in dtypes))
+        return plain(cast(ufunc(*(cast(v, target) for v in values)), target))
+
+    return function
+
+
+def to_whole(ufunc: Callable) -> Callable[[Value], Value]:
+    """math.floor, math.ceil and math.trunc give integers."""
+    return lambda value: cast(ufunc(to_float(value)), INT64)
+
+
+def _one_by_one(function: Callable) -> Callable:
+    """For a function that NumPy lacks."""
+    return np.vectorize(function, otypes=[float])
+
+
+SAME_IN_NUMPY = (
+    *("exp", "expm1", "log", "log1p", "log2", "log10", "sqrt", "sin", "cos", "tan"),
+    *("sinh", "cosh", "tanh", "fabs", "fmod", "hypot", "copysign", "degrees", "radians"),
+)
+MATH: dict[Callable, Callable[..., Value]] = {
+    **{getattr(math, name): keeps_type(getattr(np, name)) for name in SAME_IN_NUMPY},
+    math.asin: keeps_type(np.arcsin),
+    math.acos: keeps_type(np.arccos),
+    math.atan: keeps_type(np.arctan),
+    math.atan2: keeps_type(np.arctan2),
+    math.asinh: keeps_type(np.arcsinh),
+    math.acosh: keeps_type(np.arccosh),
+    math.atanh: keeps_type(np.arctanh),
+    math.pow: keeps_type(np.power),
+    math.floor: to_whole(np.floor),
+    math.ceil: to_whole(np.ceil),
+    math.trunc: to_whole(np.trunc),
+    math.isnan: lambda value: plain(np.isnan(to_float(value))),
+    math.isinf: lambda value: plain(np.isinf(to_float(value))),
+    math.isfinite: lambda value: plain(np.isfinite(to_float(value))),
+    math.erf: keeps_type(_one_by_one(math.erf)),
+    math.erfc: keeps_type(_one_by_one(math.erfc)),
+    min: _smaller_or_larger(np.fmin),  # as in C, NaN gives way to a number
+    max: _smaller_or_larger(np.fmax),
+    abs: lambda value: plain(np.absolute(value)),
+    round: round_to_int,
+    int: to_int,
+    float: to_float,
+    bool: truth,
+}

@@ -1,0 +1,106 @@
+"""Calls in a kernel: cuda.…, math.…, casts, device functions, arrays, twins."""
+
+import ast
+from types import FunctionType
+
+import numpy as np
+
+from pa_tutorial.simt.arithmetic import MATH, cast
+from pa_tutorial.simt.expressions import UNKNOWN, Expressions, Run
+from pa_tutorial.simt.intrinsics import ARRAYS, ATOMICS, FUNCTIONS
+from pa_tutorial.simt.names import cast_target, cuda_name, plain_function
+from pa_tutorial.simt.twins import TWINS, LaneAccess
+
+
+class Calls(Expressions):
+    """Translates the calls of one function."""
+
+    def _call(self, node: ast.Call) -> Run:
+        callee = self.known(node.func)
+        if callee is UNKNOWN:
+            raise self.source.unsupported(node, f"{ast.unparse(node.func)}(...) is not supported")
+        name = cuda_name(callee)
+        if name in ARRAYS:
+            return self.array(node, name, "")
+        if plain_function(callee) is not None:
+            return self._call_device_function(node, plain_function(callee))
+        if node.keywords:
+            raise self.source.unsupported(node, "arguments by name are for device functions only")
+        arguments = [self.translate(a) for a in node.args]
+        if name in FUNCTIONS:
+            place = self.program.add_place(self.source.site(node), atomic=name in ATOMICS)
+            function = FUNCTIONS[name]
+            return lambda frame: function(frame, place, *[a(frame) for a in arguments])
+        if isinstance(callee, type | FunctionType) or _hashable(callee):
+            if callee in MATH:
+                function = MATH[callee]
+                return lambda frame: function(*[a(frame) for a in arguments])
+            if callee in TWINS:
+                place = self.program.add_place(self.source.site(node))
+                twin = TWINS[callee]
+                return lambda frame: twin(LaneAccess(frame, place), *[a(frame) for a in arguments])
+            if callee is len:
+                (array,) = arguments
+                return lambda frame: _length(array(frame))
+        dtype = cast_target(callee)
+        if dtype is not None:
+            (value,) = arguments
+            return lambda frame: cast(value(frame), dtype)
+        raise self.source.unsupported(node, _why_not_callable(ast.unparse(node.func), callee))
+
+    def _call_device_function(self, node: ast.Call, function: FunctionType) -> Run:
+        call = self.program.device_function(function)
+        names = [*call.parameters]
+        given = {**dict(zip(names, node.args, strict=False))}
+        given |= {keyword.arg: keyword.value for keyword in node.keywords}
+        if len(node.args) > len(names) or set(given) != set(names):
+            raise self.source.unsupported(
+                node, f"{function.__name__} takes the arguments {', '.join(names)}"
+            )
+        arguments = {name: self.translate(value) for name, value in given.items()}
+        return lambda frame: call(frame, {name: a(frame) for name, a in arguments.items()})
+
+    def array(self, node: ast.Call, kind: str, name: str) -> Run:
+        """cuda.shared.array and cuda.local.array: their shape is known before the kernel runs."""
+        given = dict(zip(("shape", "dtype", "alignment"), node.args, strict=False))
+        given |= {keyword.arg: keyword.value for keyword in node.keywords}
+        values = {key: self._array_argument(node, key, value) for key, value in given.items()}
+        if not {"shape", "dtype"} <= set(values) <= {"shape", "dtype", "alignment"}:
+            raise self.source.unsupported(node, "an array takes shape, dtype and maybe alignment")
+        shape, dtype = values["shape"], cast_target(values["dtype"])
+        shape = shape if isinstance(shape, tuple) else (shape,)
+        if dtype is None or not all(isinstance(n, int | np.integer) and n >= 0 for n in shape):
+            raise self.source.unsupported(node, "an array takes whole numbers and a type of number")
+        shape = tuple(int(n) for n in shape)
+        alignment = values.get("alignment") or 1
+        place = self.program.add_place(self.source.site(node))
+        name = name or kind
+        if kind == "shared.array":
+            return lambda f: f.gang.block.shared_array(place, shape, dtype, alignment, name)
+        if 0 in shape:
+            raise self.source.unsupported(node, "a local array cannot be empty")
+        return lambda f: f.gang.local_array(place, f.lanes, shape, dtype, name)
+
+    def _array_argument(self, node: ast.Call, key: str, value: ast.expr) -> object:
+        found = self.known(value)
+        if found is UNKNOWN:
+            raise self.source.unsupported(
+                node,
+                f"the {key} of an array must be a number, or a name from outside of the kernel: "
+                f"Numba does not take {ast.unparse(value)}",
+            )
+        return found
+
+
+def _hashable(thing: object) -> bool:
+    return type(thing).__hash__ is not None
+
+
+def _length(thing: object) -> object:
+    return len(thing) if isinstance(thing, tuple) else thing.shape[0]
+
+
+def _why_not_callable(text: str, callee: object) -> str:
+    if isinstance(callee, FunctionType):
+        return f"{text} is a plain Python function: Numba needs @cuda.jit(device=True) above it"
+    return f"{text} is not supported by the simulator"

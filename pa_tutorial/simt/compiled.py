@@ -1,0 +1,38 @@
+"""What Numba's compiler says of a kernel, without a GPU.
+
+The simulator understands a little more Python than Numba does. So a kernel is never only
+simulated: it is compiled as well.
+"""
+
+import warnings
+from collections.abc import Callable
+from types import SimpleNamespace
+from unittest import mock
+
+
+def ptx(kernel: Callable, *args: object, compute_capability: tuple[int, int] = (9, 0)) -> str:
+    """The PTX (NVIDIA's assembly language) that Numba makes of a kernel for these arguments.
+
+    kernel              a @cuda.jit kernel, or its plain function
+    args                what the kernel would be launched with: only their types matter
+    compute_capability  the GPU to compile for, (8, 0) or (9, 0) for example
+    returns             PTX as text
+
+    Raises numba's TypingError and its kind where Numba rejects the kernel; ImportError where
+    the compiler is not installed (numba-cuda has no wheels for macOS).
+    """
+    import numba
+    from numba import cuda
+    from numba.cuda import dispatcher
+
+    function = getattr(kernel, "py_func", kernel)
+    signature = tuple(numba.typeof(arg) for arg in args)
+    # Device functions ask for "the current device" while they are compiled; there is none.
+    device = SimpleNamespace(compute_capability=compute_capability)
+    with (
+        mock.patch.object(dispatcher, "get_current_device", return_value=device),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")
+        text, _ = cuda.compile(function, signature, cc=compute_capability, output="ptx")
+    return text

@@ -1,0 +1,303 @@
+"""Expressions of a kernel, translated once into Python functions of a frame.
+
+`translate(node)` gives a function that computes the node's value for all lanes at work. What is
+known before the kernel runs (closure variables, globals, constants) is folded in.
+"""
+
+import ast
+import builtins
+from collections.abc import Callable
+from types import FunctionType, ModuleType
+
+import numpy as np
+
+from pa_tutorial.simt import arithmetic
+from pa_tutorial.simt.access import load
+from pa_tutorial.simt.arithmetic import Value, dtype_of, plain
+from pa_tutorial.simt.intrinsics import (
+    REGISTERS,
+    SPECIAL,
+    position,
+)
+from pa_tutorial.simt.lanes import Frame, merged
+from pa_tutorial.simt.memory import Array
+from pa_tutorial.simt.names import cuda_name
+from pa_tutorial.simt.source import Source, Unsupported
+
+Run = Callable[[Frame], object]
+UNKNOWN = object()  # not known before the kernel runs
+
+
+class Expressions:
+    """Translates the expressions of one function.
+
+    program  adds places and translates the functions that this one calls
+    """
+
+    def __init__(self, program: object, function: FunctionType, source: Source) -> None:
+        self.program, self.function, self.source = program, function, source
+        closure = function.__closure__ or ()
+        cells = zip(function.__code__.co_freevars, closure, strict=True)
+        self.enclosed = {name: cell.cell_contents for name, cell in cells}
+        self.variables = set(function.__code__.co_varnames)
+
+    # What is known before the kernel runs -----------------------------------------------------
+
+    def known(self, node: ast.AST) -> object:
+        """The Python object that a node stands for, or UNKNOWN."""
+        match node:
+            case ast.Constant(value=value):
+                return value
+            case ast.Name(id=name) if name not in self.variables:
+                return self._outer(node, name)
+            case ast.Attribute(value=base, attr=attr):
+                owner = self.known(base)
+                if owner is UNKNOWN or cuda_name(owner) in REGISTERS:
+                    return UNKNOWN
+                return self._member(node, owner, attr)
+            case ast.Tuple(elts=parts):
+                values = [self.known(part) for part in parts]
+                return UNKNOWN if UNKNOWN in values else tuple(values)
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
+                return -value
+        return UNKNOWN
+
+    def _outer(self, node: ast.AST, name: str) -> object:
+        for place in (self.enclosed, self.function.__globals__, vars(builtins)):
+            if name in place:
+                return place[name]
+        raise self.source.unsupported(node, f"{name} is not defined")
+
+    def _member(self, node: ast.AST, owner: object, attr: str) -> object:
+        if isinstance(owner, ModuleType | type) or hasattr(owner, attr):
+            found = getattr(owner, attr, UNKNOWN)
+            if found is not UNKNOWN:
+                return found
+        raise self.source.unsupported(node, f"{ast.unparse(node)} does not exist")
+
+    # Nodes ------------------------------------------------------------------------------------
+
+    def translate(self, node: ast.expr) -> Run:
+        method = getattr(self, f"_{type(node).__name__.lower()}", None)
+        if method is None:
+            raise self.source.unsupported(
+                node, f"{ast.unparse(node)}: {type(node).__name__} is not supported in a kernel"
+            )
+        return method(node)
+
+    def _constant(self, node: ast.Constant) -> Run:
+        return self._fixed(node, node.value)
+
+    def _fixed(self, node: ast.AST, value: object) -> Run:
+        """A value that is the same in every run."""
+        if isinstance(value, tuple):
+            parts = tuple(self._fixed(node, part)(None) for part in value)
+            return lambda frame: parts
+        if isinstance(value, bool | int | float | np.number | np.bool_):
+            number = plain(value)
+            return lambda frame: number
+        if value is None:
+            return lambda frame: None
+        raise self.source.unsupported(
+            node,
+            f"{ast.unparse(node)} is a {type(value).__name__}: not a value that a kernel can use",
+        )
+
+    def _name(self, node: ast.Name) -> Run:
+        name = node.id
+        if name not in self.variables:
+            return self._fixed(node, self.known(node))
+        place = self.program.add_place(self.source.site(node))
+
+        def read(frame: Frame) -> object:
+            holders = frame.holders.get(name)
+            if holders is None or not holders.covers(frame.lanes):
+                return _unassigned(frame, name, place)
+            return frame.values[name]
+
+        return read
+
+    def _register(self, node: ast.Attribute, register: str) -> Run:
+        axis = node.attr
+        if axis not in ("x", "y", "z"):
+            raise self.source.unsupported(node, f"cuda.{register} has x, y and z, not {axis}")
+        return lambda frame: position(frame, register, axis)
+
+    def _attribute(self, node: ast.Attribute) -> Run:
+        owner = self.known(node.value)
+        if cuda_name(owner) in REGISTERS:
+            return self._register(node, cuda_name(owner))
+        if owner is not UNKNOWN:
+            found = self.known(node)
+            if cuda_name(found) in SPECIAL:
+                return SPECIAL[cuda_name(found)]
+            return self._fixed(node, found)
+        if node.attr not in ("shape", "size", "ndim"):
+            raise self.source.unsupported(node, f"the attribute .{node.attr} is not supported")
+        base, attr = self.translate(node.value), node.attr
+
+        def read(frame: Frame) -> object:
+            array = base(frame)
+            if not isinstance(array, Array):
+                raise self.source.unsupported(node, f"only an array has .{attr}")
+            return getattr(array, attr)
+
+        return read
+
+    def _tuple(self, node: ast.Tuple) -> Run:
+        parts = [self.translate(part) for part in node.elts]
+        return lambda frame: tuple(part(frame) for part in parts)
+
+    def _binop(self, node: ast.BinOp) -> Run:
+        left, right = self.translate(node.left), self.translate(node.right)
+        return self.operation(node, type(node.op), left, right)
+
+    def operation(self, node: ast.AST, kind: type, left: Run, right: Run) -> Run:
+        """left <kind> right, where kind is an operator of the syntax tree."""
+        if kind not in arithmetic.OPERATORS:
+            raise self.source.unsupported(node, f"{kind.__name__} is not supported")
+        apply = arithmetic.binary(kind)
+        if kind not in arithmetic.DIVISIONS:
+            return lambda frame: apply(left(frame), right(frame))
+
+        def divide(frame: Frame) -> Value:
+            a, b = left(frame), right(frame)
+            if dtype_of(b).kind != "f" and dtype_of(a).kind != "f":
+                zero = frame.lanes.where(b == 0)
+                if zero.count:
+                    thread = frame.gang.first + zero.numbers[0]
+                    raise ZeroDivisionError(
+                        f"thread {thread} divides an integer by zero in line {node.lineno} of "
+                        f"{self.source.name}: {self.source.line(node.lineno)}"
+                    )
+            return apply(a, b)
+
+        return divide
+
+    def _unaryop(self, node: ast.UnaryOp) -> Run:
+        operand = self.translate(node.operand)
+        apply = {
+            ast.USub: arithmetic.negative,
+            ast.UAdd: arithmetic.positive,
+            ast.Invert: arithmetic.invert,
+            ast.Not: arithmetic.logical_not,
+        }[type(node.op)]
+        return lambda frame: apply(operand(frame))
+
+    def _compare(self, node: ast.Compare) -> Run:
+        operands = [self.translate(n) for n in (node.left, *node.comparators)]
+        for op in node.ops:
+            if type(op) not in arithmetic.OPERATORS:
+                raise self.source.unsupported(node, f"{type(op).__name__} is not supported")
+        compare = [arithmetic.binary(type(op)) for op in node.ops]
+        if len(compare) == 1:
+            (apply,), (left, right) = compare, operands
+            return lambda frame: apply(left(frame), right(frame))
+
+        def chain(frame: Frame) -> Value:
+            values = [operand(frame) for operand in operands]
+            results = [f(a, b) for f, a, b in zip(compare, values, values[1:], strict=False)]
+            return plain(np.logical_and.reduce(np.broadcast_arrays(*results)))
+
+        return chain
+
+    def _boolop(self, node: ast.BoolOp) -> Run:
+        """`and` and `or`: the right side is computed only by the lanes that need it."""
+        parts = [self.translate(part) for part in node.values]
+        go_on_if = isinstance(node.op, ast.And)
+
+        def run(frame: Frame) -> object:
+            outer = frame.lanes
+            result = parts[0](frame)
+            try:
+                for part in parts[1:]:
+                    more = arithmetic.truth(result)
+                    more = more if go_on_if else arithmetic.logical_not(more)
+                    frame.lanes = frame.lanes.where(more)
+                    if not frame.lanes.count:
+                        break
+                    result = chosen(frame, outer, part(frame), result)
+                return result
+            finally:
+                frame.lanes = outer
+
+        return run
+
+    def _ifexp(self, node: ast.IfExp) -> Run:
+        test, body, other = (self.translate(n) for n in (node.test, node.body, node.orelse))
+
+        def run(frame: Frame) -> object:
+            outer = frame.lanes
+            yes = outer.where(arithmetic.truth(test(frame)))
+            if yes is outer:
+                return body(frame)
+            try:
+                frame.lanes = outer.minus(yes)
+                otherwise = other(frame)
+                frame.lanes = yes
+                return chosen(frame, outer, body(frame), otherwise) if yes.count else otherwise
+            finally:
+                frame.lanes = outer
+
+        return run
+
+    def _subscript(self, node: ast.Subscript) -> Run:
+        base, index = self.translate(node.value), self.index(node.slice)
+        place = self.program.add_place(self.source.site(node))
+
+        def read(frame: Frame) -> object:
+            thing, indices = base(frame), index(frame)
+            if isinstance(thing, tuple):
+                if len(indices) != 1 or type(indices[0]) is not int:
+                    raise self.source.unsupported(node, "a tuple takes one index, the same for all")
+                return thing[indices[0]]
+            if not isinstance(thing, Array):
+                raise self.source.unsupported(node, f"{ast.unparse(node.value)} is not an array")
+            if len(indices) > thing.ndim:
+                raise self.too_many(node, thing, indices)
+            if len(indices) == thing.ndim and not any(type(i) is slice for i in indices):
+                return load(frame, thing, indices, place)
+            return self.program.partial_view(frame, thing, indices, place)
+
+        return read
+
+    def too_many(self, node: ast.AST, array: Array, indices: tuple) -> Unsupported:
+        return self.source.unsupported(
+            node, f"{array.name} has {array.ndim} dimensions, the index has {len(indices)}"
+        )
+
+    def index(self, node: ast.expr) -> Callable[[Frame], tuple]:
+        """What stands in the brackets, as a tuple of numbers and slices."""
+        nodes = node.elts if isinstance(node, ast.Tuple) else [node]
+        parts = [self._slice(n) if isinstance(n, ast.Slice) else self.translate(n) for n in nodes]
+        if len(parts) == 1 and not isinstance(nodes[0], ast.Slice):
+            (part,) = parts
+
+            def one(frame: Frame) -> tuple:
+                value = part(frame)
+                return value if isinstance(value, tuple) else (value,)
+
+            return one
+        return lambda frame: tuple(part(frame) for part in parts)
+
+    def _slice(self, node: ast.Slice) -> Run:
+        if node.step is not None:
+            raise self.source.unsupported(node, "a slice with a step is not supported")
+        none: Run = lambda frame: None  # noqa: E731
+        lower, upper = (self.translate(n) if n else none for n in (node.lower, node.upper))
+        return lambda frame: slice(lower(frame), upper(frame))
+
+
+def chosen(frame: Frame, outer: object, new: object, old: object) -> object:
+    """`new` in the lanes at work, `old` in the other lanes of `outer`."""
+    return new if frame.lanes is outer else merged(old, new, frame.lanes)
+
+
+def _unassigned(frame: Frame, name: str, place: int) -> object:
+    """A variable that some lanes read without having given it a value."""
+    gang, holders = frame.gang, frame.holders.get(name)
+    without = frame.lanes.minus(holders) if holders else frame.lanes
+    if gang.machine.init:
+        what = f"reads the variable {name}, to which it has given no value"
+        gang.find("init", place, without.numbers[0], what)
+    return frame.values.get(name, 0)

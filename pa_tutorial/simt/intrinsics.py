@@ -1,0 +1,189 @@
+"""What `cuda.…` means inside a kernel, apart from the functions of warps.
+
+Every function takes the frame (who is at work) and the place (a number that stands for the
+expression in the kernel), then what the kernel passes.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from pa_tutorial.simt.access import check_atomic, locate
+from pa_tutorial.simt.arithmetic import (
+    FLOAT32,
+    FLOAT64,
+    Value,
+    cast,
+    dtype_of,
+    plain,
+    truth,
+)
+from pa_tutorial.simt.lanes import Frame
+from pa_tutorial.simt.memory import Array
+from pa_tutorial.simt.races import WARP_SIZE
+from pa_tutorial.simt.warp import WARP_FUNCTIONS
+
+AXES = "xyz"
+
+
+def position(frame: Frame, register: str, axis: str) -> Value:
+    """threadIdx.x and the like: int32, as in Numba."""
+    gang, number = frame.gang, AXES.index(axis)
+    if register == "threadIdx":
+        return gang.thread_idx[axis]
+    if register == "blockIdx":
+        return np.int32(gang.block.index[number])
+    sizes = gang.machine.block if register == "blockDim" else gang.machine.grid
+    return np.int32(sizes[number])
+
+
+def laneid(frame: Frame) -> np.ndarray:
+    return (frame.gang.threads % WARP_SIZE).astype(np.int32)
+
+
+def warpsize(frame: Frame) -> np.int32:
+    return np.int32(WARP_SIZE)
+
+
+def grid(frame: Frame, place: int, ndim: int) -> Value:
+    """Index of the thread in the whole grid: int64, or a tuple of them."""
+    gang = frame.gang
+    index = tuple(
+        gang.thread_idx[axis].astype(np.int64) + gang.block.index[i] * gang.machine.block[i]
+        for i, axis in enumerate(AXES[:ndim])
+    )
+    return index[0] if ndim == 1 else index
+
+
+def gridsize(frame: Frame, place: int, ndim: int) -> int | tuple[int, ...]:
+    machine = frame.gang.machine
+    sizes = tuple(machine.grid[i] * machine.block[i] for i in range(ndim))
+    return sizes[0] if ndim == 1 else sizes
+
+
+# Barriers ------------------------------------------------------------------------------------
+
+
+def syncthreads(frame: Frame, place: int) -> None:
+    frame.gang.barrier(frame, place)
+
+
+def _counting(answer: Callable[[int, int], int]) -> Callable:
+    def barrier(frame: Frame, place: int, predicate: Value) -> np.int32:
+        if dtype_of(predicate).kind not in "iu":
+            raise TypeError(f"the predicate must be an integer, not {dtype_of(predicate)}")
+        frame.gang.barrier(frame, place, truth(predicate))
+        return np.int32(answer(*frame.gang.block.votes))
+
+    return barrier
+
+
+# Atomics -------------------------------------------------------------------------------------
+
+
+def _atomic(combine: Callable[[Value, Value], Value]) -> Callable:
+    """One lane after another: read, combine, write; every lane gets what it read."""
+
+    def atomic(frame: Frame, place: int, array: Array, index: object, value: Value) -> np.ndarray:
+        def update(old: Value, lane: int) -> Value:
+            return combine(old, values[lane])
+
+        values = np.broadcast_to(cast(value, array.dtype), frame.gang.width)
+        return _one_by_one(frame, place, array, index, update)
+
+    return atomic
+
+
+def cas(
+    frame: Frame, place: int, array: Array, index: object, expected: Value, value: Value
+) -> np.ndarray:
+    """Writes the value where the expected one is found."""
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"atomic.cas works on integers, not {array.dtype}")
+    width = frame.gang.width
+    wanted = np.broadcast_to(cast(expected, array.dtype), width)
+    values = np.broadcast_to(cast(value, array.dtype), width)
+
+    def update(old: Value, lane: int) -> Value:
+        return values[lane] if old == wanted[lane] else old
+
+    return _one_by_one(frame, place, array, index, update)
+
+
+def _one_by_one(
+    frame: Frame, place: int, array: Array, index: object, update: Callable[[Value, int], Value]
+) -> np.ndarray:
+    indices = index if isinstance(index, tuple) else (index,)
+    if len(indices) != array.ndim:
+        raise TypeError(f"{array.name} has {array.ndim} dimensions, the index {len(indices)}")
+    items, lanes = locate(frame, array, indices, place)
+    before = np.zeros(frame.gang.width, array.dtype)
+    if not lanes.count:
+        return before
+    items = np.broadcast_to(items, frame.gang.width)
+    check_atomic(frame, array, items, lanes, place)
+    for lane in lanes.numbers:
+        item = items[lane]
+        before[lane] = old = array.flat[item]
+        array.flat[item] = update(old, lane)
+    return before
+
+
+# Bits and fused multiply-add -----------------------------------------------------------------
+
+
+def _on_bits(
+    function: Callable[[int, int], int], result: Callable[[np.dtype], np.dtype]
+) -> Callable:
+    """A function of the bits of an integer and of their number."""
+
+    def apply(frame: Frame, place: int, value: Value) -> Value:
+        dtype = dtype_of(value)
+        if dtype.kind not in "iu":
+            raise TypeError(f"needs an integer, not {dtype}")
+        bits = 8 * dtype.itemsize
+        unsigned = np.atleast_1d(np.asarray(value)).astype(f"u{dtype.itemsize}")
+        found = [function(int(v), bits) for v in unsigned]
+        numbers = np.array(found, np.uint64).astype(result(dtype))
+        return numbers if isinstance(value, np.ndarray) else plain(numbers[0])
+
+    return apply
+
+
+def fma(frame: Frame, place: int, a: Value, b: Value, c: Value) -> Value:
+    """a * b + c, rounded once (for float64: nearly, in the widest float there is)."""
+    dtypes = [dtype_of(v) for v in (a, b, c)]
+    single = all(d == FLOAT32 for d in dtypes)
+    wide = np.float64 if single else np.longdouble
+    exact = np.asarray(a).astype(wide) * np.asarray(b).astype(wide) + np.asarray(c).astype(wide)
+    return plain(exact.astype(FLOAT32 if single else FLOAT64)[()])
+
+
+def _unsigned(dtype: np.dtype) -> np.dtype:
+    return np.dtype(f"u{max(4, dtype.itemsize)}")
+
+
+FUNCTIONS: dict[str, Callable] = {
+    "grid": grid,
+    "gridsize": gridsize,
+    "syncthreads": syncthreads,
+    "syncthreads_count": _counting(lambda present, true: true),
+    "syncthreads_and": _counting(lambda present, true: true == present),
+    "syncthreads_or": _counting(lambda present, true: true > 0),
+    "atomic.add": _atomic(lambda old, value: old + value),
+    "atomic.max": _atomic(np.fmax),
+    "atomic.min": _atomic(np.fmin),
+    "atomic.cas": cas,
+    "fma": fma,
+    "popc": _on_bits(lambda value, bits: value.bit_count(), lambda dtype: dtype),
+    "ffs": _on_bits(
+        lambda value, bits: (value & -value).bit_length(), lambda dtype: np.dtype(np.uint32)
+    ),
+    "clz": _on_bits(lambda value, bits: bits - value.bit_length(), lambda dtype: dtype),
+    "brev": _on_bits(lambda value, bits: int(f"{value:0{bits}b}"[::-1], 2), _unsigned),
+    **WARP_FUNCTIONS,
+}
+ATOMICS = frozenset(name for name in FUNCTIONS if name.startswith("atomic."))
+REGISTERS = frozenset(("threadIdx", "blockIdx", "blockDim", "gridDim"))
+SPECIAL: dict[str, Callable[[Frame], Value]] = {"laneid": laneid, "warpsize": warpsize}
+ARRAYS = frozenset(("shared.array", "local.array"))

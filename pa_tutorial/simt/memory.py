@@ -1,0 +1,135 @@
+"""Memory as bytes, with a shadow that remembers who touched them; arrays as views of it.
+
+A Memory is one allocation: a NumPy array of the caller, a shared array of a thread block, the
+dynamic shared memory, or one local array of every lane. Arrays are views: several of them may
+lie over the same bytes, with different types. So what the checks remember, they remember by
+address. The smallest item of any view gives the size of a cell of the shadow.
+"""
+
+import math
+
+import numpy as np
+
+from pa_tutorial.simt.lanes import Lanes
+
+# Addresses are invented, so that they are the same in every run. cudaMalloc aligns to 256 bytes.
+ALIGNMENT = 256
+
+
+class Memory:
+    """One allocation.
+
+    data         [num_bytes] uint8
+    space        "global", "shared" or "local"
+    address      of the first byte
+    written      [num_cells] bool: has anything been written here? None: all of it
+    last_write, last_read, other_read   [num_cells] int64: stamps, see races.py
+    """
+
+    def __init__(
+        self, data: np.ndarray, space: str, address: int, cell: int, written: bool
+    ) -> None:
+        self.data, self.space, self.address, self.cell = data, space, address, cell
+        num_cells = -(-len(data) // cell)
+        self.written = None if written else np.zeros(num_cells, bool)
+        self.last_write = np.zeros(num_cells, np.int64)
+        self.last_read = np.zeros(num_cells, np.int64)
+        self.other_read = np.zeros(num_cells, np.int64)
+
+    def split_cells(self, size: int) -> None:
+        """Makes the cells small enough for items of this size, or at this offset."""
+        finer = math.gcd(self.cell, size) if size else self.cell
+        if finer == self.cell:
+            return
+        pieces = self.cell // finer
+        for name in ("written", "last_write", "last_read", "other_read"):
+            shadow = getattr(self, name)
+            if shadow is not None:
+                setattr(self, name, np.repeat(shadow, pieces))
+        self.cell = finer
+
+
+class Array:
+    """A view of a memory, as a kernel sees it.
+
+    flat     the memory in items of the array's type
+    shape    sizes; a number, or one for each lane
+    strides  in items
+    start    item of flat that is element [0, 0, ...]; a number, or one for each lane
+    """
+
+    def __init__(
+        self,
+        memory: Memory,
+        dtype: np.dtype,
+        shape: tuple,
+        strides: tuple[int, ...],
+        start: object = 0,
+        name: str = "",
+        phase: int = 0,
+    ) -> None:
+        self.memory, self.dtype, self.name = memory, dtype, name
+        self.shape, self.strides, self.start = shape, strides, start
+        memory.split_cells(dtype.itemsize)
+        memory.split_cells(phase)
+        self.phase = phase  # bytes before the first item of flat
+        usable = (len(memory.data) - phase) // dtype.itemsize * dtype.itemsize
+        self.flat = memory.data[phase : phase + usable].view(dtype)
+
+    def __str__(self) -> str:
+        return f"the array {self.name}"
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> object:
+        return math.prod(self.shape)
+
+    def view(self, shape: tuple, strides: tuple[int, ...], start: object, what: str) -> "Array":
+        """Another view of the same items."""
+        other = object.__new__(Array)
+        other.__dict__.update(self.__dict__)
+        other.shape, other.strides, other.start = shape, strides, start
+        other.name = f"{self.name}[{what}]"
+        return other
+
+    def merged_with(self, old: object, lanes: Lanes) -> "Array":
+        """This view in some lanes, an older one of the same memory in the others."""
+        same = (
+            isinstance(old, Array)
+            and old.memory is self.memory
+            and (old.dtype, old.strides, old.phase) == (self.dtype, self.strides, self.phase)
+        )
+        if not same:
+            raise TypeError(f"{self.name} would be a different array in different lanes")
+        flags = lanes.flags
+        shape = tuple(
+            a if a is b else np.where(flags, b, a)
+            for a, b in zip(old.shape, self.shape, strict=True)
+        )
+        start = np.where(flags, self.start, old.start)
+        return self.view(shape, self.strides, start, "...")
+
+    def addresses(self, items: np.ndarray) -> np.ndarray:
+        """Byte address of items of flat."""
+        return self.memory.address + self.phase + items * self.dtype.itemsize
+
+    def cells(self, items: np.ndarray, count: int = 1) -> np.ndarray:
+        """The cells of the shadow under `count` items from each of these: [items, cells]."""
+        per_item = self.dtype.itemsize // self.memory.cell
+        first = items * per_item + self.phase // self.memory.cell
+        return first[:, None] + np.arange(per_item * count)
+
+    def item_of(self, cell: int) -> int:
+        """The item of flat that a cell of the shadow belongs to."""
+        return (cell * self.memory.cell - self.phase) // self.dtype.itemsize
+
+
+def root_extent(array: np.ndarray) -> tuple[int, int]:
+    """First and one past the last byte of the allocation that an array is a view of."""
+    root = array
+    while isinstance(root.base, np.ndarray):
+        root = root.base
+    return np.lib.array_utils.byte_bounds(root)

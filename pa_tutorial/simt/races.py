@@ -1,0 +1,171 @@
+"""Races: two threads, one address, at least one write, and nothing that orders the two.
+
+Every access leaves a stamp in the cells that it touches: which thread, from which place of the
+kernel, in which interval between two barriers. Two accesses of one thread block are ordered if
+a barrier lies between them, so if their intervals differ. Within an interval only syncwarp
+orders, and only the lanes that it names: each lane counts its syncwarps (its clock) and knows
+up to which clock of the other lanes of its warp it has waited (a vector clock). Between thread
+blocks nothing orders, until the kernel ends.
+
+A cell keeps its last write and the last reads of two different threads.
+Source: the happens-before of FastTrack (Flanagan and Freund, 2009), for barriers.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from pa_tutorial.simt.memory import Memory
+
+# A stamp from the low end: 10 bits thread, 16 bits clock, 13 bits place, the rest interval.
+THREAD_BITS, CLOCK_BITS, PLACE_BITS = 10, 16, 13
+CLOCK, PLACE = THREAD_BITS, THREAD_BITS + CLOCK_BITS
+INTERVAL = PLACE + PLACE_BITS
+THREADS, CLOCKS, PLACES = (1 << THREAD_BITS) - 1, (1 << CLOCK_BITS) - 1, (1 << PLACE_BITS) - 1
+MAX_INTERVALS = 1 << (63 - INTERVAL)
+WARP_SIZE = 32
+
+# (cells, stamps of the accesses now, stamps of the accesses before)
+Conflict = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+class Order:
+    """What is ordered before what, in one thread block.
+
+    first_interval  the number of its first interval: no other thread block shares a number
+    tails           [num_threads] thread and clock of each thread, as stamps hold them
+    """
+
+    def __init__(self, num_threads: int, first_interval: int) -> None:
+        self.num_threads = num_threads
+        self.birth = self.floor = first_interval << INTERVAL
+        self.tails = np.arange(num_threads, dtype=np.int64)
+        self.clocks: np.ndarray | None = None  # [warps, 32, 32], after the first syncwarp
+        if first_interval >= MAX_INTERVALS:
+            raise OverflowError("too many barriers in one launch")
+
+    @property
+    def interval(self) -> int:
+        return self.floor >> INTERVAL
+
+    def barrier(self) -> None:
+        """All threads have met: everything before is ordered before everything after."""
+        self.floor += 1 << INTERVAL
+        if self.clocks is not None:
+            self.tails, self.clocks = np.arange(self.num_threads, dtype=np.int64), None
+
+    def syncwarp(self, warp: int, members: np.ndarray) -> None:
+        """These lanes of a warp (numbers in the warp) have met.
+
+        clocks[w, a, b] is the clock of lane b up to which lane a has waited.
+        """
+        if self.clocks is None:
+            warps = -(-self.num_threads // WARP_SIZE)
+            self.clocks = np.full((warps, WARP_SIZE, WARP_SIZE), -1, np.int64)
+        known = self.clocks[warp]
+        threads = warp * WARP_SIZE + members
+        now = self.tails[threads] >> CLOCK
+        together = known[members].max(axis=0)
+        together[members] = now
+        known[members] = together
+        self.tails[threads] += 1 << CLOCK
+
+    def stamps(self, threads: np.ndarray, place: int) -> np.ndarray:
+        return self.tails[threads] + (self.floor + (place << PLACE))
+
+    def live(self, stamps: np.ndarray, between_blocks: bool) -> np.ndarray:
+        """Accesses that no barrier orders before now; the thread's own ones included."""
+        live = stamps >= self.floor
+        if between_blocks:
+            live |= (stamps > 0) & (stamps < self.birth)
+        return live
+
+    def unordered(
+        self, stamps: np.ndarray, threads: np.ndarray, between_blocks: bool
+    ) -> np.ndarray:
+        """Accesses of other threads that nothing orders before now."""
+        open_ = (stamps >= self.floor) & ((stamps ^ threads) & THREADS != 0)
+        if self.clocks is not None and open_.any():
+            open_ &= ~self._warp_ordered(stamps, threads)
+        if between_blocks:
+            open_ |= (stamps > 0) & (stamps < self.birth)
+        return open_
+
+    def _warp_ordered(self, stamps: np.ndarray, threads: np.ndarray) -> np.ndarray:
+        others, clocks = stamps & THREADS, (stamps >> CLOCK) & CLOCKS
+        warps = threads // WARP_SIZE
+        same_warp = warps == others // WARP_SIZE
+        known = self.clocks[warps, threads % WARP_SIZE, others % WARP_SIZE]
+        return same_warp & (clocks <= known)
+
+
+def record_read(
+    memory: Memory, cells: np.ndarray, threads: np.ndarray, place: int, order: Order
+) -> Conflict | None:
+    """Notes a read of these cells, each by its thread; returns what it races with."""
+    between = memory.space == "global"
+    before = memory.last_write[cells]
+    conflict = None
+    if before.any():
+        race = order.unordered(before, threads, between)
+        if np.count_nonzero(race):
+            stamps = order.stamps(threads, place)
+            conflict = cells[race], stamps[race], before[race]
+    _note_read(memory, cells, threads, place, order, between)
+    return conflict
+
+
+def _note_read(
+    memory: Memory,
+    cells: np.ndarray,
+    threads: np.ndarray,
+    place: int,
+    order: Order,
+    between: bool,
+) -> None:
+    last, other = memory.last_read[cells], memory.other_read[cells]
+    last_live = order.live(last, between)
+    own = (last >= order.floor) & ((last ^ threads) & THREADS == 0)
+    if order.clocks is None:
+        # Noted already; or two readers are known, and any write will meet one of them.
+        enough = own | (last_live & order.live(other, between))
+        if np.count_nonzero(enough) == len(cells):
+            return
+    stamps = order.stamps(threads, place)
+    memory.other_read[cells] = np.where(last_live & ~own, last, other)
+    memory.last_read[cells] = stamps
+    lost = memory.last_read[cells] != stamps  # several lanes read one cell: keep two of them
+    if np.count_nonzero(lost):
+        memory.other_read[cells[lost]] = stamps[lost]
+
+
+def record_write(
+    memory: Memory,
+    cells: np.ndarray,
+    threads: np.ndarray,
+    place: int,
+    order: Order,
+    is_atomic: Callable[[int], bool],
+) -> Conflict | None:
+    """Notes a write; returns what it races with: reads, writes, and other lanes of its own.
+
+    is_atomic  tells whether a place of the kernel is an atomic operation; two of those are no
+               race.
+    """
+    between = memory.space == "global"
+    stamps = order.stamps(threads, place)
+    atomic = is_atomic(place)
+    conflict = None
+    for before in (memory.last_write[cells], memory.last_read[cells], memory.other_read[cells]):
+        race = order.unordered(before, threads, between)
+        if atomic and race.any():
+            race &= ~np.array([is_atomic(int(s >> PLACE) & PLACES) for s in before])
+        if conflict is None and np.count_nonzero(race):
+            conflict = cells[race], stamps[race], before[race]
+    memory.last_write[cells] = stamps
+    if conflict is None and not atomic:
+        kept = memory.last_write[cells]
+        lost = kept != stamps  # two lanes of this instruction wrote the same cell
+        if np.count_nonzero(lost):
+            conflict = cells[lost], kept[lost], stamps[lost]
+    return conflict

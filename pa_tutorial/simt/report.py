@@ -1,0 +1,147 @@
+"""What a simulation found, and what it was asked to look at."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pa_tutorial.simt.source import Site
+
+Index = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One mistake in a kernel.
+
+    check      "memory", "init", "race" or "sync"
+    what       in words
+    site       the place in the kernel
+    block      index of the thread block
+    thread     number of the thread in its block
+    other_site, other_block, other_thread   the second party of a race or of a barrier
+    array      name of the array; index, shape   where in it
+    """
+
+    check: str
+    what: str
+    site: Site
+    block: Index
+    thread: int
+    other_site: Site | None = None
+    other_block: Index | None = None
+    other_thread: int | None = None
+    array: str | None = None
+    index: Index | None = None
+    shape: Index | None = None
+
+    @property
+    def line(self) -> int:
+        return self.site.line
+
+    @property
+    def other_line(self) -> int | None:
+        return self.other_site.line if self.other_site else None
+
+    def __str__(self) -> str:
+        lines = [f"{self.check}: {self.what}", *_quote(self.site)]
+        if self.other_site and self.other_site != self.site:
+            lines += _quote(self.other_site)
+        return "\n".join(lines)
+
+
+def _quote(site: Site) -> list[str]:
+    return [f"  line {site.line} of {site.function}:  {site.code}"]
+
+
+class SimtError(Exception):
+    """A check found a mistake in the kernel; `finding` says which and where."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(str(finding))
+        self.finding = finding
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What the variables of a thread block held at one moment.
+
+    line     about to be executed, and its text; "end": the thread block has ended
+    threads  [n] numbers of the threads that were there
+    values   variable -> [n] one number a thread · local array: [n, *shape] · shared array:
+             [*shape]. What nobody has written is masked.
+    """
+
+    block: Index
+    line: int | str
+    code: str
+    threads: np.ndarray
+    values: dict[str, np.ma.MaskedArray]
+
+    def __getitem__(self, name: str) -> np.ma.MaskedArray:
+        if name not in self.values:
+            raise KeyError(f"{name} has no value here; there are: {', '.join(self.values)}")
+        return self.values[name]
+
+
+@dataclass
+class Report:
+    """What `launch` gives back. `print(report)` says it in words.
+
+    findings   empty if the kernel is clean, as far as the checks saw
+    snapshots  in the order in which they were taken, as `watch` asked for
+    """
+
+    kernel: str
+    grid: Index
+    block: Index
+    order: str
+    checks: tuple[str, ...]
+    findings: list[Finding] = field(default_factory=list)
+    snapshots: list[Snapshot] = field(default_factory=list)
+
+    @property
+    def clean(self) -> bool:
+        return not self.findings
+
+    def at(self, where: int | str = "end", block: Index | int | None = None) -> list[Snapshot]:
+        """The snapshots of a line (its number or a piece of its text), or of the end.
+
+        block  only this thread block
+        """
+        if isinstance(block, int):
+            block = (block, 0, 0)
+        return [
+            shot
+            for shot in self.snapshots
+            if (shot.line == where or (isinstance(where, str) and where in shot.code))
+            and (block is None or shot.block == tuple(block))
+        ]
+
+    def rows(self, where: int | str, *names: str) -> np.ndarray:
+        """Scalar variables as a table: one row for each thread of each snapshot of a line.
+
+        Fields block (number), thread, and the names. Threads without a value are left out.
+        """
+        parts = []
+        for shot in self.at(where):
+            columns = [np.ma.asarray(shot[name]) for name in names]
+            there = ~np.any([np.ma.getmaskarray(c) for c in columns], axis=0)
+            numbers = np.full(len(shot.threads), self._block_number(shot.block))
+            parts.append([c[there] for c in (numbers, shot.threads, *(c.data for c in columns))])
+        if not parts:
+            raise ValueError(f"nothing was watched at {where!r}")
+        joined = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        return np.rec.fromarrays(joined, names=("block", "thread", *names))
+
+    def _block_number(self, block: Index) -> int:
+        return int(np.ravel_multi_index(block[::-1], self.grid[::-1]))
+
+    def __str__(self) -> str:
+        size = " x ".join(str(n) for n in self.block if n > 1) or "1"
+        head = f"{self.kernel}: {int(np.prod(self.grid))} thread blocks of {size} threads"
+        checks = ", ".join(self.checks) or "nothing"
+        if self.clean:
+            return f"{head}; checked {checks}: nothing found"
+        count = len(self.findings)
+        found = f"{head}; checked {checks}: {count} finding{'s' if count > 1 else ''}"
+        return "\n".join([found, *map(str, self.findings)])

@@ -1,0 +1,218 @@
+"""launch: run a Numba CUDA kernel here, with checks, and report."""
+
+from collections.abc import Callable, Sequence
+from inspect import signature
+
+import numpy as np
+
+from pa_tutorial.simt.arithmetic import plain
+from pa_tutorial.simt.machine import CHECKS, ORDERS, Machine
+from pa_tutorial.simt.memory import Array, Memory, root_extent
+from pa_tutorial.simt.names import plain_function
+from pa_tutorial.simt.program import Program, Watch
+from pa_tutorial.simt.report import Report
+
+Size = int | tuple[int, ...]
+MAX_THREADS = 1024
+NUMBERS = "biuf"  # kinds of NumPy types that a kernel can compute with
+
+
+def launch(
+    kernel: Callable,
+    grid: Size,
+    block: Size,
+    *args: object,
+    shared_bytes: int = 0,
+    checks: Sequence[str] = CHECKS,
+    order: str | int = "together",
+    collect: bool = False,
+    unwritten: Sequence[str] = (),
+    watch: Watch | Sequence[Watch] = (),
+    names: Sequence[str] = (),
+    exited_may_skip: bool = False,
+    shuffles_order_memory: bool = False,
+    max_turns: int = 10_000_000,
+) -> Report:
+    """Runs kernel[grid, block, 0, shared_bytes](*args) in this process, without a GPU.
+
+    kernel  a @cuda.jit kernel, or its plain function; unmodified
+    grid    number of thread blocks: one number, or up to three (x, y, z)
+    block   number of threads of each: at most 1,024
+    args    NumPy arrays and torch CPU tensors (written in place), numbers, tuples of numbers
+    shared_bytes  size of the dynamic shared memory
+    checks  "memory": indices inside their arrays, vectors aligned
+            "init":   nothing read that was never written
+            "race":   no two threads at one address, one writing, without a barrier between
+            "sync":   barriers and warp functions reached by all who must
+    order   "together": the threads of a block go statement by statement, side by side (fast);
+            "forward", "reverse" or a number (a seed): warp after warp in that order, each as
+            far as the next barrier. Needs greenlet. A kernel without races does not notice.
+    collect False: the first finding is raised; True: all are kept in the report, each pair of
+            places once
+    unwritten  array arguments that hold nothing yet (np.empty): reading them is a finding
+    watch   lines (numbers, or a piece of their text) before which the variables are copied;
+            "end": when the kernel has ended. names: only these variables
+    exited_may_skip        a thread that has returned may miss a later barrier
+    shuffles_order_memory  shuffles order memory as syncwarp does (on no GPU is this promised)
+    max_turns              turns of loops of the whole launch before it counts as hanging
+
+    Raises SimtError for a finding; Unsupported for what the simulator does not know, with the
+    line; ZeroDivisionError where a lane divides an integer by zero; TypeError and ValueError
+    for arguments that no launch accepts.
+    """
+    checks, watch = tuple(checks), _as_tuple(watch)
+    _check_options(checks, order)
+    machine = Machine(
+        grid=_size("grid", grid),
+        block=_size("block", block),
+        checks=checks,
+        order=order,
+        collect=collect,
+        shared_bytes=shared_bytes,
+        exited_may_skip=exited_may_skip,
+        shuffles_order_memory=shuffles_order_memory,
+        max_turns=max_turns,
+    )
+    if machine.num_threads > MAX_THREADS:
+        raise ValueError(f"block: {machine.num_threads} threads; at most {MAX_THREADS} are allowed")
+    if shared_bytes < 0:
+        raise ValueError(f"shared_bytes is {shared_bytes}; it cannot be negative")
+    function = plain_function(kernel) or kernel
+    names_of_arguments = tuple(signature(function).parameters)
+    if len(args) != len(names_of_arguments):
+        raise TypeError(
+            f"{function.__name__} takes {len(names_of_arguments)} arguments "
+            f"({', '.join(names_of_arguments)}); {len(args)} were given"
+        )
+    program = Program(function, machine, watch, tuple(names))
+    arguments = _convert(machine, dict(zip(names_of_arguments, args, strict=True)))
+    for name in unwritten:
+        _forget(name, arguments)
+    program.run(arguments)
+    return Report(
+        kernel=function.__name__,
+        grid=machine.grid,
+        block=machine.block,
+        order=str(order),
+        checks=checks,
+        findings=machine.findings,
+        snapshots=program.snapshots,
+    )
+
+
+def _check_options(checks: tuple[str, ...], order: str | int) -> None:
+    unknown = [check for check in checks if check not in CHECKS]
+    if unknown:
+        raise ValueError(f"checks: {unknown[0]!r} is not one of {', '.join(CHECKS)}")
+    if not isinstance(order, int) and order not in ORDERS:
+        raise ValueError(f"order is {order!r}; it must be one of {', '.join(ORDERS)}, or a seed")
+
+
+def _as_tuple(watch: Watch | Sequence[Watch]) -> tuple[Watch, ...]:
+    return (watch,) if isinstance(watch, int | str) else tuple(watch)
+
+
+def _size(name: str, size: Size) -> tuple[int, int, int]:
+    sizes = size if isinstance(size, tuple) else (size,)
+    if not 1 <= len(sizes) <= 3 or not all(isinstance(n, int | np.integer) for n in sizes):
+        raise TypeError(f"{name} is {size!r}; it must be one to three whole numbers")
+    if min(sizes) < 1:
+        raise ValueError(f"{name} is {size!r}; every number must be at least 1")
+    return (*(int(n) for n in sizes), 1, 1)[:3]
+
+
+# Arguments -----------------------------------------------------------------------------------
+
+
+def _convert(machine: Machine, arguments: dict[str, object]) -> dict[str, object]:
+    """Arguments as the kernel sees them. Arrays that share bytes share one Memory."""
+    arrays = {name: _as_numpy(name, value) for name, value in arguments.items()}
+    found = {name: array for name, array in arrays.items() if array is not None}
+    memories = _memories(machine, found)
+    return {
+        name: _view(name, found[name], memories) if name in found else _number(name, value)
+        for name, value in arguments.items()
+    }
+
+
+def _as_numpy(name: str, value: object) -> np.ndarray | None:
+    """An array argument; None for anything else."""
+    if type(value).__module__.startswith("torch") and hasattr(value, "data_ptr"):
+        if value.device.type != "cpu":
+            raise TypeError(f"{name} is on {value.device}; the simulator needs it on the CPU")
+        try:
+            value = value.detach().numpy()
+        except TypeError:
+            raise TypeError(
+                f"{name} is {value.dtype}, which NumPy does not have; pass its bits: "
+                f"{name}.view(torch.uint16)"
+            ) from None
+    if hasattr(value, "copy_to_host"):
+        raise TypeError(f"{name} is on the GPU; the simulator needs it on the CPU: copy_to_host()")
+    if not isinstance(value, np.ndarray):
+        return None
+    if value.dtype.kind not in NUMBERS:
+        raise TypeError(f"{name} holds {value.dtype}; a kernel computes with numbers")
+    if any(stride % value.itemsize for stride in value.strides):
+        raise TypeError(f"{name} has strides {value.strides} that are no multiples of its items")
+    return value
+
+
+def _memories(machine: Machine, arrays: dict[str, np.ndarray]) -> list[tuple[int, Memory]]:
+    """(first byte, memory) of each allocation; extents that overlap are one."""
+    import ctypes
+
+    extents = sorted((*root_extent(array), array.itemsize) for array in arrays.values())
+    joined: list[list[int]] = []
+    for low, high, itemsize in extents:
+        if joined and low < joined[-1][1]:
+            joined[-1][1] = max(joined[-1][1], high)
+            joined[-1][2] = min(joined[-1][2], itemsize)
+        else:
+            joined.append([low, high, itemsize])
+    memories = []
+    for low, high, itemsize in joined:
+        data = np.frombuffer((ctypes.c_uint8 * (high - low)).from_address(low), np.uint8)
+        address = machine.allocate(high - low)
+        memories.append((low, Memory(data, "global", address, itemsize, written=True)))
+    return memories
+
+
+def _view(name: str, array: np.ndarray, memories: list[tuple[int, Memory]]) -> Array:
+    pointer = array.__array_interface__["data"][0]
+    low, memory = max((m for m in memories if m[0] <= pointer), key=lambda m: m[0])
+    offset, itemsize = pointer - low, array.itemsize
+    return Array(
+        memory,
+        array.dtype,
+        array.shape,
+        tuple(stride // itemsize for stride in array.strides),
+        offset // itemsize,
+        name,
+        offset % itemsize,
+    )
+
+
+def _forget(name: str, arguments: dict[str, object]) -> None:
+    """Nothing has been written into this argument."""
+    array = arguments.get(name)
+    if not isinstance(array, Array):
+        raise ValueError(f"unwritten: {name!r} is no array argument of the kernel")
+    memory = array.memory
+    if memory.written is None:
+        memory.written = np.ones(len(memory.last_write), bool)
+    items = array.start + sum(
+        np.ix_(*(np.arange(n) * s for n, s in zip(array.shape, array.strides, strict=True)))
+    )
+    memory.written[array.cells(items.ravel())] = False
+
+
+def _number(name: str, value: object) -> object:
+    if isinstance(value, tuple):
+        return tuple(_number(name, part) for part in value)
+    if isinstance(value, bool | int | float | np.bool_ | np.number):
+        return plain(value)
+    raise TypeError(
+        f"{name} is a {type(value).__name__}; a kernel takes NumPy arrays, torch CPU tensors, "
+        "numbers and tuples of numbers"
+    )

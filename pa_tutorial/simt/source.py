@@ -1,0 +1,84 @@
+"""Kernels as source text: the syntax tree of a function, and places in it.
+
+The simulator walks over the source of a kernel, so every access knows its line and its
+expression from the start.
+"""
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from types import CodeType
+
+
+class Unsupported(NotImplementedError):
+    """The kernel uses something that the simulator, or Numba itself, does not know."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """The text of one function and its tree; line numbers are those of the file or cell."""
+
+    name: str
+    file: str
+    lines: dict[int, str]
+    tree: ast.FunctionDef
+
+    def line(self, number: int) -> str:
+        return self.lines.get(number, "").strip()
+
+    def text(self, node: ast.AST) -> str:
+        """The source of an expression; of a longer one, its first line."""
+        first = self.lines[node.lineno].encode()  # columns count bytes
+        end = node.end_col_offset if node.end_lineno == node.lineno else None
+        return first[node.col_offset : end].decode().strip()
+
+    def site(self, node: ast.AST) -> "Site":
+        return Site(self.name, self.file, node.lineno, self.text(node), self.line(node.lineno))
+
+    def unsupported(self, node: ast.AST, why: str) -> Unsupported:
+        return Unsupported(
+            f"{why}\n  {self.file}, line {node.lineno}, in {self.name}:\n"
+            f"    {self.line(node.lineno)}"
+        )
+
+
+@dataclass(frozen=True)
+class Site:
+    """A place in a kernel: the expression that reads, writes, waits or shuffles."""
+
+    function: str
+    file: str
+    line: int
+    text: str  # the expression: s[t + 1]
+    code: str  # the whole line
+
+
+def source_of(function: Callable) -> Source:
+    """The source of a plain function. Raises Unsupported if Python cannot find it."""
+    try:
+        return _parsed(function.__code__, function)
+    except (OSError, SyntaxError, TypeError) as error:
+        raise Unsupported(
+            f"The source of {function.__name__} cannot be read ({error}). The simulator needs a "
+            "function that is written with def in a file or in a notebook cell."
+        ) from None
+
+
+@lru_cache(maxsize=512)
+def _parsed(code: CodeType, function: Callable) -> Source:
+    lines, first = inspect.getsourcelines(function)
+    indent = len(lines[0]) - len(lines[0].lstrip())
+    tree = ast.parse(textwrap.dedent("".join(lines))).body[0]
+    if not isinstance(tree, ast.FunctionDef):
+        raise TypeError("it is not written with def")
+    for node in ast.walk(tree):  # positions as they are in the file
+        if hasattr(node, "lineno"):
+            node.lineno += first - 1
+            node.end_lineno += first - 1
+            node.col_offset += indent
+            node.end_col_offset += indent
+    numbered = {first + i: line.rstrip("\n") for i, line in enumerate(lines)}
+    return Source(function.__name__, code.co_filename, numbered, tree)

@@ -1,0 +1,310 @@
+"""Statements of a kernel, translated once into Python functions of a frame.
+
+A statement is executed by the lanes in `frame.lanes`, and leaves there the lanes that go on to
+the next statement. A branch splits them and joins them again; `break`, `continue` and `return`
+take them away, until the loop or the function gives them back.
+"""
+
+import ast
+from collections.abc import Callable
+from types import FunctionType
+
+import numpy as np
+
+from pa_tutorial.simt import arithmetic
+from pa_tutorial.simt.access import load, store
+from pa_tutorial.simt.arithmetic import Value
+from pa_tutorial.simt.calls import Calls
+from pa_tutorial.simt.expressions import UNKNOWN
+from pa_tutorial.simt.intrinsics import ARRAYS
+from pa_tutorial.simt.lanes import Frame, Lanes
+from pa_tutorial.simt.memory import Array
+from pa_tutorial.simt.names import cuda_name
+from pa_tutorial.simt.source import Source
+
+Step = Callable[[Frame], None]
+RESULT = "return"  # the name under which a frame keeps what its lanes returned
+_less, _greater = arithmetic.binary(ast.Lt), arithmetic.binary(ast.Gt)
+_add = arithmetic.binary(ast.Add)
+
+
+class Statements(Calls):
+    """Translates the statements of one function."""
+
+    def body(self, nodes: list[ast.stmt]) -> Step:
+        steps = [self.statement(node) for node in nodes]
+        if len(steps) == 1:
+            return steps[0]
+
+        def run(frame: Frame) -> None:
+            for step in steps:
+                step(frame)
+                if not frame.lanes.count:
+                    return
+
+        return run
+
+    def statement(self, node: ast.stmt) -> Step:
+        method = getattr(self, f"_do_{type(node).__name__.lower()}", None)
+        if method is None:
+            raise self.source.unsupported(
+                node, f"{type(node).__name__} is not supported in a kernel"
+            )
+        step = self.program.watched(self.source, node, method(node))
+
+        def run(frame: Frame) -> None:
+            try:
+                step(frame)
+            except (TypeError, ValueError, IndexError, OverflowError) as error:
+                raise self.source.unsupported(node, str(error)) from error
+
+        return run
+
+    def _do_pass(self, node: ast.Pass) -> Step:
+        return lambda frame: None
+
+    def _do_expr(self, node: ast.Expr) -> Step:
+        if isinstance(node.value, ast.Constant):  # a docstring
+            return lambda frame: None
+        value = self.translate(node.value)
+
+        def run(frame: Frame) -> None:
+            value(frame)
+
+        return run
+
+    # Assignments ------------------------------------------------------------------------------
+
+    def _do_assign(self, node: ast.Assign) -> Step:
+        value = self._named_array(node) or self.translate(node.value)
+        targets = [self._target(target) for target in node.targets]
+        if len(targets) == 1:
+            (target,) = targets
+            return lambda frame: target(frame, value(frame))
+
+        def run(frame: Frame) -> None:
+            result = value(frame)
+            for target in targets:
+                target(frame, result)
+
+        return run
+
+    def _named_array(self, node: ast.Assign) -> Step | None:
+        """`s = cuda.shared.array(...)`: the array learns the name of its variable."""
+        call, target = node.value, node.targets[0]
+        if not (isinstance(call, ast.Call) and isinstance(target, ast.Name)):
+            return None
+        callee = self.known(call.func)
+        kind = None if callee is UNKNOWN else cuda_name(callee)
+        return self.array(call, kind, target.id) if kind in ARRAYS else None
+
+    def _target(self, node: ast.expr) -> Callable[[Frame, object], None]:
+        match node:
+            case ast.Name(id=name):
+                return lambda frame, value: frame.assign(name, value)
+            case ast.Tuple(elts=parts):
+                return self._unpack(node, [self._target(part) for part in parts])
+            case ast.Subscript():
+                base, index, write = self._item(node)
+                return lambda frame, value: write(frame, base(frame), index(frame), value)
+        raise self.source.unsupported(node, f"{ast.unparse(node)} cannot be assigned to")
+
+    def _unpack(self, node: ast.Tuple, targets: list) -> Callable[[Frame, object], None]:
+        def run(frame: Frame, value: object) -> None:
+            if not isinstance(value, tuple) or len(value) != len(targets):
+                raise self.source.unsupported(node, f"needs {len(targets)} values")
+            for target, part in zip(targets, value, strict=True):
+                target(frame, part)
+
+        return run
+
+    def _item(self, node: ast.Subscript) -> tuple[Step, Callable, Callable]:
+        """base[index] as a place to write to: base, index, and what writes."""
+        base, index = self.translate(node.value), self.index(node.slice)
+        place = self.program.add_place(self.source.site(node))
+
+        def write(frame: Frame, array: object, indices: tuple, value: Value) -> None:
+            if not isinstance(array, Array):
+                raise self.source.unsupported(node, f"{ast.unparse(node.value)} is not an array")
+            if len(indices) != array.ndim or any(type(i) is slice for i in indices):
+                raise self.source.unsupported(
+                    node, f"one item at a time: {array.name} has {array.ndim} dimensions"
+                )
+            if isinstance(value, tuple | Array) or value is None:
+                raise self.source.unsupported(node, "only a number can be stored")
+            store(frame, array, indices, value, place)
+
+        return base, index, write
+
+    def _do_augassign(self, node: ast.AugAssign) -> Step:
+        """target += value: an item's index is computed once."""
+        value = self.translate(node.value)
+        kind = type(node.op)
+        if isinstance(node.target, ast.Name):
+            old = self.translate(ast.copy_location(ast.Name(node.target.id), node.target))
+            result, name = self.operation(node, kind, old, value), node.target.id
+            return lambda frame: frame.assign(name, result(frame))
+        base, index, write = self._item(node.target)
+        place = self.program.add_place(self.source.site(node.target))
+        apply = arithmetic.binary(kind)
+
+        def run(frame: Frame) -> None:
+            array, indices = base(frame), index(frame)
+            if not isinstance(array, Array) or len(indices) != array.ndim:
+                write(frame, array, indices, 0)  # says what is wrong
+            old = load(frame, array, indices, place)
+            write(frame, array, indices, apply(old, value(frame)))
+
+        return run
+
+    # Branches and loops -----------------------------------------------------------------------
+
+    def _do_if(self, node: ast.If) -> Step:
+        test, then = self.translate(node.test), self.body(node.body)
+        otherwise = self.body(node.orelse) if node.orelse else None
+
+        def run(frame: Frame) -> None:
+            outer = frame.lanes
+            yes = outer.where(arithmetic.truth(test(frame)))
+            if yes is outer:
+                then(frame)
+                return
+            no = after_no = outer.minus(yes)
+            after_yes = yes
+            if yes.count:
+                frame.lanes = yes
+                then(frame)
+                after_yes = frame.lanes
+            if otherwise and no.count:
+                frame.lanes = no
+                otherwise(frame)
+                after_no = frame.lanes
+            frame.lanes = outer.join(after_yes, after_no)
+
+        return run
+
+    def _do_while(self, node: ast.While) -> Step:
+        self._no_else(node)
+        test, body = self.translate(node.test), self.body(node.body)
+        return self._loop(node, lambda frame: None, lambda frame, _: test(frame), body, None)
+
+    def _do_for(self, node: ast.For) -> Step:
+        """for name in range(...)"""
+        self._no_else(node)
+        call = node.iter
+        if not (isinstance(call, ast.Call) and self.known(call.func) is range):
+            raise self.source.unsupported(node, "a loop needs range(...)")
+        if not 1 <= len(call.args) <= 3 or call.keywords:
+            raise self.source.unsupported(node, "range takes one to three numbers")
+        bounds = [self.translate(a) for a in call.args]
+        target, body = self._target(node.target), self.body(node.body)
+
+        def start(frame: Frame) -> list:
+            numbers = [_python_int(bound(frame)) for bound in bounds]
+            first = 0 if len(numbers) == 1 else numbers[0]
+            stop = numbers[0] if len(numbers) == 1 else numbers[1]
+            step = numbers[2] if len(numbers) == 3 else 1
+            return [first, stop, step]
+
+        def more(frame: Frame, state: list) -> Value:
+            at, stop, step = state
+            if type(step) is int:
+                return _less(at, stop) if step > 0 else _greater(at, stop)
+            return np.where(step > 0, _less(at, stop), _greater(at, stop))
+
+        def turn(frame: Frame, state: list) -> None:
+            target(frame, state[0])
+            state[0] = _add(state[0], state[2])
+
+        return self._loop(node, start, more, body, turn)
+
+    def _no_else(self, node: ast.For | ast.While) -> None:
+        if node.orelse:
+            raise self.source.unsupported(node, "else after a loop is not supported")
+
+    def _loop(
+        self, node: ast.stmt, start: Callable, more: Callable, body: Step, turn: Callable | None
+    ) -> Step:
+        """Turns until no lane wants another: lanes that are done wait for the others."""
+        place = self.program.add_place(self.source.site(node))
+
+        def run(frame: Frame) -> None:
+            outer, machine = frame.lanes, frame.gang.machine
+            saved = frame.broken, frame.continued
+            frame.broken = done = outer.nobody
+            state = start(frame)
+            while frame.lanes.count:
+                going = frame.lanes.where(arithmetic.truth(more(frame, state)))
+                if going is not frame.lanes:
+                    done = outer.join(done, frame.lanes.minus(going))
+                    frame.lanes = going
+                    if not going.count:
+                        break
+                machine.turn(place)
+                if turn:
+                    turn(frame, state)
+                frame.continued = outer.nobody
+                body(frame)
+                if frame.continued.count:
+                    frame.lanes = outer.join(frame.lanes, frame.continued)
+            frame.lanes = outer.join(outer.join(frame.lanes, done), frame.broken)
+            frame.broken, frame.continued = saved
+
+        return run
+
+    def _do_break(self, node: ast.Break) -> Step:
+        def run(frame: Frame) -> None:
+            frame.broken = frame.lanes.join(frame.lanes, frame.broken)
+            frame.lanes = frame.lanes.nobody
+
+        return run
+
+    def _do_continue(self, node: ast.Continue) -> Step:
+        def run(frame: Frame) -> None:
+            frame.continued = frame.lanes.join(frame.lanes, frame.continued)
+            frame.lanes = frame.lanes.nobody
+
+        return run
+
+    def _do_return(self, node: ast.Return) -> Step:
+        value = self.translate(node.value) if node.value else None
+
+        def run(frame: Frame) -> None:
+            if frame.is_kernel:
+                if value is not None and value(frame) is not None:
+                    raise self.source.unsupported(node, "a kernel cannot return a value")
+                frame.gang.alive = frame.gang.alive.minus(frame.lanes)
+            else:
+                frame.assign(RESULT, value(frame) if value else None)
+            frame.lanes = frame.lanes.nobody
+
+        return run
+
+
+def _python_int(value: Value) -> Value:
+    return int(value) if isinstance(value, np.integer) else value
+
+
+class DeviceFunction:
+    """A function translated for calls from a kernel."""
+
+    def __init__(self, program: object, function: FunctionType, source: Source) -> None:
+        self.source, self.body = source, None
+        arguments = source.tree.args
+        if arguments.vararg or arguments.kwarg or arguments.defaults or arguments.kwonlyargs:
+            raise source.unsupported(source.tree, "only plain positional arguments are supported")
+        self.parameters = tuple(a.arg for a in arguments.args)
+
+    def __call__(self, caller: Frame, arguments: dict[str, object]) -> object:
+        frame = Frame(caller.gang, caller.lanes)
+        for name, value in arguments.items():
+            frame.assign(name, value)
+        self.body(frame)
+        returned: Lanes | None = frame.holders.get(RESULT)
+        if returned is None:
+            return None
+        if not returned.covers(caller.lanes) and frame.values[RESULT] is not None:
+            raise self.source.unsupported(
+                self.source.tree, "some lanes return a value and others return none"
+            )
+        return frame.values[RESULT]

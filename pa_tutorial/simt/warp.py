@@ -1,0 +1,160 @@
+"""What the lanes of a warp do together: shuffles, votes, syncwarp.
+
+Each names by a mask the lanes that take part. The rules (CUDA C++ Programming Guide, "Warp
+Shuffle Functions"): a caller stands in its own mask; every lane of the mask that has not
+returned calls too, with the same mask; a shuffle reads only from a lane that calls.
+"""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from pa_tutorial.simt.arithmetic import FLOAT32, FLOAT64, INT64, Value, dtype_of, truth
+from pa_tutorial.simt.lanes import Frame
+from pa_tutorial.simt.races import WARP_SIZE
+
+ALL_LANES = 0xFFFFFFFF
+SHUFFLED = frozenset((np.dtype(np.int32), INT64, FLOAT32, FLOAT64))
+
+
+def groups(frame: Frame, mask: Value) -> Iterator[tuple[int, int, np.ndarray]]:
+    """(warp, mask, callers): the lanes at work that named the same mask.
+
+    callers are lanes of the gang.
+    """
+    lanes, first = frame.lanes, frame.gang.first
+    callers = lanes.numbers
+    warps = (callers + first) // WARP_SIZE
+    if isinstance(mask, np.ndarray):
+        masks = mask.astype(np.int64)[callers] & ALL_LANES
+    else:
+        masks = np.full(len(callers), int(mask) & ALL_LANES)
+    for warp in np.unique(warps):
+        of_warp = warps == warp
+        for one in np.unique(masks[of_warp]):
+            yield int(warp), int(one), callers[of_warp & (masks == one)]
+
+
+def members(mask: int) -> np.ndarray:
+    """The lanes of a warp that a mask names, rising."""
+    return np.flatnonzero((mask >> np.arange(WARP_SIZE)) & 1)
+
+
+def check_mask(frame: Frame, place: int, mask: Value, what: str) -> None:
+    """The callers are in their masks, and whoever is named calls."""
+    gang, machine = frame.gang, frame.gang.machine
+    if not machine.sync:
+        return
+    if (
+        frame.lanes.count == gang.alive.count
+        and type(mask) is int
+        and mask & ALL_LANES == ALL_LANES
+    ):
+        return
+    for warp, one, callers in groups(frame, mask):
+        start = warp * WARP_SIZE - gang.first  # lane of the gang that is lane 0 of the warp
+        for caller in callers:
+            if not one >> int(caller - start) & 1:
+                why = f"calls {what} with the mask {one:#x}, in which it is not"
+                gang.find("sync", place, caller, why)
+        named = start + members(one)
+        named = named[named < gang.width]
+        absent = np.setdiff1d(named[gang.alive.flags[named]], callers)
+        if len(absent):
+            other = gang.first + int(absent[0])
+            why = (
+                f"calls {what} with the mask {one:#x}; {machine.thread_name(other)} is named there"
+            )
+            more = {"other_block": gang.block.index, "other_thread": other}
+            gang.find("sync", place, callers[0], f"{why} and does not come", **more)
+
+
+def syncwarp(frame: Frame, place: int, mask: Value = ALL_LANES) -> None:
+    """Orders the memory accesses of the lanes in the mask."""
+    check_mask(frame, place, mask, "syncwarp")
+    order_memory(frame, mask)
+
+
+def order_memory(frame: Frame, mask: Value) -> None:
+    gang = frame.gang
+    for warp, one, callers in groups(frame, mask):
+        lanes = callers - (warp * WARP_SIZE - gang.first)
+        gang.block.order.syncwarp(warp, lanes[(one >> lanes) & 1 == 1])
+
+
+def _shuffle(name: str, source: Callable[[np.ndarray, Value], np.ndarray]) -> Callable:
+    """A shuffle: `source` says from which lane of its warp each lane reads."""
+
+    def shuffle(frame: Frame, place: int, mask: Value, value: Value, by: Value) -> Value:
+        if dtype_of(value) not in SHUFFLED:
+            raise TypeError(
+                f"{name} moves int32, int64, float32 and float64, not {dtype_of(value)}"
+            )
+        gang, lanes = frame.gang, frame.lanes
+        check_mask(frame, place, mask, name)
+        if gang.machine.shuffles_order_memory:
+            order_memory(frame, mask)
+        lane = gang.threads % WARP_SIZE
+        wanted = source(lane, by)
+        wanted = np.where((wanted < 0) | (wanted >= WARP_SIZE), lane, wanted)
+        sources = np.arange(gang.width) - lane + wanted
+        exists = sources < gang.width
+        sources = np.where(exists, sources, np.arange(gang.width))
+        silent = lanes.where(~exists | ~lanes.flags[sources])
+        if silent.count and gang.machine.sync:
+            reader = silent.numbers[0]
+            asked = gang.machine.thread_name(
+                int(gang.threads[reader] - lane[reader] + wanted[reader])
+            )
+            gang.find("sync", place, reader, f"reads by {name} from {asked}, which is not there")
+        if not isinstance(value, np.ndarray):
+            return value
+        return np.where(lanes.flags[sources], value[sources], value)
+
+    return shuffle
+
+
+def _vote(combine: Callable[[np.ndarray, np.ndarray], int], dtype: np.dtype) -> Callable:
+    """A vote: `combine` makes one answer of the callers' predicates."""
+
+    def vote(frame: Frame, place: int, mask: Value, predicate: Value) -> np.ndarray:
+        check_mask(frame, place, mask, "a vote")
+        gang = frame.gang
+        yes = np.broadcast_to(truth(predicate), gang.width)
+        answer = np.zeros(gang.width, dtype)
+        for _, _, callers in groups(frame, mask):
+            lanes = (callers + gang.first) % WARP_SIZE
+            answer[callers] = combine(yes[callers], lanes)
+        return answer
+
+    return vote
+
+
+def _ballot(yes: np.ndarray, lanes: np.ndarray) -> int:
+    return np.uint32(np.sum(np.uint64(1) << lanes[yes].astype(np.uint64))).astype(np.int32)
+
+
+def activemask(frame: Frame, place: int) -> np.ndarray:
+    """The lanes of the warp that are at work here."""
+    everyone = np.ones(frame.gang.width, bool)
+    return _vote(_ballot, np.int32)(frame, place, _own_mask(frame), everyone).astype(np.uint32)
+
+
+def _own_mask(frame: Frame) -> np.ndarray:
+    gang = frame.gang
+    warps = gang.threads // WARP_SIZE
+    bits = np.where(frame.lanes.flags, np.int64(1) << (gang.threads % WARP_SIZE), 0)
+    return np.bincount(warps - warps[0], bits)[warps - warps[0]].astype(np.int64)
+
+
+WARP_FUNCTIONS: dict[str, Callable] = {
+    "syncwarp": syncwarp,
+    "shfl_sync": _shuffle("shfl_sync", lambda lane, source: lane * 0 + source % WARP_SIZE),
+    "shfl_up_sync": _shuffle("shfl_up_sync", lambda lane, delta: lane - delta),
+    "shfl_down_sync": _shuffle("shfl_down_sync", lambda lane, delta: lane + delta),
+    "shfl_xor_sync": _shuffle("shfl_xor_sync", lambda lane, bits: lane ^ bits),
+    "ballot_sync": _vote(_ballot, np.int32),
+    "all_sync": _vote(lambda yes, _: yes.all(), np.bool_),
+    "any_sync": _vote(lambda yes, _: yes.any(), np.bool_),
+    "activemask": activemask,
+}
