@@ -9,15 +9,9 @@ import numpy as np
 from pa_tutorial.simt.arithmetic import INT64, Value, cast, plain
 from pa_tutorial.simt.lanes import Frame, Lanes
 from pa_tutorial.simt.memory import Array
-from pa_tutorial.simt.races import (
-    PLACE,
-    PLACES,
-    THREADS,
-    Conflict,
-    record_read,
-    record_write,
-)
+from pa_tutorial.simt.races import PLACE, PLACES, THREADS, Conflict, record
 
+DOES = {"read": "reads", "write": "writes", "atomic": "atomically changes"}
 Items = int | np.ndarray  # items of array.flat: one for all lanes, or one for each
 
 
@@ -26,7 +20,7 @@ def load(frame: Frame, array: Array, indices: tuple[Value, ...], place: int) -> 
     items, lanes = locate(frame, array, indices, place)
     if not lanes.count:
         return cast(0, array.dtype)
-    check_read(frame, array, items, lanes, place)
+    check(frame, array, items, lanes, place, "read")
     if type(items) is int:
         return plain(array.flat[items])
     if lanes.everyone:
@@ -38,10 +32,11 @@ def load(frame: Frame, array: Array, indices: tuple[Value, ...], place: int) -> 
 
 def store(frame: Frame, array: Array, indices: tuple[Value, ...], value: Value, place: int) -> None:
     """array[indices] = value. Of several lanes that write one item, the last wins."""
+    array.must_be_writable()
     items, lanes = locate(frame, array, indices, place)
     if not lanes.count:
         return
-    note_write(frame, array, items, lanes, place)
+    check(frame, array, items, lanes, place, "write")
     value = cast(value, array.dtype)
     if type(items) is int:
         array.flat[items] = value[lanes.numbers[-1]] if isinstance(value, np.ndarray) else value
@@ -58,7 +53,7 @@ def load_vector(
     """`count` neighbours along the last index, as one aligned access: a tuple of values."""
     items, lanes = _locate_vector(frame, array, indices, count, place)
     if lanes.count:
-        check_read(frame, array, items, lanes, place, count)
+        check(frame, array, items, lanes, place, "read", count)
     result = np.zeros((count, frame.gang.width), array.dtype)
     here = items[lanes.numbers]
     for i in range(count):
@@ -74,10 +69,11 @@ def store_vector(
     place: int,
 ) -> None:
     """Writes neighbours along the last index, as one aligned access."""
+    array.must_be_writable()
     items, lanes = _locate_vector(frame, array, indices, len(values), place)
     if not lanes.count:
         return
-    note_write(frame, array, items, lanes, place, len(values))
+    check(frame, array, items, lanes, place, "write", len(values))
     here = items[lanes.numbers]
     for i, value in enumerate(values):
         value = cast(value, array.dtype)
@@ -202,41 +198,35 @@ def touched(
     return cells.ravel(), np.repeat(threads, cells.shape[1])
 
 
-def check_read(
-    frame: Frame, array: Array, items: Items, lanes: Lanes, place: int, count: int = 1
+def check(
+    frame: Frame,
+    array: Array,
+    items: Items,
+    lanes: Lanes,
+    place: int,
+    kind: str,
+    count: int = 1,
 ) -> None:
-    """init and race, of a read that is inside its array."""
-    machine, memory = frame.gang.machine, array.memory
-    races = machine.race and memory.space != "local"
+    """init and race, of an access that is inside its array.
+
+    kind  "read", "write", or "atomic", which is both
+    """
+    gang, memory = frame.gang, array.memory
+    races = gang.machine.race and memory.space != "local"
     if memory.written is None and not races:
         return
     cells, threads = touched(frame, array, items, lanes, count)
     if memory.written is not None:
-        written = memory.written[cells]
-        if np.count_nonzero(written) < len(cells):
-            _report_unwritten(frame, array, threads[~written][0], items, place)
+        if kind != "write":
+            written = memory.written[cells]
+            if np.count_nonzero(written) < len(cells):
+                _report_unwritten(frame, array, threads[~written][0], items, place)
+        if kind != "read":
+            memory.written[cells] = True
     if races:
-        conflict = record_read(memory, cells, threads, place, frame.gang.block.order)
+        conflict = record(memory, kind, cells, threads, place, gang.block.order)
         if conflict:
-            _report_race(frame, array, conflict, "reads", place)
-
-
-def note_write(
-    frame: Frame, array: Array, items: Items, lanes: Lanes, place: int, count: int = 1
-) -> None:
-    """Remembers a write that is inside its array, and checks it for races."""
-    machine, memory = frame.gang.machine, array.memory
-    races = machine.race and memory.space != "local"
-    if memory.written is None and not races:
-        return
-    cells, threads = touched(frame, array, items, lanes, count)
-    if memory.written is not None:
-        memory.written[cells] = True
-    if races:
-        order = frame.gang.block.order
-        conflict = record_write(memory, cells, threads, place, order, machine.is_atomic)
-        if conflict:
-            _report_race(frame, array, conflict, "writes", place)
+            _report_race(frame, array, conflict, kind, place)
 
 
 def _report_unwritten(frame: Frame, array: Array, thread: int, items: Items, place: int) -> None:
@@ -251,34 +241,25 @@ def _report_unwritten(frame: Frame, array: Array, thread: int, items: Items, pla
 def _index_of(array: Array, items: Items, lane: int) -> tuple[int, ...]:
     """The index of an item within its array."""
     rest = _of_lane(items, lane) - _of_lane(array.start, lane)
-    index = []
-    for stride in array.strides:
-        index.append(rest // stride if stride else 0)
-        rest -= index[-1] * stride
+    index = [0] * array.ndim
+    for axis in sorted(range(array.ndim), key=lambda a: -abs(array.strides[a])):
+        stride = array.strides[axis]
+        index[axis] = rest // stride if stride else 0
+        rest -= index[axis] * stride
     return tuple(index)
 
 
-def check_atomic(frame: Frame, array: Array, items: np.ndarray, lanes: Lanes, place: int) -> None:
-    """An atomic operation reads and writes; two of them on one address are no race."""
-    memory = array.memory
-    if memory.written is not None:
-        cells, threads = touched(frame, array, items, lanes)
-        if np.count_nonzero(memory.written[cells]) < len(cells):
-            _report_unwritten(frame, array, threads[~memory.written[cells]][0], items, place)
-    note_write(frame, array, items, lanes, place)
-
-
-def _report_race(frame: Frame, array: Array, conflict: Conflict, does: str, place: int) -> None:
+def _report_race(frame: Frame, array: Array, conflict: Conflict, kind: str, place: int) -> None:
     gang, machine = frame.gang, frame.gang.machine
     cell, now, before = (int(part[0]) for part in conflict)
     lane, other = (now & THREADS) - gang.first, before & THREADS
-    other_site = machine.places[before >> PLACE & PLACES][0]
+    other_site = machine.places[before >> PLACE & PLACES]
     other_block = machine.block_of(before)
     same = other_block == gang.block.index
     who = machine.thread_name(other) + ("" if same else f" of {machine.block_name(other_block)}")
     index = _index_of(array, array.item_of(cell), lane)
     what = (
-        f"{does} {_item(array, index)}, where {who} was before ({other_site.text}, line "
+        f"{DOES[kind]} {_item(array, index)}, where {who} was before ({other_site.text}, line "
         f"{other_site.line}): "
         + ("no barrier lies between" if same else "nothing orders two thread blocks")
     )

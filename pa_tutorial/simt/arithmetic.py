@@ -43,7 +43,7 @@ def cast(value: Value, dtype: np.dtype) -> Value:
     """Converts as C does: integers wrap, floats are cut towards zero."""
     if isinstance(value, np.ndarray):
         return value if value.dtype == dtype else value.astype(dtype)
-    if PYTHON_TYPES.get(type(value)) == dtype:
+    if dtype_of(value) == dtype:
         return value
     if type(value) is int:
         value %= 1 << 64
@@ -61,10 +61,10 @@ def with_float(a: np.dtype, b: np.dtype) -> np.dtype:
 
 
 def _float_for(integer: np.dtype) -> np.dtype:
-    """What an integer becomes beside a float: the float that holds all its values."""
-    if integer == BOOL or integer == np.int8:
+    """What an integer becomes beside a float, by Numba's choice of the nearest conversion."""
+    if integer in (BOOL, np.int8):
         return FLOAT16
-    return FLOAT32 if integer == np.uint8 else FLOAT64
+    return FLOAT32 if integer in (np.uint8, np.int16) else FLOAT64
 
 
 def arithmetic_type(a: np.dtype, b: np.dtype) -> np.dtype:
@@ -163,6 +163,7 @@ def negative(value: Value) -> Value:
 
 
 def invert(value: Value) -> Value:
+    _bits_type(dtype_of(value), INT64)
     return np.invert(value) if dtype_of(value) == BOOL else _widened(value, np.invert)
 
 
@@ -196,9 +197,7 @@ def merge(old: Value, new: Value, lanes: np.ndarray) -> np.ndarray:
 def _smaller_or_larger(ufunc: Callable) -> Callable[..., Value]:
     def function(first: Value, *others: Value) -> Value:
         for other in others:
-            a, b = dtype_of(first), dtype_of(other)
-            floats = _is_float(a) or _is_float(b)
-            target = with_float(a, b) if floats else np.promote_types(a, b)
+            target = np.promote_types(dtype_of(first), dtype_of(other))
             first = plain(ufunc(cast(first, target), cast(other, target)))
         return first
 
@@ -229,11 +228,6 @@ def keeps_type(ufunc: Callable) -> Callable[..., Value]:
     return function
 
 
-def to_whole(ufunc: Callable) -> Callable[[Value], Value]:
-    """math.floor, math.ceil and math.trunc give integers."""
-    return lambda value: cast(ufunc(to_float(value)), INT64)
-
-
 def _one_by_one(function: Callable) -> Callable:
     """For a function that NumPy lacks."""
     return np.vectorize(function, otypes=[float])
@@ -242,6 +236,7 @@ def _one_by_one(function: Callable) -> Callable:
 SAME_IN_NUMPY = (
     *("exp", "expm1", "log", "log1p", "log2", "log10", "sqrt", "sin", "cos", "tan"),
     *("sinh", "cosh", "tanh", "fabs", "fmod", "hypot", "copysign", "degrees", "radians"),
+    *("floor", "ceil", "trunc"),  # floats, other than in Python
 )
 MATH: dict[Callable, Callable[..., Value]] = {
     **{getattr(math, name): keeps_type(getattr(np, name)) for name in SAME_IN_NUMPY},
@@ -253,9 +248,6 @@ MATH: dict[Callable, Callable[..., Value]] = {
     math.acosh: keeps_type(np.arccosh),
     math.atanh: keeps_type(np.arctanh),
     math.pow: keeps_type(np.power),
-    math.floor: to_whole(np.floor),
-    math.ceil: to_whole(np.ceil),
-    math.trunc: to_whole(np.trunc),
     math.isnan: lambda value: plain(np.isnan(to_float(value))),
     math.isinf: lambda value: plain(np.isinf(to_float(value))),
     math.isfinite: lambda value: plain(np.isfinite(to_float(value))),

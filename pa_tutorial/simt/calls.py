@@ -7,7 +7,7 @@ import numpy as np
 
 from pa_tutorial.simt.arithmetic import MATH, cast
 from pa_tutorial.simt.expressions import UNKNOWN, Expressions, Run
-from pa_tutorial.simt.intrinsics import ARRAYS, ATOMICS, FUNCTIONS
+from pa_tutorial.simt.intrinsics import ARRAYS, FUNCTIONS
 from pa_tutorial.simt.names import cast_target, cuda_name, plain_function
 from pa_tutorial.simt.twins import TWINS, LaneAccess
 
@@ -28,7 +28,7 @@ class Calls(Expressions):
             raise self.source.unsupported(node, "arguments by name are for device functions only")
         arguments = [self.translate(a) for a in node.args]
         if name in FUNCTIONS:
-            place = self.program.add_place(self.source.site(node), atomic=name in ATOMICS)
+            place = self.program.add_place(self.source.site(node))
             function = FUNCTIONS[name]
             return lambda frame: function(frame, place, *[a(frame) for a in arguments])
         if isinstance(callee, type | FunctionType) or _hashable(callee):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pa_tutorial.simt.access import check_atomic, locate
+from pa_tutorial.simt.access import check, locate
 from pa_tutorial.simt.arithmetic import (
     FLOAT32,
     FLOAT64,
@@ -116,12 +116,13 @@ def _one_by_one(
     indices = index if isinstance(index, tuple) else (index,)
     if len(indices) != array.ndim:
         raise TypeError(f"{array.name} has {array.ndim} dimensions, the index {len(indices)}")
+    array.must_be_writable()
     items, lanes = locate(frame, array, indices, place)
     before = np.zeros(frame.gang.width, array.dtype)
     if not lanes.count:
         return before
     items = np.broadcast_to(items, frame.gang.width)
-    check_atomic(frame, array, items, lanes, place)
+    check(frame, array, items, lanes, place, "atomic")
     for lane in lanes.numbers:
         item = items[lane]
         before[lane] = old = array.flat[item]
@@ -183,7 +184,6 @@ FUNCTIONS: dict[str, Callable] = {
     "brev": _on_bits(lambda value, bits: int(f"{value:0{bits}b}"[::-1], 2), _unsigned),
     **WARP_FUNCTIONS,
 }
-ATOMICS = frozenset(name for name in FUNCTIONS if name.startswith("atomic."))
 REGISTERS = frozenset(("threadIdx", "blockIdx", "blockDim", "gridDim"))
 SPECIAL: dict[str, Callable[[Frame], Value]] = {"laneid": laneid, "warpsize": warpsize}
 ARRAYS = frozenset(("shared.array", "local.array"))

@@ -41,7 +41,7 @@ class Machine:
     exited_may_skip: bool
     shuffles_order_memory: bool
     max_turns: int
-    places: list[tuple[Site, bool]] = field(default_factory=list)
+    places: list[Site] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     seen: set[tuple] = field(default_factory=set)
     turns: int = 0
@@ -56,14 +56,11 @@ class Machine:
     def num_threads(self) -> int:
         return int(np.prod(self.block))
 
-    def add_place(self, site: Site, atomic: bool = False) -> int:
-        self.places.append((site, atomic))
+    def add_place(self, site: Site) -> int:
+        self.places.append(site)
         if len(self.places) > PLACES:
             raise OverflowError(f"a kernel may touch memory in at most {PLACES} places")
         return len(self.places) - 1
-
-    def is_atomic(self, place: int) -> bool:
-        return self.places[place][1]
 
     def find(self, finding: Finding) -> None:
         """Raises the finding, or keeps it; each pair of places is kept once."""
@@ -92,7 +89,7 @@ class Machine:
         """Counts a turn of a loop."""
         self.turns += 1
         if self.turns > self.max_turns:
-            site = self.places[place][0]
+            site = self.places[place]
             raise RuntimeError(
                 f"{self.max_turns} turns of loops and no end: line {site.line} of "
                 f"{site.function}: {site.code}\nA larger max_turns lets it go on."
@@ -186,14 +183,14 @@ class Block:
 
     def _different_barriers(self, a: "Gang", b: "Gang") -> None:
         places = self.machine.places
-        a, b = sorted((a, b), key=lambda gang: places[gang.waits_at][0].line)
+        a, b = sorted((a, b), key=lambda gang: places[gang.waits_at].line)
         other = self.machine.thread_name(b.first)
         a.find(
             "sync",
             a.waits_at,
             0,
             f"waits at one barrier and {other} at another",
-            other_site=places[b.waits_at][0],
+            other_site=places[b.waits_at],
             other_block=self.index,
             other_thread=b.first,
         )
@@ -286,7 +283,7 @@ class Gang:
         machine, thread = self.machine, self.first + int(lane)
         block = machine.block_name(self.block.index)
         words = f"{machine.thread_name(thread)} of {block} {what}"
-        site = machine.places[place][0]
+        site = machine.places[place]
         machine.find(Finding(check, words, site, self.block.index, thread, **more))
 
     def local_array(

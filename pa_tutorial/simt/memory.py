@@ -23,18 +23,26 @@ class Memory:
     space        "global", "shared" or "local"
     address      of the first byte
     written      [num_cells] bool: has anything been written here? None: all of it
-    last_write, last_read, other_read   [num_cells] int64: stamps, see races.py
+    accesses    kind of access -> stamps [num_cells] int64 of the last ones, see races.py
     """
 
     def __init__(
         self, data: np.ndarray, space: str, address: int, cell: int, written: bool
     ) -> None:
         self.data, self.space, self.address, self.cell = data, space, address, cell
-        num_cells = -(-len(data) // cell)
-        self.written = None if written else np.zeros(num_cells, bool)
-        self.last_write = np.zeros(num_cells, np.int64)
-        self.last_read = np.zeros(num_cells, np.int64)
-        self.other_read = np.zeros(num_cells, np.int64)
+        self.written = None if written else np.zeros(self.num_cells, bool)
+        self.accesses: dict[str, tuple[np.ndarray, ...]] = {}
+
+    @property
+    def num_cells(self) -> int:
+        return -(-len(self.data) // self.cell)
+
+    def noted(self, kind: str, count: int) -> tuple[np.ndarray, ...]:
+        """`count` stamps for each cell, made when the first access of a kind is noted."""
+        if kind not in self.accesses:
+            stamps = np.zeros((count, self.num_cells), np.int64)
+            self.accesses[kind] = tuple(stamps)
+        return self.accesses[kind]
 
     def split_cells(self, size: int) -> None:
         """Makes the cells small enough for items of this size, or at this offset."""
@@ -42,11 +50,12 @@ class Memory:
         if finer == self.cell:
             return
         pieces = self.cell // finer
-        for name in ("written", "last_write", "last_read", "other_read"):
-            shadow = getattr(self, name)
-            if shadow is not None:
-                setattr(self, name, np.repeat(shadow, pieces))
         self.cell = finer
+        if self.written is not None:
+            self.written = np.repeat(self.written, pieces)[: self.num_cells]
+        for kind, stamps in self.accesses.items():
+            finer_stamps = (np.repeat(s, pieces)[: self.num_cells] for s in stamps)
+            self.accesses[kind] = tuple(finer_stamps)
 
 
 class Array:
@@ -67,8 +76,9 @@ class Array:
         start: object = 0,
         name: str = "",
         phase: int = 0,
+        read_only: bool = False,
     ) -> None:
-        self.memory, self.dtype, self.name = memory, dtype, name
+        self.memory, self.dtype, self.name, self.read_only = memory, dtype, name, read_only
         self.shape, self.strides, self.start = shape, strides, start
         memory.split_cells(dtype.itemsize)
         memory.split_cells(phase)
@@ -86,6 +96,10 @@ class Array:
     @property
     def size(self) -> object:
         return math.prod(self.shape)
+
+    def must_be_writable(self) -> None:
+        if self.read_only:
+            raise TypeError(f"{self.name} is read-only: Numba does not store into it")
 
     def view(self, shape: tuple, strides: tuple[int, ...], start: object, what: str) -> "Array":
         """Another view of the same items."""

@@ -40,8 +40,8 @@ class Program:
             wanted = ", ".join(repr(w) for w in sorted(self.unmatched, key=str))
             raise ValueError(f"watch: no statement of {kernel.__name__} is at {wanted}")
 
-    def add_place(self, site: Site, atomic: bool = False) -> int:
-        return self.machine.add_place(site, atomic)
+    def add_place(self, site: Site) -> int:
+        return self.machine.add_place(site)
 
     def device_function(self, function: FunctionType) -> DeviceFunction:
         if function not in self.functions:

@@ -190,6 +190,7 @@ def _view(name: str, array: np.ndarray, memories: list[tuple[int, Memory]]) -> A
         offset // itemsize,
         name,
         offset % itemsize,
+        not array.flags.writeable,
     )
 
 
@@ -200,7 +201,7 @@ def _forget(name: str, arguments: dict[str, object]) -> None:
         raise ValueError(f"unwritten: {name!r} is no array argument of the kernel")
     memory = array.memory
     if memory.written is None:
-        memory.written = np.ones(len(memory.last_write), bool)
+        memory.written = np.ones(memory.num_cells, bool)
     items = array.start + sum(
         np.ix_(*(np.arange(n) * s for n, s in zip(array.shape, array.strides, strict=True)))
     )

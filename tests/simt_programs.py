@@ -1,0 +1,194 @@
+"""Random kernels, to hold the simulator against plain Python, one thread at a time.
+
+A program is the text of a device function and of a kernel. They branch, loop, leave loops and
+return, each lane in its own way, and write what they compute into a row of `out`.
+"""
+
+import importlib.util
+import random
+from pathlib import Path
+from types import FunctionType, ModuleType, SimpleNamespace
+
+import numpy as np
+
+VARIABLES = ("a", "b", "c")
+NUM_THREADS = 40  # a full warp and a part of one
+ROW = 8
+
+
+class Writer:
+    """Writes one random program; the seed decides everything."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.lines: list[str] = []
+        self.loops = 0
+        self.counters = 0
+        self.in_kernel = False
+
+    def number(self, depth: int = 2) -> str:
+        pick = self.random.choice
+        if depth == 0:
+            return pick([*VARIABLES, "t", str(self.random.randint(-9, 9))])
+        left, right = self.number(depth - 1), self.number(depth - 1)
+        divisor = pick(["3", "-4", "7"])
+        forms = [
+            f"({left} {pick('+-*&|^')} {right})",
+            f"({left} // {divisor})",
+            f"({left} % {divisor})",
+            f"(-{left})",
+            f"({left} if {self.condition(depth - 1)} else {right})",
+            f"min({left}, {right})",
+            f"abs({left})",
+            f"(({left} & 15) << 2)",
+        ]
+        if self.in_kernel:
+            forms += [f"helper({left}, {right})", "row[abs(a) % 4]"]
+        return pick(forms)
+
+    def condition(self, depth: int = 1) -> str:
+        pick = self.random.choice
+        left, right = self.number(0), self.number(0)
+        simple = f"{left} {pick(['<', '<=', '>', '>=', '==', '!='])} {right}"
+        if depth == 0:
+            return simple
+        other = self.condition(depth - 1)
+        chain = f"{left} < {self.number(0)} <= {right}"
+        return pick(
+            [simple, f"({simple} and {other})", f"({simple} or {other})", f"not ({other})", chain]
+        )
+
+    def add(self, indent: int, line: str) -> None:
+        self.lines.append("    " * indent + line)
+
+    def block(self, indent: int, depth: int, size: int) -> None:
+        for _ in range(self.random.randint(1, size)):
+            self.statement(indent, depth)
+
+    def statement(self, indent: int, depth: int) -> None:
+        pick = self.random.choice
+        name = pick(VARIABLES)
+        kinds = ["assign", "augment", "pair", "write"]
+        if depth:
+            kinds += ["if", "if", "for", "while"]
+        if self.loops:
+            kinds += ["break", "continue"]
+        if self.random.random() < 0.1:
+            kinds += ["return"]
+        match pick(kinds):
+            case "assign":
+                self.add(indent, f"{name} = {self.number()} % 97")
+            case "augment":
+                self.add(indent, f"{name} {pick('+-')}= {self.number(1)} % 97")
+            case "pair":
+                self.add(indent, f"a, b = b, {self.number(1)} % 97")
+            case "write" if self.in_kernel:
+                where = f"out[t, {self.number(1)} % {ROW}]"
+                self.add(indent, f"{where} {pick(['=', '+='])} {self.number(1)} % 97")
+            case "if":
+                self.branch(indent, depth)
+            case "for":
+                self.for_loop(indent, depth)
+            case "while":
+                self.while_loop(indent, depth)
+            case "break" | "continue" as word:
+                self.add(indent, f"if {self.condition()}:")
+                self.add(indent + 1, word)
+            case "return":
+                self.add(indent, f"if {self.condition()}:")
+                self.add(
+                    indent + 1, "return" if self.in_kernel else f"return {self.number(1)} % 97"
+                )
+            case _:
+                self.add(indent, f"{name} = {self.number(1)} % 97")
+
+    def branch(self, indent: int, depth: int) -> None:
+        self.add(indent, f"if {self.condition()}:")
+        self.block(indent + 1, depth - 1, 3)
+        if self.random.random() < 0.4:
+            self.add(indent, f"elif {self.condition()}:")
+            self.block(indent + 1, depth - 1, 2)
+        if self.random.random() < 0.5:
+            self.add(indent, "else:")
+            self.block(indent + 1, depth - 1, 3)
+
+    def for_loop(self, indent: int, depth: int) -> None:
+        pick, number = self.random.choice, lambda: f"({self.number(0)}) % 6"
+        bounds = pick([number(), f"{number()}, {number()} + 3", f"{number()} + 4, {number()}, -2"])
+        self.counters += 1
+        self.add(indent, f"for i{self.counters} in range({bounds}):")
+        self.add(indent + 1, f"c = (c + i{self.counters}) % 97")
+        self.inside_loop(indent, depth)
+
+    def while_loop(self, indent: int, depth: int) -> None:
+        self.counters += 1
+        name = f"w{self.counters}"
+        self.add(indent, f"{name} = ({self.number(0)}) % 5")
+        self.add(indent, f"while {name} > 0 and ({self.condition(0)}):")
+        self.add(indent + 1, f"{name} -= 1")
+        self.inside_loop(indent, depth)
+
+    def inside_loop(self, indent: int, depth: int) -> None:
+        self.loops += 1
+        self.block(indent + 1, depth - 1, 3)
+        self.loops -= 1
+
+    def program(self) -> str:
+        self.add(0, "from numba import cuda\n\n")
+        self.add(0, "@cuda.jit(device=True)")
+        self.add(0, "def helper(a, b):")
+        self.add(1, "c = a - b")
+        self.add(1, "t = a")
+        self.block(1, 2, 3)
+        self.add(1, f"return {self.number(1)} % 97\n\n")
+        self.in_kernel = True
+        self.add(0, "@cuda.jit")
+        self.add(0, "def kernel(out, table):")
+        self.add(1, "t = cuda.threadIdx.x + 0")
+        self.add(1, "row = table[t % 3]")
+        for name in VARIABLES:
+            self.add(1, f"{name} = {self.random.randint(1, 9)} * t % {self.random.randint(2, 9)}")
+        self.block(1, 3, 6)
+        for i, name in enumerate(VARIABLES):
+            self.add(1, f"out[t, {i}] += {name}")
+        return "\n".join(self.lines) + "\n"
+
+
+def write_program(seed: int, folder: Path) -> ModuleType:
+    path = folder / f"program_{seed}.py"
+    path.write_text(Writer(seed).program())
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def arguments() -> tuple[np.ndarray, np.ndarray]:
+    out = np.zeros((NUM_THREADS, ROW), np.int64)
+    return out, np.arange(12).reshape(3, 4) * 7 % 11
+
+
+def run_thread_by_thread(module: ModuleType) -> np.ndarray:
+    """What plain Python makes of the program: each thread alone, one after another."""
+    out, table = arguments()
+    rows, table = [[0] * ROW for _ in out], table.tolist()
+    names = {"cuda": SimpleNamespace(threadIdx=SimpleNamespace(x=0))}
+    names["helper"] = FunctionType(module.helper.py_func.__code__, names)
+    kernel = FunctionType(module.kernel.py_func.__code__, names)
+    for thread in range(NUM_THREADS):
+        names["cuda"].threadIdx.x = thread
+        kernel(_Rows(rows), table)
+    return np.array(rows)
+
+
+class _Rows:
+    """out[t, i] on lists of Python's integers."""
+
+    def __init__(self, rows: list[list[int]]) -> None:
+        self.rows = rows
+
+    def __getitem__(self, index: tuple[int, int]) -> int:
+        return self.rows[index[0]][index[1]]
+
+    def __setitem__(self, index: tuple[int, int], value: int) -> None:
+        self.rows[index[0]][index[1]] = value

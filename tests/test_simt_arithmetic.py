@@ -1,0 +1,147 @@
+"""Numbers in the simulator have the types that Numba gives them, and wrap as in C."""
+
+import ast
+import operator
+import warnings
+
+import numpy as np
+import pytest
+from numba import njit
+from numba.core import types
+from numba.np.numpy_support import from_dtype
+
+from pa_tutorial.simt.arithmetic import MATH, OPERATORS, binary, cast, dtype_of, invert, negative
+
+DTYPES = [np.dtype(name) for name in ("bool", "int8", "int16", "int32", "int64")]
+DTYPES += [np.dtype(name) for name in ("uint8", "uint16", "uint32", "uint64")]
+DTYPES += [np.dtype(name) for name in ("float16", "float32", "float64")]
+COMPARISONS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
+
+
+@pytest.fixture(scope="module")
+def numba_typing():
+    """Numba's own rules: an operator and types in, the type of the result out."""
+    from numba.cuda.target import CUDATypingContext
+
+    context = CUDATypingContext()
+    context.refresh()
+
+    def result(function: object, *dtypes: np.dtype) -> str | None:
+        args = tuple(from_dtype(d) for d in dtypes)
+        try:
+            return str(context.resolve_function_type(function, args, {}).return_type)
+        except Exception:  # Numba has many errors for "no such operation"
+            return None
+
+    return result
+
+
+def ours(apply: object, *dtypes: np.dtype) -> str | None:
+    """The type that the simulator computes, in lanes and where all lanes agree."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            lanes = apply(*(np.ones(2, d) for d in dtypes))
+            same = apply(*(cast(1, d) for d in dtypes))
+    except TypeError:
+        return None
+    assert dtype_of(lanes) == dtype_of(same)
+    return str(dtype_of(lanes))
+
+
+@pytest.mark.parametrize("node", OPERATORS, ids=lambda node: node.__name__)
+def test_operators_have_numbas_types(node: type, numba_typing) -> None:
+    python = OPERATORS[node][0]
+    apply = binary(node)
+    for a in DTYPES:
+        for b in DTYPES:
+            expected = numba_typing(python, a, b)
+            found = ours(apply, a, b)
+            if node is ast.Pow and bool in (a, b):
+                continue  # Numba turns True ** int32 into a float32, and the like
+            assert found == expected, (a, b)
+
+
+@pytest.mark.parametrize(
+    ("function", "apply"),
+    [
+        (operator.neg, negative),
+        (operator.invert, invert),
+        *((f, MATH[f]) for f in (abs, int, float, bool, round)),
+    ],
+)
+def test_functions_of_one_number_have_numbas_types(function, apply, numba_typing) -> None:
+    for dtype in DTYPES:
+        if (function, dtype.kind) in ((float, "b"), (abs, "b"), (round, "b")):
+            continue  # Numba has none, or turns the bool into some integer first
+        assert ours(apply, dtype) == numba_typing(function, dtype), dtype
+
+
+@pytest.mark.parametrize("function", [min, max])
+def test_minimum_and_maximum_have_numbas_types(function, numba_typing) -> None:
+    for a in DTYPES[1:]:
+        for b in DTYPES[1:]:
+            assert ours(MATH[function], a, b) == numba_typing(function, a, b), (a, b)
+
+
+@pytest.mark.parametrize("function", [f for f in MATH if f.__module__ == "math"])
+def test_functions_of_math_keep_the_type_of_a_float(function, numba_typing) -> None:
+    count = 2 if function.__name__ in ("fmod", "hypot", "copysign", "pow", "atan2") else 1
+    for dtype in (np.dtype(np.float32), np.dtype(np.float64)):
+        expected = numba_typing(function, *[dtype] * count)
+        assert ours(MATH[function], *[dtype] * count) == expected, dtype
+
+
+def test_compare_of_unsigned_and_signed_64_bits_goes_through_float64() -> None:
+    big = np.uint64(2**63 + 1)
+    assert binary(ast.Eq)(big, 2**63 - 1)  # both are 2.0 ** 63 as a float64
+
+
+HOSTILE = [-(2**63), -(2**31), -7, -2, -1, 1, 2, 3, 7, 2**31, 2**53 + 1, 2**63 - 1]
+
+
+@pytest.mark.parametrize("node", [ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod])
+def test_integers_compute_as_numba_does_on_a_cpu(node: type) -> None:
+    python = OPERATORS[node][0]
+    compiled = njit(["int64(int64, int64)"])(lambda a, b: python(a, b))
+    pairs = [(a, b) for a in HOSTILE for b in HOSTILE if (a, b) != (HOSTILE[0], -1)]
+    expected = [compiled(a, b) for a, b in pairs]
+    left, right = (np.array(column, np.int64) for column in zip(*pairs, strict=True))
+    apply = binary(node)
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(apply(left, right), expected)
+        assert [apply(a, b) for a, b in pairs] == expected
+
+
+@pytest.mark.parametrize("node", [ast.FloorDiv, ast.Mod, ast.Pow, ast.Div])
+def test_floats_divide_as_numba_does_on_a_cpu(node: type) -> None:
+    python = OPERATORS[node][0]
+    compiled = njit([types.float32(types.float32, types.float32)])(lambda a, b: python(a, b))
+    numbers = np.array([-7.5, -2, -0.5, 0.25, 1, 3, 1e30], np.float32)
+    left, right = (m.ravel() for m in np.meshgrid(numbers, numbers))
+    with np.errstate(all="ignore"):
+        found = binary(node)(left, right)
+    expected = [compiled(a, b) for a, b in zip(left, right, strict=True)]
+    np.testing.assert_allclose(found, np.array(expected, np.float32), rtol=1e-6)
+
+
+@pytest.mark.parametrize("value", [300, -1, 2**31, -(2**31) - 1, 2**40 + 5])
+@pytest.mark.parametrize("name", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "uint64"])
+def test_casts_of_integers_wrap(value: int, name: str) -> None:
+    bits = 8 * np.dtype(name).itemsize
+    expected = value % 2**bits
+    if name.startswith("int") and expected >= 2 ** (bits - 1):
+        expected -= 2**bits
+    assert cast(value, np.dtype(name)) == expected
+    assert cast(np.array([value]), np.dtype(name))[0] == expected
+
+
+def test_floats_are_cut_towards_zero() -> None:
+    int32 = np.dtype(np.int32)
+    assert [int(cast(x, int32)) for x in (2.9, -2.9, -0.5)] == [2, -2, 0]
+    np.testing.assert_array_equal(cast(np.array([2.9, -2.9]), int32), [2, -2])
+
+
+def test_maximum_gives_way_to_a_number_as_in_c() -> None:
+    assert MATH[max](float("nan"), 1.0) == 1.0
+    np.testing.assert_array_equal(MATH[min](np.array([np.nan, 2.0]), 3.0), [3.0, 2.0])

@@ -1,0 +1,46 @@
+"""Small kernels with known answers: simulated in every order, and compiled by Numba."""
+
+import sys
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+from simt_kernels import ALL
+from simt_kernels.example import EXAMPLES, FAULTS, Example, Fault
+
+from pa_tutorial.simt import launch, ptx
+
+ORDERS = ("together", "forward", "reverse", 7)
+
+
+def test_there_are_enough_kernels() -> None:
+    assert len(EXAMPLES) >= 80
+    assert ALL
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_answer_is_right_and_no_check_cries_wolf(name: str, order: str | int) -> None:
+    example = EXAMPLES[name]
+    args = example.draw()
+    report = launch(
+        example.kernel,
+        example.grid,
+        example.block,
+        *args,
+        shared_bytes=example.shared_bytes,
+        order=order,
+    )
+    assert report.clean
+    for position, expected in example.answer(*example.draw()).items():
+        np.testing.assert_allclose(args[position], expected, rtol=example.rtol, atol=0)
+
+
+@pytest.mark.skipif(
+    find_spec("numba_cuda") is None,
+    reason=f"numba-cuda has no wheels for {sys.platform}: there is no compiler here",
+)
+@pytest.mark.parametrize("name", [*EXAMPLES, *FAULTS])
+def test_numba_compiles_what_is_simulated(name: str) -> None:
+    kernel: Example | Fault = EXAMPLES.get(name) or FAULTS[name]
+    assert ".entry" in ptx(kernel.kernel, *kernel.draw())
