@@ -5,10 +5,11 @@ import platform
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 
-from pa_tutorial.bench import gpu
+from pa_tutorial.bench import gpu, gpu_kernels
 from pa_tutorial.bench.__main__ import DecodeStep, next_token
 from pa_tutorial.bench.block_manager import (
     BLOCK_SIZE,
@@ -21,6 +22,7 @@ from pa_tutorial.bench.block_manager import (
     bytes_per_block,
     time_per_operation,
 )
+from pa_tutorial.bench.simulator import against_numba, by_size, peak_megabytes
 from pa_tutorial.bench.timing import interleaved, write_results
 from pa_tutorial.machine import describe_machine, report
 from pa_tutorial.problem import SequenceProblem
@@ -109,3 +111,42 @@ def test_without_a_gpu_it_says_so_and_exits_0() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "No GPU here: nothing was measured" in done.stdout
+
+
+def test_simulator_is_twenty_times_faster_than_numbas_with_every_check(capsys) -> None:
+    result = against_numba(rounds=1)
+    assert result["times_faster"]["all checks"] >= 20
+    assert set(result["times"]) > {"numba", "unchecked"}
+    assert "times faster" in capsys.readouterr().out
+
+
+def test_cost_of_simulating_grows_no_faster_than_the_work(capsys) -> None:
+    """Four times the threads, tokens or thread blocks: at most four times the time, and noise."""
+    times = by_size(rounds=3)
+    for name in ("tokens 512", "tokens 2048", "thread blocks 4", "thread blocks 16"):
+        smaller = name.rsplit(" ", 1)[0] + f" {int(name.rsplit(' ', 1)[1]) // 4}"
+        assert times[name] < 4 * 1.6 * times[smaller]
+    assert times["threads 512"] < 16 * times["threads 32"]
+    assert "tokens 2048" in capsys.readouterr().out
+
+
+def test_a_checked_thread_block_needs_little_memory() -> None:
+    assert peak_megabytes(num_threads=128, num_tokens=1024) < 500
+
+
+def test_kernels_are_compared_with_the_simulator(capsys) -> None:
+    """Without a GPU, the simulator itself and a broken device stand in for it."""
+    result = gpu_kernels.compare(run=gpu_kernels.simulate)
+    assert not result["different"]
+    assert result["equal"] > 60
+    assert len(result["left_out"]) < 6
+
+    def broken(example, args) -> None:
+        gpu_kernels.simulate(example, args)
+        for array in args:
+            if isinstance(array, np.ndarray) and array.flags.writeable:
+                array[...] = 77
+
+    result = gpu_kernels.compare(run=broken)
+    assert result["equal"] == 0
+    assert "differ" in capsys.readouterr().out

@@ -3,12 +3,9 @@
 import inspect
 
 import pytest
-from simt_kernels import faults_init, faults_memory, faults_race, faults_sync
 from simt_kernels.example import FAULTS, Fault
 
 from pa_tutorial.simt import CHECKS, Finding, Report, SimtError, launch
-
-MODULES = (faults_memory, faults_init, faults_race, faults_sync)
 
 
 def run(fault: Fault, **options: object) -> Report:

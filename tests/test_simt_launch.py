@@ -1,11 +1,15 @@
 """launch: arguments, options, errors, snapshots; what a reader meets first."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
+import nbformat
 import numpy as np
 import pytest
 import torch
+from nbclient import NotebookClient
 from numba import cuda, float32, float64, int32
 from simt_kernels import clean  # noqa: F401  (numba.cuda is imported before the first launch)
 
@@ -147,7 +151,7 @@ def plain(x):
         ("out[0] = a", "only a number can be stored"),
         ("out[0] = a + 1", "the array a is not a number"),
         ("out[0] = ~a[0]", "bit operations need integers"),
-        ("for x in a: out[0] = x", "a loop needs range(...)"),
+        ("for x in a: out[0] = x", "a loop needs range(...) or a tuple"),
         ("s = cuda.shared.array(2 * N, float32)", "Numba does not take 2 * N"),
         ("out[0] = cuda.shfl_sync(-1, float16(1), 0)", "not float16"),
         ("return a[0]", "a kernel cannot return a value"),
@@ -378,3 +382,16 @@ def test_the_simulator_knows_nothing_of_attention() -> None:
     modules = [m for m in eval(run.stdout) if m.startswith("pa_tutorial.")]
     assert modules
     assert all(m.startswith("pa_tutorial.simt") for m in modules), modules
+
+
+README = (Path(__file__).parent.parent / "README.md").read_text()
+
+
+def test_the_kernel_of_the_readme_runs_in_a_notebook_cell() -> None:
+    """Pasted as it stands there, it prints what stands there."""
+    section = README.split("## Check a CUDA kernel of your own")[1]
+    code, printed = re.findall(r"```(?:python)?\n(.*?)```", section, re.DOTALL)[:2]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
+    NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+    (output,) = notebook.cells[0].outputs
+    assert output.text == printed

@@ -1,7 +1,7 @@
 """Measure on this machine's CPU: `python -m pa_tutorial.bench`.
 
-The next token of TinyLM, recomputing everything against the KV cache; and what the memory
-manager costs, by the size of its pool.
+The next token of TinyLM, recomputing everything against the KV cache; what the memory manager
+costs, by the size of its pool; and what simulating a kernel costs, against Numba's simulator.
 """
 
 import argparse
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from pa_tutorial.attention.tiny_lm import TinyLM, load
 from pa_tutorial.bench.block_manager import bytes_per_block, time_per_operation
+from pa_tutorial.bench.simulator import measure as measure_simulator
 from pa_tutorial.bench.timing import RESULTS, interleaved, write_results
 from pa_tutorial.machine import cpu_name, describe_machine
 
@@ -71,8 +72,11 @@ def main() -> None:
         "bytes_per_block": bytes_per_block(100_000),
     }
     print("  bytes of Python objects per block:", manager["bytes_per_block"])
+    rounds = min(arguments.rounds, 5)
+    print(f"Simulated kernels, median of {rounds}:")
+    simulator = measure_simulator(rounds)
     path = write_results(
-        {"next_token": rows, "block_manager": manager},
+        {"next_token": rows, "block_manager": manager, "simulator": simulator},
         f"{cpu_name()} {machine['cores']} cores",
         arguments.out,
     )

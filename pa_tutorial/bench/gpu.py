@@ -1,8 +1,9 @@
 """Measure on this machine's GPU: `make gpu`, or `python3 -m pa_tutorial.bench.gpu`.
 
 Runs from the working tree with whatever python3 has; installs nothing; names what is missing.
-One measurement so far: decode attention of the stage kv_cache, as a fraction of the
-bandwidth of a plain copy on the same device.
+Measured: decode attention of the stage kv_cache, as a fraction of the bandwidth of a plain copy
+on the same device. Checked: the small kernels of tests/simt_kernels give there what the simulator
+says.
 """
 
 import argparse
@@ -10,7 +11,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-# What later stages use there; only torch is needed now.
+# What is used there, now or by later stages.
 PACKAGES = ("torch", "numba", "numba_cuda", "triton")
 
 
@@ -54,6 +55,16 @@ def decode_bandwidth(
     }
 
 
+def simulated_kernels() -> dict[str, object]:
+    """The small kernels of the simulator's tests on the GPU; see gpu_kernels.py."""
+    if {"numba", "numba_cuda"} & set(missing_packages()):
+        return {}
+    from pa_tutorial.bench.gpu_kernels import compare
+
+    print("The simulator's kernels on the GPU:")
+    return compare()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, help="folder for the JSON file (default: benchmarks)")
@@ -77,9 +88,10 @@ def main() -> int:
         f"kv_cache reads {result['decode_GB_per_s']:.0f} GB/s, a copy moves "
         f"{result['copy_GB_per_s']:.0f} GB/s: {result['fraction_of_copy']:.0%}"
     )
-    path = write_results({"decode_bandwidth": result}, name, arguments.out or RESULTS)
+    results = {"decode_bandwidth": result, "simulated_kernels": simulated_kernels()}
+    path = write_results(results, name, arguments.out or RESULTS)
     print(f"wrote {path}")
-    return 0
+    return 1 if results["simulated_kernels"].get("different") else 0
 
 
 if __name__ == "__main__":

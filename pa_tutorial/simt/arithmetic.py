@@ -6,6 +6,11 @@ number for all lanes (int, float and bool are int64, float64 and bool; anything 
 scalar) or a NumPy array with one number for each lane.
 
 Source: Numba's typing, as tests/test_simt_arithmetic.py reads it from numba.cuda itself.
+
+Known differences. A variable has the type of what it was given last; Numba finds one type for
+all that may reach a use, also by a way that no thread goes. Float % and // are NumPy's: Numba's
+own can differ where a quotient is almost whole. Multiplication and addition are rounded apart;
+Numba may fuse them.
 """
 
 import ast
@@ -41,13 +46,14 @@ def plain(value: Value) -> Value:
 
 def cast(value: Value, dtype: np.dtype) -> Value:
     """Converts as C does: integers wrap, floats are cut towards zero."""
-    if isinstance(value, np.ndarray):
-        return value if value.dtype == dtype else value.astype(dtype)
-    if dtype_of(value) == dtype:
+    old = dtype_of(value)
+    if old == dtype:
         return value
-    if type(value) is int:
-        value %= 1 << 64
-    return plain(np.asarray(value).astype(dtype)[()])
+    if old == FLOAT16 and dtype.kind in "iu":
+        value = np.rint(value)  # Numba's conversion of half precision rounds
+    if not isinstance(value, np.ndarray):
+        value = np.array(value, old)
+    return plain(value.astype(dtype)[()])
 
 
 def _is_float(dtype: np.dtype) -> bool:
@@ -102,6 +108,14 @@ def _shift_type(a: np.dtype, b: np.dtype) -> np.dtype:
     return UINT64 if a.kind == "u" else INT64
 
 
+def power(a: Value, b: Value) -> Value:
+    """a ** b. Of integers it goes through float64, as on a GPU."""
+    dtype = dtype_of(a)
+    if _is_float(dtype):
+        return np.power(a, b)
+    return cast(np.power(cast(a, FLOAT64), cast(b, FLOAT64)), dtype)
+
+
 # Python's operator, the same for NumPy, and the type that both operands are converted to
 OPERATORS: dict[type, tuple[Callable, Callable, Callable]] = {
     ast.Add: (operator.add, np.add, arithmetic_type),
@@ -110,7 +124,7 @@ OPERATORS: dict[type, tuple[Callable, Callable, Callable]] = {
     ast.Div: (operator.truediv, np.true_divide, _divided_type),
     ast.FloorDiv: (operator.floordiv, np.floor_divide, _at_least_float32),
     ast.Mod: (operator.mod, np.remainder, _at_least_float32),
-    ast.Pow: (operator.pow, np.power, _power_type),
+    ast.Pow: (operator.pow, power, _power_type),
     ast.LShift: (operator.lshift, np.left_shift, _shift_type),
     ast.RShift: (operator.rshift, np.right_shift, _shift_type),
     ast.BitAnd: (operator.and_, np.bitwise_and, _bits_type),
@@ -158,22 +172,24 @@ def wrapped(value: int) -> int:
 
 
 def negative(value: Value) -> Value:
-    dtype = dtype_of(value)
-    return np.negative(value) if _is_float(dtype) else _widened(value, np.negative)
+    """-value: in its own width first, then 64 bits wide."""
+    return _widened(np.negative(cast(value, INT64) if dtype_of(value) == BOOL else value))
 
 
 def invert(value: Value) -> Value:
+    """~value: in its own width first, then 64 bits wide."""
     _bits_type(dtype_of(value), INT64)
-    return np.invert(value) if dtype_of(value) == BOOL else _widened(value, np.invert)
+    return plain(np.invert(value)) if dtype_of(value) == BOOL else _widened(np.invert(value))
 
 
 def positive(value: Value) -> Value:
-    return value if _is_float(dtype_of(value)) else _widened(value, np.positive)
+    return _widened(value)
 
 
-def _widened(value: Value, ufunc: Callable) -> Value:
-    wide = UINT64 if dtype_of(value).kind == "u" else INT64
-    return plain(ufunc(cast(value, wide)))
+def _widened(value: Value) -> Value:
+    dtype = dtype_of(value)
+    wide = UINT64 if dtype.kind == "u" else INT64
+    return plain(value if _is_float(dtype) else cast(value, wide))
 
 
 def truth(value: Value) -> Value:
@@ -194,11 +210,17 @@ def merge(old: Value, new: Value, lanes: np.ndarray) -> np.ndarray:
 # Python's and math's functions ---------------------------------------------------------------
 
 
-def _smaller_or_larger(ufunc: Callable) -> Callable[..., Value]:
+def _smaller_or_larger(ufunc: Callable, compare: Callable) -> Callable[..., Value]:
+    """min or max. Beside float32 or float64 alone, NaN gives way to a number, as in C; beside
+    other types a comparison decides, and NaN stays if it comes first."""
+
     def function(first: Value, *others: Value) -> Value:
         for other in others:
-            target = np.promote_types(dtype_of(first), dtype_of(other))
-            first = plain(ufunc(cast(first, target), cast(other, target)))
+            pair = dtype_of(first), dtype_of(other)
+            target = np.promote_types(*pair)
+            a, b = cast(first, target), cast(other, target)
+            as_in_c = all(dtype in (FLOAT32, FLOAT64) for dtype in pair)
+            first = plain(ufunc(a, b) if as_in_c else np.where(compare(b, a), b, a)[()])
         return first
 
     return function
@@ -253,8 +275,8 @@ MATH: dict[Callable, Callable[..., Value]] = {
     math.isfinite: lambda value: plain(np.isfinite(to_float(value))),
     math.erf: keeps_type(_one_by_one(math.erf)),
     math.erfc: keeps_type(_one_by_one(math.erfc)),
-    min: _smaller_or_larger(np.fmin),  # as in C, NaN gives way to a number
-    max: _smaller_or_larger(np.fmax),
+    min: _smaller_or_larger(np.fmin, np.less),
+    max: _smaller_or_larger(np.fmax, np.greater),
     abs: lambda value: plain(np.absolute(value)),
     round: round_to_int,
     int: to_int,

@@ -34,5 +34,7 @@ def ptx(kernel: Callable, *args: object, compute_capability: tuple[int, int] = (
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")
-        text, _ = cuda.compile(function, signature, cc=compute_capability, output="ptx")
+        text, _ = cuda.compile(
+            function, signature, device=False, abi="numba", cc=compute_capability, output="ptx"
+        )
     return text

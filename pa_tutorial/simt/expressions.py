@@ -175,6 +175,8 @@ class Expressions:
         return divide
 
     def _unaryop(self, node: ast.UnaryOp) -> Run:
+        if self.known(node) is not UNKNOWN:
+            return self._fixed(node, self.known(node))
         operand = self.translate(node.operand)
         apply = {
             ast.USub: arithmetic.negative,
@@ -248,9 +250,7 @@ class Expressions:
         def read(frame: Frame) -> object:
             thing, indices = base(frame), index(frame)
             if isinstance(thing, tuple):
-                if len(indices) != 1 or type(indices[0]) is not int:
-                    raise self.source.unsupported(node, "a tuple takes one index, the same for all")
-                return thing[indices[0]]
+                return _item_of_tuple(frame, thing, *indices)
             if not isinstance(thing, Array):
                 raise self.source.unsupported(node, f"{ast.unparse(node.value)} is not an array")
             if len(indices) > thing.ndim:
@@ -291,6 +291,17 @@ class Expressions:
 def chosen(frame: Frame, outer: object, new: object, old: object) -> object:
     """`new` in the lanes at work, `old` in the other lanes of `outer`."""
     return new if frame.lanes is outer else merged(old, new, frame.lanes)
+
+
+def _item_of_tuple(frame: Frame, values: tuple, index: Value) -> object:
+    """values[index], where each lane may have its own index."""
+    if not isinstance(index, np.ndarray):
+        return values[int(index)]
+    wrong = frame.lanes.where((index < -len(values)) | (index >= len(values)))
+    if wrong.count:
+        raise IndexError(f"index {index[wrong.numbers[0]]} of a tuple of {len(values)}")
+    columns = np.stack([np.broadcast_to(value, index.shape) for value in values])
+    return columns[np.where(frame.lanes.flags, index, 0), np.arange(len(index))]
 
 
 def _unassigned(frame: Frame, name: str, place: int) -> object:

@@ -160,8 +160,11 @@ def fma(frame: Frame, place: int, a: Value, b: Value, c: Value) -> Value:
     return plain(exact.astype(FLOAT32 if single else FLOAT64)[()])
 
 
-def _unsigned(dtype: np.dtype) -> np.dtype:
-    return np.dtype(f"u{max(4, dtype.itemsize)}")
+def brev(frame: Frame, place: int, value: Value) -> Value:
+    """The bits in reverse order: of 64 bits for uint64, else of 32, as Numba chooses."""
+    dtype = np.dtype(np.uint64 if dtype_of(value) == np.uint64 else np.uint32)
+    reverse = _on_bits(lambda bits, width: int(f"{bits:0{width}b}"[::-1], 2), lambda own: own)
+    return reverse(frame, place, cast(value, dtype))
 
 
 FUNCTIONS: dict[str, Callable] = {
@@ -181,7 +184,7 @@ FUNCTIONS: dict[str, Callable] = {
         lambda value, bits: (value & -value).bit_length(), lambda dtype: np.dtype(np.uint32)
     ),
     "clz": _on_bits(lambda value, bits: bits - value.bit_length(), lambda dtype: dtype),
-    "brev": _on_bits(lambda value, bits: int(f"{value:0{bits}b}"[::-1], 2), _unsigned),
+    "brev": brev,
     **WARP_FUNCTIONS,
 }
 REGISTERS = frozenset(("threadIdx", "blockIdx", "blockDim", "gridDim"))

@@ -138,7 +138,9 @@ class Report:
 
     def __str__(self) -> str:
         size = " x ".join(str(n) for n in self.block if n > 1) or "1"
-        head = f"{self.kernel}: {int(np.prod(self.grid))} thread blocks of {size} threads"
+        num_blocks = int(np.prod(self.grid))
+        blocks = "1 thread block" if num_blocks == 1 else f"{num_blocks} thread blocks"
+        head = f"{self.kernel}: {blocks} of {size} threads"
         checks = ", ".join(self.checks) or "nothing"
         if self.clean:
             return f"{head}; checked {checks}: nothing found"

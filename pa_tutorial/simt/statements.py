@@ -189,11 +189,13 @@ class Statements(Calls):
         return self._loop(node, lambda frame: None, lambda frame, _: test(frame), body, None)
 
     def _do_for(self, node: ast.For) -> Step:
-        """for name in range(...)"""
+        """for name in range(...), or over the parts of a tuple"""
         self._no_else(node)
         call = node.iter
+        if not isinstance(call, ast.Call):
+            return self._for_each(node)
         if not (isinstance(call, ast.Call) and self.known(call.func) is range):
-            raise self.source.unsupported(node, "a loop needs range(...)")
+            raise self.source.unsupported(node, "a loop needs range(...) or a tuple")
         if not 1 <= len(call.args) <= 3 or call.keywords:
             raise self.source.unsupported(node, "range takes one to three numbers")
         bounds = [self.translate(a) for a in call.args]
@@ -217,6 +219,24 @@ class Statements(Calls):
             state[0] = _add(state[0], state[2])
 
         return self._loop(node, start, more, body, turn)
+
+    def _for_each(self, node: ast.For) -> Step:
+        parts, target, body = (
+            self.translate(node.iter),
+            self._target(node.target),
+            self.body(node.body),
+        )
+
+        def start(frame: Frame) -> list:
+            found = parts(frame)
+            if not isinstance(found, tuple):
+                raise self.source.unsupported(node, "a loop needs range(...) or a tuple")
+            return list(found)
+
+        def turn(frame: Frame, state: list) -> None:
+            target(frame, state.pop(0))
+
+        return self._loop(node, start, lambda frame, state: bool(state), body, turn)
 
     def _no_else(self, node: ast.For | ast.While) -> None:
         if node.orelse:

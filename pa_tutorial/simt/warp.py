@@ -150,9 +150,9 @@ def _own_mask(frame: Frame) -> np.ndarray:
 WARP_FUNCTIONS: dict[str, Callable] = {
     "syncwarp": syncwarp,
     "shfl_sync": _shuffle("shfl_sync", lambda lane, source: lane * 0 + source % WARP_SIZE),
-    "shfl_up_sync": _shuffle("shfl_up_sync", lambda lane, delta: lane - delta),
-    "shfl_down_sync": _shuffle("shfl_down_sync", lambda lane, delta: lane + delta),
-    "shfl_xor_sync": _shuffle("shfl_xor_sync", lambda lane, bits: lane ^ bits),
+    "shfl_up_sync": _shuffle("shfl_up_sync", lambda lane, delta: lane - delta % WARP_SIZE),
+    "shfl_down_sync": _shuffle("shfl_down_sync", lambda lane, delta: lane + delta % WARP_SIZE),
+    "shfl_xor_sync": _shuffle("shfl_xor_sync", lambda lane, bits: lane ^ bits % WARP_SIZE),
     "ballot_sync": _vote(_ballot, np.int32),
     "all_sync": _vote(lambda yes, _: yes.all(), np.bool_),
     "any_sync": _vote(lambda yes, _: yes.any(), np.bool_),

@@ -1,12 +1,28 @@
-"""Small kernels with known answers, and small kernels with known faults."""
+"""Small kernels with known answers, and small kernels with known faults.
+
+Importing this package registers all of them in `example.EXAMPLES` and `example.FAULTS`.
+"""
 
 from simt_kernels import (
+    arithmetic,
+    atomics,
+    calls,
+    casts,
     clean,
     clean_sync,
+    control,
     faults_init,
     faults_memory,
     faults_race,
     faults_sync,
+    functions,
+    memory,
+    puzzles,
+    shared,
+    votes,
+    warps,
 )
 
-ALL = (clean, clean_sync, faults_init, faults_memory, faults_race, faults_sync)
+RIGHT = (arithmetic, atomics, calls, casts, clean, clean_sync, control, functions, memory, puzzles)
+RIGHT += (shared, votes, warps)
+WRONG = (faults_init, faults_memory, faults_race, faults_sync)

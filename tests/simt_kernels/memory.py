@@ -1,0 +1,185 @@
+"""Arrays: up to four dimensions, strides, views, local memory, static and dynamic shared memory."""
+
+import numba
+import numpy as np
+from numba import cuda
+
+from simt_kernels.example import example
+
+
+def numbers(rng, *shape):
+    return rng.integers(-99, 99, shape, np.int32)
+
+
+def unwritten(*shape, dtype=np.int32):
+    return np.full(shape, 99, dtype)
+
+
+def four_arrays(rng):
+    shapes = (5,), (4, 5), (3, 4, 5), (2, 3, 4, 5)
+    return *[numbers(rng, *shape) for shape in shapes], unwritten(*shapes[-1])
+
+
+@example(1, 128, four_arrays, lambda a, b, c, d, out: {4: a + b - c + 2 * d})
+@cuda.jit
+def one_to_four_dimensions(a, b, c, d, out):
+    i = cuda.threadIdx.x
+    if i < out.size:
+        x, y, z, w = i % 5, i // 5 % 4, i // 20 % 3, i // 60
+        out[w, z, y, x] = a[x] + b[y, x] - c[z, y, x] + 2 * d[w, z, y, x]
+
+
+@example(
+    1,
+    32,
+    lambda rng: (numbers(rng, 50)[1::2], numbers(rng, 50)[::-2], unwritten(100)[::4]),
+    lambda a, b, out: {2: a - b},
+)
+@cuda.jit
+def strided_arrays(a, b, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        out[i] = a[i] - b[i]
+
+
+@example(
+    (2, 2),
+    (4, 8),
+    lambda rng: (numbers(rng, 13, 7).T, numbers(rng, 13, 7)[:, 1:3].T, unwritten(14, 14)[::2, :13]),
+    lambda a, b, out: {2: 2 * a + b[0] + b[1]},
+)
+@cuda.jit
+def transposed_arrays(a, b, out):
+    row, column = cuda.grid(2)
+    if row < a.shape[0] and column < a.shape[1]:
+        out[row, column] = 2 * a[row, column] + b[0, column] + b[1, column]
+
+
+@example(
+    1,
+    8,
+    lambda rng: (numbers(rng, 8, 6), unwritten(8, 6)),
+    lambda a, out: {1: a[:, ::-1].copy()},
+)
+@cuda.jit
+def rows_are_views(a, out):
+    i = cuda.threadIdx.x
+    source = a[i]
+    target = out[i]
+    for j in range(len(source)):
+        target[len(target) - 1 - j] = source[j]
+
+
+def slices_answer(a, out):
+    parts = [a[:, 2:], a[:, :3], a[:, 1:-1], a.T]
+    return {1: np.stack([part.sum(1) for part in parts], 1).astype(np.int32)}
+
+
+@cuda.jit(device=True)
+def sum_of(array):
+    total = 0
+    for k in range(array.size):
+        total += array[k]
+    return total
+
+
+@example(1, 8, lambda rng: (numbers(rng, 8, 8), unwritten(8, 4)), slices_answer)
+@cuda.jit
+def slices_are_views(a, out):
+    i = cuda.threadIdx.x
+    row = a[i]
+    out[i, 0] = sum_of(row[2:])
+    out[i, 1] = sum_of(a[i, :3])
+    out[i, 2] = sum_of(row[1:-1])
+    out[i, 3] = sum_of(a[:, i])
+
+
+@example(
+    1,
+    32,
+    lambda rng: (numbers(rng, 3, 4, 5), np.full(8, 99)),
+    lambda a, out: {1: np.array([3, 4, 5, 60, 3, 3, 20, 2])},
+)
+@cuda.jit
+def shape_size_ndim_len(a, out):
+    if cuda.grid(1) == 0:
+        depth, rows, columns = a.shape
+        out[0] = depth
+        out[1] = rows
+        out[2] = columns
+        out[3] = a.size
+        out[4] = a.ndim
+        out[5] = len(a)
+        out[6] = a[0].size
+        out[7] = a[0, 1:3].shape[0]
+
+
+@example(
+    1,
+    32,
+    lambda rng: (rng.standard_normal(32, np.float32), np.float32(0.1), 3, 0.1, np.zeros((2, 32))),
+    lambda a, single, count, double, out: {
+        0: a + np.float32(3),
+        4: np.stack([(a * single).astype(np.float64), a.astype(np.float64) * double]),
+    },
+)
+@cuda.jit
+def scalars_keep_their_types(a, single, count, double, out):
+    i = cuda.grid(1)
+    out[0, i] = a[i] * single
+    out[1, i] = a[i] * double
+    a[i] += count
+
+
+@example(
+    1,
+    32,
+    lambda rng: (numbers(rng, 32), np.ones(32, np.bool_), unwritten(32)),
+    lambda a, negative, out: {1: a < 0, 2: abs(a)},
+)
+@cuda.jit
+def array_of_booleans(a, negative, out):
+    i = cuda.grid(1)
+    negative[i] = a[i] < 0
+    out[i] = -a[i] if negative[i] else a[i]
+
+
+@example(
+    1,
+    64,
+    lambda rng: (rng.integers(0, 4, (64, 10)), np.full((64, 4), 99)),
+    lambda a, out: {1: np.stack([(a == digit).sum(1) for digit in range(4)], 1)},
+)
+@cuda.jit
+def local_array_of_each_lane(a, out):
+    i = cuda.threadIdx.x
+    count = cuda.local.array(4, numba.int32)
+    for digit in range(4):
+        count[digit] = 0
+    for k in range(10):
+        count[a[i, k]] += 1
+    for digit in range(4):
+        out[i, digit] = count[digit]
+
+
+def make_local(ROWS, COLUMNS):
+    @cuda.jit
+    def local_array_of_two_dimensions(a, out):
+        i = cuda.threadIdx.x
+        square = cuda.local.array((ROWS, COLUMNS), np.float64)
+        for row in range(ROWS):
+            for column in range(COLUMNS):
+                square[row, column] = a[i] * row + column
+        for row in range(ROWS):
+            for column in range(COLUMNS):
+                out[i, column, row] = square[row, column]
+
+    return local_array_of_two_dimensions
+
+
+example(
+    1,
+    48,
+    lambda rng: (numbers(rng, 48), unwritten(48, 4, 3, dtype=np.float64)),
+    lambda a, out: {1: a[:, None, None] * np.arange(3.0) + np.arange(4.0)[:, None]},
+)(make_local(3, 4))
