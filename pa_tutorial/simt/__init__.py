@@ -14,8 +14,9 @@ holds thread blocks and barriers.
 
 from pa_tutorial.simt.compiled import ptx
 from pa_tutorial.simt.machine import CHECKS
-from pa_tutorial.simt.report import Finding, Report, SimtError, Snapshot
+from pa_tutorial.simt.report import Finding, Report, SimtError
 from pa_tutorial.simt.simulate import launch
+from pa_tutorial.simt.snapshots import Snapshot
 from pa_tutorial.simt.source import Unsupported
 from pa_tutorial.simt.twins import LaneAccess, twin
 

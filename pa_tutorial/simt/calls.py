@@ -72,11 +72,15 @@ class Calls(Expressions):
         if dtype is None or not all(isinstance(n, int | np.integer) and n >= 0 for n in shape):
             raise self.source.unsupported(node, "an array takes whole numbers and a type of number")
         shape = tuple(int(n) for n in shape)
-        alignment = values.get("alignment") or 1
         place = self.program.add_place(self.source.site(node))
         name = name or kind
         if kind == "shared.array":
-            return lambda f: f.gang.block.shared_array(place, shape, dtype, alignment, name)
+            alignment = max(values.get("alignment") or 1, dtype.itemsize)
+            try:
+                spec = self.program.machine.reserve_shared(shape, dtype, alignment, name)
+            except ValueError as error:
+                raise self.source.unsupported(node, str(error)) from None
+            return lambda f: f.gang.block.shared_array(place, spec)
         if 0 in shape:
             raise self.source.unsupported(node, "a local array cannot be empty")
         return lambda f: f.gang.local_array(place, f.lanes, shape, dtype, name)

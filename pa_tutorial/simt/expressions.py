@@ -23,6 +23,7 @@ from pa_tutorial.simt.lanes import Frame, merged
 from pa_tutorial.simt.memory import Array
 from pa_tutorial.simt.names import cuda_name
 from pa_tutorial.simt.source import Source, Unsupported
+from pa_tutorial.simt.views import partial_view
 
 Run = Callable[[Frame], object]
 UNKNOWN = object()  # not known before the kernel runs
@@ -257,7 +258,7 @@ class Expressions:
                 raise self.too_many(node, thing, indices)
             if len(indices) == thing.ndim and not any(type(i) is slice for i in indices):
                 return load(frame, thing, indices, place)
-            return self.program.partial_view(frame, thing, indices, place)
+            return partial_view(frame, thing, indices, place)
 
         return read
 

@@ -12,6 +12,8 @@ import numpy as np
 
 from pa_tutorial.simt.arithmetic import Value, merge
 
+RESULT = "return"  # the name under which a frame keeps what its lanes returned
+
 
 class Lanes:
     """An unchanging set of lanes. `flags [width] bool`."""

@@ -147,3 +147,16 @@ def root_extent(array: np.ndarray) -> tuple[int, int]:
     while isinstance(root.base, np.ndarray):
         root = root.base
     return np.lib.array_utils.byte_bounds(root)
+
+
+def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides in items of an array without gaps, last index fastest."""
+    strides = [1]
+    for size in shape[:0:-1]:
+        strides.append(strides[-1] * size)
+    return tuple(reversed(strides))
+
+
+def aligned(number: int, to: int) -> int:
+    """The next multiple."""
+    return -(-number // to) * to

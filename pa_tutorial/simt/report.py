@@ -4,9 +4,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from pa_tutorial.simt.snapshots import Index, Snapshot
 from pa_tutorial.simt.source import Site
-
-Index = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -59,28 +58,6 @@ class SimtError(Exception):
     def __init__(self, finding: Finding) -> None:
         super().__init__(str(finding))
         self.finding = finding
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """What the variables of a thread block held at one moment.
-
-    line     about to be executed, and its text; "end": the thread block has ended
-    threads  [n] numbers of the threads that were there
-    values   variable -> [n] one number a thread · local array: [n, *shape] · shared array:
-             [*shape]. What nobody has written is masked.
-    """
-
-    block: Index
-    line: int | str
-    code: str
-    threads: np.ndarray
-    values: dict[str, np.ma.MaskedArray]
-
-    def __getitem__(self, name: str) -> np.ma.MaskedArray:
-        if name not in self.values:
-            raise KeyError(f"{name} has no value here; there are: {', '.join(self.values)}")
-        return self.values[name]
 
 
 @dataclass

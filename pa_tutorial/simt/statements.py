@@ -17,13 +17,12 @@ from pa_tutorial.simt.arithmetic import Value
 from pa_tutorial.simt.calls import Calls
 from pa_tutorial.simt.expressions import UNKNOWN
 from pa_tutorial.simt.intrinsics import ARRAYS
-from pa_tutorial.simt.lanes import Frame, Lanes
+from pa_tutorial.simt.lanes import RESULT, Frame, Lanes
 from pa_tutorial.simt.memory import Array
 from pa_tutorial.simt.names import cuda_name
 from pa_tutorial.simt.source import Source
 
 Step = Callable[[Frame], None]
-RESULT = "return"  # the name under which a frame keeps what its lanes returned
 _less, _greater = arithmetic.binary(ast.Lt), arithmetic.binary(ast.Gt)
 _add = arithmetic.binary(ast.Add)
 

@@ -1,0 +1,203 @@
+"""Thread blocks, and the gangs of threads in them that meet at barriers.
+
+A gang is a set of threads that execute one statement together. By default the whole thread
+block is one gang. To see other orders, each warp is a gang of its own: then the warps run one
+after another, each from one barrier to the next.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from pa_tutorial.simt.lanes import Frame, Lanes
+from pa_tutorial.simt.machine import Machine, SharedSpec
+from pa_tutorial.simt.memory import Array, Memory, aligned, contiguous
+from pa_tutorial.simt.races import WARP_SIZE
+from pa_tutorial.simt.report import Finding
+
+Body = Callable[[Frame], None]
+
+
+class Block:
+    """One thread block: its threads, its shared memory, its barriers."""
+
+    def __init__(self, machine: Machine, index: tuple[int, int, int]) -> None:
+        self.machine, self.index = machine, index
+        self.order = machine.new_order(index)
+        self.shared: dict[int, Array] = {}
+        dynamic = np.zeros(machine.shared_bytes, np.uint8)
+        address = aligned(machine.static_bytes, 16)  # it follows the static arrays
+        self.dynamic = Memory(dynamic, "shared", address, 16, written=not machine.init)
+        self.votes: tuple[int, int] = (0, 0)
+        self.gangs: list[Gang] = []
+
+    def run(self, body: Body, arguments: dict[str, object]) -> None:
+        total = self.machine.num_threads
+        width = total if self.machine.order == "together" else WARP_SIZE
+        self.gangs = [Gang(self, i, min(width, total - i)) for i in range(0, total, width)]
+        if len(self.gangs) == 1:
+            self.gangs[0].run(body, arguments)
+        else:
+            self._run_in_turns(body, arguments)
+
+    def _run_in_turns(self, body: Body, arguments: dict[str, object]) -> None:
+        """Each gang from one barrier to the next, in the order that was asked for."""
+        from contextvars import copy_context
+
+        from greenlet import greenlet
+
+        for gang in self.gangs:
+            gang.greenlet = greenlet(gang.run)
+            gang.greenlet.gr_context = copy_context()  # NumPy's error state lives there
+        waiting = self.machine.arrange(self.gangs)
+        while waiting:
+            for gang in waiting:
+                gang.greenlet.switch(body, arguments)
+            here = [gang for gang in waiting if not gang.done]
+            if here:
+                self.meet(here, [gang for gang in self.gangs if gang.done])
+            waiting = here
+
+    def meet(self, here: list["Gang"], gone: list["Gang"]) -> None:
+        """All gangs have come to a barrier or to their end."""
+        first = here[0]
+        for other in here[1:]:
+            if other.waits_at != first.waits_at and self.machine.sync:
+                self._different_barriers(first, other)
+        if gone and self.machine.sync and not self.machine.exited_may_skip:
+            first.misses(first.waits_at, 0, gone[0].first, "has returned")
+        counts = [gang.vote for gang in here]
+        self.votes = sum(c[0] for c in counts), sum(c[1] for c in counts)
+        self.order.barrier()
+
+    def _different_barriers(self, a: "Gang", b: "Gang") -> None:
+        places = self.machine.places
+        a, b = sorted((a, b), key=lambda gang: places[gang.waits_at].line)
+        other = self.machine.thread_name(b.first)
+        a.find(
+            "sync",
+            a.waits_at,
+            0,
+            f"waits at one barrier and {other} at another",
+            other_site=places[b.waits_at],
+            other_block=self.index,
+            other_thread=b.first,
+        )
+
+    def shared_array(self, place: int, spec: SharedSpec) -> Array:
+        """The shared array of one place in the kernel: the same for all threads."""
+        if place not in self.shared:
+            dtype, shape, memory = spec.dtype, spec.shape, self.dynamic
+            if spec.is_dynamic:
+                shape = (len(memory.data) // dtype.itemsize,)
+            else:
+                data = np.zeros(spec.num_bytes, np.uint8)
+                written = not self.machine.init
+                memory = Memory(data, "shared", spec.address, dtype.itemsize, written)
+            self.shared[place] = Array(memory, dtype, shape, contiguous(shape), 0, spec.name)
+        return self.shared[place]
+
+
+class Gang:
+    """Threads first, first + 1, ... of a block, which execute statements together."""
+
+    def __init__(self, block: Block, first: int, width: int) -> None:
+        self.block, self.machine = block, block.machine
+        self.first, self.width = first, width
+        self.everybody = Lanes(np.ones(width, bool), width)
+        self.alive = self.everybody  # has not returned from the kernel
+        self.threads = np.arange(first, first + width)
+        bx, by, _ = self.machine.block
+        self.thread_idx = {
+            "x": (self.threads % bx).astype(np.int32),
+            "y": (self.threads // bx % by).astype(np.int32),
+            "z": (self.threads // (bx * by)).astype(np.int32),
+        }
+        self.locals: dict[int, Array] = {}
+        self.waits_at, self.vote, self.done = 0, (0, 0), False
+        self.greenlet = None
+        self.frame = Frame(self, self.everybody, is_kernel=True)
+
+    def run(self, body: Body, arguments: dict[str, object]) -> None:
+        for name, value in arguments.items():
+            self.frame.assign(name, value)
+        body(self.frame)
+        self.done = True
+
+    def barrier(self, frame: Frame, place: int, predicate: np.ndarray | None = None) -> None:
+        """Waits for the other threads of the block; `block.votes` then says how many there
+        were and for how many the predicate was true."""
+        lanes, block = frame.lanes, self.block
+        if self.machine.sync:
+            self._check_all_are_here(lanes, place)
+        true = 0 if predicate is None else int(np.count_nonzero(predicate & lanes.flags))
+        self.waits_at, self.vote = place, (lanes.count, true)
+        if self.greenlet is None:
+            block.meet([self], [])
+        else:
+            self.greenlet.parent.switch()
+
+    def _check_all_are_here(self, lanes: Lanes, place: int) -> None:
+        waiting = lanes.numbers[0]
+        if lanes.count < self.alive.count:
+            missing = self.alive.minus(lanes).numbers[0]
+            why = "took another way at a branch or loop"
+            self.misses(place, waiting, self.first + missing, why)
+        elif lanes.count < self.width and not self.machine.exited_may_skip:
+            missing = self.everybody.minus(lanes).numbers[0]
+            self.misses(place, waiting, self.first + missing, "has returned")
+
+    def misses(self, place: int, waiting: int, missing: int, why: str) -> None:
+        """A lane waits at a barrier for a thread that does not come."""
+        name = self.machine.thread_name(missing)
+        self.find(
+            "sync",
+            place,
+            waiting,
+            f"waits at a barrier to which {name} does not come: it {why}",
+            other_block=self.block.index,
+            other_thread=int(missing),
+        )
+
+    def find(self, check: str, place: int, lane: int, what: str, **more: object) -> None:
+        """A finding about one lane of this gang. `more` are further fields of Finding."""
+        machine, thread = self.machine, self.first + int(lane)
+        block = machine.block_name(self.block.index)
+        words = f"{machine.thread_name(thread)} of {block} {what}"
+        site = machine.places[place]
+        machine.find(Finding(check, words, site, self.block.index, thread, **more))
+
+    def local_array(
+        self, place: int, lanes: Lanes, shape: tuple[int, ...], dtype: np.dtype, name: str
+    ) -> Array:
+        """An array of its own for each lane. Executed again, it is unwritten again."""
+        array = self.locals.get(place)
+        size = int(np.prod(shape))
+        if array is None:
+            data = np.zeros(self.width * size * dtype.itemsize, np.uint8)
+            written = not self.machine.init
+            memory = Memory(data, "local", 0, dtype.itemsize, written)
+            start = np.arange(self.width) * size
+            array = Array(memory, dtype, shape, contiguous(shape), start, name)
+            self.locals[place] = array
+        elif array.memory.written is not None:
+            array.memory.written.reshape(self.width, -1)[lanes.numbers] = False
+        return array
+
+
+def run_blocks(
+    machine: Machine,
+    body: Body,
+    arguments: dict[str, object],
+    at_end: Body,
+) -> None:
+    """Runs the kernel's body for all thread blocks; at_end sees the frame of each gang."""
+    gx, gy, gz = machine.grid
+    indices = [(x, y, z) for z in range(gz) for y in range(gy) for x in range(gx)]
+    with np.errstate(all="ignore"):  # as on a GPU: infinity and NaN raise nothing
+        for index in machine.arrange(indices):
+            block = Block(machine, index)
+            block.run(body, arguments)
+            for gang in block.gangs:
+                at_end(gang.frame)
+            machine.block_has_ended(block.order)

@@ -1,0 +1,81 @@
+"""Snapshots: the variables of a thread block, copied at a line or at the end."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pa_tutorial.simt.lanes import RESULT, Frame
+from pa_tutorial.simt.memory import Array
+
+Index = tuple[int, ...]  # of a thread block, or of an item of an array
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What the variables of a thread block held at one moment.
+
+    line     about to be executed, and its text; "end": the thread block has ended
+    threads  [n] numbers of the threads that were there
+    values   variable -> [n] one number a thread · local array: [n, *shape] · shared array:
+             [*shape]. What nobody has written is masked.
+    """
+
+    block: Index
+    line: int | str
+    code: str
+    threads: np.ndarray
+    values: dict[str, np.ma.MaskedArray]
+
+    def __getitem__(self, name: str) -> np.ma.MaskedArray:
+        if name not in self.values:
+            raise KeyError(f"{name} has no value here; there are: {', '.join(self.values)}")
+        return self.values[name]
+
+
+def take(frame: Frame, line: int | str, code: str, names: tuple[str, ...]) -> Snapshot:
+    """Copies the variables of a frame, those of `names` or all, in the lanes at work."""
+    lanes = frame.lanes.numbers
+    values = {}
+    for name in names or tuple(frame.values):
+        if name not in frame.values or name == RESULT:
+            continue
+        value = _copied(frame, frame.values[name], lanes)
+        if value is None:
+            continue
+        if value.shape[:1] == lanes.shape and _per_lane(frame.values[name]):
+            value = np.ma.array(value, copy=True)
+            value[~frame.holders[name].flags[lanes]] = np.ma.masked
+        values[name] = value
+    threads = lanes + frame.gang.first
+    return Snapshot(frame.gang.block.index, line, code, threads, values)
+
+
+def _per_lane(value: object) -> bool:
+    return not isinstance(value, Array) or value.memory.space == "local"
+
+
+def _copied(frame: Frame, value: object, lanes: np.ndarray) -> np.ma.MaskedArray | None:
+    """A number for each lane; a local array for each lane; a shared array; else None."""
+    if isinstance(value, bool | int | float | np.generic):
+        return np.ma.array(np.full(len(lanes), value))
+    if isinstance(value, np.ndarray):
+        return np.ma.array(value[lanes])
+    if not isinstance(value, Array) or value.memory.space == "global":
+        return None
+    starts, shape = value.start, value.shape
+    if any(isinstance(n, np.ndarray) for n in shape):
+        return None
+    steps = [np.arange(n) * stride for n, stride in zip(shape, value.strides, strict=True)]
+    offsets = sum(np.ix_(*steps)) if len(steps) > 1 else steps[0]
+    if _per_lane(value):
+        starts = np.broadcast_to(starts, frame.gang.width)[lanes]
+        items = starts.reshape(-1, *[1] * len(shape)) + offsets
+    elif isinstance(starts, np.ndarray):
+        return None
+    else:
+        items = starts + offsets
+    copy = np.ma.array(value.flat[items])
+    if value.memory.written is not None:
+        cells = value.cells(items.ravel())
+        copy[~value.memory.written[cells].all(axis=1).reshape(items.shape)] = np.ma.masked
+    return copy

@@ -1,0 +1,58 @@
+"""Parts of arrays: a row, a slice. They are views: nothing is read."""
+
+import numpy as np
+
+from pa_tutorial.simt.access import locate
+from pa_tutorial.simt.lanes import Frame
+from pa_tutorial.simt.memory import Array
+
+
+def partial_view(frame: Frame, array: Array, indices: tuple, place: int) -> Array:
+    """array[i], array[a:b]: a view with fewer items. Nothing is read."""
+    fixed = tuple(0 if type(i) is slice else i for i in indices)
+    whole = [i for i, index in enumerate(indices) if type(index) is slice]
+    whole += range(len(indices), array.ndim)
+    starts, shape = [], []
+    for axis in whole:
+        index = indices[axis] if axis < len(indices) else slice(None, None)
+        first, size = _part(index, array.shape[axis])
+        starts.append(first * array.strides[axis])
+        shape.append(size)
+    checked = array.view(
+        tuple(1 if a in whole else n for a, n in enumerate(array.shape)),
+        array.strides,
+        array.start,
+        "",
+    )
+    checked.name = array.name
+    start, lanes = locate(frame, checked, fixed, place)
+    start = start + sum(starts)
+    if lanes is not frame.lanes and isinstance(start, np.ndarray):
+        start = np.where(lanes.flags, start, 0)
+    strides = tuple(array.strides[axis] for axis in whole)
+    return array.view(tuple(shape), strides, start, _in_words(indices))
+
+
+def _part(index: slice, size: object) -> tuple[object, object]:
+    """First item and size of a slice, as Python cuts it: ends outside move to the border."""
+
+    def bounded(bound: object, default: object) -> object:
+        if bound is None:
+            return default
+        bound = np.where(np.less(bound, 0), np.add(bound, size), bound)
+        return np.clip(bound, 0, size)
+
+    first, last = bounded(index.start, 0), bounded(index.stop, size)
+    length = np.maximum(np.subtract(last, first), 0)
+    return _number(first), _number(length)
+
+
+def _number(value: object) -> object:
+    return value if isinstance(value, np.ndarray) and value.ndim else int(value)
+
+
+def _in_words(indices: tuple) -> str:
+    words = []
+    for index in indices:
+        words.append(":" if type(index) is slice else str(index) if type(index) is int else "...")
+    return ", ".join(words)
