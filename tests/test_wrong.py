@@ -3,7 +3,17 @@
 import sys
 
 import pytest
-from wrong_examples import PACKAGE, Change, WrongExample, applied, load_examples, run_cases
+from simt_kernels.example import EXAMPLES as KERNELS
+from simt_kernels.example import FAULTS
+from wrong_examples import (
+    PACKAGE,
+    SIMT,
+    Change,
+    WrongExample,
+    applied,
+    load_examples,
+    run_cases,
+)
 
 from pa_tutorial.cases import CASES
 from pa_tutorial.checks.block_manager import BLOCK_MANAGER
@@ -90,19 +100,22 @@ def test_an_example_that_no_longer_fits_is_refused_and_changes_nothing() -> None
 
 def test_there_is_a_wrong_example_for_every_stage() -> None:
     caught_in = {stage for example in EXAMPLES for stage, _ in example.fails}
-    assert caught_in == {*STAGES, BLOCK_MANAGER}
+    assert caught_in == {*STAGES, BLOCK_MANAGER, SIMT}
 
 
 @pytest.mark.long
 @by_name
 def test_sweep_over_all_cases(example: WrongExample, record_property) -> None:
     """Nothing named to fail may pass anywhere in a full sweep; what else fails is recorded."""
+    kernels = tuple((SIMT, name) for name in (*KERNELS, *FAULTS))
     pairs = tuple(
         (stage.name, case.id)
         for stage in STAGES.values()
         for case in CASES.values()
         if stage.is_checked_on(case)
     ) + tuple((BLOCK_MANAGER, story) for story in STORIES)
+    if {stage for stage, _ in example.fails} == {SIMT}:
+        pairs = kernels
     with applied(example):
         outcomes = run_cases(pairs)
     failed = {pair for pair, outcome in outcomes.items() if not outcome.passed}

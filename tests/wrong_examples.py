@@ -9,14 +9,15 @@ A wrong example is a TOML file:
     old = "    self.seq_len = end"    # stands there exactly once
     new = "    self.seq_len = start"
 
-    [fails]                           # stage, or block_manager = the cases that must catch it
-    kv_cache = ["sequence/two_layers"]
+    [fails]                           # stage, block_manager or simt = what must catch it:
+    kv_cache = ["sequence/two_layers"]  # cases, stories, or kernels of tests/simt_kernels
 
     [passes]                          # three control cases that it must not disturb
     full_recompute = ["sequence/one_token", "sequence/two_layers", "sequence/gqa"]
 """
 
 import importlib
+import math
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -26,10 +27,14 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType
 
+import numpy as np
+from simt_kernels.example import EXAMPLES, FAULTS
+
 import pa_tutorial
 
 PACKAGE = Path(pa_tutorial.__file__).parent
 FOLDER = Path(__file__).with_name("wrong")
+SIMT = "simt"
 MAX_LINES = 3
 
 
@@ -141,13 +146,44 @@ class Outcome:
     quantity: str = "out"
 
 
+def run_kernel(name: str) -> Outcome:
+    """A kernel of tests/simt_kernels in whatever pa_tutorial.simt is now.
+
+    A right kernel passes if it gives its answer and nothing is found; a faulty one if the check
+    that should find the fault does. The error is infinite otherwise.
+    """
+    simt = importlib.import_module("pa_tutorial.simt")
+    kernel = EXAMPLES.get(name) or FAULTS[name]
+    args = kernel.draw()
+    try:
+        simt.launch(
+            kernel.kernel, kernel.grid, kernel.block, *args, shared_bytes=kernel.shared_bytes
+        )
+    except simt.SimtError as error:
+        found = name in FAULTS and error.finding.check == kernel.check
+        return Outcome(found, 0.0 if found else math.inf, str(error))
+    if name in FAULTS:
+        return Outcome(False, math.inf, "nothing was found")
+    right = all(
+        np.allclose(args[position], expected, rtol=kernel.rtol, atol=0, equal_nan=True)
+        for position, expected in kernel.answer(*kernel.draw()).items()
+    )
+    return Outcome(right, 0.0 if right else math.inf, "the answer is right or wrong")
+
+
 def run_cases(pairs: tuple[tuple[str, str], ...]) -> dict[tuple[str, str], Outcome]:
-    """Run (stage, case) or ("block_manager", story) pairs on whatever pa_tutorial is now."""
+    """Run (stage, case) pairs on whatever pa_tutorial is now.
+
+    Also ("block_manager", story) and ("simt", kernel).
+    """
     running = importlib.import_module("pa_tutorial.checks.running")
     manager = importlib.import_module("pa_tutorial.checks.block_manager")
     stages = importlib.import_module("pa_tutorial.ladder").STAGES
     outcomes = {}
     for stage, case_id in pairs:
+        if stage == SIMT:
+            outcomes[stage, case_id] = run_kernel(case_id)
+            continue
         if stage == manager.BLOCK_MANAGER:
             trial = manager.story_trial(case_id)
         else:

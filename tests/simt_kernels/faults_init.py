@@ -188,3 +188,16 @@ def only_the_lower_half_of_a_long_written(a, out):
     i = cuda.threadIdx.x
     words[2 * i] = a[i]
     out[i] = longs[i]  # FAULT
+
+
+@fault("init", 1, 32, words_and_longs)
+@cuda.jit
+def local_array_of_the_turn_before_taken_for_this_one(a, out):
+    i = cuda.threadIdx.x
+    total = 0
+    for turn in range(2):
+        partial = cuda.local.array(1, int64)
+        if turn == 0:
+            partial[0] = a[i]
+        total += partial[0]  # FAULT
+    out[i] = total
