@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import FunctionType, ModuleType, SimpleNamespace
 
 import nbformat
 import numpy as np
@@ -395,3 +396,17 @@ def test_the_kernel_of_the_readme_runs_in_a_notebook_cell() -> None:
     NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
     (output,) = notebook.cells[0].outputs
     assert output.text == printed
+
+
+def test_the_successor_of_numba_cuda_is_understood(monkeypatch) -> None:
+    """numba_cuda_mlir has the same names, as objects of its own; a stand-in is enough here."""
+    successor = ModuleType("numba_cuda_mlir.cuda")
+    for name in ("threadIdx", "syncthreads", "atomic", "shared"):
+        setattr(successor, name, SimpleNamespace())
+    successor.shared.array, successor.atomic.add = object(), object()
+    monkeypatch.setitem(sys.modules, successor.__name__, successor)
+    names = {"cuda": successor, "N": N, "float32": float32}
+
+    dispatcher = SimpleNamespace(py_func=FunctionType(neighbour.py_func.__code__, names))
+    with pytest.raises(SimtError, match="race"):
+        launch(dispatcher, 1, N, floats(N), floats(N))

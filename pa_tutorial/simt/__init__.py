@@ -5,11 +5,15 @@
 runs a @cuda.jit kernel with all checks and raises SimtError at the first finding. `ptx` shows
 that Numba's compiler accepts the kernel too. `twin` teaches the simulator an intrinsic.
 
-The machine executes one statement at a time for a set of lanes, as a GPU does:
-source.py finds the text of a kernel, program.py, statements.py and expressions.py translate it,
-lanes.py says who executes a statement, arithmetic.py computes as Numba types it, memory.py,
-access.py and races.py move and check data, intrinsics.py and warp.py are cuda.…, machine.py
-holds thread blocks and barriers.
+The machine executes one statement at a time for a set of lanes, as a warp of a GPU does. To
+read it, start with lanes.py: who executes a statement. Then
+
+    source, program, statements, expressions, calls   the kernel's text becomes Python functions
+    names, intrinsics, warp, twins                    what cuda.… and intrinsics mean
+    arithmetic                                        numbers as Numba types them
+    memory, views, access, races                      data, and what the checks remember of it
+    machine, blocks                                   thread blocks, gangs, barriers
+    simulate, report, snapshots                       launch, and what it gives back
 """
 
 from pa_tutorial.simt.compiled import ptx

@@ -39,11 +39,11 @@ class Calls(Expressions):
                 place = self.program.add_place(self.source.site(node))
                 twin = TWINS[callee]
                 return lambda frame: twin(LaneAccess(frame, place), *[a(frame) for a in arguments])
-            if callee is len:
+            if callee is len and len(arguments) == 1:
                 (array,) = arguments
                 return lambda frame: _length(array(frame))
         dtype = cast_target(callee)
-        if dtype is not None:
+        if dtype is not None and len(arguments) == 1:
             (value,) = arguments
             return lambda frame: cast(value(frame), dtype)
         raise self.source.unsupported(node, _why_not_callable(ast.unparse(node.func), callee))

@@ -58,7 +58,7 @@ class Expressions:
                 return self._member(node, owner, attr)
             case ast.Tuple(elts=parts):
                 values = [self.known(part) for part in parts]
-                return UNKNOWN if UNKNOWN in values else tuple(values)
+                return UNKNOWN if any(v is UNKNOWN for v in values) else tuple(values)
             case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
                 return -value
         return UNKNOWN

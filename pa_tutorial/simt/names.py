@@ -18,11 +18,13 @@ NAMES = frozenset((*FUNCTIONS, *REGISTERS, *SPECIAL, *ARRAYS))
 def cuda_name(thing: object) -> str | None:
     """ "threadIdx", "atomic.add", ...; None if it is nothing of cuda's that is known here."""
     loaded = tuple(name for name in CUDA_MODULES if name in sys.modules)
-    return _table(loaded).get(id(thing))
+    name, _ = _table(loaded).get(id(thing), (None, None))
+    return name
 
 
 @cache
-def _table(modules: tuple[str, ...]) -> dict[int, str]:
+def _table(modules: tuple[str, ...]) -> dict[int, tuple[str, object]]:
+    """id -> name, and the object itself: as long as it is kept, no other has its id."""
     table = {}
     for module in modules:
         for name in NAMES:
@@ -30,7 +32,7 @@ def _table(modules: tuple[str, ...]) -> dict[int, str]:
             for part in name.split("."):
                 found = getattr(found, part, None)
             if found is not None:
-                table[id(found)] = name
+                table[id(found)] = name, found
     return table
 
 
@@ -40,15 +42,11 @@ def cast_target(thing: object) -> np.dtype | None:
         return np.dtype(thing)
     if isinstance(thing, np.dtype):
         return thing
-    from numba.core import types
-    from numba.np.numpy_support import as_dtype
-
-    if isinstance(thing, types.Type):
-        return (
-            np.dtype(as_dtype(thing)) if isinstance(thing, types.Number | types.Boolean) else None
-        )
-    if type(thing).__module__.startswith("numba") and hasattr(thing, "bitwidth"):
-        return np.dtype(str(thing))  # the types of numba_cuda
+    if type(thing).__module__.startswith("numba"):  # its types are called as NumPy's
+        try:
+            return np.dtype(str(thing))
+        except TypeError:
+            return None
     return None
 
 
