@@ -1,8 +1,11 @@
 """launch: arguments, options, errors, snapshots; what a reader meets first."""
 
+import functools
+import linecache
 import re
 import subprocess
 import sys
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import FunctionType, ModuleType, SimpleNamespace
 
@@ -95,10 +98,14 @@ def test_arguments_that_no_kernel_takes_are_named(args: tuple, error: type, word
     [
         (0, 32, {}, "grid is 0"),
         (1, (32, 0), {}, "block is (32, 0)"),
-        (1, 2048, {}, "2048 threads; at most 1024"),
+        (1, 2048, {}, "block is (2048, 1, 1): at most 1024 threads"),
         (1, 32, {"checks": ("races",)}, "'races' is not one of memory, init, race, sync"),
         (1, 32, {"order": "backwards"}, "order is 'backwards'"),
-        (1, 32, {"shared_bytes": -4}, "shared_bytes is -4"),
+        (1, (1, 1, 128), {}, "64 along z"),
+        ((1, 70_000), 1, {}, "at most 65535 along y and z"),
+        (1, 32, {"shared_bytes": -4}, "shared_bytes is -4; it must be between 0 and 232448"),
+        (1, 32, {"shared_bytes": 300_000}, "shared_bytes is 300000"),
+        (1, 32, {"checks": "races"}, "'races' is not one of memory"),
         (1, 32, {"watch": "no such line"}, "no statement of double is at 'no such line'"),
         (1, 32, {"unwritten": ("b",)}, "'b' is no array argument"),
     ],
@@ -158,6 +165,9 @@ def plain(x):
         ("return a[0]", "a kernel cannot return a value"),
         ("out[0] = min(*a)", "is not supported"),
         ("x: int = 1", "AnnAssign is not supported"),
+        ("out[0] = round(a[0], 1)", "round(a[0], 1): not with 2 arguments"),
+        ("out[0] = a[0] is None", "a[0] is None is not supported"),
+        ("out[0] = a[a[0]]", "must be an integer, not float32"),
         ("a[0], out[0] = 1, 2, 3", "needs 2 values"),
         ("out[0] = a[::2][0]", "a slice with a step is not supported"),
     ],
@@ -188,7 +198,7 @@ def test_division_of_an_integer_by_zero_names_the_thread() -> None:
         t = cuda.threadIdx.x
         out[t] = 12 // (3 - t)
 
-    with pytest.raises(ZeroDivisionError, match="thread 3 divides an integer by zero"):
+    with pytest.raises(ZeroDivisionError, match="thread 3 of thread block 0 divides"):
         launch(kernel, 1, 4, floats(4))
 
 
@@ -198,7 +208,7 @@ def test_a_loop_without_end_is_an_error() -> None:
         while out[0] == 0:
             pass
 
-    with pytest.raises(RuntimeError, match="1000 turns of loops and no end"):
+    with pytest.raises(RuntimeError, match="1000 turns of loops in one thread block and no end"):
         launch(kernel, 1, 32, np.zeros(1), max_turns=1000)
 
 
@@ -410,3 +420,126 @@ def test_the_successor_of_numba_cuda_is_understood(monkeypatch) -> None:
     dispatcher = SimpleNamespace(py_func=FunctionType(neighbour.py_func.__code__, names))
     with pytest.raises(SimtError, match="race"):
         launch(dispatcher, 1, N, floats(N), floats(N))
+
+
+# What readers do to their files and names ------------------------------------------------------
+
+
+def imported(path: Path) -> ModuleType:
+    spec = spec_from_file_location(path.stem, path)
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_file_that_has_changed_since_its_import_is_refused(tmp_path) -> None:
+    """Otherwise the text of another kernel would run under this one's name."""
+    path = tmp_path / "changed.py"
+    first, second = "def one(out):\n    out[0] = 1\n", "def two(out):\n    out[0] = 2\n"
+    path.write_text(first + second)
+    module = imported(path)
+    path.write_text("def zero(out):\n    out[0] = 0\n" + first + second)
+    linecache.checkcache()
+    with pytest.raises(Unsupported, match="has changed since it was imported"):
+        launch(module.two, 1, 1, floats(1))
+
+
+def test_a_wrapped_function_runs_the_text_of_its_wrapper() -> None:
+    @functools.wraps(plain)
+    def kernel(out):
+        out[0] = 99
+
+    out = floats(1)
+    launch(kernel, 1, 1, out)
+    assert out[0] == 99
+
+
+def test_a_kernel_in_a_function_may_have_lines_at_the_left_margin(tmp_path) -> None:
+    path = tmp_path / "margin.py"
+    path.write_text(
+        "def make():\n    def kernel(out):\n# at the margin\n        out[0] = (1 +\n2)\n"
+        "    return kernel\n"
+    )
+    out = floats(1)
+    launch(imported(path).make(), 1, 1, out)
+    assert out[0] == 3
+
+
+def test_a_number_means_a_line_of_the_kernels_own_file(tmp_path) -> None:
+    line = double.py_func.__code__.co_firstlineno + 4
+    path = tmp_path / "elsewhere.py"
+    path.write_text(
+        "from numba import cuda\n@cuda.jit(device=True)\ndef far(x):\n"
+        + "    # nothing\n" * line
+        + "    return x\n"
+    )
+    far = imported(path).far
+
+    @cuda.jit
+    def kernel(out):
+        out[0] = far(1)
+
+    with pytest.raises(ValueError, match="no statement of kernel is at"):
+        launch(kernel, 1, 1, floats(1), watch=line + 4)
+
+
+def test_the_end_is_no_piece_of_a_line() -> None:
+    @cuda.jit
+    def kernel(out):
+        end = 3
+        out[0] = end
+
+    report = launch(kernel, 1, 1, floats(1), watch=("end = 3", "end"))
+    assert [shot.line for shot in report.at("end")] == ["end"]
+    assert [shot.code for shot in report.at("end = 3")] == ["end = 3"]
+
+
+def test_names_may_be_one_string() -> None:
+    report = launch(double, 1, 4, floats(4), floats(4), watch="end", names="i", checks="race")
+    assert list(report.at()[0].values) == ["i"]
+    assert report.checks == ("race",)
+
+
+@pytest.mark.parametrize(("name", "words"), [("thread", "columns already"), ("s", "is an array")])
+def test_rows_holds_only_scalars_under_their_own_names(name: str, words: str) -> None:
+    @cuda.jit
+    def kernel(out):
+        s = cuda.local.array(2, float32)
+        thread = cuda.threadIdx.x
+        s[0] = s[1] = thread
+        out[thread] = s[0]
+
+    report = launch(kernel, 1, 4, floats(4), watch="end")
+    with pytest.raises(ValueError, match=words):
+        report.rows("end", name)
+
+
+def test_a_row_that_does_not_exist_is_no_other_row() -> None:
+    """After the finding its lanes write nowhere, and meet nobody."""
+
+    @cuda.jit
+    def kernel(out):
+        i = cuda.threadIdx.x
+        row = out[i]
+        row[0] = i + 10
+
+    out = np.zeros((4, 2))
+    report = launch(kernel, 1, 6, out, collect=True)
+    (finding,) = report.findings
+    assert (finding.check, finding.thread, finding.index) == ("memory", 4, (4,))
+    assert finding.shape == (4, 2)
+    np.testing.assert_array_equal(out, [[10, 0], [11, 0], [12, 0], [13, 0]])
+
+
+def test_an_item_divided_in_place_by_zero_is_an_error() -> None:
+    @cuda.jit
+    def kernel(a, b):
+        a[cuda.threadIdx.x] //= b[cuda.threadIdx.x]
+
+    with pytest.raises(ZeroDivisionError, match="thread 1 of thread block 1"):
+        launch(kernel, 2, 2, np.ones(2, np.int64), np.array([1, 0]), order="reverse")
+
+
+def test_a_configured_kernel_is_refused_by_name() -> None:
+    with pytest.raises(TypeError, match="must be a @cuda"):
+        launch(SimpleNamespace(), 1, 1)

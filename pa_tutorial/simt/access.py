@@ -6,7 +6,7 @@ has what is read ever been written? race: see races.py.
 
 import numpy as np
 
-from pa_tutorial.simt.arithmetic import INT64, Value, cast, plain
+from pa_tutorial.simt.arithmetic import INT64, Value, cast, dtype_of, plain
 from pa_tutorial.simt.lanes import Frame, Lanes
 from pa_tutorial.simt.memory import Array
 from pa_tutorial.simt.races import PLACE, PLACES, THREADS, Conflict, record
@@ -83,10 +83,15 @@ def store_vector(
 def locate(
     frame: Frame, array: Array, indices: tuple[Value, ...], place: int
 ) -> tuple[Items, Lanes]:
-    """The items that the lanes mean, and the lanes whose index is allowed (all, if unchecked)."""
-    lanes = frame.lanes
+    """The items that the lanes mean, and the lanes whose index is allowed (all, if unchecked).
+
+    Slices are passed over; views.py sees to them.
+    """
+    lanes = frame.lanes if array.absent is None else frame.lanes.where(~array.absent)
     items: Items = array.start
     for axis, index in enumerate(indices):
+        if type(index) is slice:
+            continue
         index = _as_integer(index, array)
         if frame.gang.machine.memory:
             lanes = _inside(frame, array, indices, axis, index, lanes, place)
@@ -97,9 +102,8 @@ def locate(
 def _as_integer(index: Value, array: Array) -> int | np.ndarray:
     if type(index) is int:
         return index
-    kind = index.dtype.kind if isinstance(index, np.ndarray | np.generic) else "f"
-    if kind not in "iu":
-        raise TypeError(f"an index of {array.name} must be an integer, not {type(index).__name__}")
+    if dtype_of(index).kind not in "iu":
+        raise TypeError(f"an index of {array.name} must be an integer, not {dtype_of(index)}")
     if not isinstance(index, np.ndarray):
         return int(index)
     return index if index.dtype == INT64 else index.astype(np.int64)
@@ -133,7 +137,7 @@ def _report_outside(
     frame: Frame, array: Array, indices: tuple[Value, ...], outside: Lanes, place: int
 ) -> None:
     lane = outside.numbers[0]
-    index = tuple(_of_lane(i, lane) for i in indices)
+    index = tuple(":" if type(i) is slice else _of_lane(i, lane) for i in indices)
     shape = tuple(_of_lane(s, lane) for s in array.shape)
     what = f"asks for {_item(array, index)}; the shape is {shape}"
     more = {"array": array.name, "index": index, "shape": shape}

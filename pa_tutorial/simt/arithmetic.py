@@ -41,6 +41,8 @@ def plain(value: Value) -> Value:
     """A NumPy scalar of a type that Python has, as Python's: it is faster."""
     if isinstance(value, np.generic) and value.dtype in OF_PYTHON:
         return value.item()
+    if type(value) is int and value >= 1 << 63:
+        return np.uint64(value)  # as Numba types such a number
     return value
 
 

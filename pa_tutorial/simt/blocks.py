@@ -161,11 +161,15 @@ class Gang:
 
     def find(self, check: str, place: int, lane: int, what: str, **more: object) -> None:
         """A finding about one lane of this gang. `more` are further fields of Finding."""
-        machine, thread = self.machine, self.first + int(lane)
+        words = f"{self.name_of(lane)} {what}"
+        site, thread = self.machine.places[place], self.first + int(lane)
+        self.machine.find(Finding(check, words, site, self.block.index, thread, **more))
+
+    def name_of(self, lane: int) -> str:
+        """ "thread 37 of thread block 2" """
+        machine = self.machine
         block = machine.block_name(self.block.index)
-        words = f"{machine.thread_name(thread)} of {block} {what}"
-        site = machine.places[place]
-        machine.find(Finding(check, words, site, self.block.index, thread, **more))
+        return f"{machine.thread_name(self.first + int(lane))} of {block}"
 
     def local_array(
         self, place: int, lanes: Lanes, shape: tuple[int, ...], dtype: np.dtype, name: str
@@ -196,7 +200,7 @@ def run_blocks(
     indices = [(x, y, z) for z in range(gz) for y in range(gy) for x in range(gx)]
     with np.errstate(all="ignore"):  # as on a GPU: infinity and NaN raise nothing
         for index in machine.arrange(indices):
-            block = Block(machine, index)
+            block, machine.turns = Block(machine, index), 0
             block.run(body, arguments)
             for gang in block.gangs:
                 at_end(gang.frame)

@@ -1,6 +1,7 @@
 """Calls in a kernel: cuda.…, math.…, casts, device functions, arrays, twins."""
 
 import ast
+from inspect import signature
 from types import FunctionType
 
 import numpy as np
@@ -34,6 +35,7 @@ class Calls(Expressions):
         if isinstance(callee, type | FunctionType) or _hashable(callee):
             if callee in MATH:
                 function = MATH[callee]
+                self._must_take(node, function)
                 return lambda frame: function(*[a(frame) for a in arguments])
             if callee in TWINS:
                 place = self.program.add_place(self.source.site(node))
@@ -47,6 +49,15 @@ class Calls(Expressions):
             (value,) = arguments
             return lambda frame: cast(value(frame), dtype)
         raise self.source.unsupported(node, _why_not_callable(ast.unparse(node.func), callee))
+
+    def _must_take(self, node: ast.Call, function: object) -> None:
+        """Numba knows Python's functions with fewer arguments than Python does."""
+        try:
+            signature(function).bind(*node.args)
+        except TypeError:
+            raise self.source.unsupported(
+                node, f"{ast.unparse(node)}: not with {len(node.args)} arguments"
+            ) from None
 
     def _call_device_function(self, node: ast.Call, function: FunctionType) -> Run:
         call = self.program.device_function(function)
@@ -67,7 +78,8 @@ class Calls(Expressions):
         values = {key: self._array_argument(node, key, value) for key, value in given.items()}
         if not {"shape", "dtype"} <= set(values) <= {"shape", "dtype", "alignment"}:
             raise self.source.unsupported(node, "an array takes shape, dtype and maybe alignment")
-        shape, dtype = values["shape"], cast_target(values["dtype"])
+        shape, dtype = values["shape"], values["dtype"]
+        dtype = np.dtype(dtype) if isinstance(dtype, str) else cast_target(dtype)
         shape = shape if isinstance(shape, tuple) else (shape,)
         if dtype is None or not all(isinstance(n, int | np.integer) and n >= 0 for n in shape):
             raise self.source.unsupported(node, "an array takes whole numbers and a type of number")
@@ -87,6 +99,8 @@ class Calls(Expressions):
 
     def _array_argument(self, node: ast.Call, key: str, value: ast.expr) -> object:
         found = self.known(value)
+        if found is UNKNOWN and isinstance(value, ast.Name):
+            found = self.constants.get(value.id, UNKNOWN)
         if found is UNKNOWN:
             raise self.source.unsupported(
                 node,

@@ -36,11 +36,25 @@ class Expressions:
     """
 
     def __init__(self, program: object, function: FunctionType, source: Source) -> None:
+        self.constants: dict[str, object] = {}  # variables that are given one number, once
         self.program, self.function, self.source = program, function, source
         closure = function.__closure__ or ()
         cells = zip(function.__code__.co_freevars, closure, strict=True)
         self.enclosed = {name: cell.cell_contents for name, cell in cells}
         self.variables = set(function.__code__.co_varnames)
+        self._find_constants()
+
+    def _find_constants(self) -> None:
+        """N = 32 in a kernel is a constant for Numba, which can be the shape of an array."""
+        given: dict[str, list[ast.AST]] = {}
+        for node in ast.walk(self.source.tree):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                given.setdefault(node.id, []).append(node)
+        for node in ast.walk(self.source.tree):
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+                (target, *others) = node.targets
+                if isinstance(target, ast.Name) and not others and len(given[target.id]) == 1:
+                    self.constants[target.id] = node.value.value
 
     # What is known before the kernel runs -----------------------------------------------------
 
@@ -61,6 +75,8 @@ class Expressions:
                 return UNKNOWN if any(v is UNKNOWN for v in values) else tuple(values)
             case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
                 return -value
+            case ast.BinOp(left=ast.Constant(), right=ast.Constant()):
+                return _folded(node)
         return UNKNOWN
 
     def _outer(self, node: ast.AST, name: str) -> object:
@@ -111,10 +127,14 @@ class Expressions:
         place = self.program.add_place(self.source.site(node))
 
         def read(frame: Frame) -> object:
-            holders = frame.holders.get(name)
-            if holders is None or not holders.covers(frame.lanes):
+            variable = frame.variables.get(name)
+            if variable is None:
                 return _unassigned(frame, name, place)
-            return frame.values[name]
+            if variable.lanes.covers(frame.lanes):
+                return variable.value
+            if not variable.holders.covers(frame.lanes):
+                return _unassigned(frame, name, place)
+            return variable.read(frame.lanes)
 
         return read
 
@@ -157,18 +177,22 @@ class Expressions:
         """left <kind> right, where kind is an operator of the syntax tree."""
         if kind not in arithmetic.OPERATORS:
             raise self.source.unsupported(node, f"{kind.__name__} is not supported")
+        apply = self.applied(node, kind)
+        return lambda frame: apply(frame, left(frame), right(frame))
+
+    def applied(self, node: ast.AST, kind: type) -> Callable[[Frame, Value, Value], Value]:
+        """An operator on two values; an integer divided by zero is an error."""
         apply = arithmetic.binary(kind)
         if kind not in arithmetic.DIVISIONS:
-            return lambda frame: apply(left(frame), right(frame))
+            return lambda frame, a, b: apply(a, b)
 
-        def divide(frame: Frame) -> Value:
-            a, b = left(frame), right(frame)
+        def divide(frame: Frame, a: Value, b: Value) -> Value:
             if dtype_of(b).kind != "f" and dtype_of(a).kind != "f":
-                zero = frame.lanes.where(b == 0)
+                zero = frame.lanes.where(arithmetic.logical_not(b))
                 if zero.count:
-                    thread = frame.gang.first + zero.numbers[0]
+                    who = frame.gang.name_of(zero.numbers[0])
                     raise ZeroDivisionError(
-                        f"thread {thread} divides an integer by zero in line {node.lineno} of "
+                        f"{who} divides an integer by zero in line {node.lineno} of "
                         f"{self.source.name}: {self.source.line(node.lineno)}"
                     )
             return apply(a, b)
@@ -188,19 +212,29 @@ class Expressions:
         return lambda frame: apply(operand(frame))
 
     def _compare(self, node: ast.Compare) -> Run:
-        operands = [self.translate(n) for n in (node.left, *node.comparators)]
+        """a < b, or a < b < c: then c is computed only by the lanes for which a < b."""
+        first, *others = (self.translate(n) for n in (node.left, *node.comparators))
         for op in node.ops:
             if type(op) not in arithmetic.OPERATORS:
-                raise self.source.unsupported(node, f"{type(op).__name__} is not supported")
+                raise self.source.unsupported(node, f"{ast.unparse(node)} is not supported")
         compare = [arithmetic.binary(type(op)) for op in node.ops]
         if len(compare) == 1:
-            (apply,), (left, right) = compare, operands
-            return lambda frame: apply(left(frame), right(frame))
+            (apply,), (other,) = compare, others
+            return lambda frame: apply(first(frame), other(frame))
 
-        def chain(frame: Frame) -> Value:
-            values = [operand(frame) for operand in operands]
-            results = [f(a, b) for f, a, b in zip(compare, values, values[1:], strict=False)]
-            return plain(np.logical_and.reduce(np.broadcast_arrays(*results)))
+        def chain(frame: Frame) -> object:
+            outer, left, result = frame.lanes, first(frame), True
+            try:
+                for apply, other in zip(compare, others, strict=True):
+                    right = other(frame)
+                    result = chosen(frame, outer, apply(left, right), result)
+                    frame.lanes = frame.lanes.where(result)
+                    if not frame.lanes.count:
+                        break
+                    left = right
+                return result
+            finally:
+                frame.lanes = outer
 
         return chain
 
@@ -289,6 +323,15 @@ class Expressions:
         return lambda frame: slice(lower(frame), upper(frame))
 
 
+def _folded(node: ast.BinOp) -> object:
+    """Two literals, computed before the kernel runs as Python does: 16 * 16."""
+    code = compile(ast.fix_missing_locations(ast.Expression(node)), "", "eval")
+    try:
+        return eval(code, {"__builtins__": {}})
+    except (ArithmeticError, TypeError):
+        return UNKNOWN
+
+
 def chosen(frame: Frame, outer: object, new: object, old: object) -> object:
     """`new` in the lanes at work, `old` in the other lanes of `outer`."""
     return new if frame.lanes is outer else merged(old, new, frame.lanes)
@@ -307,9 +350,9 @@ def _item_of_tuple(frame: Frame, values: tuple, index: Value) -> object:
 
 def _unassigned(frame: Frame, name: str, place: int) -> object:
     """A variable that some lanes read without having given it a value."""
-    gang, holders = frame.gang, frame.holders.get(name)
-    without = frame.lanes.minus(holders) if holders else frame.lanes
+    gang, variable = frame.gang, frame.variables.get(name)
+    without = frame.lanes.minus(variable.holders) if variable else frame.lanes
     if gang.machine.init:
         what = f"reads the variable {name}, to which it has given no value"
         gang.find("init", place, without.numbers[0], what)
-    return frame.values.get(name, 0)
+    return variable.value if variable else 0

@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from pa_tutorial.simt.arithmetic import Value, merge
+from pa_tutorial.simt.arithmetic import Value, dtype_of, merge
 
 RESULT = "return"  # the name under which a frame keeps what its lanes returned
 
@@ -67,34 +67,81 @@ class Lanes:
 
 
 @dataclass
+class Variable:
+    """A name in a frame: what it was given last, by which lanes, and what others still hold.
+
+    older  values of lanes that have not been given the last one, and are of another kind than
+           it: numbers of another type, other arrays. They meet only if somebody reads both.
+    """
+
+    value: object
+    lanes: Lanes
+    older: tuple["Variable", ...] = ()
+
+    def read(self, lanes: Lanes) -> object:
+        """The value in these lanes, which all have one."""
+        if self.lanes.covers(lanes):
+            return self.value
+        for one in self.older:
+            if one.lanes.covers(lanes):
+                return one.value
+        result = self.value
+        for one in self.older:
+            if np.count_nonzero(one.lanes.flags & lanes.flags):
+                result = merged(result, one.value, one.lanes)
+        return result
+
+    @property
+    def holders(self) -> Lanes:
+        """All lanes that have a value."""
+        if not self.older:
+            return self.lanes
+        return Lanes(np.logical_or.reduce([v.lanes.flags for v in (self, *self.older)]))
+
+    def given(self, value: object, lanes: Lanes) -> "Variable":
+        """After an assignment in these lanes."""
+        if not self.older and (value is self.value or same_kind(value, self.value)):
+            covered = self.lanes.covers(lanes)
+            both = self.lanes if covered else Lanes(self.lanes.flags | lanes.flags)
+            same = value is self.value
+            return Variable(value if same else merged(self.value, value, lanes), both)
+        older = tuple(v for one in (self, *self.older) if (v := one.without(lanes)))
+        return Variable(value, lanes, older)
+
+    def without(self, lanes: Lanes) -> "Variable | None":
+        """What is left to the other lanes; None if nothing."""
+        others = self.lanes.minus(lanes)
+        return Variable(self.value, others) if others.count else None
+
+
+@dataclass
 class Frame:
     """One call of a function by the lanes of a gang: its variables, and who is at work.
 
     lanes      who executes the next statement
-    values     variable -> its value
-    holders    variable -> the lanes that have given it a value
     broken, continued   lanes that have left the innermost loop, or this turn of it
     """
 
     gang: object
     lanes: Lanes
     is_kernel: bool = False
-    values: dict[str, object] = field(default_factory=dict)
-    holders: dict[str, Lanes] = field(default_factory=dict)
+    variables: dict[str, Variable] = field(default_factory=dict)
     broken: Lanes | None = None
     continued: Lanes | None = None
 
     def assign(self, name: str, value: object) -> None:
         """name = value, in the lanes at work; the others keep what they have."""
-        lanes, holders = self.lanes, self.holders.get(name)
-        if holders is None or holders is lanes or lanes.everyone or lanes.covers(holders):
-            self.values[name], self.holders[name] = value, lanes
-            return
-        old = self.values[name]
-        if value is not old:
-            self.values[name] = merged(old, value, lanes)
-        if not holders.covers(lanes):
-            self.holders[name] = Lanes(holders.flags | lanes.flags)
+        lanes, old = self.lanes, self.variables.get(name)
+        if old is None or (not old.older and (old.lanes is lanes or lanes.covers(old.lanes))):
+            self.variables[name] = Variable(value, lanes)
+        else:
+            self.variables[name] = old.given(value, lanes)
+
+
+def same_kind(a: object, b: object) -> bool:
+    """Are these numbers of one type, which can stand in one array?"""
+    numbers = bool | int | float | np.generic | np.ndarray
+    return isinstance(a, numbers) and isinstance(b, numbers) and dtype_of(a) == dtype_of(b)
 
 
 def merged(old: object, new: object, lanes: Lanes) -> object:
@@ -104,5 +151,5 @@ def merged(old: object, new: object, lanes: Lanes) -> object:
     if hasattr(new, "merged_with"):
         return new.merged_with(old, lanes)
     if old is None or new is None:
-        raise TypeError("some lanes have None here and others a number")
+        raise TypeError("some lanes have None here and others a value")
     return merge(old, new, lanes.flags)

@@ -40,7 +40,7 @@ class Machine:
     """What all thread blocks of a launch share.
 
     places     every place of the kernel that touches memory or waits, by number
-    max_turns  turns of loops that the whole launch may take: a kernel that hangs is an error
+    max_turns  turns of loops that a thread block may take: a kernel that hangs is an error
     """
 
     grid: tuple[int, int, int]
@@ -103,8 +103,8 @@ class Machine:
         if self.turns > self.max_turns:
             site = self.places[place]
             raise RuntimeError(
-                f"{self.max_turns} turns of loops and no end: line {site.line} of "
-                f"{site.function}: {site.code}\nA larger max_turns lets it go on."
+                f"{self.max_turns} turns of loops in one thread block and no end: line "
+                f"{site.line} of {site.function}: {site.code}\nA larger max_turns lets it go on."
             )
 
     def allocate(self, num_bytes: int) -> int:

@@ -65,7 +65,10 @@ class Array:
     shape    sizes; a number, or one for each lane
     strides  in items
     start    item of flat that is element [0, 0, ...]; a number, or one for each lane
+    absent   [width] bool: lanes whose view is of nothing, after a finding; None: no lane
     """
+
+    absent: np.ndarray | None = None
 
     def __init__(
         self,

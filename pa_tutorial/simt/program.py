@@ -7,11 +7,10 @@ from types import FunctionType
 from pa_tutorial.simt.blocks import run_blocks
 from pa_tutorial.simt.lanes import Frame
 from pa_tutorial.simt.machine import Machine
-from pa_tutorial.simt.snapshots import Snapshot, take
+from pa_tutorial.simt.snapshots import END, Snapshot, take
 from pa_tutorial.simt.source import Site, Source, source_of
 from pa_tutorial.simt.statements import DeviceFunction, Statements
 
-END = "end"
 Watch = int | str
 
 
@@ -33,6 +32,7 @@ class Program:
         self.watch, self.unmatched = watch, set(watch) - {END}
         self.snapshots: list[Snapshot] = []
         self.functions: dict[FunctionType, DeviceFunction] = {}
+        self.file = kernel.__code__.co_filename
         self.kernel = self.device_function(kernel)
         if self.unmatched:
             wanted = ", ".join(repr(w) for w in sorted(self.unmatched, key=str))
@@ -61,8 +61,11 @@ class Program:
     def watched(self, source: Source, node: ast.stmt, step: Callable) -> Callable:
         """The step, with a snapshot before it if its line is watched."""
         line, text = node.lineno, source.line(node.lineno)
+        of_kernel = source.file == self.file  # a number means a line of the kernel's own file
         hits = {
-            w for w in self.watch if w == line or (isinstance(w, str) and w != END and w in text)
+            w
+            for w in self.watch
+            if (of_kernel and w == line) or (isinstance(w, str) and w != END and w in text)
         }
         self.unmatched -= hits
         if not hits:

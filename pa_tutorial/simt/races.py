@@ -7,9 +7,9 @@ orders, and only the lanes that it names: each lane counts its syncwarps (its cl
 up to which clock of the other lanes of its warp it has waited (a vector clock). Between thread
 blocks nothing orders, until the kernel ends.
 
-A cell keeps its last write, and the last reads and the last atomic operations of two different
-threads each: whoever comes next meets at least one of them. (Between masked syncwarps that may
-be the one that is ordered. So a race there can be missed, rarely; none is invented.)
+A cell keeps its last write, and of the reads and of the atomic operations up to four: whoever
+comes next meets at least one of them. (Where masked syncwarps order some lanes of one warp, that
+may be one that is ordered. So a race there can be missed, rarely; none is invented.)
 Source: the happens-before of FastTrack (Flanagan and Freund, 2009), for barriers.
 """
 
@@ -74,16 +74,11 @@ class Order:
         together[members] = now
         known[members] = together
         self.tails[threads] += 1 << CLOCK
+        if now.max() >= CLOCKS - 1:
+            raise OverflowError(f"more than {CLOCKS - 1} syncwarps between two barriers")
 
     def stamps(self, threads: np.ndarray, place: int) -> np.ndarray:
         return self.tails[threads] + (self.floor + (place << PLACE))
-
-    def live(self, stamps: np.ndarray, between_blocks: bool) -> np.ndarray:
-        """Accesses that no barrier orders before now; the thread's own ones included."""
-        live = stamps >= self.floor
-        if between_blocks:
-            live |= (stamps > 0) & (stamps < self.birth)
-        return live
 
     def unordered(
         self, stamps: np.ndarray, threads: np.ndarray, between_blocks: bool
@@ -109,7 +104,8 @@ def record(
 ) -> Conflict | None:
     """Notes an access to these cells, each by its thread; returns what it races with, if any.
 
-    kind  "read", "write" or "atomic"
+    kind     "read", "write" or "atomic"
+    threads  rising, for each cell
     """
     between = memory.space == "global"
     conflict = None
@@ -123,7 +119,7 @@ def record(
     if kind == "write":
         within = _note_write(memory, cells, order.stamps(threads, place))
         return conflict or within
-    _note(memory, kind, cells, threads, place, order, between)
+    _note(memory, kind, cells, threads, place, order)
     return conflict
 
 
@@ -137,27 +133,63 @@ def _note_write(memory: Memory, cells: np.ndarray, stamps: np.ndarray) -> Confli
 
 
 def _note(
-    memory: Memory,
-    kind: str,
-    cells: np.ndarray,
-    threads: np.ndarray,
-    place: int,
-    order: Order,
-    between: bool,
+    memory: Memory, kind: str, cells: np.ndarray, threads: np.ndarray, place: int, order: Order
 ) -> None:
-    """The last two accesses of this kind by different threads."""
-    noted_last, noted_other = memory.noted(kind, 2)
-    last, other = noted_last[cells], noted_other[cells]
-    last_live = order.live(last, between)
-    own = (last >= order.floor) & ((last ^ threads) & THREADS == 0)
+    """An access that may be one of many: enough of them is kept to meet whoever comes next.
+
+    last  the latest · near  of another thread of the same warp · far  of another warp ·
+    foreign  of another thread block
+    """
+    last, near, far, foreign = memory.noted(kind, 4)
+    before = last[cells]
+    live = before >= order.floor
+    own = live & ((before ^ threads) & THREADS == 0)
+    enough = live & (far[cells] >= order.floor)  # two warps: nobody is ordered after both
     if order.clocks is None:
-        # Noted already; or two threads are known, and anybody will meet one of them.
-        enough = own | (last_live & order.live(other, between))
-        if np.count_nonzero(enough) == len(cells):
-            return
+        same_warp = (before ^ threads) & (THREADS & -WARP_SIZE) == 0
+        enough |= own | (live & same_warp & (near[cells] >= order.floor))
+    if np.count_nonzero(enough) == len(cells):
+        return
+    old = (before > 0) & (before < order.birth) & (foreign[cells] == 0)
+    if np.count_nonzero(old):
+        foreign[cells[old]] = before[old]
     stamps = order.stamps(threads, place)
-    noted_other[cells] = np.where(last_live & ~own, last, other)
-    noted_last[cells] = stamps
-    lost = noted_last[cells] != stamps  # several lanes at one cell: keep two of them
-    if np.count_nonzero(lost):
-        noted_other[cells[lost]] = stamps[lost]
+    last[cells] = stamps
+    if np.count_nonzero(last[cells] != stamps):  # several lanes at one cell: the first, the last
+        numbers = np.arange(len(cells))
+        (position,) = memory.noted("scratch", 1)
+        position[cells[::-1]] = numbers[::-1]
+        first = position[cells] == numbers
+        position[cells] = numbers
+        also = (position[cells] == numbers) & ~first
+        last[cells] = before  # once more, one after the other
+        _shift(last, near, far, cells[first], stamps[first], order.floor)
+        _shift(last, near, far, cells[also], stamps[also], order.floor)
+    else:
+        last[cells] = before
+        _shift(last, near, far, cells, stamps, order.floor)
+
+
+def _shift(
+    last: np.ndarray,
+    near: np.ndarray,
+    far: np.ndarray,
+    cells: np.ndarray,
+    stamps: np.ndarray,
+    floor: int,
+) -> None:
+    """One new access for each cell, all cells different: what was last moves to near or far."""
+    before, aside = last[cells], far[cells]
+    live = before >= floor
+    differs = (before ^ stamps) & THREADS
+    same_thread, same_warp = differs == 0, differs < WARP_SIZE
+    # `aside` may be of the new access's own warp; then it is the near one now.
+    near_aside = (aside >= floor) & ((aside ^ stamps) & THREADS < WARP_SIZE)
+    near_aside &= (aside ^ stamps) & THREADS != 0
+    near[cells] = np.where(
+        live & same_thread,
+        near[cells],
+        np.where(live & same_warp, before, np.where(near_aside, aside, 0)),
+    )
+    far[cells] = np.where(live & ~same_warp, before, np.where(live, aside, 0))
+    last[cells] = stamps

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pa_tutorial.simt.snapshots import Index, Snapshot
+from pa_tutorial.simt.snapshots import END, Index, Snapshot
 from pa_tutorial.simt.source import Site
 
 
@@ -80,7 +80,7 @@ class Report:
     def clean(self) -> bool:
         return not self.findings
 
-    def at(self, where: int | str = "end", block: Index | int | None = None) -> list[Snapshot]:
+    def at(self, where: int | str = END, block: Index | int | None = None) -> list[Snapshot]:
         """The snapshots of a line (its number or a piece of its text), or of the end.
 
         block  only this thread block
@@ -90,8 +90,7 @@ class Report:
         return [
             shot
             for shot in self.snapshots
-            if (shot.line == where or (isinstance(where, str) and where in shot.code))
-            and (block is None or shot.block == tuple(block))
+            if shot.matches(where) and (block is None or shot.block == tuple(block))
         ]
 
     def rows(self, where: int | str, *names: str) -> np.ndarray:
@@ -99,9 +98,14 @@ class Report:
 
         Fields block (number), thread, and the names. Threads without a value are left out.
         """
+        if {"block", "thread"} & set(names):
+            raise ValueError("block and thread are columns already; read such a variable by at()")
         parts = []
         for shot in self.at(where):
             columns = [np.ma.asarray(shot[name]) for name in names]
+            arrays = [n for n, c in zip(names, columns, strict=True) if c.ndim > 1]
+            if arrays:
+                raise ValueError(f"{arrays[0]} is an array; read it by at()")
             there = ~np.any([np.ma.getmaskarray(c) for c in columns], axis=0)
             numbers = np.full(len(shot.threads), self._block_number(shot.block))
             parts.append([c[there] for c in (numbers, shot.threads, *(c.data for c in columns))])

@@ -1,7 +1,6 @@
 """launch: run a Numba CUDA kernel here, with checks, and report."""
 
 from collections.abc import Callable, Sequence
-from inspect import signature
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from pa_tutorial.simt.report import Report
 
 Size = int | tuple[int, ...]
 MAX_THREADS = 1024
+MAX_SHARED = 227 * 1024  # of compute capability 9.0; others have less
 NUMBERS = "biuf"  # kinds of NumPy types that a kernel can compute with
 
 
@@ -23,15 +23,15 @@ def launch(
     block: Size,
     *args: object,
     shared_bytes: int = 0,
-    checks: Sequence[str] = CHECKS,
+    checks: str | Sequence[str] = CHECKS,
     order: str | int = "together",
     collect: bool = False,
-    unwritten: Sequence[str] = (),
+    unwritten: str | Sequence[str] = (),
     watch: Watch | Sequence[Watch] = (),
-    names: Sequence[str] = (),
+    names: str | Sequence[str] = (),
     exited_may_skip: bool = False,
     shuffles_order_memory: bool = False,
-    max_turns: int = 10_000_000,
+    max_turns: int = 1_000_000,
 ) -> Report:
     """Runs kernel[grid, block, 0, shared_bytes](*args) in this process, without a GPU.
 
@@ -40,7 +40,8 @@ def launch(
     block   number of threads of each: at most 1,024
     args    NumPy arrays and torch CPU tensors (written in place), numbers, tuples of numbers
     shared_bytes  size of the dynamic shared memory
-    checks  "memory": indices inside their arrays, vectors aligned
+    checks  "memory": indices inside their arrays, vectors aligned. A negative index is outside
+            (without this check it counts from the end of the memory, whatever that is)
             "init":   nothing read that was never written
             "race":   no two threads at one address, one writing, without a barrier between
             "sync":   barriers and warp functions reached by all who must
@@ -54,13 +55,13 @@ def launch(
             "end": when the kernel has ended. names: only these variables
     exited_may_skip        a thread that has returned may miss a later barrier
     shuffles_order_memory  shuffles order memory as syncwarp does (on no GPU is this promised)
-    max_turns              turns of loops of the whole launch before it counts as hanging
+    max_turns              turns of loops of one thread block before it counts as hanging
 
     Raises SimtError for a finding; Unsupported for what the simulator does not know, with the
     line; ZeroDivisionError where a lane divides an integer by zero; TypeError and ValueError
     for arguments that no launch accepts.
     """
-    checks, watch = tuple(checks), _as_tuple(watch)
+    checks, watch = _as_tuple(checks), _as_tuple(watch)
     _check_options(checks, order)
     machine = Machine(
         grid=_size("grid", grid),
@@ -73,20 +74,23 @@ def launch(
         shuffles_order_memory=shuffles_order_memory,
         max_turns=max_turns,
     )
-    if machine.num_threads > MAX_THREADS:
-        raise ValueError(f"block: {machine.num_threads} threads; at most {MAX_THREADS} are allowed")
-    if shared_bytes < 0:
-        raise ValueError(f"shared_bytes is {shared_bytes}; it cannot be negative")
+    _check_limits(machine)
     function = plain_function(kernel) or kernel
-    names_of_arguments = tuple(signature(function).parameters)
+    if not hasattr(function, "__code__"):
+        raise TypeError(
+            f"kernel is a {type(function).__name__}; it must be a @cuda.jit kernel or its plain "
+            "function, without [grid, block]"
+        )
+    code = function.__code__
+    names_of_arguments = code.co_varnames[: code.co_argcount]
     if len(args) != len(names_of_arguments):
         raise TypeError(
             f"{function.__name__} takes {len(names_of_arguments)} arguments "
             f"({', '.join(names_of_arguments)}); {len(args)} were given"
         )
-    program = Program(function, machine, watch, tuple(names))
+    program = Program(function, machine, watch, _as_tuple(names))
     arguments = _convert(machine, dict(zip(names_of_arguments, args, strict=True)))
-    for name in unwritten:
+    for name in _as_tuple(unwritten):
         _forget(name, arguments)
     program.run(arguments)
     return Report(
@@ -106,6 +110,20 @@ def _check_options(checks: tuple[str, ...], order: str | int) -> None:
         raise ValueError(f"checks: {unknown[0]!r} is not one of {', '.join(CHECKS)}")
     if not isinstance(order, int) and order not in ORDERS:
         raise ValueError(f"order is {order!r}; it must be one of {', '.join(ORDERS)}, or a seed")
+
+
+def _check_limits(machine: Machine) -> None:
+    """What no GPU runs. Source: CUDA C++ Programming Guide, compute capabilities."""
+    if machine.num_threads > MAX_THREADS or machine.block[2] > 64:
+        raise ValueError(
+            f"block is {machine.block}: at most {MAX_THREADS} threads, and 64 along z, are allowed"
+        )
+    if max(machine.grid[1:]) > 65_535:
+        raise ValueError(f"grid is {machine.grid}: at most 65535 along y and z are allowed")
+    if not 0 <= machine.shared_bytes <= MAX_SHARED:
+        raise ValueError(
+            f"shared_bytes is {machine.shared_bytes}; it must be between 0 and {MAX_SHARED}"
+        )
 
 
 def _as_tuple(watch: Watch | Sequence[Watch]) -> tuple[Watch, ...]:

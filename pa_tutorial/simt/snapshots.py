@@ -7,6 +7,7 @@ import numpy as np
 from pa_tutorial.simt.lanes import RESULT, Frame
 from pa_tutorial.simt.memory import Array
 
+END = "end"  # stands for the line of a snapshot that is taken when the thread block has ended
 Index = tuple[int, ...]  # of a thread block, or of an item of an array
 
 
@@ -26,6 +27,12 @@ class Snapshot:
     threads: np.ndarray
     values: dict[str, np.ma.MaskedArray]
 
+    def matches(self, where: int | str) -> bool:
+        """Was it taken at this line: its number, a piece of its text, or "end"?"""
+        if isinstance(where, int) or where == END or self.line == END:
+            return self.line == where
+        return where in self.code
+
     def __getitem__(self, name: str) -> np.ma.MaskedArray:
         if name not in self.values:
             raise KeyError(f"{name} has no value here; there are: {', '.join(self.values)}")
@@ -36,15 +43,15 @@ def take(frame: Frame, line: int | str, code: str, names: tuple[str, ...]) -> Sn
     """Copies the variables of a frame, those of `names` or all, in the lanes at work."""
     lanes = frame.lanes.numbers
     values = {}
-    for name in names or tuple(frame.values):
-        if name not in frame.values or name == RESULT:
+    for name in names or tuple(frame.variables):
+        if name not in frame.variables or name == RESULT:
             continue
-        value = _copied(frame, frame.values[name], lanes)
+        variable = frame.variables[name]
+        value = _copied(frame, variable.value, lanes)
         if value is None:
             continue
-        if value.shape[:1] == lanes.shape and _per_lane(frame.values[name]):
-            value = np.ma.array(value, copy=True)
-            value[~frame.holders[name].flags[lanes]] = np.ma.masked
+        if _per_lane(variable.value):
+            value[~variable.lanes.flags[lanes]] = np.ma.masked
         values[name] = value
     threads = lanes + frame.gang.first
     return Snapshot(frame.gang.block.index, line, code, threads, values)

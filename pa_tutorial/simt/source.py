@@ -6,7 +6,6 @@ expression from the start.
 
 import ast
 import inspect
-import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -59,7 +58,7 @@ class Site:
 def source_of(function: Callable) -> Source:
     """The source of a plain function. Raises Unsupported if Python cannot find it."""
     try:
-        return _parsed(function.__code__, function)
+        return _parsed(function.__code__)
     except (OSError, SyntaxError, TypeError) as error:
         raise Unsupported(
             f"The source of {function.__name__} cannot be read ({error}). The simulator needs a "
@@ -68,17 +67,35 @@ def source_of(function: Callable) -> Source:
 
 
 @lru_cache(maxsize=512)
-def _parsed(code: CodeType, function: Callable) -> Source:
-    lines, first = inspect.getsourcelines(function)
-    indent = len(lines[0]) - len(lines[0].lstrip())
-    tree = ast.parse(textwrap.dedent("".join(lines))).body[0]
+def _parsed(code: CodeType) -> Source:
+    lines, first = inspect.getsourcelines(code)
+    text, offset = "".join(lines), first - 1
+    if lines[0][:1].isspace():  # a block for it to stand in
+        text, offset = "if True:\n" + text, offset - 1
+    tree = ast.parse(text).body[0]
+    tree = tree.body[0] if isinstance(tree, ast.If) else tree
     if not isinstance(tree, ast.FunctionDef):
         raise TypeError("it is not written with def")
-    for node in ast.walk(tree):  # positions as they are in the file
+    if not _is_of(code, tree):
+        raise OSError(f"{code.co_filename} has changed since it was imported")
+    for node in ast.walk(tree):  # lines as they are in the file
         if hasattr(node, "lineno"):
-            node.lineno += first - 1
-            node.end_lineno += first - 1
-            node.col_offset += indent
-            node.end_col_offset += indent
+            node.lineno += offset
+            node.end_lineno += offset
     numbered = {first + i: line.rstrip("\n") for i, line in enumerate(lines)}
-    return Source(function.__name__, code.co_filename, numbered, tree)
+    return Source(code.co_name, code.co_filename, numbered, tree)
+
+
+def _is_of(code: CodeType, tree: ast.FunctionDef) -> bool:
+    """Does this text give this code? Compiled again, it has the same names and constants."""
+    definition = ast.FunctionDef(**{**vars(tree), "decorator_list": []})
+    enclosed = [ast.arg(name) for name in code.co_freevars]  # as in the function around it
+    around = ast.parse("def around(): pass").body[0]
+    around.args.args, around.body = enclosed, [definition]
+    module = ast.fix_missing_locations(ast.Module([around], type_ignores=[]))
+    (outer,) = (c for c in compile(module, "", "exec").co_consts if isinstance(c, CodeType))
+    inner = [c for c in outer.co_consts if isinstance(c, CodeType) and c.co_name == code.co_name]
+    return len(inner) == 1 and all(
+        getattr(inner[0], what) == getattr(code, what)
+        for what in ("co_names", "co_varnames", "co_freevars", "co_consts")
+    )

@@ -17,7 +17,7 @@ from pa_tutorial.simt.arithmetic import Value
 from pa_tutorial.simt.calls import Calls
 from pa_tutorial.simt.expressions import UNKNOWN
 from pa_tutorial.simt.intrinsics import ARRAYS
-from pa_tutorial.simt.lanes import RESULT, Frame, Lanes
+from pa_tutorial.simt.lanes import RESULT, Frame
 from pa_tutorial.simt.memory import Array
 from pa_tutorial.simt.names import cuda_name
 from pa_tutorial.simt.source import Source
@@ -145,14 +145,14 @@ class Statements(Calls):
             return lambda frame: frame.assign(name, result(frame))
         base, index, write = self._item(node.target)
         place = self.program.add_place(self.source.site(node.target))
-        apply = arithmetic.binary(kind)
+        apply = self.applied(node, kind)
 
         def run(frame: Frame) -> None:
             array, indices = base(frame), index(frame)
             if not isinstance(array, Array) or len(indices) != array.ndim:
                 write(frame, array, indices, 0)  # says what is wrong
             old = load(frame, array, indices, place)
-            write(frame, array, indices, apply(old, value(frame)))
+            write(frame, array, indices, apply(frame, old, value(frame)))
 
         return run
 
@@ -319,11 +319,13 @@ class DeviceFunction:
         for name, value in arguments.items():
             frame.assign(name, value)
         self.body(frame)
-        returned: Lanes | None = frame.holders.get(RESULT)
+        returned = frame.variables.get(RESULT)
         if returned is None:
             return None
-        if not returned.covers(caller.lanes) and frame.values[RESULT] is not None:
+        if not returned.holders.covers(caller.lanes):
+            if returned.value is None:
+                return None
             raise self.source.unsupported(
                 self.source.tree, "some lanes return a value and others return none"
             )
-        return frame.values[RESULT]
+        return returned.read(caller.lanes)

@@ -9,28 +9,20 @@ from pa_tutorial.simt.memory import Array
 
 def partial_view(frame: Frame, array: Array, indices: tuple, place: int) -> Array:
     """array[i], array[a:b]: a view with fewer items. Nothing is read."""
-    fixed = tuple(0 if type(i) is slice else i for i in indices)
     whole = [i for i, index in enumerate(indices) if type(index) is slice]
     whole += range(len(indices), array.ndim)
-    starts, shape = [], []
+    start, lanes = locate(frame, array, indices, place)
+    shape = []
     for axis in whole:
         index = indices[axis] if axis < len(indices) else slice(None, None)
         first, size = _part(index, array.shape[axis])
-        starts.append(first * array.strides[axis])
+        start = start + first * array.strides[axis]
         shape.append(size)
-    checked = array.view(
-        tuple(1 if a in whole else n for a, n in enumerate(array.shape)),
-        array.strides,
-        array.start,
-        "",
-    )
-    checked.name = array.name
-    start, lanes = locate(frame, checked, fixed, place)
-    start = start + sum(starts)
-    if lanes is not frame.lanes and isinstance(start, np.ndarray):
-        start = np.where(lanes.flags, start, 0)
     strides = tuple(array.strides[axis] for axis in whole)
-    return array.view(tuple(shape), strides, start, _in_words(indices))
+    view = array.view(tuple(shape), strides, start, _in_words(indices))
+    if lanes.count < frame.lanes.count:
+        view.absent = ~lanes.flags
+    return view
 
 
 def _part(index: slice, size: object) -> tuple[object, object]:

@@ -100,13 +100,16 @@ def _shuffle(name: str, source: Callable[[np.ndarray, Value], np.ndarray]) -> Ca
         sources = np.arange(gang.width) - lane + wanted
         exists = sources < gang.width
         sources = np.where(exists, sources, np.arange(gang.width))
-        silent = lanes.where(~exists | ~lanes.flags[sources])
+        masks = np.broadcast_to(np.asarray(mask).astype(np.int64), gang.width)
+        unnamed = (masks >> wanted) & 1 == 0
+        silent = lanes.where(~exists | ~lanes.flags[sources] | unnamed)
         if silent.count and gang.machine.sync:
             reader = silent.numbers[0]
             asked = gang.machine.thread_name(
                 int(gang.threads[reader] - lane[reader] + wanted[reader])
             )
-            gang.find("sync", place, reader, f"reads by {name} from {asked}, which is not there")
+            why = "is not in its mask" if unnamed[reader] else "is not there"
+            gang.find("sync", place, reader, f"reads by {name} from {asked}, which {why}")
         if not isinstance(value, np.ndarray):
             return value
         return np.where(lanes.flags[sources], value[sources], value)

@@ -19,10 +19,11 @@ from simt_kernels import (
     memory,
     puzzles,
     shared,
+    variables,
     votes,
     warps,
 )
 
 RIGHT = (arithmetic, atomics, calls, casts, clean, clean_sync, control, functions, memory, puzzles)
-RIGHT += (shared, votes, warps)
+RIGHT += (shared, variables, votes, warps)
 WRONG = (faults_init, faults_memory, faults_race, faults_sync)

@@ -279,3 +279,35 @@ def one_array_twice(rng):
 def result_overlaps_the_source(source, shifted):
     i = cuda.threadIdx.x
     shifted[i] = source[i]  # FAULT
+
+
+def one_number_each(rng):
+    return rng.integers(0, 9, 64).astype(np.int32), np.zeros(128, np.int32)
+
+
+@fault("race", 1, 64, one_number_each)
+@cuda.jit
+def syncwarp_taken_for_syncthreads(a, out):
+    tile = cuda.shared.array(16, int32)
+    t = cuda.threadIdx.x
+    if t < 16:
+        tile[t] = a[t]
+    cuda.syncthreads()
+    out[t] = tile[t % 16]  # FIRST
+    cuda.syncwarp()
+    if 32 <= t < 48:
+        tile[t - 32] = a[t]  # FAULT
+
+
+@fault("race", 2, 64, one_number_each)
+@cuda.jit
+def read_by_one_block_and_written_by_the_next(a, out):
+    t = cuda.threadIdx.x
+    if cuda.blockIdx.x == 0:
+        if t == 0:
+            out[0] = a[0]  # FIRST
+    else:
+        out[t + 1] = a[0]
+        cuda.syncthreads()
+        if t == 0:
+            a[0] = 1  # FAULT

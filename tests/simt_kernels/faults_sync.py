@@ -240,3 +240,11 @@ def shuffle_from_a_lane_that_has_returned(a, out):
     if lane >= 24:
         return
     out[lane] = a[lane] + cuda.shfl_down_sync(FULL, a[lane], 8)  # FAULT
+
+
+@fault("sync", 1, 32, lambda rng: (np.arange(32), np.zeros(32, np.int64)))
+@cuda.jit
+def half_warps_shuffle_across_their_border(a, out):
+    t = cuda.threadIdx.x
+    mask = 0xFFFF if t < 16 else 0xFFFF0000
+    out[t] = cuda.shfl_down_sync(mask, a[t], 1)  # FAULT
