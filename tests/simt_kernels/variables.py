@@ -123,3 +123,56 @@ def shapes_of_constants_in_the_kernel(a, out):
     tile[t] = row[3]
     cuda.syncthreads()
     out[t] = tile[LANES - 1 - t]
+
+
+@example(
+    1,
+    64,
+    lambda rng: (rng.standard_normal((3, N)), np.zeros(64)),
+    lambda a, out: {1: np.r_[np.where(np.arange(N) % 3 == 1, a[2], a[0]), a[0, : 64 - N]]},
+)
+@cuda.jit
+def row_and_its_length_chosen_in_a_branch(a, out):
+    t = cuda.threadIdx.x
+    row = a[0]
+    if t % 3 == 1 and t < N:
+        row = a[2]
+    out[t] = row[t % N]
+
+
+@example(
+    1,
+    32,
+    lambda rng: (np.arange(32), np.zeros(32, np.int64)),
+    lambda a, out: {1: np.array([a[:n].sum() for n in range(32)])},
+)
+@cuda.jit
+def slice_of_another_length_in_each_lane(a, out):
+    t = cuda.threadIdx.x
+    head = a[:0]
+    if t > 0:
+        head = a[:t]
+    for i in range(head.size):
+        out[t] += head[i]
+
+
+@example(
+    1,
+    8,
+    lambda rng: (np.arange(8), np.zeros(8, np.int64)),
+    lambda a, out: {1: np.array([5, 6, 7, 3, 5, 2, 0, 8])},
+)
+@cuda.jit
+def slices_are_cut_as_in_python(a, out):
+    t = cuda.threadIdx.x
+    tail, middle, beyond = a[-3:], a[-5:-2], a[2:99]
+    if t < 3:
+        out[t] = tail[t]
+    elif t < 5:
+        out[t] = middle[2 * (t - 3)]
+    elif t == 5:
+        out[t] = beyond[0]
+    elif t == 6:
+        out[t] = a[5:2].size
+    else:
+        out[t] = beyond.size + len(tail) - 1
