@@ -80,15 +80,12 @@ class Variable:
 
     def read(self, lanes: Lanes) -> object:
         """The value in these lanes, which all have one."""
-        if self.lanes.covers(lanes):
-            return self.value
-        for one in self.older:
-            if one.lanes.covers(lanes):
-                return one.value
-        result = self.value
-        for one in self.older:
-            if np.count_nonzero(one.lanes.flags & lanes.flags):
-                result = merged(result, one.value, one.lanes)
+        first, *others = (
+            one for one in (self, *self.older) if np.count_nonzero(one.lanes.flags & lanes.flags)
+        )
+        result = first.value
+        for one in others:
+            result = merged(result, one.value, one.lanes)
         return result
 
     @property
