@@ -56,7 +56,8 @@ class RandomRun:
         self.num_blocks = self.chance.choice([1, 1, 2, 3])
         self.definition = Definition(self.num_threads * self.num_blocks)
         space = "shared" if self.num_blocks == 1 else "global"
-        self.memory = Memory(np.zeros(4 * CELLS, np.uint8), space, 0, 4, written=True)
+        self.memory = Memory(np.zeros(4 * CELLS, np.uint8), space, 0, written=True)
+        self.memory.split_cells(4)
 
     def first_race(self) -> tuple[bool, bool]:
         """At the first race that either sees: does the definition see it, does the check?"""
@@ -123,7 +124,8 @@ def test_masked_syncwarps_order_only_their_lanes(kinds: tuple[str, ...]) -> None
 
 
 def test_lanes_that_write_one_cell_in_one_instruction_race() -> None:
-    memory = Memory(np.zeros(16, np.uint8), "shared", 0, 4, written=True)
+    memory = Memory(np.zeros(16, np.uint8), "shared", 0, written=True)
+    memory.split_cells(4)
     order = Order(4, 1)
     cells, threads = np.array([0, 1, 1, 2]), np.arange(4)
     race_cells, now, before = record(memory, "write", cells, threads, 0, order)

@@ -11,7 +11,7 @@ import numpy as np
 
 from pa_tutorial.simt.lanes import Frame, Lanes
 from pa_tutorial.simt.machine import Machine, SharedSpec
-from pa_tutorial.simt.memory import Array, Memory, aligned, contiguous
+from pa_tutorial.simt.memory import LARGEST_ITEM, Array, Memory, aligned, contiguous
 from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.simt.report import Finding
 
@@ -26,8 +26,8 @@ class Block:
         self.order = machine.new_order(index)
         self.shared: dict[int, Array] = {}
         dynamic = np.zeros(machine.shared_bytes, np.uint8)
-        address = aligned(machine.static_bytes, 16)  # it follows the static arrays
-        self.dynamic = Memory(dynamic, "shared", address, 16, written=not machine.init)
+        address = aligned(machine.static_bytes, LARGEST_ITEM)  # it follows the static arrays
+        self.dynamic = Memory(dynamic, "shared", address, written=not machine.init)
         self.votes: tuple[int, int] = (0, 0)
         self.gangs: list[Gang] = []
 
@@ -93,7 +93,7 @@ class Block:
             else:
                 data = np.zeros(spec.num_bytes, np.uint8)
                 written = not self.machine.init
-                memory = Memory(data, "shared", spec.address, dtype.itemsize, written)
+                memory = Memory(data, "shared", spec.address, written)
             self.shared[place] = Array(memory, dtype, shape, contiguous(shape), 0, spec.name)
         return self.shared[place]
 
@@ -180,7 +180,7 @@ class Gang:
         if array is None:
             data = np.zeros(self.width * size * dtype.itemsize, np.uint8)
             written = not self.machine.init
-            memory = Memory(data, "local", 0, dtype.itemsize, written)
+            memory = Memory(data, "local", 0, written)
             start = np.arange(self.width) * size
             array = Array(memory, dtype, shape, contiguous(shape), start, name)
             self.locals[place] = array

@@ -14,6 +14,7 @@ from pa_tutorial.simt.lanes import Lanes
 
 # Addresses are invented, so that they are the same in every run. cudaMalloc aligns to 256 bytes.
 ALIGNMENT = 256
+LARGEST_ITEM = 16  # bytes; also the alignment of the dynamic shared memory
 
 
 class Memory:
@@ -22,14 +23,14 @@ class Memory:
     data         [num_bytes] uint8
     space        "global", "shared" or "local"
     address      of the first byte
+    cell         bytes under one cell of the shadow: the smallest item of any view so far
     written      [num_cells] bool: has anything been written here? None: all of it
     accesses    kind of access -> stamps [num_cells] int64 of the last ones, see races.py
     """
 
-    def __init__(
-        self, data: np.ndarray, space: str, address: int, cell: int, written: bool
-    ) -> None:
-        self.data, self.space, self.address, self.cell = data, space, address, cell
+    def __init__(self, data: np.ndarray, space: str, address: int, written: bool) -> None:
+        self.data, self.space, self.address = data, space, address
+        self.cell = LARGEST_ITEM
         self.written = None if written else np.zeros(self.num_cells, bool)
         self.accesses: dict[str, tuple[np.ndarray, ...]] = {}
 

@@ -180,19 +180,17 @@ def _memories(machine: Machine, arrays: dict[str, np.ndarray]) -> list[tuple[int
     """(first byte, memory) of each allocation; extents that overlap are one."""
     import ctypes
 
-    extents = sorted((*root_extent(array), array.itemsize) for array in arrays.values())
     joined: list[list[int]] = []
-    for low, high, itemsize in extents:
+    for low, high in sorted(root_extent(array) for array in arrays.values()):
         if joined and low < joined[-1][1]:
             joined[-1][1] = max(joined[-1][1], high)
-            joined[-1][2] = min(joined[-1][2], itemsize)
         else:
-            joined.append([low, high, itemsize])
+            joined.append([low, high])
     memories = []
-    for low, high, itemsize in joined:
+    for low, high in joined:
         data = np.frombuffer((ctypes.c_uint8 * (high - low)).from_address(low), np.uint8)
         address = machine.allocate(high - low)
-        memories.append((low, Memory(data, "global", address, itemsize, written=True)))
+        memories.append((low, Memory(data, "global", address, written=True)))
     return memories
 
 
