@@ -41,7 +41,10 @@ def test_the_answer_is_right_and_no_check_cries_wolf(name: str, order: str | int
     find_spec("numba_cuda") is None,
     reason=f"numba-cuda has no wheels for {sys.platform}: there is no compiler here",
 )
+@pytest.mark.parametrize("capability", [(8, 0), (9, 0)], ids=["sm_80", "sm_90"])
 @pytest.mark.parametrize("name", [*EXAMPLES, *FAULTS])
-def test_numba_compiles_what_is_simulated(name: str) -> None:
+def test_numba_compiles_what_is_simulated(name: str, capability: tuple[int, int]) -> None:
     kernel: Example | Fault = EXAMPLES.get(name) or FAULTS[name]
-    assert ".entry" in ptx(kernel.kernel, *kernel.draw())
+    text = ptx(kernel.kernel, *kernel.draw(), compute_capability=capability)
+    assert ".entry" in text
+    assert f".target sm_{capability[0]}0" in text
