@@ -168,6 +168,11 @@ def plain(x):
         ("out[0] = round(a[0], 1)", "round(a[0], 1): not with 2 arguments"),
         ("out[0] = a[0] is None", "a[0] is None is not supported"),
         ("out[0] = a[a[0]]", "must be an integer, not float32"),
+        ("out[0] = len(t)", "has no len"),
+        ("out[0] = (1, 2, 3)[a[0]]", "must be an integer, not float32"),
+        ("out[0] = cuda.grid(4)[0]", "1, 2 or 3 dimensions, not 4"),
+        ("s = cuda.shared.array(4, 'float3')", "whole numbers and a type of number"),
+        ("for i in range(2.5): out[0] = i", "range needs integers, not float64"),
         ("a[0], out[0] = 1, 2, 3", "needs 2 values"),
         ("out[0] = a[::2][0]", "a slice with a step is not supported"),
     ],
@@ -543,3 +548,96 @@ def test_an_item_divided_in_place_by_zero_is_an_error() -> None:
 def test_a_configured_kernel_is_refused_by_name() -> None:
     with pytest.raises(TypeError, match="must be a @cuda"):
         launch(SimpleNamespace(), 1, 1)
+
+
+@pytest.mark.parametrize("chosen", ["row = out[i]", "row = out[i] if i >= 2 else out[1]"])
+def test_a_lost_row_stays_lost_when_views_join(chosen: str, tmp_path) -> None:
+    path = tmp_path / "rows.py"
+    path.write_text(
+        "from numba import cuda\ndef kernel(out):\n    i = cuda.threadIdx.x\n    row = out[0]\n"
+        f"    if i >= 2:\n        {chosen}\n    row[i % 2] = i + 10\n"
+    )
+    whole = np.zeros((6, 2))
+    report = launch(imported(path).kernel, 1, 6, whole[:4], collect=True)
+    assert [f.check for f in report.findings] == ["memory"]
+    np.testing.assert_array_equal(whole, [[10, 11], [0, 0], [12, 0], [0, 13], [0, 0], [0, 0]])
+
+
+def test_a_function_that_calls_itself_and_its_own_name_are_known(tmp_path) -> None:
+    path = tmp_path / "recursion.py"
+    path.write_text(
+        "from numba import cuda\n@cuda.jit(device=True)\ndef down(n):\n"
+        "    if n > 0:\n        return down(n - 1)\n    return 7\n"
+        "@cuda.jit\ndef kernel(out):\n    out[0] = down(3)\n"
+    )
+    out = floats(1)
+    launch(imported(path).kernel, 1, 1, out)
+    assert out[0] == 7
+
+
+def test_equal_kernels_of_two_files_keep_their_files(tmp_path) -> None:
+    kernels = []
+    for name in ("first", "second"):
+        path = tmp_path / f"{name}.py"
+        path.write_text(f"def kernel(out):\n    out[9] = 1  # {name}\n")
+        kernels.append(imported(path).kernel)
+    for name, kernel in zip(("first", "second"), kernels, strict=True):
+        (finding,) = launch(kernel, 1, 1, floats(1), collect=True).findings
+        assert finding.site.code.endswith(f"# {name}")
+        assert finding.site.file.endswith(f"{name}.py")
+
+
+def test_a_variable_of_two_types_is_shown_whole() -> None:
+    @cuda.jit
+    def kernel(out):
+        total = 0
+        t = cuda.threadIdx.x
+        if t >= 2:
+            total = 2.5
+        out[t] = total
+
+    rows = launch(kernel, 1, 4, floats(4), watch="end").rows("end", "total")
+    assert rows.total.tolist() == [0, 0, 2.5, 2.5]
+
+
+def test_a_loop_variable_keeps_its_type() -> None:
+    @cuda.jit
+    def kernel(out):
+        for i in range(cuda.threadIdx.x, cuda.blockDim.x):
+            out[i] = cuda.clz(i)
+
+    out = np.zeros(4, np.int64)
+    launch(kernel, 1, 4, out, checks=())
+    assert out.tolist() == [32, 31, 30, 30]
+
+
+def test_findings_name_the_right_item_of_reversed_views() -> None:
+    @cuda.jit
+    def kernel(out, a):
+        out[0] = a[1, 2]
+
+    a = np.zeros((2, 3))[:, ::-1]
+    with pytest.raises(SimtError) as caught:
+        launch(kernel, 1, 1, floats(1), a, unwritten="a")
+    assert caught.value.finding.index == (1, 2)
+
+
+def test_a_syncwarp_that_names_no_caller_orders_nothing() -> None:
+    @cuda.jit
+    def kernel(out):
+        if cuda.threadIdx.x == 0:
+            cuda.syncwarp(2)
+
+    report = launch(kernel, 1, 32, floats(1), collect=True)
+    assert {f.check for f in report.findings} == {"sync"}
+
+
+def test_names_that_no_function_has_are_refused() -> None:
+    with pytest.raises(ValueError, match="has no variable 'typo'"):
+        launch(double, 1, 4, floats(4), floats(4), watch="end", names="typo")
+
+
+def test_numbas_own_simulator_is_not_taken_for_numba(monkeypatch) -> None:
+    monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", "1")
+    with pytest.raises(RuntimeError, match="Unset it and start Python again"):
+        launch(double, 1, 4, floats(4), floats(4))

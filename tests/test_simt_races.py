@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pa_tutorial.simt.memory import Memory
-from pa_tutorial.simt.races import WARP_SIZE, Order, record
+from pa_tutorial.simt.races import WARP_SIZE, Ordering, record
 
 CELLS = 2
 
@@ -63,7 +63,7 @@ class RandomRun:
         """At the first race that either sees: does the definition see it, does the check?"""
         interval = 1
         for block in range(self.num_blocks):
-            order = Order(self.num_threads, interval)
+            order = Ordering(self.num_threads, interval)
             for _ in range(self.chance.randint(3, 25)):
                 expected, found = self.step(order, block * self.num_threads)
                 if expected or found:
@@ -71,7 +71,7 @@ class RandomRun:
             interval = order.interval + 1
         return False, False
 
-    def step(self, order: Order, first: int) -> tuple[bool, bool]:
+    def step(self, order: Ordering, first: int) -> tuple[bool, bool]:
         """A barrier, a syncwarp, or an instruction of several lanes of a block."""
         dice = self.chance.random()
         if dice < 0.15:
@@ -83,7 +83,7 @@ class RandomRun:
             return self.access(order, first)
         return False, False
 
-    def syncwarp(self, order: Order, first: int) -> None:
+    def syncwarp(self, order: Ordering, first: int) -> None:
         warp = self.chance.randrange(-(-self.num_threads // WARP_SIZE))
         lanes = np.arange(min(WARP_SIZE, self.num_threads - WARP_SIZE * warp))
         if self.syncwarps == "masked":
@@ -92,7 +92,7 @@ class RandomRun:
             self.definition.meet(first + WARP_SIZE * warp + lanes)
             order.syncwarp(warp, lanes)
 
-    def access(self, order: Order, first: int) -> tuple[bool, bool]:
+    def access(self, order: Ordering, first: int) -> tuple[bool, bool]:
         count = self.chance.choice([1, 1, 2, 3, self.num_threads])
         threads = np.array(sorted(self.chance.sample(range(self.num_threads), count)))
         cells = np.array([self.chance.randrange(CELLS) for _ in threads])
@@ -126,7 +126,7 @@ def test_masked_syncwarps_order_only_their_lanes(kinds: tuple[str, ...]) -> None
 def test_lanes_that_write_one_cell_in_one_instruction_race() -> None:
     memory = Memory(np.zeros(16, np.uint8), "shared", 0, written=True)
     memory.split_cells(4)
-    order = Order(4, 1)
+    order = Ordering(4, 1)
     cells, threads = np.array([0, 1, 1, 2]), np.arange(4)
     race_cells, now, before = record(memory, "write", cells, threads, 0, order)
     assert race_cells.tolist() == [1]
@@ -134,7 +134,7 @@ def test_lanes_that_write_one_cell_in_one_instruction_race() -> None:
 
 
 def test_more_syncwarps_than_a_clock_can_count_are_an_error() -> None:
-    order = Order(4, 1)
+    order = Ordering(4, 1)
     for _ in range(65_534):
         order.syncwarp(0, np.arange(4))
     with pytest.raises(OverflowError, match="syncwarps between two barriers"):

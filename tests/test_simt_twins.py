@@ -6,6 +6,7 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
+import torch
 from numba import cuda, float32
 
 from pa_tutorial.simt import LaneAccess, SimtError, launch, ptx, twin
@@ -76,7 +77,7 @@ def test_a_misaligned_vector_is_a_finding() -> None:
 
 
 def test_a_vector_that_ends_outside_is_a_finding() -> None:
-    a, out = np.arange(62, dtype=np.float32), np.zeros(32, np.float32)
+    a, out = np.arange(63, dtype=np.float32), np.zeros(32, np.float32)
     with pytest.raises(SimtError) as caught:
         launch(sum_of_pairs, 1, 32, out, a, 0)
     assert (caught.value.finding.check, caught.value.finding.thread) == ("memory", 31)
@@ -85,8 +86,9 @@ def test_a_vector_that_ends_outside_is_a_finding() -> None:
 def test_a_vector_of_a_view_is_aligned_by_its_address() -> None:
     """A row that starts at an odd item: the index is even, the address is not."""
     whole, out = np.arange(65, dtype=np.float32), np.zeros(32, np.float32)
-    with pytest.raises(SimtError, match="misaligned"):
-        launch(sum_of_pairs, 1, 32, out, whole[1:], 0)
+    for view in (whole[1:], torch.from_numpy(whole)[1:], torch.arange(65.0)[1:]):
+        with pytest.raises(SimtError, match="misaligned"):
+            launch(sum_of_pairs, 1, 32, out, view, 0)
 
 
 def test_every_item_of_a_vector_is_checked_for_races() -> None:

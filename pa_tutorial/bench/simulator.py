@@ -19,7 +19,6 @@ from pa_tutorial.simt import CHECKS, launch
 NUM_THREADS = 128
 ROUNDS = 20  # of the tree reduction: 9 barriers each
 HEAD_SIZE = 128
-NUM_WARPS = NUM_THREADS // 32
 
 
 def tree_sum(out, a):

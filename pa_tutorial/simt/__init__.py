@@ -5,8 +5,12 @@
 runs a @cuda.jit kernel with all checks and raises SimtError at the first finding. `ptx` shows
 that Numba's compiler accepts the kernel too. `twin` teaches the simulator an intrinsic.
 
-The machine executes one statement at a time for a set of lanes, as a warp of a GPU does. To
-read it, start with lanes.py: who executes a statement. Then
+The machine executes one statement at a time for a set of lanes, as a warp of a GPU does. The
+words: a lane is a thread; a gang is the lanes that execute statements together (a thread block
+or a warp); a frame is one call of a function by a gang; a site is an expression in the kernel's
+text, a place its number; a cell is a few bytes of memory for which the checks remember who
+touched them, and a stamp is what they remember of one access. To read on, start with lanes.py:
+who executes a statement. Then
 
     source, program, statements, expressions, calls   the kernel's text becomes Python functions
     names, intrinsics, warp, twins                    what cuda.… and intrinsics mean

@@ -156,6 +156,8 @@ def _locate_vector(
     frame: Frame, array: Array, indices: tuple[Value, ...], count: int, place: int
 ) -> tuple[np.ndarray, Lanes]:
     """As locate, for a vector: its last item is inside too, and it is aligned to its size."""
+    if len(indices) != array.ndim:
+        raise TypeError(f"{array.name} has {array.ndim} dimensions, the index {len(indices)}")
     if array.strides[-1] != 1:
         raise TypeError(f"a vector of {array.name} needs neighbours; its last stride is not 1")
     machine, outer = frame.gang.machine, frame.lanes
@@ -224,32 +226,37 @@ def check(
         if kind != "write":
             written = memory.written[cells]
             if np.count_nonzero(written) < len(cells):
-                _report_unwritten(frame, array, threads[~written][0], items, place)
+                item = array.item_of(int(cells[~written][0]))
+                _report_unwritten(frame, array, threads[~written][0], item, place)
         if kind != "read":
             memory.written[cells] = True
     if races:
-        conflict = record(memory, kind, cells, threads, place, gang.block.order)
+        conflict = record(memory, kind, cells, threads, place, gang.block.ordering)
         if conflict:
             _report_race(frame, array, conflict, kind, place)
 
 
-def _report_unwritten(frame: Frame, array: Array, thread: int, items: Items, place: int) -> None:
+def _report_unwritten(frame: Frame, array: Array, thread: int, item: int, place: int) -> None:
     lane = thread - frame.gang.first
-    index = _index_of(array, items, lane)
+    index = _index_of(array, item, lane)
     shape = tuple(_of_lane(size, lane) for size in array.shape)
     what = f"reads {_item(array, index)} in {array.memory.space} memory, which nobody has written"
     more = {"array": array.name, "index": index, "shape": shape}
     frame.gang.find("init", place, lane, what, **more)
 
 
-def _index_of(array: Array, items: Items, lane: int) -> tuple[int, ...]:
+def _index_of(array: Array, item: int, lane: int) -> tuple[int, ...]:
     """The index of an item within its array."""
-    rest = _of_lane(items, lane) - _of_lane(array.start, lane)
+    rest = item - _of_lane(array.start, lane)
     index = [0] * array.ndim
+    ends = [_of_lane(size, lane) - 1 for size in array.shape]
+    for end, stride in zip(ends, array.strides, strict=True):
+        rest -= min(stride, 0) * end  # counted from the item with the lowest address
     for axis in sorted(range(array.ndim), key=lambda a: -abs(array.strides[a])):
-        stride = array.strides[axis]
-        index[axis] = rest // stride if stride else 0
-        rest -= index[axis] * stride
+        step = abs(array.strides[axis])
+        steps = rest // step if step else 0
+        rest -= steps * step
+        index[axis] = ends[axis] - steps if array.strides[axis] < 0 else steps
     return tuple(index)
 
 

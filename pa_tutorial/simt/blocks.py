@@ -6,6 +6,7 @@ after another, each from one barrier to the next.
 """
 
 from collections.abc import Callable
+from contextvars import copy_context
 
 import numpy as np
 
@@ -23,7 +24,7 @@ class Block:
 
     def __init__(self, machine: Machine, index: tuple[int, int, int]) -> None:
         self.machine, self.index = machine, index
-        self.order = machine.new_order(index)
+        self.ordering = machine.new_ordering(index)
         self.shared: dict[int, Array] = {}
         dynamic = np.zeros(machine.shared_bytes, np.uint8)
         address = aligned(machine.static_bytes, LARGEST_ITEM)  # it follows the static arrays
@@ -42,9 +43,7 @@ class Block:
 
     def _run_in_turns(self, body: Body, arguments: dict[str, object]) -> None:
         """Each gang from one barrier to the next, in the order that was asked for."""
-        from contextvars import copy_context
-
-        from greenlet import greenlet
+        from greenlet import greenlet  # only here: all else works without it
 
         for gang in self.gangs:
             gang.greenlet = greenlet(gang.run)
@@ -65,24 +64,18 @@ class Block:
             if other.waits_at != first.waits_at and self.machine.sync:
                 self._different_barriers(first, other)
         if gone and self.machine.sync and not self.machine.exited_may_skip:
-            first.misses(first.waits_at, 0, gone[0].first, "has returned")
+            first.misses(first.waits_at, first.waiting, gone[0].first, "has returned")
         counts = [gang.vote for gang in here]
         self.votes = sum(c[0] for c in counts), sum(c[1] for c in counts)
-        self.order.barrier()
+        self.ordering.barrier()
 
     def _different_barriers(self, a: "Gang", b: "Gang") -> None:
         places = self.machine.places
         a, b = sorted((a, b), key=lambda gang: places[gang.waits_at].line)
-        other = self.machine.thread_name(b.first)
-        a.find(
-            "sync",
-            a.waits_at,
-            0,
-            f"waits at one barrier and {other} at another",
-            other_site=places[b.waits_at],
-            other_block=self.index,
-            other_thread=b.first,
-        )
+        other = b.first + int(b.waiting)
+        what = f"waits at one barrier and {self.machine.thread_name(other)} at another"
+        more = {"other_site": places[b.waits_at], "other_block": self.index, "other_thread": other}
+        a.find("sync", a.waits_at, a.waiting, what, **more)
 
     def shared_array(self, place: int, spec: SharedSpec) -> Array:
         """The shared array of one place in the kernel: the same for all threads."""
@@ -114,7 +107,7 @@ class Gang:
             "z": (self.threads // (bx * by)).astype(np.int32),
         }
         self.locals: dict[int, Array] = {}
-        self.waits_at, self.vote, self.done = 0, (0, 0), False
+        self.waits_at, self.vote, self.waiting, self.done = 0, (0, 0), 0, False
         self.greenlet = None
         self.frame = Frame(self, self.everybody, is_kernel=True)
 
@@ -131,7 +124,7 @@ class Gang:
         if self.machine.sync:
             self._check_all_are_here(lanes, place)
         true = 0 if predicate is None else int(np.count_nonzero(predicate & lanes.flags))
-        self.waits_at, self.vote = place, (lanes.count, true)
+        self.waits_at, self.vote, self.waiting = place, (lanes.count, true), lanes.numbers[0]
         if self.greenlet is None:
             block.meet([self], [])
         else:
@@ -204,4 +197,4 @@ def run_blocks(
             block.run(body, arguments)
             for gang in block.gangs:
                 at_end(gang.frame)
-            machine.block_has_ended(block.order)
+            machine.block_has_ended(block.ordering)

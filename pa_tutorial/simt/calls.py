@@ -9,6 +9,7 @@ import numpy as np
 from pa_tutorial.simt.arithmetic import MATH, cast
 from pa_tutorial.simt.expressions import UNKNOWN, Expressions, Run
 from pa_tutorial.simt.intrinsics import ARRAYS, FUNCTIONS
+from pa_tutorial.simt.memory import Array
 from pa_tutorial.simt.names import cast_target, cuda_name, plain_function
 from pa_tutorial.simt.twins import TWINS, LaneAccess
 
@@ -16,7 +17,7 @@ from pa_tutorial.simt.twins import TWINS, LaneAccess
 class Calls(Expressions):
     """Translates the calls of one function."""
 
-    def _call(self, node: ast.Call) -> Run:
+    def _on_call(self, node: ast.Call) -> Run:
         callee = self.known(node.func)
         if callee is UNKNOWN:
             raise self.source.unsupported(node, f"{ast.unparse(node.func)}(...) is not supported")
@@ -29,16 +30,16 @@ class Calls(Expressions):
             raise self.source.unsupported(node, "arguments by name are for device functions only")
         arguments = [self.translate(a) for a in node.args]
         if name in FUNCTIONS:
-            place = self.program.add_place(self.source.site(node))
+            place = self.program.machine.add_place(self.source.site(node))
             function = FUNCTIONS[name]
             return lambda frame: function(frame, place, *[a(frame) for a in arguments])
-        if isinstance(callee, type | FunctionType) or _hashable(callee):
+        if _hashable(callee):
             if callee in MATH:
                 function = MATH[callee]
                 self._must_take(node, function)
                 return lambda frame: function(*[a(frame) for a in arguments])
             if callee in TWINS:
-                place = self.program.add_place(self.source.site(node))
+                place = self.program.machine.add_place(self.source.site(node))
                 twin = TWINS[callee]
                 return lambda frame: twin(LaneAccess(frame, place), *[a(frame) for a in arguments])
             if callee is len and len(arguments) == 1:
@@ -62,7 +63,7 @@ class Calls(Expressions):
     def _call_device_function(self, node: ast.Call, function: FunctionType) -> Run:
         call = self.program.device_function(function)
         names = [*call.parameters]
-        given = {**dict(zip(names, node.args, strict=False))}
+        given = dict(zip(names, node.args, strict=False))
         given |= {keyword.arg: keyword.value for keyword in node.keywords}
         if len(node.args) > len(names) or set(given) != set(names):
             raise self.source.unsupported(
@@ -79,12 +80,12 @@ class Calls(Expressions):
         if not {"shape", "dtype"} <= set(values) <= {"shape", "dtype", "alignment"}:
             raise self.source.unsupported(node, "an array takes shape, dtype and maybe alignment")
         shape, dtype = values["shape"], values["dtype"]
-        dtype = np.dtype(dtype) if isinstance(dtype, str) else cast_target(dtype)
+        dtype = _dtype_by_name(dtype) if isinstance(dtype, str) else cast_target(dtype)
         shape = shape if isinstance(shape, tuple) else (shape,)
         if dtype is None or not all(isinstance(n, int | np.integer) and n >= 0 for n in shape):
             raise self.source.unsupported(node, "an array takes whole numbers and a type of number")
         shape = tuple(int(n) for n in shape)
-        place = self.program.add_place(self.source.site(node))
+        place = self.program.machine.add_place(self.source.site(node))
         name = name or kind
         if kind == "shared.array":
             alignment = max(values.get("alignment") or 1, dtype.itemsize)
@@ -115,10 +116,24 @@ def _hashable(thing: object) -> bool:
 
 
 def _length(thing: object) -> object:
-    return len(thing) if isinstance(thing, tuple) else thing.shape[0]
+    if isinstance(thing, Array):
+        return thing.shape[0]
+    if not isinstance(thing, tuple):
+        raise TypeError(f"{thing} has no len")
+    return len(thing)
+
+
+def _dtype_by_name(name: str) -> np.dtype | None:
+    try:
+        return np.dtype(name)
+    except TypeError:
+        return None
 
 
 def _why_not_callable(text: str, callee: object) -> str:
     if isinstance(callee, FunctionType):
-        return f"{text} is a plain Python function: Numba needs @cuda.jit(device=True) above it"
+        return (
+            f"{text} is a plain Python function, which a kernel cannot call; one of your own can "
+            "have @cuda.jit(device=True) above it"
+        )
     return f"{text} is not supported by the simulator"

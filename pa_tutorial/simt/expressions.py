@@ -7,7 +7,7 @@ known before the kernel runs (closure variables, globals, constants) is folded i
 import ast
 import builtins
 from collections.abc import Callable
-from types import FunctionType, ModuleType
+from types import FunctionType
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from pa_tutorial.simt.views import partial_view
 
 Run = Callable[[Frame], object]
 UNKNOWN = object()  # not known before the kernel runs
+LITERAL = ast.Constant | ast.BinOp | ast.UnaryOp | ast.operator | ast.unaryop
 
 
 class Expressions:
@@ -36,7 +37,7 @@ class Expressions:
     """
 
     def __init__(self, program: object, function: FunctionType, source: Source) -> None:
-        self.constants: dict[str, object] = {}  # variables that are given one number, once
+        self.constants: dict[str, object] = {}  # variables that are given a literal, once
         self.program, self.function, self.source = program, function, source
         closure = function.__closure__ or ()
         cells = zip(function.__code__.co_freevars, closure, strict=True)
@@ -75,7 +76,7 @@ class Expressions:
                 return UNKNOWN if any(v is UNKNOWN for v in values) else tuple(values)
             case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
                 return -value
-            case ast.BinOp(left=ast.Constant(), right=ast.Constant()):
+            case ast.BinOp() if all(isinstance(n, LITERAL) for n in ast.walk(node)):
                 return _folded(node)
         return UNKNOWN
 
@@ -86,23 +87,23 @@ class Expressions:
         raise self.source.unsupported(node, f"{name} is not defined")
 
     def _member(self, node: ast.AST, owner: object, attr: str) -> object:
-        if isinstance(owner, ModuleType | type) or hasattr(owner, attr):
-            found = getattr(owner, attr, UNKNOWN)
-            if found is not UNKNOWN:
-                return found
+        found = getattr(owner, attr, UNKNOWN)
+        if found is not UNKNOWN:
+            return found
         raise self.source.unsupported(node, f"{ast.unparse(node)} does not exist")
 
     # Nodes ------------------------------------------------------------------------------------
 
     def translate(self, node: ast.expr) -> Run:
-        method = getattr(self, f"_{type(node).__name__.lower()}", None)
+        """The function that computes a node: _on_binop for an ast.BinOp, and so on."""
+        method = getattr(self, f"_on_{type(node).__name__.lower()}", None)
         if method is None:
             raise self.source.unsupported(
                 node, f"{ast.unparse(node)}: {type(node).__name__} is not supported in a kernel"
             )
         return method(node)
 
-    def _constant(self, node: ast.Constant) -> Run:
+    def _on_constant(self, node: ast.Constant) -> Run:
         return self._fixed(node, node.value)
 
     def _fixed(self, node: ast.AST, value: object) -> Run:
@@ -120,11 +121,11 @@ class Expressions:
             f"{ast.unparse(node)} is a {type(value).__name__}: not a value that a kernel can use",
         )
 
-    def _name(self, node: ast.Name) -> Run:
+    def _on_name(self, node: ast.Name) -> Run:
         name = node.id
         if name not in self.variables:
             return self._fixed(node, self.known(node))
-        place = self.program.add_place(self.source.site(node))
+        place = self.program.machine.add_place(self.source.site(node))
 
         def read(frame: Frame) -> object:
             variable = frame.variables.get(name)
@@ -144,7 +145,7 @@ class Expressions:
             raise self.source.unsupported(node, f"cuda.{register} has x, y and z, not {axis}")
         return lambda frame: position(frame, register, axis)
 
-    def _attribute(self, node: ast.Attribute) -> Run:
+    def _on_attribute(self, node: ast.Attribute) -> Run:
         owner = self.known(node.value)
         if cuda_name(owner) in REGISTERS:
             return self._register(node, cuda_name(owner))
@@ -165,11 +166,11 @@ class Expressions:
 
         return read
 
-    def _tuple(self, node: ast.Tuple) -> Run:
+    def _on_tuple(self, node: ast.Tuple) -> Run:
         parts = [self.translate(part) for part in node.elts]
         return lambda frame: tuple(part(frame) for part in parts)
 
-    def _binop(self, node: ast.BinOp) -> Run:
+    def _on_binop(self, node: ast.BinOp) -> Run:
         left, right = self.translate(node.left), self.translate(node.right)
         return self.operation(node, type(node.op), left, right)
 
@@ -199,7 +200,7 @@ class Expressions:
 
         return divide
 
-    def _unaryop(self, node: ast.UnaryOp) -> Run:
+    def _on_unaryop(self, node: ast.UnaryOp) -> Run:
         if self.known(node) is not UNKNOWN:
             return self._fixed(node, self.known(node))
         operand = self.translate(node.operand)
@@ -211,7 +212,7 @@ class Expressions:
         }[type(node.op)]
         return lambda frame: apply(operand(frame))
 
-    def _compare(self, node: ast.Compare) -> Run:
+    def _on_compare(self, node: ast.Compare) -> Run:
         """a < b, or a < b < c: then c is computed only by the lanes for which a < b."""
         first, *others = (self.translate(n) for n in (node.left, *node.comparators))
         for op in node.ops:
@@ -238,7 +239,7 @@ class Expressions:
 
         return chain
 
-    def _boolop(self, node: ast.BoolOp) -> Run:
+    def _on_boolop(self, node: ast.BoolOp) -> Run:
         """`and` and `or`: the right side is computed only by the lanes that need it."""
         parts = [self.translate(part) for part in node.values]
         go_on_if = isinstance(node.op, ast.And)
@@ -260,7 +261,7 @@ class Expressions:
 
         return run
 
-    def _ifexp(self, node: ast.IfExp) -> Run:
+    def _on_ifexp(self, node: ast.IfExp) -> Run:
         test, body, other = (self.translate(n) for n in (node.test, node.body, node.orelse))
 
         def run(frame: Frame) -> object:
@@ -278,9 +279,9 @@ class Expressions:
 
         return run
 
-    def _subscript(self, node: ast.Subscript) -> Run:
+    def _on_subscript(self, node: ast.Subscript) -> Run:
         base, index = self.translate(node.value), self.index(node.slice)
-        place = self.program.add_place(self.source.site(node))
+        place = self.program.machine.add_place(self.source.site(node))
 
         def read(frame: Frame) -> object:
             thing, indices = base(frame), index(frame)
@@ -324,7 +325,7 @@ class Expressions:
 
 
 def _folded(node: ast.BinOp) -> object:
-    """Two literals, computed before the kernel runs as Python does: 16 * 16."""
+    """Literals only, computed before the kernel runs as Python does: 2 * 16 * 16."""
     code = compile(ast.fix_missing_locations(ast.Expression(node)), "", "eval")
     try:
         return eval(code, {"__builtins__": {}})
@@ -339,6 +340,8 @@ def chosen(frame: Frame, outer: object, new: object, old: object) -> object:
 
 def _item_of_tuple(frame: Frame, values: tuple, index: Value) -> object:
     """values[index], where each lane may have its own index."""
+    if dtype_of(index).kind not in "iu":
+        raise TypeError(f"an index of a tuple must be an integer, not {dtype_of(index)}")
     if not isinstance(index, np.ndarray):
         return values[int(index)]
     wrong = frame.lanes.where((index < -len(values)) | (index >= len(values)))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pa_tutorial.simt.memory import ALIGNMENT, aligned
-from pa_tutorial.simt.races import PLACES, Order
+from pa_tutorial.simt.races import PLACES, Ordering
 from pa_tutorial.simt.report import Finding, SimtError
 from pa_tutorial.simt.source import Site
 
@@ -121,13 +121,13 @@ class Machine:
             return random.Random(self.order).sample(items, len(items))
         return items
 
-    def new_order(self, index: tuple[int, int, int]) -> Order:
+    def new_ordering(self, index: tuple[int, int, int]) -> Ordering:
         """For a thread block that starts: its intervals have numbers that no other has."""
-        order = Order(self.num_threads, self.intervals)
+        order = Ordering(self.num_threads, self.intervals)
         self.births.append((order.birth, index))
         return order
 
-    def block_has_ended(self, order: Order) -> None:
+    def block_has_ended(self, order: Ordering) -> None:
         self.intervals = order.interval + 1
 
     def reserve_shared(

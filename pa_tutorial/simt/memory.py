@@ -33,6 +33,7 @@ class Memory:
         self.cell = LARGEST_ITEM
         self.written = None if written else np.zeros(self.num_cells, bool)
         self.accesses: dict[str, tuple[np.ndarray, ...]] = {}
+        self.scratch = np.zeros(0, np.int64)  # room to sort the lanes of one access by cell
 
     @property
     def num_cells(self) -> int:
@@ -44,6 +45,12 @@ class Memory:
             stamps = np.zeros((count, self.num_cells), np.int64)
             self.accesses[kind] = tuple(stamps)
         return self.accesses[kind]
+
+    def room(self) -> np.ndarray:
+        """[num_cells] int64, of any content."""
+        if len(self.scratch) < self.num_cells:
+            self.scratch = np.zeros(self.num_cells, np.int64)
+        return self.scratch
 
     def split_cells(self, size: int) -> None:
         """Makes the cells small enough for items of this size, or at this offset."""
@@ -128,7 +135,12 @@ class Array:
             for a, b in zip(old.shape, self.shape, strict=True)
         )
         start = np.where(flags, self.start, old.start)
-        return self.view(shape, self.strides, start, "...")
+        view = self.view(shape, self.strides, start, "...")
+        if self.absent is not None or old.absent is not None:
+            nobody = np.zeros_like(flags)
+            sides = (nobody if a is None else a for a in (self.absent, old.absent))
+            view.absent = np.where(flags, *sides)
+        return view
 
     def addresses(self, items: np.ndarray) -> np.ndarray:
         """Byte address of items of flat."""

@@ -8,7 +8,7 @@ from pa_tutorial.simt.blocks import run_blocks
 from pa_tutorial.simt.lanes import Frame
 from pa_tutorial.simt.machine import Machine
 from pa_tutorial.simt.snapshots import END, Snapshot, take
-from pa_tutorial.simt.source import Site, Source, source_of
+from pa_tutorial.simt.source import Source, source_of
 from pa_tutorial.simt.statements import DeviceFunction, Statements
 
 Watch = int | str
@@ -34,12 +34,12 @@ class Program:
         self.functions: dict[FunctionType, DeviceFunction] = {}
         self.file = kernel.__code__.co_filename
         self.kernel = self.device_function(kernel)
+        unknown = set(names) - {v for f in self.functions for v in f.__code__.co_varnames}
+        if unknown:
+            raise ValueError(f"names: {kernel.__name__} has no variable {sorted(unknown)[0]!r}")
         if self.unmatched:
             wanted = ", ".join(repr(w) for w in sorted(self.unmatched, key=str))
             raise ValueError(f"watch: no statement of {kernel.__name__} is at {wanted}")
-
-    def add_place(self, site: Site) -> int:
-        return self.machine.add_place(site)
 
     def device_function(self, function: FunctionType) -> DeviceFunction:
         if function not in self.functions:

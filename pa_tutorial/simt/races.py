@@ -34,18 +34,21 @@ RACES_WITH = {
 Conflict = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-class Order:
+class Ordering:
     """What is ordered before what, in one thread block.
 
-    first_interval  the number of its first interval: no other thread block shares a number
-    tails           [num_threads] thread and clock of each thread, as stamps hold them
+    birth     the smallest stamp of this thread block: no other shares a number of an interval
+    floor     the smallest stamp of the interval that runs now
+    low_bits  [num_threads] thread and clock of each thread, as stamps hold them
+    clocks    [warps, 32, 32] the clock of lane b up to which lane a has waited in this interval;
+              None before the first syncwarp
     """
 
     def __init__(self, num_threads: int, first_interval: int) -> None:
         self.num_threads = num_threads
         self.birth = self.floor = first_interval << INTERVAL
-        self.tails = np.arange(num_threads, dtype=np.int64)
-        self.clocks: np.ndarray | None = None  # [warps, 32, 32], after the first syncwarp
+        self.low_bits = np.arange(num_threads, dtype=np.int64)
+        self.clocks: np.ndarray | None = None
         if first_interval >= MAX_INTERVALS:
             raise OverflowError("too many barriers in one launch")
 
@@ -57,28 +60,27 @@ class Order:
         """All threads have met: everything before is ordered before everything after."""
         self.floor += 1 << INTERVAL
         if self.clocks is not None:
-            self.tails, self.clocks = np.arange(self.num_threads, dtype=np.int64), None
+            self.low_bits, self.clocks = np.arange(self.num_threads, dtype=np.int64), None
 
     def syncwarp(self, warp: int, members: np.ndarray) -> None:
-        """These lanes of a warp (numbers in the warp) have met.
-
-        clocks[w, a, b] is the clock of lane b up to which lane a has waited.
-        """
+        """These lanes of a warp (numbers in the warp) have met."""
         if self.clocks is None:
             warps = -(-self.num_threads // WARP_SIZE)
             self.clocks = np.full((warps, WARP_SIZE, WARP_SIZE), -1, np.int64)
+        if not len(members):
+            return
         known = self.clocks[warp]
         threads = warp * WARP_SIZE + members
-        now = self.tails[threads] >> CLOCK
+        now = self.low_bits[threads] >> CLOCK
         together = known[members].max(axis=0)
         together[members] = now
         known[members] = together
-        self.tails[threads] += 1 << CLOCK
+        self.low_bits[threads] += 1 << CLOCK
         if now.max() >= CLOCKS - 1:
             raise OverflowError(f"more than {CLOCKS - 1} syncwarps between two barriers")
 
     def stamps(self, threads: np.ndarray, place: int) -> np.ndarray:
-        return self.tails[threads] + (self.floor + (place << PLACE))
+        return self.low_bits[threads] + (self.floor + (place << PLACE))
 
     def unordered(
         self, stamps: np.ndarray, threads: np.ndarray, between_blocks: bool
@@ -100,7 +102,7 @@ class Order:
 
 
 def record(
-    memory: Memory, kind: str, cells: np.ndarray, threads: np.ndarray, place: int, order: Order
+    memory: Memory, kind: str, cells: np.ndarray, threads: np.ndarray, place: int, order: Ordering
 ) -> Conflict | None:
     """Notes an access to these cells, each by its thread; returns what it races with, if any.
 
@@ -133,7 +135,7 @@ def _note_write(memory: Memory, cells: np.ndarray, stamps: np.ndarray) -> Confli
 
 
 def _note(
-    memory: Memory, kind: str, cells: np.ndarray, threads: np.ndarray, place: int, order: Order
+    memory: Memory, kind: str, cells: np.ndarray, threads: np.ndarray, place: int, order: Ordering
 ) -> None:
     """An access that may be one of many: enough of them is kept to meet whoever comes next.
 
@@ -150,14 +152,14 @@ def _note(
         enough |= own | (live & same_warp & (near[cells] >= order.floor))
     if np.count_nonzero(enough) == len(cells):
         return
-    old = (before > 0) & (before < order.birth) & (foreign[cells] == 0)
+    old = (before > 0) & (before < order.birth)
     if np.count_nonzero(old):
         foreign[cells[old]] = before[old]
     stamps = order.stamps(threads, place)
     last[cells] = stamps
     if np.count_nonzero(last[cells] != stamps):  # several lanes at one cell: the first, the last
         numbers = np.arange(len(cells))
-        (position,) = memory.noted("scratch", 1)
+        position = memory.room()
         position[cells[::-1]] = numbers[::-1]
         first = position[cells] == numbers
         position[cells] = numbers
@@ -183,13 +185,6 @@ def _shift(
     live = before >= floor
     differs = (before ^ stamps) & THREADS
     same_thread, same_warp = differs == 0, differs < WARP_SIZE
-    # `aside` may be of the new access's own warp; then it is the near one now.
-    near_aside = (aside >= floor) & ((aside ^ stamps) & THREADS < WARP_SIZE)
-    near_aside &= (aside ^ stamps) & THREADS != 0
-    near[cells] = np.where(
-        live & same_thread,
-        near[cells],
-        np.where(live & same_warp, before, np.where(near_aside, aside, 0)),
-    )
+    near[cells] = np.where(live & same_thread, near[cells], np.where(live & same_warp, before, 0))
     far[cells] = np.where(live & ~same_warp, before, np.where(live, aside, 0))
     last[cells] = stamps

@@ -118,7 +118,7 @@ class Report:
         return int(np.ravel_multi_index(block[::-1], self.grid[::-1]))
 
     def __str__(self) -> str:
-        size = " x ".join(str(n) for n in self.block if n > 1) or "1"
+        size = " x ".join(map(str, self.block)).removesuffix(" x 1").removesuffix(" x 1")
         num_blocks = int(np.prod(self.grid))
         blocks = "1 thread block" if num_blocks == 1 else f"{num_blocks} thread blocks"
         head = f"{self.kernel}: {blocks} of {size} threads"

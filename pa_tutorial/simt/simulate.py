@@ -1,5 +1,7 @@
 """launch: run a Numba CUDA kernel here, with checks, and report."""
 
+import ctypes
+import os
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -41,18 +43,22 @@ def launch(
     args    NumPy arrays and torch CPU tensors (written in place), numbers, tuples of numbers
     shared_bytes  size of the dynamic shared memory
     checks  "memory": indices inside their arrays, vectors aligned. A negative index is outside
-            (without this check it counts from the end of the memory, whatever that is)
+            (Numba counts it from the end of its axis; without this check, it counts from the
+            end of the whole memory here)
             "init":   nothing read that was never written
-            "race":   no two threads at one address, one writing, without a barrier between
+            "race":   no two threads at one address, one of them writing, unless a barrier or
+                      a syncwarp that names both lies between
             "sync":   barriers and warp functions reached by all who must
     order   "together": the threads of a block go statement by statement, side by side (fast);
-            "forward", "reverse" or a number (a seed): warp after warp in that order, each as
-            far as the next barrier. Needs greenlet. A kernel without races does not notice.
+            "forward", "reverse" or a number (a seed): thread block after thread block in that
+            order, and in each warp after warp, as far as the next barrier. Needs greenlet. A
+            kernel without races computes the same, apart from what it takes from atomics.
     collect False: the first finding is raised; True: all are kept in the report, each pair of
             places once
     unwritten  array arguments that hold nothing yet (np.empty): reading them is a finding
-    watch   lines (numbers, or a piece of their text) before which the variables are copied;
-            "end": when the kernel has ended. names: only these variables
+    watch   statements before which the variables are copied: the number of their first line,
+            or a piece of its text; of a loop, once, before it. "end": when a thread block has
+            ended. names: only these variables
     exited_may_skip        a thread that has returned may miss a later barrier
     shuffles_order_memory  shuffles order memory as syncwarp does (on no GPU is this promised)
     max_turns              turns of loops of one thread block before it counts as hanging
@@ -62,6 +68,11 @@ def launch(
     for arguments that no launch accepts.
     """
     checks, watch = _as_tuple(checks), _as_tuple(watch)
+    if os.environ.get("NUMBA_ENABLE_CUDASIM", "0") not in ("", "0"):
+        raise RuntimeError(
+            "NUMBA_ENABLE_CUDASIM is set: Numba's own simulator stands in the place of numba.cuda. "
+            "Unset it and start Python again."
+        )
     _check_options(checks, order)
     machine = Machine(
         grid=_size("grid", grid),
@@ -126,8 +137,8 @@ def _check_limits(machine: Machine) -> None:
         )
 
 
-def _as_tuple(watch: Watch | Sequence[Watch]) -> tuple[Watch, ...]:
-    return (watch,) if isinstance(watch, int | str) else tuple(watch)
+def _as_tuple(one_or_more: Watch | Sequence[Watch]) -> tuple[Watch, ...]:
+    return (one_or_more,) if isinstance(one_or_more, int | str) else tuple(one_or_more)
 
 
 def _size(name: str, size: Size) -> tuple[int, int, int]:
@@ -146,7 +157,7 @@ def _convert(machine: Machine, arguments: dict[str, object]) -> dict[str, object
     """Arguments as the kernel sees them. Arrays that share bytes share one Memory."""
     arrays = {name: _as_numpy(name, value) for name, value in arguments.items()}
     found = {name: array for name, array in arrays.items() if array is not None}
-    memories = _memories(machine, found)
+    memories = _memories(machine, [_extent(arguments[name], found[name]) for name in found])
     return {
         name: _view(name, found[name], memories) if name in found else _number(name, value)
         for name, value in arguments.items()
@@ -176,12 +187,18 @@ def _as_numpy(name: str, value: object) -> np.ndarray | None:
     return value
 
 
-def _memories(machine: Machine, arrays: dict[str, np.ndarray]) -> list[tuple[int, Memory]]:
-    """(first byte, memory) of each allocation; extents that overlap are one."""
-    import ctypes
+def _extent(value: object, array: np.ndarray) -> tuple[int, int]:
+    """First and one past the last byte of the allocation that an argument is a view of."""
+    if value is array:
+        return root_extent(array)
+    storage = value.untyped_storage()  # of a torch tensor
+    return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
 
+
+def _memories(machine: Machine, extents: list[tuple[int, int]]) -> list[tuple[int, Memory]]:
+    """(first byte, memory) of each allocation; extents that overlap are one."""
     joined: list[list[int]] = []
-    for low, high in sorted(root_extent(array) for array in arrays.values()):
+    for low, high in sorted(extents):
         if joined and low < joined[-1][1]:
             joined[-1][1] = max(joined[-1][1], high)
         else:
@@ -218,9 +235,8 @@ def _forget(name: str, arguments: dict[str, object]) -> None:
     memory = array.memory
     if memory.written is None:
         memory.written = np.ones(memory.num_cells, bool)
-    items = array.start + sum(
-        np.ix_(*(np.arange(n) * s for n, s in zip(array.shape, array.strides, strict=True)))
-    )
+    steps = [np.arange(n) * stride for n, stride in zip(array.shape, array.strides, strict=True)]
+    items = np.asarray(array.start + sum(np.ix_(*steps)))
     memory.written[array.cells(items.ravel())] = False
 
 

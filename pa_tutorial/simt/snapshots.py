@@ -1,4 +1,4 @@
-"""Snapshots: the variables of a thread block, copied at a line or at the end."""
+"""Snapshots: the variables of the lanes at work, copied at a line or at the end."""
 
 from dataclasses import dataclass
 
@@ -47,11 +47,13 @@ def take(frame: Frame, line: int | str, code: str, names: tuple[str, ...]) -> Sn
         if name not in frame.variables or name == RESULT:
             continue
         variable = frame.variables[name]
-        value = _copied(frame, variable.value, lanes)
+        present = frame.lanes.where(variable.holders.flags)
+        found = variable.read(present) if present.count else variable.value
+        value = _copied(frame, found, lanes)
         if value is None:
             continue
-        if _per_lane(variable.value):
-            value[~variable.lanes.flags[lanes]] = np.ma.masked
+        if _per_lane(found):
+            value[~present.flags[lanes]] = np.ma.masked
         values[name] = value
     threads = lanes + frame.gang.first
     return Snapshot(frame.gang.block.index, line, code, threads, values)

@@ -58,16 +58,17 @@ class Site:
 def source_of(function: Callable) -> Source:
     """The source of a plain function. Raises Unsupported if Python cannot find it."""
     try:
-        return _parsed(function.__code__)
+        return _parsed(function.__code__, function.__code__.co_filename)
     except (OSError, SyntaxError, TypeError) as error:
         raise Unsupported(
-            f"The source of {function.__name__} cannot be read ({error}). The simulator needs a "
-            "function that is written with def in a file or in a notebook cell."
+            f"The source of {function.__name__} cannot be read: {error}. The simulator needs the "
+            "text of a function that is written with def, in a file or in a notebook cell."
         ) from None
 
 
 @lru_cache(maxsize=512)
-def _parsed(code: CodeType) -> Source:
+def _parsed(code: CodeType, file: str) -> Source:
+    """The file is part of the key: Python calls equal functions of two files equal."""
     lines, first = inspect.getsourcelines(code)
     text, offset = "".join(lines), first - 1
     if lines[0][:1].isspace():  # a block for it to stand in
@@ -83,19 +84,31 @@ def _parsed(code: CodeType) -> Source:
             node.lineno += offset
             node.end_lineno += offset
     numbered = {first + i: line.rstrip("\n") for i, line in enumerate(lines)}
-    return Source(code.co_name, code.co_filename, numbered, tree)
+    return Source(code.co_name, file, numbered, tree)
 
 
 def _is_of(code: CodeType, tree: ast.FunctionDef) -> bool:
-    """Does this text give this code? Compiled again, it has the same names and constants."""
-    definition = ast.FunctionDef(**{**vars(tree), "decorator_list": []})
-    enclosed = [ast.arg(name) for name in code.co_freevars]  # as in the function around it
-    around = ast.parse("def around(): pass").body[0]
-    around.args.args, around.body = enclosed, [definition]
-    module = ast.fix_missing_locations(ast.Module([around], type_ignores=[]))
-    (outer,) = (c for c in compile(module, "", "exec").co_consts if isinstance(c, CodeType))
-    inner = [c for c in outer.co_consts if isinstance(c, CodeType) and c.co_name == code.co_name]
-    return len(inner) == 1 and all(
-        getattr(inner[0], what) == getattr(code, what)
+    """Does this text give this code? Compiled again, it has the same names and constants.
+
+    That finds a file whose lines have moved. An operator that was changed slips through.
+    """
+    body: list[ast.stmt] = [ast.FunctionDef(**{**vars(tree), "decorator_list": []})]
+    if code.co_freevars:  # they are variables of a function around it
+        if code.co_name not in code.co_freevars:
+            body.insert(0, ast.Global([code.co_name]))
+        around = ast.parse("def around(): pass").body[0]
+        around.args.args = [ast.arg(name) for name in code.co_freevars]
+        around.body, body = body, [around]
+    module = ast.fix_missing_locations(ast.Module(body, type_ignores=[]))
+    compiled = _codes(compile(module, "", "exec"))
+    same = [c for c in compiled if c.co_name == code.co_name]
+    return len(same) == 1 and all(
+        getattr(same[0], what) == getattr(code, what)
         for what in ("co_names", "co_varnames", "co_freevars", "co_consts")
     )
+
+
+def _codes(code: CodeType) -> list[CodeType]:
+    """The code objects of the functions in a module, those inside of functions too."""
+    inside = [c for c in code.co_consts if isinstance(c, CodeType)]
+    return inside + [c for one in inside for c in _codes(one)]

@@ -13,7 +13,7 @@ import numpy as np
 
 from pa_tutorial.simt import arithmetic
 from pa_tutorial.simt.access import load, store
-from pa_tutorial.simt.arithmetic import Value
+from pa_tutorial.simt.arithmetic import Value, cast, dtype_of
 from pa_tutorial.simt.calls import Calls
 from pa_tutorial.simt.expressions import UNKNOWN
 from pa_tutorial.simt.intrinsics import ARRAYS
@@ -54,7 +54,7 @@ class Statements(Calls):
         def run(frame: Frame) -> None:
             try:
                 step(frame)
-            except (TypeError, ValueError, IndexError, OverflowError) as error:
+            except (AttributeError, IndexError, OverflowError, TypeError, ValueError) as error:
                 raise self.source.unsupported(node, str(error)) from error
 
         return run
@@ -120,7 +120,7 @@ class Statements(Calls):
     def _item(self, node: ast.Subscript) -> tuple[Step, Callable, Callable]:
         """base[index] as a place to write to: base, index, and what writes."""
         base, index = self.translate(node.value), self.index(node.slice)
-        place = self.program.add_place(self.source.site(node))
+        place = self.program.machine.add_place(self.source.site(node))
 
         def write(frame: Frame, array: object, indices: tuple, value: Value) -> None:
             if not isinstance(array, Array):
@@ -144,7 +144,7 @@ class Statements(Calls):
             result, name = self.operation(node, kind, old, value), node.target.id
             return lambda frame: frame.assign(name, result(frame))
         base, index, write = self._item(node.target)
-        place = self.program.add_place(self.source.site(node.target))
+        place = self.program.machine.add_place(self.source.site(node.target))
         apply = self.applied(node, kind)
 
         def run(frame: Frame) -> None:
@@ -193,7 +193,7 @@ class Statements(Calls):
         call = node.iter
         if not isinstance(call, ast.Call):
             return self._for_each(node)
-        if not (isinstance(call, ast.Call) and self.known(call.func) is range):
+        if self.known(call.func) is not range:
             raise self.source.unsupported(node, "a loop needs range(...) or a tuple")
         if not 1 <= len(call.args) <= 3 or call.keywords:
             raise self.source.unsupported(node, "range takes one to three numbers")
@@ -201,21 +201,26 @@ class Statements(Calls):
         target, body = self._target(node.target), self.body(node.body)
 
         def start(frame: Frame) -> list:
-            numbers = [_python_int(bound(frame)) for bound in bounds]
+            numbers = [bound(frame) for bound in bounds]
+            dtype = np.result_type(*map(dtype_of, numbers))  # of the loop's variable
+            if dtype.kind not in "iu":
+                raise TypeError(f"range needs integers, not {dtype}")
+            numbers = [_python_int(number) for number in numbers]
             first = 0 if len(numbers) == 1 else numbers[0]
             stop = numbers[0] if len(numbers) == 1 else numbers[1]
             step = numbers[2] if len(numbers) == 3 else 1
-            return [first, stop, step]
+            return [first, stop, step, dtype]
 
         def more(frame: Frame, state: list) -> Value:
-            at, stop, step = state
+            at, stop, step, _ = state
             if type(step) is int:
                 return _less(at, stop) if step > 0 else _greater(at, stop)
             return np.where(step > 0, _less(at, stop), _greater(at, stop))
 
         def turn(frame: Frame, state: list) -> None:
-            target(frame, state[0])
-            state[0] = _add(state[0], state[2])
+            at, _, step, dtype = state
+            target(frame, cast(at, dtype))
+            state[0] = _add(at, step)
 
         return self._loop(node, start, more, body, turn)
 
@@ -245,7 +250,7 @@ class Statements(Calls):
         self, node: ast.stmt, start: Callable, more: Callable, body: Step, turn: Callable | None
     ) -> Step:
         """Turns until no lane wants another: lanes that are done wait for the others."""
-        place = self.program.add_place(self.source.site(node))
+        place = self.program.machine.add_place(self.source.site(node))
 
         def run(frame: Frame) -> None:
             outer, machine = frame.lanes, frame.gang.machine

@@ -21,7 +21,8 @@ def partial_view(frame: Frame, array: Array, indices: tuple, place: int) -> Arra
     strides = tuple(array.strides[axis] for axis in whole)
     view = array.view(tuple(shape), strides, start, _in_words(indices))
     if lanes.count < frame.lanes.count:
-        view.absent = ~lanes.flags
+        lost = frame.lanes.flags & ~lanes.flags
+        view.absent = lost if array.absent is None else lost | array.absent
     return view
 
 

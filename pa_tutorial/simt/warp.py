@@ -79,7 +79,7 @@ def order_memory(frame: Frame, mask: Value) -> None:
     gang = frame.gang
     for warp, one, callers in groups(frame, mask):
         lanes = callers - (warp * WARP_SIZE - gang.first)
-        gang.block.order.syncwarp(warp, lanes[(one >> lanes) & 1 == 1])
+        gang.block.ordering.syncwarp(warp, lanes[(one >> lanes) & 1 == 1])
 
 
 def _shuffle(name: str, source: Callable[[np.ndarray, Value], np.ndarray]) -> Callable:
@@ -139,15 +139,10 @@ def _ballot(yes: np.ndarray, lanes: np.ndarray) -> int:
 
 def activemask(frame: Frame, place: int) -> np.ndarray:
     """The lanes of the warp that are at work here."""
-    everyone = np.ones(frame.gang.width, bool)
-    return _vote(_ballot, np.int32)(frame, place, _own_mask(frame), everyone).astype(np.uint32)
-
-
-def _own_mask(frame: Frame) -> np.ndarray:
     gang = frame.gang
     warps = gang.threads // WARP_SIZE
     bits = np.where(frame.lanes.flags, np.int64(1) << (gang.threads % WARP_SIZE), 0)
-    return np.bincount(warps - warps[0], bits)[warps - warps[0]].astype(np.int64)
+    return np.bincount(warps - warps[0], bits)[warps - warps[0]].astype(np.uint32)
 
 
 WARP_FUNCTIONS: dict[str, Callable] = {

@@ -115,7 +115,7 @@ def hash_of_unsigned_64_bits(mask, out):
 @cuda.jit
 def shapes_of_constants_in_the_kernel(a, out):
     LANES = 32
-    row = cuda.local.array(2 * 2, float32)
+    row = cuda.local.array(64 // 32 * 2, float32)
     tile = cuda.shared.array(LANES, dtype="float32")
     t = cuda.threadIdx.x
     for j in range(4):
