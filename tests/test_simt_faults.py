@@ -54,7 +54,7 @@ def test_the_fault_is_found_in_every_order_of_warps(name: str, order: str | int)
     assert any(site and "# FAULT" in site.code for site in lines), findings
 
 
-@pytest.mark.parametrize("name", [n for n, f in FAULTS.items() if f.check in ("race", "sync")])
+@pytest.mark.parametrize("name", [n for n, f in FAULTS.items() if f.check != "memory"])
 def test_a_check_that_is_off_finds_nothing(name: str) -> None:
     fault = FAULTS[name]
     others = [check for check in CHECKS if check != fault.check]

@@ -1,58 +1,20 @@
-"""launch: arguments, options, errors, snapshots; what a reader meets first."""
+"""launch: arguments, options, what it refuses; and what a reader meets first."""
 
-import functools
-import linecache
 import re
 import subprocess
 import sys
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import FunctionType, ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import nbformat
 import numpy as np
 import pytest
 import torch
 from nbclient import NotebookClient
-from numba import cuda, float32, float64, int32
-from simt_kernels import clean  # noqa: F401  (numba.cuda is imported before the first launch)
+from numba import cuda, float32
+from simt_helpers import N, double, floats, plain
 
 from pa_tutorial.simt import SimtError, Unsupported, launch
-
-N = 64
-
-
-@cuda.jit
-def double(out, a):
-    i = cuda.grid(1)
-    if i < a.size:
-        out[i] = a[i] * float32(2)
-
-
-@cuda.jit
-def block_sum(out, a):
-    s = cuda.shared.array(N, float32)
-    t = cuda.threadIdx.x
-    total = float32(0)
-    s[t] = a[cuda.blockIdx.x, t]
-    cuda.syncthreads()
-    for i in range(N):
-        total += s[i]
-    if t == 0:
-        out[cuda.blockIdx.x] = total
-
-
-@cuda.jit
-def neighbour(out, a):
-    s = cuda.shared.array(N, float32)
-    t = cuda.threadIdx.x
-    s[t] = a[t]
-    out[t] = s[N - 1 - t]
-
-
-def floats(*shape: int) -> np.ndarray:
-    return np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
-
 
 # Arguments -----------------------------------------------------------------------------------
 
@@ -138,10 +100,6 @@ def test_what_was_never_written_may_not_be_read() -> None:
 # What cannot be run --------------------------------------------------------------------------
 
 
-def plain(x):
-    return x + 1
-
-
 @pytest.mark.parametrize(
     ("line", "words"),
     [
@@ -190,13 +148,6 @@ def test_what_is_not_supported_is_named_with_its_line(line: str, words: str, tmp
     assert line in str(caught.value)
 
 
-def test_a_kernel_without_source_says_so() -> None:
-    names: dict[str, object] = {"cuda": cuda}
-    exec("def kernel(out): out[0] = 1", names)
-    with pytest.raises(Unsupported, match="The source of kernel cannot be read"):
-        launch(names["kernel"], 1, 1, floats(4))
-
-
 def test_division_of_an_integer_by_zero_names_the_thread() -> None:
     @cuda.jit
     def kernel(out):
@@ -215,159 +166,6 @@ def test_a_loop_without_end_is_an_error() -> None:
 
     with pytest.raises(RuntimeError, match="1000 turns of loops in one thread block and no end"):
         launch(kernel, 1, 32, np.zeros(1), max_turns=1000)
-
-
-# Findings ------------------------------------------------------------------------------------
-
-
-def test_a_finding_reads_as_a_sentence() -> None:
-    with pytest.raises(SimtError) as caught:
-        launch(neighbour, 1, N, floats(N), floats(N))
-    message = str(caught.value)
-    assert "race: thread 0 of thread block 0 reads s[63], where thread 63 was before" in message
-    assert "out[t] = s[N - 1 - t]" in message
-    assert "s[t] = a[t]" in message
-
-
-def test_findings_are_collected_once_for_each_place() -> None:
-    report = launch(neighbour, 1, N, floats(N), floats(N), collect=True)
-    assert [f.check for f in report.findings] == ["race"]
-    assert not report.clean
-    assert "1 finding" in str(report)
-
-
-def test_threads_and_blocks_of_several_dimensions_are_named_by_their_indices() -> None:
-    @cuda.jit
-    def kernel(out):
-        if cuda.threadIdx.y == 3 and cuda.blockIdx.y == 1:
-            out[99] = 1
-
-    with pytest.raises(SimtError) as caught:
-        launch(kernel, (2, 2), (8, 4), floats(4))
-    assert "thread 24 = (0, 3, 0) of thread block (0, 1, 0) asks for out[99]" in str(caught.value)
-    assert caught.value.finding.shape == (4,)
-
-
-def test_collecting_goes_on_after_an_access_out_of_bounds() -> None:
-    @cuda.jit
-    def kernel(out, a):
-        t = cuda.threadIdx.x
-        out[t] = a[t + 1]
-
-    out = np.full(4, np.nan, np.float32)
-    a = floats(4)
-    report = launch(kernel, 1, 4, out, a, collect=True)
-    assert [f.check for f in report.findings] == ["memory"]
-    np.testing.assert_array_equal(out[:3], a[1:])
-
-
-def test_strictness_about_exited_threads_is_an_option() -> None:
-    @cuda.jit
-    def kernel(out):
-        t = cuda.threadIdx.x
-        if t >= 40:
-            return
-        cuda.syncthreads()
-        out[t] = 1
-
-    with pytest.raises(SimtError, match="has returned"):
-        launch(kernel, 1, 64, floats(64))
-    for order in ("together", "forward"):
-        assert launch(kernel, 1, 64, floats(64), exited_may_skip=True, order=order).clean
-
-
-def test_shuffles_order_memory_only_on_request() -> None:
-    @cuda.jit
-    def kernel(out):
-        s = cuda.shared.array(32, int32)
-        t = cuda.threadIdx.x
-        s[t] = t
-        out[t] = cuda.shfl_sync(0xFFFFFFFF, t, 0)
-        out[t] += s[31 - t]
-
-    with pytest.raises(SimtError, match="race"):
-        launch(kernel, 1, 32, np.zeros(32, np.int32))
-    assert launch(kernel, 1, 32, np.zeros(32, np.int32), shuffles_order_memory=True).clean
-
-
-def test_orders_differ_where_there_is_a_race_and_repeat_themselves() -> None:
-    @cuda.jit
-    def kernel(out):
-        out[0] = cuda.threadIdx.x // 32
-
-    last = {}
-    for order in ("together", "forward", "reverse", 1, 2, 3):
-        runs = set()
-        for _ in range(3):
-            out = np.zeros(1)
-            launch(kernel, 1, 128, out, order=order, checks=())
-            runs.add(float(out[0]))
-        assert len(runs) == 1
-        last[order] = runs.pop()
-    assert (last["forward"], last["reverse"]) == (3, 0)
-    assert len({last[seed] for seed in (1, 2, 3)}) > 1
-
-
-# Looking inside ------------------------------------------------------------------------------
-
-
-def test_variables_can_be_read_at_the_end() -> None:
-    a = floats(2, N)
-    report = launch(block_sum, 2, N, floats(2), a, watch="end")
-    shots = report.at("end")
-    assert [shot.block for shot in shots] == [(0, 0, 0), (1, 0, 0)]
-    np.testing.assert_array_equal(shots[1]["s"], a[1])
-    np.testing.assert_allclose(shots[1]["total"], np.full(N, a[1].sum()), rtol=1e-4)
-    rows = report.rows("end", "t", "total")
-    assert rows.dtype.names == ("block", "thread", "t", "total")
-    np.testing.assert_array_equal(rows.t, np.tile(np.arange(N), 2))
-
-
-@pytest.mark.parametrize("order", ["together", "reverse"])
-def test_variables_can_be_read_at_a_line_and_at_a_barrier(order: str) -> None:
-    a = floats(1, N)
-    watch = ["cuda.syncthreads()", "total += s[i]"]
-    report = launch(
-        block_sum, 1, N, floats(1), a, watch=watch, names=["s", "i", "total"], order=order
-    )
-    warps = 1 if order == "together" else 2
-    at_barrier = report.at("cuda.syncthreads()")
-    assert len(at_barrier) == warps
-    np.testing.assert_array_equal(at_barrier[-1]["s"].compressed(), a[0])
-    rows = report.rows("total += s[i]", "i", "total")
-    assert len(rows) == N * N
-    third = rows[(rows.thread == 5) & (rows.i == 3)]
-    np.testing.assert_allclose(third.total, a[0, :3].sum(), rtol=1e-6)
-
-
-def test_what_nobody_has_written_is_masked() -> None:
-    @cuda.jit
-    def kernel(out):
-        row = cuda.local.array((2, 3), float64)
-        s = cuda.shared.array(4, float32)
-        t = cuda.threadIdx.x
-        row[1, 2] = t
-        s[2] = 7
-        if t > 0:
-            late = t
-            out[late] = 1
-
-    shot = launch(kernel, 1, 3, floats(4), watch="end", checks=("init",)).at("end")[0]
-    assert shot["row"].shape == (3, 2, 3)
-    assert shot["row"][2, 1, 2] == 2
-    assert shot["row"].mask.sum() == 3 * 5
-    assert shot["s"].tolist() == [None, None, 7.0, None]
-    assert shot["late"].tolist() == [None, 1, 2]
-    with pytest.raises(KeyError, match="nothing has no value here"):
-        shot["nothing"]
-
-
-def test_a_line_can_be_watched_by_its_number() -> None:
-    line = block_sum.py_func.__code__.co_firstlineno + 5
-    report = launch(block_sum, 1, N, floats(1), floats(1, N), watch=line)
-    assert [shot.code for shot in report.at(line)] == ["s[t] = a[cuda.blockIdx.x, t]"]
-    assert report.at(line, block=0)
-    assert not report.at(line, block=1)
 
 
 # The package and its dependency --------------------------------------------------------------
@@ -413,129 +211,6 @@ def test_the_kernel_of_the_readme_runs_in_a_notebook_cell() -> None:
     assert output.text == printed
 
 
-def test_the_successor_of_numba_cuda_is_understood(monkeypatch) -> None:
-    """numba_cuda_mlir has the same names, as objects of its own; a stand-in is enough here."""
-    successor = ModuleType("numba_cuda_mlir.cuda")
-    for name in ("threadIdx", "syncthreads", "atomic", "shared"):
-        setattr(successor, name, SimpleNamespace())
-    successor.shared.array, successor.atomic.add = object(), object()
-    monkeypatch.setitem(sys.modules, successor.__name__, successor)
-    names = {"cuda": successor, "N": N, "float32": float32}
-
-    dispatcher = SimpleNamespace(py_func=FunctionType(neighbour.py_func.__code__, names))
-    with pytest.raises(SimtError, match="race"):
-        launch(dispatcher, 1, N, floats(N), floats(N))
-
-
-# What readers do to their files and names ------------------------------------------------------
-
-
-def imported(path: Path) -> ModuleType:
-    spec = spec_from_file_location(path.stem, path)
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_a_file_that_has_changed_since_its_import_is_refused(tmp_path) -> None:
-    """Otherwise the text of another kernel would run under this one's name."""
-    path = tmp_path / "changed.py"
-    first, second = "def one(out):\n    out[0] = 1\n", "def two(out):\n    out[0] = 2\n"
-    path.write_text(first + second)
-    module = imported(path)
-    path.write_text("def zero(out):\n    out[0] = 0\n" + first + second)
-    linecache.checkcache()
-    with pytest.raises(Unsupported, match="has changed since it was imported"):
-        launch(module.two, 1, 1, floats(1))
-
-
-def test_a_wrapped_function_runs_the_text_of_its_wrapper() -> None:
-    @functools.wraps(plain)
-    def kernel(out):
-        out[0] = 99
-
-    out = floats(1)
-    launch(kernel, 1, 1, out)
-    assert out[0] == 99
-
-
-def test_a_kernel_in_a_function_may_have_lines_at_the_left_margin(tmp_path) -> None:
-    path = tmp_path / "margin.py"
-    path.write_text(
-        "def make():\n    def kernel(out):\n# at the margin\n        out[0] = (1 +\n2)\n"
-        "    return kernel\n"
-    )
-    out = floats(1)
-    launch(imported(path).make(), 1, 1, out)
-    assert out[0] == 3
-
-
-def test_a_number_means_a_line_of_the_kernels_own_file(tmp_path) -> None:
-    line = double.py_func.__code__.co_firstlineno + 4
-    path = tmp_path / "elsewhere.py"
-    path.write_text(
-        "from numba import cuda\n@cuda.jit(device=True)\ndef far(x):\n"
-        + "    # nothing\n" * line
-        + "    return x\n"
-    )
-    far = imported(path).far
-
-    @cuda.jit
-    def kernel(out):
-        out[0] = far(1)
-
-    with pytest.raises(ValueError, match="no statement of kernel is at"):
-        launch(kernel, 1, 1, floats(1), watch=line + 4)
-
-
-def test_the_end_is_no_piece_of_a_line() -> None:
-    @cuda.jit
-    def kernel(out):
-        end = 3
-        out[0] = end
-
-    report = launch(kernel, 1, 1, floats(1), watch=("end = 3", "end"))
-    assert [shot.line for shot in report.at("end")] == ["end"]
-    assert [shot.code for shot in report.at("end = 3")] == ["end = 3"]
-
-
-def test_names_may_be_one_string() -> None:
-    report = launch(double, 1, 4, floats(4), floats(4), watch="end", names="i", checks="race")
-    assert list(report.at()[0].values) == ["i"]
-    assert report.checks == ("race",)
-
-
-@pytest.mark.parametrize(("name", "words"), [("thread", "columns already"), ("s", "is an array")])
-def test_rows_holds_only_scalars_under_their_own_names(name: str, words: str) -> None:
-    @cuda.jit
-    def kernel(out):
-        s = cuda.local.array(2, float32)
-        thread = cuda.threadIdx.x
-        s[0] = s[1] = thread
-        out[thread] = s[0]
-
-    report = launch(kernel, 1, 4, floats(4), watch="end")
-    with pytest.raises(ValueError, match=words):
-        report.rows("end", name)
-
-
-def test_a_row_that_does_not_exist_is_no_other_row() -> None:
-    """After the finding its lanes write nowhere, and meet nobody."""
-
-    @cuda.jit
-    def kernel(out):
-        i = cuda.threadIdx.x
-        row = out[i]
-        row[0] = i + 10
-
-    out = np.zeros((4, 2))
-    report = launch(kernel, 1, 6, out, collect=True)
-    (finding,) = report.findings
-    assert (finding.check, finding.thread, finding.index) == ("memory", 4, (4,))
-    assert finding.shape == (4, 2)
-    np.testing.assert_array_equal(out, [[10, 0], [11, 0], [12, 0], [13, 0]])
-
-
 def test_an_item_divided_in_place_by_zero_is_an_error() -> None:
     @cuda.jit
     def kernel(a, b):
@@ -550,56 +225,6 @@ def test_a_configured_kernel_is_refused_by_name() -> None:
         launch(SimpleNamespace(), 1, 1)
 
 
-@pytest.mark.parametrize("chosen", ["row = out[i]", "row = out[i] if i >= 2 else out[1]"])
-def test_a_lost_row_stays_lost_when_views_join(chosen: str, tmp_path) -> None:
-    path = tmp_path / "rows.py"
-    path.write_text(
-        "from numba import cuda\ndef kernel(out):\n    i = cuda.threadIdx.x\n    row = out[0]\n"
-        f"    if i >= 2:\n        {chosen}\n    row[i % 2] = i + 10\n"
-    )
-    whole = np.zeros((6, 2))
-    report = launch(imported(path).kernel, 1, 6, whole[:4], collect=True)
-    assert [f.check for f in report.findings] == ["memory"]
-    np.testing.assert_array_equal(whole, [[10, 11], [0, 0], [12, 0], [0, 13], [0, 0], [0, 0]])
-
-
-def test_a_function_that_calls_itself_and_its_own_name_are_known(tmp_path) -> None:
-    path = tmp_path / "recursion.py"
-    path.write_text(
-        "from numba import cuda\n@cuda.jit(device=True)\ndef down(n):\n"
-        "    if n > 0:\n        return down(n - 1)\n    return 7\n"
-        "@cuda.jit\ndef kernel(out):\n    out[0] = down(3)\n"
-    )
-    out = floats(1)
-    launch(imported(path).kernel, 1, 1, out)
-    assert out[0] == 7
-
-
-def test_equal_kernels_of_two_files_keep_their_files(tmp_path) -> None:
-    kernels = []
-    for name in ("first", "second"):
-        path = tmp_path / f"{name}.py"
-        path.write_text(f"def kernel(out):\n    out[9] = 1  # {name}\n")
-        kernels.append(imported(path).kernel)
-    for name, kernel in zip(("first", "second"), kernels, strict=True):
-        (finding,) = launch(kernel, 1, 1, floats(1), collect=True).findings
-        assert finding.site.code.endswith(f"# {name}")
-        assert finding.site.file.endswith(f"{name}.py")
-
-
-def test_a_variable_of_two_types_is_shown_whole() -> None:
-    @cuda.jit
-    def kernel(out):
-        total = 0
-        t = cuda.threadIdx.x
-        if t >= 2:
-            total = 2.5
-        out[t] = total
-
-    rows = launch(kernel, 1, 4, floats(4), watch="end").rows("end", "total")
-    assert rows.total.tolist() == [0, 0, 2.5, 2.5]
-
-
 def test_a_loop_variable_keeps_its_type() -> None:
     @cuda.jit
     def kernel(out):
@@ -609,32 +234,6 @@ def test_a_loop_variable_keeps_its_type() -> None:
     out = np.zeros(4, np.int64)
     launch(kernel, 1, 4, out, checks=())
     assert out.tolist() == [32, 31, 30, 30]
-
-
-def test_findings_name_the_right_item_of_reversed_views() -> None:
-    @cuda.jit
-    def kernel(out, a):
-        out[0] = a[1, 2]
-
-    a = np.zeros((2, 3))[:, ::-1]
-    with pytest.raises(SimtError) as caught:
-        launch(kernel, 1, 1, floats(1), a, unwritten="a")
-    assert caught.value.finding.index == (1, 2)
-
-
-def test_a_syncwarp_that_names_no_caller_orders_nothing() -> None:
-    @cuda.jit
-    def kernel(out):
-        if cuda.threadIdx.x == 0:
-            cuda.syncwarp(2)
-
-    report = launch(kernel, 1, 32, floats(1), collect=True)
-    assert {f.check for f in report.findings} == {"sync"}
-
-
-def test_names_that_no_function_has_are_refused() -> None:
-    with pytest.raises(ValueError, match="has no variable 'typo'"):
-        launch(double, 1, 4, floats(4), floats(4), watch="end", names="typo")
 
 
 def test_numbas_own_simulator_is_not_taken_for_numba(monkeypatch) -> None:

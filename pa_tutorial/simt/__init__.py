@@ -12,7 +12,8 @@ text, a place its number; a cell is a few bytes of memory for which the checks r
 touched them, and a stamp is what they remember of one access. To read on, start with lanes.py:
 who executes a statement. Then
 
-    source, program, statements, expressions, calls   the kernel's text becomes Python functions
+    source, program, known                            the kernel's text, and what its names mean
+    statements, expressions, calls                    it becomes Python functions
     names, intrinsics, warp, twins                    what cuda.… and intrinsics mean
     arithmetic                                        numbers as Numba types them
     memory, views, access, races                      data, and what the checks remember of it

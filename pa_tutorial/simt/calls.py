@@ -7,8 +7,9 @@ from types import FunctionType
 import numpy as np
 
 from pa_tutorial.simt.arithmetic import MATH, cast
-from pa_tutorial.simt.expressions import UNKNOWN, Expressions, Run
+from pa_tutorial.simt.expressions import Expressions, Run
 from pa_tutorial.simt.intrinsics import ARRAYS, FUNCTIONS
+from pa_tutorial.simt.known import UNKNOWN
 from pa_tutorial.simt.memory import Array
 from pa_tutorial.simt.names import cast_target, cuda_name, plain_function
 from pa_tutorial.simt.twins import TWINS, LaneAccess

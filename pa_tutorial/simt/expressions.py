@@ -5,9 +5,7 @@ known before the kernel runs (closure variables, globals, constants) is folded i
 """
 
 import ast
-import builtins
 from collections.abc import Callable
-from types import FunctionType
 
 import numpy as np
 
@@ -19,80 +17,18 @@ from pa_tutorial.simt.intrinsics import (
     SPECIAL,
     position,
 )
+from pa_tutorial.simt.known import UNKNOWN, Known
 from pa_tutorial.simt.lanes import Frame, merged
 from pa_tutorial.simt.memory import Array
 from pa_tutorial.simt.names import cuda_name
-from pa_tutorial.simt.source import Source, Unsupported
+from pa_tutorial.simt.source import Unsupported
 from pa_tutorial.simt.views import partial_view
 
 Run = Callable[[Frame], object]
-UNKNOWN = object()  # not known before the kernel runs
-LITERAL = ast.Constant | ast.BinOp | ast.UnaryOp | ast.operator | ast.unaryop
 
 
-class Expressions:
-    """Translates the expressions of one function.
-
-    program  adds places and translates the functions that this one calls
-    """
-
-    def __init__(self, program: object, function: FunctionType, source: Source) -> None:
-        self.constants: dict[str, object] = {}  # variables that are given a literal, once
-        self.program, self.function, self.source = program, function, source
-        closure = function.__closure__ or ()
-        cells = zip(function.__code__.co_freevars, closure, strict=True)
-        self.enclosed = {name: cell.cell_contents for name, cell in cells}
-        self.variables = set(function.__code__.co_varnames)
-        self._find_constants()
-
-    def _find_constants(self) -> None:
-        """N = 32 in a kernel is a constant for Numba, which can be the shape of an array."""
-        given: dict[str, list[ast.AST]] = {}
-        for node in ast.walk(self.source.tree):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                given.setdefault(node.id, []).append(node)
-        for node in ast.walk(self.source.tree):
-            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
-                (target, *others) = node.targets
-                if isinstance(target, ast.Name) and not others and len(given[target.id]) == 1:
-                    self.constants[target.id] = node.value.value
-
-    # What is known before the kernel runs -----------------------------------------------------
-
-    def known(self, node: ast.AST) -> object:
-        """The Python object that a node stands for, or UNKNOWN."""
-        match node:
-            case ast.Constant(value=value):
-                return value
-            case ast.Name(id=name) if name not in self.variables:
-                return self._outer(node, name)
-            case ast.Attribute(value=base, attr=attr):
-                owner = self.known(base)
-                if owner is UNKNOWN or cuda_name(owner) in REGISTERS:
-                    return UNKNOWN
-                return self._member(node, owner, attr)
-            case ast.Tuple(elts=parts):
-                values = [self.known(part) for part in parts]
-                return UNKNOWN if any(v is UNKNOWN for v in values) else tuple(values)
-            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
-                return -value
-            case ast.BinOp() if all(isinstance(n, LITERAL) for n in ast.walk(node)):
-                return _folded(node)
-        return UNKNOWN
-
-    def _outer(self, node: ast.AST, name: str) -> object:
-        for place in (self.enclosed, self.function.__globals__, vars(builtins)):
-            if name in place:
-                return place[name]
-        raise self.source.unsupported(node, f"{name} is not defined")
-
-    def _member(self, node: ast.AST, owner: object, attr: str) -> object:
-        found = getattr(owner, attr, UNKNOWN)
-        if found is not UNKNOWN:
-            return found
-        raise self.source.unsupported(node, f"{ast.unparse(node)} does not exist")
-
-    # Nodes ------------------------------------------------------------------------------------
+class Expressions(Known):
+    """Translates the expressions of one function."""
 
     def translate(self, node: ast.expr) -> Run:
         """The function that computes a node: _on_binop for an ast.BinOp, and so on."""
@@ -322,15 +258,6 @@ class Expressions:
         none: Run = lambda frame: None  # noqa: E731
         lower, upper = (self.translate(n) if n else none for n in (node.lower, node.upper))
         return lambda frame: slice(lower(frame), upper(frame))
-
-
-def _folded(node: ast.BinOp) -> object:
-    """Literals only, computed before the kernel runs as Python does: 2 * 16 * 16."""
-    code = compile(ast.fix_missing_locations(ast.Expression(node)), "", "eval")
-    try:
-        return eval(code, {"__builtins__": {}})
-    except (ArithmeticError, TypeError):
-        return UNKNOWN
 
 
 def chosen(frame: Frame, outer: object, new: object, old: object) -> object:

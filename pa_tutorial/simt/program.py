@@ -5,13 +5,40 @@ from collections.abc import Callable
 from types import FunctionType
 
 from pa_tutorial.simt.blocks import run_blocks
-from pa_tutorial.simt.lanes import Frame
+from pa_tutorial.simt.lanes import RESULT, Frame
 from pa_tutorial.simt.machine import Machine
 from pa_tutorial.simt.snapshots import END, Snapshot, take
 from pa_tutorial.simt.source import Source, source_of
-from pa_tutorial.simt.statements import DeviceFunction, Statements
+from pa_tutorial.simt.statements import Statements
 
 Watch = int | str
+
+
+class DeviceFunction:
+    """A function translated for calls from a kernel."""
+
+    def __init__(self, source: Source) -> None:
+        self.source, self.body = source, None
+        arguments = source.tree.args
+        if arguments.vararg or arguments.kwarg or arguments.defaults or arguments.kwonlyargs:
+            raise source.unsupported(source.tree, "only plain positional arguments are supported")
+        self.parameters = tuple(a.arg for a in arguments.args)
+
+    def __call__(self, caller: Frame, arguments: dict[str, object]) -> object:
+        frame = Frame(caller.gang, caller.lanes)
+        for name, value in arguments.items():
+            frame.assign(name, value)
+        self.body(frame)
+        returned = frame.variables.get(RESULT)
+        if returned is None:
+            return None
+        if not returned.holders.covers(caller.lanes):
+            if returned.value is None:
+                return None
+            raise self.source.unsupported(
+                self.source.tree, "some lanes return a value and others return none"
+            )
+        return returned.read(caller.lanes)
 
 
 class Program:
@@ -44,7 +71,7 @@ class Program:
     def device_function(self, function: FunctionType) -> DeviceFunction:
         if function not in self.functions:
             source = source_of(function)
-            self.functions[function] = device = DeviceFunction(self, function, source)
+            self.functions[function] = device = DeviceFunction(source)
             device.body = Statements(self, function, source).body(source.tree.body)
         return self.functions[function]
 

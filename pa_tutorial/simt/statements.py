@@ -7,7 +7,6 @@ take them away, until the loop or the function gives them back.
 
 import ast
 from collections.abc import Callable
-from types import FunctionType
 
 import numpy as np
 
@@ -15,12 +14,11 @@ from pa_tutorial.simt import arithmetic
 from pa_tutorial.simt.access import load, store
 from pa_tutorial.simt.arithmetic import Value, cast, dtype_of
 from pa_tutorial.simt.calls import Calls
-from pa_tutorial.simt.expressions import UNKNOWN
 from pa_tutorial.simt.intrinsics import ARRAYS
+from pa_tutorial.simt.known import UNKNOWN
 from pa_tutorial.simt.lanes import RESULT, Frame
 from pa_tutorial.simt.memory import Array
 from pa_tutorial.simt.names import cuda_name
-from pa_tutorial.simt.source import Source
 
 Step = Callable[[Frame], None]
 _less, _greater = arithmetic.binary(ast.Lt), arithmetic.binary(ast.Gt)
@@ -307,30 +305,3 @@ class Statements(Calls):
 
 def _python_int(value: Value) -> Value:
     return int(value) if isinstance(value, np.integer) else value
-
-
-class DeviceFunction:
-    """A function translated for calls from a kernel."""
-
-    def __init__(self, program: object, function: FunctionType, source: Source) -> None:
-        self.source, self.body = source, None
-        arguments = source.tree.args
-        if arguments.vararg or arguments.kwarg or arguments.defaults or arguments.kwonlyargs:
-            raise source.unsupported(source.tree, "only plain positional arguments are supported")
-        self.parameters = tuple(a.arg for a in arguments.args)
-
-    def __call__(self, caller: Frame, arguments: dict[str, object]) -> object:
-        frame = Frame(caller.gang, caller.lanes)
-        for name, value in arguments.items():
-            frame.assign(name, value)
-        self.body(frame)
-        returned = frame.variables.get(RESULT)
-        if returned is None:
-            return None
-        if not returned.holders.covers(caller.lanes):
-            if returned.value is None:
-                return None
-            raise self.source.unsupported(
-                self.source.tree, "some lanes return a value and others return none"
-            )
-        return returned.read(caller.lanes)

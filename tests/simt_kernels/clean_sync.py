@@ -173,3 +173,18 @@ def short_circuit_behind_the_vote(a, out):
     i = cuda.threadIdx.x
     if cuda.any_sync(FULL, a[i] < 5) and a[i] > 4:
         out[i] = 1
+
+
+@example(1, 32, lambda rng: (np.arange(5, 8), np.zeros(1, np.int64)), lambda a, out: {1: a[2:]})
+@cuda.jit
+def syncwarps_pass_the_word_from_lane_to_lane(a, out):
+    tile = cuda.shared.array(1, int32)
+    t = cuda.threadIdx.x
+    if t == 2:
+        tile[0] = a[t]
+    if 1 <= t < 3:
+        cuda.syncwarp(0b110)
+    if t < 2:
+        cuda.syncwarp(0b011)
+    if t == 0:
+        out[0] = tile[0]

@@ -1,0 +1,87 @@
+"""What is known before a kernel runs: constants, globals, variables of the function around it.
+
+They are folded in when the kernel is translated, as C++ templates and Numba do.
+"""
+
+import ast
+import builtins
+from types import FunctionType
+
+from pa_tutorial.simt.intrinsics import REGISTERS
+from pa_tutorial.simt.names import cuda_name
+from pa_tutorial.simt.source import Source
+
+UNKNOWN = object()  # not known before the kernel runs
+LITERAL = ast.Constant | ast.BinOp | ast.UnaryOp | ast.operator | ast.unaryop
+
+
+class Known:
+    """Finds what the names and constants of one function stand for.
+
+    program  adds places and translates the functions that this one calls
+    """
+
+    def __init__(self, program: object, function: FunctionType, source: Source) -> None:
+        self.constants: dict[str, object] = {}  # variables that are given a literal, once
+        self.program, self.function, self.source = program, function, source
+        closure = function.__closure__ or ()
+        cells = zip(function.__code__.co_freevars, closure, strict=True)
+        self.enclosed = {name: cell.cell_contents for name, cell in cells}
+        self.variables = set(function.__code__.co_varnames)
+        self._find_constants()
+
+    def _find_constants(self) -> None:
+        """N = 32 in a kernel is a constant for Numba, which can be the shape of an array."""
+        given: dict[str, list[ast.AST]] = {}
+        parameters = {argument.arg for argument in self.source.tree.args.args}
+        for node in ast.walk(self.source.tree):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                given.setdefault(node.id, []).append(node)
+        for node in ast.walk(self.source.tree):
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+                (target, *others) = node.targets
+                once = isinstance(target, ast.Name) and len(given[target.id]) == 1
+                if once and not others and target.id not in parameters:
+                    self.constants[target.id] = node.value.value
+
+    def known(self, node: ast.AST) -> object:
+        """The Python object that a node stands for, or UNKNOWN."""
+        match node:
+            case ast.Constant(value=value):
+                return value
+            case ast.Name(id=name) if name not in self.variables:
+                return self._outer(node, name)
+            case ast.Attribute(value=base, attr=attr):
+                owner = self.known(base)
+                if owner is UNKNOWN or cuda_name(owner) in REGISTERS:
+                    return UNKNOWN
+                return self._member(node, owner, attr)
+            case ast.Tuple(elts=parts):
+                values = [self.known(part) for part in parts]
+                return UNKNOWN if any(v is UNKNOWN for v in values) else tuple(values)
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
+                return -value
+            case ast.BinOp() if all(isinstance(n, LITERAL) for n in ast.walk(node)):
+                return _folded(node)
+        return UNKNOWN
+
+    def _outer(self, node: ast.AST, name: str) -> object:
+        for place in (self.enclosed, self.function.__globals__, vars(builtins)):
+            if name in place:
+                return place[name]
+        raise self.source.unsupported(node, f"{name} is not defined")
+
+    def _member(self, node: ast.AST, owner: object, attr: str) -> object:
+        found = getattr(owner, attr, UNKNOWN)
+        if found is not UNKNOWN:
+            return found
+        raise self.source.unsupported(node, f"{ast.unparse(node)} does not exist")
+
+
+def _folded(node: ast.BinOp) -> object:
+    """Literals only, computed before the kernel runs as Python does: 2 * 16 * 16."""
+    code = compile(ast.fix_missing_locations(ast.Expression(node)), "", "eval")
+    try:
+        return eval(code, {"__builtins__": {}})
+    except (ArithmeticError, TypeError):
+        return UNKNOWN

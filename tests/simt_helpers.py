@@ -1,0 +1,53 @@
+"""Kernels and helpers that several tests of the simulator share."""
+
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+from numba import cuda, float32
+
+N = 64
+
+
+@cuda.jit
+def double(out, a):
+    i = cuda.grid(1)
+    if i < a.size:
+        out[i] = a[i] * float32(2)
+
+
+@cuda.jit
+def block_sum(out, a):
+    s = cuda.shared.array(N, float32)
+    t = cuda.threadIdx.x
+    total = float32(0)
+    s[t] = a[cuda.blockIdx.x, t]
+    cuda.syncthreads()
+    for i in range(N):
+        total += s[i]
+    if t == 0:
+        out[cuda.blockIdx.x] = total
+
+
+@cuda.jit
+def neighbour(out, a):
+    s = cuda.shared.array(N, float32)
+    t = cuda.threadIdx.x
+    s[t] = a[t]
+    out[t] = s[N - 1 - t]
+
+
+def floats(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
+
+
+def plain(x):
+    return x + 1
+
+
+def imported(path: Path) -> ModuleType:
+    spec = spec_from_file_location(path.stem, path)
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

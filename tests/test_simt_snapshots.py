@@ -1,0 +1,134 @@
+"""Looking inside: variables copied at a line, at a barrier, at the end."""
+
+import numpy as np
+import pytest
+from numba import cuda, float32, float64
+from simt_helpers import N, block_sum, double, floats, imported
+
+from pa_tutorial.simt import launch
+
+
+def test_variables_can_be_read_at_the_end() -> None:
+    a = floats(2, N)
+    report = launch(block_sum, 2, N, floats(2), a, watch="end")
+    shots = report.at("end")
+    assert [shot.block for shot in shots] == [(0, 0, 0), (1, 0, 0)]
+    np.testing.assert_array_equal(shots[1]["s"], a[1])
+    np.testing.assert_allclose(shots[1]["total"], np.full(N, a[1].sum()), rtol=1e-4)
+    rows = report.rows("end", "t", "total")
+    assert rows.dtype.names == ("block", "thread", "t", "total")
+    np.testing.assert_array_equal(rows.t, np.tile(np.arange(N), 2))
+
+
+@pytest.mark.parametrize("order", ["together", "reverse"])
+def test_variables_can_be_read_at_a_line_and_at_a_barrier(order: str) -> None:
+    a = floats(1, N)
+    watch = ["cuda.syncthreads()", "total += s[i]"]
+    report = launch(
+        block_sum, 1, N, floats(1), a, watch=watch, names=["s", "i", "total"], order=order
+    )
+    warps = 1 if order == "together" else 2
+    at_barrier = report.at("cuda.syncthreads()")
+    assert len(at_barrier) == warps
+    np.testing.assert_array_equal(at_barrier[-1]["s"].compressed(), a[0])
+    rows = report.rows("total += s[i]", "i", "total")
+    assert len(rows) == N * N
+    third = rows[(rows.thread == 5) & (rows.i == 3)]
+    np.testing.assert_allclose(third.total, a[0, :3].sum(), rtol=1e-6)
+
+
+def test_what_nobody_has_written_is_masked() -> None:
+    @cuda.jit
+    def kernel(out):
+        row = cuda.local.array((2, 3), float64)
+        s = cuda.shared.array(4, float32)
+        t = cuda.threadIdx.x
+        row[1, 2] = t
+        s[2] = 7
+        if t > 0:
+            late = t
+            out[late] = 1
+
+    shot = launch(kernel, 1, 3, floats(4), watch="end", checks=("init",)).at("end")[0]
+    assert shot["row"].shape == (3, 2, 3)
+    assert shot["row"][2, 1, 2] == 2
+    assert shot["row"].mask.sum() == 3 * 5
+    assert shot["s"].tolist() == [None, None, 7.0, None]
+    assert shot["late"].tolist() == [None, 1, 2]
+    with pytest.raises(KeyError, match="nothing has no value here"):
+        shot["nothing"]
+
+
+def test_a_line_can_be_watched_by_its_number() -> None:
+    line = block_sum.py_func.__code__.co_firstlineno + 5
+    report = launch(block_sum, 1, N, floats(1), floats(1, N), watch=line)
+    assert [shot.code for shot in report.at(line)] == ["s[t] = a[cuda.blockIdx.x, t]"]
+    assert report.at(line, block=0)
+    assert not report.at(line, block=1)
+
+
+def test_a_number_means_a_line_of_the_kernels_own_file(tmp_path) -> None:
+    line = double.py_func.__code__.co_firstlineno + 4
+    path = tmp_path / "elsewhere.py"
+    path.write_text(
+        "from numba import cuda\n@cuda.jit(device=True)\ndef far(x):\n"
+        + "    # nothing\n" * line
+        + "    return x\n"
+    )
+    far = imported(path).far
+
+    @cuda.jit
+    def kernel(out):
+        out[0] = far(1)
+
+    with pytest.raises(ValueError, match="no statement of kernel is at"):
+        launch(kernel, 1, 1, floats(1), watch=line + 4)
+
+
+def test_the_end_is_no_piece_of_a_line() -> None:
+    @cuda.jit
+    def kernel(out):
+        end = 3
+        out[0] = end
+
+    report = launch(kernel, 1, 1, floats(1), watch=("end = 3", "end"))
+    assert [shot.line for shot in report.at("end")] == ["end"]
+    assert [shot.code for shot in report.at("end = 3")] == ["end = 3"]
+
+
+def test_names_may_be_one_string() -> None:
+    report = launch(double, 1, 4, floats(4), floats(4), watch="end", names="i", checks="race")
+    assert list(report.at()[0].values) == ["i"]
+    assert report.checks == ("race",)
+
+
+@pytest.mark.parametrize(("name", "words"), [("thread", "columns already"), ("s", "is an array")])
+def test_rows_holds_only_scalars_under_their_own_names(name: str, words: str) -> None:
+    @cuda.jit
+    def kernel(out):
+        s = cuda.local.array(2, float32)
+        thread = cuda.threadIdx.x
+        s[0] = s[1] = thread
+        out[thread] = s[0]
+
+    report = launch(kernel, 1, 4, floats(4), watch="end")
+    with pytest.raises(ValueError, match=words):
+        report.rows("end", name)
+
+
+def test_a_variable_of_two_types_is_shown_whole() -> None:
+    @cuda.jit
+    def kernel(out):
+        total = 0
+        t = cuda.threadIdx.x
+        if t >= 2:
+            total = 2.5
+        out[t] = total
+
+    rows = launch(kernel, 1, 4, floats(4), watch="end").rows("end", "total")
+    assert rows.total.tolist() == [0, 0, 2.5, 2.5]
+
+
+def test_names_that_no_function_has_are_refused() -> None:
+    with pytest.raises(ValueError, match="has no variable 'typo'"):
+        launch(double, 1, 4, floats(4), floats(4), watch="end", names="typo")
