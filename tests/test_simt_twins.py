@@ -9,7 +9,7 @@ import pytest
 import torch
 from numba import cuda, float32
 
-from pa_tutorial.simt import LaneAccess, SimtError, launch, ptx, twin
+from pa_tutorial.simt import SimtError, launch, ptx, twin
 
 pytestmark = pytest.mark.skipif(
     find_spec("numba_cuda") is None,
@@ -17,35 +17,10 @@ pytestmark = pytest.mark.skipif(
 )
 
 if find_spec("numba_cuda") is not None:
-    from llvmlite import ir
-    from numba.core import types
-    from numba.cuda import cgutils
     from numba.cuda.extending import intrinsic
+    from simt_kernels.vectors import vector_load
 
-    @intrinsic
-    def load2(typingctx, array, index):
-        """Two neighbouring float32 at once, from an address that is a multiple of 8."""
-        signature = types.UniTuple(types.float32, 2)(array, index)
-
-        def codegen(context, builder, signature, args):
-            array_type, index_type = signature.args
-            array = context.make_array(array_type)(context, builder, args[0])
-            index = context.cast(builder, args[1], index_type, types.intp)
-            pointer = cgutils.get_item_pointer(
-                context, builder, array_type, array, [index], wraparound=False
-            )
-            pair = ir.VectorType(ir.FloatType(), 2)
-            loaded = builder.load(builder.bitcast(pointer, pair.as_pointer()), align=8)
-            numbers = [
-                builder.extract_element(loaded, ir.Constant(ir.IntType(32), i)) for i in (0, 1)
-            ]
-            return context.make_tuple(builder, signature.return_type, numbers)
-
-        return signature, codegen
-
-    @twin(load2)
-    def _load2(access: LaneAccess, array, index):
-        return access.load(array, index, 2)
+    load2 = vector_load(2)
 
     @cuda.jit
     def sum_of_pairs(out, a, first):

@@ -3,7 +3,9 @@
     report = launch(kernel, grid, block, *args)
 
 runs a @cuda.jit kernel with all checks and raises SimtError at the first finding. `ptx` shows
-that Numba's compiler accepts the kernel too. `twin` teaches the simulator an intrinsic.
+that Numba's compiler accepts the kernel too. `twin` teaches the simulator an intrinsic. With
+trace=0 the report holds the trace of thread block 0: `global_traffic`, `shared_traffic`,
+`instructions` and `bytes_by_space` count what it cost.
 
 The machine executes one statement at a time for a set of lanes, as a warp of a GPU does. The
 words: a lane is a thread; a gang is the lanes that execute statements together (a thread block
@@ -19,6 +21,7 @@ who executes a statement. Then
     memory, views, access, races                      data, and what the checks remember of it
     machine, blocks                                   thread blocks, gangs, barriers
     simulate, report, snapshots                       launch, and what it gives back
+    trace, traffic, tables                            who touched what, and what that costs
 """
 
 from pa_tutorial.simt.compiled import ptx
@@ -27,6 +30,14 @@ from pa_tutorial.simt.report import Finding, Report, SimtError
 from pa_tutorial.simt.simulate import launch
 from pa_tutorial.simt.snapshots import Snapshot
 from pa_tutorial.simt.source import Unsupported
+from pa_tutorial.simt.trace import Trace
+from pa_tutorial.simt.traffic import (
+    bytes_by_space,
+    different_sectors,
+    global_traffic,
+    instructions,
+    shared_traffic,
+)
 from pa_tutorial.simt.twins import LaneAccess, twin
 
 __all__ = [
@@ -36,8 +47,14 @@ __all__ = [
     "Report",
     "SimtError",
     "Snapshot",
+    "Trace",
     "Unsupported",
+    "bytes_by_space",
+    "different_sectors",
+    "global_traffic",
+    "instructions",
     "launch",
     "ptx",
+    "shared_traffic",
     "twin",
 ]

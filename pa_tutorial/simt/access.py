@@ -8,7 +8,7 @@ import numpy as np
 
 from pa_tutorial.simt.arithmetic import INT64, Value, cast, dtype_of, plain
 from pa_tutorial.simt.lanes import Frame, Lanes
-from pa_tutorial.simt.memory import Array
+from pa_tutorial.simt.memory import Array, index_of
 from pa_tutorial.simt.races import PLACE, PLACES, THREADS, Conflict, record
 
 DOES = {"read": "reads", "write": "writes", "atomic": "atomically changes"}
@@ -213,11 +213,13 @@ def check(
     kind: str,
     count: int = 1,
 ) -> None:
-    """init and race, of an access that is inside its array.
+    """init and race, of an access that is inside its array; in a traced block, its record.
 
     kind  "read", "write", or "atomic", which is both
     """
     gang, memory = frame.gang, array.memory
+    if gang.recorder is not None:
+        gang.recorder.access(frame, place, kind, lanes, array, items, count)
     races = gang.machine.race and memory.space != "local"
     if memory.written is None and not races:
         return
@@ -247,17 +249,9 @@ def _report_unwritten(frame: Frame, array: Array, thread: int, item: int, place:
 
 def _index_of(array: Array, item: int, lane: int) -> tuple[int, ...]:
     """The index of an item within its array."""
-    rest = item - _of_lane(array.start, lane)
-    index = [0] * array.ndim
-    ends = [_of_lane(size, lane) - 1 for size in array.shape]
-    for end, stride in zip(ends, array.strides, strict=True):
-        rest -= min(stride, 0) * end  # counted from the item with the lowest address
-    for axis in sorted(range(array.ndim), key=lambda a: -abs(array.strides[a])):
-        step = abs(array.strides[axis])
-        steps = rest // step if step else 0
-        rest -= steps * step
-        index[axis] = ends[axis] - steps if array.strides[axis] < 0 else steps
-    return tuple(index)
+    items = np.asarray(item - _of_lane(array.start, lane))
+    shape = tuple(_of_lane(size, lane) for size in array.shape)
+    return tuple(int(i) for i in index_of(items, shape, array.strides))
 
 
 def _report_race(frame: Frame, array: Array, conflict: Conflict, kind: str, place: int) -> None:

@@ -31,6 +31,8 @@ class Block:
         self.dynamic = Memory(dynamic, "shared", address, written=not machine.init)
         self.votes: tuple[int, int] = (0, 0)
         self.gangs: list[Gang] = []
+        traced = machine.recorder is not None and index in machine.recorder.blocks
+        self.recorder = machine.recorder if traced else None
 
     def run(self, body: Body, arguments: dict[str, object]) -> None:
         total = self.machine.num_threads
@@ -95,7 +97,7 @@ class Gang:
     """Threads first, first + 1, ... of a block, which execute statements together."""
 
     def __init__(self, block: Block, first: int, width: int) -> None:
-        self.block, self.machine = block, block.machine
+        self.block, self.machine, self.recorder = block, block.machine, block.recorder
         self.first, self.width = first, width
         self.everybody = Lanes(np.ones(width, bool), width)
         self.alive = self.everybody  # has not returned from the kernel
@@ -123,6 +125,8 @@ class Gang:
         lanes, block = frame.lanes, self.block
         if self.machine.sync:
             self._check_all_are_here(lanes, place)
+        if self.recorder is not None:
+            self.recorder.event(frame, place, "barrier")
         true = 0 if predicate is None else int(np.count_nonzero(predicate & lanes.flags))
         self.waits_at, self.vote, self.waiting = place, (lanes.count, true), lanes.numbers[0]
         if self.greenlet is None:

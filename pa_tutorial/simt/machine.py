@@ -11,6 +11,7 @@ from pa_tutorial.simt.memory import ALIGNMENT, aligned
 from pa_tutorial.simt.races import PLACES, Ordering
 from pa_tutorial.simt.report import Finding, SimtError
 from pa_tutorial.simt.source import Site
+from pa_tutorial.simt.trace import Recorder
 
 CHECKS = ("memory", "init", "race", "sync")
 ORDERS = ("together", "forward", "reverse")
@@ -39,6 +40,7 @@ class SharedSpec:
 class Machine:
     """What all thread blocks of a launch share.
 
+    recorder   notes what the traced thread blocks do; None: none is traced
     places     every place of the kernel that touches memory or waits, by number
     max_turns  turns of loops that a thread block may take: a kernel that hangs is an error
     """
@@ -52,6 +54,7 @@ class Machine:
     exited_may_skip: bool
     shuffles_order_memory: bool
     max_turns: int
+    recorder: Recorder | None
     places: list[Site] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     seen: set[tuple] = field(default_factory=set)

@@ -77,6 +77,7 @@ class Array:
     """
 
     absent: np.ndarray | None = None
+    base: "Array | None" = None  # the array that this is a view of; None: it is whole
 
     def __init__(
         self,
@@ -101,6 +102,10 @@ class Array:
         return f"the array {self.name}"
 
     @property
+    def whole(self) -> "Array":
+        return self.base or self
+
+    @property
     def ndim(self) -> int:
         return len(self.shape)
 
@@ -117,6 +122,7 @@ class Array:
         other = object.__new__(Array)
         other.__dict__.update(self.__dict__)
         other.shape, other.strides, other.start = shape, strides, start
+        other.base = self.whole
         other.name = f"{self.name}[{what}]"
         return other
 
@@ -163,6 +169,23 @@ def root_extent(array: np.ndarray) -> tuple[int, int]:
     while isinstance(root.base, np.ndarray):
         root = root.base
     return np.lib.array_utils.byte_bounds(root)
+
+
+def index_of(
+    items: np.ndarray, shape: tuple[int, ...], strides: tuple[int, ...]
+) -> tuple[np.ndarray, ...]:
+    """The index along each axis of items that are counted from element [0, 0, ...]."""
+    # from here on, counted from the item with the lowest address
+    rest = items - sum(min(s, 0) * (n - 1) for n, s in zip(shape, strides, strict=True))
+    index = [np.zeros_like(rest)] * len(shape)
+    for axis in sorted(range(len(shape)), key=lambda axis: -abs(strides[axis])):
+        step = abs(strides[axis])
+        if step:
+            index[axis] = rest // step
+            rest = rest % step
+        if strides[axis] < 0:
+            index[axis] = shape[axis] - 1 - index[axis]
+    return tuple(index)
 
 
 def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:

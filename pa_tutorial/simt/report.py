@@ -6,6 +6,7 @@ import numpy as np
 
 from pa_tutorial.simt.snapshots import END, Index, Snapshot
 from pa_tutorial.simt.source import Site
+from pa_tutorial.simt.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ class Report:
 
     findings   empty if the kernel is clean, as far as the checks saw
     snapshots  in the order in which they were taken, as `watch` asked for
+    trace      what the thread blocks did that `trace` asked for; None: none
     """
 
     kernel: str
@@ -75,6 +77,7 @@ class Report:
     checks: tuple[str, ...]
     findings: list[Finding] = field(default_factory=list)
     snapshots: list[Snapshot] = field(default_factory=list)
+    trace: Trace | None = None
 
     @property
     def clean(self) -> bool:

@@ -12,8 +12,11 @@ from pa_tutorial.simt.memory import Array, Memory, root_extent
 from pa_tutorial.simt.names import plain_function
 from pa_tutorial.simt.program import Program, Watch
 from pa_tutorial.simt.report import Report
+from pa_tutorial.simt.snapshots import Index
+from pa_tutorial.simt.trace import Recorder, Trace
 
 Size = int | tuple[int, ...]
+Blocks = int | Index | Sequence[int | Index] | str  # thread blocks; "all"
 MAX_THREADS = 1024
 MAX_SHARED = 227 * 1024  # of compute capability 9.0; others have less
 NUMBERS = "biuf"  # kinds of NumPy types that a kernel can compute with
@@ -31,6 +34,7 @@ def launch(
     unwritten: str | Sequence[str] = (),
     watch: Watch | Sequence[Watch] = (),
     names: str | Sequence[str] = (),
+    trace: Blocks | None = None,
     exited_may_skip: bool = False,
     shuffles_order_memory: bool = False,
     max_turns: int = 1_000_000,
@@ -59,6 +63,8 @@ def launch(
     watch   statements before which the variables are copied: the number of their first line,
             or a piece of its text; of a loop, once, before it. "end": when a thread block has
             ended. names: only these variables
+    trace   thread blocks of which every access is recorded: a number (along x), an index
+            (x, y), a list of these, or "all". The others run as fast as without
     exited_may_skip        a thread that has returned may miss a later barrier
     shuffles_order_memory  shuffles order memory as syncwarp does (on no GPU is this promised)
     max_turns              turns of loops of one thread block before it counts as hanging
@@ -84,8 +90,11 @@ def launch(
         exited_may_skip=exited_may_skip,
         shuffles_order_memory=shuffles_order_memory,
         max_turns=max_turns,
+        recorder=None,
     )
     _check_limits(machine)
+    if trace is not None:
+        machine.recorder = Recorder(_traced_blocks(trace, machine.grid))
     function = plain_function(kernel) or kernel
     if not hasattr(function, "__code__"):
         raise TypeError(
@@ -112,6 +121,7 @@ def launch(
         checks=checks,
         findings=machine.findings,
         snapshots=program.snapshots,
+        trace=machine.recorder and _trace_of(function.__name__, machine),
     )
 
 
@@ -139,6 +149,29 @@ def _check_limits(machine: Machine) -> None:
 
 def _as_tuple(one_or_more: Watch | Sequence[Watch]) -> tuple[Watch, ...]:
     return (one_or_more,) if isinstance(one_or_more, int | str) else tuple(one_or_more)
+
+
+def _traced_blocks(blocks: Blocks, grid: tuple[int, int, int]) -> frozenset[Index]:
+    """The indices of the thread blocks that are meant."""
+    if blocks == "all":
+        return frozenset(np.ndindex(*grid))
+    chosen = [blocks] if isinstance(blocks, int | tuple) else blocks
+    if isinstance(chosen, str) or any(isinstance(one, bool | str) for one in chosen):
+        raise TypeError(
+            f"trace is {blocks!r}; it must be the number of a thread block, its index (x, y), "
+            'a list of these, or "all"'
+        )
+    given = [one if isinstance(one, tuple) else (one,) for one in chosen]
+    for index in given:
+        if len(index) > 3 or not all(
+            0 <= i < n for i, n in zip((*index, 0, 0), grid, strict=False)
+        ):
+            raise ValueError(f"trace: there is no thread block {index} in the grid {grid}")
+    return frozenset((*index, 0, 0)[:3] for index in given)
+
+
+def _trace_of(kernel: str, machine: Machine) -> Trace:
+    return machine.recorder.trace(kernel, machine.grid, machine.block, machine.places)
 
 
 def _size(name: str, size: Size) -> tuple[int, int, int]:
@@ -196,7 +229,10 @@ def _extent(value: object, array: np.ndarray) -> tuple[int, int]:
 
 
 def _memories(machine: Machine, extents: list[tuple[int, int]]) -> list[tuple[int, Memory]]:
-    """(first byte, memory) of each allocation; extents that overlap are one."""
+    """(first byte, memory) of each allocation; extents that overlap are one.
+
+    Their addresses follow the order of the arguments, so that they are the same in every run.
+    """
     joined: list[list[int]] = []
     for low, high in sorted(extents):
         if joined and low < joined[-1][1]:
@@ -204,11 +240,17 @@ def _memories(machine: Machine, extents: list[tuple[int, int]]) -> list[tuple[in
         else:
             joined.append([low, high])
     memories = []
-    for low, high in joined:
+    first_use = [low for low, _ in extents]
+    for low, high in sorted(joined, key=lambda ends: _first_in(first_use, *ends)):
         data = np.frombuffer((ctypes.c_uint8 * (high - low)).from_address(low), np.uint8)
         address = machine.allocate(high - low)
         memories.append((low, Memory(data, "global", address, written=True)))
     return memories
+
+
+def _first_in(numbers: list[int], low: int, high: int) -> int:
+    """Where the first number from low up to, but without, high stands; low itself counts."""
+    return next(i for i, number in enumerate(numbers) if low == number or low < number < high)
 
 
 def _view(name: str, array: np.ndarray, memories: list[tuple[int, Memory]]) -> Array:

@@ -69,9 +69,16 @@ def check_mask(frame: Frame, place: int, mask: Value, what: str) -> None:
             gang.find("sync", place, callers[0], f"{why} and does not come", **more)
 
 
+def note(frame: Frame, place: int, kind: str, sources: np.ndarray | None = None) -> None:
+    """A record of what the lanes do together, if their thread block is traced."""
+    if frame.gang.recorder is not None:
+        frame.gang.recorder.event(frame, place, kind, sources)
+
+
 def syncwarp(frame: Frame, place: int, mask: Value = ALL_LANES) -> None:
     """Orders the memory accesses of the lanes in the mask."""
     check_mask(frame, place, mask, "syncwarp")
+    note(frame, place, "syncwarp")
     order_memory(frame, mask)
 
 
@@ -98,6 +105,7 @@ def _shuffle(name: str, source: Callable[[np.ndarray, Value], np.ndarray]) -> Ca
         wanted = source(lane, by)
         wanted = np.where((wanted < 0) | (wanted >= WARP_SIZE), lane, wanted)
         sources = np.arange(gang.width) - lane + wanted
+        note(frame, place, "shuffle", wanted)
         exists = sources < gang.width
         sources = np.where(exists, sources, np.arange(gang.width))
         masks = np.broadcast_to(np.asarray(mask).astype(np.int64), gang.width)
@@ -122,6 +130,7 @@ def _vote(combine: Callable[[np.ndarray, np.ndarray], int], dtype: np.dtype) -> 
 
     def vote(frame: Frame, place: int, mask: Value, predicate: Value) -> np.ndarray:
         check_mask(frame, place, mask, "a vote")
+        note(frame, place, "vote")
         gang = frame.gang
         yes = np.broadcast_to(truth(predicate), gang.width)
         answer = np.zeros(gang.width, dtype)

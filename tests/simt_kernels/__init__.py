@@ -19,11 +19,13 @@ from simt_kernels import (
     memory,
     puzzles,
     shared,
+    traffic,
     variables,
+    vectors,
     votes,
     warps,
 )
 
 RIGHT = (arithmetic, atomics, calls, casts, clean, clean_sync, control, functions, memory, puzzles)
-RIGHT += (shared, variables, votes, warps)
+RIGHT += (shared, traffic, variables, vectors, votes, warps)
 WRONG = (faults_init, faults_memory, faults_race, faults_sync)

@@ -54,6 +54,8 @@ class Fault:
 
 EXAMPLES: dict[str, Example] = {}
 FAULTS: dict[str, Fault] = {}
+# kernel -> (expression, "read" or "write") -> column of a table of simt.traffic -> count
+TRAFFIC: dict[str, dict[tuple[str, str], dict[str, int]]] = {}
 
 
 def example(
@@ -70,6 +72,16 @@ def example(
         name = kernel.py_func.__name__
         assert name not in EXAMPLES, f"two examples are called {name}"
         EXAMPLES[name] = Example(kernel, grid, block, arguments, answer, shared_bytes, rtol)
+        return kernel
+
+    return register
+
+
+def traffic(counts: dict[tuple[str, str], dict[str, int]]) -> Callable[[Callable], Callable]:
+    """Records what each access of an example must cost, by hand; all thread blocks together."""
+
+    def register(kernel: Callable) -> Callable:
+        TRAFFIC[kernel.py_func.__name__] = counts
         return kernel
 
     return register

@@ -1,0 +1,62 @@
+"""A table of numbers with a heading, for a notebook or a terminal."""
+
+from dataclasses import dataclass
+
+Cell = int | float | str
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under named columns; printed with a last row of sums.
+
+    sums  columns that can be added up
+    note  what a reader must know, below the table
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    sums: tuple[str, ...] = ()
+    note: str = ""
+
+    def column(self, name: str) -> list[Cell]:
+        """Raises KeyError for a column that is not there."""
+        if name not in self.columns:
+            raise KeyError(f"there is no column {name!r}; there are: {', '.join(self.columns)}")
+        at = self.columns.index(name)
+        return [row[at] for row in self.rows]
+
+    def total(self, name: str) -> Cell:
+        return sum(self.column(name))
+
+    def __str__(self) -> str:
+        if not self.rows:
+            return f"{self.title}: nothing"
+        rows = [list(map(_in_words, row)) for row in self.rows]
+        if len(rows) > 1 and self.sums:
+            last = [_in_words(self.total(c)) if c in self.sums else "" for c in self.columns]
+            words = [isinstance(cell, str) for cell in self.rows[0]]
+            if True in words:
+                last[words.index(True)] = "in all"
+            rows.append(last)
+        columns = list(zip(self.columns, *rows, strict=True))
+        widths = [max(map(len, column)) for column in columns]
+        left = [isinstance(cell, str) for cell in self.rows[0]]
+        lines = [
+            "  ".join(
+                cell.ljust(width) if to_left else cell.rjust(width)
+                for cell, width, to_left in zip(line, widths, left, strict=True)
+            ).rstrip()
+            for line in (self.columns, *rows)
+        ]
+        rule = "-" * max(map(len, lines))
+        lines = [lines[0], rule, *lines[1:]]
+        return "\n".join([self.title, *lines, *([self.note] if self.note else [])])
+
+    __repr__ = __str__
+
+
+def _in_words(cell: Cell) -> str:
+    if isinstance(cell, str):
+        return cell
+    return f"{cell:,.1f}" if cell != int(cell) else f"{int(cell):,}"

@@ -1,0 +1,211 @@
+"""How well a kernel uses memory: requests, sectors, lines, bank conflicts, counted from a trace.
+
+The model, and what it leaves out:
+
+- A *request* is one warp instruction that reads or writes. Lanes that are not at work ask for
+  nothing.
+- Global memory moves in *sectors*, 32 bytes from a multiple of 32. Four of them are a *line* of
+  128 bytes. A request touches each sector and line once, however many lanes want it. Its ideal
+  is the least number that could hold the different bytes it asks for.
+- Sectors per request are not bytes from DRAM. A sector that two requests touch counts twice
+  here; the second time it may come from a cache. And a half-used sector costs nothing more if
+  the other half is wanted soon.
+- Shared memory has 32 *banks*; the word (4 bytes) number w lies in bank w % 32. In one
+  *wavefront* each bank gives one word, to all lanes that want it. A request takes as many
+  wavefronts as the busiest bank has different words to give: more than the ideal is a bank
+  conflict. Its degree is wavefronts / ideal. Lanes that write one word share a wavefront.
+- For shared accesses of 8 and 16 bytes a lane, NVIDIA has published no rule that covers all
+  cases. Two are common: all lanes of the warp at once ("wavefronts"); or one after the other
+  two halves of the warp for 8 bytes and four quarters for 16 ("in parts"). Both are counted.
+- Atomic operations count their requests, sectors and lines; lanes that meet at one address are
+  served one after the other, which is not counted, and no wavefronts are.
+- Arrays of the caller begin at a multiple of 256 bytes, as memory of cudaMalloc does.
+- Local arrays usually live in registers; where not, the hardware interleaves the lanes. Only
+  their bytes are counted.
+- Counted is what the kernel's text asks for. The compiler may join, move or drop accesses: for
+  that, look at its output (`ptx`) or at the counters of a GPU.
+
+Source: CUDA C++ Programming Guide, "Global Memory" and "Shared Memory" of compute capability
+5.x and later; CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory".
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from pa_tutorial.simt.tables import Cell, Table
+from pa_tutorial.simt.trace import KINDS, SPACES, Trace
+
+SECTOR = 32  # bytes
+LINE = 128  # bytes
+WORD = 4  # bytes
+NUM_BANKS = 32
+MAX_PARTS = 4  # of a warp, for accesses of 16 bytes a lane
+
+NOT_DRAM = "(sectors for each request: a second request may get them from a cache)"
+TWO_RULES = (
+    "(in parts: half a warp at a time for 8 bytes a lane, a quarter for 16; which rule holds is\n"
+    " not published; for 4 bytes and less they agree)"
+)
+
+
+def global_traffic(trace: Trace) -> Table:
+    """Requests, sectors and lines of global memory, for each expression of the kernel."""
+    records = trace.only(space="global").records
+    requests = _Requests(records)
+    sectors, lines = requests.distinct(SECTOR), requests.distinct(LINE)
+    bytes_wanted = requests.bytes_wanted()
+    columns = {
+        "requests": np.ones(len(requests), int),
+        "lanes": requests.lanes,
+        "sectors": sectors,
+        "ideal": _at_least(bytes_wanted, SECTOR),
+        "lines": lines,
+        "ideal lines": _at_least(bytes_wanted, LINE),
+    }
+    return requests.table(trace, "Global memory", columns, means=("lanes",), note=NOT_DRAM)
+
+
+def different_sectors(trace: Trace) -> int:
+    """Sectors of global memory that are touched at all: what a cache that keeps all would load."""
+    _, sector = _Requests(trace.only(space="global").records).units(SECTOR)
+    return len(np.unique(sector))
+
+
+def shared_traffic(trace: Trace) -> Table:
+    """Requests, wavefronts and conflicts of shared memory, for each expression of the kernel.
+
+    The columns of the second rule are there if an access is wider than a word.
+    """
+    shared = trace.only(space="shared")
+    records = shared.records[shared.records.kind != KINDS.index("atomic")]
+    requests = _Requests(records)
+    columns = {"requests": np.ones(len(requests), int), "lanes": requests.lanes}
+    columns |= _wavefronts(requests, np.zeros(len(records), int), "")
+    if np.any(records.num_bytes > WORD):
+        parts = records.lane * np.maximum(records.num_bytes // WORD, 1) // NUM_BANKS
+        columns |= _wavefronts(requests, parts, " in parts")
+    note = TWO_RULES if np.any(records.num_bytes > WORD) else ""
+    worst = tuple(name for name in columns if name.startswith("degree"))
+    return requests.table(
+        trace, "Shared memory", columns, means=("lanes",), largest=worst, note=note
+    )
+
+
+def bytes_by_space(trace: Trace) -> Table:
+    """Bytes that the lanes ask for, by space and kind: twice, where two lanes want the same."""
+    records, rows = trace.records, []
+    for number, space in enumerate(SPACES):
+        for kind in ("read", "write", "atomic"):
+            these = records[(records.space == number) & (records.kind == KINDS.index(kind))]
+            if space != "none" and len(these):
+                instructions = len(np.unique(these.instruction))
+                rows.append((space, kind, instructions, int(these.num_bytes.sum(dtype=int))))
+    columns = ("space", "does", "instructions", "bytes")
+    return Table("Bytes", columns, tuple(rows), ("instructions", "bytes"))
+
+
+def instructions(trace: Trace) -> Table:
+    """Warp instructions that touch memory, shuffle, vote or wait, for each expression.
+
+    Arithmetic is not in the trace.
+    """
+    requests = _Requests(trace.records)
+    columns = {"instructions": np.ones(len(requests), int), "lanes": requests.lanes}
+    return requests.table(trace, "Warp instructions", columns, means=("lanes",))
+
+
+class _Requests:
+    """The warp instructions of some records; arrays have one number for each.
+
+    of  [num_records] the request that a record belongs to
+    """
+
+    def __init__(self, records: np.recarray) -> None:
+        self.records = records
+        _, first, self.of = np.unique(records.instruction, return_index=True, return_inverse=True)
+        self.place, self.kind = records.place[first], records.kind[first]
+        self.lanes = np.bincount(self.of, minlength=len(first))
+
+    def __len__(self) -> int:
+        return len(self.place)
+
+    def units(self, size: int) -> tuple[np.ndarray, np.ndarray]:
+        """(record, unit) for every aligned unit of `size` bytes that a record touches."""
+        first = self.records.address // size
+        last = (self.records.address + self.records.num_bytes - 1) // size
+        counts = last - first + 1
+        record = np.repeat(np.arange(len(first)), counts)
+        within = np.arange(len(record)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return record, first[record] + within
+
+    def distinct(self, size: int) -> np.ndarray:
+        """How many different units of `size` bytes each request touches."""
+        record, unit = self.units(size)
+        request, _ = _different(self.of[record], unit)
+        return np.bincount(request, minlength=len(self))
+
+    def bytes_wanted(self) -> np.ndarray:
+        """How many different bytes each request asks for."""
+        edges = np.concatenate([self.records.address, self.records.num_bytes])
+        grain = max(int(np.gcd.reduce(edges)), 1)  # no access begins or ends within one
+        return self.distinct(grain) * grain
+
+    def table(
+        self,
+        trace: Trace,
+        title: str,
+        columns: dict[str, np.ndarray],
+        means: tuple[str, ...] = (),
+        largest: tuple[str, ...] = (),
+        note: str = "",
+    ) -> Table:
+        """One row for each expression and kind: sums of the columns, or their mean or maximum."""
+        reduce: dict[str, Callable] = dict.fromkeys(columns, np.sum)
+        reduce |= dict.fromkeys(means, np.mean) | dict.fromkeys(largest, np.max)
+        rows = []
+        for place, kind in sorted(
+            {(int(p), int(k)) for p, k in zip(self.place, self.kind, strict=True)},
+            key=lambda row: (trace.sites[row[0]].function, trace.sites[row[0]].line, row),
+        ):
+            here = (self.place == place) & (self.kind == kind)
+            site = trace.sites[place]
+            numbers = [reduce[name](values[here]) for name, values in columns.items()]
+            rows.append((site.line, site.text, KINDS[kind], *map(_plain, numbers)))
+        names = ("line", "expression", "does", *columns)
+        sums = tuple(name for name in columns if reduce[name] is np.sum)
+        return Table(f"{title}: {trace.kernel}", names, tuple(rows), sums, note)
+
+
+def _wavefronts(requests: _Requests, parts: np.ndarray, rule: str) -> dict[str, np.ndarray]:
+    """Columns of one rule. parts [num_records]: which lanes go together, 0 to MAX_PARTS - 1."""
+    record, word = requests.units(WORD)
+    together = requests.of[record] * MAX_PARTS + parts[record]
+    together, word = _different(together, word)
+    num_groups = len(requests) * MAX_PARTS
+    of_bank = np.bincount(together * NUM_BANKS + word % NUM_BANKS, minlength=num_groups * NUM_BANKS)
+    busiest = of_bank.reshape(num_groups, NUM_BANKS).max(axis=1)
+    words = np.bincount(together, minlength=num_groups)
+    wavefronts = busiest.reshape(-1, MAX_PARTS).sum(axis=1)
+    ideal = _at_least(words, NUM_BANKS).reshape(-1, MAX_PARTS).sum(axis=1)
+    degree = wavefronts / np.maximum(ideal, 1)
+    return {f"wavefronts{rule}": wavefronts, f"ideal{rule}": ideal, f"degree{rule}": degree}
+
+
+def _different(group: np.ndarray, unit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Each pair (group, unit) once, sorted."""
+    order = np.lexsort((unit, group))
+    group, unit = group[order], unit[order]
+    new = np.ones(len(group), bool)
+    new[1:] = (np.diff(group) != 0) | (np.diff(unit) != 0)
+    return group[new], unit[new]
+
+
+def _at_least(amount: np.ndarray, size: int) -> np.ndarray:
+    """How many pieces of this size hold the amount."""
+    return -(-amount // size)
+
+
+def _plain(number: np.number) -> Cell:
+    """As Python's own number, so that tables can be compared and kept."""
+    return number.item()

@@ -1,0 +1,309 @@
+"""Accesses whose cost can be worked out by hand: sectors, lines, bank conflicts.
+
+Arrays begin at a multiple of 256 bytes. A sector has 32 bytes, a line 128, a bank 4.
+"""
+
+import numpy as np
+from numba import cuda, float32
+
+from simt_kernels.example import example, traffic
+
+WARP = 32
+TILE = 32
+PADDED = TILE + 1
+TWO, FOUR = 2, 4
+
+
+def floats(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    return rng.standard_normal(shape, dtype=np.float32)
+
+
+def nothing(*shape: int) -> np.ndarray:
+    return np.full(shape, np.nan, np.float32)
+
+
+def whole(requests: int, num_bytes: int) -> dict[str, int]:
+    """Global accesses at their best: all lanes at work on neighbours, from the start of a line."""
+    sectors, lines = num_bytes // 32, num_bytes // 128
+    sizes = {"sectors": sectors, "ideal": sectors, "lines": lines, "ideal lines": lines}
+    return {"requests": requests, "lanes": WARP, **sizes}
+
+
+def clashing(requests: int, wavefronts: int, ideal: int) -> dict[str, int]:
+    """Shared accesses of a word a lane."""
+    degree = wavefronts // ideal
+    return {"requests": requests, "wavefronts": wavefronts, "ideal": ideal, "degree": degree}
+
+
+@traffic({("a[t]", "read"): whole(1, 128), ("out[t]", "write"): whole(1, 128)})
+@example(1, WARP, lambda rng: (floats(rng, WARP), nothing(WARP)), lambda a, out: {1: a})
+@cuda.jit
+def stride_1(a, out):
+    t = cuda.threadIdx.x
+    out[t] = a[t]
+
+
+# Lane 31 reads byte 31 * 8 to 31 * 8 + 3: 252 bytes in 8 sectors, half of them wanted.
+@traffic(
+    {
+        ("a[2 * t]", "read"): {
+            "requests": 1,
+            "sectors": 8,
+            "ideal": 4,
+            "lines": 2,
+            "ideal lines": 1,
+        },
+        ("out[t]", "write"): whole(1, 128),
+    }
+)
+@example(1, WARP, lambda rng: (floats(rng, 64), nothing(WARP)), lambda a, out: {1: a[::2]})
+@cuda.jit
+def stride_2(a, out):
+    t = cuda.threadIdx.x
+    out[t] = a[2 * t]
+
+
+# A sector and a line for each lane.
+@traffic(
+    {
+        ("a[32 * t]", "read"): {
+            "requests": 1, "sectors": 32, "ideal": 4, "lines": 32, "ideal lines": 1,
+        },
+        ("out[t]", "write"): whole(1, 128),
+    }
+)  # fmt: skip
+@example(1, WARP, lambda rng: (floats(rng, 1024), nothing(WARP)), lambda a, out: {1: a[::32]})
+@cuda.jit
+def stride_32(a, out):
+    t = cuda.threadIdx.x
+    out[t] = a[32 * t]
+
+
+# One sector for all lanes, in each of the two warps.
+@traffic(
+    {
+        ("a[9]", "read"): {"requests": 2, "sectors": 2, "ideal": 2, "lines": 2, "ideal lines": 2},
+        ("out[t]", "write"): whole(2, 256),
+    }
+)
+@example(
+    1,
+    2 * WARP,
+    lambda rng: (floats(rng, 64), nothing(64)),
+    lambda a, out: {1: np.full(64, a[9])},
+)
+@cuda.jit
+def broadcast(a, out):
+    t = cuda.threadIdx.x
+    out[t] = a[9]
+
+
+# 128 bytes from byte 4: five sectors, two lines.
+@traffic(
+    {
+        ("a[t + 1]", "read"): {
+            "requests": 1,
+            "sectors": 5,
+            "ideal": 4,
+            "lines": 2,
+            "ideal lines": 1,
+        },
+        ("out[t]", "write"): whole(1, 128),
+    }
+)
+@example(1, WARP, lambda rng: (floats(rng, 33), nothing(WARP)), lambda a, out: {1: a[1:]})
+@cuda.jit
+def start_4_bytes_late(a, out):
+    t = cuda.threadIdx.x
+    out[t] = a[t + 1]
+
+
+# Lanes 0 to 9 of the second warp only: 40 bytes. A store of 2 bytes a lane: 20 bytes.
+@traffic(
+    {
+        ("a[t]", "read"): {
+            "requests": 1, "lanes": 10, "sectors": 2, "ideal": 2, "lines": 1, "ideal lines": 1,
+        },
+        ("out[t]", "write"): {
+            "requests": 1, "lanes": 10, "sectors": 1, "ideal": 1, "lines": 1, "ideal lines": 1,
+        },
+    }
+)  # fmt: skip
+@example(
+    1,
+    2 * WARP,
+    lambda rng: (floats(rng, 64), np.zeros(64, np.float16)),
+    lambda a, out: {1: np.where((np.arange(64) >= 32) & (np.arange(64) < 42), a, 0).astype("f2")},
+)
+@cuda.jit
+def some_lanes_of_one_warp(a, out):
+    t = cuda.threadIdx.x
+    if t >= 32 and t < 42:
+        out[t] = a[t]
+
+
+# Turn i of the outer loop: lane % 4 turns of the inner one for i = 0, 3 - lane % 4 for i = 1.
+# Three requests each, by 24, 16 and 8 lanes; every quarter of a row of 32 floats is touched.
+# (Who counts "the n-th time a lane is here" finds 3 requests: each lane is there 3 times.)
+@traffic(
+    {
+        ("a[i, j, t]", "read"): {
+            "requests": 6, "lanes": 16, "sectors": 24, "ideal": 12, "lines": 6, "ideal lines": 6,
+        },
+        ("out[t]", "write"): whole(1, 128),
+    }
+)  # fmt: skip
+@example(
+    1,
+    WARP,
+    lambda rng: (floats(rng, 2, 3, WARP), nothing(WARP)),
+    lambda a, out: {
+        1: np.array(
+            [a[0, : t % 4, t].sum() + a[1, : 3 - t % 4, t].sum() for t in range(WARP)], np.float32
+        )
+    },
+    rtol=1e-5,
+)
+@cuda.jit
+def nested_loops_of_other_lengths(a, out):
+    t = cuda.threadIdx.x
+    total = float32(0)
+    for i in range(2):
+        turns = t % 4 if i == 0 else 3 - t % 4
+        for j in range(turns):
+            total += a[i, j, t]
+    out[t] = total
+
+
+# Lane t stops after t // 8 turns: 3 requests of 24, 16, 8 lanes, from the end of each row.
+@traffic(
+    {
+        ("a[turn, t]", "read"): {
+            "requests": 3, "lanes": 16, "sectors": 6, "ideal": 6, "lines": 3, "ideal lines": 3,
+        },
+        ("out[t]", "write"): whole(1, 128),
+    }
+)  # fmt: skip
+@example(
+    1,
+    WARP,
+    lambda rng: (floats(rng, 3, WARP), nothing(WARP)),
+    lambda a, out: {1: np.array([a[: t // 8, t].sum(dtype="f4") for t in range(WARP)], np.float32)},
+    rtol=1e-5,
+)
+@cuda.jit
+def while_until_the_last_lane_stops(a, out):
+    t = cuda.threadIdx.x
+    total = float32(0)
+    turn = 0
+    while turn < t // 8:
+        total += a[turn, t]
+        turn += 1
+    out[t] = total
+
+
+def tiles(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    return floats(rng, TILE, TILE), nothing(TILE, TILE)
+
+
+# Writing along a row meets all banks. Reading down a column: 32 words of one bank.
+@traffic(
+    {
+        ("a[row, t]", "read"): whole(32, 4096),
+        ("tile[row, t]", "write"): clashing(32, 32, 32),
+        ("tile[t, row]", "read"): clashing(32, 1024, 32),
+        ("out[row, t]", "write"): whole(32, 4096),
+    }
+)
+@example(1, WARP, tiles, lambda a, out: {1: a.T})
+@cuda.jit
+def transpose_without_padding(a, out):
+    t = cuda.threadIdx.x
+    tile = cuda.shared.array((TILE, TILE), float32)
+    for row in range(TILE):
+        tile[row, t] = a[row, t]
+    cuda.syncthreads()
+    for row in range(TILE):
+        out[row, t] = tile[t, row]
+
+
+# With rows of 33 words, a column meets all banks too.
+@traffic(
+    {
+        ("a[row, t]", "read"): whole(32, 4096),
+        ("tile[row, t]", "write"): clashing(32, 32, 32),
+        ("tile[t, row]", "read"): clashing(32, 32, 32),
+        ("out[row, t]", "write"): whole(32, 4096),
+    }
+)
+@example(1, WARP, tiles, lambda a, out: {1: a.T})
+@cuda.jit
+def transpose_with_padding(a, out):
+    t = cuda.threadIdx.x
+    tile = cuda.shared.array((TILE, PADDED), float32)
+    for row in range(TILE):
+        tile[row, t] = a[row, t]
+    cuda.syncthreads()
+    for row in range(TILE):
+        out[row, t] = tile[t, row]
+
+
+# Every lane reads word 5: one wavefront. Two lanes each read one word: 16 banks, one wavefront.
+@traffic(
+    {
+        ("a[t]", "read"): whole(1, 128),
+        ("s[t]", "write"): clashing(1, 1, 1),
+        ("s[5]", "read"): clashing(1, 1, 1),
+        ("s[t // 2]", "read"): clashing(1, 1, 1),
+        ("out[t]", "write"): whole(1, 128),
+    }
+)
+@example(
+    1,
+    WARP,
+    lambda rng: (floats(rng, WARP), nothing(WARP)),
+    lambda a, out: {1: a[5] + a[np.arange(WARP) // 2]},
+)
+@cuda.jit
+def one_word_for_many_lanes(a, out):
+    t = cuda.threadIdx.x
+    s = cuda.shared.array(WARP, float32)
+    s[t] = a[t]
+    cuda.syncthreads()
+    out[t] = s[5] + s[t // 2]
+
+
+# Two halves in one word: 16 words of 16 banks. 8 bytes a lane from 8 bytes on: 9 sectors.
+@traffic(
+    {
+        ("a[t + 1]", "read"): {
+            "requests": 1,
+            "sectors": 9,
+            "ideal": 8,
+            "lines": 3,
+            "ideal lines": 2,
+        },
+        ("s[t]", "write"): clashing(1, 1, 1),
+        ("s[31 - t]", "read"): clashing(1, 1, 1),
+        ("out[t]", "write"): {
+            "requests": 1,
+            "sectors": 2,
+            "ideal": 2,
+            "lines": 1,
+            "ideal lines": 1,
+        },
+    }
+)
+@example(
+    1,
+    WARP,
+    lambda rng: (rng.standard_normal(33), np.zeros(WARP, np.float16)),
+    lambda a, out: {1: a[1:].astype(np.float16)[::-1]},
+)
+@cuda.jit
+def halves_in_and_doubles_out_of_step(a, out):
+    t = cuda.threadIdx.x
+    s = cuda.shared.array(WARP, np.float16)
+    s[t] = a[t + 1]
+    cuda.syncthreads()
+    out[t] = s[31 - t]
