@@ -22,7 +22,7 @@ from pa_tutorial.bench.block_manager import (
     bytes_per_block,
     time_per_operation,
 )
-from pa_tutorial.bench.simulator import against_numba, by_size, peak_megabytes
+from pa_tutorial.bench.simulator import against_numba, by_size, peak_megabytes, tracing
 from pa_tutorial.bench.timing import interleaved, write_results
 from pa_tutorial.machine import describe_machine, report
 from pa_tutorial.problem import SequenceProblem
@@ -128,6 +128,15 @@ def test_cost_of_simulating_grows_no_faster_than_the_work(capsys) -> None:
         assert times[name] < 4 * 1.6 * times[smaller]
     assert times["threads 512"] < 16 * times["threads 32"]
     assert "tokens 2048" in capsys.readouterr().out
+
+
+def test_a_trace_costs_at_most_six_unchecked_runs_and_only_where_asked_for(capsys) -> None:
+    result = tracing(rounds=3)
+    assert result["times_unchecked"]["one thread block"]["one traced"] <= 6
+    lowest = {name: row["lowest_ms"] for name, row in result["times"]["16 thread blocks"].items()}
+    more = {name: ms - lowest["unchecked"] for name, ms in lowest.items()}
+    assert more["one traced"] < more["all traced"] / 2, "one of 16 pays"
+    assert "times the unchecked run" in capsys.readouterr().out
 
 
 def test_a_checked_thread_block_needs_little_memory() -> None:

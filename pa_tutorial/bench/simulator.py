@@ -126,14 +126,17 @@ def against_numba(rounds: int) -> dict[str, object]:
     return {"times": times, "times_faster": ratios}
 
 
-def scores_of(num_threads: int, num_tokens: int, num_blocks: int) -> Callable[[], None]:
-    """The scores kernel of a given size, with every check."""
+def scores_of(
+    num_threads: int, num_tokens: int, num_blocks: int, **options: object
+) -> Callable[[], None]:
+    """The scores kernel of a given size, with every check if no other options are given."""
     rng = np.random.default_rng(0)
     q = rng.standard_normal(HEAD_SIZE, dtype=np.float32)
     k = rng.standard_normal((num_blocks, num_tokens, HEAD_SIZE), dtype=np.float32)
 
     def run() -> None:
-        launch(scores, num_blocks, num_threads, np.zeros(k.shape[:2], np.float32), q, k)
+        out = np.zeros(k.shape[:2], np.float32)
+        launch(scores, num_blocks, num_threads, out, q, k, **options)
 
     return run
 
@@ -156,6 +159,33 @@ def by_size(rounds: int) -> dict[str, dict[str, float]]:
     return times
 
 
+def tracing(rounds: int, num_threads: int = 128, num_tokens: int = 256) -> dict[str, object]:
+    """What a trace costs: of one thread block, of one among 16, and of all 16."""
+    options = {
+        "unchecked": {"checks": ()},
+        "one traced": {"checks": (), "trace": 0},
+        "all traced": {"checks": (), "trace": "all"},
+        "all checks, one traced": {"trace": 0},
+    }
+    times = {}
+    for of_blocks, num_blocks in (("one thread block", 1), ("16 thread blocks", 16)):
+        functions = {
+            name: scores_of(num_threads, num_tokens, num_blocks, **some)
+            for name, some in options.items()
+        }
+        times[of_blocks] = interleaved(functions, rounds)
+    ratios = {
+        of_blocks: {
+            name: round(row["median_ms"] / rows["unchecked"]["median_ms"], 2)
+            for name, row in rows.items()
+        }
+        for of_blocks, rows in times.items()
+    }
+    for of_blocks, row in ratios.items():
+        print(f"  {of_blocks}, times the unchecked run: {row}", flush=True)
+    return {"times": times, "times_unchecked": ratios}
+
+
 def peak_megabytes(num_threads: int = 128, num_tokens: int = 1024) -> float:
     """The most memory that a checked thread block holds while it runs."""
     run = scores_of(num_threads, num_tokens, 1)
@@ -171,6 +201,7 @@ def measure(rounds: int) -> dict[str, object]:
     result = {
         "against_numba": against_numba(rounds),
         "by_size_ms": by_size(rounds),
+        "tracing": tracing(rounds),
         "peak_megabytes": peak_megabytes(),
     }
     print(f"  at most {result['peak_megabytes']} MB for 128 threads over 1,024 tokens")

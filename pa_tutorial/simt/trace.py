@@ -5,6 +5,7 @@ The machine executes it in one piece, so lanes that go through nested loops of d
 are grouped as they were: no counting of "the n-th time at this line" is needed.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -86,6 +87,16 @@ class Trace:
 
     def __len__(self) -> int:
         return len(self.records)
+
+    @property
+    def threads(self) -> np.ndarray:
+        """[num_records] number of the thread in its thread block."""
+        return self.records.warp.astype(int) * WARP_SIZE + self.records.lane
+
+    @property
+    def num_warps(self) -> int:
+        """Of a thread block."""
+        return -(-math.prod(self.block) // WARP_SIZE)
 
     @property
     def num_instructions(self) -> int:

@@ -6,7 +6,18 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from pa_tutorial.viz import block_stories, kv_cache, measured, online, paged, style, walk, waste
+from pa_tutorial.viz import (
+    block_stories,
+    gpu,
+    kernel_stories,
+    kv_cache,
+    measured,
+    online,
+    paged,
+    style,
+    walk,
+    waste,
+)
 
 FIGURES: dict[str, Callable[[], Figure]] = {
     "map": walk.draw_map,
@@ -29,6 +40,12 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "stream": paged.draw_stream_of_two,
     "bytes_moved": paged.draw_bytes_of_long_batch,
     "flattened": paged.draw_flattened,
+    "two_copies": kernel_stories.draw_two_copies,
+    "thread_groups": kernel_stories.draw_three_ways,
+    "reduction": kernel_stories.draw_group_reduction,
+    "banks": kernel_stories.draw_column_of_tile,
+    "gpu": gpu.draw_gpu,
+    "resident_blocks": gpu.draw_resident_blocks,
 }
 
 

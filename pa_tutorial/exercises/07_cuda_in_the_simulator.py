@@ -1,0 +1,432 @@
+"""Exercises of notebook 07: kernels with the right answer, no finding, and few sectors."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import numpy as np
+import torch
+from numba import cuda, float32
+from torch import Tensor
+
+from pa_tutorial.checks.running import Trial
+from pa_tutorial.exercises.exercise import Exercise, WrongAnswer
+from pa_tutorial.ladder import AnswerError
+from pa_tutorial.simt import Trace, global_traffic, launch, shared_traffic
+from pa_tutorial.simt.names import plain_function
+from pa_tutorial.simt.traffic import SECTOR
+
+NOTEBOOK = "07_cuda_in_the_simulator"
+ALL = 0xFFFFFFFF  # the mask of a shuffle in which all 32 lanes take part
+BOUND = 1e-6
+
+
+# What the three have in common ------------------------------------------------------------------
+
+
+def run_kernel(
+    kernel: Callable,
+    num_threads: int,
+    shape: tuple[int, ...],
+    inputs: tuple[np.ndarray, ...],
+    allowed: Mapping[int, int],
+    no_conflicts: bool = False,
+) -> dict[str, Tensor]:
+    """kernel[1, num_threads](out, *inputs) with every check; out [shape] float32.
+
+    allowed  number of an argument (out is 0) -> sectors that may move for it
+
+    Raises AnswerError for a kernel that writes nothing, changes an input or moves too much;
+    SimtError for a finding.
+    """
+    out, before = np.full(shape, np.nan, np.float32), [array.copy() for array in inputs]
+    trace = launch(kernel, 1, num_threads, out, *inputs, trace=0).trace
+    names = (plain_function(kernel) or kernel).__code__.co_varnames
+    touched = {array.name for array in trace.arrays}
+    if names[0] not in touched:
+        raise AnswerError(f"the kernel wrote nothing into {names[0]}: not written yet?")
+    if not all(np.array_equal(*pair, equal_nan=True) for pair in zip(inputs, before, strict=True)):
+        raise AnswerError("it changed one of its inputs; it must only read them")
+    for number, most in allowed.items():
+        if names[number] in touched:
+            _count_sectors(trace, names[number], most)
+    if no_conflicts:
+        _count_wavefronts(trace)
+    return {"out": torch.from_numpy(out)}
+
+
+def _count_sectors(trace: Trace, name: str, most: int) -> None:
+    sectors = global_traffic(trace.only(array=name)).total("sectors")
+    if sectors > most:
+        raise AnswerError(f"it moves {sectors:,} sectors of {name}; {most:,} are enough")
+
+
+def _count_wavefronts(trace: Trace) -> None:
+    table = shared_traffic(trace)
+    if not table.rows:
+        raise AnswerError("it does not use shared memory")
+    found, ideal = table.total("wavefronts"), table.total("ideal")
+    if found > ideal:
+        raise AnswerError(f"bank conflicts: {found:,} wavefronts, where {ideal:,} would do")
+
+
+def _trial(
+    case: tuple, run: Callable, expected: Callable[[], np.ndarray], axes: tuple[str, ...]
+) -> Trial:
+    name, isolates, meaning = case
+    return Trial(
+        name=name,
+        isolates=isolates,
+        meaning=meaning,
+        run=run,
+        references={"NumPy": lambda: {"out": torch.from_numpy(expected())}},
+        bounds={"out": BOUND},
+        axes=axes,
+    )
+
+
+def _sectors(array_size: int) -> int:
+    return array_size * 4 // SECTOR
+
+
+# 1. ---------------------------------------------------------------------------------------------
+
+
+@cuda.jit
+def gather_tokens(out, cache, block_table):
+    """The tokens of one sequence, out of their blocks, by one thread block.
+
+    out          [num_tokens, head_size] float32
+    cache        [num_blocks, block_size, head_size] float32
+    block_table  [max_num_blocks] int32: logical block index -> physical block number
+
+    Any number of threads that is a multiple of 32, at most 1,024.
+    """
+    # 1. elements of out, counted 0, 1, 2, …: neighbouring threads take neighbouring ones
+    # 2. all threads together take one step through out; then again, until its end
+    # 3. element -> token and dim; token -> logical block and offset -> physical block
+    ### BEGIN SOLUTION
+    block_size, head_size = cache.shape[1], cache.shape[2]
+    for i in range(cuda.threadIdx.x, out.size, cuda.blockDim.x):
+        token, dim = i // head_size, i % head_size
+        block = block_table[token // block_size]
+        out[token, dim] = cache[block, token % block_size, dim]
+    ### END SOLUTION
+
+
+_NEIGHBOURS = "Lanes beside each other must touch elements beside each other."
+GATHER_CASES = (
+    # name, what it isolates, what its failure means, threads, tokens, head_size, block_size
+    ("one_block", "a thread an element", "Which element does thread t copy?", 256, 8, 32, 8),
+    ("shuffled_blocks", "blocks in no order", "The block table is not used.", 256, 24, 32, 8),
+    ("tail", "11 tokens: the last block is not full", "It must end with out.", 128, 11, 32, 8),
+    ("few_threads", "one warp", "All threads together must go on until the end.", 32, 40, 16, 8),
+    ("large_blocks", "blocks of 16, heads of 64", _NEIGHBOURS, 128, 33, 64, 16),
+)  # fmt: skip
+
+
+def gather_trials() -> list[Trial]:
+    def inputs(num_tokens: int, head_size: int, block_size: int) -> tuple[np.ndarray, np.ndarray]:
+        rng = np.random.default_rng(num_tokens)
+        used = -(-num_tokens // block_size)
+        table = rng.permutation(used + 4)[:used].astype(np.int32)
+        if used > 1 and np.array_equal(table, np.arange(used)):
+            table = table[::-1].copy()
+        cache = rng.standard_normal((used + 4, block_size, head_size), dtype=np.float32)
+        cache[np.setdiff1d(np.arange(used + 4), table)] = np.nan
+        return cache, table
+
+    def expected(num_tokens: int, *sizes: int) -> np.ndarray:
+        cache, table = inputs(num_tokens, *sizes)
+        return cache[table].reshape(-1, cache.shape[2])[:num_tokens]
+
+    def run(case: tuple[int, ...], function: Callable | None) -> dict[str, Tensor]:
+        num_threads, num_tokens, *sizes = case
+        shape = num_tokens, sizes[0]
+        least = _sectors(num_tokens * sizes[0])
+        given = inputs(num_tokens, *sizes)
+        kernel = function or gather_tokens
+        return run_kernel(kernel, num_threads, shape, given, {0: least, 1: least})
+
+    return [
+        _trial(words, partial(run, case), partial(expected, *case[1:]), ("token", "dim"))
+        for *words, case in ((*row[:3], row[3:]) for row in GATHER_CASES)
+    ]
+
+
+GATHER = Exercise(
+    notebook=NOTEBOOK,
+    text="""\
+Copy the tokens of a sequence out of their blocks: what `paged_gather` did in torch, now as a
+kernel of one thread block. The layout is the plain one, with one KV head. No sector may move
+twice: neither of `out` nor of `cache`.""",
+    solution=gather_tokens,
+    wrong=(
+        WrongAnswer(
+            """\
+    for i in range(cuda.threadIdx.x, out.size, cuda.blockDim.x):
+        token, dim = i // head_size, i % head_size
+        block = block_table[token // block_size]
+        out[token, dim] = cache[block, token % block_size, dim]
+""",
+            """\
+    for token in range(cuda.threadIdx.x, out.shape[0], cuda.blockDim.x):
+        block = block_table[token // block_size]
+        for dim in range(head_size):
+            out[token, dim] = cache[block, token % block_size, dim]
+""",
+            "a thread copies a whole token: right, and eight times the sectors",
+        ),
+        WrongAnswer(
+            "cache[block, token % block_size, dim]",
+            "cache[token // block_size, token % block_size, dim]",
+            "the logical block index is taken for the physical block number",
+        ),
+        WrongAnswer(
+            "for i in range(cuda.threadIdx.x, out.size, cuda.blockDim.x):",
+            "for i in range(cuda.threadIdx.x, min(out.size, cuda.blockDim.x), cuda.blockDim.x):",
+            "each thread copies one element and stops",
+        ),
+        WrongAnswer(
+            "out.size, cuda.blockDim.x):",
+            "-(-out.shape[0] // block_size) * block_size * head_size, cuda.blockDim.x):",
+            "it goes on to the end of the last block, past the end of out",
+        ),
+    ),
+    trials=gather_trials,
+)
+
+
+# 2. ---------------------------------------------------------------------------------------------
+
+
+@cuda.jit
+def weighted_values(out, weights, v):
+    """One block of V times the weights of its tokens, by one warp.
+
+    out      [head_size] float32: out[dim] = sum over the tokens of weights[token] * v[dim, token]
+    weights  [block_size] float32; block_size is 8, 16 or 32
+    v        [head_size, block_size] float32, vLLM's layout; head_size is a multiple of 8
+    """
+    # 1. which token and which dim does a lane begin with, so that a warp reads neighbours?
+    # 2. how many dims does the warp take at once? Go on by so many
+    # 3. the products of one dim are in block_size lanes: sum them with shuffles (mask ALL)
+    # 4. one of these lanes writes
+    ### BEGIN SOLUTION
+    head_size, block_size = v.shape
+    lane = cuda.threadIdx.x
+    token = lane % block_size
+    for dim in range(lane // block_size, head_size, 32 // block_size):
+        acc = weights[token] * v[dim, token]
+        mask = block_size // 2
+        while mask >= 1:
+            acc += cuda.shfl_xor_sync(ALL, acc, mask)
+            mask //= 2
+        if token == 0:
+            out[dim] = acc
+    ### END SOLUTION
+
+
+_GROUP = "Only the lanes that hold the tokens of one dim may be summed."
+VALUE_CASES = (
+    # name, what it isolates, what its failure means, head_size, block_size
+    ("one_step", "blocks of 8, head size 4: the warp reads V once", _GROUP, 4, 8),
+    ("worked_example", "blocks of 8, head size 32", "The warp must go on to the last dim.", 32, 8),
+    ("blocks_of_16", "two dims at once", _GROUP, 64, 16),
+    ("blocks_of_32", "one dim at once", _GROUP, 24, 32),
+)
+
+
+def value_trials() -> list[Trial]:
+    def inputs(head_size: int, block_size: int) -> tuple[np.ndarray, np.ndarray]:
+        rng = np.random.default_rng(head_size)
+        weights = rng.random(block_size, dtype=np.float32)
+        v = rng.standard_normal((head_size, block_size), dtype=np.float32)
+        return weights / weights.sum(), v
+
+    def expected(head_size: int, block_size: int) -> np.ndarray:
+        weights, v = inputs(head_size, block_size)
+        return v.astype(np.float64) @ weights.astype(np.float64)
+
+    def run(sizes: tuple[int, int], function: Callable | None) -> dict[str, Tensor]:
+        most = {2: _sectors(sizes[0] * sizes[1])}
+        kernel = function or weighted_values
+        return run_kernel(kernel, 32, (sizes[0],), inputs(*sizes), most)
+
+    return [
+        _trial(words, partial(run, sizes), partial(expected, *sizes), ("dim",))
+        for *words, sizes in ((*row[:3], row[3:]) for row in VALUE_CASES)
+    ]
+
+
+VALUES = Exercise(
+    notebook=NOTEBOOK,
+    text="""\
+The other half of attention, for one block: weights times V. In vLLM's layout of V, the tokens of
+one dim stand beside each other. So here the lanes that work together hold different *tokens* of
+one dim. No sector of `v` may move twice.""",
+    solution=weighted_values,
+    wrong=(
+        WrongAnswer(
+            """\
+    token = lane % block_size
+    for dim in range(lane // block_size, head_size, 32 // block_size):
+        acc = weights[token] * v[dim, token]
+        mask = block_size // 2
+        while mask >= 1:
+            acc += cuda.shfl_xor_sync(ALL, acc, mask)
+            mask //= 2
+        if token == 0:
+            out[dim] = acc
+""",
+            """\
+    for dim in range(lane, head_size, 32):
+        acc = float32(0)
+        for token in range(block_size):
+            acc += weights[token] * v[dim, token]
+        out[dim] = acc
+""",
+            "a lane a dim, without shuffles: right, and each request moves 32 sectors",
+        ),
+        WrongAnswer(
+            "        mask = block_size // 2\n",
+            "        mask = 16\n",
+            "it sums over the whole warp, which holds several dims",
+        ),
+        WrongAnswer(
+            """\
+        while mask >= 1:
+            acc += cuda.shfl_xor_sync(ALL, acc, mask)
+            mask //= 2
+        if token == 0:
+            out[dim] = acc
+""",
+            """\
+        while mask >= 1:
+            if token < mask:
+                acc += cuda.shfl_down_sync(ALL, acc, mask)
+            mask //= 2
+        if token == 0:
+            out[dim] = acc
+""",
+            "a shuffle in a branch: some lanes of the mask do not come",
+        ),
+        WrongAnswer(
+            "        if token == 0:\n            out[dim] = acc\n",
+            "        out[dim] = acc\n",
+            "all lanes of a dim write it: equal numbers, and still a race",
+        ),
+        WrongAnswer(
+            "range(lane // block_size, head_size, 32 // block_size)",
+            "range(lane // block_size, 32 // block_size, 32 // block_size)",
+            "one step only",
+        ),
+    ),
+    trials=value_trials,
+)
+
+
+# 3. ---------------------------------------------------------------------------------------------
+
+
+@cuda.jit
+def transpose_tokens(out, a):
+    """From one row a token to one row a dim, through shared memory, by one thread block.
+
+    a    [32, head_size] float32: 32 tokens; head_size is a multiple of 32
+    out  [head_size, 32] float32: out[dim, token] = a[token, dim]
+
+    Any number of threads that is a multiple of 32, at most 1,024. Where the kernel uses shared
+    memory, no request may have a bank conflict.
+    """
+    # 1. a tile in shared memory for 32 tokens and 32 dims; how long must its rows be?
+    # 2. for each 32 dims: the warps share the tokens, and copy rows of a into the tile
+    # 3. wait; then the warps share the dims, and copy columns of the tile into rows of out
+    # 4. before the next 32 dims overwrite the tile: who may still be reading it?
+    ### BEGIN SOLUTION
+    tile = cuda.shared.array((32, 33), float32)
+    lane, warp = cuda.threadIdx.x % 32, cuda.threadIdx.x // 32
+    num_warps = cuda.blockDim.x // 32
+    for first in range(0, a.shape[1], 32):
+        for token in range(warp, 32, num_warps):
+            tile[token, lane] = a[token, first + lane]
+        cuda.syncthreads()
+        for dim in range(warp, 32, num_warps):
+            out[first + dim, lane] = tile[lane, dim]
+        cuda.syncthreads()
+    ### END SOLUTION
+
+
+_WAIT = "A thread reads what other threads have written, or overwrites what others still read."
+TRANSPOSE_CASES = (
+    # name, what it isolates, what its failure means, threads, head_size
+    ("one_warp", "32 threads, one tile", "Rows of a come in, columns of the tile go out.", 32, 32),
+    ("many_warps", "128 threads, one tile", _WAIT, 128, 32),
+    ("many_tiles", "128 threads, head size 96", _WAIT, 128, 96),
+    ("more_warps_than_rows", "1,024 threads, head size 64", _WAIT, 1024, 64),
+)
+
+
+def transpose_trials() -> list[Trial]:
+    def tokens(head_size: int) -> np.ndarray:
+        return np.random.default_rng(head_size).standard_normal((32, head_size), dtype=np.float32)
+
+    def run(case: tuple[int, int], function: Callable | None) -> dict[str, Tensor]:
+        num_threads, head_size = case
+        most = dict.fromkeys((0, 1), _sectors(32 * head_size))
+        kernel = function or transpose_tokens
+        return run_kernel(kernel, num_threads, (head_size, 32), (tokens(head_size),), most, True)
+
+    return [
+        _trial(
+            words, partial(run, case), lambda case=case: tokens(case[1]).T.copy(), ("dim", "token")
+        )
+        for *words, case in ((*row[:3], row[3:]) for row in TRANSPOSE_CASES)
+    ]
+
+
+TRANSPOSE = Exercise(
+    notebook=NOTEBOOK,
+    text="""\
+New tokens come as one row a token; vLLM's layout of V wants one row a dim. A straight copy reads
+neighbours and writes with a stride, or the other way round. With a tile in shared memory between
+them, both sides of global memory can be neighbours. No sector may move twice, and no request may
+have a bank conflict.""",
+    solution=transpose_tokens,
+    wrong=(
+        WrongAnswer("(32, 33)", "(32, 32)", "rows of 32 words: a column lies in one bank"),
+        WrongAnswer(
+            """\
+            tile[token, lane] = a[token, first + lane]
+        cuda.syncthreads()
+""",
+            """\
+            tile[token, lane] = a[token, first + lane]
+""",
+            "nobody waits for the tile to be full",
+        ),
+        WrongAnswer(
+            """\
+            out[first + dim, lane] = tile[lane, dim]
+        cuda.syncthreads()
+""",
+            """\
+            out[first + dim, lane] = tile[lane, dim]
+""",
+            "the next 32 dims overwrite what a slower warp still reads",
+        ),
+        WrongAnswer(
+            "            out[first + dim, lane] = tile[lane, dim]\n",
+            "            out[first + lane, dim] = tile[dim, lane]\n",
+            "the tile is read by rows and out is written by columns",
+        ),
+        WrongAnswer(
+            "out[first + dim, lane] = tile[lane, dim]",
+            "out[first + dim, lane] = a[lane, first + dim]",
+            "a is read by columns, and the tile is not used",
+        ),
+    ),
+    trials=transpose_trials,
+)
+
+
+EXERCISES = (GATHER, VALUES, TRANSPOSE)

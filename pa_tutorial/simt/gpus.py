@@ -1,0 +1,89 @@
+"""Sizes of a GPU, and how many thread blocks they allow on one multiprocessor at a time."""
+
+from dataclasses import dataclass
+
+from pa_tutorial.simt.memory import aligned
+from pa_tutorial.simt.races import WARP_SIZE
+
+KB, MB, GB = 1024, 1024**2, 1000**3
+REGISTER = 4  # bytes
+REGISTERS_AT_ONCE = 256  # a warp gets its registers in pieces of this many
+SHARED_AT_ONCE = 128  # bytes
+RESERVED_SHARED = 1 * KB  # of each thread block, kept by CUDA itself
+NUM_SCHEDULERS = 4  # each has a quarter of the registers, for its own warps
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """Bytes, or numbers of a multiprocessor where nothing else is said."""
+
+    name: str
+    num_multiprocessors: int
+    registers: int
+    max_registers_per_thread: int
+    shared_bytes: int
+    max_shared_bytes_per_block: int
+    l1_bytes: int  # shared memory is a part of it
+    max_threads: int
+    max_blocks: int
+    l2_bytes: int  # of the whole GPU
+    dram_bytes: int
+    dram_bytes_per_second: float
+
+    @property
+    def max_warps(self) -> int:
+        return self.max_threads // WARP_SIZE
+
+    def resident_blocks(
+        self, num_threads: int, registers: int, shared_bytes: int
+    ) -> dict[str, int]:
+        """How many thread blocks fit at the same time, by each resource; the smallest counts.
+
+        num_threads   of a thread block
+        registers     of a thread
+        shared_bytes  of a thread block, static and dynamic together
+
+        Raises ValueError if not even one thread block can be launched.
+        """
+        if not 1 <= num_threads <= 1024:
+            raise ValueError(f"num_threads is {num_threads}; 1 to 1024 are allowed")
+        if not 1 <= registers <= self.max_registers_per_thread:
+            limit = self.max_registers_per_thread
+            raise ValueError(f"registers is {registers}; a thread has 1 to {limit}")
+        if not 0 <= shared_bytes <= self.max_shared_bytes_per_block:
+            limit = self.max_shared_bytes_per_block
+            raise ValueError(f"shared_bytes is {shared_bytes}; a thread block has at most {limit}")
+        warps = -(-num_threads // WARP_SIZE)
+        of_warp = aligned(registers * WARP_SIZE, REGISTERS_AT_ONCE)
+        with_registers = NUM_SCHEDULERS * (self.registers // NUM_SCHEDULERS // of_warp)
+        of_block = aligned(shared_bytes + RESERVED_SHARED, SHARED_AT_ONCE)
+        fits = {
+            "threads": self.max_warps // warps,
+            "registers": with_registers // warps,
+            "shared memory": self.shared_bytes // of_block,
+            "thread blocks": self.max_blocks,
+        }
+        if not fits["registers"]:
+            raise ValueError(
+                f"{num_threads} threads of {registers} registers do not fit: a multiprocessor has "
+                f"{self.registers}"
+            )
+        return fits
+
+
+# Sources: NVIDIA H100 Tensor Core GPU Architecture (2022); NVIDIA H100 data sheet (SXM);
+# CUDA C++ Programming Guide, "Compute Capabilities", 9.0; Hopper Tuning Guide, "Shared Memory".
+H100 = Gpu(
+    name="H100 SXM",
+    num_multiprocessors=132,
+    registers=65_536,
+    max_registers_per_thread=255,
+    shared_bytes=228 * KB,
+    max_shared_bytes_per_block=227 * KB,
+    l1_bytes=256 * KB,
+    max_threads=2048,
+    max_blocks=32,
+    l2_bytes=50 * MB,
+    dram_bytes=80 * GB,
+    dram_bytes_per_second=3.35e12,
+)

@@ -1,0 +1,159 @@
+"""Pictures of a kernel's accesses, drawn from its trace: which bytes, and by which thread."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from pa_tutorial.simt.races import WARP_SIZE
+from pa_tutorial.simt.trace import Trace, TracedArray
+from pa_tutorial.simt.traffic import SECTOR, global_traffic
+from pa_tutorial.viz import style
+
+CELL = 0.2  # inches: room for a thread number
+
+
+@style.styled
+def draw_walk(traces: Mapping[str, Trace], title: str, color: str = style.K) -> Figure:
+    """The address walk of a warp: a row for each request, a column for each byte of the array.
+
+    traces  heading -> accesses to one array by one warp; a panel each
+    """
+    most = max(trace.num_instructions for trace in traces.values())
+    figure, panels = style.new_figure(
+        title, 1.2 + 0.16 * most, ncols=len(traces), squeeze=False, sharey=True
+    )
+    for axes, (heading, trace) in zip(panels[0], traces.items(), strict=True):
+        table = global_traffic(trace)
+        sectors, ideal = table.total("sectors"), table.total("ideal")
+        axes.set_title(f"{heading}: {sectors:,} sectors, {ideal:,} at best", weight="normal")
+        _walk(axes, trace, color)
+    panels[0][0].set_ylabel("request")
+    return figure
+
+
+def _walk(axes: Axes, trace: Trace, color: str) -> None:
+    array, records = trace.the_array(), trace.records
+    num_bytes = int(np.prod(array.shape)) * array.dtype.itemsize
+    _, request = np.unique(records.instruction, return_inverse=True)
+    begin = records.address - array.address
+    touched = set()
+    for record, first in enumerate(begin.tolist()):
+        last = first + int(records.num_bytes[record]) - 1
+        touched |= {(int(request[record]), s) for s in range(first // SECTOR, last // SECTOR + 1)}
+    for row, sector in sorted(touched):
+        box = (sector * SECTOR, row + 0.1), SECTOR, 0.8
+        axes.add_patch(Rectangle(*box, facecolor=style.lighter(color), edgecolor=style.PAPER))
+    for row, first, size in sorted(
+        {*zip(request.tolist(), begin.tolist(), records.num_bytes.tolist(), strict=True)}
+    ):
+        axes.add_patch(Rectangle((first, row + 0.1), size, 0.8, facecolor=color))
+    axes.set_xlim(0, num_bytes)
+    axes.set_ylim(int(request.max()) + 1.2, -0.2)
+    axes.set_xticks(np.linspace(0, num_bytes, 5, dtype=int))
+    axes.set_yticks([0.5, request.max() + 0.5], ["first", "last"])
+    axes.set_xlabel(f"byte of {array.name}; light: sectors that move")
+
+
+@style.styled
+def draw_thread_map(
+    traces: Mapping[str, Trace],
+    title: str,
+    group: int = 1,
+    first_request: bool = False,
+    row_name: str = "row",
+) -> Figure:
+    """Which thread touches which element of an array: the thread's number stands in the element.
+
+    traces         heading -> accesses to one array; a panel each. The last two axes of the array
+                   run along a row, with a gap after each run of the last one.
+    group          neighbouring lanes that share a hue; a later warp is lighter
+    first_request  outline the elements of the first warp instruction
+    """
+    shapes = [_as_rows(trace.the_array()) for trace in traces.values()]
+    num_rows = sum(rows for rows, *_ in shapes)
+    figure, panels = style.new_figure(
+        title,
+        0.4 + CELL * 1.1 * num_rows + 0.4 * len(traces),
+        nrows=len(traces),
+        squeeze=False,
+        height_ratios=[rows + 1 for rows, *_ in shapes],
+    )
+    for axes, (heading, trace), shape in zip(panels[:, 0], traces.items(), shapes, strict=True):
+        axes.set_title(heading, weight="normal")
+        _thread_map(axes, trace, shape, group, first_request, row_name)
+    return figure
+
+
+def _as_rows(array: TracedArray) -> tuple[int, int, int]:
+    """(rows, runs in a row, elements of a run)."""
+    *rows, runs, elements = (1, 1, *array.shape)
+    return int(np.prod(rows)), runs, elements
+
+
+def _thread_map(
+    axes: Axes,
+    trace: Trace,
+    shape: tuple[int, int, int],
+    group: int,
+    first_request: bool,
+    row_name: str,
+) -> None:
+    num_rows, runs, elements = shape
+    gap = 0.3 if runs > 1 else 0
+    style.bare(axes, runs * (elements + gap) + 0.05, num_rows + 0.05)
+    axes.set_aspect("auto")
+    threads = threads_of_elements(trace)
+    outlined = first_elements(trace) if first_request else set()
+    for number in range(num_rows * runs * elements):
+        row, column = divmod(number, runs * elements)
+        x = column + gap * (column // elements)
+        here = threads.get(number, [])
+        color = style.EMPTY
+        if here:
+            warp, lane = divmod(here[0], WARP_SIZE)
+            color = style.SEQUENCES[lane // group % len(style.SEQUENCES)]
+            color = style.lighter(color, 0.2 + 0.6 * warp / trace.num_warps)
+        style.cell(axes, x, row, color, _in_words(here), unused=not here)
+        if number in outlined:
+            box = Rectangle((x + 0.04, row + 0.05), 0.92, 0.9, fill=False, edgecolor=style.INK)
+            box.set_linewidth(1.6)
+            axes.add_patch(box)
+    for row in range(num_rows):
+        if row_name:
+            place = (-0.3, row + 0.5)
+            axes.text(*place, f"{row_name} {row}", ha="right", va="center", color=style.QUIET)
+
+
+def threads_of_elements(trace: Trace) -> dict[int, list[int]]:
+    """Element of the array, counted in the order of its indices -> threads that touch it."""
+    found: dict[int, set[int]] = {}
+    for number, thread in zip(element_numbers(trace), trace.threads.tolist(), strict=True):
+        for element in number:
+            found.setdefault(element, set()).add(thread)
+    return {number: sorted(threads) for number, threads in found.items()}
+
+
+def first_elements(trace: Trace) -> set[int]:
+    """The elements of the first warp instruction."""
+    first = trace.only(instruction=int(trace.records.instruction.min()))
+    return {element for number in element_numbers(first) for element in number}
+
+
+def element_numbers(trace: Trace) -> list[range]:
+    """For each record the elements that it touches, several for a vector."""
+    array = trace.the_array()
+    indices = array.indices(trace.records.address)
+    first = np.ravel_multi_index(indices, array.shape) if indices else np.zeros(len(trace), int)
+    counts = trace.records.num_bytes // array.dtype.itemsize
+    return [range(n, n + c) for n, c in zip(first.tolist(), counts.tolist(), strict=True)]
+
+
+def _in_words(threads: list[int]) -> str:
+    if len(threads) < 2:
+        return "".join(map(str, threads))
+    if threads == list(range(threads[0], threads[-1] + 1)):
+        return f"{threads[0]}–{threads[-1]}"
+    return f"{threads[0]}, …"

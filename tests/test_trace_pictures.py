@@ -1,0 +1,220 @@
+"""Pictures of traces show what the trace says, and nothing that was written down."""
+
+import ast
+import inspect
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from numba import cuda, float32
+
+from pa_tutorial.simt import Trace, launch
+from pa_tutorial.simt.gpus import H100
+from pa_tutorial.viz import gpu, style, traces, warps
+from pa_tutorial.viz import kernel_stories as stories
+from pa_tutorial.viz.traces import draw_thread_map, draw_walk, first_elements, threads_of_elements
+from pa_tutorial.viz.warps import draw_banks, draw_reduction, heard
+
+
+def texts(figure: Figure) -> list[str]:
+    return [t.get_text() for axes in figure.axes for t in axes.texts]
+
+
+def first_column(size: int, padding: int) -> Trace:
+    reads = stories.transpose_trace(padding, size).only(array="tile", kind="read")
+    return reads.only(instruction=int(reads.records.instruction.min()))
+
+
+# Another block size gives another picture ------------------------------------------------------
+
+
+def walk(block_size: int) -> Figure:
+    trace = stories.copy_trace(stories.copy_by_tokens, head_size=block_size).only(array="k")
+    return draw_walk({"": trace}, "title")
+
+
+def thread_map(block_size: int) -> Figure:
+    trace = stories.scores_trace(32 // block_size, block_size=block_size).only(array="k")
+    return draw_thread_map({"": trace}, "title")
+
+
+def reduction(block_size: int) -> Figure:
+    return draw_reduction(stories.scores_trace(32 // block_size, block_size=block_size))
+
+
+def banks(block_size: int) -> Figure:
+    return draw_banks({"": first_column(block_size, padding=0)}, "title")
+
+
+@pytest.mark.parametrize("draw", [walk, thread_map, reduction, banks])
+def test_a_picture_follows_the_block_size(draw) -> None:
+    small, large, again = (style.svg(draw(size)) for size in (8, 16, 8))
+    assert small != large
+    assert small == again
+
+
+@pytest.mark.parametrize("module", [traces, warps])
+def test_no_number_stands_in_an_index(module) -> None:
+    """Only -1, 0 and 1, for the last, the first and the second part of something."""
+    for node in ast.walk(ast.parse(inspect.getsource(module))):
+        if isinstance(node, ast.Subscript):
+            numbers = [n.value for n in ast.walk(node.slice) if isinstance(n, ast.Constant)]
+            assert all(n in (0, 1) for n in numbers if isinstance(n, int)), ast.unparse(node)
+
+
+# The walk --------------------------------------------------------------------------------------
+
+
+def rectangles(axes) -> list[tuple[float, float, float]]:
+    return sorted((p.get_x(), p.get_y(), p.get_width()) for p in axes.patches)
+
+
+def test_the_walk_shows_the_bytes_and_the_sectors_of_each_request() -> None:
+    @cuda.jit
+    def kernel(out, a):
+        t = cuda.threadIdx.x
+        out[t] = a[t + 6] + a[t]
+
+    a = np.zeros(64, np.float32)
+    trace = launch(kernel, 1, 4, np.zeros(4, np.float32), a, trace=0).trace.only(array="a")
+    (axes,) = draw_walk({"": trace}, "title").axes
+    sectors = [(0, 0.1, 32), (32, 0.1, 32), (0, 1.1, 32)]
+    wanted = [(24 + 4 * t, 0.1, 4) for t in range(4)] + [(4 * t, 1.1, 4) for t in range(4)]
+    assert rectangles(axes) == sorted(sectors + wanted)
+    assert axes.get_title(loc="left").endswith("3 sectors, 2 at best")
+
+
+# Who touches what ------------------------------------------------------------------------------
+
+
+def test_the_map_names_every_thread_of_every_element() -> None:
+    @cuda.jit
+    def kernel(out, a):
+        t = cuda.threadIdx.x
+        out[t] = a[1, t % 3] + a[0, t // 40]
+
+    a = np.zeros((2, 4), np.float32)
+    trace = launch(kernel, 1, 42, np.zeros(42, np.float32), a, trace=0).trace.only(array="a")
+    threads = threads_of_elements(trace)
+    assert threads[0] == list(range(40))
+    assert threads[1] == [40, 41]
+    assert threads[4] == [t for t in range(42) if t % 3 == 0]
+    assert set(threads) == {0, 1, 4, 5, 6}
+    assert first_elements(trace) == {4, 5, 6}
+    shown = texts(draw_thread_map({"": trace}, "title"))
+    assert {"0–39", "40–41", "0, …"} < set(shown)
+
+
+def test_a_vector_touches_several_elements() -> None:
+    from simt_kernels.example import EXAMPLES
+
+    if "vectors_of_4_8_and_16_bytes" not in EXAMPLES:
+        pytest.skip("numba-cuda has no wheels here: there is no intrinsic to write")
+    example = EXAMPLES["vectors_of_4_8_and_16_bytes"]
+    report = launch(example.kernel, 1, 32, *example.draw(), trace=0)
+    threads = threads_of_elements(report.trace.only("load4"))
+    assert threads == {i: [i // 4] for i in range(128)}
+
+
+# Shuffles --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("group", [2, 4, 8, 16, 32])
+def test_a_group_has_heard_of_itself_and_of_nobody_else(group: int) -> None:
+    tokens = 32 // group
+    states = heard(stories.scores_trace(group, block_size=tokens), warp=0)
+    assert len(states) == 1 + np.log2(group)
+    for lane, lanes in states[-1].items():
+        first = lane // group * group
+        assert lanes == frozenset(range(first, first + group))
+    figure = draw_reduction(stories.scores_trace(group, block_size=tokens))
+    assert f"every lane holds the sum of {group} lanes" in figure.get_suptitle()
+
+
+def test_a_shuffle_down_leaves_the_whole_sum_in_the_first_lane_only() -> None:
+    @cuda.jit
+    def kernel(out):
+        x = float32(1)
+        for delta in (16, 8, 4, 2, 1):
+            x += cuda.shfl_down_sync(stories.ALL, x, delta)
+        out[cuda.threadIdx.x] = x
+
+    trace = launch(kernel, 1, 32, np.zeros(32, np.float32), trace=0).trace
+    assert heard(trace, 0)[-1][0] == frozenset(range(32))
+    assert heard(trace, 0)[-1][31] == frozenset({31})
+    assert draw_reduction(trace).get_suptitle().endswith("lane 0 holds the sum of 32 lanes")
+
+
+def test_a_warp_without_shuffles_is_refused() -> None:
+    with pytest.raises(ValueError, match="warp 0 of scores does not shuffle"):
+        draw_reduction(stories.scores_trace(1))
+
+
+# Banks -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("size", "padding", "tallest"), [(32, 0, 32), (32, 1, 1), (16, 0, 8)])
+def test_the_bank_map_counts_the_words_of_each_bank(size: int, padding: int, tallest: int) -> None:
+    _, below = draw_banks({"": first_column(size, padding)}, "title").axes
+    heights = [bar.get_height() for bar in below.patches]
+    assert len(heights) == 32
+    assert (max(heights), sum(heights)) == (tallest, size)
+
+
+def test_a_bank_map_is_of_one_request() -> None:
+    reads = stories.transpose_trace(0, size=2).only(array="tile", kind="read")
+    with pytest.raises(ValueError, match="two: 2 requests; a bank map shows one"):
+        draw_banks({"two": reads}, "title")
+
+
+# The GPU ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("threads", "registers", "shared", "expected"),
+    [
+        # NVIDIA's occupancy calculator, compute capability 9.0
+        (128, 32, 0, 16),  # 64 warps
+        (128, 56, 0, 9),  # 36 warps: 1,792 registers each, 9 in each quarter
+        (128, 64, 0, 8),
+        (128, 128, 0, 4),
+        (128, 255, 0, 2),
+        (1024, 64, 0, 1),
+        (32, 16, 0, 32),  # thread blocks
+        (128, 32, 48 * 1024, 4),  # 49 KB each with what CUDA keeps
+        (128, 32, 227 * 1024, 1),
+    ],
+)
+def test_resident_blocks(threads: int, registers: int, shared: int, expected: int) -> None:
+    assert min(H100.resident_blocks(threads, registers, shared).values()) == expected
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ((0, 32, 0), "num_threads is 0; 1 to 1024"),
+        ((128, 256, 0), "registers is 256; a thread has 1 to 255"),
+        ((128, 32, 300_000), "shared_bytes is 300000; a thread block has at most 232448"),
+        ((1024, 255, 0), "1024 threads of 255 registers do not fit"),
+    ],
+)
+def test_what_cannot_be_launched_is_refused(sizes: tuple[int, int, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        H100.resident_blocks(*sizes)
+
+
+def test_the_figure_of_the_gpu_has_its_sizes() -> None:
+    shown = " ".join(texts(gpu.draw_gpu()) + [a.get_title(loc="left") for a in gpu.draw_gpu().axes])
+    for size in (
+        "132",
+        "65,536",
+        "255",
+        "256 KB",
+        "228 KB",
+        "227 KB",
+        "50 MB",
+        "80 GB",
+        "3.35 TB/s",
+    ):
+        assert size in shown
+    assert gpu.longest_context() == (227 * 1024 - 1024) // 4
