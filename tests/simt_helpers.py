@@ -6,6 +6,7 @@ from types import ModuleType
 
 import numpy as np
 from numba import cuda, float32
+from simt_kernels.example import TRAFFIC
 
 N = 64
 
@@ -36,6 +37,21 @@ def neighbour(out, a):
     t = cuda.threadIdx.x
     s[t] = a[t]
     out[t] = s[N - 1 - t]
+
+
+def wrong_counts(simt: ModuleType, name: str, trace: object) -> list[str]:
+    """What the tables of a traced kernel say otherwise than its record in TRAFFIC."""
+    found = {}
+    for table in (simt.global_traffic(trace), simt.shared_traffic(trace)):
+        for row in table.rows:
+            named = dict(zip(table.columns, row, strict=True))
+            found[named["expression"], named["does"]] = named
+    return [
+        f"{access}: {column} is {found.get(access, {}).get(column)}, not {count}"
+        for access, counts in TRAFFIC.get(name, {}).items()
+        for column, count in counts.items()
+        if found.get(access, {}).get(column) != count
+    ]
 
 
 def floats(*shape: int) -> np.ndarray:

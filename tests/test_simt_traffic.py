@@ -5,8 +5,10 @@ import math
 import numpy as np
 import pytest
 from numba import cuda, float32
+from simt_helpers import wrong_counts
 from simt_kernels.example import EXAMPLES, TRAFFIC
 
+from pa_tutorial import simt
 from pa_tutorial.simt import (
     bytes_by_space,
     different_sectors,
@@ -29,14 +31,7 @@ def traced(name: str, order: str = "together") -> Trace:
 @pytest.mark.parametrize("order", ["together", "reverse"])
 @pytest.mark.parametrize("name", TRAFFIC)
 def test_every_line_costs_what_was_worked_out_by_hand(name: str, order: str) -> None:
-    trace = traced(name, order)
-    found = {}
-    for table in (global_traffic(trace), shared_traffic(trace)):
-        for row in table.rows:
-            named = dict(zip(table.columns, row, strict=True))
-            found[named["expression"], named["does"]] = named
-    for access, counts in TRAFFIC[name].items():
-        assert {column: found[access][column] for column in counts} == counts, access
+    assert not wrong_counts(simt, name, traced(name, order))
 
 
 # Strides ------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from numba import cuda, float32
+from simt_kernels.example import EXAMPLES
 
 from pa_tutorial.simt import Trace, launch
 from pa_tutorial.simt.gpus import H100
@@ -106,10 +107,6 @@ def test_the_map_names_every_thread_of_every_element() -> None:
 
 
 def test_a_vector_touches_several_elements() -> None:
-    from simt_kernels.example import EXAMPLES
-
-    if "vectors_of_4_8_and_16_bytes" not in EXAMPLES:
-        pytest.skip("numba-cuda has no wheels here: there is no intrinsic to write")
     example = EXAMPLES["vectors_of_4_8_and_16_bytes"]
     report = launch(example.kernel, 1, 32, *example.draw(), trace=0)
     threads = threads_of_elements(report.trace.only("load4"))

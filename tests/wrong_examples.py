@@ -28,9 +28,11 @@ from pathlib import Path
 from types import CodeType
 
 import numpy as np
+from simt_helpers import wrong_counts
 from simt_kernels.example import EXAMPLES, FAULTS
 
 import pa_tutorial
+from pa_tutorial.simt.twins import TWINS
 
 PACKAGE = Path(pa_tutorial.__file__).parent
 FOLDER = Path(__file__).with_name("wrong")
@@ -149,16 +151,16 @@ class Outcome:
 def run_kernel(name: str) -> Outcome:
     """A kernel of tests/simt_kernels in whatever pa_tutorial.simt is now.
 
-    A right kernel passes if it gives its answer and nothing is found; a faulty one if the check
-    that should find the fault does. The error is infinite otherwise.
+    A right kernel passes if it gives its answer, nothing is found, and its accesses cost what is
+    recorded; a faulty one if the check that should find the fault does. Else the error is infinite.
     """
     simt = importlib.import_module("pa_tutorial.simt")
+    importlib.import_module("pa_tutorial.simt.twins").TWINS.update(TWINS)
     kernel = EXAMPLES.get(name) or FAULTS[name]
     args = kernel.draw()
     try:
-        simt.launch(
-            kernel.kernel, kernel.grid, kernel.block, *args, shared_bytes=kernel.shared_bytes
-        )
+        where = kernel.kernel, kernel.grid, kernel.block
+        trace = simt.launch(*where, *args, shared_bytes=kernel.shared_bytes, trace="all").trace
     except simt.SimtError as error:
         found = name in FAULTS and error.finding.check == kernel.check
         return Outcome(found, 0.0 if found else math.inf, str(error))
@@ -168,7 +170,9 @@ def run_kernel(name: str) -> Outcome:
         np.allclose(args[position], expected, rtol=kernel.rtol, atol=0, equal_nan=True)
         for position, expected in kernel.answer(*kernel.draw()).items()
     )
-    return Outcome(right, 0.0 if right else math.inf, "the answer is right or wrong")
+    wrong = wrong_counts(simt, name, trace)
+    right = right and not wrong
+    return Outcome(right, 0.0 if right else math.inf, "\n".join(wrong) or "the answer")
 
 
 def run_cases(pairs: tuple[tuple[str, str], ...]) -> dict[tuple[str, str], Outcome]:

@@ -1,6 +1,6 @@
 """Loads of 4, 8 and 16 bytes a lane: an intrinsic for Numba's compiler, a twin for the simulator.
 
-Where numba-cuda has no wheels, there is no intrinsic to write, and no kernel here.
+Where numba-cuda has no wheels, there is no compiler either; the twin is enough there.
 """
 
 from collections.abc import Callable
@@ -18,6 +18,16 @@ from simt_kernels.traffic import WARP, floats, nothing, whole
 @cache
 def vector_load(count: int) -> Callable:
     """load(array, index): `count` neighbouring float32 at once, from an aligned address."""
+    load = _intrinsic(count) if find_spec("numba_cuda") else lambda array, index: None
+
+    @twin(load)
+    def _load(access: LaneAccess, array, index):
+        return access.load(array, index, count)
+
+    return load
+
+
+def _intrinsic(count: int) -> Callable:
     from llvmlite import ir
     from numba.core import types
     from numba.cuda import cgutils
@@ -44,10 +54,6 @@ def vector_load(count: int) -> Callable:
 
         return signature, codegen
 
-    @twin(load)
-    def _load(access: LaneAccess, array, index):
-        return access.load(array, index, count)
-
     return load
 
 
@@ -60,92 +66,94 @@ def two_rules(requests: int, at_once: tuple[int, int], in_parts: tuple[int, int]
     return counts
 
 
-if find_spec("numba_cuda") is not None:
-    load1, load2, load4 = vector_load(1), vector_load(2), vector_load(4)
+load1, load2, load4 = vector_load(1), vector_load(2), vector_load(4)
 
-    @traffic(
-        {
-            ("load1(a, t)", "read"): whole(1, 128),
-            ("load2(a, 2 * t)", "read"): whole(1, 256),
-            ("load4(a, 4 * t)", "read"): whole(1, 512),
-            ("out[t]", "write"): whole(1, 128),
-        }
-    )
-    @example(
-        1,
-        WARP,
-        lambda rng: (floats(rng, 128), nothing(WARP)),
-        lambda a, out: {1: a[:32] + a[1:64:2] + a[3::4]},
-        rtol=1e-6,
-    )
-    @cuda.jit
-    def vectors_of_4_8_and_16_bytes(a, out):
-        t = cuda.threadIdx.x
-        (first,) = load1(a, t)
-        _, second = load2(a, 2 * t)
-        _, _, _, fourth = load4(a, 4 * t)
-        out[t] = first + second + fourth
 
-    # 16 of every 32 bytes: half of each sector. 8 of every 16: half of them as well.
-    @traffic(
-        {
-            ("load4(a, 8 * t)", "read"): {
-                "requests": 1, "sectors": 32, "ideal": 16, "lines": 8, "ideal lines": 4,
-            },
-            ("load2(a, 4 * t + 2)", "read"): {
-                "requests": 1, "sectors": 16, "ideal": 8, "lines": 4, "ideal lines": 2,
-            },
-            ("out[t]", "write"): whole(1, 128),
-        }
-    )  # fmt: skip
-    @example(
-        1,
-        WARP,
-        lambda rng: (floats(rng, 256), nothing(WARP)),
-        lambda a, out: {1: a[3::8] + a[2:128:4]},
-    )
-    @cuda.jit
-    def vectors_with_gaps(a, out):
-        t = cuda.threadIdx.x
-        _, _, _, x = load4(a, 8 * t)
-        y, _ = load2(a, 4 * t + 2)
-        out[t] = x + y
+@traffic(
+    {
+        ("load1(a, t)", "read"): whole(1, 128),
+        ("load2(a, 2 * t)", "read"): whole(1, 256),
+        ("load4(a, 4 * t)", "read"): whole(1, 512),
+        ("out[t]", "write"): whole(1, 128),
+    }
+)
+@example(
+    1,
+    WARP,
+    lambda rng: (floats(rng, 128), nothing(WARP)),
+    lambda a, out: {1: a[:32] + a[1:64:2] + a[3::4]},
+    rtol=1e-6,
+)
+@cuda.jit
+def vectors_of_4_8_and_16_bytes(a, out):
+    t = cuda.threadIdx.x
+    (first,) = load1(a, t)
+    _, second = load2(a, 2 * t)
+    _, _, _, fourth = load4(a, 4 * t)
+    out[t] = first + second + fourth
 
-    # Neighbours: all words differ, 2 or 4 in each bank, in 2 or 4 wavefronts by either rule.
-    # Two rows of 128 bytes, read by even and by odd lanes (the q_vecs of vLLM's kernel): 2 vectors
-    # in the same two banks. At once: 4 words, 2 wavefronts where 1 would do; in halves twice that.
-    # Four lanes for each vector: 8 vectors of 16 bytes are 32 words, one wavefront at once;
-    # a quarter of the warp reads 8 words, so 4 quarters take 4.
-    @traffic(
-        {
-            ("s[t + 32 * i]", "write"): {
-                "requests": 4, "wavefronts": 4, "ideal": 4, "degree": 1,
-                "wavefronts in parts": 4, "ideal in parts": 4, "degree in parts": 1,
-            },
-            ("load2(s, 2 * t)", "read"): two_rules(1, (2, 2), (2, 2)),
-            ("load4(s, 4 * t)", "read"): two_rules(1, (4, 4), (4, 4)),
-            ("load2(s, t % 2 * 32)", "read"): two_rules(1, (2, 1), (4, 2)),
-            ("load4(s, t // 4 * 4)", "read"): two_rules(1, (1, 1), (4, 4)),
-        }
-    )  # fmt: skip
-    @example(
-        1,
-        WARP,
-        lambda rng: (floats(rng, 128), nothing(WARP)),
-        lambda a, out: {
-            1: a[:64:2] + a[::4] + a[np.arange(WARP) % 2 * 32] + a[np.arange(WARP) // 4 * 4]
+
+# 16 of every 32 bytes: half of each sector. 8 of every 16: half of them as well.
+@traffic(
+    {
+        ("load4(a, 8 * t)", "read"): {
+            "requests": 1, "sectors": 32, "ideal": 16, "lines": 8, "ideal lines": 4,
         },
-        rtol=1e-5,
-    )
-    @cuda.jit
-    def shared_vectors(a, out):
-        t = cuda.threadIdx.x
-        s = cuda.shared.array(128, float32, alignment=16)
-        for i in range(4):
-            s[t + 32 * i] = a[t + 32 * i]
-        cuda.syncthreads()
-        two, _ = load2(s, 2 * t)
-        four, _, _, _ = load4(s, 4 * t)
-        row, _ = load2(s, t % 2 * 32)
-        group, _, _, _ = load4(s, t // 4 * 4)
-        out[t] = two + four + row + group
+        ("load2(a, 4 * t + 2)", "read"): {
+            "requests": 1, "sectors": 16, "ideal": 8, "lines": 4, "ideal lines": 2,
+        },
+        ("out[t]", "write"): whole(1, 128),
+    }
+)  # fmt: skip
+@example(
+    1,
+    WARP,
+    lambda rng: (floats(rng, 256), nothing(WARP)),
+    lambda a, out: {1: a[3::8] + a[2:128:4]},
+)
+@cuda.jit
+def vectors_with_gaps(a, out):
+    t = cuda.threadIdx.x
+    _, _, _, x = load4(a, 8 * t)
+    y, _ = load2(a, 4 * t + 2)
+    out[t] = x + y
+
+
+# Neighbours: all words differ, 2 or 4 in each bank, in 2 or 4 wavefronts by either rule.
+# Two rows of 128 bytes, read by even and by odd lanes (the q_vecs of vLLM's kernel): 2 vectors
+# in the same two banks. At once: 4 words, 2 wavefronts where 1 would do; in halves twice that.
+# Four lanes for each vector: 8 vectors of 16 bytes are 32 words, one wavefront at once;
+# a quarter of the warp reads 8 words, so 4 quarters take 4.
+@traffic(
+    {
+        ("s[t + 32 * i]", "write"): {
+            "requests": 4, "wavefronts": 4, "ideal": 4, "degree": 1,
+            "wavefronts in parts": 4, "ideal in parts": 4, "degree in parts": 1,
+        },
+        ("load2(s, 2 * t)", "read"): two_rules(1, (2, 2), (2, 2)),
+        ("load4(s, 4 * t)", "read"): two_rules(1, (4, 4), (4, 4)),
+        ("load2(s, t % 2 * 32)", "read"): two_rules(1, (2, 1), (4, 2)),
+        ("load4(s, t // 4 * 4)", "read"): two_rules(1, (1, 1), (4, 4)),
+    }
+)  # fmt: skip
+@example(
+    1,
+    WARP,
+    lambda rng: (floats(rng, 128), nothing(WARP)),
+    lambda a, out: {
+        1: a[:64:2] + a[::4] + a[np.arange(WARP) % 2 * 32] + a[np.arange(WARP) // 4 * 4]
+    },
+    rtol=1e-5,
+)
+@cuda.jit
+def shared_vectors(a, out):
+    t = cuda.threadIdx.x
+    s = cuda.shared.array(128, float32, alignment=16)
+    for i in range(4):
+        s[t + 32 * i] = a[t + 32 * i]
+    cuda.syncthreads()
+    two, _ = load2(s, 2 * t)
+    four, _, _, _ = load4(s, 4 * t)
+    row, _ = load2(s, t % 2 * 32)
+    group, _, _, _ = load4(s, t // 4 * 4)
+    out[t] = two + four + row + group
