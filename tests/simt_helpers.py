@@ -41,16 +41,18 @@ def neighbour(out, a):
 
 def wrong_counts(simt: ModuleType, name: str, trace: object) -> list[str]:
     """What the tables of a traced kernel say otherwise than its record in TRAFFIC."""
-    found = {}
+    found, counts_of = {}, TRAFFIC.get(name, {})
     for table in (simt.global_traffic(trace), simt.shared_traffic(trace)):
         for row in table.rows:
             named = dict(zip(table.columns, row, strict=True))
             found[named["expression"], named["does"]] = named
+    if counts_of and found.keys() != counts_of.keys():
+        return [f"accesses: {found.keys() ^ counts_of.keys()} are not in both"]
     return [
-        f"{access}: {column} is {found.get(access, {}).get(column)}, not {count}"
-        for access, counts in TRAFFIC.get(name, {}).items()
+        f"{access}: {column} is {found[access].get(column)}, not {count}"
+        for access, counts in counts_of.items()
         for column, count in counts.items()
-        if found.get(access, {}).get(column) != count
+        if found[access].get(column) != count
     ]
 
 

@@ -125,7 +125,11 @@ def by_warp(trace: Trace) -> dict[tuple[int, int], list[list[tuple]]]:
 
 
 def test_an_instruction_is_of_one_warp_one_place_and_has_each_lane_once() -> None:
-    for name in ("shared_vectors", "nested_loops_of_other_lengths", "transpose_with_padding"):
+    for name in (
+        "shared_vectors_of_neighbours",
+        "nested_loops_of_other_lengths",
+        "transpose_with_padding",
+    ):
         example = EXAMPLES[name]
         trace = launch(example.kernel, example.grid, example.block, *example.draw(), trace=0).trace
         for number in np.unique(trace.records.instruction):

@@ -3,7 +3,8 @@
 Runs from the working tree with whatever python3 has; installs nothing; names what is missing.
 Measured: decode attention of the stage kv_cache, as a fraction of the bandwidth of a plain copy
 on the same device. Checked: the small kernels of tests/simt_kernels give there what the simulator
-says.
+says. Compared, with Nsight Compute: what their accesses cost in requests, sectors and bank
+conflicts.
 """
 
 import argparse
@@ -65,6 +66,17 @@ def simulated_kernels() -> dict[str, object]:
     return compare()
 
 
+def traffic() -> dict[str, object]:
+    """What the memory accesses of such kernels cost on the GPU; see gpu_traffic.py."""
+    missing = [name for name in ("numba", "numba_cuda") if name in missing_packages()]
+    if missing:
+        return {"not_compared": f"missing on this machine: {', '.join(missing)}"}
+    from pa_tutorial.bench.gpu_traffic import compare
+
+    print("The simulator's counts of memory beside Nsight Compute's:")
+    return compare()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, help="folder for the JSON file (default: benchmarks)")
@@ -88,7 +100,11 @@ def main() -> int:
         f"kv_cache reads {result['decode_GB_per_s']:.0f} GB/s, a copy moves "
         f"{result['copy_GB_per_s']:.0f} GB/s: {result['fraction_of_copy']:.0%}"
     )
-    results = {"decode_bandwidth": result, "simulated_kernels": simulated_kernels()}
+    results = {
+        "decode_bandwidth": result,
+        "simulated_kernels": simulated_kernels(),
+        "traffic": traffic(),
+    }
     path = write_results(results, name, arguments.out or RESULTS)
     print(f"wrote {path}")
     return 1 if results["simulated_kernels"].get("different") else 0

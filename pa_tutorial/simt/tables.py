@@ -39,21 +39,28 @@ class Table:
             if True in words:
                 last[words.index(True)] = "in all"
             rows.append(last)
-        columns = list(zip(self.columns, *rows, strict=True))
-        widths = [max(map(len, column)) for column in columns]
+        heads = _heads(self.columns)
+        widths = [max(map(len, column)) for column in zip(*heads, *rows, strict=True)]
         left = [isinstance(cell, str) for cell in self.rows[0]]
         lines = [
             "  ".join(
                 cell.ljust(width) if to_left else cell.rjust(width)
                 for cell, width, to_left in zip(line, widths, left, strict=True)
             ).rstrip()
-            for line in (self.columns, *rows)
+            for line in (*heads, *rows)
         ]
-        rule = "-" * max(map(len, lines))
-        lines = [lines[0], rule, *lines[1:]]
+        lines.insert(len(heads), "-" * max(map(len, lines)))
         return "\n".join([self.title, *lines, *([self.note] if self.note else [])])
 
     __repr__ = __str__
+
+
+def _heads(names: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """The names of the columns; on two lines if one of them has several words."""
+    parts = [name.split(" ", 1) for name in names]
+    if all(len(part) == 1 for part in parts):
+        return [names]
+    return [tuple(p[0] if len(p) > 1 else "" for p in parts), tuple(p[-1] for p in parts)]
 
 
 def _in_words(cell: Cell) -> str:

@@ -17,13 +17,14 @@ The model, and what it leaves out:
 - For shared accesses of 8 and 16 bytes a lane, NVIDIA has published no rule that covers all
   cases. Two are common: all lanes of the warp at once ("wavefronts"); or one after the other
   two halves of the warp for 8 bytes and four quarters for 16 ("in parts"). Both are counted.
+  Where lanes share a vector, people have also measured counts between the two.
 - Atomic operations count their requests, sectors and lines; lanes that meet at one address are
   served one after the other, which is not counted, and no wavefronts are.
 - Arrays of the caller begin at a multiple of 256 bytes, as memory of cudaMalloc does.
 - Local arrays usually live in registers; where not, the hardware interleaves the lanes. Only
   their bytes are counted.
-- Counted is what the kernel's text asks for. The compiler may join, move or drop accesses: for
-  that, look at its output (`ptx`) or at the counters of a GPU.
+- Counted is what the kernel's text asks for. The compiler may join, move or drop accesses: part
+  of this can be seen in `ptx`, all of it only in the counters of a GPU.
 
 Source: CUDA C++ Programming Guide, "Global Memory" and "Shared Memory" of compute capability
 5.x and later; CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory".

@@ -207,6 +207,8 @@ def tiles(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
 
 
 # Writing along a row meets all banks. Reading down a column: 32 words of one bank.
+# One warp for each row: if one warp looped over the rows, the compiler would join the loads of
+# four neighbours in a row to one of 16 bytes.
 @traffic(
     {
         ("a[row, t]", "read"): whole(32, 4096),
@@ -215,16 +217,15 @@ def tiles(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         ("out[row, t]", "write"): whole(32, 4096),
     }
 )
-@example(1, WARP, tiles, lambda a, out: {1: a.T})
+@example(1, (WARP, TILE), tiles, lambda a, out: {1: a.T})
 @cuda.jit
 def transpose_without_padding(a, out):
     t = cuda.threadIdx.x
+    row = cuda.threadIdx.y
     tile = cuda.shared.array((TILE, TILE), float32)
-    for row in range(TILE):
-        tile[row, t] = a[row, t]
+    tile[row, t] = a[row, t]
     cuda.syncthreads()
-    for row in range(TILE):
-        out[row, t] = tile[t, row]
+    out[row, t] = tile[t, row]
 
 
 # With rows of 33 words, a column meets all banks too.
@@ -236,16 +237,15 @@ def transpose_without_padding(a, out):
         ("out[row, t]", "write"): whole(32, 4096),
     }
 )
-@example(1, WARP, tiles, lambda a, out: {1: a.T})
+@example(1, (WARP, TILE), tiles, lambda a, out: {1: a.T})
 @cuda.jit
 def transpose_with_padding(a, out):
     t = cuda.threadIdx.x
+    row = cuda.threadIdx.y
     tile = cuda.shared.array((TILE, PADDED), float32)
-    for row in range(TILE):
-        tile[row, t] = a[row, t]
+    tile[row, t] = a[row, t]
     cuda.syncthreads()
-    for row in range(TILE):
-        out[row, t] = tile[t, row]
+    out[row, t] = tile[t, row]
 
 
 # Every lane reads word 5: one wavefront. Two lanes each read one word: 16 banks, one wavefront.
