@@ -20,8 +20,9 @@ who executes a statement. Then
     arithmetic                                        numbers as Numba types them
     memory, views, access, races                      data, and what the checks remember of it
     machine, blocks                                   thread blocks, gangs, barriers
-    simulate, report, snapshots                       launch, and what it gives back
-    trace, traffic, tables                            who touched what, and what that costs
+    simulate, arguments, report, snapshots            launch, and what it gives back
+    recorder, trace, traffic, tables                  who touched what, and what that costs
+    gpus                                              sizes of a GPU, and what fits on it
 """
 
 from pa_tutorial.simt.compiled import ptx

@@ -9,9 +9,9 @@ import numpy as np
 
 from pa_tutorial.simt.memory import ALIGNMENT, aligned
 from pa_tutorial.simt.races import PLACES, Ordering
+from pa_tutorial.simt.recorder import Recorder
 from pa_tutorial.simt.report import Finding, SimtError
 from pa_tutorial.simt.source import Site
-from pa_tutorial.simt.trace import Recorder
 
 CHECKS = ("memory", "init", "race", "sync")
 ORDERS = ("together", "forward", "reverse")

@@ -1,25 +1,23 @@
 """launch: run a Numba CUDA kernel here, with checks, and report."""
 
-import ctypes
 import os
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from pa_tutorial.simt.arithmetic import plain
+from pa_tutorial.simt.arguments import convert, forget
 from pa_tutorial.simt.machine import CHECKS, ORDERS, Machine
-from pa_tutorial.simt.memory import Array, Memory, root_extent
 from pa_tutorial.simt.names import plain_function
 from pa_tutorial.simt.program import Program, Watch
+from pa_tutorial.simt.recorder import Recorder
 from pa_tutorial.simt.report import Report
 from pa_tutorial.simt.snapshots import Index
-from pa_tutorial.simt.trace import Recorder, Trace
+from pa_tutorial.simt.trace import Trace
 
 Size = int | tuple[int, ...]
 Blocks = int | Index | Sequence[int | Index] | str  # thread blocks; "all"
 MAX_THREADS = 1024
 MAX_SHARED = 227 * 1024  # of compute capability 9.0; others have less
-NUMBERS = "biuf"  # kinds of NumPy types that a kernel can compute with
 
 
 def launch(
@@ -109,9 +107,9 @@ def launch(
             f"({', '.join(names_of_arguments)}); {len(args)} were given"
         )
     program = Program(function, machine, watch, _as_tuple(names))
-    arguments = _convert(machine, dict(zip(names_of_arguments, args, strict=True)))
+    arguments = convert(machine, dict(zip(names_of_arguments, args, strict=True)))
     for name in _as_tuple(unwritten):
-        _forget(name, arguments)
+        forget(name, arguments)
     program.run(arguments)
     return Report(
         kernel=function.__name__,
@@ -181,113 +179,3 @@ def _size(name: str, size: Size) -> tuple[int, int, int]:
     if min(sizes) < 1:
         raise ValueError(f"{name} is {size!r}; every number must be at least 1")
     return (*(int(n) for n in sizes), 1, 1)[:3]
-
-
-# Arguments -----------------------------------------------------------------------------------
-
-
-def _convert(machine: Machine, arguments: dict[str, object]) -> dict[str, object]:
-    """Arguments as the kernel sees them. Arrays that share bytes share one Memory."""
-    arrays = {name: _as_numpy(name, value) for name, value in arguments.items()}
-    found = {name: array for name, array in arrays.items() if array is not None}
-    memories = _memories(machine, [_extent(arguments[name], found[name]) for name in found])
-    return {
-        name: _view(name, found[name], memories) if name in found else _number(name, value)
-        for name, value in arguments.items()
-    }
-
-
-def _as_numpy(name: str, value: object) -> np.ndarray | None:
-    """An array argument; None for anything else."""
-    if type(value).__module__.startswith("torch") and hasattr(value, "data_ptr"):
-        if value.device.type != "cpu":
-            raise TypeError(f"{name} is on {value.device}; the simulator needs it on the CPU")
-        try:
-            value = value.detach().numpy()
-        except TypeError:
-            raise TypeError(
-                f"{name} is {value.dtype}, which NumPy does not have; pass its bits: "
-                f"{name}.view(torch.uint16)"
-            ) from None
-    if hasattr(value, "copy_to_host"):
-        raise TypeError(f"{name} is on the GPU; the simulator needs it on the CPU: copy_to_host()")
-    if not isinstance(value, np.ndarray):
-        return None
-    if value.dtype.kind not in NUMBERS:
-        raise TypeError(f"{name} holds {value.dtype}; a kernel computes with numbers")
-    if any(stride % value.itemsize for stride in value.strides):
-        raise TypeError(f"{name} has strides {value.strides} that are no multiples of its items")
-    return value
-
-
-def _extent(value: object, array: np.ndarray) -> tuple[int, int]:
-    """First and one past the last byte of the allocation that an argument is a view of."""
-    if value is array:
-        return root_extent(array)
-    storage = value.untyped_storage()  # of a torch tensor
-    return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
-
-
-def _memories(machine: Machine, extents: list[tuple[int, int]]) -> list[tuple[int, Memory]]:
-    """(first byte, memory) of each allocation; extents that overlap are one.
-
-    Their addresses follow the order of the arguments, so that they are the same in every run.
-    """
-    joined: list[list[int]] = []
-    for low, high in sorted(extents):
-        if joined and low < joined[-1][1]:
-            joined[-1][1] = max(joined[-1][1], high)
-        else:
-            joined.append([low, high])
-    memories = []
-    first_use = [low for low, _ in extents]
-    for low, high in sorted(joined, key=lambda ends: _first_in(first_use, *ends)):
-        data = np.frombuffer((ctypes.c_uint8 * (high - low)).from_address(low), np.uint8)
-        address = machine.allocate(high - low)
-        memories.append((low, Memory(data, "global", address, written=True)))
-    return memories
-
-
-def _first_in(numbers: list[int], low: int, high: int) -> int:
-    """Where the first number from low up to, but without, high stands; low itself counts."""
-    return next(i for i, number in enumerate(numbers) if low == number or low < number < high)
-
-
-def _view(name: str, array: np.ndarray, memories: list[tuple[int, Memory]]) -> Array:
-    pointer = array.__array_interface__["data"][0]
-    low, memory = max((m for m in memories if m[0] <= pointer), key=lambda m: m[0])
-    offset, itemsize = pointer - low, array.itemsize
-    return Array(
-        memory,
-        array.dtype,
-        array.shape,
-        tuple(stride // itemsize for stride in array.strides),
-        offset // itemsize,
-        name,
-        offset % itemsize,
-        not array.flags.writeable,
-    )
-
-
-def _forget(name: str, arguments: dict[str, object]) -> None:
-    """Nothing has been written into this argument."""
-    array = arguments.get(name)
-    if not isinstance(array, Array):
-        raise ValueError(f"unwritten: {name!r} is no array argument of the kernel")
-    memory = array.memory
-    if memory.written is None:
-        memory.written = np.ones(memory.num_cells, bool)
-    steps = [np.arange(n) * stride for n, stride in zip(array.shape, array.strides, strict=True)]
-    items = np.asarray(array.start + sum(np.ix_(*steps)))
-    memory.written[array.cells(items.ravel())] = False
-
-
-def _number(name: str, value: object) -> object:
-    if isinstance(value, tuple):
-        return tuple(_number(name, part) for part in value)
-    if isinstance(value, bool | int | float | np.bool_ | np.number):
-        return plain(value)
-    raise TypeError(
-        f"{name} is a {type(value).__name__}; a kernel takes NumPy arrays, torch CPU tensors, "
-        "numbers and tuples of numbers"
-    )

@@ -7,13 +7,11 @@ are grouped as they were: no counting of "the n-th time at this line" is needed.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pa_tutorial.simt.lanes import Frame, Lanes
-from pa_tutorial.simt.memory import Array, index_of
+from pa_tutorial.simt.memory import index_of
 from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.simt.snapshots import Index
 from pa_tutorial.simt.source import Site
@@ -173,109 +171,3 @@ def _number(what: str, wanted: str, allowed: Sequence[str]) -> int:
     if wanted not in allowed:
         raise ValueError(f"{what} is {wanted!r}; it must be one of {', '.join(allowed)}")
     return list(allowed).index(wanted)
-
-
-# Recording -----------------------------------------------------------------------------------
-
-
-class Entry(NamedTuple):
-    """One expression, executed once by the lanes of a gang.
-
-    items    item of array.flat: one for all lanes, or [width]
-    sources  [width] the lane that each lane reads by a shuffle
-    """
-
-    block: Index
-    place: int
-    kind: str
-    lanes: Lanes
-    first: int
-    array: Array | None = None
-    items: int | np.ndarray = 0
-    num_bytes: int = 0
-    sources: np.ndarray | None = None
-
-
-@dataclass
-class Recorder:
-    """Notes what the traced thread blocks do; the trace is made of it in the end."""
-
-    blocks: frozenset[Index]
-    entries: list[Entry] = field(default_factory=list)
-
-    def access(
-        self,
-        frame: Frame,
-        place: int,
-        kind: str,
-        lanes: Lanes,
-        array: Array,
-        items: int | np.ndarray,
-        count: int,
-    ) -> None:
-        gang, num_bytes = frame.gang, count * array.dtype.itemsize
-        who = gang.block.index, place, kind, lanes, gang.first
-        self.entries.append(Entry(*who, array, items, num_bytes))
-
-    def event(self, frame: Frame, place: int, kind: str, sources: np.ndarray | None = None) -> None:
-        """A shuffle, a vote, a syncwarp, a barrier, by the lanes at work."""
-        gang = frame.gang
-        who = gang.block.index, place, kind, frame.lanes, gang.first
-        self.entries.append(Entry(*who, sources=sources))
-
-    def trace(self, kernel: str, grid: Index, block: Index, sites: Sequence[Site]) -> Trace:
-        entries = [entry for entry in self.entries if entry.lanes.count]
-        known: dict[TracedArray, int] = {}
-        numbers = [_array_number(entry, known) for entry in entries]
-        blocks = [int(np.ravel_multi_index(entry.block[::-1], grid[::-1])) for entry in entries]
-        counts = [entry.lanes.count for entry in entries]
-        threads = _joined([entry.lanes.numbers + entry.first for entry in entries])
-        of_entry = np.repeat(np.arange(len(entries)), counts)
-
-        records = np.recarray(len(threads), RECORD)
-        records.block = np.array(blocks, np.int32)[of_entry]
-        records.warp, records.lane = threads // WARP_SIZE, threads % WARP_SIZE
-        records.place = np.array([entry.place for entry in entries], np.int16)[of_entry]
-        records.kind = np.array([KINDS.index(e.kind) for e in entries], np.uint8)[of_entry]
-        spaces = [SPACES.index(e.array.memory.space) if e.array else 0 for e in entries]
-        records.space = np.array(spaces, np.uint8)[of_entry]
-        records.array = np.array(numbers, np.int16)[of_entry]
-        records.num_bytes = np.array([entry.num_bytes for entry in entries], np.int16)[of_entry]
-        records.address = _joined([_addresses(entry) for entry in entries])
-        records.source = _joined([_sources(entry) for entry in entries])
-        new = (np.diff(of_entry, prepend=-1) != 0) | (np.diff(records.warp, prepend=-1) != 0)
-        records.instruction = np.cumsum(new) - 1
-        return Trace(kernel, grid, block, records, tuple(sites), tuple(known))
-
-
-def _joined(parts: list[np.ndarray]) -> np.ndarray:
-    return np.concatenate(parts) if parts else np.zeros(0, np.int64)
-
-
-def _array_number(entry: Entry, known: dict[TracedArray, int]) -> int:
-    if entry.array is None:
-        return NO_ARRAY
-    array = entry.array.whole
-    local = array.memory.space == "local"
-    first = 0 if local else int(array.addresses(array.start))
-    of_array = array.name, array.memory.space, array.dtype
-    traced = TracedArray(*of_array, array.shape, array.strides, first)
-    return known.setdefault(traced, len(known))
-
-
-def _addresses(entry: Entry) -> np.ndarray:
-    """Byte address for each lane; in local memory, counted in the lane's own array."""
-    array, items, numbers = entry.array, entry.items, entry.lanes.numbers
-    if array is None:
-        return np.zeros(len(numbers), np.int64)
-    here = np.full(len(numbers), items) if type(items) is int else items[numbers]
-    addresses = array.addresses(here)
-    if array.memory.space == "local":
-        addresses = addresses % (len(array.memory.data) // len(entry.lanes.flags))
-    return addresses
-
-
-def _sources(entry: Entry) -> np.ndarray:
-    if entry.sources is None:
-        return np.full(entry.lanes.count, NO_LANE)
-    return entry.sources[entry.lanes.numbers]
