@@ -7,7 +7,7 @@ import pytest
 from numba import cuda, float32
 from simt_kernels.example import EXAMPLES
 
-from pa_tutorial.simt import SimtError, launch
+from pa_tutorial.simt import SimtError, Unsupported, launch, twin
 from pa_tutorial.simt.trace import KINDS, NO_ARRAY, NO_LANE, RECORD, SPACES, Trace
 
 ORDERS = ("together", "forward", "reverse", 7)
@@ -209,7 +209,16 @@ def test_without_asking_there_is_no_trace() -> None:
 
 @pytest.mark.parametrize(
     ("wanted", "blocks"),
-    [(0, {0}), ((1, 1), {3}), ([0, (1, 0)], {0, 1}), ("all", {0, 1, 2, 3, 4, 5}), ([], set())],
+    [
+        (0, {0}),
+        (np.int64(4), {4}),
+        ((1, 1), {3}),
+        ((1,), {1}),
+        ([0, (1, 2)], {0, 5}),
+        (range(2, 4), {2, 3}),
+        ("all", {0, 1, 2, 3, 4, 5}),
+        ([], set()),
+    ],
 )
 def test_only_the_chosen_thread_blocks_are_traced(wanted: object, blocks: set[int]) -> None:
     @cuda.jit
@@ -221,15 +230,18 @@ def test_only_the_chosen_thread_blocks_are_traced(wanted: object, blocks: set[in
     assert len(trace) == 4 * len(blocks)
 
 
-@pytest.mark.parametrize("wanted", [2, -1, (0, 1), (0, 0, 0, 0)])
+@pytest.mark.parametrize("wanted", [2, -1, (0, 1), (2, 0), [0, 2]])
 def test_a_thread_block_that_is_not_there_is_refused(wanted: object) -> None:
     with pytest.raises(ValueError, match="trace: there is no thread block"):
         trace_of_shifted(trace=wanted)
 
 
-@pytest.mark.parametrize("wanted", [True, "first", ["all"]])
+@pytest.mark.parametrize(
+    "wanted",
+    [True, "first", ["all"], (), [()], (0, 0, 0, 0), 1.0, [1.0], [[0, 1]], (i for i in (0, 1))],
+)
 def test_what_is_no_thread_block_is_refused(wanted: object) -> None:
-    with pytest.raises(TypeError, match="trace is"):
+    with pytest.raises(TypeError, match=r"trace: .* is no thread block"):
         trace_of_shifted(trace=wanted)
 
 
@@ -243,6 +255,8 @@ def test_only_keeps_what_matches_all() -> None:
     line = next(site.line for site in trace.sites if site.text == "cuda.syncthreads()")
     assert trace.only(line).num_instructions == 2
     assert len(trace.only(block=0)) == 0
+    assert len(trace.only(block=(1, 0))) == len(trace.only(block=1)) == len(trace)
+    assert len(trace.only(kind="vote")) == 0, "there could be one"
 
 
 @pytest.mark.parametrize(
@@ -253,6 +267,8 @@ def test_only_keeps_what_matches_all() -> None:
         ({"array": "b"}, "array is 'b'; it must be one of a, s, out"),
         ({"where": "b["}, r"shifted has no place at 'b\['"),
         ({"where": 1}, "no place at 1"),
+        ({"block": 2}, "block: there is no thread block 2"),
+        ({"warp": 2}, "warp is 2; a thread block has 2"),
     ],
 )
 def test_what_the_trace_does_not_have_is_refused(wanted: dict, message: str) -> None:
@@ -275,6 +291,7 @@ def test_a_trace_says_what_is_in_it() -> None:
     assert "barrier 64" in text
     assert "vote" not in text
     assert "2 thread blocks" in str(trace_of_shifted(trace="all"))
+    assert str(trace_of_shifted(trace=[])) == "trace of shifted: nothing"
 
 
 def test_addresses_are_the_same_in_every_run() -> None:
@@ -289,6 +306,170 @@ def test_addresses_are_the_same_in_every_run() -> None:
         trace = launch(add, 1, 8, one, other, third, trace=0).trace
         addresses = {array.name: array.address for array in trace.arrays}
         assert addresses == {"a": 256, "b": 768, "c": 1280}
+
+
+def test_an_empty_array_has_an_address_of_its_own() -> None:
+    @cuda.jit
+    def copy(nothing, a, out):
+        out[cuda.threadIdx.x] = a[nothing.size + cuda.threadIdx.x]
+
+    arrays = np.zeros(0, np.float32), np.zeros(8, np.float32), np.zeros(8, np.float32)
+    trace = launch(copy, 1, 8, *arrays, trace=0).trace
+    assert {array.name: array.address for array in trace.arrays} == {"a": 512, "out": 768}
+
+
+def test_addresses_are_wide() -> None:
+    @cuda.jit
+    def far(out, a):
+        out[cuda.threadIdx.x] = a[70_000 + cuda.threadIdx.x]
+
+    a = np.zeros(70_008, np.float64)
+    trace = launch(far, 1, 8, np.zeros(8), a, trace=0).trace.only(array="a")
+    (indices,) = trace.the_array().indices(trace.records.address)
+    assert indices.tolist() == list(range(70_000, 70_008))
+
+
+def test_shared_arrays_lie_one_behind_the_other() -> None:
+    @cuda.jit
+    def kernel(out):
+        t = cuda.threadIdx.x
+        first = cuda.shared.array(5, float32)
+        second = cuda.shared.array(2, np.float64)
+        rest = cuda.shared.array(0, float32)
+        if t < 2:
+            first[t] = second[t] = rest[t] = 1
+            out[t] = first[t]
+
+    trace = launch(kernel, 1, 4, np.zeros(2, np.float32), shared_bytes=8, trace=0).trace
+    addresses = {a.name: a.address for a in trace.arrays if a.space == "shared"}
+    assert addresses == {"first": 0, "second": 24, "rest": 48}
+    rest = trace.only(array="rest")
+    assert rest.the_array().indices(rest.records.address)[0].tolist() == [0, 1]
+
+
+def test_two_shared_arrays_of_one_name_are_both_found() -> None:
+    @cuda.jit(device=True)
+    def write(value):
+        s = cuda.shared.array(8, float32)
+        s[cuda.threadIdx.x] = value
+
+    @cuda.jit
+    def kernel():
+        s = cuda.shared.array(8, float32)
+        s[cuda.threadIdx.x] = 1
+        write(2)
+
+    trace = launch(kernel, 1, 8, trace=0).trace
+    assert len(trace.only(array="s")) == 16
+    with pytest.raises(ValueError, match="it is of: s, s"):
+        trace.only(array="s").the_array()
+
+
+def test_an_array_that_is_one_of_two_arguments_is_named_as_both() -> None:
+    @cuda.jit
+    def kernel(x, y):
+        t = cuda.threadIdx.x
+        z = x if t % 2 else y
+        z[t] = 1
+
+    memory = np.zeros(100, np.float32)
+    trace = launch(kernel, 1, 32, memory[:60], memory[40:], trace=0).trace.only(kind="write")
+    assert trace.the_array().name == "y or x"
+    (items,) = trace.the_array().indices(trace.records.address)
+    assert items.tolist() == [t if t % 2 else 40 + t for t in range(32)]
+
+
+@pytest.mark.parametrize("a", [np.zeros((1, 8), order="F"), np.zeros((8, 1)).T], ids=["F", "T"])
+def test_an_axis_of_size_1_has_the_index_0(a: np.ndarray) -> None:
+    @cuda.jit
+    def kernel(out, a):
+        out[cuda.threadIdx.x] = a[0, cuda.threadIdx.x]
+
+    trace = launch(kernel, 1, 8, np.zeros(8), a, trace=0).trace.only(array="a")
+    rows, columns = trace.the_array().indices(trace.records.address)
+    assert set(rows.tolist()) == {0}
+    assert columns.tolist() == list(range(8))
+
+
+def test_an_unchecked_negative_index_is_recorded_where_it_goes() -> None:
+    @cuda.jit
+    def kernel(out, a):
+        out[cuda.threadIdx.x] = a[cuda.threadIdx.x - 1]
+
+    a = np.arange(8, dtype=np.float32)
+    report = launch(kernel, 1, 8, out := np.zeros(8, np.float32), a, trace=0, checks=())
+    trace = report.trace.only(array="a")
+    (items,) = trace.the_array().indices(trace.records.address)
+    assert items.tolist() == out.tolist() == [7, 0, 1, 2, 3, 4, 5, 6]
+
+
+def test_the_parts_of_an_assignment_come_in_order_and_once() -> None:
+    @cuda.jit
+    def kernel(out, a, where):
+        t = cuda.threadIdx.x
+        out[where[t]] += a[t]
+
+    arrays = np.zeros(8), np.zeros(8), np.arange(8)
+    trace = launch(kernel, 1, 8, *arrays, trace=0).trace
+    seen = [(trace.sites[r.place].text, KINDS[r.kind]) for r in trace.records[::8]]
+    assert seen == [
+        ("where[t]", "read"),
+        ("out[where[t]]", "read"),
+        ("a[t]", "read"),
+        ("out[where[t]]", "write"),
+    ]
+
+
+def test_a_vector_that_is_stored_is_one_access() -> None:
+    def store_pair(array, index, x, y):
+        raise NotImplementedError  # only its twin is used
+
+    @twin(store_pair)
+    def _store_pair(access, array, index, x, y):
+        access.store(array, index, (x, y))
+
+    @cuda.jit
+    def kernel(out):
+        store_pair(out, 2 * cuda.threadIdx.x, float32(1), float32(2))
+
+    trace = launch(kernel, 1, 32, np.zeros(64, np.float32), trace=0).trace
+    assert len(trace) == 32
+    assert set(trace.records.num_bytes.tolist()) == {8}
+
+
+def test_a_vector_of_an_impossible_size_is_refused() -> None:
+    def load_many(array, index):
+        raise NotImplementedError
+
+    @twin(load_many)
+    def _load_many(access, array, index):
+        return access.load(array, index, 8)
+
+    @cuda.jit
+    def kernel(out, a):
+        out[0] = load_many(a, 0)[0]
+
+    with pytest.raises(Unsupported, match="1, 2, 4, 8 or 16 bytes of a at once, not 32"):
+        launch(kernel, 1, 1, np.zeros(1, np.float32), np.zeros(8, np.float32))
+
+
+def test_a_line_is_one_of_the_kernels_own_file(tmp_path) -> None:
+    from simt_helpers import imported
+
+    path = tmp_path / "elsewhere.py"
+    path.write_text(
+        "from numba import cuda\n\n\n@cuda.jit(device=True)\ndef element(a, i):\n    return a[i]\n"
+    )
+    element = imported(path).element
+
+    @cuda.jit
+    def kernel(out, a):
+        out[cuda.threadIdx.x] = element(a, cuda.threadIdx.x)
+
+    trace = launch(kernel, 1, 8, np.zeros(8), np.zeros(8), trace=0).trace
+    assert len(trace.only("a[i]")) == 8
+    with pytest.raises(ValueError, match="no place at 6"):
+        trace.only(6)
 
 
 def test_records_are_small() -> None:

@@ -12,6 +12,7 @@ from pa_tutorial.simt.memory import Array, index_of
 from pa_tutorial.simt.races import PLACE, PLACES, THREADS, Conflict, record
 
 DOES = {"read": "reads", "write": "writes", "atomic": "atomically changes"}
+VECTOR_SIZES = (1, 2, 4, 8, 16)  # bytes that one lane can load or store at once
 Items = int | np.ndarray  # items of array.flat: one for all lanes, or one for each
 
 
@@ -160,13 +161,15 @@ def _locate_vector(
         raise TypeError(f"{array.name} has {array.ndim} dimensions, the index {len(indices)}")
     if array.strides[-1] != 1:
         raise TypeError(f"a vector of {array.name} needs neighbours; its last stride is not 1")
+    size = count * array.dtype.itemsize
+    if size not in VECTOR_SIZES:
+        raise TypeError(f"a lane moves 1, 2, 4, 8 or 16 bytes of {array.name} at once, not {size}")
     machine, outer = frame.gang.machine, frame.lanes
     _, lanes = locate(frame, array, (*indices[:-1], indices[-1] + (count - 1)), place)
     frame.lanes = lanes
     items, lanes = locate(frame, array, indices, place)
     frame.lanes = outer
     items = np.broadcast_to(items, outer.flags.shape)
-    size = count * array.dtype.itemsize
     if machine.memory and lanes.count:
         addresses = array.addresses(items)
         crooked = lanes.where(addresses % size != 0)

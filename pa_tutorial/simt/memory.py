@@ -142,6 +142,10 @@ class Array:
         )
         start = np.where(flags, self.start, old.start)
         view = self.view(shape, self.strides, start, "...")
+        if old.whole is not self.whole:  # two arguments that share memory
+            names = f"{old.whole.name} or {self.whole.name}"
+            view.base = self.view((len(self.flat),), (1,), 0, "...")
+            view.base.name, view.base.base = names, None
         if self.absent is not None or old.absent is not None:
             nobody = np.zeros_like(flags)
             sides = (nobody if a is None else a for a in (self.absent, old.absent))
@@ -180,7 +184,7 @@ def index_of(
     index = [np.zeros_like(rest)] * len(shape)
     for axis in sorted(range(len(shape)), key=lambda axis: -abs(strides[axis])):
         step = abs(strides[axis])
-        if step:
+        if step and shape[axis] != 1:  # the stride of an axis of size 1 means nothing
             index[axis] = rest // step
             rest = rest % step
         if strides[axis] < 0:

@@ -1,7 +1,7 @@
 """The recorder: notes what the traced thread blocks do, and makes the trace of it.
 
 While the kernel runs, an entry only keeps what the machine has at hand anyway. The records, one
-for each lane, are made in the end.
+for each lane, are made in the end: an entry is a warp instruction of each warp in it.
 """
 
 from collections.abc import Sequence
@@ -63,8 +63,10 @@ class Recorder:
         who = gang.block.index, place, kind, frame.lanes, gang.first
         self.entries.append(Entry(*who, sources=sources))
 
-    def trace(self, kernel: str, grid: Index, block: Index, sites: Sequence[Site]) -> Trace:
-        entries = [entry for entry in self.entries if entry.lanes.count]
+    def trace(
+        self, kernel: str, file: str, grid: Index, block: Index, sites: Sequence[Site]
+    ) -> Trace:
+        entries = self.entries
         known: dict[TracedArray, int] = {}
         numbers = [_array_number(entry, known) for entry in entries]
         blocks = [int(np.ravel_multi_index(entry.block[::-1], grid[::-1])) for entry in entries]
@@ -85,7 +87,7 @@ class Recorder:
         records.source = _joined([_sources(entry) for entry in entries])
         new = (np.diff(of_entry, prepend=-1) != 0) | (np.diff(records.warp, prepend=-1) != 0)
         records.instruction = np.cumsum(new) - 1
-        return Trace(kernel, grid, block, records, tuple(sites), tuple(known))
+        return Trace(kernel, file, grid, block, records, tuple(sites), tuple(known))
 
 
 def _joined(parts: list[np.ndarray]) -> np.ndarray:
@@ -109,7 +111,7 @@ def _addresses(entry: Entry) -> np.ndarray:
     if array is None:
         return np.zeros(len(numbers), np.int64)
     here = np.full(len(numbers), items) if type(items) is int else items[numbers]
-    addresses = array.addresses(here)
+    addresses = array.addresses(here % len(array.flat))  # unchecked, -1 is the last item
     if array.memory.space == "local":
         addresses = addresses % (len(array.memory.data) // len(entry.lanes.flags))
     return addresses

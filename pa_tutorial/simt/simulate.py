@@ -12,10 +12,10 @@ from pa_tutorial.simt.program import Program, Watch
 from pa_tutorial.simt.recorder import Recorder
 from pa_tutorial.simt.report import Report
 from pa_tutorial.simt.snapshots import Index
-from pa_tutorial.simt.trace import Trace
+from pa_tutorial.simt.trace import Trace, block_number
 
 Size = int | tuple[int, ...]
-Blocks = int | Index | Sequence[int | Index] | str  # thread blocks; "all"
+Blocks = int | Index | list[int | Index] | str  # thread blocks; "all"
 MAX_THREADS = 1024
 MAX_SHARED = 227 * 1024  # of compute capability 9.0; others have less
 
@@ -61,8 +61,8 @@ def launch(
     watch   statements before which the variables are copied: the number of their first line,
             or a piece of its text; of a loop, once, before it. "end": when a thread block has
             ended. names: only these variables
-    trace   thread blocks of which every access is recorded: a number (along x), an index
-            (x, y), a list of these, or "all". The others run as fast as without
+    trace   thread blocks of which every access is recorded: a number (x counts fastest), an
+            index (x, y), a list of these, or "all". The others run as fast as without
     exited_may_skip        a thread that has returned may miss a later barrier
     shuffles_order_memory  shuffles order memory as syncwarp does (on no GPU is this promised)
     max_turns              turns of loops of one thread block before it counts as hanging
@@ -119,7 +119,7 @@ def launch(
         checks=checks,
         findings=machine.findings,
         snapshots=program.snapshots,
-        trace=machine.recorder and _trace_of(function.__name__, machine),
+        trace=machine.recorder and _trace_of(function, machine),
     )
 
 
@@ -151,25 +151,22 @@ def _as_tuple(one_or_more: Watch | Sequence[Watch]) -> tuple[Watch, ...]:
 
 def _traced_blocks(blocks: Blocks, grid: tuple[int, int, int]) -> frozenset[Index]:
     """The indices of the thread blocks that are meant."""
-    if blocks == "all":
+    if isinstance(blocks, str) and blocks == "all":
         return frozenset(np.ndindex(*grid))
-    chosen = [blocks] if isinstance(blocks, int | tuple) else blocks
-    if isinstance(chosen, str) or any(isinstance(one, bool | str) for one in chosen):
+    one = isinstance(blocks, int | np.integer | tuple)
+    if not one and not isinstance(blocks, list | range | set | frozenset):
         raise TypeError(
-            f"trace is {blocks!r}; it must be the number of a thread block, its index (x, y), "
-            'a list of these, or "all"'
+            f"trace: {blocks!r} is no thread block; it must be a number, an index (x, y), a list "
+            'of these, or "all"'
         )
-    given = [one if isinstance(one, tuple) else (one,) for one in chosen]
-    for index in given:
-        if len(index) > 3 or not all(
-            0 <= i < n for i, n in zip((*index, 0, 0), grid, strict=False)
-        ):
-            raise ValueError(f"trace: there is no thread block {index} in the grid {grid}")
-    return frozenset((*index, 0, 0)[:3] for index in given)
+    numbers = [block_number("trace", block, grid) for block in ([blocks] if one else blocks)]
+    return frozenset(tuple(map(int, np.unravel_index(n, grid[::-1])[::-1])) for n in numbers)
 
 
-def _trace_of(kernel: str, machine: Machine) -> Trace:
-    return machine.recorder.trace(kernel, machine.grid, machine.block, machine.places)
+def _trace_of(function: Callable, machine: Machine) -> Trace:
+    file = function.__code__.co_filename
+    sizes = machine.grid, machine.block
+    return machine.recorder.trace(function.__name__, file, *sizes, machine.places)
 
 
 def _size(name: str, size: Size) -> tuple[int, int, int]:

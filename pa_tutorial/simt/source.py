@@ -29,10 +29,13 @@ class Source:
         return self.lines.get(number, "").strip()
 
     def text(self, node: ast.AST) -> str:
-        """The source of an expression; of a longer one, its first line."""
-        first = self.lines[node.lineno].encode()  # columns count bytes
-        end = node.end_col_offset if node.end_lineno == node.lineno else None
-        return first[node.col_offset : end].decode().strip()
+        """The source of an expression; of one on several lines, joined; a statement's first."""
+        last = node.end_lineno if isinstance(node, ast.expr) else node.lineno
+        lines = [self.lines[n].encode() for n in range(node.lineno, last + 1)]  # bytes: columns
+        if last == node.end_lineno:
+            lines[-1] = lines[-1][: node.end_col_offset]
+        lines[0] = lines[0][node.col_offset :]
+        return " ".join(line.decode().strip() for line in lines)
 
     def site(self, node: ast.AST) -> "Site":
         return Site(self.name, self.file, node.lineno, self.text(node), self.line(node.lineno))
@@ -53,6 +56,9 @@ class Site:
     line: int
     text: str  # the expression: s[t + 1]
     code: str  # the whole line
+
+    def at(self, file: str, line: int) -> bool:
+        return (self.file, self.line) == (file, line)
 
 
 def source_of(function: Callable) -> Source:

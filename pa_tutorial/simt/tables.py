@@ -27,6 +27,9 @@ class Table:
         return [row[at] for row in self.rows]
 
     def total(self, name: str) -> Cell:
+        """The sum of a column. Raises ValueError for a mean or a maximum."""
+        if name not in self.sums:
+            raise ValueError(f"{name!r} cannot be added up; these can: {', '.join(self.sums)}")
         return sum(self.column(name))
 
     def __str__(self) -> str:

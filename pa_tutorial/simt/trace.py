@@ -2,7 +2,12 @@
 
 A warp instruction is one expression, executed once by the lanes of one warp that are at work.
 The machine executes it in one piece, so lanes that go through nested loops of different lengths
-are grouped as they were: no counting of "the n-th time at this line" is needed.
+are grouped by the turns of these loops: no counting of "the n-th time at this line" is needed.
+
+Lanes wait for each other at the end of each branch and of each loop, and in a loop at the end of
+each turn. What stands before a `break` is executed by the lanes that break in this turn; a
+compiler may move it behind the loop, where all lanes are together again. GPUs since Volta
+promise no such meeting at all, but compilers arrange for it where they can.
 """
 
 import math
@@ -45,6 +50,8 @@ class TracedArray:
              memory, from the start of the block's; in local memory, from the start of the
              lane's array
     strides  in items
+
+    Local arrays of the same name, type and shape in two functions are one here.
     """
 
     name: str
@@ -60,10 +67,11 @@ class TracedArray:
         return index_of(items, self.shape, self.strides)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Trace:
     """What the traced thread blocks did.
 
+    kernel   its name; file: where it stands
     records  one for each lane of each warp instruction, in the order of execution; fields:
              block        number of the thread block in the grid, x fastest
              warp, lane   thread = 32 * warp + lane
@@ -77,6 +85,7 @@ class Trace:
     """
 
     kernel: str
+    file: str
     grid: Index
     block: Index
     records: np.recarray
@@ -107,16 +116,19 @@ class Trace:
         kind: str | None = None,
         space: str | None = None,
         array: str | None = None,
-        block: int | None = None,
+        block: int | Index | None = None,
         warp: int | None = None,
         instruction: int | None = None,
     ) -> "Trace":
-        """The records that match all that is given.
+        """The records that match all that is given; there may be none.
 
-        where  number of a line, or a piece of the text of its expression
+        where  number of a line in the kernel's file, or a piece of the text of an expression
         array  its name
+        block  number of a thread block, or its index
 
-        Raises ValueError for a kind, a space, an array or a place that the trace does not have.
+        Raises ValueError for what there cannot be: a word that is no kind or space, an array
+        that no traced thread touched, a line or text that is not in the kernel, a thread block
+        or warp that the launch did not have.
         """
         records = self.records
         keep = np.ones(len(records), bool)
@@ -130,9 +142,14 @@ class Trace:
             _number("array", array, [a.name for a in self.arrays])
             numbers = [i for i, a in enumerate(self.arrays) if a.name == array]
             keep &= np.isin(records.array, numbers)
-        for name, wanted in (("block", block), ("warp", warp), ("instruction", instruction)):
-            if wanted is not None:
-                keep &= records[name] == wanted
+        if block is not None:
+            keep &= records.block == block_number("block", block, self.grid)
+        if warp is not None:
+            if warp not in range(self.num_warps):
+                raise ValueError(f"warp is {warp}; a thread block has {self.num_warps}")
+            keep &= records.warp == warp
+        if instruction is not None:
+            keep &= records.instruction == instruction
         return replace(self, records=records[keep])
 
     def _places(self, where: int | str) -> list[int]:
@@ -140,7 +157,7 @@ class Trace:
         places = [
             i
             for i, site in enumerate(self.sites)
-            if (site.line == where if isinstance(where, int) else where in site.text)
+            if (where in site.text if isinstance(where, str) else site.at(self.file, where))
         ]
         if not places:
             raise ValueError(f"where: {self.kernel} has no place at {where!r}")
@@ -155,6 +172,8 @@ class Trace:
         return self.arrays[numbers[0]]
 
     def __str__(self) -> str:
+        if not len(self):
+            return f"trace of {self.kernel}: nothing"
         blocks = np.unique(self.records.block)
         what = f"thread block {blocks[0]}" if len(blocks) == 1 else f"{len(blocks)} thread blocks"
         counts = [(kind, np.count_nonzero(self.records.kind == i)) for i, kind in enumerate(KINDS)]
@@ -165,6 +184,26 @@ class Trace:
         )
 
     __repr__ = __str__
+
+
+def block_number(name: str, block: int | Index, grid: Index) -> int:
+    """Number of a thread block, x fastest, from its number or from its index (x, y, z).
+
+    name  of the argument, for the message
+
+    Raises TypeError for what is neither, ValueError for one that is not in the grid.
+    """
+    index = block if isinstance(block, tuple) else (block,)
+    numbers = [i for i in index if isinstance(i, int | np.integer) and not isinstance(i, bool)]
+    if len(numbers) != len(index) or not 1 <= len(index) <= len(grid):
+        raise TypeError(f"{name}: {block!r} is no thread block: no number and no index (x, y)")
+    sizes = grid if isinstance(block, tuple) else (math.prod(grid),)
+    if not all(0 <= i < n for i, n in zip(index, sizes, strict=False)):
+        raise ValueError(f"{name}: there is no thread block {block} in the grid {grid}")
+    if not isinstance(block, tuple):
+        return int(block)
+    x, y, z = (*index, 0, 0)[: len(grid)]
+    return int(x + grid[0] * (y + grid[1] * z))
 
 
 def _number(what: str, wanted: str, allowed: Sequence[str]) -> int:

@@ -6,23 +6,28 @@ The model, and what it leaves out:
   nothing.
 - Global memory moves in *sectors*, 32 bytes from a multiple of 32. Four of them are a *line* of
   128 bytes. A request touches each sector and line once, however many lanes want it. Its ideal
-  is the least number that could hold the different bytes it asks for.
+  is the least number that could hold the different bytes it asks for. (Older guides split
+  requests of 8 and 16 bytes a lane into halves and quarters of the warp; here each is one.)
 - Sectors per request are not bytes from DRAM. A sector that two requests touch counts twice
-  here; the second time it may come from a cache. And a half-used sector costs nothing more if
-  the other half is wanted soon.
+  here; the second time it may come from a cache. A half-used sector costs nothing more if the
+  other half is wanted soon. On the other hand, DRAM may fetch more than the sector that is asked
+  for, and writing a part of a sector may need a read.
 - Shared memory has 32 *banks*; the word (4 bytes) number w lies in bank w % 32. In one
   *wavefront* each bank gives one word, to all lanes that want it. A request takes as many
   wavefronts as the busiest bank has different words to give: more than the ideal is a bank
-  conflict. Its degree is wavefronts / ideal. Lanes that write one word share a wavefront.
+  conflict. Its degree is wavefronts / ideal; a table shows the largest degree of a request.
+  Lanes that write one word share a wavefront.
 - For shared accesses of 8 and 16 bytes a lane, NVIDIA has published no rule that covers all
   cases. Two are common: all lanes of the warp at once ("wavefronts"); or one after the other
   two halves of the warp for 8 bytes and four quarters for 16 ("in parts"). Both are counted.
   Where lanes share a vector, people have also measured counts between the two.
-- Atomic operations count their requests, sectors and lines; lanes that meet at one address are
-  served one after the other, which is not counted, and no wavefronts are.
-- Arrays of the caller begin at a multiple of 256 bytes, as memory of cudaMalloc does.
-- Local arrays usually live in registers; where not, the hardware interleaves the lanes. Only
-  their bytes are counted.
+- Atomic operations count their requests, sectors and lines; lanes that meet at one address may
+  be served one after the other, which is not counted, and no wavefronts are.
+- Each allocation of the caller begins at a multiple of 256 bytes, as memory of cudaMalloc does.
+- Local arrays live in registers if the compiler knows every index; where not, in memory of the
+  lane. Only their bytes are counted.
+- Which lanes go together after a branch or a loop: see trace.py. A compiler may arrange them
+  otherwise.
 - Counted is what the kernel's text asks for. The compiler may join, move or drop accesses: part
   of this can be seen in `ptx`, all of it only in the counters of a GPU.
 
@@ -52,8 +57,7 @@ TWO_RULES = (
 
 def global_traffic(trace: Trace) -> Table:
     """Requests, sectors and lines of global memory, for each expression of the kernel."""
-    records = trace.only(space="global").records
-    requests = _Requests(records)
+    requests = _Requests(_only(trace, "global"))
     sectors, lines = requests.distinct(SECTOR), requests.distinct(LINE)
     bytes_wanted = requests.bytes_wanted()
     columns = {
@@ -69,7 +73,7 @@ def global_traffic(trace: Trace) -> Table:
 
 def different_sectors(trace: Trace) -> int:
     """Sectors of global memory that are touched at all: what a cache that keeps all would load."""
-    _, sector = _Requests(trace.only(space="global").records).units(SECTOR)
+    _, sector = _Requests(_only(trace, "global")).units(SECTOR)
     return len(np.unique(sector))
 
 
@@ -78,8 +82,8 @@ def shared_traffic(trace: Trace) -> Table:
 
     The columns of the second rule are there if an access is wider than a word.
     """
-    shared = trace.only(space="shared")
-    records = shared.records[shared.records.kind != KINDS.index("atomic")]
+    shared = _only(trace, "shared")
+    records = shared[shared.kind != KINDS.index("atomic")]
     requests = _Requests(records)
     columns = {"requests": np.ones(len(requests), int), "lanes": requests.lanes}
     columns |= _wavefronts(requests, np.zeros(len(records), int), "")
@@ -95,7 +99,7 @@ def shared_traffic(trace: Trace) -> Table:
 
 def bytes_by_space(trace: Trace) -> Table:
     """Bytes that the lanes ask for, by space and kind: twice, where two lanes want the same."""
-    records, rows = trace.records, []
+    records, rows = _only(trace), []
     for number, space in enumerate(SPACES):
         for kind in ("read", "write", "atomic"):
             these = records[(records.space == number) & (records.kind == KINDS.index(kind))]
@@ -111,9 +115,15 @@ def instructions(trace: Trace) -> Table:
 
     Arithmetic is not in the trace.
     """
-    requests = _Requests(trace.records)
+    requests = _Requests(_only(trace))
     columns = {"instructions": np.ones(len(requests), int), "lanes": requests.lanes}
     return requests.table(trace, "Warp instructions", columns, means=("lanes",))
+
+
+def _only(trace: Trace, space: str | None = None) -> np.recarray:
+    if not isinstance(trace, Trace):
+        raise TypeError(f"this is a {type(trace).__name__}; needed is launch(..., trace=0).trace")
+    return trace.only(space=space).records
 
 
 class _Requests:
@@ -167,15 +177,23 @@ class _Requests:
         rows = []
         for place, kind in sorted(
             {(int(p), int(k)) for p, k in zip(self.place, self.kind, strict=True)},
-            key=lambda row: (trace.sites[row[0]].function, trace.sites[row[0]].line, row),
+            key=lambda row: _reading_order(trace, row),
         ):
             here = (self.place == place) & (self.kind == kind)
             site = trace.sites[place]
             numbers = [reduce[name](values[here]) for name, values in columns.items()]
-            rows.append((site.line, site.text, KINDS[kind], *map(_plain, numbers)))
-        names = ("line", "expression", "does", *columns)
+            rows.append((site.function, site.line, site.text, KINDS[kind], *map(_plain, numbers)))
+        names = ("in", "line", "expression", "does", *columns)
+        if len({row[0] for row in rows}) < 2:  # all in the kernel
+            rows, names = [row[1:] for row in rows], names[1:]
         sums = tuple(name for name in columns if reduce[name] is np.sum)
         return Table(f"{title}: {trace.kernel}", names, tuple(rows), sums, note)
+
+
+def _reading_order(trace: Trace, row: tuple[int, int]) -> tuple:
+    """The kernel first, then the functions that it calls; each from its first line."""
+    site = trace.sites[row[0]]
+    return site.function != trace.kernel, site.function, site.line, row
 
 
 def _wavefronts(requests: _Requests, parts: np.ndarray, rule: str) -> dict[str, np.ndarray]:
@@ -184,8 +202,9 @@ def _wavefronts(requests: _Requests, parts: np.ndarray, rule: str) -> dict[str, 
     together = requests.of[record] * MAX_PARTS + parts[record]
     together, word = _different(together, word)
     num_groups = len(requests) * MAX_PARTS
-    of_bank = np.bincount(together * NUM_BANKS + word % NUM_BANKS, minlength=num_groups * NUM_BANKS)
-    busiest = of_bank.reshape(num_groups, NUM_BANKS).max(axis=1)
+    banks, words_of_bank = np.unique(together * NUM_BANKS + word % NUM_BANKS, return_counts=True)
+    busiest = np.zeros(num_groups, int)
+    np.maximum.at(busiest, banks // NUM_BANKS, words_of_bank)
     words = np.bincount(together, minlength=num_groups)
     wavefronts = busiest.reshape(-1, MAX_PARTS).sum(axis=1)
     ideal = _at_least(words, NUM_BANKS).reshape(-1, MAX_PARTS).sum(axis=1)
