@@ -12,7 +12,7 @@ def test_a_finding_reads_as_a_sentence() -> None:
     with pytest.raises(SimtError) as caught:
         launch(neighbour, 1, N, floats(N), floats(N))
     message = str(caught.value)
-    assert "race: thread 0 of thread block 0 reads s[63], where thread 63 was before" in message
+    assert "race: thread 0 of thread block 0 reads s[63], which thread 63 wrote" in message
     assert "out[t] = s[N - 1 - t]" in message
     assert "s[t] = a[t]" in message
 

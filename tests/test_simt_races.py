@@ -128,7 +128,8 @@ def test_lanes_that_write_one_cell_in_one_instruction_race() -> None:
     memory.split_cells(4)
     order = Ordering(4, 1)
     cells, threads = np.array([0, 1, 1, 2]), np.arange(4)
-    race_cells, now, before = record(memory, "write", cells, threads, 0, order)
+    race_cells, now, before, kind = record(memory, "write", cells, threads, 0, order)
+    assert kind == "write"
     assert race_cells.tolist() == [1]
     assert {int(now[0]) & 3, int(before[0]) & 3} == {1, 2}
 

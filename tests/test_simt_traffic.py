@@ -62,7 +62,7 @@ def test_sectors_and_lines_of_a_stride(num_lanes: int, first: int, stride: int) 
         between = last // floats - first // floats + 1
         assert found[column] == (between if stride <= floats else num_lanes)
     different = num_lanes if stride else 1
-    assert found["ideal"] == math.ceil(4 * different / 32)
+    assert found["ideal sectors"] == math.ceil(4 * different / 32)
     assert found["ideal lines"] == math.ceil(4 * different / 128)
     assert (found["requests"], found["lanes"]) == (1, num_lanes)
 
@@ -105,7 +105,7 @@ def anywhere(out, a, where, b, where_b):
 def by_sets(wanted: np.ndarray, size: int, first: int) -> dict[str, int]:
     """wanted [warps, lanes, turns]: item of each lane, or -1; `first` byte address of item 0."""
     counts = dict.fromkeys(
-        ("requests", "sectors", "ideal", "lines", "ideal lines", "wavefronts"), 0
+        ("requests", "sectors", "ideal sectors", "lines", "ideal lines", "wavefronts"), 0
     )
     for warp in wanted:
         for turn in warp.T:
@@ -119,8 +119,7 @@ def by_sets(wanted: np.ndarray, size: int, first: int) -> dict[str, int]:
             counts["requests"] += 1
             for column, unit in (("sectors", 32), ("lines", 128)):
                 counts[column] += len({byte // unit for byte in touched})
-                ideal = "ideal" if unit == 32 else "ideal lines"
-                counts[ideal] += -(-len(touched) // unit)
+                counts[f"ideal {column}"] += -(-len(touched) // unit)
             counts["wavefronts"] += max(map(len, words.values()))
     return counts
 
@@ -245,7 +244,7 @@ def test_an_access_may_begin_within_a_word() -> None:
     a = np.zeros(200, np.uint8)[2:130].view(np.float32)
     trace = launch(kernel, 1, 32, np.zeros(32, np.float32), a, trace=0, checks=()).trace
     table = global_traffic(trace.only(array="a"))
-    assert (table.total("sectors"), table.total("ideal")) == (5, 4)
+    assert (table.total("sectors"), table.total("ideal sectors")) == (5, 4)
 
 
 def test_sums_are_wide() -> None:

@@ -1,91 +1,14 @@
 """Exercises of notebook 07: kernels with the right answer, no finding, and few sectors."""
 
-from collections.abc import Callable, Mapping
-from functools import partial
-
 import numpy as np
-import torch
 from numba import cuda, float32
-from torch import Tensor
 
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.exercise import Exercise, WrongAnswer
-from pa_tutorial.ladder import AnswerError
-from pa_tutorial.simt import Trace, global_traffic, launch, shared_traffic
-from pa_tutorial.simt.names import plain_function
-from pa_tutorial.simt.traffic import SECTOR
+from pa_tutorial.exercises.kernels import Enough, Task, trial
 
 NOTEBOOK = "07_cuda_in_the_simulator"
 ALL = 0xFFFFFFFF  # the mask of a shuffle in which all 32 lanes take part
-BOUND = 1e-6
-
-
-# What the three have in common ------------------------------------------------------------------
-
-
-def run_kernel(
-    kernel: Callable,
-    num_threads: int,
-    shape: tuple[int, ...],
-    inputs: tuple[np.ndarray, ...],
-    allowed: Mapping[int, int],
-    no_conflicts: bool = False,
-) -> dict[str, Tensor]:
-    """kernel[1, num_threads](out, *inputs) with every check; out [shape] float32.
-
-    allowed  number of an argument (out is 0) -> sectors that may move for it
-
-    Raises AnswerError for a kernel that writes nothing, changes an input or moves too much;
-    SimtError for a finding.
-    """
-    out, before = np.full(shape, np.nan, np.float32), [array.copy() for array in inputs]
-    trace = launch(kernel, 1, num_threads, out, *inputs, trace=0).trace
-    names = (plain_function(kernel) or kernel).__code__.co_varnames
-    touched = {array.name for array in trace.arrays}
-    if names[0] not in touched:
-        raise AnswerError(f"the kernel wrote nothing into {names[0]}: not written yet?")
-    if not all(np.array_equal(*pair, equal_nan=True) for pair in zip(inputs, before, strict=True)):
-        raise AnswerError("it changed one of its inputs; it must only read them")
-    for number, most in allowed.items():
-        if names[number] in touched:
-            _count_sectors(trace, names[number], most)
-    if no_conflicts:
-        _count_wavefronts(trace)
-    return {"out": torch.from_numpy(out)}
-
-
-def _count_sectors(trace: Trace, name: str, most: int) -> None:
-    sectors = global_traffic(trace.only(array=name)).total("sectors")
-    if sectors > most:
-        raise AnswerError(f"it moves {sectors:,} sectors of {name}; {most:,} are enough")
-
-
-def _count_wavefronts(trace: Trace) -> None:
-    table = shared_traffic(trace)
-    if not table.rows:
-        raise AnswerError("it does not use shared memory")
-    found, ideal = table.total("wavefronts"), table.total("ideal")
-    if found > ideal:
-        raise AnswerError(f"bank conflicts: {found:,} wavefronts, where {ideal:,} would do")
-
-
-def _trial(
-    case: tuple, run: Callable, expected: Callable[[], np.ndarray], axes: tuple[str, ...]
-) -> Trial:
-    name, isolates, meaning = case
-    return Trial(
-        name=name,
-        isolates=isolates,
-        meaning=meaning,
-        run=run,
-        references={"NumPy": lambda: {"out": torch.from_numpy(expected())}},
-        bounds={"out": BOUND},
-        axes=axes,
-    )
-
-
-def _sectors(array_size: int) -> int:
-    return array_size * 4 // SECTOR
 
 
 # 1. ---------------------------------------------------------------------------------------------
@@ -113,43 +36,32 @@ def gather_tokens(out, cache, block_table):
     ### END SOLUTION
 
 
+_PLACE = "Which element does thread t copy, and from which physical block?"
 _NEIGHBOURS = "Lanes beside each other must touch elements beside each other."
 GATHER_CASES = (
-    # name, what it isolates, what its failure means, threads, tokens, head_size, block_size
-    ("one_block", "a thread an element", "Which element does thread t copy?", 256, 8, 32, 8),
-    ("shuffled_blocks", "blocks in no order", "The block table is not used.", 256, 24, 32, 8),
-    ("tail", "11 tokens: the last block is not full", "It must end with out.", 128, 11, 32, 8),
-    ("few_threads", "one warp", "All threads together must go on until the end.", 32, 40, 16, 8),
-    ("large_blocks", "blocks of 16, heads of 64", _NEIGHBOURS, 128, 33, 64, 16),
+    # name, what it isolates, what its failure means, (threads, tokens, head_size, block_size)
+    ("one_block", "a thread an element", _PLACE, (256, 8, 32, 8)),
+    ("shuffled_blocks", "blocks in no order", "The block table is not used.", (256, 24, 32, 8)),
+    ("tail", "11 tokens: the last block is not full", "It must end with out.", (96, 11, 32, 8)),
+    ("few_threads", "one warp", "All threads together must go on until the end.", (32, 40, 16, 8)),
+    ("large_blocks", "blocks of 16, heads of 64", _NEIGHBOURS, (128, 33, 64, 16)),
 )  # fmt: skip
 
 
 def gather_trials() -> list[Trial]:
-    def inputs(num_tokens: int, head_size: int, block_size: int) -> tuple[np.ndarray, np.ndarray]:
+    def task(num_threads: int, num_tokens: int, head_size: int, block_size: int) -> Task:
         rng = np.random.default_rng(num_tokens)
         used = -(-num_tokens // block_size)
         table = rng.permutation(used + 4)[:used].astype(np.int32)
-        if used > 1 and np.array_equal(table, np.arange(used)):
-            table = table[::-1].copy()
         cache = rng.standard_normal((used + 4, block_size, head_size), dtype=np.float32)
         cache[np.setdiff1d(np.arange(used + 4), table)] = np.nan
-        return cache, table
-
-    def expected(num_tokens: int, *sizes: int) -> np.ndarray:
-        cache, table = inputs(num_tokens, *sizes)
-        return cache[table].reshape(-1, cache.shape[2])[:num_tokens]
-
-    def run(case: tuple[int, ...], function: Callable | None) -> dict[str, Tensor]:
-        num_threads, num_tokens, *sizes = case
-        shape = num_tokens, sizes[0]
-        least = _sectors(num_tokens * sizes[0])
-        given = inputs(num_tokens, *sizes)
-        kernel = function or gather_tokens
-        return run_kernel(kernel, num_threads, shape, given, {0: least, 1: least})
+        expected = cache[table].reshape(-1, head_size)[:num_tokens]
+        enough = Enough.of(expected.size, idle=2)
+        return Task(num_threads, (cache, table), expected, {0: enough, 1: enough})
 
     return [
-        _trial(words, partial(run, case), partial(expected, *case[1:]), ("token", "dim"))
-        for *words, case in ((*row[:3], row[3:]) for row in GATHER_CASES)
+        trial(*words, task(*sizes), gather_tokens, ("token", "dim"))
+        for *words, sizes in GATHER_CASES
     ]
 
 
@@ -158,7 +70,8 @@ GATHER = Exercise(
     text="""\
 Copy the tokens of a sequence out of their blocks: what `paged_gather` did in torch, now as a
 kernel of one thread block. The layout is the plain one, with one KV head. No sector may move
-twice: neither of `out` nor of `cache`.""",
+twice, neither of `out` nor of `cache`, and the lanes must have work: at most twice the requests
+that full warps would need.""",
     solution=gather_tokens,
     wrong=(
         WrongAnswer(
@@ -191,6 +104,15 @@ twice: neither of `out` nor of `cache`.""",
             "-(-out.shape[0] // block_size) * block_size * head_size, cuda.blockDim.x):",
             "it goes on to the end of the last block, past the end of out",
         ),
+        WrongAnswer(
+            "    for i in range(cuda.threadIdx.x, out.size, cuda.blockDim.x):\n",
+            """\
+    if cuda.threadIdx.x >= 8:
+        return
+    for i in range(cuda.threadIdx.x, out.size, 8):
+""",
+            "only 8 threads work: no sector twice, but four times the requests",
+        ),
     ),
     trials=gather_trials,
 )
@@ -205,7 +127,7 @@ def weighted_values(out, weights, v):
 
     out      [head_size] float32: out[dim] = sum over the tokens of weights[token] * v[dim, token]
     weights  [block_size] float32; block_size is 8, 16 or 32
-    v        [head_size, block_size] float32, vLLM's layout; head_size is a multiple of 8
+    v        [head_size, block_size] float32, vLLM's layout; head_size is a multiple of 4
     """
     # 1. which token and which dim does a lane begin with, so that a warp reads neighbours?
     # 2. how many dims does the warp take at once? Go on by so many
@@ -226,36 +148,33 @@ def weighted_values(out, weights, v):
     ### END SOLUTION
 
 
-_GROUP = "Only the lanes that hold the tokens of one dim may be summed."
+_GROUP = "The lanes of one dim are summed, no others; each number times its weight."
 VALUE_CASES = (
-    # name, what it isolates, what its failure means, head_size, block_size
-    ("one_step", "blocks of 8, head size 4: the warp reads V once", _GROUP, 4, 8),
-    ("worked_example", "blocks of 8, head size 32", "The warp must go on to the last dim.", 32, 8),
-    ("blocks_of_16", "two dims at once", _GROUP, 64, 16),
-    ("blocks_of_32", "one dim at once", _GROUP, 24, 32),
+    # name, what it isolates, what its failure means, (head_size, block_size)
+    ("one_step", "blocks of 8, head size 4: the warp reads V once", _GROUP, (4, 8)),
+    (
+        "worked_example",
+        "blocks of 8, head size 32",
+        "The warp must go on to the last dim.",
+        (32, 8),
+    ),
+    ("blocks_of_16", "two dims at once", _GROUP, (64, 16)),
+    ("blocks_of_32", "one dim at once", _GROUP, (24, 32)),
 )
 
 
 def value_trials() -> list[Trial]:
-    def inputs(head_size: int, block_size: int) -> tuple[np.ndarray, np.ndarray]:
+    def task(head_size: int, block_size: int) -> Task:
         rng = np.random.default_rng(head_size)
         weights = rng.random(block_size, dtype=np.float32)
+        weights /= weights.sum()
         v = rng.standard_normal((head_size, block_size), dtype=np.float32)
-        return weights / weights.sum(), v
+        expected = v.astype(np.float64) @ weights.astype(np.float64)
+        enough = Enough.of(v.size)
+        shuffles = enough.requests * (block_size - 1).bit_length()
+        return Task(32, (weights, v), expected, {2: enough}, shuffles)
 
-    def expected(head_size: int, block_size: int) -> np.ndarray:
-        weights, v = inputs(head_size, block_size)
-        return v.astype(np.float64) @ weights.astype(np.float64)
-
-    def run(sizes: tuple[int, int], function: Callable | None) -> dict[str, Tensor]:
-        most = {2: _sectors(sizes[0] * sizes[1])}
-        kernel = function or weighted_values
-        return run_kernel(kernel, 32, (sizes[0],), inputs(*sizes), most)
-
-    return [
-        _trial(words, partial(run, sizes), partial(expected, *sizes), ("dim",))
-        for *words, sizes in ((*row[:3], row[3:]) for row in VALUE_CASES)
-    ]
+    return [trial(*words, task(*sizes), weighted_values, ("dim",)) for *words, sizes in VALUE_CASES]
 
 
 VALUES = Exercise(
@@ -263,7 +182,8 @@ VALUES = Exercise(
     text="""\
 The other half of attention, for one block: weights times V. In vLLM's layout of V, the tokens of
 one dim stand beside each other. So here the lanes that work together hold different *tokens* of
-one dim. No sector of `v` may move twice.""",
+one dim. No sector of `v` may move twice, all 32 lanes must have work at every request, and the
+sums must need no more shuffles than those of section 4.""",
     solution=weighted_values,
     wrong=(
         WrongAnswer(
@@ -320,6 +240,43 @@ one dim. No sector of `v` may move twice.""",
             "range(lane // block_size, 32 // block_size, 32 // block_size)",
             "one step only",
         ),
+        WrongAnswer(
+            """\
+    for dim in range(lane // block_size, head_size, 32 // block_size):
+        acc = weights[token] * v[dim, token]
+        mask = block_size // 2
+        while mask >= 1:
+            acc += cuda.shfl_xor_sync(ALL, acc, mask)
+            mask //= 2
+        if token == 0:
+""",
+            """\
+    for dim in range(head_size):
+        acc = float32(0)
+        if lane < block_size:
+            acc = weights[token] * v[dim, token]
+        mask = block_size // 2
+        while mask >= 1:
+            acc += cuda.shfl_xor_sync(ALL, acc, mask)
+            mask //= 2
+        if lane == 0:
+""",
+            "one dim at a time: right, but most lanes are idle",
+        ),
+        WrongAnswer(
+            """\
+        mask = block_size // 2
+        while mask >= 1:
+            acc += cuda.shfl_xor_sync(ALL, acc, mask)
+            mask //= 2
+""",
+            """\
+        mine = acc
+        for mask in range(1, block_size):
+            acc += cuda.shfl_xor_sync(ALL, mine, mask)
+""",
+            "a shuffle for each other lane: right, but many more than needed",
+        ),
     ),
     trials=value_trials,
 )
@@ -335,8 +292,8 @@ def transpose_tokens(out, a):
     a    [32, head_size] float32: 32 tokens; head_size is a multiple of 32
     out  [head_size, 32] float32: out[dim, token] = a[token, dim]
 
-    Any number of threads that is a multiple of 32, at most 1,024. Where the kernel uses shared
-    memory, no request may have a bank conflict.
+    Any number of threads that is a multiple of 32, at most 1,024. It must use shared memory, and
+    no request may have a bank conflict there.
     """
     # 1. a tile in shared memory for 32 tokens and 32 dims; how long must its rows be?
     # 2. for each 32 dims: the warps share the tokens, and copy rows of a into the tile
@@ -357,30 +314,31 @@ def transpose_tokens(out, a):
 
 
 _WAIT = "A thread reads what other threads have written, or overwrites what others still read."
+_SHARE = "Some warps have a row more than others, and all must come to the barrier."
 TRANSPOSE_CASES = (
-    # name, what it isolates, what its failure means, threads, head_size
-    ("one_warp", "32 threads, one tile", "Rows of a come in, columns of the tile go out.", 32, 32),
-    ("many_warps", "128 threads, one tile", _WAIT, 128, 32),
-    ("many_tiles", "128 threads, head size 96", _WAIT, 128, 96),
-    ("more_warps_than_rows", "1,024 threads, head size 64", _WAIT, 1024, 64),
+    # name, what it isolates, what its failure means, (threads, head_size)
+    (
+        "one_warp",
+        "32 threads, one tile",
+        "Rows of a come in, columns of the tile go out.",
+        (32, 32),
+    ),
+    ("many_warps", "128 threads, one tile", _WAIT, (128, 32)),
+    ("many_tiles", "128 threads, head size 96", _WAIT, (128, 96)),
+    ("three_warps", "96 threads: 32 rows do not divide by 3 warps", _SHARE, (96, 64)),
+    ("more_warps_than_rows", "1,024 threads, head size 64", _WAIT, (1024, 64)),
 )
 
 
 def transpose_trials() -> list[Trial]:
-    def tokens(head_size: int) -> np.ndarray:
-        return np.random.default_rng(head_size).standard_normal((32, head_size), dtype=np.float32)
-
-    def run(case: tuple[int, int], function: Callable | None) -> dict[str, Tensor]:
-        num_threads, head_size = case
-        most = dict.fromkeys((0, 1), _sectors(32 * head_size))
-        kernel = function or transpose_tokens
-        return run_kernel(kernel, num_threads, (head_size, 32), (tokens(head_size),), most, True)
+    def task(num_threads: int, head_size: int) -> Task:
+        a = np.random.default_rng(head_size).standard_normal((32, head_size), dtype=np.float32)
+        enough = dict.fromkeys((0, 1), Enough.of(a.size))
+        return Task(num_threads, (a,), a.T.copy(), enough, no_conflicts=True)
 
     return [
-        _trial(
-            words, partial(run, case), lambda case=case: tokens(case[1]).T.copy(), ("dim", "token")
-        )
-        for *words, case in ((*row[:3], row[3:]) for row in TRANSPOSE_CASES)
+        trial(*words, task(*sizes), transpose_tokens, ("dim", "token"))
+        for *words, sizes in TRANSPOSE_CASES
     ]
 
 
@@ -394,6 +352,17 @@ have a bank conflict.""",
     solution=transpose_tokens,
     wrong=(
         WrongAnswer("(32, 33)", "(32, 32)", "rows of 32 words: a column lies in one bank"),
+        WrongAnswer(
+            """\
+            tile[token, lane] = a[token, first + lane]
+        cuda.syncthreads()
+""",
+            """\
+            tile[token, lane] = a[token, first + lane]
+            cuda.syncthreads()
+""",
+            "the barrier stands in the loop over rows, of which some warps have one more",
+        ),
         WrongAnswer(
             """\
             tile[token, lane] = a[token, first + lane]

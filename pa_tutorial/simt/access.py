@@ -12,6 +12,7 @@ from pa_tutorial.simt.memory import Array, index_of
 from pa_tutorial.simt.races import PLACE, PLACES, THREADS, Conflict, record
 
 DOES = {"read": "reads", "write": "writes", "atomic": "atomically changes"}
+DID = {"read": "read", "write": "wrote", "atomic": "atomically changed"}
 VECTOR_SIZES = (1, 2, 4, 8, 16)  # bytes that one lane can load or store at once
 Items = int | np.ndarray  # items of array.flat: one for all lanes, or one for each
 
@@ -259,7 +260,8 @@ def _index_of(array: Array, item: int, lane: int) -> tuple[int, ...]:
 
 def _report_race(frame: Frame, array: Array, conflict: Conflict, kind: str, place: int) -> None:
     gang, machine = frame.gang, frame.gang.machine
-    cell, now, before = (int(part[0]) for part in conflict)
+    *parts, other_kind = conflict
+    cell, now, before = (int(part[0]) for part in parts)
     lane, other = (now & THREADS) - gang.first, before & THREADS
     other_site = machine.places[before >> PLACE & PLACES]
     other_block = machine.block_of(before)
@@ -267,8 +269,8 @@ def _report_race(frame: Frame, array: Array, conflict: Conflict, kind: str, plac
     who = machine.thread_name(other) + ("" if same else f" of {machine.block_name(other_block)}")
     index = _index_of(array, array.item_of(cell), lane)
     what = (
-        f"{DOES[kind]} {_item(array, index)}, where {who} was before ({other_site.text}, line "
-        f"{other_site.line}): "
+        f"{DOES[kind]} {_item(array, index)}, which {who} {DID[other_kind]} "
+        f"({other_site.text}, line {other_site.line}): "
         + ("no barrier lies between" if same else "nothing orders two thread blocks")
     )
     more = {"other_site": other_site, "other_block": other_block, "other_thread": other}

@@ -52,9 +52,11 @@ class Expressions(Known):
             return lambda frame: number
         if value is None:
             return lambda frame: None
+        text = ast.unparse(node)
+        if cuda_name(value) in REGISTERS:
+            raise self.source.unsupported(node, f"{text} has parts: {text}.x, {text}.y, {text}.z")
         raise self.source.unsupported(
-            node,
-            f"{ast.unparse(node)} is a {type(value).__name__}: not a value that a kernel can use",
+            node, f"{text} is a {type(value).__name__}: not a value that a kernel can use"
         )
 
     def _on_name(self, node: ast.Name) -> Run:

@@ -30,8 +30,8 @@ RACES_WITH = {
     "atomic": ("write", "read"),
     "write": ("write", "atomic", "read"),
 }
-# (cells, stamps of the accesses now, stamps of the accesses before)
-Conflict = tuple[np.ndarray, np.ndarray, np.ndarray]
+# (cells, stamps of the accesses now, stamps of the accesses before, kind of those)
+Conflict = tuple[np.ndarray, np.ndarray, np.ndarray, str]
 
 
 class Ordering:
@@ -117,7 +117,7 @@ def record(
             race = order.unordered(before, threads, between)
             if conflict is None and np.count_nonzero(race):
                 now = order.stamps(threads, place)
-                conflict = cells[race], now[race], before[race]
+                conflict = cells[race], now[race], before[race], other_kind
     if kind == "write":
         within = _note_write(memory, cells, order.stamps(threads, place))
         return conflict or within
@@ -131,7 +131,7 @@ def _note_write(memory: Memory, cells: np.ndarray, stamps: np.ndarray) -> Confli
     last[cells] = stamps
     kept = last[cells]
     lost = kept != stamps
-    return (cells[lost], kept[lost], stamps[lost]) if np.count_nonzero(lost) else None
+    return (cells[lost], kept[lost], stamps[lost], "write") if np.count_nonzero(lost) else None
 
 
 def _note(

@@ -64,7 +64,7 @@ def global_traffic(trace: Trace) -> Table:
         "requests": np.ones(len(requests), int),
         "lanes": requests.lanes,
         "sectors": sectors,
-        "ideal": _at_least(bytes_wanted, SECTOR),
+        "ideal sectors": _at_least(bytes_wanted, SECTOR),
         "lines": lines,
         "ideal lines": _at_least(bytes_wanted, LINE),
     }

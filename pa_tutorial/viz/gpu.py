@@ -120,5 +120,5 @@ def draw_resident_blocks(
     )
     axes.set_ylim(bottom=0)
     axes.set_xlabel("tokens of context (4 bytes of shared memory each)")
-    axes.set_ylabel("thread blocks at a time")
+    axes.set_ylabel("thread blocks on a\nmultiprocessor")
     return figure

@@ -62,7 +62,11 @@ def scores_kernel(
     """q . k for the tokens of one block, by one warp; `group` lanes share a token.
 
     x  elements that stand together in K: 4 as in vLLM's layout, head_size in the plain layout
+
+    Raises ValueError for a group that shuffles cannot sum.
     """
+    if group not in (1, 2, 4, 8, 16, 32):
+        raise ValueError(f"group is {group}; it must be a power of 2, at most {WARP_SIZE}")
     GROUP, HEAD, BLOCK, CHUNK = group, head_size, block_size, x
     NUM_GROUPS = WARP_SIZE // GROUP
 
@@ -117,8 +121,15 @@ def draw_three_ways() -> Figure:
         who = "one lane" if group == 1 else f"{group} lanes"
         heading = f"{who} a token: {table.total('requests')} requests"
         traces[f"{heading}, {table.total('sectors')} sectors"] = trace
-    title = "Which lane reads which element of a block of K (outlined: the first request)"
-    return draw_thread_map(traces, title, THREAD_GROUP_SIZE, True, "chunk")
+    return draw_thread_map(
+        traces,
+        "A number is the lane that reads this element of K; outlined: the first request",
+        group=THREAD_GROUP_SIZE,
+        first_request=True,
+        sectors=True,
+        row_name="chunk",
+        run_name="token",
+    )
 
 
 def draw_group_reduction() -> Figure:
@@ -158,7 +169,7 @@ def draw_column_of_tile() -> Figure:
     for padding in (0, 1):
         reads = transpose_trace(padding).only(array="tile", kind="read")
         first = reads.only(instruction=int(reads.records.instruction.min()))
-        traces[f"rows of {reads.the_array().shape[1]}"] = first
+        traces[f"rows of {reads.the_array().shape[1]} words"] = first
     worst = max(shared_traffic(trace).total("wavefronts") for trace in traces.values())
     title = f"Reading a column: {worst} words of one bank, until each row is one word longer"
     return draw_banks(traces, title)

@@ -1,6 +1,7 @@
 """Pictures of a kernel's accesses, drawn from its trace: which bytes, and by which thread."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -8,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from pa_tutorial.simt.races import WARP_SIZE
-from pa_tutorial.simt.trace import Trace, TracedArray
+from pa_tutorial.simt.trace import Trace
 from pa_tutorial.simt.traffic import SECTOR, global_traffic
 from pa_tutorial.viz import style
 
@@ -27,7 +28,7 @@ def draw_walk(traces: Mapping[str, Trace], title: str, color: str = style.K) -> 
     )
     for axes, (heading, trace) in zip(panels[0], traces.items(), strict=True):
         table = global_traffic(trace)
-        sectors, ideal = table.total("sectors"), table.total("ideal")
+        sectors, ideal = table.total("sectors"), table.total("ideal sectors")
         axes.set_title(f"{heading}: {sectors:,} sectors, {ideal:,} at best", weight="normal")
         _walk(axes, trace, color)
     panels[0][0].set_ylabel("request")
@@ -58,73 +59,104 @@ def _walk(axes: Axes, trace: Trace, color: str) -> None:
 
 
 @style.styled
-def draw_thread_map(
-    traces: Mapping[str, Trace],
-    title: str,
-    group: int = 1,
-    first_request: bool = False,
-    row_name: str = "row",
-) -> Figure:
+def draw_thread_map(traces: Mapping[str, Trace], title: str, **options: object) -> Figure:
     """Which thread touches which element of an array: the thread's number stands in the element.
 
-    traces         heading -> accesses to one array; a panel each. The last two axes of the array
-                   run along a row, with a gap after each run of the last one.
-    group          neighbouring lanes that share a hue; a later warp is lighter
-    first_request  outline the elements of the first warp instruction
+    traces   heading -> accesses to one array; a panel each. The last two axes of the array run
+             along a row, with a gap after each run of the last one.
+    options  as in ThreadMap
     """
-    shapes = [_as_rows(trace.the_array()) for trace in traces.values()]
-    num_rows = sum(rows for rows, *_ in shapes)
+    maps = {heading: ThreadMap(trace, **options) for heading, trace in traces.items()}
+    heights = [one.height for one in maps.values()]
     figure, panels = style.new_figure(
         title,
-        0.4 + CELL * 1.1 * num_rows + 0.4 * len(traces),
-        nrows=len(traces),
+        0.4 + sum(CELL * 1.1 * height + 0.25 for height in heights),
+        nrows=len(maps),
         squeeze=False,
-        height_ratios=[rows + 1 for rows, *_ in shapes],
+        height_ratios=heights,
     )
-    for axes, (heading, trace), shape in zip(panels[:, 0], traces.items(), shapes, strict=True):
+    for axes, (heading, one) in zip(panels[:, 0], maps.items(), strict=True):
         axes.set_title(heading, weight="normal")
-        _thread_map(axes, trace, shape, group, first_request, row_name)
+        one.draw(axes)
     return figure
 
 
-def _as_rows(array: TracedArray) -> tuple[int, int, int]:
-    """(rows, runs in a row, elements of a run)."""
-    *rows, runs, elements = (1, 1, *array.shape)
-    return int(np.prod(rows)), runs, elements
+@dataclass(frozen=True)
+class ThreadMap:
+    """One panel of draw_thread_map.
 
+    group          neighbouring lanes that share a hue; a later warp is lighter
+    first_request  outline the elements of the first warp instruction
+    sectors        mark below what lies in one sector
+    row_name, run_name   words for the rows, and for the runs in a row
+    """
 
-def _thread_map(
-    axes: Axes,
-    trace: Trace,
-    shape: tuple[int, int, int],
-    group: int,
-    first_request: bool,
-    row_name: str,
-) -> None:
-    num_rows, runs, elements = shape
-    gap = 0.3 if runs > 1 else 0
-    style.bare(axes, runs * (elements + gap) + 0.05, num_rows + 0.05)
-    axes.set_aspect("auto")
-    threads = threads_of_elements(trace)
-    outlined = first_elements(trace) if first_request else set()
-    for number in range(num_rows * runs * elements):
-        row, column = divmod(number, runs * elements)
-        x = column + gap * (column // elements)
-        here = threads.get(number, [])
-        color = style.EMPTY
-        if here:
-            warp, lane = divmod(here[0], WARP_SIZE)
-            color = style.SEQUENCES[lane // group % len(style.SEQUENCES)]
-            color = style.lighter(color, 0.2 + 0.6 * warp / trace.num_warps)
-        style.cell(axes, x, row, color, _in_words(here), unused=not here)
-        if number in outlined:
-            box = Rectangle((x + 0.04, row + 0.05), 0.92, 0.9, fill=False, edgecolor=style.INK)
-            box.set_linewidth(1.6)
-            axes.add_patch(box)
-    for row in range(num_rows):
-        if row_name:
-            place = (-0.3, row + 0.5)
-            axes.text(*place, f"{row_name} {row}", ha="right", va="center", color=style.QUIET)
+    trace: Trace
+    group: int = 1
+    first_request: bool = False
+    sectors: bool = False
+    row_name: str = "row"
+    run_name: str = ""
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(rows, runs in a row, elements of a run)."""
+        *rows, runs, elements = (1, 1, *self.trace.the_array().shape)
+        return int(np.prod(rows)), runs, elements
+
+    @property
+    def height(self) -> float:
+        return self.shape[0] + 0.9 * bool(self.run_name) + 1.1 * self.sectors
+
+    def x(self, column: int) -> float:
+        """Where a column begins: there is a gap after each run."""
+        _, runs, elements = self.shape
+        return column + (0.3 * (column // elements) if runs > 1 else 0)
+
+    def draw(self, axes: Axes) -> None:
+        num_rows, runs, elements = self.shape
+        style.bare(axes, self.x(runs * elements), num_rows)
+        axes.set_ylim(num_rows + 0.05 + 1.1 * self.sectors, -0.05 - 0.9 * bool(self.run_name))
+        axes.set_aspect("auto")
+        self._elements(axes)
+        quiet = {"va": "center", "color": style.QUIET}
+        for row in range(num_rows):
+            axes.text(-0.3, row + 0.5, f"{self.row_name} {row}", ha="right", **quiet)
+        for run in range(runs if self.run_name else 0):
+            middle = self.x(run * elements) + elements / 2
+            axes.text(middle, -0.5, f"{self.run_name} {run}", ha="center", **quiet)
+        if self.sectors:
+            self._sectors(axes)
+
+    def _elements(self, axes: Axes) -> None:
+        threads = threads_of_elements(self.trace)
+        outlined = first_elements(self.trace) if self.first_request else set()
+        num_rows, runs, elements = self.shape
+        for number in range(num_rows * runs * elements):
+            row, column = divmod(number, runs * elements)
+            here = threads.get(number, [])
+            color = self._color(here[0]) if here else style.EMPTY
+            style.cell(axes, self.x(column), row, color, _in_words(here), unused=not here)
+            if number in outlined:
+                corner = self.x(column) + 0.04, row + 0.05
+                box = Rectangle(corner, 0.92, 0.9, fill=False, edgecolor=style.INK, linewidth=1.6)
+                axes.add_patch(box)
+
+    def _color(self, thread: int) -> str:
+        warp, lane = divmod(thread, WARP_SIZE)
+        hue = style.SEQUENCES[lane // self.group % len(style.SEQUENCES)]
+        return style.lighter(hue, 0.2 + 0.6 * warp / self.trace.num_warps)
+
+    def _sectors(self, axes: Axes) -> None:
+        num_rows, runs, elements = self.shape
+        size = SECTOR // self.trace.the_array().dtype.itemsize
+        for first in range(0, runs * elements, size):
+            ends = self.x(first) + 0.15, self.x(first + size - 1) + 0.85
+            axes.plot(ends, [num_rows + 0.25] * len(ends), color=style.INK, linewidth=1.2)
+            middle = sum(ends) / len(ends)
+            axes.text(
+                middle, num_rows + 0.75, "sector", ha="center", va="center", color=style.QUIET
+            )
 
 
 def threads_of_elements(trace: Trace) -> dict[int, list[int]]:

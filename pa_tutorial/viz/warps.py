@@ -59,14 +59,18 @@ def draw_reduction(trace: Trace, warp: int = 0, color: str = style.LOGITS) -> Fi
             tail = lanes.index(source) + 0.5, STEP * step + 1
             head = lanes.index(lane) + 0.5, STEP * (step + 1)
             axes.add_patch(_arrow(tail, head, style.QUIET))
+        for middle in range(len(lanes)):  # each lane keeps what it has
+            ends = [STEP * step + 1, STEP * (step + 1)]
+            axes.plot([middle + 0.5] * len(ends), ends, color=style.lighter(style.QUIET), zorder=0)
     for step, state in enumerate(states):
         for column, lane in enumerate(lanes):
             shade = style.lighter(
                 color, 0.8 * (1 - np.log2(len(state[lane]) + 1) / np.log2(largest + 1))
             )
             style.cell(axes, column, STEP * step, shade, _sum_in_words(state[lane], len(lanes)))
+        place = -0.15, STEP * step + 0.5
         name = "lane" if step == 0 else f"shuffle {step}"
-        axes.text(-0.15, STEP * step + 0.5, name, ha="right", va="center", color=style.QUIET)
+        axes.text(*place, name, ha="right", va="center", color=style.QUIET)
     return figure
 
 

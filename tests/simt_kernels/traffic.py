@@ -22,11 +22,20 @@ def nothing(*shape: int) -> np.ndarray:
     return np.full(shape, np.nan, np.float32)
 
 
+def moved(
+    requests: int, lanes: int, sectors: tuple[int, int], lines: tuple[int, int]
+) -> dict[str, int]:
+    """Global accesses: (found, ideal) sectors and lines; lanes: at work, the mean of requests."""
+    counts = {"requests": requests, "lanes": lanes}
+    for unit, (found, ideal) in (("sectors", sectors), ("lines", lines)):
+        counts |= {unit: found, f"ideal {unit}": ideal}
+    return counts
+
+
 def whole(requests: int, num_bytes: int) -> dict[str, int]:
-    """Global accesses at their best: all lanes at work on neighbours, from the start of a line."""
+    """At their best: all lanes at work on neighbours, from the start of a line."""
     sectors, lines = num_bytes // 32, num_bytes // 128
-    sizes = {"sectors": sectors, "ideal": sectors, "lines": lines, "ideal lines": lines}
-    return {"requests": requests, "lanes": WARP, **sizes}
+    return moved(requests, WARP, (sectors, sectors), (lines, lines))
 
 
 def clashing(requests: int, wavefronts: int, ideal: int) -> dict[str, int]:
@@ -46,13 +55,7 @@ def stride_1(a, out):
 # Lane 31 reads byte 31 * 8 to 31 * 8 + 3: 252 bytes in 8 sectors, half of them wanted.
 @traffic(
     {
-        ("a[2 * t]", "read"): {
-            "requests": 1,
-            "sectors": 8,
-            "ideal": 4,
-            "lines": 2,
-            "ideal lines": 1,
-        },
+        ("a[2 * t]", "read"): moved(1, 32, sectors=(8, 4), lines=(2, 1)),
         ("out[t]", "write"): whole(1, 128),
     }
 )
@@ -66,12 +69,10 @@ def stride_2(a, out):
 # A sector and a line for each lane.
 @traffic(
     {
-        ("a[32 * t]", "read"): {
-            "requests": 1, "sectors": 32, "ideal": 4, "lines": 32, "ideal lines": 1,
-        },
+        ("a[32 * t]", "read"): moved(1, 32, sectors=(32, 4), lines=(32, 1)),
         ("out[t]", "write"): whole(1, 128),
     }
-)  # fmt: skip
+)
 @example(1, WARP, lambda rng: (floats(rng, 1024), nothing(WARP)), lambda a, out: {1: a[::32]})
 @cuda.jit
 def stride_32(a, out):
@@ -82,7 +83,7 @@ def stride_32(a, out):
 # One sector for all lanes, in each of the two warps.
 @traffic(
     {
-        ("a[9]", "read"): {"requests": 2, "sectors": 2, "ideal": 2, "lines": 2, "ideal lines": 2},
+        ("a[9]", "read"): moved(2, 32, sectors=(2, 2), lines=(2, 2)),
         ("out[t]", "write"): whole(2, 256),
     }
 )
@@ -101,13 +102,7 @@ def broadcast(a, out):
 # 128 bytes from byte 4: five sectors, two lines.
 @traffic(
     {
-        ("a[t + 1]", "read"): {
-            "requests": 1,
-            "sectors": 5,
-            "ideal": 4,
-            "lines": 2,
-            "ideal lines": 1,
-        },
+        ("a[t + 1]", "read"): moved(1, 32, sectors=(5, 4), lines=(2, 1)),
         ("out[t]", "write"): whole(1, 128),
     }
 )
@@ -121,14 +116,10 @@ def start_4_bytes_late(a, out):
 # Lanes 0 to 9 of the second warp only: 40 bytes. A store of 2 bytes a lane: 20 bytes.
 @traffic(
     {
-        ("a[t]", "read"): {
-            "requests": 1, "lanes": 10, "sectors": 2, "ideal": 2, "lines": 1, "ideal lines": 1,
-        },
-        ("out[t]", "write"): {
-            "requests": 1, "lanes": 10, "sectors": 1, "ideal": 1, "lines": 1, "ideal lines": 1,
-        },
+        ("a[t]", "read"): moved(1, 10, sectors=(2, 2), lines=(1, 1)),
+        ("out[t]", "write"): moved(1, 10, sectors=(1, 1), lines=(1, 1)),
     }
-)  # fmt: skip
+)
 @example(
     1,
     2 * WARP,
@@ -147,12 +138,10 @@ def some_lanes_of_one_warp(a, out):
 # (Who counts "the n-th time a lane is here" finds 3 requests: each lane is there 3 times.)
 @traffic(
     {
-        ("a[i, j, t]", "read"): {
-            "requests": 6, "lanes": 16, "sectors": 24, "ideal": 12, "lines": 6, "ideal lines": 6,
-        },
+        ("a[i, j, t]", "read"): moved(6, 16, sectors=(24, 12), lines=(6, 6)),
         ("out[t]", "write"): whole(1, 128),
     }
-)  # fmt: skip
+)
 @example(
     1,
     WARP,
@@ -178,12 +167,10 @@ def nested_loops_of_other_lengths(a, out):
 # Lane t stops after t // 8 turns: 3 requests of 24, 16, 8 lanes, from the end of each row.
 @traffic(
     {
-        ("a[turn, t]", "read"): {
-            "requests": 3, "lanes": 16, "sectors": 6, "ideal": 6, "lines": 3, "ideal lines": 3,
-        },
+        ("a[turn, t]", "read"): moved(3, 16, sectors=(6, 6), lines=(3, 3)),
         ("out[t]", "write"): whole(1, 128),
     }
-)  # fmt: skip
+)
 @example(
     1,
     WARP,
@@ -276,22 +263,10 @@ def one_word_for_many_lanes(a, out):
 # Two halves in one word: 16 words of 16 banks. 8 bytes a lane from 8 bytes on: 9 sectors.
 @traffic(
     {
-        ("a[t + 1]", "read"): {
-            "requests": 1,
-            "sectors": 9,
-            "ideal": 8,
-            "lines": 3,
-            "ideal lines": 2,
-        },
+        ("a[t + 1]", "read"): moved(1, 32, sectors=(9, 8), lines=(3, 2)),
         ("s[t]", "write"): clashing(1, 1, 1),
         ("s[31 - t]", "read"): clashing(1, 1, 1),
-        ("out[t]", "write"): {
-            "requests": 1,
-            "sectors": 2,
-            "ideal": 2,
-            "lines": 1,
-            "ideal lines": 1,
-        },
+        ("out[t]", "write"): moved(1, 32, sectors=(2, 2), lines=(1, 1)),
     }
 )
 @example(

@@ -15,7 +15,7 @@ from numba import cuda, float32
 
 from pa_tutorial.simt import LaneAccess, twin
 from simt_kernels.example import example, traffic
-from simt_kernels.traffic import WARP, floats, nothing, whole
+from simt_kernels.traffic import WARP, floats, moved, nothing, whole
 
 
 @cache
@@ -105,15 +105,11 @@ def vectors_of_4_8_and_16_bytes(a, out):
 # 16 of every 32 bytes: half of each sector. 8 of every 16: half of them as well.
 @traffic(
     {
-        ("load4(a, 8 * t)", "read"): {
-            "requests": 1, "sectors": 32, "ideal": 16, "lines": 8, "ideal lines": 4,
-        },
-        ("load2(a, 4 * t + 2)", "read"): {
-            "requests": 1, "sectors": 16, "ideal": 8, "lines": 4, "ideal lines": 2,
-        },
+        ("load4(a, 8 * t)", "read"): moved(1, 32, sectors=(32, 16), lines=(8, 4)),
+        ("load2(a, 4 * t + 2)", "read"): moved(1, 32, sectors=(16, 8), lines=(4, 2)),
         ("out[t]", "write"): whole(1, 128),
     }
-)  # fmt: skip
+)
 @example(
     1,
     WARP,
