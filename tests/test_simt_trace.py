@@ -8,6 +8,7 @@ from numba import cuda, float32
 from simt_kernels.example import EXAMPLES
 
 from pa_tutorial.simt import SimtError, Unsupported, launch, twin
+from pa_tutorial.simt.recorder import Recorder
 from pa_tutorial.simt.trace import KINDS, NO_ARRAY, NO_LANE, RECORD, SPACES, Trace
 
 ORDERS = ("together", "forward", "reverse", 7)
@@ -228,6 +229,16 @@ def test_only_the_chosen_thread_blocks_are_traced(wanted: object, blocks: set[in
     trace = launch(kernel, (2, 3), 4, np.zeros((3, 2, 4), np.float32), trace=wanted).trace
     assert set(trace.records.block.tolist()) == blocks
     assert len(trace) == 4 * len(blocks)
+
+
+def test_nothing_is_noted_of_the_other_thread_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They pay nothing for the trace."""
+    noted = []
+    monkeypatch.setattr(Recorder, "access", lambda self, frame, *_: noted.append(frame))
+    monkeypatch.setattr(Recorder, "event", lambda self, frame, *_: noted.append(frame))
+    trace_of_shifted()
+    assert {frame.gang.block.index for frame in noted} == {(1, 0, 0)}
+    assert len(noted) == 6, "once for both warps"
 
 
 @pytest.mark.parametrize("wanted", [2, -1, (0, 1), (2, 0), [0, 2]])
