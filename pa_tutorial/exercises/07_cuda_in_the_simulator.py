@@ -183,7 +183,7 @@ VALUES = Exercise(
 The other half of attention, for one block: weights times V. In vLLM's layout of V, the tokens of
 one dim stand beside each other. So here the lanes that work together hold different *tokens* of
 one dim. No sector of `v` may move twice, all 32 lanes must have work at every request, and the
-sums must need no more shuffles than those of section 4.""",
+warp may shuffle log2(block_size) times for each request.""",
     solution=weighted_values,
     wrong=(
         WrongAnswer(
