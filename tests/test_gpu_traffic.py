@@ -279,12 +279,6 @@ def test_launches_in_another_order(ncu: StandIn) -> None:
 # The program that ncu starts -------------------------------------------------------------------
 
 
-def test_every_kernel_is_launched_once_in_order() -> None:
-    launched = []
-    gpu_traffic.launch_all(launch=launched.append)
-    assert [example.kernel.py_func.__name__ for example in launched] == list(recorded())
-
-
 class Device:
     """In place of numba.cuda: notes what is asked of it, of kernels too."""
 
@@ -328,9 +322,11 @@ def test_run_as_a_program_it_launches_all_with_arrays_on_the_device(monkeypatch)
 
 def test_without_numba_it_is_said_why_nothing_was_compared(monkeypatch) -> None:
     monkeypatch.setattr(gpu, "find_spec", lambda name: None)
-    assert gpu.traffic() == {"not_compared": "missing on this machine: numba, numba_cuda"}
+    why = "missing on this machine: numba, numba_cuda"
+    for comparison in (gpu.traffic, gpu.simulated_kernels):
+        assert gpu.with_numba(comparison) == {"not_compared": why}
     monkeypatch.setattr(gpu, "find_spec", lambda name: None if name == "numba_cuda" else name)
-    assert gpu.traffic() == {"not_compared": "missing on this machine: numba_cuda"}
+    assert gpu.with_numba(gpu.traffic) == {"not_compared": "missing on this machine: numba_cuda"}
 
 
 def test_make_gpu_writes_the_comparison(ncu: StandIn, tmp_path, monkeypatch, capsys) -> None:

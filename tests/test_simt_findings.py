@@ -5,7 +5,7 @@ import pytest
 from numba import cuda, int32
 from simt_helpers import N, floats, imported, neighbour
 
-from pa_tutorial.simt import SimtError, launch
+from pa_tutorial.simt import SimtError, Unsupported, launch
 
 
 def test_a_finding_reads_as_a_sentence() -> None:
@@ -145,3 +145,32 @@ def test_a_syncwarp_that_names_no_caller_orders_nothing() -> None:
 
     report = launch(kernel, 1, 32, floats(1), collect=True)
     assert {f.check for f in report.findings} == {"sync"}
+
+
+def test_a_race_says_what_the_other_thread_did() -> None:
+    @cuda.jit
+    def read_first(out, a):
+        t = cuda.threadIdx.x
+        out[t] = a[1]
+        if t == 0:
+            a[1] = 5
+
+    @cuda.jit
+    def atomic_first(out, a):
+        t = cuda.threadIdx.x
+        cuda.atomic.add(a, 0, 1)
+        out[t] = a[0]
+
+    with pytest.raises(SimtError, match=r"writes a\[1\], which thread \d+ read \(a\[1\], line"):
+        launch(read_first, 1, 32, floats(32), floats(2))
+    with pytest.raises(SimtError, match=r"reads a\[0\], which thread \d+ atomically changed \("):
+        launch(atomic_first, 1, 32, floats(32), floats(2))
+
+
+def test_an_index_without_its_axis_is_explained() -> None:
+    @cuda.jit
+    def kernel(out):
+        out[cuda.threadIdx] = 1
+
+    with pytest.raises(Unsupported, match=r"cuda.threadIdx has parts: cuda.threadIdx.x"):
+        launch(kernel, 1, 1, floats(1))

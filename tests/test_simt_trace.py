@@ -1,15 +1,23 @@
 """The trace: who did what, in which warp instruction; in chosen thread blocks only."""
 
-from itertools import permutations
+import linecache
 
 import numpy as np
 import pytest
 from numba import cuda, float32
 from simt_kernels.example import EXAMPLES
 
-from pa_tutorial.simt import SimtError, Unsupported, launch, twin
+from pa_tutorial.simt import SimtError, launch
 from pa_tutorial.simt.recorder import Recorder
-from pa_tutorial.simt.trace import KINDS, NO_ARRAY, NO_LANE, RECORD, SPACES, Trace
+from pa_tutorial.simt.trace import (
+    KINDS,
+    NO_ARRAY,
+    NO_LANE,
+    RECORD,
+    SPACES,
+    Trace,
+    block_number,
+)
 
 ORDERS = ("together", "forward", "reverse", 7)
 
@@ -58,11 +66,11 @@ def test_lanes_that_are_not_at_work_leave_no_record() -> None:
 def test_shuffles_and_barriers_are_events() -> None:
     trace = trace_of_shifted()
     shuffles = trace.only(kind="shuffle").records
-    assert shuffles.source[:29].tolist() == list(range(3, 32))
+    assert shuffles.source_lane[:29].tolist() == list(range(3, 32))
     assert set(shuffles.array.tolist()) == {NO_ARRAY}
     barrier = trace.only(kind="barrier").records
     assert len(barrier) == 64
-    assert set(barrier.source.tolist()) == {NO_LANE}
+    assert set(barrier.source_lane.tolist()) == {NO_LANE}
     before, after = (trace.only(kind=kind, array="s").records for kind in ("write", "read"))
     assert before.instruction.max() < barrier.instruction.min()
     assert barrier.instruction.max() < after.instruction.min()
@@ -161,43 +169,6 @@ def test_a_device_function_that_two_places_call_has_one_place_and_two_instructio
     assert {trace.sites[p].function for p in read.records.place} == {"element"}
 
 
-def test_views_are_counted_as_the_array_that_they_show() -> None:
-    @cuda.jit
-    def kernel(out, a):
-        t = cuda.threadIdx.x
-        row = a[2]
-        half = row[16:]
-        mine = cuda.local.array(4, float32)
-        part = mine[2:]
-        part[1] = half[t]
-        out[t] = mine[3]
-
-    a = np.arange(128, dtype=np.float32).reshape(4, 32)
-    trace = launch(kernel, 1, 16, np.zeros(16, np.float32), a, trace=0).trace
-    rows, columns = trace.only(array="a").the_array().indices(trace.only(array="a").records.address)
-    assert set(rows.tolist()) == {2}
-    assert columns.tolist() == list(range(16, 32))
-    local = trace.only(space="local")
-    assert local.the_array().shape == (4,)
-    assert set(local.records.address.tolist()) == {12}, "counted in the lane's own array"
-
-
-@pytest.mark.parametrize("reverse", [False, True])
-def test_indices_of_strided_arrays(reverse: bool) -> None:
-    @cuda.jit
-    def kernel(out, a):
-        t = cuda.threadIdx.x
-        out[t] = a[t % 3, 0, t % 4]
-
-    a = np.zeros((3, 5, 8), np.float32)[:, 1:2, ::2]
-    a = a[::-1, :, ::-1] if reverse else a
-    trace = launch(kernel, 1, 12, np.zeros(12, np.float32), a, trace=0).trace.only(array="a")
-    indices = trace.the_array().indices(trace.records.address)
-    t = np.arange(12)
-    for found, expected in zip(indices, (t % 3, t * 0, t % 4), strict=True):
-        np.testing.assert_array_equal(found, expected)
-
-
 # Which thread blocks -------------------------------------------------------------------------
 
 
@@ -231,6 +202,38 @@ def test_only_the_chosen_thread_blocks_are_traced(wanted: object, blocks: set[in
     assert len(trace) == 4 * len(blocks)
 
 
+def test_the_number_of_a_thread_block_counts_x_fastest() -> None:
+    assert block_number("trace", (1, 2, 1), (2, 3, 2)) == 11
+    assert block_number("trace", (1, 2), (2, 3, 2)) == 5
+    assert block_number("trace", 7, (2, 3, 2)) == 7
+
+
+def test_many_thread_blocks_and_many_places() -> None:
+    lines = [f"    out[t] += a[t, {i}]" for i in range(150)]
+    namespace = {"cuda": cuda}
+    source = "\n".join(["@cuda.jit", "def kernel(out, a):", "    t = cuda.grid(1)", *lines])
+    linecache.cache["<many places>"] = (len(source), None, source.splitlines(True), "<many places>")
+    exec(compile(source, "<many places>", "exec"), namespace)
+    out, a = np.zeros(200), np.zeros((200, 150))
+    trace = launch(namespace["kernel"], 200, 1, out, a, trace="all").trace
+    assert set(trace.records.block.tolist()) == set(range(200))
+    assert len(trace.only("a[t, 149]")) == 200
+    assert {trace.sites[p].text for p in trace.only(array="a").records.place[-2:]} == {
+        "a[t, 148]",
+        "a[t, 149]",
+    }
+
+
+def test_warps_of_a_thread_block_in_rows() -> None:
+    @cuda.jit
+    def kernel(out):
+        out[cuda.threadIdx.y, cuda.threadIdx.x] = 1
+
+    trace = launch(kernel, 1, (8, 8), np.zeros((8, 8)), trace=0).trace
+    rows, _ = trace.the_array().indices(trace.only(warp=1).records.address)
+    assert set(rows.tolist()) == {4, 5, 6, 7}
+
+
 def test_nothing_is_noted_of_the_other_thread_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """They pay nothing for the trace."""
     noted = []
@@ -262,6 +265,7 @@ def test_what_is_no_thread_block_is_refused(wanted: object) -> None:
 def test_only_keeps_what_matches_all() -> None:
     trace = trace_of_shifted()
     assert len(trace.only("s[63", kind="read", warp=1)) == 8
+    assert {trace.sites[p].text for p in trace.only("s[t]").records.place} == {"s[t]"}
     assert len(trace.only(space="shared")) == 64 + 40
     line = next(site.line for site in trace.sites if site.text == "cuda.syncthreads()")
     assert trace.only(line).num_instructions == 2
@@ -305,115 +309,6 @@ def test_a_trace_says_what_is_in_it() -> None:
     assert str(trace_of_shifted(trace=[])) == "trace of shifted: nothing"
 
 
-def test_addresses_are_the_same_in_every_run() -> None:
-    """They follow the order of the arguments, wherever these lie in this process."""
-
-    @cuda.jit
-    def add(a, b, c):
-        a[cuda.threadIdx.x] = b[cuda.threadIdx.x] + c[cuda.threadIdx.x]
-
-    arrays = [np.zeros(100, np.float32) for _ in range(3)]
-    for one, other, third in permutations(arrays):
-        trace = launch(add, 1, 8, one, other, third, trace=0).trace
-        addresses = {array.name: array.address for array in trace.arrays}
-        assert addresses == {"a": 256, "b": 768, "c": 1280}
-
-
-def test_an_empty_array_has_an_address_of_its_own() -> None:
-    @cuda.jit
-    def copy(nothing, a, out):
-        out[cuda.threadIdx.x] = a[nothing.size + cuda.threadIdx.x]
-
-    arrays = np.zeros(0, np.float32), np.zeros(8, np.float32), np.zeros(8, np.float32)
-    trace = launch(copy, 1, 8, *arrays, trace=0).trace
-    assert {array.name: array.address for array in trace.arrays} == {"a": 512, "out": 768}
-
-
-def test_addresses_are_wide() -> None:
-    @cuda.jit
-    def far(out, a):
-        out[cuda.threadIdx.x] = a[70_000 + cuda.threadIdx.x]
-
-    a = np.zeros(70_008, np.float64)
-    trace = launch(far, 1, 8, np.zeros(8), a, trace=0).trace.only(array="a")
-    (indices,) = trace.the_array().indices(trace.records.address)
-    assert indices.tolist() == list(range(70_000, 70_008))
-
-
-def test_shared_arrays_lie_one_behind_the_other() -> None:
-    @cuda.jit
-    def kernel(out):
-        t = cuda.threadIdx.x
-        first = cuda.shared.array(5, float32)
-        second = cuda.shared.array(2, np.float64)
-        rest = cuda.shared.array(0, float32)
-        if t < 2:
-            first[t] = second[t] = rest[t] = 1
-            out[t] = first[t]
-
-    trace = launch(kernel, 1, 4, np.zeros(2, np.float32), shared_bytes=8, trace=0).trace
-    addresses = {a.name: a.address for a in trace.arrays if a.space == "shared"}
-    assert addresses == {"first": 0, "second": 24, "rest": 48}
-    rest = trace.only(array="rest")
-    assert rest.the_array().indices(rest.records.address)[0].tolist() == [0, 1]
-
-
-def test_two_shared_arrays_of_one_name_are_both_found() -> None:
-    @cuda.jit(device=True)
-    def write(value):
-        s = cuda.shared.array(8, float32)
-        s[cuda.threadIdx.x] = value
-
-    @cuda.jit
-    def kernel():
-        s = cuda.shared.array(8, float32)
-        s[cuda.threadIdx.x] = 1
-        write(2)
-
-    trace = launch(kernel, 1, 8, trace=0).trace
-    assert len(trace.only(array="s")) == 16
-    with pytest.raises(ValueError, match="it is of: s, s"):
-        trace.only(array="s").the_array()
-
-
-def test_an_array_that_is_one_of_two_arguments_is_named_as_both() -> None:
-    @cuda.jit
-    def kernel(x, y):
-        t = cuda.threadIdx.x
-        z = x if t % 2 else y
-        z[t] = 1
-
-    memory = np.zeros(100, np.float32)
-    trace = launch(kernel, 1, 32, memory[:60], memory[40:], trace=0).trace.only(kind="write")
-    assert trace.the_array().name == "y or x"
-    (items,) = trace.the_array().indices(trace.records.address)
-    assert items.tolist() == [t if t % 2 else 40 + t for t in range(32)]
-
-
-@pytest.mark.parametrize("a", [np.zeros((1, 8), order="F"), np.zeros((8, 1)).T], ids=["F", "T"])
-def test_an_axis_of_size_1_has_the_index_0(a: np.ndarray) -> None:
-    @cuda.jit
-    def kernel(out, a):
-        out[cuda.threadIdx.x] = a[0, cuda.threadIdx.x]
-
-    trace = launch(kernel, 1, 8, np.zeros(8), a, trace=0).trace.only(array="a")
-    rows, columns = trace.the_array().indices(trace.records.address)
-    assert set(rows.tolist()) == {0}
-    assert columns.tolist() == list(range(8))
-
-
-def test_an_unchecked_negative_index_is_recorded_where_it_goes() -> None:
-    @cuda.jit
-    def kernel(out, a):
-        out[cuda.threadIdx.x] = a[cuda.threadIdx.x - 1]
-
-    a = np.arange(8, dtype=np.float32)
-    report = launch(kernel, 1, 8, out := np.zeros(8, np.float32), a, trace=0, checks=())
-    trace = report.trace.only(array="a")
-    (items,) = trace.the_array().indices(trace.records.address)
-    assert items.tolist() == out.tolist() == [7, 0, 1, 2, 3, 4, 5, 6]
-
-
 def test_the_parts_of_an_assignment_come_in_order_and_once() -> None:
     @cuda.jit
     def kernel(out, a, where):
@@ -429,39 +324,6 @@ def test_the_parts_of_an_assignment_come_in_order_and_once() -> None:
         ("a[t]", "read"),
         ("out[where[t]]", "write"),
     ]
-
-
-def test_a_vector_that_is_stored_is_one_access() -> None:
-    def store_pair(array, index, x, y):
-        raise NotImplementedError  # only its twin is used
-
-    @twin(store_pair)
-    def _store_pair(access, array, index, x, y):
-        access.store(array, index, (x, y))
-
-    @cuda.jit
-    def kernel(out):
-        store_pair(out, 2 * cuda.threadIdx.x, float32(1), float32(2))
-
-    trace = launch(kernel, 1, 32, np.zeros(64, np.float32), trace=0).trace
-    assert len(trace) == 32
-    assert set(trace.records.num_bytes.tolist()) == {8}
-
-
-def test_a_vector_of_an_impossible_size_is_refused() -> None:
-    def load_many(array, index):
-        raise NotImplementedError
-
-    @twin(load_many)
-    def _load_many(access, array, index):
-        return access.load(array, index, 8)
-
-    @cuda.jit
-    def kernel(out, a):
-        out[0] = load_many(a, 0)[0]
-
-    with pytest.raises(Unsupported, match="1, 2, 4, 8 or 16 bytes of a at once, not 32"):
-        launch(kernel, 1, 1, np.zeros(1, np.float32), np.zeros(8, np.float32))
 
 
 def test_a_line_is_one_of_the_kernels_own_file(tmp_path) -> None:

@@ -5,20 +5,25 @@ import inspect
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from numba import cuda, float32
 from simt_kernels.example import EXAMPLES
 
-from pa_tutorial.simt import Trace, launch
+from pa_tutorial.simt import Trace, global_traffic, launch
 from pa_tutorial.simt.gpus import H100
 from pa_tutorial.viz import gpu, style, traces, warps
 from pa_tutorial.viz import kernel_stories as stories
 from pa_tutorial.viz.traces import draw_thread_map, draw_walk, first_elements, threads_of_elements
-from pa_tutorial.viz.warps import draw_banks, draw_reduction, heard
+from pa_tutorial.viz.warps import draw_banks, draw_reduction, summed_lanes
 
 
 def texts(figure: Figure) -> list[str]:
     return [t.get_text() for axes in figure.axes for t in axes.texts]
+
+
+def texts_of(axes) -> list[str]:
+    return [text.get_text() for text in axes.texts]
 
 
 def first_column(size: int, padding: int) -> Trace:
@@ -85,6 +90,21 @@ def test_the_walk_shows_the_bytes_and_the_sectors_of_each_request() -> None:
     assert axes.get_title(loc="left").endswith("3 sectors, 2 at best")
 
 
+@pytest.mark.parametrize("view", [slice(3, None), slice(None, None, -2)], ids=["late", "back"])
+def test_the_walk_of_a_view_shows_its_sectors(view: slice) -> None:
+    @cuda.jit
+    def kernel(out, a):
+        out[cuda.threadIdx.x] = a[cuda.threadIdx.x]
+
+    a = np.zeros(64, np.float32)[view]
+    trace = launch(kernel, 1, 32, np.zeros(32, np.float32), a, trace=0).trace.only(array="a")
+    (axes,) = draw_walk({"": trace}, "title").axes
+    sectors = [x for x, _, width in rectangles(axes) if width == 32]
+    assert len(sectors) == global_traffic(trace).total("sectors")
+    low, high = axes.get_xlim()
+    assert all(low <= x < x + width <= high for x, _, width in rectangles(axes))
+
+
 # Who touches what ------------------------------------------------------------------------------
 
 
@@ -106,6 +126,36 @@ def test_the_map_names_every_thread_of_every_element() -> None:
     assert {"0–39", "40–41", "0, …"} < set(shown)
 
 
+def test_outlines_colours_and_brackets_of_a_map() -> None:
+    @cuda.jit
+    def kernel(out, a):
+        t = cuda.threadIdx.x
+        out[t] = a[t // 8, t % 8]
+
+    trace = launch(kernel, 1, 16, np.zeros(16, np.float32), np.zeros((2, 8), np.float32), trace=0)
+    options = {"group": 4, "first_request": True, "sectors": True, "run_name": "run"}
+    (axes,) = draw_thread_map({"": trace.trace.only(array="a")}, "title", **options).axes
+    cells = [p for p in axes.patches if p.get_fill()]
+    colours = [p.get_facecolor() for p in cells]
+    assert len(set(colours)) == 4, "four lanes of one colour"
+    assert colours[0] == colours[3] != colours[4]
+    outlines = [p for p in axes.patches if not p.get_fill()]
+    assert len(outlines) == 16, "one request reads all"
+    assert [round(line.get_xdata()[0] - 0.15, 2) for line in axes.lines] == [0, 8.3]
+    assert texts_of(axes).count("sector") == 2
+    assert {"run 0", "run 1"} < set(texts_of(axes))
+
+
+def test_sectors_of_rows_that_are_not_whole_sectors_are_refused() -> None:
+    @cuda.jit
+    def kernel(out, a):
+        out[cuda.threadIdx.x] = a[cuda.threadIdx.x]
+
+    trace = launch(kernel, 1, 9, np.zeros(9), np.zeros(9), trace=0).trace.only(array="a")
+    with pytest.raises(ValueError, match="the rows of a are not whole sectors"):
+        draw_thread_map({"": trace}, "title", sectors=True)
+
+
 def test_a_vector_touches_several_elements() -> None:
     example = EXAMPLES["vectors_of_4_8_and_16_bytes"]
     report = launch(example.kernel, 1, 32, *example.draw(), trace=0)
@@ -119,7 +169,7 @@ def test_a_vector_touches_several_elements() -> None:
 @pytest.mark.parametrize("group", [2, 4, 8, 16, 32])
 def test_a_group_has_heard_of_itself_and_of_nobody_else(group: int) -> None:
     tokens = 32 // group
-    states = heard(stories.scores_trace(group, block_size=tokens), warp=0)
+    states = summed_lanes(stories.scores_trace(group, block_size=tokens))
     assert len(states) == 1 + np.log2(group)
     for lane, lanes in states[-1].items():
         first = lane // group * group
@@ -137,14 +187,41 @@ def test_a_shuffle_down_leaves_the_whole_sum_in_the_first_lane_only() -> None:
         out[cuda.threadIdx.x] = x
 
     trace = launch(kernel, 1, 32, np.zeros(32, np.float32), trace=0).trace
-    assert heard(trace, 0)[-1][0] == frozenset(range(32))
-    assert heard(trace, 0)[-1][31] == frozenset({31})
+    assert summed_lanes(trace)[-1][0] == frozenset(range(32))
+    assert summed_lanes(trace)[-1][31] == frozenset({31})
     assert draw_reduction(trace).get_suptitle().endswith("lane 0 holds the sum of 32 lanes")
 
 
 def test_a_warp_without_shuffles_is_refused() -> None:
-    with pytest.raises(ValueError, match="warp 0 of scores does not shuffle"):
+    with pytest.raises(ValueError, match="0 warps of scores shuffle; a reduction is drawn for one"):
         draw_reduction(stories.scores_trace(1))
+
+
+def test_shuffles_of_several_reductions_are_refused() -> None:
+    with pytest.raises(ValueError, match="lane 0 adds a value twice: several reductions"):
+        draw_reduction(stories.scores_trace(8))  # 4 tokens at once: two rounds
+
+    @cuda.jit
+    def kernel(out):
+        out[cuda.threadIdx.x] = cuda.shfl_xor_sync(stories.ALL, float32(1), 1)
+
+    trace = launch(kernel, 1, 64, np.zeros(64, np.float32), trace=0).trace
+    with pytest.raises(ValueError, match="2 warps of kernel shuffle"):
+        draw_reduction(trace)
+    assert len(summed_lanes(trace.only(warp=1))) == 2
+
+
+def test_arrows_lead_from_the_lane_that_is_read() -> None:
+    @cuda.jit
+    def kernel(out):
+        out[cuda.threadIdx.x] = cuda.shfl_up_sync(stories.ALL, float32(1), 1)
+
+    trace = launch(kernel, 1, 32, np.zeros(32, np.float32), trace=0).trace
+    (axes,) = draw_reduction(trace).axes
+    arrows = [p for p in axes.patches if hasattr(p, "get_arrowstyle")]
+    ends = {(tail[0] - 0.5, head[0] - 0.5) for tail, head in (a._posA_posB for a in arrows)}
+    assert ends == {(0, 0), *((lane - 1, lane) for lane in range(1, 32))}
+    assert all(a._posA_posB[0][1] < a._posA_posB[1][1] for a in arrows), "downwards"
 
 
 # Banks -----------------------------------------------------------------------------------------
@@ -152,10 +229,13 @@ def test_a_warp_without_shuffles_is_refused() -> None:
 
 @pytest.mark.parametrize(("size", "padding", "tallest"), [(32, 0, 32), (32, 1, 1), (16, 0, 8)])
 def test_the_bank_map_counts_the_words_of_each_bank(size: int, padding: int, tallest: int) -> None:
-    _, below = draw_banks({"": first_column(size, padding)}, "title").axes
+    above, below = draw_banks({"": first_column(size, padding)}, "title").axes
     heights = [bar.get_height() for bar in below.patches]
     assert len(heights) == 32
     assert (max(heights), sum(heights)) == (tallest, size)
+    coloured = {p.get_xy() for p in above.patches if p.get_facecolor() == to_rgba(style.K)}
+    words = [t * (size + padding) for t in range(size)]
+    assert coloured == {(word % 32, word // 32) for word in words}
 
 
 def test_a_bank_map_is_of_one_request() -> None:
@@ -174,6 +254,9 @@ def test_a_bank_map_is_of_one_request() -> None:
         (128, 32, 0, 16),  # 64 warps
         (128, 56, 0, 9),  # 36 warps: 1,792 registers each, 9 in each quarter
         (128, 64, 0, 8),
+        (64, 40, 0, 24),  # 48 warps: 12 in each quarter; without quarters there would be 25
+        (128, 33, 0, 12),  # 1,056 registers of a warp are rounded to 1,280
+        (128, 32, 32_329, 6),  # with what CUDA keeps, rounded to 33,408 bytes
         (128, 128, 0, 4),
         (128, 255, 0, 2),
         (1024, 64, 0, 1),

@@ -9,6 +9,7 @@ conflicts.
 
 import argparse
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -58,8 +59,6 @@ def decode_bandwidth(
 
 def simulated_kernels() -> dict[str, object]:
     """The small kernels of the simulator's tests on the GPU; see gpu_kernels.py."""
-    if {"numba", "numba_cuda"} & set(missing_packages()):
-        return {}
     from pa_tutorial.bench.gpu_kernels import compare
 
     print("The simulator's kernels on the GPU:")
@@ -68,12 +67,17 @@ def simulated_kernels() -> dict[str, object]:
 
 def traffic() -> dict[str, object]:
     """What the memory accesses of such kernels cost on the GPU; see gpu_traffic.py."""
-    missing = [name for name in ("numba", "numba_cuda") if name in missing_packages()]
-    if missing:
-        return {"not_compared": f"missing on this machine: {', '.join(missing)}"}
     from pa_tutorial.bench.gpu_traffic import compare
 
     print("The simulator's counts of memory beside Nsight Compute's:")
+    return compare()
+
+
+def with_numba(compare: Callable[[], dict[str, object]]) -> dict[str, object]:
+    """What a comparison returns; where Numba is missing, why there is none."""
+    missing = [name for name in ("numba", "numba_cuda") if name in missing_packages()]
+    if missing:
+        return {"not_compared": f"missing on this machine: {', '.join(missing)}"}
     return compare()
 
 
@@ -102,8 +106,8 @@ def main() -> int:
     )
     results = {
         "decode_bandwidth": result,
-        "simulated_kernels": simulated_kernels(),
-        "traffic": traffic(),
+        "simulated_kernels": with_numba(simulated_kernels),
+        "traffic": with_numba(traffic),
     }
     path = write_results(results, name, arguments.out or RESULTS)
     print(f"wrote {path}")

@@ -14,7 +14,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from glob import glob
 
 import numpy as np
@@ -77,10 +76,10 @@ def launch_on_the_gpu(example: object) -> None:
     cuda.synchronize()
 
 
-def launch_all(launch: Callable[[object], None] = launch_on_the_gpu) -> None:
+def launch_all() -> None:
     """Every kernel of TRAFFIC once, in its order."""
     for name in recorded():
-        launch(examples()[name])
+        launch_on_the_gpu(examples()[name])
 
 
 # Nsight Compute ------------------------------------------------------------------------------

@@ -77,7 +77,9 @@ def judge(trial: Trial, function: Function | None) -> tuple[CaseResult, list[Com
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # SystemExit too: the function may be anybody's
-        return CaseResult(*described, False, None, trial.bounds["out"], describe(error)), []
+        refused = isinstance(error, AnswerError)
+        bound = trial.bounds["out"]
+        return CaseResult(*described, False, None, bound, describe(error), refused), []
     failed = [comparison for comparison in comparisons if not comparison.passed]
     outputs = failed or comparisons
     deciding = max(

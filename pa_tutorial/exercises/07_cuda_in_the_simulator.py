@@ -56,7 +56,7 @@ def gather_trials() -> list[Trial]:
         cache = rng.standard_normal((used + 4, block_size, head_size), dtype=np.float32)
         cache[np.setdiff1d(np.arange(used + 4), table)] = np.nan
         expected = cache[table].reshape(-1, head_size)[:num_tokens]
-        enough = Enough.of(expected.size, idle=2)
+        enough = Enough.of(expected.size, times_full_warps=2)
         return Task(num_threads, (cache, table), expected, {0: enough, 1: enough})
 
     return [
@@ -112,6 +112,14 @@ that full warps would need.""",
     for i in range(cuda.threadIdx.x, out.size, 8):
 """,
             "only 8 threads work: no sector twice, but four times the requests",
+        ),
+        WrongAnswer(
+            "        out[token, dim] = cache[block, token % block_size, dim]\n",
+            """\
+        out[token, dim] = cache[block, token % block_size, dim]
+        cache[block, token % block_size, dim] = float32(0)
+""",
+            "it clears what it has read, though others may need it",
         ),
     ),
     trials=gather_trials,

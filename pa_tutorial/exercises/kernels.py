@@ -12,6 +12,7 @@ from pa_tutorial.ladder import AnswerError
 from pa_tutorial.simt import Trace, global_traffic, launch, shared_traffic
 from pa_tutorial.simt.names import plain_function
 from pa_tutorial.simt.races import WARP_SIZE
+from pa_tutorial.simt.trace import KINDS
 from pa_tutorial.simt.traffic import SECTOR
 
 BOUND = 1e-6
@@ -25,9 +26,10 @@ class Enough:
     requests: int
 
     @classmethod
-    def of(cls, num_elements: int, idle: int = 1) -> "Enough":
-        """For float32 that are moved once; `idle` times the requests of full warps."""
-        return cls(num_elements * 4 // SECTOR, idle * -(-num_elements // WARP_SIZE))
+    def of(cls, num_elements: int, times_full_warps: int = 1) -> "Enough":
+        """For float32 that are moved once, by so many times the requests of full warps."""
+        requests = times_full_warps * -(-num_elements // WARP_SIZE)
+        return cls(-(-num_elements * 4 // SECTOR), requests)
 
 
 @dataclass(frozen=True)
@@ -67,12 +69,12 @@ class Task:
 
     def _require_little(self, trace: Trace, names: tuple[str, ...]) -> None:
         for number, most in self.enough.items():
-            _count_global(trace, names[number], most)
+            _require_few(trace, names[number], most)
         shuffles, most = trace.only(kind="shuffle").num_instructions, self.most_shuffles
         if most is not None and shuffles > most:
             raise AnswerError(f"the answer is right, with {shuffles} shuffles; {most} are enough")
         if self.no_conflicts:
-            _count_wavefronts(trace)
+            _require_no_conflicts(trace)
 
 
 def trial(
@@ -91,17 +93,21 @@ def trial(
 
 def _require_all_written(trace: Trace, name: str, shape: tuple[int, ...]) -> None:
     if name not in {array.name for array in trace.arrays}:
-        raise AnswerError(f"the kernel wrote nothing into {name}: not written yet?")
+        raise AnswerError(
+            f"the kernel wrote nothing into {name}: is your code in it? (not written yet)"
+        )
     missing = np.ones(shape, bool)
-    writes = trace.only(array=name, kind="write")
-    if len(writes):
-        missing[writes.the_array().indices(writes.records.address)] = False
+    touched = trace.only(array=name)
+    changed = touched.records[touched.records.kind != KINDS.index("read")]
+    missing[touched.the_array().indices(changed.address)] = False
     if missing.any():
         index = ", ".join(map(str, np.argwhere(missing)[0].tolist()))
-        raise AnswerError(f"{name}[{index}] was never written, nor {missing.sum() - 1:,} others")
+        raise AnswerError(
+            f"{missing.sum():,} elements of {name} were never written, the first is {name}[{index}]"
+        )
 
 
-def _count_global(trace: Trace, name: str, enough: Enough) -> None:
+def _require_few(trace: Trace, name: str, enough: Enough) -> None:
     if name not in {array.name for array in trace.arrays}:
         return
     table = global_traffic(trace.only(array=name))
@@ -116,7 +122,7 @@ def _count_global(trace: Trace, name: str, enough: Enough) -> None:
             )
 
 
-def _count_wavefronts(trace: Trace) -> None:
+def _require_no_conflicts(trace: Trace) -> None:
     table = shared_traffic(trace)
     if not table.rows:
         raise AnswerError("the answer is right, but the kernel does not use shared memory")

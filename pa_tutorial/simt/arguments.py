@@ -74,8 +74,8 @@ def _memories(machine: Machine, extents: list[tuple[int, int]]) -> list[tuple[in
 
 
 def _first_in(numbers: list[int], low: int, high: int) -> int:
-    """Where the first number from low up to, but without, high stands; low itself counts."""
-    return next(i for i, number in enumerate(numbers) if low == number or low < number < high)
+    """Index of the first number in [low, high); an empty range holds low."""
+    return next(i for i, number in enumerate(numbers) if low <= number < max(high, low + 1))
 
 
 def _view(name: str, array: np.ndarray, memories: list[tuple[int, Memory]]) -> Array:

@@ -6,6 +6,7 @@ from pa_tutorial.simt.memory import aligned
 from pa_tutorial.simt.races import WARP_SIZE
 
 KB, MB, GB = 1024, 1024**2, 1000**3
+MAX_THREADS = 1024  # of a thread block, on every GPU
 REGISTER = 4  # bytes
 REGISTERS_AT_ONCE = 256  # a warp gets its registers in pieces of this many
 SHARED_AT_ONCE = 128  # bytes
@@ -45,14 +46,7 @@ class Gpu:
 
         Raises ValueError if not even one thread block can be launched.
         """
-        if not 1 <= num_threads <= 1024:
-            raise ValueError(f"num_threads is {num_threads}; 1 to 1024 are allowed")
-        if not 1 <= registers <= self.max_registers_per_thread:
-            limit = self.max_registers_per_thread
-            raise ValueError(f"registers is {registers}; a thread has 1 to {limit}")
-        if not 0 <= shared_bytes <= self.max_shared_bytes_per_block:
-            limit = self.max_shared_bytes_per_block
-            raise ValueError(f"shared_bytes is {shared_bytes}; a thread block has at most {limit}")
+        self._check(num_threads, registers, shared_bytes)
         warps = -(-num_threads // WARP_SIZE)
         of_warp = aligned(registers * WARP_SIZE, REGISTERS_AT_ONCE)
         with_registers = NUM_SCHEDULERS * (self.registers // NUM_SCHEDULERS // of_warp)
@@ -69,6 +63,16 @@ class Gpu:
                 f"{self.registers}"
             )
         return fits
+
+    def _check(self, num_threads: int, registers: int, shared_bytes: int) -> None:
+        if not 1 <= num_threads <= MAX_THREADS:
+            raise ValueError(f"num_threads is {num_threads}; 1 to {MAX_THREADS} are allowed")
+        limit = self.max_registers_per_thread
+        if not 1 <= registers <= limit:
+            raise ValueError(f"registers is {registers}; a thread has 1 to {limit}")
+        limit = self.max_shared_bytes_per_block
+        if not 0 <= shared_bytes <= limit:
+            raise ValueError(f"shared_bytes is {shared_bytes}; a thread block has at most {limit}")
 
 
 # Sources: NVIDIA H100 Tensor Core GPU Architecture (2022); NVIDIA H100 data sheet (SXM);

@@ -21,8 +21,9 @@ from pa_tutorial.simt.trace import KINDS, NO_ARRAY, NO_LANE, RECORD, SPACES, Tra
 class Entry(NamedTuple):
     """One expression, executed once by the lanes of a gang.
 
-    items    item of array.flat: one for all lanes, or [width]
-    sources  [width] the lane that each lane reads by a shuffle
+    first         thread of the gang that is its lane 0
+    items         item of array.flat: one for all lanes, or [width]
+    source_lanes  [width] the lane that each lane reads by a shuffle
     """
 
     block: Index
@@ -33,7 +34,7 @@ class Entry(NamedTuple):
     array: Array | None = None
     items: int | np.ndarray = 0
     num_bytes: int = 0
-    sources: np.ndarray | None = None
+    source_lanes: np.ndarray | None = None
 
 
 @dataclass
@@ -54,14 +55,16 @@ class Recorder:
         count: int,
     ) -> None:
         gang, num_bytes = frame.gang, count * array.dtype.itemsize
-        who = gang.block.index, place, kind, lanes, gang.first
-        self.entries.append(Entry(*who, array, items, num_bytes))
+        where = gang.block.index, place, kind, lanes, gang.first
+        self.entries.append(Entry(*where, array, items, num_bytes))
 
-    def event(self, frame: Frame, place: int, kind: str, sources: np.ndarray | None = None) -> None:
+    def event(
+        self, frame: Frame, place: int, kind: str, source_lanes: np.ndarray | None = None
+    ) -> None:
         """A shuffle, a vote, a syncwarp, a barrier, by the lanes at work."""
         gang = frame.gang
-        who = gang.block.index, place, kind, frame.lanes, gang.first
-        self.entries.append(Entry(*who, sources=sources))
+        where = gang.block.index, place, kind, frame.lanes, gang.first
+        self.entries.append(Entry(*where, source_lanes=source_lanes))
 
     def trace(
         self, kernel: str, file: str, grid: Index, block: Index, sites: Sequence[Site]
@@ -79,12 +82,12 @@ class Recorder:
         records.warp, records.lane = threads // WARP_SIZE, threads % WARP_SIZE
         records.place = np.array([entry.place for entry in entries], np.int16)[of_entry]
         records.kind = np.array([KINDS.index(e.kind) for e in entries], np.uint8)[of_entry]
-        spaces = [SPACES.index(e.array.memory.space) if e.array else 0 for e in entries]
+        spaces = [SPACES.index(e.array.memory.space) if e.array is not None else 0 for e in entries]
         records.space = np.array(spaces, np.uint8)[of_entry]
         records.array = np.array(numbers, np.int16)[of_entry]
         records.num_bytes = np.array([entry.num_bytes for entry in entries], np.int16)[of_entry]
         records.address = _joined([_addresses(entry) for entry in entries])
-        records.source = _joined([_sources(entry) for entry in entries])
+        records.source_lane = _joined([_source_lanes(entry) for entry in entries])
         new = (np.diff(of_entry, prepend=-1) != 0) | (np.diff(records.warp, prepend=-1) != 0)
         records.instruction = np.cumsum(new) - 1
         return Trace(kernel, file, grid, block, records, tuple(sites), tuple(known))
@@ -117,7 +120,7 @@ def _addresses(entry: Entry) -> np.ndarray:
     return addresses
 
 
-def _sources(entry: Entry) -> np.ndarray:
-    if entry.sources is None:
+def _source_lanes(entry: Entry) -> np.ndarray:
+    if entry.source_lanes is None:
         return np.full(entry.lanes.count, NO_LANE)
-    return entry.sources[entry.lanes.numbers]
+    return entry.source_lanes[entry.lanes.numbers]

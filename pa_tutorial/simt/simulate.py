@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from pa_tutorial.simt.arguments import convert, forget
+from pa_tutorial.simt.gpus import H100, MAX_THREADS
 from pa_tutorial.simt.machine import CHECKS, ORDERS, Machine
 from pa_tutorial.simt.names import plain_function
 from pa_tutorial.simt.program import Program, Watch
@@ -15,9 +16,8 @@ from pa_tutorial.simt.snapshots import Index
 from pa_tutorial.simt.trace import Trace, block_number
 
 Size = int | tuple[int, ...]
-Blocks = int | Index | list[int | Index] | str  # thread blocks; "all"
-MAX_THREADS = 1024
-MAX_SHARED = 227 * 1024  # of compute capability 9.0; others have less
+Blocks = int | Index | list[int | Index] | range | str  # thread blocks; "all"
+MAX_SHARED = H100.max_shared_bytes_per_block  # other GPUs have less
 
 
 def launch(
@@ -78,8 +78,9 @@ def launch(
             "Unset it and start Python again."
         )
     _check_options(checks, order)
+    grid = _size("grid", grid)
     machine = Machine(
-        grid=_size("grid", grid),
+        grid=grid,
         block=_size("block", block),
         checks=checks,
         order=order,
@@ -88,11 +89,9 @@ def launch(
         exited_may_skip=exited_may_skip,
         shuffles_order_memory=shuffles_order_memory,
         max_turns=max_turns,
-        recorder=None,
+        recorder=None if trace is None else Recorder(_traced_blocks(trace, grid)),
     )
     _check_limits(machine)
-    if trace is not None:
-        machine.recorder = Recorder(_traced_blocks(trace, machine.grid))
     function = plain_function(kernel) or kernel
     if not hasattr(function, "__code__"):
         raise TypeError(
@@ -153,13 +152,8 @@ def _traced_blocks(blocks: Blocks, grid: tuple[int, int, int]) -> frozenset[Inde
     """The indices of the thread blocks that are meant."""
     if isinstance(blocks, str) and blocks == "all":
         return frozenset(np.ndindex(*grid))
-    one = isinstance(blocks, int | np.integer | tuple)
-    if not one and not isinstance(blocks, list | range | set | frozenset):
-        raise TypeError(
-            f"trace: {blocks!r} is no thread block; it must be a number, an index (x, y), a list "
-            'of these, or "all"'
-        )
-    numbers = [block_number("trace", block, grid) for block in ([blocks] if one else blocks)]
+    several = blocks if isinstance(blocks, list | range) else [blocks]
+    numbers = [block_number("trace", block, grid) for block in several]
     return frozenset(tuple(map(int, np.unravel_index(n, grid[::-1])[::-1])) for n in numbers)
 
 

@@ -29,7 +29,7 @@ class Source:
         return self.lines.get(number, "").strip()
 
     def text(self, node: ast.AST) -> str:
-        """The source of an expression; of one on several lines, joined; a statement's first."""
+        """Of an expression: its lines, joined. Of a statement: its first line."""
         last = node.end_lineno if isinstance(node, ast.expr) else node.lineno
         lines = [self.lines[n].encode() for n in range(node.lineno, last + 1)]  # bytes: columns
         if last == node.end_lineno:
@@ -56,9 +56,6 @@ class Site:
     line: int
     text: str  # the expression: s[t + 1]
     code: str  # the whole line
-
-    def at(self, file: str, line: int) -> bool:
-        return (self.file, self.line) == (file, line)
 
 
 def source_of(function: Callable) -> Source:

@@ -7,7 +7,7 @@ Cell = int | float | str
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under named columns; printed with a last row of sums.
+    """Rows under named columns, one of them of words; printed with a last row of sums.
 
     sums  columns that can be added up
     note  what a reader must know, below the table
@@ -36,15 +36,12 @@ class Table:
         if not self.rows:
             return f"{self.title}: nothing"
         rows = [list(map(_in_words, row)) for row in self.rows]
+        left = [isinstance(cell, str) for cell in self.rows[0]]
         if len(rows) > 1 and self.sums:
-            last = [_in_words(self.total(c)) if c in self.sums else "" for c in self.columns]
-            words = [isinstance(cell, str) for cell in self.rows[0]]
-            if True in words:
-                last[words.index(True)] = "in all"
-            rows.append(last)
+            rows.append([_in_words(self.total(c)) if c in self.sums else "" for c in self.columns])
+            rows[-1][left.index(True)] = "in all"  # the first column of words
         heads = _heads(self.columns)
         widths = [max(map(len, column)) for column in zip(*heads, *rows, strict=True)]
-        left = [isinstance(cell, str) for cell in self.rows[0]]
         lines = [
             "  ".join(
                 cell.ljust(width) if to_left else cell.rjust(width)

@@ -6,8 +6,8 @@ are grouped by the turns of these loops: no counting of "the n-th time at this l
 
 Lanes wait for each other at the end of each branch and of each loop, and in a loop at the end of
 each turn. What stands before a `break` is executed by the lanes that break in this turn; a
-compiler may move it behind the loop, where all lanes are together again. GPUs since Volta
-promise no such meeting at all, but compilers arrange for it where they can.
+compiler may move it behind the loop, where all lanes are together again. Since Volta, a GPU does
+not promise that lanes join again. Compilers try to make them join.
 """
 
 import math
@@ -37,7 +37,7 @@ RECORD = np.dtype(
         ("array", np.int16),
         ("address", np.int64),
         ("num_bytes", np.int16),
-        ("source", np.int8),
+        ("source_lane", np.int8),
     ]
 )
 
@@ -72,6 +72,7 @@ class Trace:
     """What the traced thread blocks did.
 
     kernel   its name; file: where it stands
+    grid, block  their sizes; in `records` and in `only`, block is the number of a thread block
     records  one for each lane of each warp instruction, in the order of execution; fields:
              block        number of the thread block in the grid, x fastest
              warp, lane   thread = 32 * warp + lane
@@ -81,7 +82,7 @@ class Trace:
              space        index in SPACES ("none": not an access)
              array        index in `arrays`, or NO_ARRAY
              address      of the first byte; num_bytes: a vector is one access
-             source       of a shuffle: the lane that is read from; else NO_LANE
+             source_lane  of a shuffle: the lane that is read from; else NO_LANE
     """
 
     kernel: str
@@ -128,7 +129,8 @@ class Trace:
 
         Raises ValueError for what there cannot be: a word that is no kind or space, an array
         that no traced thread touched, a line or text that is not in the kernel, a thread block
-        or warp that the launch did not have.
+        or warp that the launch did not have. Raises TypeError for a block that is no number and
+        no index.
         """
         records = self.records
         keep = np.ones(len(records), bool)
@@ -157,7 +159,11 @@ class Trace:
         places = [
             i
             for i, site in enumerate(self.sites)
-            if (where in site.text if isinstance(where, str) else site.at(self.file, where))
+            if (
+                where in site.text
+                if isinstance(where, str)
+                else (site.file, site.line) == (self.file, where)
+            )
         ]
         if not places:
             raise ValueError(f"where: {self.kernel} has no place at {where!r}")
@@ -200,10 +206,8 @@ def block_number(name: str, block: int | Index, grid: Index) -> int:
     sizes = grid if isinstance(block, tuple) else (math.prod(grid),)
     if not all(0 <= i < n for i, n in zip(index, sizes, strict=False)):
         raise ValueError(f"{name}: there is no thread block {block} in the grid {grid}")
-    if not isinstance(block, tuple):
-        return int(block)
-    x, y, z = (*index, 0, 0)[: len(grid)]
-    return int(x + grid[0] * (y + grid[1] * z))
+    whole = (*index, 0, 0)[: len(sizes)]
+    return int(np.ravel_multi_index(whole[::-1], sizes[::-1]))
 
 
 def _number(what: str, wanted: str, allowed: Sequence[str]) -> int:

@@ -20,10 +20,12 @@ The model, and what it leaves out:
 - For shared accesses of 8 and 16 bytes a lane, NVIDIA has published no rule that covers all
   cases. Two are common: all lanes of the warp at once ("wavefronts"); or one after the other
   two halves of the warp for 8 bytes and four quarters for 16 ("in parts"). Both are counted.
-  Where lanes share a vector, people have also measured counts between the two.
-- Atomic operations count their requests, sectors and lines; lanes that meet at one address may
-  be served one after the other, which is not counted, and no wavefronts are.
+- Atomic operations on global memory count their requests, sectors and lines; lanes that meet at
+  one address may be served one after the other, which is not counted. Those on shared memory are
+  in the tables of instructions and of bytes only.
 - Each allocation of the caller begins at a multiple of 256 bytes, as memory of cudaMalloc does.
+  A slice keeps its distance from the start, as a slice of a device array does. (Numba copies a
+  slice of a host array to a place of its own.)
 - Local arrays live in registers if the compiler knows every index; where not, in memory of the
   lane. Only their bytes are counted.
 - Which lanes go together after a branch or a loop: see trace.py. A compiler may arrange them
@@ -35,11 +37,9 @@ Source: CUDA C++ Programming Guide, "Global Memory" and "Shared Memory" of compu
 5.x and later; CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory".
 """
 
-from collections.abc import Callable
-
 import numpy as np
 
-from pa_tutorial.simt.tables import Cell, Table
+from pa_tutorial.simt.tables import Table
 from pa_tutorial.simt.trace import KINDS, SPACES, Trace
 
 SECTOR = 32  # bytes
@@ -48,7 +48,12 @@ WORD = 4  # bytes
 NUM_BANKS = 32
 MAX_PARTS = 4  # of a warp, for accesses of 16 bytes a lane
 
-NOT_DRAM = "(sectors for each request: a second request may get them from a cache)"
+REDUCE = {"lanes": np.mean, "degree": np.max}  # a column's first word; all others are summed
+
+NOT_DRAM = (
+    "(sectors are counted for each request. They are not bytes from DRAM: a second request may\n"
+    " find its sector in a cache)"
+)
 TWO_RULES = (
     "(in parts: half a warp at a time for 8 bytes a lane, a quarter for 16; which rule holds is\n"
     " not published; for 4 bytes and less they agree)"
@@ -61,40 +66,35 @@ def global_traffic(trace: Trace) -> Table:
     sectors, lines = requests.distinct(SECTOR), requests.distinct(LINE)
     bytes_wanted = requests.bytes_wanted()
     columns = {
-        "requests": np.ones(len(requests), int),
-        "lanes": requests.lanes,
         "sectors": sectors,
-        "ideal sectors": _at_least(bytes_wanted, SECTOR),
+        "ideal sectors": _pieces(bytes_wanted, SECTOR),
         "lines": lines,
-        "ideal lines": _at_least(bytes_wanted, LINE),
+        "ideal lines": _pieces(bytes_wanted, LINE),
     }
-    return requests.table(trace, "Global memory", columns, means=("lanes",), note=NOT_DRAM)
+    return requests.table(trace, "Global memory", "requests", columns, NOT_DRAM)
 
 
 def different_sectors(trace: Trace) -> int:
     """Sectors of global memory that are touched at all: what a cache that keeps all would load."""
-    _, sector = _Requests(_only(trace, "global")).units(SECTOR)
+    _, sector = units(_only(trace, "global"), SECTOR)
     return len(np.unique(sector))
 
 
 def shared_traffic(trace: Trace) -> Table:
     """Requests, wavefronts and conflicts of shared memory, for each expression of the kernel.
 
-    The columns of the second rule are there if an access is wider than a word.
+    The columns of the second rule are there if an access is wider than a word. Atomic operations
+    are left out; `instructions` and `bytes_by_space` have them.
     """
     shared = _only(trace, "shared")
     records = shared[shared.kind != KINDS.index("atomic")]
     requests = _Requests(records)
-    columns = {"requests": np.ones(len(requests), int), "lanes": requests.lanes}
-    columns |= _wavefronts(requests, np.zeros(len(records), int), "")
+    columns, note = _wavefronts(requests, np.zeros(len(records), int), ""), ""
     if np.any(records.num_bytes > WORD):
         parts = records.lane * np.maximum(records.num_bytes // WORD, 1) // NUM_BANKS
         columns |= _wavefronts(requests, parts, " in parts")
-    note = TWO_RULES if np.any(records.num_bytes > WORD) else ""
-    worst = tuple(name for name in columns if name.startswith("degree"))
-    return requests.table(
-        trace, "Shared memory", columns, means=("lanes",), largest=worst, note=note
-    )
+        note = TWO_RULES
+    return requests.table(trace, "Shared memory", "requests", columns, note)
 
 
 def bytes_by_space(trace: Trace) -> Table:
@@ -115,15 +115,23 @@ def instructions(trace: Trace) -> Table:
 
     Arithmetic is not in the trace.
     """
-    requests = _Requests(_only(trace))
-    columns = {"instructions": np.ones(len(requests), int), "lanes": requests.lanes}
-    return requests.table(trace, "Warp instructions", columns, means=("lanes",))
+    return _Requests(_only(trace)).table(trace, "Warp instructions", "instructions", {})
 
 
 def _only(trace: Trace, space: str | None = None) -> np.recarray:
     if not isinstance(trace, Trace):
         raise TypeError(f"this is a {type(trace).__name__}; needed is launch(..., trace=0).trace")
     return trace.only(space=space).records
+
+
+def units(records: np.recarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """(record, unit) for every aligned unit of `size` bytes that a record touches."""
+    first = records.address // size
+    last = (records.address + records.num_bytes - 1) // size
+    counts = last - first + 1
+    record = np.repeat(np.arange(len(first)), counts)
+    within = np.arange(len(record)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return record, first[record] + within
 
 
 class _Requests:
@@ -141,18 +149,9 @@ class _Requests:
     def __len__(self) -> int:
         return len(self.place)
 
-    def units(self, size: int) -> tuple[np.ndarray, np.ndarray]:
-        """(record, unit) for every aligned unit of `size` bytes that a record touches."""
-        first = self.records.address // size
-        last = (self.records.address + self.records.num_bytes - 1) // size
-        counts = last - first + 1
-        record = np.repeat(np.arange(len(first)), counts)
-        within = np.arange(len(record)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return record, first[record] + within
-
     def distinct(self, size: int) -> np.ndarray:
         """How many different units of `size` bytes each request touches."""
-        record, unit = self.units(size)
+        record, unit = units(self.records, size)
         request, _ = _different(self.of[record], unit)
         return np.bincount(request, minlength=len(self))
 
@@ -163,26 +162,21 @@ class _Requests:
         return self.distinct(grain) * grain
 
     def table(
-        self,
-        trace: Trace,
-        title: str,
-        columns: dict[str, np.ndarray],
-        means: tuple[str, ...] = (),
-        largest: tuple[str, ...] = (),
-        note: str = "",
+        self, trace: Trace, title: str, what: str, columns: dict[str, np.ndarray], note: str = ""
     ) -> Table:
-        """One row for each expression and kind: sums of the columns, or their mean or maximum."""
-        reduce: dict[str, Callable] = dict.fromkeys(columns, np.sum)
-        reduce |= dict.fromkeys(means, np.mean) | dict.fromkeys(largest, np.max)
+        """One row for each expression and kind: how many (`what`), their lanes, and the columns.
+
+        Lanes are a mean, degrees a maximum, all others sums.
+        """
+        columns = {what: np.ones(len(self), int), "lanes": self.lanes, **columns}
+        reduce = {name: REDUCE.get(name.split()[0], np.sum) for name in columns}
         rows = []
-        for place, kind in sorted(
-            {(int(p), int(k)) for p, k in zip(self.place, self.kind, strict=True)},
-            key=lambda row: _reading_order(trace, row),
-        ):
+        pairs = {*zip(self.place.tolist(), self.kind.tolist(), strict=True)}
+        for place, kind in sorted(pairs, key=lambda row: _reading_order(trace, row)):
             here = (self.place == place) & (self.kind == kind)
             site = trace.sites[place]
-            numbers = [reduce[name](values[here]) for name, values in columns.items()]
-            rows.append((site.function, site.line, site.text, KINDS[kind], *map(_plain, numbers)))
+            numbers = [reduce[name](values[here]).item() for name, values in columns.items()]
+            rows.append((site.function, site.line, site.text, KINDS[kind], *numbers))
         names = ("in", "line", "expression", "does", *columns)
         if len({row[0] for row in rows}) < 2:  # all in the kernel
             rows, names = [row[1:] for row in rows], names[1:]
@@ -198,7 +192,7 @@ def _reading_order(trace: Trace, row: tuple[int, int]) -> tuple:
 
 def _wavefronts(requests: _Requests, parts: np.ndarray, rule: str) -> dict[str, np.ndarray]:
     """Columns of one rule. parts [num_records]: which lanes go together, 0 to MAX_PARTS - 1."""
-    record, word = requests.units(WORD)
+    record, word = units(requests.records, WORD)
     together = requests.of[record] * MAX_PARTS + parts[record]
     together, word = _different(together, word)
     num_groups = len(requests) * MAX_PARTS
@@ -207,7 +201,7 @@ def _wavefronts(requests: _Requests, parts: np.ndarray, rule: str) -> dict[str, 
     np.maximum.at(busiest, banks // NUM_BANKS, words_of_bank)
     words = np.bincount(together, minlength=num_groups)
     wavefronts = busiest.reshape(-1, MAX_PARTS).sum(axis=1)
-    ideal = _at_least(words, NUM_BANKS).reshape(-1, MAX_PARTS).sum(axis=1)
+    ideal = _pieces(words, NUM_BANKS).reshape(-1, MAX_PARTS).sum(axis=1)
     degree = wavefronts / np.maximum(ideal, 1)
     return {f"wavefronts{rule}": wavefronts, f"ideal{rule}": ideal, f"degree{rule}": degree}
 
@@ -221,11 +215,6 @@ def _different(group: np.ndarray, unit: np.ndarray) -> tuple[np.ndarray, np.ndar
     return group[new], unit[new]
 
 
-def _at_least(amount: np.ndarray, size: int) -> np.ndarray:
+def _pieces(amount: np.ndarray, size: int) -> np.ndarray:
     """How many pieces of this size hold the amount."""
     return -(-amount // size)
-
-
-def _plain(number: np.number) -> Cell:
-    """As Python's own number, so that tables can be compared and kept."""
-    return number.item()

@@ -1,7 +1,6 @@
 """A GPU as a picture, with the sizes of a real one, and what they allow for a kernel."""
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -9,20 +8,23 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from pa_tutorial.simt.gpus import GB, H100, KB, MB, NUM_SCHEDULERS, REGISTER, Gpu
+from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.viz import style
 
 LOGIT = 4  # bytes: vLLM's v1 keeps a float32 for each token in shared memory
 OTHER_SHARED = 1024  # bytes, for q and for the reductions: enough at HEAD_SIZE 128
+NUM_THREADS = 128  # of a thread block, in vLLM
+REGISTERS = (64, 128, 255)  # of a thread, for comparison
 MEMORY = style.lighter(style.QUIET, 0.75)
 
 
 @style.styled
-def draw_gpu(gpu: Gpu = H100, num_threads: int = 128) -> Figure:
+def draw_gpu(gpu: Gpu = H100) -> Figure:
     """The whole GPU on the left, one multiprocessor on the right."""
     title = f"{gpu.name}: small and fast memory near the threads, large and slow memory far away"
     figure, (left, right) = style.new_figure(title, 3.7, ncols=2, width_ratios=(1, 1.15))
     _whole(left, gpu)
-    _multiprocessor(right, gpu, num_threads)
+    _multiprocessor(right, gpu)
     return figure
 
 
@@ -60,16 +62,16 @@ def _whole(axes: Axes, gpu: Gpu) -> None:
     _box(axes, 0.1, 7.6, 9.7, 2.2, text, MEMORY)
 
 
-def _multiprocessor(axes: Axes, gpu: Gpu, num_threads: int) -> None:
+def _multiprocessor(axes: Axes, gpu: Gpu) -> None:
     _board(axes, f"one of them: room for {gpu.max_warps} warps")
-    warps = -(-num_threads // (gpu.max_threads // gpu.max_warps))
+    warps = NUM_THREADS // WARP_SIZE
     per_row = gpu.max_warps // NUM_SCHEDULERS
     for number in range(gpu.max_warps):
         column, row = divmod(number, NUM_SCHEDULERS)
         face = style.INK if number < warps else style.QUIET
         box = (0.1 + column * 9.8 / per_row, 0.1 + row * 0.62), 9.8 / per_row * 0.82, 0.5
         axes.add_patch(Rectangle(*box, facecolor=face))
-    note = f"dark: the {warps} warps of one thread block of {num_threads} threads"
+    note = f"dark: the {warps} warps of one thread block of {NUM_THREADS} threads"
     axes.text(0.1, 2.95, note, va="center", color=style.QUIET)
     registers = gpu.registers * REGISTER // KB
     text = (
@@ -91,24 +93,23 @@ def longest_context(gpu: Gpu = H100) -> int:
 
 
 @style.styled
-def draw_resident_blocks(
-    gpu: Gpu = H100, num_threads: int = 128, registers: Sequence[int] = (64, 128, 255)
-) -> Figure:
+def draw_resident_blocks(gpu: Gpu = H100) -> Figure:
     """Thread blocks of v1 on one multiprocessor, as the context grows."""
     longest = longest_context(gpu)
     context = np.unique(np.geomspace(128, longest, 400).astype(int))
     title = f"A long context leaves room for few thread blocks of v1 ({gpu.name})"
     figure, axes = style.new_figure(title, 2.9)
-    for of_thread, color in zip(registers, style.SEQUENCES, strict=False):
+    for of_thread, color in zip(REGISTERS, style.SEQUENCES, strict=False):
         fits = [
-            min(gpu.resident_blocks(num_threads, of_thread, LOGIT * n + OTHER_SHARED).values())
+            min(gpu.resident_blocks(NUM_THREADS, of_thread, LOGIT * n + OTHER_SHARED).values())
             for n in context.tolist()
         ]
         axes.step(context, fits, where="post", color=color, linewidth=2)
         name = f"{of_thread} registers a thread"
         axes.text(context[0], fits[0] + 0.2, name, color=color, va="bottom")
     axes.set_xscale("log", base=2)
-    axes.set_xticks([2**i for i in range(7, 17, 2)], [f"{2**i:,}" for i in range(7, 17, 2)])
+    ticks = [2**i for i in range(7, 17, 2)]
+    axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
     axes.axvline(longest, color=style.QUIET, linestyle=":")
     axes.annotate(
         f"v1 ends here:\n{longest:,} tokens",

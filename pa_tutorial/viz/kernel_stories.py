@@ -38,8 +38,8 @@ def copy_by_elements(out, k):
         out[i // head_size, i % head_size] = k[i // head_size, i % head_size]
 
 
-def copy_trace(kernel: Callable, head_size: int = 8, num_tokens: int = WARP_SIZE) -> Trace:
-    k = np.zeros((num_tokens, head_size), np.float32)
+def copy_trace(kernel: Callable, head_size: int = 8) -> Trace:
+    k = np.zeros((WARP_SIZE, head_size), np.float32)
     return launch(kernel, 1, WARP_SIZE, np.zeros_like(k), k, trace=0).trace
 
 
@@ -56,9 +56,7 @@ def draw_two_copies() -> Figure:
 # Thread groups -------------------------------------------------------------------------------
 
 
-def scores_kernel(
-    group: int, head_size: int = HEAD_SIZE, block_size: int = BLOCK_SIZE, x: int = X
-) -> Callable:
+def scores_kernel(group: int, head_size: int, block_size: int, x: int) -> Callable:
     """q . k for the tokens of one block, by one warp; `group` lanes share a token.
 
     x  elements that stand together in K: 4 as in vLLM's layout, head_size in the plain layout
@@ -90,21 +88,14 @@ def scores_kernel(
     return scores
 
 
-def block_of_keys(
-    head_size: int = HEAD_SIZE, block_size: int = BLOCK_SIZE, x: int = X
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(out, q, k) for scores_kernel."""
-    rng = np.random.default_rng(0)
-    q = rng.standard_normal(head_size, dtype=np.float32)
-    k = rng.standard_normal((head_size // x, block_size, x), dtype=np.float32)
-    return np.full(block_size, np.nan, np.float32), q, k
-
-
 def scores_trace(
     group: int, head_size: int = HEAD_SIZE, block_size: int = BLOCK_SIZE, x: int = X
 ) -> Trace:
     """Runs it with every check; the answer is right, or it raises."""
-    out, q, k = block_of_keys(head_size, block_size, x)
+    rng = np.random.default_rng(0)
+    q = rng.standard_normal(head_size, dtype=np.float32)
+    k = rng.standard_normal((head_size // x, block_size, x), dtype=np.float32)
+    out = np.full(block_size, np.nan, np.float32)
     kernel = scores_kernel(group, head_size, block_size, x)
     report = launch(kernel, 1, WARP_SIZE, out, q, k, trace=0)
     keys = k.transpose(1, 0, 2).reshape(block_size, head_size)
@@ -139,7 +130,7 @@ def draw_group_reduction() -> Figure:
 # Banks ---------------------------------------------------------------------------------------
 
 
-def transpose_kernel(padding: int, size: int = WARP_SIZE) -> Callable:
+def transpose_kernel(padding: int, size: int) -> Callable:
     """out = a.T through a tile in shared memory; `padding` unused words at the end of a row."""
     SIZE, SHAPE = size, (size, size + padding)
 

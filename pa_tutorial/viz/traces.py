@@ -10,14 +10,14 @@ from matplotlib.patches import Rectangle
 
 from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.simt.trace import Trace
-from pa_tutorial.simt.traffic import SECTOR, global_traffic
+from pa_tutorial.simt.traffic import SECTOR, global_traffic, units
 from pa_tutorial.viz import style
 
 CELL = 0.2  # inches: room for a thread number
 
 
 @style.styled
-def draw_walk(traces: Mapping[str, Trace], title: str, color: str = style.K) -> Figure:
+def draw_walk(traces: Mapping[str, Trace], title: str) -> Figure:
     """The address walk of a warp: a row for each request, a column for each byte of the array.
 
     traces  heading -> accesses to one array by one warp; a panel each
@@ -30,30 +30,28 @@ def draw_walk(traces: Mapping[str, Trace], title: str, color: str = style.K) -> 
         table = global_traffic(trace)
         sectors, ideal = table.total("sectors"), table.total("ideal sectors")
         axes.set_title(f"{heading}: {sectors:,} sectors, {ideal:,} at best", weight="normal")
-        _walk(axes, trace, color)
+        _walk(axes, trace)
     panels[0][0].set_ylabel("request")
     return figure
 
 
-def _walk(axes: Axes, trace: Trace, color: str) -> None:
+def _walk(axes: Axes, trace: Trace) -> None:
     array, records = trace.the_array(), trace.records
-    num_bytes = int(np.prod(array.shape)) * array.dtype.itemsize
     _, request = np.unique(records.instruction, return_inverse=True)
-    begin = records.address - array.address
-    touched = set()
-    for record, first in enumerate(begin.tolist()):
-        last = first + int(records.num_bytes[record]) - 1
-        touched |= {(int(request[record]), s) for s in range(first // SECTOR, last // SECTOR + 1)}
-    for row, sector in sorted(touched):
-        box = (sector * SECTOR, row + 0.1), SECTOR, 0.8
-        axes.add_patch(Rectangle(*box, facecolor=style.lighter(color), edgecolor=style.PAPER))
-    for row, first, size in sorted(
-        {*zip(request.tolist(), begin.tolist(), records.num_bytes.tolist(), strict=True)}
-    ):
-        axes.add_patch(Rectangle((first, row + 0.1), size, 0.8, facecolor=color))
-    axes.set_xlim(0, num_bytes)
+    record, sector = units(records, SECTOR)
+    first = sector * SECTOR - array.address
+    for row, x in sorted({*zip(request[record].tolist(), first.tolist(), strict=True)}):
+        box = (x, row + 0.1), SECTOR, 0.8
+        face = style.lighter(style.K)
+        axes.add_patch(Rectangle(*box, facecolor=face, edgecolor=style.PAPER))
+    begin = (records.address - array.address).tolist()
+    wanted = {*zip(request.tolist(), begin, records.num_bytes.tolist(), strict=True)}
+    for row, x, size in sorted(wanted):
+        axes.add_patch(Rectangle((x, row + 0.1), size, 0.8, facecolor=style.K))
+    low, high = int(first.min()), int(first.max()) + SECTOR
+    axes.set_xlim(low, high)
     axes.set_ylim(int(request.max()) + 1.2, -0.2)
-    axes.set_xticks(np.linspace(0, num_bytes, 5, dtype=int))
+    axes.set_xticks(np.linspace(low, high, 5, dtype=int))
     axes.set_yticks([0.5, request.max() + 0.5], ["first", "last"])
     axes.set_xlabel(f"byte of {array.name}; light: sectors that move")
 
@@ -87,7 +85,7 @@ class ThreadMap:
 
     group          neighbouring lanes that share a hue; a later warp is lighter
     first_request  outline the elements of the first warp instruction
-    sectors        mark below what lies in one sector
+    sectors        mark below what lies in one sector; rows must be whole sectors
     row_name, run_name   words for the rows, and for the runs in a row
     """
 
@@ -148,8 +146,10 @@ class ThreadMap:
         return style.lighter(hue, 0.2 + 0.6 * warp / self.trace.num_warps)
 
     def _sectors(self, axes: Axes) -> None:
-        num_rows, runs, elements = self.shape
-        size = SECTOR // self.trace.the_array().dtype.itemsize
+        (num_rows, runs, elements), array = self.shape, self.trace.the_array()
+        size = SECTOR // array.dtype.itemsize
+        if array.address % SECTOR or runs * elements % size:
+            raise ValueError(f"sectors: the rows of {array.name} are not whole sectors")
         for first in range(0, runs * elements, size):
             ends = self.x(first) + 0.15, self.x(first + size - 1) + 0.85
             axes.plot(ends, [num_rows + 0.25] * len(ends), color=style.INK, linewidth=1.2)

@@ -8,83 +8,91 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
 from pa_tutorial.simt.trace import Trace
-from pa_tutorial.simt.traffic import NUM_BANKS, WORD, shared_traffic
+from pa_tutorial.simt.traffic import NUM_BANKS, WORD, shared_traffic, units
 from pa_tutorial.viz import style
 
 ROOM_FOR_WORDS = 12  # lanes beside each other whose cells hold a text like "12–15"
 STEP = 1.9  # rows of lanes are this far apart
 
 
-def heard(trace: Trace, warp: int) -> list[dict[int, frozenset[int]]]:
-    """After each shuffle of a warp: lane -> the lanes whose values have arrived in its own.
+def summed_lanes(trace: Trace) -> list[dict[int, frozenset[int]]]:
+    """After each shuffle of a warp: lane -> the lanes whose values are in its sum.
 
-    As in a reduction, where each lane joins what it reads to what it has. The first entry is
-    before all shuffles. Raises ValueError if the warp does not shuffle.
+    As in a reduction, where each lane adds what it reads to what it has. The first entry is
+    before all shuffles.
+
+    Raises ValueError if the trace has no shuffles, is not of one warp of one thread block, or
+    goes on after a sum is complete: then it is of several reductions.
     """
-    shuffles = trace.only(kind="shuffle", warp=warp)
+    shuffles = trace.only(kind="shuffle")
     records = shuffles.records
-    if not len(records):
-        raise ValueError(f"warp {warp} of {trace.kernel} does not shuffle in this trace")
+    warps = {*zip(records.block.tolist(), records.warp.tolist(), strict=True)}
+    if len(warps) != 1:
+        raise ValueError(
+            f"trace: {len(warps)} warps of {trace.kernel} shuffle; a reduction is drawn for one. "
+            "Choose by trace.only(block=, warp=)"
+        )
     states = [{int(lane): frozenset({int(lane)}) for lane in np.unique(records.lane)}]
-    for number in np.unique(records.instruction):
-        now = dict(states[-1])
-        step = shuffles.only(instruction=int(number)).records
-        for lane, source in zip(step.lane.tolist(), step.source.tolist(), strict=True):
-            now[lane] = states[-1][lane] | states[-1].get(source, frozenset())
+    for step in _steps(shuffles):
+        before, now = states[-1], dict(states[-1])
+        for lane, source in step:
+            read = before.get(source, frozenset())
+            if lane != source and before[lane] & read:
+                raise ValueError(f"trace: lane {lane} adds a value twice: several reductions")
+            now[lane] = before[lane] | read
         states.append(now)
     return states
 
 
-@style.styled
-def draw_reduction(trace: Trace, warp: int = 0, color: str = style.LOGITS) -> Figure:
-    """A reduction, drawn from its shuffles: from row to row, who reads from whom.
+def _steps(shuffles: Trace) -> list[list[tuple[int, int]]]:
+    """(lane, lane that it reads from) for each shuffle."""
+    records = shuffles.records
+    steps: dict[int, list[tuple[int, int]]] = {}
+    for r in records:
+        steps.setdefault(int(r.instruction), []).append((int(r.lane), int(r.source_lane)))
+    return list(steps.values())
 
-    trace  of shuffles that belong to one reduction
-    """
-    states = heard(trace, warp)
-    records = trace.only(kind="shuffle", warp=warp).records
+
+@style.styled
+def draw_reduction(trace: Trace) -> Figure:
+    """A reduction of one warp, drawn from its shuffles: from row to row, who reads from whom."""
+    states = summed_lanes(trace)
     lanes = sorted(states[0])
-    largest = max(map(len, states[-1].values()))
-    holders = [lane for lane in lanes if len(states[-1][lane]) == largest]
-    who = f"lane {holders[0]} holds" if len(holders) == 1 else f"{len(holders)} lanes hold"
-    who = "every lane holds" if holders == lanes else who
-    title = f"After {len(states) - 1} shuffles {who} the sum of {largest} lanes"
-    figure, axes = style.new_figure(title, 0.5 + 0.55 * len(states))
-    height = STEP * (len(states) - 1) + 1
-    style.bare(axes, len(lanes) + 0.05, height)
+    figure, axes = style.new_figure(_finding(states), 0.5 + 0.55 * len(states))
+    style.bare(axes, len(lanes) + 0.05, STEP * (len(states) - 1) + 1)
     axes.set_aspect("auto")
-    for step, number in enumerate(np.unique(records.instruction)):
-        here = records[records.instruction == number]
-        for lane, source in zip(here.lane.tolist(), here.source.tolist(), strict=True):
-            tail = lanes.index(source) + 0.5, STEP * step + 1
-            head = lanes.index(lane) + 0.5, STEP * (step + 1)
-            axes.add_patch(_arrow(tail, head, style.QUIET))
-        for middle in range(len(lanes)):  # each lane keeps what it has
-            ends = [STEP * step + 1, STEP * (step + 1)]
-            axes.plot([middle + 0.5] * len(ends), ends, color=style.lighter(style.QUIET), zorder=0)
-    for step, state in enumerate(states):
+    for number, step in enumerate(_steps(trace.only(kind="shuffle"))):
+        ends = STEP * number + 1, STEP * (number + 1)
+        for lane, source in step:
+            xs = lanes.index(source) + 0.5, lanes.index(lane) + 0.5
+            axes.add_patch(_arrow(*zip(xs, ends, strict=True)))
+        for column in range(len(lanes)):  # each lane keeps what it has
+            own = [column + 0.5] * len(ends)
+            axes.plot(own, ends, color=style.lighter(style.QUIET), zorder=0)
+    largest = max(map(len, states[-1].values()))
+    for number, state in enumerate(states):
         for column, lane in enumerate(lanes):
-            shade = style.lighter(
-                color, 0.8 * (1 - np.log2(len(state[lane]) + 1) / np.log2(largest + 1))
-            )
-            style.cell(axes, column, STEP * step, shade, _sum_in_words(state[lane], len(lanes)))
-        place = -0.15, STEP * step + 0.5
-        name = "lane" if step == 0 else f"shuffle {step}"
+            missing = 1 - np.log2(len(state[lane]) + 1) / np.log2(largest + 1)
+            shade = style.lighter(style.LOGITS, 0.8 * missing)
+            style.cell(axes, column, STEP * number, shade, _sum_in_words(state[lane], len(lanes)))
+        name = f"shuffle {number}" if number else "lane"
+        place = -0.15, STEP * number + 0.5
         axes.text(*place, name, ha="right", va="center", color=style.QUIET)
     return figure
 
 
-def _arrow(tail: tuple[float, float], head: tuple[float, float], color: str) -> FancyArrowPatch:
-    return FancyArrowPatch(
-        tail,
-        head,
-        arrowstyle="-|>",
-        mutation_scale=7,
-        color=color,
-        linewidth=0.8,
-        shrinkA=0,
-        shrinkB=0,
-    )
+def _finding(states: list[dict[int, frozenset[int]]]) -> str:
+    last = states[-1]
+    largest = max(map(len, last.values()))
+    holders = [lane for lane in last if len(last[lane]) == largest]
+    who = f"lane {holders[0]} holds" if len(holders) == 1 else f"{len(holders)} lanes hold"
+    who = "every lane holds" if len(holders) == len(last) else who
+    return f"After {len(states) - 1} shuffles {who} the sum of {largest} lanes"
+
+
+def _arrow(tail: tuple[float, float], head: tuple[float, float]) -> FancyArrowPatch:
+    line = {"color": style.QUIET, "linewidth": 0.8, "shrinkA": 0, "shrinkB": 0}
+    return FancyArrowPatch(tail, head, arrowstyle="-|>", mutation_scale=7, **line)
 
 
 def _sum_in_words(lanes: frozenset[int], num_columns: int) -> str:
@@ -99,7 +107,7 @@ def _sum_in_words(lanes: frozenset[int], num_columns: int) -> str:
 
 
 @style.styled
-def draw_banks(traces: Mapping[str, Trace], title: str, color: str = style.K) -> Figure:
+def draw_banks(traces: Mapping[str, Trace], title: str) -> Figure:
     """Shared memory as rows of 32 banks, and the words that one request wants.
 
     traces  heading -> one warp instruction that touches shared memory; a panel each
@@ -113,10 +121,10 @@ def draw_banks(traces: Mapping[str, Trace], title: str, color: str = style.K) ->
             raise ValueError(f"{heading}: {trace.num_instructions} requests; a bank map shows one")
         wavefronts = shared_traffic(trace).total("wavefronts")
         above.set_title(f"{heading}: {_count(wavefronts, 'wavefront')}", weight="normal")
-        _memory(above, trace, color)
-        words = np.unique(_words(trace))
+        _memory(above, trace)
+        words = np.unique(units(trace.records, WORD)[1])
         per_bank = np.bincount(words % NUM_BANKS, minlength=NUM_BANKS)
-        below.bar(np.arange(NUM_BANKS) + 0.5, per_bank, width=0.8, color=color)
+        below.bar(np.arange(NUM_BANKS) + 0.5, per_bank, width=0.8, color=style.K)
         below.set_xlabel("bank")
         ticks = range(0, NUM_BANKS, NUM_BANKS // 4)
         below.set_xticks([tick + 0.5 for tick in ticks], ticks)
@@ -129,21 +137,14 @@ def draw_banks(traces: Mapping[str, Trace], title: str, color: str = style.K) ->
     return figure
 
 
-def _words(trace: Trace) -> np.ndarray:
-    """Every word that the records touch."""
-    first = trace.records.address // WORD
-    last = (trace.records.address + trace.records.num_bytes - 1) // WORD
-    return np.concatenate([np.arange(a, b + 1) for a, b in zip(first, last, strict=True)])
-
-
-def _memory(axes: Axes, trace: Trace, color: str) -> None:
+def _memory(axes: Axes, trace: Trace) -> None:
     array = trace.the_array()
     begin = array.address // WORD
     num_words = -(-int(np.prod(array.shape)) * array.dtype.itemsize // WORD)
-    wanted = set(_words(trace).tolist())
+    wanted = set(units(trace.records, WORD)[1].tolist())
     for word in range(begin, begin + num_words):
         row, bank = divmod(word, NUM_BANKS)
-        face = color if word in wanted else style.EMPTY
+        face = style.K if word in wanted else style.EMPTY
         axes.add_patch(Rectangle((bank, row), 0.9, 0.9, facecolor=face))
     axes.set_xlim(0, NUM_BANKS)
     axes.set_ylim((begin + num_words - 1) // NUM_BANKS + 1, begin // NUM_BANKS)

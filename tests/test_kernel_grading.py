@@ -1,0 +1,161 @@
+"""What the grader of kernels says: the right answer, everything written, and little traffic."""
+
+import numpy as np
+import pytest
+from numba import cuda, float32
+
+from pa_tutorial.checks.running import run_trials
+from pa_tutorial.exercises.kernels import Enough, Task, trial
+from pa_tutorial.ladder import AnswerError
+from pa_tutorial.simt import SimtError
+
+ALL = 0xFFFFFFFF
+A = np.arange(64, dtype=np.float32)
+COPY = Task(32, (A,), A, {0: Enough.of(64), 1: Enough.of(64)})
+
+
+@cuda.jit
+def copy(out, a):
+    for i in range(cuda.threadIdx.x, 64, 32):
+        out[i] = a[i]
+
+
+def test_what_is_right_and_cheap_passes() -> None:
+    np.testing.assert_array_equal(COPY.run(copy)["out"], A)
+
+
+def test_the_most_expensive_line_is_named() -> None:
+    @cuda.jit
+    def twice(destination, a):
+        t = cuda.threadIdx.x
+        destination[2 * t] = a[2 * t]
+        destination[t * 2 + 1] = a[2 * t + 1]
+
+    with pytest.raises(AnswerError, match="but 16 sectors for destination; 8 are enough"):
+        COPY.run(twice)
+
+    @cuda.jit
+    def thrice(out, a):
+        for i in range(cuda.threadIdx.x, 64, 32):
+            out[i] = (a[i] + a[0] + a[63 - i + i]) - a[0] - a[63]
+
+    one = Task(32, (A,), A, {1: Enough(10, 99)})
+    with pytest.raises(AnswerError, match=r"line \d+: a\[i\]"):
+        one.run(thrice)
+
+
+def test_requests_of_idle_lanes_are_counted() -> None:
+    @cuda.jit
+    def half(out, a):
+        if cuda.threadIdx.x < 16:
+            for i in range(cuda.threadIdx.x, 64, 16):
+                out[i] = a[i]
+
+    with pytest.raises(AnswerError, match="but 4 requests for out; 2 are enough"):
+        COPY.run(half)
+
+
+def test_an_element_that_is_never_written_is_named() -> None:
+    @cuda.jit
+    def gap(out, a):
+        for i in range(cuda.threadIdx.x, 64, 32):
+            if i != 40:
+                out[i] = a[i]
+
+    with pytest.raises(
+        AnswerError, match=r"1 elements of out were never written, the first is out\[40\]"
+    ):
+        COPY.run(gap)
+
+
+def test_an_atomic_operation_writes_too() -> None:
+    @cuda.jit
+    def counts(out, a):
+        for i in range(cuda.threadIdx.x, 64, 32):
+            cuda.atomic.max(out, i, a[i])
+
+    Task(32, (A,), A, {}).run(counts)
+
+
+def test_nothing_written_at_all() -> None:
+    @cuda.jit
+    def nothing(out, a):
+        return
+
+    with pytest.raises(AnswerError, match="not written yet"):
+        COPY.run(nothing)
+
+
+def test_an_input_that_is_changed() -> None:
+    @cuda.jit
+    def clears(out, a):
+        for i in range(cuda.threadIdx.x, 64, 32):
+            out[i] = a[i]
+            a[i] = float32(0)
+
+    task = Task(32, (A.copy(),), A, {})
+    with pytest.raises(AnswerError, match="it changed one of its inputs"):
+        task.run(clears)
+
+
+def test_shuffles_are_counted() -> None:
+    @cuda.jit
+    def shuffles(out, a):
+        for i in range(cuda.threadIdx.x, 64, 32):
+            out[i] = cuda.shfl_sync(ALL, a[i], cuda.threadIdx.x)
+
+    Task(32, (A,), A, {}, most_shuffles=2).run(shuffles)
+    with pytest.raises(AnswerError, match="with 2 shuffles; 1 are enough"):
+        Task(32, (A,), A, {}, most_shuffles=1).run(shuffles)
+
+
+def test_shared_memory_that_must_be_used() -> None:
+    with pytest.raises(AnswerError, match="does not use shared memory"):
+        Task(32, (A,), A, {}, no_conflicts=True).run(copy)
+
+
+def test_what_is_wrong_is_not_counted() -> None:
+    """A reader wants to know first that it is wrong."""
+
+    @cuda.jit
+    def wrong(out, a):
+        for i in range(cuda.threadIdx.x, 64, 32):
+            out[i] = a[0]
+
+    Task(32, (A,), A, {1: Enough(0, 0)}).run(wrong)
+
+
+def test_a_finding_is_raised() -> None:
+    @cuda.jit
+    def race(out, a):
+        for i in range(64):
+            out[i] = a[i]
+
+    with pytest.raises(SimtError, match="race"):
+        COPY.run(race)
+
+
+def test_a_table_tells_refused_from_failed() -> None:
+    @cuda.jit
+    def half(out, a):
+        if cuda.threadIdx.x < 16:
+            for i in range(cuda.threadIdx.x, 64, 16):
+                out[i] = a[i]
+
+    @cuda.jit
+    def outside(out, a):
+        out[cuda.threadIdx.x + 64] = a[0]
+
+    words = "one_case", "what it isolates", "what failure means"
+    trials = [trial(*words, task, copy, ("element",)) for task in (COPY, Task(32, (A,), A, {}))]
+    text = str(run_trials("copy", trials, half))
+    assert "not accepted" in text
+    assert "1 of 2 cases pass" in text
+    fails_otherwise = Task(32, (A,), A[:60], {})  # the same mistake, another message
+    trials = [trials[0], trial(*words, fails_otherwise, copy, ("element",))]
+    assert "no result" in str(run_trials("copy", trials, outside))
+
+
+def test_the_allowance_is_rounded_up() -> None:
+    assert Enough.of(33) == Enough(sectors=5, requests=2)
+    assert Enough.of(33, times_full_warps=2).requests == 4
