@@ -72,6 +72,7 @@ def test_an_atomic_operation_writes_too() -> None:
     @cuda.jit
     def counts(out, a):
         for i in range(cuda.threadIdx.x, 64, 32):
+            out[i] = a[i]
             cuda.atomic.max(out, i, a[i])
 
     Task(32, (A,), A, {}).run(counts)
@@ -110,8 +111,55 @@ def test_shuffles_are_counted() -> None:
 
 
 def test_shared_memory_that_must_be_used() -> None:
-    with pytest.raises(AnswerError, match="does not use shared memory"):
-        Task(32, (A,), A, {}, no_conflicts=True).run(copy)
+    with pytest.raises(AnswerError, match="not all of it goes through shared memory"):
+        Task(32, (A,), A, {}, through_shared=True).run(copy)
+
+    @cuda.jit
+    def conflicts(out, a):
+        t = cuda.threadIdx.x
+        s = cuda.shared.array((32, 32), float32)
+        for i in range(2):
+            s[t, i] = a[t + 32 * i]
+            out[t + 32 * i] = s[t, i]
+
+    with pytest.raises(
+        AnswerError, match=r"128 wavefronts, where 4 would do. Look at line \d+: s\[t, i\]"
+    ):
+        Task(32, (A,), A, {}, through_shared=True).run(conflicts)
+
+
+def test_every_warp_must_have_work() -> None:
+    @cuda.jit
+    def one_warp(out, a):
+        if cuda.threadIdx.x < 32:
+            for i in range(cuda.threadIdx.x, 64, 32):
+                out[i] = a[i]
+
+    Task(64, (A,), A, {}, busy_warps=1).run(one_warp)
+    with pytest.raises(AnswerError, match="only 1 of 2 warps write to out"):
+        Task(64, (A,), A, {}, busy_warps=2).run(one_warp)
+
+
+def test_out_that_is_read_first() -> None:
+    @cuda.jit
+    def adds(out, a):
+        for i in range(cuda.threadIdx.x, 64, 32):
+            out[i] += a[i]
+
+    with pytest.raises(SimtError, match=r"init: .* reads out"):
+        COPY.run(adds)
+
+
+def test_a_number_that_does_not_belong_there() -> None:
+    a = np.append(A, np.float32("nan"))
+
+    @cuda.jit
+    def shifted(out, a):
+        for i in range(cuda.threadIdx.x, 64, 32):
+            out[i] = a[i + 1]
+
+    with pytest.raises(AnswerError, match=r"out\[63\] is NaN: something was read"):
+        Task(32, (a,), A, {}).run(shifted)
 
 
 def test_what_is_wrong_is_not_counted() -> None:

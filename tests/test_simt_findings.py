@@ -174,3 +174,13 @@ def test_an_index_without_its_axis_is_explained() -> None:
 
     with pytest.raises(Unsupported, match=r"cuda.threadIdx has parts: cuda.threadIdx.x"):
         launch(kernel, 1, 1, floats(1))
+
+
+def test_a_shuffle_needs_a_whole_number() -> None:
+    @cuda.jit
+    def kernel(out):
+        width = 4
+        out[cuda.threadIdx.x] = cuda.shfl_xor_sync(0xFFFFFFFF, out[0], width / 2)
+
+    with pytest.raises(Unsupported, match="shfl_xor_sync needs an integer to say which lane"):
+        launch(kernel, 1, 32, floats(32))

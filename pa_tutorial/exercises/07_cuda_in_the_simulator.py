@@ -6,6 +6,7 @@ from numba import cuda, float32
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.exercise import Exercise, WrongAnswer
 from pa_tutorial.exercises.kernels import Enough, Task, trial
+from pa_tutorial.simt.races import WARP_SIZE
 
 NOTEBOOK = "07_cuda_in_the_simulator"
 ALL = 0xFFFFFFFF  # the mask of a shuffle in which all 32 lanes take part
@@ -19,8 +20,9 @@ def gather_tokens(out, cache, block_table):
     """The tokens of one sequence, out of their blocks, by one thread block.
 
     out          [num_tokens, head_size] float32
-    cache        [num_blocks, block_size, head_size] float32
-    block_table  [max_num_blocks] int32: logical block index -> physical block number
+    cache        [num_blocks, block_size, head_size] float32; head_size is a multiple of 8
+    block_table  [max_num_blocks] int32: logical block index -> physical block number; there may
+                 be more than the sequence has
 
     Any number of threads that is a multiple of 32, at most 1,024.
     """
@@ -37,14 +39,14 @@ def gather_tokens(out, cache, block_table):
 
 
 _PLACE = "Which element does thread t copy, and from which physical block?"
-_NEIGHBOURS = "Lanes beside each other must touch elements beside each other."
 GATHER_CASES = (
     # name, what it isolates, what its failure means, (threads, tokens, head_size, block_size)
-    ("one_block", "a thread an element", _PLACE, (256, 8, 32, 8)),
+    ("one_block", "one warp, block 0", _PLACE, (32, 8, 32, 8)),
     ("shuffled_blocks", "blocks in no order", "The block table is not used.", (256, 24, 32, 8)),
     ("tail", "11 tokens: the last block is not full", "It must end with out.", (96, 11, 32, 8)),
-    ("few_threads", "one warp", "All threads together must go on until the end.", (32, 40, 16, 8)),
-    ("large_blocks", "blocks of 16, heads of 64", _NEIGHBOURS, (128, 33, 64, 16)),
+    ("few_threads", "one warp", "All threads together must go on until the end.", (32, 5, 64, 8)),
+    ("odd_sizes", "heads of 40, blocks of 12", "Sizes need not be powers of 2.", (128, 31, 40, 12)),
+    ("long", "1,024 threads, 19 blocks of 16", _PLACE, (1024, 300, 128, 16)),
 )  # fmt: skip
 
 
@@ -52,12 +54,14 @@ def gather_trials() -> list[Trial]:
     def task(num_threads: int, num_tokens: int, head_size: int, block_size: int) -> Task:
         rng = np.random.default_rng(num_tokens)
         used = -(-num_tokens // block_size)
-        table = rng.permutation(used + 4)[:used].astype(np.int32)
+        order = rng.permutation(used + 4).astype(np.int32)
+        table = order if used > 1 else np.arange(5, dtype=np.int32)  # its end is not used
         cache = rng.standard_normal((used + 4, block_size, head_size), dtype=np.float32)
-        cache[np.setdiff1d(np.arange(used + 4), table)] = np.nan
-        expected = cache[table].reshape(-1, head_size)[:num_tokens]
-        enough = Enough.of(expected.size, times_full_warps=2)
-        return Task(num_threads, (cache, table), expected, {0: enough, 1: enough})
+        cache[table[used:]] = np.nan
+        expected = cache[table[:used]].reshape(-1, head_size)[:num_tokens]
+        enough = Enough.of(expected.size, times_full_warps=1 if head_size % WARP_SIZE == 0 else 2)
+        warps = min(num_threads // WARP_SIZE, 2)
+        return Task(num_threads, (cache, table), expected, {0: enough, 1: enough}, warps)
 
     return [
         trial(*words, task(*sizes), gather_tokens, ("token", "dim"))
@@ -70,8 +74,8 @@ GATHER = Exercise(
     text="""\
 Copy the tokens of a sequence out of their blocks: what `paged_gather` did in torch, now as a
 kernel of one thread block. The layout is the plain one, with one KV head. No sector may move
-twice, neither of `out` nor of `cache`, and the lanes must have work: at most twice the requests
-that full warps would need.""",
+twice, neither of `out` nor of `cache`. The warps must share the work, and the lanes of a warp
+too: no more requests than full warps need (twice as many if head_size is no multiple of 32).""",
     solution=gather_tokens,
     wrong=(
         WrongAnswer(
@@ -166,21 +170,21 @@ VALUE_CASES = (
         "The warp must go on to the last dim.",
         (32, 8),
     ),
-    ("blocks_of_16", "two dims at once", _GROUP, (64, 16)),
+    ("blocks_of_16", "two dims at once, head size 12", _GROUP, (12, 16)),
     ("blocks_of_32", "one dim at once", _GROUP, (24, 32)),
+    ("large_head", "head size 256", "The warp must go on to the last dim.", (256, 16)),
 )
 
 
 def value_trials() -> list[Trial]:
     def task(head_size: int, block_size: int) -> Task:
         rng = np.random.default_rng(head_size)
-        weights = rng.random(block_size, dtype=np.float32)
-        weights /= weights.sum()
+        weights = rng.standard_normal(block_size, dtype=np.float32)  # of any sign
         v = rng.standard_normal((head_size, block_size), dtype=np.float32)
         expected = v.astype(np.float64) @ weights.astype(np.float64)
         enough = Enough.of(v.size)
         shuffles = enough.requests * (block_size - 1).bit_length()
-        return Task(32, (weights, v), expected, {2: enough}, shuffles)
+        return Task(32, (weights, v), expected, {2: enough}, most_shuffles=shuffles)
 
     return [trial(*words, task(*sizes), weighted_values, ("dim",)) for *words, sizes in VALUE_CASES]
 
@@ -300,8 +304,8 @@ def transpose_tokens(out, a):
     a    [32, head_size] float32: 32 tokens; head_size is a multiple of 32
     out  [head_size, 32] float32: out[dim, token] = a[token, dim]
 
-    Any number of threads that is a multiple of 32, at most 1,024. It must use shared memory, and
-    no request may have a bank conflict there.
+    Any number of threads that is a multiple of 32, at most 1,024. All elements must pass through
+    shared memory, and no request may have a bank conflict there.
     """
     # 1. a tile in shared memory for 32 tokens and 32 dims; how long must its rows be?
     # 2. for each 32 dims: the warps share the tokens, and copy rows of a into the tile
@@ -331,10 +335,11 @@ TRANSPOSE_CASES = (
         "Rows of a come in, columns of the tile go out.",
         (32, 32),
     ),
-    ("many_warps", "128 threads, one tile", _WAIT, (128, 32)),
+    ("many_warps", "128 threads, two tiles", _WAIT, (128, 64)),
     ("many_tiles", "128 threads, head size 96", _WAIT, (128, 96)),
     ("three_warps", "96 threads: 32 rows do not divide by 3 warps", _SHARE, (96, 64)),
-    ("more_warps_than_rows", "1,024 threads, head size 64", _WAIT, (1024, 64)),
+    ("a_warp_for_each_row", "1,024 threads, head size 64", _WAIT, (1024, 64)),
+    ("large_head", "head size 416: more than shared memory holds", _WAIT, (128, 416)),
 )
 
 
@@ -342,7 +347,8 @@ def transpose_trials() -> list[Trial]:
     def task(num_threads: int, head_size: int) -> Task:
         a = np.random.default_rng(head_size).standard_normal((32, head_size), dtype=np.float32)
         enough = dict.fromkeys((0, 1), Enough.of(a.size))
-        return Task(num_threads, (a,), a.T.copy(), enough, no_conflicts=True)
+        warps = min(num_threads // WARP_SIZE, 2)
+        return Task(num_threads, (a,), a.T.copy(), enough, warps, through_shared=True)
 
     return [
         trial(*words, task(*sizes), transpose_tokens, ("dim", "token"))
@@ -355,11 +361,20 @@ TRANSPOSE = Exercise(
     text="""\
 New tokens come as one row a token; vLLM's layout of V wants one row a dim. A straight copy reads
 neighbours and writes with a stride, or the other way round. With a tile in shared memory between
-them, both sides of global memory can be neighbours. No sector may move twice, and no request may
-have a bank conflict.""",
+them, both sides of global memory can be neighbours. No sector may move twice, the warps must
+share the work, and no request may have a bank conflict.""",
     solution=transpose_tokens,
     wrong=(
         WrongAnswer("(32, 33)", "(32, 32)", "rows of 32 words: a column lies in one bank"),
+        WrongAnswer(
+            "    num_warps = cuda.blockDim.x // 32\n",
+            """\
+    num_warps = 1
+    if warp > 0:
+        return
+""",
+            "only warp 0 works; the others have returned before a barrier",
+        ),
         WrongAnswer(
             """\
             tile[token, lane] = a[token, first + lane]

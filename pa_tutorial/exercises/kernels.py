@@ -12,10 +12,12 @@ from pa_tutorial.ladder import AnswerError
 from pa_tutorial.simt import Trace, global_traffic, launch, shared_traffic
 from pa_tutorial.simt.names import plain_function
 from pa_tutorial.simt.races import WARP_SIZE
+from pa_tutorial.simt.tables import Table
 from pa_tutorial.simt.trace import KINDS
 from pa_tutorial.simt.traffic import SECTOR
 
 BOUND = 1e-6
+ITEM = 4  # bytes: all arrays are float32
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Enough:
     def of(cls, num_elements: int, times_full_warps: int = 1) -> "Enough":
         """For float32 that are moved once, by so many times the requests of full warps."""
         requests = times_full_warps * -(-num_elements // WARP_SIZE)
-        return cls(-(-num_elements * 4 // SECTOR), requests)
+        return cls(-(-num_elements * ITEM // SECTOR), requests)
 
 
 @dataclass(frozen=True)
@@ -38,16 +40,18 @@ class Task:
 
     expected        [shape of out]
     enough          number of an argument (out is 0) -> what may be spent on it
+    busy_warps      so many warps must write to out
     most_shuffles   None: any number
-    no_conflicts    shared memory must be used, without bank conflicts
+    through_shared  every element of out must pass through shared memory, without bank conflicts
     """
 
     num_threads: int
     inputs: tuple[np.ndarray, ...]
     expected: np.ndarray
     enough: Mapping[int, Enough]
+    busy_warps: int = 1
     most_shuffles: int | None = None
-    no_conflicts: bool = False
+    through_shared: bool = False
 
     def run(self, kernel: Callable) -> dict[str, Tensor]:
         """The output. An answer that is right must not have cost too much.
@@ -57,9 +61,11 @@ class Task:
         """
         out = np.full(self.expected.shape, np.nan, np.float32)
         before = [array.copy() for array in self.inputs]
-        trace = launch(kernel, 1, self.num_threads, out, *self.inputs, trace=0).trace
         names = (plain_function(kernel) or kernel).__code__.co_varnames
+        arguments = 1, self.num_threads, out, *self.inputs
+        trace = launch(kernel, *arguments, trace=0, unwritten=names[0]).trace
         _require_all_written(trace, names[0], out.shape)
+        _require_numbers(out, names[0])
         pairs = zip(self.inputs, before, strict=True)
         if not all(np.array_equal(*pair, equal_nan=True) for pair in pairs):
             raise AnswerError("it changed one of its inputs; it must only read them")
@@ -70,11 +76,15 @@ class Task:
     def _require_little(self, trace: Trace, names: tuple[str, ...]) -> None:
         for number, most in self.enough.items():
             _require_few(trace, names[number], most)
+        busy = len(np.unique(trace.only(array=names[0], kind="write").records.warp))
+        if busy < self.busy_warps:
+            warps = f"{busy} of {trace.num_warps} warps"
+            raise AnswerError(f"the answer is right, but only {warps} write to {names[0]}")
         shuffles, most = trace.only(kind="shuffle").num_instructions, self.most_shuffles
         if most is not None and shuffles > most:
             raise AnswerError(f"the answer is right, with {shuffles} shuffles; {most} are enough")
-        if self.no_conflicts:
-            _require_no_conflicts(trace)
+        if self.through_shared:
+            _require_shared(trace, self.expected.size)
 
 
 def trial(
@@ -107,6 +117,12 @@ def _require_all_written(trace: Trace, name: str, shape: tuple[int, ...]) -> Non
         )
 
 
+def _require_numbers(out: np.ndarray, name: str) -> None:
+    if np.isnan(out).any():
+        index = ", ".join(map(str, np.argwhere(np.isnan(out))[0].tolist()))
+        raise AnswerError(f"{name}[{index}] is NaN: something was read that is not of the sequence")
+
+
 def _require_few(trace: Trace, name: str, enough: Enough) -> None:
     if name not in {array.name for array in trace.arrays}:
         return
@@ -115,20 +131,26 @@ def _require_few(trace: Trace, name: str, enough: Enough) -> None:
         found, most = table.total(column), getattr(enough, column)
         if found > most:
             worst = max(table.rows, key=lambda row: row[table.columns.index(column)])
-            line, expression = (worst[table.columns.index(c)] for c in ("line", "expression"))
             raise AnswerError(
                 f"the answer is right, but {found:,} {column} for {name}; {most:,} are enough. "
-                f"Look at line {line}: {expression}"
+                f"{_where(table, worst)}"
             )
 
 
-def _require_no_conflicts(trace: Trace) -> None:
+def _where(table: Table, row: tuple) -> str:
+    line, expression = (row[table.columns.index(c)] for c in ("line", "expression"))
+    return f"Look at line {line}: {expression}"
+
+
+def _require_shared(trace: Trace, num_elements: int) -> None:
+    reads = trace.only(space="shared", kind="read").records
+    if reads.num_bytes.sum(dtype=int) < num_elements * ITEM:
+        raise AnswerError("the answer is right, but not all of it goes through shared memory")
     table = shared_traffic(trace)
-    if not table.rows:
-        raise AnswerError("the answer is right, but the kernel does not use shared memory")
     found, ideal = table.total("wavefronts"), table.total("ideal")
     if found > ideal:
+        worst = max(table.rows, key=lambda row: row[table.columns.index("degree")])
         raise AnswerError(
             f"the answer is right, but there are bank conflicts: {found:,} wavefronts, where "
-            f"{ideal:,} would do"
+            f"{ideal:,} would do. {_where(table, worst)}"
         )

@@ -6,10 +6,11 @@ from types import FunctionType
 
 import numpy as np
 
-from pa_tutorial.simt.arithmetic import MATH, cast
+from pa_tutorial.simt.arithmetic import MATH, Value, cast
 from pa_tutorial.simt.expressions import Expressions, Run
 from pa_tutorial.simt.intrinsics import ARRAYS, FUNCTIONS
 from pa_tutorial.simt.known import UNKNOWN
+from pa_tutorial.simt.lanes import Frame
 from pa_tutorial.simt.memory import Array
 from pa_tutorial.simt.names import cast_target, cuda_name, plain_function
 from pa_tutorial.simt.twins import TWINS, LaneAccess
@@ -21,7 +22,8 @@ class Calls(Expressions):
     def _on_call(self, node: ast.Call) -> Run:
         callee = self.known(node.func)
         if callee is UNKNOWN:
-            raise self.source.unsupported(node, f"{ast.unparse(node.func)}(...) is not supported")
+            text = ast.unparse(node.func)
+            raise self.source.unsupported(node, f"{text}(...) is not supported by the simulator")
         name = cuda_name(callee)
         if name in ARRAYS:
             return self.array(node, name, "")
@@ -43,6 +45,8 @@ class Calls(Expressions):
                 place = self.program.machine.add_place(self.source.site(node))
                 twin = TWINS[callee]
                 return lambda frame: twin(LaneAccess(frame, place), *[a(frame) for a in arguments])
+            if callee is divmod and len(arguments) == 2:
+                return self._divmod(node, *arguments)
             if callee is len and len(arguments) == 1:
                 (array,) = arguments
                 return lambda frame: _length(array(frame))
@@ -51,6 +55,15 @@ class Calls(Expressions):
             (value,) = arguments
             return lambda frame: cast(value(frame), dtype)
         raise self.source.unsupported(node, _why_not_callable(ast.unparse(node.func), callee))
+
+    def _divmod(self, node: ast.Call, left: Run, right: Run) -> Run:
+        floor, rest = (self.applied(node, kind) for kind in (ast.FloorDiv, ast.Mod))
+
+        def run(frame: Frame) -> tuple[Value, Value]:
+            a, b = left(frame), right(frame)
+            return floor(frame, a, b), rest(frame, a, b)
+
+        return run
 
     def _must_take(self, node: ast.Call, function: object) -> None:
         """Numba knows Python's functions with fewer arguments than Python does."""

@@ -97,6 +97,8 @@ def _shuffle(name: str, source: Callable[[np.ndarray, Value], np.ndarray]) -> Ca
             raise TypeError(
                 f"{name} moves int32, int64, float32 and float64, not {dtype_of(value)}"
             )
+        if dtype_of(by).kind not in "iu":
+            raise TypeError(f"{name} needs an integer to say which lane, not {dtype_of(by)}")
         gang, lanes = frame.gang, frame.lanes
         check_mask(frame, place, mask, name)
         if gang.machine.shuffles_order_memory:

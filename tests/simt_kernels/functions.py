@@ -7,6 +7,7 @@ import numpy as np
 from numba import cuda
 
 from simt_kernels.arithmetic import N, each, floats, integers, small, wide
+from simt_kernels.example import example
 
 
 @each(
@@ -31,6 +32,18 @@ def smallest_largest_absolute(a, b, out):
         out[2, i] = min(max(a[i], -1.5), b[i] % 3)
         out[3, i] = abs(a[i])
         out[4, i] = abs(b[i])
+
+
+@example(
+    1,
+    N,
+    lambda rng: (integers()(rng), np.zeros(N, np.int64), np.zeros(N, np.int64)),
+    lambda a, out, rest: {1: a // 7, 2: a % 7},
+)
+@cuda.jit
+def divmod_gives_both(a, out, rest):
+    t = cuda.threadIdx.x
+    out[t], rest[t] = divmod(a[t], 7)
 
 
 @each(lambda a: np.rint(a).astype(np.int64), lambda rng: small(np.float32)(rng) / 2)
