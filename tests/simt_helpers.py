@@ -6,7 +6,9 @@ from types import ModuleType
 
 import numpy as np
 from numba import cuda, float32
-from simt_kernels.example import TRAFFIC
+from simt_kernels.example import EXAMPLES, TRAFFIC
+
+from pa_tutorial.simt import Trace, launch
 
 N = 64
 
@@ -37,6 +39,32 @@ def neighbour(out, a):
     t = cuda.threadIdx.x
     s[t] = a[t]
     out[t] = s[N - 1 - t]
+
+
+@cuda.jit
+def shifted(out, a):
+    s = cuda.shared.array(64, float32)
+    t = cuda.threadIdx.x
+    i = cuda.grid(1)
+    s[t] = a[i, 1]
+    cuda.syncthreads()
+    if t < 40:
+        out[i] = cuda.shfl_down_sync(cuda.activemask(), s[63 - t], 3)
+
+
+def trace_of_shifted(**options) -> Trace:
+    a = np.arange(256, dtype=np.float32).reshape(2, 128).T  # strides 1 and 128 items
+    out = np.zeros(128, np.float32)
+    options = {"trace": 1, "checks": (), **options}
+    return launch(shifted, 2, 64, out, a, **options).trace
+
+
+def traced(name: str, order: str = "together") -> Trace:
+    example = EXAMPLES[name]
+    size = {"shared_bytes": example.shared_bytes, "order": order}
+    return launch(
+        example.kernel, example.grid, example.block, *example.draw(), trace="all", **size
+    ).trace
 
 
 def wrong_counts(simt: ModuleType, name: str, trace: object) -> list[str]:

@@ -192,6 +192,12 @@ def test_a_shuffle_down_leaves_the_whole_sum_in_the_first_lane_only() -> None:
     assert draw_reduction(trace).get_suptitle().endswith("lane 0 holds the sum of 32 lanes")
 
 
+@pytest.mark.parametrize("group", [0, 3, 64])
+def test_a_group_that_shuffles_cannot_sum_is_refused(group: int) -> None:
+    with pytest.raises(ValueError, match=f"group is {group}; it must be a power of 2, at most 32"):
+        stories.scores_trace(group)
+
+
 def test_a_warp_without_shuffles_is_refused() -> None:
     with pytest.raises(ValueError, match="0 warps of scores shuffle; a reduction is drawn for one"):
         draw_reduction(stories.scores_trace(1))

@@ -59,30 +59,27 @@ def draw_two_copies() -> Figure:
 def scores_kernel(group: int, head_size: int, block_size: int, x: int) -> Callable:
     """q . k for the tokens of one block, by one warp; `group` lanes share a token.
 
-    x  elements that stand together in K: 4 as in vLLM's layout, head_size in the plain layout
-
-    Raises ValueError for a group that shuffles cannot sum.
+    group  1, 2, 4, 8, 16 or 32
+    x      elements that stand together in K: 4 as in vLLM's layout, head_size in the plain layout
     """
-    if group not in (1, 2, 4, 8, 16, 32):
-        raise ValueError(f"group is {group}; it must be a power of 2, at most {WARP_SIZE}")
-    GROUP, HEAD, BLOCK, CHUNK = group, head_size, block_size, x
-    NUM_GROUPS = WARP_SIZE // GROUP
+    THREAD_GROUP_SIZE, HEAD_SIZE, BLOCK_SIZE, X = group, head_size, block_size, x
+    NUM_THREAD_GROUPS = WARP_SIZE // THREAD_GROUP_SIZE
 
     @cuda.jit
-    def scores(out, q, k):  # q [HEAD], k [HEAD // CHUNK, BLOCK, CHUNK], out [BLOCK]
+    def scores(out, q, k):  # q [HEAD_SIZE], k [HEAD_SIZE // X, BLOCK_SIZE, X], out [BLOCK_SIZE]
         lane = cuda.threadIdx.x
-        group_idx, offset = lane // GROUP, lane % GROUP
-        for first in range(0, BLOCK, NUM_GROUPS):
-            token = first + group_idx
+        thread_group_idx, offset = lane // THREAD_GROUP_SIZE, lane % THREAD_GROUP_SIZE
+        for first in range(0, BLOCK_SIZE, NUM_THREAD_GROUPS):
+            token = first + thread_group_idx
             qk = float32(0)
-            if token < BLOCK:
-                for e in range(offset, HEAD, GROUP):
-                    qk += q[e] * k[e // CHUNK, token, e % CHUNK]
-            mask = GROUP // 2
+            if token < BLOCK_SIZE:
+                for e in range(offset, HEAD_SIZE, THREAD_GROUP_SIZE):
+                    qk += q[e] * k[e // X, token, e % X]
+            mask = THREAD_GROUP_SIZE // 2
             while mask >= 1:
                 qk += cuda.shfl_xor_sync(ALL, qk, mask)
                 mask //= 2
-            if token < BLOCK and offset == 0:
+            if token < BLOCK_SIZE and offset == 0:
                 out[token] = qk
 
     return scores
@@ -91,7 +88,12 @@ def scores_kernel(group: int, head_size: int, block_size: int, x: int) -> Callab
 def scores_trace(
     group: int, head_size: int = HEAD_SIZE, block_size: int = BLOCK_SIZE, x: int = X
 ) -> Trace:
-    """Runs it with every check; the answer is right, or it raises."""
+    """Runs it with every check; the answer is right, or it raises.
+
+    Raises ValueError for a group that shuffles cannot sum.
+    """
+    if group < 1 or WARP_SIZE % group:
+        raise ValueError(f"group is {group}; it must be a power of 2, at most {WARP_SIZE}")
     rng = np.random.default_rng(0)
     q = rng.standard_normal(head_size, dtype=np.float32)
     k = rng.standard_normal((head_size // x, block_size, x), dtype=np.float32)
@@ -118,7 +120,7 @@ def draw_three_ways() -> Figure:
         group=THREAD_GROUP_SIZE,
         first_request=True,
         sectors=True,
-        row_name="chunk",
+        row_name="piece",
         run_name="token",
     )
 

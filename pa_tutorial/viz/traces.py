@@ -177,8 +177,7 @@ def first_elements(trace: Trace) -> set[int]:
 def element_numbers(trace: Trace) -> list[range]:
     """For each record the elements that it touches, several for a vector."""
     array = trace.the_array()
-    indices = array.indices(trace.records.address)
-    first = np.ravel_multi_index(indices, array.shape) if indices else np.zeros(len(trace), int)
+    first = np.ravel_multi_index(array.indices(trace.records.address), array.shape)
     counts = trace.records.num_bytes // array.dtype.itemsize
     return [range(n, n + c) for n, c in zip(first.tolist(), counts.tolist(), strict=True)]
 

@@ -132,7 +132,7 @@ def draw_banks(traces: Mapping[str, Trace], title: str) -> Figure:
     for below in panels[1]:
         below.set_ylim(0, tallest * 1.05)
         below.set_yticks([0, tallest])
-    panels[0][0].set_ylabel("row of 32 words")
+    panels[0][0].set_ylabel(f"row of {NUM_BANKS} words")
     panels[1][0].set_ylabel("words wanted")
     return figure
 
