@@ -16,8 +16,12 @@ from pa_tutorial.attention.cached import KVCache, cached_attention
 from pa_tutorial.attention.full import causal_attention
 from pa_tutorial.attention.online import online_attention
 from pa_tutorial.attention.paged import paged_gather, paged_online
+from pa_tutorial.kernels.launch import paged_attention_naive, paged_attention_v1
 from pa_tutorial.problem import DecodeProblem, SequenceProblem
 from pa_tutorial.regimes import strided_view
+
+# Intermediates of which every head of every sequence has one: [num_seqs, num_heads, n].
+OF_A_HEAD = ("qk_max", "exp_sum", "accs")
 
 Function = Callable[..., Tensor]
 Adapter = Callable[..., dict[str, Tensor]]
@@ -212,7 +216,8 @@ def run_paged(problem: DecodeProblem, function: Function, layout: str) -> dict[s
     probe: dict[str, Tensor] = {}
     out = call(function, tensors, inputs.scale, inputs.alibi_slopes, probe=probe)
     intermediates.add(probe, (...,))
-    return {**intermediates.given(), "out": out}
+    others = {name: probe[name] for name in OF_A_HEAD if name in probe}
+    return {**intermediates.given(), **others, "out": out}
 
 
 STAGES: dict[str, Stage] = {
@@ -273,6 +278,26 @@ STAGES: dict[str, Stage] = {
             checked_against=("paged_gather", "online_softmax"),
             own_kinds=("decode",),
             layout="plain",
+        ),
+        Stage(
+            name="cuda_naive",
+            new="one thread a token: the indexing with nothing else",
+            where="simulator",
+            function=paged_attention_naive,
+            adapters={"decode": lambda problem, f: run_paged(problem, f, "vllm")},
+            checked_against=("paged_online",),
+            own_kinds=("decode",),
+            layout="vllm",
+        ),
+        Stage(
+            name="cuda_v1",
+            new="q_vecs, k_vecs, thread groups, reductions, LV: vLLM's v1",
+            where="simulator",
+            function=paged_attention_v1,
+            adapters={"decode": lambda problem, f: run_paged(problem, f, "vllm")},
+            checked_against=("cuda_naive",),
+            own_kinds=("decode",),
+            layout="vllm",
         ),
     )
 }

@@ -276,8 +276,9 @@ class DecodeProblem:
         )
 
     def expected(self) -> dict[str, oracle.Array]:
-        """Float64: out [num_seqs, num_heads, head_size],
-        qk (padded with -inf) and logits (padded with 0) [num_seqs, num_heads, max(seq_lens)]."""
+        """Float64: out and accs (the same) [num_seqs, num_heads, head_size],
+        qk (padded with -inf) and logits (padded with 0) [num_seqs, num_heads, max(seq_lens)],
+        qk_max and exp_sum [num_seqs, num_heads, 1]."""
         return _expected_of_decode(self)
 
 
@@ -317,4 +318,13 @@ def _expected_of_decode(problem: DecodeProblem) -> dict[str, oracle.Array]:
         qk[sequence, :, :seq_len] = attended["qk"][:, 0]
         logits[sequence, :, :seq_len] = attended["logits"][:, 0]
         out[sequence] = attended["out"][0]
-    return {"qk": qk, "logits": logits, "out": out}
+    qk_max = qk.max(axis=-1, keepdims=True)
+    exp_sum = np.exp(qk - qk_max).sum(axis=-1, keepdims=True)
+    return {
+        "qk": qk,
+        "qk_max": qk_max,
+        "exp_sum": exp_sum,
+        "logits": logits,
+        "accs": out,
+        "out": out,
+    }

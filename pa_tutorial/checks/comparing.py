@@ -16,7 +16,10 @@ BOUNDS_FILE = Path(__file__).with_name("bounds.json")
 # In the order in which attention computes them: the first wrong one is nearest to the cause.
 QUANTITIES = {
     "qk": "the scores before the softmax",
+    "qk_max": "the largest score",
+    "exp_sum": "the sum of exp(qk - qk_max)",
     "logits": "the weights after the softmax",
+    "accs": "the weighted sums of V, before the warps are added up",
     "out": "the output",
 }
 

@@ -1,0 +1,88 @@
+"""float32, float16 and bfloat16 in a kernel: how an element is kept, and how it is computed with.
+
+A kernel computes in float32. Neither NumPy nor Numba has bfloat16: its 16 bits are kept as
+uint16. They are the upper half of a float32, so widening is a shift.
+Source: vLLM, csrc/attention/dtype_float32.cuh, dtype_float16.cuh, dtype_bfloat16.cuh.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numba import cuda, float32, int32, types, uint16, uint32
+from numba.cuda import libdevice
+from torch import Tensor
+
+from pa_tutorial.simt import LaneAccess, twin
+
+float16 = types.float16
+SIGN_CLEARED = 0x7FFFFFFF
+INFINITY = 0x7F800000  # bits of a float32; above it, without the sign, are the NaN
+BFLOAT16_NAN = 0x7FFF
+
+
+class ScalarType(NamedTuple):
+    """One type of element.
+
+    scalar_t    how it is kept in memory, for Numba
+    to_float    element -> float32
+    from_float  float32 -> element, rounded to the nearest, ties to even
+    """
+
+    scalar_t: object
+    to_float: Callable
+    from_float: Callable
+
+
+@twin(libdevice.int_as_float)
+def _int_as_float(access: LaneAccess, bits: np.ndarray) -> np.ndarray:
+    return np.asarray(bits, np.int32).view(np.float32)
+
+
+@twin(libdevice.float_as_int)
+def _float_as_int(access: LaneAccess, value: np.ndarray) -> np.ndarray:
+    return np.asarray(value, np.float32).view(np.int32)
+
+
+@cuda.jit(device=True)
+def _widened(value):
+    return float32(value)
+
+
+@cuda.jit(device=True)
+def _same(value):
+    return value
+
+
+@cuda.jit(device=True)
+def _to_float16(value):
+    return float16(value)
+
+
+@cuda.jit(device=True)
+def bfloat16_to_float(bits):
+    return libdevice.int_as_float(int32(uint32(bits) << uint32(16)))
+
+
+@cuda.jit(device=True)
+def float_to_bfloat16(value):
+    bits = uint32(libdevice.float_as_int(value))
+    if bits & uint32(SIGN_CLEARED) > uint32(INFINITY):
+        return uint16(BFLOAT16_NAN)
+    # Adding just under half of the lower 16 bits carries into the upper ones where they are
+    # over one half; the last bit that stays decides a tie.
+    last = (bits >> uint32(16)) & uint32(1)
+    return uint16((bits + uint32(0x7FFF) + last) >> uint32(16))
+
+
+SCALAR_TYPES = {
+    torch.float32: ScalarType(float32, _same, _same),
+    torch.float16: ScalarType(float16, _widened, _to_float16),
+    torch.bfloat16: ScalarType(uint16, bfloat16_to_float, float_to_bfloat16),
+}
+
+
+def as_kept(tensor: Tensor) -> Tensor:
+    """The tensor with its elements as a kernel keeps them: bfloat16 as uint16, the same memory."""
+    return tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor

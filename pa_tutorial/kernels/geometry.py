@@ -1,0 +1,245 @@
+"""Geometry: the compile-time constants of the paged kernel, each with its formula.
+
+In vLLM they are template parameters and `constexpr` values. Here a kernel is made for one
+Geometry: the numbers are known when it is compiled.
+Source: vLLM, csrc/attention/attention_kernels.cuh, paged_attention_kernel.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from pa_tutorial.arguments import require
+from pa_tutorial.simt.races import WARP_SIZE
+
+# What vLLM compiles; it has 128 threads only.
+HEAD_SIZES = (32, 64, 80, 96, 112, 120, 128, 192, 256)
+BLOCK_SIZES = (8, 16, 32)
+NUM_THREADS = (64, 128, 256)
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+VEC_BYTES = 16  # what a thread group reads of K, and one thread of V, at once
+FLOAT_BYTES = 4  # logits, partial results and sums are float32
+FLT_MAX = float(torch.finfo(torch.float32).max)
+
+CONSTANTS = (
+    "HEAD_SIZE",
+    "BLOCK_SIZE",
+    "NUM_THREADS",
+    "PARTITION_SIZE",
+    "NUM_QUERIES_PER_KV",
+    "NUM_WARPS",
+    "THREAD_GROUP_SIZE",
+    "NUM_THREAD_GROUPS",
+    "NUM_TOKENS_PER_THREAD_GROUP",
+    "VEC_SIZE",
+    "NUM_ELEMS_PER_THREAD",
+    "NUM_VECS_PER_THREAD",
+    "X",
+    "V_VEC_SIZE",
+    "NUM_V_VECS_PER_ROW",
+    "NUM_ROWS_PER_ITER",
+    "NUM_ROWS_PER_THREAD",
+)
+
+
+def divide_round_up(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """The constants of one kernel. `print(geometry)` shows all of them.
+
+    head_size            elements of one head of q, K, V and out
+    block_size           tokens of a block
+    dtype                of q, of the cache and of out
+    num_threads          of a thread block; vLLM has 128
+    partition_size       tokens of a partition (v2); 0: one thread block reads the whole sequence
+    num_queries_per_kv   query heads that share a KV head: num_heads / num_kv_heads
+
+    Raises ValueError for what is not supported, with what is.
+    """
+
+    head_size: int
+    block_size: int
+    dtype: torch.dtype = torch.float16
+    num_threads: int = 128
+    partition_size: int = 0
+    num_queries_per_kv: int = 1
+
+    def __post_init__(self) -> None:
+        for name, supported in (
+            ("head_size", HEAD_SIZES),
+            ("block_size", BLOCK_SIZES),
+            ("dtype", DTYPES),
+            ("num_threads", NUM_THREADS),
+        ):
+            value = getattr(self, name)
+            require(value in supported, name, value, f"one of {', '.join(map(str, supported))}")
+        whole_blocks = self.partition_size >= 0 and self.partition_size % self.block_size == 0
+        allowed = f"0, or a multiple of block_size, which is {self.block_size}"
+        require(whole_blocks, "partition_size", self.partition_size, allowed)
+        ratio = self.num_queries_per_kv
+        require(ratio >= 1, "num_queries_per_kv", ratio, "1 or more: num_heads / num_kv_heads")
+
+    # Given --------------------------------------------------------------------------------------
+
+    @property
+    def HEAD_SIZE(self) -> int:
+        """given"""
+        return self.head_size
+
+    @property
+    def BLOCK_SIZE(self) -> int:
+        """given"""
+        return self.block_size
+
+    @property
+    def NUM_THREADS(self) -> int:
+        """given"""
+        return self.num_threads
+
+    @property
+    def PARTITION_SIZE(self) -> int:
+        """given: tokens of a partition; 0 is v1"""
+        return self.partition_size
+
+    @property
+    def NUM_QUERIES_PER_KV(self) -> int:
+        """num_heads / num_kv_heads"""
+        return self.num_queries_per_kv
+
+    @property
+    def ITEMSIZE(self) -> int:
+        """bytes of one element of q, K or V"""
+        return self.dtype.itemsize
+
+    # Threads ------------------------------------------------------------------------------------
+
+    @property
+    def NUM_WARPS(self) -> int:
+        """NUM_THREADS / WARP_SIZE"""
+        return self.num_threads // WARP_SIZE
+
+    @property
+    def THREAD_GROUP_SIZE(self) -> int:
+        """max(WARP_SIZE / BLOCK_SIZE, 1): the threads that share one key token"""
+        return max(WARP_SIZE // self.block_size, 1)
+
+    @property
+    def NUM_THREAD_GROUPS(self) -> int:
+        """NUM_THREADS / THREAD_GROUP_SIZE"""
+        return self.num_threads // self.THREAD_GROUP_SIZE
+
+    @property
+    def NUM_TOKENS_PER_THREAD_GROUP(self) -> int:
+        """ceil(BLOCK_SIZE / WARP_SIZE): tokens of one block that a group handles"""
+        return divide_round_up(self.block_size, WARP_SIZE)
+
+    # q and K ------------------------------------------------------------------------------------
+
+    @property
+    def VEC_SIZE(self) -> int:
+        """max(16 / (THREAD_GROUP_SIZE * itemsize), 1): a group reads 16 bytes at once"""
+        return max(VEC_BYTES // (self.THREAD_GROUP_SIZE * self.ITEMSIZE), 1)
+
+    @property
+    def NUM_ELEMS_PER_THREAD(self) -> int:
+        """HEAD_SIZE / THREAD_GROUP_SIZE"""
+        return self.head_size // self.THREAD_GROUP_SIZE
+
+    @property
+    def NUM_VECS_PER_THREAD(self) -> int:
+        """NUM_ELEMS_PER_THREAD / VEC_SIZE"""
+        return self.NUM_ELEMS_PER_THREAD // self.VEC_SIZE
+
+    @property
+    def X(self) -> int:
+        """16 / itemsize of the cache: elements of K that lie side by side"""
+        return VEC_BYTES // self.ITEMSIZE
+
+    # V ------------------------------------------------------------------------------------------
+
+    @property
+    def V_VEC_SIZE(self) -> int:
+        """min(16 / itemsize, BLOCK_SIZE): tokens of one row of V that a thread reads at once"""
+        return min(VEC_BYTES // self.ITEMSIZE, self.block_size)
+
+    @property
+    def NUM_V_VECS_PER_ROW(self) -> int:
+        """BLOCK_SIZE / V_VEC_SIZE: lanes that share a row of V"""
+        return self.block_size // self.V_VEC_SIZE
+
+    @property
+    def NUM_ROWS_PER_ITER(self) -> int:
+        """WARP_SIZE / NUM_V_VECS_PER_ROW: rows that a warp reads at once"""
+        return WARP_SIZE // self.NUM_V_VECS_PER_ROW
+
+    @property
+    def NUM_ROWS_PER_THREAD(self) -> int:
+        """ceil(HEAD_SIZE / NUM_ROWS_PER_ITER)"""
+        return divide_round_up(self.head_size, self.NUM_ROWS_PER_ITER)
+
+    # Who owns what ------------------------------------------------------------------------------
+
+    def head_elements(self, thread_group_offset: int) -> tuple[int, ...]:
+        """The elements of a head that one thread of a group multiplies, q times K.
+
+        Whole vecs, THREAD_GROUP_SIZE apart: vec j of the thread is vec
+        thread_group_offset + j * THREAD_GROUP_SIZE of the head.
+        """
+        size = self.THREAD_GROUP_SIZE
+        self._require_below("thread_group_offset", thread_group_offset, size)
+        vecs = range(thread_group_offset, self.NUM_VECS_PER_THREAD * size, size)
+        return tuple(vec * self.VEC_SIZE + e for vec in vecs for e in range(self.VEC_SIZE))
+
+    def value_rows(self, lane: int) -> tuple[int, ...]:
+        """The rows of V (elements of the head) that a lane sums in its accs."""
+        self._require_below("lane", lane, WARP_SIZE)
+        first = lane // self.NUM_V_VECS_PER_ROW
+        rows = range(self.NUM_ROWS_PER_THREAD)
+        rows = (first + i * self.NUM_ROWS_PER_ITER for i in rows)
+        return tuple(row for row in rows if row < self.head_size)
+
+    def value_tokens(self, lane: int) -> tuple[int, ...]:
+        """The tokens of a block, by their offset, whose V a lane reads."""
+        self._require_below("lane", lane, WARP_SIZE)
+        first = lane % self.NUM_V_VECS_PER_ROW * self.V_VEC_SIZE
+        return tuple(range(first, first + self.V_VEC_SIZE))
+
+    @staticmethod
+    def _require_below(name: str, value: int, end: int) -> None:
+        require(0 <= value < end, name, value, f"0 to {end - 1}")
+
+    # Shared memory ------------------------------------------------------------------------------
+
+    @property
+    def static_shared_bytes(self) -> int:
+        """q_vecs and red_smem: HEAD_SIZE * itemsize + 2 * NUM_WARPS * 4"""
+        return self.head_size * self.ITEMSIZE + 2 * self.NUM_WARPS * FLOAT_BYTES
+
+    def dynamic_shared_bytes(self, max_seq_len: int) -> int:
+        """What a launch must ask for: logits and, later in the same place, out_smem.
+
+            max(4 * padded_max_seq_len, (NUM_WARPS / 2) * HEAD_SIZE * 4)
+
+        max_seq_len  of the longest sequence of the batch: one launch, one size
+
+        Source: vLLM, csrc/attention/paged_attention_v1.cu and _v2.cu.
+        """
+        require(max_seq_len >= 0, "max_seq_len", max_seq_len, "0 or more")
+        tokens = self.partition_size or max_seq_len
+        padded = divide_round_up(tokens, self.block_size) * self.block_size
+        logits = padded * FLOAT_BYTES
+        out_smem = self.NUM_WARPS // 2 * self.head_size * FLOAT_BYTES
+        return max(logits, out_smem)
+
+    def __str__(self) -> str:
+        title = f"{str(self.dtype).removeprefix('torch.')}, WARP_SIZE = {WARP_SIZE}"
+        width = max(map(len, CONSTANTS))
+        lines = []
+        for name in CONSTANTS:
+            formula = getattr(type(self), name).__doc__
+            lines.append(f"{name:<{width}}  {getattr(self, name):>4}  {formula}")
+        return "\n".join([title, *lines])

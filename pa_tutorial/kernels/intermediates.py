@@ -1,0 +1,81 @@
+"""What the kernel computed on its way to the output, read from snapshots of its variables.
+
+The snapshots are taken before lines that name what has just been finished.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pa_tutorial.kernels.geometry import Geometry
+from pa_tutorial.simt import Report, Snapshot
+from pa_tutorial.simt.races import WARP_SIZE
+
+# Pieces of the lines before which a snapshot is taken.
+SCORES_DONE = "exp_sum = float32(0)"
+SUM_DONE = "inv_sum = "
+WEIGHTS_DONE = "accs = cuda.local.array"
+ROWS_DONE = "out_smem = shared_mem"
+LINES = (SCORES_DONE, SUM_DONE, WEIGHTS_DONE, ROWS_DONE)
+NAMES = ("logits", "qk_max", "exp_sum", "accs")
+
+
+def intermediates(report: Report, geometry: Geometry, seq_lens: Tensor) -> dict[str, Tensor]:
+    """The quantities of one launch of paged_attention, watched before LINES; v1 only.
+
+    seq_lens  [num_seqs]
+    returns   qk       [num_seqs, num_heads, longest]  scores, padded with -inf
+              qk_max   [num_seqs, num_heads, 1]        the largest score, as thread 0 knows it
+              exp_sum  [num_seqs, num_heads, 1]        sum of exp(qk - qk_max)
+              logits   [num_seqs, num_heads, longest]  weights, padded with 0
+              accs     [num_seqs, num_heads, head_size] float64: the rows of V that the warps
+                       have summed, added up here and not by the kernel's tree
+    """
+    return {
+        "qk": scores(report, SCORES_DONE, "logits", seq_lens),
+        "qk_max": of_all(report, SCORES_DONE, lambda shot: shot["qk_max"][:1]),
+        "exp_sum": of_all(report, SUM_DONE, lambda shot: shot["exp_sum"][:1]),
+        "logits": scores(report, WEIGHTS_DONE, "logits", seq_lens, 0.0),
+        "accs": of_all(report, ROWS_DONE, lambda shot: sum_of_warps(shot["accs"], geometry)),
+    }
+
+
+def scores(
+    report: Report, where: str, name: str, seq_lens: Tensor, padding: float = float("-inf")
+) -> Tensor:
+    """One number a token, from a shared array: [num_seqs, num_heads, longest]."""
+    num_heads, num_seqs, _ = report.grid
+    found = torch.full((num_seqs, num_heads, int(seq_lens.max())), padding)
+    for shot in report.at(where):
+        head, sequence, _ = shot.block
+        seq_len = int(seq_lens[sequence])
+        found[sequence, head, :seq_len] = as_tensor(shot[name][:seq_len])
+    return found
+
+
+def of_all(report: Report, where: str, read: Callable[[Snapshot], np.ma.MaskedArray]) -> Tensor:
+    """What `read` finds in the snapshot of each thread block: [num_seqs, num_heads, n]."""
+    num_heads, num_seqs, _ = report.grid
+    found = {shot.block: as_tensor(read(shot)) for shot in report.at(where)}
+    rows = [[found[head, seq, 0] for head in range(num_heads)] for seq in range(num_seqs)]
+    return torch.stack([torch.stack(row) for row in rows])
+
+
+def as_tensor(values: np.ma.MaskedArray) -> Tensor:
+    """NaN where nobody has written."""
+    return torch.from_numpy(np.ma.filled(values, np.nan))
+
+
+def sum_of_warps(accs: np.ma.MaskedArray, geometry: Geometry) -> np.ma.MaskedArray:
+    """[NUM_THREADS, NUM_ROWS_PER_THREAD] -> [HEAD_SIZE] float64.
+
+    After the sum over lanes, each lane that shares a row has the sum of its warp: the first is
+    taken.
+    """
+    rows = np.ma.zeros(geometry.HEAD_SIZE, np.float64)
+    for thread in range(0, geometry.NUM_THREADS, geometry.NUM_V_VECS_PER_ROW):
+        of_lane = list(geometry.value_rows(thread % WARP_SIZE))
+        rows[of_lane] += accs[thread, : len(of_lane)]
+    return rows

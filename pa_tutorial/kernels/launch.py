@@ -1,0 +1,240 @@
+"""Torch tensors in, torch tensors out: the kernels as functions. They run in the simulator."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pa_tutorial.arguments import require
+from pa_tutorial.attention.paged import require_paged_inputs
+from pa_tutorial.kernels.dtypes import as_kept
+from pa_tutorial.kernels.geometry import FLOAT_BYTES, Geometry
+from pa_tutorial.kernels.intermediates import LINES, NAMES, intermediates, scores
+from pa_tutorial.kernels.loads import Loads, element_loads
+from pa_tutorial.kernels.naive import naive_kernel
+from pa_tutorial.kernels.paged_attention import paged_attention
+from pa_tutorial.simt import Report, launch
+from pa_tutorial.simt.simulate import MAX_SHARED
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel with all that it needs to run.
+
+    out  [num_seqs, num_heads, head_size], NaN before the run
+    """
+
+    kernel: Callable
+    geometry: Geometry
+    grid: tuple[int, int, int]
+    shared_bytes: int
+    arguments: tuple
+    out: Tensor
+
+    def simulate(self, **options: object) -> Report:
+        """Run it without a GPU; `out` is written. The options are those of simt.launch."""
+        return launch(
+            self.kernel,
+            self.grid,
+            self.geometry.NUM_THREADS,
+            *self.arguments,
+            shared_bytes=self.shared_bytes,
+            unwritten="out",
+            **options,
+        )
+
+
+def prepare_naive(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    block_tables: Tensor,
+    seq_lens: Tensor,
+    scale: float,
+    alibi_slopes: Tensor | None = None,
+    num_threads: int = 128,
+) -> Launch:
+    """The launch of naive_kernel. Arguments and errors are those of paged_attention_v1."""
+    geometry = geometry_of(q, k_cache, v_cache, block_tables, seq_lens, alibi_slopes, num_threads)
+    shared_bytes = FLOAT_BYTES * int(seq_lens.max())
+    require_shared(shared_bytes, seq_lens)
+    out = torch.full(q.shape, float("nan"), dtype=q.dtype)
+    tensors = tuple(as_kept(tensor) for tensor in (out, q, k_cache, v_cache))
+    slopes = slopes_or_zeros(alibi_slopes, q.shape[1])
+    arguments = (*tensors, np.float32(scale), block_tables, seq_lens, slopes)
+    grid = (q.shape[1], q.shape[0], 1)
+    return Launch(naive_kernel(geometry), geometry, grid, shared_bytes, arguments, out)
+
+
+def prepare_v1(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    block_tables: Tensor,
+    seq_lens: Tensor,
+    scale: float,
+    alibi_slopes: Tensor | None = None,
+    num_threads: int = 128,
+    loads: Callable[[Geometry], Loads] = element_loads,
+) -> Launch:
+    """The launch of paged_attention_v1, for those who want to watch it.
+
+        ready = prepare_v1(...)
+        report = ready.simulate(trace=0)
+
+    Arguments and errors are those of paged_attention_v1; num_threads may be 64 or 256 too.
+    """
+    geometry = geometry_of(q, k_cache, v_cache, block_tables, seq_lens, alibi_slopes, num_threads)
+    shared_bytes = geometry.dynamic_shared_bytes(int(seq_lens.max()))
+    require_shared(shared_bytes + geometry.static_shared_bytes, seq_lens)
+    out = torch.full(q.shape, float("nan"), dtype=q.dtype)
+    nothing = torch.empty(0)  # exp_sums and max_logits: v1 has none
+    arguments = (
+        nothing,
+        nothing,
+        *(flat(as_kept(tensor)) for tensor in (out, q, k_cache, v_cache)),
+        np.float32(scale),
+        block_tables,
+        seq_lens,
+        slopes_or_zeros(alibi_slopes, q.shape[1]),
+        q.stride(0),
+        k_cache.stride(0),
+        k_cache.stride(1),
+    )
+    grid = (q.shape[1], q.shape[0], 1)
+    kernel = paged_attention(geometry, loads)
+    return Launch(kernel, geometry, grid, shared_bytes, arguments, out)
+
+
+def paged_attention_naive(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    block_tables: Tensor,
+    seq_lens: Tensor,
+    scale: float,
+    alibi_slopes: Tensor | None = None,
+    probe: dict[str, Tensor] | None = None,
+) -> Tensor:
+    """One decode step by the first paged kernel. Stage `cuda_naive`.
+
+    Arguments, result and errors are those of paged_attention_v1; probe receives `qk` only.
+    """
+    ready = prepare_naive(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
+    report = ready.simulate(watch="end", names="qk")
+    if probe is not None:
+        probe["qk"] = scores(report, "end", "qk", seq_lens)
+    return ready.out
+
+
+def paged_attention_v1(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    block_tables: Tensor,
+    seq_lens: Tensor,
+    scale: float,
+    alibi_slopes: Tensor | None = None,
+    probe: dict[str, Tensor] | None = None,
+) -> Tensor:
+    """One decode step by vLLM's kernel. Stage `cuda_v1`.
+
+    q             [num_seqs, num_heads, head_size]   the newest token of each sequence; may be
+                  strided over sequences
+    k_cache       [num_blocks, num_kv_heads, head_size/x, block_size, x]
+    v_cache       [num_blocks, num_kv_heads, head_size, block_size]   both may have gaps between
+                  blocks and heads, the same ones
+    block_tables  [num_seqs, max_num_blocks_per_seq] int32
+    seq_lens      [num_seqs] int32   tokens in the cache, the newest included
+    alibi_slopes  [num_heads]; adds slope * (j - seq_len + 1) to the score of key j
+    probe         receives qk, qk_max, exp_sum, logits and accs (pa_tutorial.kernels.intermediates)
+    returns       [num_seqs, num_heads, head_size], in the dtype of q
+
+    Runs in the simulator, with every check: SimtError if one of them finds something.
+    Raises ValueError, before anything runs, for shapes, dtypes, devices, strides, lengths and
+    block numbers that the kernel cannot take, and for a context beyond the shared memory.
+    Source: vLLM, paged_attention_v1 in csrc/attention/paged_attention_v1.cu.
+    """
+    ready = prepare_v1(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
+    report = ready.simulate(watch=LINES, names=NAMES)
+    if probe is not None:
+        probe.update(intermediates(report, ready.geometry, seq_lens))
+    return ready.out
+
+
+def geometry_of(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    block_tables: Tensor,
+    seq_lens: Tensor,
+    alibi_slopes: Tensor | None,
+    num_threads: int,
+) -> Geometry:
+    """The geometry that these tensors ask for. Raises ValueError for what no kernel can take."""
+    require_kernel_inputs(q, k_cache, v_cache, block_tables, seq_lens, alibi_slopes)
+    num_heads, head_size = q.shape[1:]
+    return Geometry(
+        head_size=head_size,
+        block_size=v_cache.shape[3],
+        dtype=q.dtype,
+        num_threads=num_threads,
+        num_queries_per_kv=num_heads // k_cache.shape[1],
+    )
+
+
+def require_kernel_inputs(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    block_tables: Tensor,
+    seq_lens: Tensor,
+    alibi_slopes: Tensor | None,
+) -> None:
+    """Raise ValueError, naming the argument, unless a kernel can read all of them."""
+    tensors = {
+        "q": q,
+        "k_cache": k_cache,
+        "v_cache": v_cache,
+        "block_tables": block_tables,
+        "seq_lens": seq_lens,
+    }
+    if alibi_slopes is not None:
+        tensors["alibi_slopes"] = alibi_slopes
+    for name, tensor in tensors.items():
+        require(tensor.device.type == "cpu", f"{name}.device", tensor.device, "cpu, as all others")
+    require(k_cache.dim() == 5, "k_cache.shape", list(k_cache.shape), "of 5 dimensions: vLLM's")
+    require_paged_inputs(q, k_cache, v_cache, block_tables, seq_lens, alibi_slopes)
+    x = 16 // k_cache.element_size()
+    require(k_cache.shape[4] == x, "k_cache.shape[4]", k_cache.shape[4], f"x = {x}")
+    require(q.dtype == k_cache.dtype, "q.dtype", q.dtype, f"{k_cache.dtype}, as the cache")
+    for name, tensor, dims in (("q", q, 2), ("k_cache", k_cache, 3), ("v_cache", v_cache, 2)):
+        dense = torch.empty(tensor.shape[-dims:]).stride()
+        found = tensor.stride()[-dims:]
+        allowed = f"{dense}: the last {dims} dimensions without gaps"
+        require(found == dense, f"{name}.stride()[-{dims}:]", found, allowed)
+    allowed = f"{k_cache.stride()[:2]}, as those of k_cache"
+    found = v_cache.stride()[:2]
+    require(found == k_cache.stride()[:2], "v_cache.stride()[:2]", found, allowed)
+
+
+def require_shared(num_bytes: int, seq_lens: Tensor) -> None:
+    """All scores of a sequence lie in shared memory; so its length has an end."""
+    if num_bytes > MAX_SHARED:
+        raise ValueError(
+            f"seq_lens: the longest is {seq_lens.max()}, which needs {num_bytes:,} bytes of shared "
+            f"memory; a thread block has at most {MAX_SHARED:,}, 4 for each token"
+        )
+
+
+def slopes_or_zeros(alibi_slopes: Tensor | None, num_heads: int) -> Tensor:
+    """[num_heads] float32. vLLM passes a null pointer for no slopes; Python has none."""
+    return torch.zeros(num_heads) if alibi_slopes is None else alibi_slopes.float()
+
+
+def flat(tensor: Tensor) -> Tensor:
+    """The memory from the first element to the last, gaps included, as one dimension."""
+    last = sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.as_strided((last + 1,), (1,))

@@ -1,0 +1,59 @@
+"""How a vec is read: element by element.
+
+The kernel takes these four functions as an argument, so that loads of 8 or 16 bytes at once
+change nothing else. Each reads one vec from an offset, counted in elements.
+
+Offsets are made unsigned here: for a signed one, Numba's compiler must ask at every load whether
+it counts from the end of the array.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from numba import cuda, uint64
+
+from pa_tutorial.kernels.dtypes import SCALAR_TYPES
+from pa_tutorial.kernels.geometry import Geometry
+
+
+class Loads(NamedTuple):
+    """The four kinds of access; the first argument is where the vec goes.
+
+    load_q(q_vec, q, offset)                 VEC_SIZE elements, global -> shared, as they are
+    load_k(k_vec, k_cache, offset)           VEC_SIZE elements, global -> registers, as float32
+    load_logits(logits_vec, logits, offset)  V_VEC_SIZE weights, shared -> registers
+    load_v(v_vec, v_cache, offset)           V_VEC_SIZE elements, global -> registers, as float32
+    """
+
+    load_q: Callable
+    load_k: Callable
+    load_logits: Callable
+    load_v: Callable
+
+
+def element_loads(geometry: Geometry) -> Loads:
+    """One element at a time: VEC_SIZE or V_VEC_SIZE small loads where vLLM has one of 16 bytes."""
+    VEC_SIZE, V_VEC_SIZE = geometry.VEC_SIZE, geometry.V_VEC_SIZE
+    to_float = SCALAR_TYPES[geometry.dtype].to_float
+
+    @cuda.jit(device=True)
+    def load_q(q_vec, q, offset):
+        for e in range(VEC_SIZE):
+            q_vec[e] = q[uint64(offset + e)]
+
+    @cuda.jit(device=True)
+    def load_k(k_vec, k_cache, offset):
+        for e in range(VEC_SIZE):
+            k_vec[e] = to_float(k_cache[uint64(offset + e)])
+
+    @cuda.jit(device=True)
+    def load_logits(logits_vec, logits, offset):
+        for e in range(V_VEC_SIZE):
+            logits_vec[e] = logits[uint64(offset + e)]
+
+    @cuda.jit(device=True)
+    def load_v(v_vec, v_cache, offset):
+        for e in range(V_VEC_SIZE):
+            v_vec[e] = to_float(v_cache[uint64(offset + e)])
+
+    return Loads(load_q, load_k, load_logits, load_v)
