@@ -23,14 +23,15 @@ from pa_tutorial.simt.simulate import MAX_SHARED
 class Launch:
     """A kernel with all that it needs to run.
 
-    out  [num_seqs, num_heads, head_size], NaN before the run
+    arguments  of the kernel, by name, in their order
+    out        [num_seqs, num_heads, head_size], NaN before the run
     """
 
     kernel: Callable
     geometry: Geometry
     grid: tuple[int, int, int]
     shared_bytes: int
-    arguments: tuple
+    arguments: dict[str, object]
     out: Tensor
 
     def simulate(self, **options: object) -> Report:
@@ -39,7 +40,7 @@ class Launch:
             self.kernel,
             self.grid,
             self.geometry.NUM_THREADS,
-            *self.arguments,
+            *self.arguments.values(),
             shared_bytes=self.shared_bytes,
             unwritten="out",
             **options,
@@ -61,9 +62,16 @@ def prepare_naive(
     shared_bytes = FLOAT_BYTES * int(seq_lens.max())
     require_shared(shared_bytes, seq_lens)
     out = torch.full(q.shape, float("nan"), dtype=q.dtype)
-    tensors = tuple(as_kept(tensor) for tensor in (out, q, k_cache, v_cache))
-    slopes = slopes_or_zeros(alibi_slopes, q.shape[1])
-    arguments = (*tensors, np.float32(scale), block_tables, seq_lens, slopes)
+    arguments = {
+        "out": as_kept(out),
+        "q": as_kept(q),
+        "k_cache": as_kept(k_cache),
+        "v_cache": as_kept(v_cache),
+        "scale": np.float32(scale),
+        "block_tables": block_tables,
+        "seq_lens": seq_lens,
+        "alibi_slopes": slopes_or_zeros(alibi_slopes, q.shape[1]),
+    }
     grid = (q.shape[1], q.shape[0], 1)
     return Launch(naive_kernel(geometry), geometry, grid, shared_bytes, arguments, out)
 
@@ -90,19 +98,22 @@ def prepare_v1(
     shared_bytes = geometry.dynamic_shared_bytes(int(seq_lens.max()))
     require_shared(shared_bytes + geometry.static_shared_bytes, seq_lens)
     out = torch.full(q.shape, float("nan"), dtype=q.dtype)
-    nothing = torch.empty(0)  # exp_sums and max_logits: v1 has none
-    arguments = (
-        nothing,
-        nothing,
-        *(flat(as_kept(tensor)) for tensor in (out, q, k_cache, v_cache)),
-        np.float32(scale),
-        block_tables,
-        seq_lens,
-        slopes_or_zeros(alibi_slopes, q.shape[1]),
-        q.stride(0),
-        k_cache.stride(0),
-        k_cache.stride(1),
-    )
+    nothing = torch.empty(0)  # v1 has no partitions to tell about
+    arguments = {
+        "exp_sums": nothing,
+        "max_logits": nothing,
+        "out": flat(as_kept(out)),
+        "q": flat(as_kept(q)),
+        "k_cache": flat(as_kept(k_cache)),
+        "v_cache": flat(as_kept(v_cache)),
+        "scale": np.float32(scale),
+        "block_tables": block_tables,
+        "seq_lens": seq_lens,
+        "alibi_slopes": slopes_or_zeros(alibi_slopes, q.shape[1]),
+        "q_stride": q.stride(0),
+        "kv_block_stride": k_cache.stride(0),
+        "kv_head_stride": k_cache.stride(1),
+    }
     grid = (q.shape[1], q.shape[0], 1)
     kernel = paged_attention(geometry, loads)
     return Launch(kernel, geometry, grid, shared_bytes, arguments, out)

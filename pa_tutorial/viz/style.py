@@ -12,7 +12,7 @@ from functools import wraps
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
+from matplotlib.patches import FancyArrowPatch, Rectangle
 
 Q = "#0072B2"
 K = "#E69F00"
@@ -129,6 +129,12 @@ def cell(axes: Axes, x: float, y: float, color: str, text: str = "", unused: boo
     )
     if text:
         axes.text(x + 0.5, y + 0.5, text, ha="center", va="center", color=ink_on(color))
+
+
+def arrow(tail: tuple[float, float], head: tuple[float, float]) -> FancyArrowPatch:
+    """A thin arrow, for what goes from one lane to another."""
+    line = {"color": QUIET, "linewidth": 0.8, "shrinkA": 0, "shrinkB": 0}
+    return FancyArrowPatch(tail, head, arrowstyle="-|>", mutation_scale=7, **line)
 
 
 def lighter(color: str, amount: float = 0.6) -> str:

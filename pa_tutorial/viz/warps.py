@@ -5,7 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import FancyArrowPatch, Rectangle
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator
 
 from pa_tutorial.simt.trace import Trace
 from pa_tutorial.simt.traffic import NUM_BANKS, WORD, shared_traffic, units
@@ -65,7 +66,7 @@ def draw_reduction(trace: Trace) -> Figure:
         ends = STEP * number + 1, STEP * (number + 1)
         for lane, source in step:
             xs = lanes.index(source) + 0.5, lanes.index(lane) + 0.5
-            axes.add_patch(_arrow(*zip(xs, ends, strict=True)))
+            axes.add_patch(style.arrow(*zip(xs, ends, strict=True)))
         for column in range(len(lanes)):  # each lane keeps what it has
             own = [column + 0.5] * len(ends)
             axes.plot(own, ends, color=style.lighter(style.QUIET), zorder=0)
@@ -90,11 +91,6 @@ def _finding(states: list[dict[int, frozenset[int]]]) -> str:
     return f"After {len(states) - 1} shuffles {who} the sum of {largest} lanes"
 
 
-def _arrow(tail: tuple[float, float], head: tuple[float, float]) -> FancyArrowPatch:
-    line = {"color": style.QUIET, "linewidth": 0.8, "shrinkA": 0, "shrinkB": 0}
-    return FancyArrowPatch(tail, head, arrowstyle="-|>", mutation_scale=7, **line)
-
-
 def _sum_in_words(lanes: frozenset[int], num_columns: int) -> str:
     """The lanes that are summed, "4–7", or how many where there is no room."""
     if len(lanes) == 1:
@@ -107,13 +103,15 @@ def _sum_in_words(lanes: frozenset[int], num_columns: int) -> str:
 
 
 @style.styled
-def draw_banks(traces: Mapping[str, Trace], title: str) -> Figure:
+def draw_banks(
+    traces: Mapping[str, Trace], title: str, height: float = 3.6, color: str = style.K
+) -> Figure:
     """Shared memory as rows of 32 banks, and the words that one request wants.
 
     traces  heading -> one warp instruction that touches shared memory; a panel each
     """
     figure, panels = style.new_figure(
-        title, 3.6, ncols=len(traces), nrows=2, squeeze=False, height_ratios=(3, 1), sharex=True
+        title, height, ncols=len(traces), nrows=2, squeeze=False, height_ratios=(3, 1), sharex=True
     )
     tallest = 0
     for (above, below), (heading, trace) in zip(panels.T, traces.items(), strict=True):
@@ -121,10 +119,10 @@ def draw_banks(traces: Mapping[str, Trace], title: str) -> Figure:
             raise ValueError(f"{heading}: {trace.num_instructions} requests; a bank map shows one")
         wavefronts = shared_traffic(trace).total("wavefronts")
         above.set_title(f"{heading}: {_count(wavefronts, 'wavefront')}", weight="normal")
-        _memory(above, trace)
+        _memory(above, trace, color)
         words = np.unique(units(trace.records, WORD)[1])
         per_bank = np.bincount(words % NUM_BANKS, minlength=NUM_BANKS)
-        below.bar(np.arange(NUM_BANKS) + 0.5, per_bank, width=0.8, color=style.K)
+        below.bar(np.arange(NUM_BANKS) + 0.5, per_bank, width=0.8, color=color)
         below.set_xlabel("bank")
         ticks = range(0, NUM_BANKS, NUM_BANKS // 4)
         below.set_xticks([tick + 0.5 for tick in ticks], ticks)
@@ -137,17 +135,18 @@ def draw_banks(traces: Mapping[str, Trace], title: str) -> Figure:
     return figure
 
 
-def _memory(axes: Axes, trace: Trace) -> None:
+def _memory(axes: Axes, trace: Trace, color: str) -> None:
     array = trace.the_array()
     begin = array.address // WORD
     num_words = -(-int(np.prod(array.shape)) * array.dtype.itemsize // WORD)
     wanted = set(units(trace.records, WORD)[1].tolist())
     for word in range(begin, begin + num_words):
         row, bank = divmod(word, NUM_BANKS)
-        face = style.K if word in wanted else style.EMPTY
+        face = color if word in wanted else style.EMPTY
         axes.add_patch(Rectangle((bank, row), 0.9, 0.9, facecolor=face))
     axes.set_xlim(0, NUM_BANKS)
     axes.set_ylim((begin + num_words - 1) // NUM_BANKS + 1, begin // NUM_BANKS)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def _count(number: int, what: str) -> str:

@@ -1,0 +1,113 @@
+"""Runs of the paged kernel for pictures, and parts of their traces as the arrays they belong to."""
+
+from dataclasses import dataclass, replace
+from functools import cache
+from math import prod
+
+import numpy as np
+import torch
+
+from pa_tutorial.kernels.geometry import Geometry
+from pa_tutorial.kernels.intermediates import LINES, NAMES
+from pa_tutorial.kernels.launch import Launch, prepare_v1
+from pa_tutorial.problem import DecodeProblem
+from pa_tutorial.simt import Report, Snapshot, Trace
+
+# The sizes that vLLM's document and most models of its time have: float16, heads of 128.
+REFERENCE = DecodeProblem(
+    "reference",
+    "the sizes of vLLM's document",
+    "",
+    seq_lens=(170,),
+    num_heads=2,
+    num_kv_heads=1,
+    head_size=128,
+    dtype=torch.float16,
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One launch of the kernel, with the trace of one thread block and snapshots of all."""
+
+    ready: Launch
+    report: Report
+
+    @property
+    def geometry(self) -> Geometry:
+        return self.ready.geometry
+
+    @property
+    def trace(self) -> Trace:
+        return self.report.trace
+
+    @property
+    def head(self) -> int:
+        """The head of the traced thread block."""
+        return int(self.trace.records.block[0])
+
+    @property
+    def kv_head(self) -> int:
+        return self.head // self.geometry.NUM_QUERIES_PER_KV
+
+    def start_of_block(self, block: int) -> int:
+        """The first element of a physical block and this KV head, in either cache."""
+        return block * self["kv_block_stride"] + self.kv_head * self["kv_head_stride"]
+
+    def __getitem__(self, name: str) -> object:
+        """An argument of the kernel."""
+        return self.ready.arguments[name]
+
+    def snapshot(self, where: str) -> Snapshot:
+        """Of the traced thread block, before a line."""
+        (shot,) = self.report.at(where, self.head)
+        return shot
+
+
+@cache
+def run_v1(problem: DecodeProblem, head: int = 0) -> Run:
+    """paged_attention_v1 on a problem, all checks on; thread block (head, 0, 0) is traced."""
+    ready = prepare_v1(**vars(problem.paged("vllm")))
+    return Run(ready, ready.simulate(trace=(head, 0, 0), watch=LINES, names=NAMES))
+
+
+def part_of_array(
+    trace: Trace, name: str, first_byte: int, shape: tuple[int, ...], item_bytes: int
+) -> Trace:
+    """The accesses to a part of a flat array, as if it were an array of this shape.
+
+    first_byte  of the part, from the start of the array
+    item_bytes  of one item: larger than the kernel's, if it is a vec
+
+    An access to a piece of an item counts as one to the item.
+    """
+    whole = trace.only(array=name)
+    array, records = whole.the_array(), whole.records
+    start, end = array.address + first_byte, array.address + first_byte + prod(shape) * item_bytes
+    records = records[(records.address >= start) & (records.address < end)].copy()
+    records.address -= (records.address - start) % item_bytes
+    records.num_bytes = np.maximum(records.num_bytes, item_bytes)
+    strides = tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
+    part = replace(
+        array, dtype=np.dtype(f"V{item_bytes}"), shape=shape, strides=strides, address=start
+    )
+    arrays = tuple(part if one is array else one for one in trace.arrays)
+    return replace(whole, records=records, arrays=arrays)
+
+
+def keys_of_block(run: Run, block: int) -> Trace:
+    """The reads of K in one physical block, [HEAD_SIZE / X, BLOCK_SIZE, vecs]."""
+    geometry = run.geometry
+    itemsize, per_piece = geometry.ITEMSIZE, geometry.X // geometry.VEC_SIZE
+    shape = (geometry.HEAD_SIZE // geometry.X, geometry.BLOCK_SIZE, per_piece)
+    first = run.start_of_block(block) * itemsize
+    return part_of_array(run.trace, "k_cache", first, shape, geometry.VEC_SIZE * itemsize)
+
+
+def values_of_block(run: Run, block: int) -> Trace:
+    """The reads of V in one physical block, [HEAD_SIZE, vecs of a row]."""
+    geometry = run.geometry
+    shape = (geometry.HEAD_SIZE, geometry.NUM_V_VECS_PER_ROW)
+    first = run.start_of_block(block) * geometry.ITEMSIZE
+    item_bytes = geometry.V_VEC_SIZE * geometry.ITEMSIZE
+    return part_of_array(run.trace, "v_cache", first, shape, item_bytes)
