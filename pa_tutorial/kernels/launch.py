@@ -169,9 +169,14 @@ def paged_attention_v1(
     Source: vLLM, paged_attention_v1 in csrc/attention/paged_attention_v1.cu.
     """
     ready = prepare_v1(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
+    return run_probed(ready, probe)
+
+
+def run_probed(ready: Launch, probe: dict[str, Tensor] | None) -> Tensor:
+    """Run a launch of paged_attention and return its output; probe receives the intermediates."""
     report = ready.simulate(watch=LINES, names=NAMES)
     if probe is not None:
-        probe.update(intermediates(report, ready.geometry, seq_lens))
+        probe.update(intermediates(report, ready.geometry, ready.arguments["seq_lens"]))
     return ready.out
 
 

@@ -173,7 +173,7 @@ def draw_whole_kernel(run: Run, rows: int = 4) -> Figure:
     for number, (name, texts, color) in enumerate(lines):
         _line(axes, number + 1.1, name, texts, color)
     _values_and_output(axes, run, accs, seq_len, rows, len(lines) + 2.2)
-    axes.set_ylim(len(lines) + 3.2 + rows, -0.1)
+    axes.set_ylim(len(lines) + 2.3 + rows, -0.1)
     return figure
 
 
@@ -214,7 +214,7 @@ def _values_and_output(
         axes.text(x + 0.75, y - 0.45, name, ha="center", va="center", color=style.QUIET)
     axes.text(-0.15, y - 0.45, "V", ha="right", va="center", color=style.QUIET)
     for row in range(rows):
-        texts = [f"{value_of(run, token, row):.2f}" for token in range(seq_len)]
+        texts = [f"{value_of(run, token, row) + 0.0:.2f}" for token in range(seq_len)]
         _line(axes, y + row, f"row {row}", texts, style.lighter(style.V, 0.5))
         lane = next(one for one in range(WARP_SIZE) if row in g.value_rows(one))
         place = g.value_rows(lane).index(row)

@@ -1,4 +1,4 @@
-"""Code as a picture: what a function does, without what its docstring says."""
+"""Code as a picture: a function without its docstring, or a piece of it."""
 
 import ast
 import inspect
@@ -14,3 +14,18 @@ def body(function: Callable) -> str:
     has_docstring = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
     end_of_head = first.end_lineno if has_docstring else first.lineno - 1
     return textwrap.dedent("\n".join(source.splitlines()[end_of_head:]))
+
+
+def piece(function: Callable, first: str, last: str) -> str:
+    """The lines of a function from the one that holds `first` to the next that holds `last`.
+
+    Raises ValueError if there are none.
+    """
+    lines = inspect.getsource(function).splitlines()
+    start = next((i for i, line in enumerate(lines) if first in line), None)
+    if start is None:
+        raise ValueError(f"first: {function.__name__} has no line with {first!r}")
+    end = next((i for i in range(start, len(lines)) if last in lines[i]), None)
+    if end is None:
+        raise ValueError(f"last: {function.__name__} has no line with {last!r} after {first!r}")
+    return textwrap.dedent("\n".join(lines[start : end + 1]))
