@@ -323,7 +323,7 @@ def test_run_as_a_program_it_launches_all_with_arrays_on_the_device(monkeypatch)
 def test_without_numba_it_is_said_why_nothing_was_compared(monkeypatch) -> None:
     monkeypatch.setattr(gpu, "find_spec", lambda name: None)
     why = "missing on this machine: numba, numba_cuda"
-    for comparison in (gpu.traffic, gpu.simulated_kernels):
+    for comparison in (gpu.traffic, gpu.simulated_kernels, gpu.paged_kernels):
         assert gpu.with_numba(comparison) == {"not_compared": why}
     monkeypatch.setattr(gpu, "find_spec", lambda name: None if name == "numba_cuda" else name)
     assert gpu.with_numba(gpu.traffic) == {"not_compared": "missing on this machine: numba_cuda"}
@@ -338,6 +338,7 @@ def test_make_gpu_writes_the_comparison(ncu: StandIn, tmp_path, monkeypatch, cap
     bandwidth = dict.fromkeys(("decode_GB_per_s", "copy_GB_per_s", "fraction_of_copy"), 1.0)
     monkeypatch.setattr(gpu, "decode_bandwidth", lambda *args, **options: bandwidth)
     monkeypatch.setattr(gpu, "simulated_kernels", dict)
+    monkeypatch.setattr(gpu, "paged_kernels", dict)
     monkeypatch.setattr(sys, "argv", ["gpu", "--out", str(tmp_path)])
     assert gpu.main() == 0, "a difference is a finding, no failure"
     written = json.loads((tmp_path / "stand-in.json").read_text())

@@ -3,8 +3,8 @@
 Runs from the working tree with whatever python3 has; installs nothing; names what is missing.
 Measured: decode attention of the stage kv_cache, as a fraction of the bandwidth of a plain copy
 on the same device. Checked: the small kernels of tests/simt_kernels give there what the simulator
-says. Compared, with Nsight Compute: what their accesses cost in requests, sectors and bank
-conflicts.
+says, and the paged kernels pass the cases of their stages. Compared, with Nsight Compute: what
+the accesses of the small kernels cost in requests, sectors and bank conflicts.
 """
 
 import argparse
@@ -73,6 +73,14 @@ def traffic() -> dict[str, object]:
     return compare()
 
 
+def paged_kernels() -> dict[str, object]:
+    """The paged kernels on every case of their stages; see gpu_paged.py."""
+    from pa_tutorial.bench.gpu_paged import compare
+
+    print("The paged kernels on the GPU:")
+    return compare()
+
+
 def with_numba(compare: Callable[[], dict[str, object]]) -> dict[str, object]:
     """What a comparison returns; where Numba is missing, why there is none."""
     missing = [name for name in ("numba", "numba_cuda") if name in missing_packages()]
@@ -107,11 +115,13 @@ def main() -> int:
     results = {
         "decode_bandwidth": result,
         "simulated_kernels": with_numba(simulated_kernels),
+        "paged_kernels": with_numba(paged_kernels),
         "traffic": with_numba(traffic),
     }
     path = write_results(results, name, arguments.out or RESULTS)
     print(f"wrote {path}")
-    return 1 if results["simulated_kernels"].get("different") else 0
+    wrong = [results["simulated_kernels"], *results["paged_kernels"].values()]
+    return 1 if any(isinstance(r, dict) and r.get("different") for r in wrong) else 0
 
 
 if __name__ == "__main__":
