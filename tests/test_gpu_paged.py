@@ -20,9 +20,8 @@ def simulated(ready: Launch) -> None:
 
 def test_a_right_kernel_passes_every_case(capsys) -> None:
     results = gpu_paged.compare(run=simulated)
-    assert results == dict.fromkeys(
-        ("cuda_naive", "cuda_v1"), {"passed": len(NAMES), "different": {}}
-    )
+    for name in ("cuda_naive", "cuda_v1"):
+        assert results[name] == {"passed": len(NAMES), "different": {}}
     assert "cuda_v1: 3 of 3 cases pass" in capsys.readouterr().out
 
 

@@ -1,11 +1,21 @@
 """What the grader of kernels says: the right answer, everything written, and little traffic."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from numba import cuda, float32
 
 from pa_tutorial.checks.running import run_trials
-from pa_tutorial.exercises.kernels import Enough, Task, trial
+from pa_tutorial.exercises.kernels import (
+    Enough,
+    Task,
+    require_atomics,
+    require_barriers,
+    require_device_function,
+    require_shared_requests,
+    trial,
+)
 from pa_tutorial.ladder import AnswerError
 from pa_tutorial.simt import SimtError
 
@@ -207,3 +217,63 @@ def test_a_table_tells_refused_from_failed() -> None:
 def test_the_allowance_is_rounded_up() -> None:
     assert Enough.of(33) == Enough(sectors=5, requests=2)
     assert Enough.of(33, times_full_warps=2).requests == 4
+
+
+def test_dynamic_shared_memory_and_what_goes_through_it() -> None:
+    @cuda.jit
+    def through(out, a):
+        s = cuda.shared.array(0, float32)
+        for i in range(cuda.threadIdx.x, 64, 32):
+            s[i] = a[i]
+            cuda.syncthreads()
+            out[i] = s[i]
+
+    Task(32, (A,), A, {}, shared_bytes=A.nbytes).run(through)
+    with pytest.raises(SimtError, match=r"memory: .* asks for s\[32\]"):
+        Task(32, (A,), A, {}, shared_bytes=128).run(through)
+
+    def run(also: Callable) -> None:
+        Task(32, (A,), A, {}, shared_bytes=A.nbytes, also=also).run(through)
+
+    run(lambda trace: require_shared_requests(trace, "write", 2))
+    with pytest.raises(AnswerError, match="with 2 writes to shared memory"):
+        run(lambda trace: require_shared_requests(trace, "write", 1))
+    run(lambda trace: require_barriers(trace, 2))
+    with pytest.raises(AnswerError, match="with 2 barriers; 1 are enough"):
+        run(lambda trace: require_barriers(trace, 1))
+
+
+def test_atomic_operations_are_counted_by_lanes() -> None:
+    @cuda.jit
+    def counts(out, a):
+        for i in range(cuda.threadIdx.x, 64, 32):
+            out[i] = a[i]
+            cuda.atomic.max(out, i, a[i])
+
+    Task(32, (A,), A, {}, also=lambda trace: require_atomics(trace, 64, "")).run(counts)
+    task = Task(32, (A,), A, {}, also=lambda trace: require_atomics(trace, 63, "they wait"))
+    with pytest.raises(AnswerError, match="with 64 atomic operations: they wait"):
+        task.run(counts)
+
+
+def test_a_part_of_a_kernel_must_be_a_device_function_that_returns_something() -> None:
+    @cuda.jit(device=True)
+    def good(a):
+        return a
+
+    @cuda.jit(device=True)
+    def empty(a):
+        return None
+
+    assert require_device_function(good) is good
+    with pytest.raises(AnswerError, match="not written yet"):
+        require_device_function(empty)
+    with pytest.raises(AnswerError, match=r"@cuda\.jit\(device=True\)"):
+        require_device_function(copy)
+
+
+def test_a_function_that_makes_no_kernel_is_not_written_yet() -> None:
+    words = "one_case", "what it isolates", "what failure means"
+    none = trial(*words, COPY, copy, ("element",), kernel_of=lambda make: make())
+    assert "not written yet" in str(run_trials("copy", [none], lambda: None))
+    assert run_trials("copy", [none], lambda: copy).ok

@@ -30,7 +30,8 @@ def on_the_gpu(ready: Launch) -> None:
     arguments = dict(ready.arguments)
     for name, value in ready.arguments.items():
         if isinstance(value, Tensor):
-            arguments[name] = cuda.to_device(np.ascontiguousarray(value.numpy()))
+            array = value.numpy() if value.numel() else np.zeros(1, np.float32)
+            arguments[name] = cuda.to_device(np.ascontiguousarray(array))
     launch = ready.kernel[ready.grid, ready.geometry.NUM_THREADS, 0, ready.shared_bytes]
     launch(*arguments.values())
     cuda.synchronize()

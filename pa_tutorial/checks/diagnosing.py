@@ -55,7 +55,7 @@ def _pattern(out: Comparison, axes: tuple[str, ...], problem: object) -> str | N
             "or exp overflowed, or a whole row was masked"
         )
     if not np.any(out.actual):
-        return "the output is all zero: nothing was written"
+        return "the output is all zero: nothing was written, or only zeros were"
     if axes[0] == "layer" and wrong.shape[0] > 1 and not wrong[0].any():
         return "layer 0 is right: what it handed on was used at the wrong position or time"
     if axes[:2] == ("layer", "position"):

@@ -1,5 +1,6 @@
 """Grading of kernels: the right answer, no finding, and no more traffic than is needed."""
 
+import ast
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -8,10 +9,11 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.checks.running import Trial
-from pa_tutorial.ladder import AnswerError
+from pa_tutorial.ladder import AnswerError, require_written
 from pa_tutorial.simt import Trace, global_traffic, launch, shared_traffic
 from pa_tutorial.simt.names import plain_function
 from pa_tutorial.simt.races import WARP_SIZE
+from pa_tutorial.simt.source import source_of
 from pa_tutorial.simt.tables import Table
 from pa_tutorial.simt.trace import KINDS
 from pa_tutorial.simt.traffic import SECTOR
@@ -43,6 +45,8 @@ class Task:
     busy_warps      so many warps must write to out
     most_shuffles   None: any number
     through_shared  every element of out must pass through shared memory, without bank conflicts
+    shared_bytes    size of the dynamic shared memory
+    also            what more is asked of an answer that is right; it raises AnswerError
     """
 
     num_threads: int
@@ -52,6 +56,8 @@ class Task:
     busy_warps: int = 1
     most_shuffles: int | None = None
     through_shared: bool = False
+    shared_bytes: int = 0
+    also: Callable[[Trace], None] | None = None
 
     def run(self, kernel: Callable) -> dict[str, Tensor]:
         """The output. An answer that is right must not have cost too much.
@@ -63,19 +69,20 @@ class Task:
         before = [array.copy() for array in self.inputs]
         names = (plain_function(kernel) or kernel).__code__.co_varnames
         arguments = 1, self.num_threads, out, *self.inputs
-        trace = launch(kernel, *arguments, trace=0, unwritten=names[0]).trace
+        options = {"shared_bytes": self.shared_bytes, "trace": 0, "unwritten": names[0]}
+        trace = launch(kernel, *arguments, **options).trace
         _require_all_written(trace, names[0], out.shape)
         _require_numbers(out, names[0])
         pairs = zip(self.inputs, before, strict=True)
         if not all(np.array_equal(*pair, equal_nan=True) for pair in pairs):
             raise AnswerError("it changed one of its inputs; it must only read them")
-        if np.allclose(out, self.expected, rtol=BOUND, atol=BOUND):
+        if np.allclose(out.astype(float), self.expected, rtol=BOUND, atol=BOUND):
             self._require_little(trace, names)
         return {"out": torch.from_numpy(out)}
 
     def _require_little(self, trace: Trace, names: tuple[str, ...]) -> None:
         for number, most in self.enough.items():
-            _require_few(trace, names[number], most)
+            require_few(trace, names[number], most)
         busy = len(np.unique(trace.only(array=names[0], kind="write").records.warp))
         if busy < self.busy_warps:
             warps = f"{busy} of {trace.num_warps} warps"
@@ -85,20 +92,77 @@ class Task:
             raise AnswerError(f"the answer is right, with {shuffles} shuffles; {most} are enough")
         if self.through_shared:
             _require_shared(trace, self.expected.size)
+        if self.also is not None:
+            self.also(trace)
 
 
 def trial(
-    name: str, isolates: str, meaning: str, task: Task, solution: Callable, axes: tuple[str, ...]
+    name: str,
+    isolates: str,
+    meaning: str,
+    task: Task,
+    solution: Callable,
+    axes: tuple[str, ...],
+    kernel_of: Callable[[Callable], Callable] = lambda answer: answer,
 ) -> Trial:
+    """kernel_of: from an answer that is no kernel, but a part of one or makes one, to a kernel."""
     return Trial(
         name=name,
         isolates=isolates,
         meaning=meaning,
-        run=lambda function: task.run(function or solution),
+        run=lambda function: task.run(require_written(kernel_of(function or solution))),
         references={"NumPy": lambda: {"out": torch.from_numpy(task.expected)}},
         bounds={"out": BOUND},
         axes=axes,
     )
+
+
+def require_device_function(answer: Callable) -> Callable:
+    """A device function that returns something; a message for its author if it is another thing."""
+    if getattr(answer, "targetoptions", {}).get("device") is not True:
+        raise AnswerError("it must be a device function: @cuda.jit(device=True) stands above it")
+    returns = [n for n in ast.walk(source_of(answer.py_func).tree) if isinstance(n, ast.Return)]
+    if not any(ast.unparse(n.value or ast.Constant(None)) != "None" for n in returns):
+        raise AnswerError("the function returns None: not written yet, or `return` is missing")
+    return answer
+
+
+def require_few(trace: Trace, name: str, enough: Enough) -> None:
+    if name not in {array.name for array in trace.arrays}:
+        return
+    table = global_traffic(trace.only(array=name))
+    for column in ("sectors", "requests"):
+        found, most = table.total(column), getattr(enough, column)
+        if found > most:
+            worst = max(table.rows, key=lambda row: row[table.columns.index(column)])
+            raise AnswerError(
+                f"the answer is right, but {found:,} {column} for {name}; {most:,} are enough. "
+                f"{_where(table, worst)}"
+            )
+
+
+def require_atomics(trace: Trace, most: int, why: str) -> None:
+    """most: lanes that may do an atomic operation. why: what is bad about more."""
+    found = len(trace.only(kind="atomic"))
+    if found > most:
+        raise AnswerError(f"the answer is right, with {found} atomic operations: {why}")
+
+
+def require_shared_requests(trace: Trace, kind: str, most: int) -> None:
+    """kind: "read" or "write"; a request is an instruction of one warp."""
+    found = trace.only(space="shared", kind=kind).num_instructions
+    if found > most:
+        words = {"read": "reads of", "write": "writes to"}[kind]
+        raise AnswerError(
+            f"the answer is right, with {found} {words} shared memory, counted for each warp; "
+            f"{most} are enough"
+        )
+
+
+def require_barriers(trace: Trace, most: int) -> None:
+    found = trace.only(kind="barrier").num_instructions // trace.num_warps
+    if found > most:
+        raise AnswerError(f"the answer is right, with {found} barriers; {most} are enough")
 
 
 def _require_all_written(trace: Trace, name: str, shape: tuple[int, ...]) -> None:
@@ -121,20 +185,6 @@ def _require_numbers(out: np.ndarray, name: str) -> None:
     if np.isnan(out).any():
         index = ", ".join(map(str, np.argwhere(np.isnan(out))[0].tolist()))
         raise AnswerError(f"{name}[{index}] is NaN: something was read that is not of the sequence")
-
-
-def _require_few(trace: Trace, name: str, enough: Enough) -> None:
-    if name not in {array.name for array in trace.arrays}:
-        return
-    table = global_traffic(trace.only(array=name))
-    for column in ("sectors", "requests"):
-        found, most = table.total(column), getattr(enough, column)
-        if found > most:
-            worst = max(table.rows, key=lambda row: row[table.columns.index(column)])
-            raise AnswerError(
-                f"the answer is right, but {found:,} {column} for {name}; {most:,} are enough. "
-                f"{_where(table, worst)}"
-            )
 
 
 def _where(table: Table, row: tuple) -> str:

@@ -98,7 +98,7 @@ def prepare_v1(
     shared_bytes = geometry.dynamic_shared_bytes(int(seq_lens.max()))
     require_shared(shared_bytes + geometry.static_shared_bytes, seq_lens)
     out = torch.full(q.shape, float("nan"), dtype=q.dtype)
-    nothing = torch.zeros(1)  # v1 has no partitions to tell about
+    nothing = torch.empty(0)  # v1 has no partitions to tell about; touching it is a finding
     arguments = {
         "exp_sums": nothing,
         "max_logits": nothing,

@@ -1,0 +1,127 @@
+"""Compile the paged kernels without a GPU, and read what the assembler says of them.
+
+As Numba does at a launch: Python -> LTO IR -> nvJitLink -> machine code, with fastmath.
+"""
+
+import re
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import SimpleNamespace
+from unittest import mock
+
+import torch
+from numba import cuda, types
+
+from pa_tutorial.kernels.geometry import Geometry
+
+Capability = tuple[int, int]
+CAPABILITIES: tuple[Capability, ...] = ((8, 0), (9, 0))
+# How the elements of an array are kept; Numba has no bfloat16.
+KEPT = {torch.float32: types.float32, torch.float16: types.float16, torch.bfloat16: types.uint16}
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A kernel for one GPU. Bytes are those of one thread.
+
+    ptx          the assembly after linking, which the registers are counted for
+    stack_bytes  local memory: arrays that are not in registers
+    spill_bytes  stored and loaded because the registers did not suffice
+    """
+
+    ptx: str
+    registers: int
+    stack_bytes: int
+    spill_bytes: int
+
+    @property
+    def num_doubles(self) -> int:
+        """Instructions on float64. A bare 1.0 in a kernel is one."""
+        return self.ptx.count(".f64")
+
+    @property
+    def num_local(self) -> int:
+        """Loads from and stores to local memory."""
+        return len(re.findall(r"\b(?:ld|st)\.local", self.ptx))
+
+
+def array(item: types.Type, ndim: int = 1) -> types.Array:
+    """The type of a C array in a signature."""
+    return types.Array(item, ndim, "C")
+
+
+def v1_signature(geometry: Geometry) -> tuple[types.Type, ...]:
+    """The types of the arguments of paged_attention's kernel."""
+    kept, of_float = array(KEPT[geometry.dtype]), array(types.float32)
+    return (
+        *(of_float, of_float),  # exp_sums, max_logits
+        *(kept, kept, kept, kept),  # out, q, k_cache, v_cache
+        types.float32,  # scale
+        *(array(types.int32, 2), array(types.int32), of_float),  # block_tables, seq_lens, slopes
+        *(types.int64, types.int64, types.int64),  # q_stride, kv_block_stride, kv_head_stride
+    )
+
+
+def naive_signature(geometry: Geometry) -> tuple[types.Type, ...]:
+    """The types of the arguments of naive_kernel."""
+    kept = KEPT[geometry.dtype]
+    tensors = tuple(array(kept, ndim) for ndim in (3, 3, 5, 4))  # out, q, k_cache, v_cache
+    numbers = array(types.int32, 2), array(types.int32), array(types.float32)
+    return (*tensors, types.float32, *numbers)
+
+
+def lto_ir(kernel: Callable, signature: tuple[types.Type, ...], capability: Capability) -> bytes:
+    from numba.cuda import dispatcher
+
+    # Device functions ask for "the current device" while they are compiled; there is none.
+    device = SimpleNamespace(compute_capability=capability)
+    with (
+        mock.patch.object(dispatcher, "get_current_device", return_value=device),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")
+        code, _ = cuda.compile(
+            getattr(kernel, "py_func", kernel),
+            signature,
+            device=False,
+            fastmath=True,
+            abi="numba",
+            cc=capability,
+            output="ltoir",
+        )
+    return code
+
+
+def linked(code: bytes, capability: Capability, target: str) -> tuple[bytes, str]:
+    """ "ptx" or "cubin" of LTO IR, and what the linker has to say."""
+    from cuda.core import Linker, LinkerOptions, ObjectCode
+
+    options = LinkerOptions(
+        arch=f"sm_{capability[0]}{capability[1]}",
+        link_time_optimization=True,
+        ptx=target == "ptx" or None,
+        ptxas_options=["-v"],
+    )
+    linker = Linker(ObjectCode.from_ltoir(code), options=options)
+    result = linker.link(target)
+    return bytes(result.code), linker.get_info_log()
+
+
+def compiled(
+    kernel: Callable, signature: tuple[types.Type, ...], capability: Capability
+) -> Compiled:
+    """Compile a kernel for one GPU. AssertionError if the linker does not say what it used."""
+    code = lto_ir(kernel, signature, capability)
+    ptx, _ = linked(code, capability, "ptx")
+    _, log = linked(code, capability, "cubin")
+
+    def found(pattern: str) -> list[int]:
+        match = re.search(pattern, log)
+        assert match, f"the linker's log does not say {pattern!r}:\n{log}"
+        return [int(number) for number in match.groups()]
+
+    (registers,) = found(r"Used (\d+) registers")
+    (stack,) = found(r"(\d+) bytes stack frame")
+    spills = found(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
+    return Compiled(ptx.decode(), registers, stack, sum(spills))

@@ -1,0 +1,37 @@
+"""Numba accepts the solutions of notebooks 09 and 10 as the grader runs them."""
+
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+
+import pytest
+
+from pa_tutorial import simt
+from pa_tutorial.checks import check
+from pa_tutorial.exercises import EXERCISES, kernels
+
+pytestmark = pytest.mark.skipif(
+    find_spec("numba_cuda") is None,
+    reason=f"numba-cuda has no wheels for {sys.platform}: there is no compiler here",
+)
+NAMES = ("qk_dot", "query_to_shared", "block_max", "weighted_rows", "warp_tree")
+
+
+@pytest.mark.parametrize("capability", [(8, 0), (9, 0)], ids=["sm_80", "sm_90"])
+@pytest.mark.parametrize("name", NAMES)
+def test_solution_compiles(
+    name: str, capability: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the first case and in the last."""
+    seen: list[tuple[Callable, tuple]] = []
+
+    def launch(kernel: Callable, grid: object, block: object, *args: object, **options: object):
+        seen.append((kernel, args))
+        return original(kernel, grid, block, *args, **options)
+
+    original = kernels.launch
+    monkeypatch.setattr(kernels, "launch", launch)
+    check(name)
+    assert len(seen) == len(EXERCISES[name].trials())
+    for kernel, args in (seen[0], seen[-1]):
+        assert ".entry" in simt.ptx(kernel, *args, compute_capability=capability)

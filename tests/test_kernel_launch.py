@@ -1,0 +1,202 @@
+"""What a launch of the paged kernels refuses, before anything runs."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from pa_tutorial.decode_inputs import PagedInputs
+from pa_tutorial.kernels import launch
+from pa_tutorial.problem import DecodeProblem
+from pa_tutorial.simt.simulate import MAX_SHARED
+
+FUNCTIONS = (launch.paged_attention_naive, launch.paged_attention_v1)
+by_function = pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
+NAMES = ("q", "k_cache", "v_cache", "block_tables", "seq_lens", "scale", "alibi_slopes")
+
+
+def inputs(**changes: object) -> dict[str, object]:
+    """Arguments of paged_attention_v1: 2 sequences, 4 heads, 2 KV heads, blocks of 16."""
+    problem = {"seq_lens": (20, 9), "num_kv_heads": 2, "head_size": 32, "alibi": True, **changes}
+    paged: PagedInputs = DecodeProblem("name", "isolates", "meaning", **problem).paged("vllm")
+    return {name: getattr(paged, name) for name in NAMES}
+
+
+@pytest.fixture(autouse=True)
+def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The simulator must not start: an error comes before."""
+
+    def start(*args: object, **options: object) -> None:
+        pytest.fail("the kernel was launched; the arguments must be refused before")
+
+    monkeypatch.setattr(launch, "launch", start)
+
+
+def refused(function: Callable, arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        function(**arguments)
+
+
+def with_item(tensor: Tensor, place: tuple[int, ...], value: int) -> Tensor:
+    changed = tensor.clone()
+    changed[place] = value
+    return changed
+
+
+def wide(tensor: Tensor) -> Tensor:
+    """The same numbers with a gap behind each in the last dimension."""
+    return torch.stack([tensor, tensor], dim=-1)[..., 0]
+
+
+def swapped(tensor: Tensor) -> Tensor:
+    """The same numbers, stored with the last two dimensions in the other order."""
+    return tensor.mT.contiguous().mT
+
+
+def spread(tensor: Tensor) -> Tensor:
+    """The same numbers with a gap behind each block."""
+    return torch.cat([tensor, tensor], dim=1)[:, : tensor.shape[1]]
+
+
+WRONG: dict[str, tuple[Callable[[Tensor], Tensor], str, str]] = {
+    # what is wrong: (how one argument is changed, its name, a piece of the message)
+    "q_without_heads": (lambda q: q[:, 0], "q", r"q has shape \[2, 32\]"),
+    "q_without_sequences": (lambda q: q[:0], "q", r"q has shape \[0, 4, 32\]"),
+    "heads_that_do_not_divide": (lambda q: q[:, :3], "q", "num_kv_heads is 2; .*divide.* 3"),
+    "another_head_size": (lambda q: q[..., :16], "q", "head_size 32; .*that of q, 16"),
+    "plain_layout": (lambda k: k[:, :, 0], "k_cache", r"k_cache.shape is .*5 dimensions"),
+    "k_of_three_dimensions": (lambda k: k[0, 0], "k_cache", r"k_cache.shape is .*5 dimensions"),
+    "v_of_other_blocks": (lambda v: v[:-1], "v_cache", r"v_cache is \[.*it must be \["),
+    "v_of_other_block_size": (lambda v: v[..., :8], "v_cache", r"v_cache is \[.*it must be \["),
+    "v_of_other_dtype": (lambda v: v.half(), "v_cache", "v_cache is .*float16; .*float32"),
+    "table_of_one_dimension": (lambda t: t[0], "block_tables", r"block_tables has shape \[3\]"),
+    "table_of_too_few_rows": (lambda t: t[:1], "block_tables", r"block_tables has shape \[1, 3\]"),
+    "lengths_of_too_many": (lambda n: n.repeat(2), "seq_lens", r"seq_lens has shape \[4\]"),
+    "lengths_in_a_column": (lambda n: n[:, None], "seq_lens", r"seq_lens has shape \[2, 1\]"),
+    "slopes_of_kv_heads": (
+        lambda s: s[:2],
+        "alibi_slopes",
+        r"alibi_slopes has shape \[2\]; .*\[4\]",
+    ),
+    "slopes_of_two_dimensions": (lambda s: s[None], "alibi_slopes", "alibi_slopes has shape"),
+    "q_narrower_than_the_cache": (lambda q: q.half(), "q", "q.dtype is .*16; .*float32, as the c"),
+    "q_of_whole_numbers": (lambda q: q.int(), "q", "q.dtype is torch.int32; .*torch.float32"),
+    "table_of_int64": (lambda t: t.long(), "block_tables", "block_tables is torch.int64; .*int32"),
+    "lengths_of_int64": (lambda n: n.long(), "seq_lens", "seq_lens is torch.int64; .*int32"),
+    "gaps_within_a_row_of_q": (wide, "q", r"q.stride\(\)\[-2:\] is \(64, 2\); .*\(32, 1\)"),
+    "heads_of_q_in_front": (
+        lambda q: q.transpose(0, 1).contiguous().transpose(0, 1),
+        "q",
+        r"q.stride\(\)\[-2:\] is \(64, 1\)",
+    ),
+    "gaps_within_a_block_of_k": (wide, "k_cache", r"k_cache.stride\(\)\[-3:\] is \(128, 8, 2\)"),
+    "k_with_tokens_inside": (swapped, "k_cache", r"k_cache.stride\(\)\[-3:\] is \(64, 1, 16\)"),
+    "gaps_within_a_block_of_v": (wide, "v_cache", r"v_cache.stride\(\)\[-2:\] is \(32, 2\)"),
+    "v_with_heads_inside": (swapped, "v_cache", r"v_cache.stride\(\)\[-2:\] is \(1, 32\)"),
+    "v_with_other_gaps_than_k": (spread, "v_cache", r"v_cache.stride\(\)\[:2\] .*those of k_cache"),
+    "k_with_other_gaps_than_v": (spread, "k_cache", r"v_cache.stride\(\)\[:2\] .*those of k_cache"),
+    "block_below_the_pool": (
+        lambda t: with_item(t, (1, 0), -1),
+        "block_tables",
+        r"block_tables\[1\] names block -1; it must be 0 to ",
+    ),
+    "block_beyond_the_pool": (
+        lambda t: with_item(t, (0, 1), 6),
+        "block_tables",
+        r"block_tables\[0\] names block 6; it must be 0 to 5",
+    ),
+    "length_beyond_the_table": (
+        lambda n: with_item(n, (1,), 49),
+        "seq_lens",
+        r"seq_lens\[1\] is 49; it must be 1 to 48",
+    ),
+    "length_of_0": (lambda n: with_item(n, (0,), 0), "seq_lens", r"seq_lens\[0\] is 0; .*1 to 48"),
+    "length_below_0": (lambda n: with_item(n, (0,), -3), "seq_lens", r"seq_lens\[0\] is -3"),
+}
+
+
+@by_function
+@pytest.mark.parametrize("wrong", WRONG)
+def test_wrong_tensor_is_refused(function: Callable, wrong: str) -> None:
+    change, name, message = WRONG[wrong]
+    arguments = inputs()
+    refused(function, {**arguments, name: change(arguments[name])}, message)
+
+
+@by_function
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "scale"])
+def test_tensor_on_another_device_is_refused(function: Callable, name: str) -> None:
+    arguments = inputs()
+    elsewhere = arguments[name].to("meta")
+    refused(function, {**arguments, name: elsewhere}, rf"{name}.device is meta; it must be cpu")
+
+
+@by_function
+def test_cache_whose_x_is_that_of_another_dtype_is_refused(function: Callable) -> None:
+    """The pieces of float16, 8 numbers, of which float32 has 4."""
+    arguments = inputs()
+    k_cache = arguments["k_cache"]
+    blocks, heads, pieces, block_size, x = k_cache.shape
+    arguments["k_cache"] = torch.zeros(blocks, heads, pieces // 2, block_size, 2 * x)
+    refused(function, arguments, r"k_cache.shape\[4\] is 8; it must be x = 4")
+
+
+@by_function
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"head_size": 16}, "head_size is 16; it must be one of 32, 64, 80"),
+        ({"head_size": 40, "dtype": torch.float16}, "head_size is 40; it must be one of"),
+        ({"block_size": 4}, "block_size is 4; it must be one of 8, 16, 32"),
+        ({"block_size": 64}, "block_size is 64; it must be one of 8, 16, 32"),
+    ],
+)
+def test_sizes_that_vllm_does_not_compile_are_refused(
+    function: Callable, changes: dict, message: str
+) -> None:
+    refused(function, inputs(**changes), message)
+
+
+@by_function
+def test_whole_numbers_are_refused(function: Callable) -> None:
+    arguments = inputs()
+    for name in ("q", "k_cache", "v_cache"):
+        arguments[name] = torch.zeros(arguments[name].shape, dtype=torch.int32)
+    refused(function, arguments, "dtype is torch.int32; it must be one of torch.float32")
+
+
+@pytest.mark.parametrize("prepare", [launch.prepare_naive, launch.prepare_v1])
+def test_threads_that_do_not_make_a_tree_are_refused(prepare: Callable) -> None:
+    refused(prepare, inputs() | {"num_threads": 96}, "num_threads is 96; .*64, 128, 256")
+
+
+def of_length(seq_len: int) -> dict[str, object]:
+    """One sequence; all its blocks are block 0."""
+    cache = torch.zeros(1, 1, 32, 16)
+    return {
+        "q": torch.zeros(1, 1, 32),
+        "k_cache": cache.view(1, 1, 8, 16, 4),
+        "v_cache": cache,
+        "block_tables": torch.zeros(1, -(-seq_len // 16), dtype=torch.int32),
+        "seq_lens": torch.tensor([seq_len], dtype=torch.int32),
+        "scale": 1.0,
+    }
+
+
+# 4 bytes a token, in v1 of whole blocks; and there, q_vecs 32 * 4 and red_smem 8 * 4
+LONGEST = {"naive": MAX_SHARED // 4, "v1": (MAX_SHARED - 128 - 32) // 64 * 16}
+BYTES_OF_NEXT = {"naive": 4 * (LONGEST["naive"] + 1), "v1": 4 * (LONGEST["v1"] + 16) + 128 + 32}
+
+
+@pytest.mark.parametrize("name", LONGEST)
+def test_context_beyond_the_shared_memory_is_refused_with_its_bytes(name: str) -> None:
+    seq_len = LONGEST[name] + 1
+    message = f"seq_lens: the longest is {seq_len}, which needs {BYTES_OF_NEXT[name]:,} bytes"
+    refused(getattr(launch, f"paged_attention_{name}"), of_length(seq_len), message)
+
+
+@pytest.mark.parametrize("name", LONGEST)
+def test_context_that_just_fits_the_shared_memory_is_prepared(name: str) -> None:
+    ready = getattr(launch, f"prepare_{name}")(**of_length(LONGEST[name]))
+    assert ready.shared_bytes == 4 * LONGEST[name]

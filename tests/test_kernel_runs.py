@@ -1,0 +1,222 @@
+"""The paged kernels as functions of tensors: strides, thread counts, one kernel a geometry."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from numba import cuda, float32
+from torch import Tensor
+
+from pa_tutorial.cases import CASES
+from pa_tutorial.checks.comparing import relative_errors, to_float64
+from pa_tutorial.checks.running import judge, stage_trial
+from pa_tutorial.kernels.geometry import Geometry
+from pa_tutorial.kernels.launch import prepare_naive, prepare_v1
+from pa_tutorial.kernels.loads import Loads, element_loads
+from pa_tutorial.ladder import STAGES
+from pa_tutorial.problem import DTYPES, DecodeProblem
+
+PREPARE = {"cuda_naive": prepare_naive, "cuda_v1": prepare_v1}
+NAMES = ("q", "k_cache", "v_cache", "block_tables", "seq_lens", "scale", "alibi_slopes")
+by_stage = pytest.mark.parametrize(
+    "stage", [pytest.param(name, marks=getattr(pytest.mark, name)) for name in PREPARE]
+)
+
+
+def problem(**changes: object) -> DecodeProblem:
+    given = {"seq_lens": (20, 9), "num_kv_heads": 2, "head_size": 32, **changes}
+    return DecodeProblem("name", "isolates", "meaning", **given)
+
+
+def arguments(given: DecodeProblem) -> dict[str, object]:
+    paged = given.paged("vllm")
+    return {name: getattr(paged, name) for name in NAMES}
+
+
+def error(out: Tensor, given: DecodeProblem) -> float:
+    return float(relative_errors(to_float64(out), given.expected()["out"]).max())
+
+
+def bound(dtype: torch.dtype) -> float:
+    """One rounding to the dtype of out, and sums in float32."""
+    return torch.finfo(dtype).eps / 2 + 2e-6
+
+
+def in_one_tensor(k_cache: Tensor, v_cache: Tensor) -> tuple[Tensor, Tensor]:
+    """K and V as views into one tensor [num_blocks, 2, num_kv_heads, n], n with a gap of NaN."""
+    num_blocks, num_kv_heads = v_cache.shape[:2]
+    n = v_cache[0, 0].numel()
+    both = torch.full((num_blocks, 2, num_kv_heads, n + 24), float("nan"), dtype=v_cache.dtype)
+    both[:, 0, :, :n] = k_cache.flatten(2)
+    both[:, 1, :, :n] = v_cache.flatten(2)
+    k_view, v_view = both[:, 0, :, :n], both[:, 1, :, :n]
+    return k_view.unflatten(2, k_cache.shape[2:]), v_view.unflatten(2, v_cache.shape[2:])
+
+
+@by_stage
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_strided_q_is_read_by_its_stride(stage: str, dtype: torch.dtype) -> None:
+    given = problem(strided_q=True, dtype=dtype)
+    ready = PREPARE[stage](**arguments(given))
+    ready.simulate()
+    assert error(ready.out, given) < bound(dtype)
+
+
+@by_stage
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_gaps_between_blocks_and_heads_of_the_caches_are_skipped(
+    stage: str, dtype: torch.dtype
+) -> None:
+    given = problem(dtype=dtype)
+    tensors = arguments(given)
+    k_cache, v_cache = in_one_tensor(tensors["k_cache"], tensors["v_cache"])
+    assert not k_cache.is_contiguous()
+    assert k_cache.stride()[:2] == v_cache.stride()[:2]
+    ready = PREPARE[stage](**{**tensors, "k_cache": k_cache, "v_cache": v_cache})
+    ready.simulate()
+    assert error(ready.out, given) < bound(dtype)
+
+
+@by_stage
+def test_inputs_are_only_read(stage: str) -> None:
+    tensors = arguments(problem(alibi=True, dtype=torch.bfloat16))
+    before = {name: t.clone() for name, t in tensors.items() if isinstance(t, Tensor)}
+    PREPARE[stage](**tensors).simulate()
+    for name, tensor in before.items():
+        assert torch.equal(tensors[name].nan_to_num(), tensor.nan_to_num()), f"{name} was changed"
+
+
+@by_stage
+def test_out_is_dense_and_its_own_memory(stage: str) -> None:
+    tensors = arguments(problem(strided_q=True))
+    out = PREPARE[stage](**tensors).out
+    assert out.is_contiguous()
+    assert out.untyped_storage().data_ptr() != tensors["q"].untyped_storage().data_ptr()
+
+
+@by_stage
+def test_out_holds_nan_before_the_run_and_none_after(stage: str) -> None:
+    ready = PREPARE[stage](**arguments(problem()))
+    before = ready.out.isnan()
+    ready.simulate()
+    assert (before.all(), ready.out.isnan().any()) == (True, False)
+
+
+@by_stage
+def test_slopes_of_float64_become_float32(stage: str) -> None:
+    """With float64 slopes, Numba would compile a kernel that computes its scores in float64."""
+    tensors = arguments(problem(alibi=True))
+    ready = PREPARE[stage](**{**tensors, "alibi_slopes": tensors["alibi_slopes"].double()})
+    given = [a.dtype for a in ready.arguments.values() if isinstance(a, Tensor)]
+    assert torch.float64 not in given
+
+
+@by_stage
+def test_slopes_of_zero_are_no_slopes(stage: str) -> None:
+    tensors = arguments(problem())
+    outs = []
+    for slopes in (None, torch.zeros(4)):
+        ready = PREPARE[stage](**{**tensors, "alibi_slopes": slopes})
+        ready.simulate()
+        outs.append(ready.out)
+    assert torch.equal(*outs)
+
+
+@by_stage
+@pytest.mark.parametrize("num_threads", [64, 256])
+@pytest.mark.parametrize(
+    "case",
+    ["gqa", "float16", "drifting_scores", "alibi_block_size_8", "strided_q_float16", "tail"],
+)
+def test_other_numbers_of_threads_give_the_oracles_output(
+    stage: str, num_threads: int, case: str
+) -> None:
+    def function(*tensors: object) -> Tensor:
+        ready = PREPARE[stage](*tensors, num_threads=num_threads)
+        assert ready.geometry.num_threads == num_threads
+        ready.simulate()
+        return ready.out
+
+    result, _ = judge(stage_trial(STAGES[stage], f"decode/{case}"), function)
+    assert result.passed, result.report()
+
+
+@by_stage
+def test_a_geometry_has_one_kernel(stage: str) -> None:
+    """Compiling takes a second: a second call must not compile again."""
+    first, again = (PREPARE[stage](**arguments(problem(seed=seed))) for seed in (0, 1))
+    assert first.kernel is again.kernel
+
+
+@by_stage
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"head_size": 64},
+        {"block_size": 8},
+        {"dtype": torch.float16},
+        {"num_kv_heads": 4},
+    ],
+)
+def test_another_geometry_has_another_kernel(stage: str, changes: dict) -> None:
+    first, other = (PREPARE[stage](**arguments(problem(**c))) for c in ({}, changes))
+    assert first.kernel is not other.kernel
+
+
+def other_loads(geometry: Geometry) -> Loads:
+    return element_loads(geometry)
+
+
+@pytest.mark.cuda_v1
+def test_other_loads_are_another_kernel() -> None:
+    tensors = arguments(problem())
+    assert prepare_v1(**tensors).kernel is not prepare_v1(**tensors, loads=other_loads).kernel
+
+
+def loads_of_twice_v(geometry: Geometry) -> Loads:
+    loads, V_VEC_SIZE = element_loads(geometry), geometry.V_VEC_SIZE
+    load_once = loads.load_v
+
+    @cuda.jit(device=True)
+    def load_v(v_vec, v_cache, offset):
+        load_once(v_vec, v_cache, offset)
+        for e in range(V_VEC_SIZE):
+            v_vec[e] *= float32(2)
+
+    return loads._replace(load_v=load_v)
+
+
+@pytest.mark.cuda_v1
+def test_the_loads_that_are_given_are_used() -> None:
+    outs = []
+    for loads in (element_loads, loads_of_twice_v):
+        ready = prepare_v1(**arguments(problem()), loads=loads)
+        ready.simulate()
+        outs.append(ready.out)
+    assert torch.equal(outs[1], 2 * outs[0])
+
+
+def grid_of(prepare: Callable) -> tuple[int, int, int]:
+    return prepare(**arguments(problem(num_heads=6, num_kv_heads=3))).grid
+
+
+@by_stage
+def test_the_grid_is_heads_by_sequences(stage: str) -> None:
+    assert grid_of(PREPARE[stage]) == (6, 2, 1)
+
+
+@pytest.mark.cuda_v1
+@pytest.mark.parametrize(("num_kv_heads", "ratio"), [(6, 1), (3, 2), (1, 6)])
+def test_the_ratio_of_heads_is_a_constant_of_the_kernel(num_kv_heads: int, ratio: int) -> None:
+    tensors = arguments(problem(num_heads=6, num_kv_heads=num_kv_heads))
+    assert prepare_v1(**tensors).geometry.num_queries_per_kv == ratio
+
+
+@pytest.mark.cuda_v1
+@pytest.mark.parametrize("case", ["worked_example", "tail"])
+def test_shared_bytes_are_those_of_the_longest_sequence(case: str) -> None:
+    paged = CASES[f"decode/{case}"].paged("vllm")
+    ready = prepare_v1(**{name: getattr(paged, name) for name in NAMES})
+    longest = int(np.max(paged.seq_lens.numpy()))
+    assert ready.shared_bytes == ready.geometry.dynamic_shared_bytes(longest)

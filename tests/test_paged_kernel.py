@@ -1,0 +1,167 @@
+"""The paged kernels on every case in other orders, with NaN around them, and what is wrong first.
+
+The order "together" is that of the ladder: tests/test_ladder.py.
+"""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from pa_tutorial.cases import CASES
+from pa_tutorial.checks.running import judge, stage_trial
+from pa_tutorial.kernels.changed import changed
+from pa_tutorial.kernels.intermediates import LINES, ROWS_DONE, SCORES_DONE, SUM_DONE, WEIGHTS_DONE
+from pa_tutorial.kernels.launch import Launch, prepare_naive, prepare_v1, run_probed
+from pa_tutorial.kernels.paged_attention import paged_attention
+from pa_tutorial.ladder import STAGES
+from pa_tutorial.problem import DecodeProblem
+from pa_tutorial.simt import Report
+
+PREPARE = {"cuda_naive": prepare_naive, "cuda_v1": prepare_v1}
+ORDERS = ("forward", "reverse")
+LONG = 1000  # tokens
+
+
+ORDERED = [
+    pytest.param(stage, case.id, order, id=f"{stage}-{order}-{case.name}", marks=mark)
+    for stage in PREPARE
+    for mark in [getattr(pytest.mark, stage)]
+    for order in ORDERS
+    for case in CASES.values()
+    if STAGES[stage].is_checked_on(case)
+]
+
+
+@pytest.mark.parametrize(("stage", "case_id", "order"), ORDERED)
+def test_the_order_of_the_warps_does_not_matter(stage: str, case_id: str, order: str) -> None:
+    def function(*tensors: object) -> Tensor:
+        ready = PREPARE[stage](*tensors)
+        ready.simulate(order=order)
+        return ready.out
+
+    result, _ = judge(stage_trial(STAGES[stage], case_id), function)
+    assert result.passed, result.report()
+
+
+# NaN ------------------------------------------------------------------------------------------
+
+
+def has_poisoned_slots(case: object) -> bool:
+    """A last block that is not full: the kernel reads slots there that hold NaN."""
+    if not isinstance(case, DecodeProblem) or case.stale:
+        return False
+    return any(seq_len % case.block_size for seq_len in case.seq_lens)
+
+
+# Without the long cases: their last block is like any other, and NaN would have to come from it.
+POISONED = [
+    case.id for case in CASES.values() if has_poisoned_slots(case) and max(case.seq_lens) < LONG
+]
+
+
+def watched(case_id: str) -> tuple[Launch, Report]:
+    paged = CASES[case_id].paged("vllm")
+    ready = prepare_v1(
+        paged.q,
+        paged.k_cache,
+        paged.v_cache,
+        paged.block_tables,
+        paged.seq_lens,
+        paged.scale,
+        paged.alibi_slopes,
+    )
+    return ready, ready.simulate(watch=LINES, names=("logits", "qk_max", "exp_sum", "accs"))
+
+
+def test_most_cases_have_poisoned_slots() -> None:
+    assert len(POISONED) > 30
+
+
+@pytest.mark.cuda_v1
+@pytest.mark.parametrize("case_id", POISONED)
+def test_no_nan_gets_past_the_last_token(case_id: str) -> None:
+    """NaN comes out of K and V all the time; each lane must drop it before it counts."""
+    ready, report = watched(case_id)
+    block_size, seq_lens = ready.geometry.BLOCK_SIZE, CASES[case_id].seq_lens
+
+    def all_finite(where: str, name: str) -> None:
+        """In all threads of all thread blocks."""
+        shots = report.at(where)
+        assert len(shots) == np.prod(ready.grid)
+        for shot in shots:
+            values = shot[name]
+            if name == "logits":  # a shared array: what lies behind is not written
+                padded = -(-seq_lens[shot.block[1]] // block_size) * block_size
+                assert not np.ma.getmaskarray(values[:padded]).any(), f"logits: a hole at {where}"
+                values = values.compressed()
+            else:
+                assert len(values) == ready.geometry.NUM_THREADS
+            assert np.isfinite(np.ma.filled(values, np.nan)).all(), f"{name} in {shot.block}"
+
+    for where in (SCORES_DONE, SUM_DONE, WEIGHTS_DONE):
+        all_finite(where, "logits")
+    all_finite(SCORES_DONE, "qk_max")
+    all_finite(SUM_DONE, "exp_sum")
+    all_finite(ROWS_DONE, "accs")
+    assert torch.isfinite(ready.out).all()
+
+
+@pytest.mark.cuda_v1
+@pytest.mark.parametrize("name", ["k_cache", "v_cache"])
+def test_slots_behind_the_last_token_do_hold_nan(name: str) -> None:
+    """Or the test above would say nothing."""
+    paged = CASES["decode/tail"].paged("vllm")
+    last = paged.block_tables[0, 1]  # 17 tokens in blocks of 16
+    block = getattr(paged, name)[last]  # K [num_kv_heads, head_size/x, block_size, x]
+    by_offset = block.movedim(-2 if name == "k_cache" else -1, 0)
+    assert not by_offset[0].isnan().any()
+    assert by_offset[1:].isnan().all()
+
+
+# What is wrong first --------------------------------------------------------------------------
+
+# The change of the kernel, and the case that shows it
+WRONG = {
+    "qk": ("qk = scale * qk_dot(", "qk = scale * scale * qk_dot(", "gqa"),
+    "qk_max": (
+        "qk_max = red_smem[lane] if lane < NUM_WARPS else",
+        "qk_max = red_smem[lane] if lane < 1 else",
+        "shuffled_blocks",
+    ),
+    "exp_sum": ("            exp_sum += val\n", "            exp_sum = val\n", "shuffled_blocks"),
+    "logits": ("(exp_sum + float32(1e-6))", "(exp_sum + float32(1e-2))", "gqa"),
+    "accs": ("dot += logits_vec[j] * v_vec[j]", "dot += logits_vec[j] * v_vec[0]", "gqa"),
+    "out": ("accs[j] += out_smem[", "accs[j] = out_smem[", "gqa"),
+}
+
+
+def diagnosis(quantity: str) -> str:
+    old, new, case = WRONG[quantity]
+    wrong = changed(paged_attention, old, new)
+
+    def decode(*tensors: object, probe: dict[str, Tensor]) -> Tensor:
+        ready = prepare_v1(*tensors)
+        return run_probed(dataclasses.replace(ready, kernel=wrong(ready.geometry)), probe)
+
+    result, _ = judge(stage_trial(STAGES["cuda_v1"], f"decode/{case}"), decode)
+    return result.diagnosis
+
+
+@pytest.mark.cuda_v1
+@pytest.mark.parametrize("quantity", [name for name in WRONG if name != "out"])
+def test_a_failing_check_names_what_is_wrong_first(quantity: str) -> None:
+    assert diagnosis(quantity).startswith(f"first wrong: {quantity}, ")
+
+
+@pytest.mark.cuda_v1
+def test_a_wrong_tree_over_warps_leaves_all_but_out_right() -> None:
+    """accs are added up by the check, not by the kernel's tree."""
+    assert diagnosis("out").startswith("worst against the oracle: ")
+
+
+@pytest.mark.cuda_v1
+def test_a_wrong_maximum_need_not_show_in_the_output() -> None:
+    assert "out itself is within its bound" in diagnosis("qk_max")

@@ -1,0 +1,141 @@
+"""Numba compiles the paged kernels for real GPUs, and what comes out is what one hopes for."""
+
+import sys
+from importlib.util import find_spec
+
+import pytest
+import torch
+from compiled_kernels import (
+    CAPABILITIES,
+    Capability,
+    Compiled,
+    compiled,
+    naive_signature,
+    v1_signature,
+)
+
+from pa_tutorial.kernels.changed import changed
+from pa_tutorial.kernels.geometry import BLOCK_SIZES, DTYPES, HEAD_SIZES, NUM_THREADS, Geometry
+from pa_tutorial.kernels.naive import naive_kernel
+from pa_tutorial.kernels.paged_attention import paged_attention
+
+pytestmark = pytest.mark.skipif(
+    find_spec("numba_cuda") is None or find_spec("cuda.core") is None,
+    reason=f"numba-cuda has no wheels for {sys.platform}: there is no compiler and no linker here",
+)
+F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
+REFERENCE = Geometry(128, 16, F16)
+REGISTERS = 64  # of a thread, for the reference geometry on sm_90; 56 were measured
+
+# Each takes a second or two: these few have every size, type and option at least once.
+GEOMETRIES = (
+    REFERENCE,
+    Geometry(128, 16, F16, partition_size=512, num_queries_per_kv=8),
+    Geometry(32, 8, F32, num_threads=64),
+    Geometry(64, 16, F32, num_queries_per_kv=8),
+    Geometry(80, 8, F16, num_threads=256),
+    Geometry(96, 32, BF16),
+    Geometry(112, 16, BF16, num_threads=64),
+    Geometry(120, 16, F16),
+    Geometry(128, 8, F16),
+    Geometry(128, 32, F32),
+    Geometry(192, 16, BF16, partition_size=512, num_queries_per_kv=4),
+    Geometry(192, 32, F32),
+    Geometry(256, 16, F16, num_threads=256),
+    Geometry(256, 32, BF16),
+)
+# In blocks of 32 a thread has a whole key. The loops over 192 float32 or 256 elements are too
+# long for the compiler to unroll: k_vecs or accs lie in local memory. Of all sizes and dtypes with
+# 128 threads on sm_90, these are the only ones.
+NOT_IN_REGISTERS = {(192, 32, F32), (256, 32, F32), (256, 32, F16), (256, 32, BF16)}
+
+
+def short(geometry: Geometry) -> str:
+    dtype = str(geometry.dtype).removeprefix("torch.")
+    name = f"{dtype}-head{geometry.head_size}-bs{geometry.block_size}-t{geometry.num_threads}"
+    name += f"-p{geometry.partition_size}" * (geometry.partition_size > 0)
+    return name + f"-gqa{geometry.num_queries_per_kv}" * (geometry.num_queries_per_kv > 1)
+
+
+def complaints(build: Compiled, geometry: Geometry, registers: int | None) -> list[str]:
+    """What is wrong with the machine code, in words. registers: at most so many; None: any."""
+    found = []
+    if build.num_doubles:
+        found.append(f"{build.num_doubles} times .f64: is there a bare 1.0, or uint64 with int64?")
+    sizes = geometry.head_size, geometry.block_size, geometry.dtype
+    local = build.num_local, build.stack_bytes, build.spill_bytes
+    if any(local) and sizes not in NOT_IN_REGISTERS:
+        found.append("{} loads and stores of local memory, {} bytes, {} spilled".format(*local))
+    if registers is not None and build.registers > registers:
+        found.append(f"{build.registers} registers: are indices signed that should not be?")
+    return found
+
+
+def say(build: Compiled, capability: Capability, what: str) -> None:
+    """Seen with pytest -s."""
+    major, minor = capability
+    print(
+        f"\n{what} sm_{major}{minor}: {build.registers} registers, {build.stack_bytes} bytes of "
+        f"stack, {build.spill_bytes} spilled",
+        end=" ",
+    )
+
+
+@pytest.mark.cuda_v1
+@pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda c: f"sm_{c[0]}{c[1]}")
+@pytest.mark.parametrize("geometry", GEOMETRIES, ids=short)
+def test_v1_compiles_to_float32_in_registers(geometry: Geometry, capability: Capability) -> None:
+    build = compiled(paged_attention(geometry), v1_signature(geometry), capability)
+    say(build, capability, short(geometry))
+    is_reference = (geometry, capability) == (REFERENCE, (9, 0))
+    found = complaints(build, geometry, REGISTERS if is_reference else None)
+    assert not found, found
+    sizes = geometry.head_size, geometry.block_size, geometry.dtype
+    if sizes in NOT_IN_REGISTERS:
+        assert build.stack_bytes > 0, "it fits into registers now: take it off NOT_IN_REGISTERS"
+
+
+@pytest.mark.cuda_naive
+@pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda c: f"sm_{c[0]}{c[1]}")
+@pytest.mark.parametrize(
+    "geometry", [REFERENCE, Geometry(120, 8, BF16, num_queries_per_kv=4)], ids=short
+)
+def test_naive_compiles_to_float32_in_registers(geometry: Geometry, capability: Capability) -> None:
+    build = compiled(naive_kernel(geometry), naive_signature(geometry), capability)
+    say(build, capability, f"naive {short(geometry)}")
+    found = complaints(build, geometry, None)
+    assert not found, found
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("head_size", HEAD_SIZES),
+        ("block_size", BLOCK_SIZES),
+        ("dtype", DTYPES),
+        ("num_threads", NUM_THREADS),
+        ("partition_size", (0, 512)),
+        ("num_queries_per_kv", (1, 4, 8)),
+    ],
+)
+def test_the_geometries_have_every_value_of(name: str, values: tuple) -> None:
+    assert {getattr(geometry, name) for geometry in GEOMETRIES} == set(values)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("inv_sum = float32(1) / (", "inv_sum = 1.0 / (", ".f64"),
+        ("uint32(cuda.threadIdx.x)", "cuda.threadIdx.x", "registers"),
+        (
+            "        for i in range(NUM_ROWS_PER_THREAD):\n            acc = accs[i]",
+            "        for i in range(min(seq_len, NUM_ROWS_PER_THREAD)):\n            acc = accs[i]",
+            "local memory",
+        ),
+    ],
+)
+def test_what_makes_a_kernel_slow_is_seen(old: str, new: str, complaint: str) -> None:
+    kernel = changed(paged_attention, old, new)(REFERENCE)
+    build = compiled(kernel, v1_signature(REFERENCE), (9, 0))
+    found = complaints(build, REFERENCE, REGISTERS)
+    assert [complaint in one for one in found] == [True], found

@@ -1,0 +1,139 @@
+"""The kernel has the names of vLLM's paged_attention_kernel, and they come in its order.
+
+So that who has read ours finds the way in the original.
+"""
+
+import ast
+import inspect
+import textwrap
+
+import pytest
+
+from pa_tutorial.kernels.geometry import CONSTANTS, Geometry
+from pa_tutorial.kernels.naive import naive_kernel
+from pa_tutorial.kernels.paged_attention import paged_attention
+
+# Source of all lists: vLLM, csrc/attention/attention_kernels.cuh, paged_attention_kernel, commit
+# 5bc0e56c. Names of types are left out.
+
+# In the order of the original's parameters
+PARAMETERS = (
+    *("exp_sums", "max_logits", "out", "q", "k_cache", "v_cache", "scale"),
+    *("block_tables", "seq_lens", "alibi_slopes"),
+    *("q_stride", "kv_block_stride", "kv_head_stride"),
+)
+# In the order in which the original first gives them a value. Not i and j, which count in many
+# loops, and in the original one loop further out or in.
+VARIABLES = (
+    *("seq_idx", "partition_idx", "max_num_partitions", "seq_len"),
+    *("num_seq_blocks", "num_blocks_per_partition", "start_block_idx", "end_block_idx"),
+    *("start_token_idx", "end_token_idx", "num_tokens"),
+    *("thread_idx", "warp_idx", "lane", "head_idx", "num_heads", "kv_head_idx", "alibi_slope"),
+    *("thread_group_idx", "thread_group_offset"),
+    *("q_ptr", "q_vecs", "vec_idx", "shared_mem", "logits", "red_smem", "qk_max"),
+    *("block_table", "block_idx", "physical_block_number", "physical_block_offset", "token_idx"),
+    *("k_vecs", "k_ptr", "offset1", "offset2", "qk", "mask"),
+    *("exp_sum", "val", "inv_sum"),
+    *("accs", "logits_vec", "v_ptr", "row_idx", "v_vec", "acc"),
+    *("out_smem", "mid", "dst", "src", "out_ptr"),
+)
+# constexpr and template parameters of the original. Ours come from Geometry, before the kernel:
+# their order says nothing.
+KNOWN_WHEN_COMPILED = (
+    *("HEAD_SIZE", "BLOCK_SIZE", "NUM_THREADS", "PARTITION_SIZE", "USE_PARTITIONING"),
+    *("THREAD_GROUP_SIZE", "NUM_THREAD_GROUPS", "NUM_TOKENS_PER_THREAD_GROUP", "NUM_WARPS"),
+    *("VEC_SIZE", "NUM_VECS_PER_THREAD"),
+    *("V_VEC_SIZE", "NUM_V_VECS_PER_ROW", "NUM_ROWS_PER_ITER", "NUM_ROWS_PER_THREAD"),
+)
+# Names of the original that ours does without
+NOT_OURS = {
+    "x": "a constant, so X",
+    "num_queries_per_kv": "a constant, so NUM_QUERIES_PER_KV: a division at run time is slow",
+    "num_kv_heads": "only the ratio is needed, and that is a constant",
+    "max_num_blocks_per_seq": "block_tables has two dimensions, and knows its width",
+    "NUM_ELEMS_PER_THREAD": "only a step towards NUM_VECS_PER_THREAD, which Geometry makes",
+    "num_blocks": "end_token_idx is computed from end_block_idx",
+    "zero_value": "a float32 is enough: v_vec is widened when it is read",
+    "v_vec_ptr": "v_vec is an array, so one can write to its elements",
+    "offset": "added to v_ptr where the vec is read",
+    "max_logits_ptr": "an index in place of a pointer: row + partition_idx",
+    "exp_sums_ptr": "the same",
+    "k_scale": "for an fp8 cache",
+    "v_scale": "for an fp8 cache",
+    "k_vec_quant": "for an fp8 cache",
+    "v_quant_vec": "for an fp8 cache",
+    "tp_rank": "for block-sparse attention",
+    "blocksparse_local_blocks": "for block-sparse attention",
+    "blocksparse_vert_stride": "for block-sparse attention",
+    "blocksparse_block_size": "for block-sparse attention",
+    "blocksparse_head_sliding_step": "for block-sparse attention",
+    "bs_block_offset": "for block-sparse attention",
+    "q_bs_block_id": "for block-sparse attention",
+    "k_bs_block_id": "for block-sparse attention",
+    "v_bs_block_id": "for block-sparse attention",
+    "is_remote": "for block-sparse attention",
+    "is_local": "for block-sparse attention",
+}
+ONLY_OURS = {
+    "row": "the place in max_logits and exp_sums, for which the original has pointers",
+    "dot": "a function in the original; its sum of products stands in the loop here",
+}
+LOOP_COUNTERS = {"i", "j"}
+GEOMETRY = Geometry(128, 16)
+
+
+def kernel_definition(function: object) -> ast.FunctionDef:
+    source = textwrap.dedent(inspect.getsource(function.py_func))
+    return ast.parse(source).body[0]
+
+
+def names_given_a_value(definition: ast.FunctionDef) -> list[str]:
+    """Variables, in the order of the lines that first assign to them."""
+    stores = [
+        node
+        for node in ast.walk(definition)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    ]
+    stores.sort(key=lambda node: (node.lineno, node.col_offset))
+    return list(dict.fromkeys(node.id for node in stores))
+
+
+KERNEL = paged_attention(GEOMETRY)
+DEFINITION = kernel_definition(KERNEL)
+OURS = names_given_a_value(DEFINITION)
+FREE = KERNEL.py_func.__code__.co_freevars
+
+
+def test_parameters_are_those_of_the_original_in_its_order() -> None:
+    assert tuple(arg.arg for arg in DEFINITION.args.args) == PARAMETERS
+
+
+def test_variables_are_those_of_the_original_in_its_order() -> None:
+    assert [name for name in OURS if name in VARIABLES] == list(VARIABLES)
+
+
+@pytest.mark.parametrize("name", KNOWN_WHEN_COMPILED)
+def test_constant_of_the_original_is_one_of_the_kernel(name: str) -> None:
+    assert name in FREE, f"the kernel does not use {name}"
+
+
+def test_every_other_variable_has_a_reason() -> None:
+    assert set(OURS) - set(VARIABLES) == set(ONLY_OURS) | LOOP_COUNTERS
+
+
+@pytest.mark.parametrize("name", NOT_OURS)
+def test_name_that_ours_does_without_is_not_there(name: str) -> None:
+    used = {node.id for node in ast.walk(DEFINITION) if isinstance(node, ast.Name)}
+    assert name not in used | set(PARAMETERS), f"take {name} off NOT_OURS: {NOT_OURS[name]}"
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_constant_of_geometry_is_used_by_the_kernel_or_has_a_reason(name: str) -> None:
+    assert name in FREE or name in NOT_OURS
+
+
+def test_names_of_the_first_kernel_are_those_of_the_last() -> None:
+    """What stays in its place between the two kernels keeps its name."""
+    ours = names_given_a_value(kernel_definition(naive_kernel(GEOMETRY)))
+    own = {"block", "offset", "dot", "distance", "k", "v", "d"}
+    assert set(ours) - own <= set(VARIABLES)
