@@ -1,8 +1,10 @@
 """Every wrong example fails where its header says, and only the property it breaks."""
 
+import importlib
 import sys
 
 import pytest
+import torch
 from simt_kernels.example import EXAMPLES as KERNELS
 from simt_kernels.example import FAULTS
 from wrong_examples import (
@@ -30,6 +32,10 @@ def test_wrong_example_fails_where_its_header_says(example: WrongExample) -> Non
         outcomes = run_cases(example.fails)
     passed = [pair for pair, outcome in outcomes.items() if outcome.passed]
     assert not passed, f"{example.name} is not caught by {passed}"
+    if example.found_by:
+        others = {p: o.report for p, o in outcomes.items() if o.found_by != example.found_by}
+        assert not others, f"{example.name} must be found as a {example.found_by}: {others}"
+        return
     crashed = {pair: o.report for pair, o in outcomes.items() if o.error is None}
     assert not crashed, f"{example.name} does not compute anything: {crashed}"
 
@@ -63,6 +69,18 @@ def test_a_maximum_that_starts_at_zero_is_seen_only_far_below_zero() -> None:
         outcomes = run_cases(pairs)
     failed = {CASES[case_id].scores for (_, case_id), o in outcomes.items() if not o.passed}
     assert failed == {"deep_negative", "very_deep_negative", "extreme"}
+
+
+def test_the_last_barrier_of_the_tree_is_missed_by_the_race_check_only() -> None:
+    """The simulator runs the warps in lockstep: without its checks the result is right."""
+    inputs = CASES["decode/worked_example"].paged("vllm")
+    tensors = inputs.q, inputs.k_cache, inputs.v_cache, inputs.block_tables, inputs.seq_lens
+    expected = STAGES["cuda_v1"].function(*tensors, inputs.scale)
+    with applied(example_named("kernel_barrier_at_the_end_of_the_tree_missing")):
+        changed = importlib.import_module("pa_tutorial.kernels.launch")
+        ready = changed.prepare_v1(*tensors, inputs.scale)
+        ready.simulate(checks=())
+    assert torch.equal(ready.out, expected)
 
 
 def our_modules() -> dict[str, object]:

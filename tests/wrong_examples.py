@@ -3,6 +3,8 @@
 A wrong example is a TOML file:
 
     why = "one sentence: what is wrong, and what it does to the result"
+    found_by = "race"                 # only if no result is wrong but the simulator stops the
+                                      # kernel: which of its checks must find it, in every case
 
     [[change]]
     file = "attention/cached.py"      # under pa_tutorial/
@@ -17,7 +19,9 @@ A wrong example is a TOML file:
 """
 
 import importlib
+import linecache
 import math
+import re
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -32,6 +36,7 @@ from simt_helpers import wrong_counts
 from simt_kernels.example import EXAMPLES, FAULTS
 
 import pa_tutorial
+from pa_tutorial.simt.machine import CHECKS
 from pa_tutorial.simt.twins import TWINS
 
 PACKAGE = Path(pa_tutorial.__file__).parent
@@ -53,13 +58,17 @@ class Change:
 
 @dataclass(frozen=True)
 class WrongExample:
-    """fails and passes hold (stage, case id)."""
+    """fails and passes hold (stage, case id).
+
+    found_by  the check of the simulator that must find it; None: a result is wrong
+    """
 
     name: str
     why: str
     changes: tuple[Change, ...]
     fails: tuple[tuple[str, str], ...]
     passes: tuple[tuple[str, str], ...]
+    found_by: str | None = None
 
     def sources(self) -> dict[str, str]:
         """Module name -> its source with the changes made."""
@@ -93,7 +102,13 @@ def _load(path: Path) -> WrongExample:
     def pairs(part: str) -> tuple[tuple[str, str], ...]:
         return tuple((stage, case) for stage, cases in header[part].items() for case in cases)
 
-    return WrongExample(path.stem, header["why"], changes, pairs("fails"), pairs("passes"))
+    found_by = header.get("found_by")
+    if found_by not in (None, *CHECKS):
+        raise ValueError(
+            f"{path.name}: `found_by` is {found_by!r}; it must be one of {', '.join(CHECKS)}"
+        )
+    pairs_of_both = pairs("fails"), pairs("passes")
+    return WrongExample(path.stem, header["why"], changes, *pairs_of_both, found_by)
 
 
 class _ChangedLoader(SourceFileLoader):
@@ -102,7 +117,14 @@ class _ChangedLoader(SourceFileLoader):
         self._source = source
 
     def get_code(self, fullname: str) -> CodeType:
-        return compile(self._source, self.path, "exec")
+        """With a file name of its own: the simulator reads the text of a kernel, the changed one.
+
+        linecache asks the disk about an entry only if it has a time: here that is None.
+        """
+        file = f"<changed {fullname}>"
+        lines = self._source.splitlines(keepends=True)
+        linecache.cache[file] = (len(self._source), None, lines, file)
+        return compile(self._source, file, "exec")
 
 
 class _ChangedFinder:
@@ -146,6 +168,12 @@ class Outcome:
     error: float | None
     report: str
     quantity: str = "out"
+
+    @property
+    def found_by(self) -> str | None:
+        """The check of the simulator that stopped the stage, if one did."""
+        stopped = re.match(r"it raised SimtError: (\w+):", self.report)
+        return stopped and stopped[1]
 
 
 def run_kernel(name: str) -> Outcome:
