@@ -214,6 +214,48 @@ def test_a_table_tells_refused_from_failed() -> None:
     assert "no result" in str(run_trials("copy", trials, outside))
 
 
+def test_what_must_stay_as_it_is() -> None:
+    expected = np.where(np.arange(64) == 40, np.float32("nan"), A)
+    with pytest.raises(AnswerError, match=r"out\[40\] was written; it must stay as it is"):
+        Task(32, (A,), expected, {}).run(copy)
+
+    @cuda.jit
+    def but_one(out, a):
+        for i in range(cuda.threadIdx.x, 64, 32):
+            if i != 40:
+                out[i] = a[i]
+
+    out = Task(32, (A,), expected, {}).run(but_one)["out"]
+    assert (out[39], out[40], out[41]) == (39, 0, 41)
+
+
+def test_a_grid_of_several_thread_blocks_is_counted_as_one() -> None:
+    @cuda.jit
+    def halves(out, a):
+        i = 32 * cuda.blockIdx.x + cuda.threadIdx.x
+        out[i] = a[i]
+
+    Task(32, (A,), A, {1: Enough.of(64)}, grid=(2,)).run(halves)
+    with pytest.raises(AnswerError, match="2 requests for a; 1 are enough"):
+        Task(32, (A,), A, {1: Enough(8, 1)}, grid=(2,)).run(halves)
+
+
+def test_minus_infinity_in_an_answer() -> None:
+    """A score behind the end of a sequence: it must be there, and does not hide other mistakes."""
+    expected = np.where(A < 40, A, -np.float32("inf"))
+
+    @cuda.jit
+    def masked(out, a, factor):
+        for i in range(cuda.threadIdx.x, 64, 32):
+            out[i] = factor * a[i] if i < 40 else -np.inf
+
+    words = "one_case", "what it isolates", "what failure means"
+    for factor, last in ((1, "1 of 1 cases pass"), (2, "element 39 is 78 and should be 39")):
+        task = Task(32, (A, np.float32(factor)), expected, {})
+        result = run_trials("masked", [trial(*words, task, masked, ("element",))], masked)
+        assert last in str(result)
+
+
 def test_the_allowance_is_rounded_up() -> None:
     assert Enough.of(33) == Enough(sectors=5, requests=2)
     assert Enough.of(33, times_full_warps=2).requests == 4

@@ -3,15 +3,20 @@
 import linecache
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 import nbformat
 import numpy as np
 import pytest
+import torch
 
 from pa_tutorial import simt
+from pa_tutorial.cases import WORKED_EXAMPLE
 from pa_tutorial.exercises import EXERCISES
+from pa_tutorial.kernels.launch import prepare_naive
+from pa_tutorial.viz import first_kernel
 from pa_tutorial.viz import kernel_stories as stories
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
@@ -74,14 +79,58 @@ def test_kernels_of_notebook_07(launched: Launched) -> None:
     assert {"double", "two_ways", "strided", "largest", "reverse", "first_half"} <= names
 
 
+def as_arrays(arguments: tuple) -> tuple:
+    return tuple(a.numpy() if isinstance(a, torch.Tensor) else a for a in arguments)
+
+
+def test_kernels_of_notebook_08() -> None:
+    """The first paged kernel in each type, and with caches of a type of their own."""
+    launches = []
+    for dtype in (torch.float16, torch.float32, torch.bfloat16):
+        for problem in (WORKED_EXAMPLE, first_kernel.ONE_HEAD):
+            ready = prepare_naive(**vars(replace(problem, dtype=dtype).paged("vllm")))
+            launches.append((ready.kernel, as_arrays(ready.arguments)))
+    ready = prepare_naive(**vars(WORKED_EXAMPLE.paged("vllm")))
+    out, q, k_cache, v_cache, *rest = ready.arguments
+    wide = out, q, k_cache.float(), v_cache.float(), *rest
+    launches.append((ready.kernel, as_arrays(wide)))
+    assert compile_all(launches) == {"naive_kernel"}
+
+
+def floats(*shape: int) -> np.ndarray:
+    return np.zeros(shape, np.float32)
+
+
+def numbers(*shape: int) -> np.ndarray:
+    return np.zeros(shape, np.int32)
+
+
 @pytest.mark.parametrize(
-    ("name", "inputs"),
+    ("name", "arguments"),
     [
-        ("gather_tokens", (np.zeros((4, 8, 32), np.float32), np.zeros(2, np.int32))),
-        ("weighted_values", (np.zeros(8, np.float32), np.zeros((32, 8), np.float32))),
-        ("transpose_tokens", (np.zeros((32, 64), np.float32),)),
+        ("gather_tokens", (floats(32, 32), floats(4, 8, 32), numbers(2))),
+        ("weighted_values", (floats(32), floats(8), floats(32, 8))),
+        ("transpose_tokens", (floats(32, 32), floats(32, 64))),
+        (
+            "paged_scores",
+            (
+                floats(1, 4, 11),
+                floats(1, 4, 32),
+                floats(7, 2, 8, 8, 4),
+                np.float32(1),
+                numbers(1, 3),
+                numbers(1),
+            ),
+        ),
+        (
+            "paged_values",
+            (floats(1, 4, 32), floats(1, 4, 11), floats(7, 2, 8, 32), numbers(1, 3), numbers(1)),
+        ),
+        (
+            "write_keys",
+            (floats(7, 2, 8, 8, 4), floats(11, 2, 32), numbers(11).astype(np.int64)),
+        ),
     ],
 )
-def test_solutions_of_exercises(name: str, inputs: tuple) -> None:
-    out = np.zeros(32, np.float32) if name == "weighted_values" else np.zeros((32, 32), np.float32)
-    assert compile_all([(EXERCISES[name].solution, (out, *inputs))]) == {name}
+def test_solutions_of_exercises(name: str, arguments: tuple) -> None:
+    assert compile_all([(EXERCISES[name].solution, arguments)]) == {name}

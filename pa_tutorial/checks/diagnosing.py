@@ -28,7 +28,9 @@ def _worst_place(out: Comparison, axes: tuple[str, ...]) -> str:
     exact = out.bound == 0
     flat = np.argmax(out.errors > 0) if exact else np.argmax(out.errors)
     row = np.unravel_index(int(flat), out.errors.shape)
-    difference = np.abs(out.actual[row] - out.expected[row])
+    actual, expected = out.actual[row], out.expected[row]
+    equal = actual == expected  # -inf, too, where both have it
+    difference = np.abs(np.subtract(actual, expected, where=~equal, out=np.zeros(equal.shape)))
     element = int(np.argmax(np.where(np.isnan(difference), np.inf, difference)))
     place = ", ".join(
         _name_place(axis, int(index)) for axis, index in zip(axes, (*row, element), strict=False)
@@ -36,8 +38,8 @@ def _worst_place(out: Comparison, axes: tuple[str, ...]) -> str:
     form = ".7g" if exact else ".3g"  # whole numbers are shown as such
     return (
         f"{'first difference from' if exact else 'worst against'} {out.reference}: "
-        f"{place} is {out.actual[row][element]:{form}} "
-        f"and should be {out.expected[row][element]:{form}}"
+        f"{place} is {actual[element]:{form}} "
+        f"and should be {expected[element]:{form}}"
     )
 
 

@@ -38,10 +38,11 @@ class Enough:
 
 @dataclass(frozen=True)
 class Task:
-    """One launch of a kernel: kernel[1, num_threads](out, *inputs), with out in float32.
+    """One launch of a kernel: kernel[grid, num_threads](out, *inputs), with out in float32.
 
-    expected        [shape of out]
-    enough          number of an argument (out is 0) -> what may be spent on it
+    inputs          arrays, and numbers as NumPy scalars
+    expected        [shape of out]; NaN: an element that must not be written
+    enough          number of an argument (out is 0) -> what all thread blocks may spend on it
     busy_warps      so many warps must write to out
     most_shuffles   None: any number
     through_shared  every element of out must pass through shared memory, without bank conflicts
@@ -50,7 +51,7 @@ class Task:
     """
 
     num_threads: int
-    inputs: tuple[np.ndarray, ...]
+    inputs: tuple[np.ndarray | np.generic, ...]
     expected: np.ndarray
     enough: Mapping[int, Enough]
     busy_warps: int = 1
@@ -58,27 +59,37 @@ class Task:
     through_shared: bool = False
     shared_bytes: int = 0
     also: Callable[[Trace], None] | None = None
+    grid: tuple[int, ...] = (1,)
+
+    @property
+    def wanted(self) -> np.ndarray:
+        """[shape of out] the elements that must be written."""
+        return ~np.isnan(self.expected)
+
+    def only_wanted(self, out: np.ndarray) -> dict[str, Tensor]:
+        return {"out": torch.from_numpy(np.where(self.wanted, out, np.float32(0)))}
 
     def run(self, kernel: Callable) -> dict[str, Tensor]:
-        """The output. An answer that is right must not have cost too much.
+        """The output, 0 where nothing is wanted. What is right must not have cost too much.
 
-        Raises AnswerError for a kernel that leaves a part of out unwritten, changes an input or
-        spends too much; SimtError for a finding.
+        Raises AnswerError for a kernel that leaves a part of out unwritten, or writes another
+        part, changes an input or spends too much; SimtError for a finding.
         """
         out = np.full(self.expected.shape, np.nan, np.float32)
         before = [array.copy() for array in self.inputs]
         names = (plain_function(kernel) or kernel).__code__.co_varnames
-        arguments = 1, self.num_threads, out, *self.inputs
-        options = {"shared_bytes": self.shared_bytes, "trace": 0, "unwritten": names[0]}
+        arguments = self.grid, self.num_threads, out, *self.inputs
+        options = {"shared_bytes": self.shared_bytes, "trace": "all", "unwritten": names[0]}
         trace = launch(kernel, *arguments, **options).trace
-        _require_all_written(trace, names[0], out.shape)
-        _require_numbers(out, names[0])
+        _require_all_written(trace, names[0], self.wanted)
+        _require_numbers(out, names[0], self.wanted)
         pairs = zip(self.inputs, before, strict=True)
         if not all(np.array_equal(*pair, equal_nan=True) for pair in pairs):
             raise AnswerError("it changed one of its inputs; it must only read them")
-        if np.allclose(out.astype(float), self.expected, rtol=BOUND, atol=BOUND):
+        pairs = out[self.wanted].astype(float), self.expected[self.wanted]
+        if np.allclose(*pairs, rtol=BOUND, atol=BOUND):
             self._require_little(trace, names)
-        return {"out": torch.from_numpy(out)}
+        return self.only_wanted(out)
 
     def _require_little(self, trace: Trace, names: tuple[str, ...]) -> None:
         for number, most in self.enough.items():
@@ -111,7 +122,7 @@ def trial(
         isolates=isolates,
         meaning=meaning,
         run=lambda function: task.run(require_written(kernel_of(function or solution))),
-        references={"NumPy": lambda: {"out": torch.from_numpy(task.expected)}},
+        references={"NumPy": lambda: task.only_wanted(task.expected)},
         bounds={"out": BOUND},
         axes=axes,
     )
@@ -165,26 +176,35 @@ def require_barriers(trace: Trace, most: int) -> None:
         raise AnswerError(f"the answer is right, with {found} barriers; {most} are enough")
 
 
-def _require_all_written(trace: Trace, name: str, shape: tuple[int, ...]) -> None:
+def _require_all_written(trace: Trace, name: str, wanted: np.ndarray) -> None:
+    """The elements that are wanted, and no others."""
     if name not in {array.name for array in trace.arrays}:
         raise AnswerError(
             f"the kernel wrote nothing into {name}: is your code in it? (not written yet)"
         )
-    missing = np.ones(shape, bool)
+    written = np.zeros(wanted.shape, bool)
     touched = trace.only(array=name)
     changed = touched.records[touched.records.kind != KINDS.index("read")]
-    missing[touched.the_array().indices(changed.address)] = False
+    written[touched.the_array().indices(changed.address)] = True
+    missing, excess = wanted & ~written, written & ~wanted
     if missing.any():
-        index = ", ".join(map(str, np.argwhere(missing)[0].tolist()))
-        raise AnswerError(
-            f"{missing.sum():,} elements of {name} were never written, the first is {name}[{index}]"
-        )
+        count = f"{missing.sum():,} elements of {name}"
+        first = _first(name, missing)
+        raise AnswerError(f"{count} were never written, the first is {first}")
+    if excess.any():
+        raise AnswerError(f"{_first(name, excess)} was written; it must stay as it is")
 
 
-def _require_numbers(out: np.ndarray, name: str) -> None:
-    if np.isnan(out).any():
-        index = ", ".join(map(str, np.argwhere(np.isnan(out))[0].tolist()))
-        raise AnswerError(f"{name}[{index}] is NaN: something was read that is not of the sequence")
+def _require_numbers(out: np.ndarray, name: str, wanted: np.ndarray) -> None:
+    bad = np.isnan(out) & wanted
+    if bad.any():
+        first = _first(name, bad)
+        raise AnswerError(f"{first} is NaN: something was read that is not of the sequence")
+
+
+def _first(name: str, where: np.ndarray) -> str:
+    index = ", ".join(map(str, np.argwhere(where)[0].tolist()))
+    return f"{name}[{index}]"
 
 
 def _where(table: Table, row: tuple) -> str:

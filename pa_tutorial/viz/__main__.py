@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from pa_tutorial.viz import (
     block_stories,
+    first_kernel,
     gpu,
     kernel_stories,
     keys,
@@ -50,6 +51,9 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "banks": kernel_stories.draw_column_of_tile,
     "gpu": gpu.draw_gpu,
     "resident_blocks": gpu.draw_resident_blocks,
+    "grid": first_kernel.draw_grid_of_batch,
+    "addresses": first_kernel.draw_worked_addresses,
+    "threads_at_work": first_kernel.draw_worked_and_one_head,
     "query_load": query.draw_reference_query_load,
     "query_banks": query.draw_reference_query_banks,
     "blocks_of_warps": keys.draw_reference_blocks_of_warps,

@@ -1,0 +1,443 @@
+"""Exercises of notebook 08: scores, output and writing of K, as kernels over blocks."""
+
+import math
+
+import numpy as np
+import torch
+from numba import cuda, float32
+
+from pa_tutorial.checks.running import Trial
+from pa_tutorial.exercises.exercise import Exercise, WrongAnswer
+from pa_tutorial.exercises.kernels import ITEM, Enough, Task, trial
+from pa_tutorial.paging.layouts import VllmLayout, reshape_and_cache
+from pa_tutorial.problem import DecodeProblem
+from pa_tutorial.simt.races import WARP_SIZE
+from pa_tutorial.simt.traffic import SECTOR
+
+NOTEBOOK = "08_first_paged_kernel"
+OUTSIDE = 1_000_000  # stands in block tables behind the blocks of a sequence
+
+_TABLE = "Token -> logical block and offset; the row of this sequence has the physical block."
+_GROUPS = "Query head h reads KV head h // (num_heads / num_kv_heads)."
+_ROWS = "A length, a table or a row of out belongs to another sequence."
+_GO_ON = "Thread t takes t, t + blockDim.x, …, until the end."
+
+
+def problem(**sizes: object) -> DecodeProblem:
+    """A decode step in float32; slots without a token hold NaN."""
+    words = "exercise", "a part of the kernel", "see the exercise"
+    return DecodeProblem(*words, **sizes, num_heads=4, dtype=torch.float32)
+
+
+def tables_and_lens(step: DecodeProblem) -> tuple[np.ndarray, np.ndarray]:
+    """As in the batch, but what lies behind a sequence's blocks in its row is no block."""
+    inputs = step.paged("vllm")
+    tables, seq_lens = inputs.block_tables.numpy().copy(), inputs.seq_lens.numpy()
+    for row, seq_len in zip(tables, seq_lens, strict=True):
+        row[-(-seq_len // step.block_size) :] = OUTSIDE
+    return tables, seq_lens
+
+
+# 1. ---------------------------------------------------------------------------------------------
+
+
+@cuda.jit
+def paged_scores(out, q, k_cache, scale, block_tables, seq_lens):
+    """The scores of a decode step. The grid is (num_heads, num_seqs).
+
+    out           [num_seqs, num_heads, longest]   scale * (q . k), and -inf behind the last token
+    q             [num_seqs, num_heads, head_size]
+    k_cache       [num_blocks, num_kv_heads, head_size / x, block_size, x]   vLLM's layout
+    block_tables  [num_seqs, max_num_blocks_per_seq]   behind the sequence's blocks: anything
+    seq_lens      [num_seqs]
+
+    All floats are float32. Any number of threads that is a multiple of 32.
+    """
+    # 1. which head of which sequence has this thread block? Which KV head does it read?
+    # 2. thread t takes the places t, t + cuda.blockDim.x, … of its row of out
+    # 3. a place behind the last token gets float32(-math.inf), and nothing is read for it
+    # 4. token -> logical block and offset -> physical block; element d -> piece and number
+    ### BEGIN SOLUTION
+    head, sequence = cuda.blockIdx.x, cuda.blockIdx.y
+    _, num_kv_heads, num_pieces, block_size, x = k_cache.shape
+    kv_head = head // (q.shape[1] // num_kv_heads)
+    for token in range(cuda.threadIdx.x, out.shape[2], cuda.blockDim.x):
+        score = float32(-math.inf)
+        if token < seq_lens[sequence]:
+            block, offset = block_tables[sequence, token // block_size], token % block_size
+            dot = float32(0)
+            for d in range(num_pieces * x):
+                dot += q[sequence, head, d] * k_cache[block, kv_head, d // x, offset, d % x]
+            score = scale * dot
+        out[sequence, head, token] = score
+    ### END SOLUTION
+
+
+SCORE_CASES = (
+    # name, what it isolates, what its failure means, (threads, sizes)
+    (
+        "worked_example",
+        "11 tokens in blocks 5 and 2",
+        _TABLE,
+        (32, {"seq_lens": (11,), "tables": ((5, 2),), "num_kv_heads": 2}),
+    ),
+    ("shuffled_blocks", "64 tokens in blocks in no order", _TABLE, (64, {"seq_lens": (64,)})),
+    ("batch", "lengths 3, 20 and 8", _ROWS, (32, {"seq_lens": (3, 20, 8)})),
+    ("gqa", "4 query heads read 2 KV heads", _GROUPS, (32, {"seq_lens": (9,), "num_kv_heads": 2})),
+    ("few_threads", "75 tokens, 32 threads", _GO_ON, (32, {"seq_lens": (75, 40)})),
+    (
+        "other_sizes",
+        "head_size 48, block_size 16: 12 pieces, 16 tokens",
+        "x, block_size and the number of pieces are different things.",
+        (32, {"seq_lens": (21,), "head_size": 48, "block_size": 16}),
+    ),
+)
+
+
+def score_trials() -> list[Trial]:
+    def task(num_threads: int, sizes: dict) -> Task:
+        step = problem(**{"head_size": 32, "block_size": 8, **sizes})
+        inputs, scale = step.paged("vllm"), np.float32(step.scale)
+        arrays = inputs.q.numpy(), inputs.k_cache.numpy(), scale, *tables_and_lens(step)
+        expected = step.expected()["qk"].astype(np.float32)
+        enough = {0: Enough(expected.size, expected.size)}  # a thread block begins anywhere
+        grid = (step.num_heads, len(step.seq_lens))
+        return Task(num_threads, arrays, expected, enough, grid=grid)
+
+    axes = "sequence", "head", "token"
+    return [trial(*words, task(*how), paged_scores, axes) for *words, how in SCORE_CASES]
+
+
+SCORES = Exercise(
+    notebook=NOTEBOOK,
+    text="""\
+Write the first half of the kernel yourself: the scores, for a whole batch. They go to global
+memory, not to shared memory. Sequences have different lengths, so the rows of `out` are padded
+with -∞, as in `paged_online`. Slots without a token hold NaN, and behind a sequence's blocks its
+row of the block table holds a number that is no block.""",
+    solution=paged_scores,
+    wrong=(
+        WrongAnswer(
+            "block_tables[sequence, token // block_size], token % block_size",
+            "token // block_size, token % block_size",
+            "the logical block index is taken for the physical block number",
+        ),
+        WrongAnswer(
+            "block_tables[sequence, token // block_size]",
+            "block_tables[0, token // block_size]",
+            "all sequences read the first row of the block tables",
+        ),
+        WrongAnswer(
+            "head // (q.shape[1] // num_kv_heads)",
+            "head % num_kv_heads",
+            "neighbouring query heads read different KV heads",
+        ),
+        WrongAnswer(
+            "k_cache[block, kv_head, d // x, offset, d % x]",
+            "k_cache[block, kv_head, d % num_pieces, offset, d // num_pieces]",
+            "neighbouring dims are looked for in different pieces",
+        ),
+        WrongAnswer(
+            "        if token < seq_lens[sequence]:\n",
+            "        if token < -(-seq_lens[sequence] // block_size) * block_size:\n",
+            "the last block is read to its end, where no token is",
+        ),
+        WrongAnswer(
+            "    for token in range(cuda.threadIdx.x, out.shape[2], cuda.blockDim.x):\n",
+            "    token = cuda.threadIdx.x\n    if token < out.shape[2]:\n",
+            "a thread takes one token and stops",
+        ),
+        WrongAnswer(
+            "        out[sequence, head, token] = score\n",
+            """\
+        if token < seq_lens[sequence]:
+            out[sequence, head, token] = score
+""",
+            "what lies behind a sequence in out is never written",
+        ),
+        WrongAnswer("score = scale * dot", "score = dot", "the scale is forgotten"),
+    ),
+    trials=score_trials,
+)
+
+
+# 2. ---------------------------------------------------------------------------------------------
+
+
+@cuda.jit
+def paged_values(out, weights, v_cache, block_tables, seq_lens):
+    """Weights times V, over blocks in the plain layout. The grid is (num_heads, num_seqs).
+
+    out           [num_seqs, num_heads, head_size]
+    weights       [num_seqs, num_heads, longest]   of the softmax; behind the last token: NaN
+    v_cache       [num_blocks, num_kv_heads, block_size, head_size]   the plain layout
+    block_tables  [num_seqs, max_num_blocks_per_seq]   behind the sequence's blocks: anything
+    seq_lens      [num_seqs]
+
+    All floats are float32. Any number of threads that is a multiple of 32; head_size is a
+    multiple of 8.
+    """
+    # 1. which head of which sequence has this thread block? Which KV head does it read?
+    # 2. thread t takes the elements t, t + cuda.blockDim.x, … of the output
+    # 3. for each of them, go through the tokens of the sequence, and through no other slot
+    ### BEGIN SOLUTION
+    head, sequence = cuda.blockIdx.x, cuda.blockIdx.y
+    _, num_kv_heads, block_size, head_size = v_cache.shape
+    kv_head = head // (out.shape[1] // num_kv_heads)
+    for d in range(cuda.threadIdx.x, head_size, cuda.blockDim.x):
+        acc = float32(0)
+        for token in range(seq_lens[sequence]):
+            block, offset = block_tables[sequence, token // block_size], token % block_size
+            acc += weights[sequence, head, token] * v_cache[block, kv_head, offset, d]
+        out[sequence, head, d] = acc
+    ### END SOLUTION
+
+
+VALUE_CASES = (
+    # name, what it isolates, what its failure means, (threads, sizes)
+    (
+        "worked_example",
+        "11 tokens in blocks 5 and 2",
+        _TABLE,
+        (32, {"seq_lens": (11,), "tables": ((5, 2),), "num_kv_heads": 2}),
+    ),
+    ("shuffled_blocks", "32 tokens in blocks in no order", _TABLE, (64, {"seq_lens": (32,)})),
+    ("batch", "lengths 3, 20 and 8", _ROWS, (32, {"seq_lens": (3, 20, 8)})),
+    ("gqa", "4 query heads read 2 KV heads", _GROUPS, (32, {"seq_lens": (9,), "num_kv_heads": 2})),
+    ("large_head", "head_size 72, 32 threads", _GO_ON, (32, {"seq_lens": (10,), "head_size": 72})),
+    (
+        "many_threads",
+        "128 threads, head_size 64, block_size 16",
+        "A thread without an element of the output does nothing.",
+        (128, {"seq_lens": (19,), "head_size": 64, "block_size": 16}),
+    ),
+)
+
+
+def value_trials() -> list[Trial]:
+    def task(num_threads: int, sizes: dict) -> Task:
+        step = problem(**{"head_size": 32, "block_size": 8, **sizes})
+        expected = step.expected()
+        out = expected["out"].astype(np.float32)
+        weights = expected["logits"].astype(np.float32)
+        weights[np.isneginf(expected["qk"])] = np.nan
+        arrays = weights, step.paged("plain").v_cache.numpy(), *tables_and_lens(step)
+        rows = step.num_heads * sum(step.seq_lens)  # of V: one a token, for each head
+        sectors = rows * step.head_size * ITEM // SECTOR
+        enough = {0: _once(out), 2: Enough(sectors, rows * -(-step.head_size // WARP_SIZE))}
+        grid = (step.num_heads, len(step.seq_lens))
+        return Task(num_threads, arrays, out, enough, grid=grid)
+
+    axes = "sequence", "head", "element"
+    return [trial(*words, task(*how), paged_values, axes) for *words, how in VALUE_CASES]
+
+
+def _once(array: np.ndarray) -> Enough:
+    """Each row of the array by requests of its own."""
+    num_rows = array.size // array.shape[-1]
+    requests = num_rows * -(-array.shape[-1] // WARP_SIZE)
+    return Enough(array.size * ITEM // SECTOR, requests)
+
+
+VALUES = Exercise(
+    notebook=NOTEBOOK,
+    text="""\
+The second half, with V in the *plain* layout. The assignment of threads is that of our kernel: a
+thread takes an element of the output. In section 7, this cost 16 times the sectors. Here
+neighbouring threads find their elements side by side, so no request may move more sectors than it
+needs. (vLLM's layout of V is made for another assignment: notebook 10.)""",
+    solution=paged_values,
+    wrong=(
+        WrongAnswer(
+            "block_tables[sequence, token // block_size], token % block_size",
+            "token // block_size, token % block_size",
+            "the logical block index is taken for the physical block number",
+        ),
+        WrongAnswer(
+            "        for token in range(seq_lens[sequence]):\n",
+            "        for token in range(weights.shape[2]):\n",
+            "each sequence is as long as the longest",
+        ),
+        WrongAnswer(
+            "        for token in range(seq_lens[sequence]):\n",
+            "        for token in range(-(-seq_lens[sequence] // block_size) * block_size):\n",
+            "the last block is summed to its end, where no token is",
+        ),
+        WrongAnswer(
+            "weights[sequence, head, token]",
+            "weights[sequence, kv_head, token]",
+            "the weights are taken of a query head with the number of the KV head",
+        ),
+        WrongAnswer(
+            "v_cache[block, kv_head, offset, d]",
+            "v_cache[block, head % num_kv_heads, offset, d]",
+            "neighbouring query heads read different KV heads",
+        ),
+        WrongAnswer(
+            "    for d in range(cuda.threadIdx.x, head_size, cuda.blockDim.x):\n",
+            "    d = cuda.threadIdx.x\n    if d < head_size:\n",
+            "a thread takes one element and stops",
+        ),
+        WrongAnswer(
+            "    for d in range(cuda.threadIdx.x, head_size, cuda.blockDim.x):\n",
+            """\
+    share = -(-head_size // cuda.blockDim.x)
+    first = share * cuda.threadIdx.x
+    for d in range(first, min(first + share, head_size)):
+""",
+            "a thread takes neighbouring elements: right, and more sectors a request",
+        ),
+        WrongAnswer(
+            """\
+    for d in range(cuda.threadIdx.x, head_size, cuda.blockDim.x):
+        acc = float32(0)
+        for token in range(seq_lens[sequence]):
+            block, offset = block_tables[sequence, token // block_size], token % block_size
+            acc += weights[sequence, head, token] * v_cache[block, kv_head, offset, d]
+        out[sequence, head, d] = acc
+""",
+            """\
+    for token in range(cuda.threadIdx.x, seq_lens[sequence], cuda.blockDim.x):
+        block, offset = block_tables[sequence, token // block_size], token % block_size
+        for d in range(head_size):
+            part = weights[sequence, head, token] * v_cache[block, kv_head, offset, d]
+            cuda.atomic.add(out, (sequence, head, d), part)
+""",
+            "a thread takes a token, as for the scores, and adds to what nobody has set to 0",
+        ),
+    ),
+    trials=value_trials,
+)
+
+
+# 3. ---------------------------------------------------------------------------------------------
+
+
+@cuda.jit
+def write_keys(k_cache, key, slot_mapping):
+    """Write the K of new tokens into their slots. The grid is (num_tokens).
+
+    k_cache       [num_blocks, num_kv_heads, head_size / x, block_size, x]   vLLM's layout
+    key           [num_tokens, num_kv_heads, head_size]
+    slot_mapping  [num_tokens] int64; -1: nothing is written for this row
+
+    All floats are float32. Any number of threads that is a multiple of 32; num_kv_heads times
+    head_size is a multiple of 32.
+    """
+    # 1. which row of key has this thread block, and which slot?
+    # 2. slot -> block and offset; what happens with -1?
+    # 3. count the numbers of the row through all heads: thread t takes t, t + cuda.blockDim.x, …
+    # 4. number -> head and d; d -> piece, and number in the piece
+    ### BEGIN SOLUTION
+    token = cuda.blockIdx.x
+    _, num_kv_heads, num_pieces, block_size, x = k_cache.shape
+    head_size = num_pieces * x
+    slot = slot_mapping[token]
+    if slot < 0:
+        return
+    block, offset = slot // block_size, slot % block_size
+    for i in range(cuda.threadIdx.x, num_kv_heads * head_size, cuda.blockDim.x):
+        head, d = i // head_size, i % head_size
+        k_cache[block, head, d // x, offset, d % x] = key[token, head, d]
+    ### END SOLUTION
+
+
+_PLACE = "In which block, head, piece and slot does number d of a token lie?"
+KEY_CASES = (
+    # name, what it isolates, what its failure means, (threads, (slots, *sizes))
+    ("one_token", "one token, one head", _PLACE, (32, ((13,), 1, 32, 8))),
+    ("decode_step", "a token of each of 3 sequences", _PLACE, (32, ((18, 3, 47), 1, 32, 8))),
+    ("heads", "2 KV heads", "A row of key holds all heads.", (64, ((18, 19), 2, 32, 8))),
+    ("padding", "rows with slot -1", "-1 is skipped.", (32, ((41, -1, 40, -1), 1, 32, 8))),
+    ("few_threads", "4 heads of 64, 32 threads", _GO_ON, (32, ((5, 30), 4, 64, 8))),
+    (
+        "other_sizes",
+        "head_size 48, block_size 16",
+        "Pieces, slots and x are different things.",
+        (64, ((70, 21), 2, 48, 16)),
+    ),
+)
+
+
+def key_trials() -> list[Trial]:
+    def task(num_threads: int, sizes: tuple[tuple[int, ...], int, int, int]) -> Task:
+        slots, num_kv_heads, head_size, block_size = sizes
+        slot_mapping = torch.tensor(slots)
+        k_cache, v_cache = VllmLayout(6, num_kv_heads, head_size, block_size, torch.float32).empty()
+        draw = torch.Generator().manual_seed(len(slots))
+        key = torch.randn(len(slots), num_kv_heads, head_size, generator=draw)
+        reshape_and_cache(key, key, k_cache, v_cache, slot_mapping)
+        key[slot_mapping < 0] = torch.nan
+        used = key[slot_mapping >= 0]
+        arrays = key.numpy(), slot_mapping.numpy()
+        enough = {1: Enough.of(used.numel())}
+        return Task(num_threads, arrays, k_cache.numpy(), enough, grid=(len(slots),))
+
+    axes = "block", "head", "piece", "slot", "number"
+    return [trial(*words, task(*how), write_keys, axes) for *words, how in KEY_CASES]
+
+
+KEYS = Exercise(
+    notebook=NOTEBOOK,
+    text="""\
+Somebody must have written K before our kernel reads it. Write the half of `reshape_and_cache`
+that is for K, as a kernel with one thread block a token. Other slots must not be touched: they
+belong to other sequences. Rows with the slot -1 are padding. The reads of `key` must be
+coalesced: no sector twice, and no more requests than full warps need.""",
+    solution=write_keys,
+    wrong=(
+        WrongAnswer(
+            "    if slot < 0:\n        return\n",
+            "",
+            "the slot -1 is not skipped: it counts from the end, or lies outside",
+        ),
+        WrongAnswer(
+            "    if slot < 0:\n        return\n",
+            "    if slot < 0:\n        slot = 0\n",
+            "padding is written to slot 0, which is somebody's",
+        ),
+        WrongAnswer(
+            "    slot = slot_mapping[token]\n",
+            "    slot = token\n",
+            "the row number is taken for the slot",
+        ),
+        WrongAnswer(
+            "slot // block_size, slot % block_size",
+            "slot // x, slot % x",
+            "x is taken for the block size",
+        ),
+        WrongAnswer(
+            "k_cache[block, head, d // x, offset, d % x]",
+            "k_cache[block, head, d % num_pieces, offset, d // num_pieces]",
+            "neighbouring dims are put into different pieces",
+        ),
+        WrongAnswer(
+            "    for i in range(cuda.threadIdx.x, num_kv_heads * head_size, cuda.blockDim.x):\n",
+            "    i = cuda.threadIdx.x\n    if i < num_kv_heads * head_size:\n",
+            "a thread writes one number and stops",
+        ),
+        WrongAnswer(
+            "num_kv_heads * head_size, cuda.blockDim.x):",
+            "head_size, cuda.blockDim.x):",
+            "only the first head is written",
+        ),
+        WrongAnswer(
+            """\
+    for i in range(cuda.threadIdx.x, num_kv_heads * head_size, cuda.blockDim.x):
+        head, d = i // head_size, i % head_size
+        k_cache[block, head, d // x, offset, d % x] = key[token, head, d]
+""",
+            """\
+    for piece in range(cuda.threadIdx.x, num_kv_heads * num_pieces, cuda.blockDim.x):
+        head, first = piece // num_pieces, piece % num_pieces * x
+        for d in range(first, first + x):
+            k_cache[block, head, d // x, offset, d % x] = key[token, head, d]
+""",
+            "a thread copies a whole piece, number by number: right, and sectors move again",
+        ),
+    ),
+    trials=key_trials,
+)
+
+
+EXERCISES = (SCORES, VALUES, KEYS)
