@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from html import escape
 from itertools import groupby
 
+HUGE = 1e9  # times the bound: how often more says nothing
+
 
 @dataclass(frozen=True)
 class CaseResult:
@@ -76,7 +78,8 @@ def verdict(case: CaseResult) -> str:
     if not case.error < float("inf"):
         return "NaN or infinite"
     times = float(f"{case.error / case.bound:.0e}")  # one digit
-    return f"{times:,.0f} times the bound, {case.bound:.0e}"
+    often = f"{times:,.0f}" if times < HUGE else f"more than {HUGE:,.0f}"
+    return f"{often} times the bound, {case.bound:.0e}"
 
 
 def rows(result: Result) -> list[tuple[str, str, str, bool]]:

@@ -78,7 +78,7 @@ SCORE_CASES = (
     (
         "worked_example",
         "11 tokens in blocks 5 and 2",
-        _TABLE,
+        _TABLE + " If heads 0 and 3 are right: which KV head does a query head read?",
         (32, {"seq_lens": (11,), "tables": ((5, 2),), "num_kv_heads": 2}),
     ),
     ("shuffled_blocks", "64 tokens in blocks in no order", _TABLE, (64, {"seq_lens": (64,)})),

@@ -161,12 +161,17 @@ def draw_key_address(run: Run, thread: int, block: int) -> Figure:
             text = f"j={order.index(place)}" if place in order else ""
             style.cell(axes, column, top + piece, style.K if text else face, text)
         axes.text(-0.2, top + piece + 0.5, f"piece {piece}", ha="right", va="center")
+    bottom = top + g.HEAD_SIZE // g.X + 0.25
+    ends = token * per_piece + 0.05, (token + 1) * per_piece - 0.05
+    axes.plot(ends, (bottom, bottom), color=style.INK, linewidth=1.2)
+    words = f"x = {g.X} elements, 16 bytes"
+    axes.text(sum(ends) / 2, bottom + 0.5, words, ha="center", va="center")
     for offset in range(g.BLOCK_SIZE):
         middle = (offset + 0.5) * per_piece
         axes.text(
             middle, top - 0.35, f"token {offset}", ha="center", va="center", color=style.QUIET
         )
-    axes.set_ylim(top + g.HEAD_SIZE // g.X + 0.2, -0.9)
+    axes.set_ylim(bottom + 0.9, -0.9)
     return figure
 
 
@@ -174,8 +179,9 @@ def _level(
     axes: Axes, y: float, count: int, chosen: int, columns: int, name: str, term: str
 ) -> None:
     """One step of the zoom: equal parts, one of them chosen."""
-    behind = {"facecolor": style.PAPER, "edgecolor": "none", "pad": 1}
-    axes.text(0, y - 0.4, term, va="center", bbox=behind)
+    # Where no line of the zoom passes: above the first level, between the lines of the second.
+    place = {"x": 0, "ha": "left"} if y == 0 else {"x": 0.64 * columns, "ha": "center"}
+    axes.text(**place, y=y - 0.4, s=term, va="center")
     step = columns / count
     for number in range(count):
         face = style.K if number == chosen else style.EMPTY
@@ -234,7 +240,7 @@ def draw_two_layouts(run: Run) -> Figure:
     figure, panels = style.new_figure(
         f"Vec j = 0 of {g.BLOCK_SIZE} tokens: {counts[0]} full sectors in vLLM's layout, "
         f"{counts[1]} half-used ones in the plain one",
-        1.9,
+        2.1,
         ncols=2,
     )
     columns = 16
@@ -252,6 +258,10 @@ def draw_two_layouts(run: Run) -> Figure:
             box = Rectangle((column + 0.05, row + 0.05), 0.9 * used / SECTOR, 0.9)
             box.set_facecolor(style.K)
             axes.add_patch(box)
+        words = f"a cell: a sector of {SECTOR} bytes; dark: the bytes of j = 0"
+        rows = size // SECTOR // columns
+        axes.text(0, rows + 0.6, words, va="center", color=style.QUIET)
+        axes.set_ylim(rows + 1, -0.05)
     return figure
 
 

@@ -131,7 +131,7 @@ def draw_query_banks(geometry: Geometry) -> Figure:
         f"The {rows} rows of q_vecs begin in the same bank: {before} wavefronts for a read. "
         f"One vec of padding: {after}"
     )
-    return draw_banks(traces, title, height=2.9, color=style.Q)
+    return draw_banks(traces, title, height=3.2, color=style.Q)
 
 
 def draw_reference_query_banks() -> Figure:

@@ -19,6 +19,15 @@ SMALL = 7.5  # points: numbers in cells
 # The rows of V -------------------------------------------------------------------------------
 
 
+def value_offsets(run: Run, block: int, lane: int) -> list[int]:
+    """The first element of each vec that a lane reads of a block, in its order: the trace's."""
+    reads, g = run.trace.only(array="v_cache"), run.geometry
+    element = reads.the_array().indices(reads.records.address)[0]
+    first = run.start_of_block(block)
+    here = (element >= first) & (element < first + g.HEAD_SIZE * g.BLOCK_SIZE)
+    return element[here & (reads.records.lane == lane)][:: g.V_VEC_SIZE].tolist()
+
+
 @style.styled
 def draw_value_rows(run: Run, block: int, lane: int) -> Figure:
     """V of one block: which lane reads which vec, and the rows of one lane."""
@@ -34,7 +43,7 @@ def draw_value_rows(run: Run, block: int, lane: int) -> Figure:
     figure, axes = style.new_figure(
         f"Lane {lane} reads the rows {mine[0]}, {mine[1]}, …, {mine[-1]} of V, the tokens "
         f"{tokens[0]} to {tokens[-1]} of each: {len(mine)} accs",
-        4.4,
+        4.6,
     )
     wide, turns = g.NUM_V_VECS_PER_ROW, g.NUM_ROWS_PER_THREAD
     style.bare(axes, turns * (wide + 0.4), g.NUM_ROWS_PER_ITER)
@@ -50,10 +59,18 @@ def draw_value_rows(run: Run, block: int, lane: int) -> Figure:
         axes.text(middle, -1.4, f"accs[{turn}]", ha="center", va="center")
         words = f"{first}–{last}"
         axes.text(middle, -0.5, words, ha="center", va="center", color=style.QUIET)
+    for vec in range(wide if wide <= 2 else 0):
+        first = vec * g.V_VEC_SIZE
+        words = f"{first}–{first + g.V_VEC_SIZE - 1}"
+        place = vec + 0.5, g.NUM_ROWS_PER_ITER + 0.6
+        axes.text(*place, words, ha="center", va="center", color=style.QUIET)
+    for x, words, side in ((-0.15, "tokens", "right"), (wide + 0.4, "a number is a lane", "left")):
+        place = x, g.NUM_ROWS_PER_ITER + 0.6
+        axes.text(*place, words, ha=side, va="center", color=style.QUIET)
     axes.text(-0.15, -0.5, "rows", ha="right", va="center", color=style.QUIET)
     for within in range(0, g.NUM_ROWS_PER_ITER, 5):
         axes.text(-0.15, within + 0.5, f"+{within}", ha="right", va="center", color=style.QUIET)
-    axes.set_ylim(g.NUM_ROWS_PER_ITER + 0.05, -2)
+    axes.set_ylim(g.NUM_ROWS_PER_ITER + 1.1, -2)
     return figure
 
 
@@ -124,7 +141,7 @@ def _warps_of_level(axes: Axes, y: float, held: dict[int, set[int]], room: float
     for warp, summed in held.items():
         face = style.lighter(style.OUT, 0.5 - 0.5 * len(summed) / 4)
         axes.add_patch(Rectangle((warp * room, y), 1, 0.9, facecolor=face))
-        words = f"warp {warp}:\n" + " + ".join(str(one) for one in sorted(summed))
+        words = f"warp {warp}: rows of\n" + " + ".join(str(one) for one in sorted(summed))
         axes.text(warp * room + 0.5, y + 0.45, words, ha="center", va="center")
 
 
@@ -161,7 +178,7 @@ def draw_whole_kernel(run: Run, rows: int = 4) -> Figure:
         axes.text(first + wide / 2, 0.45, words, ha="center", va="center")
     lines = [
         ("token", [str(token) for token in range(seq_len)], None),
-        ("threads", [_threads_of(g, token) for token in range(seq_len)], None),
+        ("threads for qk", [_threads_of(g, token) for token in range(seq_len)], None),
         ("qk", [f"{score:.2f}" for score in scores], style.lighter(style.LOGITS, 0.75)),
         (
             "exp(qk - qk_max)",
