@@ -18,7 +18,7 @@ who executes a statement. Then
     statements, expressions, calls                    it becomes Python functions
     names, intrinsics, warp, twins                    what cuda.… and intrinsics mean
     arithmetic                                        numbers as Numba types them
-    memory, views, access, races                      data, and what the checks remember of it
+    memory, views, access, races, writes              data, and what the checks remember of it
     machine, blocks                                   thread blocks, gangs, barriers
     simulate, arguments, report, snapshots            launch, and what it gives back
     recorder, trace, traffic, tables                  who touched what, and what that costs

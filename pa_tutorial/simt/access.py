@@ -224,7 +224,9 @@ def check(
     gang, memory = frame.gang, array.memory
     if gang.recorder is not None:
         gang.recorder.access(frame, place, kind, lanes, array, items, count)
-    races = gang.machine.race and memory.space != "local"
+    if memory.only_read and kind != "read":
+        raise AssertionError(f"{array.name} is written, but simt/writes.py says it never is")
+    races = gang.machine.race and memory.space != "local" and not memory.only_read
     if memory.written is None and not races:
         return
     cells, threads = touched(frame, array, items, lanes, count)

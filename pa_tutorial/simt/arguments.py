@@ -1,6 +1,7 @@
 """Arguments of a launch, as the kernel sees them: arrays with addresses, numbers, tuples."""
 
 import ctypes
+from collections.abc import Collection
 
 import numpy as np
 
@@ -11,15 +12,24 @@ from pa_tutorial.simt.memory import Array, Memory, root_extent
 NUMBERS = "biuf"  # kinds of NumPy types that a kernel can compute with
 
 
-def convert(machine: Machine, arguments: dict[str, object]) -> dict[str, object]:
-    """Arguments as the kernel sees them. Arrays that share bytes share one Memory."""
+def convert(
+    machine: Machine, arguments: dict[str, object], may_be_written: Collection[str]
+) -> dict[str, object]:
+    """Arguments as the kernel sees them. Arrays that share bytes share one Memory.
+
+    may_be_written  names of arguments; a memory that none of them views is only read
+    """
     arrays = {name: _as_numpy(name, value) for name, value in arguments.items()}
     found = {name: array for name, array in arrays.items() if array is not None}
     memories = _memories(machine, [_extent(arguments[name], found[name]) for name in found])
-    return {
+    converted = {
         name: _view(name, found[name], memories) if name in found else _number(name, value)
         for name, value in arguments.items()
     }
+    for _, memory in memories:
+        views = (name for name in found if converted[name].memory is memory)
+        memory.only_read = not any(name in may_be_written for name in views)
+    return converted
 
 
 def _as_numpy(name: str, value: object) -> np.ndarray | None:

@@ -25,6 +25,7 @@ class Memory:
     address      of the first byte
     cell         bytes under one cell of the shadow: the smallest item of any view so far
     written      [num_cells] bool: has anything been written here? None: all of it
+    only_read    the kernel's text writes nowhere into it, so no access to it can race
     accesses    kind of access -> stamps [num_cells] int64 of the last ones, see races.py
     """
 
@@ -33,6 +34,7 @@ class Memory:
         self.cell = LARGEST_ITEM
         self.written = None if written else np.zeros(self.num_cells, bool)
         self.accesses: dict[str, tuple[np.ndarray, ...]] = {}
+        self.only_read = False
         self.scratch = np.zeros(0, np.int64)  # room to sort the lanes of one access by cell
 
     @property

@@ -14,6 +14,7 @@ from pa_tutorial.simt.recorder import Recorder
 from pa_tutorial.simt.report import Report
 from pa_tutorial.simt.snapshots import Index
 from pa_tutorial.simt.trace import Trace, block_number
+from pa_tutorial.simt.writes import Writes
 
 Size = int | tuple[int, ...]
 Blocks = int | Index | list[int | Index] | range | str  # thread blocks; "all"
@@ -106,7 +107,8 @@ def launch(
             f"({', '.join(names_of_arguments)}); {len(args)} were given"
         )
     program = Program(function, machine, watch, _as_tuple(names))
-    arguments = convert(machine, dict(zip(names_of_arguments, args, strict=True)))
+    given = dict(zip(names_of_arguments, args, strict=True))
+    arguments = convert(machine, given, Writes(program).parameters(function))
     for name in _as_tuple(unwritten):
         forget(name, arguments)
     program.run(arguments)
