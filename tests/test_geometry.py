@@ -1,7 +1,10 @@
 """Geometry: each constant against numbers worked out by hand, shared memory, print, errors."""
 
 import dataclasses
+import re
+from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 
@@ -160,6 +163,25 @@ def test_a_geometry_does_not_change() -> None:
 def test_what_is_not_supported_is_refused_with_what_is(changes: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Geometry(**{"head_size": 128, "block_size": 16, **changes})
+
+
+INTEGERS = {
+    "head_size": 128,
+    "block_size": 16,
+    "num_threads": 128,
+    "partition_size": 64,
+    "num_queries_per_kv": 2,
+}
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+@pytest.mark.parametrize("kind", [float, str, np.int64, lambda n: None, lambda n: n == n])
+def test_what_is_no_int_is_refused(name: str, kind: Callable) -> None:
+    """128.0 == 128: the kernel made for the one would be kept for the other."""
+    value = kind(INTEGERS[name])
+    allowed = re.escape(f"{name} is {value!r}; it must be an int")
+    with pytest.raises(ValueError, match=f"^{allowed}$"):
+        Geometry(**{**INTEGERS, name: value})
 
 
 @pytest.mark.parametrize(

@@ -2,25 +2,26 @@
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
+from kernel_inputs import NAMES, arguments, problem
 from torch import Tensor
 
-from pa_tutorial.decode_inputs import PagedInputs
 from pa_tutorial.kernels import launch
-from pa_tutorial.problem import DecodeProblem
 from pa_tutorial.simt.simulate import MAX_SHARED
 
 FUNCTIONS = (launch.paged_attention_naive, launch.paged_attention_v1)
 by_function = pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
-NAMES = ("q", "k_cache", "v_cache", "block_tables", "seq_lens", "scale", "alibi_slopes")
+by_prepare = pytest.mark.parametrize(
+    "prepare", [launch.prepare_naive, launch.prepare_v1], ids=lambda f: f.__name__
+)
+by_tensor = pytest.mark.parametrize("name", [name for name in NAMES if name != "scale"])
 
 
 def inputs(**changes: object) -> dict[str, object]:
-    """Arguments of paged_attention_v1: 2 sequences, 4 heads, 2 KV heads, blocks of 16."""
-    problem = {"seq_lens": (20, 9), "num_kv_heads": 2, "head_size": 32, "alibi": True, **changes}
-    paged: PagedInputs = DecodeProblem("name", "isolates", "meaning", **problem).paged("vllm")
-    return {name: getattr(paged, name) for name in NAMES}
+    """Arguments of paged_attention_v1, with slopes."""
+    return arguments(problem(alibi=True, **changes))
 
 
 @pytest.fixture(autouse=True)
@@ -33,12 +34,17 @@ def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "launch", start)
 
 
-def refused(function: Callable, arguments: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        function(**arguments)
+def refused(
+    function: Callable,
+    given: dict[str, object],
+    message: str,
+    error: type[Exception] = ValueError,
+) -> None:
+    with pytest.raises(error, match=message):
+        function(**given)
 
 
-def with_item(tensor: Tensor, place: tuple[int, ...], value: int) -> Tensor:
+def with_item(tensor: Tensor, place: tuple[int, ...], value: float) -> Tensor:
     changed = tensor.clone()
     changed[place] = value
     return changed
@@ -62,7 +68,19 @@ def spread(tensor: Tensor) -> Tensor:
 WRONG: dict[str, tuple[Callable[[Tensor], Tensor], str, str]] = {
     # what is wrong: (how one argument is changed, its name, a piece of the message)
     "q_without_heads": (lambda q: q[:, 0], "q", r"q has shape \[2, 32\]"),
-    "q_without_sequences": (lambda q: q[:0], "q", r"q has shape \[0, 4, 32\]"),
+    "q_without_sequences": (lambda q: q[:0], "q", r"q has shape \[0, 4, 32\]; every size must"),
+    "q_without_any_head": (lambda q: q[:, :0], "q", r"q has shape \[2, 0, 32\]; every size must"),
+    "k_without_blocks": (
+        lambda k: k[:0],
+        "k_cache",
+        r"k_cache has shape \[0, 2, 8, 16, 4\]; every",
+    ),
+    "v_without_blocks": (lambda v: v[:0], "v_cache", r"v_cache has shape \[0, 2, 32, 16\]; every"),
+    "table_without_columns": (
+        lambda t: t[:, :0],
+        "block_tables",
+        r"block_tables has shape \[2, 0\]; every size must be at least 1",
+    ),
     "heads_that_do_not_divide": (lambda q: q[:, :3], "q", "num_kv_heads is 2; .*divide.* 3"),
     "another_head_size": (lambda q: q[..., :16], "q", "head_size 32; .*that of q, 16"),
     "plain_layout": (lambda k: k[:, :, 0], "k_cache", r"k_cache.shape is .*5 dimensions"),
@@ -80,6 +98,28 @@ WRONG: dict[str, tuple[Callable[[Tensor], Tensor], str, str]] = {
         r"alibi_slopes has shape \[2\]; .*\[4\]",
     ),
     "slopes_of_two_dimensions": (lambda s: s[None], "alibi_slopes", "alibi_slopes has shape"),
+    "complex_slopes": (
+        lambda s: s + 1j,
+        "alibi_slopes",
+        "alibi_slopes.dtype is torch.complex64; it must be one of torch.float16, torch.bfloat16",
+    ),
+    "slopes_of_bool": (lambda s: s > 0, "alibi_slopes", "alibi_slopes.dtype is torch.bool; "),
+    "whole_slopes": (lambda s: s.int(), "alibi_slopes", "alibi_slopes.dtype is torch.int32; "),
+    "slope_of_nan": (
+        lambda s: with_item(s, (2,), float("nan")),
+        "alibi_slopes",
+        r"alibi_slopes\[2\] is nan; it must be finite",
+    ),
+    "slope_of_infinity": (
+        lambda s: with_item(s, (1,), float("-inf")),
+        "alibi_slopes",
+        r"alibi_slopes\[1\] is -inf; it must be finite",
+    ),
+    "slope_beyond_float32": (
+        lambda s: with_item(s.double(), (0,), 1e39),
+        "alibi_slopes",
+        r"alibi_slopes\[0\] is 1e\+39; it must be finite, as a float32",
+    ),
     "q_narrower_than_the_cache": (lambda q: q.half(), "q", "q.dtype is .*16; .*float32, as the c"),
     "q_of_whole_numbers": (lambda q: q.int(), "q", "q.dtype is torch.int32; .*torch.float32"),
     "table_of_int64": (lambda t: t.long(), "block_tables", "block_tables is torch.int64; .*int32"),
@@ -95,6 +135,11 @@ WRONG: dict[str, tuple[Callable[[Tensor], Tensor], str, str]] = {
     "gaps_within_a_block_of_v": (wide, "v_cache", r"v_cache.stride\(\)\[-2:\] is \(32, 2\)"),
     "v_with_heads_inside": (swapped, "v_cache", r"v_cache.stride\(\)\[-2:\] is \(1, 32\)"),
     "v_with_other_gaps_than_k": (spread, "v_cache", r"v_cache.stride\(\)\[:2\] .*those of k_cache"),
+    "v_with_its_heads_closer_than_k": (
+        lambda v: v.as_strided(v.shape, (v.stride(0), 256, *v.stride()[2:])),
+        "v_cache",
+        r"v_cache.stride\(\)\[:2\] is \(1024, 256\); .*those of k_cache",
+    ),
     "k_with_other_gaps_than_v": (spread, "k_cache", r"v_cache.stride\(\)\[:2\] .*those of k_cache"),
     "block_below_the_pool": (
         lambda t: with_item(t, (1, 0), -1),
@@ -120,26 +165,84 @@ WRONG: dict[str, tuple[Callable[[Tensor], Tensor], str, str]] = {
 @pytest.mark.parametrize("wrong", WRONG)
 def test_wrong_tensor_is_refused(function: Callable, wrong: str) -> None:
     change, name, message = WRONG[wrong]
-    arguments = inputs()
-    refused(function, {**arguments, name: change(arguments[name])}, message)
+    given = inputs()
+    refused(function, {**given, name: change(given[name])}, message)
 
 
 @by_function
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "scale"])
+@by_tensor
 def test_tensor_on_another_device_is_refused(function: Callable, name: str) -> None:
-    arguments = inputs()
-    elsewhere = arguments[name].to("meta")
-    refused(function, {**arguments, name: elsewhere}, rf"{name}.device is meta; it must be cpu")
+    given = inputs()
+    elsewhere = given[name].to("meta")
+    refused(function, {**given, name: elsewhere}, rf"{name}.device is meta; it must be cpu")
+
+
+@by_function
+@by_tensor
+@pytest.mark.parametrize("kind", ["list", "ndarray"])
+def test_what_is_no_tensor_is_refused(function: Callable, name: str, kind: str) -> None:
+    given = inputs()
+    other = given[name].tolist() if kind == "list" else given[name].numpy()
+    message = rf"^{name} is of type {kind}; it must be a torch.Tensor"
+    refused(function, {**given, name: other}, message, TypeError)
+
+
+@by_function
+def test_only_slopes_may_be_none(function: Callable) -> None:
+    refused(function, {**inputs(), "q": None}, "q is of type NoneType; .*Tensor$", TypeError)
+    refused(
+        function, {**inputs(), "alibi_slopes": ()}, "alibi_slopes is .*Tensor or None", TypeError
+    )
+
+
+@by_function
+@by_tensor
+def test_a_view_with_the_other_sign_is_refused(function: Callable, name: str) -> None:
+    """PyTorch makes one of the imaginary part of a conjugate; its memory holds -x for x."""
+    given = inputs()
+    view = torch._neg_view(-given[name])
+    assert torch.equal(view.nan_to_num(), given[name].nan_to_num())
+    refused(function, {**given, name: view}, rf"{name} is a view .* it must be {name}.resolve_neg")
+
+
+@by_prepare
+@pytest.mark.parametrize(
+    "scale",
+    [float("nan"), float("inf"), -float("inf"), 1e39, -1e39, 10**400, np.float64(1e39)],
+    ids=lambda scale: f"{scale:.3}" if isinstance(scale, float) else "10**400",
+)
+def test_scale_that_is_not_finite_in_float32_is_refused(prepare: Callable, scale: float) -> None:
+    refused(prepare, {**inputs(), "scale": scale}, "^scale is .*; it must be finite, as a float32")
+
+
+@by_prepare
+@pytest.mark.parametrize(
+    "scale",
+    [None, "0.1", True, np.True_, 1j, np.complex64(1), torch.tensor(0.1), np.array(0.1), [0.1]],
+    ids=repr,
+)
+def test_scale_that_is_no_real_number_is_refused(prepare: Callable, scale: object) -> None:
+    message = f"^scale is of type {type(scale).__name__}; it must be a real number"
+    refused(prepare, {**inputs(), "scale": scale}, message, TypeError)
+
+
+@by_prepare
+@pytest.mark.parametrize(
+    "scale", [2, 0.1, -0.5, 0, np.float16(0.1), np.float32(0.1), np.float64(0.1), np.int64(3)]
+)
+def test_real_number_becomes_a_scale_of_float32(prepare: Callable, scale: float) -> None:
+    found = prepare(**{**inputs(), "scale": scale}).arguments["scale"]
+    assert (type(found), found) == (np.float32, np.float32(scale))
 
 
 @by_function
 def test_cache_whose_x_is_that_of_another_dtype_is_refused(function: Callable) -> None:
     """The pieces of float16, 8 numbers, of which float32 has 4."""
-    arguments = inputs()
-    k_cache = arguments["k_cache"]
+    given = inputs()
+    k_cache = given["k_cache"]
     blocks, heads, pieces, block_size, x = k_cache.shape
-    arguments["k_cache"] = torch.zeros(blocks, heads, pieces // 2, block_size, 2 * x)
-    refused(function, arguments, r"k_cache.shape\[4\] is 8; it must be x = 4")
+    given["k_cache"] = torch.zeros(blocks, heads, pieces // 2, block_size, 2 * x)
+    refused(function, given, r"k_cache.shape\[4\] is 8; it must be x = 4")
 
 
 @by_function
@@ -160,15 +263,21 @@ def test_sizes_that_vllm_does_not_compile_are_refused(
 
 @by_function
 def test_whole_numbers_are_refused(function: Callable) -> None:
-    arguments = inputs()
+    given = inputs()
     for name in ("q", "k_cache", "v_cache"):
-        arguments[name] = torch.zeros(arguments[name].shape, dtype=torch.int32)
-    refused(function, arguments, "dtype is torch.int32; it must be one of torch.float32")
+        given[name] = torch.zeros(given[name].shape, dtype=torch.int32)
+    refused(function, given, "dtype is torch.int32; it must be one of torch.float32")
 
 
-@pytest.mark.parametrize("prepare", [launch.prepare_naive, launch.prepare_v1])
+@by_prepare
 def test_threads_that_do_not_make_a_tree_are_refused(prepare: Callable) -> None:
     refused(prepare, inputs() | {"num_threads": 96}, "num_threads is 96; .*64, 128, 256")
+
+
+@by_prepare
+def test_threads_that_are_no_int_are_refused(prepare: Callable) -> None:
+    """128.0 == 128: without an error, their kernel would be the one that is kept for 128."""
+    refused(prepare, inputs() | {"num_threads": 128.0}, "num_threads is 128.0; it must be an int")
 
 
 def of_length(seq_len: int) -> dict[str, object]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
+from kernel_inputs import problem, values
 from torch import Tensor
 
 from pa_tutorial.checks.comparing import relative_errors
@@ -46,9 +47,8 @@ class Partitions:
         return (weights[..., None] * out).sum(axis=2)
 
 
-def problem(**changes: object) -> DecodeProblem:
-    given = {"num_heads": 2, "num_kv_heads": 1, "head_size": 32, **changes}
-    return DecodeProblem("name", "isolates", "meaning", **given)
+def two_heads(**changes: object) -> DecodeProblem:
+    return problem(**{"num_heads": 2, "num_kv_heads": 1, **changes})
 
 
 def run(paged: PagedInputs, partition_size: int, more: int = 0, **options: object) -> Partitions:
@@ -74,11 +74,6 @@ def run(paged: PagedInputs, partition_size: int, more: int = 0, **options: objec
     return Partitions(exp_sums, max_logits, out, is_used)
 
 
-def values(paged: PagedInputs) -> list[object]:
-    """The arguments of prepare_v1."""
-    return [getattr(paged, field.name) for field in dataclasses.fields(paged)]
-
-
 def bound(given: DecodeProblem) -> float:
     """Every partition is rounded to the dtype of out; sums are float32.
 
@@ -88,17 +83,17 @@ def bound(given: DecodeProblem) -> float:
     return torch.finfo(given.dtype).eps / 2 + (3e-5 if large else 3e-6)
 
 
-SHORT = problem(seq_lens=(70, 5, 33, 32))
+SHORT = two_heads(seq_lens=(70, 5, 33, 32))
 MANY = {
     "blocks_of_16": (SHORT, 32),
     "one_block_a_partition": (SHORT, 16),
-    "blocks_of_8": (problem(seq_lens=(70, 41, 64), block_size=8, alibi=True), 24),
-    "blocks_of_32": (problem(seq_lens=(140, 64, 1), block_size=32), 64),
-    "vllms_512": (problem(seq_lens=(1100, 512, 513), num_heads=1), 512),
-    "float16": (problem(seq_lens=(70, 33), dtype=torch.float16), 32),
-    "bfloat16": (problem(seq_lens=(70, 33), dtype=torch.bfloat16), 32),
-    "far_apart": (problem(seq_lens=(100, 64), scores="drifting"), 32),
-    "deep_negative": (problem(seq_lens=(70, 41), scores="deep_negative"), 32),
+    "blocks_of_8": (two_heads(seq_lens=(70, 41, 64), block_size=8, alibi=True), 24),
+    "blocks_of_32": (two_heads(seq_lens=(140, 64, 1), block_size=32), 64),
+    "vllms_512": (two_heads(seq_lens=(1100, 512, 513), num_heads=1), 512),
+    "float16": (two_heads(seq_lens=(70, 33), dtype=torch.float16), 32),
+    "bfloat16": (two_heads(seq_lens=(70, 33), dtype=torch.bfloat16), 32),
+    "far_apart": (two_heads(seq_lens=(100, 64), scores="drifting"), 32),
+    "deep_negative": (two_heads(seq_lens=(70, 41), scores="deep_negative"), 32),
 }
 of_many = pytest.mark.parametrize(("given", "partition_size"), MANY.values(), ids=MANY)
 

@@ -1,10 +1,14 @@
 """The paged kernels as functions of tensors: strides, thread counts, one kernel a geometry."""
 
+import math
 from collections.abc import Callable
 
+import numba
 import numpy as np
 import pytest
 import torch
+from compiled_kernels import naive_signature, v1_signature
+from kernel_inputs import arguments, problem, values
 from numba import cuda, float32
 from torch import Tensor
 
@@ -18,20 +22,10 @@ from pa_tutorial.ladder import STAGES
 from pa_tutorial.problem import DTYPES, DecodeProblem
 
 PREPARE = {"cuda_naive": prepare_naive, "cuda_v1": prepare_v1}
-NAMES = ("q", "k_cache", "v_cache", "block_tables", "seq_lens", "scale", "alibi_slopes")
+SIGNATURE = {"cuda_naive": naive_signature, "cuda_v1": v1_signature}
 by_stage = pytest.mark.parametrize(
     "stage", [pytest.param(name, marks=getattr(pytest.mark, name)) for name in PREPARE]
 )
-
-
-def problem(**changes: object) -> DecodeProblem:
-    given = {"seq_lens": (20, 9), "num_kv_heads": 2, "head_size": 32, **changes}
-    return DecodeProblem("name", "isolates", "meaning", **given)
-
-
-def arguments(given: DecodeProblem) -> dict[str, object]:
-    paged = given.paged("vllm")
-    return {name: getattr(paged, name) for name in NAMES}
 
 
 def error(out: Tensor, given: DecodeProblem) -> float:
@@ -78,13 +72,55 @@ def test_gaps_between_blocks_and_heads_of_the_caches_are_skipped(
     assert error(ready.out, given) < bound(dtype)
 
 
+def with_odd_stride(tensor: Tensor, dim: int) -> Tensor:
+    """The same memory. The stride of a dimension of size 1 moves nowhere: PyTorch allows any."""
+    assert tensor.shape[dim] == 1
+    strides = list(tensor.stride())
+    strides[dim] = 12_345
+    return tensor.as_strided(tensor.shape, strides)
+
+
+# argument and dimension of size 1, and the problem with one of it
+ODD = {
+    "one_head": ("q", 1, {"num_heads": 1, "num_kv_heads": 1}),
+    "one_sequence": ("q", 0, {"seq_lens": (20,)}),
+    "one_kv_head_of_k": ("k_cache", 1, {"num_kv_heads": 1}),
+    "one_kv_head_of_v": ("v_cache", 1, {"num_kv_heads": 1}),
+    "one_block_of_k": ("k_cache", 0, {"seq_lens": (9,)}),
+    "one_block_of_v": ("v_cache", 0, {"seq_lens": (9,)}),
+}
+
+
+@by_stage
+@pytest.mark.parametrize("odd", ODD)
+def test_the_stride_of_a_dimension_of_one_does_not_matter(stage: str, odd: str) -> None:
+    name, dim, changes = ODD[odd]
+    given = problem(**changes)
+    tensors = arguments(given)
+    if "block" in odd:
+        used = int(tensors["block_tables"][0, 0])
+        for cache in ("k_cache", "v_cache"):
+            tensors[cache] = tensors[cache][used : used + 1]
+        tensors["block_tables"] = torch.zeros(1, 1, dtype=torch.int32)
+    ready = PREPARE[stage](**{**tensors, name: with_odd_stride(tensors[name], dim)})
+    ready.simulate()
+    assert error(ready.out, given) < bound(torch.float32)
+
+
 @by_stage
 def test_inputs_are_only_read(stage: str) -> None:
     tensors = arguments(problem(alibi=True, dtype=torch.bfloat16))
     before = {name: t.clone() for name, t in tensors.items() if isinstance(t, Tensor)}
     PREPARE[stage](**tensors).simulate()
     for name, tensor in before.items():
-        assert torch.equal(tensors[name].nan_to_num(), tensor.nan_to_num()), f"{name} was changed"
+        torch.testing.assert_close(
+            tensors[name],
+            tensor,
+            rtol=0,
+            atol=0,
+            equal_nan=True,
+            msg=lambda why, name=name: f"{name} was changed: {why}",
+        )
 
 
 @by_stage
@@ -101,6 +137,39 @@ def test_out_holds_nan_before_the_run_and_none_after(stage: str) -> None:
     before = ready.out.isnan()
     ready.simulate()
     assert (before.all(), ready.out.isnan().any()) == (True, False)
+
+
+@by_stage
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_an_input_that_requires_grad_gives_a_result_without_a_graph(
+    stage: str, dtype: torch.dtype
+) -> None:
+    given = problem(dtype=dtype, alibi=True)
+    tensors = arguments(given)
+    for name in ("q", "k_cache", "v_cache", "alibi_slopes"):
+        tensors[name].requires_grad_()
+    ready = PREPARE[stage](**tensors)
+    ready.simulate()
+    assert not ready.out.requires_grad
+    assert error(ready.out, given) < bound(dtype)
+
+
+def without_layout(kind: numba.types.Type) -> object:
+    """An array by its dtype and dimensions; a number by itself."""
+    return (kind.dtype, kind.ndim) if isinstance(kind, numba.types.Array) else kind
+
+
+@by_stage
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("alibi", [False, True])
+def test_numba_sees_the_types_that_the_kernel_is_compiled_for(
+    stage: str, dtype: torch.dtype, alibi: bool
+) -> None:
+    """With a scale of float64, a GPU would compute the scores in float64; nothing here would."""
+    ready = PREPARE[stage](**arguments(problem(dtype=dtype, alibi=alibi)))
+    given = [a.numpy() if isinstance(a, Tensor) else a for a in ready.arguments.values()]
+    found = [without_layout(numba.typeof(a)) for a in given]
+    assert found == [without_layout(kind) for kind in SIGNATURE[stage](ready.geometry)]
 
 
 @by_stage
@@ -217,6 +286,28 @@ def test_the_ratio_of_heads_is_a_constant_of_the_kernel(num_kv_heads: int, ratio
 @pytest.mark.parametrize("case", ["worked_example", "tail"])
 def test_shared_bytes_are_those_of_the_longest_sequence(case: str) -> None:
     paged = CASES[f"decode/{case}"].paged("vllm")
-    ready = prepare_v1(**{name: getattr(paged, name) for name in NAMES})
+    ready = prepare_v1(*values(paged))
     longest = int(np.max(paged.seq_lens.numpy()))
     assert ready.shared_bytes == ready.geometry.dynamic_shared_bytes(longest)
+
+
+@pytest.mark.cuda_v1
+@pytest.mark.parametrize("num_threads", [64, 128, 256])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"head_size": 80, "dtype": torch.float16},
+        {"head_size": 120, "dtype": torch.bfloat16, "block_size": 8},
+        {"head_size": 256, "block_size": 32},
+    ],
+    ids=str,
+)
+def test_static_shared_bytes_are_those_that_the_kernel_allocates(
+    changes: dict, num_threads: int
+) -> None:
+    ready = prepare_v1(**arguments(problem(seq_lens=(9,), **changes)), num_threads=num_threads)
+    arrays = [a for a in ready.simulate(trace=0).trace.arrays if a.space == "shared"]
+    num_bytes = {a.name: math.prod(a.shape) * a.dtype.itemsize for a in arrays}
+    assert num_bytes.pop("shared_mem") == ready.shared_bytes
+    assert sum(num_bytes.values()) == ready.geometry.static_shared_bytes

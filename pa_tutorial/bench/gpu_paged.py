@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from torch import Tensor
 
+from pa_tutorial.arguments import require
 from pa_tutorial.cases import CASES
 from pa_tutorial.checks.running import judge, stage_trial
 from pa_tutorial.kernels.launch import Launch, prepare_naive, prepare_v1
@@ -24,9 +25,14 @@ Run = Callable[[Launch], None]
 
 
 def on_the_gpu(ready: Launch) -> None:
-    """Copies the arguments to the device, launches, and copies `out` back."""
+    """Copies the arguments to the device, launches, and copies `out` back.
+
+    Raises ValueError, before it copies anything, for more shared memory than a launch gives.
+    """
     from numba import cuda
 
+    allowed = f"at most {MAX_DYNAMIC_SHARED}"
+    require(ready.shared_bytes <= MAX_DYNAMIC_SHARED, "shared_bytes", ready.shared_bytes, allowed)
     arguments = dict(ready.arguments)
     for name, value in ready.arguments.items():
         if isinstance(value, Tensor):
@@ -45,8 +51,6 @@ def compare(run: Run = on_the_gpu) -> dict[str, object]:
 
         def decode(*tensors: object, prepare: Callable = prepare) -> Tensor:
             ready = prepare(*tensors)
-            if ready.shared_bytes > MAX_DYNAMIC_SHARED:
-                raise ValueError(f"{ready.shared_bytes} bytes of dynamic shared memory")
             run(ready)
             return ready.out
 

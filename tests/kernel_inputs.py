@@ -1,0 +1,26 @@
+"""Small decode steps for the tests of the paged kernels."""
+
+import dataclasses
+
+from pa_tutorial.decode_inputs import PagedInputs
+from pa_tutorial.problem import DecodeProblem
+
+# The arguments of prepare_v1 and of the kernels as functions, in their order.
+NAMES = tuple(field.name for field in dataclasses.fields(PagedInputs))
+
+
+def problem(**changes: object) -> DecodeProblem:
+    """2 sequences, 4 heads, 2 KV heads, blocks of 16."""
+    given = {"seq_lens": (20, 9), "num_kv_heads": 2, "head_size": 32, **changes}
+    return DecodeProblem("name", "isolates", "meaning", **given)
+
+
+def arguments(given: DecodeProblem) -> dict[str, object]:
+    """The arguments by name."""
+    paged = given.paged("vllm")
+    return {name: getattr(paged, name) for name in NAMES}
+
+
+def values(paged: PagedInputs) -> list[object]:
+    """The arguments in their order."""
+    return [getattr(paged, name) for name in NAMES]
