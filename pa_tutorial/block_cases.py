@@ -64,7 +64,7 @@ _CASES = (
     ),
     DecodeProblem(
         "large_block_numbers",
-        "block numbers above 32,767",
+        "block numbers above 65,535",
         "A block number or a slot is stored in 16 bits.",
         seq_lens=(20,),
         num_heads=1,
@@ -72,7 +72,7 @@ _CASES = (
         head_size=32,
         dtype=torch.float16,
         block_size=8,
-        tables=((33000, 5, 32900),),
+        tables=((66000, 5, 65900),),
     ),
     DecodeProblem(
         "block_zero_in_use",

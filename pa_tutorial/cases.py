@@ -199,6 +199,16 @@ DECODE_CASES = (
         scores="drifting",
     ),
     DecodeProblem(
+        "drifting_over_lanes_and_warps",
+        "the largest score is in another lane and warp for each sequence",
+        "The maximum is that of all tokens: a thread, a warp or a step of a reduction is left out.",
+        seq_lens=(2, 4, 8, 16, 32, 48, 64, 80, 96, 112, 128),
+        num_heads=2,
+        num_kv_heads=2,
+        head_size=32,
+        scores="drifting",
+    ),
+    DecodeProblem(
         "equal_scores",
         "all scores equal",
         "Every token must get the weight 1 / seq_len: the output is the mean of V.",
@@ -269,12 +279,13 @@ DECODE_CASES = (
     ),
     DecodeProblem(
         "many_heads",
-        "32 query heads, 2 KV heads",
-        "A loop over heads stops early.",
+        "40 query heads, 2 KV heads, each head with a slope",
+        "A loop over heads stops early, or heads are counted up to 32 only.",
         seq_lens=(1, 40),
-        num_heads=32,
+        num_heads=40,
         num_kv_heads=2,
         head_size=32,
+        alibi=True,
     ),
     DecodeProblem(
         "many_sequences",

@@ -21,7 +21,7 @@ SCORE_REGIMES = (
 )
 
 # All scores of a head are near this number.
-NEAR = {"deep_negative": -300.0, "very_deep_negative": -1e5, "huge": 1e4, "extreme": -300.0}
+NEAR = {"deep_negative": -300.0, "very_deep_negative": -1.001e5, "huge": 1e4, "extreme": -300.0}
 
 
 def draw_decode(

@@ -196,7 +196,14 @@ def test_slopes_of_zero_are_no_slopes(stage: str) -> None:
 @pytest.mark.parametrize("num_threads", [64, 256])
 @pytest.mark.parametrize(
     "case",
-    ["gqa", "float16", "drifting_scores", "alibi_block_size_8", "strided_q_float16", "tail"],
+    [
+        "gqa",
+        "float16",
+        "drifting_over_lanes_and_warps",
+        "alibi_block_size_8",
+        "strided_q_float16",
+        "tail",
+    ],
 )
 def test_other_numbers_of_threads_give_the_oracles_output(
     stage: str, num_threads: int, case: str

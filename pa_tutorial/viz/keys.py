@@ -9,7 +9,7 @@ from matplotlib.patches import Rectangle
 
 from pa_tutorial.cases import WORKED_EXAMPLE
 from pa_tutorial.kernels.geometry import Geometry
-from pa_tutorial.kernels.launch import flat
+from pa_tutorial.kernels.inputs import flat
 from pa_tutorial.kernels.paged_attention import paged_attention
 from pa_tutorial.simt import Trace, global_traffic, launch
 from pa_tutorial.simt.traffic import SECTOR

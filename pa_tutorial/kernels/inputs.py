@@ -1,0 +1,140 @@
+"""What a kernel can take: the tensors of a launch are checked, and put as the kernel reads them."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pa_tutorial.arguments import require
+from pa_tutorial.attention.paged import require_paged_inputs
+from pa_tutorial.kernels.geometry import FLT_MAX, VEC_BYTES, Geometry
+from pa_tutorial.simt.simulate import MAX_SHARED
+
+SLOPE_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def geometry_of(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    block_tables: Tensor,
+    seq_lens: Tensor,
+    alibi_slopes: Tensor | None,
+    num_threads: int,
+) -> Geometry:
+    """The geometry that these tensors ask for.
+
+    Raises TypeError or ValueError for what no kernel can take.
+    """
+    require_kernel_inputs(q, k_cache, v_cache, block_tables, seq_lens, alibi_slopes)
+    num_heads, head_size = q.shape[1:]
+    return Geometry(
+        head_size=head_size,
+        block_size=v_cache.shape[3],
+        dtype=q.dtype,
+        num_threads=num_threads,
+        num_queries_per_kv=num_heads // k_cache.shape[1],
+    )
+
+
+def require_kernel_inputs(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    block_tables: Tensor,
+    seq_lens: Tensor,
+    alibi_slopes: Tensor | None,
+) -> None:
+    """Raise TypeError or ValueError, naming the argument, unless a kernel can read all of them."""
+    tensors = {
+        "q": q,
+        "k_cache": k_cache,
+        "v_cache": v_cache,
+        "block_tables": block_tables,
+        "seq_lens": seq_lens,
+    }
+    if alibi_slopes is not None:
+        tensors["alibi_slopes"] = alibi_slopes
+    for name, tensor in tensors.items():
+        require_readable(name, tensor)
+    require(k_cache.dim() == 5, "k_cache.shape", list(k_cache.shape), "of 5 dimensions: vLLM's")
+    require_paged_inputs(q, k_cache, v_cache, block_tables, seq_lens, alibi_slopes)
+    x = VEC_BYTES // k_cache.element_size()
+    require(k_cache.shape[4] == x, "k_cache.shape[4]", k_cache.shape[4], f"x = {x}")
+    require(q.dtype == k_cache.dtype, "q.dtype", q.dtype, f"{k_cache.dtype}, as the cache")
+    require_strides(q, k_cache, v_cache)
+    if alibi_slopes is not None:
+        require_slopes(alibi_slopes)
+
+
+def require_readable(name: str, tensor: Tensor) -> None:
+    """Raise TypeError or ValueError unless this is a tensor whose memory holds its numbers."""
+    if not isinstance(tensor, Tensor):
+        allowed = "a torch.Tensor or None" if name == "alibi_slopes" else "a torch.Tensor"
+        raise TypeError(f"{name} is of type {type(tensor).__name__}; it must be {allowed}")
+    require(tensor.device.type == "cpu", f"{name}.device", tensor.device, "cpu, as all others")
+    negative = "a view whose memory holds its numbers with the other sign"
+    require(not tensor.is_neg(), name, negative, f"{name}.resolve_neg()")
+    if 0 in tensor.shape:
+        raise ValueError(f"{name} has shape {list(tensor.shape)}; every size must be at least 1")
+
+
+def require_strides(q: Tensor, k_cache: Tensor, v_cache: Tensor) -> None:
+    """Raise ValueError unless the numbers lie where v1 computes their offsets."""
+    for name, tensor, dims in (("q", q, 2), ("k_cache", k_cache, 3), ("v_cache", v_cache, 2)):
+        dense = torch.empty(tensor.shape[-dims:], device="meta")
+        same = steps(tensor)[-dims:] == steps(dense)
+        allowed = f"{dense.stride()}: the last {dims} dimensions without gaps"
+        require(same, f"{name}.stride()[-{dims}:]", tensor.stride()[-dims:], allowed)
+    same = steps(v_cache)[:2] == steps(k_cache)[:2]
+    allowed = f"{k_cache.stride()[:2]}, as those of k_cache"
+    require(same, "v_cache.stride()[:2]", v_cache.stride()[:2], allowed)
+
+
+def steps(tensor: Tensor) -> tuple[int, ...]:
+    """The strides; 0 for a dimension of size 1, where nobody steps: any stride will do."""
+    sizes = zip(tensor.shape, tensor.stride(), strict=True)
+    return tuple(stride if n > 1 else 0 for n, stride in sizes)
+
+
+def require_slopes(alibi_slopes: Tensor) -> None:
+    """Raise ValueError unless every slope is a finite float32."""
+    allowed = f"one of {', '.join(map(str, SLOPE_DTYPES))}"
+    dtype = alibi_slopes.dtype
+    require(dtype in SLOPE_DTYPES, "alibi_slopes.dtype", dtype, allowed)
+    for head, slope in enumerate(alibi_slopes.float().tolist()):
+        finite = abs(slope) <= FLT_MAX
+        given = alibi_slopes[head].item()
+        require(finite, f"alibi_slopes[{head}]", given, "finite, as a float32")
+
+
+def float32_scale(scale: float) -> np.float32:
+    """The scale as the kernel takes it; with a float64, a GPU would compute float64 scores.
+
+    Raises TypeError for what is no number, ValueError for one that float32 does not have.
+    """
+    is_number = isinstance(scale, int | float | np.integer | np.floating)
+    if not is_number or isinstance(scale, bool):
+        raise TypeError(f"scale is of type {type(scale).__name__}; it must be a real number")
+    value = scale if isinstance(scale, int) else float(scale)  # 10**400 is no float
+    require(-FLT_MAX <= value <= FLT_MAX, "scale", scale, "finite, as a float32")
+    return np.float32(value)
+
+
+def require_shared(num_bytes: int, seq_lens: Tensor) -> None:
+    """All scores of a sequence lie in shared memory; so its length has an end."""
+    if num_bytes > MAX_SHARED:
+        raise ValueError(
+            f"seq_lens: the longest is {seq_lens.max()}, which needs {num_bytes:,} bytes of shared "
+            f"memory; a thread block has at most {MAX_SHARED:,}, 4 for each token"
+        )
+
+
+def slopes_or_zeros(alibi_slopes: Tensor | None, num_heads: int) -> Tensor:
+    """[num_heads] float32. vLLM passes a null pointer for no slopes; Python has none."""
+    return torch.zeros(num_heads) if alibi_slopes is None else alibi_slopes.float()
+
+
+def flat(tensor: Tensor) -> Tensor:
+    """The memory from the first element to the last, gaps included, as one dimension."""
+    last = sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.as_strided((last + 1,), (1,))
