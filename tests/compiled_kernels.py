@@ -1,6 +1,7 @@
 """Compile the paged kernels without a GPU, and read what the assembler says of them.
 
-As Numba does at a launch: Python -> LTO IR -> nvJitLink -> machine code, with fastmath.
+As Numba does at a launch: Python -> LTO IR -> nvJitLink -> machine code, with or without fastmath
+as the kernel's decorator says.
 """
 
 import re
@@ -39,6 +40,11 @@ class Compiled:
     def num_doubles(self) -> int:
         """Instructions on float64. A bare 1.0 in a kernel is one."""
         return self.ptx.count(".f64")
+
+    @property
+    def num_exact(self) -> int:
+        """Divisions and roots that are exactly rounded; with fastmath they are approximate."""
+        return len(re.findall(r"\b(?:div|rcp|sqrt)\.rn(?:\.ftz)?\.f32", self.ptx))
 
     @property
     def num_local(self) -> int:
@@ -82,10 +88,10 @@ def lto_ir(kernel: Callable, signature: tuple[types.Type, ...], capability: Capa
     ):
         warnings.simplefilter("ignore")
         code, _ = cuda.compile(
-            getattr(kernel, "py_func", kernel),
+            kernel.py_func,
             signature,
             device=False,
-            fastmath=True,
+            fastmath=kernel.targetoptions["fastmath"],
             abi="numba",
             cc=capability,
             output="ltoir",

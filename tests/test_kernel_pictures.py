@@ -1,19 +1,25 @@
 """What the figures of notebooks 08 to 10 show is what the kernel did."""
 
 import dataclasses
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 from pa_tutorial.cases import CASES, WORKED_EXAMPLE
+from pa_tutorial.kernels.changed import changed
+from pa_tutorial.kernels.geometry import FLT_MAX, Geometry
 from pa_tutorial.kernels.intermediates import SCORES_DONE
 from pa_tutorial.kernels.launch import prepare_v1
+from pa_tutorial.kernels.loads import element_loads
+from pa_tutorial.kernels.paged_attention import paged_attention
 from pa_tutorial.problem import DecodeProblem
 from pa_tutorial.simt import global_traffic, shared_traffic
 from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.viz import keys, maximum, query, rows
-from pa_tutorial.viz.kernel_runs import REFERENCE, Run, run_v1, values_of_block
+from pa_tutorial.viz.kernel_runs import REFERENCE, Run, run_v1, values_of_block, watched
 
 FLOAT32 = dataclasses.replace(REFERENCE, dtype=torch.float32, head_size=64, block_size=8)
 LARGE_BLOCKS = dataclasses.replace(REFERENCE, head_size=64, block_size=32)
@@ -28,6 +34,13 @@ def blocks_of(problem: DecodeProblem) -> list[int]:
     return table
 
 
+def wrong_run(problem: DecodeProblem, old: str, new: str) -> Run:
+    """A run of the kernel with a piece of its text replaced."""
+    ready = prepare_v1(**vars(problem.paged("vllm")))
+    kernel = changed(paged_attention, old, new)(ready.geometry)
+    return watched(dataclasses.replace(ready, kernel=kernel))
+
+
 @by_problem
 def test_every_vec_of_q_is_loaded_once_by_the_thread_of_the_formula(problem: DecodeProblem) -> None:
     run = run_v1(problem)
@@ -38,6 +51,16 @@ def test_every_vec_of_q_is_loaded_once_by_the_thread_of_the_formula(problem: Dec
         for group in groups
         for offset in range(g.THREAD_GROUP_SIZE)
     ]
+
+
+@by_problem
+def test_the_bytes_of_q_are_those_of_its_vecs(problem: DecodeProblem) -> None:
+    run = run_v1(problem, head=1)
+    g = run.geometry
+    size = g.VEC_SIZE * g.ITEMSIZE
+    ranges = query.query_bytes(run)
+    assert ranges == {vec: (vec * size, vec * size + size - 1) for vec in range(len(ranges))}
+    assert max(ranges.values())[1] + 1 == g.HEAD_SIZE * g.ITEMSIZE
 
 
 def test_other_heads_are_read_from_their_own_place() -> None:
@@ -72,6 +95,24 @@ def test_a_lane_reads_the_rows_and_tokens_of_the_geometry(problem: DecodeProblem
 
 
 @by_problem
+def test_logits_vec_is_the_weights_of_the_tokens_of_the_geometry(problem: DecodeProblem) -> None:
+    run = run_v1(problem)
+    for block in blocks_of(problem)[:6]:
+        for lane in range(WARP_SIZE):
+            found = tuple(rows.weights_read(run, block, lane))
+            assert found == run.geometry.value_tokens(lane)
+
+
+def test_logits_vec_is_what_the_lane_has_read() -> None:
+    """Not what it should have read: every lane reads the first weights of the block here."""
+    old, new = "logits, token_idx - start_token_idx)", "logits, block_idx * BLOCK_SIZE)"
+    run = wrong_run(REFERENCE, old, new)
+    assert run.geometry.value_tokens(3) != tuple(range(8))
+    for block in blocks_of(REFERENCE)[:6]:
+        assert rows.weights_read(run, block, 3) == [*range(8)]
+
+
+@by_problem
 def test_the_maximum_arrives_in_every_lane(problem: DecodeProblem) -> None:
     run = run_v1(problem)
     found = run.snapshot(SCORES_DONE)["qk_max"]
@@ -83,6 +124,16 @@ def test_the_maximum_arrives_in_every_lane(problem: DecodeProblem) -> None:
         assert {within[-1].values[lane] for lane in leaders} == {maximum.red_smem(run)[warp]}
         lanes = range(run.geometry.NUM_WARPS)
         assert {over[-1].values[lane] for lane in lanes} == {float(found[0])}
+
+
+def test_red_smem_is_what_the_warps_have_left() -> None:
+    """Not what they should have left: warp 1 forgets its maximum here."""
+    old, new = "red_smem[warp_idx] = qk_max", "red_smem[warp_idx] = "
+    new += "float32(-FLT_MAX) if warp_idx == 1 else qk_max"
+    right, wrong = run_v1(WORKED_EXAMPLE), wrong_run(WORKED_EXAMPLE, old, new)
+    forgotten = {**maximum.red_smem(right), 1: -FLT_MAX}
+    assert maximum.red_smem(wrong) == forgotten != maximum.red_smem(right)
+    assert texts_of(maximum.draw_maximum(wrong, 0)) != texts_of(maximum.draw_maximum(right, 0))
 
 
 @pytest.mark.parametrize(
@@ -114,6 +165,54 @@ def test_the_plain_layout_takes_twice_the_sectors_and_the_same_bytes() -> None:
     assert counts[0] == 2 * counts[1]
 
 
+GEOMETRIES = [
+    Geometry(64, block_size, dtype, num_queries_per_kv=2)
+    for block_size in (8, 16, 32)
+    for dtype in (torch.float16, torch.bfloat16, torch.float32)
+]
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES, ids=lambda g: f"{g.dtype}-{g.block_size}"[6:])
+def test_the_reads_of_q_are_those_of_a_kernel_that_is_right(geometry: Geometry) -> None:
+    """With padding too: the output is the same, bit by bit."""
+    plain, padded = (query.padded_run(geometry, padding) for padding in (0, 1))
+    assert plain.geometry == padded.geometry == geometry
+    assert plain.ready.kernel is paged_attention(geometry, element_loads)  # as it is
+    assert torch.isfinite(plain.ready.out).all()
+    assert torch.equal(plain.ready.out, padded.ready.out)
+    rows_of_q = geometry.THREAD_GROUP_SIZE, geometry.NUM_VECS_PER_THREAD, geometry.VEC_SIZE
+    for padding in (0, 1):
+        reads = query.query_reads(geometry, padding)
+        row, vec, element = reads.the_array().indices(reads.records.address)
+        assert reads.the_array().shape == (rows_of_q[0], rows_of_q[1] + padding, rows_of_q[2])
+        assert (row == reads.records.lane % geometry.THREAD_GROUP_SIZE).all()
+        assert (vec < geometry.NUM_VECS_PER_THREAD).all()
+        assert (reads.records.warp == 0).all()
+        assert reads.num_instructions == geometry.NUM_ELEMS_PER_THREAD
+        assert len(np.unique(vec * geometry.VEC_SIZE + element)) == geometry.NUM_ELEMS_PER_THREAD
+
+
+@pytest.mark.parametrize(
+    ("head_size", "block_size", "dtype", "wavefronts"),
+    [
+        (128, 8, torch.float16, 2),
+        (128, 16, torch.float16, 2),
+        (128, 16, torch.bfloat16, 2),
+        (128, 32, torch.float16, 1),
+        (80, 16, torch.float16, 1),
+        (112, 16, torch.float16, 1),
+        (128, 8, torch.float32, 4),
+    ],
+)
+def test_the_conflicts_of_notebook_09(
+    head_size: int, block_size: int, dtype: torch.dtype, wavefronts: int
+) -> None:
+    geometry = Geometry(head_size, block_size, dtype)
+    for padding, expected in ((0, wavefronts), (1, 1)):
+        table = shared_traffic(query.query_reads(geometry, padding))
+        assert table.total("wavefronts") == expected * table.total("requests")
+
+
 def test_one_vec_of_padding_removes_every_conflict_of_q() -> None:
     for problem, wavefronts in ((REFERENCE, 2), (FLOAT32, 2), (WORKED_EXAMPLE, 1)):
         geometry = run_v1(problem).geometry
@@ -129,6 +228,64 @@ def test_the_values_of_the_page_are_those_of_the_inputs() -> None:
     assert found == values.tolist()
 
 
+def texts_of(figure: Figure) -> list[str]:
+    return [text.get_text() for axes in figure.axes for text in axes.texts]
+
+
+@pytest.mark.parametrize("head", range(4))
+def test_the_page_shows_what_the_oracle_says(head: int) -> None:
+    expected = {name: array[0, head] for name, array in WORKED_EXAMPLE.expected().items()}
+    run = run_v1(WORKED_EXAMPLE, head)
+    lines, texts = rows.softmax_lines(run), texts_of(rows.draw_whole_kernel(run))
+    assert list(lines) == ["qk", "exp(qk - qk_max)", "weight"]
+    of_oracle = expected["qk"], np.exp(expected["qk"] - expected["qk_max"]), expected["logits"]
+    for (name, found), right in zip(lines.items(), of_oracle, strict=True):
+        np.testing.assert_allclose(found, right, rtol=1e-5, atol=1e-6)
+        first = texts.index(name) + 1
+        assert texts[first : first + len(right)] == [f"{number:.2f}" for number in right]
+
+
+def test_the_page_shows_the_threads_of_each_token() -> None:
+    run = run_v1(WORKED_EXAMPLE)
+    groups = {token: [*range(4 * token, 4 * token + 4)] for token in range(16)}  # 2 blocks of 8
+    assert rows.threads_of_scores(run) == groups
+    assert rows.writers(run) == {token: 4 * token for token in range(16)}
+    texts = texts_of(rows.draw_whole_kernel(run))
+    table = blocks_of(WORKED_EXAMPLE)
+    wanted = [f"block {table[0]}: warp 0", f"block {table[1]}: warp 1", "0–3", "28–31", "40–43"]
+    assert [text for text in wanted if text not in texts] == []
+    assert "44–47" not in texts  # token 11 does not exist
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "read"),
+    [
+        ("math.exp(logits[i] - qk_max)", "math.exp(logits[i])", rows.softmax_lines),
+        ("if thread_group_offset == 0:", "if thread_group_offset == 1:", rows.writers),
+        (
+            "(thread_group_idx + i * WARP_SIZE) % BLOCK_SIZE",
+            "(thread_group_idx + 1) % BLOCK_SIZE",
+            rows.threads_of_scores,
+        ),
+        (
+            "range(start_block_idx + warp_idx, end_block_idx, NUM_WARPS):\n            # 64 bits",
+            "range(start_block_idx + (warp_idx + 3) % 4, end_block_idx, NUM_WARPS):\n"
+            "            # 64 bits",
+            rows.writers,
+        ),
+    ],
+    ids=("exps", "writers", "tokens", "warps"),
+)
+def test_the_page_shows_what_a_wrong_kernel_does(
+    old: str, new: str, read: Callable[[Run], dict]
+) -> None:
+    right, wrong = run_v1(WORKED_EXAMPLE), wrong_run(WORKED_EXAMPLE, old, new)
+    as_lists = [
+        {key: np.asarray(v).tolist() for key, v in read(run).items()} for run in (right, wrong)
+    ]
+    assert as_lists[0] != as_lists[1]
+
+
 def drawings(run: Run, block: int) -> list:
     return [
         query.draw_query_load(run),
@@ -137,6 +294,7 @@ def drawings(run: Run, block: int) -> list:
         keys.draw_key_address(run, 5, block),
         keys.draw_two_layouts(run),
         maximum.draw_maximum(run, 0),
+        rows.draw_value_rows(run, block, 3),
         rows.draw_warp_tree(run),
     ]
 

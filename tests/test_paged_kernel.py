@@ -13,7 +13,14 @@ from torch import Tensor
 from pa_tutorial.cases import CASES
 from pa_tutorial.checks.running import judge, stage_trial
 from pa_tutorial.kernels.changed import changed
-from pa_tutorial.kernels.intermediates import LINES, ROWS_DONE, SCORES_DONE, SUM_DONE, WEIGHTS_DONE
+from pa_tutorial.kernels.intermediates import (
+    LINES,
+    ROWS_DONE,
+    SCORES_DONE,
+    SUM_DONE,
+    WEIGHTS_DONE,
+    of_all,
+)
 from pa_tutorial.kernels.launch import Launch, prepare_naive, prepare_v1, run_probed
 from pa_tutorial.kernels.paged_attention import paged_attention
 from pa_tutorial.ladder import STAGES
@@ -83,7 +90,11 @@ def test_most_cases_have_poisoned_slots() -> None:
 @pytest.mark.cuda_v1
 @pytest.mark.parametrize("case_id", POISONED)
 def test_no_nan_gets_past_the_last_token(case_id: str) -> None:
-    """NaN comes out of K and V all the time; each lane must drop it before it counts."""
+    """NaN comes out of K and V all the time; each lane must drop it before it counts.
+
+    A score that is NaN would not show in qk_max, for max(qk_max, NaN) is qk_max: the test after
+    this one looks at that mask.
+    """
     ready, report = watched(case_id)
     block_size, seq_lens = ready.geometry.BLOCK_SIZE, CASES[case_id].seq_lens
 
@@ -107,6 +118,36 @@ def test_no_nan_gets_past_the_last_token(case_id: str) -> None:
     all_finite(SUM_DONE, "exp_sum")
     all_finite(ROWS_DONE, "accs")
     assert torch.isfinite(ready.out).all()
+
+
+HUGE = 1e30  # its products with q stay finite in float32
+MASKED, UNMASKED = "qk_max = qk_max if mask else max(qk_max, qk)", "qk_max = max(qk_max, qk)"
+
+
+def with_huge_keys_behind(case: DecodeProblem) -> Launch:
+    """Where the last blocks have no token, K is such that the score is huge, for every head."""
+    paged = case.paged("vllm")
+    for seq_idx, seq_len in enumerate(case.seq_lens):
+        last, used = divmod(seq_len, case.block_size)
+        block = paged.k_cache[paged.block_tables[seq_idx, last]]  # [heads, size/x, block_size, x]
+        keys = HUGE * paged.q[seq_idx].sign().unflatten(1, (block.shape[1], 1, block.shape[3]))
+        block[:, :, used:] = keys
+    return prepare_v1(**vars(paged))
+
+
+def qk_max_of(ready: Launch) -> np.ndarray:
+    report = ready.simulate(watch=SCORES_DONE, names="qk_max")
+    return of_all(report, SCORES_DONE, lambda shot: shot["qk_max"][:1]).numpy()
+
+
+@pytest.mark.cuda_v1
+def test_no_score_behind_the_last_token_becomes_the_maximum() -> None:
+    case = CASES["decode/tail"]  # a KV head for each head: one sign of K suits it
+    ready = with_huge_keys_behind(case)
+    np.testing.assert_allclose(qk_max_of(ready), case.expected()["qk_max"], rtol=1e-5)
+    unmasked = changed(paged_attention, MASKED, UNMASKED)(ready.geometry)
+    found = qk_max_of(dataclasses.replace(ready, kernel=unmasked))
+    assert (found > HUGE).all(), "or the line above would say nothing"
 
 
 @pytest.mark.cuda_v1

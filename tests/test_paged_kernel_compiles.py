@@ -1,6 +1,8 @@
 """Numba compiles the paged kernels for real GPUs, and what comes out is what one hopes for."""
 
+import importlib
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 
 import pytest
@@ -18,6 +20,7 @@ from pa_tutorial.kernels.changed import changed
 from pa_tutorial.kernels.geometry import BLOCK_SIZES, DTYPES, HEAD_SIZES, NUM_THREADS, Geometry
 from pa_tutorial.kernels.naive import naive_kernel
 from pa_tutorial.kernels.paged_attention import paged_attention
+from pa_tutorial.kernels.warp import make_qk_dot
 
 pytestmark = pytest.mark.skipif(
     find_spec("numba_cuda") is None or find_spec("cuda.core") is None,
@@ -62,6 +65,8 @@ def complaints(build: Compiled, geometry: Geometry, registers: int | None) -> li
     found = []
     if build.num_doubles:
         found.append(f"{build.num_doubles} times .f64: is there a bare 1.0, or uint64 with int64?")
+    if build.num_exact:
+        found.append(f"{build.num_exact} exact divisions: is fastmath missing?")
     sizes = geometry.head_size, geometry.block_size, geometry.dtype
     local = build.num_local, build.stack_bytes, build.spill_bytes
     if any(local) and sizes not in NOT_IN_REGISTERS:
@@ -132,10 +137,41 @@ def test_the_geometries_have_every_value_of(name: str, values: tuple) -> None:
             "        for i in range(min(seq_len, NUM_ROWS_PER_THREAD)):\n            acc = accs[i]",
             "local memory",
         ),
+        ("@cuda.jit(fastmath=True)", "@cuda.jit", "fastmath"),
     ],
 )
 def test_what_makes_a_kernel_slow_is_seen(old: str, new: str, complaint: str) -> None:
-    kernel = changed(paged_attention, old, new)(REFERENCE)
+    must_complain(changed(paged_attention, old, new)(REFERENCE), complaint)
+
+
+def must_complain(kernel: Callable, complaint: str) -> None:
+    """There is one complaint of the kernel for REFERENCE, with this word in it."""
     build = compiled(kernel, v1_signature(REFERENCE), (9, 0))
     found = complaints(build, REFERENCE, REGISTERS)
     assert [complaint in one for one in found] == [True], found
+
+
+ONE_SUM = """\
+        qk = float32(0)
+        for ii in range(NUM_VECS_PER_THREAD):
+            for e in range(VEC_SIZE):
+                qk += to_float(q_vecs[ii, e]) * k_vecs[ii, e]
+"""
+MANY_SUMS = """\
+        sums = cuda.local.array(VEC_SIZE, float32)
+        for e in range(VEC_SIZE):
+            sums[e] = float32(0)
+        for ii in range(NUM_VECS_PER_THREAD):
+            for e in range(VEC_SIZE):
+                sums[e] += to_float(q_vecs[ii, e]) * k_vecs[ii, e]
+        qk = float32(0)
+        for e in range(VEC_SIZE):
+            qk += sums[e]
+"""
+
+
+def test_a_sum_for_each_element_of_a_vec_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the original. What warp.py says of it: 96 registers in place of 56."""
+    module = importlib.import_module("pa_tutorial.kernels.paged_attention")
+    monkeypatch.setattr(module, "make_qk_dot", changed(make_qk_dot, ONE_SUM, MANY_SUMS))
+    must_complain(paged_attention.__wrapped__(REFERENCE), "registers")

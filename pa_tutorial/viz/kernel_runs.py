@@ -67,8 +67,13 @@ class Run:
 @cache
 def run_v1(problem: DecodeProblem, head: int = 0) -> Run:
     """paged_attention_v1 on a problem, all checks on; thread block (head, 0, 0) is traced."""
-    ready = prepare_v1(**vars(problem.paged("vllm")))
-    return Run(ready, ready.simulate(trace=(head, 0, 0), watch=LINES, names=NAMES))
+    return watched(prepare_v1(**vars(problem.paged("vllm"))), head)
+
+
+def watched(ready: Launch, head: int = 0) -> Run:
+    """Run a launch, of the kernel or of a changed one; thread block (head, 0, 0) is traced."""
+    names = (*NAMES, "red_smem")
+    return Run(ready, ready.simulate(trace=(head, 0, 0), watch=LINES, names=names))
 
 
 def part_of_array(

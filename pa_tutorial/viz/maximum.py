@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -26,19 +27,14 @@ class Exchange:
 def own_maxima(run: Run, warp: int) -> dict[int, float]:
     """lane -> the largest score of its own tokens; -FLT_MAX without one."""
     scores = run.snapshot(SCORES_DONE)["logits"]
-    writes = run.trace.only("logits[token_idx - start_token_idx]", kind="write", warp=warp)
+    writes = run.trace.only("logits[token_idx - start_token_idx]", kind="write")
+    array, writes = writes.the_array(), writes.only(warp=warp)
     maxima = dict.fromkeys(range(WARP_SIZE), -FLT_MAX)
-    tokens = writes.records.address // scores.dtype.itemsize - _first_item(run)
+    (tokens,) = array.indices(writes.records.address)
     for lane, token in zip(writes.records.lane.tolist(), tokens.tolist(), strict=True):
         if token < int(run["seq_lens"][0]):
             maxima[lane] = max(maxima[lane], float(scores[token]))
     return maxima
-
-
-def _first_item(run: Run) -> int:
-    """Where the dynamic shared memory begins in the shared memory, in float32."""
-    writes = run.trace.only("logits[token_idx - start_token_idx]", kind="write")
-    return int(writes.records.address.min()) // 4
 
 
 def exchanges(run: Run, warp: int) -> tuple[list[Exchange], list[Exchange]]:
@@ -60,9 +56,9 @@ def exchanges(run: Run, warp: int) -> tuple[list[Exchange], list[Exchange]]:
 
 
 def red_smem(run: Run) -> dict[int, float]:
-    """warp -> the maximum that its lane 0 leaves in red_smem."""
-    warps = range(run.geometry.NUM_WARPS)
-    return {warp: max(own_maxima(run, warp).values()) for warp in warps}
+    """warp -> the maximum that it has left in red_smem; the sums come later, in the other half."""
+    left = run.snapshot(SCORES_DONE)["red_smem"][: run.geometry.NUM_WARPS]
+    return dict(enumerate(np.ma.filled(left, np.nan).tolist()))
 
 
 @style.styled

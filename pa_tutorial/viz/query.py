@@ -1,16 +1,24 @@
 """q on its way to shared memory, and its banks, drawn from traces."""
 
-import numpy as np
-from matplotlib.figure import Figure
-from numba import cuda, float32
+from dataclasses import replace
+from functools import cache
 
-from pa_tutorial.kernels.dtypes import SCALAR_TYPES
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from pa_tutorial.kernels.changed import changed
 from pa_tutorial.kernels.geometry import Geometry
-from pa_tutorial.kernels.loads import element_loads
-from pa_tutorial.simt import Trace, launch, shared_traffic
+from pa_tutorial.kernels.launch import prepare_v1
+from pa_tutorial.kernels.paged_attention import paged_attention
+from pa_tutorial.problem import DecodeProblem
+from pa_tutorial.simt import Trace, shared_traffic
+from pa_tutorial.simt.traffic import SECTOR
 from pa_tutorial.viz import style
-from pa_tutorial.viz.kernel_runs import REFERENCE, Run, run_v1
+from pa_tutorial.viz.kernel_runs import REFERENCE, Run, run_v1, watched
 from pa_tutorial.viz.warps import draw_banks
+
+MOST_TICKS = 16  # numbers of bytes that have room below a row of vecs
 
 # q to shared memory --------------------------------------------------------------------------
 
@@ -30,6 +38,19 @@ def query_moves(run: Run) -> list[tuple[int, int, int, int]]:
     return sorted(moves, key=lambda move: move[1])
 
 
+def query_bytes(run: Run) -> dict[int, tuple[int, int]]:
+    """vec of q -> its first and its last byte, from the start of the head, as they are read."""
+    geometry, reads = run.geometry, run.trace.only(array="q")
+    head = reads.the_array().address + run.head * geometry.HEAD_SIZE * geometry.ITEMSIZE
+    first = reads.records.address - head
+    last = first + reads.records.num_bytes - 1
+    vecs = first // (geometry.VEC_SIZE * geometry.ITEMSIZE)
+    return {
+        vec: (int(first[vecs == vec].min()), int(last[vecs == vec].max()))
+        for vec in np.unique(vecs).tolist()
+    }
+
+
 @style.styled
 def draw_query_load(run: Run) -> Figure:
     """q in global memory, with the thread that loads each vec; and where it stands in q_vecs."""
@@ -39,13 +60,14 @@ def draw_query_load(run: Run) -> Figure:
     figure, (above, below) = style.new_figure(
         f"{len(threads)} threads bring {len(moves)} vecs of q to shared memory; "
         f"{idle} threads load nothing",
-        1.5 + 0.24 * geometry.THREAD_GROUP_SIZE,
+        1.7 + 0.24 * geometry.THREAD_GROUP_SIZE,
         nrows=2,
-        height_ratios=(1, geometry.THREAD_GROUP_SIZE),
+        height_ratios=(1.7, geometry.THREAD_GROUP_SIZE),
     )
     size = geometry.VEC_SIZE
     above.set_title(
-        f"q of one head, in vecs of {size} elements; a number is the thread that loads the vec",
+        f"q of one head, in vecs of {size} elements, {size * geometry.ITEMSIZE} bytes; "
+        "a number is the thread that loads the vec",
         weight="normal",
     )
     style.bare(above, len(moves), 1)
@@ -57,6 +79,7 @@ def draw_query_load(run: Run) -> Figure:
     style.bare(below, len(moves), geometry.THREAD_GROUP_SIZE)
     for axes in (above, below):
         axes.set_aspect("auto")
+    _byte_ticks(above, query_bytes(run))
     wide = len(moves) / geometry.NUM_VECS_PER_THREAD / geometry.THREAD_GROUP_SIZE
     for thread, vec, row, column in moves:
         color = _row_color(row, geometry)
@@ -70,6 +93,19 @@ def draw_query_load(run: Run) -> Figure:
     return figure
 
 
+def _byte_ticks(axes: Axes, ranges: dict[int, tuple[int, int]]) -> None:
+    """Below the vecs: where every 32nd byte, or every 64th, begins, and the end."""
+    end = max(last for _, last in ranges.values()) + 1
+    step = SECTOR if end <= MOST_TICKS * SECTOR else 2 * SECTOR
+    places = {first: vec for vec, (first, _) in ranges.items() if first % step == 0}
+    for byte, x in {**places, end: len(ranges)}.items():
+        words, side = (f"byte {byte}", "left") if byte == 0 else (str(byte), "center")
+        side = "right" if byte == end else side
+        axes.plot((x, x), (1, 1.15), color=style.QUIET, lw=0.8, clip_on=False)
+        axes.text(x, 1.4, words, ha=side, va="center", color=style.QUIET)
+    axes.set_ylim(1.7, -0.05)
+
+
 def _row_color(row: int, geometry: Geometry) -> str:
     return style.lighter(style.Q, 0.75 * row / geometry.THREAD_GROUP_SIZE)
 
@@ -81,41 +117,38 @@ def draw_reference_query_load() -> Figure:
 # Banks ---------------------------------------------------------------------------------------
 
 
-def query_kernel(geometry: Geometry, padding: int) -> object:
-    """The part of the kernel that writes and reads q_vecs; `padding` unused vecs end each row."""
-    THREAD_GROUP_SIZE, NUM_THREAD_GROUPS = geometry.THREAD_GROUP_SIZE, geometry.NUM_THREAD_GROUPS
-    NUM_VECS_PER_THREAD, VEC_SIZE = geometry.NUM_VECS_PER_THREAD, geometry.VEC_SIZE
-    Q_VECS_SHAPE = (THREAD_GROUP_SIZE, NUM_VECS_PER_THREAD + padding, VEC_SIZE)
-    scalar_t, to_float, _ = SCALAR_TYPES[geometry.dtype]
-    load_q = element_loads(geometry).load_q
-
-    @cuda.jit
-    def read_query(out, q):  # out [NUM_THREADS], q [HEAD_SIZE]
-        thread_group_idx = cuda.threadIdx.x // THREAD_GROUP_SIZE
-        thread_group_offset = cuda.threadIdx.x % THREAD_GROUP_SIZE
-        q_vecs = cuda.shared.array(Q_VECS_SHAPE, scalar_t)
-        for i in range(thread_group_idx, NUM_VECS_PER_THREAD, NUM_THREAD_GROUPS):
-            vec_idx = thread_group_offset + i * THREAD_GROUP_SIZE
-            load_q(q_vecs[thread_group_offset, i], q, vec_idx * VEC_SIZE)
-        cuda.syncthreads()
-        total = float32(0)
-        for i in range(NUM_VECS_PER_THREAD):
-            for e in range(VEC_SIZE):
-                total += to_float(q_vecs[thread_group_offset, i, e])
-        out[cuda.threadIdx.x] = total
-
-    return read_query
+SHAPE = "Q_VECS_SHAPE = (THREAD_GROUP_SIZE, NUM_VECS_PER_THREAD, VEC_SIZE)"
 
 
-def query_trace(geometry: Geometry, padding: int = 0) -> Trace:
-    q = np.ones(geometry.HEAD_SIZE, np.dtype(f"f{geometry.ITEMSIZE}"))
-    out = np.zeros(geometry.NUM_THREADS, np.float32)
-    return launch(query_kernel(geometry, padding), 1, len(out), out, q, trace=0).trace
+@cache
+def padded_run(geometry: Geometry, padding: int) -> Run:
+    """The kernel on one full block of tokens; `padding` unused vecs end each row of q_vecs."""
+    ready = prepare_v1(**vars(one_block(geometry).paged("vllm")), num_threads=geometry.num_threads)
+    if padding:
+        longer = SHAPE.replace("PER_THREAD,", f"PER_THREAD + {padding},")
+        kernel = changed(paged_attention, SHAPE, longer)(ready.geometry)
+        ready = replace(ready, kernel=kernel)
+    return watched(ready)
+
+
+def one_block(geometry: Geometry) -> DecodeProblem:
+    """A decode step of this geometry over one full block."""
+    return DecodeProblem(
+        "one_block",
+        "the reads of q_vecs for one key token",
+        "",
+        seq_lens=(geometry.block_size,),
+        num_heads=geometry.num_queries_per_kv,
+        num_kv_heads=1,
+        head_size=geometry.head_size,
+        block_size=geometry.block_size,
+        dtype=geometry.dtype,
+    )
 
 
 def query_reads(geometry: Geometry, padding: int = 0) -> Trace:
-    """How the first warp reads q_vecs, for one token."""
-    return query_trace(geometry, padding).only(array="q_vecs", kind="read", warp=0)
+    """How the first warp reads q_vecs in the kernel, for one key token of each thread group."""
+    return padded_run(geometry, padding).trace.only(array="q_vecs", kind="read", warp=0)
 
 
 @style.styled

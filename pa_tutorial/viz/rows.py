@@ -6,14 +6,14 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from pa_tutorial.cases import WORKED_EXAMPLE
-from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.intermediates import ROWS_DONE, SCORES_DONE, SUM_DONE, WEIGHTS_DONE
 from pa_tutorial.simt import Trace
 from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.viz import style
-from pa_tutorial.viz.kernel_runs import REFERENCE, Run, run_v1, values_of_block
+from pa_tutorial.viz.kernel_runs import REFERENCE, Run, keys_of_block, run_v1, values_of_block
 
 SMALL = 7.5  # points: numbers in cells
+GAP = 0.4  # cells: between the rows of V of two turns
 
 
 # The rows of V -------------------------------------------------------------------------------
@@ -28,9 +28,23 @@ def value_offsets(run: Run, block: int, lane: int) -> list[int]:
     return element[here & (reads.records.lane == lane)][:: g.V_VEC_SIZE].tolist()
 
 
+def weights_read(run: Run, block: int, lane: int) -> list[int]:
+    """The tokens of a block, by their offset in it, whose weights a lane reads: its logits_vec."""
+    values = values_of_block(run, block).records
+    warp, first = int(values.warp[0]), int(values.instruction.min())
+    of_warp = run.trace.only(array="v_cache", warp=warp).records.instruction
+    before = int(of_warp[of_warp < first].max(initial=-1))  # the V of the warp's last block
+    reads = run.trace.only("logits[uint64(offset + e)]", kind="read", warp=warp)
+    (tokens,) = reads.the_array().indices(reads.records.address)
+    at = reads.records.instruction
+    here = (reads.records.lane == lane) & (at > before) & (at < first)
+    block_idx = run["block_tables"][0].tolist().index(block)
+    return (tokens[here] - block_idx * run.geometry.BLOCK_SIZE).tolist()
+
+
 @style.styled
 def draw_value_rows(run: Run, block: int, lane: int) -> Figure:
-    """V of one block: which lane reads which vec, and the rows of one lane."""
+    """One block: the weights that a lane reads, which lane reads which vec of V, and its rows."""
     g, reads = run.geometry, values_of_block(run, block)
     rows, vecs = reads.the_array().indices(reads.records.address)
     owner = {}
@@ -40,20 +54,23 @@ def draw_value_rows(run: Run, block: int, lane: int) -> Figure:
         owner.setdefault((row, vec), one)
     mine = sorted(row for (row, vec), one in owner.items() if one == lane)
     tokens = g.value_tokens(lane)
-    figure, axes = style.new_figure(
+    figure, (above, axes) = style.new_figure(
         f"Lane {lane} reads the rows {mine[0]}, {mine[1]}, …, {mine[-1]} of V, the tokens "
         f"{tokens[0]} to {tokens[-1]} of each: {len(mine)} accs",
-        4.6,
+        5.2,
+        nrows=2,
+        height_ratios=(1, g.NUM_ROWS_PER_ITER + 3),
     )
+    _draw_weights(above, run, block, lane)
     wide, turns = g.NUM_V_VECS_PER_ROW, g.NUM_ROWS_PER_THREAD
-    style.bare(axes, turns * (wide + 0.4), g.NUM_ROWS_PER_ITER)
+    style.bare(axes, turns * (wide + GAP), g.NUM_ROWS_PER_ITER)
     axes.set_aspect("auto")
     for (row, vec), one in owner.items():
         turn, within = divmod(row, g.NUM_ROWS_PER_ITER)
         shade = style.V if one == lane else style.lighter(style.V, 0.72 + 0.12 * (one % 2))
-        style.cell(axes, turn * (wide + 0.4) + vec, within, shade, str(one))
+        style.cell(axes, turn * (wide + GAP) + vec, within, shade, str(one))
     for turn in range(turns):
-        middle = turn * (wide + 0.4) + wide / 2
+        middle = turn * (wide + GAP) + wide / 2
         first = turn * g.NUM_ROWS_PER_ITER
         last = min(first + g.NUM_ROWS_PER_ITER, g.HEAD_SIZE) - 1
         axes.text(middle, -1.4, f"accs[{turn}]", ha="center", va="center")
@@ -64,7 +81,7 @@ def draw_value_rows(run: Run, block: int, lane: int) -> Figure:
         words = f"{first}–{first + g.V_VEC_SIZE - 1}"
         place = vec + 0.5, g.NUM_ROWS_PER_ITER + 0.6
         axes.text(*place, words, ha="center", va="center", color=style.QUIET)
-    for x, words, side in ((-0.15, "tokens", "right"), (wide + 0.4, "a number is a lane", "left")):
+    for x, words, side in ((-0.15, "tokens", "right"), (wide + GAP, "a number is a lane", "left")):
         place = x, g.NUM_ROWS_PER_ITER + 0.6
         axes.text(*place, words, ha=side, va="center", color=style.QUIET)
     axes.text(-0.15, -0.5, "rows", ha="right", va="center", color=style.QUIET)
@@ -72,6 +89,22 @@ def draw_value_rows(run: Run, block: int, lane: int) -> Figure:
         axes.text(-0.15, within + 0.5, f"+{within}", ha="right", va="center", color=style.QUIET)
     axes.set_ylim(g.NUM_ROWS_PER_ITER + 1.1, -2)
     return figure
+
+
+def _draw_weights(axes: Axes, run: Run, block: int, lane: int) -> None:
+    """The weights of the tokens of a block; dark: those that the lane reads."""
+    tokens, size = weights_read(run, block, lane), run.geometry.BLOCK_SIZE
+    axes.set_title(
+        f"logits_vec of lane {lane}: the weights of tokens {tokens[0]} to {tokens[-1]}; "
+        "a number is a token of the block",
+        weight="normal",
+    )
+    room = run.geometry.NUM_ROWS_PER_THREAD * (run.geometry.NUM_V_VECS_PER_ROW + GAP)
+    style.bare(axes, size * room / (room - GAP), 1)  # as wide as the rows of V below
+    axes.set_aspect("auto")
+    for token in range(size):
+        shade = style.LOGITS if token in tokens else style.lighter(style.LOGITS, 0.75)
+        style.cell(axes, token, 0, shade, str(token))
 
 
 def draw_reference_value_rows() -> Figure:
@@ -152,16 +185,41 @@ def draw_reference_warp_tree() -> Figure:
 # All of it -----------------------------------------------------------------------------------
 
 
+def writers(run: Run) -> dict[int, int]:
+    """token -> the thread that writes its score, from the trace."""
+    writes = run.trace.only("logits[token_idx - start_token_idx]", kind="write")
+    (tokens,) = writes.the_array().indices(writes.records.address)
+    return dict(zip(tokens.tolist(), writes.threads.tolist(), strict=True))
+
+
+def threads_of_scores(run: Run) -> dict[int, list[int]]:
+    """token -> the threads that read its K or write its score, from the trace."""
+    table, size = run["block_tables"][0].tolist(), run.geometry.BLOCK_SIZE
+    threads = {}
+    for token, writer in writers(run).items():
+        keys = keys_of_block(run, table[token // size])
+        _, offset, _ = keys.the_array().indices(keys.records.address)
+        threads[token] = sorted({writer, *keys.threads[offset == token % size].tolist()})
+    return threads
+
+
+def softmax_lines(run: Run) -> dict[str, np.ndarray]:
+    """One number a token: what the shared array logits holds at three moments of the kernel."""
+    seq_len = int(run["seq_lens"][0])
+    moments = {"qk": SCORES_DONE, "exp(qk - qk_max)": SUM_DONE, "weight": WEIGHTS_DONE}
+    return {
+        name: np.ma.filled(run.snapshot(where)["logits"], np.nan)[:seq_len]
+        for name, where in moments.items()
+    }
+
+
 @style.styled
 def draw_whole_kernel(run: Run, rows: int = 4) -> Figure:
     """The whole computation for one head of a short sequence, with its numbers.
 
     rows  of V and out that are shown
     """
-    g = run.geometry
     seq_len = int(run["seq_lens"][0])
-    scores = np.ma.filled(run.snapshot(SCORES_DONE)["logits"], np.nan)[:seq_len]
-    weights = np.ma.filled(run.snapshot(WEIGHTS_DONE)["logits"], np.nan)[:seq_len]
     qk_max = float(run.snapshot(SCORES_DONE)["qk_max"][0])
     exp_sum = float(run.snapshot(SUM_DONE)["exp_sum"][0])
     accs = run.snapshot(ROWS_DONE)["accs"]
@@ -169,36 +227,35 @@ def draw_whole_kernel(run: Run, rows: int = 4) -> Figure:
     figure, axes = style.new_figure(title, 3.9)
     style.bare(axes, seq_len + 6.2, 9 + rows)
     axes.set_aspect("auto")
-    table = run["block_tables"][0].tolist()
-    for block_idx in range(-(-seq_len // g.BLOCK_SIZE)):
-        first = block_idx * g.BLOCK_SIZE
-        wide = min(seq_len, first + g.BLOCK_SIZE) - first
-        words = f"block {table[block_idx]}: warp {block_idx % g.NUM_WARPS}"
-        axes.plot((first + 0.05, first + wide - 0.05), (0.95, 0.95), color=style.INK, lw=1)
-        axes.text(first + wide / 2, 0.45, words, ha="center", va="center")
-    lines = [
-        ("token", [str(token) for token in range(seq_len)], None),
-        ("threads for qk", [_threads_of(g, token) for token in range(seq_len)], None),
-        ("qk", [f"{score:.2f}" for score in scores], style.lighter(style.LOGITS, 0.75)),
-        (
-            "exp(qk - qk_max)",
-            [f"{np.exp(s - qk_max):.2f}" for s in scores],
-            style.lighter(style.LOGITS, 0.5),
-        ),
-        ("weight", [f"{weight:.2f}" for weight in weights], style.LOGITS),
-    ]
-    for number, (name, texts, color) in enumerate(lines):
-        _line(axes, number + 1.1, name, texts, color)
-    _values_and_output(axes, run, accs, seq_len, rows, len(lines) + 2.2)
-    axes.set_ylim(len(lines) + 2.3 + rows, -0.1)
+    _blocks_and_warps(axes, run, seq_len)
+    threads = threads_of_scores(run)
+    ranges = [_range(threads[token]) for token in range(seq_len)]
+    _line(axes, 1.1, "token", [str(token) for token in range(seq_len)], None)
+    _line(axes, 2.1, "threads for qk", ranges, None)
+    lines = softmax_lines(run)
+    for number, (name, values) in enumerate(lines.items()):
+        shade = style.lighter(style.LOGITS, 0.75 - 0.25 * number) if number < 2 else style.LOGITS
+        _line(axes, number + 3.1, name, [f"{value:.2f}" for value in values], shade)
+    _values_and_output(axes, run, accs, seq_len, rows, len(lines) + 4.2)
+    axes.set_ylim(len(lines) + 4.3 + rows, -0.1)
     return figure
 
 
-def _threads_of(g: Geometry, token: int) -> str:
-    """The thread group that takes the token, as the numbers of its threads."""
-    block_idx, offset = divmod(token, g.BLOCK_SIZE)
-    first = block_idx % g.NUM_WARPS * WARP_SIZE + offset * g.THREAD_GROUP_SIZE
-    last = first + g.THREAD_GROUP_SIZE - 1
+def _blocks_and_warps(axes: Axes, run: Run, seq_len: int) -> None:
+    """Above the tokens: their block, and the warps that write its scores."""
+    size, table = run.geometry.BLOCK_SIZE, run["block_tables"][0].tolist()
+    written = writers(run)
+    for first in range(0, seq_len, size):
+        end = min(seq_len, first + size)
+        warps = sorted({written[token] // WARP_SIZE for token in range(first, end)})
+        words = f"block {table[first // size]}: warp {', '.join(map(str, warps))}"
+        axes.plot((first + 0.05, end - 0.05), (0.95, 0.95), color=style.INK, lw=1)
+        axes.text((first + end) / 2, 0.45, words, ha="center", va="center")
+
+
+def _range(threads: list[int]) -> str:
+    """The threads 4, 5, 6, 7 as 4–7."""
+    first, last = threads[0], threads[-1]
     return f"{first}–{last}" if last > first else str(first)
 
 
