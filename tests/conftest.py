@@ -31,3 +31,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "long" in item.keywords:
             item.add_marker(pytest.mark.skip(reason="part of the long profile: pytest --long"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What the compiled kernels need: on other compilers these numbers change."""
+    reports = terminalreporter.stats.get("passed", []) + terminalreporter.stats.get("failed", [])
+    lines = {value for r in reports for name, value in r.user_properties if name == "registers"}
+    if lines:
+        terminalreporter.section("registers of the paged kernels")
+        for line in sorted(lines):
+            terminalreporter.line(line)

@@ -76,22 +76,21 @@ def complaints(build: Compiled, geometry: Geometry, registers: int | None) -> li
     return found
 
 
-def say(build: Compiled, capability: Capability, what: str) -> None:
-    """Seen with pytest -s."""
+def say(record: Callable, build: Compiled, capability: Capability, what: str) -> None:
+    """For the summary at the end of a test run; see conftest.py."""
     major, minor = capability
-    print(
-        f"\n{what} sm_{major}{minor}: {build.registers} registers, {build.stack_bytes} bytes of "
-        f"stack, {build.spill_bytes} spilled",
-        end=" ",
-    )
+    spilled = f", {build.stack_bytes} bytes of stack" if build.stack_bytes else ""
+    record("registers", f"{what} sm_{major}{minor}: {build.registers} registers{spilled}")
 
 
 @pytest.mark.cuda_v1
 @pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda c: f"sm_{c[0]}{c[1]}")
 @pytest.mark.parametrize("geometry", GEOMETRIES, ids=short)
-def test_v1_compiles_to_float32_in_registers(geometry: Geometry, capability: Capability) -> None:
+def test_v1_compiles_to_float32_in_registers(
+    geometry: Geometry, capability: Capability, record_property: Callable
+) -> None:
     build = compiled(paged_attention(geometry), v1_signature(geometry), capability)
-    say(build, capability, short(geometry))
+    say(record_property, build, capability, short(geometry))
     is_reference = (geometry, capability) == (REFERENCE, (9, 0))
     found = complaints(build, geometry, REGISTERS if is_reference else None)
     assert not found, found
@@ -105,9 +104,11 @@ def test_v1_compiles_to_float32_in_registers(geometry: Geometry, capability: Cap
 @pytest.mark.parametrize(
     "geometry", [REFERENCE, Geometry(120, 8, BF16, num_queries_per_kv=4)], ids=short
 )
-def test_naive_compiles_to_float32_in_registers(geometry: Geometry, capability: Capability) -> None:
+def test_naive_compiles_to_float32_in_registers(
+    geometry: Geometry, capability: Capability, record_property: Callable
+) -> None:
     build = compiled(naive_kernel(geometry), naive_signature(geometry), capability)
-    say(build, capability, f"naive {short(geometry)}")
+    say(record_property, build, capability, f"naive {short(geometry)}")
     found = complaints(build, geometry, None)
     assert not found, found
 
