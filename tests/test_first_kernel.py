@@ -11,6 +11,7 @@ from pa_tutorial.kernels.launch import prepare_naive
 from pa_tutorial.kernels.naive import naive_kernel
 from pa_tutorial.paging.layouts import VllmLayout
 from pa_tutorial.simt import Report, SimtError
+from pa_tutorial.viz import at_work
 from pa_tutorial.viz import first_kernel as figures
 
 SLOT = "block = block_tables[seq_idx, token_idx // BLOCK_SIZE]\n            offset"
@@ -99,5 +100,5 @@ def test_the_address_picture_follows_the_block_table() -> None:
 )
 def test_who_waits_at_the_barrier_is_not_at_work(problem, threads: tuple[int, ...]) -> None:
     ready = prepare_naive(**vars(problem.paged("vllm")))
-    parts = figures.threads_at_work(ready.simulate(trace=0).trace, ready.kernel)
-    assert tuple(len(parts[name]) for name in figures.PARTS[1:]) == threads
+    parts = at_work.threads_at_work(ready.simulate(trace=0).trace, ready.kernel)
+    assert tuple(len(parts[name]) for name in at_work.PARTS[1:]) == threads

@@ -78,9 +78,9 @@ def paged_attention(
 
         # [start_block_idx, end_block_idx) is the range of blocks to process: in v1, all.
         num_seq_blocks = (seq_len + BLOCK_SIZE - 1) // BLOCK_SIZE
-        num_blocks_per_partition = PARTITION_SIZE // BLOCK_SIZE
-        if not USE_PARTITIONING:
-            num_blocks_per_partition = num_seq_blocks
+        num_blocks_per_partition = (
+            PARTITION_SIZE // BLOCK_SIZE if USE_PARTITIONING else num_seq_blocks
+        )
         start_block_idx = partition_idx * num_blocks_per_partition
         end_block_idx = min(start_block_idx + num_blocks_per_partition, num_seq_blocks)
         # [start_token_idx, end_token_idx) is the range of tokens to process.
@@ -88,7 +88,8 @@ def paged_attention(
         end_token_idx = min(end_block_idx * BLOCK_SIZE, seq_len)
         num_tokens = end_token_idx - start_token_idx
 
-        # Unsigned once, here: then the divisions below are shifts, and no index can be negative.
+        # uint32 first: no index can be negative, so the divisions are shifts. Then int32 again:
+        # in Numba, uint64 and int64 meet as float64.
         thread_idx = uint32(cuda.threadIdx.x)
         warp_idx = int32(thread_idx // WARP_SIZE)
         lane = int32(thread_idx % WARP_SIZE)
@@ -146,7 +147,8 @@ def paged_attention(
                 if alibi_slope != 0:
                     qk += alibi_slope * float32(token_idx - seq_len + 1)
 
-                # All threads of the group have qk; the first one keeps it.
+                # All threads of the group have qk; the first one keeps it. (Here `mask` says
+                # whether a slot is empty; further down it is a distance of lanes, as in vLLM.)
                 if thread_group_offset == 0:
                     # A slot behind the sequence gets 0 for its final weight. It has no part in
                     # the maximum, and the loop over num_tokens below leaves it out of the sum.

@@ -7,6 +7,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from pa_tutorial.viz import (
+    at_work,
     block_stories,
     first_kernel,
     gpu,
@@ -53,7 +54,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "resident_blocks": gpu.draw_resident_blocks,
     "grid": first_kernel.draw_grid_of_batch,
     "addresses": first_kernel.draw_worked_addresses,
-    "threads_at_work": first_kernel.draw_worked_and_one_head,
+    "threads_at_work": at_work.draw_worked_and_one_head,
     "query_load": query.draw_reference_query_load,
     "query_banks": query.draw_reference_query_banks,
     "blocks_of_warps": keys.draw_reference_blocks_of_warps,
