@@ -16,7 +16,14 @@ from pa_tutorial.attention.cached import KVCache, cached_attention
 from pa_tutorial.attention.full import causal_attention
 from pa_tutorial.attention.online import online_attention
 from pa_tutorial.attention.paged import paged_gather, paged_online
-from pa_tutorial.kernels.launch import paged_attention_naive, paged_attention_v1
+from pa_tutorial.kernels.choose import VLLM_PARTITION_SIZE
+from pa_tutorial.kernels.geometry import divide_round_up
+from pa_tutorial.kernels.launch import (
+    paged_attention_naive,
+    paged_attention_v1,
+    paged_attention_v1_vector,
+    paged_attention_v2,
+)
 from pa_tutorial.problem import DecodeProblem, SequenceProblem
 from pa_tutorial.regimes import strided_view
 
@@ -71,28 +78,27 @@ def require_written(result: Any) -> Any:
     return result
 
 
-def takes_probe(function: Function) -> bool:
-    """Whether the function itself can be called with `probe=`."""
+def takes(function: Function, name: str) -> bool:
+    """Whether the function itself can be called with this argument by name."""
     try:
         parameters = inspect.signature(function, follow_wrapped=False).parameters
     except (TypeError, ValueError):  # some built-in functions hide their arguments
         return False
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return "probe" in parameters and parameters["probe"].kind in named
+    return name in parameters and parameters[name].kind in named
 
 
-def call(
-    function: Function, tensors: dict[str, Tensor], *others: Any, probe: dict[str, Tensor]
-) -> Tensor:
+def call(function: Function, tensors: dict[str, Tensor], *others: Any, **options: Any) -> Tensor:
     """Call an attention function and check how it behaved.
 
     tensors  its first arguments by name, q first
     others   the scale and the slopes, if there are any
+    options  given by name, if the function takes them: probe, partition_size
 
     Raises AnswerError if it returned no tensor like q, wrote to a tensor, or returned the
     memory of one.
     """
-    options = {"probe": probe} if takes_probe(function) else {}
+    options = {name: value for name, value in options.items() if takes(function, name)}
     slopes = next((other for other in others if isinstance(other, Tensor)), None)
     given = tensors if slopes is None else tensors | {"alibi_slopes": slopes}
     before = {name: tensor.clone() for name, tensor in given.items()}
@@ -207,6 +213,16 @@ def run_decode(problem: DecodeProblem, function: Function, cached: bool) -> dict
     return {**intermediates.given(), "out": torch.stack(outs)}
 
 
+def some_partitions(problem: DecodeProblem) -> int:
+    """Tokens of a partition: a third of the longest sequence in whole blocks, at most vLLM's 512.
+
+    With 512 always, most problems would have one partition, and nothing to reduce.
+    """
+    third = divide_round_up(max(problem.seq_lens), 3)
+    size = divide_round_up(third, problem.block_size) * problem.block_size
+    return min(size, VLLM_PARTITION_SIZE)
+
+
 def run_paged(problem: DecodeProblem, function: Function, layout: str) -> dict[str, Tensor]:
     """One call for the whole batch, over a cache in blocks."""
     inputs = problem.paged(layout)
@@ -214,7 +230,8 @@ def run_paged(problem: DecodeProblem, function: Function, layout: str) -> dict[s
     names = ("q", "k_cache", "v_cache", "block_tables", "seq_lens")
     tensors = {name: getattr(inputs, name) for name in names}
     probe: dict[str, Tensor] = {}
-    out = call(function, tensors, inputs.scale, inputs.alibi_slopes, probe=probe)
+    options = {"probe": probe, "partition_size": some_partitions(problem)}
+    out = call(function, tensors, inputs.scale, inputs.alibi_slopes, **options)
     intermediates.add(probe, (...,))
     others = {name: probe[name] for name in OF_A_HEAD if name in probe}
     return {**intermediates.given(), **others, "out": out}
@@ -282,7 +299,7 @@ STAGES: dict[str, Stage] = {
         Stage(
             name="cuda_naive",
             new="one thread a token: the indexing with nothing else",
-            where="simulator",
+            where="simulator, GPU",
             function=paged_attention_naive,
             adapters={"decode": lambda problem, f: run_paged(problem, f, "vllm")},
             checked_against=("paged_online",),
@@ -292,10 +309,30 @@ STAGES: dict[str, Stage] = {
         Stage(
             name="cuda_v1",
             new="q_vecs, k_vecs, thread groups, reductions, LV: vLLM's v1",
-            where="simulator",
+            where="simulator, GPU",
             function=paged_attention_v1,
             adapters={"decode": lambda problem, f: run_paged(problem, f, "vllm")},
             checked_against=("cuda_naive",),
+            own_kinds=("decode",),
+            layout="vllm",
+        ),
+        Stage(
+            name="cuda_v1_vector",
+            new="the same with loads of 4, 8 and 16 bytes",
+            where="simulator, GPU",
+            function=paged_attention_v1_vector,
+            adapters={"decode": lambda problem, f: run_paged(problem, f, "vllm")},
+            checked_against=("cuda_v1",),
+            own_kinds=("decode",),
+            layout="vllm",
+        ),
+        Stage(
+            name="cuda_v2",
+            new="partitions and the reduce kernel",
+            where="simulator, GPU",
+            function=paged_attention_v2,
+            adapters={"decode": lambda problem, f: run_paged(problem, f, "vllm")},
+            checked_against=("cuda_v1_vector",),
             own_kinds=("decode",),
             layout="vllm",
         ),

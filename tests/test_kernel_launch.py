@@ -8,13 +8,20 @@ import torch
 from kernel_inputs import NAMES, arguments, problem
 from torch import Tensor
 
-from pa_tutorial.kernels import launch
+from pa_tutorial.kernels import launch, running
 from pa_tutorial.simt.simulate import MAX_SHARED
 
-FUNCTIONS = (launch.paged_attention_naive, launch.paged_attention_v1)
+FUNCTIONS = (
+    launch.paged_attention_naive,
+    launch.paged_attention_v1,
+    launch.paged_attention_v1_vector,
+    launch.paged_attention_v2,
+)
 by_function = pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
 by_prepare = pytest.mark.parametrize(
-    "prepare", [launch.prepare_naive, launch.prepare_v1], ids=lambda f: f.__name__
+    "prepare",
+    [launch.prepare_naive, launch.prepare_v1, launch.prepare_v2],
+    ids=lambda f: f.__name__,
 )
 by_tensor = pytest.mark.parametrize("name", [name for name in NAMES if name != "scale"])
 
@@ -31,7 +38,7 @@ def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(*args: object, **options: object) -> None:
         pytest.fail("the kernel was launched; the arguments must be refused before")
 
-    monkeypatch.setattr(launch, "launch", start)
+    monkeypatch.setattr(running, "launch", start)
 
 
 def refused(
@@ -231,7 +238,8 @@ def test_scale_that_is_no_real_number_is_refused(prepare: Callable, scale: objec
     "scale", [2, 0.1, -0.5, 0, np.float16(0.1), np.float32(0.1), np.float64(0.1), np.int64(3)]
 )
 def test_real_number_becomes_a_scale_of_float32(prepare: Callable, scale: float) -> None:
-    found = prepare(**{**inputs(), "scale": scale}).arguments["scale"]
+    ready = prepare(**{**inputs(), "scale": scale})
+    found = getattr(ready, "partitions", ready).arguments["scale"]
     assert (type(found), found) == (np.float32, np.float32(scale))
 
 
@@ -301,7 +309,7 @@ BYTES_OF_NEXT = {"naive": 4 * (LONGEST["naive"] + 1), "v1": 4 * (LONGEST["v1"] +
 @pytest.mark.parametrize("name", LONGEST)
 def test_context_beyond_the_shared_memory_is_refused_with_its_bytes(name: str) -> None:
     seq_len = LONGEST[name] + 1
-    message = f"seq_lens: the longest is {seq_len}, which needs {BYTES_OF_NEXT[name]:,} bytes"
+    message = f"max_seq_len is {seq_len}, which needs {BYTES_OF_NEXT[name]:,} bytes"
     refused(getattr(launch, f"paged_attention_{name}"), of_length(seq_len), message)
 
 
@@ -309,3 +317,88 @@ def test_context_beyond_the_shared_memory_is_refused_with_its_bytes(name: str) -
 def test_context_that_just_fits_the_shared_memory_is_prepared(name: str) -> None:
     ready = getattr(launch, f"prepare_{name}")(**of_length(LONGEST[name]))
     assert ready.shared_bytes == 4 * LONGEST[name]
+
+
+def test_v2_prepares_a_context_that_is_too_long_for_v1() -> None:
+    ready = launch.prepare_v2(**of_length(2 * LONGEST["v1"]))
+    assert ready.partitions.shared_bytes == 512 * 4
+
+
+# Vecs must be aligned --------------------------------------------------------------------------
+
+VECTORS = (launch.paged_attention_v1_vector, launch.paged_attention_v2)
+by_vector = pytest.mark.parametrize("function", VECTORS, ids=lambda f: f.__name__)
+
+
+def shifted(tensor: Tensor, elements: int) -> Tensor:
+    """The same numbers in memory that starts so many elements later."""
+    memory = tensor.new_zeros(tensor.numel() + elements)
+    return memory[elements:].view(tensor.shape).copy_(tensor)
+
+
+def with_gap(tensor: Tensor, dim: int, elements: int) -> Tensor:
+    """The same numbers; from one index of dim to the next, so many elements more."""
+    shape = list(tensor.shape)
+    shape[-1] += elements
+    rows = tensor.new_zeros(*tensor.shape[: dim + 1], tensor[(0,) * (dim + 1)].numel() + elements)
+    view = rows[..., :-elements].unflatten(-1, tensor.shape[dim + 1 :])
+    return view.copy_(tensor)
+
+
+@by_vector
+@pytest.mark.parametrize("name", ["q", "k_cache", "v_cache"])
+def test_misaligned_start_is_refused(function: Callable, name: str) -> None:
+    given = inputs(dtype=torch.float16)
+    given[name] = shifted(given[name], 2)
+    refused(function, given, rf"{name}.data_ptr\(\) is 4 bytes past a multiple of (8|16)")
+
+
+@by_vector
+def test_misaligned_stride_of_q_is_refused(function: Callable) -> None:
+    given = inputs(dtype=torch.float16)
+    given["q"] = with_gap(given["q"], 0, 2)
+    refused(function, given, r"q.stride\(0\) is 260 bytes; it must be a multiple of 8")
+
+
+@by_vector
+@pytest.mark.parametrize("dim", [0, 1])
+def test_misaligned_strides_of_the_caches_are_refused(function: Callable, dim: int) -> None:
+    given = inputs(dtype=torch.float16)
+    caches = {name: with_gap(given[name], dim, 4) for name in ("k_cache", "v_cache")}
+    refused(function, given | caches, rf"k_cache.stride\({dim}\) is \d+ bytes; it must be a mul")
+
+
+def test_element_loads_take_any_address() -> None:
+    given = inputs(dtype=torch.float16)
+    given |= {name: shifted(given[name], 1) for name in ("q", "k_cache", "v_cache")}
+    assert launch.prepare_v1(**given).out.isnan().all()
+
+
+# Partitions, and the longest sequence ------------------------------------------------------------
+
+
+def test_partition_size_must_be_whole_blocks() -> None:
+    refused(launch.paged_attention_v2, inputs() | {"partition_size": 24}, "a multiple of block_s")
+
+
+def test_no_partition_is_v1() -> None:
+    refused(launch.paged_attention_v2, inputs() | {"partition_size": 0}, "v1 is without")
+
+
+@by_function
+@pytest.mark.parametrize("max_seq_len", [19, 10_000])
+def test_max_seq_len_that_cannot_be_is_refused(function: Callable, max_seq_len: int) -> None:
+    given = inputs() | {"max_seq_len": max_seq_len}
+    room = given["block_tables"].shape[1] * 16
+    refused(function, given, f"max_seq_len is {max_seq_len}; it must be 20 to {room}")
+
+
+@by_prepare
+def test_max_seq_len_gives_the_size_of_the_launch(prepare: Callable) -> None:
+    given = inputs()
+    wide_tables = torch.nn.functional.pad(given["block_tables"], (0, 98))
+    ready = prepare(**{**given, "block_tables": wide_tables}, max_seq_len=1000)
+    if prepare is launch.prepare_v2:
+        assert ready.partitions.grid == (*ready.reduce.grid[:2], 2) == (4, 2, 2)
+    else:
+        assert ready.shared_bytes == 4 * (1000 if prepare is launch.prepare_naive else 1008)

@@ -7,7 +7,7 @@ import torch
 
 from pa_tutorial.cases import CASES
 from pa_tutorial.checks.running import judge, stage_trial
-from pa_tutorial.ladder import STAGES, AnswerError, Stage, stage_named, takes_probe
+from pa_tutorial.ladder import STAGES, AnswerError, Stage, stage_named, takes
 
 STAGE_CASES = [
     pytest.param(
@@ -30,7 +30,7 @@ def test_stage_is_right(stage: Stage, case_id: str) -> None:
 def test_a_stage_gives_the_intermediates_that_it_promises(stage: Stage) -> None:
     only_scores = "online" in stage.name or stage.name == "cuda_naive"
     promised = {"qk"} if only_scores else {"qk", "logits"}
-    if stage.name == "cuda_v1":
+    if stage.name.startswith("cuda_v"):
         promised |= {"qk_max", "exp_sum", "accs"}
     kind = stage.own_kinds[0]
     result = stage.run(CASES[f"{kind}/gqa"])
@@ -128,9 +128,9 @@ def test_probe_is_given_only_to_functions_that_take_it() -> None:
     def wrapper(q, k, v, scale, slopes):
         return attend(q, k, v, scale, slopes)
 
-    assert takes_probe(STAGES["kv_cache"].function)
-    assert not takes_probe(wrapper)
-    assert not takes_probe(attend)
+    assert takes(STAGES["kv_cache"].function, "probe")
+    assert not takes(wrapper, "probe")
+    assert not takes(attend, "probe")
 
 
 @pytest.mark.parametrize("name", [name for name, stage in STAGES.items() if stage.layout])

@@ -23,12 +23,27 @@ def require_paged_inputs(
     newest_in_cache  if not, seq_lens is what the caller calls context_lens, and may be 0
     """
     lens_name, least = ("seq_lens", 1) if newest_in_cache else ("context_lens", 0)
+    require_paged_shapes(q, k_cache, v_cache, block_tables, seq_lens, alibi_slopes, lens_name)
+    num_blocks, block_size, _, _ = by_token(k_cache, v_cache)[1].shape
+    require_blocks_and_lengths(block_tables, seq_lens, num_blocks, block_size, lens_name, least)
+
+
+def require_paged_shapes(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    block_tables: Tensor,
+    seq_lens: Tensor,
+    alibi_slopes: Tensor | None = None,
+    lens_name: str = "seq_lens",
+) -> None:
+    """Raise ValueError, naming the argument, unless shapes and dtypes fit together."""
     if q.dim() != 3 or len(q) == 0:
         raise ValueError(
             f"q has shape {list(q.shape)}; it must have 3 dimensions: "
             "[num_seqs, num_heads, head_size], and at least one sequence"
         )
-    num_blocks, block_size, num_kv_heads, head_size = by_token(k_cache, v_cache)[1].shape
+    _, _, num_kv_heads, head_size = by_token(k_cache, v_cache)[1].shape
     num_seqs = len(q)
     require_heads_that_fit(*q.shape[1:], num_kv_heads, head_size, alibi_slopes)
     for name, tensor in (("block_tables", block_tables), (lens_name, seq_lens)):
@@ -41,6 +56,18 @@ def require_paged_inputs(
         )
     if seq_lens.shape != (num_seqs,):
         raise ValueError(f"{lens_name} has shape {list(seq_lens.shape)}; it must be [{num_seqs}]")
+
+
+def require_blocks_and_lengths(
+    block_tables: Tensor,
+    seq_lens: Tensor,
+    num_blocks: int,
+    block_size: int,
+    lens_name: str = "seq_lens",
+    least: int = 1,
+) -> None:
+    """Raise ValueError unless every sequence has from `least` tokens to what its table has room
+    for, in blocks of the pool. This reads the numbers: of tensors on a GPU, it waits for them."""
     room = block_tables.shape[1] * block_size
     for sequence, seq_len in enumerate(seq_lens.tolist()):
         if not least <= seq_len <= room:

@@ -5,10 +5,11 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.arguments import require
-from pa_tutorial.attention.paged import require_paged_inputs
+from pa_tutorial.attention.paged import require_blocks_and_lengths, require_paged_shapes
 from pa_tutorial.kernels.geometry import FLT_MAX, VEC_BYTES, Geometry
 from pa_tutorial.simt.simulate import MAX_SHARED
 
+DEVICES = ("cpu", "cuda")
 SLOPE_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -20,6 +21,7 @@ def geometry_of(
     seq_lens: Tensor,
     alibi_slopes: Tensor | None,
     num_threads: int,
+    partition_size: int = 0,
 ) -> Geometry:
     """The geometry that these tensors ask for.
 
@@ -32,6 +34,7 @@ def geometry_of(
         block_size=v_cache.shape[3],
         dtype=q.dtype,
         num_threads=num_threads,
+        partition_size=partition_size,
         num_queries_per_kv=num_heads // k_cache.shape[1],
     )
 
@@ -44,7 +47,11 @@ def require_kernel_inputs(
     seq_lens: Tensor,
     alibi_slopes: Tensor | None,
 ) -> None:
-    """Raise TypeError or ValueError, naming the argument, unless a kernel can read all of them."""
+    """Raise TypeError or ValueError, naming the argument, unless a kernel can read all of them.
+
+    Of tensors on a GPU, lengths, block numbers and slopes are not looked at: that would wait for
+    everything that the GPU still has to do.
+    """
     tensors = {
         "q": q,
         "k_cache": k_cache,
@@ -56,14 +63,22 @@ def require_kernel_inputs(
         tensors["alibi_slopes"] = alibi_slopes
     for name, tensor in tensors.items():
         require_readable(name, tensor)
+        on = f"{q.device}, as q"
+        require(tensor.device == q.device, f"{name}.device", tensor.device, on)
     require(k_cache.dim() == 5, "k_cache.shape", list(k_cache.shape), "of 5 dimensions: vLLM's")
-    require_paged_inputs(q, k_cache, v_cache, block_tables, seq_lens, alibi_slopes)
+    require_paged_shapes(q, k_cache, v_cache, block_tables, seq_lens, alibi_slopes)
     x = VEC_BYTES // k_cache.element_size()
     require(k_cache.shape[4] == x, "k_cache.shape[4]", k_cache.shape[4], f"x = {x}")
     require(q.dtype == k_cache.dtype, "q.dtype", q.dtype, f"{k_cache.dtype}, as the cache")
     require_strides(q, k_cache, v_cache)
     if alibi_slopes is not None:
-        require_slopes(alibi_slopes)
+        allowed = f"one of {', '.join(map(str, SLOPE_DTYPES))}"
+        dtype = alibi_slopes.dtype
+        require(dtype in SLOPE_DTYPES, "alibi_slopes.dtype", dtype, allowed)
+    if q.device.type == "cpu":
+        require_blocks_and_lengths(block_tables, seq_lens, len(v_cache), v_cache.shape[3])
+        if alibi_slopes is not None:
+            require_slopes(alibi_slopes)
 
 
 def require_readable(name: str, tensor: Tensor) -> None:
@@ -71,7 +86,7 @@ def require_readable(name: str, tensor: Tensor) -> None:
     if not isinstance(tensor, Tensor):
         allowed = "a torch.Tensor or None" if name == "alibi_slopes" else "a torch.Tensor"
         raise TypeError(f"{name} is of type {type(tensor).__name__}; it must be {allowed}")
-    require(tensor.device.type == "cpu", f"{name}.device", tensor.device, "cpu, as all others")
+    require(tensor.device.type in DEVICES, f"{name}.device", tensor.device, " or ".join(DEVICES))
     negative = "a view whose memory holds its numbers with the other sign"
     require(not tensor.is_neg(), name, negative, f"{name}.resolve_neg()")
     if 0 in tensor.shape:
@@ -97,14 +112,52 @@ def steps(tensor: Tensor) -> tuple[int, ...]:
 
 
 def require_slopes(alibi_slopes: Tensor) -> None:
-    """Raise ValueError unless every slope is a finite float32."""
-    allowed = f"one of {', '.join(map(str, SLOPE_DTYPES))}"
-    dtype = alibi_slopes.dtype
-    require(dtype in SLOPE_DTYPES, "alibi_slopes.dtype", dtype, allowed)
+    """Raise ValueError unless every slope is finite as a float32. It reads the numbers."""
     for head, slope in enumerate(alibi_slopes.float().tolist()):
         finite = abs(slope) <= FLT_MAX
         given = alibi_slopes[head].item()
         require(finite, f"alibi_slopes[{head}]", given, "finite, as a float32")
+
+
+def require_aligned(geometry: Geometry, q: Tensor, k_cache: Tensor, v_cache: Tensor) -> None:
+    """Raise ValueError unless every vec starts at a multiple of its size.
+
+    A GPU stops a kernel that loads 16 bytes from another address. The heads of q are a multiple
+    of its vecs long, and so are the pieces of a block: what counts is where a tensor starts, and
+    the strides over sequences, blocks and heads.
+    """
+    vec_bytes = geometry.VEC_SIZE * geometry.ITEMSIZE
+    for name, tensor, num_bytes, dims in (
+        ("q", q, vec_bytes, 1),
+        ("k_cache", k_cache, VEC_BYTES, 2),
+        ("v_cache", v_cache, VEC_BYTES, 2),
+    ):
+        past = tensor.data_ptr() % num_bytes
+        where = f"{past} bytes past a multiple of {num_bytes}"
+        allowed = f"at a multiple of {num_bytes}, the bytes that one load brings"
+        require(past == 0, f"{name}.data_ptr()", where, allowed)
+        for dim, step in enumerate(steps(tensor)[:dims]):
+            stride = step * geometry.ITEMSIZE
+            allowed = f"a multiple of {num_bytes} bytes, what one load brings"
+            require(stride % num_bytes == 0, f"{name}.stride({dim})", f"{stride} bytes", allowed)
+
+
+def longest(block_tables: Tensor, seq_lens: Tensor, block_size: int, given: int | None) -> int:
+    """max_seq_len of a launch: what is given, or the longest of seq_lens.
+
+    On a GPU nobody looks at seq_lens; there it is all that a block table has room for.
+    Raises TypeError or ValueError for a max_seq_len that cannot be.
+    """
+    room = block_tables.shape[1] * block_size
+    on_cpu = seq_lens.device.type == "cpu"
+    least = int(seq_lens.max()) if on_cpu else 1
+    if given is None:
+        return least if on_cpu else room
+    if not isinstance(given, int) or isinstance(given, bool):
+        raise TypeError(f"max_seq_len is of type {type(given).__name__}; it must be an int")
+    allowed = f"{least} to {room}: the longest sequence, and what a block table has room for"
+    require(least <= given <= room, "max_seq_len", given, allowed)
+    return given
 
 
 def float32_scale(scale: float) -> np.float32:
@@ -120,18 +173,21 @@ def float32_scale(scale: float) -> np.float32:
     return np.float32(value)
 
 
-def require_shared(num_bytes: int, seq_lens: Tensor) -> None:
+def require_shared(num_bytes: int, max_seq_len: int, limit: int = MAX_SHARED) -> None:
     """All scores of a sequence lie in shared memory; so its length has an end."""
-    if num_bytes > MAX_SHARED:
+    if num_bytes > limit:
         raise ValueError(
-            f"seq_lens: the longest is {seq_lens.max()}, which needs {num_bytes:,} bytes of shared "
-            f"memory; a thread block has at most {MAX_SHARED:,}, 4 for each token"
+            f"max_seq_len is {max_seq_len}, which needs {num_bytes:,} bytes of shared memory; a "
+            f"thread block has at most {limit:,}, 4 for each token. paged_attention_v2 has no "
+            "such limit: each of its thread blocks has the scores of one partition"
         )
 
 
-def slopes_or_zeros(alibi_slopes: Tensor | None, num_heads: int) -> Tensor:
+def slopes_or_zeros(alibi_slopes: Tensor | None, q: Tensor) -> Tensor:
     """[num_heads] float32. vLLM passes a null pointer for no slopes; Python has none."""
-    return torch.zeros(num_heads) if alibi_slopes is None else alibi_slopes.float()
+    if alibi_slopes is None:
+        return torch.zeros(q.shape[1], device=q.device)
+    return alibi_slopes.float()
 
 
 def flat(tensor: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.kernels.geometry import Geometry
+from pa_tutorial.kernels.running import Launch
 from pa_tutorial.simt import Report, Snapshot
 from pa_tutorial.simt.races import WARP_SIZE
 
@@ -20,6 +21,9 @@ WEIGHTS_DONE = "accs = cuda.local.array"
 ROWS_DONE = "out_smem = shared_mem"
 LINES = (SCORES_DONE, SUM_DONE, WEIGHTS_DONE, ROWS_DONE)
 NAMES = ("logits", "qk_max", "exp_sum", "accs")
+# The same for the reduce kernel.
+REDUCED = "inv_sum = "
+REDUCED_NAMES = ("max_logit", "global_exp_sum")
 
 
 def intermediates(report: Report, geometry: Geometry, seq_lens: Tensor) -> dict[str, Tensor]:
@@ -42,16 +46,65 @@ def intermediates(report: Report, geometry: Geometry, seq_lens: Tensor) -> dict[
     }
 
 
+def of_both_kernels(report: Report, reduced: Report, partitions: Launch) -> dict[str, Tensor]:
+    """The same quantities of v2: of the whole sequence, whatever its partitions are.
+
+    report      of the paged kernel, watched before LINES
+    reduced     of the reduce kernel, watched before REDUCED
+    partitions  the launch of the paged kernel, with what it wrote
+
+    qk_max and exp_sum are those of the reduce kernel; where it had one partition and did not
+    compute any, those of the partition. The weights of a partition sum to 1 in the kernel; here,
+    and so for accs, they are multiplied by the partition's share of the sum, in float64.
+    """
+    geometry, seq_lens = partitions.geometry, partitions.arguments["seq_lens"]
+    num_heads, num_seqs, num_partitions = report.grid
+    of_a_head = (num_seqs, num_heads, num_partitions)
+    maxima, sums = (partitions.arguments[n].view(of_a_head) for n in ("max_logits", "exp_sums"))
+    exists = geometry.PARTITION_SIZE * torch.arange(num_partitions) < seq_lens[:, None]
+    exists = exists[:, None].expand(of_a_head)
+    maxima = torch.where(exists, maxima.double(), -torch.inf)
+    sums = torch.where(exists, sums.double(), 0.0)
+    weights = sums * (maxima - maxima.amax(dim=-1, keepdim=True)).exp()
+    shares = weights / weights.sum(dim=-1, keepdim=True)
+    qk_max, exp_sum = (array[..., :1].float() for array in (maxima, sums))
+    for shot in reduced.at(REDUCED):
+        head, sequence, _ = shot.block
+        qk_max[sequence, head] = as_tensor(shot["max_logit"][:1])
+        exp_sum[sequence, head] = as_tensor(shot["global_exp_sum"][:1])
+    size, longest = geometry.PARTITION_SIZE, int(seq_lens.max())
+    shares_of_tokens = shares.repeat_interleave(size, dim=-1)[..., :longest]
+    accs = torch.zeros(num_seqs, num_heads, geometry.HEAD_SIZE, dtype=torch.float64)
+    for shot in report.at(ROWS_DONE):
+        head, sequence, partition = shot.block
+        rows = as_tensor(sum_of_warps(shot["accs"], geometry))
+        accs[sequence, head] += shares[sequence, head, partition] * rows
+    logits = scores(report, WEIGHTS_DONE, "logits", seq_lens, 0.0, size)
+    return {
+        "qk": scores(report, SCORES_DONE, "logits", seq_lens, partition_size=size),
+        "qk_max": qk_max,
+        "exp_sum": exp_sum,
+        "logits": (logits * shares_of_tokens).float(),
+        "accs": accs,
+    }
+
+
 def scores(
-    report: Report, where: str, name: str, seq_lens: Tensor, padding: float = float("-inf")
+    report: Report,
+    where: str,
+    name: str,
+    seq_lens: Tensor,
+    padding: float = float("-inf"),
+    partition_size: int = 0,
 ) -> Tensor:
     """One number a token, from a shared array: [num_seqs, num_heads, longest]."""
     num_heads, num_seqs, _ = report.grid
     found = torch.full((num_seqs, num_heads, int(seq_lens.max())), padding)
     for shot in report.at(where):
-        head, sequence, _ = shot.block
-        seq_len = int(seq_lens[sequence])
-        found[sequence, head, :seq_len] = as_tensor(shot[name][:seq_len])
+        head, sequence, partition = shot.block
+        start, seq_len = partition * partition_size, int(seq_lens[sequence])
+        end = min(start + partition_size, seq_len) if partition_size else seq_len
+        found[sequence, head, start:end] = as_tensor(shot[name][: end - start])
     return found
 
 

@@ -1,6 +1,6 @@
 """How a vec is read: element by element.
 
-The kernel takes these four functions as an argument, so that loads of 8 or 16 bytes at once
+The kernel takes these five functions as an argument, so that loads of 8 or 16 bytes at once
 change nothing else. Each reads one vec from an offset, counted in elements.
 
 Offsets are made unsigned here: for a signed one, Numba's compiler must ask at every load whether
@@ -17,15 +17,17 @@ from pa_tutorial.kernels.geometry import Geometry
 
 
 class Loads(NamedTuple):
-    """The four kinds of access; the first argument is where the vec goes.
+    """The five kinds of access; the first argument is where the vec goes.
 
     load_q(q_vec, q, offset)                 VEC_SIZE elements, global -> shared, as they are
+    load_q_vec(q_vec, row)                   VEC_SIZE elements, shared -> registers, as float32
     load_k(k_vec, k_cache, offset)           VEC_SIZE elements, global -> registers, as float32
     load_logits(logits_vec, logits, offset)  V_VEC_SIZE weights, shared -> registers
     load_v(v_vec, v_cache, offset)           V_VEC_SIZE elements, global -> registers, as float32
     """
 
     load_q: Callable
+    load_q_vec: Callable
     load_k: Callable
     load_logits: Callable
     load_v: Callable
@@ -42,6 +44,11 @@ def element_loads(geometry: Geometry) -> Loads:
             q_vec[e] = q[uint64(offset + e)]
 
     @cuda.jit(device=True)
+    def load_q_vec(q_vec, row):
+        for e in range(VEC_SIZE):
+            q_vec[e] = to_float(row[e])
+
+    @cuda.jit(device=True)
     def load_k(k_vec, k_cache, offset):
         for e in range(VEC_SIZE):
             k_vec[e] = to_float(k_cache[uint64(offset + e)])
@@ -56,4 +63,4 @@ def element_loads(geometry: Geometry) -> Loads:
         for e in range(V_VEC_SIZE):
             v_vec[e] = to_float(v_cache[uint64(offset + e)])
 
-    return Loads(load_q, load_k, load_logits, load_v)
+    return Loads(load_q, load_q_vec, load_k, load_logits, load_v)

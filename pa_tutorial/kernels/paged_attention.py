@@ -10,7 +10,7 @@ from functools import cache
 from numba import cuda, float32, int32, int64, uint32
 
 from pa_tutorial.kernels.dtypes import SCALAR_TYPES
-from pa_tutorial.kernels.geometry import FLT_MAX, Geometry
+from pa_tutorial.kernels.geometry import FLT_MAX, VEC_BYTES, Geometry
 from pa_tutorial.kernels.loads import Loads, element_loads
 from pa_tutorial.kernels.warp import ALL_LANES, make_block_sum, make_qk_dot
 from pa_tutorial.simt.races import WARP_SIZE
@@ -47,8 +47,8 @@ def paged_attention(
     RED_SMEM_SIZE = 2 * NUM_WARPS
 
     scalar_t, _, from_float = SCALAR_TYPES[geometry.dtype]
-    load_q, load_k, load_logits, load_v = loads(geometry)
-    qk_dot, block_sum = make_qk_dot(geometry), make_block_sum(geometry)
+    load_q, load_q_vec, load_k, load_logits, load_v = loads(geometry)
+    qk_dot, block_sum = make_qk_dot(geometry, load_q_vec), make_block_sum(geometry)
 
     @cuda.jit(fastmath=True)
     def paged_attention_kernel(
@@ -105,14 +105,14 @@ def paged_attention(
         # q to shared memory, once for all groups: row r holds the vecs of the threads with
         # thread_group_offset r. Group g brings the vecs g, g + NUM_THREAD_GROUPS, ... of each row.
         q_ptr = int64(seq_idx) * q_stride + head_idx * HEAD_SIZE
-        q_vecs = cuda.shared.array(Q_VECS_SHAPE, scalar_t)
+        q_vecs = cuda.shared.array(Q_VECS_SHAPE, scalar_t, alignment=VEC_BYTES)
         for i in range(thread_group_idx, NUM_VECS_PER_THREAD, NUM_THREAD_GROUPS):
             vec_idx = thread_group_offset + i * THREAD_GROUP_SIZE
             load_q(q_vecs[thread_group_offset, i], q, q_ptr + vec_idx * VEC_SIZE)
         cuda.syncthreads()
 
         # Dynamic shared memory: the scores, then the weights; at the very end, sums of rows of V.
-        shared_mem = cuda.shared.array(0, float32)
+        shared_mem = cuda.shared.array(0, float32, alignment=VEC_BYTES)
         logits = shared_mem
         # The first half for the maximum, the second for the sum.
         red_smem = cuda.shared.array(RED_SMEM_SIZE, float32)
@@ -143,9 +143,10 @@ def paged_attention(
 
                 # qk = scale * (q . k), summed over the threads of the group
                 qk = scale * qk_dot(q_vecs[thread_group_offset], k_vecs)
-                # ALiBi: slope * distance to the newest token
-                if alibi_slope != 0:
-                    qk += alibi_slope * float32(token_idx - seq_len + 1)
+                # ALiBi: slope * distance to the newest token. (The original asks first whether
+                # there is a slope; asked so, Numba's compiler makes two loops of this one, and
+                # needs 96 registers in place of 58.)
+                qk += alibi_slope * float32(token_idx - seq_len + 1)
 
                 # All threads of the group have qk; the first one keeps it. (Here `mask` says
                 # whether a slot is empty; further down it is a distance of lanes, as in vLLM.)

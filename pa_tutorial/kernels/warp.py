@@ -7,24 +7,23 @@ from collections.abc import Callable
 
 from numba import cuda, float32, int32, uint32
 
-from pa_tutorial.kernels.dtypes import SCALAR_TYPES
 from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.simt.races import WARP_SIZE
 
 ALL_LANES = 0xFFFFFFFF  # the mask of a shuffle in which all lanes of the warp take part
 
 
-def make_qk_dot(geometry: Geometry) -> Callable:
+def make_qk_dot(geometry: Geometry, load_q_vec: Callable) -> Callable:
     """qk_dot(q_vecs, k_vecs): the product of q and one key, in every thread of the group.
 
-    q_vecs  [NUM_VECS_PER_THREAD, VEC_SIZE]  shared memory, as q has them
-    k_vecs  [NUM_VECS_PER_THREAD, VEC_SIZE]  this thread's registers, float32
+    q_vecs      [NUM_VECS_PER_THREAD, VEC_SIZE]  shared memory, as q has them
+    k_vecs      [NUM_VECS_PER_THREAD, VEC_SIZE]  this thread's registers, float32
+    load_q_vec  how one vec of q_vecs is read; see Loads
 
     All 32 lanes of a warp must call it together.
     """
     NUM_VECS_PER_THREAD, VEC_SIZE = geometry.NUM_VECS_PER_THREAD, geometry.VEC_SIZE
     THREAD_GROUP_SIZE = geometry.THREAD_GROUP_SIZE
-    to_float = SCALAR_TYPES[geometry.dtype].to_float
 
     @cuda.jit(device=True, fastmath=True)
     def qk_dot(q_vecs, k_vecs):
@@ -32,8 +31,10 @@ def make_qk_dot(geometry: Geometry) -> Callable:
         # one, Numba's compiler needs 56 registers in place of 96.
         qk = float32(0)
         for ii in range(NUM_VECS_PER_THREAD):
+            q_vec = cuda.local.array(VEC_SIZE, float32)
+            load_q_vec(q_vec, q_vecs[ii])
             for e in range(VEC_SIZE):
-                qk += to_float(q_vecs[ii, e]) * k_vecs[ii, e]
+                qk += q_vec[e] * k_vecs[ii, e]
         # The sum over the threads of the group; every one of them gets it.
         mask = THREAD_GROUP_SIZE // 2
         while mask >= 1:

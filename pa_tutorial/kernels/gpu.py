@@ -1,0 +1,91 @@
+"""On a GPU: CUDA tensors handed to a Numba kernel, without copies, on torch's current stream."""
+
+import warnings
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+DEFAULT_SHARED = 48 * 1024  # bytes of shared memory that a launch gets without asking
+
+
+class OnGpu:
+    """One launch of a kernel on a GPU. Call it to put the launch on torch's current stream.
+
+    The arguments are wrapped for Numba once, here; a call only launches. It does not wait for
+    the GPU, and copies nothing. So it can be captured in a CUDA graph, if it was called once
+    before: the first call compiles the kernel.
+
+        launch = OnGpu(...)
+        launch()
+        with torch.cuda.graph(graph):
+            launch()
+
+    kernel        a @cuda.jit kernel
+    grid          thread blocks along x, y, z
+    num_threads   of a thread block
+    shared_bytes  dynamic shared memory of a thread block
+    static_bytes  static shared memory of it
+    arguments     of the kernel: CUDA tensors and numbers
+    """
+
+    def __init__(
+        self,
+        kernel: Callable,
+        grid: tuple[int, int, int],
+        num_threads: int,
+        shared_bytes: int,
+        static_bytes: int,
+        arguments: tuple[object, ...],
+    ) -> None:
+        self.kernel, self.size = kernel, (grid, num_threads)
+        self.shared_bytes = shared_bytes
+        self.arguments = tuple(wrapped(argument) for argument in arguments)
+        self.configured: dict[int, Callable] = {}  # handle of a stream -> the launch on it
+        if shared_bytes + static_bytes > DEFAULT_SHARED:
+            allow_shared(kernel, self.arguments, shared_bytes)
+
+    def __call__(self) -> None:
+        stream = torch.cuda.current_stream().cuda_stream
+        if stream not in self.configured:
+            self.configured[stream] = self._on(stream)
+        self.configured[stream](*self.arguments)
+
+    def _on(self, stream: int) -> Callable:
+        from numba import cuda
+
+        numba_stream = cuda.external_stream(stream) if stream else 0
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that the grid is small: a small batch has a small one
+            return self.kernel[(*self.size, numba_stream, self.shared_bytes)]
+
+
+def wrapped(argument: object) -> object:
+    """A tensor as Numba takes it: the same memory. Anything else as it is."""
+    if not isinstance(argument, Tensor):
+        return argument
+    from numba import cuda
+
+    return cuda.as_cuda_array(argument.detach(), sync=False)
+
+
+def allow_shared(kernel: Callable, arguments: tuple[object, ...], num_bytes: int) -> None:
+    """Ask the driver for more dynamic shared memory than a launch gets by itself.
+
+    A launch with more than 48 KiB fails unless the kernel was marked so before; vLLM does it
+    with cudaFuncSetAttribute. Numba has no function for it, so the driver is asked directly.
+    """
+    from cuda.bindings.driver import CUfunction_attribute
+    from numba.cuda.cudadrv.driver import driver
+
+    signature = tuple(kernel.typeof_pyval(argument) for argument in arguments)
+    function = kernel.compile(signature)._codelibrary.get_cufunc()
+    attribute = CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    driver.cuKernelSetAttribute(attribute, num_bytes, function.handle, function.device.id)
+
+
+def max_shared_bytes() -> int:
+    """Shared memory that a thread block can ask for on this GPU, static and dynamic together."""
+    from numba import cuda
+
+    return cuda.get_current_device().MAX_SHARED_MEMORY_PER_BLOCK_OPTIN

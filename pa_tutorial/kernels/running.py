@@ -1,0 +1,104 @@
+"""A kernel with all that it needs to run: on the GPU for CUDA tensors, else in the simulator."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+from torch import Tensor
+
+from pa_tutorial.kernels.geometry import Geometry
+from pa_tutorial.kernels.gpu import OnGpu
+from pa_tutorial.simt import Report, launch
+
+SIMULATED = (
+    "The tensors are on the CPU: the kernel runs in the simulator. (With CUDA tensors it runs on "
+    "the GPU. This is said once.)"
+)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel with all that it needs to run.
+
+    kernel        a @cuda.jit kernel, made for this geometry
+    grid          thread blocks along x, y, z: (num_heads, num_seqs, max_num_partitions)
+    shared_bytes  dynamic shared memory of one thread block; the static comes on top
+    arguments     of the kernel, by name, in their order
+    out           what the kernel writes in the end, NaN before the run
+    unwritten     the arguments that hold nothing before the run
+    """
+
+    kernel: Callable
+    geometry: Geometry
+    grid: tuple[int, int, int]
+    shared_bytes: int
+    arguments: dict[str, object]
+    out: Tensor
+    unwritten: tuple[str, ...] = ("out",)
+
+    def simulate(self, **options: object) -> Report:
+        """Run it without a GPU; `out` is written. The options are those of simt.launch."""
+        return launch(
+            self.kernel,
+            self.grid,
+            self.geometry.NUM_THREADS,
+            *self.arguments.values(),
+            shared_bytes=self.shared_bytes,
+            unwritten=self.unwritten,
+            **options,
+        )
+
+    @cached_property
+    def on_gpu(self) -> OnGpu:
+        """The launch on a GPU; its arguments are wrapped when it is first asked for."""
+        geometry, arguments = self.geometry, tuple(self.arguments.values())
+        sizes = self.shared_bytes, geometry.static_shared_bytes
+        return OnGpu(self.kernel, self.grid, geometry.NUM_THREADS, *sizes, arguments)
+
+    def run(self) -> Tensor:
+        """Run it where its tensors are, and return `out`.
+
+        On a GPU it is put on torch's current stream, and nobody waits for it.
+        """
+        if self.out.is_cuda:
+            self.on_gpu()
+        else:
+            say_simulated()
+            self.simulate()
+        return self.out
+
+
+@dataclass(frozen=True)
+class Partitioned:
+    """v2: two launches, one after the other.
+
+    partitions  the paged kernel: an output for each partition
+    reduce      the reduce kernel: one output of them all
+    """
+
+    partitions: Launch
+    reduce: Launch
+
+    @property
+    def out(self) -> Tensor:
+        return self.reduce.out
+
+    def simulate(self, **options: object) -> tuple[Report, Report]:
+        """Run both without a GPU. The options are those of simt.launch, the same for both."""
+        return self.partitions.simulate(**options), self.reduce.simulate(**options)
+
+    def run(self) -> Tensor:
+        """Run both where their tensors are, and return `out`."""
+        self.partitions.run()
+        return self.reduce.run()
+
+
+_said = False
+
+
+def say_simulated() -> None:
+    """That there is no GPU in this: once in a process."""
+    global _said
+    if not _said:
+        print(SIMULATED)
+        _said = True

@@ -1,0 +1,219 @@
+"""How a vec is read: 4, 8 or 16 bytes at once.
+
+Python cannot write such a load: a[i], a[i + 1] are two loads of one element each, and Numba's
+compiler does not join them. So the instruction is given to the compiler by an intrinsic, and to
+the simulator by its twin. All that is specific to one compiler stands in this file, in
+`numba_cuda`. For another compiler, write a function like it, and make it COMPILER.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
+from typing import NamedTuple
+
+import numpy as np
+from numba import cuda, uint64
+
+from pa_tutorial.kernels.geometry import FLOAT_BYTES, VEC_BYTES, Geometry
+from pa_tutorial.kernels.loads import Loads
+from pa_tutorial.simt import LaneAccess, twin
+from pa_tutorial.simt.memory import Array
+
+WORD_BYTES = 4  # a load moves one word, two or four
+
+
+class VectorAccess(NamedTuple):
+    """What a compiler must offer, for vectors of one length. Index and values are in elements.
+
+    load(array, index)           a tuple of neighbours, from one address
+    store(array, index, values)  a tuple of neighbours, to one address
+    widen(floats, values)        a tuple of neighbours as float32, to an array of registers
+
+    The address must be a multiple of the vector's size: the GPU stops the kernel if it is not.
+    """
+
+    load: Callable
+    store: Callable
+    widen: Callable
+
+
+# What a compiler does ------------------------------------------------------------------------
+
+
+def numba_cuda(count: int) -> VectorAccess:
+    """The instructions for numba-cuda, as intrinsics: Python functions that write LLVM IR.
+
+    The vector is loaded as words of 4 bytes, whatever its elements are. (NVIDIA's compiler
+    would split a vector of four float16 in two; it leaves words together.)
+    """
+    from llvmlite import ir
+    from numba.core import types
+    from numba.cuda import cgutils
+    from numba.cuda.extending import intrinsic
+
+    word = ir.IntType(8 * WORD_BYTES)
+
+    def pointer_to_words(
+        context: object, builder: ir.IRBuilder, array_type: types.Array, array: ir.Value, *index
+    ) -> tuple[ir.Value, int, int]:
+        """Address of the element as one of words, and how many words and bytes the vector has."""
+        num_bytes = count * array_type.dtype.bitwidth // 8
+        num_words = num_bytes // WORD_BYTES
+        struct = context.make_array(array_type)(context, builder, array)
+        element = cgutils.get_item_pointer(
+            context, builder, array_type, struct, list(index), wraparound=False
+        )
+        words = ir.VectorType(word, num_words)
+        return builder.bitcast(element, words.as_pointer()), num_words, num_bytes
+
+    @intrinsic
+    def load(typingctx, array, index):
+        signature = types.UniTuple(array.dtype, count)(array, index)
+
+        def codegen(context, builder, signature, args):
+            array_type, index_type = signature.args
+            index = context.cast(builder, args[1], index_type, types.intp)
+            pointer, num_words, num_bytes = pointer_to_words(
+                context, builder, array_type, args[0], index
+            )
+            words = builder.load(pointer, align=num_bytes)
+            # One word at a time becomes its elements: one float32, or two of 16 bits.
+            element = context.get_data_type(array_type.dtype)
+            of_a_word = ir.VectorType(element, count // num_words)
+            elements = []
+            for w in range(num_words):
+                bits = builder.extract_element(words, ir.Constant(word, w))
+                pair = builder.bitcast(bits, of_a_word)
+                elements += [
+                    builder.extract_element(pair, ir.Constant(word, e))
+                    for e in range(count // num_words)
+                ]
+            return context.make_tuple(builder, signature.return_type, elements)
+
+        return signature, codegen
+
+    @intrinsic
+    def store(typingctx, array, index, values):
+        signature = types.void(array, index, values)
+
+        def codegen(context, builder, signature, args):
+            array_type, index_type, _ = signature.args
+            index = context.cast(builder, args[1], index_type, types.intp)
+            pointer, num_words, num_bytes = pointer_to_words(
+                context, builder, array_type, args[0], index
+            )
+            element = context.get_data_type(array_type.dtype)
+            vector = ir.Constant(ir.VectorType(element, count), ir.Undefined)
+            for e in range(count):
+                value = builder.extract_value(args[2], e)
+                vector = builder.insert_element(vector, value, ir.Constant(word, e))
+            words = builder.bitcast(vector, ir.VectorType(word, num_words))
+            builder.store(words, pointer, align=num_bytes)
+            return context.get_dummy_value()
+
+        return signature, codegen
+
+    @intrinsic
+    def widen(typingctx, floats, values):
+        signature = types.void(floats, values)
+
+        def codegen(context, builder, signature, args):
+            array_type, tuple_type = signature.args
+            struct = context.make_array(array_type)(context, builder, args[0])
+            for e in range(count):
+                value = builder.extract_value(args[1], e)
+                if tuple_type.dtype == types.uint16:  # bfloat16: the upper half of a float32
+                    upper = builder.shl(builder.zext(value, word), ir.Constant(word, 16))
+                    value = builder.bitcast(upper, ir.FloatType())
+                else:
+                    value = context.cast(builder, value, tuple_type.dtype, types.float32)
+                place = [context.get_constant(types.intp, e)]
+                element = cgutils.get_item_pointer(
+                    context, builder, array_type, struct, place, wraparound=False
+                )
+                builder.store(value, element)
+            return context.get_dummy_value()
+
+        return signature, codegen
+
+    return VectorAccess(load, store, widen)
+
+
+def no_compiler(count: int) -> VectorAccess:
+    """Where there is none (numba-cuda has no wheels for macOS), the simulator's twins remain."""
+    return VectorAccess(
+        lambda array, index: None,
+        lambda array, index, values: None,
+        lambda floats, values: None,
+    )
+
+
+COMPILER = numba_cuda if find_spec("numba_cuda") else no_compiler
+
+
+# What the simulator does ---------------------------------------------------------------------
+
+
+@cache
+def vector_access(count: int) -> VectorAccess:
+    """load and store of `count` elements, for a kernel and for the simulator."""
+    access = COMPILER(count)
+
+    @twin(access.load)
+    def _load(lanes: LaneAccess, array: Array, index: object) -> tuple[np.ndarray, ...]:
+        return lanes.load(array, index, count)
+
+    @twin(access.store)
+    def _store(lanes: LaneAccess, array: Array, index: object, values: tuple) -> None:
+        lanes.store(array, index, values)
+
+    @twin(access.widen)
+    def _widen(lanes: LaneAccess, floats: Array, values: tuple) -> None:
+        for e, value in enumerate(values):
+            lanes.store(floats, e, (as_float(value),))
+
+    return access
+
+
+def as_float(value: np.ndarray) -> np.ndarray:
+    """float32 of float32, float16, or bfloat16 kept as uint16."""
+    if value.dtype == np.uint16:
+        return (value.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return value.astype(np.float32)
+
+
+# What the kernel asks for --------------------------------------------------------------------
+
+
+def vector_loads(geometry: Geometry) -> Loads:
+    """As element_loads, a vec at once: VEC_SIZE elements of q and K (4, 8 or 16 bytes),
+    V_VEC_SIZE of V (16 bytes); the weights for them are float32, 16 bytes at a time."""
+    V_VEC_SIZE, NUM_WEIGHTS = geometry.V_VEC_SIZE, VEC_BYTES // FLOAT_BYTES
+    vec, v_vec = vector_access(geometry.VEC_SIZE), vector_access(V_VEC_SIZE)
+    weights = vector_access(NUM_WEIGHTS)
+    load, store, widen = vec
+    load_values, _, widen_values = v_vec
+    load_weights, _, widen_weights = weights
+
+    @cuda.jit(device=True)
+    def load_q(q_vec, q, offset):
+        store(q_vec, 0, load(q, uint64(offset)))
+
+    @cuda.jit(device=True)
+    def load_q_vec(q_vec, row):
+        widen(q_vec, load(row, 0))
+
+    @cuda.jit(device=True)
+    def load_k(k_vec, k_cache, offset):
+        widen(k_vec, load(k_cache, uint64(offset)))
+
+    @cuda.jit(device=True)
+    def load_logits(logits_vec, logits, offset):
+        for e in range(0, V_VEC_SIZE, NUM_WEIGHTS):
+            widen_weights(logits_vec[e:], load_weights(logits, uint64(offset + e)))
+
+    @cuda.jit(device=True)
+    def load_v(v_vec, v_cache, offset):
+        widen_values(v_vec, load_values(v_cache, uint64(offset)))
+
+    return Loads(load_q, load_q_vec, load_k, load_logits, load_v)
