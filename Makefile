@@ -5,7 +5,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help lab test notebooks figures exercises bounds bench gpu lint clean
+.PHONY: help lab test notebooks index figures exercises bounds bench gpu lint clean
 .DEFAULT_GOAL := help
 
 help:  ## list the commands
@@ -34,6 +34,10 @@ test: $(READY)  ## run all tests, every notebook included
 notebooks: $(READY) exercises  ## run every notebook and keep the outputs
 	@echo "Running every notebook, in place."
 	$(BIN)/python tests/run_notebooks.py
+	@$(BIN)/python -m pa_tutorial.index
+
+index: $(READY)  ## write notebooks/INDEX.md
+	@$(BIN)/python -m pa_tutorial.index
 
 figures: $(READY)  ## draw every figure into figures/
 	@echo "Drawing figures/."

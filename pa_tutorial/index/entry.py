@@ -1,0 +1,78 @@
+"""What an entry of the index is: places are named by text that stands there, never by number."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Line:
+    """The one line of a file of ours in which this text stands.
+
+    path  from the root of the repository
+    """
+
+    path: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The one cell of a notebook in whose source this text stands.
+
+    notebook  its file name without .ipynb
+    """
+
+    notebook: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A name in vLLM's source, or a few that stand together there.
+
+    name   in Markdown
+    what   what it is, in a few words
+    lines  where it is in our code
+    cells  where a notebook shows it
+    """
+
+    name: str
+    what: str
+    lines: tuple[Line, ...]
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class VllmFile:
+    """A file of vLLM.
+
+    version  which one we mean: "commit …", or what else is known of it
+    symbols  in the order in which they stand there
+    """
+
+    path: str
+    version: str
+    symbols: tuple[Symbol, ...]
+
+
+@dataclass(frozen=True)
+class Question:
+    """What people ask about this kernel.
+
+    answer  one sentence, in Markdown
+    cells   where it can be seen: at least one code cell with an output
+    """
+
+    text: str
+    answer: str
+    cells: tuple[Cell, ...]
+
+
+def lines_of(path: str) -> Callable[..., tuple[Line, ...]]:
+    """A short way to write lines of one file: lines_of(path)("text", "another text")."""
+    return lambda *texts: tuple(Line(path, text) for text in texts)
+
+
+def cells_of(notebook: str) -> Callable[..., tuple[Cell, ...]]:
+    """The same for the cells of one notebook."""
+    return lambda *texts: tuple(Cell(notebook, text) for text in texts)

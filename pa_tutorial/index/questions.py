@@ -1,0 +1,70 @@
+"""What people ask about this kernel, and the cells that answer."""
+
+from pa_tutorial.index.entry import Question, cells_of
+
+nb04 = cells_of("04_cache_layouts")
+nb08 = cells_of("08_first_paged_kernel")
+nb09 = cells_of("09_query_and_key")
+nb10 = cells_of("10_softmax_and_value")
+
+QUESTIONS = (
+    Question(
+        "What is `x`, and why do K and V have different shapes?",
+        "x is how many elements of the cache fit into 16 bytes; a score sums over the elements of "
+        "one token and an output over the tokens of one element, so K and V are laid out for "
+        "different reads.",
+        (
+            *nb04("x = {VllmLayout(1, 1, 32, 8, dtype).x}", "figures.draw_neighbours("),
+            *nb09("x, group_times_vec = "),
+            *nb10("The reason is the direction of the sum."),
+        ),
+    ),
+    Question(
+        "How many elements does a thread own, and which?",
+        "HEAD_SIZE / THREAD_GROUP_SIZE elements, in vecs that go round: vec 0 to thread 0 of the "
+        "group, vec 1 to thread 1, and so on.",
+        nb09("of a group owns {len(elements)} elements", "vecs = [list(range(first"),
+    ),
+    Question(
+        "Which address does thread t read at iteration j?",
+        "A sum of five terms: the block, the KV head, the token's offset, the piece of x elements, "
+        "and the vec in the piece.",
+        nb09("keys.draw_key_address(", "keys.key_offsets(", "keys.draw_key_owners("),
+    ),
+    Question(
+        "What is the shape of logits?",
+        "In v1 it is the longest seq_len of the batch, rounded up to whole blocks; in v2 it is "
+        "PARTITION_SIZE.",
+        nb10("num_bytes = geometry.dynamic_shared_bytes(", "So the shape of logits is"),
+    ),
+    Question(
+        "Is there a bank conflict when q_vecs is written or read?",
+        "With float16, heads of 128 and blocks of 16 each access takes 2 wavefronts in place of 1, "
+        "if it is element by element as in our kernel; other sizes take 1, 2 or 4.",
+        nb09(
+            'run.trace.only(array="q_vecs")',
+            "query.draw_query_banks(",
+            "query.query_reads(g, padding)",
+        ),
+    ),
+    Question(
+        "Where in the figure is `x`?",
+        "In the picture of the address: the width of a token in one row, here 8 elements.",
+        nb09("A column is a vec of 2 elements", "keys.draw_key_address("),
+    ),
+    Question(
+        "What is a minimal test of this kernel?",
+        "Plain attention in float64 beside two sequences of different length, shuffled blocks, a "
+        "tail and fewer KV heads, with numbers of N(0, 1).",
+        nb08("tables = [[3, 1], [5, 0]]", "error = (out - plain(", "mean_of_v):"),
+    ),
+    Question(
+        "Why are tail slots of V zeroed and not those of K?",
+        "A bad K gives one bad score, which the mask replaces; a bad V meets a weight of 0, and "
+        "0 · NaN is NaN.",
+        (
+            *nb09("qk is NaN in the threads"),
+            *nb10('print("0 * NaN ="', 'run.trace.only("v_vec[j]"'),
+        ),
+    ),
+)

@@ -1,0 +1,167 @@
+"""notebooks/INDEX.md is up to date, leads to places that exist, and answers by running."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+from pa_tutorial.index.entry import Cell, Line, Question, Symbol, VllmFile
+from pa_tutorial.index.find import ROOT, EntryError, find_answers, find_cell, find_line
+from pa_tutorial.index.questions import QUESTIONS
+from pa_tutorial.index.write import FILES, index
+
+NOTEBOOKS = ROOT / "notebooks"
+COMMITTED = NOTEBOOKS / "INDEX.md"
+LINK = re.compile(r"\[[^\]]+\]\(([^)#]+)#([^)]+)\)")
+
+each_question = pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.text)
+
+
+def test_committed_index_is_what_the_generator_writes() -> None:
+    assert COMMITTED.read_text(encoding="utf-8") == index(), "out of date: run `make index`"
+
+
+def test_every_link_leads_to_something() -> None:
+    text = COMMITTED.read_text(encoding="utf-8")
+    links = LINK.findall(text)
+    assert len(links) == text.count("]("), "a link has no line or cell"
+    for path, place in links:
+        file = NOTEBOOKS / path
+        assert file.is_file(), path
+        if file.suffix == ".ipynb":
+            ids = [cell.id for cell in nbformat.read(file, as_version=4).cells]
+            assert place.removeprefix("cell-id=") in ids, f"{path} has no cell {place}"
+        else:
+            rows = file.read_text(encoding="utf-8").splitlines()
+            assert rows[int(place.removeprefix("L")) - 1].strip(), f"{path}, {place} is empty"
+
+
+def test_links_name_the_number_of_the_cell() -> None:
+    named = re.findall(r"\[(\d\d), cell (\d+): [^\]]+\]\(([^)#]+)#cell-id=([^)]+)\)", index())
+    assert named
+    for prefix, number, path, cell_id in named:
+        cells = nbformat.read(NOTEBOOKS / path, as_version=4).cells
+        assert path.startswith(prefix)
+        assert cells[int(number) - 1].id == cell_id
+
+
+def test_every_symbol_has_a_line_and_a_cell() -> None:
+    for file in FILES:
+        names = [symbol.name for symbol in file.symbols]
+        assert len(set(names)) == len(names), f"a name stands twice in {file.path}"
+        for symbol in file.symbols:
+            assert symbol.lines, symbol.name
+            assert symbol.cells, symbol.name
+            assert "|" not in symbol.name + symbol.what, "it would end the column of the table"
+
+
+def test_commits_look_like_commits() -> None:
+    commits = [file.version for file in FILES if file.version.startswith("commit")]
+    assert len(commits) == len(FILES) - 2
+    assert all(re.fullmatch(r"commit [0-9a-f]{8}", commit) for commit in commits)
+
+
+@each_question
+def test_question_is_answered_by_running(question: Question) -> None:
+    assert question.text.endswith("?")
+    assert question.answer.endswith(".")
+    assert any(cell.is_code and cell.runnable for cell in find_answers(question))
+
+
+# What the generator refuses ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A small repository: one file, one notebook."""
+    (tmp_path / "ours.py").write_text("first = 1\ntwice = 2\ntwice = 3\n")
+    (tmp_path / "notebooks").mkdir()
+    printed = [new_output("stream", text="1\n")]
+    cells = [
+        new_markdown_cell("# Title\n\ntext above the code"),
+        new_code_cell("# no heading\nprint(1)", outputs=printed),
+        new_markdown_cell("text below\n\n## Part\n\ntext of the part"),
+        new_code_cell("silent = 1"),
+        new_markdown_cell("far from any output; silent"),
+    ]
+    nbformat.write(new_notebook(cells=cells), tmp_path / "notebooks" / "01_small.ipynb")
+    return tmp_path
+
+
+def small(text: str) -> Cell:
+    return Cell("01_small", text)
+
+
+def test_a_place_is_found(root: Path) -> None:
+    assert find_line("entry", Line("ours.py", "first"), root) == 1
+    found = find_cell("entry", small("print(1)"), root)
+    assert (found.number, found.heading, found.is_code, found.runnable) == (2, "Title", True, True)
+
+
+def test_the_heading_is_the_last_one_before_the_text(root: Path) -> None:
+    assert find_cell("entry", small("text below"), root).heading == "Title"
+    assert find_cell("entry", small("text of the part"), root).heading == "Part"
+    assert find_cell("entry", small("silent = 1"), root).heading == "Part"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (Line("ours.py", "nowhere"), "x: 0 lines of ours.py have the text 'nowhere'; "),
+        (Line("ours.py", "twice"), "x: 2 lines of ours.py have the text 'twice': 2, 3; "),
+        (Line("theirs.py", "first"), "x: there is no file theirs.py"),
+    ],
+    ids=["missing", "ambiguous", "no file"],
+)
+def test_a_line_that_is_not_there_once_is_refused(root: Path, line: Line, message: str) -> None:
+    with pytest.raises(EntryError, match=f"^{re.escape(message)}"):
+        find_line("x", line, root)
+
+
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        (small("nowhere"), "x: 0 cells of 01_small have the text 'nowhere'; "),
+        (small("silent"), "x: 2 cells of 01_small have the text 'silent': 4, 5; "),
+        (Cell("02_none", "text"), "x: there is no notebook 02_none"),
+    ],
+    ids=["missing", "ambiguous", "no notebook"],
+)
+def test_a_cell_that_is_not_there_once_is_refused(root: Path, cell: Cell, message: str) -> None:
+    with pytest.raises(EntryError, match=f"^{re.escape(message)}"):
+        find_cell("x", cell, root)
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        ((small("text above"), small("text below")), "Why?: no code cell answers it"),
+        ((small("print(1)"), small("silent = 1")), "Why?: cell 4 of 01_small has no output"),
+        ((small("print(1)"), small("far from")), "Why?: cell 5 of 01_small has no output"),
+        ((), "Why?: no code cell answers it"),
+    ],
+    ids=["text only", "code without output", "text without output beside it", "nothing"],
+)
+def test_an_answer_that_does_not_run_is_refused(
+    root: Path, cells: tuple[Cell, ...], message: str
+) -> None:
+    with pytest.raises(EntryError, match=f"^{re.escape(message)}"):
+        find_answers(Question("Why?", "So.", cells), root)
+
+
+def test_text_beside_an_output_may_answer_with_it(root: Path) -> None:
+    question = Question("Why?", "So.", (small("text above"), small("print(1)")))
+    assert [cell.number for cell in find_answers(question, root)] == [1, 2]
+
+
+def test_the_index_names_the_entry_that_has_lost_its_place() -> None:
+    file = FILES[0]
+    symbol: Symbol = file.symbols[0]
+    lost: VllmFile = replace(
+        file, symbols=(replace(symbol, cells=(Cell("10_softmax_and_value", "nowhere"),)),)
+    )
+    with pytest.raises(EntryError, match=rf"^{re.escape(symbol.name)} in {re.escape(file.path)}"):
+        index((lost,), ())
