@@ -21,7 +21,8 @@ each_question = pytest.mark.parametrize("question", QUESTIONS, ids=lambda questi
 
 
 def test_committed_index_is_what_the_generator_writes() -> None:
-    assert COMMITTED.read_text(encoding="utf-8") == index(), "out of date: run `make index`"
+    is_current = COMMITTED.read_text(encoding="utf-8") == index()
+    assert is_current, f"{COMMITTED.name} is out of date: run `make index`"
 
 
 def test_every_link_leads_to_something() -> None:
@@ -36,7 +37,9 @@ def test_every_link_leads_to_something() -> None:
             assert place.removeprefix("cell-id=") in ids, f"{path} has no cell {place}"
         else:
             rows = file.read_text(encoding="utf-8").splitlines()
-            assert rows[int(place.removeprefix("L")) - 1].strip(), f"{path}, {place} is empty"
+            line = int(place.removeprefix("L"))
+            assert line <= len(rows), f"{path} has {len(rows)} lines and no {place}"
+            assert rows[line - 1].strip(), f"{path}: {place} is empty"
 
 
 def test_links_name_the_number_of_the_cell() -> None:
@@ -55,7 +58,6 @@ def test_every_symbol_has_a_line_and_a_cell() -> None:
         for symbol in file.symbols:
             assert symbol.lines, symbol.name
             assert symbol.cells, symbol.name
-            assert "|" not in symbol.name + symbol.what, "it would end the column of the table"
 
 
 def test_commits_look_like_commits() -> None:
