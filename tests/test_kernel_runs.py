@@ -7,7 +7,6 @@ import numba
 import numpy as np
 import pytest
 import torch
-from compiled_kernels import naive_signature, v1_signature
 from kernel_inputs import arguments, problem, values
 from numba import cuda, float32
 from torch import Tensor
@@ -15,6 +14,7 @@ from torch import Tensor
 from pa_tutorial.cases import CASES
 from pa_tutorial.checks.comparing import relative_errors, to_float64
 from pa_tutorial.checks.running import judge, stage_trial
+from pa_tutorial.kernels.compiled import naive_signature, v1_signature
 from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.launch import prepare_naive, prepare_v1
 from pa_tutorial.kernels.loads import Loads, element_loads

@@ -7,7 +7,9 @@ from importlib.util import find_spec
 
 import pytest
 import torch
-from compiled_kernels import (
+
+from pa_tutorial.kernels.changed import changed
+from pa_tutorial.kernels.compiled import (
     CAPABILITIES,
     Capability,
     Compiled,
@@ -15,8 +17,6 @@ from compiled_kernels import (
     naive_signature,
     v1_signature,
 )
-
-from pa_tutorial.kernels.changed import changed
 from pa_tutorial.kernels.geometry import BLOCK_SIZES, DTYPES, HEAD_SIZES, NUM_THREADS, Geometry
 from pa_tutorial.kernels.naive import naive_kernel
 from pa_tutorial.kernels.paged_attention import paged_attention

@@ -1,4 +1,4 @@
-"""Compile the paged kernels without a GPU, and read what the assembler says of them.
+"""Compile the paged kernels without a GPU, and read what the compiler made of them.
 
 As Numba does at a launch: Python -> LTO IR -> nvJitLink -> machine code, with or without fastmath
 as the kernel's decorator says.
@@ -6,8 +6,10 @@ as the kernel's decorator says.
 
 import re
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from types import SimpleNamespace
 from unittest import mock
 
@@ -20,6 +22,9 @@ Capability = tuple[int, int]
 CAPABILITIES: tuple[Capability, ...] = ((8, 0), (9, 0))
 # How the elements of an array are kept; Numba has no bfloat16.
 KEPT = {torch.float32: types.float32, torch.float16: types.float16, torch.bfloat16: types.uint16}
+
+SPACES = ("global", "shared", "local", "const", "param")
+GENERIC = "generic"  # the address says which space it is, when the kernel runs
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,11 @@ class Compiled:
     spill_bytes: int
 
     @property
+    def loads(self) -> dict[tuple[str, int], int]:
+        """(space, bytes) -> instructions in the text that load so much at once."""
+        return loads_of(self.ptx)
+
+    @property
     def num_doubles(self) -> int:
         """Instructions on float64. A bare 1.0 in a kernel is one."""
         return self.ptx.count(".f64")
@@ -50,6 +60,32 @@ class Compiled:
     def num_local(self) -> int:
         """Loads from and stores to local memory."""
         return len(re.findall(r"\b(?:ld|st)\.local", self.ptx))
+
+
+def loads_of(ptx: str) -> dict[tuple[str, int], int]:
+    """The loads of a piece of PTX, counted by memory space and width: (space, bytes) -> count.
+
+    An instruction in a loop counts once. One without a space counts as GENERIC.
+
+    Raises ValueError for a load whose width is not understood.
+    Source: NVIDIA, PTX ISA, "Data Movement and Conversion Instructions: ld".
+    """
+    words = re.findall(r"(?<![\w.%$])ld((?:\.[\w:]+)+)\s", ptx)
+    return dict(sorted(Counter(_space_and_bytes(word[1:].split(".")) for word in words).items()))
+
+
+def _space_and_bytes(words: list[str]) -> tuple[str, int]:
+    """What follows `ld`, as in ["global", "nc", "L1::no_allocate", "v4", "u16"]: 8 bytes."""
+    spaces = [word.split("::")[0] for word in words if word.split("::")[0] in SPACES]
+    item = re.fullmatch(r"[busf](\d+)", words[-1])
+    if item is None:
+        raise ValueError(f"ld.{'.'.join(words)} is a load of unknown width")
+    vector = re.fullmatch(r"v(\d)", words[-2]) if len(words) > 1 else None
+    length = int(vector.group(1)) if vector else 1
+    return (spaces[0] if spaces else GENERIC), length * int(item.group(1)) // 8
+
+
+# Signatures --------------------------------------------------------------------------------------
 
 
 def array(item: types.Type, ndim: int = 1) -> types.Array:
@@ -77,7 +113,22 @@ def naive_signature(geometry: Geometry) -> tuple[types.Type, ...]:
     return (*tensors, types.float32, *numbers)
 
 
+# Compiling ---------------------------------------------------------------------------------------
+
+
+def require_compiler() -> None:
+    """Raise ImportError, with what to install, unless the compiler and the linker are here."""
+    # In this order: with numba-cuda comes the package `cuda`, which find_spec asks for its core.
+    if find_spec("numba_cuda") is None or find_spec("cuda.core") is None:
+        raise ImportError(
+            "there is no CUDA compiler here: it comes with `pip install 'numba-cuda[cu13]'`, for "
+            "Linux and Windows (there are no wheels for macOS). No GPU is needed"
+        )
+
+
 def lto_ir(kernel: Callable, signature: tuple[types.Type, ...], capability: Capability) -> bytes:
+    """A @cuda.jit kernel as the linker takes it. ImportError where there is no compiler."""
+    require_compiler()
     from numba.cuda import dispatcher
 
     # Device functions ask for "the current device" while they are compiled; there is none.
@@ -104,7 +155,7 @@ def linked(code: bytes, capability: Capability, target: str) -> tuple[bytes, str
     from cuda.core import Linker, LinkerOptions, ObjectCode
 
     options = LinkerOptions(
-        arch=f"sm_{capability[0]}{capability[1]}",
+        arch=arch(capability),
         link_time_optimization=True,
         ptx=target == "ptx" or None,
         ptxas_options=["-v"],
@@ -114,20 +165,30 @@ def linked(code: bytes, capability: Capability, target: str) -> tuple[bytes, str
     return bytes(result.code), linker.get_info_log()
 
 
-def compiled(
-    kernel: Callable, signature: tuple[types.Type, ...], capability: Capability
-) -> Compiled:
-    """Compile a kernel for one GPU. AssertionError if the linker does not say what it used."""
-    code = lto_ir(kernel, signature, capability)
+def arch(capability: Capability) -> str:
+    """(9, 0) -> "sm_90" """
+    return f"sm_{capability[0]}{capability[1]}"
+
+
+def assembled(code: bytes, capability: Capability) -> Compiled:
+    """LTO IR to machine code. RuntimeError if the linker does not say what it used."""
     ptx, _ = linked(code, capability, "ptx")
     _, log = linked(code, capability, "cubin")
 
     def found(pattern: str) -> list[int]:
         match = re.search(pattern, log)
-        assert match, f"the linker's log does not say {pattern!r}:\n{log}"
+        if match is None:
+            raise RuntimeError(f"the linker's log does not say {pattern!r}:\n{log}")
         return [int(number) for number in match.groups()]
 
     (registers,) = found(r"Used (\d+) registers")
     (stack,) = found(r"(\d+) bytes stack frame")
     spills = found(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
     return Compiled(ptx.decode(), registers, stack, sum(spills))
+
+
+def compiled(
+    kernel: Callable, signature: tuple[types.Type, ...], capability: Capability
+) -> Compiled:
+    """Compile a @cuda.jit kernel for one GPU; about a second. Errors: lto_ir, assembled."""
+    return assembled(lto_ir(kernel, signature, capability), capability)
