@@ -89,7 +89,8 @@ class Twin:
 
         device = Device()
         device.set_current()
-        kernel = loaded(self.geometry, tuple(device.compute_capability))
+        capability = device.compute_capability
+        kernel = loaded(self.geometry, (capability.major, capability.minor))
         config = LaunchConfig(grid=grid, block=num_threads, shmem_size=shared_bytes)
         launch(Stream.from_handle(stream), config, kernel, *for_cpp(*arguments))
 

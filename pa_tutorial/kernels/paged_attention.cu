@@ -108,7 +108,7 @@ extern "C" __global__ void paged_attention_kernel(
     const float scale,
     const int* __restrict__ block_tables,  // [num_seqs, max_num_blocks_per_seq]
     const int* __restrict__ seq_lens,      // [num_seqs]
-    const float* __restrict__ alibi_slopes,// [num_heads]; 0: no bias
+    const float* __restrict__ alibi_slopes,  // [num_heads]; 0: no bias
     const long long q_stride, const long long kv_block_stride, const long long kv_head_stride,
     const int max_num_blocks_per_seq) {    // in Python the array block_tables knows it
   // Prologue: which head, sequence and tokens are this thread block's.

@@ -1,0 +1,111 @@
+"""What the compiler made of a kernel, read from its PTX, and the table of it."""
+
+import sys
+from importlib.util import find_spec
+
+import pytest
+import torch
+
+from pa_tutorial.kernels import compiled as compiling
+from pa_tutorial.kernels.comparison import Row, as_table, comparison
+from pa_tutorial.kernels.compiled import compiled, loads_of, v1_signature
+from pa_tutorial.kernels.cpp_twin import compile_twin
+from pa_tutorial.kernels.geometry import Geometry
+from pa_tutorial.kernels.paged_attention import paged_attention
+
+REFERENCE = Geometry(128, 16, torch.float16)
+
+
+@pytest.mark.parametrize(
+    ("instruction", "space", "width"),
+    [
+        ("ld.global.b16 %rs1, [%rd1];", "global", 2),
+        ("ld.global.u16 %rs1, [%rd1+2];", "global", 2),
+        ("@%p1 ld.global.nc.u32 %r1, [%rd1];", "global", 4),
+        ("ld.global.nc.v4.u16 {%rs1, %rs2, %rs3, %rs4}, [%rd1];", "global", 8),
+        ("ld.global.v2.b32 {%r1, %r2}, [%rd1];", "global", 8),
+        (
+            "ld.global.nc.L1::no_allocate.L2::128B.v4.f32 {%f1, %f2, %f3, %f4}, [%r1];",
+            "global",
+            16,
+        ),
+        ("ld.relaxed.gpu.global.L1::evict_last.v2.b64 {%rd2, %rd3}, [%rd1];", "global", 16),
+        ("ld.global.nc.b128 %rq1, [%rd1];", "global", 16),
+        ("ld.global.v8.b32 {%r1, %r2, %r3, %r4, %r5, %r6, %r7, %r8}, [%rd1];", "global", 32),
+        ("ld.shared.f32 %f1, [%r1];", "shared", 4),
+        ("ld.volatile.shared::cta.v2.b64 {%rd1, %rd2}, [%r1];", "shared", 16),
+        ("ld.local.v2.f32 {%f1, %f2}, [%rd1];", "local", 8),
+        ("ld.param.u64 %rd1, [kernel_param_0];", "param", 8),
+        ("ld.u8 %rs1, [%rd1];", "generic", 1),
+        ("ld.volatile.v2.f32\t{%f1, %f2}, [%rd1];", "generic", 8),
+    ],
+)
+def test_a_load_is_counted_by_space_and_width(instruction: str, space: str, width: int) -> None:
+    text = f"$L1:\n\t{instruction}\n\tst.global.u32 [%rd1], %r1;\n\t{instruction}\n"
+    assert loads_of(text) == {(space, width): 2}
+
+
+def test_what_is_no_load_is_not_counted() -> None:
+    others = "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {}, [%r1];\nst.global.u16 [%rd1], %rs1;\n"
+    assert loads_of(f"{others}mov.u32 %ld.x, 1;\n.param .u64 world.ld.u32\n") == {}
+
+
+def test_a_load_of_unknown_width_is_not_left_out() -> None:
+    with pytest.raises(ValueError, match=r"ld\.global\.e4m3 is a load of unknown width"):
+        loads_of("ld.global.e4m3 %r1, [%rd1];")
+
+
+def test_the_table_has_a_column_for_each_figure() -> None:
+    rows = [
+        Row("a", 255, 304, 608, 0, {2: 140, 4: 3}, {16: 2}),
+        Row("a longer name", 56, 0, 0, 1, {8: 17}, {}),
+    ]
+    assert as_table(rows).splitlines() == [
+        "               registers  stack  spill  .f64  global loads    shared loads",
+        "a                    255    304    608     0  140 x 2, 3 x 4  2 x 16",
+        "a longer name         56      0      0     1  17 x 8",
+    ]
+
+
+def test_where_there_is_no_compiler_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "find_spec", lambda name: None)
+    kernel = paged_attention(REFERENCE)
+    for compile_it in (
+        lambda: compiled(kernel, v1_signature(REFERENCE), (9, 0)),
+        lambda: compile_twin(REFERENCE, (9, 0)),
+        lambda: comparison(REFERENCE),
+    ):
+        with pytest.raises(ImportError, match=r"numba-cuda\[cu13\].*no wheels for macOS"):
+            compile_it()
+
+
+needs_compiler = pytest.mark.skipif(
+    find_spec("numba_cuda") is None or find_spec("cuda.core") is None,
+    reason=f"numba-cuda has no wheels for {sys.platform}: there is no compiler and no linker here",
+)
+
+
+@pytest.fixture(scope="module")
+def rows() -> dict[str, Row]:
+    return {each.name: each for each in comparison(REFERENCE)}
+
+
+@needs_compiler
+def test_the_unsigned_thread_index_saves_registers(rows: dict[str, Row]) -> None:
+    bare, unsigned = rows["element loads, bare threadIdx"], rows["element loads, unsigned"]
+    assert unsigned.registers < bare.registers
+    assert unsigned.global_loads == bare.global_loads
+
+
+@needs_compiler
+def test_the_twin_loads_the_same_bytes_in_fewer_instructions(rows: dict[str, Row]) -> None:
+    elements, twin = rows["element loads, unsigned"], rows["CUDA C++ twin"]
+    assert set(elements.global_loads) == {2, 4}
+    assert elements.global_loads[2] > 4 * (twin.global_loads[8] + twin.global_loads[16])
+    assert max(each.num_doubles for each in rows.values()) == 0
+
+
+@needs_compiler
+def test_kernels_to_compare_may_be_given() -> None:
+    names = [each.name for each in comparison(REFERENCE, texts={})]
+    assert names == ["CUDA C++ twin"]
