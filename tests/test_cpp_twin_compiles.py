@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from itertools import cycle
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from cpp_on_the_host import COMPILER, run_with
@@ -16,7 +17,7 @@ from test_paged_kernel_compiles import say, short
 from pa_tutorial.checks.comparing import relative_errors, to_float64
 from pa_tutorial.kernels import cpp_twin
 from pa_tutorial.kernels.compiled import CAPABILITIES, Capability, arch, linked
-from pa_tutorial.kernels.cpp_twin import NAME, compile_twin, twin_kernel, twin_lto_ir
+from pa_tutorial.kernels.cpp_twin import NAME, compile_twin, for_cpp, twin_kernel, twin_lto_ir
 from pa_tutorial.kernels.geometry import BLOCK_SIZES, DTYPES, HEAD_SIZES, NUM_THREADS, Geometry
 from pa_tutorial.kernels.launch import prepare_v1
 
@@ -132,3 +133,15 @@ def test_a_launch_gives_the_kernel_its_arguments(monkeypatch: pytest.MonkeyPatch
     assert done == ["current", ("stream 7", (64, 1, 1), ready.shared_bytes, ready.geometry)]
     errors = relative_errors(to_float64(ready.out), given.expected()["out"])
     assert errors.max() < torch.finfo(BF16).eps / 2 + 2e-6
+
+
+def test_arrays_of_other_packages_are_passed_by_their_address_too() -> None:
+    """As Numba's, which `make gpu` has."""
+    array = SimpleNamespace(__cuda_array_interface__={"data": (4096, False)}, shape=(2, 5))
+    assert for_cpp(*[array] * 6, 0.5, *[array] * 3, 128, 2**40, 64) == [
+        *[4096] * 6,
+        np.float32(0.5),
+        *[4096] * 3,
+        *(128, 2**40, 64),
+        np.int32(5),
+    ]
