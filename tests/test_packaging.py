@@ -128,3 +128,13 @@ def test_map_and_ladder_agree() -> None:
     plan = {name: before for name, _, _, before, _ in PLAN}
     assert list(STAGES) == [name for name in plan if name in STAGES]
     assert all(plan[name] == stage.checked_against for name, stage in STAGES.items())
+
+
+def test_every_file_of_the_package_is_installed_with_it() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    patterns = project["tool"]["setuptools"]["package-data"]["pa_tutorial"]
+    package = ROOT / "pa_tutorial"
+    installed = {file for pattern in ("**/*.py", *patterns) for file in package.glob(pattern)}
+    files = {file for file in package.rglob("*") if file.is_file() and file.suffix != ".pyc"}
+    assert files == installed
+    assert package / "kernels" / "paged_attention.cu" in installed
