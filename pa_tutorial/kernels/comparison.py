@@ -8,6 +8,7 @@ from pa_tutorial.kernels.compiled import Capability, Compiled, compiled, v1_sign
 from pa_tutorial.kernels.cpp_twin import compile_twin
 from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.paged_attention import paged_attention
+from pa_tutorial.kernels.vectors import vector_loads
 
 TITLES = ("", "registers", "stack", "spill", ".f64", "global loads", "shared loads")
 
@@ -38,11 +39,13 @@ def row(name: str, build: Compiled) -> Row:
 
 
 def kernels(geometry: Geometry) -> dict[str, Callable]:
-    """The texts to compare: without and with the cast of the thread index to uint32."""
+    """The texts to compare: without and with the cast of the thread index to uint32, then with
+    loads of whole vecs."""
     bare = changed(paged_attention, "uint32(cuda.threadIdx.x)", "cuda.threadIdx.x")
     return {
         "element loads, bare threadIdx": bare(geometry),
         "element loads, unsigned": paged_attention(geometry),
+        "vector loads, unsigned": paged_attention(geometry, vector_loads),
     }
 
 

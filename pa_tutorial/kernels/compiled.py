@@ -105,6 +105,12 @@ def v1_signature(geometry: Geometry) -> tuple[types.Type, ...]:
     )
 
 
+def reduce_signature(geometry: Geometry) -> tuple[types.Type, ...]:
+    """The types of the arguments of reduce's kernel."""
+    kept, of_float = array(KEPT[geometry.dtype]), array(types.float32)
+    return (kept, of_float, of_float, kept, array(types.int32), types.int64)
+
+
 def naive_signature(geometry: Geometry) -> tuple[types.Type, ...]:
     """The types of the arguments of naive_kernel."""
     kept = KEPT[geometry.dtype]

@@ -27,8 +27,8 @@ def make_qk_dot(geometry: Geometry, load_q_vec: Callable) -> Callable:
 
     @cuda.jit(device=True, fastmath=True)
     def qk_dot(q_vecs, k_vecs):
-        # The thread's part of the product. The original keeps VEC_SIZE sums side by side; with
-        # one, Numba's compiler needs 56 registers in place of 96.
+        # The thread's part of the product. (The original keeps VEC_SIZE sums side by side and
+        # adds them up in the end.)
         qk = float32(0)
         for ii in range(NUM_VECS_PER_THREAD):
             q_vec = cuda.local.array(VEC_SIZE, float32)
