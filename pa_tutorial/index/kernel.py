@@ -6,6 +6,8 @@ from pa_tutorial.index.softmax_and_value import SOFTMAX_AND_VALUE
 
 geometry = lines_of("pa_tutorial/kernels/geometry.py")
 launch = lines_of("pa_tutorial/kernels/launch.py")
+prepare = lines_of("pa_tutorial/kernels/prepare.py")
+running = lines_of("pa_tutorial/kernels/running.py")
 narrow = lines_of("pa_tutorial/kernels/narrow.py")
 nb08 = cells_of("08_first_paged_kernel")
 nb09 = cells_of("09_query_and_key")
@@ -21,13 +23,13 @@ V1 = (
     Symbol(
         "`paged_attention_v1_launcher`",
         "makes the launch ready",
-        launch("def prepare_v1("),
+        prepare("def prepare_v1("),
         nb09("ready = prepare_v1("),
     ),
     Symbol(
         "`query.stride(0)`, `key_cache.stride(0)`, `key_cache.stride(1)`",
         "the strides come with the tensors",
-        launch('"q_stride": q', '"kv_block_stride": k', '"kv_head_stride": k'),
+        prepare('"q_stride": q', '"kv_block_stride": k', '"kv_head_stride": k'),
         nb09("The strides come with the tensors"),
     ),
     Symbol(
@@ -45,7 +47,7 @@ V1 = (
     Symbol(
         "`dim3 grid(num_heads, num_seqs, 1)`",
         "in v1 there is one partition",
-        launch("grid          thread blocks along x, y, z"),
+        running("grid          thread blocks along x, y, z"),
         nb08("figures.draw_grid("),
     ),
     Symbol(

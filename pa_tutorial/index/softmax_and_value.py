@@ -4,7 +4,7 @@ from pa_tutorial.index.entry import Symbol, cells_of, lines_of
 
 ours = lines_of("pa_tutorial/kernels/paged_attention.py")
 geometry = lines_of("pa_tutorial/kernels/geometry.py")
-launch = lines_of("pa_tutorial/kernels/launch.py")
+prepare = lines_of("pa_tutorial/kernels/prepare.py")
 nb05 = cells_of("05_online_softmax")
 nb09 = cells_of("09_query_and_key")
 nb10 = cells_of("10_softmax_and_value")
@@ -207,7 +207,7 @@ SOFTMAX_AND_VALUE = (
     Symbol(
         "`paged_attention_v1_kernel`",
         "the same kernel; `exp_sums` and `max_logits` are null pointers",
-        launch("nothing = torch.empty(0)"),
+        prepare("nothing = torch.empty("),
         nb09("ready = prepare_v1("),
     ),
 )
