@@ -1,0 +1,254 @@
+"""CUDA tensors, without a GPU: what is read of them, and how a launch is put on a stream."""
+
+import dataclasses
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from types import SimpleNamespace
+
+import pytest
+import torch
+from kernel_inputs import arguments, problem
+from numba import cuda
+from torch._subclasses.fake_tensor import (
+    FakeTensorMode,
+    unset_fake_temporarily,
+)
+
+from pa_tutorial.kernels import gpu, launch, prepare, running
+from pa_tutorial.kernels.gpu import DEFAULT_SHARED, OnGpu, allow_shared
+
+PREPARE = (launch.prepare_naive, launch.prepare_v1, launch.prepare_v2)
+by_prepare = pytest.mark.parametrize("prepare_it", PREPARE, ids=lambda f: f.__name__)
+MOST_SHARED = 100 * 1024
+
+
+# Tensors without numbers: whoever looks at their numbers, and so would wait for a GPU, fails.
+
+
+@pytest.fixture
+def on_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., dict[str, object]]]:
+    """Makes arguments whose tensors say that they are on a GPU."""
+    monkeypatch.setattr(prepare, "max_shared_bytes", lambda: MOST_SHARED)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+
+        def given(**changes: object) -> dict[str, object]:
+            with unset_fake_temporarily():
+                real = arguments(problem(**{"alibi": True, "dtype": torch.float16, **changes}))
+            return {name: moved(value) for name, value in real.items()}
+
+        def moved(value: object) -> object:
+            if not isinstance(value, torch.Tensor):
+                return value
+            shape, stride = value.shape, value.stride()
+            return torch.empty_strided(shape, stride, dtype=value.dtype, device="cuda")
+
+        yield given
+
+
+ignore_data_ptr = pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor")
+
+
+def test_the_stand_in_sees_a_look_at_the_numbers(on_gpu: Callable) -> None:
+    seq_lens = on_gpu()["seq_lens"]
+    for look in (lambda: int(seq_lens.max()), lambda: seq_lens.tolist(), lambda: bool(seq_lens[0])):
+        with pytest.raises(RuntimeError):
+            look()
+
+
+@ignore_data_ptr
+@by_prepare
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_a_launch_is_prepared_without_a_look_at_any_number(
+    prepare_it: Callable, dtype: torch.dtype, on_gpu: Callable
+) -> None:
+    ready = prepare_it(**on_gpu(dtype=dtype, strided_q=True))
+    launches = [ready.partitions, ready.reduce] if prepare_it is PREPARE[2] else [ready]
+    for one in launches:
+        tensors = [a for a in one.arguments.values() if isinstance(a, torch.Tensor)]
+        assert all(tensor.is_cuda and tensor.numel() for tensor in tensors)
+
+
+@ignore_data_ptr
+@by_prepare
+def test_without_max_seq_len_there_is_room_for_the_whole_table(
+    prepare_it: Callable, on_gpu: Callable
+) -> None:
+    given = on_gpu()
+    room = given["block_tables"].shape[1] * 16
+    ready, told = prepare_it(**given), prepare_it(**given, max_seq_len=room)
+    if prepare_it is launch.prepare_v2:
+        ready, told = ready.partitions, told.partitions
+    assert (ready.grid, ready.shared_bytes) == (told.grid, told.shared_bytes)
+
+
+@by_prepare
+def test_tensors_on_two_devices_are_refused(prepare_it: Callable, on_gpu: Callable) -> None:
+    given = on_gpu() | {"seq_lens": torch.zeros(2, dtype=torch.int32, device="cpu")}
+    with pytest.raises(ValueError, match=r"seq_lens.device is cpu; it must be cuda:0, as q"):
+        prepare_it(**given)
+
+
+def test_v1_beyond_the_shared_memory_of_this_gpu_says_to_use_v2(on_gpu: Callable) -> None:
+    given = on_gpu()
+    given["block_tables"] = torch.empty(2, 2000, dtype=torch.int32, device="cuda")
+    message = r"has at most 102,400, 4 for each token\. paged_attention_v2 has no such limit"
+    with pytest.raises(ValueError, match=message):
+        launch.prepare_v1(**given)
+
+
+@ignore_data_ptr
+def test_a_probe_on_a_gpu_is_refused(on_gpu: Callable) -> None:
+    for function in (launch.paged_attention_naive, launch.paged_attention_v2):
+        with pytest.raises(ValueError, match="probe is a dict; on a GPU it must be None"):
+            function(**on_gpu(), probe={})
+
+
+# The launch --------------------------------------------------------------------------------------
+
+
+class Kernel:
+    """Stands for a Numba kernel: writes down its launches. It warns of a small grid as Numba."""
+
+    def __init__(self) -> None:
+        self.configurations: list[tuple] = []
+        self.launches: list[tuple] = []
+
+    def __getitem__(self, configuration: tuple) -> Callable:
+        warnings.warn("Grid size 1 will likely result in GPU under-utilization", stacklevel=2)
+        self.configurations.append(configuration)
+        return lambda *args: self.launches.append((configuration[2], args))
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Stands for torch's current stream, and for Numba's way to wrap tensors and streams."""
+    seen = SimpleNamespace(stream=0, wrapped=[], allowed=[])
+
+    def wrap(tensor: torch.Tensor, sync: bool) -> tuple:
+        seen.wrapped.append((tensor.data_ptr(), tensor.requires_grad, sync))
+        return ("wrapped", tensor.data_ptr())
+
+    current = lambda: SimpleNamespace(cuda_stream=seen.stream)  # noqa: E731
+    monkeypatch.setattr(torch.cuda, "current_stream", current)
+    monkeypatch.setattr(cuda, "as_cuda_array", wrap)
+    monkeypatch.setattr(cuda, "external_stream", lambda handle: ("stream", handle))
+    monkeypatch.setattr(gpu, "allow_shared", lambda *args: seen.allowed.append(args))
+    return seen
+
+
+def test_arguments_are_wrapped_once_and_launched_often(device: SimpleNamespace) -> None:
+    kernel, a = Kernel(), torch.zeros(3, requires_grad=True)
+    on_gpu = OnGpu(kernel, (4, 2, 1), 128, 1000, 96, (a, 0.5, 7))
+    for _ in range(3):
+        on_gpu()
+    # without copy: the same memory; and without waiting for anybody
+    assert device.wrapped == [(a.data_ptr(), False, False)]
+    assert kernel.launches == [(0, (("wrapped", a.data_ptr()), 0.5, 7))] * 3
+    assert kernel.configurations == [((4, 2, 1), 128, 0, 1000)]
+
+
+def test_every_launch_goes_to_the_stream_that_is_current_then(device: SimpleNamespace) -> None:
+    kernel = Kernel()
+    on_gpu = OnGpu(kernel, (1, 1, 1), 128, 0, 0, ())
+    for device.stream in (0, 11, 0, 12, 11):
+        on_gpu()
+    streams = [stream for stream, _ in kernel.launches]
+    assert streams == [0, ("stream", 11), 0, ("stream", 12), ("stream", 11)]
+    assert len(kernel.configurations) == 3
+
+
+@pytest.mark.parametrize(
+    ("shared_bytes", "asked"),
+    [(DEFAULT_SHARED - 96, False), (DEFAULT_SHARED - 95, True), (200_000, True)],
+)
+def test_more_than_48_kib_are_asked_for(
+    shared_bytes: int, asked: bool, device: SimpleNamespace
+) -> None:
+    kernel = Kernel()
+    OnGpu(kernel, (1, 1, 1), 128, shared_bytes, 96, (1,))
+    assert device.allowed == ([(kernel, (1,), shared_bytes)] if asked else [])
+
+
+@pytest.mark.skipif(
+    find_spec("numba_cuda") is None,
+    reason=f"numba-cuda has no wheels for {sys.platform}: there is no driver interface here",
+)
+def test_the_driver_is_asked_for_this_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cuda.bindings.driver import CUfunction_attribute
+    from numba.cuda.cudadrv import driver
+
+    calls = []
+    function = SimpleNamespace(handle="handle", device=SimpleNamespace(id=0))
+    kernel = SimpleNamespace(
+        typeof_pyval=lambda value: type(value).__name__,
+        compile=lambda signature: SimpleNamespace(
+            _codelibrary=SimpleNamespace(get_cufunc=lambda: calls.append(signature) or function)
+        ),
+    )
+    stand_in = SimpleNamespace(cuKernelSetAttribute=lambda *args: calls.append(args))
+    monkeypatch.setattr(driver, "driver", stand_in)
+    allow_shared(kernel, (1, 0.5), 60_000)
+    attribute = CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    assert calls == [("int", "float"), (attribute, 60_000, "handle", 0)]
+
+
+@pytest.mark.skipif(find_spec("numba_cuda") is None, reason="Numba's own CUDA has other names")
+def test_the_names_that_the_driver_is_asked_by_exist() -> None:
+    """They are not all public: another version of numba-cuda may move them."""
+    from cuda.bindings import driver as bindings
+    from numba.cuda.codegen import CUDACodeLibrary
+    from numba.cuda.cudadrv.driver import CudaPythonFunction
+    from numba.cuda.dispatcher import CUDADispatcher
+
+    assert hasattr(bindings, "cuKernelSetAttribute")
+    assert callable(CUDACodeLibrary.get_cufunc)
+    assert "handle" in CudaPythonFunction.__slots__
+    assert isinstance(CudaPythonFunction.device, property)
+    assert callable(CUDADispatcher.compile)
+    assert callable(CUDADispatcher.typeof_pyval)
+
+
+# Where a launch runs -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def not_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "_said", False)
+
+
+@pytest.mark.usefixtures("not_said")
+def test_the_simulator_is_named_once(capsys: pytest.CaptureFixture) -> None:
+    given = arguments(problem(seq_lens=(9,), num_heads=1, num_kv_heads=1))
+    for _ in range(2):
+        launch.paged_attention_v1(**given)
+        launch.paged_attention_v2(**given)
+        launch.prepare_v2(**given).run()
+    assert capsys.readouterr().out == running.SIMULATED + "\n"
+
+
+@pytest.mark.usefixtures("not_said")
+def test_who_asks_for_the_simulator_is_not_told(capsys: pytest.CaptureFixture) -> None:
+    launch.prepare_v1(**arguments(problem(seq_lens=(9,)))).simulate()
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.usefixtures("not_said")
+def test_with_cuda_tensors_the_gpu_is_taken(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    made, run = [], []
+
+    def stand_in(*given: object) -> Callable:
+        made.append(given)
+        return lambda: run.append(given)
+
+    monkeypatch.setattr(running, "OnGpu", stand_in)
+    ready = launch.prepare_v1(**arguments(problem()))
+    there = dataclasses.replace(ready, out=SimpleNamespace(is_cuda=True))
+    assert there.run() is there.run() is there.out
+    assert len(made) == 1
+    assert len(run) == 2
+    assert made[0][1:5] == (ready.grid, 128, ready.shared_bytes, 32 * 4 + 8 * 4)
+    assert capsys.readouterr().out == ""

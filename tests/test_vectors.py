@@ -1,0 +1,165 @@
+"""Loads of 4, 8 and 16 bytes: the intrinsics, their twins, and the kernel that reads with them."""
+
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+import torch
+from kernel_inputs import problem, values
+from numba import cuda, njit
+from numba.core import extending
+
+from pa_tutorial.kernels import vectors
+from pa_tutorial.kernels.geometry import BLOCK_SIZES, DTYPES
+from pa_tutorial.kernels.launch import prepare_v1
+from pa_tutorial.kernels.loads import element_loads
+from pa_tutorial.kernels.vectors import VectorAccess, vector_access, vector_loads
+from pa_tutorial.simt import SimtError, global_traffic, launch, ptx
+
+pytestmark = pytest.mark.cuda_v1_vector
+needs_the_compiler = pytest.mark.skipif(
+    find_spec("numba_cuda") is None,
+    reason=f"numba-cuda has no wheels for {sys.platform}: there is no compiler here",
+)
+KEPT = {"float32": np.float32, "float16": np.float16, "bfloat16": np.uint16}
+SIZES = [(name, count) for name in KEPT for count in (1, 2, 4, 8)]
+# 4, 8 or 16 bytes at once, of whole words
+VECTORS = [(n, c) for n, c in SIZES if c * np.dtype(KEPT[n]).itemsize in (4, 8, 16)]
+by_vector = pytest.mark.parametrize(("name", "count"), VECTORS)
+
+
+def numbers(name: str, size: int) -> np.ndarray:
+    """Every element another number; as bfloat16, their bits."""
+    values = torch.arange(1, size + 1, dtype=torch.float32) / 8 - 3
+    if name == "bfloat16":
+        return values.bfloat16().view(torch.uint16).numpy()
+    return values.numpy().astype(KEPT[name])
+
+
+def as_float32(name: str, kept: np.ndarray) -> np.ndarray:
+    if name == "bfloat16":
+        return torch.from_numpy(kept).view(torch.bfloat16).float().numpy()
+    return kept.astype(np.float32)
+
+
+def kernel_of(access: VectorAccess, count: int) -> Callable:
+    """Thread t moves vec t, and leaves it as float32 too."""
+    load, store, widen = access
+
+    @cuda.jit
+    def move(out, floats, a):
+        t = cuda.threadIdx.x
+        vec = load(a, count * t)
+        store(out, count * t, vec)
+        registers = cuda.local.array(count, np.float32)
+        widen(registers, vec)
+        for e in range(count):
+            floats[count * t + e] = registers[e]
+
+    return move
+
+
+@by_vector
+def test_the_twin_moves_a_vec_and_widens_it(name: str, count: int) -> None:
+    a = numbers(name, 32 * count)
+    out, floats = np.zeros_like(a), np.zeros(len(a), np.float32)
+    report = launch(kernel_of(vector_access(count), count), 1, 32, out, floats, a, trace=0)
+    assert report.clean
+    np.testing.assert_array_equal(out, a)
+    np.testing.assert_array_equal(floats, as_float32(name, a))
+    # one request for the whole warp, of all bytes side by side
+    for array in ("a", "out"):
+        assert global_traffic(report.trace.only(array=array)).column("requests") == [1]
+
+
+@needs_the_compiler
+@pytest.mark.parametrize(("name", "count"), [v for v in VECTORS if v[0] != "float16"])
+def test_the_instructions_move_a_vec_and_widen_it(
+    name: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the intrinsics write for a GPU's compiler, compiled for this CPU. (It does not know
+    float16; its bits take the same way as those of bfloat16.)"""
+    import numba.cuda.extending
+
+    monkeypatch.setattr(numba.cuda.extending, "intrinsic", extending.intrinsic)
+    load, store, widen = vectors.numba_cuda(count)
+
+    @njit
+    def move(out, floats, a, i):
+        vec = load(a, i)
+        store(out, i, vec)
+        widen(floats, vec)
+
+    a = numbers(name, 3 * count)
+    out, floats = np.zeros_like(a), np.zeros(count, np.float32)
+    move(out, floats, a, count)
+    middle = slice(count, 2 * count)
+    np.testing.assert_array_equal(out[middle], a[middle])
+    assert not out[:count].any()
+    assert not out[2 * count :].any()
+    np.testing.assert_array_equal(floats, as_float32(name, a[middle]))
+
+
+@needs_the_compiler
+@by_vector
+def test_the_compiler_emits_one_load_and_one_store(name: str, count: int) -> None:
+    a = numbers(name, 32 * count)
+    floats = np.zeros(len(a), np.float32)
+    text = ptx(kernel_of(vector_access(count), count), np.zeros_like(a), floats, a)
+    words = count * a.itemsize // 4
+    width = f".v{words}" if words > 1 else ""
+    lines = [line.split() for line in text.splitlines()]
+    loads = [line[0] for line in lines if line and line[0].startswith("ld.global")]
+    assert len(loads) == 1
+    assert f"{width}." in loads[0]
+    assert loads[0][-3:] in ("u32", "b32", "f32", "s32")
+    assert not any(line and line[0].startswith("ld.local") for line in lines)
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_a_misaligned_vec_is_a_finding(count: int) -> None:
+    load, store, _ = vector_access(count)
+
+    @cuda.jit
+    def shifted(out, a):
+        t = cuda.threadIdx.x
+        store(out, count * t, load(a, count * t + 1))
+
+    a = numbers("float32", 32 * count + count)
+    with pytest.raises(SimtError, match=r"4 bytes past a multiple of \d+: a misaligned vector"):
+        launch(shifted, 1, 32, np.zeros_like(a), a)
+
+
+# In the kernel ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("block_size", BLOCK_SIZES)
+def test_the_output_is_bit_for_bit_that_of_element_loads(
+    dtype: torch.dtype, block_size: int
+) -> None:
+    changes = {"dtype": dtype, "block_size": block_size, "head_size": 80, "seq_lens": (70, 9)}
+    given = values(problem(**changes, alibi=True, strided_q=True).paged("vllm"))
+    elements, vecs = prepare_v1(*given), prepare_v1(*given, loads=vector_loads)
+    assert torch.equal(elements.run(), vecs.run())
+
+
+@pytest.mark.parametrize("order", ["forward", "reverse"])
+def test_warps_may_run_in_any_order(order: str) -> None:
+    ready = prepare_v1(*values(problem(seq_lens=(140,)).paged("vllm")), loads=vector_loads)
+    assert ready.simulate(order=order).clean
+
+
+@pytest.mark.parametrize(("array", "elements_of_a_vec"), [("k_cache", 4), ("v_cache", 8)])
+def test_a_vec_is_one_request_where_each_of_its_elements_was_one(
+    array: str, elements_of_a_vec: int
+) -> None:
+    sizes = {"head_size": 128, "seq_lens": (64,), "num_heads": 1, "num_kv_heads": 1}
+    given = values(problem(**sizes, dtype=torch.float16).paged("vllm"))
+    requests = {}
+    for loads in (element_loads, vector_loads):
+        trace = prepare_v1(*given, loads=loads).simulate(trace=0).trace
+        requests[loads] = sum(global_traffic(trace.only(array=array)).column("requests"))
+    assert requests[element_loads] == elements_of_a_vec * requests[vector_loads] > 0
