@@ -20,7 +20,7 @@ class Loads(NamedTuple):
     """The five kinds of access; the first argument is where the vec goes.
 
     load_q(q_vec, q, offset)                 VEC_SIZE elements, global -> shared, as they are
-    load_q_vec(q_vec, row)                   VEC_SIZE elements, shared -> registers, as float32
+    load_q_vec(q_vec, q_vecs, i)             vec i of a row, shared -> registers, as float32
     load_k(k_vec, k_cache, offset)           VEC_SIZE elements, global -> registers, as float32
     load_logits(logits_vec, logits, offset)  V_VEC_SIZE weights, shared -> registers
     load_v(v_vec, v_cache, offset)           V_VEC_SIZE elements, global -> registers, as float32
@@ -44,9 +44,9 @@ def element_loads(geometry: Geometry) -> Loads:
             q_vec[e] = q[uint64(offset + e)]
 
     @cuda.jit(device=True)
-    def load_q_vec(q_vec, row):
+    def load_q_vec(q_vec, q_vecs, i):
         for e in range(VEC_SIZE):
-            q_vec[e] = to_float(row[e])
+            q_vec[e] = to_float(q_vecs[i, e])
 
     @cuda.jit(device=True)
     def load_k(k_vec, k_cache, offset):

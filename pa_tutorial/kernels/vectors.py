@@ -200,8 +200,8 @@ def vector_loads(geometry: Geometry) -> Loads:
         store(q_vec, 0, load(q, uint64(offset)))
 
     @cuda.jit(device=True)
-    def load_q_vec(q_vec, row):
-        widen(q_vec, load(row, 0))
+    def load_q_vec(q_vec, q_vecs, i):
+        widen(q_vec, load(q_vecs[i], 0))
 
     @cuda.jit(device=True)
     def load_k(k_vec, k_cache, offset):

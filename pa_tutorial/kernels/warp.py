@@ -32,7 +32,7 @@ def make_qk_dot(geometry: Geometry, load_q_vec: Callable) -> Callable:
         qk = float32(0)
         for ii in range(NUM_VECS_PER_THREAD):
             q_vec = cuda.local.array(VEC_SIZE, float32)
-            load_q_vec(q_vec, q_vecs[ii])
+            load_q_vec(q_vec, q_vecs, ii)
             for e in range(VEC_SIZE):
                 qk += q_vec[e] * k_vecs[ii, e]
         # The sum over the threads of the group; every one of them gets it.
