@@ -82,6 +82,14 @@ def require_kernel_inputs(
 
 
 def require_readable(name: str, tensor: Tensor) -> None:
+    """Raise TypeError or ValueError unless this is a tensor whose memory holds its numbers, one
+    or more."""
+    require_tensor(name, tensor)
+    if 0 in tensor.shape:
+        raise ValueError(f"{name} has shape {list(tensor.shape)}; every size must be at least 1")
+
+
+def require_tensor(name: str, tensor: Tensor) -> None:
     """Raise TypeError or ValueError unless this is a tensor whose memory holds its numbers."""
     if not isinstance(tensor, Tensor):
         allowed = "a torch.Tensor or None" if name == "alibi_slopes" else "a torch.Tensor"
@@ -89,20 +97,23 @@ def require_readable(name: str, tensor: Tensor) -> None:
     require(tensor.device.type in DEVICES, f"{name}.device", tensor.device, " or ".join(DEVICES))
     negative = "a view whose memory holds its numbers with the other sign"
     require(not tensor.is_neg(), name, negative, f"{name}.resolve_neg()")
-    if 0 in tensor.shape:
-        raise ValueError(f"{name} has shape {list(tensor.shape)}; every size must be at least 1")
 
 
 def require_strides(q: Tensor, k_cache: Tensor, v_cache: Tensor) -> None:
     """Raise ValueError unless the numbers lie where v1 computes their offsets."""
     for name, tensor, dims in (("q", q, 2), ("k_cache", k_cache, 3), ("v_cache", v_cache, 2)):
-        dense = torch.empty(tensor.shape[-dims:], device="meta")
-        same = steps(tensor)[-dims:] == steps(dense)
-        allowed = f"{dense.stride()}: the last {dims} dimensions without gaps"
-        require(same, f"{name}.stride()[-{dims}:]", tensor.stride()[-dims:], allowed)
+        require_dense(name, tensor, dims)
     same = steps(v_cache)[:2] == steps(k_cache)[:2]
     allowed = f"{k_cache.stride()[:2]}, as those of k_cache"
     require(same, "v_cache.stride()[:2]", v_cache.stride()[:2], allowed)
+
+
+def require_dense(name: str, tensor: Tensor, dims: int) -> None:
+    """Raise ValueError unless the last `dims` dimensions lie in their order, without gaps."""
+    dense = torch.empty(tensor.shape[-dims:], device="meta")
+    same = steps(tensor)[-dims:] == steps(dense)
+    allowed = f"{dense.stride()}: the last {dims} dimensions without gaps"
+    require(same, f"{name}.stride()[-{dims}:]", tensor.stride()[-dims:], allowed)
 
 
 def steps(tensor: Tensor) -> tuple[int, ...]:
@@ -132,14 +143,19 @@ def require_aligned(geometry: Geometry, q: Tensor, k_cache: Tensor, v_cache: Ten
         ("k_cache", k_cache, VEC_BYTES, 2),
         ("v_cache", v_cache, VEC_BYTES, 2),
     ):
-        past = tensor.data_ptr() % num_bytes
-        where = f"{past} bytes past a multiple of {num_bytes}"
-        allowed = f"at a multiple of {num_bytes}, the bytes that one load brings"
-        require(past == 0, f"{name}.data_ptr()", where, allowed)
+        require_aligned_start(name, tensor, num_bytes)
         for dim, step in enumerate(steps(tensor)[:dims]):
             stride = step * geometry.ITEMSIZE
             allowed = f"a multiple of {num_bytes} bytes, what one load brings"
             require(stride % num_bytes == 0, f"{name}.stride({dim})", f"{stride} bytes", allowed)
+
+
+def require_aligned_start(name: str, tensor: Tensor, num_bytes: int) -> None:
+    """Raise ValueError unless the first element lies at a multiple of so many bytes."""
+    past = tensor.data_ptr() % num_bytes
+    where = f"{past} bytes past a multiple of {num_bytes}"
+    allowed = f"at a multiple of {num_bytes}, the bytes that one load brings"
+    require(past == 0, f"{name}.data_ptr()", where, allowed)
 
 
 def longest(block_tables: Tensor, seq_lens: Tensor, block_size: int, given: int | None) -> int:

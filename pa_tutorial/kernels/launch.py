@@ -21,6 +21,12 @@ from pa_tutorial.kernels.intermediates import (
     scores,
 )
 from pa_tutorial.kernels.prepare import prepare_naive, prepare_v1, prepare_v2
+from pa_tutorial.kernels.prepare_cache import (
+    copy_blocks,
+    prepare_copy_blocks,
+    prepare_reshape_and_cache,
+    reshape_and_cache,
+)
 from pa_tutorial.kernels.running import Launch, Partitioned, say_simulated
 from pa_tutorial.kernels.vectors import vector_loads
 
@@ -28,13 +34,17 @@ __all__ = [
     "Launch",
     "Partitioned",
     "choose",
+    "copy_blocks",
     "paged_attention_naive",
     "paged_attention_v1",
     "paged_attention_v1_vector",
     "paged_attention_v2",
+    "prepare_copy_blocks",
     "prepare_naive",
+    "prepare_reshape_and_cache",
     "prepare_v1",
     "prepare_v2",
+    "reshape_and_cache",
     "run_probed",
 ]
 

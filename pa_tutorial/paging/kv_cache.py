@@ -59,6 +59,19 @@ class PagedKVCache:
         swap_blocks(self, self, pairs)
 
 
+def require_known(pairs: Pairs, num_source_blocks: int, num_destination_blocks: int) -> None:
+    """Raise UnknownBlock unless the pools have every source and every destination."""
+    for pair in pairs:
+        for name, num_blocks, block in zip(
+            ("source", "destination"),
+            (num_source_blocks, num_destination_blocks),
+            pair,
+            strict=True,
+        ):
+            if not 0 <= block < num_blocks:
+                raise UnknownBlock(f"{name} block is {block}; the pool has 0 to {num_blocks - 1}")
+
+
 def swap_blocks(source: PagedKVCache, destination: PagedKVCache, pairs: Pairs) -> None:
     """Copy blocks from one pool to another: from the GPU to the host and back.
 
@@ -73,14 +86,7 @@ def swap_blocks(source: PagedKVCache, destination: PagedKVCache, pairs: Pairs) -
     if shapes[0] != shapes[1]:
         raise ValueError(f"destination has blocks of {shapes[1]}; source has {shapes[0]}")
     pairs = list(pairs)
-    for pair in pairs:
-        for name, pool, block in zip(
-            ("source", "destination"), (source, destination), pair, strict=True
-        ):
-            if not 0 <= block < pool.layout.num_blocks:
-                raise UnknownBlock(
-                    f"{name} block is {block}; the pool has 0 to {pool.layout.num_blocks - 1}"
-                )
+    require_known(pairs, source.layout.num_blocks, destination.layout.num_blocks)
     for old, new in pairs:
         for layer in range(source.num_layers):
             destination.k[layer][new] = source.k[layer][old]

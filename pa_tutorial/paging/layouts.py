@@ -228,6 +228,39 @@ def slot_mapping(
     return blocks * block_size + positions % block_size
 
 
+def require_tokens(
+    key: Tensor, value: Tensor, k_cache: Tensor, v_cache: Tensor, slot_mapping: Tensor
+) -> None:
+    """Raise ValueError unless shapes and dtypes are those of reshape_and_cache."""
+    if slot_mapping.dim() != 1 or slot_mapping.dtype != torch.int64:
+        raise ValueError(
+            f"slot_mapping is {slot_mapping.dtype} with shape {list(slot_mapping.shape)}; "
+            "it must be int64, [num_tokens]"
+        )
+    _, v_tokens = by_token(k_cache, v_cache)
+    expected = [len(slot_mapping), *v_tokens.shape[2:]]
+    for name, tensor in (("key", key), ("value", value)):
+        if list(tensor.shape) != expected:
+            raise ValueError(
+                f"{name} has shape {list(tensor.shape)}; with this cache and slot_mapping it must "
+                f"be {expected}"
+            )
+        if tensor.dtype != k_cache.dtype:
+            raise ValueError(f"{name} is {tensor.dtype}; it must be {k_cache.dtype}, as the cache")
+
+
+def require_slots(slot_mapping: Tensor, num_slots: int) -> None:
+    """Raise ValueError unless each token has a slot of the pool for itself, or none."""
+    slots = slot_mapping[slot_mapping != PAD_SLOT]
+    outside = slots[(slots < 0) | (slots >= num_slots)]
+    if len(outside):
+        raise ValueError(
+            f"slot_mapping holds {outside[0]}; it must be {PAD_SLOT}, or 0 to {num_slots - 1}"
+        )
+    if len(slots.unique()) < len(slots):
+        raise ValueError("slot_mapping holds a slot twice; each token needs its own")
+
+
 def reshape_and_cache(
     key: Tensor, value: Tensor, k_cache: Tensor, v_cache: Tensor, slot_mapping: Tensor
 ) -> None:
@@ -240,31 +273,12 @@ def reshape_and_cache(
     outside the pool, or two tokens have the same slot.
     Source: vLLM, reshape_and_cache in csrc/cache_kernels.cu.
     """
-    if slot_mapping.dim() != 1 or slot_mapping.dtype != torch.int64:
-        raise ValueError(
-            f"slot_mapping is {slot_mapping.dtype} with shape {list(slot_mapping.shape)}; "
-            "it must be int64, [num_tokens]"
-        )
+    require_tokens(key, value, k_cache, v_cache, slot_mapping)
     k_tokens, v_tokens = by_token(k_cache, v_cache)
-    num_blocks, block_size, num_kv_heads, head_size = v_tokens.shape
-    for name, tensor in (("key", key), ("value", value)):
-        if tensor.shape != (len(slot_mapping), num_kv_heads, head_size):
-            raise ValueError(
-                f"{name} has shape {list(tensor.shape)}; with this cache and slot_mapping it must "
-                f"be {[len(slot_mapping), num_kv_heads, head_size]}"
-            )
-        if tensor.dtype != k_cache.dtype:
-            raise ValueError(f"{name} is {tensor.dtype}; it must be {k_cache.dtype}, as the cache")
+    num_blocks, block_size = v_tokens.shape[:2]
+    require_slots(slot_mapping, num_blocks * block_size)
     written = slot_mapping != PAD_SLOT
     slots = slot_mapping[written]
-    outside = slots[(slots < 0) | (slots >= num_blocks * block_size)]
-    if len(outside):
-        raise ValueError(
-            f"slot_mapping holds {outside[0]}; it must be {PAD_SLOT}, or 0 to "
-            f"{num_blocks * block_size - 1}"
-        )
-    if len(slots.unique()) < len(slots):
-        raise ValueError("slot_mapping holds a slot twice; each token needs its own")
     place = (slots // block_size, slots % block_size)
     # [tokens, num_kv_heads, head_size], for vLLM's K cut into pieces of x
     k_tokens[place] = key[written].reshape(-1, *k_tokens.shape[2:])
