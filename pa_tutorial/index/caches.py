@@ -4,6 +4,7 @@ from pa_tutorial.index.entry import Symbol, VllmFile, cells_of, lines_of
 
 layouts = lines_of("pa_tutorial/paging/layouts.py")
 kv_cache = lines_of("pa_tutorial/paging/kv_cache.py")
+kernels = lines_of("pa_tutorial/kernels/cache.py")
 nb03 = cells_of("03_blocks_and_block_tables")
 nb04 = cells_of("04_cache_layouts")
 
@@ -25,13 +26,13 @@ CACHE_KERNELS = (
     Symbol(
         "`copy_blocks`, `copy_blocks_kernel`",
         "copies inside of the pool, in every layer",
-        kv_cache("def copy_blocks("),
+        (*kv_cache("def copy_blocks("), *kernels("    def copy_blocks_kernel(")),
         nb03("cache.copy_blocks(appended.copies)", "def attention_of_both("),
     ),
     Symbol(
         "`reshape_and_cache`, `reshape_and_cache_kernel`",
         "K and V of new tokens go to their slots",
-        layouts("def reshape_and_cache("),
+        (*layouts("def reshape_and_cache("), *kernels("    def reshape_and_cache_kernel(")),
         (*nb04("k_cache, v_cache = vllm.empty()"), *WRITTEN),
     ),
     Symbol(
@@ -43,19 +44,22 @@ CACHE_KERNELS = (
     Symbol(
         "`if (slot_idx < 0)`",
         "padding is not written",
-        layouts("written = slot_mapping != PAD_SLOT"),
+        (*layouts("written = slot_mapping != PAD_SLOT"), *kernels("if slot < 0:")),
         WRITTEN,
     ),
     Symbol(
         "`block_idx`, `block_offset`",
         "slot / block_size and the rest: block and offset in front",
-        layouts("def by_token("),
+        (*layouts("def by_token("), *kernels("block_ptr = slot // BLOCK_SIZE")),
         nb04("block, offset = divmod(int(slots[9]), block_size)"),
     ),
     Symbol(
         "`x_idx`, `x_offset`",
         "which piece of x elements, and where in it",
-        layouts("return (block, head, dim // self.x, token, dim % self.x)"),
+        (
+            *layouts("return (block, head, dim // self.x, token, dim % self.x)"),
+            *kernels("k_place = head_ptr + d // X"),
+        ),
         nb04("print(body(vllm.k_element))"),
     ),
     Symbol(
