@@ -39,12 +39,12 @@ def row(name: str, build: Compiled) -> Row:
 
 
 def kernels(geometry: Geometry) -> dict[str, Callable]:
-    """The texts to compare: without and with the cast of the thread index to uint32, then with
-    loads of whole vecs."""
+    """The texts to compare: both kinds of loads, without and with the thread index as uint32."""
     bare = changed(paged_attention, "uint32(cuda.threadIdx.x)", "cuda.threadIdx.x")
     return {
         "element loads, bare threadIdx": bare(geometry),
         "element loads, unsigned": paged_attention(geometry),
+        "vector loads, bare threadIdx": bare(geometry, vector_loads),
         "vector loads, unsigned": paged_attention(geometry, vector_loads),
     }
 

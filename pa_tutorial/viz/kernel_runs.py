@@ -10,6 +10,8 @@ import torch
 from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.intermediates import LINES, NAMES
 from pa_tutorial.kernels.launch import Launch, prepare_v1
+from pa_tutorial.kernels.loads import element_loads
+from pa_tutorial.kernels.prepare import LoadsOf
 from pa_tutorial.problem import DecodeProblem
 from pa_tutorial.simt import Report, Snapshot, Trace
 
@@ -65,9 +67,9 @@ class Run:
 
 
 @cache
-def run_v1(problem: DecodeProblem, head: int = 0) -> Run:
+def run_v1(problem: DecodeProblem, head: int = 0, loads: LoadsOf = element_loads) -> Run:
     """paged_attention_v1 on a problem, all checks on; thread block (head, 0, 0) is traced."""
-    return watched(prepare_v1(**vars(problem.paged("vllm"))), head)
+    return watched(prepare_v1(**vars(problem.paged("vllm")), loads=loads), head)
 
 
 def watched(ready: Launch, head: int = 0) -> Run:
