@@ -16,6 +16,7 @@ from pa_tutorial.exercises.kernels import (
     require_shared_requests,
     trial,
 )
+from pa_tutorial.kernels.vectors import vector_access
 from pa_tutorial.ladder import AnswerError
 from pa_tutorial.simt import SimtError
 
@@ -76,6 +77,21 @@ def test_an_element_that_is_never_written_is_named() -> None:
         AnswerError, match=r"1 elements of out were never written, the first is out\[40\]"
     ):
         COPY.run(gap)
+
+
+def test_a_vector_writes_all_of_its_elements() -> None:
+    load, store, _ = vector_access(2)
+
+    @cuda.jit
+    def by_twos(out, a):
+        t = cuda.threadIdx.x
+        if t != 20:
+            store(out, 2 * t, load(a, 2 * t))
+
+    with pytest.raises(
+        AnswerError, match=r"2 elements of out were never written, the first is out\[40\]"
+    ):
+        COPY.run(by_twos)
 
 
 def test_an_atomic_operation_writes_too() -> None:

@@ -185,7 +185,9 @@ def _require_all_written(trace: Trace, name: str, wanted: np.ndarray) -> None:
     written = np.zeros(wanted.shape, bool)
     touched = trace.only(array=name)
     changed = touched.records[touched.records.kind != KINDS.index("read")]
-    written[touched.the_array().indices(changed.address)] = True
+    for offset in range(0, int(changed.num_bytes.max(initial=0)), ITEM):  # a vector has several
+        element = changed.address[changed.num_bytes > offset] + offset
+        written[touched.the_array().indices(element)] = True
     missing, excess = wanted & ~written, written & ~wanted
     if missing.any():
         count = f"{missing.sum():,} elements of {name}"

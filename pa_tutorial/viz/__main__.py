@@ -19,10 +19,12 @@ from pa_tutorial.viz import (
     online,
     paged,
     query,
+    registers,
     rows,
     style,
     walk,
     waste,
+    wide,
 )
 
 FIGURES: dict[str, Callable[[], Figure]] = {
@@ -65,6 +67,9 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "value_rows": rows.draw_reference_value_rows,
     "warp_tree": rows.draw_reference_warp_tree,
     "whole_kernel": rows.draw_worked_kernel,
+    "first_reads": wide.draw_reference_first_reads,
+    "requests": wide.draw_reference_requests,
+    "compiled": registers.draw_reference_compiled,
 }
 
 

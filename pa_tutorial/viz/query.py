@@ -10,7 +10,9 @@ from matplotlib.figure import Figure
 from pa_tutorial.kernels.changed import changed
 from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.launch import prepare_v1
+from pa_tutorial.kernels.loads import element_loads
 from pa_tutorial.kernels.paged_attention import paged_attention
+from pa_tutorial.kernels.prepare import LoadsOf
 from pa_tutorial.problem import DecodeProblem
 from pa_tutorial.simt import Trace, shared_traffic
 from pa_tutorial.simt.traffic import SECTOR
@@ -121,12 +123,13 @@ SHAPE = "Q_VECS_SHAPE = (THREAD_GROUP_SIZE, NUM_VECS_PER_THREAD, VEC_SIZE)"
 
 
 @cache
-def padded_run(geometry: Geometry, padding: int) -> Run:
+def padded_run(geometry: Geometry, padding: int, loads: LoadsOf = element_loads) -> Run:
     """The kernel on one full block of tokens; `padding` unused vecs end each row of q_vecs."""
-    ready = prepare_v1(**vars(one_block(geometry).paged("vllm")), num_threads=geometry.num_threads)
+    inputs = vars(one_block(geometry).paged("vllm"))
+    ready = prepare_v1(**inputs, num_threads=geometry.num_threads, loads=loads)
     if padding:
         longer = SHAPE.replace("PER_THREAD,", f"PER_THREAD + {padding},")
-        kernel = changed(paged_attention, SHAPE, longer)(ready.geometry)
+        kernel = changed(paged_attention, SHAPE, longer)(ready.geometry, loads)
         ready = replace(ready, kernel=kernel)
     return watched(ready)
 
@@ -146,9 +149,9 @@ def one_block(geometry: Geometry) -> DecodeProblem:
     )
 
 
-def query_reads(geometry: Geometry, padding: int = 0) -> Trace:
+def query_reads(geometry: Geometry, padding: int = 0, loads: LoadsOf = element_loads) -> Trace:
     """How the first warp reads q_vecs in the kernel, for one key token of each thread group."""
-    return padded_run(geometry, padding).trace.only(array="q_vecs", kind="read", warp=0)
+    return padded_run(geometry, padding, loads).trace.only(array="q_vecs", kind="read", warp=0)
 
 
 @style.styled

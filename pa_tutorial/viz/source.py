@@ -4,6 +4,7 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Callable
+from pathlib import Path
 
 
 def body(function: Callable) -> str:
@@ -21,11 +22,20 @@ def piece(function: Callable, first: str, last: str) -> str:
 
     Raises ValueError if there are none.
     """
-    lines = inspect.getsource(function).splitlines()
+    return _between(inspect.getsource(function), function.__name__, first, last)
+
+
+def piece_of_file(path: Path, first: str, last: str) -> str:
+    """The same of a file, in any language."""
+    return _between(path.read_text(encoding="utf-8"), path.name, first, last)
+
+
+def _between(text: str, name: str, first: str, last: str) -> str:
+    lines = text.splitlines()
     start = next((i for i, line in enumerate(lines) if first in line), None)
     if start is None:
-        raise ValueError(f"first: {function.__name__} has no line with {first!r}")
+        raise ValueError(f"first: {name} has no line with {first!r}")
     end = next((i for i in range(start, len(lines)) if last in lines[i]), None)
     if end is None:
-        raise ValueError(f"last: {function.__name__} has no line with {last!r} after {first!r}")
+        raise ValueError(f"last: {name} has no line with {last!r} after {first!r}")
     return textwrap.dedent("\n".join(lines[start : end + 1]))

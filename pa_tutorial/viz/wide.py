@@ -1,6 +1,7 @@
-"""One vec, read element by element and at once, drawn from traces."""
+"""Vecs read element by element and at once: two runs of one kernel, drawn from their traces."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -8,19 +9,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from pa_tutorial.kernels.vectors import vector_loads
-from pa_tutorial.simt import Trace, global_traffic
+from pa_tutorial.simt import Trace, different_sectors, global_traffic
 from pa_tutorial.simt.traffic import SECTOR
 from pa_tutorial.viz import style
 from pa_tutorial.viz.kernel_runs import REFERENCE, Run, run_v1
 
 SHOWN = 2 * SECTOR  # bytes of each array: what fits into a picture
-COLORS = {
-    "q": style.Q,
-    "q_vecs": style.Q,
-    "k_cache": style.K,
-    "shared_mem": style.LOGITS,
-    "v_cache": style.V,
-}
 
 
 def reference_runs() -> tuple[Run, Run]:
@@ -56,34 +50,28 @@ def first_reads(run: Run, array: str) -> list[Read]:
 @style.styled
 def draw_first_reads(elements: Run, vectors: Run) -> Figure:
     """A row for each request, a column for each element: the thread that reads it."""
-    runs = {"element by element": elements, "a vec at once": vectors}
     panels = {
-        (array, name): first_reads(run, array)
-        for array in ("k_cache", "v_cache")
-        for name, run in runs.items()
+        f"{letter}, {way}": (color, first_reads(run, array))
+        for letter, array, color in (("K", "k_cache", style.K), ("V", "v_cache", style.V))
+        for way, run in (("element by element", elements), ("a vec at once", vectors))
     }
-    counts = {key: 1 + max(read.request for read in reads) for key, reads in panels.items()}
-    k, v = (counts[array, "element by element"] for array in ("k_cache", "v_cache"))
+    counts = [1 + max(read.request for read in reads) for _, reads in panels.values()]
     figure, all_axes = style.new_figure(
-        f"The same bytes, with the same threads: {k} requests for K and {v} for V become one each",
-        1.0 + 0.21 * sum(counts.values()) + 0.3 * len(panels),
+        f"A vec of K is read by {counts[0]} requests or by {counts[1]}, "
+        f"one of V by {counts[2]} or by {counts[3]}: the same bytes, the same threads",
+        0.9 + 0.21 * sum(counts) + 0.3 * len(panels),
         nrows=len(panels),
-        height_ratios=[count + 0.9 for count in counts.values()],
+        height_ratios=[count + 0.9 for count in counts],
     )
     itemsize = elements.geometry.ITEMSIZE
-    for axes, ((array, name), reads) in zip(all_axes, panels.items(), strict=True):
-        what = "K: two tokens in four" if array == "k_cache" else "V"
-        del what
-        _requests(axes, reads, itemsize, COLORS[array])
-        letter = array[0].upper()
-        count = counts[array, name]
-        heading = f"{letter}, {name}: {count} request{'s' if count > 1 else ''}"
-        axes.set_title(heading, weight="normal")
+    for axes, count, (name, (color, reads)) in zip(all_axes, counts, panels.items(), strict=True):
+        times = f"{count} requests, a row each" if count > 1 else "1 request"
+        axes.set_title(f"{name}: {times}", weight="normal")
+        _requests(axes, reads, count, itemsize, color)
     return figure
 
 
-def _requests(axes: Axes, reads: list[Read], itemsize: int, color: str) -> None:
-    count = 1 + max(read.request for read in reads)
+def _requests(axes: Axes, reads: list[Read], count: int, itemsize: int, color: str) -> None:
     columns = SHOWN // itemsize
     style.bare(axes, columns, count)
     axes.set_aspect("auto")
@@ -91,10 +79,10 @@ def _requests(axes: Axes, reads: list[Read], itemsize: int, color: str) -> None:
         for column in range(columns):
             style.cell(axes, column, row, style.EMPTY)
     for read in reads:
-        x, width = read.byte // itemsize, read.num_bytes // itemsize
-        shade = style.lighter(color, 0.45 * (read.thread % 2))
-        box = Rectangle((x, read.request), width, 1, facecolor=shade, edgecolor=style.PAPER)
-        axes.add_patch(box)
+        x, width = read.byte / itemsize, read.num_bytes / itemsize
+        shade = style.lighter(color, 0.5 * (read.thread % 2))
+        box = (x, read.request), width, 1
+        axes.add_patch(Rectangle(*box, facecolor=shade, edgecolor=style.PAPER, linewidth=1.2))
         text = str(read.thread) if width == 1 else f"thread {read.thread}"
         middle = x + width / 2, read.request + 0.5
         axes.text(*middle, text, ha="center", va="center", color=style.ink_on(shade))
@@ -111,18 +99,68 @@ def draw_reference_first_reads() -> Figure:
 
 # How often the kernel asks -------------------------------------------------------------------
 
-WHAT = {
-    "q": "q, global",
-    "k_cache": "K, global",
-    "v_cache": "V, global",
-    "q_vecs": "q_vecs, shared",
-    "shared_mem": "weights for V, shared",
-}
+COLORS = {"q": style.Q, "K": style.K, "V": style.V, "q_vecs": style.Q, "weights": style.LOGITS}
 
 
 def accesses(run: Run) -> dict[str, Trace]:
-    """The accesses that the loads decide about, by array."""
-    found = {name: run.trace.only(array=name) for name in ("q", "k_cache", "v_cache", "q_vecs")}
-    logits = run.trace.only(array="shared_mem")
-    sites = [number for number, site in enumerate(run.trace.sites) if site.function == "load_logits"]
-    return found | {"shared_mem": logits.only(place=sites)}
+    """What is read vec by vec: the reads of q, K and V, then those of shared memory."""
+    arrays = {"q": "q", "K": "k_cache", "V": "v_cache", "q_vecs": "q_vecs"}
+    found = {name: run.trace.only(array=array, kind="read") for name, array in arrays.items()}
+    return found | {"weights": reads_of_weights(run.trace)}
+
+
+def reads_of_weights(trace: Trace) -> Trace:
+    """The reads of logits for V; other lines read logits one number at a time."""
+    of_load = [n for n, site in enumerate(trace.sites) if site.function == "load_logits"]
+    shared = trace.only(space="shared", kind="read")
+    return replace(shared, records=shared.records[np.isin(shared.records.place, of_load)])
+
+
+@style.styled
+def draw_requests(elements: Run, vectors: Run) -> Figure:
+    """Requests of what is read vec by vec, and the sectors that those of q, K and V touch."""
+    before, after = accesses(elements), accesses(vectors)
+    requests = {
+        name: (before[name].num_instructions, after[name].num_instructions) for name in before
+    }
+    sectors = {name: (_sectors(before[name]), _sectors(after[name])) for name in ("q", "K", "V")}
+    most, least = (sum(count) for count in zip(*requests.values(), strict=True))
+    of_k_and_v = [sectors["K"][run] + sectors["V"][run] for run in (0, 1)]
+    different = different_sectors(after["K"]) + different_sectors(after["V"])
+    figure, (left, right) = style.new_figure(
+        f"{most:,} requests become {least}; for the {different:,} different sectors of K and V "
+        "they ask\n{:,} times and {:,} times".format(*of_k_and_v),
+        2.9,
+        ncols=2,
+    )
+    _bars(left, requests, "requests of one thread block")
+    _bars(right, sectors, "sectors that these requests touch")
+    return figure
+
+
+def _sectors(trace: Trace) -> int:
+    return global_traffic(trace).total("sectors")
+
+
+def _bars(axes: Axes, counts: Mapping[str, tuple[int, int]], title: str) -> None:
+    axes.set_title(title, weight="normal")
+    most = max(max(pair) for pair in counts.values())
+    for row, (name, pair) in enumerate(counts.items()):
+        for place, (number, way) in enumerate(zip(pair, ("by element", "by vec"), strict=True)):
+            y, color = row + 0.36 * place - 0.18, COLORS[name]
+            color = color if place else style.lighter(color)
+            axes.barh(y, number, 0.34, color=color)
+            words = f"{number:,} {way}"
+            axes.annotate(
+                words, (number, y), (3, 0), textcoords="offset points", va="center", size=8
+            )
+    axes.set_xlim(0, 1.38 * most)
+    axes.set_ylim(len(counts) - 0.5, -0.5)
+    axes.set_yticks(range(len(counts)), list(counts))
+    axes.set_xticks([])
+    axes.spines["bottom"].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+
+
+def draw_reference_requests() -> Figure:
+    return draw_requests(*reference_runs())
