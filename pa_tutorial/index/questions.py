@@ -6,6 +6,7 @@ nb04 = cells_of("04_cache_layouts")
 nb08 = cells_of("08_first_paged_kernel")
 nb09 = cells_of("09_query_and_key")
 nb10 = cells_of("10_softmax_and_value")
+nb11 = cells_of("11_vector_loads")
 
 QUESTIONS = (
     Question(
@@ -17,6 +18,7 @@ QUESTIONS = (
             *nb04("x = {VllmLayout(1, 1, 32, 8, dtype).x}", "figures.draw_neighbours("),
             *nb09("x, group_times_vec = "),
             *nb10("The reason is the direction of the sum."),
+            *nb11("heads = [head_size for head_size in HEAD_SIZES if head_size % x]"),
         ),
     ),
     Question(
@@ -39,12 +41,15 @@ QUESTIONS = (
     ),
     Question(
         "Is there a bank conflict when q_vecs is written or read?",
-        "With float16, heads of 128 and blocks of 16 each access takes 2 wavefronts in place of 1, "
-        "if it is element by element as in our kernel; other sizes take 1, 2 or 4.",
-        nb09(
-            'run.trace.only(array="q_vecs")',
-            "query.draw_query_banks(",
-            "query.query_reads(g, padding)",
+        "Yes, of degree 2 with float16, heads of 128 and blocks of 16, element by element or a vec "
+        "at once; other sizes have 1, 2 or 4. One vec of padding in each row ends it.",
+        (
+            *nb09(
+                'run.trace.only(array="q_vecs")',
+                "query.draw_query_banks(",
+                "query.query_reads(g, padding)",
+            ),
+            *nb11("query.query_reads(g, loads=vector_loads)", 'array="q_vecs", kind=does'),
         ),
     ),
     Question(

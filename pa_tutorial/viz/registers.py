@@ -22,11 +22,11 @@ def resident(registers: int) -> int:
 @style.styled
 def draw_compiled(versions: Sequence[Row]) -> Figure:
     """Registers at the left, with the thread blocks that fit; loads by their width at the right."""
-    least = min(versions, key=lambda row: row.registers)
-    most = max(versions, key=lambda row: row.registers)
+    by_element, *_ = versions
+    bare, unsigned = (row for row in versions if row.name.startswith("vector"))
     figure, (left, right) = style.new_figure(
-        f"From {most.registers} registers to {least.registers} by one cast; "
-        f"vector loads: {_loads(versions[0])} instructions become {_loads(least)}",
+        f"One cast: {bare.registers} registers become {unsigned.registers}. "
+        f"Vector loads: {_loads(by_element)} instructions become {_loads(unsigned)}",
         0.8 + 0.42 * len(versions),
         ncols=2,
     )
@@ -37,7 +37,7 @@ def draw_compiled(versions: Sequence[Row]) -> Figure:
         _widths(right, y, row.global_loads)
     left.set_title("registers (thread blocks that fit)", weight="normal")
     right.set_title("loads from global memory, count × bytes", weight="normal")
-    left.set_xlim(0, 1.6 * most.registers)
+    left.set_xlim(0, 1.6 * max(row.registers for row in versions))
     right.set_xlim(0, 1.15 * max(map(_loads, versions)))
     left.set_yticks(range(len(versions)), [row.name.replace(", ", ",\n") for row in versions])
     right.set_yticks([])

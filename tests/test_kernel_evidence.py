@@ -1,0 +1,68 @@
+"""What the compiler says is recorded, and the record is what it says."""
+
+import pytest
+
+from pa_tutorial.kernels import evidence
+from pa_tutorial.kernels.naive import naive_kernel
+
+same_compiler = pytest.mark.skipif(
+    not evidence.is_asked(),
+    reason=f"another compiler is installed than that of evidence.json: {evidence.installed()}",
+)
+
+
+@same_compiler
+def test_the_record_is_what_the_compiler_says() -> None:
+    command = "run `python -m pa_tutorial.kernels.evidence`"
+    for kernel in evidence.SMALL:
+        name = kernel.py_func.__name__
+        assert evidence.recorded()["assembly"][name] == evidence.assembly(kernel), command
+    assert [evidence._row(saved) for saved in evidence.recorded()["rows"]] == evidence.rows(), (
+        command
+    )
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without a compiler."""
+
+    def fail(*arguments: object) -> None:
+        raise AssertionError("there is no compiler to ask")
+
+    monkeypatch.setattr(evidence, "installed", lambda: dict.fromkeys(evidence.COMPILER))
+    monkeypatch.setattr(evidence, "ptx", fail)
+    monkeypatch.setattr(evidence, "comparison", fail)
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_without_the_compiler_the_record_is_shown() -> None:
+    assert "installed here: no compiler" in evidence.origin()
+    for kernel in evidence.SMALL:
+        assert evidence.assembly(kernel) == evidence.recorded()["assembly"][kernel.py_func.__name__]
+    assert [row.name for row in evidence.rows()][-1] == "CUDA C++ twin"
+    assert all(isinstance(width, int) for row in evidence.rows() for width in row.global_loads)
+
+
+@pytest.mark.parametrize("name", evidence.COMPILER)
+def test_another_version_of_any_part_is_another_compiler(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evidence, "installed", lambda: evidence.recorded()["compiler"])
+    assert evidence.is_asked()
+    assert evidence.origin().startswith("compiled on this machine with numba-cuda")
+    other = {**evidence.recorded()["compiler"], name: "0.0"}
+    monkeypatch.setattr(evidence, "installed", lambda: other)
+    assert not evidence.is_asked()
+    assert evidence.origin().startswith("as recorded with numba-cuda")
+
+
+def test_a_kernel_that_is_not_recorded() -> None:
+    with pytest.raises(KeyError, match="naive_kernel is not recorded; these are: copy_elements"):
+        evidence.assembly(naive_kernel(evidence.GEOMETRY))
+
+
+def test_parameters_have_their_names_in_python() -> None:
+    signed = evidence.recorded()["assembly"]["signed_index"]
+    assert "ld.param.u64 %rd4, [a.shape];" in signed
+    assert "ld.param.u32 %r2, [n];" in evidence.recorded()["assembly"]["signed_warp"]
+    assert "_param_" not in "".join(evidence.recorded()["assembly"].values())
