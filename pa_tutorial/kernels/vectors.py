@@ -1,9 +1,9 @@
 """How a vec is read: 4, 8 or 16 bytes at once.
 
 Python cannot write such a load: a[i], a[i + 1] are two loads of one element each, and a compiler
-that knows nothing of the address cannot join them. So the instruction is given to the compiler by an intrinsic, and to
-the simulator by its twin. All that is specific to one compiler stands in this file, in
-`numba_cuda`. For another compiler, write a function like it, and make it COMPILER.
+that knows nothing of the address cannot join them. So the instruction is given to the compiler
+by an intrinsic, and to the simulator by its twin. All that is specific to one compiler stands in
+this file, in `numba_cuda`. For another compiler, write one like it, and make it COMPILER.
 """
 
 from collections.abc import Callable
