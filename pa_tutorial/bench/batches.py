@@ -93,7 +93,7 @@ def reference(
 
     One KV head of one sequence at a time: all of them in float64 would fill the memory.
     """
-    num_seqs, num_heads, head_size = q.shape
+    num_heads, head_size = q.shape[1:]
     num_kv_heads, block_size = v_cache.shape[1], v_cache.shape[3]
     out = torch.empty(q.shape, dtype=torch.float64, device=q.device)
     ratio = num_heads // num_kv_heads

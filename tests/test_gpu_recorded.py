@@ -1,0 +1,91 @@
+"""Outputs recorded from the simulator: the file is what it gives now, and a GPU is held to it."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from pa_tutorial.bench import gpu_recorded, record
+from pa_tutorial.bench.gpu_recorded import TOLERANCE, compare, differences, error
+from pa_tutorial.bench.record import IDS, KERNELS, checksum, load, outputs, recorded
+from pa_tutorial.cases import CASES
+
+SMALL = ("decode/worked_example", "decode/one_token")
+
+
+@pytest.mark.parametrize("case_id", IDS)
+def test_file_is_what_the_simulator_gives_now(case_id: str) -> None:
+    """But for the last digit: the exp of NumPy is not the same on every processor."""
+    arrays = load()
+    for kernel in KERNELS:
+        expected, found = recorded(case_id, kernel, arrays), outputs(case_id, kernel)
+        assert expected.keys() == found.keys()
+        for name, tensor in found.items():
+            assert tensor.dtype == expected[name].dtype
+            assert error(tensor, expected[name]) <= TOLERANCE[tensor.dtype] / 4
+
+
+def test_file_has_all_dtypes_layouts_and_partitions_and_is_small() -> None:
+    cases = [CASES[case_id] for case_id in IDS]
+    assert {case.dtype for case in cases} == set(TOLERANCE)
+    assert {case.block_size for case in cases} == {8, 16, 32}
+    assert any(case.alibi for case in cases)
+    assert any(case.strided_q for case in cases)
+    assert any(case.num_heads > case.num_kv_heads > 1 for case in cases)
+    assert record.FILE.stat().st_size <= 100_000
+    assert len(load()) == 6 * len(IDS)
+
+
+def test_v2_is_recorded_with_what_it_leaves_for_the_reduce_kernel() -> None:
+    found = recorded("decode/alibi_block_size_8", "v2", load())
+    assert found["exp_sums"].shape == found["max_logits"].shape == (2, 6, 3)
+    assert found["tmp_out"].shape == (2, 6, 3, 64)
+    assert found["out"].shape == (2, 6, 64)
+    assert found["tmp_out"][1, :, 2].isnan().all(), "the shorter sequence has two partitions"
+
+
+def test_other_inputs_than_those_of_the_file_are_seen() -> None:
+    arrays = load() | {f"{SMALL[0]} inputs": checksum(SMALL[0]) + 1}
+    with pytest.raises(ValueError, match="inputs of decode/worked_example are not those of"):
+        recorded(SMALL[0], "v1", arrays)
+
+
+def test_the_same_numbers_are_equal(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(gpu_recorded, "IDS", SMALL)
+    found = compare(seconds=9, device="cpu")
+    assert found == {"equal": 6, "different": {}, "wrong": []}
+    assert "6 of 6 launches give what the simulator gave" in capsys.readouterr().out
+    assert compare.__defaults__ == ("cuda",)
+
+
+def test_a_device_that_computes_something_else_is_named(monkeypatch, capsys) -> None:
+    def broken(case_id: str, kernel: str, device: str) -> dict[str, Tensor]:
+        assert device == "there"
+        found = outputs(case_id, kernel)
+        if kernel == "v2":
+            found["exp_sums"] = found["exp_sums"] * 1.001
+        return found
+
+    monkeypatch.setattr(gpu_recorded, "IDS", SMALL[:1])
+    monkeypatch.setattr(gpu_recorded, "outputs", broken)
+    found = compare(seconds=9, device="there")
+    assert found["different"] == {"v2 decode/worked_example": {"exp_sums": "1.0e-03"}}
+    assert found["wrong"] == ["v2 decode/worked_example"]
+    assert "2 of 3 launches" in capsys.readouterr().out
+
+
+def test_nan_must_stand_in_the_same_places() -> None:
+    expected = torch.ones(2, 3)
+    expected[1] = torch.nan
+    assert error(expected.clone(), expected) == 0
+    assert error(torch.ones(2, 3), expected) == float("inf")
+    assert error(torch.full((2, 3), torch.nan), expected) == float("inf")
+    assert error(torch.ones(2, 2), expected) == float("inf")
+
+
+def test_tolerance_is_one_unit_in_the_last_place_of_the_narrow_types() -> None:
+    for dtype in (torch.float16, torch.bfloat16):
+        expected = torch.full((4,), 1.0, dtype=dtype)
+        next_one = torch.full((4,), 1 + torch.finfo(dtype).eps, dtype=dtype)
+        assert not differences({"out": next_one}, {"out": expected})
+        two_on = torch.full((4,), 1 + 2 * torch.finfo(dtype).eps, dtype=dtype)
+        assert differences({"out": two_on}, {"out": expected})
