@@ -13,16 +13,23 @@ from pa_tutorial.machine import describe_machine
 RESULTS = Path("benchmarks")
 
 
+def host_milliseconds(function: Callable[[], object]) -> float:
+    """Time of one call, by the clock."""
+    start = time.perf_counter()
+    function()
+    return 1e3 * (time.perf_counter() - start)
+
+
 def interleaved(
     functions: Mapping[str, Callable[[], object]],
     rounds: int,
-    synchronize: Callable[[], object] = lambda: None,
+    milliseconds: Callable[[Callable[[], object]], float] = host_milliseconds,
     seed: int = 0,
 ) -> dict[str, dict[str, float]]:
     """Run every function once a round, in random order, after one round that is not counted.
 
-    synchronize  waits for the device; called before the clock is read
-    returns      name -> median, lowest and highest time in milliseconds
+    milliseconds  measures one call
+    returns       name -> median, lowest and highest time in milliseconds
     """
     order = list(functions)
     times: dict[str, list[float]] = {name: [] for name in order}
@@ -30,12 +37,9 @@ def interleaved(
     for round_index in range(rounds + 1):
         rng.shuffle(order)
         for name in order:
-            synchronize()
-            start = time.perf_counter()
-            functions[name]()
-            synchronize()
+            taken = milliseconds(functions[name])
             if round_index > 0:
-                times[name].append(1e3 * (time.perf_counter() - start))
+                times[name].append(taken)
     return {
         name: {
             "median_ms": round(statistics.median(values), 4),

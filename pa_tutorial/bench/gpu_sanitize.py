@@ -1,0 +1,45 @@
+"""The program that compute-sanitizer watches: every kernel a few times, on small shapes.
+
+compute-sanitizer --tool memcheck python3 -m pa_tutorial.bench.gpu_sanitize
+"""
+
+import torch
+from torch import Tensor
+
+from pa_tutorial.bench.batches import Arguments
+from pa_tutorial.bench.gpu_ladder import moved
+from pa_tutorial.bench.record import arguments_of
+from pa_tutorial.bench.variants import PAGED
+from pa_tutorial.kernels.prepare import prepare_v2
+
+# Each dtype and block size, tails, heads that share K and V, a strided q.
+CASES = ("decode/strided_q_float16", "decode/bfloat16", "decode/alibi_block_size_8")
+PARTITION_SIZE = 32
+DONE = "every kernel was launched"
+
+
+def launch_all(device: str = "cuda", cases: tuple[str, ...] = CASES) -> int:
+    """How many steps were run."""
+    count = 0
+    for case_id in cases:
+        given: Arguments = {
+            name: moved(value, device) if isinstance(value, Tensor) else value
+            for name, value in arguments_of(case_id).items()
+        }
+        steps = [prepared(given) for prepared in PAGED.values()]
+        steps.append(prepare_v2(**given, partition_size=PARTITION_SIZE).run)
+        for step in steps:
+            step()
+        count += len(steps)
+    return count
+
+
+def main() -> None:
+    torch.cuda.set_stream(torch.cuda.Stream())  # the twin asks for a stream with a handle
+    count = launch_all()
+    torch.cuda.synchronize()
+    print(f"{DONE}: {count} steps")
+
+
+if __name__ == "__main__":
+    main()

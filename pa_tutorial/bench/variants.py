@@ -1,0 +1,79 @@
+"""The decode steps that `make gpu` times: the kernels, their twins in C++, and torch's own."""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from pa_tutorial.arguments import require
+from pa_tutorial.attention.cached import cached_attention
+from pa_tutorial.bench.batches import Arguments
+from pa_tutorial.bench.rotated import Pool, Workload
+from pa_tutorial.kernels.gpu import DEFAULT_SHARED
+from pa_tutorial.kernels.launch import Launch, prepare_naive, prepare_v1, prepare_v2
+from pa_tutorial.kernels.vectors import vector_loads
+
+Step = Callable[[], Tensor]  # one launch, or a few; its result is written again at each call
+
+
+def run_twin(ready: Launch) -> Tensor:
+    """The twin in C++ in the place of the kernel, on torch's current stream."""
+    from pa_tutorial.kernels.cpp_twin import twin_kernel
+
+    total = ready.shared_bytes + ready.geometry.static_shared_bytes
+    require(total <= DEFAULT_SHARED, "shared_bytes", total, f"at most {DEFAULT_SHARED}, for a twin")
+    stream = torch.cuda.current_stream().cuda_stream
+    twin = twin_kernel(ready.geometry)
+    configuration = ready.grid, ready.geometry.NUM_THREADS, stream, ready.shared_bytes
+    twin[configuration](*ready.arguments.values())
+    return ready.out
+
+
+def twin_v1(arguments: Arguments) -> Step:
+    return partial(run_twin, prepare_v1(**arguments, loads=vector_loads))
+
+
+def twin_v2(arguments: Arguments) -> Step:
+    """The partitions by the twin; its reduce kernel is ours."""
+    ready = prepare_v2(**arguments)
+
+    def run() -> Tensor:
+        run_twin(ready.partitions)
+        return ready.reduce.run()
+
+    return run
+
+
+# Those that read a paged cache: arguments -> a step.
+PAGED: dict[str, Callable[[Arguments], Step]] = {
+    "cuda_naive": lambda arguments: prepare_naive(**arguments).run,
+    "cuda_v1": lambda arguments: prepare_v1(**arguments).run,
+    "cuda_v1_vector": lambda arguments: prepare_v1(**arguments, loads=vector_loads).run,
+    "cuda_v2": lambda arguments: prepare_v2(**arguments).run,
+    "twin_v1": twin_v1,
+    "twin_v2": twin_v2,
+}
+
+
+def sdpa(pool: Pool, workload: Workload, i: int) -> Step:
+    """torch's own attention over K and V side by side: an outside reference."""
+    k, v = pool.contiguous(workload, i)
+    q = torch.randn_like(k[:, :1, :1]).expand(-1, workload.num_heads, -1, -1).contiguous()
+    shared = workload.num_heads != workload.num_kv_heads
+    attention = torch.nn.functional.scaled_dot_product_attention
+    return partial(attention, q, k, v, enable_gqa=shared)
+
+
+def kv_cache(pool: Pool, workload: Workload, i: int) -> Step:
+    """The stage kv_cache: K and V side by side, one call a sequence, for it has no batch."""
+    k, v = pool.contiguous(workload, i)
+    shape = workload.num_seqs, -1, workload.num_kv_heads, workload.head_size
+    k, v = k.reshape(shape), v.reshape(shape)
+    q = torch.randn_like(k[:, :1, :1]).expand(-1, 1, workload.num_heads, -1).contiguous()
+
+    def run() -> Tensor:
+        scale = workload.head_size**-0.5
+        return torch.stack([cached_attention(*qkv, scale) for qkv in zip(q, k, v, strict=True)])
+
+    return run
