@@ -2,14 +2,13 @@
 
 import json
 import platform
-import subprocess
-import sys
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
-import pytest
 import torch
 
-from pa_tutorial.bench import gpu, gpu_kernels
+from pa_tutorial.bench import gpu_kernels
 from pa_tutorial.bench.__main__ import DecodeStep, next_token
 from pa_tutorial.bench.block_manager import (
     BLOCK_SIZE,
@@ -23,6 +22,7 @@ from pa_tutorial.bench.block_manager import (
     time_per_operation,
 )
 from pa_tutorial.bench.simulator import against_numba, by_size, peak_megabytes, tracing
+from pa_tutorial.bench.spread import Done
 from pa_tutorial.bench.timing import interleaved, write_results
 from pa_tutorial.machine import describe_machine, report
 from pa_tutorial.problem import SequenceProblem
@@ -91,28 +91,6 @@ def test_names_take_memory() -> None:
     assert 16 < sizes["plain"] < sizes["all blocks named"]
 
 
-def test_gpu_measurement_dry_run_on_the_cpu() -> None:
-    result = gpu.decode_bandwidth("cpu", 2, 32, 2, 16, rounds=2)
-    assert result["shape"] == {"num_seqs": 2, "seq_len": 32, "num_heads": 2, "head_size": 16}
-    assert result["fraction_of_copy"] > 0
-
-
-def test_missing_packages_are_named_and_skipped(monkeypatch, capsys) -> None:
-    monkeypatch.setattr(gpu, "find_spec", lambda name: None)
-    monkeypatch.setattr(sys, "argv", ["gpu"])
-    assert gpu.main() == 0
-    assert "torch is missing" in capsys.readouterr().out
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU: make gpu uses it")
-def test_without_a_gpu_it_says_so_and_exits_0() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "pa_tutorial.bench.gpu"], capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    assert "No GPU here: nothing was measured" in done.stdout
-
-
 def test_simulator_is_twenty_times_faster_than_numbas_with_every_check(capsys) -> None:
     result = against_numba(rounds=1)
     assert result["times_faster"]["all checks"] >= 20
@@ -142,12 +120,23 @@ def test_a_checked_thread_block_needs_little_memory() -> None:
     assert peak_megabytes(num_threads=128, num_tokens=1024) < 500
 
 
-def test_kernels_are_compared_with_the_simulator(capsys) -> None:
+def here(work: Callable, groups: list, workers: int, seconds: float) -> Done:
+    """In place of spread, in this process; for the last group there is no time."""
+    *others, last = enumerate(groups)
+    return Done({place: work(group) for place, group in others}, left_out=[last[0]])
+
+
+def test_kernels_are_compared_with_the_simulator(monkeypatch, capsys) -> None:
     """Without a GPU, the simulator itself and a broken device stand in for it."""
-    result = gpu_kernels.compare(run=gpu_kernels.simulate)
-    assert not result["different"]
+    monkeypatch.setattr(gpu_kernels, "spread", here)
+    simulated = partial(gpu_kernels.differences, run=gpu_kernels.simulate)
+    result = gpu_kernels.compare(seconds=60, work=simulated)
+    assert result["different"] == {}
+    assert result["wrong"] == []
     assert result["equal"] > 60
-    assert len(result["left_out"]) < 6
+    assert len(result["left_out"]) < 6 + gpu_kernels.AT_ONCE
+    assert "no time" in result["left_out"].values()
+    assert result["equal"] + len(result["left_out"]) == len(gpu_kernels.examples())
 
     def broken(example, args) -> None:
         gpu_kernels.simulate(example, args)
@@ -155,6 +144,16 @@ def test_kernels_are_compared_with_the_simulator(capsys) -> None:
             if isinstance(array, np.ndarray) and array.flags.writeable:
                 array[...] = 77
 
-    result = gpu_kernels.compare(run=broken)
+    result = gpu_kernels.compare(seconds=60, work=partial(gpu_kernels.differences, run=broken))
     assert result["equal"] == 0
+    assert list(result["different"]) == result["wrong"]
     assert "differ" in capsys.readouterr().out
+
+
+def test_kernels_whose_process_died_are_named(monkeypatch) -> None:
+    died = Done(failed={0: "its process ended with exit code -11"})
+    monkeypatch.setattr(gpu_kernels, "spread", lambda *given: died)
+    result = gpu_kernels.compare(seconds=60)
+    assert len(result["wrong"]) == 1
+    assert list(result["failed"].values()) == ["its process ended with exit code -11"]
+    assert gpu_kernels.differences.__defaults__ == (gpu_kernels.on_the_gpu,)

@@ -1,15 +1,24 @@
 """Outputs recorded from the simulator: the file is what it gives now, and a GPU is held to it."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
 
 from pa_tutorial.bench import gpu_recorded, record
-from pa_tutorial.bench.gpu_recorded import TOLERANCE, compare, differences, error
+from pa_tutorial.bench.gpu_recorded import (
+    TOLERANCE,
+    compare,
+    differences,
+    different_in,
+    error,
+)
 from pa_tutorial.bench.record import IDS, KERNELS, checksum, load, outputs, recorded
+from pa_tutorial.bench.spread import Done
 from pa_tutorial.cases import CASES
 
-SMALL = ("decode/worked_example", "decode/one_token")
+SMALL = "decode/worked_example"
 
 
 @pytest.mark.parametrize("case_id", IDS)
@@ -44,20 +53,17 @@ def test_v2_is_recorded_with_what_it_leaves_for_the_reduce_kernel() -> None:
 
 
 def test_other_inputs_than_those_of_the_file_are_seen() -> None:
-    arrays = load() | {f"{SMALL[0]} inputs": checksum(SMALL[0]) + 1}
+    arrays = load() | {f"{SMALL} inputs": checksum(SMALL) + 1}
     with pytest.raises(ValueError, match="inputs of decode/worked_example are not those of"):
-        recorded(SMALL[0], "v1", arrays)
+        recorded(SMALL, "v1", arrays)
 
 
-def test_the_same_numbers_are_equal(monkeypatch, capsys) -> None:
-    monkeypatch.setattr(gpu_recorded, "IDS", SMALL)
-    found = compare(seconds=9, device="cpu")
-    assert found == {"equal": 6, "different": {}, "wrong": []}
-    assert "6 of 6 launches give what the simulator gave" in capsys.readouterr().out
-    assert compare.__defaults__ == ("cuda",)
+def test_the_same_numbers_are_equal() -> None:
+    assert different_in(SMALL, "cpu") == {}
+    assert different_in.__defaults__ == ("cuda",)
 
 
-def test_a_device_that_computes_something_else_is_named(monkeypatch, capsys) -> None:
+def test_a_device_that_computes_something_else_is_named(monkeypatch) -> None:
     def broken(case_id: str, kernel: str, device: str) -> dict[str, Tensor]:
         assert device == "there"
         found = outputs(case_id, kernel)
@@ -65,12 +71,24 @@ def test_a_device_that_computes_something_else_is_named(monkeypatch, capsys) -> 
             found["exp_sums"] = found["exp_sums"] * 1.001
         return found
 
-    monkeypatch.setattr(gpu_recorded, "IDS", SMALL[:1])
     monkeypatch.setattr(gpu_recorded, "outputs", broken)
-    found = compare(seconds=9, device="there")
-    assert found["different"] == {"v2 decode/worked_example": {"exp_sums": "1.0e-03"}}
-    assert found["wrong"] == ["v2 decode/worked_example"]
-    assert "2 of 3 launches" in capsys.readouterr().out
+    assert different_in(SMALL, "there") == {"v2": {"exp_sums": "1.0e-03"}}
+
+
+def test_report(monkeypatch, capsys) -> None:
+    def spread(work: Callable, items: tuple[str, ...], workers: int, seconds: float) -> Done:
+        assert (work, items, workers, seconds) == (different_in, IDS, gpu_recorded.WORKERS, 9)
+        results = {place: {} for place in range(2, len(IDS) - 1)}
+        return Done(results | {0: {"v2": {"out": "1.0e-01"}}}, {1: "it died"}, [len(IDS) - 1])
+
+    monkeypatch.setattr(gpu_recorded, "spread", spread)
+    found = compare(seconds=9)
+    assert found["wrong"] == [f"v2 {IDS[0]}", IDS[1]]
+    assert found["equal"] == 3 * (len(IDS) - 2) - 1
+    said = capsys.readouterr().out
+    assert said.startswith("29 of 36 launches give what the simulator gave\n")
+    assert "it died" in said
+    assert f"left out, no time: {IDS[-1]}" in said
 
 
 def test_nan_must_stand_in_the_same_places() -> None:

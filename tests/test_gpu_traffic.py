@@ -10,13 +10,18 @@ from pathlib import Path
 import numba
 import numpy as np
 import pytest
-import torch
 
-from pa_tutorial.bench import gpu, gpu_traffic
-from pa_tutorial.bench.gpu_traffic import METRICS, Counts, compare, predicted, recorded
+from pa_tutorial.bench import gpu_traffic
+from pa_tutorial.bench.gpu_traffic import METRICS, Counts, predicted, recorded
 
 NOISE = ["==PROF== Connected to process 7", "said by the program, not by ncu"]
 UNITS = ["", "", *["request"] * len(METRICS)]
+
+
+def compare(seconds: float = 60) -> dict[str, object]:
+    return gpu_traffic.compare(seconds)
+
+
 # The kernels whose counts depend on the rule of wide shared accesses.
 WIDE, FOUR_LANES = "shared_vectors_of_two_rows", "shared_vectors_for_four_lanes"
 
@@ -235,10 +240,9 @@ def test_counters_of_a_run_that_failed_are_not_believed(ncu: StandIn) -> None:
     assert "ended with 9" in compare()["not_compared"]
 
 
-def test_ncu_that_does_not_end(ncu: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_traffic, "SECONDS", 0.5)
+def test_ncu_that_does_not_end(ncu: StandIn) -> None:
     ncu.prints([], seconds=5)
-    assert "not done after 0.5 seconds" in compare()["not_compared"]
+    assert "not done after 0.5 seconds" in compare(seconds=0.5)["not_compared"]
 
 
 def test_no_ncu(ncu: StandIn, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
@@ -315,32 +319,3 @@ def test_run_as_a_program_it_launches_all_with_arrays_on_the_device(monkeypatch)
     assert set(waited) == {"synchronize"}
     arrays = ("on the device", 64), ("on the device", 64)
     assert launched[list(recorded()).index("broadcast")] == ("broadcast", (1, 64, 0, 0), arrays)
-
-
-# In `make gpu` ---------------------------------------------------------------------------------
-
-
-def test_without_numba_it_is_said_why_nothing_was_compared(monkeypatch) -> None:
-    monkeypatch.setattr(gpu, "find_spec", lambda name: None)
-    why = "missing on this machine: numba, numba_cuda"
-    for comparison in (gpu.traffic, gpu.simulated_kernels, gpu.paged_kernels):
-        assert gpu.with_numba(comparison) == {"not_compared": why}
-    monkeypatch.setattr(gpu, "find_spec", lambda name: None if name == "numba_cuda" else name)
-    assert gpu.with_numba(gpu.traffic) == {"not_compared": "missing on this machine: numba_cuda"}
-
-
-def test_make_gpu_writes_the_comparison(ncu: StandIn, tmp_path, monkeypatch, capsys) -> None:
-    counts = by_rule()
-    counts["stride_1"]["global read requests"] = 7
-    ncu.counts(counts)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Stand-in")
-    bandwidth = dict.fromkeys(("decode_GB_per_s", "copy_GB_per_s", "fraction_of_copy"), 1.0)
-    monkeypatch.setattr(gpu, "decode_bandwidth", lambda *args, **options: bandwidth)
-    monkeypatch.setattr(gpu, "simulated_kernels", dict)
-    monkeypatch.setattr(gpu, "paged_kernels", dict)
-    monkeypatch.setattr(sys, "argv", ["gpu", "--out", str(tmp_path)])
-    assert gpu.main() == 0, "a difference is a finding, no failure"
-    written = json.loads((tmp_path / "stand-in.json").read_text())
-    assert written["traffic"]["different"] == ["stride_1"]
-    assert "beside Nsight Compute's" in capsys.readouterr().out

@@ -1,97 +1,139 @@
-"""Measure on this machine's GPU: `make gpu`, or `python3 -m pa_tutorial.bench.gpu`.
+"""Check and measure on this machine's GPU: `make gpu`, or `python3 -m pa_tutorial.bench.gpu`.
 
 Runs from the working tree with whatever python3 has; installs nothing; names what is missing.
-Measured: decode attention of the stage kv_cache, as a fraction of the bandwidth of a plain copy
-on the same device. Checked: the small kernels of tests/simt_kernels give there what the simulator
-says, and the paged kernels pass the cases of their stages. Compared, with Nsight Compute: what
-the accesses of the small kernels cost in requests, sectors and bank conflicts.
+Each section runs in a process of its own and has a number of seconds: what goes wrong in one is a
+line of the page and of the JSON file, the others go on, and the exit status is 1. A section that
+has no time left says what it left out.
 """
 
 import argparse
 import sys
-from collections.abc import Callable
+import time
+import traceback
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from importlib import import_module
 from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
 
 # What is used there, now or by later stages.
 PACKAGES = ("torch", "numba", "numba_cuda", "triton")
+NEEDED = ("numba", "numba_cuda")  # by every section
+TOTAL_SECONDS = 525  # of all sections: less than 9 minutes with what comes before and after
+GRACE_SECONDS = 15  # that a section may need to start and to end; then its process is ended
+
+
+@dataclass(frozen=True)
+class Section:
+    """One part of the page.
+
+    module   of this folder: compare(seconds) prints a few lines and returns what goes into the
+             JSON file; what it names under "wrong" is a failure
+    seconds  that it may take
+    lines    of what it prints that are shown
+    """
+
+    title: str
+    module: str
+    seconds: float
+    lines: int
+
+
+SECTIONS = {
+    "streams": Section("Streams, graphs and shared memory", "gpu_streams", 25, 4),
+    "ladder": Section("Every case of the ladder", "gpu_ladder", 60, 8),
+    "recorded": Section("Beside outputs of the simulator", "gpu_recorded", 40, 4),
+    "times": Section("Bandwidth, in % of a copy's", "gpu_times", 110, 18),
+    "choice": Section("v1 or v2", "gpu_choice", 35, 4),
+    "grid": Section("vLLM's grid", "gpu_grid", 125, 7),
+    "sanitizer": Section("compute-sanitizer", "gpu_sanitizer", 60, 2),
+    "simulated_kernels": Section("The simulator's small kernels", "gpu_kernels", 40, 3),
+    "traffic": Section("Counts of memory beside Nsight Compute's", "gpu_traffic", 35, 4),
+}
 
 
 def missing_packages() -> list[str]:
     return [name for name in PACKAGES if find_spec(name) is None]
 
 
-def decode_bandwidth(
-    device: str, num_seqs: int, seq_len: int, num_heads: int, head_size: int, rounds: int
-) -> dict[str, object]:
-    """Bytes a second that decode attention reads, beside those that a copy moves.
+def run_section(given: tuple[str, float]) -> dict[str, object]:
+    """In a process of its own: a section's results, and under "printed" its lines.
 
-    Every sequence is one call here: this stage has no batch. float16.
+    given  the module of the section, and its seconds
     """
-    import torch
+    module, seconds = given
+    printed = StringIO()
+    try:
+        with redirect_stdout(printed):
+            results = import_module(f"pa_tutorial.bench.{module}").compare(seconds)
+    except Exception as error:  # whatever goes wrong there is a line of the page
+        from pa_tutorial.bench.spread import in_a_line
 
-    from pa_tutorial.attention.cached import cached_attention
-    from pa_tutorial.bench.timing import interleaved
-
-    shape = (num_seqs, seq_len, num_heads, head_size)
-    keys, values = (torch.randn(shape, device=device).half() for _ in "kv")
-    queries = torch.randn(num_seqs, 1, num_heads, head_size, device=device).half()
-    copies = torch.empty_like(keys)
-
-    def decode() -> None:
-        for q, k, v in zip(queries, keys, values, strict=True):
-            cached_attention(q, k, v, head_size**-0.5)
-
-    synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
-    times = interleaved(
-        {"kv_cache": decode, "copy": lambda: copies.copy_(keys)}, rounds, synchronize
-    )
-    read = (keys.nbytes + values.nbytes) / times["kv_cache"]["median_ms"]
-    copied = 2 * keys.nbytes / times["copy"]["median_ms"]  # read and written
-    return {
-        "shape": dict(zip(("num_seqs", "seq_len", "num_heads", "head_size"), shape, strict=True)),
-        **times,
-        "decode_GB_per_s": round(read / 1e6, 2),
-        "copy_GB_per_s": round(copied / 1e6, 2),
-        "fraction_of_copy": round(read / copied, 4),
-    }
+        results = {"wrong": [in_a_line(error)], "traceback": traceback.format_exc()}
+        print(f"failed: {in_a_line(error)}", file=printed)
+    return {"printed": printed.getvalue(), **results}
 
 
-def simulated_kernels() -> dict[str, object]:
-    """The small kernels of the simulator's tests on the GPU; see gpu_kernels.py."""
-    from pa_tutorial.bench.gpu_kernels import compare
+def results_of(section: Section, seconds: float) -> dict[str, object]:
+    """What run_section gives; what there is instead if packages or time are missing, or if the
+    process does not come back."""
+    from pa_tutorial.bench.spread import spread
 
-    print("The simulator's kernels on the GPU:")
-    return compare()
-
-
-def traffic() -> dict[str, object]:
-    """What the memory accesses of such kernels cost on the GPU; see gpu_traffic.py."""
-    from pa_tutorial.bench.gpu_traffic import compare
-
-    print("The simulator's counts of memory beside Nsight Compute's:")
-    return compare()
-
-
-def paged_kernels() -> dict[str, object]:
-    """The paged kernels on every case of their stages; see gpu_paged.py."""
-    from pa_tutorial.bench.gpu_paged import compare
-
-    print("The paged kernels on the GPU:")
-    return compare()
-
-
-def with_numba(compare: Callable[[], dict[str, object]]) -> dict[str, object]:
-    """What a comparison returns; where Numba is missing, why there is none."""
-    missing = [name for name in ("numba", "numba_cuda") if name in missing_packages()]
+    missing = [name for name in NEEDED if name in missing_packages()]
     if missing:
-        return {"not_compared": f"missing on this machine: {', '.join(missing)}"}
-    return compare()
+        why = f"missing on this machine: {', '.join(missing)}"
+        return {"not_run": why, "printed": f"not run: {why}\n"}
+    if seconds <= 0:
+        return {"not_run": "no time was left", "printed": "not run: no time was left\n"}
+    work = [(section.module, seconds)]
+    done = spread(run_section, work, workers=1, seconds=seconds + GRACE_SECONDS)
+    if done.results:
+        return done.results[0]
+    why = done.failed.get(0, f"it was not done after {seconds + GRACE_SECONDS:.0f} seconds")
+    return {"wrong": [why], "printed": f"failed: {why}\n"}
+
+
+def show(section: Section, results: dict[str, object]) -> None:
+    """A title, and as many lines as the section may have."""
+    lines = str(results.pop("printed")).splitlines()
+    print(f"{section.title} ({results['seconds']:.0f} s)")
+    for line in lines[: section.lines]:
+        print(f"  {line[:200]}")
+    if len(lines) > section.lines:
+        print(f"  … and {len(lines) - section.lines} more lines; all of it is in the JSON file")
+    sys.stdout.flush()
+
+
+def measure(names: Sequence[str], machine: str, folder: Path) -> int:
+    """Run these sections, print the page, write the JSON file after each; the exit status."""
+    from pa_tutorial.bench.timing import write_results
+
+    start = time.monotonic()
+    results: dict[str, object] = {}
+    wrong = []
+    for name in names:
+        section, began = SECTIONS[name], time.monotonic()
+        left = TOTAL_SECONDS - GRACE_SECONDS - (began - start)
+        of_section = results_of(section, min(section.seconds, left))
+        of_section["seconds"] = round(time.monotonic() - began, 1)
+        show(section, of_section)
+        results[name] = of_section
+        wrong += [f"{name}: {what}" for what in of_section.get("wrong", ())]
+        results["wrong"] = wrong
+        results["total_seconds"] = round(time.monotonic() - start, 1)
+        path = write_results(results, machine, folder)
+    print(f"{len(wrong)} failures, {results['total_seconds']:.0f} seconds; wrote {path}")
+    for line in wrong[:8]:
+        print(f"  FAILED {line[:200]}")
+    return 1 if wrong else 0
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, help="folder for the JSON file (default: benchmarks)")
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, help="these sections alone")
     arguments = parser.parse_args()
     for name in missing_packages():
         print(f"{name} is missing on this machine: what needs it is skipped.")
@@ -100,28 +142,14 @@ def main() -> int:
         return 0
     import torch
 
-    from pa_tutorial.bench.timing import RESULTS, write_results
+    from pa_tutorial.bench.timing import RESULTS
 
     if not torch.cuda.is_available():
         print("No GPU here: nothing was measured. The walk needs none.")
         return 0
     name = torch.cuda.get_device_name()
     print(f"{name}, torch {torch.__version__}")
-    result = decode_bandwidth("cuda", 16, 4096, 32, 128, rounds=11)
-    print(
-        f"kv_cache reads {result['decode_GB_per_s']:.0f} GB/s, a copy moves "
-        f"{result['copy_GB_per_s']:.0f} GB/s: {result['fraction_of_copy']:.0%}"
-    )
-    results = {
-        "decode_bandwidth": result,
-        "simulated_kernels": with_numba(simulated_kernels),
-        "paged_kernels": with_numba(paged_kernels),
-        "traffic": with_numba(traffic),
-    }
-    path = write_results(results, name, arguments.out or RESULTS)
-    print(f"wrote {path}")
-    wrong = [results["simulated_kernels"], *results["paged_kernels"].values()]
-    return 1 if any(isinstance(r, dict) and r.get("different") for r in wrong) else 0
+    return measure(arguments.only or list(SECTIONS), name, arguments.out or RESULTS)
 
 
 if __name__ == "__main__":

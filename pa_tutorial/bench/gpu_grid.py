@@ -15,8 +15,7 @@ from dataclasses import dataclass
 import torch
 
 from pa_tutorial.bench.batches import Arguments, random_batch, reference, worst_error
-from pa_tutorial.bench.gpu_ladder import WORKERS
-from pa_tutorial.bench.spread import spread
+from pa_tutorial.bench.spread import WORKERS, spread
 from pa_tutorial.kernels.geometry import BLOCK_SIZES, DTYPES, HEAD_SIZES
 from pa_tutorial.kernels.launch import (
     paged_attention_v1,

@@ -10,11 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
+from pa_tutorial.bench.spread import WORKERS, spread
 from pa_tutorial.simt import launch
 
 TESTS = Path(__file__).parents[2] / "tests"
 # A GPU fuses a * b + c into one rounding; its exp and sin differ in the last digits.
 TOLERANCE = {np.dtype(np.float16): 2e-3, np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-12}
+AT_ONCE = 5  # kernels that are one item of work
 
 Run = Callable[[object, tuple], None]  # an example and its arguments, written in place
 
@@ -65,18 +67,30 @@ def difference(example: object, run: Run) -> str | None:
     return None
 
 
-def compare(run: Run = on_the_gpu) -> dict[str, object]:
+def differences(names: tuple[str, ...], run: Run = on_the_gpu) -> dict[str, str]:
+    """Kernel -> what is wrong with its answer, for those where something is."""
+    found = {name: difference(examples()[name], run) for name in names}
+    return {name: problem for name, problem in found.items() if problem}
+
+
+def compare(
+    seconds: float,
+    workers: int = WORKERS,
+    work: Callable[[tuple[str, ...]], dict[str, str]] = differences,
+) -> dict[str, object]:
     """Runs every kernel; returns how many agree, and for the others why not."""
-    different, left_out = {}, {}
-    for name, example in examples().items():
-        reason = cannot_be_copied(example.draw())
-        if reason:
-            left_out[name] = reason
-            continue
-        problem = difference(example, run)
-        if problem:
-            different[name] = problem
-            print(f"  {name}: {problem}", flush=True)
-    equal = len(examples()) - len(different) - len(left_out)
-    print(f"  {equal} kernels: equal answers; {len(different)} differ, {len(left_out)} left out")
-    return {"equal": equal, "different": different, "left_out": left_out}
+    reasons = {name: cannot_be_copied(each.draw()) for name, each in examples().items()}
+    left_out = {name: reason for name, reason in reasons.items() if reason}
+    names = [name for name, reason in reasons.items() if not reason]
+    groups = [tuple(names[i : i + AT_ONCE]) for i in range(0, len(names), AT_ONCE)]
+    done = spread(work, groups, workers, seconds)
+    different = {name: why for found in done.results.values() for name, why in found.items()}
+    failed = {" ".join(groups[place]): why for place, why in done.failed.items()}
+    for place in done.left_out:
+        left_out |= dict.fromkeys(groups[place], "no time")
+    for name, why in (different | failed).items():
+        print(f"  {name}: {why}")
+    equal = sum(len(groups[place]) for place in done.results) - len(different)
+    print(f"{equal} kernels: equal answers; {len(different)} differ, {len(left_out)} left out")
+    results = {"equal": equal, "different": different, "failed": failed, "left_out": left_out}
+    return results | {"wrong": [*different, *failed]}

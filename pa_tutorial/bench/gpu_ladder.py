@@ -5,21 +5,19 @@ against the stages before it; those with a kernel run on the GPU too.
 """
 
 import inspect
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
 from torch import Tensor
 
-from pa_tutorial.bench.spread import spread
+from pa_tutorial.bench.spread import WORKERS, spread
 from pa_tutorial.cases import CASES
 from pa_tutorial.checks.running import Trial, judge, stage_trial
 from pa_tutorial.ladder import STAGES, Function, Stage
 from pa_tutorial.problem import DecodeProblem
 
 KERNELS = ("cuda_naive", "cuda_v1", "cuda_v1_vector", "cuda_v2")
-WORKERS = max(1, min(12, (os.cpu_count() or 2) - 2))  # a kernel's compiler holds one core
 
 
 def moved(tensor: Tensor, device: str) -> Tensor:

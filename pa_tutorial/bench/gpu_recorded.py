@@ -4,10 +4,13 @@ Not bit for bit: a GPU adds in another order, fuses a * b + c into one rounding,
 exp. What v2 leaves for its reduce kernel is compared too.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from pa_tutorial.bench.record import IDS, KERNELS, Outputs, load, outputs, recorded
+from pa_tutorial.bench.spread import WORKERS, spread
 from pa_tutorial.checks.comparing import relative_errors, to_float64
 
 # Largest relative norm of a difference: some roundings of sums; one unit in the last place.
@@ -31,22 +34,46 @@ def differences(found: Outputs, expected: Outputs) -> dict[str, float]:
     return {n: e for n, e in errors.items() if not e <= TOLERANCE[expected[n].dtype]}
 
 
-def compare(seconds: float, device: str = "cuda") -> dict[str, object]:
+def different_in(case_id: str, device: str = "cuda") -> dict[str, dict[str, str]]:
+    """kernel -> quantity -> error, for what differs in one case."""
+    arrays = load()
+    found = {}
+    for kernel in KERNELS:
+        expected = recorded(case_id, kernel, arrays)
+        errors = differences(outputs(case_id, kernel, device), expected)
+        if errors:
+            found[kernel] = {quantity: f"{error:.1e}" for quantity, error in errors.items()}
+    return found
+
+
+def compare(
+    seconds: float,
+    workers: int = WORKERS,
+    work: Callable[[str], dict[str, dict[str, str]]] = different_in,
+) -> dict[str, object]:
     """Every recorded case with every kernel; prints what differs.
 
-    returns  "equal": how many; "different": "kernel case" -> quantity -> error; "wrong"
+    returns  "equal": how many; "different": "kernel case" -> quantity -> error; "failed" and
+             "left_out" by case; "wrong"
     """
-    arrays = load()
-    different = {}
-    for case_id in IDS:
-        for kernel in KERNELS:
-            expected = recorded(case_id, kernel, arrays)
-            found = differences(outputs(case_id, kernel, device), expected)
-            if found:
-                name = f"{kernel} {case_id}"
-                different[name] = {q: f"{e:.1e}" for q, e in found.items()}
-                print(f"  {name}: relative error of {different[name]}")
-    total = len(IDS) * len(KERNELS)
-    print(f"{total - len(different)} of {total} launches give what the simulator gave")
-    equal = total - len(different)
-    return {"equal": equal, "different": different, "wrong": list(different)}
+    done = spread(work, IDS, workers, seconds)
+    different = {
+        f"{kernel} {IDS[place]}": errors
+        for place, found in done.results.items()
+        for kernel, errors in found.items()
+    }
+    failed = {IDS[place]: why for place, why in done.failed.items()}
+    left_out = [IDS[place] for place in done.left_out]
+    equal = len(KERNELS) * len(done.results) - len(different)
+    print(f"{equal} of {len(KERNELS) * len(IDS)} launches give what the simulator gave")
+    for name, why in (different | failed).items():
+        print(f"  {name}: {why}")
+    if left_out:
+        print(f"  left out, no time: {' '.join(left_out)}")
+    return {
+        "equal": equal,
+        "different": different,
+        "failed": failed,
+        "left_out": left_out,
+        "wrong": [*different, *failed],
+    }

@@ -34,7 +34,6 @@ METRICS = {
 RULES = {"at once": "", "in parts": " in parts"}
 # Where NVIDIA's installers put ncu, for when it is not on PATH.
 PLACES = ("/usr/local/cuda*/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu")
-SECONDS = 300
 
 Accesses = dict[tuple[str, str], dict[str, int]]  # (expression, "read" or "write") -> its columns
 Counts = dict[str, int | None]  # as METRICS -> count; None where the GPU has no such counter
@@ -95,17 +94,17 @@ def find_ncu() -> str:
     raise NotCompared(f"there is no ncu on PATH, nor at {' or '.join(PLACES)}")
 
 
-def read_counters() -> dict[str, Counts]:
+def read_counters(seconds: float) -> dict[str, Counts]:
     """Kernel -> what the GPU counted. Raises NotCompared where ncu is missing or fails."""
     command = [find_ncu(), "--csv", "--page", "raw", "--print-units", "base"]
     command += ["--clock-control", "none", "--metrics", ",".join(METRICS.values())]
     command += [sys.executable, "-m", __name__]
-    how = {"capture_output": True, "text": True, "errors": "replace", "timeout": SECONDS}
+    how = {"capture_output": True, "text": True, "errors": "replace", "timeout": seconds}
     how["env"] = os.environ | {"LC_ALL": "C"}  # elsewhere 1.024 may be a thousand
     try:
         done = subprocess.run(command, cwd=TESTS.parent, **how)
     except subprocess.TimeoutExpired as error:
-        raise NotCompared(f"{command[0]} was not done after {SECONDS} seconds") from error
+        raise NotCompared(f"{command[0]} was not done after {seconds:.3g} seconds") from error
     lines = done.stdout.splitlines()
     header = [i for i, line in enumerate(lines) if line.startswith('"ID",')]
     if done.returncode or not header:
@@ -186,10 +185,10 @@ def _in_words(counts: Counts) -> str:
     )
 
 
-def compare() -> dict[str, object]:
+def compare(seconds: float) -> dict[str, object]:
     """What side_by_side returns; {"not_compared": why} where nothing can be counted."""
     try:
-        return side_by_side(read_counters())
+        return side_by_side(read_counters(seconds))
     except NotCompared as why:
         print(f"  Not compared: {why}")
         return {"not_compared": str(why)}

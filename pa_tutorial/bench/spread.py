@@ -5,6 +5,7 @@ holds one core a process: so work is shared out, and what died is begun anew beh
 it died of.
 """
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from multiprocessing import connection, get_context
 from typing import Any
 
 Work = Callable[[Any], Any]
+WORKERS = max(1, min(12, (os.cpu_count() or 2) - 2))  # one core each, and some for the rest
 RESULT, RAISED, DIED = "result", "raised", "died"
 
 
