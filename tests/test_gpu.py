@@ -83,6 +83,14 @@ def test_what_a_section_names_as_wrong_makes_it_fail(sections, tmp_path: Path) -
     assert measure(names, "gpu", tmp_path) == 0
 
 
+def test_many_failures_are_counted_and_some_named(sections, tmp_path: Path, capsys) -> None:
+    names = sections(many=lambda seconds: {"wrong": [f"case {i}" for i in range(10)]})
+    assert measure(names, "gpu", tmp_path) == 1
+    said = capsys.readouterr().out
+    assert "10 failures" in said
+    assert "FAILED many: case 7\n  … and 2 more" in said
+
+
 def test_a_long_section_is_cut_on_the_page(sections, tmp_path: Path, capsys) -> None:
     def long(seconds: float) -> dict[str, object]:
         print("\n".join(f"line {i}" for i in range(9)))
@@ -175,6 +183,7 @@ def test_some_sections_alone(sections, tmp_path: Path, monkeypatch, capsys) -> N
     sections(first=right, second=right)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Stand-in")
+    monkeypatch.setenv("NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS", "1")  # put back afterwards
     monkeypatch.setattr(sys, "argv", ["gpu", "--out", str(tmp_path), "--only", "second"])
     assert gpu.main() == 0
     written = json.loads((tmp_path / "stand-in.json").read_text())

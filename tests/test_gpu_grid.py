@@ -116,6 +116,15 @@ def test_a_wrong_kernel_is_beyond_the_bound(monkeypatch) -> None:
     assert errors_at(point, **SMALL)["v2"] > BOUNDS[point.dtype]
 
 
+def test_a_kernel_without_alibi_is_beyond_the_bound(monkeypatch) -> None:
+    def ignores_slopes(**arguments: object) -> Tensor:
+        return paged_attention_v1(**(arguments | {"alibi_slopes": None}))
+
+    monkeypatch.setitem(gpu_grid.KERNELS, "v1_vector", ignores_slopes)
+    point = Point(torch.bfloat16, 2, 2, 32, 8)
+    assert errors_at(point, **SMALL)["v1_vector"] > BOUNDS[point.dtype]
+
+
 def test_the_pool_is_smaller_where_its_blocks_are_large(monkeypatch) -> None:
     point = Point(torch.float32, 2, 2, 128, 32)
     monkeypatch.setattr(gpu_grid, "MOST_BYTES", 16 * 2 * 2 * 128 * 32 * 4)

@@ -44,6 +44,20 @@ def test_what_a_kernel_raises_is_a_diagnosis(monkeypatch) -> None:
     assert "no such device" in wrong_in(NAMES[:1], "cpu")["cuda_v2"][NAMES[0]]
 
 
+def test_all_kernels_run_on_the_device_and_no_other_stage(monkeypatch) -> None:
+    """Those that they are held against too, where these are kernels."""
+    there = []
+
+    def on_device(function: Callable, device: str) -> Callable:
+        there.append((function.__name__, device))
+        return gpu_ladder.STAGES["paged_gather"].function
+
+    monkeypatch.setattr(gpu_ladder, "on_device", on_device)
+    assert wrong_in(NAMES[:1], "there") == {name: {} for name in KERNELS}
+    naive, v1, vector, v2 = (STAGES[name].function.__name__ for name in KERNELS)
+    assert there == [(name, "there") for name in (naive, v1, naive, vector, v1, v2, vector)]
+
+
 def test_tensors_are_copied_with_their_gaps() -> None:
     q = problem(strided_q=True).paged("vllm").q
     assert not q.is_contiguous()

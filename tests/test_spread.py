@@ -1,5 +1,6 @@
 """Work in several processes: what dies, hangs or fails does no harm to the rest."""
 
+import multiprocessing
 import time
 
 from spread_work import work
@@ -29,6 +30,7 @@ def test_an_item_that_hangs_is_left_out_with_those_behind_it() -> None:
     assert time.monotonic() - start < 10
     assert done.results == {0: 2, 1: 4, 3: 6, 5: 10}
     assert done.left_out == [2, 4]
+    assert multiprocessing.active_children() == []
 
 
 def test_more_workers_than_items() -> None:

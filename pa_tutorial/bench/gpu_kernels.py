@@ -88,9 +88,9 @@ def compare(
     failed = {" ".join(groups[place]): why for place, why in done.failed.items()}
     for place in done.left_out:
         left_out |= dict.fromkeys(groups[place], "no time")
-    for name, why in (different | failed).items():
-        print(f"  {name}: {why}")
     equal = sum(len(groups[place]) for place in done.results) - len(different)
     print(f"{equal} kernels: equal answers; {len(different)} differ, {len(left_out)} left out")
+    for name, why in (different | failed).items():
+        print(f"  {name}: {why}")
     results = {"equal": equal, "different": different, "failed": failed, "left_out": left_out}
     return results | {"wrong": [*different, *failed]}
