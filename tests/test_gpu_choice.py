@@ -10,6 +10,7 @@ from pa_tutorial.bench.gpu_choice import compare, measure, slower, workloads
 from pa_tutorial.bench.rotated import Pool, Workload
 from pa_tutorial.kernels.choose import Measured, choose
 
+TINY_L2 = dataclasses.replace(CPU, l2_bytes=1)  # two steps are more than it holds
 SMALL = Workload(1, 24, num_heads=2, num_kv_heads=2, head_size=32, block_size=8)
 
 
@@ -22,8 +23,8 @@ def test_grid_has_both_sides_of_vllms_rule_and_of_its_memory() -> None:
 
 
 def test_points_are_what_choose_takes() -> None:
-    pool = Pool(SMALL, SMALL.num_blocks(CPU), CPU)
-    point = json.loads(json.dumps(measure(pool, SMALL, CPU, rounds=1)))
+    pool = Pool(SMALL, SMALL.num_blocks(TINY_L2), TINY_L2)
+    point = json.loads(json.dumps(measure(pool, SMALL, TINY_L2, rounds=1)))
     measured = Measured(**point)
     assert (measured.num_seqs, measured.num_heads, measured.max_seq_len) == (1, 2, 24)
     assert choose(1, 2, 24, [measured]) == measured.faster
@@ -61,7 +62,7 @@ def test_where_the_rule_is_slower_is_said_with_how_much() -> None:
 
 
 def test_report(capsys) -> None:
-    found = compare(seconds=60, device=CPU, grid=[SMALL], rounds=1)
+    found = compare(seconds=60, device=TINY_L2, grid=[SMALL], rounds=1)
     assert len(found["points"]) == 1
     assert "of 1 points" in capsys.readouterr().out
     json.dumps(found)

@@ -265,4 +265,4 @@ def test_all_of_it_runs_on_the_simulator(monkeypatch) -> None:
     assert not found["wrong"]
     times = found["workloads"][0]["times"]
     assert times.keys() == {*few, "copy", "sdpa", "kv_cache"}
-    assert all(row["fraction_of_copy"] > 0 for row in times.values())
+    assert all(row["median_ms"] > 0 for row in times.values())
