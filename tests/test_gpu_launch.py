@@ -179,6 +179,7 @@ def test_the_driver_is_asked_for_this_kernel(monkeypatch: pytest.MonkeyPatch) ->
     from cuda.bindings.driver import CUfunction_attribute
     from numba.cuda.cudadrv import driver
 
+    monkeypatch.setattr(gpu, "_marked", {})
     calls = []
     function = SimpleNamespace(handle="handle", device=SimpleNamespace(id=0))
     kernel = SimpleNamespace(
@@ -189,9 +190,12 @@ def test_the_driver_is_asked_for_this_kernel(monkeypatch: pytest.MonkeyPatch) ->
     )
     stand_in = SimpleNamespace(cuKernelSetAttribute=lambda *args: calls.append(args))
     monkeypatch.setattr(driver, "driver", stand_in)
-    allow_shared(kernel, (1, 0.5), 60_000)
     attribute = CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-    assert calls == [("int", "float"), (attribute, 60_000, "handle", 0)]
+    # A later launch that needs less does not take from the one before.
+    for num_bytes, marked in ((60_000, 60_000), (50_000, 60_000), (70_000, 70_000)):
+        calls.clear()
+        allow_shared(kernel, (1, 0.5), num_bytes)
+        assert calls == [("int", "float"), (attribute, marked, "handle", 0)]
 
 
 @pytest.mark.skipif(find_spec("numba_cuda") is None, reason="Numba's own CUDA has other names")

@@ -69,6 +69,9 @@ def wrapped(argument: object) -> object:
     return cuda.as_cuda_array(argument.detach(), sync=False)
 
 
+_marked: dict[object, int] = {}  # handle of a kernel -> dynamic shared memory that it may have
+
+
 def allow_shared(kernel: Callable, arguments: tuple[object, ...], num_bytes: int) -> None:
     """Ask the driver for more dynamic shared memory than a launch gets by itself.
 
@@ -81,7 +84,10 @@ def allow_shared(kernel: Callable, arguments: tuple[object, ...], num_bytes: int
     signature = tuple(kernel.typeof_pyval(argument) for argument in arguments)
     function = kernel.compile(signature)._codelibrary.get_cufunc()
     attribute = CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-    driver.cuKernelSetAttribute(attribute, num_bytes, function.handle, function.device.id)
+    # The mark belongs to the kernel, not to the launch: another launch may need more already.
+    _marked[function.handle] = max(num_bytes, _marked.get(function.handle, 0))
+    most = _marked[function.handle]
+    driver.cuKernelSetAttribute(attribute, most, function.handle, function.device.id)
 
 
 def max_shared_bytes() -> int:
