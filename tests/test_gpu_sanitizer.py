@@ -146,18 +146,21 @@ def test_every_kernel_is_launched(monkeypatch) -> None:
     simulate = running.Launch.simulate
 
     def noted(ready: running.Launch, **options: object) -> object:
-        names.append((ready.kernel.py_func.__name__, ready.geometry.PARTITION_SIZE))
+        partition_size = getattr(ready.geometry, "PARTITION_SIZE", 0)
+        names.append((ready.kernel.py_func.__name__, partition_size))
         return simulate(ready, **options)
 
     monkeypatch.setattr(running.Launch, "simulate", noted)
     monkeypatch.setattr(variants, "run_twin", lambda ready: names.append("twin"))
-    assert launch_all("cpu", gpu_sanitize.CASES[1:2]) == len(variants.PAGED) + 1
+    assert launch_all("cpu", gpu_sanitize.CASES[1:2]) == len(variants.PAGED) + 3
     assert names.count("twin") == 2
     launched = {name for name in names if name != "twin"}
     assert {name for name, _ in launched} == {
         "naive_kernel",
         "paged_attention_kernel",
         "paged_attention_reduce_kernel",
+        "reshape_and_cache_kernel",
+        "copy_blocks_kernel",
     }
     partitions = {size for name, size in launched if name == "paged_attention_kernel"}
     assert partitions == {0, gpu_sanitize.PARTITION_SIZE, 512}

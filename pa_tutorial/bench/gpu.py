@@ -46,11 +46,12 @@ class Section:
 
 SECTIONS = {
     "streams": Section("Streams, graphs and shared memory", "gpu_streams", 25, 4),
-    "ladder": Section("Every case of the ladder", "gpu_ladder", 60, 8),
-    "recorded": Section("Beside outputs of the simulator", "gpu_recorded", 40, 4),
+    "ladder": Section("Every case of the ladder", "gpu_ladder", 60, 7),
+    "cache": Section("New tokens and copied blocks", "gpu_cache", 15, 2),
+    "recorded": Section("Beside outputs of the simulator", "gpu_recorded", 35, 4),
     "times": Section("Bandwidth, in % of a copy's", "gpu_times", 110, 18),
     "choice": Section("v1 or v2", "gpu_choice", 35, 4),
-    "grid": Section("vLLM's grid", "gpu_grid", 125, 7),
+    "grid": Section("vLLM's grid", "gpu_grid", 115, 7),
     "sanitizer": Section("compute-sanitizer", "gpu_sanitizer", 60, 2),
     "simulated_kernels": Section("The simulator's small kernels", "gpu_kernels", 40, 3),
     "traffic": Section("Counts of memory beside Nsight Compute's", "gpu_traffic", 35, 4),

@@ -6,6 +6,7 @@ compute-sanitizer --tool memcheck python3 -m pa_tutorial.bench.gpu_sanitize
 import torch
 from torch import Tensor
 
+from pa_tutorial.bench import gpu_cache
 from pa_tutorial.bench.batches import Arguments
 from pa_tutorial.bench.gpu_ladder import moved
 from pa_tutorial.bench.record import arguments_of
@@ -31,7 +32,9 @@ def launch_all(device: str = "cuda", cases: tuple[str, ...] = CASES) -> int:
         for step in steps:
             step()
         count += len(steps)
-    return count
+    # The kernels that write to the cache: both, at one size.
+    assert gpu_cache.difference(torch.float16, 80, 8, device) is None
+    return count + 2
 
 
 def main() -> None:
