@@ -90,7 +90,23 @@ class Partitioned:
 
     @property
     def out(self) -> Tensor:
+        """[num_seqs, num_heads, head_size]"""
         return self.reduce.out
+
+    @property
+    def tmp_out(self) -> Tensor:
+        """[num_seqs, num_heads, max_num_partitions, head_size]  the output of each partition"""
+        return self.partitions.out
+
+    @property
+    def exp_sums(self) -> Tensor:
+        """[num_seqs, num_heads, max_num_partitions]  each below its partition's own maximum"""
+        return self.partitions.arguments["exp_sums"].view(self.tmp_out.shape[:3])
+
+    @property
+    def max_logits(self) -> Tensor:
+        """[num_seqs, num_heads, max_num_partitions]  the largest score of each partition"""
+        return self.partitions.arguments["max_logits"].view(self.tmp_out.shape[:3])
 
     def simulate(self, **options: object) -> tuple[Report, Report]:
         """Run both without a GPU. The options are those of simt.launch, the same for both."""

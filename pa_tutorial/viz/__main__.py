@@ -16,8 +16,10 @@ from pa_tutorial.viz import (
     kv_cache,
     maximum,
     measured,
+    multiprocessors,
     online,
     paged,
+    partitions,
     query,
     registers,
     rows,
@@ -70,6 +72,10 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "first_reads": wide.draw_reference_first_reads,
     "requests": wide.draw_reference_requests,
     "compiled": registers.draw_reference_compiled,
+    "idle_multiprocessors": multiprocessors.draw_idle_of_two_batches,
+    "split": partitions.draw_worked_split,
+    "shares": partitions.draw_reference_shares,
+    "mixed_batch": partitions.draw_mixed_batch,
 }
 
 

@@ -9,7 +9,7 @@ import torch
 
 from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.intermediates import LINES, NAMES
-from pa_tutorial.kernels.launch import Launch, prepare_v1
+from pa_tutorial.kernels.launch import Launch, Partitioned, prepare_v1, prepare_v2
 from pa_tutorial.kernels.loads import element_loads
 from pa_tutorial.kernels.prepare import LoadsOf
 from pa_tutorial.problem import DecodeProblem
@@ -76,6 +76,36 @@ def watched(ready: Launch, head: int = 0) -> Run:
     """Run a launch, of the kernel or of a changed one; thread block (head, 0, 0) is traced."""
     names = (*NAMES, "red_smem")
     return Run(ready, ready.simulate(trace=(head, 0, 0), watch=LINES, names=names))
+
+
+@dataclass(frozen=True)
+class RunOfV2:
+    """Both kernels of v2, with the traces of all thread blocks and snapshots."""
+
+    ready: Partitioned
+    partitions: Report
+    reduce: Report
+
+    @property
+    def geometry(self) -> Geometry:
+        return self.ready.partitions.geometry
+
+    @property
+    def seq_lens(self) -> list[int]:
+        return self.ready.partitions.arguments["seq_lens"].tolist()
+
+    def snapshot(self, where: str, head: int, sequence: int, partition: int) -> Snapshot:
+        """Of one thread block of the paged kernel, before a line."""
+        (shot,) = self.partitions.at(where, (head, sequence, partition))
+        return shot
+
+
+@cache
+def run_v2(problem: DecodeProblem, partition_size: int) -> RunOfV2:
+    """paged_attention_v2 on a problem, all checks on, everything traced."""
+    ready = prepare_v2(**vars(problem.paged("vllm")), partition_size=partition_size)
+    partitions = ready.partitions.simulate(trace="all", watch=LINES, names=NAMES)
+    return RunOfV2(ready, partitions, ready.reduce.simulate(trace="all"))
 
 
 def part_of_array(

@@ -1,0 +1,207 @@
+"""The partitions of v2: what each leaves, how much each counts, and which do not exist."""
+
+from dataclasses import replace
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from pa_tutorial.cases import WORKED_EXAMPLE
+from pa_tutorial.kernels.intermediates import SCORES_DONE, SUM_DONE, WEIGHTS_DONE
+from pa_tutorial.problem import DecodeProblem
+from pa_tutorial.simt import Trace
+from pa_tutorial.viz import style
+from pa_tutorial.viz.first_kernel import BATCH
+from pa_tutorial.viz.kernel_runs import REFERENCE, RunOfV2, run_v1, run_v2
+
+SMALL = 7.5  # points: numbers in cells
+# The batch of notebook 08 with one long sequence; sequence 0 is the worked example.
+MIXED = replace(
+    BATCH,
+    seq_lens=(*BATCH.seq_lens, 61),
+    tables=(*BATCH.tables, (10, 8, 15, 7, 12, 9, 14, 11)),
+)
+
+
+# Split ---------------------------------------------------------------------------------------
+
+
+@style.styled
+def draw_split(problem: DecodeProblem, partition_size: int, head: int = 0, rows: int = 4) -> Figure:
+    """One head of a short sequence: what each partition computes and leaves, and v1 beside it.
+
+    rows  elements of the outputs that are shown
+    """
+    run, whole = run_v2(problem, partition_size), run_v1(problem, head)
+    seq_len, left = problem.seq_lens[0], run.ready
+    starts = range(0, seq_len, partition_size)
+    figure, axes = style.new_figure(
+        f"Each of {len(starts)} partitions leaves a maximum, a sum and an output of its own", 3.4
+    )
+    corner = 0.0
+    for partition, start in enumerate(starts):
+        tokens = range(start, min(start + partition_size, seq_len))
+        _tokens(axes, corner, f"partition {partition}", tokens, _lines(run, head, partition))
+        numbers = (t[0, head, partition] for t in (left.max_logits, left.exp_sums, left.tmp_out))
+        _leaves(axes, corner, "leaves:", *numbers, rows)
+        corner += max(len(tokens), rows) + 0.5
+    numbers = whole.snapshot(SCORES_DONE)["qk_max"][0], whole.snapshot(SUM_DONE)["exp_sum"][0]
+    _leaves(axes, corner, "v1, all tokens:", *numbers, whole.ready.out[0, head], rows)
+    names = ("", "token", "qk", "exp(qk - max)", "weight", "", "maximum", "exp_sum", "output")
+    for y, name in enumerate(names):
+        axes.text(-0.2, y + 0.5, name, ha="right", va="center", color=style.QUIET)
+    style.bare(axes, corner + rows, len(names))
+    axes.set_aspect("auto")
+    return figure
+
+
+def _lines(run: RunOfV2, head: int, partition: int) -> list[np.ndarray]:
+    """One number a token: what `logits` of one thread block holds at three moments."""
+    moments = SCORES_DONE, SUM_DONE, WEIGHTS_DONE
+    shots = [run.snapshot(where, head, 0, partition)["logits"] for where in moments]
+    return [np.ma.filled(shot, np.nan) for shot in shots]
+
+
+def _tokens(axes: Axes, x: float, name: str, tokens: range, lines: list[np.ndarray]) -> None:
+    axes.plot((x + 0.05, x + len(tokens) - 0.05), (0.95, 0.95), color=style.INK, lw=1)
+    axes.text(x + len(tokens) / 2, 0.45, name, ha="center", va="center")
+    for place, token in enumerate(tokens):
+        where = x + place + 0.5, 1.5
+        axes.text(*where, str(token), ha="center", va="center", size=SMALL, color=style.QUIET)
+        for number, values in enumerate(lines):
+            shade = style.lighter(style.LOGITS, 0.75 - 0.375 * number)
+            _number(axes, x + place, number + 2, f"{values[place]:.2f}", shade)
+
+
+def _leaves(
+    axes: Axes, x: float, title: str, largest: object, total: object, out: object, rows: int
+) -> None:
+    """Three lines: maximum, sum, the first numbers of an output."""
+    axes.text(x + rows / 2, 5.5, title, ha="center", va="center")
+    _number(axes, x, 6, f"{float(largest):.3f}", style.lighter(style.LOGITS, 0.75), rows)
+    _number(axes, x, 7, f"{float(total):.3f}", style.lighter(style.LOGITS, 0.375), rows)
+    for row in range(rows):
+        _number(axes, x + row, 8, f"{float(out[row]):.2f}", style.OUT)
+
+
+def _number(axes: Axes, x: float, y: float, text: str, color: str, width: int = 1) -> None:
+    axes.add_patch(Rectangle((x, y), width, 1, facecolor=color, edgecolor=style.PAPER))
+    middle = x + width / 2, y + 0.5
+    axes.text(*middle, text, ha="center", va="center", size=SMALL, color=style.ink_on(color))
+
+
+def draw_worked_split() -> Figure:
+    return draw_split(WORKED_EXAMPLE, partition_size=8)
+
+
+# Merge ---------------------------------------------------------------------------------------
+
+
+def shares(run: RunOfV2, head: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of sequence 0: exp_sums as they were left, r below the common maximum, and r / sum of r."""
+    exp_sums, max_logits = (t[0, head].numpy() for t in (run.ready.exp_sums, run.ready.max_logits))
+    rescaled = exp_sums * np.exp(max_logits - max_logits.max())
+    return exp_sums, rescaled, rescaled / rescaled.sum()
+
+
+@style.styled
+def draw_shares(problem: DecodeProblem, partition_size: int, head: int = 0) -> Figure:
+    """Scores and maxima of the partitions of one sequence, and how much each one counts."""
+    run = run_v2(problem, partition_size)
+    exp_sums, rescaled, weights = (numbers.round(3) for numbers in shares(run, head))
+    maxima = run.ready.max_logits[0, head].numpy().round(3)
+    most, heaviest = int(exp_sums.argmax()), int(weights.argmax())
+    figure, (above, below) = style.new_figure(
+        f"Partition {most} leaves the largest exp_sum, but partition {heaviest} has the largest "
+        "share of the output",
+        4.0,
+        nrows=2,
+        sharex=True,
+    )
+    middles = []
+    for partition, largest in enumerate(maxima):
+        start = partition * partition_size
+        end = min(start + partition_size, problem.seq_lens[0])
+        scores = run.snapshot(SCORES_DONE, head, 0, partition)["logits"][: end - start].round(3)
+        above.plot(range(start, end), scores, ".", color=style.LOGITS)
+        above.plot((start, end - 1), (largest, largest), color=style.INK, linewidth=1.5)
+        above.text(start, largest + 0.1, f"m{partition}", va="bottom")
+        middles.append((start + end - 1) / 2)
+    above.axhline(maxima.max(), color=style.QUIET, linewidth=0.8, linestyle=":")
+    above.text(problem.seq_lens[0], maxima.max() + 0.1, "M", va="bottom", weight="bold")
+    above.set_ylim(top=maxima.max() + 0.9)
+    above.set_ylabel("score")
+    _bars(below, middles, -0.5, exp_sums, style.lighter(style.QUIET, 0.6))
+    _bars(below, middles, 0.5, rescaled, style.INK)
+    for middle, total, weight in zip(middles, exp_sums, weights, strict=True):
+        below.text(middle, total + 0.3, f"{100 * weight:.0f} %", ha="center", va="bottom")
+    words = "grey: exp_sum    black: r = exp_sum × exp(m - M)    %: share of the sum of all r"
+    below.text(0.01, 0.98, words, transform=below.transAxes, va="top")
+    below.set_ylim(top=1.4 * exp_sums.max())
+    below.set_ylabel("sum")
+    below.set_xlabel("token")
+    return figure
+
+
+def _bars(axes: Axes, middles: list[float], side: float, heights: np.ndarray, color: str) -> None:
+    """side: -0.5 for bars at the left of the middle, 0.5 for bars at its right."""
+    width = 8
+    axes.bar([middle + side * width for middle in middles], heights, width, color=color)
+
+
+def draw_reference_shares() -> Figure:
+    return draw_shares(REFERENCE, partition_size=32)
+
+
+# A mixed batch -------------------------------------------------------------------------------
+
+
+def tokens_of_thread_blocks(trace: Trace, head: int = 0) -> np.ndarray:
+    """[num_seqs, max_num_partitions] tokens of each thread block; 0 if it returns at once.
+
+    Read from the weights that it writes.
+    """
+    num_heads, num_seqs, num_partitions = trace.grid
+    writes = trace.only("logits[i]", kind="write").records
+    found = np.zeros((num_seqs, num_partitions), int)
+    for sequence, partition in np.ndindex(found.shape):
+        block = head + num_heads * (sequence + num_seqs * partition)
+        found[sequence, partition] = len(np.unique(writes.address[writes.block == block]))
+    return found
+
+
+@style.styled
+def draw_mixed(problem: DecodeProblem, partition_size: int) -> Figure:
+    """One head of a mixed batch: the thread blocks that have tokens, and those that have none."""
+    found = tokens_of_thread_blocks(run_v2(problem, partition_size).partitions.trace)
+    num_seqs, num_partitions = found.shape
+    figure, axes = style.new_figure(
+        f"{(found == 0).sum()} of {found.size} thread blocks of each head return at once: "
+        "the grid is for the longest sequence",
+        0.75 + 0.4 * num_seqs,
+    )
+    style.bare(axes, num_partitions, num_seqs)
+    axes.set_aspect("auto")
+    axes.set_xlim(-1.9, num_partitions)
+    axes.set_ylim(num_seqs, -0.7)
+    for partition in range(num_partitions):
+        place = partition + 0.5, -0.35
+        axes.text(*place, f"partition {partition}", ha="center", va="center", color=style.QUIET)
+    for (sequence, partition), tokens in np.ndenumerate(found):
+        color = style.SEQUENCES[sequence]
+        style.cell(axes, partition, sequence, style.EMPTY, unused=not tokens)
+        if tokens:
+            width, ink = tokens / partition_size, style.ink_on(color)
+            box = Rectangle((partition, sequence), width, 1, edgecolor=style.PAPER, facecolor=color)
+            axes.add_patch(box)
+            place = partition + width / 2, sequence + 0.5
+            axes.text(*place, f"{tokens}", ha="center", va="center", color=ink)
+    for sequence, tokens in enumerate(found.sum(axis=1)):
+        words = f"sequence {sequence}\n{tokens} tokens"
+        axes.text(-0.1, sequence + 0.5, words, ha="right", va="center", color=style.QUIET)
+    return figure
+
+
+def draw_mixed_batch() -> Figure:
+    return draw_mixed(MIXED, partition_size=8)
