@@ -136,7 +136,7 @@ head of a whole batch. The grader runs the kernel and compares your numbers with
 def merge_partitions(
     exp_sums: Tensor, max_logits: Tensor, tmp_out: Tensor, seq_lens: Tensor, partition_size: int
 ) -> Tensor:
-    """The second half of v2, for the whole batch, without a loop.
+    """The second half of v2, for the whole batch.
 
     exp_sums, max_logits  [num_seqs, num_heads, max_num_partitions] float32
     tmp_out               [num_seqs, num_heads, max_num_partitions, head_size] float32
@@ -212,8 +212,8 @@ def merge_partitions_trials() -> list[Trial]:
 MERGE = Exercise(
     notebook=NOTEBOOK,
     text="""\
-The notebook merged the partitions of one head. Do it for a whole batch: all sequences and heads at
-once, in torch, without a loop. In a mixed batch many places were never written. They hold NaN.""",
+The notebook merged the partitions of one head. Do it for a whole batch in torch: all sequences and
+heads at once. In a mixed batch, many places were never written. They hold NaN.""",
     solution=merge_partitions,
     wrong=(
         WrongAnswer(" * torch.exp(m - m.amax(dim=-1, keepdim=True))", "",

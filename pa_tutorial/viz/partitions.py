@@ -157,16 +157,15 @@ def draw_reference_shares() -> Figure:
 # A mixed batch -------------------------------------------------------------------------------
 
 
-def tokens_of_thread_blocks(trace: Trace, head: int = 0) -> np.ndarray:
-    """[num_seqs, max_num_partitions] tokens of each thread block; 0 if it returns at once.
-
-    Read from the weights that it writes.
+def tokens_of_thread_blocks(trace: Trace) -> np.ndarray:
+    """[num_seqs, max_num_partitions] tokens of each thread block of head 0; 0 if it returns at
+    once. Read from the weights that it writes.
     """
     num_heads, num_seqs, num_partitions = trace.grid
     writes = trace.only("logits[i]", kind="write").records
     found = np.zeros((num_seqs, num_partitions), int)
     for sequence, partition in np.ndindex(found.shape):
-        block = head + num_heads * (sequence + num_seqs * partition)
+        block = num_heads * (sequence + num_seqs * partition)
         found[sequence, partition] = len(np.unique(writes.address[writes.block == block]))
     return found
 
