@@ -1,6 +1,7 @@
 """The names beside the kernel: what launches it, and what it multiplies with."""
 
 from pa_tutorial.index.entry import Symbol, VllmFile, cells_of, lines_of
+from pa_tutorial.index.partitions import PAGED_ATTN, REDUCE_KERNEL, V2
 from pa_tutorial.index.query_and_key import QUERY_AND_KEY
 from pa_tutorial.index.softmax_and_value import SOFTMAX_AND_VALUE
 
@@ -70,15 +71,6 @@ V1 = (
     ),
 )
 
-V2 = (
-    Symbol(
-        "`logits_size` with `PARTITION_SIZE`",
-        "in v2 the size does not depend on the batch",
-        geometry("tokens = self.partition_size or max_seq_len"),
-        nb10("num_bytes = geometry.dynamic_shared_bytes("),
-    ),
-)
-
 GENERIC = (
     Symbol(
         "`dot`",
@@ -101,10 +93,11 @@ KERNEL = (
     VllmFile(
         "csrc/attention/attention_kernels.cuh",
         "commit 5bc0e56c",
-        (*QUERY_AND_KEY, *SOFTMAX_AND_VALUE),
+        (*QUERY_AND_KEY, *SOFTMAX_AND_VALUE, *REDUCE_KERNEL),
     ),
     VllmFile("csrc/attention/paged_attention_v1.cu", "commit d7e5edb1", V1),
     VllmFile("csrc/attention/paged_attention_v2.cu", "commit cc17020a", V2),
+    VllmFile("vllm/attention/ops/paged_attn.py", "commit 5da3a322", PAGED_ATTN),
     VllmFile("csrc/attention/attention_generic.cuh", "commit c9eabec7", GENERIC),
     VllmFile("csrc/attention/dtype_float16.cuh", "commit 7e8f65be", FLOAT16),
 )

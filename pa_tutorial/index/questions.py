@@ -7,6 +7,7 @@ nb08 = cells_of("08_first_paged_kernel")
 nb09 = cells_of("09_query_and_key")
 nb10 = cells_of("10_softmax_and_value")
 nb11 = cells_of("11_vector_loads")
+nb12 = cells_of("12_partitions")
 
 QUESTIONS = (
     Question(
@@ -40,6 +41,12 @@ QUESTIONS = (
         nb10("num_bytes = geometry.dynamic_shared_bytes(", "So the shape of logits is"),
     ),
     Question(
+        "How do I call v2 on my own q, k, v?",
+        "Write K and V into blocks with `reshape_and_cache`, make a block table for each sequence, "
+        "and call `paged_attention_v2`.",
+        nb12("slots = slot_mapping(", "out = paged_attention_v2("),
+    ),
+    Question(
         "Is there a bank conflict when q_vecs is written or read?",
         "Yes, of degree 2 with float16, heads of 128 and blocks of 16, element by element or a vec "
         "at once; other sizes have 1, 2 or 4. One vec of padding in each row ends it.",
@@ -71,5 +78,11 @@ QUESTIONS = (
             *nb09("qk is NaN in the threads"),
             *nb10('print("0 * NaN ="', 'run.trace.only("v_vec[j]"'),
         ),
+    ),
+    Question(
+        "When is v1 used and when v2?",
+        "v1 up to 8,192 tokens, if there is one partition or if it has more than 512 thread "
+        "blocks; else v2. Where both were measured, the faster one.",
+        nb12("chosen = [choose(num_seqs", "measured = ["),
     ),
 )

@@ -8,6 +8,7 @@ prepare = lines_of("pa_tutorial/kernels/prepare.py")
 nb05 = cells_of("05_online_softmax")
 nb09 = cells_of("09_query_and_key")
 nb10 = cells_of("10_softmax_and_value")
+nb12 = cells_of("12_partitions")
 
 # Cells that show several names.
 MAXIMUM = nb10("maximum.draw_maximum(")
@@ -87,7 +88,7 @@ SOFTMAX_AND_VALUE = (
         "`max_logits`, `exp_sums`",
         "what v2 needs to join partitions",
         ours("max_logits[row + partition_idx] = qk_max", "exp_sums[row + partition_idx] = exp_sum"),
-        nb05("partitions = [v1("),
+        (*nb05("partitions = [v1("), *nb12("partitions.draw_split(")),
     ),
     Symbol(
         "`V_VEC_SIZE`",
