@@ -86,14 +86,6 @@ class RunOfV2:
     partitions: Report
     reduce: Report
 
-    @property
-    def geometry(self) -> Geometry:
-        return self.ready.partitions.geometry
-
-    @property
-    def seq_lens(self) -> list[int]:
-        return self.ready.partitions.arguments["seq_lens"].tolist()
-
     def snapshot(self, where: str, head: int, sequence: int, partition: int) -> Snapshot:
         """Of one thread block of the paged kernel, before a line."""
         (shot,) = self.partitions.at(where, (head, sequence, partition))
