@@ -16,7 +16,7 @@ from pa_tutorial.bench.gpu_grid import BOUNDS
 from pa_tutorial.bench.rotated import Pool, Workload
 from pa_tutorial.bench.spread import in_a_line
 from pa_tutorial.bench.timing import interleaved
-from pa_tutorial.bench.variants import PAGED, Step, kv_cache, sdpa
+from pa_tutorial.bench.variants import PAGED, Step, in_torch, sdpa
 from pa_tutorial.kernels.launch import paged_attention_v1_vector, paged_attention_v2
 
 BFLOAT16, GQA = {"dtype": torch.bfloat16}, {"num_kv_heads": 8}
@@ -34,7 +34,7 @@ WORKLOADS = (
 )
 ROUNDS = 11
 SLOW_MS = 50  # a step that takes longer is timed once, and not in a graph
-MOST_CALLS = 16  # the stage kv_cache has no batch: one call a sequence
+MOST_CALLS = 16  # sequences, for stages in torch: some launch operations for each of them
 FRACTION = 0.90  # of the copy's bandwidth: the target
 AS_FAST = 1.02  # times the twin's time: the same, within the spread of the rounds
 TWINS = {"cuda_v1_vector": "twin_v1", "cuda_v2": "twin_v2"}
@@ -83,10 +83,14 @@ def measure(pool: Pool, workload: Workload, device: Device, rounds: int = ROUNDS
             replays[name] = device.captured(made)
         except Exception as failed:
             wrong[name] = in_a_line(failed)
-    if workload.num_seqs <= MOST_CALLS:  # torch's operations, launched one by one: no graph
-        two = [kv_cache(pool, workload, i) for i in range(2)]
-        once = min(device.milliseconds(two[i % 2]) for i in range(6))
-        times["kv_cache"] = {"median_ms": round(once, 4), "rounds": 1}
+    if workload.num_seqs <= MOST_CALLS:
+        for name, made in in_torch(pool, workload, pool.sets(workload)).items():
+            try:  # the first call is slower
+                once = min(device.milliseconds(made[i % 2]) for i in range(4))
+            except Exception as failed:
+                wrong[name] = in_a_line(failed)
+            else:
+                times[name] = {"median_ms": round(once, 4), "rounds": 1}
     for name, row in interleaved(replays, rounds, device.milliseconds).items():
         times[name] = {which: round(ms / num_sets, 5) for which, ms in row.items()}
     copied = 2 * workload.kv_bytes / times["copy"]["median_ms"]  # bytes a millisecond

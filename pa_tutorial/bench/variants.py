@@ -8,6 +8,7 @@ from torch import Tensor
 
 from pa_tutorial.arguments import require
 from pa_tutorial.attention.cached import cached_attention
+from pa_tutorial.attention.paged import paged_gather, paged_online
 from pa_tutorial.bench.batches import Arguments
 from pa_tutorial.bench.rotated import Pool, Workload
 from pa_tutorial.kernels.gpu import DEFAULT_SHARED
@@ -54,6 +55,19 @@ PAGED: dict[str, Callable[[Arguments], Step]] = {
     "twin_v1": twin_v1,
     "twin_v2": twin_v2,
 }
+
+
+# The stages in torch that read a paged cache: many small operations, launched one by one.
+IN_TORCH = {"paged_gather": paged_gather, "paged_online": paged_online}
+
+
+def in_torch(pool: Pool, workload: Workload, sets: list[Arguments]) -> dict[str, list[Step]]:
+    """Two steps of each stage that is no kernel: they are not captured, so two must do."""
+    names = ("q", "k_cache", "v_cache", "block_tables", "seq_lens", "scale")
+    steps = {"kv_cache": [kv_cache(pool, workload, i) for i in range(2)]}
+    for name, function in IN_TORCH.items():
+        steps[name] = [partial(function, *(given[n] for n in names)) for given in sets[:2]]
+    return steps
 
 
 def sdpa(pool: Pool, workload: Workload, i: int) -> Step:
