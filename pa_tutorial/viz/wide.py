@@ -128,8 +128,8 @@ def draw_requests(elements: Run, vectors: Run) -> Figure:
     of_k_and_v = [sectors["K"][run] + sectors["V"][run] for run in (0, 1)]
     different = different_sectors(after["K"]) + different_sectors(after["V"])
     figure, (left, right) = style.new_figure(
-        f"{most:,} requests become {least}; for the {different:,} different sectors of K and V "
-        "they ask\n{:,} times and {:,} times".format(*of_k_and_v),
+        f"{most:,} requests become {least}; of K and V they ask for "
+        f"{of_k_and_v[0]:,} sectors,\nthen for {of_k_and_v[1]:,}, each of the {different:,} once",
         2.9,
         ncols=2,
     )
