@@ -41,7 +41,8 @@ def split_batch(
     partition_size  a multiple of block_size
     returns         [sequence][partition] -> (start_block_idx, end_block_idx, start_token_idx,
                     end_token_idx), the ends not included. As in the grid, every sequence has the
-                    same number of partitions; one that lies behind the sequence is (0, 0, 0, 0).
+                    same number of partitions; one that begins after the end of its sequence is
+                    (0, 0, 0, 0).
     """
     # 1. how many partitions has the grid? One sequence decides for all
     # 2. how many blocks has a sequence, and how many has a partition?
@@ -64,7 +65,10 @@ def split_batch(
     ### END SOLUTION
 
 
-_GRID = "The grid is a box: the longest sequence decides how many partitions all of them have."
+_GRID = (
+    "The longest sequence decides how many partitions all of them have; one that begins after the "
+    "end of its sequence is (0, 0, 0, 0)."
+)
 _END = "The last partition ends where the sequence ends: blocks are rounded up, tokens are not."
 _NONE = "A partition exists if its first token does: partition * partition_size < seq_len."
 SPLIT_CASES = (
@@ -143,7 +147,7 @@ def merge_partitions(
     seq_lens              [num_seqs] int32
     returns               [num_seqs, num_heads, head_size] float32
 
-    Where a sequence has no such partition, the first three hold NaN.
+    Where a sequence has no such partition, the first three hold NaN. The inputs are only read.
     """
     # 1. which partitions exist? A mask that can be broadcast over the heads
     # 2. 0 * NaN is NaN: put something else in the places of the others, in all three tensors
@@ -166,7 +170,7 @@ _UNUSED = "seq_lens and partition_size say which partitions exist; NaN stays NaN
 TWO_HEADS = {"num_heads": 2}
 MERGE_CASES = (
     # name, what it isolates, what its failure means, the step, tokens of a partition
-    ("one_partition", "11 tokens, partitions of 16", "Its output is the output.",
+    ("one_partition", "11 tokens, partitions of 16", "With one partition, r / r is 1: its output is the output.",
      problem((11,)), SIZE),
     ("two_partitions", "16 and 4 tokens", _RESCALE, problem((20,)), SIZE),
     ("full", "32 tokens in two partitions", _UNUSED, problem((32, 48)), SIZE),
@@ -281,10 +285,10 @@ ONLINE_CASES = (
     # name, what it isolates, what its failure means,
     # (threads, seq_lens, tokens of a partition, heads, head size, the first maximum, the step)
     ("one_partition", "a partition alone", _PART, (32, (5,), 8, 2, 32, 0, 0)),
-    ("two_partitions", "8 and 3 tokens, as in the worked example", _PART,
-     (32, (11,), 8, 4, 32, 0, 0)),
     ("rising", "each maximum is larger than the last, by about 2", _GROWS,
      (32, (61,), 8, 1, 32, 0, 2)),
+    ("two_partitions", "8 and 3 tokens, as in the worked example", _PART,
+     (32, (11,), 8, 4, 32, 0, 0)),
     ("falling", "the first maximum is the largest", _GROWS, (32, (61,), 8, 1, 32, 0, -2)),
     ("far_apart", "maxima from -300 to 300", _GROWS, (32, (64, 40), 8, 1, 32, -300, 85)),
     ("far_below_zero", "all maxima near -300", _GROWS, (32, (64, 40), 8, 1, 32, -300, 0)),
@@ -328,7 +332,7 @@ ONLINE = Exercise(
 vLLM's reduce kernel goes through the partitions three times: for M, for the sum, for the output. So
 it needs shared memory and barriers. Write one that goes through them once, with the online softmax
 of notebook 05. Each thread does it for its own elements of the output: no shared memory, no
-barrier, no shuffle, and a warp reads each number of a partition once.""",
+barrier, no shuffle. For 32 elements of the output, each number of a partition is read once.""",
     solution=reduce_online,
     wrong=(
         WrongAnswer("acc = acc * rescale + r", "acc = acc + r", "acc is not rescaled"),

@@ -56,7 +56,7 @@ def as_ranges(result: object, num_seqs: int, num_partitions: int) -> Tensor:
             of_ints = isinstance(numbers, tuple | list) and all(type(n) is int for n in numbers)
             if not of_ints or len(numbers) != len(RANGES):
                 wanted = ", ".join(RANGES)
-                raise AnswerError(f"a thread block is {numbers!r:.60}; it must be ({wanted})")
+                raise AnswerError(f"a thread block is {numbers!r:.60}; it must be four ints: ({wanted})")
     return torch.tensor(rows)
 
 
@@ -71,6 +71,8 @@ def left_by(step: DecodeProblem, partition_size: int) -> Partitioned:
 def require_merged(result: object, like: Tensor) -> Tensor:
     """An output of the right shape and without NaN; a message for its author if it is none."""
     out = require_shape(result, [*like.shape[:2], like.shape[3]])
+    if result.dtype != like.dtype:
+        raise AnswerError(f"it returned {result.dtype}; it must return {like.dtype}")
     if out.isnan().any():
         sequence, head, _ = torch.nonzero(out.isnan())[0].tolist()
         raise AnswerError(

@@ -47,7 +47,7 @@ def draw_split(problem: DecodeProblem, partition_size: int, head: int = 0, rows:
         _leaves(axes, corner, "leaves:", *numbers, rows)
         corner += max(len(tokens), rows) + 0.5
     numbers = whole.snapshot(SCORES_DONE)["qk_max"][0], whole.snapshot(SUM_DONE)["exp_sum"][0]
-    _leaves(axes, corner, "v1, all tokens:", *numbers, whole.ready.out[0, head], rows)
+    _leaves(axes, corner, "v1 (notebook 10):", *numbers, whole.ready.out[0, head], rows)
     names = ("", "token", "qk", "exp(qk - max)", "weight", "", "maximum", "exp_sum", "output")
     for y, name in enumerate(names):
         axes.text(-0.2, y + 0.5, name, ha="right", va="center", color=style.QUIET)
@@ -141,6 +141,7 @@ def draw_shares(problem: DecodeProblem, partition_size: int, head: int = 0) -> F
     below.set_ylim(top=1.4 * exp_sums.max())
     below.set_ylabel("sum")
     below.set_xlabel("token")
+    below.set_xticks(range(0, problem.seq_lens[0] + 1, partition_size))
     return figure
 
 
