@@ -41,6 +41,32 @@ def test_the_nearest_measured_batch_decides(
     assert choose(num_seqs, num_heads, max_seq_len, MEASURED) == chosen
 
 
+BY_CONTEXT = [Measured(4, 32, 1024, v1=10.0, v2=12.0), Measured(4, 32, 8192, v1=80.0, v2=30.0)]
+
+
+@pytest.mark.parametrize(
+    ("max_seq_len", "chosen"), [(100, "v1"), (2800, "v1"), (3000, "v2"), (10**6, "v2")]
+)
+def test_the_nearest_measured_context_decides(max_seq_len: int, chosen: str) -> None:
+    """2,896 lies in the middle between 1,024 and 8,192: 1.5 doublings from each."""
+    assert choose(4, 32, max_seq_len, BY_CONTEXT) == chosen
+
+
+def test_heads_of_the_measured_batch_count() -> None:
+    points = [Measured(8, 8, 1024, v1=1.0, v2=2.0), Measured(8, 64, 1024, v1=2.0, v2=1.0)]
+    assert choose(8, 64, 1024, points) == "v2"
+    assert choose(64, 8, 1024, points) == "v2"
+
+
+def test_measurements_may_be_an_iterator_that_has_none() -> None:
+    assert choose(1, 32, 513, iter(())) == "v2"
+    assert choose(1, 32, 513, iter(BY_CONTEXT)) == "v1"
+
+
+def test_as_fast_as_v2_is_v1() -> None:
+    assert Measured(1, 1, 1, v1=2.0, v2=2.0).faster == "v1"
+
+
 @pytest.mark.parametrize("name", ["num_seqs", "num_heads", "max_seq_len"])
 def test_an_empty_batch_is_refused(name: str) -> None:
     sizes = {"num_seqs": 1, "num_heads": 1, "max_seq_len": 1, name: 0}

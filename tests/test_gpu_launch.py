@@ -72,6 +72,16 @@ def test_a_launch_is_prepared_without_a_look_at_any_number(
 
 @ignore_data_ptr
 @by_prepare
+def test_slopes_that_are_not_given_are_made_on_the_gpu(
+    prepare_it: Callable, on_gpu: Callable
+) -> None:
+    ready = prepare_it(**on_gpu() | {"alibi_slopes": None})
+    slopes = getattr(ready, "partitions", ready).arguments["alibi_slopes"]
+    assert slopes.is_cuda
+
+
+@ignore_data_ptr
+@by_prepare
 def test_without_max_seq_len_there_is_room_for_the_whole_table(
     prepare_it: Callable, on_gpu: Callable
 ) -> None:
@@ -87,6 +97,13 @@ def test_without_max_seq_len_there_is_room_for_the_whole_table(
 def test_tensors_on_two_devices_are_refused(prepare_it: Callable, on_gpu: Callable) -> None:
     given = on_gpu() | {"seq_lens": torch.zeros(2, dtype=torch.int32, device="cpu")}
     with pytest.raises(ValueError, match=r"seq_lens.device is cpu; it must be cuda:0, as q"):
+        prepare_it(**given)
+
+
+@by_prepare
+def test_tensors_on_two_gpus_are_refused(prepare_it: Callable, on_gpu: Callable) -> None:
+    given = on_gpu() | {"block_tables": torch.empty(2, 4, dtype=torch.int32, device="cuda:1")}
+    with pytest.raises(ValueError, match=r"block_tables.device is cuda:1; it must be cuda:0, as q"):
         prepare_it(**given)
 
 
@@ -147,6 +164,20 @@ def test_arguments_are_wrapped_once_and_launched_often(device: SimpleNamespace) 
     assert device.wrapped == [(a.data_ptr(), False, False)]
     assert kernel.launches == [(0, (("wrapped", a.data_ptr()), 0.5, 7))] * 3
     assert kernel.configurations == [((4, 2, 1), 128, 0, 1000)]
+
+
+def test_a_tensor_with_gaps_is_wrapped_where_it_is(device: SimpleNamespace) -> None:
+    a = torch.zeros(6)[::2]
+    OnGpu(Kernel(), (1, 1, 1), 128, 0, 0, (a,))
+    assert device.wrapped == [(a.data_ptr(), False, False)]
+
+
+def test_the_most_shared_memory_is_what_a_kernel_can_ask_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sizes = {"MAX_SHARED_MEMORY_PER_BLOCK": 48 * 1024, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": 999}
+    monkeypatch.setattr(cuda, "get_current_device", lambda: SimpleNamespace(**sizes))
+    assert gpu.max_shared_bytes() == 999
 
 
 def test_every_launch_goes_to_the_stream_that_is_current_then(device: SimpleNamespace) -> None:

@@ -1,17 +1,29 @@
 """What the compiler made of a kernel, read from its PTX, and the table of it."""
 
+import re
 import sys
 from importlib.util import find_spec
 
 import pytest
 import torch
+from kernel_inputs import problem, values
+from numba import typeof
 
 from pa_tutorial.kernels import compiled as compiling
-from pa_tutorial.kernels.comparison import Row, as_table, comparison
-from pa_tutorial.kernels.compiled import compiled, loads_of, v1_signature
+from pa_tutorial.kernels.comparison import Row, as_table, comparison, row
+from pa_tutorial.kernels.compiled import (
+    Compiled,
+    compiled,
+    loads_of,
+    naive_signature,
+    reduce_signature,
+    v1_signature,
+)
 from pa_tutorial.kernels.cpp_twin import compile_twin
 from pa_tutorial.kernels.geometry import Geometry
+from pa_tutorial.kernels.launch import prepare_naive, prepare_v1, prepare_v2
 from pa_tutorial.kernels.paged_attention import paged_attention
+from pa_tutorial.kernels.vectors import vector_loads
 
 REFERENCE = Geometry(128, 16, torch.float16)
 
@@ -109,3 +121,56 @@ def test_the_twin_loads_the_same_bytes_in_fewer_instructions(rows: dict[str, Row
 def test_kernels_to_compare_may_be_given() -> None:
     names = [each.name for each in comparison(REFERENCE, texts={})]
     assert names == ["CUDA C++ twin"]
+
+
+LOG = """ptxas info    : Function properties for kernel
+    16 bytes stack frame, 4 bytes spill stores, 8 bytes spill loads
+ptxas info    : Used 40 registers, used 1 barriers, 288 bytes smem
+"""
+
+
+def test_registers_stack_and_spills_are_read_from_the_linkers_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(compiling, "linked", lambda code, capability, target: (b"ret;", LOG))
+    build = compiling.assembled(b"", (9, 0))
+    assert (build.registers, build.stack_bytes, build.spill_bytes) == (40, 16, 4 + 8)
+
+
+def test_a_row_has_the_figures_of_its_kernel() -> None:
+    ptx = "ld.global.v2.u32 {%r1, %r2}, [%rd1];\nld.shared.f32 %f1, [%r1];\nadd.f64 %fd1, %fd2;"
+    assert row("name", Compiled(ptx, 40, 16, 12)) == Row("name", 40, 16, 12, 1, {8: 1}, {4: 1})
+
+
+@needs_compiler
+@pytest.mark.parametrize("capability", [(8, 0), (9, 0)])
+def test_it_is_compiled_for_the_gpu_that_is_named(capability: tuple[int, int]) -> None:
+    target = f".target sm_{capability[0]}{capability[1]}"
+    kernel = paged_attention(REFERENCE, vector_loads)
+    for build in (
+        compiled(kernel, v1_signature(REFERENCE), capability),
+        compile_twin(REFERENCE, capability),
+    ):
+        assert target in build.ptx
+        # A wide load of shared memory needs an array that is aligned to its vecs.
+        aligned = [int(n) for n in re.findall(r"\.shared \.align (\d+) \.b8", build.ptx)]
+        # red_smem; q_vecs, of which C++ knows that a vec has 8 bytes; the dynamic shared memory
+        assert sorted(aligned) in ([4, 16, 16], [4, 8, 16])
+
+
+@needs_compiler
+def test_a_kernel_is_compiled_for_the_types_that_a_launch_gives_it() -> None:
+    """An int of another width would make another kernel, and be compiled at the first launch."""
+    given = values(problem(head_size=128, dtype=torch.float16).paged("vllm"))
+    v2 = prepare_v2(*given)
+    for ready, signature in (
+        (prepare_naive(*given), naive_signature),
+        (prepare_v1(*given), v1_signature),
+        (v2.partitions, v1_signature),
+        (v2.reduce, reduce_signature),
+    ):
+        types = [
+            typeof(value.numpy() if isinstance(value, torch.Tensor) else value)
+            for value in ready.arguments.values()
+        ]
+        assert [str(t) for t in types] == [str(t) for t in signature(ready.geometry)]

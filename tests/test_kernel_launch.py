@@ -402,3 +402,50 @@ def test_max_seq_len_gives_the_size_of_the_launch(prepare: Callable) -> None:
         assert ready.partitions.grid == (*ready.reduce.grid[:2], 2) == (4, 2, 2)
     else:
         assert ready.shared_bytes == 4 * (1000 if prepare is launch.prepare_naive else 1008)
+
+
+@by_function
+@pytest.mark.parametrize("max_seq_len", [True, 20.0, "20"], ids=repr)
+def test_max_seq_len_that_is_no_int_is_refused(function: Callable, max_seq_len: object) -> None:
+    message = f"max_seq_len is of type {type(max_seq_len).__name__}; it must be an int"
+    refused(function, inputs() | {"max_seq_len": max_seq_len}, message, TypeError)
+
+
+def test_more_partitions_than_the_reduce_kernel_has_memory_for_are_refused() -> None:
+    """8 bytes a partition: 29,056 of them fit into 227 KiB."""
+    most = MAX_SHARED // 8
+    assert launch.prepare_v2(**of_length(16 * most), partition_size=16).reduce.grid == (1, 1, 1)
+    message = rf"which needs {8 * (most + 1):,} bytes of shared memory"
+    with pytest.raises(ValueError, match=message):
+        launch.prepare_v2(**of_length(16 * most + 1), partition_size=16)
+
+
+@pytest.mark.parametrize("name", ["k_cache", "v_cache"])
+def test_caches_are_aligned_to_16_bytes_and_not_to_a_vec_of_k(name: str) -> None:
+    """Blocks of 8 and float16: a vec of q has 4 bytes."""
+    given = inputs(dtype=torch.float16, block_size=8)
+    given[name] = shifted(given[name], 4)
+    refused(VECTORS[0], given, rf"{name}.data_ptr\(\) is 8 bytes past a multiple of 16")
+
+
+# Nothing is copied ------------------------------------------------------------------------------
+
+
+@by_prepare
+def test_the_kernel_reads_the_tensors_themselves(prepare: Callable) -> None:
+    """On a GPU, a copy would cost more than the kernel; and a graph would read old numbers."""
+    given = inputs(strided_q=True, dtype=torch.bfloat16)
+    every_second = torch.zeros(2, 12, dtype=torch.int32)
+    every_second[:, ::2][:, : given["block_tables"].shape[1]] = given["block_tables"]
+    given["block_tables"] = every_second[:, : 2 * given["block_tables"].shape[1] : 2]
+    ready = prepare(**given)
+    arguments = getattr(ready, "partitions", ready).arguments
+    for name in ("q", "k_cache", "v_cache", "block_tables", "seq_lens", "alibi_slopes"):
+        assert arguments[name].data_ptr() == given[name].data_ptr(), name
+
+
+def test_the_reduce_kernel_reads_what_the_partitions_wrote() -> None:
+    ready = launch.prepare_v2(**inputs())
+    first, second = ready.partitions.arguments, ready.reduce.arguments
+    for left, read in (("exp_sums",) * 2, ("max_logits",) * 2, ("out", "tmp_out")):
+        assert first[left].data_ptr() == second[read].data_ptr()

@@ -7,7 +7,7 @@ import torch
 
 from pa_tutorial.cases import CASES
 from pa_tutorial.checks.running import judge, stage_trial
-from pa_tutorial.ladder import STAGES, AnswerError, Stage, stage_named, takes
+from pa_tutorial.ladder import STAGES, AnswerError, Stage, some_partitions, stage_named, takes
 
 STAGE_CASES = [
     pytest.param(
@@ -143,3 +143,24 @@ def test_a_stage_gets_the_layout_that_it_declares(name: str) -> None:
 
     STAGES[name].run(CASES["decode/gqa"], looks)
     assert dims == [{"vllm": 5, "plain": 4}[STAGES[name].layout]]
+
+
+def test_the_stages_of_the_kernel_are_the_functions_of_that_name() -> None:
+    """Each gives the same output, so no check would see one in the place of another."""
+    names = {name: STAGES[name].function.__name__ for name in STAGES if name.startswith("cuda")}
+    assert names == {
+        "cuda_naive": "paged_attention_naive",
+        "cuda_v1": "paged_attention_v1",
+        "cuda_v1_vector": "paged_attention_v1_vector",
+        "cuda_v2": "paged_attention_v2",
+    }
+
+
+def test_most_cases_have_something_to_merge() -> None:
+    """With vLLM's 512 tokens, most would be one partition."""
+    cases = [case for case in CASES.values() if STAGES["cuda_v2"].is_checked_on(case)]
+    split = [max(case.seq_lens) > some_partitions(case) for case in cases]
+    assert split.count(False) == 1  # one_token
+    assert all(some_partitions(case) % case.block_size == 0 for case in cases)
+    assert some_partitions(CASES["decode/worked_example"]) == 8
+    assert some_partitions(CASES["decode/long_context"]) == 512

@@ -10,6 +10,7 @@ from wrong_examples import Change, WrongExample, applied
 from pa_tutorial.cases import CASES
 from pa_tutorial.decode_inputs import PagedInputs
 from pa_tutorial.kernels.launch import Launch, prepare_naive, prepare_v1
+from pa_tutorial.kernels.vectors import vector_loads
 
 KERNEL = "kernels/paged_attention.py"
 BLOCK_STRIDE = 2**29  # block 5 of the worked example begins behind 2**31
@@ -43,7 +44,11 @@ def output(ready: Launch, **options: object) -> Tensor:
     return ready.out
 
 
-@pytest.mark.parametrize("prepare", [prepare_naive, prepare_v1])
+def prepare_vectors(*tensors: object) -> Launch:
+    return prepare_v1(*tensors, loads=vector_loads)
+
+
+@pytest.mark.parametrize("prepare", [prepare_naive, prepare_v1, prepare_vectors])
 def test_a_block_behind_the_first_two_billion_elements_is_read(prepare) -> None:
     inputs = CASES["decode/worked_example"].paged("vllm")
     expected = output(prepare(*arguments(inputs, inputs.k_cache, inputs.v_cache)))

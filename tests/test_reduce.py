@@ -122,8 +122,9 @@ def test_a_mistake_with_more_partitions_than_threads_is_seen(
 
 
 def test_one_partition_is_copied_bit_for_bit() -> None:
-    geometry, given = invented((SIZE, 1), 100.0)
-    assert torch.equal(reduced(geometry, given), given["tmp_out"][:, :, 0])
+    """Also where another sequence of the batch has more."""
+    geometry, given = invented((SIZE, 1, 3 * SIZE), 100.0)
+    assert torch.equal(reduced(geometry, given)[:2], given["tmp_out"][:2, :, 0])
 
 
 def test_a_geometry_without_partitions_is_refused() -> None:

@@ -5,9 +5,11 @@ import pytest
 from numba import cuda, float32
 
 from pa_tutorial.kernels.geometry import Geometry
+from pa_tutorial.kernels.loads import element_loads
 from pa_tutorial.kernels.naive import naive_kernel
 from pa_tutorial.kernels.paged_attention import paged_attention
-from pa_tutorial.simt import SimtError, launch
+from pa_tutorial.kernels.vectors import vector_loads
+from pa_tutorial.simt import SimtError, launch, twin
 from pa_tutorial.simt.machine import CHECKS, Machine
 from pa_tutorial.simt.program import Program
 from pa_tutorial.simt.writes import Writes
@@ -166,8 +168,29 @@ def test_a_tuple_may_err_on_the_safe_side_only() -> None:
 def test_the_inputs_of_the_paged_kernels_are_only_read() -> None:
     geometry = Geometry(32, 8)
     assert may_be_written(naive_kernel(geometry)) == {"out"}
-    found = may_be_written(paged_attention(geometry))
-    assert found == {"out", "exp_sums", "max_logits"}
+    for loads in (element_loads, vector_loads):
+        found = may_be_written(paged_attention(geometry, loads))
+        assert found == {"out", "exp_sums", "max_logits"}
+
+
+@pytest.mark.parametrize(
+    ("writes", "written"),
+    [(None, {"out", "a", "b"}), ((), {"out"}), ((0,), {"out", "a"}), ((2,), {"out", "b"})],
+)
+def test_an_intrinsic_writes_what_its_twin_says_else_anything(
+    writes: tuple[int, ...] | None, written: set[str]
+) -> None:
+    def fresh(array, i, value):
+        raise NotImplementedError  # only its twin is used
+
+    twin(fresh, writes)(lambda access, array, i, value: None)
+
+    @cuda.jit
+    def kernel(out, a, b):
+        fresh(a, 0, b)
+        out[0] = a[0]
+
+    assert may_be_written(kernel) == written
 
 
 @cuda.jit

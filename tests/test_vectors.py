@@ -7,10 +7,11 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 import torch
-from kernel_inputs import problem, values
+from kernel_inputs import arguments, problem, values
 from numba import cuda, njit
 from numba.core import extending
 
+from pa_tutorial.kernels import launch as launches
 from pa_tutorial.kernels import vectors
 from pa_tutorial.kernels.geometry import BLOCK_SIZES, DTYPES
 from pa_tutorial.kernels.launch import prepare_v1
@@ -163,3 +164,58 @@ def test_a_vec_is_one_request_where_each_of_its_elements_was_one(
         trace = prepare_v1(*given, loads=loads).simulate(trace=0).trace
         requests[loads] = sum(global_traffic(trace.only(array=array)).column("requests"))
     assert requests[element_loads] == elements_of_a_vec * requests[vector_loads] > 0
+
+
+def views(given: dict[str, object]) -> dict[str, object]:
+    """The same numbers as views into larger tensors, as an engine has them: they begin later, and
+    their strides are others. Slopes are every second of float64."""
+    q, tables, lens = given["q"], given["block_tables"], given["seq_lens"]
+    qkv = torch.full((3, *q.shape), torch.nan, dtype=q.dtype)
+    qkv[1] = q
+    wide = torch.full((len(lens), tables.shape[1] + 5), -9, dtype=torch.int32)
+    wide[:, 5:] = tables
+    all_lens = torch.full((2 * len(lens) + 1,), -9, dtype=torch.int32)
+    all_lens[1::2] = lens
+    caches = {}
+    for name in ("k_cache", "v_cache"):
+        cache = given[name]
+        layers = torch.full((len(cache), 2, *cache.shape[1:]), torch.nan, dtype=cache.dtype)
+        layers[:, 1] = cache  # two layers, block after block
+        caches[name] = layers[:, 1]
+    slopes = torch.full((2 * q.shape[1],), torch.nan, dtype=torch.float64)
+    slopes[::2] = given["alibi_slopes"]
+    others = {"q": qkv[1], "block_tables": wide[:, 5:], "seq_lens": all_lens[1::2]}
+    return {**given, **others, **caches, "alibi_slopes": slopes[::2]}
+
+
+FUNCTIONS = (
+    launches.paged_attention_v1,
+    launches.paged_attention_v1_vector,
+    launches.paged_attention_v2,
+)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+def test_views_into_larger_tensors_give_the_same_output(
+    function: Callable, dtype: torch.dtype
+) -> None:
+    given = arguments(problem(dtype=dtype, seq_lens=(70, 9), alibi=True))
+    assert torch.equal(function(**views(given)), function(**given))
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
+def test_a_stride_that_nobody_takes_may_be_anything(function: Callable) -> None:
+    """Of one sequence, one block and one KV head, the strides are never used."""
+    sizes = {"seq_lens": (9,), "num_heads": 2, "num_kv_heads": 1, "dtype": torch.float16}
+    given = arguments(problem(**sizes))
+    strange = {
+        "q": given["q"].as_strided(given["q"].shape, (7, *given["q"].stride()[1:])),
+        **{
+            name: given[name].as_strided(
+                given[name].shape, (given[name].stride(0), 3, *given[name].stride()[2:])
+            )
+            for name in ("k_cache", "v_cache")
+        },
+    }
+    assert torch.equal(function(**{**given, **strange}), function(**given))

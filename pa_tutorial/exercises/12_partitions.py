@@ -167,11 +167,11 @@ def merge_partitions(
 _RESCALE = "Each exp_sum counts from its own maximum: times exp(max_logit - M)."
 _OWN = "M belongs to one sequence and one head."
 _UNUSED = "seq_lens and partition_size say which partitions exist; NaN stays NaN, times 0 too."
+_ALONE = "With one partition, r / r is 1: its output is the output."
 TWO_HEADS = {"num_heads": 2}
 MERGE_CASES = (
     # name, what it isolates, what its failure means, the step, tokens of a partition
-    ("one_partition", "11 tokens, partitions of 16", "With one partition, r / r is 1: its output is the output.",
-     problem((11,)), SIZE),
+    ("one_partition", "11 tokens, partitions of 16", _ALONE, problem((11,)), SIZE),
     ("two_partitions", "16 and 4 tokens", _RESCALE, problem((20,)), SIZE),
     ("full", "32 tokens in two partitions", _UNUSED, problem((32, 48)), SIZE),
     ("mixed_batch", "61, 11, 5 and 32 tokens", _UNUSED, problem((61, 11, 5, 32), **TWO_HEADS),

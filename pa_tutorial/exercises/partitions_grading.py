@@ -56,7 +56,9 @@ def as_ranges(result: object, num_seqs: int, num_partitions: int) -> Tensor:
             of_ints = isinstance(numbers, tuple | list) and all(type(n) is int for n in numbers)
             if not of_ints or len(numbers) != len(RANGES):
                 wanted = ", ".join(RANGES)
-                raise AnswerError(f"a thread block is {numbers!r:.60}; it must be four ints: ({wanted})")
+                raise AnswerError(
+                    f"a thread block is {numbers!r:.60}; it must be four ints: ({wanted})"
+                )
     return torch.tensor(rows)
 
 

@@ -159,15 +159,15 @@ def vector_access(count: int) -> VectorAccess:
     """load and store of `count` elements, for a kernel and for the simulator."""
     access = COMPILER(count)
 
-    @twin(access.load)
+    @twin(access.load, writes=())
     def _load(lanes: LaneAccess, array: Array, index: object) -> tuple[np.ndarray, ...]:
         return lanes.load(array, index, count)
 
-    @twin(access.store)
+    @twin(access.store, writes=(0,))
     def _store(lanes: LaneAccess, array: Array, index: object, values: tuple) -> None:
         lanes.store(array, index, values)
 
-    @twin(access.widen)
+    @twin(access.widen, writes=(0,))
     def _widen(lanes: LaneAccess, floats: Array, values: tuple) -> None:
         for e, value in enumerate(values):
             lanes.store(floats, e, (as_float(value),))

@@ -13,6 +13,8 @@ from pa_tutorial.simt.lanes import Frame
 from pa_tutorial.simt.memory import Array
 
 TWINS: dict[object, Callable] = {}
+# intrinsic -> which of its arguments, by number, it may write to; all, if it is not here
+WRITTEN: dict[object, tuple[int, ...]] = {}
 
 
 class LaneAccess:
@@ -30,15 +32,22 @@ class LaneAccess:
         store_vector(self._frame, array, _indices(index), values, self._place)
 
 
-def twin(intrinsic: object) -> Callable[[Callable], Callable]:
+def twin(
+    intrinsic: object, writes: tuple[int, ...] | None = None
+) -> Callable[[Callable], Callable]:
     """Registers the decorated function as what `intrinsic` does.
 
     It is called as function(access, *arguments) with access a LaneAccess; numbers are one for
     all lanes, or NumPy arrays with one for each.
+
+    writes  numbers of the arguments that it may write to, counted without access; None: any.
+            Reads of arrays that nobody writes are not remembered, which makes a run faster.
     """
 
     def register(function: Callable) -> Callable:
         TWINS[intrinsic] = function
+        if writes is not None:
+            WRITTEN[intrinsic] = writes
         return function
 
     return register

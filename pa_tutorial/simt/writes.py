@@ -13,6 +13,7 @@ from pa_tutorial.simt.intrinsics import ARRAYS, FUNCTIONS
 from pa_tutorial.simt.known import UNKNOWN, Known
 from pa_tutorial.simt.names import cast_target, cuda_name, plain_function
 from pa_tutorial.simt.source import Source, Unsupported
+from pa_tutorial.simt.twins import WRITTEN
 
 READERS = (range, len, min, max, abs, divmod, int, float, bool)
 Names = frozenset[str]
@@ -87,6 +88,9 @@ class Writes:
             return frozenset()
         if (cuda_name(callee) or "").startswith("atomic"):
             return _arrays(arguments[0])
+        if type(callee).__hash__ is not None and callee in WRITTEN:
+            into = WRITTEN[callee]
+            return frozenset().union(*(_arrays(a) for i, a in enumerate(node.args) if i in into))
         return frozenset().union(_arrays(node.func), *map(_arrays, arguments))
 
 
