@@ -110,17 +110,17 @@ def test_the_unsigned_thread_index_saves_registers(rows: dict[str, Row]) -> None
 
 
 @needs_compiler
-def test_the_twin_loads_the_same_bytes_in_fewer_instructions(rows: dict[str, Row]) -> None:
-    elements, twin = rows["element loads, unsigned"], rows["CUDA C++ twin"]
+def test_cpp_loads_the_same_bytes_in_fewer_instructions(rows: dict[str, Row]) -> None:
+    elements, cpp = rows["element loads, unsigned"], rows["CUDA C++"]
     assert set(elements.global_loads) == {2, 4}
-    assert elements.global_loads[2] > 4 * (twin.global_loads[8] + twin.global_loads[16])
+    assert elements.global_loads[2] > 4 * (cpp.global_loads[8] + cpp.global_loads[16])
     assert max(each.num_doubles for each in rows.values()) == 0
 
 
 @needs_compiler
 def test_kernels_to_compare_may_be_given() -> None:
     names = [each.name for each in comparison(REFERENCE, texts={})]
-    assert names == ["CUDA C++ twin"]
+    assert names == ["CUDA C++"]
 
 
 LOG = """ptxas info    : Function properties for kernel

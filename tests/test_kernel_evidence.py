@@ -39,7 +39,7 @@ def test_without_the_compiler_the_record_is_shown() -> None:
     assert "installed here: no compiler" in evidence.origin()
     for kernel in evidence.SMALL:
         assert evidence.assembly(kernel) == evidence.recorded()["assembly"][kernel.py_func.__name__]
-    assert [row.name for row in evidence.rows()][-1] == "CUDA C++ twin"
+    assert [row.name for row in evidence.rows()][-1] == "CUDA C++"
     assert all(isinstance(width, int) for row in evidence.rows() for width in row.global_loads)
 
 
@@ -63,6 +63,11 @@ def test_a_kernel_that_is_not_recorded() -> None:
 
 def test_parameters_have_their_names_in_python() -> None:
     signed = evidence.recorded()["assembly"]["signed_index"]
-    assert "ld.param.u64 %rd4, [a.shape];" in signed
+    assert "ld.param.u64 %rd4, [a.shape];" in signed  # as the text of notebook 11 says
+    assert "ld.param.u64 %rd3, [a.data];\n" in signed
+    assert "cvta.to.global.u64 %rd6, %rd3;" in signed
+    unsigned = evidence.recorded()["assembly"]["unsigned_index"]
+    assert "ld.param.u64 %rd2, [a.data];\n" in unsigned
+    assert "cvta.to.global.u64 %rd4, %rd2;" in unsigned
     assert "ld.param.u32 %r2, [n];" in evidence.recorded()["assembly"]["signed_warp"]
     assert "_param_" not in "".join(evidence.recorded()["assembly"].values())

@@ -16,9 +16,10 @@ from pa_tutorial.exercises.kernels import (
     require_shared_requests,
     trial,
 )
+from pa_tutorial.exercises.vector_loads_grading import kernel_around, two_numbers
 from pa_tutorial.kernels.vectors import vector_access
 from pa_tutorial.ladder import AnswerError
-from pa_tutorial.simt import SimtError
+from pa_tutorial.simt import SimtError, Unsupported
 
 ALL = 0xFFFFFFFF
 A = np.arange(64, dtype=np.float32)
@@ -132,7 +133,7 @@ def test_shuffles_are_counted() -> None:
             out[i] = cuda.shfl_sync(ALL, a[i], cuda.threadIdx.x)
 
     Task(32, (A,), A, {}, most_shuffles=2).run(shuffles)
-    with pytest.raises(AnswerError, match="with 2 shuffles; 1 are enough"):
+    with pytest.raises(AnswerError, match="with 2 shuffles; 1 is enough"):
         Task(32, (A,), A, {}, most_shuffles=1).run(shuffles)
 
 
@@ -252,7 +253,7 @@ def test_a_grid_of_several_thread_blocks_is_counted_as_one() -> None:
         out[i] = a[i]
 
     Task(32, (A,), A, {1: Enough.of(64)}, grid=(2,)).run(halves)
-    with pytest.raises(AnswerError, match="2 requests for a; 1 are enough"):
+    with pytest.raises(AnswerError, match="2 requests for a; 1 is enough"):
         Task(32, (A,), A, {1: Enough(8, 1)}, grid=(2,)).run(halves)
 
 
@@ -297,7 +298,7 @@ def test_dynamic_shared_memory_and_what_goes_through_it() -> None:
     with pytest.raises(AnswerError, match="with 2 writes to shared memory"):
         run(lambda trace: require_shared_requests(trace, "write", 1))
     run(lambda trace: require_barriers(trace, 2))
-    with pytest.raises(AnswerError, match="with 2 barriers; 1 are enough"):
+    with pytest.raises(AnswerError, match="with 2 barriers; 1 is enough"):
         run(lambda trace: require_barriers(trace, 1))
 
 
@@ -335,3 +336,25 @@ def test_a_function_that_makes_no_kernel_is_not_written_yet() -> None:
     none = trial(*words, COPY, copy, ("element",), kernel_of=lambda make: make())
     assert "not written yet" in str(run_trials("copy", [none], lambda: None))
     assert run_trials("copy", [none], lambda: copy).ok
+
+
+def test_one_number_in_place_of_two() -> None:
+    task = Task(32, (np.zeros(4, np.uint32),), np.zeros(8, np.float32), {})
+
+    def run(answer: Callable) -> object:
+        return two_numbers(lambda answer: task.run(kernel_around(answer)), answer)
+
+    @cuda.jit(device=True)
+    def one(word):
+        return word
+
+    with pytest.raises(AnswerError, match="it must return two numbers"):
+        run(one)
+
+    @cuda.jit(device=True)
+    def prints(word):
+        print(word)
+        return word, word
+
+    with pytest.raises(Unsupported, match="in prints"):
+        run(prints)

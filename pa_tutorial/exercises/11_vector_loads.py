@@ -1,6 +1,7 @@
 """Exercises of notebook 11: the widest load, a copy by vecs with a tail, two bfloat16 in a word."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -12,7 +13,7 @@ from torch import Tensor
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.exercise import Exercise, WrongAnswer
 from pa_tutorial.exercises.kernels import Enough, Task, trial
-from pa_tutorial.exercises.vector_loads_grading import kernel_around, widest_by_trying
+from pa_tutorial.exercises.vector_loads_grading import kernel_around, two_numbers, widest_by_trying
 from pa_tutorial.kernels.geometry import divide_round_up
 from pa_tutorial.kernels.vectors import vector_access
 from pa_tutorial.ladder import AnswerError, require_written
@@ -64,11 +65,12 @@ WIDEST_CASES = (
     ("odd_gap", "one float16 between two sequences of q", _STEPS, (512, (258, 64), 64)),
     ("two_strides", "8 bytes one way and 24 the other: 32 together", _STEPS,
      (1024, (8, 24), 16)),
+    ("a_narrower_stride", "64 bytes one way and 24 the other", _STEPS, (0, (64, 24), 16)),
+    ("long_rows", "rows of 256 bytes", "One instruction brings 16 bytes at most.",
+     (4096, (1024, 256), 256)),
     ("heads_of_120", "float16, plain layout: rows of 240 bytes", _STEPS, (0, (3840, 240), 240)),
     ("eight_bits_of_120", "8-bit numbers, plain layout: rows of 120 bytes", _END,
      (0, (128,), 120)),
-    ("long_rows", "rows of 256 bytes", "One instruction brings 16 bytes at most.",
-     (4096, (1024, 256), 256)),
     ("one_row", "no other rows: no strides", _FIRST, (36, (), 12)),
     ("single_bytes", "an odd address", "One byte can be read from anywhere.", (7, (16,), 16)),
 )  # fmt: skip
@@ -106,6 +108,11 @@ from the address and the strides of a tensor. The grader tries every load of the
     wrong=(
         WrongAnswer("(address, *strides, row_bytes)", "(address, row_bytes)",
                     "only the first row is looked at"),
+        WrongAnswer("(address, *strides, row_bytes)", "(address, *strides[:1], row_bytes)",
+                    "only the first stride is looked at"),
+        WrongAnswer("(address, *strides, row_bytes)",
+                    "(address, max(strides, default=0), row_bytes)",
+                    "only the largest stride is looked at"),
         WrongAnswer("(address, *strides, row_bytes)", "(*strides, row_bytes)",
                     "the tensor is taken to begin at 0"),
         WrongAnswer("(address, *strides, row_bytes)", "(address, *strides)",
@@ -128,7 +135,7 @@ from the address and the strides of a tensor. The grader tries every load of the
 def copy_by_vecs(out, a):
     """A copy, by one thread block, 16 bytes at a time.
 
-    a, out  [n] float32; n is 1 or more, and both begin at a multiple of 16 bytes
+    a, out  [n] float32; n is 1 or more, and both begin at a multiple of 16 bytes; a is only read
 
     load(a, i) is a tuple: a[i] to a[i + 3], read by one request. store(out, i, values) writes
     such a tuple. The thread block has 32, 64, … threads.
@@ -177,8 +184,8 @@ COPY = Exercise(
     notebook=NOTEBOOK,
     text="""\
 A copy with loads and stores of 16 bytes. The number of elements need not be a multiple of 4. No
-byte beyond the end may be touched, and no request may be wasted: 512 bytes for each, and one more
-for what is left.""",
+byte beyond the end may be touched, and no sector twice, except for the tail. And no request may
+be wasted: 512 bytes for each, and one more for the tail, the elements that are left.""",
     solution=copy_by_vecs,
     wrong=(
         WrongAnswer("    num_vecs = a.size // 4\n", "    num_vecs = (a.size + 3) // 4\n",
@@ -237,7 +244,8 @@ def two_bfloat16(word):
 
     word  uint32: 4 bytes as they were loaded; the byte with the lower address is the lowest
 
-    libdevice.int_as_float(bits) is the float32 that has these bits; bits must be an int32.
+    libdevice.int_as_float(bits) is the float32 that has these bits. bits: an int32; int32(…) makes
+    one of a uint32.
     """
     # 1. which 16 bits of the word are element 0?
     # 2. a bfloat16 is the upper half of a float32: what is the lower half?
@@ -249,14 +257,16 @@ def two_bfloat16(word):
     ### END SOLUTION
 
 
-_HALVES = "Element 0 has the lower address, so it is the lower half of the word."
+_UPPER = "Element 1 has the higher address: it is the upper half of the word, and stays there."
+_LOWER = "Element 0 is the lower half of the word: its bits are moved, and no number is converted."
+_BOTH = "The bits of element 0 must not be left in the lower half of element 1."
 _BITS = "Bits are moved, and then read as a float32: no number is converted."
 WORD_CASES = (
     # name, what it isolates, what its failure means, numbers
-    ("powers_of_two", "8 numbers, one load of 16 bytes", _HALVES, [1, 2, 4, 8, 0.5, 0.25, 16, 32]),
+    ("only_element_1", "element 0 of each word is zero", _UPPER, [0, 1, 0, -1.5, 0, 2.5, 0, -3]),
+    ("only_element_0", "element 1 of each word is zero", _LOWER, [1, 0, -1.5, 0, 2.5, 0, -3, 0]),
+    ("powers_of_two", "8 numbers, one load of 16 bytes", _BOTH, [1, 2, 4, 8, 0.5, 0.25, 16, 32]),
     ("signs", "the highest bit of each half", _BITS, [-1, 1, -2, -3, 3, -0.5, 7, -7]),
-    ("zeros", "one half is zero", "The other half must not be left in the lower bits.",
-     [0, 1, 1, 0, -1.5, 0, 0, 2.5]),
     ("small_and_large", "1e-30 to 1e30", _BITS, [1e-30, -1e30, 1e20, 1e-20, 3.5, -1e-10, 1e10, 0]),
     ("many", "512 numbers of N(0, 1), two for each lane and load", _BITS,
      np.random.default_rng(0).standard_normal(512)),
@@ -269,10 +279,11 @@ def two_bfloat16_trials() -> list[Trial]:
         words = kept.view(torch.uint16).numpy().view(np.uint32)
         return Task(WARP_SIZE, (words,), kept.double().numpy(), {})
 
-    return [
+    trials = [
         trial(*words, task(numbers), two_bfloat16, ("element",), kernel_of=kernel_around)
         for *words, numbers in WORD_CASES
     ]
+    return [replace(each, run=partial(two_numbers, each.run)) for each in trials]
 
 
 WORD = Exercise(
@@ -285,6 +296,7 @@ words at once and calls it for each.""",
     solution=two_bfloat16,
     wrong=(
         WrongAnswer("return first, second", "return second, first", "the halves are swapped"),
+        WrongAnswer("return first, second", "return first", "one number is returned"),
         WrongAnswer("int32(word & 0xFFFF0000)", "int32(word)",
                     "element 0 stays in the lower bits of element 1"),
         WrongAnswer("libdevice.int_as_float(int32(word << 16))", "float32(word & 0xFFFF)",

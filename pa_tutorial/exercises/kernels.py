@@ -100,7 +100,7 @@ class Task:
             raise AnswerError(f"the answer is right, but only {warps} write to {names[0]}")
         shuffles, most = trace.only(kind="shuffle").num_instructions, self.most_shuffles
         if most is not None and shuffles > most:
-            raise AnswerError(f"the answer is right, with {shuffles} shuffles; {most} are enough")
+            raise AnswerError(f"the answer is right, with {shuffles} shuffles; {_enough(most)}")
         if self.through_shared:
             _require_shared(trace, self.expected.size)
         if self.also is not None:
@@ -147,7 +147,7 @@ def require_few(trace: Trace, name: str, enough: Enough) -> None:
         if found > most:
             worst = max(table.rows, key=lambda row: row[table.columns.index(column)])
             raise AnswerError(
-                f"the answer is right, but {found:,} {column} for {name}; {most:,} are enough. "
+                f"the answer is right, but {found:,} {column} for {name}; {_enough(most)}. "
                 f"{_where(table, worst)}"
             )
 
@@ -166,14 +166,18 @@ def require_shared_requests(trace: Trace, kind: str, most: int) -> None:
         words = {"read": "reads of", "write": "writes to"}[kind]
         raise AnswerError(
             f"the answer is right, with {found} {words} shared memory, counted for each warp; "
-            f"{most} are enough"
+            f"{_enough(most)}"
         )
 
 
 def require_barriers(trace: Trace, most: int) -> None:
     found = trace.only(kind="barrier").num_instructions // trace.num_warps
     if found > most:
-        raise AnswerError(f"the answer is right, with {found} barriers; {most} are enough")
+        raise AnswerError(f"the answer is right, with {found} barriers; {_enough(most)}")
+
+
+def _enough(most: int) -> str:
+    return f"{most:,} {'is' if most == 1 else 'are'} enough"
 
 
 def _require_all_written(trace: Trace, name: str, wanted: np.ndarray) -> None:

@@ -19,7 +19,7 @@ QUESTIONS = (
             *nb04("x = {VllmLayout(1, 1, 32, 8, dtype).x}", "figures.draw_neighbours("),
             *nb09("x, group_times_vec = "),
             *nb10("The reason is the direction of the sum."),
-            *nb11("heads = [head_size for head_size in HEAD_SIZES if head_size % x]"),
+            *nb11("now we can say again **what x is**"),
         ),
     ),
     Question(
@@ -56,7 +56,7 @@ QUESTIONS = (
                 "query.draw_query_banks(",
                 "query.query_reads(g, padding)",
             ),
-            *nb11("query.query_reads(g, loads=vector_loads)", 'array="q_vecs", kind=does'),
+            *nb11("query.query_reads(g, padding, vector_loads)", 'array="q_vecs", kind=does'),
         ),
     ),
     Question(

@@ -54,7 +54,7 @@ def comparison(
     capability: Capability = (9, 0),
     texts: Mapping[str, Callable] | None = None,
 ) -> list[Row]:
-    """One row a kernel, and one for the twin in CUDA C++; about a second each.
+    """One row a kernel, and one for the same kernel in CUDA C++; about a second each.
 
     texts  name -> a kernel with the arguments of paged_attention's; None: kernels(geometry)
 
@@ -63,7 +63,7 @@ def comparison(
     texts = kernels(geometry) if texts is None else texts
     signature = v1_signature(geometry)
     rows = [row(name, compiled(text, signature, capability)) for name, text in texts.items()]
-    return [*rows, row("CUDA C++ twin", compile_twin(geometry, capability))]
+    return [*rows, row("CUDA C++", compile_twin(geometry, capability))]
 
 
 def as_table(rows: list[Row]) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 from pa_tutorial.kernels.comparison import Row
 from pa_tutorial.kernels.evidence import GEOMETRY, rows
@@ -26,8 +27,8 @@ def draw_compiled(versions: Sequence[Row]) -> Figure:
     bare, unsigned = (row for row in versions if row.name.startswith("vector"))
     figure, (left, right) = style.new_figure(
         f"One cast: {bare.registers} registers become {unsigned.registers}. "
-        f"Vector loads: {_loads(by_element)} instructions become {_loads(unsigned)}",
-        0.8 + 0.42 * len(versions),
+        f"Vector loads: {_loads(by_element)} load instructions become {_loads(unsigned)}",
+        1.15 + 0.42 * len(versions),
         ncols=2,
     )
     for y, row in enumerate(versions):
@@ -35,10 +36,22 @@ def draw_compiled(versions: Sequence[Row]) -> Figure:
         words = f"{row.registers} ({resident(row.registers)} thread blocks)"
         _after(left, row.registers, y, words)
         _widths(right, y, row.global_loads)
-    left.set_title("registers (thread blocks that fit)", weight="normal")
-    right.set_title("loads from global memory, count × bytes", weight="normal")
+    left.set_title("registers\n(thread blocks that fit on a multiprocessor)", weight="normal")
+    right.set_title("loads from global memory:\ncount × bytes", weight="normal")
+    names = [f"{num_bytes} bytes" for num_bytes in SHADES]
+    right.legend(
+        [Patch(color=_shade(num_bytes)) for num_bytes in SHADES],
+        names,
+        loc="upper center",
+        bbox_to_anchor=(0.5, 0),
+        ncols=len(SHADES),
+        handlelength=1,
+        handletextpad=0.4,
+        columnspacing=1,
+        frameon=False,
+    )
     left.set_xlim(0, 1.6 * max(row.registers for row in versions))
-    right.set_xlim(0, 1.15 * max(map(_loads, versions)))
+    right.set_xlim(0, 1.5 * max(map(_loads, versions)))
     left.set_yticks(range(len(versions)), [row.name.replace(", ", ",\n") for row in versions])
     right.set_yticks([])
     for axes in (left, right):
@@ -49,6 +62,10 @@ def draw_compiled(versions: Sequence[Row]) -> Figure:
     return figure
 
 
+def _shade(num_bytes: int) -> str:
+    return style.lighter(style.INK, SHADES[num_bytes])
+
+
 def _loads(row: Row) -> int:
     return sum(row.global_loads.values())
 
@@ -57,7 +74,7 @@ def _widths(axes: Axes, y: float, loads: dict[int, int]) -> None:
     """One bar, its parts from narrow to wide loads."""
     x = 0
     for num_bytes, count in sorted(loads.items()):
-        axes.barh(y, count, 0.6, left=x, color=style.lighter(style.INK, SHADES[num_bytes]))
+        axes.barh(y, count, 0.6, left=x, color=_shade(num_bytes))
         x += count
     words = ", ".join(f"{count} × {num_bytes}" for num_bytes, count in sorted(loads.items()))
     _after(axes, x, y, words)

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from pa_tutorial.kernels.vectors import vector_loads
-from pa_tutorial.simt import Trace, different_sectors, global_traffic
+from pa_tutorial.simt import Trace, global_traffic
 from pa_tutorial.simt.traffic import SECTOR
 from pa_tutorial.viz import style
 from pa_tutorial.viz.kernel_runs import REFERENCE, Run, run_v1
@@ -99,6 +99,7 @@ def draw_reference_first_reads() -> Figure:
 
 # How often the kernel asks -------------------------------------------------------------------
 
+WAYS = "by element (light)", "by vec"
 COLORS = {"q": style.Q, "K": style.K, "V": style.V, "q_vecs": style.Q, "weights": style.LOGITS}
 
 
@@ -124,16 +125,11 @@ def draw_requests(elements: Run, vectors: Run) -> Figure:
         name: (before[name].num_instructions, after[name].num_instructions) for name in before
     }
     sectors = {name: (_sectors(before[name]), _sectors(after[name])) for name in ("q", "K", "V")}
-    most, least = (sum(count) for count in zip(*requests.values(), strict=True))
-    of_k_and_v = [sectors["K"][run] + sectors["V"][run] for run in (0, 1)]
-    different = different_sectors(after["K"]) + different_sectors(after["V"])
+    most, least = (sectors["K"][run] + sectors["V"][run] for run in (0, 1))
     figure, (left, right) = style.new_figure(
-        f"{most:,} requests become {least}; of K and V they ask for "
-        f"{of_k_and_v[0]:,} sectors,\nthen for {of_k_and_v[1]:,}, each of the {different:,} once",
-        2.9,
-        ncols=2,
+        f"K and V: {most:,} sectors asked for become {least:,}", 2.6, ncols=2
     )
-    _bars(left, requests, "requests of one thread block")
+    _bars(left, requests, "requests for these arrays, one thread block", WAYS)
     _bars(right, sectors, "sectors that these requests touch")
     return figure
 
@@ -142,19 +138,22 @@ def _sectors(trace: Trace) -> int:
     return global_traffic(trace).total("sectors")
 
 
-def _bars(axes: Axes, counts: Mapping[str, tuple[int, int]], title: str) -> None:
+def _bars(
+    axes: Axes, counts: Mapping[str, tuple[int, int]], title: str, ways: tuple[str, str] = ("", "")
+) -> None:
+    """Two bars for each array; `ways` stand at the first two."""
     axes.set_title(title, weight="normal")
     most = max(max(pair) for pair in counts.values())
     for row, (name, pair) in enumerate(counts.items()):
-        for place, (number, way) in enumerate(zip(pair, ("by element", "by vec"), strict=True)):
+        for place, number in enumerate(pair):
             y, color = row + 0.36 * place - 0.18, COLORS[name]
             color = color if place else style.lighter(color)
             axes.barh(y, number, 0.34, color=color)
-            words = f"{number:,} {way}"
+            words = f"{number:,} {ways[place]}" if row == 0 else f"{number:,}"
             axes.annotate(
                 words, (number, y), (3, 0), textcoords="offset points", va="center", size=8
             )
-    axes.set_xlim(0, 1.38 * most)
+    axes.set_xlim(0, 1.25 * most)
     axes.set_ylim(len(counts) - 0.5, -0.5)
     axes.set_yticks(range(len(counts)), list(counts))
     axes.set_xticks([])
