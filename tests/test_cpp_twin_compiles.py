@@ -145,3 +145,21 @@ def test_arrays_of_other_packages_are_passed_by_their_address_too() -> None:
         *(128, 2**40, 64),
         np.int32(5),
     ]
+
+
+@pytest.mark.parametrize("name", ["block_tables", "seq_lens", "alibi_slopes"])
+def test_arrays_with_gaps_are_refused_where_there_is_no_stride(name: str) -> None:
+    """The kernel in Python reads them right; this one is told an address only."""
+    ready = prepare_v1(**arguments(problem(dtype=BF16)))
+    array = ready.arguments[name]
+    ready.arguments[name] = torch.stack([array, array], dim=-1)[..., 0]
+    with pytest.raises(ValueError, match=rf"^{name} is an array with gaps; it must be contiguous"):
+        for_cpp(*ready.arguments.values())
+
+
+@pytest.mark.parametrize("name", ["k_cache", "v_cache"])
+def test_a_cache_that_is_not_aligned_is_refused(name: str) -> None:
+    ready = prepare_v1(**arguments(problem(dtype=BF16)))
+    ready.arguments[name] = ready.arguments[name][4:]
+    with pytest.raises(ValueError, match=rf"^{name} is 8 bytes past a multiple of 16"):
+        for_cpp(*ready.arguments.values())

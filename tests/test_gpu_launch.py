@@ -180,6 +180,16 @@ def test_the_most_shared_memory_is_what_a_kernel_can_ask_for(
     assert gpu.max_shared_bytes() == 999
 
 
+def test_tensors_of_another_gpu_than_the_current_one_are_refused(
+    device: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    with FakeTensorMode():
+        there = torch.empty(3, device="cuda:1")
+    with pytest.raises(ValueError, match="device is cuda:1; it must be cuda:0, the current device"):
+        OnGpu(Kernel(), (1, 1, 1), 128, 0, 0, (1, there))
+
+
 def test_every_launch_goes_to_the_stream_that_is_current_then(device: SimpleNamespace) -> None:
     kernel = Kernel()
     on_gpu = OnGpu(kernel, (1, 1, 1), 128, 0, 0, ())

@@ -412,12 +412,28 @@ def test_max_seq_len_that_is_no_int_is_refused(function: Callable, max_seq_len: 
 
 
 def test_more_partitions_than_the_reduce_kernel_has_memory_for_are_refused() -> None:
-    """8 bytes a partition: 29,056 of them fit into 227 KiB."""
-    most = MAX_SHARED // 8
+    """8 bytes a partition, beside the 32 of red_smem: 29,052 of them fit into 227 KiB."""
+    most = (MAX_SHARED - 32) // 8
     assert launch.prepare_v2(**of_length(16 * most), partition_size=16).reduce.grid == (1, 1, 1)
-    message = rf"which needs {8 * (most + 1):,} bytes of shared memory"
+    message = rf"needs {8 * (most + 1) + 32:,} bytes of shared memory.*a larger partition_size"
     with pytest.raises(ValueError, match=message):
         launch.prepare_v2(**of_length(16 * most + 1), partition_size=16)
+
+
+def test_a_partition_that_does_not_fit_the_shared_memory_is_refused() -> None:
+    message = r"^partition_size is 65536, which needs 262,\d+ bytes of shared memory"
+    refused(launch.paged_attention_v2, inputs() | {"partition_size": 65_536}, message)
+
+
+@by_function
+def test_more_sequences_than_a_grid_has_rows_are_refused(function: Callable) -> None:
+    given = inputs()
+    many = {
+        "q": given["q"][:1].expand(70_000, -1, -1),
+        "block_tables": given["block_tables"][:1].expand(70_000, -1),
+        "seq_lens": given["seq_lens"][:1].expand(70_000),
+    }
+    refused(function, given | many, r"^len\(q\) is 70000; it must be at most 65535")
 
 
 @pytest.mark.parametrize("name", ["k_cache", "v_cache"])

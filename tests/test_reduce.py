@@ -20,17 +20,21 @@ SPREADS = {"alike": 1.0, "far_apart": 100.0}
 
 
 def invented(
-    seq_lens: tuple[int, ...], spread: float, num_heads: int = 2, num_threads: int = 64
+    seq_lens: tuple[int, ...],
+    spread: float,
+    num_heads: int = 2,
+    num_threads: int = 64,
+    head_size: int = 32,
 ) -> tuple[Geometry, dict[str, torch.Tensor]]:
     """Partitions as the paged kernel would leave them; NaN where a sequence has none."""
-    geometry = Geometry(32, 16, torch.float32, num_threads, partition_size=SIZE)
+    geometry = Geometry(head_size, 16, torch.float32, num_threads, partition_size=SIZE)
     rng = torch.Generator().manual_seed(0)
     num_partitions = -(-max(seq_lens) // SIZE)
     of_a_head = (len(seq_lens), num_heads, num_partitions)
     given = {
         "exp_sums": 1 + 15 * torch.rand(of_a_head, generator=rng),
         "max_logits": spread * torch.randn(of_a_head, generator=rng),
-        "tmp_out": torch.randn(*of_a_head, 32, generator=rng),
+        "tmp_out": torch.randn(*of_a_head, head_size, generator=rng),
     }
     for sequence, seq_len in enumerate(seq_lens):
         for tensor in given.values():
@@ -125,6 +129,11 @@ def test_one_partition_is_copied_bit_for_bit() -> None:
     """Also where another sequence of the batch has more."""
     geometry, given = invented((SIZE, 1, 3 * SIZE), 100.0)
     assert torch.equal(reduced(geometry, given)[:2], given["tmp_out"][:2, :, 0])
+
+
+def test_a_head_of_more_elements_than_threads_is_whole() -> None:
+    geometry, given = invented((SIZE, 3 * SIZE), 1.0, head_size=256)
+    np.testing.assert_allclose(reduced(geometry, given), expected(given), rtol=1e-4, atol=2e-5)
 
 
 def test_a_geometry_without_partitions_is_refused() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pa_tutorial.arguments import require
 from pa_tutorial.kernels.compiled import (
     Capability,
     Compiled,
@@ -18,7 +19,7 @@ from pa_tutorial.kernels.compiled import (
     linked,
     require_compiler,
 )
-from pa_tutorial.kernels.geometry import Geometry
+from pa_tutorial.kernels.geometry import VEC_BYTES, Geometry
 
 SOURCE = Path(__file__).with_name("paged_attention.cu")
 NAME = "paged_attention_kernel"
@@ -117,10 +118,19 @@ def for_cpp(*arguments: object) -> list[object]:
 
     An array becomes its address; what a pointer does not tell, max_num_blocks_per_seq, comes last.
     cuda.core passes an int as 8 bytes: an address, or a long long.
+
+    Raises ValueError for arrays with gaps that have no stride here, and for a cache whose vecs are
+    not aligned.
     """
     *arrays, scale, block_tables, seq_lens, alibi_slopes, q_stride, block_stride, head_stride = (
         arguments
     )
+    tables = {"block_tables": block_tables, "seq_lens": seq_lens, "alibi_slopes": alibi_slopes}
+    for name, array in tables.items():
+        require(is_contiguous(array), name, "an array with gaps", "contiguous: C++ sees a pointer")
+    for name, array in zip(("k_cache", "v_cache"), arrays[4:], strict=True):
+        past = f"{address(array) % VEC_BYTES} bytes past a multiple of {VEC_BYTES}"
+        require(address(array) % VEC_BYTES == 0, name, past, "at a multiple: it is read by vecs")
     return [
         *map(address, arrays),
         np.float32(scale),
@@ -128,6 +138,12 @@ def for_cpp(*arguments: object) -> list[object]:
         *map(int, (q_stride, block_stride, head_stride)),
         np.int32(block_tables.shape[1]),
     ]
+
+
+def is_contiguous(array: object) -> bool:
+    if hasattr(array, "data_ptr"):
+        return array.is_contiguous()
+    return array.__cuda_array_interface__.get("strides") is None
 
 
 def address(array: object) -> int:

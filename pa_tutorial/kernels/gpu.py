@@ -6,6 +6,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from pa_tutorial.arguments import require
+
 DEFAULT_SHARED = 48 * 1024  # bytes of shared memory that a launch gets without asking
 
 
@@ -38,6 +40,8 @@ class OnGpu:
         static_bytes: int,
         arguments: tuple[object, ...],
     ) -> None:
+        for argument in arguments:
+            require_current_device(argument)
         self.kernel, self.size = kernel, (grid, num_threads)
         self.shared_bytes = shared_bytes
         self.arguments = tuple(wrapped(argument) for argument in arguments)
@@ -58,6 +62,14 @@ class OnGpu:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that the grid is small: a small batch has a small one
             return self.kernel[(*self.size, numba_stream, self.shared_bytes)]
+
+
+def require_current_device(argument: object) -> None:
+    """Raise ValueError for a tensor of another GPU than the current one, on which a launch runs."""
+    if isinstance(argument, Tensor) and argument.is_cuda:
+        current, index = torch.cuda.current_device(), argument.device.index
+        allowed = f"cuda:{current}, the current device; see torch.cuda.device"
+        require(index == current, "device", argument.device, allowed)
 
 
 def wrapped(argument: object) -> object:

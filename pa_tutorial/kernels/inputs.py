@@ -10,6 +10,7 @@ from pa_tutorial.kernels.geometry import FLT_MAX, VEC_BYTES, Geometry
 from pa_tutorial.simt.simulate import MAX_SHARED
 
 DEVICES = ("cpu", "cuda")
+MOST_SEQUENCES = 65_535
 SLOPE_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -71,6 +72,9 @@ def require_kernel_inputs(
     require(k_cache.shape[4] == x, "k_cache.shape[4]", k_cache.shape[4], f"x = {x}")
     require(q.dtype == k_cache.dtype, "q.dtype", q.dtype, f"{k_cache.dtype}, as the cache")
     require_strides(q, k_cache, v_cache)
+    require(
+        len(q) <= MOST_SEQUENCES, "len(q)", len(q), f"at most {MOST_SEQUENCES}: axis y of a grid"
+    )
     if alibi_slopes is not None:
         allowed = f"one of {', '.join(map(str, SLOPE_DTYPES))}"
         dtype = alibi_slopes.dtype
@@ -189,13 +193,27 @@ def float32_scale(scale: float) -> np.float32:
     return np.float32(value)
 
 
-def require_shared(num_bytes: int, max_seq_len: int, limit: int = MAX_SHARED) -> None:
-    """All scores of a sequence lie in shared memory; so its length has an end."""
+V1_HINT = (
+    "4 for each token. paged_attention_v2 has no such limit: each of its thread blocks has the "
+    "scores of one partition"
+)
+
+
+def require_shared(
+    num_bytes: int,
+    value: int,
+    limit: int = MAX_SHARED,
+    name: str = "max_seq_len",
+    hint: str = V1_HINT,
+) -> None:
+    """Raise ValueError for a value that asks for more shared memory than a thread block can have.
+
+    In v1 all scores of a sequence lie there; so its length has an end.
+    """
     if num_bytes > limit:
         raise ValueError(
-            f"max_seq_len is {max_seq_len}, which needs {num_bytes:,} bytes of shared memory; a "
-            f"thread block has at most {limit:,}, 4 for each token. paged_attention_v2 has no "
-            "such limit: each of its thread blocks has the scores of one partition"
+            f"{name} is {value}, which needs {num_bytes:,} bytes of shared memory; a thread block "
+            f"has at most {limit:,}, {hint}"
         )
 
 

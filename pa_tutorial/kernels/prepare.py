@@ -124,6 +124,8 @@ def prepare_v2(
     max_seq_len = longest(block_tables, seq_lens, geometry.BLOCK_SIZE, max_seq_len)
     num_partitions = divide_round_up(max_seq_len, partition_size)
     shared_bytes = geometry.dynamic_shared_bytes(max_seq_len)
+    total, of_a_token = shared_bytes + geometry.static_shared_bytes, "4 for each of its tokens"
+    require_shared(total, partition_size, most_shared(q), "partition_size", of_a_token)
     num_seqs, num_heads, head_size = q.shape
     of_a_head = (num_seqs, num_heads, num_partitions)
     # NaN: places of partitions that a short sequence does not have are never written.
@@ -152,7 +154,10 @@ def prepare_reduce(partitions: Launch) -> Launch:
     tmp_out, geometry = partitions.out, partitions.geometry
     num_seqs, num_heads, num_partitions, head_size = tmp_out.shape
     shared_bytes = 2 * num_partitions * FLOAT_BYTES
-    require_shared(shared_bytes, num_partitions * geometry.PARTITION_SIZE, most_shared(tmp_out))
+    total = shared_bytes + 2 * geometry.NUM_WARPS * FLOAT_BYTES  # and red_smem
+    max_seq_len = num_partitions * geometry.PARTITION_SIZE
+    hint = "8 for each partition: a larger partition_size needs less"
+    require_shared(total, max_seq_len, most_shared(tmp_out), hint=hint)
     out = not_written((num_seqs, num_heads, head_size), tmp_out)
     arguments = {
         "out": flat(as_kept(out)),
