@@ -17,6 +17,7 @@ from pa_tutorial.attention.full import causal_attention
 from pa_tutorial.attention.online import online_attention
 from pa_tutorial.attention.paged import paged_gather, paged_online
 from pa_tutorial.kernels.choose import VLLM_PARTITION_SIZE
+from pa_tutorial.kernels.cpu_launch import paged_attention_cpu
 from pa_tutorial.kernels.geometry import divide_round_up
 from pa_tutorial.kernels.launch import (
     paged_attention_naive,
@@ -29,6 +30,9 @@ from pa_tutorial.regimes import strided_view
 
 # Intermediates of which every head of every sequence has one: [num_seqs, num_heads, n].
 OF_A_HEAD = ("qk_max", "exp_sum", "accs")
+# Of the CPU kernel: more than most machines have cores, so that most problems have partitions to
+# merge; and the result is the same on every machine.
+NUM_SHARES = 5
 
 Function = Callable[..., Tensor]
 Adapter = Callable[..., dict[str, Tensor]]
@@ -93,7 +97,7 @@ def call(function: Function, tensors: dict[str, Tensor], *others: Any, **options
 
     tensors  its first arguments by name, q first
     others   the scale and the slopes, if there are any
-    options  given by name, if the function takes them: probe, partition_size
+    options  given by name, if the function takes them: probe, partition_size, num_shares
 
     Raises AnswerError if it returned no tensor like q, wrote to a tensor, or returned the
     memory of one.
@@ -230,7 +234,11 @@ def run_paged(problem: DecodeProblem, function: Function, layout: str) -> dict[s
     names = ("q", "k_cache", "v_cache", "block_tables", "seq_lens")
     tensors = {name: getattr(inputs, name) for name in names}
     probe: dict[str, Tensor] = {}
-    options = {"probe": probe, "partition_size": some_partitions(problem)}
+    options = {
+        "probe": probe,
+        "partition_size": some_partitions(problem),
+        "num_shares": NUM_SHARES,
+    }
     out = call(function, tensors, inputs.scale, inputs.alibi_slopes, **options)
     intermediates.add(probe, (...,))
     others = {name: probe[name] for name in OF_A_HEAD if name in probe}
@@ -335,6 +343,16 @@ STAGES: dict[str, Stage] = {
             checked_against=("cuda_v1_vector",),
             own_kinds=("decode",),
             layout="vllm",
+        ),
+        Stage(
+            name="cpu",
+            new="compiled with numba.njit, all cores",
+            where="CPU",
+            function=paged_attention_cpu,
+            adapters={"decode": lambda problem, f: run_paged(problem, f, "plain")},
+            checked_against=("paged_online",),
+            own_kinds=("decode",),
+            layout="plain",
         ),
     )
 }
