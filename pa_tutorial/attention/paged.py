@@ -69,19 +69,19 @@ def require_blocks_and_lengths(
     """Raise ValueError unless every sequence has from `least` tokens to what its table has room
     for, in blocks of the pool. This reads the numbers: of tensors on a GPU, it waits for them."""
     room = block_tables.shape[1] * block_size
-    for sequence, seq_len in enumerate(seq_lens.tolist()):
-        if not least <= seq_len <= room:
-            raise ValueError(
-                f"{lens_name}[{sequence}] is {seq_len}; it must be {least} to {room}, the "
-                "tokens for which its block table has room"
-            )
-        used = block_tables[sequence, : -(-seq_len // block_size)]
-        outside = used[(used < 0) | (used >= num_blocks)]
-        if len(outside):
-            raise ValueError(
-                f"block_tables[{sequence}] names block {outside[0]}; "
-                f"it must be 0 to {num_blocks - 1}"
-            )
+    for sequence in ((seq_lens < least) | (seq_lens > room)).nonzero()[:1, 0].tolist():
+        raise ValueError(
+            f"{lens_name}[{sequence}] is {seq_lens[sequence]}; it must be {least} to {room}, the "
+            "tokens for which its block table has room"
+        )
+    first_token = torch.arange(0, room, block_size, device=seq_lens.device)
+    used = first_token < seq_lens[:, None]
+    outside = used & ((block_tables < 0) | (block_tables >= num_blocks))
+    for sequence, block_idx in outside.nonzero()[:1].tolist():
+        raise ValueError(
+            f"block_tables[{sequence}] names block {block_tables[sequence, block_idx]}; "
+            f"it must be 0 to {num_blocks - 1}"
+        )
 
 
 def paged_gather(
