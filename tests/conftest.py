@@ -2,6 +2,7 @@
 
 import os
 
+import numba
 import pytest
 import torch
 
@@ -11,6 +12,7 @@ from pa_tutorial.ladder import STAGES
 def pytest_configure(config: pytest.Config) -> None:
     if "PYTEST_XDIST_WORKER" in os.environ:
         torch.set_num_threads(1)  # the workers share the cores
+        numba.set_num_threads(1)
         os.environ["OMP_NUM_THREADS"] = "1"  # and so do the notebooks that they run
     for stage in STAGES.values():
         config.addinivalue_line("markers", f"{stage.name}: verifies the stage {stage.name}")
