@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from pa_tutorial.bench import gpu_kernels
-from pa_tutorial.bench.__main__ import DecodeStep, next_token
 from pa_tutorial.bench.block_manager import (
     BLOCK_SIZE,
     MAX_TOKENS,
@@ -21,6 +20,7 @@ from pa_tutorial.bench.block_manager import (
     bytes_per_block,
     time_per_operation,
 )
+from pa_tutorial.bench.next_token import DecodeStep, next_token
 from pa_tutorial.bench.simulator import against_numba, by_size, peak_megabytes, tracing
 from pa_tutorial.bench.spread import Done
 from pa_tutorial.bench.timing import interleaved, write_results

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import cached_property
-from pathlib import Path
 
 import numba
 import numpy as np
@@ -11,19 +10,9 @@ from numba import njit, prange
 from torch import Tensor
 
 from pa_tutorial.bench.cpu_shapes import Shape
+from pa_tutorial.bench.processor import last_cache_bytes
 from pa_tutorial.bench.timing import host_milliseconds
 from pa_tutorial.kernels.geometry import divide_round_up
-
-LEAST_CACHE_BYTES = 32 * 2**20  # where the system does not tell how large the last cache is
-
-
-def last_cache_bytes() -> int:
-    """Size of the largest cache of the first core, at least LEAST_CACHE_BYTES."""
-    sizes = [LEAST_CACHE_BYTES]
-    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
-        number, unit = path.read_text().strip()[:-1], path.read_text().strip()[-1]
-        sizes.append(int(number) * {"K": 2**10, "M": 2**20}[unit])
-    return max(sizes)
 
 
 class ColdCaches:

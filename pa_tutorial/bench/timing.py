@@ -50,10 +50,21 @@ def interleaved(
     }
 
 
+def results_path(name: str, folder: Path = RESULTS) -> Path:
+    """Where the results of a machine of that name stand."""
+    return folder / f"{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')}.json"
+
+
+def read_results(name: str, folder: Path = RESULTS) -> dict[str, object]:
+    """What was written before; nothing if nothing was."""
+    path = results_path(name, folder)
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
 def write_results(measurements: dict[str, object], name: str, folder: Path = RESULTS) -> Path:
     """benchmarks/<name>.json: what was measured and on which machine."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')}.json"
+    path = results_path(name, folder)
     content = {"machine": describe_machine(), **measurements}
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     return path

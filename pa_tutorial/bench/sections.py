@@ -1,0 +1,96 @@
+"""The parts of `make bench`, by name: each prints what it found and returns it for the file."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+
+from pa_tutorial.bench import cpu_decode, cpu_flex, cpu_linear, cpu_targets, cpu_wide
+from pa_tutorial.bench.block_manager import bytes_per_block, time_per_operation
+from pa_tutorial.bench.cpu_shapes import FULL, QUICK, S1, small
+from pa_tutorial.bench.next_token import next_token
+from pa_tutorial.bench.simulator import measure as measure_simulator
+from pa_tutorial.bench.table import decode_table, targets_table
+
+STEPS = "pa_tutorial.bench.cpu_steps"
+
+
+@dataclass(frozen=True)
+class Section:
+    """measure(rounds, quick) -> what goes into the JSON file under the name of the section."""
+
+    what: str
+    measure: Callable[[int, bool], object]
+
+
+def decode(rounds: int, quick: bool) -> dict[str, object]:
+    results = cpu_decode.measure_all(QUICK if quick else FULL, rounds)
+    print(decode_table(results["rows"]))
+    for sentence in results["left_out"]:
+        print("left out:", sentence)
+    flex = cpu_flex.measure_apart(small(S1) if quick else S1, rounds)
+    print("flex_attention:", flex.get("absent", flex.get("times")))
+    return results | {"flex_attention": flex}
+
+
+def targets(rounds: int, quick: bool) -> dict[str, object]:
+    """Ratios, with Numba's own vectors and with the widest; linearity; memory."""
+    rounds = max(1, rounds // 3)  # five times over
+    groups, runs = cpu_targets.groups(), cpu_targets.RUNS
+    linearity = partial(cpu_linear.linearity, rounds)
+    if quick:
+        groups, runs = [cpu_targets.smaller(group) for group in groups[:1]], 1
+        linearity = partial(linearity, contexts=(128, 256), batches=(1, 2))
+    rows = cpu_targets.measure(rounds, groups, runs)
+    print(targets_table(rows))
+    wide = cpu_wide.measure_wide(rounds, runs, quick)
+    print("With 512-bit vectors:", wide.get("absent", ""))
+    if "rows" in wide:
+        print(targets_table(wide["rows"]))
+    grown = linearity()
+    for by, growth in grown.items():
+        print(f"{by}: largest time for its size by the smallest {growth['spread']}")
+    memory = cpu_linear.memory()
+    for row in memory:
+        print(f"{row['bytes_per_partition']:,} bytes a partition, {row['shape']['name']}")
+    return {"rows": rows, "wide_vectors": wide, "linearity": grown, "memory": memory}
+
+
+def of_next_token(rounds: int, quick: bool) -> list[dict[str, object]]:
+    print(f"Time for the next token of TinyLM, median of {rounds}:")
+    return next_token((16, 64) if quick else (16, 64, 128, 256), rounds)
+
+
+def block_manager(rounds: int, quick: bool) -> dict[str, object]:
+    print(f"Memory manager, median of {rounds}, by blocks in the pool:")
+    pools = (1_000, 10_000) if quick else (1_000, 10_000, 100_000, 1_000_000)
+    results = {
+        "time": time_per_operation(pools, rounds),
+        "bytes_per_block": bytes_per_block(pools[-1] if quick else 100_000),
+    }
+    print("  bytes of Python objects per block:", results["bytes_per_block"])
+    return results
+
+
+def simulator(rounds: int, quick: bool) -> dict[str, object]:
+    rounds = 1 if quick else min(rounds, 5)
+    print(f"Simulated kernels, median of {rounds}:")
+    return measure_simulator(rounds)
+
+
+def steps(rounds: int, quick: bool) -> object:
+    module = import_module(STEPS)
+    return module.measure(rounds, module.QUICK if quick else module.SHAPES)
+
+
+SECTIONS = {
+    "decode": Section("decode attention: every stage, its peers and the read bound", decode),
+    "targets": Section("what the CPU kernel has to reach", targets),
+    "steps": Section("the CPU kernel, built up step by step", steps),
+    "next_token": Section("the next token of TinyLM, with and without a KV cache", of_next_token),
+    "block_manager": Section("what the memory manager costs, by its pool", block_manager),
+    "simulator": Section("what simulating a kernel costs", simulator),
+}
+if find_spec(STEPS) is None:
+    del SECTIONS["steps"]
