@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from pa_tutorial.arguments import require
 from pa_tutorial.bench.cpu_inputs import Batch, ColdCaches, reading
@@ -23,35 +24,37 @@ from pa_tutorial.bench.timing import interleaved
 SECONDS = 120  # from the start of the process to its results
 
 
-def paged_mask(batch: Batch) -> "BlockMask":  # noqa: F821
-    """Of each sequence, the blocks of the pool that it sees: its block table."""
-    from torch.nn.attention.flex_attention import BlockMask
+def paged_mask(batch: Batch) -> BlockMask:
+    """Of each sequence, the blocks of the pool that it sees: its block table.
 
-    shape = batch.shape
-    whole = all(seq_len % shape.block_size == 0 for seq_len in shape.seq_lens) and shape.is_even
-    require(whole, "batch.shape.seq_lens", shape.seq_lens, "equal, and whole blocks")
-    num_seqs, num_blocks = batch.block_tables.shape
-    num_slots = batch.k_cache.shape[0] * shape.block_size
-    numbers = torch.zeros(num_seqs, 1, 1, len(batch.k_cache), dtype=torch.int32)
-    numbers[:, 0, 0, :num_blocks] = batch.block_tables
-    none = torch.zeros(num_seqs, 1, 1, dtype=torch.int32)
-    every = torch.full((num_seqs, 1, 1), num_blocks, dtype=torch.int32)
-    block = (shape.block_size, shape.block_size)
-    lengths = (1, num_slots)
+    The last one is seen in part; torch 2.13 compiles nothing on a CPU without blocks of both kinds.
+    """
+    block_size, num_seqs = batch.shape.block_size, len(batch.q)
+    last = (batch.seq_lens - 1) // block_size  # logical index of the last block
+    end = (batch.seq_lens - 1) % block_size  # offset of the last token in it
+    one = torch.ones(num_seqs, 1, 1, dtype=torch.int32)
+    seen_in_part, seen = (
+        torch.zeros(num_seqs, 1, 1, len(batch.k_cache), dtype=torch.int32) for _ in range(2)
+    )
+    seen_in_part[:, 0, 0, 0] = batch.block_tables[torch.arange(num_seqs), last]
+    seen[:, 0, 0, : batch.block_tables.shape[1]] = batch.block_tables
     return BlockMask.from_kv_blocks(
-        none, numbers, every, numbers, BLOCK_SIZE=block, seq_lengths=lengths
+        one,
+        seen_in_part,
+        last[:, None, None].to(torch.int32),  # so many blocks come before the last
+        seen,
+        BLOCK_SIZE=(block_size, block_size),
+        mask_mod=lambda sequence, head, query, slot: slot % block_size <= end[sequence],
+        seq_lengths=(1, len(batch.k_cache) * block_size),
     )
 
 
 def flex_step(batch: Batch) -> Callable[[], Tensor]:
     """One decode step, over a pool with the heads outside: [num_kv_heads, slots, head_size]."""
-    from torch.nn.attention.flex_attention import flex_attention
-
     compiled = torch.compile(flex_attention, dynamic=False)
-    num_seqs = len(batch.q)
-    # NaN of the padding block would be harmless, but flex_attention may touch it.
+    # It multiplies masked slots by 0, so there may be no NaN.
     pools = (cache.nan_to_num(0.0).transpose(0, 1).flatten(1, 2) for cache in batch.memory)
-    k, v = (pool[None].expand(num_seqs, -1, -1, -1) for pool in pools)
+    k, v = (pool[None] for pool in pools)  # one pool for all sequences
     q, mask = batch.q[:, :, None], paged_mask(batch)
     shared = q.shape[1] != k.shape[1]
     return lambda: compiled(q, k, v, block_mask=mask, enable_gqa=shared)[:, :, 0]

@@ -99,7 +99,7 @@ class Batch:
 
     @cached_property
     def words(self) -> np.ndarray:
-        """K and V of all blocks but the padding, as whole numbers of 8 bytes, to be read."""
+        """As much of the pool as the step has to read, as whole numbers of 8 bytes."""
         return (
             self.memory.view(torch.uint8)
             .view(-1)[: self.shape.kv_bytes // 8 * 8]

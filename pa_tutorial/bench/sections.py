@@ -8,11 +8,12 @@ from importlib.util import find_spec
 
 from pa_tutorial.bench import cpu_decode, cpu_flex, cpu_linear, cpu_targets, cpu_wide
 from pa_tutorial.bench.block_manager import bytes_per_block, time_per_operation
-from pa_tutorial.bench.cpu_shapes import FULL, QUICK, S1, small
+from pa_tutorial.bench.cpu_shapes import B1, FULL, GQA, QUICK, S1
 from pa_tutorial.bench.next_token import next_token
 from pa_tutorial.bench.simulator import measure as measure_simulator
 from pa_tutorial.bench.table import decode_table, targets_table
 
+FLEX = (B1, GQA, S1)  # each is compiled anew, some ten seconds
 STEPS = "pa_tutorial.bench.cpu_steps"
 
 
@@ -29,8 +30,9 @@ def decode(rounds: int, quick: bool) -> dict[str, object]:
     print(decode_table(results["rows"]))
     for sentence in results["left_out"]:
         print("left out:", sentence)
-    flex = cpu_flex.measure_apart(small(S1) if quick else S1, rounds)
-    print("flex_attention:", flex.get("absent", flex.get("times")))
+    flex = [cpu_flex.measure_apart(shape, rounds) for shape in FLEX[: 1 if quick else None]]
+    for row in flex:
+        print("flex_attention:", row.get("absent", row.get("times")))
     return results | {"flex_attention": flex}
 
 
