@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from pa_tutorial.viz import (
     at_work,
     block_stories,
+    cpu_measured,
     first_kernel,
     gpu,
     kernel_stories,
@@ -17,11 +18,13 @@ from pa_tutorial.viz import (
     maximum,
     measured,
     multiprocessors,
+    noise,
     online,
     paged,
     partitions,
     query,
     registers,
+    roofline,
     rows,
     style,
     walk,
@@ -76,6 +79,10 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "split": partitions.draw_worked_split,
     "shares": partitions.draw_reference_shares,
     "mixed_batch": partitions.draw_mixed_batch,
+    "noise": noise.draw_noise,
+    "bandwidth": cpu_measured.draw_bandwidth,
+    "time_by_batch": cpu_measured.draw_time_by_batch,
+    "roofline": roofline.draw_roofline,
 }
 
 

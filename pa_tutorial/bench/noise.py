@@ -1,0 +1,31 @@
+"""What disturbs a measurement: one decode step, timed again and again, with every time kept."""
+
+import time
+
+from pa_tutorial.arguments import require
+from pa_tutorial.bench.cpu_inputs import Batch, ColdCaches
+from pa_tutorial.bench.cpu_shapes import Shape
+from pa_tutorial.bench.cpu_stages import cpu
+from pa_tutorial.bench.timing import host_milliseconds
+
+# 8 MiB of K and V: more than the caches of a core, less than the last cache of most machines
+SHAPE = Shape("noise", (512,), num_heads=16, num_kv_heads=16, head_size=128)
+
+
+def measure(rounds: int, shape: Shape = SHAPE) -> dict[str, object]:
+    """Times of the same call, `rounds` of each kind, in the order in which they were taken.
+
+    seconds  when each round began, since the first
+    cold_ms  after the caches were filled with something else
+    warm_ms  at once again: K and V are in the caches, as far as they fit
+    """
+    require(rounds >= 1, "rounds", rounds, "at least 1")
+    step, cold = cpu(Batch(shape)), ColdCaches()
+    step()  # compiles, or reads from disk what was compiled before
+    times = {"seconds": [], "cold_ms": [], "warm_ms": []}
+    start = time.perf_counter()
+    for _ in range(rounds):
+        times["seconds"].append(round(time.perf_counter() - start, 3))
+        times["cold_ms"].append(round(cold(step), 4))
+        times["warm_ms"].append(round(host_milliseconds(step), 4))
+    return {"shape": shape.as_row(), "kv_bytes": shape.kv_bytes, **times}
