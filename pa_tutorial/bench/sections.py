@@ -10,6 +10,8 @@ from pa_tutorial.bench import cpu_decode, cpu_flex, cpu_linear, cpu_targets, cpu
 from pa_tutorial.bench.block_manager import bytes_per_block, time_per_operation
 from pa_tutorial.bench.cpu_shapes import B1, FULL, GQA, QUICK, S1
 from pa_tutorial.bench.next_token import next_token
+from pa_tutorial.bench.noise import measure as measure_noise
+from pa_tutorial.bench.peak import peak_gflop_per_s
 from pa_tutorial.bench.simulator import measure as measure_simulator
 from pa_tutorial.bench.table import decode_table, targets_table
 
@@ -33,7 +35,16 @@ def decode(rounds: int, quick: bool) -> dict[str, object]:
     flex = [cpu_flex.measure_apart(shape, rounds) for shape in FLEX[: 1 if quick else None]]
     for row in flex:
         print("flex_attention:", row.get("absent", row.get("times")))
-    return results | {"flex_attention": flex}
+    peak = peak_gflop_per_s(rounds, size=64 if quick else 1536)
+    print(f"product of matrices in float32: {peak} GFLOP/s")
+    return results | {"flex_attention": flex, "peak_gflop_per_s": peak}
+
+
+def noise(rounds: int, quick: bool) -> dict[str, object]:
+    results = measure_noise(15 * rounds)
+    for name in ("cold_ms", "warm_ms"):
+        print(f"{name}: {min(results[name])} to {max(results[name])}")
+    return results
 
 
 def targets(rounds: int, quick: bool) -> dict[str, object]:
@@ -89,6 +100,7 @@ def steps(rounds: int, quick: bool) -> object:
 SECTIONS = {
     "decode": Section("decode attention: every stage, its peers and the read bound", decode),
     "targets": Section("what the CPU kernel has to reach", targets),
+    "noise": Section("one call, timed again and again: every time is kept", noise),
     "steps": Section("the CPU kernel, built up step by step", steps),
     "next_token": Section("the next token of TinyLM, with and without a KV cache", of_next_token),
     "block_manager": Section("what the memory manager costs, by its pool", block_manager),
