@@ -1,0 +1,64 @@
+"""What each step on the way to the CPU kernel brings: `python -m pa_tutorial.bench.cpu_steps`."""
+
+import argparse
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from pa_tutorial.bench.cpu_inputs import Batch, ColdCaches, reading
+from pa_tutorial.bench.cpu_shapes import B1, GQA, S1, Shape
+from pa_tutorial.bench.timing import interleaved
+from pa_tutorial.kernels.cpu_steps import STEPS
+
+# From 64 to 4096 tokens, each 1.32 times another, in no order; about as many tokens as S1.
+MIXED_LENS = (111, 1024, 64, 3104, 338, 256, 147, 588, 446, 1351, 4096, 84, 1783, 2353, 776, 194)
+MIXED = Shape("MIXED", MIXED_LENS, num_heads=16, num_kv_heads=16, head_size=128)
+SHAPES = tuple(
+    shape.of(dtype) for shape in (S1, GQA, B1, MIXED) for dtype in (torch.float32, torch.bfloat16)
+)
+# For tests: nothing but that it runs.
+QUICK = (Shape("quick", (40, 17), num_heads=4, num_kv_heads=2, head_size=32, block_size=8),)
+
+
+def in_vllm_layout(k_cache: Tensor, v_cache: Tensor) -> tuple[Tensor, Tensor]:
+    """The same tokens, [num_blocks, num_kv_heads, head_size/x, block_size, x] and
+    [num_blocks, num_kv_heads, head_size, block_size]."""
+    x = 16 // k_cache.element_size()
+    by_chunk = k_cache.unflatten(-1, (-1, x)).transpose(2, 3)
+    return by_chunk.contiguous(), v_cache.transpose(2, 3).contiguous()
+
+
+def measure(rounds: int, shapes: Sequence[Shape] = SHAPES) -> list[dict[str, object]]:
+    """Every step on every shape, each after the caches were filled with something else.
+
+    returns  one row a shape: its sizes, read_ms (the same bytes, read once, in the same rounds)
+             and times: step -> median_ms, lowest_ms, highest_ms
+    """
+    rows = []
+    cold = ColdCaches()
+    for shape in shapes:
+        batch = Batch(shape)
+        q, k_cache, v_cache, *others = batch.arguments
+        caches = {"plain": (k_cache, v_cache), "vllm": in_vllm_layout(k_cache, v_cache)}
+        functions = {
+            name: step.prepare(q, *caches[step.layout], *others) for name, step in STEPS.items()
+        }
+        times = interleaved(functions | {"read": reading(batch)}, rounds, cold)
+        read_ms = times.pop("read")["median_ms"]
+        rows.append({**shape.as_row(), "read_ms": read_ms, "times": times})
+        medians = ", ".join(f"{name} {time['median_ms']:.1f}" for name, time in times.items())
+        print(f"  {shape}: read {read_ms:.1f} ms, {medians}", flush=True)
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=11, help="measurements a point (median)")
+    parser.add_argument("--quick", action="store_true", help="a tiny shape: does it run?")
+    arguments = parser.parse_args()
+    measure(arguments.rounds, QUICK if arguments.quick else SHAPES)
+
+
+if __name__ == "__main__":
+    main()
