@@ -57,5 +57,7 @@ def test_committed_notebook_is_clean(path) -> None:
 
 
 def test_there_are_notebooks() -> None:
-    assert [path.stem[:2] for path in PATHS] == [f"{number:02}" for number in range(len(PATHS))]
+    """14, the Triton stage, is still to come."""
+    numbers = [int(path.stem[:2]) for path in PATHS]
+    assert numbers == [*range(14), *range(15, 15 + len(PATHS) - 14)]
     assert len(PATHS) >= 5

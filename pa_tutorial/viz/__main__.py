@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from pa_tutorial.viz import (
     at_work,
     block_stories,
+    cpu,
     cpu_measured,
     first_kernel,
     gpu,
@@ -79,6 +80,9 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "split": partitions.draw_worked_split,
     "shares": partitions.draw_reference_shares,
     "mixed_batch": partitions.draw_mixed_batch,
+    "cpu_order": cpu.draw_order_of_reference,
+    "cpu_shares": cpu.draw_shares_of_mixed_batch,
+    "cpu_steps": cpu.draw_steps,
     "noise": noise.draw_noise,
     "bandwidth": cpu_measured.draw_bandwidth,
     "time_by_batch": cpu_measured.draw_time_by_batch,

@@ -1,0 +1,393 @@
+"""Exercises of notebook 13: deal the blocks out, merge what the shares left, exp for a vector."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import groupby
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pa_tutorial.checks.running import Trial
+from pa_tutorial.exercises.exercise import Exercise, WrongAnswer
+from pa_tutorial.ladder import AnswerError, require_written
+
+NOTEBOOK = "13_cpu_kernel"
+
+
+# 1. ---------------------------------------------------------------------------------------------
+
+
+def deal_out(
+    seq_lens: Sequence[int], block_size: int, num_shares: int
+) -> list[list[tuple[int, int, int]]]:
+    """Cut the blocks of a batch into shares, each a run of blocks, as equal as can be.
+
+    All blocks of the batch stand in one row: those of sequence 0, then those of sequence 1, …
+    Share i starts at place i * num_blocks // num_shares of the row, and ends where the next starts.
+
+    returns  for each share the partitions in it: (sequence, start_block_idx, end_block_idx), the
+             end not included, block 0 being the first of the sequence. A share without blocks is
+             an empty list.
+    """
+    # 1. how many blocks has each sequence? At which place of the row does each start?
+    # 2. where does a share start and end in the row?
+    # 3. which sequences lie between? Cut each where the share starts and where it ends
+    ### BEGIN SOLUTION
+    num_blocks = [-(-seq_len // block_size) for seq_len in seq_lens]
+    total = sum(num_blocks)
+    shares = []
+    for share in range(num_shares):
+        start, end = share * total // num_shares, (share + 1) * total // num_shares
+        partitions, first = [], 0
+        for seq, count in enumerate(num_blocks):
+            a, b = max(start, first), min(end, first + count)
+            if a < b:
+                partitions.append((seq, a - first, b - first))
+            first += count
+        shares.append(partitions)
+    return shares
+    ### END SOLUTION
+
+
+_CUT = "A sequence may lie in several shares, and a share may hold several sequences."
+_COUNT = "Blocks are counted, not tokens; a last block that is not full is a block."
+_EMPTY = "Only what has blocks is a partition; a share may have none."
+DEAL_CASES = (
+    # name, what it isolates, what its failure means, (seq_lens, block_size, num_shares)
+    ("one_sequence", "6 blocks for two shares", _CUT, ((96,), 16, 2)),
+    ("one_share", "all to one", _CUT, ((33, 16, 7), 16, 1)),
+    ("cut_inside", "three sequences for two shares", _CUT, ((64, 160, 32), 16, 2)),
+    ("cut_between", "a share ends where a sequence ends", _EMPTY, ((32, 32, 64), 16, 2)),
+    ("tails", "last blocks with one token", _COUNT, ((17, 1, 33, 49), 16, 3)),
+    ("long_and_short", "a sequence over several shares", _CUT, ((5, 400, 9, 3), 8, 4)),
+    ("many_shares", "more shares than blocks", _EMPTY, ((20, 3), 8, 7)),
+)  # fmt: skip
+
+
+def dealt_by_hand(seq_lens: Sequence[int], block_size: int, num_shares: int) -> Tensor:
+    """[num_shares, num_seqs, 2]: start and end, 0 and 0 where there is nothing; block by block."""
+    row = [(s, b) for s, n in enumerate(seq_lens) for b in range(-(-n // block_size))]
+    result = torch.zeros(num_shares, len(seq_lens), 2, dtype=torch.int64)
+    for share in range(num_shares):
+        own = row[share * len(row) // num_shares : (share + 1) * len(row) // num_shares]
+        for seq, blocks in groupby(own, key=lambda place: place[0]):
+            indices = [block for _, block in blocks]
+            result[share, seq] = torch.tensor((indices[0], indices[-1] + 1))
+    return result
+
+
+def as_shares(result: object, num_seqs: int, num_shares: int) -> Tensor:
+    """The answer in the same form; a message for its author if it is none."""
+    shares = require_written(result)
+    if not isinstance(shares, list | tuple) or len(shares) != num_shares:
+        raise AnswerError(f"it must return a list with a list for each of {num_shares} shares")
+    found = torch.zeros(num_shares, num_seqs, 2, dtype=torch.int64)
+    for share, partitions in enumerate(shares):
+        if not isinstance(partitions, list | tuple):
+            raise AnswerError(f"share {share} is {partitions!r:.60}; it must be a list")
+        for partition in partitions:
+            of_ints = isinstance(partition, tuple | list) and all(
+                type(number) is int for number in partition
+            )
+            if not of_ints or len(partition) != 3 or not 0 <= partition[0] < num_seqs:
+                raise AnswerError(
+                    f"share {share} has {partition!r:.60}; it must be three ints: "
+                    f"(sequence, start_block_idx, end_block_idx), the sequence below {num_seqs}"
+                )
+            seq, start, end = partition
+            if start >= end:
+                raise AnswerError(f"share {share} has {partition}, which holds no block")
+            if found[share, seq].any():
+                raise AnswerError(f"share {share} names sequence {seq} twice")
+            found[share, seq] = torch.tensor((start, end))
+    return found
+
+
+def deal_out_trials() -> list[Trial]:
+    def run(sizes: tuple, function: Callable | None) -> dict[str, Tensor]:
+        answer = deal_out if function is None else function
+        return {"out": as_shares(answer(list(sizes[0]), *sizes[1:]), len(sizes[0]), sizes[2])}
+
+    return [
+        Trial(
+            name=name,
+            isolates=isolates,
+            meaning=meaning,
+            run=partial(run, sizes),
+            references={
+                "dealt out block by block": lambda sizes=sizes: {"out": dealt_by_hand(*sizes)}
+            },
+            bounds={"out": 0.0},
+            axes=("share", "sequence", "start_block_idx|end_block_idx"),
+        )
+        for name, isolates, meaning, sizes in DEAL_CASES
+    ]
+
+
+DEAL = Exercise(
+    notebook=NOTEBOOK,
+    text="""\
+Deal the blocks of a batch out, in plain Python: which blocks of which sequences has each share?""",
+    solution=deal_out,
+    wrong=(
+        WrongAnswer("-(-seq_len // block_size) for", "seq_len // block_size for",
+                    "a block that is not full is lost"),
+        WrongAnswer("-(-seq_len // block_size) for", "seq_len for", "tokens taken for blocks"),
+        WrongAnswer("share * total // num_shares, (share + 1) * total // num_shares",
+                    "share * (total // num_shares), (share + 1) * (total // num_shares)",
+                    "divided first: the blocks that are left over are lost"),
+        WrongAnswer("            first += count\n",
+                    "                first += count\n",
+                    "only the sequences of this share are counted"),
+        WrongAnswer("(seq, a - first, b - first)", "(seq, a, b)",
+                    "places in the row taken for logical block indices"),
+        WrongAnswer("if a < b:", "if a <= b:", "a partition without blocks"),
+        WrongAnswer("a, b = max(start, first), min(end, first + count)",
+                    "a, b = first, first + count if start <= first < end else first",
+                    "whole sequences: each to the share where it starts"),
+    ),
+    trials=deal_out_trials,
+)  # fmt: skip
+
+
+# 2. ---------------------------------------------------------------------------------------------
+
+
+def merge_shares(
+    max_logits: np.ndarray, exp_sums: np.ndarray, tmp_out: np.ndarray, ends: Sequence[int]
+) -> np.ndarray:
+    """What the partitions of a batch left, merged.
+
+    max_logits, exp_sums  [num_partitions, num_heads] float32
+    tmp_out               [num_partitions, num_heads, head_size] float32: the sum of weight * v,
+                          not divided by exp_sum (in v2 it was)
+    ends                  sequence s has the partitions ends[s - 1] to ends[s] - 1; sequence 0 has
+                          the first ones
+    returns               [num_seqs, num_heads, head_size] float32
+    """
+    # 1. go through the sequences: which rows of the three arrays are theirs?
+    # 2. M, the largest maximum of each head; a partition counts exp(its maximum - M)
+    # 3. scale exp_sums and tmp_out with it, add them up, and divide once
+    ### BEGIN SOLUTION
+    out = np.empty((len(ends), *tmp_out.shape[1:]), np.float32)
+    start = 0
+    for seq, end in enumerate(ends):
+        m = max_logits[start:end]
+        factor = np.exp(m - m.max(axis=0))  # [partitions of seq, num_heads]
+        exp_sum = (factor * exp_sums[start:end]).sum(axis=0)
+        accs = (factor[..., None] * tmp_out[start:end]).sum(axis=0)
+        out[seq] = accs / exp_sum[:, None]
+        start = end
+    return out
+    ### END SOLUTION
+
+
+_FACTOR = "Below the maximum of all, a partition counts exp(its own maximum - M)."
+_HEADS = "Each head of each sequence has its own M."
+_DIVIDE = "tmp_out is not divided yet: only the sum of all is, by the sum of all exp_sums."
+MERGE_CASES = (
+    # name, what it isolates, what its failure means,
+    # (tokens of each partition of each sequence, heads, the spread of the scores, their mean)
+    ("one_partition", "nothing to merge", _DIVIDE, (((5,),), 2, 1, 0)),
+    ("two_partitions", "a long and a short one", _DIVIDE, (((40, 3),), 2, 1, 0)),
+    ("many_sequences", "1, 3 and 2 partitions", _HEADS, (((7,), (16, 16, 2), (8, 30)), 4, 2, 0)),
+    ("own_maximum", "one head near -300, one near 300", _HEADS,
+     (((9, 9), (4, 8)), 2, 1, (-300, 300))),
+    ("far_apart", "maxima that differ by tens", _FACTOR, (((9, 9, 9), (4, 8)), 3, 40, 0)),
+    ("far_below_zero", "all scores near -300", _FACTOR, (((9, 9), (4, 8)), 3, 1, -300)),
+    ("far_above_zero", "all scores near 300", _FACTOR, (((9, 9), (4, 8)), 3, 1, 300)),
+)  # fmt: skip
+
+
+def left_by_shares(
+    sizes: Sequence[Sequence[int]], num_heads: int, spread: float, mean: float | Sequence[float]
+) -> tuple[list[np.ndarray], list[int], np.ndarray]:
+    """What partitions of random scores and values leave, their ends, and the output of attention
+    over all tokens of each sequence, in float64. mean is one number, or one a head."""
+    rng = np.random.default_rng(13)
+    left, ends, expected = [], [], []
+    for tokens in sizes:
+        scores = rng.normal(mean, spread, (sum(tokens), num_heads))
+        values = rng.normal(1, 1, (sum(tokens), num_heads, 8))
+        weights = np.exp(scores - scores.max(axis=0))
+        expected.append(((weights / weights.sum(axis=0))[..., None] * values).sum(axis=0))
+        cuts = np.cumsum(tokens)[:-1]
+        for s, v in zip(np.split(scores, cuts), np.split(values, cuts), strict=True):
+            w = np.exp(s - s.max(axis=0))
+            left.append((s.max(axis=0), w.sum(axis=0), (w[..., None] * v).sum(axis=0)))
+        ends.append(len(left))
+    arrays = [np.array(numbers, np.float32) for numbers in zip(*left, strict=True)]
+    return arrays, ends, np.array(expected)
+
+
+def merge_shares_trials() -> list[Trial]:
+    def run(sizes: tuple, function: Callable | None) -> dict[str, np.ndarray]:
+        answer = merge_shares if function is None else function
+        arrays, ends, expected = left_by_shares(*sizes)
+        out = require_array(answer(*(array.copy() for array in arrays), ends), expected.shape)
+        return {"out": out}
+
+    return [
+        Trial(
+            name=name,
+            isolates=isolates,
+            meaning=meaning,
+            run=partial(run, sizes),
+            references={
+                "attention over all tokens": lambda sizes=sizes: {"out": left_by_shares(*sizes)[2]}
+            },
+            bounds={"out": 1e-4},  # a maximum near 300 is known to 2e-5 in float32
+            axes=("sequence", "head", "dimension"),
+        )
+        for name, isolates, meaning, sizes in MERGE_CASES
+    ]
+
+
+def require_array(result: object, shape: Sequence[int]) -> np.ndarray:
+    """What an answer returned, if it is a float32 array of that shape."""
+    if not isinstance(require_written(result), np.ndarray):
+        raise AnswerError(f"it returned a {type(result).__name__}; it must return a NumPy array")
+    if result.shape != tuple(shape) or result.dtype != np.float32:
+        raise AnswerError(
+            f"it returned {list(result.shape)} of {result.dtype}; "
+            f"it must return {list(shape)} of float32"
+        )
+    return np.asarray(result)
+
+
+MERGE = Exercise(
+    notebook=NOTEBOOK,
+    text="""\
+Merge what the partitions of a batch left, in NumPy. In v2 (notebook 12), a partition left a
+finished output. Here it leaves a sum, and each sequence has as many partitions as the shares made
+of it.""",
+    solution=merge_shares,
+    wrong=(
+        WrongAnswer("np.exp(m - m.max(axis=0))", "np.ones_like(m)", "nothing is rescaled"),
+        WrongAnswer("np.exp(m - m.max(axis=0))", "np.exp(m)",
+                    "without M: exp overflows at 300 and is 0 at -300"),
+        WrongAnswer("m.max(axis=0)", "m.max()", "one M for all heads"),
+        WrongAnswer("factor * exp_sums[start:end]", "exp_sums[start:end]",
+                    "the sums are not rescaled"),
+        WrongAnswer("factor[..., None] * tmp_out",
+                    "(factor * exp_sums[start:end])[..., None] * tmp_out",
+                    "tmp_out is taken for an output that is divided already, as in v2"),
+        WrongAnswer("        start = end\n", "", "every sequence starts at partition 0"),
+    ),
+    trials=merge_shares_trials,
+)  # fmt: skip
+
+
+# 3. ---------------------------------------------------------------------------------------------
+
+
+def exp_of_many(x: np.ndarray) -> np.ndarray:
+    """e**x for every number of x, in steps that a vector unit can do.
+
+    x        [n] float32, 0 or less; -inf may be among them
+    returns  [n] float32, within 1e-5 of the right value, relatively; exactly 0 below -87
+
+    e**x = 2**n * e**r, with n whole and |r| <= ln(2) / 2. Allowed is plain arithmetic, floor,
+    maximum and where, all in float32; np.exp and np.power are not.
+    """
+    # 1. -inf has no n: put -87 in the place of what is below it, and remember where
+    # 2. y = x / ln(2); n is y, rounded; r = (y - n) * ln(2)
+    # 3. e**r = 1 + r + r**2 / 2! + …, up to r**7 / 7!. From the last term inwards (Horner's rule)
+    # 4. 2**n: the float32 with the bits (n + 127) << 23 (view turns int32 into float32)
+    ### BEGIN SOLUTION
+    f = np.float32
+    small = x < f(-87)
+    y = np.maximum(x, f(-87)) * f(1.4426950408889634)
+    n = np.floor(y + f(0.5))
+    r = (y - n) * f(0.6931471805599453)
+    e_r = np.ones_like(r)
+    for k in range(7, 0, -1):
+        e_r = e_r * r * f(1 / k) + f(1)
+    power = ((n.astype(np.int32) + 127) << 23).view(np.float32)
+    return np.where(small, f(0), e_r * power)
+    ### END SOLUTION
+
+
+class PlainNumbers(np.ndarray):
+    """An array that refuses the functions that would be the answer already."""
+
+    REFUSED = ("exp", "exp2", "expm1", "power", "float_power", "ldexp", "sinh", "cosh", "tanh")
+
+    def __array_ufunc__(self, function: np.ufunc, method: str, *inputs: object, **options: object):
+        if function.__name__ in self.REFUSED:
+            raise AnswerError(f"it calls np.{function.__name__}; plain arithmetic is allowed")
+        plain = [np.asarray(x) if isinstance(x, PlainNumbers) else x for x in inputs]
+        if "out" in options:
+            options["out"] = tuple(map(np.asarray, options["out"]))
+        result = getattr(function, method)(*plain, **options)
+        return result.view(PlainNumbers) if isinstance(result, np.ndarray) else result
+
+
+_ONE = "e**0 is 1."
+_ROUND = "n is y, rounded to the nearest: then |r| is at most ln(2) / 2, and 8 terms are enough."
+_LEAST = "Below -87, and for -inf, the result is 0, exactly."
+EXP_CASES = (
+    # name, what it isolates, what its failure means, x
+    ("zero", "x = 0", _ONE, (0.0, -0.0)),
+    ("near_zero", "0 to -0.34: n is 0", _ROUND, np.linspace(-0.34, 0, 50)),
+    ("usual", "0 to -10", _ROUND, np.linspace(-10, 0, 1000)),
+    ("wide", "0 to -87", _ROUND, np.linspace(-87, 0, 1000)),
+    ("below", "less than -87", _LEAST, (-87.5, -100.0, -1e4, -1e30)),
+    ("empty_slots", "-inf, as behind the last token", _LEAST, (-np.inf, -1.0, -np.inf)),
+)  # fmt: skip
+
+
+def exp_of_many_trials() -> list[Trial]:
+    def exact(x: np.ndarray) -> np.ndarray:
+        """[n, 1] float64: each number is judged by itself."""
+        return np.where(x < -87, 0.0, np.exp(x.astype(np.float64)))[:, None]
+
+    def run(x: np.ndarray, function: Callable | None) -> dict[str, np.ndarray]:
+        answer = exp_of_many if function is None else function
+        out = require_array(answer(x.copy().view(PlainNumbers)), x.shape)
+        if out[x < -87].any():
+            raise AnswerError("below -87 it returned another number than 0")
+        return {"out": out[:, None]}
+
+    return [
+        Trial(
+            name=name,
+            isolates=isolates,
+            meaning=meaning,
+            run=partial(run, x),
+            references={"e**x in float64": lambda x=x: {"out": exact(x)}},
+            bounds={"out": 1e-5},
+            axes=("number", "value"),
+        )
+        for name, isolates, meaning, numbers in EXP_CASES
+        for x in [np.array(numbers, np.float32)]
+    ]
+
+
+EXP = Exercise(
+    notebook=NOTEBOOK,
+    text="""\
+Write `exp` for a whole array, in NumPy, in steps that a vector unit can do: no loop over the
+numbers and no branch. All in float32.""",
+    solution=exp_of_many,
+    wrong=(
+        WrongAnswer("np.floor(y + f(0.5))", "np.ceil(y + f(0.5))",
+                    "n is not the nearest: 8 terms are not enough"),
+        WrongAnswer("range(7, 0, -1)", "range(4, 0, -1)", "too few terms"),
+        WrongAnswer("n.astype(np.int32) + 127", "n.astype(np.int32) + 126",
+                    "half of everything: the bias is 127"),
+        WrongAnswer("+ 127) << 23).view(np.float32)", "+ 127) << 23).astype(np.float32)",
+                    "the bits are taken for a number"),
+        WrongAnswer("np.maximum(x, f(-87))", "x", "n of -inf is not a number"),
+        WrongAnswer("np.where(small, f(0), e_r * power)", "e_r * power",
+                    "e**-87 in the place of 0"),
+        WrongAnswer("np.where(small, f(0), e_r * power)", "np.where(small, f(0), np.exp(x))",
+                    "np.exp itself"),
+        WrongAnswer("f = np.float32\n", "f = np.float32\n    x = x.astype(np.float64)\n",
+                    "in float64: half as many in a vector"),
+    ),
+    trials=exp_of_many_trials,
+)  # fmt: skip
+
+EXERCISES = (DEAL, MERGE, EXP)

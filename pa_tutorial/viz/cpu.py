@@ -1,0 +1,230 @@
+"""The CPU kernel: what each step brought, how its work is dealt out, and how memory is read."""
+
+import json
+from collections.abc import Sequence
+from itertools import product
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from pa_tutorial.kernels.cpu_launch import prepare_cpu
+from pa_tutorial.paging.layouts import PlainLayout
+from pa_tutorial.viz import style
+from pa_tutorial.viz.measured import RESULTS
+
+# What each step brought ----------------------------------------------------------------------
+
+SHAPES = {
+    "S1": "8 × 2,048 tokens",
+    "GQA": "8 × 2,048 tokens, GQA 32/8",
+    "B1": "one sequence of 8,192",
+    "MIXED": "16 sequences, 64 to 4,096",
+}
+COLORS = {"float32": style.INK, "bfloat16": style.Q}
+
+
+@style.styled
+def draw_steps() -> Figure:
+    """Milliseconds of each step in the committed results, and of reading the same bytes."""
+    results = json.loads(RESULTS.read_text())
+    rows = {(row["name"], row["dtype"]): row for row in results["steps"]}
+    of_s1 = rows["S1", "float32"]["times"]
+    names = list(of_s1)
+    first, last = (of_s1[name]["median_ms"] for name in (names[0], names[-1]))
+    figure, panels = style.new_figure(
+        f"8 × 2,048 tokens in float32: {first:.0f} ms at the first step, {last:.0f} at the last; "
+        f"reading the same bytes takes {rows['S1', 'float32']['read_ms']:.0f}",
+        4.6,
+        ncols=2,
+        nrows=2,
+        sharey=True,
+    )
+    for axes, (shape, words) in zip(panels.flat, SHAPES.items(), strict=True):
+        axes.set_title(words, weight="normal")
+        for dtype, color in COLORS.items():
+            row, shift = rows[shape, dtype], 0.14 if dtype == "float32" else -0.14
+            _draw_times(axes, row, names, shift, color)
+        axes.set_xlim(0, None)
+        axes.set_ylim(-0.6, len(names) - 0.4)
+        axes.set_yticks(range(len(names)), [name.replace("_", " ") for name in reversed(names)])
+    for axes in panels[-1]:
+        axes.set_xlabel(f"ms ({results['machine']['cpu']}, {results['machine']['cores']} cores)")
+    words = "dotted: reading\nthe same bytes"
+    panels[0, 1].text(0.97, 0.05, words, transform=panels[0, 1].transAxes, ha="right", va="bottom")
+    for place, (dtype, color) in zip((0.24, 0.12), COLORS.items(), strict=True):
+        where = panels[0, 0].transAxes
+        panels[0, 0].text(0.97, place, dtype, transform=where, ha="right", color=color)
+    return figure
+
+
+def _draw_times(
+    axes: Axes, row: dict[str, object], names: Sequence[str], shift: float, color: str
+) -> None:
+    """A dot for the median and a line from the lowest to the highest time."""
+    for place, name in enumerate(reversed(names)):
+        time = row["times"][name]
+        axes.plot(time["median_ms"], place + shift, "o", color=color, markersize=4)
+        ends = time["lowest_ms"], time["highest_ms"]
+        axes.plot(ends, [place + shift] * 2, color=color, linewidth=1)
+    axes.axvline(row["read_ms"], color=color, linewidth=1, linestyle=":")
+
+
+# How the work is dealt out -------------------------------------------------------------------
+
+BLOCK_SIZE = 16
+MIXED = (64, 90, 40, 480, 640, 200)  # tokens
+
+
+def num_blocks_of(seq_lens: Sequence[int]) -> list[int]:
+    return [-(-seq_len // BLOCK_SIZE) for seq_len in seq_lens]
+
+
+def by_sequence(seq_lens: Sequence[int], num_threads: int) -> np.ndarray:
+    """[num_threads, num_seqs]: the blocks of each sequence that each thread has, if the sequences
+    are dealt out, as prange does: each thread has a run of them, equal in number."""
+    shares = np.zeros((num_threads, len(seq_lens)), int)
+    for thread, own in enumerate(np.array_split(np.arange(len(seq_lens)), num_threads)):
+        shares[thread, own] = np.array(num_blocks_of(seq_lens))[own]
+    return shares
+
+
+def dealt_out_evenly(seq_lens: Sequence[int], num_shares: int) -> np.ndarray:
+    """[num_shares, num_seqs]: the same, asked of the running kernel.
+
+    With queries of 0 all scores are 0, and exp(0) is 1: the exp_sum of a partition is the number
+    of its tokens.
+    """
+    blocks, num_seqs = num_blocks_of(seq_lens), len(seq_lens)
+    layout = PlainLayout(sum(blocks), num_kv_heads=1, head_size=32, block_size=BLOCK_SIZE)
+    tables = torch.arange(max(blocks), dtype=torch.int32).repeat(num_seqs, 1)
+    ready = prepare_cpu(
+        torch.zeros(num_seqs, 1, layout.head_size),
+        *(torch.zeros(layout.k_shape) for _ in "kv"),
+        tables,
+        torch.tensor(seq_lens, dtype=torch.int32),
+        scale=1.0,
+        num_shares=num_shares,
+    )
+    ready.exp_sums[:] = 0  # where the kernel writes nothing, there is no partition
+    ready.run()
+    shares, before = np.zeros((num_shares, num_seqs), int), 0
+    for partition, tokens in enumerate(ready.exp_sums[:, 0]):
+        if tokens > 0:
+            # partitions come in the order of their tokens, and partition = share + sequence
+            seq = np.searchsorted(np.cumsum(seq_lens), before, side="right")
+            shares[partition - seq, seq] = -(-tokens // BLOCK_SIZE)
+            before += tokens
+    return shares
+
+
+@style.styled
+def draw_shares(seq_lens: Sequence[int], num_threads: int = 2) -> Figure:
+    """The blocks that each thread has; a colour is a sequence, a cell is a block."""
+    ways = by_sequence(seq_lens, num_threads), dealt_out_evenly(seq_lens, num_threads)
+    total = ways[0].sum()
+    most = [int(shares.sum(axis=1).max()) for shares in ways]
+    figure, panels = style.new_figure(
+        f"Dealt out by sequence, one thread has {most[0]} of {total} blocks; "
+        f"dealt out evenly, {most[1]}",
+        2.9,
+        nrows=2,
+        sharex=True,
+    )
+    for axes, shares, name in zip(panels, ways, ("by sequence", "evenly"), strict=True):
+        axes.set_title(name, weight="normal")
+        end = shares.sum(axis=1).max()
+        for thread, row in enumerate(shares):
+            start = 0
+            for seq, count in enumerate(row):
+                for block in range(start, start + count):
+                    _rectangle(axes, block, thread, 1, 0.8, facecolor=style.SEQUENCES[seq])
+                if count >= 3:
+                    ink = style.ink_on(style.SEQUENCES[seq])
+                    middle = start + count / 2, thread + 0.4
+                    axes.text(*middle, f"{seq}", color=ink, ha="center", va="center")
+                start += count
+            idle = {"facecolor": style.EMPTY, "hatch": style.UNUSED_HATCH}
+            _rectangle(axes, start, thread, end - start, 0.8, **idle)
+        axes.set_ylim(num_threads, -0.1)
+        axes.set_yticks(
+            [thread + 0.4 for thread in range(num_threads)],
+            [f"thread {thread}" for thread in range(num_threads)],
+        )
+        axes.tick_params(left=False)
+        axes.spines["left"].set_visible(False)
+    panels[0].set_xlim(0, most[0] * 1.01)
+    panels[1].set_xlabel("time, in blocks; a colour and a number are a sequence")
+    return figure
+
+
+def _rectangle(
+    axes: Axes, x: float, y: float, width: float, height: float, **options: object
+) -> None:
+    corner = {"edgecolor": style.PAPER, "linewidth": 0.5}
+    axes.add_patch(Rectangle((x, y), width, height, **corner, **options))
+
+
+def draw_shares_of_mixed_batch() -> Figure:
+    return draw_shares(MIXED)
+
+
+# How memory is read --------------------------------------------------------------------------
+
+
+def reading_order(
+    table: Sequence[int], layout: PlainLayout, block_major: bool
+) -> list[tuple[int, int]]:
+    """(physical block, piece of it) in the order in which the loops come to the heads of K.
+
+    A piece is what one head has in one block; where it lies is asked of the layout.
+    """
+    heads = range(layout.num_kv_heads)
+    if block_major:
+        order = [(block, head) for block, head in product(table, heads)]
+    else:
+        order = [(block, head) for head, block in product(heads, table)]
+    size = layout.block_size * layout.head_size
+    pieces = [layout.k_element(block, head, 0, 0) // size for block, head in order]
+    return [divmod(piece, layout.num_kv_heads) for piece in pieces]
+
+
+@style.styled
+def draw_order(table: Sequence[int], layout: PlainLayout) -> Figure:
+    """K as it lies in memory, a row for each block; the number says when a piece is read."""
+    size = layout.block_size * layout.head_size * layout.dtype.itemsize
+    row = size * layout.num_kv_heads
+    figure, panels = style.new_figure(
+        f"With the blocks outside, memory is read in pieces of {row // 1024} KiB, "
+        f"not of {size // 1024} KiB",
+        3.9,
+        nrows=2,
+    )
+    names = "heads outside, blocks inside", "blocks outside, heads inside"
+    for axes, name, block_major in zip(panels, names, (False, True), strict=True):
+        axes.set_title(f"{name}: K of a sequence with block table {list(table)}", weight="normal")
+        for block, piece in product(range(layout.num_blocks), range(layout.num_kv_heads)):
+            _rectangle(axes, piece, block, 1, 1, facecolor=style.EMPTY, hatch=style.UNUSED_HATCH)
+        order = reading_order(table, layout, block_major)
+        for when, (block, piece) in enumerate(order):
+            color = style.lighter(style.K, 0.8 * when / len(order))
+            _rectangle(axes, piece, block, 1, 1, facecolor=color)
+            middle = piece + 0.5, block + 0.5
+            axes.text(*middle, f"{when}", ha="center", va="center", color=style.ink_on(color))
+        axes.set_xlim(0, layout.num_kv_heads)
+        axes.set_ylim(layout.num_blocks, 0)
+        rows = range(layout.num_blocks)
+        axes.set_yticks([r + 0.5 for r in rows], [f"block {r}" for r in rows])
+        axes.set_xticks([])
+        axes.tick_params(left=False)
+        for side in axes.spines.values():
+            side.set_visible(False)
+    panels[1].set_xlabel(f"one row is {row // 1024} KiB of memory, one cell {size // 1024} KiB")
+    return figure
+
+
+def draw_order_of_reference() -> Figure:
+    """16 heads of 128 elements in float32, blocks of 16 tokens."""
+    return draw_order([4, 1, 5, 2], PlainLayout(6, 16, 128, 16))
