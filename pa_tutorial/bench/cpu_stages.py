@@ -20,6 +20,7 @@ Step = Callable[[], Tensor]  # one decode step: [num_seqs, num_heads, head_size]
 SIMULATED = ("cuda_naive", "cuda_v1", "cuda_v1_vector", "cuda_v2")
 MOST_SCORES = 2**24  # of full_recompute: one for every two tokens of a sequence and every head
 MOST_REPEATED_BYTES = 2**30  # of K and V of one sequence, in float32 and for each query head
+MOST_BLOCK_STEPS = 512  # of paged_online: each block index of the longest sequence is one
 MOST_PYTHON_STEPS = 2048  # of online_softmax: each token of each sequence is one
 
 
@@ -58,6 +59,8 @@ def too_much(shape: Shape) -> dict[str, str]:
         why["full_recompute"] = f"{scores / 1e6:,.0f} million scores"
     if sum(shape.seq_lens) > MOST_PYTHON_STEPS:
         why["online_softmax"] = f"more than {MOST_PYTHON_STEPS:,} steps in Python"
+    if longest > MOST_BLOCK_STEPS * shape.block_size:
+        why["paged_online"] = f"more than {MOST_BLOCK_STEPS} block indices, one after the other"
     repeated = 2 * 4 * heads * longest * shape.head_size
     if repeated > MOST_REPEATED_BYTES:
         reason = f"K and V for each query head need {repeated / 2**30:,.1f} GiB"
