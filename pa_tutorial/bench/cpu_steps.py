@@ -32,7 +32,7 @@ def in_vllm_layout(k_cache: Tensor, v_cache: Tensor) -> tuple[Tensor, Tensor]:
 def measure(rounds: int, shapes: Sequence[Shape] = SHAPES) -> list[dict[str, object]]:
     """Every step on every shape, each after the caches were filled with something else.
 
-    returns  one row a shape: its sizes, read_ms (the same bytes, read once, in the same rounds)
+    returns  one row a shape: shape, read_ms (the same bytes, read once, in the same rounds)
              and times: step -> median_ms, lowest_ms, highest_ms
     """
     rows = []
@@ -46,7 +46,7 @@ def measure(rounds: int, shapes: Sequence[Shape] = SHAPES) -> list[dict[str, obj
         }
         times = interleaved(functions | {"read": reading(batch)}, rounds, cold)
         read_ms = times.pop("read")["median_ms"]
-        rows.append({**shape.as_row(), "read_ms": read_ms, "times": times})
+        rows.append({"shape": shape.as_row(), "read_ms": read_ms, "times": times})
         medians = ", ".join(f"{name} {time['median_ms']:.1f}" for name, time in times.items())
         print(f"  {shape}: read {read_ms:.1f} ms, {medians}", flush=True)
     return rows

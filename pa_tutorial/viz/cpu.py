@@ -30,7 +30,7 @@ COLORS = {"float32": style.INK, "bfloat16": style.Q}
 def draw_steps() -> Figure:
     """Milliseconds of each step in the committed results, and of reading the same bytes."""
     results = json.loads(RESULTS.read_text())
-    rows = {(row["name"], row["dtype"]): row for row in results["steps"]}
+    rows = {(row["shape"]["name"], row["shape"]["dtype"]): row for row in results["steps"]}
     of_s1 = rows["S1", "float32"]["times"]
     names = list(of_s1)
     first, last = (of_s1[name]["median_ms"] for name in (names[0], names[-1]))
