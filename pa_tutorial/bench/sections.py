@@ -3,10 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
-from importlib.util import find_spec
 
-from pa_tutorial.bench import cpu_decode, cpu_flex, cpu_linear, cpu_targets, cpu_wide
+from pa_tutorial.bench import cpu_decode, cpu_flex, cpu_linear, cpu_steps, cpu_targets, cpu_wide
 from pa_tutorial.bench.block_manager import bytes_per_block, time_per_operation
 from pa_tutorial.bench.cpu_shapes import B1, FULL, GQA, QUICK, S1
 from pa_tutorial.bench.next_token import next_token
@@ -16,7 +14,6 @@ from pa_tutorial.bench.simulator import measure as measure_simulator
 from pa_tutorial.bench.table import decode_table, targets_table
 
 FLEX = (B1, GQA, S1)  # each is compiled anew, some ten seconds
-STEPS = "pa_tutorial.bench.cpu_steps"
 
 
 @dataclass(frozen=True)
@@ -93,8 +90,7 @@ def simulator(rounds: int, quick: bool) -> dict[str, object]:
 
 
 def steps(rounds: int, quick: bool) -> object:
-    module = import_module(STEPS)
-    return module.measure(rounds, module.QUICK if quick else module.SHAPES)
+    return cpu_steps.measure(rounds, cpu_steps.QUICK if quick else cpu_steps.SHAPES)
 
 
 SECTIONS = {
@@ -106,5 +102,3 @@ SECTIONS = {
     "block_manager": Section("what the memory manager costs, by its pool", block_manager),
     "simulator": Section("what simulating a kernel costs", simulator),
 }
-if find_spec(STEPS) is None:
-    del SECTIONS["steps"]
