@@ -12,7 +12,7 @@ from pa_tutorial.bench.timing import host_milliseconds, interleaved
 
 READ = "read"  # the time to read as many bytes once, among the times of a row
 SLOWEST_MS = 500.0  # what takes longer in its first call is left out; the kernel itself never
-SECONDS_A_SHAPE = 2.0  # rounds become fewer where one takes long, but not fewer than 3
+SECONDS_A_SHAPE = 1.5  # rounds become fewer where one takes long, but not fewer than 3
 LEAST_ROUNDS = 3
 
 
