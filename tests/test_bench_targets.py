@@ -7,6 +7,7 @@ from pa_tutorial.bench.compare import comparison, worse
 from pa_tutorial.bench.cpu_shapes import Shape
 from pa_tutorial.bench.cpu_targets import Group, Target, targets_of
 from pa_tutorial.bench.table import targets_table
+from pa_tutorial.viz.cpu_measured import load
 
 TAIL = Shape("tail", (37, 37), num_heads=4, num_kv_heads=4, head_size=64)
 
@@ -98,3 +99,16 @@ def test_comparison_is_of_times_by_the_read_bound() -> None:
     assert worse(results(cpu=24.0, read=20.0), results(cpu=12.0)) == []
     assert worse(results(cpu=14.0), results(cpu=12.0)) == [], "within 20 percent"
     assert comparison(results(cpu=12.0), {}).startswith("0 of 0 times")
+
+
+def test_the_committed_results_reach_all_that_is_asked() -> None:
+    """A later run that misses a target may be committed only with a reason: change this test."""
+    rows = load()["targets"]["rows"]
+    asked = {
+        (str(group.shape.as_row()), target.name)
+        for group in cpu_targets.groups()
+        for target in group.targets
+    }
+    assert {(str(row["shape"]), row["name"]) for row in rows} == asked
+    assert not [row for row in rows if row["reached"] is False]
+    assert len({row["name"] for row in rows if row["must_reach"]}) == 4
