@@ -77,6 +77,15 @@ def test_a_result_is_not_overwritten_by_the_next_run() -> None:
     assert torch.equal(first, kept)
 
 
+def test_there_is_no_backward_pass() -> None:
+    given = arguments(MIXED)
+    for name in ("q", "k_cache", "v_cache"):
+        given[name].requires_grad_()
+    out = paged_attention_cpu(**given)
+    assert not out.requires_grad
+    assert error(out, MIXED) < 1e-6
+
+
 def test_memory_beside_the_cache_is_a_few_kilobytes_a_partition() -> None:
     ready = prepare_cpu(**arguments(MIXED), num_shares=4)
     num_partitions = 4 + len(MIXED.seq_lens)

@@ -54,7 +54,7 @@ def prepare_cpu(
     kernel = cpu_kernel(sizes_of(v_cache, tiles, ahead))
     return CpuLaunch(
         kernel=kernel,
-        q=q,
+        q=q.detach(),
         scale=float(float32_scale(scale)),
         read=tuple(map(as_array, (k_cache, v_cache, block_tables, seq_lens, slopes))),
         max_logits=new_array(num_shares + num_seqs, num_heads),
@@ -132,7 +132,8 @@ def paged_attention_cpu(
     The first call for a head size, block size and dtype compiles, some seconds; Numba keeps the
     result on disk, beside this file.
     Raises, before anything runs, TypeError or ValueError, naming the argument, for what the
-    kernel cannot take. There is no backward pass.
+    kernel cannot take. There is no backward pass: the result has no graph, also where an input
+    requires_grad.
     """
     others = {"alibi_slopes": alibi_slopes, "num_shares": num_shares}
     ready = prepare_cpu(q, k_cache, v_cache, block_tables, seq_lens, scale, **others)
