@@ -83,7 +83,7 @@ def test_the_best_of_the_gathering_peers_stands_for_gathering() -> None:
     one = row("context", 1, 128)
     times, speeds = cpu_measured.times_ms(one), cpu_measured.gb_per_s(one)
     assert times["gather"] == times["gather_heads_x"]
-    assert times["sdpa"] == pytest.approx(0.2 * one["kv_bytes"] / 1e6), "query heads as rows"
+    assert times["contiguous"] == pytest.approx(0.2 * one["kv_bytes"] / 1e6), "query heads as rows"
     assert speeds["reading"] == pytest.approx(20)
     assert speeds["cpu"] == pytest.approx(10)
 

@@ -292,9 +292,9 @@ def exp_of_many(x: np.ndarray) -> np.ndarray:
     maximum and where, all in float32; np.exp and np.power are not.
     """
     # 1. -inf has no n: put -87 in the place of what is below it, and remember where
-    # 2. y = x / ln(2); n is y, rounded; r = (y - n) * ln(2)
+    # 2. y = x / ln(2), n = floor(y + 1/2), r = (y - n) * ln(2); np.float32(…) around constants
     # 3. e**r = 1 + r + r**2 / 2! + …, up to r**7 / 7!. From the last term inwards (Horner's rule)
-    # 4. 2**n: the float32 with the bits (n + 127) << 23 (view turns int32 into float32)
+    # 4. 2**n: the float32 with the bits (n + 127) << 23, as int32; view makes a float32 of it
     ### BEGIN SOLUTION
     f = np.float32
     small = x < f(-87)

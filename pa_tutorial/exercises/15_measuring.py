@@ -65,7 +65,7 @@ def least_ms(
     """
     # 1. how many numbers has a token in the cache? Which heads have K and V of their own?
     # 2. how many bytes has a number? Every torch.dtype has an itemsize
-    # 3. bytes over bytes per second are seconds
+    # 3. bytes over bytes per second are seconds; milliseconds are asked for
     ### BEGIN SOLUTION
     token_bytes = 2 * num_kv_heads * head_size * dtype.itemsize
     num_bytes = sum(seq_lens) * token_bytes
@@ -149,6 +149,7 @@ def under_the_roofs(
     # 1. one number of K: how many query heads use it, each with a multiply and an add?
     # 2. it is the same for V; divide by the bytes of a number
     # 3. memory brings gb_per_s, so it allows that many times the operations per byte
+    # 4. of the two roofs the lower one counts; which is it?
     ### BEGIN SOLUTION
     per_byte = 2 * (num_heads // num_kv_heads) / dtype.itemsize
     by_memory = per_byte * gb_per_s
@@ -226,11 +227,12 @@ def compare_rounds(times: Tensor, num_warm_up: int) -> Tensor:
 
     times        [num_rounds, 2] float64: milliseconds of A and of B, once in every round
     num_warm_up  the first rounds, which do not count
-    returns      [3] float64: median, lowest quartile and highest quartile of the ratio
+    returns      [3] float64: median, lower quartile and upper quartile of the ratio
     """
     # 1. leave the first rounds out
     # 2. the two times of one round saw the same machine: one ratio for each round
-    # 3. Tensor.quantile; the median of an even number of ratios lies between the middle two
+    # 3. Tensor.quantile (its q in the dtype of times); the median of an even number of ratios
+    #    lies between the middle two
     ### BEGIN SOLUTION
     a, b = times[num_warm_up:].unbind(dim=1)
     ratios = b / a

@@ -18,9 +18,9 @@ from pa_tutorial.viz.measured import RESULTS
 # What each step brought ----------------------------------------------------------------------
 
 SHAPES = {
-    "S1": "8 × 2,048 tokens",
-    "GQA": "8 × 2,048 tokens, GQA 32/8",
-    "B1": "one sequence of 8,192",
+    "S1": "S1: 8 × 2,048 tokens",
+    "GQA": "GQA 32/8: 8 × 2,048 tokens",
+    "B1": "B1: one sequence of 8,192",
     "MIXED": "16 sequences, 64 to 4,096",
 }
 COLORS = {"float32": style.INK, "bfloat16": style.Q}
@@ -49,7 +49,7 @@ def draw_steps() -> Figure:
             _draw_times(axes, row, names, shift, color)
         axes.set_xlim(0, None)
         axes.set_ylim(-0.6, len(names) - 0.4)
-        axes.set_yticks(range(len(names)), [name.replace("_", " ") for name in reversed(names)])
+        axes.set_yticks(range(len(names)), list(reversed(names)))
     for axes in panels[-1]:
         axes.set_xlabel(f"ms ({results['machine']['cpu']}, {results['machine']['cores']} cores)")
     words = "dotted: reading\nthe same bytes"
@@ -156,7 +156,7 @@ def draw_shares(seq_lens: Sequence[int], num_threads: int = 2) -> Figure:
         axes.tick_params(left=False)
         axes.spines["left"].set_visible(False)
     panels[0].set_xlim(0, most[0] * 1.01)
-    panels[1].set_xlabel("time, in blocks; a colour and a number are a sequence")
+    panels[1].set_xlabel("blocks, one after another; each colour is a sequence")
     return figure
 
 
