@@ -30,8 +30,11 @@ def test_stage_is_right(stage: Stage, case_id: str) -> None:
 def test_a_stage_gives_the_intermediates_that_it_promises(stage: Stage) -> None:
     only_scores = "online" in stage.name or stage.name == "cuda_naive"
     promised = {"qk"} if only_scores else {"qk", "logits"}
+    of_a_head = {"qk_max", "exp_sum", "accs"}
     if stage.name.startswith("cuda_v"):
-        promised |= {"qk_max", "exp_sum", "accs"}
+        promised |= of_a_head
+    if stage.name == "cpu":  # compiled: its scores never leave the registers and the cache
+        promised = of_a_head
     kind = stage.own_kinds[0]
     result = stage.run(CASES[f"{kind}/gqa"])
     assert set(result) == promised | {"out"}
