@@ -25,6 +25,7 @@ from pa_tutorial.kernels.launch import (
     paged_attention_v1_vector,
     paged_attention_v2,
 )
+from pa_tutorial.kernels.triton_launch import paged_attention_triton, why_absent
 from pa_tutorial.problem import DecodeProblem, SequenceProblem
 from pa_tutorial.regimes import strided_view
 
@@ -33,6 +34,8 @@ OF_A_HEAD = ("qk_max", "exp_sum", "accs")
 # Of the CPU kernel: more than most machines have cores, so that most problems have partitions to
 # merge; and the result is the same on every machine.
 NUM_SHARES = 5
+# Of the Triton kernel: small, so that most problems have several tiles.
+TILE_SIZE = 16
 
 Function = Callable[..., Tensor]
 Adapter = Callable[..., dict[str, Tensor]]
@@ -47,6 +50,7 @@ class Stage:
     checked_against  the stages before it that must give the same result
     own_kinds        the kinds of problem on which the stage itself is checked
     layout           the cache layout that it reads, "vllm" or "plain"; None before paging
+    why_absent       says why the stage cannot run on this machine; None if it can
     """
 
     name: str
@@ -57,6 +61,7 @@ class Stage:
     checked_against: tuple[str, ...]
     own_kinds: tuple[str, ...]
     layout: str | None = None
+    why_absent: Callable[[], str | None] = lambda: None
 
     def is_checked_on(self, problem: SequenceProblem | DecodeProblem) -> bool:
         """Cases about blocks are for the stages that read blocks."""
@@ -97,7 +102,8 @@ def call(function: Function, tensors: dict[str, Tensor], *others: Any, **options
 
     tensors  its first arguments by name, q first
     others   the scale and the slopes, if there are any
-    options  given by name, if the function takes them: probe, partition_size, num_shares
+    options  given by name, if the function takes them: probe, partition_size, num_shares,
+             tile_size
 
     Raises AnswerError if it returned no tensor like q, wrote to a tensor, or returned the
     memory of one.
@@ -238,6 +244,7 @@ def run_paged(problem: DecodeProblem, function: Function, layout: str) -> dict[s
         "probe": probe,
         "partition_size": some_partitions(problem),
         "num_shares": NUM_SHARES,
+        "tile_size": TILE_SIZE,
     }
     out = call(function, tensors, inputs.scale, inputs.alibi_slopes, **options)
     intermediates.add(probe, (...,))
@@ -353,6 +360,17 @@ STAGES: dict[str, Stage] = {
             checked_against=("paged_online",),
             own_kinds=("decode",),
             layout="plain",
+        ),
+        Stage(
+            name="triton",
+            new="the same algorithm in Triton",
+            where="interpreter, GPU",
+            function=paged_attention_triton,
+            adapters={"decode": lambda problem, f: run_paged(problem, f, "plain")},
+            checked_against=("paged_online",),
+            own_kinds=("decode",),
+            layout="plain",
+            why_absent=why_absent,
         ),
     )
 }

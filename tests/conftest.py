@@ -28,6 +28,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for name, why in {name: stage.why_absent() for name, stage in STAGES.items()}.items():
+        for item in items:
+            if why and item.get_closest_marker(name):
+                item.add_marker(pytest.mark.skip(reason=why))
     if config.getoption("--long"):
         return
     for item in items:

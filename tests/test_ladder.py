@@ -33,7 +33,7 @@ def test_a_stage_gives_the_intermediates_that_it_promises(stage: Stage) -> None:
     of_a_head = {"qk_max", "exp_sum", "accs"}
     if stage.name.startswith("cuda_v"):
         promised |= of_a_head
-    if stage.name == "cpu":  # compiled: its scores never leave the registers and the cache
+    if stage.name in ("cpu", "triton"):  # their scores never leave the registers
         promised = of_a_head
     kind = stage.own_kinds[0]
     result = stage.run(CASES[f"{kind}/gqa"])

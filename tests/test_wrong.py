@@ -7,6 +7,7 @@ import pytest
 import torch
 from simt_kernels.example import EXAMPLES as KERNELS
 from simt_kernels.example import FAULTS
+from triton_trials import TRITON_LAUNCH
 from wrong_examples import (
     PACKAGE,
     SIMT,
@@ -23,7 +24,20 @@ from pa_tutorial.checks.story import STORIES
 from pa_tutorial.ladder import STAGES
 
 EXAMPLES = load_examples()
-by_name = pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+
+
+def needs_triton(example: WrongExample) -> bool:
+    stages = {stage for stage, _ in (*example.fails, *example.passes)}
+    return bool(stages & {"triton", TRITON_LAUNCH})
+
+
+by_name = pytest.mark.parametrize(
+    "example",
+    [
+        pytest.param(example, id=example.name, marks=[pytest.mark.triton] * needs_triton(example))
+        for example in EXAMPLES
+    ],
+)
 
 
 @by_name
@@ -118,7 +132,7 @@ def test_an_example_that_no_longer_fits_is_refused_and_changes_nothing() -> None
 
 def test_there_is_a_wrong_example_for_every_stage() -> None:
     caught_in = {stage for example in EXAMPLES for stage, _ in example.fails}
-    assert caught_in == {*STAGES, BLOCK_MANAGER, SIMT}
+    assert caught_in == {*STAGES, BLOCK_MANAGER, SIMT, TRITON_LAUNCH}
 
 
 @pytest.mark.long

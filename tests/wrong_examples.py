@@ -11,8 +11,9 @@ A wrong example is a TOML file:
     old = "    self.seq_len = end"    # stands there exactly once
     new = "    self.seq_len = start"
 
-    [fails]                           # stage, block_manager or simt = what must catch it:
-    kv_cache = ["sequence/two_layers"]  # cases, stories, or kernels of tests/simt_kernels
+    [fails]                           # stage, block_manager, simt or triton_launch = what must
+    kv_cache = ["sequence/two_layers"]  # catch it: cases, stories, kernels of tests/simt_kernels,
+                                      # or trials of tests/triton_trials.py
 
     [passes]                          # three control cases that it must not disturb
     full_recompute = ["sequence/one_token", "sequence/two_layers", "sequence/gqa"]
@@ -34,6 +35,7 @@ from types import CodeType
 import numpy as np
 from simt_helpers import wrong_counts
 from simt_kernels.example import EXAMPLES, FAULTS
+from triton_trials import TRIALS, TRITON_LAUNCH
 
 import pa_tutorial
 from pa_tutorial.simt.machine import CHECKS
@@ -203,10 +205,16 @@ def run_kernel(name: str) -> Outcome:
     return Outcome(right, 0.0 if right else math.inf, "\n".join(wrong) or "the answer")
 
 
+def run_trial(name: str) -> Outcome:
+    """A trial of tests/triton_trials.py on whatever pa_tutorial is now."""
+    wrong = TRIALS[name]()
+    return Outcome(not wrong, math.inf if wrong else 0.0, wrong)
+
+
 def run_cases(pairs: tuple[tuple[str, str], ...]) -> dict[tuple[str, str], Outcome]:
     """Run (stage, case) pairs on whatever pa_tutorial is now.
 
-    Also ("block_manager", story) and ("simt", kernel).
+    Also ("block_manager", story), ("simt", kernel) and ("triton_launch", trial).
     """
     running = importlib.import_module("pa_tutorial.checks.running")
     manager = importlib.import_module("pa_tutorial.checks.block_manager")
@@ -215,6 +223,9 @@ def run_cases(pairs: tuple[tuple[str, str], ...]) -> dict[tuple[str, str], Outco
     for stage, case_id in pairs:
         if stage == SIMT:
             outcomes[stage, case_id] = run_kernel(case_id)
+            continue
+        if stage == TRITON_LAUNCH:
+            outcomes[stage, case_id] = run_trial(case_id)
             continue
         if stage == manager.BLOCK_MANAGER:
             trial = manager.story_trial(case_id)

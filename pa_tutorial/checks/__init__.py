@@ -31,9 +31,12 @@ def attempt(name: str, function: Function = OURS) -> Result:
     function  what to run in its place; left out, the stage or the solution of the exercise;
               for "block_manager" a class like PrefixCachingAllocator
 
-    Raises ValueError for an unknown name, TypeError if `function` cannot be called.
+    Raises ValueError for an unknown name, TypeError if `function` cannot be called, ImportError
+    for a stage of ours that needs what this machine does not have.
     """
     if function is OURS:
+        if name in STAGES and (why := STAGES[name].why_absent()):
+            raise ImportError(f"stage {name} cannot run here: {why}")
         return run_trials(name, _trials(name), None)
     if not callable(function):
         raise TypeError(f"function is {function!r}; it must be something that can be called")

@@ -28,8 +28,10 @@ def main() -> int:
     stages = parser.parse_args().stages or known
     if unknown := [name for name in stages if name not in known]:
         parser.error(f"stage is {unknown[0]!r}; it must be one of {', '.join(known)}")
-    results = [attempt(name) for name in stages]
-    print("\n\n".join(str(result) for result in results))
+    reasons = {name: STAGES[name].why_absent() for name in stages if name in STAGES}
+    absent = [f"{name}: not run. {why}" for name, why in reasons.items() if why]
+    results = [attempt(name) for name in stages if not reasons.get(name)]
+    print("\n\n".join([*map(str, results), *absent]))
     return 0 if all(result.ok for result in results) else 1
 
 

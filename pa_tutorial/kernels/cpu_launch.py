@@ -13,8 +13,8 @@ from pa_tutorial.attention.paged import require_blocks_and_lengths, require_page
 from pa_tutorial.kernels.cpu import Sizes, cpu_kernel
 from pa_tutorial.kernels.inputs import (
     float32_scale,
+    require_all_readable,
     require_dense,
-    require_readable,
     require_slopes,
 )
 
@@ -161,11 +161,7 @@ def require_cpu_inputs(
         "block_tables": block_tables,
         "seq_lens": seq_lens,
     }
-    if alibi_slopes is not None:
-        tensors["alibi_slopes"] = alibi_slopes
-    for name, tensor in tensors.items():
-        require_readable(name, tensor)
-        require(tensor.device.type == "cpu", f"{name}.device", tensor.device, "cpu")
+    require_all_readable(tensors, alibi_slopes, torch.device("cpu"))
     allowed = "of 4 dimensions: the plain layout"
     require(k_cache.dim() == 4, "k_cache.shape", list(k_cache.shape), allowed)
     require_paged_shapes(q, k_cache, v_cache, block_tables, seq_lens, alibi_slopes)

@@ -60,12 +60,7 @@ def require_kernel_inputs(
         "block_tables": block_tables,
         "seq_lens": seq_lens,
     }
-    if alibi_slopes is not None:
-        tensors["alibi_slopes"] = alibi_slopes
-    for name, tensor in tensors.items():
-        require_readable(name, tensor)
-        on = f"{q.device}, as q"
-        require(tensor.device == q.device, f"{name}.device", tensor.device, on)
+    require_all_readable(tensors, alibi_slopes)
     require(k_cache.dim() == 5, "k_cache.shape", list(k_cache.shape), "of 5 dimensions: vLLM's")
     require_paged_shapes(q, k_cache, v_cache, block_tables, seq_lens, alibi_slopes)
     x = VEC_BYTES // k_cache.element_size()
@@ -83,6 +78,22 @@ def require_kernel_inputs(
         require_blocks_and_lengths(block_tables, seq_lens, len(v_cache), v_cache.shape[3])
         if alibi_slopes is not None:
             require_slopes(alibi_slopes)
+
+
+def require_all_readable(
+    tensors: dict[str, Tensor], alibi_slopes: Tensor | None, device: torch.device | None = None
+) -> None:
+    """Raise TypeError or ValueError unless these hold numbers, on the device of q.
+
+    tensors  by name, q first
+    device   where they must be, if not where q is
+    """
+    given = tensors if alibi_slopes is None else tensors | {"alibi_slopes": alibi_slopes}
+    for name, tensor in given.items():
+        require_readable(name, tensor)
+        where = tensors["q"].device if device is None else device
+        on = f"{where}, as q" if device is None else where
+        require(tensor.device == where, f"{name}.device", tensor.device, on)
 
 
 def require_readable(name: str, tensor: Tensor) -> None:

@@ -1,0 +1,142 @@
+"""Compile the Triton kernels without a GPU, and read what the compiler decided.
+
+Triton asks its driver for the GPU that is there. Here another object answers, with the GPU that is
+asked for; the compiler and the assembler come with Triton. Nothing is run.
+"""
+
+import re
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from unittest import mock
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import CompiledKernel
+from triton.runtime import driver
+
+from pa_tutorial.kernels.compiled import Capability, loads_of
+from pa_tutorial.kernels.triton_launch import TritonCall
+
+CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+LANES = 32
+
+
+@dataclass(frozen=True)
+class NoGpu:
+    """What Triton asks of a driver before a kernel is launched.
+
+    device  what compiled kernels are kept for
+    """
+
+    capability: Capability
+    device: Hashable
+
+    def get_current_target(self) -> GPUTarget:
+        major, minor = self.capability
+        return GPUTarget("cuda", 10 * major + minor, LANES)
+
+    def get_current_device(self) -> Hashable:
+        return self.device
+
+    def get_current_stream(self, device: Hashable) -> int:
+        return 0
+
+
+@contextmanager
+def compiling_for(capability: Capability, device: Hashable) -> Iterator[None]:
+    """Inside, Triton believes that this GPU is there."""
+    answer = property(lambda self: NoGpu(capability, device))
+    with mock.patch.object(type(driver), "active", answer):
+        yield
+
+
+@dataclass(frozen=True)
+class TritonCompiled:
+    """A kernel for one GPU.
+
+    ttgir         Triton's own form, in which every tile has a layout over the threads
+    ptx           the assembly
+    registers     of one thread
+    stack_bytes   of one thread, in local memory: what did not fit into the registers
+    shared_bytes  of one program
+    """
+
+    ttgir: str
+    ptx: str
+    registers: int
+    stack_bytes: int
+    shared_bytes: int
+
+    @property
+    def layouts(self) -> dict[str, str]:
+        """Name -> how a tile is spread over the threads, for each that the kernel has."""
+        found = re.findall(r"^#(\w+) = #ttg\.(\w+<\{.*\}>)", self.ttgir, re.MULTILINE)
+        return dict(found)
+
+    @property
+    def loads(self) -> dict[tuple[str, int], int]:
+        """(space, bytes) -> instructions that load so much at once into registers."""
+        return loads_of(self.ptx)
+
+    @property
+    def copies(self) -> dict[int, int]:
+        """Bytes -> instructions that copy so much from global to shared memory, while the program
+        goes on (cp.async)."""
+        found = re.findall(
+            r"cp\.async\.c[ag]\.shared\.global \[[^\]]*\], \[[^\]]*\], (\w+)", self.ptx
+        )
+        return dict(sorted(Counter(int(size, 16) for size in found).items()))
+
+    def count(self, pattern: str) -> int:
+        """How often an instruction stands in the text, by the beginning of its name."""
+        return len(re.findall(rf"(?<![\w.%$]){re.escape(pattern)}", self.ptx))
+
+
+def compile_call(call: TritonCall, capability: Capability = (9, 0)) -> TritonCompiled:
+    """The kernel that this call would run on such a GPU; about a second, once for each."""
+    with compiling_for(capability, device=capability):
+        kernel = ask_for(call)
+    registers, stack = used_by(kernel.asm["cubin"])
+    return TritonCompiled(
+        kernel.asm["ttgir"], kernel.asm["ptx"], registers, stack, kernel.metadata.shared
+    )
+
+
+def ask_for(call: TritonCall) -> CompiledKernel | None:
+    """What Triton would launch; it is not launched."""
+    return call.kernel.warmup(**call.arguments, **call.constants, **call.options, grid=call.grid)
+
+
+def used_by(cubin: bytes) -> tuple[int, int]:
+    """Registers and bytes of stack of one thread."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.cubin"
+        path.write_bytes(cubin)
+        said = subprocess.run(
+            [CUOBJDUMP, "-res-usage", path], capture_output=True, text=True, check=True
+        ).stdout
+    found = re.search(r"REG:(\d+) STACK:(\d+)", said)
+    if found is None:
+        raise RuntimeError(f"cuobjdump does not say what the kernel uses:\n{said}")
+    return int(found[1]), int(found[2])
+
+
+def num_compilations(calls: list[TritonCall], capability: Capability = (9, 0)) -> int:
+    """How often these calls of one kernel would be compiled: for one that differs only in numbers
+    that are known when it runs, not again. Nothing is compiled here."""
+    keys, new_device = set(), object()
+
+    def remember(key: str, **others: object) -> bool:
+        keys.add(key)
+        return True  # that it need not be compiled
+
+    hook = mock.patch.object(triton.knobs.runtime, "jit_cache_hook", remember)
+    with compiling_for(capability, new_device), hook:
+        for call in calls:
+            ask_for(call)
+    return len(keys)

@@ -1,0 +1,163 @@
+"""Paged decode in Triton: one program has all query heads of one KV head, over one partition.
+
+Triton speaks of tiles, not of threads: a line says what happens to a whole tile of numbers, and
+the compiler chooses the threads, the vectors and the shared memory. The algorithm is that of
+paged_online and of v2. Sizes that are powers of two are the language's rule for a tile; what a
+tile has too much is masked.
+
+The names are those of paged_attention.py; triton_launch.py says what the arguments hold.
+Source for the split into partitions and a second kernel: vLLM,
+vllm/attention/ops/triton_decode_attention.py.
+"""
+
+import triton
+import triton.language as tl
+
+# An integer argument that is 1, or a multiple of 16, is compiled anew, unless it is named here.
+ANY_VALUE = ["table_stride", "partition_size", "max_num_partitions"]
+
+
+@triton.jit(do_not_specialize=ANY_VALUE)
+def paged_decode_kernel(
+    max_logits_ptr,
+    exp_sums_ptr,
+    tmp_out_ptr,
+    q_ptr,
+    k_cache_ptr,
+    v_cache_ptr,
+    block_tables_ptr,
+    seq_lens_ptr,
+    alibi_slopes_ptr,
+    scale,
+    partition_size,
+    max_num_partitions,
+    table_stride,
+    q_stride,
+    kv_block_stride,
+    kv_head_stride,
+    NUM_QUERIES_PER_KV: tl.constexpr,
+    HEAD_SIZE: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    TILE_SIZE: tl.constexpr,
+    NUM_QUERIES_PADDED: tl.constexpr,
+    HEAD_SIZE_PADDED: tl.constexpr,
+    NEWEST_IN_CACHE: tl.constexpr,
+):
+    """max_logits, exp_sums [num_seqs, num_heads, max_num_partitions], tmp_out [.., HEAD_SIZE]."""
+    kv_head_idx = tl.program_id(0)
+    seq_idx = tl.program_id(1).to(tl.int64)
+    partition_idx = tl.program_id(2)
+    seq_len = tl.load(seq_lens_ptr + seq_idx)
+    first = partition_idx * partition_size
+    if first >= seq_len:
+        return
+    last = tl.minimum(first + partition_size, seq_len)
+
+    # The query heads of this KV head, one a row: [NUM_QUERIES_PADDED, HEAD_SIZE_PADDED]
+    row = tl.arange(0, NUM_QUERIES_PADDED)
+    element = tl.arange(0, HEAD_SIZE_PADDED)
+    is_row = row < NUM_QUERIES_PER_KV
+    is_element = element < HEAD_SIZE
+    is_query = is_row[:, None] & is_element[None, :]
+    head_idx = kv_head_idx * NUM_QUERIES_PER_KV + row
+    q_offset = seq_idx * q_stride + head_idx[:, None] * HEAD_SIZE + element[None, :]
+    q = tl.load(q_ptr + q_offset, mask=is_query, other=0.0)
+    newest = seq_len - 1 if NEWEST_IN_CACHE else seq_len
+    slopes = tl.load(alibi_slopes_ptr + head_idx, mask=is_row, other=0.0)
+
+    m = tl.full([NUM_QUERIES_PADDED], float("-inf"), tl.float32)
+    l = tl.full([NUM_QUERIES_PADDED], 0.0, tl.float32)
+    acc = tl.full([NUM_QUERIES_PADDED, HEAD_SIZE_PADDED], 0.0, tl.float32)
+    for start in range(first, last, TILE_SIZE):
+        # Each token of the tile finds its own block: a tile may be part of a block, or several.
+        token_idx = start + tl.arange(0, TILE_SIZE)
+        is_token = token_idx < last
+        table_ptr = block_tables_ptr + seq_idx * table_stride + token_idx // BLOCK_SIZE
+        block_number = tl.load(table_ptr, mask=is_token, other=0).to(tl.int64)
+        slot = block_number * kv_block_stride + (token_idx % BLOCK_SIZE) * HEAD_SIZE
+        kv_offset = slot[:, None] + kv_head_idx * kv_head_stride + element[None, :]
+        is_kv = is_token[:, None] & is_element[None, :]
+
+        # qk[h, t] = scale * (q_h . k_t) + slope_h * (t - newest)
+        k = tl.load(k_cache_ptr + kv_offset, mask=is_kv, other=0.0)
+        qk = scale * tl.dot(q, tl.trans(k), input_precision="ieee")
+        qk += slopes[:, None] * (token_idx - newest)[None, :]
+        qk = tl.where(is_token[None, :], qk, float("-inf"))
+
+        # The rule of the online softmax; every tile has a token, so m_new is never -inf.
+        m_new = tl.maximum(m, tl.max(qk, axis=1))
+        weights = tl.exp(qk - m_new[:, None])
+        rescale = tl.exp(m - m_new)
+        l = l * rescale + tl.sum(weights, axis=1)
+        v = tl.load(v_cache_ptr + kv_offset, mask=is_kv, other=0.0).to(tl.float32)
+        acc = acc * rescale[:, None] + tl.dot(weights, v, input_precision="ieee")
+        m = m_new
+
+    place = (seq_idx * tl.num_programs(0) * NUM_QUERIES_PER_KV + head_idx) * max_num_partitions
+    place += partition_idx
+    tl.store(max_logits_ptr + place, m, mask=is_row)
+    tl.store(exp_sums_ptr + place, l, mask=is_row)
+    tl.store(tmp_out_ptr + place[:, None] * HEAD_SIZE + element[None, :], acc, mask=is_query)
+
+
+@triton.jit(do_not_specialize=ANY_VALUE)
+def reduce_kernel(
+    out_ptr,
+    max_logits_ptr,
+    exp_sums_ptr,
+    tmp_out_ptr,
+    q_ptr,
+    k_new_ptr,
+    v_new_ptr,
+    seq_lens_ptr,
+    scale,
+    partition_size,
+    max_num_partitions,
+    q_stride,
+    NUM_QUERIES_PER_KV: tl.constexpr,
+    HEAD_SIZE: tl.constexpr,
+    HEAD_SIZE_PADDED: tl.constexpr,
+    PARTITIONS_AT_ONCE: tl.constexpr,
+    NEWEST_IN_CACHE: tl.constexpr,
+):
+    """out [num_seqs, num_heads, HEAD_SIZE]: one program a query head, by the same rule."""
+    head_idx = tl.program_id(0)
+    seq_idx = tl.program_id(1).to(tl.int64)
+    element = tl.arange(0, HEAD_SIZE_PADDED)
+    is_element = element < HEAD_SIZE
+    query = seq_idx * tl.num_programs(0) + head_idx
+
+    m = float("-inf")
+    l = 0.0
+    acc = tl.full([HEAD_SIZE_PADDED], 0.0, tl.float32)
+    if not NEWEST_IN_CACHE:  # the newest token is a partition of one token: its weight is 1
+        q_offset = seq_idx * q_stride + head_idx * HEAD_SIZE + element
+        # NUM_QUERIES_PER_KV query heads have the same key: [num_seqs * num_kv_heads, HEAD_SIZE]
+        new_offset = query // NUM_QUERIES_PER_KV * HEAD_SIZE + element
+        q = tl.load(q_ptr + q_offset, mask=is_element, other=0.0).to(tl.float32)
+        k_new = tl.load(k_new_ptr + new_offset, mask=is_element, other=0.0).to(tl.float32)
+        v_new = tl.load(v_new_ptr + new_offset, mask=is_element, other=0.0).to(tl.float32)
+        m = scale * tl.sum(q * k_new, axis=0)
+        l = 1.0
+        acc = v_new
+
+    num_partitions = (tl.load(seq_lens_ptr + seq_idx) + partition_size - 1) // partition_size
+    for start in range(0, num_partitions, PARTITIONS_AT_ONCE):
+        partition_idx = start + tl.arange(0, PARTITIONS_AT_ONCE)
+        is_partition = partition_idx < num_partitions
+        place = query * max_num_partitions + partition_idx
+        max_logits = tl.load(max_logits_ptr + place, mask=is_partition, other=float("-inf"))
+        exp_sums = tl.load(exp_sums_ptr + place, mask=is_partition, other=0.0)
+        is_tmp = is_partition[:, None] & is_element[None, :]
+        tmp_offset = place[:, None] * HEAD_SIZE + element[None, :]
+        tmp_out = tl.load(tmp_out_ptr + tmp_offset, mask=is_tmp, other=0.0)
+
+        m_new = tl.maximum(m, tl.max(max_logits, axis=0))
+        weights = tl.exp(max_logits - m_new)
+        rescale = tl.exp(m - m_new)
+        l = l * rescale + tl.sum(weights * exp_sums, axis=0)
+        acc = acc * rescale + tl.sum(weights[:, None] * tmp_out, axis=0)
+        m = m_new
+
+    out = (acc / l).to(out_ptr.dtype.element_ty)
+    tl.store(out_ptr + query * HEAD_SIZE + element, out, mask=is_element)

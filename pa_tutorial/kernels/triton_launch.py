@@ -1,0 +1,302 @@
+"""The Triton kernels as functions: CUDA tensors go to the GPU, others through the interpreter.
+
+Triton itself is imported only when a kernel is run: it has wheels for Linux only.
+"""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce as fold
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+
+from pa_tutorial.attention.online import Part, merge
+from pa_tutorial.kernels.choose import VLLM_PARTITION_SIZE
+from pa_tutorial.kernels.geometry import divide_round_up
+from pa_tutorial.kernels.inputs import float32_scale, longest, slopes_or_zeros
+from pa_tutorial.kernels.triton_inputs import (
+    LEAST,
+    next_power_of_two,
+    require_sizes,
+    require_triton_inputs,
+)
+
+KEY_BYTES = 8192  # of the keys of a tile, where nobody says how many there shall be
+MOST_TOKENS = 64
+NUM_WARPS = 4
+PARTITIONS_AT_ONCE = 16
+
+
+def why_absent() -> str | None:
+    """Why the Triton stage is not there on this machine; None if it is."""
+    if find_spec("triton") is not None:
+        return None
+    if sys.platform == "linux":
+        return "Triton is not installed: pip install 'pa-tutorial[triton]'"
+    return f"Triton has wheels for Linux only, and this is {sys.platform}"
+
+
+@dataclass(frozen=True)
+class TritonCall:
+    """One kernel with all that it needs to run.
+
+    name       of the kernel in triton_decode.py
+    grid       programs along its three axes
+    arguments  tensors and numbers, by name
+    constants  the compile-time constants, by name
+    num_warps  of each program, on a GPU
+    """
+
+    name: str
+    grid: tuple[int, int, int]
+    arguments: dict[str, object]
+    constants: dict[str, object]
+    num_warps: int
+
+    @property
+    def kernel(self) -> Callable:
+        """The @triton.jit function."""
+        from pa_tutorial.kernels import triton_decode
+
+        return getattr(triton_decode, self.name)
+
+    @property
+    def options(self) -> dict[str, object]:
+        """Of the compiler. a * b + c is rounded once, as in CUDA."""
+        return {"num_warps": self.num_warps, "enable_fp_fusion": True}
+
+    def run(self) -> None:
+        """On the GPU, on torch's current stream, for CUDA tensors; else in the interpreter."""
+        if self.arguments["q_ptr"].is_cuda:
+            self.kernel[self.grid](**self.arguments, **self.constants, **self.options)
+        else:
+            from pa_tutorial.kernels.triton_interpreter import interpret
+
+            interpret(self.kernel, self.grid, **self.arguments, **self.constants)
+
+
+@dataclass(frozen=True)
+class TritonLaunch:
+    """One decode step: an output for each partition, and one of them all.
+
+    out  [num_seqs, num_heads, head_size], in the dtype of q
+    max_logits, exp_sums  [num_seqs, num_heads, max_num_partitions] float32
+    tmp_out  [.., head_size] float32: the sum of weights times values, not divided
+    """
+
+    partitions: TritonCall
+    reduce: TritonCall
+    out: Tensor
+    max_logits: Tensor
+    exp_sums: Tensor
+    tmp_out: Tensor
+
+    def run(self) -> Tensor:
+        """Both kernels, and `out`: written anew at each run."""
+        self.partitions.run()
+        self.reduce.run()
+        return self.out
+
+    def merged(self) -> Part:
+        """What the partitions of the last run come to, in torch: m, l [num_seqs, num_heads] and
+        acc [.., head_size]. A partition behind the end of a sequence counts as empty."""
+        lens, size = self.partitions.arguments["seq_lens_ptr"], self.partition_size
+        is_empty = (
+            torch.arange(self.max_logits.shape[2], device=lens.device) * size >= lens[:, None]
+        )
+        part = Part(
+            self.max_logits.masked_fill(is_empty[:, None], float("-inf")),
+            self.exp_sums.masked_fill(is_empty[:, None], 0.0),
+            self.tmp_out.masked_fill(is_empty[:, None, :, None], 0.0),
+        )
+        columns = zip(*(tensor.unbind(2) for tensor in part), strict=True)
+        return fold(merge, (Part(*column) for column in columns))
+
+    @property
+    def partition_size(self) -> int:
+        return self.partitions.arguments["partition_size"]
+
+
+def prepare_triton(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    block_tables: Tensor,
+    seq_lens: Tensor,
+    scale: float,
+    alibi_slopes: Tensor | None = None,
+    max_seq_len: int | None = None,
+    partition_size: int = VLLM_PARTITION_SIZE,
+    tile_size: int | None = None,
+    num_warps: int = NUM_WARPS,
+    k_new: Tensor | None = None,
+    v_new: Tensor | None = None,
+) -> TritonLaunch:
+    """Check everything and allocate the outputs once; then `run()` as often as you like.
+
+    num_warps      of each program, on a GPU
+    k_new, v_new   K and V of the newest token, beside the cache: see
+                   paged_attention_triton_beside; the lengths do not count it then
+
+    The other arguments and the errors are those of paged_attention_triton.
+    """
+    if why := why_absent():
+        raise ImportError(f"the Triton kernels cannot run here: {why}")
+    newest = None if k_new is None else {"k_new": k_new, "v_new": v_new}
+    require_triton_inputs(q, k_cache, v_cache, block_tables, seq_lens, alibi_slopes, newest)
+    num_seqs, num_heads, head_size = q.shape
+    _, num_kv_heads, block_size, _ = v_cache.shape
+    if tile_size is None:
+        tile_size = usual_tile(head_size, q.element_size())
+    require_sizes(partition_size, tile_size, num_warps)
+    most = longest(block_tables, seq_lens, block_size, max_seq_len)
+    max_num_partitions = max(1, divide_round_up(most, partition_size))
+    shape = num_seqs, num_heads, max_num_partitions
+    # Each by itself: a tensor that begins elsewhere than at 16 bytes would be compiled for anew.
+    max_logits = q.new_full(shape, torch.nan, dtype=torch.float32)
+    exp_sums = torch.full_like(max_logits, torch.nan)
+    tmp_out = q.new_full((*shape, head_size), torch.nan, dtype=torch.float32)
+    out = q.new_full(q.shape, torch.nan)
+    of_both = {
+        "max_logits_ptr": max_logits,
+        "exp_sums_ptr": exp_sums,
+        "tmp_out_ptr": tmp_out,
+        "q_ptr": q.detach(),
+        "seq_lens_ptr": seq_lens,
+        "scale": float(float32_scale(scale)),
+        "partition_size": partition_size,
+        "max_num_partitions": max_num_partitions,
+        "q_stride": q.stride(0),
+    }
+    sizes = {
+        "NUM_QUERIES_PER_KV": num_heads // num_kv_heads,
+        "HEAD_SIZE": head_size,
+        "HEAD_SIZE_PADDED": padded(head_size),
+        "NEWEST_IN_CACHE": newest is None,
+    }
+    partitions = TritonCall(
+        "paged_decode_kernel",
+        grid=(num_kv_heads, num_seqs, max_num_partitions),
+        arguments=of_both | of_the_cache(k_cache, v_cache, block_tables, alibi_slopes, q),
+        constants=sizes
+        | {
+            "BLOCK_SIZE": block_size,
+            "TILE_SIZE": tile_size,
+            "NUM_QUERIES_PADDED": next_power_of_two(num_heads // num_kv_heads),
+        },
+        num_warps=num_warps,
+    )
+    reduce = TritonCall(
+        "reduce_kernel",
+        grid=(num_heads, num_seqs, 1),
+        arguments=of_both | {"out_ptr": out, "k_new_ptr": k_new, "v_new_ptr": v_new},
+        constants=sizes | {"PARTITIONS_AT_ONCE": PARTITIONS_AT_ONCE},
+        num_warps=NUM_WARPS,
+    )
+    return TritonLaunch(partitions, reduce, out, max_logits, exp_sums, tmp_out)
+
+
+def of_the_cache(
+    k_cache: Tensor,
+    v_cache: Tensor,
+    block_tables: Tensor,
+    alibi_slopes: Tensor | None,
+    q: Tensor,
+) -> dict[str, object]:
+    """Arguments of the kernel that reads it."""
+    return {
+        "k_cache_ptr": k_cache.detach(),
+        "v_cache_ptr": v_cache.detach(),
+        "block_tables_ptr": block_tables,
+        "alibi_slopes_ptr": slopes_or_zeros(alibi_slopes, q),
+        "table_stride": block_tables.stride(0),
+        "kv_block_stride": k_cache.stride(0),
+        "kv_head_stride": k_cache.stride(1),
+    }
+
+
+def padded(head_size: int) -> int:
+    """The length of a tile that has a whole head."""
+    return max(LEAST, next_power_of_two(head_size))
+
+
+def usual_tile(head_size: int, itemsize: int) -> int:
+    """Tokens of a tile: on a GPU three tiles of K and of V must fit into shared memory."""
+    return min(MOST_TOKENS, max(LEAST, KEY_BYTES // (padded(head_size) * itemsize)))
+
+
+def paged_attention_triton(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    block_tables: Tensor,
+    seq_lens: Tensor,
+    scale: float,
+    alibi_slopes: Tensor | None = None,
+    probe: dict[str, Tensor] | None = None,
+    max_seq_len: int | None = None,
+    partition_size: int = VLLM_PARTITION_SIZE,
+    tile_size: int | None = None,
+) -> Tensor:
+    """One decode step in Triton. Stage `triton`.
+
+    q                 [num_seqs, num_heads, head_size]   the newest token of each sequence; may be
+                      strided over sequences
+    k_cache, v_cache  [num_blocks, num_kv_heads, block_size, head_size]   the plain layout; may
+                      have gaps between blocks and heads, the same ones. Any head size, any block
+                      size
+    block_tables      [num_seqs, max_num_blocks_per_seq] int32
+    seq_lens          [num_seqs] int32   tokens in the cache, the newest included
+    alibi_slopes      [num_heads]; adds slope * (j - seq_len + 1) to the score of key j
+    probe             receives qk_max and exp_sum [num_seqs, num_heads, 1], and accs
+                      [num_seqs, num_heads, head_size], the output before it is rounded, all float32
+    max_seq_len       of the longest sequence, for the number of partitions. If it is not given:
+                      the largest of seq_lens; on a GPU, where nobody looks at them, all that a
+                      block table has room for
+    partition_size    tokens that one program goes through
+    tile_size         tokens of one step of its loop: a power of two, at least 16; if it is not
+                      given, what 8 KiB of keys come to, at most 64
+    returns           [num_seqs, num_heads, head_size], in the dtype of q
+
+    With CUDA tensors it runs on the GPU, on torch's current stream. With tensors on the CPU it
+    runs in Triton's interpreter, about 4 ms for each tile.
+    Raises ImportError, with the reason, where there is no Triton; before anything runs, TypeError
+    or ValueError, naming the argument, for what the kernel cannot take.
+    """
+    sizes = {"max_seq_len": max_seq_len, "partition_size": partition_size, "tile_size": tile_size}
+    ready = prepare_triton(
+        q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes, **sizes
+    )
+    out = ready.run()
+    if probe is not None:
+        m, l, acc = ready.merged()
+        probe |= {"qk_max": m[..., None], "exp_sum": l[..., None], "accs": acc / l[..., None]}
+    return out
+
+
+def paged_attention_triton_beside(
+    q: Tensor,
+    k_new: Tensor,
+    v_new: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    block_tables: Tensor,
+    context_lens: Tensor,
+    scale: float,
+    alibi_slopes: Tensor | None = None,
+    **sizes: int | None,
+) -> Tensor:
+    """paged_attention_triton with K and V of the newest token beside the cache, not yet in it.
+
+    k_new, v_new  [num_seqs, num_kv_heads, head_size], without gaps
+    context_lens  [num_seqs] int32   tokens in the cache: seq_len - 1, so 0 for a first token
+    sizes         max_seq_len (of the longest context), partition_size, tile_size
+    returns       what paged_attention_triton returns once k_new and v_new are in the cache
+
+    Errors: those of paged_attention_triton.
+    Source: the rosellm project, "paged attention in rosellm": its kernel takes them so.
+    """
+    given = q, k_cache, v_cache, block_tables, context_lens, scale, alibi_slopes
+    return prepare_triton(*given, **sizes, k_new=k_new, v_new=v_new).run()
