@@ -31,7 +31,8 @@ def one_compilation_for_all_tables() -> str:
     for of_one_kernel in zip(*map(calls, WIDTHS), strict=True):
         times = compiled.num_compilations(list(of_one_kernel))
         if times != 1:
-            return f"{of_one_kernel[0].name} is compiled {times} times for tables {WIDTHS} wide"
+            name = of_one_kernel[0].kernel.__name__
+            return f"{name} is compiled {times} times for tables {WIDTHS} wide"
     return ""
 
 

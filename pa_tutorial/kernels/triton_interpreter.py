@@ -3,38 +3,63 @@
 Triton wants the choice made once, for a whole process: TRITON_INTERPRET=1 before it is imported.
 Then nothing can be compiled any more, and if torch has imported Triton before, the choice comes
 too late. Here it is made for each call: CPU tensors are interpreted, CUDA tensors compiled.
+
+Two things are put right. The interpreter follows any address, also one outside every tensor: here
+each is checked. And it multiplies the bits of bfloat16 numbers: here their values.
 """
 
 import inspect
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partialmethod
 from types import ModuleType
 from unittest import mock
 
 import numpy as np
 import triton.experimental.gluon  # noqa: F401  the interpreter imports it; inside would be too late
 import triton.language as tl
+from torch import Tensor
+from triton.runtime.errors import InterpreterError
 from triton.runtime.interpreter import InterpretedFunction, InterpreterBuilder, TensorHandle
 from triton.runtime.jit import JITFunction
+
+from pa_tutorial.kernels.inputs import flat
 
 MODULES = (tl, tl.core, tl.math, tl.standard)
 create_dot = InterpreterBuilder.create_dot
 
 
+class MemoryFault(Exception):
+    """A kernel reads or writes outside the tensors that it was given."""
+
+
 def interpret(kernel: JITFunction, grid: tuple[int, int, int], **arguments: object) -> None:
-    """Run a @triton.jit kernel on tensors on the CPU. As on a GPU, NaN is no reason to warn."""
-    exact = mock.patch.object(InterpreterBuilder, "create_dot", dot_of_values)
-    with interpreted_language(), exact, np.errstate(all="ignore"), warnings.catch_warnings():
+    """Run a @triton.jit kernel on tensors on the CPU. As on a GPU, NaN is no reason to warn.
+
+    Raises MemoryFault for an address outside the tensors: nothing is read or written there.
+    """
+    warn = warnings.catch_warnings()
+    with warn, np.errstate(all="ignore"), interpreted_language(), checked_builder(arguments):
         warnings.filterwarnings("ignore", "All-NaN", RuntimeWarning)
-        interpreted(kernel.fn)[grid](**arguments)
+        try:
+            interpreted(kernel.fn)[grid](**arguments)
+        except InterpreterError as error:
+            cause = error
+            while isinstance(cause, InterpreterError) and cause.__cause__:
+                cause = cause.__cause__
+            if isinstance(cause, MemoryFault):
+                raise MemoryFault(f"{kernel.fn.__name__} {cause}") from None
+            raise
 
 
 @cache
 def interpreted(function: Callable) -> InterpretedFunction:
     """What is below a @triton.jit, for the interpreter."""
     return InterpretedFunction(function)
+
+
+# The language ------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -63,6 +88,68 @@ def put_back(place: ModuleType | type, names: dict[str, object]) -> None:
                 delattr(place, name)
         elif value is not names[name]:
             setattr(place, name, names[name])
+
+
+# Memory and bfloat16 -----------------------------------------------------------------------------
+
+
+@contextmanager
+def checked_builder(arguments: dict[str, object]) -> Iterator[None]:
+    """Inside, what a kernel loads and stores is checked, and tl.dot knows bfloat16."""
+    ranges = {name: range_of(t) for name, t in arguments.items() if isinstance(t, Tensor)}
+    checked = {
+        name: partialmethod(access, getattr(InterpreterBuilder, name), verb, ranges)
+        for name, verb in (("create_masked_load", "reads"), ("create_masked_store", "writes"))
+    }
+    with mock.patch.multiple(InterpreterBuilder, **checked, create_dot=dot_of_values):
+        yield
+
+
+def range_of(tensor: Tensor) -> tuple[int, int]:
+    """The addresses from the first element to behind the last, gaps included."""
+    start = tensor.data_ptr()
+    return start, start + flat(tensor).nbytes if tensor.numel() else start
+
+
+def access(
+    builder: InterpreterBuilder,
+    original: Callable,
+    verb: str,
+    ranges: dict[str, tuple[int, int]],
+    pointers: TensorHandle,
+    *others: object,
+) -> TensorHandle | None:
+    """A load (mask, other, …) or a store (value, mask, …) whose addresses are looked at first."""
+    mask = others[0] if verb == "reads" else others[1]
+    asked = pointers.data[np.broadcast_to(mask.data, pointers.data.shape)].astype(np.int64)
+    num_bytes = pointers.get_element_ty().primitive_bitwidth // 8
+    outside = outside_of(ranges, asked, num_bytes)
+    if outside.size:
+        raise MemoryFault(
+            f"{verb} {describe(int(outside[0]), ranges)}, in program {builder.grid_idx}"
+        )
+    return original(builder, pointers, *others)
+
+
+def outside_of(ranges: dict[str, tuple[int, int]], asked: np.ndarray, num_bytes: int) -> np.ndarray:
+    """Those of the addresses at which so many bytes are not all in one of the tensors."""
+    if not asked.size:
+        return asked
+    first, last = asked.min(), asked.max() + num_bytes
+    if any(start <= first and last <= end for start, end in ranges.values()):
+        return asked[:0]  # as nearly always: all in one tensor
+    inside = [(start <= asked) & (asked + num_bytes <= end) for start, end in ranges.values()]
+    return asked[~np.any(inside, axis=0)]
+
+
+def describe(address: int, ranges: dict[str, tuple[int, int]]) -> str:
+    """How far an address is from the nearest tensor."""
+    places = []
+    for name, (start, end) in ranges.items():
+        side = "before the first" if address < start else "behind the last"
+        distance = start - address if address < start else address - end
+        places.append((distance, f"{distance:,} bytes {side} element of {name}"))
+    return min(places)[1]
 
 
 def dot_of_values(

@@ -42,25 +42,18 @@ def why_absent() -> str | None:
 class TritonCall:
     """One kernel with all that it needs to run.
 
-    name       of the kernel in triton_decode.py
+    kernel     a @triton.jit function
     grid       programs along its three axes
     arguments  tensors and numbers, by name
     constants  the compile-time constants, by name
     num_warps  of each program, on a GPU
     """
 
-    name: str
+    kernel: Callable
     grid: tuple[int, int, int]
     arguments: dict[str, object]
     constants: dict[str, object]
     num_warps: int
-
-    @property
-    def kernel(self) -> Callable:
-        """The @triton.jit function."""
-        from pa_tutorial.kernels import triton_decode
-
-        return getattr(triton_decode, self.name)
 
     @property
     def options(self) -> dict[str, object]:
@@ -144,6 +137,8 @@ def prepare_triton(
     """
     if why := why_absent():
         raise ImportError(f"the Triton kernels cannot run here: {why}")
+    from pa_tutorial.kernels import triton_decode
+
     newest = None if k_new is None else {"k_new": k_new, "v_new": v_new}
     require_triton_inputs(q, k_cache, v_cache, block_tables, seq_lens, alibi_slopes, newest)
     num_seqs, num_heads, head_size = q.shape
@@ -177,7 +172,7 @@ def prepare_triton(
         "NEWEST_IN_CACHE": newest is None,
     }
     partitions = TritonCall(
-        "paged_decode_kernel",
+        triton_decode.paged_decode_kernel,
         grid=(num_kv_heads, num_seqs, max_num_partitions),
         arguments=of_both | of_the_cache(k_cache, v_cache, block_tables, alibi_slopes, q),
         constants=sizes
@@ -189,7 +184,7 @@ def prepare_triton(
         num_warps=num_warps,
     )
     reduce = TritonCall(
-        "reduce_kernel",
+        triton_decode.reduce_kernel,
         grid=(num_heads, num_seqs, 1),
         arguments=of_both | {"out_ptr": out, "k_new_ptr": k_new, "v_new_ptr": v_new},
         constants=sizes | {"PARTITIONS_AT_ONCE": PARTITIONS_AT_ONCE},
