@@ -11,7 +11,20 @@ from pa_tutorial.exercises.__main__ import PARTS, fill
 from pa_tutorial.exercises.exercise import PLACEHOLDER
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
-each = pytest.mark.parametrize("exercise", EXERCISES.values(), ids=list(EXERCISES))
+
+
+def marks(exercise: Exercise) -> list[pytest.MarkDecorator]:
+    """Those in Triton are skipped where there is none, as the stage is."""
+    return [pytest.mark.triton] if exercise.notebook == "14_triton" else []
+
+
+each = pytest.mark.parametrize(
+    "exercise",
+    [
+        pytest.param(exercise, id=exercise.name, marks=marks(exercise))
+        for exercise in EXERCISES.values()
+    ],
+)
 
 
 @each
@@ -31,7 +44,7 @@ def test_stub_is_not_yet(exercise: Exercise) -> None:
 @pytest.mark.parametrize(
     ("exercise", "wrong"),
     [
-        pytest.param(exercise, wrong, id=f"{exercise.name}-{wrong.why}")
+        pytest.param(exercise, wrong, id=f"{exercise.name}-{wrong.why}", marks=marks(exercise))
         for exercise in EXERCISES.values()
         for wrong in exercise.wrong
     ],

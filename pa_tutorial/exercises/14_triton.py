@@ -1,0 +1,383 @@
+"""Exercises of notebook 14: scores of a tile, statistics of a row, new keys; all in Triton."""
+
+from __future__ import annotations  # tl.constexpr stands in signatures; there may be no Triton
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from pa_tutorial.checks.running import Trial
+from pa_tutorial.exercises.exercise import Exercise, WrongAnswer
+from pa_tutorial.exercises.triton_grading import (
+    require_some_written,
+    run_kernel,
+    sparse,
+    tl,
+    unwritten,
+)
+from pa_tutorial.kernels.triton_launch import padded
+
+NOTEBOOK = "14_triton"
+EMPTY = -1.0  # what a cache holds before a kernel writes to it
+
+
+def random(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(14))
+
+
+def trials(
+    cases: tuple, run: Callable, expected: Callable, ours: Callable, axes: tuple[str, ...]
+) -> list[Trial]:
+    """One trial a case: (name, what it isolates, what its failure means, sizes)."""
+
+    def run_answer(sizes: tuple, function: Callable | None) -> dict[str, Tensor]:
+        return {"out": run(ours if function is None else function, *sizes)}
+
+    return [
+        Trial(
+            name=name,
+            isolates=isolates,
+            meaning=meaning,
+            run=partial(run_answer, sizes),
+            references={"the same in torch": lambda sizes=sizes: {"out": expected(*sizes)}},
+            bounds={"out": 1e-6},
+            axes=axes,
+        )
+        for name, isolates, meaning, sizes in cases
+    ]
+
+
+# 1. ---------------------------------------------------------------------------------------------
+
+
+def score_tile(
+    out_ptr,
+    q_ptr,
+    k_ptr,
+    scale,
+    num_tokens,
+    k_stride,
+    HEAD_SIZE: tl.constexpr,
+    HEAD_SIZE_PADDED: tl.constexpr,
+    TILE_SIZE: tl.constexpr,
+):
+    """The scores of one tile of tokens. The grid has one program for each tile.
+
+    out  [num_tokens]             scale * (q . k_t)
+    q    [HEAD_SIZE]
+    k    [num_tokens, HEAD_SIZE]  from one token to the next are k_stride elements
+
+    All are float32. HEAD_SIZE_PADDED is the next power of two.
+    """
+    # 1. which tokens has this program? Which elements has a head? Both as tl.arange, with a mask
+    # 2. load q, and the tile of k, [TILE_SIZE, HEAD_SIZE_PADDED]; masked elements count as 0
+    # 3. the scores: a sum over axis 1. Store those of tokens that exist
+    ### BEGIN SOLUTION
+    token = tl.program_id(0) * TILE_SIZE + tl.arange(0, TILE_SIZE)
+    element = tl.arange(0, HEAD_SIZE_PADDED)
+    is_token = token < num_tokens
+    is_element = element < HEAD_SIZE
+    q = tl.load(q_ptr + element, mask=is_element, other=0.0)
+    k_offset = token[:, None] * k_stride + element[None, :]
+    k = tl.load(k_ptr + k_offset, mask=is_token[:, None] & is_element[None, :], other=0.0)
+    tl.store(out_ptr + token, scale * tl.sum(q[None, :] * k, axis=1), mask=is_token)
+    ### END SOLUTION
+
+
+_PADDING = "A tile is a power of two long, a head need not be: what is too much is masked."
+_TILES = "Program i has the tokens i * TILE_SIZE and on; the last tile may not be full."
+SCORE_CASES = (
+    ("one_tile", "16 tokens, head_size 64", _TILES, (16, 64, 0)),
+    ("many_tiles", "80 tokens", _TILES, (80, 64, 0)),
+    ("tail", "21 tokens: the last tile has 5", _TILES, (21, 32, 0)),
+    ("head_size_80", "80 elements in a tile of 128", _PADDING, (16, 80, 0)),
+    ("one_element", "head_size 1", _PADDING, (20, 1, 0)),
+    ("gaps", "NaN between the tokens", "What is masked must not be read.", (37, 120, 24)),
+)
+
+
+def keys(num_tokens: int, head_size: int, gap: int) -> Tensor:
+    """[num_tokens, head_size] with NaN behind each."""
+    memory = random(num_tokens, head_size + gap)
+    memory[:, head_size:] = torch.nan
+    return memory[:, :head_size]
+
+
+def run_scores(kernel: Callable, num_tokens: int, head_size: int, gap: int) -> Tensor:
+    out, k = unwritten(num_tokens), keys(num_tokens, head_size, gap)
+    run_kernel(
+        kernel,
+        (-(-num_tokens // 16), 1, 1),
+        out_ptr=out,
+        q_ptr=random(head_size),
+        k_ptr=k,
+        scale=head_size**-0.5,
+        num_tokens=num_tokens,
+        k_stride=k.stride(0),
+        HEAD_SIZE=head_size,
+        HEAD_SIZE_PADDED=padded(head_size),
+        TILE_SIZE=16,
+    )
+    return require_some_written(out)
+
+
+def scores_in_torch(num_tokens: int, head_size: int, gap: int) -> Tensor:
+    return head_size**-0.5 * (
+        keys(num_tokens, head_size, gap).double() @ random(head_size).double()
+    )
+
+
+SCORES = Exercise(
+    notebook=NOTEBOOK,
+    text="""\
+Write your first Triton kernel: the scores of one query and many tokens, for any head size. The check adds `@triton.jit`.""",  # noqa: E501
+    solution=score_tile,
+    wrong=(
+        WrongAnswer("tl.program_id(0) * TILE_SIZE + tl.arange", "tl.arange",
+                    "every program has the first tile"),
+        WrongAnswer("is_token = token < num_tokens", "is_token = token < TILE_SIZE",
+                    "only the first tile"),
+        WrongAnswer("is_token = token < num_tokens", "is_token = token >= 0", "no mask for tokens"),
+        WrongAnswer("is_element = element < HEAD_SIZE", "is_element = element < HEAD_SIZE_PADDED",
+                    "a mask that masks nothing"),
+        WrongAnswer("mask=is_token[:, None] & is_element[None, :]", "mask=is_token[:, None]",
+                    "q is masked, so what k has there seems not to matter: NaN does"),
+        WrongAnswer("token[:, None] * k_stride", "token[:, None] * HEAD_SIZE",
+                    "no gaps between tokens"),
+        WrongAnswer("axis=1", "axis=0", "summed over the tokens"),
+    ),
+    trials=lambda: trials(SCORE_CASES, run_scores, scores_in_torch, score_tile, ("token",)),
+)  # fmt: skip
+
+
+# 2. ---------------------------------------------------------------------------------------------
+
+
+def row_statistics(
+    out_ptr, scores_ptr, lens_ptr, row_stride, TILE_SIZE: tl.constexpr
+):  # fmt: skip
+    """The largest score of a row, and the sum of exp(score - largest): one program a row.
+
+    out     [num_rows, 2]    largest, sum; -inf and 0 for a row in which nothing counts
+    scores  [num_rows, ..]   row_stride elements from one row to the next. A score may be -inf:
+                             that token is masked
+    lens    [num_rows]       scores of each row; what lies behind them must not be read
+
+    Scores may be anywhere between -10,000 and 10,000: go through them once, with the rule of the
+    online softmax.
+    """
+    # 1. m = -inf and l = 0; a loop whose end is known only when the kernel runs
+    # 2. load a tile; what is behind the row counts as -inf
+    # 3. the rule of the online softmax. If all so far is -inf: -inf - (-inf) is NaN!
+    ### BEGIN SOLUTION
+    row = tl.program_id(0)
+    num_scores = tl.load(lens_ptr + row)
+    m = float("-inf")
+    l = 0.0
+    for start in range(0, num_scores, TILE_SIZE):
+        place = start + tl.arange(0, TILE_SIZE)
+        score_ptr = scores_ptr + row * row_stride + place
+        scores = tl.load(score_ptr, mask=place < num_scores, other=float("-inf"))
+        m_new = tl.maximum(m, tl.max(scores, axis=0))
+        base = tl.where(m_new == float("-inf"), 0.0, m_new)
+        l = l * tl.exp(m - base) + tl.sum(tl.exp(scores - base), axis=0)
+        m = m_new
+    tl.store(out_ptr + 2 * row, m)
+    tl.store(out_ptr + 2 * row + 1, l)
+    ### END SOLUTION
+
+
+_RULE = "When the maximum rises, the sum so far is rescaled by exp(old maximum - new one)."
+_NOTHING = "Where nothing counts, the maximum is -inf: take another number in its place."
+ROW_CASES = (
+    ("one_tile", "16 scores a row", _RULE, ((16, 16), 1.0, 0)),
+    ("many_tiles", "rows of 70 and 40", _RULE, ((70, 40), 1.0, 0)),
+    ("tails", "rows of 1, 17 and 31", "What lies behind a row counts for nothing.",
+     ((1, 17, 31), 1.0, 0)),
+    ("large_scores", "scores by hundreds", _RULE, ((64, 50), 300.0, 0)),
+    ("masked_tile", "the first 16 scores are -inf", _NOTHING, ((40, 33), 1.0, 16)),
+    ("masked_row", "a row of nothing but -inf", _NOTHING, ((40, 16), 1.0, 16)),
+    ("empty_row", "a row without scores", _NOTHING, ((0, 20), 1.0, 0)),
+)  # fmt: skip
+
+
+def rows_of_scores(lens: tuple[int, ...], spread: float, num_masked: int) -> Tensor:
+    """[num_rows, 80], NaN behind each row; the scores rise, so that the maximum does, too."""
+    scores = spread * (random(len(lens), 80) + torch.arange(80) / 20)
+    scores[:, :num_masked] = float("-inf")
+    for row, num_scores in zip(scores, lens, strict=True):
+        row[num_scores:] = torch.nan
+    return scores
+
+
+def run_rows(kernel: Callable, lens: tuple[int, ...], spread: float, num_masked: int) -> Tensor:
+    out, scores = unwritten(len(lens), 2), rows_of_scores(lens, spread, num_masked)
+    run_kernel(
+        kernel,
+        (len(lens), 1, 1),
+        out_ptr=out,
+        scores_ptr=scores,
+        lens_ptr=torch.tensor(lens, dtype=torch.int32),
+        row_stride=scores.stride(0),
+        TILE_SIZE=16,
+    )
+    return finite(require_some_written(out))
+
+
+def rows_in_torch(lens: tuple[int, ...], spread: float, num_masked: int) -> Tensor:
+    result = torch.zeros(len(lens), 2, dtype=torch.float64)
+    for row, n, scores in zip(result, lens, rows_of_scores(lens, spread, num_masked), strict=True):
+        largest = max(scores[:n].tolist(), default=float("-inf"))
+        known = scores[:n][scores[:n] > float("-inf")].double()
+        row[0], row[1] = largest, (known - largest).exp().sum()
+    return finite(result)
+
+
+def finite(statistics: Tensor) -> Tensor:
+    """-inf as a number that no score has: a comparison of infinities says nothing."""
+    return statistics.where(statistics != float("-inf"), -1e6)
+
+
+ROWS = Exercise(
+    notebook=NOTEBOOK,
+    text="""\
+Write the online softmax over a row, with a loop that is bounded when the kernel runs, and safe where nothing counts.""",  # noqa: E501
+    solution=row_statistics,
+    wrong=(
+        WrongAnswer("base = tl.where(m_new == float(\"-inf\"), 0.0, m_new)", "base = m_new",
+                    "-inf - (-inf): a tile in which nothing counts makes NaN"),
+        WrongAnswer("m = float(\"-inf\")\n", "m = 0.0\n", "the maximum starts at 0"),
+        WrongAnswer("l * tl.exp(m - base)", "l", "the sum is not rescaled"),
+        WrongAnswer("other=float(\"-inf\")", "other=0.0", "what is behind the row counts"),
+        WrongAnswer("range(0, num_scores, TILE_SIZE)", "range(0, 64, TILE_SIZE)",
+                    "a fixed number of tiles: the rest is cut"),
+        WrongAnswer("row * row_stride + place", "row * TILE_SIZE + place", "rows of one tile"),
+    ),
+    trials=lambda: trials(
+        ROW_CASES, run_rows, rows_in_torch, row_statistics, ("row", "largest|sum")
+    ),
+)  # fmt: skip
+
+
+# 3. ---------------------------------------------------------------------------------------------
+
+
+def append_keys(
+    out_ptr,
+    k_new_ptr,
+    slot_mapping_ptr,
+    block_stride,
+    head_stride,
+    BLOCK_SIZE: tl.constexpr,
+    HEAD_SIZE: tl.constexpr,
+    HEAD_SIZE_PADDED: tl.constexpr,
+):
+    """Write new keys into the cache. The grid is (num_tokens, num_kv_heads).
+
+    out           [num_blocks, num_kv_heads, BLOCK_SIZE, HEAD_SIZE]   the cache, plain layout;
+                  from one block to the next are block_stride elements, from head to head
+                  head_stride
+    k_new         [num_tokens, num_kv_heads, HEAD_SIZE]
+    slot_mapping  [num_tokens] int32   where each token goes: block * BLOCK_SIZE + offset; or -1:
+                  nowhere
+
+    HEAD_SIZE_PADDED is the next power of two.
+    """
+    # 1. which token and which head has this program? tl.num_programs(1) is the number of heads
+    # 2. its slot: block and offset in the block; nothing is to be done for -1
+    # 3. block * block_stride may be 2**31 or more: it needs 64 bits
+    # 4. load the key, store the key: with a mask
+    ### BEGIN SOLUTION
+    token_idx = tl.program_id(0)
+    head_idx = tl.program_id(1)
+    element = tl.arange(0, HEAD_SIZE_PADDED)
+    is_element = element < HEAD_SIZE
+    slot = tl.load(slot_mapping_ptr + token_idx)
+    if slot >= 0:
+        k_new_offset = (token_idx * tl.num_programs(1) + head_idx) * HEAD_SIZE
+        key = tl.load(k_new_ptr + k_new_offset + element, mask=is_element, other=0.0)
+        block_number = (slot // BLOCK_SIZE).to(tl.int64)
+        offset = block_number * block_stride + head_idx * head_stride
+        offset += slot % BLOCK_SIZE * HEAD_SIZE
+        tl.store(out_ptr + offset + element, key, mask=is_element)
+    ### END SOLUTION
+
+
+_SLOT = "Slot -> block slot // BLOCK_SIZE, and offset slot % BLOCK_SIZE in it."
+_ONLY = "What is not this token's must stay as it was."
+APPEND_CASES = (
+    ("one_token", "slot 21", _SLOT, ((21,), 64, 4096)),
+    ("three_tokens", "slots in three blocks", _SLOT, ((5, 63, 32), 64, 4096)),
+    ("gaps", "blocks that are not side by side", _SLOT, ((17, 34), 64, 5000)),
+    ("nowhere", "a token with slot -1", "It is padding: nothing is written for it.",
+     ((7, -1, 40), 64, 4096)),
+    ("head_size_80", "80 elements in a tile of 128", _ONLY, ((3, 16, 31), 80, 4096)),
+    ("large_pool", "block 3 begins behind 2**31 elements",
+     "Block number times stride is 32 bits wide: it wraps to a negative number.",
+     ((50, 1), 64, 2**30)),
+)  # fmt: skip
+
+
+def empty_cache(head_size: int, block_stride: int) -> Tensor:
+    """Four blocks of two heads: [4, 2, 16, head_size], so many elements from one to the next."""
+    shape = 4, 2, 16, head_size
+    memory = sparse(3 * block_stride + 2 * 16 * head_size, torch.float16)
+    cache = memory.as_strided(shape, (block_stride, 16 * head_size, head_size, 1))
+    return cache.fill_(EMPTY)
+
+
+def run_append(
+    kernel: Callable, slots: tuple[int, ...], head_size: int, block_stride: int
+) -> Tensor:
+    cache = empty_cache(head_size, block_stride)
+    run_kernel(
+        kernel,
+        (len(slots), 2, 1),
+        out_ptr=cache,
+        k_new_ptr=random(len(slots), 2, head_size).half(),
+        slot_mapping_ptr=torch.tensor(slots, dtype=torch.int32),
+        block_stride=block_stride,
+        head_stride=cache.stride(1),
+        BLOCK_SIZE=16,
+        HEAD_SIZE=head_size,
+        HEAD_SIZE_PADDED=padded(head_size),
+    )
+    return require_some_written(cache.clone(memory_format=torch.contiguous_format), EMPTY)
+
+
+def append_in_torch(slots: tuple[int, ...], head_size: int, block_stride: int) -> Tensor:
+    cache = torch.full((4, 2, 16, head_size), EMPTY, dtype=torch.float16)
+    for slot, key in zip(slots, random(len(slots), 2, head_size).half(), strict=True):
+        if slot >= 0:
+            cache[slot // 16, :, slot % 16] = key
+    return cache
+
+
+APPEND = Exercise(
+    notebook=NOTEBOOK,
+    text="""\
+Write new keys into a paged cache (vLLM's `reshape_and_cache`, for the plain layout): any head size, any pool.""",  # noqa: E501
+    solution=append_keys,
+    wrong=(
+        WrongAnswer("(slot // BLOCK_SIZE).to(tl.int64)", "slot // BLOCK_SIZE",
+                    "32 bits: the offset wraps"),
+        WrongAnswer("if slot >= 0:", "if slot >= -1:", "padding is written"),
+        WrongAnswer("slot % BLOCK_SIZE * HEAD_SIZE", "slot % BLOCK_SIZE * HEAD_SIZE_PADDED",
+                    "tokens that are not padded in memory"),
+        WrongAnswer("block_number * block_stride", "block_number * 2 * head_stride",
+                    "blocks side by side"),
+        WrongAnswer("token_idx * tl.num_programs(1) + head_idx", "token_idx",
+                    "the first head's key for all heads"),
+        WrongAnswer("is_element = element < HEAD_SIZE", "is_element = element < HEAD_SIZE_PADDED",
+                    "a mask that masks nothing: the next token is overwritten"),
+        WrongAnswer("slot // BLOCK_SIZE", "slot % BLOCK_SIZE", "offset taken for block"),
+    ),
+    trials=lambda: trials(
+        APPEND_CASES, run_append, append_in_torch, append_keys,
+        ("block", "head", "offset", "dimension"),
+    ),
+)  # fmt: skip
+
+EXERCISES = (SCORES, ROWS, APPEND)

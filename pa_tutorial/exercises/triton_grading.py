@@ -1,0 +1,71 @@
+"""Grading of Triton kernels: they run in the interpreter, and each address is checked."""
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from pa_tutorial.kernels.triton_launch import why_absent
+from pa_tutorial.ladder import AnswerError
+
+if why_absent() is None:
+    import triton.language as tl
+else:  # the exercises can be read, and say why they cannot be run
+    tl = None
+
+NOT_WRITTEN = 54321.0  # what an output holds before a kernel writes to it
+
+
+def unwritten(*shape: int) -> Tensor:
+    return torch.full(shape, NOT_WRITTEN)
+
+
+def run_kernel(function: Callable, grid: tuple[int, ...], **arguments: object) -> None:
+    """Run an answer, to which @triton.jit is added, on tensors on the CPU.
+
+    Raises ImportError where there is no Triton, AnswerError for whatever the kernel does wrong.
+    """
+    if why := why_absent():
+        raise ImportError(f"this exercise cannot run here: {why}")
+    import triton
+    from triton.runtime.errors import InterpreterError
+
+    from pa_tutorial.kernels.triton_interpreter import MemoryFault, interpret
+
+    if hasattr(function, "fn"):  # with @triton.jit already
+        function = function.fn
+    inputs = {name: t for name, t in arguments.items() if isinstance(t, Tensor)}
+    before = {name: t.clone() for name, t in inputs.items() if not name.startswith("out")}
+    try:
+        interpret(triton.jit(function), grid, **arguments)
+    except MemoryFault as fault:
+        raise AnswerError(f"the kernel stops: {fault}") from None
+    except InterpreterError as error:
+        cause = root_of(error)
+        raise AnswerError(f"the kernel stops: {type(cause).__name__}: {cause}") from None
+    for name, tensor in before.items():
+        if not torch.equal(tensor.nan_to_num(), inputs[name].nan_to_num()):
+            raise AnswerError(f"the kernel changed {name}; it must only read it")
+
+
+def root_of(error: BaseException) -> BaseException:
+    """What was raised in the kernel: the interpreter wraps it, more than once."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def require_some_written(out: Tensor, before: float = NOT_WRITTEN) -> Tensor:
+    """The output, if it is not all as before."""
+    if (out == before).all():
+        raise AnswerError("the kernel wrote nothing: not written yet?")
+    return out
+
+
+def sparse(num_elements: int, dtype: torch.dtype) -> Tensor:
+    """Memory that is reserved, but takes room only where it is used: a file with holes."""
+    with tempfile.TemporaryDirectory() as folder:  # the file goes when nobody holds it any more
+        path = str(Path(folder) / "memory")
+        return torch.from_file(path, shared=True, size=num_elements, dtype=dtype)
