@@ -16,7 +16,7 @@ $(READY): pyproject.toml constraints.txt
 	  { echo "This needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || true). Name another with: make PYTHON=python3.12"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 	  { echo "This needs Python's venv module; on Debian and Ubuntu: sudo apt install python3-venv"; exit 1; }
-	@echo "Setting up $(VENV), once: PyTorch, Numba, JupyterLab and what they need (2 GB; with CUDA 6 GB)."
+	@echo "Setting up $(VENV), once: PyTorch, Numba, JupyterLab and what they need (2 to 3 GB; with CUDA 6 GB)."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt --upgrade pip
 	@$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev]'

@@ -74,8 +74,8 @@ def paged_decode_kernel(
         is_token = token_idx < last
         table_ptr = block_tables_ptr + seq_idx * table_stride + token_idx // BLOCK_SIZE
         block_number = tl.load(table_ptr, mask=is_token, other=0).to(tl.int64)
-        slot = block_number * kv_block_stride + (token_idx % BLOCK_SIZE) * HEAD_SIZE
-        kv_offset = slot[:, None] + kv_head_idx * kv_head_stride + element[None, :]
+        token_offset = block_number * kv_block_stride + (token_idx % BLOCK_SIZE) * HEAD_SIZE
+        kv_offset = token_offset[:, None] + kv_head_idx * kv_head_stride + element[None, :]
         is_kv = is_token[:, None] & is_element[None, :]
 
         # qk[h, t] = scale * (q_h . k_t) + slope_h * (t - newest)
