@@ -17,7 +17,7 @@ from pa_tutorial.exercises.triton_grading import (
     tl,
     unwritten,
 )
-from pa_tutorial.kernels.triton_launch import padded
+from pa_tutorial.kernels.triton_inputs import padded
 
 NOTEBOOK = "14_triton"
 EMPTY = -1.0  # what a cache holds before a kernel writes to it

@@ -10,7 +10,7 @@ from pa_tutorial.kernels.geometry import FLT_MAX, VEC_BYTES, Geometry
 from pa_tutorial.simt.simulate import MAX_SHARED
 
 DEVICES = ("cpu", "cuda")
-MOST_SEQUENCES = 65_535
+MOST_ON_AXIS = 65_535  # thread blocks along axis y or z of a grid
 SLOPE_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -67,17 +67,22 @@ def require_kernel_inputs(
     require(k_cache.shape[4] == x, "k_cache.shape[4]", k_cache.shape[4], f"x = {x}")
     require(q.dtype == k_cache.dtype, "q.dtype", q.dtype, f"{k_cache.dtype}, as the cache")
     require_strides(q, k_cache, v_cache)
-    require(
-        len(q) <= MOST_SEQUENCES, "len(q)", len(q), f"at most {MOST_SEQUENCES}: axis y of a grid"
-    )
-    if alibi_slopes is not None:
-        allowed = f"one of {', '.join(map(str, SLOPE_DTYPES))}"
-        dtype = alibi_slopes.dtype
-        require(dtype in SLOPE_DTYPES, "alibi_slopes.dtype", dtype, allowed)
+    require_batch_and_slopes(q, alibi_slopes)
     if q.device.type == "cpu":
         require_blocks_and_lengths(block_tables, seq_lens, len(v_cache), v_cache.shape[3])
         if alibi_slopes is not None:
             require_slopes(alibi_slopes)
+
+
+def require_batch_and_slopes(q: Tensor, alibi_slopes: Tensor | None) -> None:
+    """Raise ValueError for more sequences than a grid has room for, and for slopes of a dtype
+    that is no float."""
+    allowed = f"at most {MOST_ON_AXIS}: axis y of a grid"
+    require(len(q) <= MOST_ON_AXIS, "len(q)", len(q), allowed)
+    if alibi_slopes is not None:
+        allowed = f"one of {', '.join(map(str, SLOPE_DTYPES))}"
+        dtype = alibi_slopes.dtype
+        require(dtype in SLOPE_DTYPES, "alibi_slopes.dtype", dtype, allowed)
 
 
 def require_all_readable(

@@ -1,4 +1,4 @@
-"""What the Triton kernels can take."""
+"""What the Triton kernels can take, and the sizes of their tiles."""
 
 import torch
 from torch import Tensor
@@ -6,9 +6,8 @@ from torch import Tensor
 from pa_tutorial.arguments import require
 from pa_tutorial.attention.paged import require_blocks_and_lengths, require_paged_shapes
 from pa_tutorial.kernels.inputs import (
-    MOST_SEQUENCES,
-    SLOPE_DTYPES,
     require_all_readable,
+    require_batch_and_slopes,
     require_dense,
     require_slopes,
     steps,
@@ -16,10 +15,22 @@ from pa_tutorial.kernels.inputs import (
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 LEAST = 16  # of a dimension over which tl.dot adds up
+KEY_BYTES = 8192  # of the keys of a tile, where nobody says how many there shall be
+MOST_TOKENS = 64
 
 
 def next_power_of_two(n: int) -> int:
     return 1 << (n - 1).bit_length()
+
+
+def padded(head_size: int) -> int:
+    """The length of a tile that has a whole head."""
+    return max(LEAST, next_power_of_two(head_size))
+
+
+def usual_tile(head_size: int, itemsize: int) -> int:
+    """Tokens of a tile: on a GPU three tiles of K and of V must fit into shared memory."""
+    return min(MOST_TOKENS, max(LEAST, KEY_BYTES // (padded(head_size) * itemsize)))
 
 
 def require_triton_inputs(
@@ -66,13 +77,7 @@ def require_triton_inputs(
     same = steps(v_cache)[:2] == steps(k_cache)[:2]
     allowed = f"{k_cache.stride()[:2]}, as those of k_cache"
     require(same, "v_cache.stride()[:2]", v_cache.stride()[:2], allowed)
-    require(
-        len(q) <= MOST_SEQUENCES, "len(q)", len(q), f"at most {MOST_SEQUENCES}: axis y of a grid"
-    )
-    if alibi_slopes is not None:
-        allowed = f"one of {', '.join(map(str, SLOPE_DTYPES))}"
-        dtype = alibi_slopes.dtype
-        require(dtype in SLOPE_DTYPES, "alibi_slopes.dtype", dtype, allowed)
+    require_batch_and_slopes(q, alibi_slopes)
     if q.device.type == "cpu":
         require_blocks_and_lengths(block_tables, seq_lens, num_blocks, block_size, lens_name, least)
         if alibi_slopes is not None:

@@ -12,19 +12,24 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
+from pa_tutorial.arguments import require
 from pa_tutorial.attention.online import Part, merge
 from pa_tutorial.kernels.choose import VLLM_PARTITION_SIZE
 from pa_tutorial.kernels.geometry import divide_round_up
-from pa_tutorial.kernels.inputs import float32_scale, longest, slopes_or_zeros
+from pa_tutorial.kernels.inputs import (
+    MOST_ON_AXIS,
+    float32_scale,
+    longest,
+    slopes_or_zeros,
+)
 from pa_tutorial.kernels.triton_inputs import (
-    LEAST,
     next_power_of_two,
+    padded,
     require_sizes,
     require_triton_inputs,
+    usual_tile,
 )
 
-KEY_BYTES = 8192  # of the keys of a tile, where nobody says how many there shall be
-MOST_TOKENS = 64
 NUM_WARPS = 4
 PARTITIONS_AT_ONCE = 16
 
@@ -62,8 +67,10 @@ class TritonCall:
 
     def run(self) -> None:
         """On the GPU, on torch's current stream, for CUDA tensors; else in the interpreter."""
-        if self.arguments["q_ptr"].is_cuda:
-            self.kernel[self.grid](**self.arguments, **self.constants, **self.options)
+        q = self.arguments["q_ptr"]
+        if q.is_cuda:
+            with torch.cuda.device(q.device):  # Triton launches on the current one
+                self.kernel[self.grid](**self.arguments, **self.constants, **self.options)
         else:
             from pa_tutorial.kernels.triton_interpreter import interpret
 
@@ -148,6 +155,12 @@ def prepare_triton(
     require_sizes(partition_size, tile_size, num_warps)
     most = longest(block_tables, seq_lens, block_size, max_seq_len)
     max_num_partitions = max(1, divide_round_up(most, partition_size))
+    require(
+        max_num_partitions <= MOST_ON_AXIS,
+        "partition_size",
+        partition_size,
+        f"large enough for at most {MOST_ON_AXIS} partitions of {most} tokens: axis z of a grid",
+    )
     shape = num_seqs, num_heads, max_num_partitions
     # Each by itself: a tensor that begins elsewhere than at 16 bytes would be compiled for anew.
     max_logits = q.new_full(shape, torch.nan, dtype=torch.float32)
@@ -210,16 +223,6 @@ def of_the_cache(
         "kv_block_stride": k_cache.stride(0),
         "kv_head_stride": k_cache.stride(1),
     }
-
-
-def padded(head_size: int) -> int:
-    """The length of a tile that has a whole head."""
-    return max(LEAST, next_power_of_two(head_size))
-
-
-def usual_tile(head_size: int, itemsize: int) -> int:
-    """Tokens of a tile: on a GPU three tiles of K and of V must fit into shared memory."""
-    return min(MOST_TOKENS, max(LEAST, KEY_BYTES // (padded(head_size) * itemsize)))
 
 
 def paged_attention_triton(

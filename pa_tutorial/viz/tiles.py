@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from pa_tutorial.cases import WORKED_EXAMPLE
-from pa_tutorial.kernels.triton_launch import padded
+from pa_tutorial.kernels.triton_inputs import padded
 from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.viz import style
 from pa_tutorial.viz.kernel_runs import REFERENCE, Run, keys_of_block, run_v1

@@ -3,7 +3,6 @@
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
-from pa_tutorial.ladder import STAGES
 from pa_tutorial.viz import style
 
 # name, what is new, notebook, checked against, (column, row)
@@ -25,7 +24,7 @@ BOX, STEP = (1.85, 0.95), (2.15, 1.35)
 
 @style.styled
 def draw_map() -> Figure:
-    """Built stages are filled, the others hatched; an arrow leads to the stage that is checked."""
+    """An arrow leads to the stage that is checked."""
     figure, axes = style.new_figure(
         "The walk: each stage is checked against the stages that its arrows come from", 5.0
     )
@@ -35,16 +34,14 @@ def draw_map() -> Figure:
         x = column * STEP[0] + 0.05 + BOX[0] / 2
         axes.text(x, 0.2, heading, ha="center", va="center", color=style.QUIET)
     for name, new, notebook, before, _ in PLAN:
-        (x, y), built = corner[name], name in STAGES
-        face = style.OUT if built else style.EMPTY
+        x, y = corner[name]
         axes.add_patch(
             FancyBboxPatch(
                 (x, y),
                 *BOX,
                 boxstyle="round,pad=0,rounding_size=0.12",
-                facecolor=face,
-                edgecolor=style.INK if built else style.QUIET,
-                hatch=None if built else style.UNUSED_HATCH,
+                facecolor=style.OUT,
+                edgecolor=style.INK,
             )
         )
         lines = (
@@ -53,15 +50,10 @@ def draw_map() -> Figure:
             (f"notebook {notebook}", 0.73, "normal"),
         )
         for text, down, weight in lines:
-            behind = {"facecolor": face, "edgecolor": "none", "pad": 0.8}
             place = (x + BOX[0] / 2, y + down)
-            axes.text(*place, text, ha="center", va="center", weight=weight, bbox=behind)
+            axes.text(*place, text, ha="center", va="center", weight=weight)
         for previous in before:
             axes.add_patch(_arrow(corner[previous], (x, y)))
-    note = "filled: built and checked\nhatched: to come"
-    axes.text(
-        2.25 * STEP[0] + 0.05, corner["cpu"][1] + BOX[1], note, color=style.QUIET, va="bottom"
-    )
     return figure
 
 
