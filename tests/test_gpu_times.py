@@ -11,8 +11,9 @@ from stand_in_device import CPU, timed_by
 
 from pa_tutorial.bench import gpu_times, variants
 from pa_tutorial.bench.batches import reference, worst_error
-from pa_tutorial.bench.device import host_microseconds
-from pa_tutorial.bench.gpu_times import TARGETS, WORKLOADS, compare, measure, pools, targets
+from pa_tutorial.bench.device import Device, host_microseconds
+from pa_tutorial.bench.gpu_times import TARGETS, WORKLOADS, Row, compare, pools, targets
+from pa_tutorial.bench.gpu_triton import Tuner
 from pa_tutorial.bench.rotated import TIMES_L2, Pool, Workload
 from pa_tutorial.bench.variants import PAGED
 from pa_tutorial.kernels import cpp_twin
@@ -22,9 +23,18 @@ SMALL = Workload(2, 40, num_heads=2, num_kv_heads=2, head_size=32, block_size=8)
 GQA = Workload(1, 24, num_heads=4, num_kv_heads=2, head_size=32, block_size=8)
 
 
+ABSENT = "Triton is not installed"
+
+
 @pytest.fixture(autouse=True)
 def _simulated_twin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no Triton: what is done with it is in test_gpu_triton.py."""
     monkeypatch.setattr(variants, "run_twin", lambda ready: ready.run())
+    monkeypatch.setattr(gpu_times, "why_absent", lambda: ABSENT)
+
+
+def measure(pool: Pool, workload: Workload, device: Device) -> Row:
+    return gpu_times.measure(pool, workload, device, Tuner(device, seconds=0))
 
 
 def pool_for(workload: Workload) -> Pool:
@@ -141,7 +151,7 @@ def test_fraction_is_bytes_read_by_bytes_copied(made) -> None:
     assert copy["GB_per_s"] == round(2 * SMALL.kv_bytes / (8 / num_sets) / 1e6, 1)
     assert rows["sets"] == num_sets
     assert not rows["wrong"]
-    assert not rows["left_out"]
+    assert rows["left_out"] == {"triton": ABSENT}
     json.dumps(rows)
 
 
@@ -167,7 +177,8 @@ def test_what_cannot_take_a_context_is_left_out_and_what_fails_is_wrong(made) ->
     made |= {"cuda_v1": refuses, "twin_v1": fails}
     made["cuda_v2"] = lambda arguments: lambda: torch.zeros(2, 2, 32)
     rows = measure(pool_for(SMALL), SMALL, timed_by(lambda function: 1.0))
-    assert rows["left_out"] == {"cuda_v1": "ValueError: max_seq_len is 9; 5 at most"}
+    refused = "ValueError: max_seq_len is 9; 5 at most"
+    assert rows["left_out"] == {"cuda_v1": refused, "triton": ABSENT}
     assert rows["wrong"] == {
         "twin_v1": "RuntimeError: no device",
         "cuda_v2": "its result has the error 1.0e+00",

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.kernels.geometry import VEC_BYTES, divide_round_up
+from pa_tutorial.paging.layouts import by_token
 
 Arguments = dict[str, object]  # of prepare_v1, by name
 
@@ -91,10 +92,11 @@ def reference(
 ) -> Tensor:
     """Attention of one decode step in float64: [num_seqs, num_heads, head_size].
 
-    One KV head of one sequence at a time: all of them in float64 would fill the memory.
+    Over either cache layout. One KV head of one sequence at a time: all of them in float64 would
+    fill the memory.
     """
     num_heads, head_size = q.shape[1:]
-    num_kv_heads, block_size = v_cache.shape[1], v_cache.shape[3]
+    _, block_size, num_kv_heads, _ = by_token(k_cache, v_cache)[1].shape
     out = torch.empty(q.shape, dtype=torch.float64, device=q.device)
     ratio = num_heads // num_kv_heads
     for sequence, seq_len in enumerate(seq_lens.tolist()):
@@ -102,14 +104,28 @@ def reference(
         distances = torch.arange(1 - seq_len, 1, dtype=torch.float64, device=q.device)
         for kv_head in range(num_kv_heads):
             heads = slice(kv_head * ratio, (kv_head + 1) * ratio)
-            # [blocks, head_size / x, block_size, x] and [blocks, head_size, block_size]
-            keys = k_cache[blocks, kv_head].transpose(1, 2).reshape(-1, head_size)[:seq_len]
-            values = v_cache[blocks, kv_head].transpose(1, 2).reshape(-1, head_size)[:seq_len]
+            of_head = (cache[blocks, kv_head].unsqueeze(1) for cache in (k_cache, v_cache))
+            keys, values = (t.reshape(-1, head_size)[:seq_len] for t in by_token(*of_head))
             scores = scale * (q[sequence, heads].double() @ keys.double().T)
             if alibi_slopes is not None:
                 scores += alibi_slopes[heads, None].double() * distances
             out[sequence, heads] = scores.softmax(dim=-1) @ values.double()
     return out
+
+
+def seen_as_plain(arguments: Mapping[str, object]) -> Arguments:
+    """A step over the same memory, taken for a cache in the plain layout: nothing is copied, and
+    every number is in another place. Right for random numbers, where all of them are used."""
+    num_blocks, num_kv_heads, head_size, block_size = arguments["v_cache"].shape
+    shape = num_blocks, num_kv_heads, block_size, head_size
+    return dict(arguments) | {name: arguments[name].view(shape) for name in ("k_cache", "v_cache")}
+
+
+def in_plain_layout(arguments: Mapping[str, object]) -> Arguments:
+    """The same step over a copy of the cache in the plain layout: the result is the same."""
+    tokens = by_token(arguments["k_cache"], arguments["v_cache"])
+    k_cache, v_cache = (t.flatten(3).transpose(1, 2).contiguous() for t in tokens)
+    return dict(arguments) | {"k_cache": k_cache, "v_cache": v_cache}
 
 
 def worst_error(out: Tensor, expected: Tensor) -> float:

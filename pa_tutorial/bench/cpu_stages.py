@@ -18,6 +18,7 @@ from pa_tutorial.ladder import STAGES
 Step = Callable[[], Tensor]  # one decode step: [num_seqs, num_heads, head_size]
 
 SIMULATED = ("cuda_naive", "cuda_v1", "cuda_v1_vector", "cuda_v2")
+NOT_ON_A_CPU = {"triton": "in Triton's interpreter a time says nothing about the kernel"}
 MOST_SCORES = 2**24  # of full_recompute: one for every two tokens of a sequence and every head
 MOST_REPEATED_BYTES = 2**30  # of K and V of one sequence, in float32 and for each query head
 MOST_BLOCK_STEPS = 512  # of paged_online: each block index of the longest sequence is one

@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
 
-# What is used there, now or by later stages.
+# What is used there.
 PACKAGES = ("torch", "numba", "numba_cuda", "triton")
 NEEDED = ("numba", "numba_cuda")  # by every section
 TOTAL_SECONDS = 525  # of all sections: less than 9 minutes with what comes before and after

@@ -6,18 +6,22 @@ timed as CUDA graphs, without the time that launching takes; that stands beside 
 """
 
 import time
+from collections.abc import Callable
 from itertools import groupby
 
 import torch
+from torch import Tensor
 
-from pa_tutorial.bench.batches import only, reference, worst_error
+from pa_tutorial.bench.batches import Arguments, only, reference, seen_as_plain, worst_error
 from pa_tutorial.bench.device import Device, Function, host_microseconds, this_gpu
 from pa_tutorial.bench.gpu_grid import BOUNDS
+from pa_tutorial.bench.gpu_triton import Setting, Tuned, Tuner
 from pa_tutorial.bench.rotated import Pool, Workload
 from pa_tutorial.bench.spread import in_a_line
 from pa_tutorial.bench.timing import interleaved
 from pa_tutorial.bench.variants import PAGED, Step, in_torch, sdpa
 from pa_tutorial.kernels.launch import paged_attention_v1_vector, paged_attention_v2
+from pa_tutorial.kernels.triton_launch import why_absent
 
 BFLOAT16, GQA = {"dtype": torch.bfloat16}, {"num_kv_heads": 8}
 # The target is for the first two. Neighbours with the same kind of blocks share a pool.
@@ -36,39 +40,69 @@ ROUNDS = 11
 SLOW_MS = 50  # a step that takes longer is timed once, and not in a graph
 MOST_CALLS = 16  # sequences, for stages in torch: some launch operations for each of them
 FRACTION = 0.90  # of the copy's bandwidth: the target
+TUNING = 0.25  # of the seconds: for the settings of Triton
 AS_FAST = 1.02  # times the twin's time: the same, within the spread of the rounds
 TWINS = {"cuda_v1_vector": "twin_v1", "cuda_v2": "twin_v2"}
 
 Row = dict[str, object]
 
 
+def judge(arguments: Arguments, workload: Workload) -> Callable[[Tensor], str | None]:
+    """Takes the result of a step with these arguments; says what is wrong with it, None if it is
+    right. Of the sequences it looks at the first and the last."""
+    some = [0, workload.num_seqs - 1]
+    expected = reference(**only(arguments, some))
+
+    def whats_wrong(out: Tensor) -> str | None:
+        error = worst_error(out[some], expected)
+        right = error <= BOUNDS[workload.dtype]
+        return None if right else f"its result has the error {error:.1e}"
+
+    return whats_wrong
+
+
 def steps_of(pool: Pool, workload: Workload) -> tuple[dict[str, list[Step]], Row, Row]:
     """Name -> one step for each set of inputs; and for the others: why they are left out (they
     cannot take this context), and what is wrong with them."""
     sets = pool.sets(workload)
-    some = (0, workload.num_seqs - 1)
-    expected = reference(**only(sets[0], some))
+    whats_wrong = judge(sets[0], workload)
     steps, left_out, wrong = {}, {}, {}
     for name, prepared in PAGED.items():
         try:
             made = [prepared(arguments) for arguments in sets]
-            error = worst_error(made[0]()[list(some)], expected)
+            why = whats_wrong(made[0]())
         except ValueError as refused:
             left_out[name] = in_a_line(refused)
         except Exception as failed:  # of one kernel; the others are timed
             wrong[name] = in_a_line(failed)
         else:
             steps[name] = made
-            if not error <= BOUNDS[workload.dtype]:
-                wrong[name] = f"its result has the error {error:.1e}"
-    steps["sdpa"] = [sdpa(pool, workload, i) for i in range(len(sets))]
+            if why:
+                wrong[name] = why
     return steps, left_out, wrong
 
 
-def measure(pool: Pool, workload: Workload, device: Device, rounds: int = ROUNDS) -> Row:
+def tuned(pool: Pool, workload: Workload, tuner: Tuner) -> Tuned:
+    """The Triton kernels by their fastest setting, over the same memory of the pool."""
+    sets = [seen_as_plain(arguments) for arguments in pool.sets(workload)]
+    return tuner.tune(sets, judge(sets[0], workload))
+
+
+def measure(
+    pool: Pool, workload: Workload, device: Device, tuner: Tuner, rounds: int = ROUNDS
+) -> Row:
     """One workload: the time of each step, its bandwidth, and that of the copy."""
     steps, left_out, wrong = steps_of(pool, workload)
+    triton = Tuned()
+    if why := why_absent():
+        left_out["triton"] = why
+    else:
+        triton = tuned(pool, workload, tuner)
+        wrong |= triton.wrong
+    if triton.steps:
+        steps["triton"] = triton.steps
     num_sets = workload.num_sets(device)
+    steps["sdpa"] = [sdpa(pool, workload, i) for i in range(num_sets)]
     times: dict[str, Row] = {}
     replays: dict[str, Function] = {
         "copy": device.captured([pool.copy(workload, i) for i in range(num_sets)])
@@ -103,14 +137,16 @@ def measure(pool: Pool, workload: Workload, device: Device, rounds: int = ROUNDS
         "kv_bytes": workload.kv_bytes,
         "sets": num_sets,
     }
-    return described | {"times": times, "left_out": left_out, "wrong": wrong}
+    said = {"left_out": left_out, "wrong": wrong, "triton_settings": triton.row}
+    return described | {"times": times} | said
 
 
 def shown(row: Row) -> str:
-    """One workload on one line: percent of the copy's bandwidth."""
-    times = row["times"]
+    """One workload on one line: percent of the copy's bandwidth; of Triton the setting too."""
+    times, chosen = row["times"], row["triton_settings"]["chosen"]
     parts = [
         f"{name.removeprefix('cuda_')} {100 * of['fraction_of_copy']:.0f}"
+        + (f" ({Setting(**chosen)})" if name == "triton" else "")
         for name, of in times.items()
         if name != "copy"
     ]
@@ -180,6 +216,7 @@ def compare(
     """
     end = time.monotonic() + seconds
     device = device or this_gpu()
+    tuner = Tuner(device, TUNING * seconds)
     rows, reached, launch_us = [], [], {}
     for num_blocks, group in pools(workloads, device):
         if time.monotonic() > end:
@@ -188,7 +225,7 @@ def compare(
         for workload in group:
             if time.monotonic() > end:
                 break
-            row = measure(pool, workload, device, rounds)
+            row = measure(pool, workload, device, tuner, rounds)
             rows.append(row)
             print(shown(row))
             if workload in TARGETS:
