@@ -8,11 +8,19 @@ from kernel_inputs import values
 from torch import Tensor
 
 from pa_tutorial.bench import gpu_grid
-from pa_tutorial.bench.batches import only, random_batch, reference, worst_error
+from pa_tutorial.bench.batches import (
+    in_plain_layout,
+    only,
+    random_batch,
+    reference,
+    seen_as_plain,
+    worst_error,
+)
 from pa_tutorial.bench.gpu_grid import BOUNDS, Point, compare, errors_at, lengths, points
 from pa_tutorial.bench.spread import Done
 from pa_tutorial.cases import CASES
 from pa_tutorial.kernels.launch import paged_attention_v1
+from pa_tutorial.kernels.triton_launch import why_absent
 from pa_tutorial.ladder import STAGES
 from pa_tutorial.simt.simulate import MAX_SHARED
 
@@ -102,7 +110,51 @@ def test_right_kernels_are_within_the_bound(point: Point, monkeypatch) -> None:
     monkeypatch.setattr(gpu_grid, "NUM_SEQS", 3)
     errors = errors_at(point, **SMALL)
     assert set(errors) == set(point.kernels)
+    expected_triton = why_absent() is None and point.head_size in (80, 128)
+    assert ("triton" in errors) == expected_triton
     assert all(0 < error <= BOUNDS[point.dtype] / 4 for error in errors.values())
+
+
+def test_kernels_that_are_tried_at_some_head_sizes_only(monkeypatch) -> None:
+    def tried() -> dict[int, set[str]]:
+        return {p.head_size: {*p.kernels} for p in points()}
+
+    monkeypatch.setattr(gpu_grid, "why_absent", lambda: None)
+    always = {"v1_vector", "v2"}
+    more = {80: {"triton"}, 128: {"v1", "triton"}}
+    assert tried() == {size: always | more.get(size, set()) for size in tried()}
+    assert 32 in tried()
+    monkeypatch.setattr(gpu_grid, "why_absent", lambda: "no wheels for it")
+    assert tried() == {size: always | more.get(size, set()) - {"triton"} for size in tried()}
+
+
+def test_a_batch_in_the_plain_layout_is_the_same_step() -> None:
+    batch = random_batch((9, 20, 3), 4, 2, 32, 8, torch.float16, 20, "cpu", alibi=True)
+    plain = in_plain_layout(batch)
+    assert plain["k_cache"].shape == plain["v_cache"].shape == (20, 2, 8, 32)
+    assert torch.equal(reference(**plain), reference(**batch))
+    assert plain["k_cache"].isnan().sum() == batch["k_cache"].isnan().sum() > 0
+
+
+def test_memory_seen_as_plain_is_not_copied_and_has_other_numbers() -> None:
+    batch = random_batch((16,), 4, 2, 32, 8, torch.float16, 20, "cpu")
+    plain = seen_as_plain(batch)
+    for name in ("k_cache", "v_cache"):
+        assert plain[name].data_ptr() == batch[name].data_ptr()
+        assert plain[name].shape == (20, 2, 8, 32)
+    assert worst_error(reference(**plain), reference(**batch)) > 0.3
+
+
+@pytest.mark.triton
+def test_a_wrong_triton_kernel_is_beyond_the_bound(monkeypatch) -> None:
+    def ignores_slopes(**arguments: object) -> Tensor:
+        return gpu_grid.paged_attention_triton(**(arguments | {"alibi_slopes": None}))
+
+    point = Point(torch.bfloat16, 2, 1, 80, 16)
+    monkeypatch.setattr(gpu_grid, "NUM_SEQS", 2)
+    monkeypatch.setitem(gpu_grid.KERNELS, "triton", ignores_slopes)
+    errors = errors_at(point, **SMALL)
+    assert errors["triton"] > BOUNDS[point.dtype] > errors["v2"]
 
 
 def without_the_first_token(*given: object, **arguments: object) -> Tensor:
@@ -158,10 +210,12 @@ def test_what_is_left_out_or_died_is_said(monkeypatch, capsys) -> None:
         return Done({0: right}, {1: "exit code -6"}, list(range(2, len(grid))))
 
     monkeypatch.setattr(gpu_grid, "spread", spread)
+    monkeypatch.setattr(gpu_grid, "why_absent", lambda: "no wheels for it")
     found = compare(seconds=9)
     assert found["wrong"] == [str(points()[1])]
     assert found["left_out"] == [str(point) for point in points()[2:]]
     said = capsys.readouterr().out
     assert "left out, no time: 160 of 162 geometries" in said
     assert "exit code -6" in said
+    assert "triton: not run: no wheels for it" in said
     assert errors_at.__defaults__[0] == "cuda"

@@ -9,7 +9,7 @@ from kernel_inputs import problem
 from torch import Tensor
 
 from pa_tutorial.bench import gpu_ladder
-from pa_tutorial.bench.gpu_ladder import KERNELS, moved, on_device, wrong_in
+from pa_tutorial.bench.gpu_ladder import KERNELS, kernels_here, moved, on_device, wrong_in
 from pa_tutorial.bench.spread import Done
 from pa_tutorial.cases import CASES
 from pa_tutorial.ladder import STAGES, takes
@@ -18,7 +18,34 @@ NAMES = ("decode/worked_example", "decode/bfloat16", "decode/strided_q_float16")
 
 
 def test_right_kernels_pass() -> None:
-    assert wrong_in(NAMES, "cpu") == {name: {} for name in KERNELS}
+    assert wrong_in(NAMES, "cpu") == {name: {} for name in kernels_here()}
+
+
+@pytest.mark.triton
+def test_triton_is_among_them_and_judged(monkeypatch) -> None:
+    stage = STAGES["triton"]
+
+    def one_element_is_wrong(*given: object, **options: object) -> Tensor:
+        out = stage.function(*given, **options)
+        out[0, 0, 0] += 1
+        return out
+
+    one_element_is_wrong.__wrapped__ = stage.function
+    monkeypatch.setitem(STAGES, "triton", replace(stage, function=one_element_is_wrong))
+    assert "should be" in wrong_in(NAMES[:1], "cpu")["triton"][NAMES[0]]
+
+
+def test_where_triton_is_absent_the_others_run_and_the_reason_is_said(
+    monkeypatch, spread_gives, capsys
+) -> None:
+    absent = replace(STAGES["triton"], why_absent=lambda: "no wheels for it")
+    monkeypatch.setitem(STAGES, "triton", absent)
+    assert wrong_in(NAMES[:1], "cpu") == {name: {} for name in KERNELS if name != "triton"}
+    spread_gives(Done())
+    found = gpu_ladder.compare(seconds=1)
+    assert found["triton"] == {"not_run": "no wheels for it"}
+    assert found["wrong"] == []
+    assert "triton: not run: no wheels for it" in capsys.readouterr().out
 
 
 def test_a_wrong_kernel_is_named_with_its_cases(monkeypatch) -> None:
@@ -52,10 +79,14 @@ def test_all_kernels_run_on_the_device_and_no_other_stage(monkeypatch) -> None:
         there.append((function.__name__, device))
         return gpu_ladder.STAGES["paged_gather"].function
 
+    for name in KERNELS:  # Triton too, where it is absent
+        present = replace(STAGES[name], why_absent=lambda: None)
+        monkeypatch.setitem(STAGES, name, present)
     monkeypatch.setattr(gpu_ladder, "on_device", on_device)
-    assert wrong_in(NAMES[:1], "there") == {name: {} for name in KERNELS}
-    naive, v1, vector, v2 = (STAGES[name].function.__name__ for name in KERNELS)
-    assert there == [(name, "there") for name in (naive, v1, naive, vector, v1, v2, vector)]
+    assert wrong_in(NAMES[:1], "there").keys() == set(KERNELS)
+    naive, v1, vector, v2, triton = (STAGES[name].function.__name__ for name in KERNELS)
+    expected = (naive, v1, naive, vector, v1, v2, vector, triton)
+    assert there == [(name, "there") for name in expected]
 
 
 def test_tensors_are_copied_with_their_gaps() -> None:
@@ -84,9 +115,10 @@ def test_result_comes_back_and_no_probe_goes_there() -> None:
 
 def test_every_case_is_in_one_share() -> None:
     ids = [case_id for group in gpu_ladder.shares() for case_id in group]
-    expected = {case.id for case in CASES.values() if STAGES["cuda_v2"].is_checked_on(case)}
-    assert len(ids) == len(expected)
-    assert set(ids) == expected
+    for name in ("cuda_v2", "triton"):
+        expected = {case.id for case in CASES.values() if STAGES[name].is_checked_on(case)}
+        assert len(ids) == len(expected)
+        assert set(ids) == expected
     for group in gpu_ladder.shares():
         assert len({gpu_ladder.of_one_kernel(CASES[case_id]) for case_id in group}) == 1
 
@@ -98,7 +130,7 @@ def spread_gives(monkeypatch) -> Callable[[Done], None]:
 
 def test_report_counts_what_passed_differed_failed_and_was_left_out(spread_gives, capsys) -> None:
     groups = gpu_ladder.shares()
-    right: dict[str, dict[str, str]] = {name: {} for name in KERNELS}
+    right: dict[str, dict[str, str]] = {name: {} for name in kernels_here()}
     done = Done({place: right for place in range(3, len(groups))})
     done.results[2] = right | {"cuda_v2": {groups[2][0]: "why\nand more"}}
     done.failed[1], done.left_out = "its process ended with exit code -11", [0]

@@ -14,7 +14,13 @@ from dataclasses import dataclass
 
 import torch
 
-from pa_tutorial.bench.batches import Arguments, random_batch, reference, worst_error
+from pa_tutorial.bench.batches import (
+    Arguments,
+    in_plain_layout,
+    random_batch,
+    reference,
+    worst_error,
+)
 from pa_tutorial.bench.spread import WORKERS, spread
 from pa_tutorial.kernels.geometry import BLOCK_SIZES, DTYPES, HEAD_SIZES
 from pa_tutorial.kernels.launch import (
@@ -23,6 +29,7 @@ from pa_tutorial.kernels.launch import (
     paged_attention_v2,
 )
 from pa_tutorial.kernels.prepare import most_shared
+from pa_tutorial.kernels.triton_launch import paged_attention_triton, why_absent
 
 HEADS = ((40, 40), (64, 8))
 NUM_SEQS = 7
@@ -37,7 +44,11 @@ KERNELS: dict[str, Callable] = {
     "v1_vector": paged_attention_v1_vector,
     "v2": paged_attention_v2,
     "v1": paged_attention_v1,
+    "triton": paged_attention_triton,
 }
+# Head sizes at which the others are tried: element loads at one, for the rest of the kernel is the
+# same; Triton, which compiles two more kernels, at one that is a power of two and one that is not.
+ONLY_AT = {"v1": (128,), "triton": (80, 128)}
 
 
 @dataclass(frozen=True)
@@ -57,8 +68,9 @@ class Point:
 
     @property
     def kernels(self) -> tuple[str, ...]:
-        """Element loads are tried at one head size: the rest of the kernel is the same."""
-        return tuple(KERNELS) if self.head_size == 128 else ("v1_vector", "v2")
+        """What is tried at this point: not all kernels at every head size, see ONLY_AT."""
+        here = [name for name in KERNELS if self.head_size in ONLY_AT.get(name, HEAD_SIZES)]
+        return tuple(name for name in here if name != "triton" or why_absent() is None)
 
 
 def points() -> list[Point]:
@@ -112,7 +124,8 @@ def errors_at(
         batch = batch_of(point, alibi, most or longest(device), device, num_blocks)
         expected = reference(**batch)
         for name in point.kernels:
-            worst[name] = max(worst[name], worst_error(KERNELS[name](**batch), expected))
+            given = in_plain_layout(batch) if name == "triton" else batch
+            worst[name] = max(worst[name], worst_error(KERNELS[name](**given), expected))
     return worst
 
 
@@ -148,6 +161,8 @@ def compare(
         print(f"  {dtype:8} worst error {shown} (bound {bound:.0e})")
     for name, why in (different | failed).items():
         print(f"  {name}: {why}")
+    if why := why_absent():
+        print(f"  triton: not run: {why}")
     left_out = [str(grid[place]) for place in done.left_out]
     if left_out:
         print(f"  left out, no time: {len(left_out)} of {len(grid)} geometries")

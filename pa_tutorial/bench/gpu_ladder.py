@@ -17,7 +17,12 @@ from pa_tutorial.checks.running import Trial, judge, stage_trial
 from pa_tutorial.ladder import STAGES, Function, Stage
 from pa_tutorial.problem import DecodeProblem
 
-KERNELS = ("cuda_naive", "cuda_v1", "cuda_v1_vector", "cuda_v2")
+KERNELS = ("cuda_naive", "cuda_v1", "cuda_v1_vector", "cuda_v2", "triton")
+
+
+def kernels_here() -> tuple[str, ...]:
+    """Those that can run on this machine."""
+    return tuple(name for name in KERNELS if STAGES[name].why_absent() is None)
 
 
 def moved(tensor: Tensor, device: str) -> Tensor:
@@ -57,8 +62,8 @@ def trial_on(device: str, stage: Stage, case_id: str) -> Trial:
 
 def wrong_in(cases: tuple[str, ...], device: str = "cuda") -> dict[str, dict[str, str]]:
     """stage -> case -> what is wrong there; nothing for what is right."""
-    found: dict[str, dict[str, str]] = {name: {} for name in KERNELS}
-    for name in KERNELS:
+    found: dict[str, dict[str, str]] = {name: {} for name in kernels_here()}
+    for name in found:
         stage = STAGES[name]
         for case_id in cases:
             function = on_device(stage.function, device)
@@ -93,17 +98,18 @@ def compare(
 ) -> dict[str, object]:
     """Every case of every stage; prints what is wrong.
 
-    returns  stage -> {"passed": how many, "different": case -> why}; "wrong" and "left_out"
+    returns  stage -> {"passed": how many, "different": case -> why}, or {"not_run": why};
+             "wrong" and "left_out"
     """
-    groups = shares()
+    groups, here = shares(), kernels_here()
     done = spread(work, groups, workers, seconds)
-    passed = dict.fromkeys(KERNELS, 0)
-    different: dict[str, dict[str, str]] = {name: {} for name in KERNELS}
+    passed = dict.fromkeys(here, 0)
+    different: dict[str, dict[str, str]] = {name: {} for name in here}
     for place, found in done.results.items():
-        for name in KERNELS:
+        for name in here:
             different[name] |= found[name]
             passed[name] += len(groups[place]) - len(found[name])
-    for name in KERNELS:
+    for name in here:
         total = passed[name] + len(different[name])
         print(f"{name}: {passed[name]} of {total} cases pass")
         for case_id, why in different[name].items():
@@ -114,6 +120,10 @@ def compare(
     left_out = [case_id for place in done.left_out for case_id in groups[place]]
     if left_out:
         print(f"left out, no time: {len(left_out)} cases: {' '.join(left_out)}")
-    wrong = [f"{name} {case_id}" for name in KERNELS for case_id in different[name]]
-    stages = {n: {"passed": passed[n], "different": different[n]} for n in KERNELS}
+    wrong = [f"{name} {case_id}" for name in here for case_id in different[name]]
+    stages = {n: {"passed": passed[n], "different": different[n]} for n in here}
+    for name in KERNELS:
+        if why := STAGES[name].why_absent():
+            print(f"{name}: not run: {why}")
+            stages[name] = {"not_run": why}
     return stages | {"failed": failed, "left_out": left_out, "wrong": [*wrong, *failed]}
