@@ -50,7 +50,7 @@ bounds: $(READY)  ## measure the bounds of all checks again
 	@echo "Measuring every stage and every wrong example."
 	$(BIN)/python tests/record_bounds.py
 
-bench: $(READY)  ## measure on this machine's CPU; writes benchmarks/
+bench: $(READY)  ## measure on this machine's CPU, Triton on its GPU if it has one; writes benchmarks/
 	@echo "Measuring on the CPU."
 	$(BIN)/python -m pa_tutorial.bench
 

@@ -11,7 +11,13 @@ from pa_tutorial.bench import cpu_decode, cpu_flex, cpu_linear, cpu_targets, cpu
 from pa_tutorial.bench.cpu_inputs import Batch, ColdCaches, read_once
 from pa_tutorial.bench.cpu_peers import peers
 from pa_tutorial.bench.cpu_shapes import DTYPES, TINY, Shape, sweeps, that_fit
-from pa_tutorial.bench.cpu_stages import SIMULATED, simulated_stages, stages, too_much
+from pa_tutorial.bench.cpu_stages import (
+    NOT_ON_A_CPU,
+    SIMULATED,
+    simulated_stages,
+    stages,
+    too_much,
+)
 from pa_tutorial.bench.cpu_targets import Group
 from pa_tutorial.bench.sections import SECTIONS, Section
 from pa_tutorial.bench.table import decode_table
@@ -65,7 +71,8 @@ def test_stages_that_are_timed_give_the_result_of_paged_gather(shape: Shape) -> 
     batch = Batch(shape)
     expected = paged_gather(*batch.arguments)
     steps = stages(batch) | simulated_stages(batch)
-    assert steps.keys() == STAGES.keys()
+    assert steps.keys() == STAGES.keys() - NOT_ON_A_CPU.keys()
+    assert NOT_ON_A_CPU.keys() == {"triton"}
     for name, step in steps.items():
         assert error(step(), expected) < ERRORS[torch.float32], name
 
@@ -122,6 +129,7 @@ def test_a_row_has_every_stage_and_every_peer(monkeypatch) -> None:
     expected = {"read", *STAGES, *peers(Batch(TINY))}
     assert row["times"].keys() | row["left_out"].keys() == expected
     assert set(SIMULATED) <= row["times"].keys()
+    assert "a time says nothing about the kernel" in row["left_out"]["triton"]
     assert row["kv_bytes"] == 2 * 64 * 2 * 64 * 4
     cpu = row["times"]["cpu"]["median_ms"]
     assert row["gb_per_s"]["cpu"] == pytest.approx(row["kv_bytes"] / cpu / 1e6, abs=1e-4)
@@ -213,6 +221,7 @@ def test_quick_run_writes_every_section(monkeypatch, tmp_path, capsys) -> None:
     monkeypatch.setattr(cpu_flex, "measure_apart", lambda *given: {"absent": "a test"})
     monkeypatch.setattr(cpu_wide, "measure_wide", lambda *given: {"absent": "a test"})
     monkeypatch.setattr(sections.cpu_targets, "smaller", lambda group: small_group())
+    monkeypatch.setattr(sections, "why_not_timed", lambda: "a test")
     chosen = [name for name in SECTIONS if name not in ("simulator", "steps")]
     bench.main(["--quick", "--out", str(tmp_path), "--only", *chosen])
     (path,) = tmp_path.iterdir()
@@ -220,6 +229,7 @@ def test_quick_run_writes_every_section(monkeypatch, tmp_path, capsys) -> None:
     assert set(chosen) <= written.keys()
     assert len(written["decode"]["rows"]) == 2
     assert written["targets"]["linearity"]["context"]["rows"]
+    assert written["triton"] == {"left_out": "a test"}
     out = capsys.readouterr().out
     assert "of bound" in out
     assert "asked" in out

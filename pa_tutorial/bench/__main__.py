@@ -1,7 +1,7 @@
 """Measure on this machine's CPU: `python -m pa_tutorial.bench`.
 
 Writes benchmarks/<machine>.json and prints tables. A run of some sections keeps what the file has
-of the others.
+of the others. One section, `triton`, is for a GPU; without one it says that it was left out.
 """
 
 import argparse

@@ -7,7 +7,7 @@ from tqdm import tqdm
 from pa_tutorial.bench.cpu_inputs import Batch, ColdCaches, reading
 from pa_tutorial.bench.cpu_peers import Step, peers
 from pa_tutorial.bench.cpu_shapes import TINY, Shape, most_kv_bytes, that_fit
-from pa_tutorial.bench.cpu_stages import simulated_stages, stages, too_much
+from pa_tutorial.bench.cpu_stages import NOT_ON_A_CPU, simulated_stages, stages, too_much
 from pa_tutorial.bench.timing import host_milliseconds, interleaved
 
 READ = "read"  # the time to read as many bytes once, among the times of a row
@@ -63,7 +63,7 @@ def measure(
         "read_gb_per_s": gb_per_s[READ],
         "times": times,
         "gb_per_s": gb_per_s,
-        "left_out": too_much(shape) | left_out,
+        "left_out": NOT_ON_A_CPU | too_much(shape) | left_out,
     }
 
 

@@ -4,16 +4,30 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from pa_tutorial.bench import cpu_decode, cpu_flex, cpu_linear, cpu_steps, cpu_targets, cpu_wide
+import torch
+
+from pa_tutorial.bench import (
+    cpu_decode,
+    cpu_flex,
+    cpu_linear,
+    cpu_steps,
+    cpu_targets,
+    cpu_wide,
+    gpu_times,
+)
 from pa_tutorial.bench.block_manager import bytes_per_block, time_per_operation
 from pa_tutorial.bench.cpu_shapes import B1, FULL, GQA, QUICK, S1
+from pa_tutorial.bench.gpu_triton import why_not_timed
 from pa_tutorial.bench.next_token import next_token
 from pa_tutorial.bench.noise import measure as measure_noise
 from pa_tutorial.bench.peak import peak_gflop_per_s
+from pa_tutorial.bench.rotated import Workload
 from pa_tutorial.bench.simulator import measure as measure_simulator
 from pa_tutorial.bench.table import decode_table, targets_table
 
 FLEX = (B1, GQA, S1)  # each is compiled anew, some ten seconds
+ON_A_GPU = (Workload(64, 4096), Workload(1, 32_768))  # many sequences; one long one
+GPU_SECONDS = 60
 
 
 @dataclass(frozen=True)
@@ -93,6 +107,17 @@ def steps(rounds: int, quick: bool) -> object:
     return cpu_steps.measure(rounds, cpu_steps.QUICK if quick else cpu_steps.SHAPES)
 
 
+def triton(rounds: int, quick: bool) -> dict[str, object]:
+    """On a GPU only: the Triton kernels beside the others, as `make gpu` times them."""
+    if why := why_not_timed():
+        print(f"left out: {why}")
+        return {"left_out": why}
+    name = torch.cuda.get_device_name()
+    print(f"{name}, bandwidth in % of a copy's:")
+    workloads = (Workload(1, 512),) if quick else ON_A_GPU
+    return {"gpu": name} | gpu_times.compare(GPU_SECONDS, workloads=workloads, rounds=rounds)
+
+
 SECTIONS = {
     "decode": Section("decode attention: every stage, its peers and the read bound", decode),
     "targets": Section("what the CPU kernel has to reach", targets),
@@ -100,5 +125,6 @@ SECTIONS = {
     "steps": Section("the CPU kernel, built up step by step", steps),
     "next_token": Section("the next token of TinyLM, with and without a KV cache", of_next_token),
     "block_manager": Section("what the memory manager costs, by its pool", block_manager),
+    "triton": Section("the Triton kernels, on a GPU, beside CUDA's and a copy", triton),
     "simulator": Section("what simulating a kernel costs", simulator),
 }
