@@ -13,7 +13,7 @@ from torch import Tensor
 
 TRITON_LAUNCH = "triton_launch"  # what tests/wrong/ calls them
 WIDTHS = (1, 2, 3, 15, 16, 17, 32, 300)
-BLOCK_STRIDE = 2**30  # block 4 begins at 2**32: with 32 bits, where block 0 begins
+STRIDE = 2**30  # 2 * STRIDE has 32 bits: as an int32 it is negative, and 4 * STRIDE is 0
 
 
 def one_compilation_for_all_tables() -> str:
@@ -36,30 +36,56 @@ def one_compilation_for_all_tables() -> str:
     return ""
 
 
-def a_block_behind_four_billion_elements() -> str:
-    """The same blocks near and far; 8 GiB of a file are reserved, and a few pages are used."""
-    problem = importlib.import_module("pa_tutorial.cases").CASES["decode/worked_example"]
+def far(tensor: Tensor, dim: int, file: Path) -> Tensor:
+    """A copy whose places along a dimension lie STRIDE elements apart. Of a file, 12 GiB are
+    reserved and a few pages used: wherever an offset with 32 bits leads, it is in there."""
+    size = 6 * STRIDE + tensor.numel()
+    pool = torch.from_file(str(file), shared=True, size=size, dtype=tensor.dtype)
+    strides = [STRIDE if d == dim else stride for d, stride in enumerate(tensor.stride())]
+    return pool.as_strided(tensor.shape, strides, 2 * STRIDE).copy_(tensor)
+
+
+def near_and_far(dims: dict[str, int], given: dict[str, object]) -> bool:
+    """Whether a decode step gives the same with these arguments STRIDE apart along dims."""
     launch = importlib.import_module("pa_tutorial.kernels.triton_launch")
-    inputs = problem.paged("plain")
-    block_tables = torch.tensor([[4, 1]], dtype=torch.int32)
-
-    def decode(k_cache: Tensor, v_cache: Tensor) -> Tensor:
-        others = block_tables, inputs.seq_lens, inputs.scale
-        return launch.paged_attention_triton(inputs.q, k_cache, v_cache, *others)
-
-    near = [torch.randn(5, *cache.shape[1:]).half() for cache in (inputs.k_cache, inputs.v_cache)]
-    block = near[0][0].numel()
+    near = launch.prepare_triton(**given).run()
     with tempfile.TemporaryDirectory() as folder:
-        path = str(Path(folder) / "pool")
-        size = 4 * BLOCK_STRIDE + 2 * block
-        pool = torch.from_file(path, shared=True, size=size, dtype=torch.float16)
-        shape, strides = near[0].shape, (BLOCK_STRIDE, *near[0].stride()[1:])
-        far = [pool.as_strided(shape, strides, number * block) for number in range(2)]
-        for there, here in zip(far, near, strict=True):
-            there.copy_(here)
-        same = torch.equal(decode(*far), decode(*near))
-        del far, pool, there
+        apart = {name: far(given[name], dim, Path(folder) / name) for name, dim in dims.items()}
+        ready = launch.prepare_triton(**given | apart)
+        out = ready.run()
+        del apart, ready
+    return torch.equal(out, near)
+
+
+def drawn(num_seqs: int, num_heads: int, num_blocks: int) -> dict[str, object]:
+    """A decode step of two blocks a sequence: the last of the pool, and block 1."""
+    shape = num_blocks, num_heads, 8, 16
+    return {
+        "q": torch.randn(num_seqs, num_heads, 16).half(),
+        "k_cache": torch.randn(shape).half(),
+        "v_cache": torch.randn(shape).half(),
+        "block_tables": torch.tensor([[num_blocks - 1, 1]] * num_seqs, dtype=torch.int32),
+        "seq_lens": torch.full((num_seqs,), 11, dtype=torch.int32),
+        "scale": 0.5,
+    }
+
+
+def a_block_behind_four_billion_elements() -> str:
+    same = near_and_far({"k_cache": 0, "v_cache": 0}, drawn(1, 2, num_blocks=5))
     return "" if same else "blocks behind 2**31 elements are not read where they are"
+
+
+def a_head_behind_two_billion_elements() -> str:
+    same = near_and_far({"k_cache": 1, "v_cache": 1}, drawn(1, 3, num_blocks=3))
+    return "" if same else "KV heads behind 2**31 elements are not read where they are"
+
+
+def a_query_behind_two_billion_elements() -> str:
+    """With the newest token beside the cache: then the second kernel reads q too."""
+    given = drawn(3, 2, num_blocks=3)
+    newest = {name: torch.randn(3, 2, 16).half() for name in ("k_new", "v_new")}
+    same = near_and_far({"q": 0}, given | newest)
+    return "" if same else "queries behind 2**31 elements are not read where they are"
 
 
 BESIDE = ("one_token", "gqa_alibi", "tail", "head_size_80", "strided_q_float16", "bfloat16")
@@ -98,6 +124,8 @@ TRIALS: dict[str, Callable[[], str]] = {
     for trial in (
         one_compilation_for_all_tables,
         a_block_behind_four_billion_elements,
+        a_head_behind_two_billion_elements,
+        a_query_behind_two_billion_elements,
         beside_the_cache_is_equal_to_in_it,
     )
 }

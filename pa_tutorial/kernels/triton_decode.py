@@ -44,7 +44,7 @@ def paged_decode_kernel(
     NEWEST_IN_CACHE: tl.constexpr,
 ):
     """max_logits, exp_sums [num_seqs, num_heads, max_num_partitions], tmp_out [.., HEAD_SIZE]."""
-    kv_head_idx = tl.program_id(0)
+    kv_head_idx = tl.program_id(0).to(tl.int64)
     seq_idx = tl.program_id(1).to(tl.int64)
     partition_idx = tl.program_id(2)
     seq_len = tl.load(seq_lens_ptr + seq_idx)
