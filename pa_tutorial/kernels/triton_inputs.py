@@ -6,6 +6,7 @@ from torch import Tensor
 from pa_tutorial.arguments import require
 from pa_tutorial.attention.paged import require_blocks_and_lengths, require_paged_shapes
 from pa_tutorial.kernels.inputs import (
+    MOST_ON_AXIS,
     require_all_readable,
     require_batch_and_slopes,
     require_dense,
@@ -17,6 +18,7 @@ DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 LEAST = 16  # of a dimension over which tl.dot adds up
 KEY_BYTES = 8192  # of the keys of a tile, where nobody says how many there shall be
 MOST_TOKENS = 64
+MOST_OF_A_PARTITION = 2**30  # with the length of a sequence it must have 32 bits
 
 
 def next_power_of_two(n: int) -> int:
@@ -85,9 +87,23 @@ def require_triton_inputs(
 
 
 def require_sizes(partition_size: int, tile_size: int, num_warps: int) -> None:
-    """Raise ValueError for a size that the kernels cannot have."""
-    require(partition_size >= 1, "partition_size", partition_size, "at least 1")
+    """Raise TypeError or ValueError for a size that the kernels cannot have."""
+    sizes = {"partition_size": partition_size, "tile_size": tile_size, "num_warps": num_warps}
+    for name, size in sizes.items():
+        if not isinstance(size, int) or isinstance(size, bool):
+            raise TypeError(f"{name} is of type {type(size).__name__}; it must be an int")
+    is_size = 1 <= partition_size <= MOST_OF_A_PARTITION
+    require(is_size, "partition_size", partition_size, f"1 to {MOST_OF_A_PARTITION}")
     is_tile = tile_size >= LEAST and tile_size == next_power_of_two(tile_size)
     require(is_tile, "tile_size", tile_size, f"a power of two, at least {LEAST}")
     is_power = num_warps >= 1 and num_warps == next_power_of_two(num_warps)
     require(is_power and num_warps <= 32, "num_warps", num_warps, "1, 2, 4, 8, 16 or 32")
+
+
+def require_partitions(max_num_partitions: int, partition_size: int) -> None:
+    """Raise ValueError for more partitions than a grid can have."""
+    if max_num_partitions > MOST_ON_AXIS:
+        raise ValueError(
+            f"partition_size is {partition_size}, which makes {max_num_partitions:,} partitions; "
+            f"there may be {MOST_ON_AXIS:,}: axis z of a grid"
+        )

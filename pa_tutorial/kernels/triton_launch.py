@@ -12,19 +12,14 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-from pa_tutorial.arguments import require
 from pa_tutorial.attention.online import Part, merge
 from pa_tutorial.kernels.choose import VLLM_PARTITION_SIZE
 from pa_tutorial.kernels.geometry import divide_round_up
-from pa_tutorial.kernels.inputs import (
-    MOST_ON_AXIS,
-    float32_scale,
-    longest,
-    slopes_or_zeros,
-)
+from pa_tutorial.kernels.inputs import float32_scale, longest, slopes_or_zeros
 from pa_tutorial.kernels.triton_inputs import (
     next_power_of_two,
     padded,
+    require_partitions,
     require_sizes,
     require_triton_inputs,
     usual_tile,
@@ -146,7 +141,8 @@ def prepare_triton(
         raise ImportError(f"the Triton kernels cannot run here: {why}")
     from pa_tutorial.kernels import triton_decode
 
-    newest = None if k_new is None else {"k_new": k_new, "v_new": v_new}
+    both = {"k_new": k_new, "v_new": v_new}
+    newest = None if k_new is None and v_new is None else both
     require_triton_inputs(q, k_cache, v_cache, block_tables, seq_lens, alibi_slopes, newest)
     num_seqs, num_heads, head_size = q.shape
     _, num_kv_heads, block_size, _ = v_cache.shape
@@ -155,12 +151,7 @@ def prepare_triton(
     require_sizes(partition_size, tile_size, num_warps)
     most = longest(block_tables, seq_lens, block_size, max_seq_len)
     max_num_partitions = max(1, divide_round_up(most, partition_size))
-    require(
-        max_num_partitions <= MOST_ON_AXIS,
-        "partition_size",
-        partition_size,
-        f"large enough for at most {MOST_ON_AXIS} partitions of {most} tokens: axis z of a grid",
-    )
+    require_partitions(max_num_partitions, partition_size)
     shape = num_seqs, num_heads, max_num_partitions
     # Each by itself: a tensor that begins elsewhere than at 16 bytes would be compiled for anew.
     max_logits = q.new_full(shape, torch.nan, dtype=torch.float32)
