@@ -1,0 +1,108 @@
+"""Where there is no Triton everything else works, and what does not run says why.
+
+These tests are not part of the stage: they run on every machine.
+"""
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import conftest
+import pytest
+from triton_steps import draw
+
+from pa_tutorial.checks import attempt
+from pa_tutorial.kernels import triton_launch
+from pa_tutorial.kernels.triton_launch import paged_attention_triton, why_absent
+
+WHY = {
+    "linux": r"Triton is not installed: pip install 'pa-tutorial[triton]'",
+    "darwin": "Triton has wheels for Linux only, and this is darwin",
+    "win32": "Triton has wheels for Linux only, and this is win32",
+}
+
+
+@pytest.fixture(params=WHY)
+def why(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """On each platform, without Triton: the reason."""
+    monkeypatch.setattr(triton_launch, "find_spec", lambda name: None)
+    monkeypatch.setattr(sys, "platform", request.param)
+    return WHY[request.param]
+
+
+def test_the_reason_names_the_platform_or_what_to_install(why: str) -> None:
+    assert why_absent() == why
+
+
+def test_nothing_is_absent_where_triton_can_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(triton_launch, "find_spec", lambda name: {"triton": object()}[name])
+    assert why_absent() is None
+
+
+def test_the_kernel_says_why_it_cannot_run(why: str) -> None:
+    with pytest.raises(ImportError) as caught:
+        paged_attention_triton(**draw())
+    assert str(caught.value) == f"the Triton kernels cannot run here: {why}"
+
+
+def test_a_check_says_why_it_cannot_run(why: str) -> None:
+    with pytest.raises(ImportError) as caught:
+        attempt("triton")
+    assert str(caught.value) == f"stage triton cannot run here: {why}"
+
+
+def test_a_test_of_the_stage_is_skipped_with_the_reason(why: str) -> None:
+    skipped: dict[str, list[str]] = {"triton": [], "cpu": []}
+
+    def item(marker: str) -> SimpleNamespace:
+        return SimpleNamespace(
+            get_closest_marker=lambda name: name == marker or None,
+            add_marker=lambda mark: skipped[marker].append(mark.kwargs["reason"]),
+            keywords={},
+        )
+
+    config = SimpleNamespace(getoption=lambda name: False)
+    conftest.pytest_collection_modifyitems(config, [item(marker) for marker in skipped])
+    assert skipped == {"triton": [why], "cpu": []}
+
+
+# An import of Triton fails in the program that follows, and find_spec finds none.
+WITHOUT = "import runpy, sys; sys.modules['triton'] = None; "
+
+
+def run(program: str) -> str:
+    """What a Python of its own prints; it must end with 0."""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_command_line_says_what_was_not_run_and_is_no_failure() -> None:
+    stage = "sys.argv = ['checks', 'triton']; "
+    said = run(WITHOUT + stage + "runpy.run_module('pa_tutorial.checks', run_name='__main__')")
+    assert said.startswith("triton: not run. Triton "), said
+    assert said.strip().endswith(("[triton]'", sys.platform)), said
+
+
+def test_the_ladder_is_imported_without_triton() -> None:
+    run(
+        "import sys; import pa_tutorial.ladder, pa_tutorial.checks; "
+        "assert 'triton' not in sys.modules"
+    )
+    run(
+        WITHOUT + "import pa_tutorial.ladder, pa_tutorial.checks, pa_tutorial.kernels.triton_launch"
+    )
+
+
+def test_pytest_skips_what_needs_triton_and_nothing_else() -> None:
+    """Its modules must be collected without Triton too."""
+    here = [f"tests/test_triton_{name}.py" for name in ("compiled", "decode", "interpreter")]
+    here.append("tests/test_triton_memory.py")
+    options = "['-q', '-rs', '-p', 'no:cacheprovider', '-p', 'no:xdist', *{}]"
+    said = run(WITHOUT + f"import pytest; pytest.main({options.format(here)})")
+    assert "passed" not in said
+    assert "failed" not in said
+    assert "error" not in said
+    reasons = [line for line in said.splitlines() if line.startswith("SKIPPED")]
+    assert len(reasons) >= len(here)
+    assert all("Triton " in line for line in reasons), reasons

@@ -1,0 +1,144 @@
+"""Triton compiles the kernels for real GPUs, and what comes out is what one hopes for.
+
+Which registers it takes differs between versions of Triton: no number of them stands here.
+"""
+
+import pytest
+import torch
+
+from pa_tutorial.kernels.changed import changed
+from pa_tutorial.kernels.compiled import CAPABILITIES, Capability
+from pa_tutorial.kernels.triton_launch import TritonLaunch, prepare_triton, why_absent
+
+pytest.importorskip("triton", reason=why_absent())
+
+from triton.runtime import driver
+
+from pa_tutorial.kernels import triton_decode
+from pa_tutorial.kernels.triton_compiled import TritonCompiled, compile_call, num_compilations
+
+pytestmark = pytest.mark.triton
+F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
+SHARED_OF_AN_A100 = 163 * 1024  # bytes, of one program
+# (head size, dtype, query heads to a KV head): about a second each, the first time
+GEOMETRIES = ((128, F16, 1), (128, BF16, 8), (80, BF16, 5), (64, F32, 4), (256, F16, 16))
+SCALAR_BYTES = 4  # lengths, block numbers, slopes
+
+
+def ready(
+    head_size: int = 128, dtype: torch.dtype = F16, group: int = 1, **sizes: object
+) -> TritonLaunch:
+    """A step of one sequence in two blocks of 16."""
+    q = torch.zeros(1, 2 * group, head_size, dtype=dtype)
+    cache = torch.zeros(4, 2, 16, head_size, dtype=dtype)
+    tables, lens = torch.tensor([[3, 1]], dtype=torch.int32), torch.tensor([20], dtype=torch.int32)
+    return prepare_triton(q, cache, cache, tables, lens, 0.1, **sizes)
+
+
+def complaints(build: TritonCompiled, dtype: torch.dtype) -> list[str]:
+    """What is wrong with the machine code of the first kernel, in words."""
+    found = []
+    narrow = {size for size in build.copies if size not in (SCALAR_BYTES, 16)}
+    if narrow or build.copies.get(16, 0) < 2:
+        found.append(f"K and V come in copies of {build.copies} bytes, not 16 each")
+    if dtype != F32 and not build.count("mma.sync") + build.count("wgmma"):
+        found.append("no tensor core: q and k are multiplied one by one")
+    if dtype == F32 and build.count("mma"):
+        found.append("float32 on tensor cores: it would be rounded to 10 bits")
+    if "tf32" in build.ptx:
+        found.append("tf32: float32 is rounded to 10 bits; is input_precision missing?")
+    if ".f64" in build.ptx:
+        found.append(".f64: is a number a float64?")
+    if build.shared_bytes > SHARED_OF_AN_A100:
+        found.append(f"{build.shared_bytes:,} bytes of shared memory")
+    return found
+
+
+@pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda c: f"sm_{c[0]}{c[1]}")
+@pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
+def test_wide_copies_tensor_cores_and_no_rounding(
+    geometry: tuple[int, torch.dtype, int], capability: Capability
+) -> None:
+    build = compile_call(ready(*geometry).partitions, capability)
+    found = complaints(build, geometry[1])
+    assert not found, found
+    assert f".target sm_{capability[0]}{capability[1]}" in build.ptx
+    if geometry == (128, F16, 1):
+        assert build.stack_bytes == 0
+        assert 0 < build.registers <= 255
+
+
+@pytest.mark.parametrize("dtype", [F16, F32], ids=str)
+@pytest.mark.parametrize("head_size", [8, 512])
+def test_the_usual_tile_fits_into_shared_memory(head_size: int, dtype: torch.dtype) -> None:
+    """Not only the head sizes that are usual: for long heads it has fewer tokens."""
+    build = compile_call(ready(head_size, dtype, 8).partitions, (8, 0))
+    assert build.shared_bytes <= SHARED_OF_AN_A100, build.shared_bytes
+
+
+@pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda c: f"sm_{c[0]}{c[1]}")
+def test_the_second_kernel_is_small(capability: Capability) -> None:
+    build = compile_call(ready(group=8).reduce, capability)
+    assert build.stack_bytes == 0
+    assert ".f64" not in build.ptx
+    assert build.loads["global", 16] > 0  # tmp_out
+
+
+def test_one_compilation_serves_every_step_of_a_model() -> None:
+    """Batches, contexts, tables, pools and partitions of any size; 1 and multiples of 16 are what
+    Triton treats apart."""
+    steps = []
+    for num_seqs, width, num_blocks, size in (
+        (1, 1, 2, 512),
+        (1, 2, 9, 1),
+        (16, 16, 64, 16),
+        (3, 17, 100, 7),
+        (32, 33, 33, 48),
+    ):
+        q = torch.zeros(num_seqs, 4, 32)
+        cache = torch.zeros(num_blocks, 2, 16, 32)
+        tables = torch.zeros(num_seqs, width, dtype=torch.int32)
+        lens = torch.full((num_seqs,), 16 * width - width // 2, dtype=torch.int32)
+        given = q, cache, cache, tables, lens, 0.1 * num_seqs
+        steps.append(prepare_triton(*given, partition_size=size, tile_size=16))
+    assert num_compilations([step.partitions for step in steps]) == 1
+    assert num_compilations([step.reduce for step in steps]) == 1
+
+
+def test_another_dtype_head_size_or_tile_is_compiled_for_itself() -> None:
+    """So the number counts something."""
+    steps = ready(), ready(dtype=BF16), ready(64), ready(tile_size=16), ready(group=2), ready()
+    assert num_compilations([step.partitions for step in steps]) == 5
+
+
+def test_counting_compiles_nothing_and_can_be_repeated() -> None:
+    call = ready(head_size=48).partitions
+    assert [num_compilations([call, call]) for _ in range(2)] == [1, 1]
+
+
+def test_afterwards_triton_asks_for_the_gpu_that_is_there() -> None:
+    before = type(driver).active
+    compile_call(ready().partitions)
+    assert type(driver).active is before
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ('tl.dot(weights, v, input_precision="ieee")', "tl.dot(weights, v)", "tf32"),
+        (
+            'tl.dot(q, tl.trans(k), input_precision="ieee")',
+            "tl.sum(q[:, None, :].to(tl.float32) * k[None, :, :], axis=2)",
+            "no tensor core",
+        ),
+        ("+ element[None, :]\n        is_kv", "+ 3 * element[None, :]\n        is_kv", "copies of"),
+    ],
+    ids=["tf32", "no_tensor_core", "narrow_copies"],
+)
+def test_what_makes_a_kernel_slow_or_inexact_is_seen(
+    old: str, new: str, complaint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = changed(triton_decode.paged_decode_kernel, old, new)
+    monkeypatch.setattr(triton_decode, "paged_decode_kernel", kernel)
+    found = complaints(compile_call(ready(group=2).partitions), F16)
+    assert any(complaint in one for one in found), found

@@ -1,0 +1,139 @@
+"""Triton's interpreter for one call: nothing of it stays behind, and nothing before it matters."""
+
+import inspect
+import os
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from triton_steps import draw, is_right
+
+from pa_tutorial.kernels.triton_launch import paged_attention_triton, prepare_triton, why_absent
+
+pytest.importorskip("triton", reason=why_absent())
+
+import triton
+import triton.language as tl
+from triton.runtime.errors import InterpreterError
+from triton.runtime.jit import JITFunction
+
+from pa_tutorial.kernels.triton_compiled import compile_call
+from pa_tutorial.kernels.triton_interpreter import MODULES, interpret
+
+pytestmark = pytest.mark.triton
+
+
+@triton.jit
+def product_kernel(out_ptr, a_ptr, b_ptr, N: tl.constexpr):
+    place = tl.arange(0, N)[:, None] * N + tl.arange(0, N)[None, :]
+    product = tl.dot(tl.load(a_ptr + place), tl.load(b_ptr + place), input_precision="ieee")
+    tl.store(out_ptr + place, product)
+
+
+@triton.jit
+def failing_kernel(out_ptr):
+    tl.store(out_ptr + tl.arange(0, 3), 1.0)  # 3 is no power of two
+
+
+def language() -> dict[object, dict[str, object]]:
+    """All names of triton.language, of its modules and classes, with what they stand for."""
+    classes = [value for value in vars(tl.core).values() if inspect.isclass(value)]
+    return {place: dict(vars(place)) for place in (*MODULES, *classes)}
+
+
+def changes(before: dict[object, dict[str, object]]) -> list[str]:
+    """What stands for something else than before. The interpreter's functions look up names that
+    they have put into modules: these may stay."""
+    found = []
+    for place, names in before.items():
+        now = vars(place)
+        found += [f"{place}.{name}" for name in names if now.get(name) is not names[name]]
+        if inspect.isclass(place):
+            found += [f"{place}.{name} is new" for name in now.keys() - names.keys()]
+    return found
+
+
+def test_the_language_is_as_before() -> None:
+    before = language()
+    given = draw()
+    assert is_right(paged_attention_triton(**given), given)
+    assert not changes(before)
+    assert isinstance(tl.sum, JITFunction)
+    assert isinstance(tl.standard.max, JITFunction)
+
+
+def test_the_language_is_as_before_when_a_kernel_fails() -> None:
+    before = language()
+    with pytest.raises(InterpreterError, match="power of 2"):
+        interpret(failing_kernel, (1, 1, 1), out_ptr=torch.zeros(4))
+    assert not changes(before)
+    given = draw()
+    assert is_right(paged_attention_triton(**given), given)
+
+
+def test_warnings_and_numpy_are_as_before() -> None:
+    before = np.geterr(), list(warnings.filters)
+    given = draw()
+    given["q"][0] = torch.nan
+    assert paged_attention_triton(**given)[0].isnan().all()
+    assert (np.geterr(), list(warnings.filters)) == before
+
+
+def test_a_kernel_can_still_be_compiled() -> None:
+    """Of both kinds at once: what is interpreted here is compiled there."""
+    ready = prepare_triton(**draw(head_size=48))
+    ready.run()
+    assert "tl.dot" not in compile_call(ready.partitions).ttgir
+    assert compile_call(ready.partitions).registers > 0
+    given = draw(head_size=48)
+    assert is_right(prepare_triton(**given).run(), given)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_dot_multiplies_values(dtype: torch.dtype) -> None:
+    """The interpreter keeps a bfloat16 as an integer: it must not multiply these."""
+    a, b = (torch.randn(16, 16).to(dtype) for _ in range(2))
+    out = torch.empty(16, 16)
+    interpret(product_kernel, (1, 1, 1), out_ptr=out, a_ptr=a, b_ptr=b, N=16)
+    torch.testing.assert_close(out.double(), a.double() @ b.double(), rtol=1e-5, atol=1e-5)
+
+
+A_STEP = """
+from triton_steps import draw, is_right
+from pa_tutorial.kernels.triton_launch import paged_attention_triton
+import torch
+for dtype in (torch.float32, torch.bfloat16):
+    given = draw(dtype=dtype, alibi=True)
+    assert is_right(paged_attention_triton(**given, partition_size=8), given)
+"""
+
+
+def run(program: str, **environment: str) -> None:
+    """In a Python of its own, where a warning is an error and this folder can be imported."""
+    path = os.pathsep.join(filter(None, [os.path.dirname(__file__), *sys.path]))
+    subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | {"PYTHONPATH": path} | environment,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "environment"),
+    [
+        ("", {}),
+        ("import triton", {}),
+        ("import torch._dynamo", {}),
+        ("", {"TRITON_INTERPRET": "1"}),
+        ("import torch._dynamo", {"TRITON_INTERPRET": "1"}),
+    ],
+    ids=["alone", "triton", "dynamo", "interpreting", "interpreting_and_dynamo"],
+)
+def test_it_does_not_matter_what_came_before(before: str, environment: dict[str, str]) -> None:
+    """Triton's own choice is made when it is imported, and torch may have done that already."""
+    run(before + A_STEP, **environment)
