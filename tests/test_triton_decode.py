@@ -60,11 +60,14 @@ def test_any_number_of_partitions_is_merged(num_partitions: int, beside: bool) -
     assert is_right(ready.run(), given)
 
 
-def test_scores_that_fall_over_many_partitions() -> None:
-    """What is merged later has the smaller maximum, and must not be rescaled to its own."""
+@pytest.mark.parametrize("partition_size", [4, 512])
+def test_scores_that_fall(partition_size: int) -> None:
+    """What comes later has the smaller maximum. What was summed must not be rescaled to it: that
+    would overflow, from tile to tile and from partition to partition."""
     given = draw(seq_lens=(133,), num_heads=1, num_kv_heads=1, alibi=True)
-    given["alibi_slopes"].fill_(-0.5)
-    assert is_right(paged_attention_triton(**given, partition_size=4), given)
+    given["alibi_slopes"].fill_(-3.0)
+    sizes = {"partition_size": partition_size, "tile_size": 16}
+    assert is_right(paged_attention_triton(**given, **sizes), given)
 
 
 @by_dtype
