@@ -5,6 +5,7 @@ Which registers it takes differs between versions of Triton: no number of them s
 
 import pytest
 import torch
+from torch import Tensor
 
 from pa_tutorial.kernels.changed import changed
 from pa_tutorial.kernels.compiled import CAPABILITIES, Capability
@@ -22,6 +23,7 @@ F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
 SHARED_OF_AN_A100 = 163 * 1024  # bytes, of one program
 # (head size, dtype, query heads to a KV head): about a second each, the first time
 GEOMETRIES = ((128, F16, 1), (128, BF16, 8), (80, BF16, 5), (64, F32, 4), (256, F16, 16))
+BESIDE = {name: torch.zeros(1, 2, 128, dtype=F16) for name in ("k_new", "v_new")}
 SCALAR_BYTES = 4  # lengths, block numbers, slopes
 
 
@@ -77,11 +79,17 @@ def test_the_usual_tile_fits_into_shared_memory(head_size: int, dtype: torch.dty
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda c: f"sm_{c[0]}{c[1]}")
-def test_the_second_kernel_is_small(capability: Capability) -> None:
-    build = compile_call(ready(group=8).reduce, capability)
+@pytest.mark.parametrize("newest", [{}, BESIDE], ids=["in_cache", "beside"])
+def test_the_second_kernel_is_small(newest: dict[str, Tensor], capability: Capability) -> None:
+    """The interpreter lets a name change its type in a loop; the compiler does not."""
+    build = compile_call(ready(group=8, **newest).reduce, capability)
     assert build.stack_bytes == 0
     assert ".f64" not in build.ptx
     assert build.loads["global", 16] > 0  # tmp_out
+
+
+def test_the_first_kernel_compiles_with_the_newest_token_beside_the_cache() -> None:
+    assert not complaints(compile_call(ready(group=8, **BESIDE).partitions), F16)
 
 
 def test_one_compilation_serves_every_step_of_a_model() -> None:
