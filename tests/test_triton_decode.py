@@ -195,7 +195,7 @@ def test_the_result_of_an_earlier_run_does_not_shine_through() -> None:
     given = draw(seq_lens=(40, 40))
     ready = prepare_triton(**given, partition_size=4)
     ready.run()
-    given["seq_lens"].copy_(torch.tensor([3, 17]))
+    given["seq_lens"].copy_(torch.tensor([3, 16]))
     assert is_right(ready.run(), given)
     _, l, acc = ready.merged()  # in torch, for the probe: by the same rule
     assert is_right(acc / l[..., None], given)
