@@ -3,6 +3,8 @@
 Which registers it takes differs between versions of Triton: no number of them stands here.
 """
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -150,3 +152,31 @@ def test_what_makes_a_kernel_slow_or_inexact_is_seen(
     monkeypatch.setattr(triton_decode, "paged_decode_kernel", kernel)
     found = complaints(compile_call(ready(group=2).partitions), F16)
     assert any(complaint in one for one in found), found
+
+
+def test_a_stride_that_is_no_multiple_of_16_costs_the_wide_copies() -> None:
+    """As notebook 14 says; the numbers at run time decide what is compiled."""
+    call = ready(group=4).partitions
+    stride = call.arguments["kv_block_stride"]
+
+    def copies(more: int) -> dict[int, int]:
+        strided = call.arguments | {"kv_block_stride": stride + more}
+        return compile_call(replace(call, arguments=strided)).copies
+
+    assert copies(16) == copies(0)
+    assert 16 in copies(0)
+    assert 16 not in copies(8)
+
+
+def test_with_more_stages_there_is_room_for_the_next_tile() -> None:
+    rooms = {}
+    for num_stages in (1, 3, 5):
+        call = ready(group=4, tile_size=16, num_stages=num_stages).partitions
+        rooms[num_stages] = compile_call(call).tiles_in_shared_memory(16, 128)
+    assert rooms == {1: 0, 3: 1, 5: 2}
+
+
+def test_a_tile_that_is_not_there_has_no_layout() -> None:
+    build = compile_call(ready().partitions)
+    with pytest.raises(ValueError, match="0 layouts of tiles of 17 x 128 addresses"):
+        build.layout_of_tile(17, 128)

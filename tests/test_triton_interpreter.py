@@ -2,9 +2,11 @@
 
 import inspect
 import os
+import runpy
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,7 +23,7 @@ from triton.runtime.errors import InterpreterError
 from triton.runtime.jit import JITFunction
 
 from pa_tutorial.kernels.triton_compiled import compile_call
-from pa_tutorial.kernels.triton_interpreter import interpret
+from pa_tutorial.kernels.triton_interpreter import MemoryFault, interpret
 
 pytestmark = pytest.mark.triton
 
@@ -139,3 +141,14 @@ def run(program: str, **environment: str) -> None:
 def test_it_does_not_matter_what_came_before(before: str, environment: dict[str, str]) -> None:
     """Triton's own choice is made when it is imported, and torch may have done that already."""
     run(before + A_STEP, **environment)
+
+
+def test_the_example_of_the_readme_stops_as_it_says(tmp_path: Path) -> None:
+    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    section = readme.split("## The same step in Triton")[1]
+    code, said = section.split("```python")[1].split("```")[:3:2]
+    example = tmp_path / "example.py"  # Triton reads the text of a kernel from its file
+    example.write_text(code)
+    with pytest.raises(MemoryFault) as stopped:
+        runpy.run_path(str(example))
+    assert said.strip() == f"MemoryFault: {stopped.value}"

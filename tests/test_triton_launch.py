@@ -121,8 +121,9 @@ def test_what_is_no_tensor_is_refused(name: str) -> None:
 
 SIZES = {
     "partition_size": ((0, -1, 2**30 + 1, sys.maxsize), (True, 16.0, "16", None)),
-    "tile_size": ((8, 0, -16, 17, 48), (True, 16.0, "16")),
+    "tile_size": ((8, 0, -16, 17, 48, 2048), (True, 16.0, "16")),
     "num_warps": ((3, 0, -4, 64), (True, 4.0, "4", None)),
+    "num_stages": ((0, -1), (True, 3.0, None)),
     "max_seq_len": ((19, 33, 0), (True, 20.0)),
 }
 

@@ -72,11 +72,22 @@ class TritonCompiled:
     stack_bytes: int
     shared_bytes: int
 
-    @property
-    def layouts(self) -> dict[str, str]:
-        """Name -> how a tile is spread over the threads, for each that the kernel has."""
-        found = re.findall(r"^#(\w+) = #ttg\.(\w+<\{.*\}>)", self.ttgir, re.MULTILINE)
-        return dict(found)
+    def layout_of_tile(self, rows: int, columns: int) -> str:
+        """How a tile of so many addresses is spread over the threads that load from them.
+
+        Raises ValueError if the kernel has no such tile, or several that differ.
+        """
+        names = set(re.findall(rf"tensor<{rows}x{columns}x!tt\.ptr<\w+>, #(\w+)>", self.ttgir))
+        if len(names) != 1:
+            found = f"{len(names)} layouts of tiles of {rows} x {columns} addresses"
+            raise ValueError(f"the kernel has {found}; it must have one")
+        return re.search(rf"^#{names.pop()} = #ttg\.(.*)$", self.ttgir, re.MULTILINE)[1]
+
+    def tiles_in_shared_memory(self, rows: int, columns: int) -> int:
+        """How many tiles of that size the program has room for, for one tensor: with two, one can
+        be brought while the other is used."""
+        pattern = rf"ttg\.local_alloc.*memdesc<(\d+)x{rows}x{columns}x\w+,"
+        return max(map(int, re.findall(pattern, self.ttgir)), default=0)
 
     @property
     def loads(self) -> dict[tuple[str, int], int]:

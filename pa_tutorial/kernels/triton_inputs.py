@@ -17,7 +17,8 @@ from pa_tutorial.kernels.inputs import (
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 LEAST = 16  # of a dimension over which tl.dot adds up
 KEY_BYTES = 8192  # of the keys of a tile, where nobody says how many there shall be
-MOST_TOKENS = 64
+MOST_TOKENS = 64  # of a tile, where nobody says how many
+MOST_OF_A_TILE = 1024  # tokens: Triton has a limit of 2**20 numbers for a tile
 MOST_OF_A_PARTITION = 2**30  # with the length of a sequence it must have 32 bits
 
 
@@ -86,18 +87,24 @@ def require_triton_inputs(
             require_slopes(alibi_slopes)
 
 
-def require_sizes(partition_size: int, tile_size: int, num_warps: int) -> None:
+def require_sizes(partition_size: int, tile_size: int, num_warps: int, num_stages: int) -> None:
     """Raise TypeError or ValueError for a size that the kernels cannot have."""
-    sizes = {"partition_size": partition_size, "tile_size": tile_size, "num_warps": num_warps}
+    sizes = {
+        "partition_size": partition_size,
+        "tile_size": tile_size,
+        "num_warps": num_warps,
+        "num_stages": num_stages,
+    }
     for name, size in sizes.items():
         if not isinstance(size, int) or isinstance(size, bool):
             raise TypeError(f"{name} is of type {type(size).__name__}; it must be an int")
     is_size = 1 <= partition_size <= MOST_OF_A_PARTITION
     require(is_size, "partition_size", partition_size, f"1 to {MOST_OF_A_PARTITION}")
-    is_tile = tile_size >= LEAST and tile_size == next_power_of_two(tile_size)
-    require(is_tile, "tile_size", tile_size, f"a power of two, at least {LEAST}")
+    is_tile = LEAST <= tile_size <= MOST_OF_A_TILE and tile_size == next_power_of_two(tile_size)
+    require(is_tile, "tile_size", tile_size, f"a power of two, {LEAST} to {MOST_OF_A_TILE}")
     is_power = num_warps >= 1 and num_warps == next_power_of_two(num_warps)
     require(is_power and num_warps <= 32, "num_warps", num_warps, "1, 2, 4, 8, 16 or 32")
+    require(num_stages >= 1, "num_stages", num_stages, "at least 1")
 
 
 def require_partitions(max_num_partitions: int, partition_size: int) -> None:

@@ -146,9 +146,12 @@ def describe(address: int, ranges: dict[str, tuple[int, int]]) -> str:
     """How far an address is from the nearest tensor."""
     places = []
     for name, (start, end) in ranges.items():
-        side = "before the first" if address < start else "behind the last"
-        distance = start - address if address < start else address - end
-        places.append((distance, f"{distance:,} bytes {side} element of {name}"))
+        if address < start:
+            distance, side = start - address, "before the first"
+        else:  # an element that begins inside and ends behind counts as directly behind
+            distance, side = max(0, address - end), "behind the last"
+        far = f"{distance:,} bytes" if distance else "directly"
+        places.append((distance, f"{far} {side} element of {name}"))
     return min(places)[1]
 
 

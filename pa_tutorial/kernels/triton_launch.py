@@ -26,6 +26,7 @@ from pa_tutorial.kernels.triton_inputs import (
 )
 
 NUM_WARPS = 4
+NUM_STAGES = 3  # as Triton takes where nobody says anything
 PARTITIONS_AT_ONCE = 16
 
 
@@ -47,18 +48,21 @@ class TritonCall:
     arguments  tensors and numbers, by name
     constants  the compile-time constants, by name
     num_warps  of each program, on a GPU
+    num_stages how far ahead a loop may load, on a GPU: see notebook 14
     """
 
     kernel: Callable
     grid: tuple[int, int, int]
     arguments: dict[str, object]
     constants: dict[str, object]
-    num_warps: int
+    num_warps: int = NUM_WARPS
+    num_stages: int = NUM_STAGES
 
     @property
     def options(self) -> dict[str, object]:
         """Of the compiler. a * b + c is rounded once, as in CUDA."""
-        return {"num_warps": self.num_warps, "enable_fp_fusion": True}
+        sizes = {"num_warps": self.num_warps, "num_stages": self.num_stages}
+        return sizes | {"enable_fp_fusion": True}
 
     def run(self) -> None:
         """On the GPU, on torch's current stream, for CUDA tensors; else in the interpreter."""
@@ -126,12 +130,13 @@ def prepare_triton(
     partition_size: int = VLLM_PARTITION_SIZE,
     tile_size: int | None = None,
     num_warps: int = NUM_WARPS,
+    num_stages: int = NUM_STAGES,
     k_new: Tensor | None = None,
     v_new: Tensor | None = None,
 ) -> TritonLaunch:
     """Check everything and allocate the outputs once; then `run()` as often as you like.
 
-    num_warps      of each program, on a GPU
+    num_warps, num_stages  of each program, on a GPU: see TritonCall
     k_new, v_new   K and V of the newest token, beside the cache: see
                    paged_attention_triton_beside; the lengths do not count it then
 
@@ -148,7 +153,7 @@ def prepare_triton(
     _, num_kv_heads, block_size, _ = v_cache.shape
     if tile_size is None:
         tile_size = usual_tile(head_size, q.element_size())
-    require_sizes(partition_size, tile_size, num_warps)
+    require_sizes(partition_size, tile_size, num_warps, num_stages)
     most = longest(block_tables, seq_lens, block_size, max_seq_len)
     max_num_partitions = max(1, divide_round_up(most, partition_size))
     require_partitions(max_num_partitions, partition_size)
@@ -186,13 +191,13 @@ def prepare_triton(
             "NUM_QUERIES_PADDED": next_power_of_two(num_heads // num_kv_heads),
         },
         num_warps=num_warps,
+        num_stages=num_stages,
     )
     reduce = TritonCall(
         triton_decode.reduce_kernel,
         grid=(num_heads, num_seqs, 1),
         arguments=of_both | {"out_ptr": out, "k_new_ptr": k_new, "v_new_ptr": v_new},
         constants=sizes | {"PARTITIONS_AT_ONCE": PARTITIONS_AT_ONCE},
-        num_warps=NUM_WARPS,
     )
     return TritonLaunch(partitions, reduce, out, max_logits, exp_sums, tmp_out)
 
@@ -245,7 +250,7 @@ def paged_attention_triton(
                       the largest of seq_lens; on a GPU, where nobody looks at them, all that a
                       block table has room for
     partition_size    tokens that one program goes through
-    tile_size         tokens of one step of its loop: a power of two, at least 16; if it is not
+    tile_size         tokens of one step of its loop: a power of two, 16 to 1,024; if it is not
                       given, what 8 KiB of keys come to, at most 64
     returns           [num_seqs, num_heads, head_size], in the dtype of q
 
