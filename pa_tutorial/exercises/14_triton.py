@@ -69,7 +69,7 @@ def score_tile(
     q    [HEAD_SIZE]
     k    [num_tokens, HEAD_SIZE]  from one token to the next are k_stride elements
 
-    All are float32. HEAD_SIZE_PADDED is the next power of two.
+    All are float32. HEAD_SIZE_PADDED is a power of two, at least HEAD_SIZE.
     """
     # 1. which tokens has this program? Which elements has a head? Both as tl.arange, with a mask
     # 2. load q, and the tile of k, [TILE_SIZE, HEAD_SIZE_PADDED]; masked elements count as 0
@@ -132,7 +132,7 @@ def scores_in_torch(num_tokens: int, head_size: int, gap: int) -> Tensor:
 SCORES = Exercise(
     notebook=NOTEBOOK,
     text="""\
-Write your first Triton kernel: the scores of one query and many tokens, for any head size. The check adds `@triton.jit`.""",  # noqa: E501
+Write your first Triton kernel: the scores of one query and many tokens, for any head size. (There is one query, so a sum is good enough; `tl.dot` is for several.) The check adds `@triton.jit`.""",  # noqa: E501
     solution=score_tile,
     wrong=(
         WrongAnswer("tl.program_id(0) * TILE_SIZE + tl.arange", "tl.arange",
@@ -168,7 +168,7 @@ def row_statistics(
     Scores may be anywhere between -10,000 and 10,000: go through them once, with the rule of the
     online softmax.
     """
-    # 1. m = -inf and l = 0; a loop whose end is known only when the kernel runs
+    # 1. m = -inf and l = 0; a loop over the tiles of the row: its length is in lens
     # 2. load a tile; what is behind the row counts as -inf
     # 3. the rule of the online softmax. If all so far is -inf: -inf - (-inf) is NaN!
     ### BEGIN SOLUTION
@@ -243,7 +243,7 @@ def finite(statistics: Tensor) -> Tensor:
 ROWS = Exercise(
     notebook=NOTEBOOK,
     text="""\
-Write the online softmax over a row, with a loop that is bounded when the kernel runs, and safe where nothing counts.""",  # noqa: E501
+Write the online softmax over a row, with a loop whose end is read from memory, and safe where nothing counts.""",  # noqa: E501
     solution=row_statistics,
     wrong=(
         WrongAnswer("base = tl.where(m_new == float(\"-inf\"), 0.0, m_new)", "base = m_new",
@@ -279,11 +279,11 @@ def append_keys(
     out           [num_blocks, num_kv_heads, BLOCK_SIZE, HEAD_SIZE]   the cache, plain layout;
                   from one block to the next are block_stride elements, from head to head
                   head_stride
-    k_new         [num_tokens, num_kv_heads, HEAD_SIZE]
+    k_new         [num_tokens, num_kv_heads, HEAD_SIZE]   without gaps
     slot_mapping  [num_tokens] int32   where each token goes: block * BLOCK_SIZE + offset; or -1:
                   nowhere
 
-    HEAD_SIZE_PADDED is the next power of two.
+    HEAD_SIZE_PADDED is a power of two, at least HEAD_SIZE.
     """
     # 1. which token and which head has this program? tl.num_programs(1) is the number of heads
     # 2. its slot: block and offset in the block; nothing is to be done for -1
@@ -358,7 +358,7 @@ def append_in_torch(slots: tuple[int, ...], head_size: int, block_stride: int) -
 APPEND = Exercise(
     notebook=NOTEBOOK,
     text="""\
-Write new keys into a paged cache (vLLM's `reshape_and_cache`, for the plain layout): any head size, any pool.""",  # noqa: E501
+Write new keys into a paged cache (vLLM's `reshape_and_cache`, for the plain layout): any head size, and a pool that may have more than 2**31 elements.""",  # noqa: E501
     solution=append_keys,
     wrong=(
         WrongAnswer("(slot // BLOCK_SIZE).to(tl.int64)", "slot // BLOCK_SIZE",

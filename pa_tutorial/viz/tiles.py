@@ -62,10 +62,12 @@ def draw_threads(run: Run, layout: Blocked) -> Figure:
         [str(layout.thread_of(token, PIECE * piece)) for piece in range(num_pieces)]
         for token in range(TOKENS)
     ]
-    words = "v1: one warp has the whole block; the two threads of a group share each 16 bytes"
+    words = (
+        "v1: warp 0 has the block, two threads a token, each 8 bytes of a cell (memory: downwards)"
+    )
     _draw_owners(axes[0], words, owners_in_v1(run), warps=np.zeros((TOKENS, num_pieces), int))
     warps = np.array(in_triton, int) // WARP_SIZE
-    words = "Triton: all four warps share the tile; 16 neighbouring threads have a token"
+    words = "Triton: 16 threads a token, a cell each; a shade is a warp (memory: to the right)"
     _draw_owners(axes[1], words, in_triton, warps)
     return figure
 
@@ -117,8 +119,9 @@ def draw_masks(
     style.bare(axes, width + 0.2, tile_size + 1.2)
     axes.set_aspect("auto")
     for piece in range(width):
-        if piece % 2 == 0:
-            axes.text(piece + 0.05, 0.5, str(PIECE * piece), va="center", color=style.QUIET)
+        if piece % 4 == 0:
+            text = f"element {PIECE * piece}" if piece == 0 else str(PIECE * piece)
+            axes.text(piece + 0.05, 0.5, text, va="center", color=style.QUIET)
         for token in range(tile_size):
             is_kv = token < num_tokens and piece * PIECE < head_size
             style.cell(axes, piece, token + 1, style.K, unused=not is_kv)
