@@ -102,9 +102,8 @@ class TritonLaunch:
         """What the partitions of the last run come to, in torch: m, l [num_seqs, num_heads] and
         acc [.., head_size]. A partition behind the end of a sequence counts as empty."""
         lens, size = self.partitions.arguments["seq_lens_ptr"], self.partition_size
-        is_empty = (
-            torch.arange(self.max_logits.shape[2], device=lens.device) * size >= lens[:, None]
-        )
+        partition_idx = torch.arange(self.max_logits.shape[2], device=lens.device)
+        is_empty = partition_idx * size >= lens[:, None]
         part = Part(
             self.max_logits.masked_fill(is_empty[:, None], float("-inf")),
             self.exp_sums.masked_fill(is_empty[:, None], 0.0),
@@ -157,12 +156,7 @@ def prepare_triton(
     most = longest(block_tables, seq_lens, block_size, max_seq_len)
     max_num_partitions = max(1, divide_round_up(most, partition_size))
     require_partitions(max_num_partitions, partition_size)
-    shape = num_seqs, num_heads, max_num_partitions
-    # Each by itself: a tensor that begins elsewhere than at 16 bytes would be compiled for anew.
-    max_logits = q.new_full(shape, torch.nan, dtype=torch.float32)
-    exp_sums = torch.full_like(max_logits, torch.nan)
-    tmp_out = q.new_full((*shape, head_size), torch.nan, dtype=torch.float32)
-    out = q.new_full(q.shape, torch.nan)
+    out, max_logits, exp_sums, tmp_out = unwritten_outputs(q, max_num_partitions)
     of_both = {
         "max_logits_ptr": max_logits,
         "exp_sums_ptr": exp_sums,
@@ -200,6 +194,19 @@ def prepare_triton(
         constants=sizes | {"PARTITIONS_AT_ONCE": PARTITIONS_AT_ONCE},
     )
     return TritonLaunch(partitions, reduce, out, max_logits, exp_sums, tmp_out)
+
+
+def unwritten_outputs(q: Tensor, max_num_partitions: int) -> tuple[Tensor, ...]:
+    """out, max_logits, exp_sums and tmp_out of a launch, all NaN.
+
+    Each by itself: for a tensor that does not begin at a multiple of 16 bytes, as a piece of
+    another may, Triton compiles anew.
+    """
+    shape = *q.shape[:2], max_num_partitions
+    max_logits = q.new_full(shape, torch.nan, dtype=torch.float32)
+    exp_sums = torch.full_like(max_logits, torch.nan)
+    tmp_out = q.new_full((*shape, q.shape[2]), torch.nan, dtype=torch.float32)
+    return q.new_full(q.shape, torch.nan), max_logits, exp_sums, tmp_out
 
 
 def of_the_cache(
