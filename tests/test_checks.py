@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -202,7 +203,8 @@ def test_bounds_keep_their_rule_and_record_both_figures(case_id: str) -> None:
         assert figures["stage"] in STAGES
     out = load_bounds()[case_id]["out"]
     assert out["wrong_example"] in {example.name for example in load_examples()}
-    assert out["bound"] <= out["smallest_wrong"] / 10
+    bound, smallest_wrong = (Decimal(str(out[name])) for name in ("bound", "smallest_wrong"))
+    assert 10 * bound <= smallest_wrong  # as they are written: 0.41 / 10 is less than 0.041
 
 
 def test_what_is_seen_only_in_the_scores_bounds_the_scores() -> None:
