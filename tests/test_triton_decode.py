@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 from triton_steps import draw, error, expected, is_right, taken_out
+from triton_trials import TRIALS
 
 from pa_tutorial.kernels.triton_launch import (
     PARTITIONS_AT_ONCE,
@@ -216,3 +217,12 @@ def test_the_output_is_rounded_once() -> None:
     out = paged_attention_triton(**given, partition_size=3)
     step = 2.0 ** (wanted.abs().log2().floor() - 10).clamp(min=-24)
     assert ((out.double() - wanted).abs() <= 0.51 * step).all()
+
+
+# What the cases of the ladder cannot ask -------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", TRIALS)
+def test_every_trial_finds_nothing_wrong(name: str) -> None:
+    """The wrong examples are tried on them too: see tests/wrong_examples.py."""
+    assert TRIALS[name]() == ""
