@@ -24,7 +24,7 @@ def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """An error comes before any kernel."""
 
     def run(call: TritonCall) -> None:
-        pytest.fail(f"{call.name} was launched; the arguments must be refused before")
+        pytest.fail(f"{call.kernel.__name__} was launched; the arguments must be refused before")
 
     monkeypatch.setattr(TritonCall, "run", run)
 
@@ -237,3 +237,26 @@ def test_the_probe_holds_what_the_partitions_come_to() -> None:
         expected = torch.from_numpy(problem.expected()[name]).float()
         torch.testing.assert_close(value, expected, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(probe["accs"], out)
+
+
+# What a GPU would be asked for ------------------------------------------------------------------
+
+
+def test_sizes_reach_the_kernels() -> None:
+    given = draw(num_heads=6, num_kv_heads=2, head_size=80)
+    sizes = {"tile_size": 32, "num_warps": 8, "num_stages": 5}
+    ready = prepare_triton(**given, **sizes)
+    call = ready.partitions
+    assert (call.num_warps, call.num_stages, call.constants["TILE_SIZE"]) == (8, 5, 32)
+    assert call.constants["NUM_QUERIES_PADDED"] == 4, "three query heads, and no more than needed"
+    assert call.constants["HEAD_SIZE_PADDED"] == ready.reduce.constants["HEAD_SIZE_PADDED"] == 128
+    assert call.options["enable_fp_fusion"]
+
+
+def test_without_any_context_there_is_a_grid_all_the_same() -> None:
+    """A GPU refuses a grid with a 0 in it."""
+    given = draw(seq_lens=(1, 1))
+    given["seq_lens"] = torch.zeros(2, dtype=torch.int32)
+    newest = {name: torch.zeros(2, 2, 16) for name in ("k_new", "v_new")}
+    ready = prepare_triton(**given, **newest)
+    assert min(*ready.partitions.grid, *ready.reduce.grid) >= 1
