@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -38,6 +39,12 @@ def product_kernel(out_ptr, a_ptr, b_ptr, N: tl.constexpr):
 @triton.jit
 def failing_kernel(out_ptr):
     tl.store(out_ptr + tl.arange(0, 3), 1.0)  # 3 is no power of two
+
+
+@triton.jit
+def copy_kernel(out_ptr, x_ptr, to, start, N: tl.constexpr):
+    i = tl.arange(0, N)
+    tl.store(out_ptr + to + i, tl.load(x_ptr + start + i))
 
 
 def language() -> dict[object, dict[str, object]]:
@@ -152,3 +159,24 @@ def test_the_example_of_the_readme_stops_as_it_says(tmp_path: Path) -> None:
     with pytest.raises(MemoryFault) as stopped:
         runpy.run_path(str(example))
     assert said.strip() == f"MemoryFault: {stopped.value}"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_one_element_too_many_is_a_fault(dtype: torch.dtype) -> None:
+    """Also where a neighbour's memory lies there."""
+    memory = torch.zeros(4, 10, dtype=dtype)
+    x, out = memory[1, 1:9], memory[2, 1:9]
+
+    def copy(to: int, start: int) -> None:
+        interpret(copy_kernel, (1, 1, 1), out_ptr=out, x_ptr=x, to=to, start=start, N=8)
+
+    copy(0, 0)
+    item = dtype.itemsize
+    for to, start, message in (
+        (0, 1, "copy_kernel reads directly behind the last element of x_ptr, in program (0, 0, 0)"),
+        (0, -1, f"copy_kernel reads {item} bytes before the first element of x_ptr"),
+        (1, 0, "copy_kernel writes directly behind the last element of out_ptr"),
+        (-1, 0, f"copy_kernel writes {item} bytes before the first element of out_ptr"),
+    ):
+        with pytest.raises(MemoryFault, match=re.escape(message)):
+            copy(to, start)
