@@ -84,7 +84,7 @@ def put_back(place: ModuleType | type, names: dict[str, object]) -> None:
     for name, value in list(vars(place).items()):
         if name not in names:
             # The interpreter's own functions look up names that they have put into the modules.
-            if inspect.isclass(place):
+            if inspect.isclass(place):  # Triton 3.7 leaves some in classes
                 delattr(place, name)
         elif value is not names[name]:
             setattr(place, name, names[name])
@@ -121,7 +121,7 @@ def access(
 ) -> TensorHandle | None:
     """A load (mask, other, …) or a store (value, mask, …) whose addresses are looked at first."""
     mask = others[0] if verb == "reads" else others[1]
-    asked = pointers.data[np.broadcast_to(mask.data, pointers.data.shape)].astype(np.int64)
+    asked = pointers.data[mask.data].astype(np.int64)
     num_bytes = pointers.get_element_ty().primitive_bitwidth // 8
     outside = outside_of(ranges, asked, num_bytes)
     if outside.size:
