@@ -105,9 +105,9 @@ def by_warp(trace: Trace) -> dict[tuple[int, int], list[list[tuple]]]:
     """(block, warp) -> its instructions in order -> what each lane did."""
     warps: dict[tuple[int, int], dict[int, list[tuple]]] = {}
     for r in trace.records.tolist():
-        block, warp, lane, place, instruction, kind, _, array, address, *rest = r
+        block, warp, lane, place, instruction, kind, _, array, address, *rest, way = r
         name = trace.arrays[array].name if array >= 0 else ""
-        what = (lane, trace.sites[place], kind, name, address, *rest)
+        what = (lane, trace.sites[place], kind, name, address, *rest, trace.ways[way])
         warps.setdefault((block, warp), {}).setdefault(instruction, []).append(what)
     return {key: list(instructions.values()) for key, instructions in warps.items()}
 

@@ -15,6 +15,7 @@ from pa_tutorial.simt.machine import Machine, SharedSpec
 from pa_tutorial.simt.memory import LARGEST_ITEM, Array, Memory, aligned, contiguous
 from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.simt.report import Finding
+from pa_tutorial.simt.trace import Way
 
 Body = Callable[[Frame], None]
 
@@ -94,7 +95,10 @@ class Block:
 
 
 class Gang:
-    """Threads first, first + 1, ... of a block, which execute statements together."""
+    """Threads first, first + 1, ... of a block, which execute statements together.
+
+    way  the calls and the turns of loops in which they are now
+    """
 
     def __init__(self, block: Block, first: int, width: int) -> None:
         self.block, self.machine, self.recorder = block, block.machine, block.recorder
@@ -109,6 +113,7 @@ class Gang:
             "z": (self.threads // (bx * by)).astype(np.int32),
         }
         self.locals: dict[int, Array] = {}
+        self.way: Way = ()
         self.waits_at, self.vote, self.waiting, self.done = 0, (0, 0), 0, False
         self.greenlet = None
         self.frame = Frame(self, self.everybody, is_kernel=True)
@@ -160,7 +165,8 @@ class Gang:
         """A finding about one lane of this gang. `more` are further fields of Finding."""
         words = f"{self.name_of(lane)} {what}"
         site, thread = self.machine.places[place], self.first + int(lane)
-        self.machine.find(Finding(check, words, site, self.block.index, thread, **more))
+        finding = Finding(check, words, site, self.block.index, thread, **more)
+        self.machine.find(finding, self.recorder)
 
     def name_of(self, lane: int) -> str:
         """ "thread 37 of thread block 2" """

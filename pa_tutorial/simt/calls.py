@@ -13,6 +13,7 @@ from pa_tutorial.simt.known import UNKNOWN
 from pa_tutorial.simt.lanes import Frame
 from pa_tutorial.simt.memory import Array
 from pa_tutorial.simt.names import cast_target, cuda_name, plain_function
+from pa_tutorial.simt.trace import NO_TURN
 from pa_tutorial.simt.twins import TWINS, LaneAccess
 
 
@@ -84,7 +85,17 @@ class Calls(Expressions):
                 node, f"{function.__name__} takes the arguments {', '.join(names)}"
             )
         arguments = {name: self.translate(value) for name, value in given.items()}
-        return lambda frame: call(frame, {name: a(frame) for name, a in arguments.items()})
+        step = self.program.machine.add_place(self.source.site(node)), NO_TURN
+
+        def run(frame: Frame) -> Value:
+            values = {name: a(frame) for name, a in arguments.items()}
+            gang, way = frame.gang, frame.gang.way
+            gang.way = (*way, step)
+            result = call(frame, values)
+            gang.way = way
+            return result
+
+        return run
 
     def array(self, node: ast.Call, kind: str, name: str) -> Run:
         """cuda.shared.array and cuda.local.array: their shape is known before the kernel runs."""

@@ -41,7 +41,8 @@ class Machine:
     """What all thread blocks of a launch share.
 
     recorder   notes what the traced thread blocks do; None: none is traced
-    places     every place of the kernel that touches memory or waits, by number
+    places     every place of the kernel that touches memory, waits, calls or repeats, by number
+    moments    for each finding how many entries the recorder had; None: not a traced block
     max_turns  turns of loops that a thread block may take: a kernel that hangs is an error
     """
 
@@ -57,6 +58,7 @@ class Machine:
     recorder: Recorder | None
     places: list[Site] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    moments: list[int | None] = field(default_factory=list)
     seen: set[tuple] = field(default_factory=set)
     turns: int = 0
     next_address: int = ALIGNMENT
@@ -77,14 +79,18 @@ class Machine:
             raise OverflowError(f"a kernel may touch memory in at most {PLACES} places")
         return len(self.places) - 1
 
-    def find(self, finding: Finding) -> None:
-        """Raises the finding, or keeps it; each pair of places is kept once."""
+    def find(self, finding: Finding, recorder: Recorder | None = None) -> None:
+        """Raises the finding, or keeps it; each pair of places is kept once.
+
+        recorder  of the thread block, if it is traced
+        """
         if not self.collect:
             raise SimtError(finding)
         key = (finding.check, finding.site, finding.other_site)
         if key not in self.seen:
             self.seen.add(key)
             self.findings.append(finding)
+            self.moments.append(recorder and len(recorder.entries))
 
     def block_of(self, stamp: int) -> tuple[int, int, int]:
         """The thread block that left a stamp (see races.py)."""

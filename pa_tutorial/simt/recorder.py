@@ -14,14 +14,24 @@ from pa_tutorial.simt.lanes import Frame, Lanes
 from pa_tutorial.simt.memory import Array
 from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.simt.snapshots import Index
-from pa_tutorial.simt.source import Site
-from pa_tutorial.simt.trace import KINDS, NO_ARRAY, NO_LANE, RECORD, SPACES, Trace, TracedArray
+from pa_tutorial.simt.source import Site, Source
+from pa_tutorial.simt.trace import (
+    KINDS,
+    NO_ARRAY,
+    NO_LANE,
+    RECORD,
+    SPACES,
+    Trace,
+    TracedArray,
+    Way,
+)
 
 
 class Entry(NamedTuple):
     """One expression, executed once by the lanes of a gang.
 
     first         thread of the gang that is its lane 0
+    way           the calls and the turns of loops that led here
     items         item of array.flat: one for all lanes, or [width]
     source_lanes  [width] the lane that each lane reads by a shuffle
     """
@@ -31,6 +41,7 @@ class Entry(NamedTuple):
     kind: str
     lanes: Lanes
     first: int
+    way: Way
     array: Array | None = None
     items: int | np.ndarray = 0
     num_bytes: int = 0
@@ -55,7 +66,7 @@ class Recorder:
         count: int,
     ) -> None:
         gang, num_bytes = frame.gang, count * array.dtype.itemsize
-        where = gang.block.index, place, kind, lanes, gang.first
+        where = gang.block.index, place, kind, lanes, gang.first, gang.way
         self.entries.append(Entry(*where, array, items, num_bytes))
 
     def event(
@@ -63,14 +74,21 @@ class Recorder:
     ) -> None:
         """A shuffle, a vote, a syncwarp, a barrier, by the lanes at work."""
         gang = frame.gang
-        where = gang.block.index, place, kind, frame.lanes, gang.first
+        where = gang.block.index, place, kind, frame.lanes, gang.first, gang.way
         self.entries.append(Entry(*where, source_lanes=source_lanes))
 
     def trace(
-        self, kernel: str, file: str, grid: Index, block: Index, sites: Sequence[Site]
+        self,
+        kernel: str,
+        file: str,
+        grid: Index,
+        block: Index,
+        sites: Sequence[Site],
+        sources: Sequence[Source],
     ) -> Trace:
         entries = self.entries
         known: dict[TracedArray, int] = {}
+        ways: dict[Way, int] = {}
         numbers = [_array_number(entry, known) for entry in entries]
         blocks = [int(np.ravel_multi_index(entry.block[::-1], grid[::-1])) for entry in entries]
         counts = [entry.lanes.count for entry in entries]
@@ -86,11 +104,14 @@ class Recorder:
         records.space = np.array(spaces, np.uint8)[of_entry]
         records.array = np.array(numbers, np.int16)[of_entry]
         records.num_bytes = np.array([entry.num_bytes for entry in entries], np.int16)[of_entry]
+        numbers = [ways.setdefault(entry.way, len(ways)) for entry in entries]
+        records.way = np.array(numbers, np.int32)[of_entry]
         records.address = _joined([_addresses(entry) for entry in entries])
         records.source_lane = _joined([_source_lanes(entry) for entry in entries])
         new = (np.diff(of_entry, prepend=-1) != 0) | (np.diff(records.warp, prepend=-1) != 0)
         records.instruction = np.cumsum(new) - 1
-        return Trace(kernel, file, grid, block, records, tuple(sites), tuple(known))
+        found = tuple(sites), tuple(known), tuple(ways), tuple(sources)
+        return Trace(kernel, file, grid, block, records, *found)
 
 
 def _joined(parts: list[np.ndarray]) -> np.ndarray:

@@ -20,6 +20,10 @@ class Finding:
     thread     number of the thread in its block
     other_site, other_block, other_thread   the second party of a race or of a barrier
     array      name of the array; index, shape   where in it
+    instruction, other_instruction   their numbers in the trace: the last warp instruction of the
+               thread's warp that was recorded before the mistake was found (of a race and of an
+               unwritten value: the very access), and the other access of a race. None: the
+               thread block is not traced, or its warp had done nothing yet
     """
 
     check: str
@@ -33,6 +37,8 @@ class Finding:
     array: str | None = None
     index: Index | None = None
     shape: Index | None = None
+    instruction: int | None = None
+    other_instruction: int | None = None
 
     @property
     def line(self) -> int:

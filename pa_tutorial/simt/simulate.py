@@ -8,6 +8,7 @@ import numpy as np
 from pa_tutorial.simt.arguments import convert, forget
 from pa_tutorial.simt.gpus import H100, MAX_THREADS
 from pa_tutorial.simt.machine import CHECKS, ORDERS, Machine
+from pa_tutorial.simt.moments import with_moments
 from pa_tutorial.simt.names import plain_function
 from pa_tutorial.simt.program import Program, Watch
 from pa_tutorial.simt.recorder import Recorder
@@ -112,15 +113,19 @@ def launch(
     for name in _as_tuple(unwritten):
         forget(name, arguments)
     program.run(arguments)
+    recorder = machine.recorder
+    traced = recorder and _trace_of(function, program)
     return Report(
         kernel=function.__name__,
         grid=machine.grid,
         block=machine.block,
         order=str(order),
         checks=checks,
-        findings=machine.findings,
+        findings=with_moments(machine.findings, machine.moments, recorder, traced)
+        if traced
+        else machine.findings,
         snapshots=program.snapshots,
-        trace=machine.recorder and _trace_of(function, machine),
+        trace=traced,
     )
 
 
@@ -159,10 +164,11 @@ def _traced_blocks(blocks: Blocks, grid: tuple[int, int, int]) -> frozenset[Inde
     return frozenset(tuple(map(int, np.unravel_index(n, grid[::-1])[::-1])) for n in numbers)
 
 
-def _trace_of(function: Callable, machine: Machine) -> Trace:
-    file = function.__code__.co_filename
+def _trace_of(function: Callable, program: Program) -> Trace:
+    machine, file = program.machine, function.__code__.co_filename
+    sources = [function.source for function in program.functions.values()]
     sizes = machine.grid, machine.block
-    return machine.recorder.trace(function.__name__, file, *sizes, machine.places)
+    return machine.recorder.trace(function.__name__, file, *sizes, machine.places, sources)
 
 
 def _size(name: str, size: Size) -> tuple[int, int, int]:

@@ -251,11 +251,14 @@ class Statements(Calls):
         place = self.program.machine.add_place(self.source.site(node))
 
         def run(frame: Frame) -> None:
-            outer, machine = frame.lanes, frame.gang.machine
+            outer, gang, machine = frame.lanes, frame.gang, frame.gang.machine
+            way, number = gang.way, 0
             saved = frame.broken, frame.continued
             frame.broken = done = outer.nobody
             state = start(frame)
             while frame.lanes.count:
+                gang.way = (*way, (place, number))
+                number += 1
                 going = frame.lanes.where(arithmetic.truth(more(frame, state)))
                 if going is not frame.lanes:
                     done = outer.join(done, frame.lanes.minus(going))
@@ -271,6 +274,7 @@ class Statements(Calls):
                     frame.lanes = outer.join(frame.lanes, frame.continued)
             frame.lanes = outer.join(outer.join(frame.lanes, done), frame.broken)
             frame.broken, frame.continued = saved
+            gang.way = way
 
         return run
 

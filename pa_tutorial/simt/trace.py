@@ -11,7 +11,7 @@ not promise that lanes join again. Compilers try to make them join.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,11 +19,15 @@ import numpy as np
 from pa_tutorial.simt.memory import index_of
 from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.simt.snapshots import Index
-from pa_tutorial.simt.source import Site
+from pa_tutorial.simt.source import Site, Source
 
 KINDS = ("read", "write", "atomic", "shuffle", "vote", "syncwarp", "barrier")
 SPACES = ("none", "global", "shared", "local")
-NO_ARRAY = NO_LANE = -1
+NO_ARRAY = NO_LANE = NO_TURN = -1
+
+# How the kernel came to an expression: (place, turn) for each loop around it, turns counted from
+# 0, and (place, NO_TURN) for each call; the outermost first.
+Way = tuple[tuple[int, int], ...]
 
 RECORD = np.dtype(
     [
@@ -38,6 +42,7 @@ RECORD = np.dtype(
         ("address", np.int64),
         ("num_bytes", np.int16),
         ("source_lane", np.int8),
+        ("way", np.int32),
     ]
 )
 
@@ -83,6 +88,8 @@ class Trace:
              array        index in `arrays`, or NO_ARRAY
              address      of the first byte; num_bytes: a vector is one access
              source_lane  of a shuffle: the lane that is read from; else NO_LANE
+             way          index in `ways`: the calls and the turns of loops that led here
+    sources  of the kernel and of the device functions that it calls
     """
 
     kernel: str
@@ -92,6 +99,8 @@ class Trace:
     records: np.recarray
     sites: tuple[Site, ...]
     arrays: tuple[TracedArray, ...]
+    ways: tuple[Way, ...]
+    sources: tuple[Source, ...]
 
     def __len__(self) -> int:
         return len(self.records)
@@ -120,17 +129,21 @@ class Trace:
         block: int | Index | None = None,
         warp: int | None = None,
         instruction: int | None = None,
+        turns: Mapping[str, int] | None = None,
     ) -> "Trace":
         """The records that match all that is given; there may be none.
 
         where  number of a line in the kernel's file, or a piece of the text of an expression
         array  its name
         block  number of a thread block, or its index
+        turns  loop -> turn, from 0: {"j": 3} is the fourth turn of `for j in ...`. A `while` is
+               named by its first line. Of loops in one another with one name, any may be in
+               that turn
 
         Raises ValueError for what there cannot be: a word that is no kind or space, an array
-        that no traced thread touched, a line or text that is not in the kernel, a thread block
-        or warp that the launch did not have. Raises TypeError for a block that is no number and
-        no index.
+        that no traced thread touched, a line or text that is not in the kernel, a loop that no
+        traced thread was in, a thread block or warp that the launch did not have. Raises
+        TypeError for a block that is no number and no index.
         """
         records = self.records
         keep = np.ones(len(records), bool)
@@ -152,6 +165,8 @@ class Trace:
             keep &= records.warp == warp
         if instruction is not None:
             keep &= records.instruction == instruction
+        for loop, turn in (turns or {}).items():
+            keep &= np.isin(records.way, self._ways(loop, turn))
         return replace(self, records=records[keep])
 
     def _places(self, where: int | str) -> list[int]:
@@ -168,6 +183,19 @@ class Trace:
         if not places:
             raise ValueError(f"where: {self.kernel} has no place at {where!r}")
         return places
+
+    def loops(self, way: int) -> list[tuple[str, int]]:
+        """The loops of a way, by name, each with its turn; the outermost first."""
+        return [(loop_name(self.sites[p]), turn) for p, turn in self.ways[way] if turn != NO_TURN]
+
+    def _ways(self, loop: str, turn: int) -> list[int]:
+        """The ways that go through a turn of a loop."""
+        loops = [self.loops(way) for way in range(len(self.ways))]
+        names = {name for one in loops for name, _ in one}
+        if loop not in names:
+            known = ", ".join(sorted(names)) or "none"
+            raise ValueError(f"turns: {self.kernel} has no loop {loop!r}; there are: {known}")
+        return [way for way, one in enumerate(loops) if (loop, turn) in one]
 
     def the_array(self) -> TracedArray:
         """The one array that is accessed here. Raises ValueError if there are more, or none."""
@@ -190,6 +218,12 @@ class Trace:
         )
 
     __repr__ = __str__
+
+
+def loop_name(site: Site) -> str:
+    """Of a loop: its variable, or of a `while` its first line."""
+    words = site.text.removesuffix(":").split(" in ")[0]
+    return words.removeprefix("for ")
 
 
 def block_number(name: str, block: int | Index, grid: Index) -> int:
