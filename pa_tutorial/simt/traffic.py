@@ -48,6 +48,7 @@ WORD = 4  # bytes
 NUM_BANKS = 32
 MAX_PARTS = 4  # of a warp, for accesses of 16 bytes a lane
 
+COSTS = ("sectors", "ideal_sectors", "wavefronts", "ideal")
 REDUCE = {"lanes": np.mean, "degree": np.max}  # a column's first word; all others are summed
 
 NOT_DRAM = (
@@ -95,6 +96,25 @@ def shared_traffic(trace: Trace) -> Table:
         columns |= _wavefronts(requests, parts, " in parts")
         note = TWO_RULES
     return requests.table(trace, "Shared memory", "requests", columns, note)
+
+
+def costs(trace: Trace) -> dict[str, np.ndarray]:
+    """What each warp instruction of a trace costs, in order: its columns in the tables above.
+
+    Instructions that do not touch such memory have 0. "wavefronts", "ideal": by the first rule.
+    """
+    numbers = np.unique(_only(trace).instruction)
+    found = {name: np.zeros(len(numbers), int) for name in COSTS}
+    requests = _Requests(_only(trace, "global"))
+    here = np.searchsorted(numbers, np.unique(requests.records.instruction))
+    found["sectors"][here] = requests.distinct(SECTOR)
+    found["ideal_sectors"][here] = _pieces(requests.bytes_wanted(), SECTOR)
+    shared = _only(trace, "shared")
+    requests = _Requests(shared[shared.kind != KINDS.index("atomic")])
+    here = np.searchsorted(numbers, np.unique(requests.records.instruction))
+    columns = _wavefronts(requests, np.zeros(len(requests.records), int), "")
+    found["wavefronts"][here], found["ideal"][here] = columns["wavefronts"], columns["ideal"]
+    return found
 
 
 def bytes_by_space(trace: Trace) -> Table:

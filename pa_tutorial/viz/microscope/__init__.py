@@ -1,0 +1,61 @@
+"""A microscope for kernels: who touches what, when, one warp instruction after another.
+
+report = launch(kernel, grid, block, *args, trace=0)
+microscope(report)                          # in a notebook
+microscope(report).save_html("look.html")   # a page of its own
+
+panes.py      what is shown of an array, as data
+data.py       a trace as data for the page
+page.py       the widget, the page, the picture
+still.py      draws the picture
+paged.py      the panes of the paged kernel
+*.js, *.css   what runs in the browser: recording (asks the trace), grid (a pane),
+              views (time line and source), microscope (controls), showing (words)
+"""
+
+from collections.abc import Sequence
+
+from pa_tutorial.arguments import require
+from pa_tutorial.simt import Report
+from pa_tutorial.simt.races import WARP_SIZE
+from pa_tutorial.simt.snapshots import Index
+from pa_tutorial.viz.microscope.data import as_data, one_block
+from pa_tutorial.viz.microscope.page import Microscope
+from pa_tutorial.viz.microscope.panes import Axis, Pane, Tile, default_panes
+
+__all__ = ["Axis", "Microscope", "Pane", "Tile", "microscope"]
+
+
+def microscope(
+    report: Report,
+    *,
+    block: int | Index | None = None,
+    panes: Sequence[Pane] = (),
+    at: int | None = None,
+    lane: int | None = None,
+) -> Microscope:
+    """One thread block of a traced launch, to step through.
+
+    report  of launch(..., trace=...), or of the method simulate of a prepared launch
+    block   number or index of a traced thread block; by default the first one
+    panes   how global arrays are laid out; those without a pane are shown in the order of
+            addresses
+    at      opens at this warp instruction, a number as in `report.trace.records`
+    lane    opens with this lane followed
+
+    Raises ValueError if nothing was traced, or for a block, a pane, an instruction or a lane
+    that is not there.
+    """
+    traced = report.trace is not None and len(report.trace) > 0
+    require(traced, "report", "without a trace", "of launch(..., trace=0)")
+    trace = one_block(report.trace, block)
+    taken = {pane.array for pane in panes}
+    others = [pane for pane in default_panes(trace) if pane.array not in taken]
+    data = as_data(report, trace, [*panes, *others])
+    numbers = sorted({*trace.records.instruction.tolist()})
+    first, last = numbers[0], numbers[-1]
+    require(at is None or at in numbers, "at", at, f"a warp instruction of it, {first} to {last}")
+    known = lane is None or lane in range(WARP_SIZE)
+    require(known, "lane", lane, f"0 to {WARP_SIZE - 1}")
+    step = 0 if at is None else numbers.index(at)
+    return Microscope(data | {"open": {"step": step, "lane": lane}})

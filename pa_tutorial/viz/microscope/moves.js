@@ -1,0 +1,153 @@
+// How the microscope moves: steps, jumps, keys.
+
+Object.assign(Microscope.prototype, {
+  // Does the reader want to stop at an instruction?
+  stops(i) {
+    const { warp, lane, registers } = this.state;
+    return (
+      (warp === null || this.recording.warp[i] === warp) &&
+      (lane === null || this.recording.works(i, lane)) &&
+      (registers || this.recording.spaceOf(i) !== "local")
+    );
+  },
+
+  // The nearest instruction after (direction 1) or before (-1) at which to stop; `from` if none.
+  next(from, direction, wanted = () => true) {
+    for (let i = from + direction; i >= 0 && i < this.recording.length; i += direction)
+      if (this.stops(i) && wanted(i)) return i;
+    return from;
+  },
+
+  go(i) {
+    this.state.step = Math.max(0, Math.min(this.recording.length - 1, i));
+    this.show();
+  },
+
+  move(direction, times = 1) {
+    let i = this.state.step;
+    for (let n = 0; n < times; n++) i = this.next(i, direction);
+    this.go(i);
+  },
+
+  // To the next visit of a line, or (back) the one before.
+  jump(source, line, back = false) {
+    const keyOf = (i) =>
+      this.recording.linesOf(i).find((l) => l.source === source && l.line === line)?.key;
+    const here = keyOf(this.state.step);
+    const direction = back ? -1 : 1;
+    let i = this.next(this.state.step, direction, (n) => ![undefined, here].includes(keyOf(n)));
+    if (back && i !== this.state.step) {
+      const key = keyOf(i); // to the beginning of that visit
+      for (let n = i; keyOf(n) === key; n = this.next(n, -1)) {
+        i = n;
+        if (this.next(n, -1) === n) break;
+      }
+    }
+    this.go(i);
+  },
+
+  // To the same place, another turn of the loop at this depth of the way.
+  turn(depth, direction) {
+    const lines = this.recording.linesOf(this.state.step);
+    const [{ source, line, turn }, place] = [lines[depth], this.recording.place[this.state.step]];
+    const outer = depth ? lines[depth - 1].key : "";
+    this.go(
+      this.next(this.state.step, direction, (i) => {
+        if (
+          this.recording.place[i] !== place ||
+          this.recording.warp[i] !== this.recording.warp[this.state.step]
+        )
+          return false;
+        const other = this.recording.linesOf(i)[depth];
+        return (
+          other &&
+          other.source === source &&
+          other.line === line &&
+          other.key.startsWith(outer) &&
+          other.turn === turn + direction
+        );
+      }),
+    );
+  },
+
+  follow(change) {
+    Object.assign(this.state, change);
+    this.remember();
+    if (!this.stops(this.state.step)) this.state.step = this.next(this.state.step, 1);
+    if (!this.stops(this.state.step)) this.state.step = this.next(this.state.step, -1);
+    this.show();
+  },
+
+  pick(picked) {
+    this.state.picked = picked;
+    this.show();
+  },
+
+  find(text) {
+    try {
+      this.search.setCustomValidity("");
+      const { space, address, bytes } = this.recording.find(text);
+      const grid = this.grids.find((g) => g.space === space && g.cellAt(address) >= 0);
+      if (grid) grid.tile = grid.tileOf(grid.cellAt(address));
+      this.pick({ space, address, bytes, text });
+    } catch (error) {
+      this.search.setCustomValidity(error.message);
+      this.search.reportValidity();
+      this.details.textContent = error.message;
+    }
+  },
+
+  play() {
+    if (this.timer) {
+      clearInterval(this.timer);
+      this.timer = null;
+    } else {
+      const each = Math.max(1, Number(this.speed.value) / 50);
+      this.timer = setInterval(
+        () => {
+          const before = this.state.step;
+          this.move(1, each);
+          if (this.state.step === before || !this.root.isConnected) this.play();
+        },
+        (1000 * each) / Number(this.speed.value),
+      );
+    }
+    this.playButton.textContent = this.timer ? "■ stop" : "▶ play";
+  },
+
+  key(event) {
+    const { step, lane, warp } = this.state;
+    const cycle = (value, count, by) =>
+      value === null
+        ? by > 0
+          ? 0
+          : count - 1
+        : value + by < 0 || value + by >= count
+          ? null
+          : value + by;
+    const around = this.recording.linesOf(step).at(-1);
+    const actions = {
+      ArrowRight: () => this.move(1, event.shiftKey ? 10 : 1),
+      ArrowLeft: () => this.move(-1, event.shiftKey ? 10 : 1),
+      Home: () => this.go(this.next(-1, 1)),
+      End: () => this.go(this.next(this.recording.length, -1)),
+      " ": () => this.play(),
+      n: () => this.jump(around.source, around.line),
+      N: () => this.jump(around.source, around.line, true),
+      w: () => this.follow({ warp: cycle(warp, this.data.num_warps, 1) }),
+      l: () => this.follow({ lane: cycle(lane, 32, 1) }),
+      L: () => this.follow({ lane: cycle(lane, 32, -1) }),
+      f: () => this.search.focus(),
+      Escape: () => {
+        this.state.picked = null;
+        this.follow({ lane: null, warp: null });
+      },
+    };
+    const typing = ["INPUT", "SELECT"].includes(event.target.tagName);
+    const pressing = event.target.tagName === "BUTTON" && event.key === " ";
+    event.stopPropagation();
+    if (typing || pressing || !(event.key in actions) || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    actions[event.key]();
+  },
+});

@@ -1,0 +1,117 @@
+"""The microscope as a thing to look at: in JupyterLab, as a page of its own, as a picture."""
+
+import json
+import os
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from pa_tutorial.viz import style
+
+STATIC = "PA_TUTORIAL_STATIC"  # set: show pictures, as in notebooks that are committed
+SCRIPTS = (
+    "recording.js",
+    "grid.js",
+    "paint.js",
+    "views.js",
+    "microscope.js",
+    "moves.js",
+    "showing.js",
+    "words.js",
+    "details.js",
+    "mount.js",
+)
+FOLDER = Path(__file__).parent
+
+# Nothing is loaded, from anywhere.
+POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
+PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<title>{title}</title>
+<link rel="icon" href="data:,">
+<style>
+body {{ margin: 0; }}
+{css}</style>
+</head>
+<body>
+<script type="application/json" id="data">{data}</script>
+<script type="module">
+{script}
+mount(document.body, JSON.parse(document.getElementById("data").textContent));
+</script>
+</body>
+</html>
+"""
+
+
+def script() -> str:
+    """The JavaScript of the microscope, one module."""
+    return "\n".join((FOLDER / name).read_text(encoding="utf-8") for name in SCRIPTS)
+
+
+def css() -> str:
+    return (FOLDER / "microscope.css").read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Microscope:
+    """One thread block under the microscope. Show it in a notebook, or save it as a page.
+
+    In JupyterLab it is interactive. Where that cannot be (no anywidget, or the variable
+    PA_TUTORIAL_STATIC is set, as for notebooks that are committed) it is the picture of the
+    instruction at which it opens.
+    """
+
+    data: dict[str, object]
+
+    @cached_property
+    def as_json(self) -> str:
+        return json.dumps(self.data, separators=(",", ":"))
+
+    def save_html(self, path: str | Path) -> None:
+        """One file that any browser shows, without a network."""
+        # no tag can end within the data
+        data = self.as_json.replace("<", "\\u003c")
+        title = f"{self.data['kernel']} under the microscope"
+        page = PAGE.format(policy=POLICY, title=title, css=css(), data=data, script=script())
+        Path(path).write_text(page, encoding="utf-8")
+
+    def picture(self) -> Figure:
+        """The instruction at which it opens, drawn: what stands in a committed notebook."""
+        from pa_tutorial.viz.microscope.still import draw_step
+
+        return draw_step(self.data)
+
+    def widget(self) -> object:
+        """An ipywidget. Raises ImportError without anywidget (`pip install anywidget`)."""
+        return _widget_class()(data=self.as_json)
+
+    def _repr_mimebundle_(self, **options: object) -> object:
+        if not os.environ.get(STATIC):
+            try:
+                return self.widget()._repr_mimebundle_(**options)
+            except ImportError:
+                pass
+        picture = self.picture()
+        alt = picture.get_suptitle().replace("\n", " ")
+        bundle = {"image/png": style.png(picture), "text/plain": alt}
+        return bundle, {"image/png": {"width": round(style.WIDTH * 100), "alt": alt}}
+
+
+@cache
+def _widget_class() -> type:
+    import anywidget
+    import traitlets
+
+    class MicroscopeWidget(anywidget.AnyWidget):
+        _esm = script()
+        _css = css()
+        data = traitlets.Unicode().tag(sync=True)
+
+    return MicroscopeWidget

@@ -1,0 +1,96 @@
+"""The panes of the paged kernel: K, V, q and out in their layouts, and what an element means."""
+
+from collections.abc import Mapping
+
+from pa_tutorial.arguments import require
+from pa_tutorial.kernels.geometry import Geometry
+from pa_tutorial.kernels.running import Launch
+from pa_tutorial.simt.snapshots import Index
+from pa_tutorial.viz import style
+from pa_tutorial.viz.microscope.panes import Axis, Pane, Tile
+
+
+def paged_panes(ready: Launch, block: Index = (0, 0, 0)) -> tuple[Pane, ...]:
+    """For one thread block (head, sequence, partition) of a prepared launch of the paged kernel.
+
+    A tile of K or V is one block of the KV cache, for one KV head, in the order of the sequence.
+    A row has BLOCK_SIZE * X elements: one piece of all tokens of K, X rows of V.
+
+    Raises ValueError for a launch of another kernel, or a thread block that it does not have.
+    """
+    whole = {"q", "k_cache", "v_cache", "kv_block_stride"} <= set(ready.arguments)
+    require(whole, "ready", "a launch of another kernel", "of prepare_v1, or partitions of v2")
+    inside = len(block) == 3 and all(0 <= i < n for i, n in zip(block, ready.grid, strict=True))
+    require(inside, "block", block, f"in the grid {ready.grid}")
+    g, (head, sequence, partition) = ready.geometry, block
+    tiles = _tiles(ready, block)
+    row = g.BLOCK_SIZE * g.X
+    k_rows = Axis("piece", g.HEAD_SIZE // g.X, row)
+    k_columns = Axis("offset", g.BLOCK_SIZE, g.X), Axis("in piece", g.X, 1)
+    v_rows = Axis("rows", g.HEAD_SIZE // g.X, row)
+    v_columns = Axis("row", g.X, g.BLOCK_SIZE), Axis("offset", g.BLOCK_SIZE, 1)
+    k_element, v_element = {"piece": g.X, "in piece": 1}, {"rows": g.X, "row": 1}
+    k_title = "K, a row is one piece of every token"
+    v_title = f"V, a row is {g.X} rows of {g.BLOCK_SIZE} tokens"
+    of_k, of_v = _labels(g, k_element), _labels(g, v_element)
+    return (
+        _head_pane(g, "q", sequence * ready.arguments["q_stride"], head, sequence, g.VEC_SIZE),
+        Pane("k_cache", k_title, (k_rows,), k_columns, tiles, of_k, style.K),
+        Pane("v_cache", v_title, (v_rows,), v_columns, tiles, of_v, style.V),
+        _out_pane(ready, head, sequence, partition),
+    )
+
+
+def _tiles(ready: Launch, block: Index) -> tuple[Tile, ...]:
+    """The blocks that one thread block reads. One that stands twice in the table is one tile."""
+    g, (head, sequence, partition) = ready.geometry, block
+    kv_head = head // g.NUM_QUERIES_PER_KV
+    seq_len = int(ready.arguments["seq_lens"][sequence])
+    tokens = range(seq_len)[partition * g.PARTITION_SIZE :]
+    tokens = tokens[: g.PARTITION_SIZE] if g.PARTITION_SIZE else tokens
+    logical_of: dict[int, list[int]] = {}
+    for logical in range(tokens.start // g.BLOCK_SIZE, -(-tokens.stop // g.BLOCK_SIZE)):
+        physical = int(ready.arguments["block_tables"][sequence, logical])
+        logical_of.setdefault(physical, []).append(logical)
+    tiles = []
+    for physical, logical in logical_of.items():
+        start = (
+            physical * ready.arguments["kv_block_stride"]
+            + kv_head * ready.arguments["kv_head_stride"]
+        )
+        values = {"physical block": physical, "logical block": logical[0], "KV head": kv_head}
+        names = " and ".join(map(str, logical))
+        tiles.append(Tile(f"{names} → {physical}", start, values))
+    return tuple(tiles)
+
+
+def _labels(geometry: Geometry, element: Mapping[str, int]) -> dict[str, dict[str, int]]:
+    return {
+        "token": {"logical block": geometry.BLOCK_SIZE, "offset": 1},
+        "logical block": {"logical block": 1},
+        "physical block": {"physical block": 1},
+        "offset": {"offset": 1},
+        "KV head": {"KV head": 1},
+        "element": {**element},
+    }
+
+
+def _head_pane(
+    geometry: Geometry, array: str, start: int, head: int, sequence: int, run: int
+) -> Pane:
+    """One head of q or out, in one row; a gap after `run` elements."""
+    size = geometry.HEAD_SIZE
+    columns = Axis("vec", size // run, run), Axis("in vec", run, 1)
+    values = {"sequence": sequence, "head": head}
+    labels = {name: {name: 1} for name in values} | {"element": {"vec": run, "in vec": 1}}
+    tile = Tile("", start + head * size, values)
+    color = style.Q if array == "q" else style.OUT
+    return Pane(array, f"{array}, one head", (), columns, (tile,), labels, color)
+
+
+def _out_pane(ready: Launch, head: int, sequence: int, partition: int) -> Pane:
+    """v1's out, or in v2 the row of one partition."""
+    num_heads, _, num_partitions = ready.grid
+    row = (sequence * num_heads + head) * num_partitions + partition
+    size = ready.geometry.HEAD_SIZE
+    return _head_pane(ready.geometry, "out", row * size - head * size, head, sequence, size)

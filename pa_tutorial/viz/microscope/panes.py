@@ -1,0 +1,173 @@
+"""What a pane of the microscope shows: an array cut into tiles, each a grid of elements.
+
+A pane is data. The default panes show memory in the order of addresses; a pane of your own says
+what the axes of the memory mean, and the microscope names every element by them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+
+from pa_tutorial.arguments import require
+from pa_tutorial.simt import Trace
+from pa_tutorial.simt.trace import TracedArray
+from pa_tutorial.simt.traffic import units
+from pa_tutorial.viz import style
+
+ROW = 32  # elements in a row of a default pane
+TILE_ROWS = 16  # rows of a tile of a default pane
+LONG = 128  # elements of a local array that stand in one row
+
+
+@dataclass(frozen=True)
+class Axis:
+    """size steps of `stride` elements each"""
+
+    name: str
+    size: int
+    stride: int
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A part of an array: where it starts (in elements), and what is the same in all of it."""
+
+    title: str
+    start: int = 0
+    values: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Pane:
+    """One array in its layout.
+
+    array    its name in the trace
+    rows, columns  axes of each tile, the slowest first; there is a gap after each run of the
+             last one in `columns`
+    tiles    the parts of the array that are shown
+    labels   name -> its terms, {axis or value of the tile: factor}: what the microscope says of
+             an element. {"token": {"logical block": 16, "offset": 1}}
+    color    of what was touched before
+    """
+
+    array: str
+    title: str
+    rows: tuple[Axis, ...]
+    columns: tuple[Axis, ...]
+    tiles: tuple[Tile, ...] = (Tile(""),)
+    labels: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    color: str = style.QUIET
+
+    def __post_init__(self) -> None:
+        require(len(self.tiles) > 0, "tiles", "empty", "one tile or more")
+        axes = {axis.name for axis in (*self.rows, *self.columns)}
+        for name, terms in self.labels.items():
+            for term in terms:
+                known = all(term in axes | {*tile.values} for tile in self.tiles)
+                what = f"a label of {self.array}: {name!r} has the term"
+                require(
+                    known, what, repr(term), f"an axis or a value of every tile: {sorted(axes)}"
+                )
+
+
+def array_number(trace: Trace, name: str) -> int:
+    """Index in trace.arrays of the global array of this name. Raises ValueError if there is none,
+    or more than one."""
+    numbers = [i for i, a in enumerate(trace.arrays) if (a.name, a.space) == (name, "global")]
+    names = ", ".join(a.name for a in trace.arrays if a.space == "global") or "none"
+    require(len(numbers) == 1, "panes: the array", repr(name), f"one of {names}, known once")
+    return numbers[0]
+
+
+def default_panes(trace: Trace) -> tuple[Pane, ...]:
+    """A pane for each global array: what is touched of it, in the order of addresses."""
+    arrays = [(i, a) for i, a in enumerate(trace.arrays) if a.space == "global"]
+    return tuple(memory_pane(trace, i, a) for i, a in arrays)
+
+
+def memory_pane(trace: Trace, number: int, array: TracedArray) -> Pane:
+    """Memory as it lies. Rows are those of the last axis, if they are short; else of 32 elements.
+
+    A tile is a few rows; those that nobody touches are left out.
+    """
+    last = array.shape[-1] if array.shape and array.shape[-1] <= 2 * ROW else ROW
+    columns = last if len(array.shape) > 1 else min(ROW, max(prod(array.shape), 1))
+    _, touched = units(trace.records[trace.records.array == number], 1)
+    rows = np.unique((touched - array.address) // (columns * array.dtype.itemsize))
+    height = min(TILE_ROWS, int(rows.max() - rows.min()) + 1)
+    origin = int(rows.min()) % height
+    starts = np.unique((rows - origin) // height) * height + origin
+    tiles = tuple(
+        Tile(f"from {first * columns}" if len(starts) > 1 else "", int(first) * columns)
+        for first in starts.tolist()
+    )
+    axes = (Axis("row", height, columns),), (Axis("column", columns, 1),)
+    return Pane(array.name, f"{array.name}, in the order of addresses", *axes, tiles)
+
+
+def pane_as_data(pane: Pane, trace: Trace) -> dict[str, object]:
+    """For the page. Addresses and strides in bytes."""
+    number = array_number(trace, pane.array)
+    array = trace.arrays[number]
+    itemsize = array.dtype.itemsize
+    return {
+        "title": pane.title,
+        "array": number,
+        "color": style.lighter(pane.color, 0.65),
+        "unit": itemsize,
+        "rows": _axes(pane.rows, itemsize),
+        "columns": _axes(pane.columns, itemsize),
+        "tiles": [
+            {
+                "title": t.title,
+                "address": array.address + t.start * itemsize,
+                "values": {**t.values},
+            }
+            for t in pane.tiles
+        ],
+        "labels": {name: {**terms} for name, terms in pane.labels.items()},
+    }
+
+
+def shared_as_data(trace: Trace) -> dict[str, object] | None:
+    """Shared memory by bank: a row has the 32 words of the 32 banks. None: there is none."""
+    arrays = [(i, a) for i, a in enumerate(trace.arrays) if a.space == "shared"]
+    if not arrays:
+        return None
+    unit = min(4, *(a.dtype.itemsize for _, a in arrays))
+    end = max(a.address + prod(a.shape) * a.dtype.itemsize for _, a in arrays)
+    return {
+        "title": "shared memory: a column is a bank",
+        "array": None,
+        "color": style.lighter(style.LOGITS, 0.65),
+        "unit": unit,
+        "rows": _axes((Axis("row", -(-end // 128), 128),), 1),
+        "columns": _axes((Axis("bank", 32, 4), Axis("byte", 4 // unit, unit)), 1),
+        "tiles": [{"title": "", "address": 0, "values": {}}],
+        "labels": {"bank": {"bank": 1}},
+    }
+
+
+def local_as_data(number: int, array: TracedArray) -> dict[str, object]:
+    """A local array of one lane; in one row, if it is not too long."""
+    *outer, last = array.shape or (1,)
+    runs = Axis("row", prod(outer), last)
+    rows, columns = ((), (runs,)) if prod(array.shape) <= LONG else ((runs,), ())
+    columns = (*columns, Axis("column", last, 1))
+    itemsize = array.dtype.itemsize
+    return {
+        "title": array.name,
+        "array": number,
+        "color": style.lighter(style.QUIET, 0.65),
+        "unit": itemsize,
+        "rows": _axes(rows, itemsize),
+        "columns": _axes(columns, itemsize),
+        "tiles": [{"title": "", "address": 0, "values": {}}],
+        "labels": {},
+    }
+
+
+def _axes(axes: Sequence[Axis], itemsize: int) -> list[dict[str, object]]:
+    return [{"name": a.name, "size": a.size, "stride": a.stride * itemsize} for a in axes]

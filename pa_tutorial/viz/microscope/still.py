@@ -1,0 +1,2 @@
+def draw_step(data):
+    raise NotImplementedError

@@ -1,0 +1,184 @@
+// The time line, and the kernel's source beside it.
+
+const WARP_HEIGHT = 13;
+const COLORS = { global: "#E69F00", shared: "#CC79A7", local: "#D9D9D9", none: "#0072B2" };
+const LEGEND = {
+  global: "global memory",
+  shared: "shared memory",
+  local: "local arrays",
+  none: "shuffle, vote, barrier",
+};
+
+class Timeline {
+  // go(i): called when the reader picks an instruction
+  constructor(recording, go) {
+    Object.assign(this, { recording, go });
+    this.canvas = document.createElement("canvas");
+    this.canvas.className = "timeline";
+    this.canvas.setAttribute("role", "img");
+    this.canvas.setAttribute("aria-label", "time line: a row for each warp, click to jump");
+    this.legend = document.createElement("div");
+    this.legend.className = "legend";
+    for (const [space, words] of Object.entries(LEGEND)) {
+      const mark = document.createElement("span");
+      mark.style.borderColor = COLORS[space];
+      mark.textContent = words;
+      this.legend.append(mark);
+    }
+    const pick = (event) => {
+      if (event.type === "pointermove" && !event.buttons) return;
+      const x = event.clientX - this.canvas.getBoundingClientRect().left - this.left;
+      const i = Math.floor((x / this.room) * recording.length);
+      go(Math.max(0, Math.min(recording.length - 1, i)));
+    };
+    this.canvas.addEventListener("pointerdown", pick);
+    this.canvas.addEventListener("pointermove", pick);
+  }
+
+  x(i) {
+    return this.left + ((i + 0.5) / this.recording.length) * this.room;
+  }
+
+  // The picture without the cursor is drawn once for each width.
+  paint(w, h) {
+    const { recording } = this;
+    this.base = document.createElement("canvas");
+    const context = sized(this.base, w, h);
+    context.font = "10px sans-serif";
+    context.textBaseline = "middle";
+    for (let warp = 0; warp < recording.data.num_warps; warp++) {
+      context.fillStyle = INK;
+      context.fillText(`warp ${warp}`, 0, (warp + 0.5) * WARP_HEIGHT);
+    }
+    const wide = Math.max(0.8, this.room / recording.length);
+    // what lies in memory last, so that it is not covered by the many accesses to registers
+    for (const space of ["local", "shared", "global", "none"]) {
+      const number = recording.data.spaces.indexOf(space);
+      context.fillStyle = COLORS[space];
+      for (let i = 0; i < recording.length; i++)
+        if (recording.space[i] === number)
+          context.fillRect(this.x(i), recording.warp[i] * WARP_HEIGHT + 1, wide, WARP_HEIGHT - 2);
+    }
+    context.fillStyle = ALARM;
+    for (const { second } of recording.data.findings)
+      if (second !== null) context.fillRect(this.x(second) - 2, h - 8, 5, 8);
+  }
+
+  show(i) {
+    const w = this.canvas.parentElement.clientWidth;
+    if (w <= 52) return; // a page that is hidden
+    const h =
+      this.recording.data.num_warps * WARP_HEIGHT + (this.recording.data.findings.length ? 10 : 2);
+    [this.left, this.room] = [48, w - 52];
+    const ratio = globalThis.devicePixelRatio || 1;
+    if (!this.base || this.base.width !== Math.round(w * ratio)) this.paint(w, h);
+    const context = sized(this.canvas, w, h);
+    context.drawImage(this.base, 0, 0, w, h);
+    context.fillStyle = INK;
+    context.fillRect(this.x(i) - 0.75, 0, 1.5, h);
+    context.strokeStyle = INK;
+    context.lineWidth = 1.5;
+    context.strokeRect(this.x(i) - 4, this.recording.warp[i] * WARP_HEIGHT, 8, WARP_HEIGHT);
+  }
+}
+
+// The text of some functions: the kernel, or the device functions that it calls.
+class Listing {
+  // first, end: which sources; jump(source, line, back): called when the reader picks a line
+  constructor(recording, first, end, jump) {
+    Object.assign(this, { recording, jump });
+    this.element = document.createElement("div");
+    this.element.className = "listing";
+    this.element.tabIndex = 0;
+    this.element.setAttribute("role", "listbox");
+    this.element.setAttribute("aria-label", "source; Enter jumps to the next visit of a line");
+    this.rows = new Map(); // "source:line" -> its element
+    recording.data.sources.forEach((source, number) => {
+      if (number >= first && number < end) this.add(source, number);
+    });
+    this.element.addEventListener("click", ({ target, shiftKey }) => {
+      const row = target.closest(".line.reached");
+      if (row) jump(Number(row.dataset.source), Number(row.dataset.line), shiftKey);
+    });
+    this.element.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  add(source, number) {
+    const lines = source.lines.map((text) => text.replace(/^\s*$/, ""));
+    const indents = lines.filter(Boolean).map((text) => /^ */.exec(text)[0].length);
+    const indent = Math.min(...indents);
+    const head = document.createElement("div");
+    head.className = "head";
+    head.textContent = source.name;
+    this.element.append(head);
+    const reached = this.reached(number);
+    lines.forEach((text, k) => {
+      const line = source.first + k;
+      const row = document.createElement("div");
+      row.className = reached.has(line) ? "line reached" : "line";
+      Object.assign(row.dataset, { source: number, line });
+      row.setAttribute("role", "option");
+      for (const [name, words] of [
+        ["number", line],
+        ["turn", ""],
+        ["code", text.slice(indent)],
+      ]) {
+        const part = document.createElement("span");
+        part.className = name;
+        part.textContent = words;
+        row.append(part);
+      }
+      this.element.append(row);
+      this.rows.set(`${number}:${line}`, row);
+    });
+  }
+
+  // The lines of a source at which there is something to jump to.
+  reached(number) {
+    const { data, place, way } = this.recording;
+    const ways = new Set(way);
+    const inWays = [...ways].flatMap((w) => data.ways[w].map(([p]) => p));
+    const places = [...new Set([...place, ...inWays])].map((p) => data.places[p]);
+    return new Set(places.filter(({ source }) => source === number).map(({ line }) => line));
+  }
+
+  show(i) {
+    for (const row of this.element.querySelectorAll(".now, .around")) {
+      row.classList.remove("now", "around");
+      row.querySelector(".turn").textContent = "";
+    }
+    const lines = this.recording.linesOf(i);
+    for (const { source, line, turn } of lines) {
+      const row = this.rows.get(`${source}:${line}`);
+      row?.classList.add("around");
+      if (row && turn !== NO_TURN) row.querySelector(".turn").textContent = `turn ${turn}`;
+    }
+    // The innermost line that stands here: of the kernel, the call of a device function.
+    const here = lines.filter(({ source, line }) => this.rows.has(`${source}:${line}`)).at(-1);
+    if (!here) return;
+    const now = this.rows.get(`${here.source}:${here.line}`);
+    now.classList.add("now");
+    const { scrollTop, clientHeight } = this.element;
+    const { offsetTop: top } = now;
+    if (top < scrollTop + 20 || top > scrollTop + clientHeight - 40)
+      this.element.scrollTop = top - clientHeight / 2;
+  }
+
+  key(event) {
+    const reached = [...this.element.querySelectorAll(".line.reached")];
+    const at = reached.findIndex((row) => row.classList.contains("cursor"));
+    const moves = { ArrowDown: 1, ArrowUp: -1 };
+    if (event.key in moves) {
+      const from = at < 0 ? reached.findIndex((row) => row.classList.contains("now")) : at;
+      const to = Math.max(0, Math.min(reached.length - 1, from + moves[event.key]));
+      reached[at]?.classList.remove("cursor");
+      reached[to].classList.add("cursor");
+      reached[to].scrollIntoView({ block: "nearest" });
+    } else if (event.key === "Enter" && at >= 0) {
+      const { source, line } = reached[at].dataset;
+      this.jump(Number(source), Number(line), event.shiftKey);
+    } else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+}
