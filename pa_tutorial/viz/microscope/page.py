@@ -43,7 +43,8 @@ body {{ margin: 0; }}
 <script type="application/json" id="data">{data}</script>
 <script type="module">
 {script}
-mount(document.body, JSON.parse(document.getElementById("data").textContent));
+const text = document.getElementById("data").textContent;
+globalThis.microscope = mount(document.body, JSON.parse(text));
 </script>
 </body>
 </html>

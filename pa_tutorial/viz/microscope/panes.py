@@ -66,10 +66,8 @@ class Pane:
         for name, terms in self.labels.items():
             for term in terms:
                 known = all(term in axes | {*tile.values} for tile in self.tiles)
-                what = f"a label of {self.array}: {name!r} has the term"
-                require(
-                    known, what, repr(term), f"an axis or a value of every tile: {sorted(axes)}"
-                )
+                what = f"a term of the label {name!r} of {self.array}"
+                require(known, what, repr(term), f"a value of every tile, or of {sorted(axes)}")
 
 
 def array_number(trace: Trace, name: str) -> int:
