@@ -19,7 +19,7 @@ from pa_tutorial.arguments import require
 from pa_tutorial.simt import Report
 from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.simt.snapshots import Index
-from pa_tutorial.viz.microscope.data import as_data, one_block
+from pa_tutorial.viz.microscope.data import one_block
 from pa_tutorial.viz.microscope.page import Microscope
 from pa_tutorial.viz.microscope.panes import Axis, Pane, Tile, default_panes
 
@@ -51,11 +51,10 @@ def microscope(
     trace = one_block(report.trace, block)
     taken = {pane.array for pane in panes}
     others = [pane for pane in default_panes(trace) if pane.array not in taken]
-    data = as_data(report, trace, [*panes, *others])
     numbers = sorted({*trace.records.instruction.tolist()})
     first, last = numbers[0], numbers[-1]
     require(at is None or at in numbers, "at", at, f"a warp instruction of it, {first} to {last}")
     known = lane is None or lane in range(WARP_SIZE)
     require(known, "lane", lane, f"0 to {WARP_SIZE - 1}")
     step = 0 if at is None else numbers.index(at)
-    return Microscope(data | {"open": {"step": step, "lane": lane}})
+    return Microscope(report, trace, (*panes, *others), step, lane)

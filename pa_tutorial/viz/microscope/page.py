@@ -8,7 +8,11 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from pa_tutorial.simt import Report, Trace
 from pa_tutorial.viz import style
+from pa_tutorial.viz.microscope.data import as_data
+from pa_tutorial.viz.microscope.panes import Pane, pane_as_data, shared_as_data
+from pa_tutorial.viz.microscope.still import draw_step
 
 STATIC = "PA_TUTORIAL_STATIC"  # set: show pictures, as in notebooks that are committed
 SCRIPTS = (
@@ -64,12 +68,28 @@ def css() -> str:
 class Microscope:
     """One thread block under the microscope. Show it in a notebook, or save it as a page.
 
+    report  with the findings
+    trace   of the thread block
+    panes   one for each global array
+    step    where it opens: number of a warp instruction, counted from 0 in this trace
+    lane    which lane is followed then; None: all
+
     In JupyterLab it is interactive. Where that cannot be (no anywidget, or the variable
     PA_TUTORIAL_STATIC is set, as for notebooks that are committed) it is the picture of the
     instruction at which it opens.
     """
 
-    data: dict[str, object]
+    report: Report
+    trace: Trace
+    panes: tuple[Pane, ...]
+    step: int
+    lane: int | None
+
+    @cached_property
+    def data(self) -> dict[str, object]:
+        """What the page knows."""
+        opens = {"step": self.step, "lane": self.lane}
+        return as_data(self.report, self.trace, self.panes) | {"open": opens}
 
     @cached_property
     def as_json(self) -> str:
@@ -79,15 +99,16 @@ class Microscope:
         """One file that any browser shows, without a network."""
         # no tag can end within the data
         data = self.as_json.replace("<", "\\u003c")
-        title = f"{self.data['kernel']} under the microscope"
+        title = f"{self.trace.kernel} under the microscope"
         page = PAGE.format(policy=POLICY, title=title, css=css(), data=data, script=script())
         Path(path).write_text(page, encoding="utf-8")
 
     def picture(self) -> Figure:
         """The instruction at which it opens, drawn: what stands in a committed notebook."""
-        from pa_tutorial.viz.microscope.still import draw_step
-
-        return draw_step(self.data)
+        shared = shared_as_data(self.trace)
+        shapes = [pane_as_data(pane, self.trace) for pane in self.panes]
+        shapes += [shared] if shared else []
+        return draw_step(self.trace, self.step, shapes, self.lane)
 
     def widget(self) -> object:
         """An ipywidget. Raises ImportError without anywidget (`pip install anywidget`)."""

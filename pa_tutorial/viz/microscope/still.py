@@ -1,2 +1,240 @@
-def draw_step(data):
-    raise NotImplementedError
+"""A picture of one instruction, as the microscope shows it: for pages on which nothing runs."""
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from pa_tutorial.simt import Trace
+from pa_tutorial.simt.trace import KINDS, NO_LANE, NO_TURN, SPACES
+from pa_tutorial.simt.traffic import NUM_BANKS, WORD, costs, units
+from pa_tutorial.viz import style
+from pa_tutorial.viz.microscope.data import LANE_COLORS
+
+DOES = {"read": "reads", "write": "writes", "atomic": "changes"}
+SPACE_COLORS = {"global": style.K, "shared": style.LOGITS, "local": "#D9D9D9", "none": style.Q}
+CODE_LINES = 5  # of the source, around the instruction
+PIXELS = 1500  # of the time line
+ROW = 0.13  # inches of a row of cells
+CODE_WIDTH = 92  # characters of a line of source
+
+
+@style.styled
+def draw_step(trace: Trace, step: int, shapes: list[dict], lane: int | None) -> Figure:
+    """The source, the time line, and the pane that this instruction touches.
+
+    trace   of one thread block
+    step    number of a warp instruction in it, counted from 0
+    shapes  of the panes, as pane_as_data makes them
+    lane    only this lane is shown; None: all
+    """
+    numbers = np.unique(trace.records.instruction)
+    now = trace.only(instruction=int(numbers[step]))
+    shown = [shape for shape in shapes if _belongs(trace, shape, now)][:1]
+    rows = [len(_offsets(shape["rows"])) for shape in shown]
+    shuffles = KINDS[now.records.kind[0]] == "shuffle"
+    lanes = 0.2 * (1 + shuffles)
+    heights = [1.0, 0.13 * trace.num_warps, lanes, *(0.4 + ROW * n for n in rows)]
+    options = {"nrows": len(heights), "height_ratios": heights}
+    figure, axes = style.new_figure(_title(trace, now, step), 0.5 + sum(heights), **options)
+    _draw_source(axes[0], trace, now)
+    _draw_timeline(axes[1], trace, step)
+    _draw_lanes(axes[2], now, lane)
+    for one, shape in zip(axes[3:], shown, strict=True):
+        _draw_pane(one, trace, now, shape, lane)
+    return figure
+
+
+def _title(trace: Trace, now: Trace, step: int) -> str:
+    record = now.records[0]
+    total = trace.num_instructions
+    head = f"Instruction {step + 1:,} of {total:,}: warp {record.warp}"
+    kind, space = KINDS[record.kind], SPACES[record.space]
+    if space == "none":
+        return f"{head} at a {kind}, with {len(now)} lanes"
+    cost = {name: int(values[0]) for name, values in costs(now).items()}
+    words = f"{head} {DOES[kind]} {now.the_array().name}, {record.num_bytes} bytes a lane"
+    if space == "global":
+        words += f"; {cost['sectors']} sectors, {cost['ideal_sectors']} at best"
+    if space == "shared":
+        words += f"; {cost['wavefronts']} wavefronts, {cost['ideal']} at best"
+    return words
+
+
+def _draw_source(axes: Axes, trace: Trace, now: Trace) -> None:
+    """The kernel's lines around the instruction; beside a loop, its turn."""
+    axes.axis("off")
+    record = now.records[0]
+    way = trace.ways[record.way]
+    sites = [(trace.sites[place], turn) for place, turn in (*way, (record.place, NO_TURN))]
+    source = next(s for s in trace.sources if s.name == trace.kernel)
+    own = [(site.line, turn) for site, turn in sites if site.function == trace.kernel]
+    turns = {line: turn for line, turn in own if turn != NO_TURN}
+    middle = own[-1][0]
+    loops = [f"{name}: turn {turn}" for name, turn in trace.loops(record.way)]
+    axes.set_title(", ".join([f"line {middle}", *loops]), weight="normal", pad=3)
+    first = max(middle - CODE_LINES // 2 - 1, min(source.lines))
+    lines = [n for n in range(first, first + CODE_LINES) if n in source.lines]
+    indent = min(len(t) - len(t.lstrip()) for n in lines if (t := source.lines[n]).strip())
+    for row, number in enumerate(lines):
+        y = 1 - (row + 0.5) / CODE_LINES
+        here = number == middle
+        text = source.lines[number][indent:]
+        text = text if len(text) <= CODE_WIDTH else text[: CODE_WIDTH - 2] + " …"
+        turn = f"turn {turns[number]}" if number in turns else ""
+        if here:
+            box = (0, y - 0.5 / CODE_LINES), 1, 1 / CODE_LINES
+            axes.add_patch(Rectangle(*box, facecolor=style.lighter(style.K, 0.5), edgecolor="none"))
+        font = {"family": "DejaVu Sans Mono", "size": 7, "va": "center"}
+        axes.text(0.005, y, f"{number:4}", color=style.QUIET, **font)
+        axes.text(0.055, y, turn, weight="bold", **font)
+        axes.text(0.12, y, text, weight="bold" if here else "normal", **font)
+    axes.set_xlim(0, 1)
+    axes.set_ylim(0, 1)
+
+
+def _draw_timeline(axes: Axes, trace: Trace, step: int) -> None:
+    records = trace.records
+    _, first = np.unique(records.instruction, return_index=True)
+    head = records[first]
+    pixels = np.ones((trace.num_warps, PIXELS, 3))
+    column = np.arange(len(head)) * PIXELS // len(head)
+    for space in ("local", "shared", "global", "none"):  # what comes last is on top
+        here = head.space == SPACES.index(space)
+        pixels[head.warp[here], column[here]] = to_rgb(SPACE_COLORS[space])
+    axes.imshow(pixels, aspect="auto", interpolation="nearest", extent=(0, 1, len(pixels), 0))
+    x = (step + 0.5) / len(head)
+    axes.axvline(x, color=style.INK, linewidth=1.2)
+    axes.plot([x], [head.warp[step] + 0.5], "s", markersize=6, mfc="none", mec=style.INK)
+    axes.set_yticks(np.arange(trace.num_warps) + 0.5, [f"warp {w}" for w in range(len(pixels))])
+    axes.tick_params(length=0, labelsize=7)
+    axes.set_xticks([])
+    axes.spines[:].set_visible(False)
+
+
+def _draw_lanes(axes: Axes, now: Trace, lane: int | None) -> None:
+    """A chip for each lane, in its colour; pale: not at work."""
+    source = dict(zip(now.records.lane.tolist(), now.records.source_lane.tolist(), strict=True))
+    for one, color in enumerate(LANE_COLORS):
+        face = color if one in source else style.EMPTY
+        edge = style.INK if one == lane else style.PAPER
+        axes.add_patch(Rectangle((one, 0), 0.94, 1, facecolor=face, edgecolor=edge, linewidth=1.5))
+        ink = style.ink_on(color) if one in source else style.QUIET
+        axes.text(one + 0.47, 0.46, f"{one}", ha="center", va="center", size=6, color=ink)
+        if source.get(one, NO_LANE) != NO_LANE:
+            axes.text(one + 0.47, -0.5, f"←{source[one]}", ha="center", va="center", size=6)
+    shuffles = max(source.values()) != NO_LANE
+    axes.set_xlim(0, 32)
+    axes.set_ylim(-1 if shuffles else 0, 1)
+    axes.set_yticks([0.5, -0.5][: 1 + shuffles], ["lanes", "reads from"][: 1 + shuffles])
+    axes.set_xticks([])
+    axes.tick_params(length=0, labelsize=7)
+    axes.spines[:].set_visible(False)
+
+
+def _draw_pane(axes: Axes, trace: Trace, now: Trace, shape: dict, lane: int | None) -> None:
+    """The tile that is touched: pale before, the lanes' colours and numbers now."""
+    inside = np.add.outer(_offsets(shape["rows"]), _offsets(shape["columns"]))
+    unit = shape["unit"]
+    touched = _addresses(now, unit)
+    starts = [tile["address"] for tile in shape["tiles"]]
+    tile = next(i for i, start in enumerate(starts) if np.isin(inside + start, touched).any())
+    cells = inside + starts[tile]
+    records = trace.records
+    array = np.isin(records.array, np.unique(now.records.array))
+    if shape["array"] is None:
+        array = records.space == SPACES.index("shared")
+    before = records[array & (records.instruction <= now.records.instruction[0])]
+    seen = np.isin(cells, _addresses_of(before, unit))
+    colors = np.where(seen[..., None], to_rgb(shape["color"]), to_rgb(style.EMPTY))
+    num_rows, num_columns = cells.shape
+    extent = (0, num_columns, num_rows, 0)
+    axes.imshow(colors, aspect="auto", interpolation="nearest", extent=extent)
+    run = shape["columns"][-1]["size"] if len(shape["columns"]) > 1 else num_columns
+    for x in range(run, num_columns, run):
+        axes.axvline(x, color=style.PAPER, linewidth=1)
+    for y in range(1, num_rows):
+        axes.axhline(y, color=style.PAPER, linewidth=0.7)
+    _draw_touched(axes, now, cells, unit, run, lane)
+    words = shape["title"] + (f": {t}" if (t := shape["tiles"][tile]["title"]) else "")
+    axes.set_title(words, weight="normal", pad=3)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.spines[:].set_visible(False)
+    if shape["array"] is None:
+        _draw_banks(axes, now, run)
+
+
+def _draw_banks(axes: Axes, now: Trace, run: int) -> None:
+    """Below, the numbers of the banks; red, if a bank must give several words."""
+    words = units(now.records, WORD)[1]
+    busy = np.bincount(np.unique(words) % NUM_BANKS, minlength=NUM_BANKS)
+    axes.set_xticks((np.arange(NUM_BANKS) + 0.5) * run, map(str, range(NUM_BANKS)))
+    axes.tick_params(axis="x", length=0, labelsize=6, pad=1)
+    for label, count in zip(axes.get_xticklabels(), busy, strict=True):
+        if count > 1:
+            label.set(color=style.NAN, weight="bold", size=7)
+    axes.set_xlabel("bank; red: several words wanted" if busy.max() > 1 else "bank")
+
+
+def _draw_touched(
+    axes: Axes, now: Trace, cells: np.ndarray, unit: int, run: int, lane: int | None
+) -> None:
+    place = {address: (y, x) for (y, x), address in np.ndenumerate(cells)}
+    lanes: dict[tuple[int, int], list[int]] = {}
+    for record in now.records:
+        if lane is None or record.lane == lane:
+            for address in range(record.address, record.address + record.num_bytes, unit):
+                if address // unit * unit in place:
+                    lanes.setdefault(place[address // unit * unit], []).append(int(record.lane))
+    for row, first, last, here in _runs(lanes, run):
+        color, width = LANE_COLORS[here[0]], last - first + 1
+        box = (first + 0.03, row + 0.04), width - 0.06, 0.9
+        axes.add_patch(Rectangle(*box, facecolor=color, edgecolor=style.PAPER, linewidth=0.4))
+        text = f"{here[0]}" if len(here) == 1 else f"×{len(here)}"
+        if width * style.WIDTH / cells.shape[1] > 0.075 * len(text):
+            where = first + width / 2, row + 0.52
+            ink = style.ink_on(color)
+            axes.text(*where, text, ha="center", va="center", size=6, color=ink)
+
+
+def _runs(lanes: dict[tuple[int, int], list[int]], run: int) -> list[tuple]:
+    """Neighbours that the same lanes touch: (row, first column, last column, lanes)."""
+    runs: list[list] = []
+    for (row, x), here in sorted(lanes.items()):
+        last = runs[-1] if runs else None
+        if last and last[0] == row and last[2] == x - 1 and last[3] == here and x % run:
+            last[2] = x
+        else:
+            runs.append([row, x, x, here])
+    return [tuple(one) for one in runs]
+
+
+def _belongs(trace: Trace, shape: dict, now: Trace) -> bool:
+    """Does this pane show what the instruction touches?"""
+    record = now.records[0]
+    if shape["array"] is None:
+        return SPACES[record.space] == "shared"
+    if record.array != shape["array"]:
+        return False
+    inside = np.add.outer(_offsets(shape["rows"]), _offsets(shape["columns"]))
+    touched = _addresses(now, shape["unit"])
+    return any(np.isin(inside + tile["address"], touched).any() for tile in shape["tiles"])
+
+
+def _addresses(trace: Trace, unit: int) -> np.ndarray:
+    return _addresses_of(trace.records, unit)
+
+
+def _addresses_of(records: np.recarray, unit: int) -> np.ndarray:
+    """The aligned units that some records touch, as byte addresses."""
+    return np.unique(units(records, unit)[1]) * unit
+
+
+def _offsets(axes: list[dict]) -> np.ndarray:
+    """Bytes from the start of a tile to each place along some axes."""
+    found = np.zeros(1, int)
+    for axis in axes:
+        found = np.add.outer(found, np.arange(axis["size"]) * axis["stride"]).ravel()
+    return found
