@@ -1,5 +1,7 @@
 """The strips of frames that stand in figures/: real operations on a real pool, drawn."""
 
+from collections.abc import Sequence
+
 from matplotlib.figure import Figure
 
 from pa_tutorial.cases import WORKED_EXAMPLE
@@ -9,20 +11,25 @@ from pa_tutorial.paging.layouts import PlainLayout, VllmLayout
 from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
 from pa_tutorial.viz.blocks import Frame, draw_frames, draw_translation, snapshot
 from pa_tutorial.viz.layouts import draw_neighbours, draw_token
+from pa_tutorial.viz.physical import PhysicalCache, draw_physical, fill_layers
+from pa_tutorial.viz.slots import SlotWrite, draw_slot_write, write_chunk
+from pa_tutorial.viz.structures import draw_structures
 
 
 class Strip:
     """A pool, its sequences, and the frames kept so far."""
 
-    def __init__(self, pool: BlockAllocator) -> None:
+    def __init__(self, pool: BlockAllocator, block_size: int = 4) -> None:
         self.pool = pool
+        self.block_size = block_size
         self.sequences: dict[str, BlockTable] = {}
         self.frames: list[Frame] = []
 
-    def append(self, name: str, text: str) -> None:
+    def append(self, name: str, tokens: str | Sequence[int]) -> None:
+        """New tokens of a sequence, which begins with the first of them: letters or numbers."""
         if name not in self.sequences:
-            self.sequences[name] = BlockTable(self.pool, block_size=4)
-        self.sequences[name].append(list(text.encode()))
+            self.sequences[name] = BlockTable(self.pool, self.block_size)
+        self.sequences[name].append(tokens.encode() if isinstance(tokens, str) else tokens)
 
     def keep(self, caption: str) -> None:
         self.frames.append(snapshot(caption, self.pool, self.sequences))
@@ -68,6 +75,30 @@ def draw_worked_example() -> Figure:
     return draw_translation(tokens, table, WORKED_EXAMPLE.block_size, num_blocks, position=9)
 
 
+def structure_frames() -> list[Frame]:
+    """How the worked example comes to its blocks 5 and 2: they are the ones that were freed last.
+
+    Before a, four sequences came and one was forked; c and then e have ended.
+    """
+    example = WORKED_EXAMPLE
+    _, num_blocks = example.block_tables()
+    strip = Strip(BlockAllocator(num_blocks), example.block_size)
+    strip.keep("At the start: all blocks but the null block are in the free list")
+    for name, num_tokens in {"b": 6, "c": 8, "d": 12, "e": 4}.items():
+        strip.append(name, range(num_tokens))
+    strip.sequences["f"] = strip.sequences["d"].fork()
+    for name in "ce":
+        strip.sequences.pop(name).free()
+    strip.keep("Later: b, d and a fork f of d are running; c and then e have ended")
+    strip.append("a", range(example.seq_lens[0]))
+    strip.keep(f"a comes with {example.seq_lens[0]} tokens")
+    return strip.frames
+
+
+def draw_worked_structures() -> Figure:
+    return draw_structures(structure_frames(), "a")
+
+
 def _layouts() -> tuple[VllmLayout, PlainLayout]:
     """Both layouts, with the sizes of the worked example."""
     example = WORKED_EXAMPLE
@@ -83,3 +114,24 @@ def draw_token_in_layouts() -> Figure:
 
 def draw_neighbours_in_layouts() -> Figure:
     return draw_neighbours(*_layouts())
+
+
+def small_slot_write() -> SlotWrite:
+    """Tokens 3 to 6 of a sequence in the blocks 5 and 2, which are smaller than in the example."""
+    layout = VllmLayout(num_blocks=7, num_kv_heads=1, head_size=8, block_size=4)
+    return write_chunk([5, 2], 2, 6, layout)
+
+
+def draw_small_slot_write() -> Figure:
+    return draw_slot_write(small_slot_write(), followed=4)
+
+
+def worked_physical_cache() -> PhysicalCache:
+    """The worked example in a model of three layers."""
+    vllm, _ = _layouts()
+    ((table,), _) = WORKED_EXAMPLE.block_tables()
+    return fill_layers(vllm, 3, table, WORKED_EXAMPLE.seq_lens[0])
+
+
+def draw_worked_physical_cache() -> Figure:
+    return draw_physical(worked_physical_cache(), block=2)

@@ -1,6 +1,7 @@
 """The figures of notebook 03: the pool of blocks, drawn from the allocator's own state."""
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
@@ -29,12 +30,16 @@ class BlockState:
 
 @dataclass(frozen=True)
 class Frame:
-    """The pool and the block tables at one moment, copied: later operations do not change it."""
+    """The pool and the block tables at one moment, copied: later operations do not change it.
+
+    free  the blocks that can be had, in the order in which they will be given out
+    """
 
     caption: str
     block_size: int
     blocks: tuple[BlockState, ...]
     tables: dict[str, tuple[int, ...]]
+    free: tuple[int, ...]
 
     @property
     def num_used(self) -> int:
@@ -68,7 +73,14 @@ def snapshot(caption: str, allocator: BlockAllocator, tables: Mapping[str, Block
             for number in range(allocator.num_blocks)
         ),
         {name: tuple(table.blocks) for name, table in here.items()},
+        _given_out_next(allocator),
     )
+
+
+def _given_out_next(allocator: BlockAllocator) -> tuple[int, ...]:
+    """We ask a copy of the pool for all that it has: so this holds for any allocator."""
+    twin = deepcopy(allocator)
+    return tuple(twin.allocate() for _ in range(twin.num_free))
 
 
 def hue(name: str) -> str:
