@@ -292,7 +292,6 @@ def drawings(run: Run, block: int) -> list:
         query.draw_query_banks(run.geometry),
         keys.draw_blocks_of_warps(run),
         keys.draw_key_address(run, 5, block),
-        keys.draw_two_layouts(run),
         maximum.draw_maximum(run, 0),
         rows.draw_value_rows(run, block, 3),
         rows.draw_warp_tree(run),

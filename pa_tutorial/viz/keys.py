@@ -12,7 +12,6 @@ from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.inputs import flat
 from pa_tutorial.kernels.paged_attention import paged_attention
 from pa_tutorial.simt import Trace, global_traffic, launch
-from pa_tutorial.simt.traffic import SECTOR
 from pa_tutorial.viz import style
 from pa_tutorial.viz.kernel_runs import REFERENCE, Run, keys_of_block, run_v1
 from pa_tutorial.viz.traces import draw_thread_map
@@ -227,52 +226,3 @@ def plain_key_trace(run: Run) -> Trace:
     report = launch(kernel, *sizes, *arguments.values(), shared_bytes=ready.shared_bytes, trace=0)
     assert (out == ready.out).all(), "another layout of K must not change the output"
     return report.trace.only(array="k_cache")
-
-
-@style.styled
-def draw_two_layouts(run: Run) -> Figure:
-    """The sectors of the first block that one warp touches for vec j = 0 of all its tokens."""
-    g = run.geometry
-    size = g.HEAD_SIZE * g.BLOCK_SIZE * g.ITEMSIZE
-    traces = {"vLLM's layout": run.trace.only(array="k_cache"), "plain": plain_key_trace(run)}
-    touched = {name: _bytes_of_first_vec(trace, g) for name, trace in traces.items()}
-    counts = [len({*(byte // SECTOR for byte in found)}) for found in touched.values()]
-    figure, panels = style.new_figure(
-        f"Vec j = 0 of {g.BLOCK_SIZE} tokens: {counts[0]} full sectors in vLLM's layout, "
-        f"{counts[1]} half-used ones in the plain one",
-        2.1,
-        ncols=2,
-    )
-    columns = 16
-    for axes, (name, found), count in zip(panels, touched.items(), counts, strict=True):
-        words = f"{name}: {count} of {size // SECTOR} sectors of a block and head"
-        axes.set_title(words, weight="normal")
-        start = min(found) // size * size
-        style.bare(axes, columns, size // SECTOR // columns)
-        axes.set_aspect("auto")
-        for number in range(size // SECTOR):
-            row, column = divmod(number, columns)
-            first = start + number * SECTOR
-            used = len(found & {*range(first, first + SECTOR)})
-            style.cell(axes, column, row, style.lighter(style.K, 0.6) if used else style.EMPTY)
-            box = Rectangle((column + 0.05, row + 0.05), 0.9 * used / SECTOR, 0.9)
-            box.set_facecolor(style.K)
-            axes.add_patch(box)
-        words = f"a cell: a sector of {SECTOR} bytes; dark: the bytes of j = 0"
-        rows = size // SECTOR // columns
-        axes.text(0, rows + 0.6, words, va="center", color=style.QUIET)
-        axes.set_ylim(rows + 1, -0.05)
-    return figure
-
-
-def _bytes_of_first_vec(trace: Trace, geometry: Geometry) -> set[int]:
-    """The bytes that warp 0 reads of k_cache in its first VEC_SIZE requests: one vec a thread."""
-    first = trace.only(warp=0)
-    requests = np.unique(first.records.instruction)[: geometry.VEC_SIZE]
-    records = first.records[np.isin(first.records.instruction, requests)]
-    begin = (records.address - trace.the_array().address).tolist()
-    return {byte + i for byte in begin for i in range(geometry.ITEMSIZE)}
-
-
-def draw_reference_two_layouts() -> Figure:
-    return draw_two_layouts(run_v1(REFERENCE))

@@ -59,29 +59,6 @@ def keys_moved(model: TinyLM, text: str, masked: bool) -> list[list[float]]:
 
 
 @style.styled
-def draw_keys_moved(text: str = "A list is") -> Figure:
-    """Layer 0 and 1, without and with the mask: only the mask makes a stored key stay right."""
-    figure, panels = style.new_figure(
-        "Without the mask, stored keys of layer 1 are out of date as soon as a token arrives",
-        2.5,
-        ncols=2,
-        sharey=True,
-    )
-    model = load()
-    for axes, masked in zip(panels, (False, True), strict=True):
-        for layer, row in enumerate(keys_moved(model, text, masked)):
-            axes.bar(range(len(row)), row, width=0.6, color=style.K)
-            note = f"layer {layer}: {'the keys move' if any(row) else 'no key moves, all 0.00'}"
-            axes.text(0.02, 0.98 - 0.11 * layer, note, transform=axes.transAxes, va="top")
-        axes.set_title("with the causal mask" if masked else "without a mask", weight="normal")
-        axes.set_xticks(range(len(text) - 1), [c.replace(" ", "␣") for c in text[:-1]])
-        axes.set_xlabel(f"old tokens, when {text[-1]!r} arrives")
-    panels[0].set_ylabel("distance of new and old key")
-    panels[0].margins(y=0.4)
-    return figure
-
-
-@style.styled
 def draw_work_per_token(recompute: Sequence[int], cached: Sequence[int]) -> Figure:
     """Operations for each next token, counted: two lists from flops_per_token."""
     figure, axes = style.new_figure(

@@ -14,7 +14,6 @@ from pa_tutorial.paging.waste import (
     Kind,
     Simulation,
     bytes_per_block,
-    expected_block_waste,
     memory_map_at,
     simulate,
 )
@@ -22,7 +21,6 @@ from pa_tutorial.viz import style
 
 # OPT-13B in float16 on 40 GB: what is left beside 26 GB of weights, in slots of one token.
 NUM_SLOTS = 14_000_000_000 // bytes_per_block(40, 1, 40, 128, 2)
-BLOCK_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 KIND_STYLES = {
     Kind.TOKENS: ("tokens", {"facecolor": style.INK}),
@@ -50,12 +48,6 @@ def run_policies() -> dict[str, Simulation]:
         "blocks of 16": Blocks(NUM_SLOTS, 16),
     }
     return {name: simulate(example_requests(), memory) for name, memory in memories.items()}
-
-
-@cache
-def run_block_sizes() -> dict[int, Simulation]:
-    """Block size -> the run of the example requests."""
-    return {size: simulate(example_requests(), Blocks(NUM_SLOTS, size)) for size in BLOCK_SIZES}
 
 
 @style.styled
@@ -203,47 +195,3 @@ def small_memories() -> dict[str, Contiguous | Blocks]:
 def draw_small_memory_map() -> Figure:
     """draw_memory_map on the example of notebook 02."""
     return draw_memory_map(small_requests(), small_memories(), step=30)
-
-
-@style.styled
-def draw_waste_by_block_size(runs: Mapping[int, Simulation], num_slots: int) -> Figure:
-    """Slots in taken blocks that hold no token, simulated and by the formula."""
-    sizes = list(runs)
-    unfilled = [run.shares[Kind.RESERVED] + run.shares[Kind.INTERNAL] for run in runs.values()]
-    free = [run.shares[Kind.FREE] for run in runs.values()]
-    formula = [expected_block_waste(s, run.mean_running, num_slots) for s, run in runs.items()]
-    figure, axes = style.new_figure(
-        f"Unfilled slots in last blocks: {unfilled[0]:.0%} of the memory for blocks of "
-        f"{sizes[0]}, {unfilled[-1]:.0%} for blocks of {sizes[-1]}",
-        2.9,
-    )
-    style.label_line(axes, sizes, unfilled, "unfilled,\nsimulated", style.INK, rise=14)
-    style.label_line(axes, sizes, free, "free, while\na request waits", style.QUIET)
-    axes.plot(sizes, formula, "o", markerfacecolor=style.PAPER, color=style.INK, markersize=7)
-    axes.text(
-        sizes[0],
-        max(unfilled) * 0.75,
-        "circles, the formula:\nrequests at once × (block size - 1) / 2 / slots",
-    )
-    for size, share in zip(sizes[4:], unfilled[4:], strict=True):
-        axes.annotate(
-            f"{share:.1%}",
-            (size, share),
-            xytext=(-6, 4),
-            textcoords="offset points",
-            ha="right",
-        )
-    axes.set_xscale("log", base=2)
-    axes.set_xlim(0.9, sizes[-1] * 3.2)
-    axes.set_ylim(0, max(unfilled) * 1.15)
-    axes.set_xticks(sizes, [str(size) for size in sizes])
-    axes.minorticks_off()
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-    axes.set_xlabel("block size, in tokens")
-    axes.set_ylabel("share of the memory")
-    return figure
-
-
-def draw_waste_of_example() -> Figure:
-    """draw_waste_by_block_size on the example of notebook 02."""
-    return draw_waste_by_block_size(run_block_sizes(), NUM_SLOTS)
