@@ -1,14 +1,18 @@
 """Run notebooks in a clean kernel and keep what they print: `make notebooks`.
 
-Cells tagged `live` show this machine (names, times); their outputs are not kept.
+Cells tagged `live` show this machine (names, times); their outputs are not kept. The microscope
+leaves a picture: a widget shows nothing where nothing runs.
 """
 
 import argparse
+import os
 from pathlib import Path
 
 import nbformat
 from nbclient import NotebookClient
 from nbformat import NotebookNode
+
+from pa_tutorial.viz.microscope.page import STATIC
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 CELL_TIMEOUT = 300  # seconds
@@ -30,7 +34,7 @@ def execute(path: Path) -> NotebookNode:
         coalesce_streams=True,  # how a print is cut into messages is chance
         resources={"metadata": {"path": str(path.parent)}},
     )
-    client.execute()
+    client.execute(env={**os.environ, STATIC: "1"})
     return notebook
 
 

@@ -11,7 +11,7 @@ from pa_tutorial.paging.block_table import BlockTable
 from pa_tutorial.paging.layouts import PlainLayout, VllmLayout
 from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
 from pa_tutorial.viz import style
-from pa_tutorial.viz.__main__ import FIGURES
+from pa_tutorial.viz.__main__ import FIGURES, PAGES
 from pa_tutorial.viz.blocks import snapshot
 from pa_tutorial.viz.layouts import byte_runs, sectors
 
@@ -30,8 +30,16 @@ def test_committed_figure_is_what_the_code_draws(name: str) -> None:
     assert np.array_equal(pixels(style.png(figure)), pixels(committed)), "run `make figures`"
 
 
+@pytest.mark.parametrize("name", PAGES)
+def test_committed_page_is_what_the_code_writes_and_small(name: str, tmp_path: Path) -> None:
+    PAGES[name]().save_html(tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_bytes()
+    assert page == (FOLDER / f"{name}.html").read_bytes(), "run `make figures`"
+    assert len(page) < 3e6
+
+
 def test_no_figure_without_code() -> None:
-    assert {path.stem for path in FOLDER.iterdir()} == set(FIGURES)
+    assert {path.stem for path in FOLDER.iterdir()} == {*FIGURES, *PAGES}
 
 
 @pytest.mark.parametrize("name", FIGURES)

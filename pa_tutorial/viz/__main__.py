@@ -1,4 +1,5 @@
-"""Draw every figure into figures/, as SVG and PNG: `python -m pa_tutorial.viz`."""
+"""Draw every figure into figures/, as SVG and PNG, and the page of the microscope:
+`python -m pa_tutorial.viz`."""
 
 import argparse
 from collections.abc import Callable
@@ -33,6 +34,8 @@ from pa_tutorial.viz import (
     waste,
     wide,
 )
+from pa_tutorial.viz.microscope import Microscope
+from pa_tutorial.viz.microscope.paged import reference_microscope
 
 FIGURES: dict[str, Callable[[], Figure]] = {
     "map": walk.draw_map,
@@ -91,6 +94,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "time_by_batch": cpu_measured.draw_time_by_batch,
     "roofline": roofline.draw_roofline,
 }
+PAGES: dict[str, Callable[[], Microscope]] = {"microscope": reference_microscope}
 
 
 def main() -> None:
@@ -103,6 +107,9 @@ def main() -> None:
         figure = draw()
         (out / f"{name}.svg").write_bytes(style.svg(figure))
         (out / f"{name}.png").write_bytes(style.png(figure))
+    for name, make in PAGES.items():
+        print(f"page {out / name}.html", flush=True)
+        make().save_html(out / f"{name}.html")
 
 
 if __name__ == "__main__":

@@ -15,8 +15,10 @@ paged.py      the panes of the paged kernel
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from pa_tutorial.arguments import require
-from pa_tutorial.simt import Report
+from pa_tutorial.simt import Report, Trace
 from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.simt.snapshots import Index
 from pa_tutorial.viz.microscope.data import one_block
@@ -31,7 +33,7 @@ def microscope(
     *,
     block: int | Index | None = None,
     panes: Sequence[Pane] = (),
-    at: int | None = None,
+    at: int | Trace | None = None,
     lane: int | None = None,
 ) -> Microscope:
     """One thread block of a traced launch, to step through.
@@ -40,7 +42,8 @@ def microscope(
     block   number or index of a traced thread block; by default the first one
     panes   how global arrays are laid out; those without a pane are shown in the order of
             addresses
-    at      opens at this warp instruction, a number as in `report.trace.records`
+    at      opens at this warp instruction, a number as in `report.trace.records`; or at the
+            first one of a part of the trace, as `report.trace.only(...)` gives it
     lane    opens with this lane followed
 
     Raises ValueError if nothing was traced, or for a block, a pane, an instruction or a lane
@@ -51,9 +54,13 @@ def microscope(
     trace = one_block(report.trace, block)
     taken = {pane.array for pane in panes}
     others = [pane for pane in default_panes(trace) if pane.array not in taken]
-    numbers = sorted({*trace.records.instruction.tolist()})
+    numbers = np.unique(trace.records.instruction).tolist()
+    if isinstance(at, Trace):
+        require(len(at) > 0, "at", "a trace of nothing", "a trace with a record")
+        at = at.records.instruction[0]
     first, last = numbers[0], numbers[-1]
-    require(at is None or at in numbers, "at", at, f"a warp instruction of it, {first} to {last}")
+    allowed = f"a warp instruction of the thread block, {first} to {last}"
+    require(at is None or at in numbers, "at", at, allowed)
     known = lane is None or lane in range(WARP_SIZE)
     require(known, "lane", lane, f"0 to {WARP_SIZE - 1}")
     step = 0 if at is None else numbers.index(at)

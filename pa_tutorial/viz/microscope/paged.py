@@ -5,9 +5,25 @@ from collections.abc import Mapping
 from pa_tutorial.arguments import require
 from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.running import Launch
+from pa_tutorial.kernels.vectors import vector_loads
+from pa_tutorial.simt import Trace
 from pa_tutorial.simt.snapshots import Index
 from pa_tutorial.viz import style
+from pa_tutorial.viz.kernel_runs import REFERENCE, Run, run_v1
+from pa_tutorial.viz.microscope import Microscope, microscope
 from pa_tutorial.viz.microscope.panes import Axis, Pane, Tile
+
+
+def reference_microscope() -> Microscope:
+    """The kernel with vector loads at the reference sizes: figures/microscope.html."""
+    run = run_v1(REFERENCE, loads=vector_loads)
+    return run_microscope(run, run.trace.only(array="k_cache", warp=2, turns={"j": 3}))
+
+
+def run_microscope(run: Run, at: int | Trace | None = None, lane: int | None = None) -> Microscope:
+    """A run of the paged kernel, with the panes of its thread block."""
+    panes = paged_panes(run.ready, (run.head, 0, 0))
+    return microscope(run.report, panes=panes, at=at, lane=lane)
 
 
 def paged_panes(ready: Launch, block: Index = (0, 0, 0)) -> tuple[Pane, ...]:
