@@ -84,7 +84,7 @@ class Microscope {
     this.chips = element("div", { className: "chips" });
     for (let lane = 0; lane < 32; lane++) {
       const chip = button("", `lane ${lane}`, () =>
-        this.follow({ lane: this.state.lane === lane ? null : lane }),
+        this.followLane(this.state.lane === lane ? null : lane),
       );
       this.chips.append(chip);
     }
@@ -177,7 +177,7 @@ class Microscope {
           textContent: words,
           disabled: i === null,
           onclick: () => {
-            Object.assign(this.state, { lane, warp: null });
+            Object.assign(this.state, { lane, warp: this.recording.warp[i] });
             this.remember();
             this.go(i);
           },

@@ -78,6 +78,12 @@ Object.assign(Microscope.prototype, {
     this.show();
   },
 
+  // A lane is one of a warp: of the one that is followed, or else of the one we are at.
+  followLane(lane) {
+    const warp = lane === null ? this.state.warp : this.recording.warp[this.state.step];
+    this.follow({ lane, warp });
+  },
+
   pick(picked) {
     this.state.picked = picked;
     this.show();
@@ -135,8 +141,8 @@ Object.assign(Microscope.prototype, {
       n: () => this.jump(around.source, around.line),
       N: () => this.jump(around.source, around.line, true),
       w: () => this.follow({ warp: cycle(warp, this.data.num_warps, 1) }),
-      l: () => this.follow({ lane: cycle(lane, 32, 1) }),
-      L: () => this.follow({ lane: cycle(lane, 32, -1) }),
+      l: () => this.followLane(cycle(lane, 32, 1)),
+      L: () => this.followLane(cycle(lane, 32, -1)),
       f: () => this.search.focus(),
       Escape: () => {
         this.state.picked = null;

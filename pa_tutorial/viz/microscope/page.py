@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from pa_tutorial.simt import Report, Trace
@@ -88,7 +89,10 @@ class Microscope:
     @cached_property
     def data(self) -> dict[str, object]:
         """What the page knows."""
-        opens = {"step": self.step, "lane": self.lane}
+        numbers = np.unique(self.trace.records.instruction)
+        now = self.trace.only(instruction=int(numbers[self.step]))
+        warp = None if self.lane is None else int(now.records.warp[0])
+        opens = {"step": self.step, "warp": warp, "lane": self.lane}
         return as_data(self.report, self.trace, self.panes) | {"open": opens}
 
     @cached_property

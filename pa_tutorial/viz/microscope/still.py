@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from pa_tutorial.simt import Trace
+from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.simt.trace import KINDS, NO_LANE, NO_TURN, SPACES
 from pa_tutorial.simt.traffic import NUM_BANKS, WORD, costs, units
 from pa_tutorial.viz import style
@@ -56,10 +57,14 @@ def _title(trace: Trace, now: Trace, step: int) -> str:
     cost = {name: int(values[0]) for name, values in costs(now).items()}
     words = f"{head} {DOES[kind]} {now.the_array().name}, {record.num_bytes} bytes a lane"
     if space == "global":
-        words += f"; {cost['sectors']} sectors, {cost['ideal_sectors']} at best"
+        words += f"; {_count(cost['sectors'], 'sector')}, {cost['ideal_sectors']} at best"
     if space == "shared":
-        words += f"; {cost['wavefronts']} wavefronts, {cost['ideal']} at best"
+        words += f"; {_count(cost['wavefronts'], 'wavefront')}, {cost['ideal']} at best"
     return words
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")
 
 
 def _draw_source(axes: Axes, trace: Trace, now: Trace) -> None:
@@ -98,8 +103,9 @@ def _draw_timeline(axes: Axes, trace: Trace, step: int) -> None:
     records = trace.records
     _, first = np.unique(records.instruction, return_index=True)
     head = records[first]
-    pixels = np.ones((trace.num_warps, PIXELS, 3))
-    column = np.arange(len(head)) * PIXELS // len(head)
+    width = min(len(head), PIXELS)
+    pixels = np.ones((trace.num_warps, width, 3))
+    column = np.arange(len(head)) * width // len(head)
     for space in ("local", "shared", "global", "none"):  # what comes last is on top
         here = head.space == SPACES.index(space)
         pixels[head.warp[here], column[here]] = to_rgb(SPACE_COLORS[space])
@@ -145,7 +151,10 @@ def _draw_pane(axes: Axes, trace: Trace, now: Trace, shape: dict, lane: int | No
     array = np.isin(records.array, np.unique(now.records.array))
     if shape["array"] is None:
         array = records.space == SPACES.index("shared")
-    before = records[array & (records.instruction <= now.records.instruction[0])]
+    followed = np.isin(records.lane, range(WARP_SIZE) if lane is None else lane)
+    if lane is not None:
+        followed &= records.warp == now.records.warp[0]
+    before = records[array & followed & (records.instruction <= now.records.instruction[0])]
     seen = np.isin(cells, _addresses_of(before, unit))
     colors = np.where(seen[..., None], to_rgb(shape["color"]), to_rgb(style.EMPTY))
     num_rows, num_columns = cells.shape
@@ -164,6 +173,7 @@ def _draw_pane(axes: Axes, trace: Trace, now: Trace, shape: dict, lane: int | No
     axes.spines[:].set_visible(False)
     if shape["array"] is None:
         _draw_banks(axes, now, run)
+        _name_rows(axes, trace)
 
 
 def _draw_banks(axes: Axes, now: Trace, run: int) -> None:
@@ -176,6 +186,17 @@ def _draw_banks(axes: Axes, now: Trace, run: int) -> None:
         if count > 1:
             label.set(color=style.NAN, weight="bold", size=7)
     axes.set_xlabel("bank; red: several words wanted" if busy.max() > 1 else "bank")
+
+
+def _name_rows(axes: Axes, trace: Trace) -> None:
+    """Where each shared array begins; a name that finds no room goes a row further down."""
+    names: dict[int, str] = {}
+    arrays = (array for array in trace.arrays if array.space == "shared")
+    for array in sorted(arrays, key=lambda array: array.address):
+        row = max(array.address // (NUM_BANKS * WORD), max(names, default=-1) + 1)
+        names[row] = array.name
+    axes.set_yticks([row + 0.5 for row in names], names.values())
+    axes.tick_params(axis="y", length=0, labelsize=7)
 
 
 def _draw_touched(
