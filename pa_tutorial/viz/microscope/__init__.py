@@ -23,7 +23,7 @@ from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.simt.snapshots import Index
 from pa_tutorial.viz.microscope.data import one_block
 from pa_tutorial.viz.microscope.page import Microscope
-from pa_tutorial.viz.microscope.panes import Axis, Pane, Tile, default_panes
+from pa_tutorial.viz.microscope.panes import Axis, Pane, Tile, array_number, default_panes
 
 __all__ = ["Axis", "Microscope", "Pane", "Tile", "microscope"]
 
@@ -52,6 +52,10 @@ def microscope(
     traced = report.trace is not None and len(report.trace) > 0
     require(traced, "report", "without a trace", "of launch(..., trace=0)")
     trace = one_block(report.trace, block)
+    blocks = ", ".join(map(str, np.unique(report.trace.records.block)))
+    require(len(trace) > 0, "block", block, f"a traced one: {blocks}")
+    for pane in panes:
+        array_number(trace, pane.array)
     taken = {pane.array for pane in panes}
     others = [pane for pane in default_panes(trace) if pane.array not in taken]
     numbers = np.unique(trace.records.instruction).tolist()

@@ -15,6 +15,12 @@ from pa_tutorial.viz.microscope.data import LANE_COLORS
 
 DOES = {"read": "reads", "write": "writes", "atomic": "changes"}
 SPACE_COLORS = {"global": style.K, "shared": style.LOGITS, "local": "#D9D9D9", "none": style.Q}
+SPACE_WORDS = {
+    "global": "global memory",
+    "shared": "shared memory",
+    "local": "local arrays",
+    "none": "shuffle, vote, barrier",
+}
 CODE_LINES = 5  # of the source, around the instruction
 PIXELS = 1500  # of the time line
 ROW = 0.13  # inches of a row of cells
@@ -113,6 +119,10 @@ def _draw_timeline(axes: Axes, trace: Trace, step: int) -> None:
     x = (step + 0.5) / len(head)
     axes.axvline(x, color=style.INK, linewidth=1.2)
     axes.plot([x], [head.warp[step] + 0.5], "s", markersize=6, mfc="none", mec=style.INK)
+    for place, (space, words) in enumerate(SPACE_WORDS.items()):
+        at = {"transform": axes.transAxes, "size": 7, "va": "top"}
+        axes.text(0.25 * place, -0.06, "■", color=SPACE_COLORS[space], **at)
+        axes.text(0.25 * place + 0.02, -0.06, words, color=style.QUIET, **at)
     axes.set_yticks(np.arange(trace.num_warps) + 0.5, [f"warp {w}" for w in range(len(pixels))])
     axes.tick_params(length=0, labelsize=7)
     axes.set_xticks([])

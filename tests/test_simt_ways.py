@@ -1,0 +1,168 @@
+"""How the kernel came to an access: calls, turns of loops; and when a mistake was found."""
+
+import numpy as np
+import pytest
+from numba import cuda, float32
+
+from pa_tutorial.simt import Trace, launch
+from pa_tutorial.simt.trace import NO_TURN
+
+
+@cuda.jit(device=True)
+def element(a, row, column):
+    for once in range(1):
+        return a[row, column + once]
+
+
+@cuda.jit
+def nested(out, a):
+    t = cuda.threadIdx.x
+    total = float32(0)
+    for row in range(t // 32, 4, 2):
+        for column in range(t % 32, 8, 4):
+            total += element(a, row, column)
+    rest = 2
+    while rest > 0:
+        out[t] = total + out[t]
+        rest -= 1
+
+
+def trace_of_nested(order: str | int = "together") -> Trace:
+    a = np.arange(32, dtype=np.float32).reshape(4, 8)
+    out = np.zeros(64, np.float32)
+    return launch(nested, 1, 64, out, a, trace=0, order=order).trace
+
+
+@pytest.mark.parametrize("order", ["together", "reverse", 3])
+def test_turns_say_which_element_is_read(order: str | int) -> None:
+    """row and column follow from thread and turns: an oracle that knows nothing of the trace."""
+    trace = trace_of_nested(order)
+    reads = trace.only(array="a")
+    row, column = reads.the_array().indices(reads.records.address)
+    for record, thread, r, c in zip(reads.records, reads.threads, row, column, strict=True):
+        turns = dict(trace.loops(record.way))
+        assert set(turns) == {"row", "column", "once"}
+        assert r == thread // 32 + 2 * turns["row"]
+        assert c == thread % 32 + 4 * turns["column"]
+
+
+def test_a_way_names_its_loops_from_outside_and_its_call() -> None:
+    trace = trace_of_nested()
+    (way,) = {trace.ways[record.way] for record in trace.only(array="a").records[:1]}
+    texts = [trace.sites[place].text for place, _ in way]
+    turns = [turn for _, turn in way]
+    assert texts[2] == "element(a, row, column)"
+    assert [text.split(" in")[0] for text in texts[:2]] == ["for row", "for column"]
+    assert turns == [0, 0, NO_TURN, 0]
+
+
+def test_after_a_loop_nobody_is_in_it() -> None:
+    trace = trace_of_nested()
+    names = {name for r in trace.only(array="out").records for name, _ in trace.loops(r.way)}
+    assert names == {"while rest > 0"}
+
+
+def test_only_takes_turns() -> None:
+    trace = trace_of_nested()
+    part = trace.only(array="a", turns={"row": 1, "column": 0}, warp=0)
+    row, column = part.the_array().indices(part.records.address)
+    assert set(row.tolist()) == {2}
+    assert column.tolist() == list(range(8))
+    assert len(trace.only(turns={"while rest > 0": 1}, kind="write")) == 64
+    assert len(trace.only(turns={"row": 7})) == 0
+    with pytest.raises(ValueError, match=r"no loop 'j'; there are: column, once, row, while rest"):
+        trace.only(turns={"j": 0})
+
+
+def test_a_trace_has_the_text_of_every_function() -> None:
+    trace = trace_of_nested()
+    assert [source.name for source in trace.sources] == ["nested", "element"]
+    (line,) = {trace.sites[p].line for p in trace.only(array="a").records.place}
+    assert "return a[row, column + once]" in trace.sources[1].lines[line]
+
+
+# When a mistake was found -----------------------------------------------------------------------
+
+
+@cuda.jit
+def shifted(out, a):
+    s = cuda.shared.array(64, float32)
+    t = cuda.threadIdx.x
+    s[t] = 0
+    s[t] = a[t]
+    out[t] = s[(t + 32) % 64]
+    out[t] = s[(t + 32) % 64]
+
+
+@pytest.mark.parametrize("order", ["together", "reverse"])
+def test_a_race_knows_its_two_accesses(order: str) -> None:
+    a = np.arange(64, dtype=np.float32)
+    report = launch(shifted, 1, 64, np.zeros_like(a), a, collect=True, trace=0, order=order)
+    races = [finding for finding in report.findings if finding.check == "race"]
+    assert races
+    for race in races:
+        first, second = (
+            report.trace.only(instruction=number)
+            for number in (race.other_instruction, race.instruction)
+        )
+        ends = []
+        for part, thread, site in (
+            (first, race.other_thread, race.other_site),
+            (second, race.thread, race.site),
+        ):
+            (record,) = part.records[part.threads == thread]
+            assert part.sites[record.place] == site
+            ends.append((record.address, record.address + record.num_bytes))
+        (a0, a1), (b0, b1) = ends
+        assert a0 < b1
+        assert b0 < a1
+        assert race.other_instruction < race.instruction
+
+
+def test_the_last_of_several_accesses_of_the_other_thread() -> None:
+    """Two writes of one place before the race: the one that nothing overwrote is meant."""
+    a = np.arange(64, dtype=np.float32)
+    report = launch(shifted, 1, 64, np.zeros_like(a), a, collect=True, trace=0)
+    race = report.findings[0]
+    writes = report.trace.only(array="s", kind="write", warp=race.other_thread // 32).records
+    assert race.other_instruction == writes.instruction.max()
+
+
+def test_a_value_that_nobody_wrote_is_found_at_its_read() -> None:
+    @cuda.jit
+    def unwritten(out):
+        s = cuda.shared.array(32, float32)
+        t = cuda.threadIdx.x
+        out[t] = t
+        out[t] = s[t]
+
+    report = launch(unwritten, 1, 32, np.zeros(32, np.float32), collect=True, trace=0)
+    (finding,) = report.findings
+    (read,) = {*report.trace.only(array="s").records.instruction.tolist()}
+    assert finding.instruction == read
+    assert finding.other_instruction is None
+
+
+def test_an_index_outside_is_found_after_what_its_warp_did_before() -> None:
+    @cuda.jit
+    def outside(out, a):
+        t = cuda.threadIdx.x
+        out[t] = 1
+        if t >= 32:
+            out[t] = a[t]
+
+    arguments = np.zeros(64, np.float32), np.zeros(40, np.float32)
+    report = launch(outside, 1, 64, *arguments, collect=True, trace=0)
+    (finding,) = report.findings
+    record = report.trace.only(instruction=finding.instruction).records[0]
+    assert (record.warp, report.trace.sites[record.place].text) == (1, "out[t]")
+
+
+def test_without_a_trace_there_is_no_moment() -> None:
+    a = np.arange(64, dtype=np.float32)
+    report = launch(shifted, 2, 64, np.zeros_like(a), a, collect=True)
+    assert {f.instruction for f in report.findings} == {None}
+    report = launch(shifted, 2, 64, np.zeros_like(a), a, collect=True, trace=1)
+    first_block = [f for f in report.findings if f.block == (0, 0, 0)]
+    assert first_block
+    assert {f.instruction for f in first_block} == {None}
