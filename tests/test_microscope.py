@@ -2,11 +2,15 @@
 
 import base64
 import json
+import re
 from dataclasses import replace
+from pathlib import Path
 
+import nbformat
 import numpy as np
 import pytest
 import torch
+from nbclient import NotebookClient
 from numba import cuda, float32
 from simt_kernels.example import EXAMPLES
 
@@ -22,6 +26,7 @@ from pa_tutorial.viz.microscope.data import TYPES, aliases, packed
 from pa_tutorial.viz.microscope.page import STATIC
 from pa_tutorial.viz.microscope.paged import paged_panes, reference_microscope, run_microscope
 
+ROOT = Path(__file__).parent.parent
 DTYPES = {name: kind for kind, name in TYPES.items()}
 
 
@@ -288,7 +293,18 @@ def test_every_kind_of_instruction_has_a_picture(name: str, lane: int | None) ->
     assert len(figure.get_suptitle().split()) >= 6
 
 
-def test_a_tag_in_the_source_does_not_end_the_page(tmp_path) -> None:
+def test_the_example_of_the_readme_runs_in_a_notebook_cell(tmp_path: Path) -> None:
+    section = (ROOT / "README.md").read_text().split("## Look at a kernel")[1]
+    (example,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)[:1]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(example)])
+    where = {"metadata": {"path": str(tmp_path)}}
+    NotebookClient(notebook, timeout=120, kernel_name="python3", resources=where).execute()
+    (output,) = notebook.cells[0].outputs
+    assert "application/vnd.jupyter.widget-view+json" in output.data
+    assert (tmp_path / "reverse.html").exists()
+
+
+def test_a_tag_in_the_source_does_not_end_the_page(tmp_path: Path) -> None:
     @cuda.jit
     def kernel(out):  # </script><script>alert(1)</script>
         s = cuda.shared.array(4, float32)

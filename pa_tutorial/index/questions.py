@@ -32,7 +32,12 @@ QUESTIONS = (
         "Which address does thread t read at iteration j?",
         "A sum of five terms: the block, the KV head, the token's offset, the piece of x elements, "
         "and the vec in the piece.",
-        nb09("keys.draw_key_address(", "keys.key_offsets(", "keys.draw_key_owners("),
+        nb09(
+            "keys.draw_key_address(",
+            "keys.key_offsets(",
+            "keys.draw_key_owners(",
+            'run_microscope(run, at=run.trace.only(array="k_cache"',
+        ),
     ),
     Question(
         "What is the shape of logits?",
@@ -55,6 +60,7 @@ QUESTIONS = (
                 'run.trace.only(array="q_vecs")',
                 "query.draw_query_banks(",
                 "query.query_reads(g, padding)",
+                'run_microscope(run, at=run.trace.only(array="q_vecs"',
             ),
             *nb11("query.query_reads(g, padding, vector_loads)", 'array="q_vecs", kind=does'),
         ),

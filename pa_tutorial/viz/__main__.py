@@ -93,6 +93,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "bandwidth": cpu_measured.draw_bandwidth,
     "time_by_batch": cpu_measured.draw_time_by_batch,
     "roofline": roofline.draw_roofline,
+    "under_the_microscope": lambda: reference_microscope().picture(),
 }
 PAGES: dict[str, Callable[[], Microscope]] = {"microscope": reference_microscope}
 
