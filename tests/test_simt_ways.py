@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numba import cuda, float32
 
-from pa_tutorial.simt import Trace, launch
+from pa_tutorial.simt import Finding, Trace, launch
 from pa_tutorial.simt.trace import NO_TURN
 
 
@@ -60,6 +60,18 @@ def test_after_a_loop_nobody_is_in_it() -> None:
     trace = trace_of_nested()
     names = {name for r in trace.only(array="out").records for name, _ in trace.loops(r.way)}
     assert names == {"while rest > 0"}
+
+
+def test_after_a_call_nobody_is_in_it() -> None:
+    @cuda.jit
+    def kernel(out, a):
+        t = cuda.threadIdx.x
+        out[t] = element(a, 0, t)
+
+    a = np.zeros((1, 8), np.float32)
+    trace = launch(kernel, 1, 8, np.zeros(8, np.float32), a, trace=0).trace
+    assert {len(trace.ways[r.way]) for r in trace.only(array="a").records} == {2}
+    assert {trace.ways[r.way] for r in trace.only(array="out").records} == {()}
 
 
 def test_only_takes_turns() -> None:
@@ -119,13 +131,52 @@ def test_a_race_knows_its_two_accesses(order: str) -> None:
         assert race.other_instruction < race.instruction
 
 
-def test_the_last_of_several_accesses_of_the_other_thread() -> None:
-    """Two writes of one place before the race: the one that nothing overwrote is meant."""
-    a = np.arange(64, dtype=np.float32)
-    report = launch(shifted, 1, 64, np.zeros_like(a), a, collect=True, trace=0)
-    race = report.findings[0]
-    writes = report.trace.only(array="s", kind="write", warp=race.other_thread // 32).records
-    assert race.other_instruction == writes.instruction.max()
+def in_turns(places: tuple[int, ...], read: int) -> tuple[Trace, Finding]:
+    """Each thread writes to s at t + 64 * place, in turn; then it reads of another warp."""
+
+    @cuda.jit
+    def kernel(out):
+        s = cuda.shared.array(128, float32)
+        t = cuda.threadIdx.x
+        for place in places:
+            s[t + 64 * place] = t
+        out[t] = s[(t + 32) % 64 + 64 * read]
+
+    report = launch(kernel, 1, 64, np.zeros(64, np.float32), collect=True, trace=0)
+    (race,) = report.findings
+    return report.trace, race
+
+
+@pytest.mark.parametrize(
+    ("places", "read", "turn"),
+    [((0, 0), 0, 1), ((0, 1), 0, 0), ((1, 0), 1, 0), ((0, 1), 1, 1), ((1, 0), 0, 1)],
+)
+def test_the_other_access_is_the_last_one_to_the_same_bytes(
+    places: tuple[int, ...], read: int, turn: int
+) -> None:
+    trace, race = in_turns(places, read)
+    part = trace.only(instruction=race.other_instruction)
+    assert trace.loops(part.records[0].way) == [("place", turn)]
+    assert race.other_thread in part.threads
+
+
+@pytest.mark.parametrize("order", ["together", "forward", "reverse"])
+def test_the_other_access_is_one_of_the_other_thread(order: str) -> None:
+    """All threads of three warps read one word, which thread 0 then writes."""
+
+    @cuda.jit
+    def kernel(out, s):
+        t = cuda.threadIdx.x
+        out[t] = s[0]
+        if t == 0:
+            s[0] = 1
+
+    arrays = np.zeros(96, np.float32), np.zeros(1, np.float32)
+    report = launch(kernel, 1, 96, *arrays, collect=True, trace=0, order=order)
+    assert report.findings
+    for race in report.findings:
+        part = report.trace.only(instruction=race.other_instruction)
+        assert race.other_thread in part.threads
 
 
 def test_a_value_that_nobody_wrote_is_found_at_its_read() -> None:
