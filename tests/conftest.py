@@ -1,6 +1,8 @@
-"""One marker a stage (`pytest -m kv_cache`), and the long profile (`pytest --long`)."""
+"""One marker a stage (`pytest -m kv_cache`), the long profile (`pytest --long`), a browser."""
 
 import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numba
 import pytest
@@ -47,3 +49,40 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("registers of the paged kernels")
         for line in sorted(lines):
             terminalreporter.line(line)
+
+
+@pytest.fixture(scope="session")
+def chromium_path() -> str:
+    from chromium import chromium
+
+    return chromium()
+
+
+@pytest.fixture(scope="module")
+def browser(chromium_path: str) -> Iterator:
+    """Closed at the end of a module: while Playwright is open, nobody else can run asyncio."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        # root, as in a container, must do without the sandbox
+        browser = playwright.chromium.launch(executable_path=chromium_path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def read_page(browser) -> Iterator[Callable]:
+    """read_page(html, ...): a Reader. At the end, no page may have complained or asked for more."""
+    from microscope_pages import Reader
+
+    readers: dict[str, Reader] = {}
+
+    def read(html: Path, **options: object) -> Reader:
+        readers[html.as_uri()] = reader = Reader(browser, html, **options)
+        return reader
+
+    yield read
+    for uri, reader in readers.items():
+        reader.context.close()
+        assert reader.problems == [], "the page wrote to the console"
+        assert reader.requests == [uri], "the page loaded something"

@@ -1,0 +1,229 @@
+"""Operates the microscope's page as a reader does, and says what it must show: from the trace."""
+
+import json
+from collections import defaultdict
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from pa_tutorial.kernels.running import Launch
+from pa_tutorial.kernels.vectors import vector_loads
+from pa_tutorial.simt import Report, Trace
+from pa_tutorial.simt.trace import KINDS, SPACES
+from pa_tutorial.viz.kernel_runs import REFERENCE, prepare_v1
+from pa_tutorial.viz.microscope import microscope
+from pa_tutorial.viz.microscope.paged import paged_panes
+
+EMPTY, INK, ALARM = "#f2f2f2", "#222222", "#d55e00"
+
+# Where each cell of the panes stands, and what is seen there. The page keeps its object.
+LOOK = """() => {
+  const hex = ([r, g, b]) => "#" + [r, g, b].map((n) => n.toString(16).padStart(2, "0")).join("");
+  const cellsOf = (grid) => {
+    const { width, height } = grid.canvas;
+    const copy = new OffscreenCanvas(width, height).getContext("2d", { willReadFrequently: true });
+    copy.drawImage(grid.canvas, 0, 0);
+    const { data } = copy.getImageData(0, 0, width, height);
+    const pixel = (x, y) => {
+      const at = 4 * (Math.floor(y * devicePixelRatio) * width + Math.floor(x * devicePixelRatio));
+      return hex(data.slice(at, at + 3));
+    };
+    return [...Array(grid.perTile).keys()].map((n) => {
+      const cell = grid.tile * grid.perTile + n;
+      const { x, y, w, h } = grid.box(cell);
+      const [top, bottom] = [0.5, h - 1.5].map((down) => pixel(x + w / 2, y + down));
+      const within = new Set();
+      if (grid.now.has(cell))
+        for (let down = 2; down < h - 3; down++)
+          for (let right = 0; right < w; right++) within.add(pixel(x + right, y + down));
+      return [grid.address(cell), top, bottom, [...within]];
+    });
+  };
+  const seen = microscope.grids.concat(microscope.localGrids).map((grid) => ({
+    space: grid.space,
+    array: grid.shape.array === null ? null : microscope.data.arrays[grid.shape.array].name,
+    color: grid.shape.color.toLowerCase(),
+    now: [...grid.now].map(([cell, { lanes, write }]) => [grid.address(cell), lanes, write]),
+    before: [...grid.first.keys()]
+      .filter((cell) => grid.first[cell] && grid.first[cell] - 1 <= grid.step)
+      .map((cell) => grid.address(cell)),
+    cells: cellsOf(grid),
+  }));
+  return JSON.stringify(seen); // Playwright takes its time over many small objects
+}"""
+
+# Milliseconds of each of many steps, drawing and layout included.
+TIME_STEPS = """(times) => {
+  const root = document.querySelector(".microscope");
+  return [...Array(times).keys()].map(() => {
+    const start = performance.now();
+    root.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowRight" }));
+    root.getBoundingClientRect();
+    return performance.now() - start;
+  });
+}"""
+
+# Milliseconds from the start of the page until it has been drawn.
+WHEN_DRAWN = """() => new Promise((done) =>
+  requestAnimationFrame(() => setTimeout(() => done(performance.now()))))"""
+
+Cells = dict[int, tuple[tuple[int, ...], bool]]  # byte address -> lanes, and is it written?
+
+
+class Reader:
+    """Somebody who looks at a page. What goes wrong in it is kept in `problems`."""
+
+    def __init__(self, browser, html: Path, width: int = 1280, scale: float = 1) -> None:
+        size = {"width": width, "height": 1000}
+        self.context = browser.new_context(viewport=size, device_scale_factor=scale)
+        self.page = self.context.new_page()
+        self.problems: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("console", lambda message: self.problems.append(message.text))
+        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto(html.as_uri())
+        self.keyboard = self.page.keyboard
+
+    @property
+    def at(self) -> int:
+        """The warp instruction at which the page stands, a number as in the trace."""
+        return int(self.page.locator(".microscope").get_attribute("data-step"))
+
+    def go(self, instruction: int) -> None:
+        self.page.evaluate(
+            "n => microscope.go(microscope.recording.number.indexOf(n))", instruction
+        )
+
+    def text(self, part: str) -> str:
+        return self.page.locator(part).inner_text()
+
+    @property
+    def about(self) -> list[str]:
+        """What it says of the lane that is followed, and of banks."""
+        return self.page.locator(".about").all_inner_texts()
+
+    def press(self, *keys: str) -> None:
+        for key in keys:
+            self.keyboard.press(key)
+
+    def follow(self, *, warp: int | None = None, lane: int | None = None) -> None:
+        if warp is not None:
+            self.page.get_by_label("warp", exact=True).select_option(f"warp {warp}")
+        if lane is not None:
+            self.button(f"lane {lane}").click()
+
+    def button(self, name: str):
+        return self.page.get_by_role("button", name=name, exact=True)
+
+    def click_line(self, text: str, times: int = 1) -> None:
+        line = self.page.locator(".line.reached", has_text=text).first
+        for _ in range(times):
+            line.click()
+
+    def find(self, name: str) -> None:
+        self.page.get_by_label("find an element").fill(name)
+        self.press("Enter")
+
+    def canvas(self, title: str):
+        return self.page.locator(f"canvas[aria-label^='{title}']")
+
+    def place(self, title: str, cell: int) -> dict[str, float]:
+        """The middle of a cell, counted through the tiles of a pane; its tile is shown first."""
+        return self.page.evaluate(
+            """([title, cell]) => {
+              const grid = microscope.grids.find((g) => g.shape.title.startsWith(title));
+              grid.tile = grid.tileOf(cell);
+              grid.draw();
+              const { x, y, w, h } = grid.box(cell);
+              return { x: x + w / 2, y: y + h / 2 };
+            }""",
+            [title, cell],
+        )
+
+    def hover(self, title: str, cell: int) -> list[str]:
+        """The lines that appear at the pointer."""
+        self.canvas(title).hover(position=self.place(title, cell))
+        return self.text(".tip").splitlines()
+
+    def look(self) -> list[dict]:
+        return json.loads(self.page.evaluate(LOOK))
+
+
+# What must be seen -----------------------------------------------------------------------------
+
+
+@cache
+def reference() -> tuple[Launch, Report]:
+    """The kernel at the sizes of vLLM's document, with its vector loads; thread block 0 traced."""
+    ready = prepare_v1(**vars(REFERENCE.paged("vllm")), loads=vector_loads)
+    return ready, ready.simulate(trace=(0, 0, 0))
+
+
+def save_reference(path: Path) -> Path:
+    ready, report = reference()
+    microscope(report, panes=paged_panes(ready)).save_html(path)
+    return path
+
+
+def stops(trace: Trace, warp: int | None = None, lane: int | None = None) -> list[int]:
+    """The instructions at which a reader stops who follows a warp and a lane."""
+    records = trace.records[trace.records.space != SPACES.index("local")]
+    if warp is not None:
+        records = records[records.warp == warp]
+    if lane is not None:
+        records = records[records.lane == lane]
+    return np.unique(records.instruction).tolist()
+
+
+def unit_of(trace: Trace, space: str, array: str | None) -> int:
+    """Bytes of one cell of a pane. Shared memory is cut as small as its smallest elements."""
+    sizes = [a.dtype.itemsize for a in trace.arrays if a.space == space and array in (None, a.name)]
+    return min(4, *sizes) if space == "shared" else min(sizes)
+
+
+def panes_of(trace: Trace, records: np.ndarray) -> dict[tuple[str, str | None], np.ndarray]:
+    """(space, array) -> the records of accesses to it. Shared memory is one array, None."""
+    panes = defaultdict(lambda: np.zeros(len(trace.arrays), bool))
+    for number, array in enumerate(trace.arrays):
+        panes[array.space, None if array.space == "shared" else array.name][number] = True
+    records = records[records.array >= 0]
+    return {pane: records[numbers[records.array]] for pane, numbers in panes.items()}
+
+
+def touched(trace: Trace, records: np.ndarray) -> dict[tuple[str, str | None], Cells]:
+    """(space, array) -> the elements that some records touch, by whom, and are they written?"""
+    found = {}
+    for pane, accesses in panes_of(trace, records).items():
+        lanes, written = defaultdict(set), set()
+        for record in accesses:
+            first, count = int(record["address"]), int(record["num_bytes"])
+            for address in range(first, first + count, unit_of(trace, *pane)):
+                lanes[address].add(int(record["lane"]))
+                if KINDS[record["kind"]] != "read":
+                    written.add(address)
+        found[pane] = {a: (tuple(sorted(who)), a in written) for a, who in lanes.items()}
+    return found
+
+
+def ever_touched(trace: Trace, records: np.ndarray) -> dict[tuple[str, str | None], set[int]]:
+    """(space, array) -> the addresses of the elements that some records touch."""
+    found = {}
+    for pane, accesses in panes_of(trace, records).items():
+        unit, most = unit_of(trace, *pane), accesses.num_bytes.max(initial=0)
+        offsets = np.arange(0, most, unit)
+        inside = offsets < accesses.num_bytes[:, None]
+        found[pane] = {*(accesses.address[:, None] + offsets)[inside].tolist()}
+    return found
+
+
+def locals_after(trace: Trace, instruction: int, lane: int | None) -> np.ndarray:
+    """What one lane does with its local arrays until its warp touches anything else."""
+    records = trace.records
+    here = records[records.instruction == instruction]
+    mine = records[(records.warp == here.warp[0]) & (records.instruction > instruction)]
+    others = mine.instruction[mine.space != SPACES.index("local")]
+    end = others.min() if len(others) else np.inf
+    owner = here.lane.min() if lane is None else lane
+    return mine[(mine.instruction < end) & (mine.lane == owner)]

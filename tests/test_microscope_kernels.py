@@ -1,0 +1,142 @@
+"""Other kernels under the microscope, in a real browser; and its findings."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from microscope_cells import require_cells
+from microscope_pages import stops
+from numba import cuda, float32, float64, int16, int32
+
+from pa_tutorial.simt import Report, launch
+from pa_tutorial.viz.microscope import microscope
+
+
+@cuda.jit
+def patchwork(out, columns, backwards, cube, count, steps):
+    """Views of all kinds, a warp that is not full, loops of different lengths, shuffles."""
+    t = cuda.threadIdx.x
+    doubles = cuda.shared.array(40, float64)
+    shorts = cuda.shared.array((2, 20), int16)
+    mine = cuda.local.array((2, 3), float32)
+    doubles[t] = columns[t % 5, t // 5]
+    shorts[t // 20, t % 20] = backwards[t]
+    cuda.syncthreads()
+    left = steps[t]
+    while left > 0:
+        mine[left % 2, left % 3] = cube[left % 2, t % 3, 1]
+        left -= 1
+    value = int32(shorts[1 - t // 20, t % 20])
+    if t < 32:
+        value = cuda.shfl_down_sync(0xFFFFFFFF, value, 3)
+    cuda.atomic.add(count, t % 2, 1)
+    if t % 2 == 0:
+        out[t, 1] = doubles[39 - t] + value + mine[1, 1]
+
+
+def run_patchwork() -> Report:
+    columns = np.arange(45.0).reshape(9, 5).T  # strides 1 and 5 items
+    backwards = np.arange(80, dtype=np.int8)[::-2]
+    cube = np.arange(48, dtype=np.float32).reshape(2, 6, 4)[:, ::-2, 1:]
+    count, steps = np.zeros(2, np.int32), np.arange(40, dtype=np.int32) % 5
+    out = np.zeros((40, 3))
+    arguments = out, columns, backwards, cube, count, steps
+    return launch(patchwork, 1, 40, *arguments, trace=0, checks=())
+
+
+@pytest.mark.parametrize(("warp", "lane"), [(None, None), (None, 6), (1, None), (1, 3)])
+def test_any_kernel_can_be_looked_at(
+    read_page, tmp_path: Path, warp: int | None, lane: int | None
+) -> None:
+    """Would catch: panes that only suit the paged kernel (flat arrays, full warps, for loops)."""
+    report = run_patchwork()
+    microscope(report).save_html(tmp_path / "patchwork.html")
+    reader = read_page(tmp_path / "patchwork.html")
+    reader.follow(warp=warp, lane=lane)
+    for number in stops(report.trace, warp, lane):
+        reader.go(number)
+        require_cells(reader, report.trace, warp, lane)
+
+
+def test_elements_of_views_have_their_index(read_page, tmp_path: Path) -> None:
+    """Would catch: an index that forgets a stride, its sign, or where a view begins."""
+    report = run_patchwork()
+    microscope(report).save_html(tmp_path / "patchwork.html")
+    reader = read_page(tmp_path / "patchwork.html")
+    for array in report.trace.arrays:
+        if array.space != "global":
+            continue
+        names = {}
+        for index in np.ndindex(array.shape):
+            items = sum(i * s for i, s in zip(index, array.strides, strict=True))
+            address = array.address + items * array.dtype.itemsize
+            names[address] = f"{array.name}[{', '.join(map(str, index))}]"
+        assert len(names) == math.prod(array.shape)
+        cells = reader.page.evaluate(
+            """(name) => {
+              const grid = microscope.grids.find((g) => g.shape.title.startsWith(`${name},`));
+              const count = grid.perTile * grid.shape.tiles.length;
+              return [...Array(count).keys()].map((cell) => grid.address(cell));
+            }""",
+            array.name,
+        )
+        within = [c for c, at in enumerate(cells) if min(names) <= at <= max(names)]
+        for cell in within[:: 1 + len(within) // 8]:
+            words = reader.hover(f"{array.name},", cell)
+            assert words[0] == names.get(cells[cell], "no element begins here")
+
+
+def test_a_shuffle_says_from_whom(read_page, tmp_path: Path) -> None:
+    """Would catch: the lane that reads taken for the lane that is read."""
+    report = run_patchwork()
+    microscope(report, lane=4).save_html(tmp_path / "patchwork.html")
+    reader = read_page(tmp_path / "patchwork.html")
+    reader.go(int(report.trace.only(kind="shuffle").records.instruction[0]))
+    assert "lane 4 reads from lane 7" in reader.text(".sentence")
+    chips = reader.text(".chips").split()
+    assert chips[:29] == [f"{lane}←{lane + 3}" for lane in range(29)]
+
+
+# Findings --------------------------------------------------------------------------------------
+
+
+@cuda.jit
+def races(out, a):
+    s = cuda.shared.array(64, float32)
+    t = cuda.threadIdx.x
+    s[t] = a[cuda.blockIdx.x, t]
+    if cuda.blockIdx.x == 0:
+        cuda.syncthreads()
+    out[cuda.blockIdx.x, t] = s[63 - t]
+
+
+@pytest.mark.parametrize("traced", [0, 1])
+def test_a_race_leads_to_its_two_accesses(read_page, tmp_path: Path, traced: int) -> None:
+    """Would catch: buttons exchanged, a lane of the wrong party, a jump outside the trace."""
+    arguments = np.zeros((2, 64), np.float32), np.ones((2, 64), np.float32)
+    report = launch(races, 2, 64, *arguments, collect=True, trace=traced)
+    (race,) = report.findings
+    assert race.check == "race"
+    microscope(report).save_html(tmp_path / "race.html")
+    reader = read_page(tmp_path / "race.html")
+    assert reader.text(".finding pre") == str(race)
+    if traced == 0:  # the race is in thread block 1
+        assert reader.button("not in this thread block").is_disabled()
+        return
+    records = report.trace.only(array="s").records
+    for button, party in (("first", race.other_thread), ("second", race.thread)):
+        reader.button(f"to the {button} access").click()
+        here = records[records.instruction == reader.at]
+        (mine,) = here[32 * here.warp + here.lane == party]
+        assert mine.address == race.index[0] * 4
+        assert reader.text(".chips .chosen") == str(party % 32)
+        verb = "writes" if (button == "first") == (race.line > race.other_line) else "reads"
+        assert reader.about[0].startswith(f"lane {party % 32} of warp {party // 32} {verb}")
+
+
+def test_without_findings_it_says_what_was_checked(read_page, tmp_path: Path) -> None:
+    """Would catch: a clean report that looks like one that was never checked."""
+    microscope(run_patchwork()).save_html(tmp_path / "patchwork.html")
+    reader = read_page(tmp_path / "patchwork.html")
+    assert reader.text(".findings") == "Findings: none (checked nothing)."

@@ -1,0 +1,326 @@
+"""The microscope's page in a real browser, operated as a reader does: what it answers."""
+
+import inspect
+import time
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import pytest
+from microscope_pages import ALARM, TIME_STEPS, WHEN_DRAWN, Reader, reference, save_reference
+
+from pa_tutorial.kernels.vectors import vector_loads
+from pa_tutorial.paging.layouts import VllmLayout
+from pa_tutorial.viz.kernel_runs import REFERENCE, prepare_v1
+from pa_tutorial.viz.microscope import microscope
+from pa_tutorial.viz.microscope.paged import paged_panes
+
+SCREENSHOTS = Path(__file__).parents[1] / "build" / "screenshots"
+LOAD_K, LOAD_Q_VEC = "load_k(k_vecs[j], k_cache", "load_q_vec(q_vec, q_vecs, ii)"
+
+# The sizes of the reference, written down apart from the code that is tested.
+ITEMSIZE, BLOCK_SIZE, NUM_THREADS = 2, 16, 128
+THREAD_GROUP_SIZE, NUM_VECS_PER_THREAD, VEC_SIZE = 2, 16, 4
+LAYOUT = VllmLayout(16, num_kv_heads=1, head_size=128, block_size=BLOCK_SIZE)
+LAYOUT = replace(LAYOUT, dtype=REFERENCE.dtype)
+
+
+@pytest.fixture(scope="module")
+def html(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_reference(tmp_path_factory.mktemp("pages") / "reference.html")
+
+
+@pytest.fixture
+def reader(read_page, html: Path) -> Reader:
+    return read_page(html)
+
+
+def physical(logical_block: int) -> int:
+    return int(reference()[0].arguments["block_tables"][0, logical_block])
+
+
+def test_the_page_is_one_file_that_may_load_nothing(reader: Reader, html: Path) -> None:
+    """Would catch: a script, font or picture from elsewhere. (That nothing was asked for and no
+    error written, the fixture checks at the end of every test.)"""
+    policy = reader.page.locator("meta[http-equiv=Content-Security-Policy]").get_attribute(
+        "content"
+    )
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert rules.pop("default-src") == "'none'"
+    assert {*rules.values()} <= {"'unsafe-inline'", "data:"}
+    text = html.read_text(encoding="utf-8")
+    assert not [word for word in ("http://", "https://", "@import", "url(") if word in text]
+    assert reader.page.title() == "paged_attention_kernel under the microscope"
+
+
+# Three questions -------------------------------------------------------------------------------
+
+
+def ask_for_k(reader: Reader) -> None:
+    reader.follow(warp=2, lane=5)
+    reader.click_line(LOAD_K, times=4)  # j = 0, 1, 2, 3
+
+
+def ask_for_q(reader: Reader) -> None:
+    reader.follow(warp=2, lane=5)
+    reader.click_line(LOAD_Q_VEC, times=4)
+
+
+def bytes_of_k(warp: int, lane: int, j: int) -> tuple[int, list[int]]:
+    """The token, and the bytes of K that a lane reads for it in the warp's first block."""
+    group, offset_in_group = divmod(32 * warp + lane, THREAD_GROUP_SIZE)
+    vec, offset = offset_in_group + j * THREAD_GROUP_SIZE, group % BLOCK_SIZE
+    elements = range(vec * VEC_SIZE, (vec + 1) * VEC_SIZE)
+    places = [LAYOUT.k_element(physical(warp), 0, offset, e) * ITEMSIZE for e in elements]
+    return warp * BLOCK_SIZE + offset, [b for place in places for b in (place, place + 1)]
+
+
+@pytest.mark.parametrize("way", ["clicks on the line", "buttons of the loop", "keys"])
+def test_which_bytes_does_lane_5_of_warp_2_read(reader: Reader, way: str) -> None:
+    """Would catch: a turn counted from 1, an address from a wrong start, another lane's bytes."""
+    if way == "clicks on the line":
+        ask_for_k(reader)
+    elif way == "buttons of the loop":
+        reader.follow(warp=2, lane=5)
+        reader.click_line(LOAD_K)
+        for turn in range(3):
+            assert f"j: turn {turn}" in reader.text(".loops")
+            reader.button("j: the next turn").click()
+    else:
+        reader.press("Tab", "w", "w", "w", *"llllll")
+        while "reads k_cache" not in reader.text(".sentence"):
+            reader.press("ArrowRight")
+        reader.press("n", "n", "n", "n", "N")
+    token, wanted = bytes_of_k(2, 5, 3)
+    assert wanted == [*range(wanted[0], wanted[0] + 8)], "one vec of 8 bytes"
+    block = physical(2)
+    assert reader.about[0] == (
+        f"lane 5 of warp 2 reads bytes {wanted[0]:,}–{wanted[-1]:,} of k_cache · token {token} · "
+        f"logical block 2 · physical block {block} · offset {token % 16} · KV head 0 · "
+        f"element 28–31 · from k_cache[{wanted[0] // ITEMSIZE}]"
+    )
+    loops = ["block_idx: turn 0", "i: turn 0", "j: turn 3"]
+    assert [loop for loop in loops if loop not in reader.text(".loops")] == []
+    turns = {"block_idx": 0, "j": 3}
+    trace = reference()[1].trace.only(array="k_cache", warp=2, turns=turns)
+    assert {reader.at} == {*trace.records.instruction.tolist()}
+
+
+def test_the_buttons_of_a_loop_go_one_turn_and_stop_at_its_ends(reader: Reader) -> None:
+    """Would catch: a turn of another loop, or of the next visit of the same loop."""
+    trace = reference()[1].trace.only(array="k_cache", warp=1)
+    reader.follow(warp=1)
+    reader.click_line(LOAD_K)
+    for turn in [*range(NUM_VECS_PER_THREAD), NUM_VECS_PER_THREAD - 1]:
+        here = trace.only(turns={"j": turn, "block_idx": 0}).records.instruction
+        assert {*here.tolist()} == {reader.at}
+        reader.button("j: the next turn").click()
+    reader.button("j: the turn before").click()
+    reader.button("block_idx: the next turn").click()
+    assert "block_idx: turn 1" in reader.text(".loops")
+    assert reader.at == trace.only(turns={"block_idx": 1}).records.instruction[0]
+
+
+def test_which_lanes_share_a_bank_when_q_vecs_is_read(reader: Reader) -> None:
+    """Would catch: banks of one byte or of 8 bytes, lanes of one word called a conflict."""
+    ask_for_q(reader)
+    words: dict[int, dict[int, list[int]]] = {}  # bank -> word -> lanes, of q_vecs[r, 3, :]
+    for lane in range(32):
+        row = lane % THREAD_GROUP_SIZE
+        first = (row * NUM_VECS_PER_THREAD + 3) * VEC_SIZE * ITEMSIZE
+        for word in range(first // 4, (first + VEC_SIZE * ITEMSIZE) // 4):
+            words.setdefault(word % 32, {}).setdefault(word, []).append(lane)
+    assert sorted(words) == [6, 7]
+    even, odd = [*range(0, 32, 2)], [*range(1, 32, 2)]
+    assert all([*lanes.values()] == [even, odd] for lanes in words.values())
+    assert reader.about[1:] == [
+        "banks 6, 7: a word for lanes 0, 2, …, 30; another for lanes 1, 3, …, 31",
+        "with lane 5 in banks 6, 7: "
+        "the same word for lanes 1, 3, …, 31; another one for lanes 0, 2, …, 30",
+    ]
+    assert "ii: turn 3" in reader.text(".loops")
+    assert "reads q_vecs · 32 lanes, 8 bytes each · 2 wavefronts (1 at best)" in (
+        reader.text(".sentence")
+    )
+    assert red_banks(reader) == [6, 7]
+
+
+def red_banks(reader: Reader) -> list[int]:
+    """Those whose number over shared memory is drawn on red."""
+    colors = reader.page.evaluate(
+        """() => {
+          const grid = microscope.grids.find(({ banks }) => banks);
+          const { width, height } = grid.canvas;
+          const options = { willReadFrequently: true };
+          const copy = new OffscreenCanvas(width, height).getContext("2d", options);
+          copy.drawImage(grid.canvas, 0, 0);
+          return [...Array(32).keys()].map((bank) => {
+            const { x } = grid.box(bank * grid.run);
+            const { data } = copy.getImageData(x + 1, grid.top - 13, 1, 1);
+            return [...data];
+          });
+        }"""
+    )
+    red = [int(ALARM[at : at + 2], 16) for at in (1, 3, 5)]
+    return [bank for bank, (*color, _) in enumerate(colors) if color == red]
+
+
+def line_of(text: str) -> int:
+    """Number of a line of the kernel's source."""
+    lines, first = inspect.getsourcelines(reference()[0].kernel.py_func)
+    (number,) = (first + k for k, line in enumerate(lines) if text in line)
+    return number
+
+
+def test_when_does_logits_17_get_its_final_value_and_from_whom(reader: Reader) -> None:
+    """Would catch: the last write of the memory (it is used again) taken for that of logits."""
+    reader.find("logits[17]")
+    thread, line = 17 % NUM_THREADS, line_of("logits[i] *= inv_sum")
+    trace = reference()[1].trace.only(line, kind="write", turns={"i": 0})
+    (when,) = trace.records.instruction[trace.threads == thread].tolist()
+    last = reader.page.locator(".last", has_text="as logits")
+    assert last.inner_text() == (
+        f"last written as logits: instruction {position(when):,}, warp 0 lane {thread} "
+        f"(thread {thread}), line {line}"
+    )
+    last.get_by_role("button").click()
+    assert reader.at == when
+    assert "logits[i] *= inv_sum" in reader.text(".line.now >> nth=0")
+    assert f"Instruction {position(when):,} of " in reader.text(".sentence")
+
+
+def position(instruction: int) -> int:
+    """Its number on the page, from 1."""
+    return (
+        int(np.searchsorted(np.unique(reference()[1].trace.records.instruction), instruction)) + 1
+    )
+
+
+def test_the_history_of_an_element_has_every_access(reader: Reader) -> None:
+    """Would catch: an access left out, one to a neighbour, or a row that leads elsewhere."""
+    trace = reference()[1].trace
+    array = next(a for a in trace.arrays if a.name == "shared_mem")
+    address, records = array.address + 17 * 4, trace.only(space="shared").records
+    mine = records[
+        (records.address < address + 4) & (records.address + records.num_bytes > address)
+    ]
+    reader.find("logits[17]")
+    rows = reader.page.locator(".details tr[data-i]")
+    shown = [text.split("\t")[:5] for text in rows.all_inner_texts()]
+    assert shown == [
+        [
+            f"{position(r.instruction):,}",
+            str(r.warp),
+            str(r.lane),
+            "writes" if r.kind else "reads",
+            str(trace.sites[r.place].line),
+        ]
+        for r in mine
+    ]
+    rows.nth(5).click()
+    assert reader.at == mine[5].instruction
+    assert rows.nth(5).get_attribute("class") == "now"
+
+
+@pytest.mark.parametrize("name", ["logits[256]", "logits", "nothing[3]", "logits[1, 2]"])
+def test_a_name_that_is_not_there_is_explained(reader: Reader, name: str) -> None:
+    """Would catch: a search that stays silent, or breaks the page."""
+    reader.find(name)
+    said = reader.text(".details")
+    assert any(words in said for words in ("there are", "has the shape", "as in logits[17]"))
+
+
+# What an element means -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("part", ["K", "V"])
+def test_the_pointer_names_token_block_head_and_element(reader: Reader, part: str) -> None:
+    """Would catch: rows and columns exchanged, blocks in the order of the pool, a wrong byte."""
+    x, per_block = 16 // ITEMSIZE, LAYOUT.head_size * BLOCK_SIZE
+    for logical, inside in ((0, 0), (2, 3 * BLOCK_SIZE * x + 2 * x + 4), (7, 777), (10, 2047)):
+        if part == "K":  # a row of the pane is one piece of every token
+            rest, in_piece = divmod(inside, x)
+            piece, offset = divmod(rest, BLOCK_SIZE)
+            element = piece * x + in_piece
+            place = LAYOUT.k_element(physical(logical), 0, offset, element)
+        else:
+            element, offset = divmod(inside, BLOCK_SIZE)
+            place = LAYOUT.v_element(physical(logical), 0, offset, element)
+        name = f"{part.lower()}_cache"
+        first = next(a.address for a in reference()[1].trace.arrays if a.name == name)
+        assert reader.hover(f"{part},", logical * per_block + inside)[:3] == [
+            f"{name}[{place}]",
+            f"token {logical * BLOCK_SIZE + offset} · logical block {logical} · "
+            f"physical block {physical(logical)} · offset {offset} · KV head 0 · "
+            f"element {element}",
+            f"byte {place * ITEMSIZE:,} of {name} (address {first + place * ITEMSIZE})",
+        ]
+
+
+def test_a_click_on_the_strip_shows_another_block(reader: Reader) -> None:
+    """Would catch: a strip that is cut at other places than its picture."""
+    canvas = reader.canvas("V,")
+    width = canvas.bounding_box()["width"]
+    for logical in (7, 0, 10):
+        canvas.click(position={"x": (logical + 0.5) / 11 * width, "y": 8})
+        assert reader.page.evaluate(
+            "microscope.grids.find(g => /^V,/.test(g.shape.title)).tile"
+        ) == (logical)
+
+
+def test_a_click_picks_an_element(reader: Reader) -> None:
+    """Would catch: a click that picks a neighbour, or shows another element's history."""
+    place = LAYOUT.k_element(physical(2), 0, 2, 28)
+    reader.canvas("K,").click(position=reader.place("K,", 2 * 2048 + place - physical(2) * 2048))
+    assert reader.text(".details .caption") == f"k_cache[{place}]: touched 1 time"
+    when = reference()[1].trace.only(array="k_cache", warp=2, turns={"block_idx": 0, "j": 3})
+    (row,) = reader.page.locator(".details tr[data-i]").all_inner_texts()
+    expected = [f"{position(when.records.instruction[0]):,}", "2", "5", "reads"]
+    assert row.split("\t")[:4] == expected
+
+
+def test_a_click_on_the_time_line_goes_there(reader: Reader) -> None:
+    """Would catch: a time line whose cursor does not follow the pointer."""
+    canvas = reader.page.locator(".timeline")
+    width = canvas.bounding_box()["width"]
+    all_of_it = reference()[1].trace.num_instructions
+    for part in (0.25, 0.5, 0.9):
+        canvas.click(position={"x": 48 + part * (width - 48), "y": 20})
+        words = reader.text(".sentence").split()
+        assert int(words[1].replace(",", "")) == pytest.approx(part * all_of_it, abs=30)
+
+
+# Speed and pictures ----------------------------------------------------------------------------
+
+
+def test_context_256_opens_in_2_seconds_and_steps_at_once(read_page, tmp_path: Path) -> None:
+    """Would catch: a page that draws all it knows at every step, or data that grows too large."""
+    problem = replace(REFERENCE, seq_lens=(256,))
+    ready = prepare_v1(**vars(problem.paged("vllm")), loads=vector_loads)
+    report = ready.simulate(trace=(0, 0, 0))
+    seconds, steps = [], []
+    for number in range(3):
+        start = time.process_time()
+        path = tmp_path / f"{number}.html"
+        microscope(report, panes=paged_panes(ready)).save_html(path)
+        in_python = time.process_time() - start
+        reader = read_page(path)
+        seconds.append(in_python + reader.page.evaluate(WHEN_DRAWN) / 1000)
+        steps.append(median(reader.page.evaluate(TIME_STEPS, 100)))
+    print(f"opens in {min(seconds):.2f} s, a step takes {min(steps):.1f} ms")
+    assert min(seconds) < 2
+    assert min(steps) < 50
+
+
+@pytest.mark.parametrize("width", [1280, 1920])
+@pytest.mark.parametrize(("question", "ask"), [("bytes", ask_for_k), ("banks", ask_for_q)])
+def test_screenshots_are_kept(read_page, html: Path, width: int, question: str, ask) -> None:
+    """Would catch: nothing by itself; people look at build/screenshots/."""
+    reader = read_page(html, width=width)
+    ask(reader)
+    reader.find("logits[17]")
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    path = SCREENSHOTS / f"microscope_{question}_{width}.png"
+    reader.page.screenshot(path=path, full_page=True)
+    assert path.stat().st_size > 20_000
