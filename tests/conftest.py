@@ -86,3 +86,11 @@ def read_page(browser) -> Iterator[Callable]:
         reader.context.close()
         assert reader.problems == [], "the page wrote to the console"
         assert reader.requests == [uri], "the page loaded something"
+
+
+@pytest.fixture(scope="session")
+def reference_html(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The microscope's page of the paged kernel, at the sizes of vLLM's document."""
+    from microscope_pages import save_reference
+
+    return save_reference(tmp_path_factory.mktemp("pages") / "reference.html")

@@ -7,17 +7,11 @@ import pytest
 from microscope_cells import require_cells
 from microscope_pages import (
     reference,
-    save_reference,
     stops,
 )
 
 from pa_tutorial.simt import Trace
 from pa_tutorial.viz.microscope.data import LANE_COLORS
-
-
-@pytest.fixture(scope="module")
-def html(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_reference(tmp_path_factory.mktemp("pages") / "reference.html")
 
 
 def sample(trace: Trace, warp: int | None = None, lane: int | None = None) -> list[int]:
@@ -32,9 +26,9 @@ def sample(trace: Trace, warp: int | None = None, lane: int | None = None) -> li
     return sorted(chosen)
 
 
-def test_cells_of_all_lanes_are_those_of_the_trace(read_page, html: Path) -> None:
+def test_cells_of_all_lanes_are_those_of_the_trace(read_page, reference_html: Path) -> None:
     """Would catch: a wrong address, a cell off by one, a wrong colour, a highlight left over."""
-    trace, reader = reference()[1].trace, read_page(html)
+    trace, reader = reference()[1].trace, read_page(reference_html)
     numbers = sample(trace)
     assert len({*trace.records.warp[np.isin(trace.records.instruction, numbers)]}) == 4
     for number in numbers:
@@ -43,18 +37,20 @@ def test_cells_of_all_lanes_are_those_of_the_trace(read_page, html: Path) -> Non
 
 
 @pytest.mark.parametrize(("warp", "lane"), [(2, 5), (0, 31), (1, None)])
-def test_cells_of_one_lane_or_warp_only(read_page, html: Path, warp: int, lane: int | None) -> None:
+def test_cells_of_one_lane_or_warp_only(
+    read_page, reference_html: Path, warp: int, lane: int | None
+) -> None:
     """Would catch: cells of other lanes, or memories of what other lanes touched."""
-    trace, reader = reference()[1].trace, read_page(html)
+    trace, reader = reference()[1].trace, read_page(reference_html)
     reader.follow(warp=warp, lane=lane)
     for number in sample(trace, warp, lane):
         reader.go(number)
         require_cells(reader, trace, warp, lane)
 
 
-def test_each_step_goes_to_the_next_cells_and_back(read_page, html: Path) -> None:
+def test_each_step_goes_to_the_next_cells_and_back(read_page, reference_html: Path) -> None:
     """Would catch: a step that skips or repeats an instruction, or leaves the old cells."""
-    trace, reader = reference()[1].trace, read_page(html)
+    trace, reader = reference()[1].trace, read_page(reference_html)
     expected = stops(trace)[:15]
     reader.press("Tab")
     for number in expected:
@@ -68,9 +64,11 @@ def test_each_step_goes_to_the_next_cells_and_back(read_page, html: Path) -> Non
 
 
 @pytest.mark.parametrize(("width", "scale"), [(700, 1), (1280, 2), (1920, 1.5)])
-def test_cells_fit_on_every_screen(read_page, html: Path, width: int, scale: float) -> None:
+def test_cells_fit_on_every_screen(
+    read_page, reference_html: Path, width: int, scale: float
+) -> None:
     """Would catch: boxes that leave their canvas, or drawing that forgets how sharp a screen is."""
-    trace, reader = reference()[1].trace, read_page(html, width=width, scale=scale)
+    trace, reader = reference()[1].trace, read_page(reference_html, width=width, scale=scale)
     for part in "load(k_cache", "load_values(v_cache", "load(q_vecs":
         reader.go(int(trace.only(part, warp=3).records.instruction[0]))
         for pane in reader.look():

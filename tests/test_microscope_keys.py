@@ -5,20 +5,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from microscope_pages import Reader, reference, save_reference, stops
+from microscope_pages import Reader, reference, stops
 
 from pa_tutorial.simt import Trace
 
 
-@pytest.fixture(scope="module")
-def html(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_reference(tmp_path_factory.mktemp("pages") / "reference.html")
-
-
 @pytest.fixture
-def reader(read_page, html: Path) -> Reader:
+def reader(read_page, reference_html: Path) -> Reader:
     """A page into which somebody came by the Tab key."""
-    reader = read_page(html)
+    reader = read_page(reference_html)
     reader.press("Tab")
     return reader
 

@@ -6,12 +6,21 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-import numpy as np
 import pytest
-from microscope_pages import ALARM, TIME_STEPS, WHEN_DRAWN, Reader, reference, save_reference
+from microscope_pages import ALARM, TIME_STEPS, WHEN_DRAWN, Reader, reference
+from microscope_sizes import (
+    BLOCK_SIZE,
+    ITEMSIZE,
+    LAYOUT,
+    NUM_THREADS,
+    NUM_VECS_PER_THREAD,
+    THREAD_GROUP_SIZE,
+    VEC_SIZE,
+    physical,
+    position,
+)
 
 from pa_tutorial.kernels.vectors import vector_loads
-from pa_tutorial.paging.layouts import VllmLayout
 from pa_tutorial.viz.kernel_runs import REFERENCE, prepare_v1
 from pa_tutorial.viz.microscope import microscope
 from pa_tutorial.viz.microscope.paged import paged_panes
@@ -19,28 +28,13 @@ from pa_tutorial.viz.microscope.paged import paged_panes
 SCREENSHOTS = Path(__file__).parents[1] / "build" / "screenshots"
 LOAD_K, LOAD_Q_VEC = "load_k(k_vecs[j], k_cache", "load_q_vec(q_vec, q_vecs, ii)"
 
-# The sizes of the reference, written down apart from the code that is tested.
-ITEMSIZE, BLOCK_SIZE, NUM_THREADS = 2, 16, 128
-THREAD_GROUP_SIZE, NUM_VECS_PER_THREAD, VEC_SIZE = 2, 16, 4
-LAYOUT = VllmLayout(16, num_kv_heads=1, head_size=128, block_size=BLOCK_SIZE)
-LAYOUT = replace(LAYOUT, dtype=REFERENCE.dtype)
-
-
-@pytest.fixture(scope="module")
-def html(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_reference(tmp_path_factory.mktemp("pages") / "reference.html")
-
 
 @pytest.fixture
-def reader(read_page, html: Path) -> Reader:
-    return read_page(html)
+def reader(read_page, reference_html: Path) -> Reader:
+    return read_page(reference_html)
 
 
-def physical(logical_block: int) -> int:
-    return int(reference()[0].arguments["block_tables"][0, logical_block])
-
-
-def test_the_page_is_one_file_that_may_load_nothing(reader: Reader, html: Path) -> None:
+def test_the_page_is_one_file_that_may_load_nothing(reader: Reader, reference_html: Path) -> None:
     """Would catch: a script, font or picture from elsewhere. (That nothing was asked for and no
     error written, the fixture checks at the end of every test.)"""
     policy = reader.page.locator("meta[http-equiv=Content-Security-Policy]").get_attribute(
@@ -49,7 +43,7 @@ def test_the_page_is_one_file_that_may_load_nothing(reader: Reader, html: Path) 
     rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
     assert rules.pop("default-src") == "'none'"
     assert {*rules.values()} <= {"'unsafe-inline'", "data:"}
-    text = html.read_text(encoding="utf-8")
+    text = reference_html.read_text(encoding="utf-8")
     assert not [word for word in ("http://", "https://", "@import", "url(") if word in text]
     assert reader.page.title() == "paged_attention_kernel under the microscope"
 
@@ -190,13 +184,6 @@ def test_when_does_logits_17_get_its_final_value_and_from_whom(reader: Reader) -
     assert f"Instruction {position(when):,} of " in reader.text(".sentence")
 
 
-def position(instruction: int) -> int:
-    """Its number on the page, from 1."""
-    return (
-        int(np.searchsorted(np.unique(reference()[1].trace.records.instruction), instruction)) + 1
-    )
-
-
 def test_the_history_of_an_element_has_every_access(reader: Reader) -> None:
     """Would catch: an access left out, one to a neighbour, or a row that leads elsewhere."""
     trace = reference()[1].trace
@@ -231,66 +218,6 @@ def test_a_name_that_is_not_there_is_explained(reader: Reader, name: str) -> Non
     assert any(words in said for words in ("there are", "has the shape", "as in logits[17]"))
 
 
-# What an element means -------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("part", ["K", "V"])
-def test_the_pointer_names_token_block_head_and_element(reader: Reader, part: str) -> None:
-    """Would catch: rows and columns exchanged, blocks in the order of the pool, a wrong byte."""
-    x, per_block = 16 // ITEMSIZE, LAYOUT.head_size * BLOCK_SIZE
-    for logical, inside in ((0, 0), (2, 3 * BLOCK_SIZE * x + 2 * x + 4), (7, 777), (10, 2047)):
-        if part == "K":  # a row of the pane is one piece of every token
-            rest, in_piece = divmod(inside, x)
-            piece, offset = divmod(rest, BLOCK_SIZE)
-            element = piece * x + in_piece
-            place = LAYOUT.k_element(physical(logical), 0, offset, element)
-        else:
-            element, offset = divmod(inside, BLOCK_SIZE)
-            place = LAYOUT.v_element(physical(logical), 0, offset, element)
-        name = f"{part.lower()}_cache"
-        first = next(a.address for a in reference()[1].trace.arrays if a.name == name)
-        assert reader.hover(f"{part},", logical * per_block + inside)[:3] == [
-            f"{name}[{place}]",
-            f"token {logical * BLOCK_SIZE + offset} · logical block {logical} · "
-            f"physical block {physical(logical)} · offset {offset} · KV head 0 · "
-            f"element {element}",
-            f"byte {place * ITEMSIZE:,} of {name} (address {first + place * ITEMSIZE})",
-        ]
-
-
-def test_a_click_on_the_strip_shows_another_block(reader: Reader) -> None:
-    """Would catch: a strip that is cut at other places than its picture."""
-    canvas = reader.canvas("V,")
-    width = canvas.bounding_box()["width"]
-    for logical in (7, 0, 10):
-        canvas.click(position={"x": (logical + 0.5) / 11 * width, "y": 8})
-        assert reader.page.evaluate(
-            "microscope.grids.find(g => /^V,/.test(g.shape.title)).tile"
-        ) == (logical)
-
-
-def test_a_click_picks_an_element(reader: Reader) -> None:
-    """Would catch: a click that picks a neighbour, or shows another element's history."""
-    place = LAYOUT.k_element(physical(2), 0, 2, 28)
-    reader.canvas("K,").click(position=reader.place("K,", 2 * 2048 + place - physical(2) * 2048))
-    assert reader.text(".details .caption") == f"k_cache[{place}]: touched 1 time"
-    when = reference()[1].trace.only(array="k_cache", warp=2, turns={"block_idx": 0, "j": 3})
-    (row,) = reader.page.locator(".details tr[data-i]").all_inner_texts()
-    expected = [f"{position(when.records.instruction[0]):,}", "2", "5", "reads"]
-    assert row.split("\t")[:4] == expected
-
-
-def test_a_click_on_the_time_line_goes_there(reader: Reader) -> None:
-    """Would catch: a time line whose cursor does not follow the pointer."""
-    canvas = reader.page.locator(".timeline")
-    width = canvas.bounding_box()["width"]
-    all_of_it = reference()[1].trace.num_instructions
-    for part in (0.25, 0.5, 0.9):
-        canvas.click(position={"x": 48 + part * (width - 48), "y": 20})
-        words = reader.text(".sentence").split()
-        assert int(words[1].replace(",", "")) == pytest.approx(part * all_of_it, abs=30)
-
-
 # Speed and pictures ----------------------------------------------------------------------------
 
 
@@ -315,9 +242,11 @@ def test_context_256_opens_in_2_seconds_and_steps_at_once(read_page, tmp_path: P
 
 @pytest.mark.parametrize("width", [1280, 1920])
 @pytest.mark.parametrize(("question", "ask"), [("bytes", ask_for_k), ("banks", ask_for_q)])
-def test_screenshots_are_kept(read_page, html: Path, width: int, question: str, ask) -> None:
+def test_screenshots_are_kept(
+    read_page, reference_html: Path, width: int, question: str, ask
+) -> None:
     """Would catch: nothing by itself; people look at build/screenshots/."""
-    reader = read_page(html, width=width)
+    reader = read_page(reference_html, width=width)
     ask(reader)
     reader.find("logits[17]")
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
