@@ -102,6 +102,31 @@ def test_a_shuffle_says_from_whom(read_page, tmp_path: Path) -> None:
 
 
 @cuda.jit
+def triangle(a):
+    for i in range(3):
+        for j in range(i + 1):
+            a[i, j] = cuda.threadIdx.x
+
+
+def test_a_turn_stays_in_its_turn_of_the_loop_around(read_page, tmp_path: Path) -> None:
+    """Would catch: a jump into another turn of the outer loop, where the inner one is longer."""
+    report = launch(triangle, 1, 1, np.zeros((3, 3), np.float32), trace=0)
+    microscope(report).save_html(tmp_path / "triangle.html")
+    reader = read_page(tmp_path / "triangle.html")
+    order = [(i, j) for i in range(3) for j in range(i + 1)]
+    for start, button, end in (
+        ((0, 0), "j: the next turn", (0, 0)),
+        ((0, 0), "i: the next turn", (1, 0)),
+        ((2, 1), "j: the next turn", (2, 2)),
+        ((2, 2), "j: the turn before", (2, 1)),
+        ((1, 1), "i: the turn before", (0, 0)),
+    ):
+        reader.go(order.index(start))
+        reader.button(button).click()
+        assert order[reader.at] == end, (start, button)
+
+
+@cuda.jit
 def races(out, a):
     s = cuda.shared.array(64, float32)
     t = cuda.threadIdx.x

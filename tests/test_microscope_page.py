@@ -56,9 +56,9 @@ def ask_for_k(reader: Reader) -> None:
     reader.click_line(LOAD_K, times=4)  # j = 0, 1, 2, 3
 
 
-def ask_for_q(reader: Reader) -> None:
+def ask_for_q(reader: Reader, ii: int = 3) -> None:
     reader.follow(warp=2, lane=5)
-    reader.click_line(LOAD_Q_VEC, times=4)
+    reader.click_line(LOAD_Q_VEC, times=ii + 1)
 
 
 def bytes_of_k(warp: int, lane: int, j: int) -> tuple[int, list[int]]:
@@ -116,28 +116,31 @@ def test_the_buttons_of_a_loop_go_one_turn_and_stop_at_its_ends(reader: Reader) 
     assert reader.at == trace.only(turns={"block_idx": 1}).records.instruction[0]
 
 
-def test_which_lanes_share_a_bank_when_q_vecs_is_read(reader: Reader) -> None:
+@pytest.mark.parametrize("ii", [3, 12])
+def test_which_lanes_share_a_bank_when_q_vecs_is_read(reader: Reader, ii: int) -> None:
     """Would catch: banks of one byte or of 8 bytes, lanes of one word called a conflict."""
-    ask_for_q(reader)
-    words: dict[int, dict[int, list[int]]] = {}  # bank -> word -> lanes, of q_vecs[r, 3, :]
+    ask_for_q(reader, ii)
+    words: dict[int, dict[int, list[int]]] = {}  # bank -> word -> lanes, of q_vecs[r, ii, :]
     for lane in range(32):
         row = lane % THREAD_GROUP_SIZE
-        first = (row * NUM_VECS_PER_THREAD + 3) * VEC_SIZE * ITEMSIZE
+        first = (row * NUM_VECS_PER_THREAD + ii) * VEC_SIZE * ITEMSIZE
         for word in range(first // 4, (first + VEC_SIZE * ITEMSIZE) // 4):
             words.setdefault(word % 32, {}).setdefault(word, []).append(lane)
-    assert sorted(words) == [6, 7]
+    banks = sorted(words)
+    assert banks == [2 * ii, 2 * ii + 1]
     even, odd = [*range(0, 32, 2)], [*range(1, 32, 2)]
     assert all([*lanes.values()] == [even, odd] for lanes in words.values())
+    where = f"banks {banks[0]}, {banks[1]}"
     assert reader.about[1:] == [
-        "banks 6, 7: a word for lanes 0, 2, …, 30; another for lanes 1, 3, …, 31",
-        "with lane 5 in banks 6, 7: "
+        f"{where}: a word for lanes 0, 2, …, 30; another for lanes 1, 3, …, 31",
+        f"with lane 5 in {where}: "
         "the same word for lanes 1, 3, …, 31; another one for lanes 0, 2, …, 30",
     ]
-    assert "ii: turn 3" in reader.text(".loops")
+    assert f"ii: turn {ii}" in reader.text(".loops")
     assert "reads q_vecs · 32 lanes, 8 bytes each · 2 wavefronts (1 at best)" in (
         reader.text(".sentence")
     )
-    assert red_banks(reader) == [6, 7]
+    assert red_banks(reader) == banks
 
 
 def red_banks(reader: Reader) -> list[int]:
@@ -151,13 +154,13 @@ def red_banks(reader: Reader) -> list[int]:
           copy.drawImage(grid.canvas, 0, 0);
           return [...Array(32).keys()].map((bank) => {
             const { x } = grid.box(bank * grid.run);
-            const { data } = copy.getImageData(x + 1, grid.top - 13, 1, 1);
-            return [...data];
+            const { data } = copy.getImageData(Math.ceil(x), grid.top - 14, 4, 12);
+            return [...Array(4 * 12).keys()].map((n) => [...data.slice(4 * n, 4 * n + 3)]);
           });
         }"""
     )
     red = [int(ALARM[at : at + 2], 16) for at in (1, 3, 5)]
-    return [bank for bank, (*color, _) in enumerate(colors) if color == red]
+    return [bank for bank, pixels in enumerate(colors) if red in pixels]
 
 
 def line_of(text: str) -> int:
