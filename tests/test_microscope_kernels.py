@@ -133,7 +133,8 @@ def races(out, a):
     s[t] = a[cuda.blockIdx.x, t]
     if cuda.blockIdx.x == 0:
         cuda.syncthreads()
-    out[cuda.blockIdx.x, t] = s[63 - t]
+    if t > 4:  # lane 5 is the first to find it
+        out[cuda.blockIdx.x, t] = s[68 - t]
 
 
 @pytest.mark.parametrize("traced", [0, 1])
