@@ -49,6 +49,7 @@ def test_a_click_on_the_strip_shows_another_block(reader: Reader) -> None:
 
 def test_a_click_picks_an_element(reader: Reader) -> None:
     """Would catch: a click that picks a neighbour, or shows another element's history."""
+    reader.canvas("K,").click(position=reader.place("K,", 0))  # another one first
     place = LAYOUT.k_element(physical(2), 0, 2, 28)
     reader.canvas("K,").click(position=reader.place("K,", 2 * 2048 + place - physical(2) * 2048))
     assert reader.text(".details .caption") == f"k_cache[{place}]: touched 1 time"
