@@ -19,13 +19,18 @@ def require_cells(
         np.append(mine[mine.instruction == at], locals_after(trace, at, lane)).view(np.recarray),
     )
     before = ever_touched(trace, mine[mine.instruction <= at])
+    here, after = records[records.instruction == at], locals_after(trace, at, lane)
+    owner = here.lane.min() if lane is None else lane
+    own = records[(records.warp == here.warp[0]) & (records.lane == owner)]
+    last = after.instruction.max(initial=at)
+    before_of_owner = ever_touched(trace, own[own.instruction <= last])
     for pane in reader.look():
         name = pane["space"], pane["array"]
         expected = now.pop(name)
         shown = {a: (tuple(sorted(lanes)), write) for a, lanes, write in pane["now"]}
         assert shown == expected, f"{name} at instruction {at}"
-        if pane["space"] != "local":
-            assert {*pane["before"]} == before[name], f"{name} before instruction {at}"
+        past = before_of_owner if pane["space"] == "local" else before
+        assert {*pane["before"]} == past[name], f"{name} before instruction {at}"
         require_pixels(pane, expected, lane)
     assert not any(now.values()), "a touched array has a pane"
 
