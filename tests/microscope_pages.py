@@ -29,8 +29,8 @@ LOOK = """() => {
       const at = 4 * (Math.floor(y * devicePixelRatio) * width + Math.floor(x * devicePixelRatio));
       return hex(data.slice(at, at + 3));
     };
-    return [...Array(grid.perTile).keys()].map((n) => {
-      const cell = grid.tile * grid.perTile + n;
+    const cells = [...Array(grid.perTile).keys()].map((n) => grid.tile * grid.perTile + n);
+    return cells.filter((cell) => grid.exists(cell)).map((cell) => {
       const { x, y, w, h } = grid.box(cell);
       const [top, bottom] = [0.5, h - 1.5].map((down) => pixel(x + w / 2, y + down));
       const within = new Set();
@@ -146,6 +146,19 @@ class Reader:
         """The lines that appear at the pointer."""
         self.canvas(title).hover(position=self.place(title, cell))
         return self.text(".tip").splitlines()
+
+    def pixels(self, canvas: str, row: int) -> list[str]:
+        """The colours of a row of a canvas."""
+        bytes_of = self.page.evaluate(
+            """([canvas, row]) => {
+              const { width, height } = document.querySelector(canvas);
+              const copy = new OffscreenCanvas(width, height).getContext("2d");
+              copy.drawImage(document.querySelector(canvas), 0, 0);
+              return [...copy.getImageData(0, row, width, 1).data];
+            }""",
+            [canvas, row],
+        )
+        return ["#" + bytes(bytes_of[i : i + 3]).hex() for i in range(0, len(bytes_of), 4)]
 
     def look(self) -> list[dict]:
         return json.loads(self.page.evaluate(LOOK))

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from microscope_cells import require_cells
-from microscope_pages import stops
+from microscope_pages import ALARM, INK, stops
 from numba import cuda, float32, float64, int16, int32
 
 from pa_tutorial.simt import Report, launch
@@ -54,6 +54,8 @@ def test_any_kernel_can_be_looked_at(
     microscope(report).save_html(tmp_path / "patchwork.html")
     reader = read_page(tmp_path / "patchwork.html")
     reader.follow(warp=warp, lane=lane)
+    if lane is not None and warp is None:
+        warp = 0  # a lane is one of the warp at which the page stands
     for number in stops(report.trace, warp, lane):
         reader.go(number)
         require_cells(reader, report.trace, warp, lane)
@@ -166,3 +168,59 @@ def test_without_findings_it_says_what_was_checked(read_page, tmp_path: Path) ->
     microscope(run_patchwork()).save_html(tmp_path / "patchwork.html")
     reader = read_page(tmp_path / "patchwork.html")
     assert reader.text(".findings") == "Findings: none (checked nothing)."
+
+
+def test_nothing_lies_behind_the_end_of_an_array(read_page, tmp_path: Path) -> None:
+    """Would catch: cells of the last tile that belong to the next array."""
+    report = run_patchwork()
+    microscope(report).save_html(tmp_path / "patchwork.html")
+    reader = read_page(tmp_path / "patchwork.html")
+    shown = reader.page.evaluate(
+        """() => microscope.grids.filter((g) => g.space === "global").map((grid) => [
+          microscope.data.arrays[grid.shape.array].name,
+          [...grid.first.keys()].filter((cell) => grid.exists(cell)).map((c) => grid.address(c)),
+        ])"""
+    )
+    sizes = {array.name: array for array in report.trace.arrays}
+    for name, addresses in shown:
+        array = sizes[name]
+        steps = [s * (n - 1) for s, n in zip(array.strides, array.shape, strict=True)]
+        first = array.address + sum(min(s, 0) for s in steps) * array.dtype.itemsize
+        last = array.address + sum(max(s, 0) for s in steps) * array.dtype.itemsize
+        assert first <= min(addresses)
+        assert max(addresses) <= last, name
+
+
+@cuda.jit
+def scattered(out, a):
+    t = cuda.threadIdx.x
+    out[t] = a[512 * t]
+
+
+def test_every_tile_that_is_touched_is_marked(read_page, tmp_path: Path) -> None:
+    """Would catch: an instruction that touches four tiles and seems to touch one; counts of
+    the best that are those of the real one."""
+    report = launch(scattered, 1, 4, np.zeros(4), np.zeros(2048), trace=0)
+    microscope(report).save_html(tmp_path / "scattered.html")
+    reader = read_page(tmp_path / "scattered.html")
+    row = reader.pixels("canvas[aria-label^='a,']", 17)
+    marks = [row[int((tile + 0.5) * len(row) / 4)] for tile in range(4)]
+    assert marks == [ALARM] * 4
+    assert "4 sectors (1 at best)" in reader.text(".sentence")
+    assert "4 sectors of global memory (1 at best)" in reader.text(".counts")
+
+
+def test_the_time_line_has_its_cursor_where_we_are(read_page, tmp_path: Path) -> None:
+    """Would catch: a cursor that is drawn elsewhere."""
+    report = run_patchwork()
+    microscope(report).save_html(tmp_path / "patchwork.html")
+    reader = read_page(tmp_path / "patchwork.html")
+    numbers = np.unique(report.trace.records.instruction).tolist()
+    for number in (numbers[0], numbers[len(numbers) // 2], numbers[-1]):
+        reader.go(number)
+        row = reader.pixels(".timeline", 2 * 13)  # below the warps
+        dark = [x for x, color in enumerate(row) if color == INK]
+        box = reader.page.locator(".timeline").bounding_box()
+        place = (numbers.index(number) + 0.5) / len(numbers)
+        assert 1 <= len(dark) <= 3
+        assert abs(np.mean(dark) + 0.5 - (48 + place * (box["width"] - 52))) <= 1.5

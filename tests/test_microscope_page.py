@@ -137,8 +137,9 @@ def test_which_lanes_share_a_bank_when_q_vecs_is_read(reader: Reader, ii: int) -
         "the same word for lanes 1, 3, …, 31; another one for lanes 0, 2, …, 30",
     ]
     assert f"ii: turn {ii}" in reader.text(".loops")
-    assert "reads q_vecs · 32 lanes, 8 bytes each · 2 wavefronts (1 at best)" in (
-        reader.text(".sentence")
+    assert (
+        "reads q_vecs, as load(q_vecs[i], 0) · 32 lanes, 8 bytes each · 2 wavefronts (1 at best)"
+        in (reader.text(".sentence"))
     )
     assert red_banks(reader) == banks
 

@@ -27,7 +27,7 @@ def test_the_pointer_names_token_block_head_and_element(reader: Reader, part: st
             place = LAYOUT.v_element(physical(logical), 0, offset, element)
         name = f"{part.lower()}_cache"
         first = next(a.address for a in reference()[1].trace.arrays if a.name == name)
-        assert reader.hover(f"{part},", logical * per_block + inside)[:3] == [
+        assert reader.hover(f"{part}:", logical * per_block + inside)[:3] == [
             f"{name}[{place}]",
             f"token {logical * BLOCK_SIZE + offset} · logical block {logical} · "
             f"physical block {physical(logical)} · offset {offset} · KV head 0 · "
@@ -38,20 +38,20 @@ def test_the_pointer_names_token_block_head_and_element(reader: Reader, part: st
 
 def test_a_click_on_the_strip_shows_another_block(reader: Reader) -> None:
     """Would catch: a strip that is cut at other places than its picture."""
-    canvas = reader.canvas("V,")
+    canvas = reader.canvas("V:")
     width = canvas.bounding_box()["width"]
     for logical in (7, 0, 10):
         canvas.click(position={"x": (logical + 0.5) / 11 * width, "y": 8})
         assert reader.page.evaluate(
-            "microscope.grids.find(g => /^V,/.test(g.shape.title)).tile"
+            "microscope.grids.find(g => /^V:/.test(g.shape.title)).tile"
         ) == (logical)
 
 
 def test_a_click_picks_an_element(reader: Reader) -> None:
     """Would catch: a click that picks a neighbour, or shows another element's history."""
-    reader.canvas("K,").click(position=reader.place("K,", 0))  # another one first
+    reader.canvas("K:").click(position=reader.place("K:", 0))  # another one first
     place = LAYOUT.k_element(physical(2), 0, 2, 28)
-    reader.canvas("K,").click(position=reader.place("K,", 2 * 2048 + place - physical(2) * 2048))
+    reader.canvas("K:").click(position=reader.place("K:", 2 * 2048 + place - physical(2) * 2048))
     assert reader.text(".details .caption") == f"k_cache[{place}]: touched 1 time"
     when = reference()[1].trace.only(array="k_cache", warp=2, turns={"block_idx": 0, "j": 3})
     (row,) = reader.page.locator(".details tr[data-i]").all_inner_texts()

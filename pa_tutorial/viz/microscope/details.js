@@ -112,6 +112,7 @@ Object.assign(Microscope.prototype, {
       if (found?.tile !== undefined) {
         grid.tile = found.tile;
         grid.draw();
+        this.showCaption(grid);
       }
     });
     grid.canvas.addEventListener("blur", () => {
@@ -132,6 +133,7 @@ Object.assign(Microscope.prototype, {
         grid.cursor = Math.max(0, Math.min(count - 1, from + moves[event.key]));
         grid.tile = grid.tileOf(grid.cursor);
         grid.draw();
+        this.showCaption(grid);
         this.hover(grid, { cell: grid.cursor }, null);
       } else if (event.key === "Enter" && grid.cursor !== null) pick(grid.cursor);
       else return;

@@ -43,6 +43,8 @@ class Grid {
   // From address to cell: a table, or a map where the addresses are far apart.
   makeIndex() {
     const count = this.shape.tiles.length * this.perTile;
+    this.first = new Int32Array(count); // 1 + the first instruction that touches a cell; 0: none
+    this.latest = new Int32Array(this.recording.length); // by instruction: the tile touched last
     let [low, high] = [Infinity, -Infinity];
     for (let cell = 0; cell < count; cell++) {
       const unit = this.address(cell) / this.shape.unit;
@@ -57,7 +59,12 @@ class Grid {
       if (near) this.cells[unit] = cell;
       else this.cells.set(unit, cell);
     }
-    this.first = new Int32Array(count); // 1 + the first instruction that touches a cell; 0: none
+  }
+
+  // A tile may reach past the ends of its array.
+  exists(cell) {
+    const address = this.address(cell);
+    return this.shape.low <= address && address < this.shape.end;
   }
 
   cellAt(address) {
@@ -80,10 +87,17 @@ class Grid {
   // Which cells have been touched before: all over again, for the lanes that are followed.
   remember(follows, lanesOf) {
     this.first.fill(0);
-    for (let i = this.recording.length - 1; i >= 0; i--) {
+    let tile = 0;
+    for (let i = 0; i < this.recording.length; i++) {
       if (this.matches(i) && follows(i)) {
-        this.touched(i, lanesOf(i), (cell) => (this.first[cell] = i + 1));
+        let lowest = Infinity;
+        this.touched(i, lanesOf(i), (cell) => {
+          this.first[cell] ||= i + 1;
+          lowest = Math.min(lowest, cell);
+        });
+        if (lowest < Infinity) tile = this.tileOf(lowest);
       }
+      this.latest[i] = tile;
     }
   }
 
@@ -99,9 +113,10 @@ class Grid {
         this.now.set(cell, here);
       });
     }
+    const moved = this.step !== step;
     Object.assign(this, { step, picked, chosen });
     this.conflicts = this.shape.array === null ? conflictsOf(this.recording, now) : new Map();
-    if (this.now.size) this.tile = this.tileOf(Math.min(...this.now.keys()));
+    if (moved) this.tile = this.latest[step];
     this.draw();
   }
 
@@ -145,7 +160,7 @@ class Grid {
     for (let column = 0; column < this.columns.length; column++) {
       const cell = this.tile * this.perTile + row * this.columns.length + column;
       const box = this.box(cell);
-      if (x >= box.x && x < box.x + box.w + 0.5) return { cell };
+      if (x >= box.x && x < box.x + box.w + 0.5) return this.exists(cell) ? { cell } : null;
     }
     return null;
   }

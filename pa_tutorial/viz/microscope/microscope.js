@@ -31,17 +31,20 @@ class Microscope {
     this.playButton = button("▶ play", "play and stop (space)", () => this.play());
     this.warps = element("select", {
       ariaLabel: "warp",
-      onchange: () => this.follow({ warp: number(this.warps) }),
+      onchange: () => this.chosen({ warp: number(this.warps) }),
     });
     this.warps.append(element("option", { value: "", textContent: "all warps" }));
     for (let w = 0; w < this.data.num_warps; w++)
       this.warps.append(element("option", { value: `${w}`, textContent: `warp ${w}` }));
-    this.speed = element("select", { ariaLabel: "steps a second" });
+    this.speed = element("select", {
+      ariaLabel: "steps a second",
+      onchange: () => this.root.focus({ preventScroll: true }),
+    });
     for (const n of [2, 10, 50, 250])
       this.speed.append(element("option", { value: n, textContent: `${n}/s` }));
     this.registers = element("input", {
       type: "checkbox",
-      onchange: () => this.follow({ registers: this.registers.checked }),
+      onchange: () => this.chosen({ registers: this.registers.checked }),
     });
     this.search = element("input", {
       placeholder: "find, as in " + example(this.data),
@@ -76,7 +79,8 @@ class Microscope {
       hidden: true,
       textContent:
         "→ ← step · Shift: ten steps · space play · n next visit of this line (N: the one before) · " +
-        "w next warp · l next lane (L: the one before) · f find · Esc let go · Home, End · " +
+        "w next warp, at its next instruction · l next lane (L: the one before) · f find · " +
+        "Esc let go · Home, End · " +
         "in a pane: arrows move, Enter picks · in the source: ↑ ↓ and Enter jump; Shift goes back",
     });
     this.sentence = element("div", { className: "sentence", ariaLive: "polite" });
@@ -96,7 +100,7 @@ class Microscope {
     if (count > 1) this.listings.push(new Listing(r, 1, count, jump));
     this.details = element("div", { className: "details", tabIndex: 0 });
     this.findings = element("div", { className: "findings" });
-    this.tip = element("div", { className: "tip", hidden: true });
+    this.tip = element("div", { className: "tip", hidden: true, role: "status" });
     this.buildPanes();
     const title = `${this.data.kernel}, thread block (${this.data.index.join(", ")}) of a grid of (${this.data.grid.join(", ")})`;
     this.root.append(

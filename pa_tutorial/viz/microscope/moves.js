@@ -78,6 +78,12 @@ Object.assign(Microscope.prototype, {
     this.show();
   },
 
+  // What was chosen in the bar; the keys work again at once.
+  chosen(change) {
+    this.follow(change);
+    this.root.focus({ preventScroll: true });
+  },
+
   // A lane is one of a warp: of the one that is followed, or else of the one we are at.
   followLane(lane) {
     const warp = lane === null ? this.state.warp : this.recording.warp[this.state.step];

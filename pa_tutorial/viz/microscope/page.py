@@ -50,6 +50,7 @@ body {{ margin: 0; }}
 {script}
 const text = document.getElementById("data").textContent;
 globalThis.microscope = mount(document.body, JSON.parse(text));
+microscope.root.focus({{ preventScroll: true }});
 </script>
 </body>
 </html>

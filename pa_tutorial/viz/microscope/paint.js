@@ -16,6 +16,7 @@ Object.assign(Grid.prototype, {
     }
     const start = this.tile * this.perTile;
     for (let cell = start; cell < start + this.perTile; cell++) {
+      if (!this.exists(cell)) continue;
       const { x, y, w, h } = this.box(cell);
       const before = this.first[cell] && this.first[cell] - 1 <= this.step;
       context.fillStyle = before ? this.shape.color : EMPTY;
@@ -72,9 +73,10 @@ Object.assign(Grid.prototype, {
       context.fillRect(x, first.y + h - 2, w - 0.5, 2);
     }
     if (lanes.includes(this.chosen)) {
+      const line = w < 12 ? 1 : 2;
       context.strokeStyle = INK;
-      context.lineWidth = 2;
-      context.strokeRect(x + 1, first.y + 1, w - 2.5, h - 2);
+      context.lineWidth = line;
+      context.strokeRect(x + line / 2, first.y + line / 2, w - 0.5 - line, h - line);
     }
     const text = lanes.length === 1 ? `${lanes[0]}` : `×${lanes.length}`;
     context.font = `${Math.min(10, h)}px sans-serif`;
@@ -88,6 +90,7 @@ Object.assign(Grid.prototype, {
   // All tiles, small: which have been touched, which is shown.
   drawStrip(context, w) {
     const tiles = this.shape.tiles;
+    const now = new Set([...this.now.keys()].map((cell) => this.tileOf(cell)));
     const width = w / tiles.length;
     context.textAlign = "center";
     context.textBaseline = "middle";
@@ -99,6 +102,8 @@ Object.assign(Grid.prototype, {
         .some((f) => f && f - 1 <= this.step);
       context.fillStyle = here ? INK : before ? this.shape.color : EMPTY;
       context.fillRect(number * width, 1, width - 1, 17);
+      context.fillStyle = ALARM;
+      if (now.has(number)) context.fillRect(number * width, 16, width - 1, 3);
       context.fillStyle = here ? "#FFFFFF" : INK;
       context.font = "10px sans-serif";
       const short = context.measureText(title).width < width - 2 ? title : `${number}`;
@@ -134,7 +139,7 @@ Object.assign(Grid.prototype, {
       context.fillRect(first.x, this.top - 14, w, 12);
       context.fillStyle = words > 1 ? "#FFFFFF" : "#767676";
       context.font = words > 1 ? "bold 10px sans-serif" : "9px sans-serif";
-      const text = words > 1 ? `${bank}!` : `${bank}`;
+      const text = `${bank}`;
       if (context.measureText(text).width < w)
         context.fillText(text, first.x + w / 2, this.top - 8);
     }

@@ -126,7 +126,16 @@ def pane_as_data(pane: Pane, trace: Trace) -> dict[str, object]:
             for t in pane.tiles
         ],
         "labels": {name: {**terms} for name, terms in pane.labels.items()},
+        **_ends(array),
     }
+
+
+def _ends(array: TracedArray) -> dict[str, int]:
+    """Its first byte, and the one behind its last."""
+    steps = [s * (n - 1) for s, n in zip(array.strides, array.shape, strict=True)]
+    low, high = (sum(f(step, 0) for step in steps) for f in (min, max))
+    itemsize = array.dtype.itemsize
+    return {"low": array.address + low * itemsize, "end": array.address + (high + 1) * itemsize}
 
 
 def shared_as_data(trace: Trace) -> dict[str, object] | None:
@@ -145,6 +154,8 @@ def shared_as_data(trace: Trace) -> dict[str, object] | None:
         "columns": _axes((Axis("bank", 32, 4), Axis("byte", 4 // unit, unit)), 1),
         "tiles": [{"title": "", "address": 0, "values": {}}],
         "labels": {"bank": {"bank": 1}},
+        "low": 0,
+        "end": end,
     }
 
 
@@ -164,6 +175,8 @@ def local_as_data(number: int, array: TracedArray) -> dict[str, object]:
         "columns": _axes(columns, itemsize),
         "tiles": [{"title": "", "address": 0, "values": {}}],
         "labels": {},
+        "low": 0,
+        "end": prod(array.shape) * itemsize,
     }
 
 

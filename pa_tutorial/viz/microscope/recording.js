@@ -131,6 +131,8 @@ class Recording {
     const array =
       known.find(({ name }) => name === match[1]) ??
       known.find(({ aliases }) => aliases.includes(match[1]));
+    if (!array && this.data.arrays.some(({ name }) => name === match[1]))
+      throw new Error(`${match[1]} is local: each lane has one; pick it in its pane`);
     if (!array) {
       const names = known.flatMap(({ name, aliases }) => [name, ...aliases]);
       throw new Error(`no array ${match[1]}; there are ${names.join(", ")}`);

@@ -51,8 +51,7 @@ Object.assign(Microscope.prototype, {
     for (const grid of this.grids) {
       grid.show({ now: [step], lanesOf, step, picked: inSpace(grid.space), chosen: lane });
       grid.caption.classList.toggle("active", grid.now.size > 0);
-      const { title } = grid.shape.tiles[grid.tile];
-      grid.caption.textContent = grid.shape.title + (title ? `: ${title}` : "");
+      this.showCaption(grid);
     }
     this.showLocals();
     this.warps.value = warp === null ? "" : `${warp}`;
@@ -63,6 +62,11 @@ Object.assign(Microscope.prototype, {
     this.showCounts();
     this.showDetails();
     this.root.dataset.step = r.number[step];
+  },
+
+  showCaption(grid) {
+    const { title } = grid.shape.tiles[grid.tile];
+    grid.caption.textContent = grid.shape.title + (title ? `: ${title}` : "");
   },
 
   showLocals() {

@@ -75,7 +75,7 @@ class Timeline {
     const context = sized(this.canvas, w, h);
     context.drawImage(this.base, 0, 0, w, h);
     context.fillStyle = INK;
-    context.fillRect(this.x(i) - 0.75, 0, 1.5, h);
+    context.fillRect(Math.round(this.x(i)) - 1, 0, 2, h);
     context.strokeStyle = INK;
     context.lineWidth = 1.5;
     context.strokeRect(this.x(i) - 4, this.recording.warp[i] * WARP_HEIGHT, 8, WARP_HEIGHT);
@@ -154,14 +154,24 @@ class Listing {
       if (row && turn !== NO_TURN) row.querySelector(".turn").textContent = `turn ${turn}`;
     }
     // The innermost line that stands here: of the kernel, the call of a device function.
-    const here = lines.filter(({ source, line }) => this.rows.has(`${source}:${line}`)).at(-1);
-    if (!here) return;
-    const now = this.rows.get(`${here.source}:${here.line}`);
-    now.classList.add("now");
+    const here = lines
+      .map(({ source, line }) => this.rows.get(`${source}:${line}`))
+      .filter(Boolean);
+    for (const row of this.element.querySelectorAll("[aria-selected]"))
+      row.removeAttribute("aria-selected");
+    if (!here.length) return;
+    here.at(-1).classList.add("now");
+    here.at(-1).ariaSelected = "true";
+    this.bringIntoView(here.at(0).offsetTop, here.at(-1).offsetTop);
+  }
+
+  // The line where we are; with those around it, if there is room for both.
+  bringIntoView(first, now) {
     const { scrollTop, clientHeight } = this.element;
-    const { offsetTop: top } = now;
-    if (top < scrollTop + 20 || top > scrollTop + clientHeight - 40)
-      this.element.scrollTop = top - clientHeight / 2;
+    const inView = (top) => top >= scrollTop + 20 && top <= scrollTop + clientHeight - 40;
+    const fits = now - first < clientHeight - 60;
+    if (inView(now) && (inView(first) || !fits)) return;
+    this.element.scrollTop = fits ? first - 20 : now - clientHeight / 2;
   }
 
   key(event) {

@@ -14,7 +14,7 @@ Object.assign(Microscope.prototype, {
           : "";
       return `${head}${r.kindOf(i)} of ${plural(lanes.length, "lane")}${from} · ${r.placeOf(i).text}`;
     }
-    let words = `${head}${DOES[r.kindOf(i)]} ${array.name} · ${plural(lanes.length, "lane")}, ${plural(r.num_bytes[i], "byte")} each`;
+    let words = `${head}${DOES[r.kindOf(i)]} ${array.name}, as ${r.placeOf(i).text} · ${plural(lanes.length, "lane")}, ${plural(r.num_bytes[i], "byte")} each`;
     if (array.space === "global")
       words += ` · ${plural(r.sectors[i], "sector")} (${r.ideal_sectors[i]} at best)`;
     if (array.space === "shared")
@@ -35,7 +35,8 @@ Object.assign(Microscope.prototype, {
       );
     }
     if (array?.space === "shared") lines.push(...this.aboutBanks(i, lane));
-    else if (array) lines.push("shared memory is not touched by this instruction");
+    else if (array && this.data.shared)
+      lines.push("shared memory is not touched by this instruction");
     return lines;
   },
 
