@@ -218,7 +218,7 @@ def test_the_time_line_has_its_cursor_where_we_are(read_page, tmp_path: Path) ->
     numbers = np.unique(report.trace.records.instruction).tolist()
     for number in (numbers[0], numbers[len(numbers) // 2], numbers[-1]):
         reader.go(number)
-        row = reader.pixels(".timeline", 2 * 13)  # below the warps
+        row = reader.pixels(".timeline", 2 * 13 + 1)  # below the warps
         dark = [x for x, color in enumerate(row) if color == INK]
         box = reader.page.locator(".timeline").bounding_box()
         place = (numbers.index(number) + 0.5) / len(numbers)
