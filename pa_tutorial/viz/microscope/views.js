@@ -169,7 +169,7 @@ class Listing {
   bringIntoView(first, now) {
     const { scrollTop, clientHeight } = this.element;
     const inView = (top) => top >= scrollTop + 20 && top <= scrollTop + clientHeight - 40;
-    const fits = now - first < clientHeight - 60;
+    const fits = now - first < clientHeight - 45;
     if (inView(now) && (inView(first) || !fits)) return;
     this.element.scrollTop = fits ? first - 20 : now - clientHeight / 2;
   }
