@@ -21,7 +21,8 @@ who executes a statement. Then
     memory, views, access, races, writes              data, and what the checks remember of it
     machine, blocks                                   thread blocks, gangs, barriers
     simulate, arguments, report, snapshots            launch, and what it gives back
-    recorder, trace, traffic, tables                  who touched what, and what that costs
+    recorder, trace, moments                          who touched what, and when a mistake was found
+    traffic, tables                                   what that costs
     gpus                                              sizes of a GPU, and what fits on it
 """
 
