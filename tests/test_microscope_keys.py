@@ -176,9 +176,11 @@ def test_buttons_and_chips_are_reached_by_tab(reader: Reader) -> None:
     tab_to(reader, "button[title^='one step (']")
     reader.press("Enter", " ")
     assert reader.at == stops(the_trace())[2]
-    tab_to(reader, ".chips button:nth-child(6)")
-    reader.press(" ")
+    tab_to(reader, ".chips button:nth-child(1)")
+    reader.press(*["ArrowRight"] * 6, "ArrowLeft", " ")
     assert reader.text(".chips .chosen") == "5"
+    reader.press("Tab")
+    assert not reader.page.evaluate("document.activeElement.matches('.chips *')"), "one stop"
 
 
 def test_keys_work_at_once_and_after_a_choice(read_page, reference_html: Path) -> None:

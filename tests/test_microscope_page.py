@@ -92,7 +92,7 @@ def test_which_bytes_does_lane_5_of_warp_2_read(reader: Reader, way: str) -> Non
     assert reader.about[0] == (
         f"lane 5 of warp 2 reads bytes {wanted[0]:,}–{wanted[-1]:,} of k_cache · token {token} · "
         f"logical block 2 · physical block {block} · offset {token % 16} · KV head 0 · "
-        f"element 28–31 · from k_cache[{wanted[0] // ITEMSIZE}]"
+        f"element 28–31 · beginning at k_cache[{wanted[0] // ITEMSIZE}]"
     )
     loops = ["block_idx: turn 0", "i: turn 0", "j: turn 3"]
     assert [loop for loop in loops if loop not in reader.text(".loops")] == []

@@ -135,7 +135,7 @@ def test_what_cannot_be_shown_is_refused() -> None:
     with pytest.raises(ValueError, match="report is without a trace"):
         microscope(untraced)
     report = launch(far_apart, 3, 8, out, np.zeros(2000), trace=1, checks=())
-    with pytest.raises(ValueError, match="block is 2; it must be a traced one: 1"):
+    with pytest.raises(ValueError, match="block is 2; it must be a traced one that touched"):
         microscope(report, block=2)
     with pytest.raises(ValueError, match="at is 99; it must be a warp instruction"):
         microscope(report, at=99)
@@ -148,6 +148,26 @@ def test_what_cannot_be_shown_is_refused() -> None:
         microscope(report, panes=[Pane("b", "", row, ())])
     with pytest.raises(ValueError, match="term of the label 'token' of a is 'offset'"):
         Pane("a", "", row, (), labels={"token": {"offset": 1}})
+    for axes, words in (
+        (((), ()), "rows, columns is"),
+        (((row[0],), (row[0],)), "of different names"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            Pane("a", "", *axes)
+    for size, stride in ((0, 1), (2.5, 1), (1, -1)):
+        with pytest.raises(ValueError, match="of the axis 'row' is"):
+            Axis("row", size, stride)
+    with pytest.raises(ValueError, match="color is 'notacolor'"):
+        Pane("a", "", row, (), color="notacolor")
+    with pytest.raises(TypeError, match="report is a int"):
+        microscope(3)
+    with pytest.raises(TypeError, match="panes holds 'a'"):
+        microscope(report, panes=["a"])
+    idle = launch(far_apart, 1, 8, out, np.zeros(2000), trace=[])
+    with pytest.raises(ValueError, match="touched nothing"):
+        microscope(idle)
+    with pytest.raises(ValueError, match="lane is True"):
+        microscope(report, lane=True)
     with pytest.raises(ValueError, match="tiles is empty"):
         Pane("a", "", row, (), tiles=())
     with pytest.raises(ValueError, match="there is no thread block 7"):

@@ -52,7 +52,9 @@ def test_a_click_picks_an_element(reader: Reader) -> None:
     reader.canvas("K:").click(position=reader.place("K:", 0))  # another one first
     place = LAYOUT.k_element(physical(2), 0, 2, 28)
     reader.canvas("K:").click(position=reader.place("K:", 2 * 2048 + place - physical(2) * 2048))
-    assert reader.text(".details .caption") == f"k_cache[{place}]: touched 1 time"
+    assert (
+        reader.text(".details .caption") == f"k_cache[{place}]: touched 1 time, every lane counted"
+    )
     when = reference()[1].trace.only(array="k_cache", warp=2, turns={"block_idx": 0, "j": 3})
     (row,) = reader.page.locator(".details tr[data-i]").all_inner_texts()
     expected = [f"{position(when.records.instruction[0]):,}", "2", "5", "reads"]

@@ -43,17 +43,24 @@ def microscope(
     panes   how global arrays are laid out; those without a pane are shown in the order of
             addresses
     at      opens at this warp instruction, a number as in `report.trace.records`; or at the
-            first one of a part of the trace, as `report.trace.only(...)` gives it
+            first one of a part of the trace, as `report.trace.only(...)` gives it. (The page
+            counts the instructions of its thread block from 1.)
     lane    opens with this lane followed
 
-    Raises ValueError if nothing was traced, or for a block, a pane, an instruction or a lane
-    that is not there.
+    Raises TypeError for what is no report or no pane, ValueError if nothing was traced or
+    touched, or for a block, a pane, an instruction or a lane that is not there.
     """
-    traced = report.trace is not None and len(report.trace) > 0
-    require(traced, "report", "without a trace", "of launch(..., trace=0)")
+    if not isinstance(report, Report):
+        raise TypeError(f"report is a {type(report).__name__}; needed is launch(..., trace=0)")
+    wrong = [pane for pane in panes if not isinstance(pane, Pane)]
+    if wrong:
+        raise TypeError(f"panes holds {wrong[0]!r}; it must be a Pane")
+    require(report.trace is not None, "report", "without a trace", "of launch(..., trace=0)")
+    touched = "that of a launch in which the traced thread blocks touched nothing"
+    require(len(report.trace) > 0, "report", touched, "one with a warp instruction")
     trace = one_block(report.trace, block)
     blocks = ", ".join(map(str, np.unique(report.trace.records.block)))
-    require(len(trace) > 0, "block", block, f"a traced one: {blocks}")
+    require(len(trace) > 0, "block", block, f"a traced one that touched something: {blocks}")
     for pane in panes:
         array_number(trace, pane.array)
     taken = {pane.array for pane in panes}
@@ -64,8 +71,9 @@ def microscope(
         at = at.records.instruction[0]
     first, last = numbers[0], numbers[-1]
     allowed = f"a warp instruction of the thread block, {first} to {last}"
-    require(at is None or at in numbers, "at", at, allowed)
-    known = lane is None or lane in range(WARP_SIZE)
+    known = at is None or (at in numbers and not isinstance(at, bool))
+    require(known, "at", at, allowed)
+    known = lane is None or (lane in range(WARP_SIZE) and not isinstance(lane, bool))
     require(known, "lane", lane, f"0 to {WARP_SIZE - 1}")
     step = 0 if at is None else numbers.index(at)
     return Microscope(report, trace, (*panes, *others), step, lane)

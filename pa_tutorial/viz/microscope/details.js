@@ -5,7 +5,7 @@ Object.assign(Microscope.prototype, {
     const { picked } = this.state;
     const key =
       picked &&
-      `${picked.space} ${picked.address} ${picked.bytes} ${picked.owner?.warp} ${picked.owner?.lane}`;
+      `${picked.space} ${picked.address} ${picked.bytes} ${picked.owner?.warp} ${picked.owner?.lane} ${picked.owner?.array}`;
     if (key !== this.detailsOf) {
       this.detailsOf = key;
       this.details.replaceChildren(
@@ -32,14 +32,20 @@ Object.assign(Microscope.prototype, {
     const parts = [
       element("div", {
         className: "caption",
-        textContent: `${name}: touched ${plural(all.length, "time")}`,
+        textContent: all.length
+          ? `${name}: touched ${plural(all.length, "time")}, every lane counted`
+          : `${name}: not touched by this thread block`,
       }),
     ];
-    const last = new Map();
-    for (const { i, lane } of all)
-      if (r.kindOf(i) !== "read") last.set(baseName(r.placeOf(i).text), { i, lane });
+    if (!all.length) return parts;
+    const last = new Map(); // a name that the element has in the kernel, or "" -> its last write
+    const known = r.data.arrays.flatMap(({ name, aliases }) => [name, ...aliases]);
+    for (const { i, lane } of all) {
+      const by = baseName(r.placeOf(i).text);
+      if (r.kindOf(i) !== "read") last.set(known.includes(by) ? by : "", { i, lane });
+    }
     for (const [by, { i, lane }] of last) {
-      const words = `last written as ${by}: instruction ${(i + 1).toLocaleString("en")}, warp ${r.warp[i]} lane ${lane} (thread ${r.warp[i] * 32 + lane}), line ${r.placeOf(i).line}`;
+      const words = `last written${by && ` as ${by}`}: instruction ${(i + 1).toLocaleString("en")}, warp ${r.warp[i]} lane ${lane} (thread ${r.warp[i] * 32 + lane}), line ${r.placeOf(i).line}`;
       parts.push(
         element(
           "div",

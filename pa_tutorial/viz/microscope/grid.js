@@ -1,7 +1,7 @@
 // A pane: an array cut into tiles, each a grid of cells, with the lanes on the cells they touch.
 
 const GAP = 3; // pixels after a run of cells
-const MARGIN = 74; // pixels left of shared memory, for the names of its arrays
+const MARGIN = 84; // pixels left of shared memory, for the names of its arrays
 const MOST = { width: 24, height: 12, rows: 300 }; // pixels of a cell, and of all rows
 
 class Grid {
@@ -103,13 +103,13 @@ class Grid {
 
   // now: instructions to show; lanesOf(i): which of their lanes; step: how far we are
   show({ now, lanesOf, step, picked, chosen }) {
-    this.now = new Map(); // cell -> {lanes, write}
+    this.now = new Map(); // cell -> {lanes, kind, write}
     for (const i of now.filter((i) => this.matches(i))) {
-      const write = this.recording.kindOf(i) !== "read";
+      const kind = this.recording.kindOf(i);
       this.touched(i, lanesOf(i), (cell, lane) => {
-        const here = this.now.get(cell) ?? { lanes: [], write: false };
+        const here = this.now.get(cell) ?? { lanes: [], kind, write: false };
         if (!here.lanes.includes(lane)) here.lanes.push(lane);
-        here.write ||= write;
+        here.write ||= kind !== "read";
         this.now.set(cell, here);
       });
     }

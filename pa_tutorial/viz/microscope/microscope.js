@@ -13,7 +13,15 @@ class Microscope {
   constructor(root, data) {
     this.recording = new Recording(data);
     this.data = data;
-    this.state = { step: 0, warp: null, lane: null, picked: null, registers: false, ...data.open };
+    this.state = {
+      step: 0,
+      marked: null,
+      warp: null,
+      lane: null,
+      picked: null,
+      registers: false,
+      ...data.open,
+    };
     this.root = element("div", { className: "microscope", tabIndex: 0 });
     this.root.dataset.lmSuppressShortcuts = "true"; // JupyterLab: its shortcuts stay out
     root.append(this.root);
@@ -80,10 +88,11 @@ class Microscope {
       textContent:
         "→ ← step · Shift: ten steps · space play · n next visit of this line (N: the one before) · " +
         "w next warp, at its next instruction · l next lane (L: the one before) · f find · " +
-        "Esc let go · Home, End · " +
+        "Esc let go · Home, End · turns of loops count from 0 · " +
         "in a pane: arrows move, Enter picks · in the source: ↑ ↓ and Enter jump; Shift goes back",
     });
     this.sentence = element("div", { className: "sentence", ariaLive: "polite" });
+    this.notice = element("div", { className: "notice", ariaLive: "polite" });
     this.loops = element("div", { className: "loops" });
     this.chips = element("div", { className: "chips" });
     for (let lane = 0; lane < 32; lane++) {
@@ -92,6 +101,14 @@ class Microscope {
       );
       this.chips.append(chip);
     }
+    // One stop of the Tab key for all lanes; the arrows go from one to the next.
+    this.chips.addEventListener("keydown", (event) => {
+      const to = { ArrowRight: "nextSibling", ArrowLeft: "previousSibling" }[event.key];
+      if (!to) return;
+      event.target[to]?.focus();
+      event.preventDefault();
+      event.stopPropagation();
+    });
     this.counts = element("div", { className: "counts" });
     this.timeline = new Timeline(r, (i) => this.go(i));
     const jump = (source, line, back) => this.jump(source, line, back);
@@ -109,6 +126,7 @@ class Microscope {
       this.help,
       element("div", { className: "time" }, this.timeline.canvas, this.timeline.legend),
       this.sentence,
+      this.notice,
       this.loops,
       this.chips,
       element(
@@ -181,9 +199,9 @@ class Microscope {
           textContent: words,
           disabled: i === null,
           onclick: () => {
-            Object.assign(this.state, { lane, warp: this.recording.warp[i] });
+            Object.assign(this.state, { lane: null, warp: null });
             this.remember();
-            this.go(i);
+            this.go(i, { marked: lane });
           },
         });
       const row = element("div", { className: "finding" }, element("pre", { textContent: text }));

@@ -18,25 +18,35 @@ Object.assign(Microscope.prototype, {
     return from;
   },
 
-  go(i) {
+  // marked: a lane to point out there. Whoever goes somewhere has stopped playing.
+  go(i, { marked = null, playing = false } = {}) {
+    if (this.timer && !playing) this.play();
     this.state.step = Math.max(0, Math.min(this.recording.length - 1, i));
+    this.state.marked = marked;
+    this.notice.textContent = "";
     this.show();
   },
 
-  move(direction, times = 1) {
+  move(direction, times = 1, options = {}) {
     let i = this.state.step;
     for (let n = 0; n < times; n++) i = this.next(i, direction);
-    this.go(i);
+    this.go(i, options);
   },
 
-  // To the next visit of a line, or (back) the one before.
+  // To the next visit of a line, or (back) the one before; round the end, if there is none.
   jump(source, line, back = false) {
     const keyOf = (i) =>
       this.recording.linesOf(i).find((l) => l.source === source && l.line === line)?.key;
     const here = keyOf(this.state.step);
     const direction = back ? -1 : 1;
-    let i = this.next(this.state.step, direction, (n) => ![undefined, here].includes(keyOf(n)));
-    if (back && i !== this.state.step) {
+    const wanted = (n) => ![undefined, here].includes(keyOf(n));
+    let i = this.next(this.state.step, direction, wanted);
+    if (i === this.state.step) {
+      const end = back ? this.recording.length : -1;
+      i = this.next(end, direction, wanted);
+      if (i === end) return this.sayWhyNot(line, keyOf, here);
+    }
+    if (back) {
       const key = keyOf(i); // to the beginning of that visit
       for (let n = i; keyOf(n) === key; n = this.next(n, -1)) {
         i = n;
@@ -44,6 +54,20 @@ Object.assign(Microscope.prototype, {
       }
     }
     this.go(i);
+  },
+
+  // Why there is no other visit of a line.
+  sayWhyNot(line, keyOf, here) {
+    const all = [...Array(this.recording.length).keys()].filter((i) => keyOf(i) !== undefined);
+    const { warp, lane } = this.state;
+    const who = lane !== null ? `lane ${lane} of warp ${warp}` : `warp ${warp}`;
+    const follows = (i) =>
+      (warp === null || this.recording.warp[i] === warp) &&
+      (lane === null || this.recording.works(i, lane));
+    if (here !== undefined) this.notice.textContent = `line ${line} has no other visit`;
+    else if (all.some(follows))
+      this.notice.textContent = `line ${line} touches local arrays only: tick "local arrays too"`;
+    else this.notice.textContent = `${who} does not come to line ${line}`;
   },
 
   // To the same place, another turn of the loop at this depth of the way.
@@ -85,8 +109,10 @@ Object.assign(Microscope.prototype, {
   },
 
   // A lane is one of a warp: of the one that is followed, or else of the one we are at.
+  // When the lane is let go, the warps that were followed before are followed again.
   followLane(lane) {
-    const warp = lane === null ? this.state.warp : this.recording.warp[this.state.step];
+    if (this.state.lane === null) this.warpBefore = this.state.warp;
+    const warp = lane === null ? this.warpBefore : this.recording.warp[this.state.step];
     this.follow({ lane, warp });
   },
 
@@ -118,7 +144,7 @@ Object.assign(Microscope.prototype, {
       this.timer = setInterval(
         () => {
           const before = this.state.step;
-          this.move(1, each);
+          this.move(1, each, { playing: true });
           if (this.state.step === before || !this.root.isConnected) this.play();
         },
         (1000 * each) / Number(this.speed.value),

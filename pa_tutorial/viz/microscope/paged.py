@@ -46,8 +46,8 @@ def paged_panes(ready: Launch, block: Index = (0, 0, 0)) -> tuple[Pane, ...]:
     v_rows = Axis("rows", g.HEAD_SIZE // g.X, row)
     v_columns = Axis("row", g.X, g.BLOCK_SIZE), Axis("offset", g.BLOCK_SIZE, 1)
     k_element, v_element = {"piece": g.X, "in piece": 1}, {"rows": g.X, "row": 1}
-    k_title = "K: a row is one piece of every token; logical → physical block"
-    v_title = f"V: a row is {g.X} rows of {g.BLOCK_SIZE} tokens; logical → physical block"
+    k_title = "K: a line is one piece of every token; logical → physical block"
+    v_title = f"V: a line is {g.X} rows of {g.BLOCK_SIZE} tokens; logical → physical block"
     of_k, of_v = _labels(g, k_element), _labels(g, v_element)
     return (
         _head_pane(g, "q", sequence * ready.arguments["q_stride"], head, sequence, g.VEC_SIZE),

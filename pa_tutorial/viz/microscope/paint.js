@@ -10,10 +10,7 @@ Object.assign(Grid.prototype, {
     const { w, h } = this.layout();
     const context = sized(this.canvas, w, h);
     if (this.strip) this.drawStrip(context, w);
-    if (this.banks) {
-      this.drawNames(context);
-      this.drawBanks(context);
-    }
+    if (this.banks) this.drawBanks(context);
     const start = this.tile * this.perTile;
     for (let cell = start; cell < start + this.perTile; cell++) {
       if (!this.exists(cell)) continue;
@@ -23,6 +20,7 @@ Object.assign(Grid.prototype, {
       context.fillRect(x, y, w + (this.run > 1 && w > 4 ? -0.5 : 0), h - 1);
     }
     for (const run of this.runs(start)) this.drawRun(context, run);
+    if (this.banks) this.drawNames(context);
     if (this.picked) {
       const { address, bytes } = this.picked;
       this.frame(context, this.cellAt(address), this.cellAt(address + bytes - 1), ALARM);
@@ -80,11 +78,26 @@ Object.assign(Grid.prototype, {
     }
     const text = lanes.length === 1 ? `${lanes[0]}` : `×${lanes.length}`;
     context.font = `${Math.min(10, h)}px sans-serif`;
-    if (context.measureText(text).width > w - 1 || h < 8) return;
+    if (h < 8) return;
+    context.textBaseline = "middle";
+    if (context.measureText(text).width > w - 1)
+      return this.drawBeside(context, cells.at(-1), text);
     context.fillStyle = inkOn(color);
     context.textAlign = "center";
     context.textBaseline = "middle";
     context.fillText(text, x + w / 2, first.y + h / 2 + 0.5);
+  },
+
+  // A text that does not fit into its run: over the cells behind it, if nobody touches them.
+  drawBeside(context, last, text) {
+    const { x, y, w, h } = this.box(last);
+    const width = context.measureText(text).width;
+    for (let n = 1; n * this.width < width + 3; n++) if (this.now.has(last + n)) return;
+    if (Math.floor(last / this.columns.length) !== Math.floor((last + 1) / this.columns.length))
+      return;
+    context.fillStyle = INK;
+    context.textAlign = "left";
+    context.fillText(text, x + w + 1.5, y + h / 2);
   },
 
   // All tiles, small: which have been touched, which is shown.
@@ -112,19 +125,25 @@ Object.assign(Grid.prototype, {
     });
   },
 
-  // Where each shared array begins; a name that finds no room goes a row further down.
+  // Where each shared array begins: its name beside the row, a bar at its first cell.
   drawNames(context) {
     const shared = this.recording.data.arrays.filter(({ space }) => space === "shared");
+    const names = new Map(); // row -> the arrays that begin in it
+    for (const { name, address } of shared.sort((a, b) => a.address - b.address)) {
+      const row = Math.floor(address / BANK_BYTES);
+      names.set(row, [...(names.get(row) ?? []), name]);
+      const cell = this.cellAt(address);
+      if (cell < 0) continue;
+      const { x, y, h } = this.box(cell);
+      context.fillStyle = INK;
+      context.fillRect(x - 2, y, 2, h - 1);
+    }
     context.textAlign = "left";
     context.textBaseline = "middle";
-    context.font = "10px sans-serif";
+    context.font = "9px sans-serif";
     context.fillStyle = "#767676";
-    let free = 0;
-    for (const { name, address } of shared.sort((a, b) => a.address - b.address)) {
-      const row = Math.max(free, Math.floor(address / BANK_BYTES));
-      context.fillText(name, 0, this.top + (row + 0.5) * this.height, MARGIN - 4);
-      free = row + 1;
-    }
+    for (const [row, here] of names)
+      context.fillText(here.join(", "), 0, this.top + (row + 0.5) * this.height, MARGIN - 5);
   },
 
   // The number of each bank; how many words it must give, if they are several.

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 import numpy as np
+from matplotlib.colors import is_color_like, to_hex
 
 from pa_tutorial.arguments import require
 from pa_tutorial.simt import Trace
@@ -28,6 +29,12 @@ class Axis:
     name: str
     size: int
     stride: int
+
+    def __post_init__(self) -> None:
+        for name in ("size", "stride"):
+            value = getattr(self, name)
+            whole = isinstance(value, int | np.integer) and value >= 1
+            require(whole, f"{name} of the axis {self.name!r}", repr(value), "an int, 1 or more")
 
 
 @dataclass(frozen=True)
@@ -49,7 +56,10 @@ class Pane:
     tiles    the parts of the array that are shown
     labels   name -> its terms, {axis or value of the tile: factor}: what the microscope says of
              an element. {"token": {"logical block": 16, "offset": 1}}
-    color    of what was touched before
+    color    of what was touched before, as matplotlib writes colours
+
+    Raises ValueError for no tile, no axis, two axes of one name, an unknown colour, and a label
+    with a term that is neither an axis nor a value of every tile.
     """
 
     array: str
@@ -62,7 +72,11 @@ class Pane:
 
     def __post_init__(self) -> None:
         require(len(self.tiles) > 0, "tiles", "empty", "one tile or more")
-        axes = {axis.name for axis in (*self.rows, *self.columns)}
+        names = [axis.name for axis in (*self.rows, *self.columns)]
+        axes = set(names)
+        different = 0 < len(names) == len(axes)
+        require(different, "rows, columns", names, "one axis or more, of different names")
+        require(is_color_like(self.color), "color", repr(self.color), "a colour")
         for name, terms in self.labels.items():
             for term in terms:
                 known = all(term in axes | {*tile.values} for tile in self.tiles)
@@ -102,7 +116,9 @@ def memory_pane(trace: Trace, number: int, array: TracedArray) -> Pane:
         for first in starts.tolist()
     )
     axes = (Axis("row", height, columns),), (Axis("column", columns, 1),)
-    return Pane(array.name, f"{array.name}, in the order of addresses", *axes, tiles)
+    shown, whole = height * len(tiles), -(-prod(array.shape) // columns)
+    rest = f", {shown} of {whole} rows: the others are not touched" if shown < whole else ""
+    return Pane(array.name, f"{array.name}, in the order of addresses{rest}", *axes, tiles)
 
 
 def pane_as_data(pane: Pane, trace: Trace) -> dict[str, object]:
@@ -113,7 +129,7 @@ def pane_as_data(pane: Pane, trace: Trace) -> dict[str, object]:
     return {
         "title": pane.title,
         "array": number,
-        "color": style.lighter(pane.color, 0.65),
+        "color": style.lighter(to_hex(pane.color), 0.65),
         "unit": itemsize,
         "rows": _axes(pane.rows, itemsize),
         "columns": _axes(pane.columns, itemsize),

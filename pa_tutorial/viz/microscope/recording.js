@@ -140,7 +140,11 @@ class Recording {
     const index = match[2].split(",").map(Number);
     const fits =
       index.length === array.shape.length && index.every((n, axis) => n < array.shape[axis]);
-    if (!fits) throw new Error(`${match[1]} has the shape [${array.shape.join(", ")}]`);
+    if (!fits) {
+      const ends = [array.shape.map(() => 0), array.shape.map((n) => n - 1)];
+      const [first, last] = ends.map((end) => `${match[1]}[${end.join(", ")}]`);
+      throw new Error(`there are ${first} to ${last}`);
+    }
     const items = index.reduce((sum, n, axis) => sum + n * array.strides[axis], 0);
     const address = array.address + items * array.itemsize;
     return { space: array.space, address, bytes: array.itemsize, text: text.trim() };

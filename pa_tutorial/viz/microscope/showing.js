@@ -41,7 +41,7 @@ Object.assign(Microscope.prototype, {
   },
 
   show() {
-    const { step, lane, warp, picked } = this.state;
+    const { step, lane, warp, picked, marked } = this.state;
     const r = this.recording;
     if (!this.root.clientWidth) return; // not on the page, or hidden
     const lanesOf = (i) => this.lanesShown(i);
@@ -49,7 +49,13 @@ Object.assign(Microscope.prototype, {
     for (const listing of this.listings) listing.show(step);
     const inSpace = (space) => (picked?.space === space ? picked : null);
     for (const grid of this.grids) {
-      grid.show({ now: [step], lanesOf, step, picked: inSpace(grid.space), chosen: lane });
+      grid.show({
+        now: [step],
+        lanesOf,
+        step,
+        picked: inSpace(grid.space),
+        chosen: lane ?? marked,
+      });
       grid.caption.classList.toggle("active", grid.now.size > 0);
       this.showCaption(grid);
     }
@@ -73,7 +79,7 @@ Object.assign(Microscope.prototype, {
     const owner = this.localOwner();
     const key = `${owner.warp} ${owner.lane}`;
     const lanesOf = () => [owner.lane];
-    this.localTitle.textContent = `local arrays of lane ${owner.lane} of warp ${owner.warp}`;
+    this.localTitle.textContent = `local arrays of lane ${owner.lane} of warp ${owner.warp}, from here to the next step`;
     for (const grid of this.localGrids) {
       const mine = (i) => this.recording.works(i, owner.lane);
       if (this.localsOf !== key) grid.remember(mine, lanesOf);
@@ -125,7 +131,9 @@ Object.assign(Microscope.prototype, {
       chip.textContent = shuffle ? `${one}←${r.value(step, one)}` : `${one}`;
       chip.style.background = works ? color : "#FFFFFF";
       chip.style.color = works ? inkOn(color) : "#767676";
+      chip.tabIndex = one === (lane ?? 0) ? 0 : -1;
       chip.classList.toggle("chosen", lane === one);
+      chip.classList.toggle("marked", this.state.marked === one);
       chip.ariaPressed = `${lane === one}`;
     });
   },
@@ -136,7 +144,7 @@ Object.assign(Microscope.prototype, {
     const n = (x) => x.toLocaleString("en");
     this.counts.replaceChildren(
       element("div", {
-        textContent: `So far, all warps: ${n(sectors)} sectors of global memory (${n(ideal_sectors)} at best), ${n(wavefronts)} wavefronts of shared memory (${n(ideal)} at best)`,
+        textContent: `So far, all warps: ${plural(sectors, "sector")} of global memory (${n(ideal_sectors)} at best), ${plural(wavefronts, "wavefront")} of shared memory (${n(ideal)} at best)`,
       }),
       ...this.aboutLanes(step).map((text) =>
         element("div", { className: "about", textContent: text }),

@@ -8,7 +8,8 @@ from matplotlib.patches import Rectangle
 
 from pa_tutorial.simt import Trace
 from pa_tutorial.simt.races import WARP_SIZE
-from pa_tutorial.simt.trace import KINDS, NO_LANE, NO_TURN, SPACES
+from pa_tutorial.simt.source import Site
+from pa_tutorial.simt.trace import KINDS, NO_LANE, NO_TURN, SPACES, loop_name
 from pa_tutorial.simt.traffic import NUM_BANKS, WORD, costs, units
 from pa_tutorial.viz import style
 from pa_tutorial.viz.microscope.data import LANE_COLORS
@@ -83,8 +84,7 @@ def _draw_source(axes: Axes, trace: Trace, now: Trace) -> None:
     own = [(site.line, turn) for site, turn in sites if site.function == trace.kernel]
     turns = {line: turn for line, turn in own if turn != NO_TURN}
     middle = own[-1][0]
-    loops = [f"{name}: turn {turn}" for name, turn in trace.loops(record.way)]
-    axes.set_title(", ".join([f"line {middle}", *loops]), weight="normal", pad=3)
+    axes.set_title(_way_in_words(sites), weight="normal", pad=3)
     first = max(middle - CODE_LINES // 2 - 1, min(source.lines))
     lines = [n for n in range(first, first + CODE_LINES) if n in source.lines]
     indent = min(len(t) - len(t.lstrip()) for n in lines if (t := source.lines[n]).strip())
@@ -103,6 +103,23 @@ def _draw_source(axes: Axes, trace: Trace, now: Trace) -> None:
         axes.text(0.12, y, text, weight="bold" if here else "normal", **font)
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1)
+
+
+def _way_in_words(sites: list[tuple[Site, int]]) -> str:
+    """Function by function: the turns of its loops, and its line."""
+    functions: dict[str, list[str]] = {}
+    lines: dict[str, int] = {}
+    for site, turn in sites:
+        words = functions.setdefault(site.function, [])
+        lines[site.function] = site.line
+        if turn != NO_TURN:
+            words.append(f"{loop_name(site)} turn {turn}")
+    names = list(functions)
+    first, *called = [
+        ", ".join([f"line {lines[name]}" + (f" of {name}" if name != names[0] else ""), *words])
+        for name, words in functions.items()
+    ]
+    return " › ".join([first, *called])
 
 
 def _draw_timeline(axes: Axes, trace: Trace, step: int) -> None:
@@ -183,7 +200,7 @@ def _draw_pane(axes: Axes, trace: Trace, now: Trace, shape: dict, lane: int | No
     axes.spines[:].set_visible(False)
     if shape["array"] is None:
         _draw_banks(axes, now, run)
-        _name_rows(axes, trace)
+        _name_arrays(axes, trace, num_columns)
 
 
 def _draw_banks(axes: Axes, now: Trace, run: int) -> None:
@@ -198,15 +215,17 @@ def _draw_banks(axes: Axes, now: Trace, run: int) -> None:
     axes.set_xlabel("bank; red: several words wanted" if busy.max() > 1 else "bank")
 
 
-def _name_rows(axes: Axes, trace: Trace) -> None:
-    """Where each shared array begins; a name that finds no room goes a row further down."""
-    names: dict[int, str] = {}
+def _name_arrays(axes: Axes, trace: Trace, num_columns: int) -> None:
+    """Where each shared array begins: its name beside the row, a bar at its first cell."""
+    names: dict[int, list[str]] = {}
     arrays = (array for array in trace.arrays if array.space == "shared")
     for array in sorted(arrays, key=lambda array: array.address):
-        row = max(array.address // (NUM_BANKS * WORD), max(names, default=-1) + 1)
-        names[row] = array.name
-    axes.set_yticks([row + 0.5 for row in names], names.values())
-    axes.tick_params(axis="y", length=0, labelsize=7)
+        row, byte = divmod(array.address, NUM_BANKS * WORD)
+        names.setdefault(row, []).append(array.name)
+        x = byte / (NUM_BANKS * WORD) * num_columns
+        axes.plot([x, x], [row + 0.05, row + 0.95], color=style.INK, linewidth=2, clip_on=False)
+    axes.set_yticks([row + 0.5 for row in names], [",\n".join(here) for here in names.values()])
+    axes.tick_params(axis="y", length=0, labelsize=6.5)
 
 
 def _draw_touched(
@@ -224,10 +243,12 @@ def _draw_touched(
         box = (first + 0.03, row + 0.04), width - 0.06, 0.9
         axes.add_patch(Rectangle(*box, facecolor=color, edgecolor=style.PAPER, linewidth=0.4))
         text = f"{here[0]}" if len(here) == 1 else f"×{len(here)}"
+        font = {"va": "center", "size": 6}
         if width * style.WIDTH / cells.shape[1] > 0.075 * len(text):
             where = first + width / 2, row + 0.52
-            ink = style.ink_on(color)
-            axes.text(*where, text, ha="center", va="center", size=6, color=ink)
+            axes.text(*where, text, ha="center", color=style.ink_on(color), **font)
+        elif (row, last + 1) not in lanes:
+            axes.text(last + 1.2, row + 0.52, text, ha="left", color=style.INK, **font)
 
 
 def _runs(lanes: dict[tuple[int, int], list[int]], run: int) -> list[tuple]:

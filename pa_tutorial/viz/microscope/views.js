@@ -26,17 +26,42 @@ class Timeline {
       this.legend.append(mark);
     }
     const pick = (event) => {
+      this.canvas.title = this.inWords(event);
       if (event.type === "pointermove" && !event.buttons) return;
-      const x = event.clientX - this.canvas.getBoundingClientRect().left - this.left;
-      const i = Math.floor((x / this.room) * recording.length);
-      go(Math.max(0, Math.min(recording.length - 1, i)));
+      const { last, next } = this.under(event);
+      if (last >= 0 || next >= 0) go(last >= 0 ? last : next);
     };
     this.canvas.addEventListener("pointerdown", pick);
     this.canvas.addEventListener("pointermove", pick);
   }
 
+  // The middle of an instruction.
   x(i) {
     return this.left + ((i + 0.5) / this.recording.length) * this.room;
+  }
+
+  // What is under the pointer: a warp, its last instruction until then and its next one.
+  under(event) {
+    const { recording } = this;
+    const box = this.canvas.getBoundingClientRect();
+    const part = (event.clientX - box.left - this.left) / this.room;
+    const at = Math.floor(Math.max(0, Math.min(1, part)) * recording.length);
+    const row = Math.floor((event.clientY - box.top) / WARP_HEIGHT);
+    const warp = Math.max(0, Math.min(recording.data.num_warps - 1, row));
+    let [last, next] = [Math.min(at, recording.length - 1), at + 1];
+    while (last >= 0 && recording.warp[last] !== warp) last--;
+    while (next < recording.length && recording.warp[next] !== warp) next++;
+    return { warp, last, next: next < recording.length ? next : -1 };
+  }
+
+  inWords(event) {
+    const { warp, last, next } = this.under(event);
+    const text = (i) => {
+      const kind = this.recording.kindOf(i);
+      return `instruction ${(i + 1).toLocaleString("en")}, ${kind}, line ${this.recording.placeOf(i).line}`;
+    };
+    const parts = [last >= 0 ? text(last) : "nothing yet", next >= 0 ? text(next) : "its end"];
+    return `warp ${warp}: ${parts.join("; then ")}`;
   }
 
   // The picture without the cursor is drawn once for each width.
@@ -57,7 +82,12 @@ class Timeline {
       context.fillStyle = COLORS[space];
       for (let i = 0; i < recording.length; i++)
         if (recording.space[i] === number)
-          context.fillRect(this.x(i), recording.warp[i] * WARP_HEIGHT + 1, wide, WARP_HEIGHT - 2);
+          context.fillRect(
+            this.left + (i / recording.length) * this.room,
+            recording.warp[i] * WARP_HEIGHT + 1,
+            wide,
+            WARP_HEIGHT - 2,
+          );
     }
     context.fillStyle = ALARM;
     for (const { second } of recording.data.findings)
@@ -118,6 +148,7 @@ class Listing {
       row.className = reached.has(line) ? "line reached" : "line";
       Object.assign(row.dataset, { source: number, line });
       row.setAttribute("role", "option");
+      row.title = text.trim();
       for (const [name, words] of [
         ["number", line],
         ["turn", ""],

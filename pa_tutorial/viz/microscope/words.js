@@ -26,7 +26,7 @@ Object.assign(Microscope.prototype, {
   aboutLanes(i) {
     const r = this.recording;
     const lines = [];
-    const { lane } = this.state;
+    const lane = this.state.lane ?? this.state.marked;
     const array = r.arrayOf(i);
     if (lane !== null && array && r.works(i, lane)) {
       const [first, count] = [r.value(i, lane), r.num_bytes[i]];
@@ -49,7 +49,7 @@ Object.assign(Microscope.prototype, {
     for (const [bank, words] of this.recording.banksOf(i)) {
       const wanted = [...words.values()];
       if (words.size > 1) note(groups, wanted.map(lanesInWords).join("; another for "), bank);
-      if (!wanted.flat().includes(lane)) continue;
+      if (!wanted.flat().some((one) => one !== lane) || !wanted.flat().includes(lane)) continue;
       const text = wanted.map((lanes) => {
         const mine = lanes.includes(lane);
         return `${mine ? "the same word for" : "another one for"} ${lanesInWords(lanes)}`;
@@ -64,12 +64,14 @@ Object.assign(Microscope.prototype, {
   },
 
   bytesInWords(array, first, count) {
-    const from = first - array.address;
-    const where = `bytes ${from.toLocaleString("en")}–${(from + count - 1).toLocaleString("en")} of ${array.name}`;
+    const shared = array.space === "shared"; // its addresses count from the block's first byte
+    const from = first - (shared ? 0 : array.address);
+    const range = `${from.toLocaleString("en")}–${(from + count - 1).toLocaleString("en")}`;
+    const where = `bytes ${range} of ${shared ? "shared memory" : array.name}`;
     const grid = this.grids.find((g) => g.space === array.space && g.cellAt(first) >= 0);
     const labels = grid && array.space === "global" ? spans(grid, first, count) : [];
     const names = this.recording.namesOf(array.space, first)[0];
-    return [where, ...labels, names ? `from ${names}` : ""].filter(Boolean).join(" · ");
+    return [where, ...labels, names ? `beginning at ${names}` : ""].filter(Boolean).join(" · ");
   },
 
   // An element in words: its names, its place in the layout, its bytes, who is at it now.
@@ -92,7 +94,7 @@ Object.assign(Microscope.prototype, {
     const now = grid.now.get(cell);
     if (now)
       lines.push(
-        `now: ${now.write ? "written" : "read"} by lane${now.lanes.length > 1 ? "s" : ""} ${inWords(now.lanes)}`,
+        `now: ${DONE[now.kind]} by lane${now.lanes.length > 1 ? "s" : ""} ${inWords(now.lanes)}`,
       );
     else if (grid.first[cell] && grid.first[cell] - 1 <= grid.step)
       lines.push(`touched before, first by instruction ${grid.first[cell].toLocaleString("en")}`);
@@ -109,6 +111,7 @@ function spans(grid, first, count) {
   );
 }
 
+const DONE = { read: "read", write: "written", atomic: "changed" };
 const inOrder = (numbers) => inWords([...numbers].sort((a, b) => a - b));
 const lanesInWords = (lanes) => `lane${lanes.length > 1 ? "s" : ""} ${inOrder(lanes)}`;
 const banksInWords = (banks) => `bank${banks.length > 1 ? "s" : ""} ${inOrder(banks)}`;
