@@ -7,6 +7,7 @@ import pytest
 from numba import cuda, float32
 
 from pa_tutorial.simt import launch
+from pa_tutorial.simt.trace import SPACES
 from pa_tutorial.viz.microscope import microscope
 
 
@@ -111,3 +112,33 @@ def test_the_time_line_says_what_is_under_the_pointer(parts) -> None:
             assert canvas.get_attribute("title").startswith(
                 f"warp {warp}: instruction {place + 1},"
             )
+
+
+def test_the_bars_of_the_time_line_stand_where_clicks_find_them(parts) -> None:
+    """Would catch: bars half an instruction beside their place."""
+    colors = {"global": "#e69f00", "shared": "#cc79a7", "local": "#d9d9d9", "none": "#0072b2"}
+    numbers = np.unique(parts.trace.records.instruction).tolist()
+    for place, number in enumerate(numbers):
+        parts.go(numbers[place - len(numbers) // 2])  # the cursor is elsewhere
+        record = parts.trace.only(instruction=number).records[0]
+        row = parts.pixels(".timeline", 13 * int(record.warp) + 6)
+        for part in (0.15, 0.85):
+            x = int(48 + (place + part) / len(numbers) * (len(row) - 52))
+            assert row[x] == colors[SPACES[record.space]], (place, part)
+
+
+def test_a_write_by_an_expression_without_a_name(read_page, tmp_path: Path) -> None:
+    """Would catch: an element that was "last written as cuda"."""
+
+    @cuda.jit
+    def histogram(bins, a):
+        t = cuda.threadIdx.x
+        cuda.atomic.add(bins, a[t] % 4, 1)
+
+    arrays = np.zeros(4, np.int32), np.arange(40, dtype=np.int32)
+    report = launch(histogram, 1, 40, *arrays, trace=0)
+    microscope(report).save_html(tmp_path / "histogram.html")
+    reader = read_page(tmp_path / "histogram.html")
+    reader.find("bins[3]")
+    assert reader.text(".details .caption") == "bins[3]: touched 10 times, every lane counted"
+    assert reader.text(".last").startswith("last written: instruction 4, warp 1 lane 7 (thread 39)")

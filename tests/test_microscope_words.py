@@ -105,3 +105,14 @@ def test_the_costs_are_those_of_the_addresses(reader: Reader) -> None:
     assert f"{wavefronts:,} wavefronts of shared memory ({ideal:,} at best)" in (
         reader.text(".counts")
     )
+
+
+def test_bytes_of_shared_memory_count_from_its_beginning(read_page, reference_html: Path) -> None:
+    """Would catch: two origins, the array's and the memory's, in the words for one element."""
+    reader = read_page(reference_html)
+    reader.follow(warp=0, lane=17)
+    reader.click_line("logits[i] *= inv_sum")
+    first = 128 * 2 + 2 * 4 * 4 + 4 * 17  # behind q_vecs and red_smem
+    where = f"bytes {first}–{first + 3} of shared memory"
+    name = "beginning at shared_mem[17] = logits[17] = out_smem[17]"
+    assert reader.about[0] == f"lane 17 of warp 0 reads {where} · {name}"
