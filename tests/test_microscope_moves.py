@@ -71,6 +71,20 @@ def test_a_lane_that_is_let_go_gives_all_warps_back(parts) -> None:
     assert warps.input_value() == "1"
 
 
+def test_a_page_that_opens_with_a_lane_lets_it_go(read_page, tmp_path: Path) -> None:
+    """Would catch: no step that anybody may stop at, once the lane is let go."""
+    arrays = np.zeros(64, np.float32), np.zeros(64, np.float32)
+    report = launch(three_parts, 1, 64, *arrays, trace=0)
+    at = report.trace.only(array="a", warp=1)
+    microscope(report, at=at, lane=3).save_html(tmp_path / "lane.html")
+    reader = read_page(tmp_path / "lane.html")
+    assert reader.page.get_by_label("warp", exact=True).input_value() == "1"
+    reader.follow(lane=3)
+    assert reader.page.get_by_label("warp", exact=True).input_value() == ""
+    reader.press("Home")
+    assert reader.at == report.trace.records.instruction[0]
+
+
 def test_two_local_arrays_at_one_byte_are_two(parts) -> None:
     """Would catch: a list that still shows the element of another array."""
     parts.press("End")

@@ -22,6 +22,7 @@ class Microscope {
       registers: false,
       ...data.open,
     };
+    this.warpBefore = null; // followed again when a lane is let go
     this.root = element("div", { className: "microscope", tabIndex: 0 });
     this.root.dataset.lmSuppressShortcuts = "true"; // JupyterLab: its shortcuts stay out
     root.append(this.root);
