@@ -81,8 +81,13 @@ def test_a_page_that_opens_with_a_lane_lets_it_go(read_page, tmp_path: Path) -> 
     assert reader.page.get_by_label("warp", exact=True).input_value() == "1"
     reader.follow(lane=3)
     assert reader.page.get_by_label("warp", exact=True).input_value() == ""
-    reader.press("Home")
-    assert reader.at == report.trace.records.instruction[0]
+    warps = {int(report.trace.only(instruction=reader.at).records.warp[0])}
+    for _ in range(4):
+        before = reader.at
+        reader.press("ArrowRight")
+        assert reader.at > before
+        warps.add(int(report.trace.only(instruction=reader.at).records.warp[0]))
+    assert warps == {0, 1}
 
 
 def test_two_local_arrays_at_one_byte_are_two(parts) -> None:
