@@ -102,7 +102,7 @@ Object.assign(Microscope.prototype, {
     this.show();
   },
 
-  // What was chosen in the bar; the keys work again at once.
+  // What was chosen by a click; the keys work again at once.
   chosen(change) {
     this.follow(change);
     this.root.focus({ preventScroll: true });
@@ -113,7 +113,7 @@ Object.assign(Microscope.prototype, {
   followLane(lane) {
     if (this.state.lane === null) this.warpBefore = this.state.warp;
     const warp = lane === null ? this.warpBefore : this.recording.warp[this.state.step];
-    this.follow({ lane, warp });
+    this.chosen({ lane, warp });
   },
 
   pick(picked) {
