@@ -151,13 +151,15 @@ class TinyLM(nn.Module):
         positions: Tensor,
         attend: Attend,
         probe: dict[str, list] | None = None,
+        rows: Tensor | None = None,
     ) -> Tensor:
         """The model around attention. Where K and V are kept is known to `attend` alone.
 
         tokens, positions  [num_tokens] int64, of one sequence or of many
         attend             attend(layer, q, k, v) -> out, the shape of q; k and v of the new tokens
         probe              as in forward
-        returns            [num_tokens, vocab_size]
+        rows               [num_rows] int64: only the scores after these tokens are computed
+        returns            [num_tokens, vocab_size], or [num_rows, vocab_size]
 
         Raises ValueError if a token is no byte or a position is outside 0 to max_len - 1.
         """
@@ -174,6 +176,7 @@ class TinyLM(nn.Module):
             if probe is not None:
                 probe.setdefault("k", []).append(k)
                 probe.setdefault("out", []).append(out)
+        hidden = hidden if rows is None else hidden[rows]
         return self.to_vocab(self.final_norm(hidden))
 
     def require_tokens(self, tokens: Tensor, positions: Tensor) -> None:

@@ -94,6 +94,9 @@ class BlockAllocator:
     def name(self, block: int, previous: object, tokens: tuple[int, ...], extra: Hashable) -> None:
         """Make a full block findable: not here."""
 
+    def forget(self, block: int) -> None:
+        """Nobody finds this block any more: here nobody ever does."""
+
     def can_allocate(self, num_blocks: int) -> Admission:
         """Whether a new sequence that needs so many blocks can start: now, later or never.
 

@@ -36,6 +36,18 @@ class Appended:
         return max(0, min(found, len(self.slots) - 1))
 
 
+@dataclass(frozen=True)
+class Prospect:
+    """What appending some tokens would find and take, at this moment.
+
+    num_cached  how many of the first new tokens need not be computed
+    num_blocks  free blocks that it takes; a block that only the prefix cache holds is free too
+    """
+
+    num_cached: int
+    num_blocks: int
+
+
 class BlockTable:
     """The blocks of one sequence, in order. One table serves every layer and every head.
 
@@ -78,6 +90,17 @@ class BlockTable:
         total = -(-(self.num_tokens + num_tokens) // self.block_size)
         return total - len(self.blocks) + (num_tokens > 0 and self.must_copy)
 
+    def look_up(self, token_ids: Sequence[int]) -> Prospect:
+        """What `append` would do with these tokens; nothing changes. Raises UseAfterFree."""
+        self._require_alive()
+        if not token_ids:
+            return Prospect(0, 0)
+        filled = self._filled
+        twins = self._find_twins(self._contents(token_ids))
+        found = sum(1 for _ in takewhile(lambda twin: twin is not None, twins))
+        num_cached = min(found * self.block_size - filled, len(token_ids) - 1)
+        return Prospect(max(0, num_cached), self._blocks_taken(twins))
+
     def append(self, token_ids: Sequence[int]) -> Appended:
         """Make room for new tokens: a prompt at once, or one token.
 
@@ -96,14 +119,9 @@ class BlockTable:
         if not new_tokens:
             return Appended(copies, slots)
         filled = self._filled
-        # What the last block (if it is not full) and the new blocks will hold.
-        tokens = (*self.token_ids[self.num_tokens - filled :], *new_tokens)
-        contents = [
-            tokens[start : start + self.block_size]
-            for start in range(0, len(tokens), self.block_size)
-        ]
+        contents = self._contents(new_tokens)
         twins = self._find_twins(contents)
-        self._require_blocks(twins)
+        self.allocator.require_free(self._blocks_taken(twins))
 
         must_copy = self.must_copy
         for twin in twins:  # before anything is allocated: that could evict them
@@ -204,6 +222,12 @@ class BlockTable:
     def _held(self) -> list[int]:
         return [block for block in self.blocks if block != NULL_BLOCK]
 
+    def _contents(self, new_tokens: Sequence[int]) -> list[tuple[int, ...]]:
+        """What the last block (if it is not full) and the new blocks will hold."""
+        tokens = (*self.token_ids[self.num_tokens - self._filled :], *new_tokens)
+        starts = range(0, len(tokens), self.block_size)
+        return [tokens[start : start + self.block_size] for start in starts]
+
     def _find_twins(self, contents: list[tuple[int, ...]]) -> list[FullBlock | None]:
         """For each block content, the block that has it already, or None."""
         twins: list[FullBlock | None] = []
@@ -223,8 +247,8 @@ class BlockTable:
         previous = self._names[-1] if self._names else None
         return self.allocator.name(block, previous, content, self.extra)
 
-    def _require_blocks(self, twins: list[FullBlock | None]) -> None:
-        """Raise OutOfBlocks unless the append can be finished."""
+    def _blocks_taken(self, twins: list[FullBlock | None]) -> int:
+        """Free blocks that an append with these twins takes."""
         keeps_last = self._filled > 0 and twins[0] is None and not self.must_copy
         new = sum(twin is None for twin in twins) - keeps_last
         # A twin that only the cache holds counts as free; sharing it takes it from the free ones.
@@ -233,7 +257,7 @@ class BlockTable:
         )
         # A last block that is only ours is given back when a twin takes its place.
         given_back = self._filled > 0 and twins[0] is not None and not self.must_copy
-        self.allocator.require_free(new + revived - given_back)
+        return new + revived - given_back
 
     def _require_alive(self) -> None:
         if self._freed:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from pa_tutorial.paging.errors import UnknownBlock
@@ -18,10 +19,13 @@ class PagedKVCache:
     pads and copies as many tables as there are layers, and gains nothing: the tokens of
     a sequence are the same in all of them.)
 
-    k, v  one tensor a layer, in the given layout
+    device  where the tensors are
+    k, v    one tensor a layer, in the given layout
     """
 
-    def __init__(self, layout: CacheLayout, num_layers: int) -> None:
+    def __init__(
+        self, layout: CacheLayout, num_layers: int, device: torch.device | str = "cpu"
+    ) -> None:
         if num_layers < 1:
             raise ValueError(f"num_layers is {num_layers}; it must be at least 1")
         self.layout = layout
@@ -29,8 +33,8 @@ class PagedKVCache:
         self.v: list[Tensor] = []
         for _ in range(num_layers):
             k_cache, v_cache = layout.empty()
-            self.k.append(k_cache)
-            self.v.append(v_cache)
+            self.k.append(k_cache.to(device))
+            self.v.append(v_cache.to(device))
 
     @property
     def num_layers(self) -> int:

@@ -125,6 +125,14 @@ class PrefixCachingAllocator(BlockAllocator):
         self._by_hash[key] = self._by_block[block] = full
         return full
 
+    def forget(self, block: int) -> None:
+        """Nobody finds this block any more: its K and V are not what its name says."""
+        if block in self._by_block:
+            self._forget(block)
+        if block in self._evictable:
+            del self._evictable[block]
+            self._free.append(block)
+
     def reset(self) -> None:
         """Forget every name. Raises BlocksInUse while a sequence holds a block."""
         held = sum(count > 0 for count in self.ref_counts)

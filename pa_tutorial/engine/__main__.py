@@ -1,0 +1,115 @@
+"""Answer prompts from the command line.
+
+    python -m pa_tutorial.engine "The for statement" "The while statement" --stage cpu
+
+Without --model, TinyLM answers: it has read the documentation of Python's statements.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from pa_tutorial.engine.engine import StepStatistics
+from pa_tutorial.engine.llm import LLM, Completion
+from pa_tutorial.engine.request import SamplingParams
+from pa_tutorial.ladder import STAGES
+
+STAGE_NAMES = [stage.name for stage in STAGES.values() if stage.layout]
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m pa_tutorial.engine",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("prompts", nargs="*", metavar="PROMPT", help="text; each prompt is a request")
+    add("--file", type=Path, help="more prompts, one a line")
+    add("--model", default="tiny", help="'tiny', or a folder with a Llama or Qwen2 checkpoint")
+
+    engine = parser.add_argument_group("engine").add_argument
+    engine("--stage", default="paged_online", choices=STAGE_NAMES, help="who decodes")
+    engine("--num-blocks", type=int, default=512, help="blocks in the pool (512)")
+    engine("--block-size", type=int, default=16, help="tokens in a block (16)")
+    engine("--token-budget", type=int, default=256, help="tokens that one step computes (256)")
+    engine("--chunk-size", type=int, help="tokens of one prompt in a step (the budget)")
+    engine("--max-num-seqs", type=int, default=64, help="sequences that run at once (64)")
+    engine("--no-prefix-caching", action="store_true", help="do not find known prefixes again")
+    engine("--every", type=int, default=0, help="steps between two arrivals (0: all at once)")
+
+    sampling = parser.add_argument_group("sampling").add_argument
+    sampling("--max-tokens", type=int, default=32, help="generated tokens of each answer (32)")
+    sampling("--temperature", type=float, default=0.0, help="0: the likeliest token (0)")
+    sampling("--top-k", type=int, default=0, help="among so many likeliest tokens (0: all)")
+    sampling("--top-p", type=float, default=1.0, help="among the likeliest that hold this part (1)")
+    sampling("--seed", type=int, default=0, help="of the random numbers (0)")
+    sampling("--num-samples", type=int, default=1, help="answers to each prompt (1)")
+    sampling("--stop-tokens", type=int, nargs="+", default=[], help="token ids that end an answer")
+    sampling("--ignore-eos", action="store_true", help="go on after the model's end token")
+
+    add("--statistics", action="store_true", help="print what every step did")
+    add("--no-progress", action="store_true", help="show no bar")
+    return parser
+
+
+def show(completion: Completion) -> None:
+    print(f"> {completion.prompt}")
+    if completion.error is not None:
+        print(f"  error: {completion.error}")
+    answers = completion.texts if completion.texts is not None else completion.token_ids
+    for answer, reason in zip(answers, completion.finish_reasons, strict=True):
+        print(f"  {answer}   [{reason}]")
+
+
+def show_statistics(steps: list[StepStatistics]) -> None:
+    print("step  running  waiting  prefill  decode  blocks  cached  hit rate  preemptions")
+    for s in steps:
+        print(
+            f"{s.step:4}  {s.num_running:7}  {s.num_waiting:7}  {s.num_prefill:7}  "
+            f"{s.num_decode:6}  {s.blocks_used:6}  {s.blocks_cached:6}  {s.hit_rate:8.2f}  "
+            f"{s.num_preemptions:11}" + (f"  {s.error}" if s.error else "")
+        )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print one answer a prompt; returns 1 if a request had an error, 2 for a bad option."""
+    parser = make_parser()
+    given = parser.parse_args(arguments)
+    try:
+        prompts = given.prompts + (given.file.read_text().splitlines() if given.file else [])
+        if not prompts:
+            parser.error("no prompt: give text, or --file")
+        llm = LLM(
+            given.model,
+            stage=given.stage,
+            num_blocks=given.num_blocks,
+            block_size=given.block_size,
+            token_budget=given.token_budget,
+            chunk_size=given.chunk_size,
+            max_num_seqs=given.max_num_seqs,
+            prefix_caching=not given.no_prefix_caching,
+        )
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
+    params = SamplingParams(
+        max_tokens=given.max_tokens,
+        temperature=given.temperature,
+        top_k=given.top_k,
+        top_p=given.top_p,
+        seed=given.seed,
+        num_samples=given.num_samples,
+        stop_tokens=tuple(given.stop_tokens),
+        ignore_eos=given.ignore_eos,
+    )
+    arrivals = [given.every * index for index in range(len(prompts))]
+    completions = llm.generate(prompts, params, arrivals, progress=not given.no_progress)
+    for completion in completions:
+        show(completion)
+    if given.statistics:
+        show_statistics(llm.statistics)
+    return int(any(completion.error for completion in completions))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

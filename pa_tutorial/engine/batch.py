@@ -1,0 +1,85 @@
+"""The batch of a step: what many sequences compute, as a few tensors."""
+
+from collections.abc import Sequence as Several
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pa_tutorial.engine.request import Sequence
+from pa_tutorial.engine.scheduler import Scheduled
+from pa_tutorial.paging.block_table import padded_block_tables
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The tokens of a step side by side, without padding; first the sequences that decode.
+
+    input_ids     [num_tokens] int64
+    positions     [num_tokens] int64   of each token in its sequence
+    slot_mapping  [num_tokens] int64   where its K and V go; -1 if they are there already
+    block_tables  [num_seqs, max_num_blocks_per_seq] int32, padded with 0
+    seq_lens      [num_seqs] int32     tokens of each sequence in the cache after this step
+    query_lens    how many of them are computed in this step, the last ones
+    num_decodes   so many sequences, the first ones, compute one token each
+    last_rows     [num_sampled] int64  the rows of input_ids after which a next token is chosen
+    sampled       the sequences that get these tokens
+    copies        (source, destination) blocks to copy before anything is written, in this order
+    """
+
+    input_ids: Tensor
+    positions: Tensor
+    slot_mapping: Tensor
+    block_tables: Tensor
+    seq_lens: Tensor
+    query_lens: list[int]
+    num_decodes: int
+    last_rows: Tensor
+    sampled: list[Sequence]
+    copies: list[tuple[int, int]]
+
+    def to(self, device: torch.device) -> "Batch":
+        """The same with its tensors on a device."""
+        moved = {
+            name: value.to(device)
+            for name, value in vars(self).items()
+            if isinstance(value, Tensor)
+        }
+        return Batch(**(vars(self) | moved))
+
+
+def build_batch(plan: Several[Scheduled]) -> Batch:
+    """The tensors of a step, from what the scheduler planned.
+
+    A sequence that computes one token decodes, whether that token was generated or is the last
+    of a prompt: it is one query, and all that it attends to is in the cache.
+
+    Source: vLLM, ModelInputForCPUBuilder in vllm/worker/cpu_model_runner.py.
+    """
+    input_ids: list[int] = []
+    positions: list[int] = []
+    slots: list[int] = []
+    last_rows: list[int] = []
+    ordered = sorted(plan, key=lambda scheduled: len(scheduled.slots) > 1)  # decodes first
+    for scheduled in ordered:
+        first, last = scheduled.first, scheduled.first + len(scheduled.slots)
+        input_ids += scheduled.sequence.token_ids[first:last]
+        positions += range(first, last)
+        slots += scheduled.slots
+        if scheduled.is_last:
+            last_rows.append(len(input_ids) - 1)
+    query_lens = [len(scheduled.slots) for scheduled in ordered]
+    tables = [scheduled.sequence.table for scheduled in ordered]
+    return Batch(
+        input_ids=torch.tensor(input_ids),
+        positions=torch.tensor(positions),
+        slot_mapping=torch.tensor(slots),
+        block_tables=padded_block_tables(tables),
+        seq_lens=torch.tensor([table.num_tokens for table in tables], dtype=torch.int32),
+        query_lens=query_lens,
+        num_decodes=sum(query_len == 1 for query_len in query_lens),
+        last_rows=torch.tensor(last_rows, dtype=torch.int64),
+        sampled=[scheduled.sequence for scheduled in ordered if scheduled.is_last],
+        # In the order in which the blocks were given out, not in that of the batch.
+        copies=[pair for scheduled in plan for pair in scheduled.copies],
+    )

@@ -1,0 +1,152 @@
+"""Checkpoints as Hugging Face keeps them: config.json and *.safetensors in a folder."""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from pa_tutorial.arguments import require
+from pa_tutorial.engine.model import Llama, LlamaConfig
+from pa_tutorial.engine.rope import Rope
+
+MODEL_TYPES = ("llama", "qwen2")
+ROPE_TYPES = ("default", "linear", "llama3")
+NAMED_AT_MOST = 5  # tensors in a message
+
+
+class CheckpointError(ValueError):
+    """A folder that holds no model that can be loaded; the message says what is wrong."""
+
+
+def load_checkpoint(folder: str | os.PathLike, dtype: torch.dtype = torch.float32) -> Llama:
+    """A Llama or Qwen2 model from a local folder; nothing is downloaded.
+
+    dtype  of the weights in memory, whatever they are in the files
+
+    Raises CheckpointError for a folder without config.json or weights, another architecture, and
+    tensors that are missing, too many, or of the wrong size: they are named.
+    """
+    folder = Path(folder)
+    config = read_config(folder)
+    tensors = read_tensors(folder)
+    with torch.device("meta"):  # no memory yet
+        model = Llama(config)
+    if config.is_tied:  # some files have the tied weight twice
+        tensors["lm_head.weight"] = tensors.get("embed_tokens.weight", torch.empty(0))
+    require_tensors(folder, model.state_dict(), tensors)
+    tensors = {name: tensor.to(dtype) for name, tensor in tensors.items()}
+    model.load_state_dict(tensors, assign=True)
+    if config.is_tied:
+        model.lm_head.weight = model.embed_tokens.weight
+    return model.requires_grad_(False)
+
+
+def read_config(folder: Path) -> LlamaConfig:
+    """config.json in our words. Raises CheckpointError for what this model cannot do."""
+    path = folder / "config.json"
+    if not path.is_file():
+        raise CheckpointError(f"{folder} has no config.json; it must be a Hugging Face checkpoint")
+    try:
+        values = json.loads(path.read_text())
+    except json.JSONDecodeError as error:
+        raise CheckpointError(f"{path} is no JSON: {error}") from error
+    try:
+        return config_from(values)
+    except KeyError as error:
+        raise CheckpointError(f"{path} has no {error.args[0]!r}") from error
+    except ValueError as error:
+        raise CheckpointError(f"{path}: {error}") from error
+
+
+def config_from(values: Mapping[str, object]) -> LlamaConfig:
+    """KeyError for what is missing; ValueError for what this model cannot do."""
+    model_type = values["model_type"]
+    require(model_type in MODEL_TYPES, "model_type", model_type, f"one of {MODEL_TYPES}")
+    activation = values.get("hidden_act", "silu")
+    require(activation == "silu", "hidden_act", activation, "silu")
+    window = values.get("use_sliding_window", False)
+    require(not window, "use_sliding_window", window, "false: there is no sliding window here")
+    num_heads, hidden_size = values["num_attention_heads"], values["hidden_size"]
+    is_qwen2 = model_type == "qwen2"
+    attention_bias = values.get("attention_bias", False)
+    eos = values.get("eos_token_id")
+    return LlamaConfig(
+        num_layers=values["num_hidden_layers"],
+        num_heads=num_heads,
+        num_kv_heads=values.get("num_key_value_heads") or num_heads,
+        head_size=values.get("head_dim") or hidden_size // num_heads,
+        hidden_size=hidden_size,
+        mlp_size=values["intermediate_size"],
+        vocab_size=values["vocab_size"],
+        max_len=values["max_position_embeddings"],
+        norm_eps=values.get("rms_norm_eps", 1e-6),
+        rope=rope_from(values),
+        qkv_bias=is_qwen2 or attention_bias,
+        out_bias=attention_bias and not is_qwen2,
+        mlp_bias=values.get("mlp_bias", False),
+        is_tied=values.get("tie_word_embeddings", False),
+        eos_tokens=tuple(eos) if isinstance(eos, list) else () if eos is None else (eos,),
+    )
+
+
+def rope_from(values: Mapping[str, object]) -> Rope:
+    """From rope_parameters (transformers 5), or rope_theta and rope_scaling (4)."""
+    given = values.get("rope_parameters") or values.get("rope_scaling") or {}
+    theta = given.get("rope_theta", values.get("rope_theta", 10_000.0))
+    scaling = given.get("rope_type", given.get("type", "default"))
+    require(scaling in ROPE_TYPES, "rope_type", scaling, f"one of {ROPE_TYPES}")
+    if scaling == "default":
+        return Rope(theta)
+    if scaling == "linear":
+        return Rope(theta, scaling, given["factor"])
+    return Rope(
+        theta=theta,
+        scaling=scaling,
+        factor=given["factor"],
+        low_freq_factor=given["low_freq_factor"],
+        high_freq_factor=given["high_freq_factor"],
+        old_len=given["original_max_position_embeddings"],
+    )
+
+
+def read_tensors(folder: Path) -> dict[str, Tensor]:
+    """All tensors of one file, or of the shards that the index names; without "model."."""
+    index = folder / "model.safetensors.index.json"
+    names = ["model.safetensors"]
+    if index.is_file():
+        names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+    tensors: dict[str, Tensor] = {}
+    for name in names:
+        path = folder / name
+        if not path.is_file():
+            raise CheckpointError(f"{folder} has no {name}, where weights must be")
+        try:
+            with safe_open(path, framework="pt") as file:
+                for key in file.keys():  # noqa: SIM118  (it is no dictionary)
+                    tensors[key.removeprefix("model.")] = file.get_tensor(key)
+        except SafetensorError as error:
+            raise CheckpointError(f"{path} cannot be read: {error}") from error
+    # Old files carry the frequencies of the rotary embedding, which are computed here.
+    return {key: value for key, value in tensors.items() if not key.endswith("rotary_emb.inv_freq")}
+
+
+def require_tensors(
+    folder: Path, expected: Mapping[str, Tensor], tensors: Mapping[str, Tensor]
+) -> None:
+    """Raise CheckpointError unless exactly the expected tensors are there, in their sizes."""
+    missing = [f"{name} is missing" for name in expected if name not in tensors]
+    wrong = [
+        f"{name} is {list(tensors[name].shape)}, and must be {list(expected[name].shape)}"
+        for name in expected
+        if name in tensors and tensors[name].shape != expected[name].shape
+    ]
+    surplus = [f"{name} has no place in the model" for name in tensors if name not in expected]
+    faults = missing + wrong + surplus
+    if faults:
+        more = len(faults) - NAMED_AT_MOST
+        end = f"; and {more} more" if more > 0 else ""
+        raise CheckpointError(f"{folder}: {'; '.join(faults[:NAMED_AT_MOST])}{end}")

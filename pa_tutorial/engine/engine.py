@@ -1,0 +1,209 @@
+"""The engine: requests come in, steps are taken, tokens come out."""
+
+from collections.abc import Sequence as Several
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pa_tutorial.arguments import require
+from pa_tutorial.engine.batch import build_batch
+from pa_tutorial.engine.request import (
+    DEFAULT_PARAMS,
+    Request,
+    SamplingParams,
+    Sequence,
+    require_token_ids,
+)
+from pa_tutorial.engine.runner import Model, Runner
+from pa_tutorial.engine.sampling import choose_token
+from pa_tutorial.engine.scheduler import Scheduler
+from pa_tutorial.paging.allocator import BlockAllocator
+from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
+
+
+class BadScores(ArithmeticError):
+    """The model returned scores that choose no token."""
+
+
+@dataclass(frozen=True)
+class StepStatistics:
+    """What one step did. Blocks are counted after it.
+
+    num_running, num_waiting  sequences after the step
+    num_prefill, num_decode   tokens computed, of sequences with many and with one in this step
+    blocks_used               held by sequences
+    blocks_cached             held by nobody, but findable by their prefix
+    hit_rate                  of the tokens of all sequences let in so far, the part that was found
+                              in the prefix cache
+    num_preemptions           so far
+    error                     what made the step fail; None if it did not
+    """
+
+    step: int
+    num_running: int
+    num_waiting: int
+    num_prefill: int
+    num_decode: int
+    blocks_used: int
+    blocks_cached: int
+    hit_rate: float
+    num_preemptions: int
+    error: str | None = None
+
+
+class Engine:
+    """Serves requests over one model and one pool of blocks.
+
+        request = engine.add(prompt, SamplingParams(max_tokens=20))
+        while not request.is_finished:
+            engine.step()
+
+    model           TinyLM, Llama, or any Model
+    stage           the stage of the ladder that decodes
+    num_blocks      blocks in the pool, the null block included
+    block_size      tokens in a block
+    prefix_caching  whether full blocks are found again by later requests
+    watermark       free blocks that letting a request in must leave to those that run
+    others          of the Scheduler: token_budget, chunk_size, max_num_seqs
+
+    Raises ValueError for sizes, or a stage, that cannot be.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        stage: str = "paged_online",
+        num_blocks: int = 512,
+        block_size: int = 16,
+        prefix_caching: bool = True,
+        watermark: int = 0,
+        **others: int | None,
+    ) -> None:
+        self.model = model
+        allocator = PrefixCachingAllocator if prefix_caching else BlockAllocator
+        self.allocator = allocator(num_blocks, watermark)
+        self.scheduler = Scheduler(self.allocator, block_size, **others)
+        self.runner = Runner(model, stage, num_blocks, block_size)
+        self.num_requests = 0
+        self.statistics: list[StepStatistics] = []
+
+    @property
+    def is_idle(self) -> bool:
+        return self.scheduler.is_idle
+
+    def add(self, prompt: Several[int], params: SamplingParams = DEFAULT_PARAMS) -> Request:
+        """Let a request wait for its turn; it is served from the next step on.
+
+        prompt  token ids
+
+        Raises ValueError, and nothing has changed, for an empty prompt, a token outside the
+        vocabulary, parameters that cannot be followed, and more tokens than model or pool take.
+        """
+        config = self.model.config
+        require(len(prompt) > 0, "prompt", list(prompt), "at least one token")
+        require_token_ids("prompt", prompt, config.vocab_size)
+        params.require_valid(config.vocab_size)
+        longest = len(prompt) + params.max_tokens - 1  # the last one is never fed back
+        allowed = f"at most {config.max_len}, the positions of the model"
+        require(longest <= config.max_len, "len(prompt) + max_tokens - 1", longest, allowed)
+        request = Request(self.num_requests, list(prompt), params)
+        self.scheduler.admit(request)
+        self.num_requests += 1
+        return request
+
+    def cancel(self, request: Request) -> None:
+        """End a request now; what it generated so far stays. A finished request stays as it is."""
+        self._end(request, "cancelled")
+
+    def step(self) -> StepStatistics:
+        """One step for all who have a place in it: schedule, compute, choose tokens.
+
+        A step that fails is taken back: nobody loses a token or a block, and its sequences are
+        tried again, each alone. What fails alone too ends with the error, in request.error; the
+        others go on.
+        """
+        scheduler = self.scheduler
+        num_tokens, error = [], None
+        try:
+            plan = scheduler.schedule()
+            num_tokens = [len(scheduled.slots) for scheduled in plan]
+            error = self._compute(plan) if plan else None
+        except Exception as failure:
+            error = failure
+            self._retry_alone(self._in_this_step(), failure)
+        except BaseException:  # an interrupt: nobody is to blame
+            scheduler.suspect(self._in_this_step())
+            raise
+        statistics = self._count(num_tokens, error)
+        self.statistics.append(statistics)
+        return statistics
+
+    def _compute(self, plan: list) -> Exception | None:
+        """Run the model, and give every sequence that is due its next token."""
+        batch = build_batch(plan)
+        scores = self.runner.run(batch)
+        # The largest score of a row is NaN if any of them is, and infinite if none can be chosen.
+        good = torch.isfinite(scores.amax(dim=-1)).tolist()
+        # First all choices, then all changes: a failure before them has changed nothing.
+        choices = [
+            (sequence, self._choose(sequence, scores[row]))
+            for row, sequence in enumerate(batch.sampled)
+            if good[row]
+        ]
+        for sequence, tokens in choices:
+            self.scheduler.clear(sequence)
+            samples = [sequence, *self.scheduler.fork(sequence, len(tokens) - 1)]
+            for sample, token in zip(samples, tokens, strict=True):
+                sample.token_ids.append(token)
+                if reason := self._finish_reason(sample):
+                    self.scheduler.finish(sample, reason)
+        bad = [sequence for row, sequence in enumerate(batch.sampled) if not good[row]]
+        if not bad:
+            return None
+        error = BadScores("the model returned scores without a largest one: NaN or infinite")
+        self._retry_alone(bad, error)
+        return error
+
+    def _choose(self, sequence: Sequence, scores: Tensor) -> list[int]:
+        """The next token of a sequence; after its prompt, the first one of every sample."""
+        request, num_generated = sequence.request, len(sequence.generated)
+        wanted = range(sequence.index, sequence.index + 1)
+        if len(request.samples) < request.params.num_samples:
+            wanted = range(request.params.num_samples)
+        return [choose_token(scores, request.params, index, num_generated) for index in wanted]
+
+    def _finish_reason(self, sequence: Sequence) -> str | None:
+        params, newest = sequence.request.params, sequence.token_ids[-1]
+        ends = () if params.ignore_eos else getattr(self.model.config, "eos_tokens", ())
+        if newest in params.stop_tokens or newest in ends:
+            return "stop"
+        return "length" if len(sequence.generated) == params.max_tokens else None
+
+    def _in_this_step(self) -> list[Sequence]:
+        return [sequence for sequence in self.scheduler.touched if sequence.table is not None]
+
+    def _retry_alone(self, sequences: list[Sequence], error: Exception) -> None:
+        for sequence in self.scheduler.suspect(sequences):
+            sequence.request.error = error
+            self._end(sequence.request, "error")
+
+    def _end(self, request: Request, reason: str) -> None:
+        for sample in request.samples:
+            if sample.finish_reason is None:
+                self.scheduler.finish(sample, reason)
+
+    def _count(self, num_tokens: list[int], error: Exception | None) -> StepStatistics:
+        scheduler, allocator = self.scheduler, self.allocator
+        return StepStatistics(
+            step=len(self.statistics),
+            num_running=len(scheduler.running),
+            num_waiting=len(scheduler.waiting) + len(scheduler.suspects),
+            num_prefill=sum(number for number in num_tokens if number > 1),
+            num_decode=sum(number == 1 for number in num_tokens),
+            blocks_used=allocator.num_usable - allocator.num_free,
+            blocks_cached=getattr(allocator, "num_cached", 0),
+            hit_rate=scheduler.num_cached / max(1, scheduler.num_looked_up),
+            num_preemptions=scheduler.num_preemptions,
+            error=None if error is None else f"{type(error).__name__}: {error}",
+        )

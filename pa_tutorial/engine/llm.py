@@ -1,0 +1,150 @@
+"""LLM: prompts in, completions out."""
+
+import os
+from collections import deque
+from collections.abc import Sequence as Several
+from dataclasses import dataclass
+from pathlib import Path
+
+from tqdm import tqdm
+
+from pa_tutorial.attention import tiny_lm
+from pa_tutorial.engine.checkpoint import load_checkpoint
+from pa_tutorial.engine.engine import Engine, StepStatistics
+from pa_tutorial.engine.request import DEFAULT_PARAMS, Request, SamplingParams
+from pa_tutorial.engine.runner import Model
+from pa_tutorial.engine.tokenizer import ByteTokenizer, Tokenizer, load_tokenizer
+
+Prompt = str | Several[int]
+
+
+@dataclass(frozen=True)
+class Completion:
+    """What became of one prompt.
+
+    token_ids       [num_samples] lists of generated tokens; a stop token is kept
+    texts           the same as text; None if there is no tokenizer
+    finish_reasons  of each sample: "stop", "length" or "error"
+    error           why the request was refused or ended; None if it was not
+    """
+
+    prompt: Prompt
+    token_ids: list[list[int]]
+    texts: list[str] | None
+    finish_reasons: list[str]
+    error: Exception | None = None
+
+    @property
+    def text(self) -> str:
+        """Of the first sample. Raises the error if there is none."""
+        if self.error is not None:
+            raise self.error
+        if self.texts is None:
+            raise ValueError("text is None: the model has no tokenizer; token_ids has the tokens")
+        return self.texts[0]
+
+
+class LLM:
+    """A model that answers many prompts at once, through the engine.
+
+        LLM().generate(["The for statement"])
+
+    model      "tiny" (TinyLM, which comes with this package), a folder with a Hugging Face
+               checkpoint (Llama or Qwen2), or a model itself
+    tokenizer  needed for prompts that are text; found by itself for "tiny" and for a folder
+    options    of the Engine: stage, num_blocks, block_size, prefix_caching, token_budget, …
+
+    Raises ValueError or OSError, naming what is wrong, for a folder that cannot be loaded.
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike | Model = "tiny",
+        tokenizer: Tokenizer | None = None,
+        **options: object,
+    ) -> None:
+        if isinstance(model, str) and model == "tiny":
+            model, tokenizer = tiny_lm.load(), tokenizer or ByteTokenizer()
+        elif isinstance(model, str | os.PathLike):
+            folder = Path(model)
+            model, tokenizer = load_checkpoint(folder), tokenizer or load_tokenizer(folder)
+        self.tokenizer = tokenizer
+        self.engine = Engine(model, **options)
+
+    @property
+    def statistics(self) -> list[StepStatistics]:
+        """Of every step so far."""
+        return self.engine.statistics
+
+    def generate(
+        self,
+        prompts: Several[Prompt],
+        params: SamplingParams | Several[SamplingParams] = DEFAULT_PARAMS,
+        arrivals: Several[int] | None = None,
+        progress: bool = True,
+    ) -> list[Completion]:
+        """Answer every prompt.
+
+        prompts   text or token ids, each
+        params    for all, or one for each
+        arrivals  before which step each prompt arrives, counted from this call (online); left
+                  out, all are there at the start (offline)
+        progress  whether to show a bar
+        returns   one completion a prompt, in their order. A prompt that is refused, or fails, has
+                  an error in its completion; the others go on.
+
+        Raises TypeError or ValueError if prompts is no list, or params and arrivals do not suit.
+        """
+        if isinstance(prompts, str):
+            raise TypeError("prompts is a str; it must be a list of prompts, such as [prompt]")
+        each = [params] * len(prompts) if isinstance(params, SamplingParams) else list(params)
+        arrivals = [0] * len(prompts) if arrivals is None else list(arrivals)
+        for name, given in (("params", each), ("arrivals", arrivals)):
+            if len(given) != len(prompts):
+                raise ValueError(f"{name} has {len(given)}; it must be one for each prompt")
+        requests: list[Request | Exception | None] = [None] * len(prompts)
+        coming = deque(sorted(range(len(prompts)), key=lambda index: arrivals[index]))
+        step = 0
+        with tqdm(total=len(prompts), unit="request", disable=not progress) as bar:
+            try:
+                while coming or not self.engine.is_idle:
+                    while coming and arrivals[coming[0]] <= step:
+                        index = coming.popleft()
+                        requests[index] = self._add(prompts[index], each[index])
+                    self.engine.step()
+                    step += 1
+                    bar.update(sum(map(is_done, requests)) - bar.n)
+            finally:  # after an interrupt, the pool belongs to the next call
+                for request in requests:
+                    if isinstance(request, Request):
+                        self.engine.cancel(request)
+        return [self._completion(*pair) for pair in zip(prompts, requests, strict=True)]
+
+    def _add(self, prompt: Prompt, params: SamplingParams) -> Request | Exception:
+        try:
+            return self.engine.add(self._token_ids(prompt), params)
+        except (TypeError, ValueError) as error:
+            return error
+
+    def _token_ids(self, prompt: Prompt) -> list[int]:
+        if not isinstance(prompt, str):
+            return list(prompt)
+        if self.tokenizer is None:
+            raise ValueError("prompt is text; this model has no tokenizer: it must be token ids")
+        return list(self.tokenizer.encode(prompt))
+
+    def _completion(self, prompt: Prompt, request: Request | Exception) -> Completion:
+        if isinstance(request, Exception):
+            return Completion(prompt, [], None, [], request)
+        token_ids = [sample.generated for sample in request.samples]
+        return Completion(
+            prompt=prompt,
+            token_ids=token_ids,
+            texts=None if self.tokenizer is None else list(map(self.tokenizer.decode, token_ids)),
+            finish_reasons=[sample.finish_reason for sample in request.samples],
+            error=request.error,
+        )
+
+
+def is_done(request: Request | Exception | None) -> bool:
+    return isinstance(request, Exception) or (request is not None and request.is_finished)

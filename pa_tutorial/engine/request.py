@@ -1,0 +1,115 @@
+"""What a user asks for, and the sequences that answer it."""
+
+from collections.abc import Sequence as Several
+from dataclasses import dataclass, field
+from math import isfinite
+
+from pa_tutorial.arguments import require
+from pa_tutorial.paging.block_table import BlockTable
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How the tokens after a prompt are chosen, and when to stop.
+
+    max_tokens   generated tokens of a sample, at most
+    temperature  0: always the likeliest token (greedy); 1: as the model says
+    top_k        only among so many of the likeliest tokens; 0: among all
+    top_p        only among the likeliest tokens that hold this part of the probability together
+    seed         of the random numbers; each sample of a request has numbers of its own
+    num_samples  how many answers to the same prompt
+    stop_tokens  token ids that end the answer, beside the model's own end; they are kept
+    ignore_eos   go on after the model's own end token
+
+    Nothing is checked here but in `require_valid`, when the request arrives: a bad request is
+    refused alone.
+    """
+
+    max_tokens: int = 16
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 0
+    num_samples: int = 1
+    stop_tokens: Several[int] = ()
+    ignore_eos: bool = False
+
+    def require_valid(self, vocab_size: int) -> None:
+        """Raise ValueError, naming the parameter, unless all can be followed."""
+        for name, least in (("max_tokens", 1), ("num_samples", 1), ("top_k", 0), ("seed", 0)):
+            value = getattr(self, name)
+            whole = isinstance(value, int) and not isinstance(value, bool)
+            require(whole and value >= least, name, value, f"a whole number, at least {least}")
+        for name, allowed in (("temperature", "a number, at least 0"), ("top_p", "in (0, 1]")):
+            value = getattr(self, name)
+            require(isinstance(value, int | float) and isfinite(value), name, value, allowed)
+        require(self.temperature >= 0, "temperature", self.temperature, "at least 0")
+        require(0 < self.top_p <= 1, "top_p", self.top_p, "in (0, 1]")
+        require_token_ids("stop_tokens", self.stop_tokens, vocab_size)
+
+
+DEFAULT_PARAMS = SamplingParams()
+
+
+def require_token_ids(name: str, token_ids: Several[int], vocab_size: int) -> None:
+    """Raise ValueError unless all are whole numbers of the vocabulary."""
+    for index, token in enumerate(token_ids):
+        whole = isinstance(token, int) and not isinstance(token, bool)
+        if not (whole and 0 <= token < vocab_size):
+            raise ValueError(
+                f"{name}[{index}] is {token!r}; it must be a token id, 0 to {vocab_size - 1}"
+            )
+
+
+@dataclass(eq=False)
+class Request:
+    """One prompt, and the sequences that answer it.
+
+    number   in the order of arrival; the smaller, the earlier it is served
+    samples  one sequence; with num_samples > 1 the others are forked from it once the K and V of
+             the prompt are there
+    error    why it was ended before its time; None if it was not
+    """
+
+    number: int
+    prompt: list[int]
+    params: SamplingParams
+    samples: list["Sequence"] = field(default_factory=list)
+    error: Exception | None = None
+
+    @property
+    def is_finished(self) -> bool:
+        return all(sample.finish_reason for sample in self.samples)
+
+
+@dataclass(eq=False)
+class Sequence:
+    """One answer in the making: prompt and generated tokens.
+
+    index          which sample of its request
+    token_ids      the prompt and what was generated so far
+    table          its blocks; None while it waits. table.num_tokens tokens have K and V in the
+                   cache, or get them in this step
+    finish_reason  "stop", "length", "error" or "cancelled"; None while it runs
+    """
+
+    request: Request
+    index: int
+    token_ids: list[int]
+    table: BlockTable | None = None
+    finish_reason: str | None = None
+    num_preemptions: int = 0
+
+    @property
+    def age(self) -> tuple[int, int]:
+        """First come, first served: the smaller goes first."""
+        return self.request.number, self.index
+
+    @property
+    def generated(self) -> list[int]:
+        return self.token_ids[len(self.request.prompt) :]
+
+    @property
+    def num_computed(self) -> int:
+        """Tokens whose K and V are in the cache."""
+        return 0 if self.table is None else self.table.num_tokens

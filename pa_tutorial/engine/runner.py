@@ -1,0 +1,127 @@
+"""One step of the model over the paged cache: write K and V, then prefill and decode."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from pa_tutorial.attention.cached import cached_attention
+from pa_tutorial.engine.batch import Batch
+from pa_tutorial.ladder import STAGES, Stage, stage_named
+from pa_tutorial.paging.kv_cache import PagedKVCache
+from pa_tutorial.paging.layouts import LAYOUTS, gather
+
+
+class ModelConfig(Protocol):
+    """The sizes that the engine asks a model for."""
+
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_size: int
+    vocab_size: int
+    max_len: int
+
+    @property
+    def scale(self) -> float: ...
+    def alibi_slopes(self) -> Tensor | None: ...
+
+
+class Model(Protocol):
+    """A decoder with its attention open: TinyLM and Llama are such models.
+
+    run(tokens, positions, attend, rows=…) calls attend(layer, q, k, v) in every layer and returns
+    the scores after the given rows, [num_rows, vocab_size].
+    """
+
+    config: ModelConfig
+    run: Callable[..., Tensor]
+
+    def parameters(self) -> object: ...
+
+
+def paged_stage(name: str) -> Stage:
+    """The stage of that name; ValueError if it cannot decode over blocks on this machine."""
+    stage = stage_named(name)
+    if stage.layout is None:
+        paged = ", ".join(other.name for other in STAGES.values() if other.layout)
+        raise ValueError(f"stage is {name!r}, which reads no blocks; it must be one of {paged}")
+    if why := stage.why_absent():
+        raise ValueError(f"stage is {name!r}, which cannot run here: {why}")
+    return stage
+
+
+class Runner:
+    """The model, the cache tensors, and the attention between them.
+
+    stage  a paged stage of the ladder, by name: it does the decode steps, and declares in which
+           layout the cache is kept
+
+    Raises ValueError if the stage cannot run here, or not with these sizes: it is tried once.
+    """
+
+    def __init__(self, model: Model, stage: str, num_blocks: int, block_size: int) -> None:
+        config = model.config
+        self.model = model
+        self.stage = paged_stage(stage)
+        weight = next(iter(model.parameters()))
+        self.device = weight.device
+        sizes = (num_blocks, config.num_kv_heads, config.head_size, block_size, weight.dtype)
+        layout = LAYOUTS[self.stage.layout](*sizes)
+        self.cache = PagedKVCache(layout, config.num_layers, self.device)
+        slopes = config.alibi_slopes()
+        self.slopes = None if slopes is None else slopes.to(self.device)
+        self._try_stage()
+
+    def _try_stage(self) -> None:
+        """One query over one token that is all zero, so that what does not fit shows now."""
+        config, layout = self.model.config, self.cache.layout
+        shape = (1, config.num_heads, config.head_size)
+        one_block = type(layout)(1, *list(vars(layout).values())[1:])
+        caches = [torch.zeros_like(cache, device=self.device) for cache in one_block.empty()]
+        one = torch.ones(1, dtype=torch.int32, device=self.device)
+        q = torch.zeros(shape, dtype=layout.dtype, device=self.device)
+        self.stage.function(q, *caches, one[:, None] - 1, one, config.scale, self.slopes)
+
+    @torch.inference_mode()
+    def run(self, batch: Batch) -> Tensor:
+        """Compute a batch; K and V of its tokens are in the cache afterwards.
+
+        returns  [num_sampled, vocab_size] float32: scores for the token after each of last_rows
+        """
+        batch = batch.to(self.device)
+        self.cache.copy_blocks(batch.copies)
+
+        def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            # All of the step first: a sequence may read what another writes in the same step.
+            self.cache.write(layer, k, v, batch.slot_mapping)
+            return self.attention(layer, q, batch)
+
+        scores = self.model.run(batch.input_ids, batch.positions, attend, rows=batch.last_rows)
+        return scores.float()
+
+    def attention(self, layer: int, q: Tensor, batch: Batch) -> Tensor:
+        """Decode by the stage, all sequences in one call; prefill sequence by sequence.
+
+        q        [num_tokens, num_heads, head_size]
+        returns  the same shape
+        """
+        num_decodes, scale = batch.num_decodes, self.model.config.scale
+        k_cache, v_cache = self.cache.k[layer], self.cache.v[layer]
+        outs = []
+        if num_decodes:
+            tables, seq_lens = batch.block_tables[:num_decodes], batch.seq_lens[:num_decodes]
+            decode = self.stage.function
+            outs.append(
+                decode(q[:num_decodes], k_cache, v_cache, tables, seq_lens, scale, self.slopes)
+            )
+        first = num_decodes
+        for sequence in range(num_decodes, len(batch.query_lens)):
+            last = first + batch.query_lens[sequence]
+            seq_len = int(batch.seq_lens[sequence])
+            # Over what is cached and what is new: both are in the blocks by now.
+            k, v = gather(k_cache, v_cache, batch.block_tables[sequence], seq_len)
+            outs.append(cached_attention(q[first:last], k, v, scale, self.slopes))
+            first = last
+        return torch.cat(outs)

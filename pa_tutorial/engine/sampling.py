@@ -1,0 +1,50 @@
+"""From scores to the next token."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pa_tutorial.engine.request import SamplingParams
+
+
+def probabilities(scores: Tensor, params: SamplingParams) -> Tensor:
+    """How likely each token is to be drawn.
+
+    scores   [vocab_size]
+    returns  [vocab_size] float64; their sum is 1
+
+    First temperature, then the top_k likeliest tokens, then, of what is left, the likeliest
+    tokens that hold the part top_p together: the token that reaches it is among them.
+    """
+    scores = scores.double().cpu() / params.temperature
+    if 0 < params.top_k < len(scores):
+        least = scores.topk(params.top_k).values[-1]
+        scores = scores.masked_fill(scores < least, float("-inf"))
+    likely = scores.softmax(dim=-1)
+    if params.top_p < 1:
+        ordered, order = likely.sort(descending=True, stable=True)
+        before = ordered.cumsum(dim=-1) - ordered  # the part that the likelier tokens hold
+        likely[order[before >= params.top_p]] = 0.0
+        likely = likely / likely.sum()
+    return likely
+
+
+def random_number(seed: int, sample: int, num_generated: int) -> float:
+    """In [0, 1): a function of its arguments alone, so that it does not matter who else runs,
+    whether the sequence was preempted, or how often a step was tried."""
+    return float(np.random.default_rng((seed, sample, num_generated)).random())
+
+
+def choose_token(scores: Tensor, params: SamplingParams, sample: int, num_generated: int) -> int:
+    """The next token of one sequence.
+
+    scores         [vocab_size]
+    sample         which sample of its request
+    num_generated  tokens that it has generated before
+    """
+    if params.temperature == 0:
+        return int(scores.argmax())
+    # The token into whose part of the line from 0 to 1 the random number falls.
+    ends = probabilities(scores, params).cumsum(dim=-1)
+    place = random_number(params.seed, sample, num_generated) * ends[-1]
+    return int(torch.searchsorted(ends, place, right=True))

@@ -1,0 +1,230 @@
+"""Who computes in the next step: first come, first served, as far as tokens and blocks reach."""
+
+from bisect import insort
+from dataclasses import dataclass
+
+from pa_tutorial.arguments import require
+from pa_tutorial.engine.request import Request, Sequence
+from pa_tutorial.paging.allocator import Admission, BlockAllocator
+from pa_tutorial.paging.block_table import BlockTable
+from pa_tutorial.paging.errors import OutOfBlocks
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """What one sequence computes in a step; its block table has the tokens already.
+
+    first    position of the first token that is computed
+    slots    where the K and V of each go; -1 if they are in the cache already
+    copies   (source, destination) blocks to copy before anything is written
+    is_last  whether its last token is among them: then a next token is chosen
+    """
+
+    sequence: Sequence
+    first: int
+    slots: list[int]
+    copies: list[tuple[int, int]]
+    is_last: bool
+
+
+class Scheduler:
+    """Continuous batching: every step takes in whoever fits, and lets go whoever has finished.
+
+    allocator     the pool of blocks
+    token_budget  tokens that one step computes, at most; prompts and decode steps share it
+    chunk_size    tokens of one sequence in one step, at most: a longer prompt takes several
+                  steps (chunked prefill), so that the others go on meanwhile
+    max_num_seqs  sequences that run at the same time, at most
+
+    A sequence is in one of three lists, each ordered by age:
+        waiting   has no blocks
+        running   has blocks, and computes in every step, as far as the budget reaches
+        suspects  was in a step that failed: has no blocks, and is tried again alone
+
+    No request starves. The oldest sequence always has a place in the step; if it needs a block
+    and none is free, the youngest running one gives up its blocks and waits (preemption; its K
+    and V are computed again later). And alone it fits into the pool, or `admit` refuses it.
+
+    Source: vLLM, Scheduler in vllm/core/scheduler.py, and for one list of prefill and decode
+    vllm/v1/core/sched/scheduler.py.
+    """
+
+    def __init__(
+        self,
+        allocator: BlockAllocator,
+        block_size: int,
+        token_budget: int = 256,
+        chunk_size: int | None = None,
+        max_num_seqs: int = 64,
+    ) -> None:
+        chunk_size = token_budget if chunk_size is None else chunk_size
+        for name, value in (
+            ("token_budget", token_budget),
+            ("chunk_size", chunk_size),
+            ("max_num_seqs", max_num_seqs),
+        ):
+            require(value >= 1, name, value, "at least 1")
+        self.allocator = allocator
+        self.block_size = block_size
+        self.token_budget = token_budget
+        self.chunk_size = chunk_size
+        self.max_num_seqs = max_num_seqs
+        self.waiting: list[Sequence] = []
+        self.running: list[Sequence] = []
+        self.suspects: list[Sequence] = []
+        self.plan: list[Scheduled] = []
+        self.touched: list[Sequence] = []  # whose tables this step has changed, or tried to
+        self.num_preemptions = 0
+        self.num_looked_up = 0  # tokens of admitted sequences, and how many were in the cache
+        self.num_cached = 0
+
+    @property
+    def is_idle(self) -> bool:
+        return not (self.waiting or self.running or self.suspects)
+
+    def admit(self, request: Request) -> None:
+        """Let a new request wait for its turn. ValueError if its turn can never come."""
+        num_samples, prompt = request.params.num_samples, len(request.prompt)
+        allowed = f"at most {self.max_num_seqs}, the sequences that may run at the same time"
+        require(num_samples <= self.max_num_seqs, "num_samples", num_samples, allowed)
+        # The last generated token is never fed back: it needs no slot.
+        longest = prompt + request.params.max_tokens - 1
+        usable = self.allocator.num_usable - self.allocator.watermark
+        places = max(0, usable) * self.block_size
+        allowed = f"at most {places}, the slots that the pool can give to one sequence"
+        require(prompt <= places, "len(prompt)", prompt, allowed)
+        require(longest <= places, "len(prompt) + max_tokens - 1", longest, allowed)
+        request.samples.append(Sequence(request, 0, list(request.prompt)))
+        insort(self.waiting, request.samples[0], key=by_age)
+
+    def schedule(self) -> list[Scheduled]:
+        """Choose what the next step computes, and give it its blocks.
+
+        The oldest first. A sequence that needs a block when none is free takes those of the
+        youngest. Afterwards, if nobody had to give up blocks, waiting sequences are let in.
+        """
+        self.plan, self.touched = [], []
+        if self.suspects:
+            self._give(self.suspects[0], self.token_budget)
+            return self.plan
+        budget, preemptions = self.token_budget, self.num_preemptions
+        for sequence in list(self.running):
+            if budget == 0 or sequence.table is None:  # preempted, and so are all younger ones
+                break
+            budget -= self._give(sequence, budget)
+        while budget > 0 and self.waiting and self.num_preemptions == preemptions:
+            sequence = self.waiting[0]
+            if self.can_schedule(sequence) is not Admission.NOW:
+                break  # nobody overtakes
+            insort(self.running, self.waiting.pop(0), key=by_age)
+            budget -= self._give(sequence, budget)
+        return self.plan
+
+    def can_schedule(self, sequence: Sequence) -> Admission:
+        """Whether a waiting sequence can start: all its tokens so far must find their blocks.
+
+        What the prefix cache has for it, and others hold, it need not take. NOW or LATER:
+        `admit` has refused what can never start.
+        """
+        num_samples = 1 if sequence.generated else sequence.request.params.num_samples
+        if len(self.running) + num_samples > self.max_num_seqs:
+            return Admission.LATER
+        prospect = BlockTable(self.allocator, self.block_size).look_up(sequence.token_ids)
+        return self.allocator.can_allocate(prospect.num_blocks)
+
+    def _give(self, sequence: Sequence, budget: int) -> int:
+        """Let a sequence compute as many of its tokens as the budget allows; how many."""
+        self.touched.append(sequence)
+        is_new = sequence.table is None
+        if is_new:
+            sequence.table = BlockTable(self.allocator, self.block_size)
+        table = sequence.table
+        rest = sequence.token_ids[table.num_tokens :]
+        # What the prefix cache has costs blocks, but no budget.
+        num_cached = table.look_up(rest).num_cached
+        rest = rest[: num_cached + min(budget, self.chunk_size)]
+        while True:
+            try:
+                appended = table.append(rest)
+                break
+            except OutOfBlocks:
+                victim = self._youngest_untouched() or sequence
+                self.preempt(victim)
+                if victim is sequence:
+                    return 0
+        if is_new:
+            self.num_looked_up += len(sequence.token_ids)
+            self.num_cached += appended.num_cached
+        self.plan.append(
+            Scheduled(
+                sequence=sequence,
+                first=table.num_tokens - len(rest) + appended.num_cached,
+                slots=appended.slots[appended.num_cached :],
+                copies=appended.copies,
+                is_last=table.num_tokens == len(sequence.token_ids),
+            )
+        )
+        return len(rest) - appended.num_cached
+
+    def _youngest_untouched(self) -> Sequence | None:
+        """Who gives up its blocks first: the youngest that has no part in this step yet."""
+        rest = (sequence for sequence in reversed(self.running) if sequence not in self.touched)
+        return next(rest, None)
+
+    def preempt(self, sequence: Sequence) -> None:
+        """Take the blocks of a sequence. Its tokens stay; it waits to compute them again."""
+        self.num_preemptions += 1
+        sequence.num_preemptions += 1
+        self.remove(sequence)
+        insort(self.waiting, sequence, key=by_age)
+
+    def fork(self, sequence: Sequence, num_more: int) -> list[Sequence]:
+        """More samples of the same request, sharing the blocks of its prompt."""
+        samples = sequence.request.samples
+        for _ in range(num_more):
+            sample = Sequence(sequence.request, len(samples), sequence.token_ids.copy())
+            sample.table = sequence.table.fork()
+            samples.append(sample)
+            insort(self.running, sample, key=by_age)
+        return samples[len(samples) - num_more :]
+
+    def finish(self, sequence: Sequence, reason: str) -> None:
+        """A sequence needs no blocks any more."""
+        sequence.finish_reason = reason
+        self.remove(sequence)
+
+    def clear(self, sequence: Sequence) -> None:
+        """A suspect has got its next token alone: it runs with the others again."""
+        if sequence in self.suspects:
+            self.suspects.remove(sequence)
+            insort(self.running, sequence, key=by_age)
+
+    def suspect(self, sequences: list[Sequence]) -> list[Sequence]:
+        """Take back what these sequences did in a step that failed; try each again alone.
+
+        Nobody may find their blocks any more: their names promise K and V that may be wrong, or
+        were never written.
+        returns  those that were alone already: it is they who fail
+        """
+        alone = [sequence for sequence in sequences if sequence in self.suspects]
+        for sequence in sequences:
+            for block in () if sequence.table is None else sequence.table.blocks:
+                self.allocator.forget(block)
+        for sequence in sequences:
+            if sequence.finish_reason is None:
+                self.remove(sequence)
+                insort(self.suspects, sequence, key=by_age)
+        return alone
+
+    def remove(self, sequence: Sequence) -> None:
+        """Take a sequence from its list, and its blocks from it."""
+        for group in (self.waiting, self.running, self.suspects):
+            if sequence in group:
+                group.remove(sequence)
+        if sequence.table is not None:
+            sequence.table.free()
+            sequence.table = None
+
+
+def by_age(sequence: Sequence) -> tuple[int, int]:
+    return sequence.age

@@ -1,0 +1,50 @@
+"""Text to token ids and back."""
+
+from collections.abc import Sequence as Several
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from pa_tutorial.attention import tiny_lm
+
+
+class Tokenizer(Protocol):
+    def encode(self, text: str) -> list[int]: ...
+    def decode(self, token_ids: Several[int]) -> str: ...
+
+
+class ByteTokenizer:
+    """TinyLM's: a token is a byte."""
+
+    def encode(self, text: str) -> list[int]:
+        return tiny_lm.encode(text).tolist()
+
+    def decode(self, token_ids: Several[int]) -> str:
+        return tiny_lm.decode(torch.tensor(token_ids, dtype=torch.int64))
+
+
+class FileTokenizer:
+    """A tokenizer.json, read by Hugging Face's tokenizers (which transformers brings along)."""
+
+    def __init__(self, path: Path) -> None:
+        from tokenizers import Tokenizer as FromFile
+
+        self._tokenizer = FromFile.from_file(str(path))
+
+    def encode(self, text: str) -> list[int]:
+        return self._tokenizer.encode(text).ids
+
+    def decode(self, token_ids: Several[int]) -> str:
+        return self._tokenizer.decode(list(token_ids))
+
+
+def load_tokenizer(folder: Path) -> Tokenizer | None:
+    """That of a checkpoint; None if it has none, or the library that reads it is not there."""
+    path = folder / "tokenizer.json"
+    if not path.exists():
+        return None
+    try:
+        return FileTokenizer(path)
+    except ModuleNotFoundError:
+        return None
