@@ -12,6 +12,8 @@ from pa_tutorial.viz import (
     block_stories,
     cpu,
     cpu_measured,
+    engine_map,
+    engine_stories,
     first_kernel,
     gpu,
     kernel_stories,
@@ -93,6 +95,10 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "bandwidth": cpu_measured.draw_bandwidth,
     "time_by_batch": cpu_measured.draw_time_by_batch,
     "roofline": roofline.draw_roofline,
+    "engine": engine_map.draw_architecture,
+    "engine_life": engine_stories.draw_life_of_a_request,
+    "engine_batch": engine_stories.draw_batch_of_two,
+    "engine_preemption": engine_stories.draw_preemption,
     "under_the_microscope": lambda: reference_microscope().picture(),
 }
 PAGES: dict[str, Callable[[], Microscope]] = {"microscope": reference_microscope}
