@@ -126,8 +126,8 @@ class Scheduler:
         What the prefix cache has for it, and others hold, it need not take. NOW or LATER:
         `admit` has refused what can never start.
         """
-        num_samples = 1 if sequence.generated else sequence.request.params.num_samples
-        if len(self.running) + num_samples > self.max_num_seqs:
+        places = sum(map(num_places, [*self.running, sequence]))
+        if places > self.max_num_seqs:
             return Admission.LATER
         prospect = BlockTable(self.allocator, self.block_size).look_up(sequence.token_ids)
         return self.allocator.can_allocate(prospect.num_blocks)
@@ -224,6 +224,12 @@ class Scheduler:
         if sequence.table is not None:
             sequence.table.free()
             sequence.table = None
+
+
+def num_places(sequence: Sequence) -> int:
+    """The sequence, and the samples that will be forked from it."""
+    request = sequence.request
+    return 1 + request.params.num_samples - len(request.samples)
 
 
 def by_age(sequence: Sequence) -> tuple[int, int]:
