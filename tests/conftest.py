@@ -19,6 +19,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for stage in STAGES.values():
         config.addinivalue_line("markers", f"{stage.name}: verifies the stage {stage.name}")
     config.addinivalue_line("markers", "block_manager: verifies the memory manager")
+    config.addinivalue_line("markers", "engine: verifies the serving engine")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -17,6 +17,7 @@ from pa_tutorial.checks.block_manager import story_trial
 from pa_tutorial.checks.comparing import compare, load_bounds, relative_errors
 from pa_tutorial.checks.diagnosing import _position_pattern
 from pa_tutorial.checks.running import judge
+from pa_tutorial.checks.scene import SCENES
 from pa_tutorial.checks.showing import CaseResult, Result, rows
 from pa_tutorial.checks.story import STORIES
 from pa_tutorial.ladder import STAGES, AnswerError
@@ -277,6 +278,13 @@ def test_command_line_verifies_the_block_manager() -> None:
     done = run_command("block_manager")
     assert done.returncode == 0, done.stderr
     assert f"{len(STORIES)} of {len(STORIES)} cases pass, against plain lists" in done.stdout
+
+
+def test_command_line_verifies_the_engine() -> None:
+    done = run_command("engine")
+    assert done.returncode == 0, done.stderr
+    expected = f"{len(SCENES)} of {len(SCENES)} cases pass, against each request alone"
+    assert expected in done.stdout
 
 
 def test_command_line_help_says_what_each_stage_is() -> None:

@@ -20,6 +20,8 @@ from wrong_examples import (
 
 from pa_tutorial.cases import CASES
 from pa_tutorial.checks.block_manager import BLOCK_MANAGER
+from pa_tutorial.checks.engine import ENGINE
+from pa_tutorial.checks.scene import SCENES
 from pa_tutorial.checks.story import STORIES
 from pa_tutorial.ladder import STAGES
 
@@ -132,7 +134,7 @@ def test_an_example_that_no_longer_fits_is_refused_and_changes_nothing() -> None
 
 def test_there_is_a_wrong_example_for_every_stage() -> None:
     caught_in = {stage for example in EXAMPLES for stage, _ in example.fails}
-    assert caught_in == {*STAGES, BLOCK_MANAGER, SIMT, TRITON_LAUNCH}
+    assert caught_in == {*STAGES, BLOCK_MANAGER, ENGINE, SIMT, TRITON_LAUNCH}
 
 
 @pytest.mark.long
@@ -145,7 +147,9 @@ def test_sweep_over_all_cases(example: WrongExample, record_property) -> None:
         for stage in STAGES.values()
         for case in CASES.values()
         if stage.is_checked_on(case)
-    ) + tuple((BLOCK_MANAGER, story) for story in STORIES)
+    )
+    pairs += tuple((BLOCK_MANAGER, story) for story in STORIES)
+    pairs += tuple((ENGINE, scene) for scene in SCENES)
     if {stage for stage, _ in example.fails} == {SIMT}:
         pairs = kernels
     with applied(example):

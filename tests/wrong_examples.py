@@ -11,9 +11,9 @@ A wrong example is a TOML file:
     old = "    self.seq_len = end"    # stands there exactly once
     new = "    self.seq_len = start"
 
-    [fails]                           # stage, block_manager, simt or triton_launch = what must
-    kv_cache = ["sequence/two_layers"]  # catch it: cases, stories, kernels of tests/simt_kernels,
-                                      # or trials of tests/triton_trials.py
+    [fails]                           # stage, block_manager, engine, simt or triton_launch = what
+    kv_cache = ["sequence/two_layers"]  # must catch it: cases, stories, scenes, kernels of
+                                      # tests/simt_kernels, or trials of tests/triton_trials.py
 
     [passes]                          # three control cases that it must not disturb
     full_recompute = ["sequence/one_token", "sequence/two_layers", "sequence/gqa"]
@@ -214,10 +214,11 @@ def run_trial(name: str) -> Outcome:
 def run_cases(pairs: tuple[tuple[str, str], ...]) -> dict[tuple[str, str], Outcome]:
     """Run (stage, case) pairs on whatever pa_tutorial is now.
 
-    Also ("block_manager", story), ("simt", kernel) and ("triton_launch", trial).
+    Also ("block_manager", story), ("engine", scene), ("simt", kernel) and ("triton_launch", trial).
     """
     running = importlib.import_module("pa_tutorial.checks.running")
     manager = importlib.import_module("pa_tutorial.checks.block_manager")
+    engine = importlib.import_module("pa_tutorial.checks.engine")
     stages = importlib.import_module("pa_tutorial.ladder").STAGES
     outcomes = {}
     for stage, case_id in pairs:
@@ -229,6 +230,8 @@ def run_cases(pairs: tuple[tuple[str, str], ...]) -> dict[tuple[str, str], Outco
             continue
         if stage == manager.BLOCK_MANAGER:
             trial = manager.story_trial(case_id)
+        elif stage == engine.ENGINE:
+            trial = engine.scene_trial(case_id)
         else:
             trial = running.stage_trial(stages[stage], case_id)
         try:

@@ -6,6 +6,7 @@
     check("kv_cache", my_attention)   # yours in its place
     attempt("kv_cache", my_attention) # the same, but never raises: "not yet"
     check("block_manager")            # allocator, block tables, prefix cache, swap
+    check("engine")                   # scheduler, batch, runner: requests served together
 
 Both return a Result: .ok, .passed, .total, .first_failure, .cases.
 """
@@ -13,6 +14,7 @@ Both return a Result: .ok, .passed, .total, .first_failure, .cases.
 from typing import Any
 
 from pa_tutorial.checks.block_manager import BLOCK_MANAGER, story_trials
+from pa_tutorial.checks.engine import ENGINE, scene_trials
 from pa_tutorial.checks.running import CheckFailure, Trial, run_trials, stage_trials
 from pa_tutorial.checks.showing import CaseResult, Result
 from pa_tutorial.ladder import STAGES, Function
@@ -27,9 +29,10 @@ def attempt(name: str, function: Function = OURS) -> Result:
     """Run a stage or an exercise over all its cases; never raises because of a wrong result.
 
     name      a stage (`python -m pa_tutorial.checks --help` lists them), "block_manager",
-              or an exercise
+              "engine", or an exercise
     function  what to run in its place; left out, the stage or the solution of the exercise;
-              for "block_manager" a class like PrefixCachingAllocator
+              for "block_manager" a class like PrefixCachingAllocator, for "engine" one like
+              Engine
 
     Raises ValueError for an unknown name, TypeError if `function` cannot be called, ImportError
     for a stage of ours that needs what this machine does not have.
@@ -56,11 +59,13 @@ def _trials(name: str) -> list[Trial]:
         return stage_trials(STAGES[name])
     if name == BLOCK_MANAGER:
         return story_trials()
+    if name == ENGINE:
+        return scene_trials()
     from pa_tutorial.exercises import EXERCISES  # here, because exercises are made of trials
 
     if name in EXERCISES:
         return EXERCISES[name].trials()
     raise ValueError(
-        f"name is {name!r}; it must be a stage ({', '.join(STAGES)}), {BLOCK_MANAGER} "
+        f"name is {name!r}; it must be a stage ({', '.join(STAGES)}), {BLOCK_MANAGER}, {ENGINE} "
         f"or an exercise ({', '.join(EXERCISES)})"
     )

@@ -5,6 +5,7 @@ import sys
 
 from pa_tutorial.checks import attempt
 from pa_tutorial.checks.block_manager import BLOCK_MANAGER
+from pa_tutorial.checks.engine import ENGINE
 from pa_tutorial.ladder import STAGES
 
 
@@ -15,7 +16,8 @@ def main() -> int:
         epilog="\n".join(
             f"{stage.name:16} {stage.new} ({stage.where})" for stage in STAGES.values()
         )
-        + f"\n{BLOCK_MANAGER:16} allocator, block tables, prefix cache, swap (no stage)",
+        + f"\n{BLOCK_MANAGER:16} allocator, block tables, prefix cache, swap (no stage)"
+        + f"\n{ENGINE:16} scheduler, batch, runner: requests served together (no stage)",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
@@ -24,7 +26,7 @@ def main() -> int:
         metavar="stage",
         help="one of those below; none means all",
     )
-    known = [*STAGES, BLOCK_MANAGER]
+    known = [*STAGES, BLOCK_MANAGER, ENGINE]
     stages = parser.parse_args().stages or known
     if unknown := [name for name in stages if name not in known]:
         parser.error(f"stage is {unknown[0]!r}; it must be one of {', '.join(known)}")
