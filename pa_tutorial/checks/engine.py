@@ -110,6 +110,12 @@ class Served:
         return self.engine.statistics[-1].num_preemptions > 0
 
     @property
+    def preemptions(self) -> list[int]:
+        """How often each request gave up its blocks."""
+        requests = self.requests.values()
+        return [sum(sample.num_preemptions for sample in r.samples) for r in requests]
+
+    @property
     def tokens_in_the_cache(self) -> int:
         """Of all prompts so far, the tokens that were not computed."""
         return self.engine.scheduler.num_cached
@@ -117,10 +123,6 @@ class Served:
     @property
     def most_tokens_in_a_step(self) -> int:
         return self.model.most_tokens
-
-    @property
-    def steps_that_failed(self) -> int:
-        return sum(step.error is not None for step in self.engine.statistics)
 
     def add(self, name: str, prompt: str, **params: Any) -> None:
         token_ids = tiny_lm.encode(prompt).tolist()
@@ -181,7 +183,8 @@ class Served:
         allocator = self.engine.allocator
         endless = sum(not request.is_finished for request in self.requests.values())
         held = allocator.num_usable - allocator.num_free
-        at_the_end = zip(AT_THE_END, (endless, held, self.taken_back), strict=True)
+        failed = sum(step.error is not None for step in self.engine.statistics)
+        at_the_end = zip(AT_THE_END, (endless, held, self.taken_back, failed), strict=True)
         return rows | self.facts | {name: [number] for name, number in at_the_end}
 
 

@@ -13,8 +13,13 @@ from pa_tutorial.engine.sampling import choose_token
 
 REASONS = ("stop", "length", "error", "cancelled")
 ENDS = "why its samples ended (stop, length, error, cancelled)"
-# These must be 0 in every scene.
-AT_THE_END = ("requests that never end", "blocks that are never given back", "tokens taken back")
+# Facts of every scene. The last one is 0 unless there was trouble, the others always.
+AT_THE_END = (
+    "requests that never end",
+    "blocks that are never given back",
+    "tokens taken back",
+    "steps that failed",
+)
 
 
 @cache
@@ -36,6 +41,7 @@ class Alone:
         self.asked: dict[str, tuple[list[int], SamplingParams]] = {}
         self.cut: dict[str, tuple[int, int]] = {}  # name -> tokens that it generated, why it ended
         self.facts: dict[str, list[float]] = {}
+        self.num_failures = 0  # steps that must fail
 
     def add(self, name: str, prompt: str, **params: Any) -> None:
         """A request arrives."""
@@ -54,6 +60,7 @@ class Alone:
     def must_end_with_an_error(self, name: str) -> None:
         """Before its first token; all others go on."""
         self.cut[name] = 0, REASONS.index("error")
+        self.num_failures += 2  # with others, then alone
 
     def refused(self, prompt: str, **params: Any) -> None:
         """A request that must be refused with a ValueError."""
@@ -61,12 +68,14 @@ class Alone:
 
     def raises(self, times: int = 1) -> None:
         """The model raises in its next runs, when K and V of its first layer are written."""
+        self.num_failures += times
 
     def raises_for(self, token: str) -> None:
         """The model raises in every run over this token."""
 
     def nan_scores(self, times: int = 1) -> None:
         """The model gives NaN to the first row that is asked for, in its next runs."""
+        self.num_failures += times
 
     def fact(self, what: str, *expected: float) -> None:
         """A number, or several, that must be right now; `what` is an attribute of Served."""
@@ -103,7 +112,8 @@ class Alone:
                 tokens, reasons = [tokens[0][:length]], [reason]
             rows |= {f"{name}, sample {index}": sample for index, sample in enumerate(tokens)}
             rows[f"{name}, {ENDS}"] = reasons
-        return rows | self.facts | {name: [0] for name in AT_THE_END}
+        at_the_end = zip(AT_THE_END, (0, 0, 0, self.num_failures), strict=True)
+        return rows | self.facts | {name: [number] for name, number in at_the_end}
 
     def names(self) -> list[str]:
         """Of the rows, without computing them."""
