@@ -1,0 +1,100 @@
+"""A very small model, requests answered without an engine, and what must hold after a step."""
+
+from collections import Counter
+from functools import cache
+
+import torch
+
+from pa_tutorial.attention.tiny_lm import TinyConfig, TinyLM
+from pa_tutorial.engine import Engine, SamplingParams
+from pa_tutorial.engine.request import Request, Sequence
+from pa_tutorial.engine.sampling import choose_token
+
+VOCAB_SIZE = 16
+MAX_LEN = 64
+
+
+@cache
+def small_model(num_layers: int = 1) -> TinyLM:
+    """In float64, so that a batch rounds no differently than a sequence alone."""
+    torch.manual_seed(0)
+    config = TinyConfig(
+        num_layers=num_layers,
+        num_heads=2,
+        num_kv_heads=1,
+        head_size=8,
+        max_len=MAX_LEN,
+        mlp_ratio=1,
+        vocab_size=VOCAB_SIZE,
+    )
+    return TinyLM(config).requires_grad_(False).double()
+
+
+@cache
+def next_scores(tokens: tuple[int, ...], num_layers: int) -> torch.Tensor:
+    """By the definition of attention, without a cache."""
+    return small_model(num_layers)(torch.tensor(tokens))[-1].float()
+
+
+def alone(
+    prompt: list[int], params: SamplingParams, sample: int = 0, num_layers: int = 1
+) -> list[int]:
+    """What this sample must generate, whoever else is served."""
+    generated: list[int] = []
+    while len(generated) < params.max_tokens:
+        scores = next_scores((*prompt, *generated), num_layers)
+        generated.append(choose_token(scores, params, sample, len(generated)))
+        if generated[-1] in params.stop_tokens:
+            break
+    return generated
+
+
+def run_to_the_end(engine: Engine, most_steps: int = 1000) -> None:
+    for _ in range(most_steps):
+        if engine.is_idle:
+            return
+        engine.step()
+    raise AssertionError(f"the engine is not idle after {most_steps} steps")
+
+
+def require_answered(request: Request, num_layers: int = 1) -> None:
+    """All samples, and each as alone."""
+    assert request.error is None, request.error
+    assert len(request.samples) == request.params.num_samples
+    for sample in request.samples:
+        expected = alone(request.prompt, request.params, sample.index, num_layers)
+        assert sample.generated == expected, f"request {request.number}, sample {sample.index}"
+
+
+def require_all_returned(engine: Engine) -> None:
+    assert engine.is_idle
+    assert engine.allocator.num_free == engine.allocator.num_usable, "a block leaked"
+    assert not any(engine.allocator.ref_counts)
+
+
+def require_sound(engine: Engine, requests: list[Request]) -> None:
+    """What holds between two steps: lists, reference counts, the pool."""
+    scheduler = engine.scheduler
+    groups = scheduler.waiting, scheduler.running, scheduler.suspects
+    listed = Counter(sequence for group in groups for sequence in group)
+    for sequence in (sample for request in requests for sample in request.samples):
+        assert listed[sequence] == (sequence.finish_reason is None), "in one list, or finished"
+    for group in groups:
+        assert group == sorted(group, key=lambda sequence: sequence.age)
+    assert len(scheduler.running) <= scheduler.max_num_seqs
+    assert all(sequence.table is None for sequence in scheduler.waiting)
+    require_balanced(engine, [sequence for sequence in listed if sequence.table])
+
+
+def require_balanced(engine: Engine, holders: list[Sequence]) -> None:
+    """Reference counts are the tables that name a block; no block is lost or twice."""
+    allocator = engine.allocator
+    named = Counter(block for sequence in holders for block in sequence.table.blocks)
+    assert allocator.ref_counts == [named[block] for block in range(allocator.num_blocks)]
+    cached = list(getattr(allocator, "_evictable", ()))
+    everywhere = [*allocator._free, *cached, *named]
+    assert sorted(everywhere) == list(range(1, allocator.num_blocks)), "a block is lost or twice"
+    for sequence in holders:
+        table = sequence.table
+        assert table.token_ids == sequence.token_ids[: table.num_tokens]
+        assert len(table.blocks) == -(-table.num_tokens // table.block_size)

@@ -1,0 +1,170 @@
+"""Random requests to an engine with far too few blocks; every answer must be as if alone.
+
+Prompts are few and tokens fewer, so that prefix hits, copies, preemption and eviction happen all
+the time. After every step the lists, the reference counts and the pool are counted again.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from random import Random
+
+import pytest
+from engine_helpers import (
+    VOCAB_SIZE,
+    require_all_returned,
+    require_answered,
+    require_sound,
+    small_model,
+)
+
+from pa_tutorial.engine import Engine, SamplingParams
+from pa_tutorial.engine.request import Request
+
+STEPS = 10_000
+SEEDS = range(8)
+STEPS_A_RUN = 60  # with one engine; then all must end
+OFTEN = ("preemption", "prefix hit", "copy", "chunk", "cancelled", "refused", "samples", "waits")
+
+
+@dataclass
+class Driver:
+    """One engine, its requests, and what happened."""
+
+    random: Random
+    counts: Counter[str]
+    requests: list[Request] = field(default_factory=list)
+    cancelled: set[Request] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        pick = self.random.choice
+        self.watermark = pick([0, 0, 1, 2])
+        self.engine = Engine(
+            small_model(),
+            num_blocks=pick([6, 8, 12, 20]),
+            block_size=pick([1, 2, 3, 4]),
+            prefix_caching=pick([True, True, False]),
+            watermark=self.watermark,
+            token_budget=pick([1, 3, 8, 40]),
+            chunk_size=pick([1, 2, 5, None]),
+            max_num_seqs=pick([2, 4, 8]),
+        )
+
+    def arrive(self) -> None:
+        pick, number = self.random.choice, self.random.randrange
+        # Few beginnings, so that prefixes are shared.
+        prompt = [pick([1, 2])] * number(9) + [number(3) for _ in range(number(6))]
+        params = SamplingParams(
+            max_tokens=1 + number(12),
+            temperature=pick([0.0, 0.0, 0.7, 1.5]),
+            top_k=pick([0, 5]),
+            top_p=pick([1.0, 0.8]),
+            seed=number(3),
+            num_samples=pick([1, 1, 1, 2, 3]),
+            stop_tokens=pick([(), (number(VOCAB_SIZE),)]),
+        )
+        try:
+            self.requests.append(self.engine.add(prompt, params))
+        except ValueError:  # empty, or too much for the pool
+            self.counts["refused"] += 1
+
+    def cancel(self) -> None:
+        going = [request for request in self.requests if not request.is_finished]
+        if going:
+            request = self.random.choice(going)
+            self.engine.cancel(request)
+            self.cancelled.add(request)
+            self.counts["cancelled"] += 1
+
+    def step(self) -> None:
+        engine, scheduler = self.engine, self.engine.scheduler
+        before = scheduler.num_preemptions, scheduler.num_cached
+        going = [s for request in self.requests for s in request.samples if not s.finish_reason]
+        oldest = min(going, key=lambda sequence: sequence.age, default=None)
+        progress = oldest and (oldest.num_computed, len(oldest.token_ids))
+        lengths = {sequence: len(sequence.token_ids) for sequence in going}
+        statistics = engine.step()
+        assert statistics.error is None
+        plan = scheduler.plan if going else []
+        self.require_plan(plan)
+        if oldest:
+            now = oldest.num_computed, len(oldest.token_ids)
+            assert oldest.finish_reason or now[1] > progress[1] or now[0] > progress[0], "starves"
+        for sequence, length in lengths.items():
+            assert len(sequence.token_ids) - length in (0, 1)
+        self.require_statistics(statistics, plan)
+        require_sound(engine, self.requests)
+        self.counts["steps"] += 1
+        self.counts["preemption"] += scheduler.num_preemptions - before[0]
+        self.counts["prefix hit"] += scheduler.num_cached > before[1]
+        self.counts["copy"] += sum(len(scheduled.copies) for scheduled in plan)
+        self.counts["chunk"] += sum(not scheduled.is_last for scheduled in plan)
+        self.counts["samples"] += any(len(request.samples) > 1 for request in self.requests[-3:])
+        self.counts["waits"] += statistics.num_waiting > 0
+
+    def require_plan(self, plan: list) -> None:
+        """The budget, the chunk size, and that no slot is written twice."""
+        scheduler = self.engine.scheduler
+        slots = [slot for scheduled in plan for slot in scheduled.slots if slot >= 0]
+        assert len(slots) == len(set(slots)), "two sequences write to one slot"
+        copied = [destination for scheduled in plan for _, destination in scheduled.copies]
+        assert len(copied) == len(set(copied))
+        num_tokens = [len(scheduled.slots) for scheduled in plan]
+        assert sum(num_tokens) <= scheduler.token_budget
+        assert max(num_tokens, default=1) <= scheduler.chunk_size
+        assert min(num_tokens, default=1) >= 1
+
+    def require_statistics(self, statistics: object, plan: list) -> None:
+        scheduler, allocator = self.engine.scheduler, self.engine.allocator
+        assert statistics is self.engine.statistics[-1]
+        assert statistics.num_running == len(scheduler.running)
+        assert statistics.num_waiting == len(scheduler.waiting)
+        assert statistics.num_preemptions == scheduler.num_preemptions
+        assert statistics.blocks_used == sum(count > 0 for count in allocator.ref_counts)
+        assert statistics.blocks_cached == len(getattr(allocator, "_evictable", ()))
+        computed = sum(len(scheduled.slots) for scheduled in plan)
+        assert statistics.num_prefill + statistics.num_decode == computed
+        assert 0 <= statistics.hit_rate <= 1
+
+    def run(self, num_steps: int) -> None:
+        for _ in range(num_steps):
+            for _ in range(self.random.choice([0, 0, 0, 1, 1, 3])):
+                self.arrive()
+            if self.random.random() < 0.1:
+                self.cancel()
+            self.step()
+        left = sum(
+            len(r.prompt) + r.params.max_tokens * r.params.num_samples for r in self.requests
+        )
+        while not self.engine.is_idle:
+            self.step()
+            left -= 1
+            assert left > -1000, "never ends"
+        require_all_returned(self.engine)
+        for request in self.requests:
+            assert request.is_finished
+            if request not in self.cancelled:
+                require_answered(request)
+
+
+def drive(seed: int, num_steps: int) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    random = Random(seed)
+    while counts["steps"] < num_steps:
+        Driver(random, counts).run(STEPS_A_RUN)
+    return counts
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_requests_are_answered_as_if_each_were_alone(seed: int) -> None:
+    num_steps = STEPS // len(SEEDS)
+    counts = drive(seed, num_steps)
+    rare = {event: counts[event] for event in OFTEN if counts[event] < num_steps // 100}
+    assert not rare, f"the driver does not try enough of {rare}"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(100, 104))
+def test_many_more_random_requests(seed: int) -> None:
+    counts = drive(seed, 50_000)
+    print(f"{counts['steps']:,} steps: {dict(counts)}")
