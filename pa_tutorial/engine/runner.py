@@ -5,8 +5,8 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
 
-from pa_tutorial.attention.cached import cached_attention
 from pa_tutorial.engine.batch import Batch
 from pa_tutorial.ladder import STAGES, Stage, stage_named
 from pa_tutorial.paging.kv_cache import PagedKVCache
@@ -50,6 +50,29 @@ def paged_stage(name: str) -> Stage:
     if why := stage.why_absent():
         raise ValueError(f"stage is {name!r}, which cannot run here: {why}")
     return stage
+
+
+def prefill_attention(
+    q: Tensor, k: Tensor, v: Tensor, scale: float, alibi_slopes: Tensor | None = None
+) -> Tensor:
+    """What `cached_attention` computes, by torch's fused kernel: without a score for every pair.
+
+    q        [num_new_tokens, num_heads, head_size]   the last tokens of the sequence
+    k, v     [seq_len, num_kv_heads, head_size]       all tokens, the new ones included
+    returns  [num_new_tokens, num_heads, head_size]
+    """
+    num_new_tokens, seq_len = len(q), len(k)
+    mask = None
+    if alibi_slopes is not None or num_new_tokens < seq_len:
+        i = torch.arange(seq_len - num_new_tokens, seq_len, device=q.device)[:, None]
+        j = torch.arange(seq_len, device=q.device)
+        mask = j <= i
+        if alibi_slopes is not None:
+            bias = alibi_slopes.to(q.dtype)[:, None, None] * (j - i)
+            mask = bias.masked_fill(~mask, float("-inf"))
+    q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
+    options = {"is_causal": mask is None, "scale": scale, "enable_gqa": True}
+    return scaled_dot_product_attention(q, k, v, mask, **options)[0].transpose(0, 1)
 
 
 class Runner:
@@ -122,6 +145,6 @@ class Runner:
             seq_len = int(batch.seq_lens[sequence])
             # Over what is cached and what is new: both are in the blocks by now.
             k, v = gather(k_cache, v_cache, batch.block_tables[sequence], seq_len)
-            outs.append(cached_attention(q[first:last], k, v, scale, self.slopes))
+            outs.append(prefill_attention(q[first:last], k, v, scale, self.slopes))
             first = last
         return torch.cat(outs)
