@@ -1,0 +1,110 @@
+"""A decode step of the engine, with K and V kept in each of the ways; and the whole offline job."""
+
+import random
+import statistics
+import time
+from collections.abc import Iterable, Mapping, Sequence
+
+from tqdm import tqdm
+
+from pa_tutorial.bench.cpu_targets import Target
+from pa_tutorial.bench.engine_ways import BEFORE_PAGING, GATHERS, WAYS, left_out
+from pa_tutorial.bench.engine_workload import Job, Workload, offline_job, require_same_tokens
+
+NOT_COUNTED = 1  # decode steps of a job that are taken before the clock is looked at
+SETTLE_SECONDS = 3.0  # the system takes back the memory of the prefill, and disturbs meanwhile
+
+TARGETS = (
+    Target("times as fast as copying blocks in Python", ("block_lists",), ("cpu",), 15.0),
+    Target("times as fast as contiguous pasts", ("contiguous",), ("cpu",), 6.0),
+    Target("times as fast as the best gather", GATHERS, ("cpu",), 2.0),
+)
+
+
+def prefilled(workload: Workload, names: Iterable[str]) -> dict[str, Job]:
+    """A job for each way, after the step that computes all prompts."""
+    model = workload.model()
+    jobs = {}
+    for name in tqdm(list(names), desc="prefill", unit="way"):
+        way = WAYS[name]
+        jobs[name] = offline_job(model, workload, way.stage, way.runner)
+        jobs[name].prefill()
+    return jobs
+
+
+def decode_interleaved(jobs: Mapping[str, Job], rounds: int, seed: int = 0) -> None:
+    """So many decode steps of every job: one each in every round, in random order."""
+    order, rng = list(jobs), random.Random(seed)
+    for _ in tqdm(range(rounds), desc="decode", unit="round"):
+        rng.shuffle(order)
+        for name in order:
+            jobs[name].decode()
+
+
+def summary(times: Sequence[float]) -> dict[str, float]:
+    """Median, lowest and highest, as `interleaved` gives them."""
+    return {
+        "median_ms": round(statistics.median(times), 4),
+        "lowest_ms": round(min(times), 4),
+        "highest_ms": round(max(times), 4),
+    }
+
+
+def target_rows(times: Mapping[str, Mapping]) -> list[dict[str, object]]:
+    """Each target with its ratio of medians, and whether it is reached."""
+    rows = []
+    for target in TARGETS:
+        ratio = target.ratio(times)
+        rows.append(
+            {
+                "name": target.name,
+                "ratio": round(ratio, 3),
+                "must_reach": target.limit,
+                "at_least": target.at_least,
+                "reached": target.is_reached(ratio),
+            }
+        )
+    return rows
+
+
+def best_gather(times: Mapping[str, Mapping]) -> str:
+    return min(GATHERS, key=lambda name: times[name]["median_ms"])
+
+
+def job_row(name: str, words: str, job: Job, workload: Workload) -> dict[str, object]:
+    """A whole job, run once: tokens a second in total, and of the decode steps alone."""
+    num_first = workload.num_requests  # the prefill step gives each request its first token
+    decode_s = sum(job.decode_ms) / 1e3
+    return {
+        "name": name,
+        "words": words,
+        "seconds": round(job.seconds, 3),
+        "prefill_seconds": round(job.prefill_ms / 1e3, 3),
+        "tokens_per_s": round(workload.completion_tokens / job.seconds, 1),
+        "decode_tokens_per_s": round((workload.completion_tokens - num_first) / decode_s, 1),
+    }
+
+
+def measure(workload: Workload) -> dict[str, object]:
+    """times: name -> of a decode step; rows of the whole job; targets; and what was left out.
+
+    Every way runs the whole job once, so that there are new_tokens - 1 decode steps of each, the
+    steps of all ways interleaved. Raises ArithmeticError if two ways generate different tokens.
+    """
+    jobs = prefilled(workload, WAYS)
+    time.sleep(SETTLE_SECONDS if workload.num_requests > 8 else 0)
+    decode_interleaved(jobs, workload.new_tokens - 1)
+    require_same_tokens({n: job.tokens for n, job in jobs.items() if n != "no_attention"})
+    times = {name: summary(job.decode_ms[NOT_COUNTED:]) for name, job in jobs.items()}
+    best = best_gather(times)
+    kept = (*BEFORE_PAGING, best, "paged_gather", "paged_online", "cpu")
+    return {
+        "rounds": workload.new_tokens - 1 - NOT_COUNTED,
+        "times": times,
+        "words": {name: WAYS[name].words for name in WAYS},
+        "best_gather": best,
+        "targets": target_rows(times),
+        "left_out": left_out(),
+        "offline": [job_row(name, WAYS[name].words, jobs[name], workload) for name in kept],
+        "tokens": jobs["cpu"].tokens,
+    }
