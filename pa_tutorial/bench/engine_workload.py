@@ -54,6 +54,11 @@ class Workload:
     def params(self) -> SamplingParams:
         return SamplingParams(max_tokens=self.new_tokens)
 
+    @property
+    def system_prompt_len(self) -> int:
+        """Of a second workload, whose prompts begin alike: 512 of 856 tokens, all full blocks."""
+        return int(0.6 * self.prompt_len) // self.block_size * self.block_size
+
     def prompts(self) -> list[list[int]]:
         """Random bytes, the same each time."""
         rng = random.Random(0)

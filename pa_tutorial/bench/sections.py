@@ -13,6 +13,7 @@ from pa_tutorial.bench import (
     cpu_steps,
     cpu_targets,
     cpu_wide,
+    engine,
     gpu_times,
 )
 from pa_tutorial.bench.block_manager import bytes_per_block, time_per_operation
@@ -126,5 +127,6 @@ SECTIONS = {
     "next_token": Section("the next token of TinyLM, with and without a KV cache", of_next_token),
     "block_manager": Section("what the memory manager costs, by its pool", block_manager),
     "triton": Section("the Triton kernels, on a GPU, beside CUDA's and a copy", triton),
+    "engine": Section("the serving engine, before paging and after", engine.measure),
     "simulator": Section("what simulating a kernel costs", simulator),
 }

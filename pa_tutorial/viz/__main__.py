@@ -13,6 +13,7 @@ from pa_tutorial.viz import (
     cpu,
     cpu_measured,
     engine_map,
+    engine_measured,
     engine_stories,
     first_kernel,
     gpu,
@@ -99,6 +100,11 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "engine_life": engine_stories.draw_life_of_a_request,
     "engine_batch": engine_stories.draw_batch_of_two,
     "engine_preemption": engine_stories.draw_preemption,
+    "engine_step_ways": engine_measured.draw_step_ways,
+    "engine_throughput": engine_measured.draw_throughput,
+    "engine_profile": engine_measured.draw_profile,
+    "engine_batch_size": engine_measured.draw_batch_size,
+    "engine_fixed_memory": engine_measured.draw_fixed_memory,
     "under_the_microscope": lambda: reference_microscope().picture(),
 }
 PAGES: dict[str, Callable[[], Microscope]] = {"microscope": reference_microscope}
