@@ -163,26 +163,19 @@ def test_more_run_at_once_in_blocks_and_most_with_a_shared_prompt() -> None:
     assert found[mixed, "paged"] > 3
 
 
-def test_gaps_of_a_profile_are_the_model_or_the_scheduler() -> None:
+def test_the_innermost_span_counts() -> None:
     def span(name: str, start: float, ms: float) -> dict:
         return {"name": name, "start_ms": start, "ms": ms}
 
-    spans = engine_profile.with_gaps(
-        [
-            span("attention", 5, 3),
-            span("step", 0, 20),
-            span("run", 2, 10),
-            span("write K and V", 4, 1),
-        ]
-    )
-    other, model = engine_profile.OTHER, engine_profile.MODEL
-    assert [(s["name"], s["start_ms"], s["ms"]) for s in spans if s["ms"]] == [
-        (other, 0, 2),
-        (model, 2, 2),
-        ("write K and V", 4, 1),
-        ("attention", 5, 3),
-        (model, 8, 4),
-        (other, 12, 8),
+    spans = [span("b", 3, 6), span("step", 0, 20), span("c", 5, 2), span("a", 2, 10)]
+    assert engine_profile.flattened(spans) == [
+        span("step", 0, 2),
+        span("a", 2, 1),
+        span("b", 3, 2),
+        span("c", 5, 2),
+        span("b", 7, 2),
+        span("a", 9, 3),
+        span("step", 12, 8),
     ]
 
 

@@ -59,10 +59,11 @@ def requests_of(workload: Workload) -> tuple[Requests, ...]:
 def serve(
     requests: Requests, num_slots: int, block_size: int, max_len: int, prefix_caching: bool
 ) -> dict[str, object]:
-    """Largest and mean number running (the mean while others wait, if any do), preemptions, and steps until
-    all are done.
+    """Serve all requests, and say how many ran at once.
 
-    block_size  max_len: each sequence reserves all that it could ever need, contiguously
+    returns  most_running; mean_running, while others wait if any do; preemptions; steps
+
+    block_size  if it is max_len, each sequence reserves all that it could ever need
     """
     config = TinyConfig(num_layers=1, num_heads=1, num_kv_heads=1, head_size=4, max_len=max_len)
     num_requests = len(requests.prompts)

@@ -7,6 +7,7 @@ writes the traces themselves, for chrome://tracing or ui.perfetto.dev.
 
 import argparse
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from torch.profiler import ProfilerActivity, profile, record_function
@@ -16,7 +17,6 @@ from pa_tutorial.bench.engine_steps import prefilled
 from pa_tutorial.bench.engine_workload import FULL, QUICK, Job, Workload
 
 BEFORE_AND_AFTER = ("block_lists", "cpu")
-STEP, RUN = "step", "run"
 BUILD, WRITE, ATTENTION = "build the past", "write K and V", "attention"
 MODEL, OTHER = "the model around attention", "schedule, batch, choose tokens"
 PARTS = (BUILD, WRITE, ATTENTION, MODEL, OTHER)
@@ -38,39 +38,31 @@ def mark(owner: object, method: str, name: str) -> None:
 
 def mark_parts(job: Job) -> None:
     runner = job.engine.runner
-    mark(job.engine, "step", STEP)
-    mark(runner, "run", RUN)
+    mark(job.engine, "step", OTHER)
+    mark(runner, "run", MODEL)
     mark(runner, "attention", ATTENTION)
     if isinstance(runner, Pasts):
-        mark(runner, "build", BUILD)
+        mark(runner, "decode", BUILD)  # but attention: to make the past, and to give it back
         mark(runner, "write", WRITE)
     else:
         mark(runner.cache, "write", WRITE)
 
 
-def with_gaps(spans: Sequence[Span]) -> list[Span]:
-    """The step without overlaps: in `run` the time between the parts is that of the model, outside
-    of it that of the scheduler and of choosing tokens."""
-    (step,) = (span for span in spans if span["name"] == STEP)
-    (run,) = (span for span in spans if span["name"] == RUN)
-    parts = sorted(
-        (span for span in spans if span["name"] in PARTS), key=lambda span: span["start_ms"]
-    )
-    run_end, step_end = run["start_ms"] + run["ms"], step["start_ms"] + step["ms"]
+def flattened(spans: Sequence[Span]) -> list[Span]:
+    """The step without overlaps, in order: at each moment the innermost span counts."""
+    edges = sorted({edge for span in spans for edge in (span["start_ms"], end_of(span))})
     found: list[Span] = []
-
-    def fill(name: str, start: float, end: float) -> None:
-        found.append({"name": name, "start_ms": round(start, 3), "ms": round(end - start, 3)})
-
-    fill(OTHER, step["start_ms"], run["start_ms"])
-    now = run["start_ms"]
-    for part in parts:
-        fill(MODEL, now, part["start_ms"])
-        now = part["start_ms"] + part["ms"]
-        fill(part["name"], part["start_ms"], now)
-    fill(MODEL, now, run_end)
-    fill(OTHER, run_end, step_end)
+    for start, end in pairwise(edges):
+        around = [span for span in spans if span["start_ms"] <= start and end <= end_of(span)]
+        name = min(around, key=lambda span: span["ms"])["name"]
+        if found and found[-1]["name"] == name:
+            start = found.pop()["start_ms"]
+        found.append({"name": name, "start_ms": start, "ms": end - start})
     return found
+
+
+def end_of(span: Span) -> float:
+    return span["start_ms"] + span["ms"]
 
 
 def trace(job: Job, chrome_file: Path | None = None) -> list[Span]:
@@ -81,8 +73,7 @@ def trace(job: Job, chrome_file: Path | None = None) -> list[Span]:
     if chrome_file is not None:
         chrome_file.parent.mkdir(parents=True, exist_ok=True)
         profiler.export_chrome_trace(str(chrome_file))
-    names = {STEP, RUN, *PARTS}
-    events = [event for event in profiler.events() if event.name in names]
+    events = [event for event in profiler.events() if event.name in PARTS]
     start = min(event.time_range.start for event in events)  # microseconds
     spans = [
         {
@@ -92,7 +83,10 @@ def trace(job: Job, chrome_file: Path | None = None) -> list[Span]:
         }
         for event in events
     ]
-    return with_gaps(spans)
+    return [
+        span | {"start_ms": round(span["start_ms"], 3), "ms": round(span["ms"], 3)}
+        for span in flattened(spans)
+    ]
 
 
 def measure(workload: Workload, folder: Path | None = None) -> dict[str, object]:

@@ -17,6 +17,7 @@ PARTS = {
     "the model around attention": style.lighter(style.QUIET, 0.4),
     "schedule, batch, choose tokens": style.INK,
 }
+WAYS_OF_MEMORY = ("contiguous", "paged", "paged, prefix caching")
 BEFORE, AFTER = "block_lists", "cpu"
 
 
@@ -69,7 +70,7 @@ def draw_step_ways(results: dict | None = None) -> Figure:
     labels = [in_words(name, steps["words"][name]) for name in names]
     labels[names.index(best)] = f"best gather: {steps['words'][best].removeprefix('gather, ')}"
     texts = [
-        f"{time:,.0f} ms ({slower[name]:.2g}×)" for name, time in zip(names, times, strict=True)
+        f"{time:,.0f} ms ({slower[name]:.1f}×)" for name, time in zip(names, times, strict=True)
     ]
     bars(axes, labels, times, texts, {names.index(AFTER)})
     axes.set_xlabel(f"ms for a decode step with {size(results['workload'])}")
@@ -134,8 +135,7 @@ def draw_throughput(results: dict | None = None) -> Figure:
         bars(axes, names, [row["tokens_per_s"] for _, row in rows], texts, dark)
         axes.set_xlim(0, 1.45 * highest)
     panels[-1].set_xlabel(
-        f"generated tokens a second, with prefill ({size(results['workload'])}, "
-        f"{results['workload']['new_tokens']} new ones each)"
+        f"generated tokens a second, prefill included ({size(results['workload'])})"
     )
     return figure
 
@@ -212,7 +212,7 @@ def draw_batch_size(results: dict | None = None) -> Figure:
         axes.set_xlabel(f"running sequences of {first['seq_len']} tokens (cpu)")
     for row in (first, last):
         panels[0].annotate(
-            f"{row['median_ms']:.1f} ms,\n{row['ms_per_request']:.2f} each",
+            f"{row['median_ms']:.1f} ms,\n{row['ms_per_request']:.2f} a sequence",
             (row["num_running"], row["median_ms"]),
             xytext=(-6, 6) if row is last else (0, 8),
             textcoords="offset points",
@@ -234,13 +234,15 @@ def draw_fixed_memory(results: dict | None = None) -> Figure:
         f"Where contiguous reservations let {reserved:.0f} requests run, paging lets "
         f"{found[mixed, 'paged']['mean_running']:.0f} of mixed lengths run on average;\nwith a "
         f"shared prompt and prefix caching "
-        f"{found[shared, 'paged, prefix caching']['mean_running']:.0f}",
-        4.2,
+        f"{found[shared, WAYS_OF_MEMORY[-1]]['mean_running']:.0f}",
+        3.9,
         nrows=len(kinds),
         sharex=True,
+        height_ratios=[2, 3, 2],
     )
     for axes, kind in zip(panels, kinds, strict=True):
-        rows = [row for row in memory["rows"] if row["requests"] == kind]
+        ways = WAYS_OF_MEMORY if kind == shared else WAYS_OF_MEMORY[:-1]
+        rows = [found[kind, way] for way in ways]
         axes.set_title(f"{rows[0]['num_requests']} requests: {kind}", weight="normal")
         texts = [
             f"{row['mean_running']:.1f} on average, at most {row['most_running']}; "
@@ -250,7 +252,7 @@ def draw_fixed_memory(results: dict | None = None) -> Figure:
         values = [row["mean_running"] for row in rows]
         bars(axes, [row["way"] for row in rows], values, texts, {1, 2})
     highest = max(row["mean_running"] for row in memory["rows"])
-    panels[0].set_xlim(0, 2.1 * highest)
+    panels[0].set_xlim(0, 2.3 * highest)
     panels[-1].set_xlabel(
         f"requests that run while others wait, in the memory of "
         f"{memory['slots'] // memory['max_len']} sequences of {memory['max_len']:,} tokens"
