@@ -1,0 +1,125 @@
+"""Small random models of the transformers library, and the tokens that it generates with them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+import torch
+from torch import Tensor
+
+transformers = pytest.importorskip(
+    "transformers", reason="transformers is the reference of the engine: an extra for tests"
+)
+
+transformers.utils.logging.disable_progress_bar()
+
+VOCAB_SIZE = 96
+MAX_LEN = 128
+# Heads of 32 dimensions, which the kernels of the ladder take; fewer KV heads than heads.
+SIZES = {
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "max_position_embeddings": MAX_LEN,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "tie_word_embeddings": False,
+}
+LLAMA = SIZES | {
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,  # twice that of the default, 64 / 4
+    "eos_token_id": [75, 35],
+}
+QWEN2 = SIZES | {
+    "hidden_size": 96,
+    "num_attention_heads": 3,
+    "num_key_value_heads": 1,
+    "eos_token_id": 10,
+}
+CLASSES = {
+    "llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM, LLAMA),
+    "qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM, QWEN2),
+}
+
+
+def random_model(name: str, seed: int = 0, **changes: object) -> "transformers.PreTrainedModel":
+    """A model with random weights, norms and biases: a weight that is forgotten shows.
+
+    name     "llama" or "qwen2"
+    changes  of its configuration
+    """
+    config_class, model_class, sizes = CLASSES[name]
+    model = model_class(config_class(**(sizes | changes))).eval().requires_grad_(False)
+    random = torch.Generator().manual_seed(seed)  # not that of transformers' own initial weights
+    for key, weight in model.named_parameters():
+        if key.endswith("norm.weight"):
+            weight.uniform_(0.5, 1.5, generator=random)
+        elif key.endswith(".bias"):
+            weight.normal_(0.0, 0.3, generator=random)
+        elif "embed_tokens" in key:
+            weight.normal_(0.0, 1.0, generator=random)
+        else:  # so wide that every layer changes which token is the likeliest
+            weight.normal_(0.0, 2.0 * weight.shape[-1] ** -0.5, generator=random)
+    return model
+
+
+@cache
+def model_named(name: str) -> "transformers.PreTrainedModel":
+    """The one with the default sizes; nobody may change it.
+
+    The seeds were chosen such that no two best scores are nearly the same in the tests.
+    """
+    return random_model(name, seed={"llama": 0, "qwen2": 20}[name])
+
+
+@cache
+def folder_of(name: str) -> Path:
+    """Its checkpoint."""
+    folder = Path(mkdtemp(prefix=name))
+    model_named(name).save_pretrained(folder)
+    return folder
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What transformers generates after one prompt.
+
+    tokens  without the prompt; an end token is kept
+    margin  the smallest distance between the best two scores, over all tokens
+    """
+
+    tokens: list[int]
+    margin: float
+
+
+def end_tokens(model: "transformers.PreTrainedModel") -> list[int]:
+    eos = model.config.eos_token_id
+    return eos if isinstance(eos, list) else [eos]
+
+
+def reference(
+    model: "transformers.PreTrainedModel", prompt: Sequence[int], max_tokens: int
+) -> Reference:
+    """Greedy, the prompt alone."""
+    input_ids = torch.tensor([list(prompt)])
+    out = model.generate(
+        input_ids,
+        attention_mask=torch.ones_like(input_ids),
+        max_new_tokens=max_tokens,
+        do_sample=False,
+        output_scores=True,
+        return_dict_in_generate=True,
+    )
+    best = torch.cat(out.scores).topk(2).values
+    margin = float((best[:, 0] - best[:, 1]).min())
+    return Reference(out.sequences[0, len(prompt) :].tolist(), margin)
+
+
+def scores_of(model: "transformers.PreTrainedModel", tokens: Sequence[int]) -> Tensor:
+    """[len(tokens), vocab_size], without a cache."""
+    return model(torch.tensor([list(tokens)]), use_cache=False).logits[0]

@@ -1,0 +1,171 @@
+"""Greedy tokens of the engine are those of transformers: one engine for all, one prompt alone."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+from hf_models import (
+    MAX_LEN,
+    VOCAB_SIZE,
+    Reference,
+    end_tokens,
+    folder_of,
+    model_named,
+    reference,
+)
+
+from pa_tutorial.engine import LLM, Completion, SamplingParams
+from pa_tutorial.ladder import STAGES
+
+MODELS = ("llama", "qwen2")
+NUM_REQUESTS = 32
+LONGEST_PROMPT = 60
+MOST_TOKENS = 28
+
+
+@cache
+def requests() -> list[tuple[list[int], int]]:
+    """32 prompts, each with its max_tokens. A third begins like one before, at any length."""
+    rng = np.random.default_rng(5)
+    prompts: list[list[int]] = []
+    for index in range(NUM_REQUESTS):
+        prompt = rng.integers(0, VOCAB_SIZE, rng.integers(1, LONGEST_PROMPT + 1)).tolist()
+        if index % 3 == 2:
+            older = prompts[rng.integers(index)]
+            shared = int(rng.integers(1, len(older) + 1))
+            prompt = (older[:shared] + prompt)[:LONGEST_PROMPT]
+        prompts.append(prompt)
+    prompts[0], prompts[1] = prompts[0][:1], prompts[1][:2]
+    prompts[6] = prompts[5]  # the same twice
+    most = rng.integers(1, MOST_TOKENS + 1, NUM_REQUESTS).tolist()
+    return list(zip(prompts, most, strict=True))
+
+
+@cache
+def references(name: str) -> list[Reference]:
+    model = model_named(name)
+    return [reference(model, prompt, most) for prompt, most in requests()]
+
+
+def answer(name: str, seed: int | None = None, **options: object) -> tuple[list[Completion], LLM]:
+    """All requests through one engine; with a seed, in a random order of arrival."""
+    llm = LLM(folder_of(name), **options)
+    prompts, most = zip(*requests(), strict=True)
+    params = [SamplingParams(max_tokens=number) for number in most]
+    arrivals = None
+    if seed is not None:
+        arrivals = np.random.default_rng(seed).integers(0, 40, NUM_REQUESTS).tolist()
+    return llm.generate(prompts, params, arrivals, progress=False), llm
+
+
+def require_equal(name: str, completions: list[Completion]) -> None:
+    ends = end_tokens(model_named(name))
+    for number, (completion, expected) in enumerate(
+        zip(completions, references(name), strict=True)
+    ):
+        assert completion.error is None, number
+        assert completion.token_ids == [expected.tokens], number
+        reason = "stop" if expected.tokens[-1] in ends else "length"
+        assert completion.finish_reasons == [reason], number
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_references_could_tell_wrong_from_right(name) -> None:
+    found, ends = references(name), end_tokens(model_named(name))
+    assert len({token for one in found for token in one.tokens}) > VOCAB_SIZE // 2, "varied"
+    assert min(one.margin for one in found) > 1e-3, "no tie that rounding, some 1e-5, could turn"
+    ended = {one.tokens[-1] for one in found} & set(ends)
+    assert ended == set(ends), "every end token ends some"
+    stopped = [one.tokens[-1] in ends for one in found]
+    assert 4 <= sum(stopped) <= NUM_REQUESTS - 8, "others reach max_tokens"
+    lengths = [len(prompt) for prompt, _ in requests()]
+    assert min(lengths) == 1
+    assert max(lengths) > 50
+    assert max(lengths) + MOST_TOKENS < MAX_LEN
+
+
+# (stage, prefix caching, block size, blocks, chunk size, token budget, sequences at once, seed of
+# the order of arrival). Chosen such that every two values of chunk, caching, pool and stage meet.
+ROOMY, TIGHT = 300, 13  # blocks of 8 tokens; the longest request needs 11
+COVERING = [
+    ("paged_online", True, 8, ROOMY, 64, 256, 64, None),
+    ("paged_online", True, 8, TIGHT, 16, 64, 64, 1),
+    ("paged_online", True, 8, TIGHT, 1, 16, 16, 2),
+    ("paged_online", False, 8, TIGHT, 3, 33, 5, 3),
+    ("paged_online", False, 8, ROOMY, 1, 7, 64, None),
+    ("paged_online", True, 1, 100, 3, 20, 8, 4),
+    ("paged_online", True, 5, 25, 64, 64, 64, 5),
+    ("paged_online", False, 128, ROOMY, 16, 256, 64, 6),
+    ("cpu", True, 8, TIGHT, 3, 256, 64, None),
+    ("cpu", True, 8, ROOMY, 16, 17, 64, 7),
+    ("cpu", False, 8, TIGHT, 64, 64, 64, 8),
+    ("cpu", False, 8, ROOMY, 3, 64, 3, 9),
+    ("cpu", True, 16, 7, 1, 256, 64, 10),
+    ("cpu", False, 32, 4, 16, 64, 64, 11),
+]
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    ("stage", "caching", "block_size", "num_blocks", "chunk", "budget", "num_seqs", "seed"),
+    COVERING,
+)
+def test_tokens_are_those_of_transformers(
+    name, stage, caching, block_size, num_blocks, chunk, budget, num_seqs, seed
+) -> None:
+    completions, llm = answer(
+        name,
+        seed,
+        stage=stage,
+        prefix_caching=caching,
+        block_size=block_size,
+        num_blocks=num_blocks,
+        chunk_size=chunk,
+        token_budget=budget,
+        max_num_seqs=num_seqs,
+    )
+    require_equal(name, completions)
+    last = llm.statistics[-1]
+    assert (last.num_running, last.num_waiting, last.blocks_used) == (0, 0, 0)
+    assert (last.num_preemptions > 0) == (num_blocks != ROOMY)
+    assert (last.hit_rate > 0) == caching
+    assert max(step.num_prefill + step.num_decode for step in llm.statistics) <= budget
+
+
+# Simulated, a step takes seconds: short prompts, the second one over the end of a block.
+SHORT = (slice(0, 5), slice(7, 13))
+SIMULATED = [
+    ("cuda_naive", 8, "llama"),
+    ("cuda_naive", 16, "qwen2"),
+    ("cuda_v1", 8, "qwen2"),
+    ("cuda_v1", 16, "llama"),
+    ("cuda_v1_vector", 8, "llama"),
+    ("cuda_v1_vector", 16, "qwen2"),
+    ("cuda_v2", 8, "qwen2"),
+    ("cuda_v2", 16, "llama"),
+    ("paged_gather", 4, "llama"),
+    ("paged_gather", 16, "qwen2"),
+    ("triton", 8, "llama"),
+    ("triton", 16, "qwen2"),
+]
+
+
+@pytest.mark.parametrize(("stage", "block_size", "name"), SIMULATED)
+def test_every_stage_of_the_ladder_gives_these_tokens(stage, block_size, name) -> None:
+    """Two requests side by side, of different length; one ends before the other."""
+    if why := STAGES[stage].why_absent():
+        pytest.skip(why)
+    prompts = [requests()[2][0][part] for part in SHORT]
+    most = [3, 4]
+    params = [SamplingParams(max_tokens=number) for number in most]
+    llm = LLM(folder_of(name), stage=stage, block_size=block_size, num_blocks=8)
+    completions = llm.generate(prompts, params, progress=False)
+    expected = [
+        reference(model_named(name), prompt, number)
+        for prompt, number in zip(prompts, most, strict=True)
+    ]
+    assert min(one.margin for one in expected) > 1e-3
+    assert [completion.error for completion in completions] == [None, None]
+    assert [completion.token_ids for completion in completions] == [
+        [one.tokens] for one in expected
+    ]
