@@ -1,6 +1,7 @@
 """Small random models of the transformers library, and the tokens that it generates with them."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -8,6 +9,7 @@ from tempfile import mkdtemp
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 transformers = pytest.importorskip(
@@ -122,4 +124,21 @@ def reference(
 
 def scores_of(model: "transformers.PreTrainedModel", tokens: Sequence[int]) -> Tensor:
     """[len(tokens), vocab_size], without a cache."""
-    return model(torch.tensor([list(tokens)]), use_cache=False).logits[0]
+    with torch.no_grad():
+        return model(torch.tensor([list(tokens)]), use_cache=False).logits[0]
+
+
+def change_config(folder: Path, change: Callable[[dict], object]) -> Path:
+    path = folder / "config.json"
+    values = json.loads(path.read_text())
+    change(values)
+    path.write_text(json.dumps(values))
+    return folder
+
+
+def change_tensors(folder: Path, change: Callable[[dict], object]) -> Path:
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    change(tensors)
+    save_file(tensors, path, {"format": "pt"})
+    return folder

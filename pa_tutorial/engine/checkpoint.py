@@ -45,21 +45,40 @@ def load_checkpoint(folder: str | os.PathLike, dtype: torch.dtype = torch.float3
     return model.requires_grad_(False)
 
 
+def read_json(path: Path) -> dict[str, object]:
+    """Raises CheckpointError unless the file holds one JSON object."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # neither JSON nor, perhaps, text
+        raise CheckpointError(f"{path} is no JSON: {error}") from error
+    if not isinstance(values, dict):
+        raise CheckpointError(f"{path} is no JSON object, but a {type(values).__name__}")
+    return values
+
+
 def read_config(folder: Path) -> LlamaConfig:
     """config.json in our words. Raises CheckpointError for what this model cannot do."""
-    path = folder / "config.json"
+    path, generation = folder / "config.json", folder / "generation_config.json"
     if not path.is_file():
         raise CheckpointError(f"{folder} has no config.json; it must be a Hugging Face checkpoint")
-    try:
-        values = json.loads(path.read_text())
-    except json.JSONDecodeError as error:
-        raise CheckpointError(f"{path} is no JSON: {error}") from error
+    values = read_json(path)
+    if generation.is_file():  # its end tokens go first: models for dialogue have more of them
+        eos = read_json(generation).get("eos_token_id")
+        values |= {} if eos is None else {"eos_token_id": eos}
     try:
         return config_from(values)
     except KeyError as error:
         raise CheckpointError(f"{path} has no {error.args[0]!r}") from error
     except ValueError as error:
         raise CheckpointError(f"{path}: {error}") from error
+
+
+def size_of(values: Mapping[str, object], name: str) -> int:
+    """KeyError if it is missing, ValueError unless it is a size."""
+    size = values[name]
+    whole = isinstance(size, int) and not isinstance(size, bool)
+    require(whole and size >= 1, name, size, "a whole number, at least 1")
+    return size
 
 
 def config_from(values: Mapping[str, object]) -> LlamaConfig:
@@ -70,19 +89,23 @@ def config_from(values: Mapping[str, object]) -> LlamaConfig:
     require(activation == "silu", "hidden_act", activation, "silu")
     window = values.get("use_sliding_window", False)
     require(not window, "use_sliding_window", window, "false: there is no sliding window here")
-    num_heads, hidden_size = values["num_attention_heads"], values["hidden_size"]
+    num_heads = size_of(values, "num_attention_heads")
+    hidden_size = size_of(values, "hidden_size")
+    num_kv_heads = values.get("num_key_value_heads") or num_heads
+    allowed = f"a divisor of num_attention_heads, which is {num_heads}"
+    require(num_heads % num_kv_heads == 0, "num_key_value_heads", num_kv_heads, allowed)
     is_qwen2 = model_type == "qwen2"
     attention_bias = values.get("attention_bias", False)
     eos = values.get("eos_token_id")
     return LlamaConfig(
-        num_layers=values["num_hidden_layers"],
+        num_layers=size_of(values, "num_hidden_layers"),
         num_heads=num_heads,
-        num_kv_heads=values.get("num_key_value_heads") or num_heads,
+        num_kv_heads=num_kv_heads,
         head_size=values.get("head_dim") or hidden_size // num_heads,
         hidden_size=hidden_size,
-        mlp_size=values["intermediate_size"],
-        vocab_size=values["vocab_size"],
-        max_len=values["max_position_embeddings"],
+        mlp_size=size_of(values, "intermediate_size"),
+        vocab_size=size_of(values, "vocab_size"),
+        max_len=size_of(values, "max_position_embeddings"),
         norm_eps=values.get("rms_norm_eps", 1e-6),
         rope=rope_from(values),
         qkv_bias=is_qwen2 or attention_bias,
@@ -97,6 +120,8 @@ def rope_from(values: Mapping[str, object]) -> Rope:
     """From rope_parameters (transformers 5), or rope_theta and rope_scaling (4)."""
     given = values.get("rope_parameters") or values.get("rope_scaling") or {}
     theta = given.get("rope_theta", values.get("rope_theta", 10_000.0))
+    part = given.get("partial_rotary_factor", values.get("partial_rotary_factor", 1.0))
+    require(part == 1, "partial_rotary_factor", part, "1: here all of a head is turned")
     scaling = given.get("rope_type", given.get("type", "default"))
     require(scaling in ROPE_TYPES, "rope_type", scaling, f"one of {ROPE_TYPES}")
     if scaling == "default":
@@ -118,7 +143,10 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
     index = folder / "model.safetensors.index.json"
     names = ["model.safetensors"]
     if index.is_file():
-        names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+        shards = read_json(index).get("weight_map")
+        if not isinstance(shards, dict):
+            raise CheckpointError(f"{index} has no weight_map, from tensors to files")
+        names = sorted(set(shards.values()))
     tensors: dict[str, Tensor] = {}
     for name in names:
         path = folder / name

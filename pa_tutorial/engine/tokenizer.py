@@ -25,12 +25,18 @@ class ByteTokenizer:
 
 
 class FileTokenizer:
-    """A tokenizer.json, read by Hugging Face's tokenizers (which transformers brings along)."""
+    """A tokenizer.json, read by Hugging Face's tokenizers (which transformers brings along).
+
+    Raises ValueError if the file is not what it should be.
+    """
 
     def __init__(self, path: Path) -> None:
         from tokenizers import Tokenizer as FromFile
 
-        self._tokenizer = FromFile.from_file(str(path))
+        try:
+            self._tokenizer = FromFile.from_file(str(path))
+        except Exception as error:  # the library raises nothing more exact
+            raise ValueError(f"{path} cannot be read: {error}") from error
 
     def encode(self, text: str) -> list[int]:
         return self._tokenizer.encode(text).ids
