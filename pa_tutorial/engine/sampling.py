@@ -16,7 +16,8 @@ def probabilities(scores: Tensor, params: SamplingParams) -> Tensor:
     First temperature, then the top_k likeliest tokens, then, of what is left, the likeliest
     tokens that hold the part top_p together: the token that reaches it is among them.
     """
-    scores = scores.double().cpu() / params.temperature
+    scores = scores.double().cpu()
+    scores = (scores - scores.max()) / params.temperature  # at most 0: never inf, never NaN
     if 0 < params.top_k < len(scores):
         least = scores.topk(params.top_k).values[-1]
         scores = scores.masked_fill(scores < least, float("-inf"))
