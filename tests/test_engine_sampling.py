@@ -231,3 +231,14 @@ def test_top_k_1_is_greedy() -> None:
     prompt = [VOCAB_SIZE - 1, 4, 50]
     first, second = answer([(prompt, params) for params in both])[0]
     assert first.token_ids == second.token_ids
+
+
+@pytest.mark.parametrize("chunk_size", [2, 64])
+def test_samples_that_are_still_to_come_have_their_places(chunk_size) -> None:
+    """Two requests that wait to be forked: together they would be more than may run."""
+    params = SamplingParams(6, 1.0, num_samples=3, ignore_eos=True)
+    requests = [(list(range(first, first + 9)), params) for first in (3, 20, 40)]
+    completions, llm = answer(requests, max_num_seqs=4, chunk_size=chunk_size)
+    assert max(step.num_running for step in llm.statistics) <= 4
+    for request, completion in zip(requests, completions, strict=True):
+        assert completion.token_ids == answer([request])[0][0].token_ids

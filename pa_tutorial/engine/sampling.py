@@ -17,7 +17,7 @@ def probabilities(scores: Tensor, params: SamplingParams) -> Tensor:
     tokens that hold the part top_p together: the token that reaches it is among them.
     """
     scores = scores.double().cpu()
-    scores = (scores - scores.max()) / params.temperature  # at most 0: never inf, never NaN
+    scores = (scores - scores.max()) / params.temperature  # at most 0, so that none is +inf
     if 0 < params.top_k < len(scores):
         least = scores.topk(params.top_k).values[-1]
         scores = scores.masked_fill(scores < least, float("-inf"))
