@@ -13,26 +13,35 @@ sampling = lines_of("pa_tutorial/engine/sampling.py")
 table = lines_of("pa_tutorial/paging/block_table.py")
 nb16 = cells_of("16_serving_engine")
 
-ONE_REQUEST = nb16("request = film.add(tokens(PROMPTS[0])")
+ONE_REQUEST = nb16('print("step  positions   slots")')
 BATCH_OF_TWO = nb16("batch = build_batch(film.engine.scheduler.plan)\ntitle")
 CHUNK = nb16('print("slots written for b:"')
 TIMELINE = nb16("film = serve(num_blocks=64, token_budget=16)")
 PREEMPTED = nb16("film = serve(num_blocks=13, token_budget=16)")
 SAMPLES = nb16("three = SamplingParams(")
-MODEL = nb16("from transformers import Qwen2Config")
+MODEL = nb16("config = transformers.Qwen2Config(")
 
 LLM_FILE = (
-    Symbol("`LLM.generate`", "prompts in, completions out", llm("def generate("), nb16("llm = LLM(num_blocks=40")),
-)  # fmt: skip
+    Symbol(
+        "`LLM.generate`",
+        "prompts in, completions out",
+        llm("def generate("),
+        nb16("llm = LLM(num_blocks=40"),
+    ),
+)
 LLM_ENGINE = (
     Symbol("`add_request`", "let a request wait for its turn", engine("    def add("), ONE_REQUEST),
-    Symbol("`step`", "schedule, run the model, choose tokens", engine("    def step("), ONE_REQUEST),
+    Symbol(
+        "`step`", "schedule, run the model, choose tokens", engine("    def step("), ONE_REQUEST
+    ),
     Symbol("`abort_request`", "end a request now", engine("    def cancel("), ()),
-)  # fmt: skip
+)
 SEQUENCE = (
-    Symbol("`SequenceGroup`", "one request, with all its samples", request("class Request:"), SAMPLES),
+    Symbol(
+        "`SequenceGroup`", "one request, with all its samples", request("class Request:"), SAMPLES
+    ),
     Symbol("`Sequence`", "one answer in the making", request("class Sequence:"), SAMPLES),
-)  # fmt: skip
+)
 SCHEDULER = (
     Symbol(
         "`SchedulingBudget`, `max_num_batched_tokens`",
@@ -102,9 +111,11 @@ MODELS = (
     ),
 )
 SAMPLER = (
-    Symbol("`_apply_top_k_top_p`", "which tokens may be drawn", sampling("def probabilities("), SAMPLES),
+    Symbol(
+        "`_apply_top_k_top_p`", "which tokens may be drawn", sampling("def probabilities("), SAMPLES
+    ),
     Symbol("`Sampler.forward`", "the next token", sampling("def choose_token("), SAMPLES),
-)  # fmt: skip
+)
 
 VERSION = "version 0"
 ENGINE = (

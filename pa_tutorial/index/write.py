@@ -4,12 +4,13 @@ from pathlib import Path
 
 from pa_tutorial.index.block_manager import BLOCK_MANAGER
 from pa_tutorial.index.caches import CACHES
+from pa_tutorial.index.engine import ENGINE
 from pa_tutorial.index.entry import Cell, Line, Question, Symbol, VllmFile
 from pa_tutorial.index.find import ROOT, EntryError, FoundCell, find_answers, find_cell, find_line
 from pa_tutorial.index.kernel import KERNEL
 from pa_tutorial.index.questions import QUESTIONS
 
-FILES = (*KERNEL, *CACHES, *BLOCK_MANAGER)
+FILES = (*KERNEL, *CACHES, *BLOCK_MANAGER, *ENGINE)
 
 HEAD = """\
 # Index
@@ -21,8 +22,8 @@ SYMBOLS_HEAD = """\
 ## From vLLM's names to ours
 
 The files are those of vLLM (`vllm-project/vllm`), the names in the order in which they stand \
-there. The kernel moved and was removed later, so the commit that we read is named (of two files \
-it is not known)."""
+there. The kernel moved and was removed later, so the commit that we read is named (of some \
+files it is not known)."""
 
 QUESTIONS_HEAD = """\
 ## Questions people ask

@@ -130,7 +130,7 @@ class PrefixCachingAllocator(BlockAllocator):
         if block in self._by_block:
             self._forget(block)
         if block in self._evictable:
-            del self._evictable[block]
+            self._evictable.pop(block)
             self._free.append(block)
 
     def reset(self) -> None:
