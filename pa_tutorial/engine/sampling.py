@@ -17,12 +17,8 @@ def probabilities(scores: Tensor, params: SamplingParams) -> Tensor:
     tokens that hold the part top_p together: the token that reaches it is among them.
     """
     scores = scores.double().cpu()
-<<<<<<< HEAD
-    scores = (scores - scores.max()) / params.temperature  # at most 0, so that none is +inf
-=======
     # The largest becomes 0: divided by a very low temperature it would be infinite.
     scores = (scores - scores.max()) / params.temperature
->>>>>>> be275b2 (A very low temperature chooses the likeliest token)
     if 0 < params.top_k < len(scores):
         least = scores.topk(params.top_k).values[-1]
         scores = scores.masked_fill(scores < least, float("-inf"))
