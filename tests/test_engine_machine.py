@@ -21,8 +21,8 @@ from pa_tutorial.engine import Engine, SamplingParams
 from pa_tutorial.engine.request import Request
 
 STEPS = 10_000
-SEEDS = range(8)
-STEPS_A_RUN = 60  # with one engine; then all must end
+SEEDS = range(4)
+STEPS_A_RUN = 40  # with one engine; then all must end
 OFTEN = ("preemption", "prefix hit", "copy", "chunk", "cancelled", "refused", "samples", "waits")
 
 
@@ -44,7 +44,7 @@ class Driver:
             block_size=pick([1, 2, 3, 4]),
             prefix_caching=pick([True, True, False]),
             watermark=self.watermark,
-            token_budget=pick([1, 3, 8, 40]),
+            token_budget=pick([2, 4, 8, 40]),
             chunk_size=pick([1, 2, 5, None]),
             max_num_seqs=pick([2, 4, 8]),
         )
@@ -159,7 +159,7 @@ def drive(seed: int, num_steps: int) -> Counter[str]:
 def test_random_requests_are_answered_as_if_each_were_alone(seed: int) -> None:
     num_steps = STEPS // len(SEEDS)
     counts = drive(seed, num_steps)
-    rare = {event: counts[event] for event in OFTEN if counts[event] < num_steps // 100}
+    rare = {event: counts[event] for event in OFTEN if counts[event] < num_steps // 250}
     assert not rare, f"the driver does not try enough of {rare}"
 
 
