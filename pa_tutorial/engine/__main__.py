@@ -9,6 +9,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from pa_tutorial.arguments import require
 from pa_tutorial.engine.engine import StepStatistics
 from pa_tutorial.engine.llm import LLM, Completion
 from pa_tutorial.engine.request import SamplingParams
@@ -80,6 +81,7 @@ def main(arguments: list[str] | None = None) -> int:
         prompts = given.prompts + (given.file.read_text().splitlines() if given.file else [])
         if not prompts:
             parser.error("no prompt: give text, or --file")
+        require(given.every >= 0, "--every", given.every, "at least 0")
         llm = LLM(
             given.model,
             stage=given.stage,

@@ -101,6 +101,7 @@ class Engine:
         vocabulary, parameters that cannot be followed, and more tokens than model or pool take.
         """
         config = self.model.config
+        require(isinstance(params, SamplingParams), "params", params, "SamplingParams")
         require(len(prompt) > 0, "prompt", list(prompt), "at least one token")
         require_token_ids("prompt", prompt, config.vocab_size)
         params.require_valid(config.vocab_size)

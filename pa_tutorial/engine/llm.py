@@ -2,12 +2,14 @@
 
 import os
 from collections import deque
+from collections.abc import Iterable
 from collections.abc import Sequence as Several
 from dataclasses import dataclass
 from pathlib import Path
 
 from tqdm import tqdm
 
+from pa_tutorial.arguments import require
 from pa_tutorial.attention import tiny_lm
 from pa_tutorial.engine.checkpoint import load_checkpoint
 from pa_tutorial.engine.engine import Engine, StepStatistics
@@ -97,11 +99,18 @@ class LLM:
         """
         if isinstance(prompts, str):
             raise TypeError("prompts is a str; it must be a list of prompts, such as [prompt]")
-        each = [params] * len(prompts) if isinstance(params, SamplingParams) else list(params)
-        arrivals = [0] * len(prompts) if arrivals is None else list(arrivals)
+        prompts = as_list("prompts", prompts, "a list of prompts")
+        if isinstance(params, SamplingParams):
+            params = [params] * len(prompts)
+        each = as_list("params", params, "SamplingParams, or a list of them")
+        arrivals = [0] * len(prompts) if arrivals is None else arrivals
+        arrivals = as_list("arrivals", arrivals, "a list of steps")
         for name, given in (("params", each), ("arrivals", arrivals)):
             if len(given) != len(prompts):
                 raise ValueError(f"{name} has {len(given)}; it must be one for each prompt")
+        for index, step in enumerate(arrivals):
+            whole = isinstance(step, int) and step >= 0
+            require(whole, f"arrivals[{index}]", repr(step), "a whole number, at least 0")
         requests: list[Request | Exception | None] = [None] * len(prompts)
         coming = deque(sorted(range(len(prompts)), key=lambda index: arrivals[index]))
         step = 0
@@ -128,7 +137,7 @@ class LLM:
 
     def _token_ids(self, prompt: Prompt) -> list[int]:
         if not isinstance(prompt, str):
-            return list(prompt)
+            return as_list("prompt", prompt, "text or token ids")
         if self.tokenizer is None:
             raise ValueError("prompt is text; this model has no tokenizer: it must be token ids")
         return list(self.tokenizer.encode(prompt))
@@ -144,6 +153,13 @@ class LLM:
             finish_reasons=[sample.finish_reason for sample in request.samples],
             error=request.error,
         )
+
+
+def as_list(name: str, given: object, allowed: str) -> list:
+    """Raises TypeError if it is nothing that can be listed."""
+    if not isinstance(given, Iterable):
+        raise TypeError(f"{name} is {given!r}; it must be {allowed}")
+    return list(given)
 
 
 def is_done(request: Request | Exception | None) -> bool:

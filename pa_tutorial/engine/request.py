@@ -1,5 +1,6 @@
 """What a user asks for, and the sequences that answer it."""
 
+from collections.abc import Iterable
 from collections.abc import Sequence as Several
 from dataclasses import dataclass, field
 from math import isfinite
@@ -42,7 +43,7 @@ class SamplingParams:
             require(whole and value >= least, name, value, f"a whole number, at least {least}")
         for name, allowed in (("temperature", "a number, at least 0"), ("top_p", "in (0, 1]")):
             value = getattr(self, name)
-            require(isinstance(value, int | float) and isfinite(value), name, value, allowed)
+            require(is_finite(value), name, value, allowed)
         require(self.temperature >= 0, "temperature", self.temperature, "at least 0")
         require(0 < self.top_p <= 1, "top_p", self.top_p, "in (0, 1]")
         require_token_ids("stop_tokens", self.stop_tokens, vocab_size)
@@ -51,8 +52,17 @@ class SamplingParams:
 DEFAULT_PARAMS = SamplingParams()
 
 
+def is_finite(value: object) -> bool:
+    """Whether it is a number that a float can hold."""
+    try:
+        return isinstance(value, int | float) and isfinite(value)
+    except OverflowError:  # a whole number of hundreds of digits
+        return False
+
+
 def require_token_ids(name: str, token_ids: Several[int], vocab_size: int) -> None:
     """Raise ValueError unless all are whole numbers of the vocabulary."""
+    require(isinstance(token_ids, Iterable), name, token_ids, "token ids")
     for index, token in enumerate(token_ids):
         whole = isinstance(token, int) and not isinstance(token, bool)
         if not (whole and 0 <= token < vocab_size):
