@@ -1,0 +1,86 @@
+"""python -m pa_tutorial.engine: answers, exit codes, and what it prints."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pa_tutorial.attention import tiny_lm
+from pa_tutorial.engine.__main__ import main
+
+QUIET = ["--no-progress"]
+PROMPT = "The for statement"
+
+
+def answer(num_tokens: int) -> str:
+    return tiny_lm.decode(tiny_lm.load().generate(tiny_lm.encode(PROMPT), num_tokens))
+
+
+def test_help_runs_as_a_module_and_names_the_stages() -> None:
+    command = [sys.executable, "-m", "pa_tutorial.engine", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "paged_online" in done.stdout
+    assert "kv_cache" not in done.stdout
+
+
+def test_a_prompt_is_answered_as_by_the_model_alone(capsys: pytest.CaptureFixture) -> None:
+    assert main([PROMPT, "--max-tokens", "8", *QUIET]) == 0
+    assert capsys.readouterr().out == f"> {PROMPT}\n  {answer(8)}   [length]\n"
+
+
+def test_a_refused_prompt_gives_1_and_the_others_are_answered(
+    capsys: pytest.CaptureFixture,
+) -> None:
+    assert main(["x" * 300, PROMPT, "--max-tokens", "8", *QUIET]) == 1
+    out = capsys.readouterr().out
+    assert "  error: len(prompt) + max_tokens - 1 is 307; it must be at most 256" in out
+    assert f"  {answer(8)}   [length]\n" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "no prompt: give text, or --file"),
+        (["x", "--stage", "kv_cache"], "invalid choice: 'kv_cache'"),
+        (["x", "--num-blocks", "1"], "num_blocks is 1; it must be at least 2"),
+        (["x", "--token-budget", "0"], "token_budget is 0; it must be at least 1"),
+        (["x", "--every", "-1"], "--every is -1; it must be at least 0"),
+        (["x", "--file", "no_such_file"], "no_such_file"),
+        (["x", "--model", "no_such_folder"], "no_such_folder has no config.json"),
+        (["x", "--max-tokens", "many"], "invalid int value: 'many'"),
+    ],
+)
+def test_bad_options_give_2_and_are_named(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_every_line_of_a_file_is_a_prompt(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    file = tmp_path / "prompts.txt"
+    file.write_text(f"{PROMPT}\nThe if\n")
+    assert main(["--file", str(file), "--max-tokens", "2", "--every", "2", *QUIET]) == 0
+    out = capsys.readouterr().out
+    assert [line for line in out.splitlines() if line.startswith("> ")] == [
+        f"> {PROMPT}",
+        "> The if",
+    ]
+
+
+def test_every_sample_is_printed(capsys: pytest.CaptureFixture) -> None:
+    arguments = ["--num-samples", "3", "--temperature", "1", "--max-tokens", "4"]
+    assert main([PROMPT, *arguments, *QUIET]) == 0
+    assert capsys.readouterr().out.count("[length]") == 3
+
+
+def test_statistics_have_a_line_for_each_step(capsys: pytest.CaptureFixture) -> None:
+    assert main([PROMPT, "--max-tokens", "5", "--statistics", *QUIET]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    header = next(index for index, line in enumerate(lines) if line.startswith("step"))
+    assert [int(line.split()[0]) for line in lines[header + 1 :]] == [0, 1, 2, 3, 4]
+    assert lines[header + 1].split()[3] == str(len(PROMPT))  # tokens of the prefill
