@@ -10,10 +10,12 @@ import torch
 from pa_tutorial.bench import __main__ as bench
 from pa_tutorial.bench import engine_jobs, engine_memory, engine_profile, engine_steps
 from pa_tutorial.bench.engine_memory import Requests, serve
+from pa_tutorial.bench.engine_pasts import attend_padded, mask_of
 from pa_tutorial.bench.engine_steps import TARGETS, target_rows
-from pa_tutorial.bench.engine_ways import BEFORE_PAGING, GATHERS, WAYS, left_out
-from pa_tutorial.bench.engine_workload import FULL, Workload, require_same_tokens
+from pa_tutorial.bench.engine_ways import BEFORE_PAGING, GATHERS, WAYS, left_out, matmul_padded
+from pa_tutorial.bench.engine_workload import FULL, Workload, offline_job, require_same_tokens
 from pa_tutorial.engine import LLM
+from pa_tutorial.engine.runner import Runner
 from pa_tutorial.ladder import STAGES
 from pa_tutorial.paging.reservations import Contiguous, long_tailed_requests
 from pa_tutorial.paging.waste import simulate
@@ -57,6 +59,40 @@ def test_shorter_sequences_of_a_batch_are_masked(name: str) -> None:
     for prompt, completion in zip(prompts, completions, strict=True):
         expected = model.generate(torch.tensor(prompt), SMALL.new_tokens).tolist()
         assert completion.token_ids[0] == expected
+    assert not any(step.error for step in llm.statistics), "no sequence was tried again alone"
+
+
+def test_a_way_that_fails_is_an_error_though_the_engine_would_go_on() -> None:
+    def broken(runner: Runner) -> Runner:
+        runner.cache.v[0].fill_(float("nan"))
+        runner.cache.write = lambda *given: None
+        return runner
+
+    with pytest.raises(ArithmeticError, match="NaN"):
+        offline_job(SMALL.model(), SMALL, runner=broken).prefill()
+
+
+@pytest.mark.parametrize("attention", [attend_padded, matmul_padded])
+def test_masked_places_do_not_count(attention) -> None:
+    torch.manual_seed(0)
+    q, (k, v), lens = torch.randn(2, 4, 8), torch.randn(2, 2, 4, 6, 8), torch.tensor([5, 6])
+    k[0, :, 5:], v[0, :, 5:] = 1e3, 1e3
+    assert mask_of(torch.tensor([6, 6])) is None
+    out = attention(q, k, v, mask_of(lens), 0.3)
+    for sequence, seq_len in enumerate(lens):
+        own = slice(sequence, sequence + 1)
+        alone = attention(q[own], k[own, :, :seq_len], v[own, :, :seq_len], None, 0.3)
+        torch.testing.assert_close(out[own], alone)
+
+
+@pytest.mark.parametrize("name", BEFORE_PAGING)
+def test_a_new_sequence_in_old_blocks_begins_with_nothing(name: str) -> None:
+    options = {"num_blocks": SMALL.blocks_per_request + 1, "max_num_seqs": 1}
+    llm = LLM(SMALL.model(), prefix_caching=False, **options)
+    llm.engine.runner = WAYS[name].runner(llm.engine.runner)
+    completions = llm.generate(SMALL.prompts(), SMALL.params, progress=False)
+    assert [completion.token_ids[0] for completion in completions] == generated_alone(SMALL)
+    assert not any(step.error for step in llm.statistics)
 
 
 def test_attention_decides_which_tokens_come() -> None:
@@ -148,6 +184,12 @@ def test_a_block_of_max_len_is_a_contiguous_reservation() -> None:
     simulated = simulate(drawn, Contiguous(4 * 64 + 5, "max", max_len=64))
     assert found["most_running"] == simulated.peak_running == 4
     assert found["preemptions"] == 0
+
+
+def test_who_finishes_with_a_step_ran_in_it() -> None:
+    requests = Requests("", [[1, 2, 3]] * 6, [1] * 6)
+    found = serve(requests, 4 * 64, block_size=64, max_len=64, prefix_caching=False)
+    assert (found["most_running"], found["steps"]) == (4, 2)
 
 
 def test_more_run_at_once_in_blocks_and_most_with_a_shared_prompt() -> None:

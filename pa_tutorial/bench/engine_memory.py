@@ -61,9 +61,8 @@ def serve(
 ) -> dict[str, object]:
     """Serve all requests, and say how many ran at once.
 
-    returns  most_running; mean_running, while others wait if any do; preemptions; steps
-
     block_size  if it is max_len, each sequence reserves all that it could ever need
+    returns     most_running; mean_running, while others wait if any do; preemptions; steps
     """
     config = TinyConfig(num_layers=1, num_heads=1, num_kv_heads=1, head_size=4, max_len=max_len)
     num_requests = len(requests.prompts)

@@ -104,10 +104,16 @@ class Job:
     decode_ms: list[float] = field(default_factory=list)
 
     def prefill(self) -> None:
-        self.prefill_ms += host_milliseconds(self.engine.step)
+        self.prefill_ms += host_milliseconds(self.step)
 
     def decode(self) -> None:
-        self.decode_ms.append(host_milliseconds(self.engine.step))
+        self.decode_ms.append(host_milliseconds(self.step))
+
+    def step(self) -> None:
+        """ArithmeticError for a step that failed: the engine would try its sequences again, each
+        alone, and that is another measurement."""
+        if error := self.engine.step().error:
+            raise ArithmeticError(error)
 
     @property
     def seconds(self) -> float:
