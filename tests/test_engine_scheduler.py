@@ -170,3 +170,12 @@ def test_only_who_was_alone_is_blamed() -> None:
     assert scheduler.suspect(both) == []
     (first,) = [scheduled.sequence for scheduled in scheduler.schedule()]
     assert scheduler.suspect([first]) == [first]
+
+
+def test_samples_beyond_the_budget_compute_nothing_and_keep_their_blocks() -> None:
+    scheduler = make_scheduler(token_budget=4)
+    request = ask(scheduler, 0, length=4, num_samples=6, max_tokens=3)
+    step(scheduler)
+    plan = scheduler.schedule()
+    assert [scheduled.sequence.index for scheduled in plan] == [0, 1, 2, 3]
+    assert all(sample.table is not None for sample in request.samples)
