@@ -46,8 +46,10 @@ def require_refused_alone(
         (["1"], f"prompt[0] is '1'; {TOKENS}"),
         ([None], f"prompt[0] is None; {TOKENS}"),
         ([[1]], f"prompt[0] is [1]; {TOKENS}"),
-        (np.array([1, 2]), f"prompt[0] is np.int64(1); {TOKENS}"),
-        (torch.tensor([1, 2]), f"prompt[0] is tensor(1); {TOKENS}"),
+        (np.array([1.0]), f"prompt[0] is np.float64(1.0); {TOKENS}"),
+        (np.array([True]), f"prompt[0] is np.True_; {TOKENS}"),
+        (torch.tensor([1.5]), f"prompt[0] is tensor(1.5000); {TOKENS}"),
+        (torch.tensor([[1, 2]]), f"prompt[0] is tensor([1, 2]); {TOKENS}"),
         ([1] * 33, "len(prompt) is 33; it must be at most 32, the slots"),
         ([1] * 30, "len(prompt) + max_tokens - 1 is 33; it must be at most 32, the slots"),
         ([1] * 62, "len(prompt) + max_tokens - 1 is 65; it must be at most 64, the positions"),
@@ -189,3 +191,10 @@ def test_an_interrupt_leaves_an_empty_pool_to_the_next_call(
     assert llm.engine.allocator.num_free == llm.engine.allocator.num_usable
     (completion,) = llm.generate([GOOD[0]], PARAMS, progress=False)
     assert completion.token_ids == [alone(list(GOOD[0]), PARAMS)]
+
+
+@pytest.mark.parametrize("prompt", [np.array([1, 2, 3]), torch.tensor([1, 2, 3]), (1, 2, 3)])
+def test_whole_numbers_of_other_libraries_are_token_ids(prompt: object) -> None:
+    other, plain = make_llm().generate([prompt, [1, 2, 3]], PARAMS, progress=False)
+    assert other.error is None
+    assert other.token_ids == plain.token_ids

@@ -13,7 +13,7 @@ from pa_tutorial.engine.request import (
     Request,
     SamplingParams,
     Sequence,
-    require_token_ids,
+    as_token_ids,
 )
 from pa_tutorial.engine.runner import Model, Runner
 from pa_tutorial.engine.sampling import choose_token
@@ -102,13 +102,13 @@ class Engine:
         """
         config = self.model.config
         require(isinstance(params, SamplingParams), "params", params, "SamplingParams")
-        require(len(prompt) > 0, "prompt", list(prompt), "at least one token")
-        require_token_ids("prompt", prompt, config.vocab_size)
+        prompt = as_token_ids("prompt", prompt, config.vocab_size)
+        require(len(prompt) > 0, "prompt", prompt, "at least one token")
         params.require_valid(config.vocab_size)
         longest = len(prompt) + params.max_tokens - 1  # the last one is never fed back
         allowed = f"at most {config.max_len}, the positions of the model"
         require(longest <= config.max_len, "len(prompt) + max_tokens - 1", longest, allowed)
-        request = Request(self.num_requests, list(prompt), params)
+        request = Request(self.num_requests, prompt, params)
         self.scheduler.admit(request)
         self.num_requests += 1
         return request
@@ -131,8 +131,11 @@ class Engine:
             num_tokens = [len(scheduled.slots) for scheduled in plan]
             error = self._compute(plan) if plan else None
         except Exception as failure:
+            sequences = self._in_this_step()
+            if not sequences:  # the scheduler itself is at fault
+                raise
             error = failure
-            self._retry_alone(self._in_this_step(), failure)
+            self._retry_alone(sequences, failure)
         except BaseException:  # an interrupt: nobody is to blame
             scheduler.suspect(self._in_this_step())
             raise

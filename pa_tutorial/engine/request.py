@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from collections.abc import Sequence as Several
 from dataclasses import dataclass, field
 from math import isfinite
+from operator import index as as_whole_number
 
 from pa_tutorial.arguments import require
 from pa_tutorial.paging.block_table import BlockTable
@@ -46,7 +47,7 @@ class SamplingParams:
             require(is_finite(value), name, value, allowed)
         require(self.temperature >= 0, "temperature", self.temperature, "at least 0")
         require(0 < self.top_p <= 1, "top_p", self.top_p, "in (0, 1]")
-        require_token_ids("stop_tokens", self.stop_tokens, vocab_size)
+        as_token_ids("stop_tokens", self.stop_tokens, vocab_size)
 
 
 DEFAULT_PARAMS = SamplingParams()
@@ -60,15 +61,24 @@ def is_finite(value: object) -> bool:
         return False
 
 
-def require_token_ids(name: str, token_ids: Several[int], vocab_size: int) -> None:
-    """Raise ValueError unless all are whole numbers of the vocabulary."""
+def as_token_ids(name: str, token_ids: Several[int], vocab_size: int) -> list[int]:
+    """As Python's whole numbers: those of NumPy and torch are taken too.
+
+    Raises ValueError unless all are in the vocabulary.
+    """
     require(isinstance(token_ids, Iterable), name, token_ids, "token ids")
+    numbers = []
     for index, token in enumerate(token_ids):
-        whole = isinstance(token, int) and not isinstance(token, bool)
-        if not (whole and 0 <= token < vocab_size):
+        try:
+            number = -1 if isinstance(token, bool) else as_whole_number(token)
+        except TypeError:
+            number = -1
+        if not 0 <= number < vocab_size:
             raise ValueError(
                 f"{name}[{index}] is {token!r}; it must be a token id, 0 to {vocab_size - 1}"
             )
+        numbers.append(number)
+    return numbers
 
 
 @dataclass(eq=False)

@@ -44,6 +44,7 @@ class Scheduler:
     No request starves. The oldest sequence always has a place in the step; if it needs a block
     and none is free, the youngest running one gives up its blocks and waits (preemption; its K
     and V are computed again later). And alone it fits into the pool, or `admit` refuses it.
+    Only after a failed step a suspect may go first, whatever its age, until it has its next token.
 
     Source: vLLM, Scheduler in vllm/core/scheduler.py, and for one list of prefill and decode
     vllm/v1/core/sched/scheduler.py.
