@@ -12,6 +12,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from pa_tutorial.engine import LLM
+
 transformers = pytest.importorskip(
     "transformers", reason="transformers is the reference of the engine: an extra for tests"
 )
@@ -143,3 +145,8 @@ def change_tensors(folder: Path, change: Callable[[dict], object]) -> Path:
     change(tensors)
     save_file(tensors, path, {"format": "pt"})
     return folder
+
+
+def require_no_retry(llm: LLM) -> None:
+    """A step that fails is tried again, sequence by sequence: wrong steps could end well."""
+    assert {step.error for step in llm.statistics} == {None}

@@ -30,6 +30,12 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 64,
 }
+LLAMA3_TOO = LLAMA3 | {
+    "factor": 4.0,
+    "low_freq_factor": 2.0,
+    "high_freq_factor": 9.0,
+    "original_max_position_embeddings": 256,
+}
 LINEAR = {"rope_type": "linear", "rope_theta": 20_000.0, "factor": 4.0}
 VARIANTS = {
     "llama": ("llama", {}),
@@ -44,6 +50,7 @@ VARIANTS = {
     "rope_theta": ("qwen2", {"rope_parameters": {"rope_type": "default", "rope_theta": 50.0}}),
     "linear rope": ("llama", {"rope_parameters": LINEAR}),
     "llama3 rope": ("llama", {"rope_parameters": LLAMA3}),
+    "llama3 rope, other numbers": ("llama", {"rope_parameters": LLAMA3_TOO}),
 }
 
 
@@ -189,6 +196,7 @@ def test_config_of_published_qwen2(tmp_path) -> None:
             "max_window_layers": 1,
             "layer_types": ["full_attention"] * 2,
             "attention_dropout": 0.0,
+            "attention_bias": True,  # which Qwen2 does not know: o_proj has none
         }
 
     require_same_scores(change_config(tmp_path, change), scores_of(model, TOKENS))

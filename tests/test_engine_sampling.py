@@ -5,7 +5,14 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from hf_models import VOCAB_SIZE, end_tokens, folder_of, model_named, transformers
+from hf_models import (
+    VOCAB_SIZE,
+    end_tokens,
+    folder_of,
+    model_named,
+    require_no_retry,
+    transformers,
+)
 from torch import Tensor
 
 from pa_tutorial.engine import LLM, Completion, SamplingParams
@@ -75,6 +82,12 @@ def test_the_token_that_reaches_top_p_is_kept_and_the_next_is_not() -> None:
     for top_p, number in ((0.25, 1), (0.49, 1), (0.51, 2), (0.74, 2), (0.76, 3), (0.999, 4)):
         params = SamplingParams(temperature=1.0, top_p=top_p)
         assert int((probabilities(scores, params) > 0).sum()) == number
+
+
+def test_tokens_that_hold_exactly_top_p_are_enough() -> None:
+    scores, params = torch.zeros(4), SamplingParams(temperature=1.0, top_p=0.5)
+    assert int((transformers_probabilities(scores, params) > 0).sum()) == 2
+    assert int((probabilities(scores, params) > 0).sum()) == 2
 
 
 # Draws
@@ -155,6 +168,7 @@ def answer(requests: list, **options: object) -> tuple[list[Completion], LLM]:
     prompts, params = zip(*requests, strict=True)
     completions = llm.generate(prompts, params, progress=False)
     assert [completion.error for completion in completions] == [None] * len(completions)
+    require_no_retry(llm)
     return completions, llm
 
 

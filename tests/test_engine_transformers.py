@@ -12,6 +12,7 @@ from hf_models import (
     folder_of,
     model_named,
     reference,
+    require_no_retry,
 )
 
 from pa_tutorial.engine import LLM, Completion, SamplingParams
@@ -125,6 +126,7 @@ def test_tokens_are_those_of_transformers(
         max_num_seqs=num_seqs,
     )
     require_equal(name, completions)
+    require_no_retry(llm)
     last = llm.statistics[-1]
     assert (last.num_running, last.num_waiting, last.blocks_used) == (0, 0, 0)
     assert (last.num_preemptions > 0) == (num_blocks != ROOMY)
@@ -166,6 +168,7 @@ def test_every_stage_of_the_ladder_gives_these_tokens(stage, block_size, name) -
     ]
     assert min(one.margin for one in expected) > 1e-3
     assert [completion.error for completion in completions] == [None, None]
+    require_no_retry(llm)
     assert [completion.token_ids for completion in completions] == [
         [one.tokens] for one in expected
     ]
