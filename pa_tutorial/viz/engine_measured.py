@@ -31,7 +31,8 @@ def bars(
 ) -> None:
     """Horizontal bars, the first on top, each with its text behind it; `dark` are in INK."""
     colors = [style.INK if index in dark else style.QUIET for index in range(len(names))]
-    axes.barh(range(len(names)), values, color=colors, height=0.7)
+    # Not clipped: a clip path is named by the last bits of the layout, which differ between runs.
+    axes.barh(range(len(names)), values, color=colors, height=0.7, clip_on=False)
     for index, (value, text) in enumerate(zip(values, texts, strict=True)):
         axes.annotate(text, (value, index), xytext=(4, 0), textcoords="offset points", va="center")
     axes.set_yticks(range(len(names)), names)
@@ -144,7 +145,7 @@ def draw_lane(axes: Axes, spans: Sequence[dict], y: float) -> None:
     """The spans of one decode step, side by side."""
     for part, color in PARTS.items():
         pieces = [(span["start_ms"], span["ms"]) for span in spans if span["name"] == part]
-        axes.broken_barh(pieces, (y - 0.35, 0.7), facecolors=color)
+        axes.broken_barh(pieces, (y - 0.35, 0.7), facecolors=color, clip_on=False)
 
 
 @style.styled
@@ -214,7 +215,7 @@ def draw_batch_size(results: dict | None = None) -> Figure:
         panels[0].annotate(
             f"{row['median_ms']:.1f} ms,\n{row['ms_per_request']:.2f} a sequence",
             (row["num_running"], row["median_ms"]),
-            xytext=(-6, 6) if row is last else (0, 8),
+            xytext=(-6, 6) if row is last else (0, 12),
             textcoords="offset points",
             ha="right" if row is last else "left",
         )
