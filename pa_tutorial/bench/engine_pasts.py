@@ -108,44 +108,55 @@ class Pasts:
 
 
 class BlockLists(Pasts):
-    """A list of block tensors for each sequence and layer; a loop in Python copies them together.
+    """One pool of blocks, and a list of blocks for each sequence and layer. In every step a loop
+    in Python copies the blocks of each past side by side, block by block.
 
-    Source: the rosellm project, "paged attention in rosellm": its engine before that change.
+    Source: the rosellm project, "paged attention in rosellm": what its 281.7 tokens/s measure, the
+    engine with one tensor for all blocks and without paged attention.
     """
 
-    def __init__(self, model: Model, block_size: int) -> None:
+    def __init__(self, model: Model, num_blocks: int, block_size: int) -> None:
         super().__init__(model)
+        config = model.config
+        shape = (num_blocks, config.num_kv_heads, block_size, config.head_size)
         self.block_size = block_size
-        self.blocks: dict[tuple[int, int], list[tuple[Tensor, Tensor]]] = {}
+        self.k = torch.empty(config.num_layers, *shape)
+        self.v = torch.empty(config.num_layers, *shape)
+        self.free = [list(range(num_blocks)) for _ in range(config.num_layers)]
+        self.blocks: dict[tuple[int, int], list[int]] = {}
         self.num_tokens: dict[tuple[int, int], int] = {}
 
     def begin(self, key: tuple[int, int]) -> None:
+        self.free[key[0]] += self.blocks.pop(key, [])
         self.blocks[key], self.num_tokens[key] = [], 0
 
     def append(self, key: tuple[int, int], k: Tensor, v: Tensor) -> None:
-        num_heads, num_new, head_size = k.shape
-        written = 0
-        while written < num_new:
+        layer, written = key[0], 0
+        while written < k.shape[1]:
             offset = self.num_tokens[key] % self.block_size
             if offset == 0:
-                shape = (num_heads, self.block_size, head_size)
-                self.blocks[key].append((k.new_empty(shape), v.new_empty(shape)))
-            take = min(self.block_size - offset, num_new - written)
-            for block, new in zip(self.blocks[key][-1], (k, v), strict=True):
-                block[:, offset : offset + take] = new[:, written : written + take]
+                self.blocks[key].append(self.free[layer].pop())
+            take = min(self.block_size - offset, k.shape[1] - written)
+            block = self.blocks[key][-1]
+            for pool, new in ((self.k, k), (self.v, v)):
+                piece = new[:, written : written + take, :]
+                pool[layer, block][:, offset : offset + take, :].copy_(piece)
             self.num_tokens[key] += take
             written += take
 
     def past(self, key: tuple[int, int]) -> tuple[Tensor, Tensor]:
-        blocks, num_tokens = self.blocks[key], self.num_tokens[key]
-        num_heads, block_size, head_size = blocks[0][0].shape
-        k = blocks[0][0].new_empty(num_heads, num_tokens, head_size)
-        v = torch.empty_like(k)
-        for index, (k_block, v_block) in enumerate(blocks):
-            first, last = index * block_size, min((index + 1) * block_size, num_tokens)
-            k[:, first:last] = k_block[:, : last - first]
-            v[:, first:last] = v_block[:, : last - first]
-        return k, v
+        layer, num_tokens = key[0], self.num_tokens[key]
+        num_heads, head_size = self.k.shape[2], self.k.shape[4]
+        out_k = self.k.new_empty(num_heads, num_tokens, head_size)
+        out_v = torch.empty_like(out_k)
+        first = 0
+        for block in self.blocks[key]:
+            last = min(first + self.block_size, num_tokens)
+            k_block, v_block = self.k[layer, block], self.v[layer, block]
+            out_k[:, first:last, :].copy_(k_block[:, : last - first, :])
+            out_v[:, first:last, :].copy_(v_block[:, : last - first, :])
+            first = last
+        return out_k, out_v
 
 
 class ContiguousPasts(Pasts):

@@ -129,7 +129,9 @@ class Way:
 WAYS = {
     "block_lists": Way(
         "blocks copied by a loop in Python",
-        runner=lambda runner: BlockLists(runner.model, runner.cache.layout.block_size),
+        runner=lambda runner: BlockLists(
+            runner.model, runner.cache.layout.num_blocks, runner.cache.layout.block_size
+        ),
     ),
     "contiguous": Way(
         "contiguous pasts, cat and stack", runner=lambda runner: ContiguousPasts(runner.model)
