@@ -164,15 +164,20 @@ def test_shared_prompts_begin_alike_and_then_differ() -> None:
 
 
 def test_jobs_generate_the_same_tokens_and_find_the_shared_prompt() -> None:
-    jobs = engine_jobs.measure(SMALL, generated_alone(SMALL))
+    times = made_up(**dict.fromkeys(WAYS, 2.0))
+    steps = {"best_gather": "gather_blocks_sdpa", "times": times}
+    jobs = engine_jobs.measure(SMALL, steps, generated_alone(SMALL))
     without, with_caching = jobs["shared_prompt"]
     assert without["hit_rate"] == 0
     assert with_caching["hit_rate"] == round(2 * 16 / (3 * 45), 4), "16 tokens, found twice"
-    assert with_caching["blocks_used"] == without["blocks_used"] - 2
+    names = ["block_lists", "contiguous", "gather_blocks_sdpa", *engine_jobs.PAGED]
+    assert [row["name"] for row in jobs["offline"]] == names
+    per_second = 1e3 * SMALL.num_requests / 2.0
+    assert {row["decode_tokens_per_s"] for row in jobs["offline"]} == {per_second}
     assert [row["name"] for row in jobs["online"]] == list(engine_jobs.ONLINE)
     assert all(row["tokens_per_s"] > 0 for row in (*jobs["online"], jobs["one_at_a_time"]))
     with pytest.raises(ArithmeticError, match="one at a time generated other tokens"):
-        engine_jobs.measure(SMALL, [[0]])
+        engine_jobs.measure(SMALL, steps, [[0]])
 
 
 def test_a_block_of_max_len_is_a_contiguous_reservation() -> None:

@@ -24,8 +24,7 @@ def measure(rounds: int, quick: bool) -> dict[str, object]:
     print(steps_table(steps))
     for name, why in steps["left_out"].items():
         print(f"left out: {name}: {why}")
-    jobs = {"offline": steps.pop("offline")}
-    jobs |= engine_jobs.measure(workload, steps.pop("tokens"))
+    jobs = engine_jobs.measure(workload, steps, steps.pop("tokens"))
     print(jobs_table(jobs))
     memory = engine_memory.measure(workload, QUICK_RESERVED if quick else engine_memory.RESERVED)
     print(f"At once in {memory['bytes'] / 2**20:.0f} MiB of K and V:")
@@ -65,10 +64,10 @@ def steps_table(steps: Mapping) -> str:
 
 
 def jobs_table(jobs: Mapping) -> str:
-    lines = [["whole job, once", "s", "prefill s", "tokens/s", "decode tokens/s"]]
+    lines = [["whole job, once", "s", "tokens/s", "decode tokens/s"]]
 
     def add(words: str, row: Mapping) -> None:
-        keys = ("seconds", "prefill_seconds", "tokens_per_s", "decode_tokens_per_s")
+        keys = ("seconds", "tokens_per_s", "decode_tokens_per_s")
         lines.append([words, *(f"{row[key]:.1f}" if key in row else "-" for key in keys)])
 
     add("one at a time: cpu", jobs["one_at_a_time"])

@@ -1,4 +1,4 @@
-"""A decode step of the engine, with K and V kept in each of the ways; and the whole offline job."""
+"""A decode step of the engine, with K and V kept in each of the ways."""
 
 import random
 import statistics
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from tqdm import tqdm
 
 from pa_tutorial.bench.cpu_targets import Target
-from pa_tutorial.bench.engine_ways import BEFORE_PAGING, GATHERS, WAYS, left_out
+from pa_tutorial.bench.engine_ways import GATHERS, WAYS, left_out
 from pa_tutorial.bench.engine_workload import Job, Workload, offline_job, require_same_tokens
 
 NOT_COUNTED = 1  # decode steps of a job that are taken before the clock is looked at
@@ -71,21 +71,8 @@ def best_gather(times: Mapping[str, Mapping]) -> str:
     return min(GATHERS, key=lambda name: times[name]["median_ms"])
 
 
-def job_row(name: str, words: str, job: Job, workload: Workload) -> dict[str, object]:
-    """A whole job, run once: tokens a second in total, and of its median decode step."""
-    step_s = statistics.median(job.decode_ms[NOT_COUNTED:]) / 1e3
-    return {
-        "name": name,
-        "words": words,
-        "seconds": round(job.seconds, 3),
-        "prefill_seconds": round(job.prefill_ms / 1e3, 3),
-        "tokens_per_s": round(workload.completion_tokens / job.seconds, 1),
-        "decode_tokens_per_s": round(workload.num_requests / step_s, 1),
-    }
-
-
 def measure(workload: Workload) -> dict[str, object]:
-    """times: name -> of a decode step; rows of the whole job; targets; and what was left out.
+    """times: name -> of a decode step; targets; and what was left out.
 
     Every way runs the whole job once, so that there are new_tokens - 1 decode steps of each, the
     steps of all ways interleaved. Raises ArithmeticError if two ways generate different tokens.
@@ -95,15 +82,12 @@ def measure(workload: Workload) -> dict[str, object]:
     decode_interleaved(jobs, workload.new_tokens - 1)
     require_same_tokens({n: job.tokens for n, job in jobs.items() if n != "no_attention"})
     times = {name: summary(job.decode_ms[NOT_COUNTED:]) for name, job in jobs.items()}
-    best = best_gather(times)
-    kept = (*BEFORE_PAGING, best, "paged_gather", "paged_online", "cpu")
     return {
         "rounds": workload.new_tokens - 1 - NOT_COUNTED,
         "times": times,
         "words": {name: WAYS[name].words for name in WAYS},
-        "best_gather": best,
+        "best_gather": best_gather(times),
         "targets": target_rows(times),
         "left_out": left_out(),
-        "offline": [job_row(name, WAYS[name].words, jobs[name], workload) for name in kept],
         "tokens": jobs["cpu"].tokens,
     }

@@ -100,11 +100,10 @@ class Job:
 
     engine: Engine
     requests: list[Request]
-    prefill_ms: float = 0.0
     decode_ms: list[float] = field(default_factory=list)
 
     def prefill(self) -> None:
-        self.prefill_ms += host_milliseconds(self.step)
+        self.step()
 
     def decode(self) -> None:
         self.decode_ms.append(host_milliseconds(self.step))
@@ -114,10 +113,6 @@ class Job:
         alone, and that is another measurement."""
         if error := self.engine.step().error:
             raise ArithmeticError(error)
-
-    @property
-    def seconds(self) -> float:
-        return (self.prefill_ms + sum(self.decode_ms)) / 1e3
 
     @property
     def tokens(self) -> list[list[int]]:
