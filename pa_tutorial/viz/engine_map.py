@@ -58,9 +58,9 @@ PARTS = (
          "Qwen2ForCausalLM.forward", (COMPUTE, 2)),
     Part("PagedKVCache.write", f"{PAGING}kv_cache.PagedKVCache.write", "K and V into their slots",
          "reshape_and_cache", (COMPUTE, 3)),
-    Part("Runner.attention", f"{ENGINE}runner.Runner.attention", "prefill: cached_attention",
+    Part("Runner.attention", f"{ENGINE}runner.Runner.attention", "prefill, sequence by sequence",
          "Attention.forward", (COMPUTE, 4)),
-    Part("a stage of the ladder", "pa_tutorial.ladder.STAGES", "decode: the kernel",
+    Part("a stage of the ladder", "pa_tutorial.ladder.STAGES", "decode, all in one call",
          "paged_attention_v1, v2", (COMPUTE, 5)),
 )  # fmt: skip
 
