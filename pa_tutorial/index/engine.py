@@ -34,7 +34,6 @@ LLM_ENGINE = (
     Symbol(
         "`step`", "schedule, run the model, choose tokens", engine("    def step("), ONE_REQUEST
     ),
-    Symbol("`abort_request`", "end a request now", engine("    def cancel("), ()),
 )
 SEQUENCE = (
     Symbol(
