@@ -1,7 +1,7 @@
 """The batch of a step: what many sequences compute, as a few tensors."""
 
 from collections.abc import Sequence as Several
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -40,12 +40,8 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """The same with its tensors on a device."""
-        moved = {
-            name: value.to(device)
-            for name, value in vars(self).items()
-            if isinstance(value, Tensor)
-        }
-        return Batch(**(vars(self) | moved))
+        tensors = {n: value for n, value in vars(self).items() if isinstance(value, Tensor)}
+        return replace(self, **{name: tensor.to(device) for name, tensor in tensors.items()})
 
 
 def build_batch(plan: Several[Scheduled]) -> Batch:

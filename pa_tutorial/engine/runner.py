@@ -1,6 +1,7 @@
 """One step of the model over the paged cache: write K and V, then prefill and decode."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 import torch
@@ -101,7 +102,7 @@ class Runner:
         """One query over one token that is all zero, so that what does not fit shows now."""
         config, layout = self.model.config, self.cache.layout
         shape = (1, config.num_heads, config.head_size)
-        one_block = type(layout)(1, *list(vars(layout).values())[1:])
+        one_block = replace(layout, num_blocks=1)
         caches = [torch.zeros_like(cache, device=self.device) for cache in one_block.empty()]
         one = torch.ones(1, dtype=torch.int32, device=self.device)
         q = torch.zeros(shape, dtype=layout.dtype, device=self.device)
