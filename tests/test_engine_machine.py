@@ -18,7 +18,7 @@ from engine_helpers import (
 )
 
 from pa_tutorial.engine import Engine, SamplingParams
-from pa_tutorial.engine.request import Request
+from pa_tutorial.engine.request import Request, Sequence
 
 STEPS = 10_000
 SEEDS = range(4)
@@ -80,14 +80,14 @@ class Driver:
         before = scheduler.num_preemptions, scheduler.num_cached
         going = [s for request in self.requests for s in request.samples if not s.finish_reason]
         oldest = min(going, key=lambda sequence: sequence.age, default=None)
-        progress = oldest and (oldest.num_computed, len(oldest.token_ids))
+        progress = oldest and (num_computed(oldest), len(oldest.token_ids))
         lengths = {sequence: len(sequence.token_ids) for sequence in going}
         statistics = engine.step()
         assert statistics.error is None
         plan = scheduler.plan if going else []
         self.require_plan(plan)
         if oldest:
-            now = oldest.num_computed, len(oldest.token_ids)
+            now = num_computed(oldest), len(oldest.token_ids)
             assert oldest.finish_reason or now[1] > progress[1] or now[0] > progress[0], "starves"
         for sequence, length in lengths.items():
             assert len(sequence.token_ids) - length in (0, 1)
@@ -144,6 +144,11 @@ class Driver:
             assert request.is_finished
             if request not in self.cancelled:
                 require_answered(request)
+
+
+def num_computed(sequence: Sequence) -> int:
+    """Tokens whose K and V are in the cache."""
+    return 0 if sequence.table is None else sequence.table.num_tokens
 
 
 def drive(seed: int, num_steps: int) -> Counter[str]:

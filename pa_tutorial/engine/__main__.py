@@ -26,11 +26,16 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("prompts", nargs="*", metavar="PROMPT", help="text; each prompt is a request")
-    add("--file", type=Path, help="more prompts, one a line")
+    add("--file", type=Path, help="more prompts, one a line; empty lines are skipped")
     add("--model", default="tiny", help="'tiny', or a folder with a Llama or Qwen2 checkpoint")
 
     engine = parser.add_argument_group("engine").add_argument
-    engine("--stage", default="paged_online", choices=STAGE_NAMES, help="who decodes")
+    engine(
+        "--stage",
+        default="paged_online",
+        choices=STAGE_NAMES,
+        help="the stage of the ladder for decode (paged_online)",
+    )
     engine("--num-blocks", type=int, default=512, help="blocks in the pool (512)")
     engine("--block-size", type=int, default=16, help="tokens in a block (16)")
     engine("--token-budget", type=int, default=256, help="tokens that one step computes (256)")
@@ -43,10 +48,17 @@ def make_parser() -> argparse.ArgumentParser:
     sampling("--max-tokens", type=int, default=32, help="generated tokens of each answer (32)")
     sampling("--temperature", type=float, default=0.0, help="0: the likeliest token (0)")
     sampling("--top-k", type=int, default=0, help="among so many likeliest tokens (0: all)")
-    sampling("--top-p", type=float, default=1.0, help="among the likeliest that hold this part (1)")
+    sampling(
+        "--top-p",
+        type=float,
+        default=1.0,
+        help="among the likeliest, up to this probability (1: all)",
+    )
     sampling("--seed", type=int, default=0, help="of the random numbers (0)")
     sampling("--num-samples", type=int, default=1, help="answers to each prompt (1)")
-    sampling("--stop-tokens", type=int, nargs="+", default=[], help="token ids that end an answer")
+    sampling(
+        "--stop-token", type=int, action="append", default=[], help="a token id that ends an answer"
+    )
     sampling("--ignore-eos", action="store_true", help="go on after the model's end token")
 
     add("--statistics", action="store_true", help="print what every step did")
@@ -74,11 +86,16 @@ def show_statistics(steps: list[StepStatistics]) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print one answer a prompt; returns 1 if a request had an error, 2 for a bad option."""
+    """Print one answer a prompt.
+
+    Returns 1 if a request was refused or failed, for bad sampling parameters too; exits with 2 if
+    the engine cannot be made.
+    """
     parser = make_parser()
-    given = parser.parse_args(arguments)
+    given = parser.parse_intermixed_args(arguments)
     try:
-        prompts = given.prompts + (given.file.read_text().splitlines() if given.file else [])
+        lines = given.file.read_text().splitlines() if given.file else []
+        prompts = given.prompts + [line for line in lines if line]
         if not prompts:
             parser.error("no prompt: give text, or --file")
         require(given.every >= 0, "--every", given.every, "at least 0")
@@ -101,7 +118,7 @@ def main(arguments: list[str] | None = None) -> int:
         top_p=given.top_p,
         seed=given.seed,
         num_samples=given.num_samples,
-        stop_tokens=tuple(given.stop_tokens),
+        stop_tokens=tuple(given.stop_token),
         ignore_eos=given.ignore_eos,
     )
     arrivals = [given.every * index for index in range(len(prompts))]

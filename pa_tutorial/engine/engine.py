@@ -31,11 +31,12 @@ class StepStatistics:
     """What one step did. Blocks are counted after it.
 
     num_running, num_waiting  sequences after the step
-    num_prefill, num_decode   tokens computed, of sequences with many and with one in this step
+    num_prefill, num_decode   tokens planned, of sequences with several in this step, and with one;
+                              those of a failed step are counted too
     blocks_used               held by sequences
     blocks_cached             held by nobody, but findable by their prefix
-    hit_rate                  of the tokens of all sequences let in so far, the part that was found
-                              in the prefix cache
+    hit_rate                  the part of the tokens that was found in the prefix cache, counted
+                              each time that a sequence was let in, so far
     num_preemptions           so far
     error                     what made the step fail; None if it did not
     """
@@ -98,7 +99,8 @@ class Engine:
         prompt  token ids
 
         Raises ValueError, and nothing has changed, for an empty prompt, a token outside the
-        vocabulary, parameters that cannot be followed, and more tokens than model or pool take.
+        vocabulary, parameters that cannot be followed, more tokens than model or pool take, and
+        more samples than may run at the same time.
         """
         config = self.model.config
         require(isinstance(params, SamplingParams), "params", params, "SamplingParams")
@@ -120,9 +122,9 @@ class Engine:
     def step(self) -> StepStatistics:
         """One step for all who have a place in it: schedule, compute, choose tokens.
 
-        A step that fails is taken back: nobody loses a token or a block, and its sequences are
-        tried again, each alone. What fails alone too ends with the error, in request.error; the
-        others go on.
+        A step that fails is taken back: its sequences keep their tokens and give up their blocks.
+        They are tried again, each alone, before anybody else computes. What fails alone too ends
+        with the error, in request.error; the others go on.
         """
         scheduler = self.scheduler
         num_tokens, error = [], None

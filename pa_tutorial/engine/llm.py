@@ -75,7 +75,7 @@ class LLM:
 
     @property
     def statistics(self) -> list[StepStatistics]:
-        """Of every step so far."""
+        """Of every step so far, of earlier calls too."""
         return self.engine.statistics
 
     def generate(

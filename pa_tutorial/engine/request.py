@@ -18,13 +18,14 @@ class SamplingParams:
     temperature  0: always the likeliest token (greedy); 1: as the model says
     top_k        only among so many of the likeliest tokens; 0: among all
     top_p        only among the likeliest tokens that hold this part of the probability together
-    seed         of the random numbers; each sample of a request has numbers of its own
+    seed         of the random numbers; each sample of a request has numbers of its own, and two
+                 requests with the same seed have the same
     num_samples  how many answers to the same prompt
     stop_tokens  token ids that end the answer, beside the model's own end; they are kept
     ignore_eos   go on after the model's own end token
 
-    Nothing is checked here but in `require_valid`, when the request arrives: a bad request is
-    refused alone.
+    Nothing is checked when it is made: `require_valid` does it when the request arrives, so that
+    a bad request is refused alone.
     """
 
     max_tokens: int = 16
@@ -111,6 +112,7 @@ class Sequence:
     table          its blocks; None while it waits. table.num_tokens tokens have K and V in the
                    cache, or get them in this step
     finish_reason  "stop", "length", "error" or "cancelled"; None while it runs
+    num_preemptions  how often it had to give up its blocks
     """
 
     request: Request
@@ -128,8 +130,3 @@ class Sequence:
     @property
     def generated(self) -> list[int]:
         return self.token_ids[len(self.request.prompt) :]
-
-    @property
-    def num_computed(self) -> int:
-        """Tokens whose K and V are in the cache."""
-        return 0 if self.table is None else self.table.num_tokens

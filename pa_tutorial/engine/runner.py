@@ -56,7 +56,7 @@ def paged_stage(name: str) -> Stage:
 def prefill_attention(
     q: Tensor, k: Tensor, v: Tensor, scale: float, alibi_slopes: Tensor | None = None
 ) -> Tensor:
-    """What `cached_attention` computes, by torch's fused kernel: without a score for every pair.
+    """What `cached_attention` computes, by torch's fused kernel, which keeps no score of a pair.
 
     q        [num_new_tokens, num_heads, head_size]   the last tokens of the sequence
     k, v     [seq_len, num_kv_heads, head_size]       all tokens, the new ones included

@@ -1,4 +1,4 @@
-"""Who computes in the next step: first come, first served, as far as tokens and blocks reach."""
+"""Who computes in the next step: first come, first served, within the token budget and the pool."""
 
 from bisect import insort
 from dataclasses import dataclass
@@ -41,10 +41,12 @@ class Scheduler:
         running   has blocks, and computes in every step, as far as the budget reaches
         suspects  was in a step that failed: has no blocks, and is tried again alone
 
-    No request starves. The oldest sequence always has a place in the step; if it needs a block
-    and none is free, the youngest running one gives up its blocks and waits (preemption; its K
-    and V are computed again later). And alone it fits into the pool, or `admit` refuses it.
-    Only after a failed step a suspect may go first, whatever its age, until it has its next token.
+    No request starves. Without suspects, the oldest sequence always has a place in the step; if
+    it needs a block and none is free, the youngest running one gives up its blocks and waits
+    (preemption; its K and V are computed again later). And alone it fits into the pool, or `admit`
+    refuses it.
+    While there are suspects, the oldest of them computes alone, until it has its next token or
+    fails again; all others pause.
 
     Source: vLLM, Scheduler in vllm/core/scheduler.py, and for one list of prefill and decode
     vllm/v1/core/sched/scheduler.py.
@@ -103,6 +105,7 @@ class Scheduler:
 
         The oldest first. A sequence that needs a block when none is free takes those of the
         youngest. Afterwards, if nobody had to give up blocks, waiting sequences are let in.
+        While there are suspects, only the oldest of them computes.
         """
         self.plan, self.touched = [], []
         if self.suspects:

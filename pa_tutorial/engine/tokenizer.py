@@ -25,7 +25,7 @@ class ByteTokenizer:
 
 
 class FileTokenizer:
-    """A tokenizer.json, read by Hugging Face's tokenizers (which transformers brings along).
+    """A tokenizer.json, read by Hugging Face's tokenizers (which comes with transformers).
 
     Raises ValueError if the file is not what it should be.
     """

@@ -35,8 +35,8 @@ def can_schedule(
     num_free    how many of them nobody holds now
     """
     # 1. how many tokens have K and V at the very end? How many blocks are that?
-    # 2. NEVER: compare with the whole pool, without the watermark
-    # 3. how many blocks does the prompt need now? Compare with the free ones
+    # 2. NEVER: compare with num_usable - watermark
+    # 3. how many blocks does the prompt need now? Compare with num_free - watermark
     ### BEGIN SOLUTION
     longest = prompt_len + max_tokens - 1
     if -(-longest // block_size) > num_usable - watermark:
@@ -98,7 +98,7 @@ ADMISSION = Exercise(
     notebook=NOTEBOOK,
     text="""\
 Let a request in: now, later, or never. Without the prefix cache, and without looking at the number
-of running sequences.""",
+of running sequences. (In the engine, `admit` says never, and `can_schedule` says now or later.)""",
     solution=can_schedule,
     wrong=(
         WrongAnswer("prompt_len + max_tokens - 1", "prompt_len + max_tokens",

@@ -143,8 +143,8 @@ def draw_batch(batch: Batch, names: Several[str], title: str) -> Figure:
         axes.text(column + 0.5, 3.75, "▲", ha="center", va="center", fontsize=7)
     axes.text(-0.3, 3.75, "last_rows", ha="right", va="center")
     axes.text(0, 5.0, "block_tables", va="center", color=style.QUIET)
-    axes.text(width + 1, 5.0, "seq_lens", va="center", color=style.QUIET)
-    axes.text(width + 4.5, 5.0, "query_lens", va="center", color=style.QUIET)
+    for x, label in ((width + 2.3, "seq_lens"), (width + 6.0, "query_lens")):
+        axes.text(x, 5.0, label, ha="center", va="center", color=style.QUIET)
     for index, name in enumerate(names):
         y = 5.5 + 1.1 * index
         axes.text(-0.3, y + 0.5, name, ha="right", va="center", weight="bold")
@@ -161,13 +161,14 @@ def _draw_value(axes: Axes, x: float, y: float, color: str, value: object) -> No
 
 @style.styled
 def draw_statistics(statistics: Several[StepStatistics], num_usable: int, title: str) -> Figure:
-    """What the engine counted, step by step. A red line: a sequence gave up its blocks."""
+    """What the engine counted, step by step. A vertical line: a sequence gave up its blocks."""
     figure, (people, blocks, tokens) = style.new_figure(title, 3.8, nrows=3, sharex=True)
     steps = [s.step - statistics[0].step for s in statistics]
-    light = style.lighter(style.INK, 0.5)
+    light, pale = style.lighter(style.INK, 0.5), style.lighter(style.INK, 0.8)
 
-    _draw_line(people, steps, [s.num_running for s in statistics], "running", style.INK)
-    _draw_line(people, steps, [s.num_waiting for s in statistics], "waiting", style.QUIET)
+    people.plot(steps, [s.num_running for s in statistics], color=style.INK, linewidth=1.5)
+    people.plot(steps, [s.num_waiting for s in statistics], color=style.QUIET, linewidth=1.5)
+    _name(people, ("running", style.INK), ("waiting", style.QUIET))
     counts = [0, *(s.num_preemptions - statistics[0].num_preemptions for s in statistics)]
     for step, (before, after) in zip(steps, pairwise(counts), strict=True):
         if after > before:
@@ -177,12 +178,10 @@ def draw_statistics(statistics: Several[StepStatistics], num_usable: int, title:
 
     used = [s.blocks_used for s in statistics]
     known = [s.blocks_used + s.blocks_cached for s in statistics]
-    blocks.fill_between(steps, known, step="mid", color=style.EMPTY)
+    blocks.fill_between(steps, known, step="mid", color=pale)
     blocks.fill_between(steps, used, step="mid", color=light)
     blocks.axhline(num_usable, color=style.QUIET, linewidth=0.8, linestyle=":")
-    blocks.text(0, 1.03 * num_usable, "the pool", color=style.QUIET, va="bottom")
-    blocks.text(steps[-1] / 2, num_usable / 4, "held", ha="center")
-    blocks.text(steps[-1], num_usable / 4, "cached", ha="right", color=style.QUIET)
+    _name(blocks, ("┈ the pool", style.QUIET), ("■ held", light), ("■ cached", pale))
     blocks.set_ylabel("blocks")
     blocks.set_ylim(0, 1.3 * num_usable)
 
@@ -190,16 +189,20 @@ def draw_statistics(statistics: Several[StepStatistics], num_usable: int, title:
     prefill = [s.num_prefill for s in statistics]
     tokens.bar(steps, decode, width=1, color=light)
     tokens.bar(steps, prefill, bottom=decode, width=1, color=style.INK)
-    most = max(range(len(steps)), key=lambda index: prefill[index])
-    tokens.text(steps[most] + 1.5, prefill[most] * 0.85, "prefill")
-    tokens.text(steps[-1], max(decode) + 2, "decode", ha="right", color=style.QUIET)
+    _name(tokens, ("■ prefill", style.INK), ("■ decode", light))
     tokens.set_ylabel("tokens")
     tokens.set_xlabel("step")
     return figure
 
 
-def _draw_line(axes: Axes, steps: list[int], values: list[int], text: str, color: str) -> None:
-    """With its name at its highest point."""
-    axes.plot(steps, values, color=color, linewidth=1.5)
-    top = max(range(len(values)), key=lambda index: values[index])
-    axes.text(steps[top], values[top] + 0.3, text, ha="center", va="bottom", color=color)
+def _name(axes: Axes, *names: tuple[str, str]) -> None:
+    """What is drawn, right of the axes: the sign in its colour, the word in ink."""
+    for row, (text, color) in enumerate(names):
+        sign, _, word = text.rpartition(" ")
+        place = (1.01, 0.9 - 0.22 * row)
+        where = {"transform": axes.transAxes, "va": "center"}
+        if sign == "■":
+            axes.text(*place, sign, color=color, **where)
+            axes.text(place[0] + 0.025, place[1], word, color=style.INK, **where)
+        else:
+            axes.text(*place, text, color=color, **where)

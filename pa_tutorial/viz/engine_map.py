@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+from matplotlib.patches import FancyBboxPatch
 
 from pa_tutorial.viz import style
 
@@ -39,7 +39,7 @@ PARTS = (
     Part("Engine.step", f"{ENGINE}engine.Engine.step", "schedule, compute, choose",
          "LLMEngine.step", (REQUEST, 2)),
     Part("choose_token", f"{ENGINE}sampling.choose_token", "scores to the next token",
-         "Sampler.forward", (REQUEST, 4.2)),
+         "Sampler.forward", (REQUEST, 5)),
     Part("Scheduler.schedule", f"{ENGINE}scheduler.Scheduler.schedule", "who computes what",
          "Scheduler.schedule", (SCHEDULE, 0)),
     Part("can_schedule", f"{ENGINE}scheduler.Scheduler.can_schedule", "now or later",
@@ -48,8 +48,10 @@ PARTS = (
          "BlockTable.append_token_ids", (SCHEDULE, 2)),
     Part("PrefixCachingAllocator", f"{PAGING}prefix_cache.PrefixCachingAllocator",
          "blocks, free or found again", "PrefixCachingBlockAllocator", (SCHEDULE, 3)),
-    Part("preempt, fork, finish", f"{ENGINE}scheduler.Scheduler.preempt", "blocks come back",
-         "Scheduler._preempt", (SCHEDULE, 4.2)),
+    Part("Scheduler.preempt", f"{ENGINE}scheduler.Scheduler.preempt", "the youngest waits",
+         "Scheduler._preempt", (SCHEDULE, 4)),
+    Part("Scheduler.finish", f"{ENGINE}scheduler.Scheduler.finish", "blocks come back",
+         "Scheduler.free_seq", (SCHEDULE, 5)),
     Part("build_batch", f"{ENGINE}batch.build_batch", "the step as tensors",
          "ModelInputForCPUBuilder.build", (COMPUTE, 0)),
     Part("Runner.run", f"{ENGINE}runner.Runner.run", "copies blocks, runs the model",
@@ -78,7 +80,9 @@ ARROWS = (
     ("Llama.run", "PagedKVCache.write", ""),
     ("PagedKVCache.write", "Runner.attention", ""),
     ("Runner.attention", "a stage of the ladder", ""),
-    ("choose_token", "preempt, fork, finish", "ended"),
+    ("PrefixCachingAllocator", "Scheduler.preempt", "none free"),
+    ("choose_token", "Scheduler.finish", "ended"),
+    ("choose_token", "Engine.step", "next step"),
 )
 WIDTH, HEIGHT = 2.25, 0.78
 STEP_X, STEP_Y = 2.85, 1.02
@@ -90,9 +94,9 @@ def draw_architecture() -> Figure:
     """Boxes are our functions, with vLLM's below; arrows say who calls or feeds whom."""
     figure, axes = style.new_figure(
         "One step: the scheduler gives blocks to sequences, the runner computes, a token is chosen",
-        5.6,
+        5.9,
     )
-    style.bare(axes, 2 * STEP_X + WIDTH + 0.05, 5 * STEP_Y + HEIGHT + 0.5)
+    style.bare(axes, 2 * STEP_X + WIDTH + 0.05, 5 * STEP_Y + HEIGHT + 0.85)
     for column, heading in enumerate(HEADINGS):
         x = column * STEP_X + WIDTH / 2
         axes.text(x, 0.15, heading, ha="center", va="center", color=style.QUIET)
@@ -125,10 +129,11 @@ def _draw_part(axes: Axes, part: Part) -> None:
 def _draw_arrow(
     axes: Axes, start: tuple[float, float], end: tuple[float, float], text: str
 ) -> None:
-    """Down within a column, else from side to side."""
+    """Down or up within a column, else from side to side."""
     (x1, y1), (x2, y2) = start, end
     if x1 == x2:
-        tail, head = (x1 + WIDTH / 2, y1 + HEIGHT), (x2 + WIDTH / 2, y2)
+        above, below = (y1 + HEIGHT, y2) if y1 < y2 else (y1, y2 + HEIGHT)
+        tail, head = (x1 + WIDTH / 2, above), (x2 + WIDTH / 2, below)
     else:
         tail, head = (x1 + WIDTH, y1 + HEIGHT / 2), (x2, y2 + HEIGHT / 2)
     axes.add_patch(style.arrow(tail, head))
@@ -141,15 +146,9 @@ def _draw_arrow(
 
 def _draw_scores(axes: Axes, stage: tuple[float, float], choose: tuple[float, float]) -> None:
     """From the last layer back to the first column, below everything."""
-    tail = (stage[0], stage[1] + HEIGHT / 2)
-    head = (choose[0] + WIDTH / 2, choose[1] + HEIGHT)
-    bend = "angle,angleA=180,angleB=90,rad=6"
-    line = {"color": style.QUIET, "linewidth": 0.8, "shrinkA": 0, "shrinkB": 0}
-    axes.add_patch(
-        FancyArrowPatch(
-            tail, head, connectionstyle=bend, arrowstyle="-|>", mutation_scale=7, **line
-        )
-    )
-    words = "scores, after the last layer"
-    place = (STEP_X + WIDTH / 2, tail[1] + 0.05)
+    start, end = stage[0] + WIDTH / 2, choose[0] + WIDTH / 2
+    bottom, low = stage[1] + HEIGHT, stage[1] + HEIGHT + 0.2
+    axes.plot([start, start, end], [bottom, low, low], color=style.QUIET, linewidth=0.8)
+    axes.add_patch(style.arrow((end, low), (end, bottom)))
+    words, place = "scores, after the last layer", (STEP_X + WIDTH / 2, low + 0.05)
     axes.text(*place, words, ha="center", va="top", color=style.QUIET, size=7.5)
