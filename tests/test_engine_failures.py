@@ -327,3 +327,37 @@ def test_a_failure_that_never_stops_ends_every_request() -> None:
     require_all_returned(engine)
     engine.model.trouble = lambda run, layer, tokens: None
     require_nothing_lost(engine, serve(engine))
+
+
+@pytest.mark.parametrize("num_samples", [1, 3])
+def test_an_end_token_that_cannot_be_compared_ends_the_request(num_samples: int) -> None:
+    """Why a sample ends is known before any is changed: else it grows with each new attempt."""
+    engine = make_engine(num_blocks=40)
+
+    class WithOneEnd(type(engine.model.config)):
+        eos_tokens = 5  # must be several
+
+    engine.model.config = WithOneEnd(**vars(engine.model.config))
+    bad = engine.add([1, 2, 3], SamplingParams(max_tokens=2, num_samples=num_samples))
+    good = engine.add([4, 5], SamplingParams(max_tokens=4, ignore_eos=True))
+    run_to_the_end(engine, most_steps=20)
+    assert type(bad.error) is TypeError
+    assert [sample.generated for sample in bad.samples] == [[]]
+    require_answered(good, NUM_LAYERS)
+    require_all_returned(engine)
+
+
+def test_copies_are_made_in_the_order_in_which_blocks_were_given_out() -> None:
+    """Samples of the same tokens: 0 copies the last block and fills it, 1 finds it full and lets
+    go of the original, which then takes the copy of another request, in the same step."""
+    engine = make_engine(num_blocks=20, block_size=4)
+    params = SamplingParams(max_tokens=6, num_samples=2)
+    requests = [engine.add(prompt, params) for prompt in ([1, 2, 3], [5, 6])]
+    engine.step()
+    engine.step()
+    (first, _), (_, last) = (pair for s in engine.scheduler.plan for pair in s.copies)
+    assert first == last, "source of the first copy, destination of the second"
+    run_to_the_end(engine)
+    assert num_failures(engine) == 0
+    for request in requests:
+        require_answered(request, NUM_LAYERS)

@@ -1,9 +1,11 @@
 """Bad requests: each is refused alone, with an error that says what was wrong; others go on."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
-from engine_helpers import VOCAB_SIZE, alone, small_model
+from engine_helpers import VOCAB_SIZE, alone, run_to_the_end, small_model
 
 from pa_tutorial.engine import LLM, SamplingParams
 from pa_tutorial.ladder import STAGES
@@ -86,6 +88,7 @@ def test_a_bad_prompt_is_refused_alone(prompt: object, message: str) -> None:
         ({"stop_tokens": (VOCAB_SIZE,)}, f"stop_tokens[0] is {VOCAB_SIZE}; {TOKENS}"),
         ({"stop_tokens": "ab"}, f"stop_tokens[0] is 'a'; {TOKENS}"),
         ({"stop_tokens": 5}, "stop_tokens is 5; it must be token ids"),
+        ({"stop_tokens": iter([5])}, "stop_tokens is <list_iterator"),
         ({"stop_tokens": None}, "stop_tokens is None; it must be token ids"),
     ],
 )
@@ -191,6 +194,36 @@ def test_an_interrupt_leaves_an_empty_pool_to_the_next_call(
     assert llm.engine.allocator.num_free == llm.engine.allocator.num_usable
     (completion,) = llm.generate([GOOD[0]], PARAMS, progress=False)
     assert completion.token_ids == [alone(list(GOOD[0]), PARAMS)]
+
+
+class Unlike(list):
+    """A collection whose `in` asks for something else, as that of a pandas Series does."""
+
+    def __contains__(self, item: object) -> bool:
+        raise TypeError("not this one")
+
+
+@pytest.mark.parametrize("kind", [tuple, set, np.array, torch.tensor, Unlike])
+def test_stop_tokens_of_any_kind_stop(kind: Callable) -> None:
+    tokens = alone(list(GOOD[0]), SamplingParams(max_tokens=8))
+    given = kind([tokens[1]])
+    params = SamplingParams(max_tokens=8, stop_tokens=given)
+    engine = make_llm().engine
+    requests = [engine.add(list(GOOD[0]), params) for _ in range(2)]
+    run_to_the_end(engine, most_steps=20)
+    for request in requests:
+        (sample,) = request.samples
+        assert sample.finish_reason == "stop"
+        assert sample.generated == tokens[: tokens.index(tokens[1]) + 1]
+
+
+def test_no_stop_tokens_as_empty_text_end_nothing() -> None:
+    """`5 in ""` raises."""
+    params = SamplingParams(max_tokens=8, stop_tokens="")
+    engine = make_llm().engine
+    request = engine.add(list(GOOD[0]), params)
+    run_to_the_end(engine, most_steps=20)
+    assert request.samples[0].finish_reason == "length"
 
 
 @pytest.mark.parametrize("prompt", [np.array([1, 2, 3]), torch.tensor([1, 2, 3]), (1, 2, 3)])

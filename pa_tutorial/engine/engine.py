@@ -1,7 +1,7 @@
 """The engine: requests come in, steps are taken, tokens come out."""
 
 from collections.abc import Sequence as Several
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -110,7 +110,9 @@ class Engine:
         longest = len(prompt) + params.max_tokens - 1  # the last one is never fed back
         allowed = f"at most {config.max_len}, the positions of the model"
         require(longest <= config.max_len, "len(prompt) + max_tokens - 1", longest, allowed)
-        request = Request(self.num_requests, prompt, params)
+        # As plain numbers: what a user's own collection answers to `in`, or later, is his matter.
+        stop_tokens = tuple(as_token_ids("stop_tokens", params.stop_tokens, config.vocab_size))
+        request = Request(self.num_requests, prompt, replace(params, stop_tokens=stop_tokens))
         self.scheduler.admit(request)
         self.num_requests += 1
         return request
@@ -157,12 +159,12 @@ class Engine:
             for row, sequence in enumerate(batch.sampled)
             if good[row]
         ]
-        for sequence, tokens in choices:
+        for sequence, chosen in choices:
             self.scheduler.clear(sequence)
-            samples = [sequence, *self.scheduler.fork(sequence, len(tokens) - 1)]
-            for sample, token in zip(samples, tokens, strict=True):
+            samples = [sequence, *self.scheduler.fork(sequence, len(chosen) - 1)]
+            for sample, (token, reason) in zip(samples, chosen, strict=True):
                 sample.token_ids.append(token)
-                if reason := self._finish_reason(sample):
+                if reason:
                     self.scheduler.finish(sample, reason)
         bad = [sequence for row, sequence in enumerate(batch.sampled) if not good[row]]
         if not bad:
@@ -171,20 +173,22 @@ class Engine:
         self._retry_alone(bad, error)
         return error
 
-    def _choose(self, sequence: Sequence, scores: Tensor) -> list[int]:
-        """The next token of a sequence; after its prompt, the first one of every sample."""
+    def _choose(self, sequence: Sequence, scores: Tensor) -> list[tuple[int, str | None]]:
+        """The next token of a sequence, and why it ends there; after its prompt, the first one
+        of every sample."""
         request, num_generated = sequence.request, len(sequence.generated)
         wanted = range(sequence.index, sequence.index + 1)
         if len(request.samples) < request.params.num_samples:
             wanted = range(request.params.num_samples)
-        return [choose_token(scores, request.params, index, num_generated) for index in wanted]
+        params = request.params
+        tokens = [choose_token(scores, params, index, num_generated) for index in wanted]
+        return [(token, self._finish_reason(token, num_generated + 1, params)) for token in tokens]
 
-    def _finish_reason(self, sequence: Sequence) -> str | None:
-        params, newest = sequence.request.params, sequence.token_ids[-1]
+    def _finish_reason(self, token: int, num_generated: int, params: SamplingParams) -> str | None:
         ends = () if params.ignore_eos else getattr(self.model.config, "eos_tokens", ())
-        if newest in params.stop_tokens or newest in ends:
+        if token in params.stop_tokens or token in ends:
             return "stop"
-        return "length" if len(sequence.generated) == params.max_tokens else None
+        return "length" if num_generated == params.max_tokens else None
 
     def _in_this_step(self) -> list[Sequence]:
         return [sequence for sequence in self.scheduler.touched if sequence.table is not None]

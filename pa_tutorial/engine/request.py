@@ -1,6 +1,6 @@
 """What a user asks for, and the sequences that answer it."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from collections.abc import Sequence as Several
 from dataclasses import dataclass, field
 from math import isfinite
@@ -48,6 +48,9 @@ class SamplingParams:
             require(is_finite(value), name, value, allowed)
         require(self.temperature >= 0, "temperature", self.temperature, "at least 0")
         require(0 < self.top_p <= 1, "top_p", self.top_p, "in (0, 1]")
+        # No iterator: it would be empty for the second request with these parameters.
+        is_collection = isinstance(self.stop_tokens, Collection)
+        require(is_collection, "stop_tokens", self.stop_tokens, "token ids")
         as_token_ids("stop_tokens", self.stop_tokens, vocab_size)
 
 
