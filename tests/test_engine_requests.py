@@ -231,3 +231,17 @@ def test_whole_numbers_of_other_libraries_are_token_ids(prompt: object) -> None:
     other, plain = make_llm().generate([prompt, [1, 2, 3]], PARAMS, progress=False)
     assert other.error is None
     assert other.token_ids == plain.token_ids
+
+
+def test_a_cancelled_request_leaves_its_list_and_a_finished_one_stays_as_it_is() -> None:
+    engine = make_llm(max_num_seqs=1).engine
+    running, waiting = (engine.add(list(prompt), PARAMS) for prompt in GOOD)
+    engine.step()
+    engine.cancel(waiting)
+    engine.cancel(waiting)
+    run_to_the_end(engine, most_steps=10)
+    engine.cancel(running)
+    assert waiting.samples[0].finish_reason == "cancelled"
+    assert waiting.samples[0].generated == []
+    assert running.samples[0].finish_reason == "length"
+    assert running.samples[0].generated == alone(list(GOOD[0]), PARAMS)
