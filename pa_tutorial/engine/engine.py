@@ -182,7 +182,8 @@ class Engine:
             wanted = range(request.params.num_samples)
         params = request.params
         tokens = [choose_token(scores, params, index, num_generated) for index in wanted]
-        return [(token, self._finish_reason(token, num_generated + 1, params)) for token in tokens]
+        length = len(sequence.generated) + 1
+        return [(token, self._finish_reason(token, length, params)) for token in tokens]
 
     def _finish_reason(self, token: int, num_generated: int, params: SamplingParams) -> str | None:
         ends = () if params.ignore_eos else getattr(self.model.config, "eos_tokens", ())
