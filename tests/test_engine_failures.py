@@ -1,5 +1,7 @@
 """Failures in the middle of a step: nobody loses a token or a block, and no lie is cached."""
 
+import signal
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -361,3 +363,46 @@ def test_copies_are_made_in_the_order_in_which_blocks_were_given_out() -> None:
     assert num_failures(engine) == 0
     for request in requests:
         require_answered(request, NUM_LAYERS)
+
+
+@pytest.mark.parametrize("place", ["remove", "fork", "clear", "_give", "finish", "preempt"])
+def test_an_interrupt_waits_until_lists_and_tables_are_whole(
+    monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """Ctrl-C in the middle of the scheduler's own work."""
+    engine = make_engine(num_blocks=8)
+    requests = [
+        engine.add([number, 2, 3, 4, 5], SamplingParams(max_tokens=9, num_samples=1 + number % 2))
+        for number in range(5)
+    ]
+    method, calls = getattr(engine.scheduler, place), 0
+
+    def interrupted(*arguments: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls % 7 == 1:  # a prompt of three chunks must find three steps in a row
+            signal.raise_signal(signal.SIGINT)
+        return method(*arguments)
+
+    monkeypatch.setattr(engine.scheduler, place, interrupted)
+    num_interrupts = 0
+    for _ in range(400):
+        if engine.is_idle:
+            break
+        try:
+            engine.step()
+        except KeyboardInterrupt:
+            num_interrupts += 1
+    assert engine.is_idle
+    assert num_interrupts > 0
+    for request in requests:
+        require_answered(request, NUM_LAYERS)
+    require_all_returned(engine)
+
+
+def test_other_threads_have_nothing_to_hold_back() -> None:
+    thread = threading.Thread(target=serve, args=(make_engine(),))
+    thread.start()
+    thread.join(timeout=60)
+    assert not thread.is_alive()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

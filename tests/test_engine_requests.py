@@ -245,3 +245,12 @@ def test_a_cancelled_request_leaves_its_list_and_a_finished_one_stays_as_it_is()
     assert waiting.samples[0].generated == []
     assert running.samples[0].finish_reason == "length"
     assert running.samples[0].generated == alone(list(GOOD[0]), PARAMS)
+
+
+def test_a_prompt_is_served_from_the_step_before_which_it_arrives() -> None:
+    """Whatever the order of the prompts in the list."""
+    llm = make_llm(num_blocks=30)
+    prompts = [[7, 6, 5, 4], [1, 2, 3]]
+    llm.generate(prompts, PARAMS, arrivals=[5, 2], progress=False)
+    computed = [step.num_prefill for step in llm.statistics]
+    assert [(step, number) for step, number in enumerate(computed) if number] == [(2, 3), (5, 4)]

@@ -169,3 +169,55 @@ def test_a_block_that_is_given_back_on_the_way_counts_as_free() -> None:
 def test_a_name_prints_itself_and_not_the_chain_before_it() -> None:
     table = sequence(PrefixCachingAllocator(600), words(0, 2000))
     assert len(repr(table._names[-1])) < 200
+
+
+# Looking before appending, and forgetting: what the engine needs
+
+
+@BOTH
+@pytest.mark.parametrize("num_known", [0, 3, 4, 7, 8, 11])
+@pytest.mark.parametrize("num_before", [0, 2, 4, 6])
+@pytest.mark.parametrize("num_new", [1, 2, 4, 6, 9])
+@pytest.mark.parametrize("is_held", [True, False])
+def test_look_up_says_what_append_does(
+    allocator_class, num_known: int, num_before: int, num_new: int, is_held: bool
+) -> None:
+    pool = allocator_class(20)
+    known = sequence(pool, words(0, num_known))
+    if not is_held:
+        known.free()
+    table = sequence(pool, words(0, num_before))
+    tokens = words(num_before, num_new)
+    before, free = snapshot(pool, table), pool.num_free
+    prospect = table.look_up(tokens)
+    assert snapshot(pool, table) == before, "looking changes nothing"
+    appended = table.append(tokens)
+    assert prospect.num_cached == appended.num_cached
+    assert prospect.num_blocks == free - pool.num_free
+
+
+def test_a_forgotten_block_is_not_found_whether_held_or_not() -> None:
+    for is_held in (True, False):
+        pool = PrefixCachingAllocator(6)
+        table = sequence(pool, words(0, 8))
+        first, second = table.blocks
+        if not is_held:
+            table.free()
+        free = pool.num_free
+        pool.forget(first)
+        assert pool.num_free == free
+        assert sorted(pool.named_blocks()) == [second]
+        # The second is there, but only behind the first, which nobody finds.
+        assert BlockTable(pool, BLOCK_SIZE).look_up(words(0, 9)).num_cached == 0
+
+
+def test_every_block_can_be_had_after_forgetting() -> None:
+    pool = PrefixCachingAllocator(6)
+    table = sequence(pool, words(0, 20))
+    blocks = table.blocks
+    table.free()
+    for block in blocks:
+        pool.forget(block)
+        pool.forget(block)  # a second time: nothing is left to forget
+    assert pool.num_cached == 0
+    assert {pool.allocate() for _ in range(5)} == set(blocks)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from pa_tutorial.arguments import require
 from pa_tutorial.engine.batch import build_batch
+from pa_tutorial.engine.interrupts import interrupts_held_back
 from pa_tutorial.engine.request import (
     DEFAULT_PARAMS,
     Request,
@@ -159,6 +160,17 @@ class Engine:
             for row, sequence in enumerate(batch.sampled)
             if good[row]
         ]
+        self._advance(choices)
+        bad = [sequence for row, sequence in enumerate(batch.sampled) if not good[row]]
+        if not bad:
+            return None
+        error = BadScores("the model returned scores without a largest one: NaN or infinite")
+        self._retry_alone(bad, error)
+        return error
+
+    @interrupts_held_back()
+    def _advance(self, choices: list[tuple[Sequence, list[tuple[int, str | None]]]]) -> None:
+        """Append what was chosen, and let those go that have ended."""
         for sequence, chosen in choices:
             self.scheduler.clear(sequence)
             samples = [sequence, *self.scheduler.fork(sequence, len(chosen) - 1)]
@@ -166,12 +178,6 @@ class Engine:
                 sample.token_ids.append(token)
                 if reason:
                     self.scheduler.finish(sample, reason)
-        bad = [sequence for row, sequence in enumerate(batch.sampled) if not good[row]]
-        if not bad:
-            return None
-        error = BadScores("the model returned scores without a largest one: NaN or infinite")
-        self._retry_alone(bad, error)
-        return error
 
     def _choose(self, sequence: Sequence, scores: Tensor) -> list[tuple[int, str | None]]:
         """The next token of a sequence, and why it ends there; after its prompt, the first one
@@ -199,6 +205,7 @@ class Engine:
             sequence.request.error = error
             self._end(sequence.request, "error")
 
+    @interrupts_held_back()
     def _end(self, request: Request, reason: str) -> None:
         for sample in request.samples:
             if sample.finish_reason is None:
