@@ -95,10 +95,9 @@ class BlockTable:
         self._require_alive()
         if not token_ids:
             return Prospect(0, 0)
-        filled = self._filled
         twins = self._find_twins(self._contents(token_ids))
         found = sum(1 for _ in takewhile(lambda twin: twin is not None, twins))
-        num_cached = min(found * self.block_size - filled, len(token_ids) - 1)
+        num_cached = min(found * self.block_size - self._filled, len(token_ids) - 1)
         return Prospect(max(0, num_cached), self._blocks_taken(twins))
 
     def append(self, token_ids: Sequence[int]) -> Appended:

@@ -42,14 +42,12 @@ def serve(arrivals: tuple[int, ...] = ARRIVALS, **options: int) -> Film:
 
 
 def draw_life_of_a_request() -> Figure:
-    """The pool while one request is served."""
+    """The pool after each step, while one request is served."""
     film = Film(Engine(load(), num_blocks=10, block_size=4, chunk_size=8))
     request = film.add(tokens(PROMPTS[0]), SamplingParams(max_tokens=8))
     frames = [film.frame("before the first step: waiting, without a block")]
     while not request.is_finished:
-        step = film.step().step
-        if step in (0, 2, 3, 9):
-            frames.append(film.frame(f"after step {step}"))
+        frames.append(film.frame(f"after step {film.step().step}"))
     return draw_frames(frames, "Blocks are taken when a token needs them, and stay findable")
 
 
