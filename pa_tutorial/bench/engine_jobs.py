@@ -9,7 +9,6 @@ from pa_tutorial.bench.engine_ways import BEFORE_PAGING, WAYS
 from pa_tutorial.bench.engine_workload import Workload, require_same_tokens
 from pa_tutorial.engine import LLM, Engine
 
-ONLINE = ("block_lists", "contiguous", "cpu")
 PAGED = ("paged_gather", "paged_online", "cpu")
 TOKEN_BUDGET = 8192  # of a step: some prompts, and all that decode
 
@@ -101,12 +100,13 @@ def measure(workload: Workload, steps: Mapping, expected: list) -> dict[str, obj
     single, tokens = one_at_a_time(workload)
     require_same_tokens({"steps": expected, "one at a time": tokens})
     offline, online = [], []
-    for name in (*BEFORE_PAGING, steps["best_gather"], *PAGED):
+    names = (*BEFORE_PAGING, steps["best_gather"], *PAGED)
+    for name in names:
         row, tokens = served(workload, name)
         require_same_tokens({"steps": expected, f"{name} offline": tokens})
         decode = 1e3 * workload.num_requests / steps["times"][name]["median_ms"]
         offline.append(row | {"decode_tokens_per_s": round(decode, 1)})
-    for name in ONLINE:
+    for name in names:
         row, tokens = served(workload, name, range(workload.num_requests))
         require_same_tokens({"steps": expected, f"{name} online": tokens})
         online.append(row)

@@ -229,6 +229,18 @@ def copy_of_the_last_block(play: Any) -> None:
     play.fact("blocks_copied", 2)
 
 
+@scene(
+    SAMPLES,
+    "A block that was copied is free at once, and in the same step a copy is made into it.",
+)
+def copies_in_a_chain(play: Any) -> None:
+    play.add("a", "The", max_tokens=6, num_samples=2)  # greedy: both fill their block alike
+    play.add("b", "if", max_tokens=6, num_samples=2)
+    play.step(2)
+    play.fact("blocks_copied", 2)
+    play.run()
+
+
 @scene(ENDS, "The token that ends an answer is kept, and no token follows it.")
 def stop_token(play: Any) -> None:
     play.add("a", "The for statement", max_tokens=20, stop_tokens=(ord("e"),))

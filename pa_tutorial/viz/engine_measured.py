@@ -113,7 +113,7 @@ def draw_throughput(results: dict | None = None) -> Figure:
         f"Reading blocks in place makes the job {gain('tokens_per_s'):.1f} times as fast, its "
         f"decode steps {gain('decode_tokens_per_s'):.1f} times: prefill stays;\nfinding a shared "
         f"prompt again: {with_caching['tokens_per_s'] / without['tokens_per_s']:.1f} times",
-        4.8,
+        5.6,
         nrows=3,
         sharex=True,
         height_ratios=[len(rows) + 1 for _, rows in groups],
