@@ -53,6 +53,23 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture(scope="session")
+def ranks_of() -> Iterator[Callable]:
+    """ranks_of(2): two ranks, which all tests of a worker share until a test has ended them."""
+    from pa_tutorial.distributed.ranks import Ranks
+
+    pools: dict[int, Ranks] = {}
+
+    def get(num_ranks: int) -> Ranks:
+        if num_ranks not in pools or not pools[num_ranks].is_alive:
+            pools[num_ranks] = Ranks(num_ranks)
+        return pools[num_ranks]
+
+    yield get
+    for ranks in pools.values():
+        ranks.close()
+
+
+@pytest.fixture(scope="session")
 def chromium_path() -> str:
     from chromium import chromium
 

@@ -3,15 +3,21 @@
     python -m pa_tutorial.engine "The for statement" "The while statement" --stage cpu
 
 Without --model, TinyLM answers: it has read the documentation of Python's statements.
+
+On several devices, or processes:
+
+    torchrun --nproc-per-node 2 -m pa_tutorial.engine --tensor-parallel 2 "The for statement"
 """
 
 import argparse
+import os
 import sys
+from functools import partial
 from pathlib import Path
 
 from pa_tutorial.arguments import require
 from pa_tutorial.engine.engine import StepStatistics
-from pa_tutorial.engine.llm import LLM, Completion
+from pa_tutorial.engine.llm import LLM, Completion, load_model
 from pa_tutorial.engine.request import SamplingParams
 from pa_tutorial.ladder import STAGES
 
@@ -43,6 +49,21 @@ def make_parser() -> argparse.ArgumentParser:
     engine("--max-num-seqs", type=int, default=64, help="sequences that run at once (64)")
     engine("--no-prefix-caching", action="store_true", help="do not find known prefixes again")
     engine("--every", type=int, default=0, help="steps between two arrivals (0: all at once)")
+
+    ranks = parser.add_argument_group("many devices").add_argument
+    ranks("--tensor-parallel", type=int, metavar="N", help="share the heads out to N ranks")
+    ranks(
+        "--limit",
+        type=float,
+        default=60.0,
+        help="seconds for which one rank may keep the others waiting (60)",
+    )
+    ranks(
+        "--silence",
+        type=float,
+        default=10.0,
+        help="seconds without a sign of life after which a rank is lost (10)",
+    )
 
     sampling = parser.add_argument_group("sampling").add_argument
     sampling("--max-tokens", type=int, default=32, help="generated tokens of each answer (32)")
@@ -99,18 +120,21 @@ def main(arguments: list[str] | None = None) -> int:
         if not prompts:
             parser.error("no prompt: give text, or --file")
         require(given.every >= 0, "--every", given.every, "at least 0")
-        llm = LLM(
-            given.model,
-            stage=given.stage,
-            num_blocks=given.num_blocks,
-            block_size=given.block_size,
-            token_budget=given.token_budget,
-            chunk_size=given.chunk_size,
-            max_num_seqs=given.max_num_seqs,
-            prefix_caching=not given.no_prefix_caching,
-        )
+        if given.tensor_parallel is not None:
+            return answer_on_ranks(given, prompts)
+        llm = LLM(given.model, **engine_options(given))
     except (OSError, ValueError) as error:
         parser.error(str(error))
+    return answer(llm, given, prompts)
+
+
+def engine_options(given: argparse.Namespace) -> dict[str, object]:
+    names = ("stage", "num_blocks", "block_size", "token_budget", "chunk_size", "max_num_seqs")
+    options = {name: getattr(given, name) for name in names}
+    return options | {"prefix_caching": not given.no_prefix_caching}
+
+
+def answer(llm: LLM, given: argparse.Namespace, prompts: list[str]) -> int:
     params = SamplingParams(
         max_tokens=given.max_tokens,
         temperature=given.temperature,
@@ -128,6 +152,26 @@ def main(arguments: list[str] | None = None) -> int:
     if given.statistics:
         show_statistics(llm.statistics)
     return int(any(completion.error for completion in completions))
+
+
+def answer_on_ranks(given: argparse.Namespace, prompts: list[str]) -> int:
+    """As one rank of several: rank 0 prints the answers."""
+    # Not above: what is one device's need not know of many.
+    from pa_tutorial.distributed.group import joined
+    from pa_tutorial.distributed.heads import require_num_ranks
+    from pa_tutorial.distributed.runner import serve
+
+    num_ranks = given.tensor_parallel
+    model, tokenizer = load_model(given.model)
+    require_num_ranks(model, num_ranks, "--tensor-parallel")
+    started = int(os.environ.get("WORLD_SIZE", 0))
+    if started != num_ranks:
+        start = f"torchrun --nproc-per-node {num_ranks} -m pa_tutorial.engine"
+        raise ValueError(f"--tensor-parallel is {num_ranks}, but {started} ranks run; use {start}")
+    with joined(given.limit, given.silence) as group:
+        model = model.to(group.device)
+        work = partial(answer, given=given, prompts=prompts)
+        return serve(model, tokenizer, group, work, **engine_options(given)) or 0
 
 
 if __name__ == "__main__":

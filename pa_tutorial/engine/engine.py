@@ -1,5 +1,6 @@
 """The engine: requests come in, steps are taken, tokens come out."""
 
+from collections.abc import Callable
 from collections.abc import Sequence as Several
 from dataclasses import dataclass, replace
 
@@ -67,6 +68,7 @@ class Engine:
     block_size      tokens in a block
     prefix_caching  whether full blocks are found again by later requests
     watermark       free blocks that letting a request in must leave to those that run
+    make_runner     called with model, stage, num_blocks and block_size
     others          of the Scheduler: token_budget, chunk_size, max_num_seqs
 
     Raises ValueError for sizes, or a stage, that cannot be.
@@ -80,13 +82,14 @@ class Engine:
         block_size: int = 16,
         prefix_caching: bool = True,
         watermark: int = 0,
+        make_runner: Callable[..., Runner] = Runner,
         **others: int | None,
     ) -> None:
         self.model = model
         allocator = PrefixCachingAllocator if prefix_caching else BlockAllocator
         self.allocator = allocator(num_blocks, watermark)
         self.scheduler = Scheduler(self.allocator, block_size, **others)
-        self.runner = Runner(model, stage, num_blocks, block_size)
+        self.runner = make_runner(model, stage, num_blocks, block_size)
         self.num_requests = 0
         self.statistics: list[StepStatistics] = []
 

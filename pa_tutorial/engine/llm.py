@@ -65,12 +65,7 @@ class LLM:
         tokenizer: Tokenizer | None = None,
         **options: object,
     ) -> None:
-        if isinstance(model, str) and model == "tiny":
-            model, tokenizer = tiny_lm.load(), tokenizer or ByteTokenizer()
-        elif isinstance(model, str | os.PathLike):
-            folder = Path(model)
-            model, tokenizer = load_checkpoint(folder), tokenizer or load_tokenizer(folder)
-        self.tokenizer = tokenizer
+        model, self.tokenizer = load_model(model, tokenizer)
         self.engine = Engine(model, **options)
 
     @property
@@ -153,6 +148,18 @@ class LLM:
             finish_reasons=[sample.finish_reason for sample in request.samples],
             error=request.error,
         )
+
+
+def load_model(
+    model: str | os.PathLike | Model, tokenizer: Tokenizer | None = None
+) -> tuple[Model, Tokenizer | None]:
+    """What LLM takes as a model, loaded; with its own tokenizer if none is given."""
+    if isinstance(model, str) and model == "tiny":
+        return tiny_lm.load(), tokenizer or ByteTokenizer()
+    if isinstance(model, str | os.PathLike):
+        folder = Path(model)
+        return load_checkpoint(folder), tokenizer or load_tokenizer(folder)
+    return model, tokenizer
 
 
 def as_list(name: str, given: object, allowed: str) -> list:

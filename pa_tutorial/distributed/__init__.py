@@ -1,0 +1,1 @@
+"""The same blocks, tables and merges over many devices, on torch.distributed."""

@@ -1,0 +1,151 @@
+"""Context-parallel decode: a rank has some blocks of every sequence, with all heads.
+
+Where the cache of one sequence is too large for one device, or reading it takes too long, its
+blocks are dealt out: logical block 0 to rank 0, block 1 to rank 1, and so on, and around again.
+Each rank attends to what it has. It is v2's partition, on a device of its own: what is left of it
+is a maximum, a sum and an accumulator for every head. They are merged over the network, by the
+rule of v2's reduce kernel.
+
+Source of the rule: vLLM, paged_attention_v2_reduce_kernel in
+csrc/attention/attention_kernels.cuh.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from pa_tutorial.arguments import require
+from pa_tutorial.attention.online import Part, exps_from, part_of
+from pa_tutorial.paging.layouts import by_token
+
+
+@dataclass(frozen=True)
+class ContextShare:
+    """The blocks of one rank.
+
+    k_cache, v_cache  its own pool, in the layout of the whole one
+    block_tables      [num_seqs, max_num_own_blocks] int32   numbers of its own pool, padded with 0
+    block_indices     [max_num_own_blocks]   the logical block index of each column
+    """
+
+    k_cache: Tensor
+    v_cache: Tensor
+    block_tables: Tensor
+    block_indices: Tensor
+
+    def is_token(self, seq_lens: Tensor) -> Tensor:
+        """Which slots hold a token: [num_seqs, max_num_own_blocks * block_size]."""
+        return self.positions() < seq_lens[:, None]
+
+    def positions(self) -> Tensor:
+        """Of each slot in its sequence: [max_num_own_blocks * block_size]."""
+        block_size = by_token(self.k_cache, self.v_cache)[1].shape[1]
+        offsets = torch.arange(block_size, device=self.block_indices.device)
+        return (self.block_indices[:, None] * block_size + offsets).flatten()
+
+
+def deal_out(
+    k_cache: Tensor,
+    v_cache: Tensor,
+    block_tables: Tensor,
+    seq_lens: Tensor,
+    rank: int,
+    num_ranks: int,
+) -> ContextShare:
+    """Copy the blocks of one rank out of a whole cache, into a pool of its own.
+
+    An engine would write each token where it belongs at once; here the whole exists already.
+
+    k_cache, v_cache, block_tables, seq_lens  as every paged stage takes them
+
+    Raises ValueError unless 0 <= rank < num_ranks.
+    """
+    require(0 <= rank < num_ranks, "rank", rank, f"0 to {num_ranks - 1}")
+    block_size = by_token(k_cache, v_cache)[1].shape[1]
+    width = -(-block_tables.shape[1] // num_ranks)  # the same on all ranks: some have no block
+    block_indices = rank + num_ranks * torch.arange(width)
+    number_of: dict[int, int] = {}  # block of the whole pool -> its number here; 0 is nobody's
+    own_tables = torch.zeros(len(block_tables), width, dtype=torch.int32)
+    for sequence, seq_len in enumerate(seq_lens.tolist()):
+        for column, block_idx in enumerate(block_indices.tolist()):
+            if block_idx * block_size >= seq_len:
+                break
+            block = int(block_tables[sequence, block_idx])
+            # Two sequences may share a block: here it is one, too.
+            own_tables[sequence, column] = number_of.setdefault(block, len(number_of) + 1)
+    caches = (_pool(cache, list(number_of)) for cache in (k_cache, v_cache))
+    return ContextShare(*caches, own_tables, block_indices)
+
+
+def _pool(cache: Tensor, blocks: list[int]) -> Tensor:
+    """The null block, then these."""
+    return torch.cat([torch.full_like(cache[:1], torch.nan), cache[blocks]])
+
+
+def own_part(
+    q: Tensor,
+    share: ContextShare,
+    seq_lens: Tensor,
+    scale: float,
+    alibi_slopes: Tensor | None = None,
+) -> Part:
+    """Attention of one rank over its own blocks.
+
+    returns  m, l [num_seqs, num_heads], acc [num_seqs, num_heads, head_size], float32;
+             -inf, 0 and 0 for a sequence of which the rank holds no block
+    """
+    k_tokens, v_tokens = by_token(share.k_cache, share.v_cache)
+    num_kv_heads = v_tokens.shape[2]
+    is_token, positions = share.is_token(seq_lens), share.positions()
+    numbers = share.block_tables.long()
+    # k, v [num_seqs, num_kv_heads, num_slots, head_size]
+    k = k_tokens[numbers].flatten(4).flatten(1, 2).transpose(1, 2).float()
+    v = v_tokens[numbers].flatten(1, 2).transpose(1, 2).float()
+    v = v.masked_fill(~is_token[:, None, :, None], 0.0)  # 0 * NaN is NaN
+
+    # qk[s, h, t] = scale * (q_sh . k_st)        [num_seqs, num_kv_heads, group, num_slots]
+    qk = scale * (q.float().unflatten(1, (num_kv_heads, -1)) @ k.mT)
+    if alibi_slopes is not None:
+        distance = positions - (seq_lens[:, None] - 1)
+        slopes = alibi_slopes.float().unflatten(0, (num_kv_heads, -1))
+        qk = qk + slopes[..., None] * distance[:, None, None]
+    qk = qk.masked_fill(~is_token[:, None, None], float("-inf"))
+    return Part(*(tensor.flatten(1, 2) for tensor in part_of(qk, v)))
+
+
+def merge_over_ranks(part: Part) -> Tensor:
+    """The output, on every rank, from the part of each rank.
+
+    Two all-reduces: 1 and 1 + head_size numbers for each head of each sequence, however long the
+    sequences are.
+
+    returns  [num_seqs, num_heads, head_size] float32
+    """
+    # M = the largest maximum of all ranks
+    m = part.m.clone()
+    dist.all_reduce(m, dist.ReduceOp.MAX)
+    # l_r * exp(m_r - M) and acc_r * exp(m_r - M): as if the rank's maximum had been M
+    rescale = exps_from(part.m, m)
+    mine = torch.cat([part.l[..., None], part.acc], dim=-1) * rescale[..., None]
+    dist.all_reduce(mine, dist.ReduceOp.SUM)
+    l, acc = mine[..., :1], mine[..., 1:]
+    return acc / l
+
+
+def context_parallel_decode(
+    q: Tensor,
+    share: ContextShare,
+    seq_lens: Tensor,
+    scale: float,
+    alibi_slopes: Tensor | None = None,
+) -> Tensor:
+    """One decode step, of which each rank reads its own blocks only; every rank calls this.
+
+    q         [num_seqs, num_heads, head_size]   the same on every rank
+    seq_lens  [num_seqs] int32                   of the whole sequences
+    returns   [num_seqs, num_heads, head_size] in the dtype of q, on every rank
+    """
+    part = own_part(q, share, seq_lens, scale, alibi_slopes)
+    return merge_over_ranks(part).to(q.dtype)

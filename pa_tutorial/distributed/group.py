@@ -1,0 +1,129 @@
+"""The ranks of a job: how one process joins the others, agrees with them, and leaves."""
+
+import hashlib
+import os
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from pa_tutorial.distributed.watch import Disagreement, Watch, say_and_exit
+
+LIMIT = 60.0  # seconds for which a rank may keep the others waiting
+SILENCE = 10.0  # seconds without a sign of life, after which it is lost
+
+
+@dataclass
+class Group:
+    """The ranks, seen from one of them.
+
+    device   where this rank's tensors are
+    control  carries what the CPUs tell each other; always gloo
+    mesh     the ranks as torch.distributed.tensor wants them: one row
+    """
+
+    rank: int
+    num_ranks: int
+    device: torch.device
+    control: dist.ProcessGroup
+    mesh: DeviceMesh
+    watch: Watch
+
+    def from_rank_0(self, message: object = None) -> object:
+        """What rank 0 says, on every rank; the message of the others is not looked at."""
+        box = [message]
+        dist.broadcast_object_list(box, src=0, group=self.control)
+        return box[0]
+
+    def agree(self, when: str, facts: Mapping[str, object]) -> None:
+        """Return if all ranks have the same facts.
+
+        Each fact becomes a hash of 8 bytes, and only these are sent.
+        Raises Disagreement, on every rank, which names the ranks that differ from rank 0.
+        """
+        mine = torch.tensor([hash_of(fact) for fact in facts.values()])
+        everyone = [torch.empty_like(mine) for _ in range(self.num_ranks)]
+        dist.all_gather(everyone, mine, group=self.control)
+        faults = [
+            f"rank {rank} has other {' and '.join(different)} than rank 0"
+            for rank, theirs in enumerate(everyone)
+            if (different := _different(facts, theirs != everyone[0]))
+        ]
+        if faults:
+            raise Disagreement(f"{when}: {'; '.join(faults)}; nothing was computed")
+
+
+def _different(facts: Mapping[str, object], is_different: Tensor) -> list[str]:
+    return [name for name, flag in zip(facts, is_different.tolist(), strict=True) if flag]
+
+
+def hash_of(fact: object) -> int:
+    """8 bytes that differ if the fact differs; a tensor's type and shape belong to it."""
+    digest = hashlib.blake2b(digest_size=8)
+    if isinstance(fact, Tensor):
+        digest.update(f"{fact.dtype} {list(fact.shape)} ".encode())
+        fact = fact.cpu().contiguous().view(torch.uint8).numpy().tobytes()
+    digest.update(fact if isinstance(fact, bytes) else repr(fact).encode())
+    return int.from_bytes(digest.digest(), "little", signed=True)
+
+
+@contextmanager
+def joined(
+    limit: float = LIMIT,
+    silence: float = SILENCE,
+    end: Callable[[int, str], None] = say_and_exit,
+) -> Iterator[Group]:
+    """Inside, this process is a rank of the job that torchrun (or Ranks) has started.
+
+    limit, silence, end  of the Watch. Whatever raises inside, on any rank, ends the job.
+
+    GPUs are used if there is one for each rank of this machine: nccl then, else gloo.
+    """
+    rank, num_ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    local_rank = int(os.environ.get("LOCAL_RANK", rank))
+    local_size = int(os.environ.get("LOCAL_WORLD_SIZE", num_ranks))
+    has_gpus = torch.cuda.is_available() and torch.cuda.device_count() >= local_size
+    device = torch.device("cuda", local_rank) if has_gpus else torch.device("cpu")
+    if has_gpus:
+        torch.cuda.set_device(device)
+    # Our watch acts first; torch's own timeout is what is left if the watch cannot.
+    timeout = timedelta(seconds=2 * (limit + silence))
+    dist.init_process_group("nccl" if has_gpus else "gloo", timeout=timeout)
+    control = dist.new_group(backend="gloo", timeout=timeout) if has_gpus else dist.group.WORLD
+    groups = {dist.group.WORLD, control}
+
+    def begun() -> int:
+        return sum(group._get_sequence_number_for_group() for group in groups)
+
+    watch = Watch(_store_of_the_watch(timeout), rank, num_ranks, begun, limit, silence, end)
+
+    def note_signal(*_: object) -> None:
+        # torchrun asks all others to end when one rank has died: stay, and say which.
+        watch.asked_to_end = True
+
+    before = signal.signal(signal.SIGTERM, note_signal)
+    try:
+        mesh = init_device_mesh(device.type, (num_ranks,))
+        yield Group(rank, num_ranks, device, control, mesh, watch)
+        dist.barrier(group=control)
+        watch.leave()
+    except BaseException as error:
+        watch.fail(error)
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        dist.destroy_process_group()
+
+
+def _store_of_the_watch(timeout: timedelta) -> dist.Store:
+    """A second connection to the job's store."""
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store = dist.TCPStore(address, port, is_master=False, timeout=timeout)
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return dist.PrefixStore(f"watch/{attempt}", store)

@@ -1,0 +1,142 @@
+"""Head-parallel decode (tensor parallelism): a rank has some heads, of every block.
+
+Attention never mixes heads. So each rank keeps K and V of its own heads, for every token of every
+sequence, and attends with its own query heads. The layers around attention are cut to match, as
+in Megatron-LM:
+
+    q, k, v; up and gate    cut by output: each rank computes the numbers of its own heads
+    out; down               cut by input: each rank has a part of every number of the sum,
+                            and one all-reduce adds the parts
+
+Block numbers mean the same on every rank: one block table serves all of them.
+
+Source: Shoeybi et al., "Megatron-LM" (2019), section 3; vLLM, QKVParallelLinear and
+RowParallelLinear in vllm/model_executor/layers/linear.py.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import Replicate
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    ParallelStyle,
+    RowwiseParallel,
+    parallelize_module,
+)
+
+from pa_tutorial.arguments import require
+from pa_tutorial.engine.runner import Model, ModelConfig
+
+# The linear layers of TinyLM, then those of Llama and Qwen2, by the last part of their names.
+KV = ("to_k", "to_v", "k_proj", "v_proj")
+COLUMNS = ("to_q", "mlp_up", "q_proj", "gate_proj", "up_proj", *KV)
+ROWS = ("to_out", "mlp_down", "o_proj", "down_proj")
+SCORES = ("to_vocab", "lm_head")
+
+
+def heads_of(rank: int, num_ranks: int, num_heads: int, num_kv_heads: int) -> tuple[range, range]:
+    """The query heads and the KV heads of one rank.
+
+    If there are more ranks than KV heads, several ranks have the same one.
+    """
+    per_rank = num_heads // num_ranks
+    kv_per_rank = max(1, num_kv_heads // num_ranks)
+    first, kv_first = rank * per_rank, rank * num_kv_heads // num_ranks
+    return range(first, first + per_rank), range(kv_first, kv_first + kv_per_rank)
+
+
+def linear_layers(model: nn.Module) -> Iterator[tuple[str, str, nn.Linear]]:
+    """Name, last part of the name, layer."""
+    for name, layer in model.named_modules():
+        if isinstance(layer, nn.Linear):
+            yield name, name.rpartition(".")[2], layer
+
+
+def allowed_num_ranks(model: Model) -> list[int]:
+    """Over how many ranks a model can be cut: the heads, and the numbers between two layers."""
+    num_heads, num_kv_heads = model.config.num_heads, model.config.num_kv_heads
+    widths = [layer.in_features for _, last, layer in linear_layers(model) if last in ROWS]
+    return [
+        n
+        for n in range(1, num_heads + 1)
+        if num_heads % n == 0
+        and (num_kv_heads % n == 0 or n % num_kv_heads == 0)
+        and all(width % n == 0 for width in widths)
+    ]
+
+
+def require_num_ranks(model: Model, num_ranks: int, name: str = "num_ranks") -> None:
+    """Raise ValueError unless the model can be cut over so many ranks."""
+    allowed = allowed_num_ranks(model)
+    heads = f"{model.config.num_heads} query heads and {model.config.num_kv_heads} KV heads"
+    choice = ", ".join(map(str, allowed))
+    require(num_ranks in allowed, name, num_ranks, f"one of {choice}: the model has {heads}")
+
+
+class LocalConfig:
+    """The sizes that a rank sees: the model's, but with its own heads only."""
+
+    def __init__(self, whole: ModelConfig, rank: int, num_ranks: int) -> None:
+        self.whole = whole
+        heads = whole.num_heads, whole.num_kv_heads
+        self.heads, self.kv_heads = heads_of(rank, num_ranks, *heads)
+        self.num_heads, self.num_kv_heads = len(self.heads), len(self.kv_heads)
+
+    def alibi_slopes(self) -> Tensor | None:
+        """Of its own query heads."""
+        slopes = self.whole.alibi_slopes()
+        return None if slopes is None else slopes[self.heads.start : self.heads.stop]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.whole, name)
+
+
+class HeadShare:
+    """One rank's part of a model. To the engine it is a model with fewer heads."""
+
+    def __init__(self, model: Model, config: LocalConfig) -> None:
+        self.config = config
+        self.run: Callable[..., Tensor] = model.run
+        self.parameters = model.parameters
+
+
+def shard_heads(model: Model, mesh: DeviceMesh) -> HeadShare:
+    """Cut the linear layers of a model over the ranks, in place; every rank calls this.
+
+    The parts come from rank 0. Embedding and norms stay whole, on every rank.
+
+    Raises ValueError if the heads do not divide, or a linear layer is not known.
+    """
+    require_num_ranks(model, mesh.size())
+    for name, last, layer in linear_layers(model):
+        require(last in (*COLUMNS, *ROWS, *SCORES), "layer", name, "one that heads.py can cut")
+        if last in KV:
+            repeat_heads(layer, model.config, mesh.size())
+    plan = {name: style_of(last) for name, last, _ in linear_layers(model)}
+    parallelize_module(model, mesh, plan)
+    return HeadShare(model, LocalConfig(model.config, mesh.get_local_rank(), mesh.size()))
+
+
+def style_of(last: str) -> ParallelStyle:
+    """How a linear layer is cut."""
+    if last in ROWS:
+        return RowwiseParallel()  # in: of this rank's heads; out: the sum, by an all-reduce
+    if last in SCORES:
+        return ColwiseParallel(output_layouts=Replicate())  # all scores on every rank
+    return ColwiseParallel()  # out: of this rank's heads
+
+
+def repeat_heads(layer: nn.Linear, config: ModelConfig, num_ranks: int) -> None:
+    """With fewer KV heads than ranks, repeat each, so that every rank's part is one whole head."""
+    times = num_ranks // config.num_kv_heads
+    if times <= 1:
+        return
+    for name, weight in list(layer.named_parameters()):
+        # [num_kv_heads * head_size, …] -> [num_ranks * head_size, …]
+        heads = weight.unflatten(0, (config.num_kv_heads, config.head_size))
+        repeated = heads.repeat_interleave(times, dim=0).flatten(0, 1)
+        setattr(layer, name, nn.Parameter(repeated, requires_grad=False))
+    layer.out_features *= times
