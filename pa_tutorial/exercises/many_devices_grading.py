@@ -1,0 +1,73 @@
+"""Ranks inside one process, as threads: how answers that talk to each other are graded."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pa_tutorial.ladder import AnswerError
+
+MOST_SECONDS = 10.0
+
+
+class Meeting:
+    """A network between threads: the all-reduces that an answer may call, and what they carried.
+
+    numbers  how many numbers each rank has put in
+    """
+
+    def __init__(self, num_ranks: int) -> None:
+        self.num_ranks = num_ranks
+        self.numbers = [0] * num_ranks
+        self._given: list[tuple[str, Tensor] | None] = [None] * num_ranks
+        self._barrier = threading.Barrier(num_ranks, timeout=MOST_SECONDS)
+
+    def all_reduce(self, rank: int, name: str, tensor: Tensor) -> Tensor:
+        if not isinstance(tensor, Tensor):
+            raise AnswerError(f"{name} got a {type(tensor).__name__}; it takes a tensor")
+        self.numbers[rank] += tensor.numel()
+        self._given[rank] = name, tensor.detach().clone()
+        self._wait()
+        given = list(self._given)
+        self._wait()  # nobody puts in the next one before all have taken this one
+        if len({(other, tuple(theirs.shape)) for other, theirs in given}) > 1:
+            raise AnswerError("the ranks called different all-reduces, or with other shapes")
+        stacked = torch.stack([theirs for _, theirs in given])
+        return stacked.amax(dim=0) if name == "all_max" else stacked.sum(dim=0)
+
+    def _wait(self) -> None:
+        try:
+            self._barrier.wait()
+        except threading.BrokenBarrierError:
+            raise AnswerError("a rank waited in an all-reduce that another never called") from None
+
+    def abort(self) -> None:
+        self._barrier.abort()
+
+
+def on_ranks(num_ranks: int, work: Callable[[int, Meeting], Any]) -> tuple[list[Any], Meeting]:
+    """work(rank, meeting) on each rank, side by side; what each returned.
+
+    Raises the first error of a rank; rather its own than that it waited in vain.
+    """
+    meeting = Meeting(num_ranks)
+    results: list[Any] = [None] * num_ranks
+    errors: list[tuple[int, Exception]] = []
+
+    def live(rank: int) -> None:
+        try:
+            results[rank] = work(rank, meeting)
+        except Exception as error:
+            errors.append((rank, error))
+            meeting.abort()
+
+    threads = [threading.Thread(target=live, args=(rank,)) for rank in range(num_ranks)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0][1]
+    return results, meeting
