@@ -1,106 +1,51 @@
-"""Decode steps over many devices, on paper: from bytes, bandwidths and links to milliseconds.
+"""Decode steps over many devices, on paper: from bytes, bandwidths and links to seconds.
 
-A step computes one token for each sequence of a batch. Its time on each of heads x contexts equal
-devices is max(bytes read / bandwidth, operations / operations a second) + communication.
+A step computes one token for each sequence of a batch. Its time on heads x contexts equal devices
+is max(bytes read / bandwidth, operations / operations a second) + communication.
 
-- `heads` devices divide the heads, the MLP and the vocabulary projection between them (tensor
-  parallelism); embedding and norms are on each. With more devices than KV heads, a KV head is on
-  several devices.
+- `heads` devices divide heads, MLP and vocabulary projection between them (tensor parallelism);
+  embedding and norms are on each. Where they are more than the KV heads, each has one of these.
 - `contexts` devices divide the tokens of every sequence, block by block; weights are on each.
 
-Counted: every weight of a linear layer or a norm is read once, a row of the embedding for each
-sequence, K and V of each token once; a multiply and an add for each weight and sequence, and for
-each element of K and V and query head; all-reduces and all-gathers over rings.
-Not counted: starting kernels, what is written, activations, softmax. Nothing overlaps, all devices
-hang on one kind of link, and no trees and no switches that add up (NVLink SHARP). So the reading is
-a lower bound, and with many devices the communication is an upper one.
+Counted: every weight of a linear layer or a norm is read once, of the embedding a row a sequence,
+K and V once; two operations for each weight and sequence, and four for each token, query head and
+element of a head; all-reduces and all-gathers over rings.
+Not counted: starting kernels, writing, activations, norms, softmax. Nothing overlaps. One kind of
+link joins all devices (a server with A100, H100 or H200 has 8 on NVLink), and nothing adds up in
+trees or in switches (NVLink SHARP). So reading and computing are lower bounds; communication, with
+many devices, is not.
 """
 
 from dataclasses import dataclass
 
 from pa_tutorial.arguments import require
+from pa_tutorial.distributed.sizes import Device, Link, ModelSizes
 
-FLOAT32 = 4  # bytes: maxima, sums and outputs are merged in float32
+FLOAT32 = 4  # bytes: what attention has found is merged in float32
 USABLE = 0.9  # of a device's memory: gpu_memory_utilization in vLLM; the rest is for activations
-GIB = 2**30
-
-
-@dataclass(frozen=True)
-class Device:
-    """bandwidth: bytes/s of its memory. memory: bytes. flops: operations a second, 16 bits."""
-
-    name: str
-    bandwidth: float
-    memory: float
-    flops: float
-
-
-@dataclass(frozen=True)
-class Link:
-    """bandwidth: bytes/s that one device sends while it receives as many. latency: s for a hop."""
-
-    name: str
-    bandwidth: float
-    latency: float
-
-
-@dataclass(frozen=True)
-class ModelSizes:
-    """A decoder as in Llama. mlp_size: width of the hidden layer of the MLP, with its gate."""
-
-    name: str
-    num_layers: int
-    num_heads: int
-    num_kv_heads: int
-    head_size: int
-    hidden_size: int
-    mlp_size: int
-    vocab_size: int
-    bytes_per_number: int = 2
-
-
-# NVIDIA's data sheets of A100, H100 and H200, SXM; operations without sparsity. The sheets write
-# 80 and 141 GB; what the driver reports is about as many GiB.
-A100 = Device("A100", 2.039e12, 80 * GIB, 312e12)
-H100 = Device("H100", 3.35e12, 80 * GIB, 989.5e12)
-H200 = Device("H200", 4.8e12, 141 * GIB, 989.5e12)
-
-# Bandwidths: half of what the sheets give for both directions; of InfiniBand one port a device.
-# Latencies are assumptions: those with which NCCL chooses its ring (protocol LL: NVLink, PCI and
-# network in hwLat, src/graph/tuning.cc). Other protocols of NCCL take two to six times as long.
-NVLINK_3 = Link("NVLink 3", 300e9, 0.6e-6)
-NVLINK_4 = Link("NVLink 4", 450e9, 0.6e-6)
-PCIE_4 = Link("PCIe 4 x16", 32e9, 1.0e-6)
-INFINIBAND_NDR = Link("InfiniBand NDR", 50e9, 2.7e-6)
-
-LLAMA_3_1_8B = ModelSizes("Llama 3.1 8B", 32, 32, 8, 128, 4096, 14336, 128256)
-LLAMA_3_1_70B = ModelSizes("Llama 3.1 70B", 80, 64, 8, 128, 8192, 28672, 128256)
-LLAMA_2_7B = ModelSizes("Llama 2 7B", 32, 32, 32, 128, 4096, 11008, 32000)  # multi-head attention
 
 
 def head_splits(model: ModelSizes) -> list[int]:
-    """Over how many devices the heads can be divided, with equal shares."""
+    """Over how many devices the heads can be divided with equal shares."""
+    divided = (model.num_heads, model.mlp_size, model.vocab_size)
+    kv_heads = model.num_kv_heads
+    return [
+        n
+        for n in range(1, model.num_heads + 1)
+        if all(size % n == 0 for size in divided) and (kv_heads % n == 0 or n % kv_heads == 0)
+    ]
 
-    def is_equal(n: int) -> bool:
-        shared = (model.num_heads, model.mlp_size, model.vocab_size)
-        kv_heads = model.num_kv_heads
-        return all(size % n == 0 for size in shared) and (kv_heads % n == 0 or n % kv_heads == 0)
 
-    return [n for n in range(1, model.num_heads + 1) if is_equal(n)]
-
-
-def require_split(model: ModelSizes, heads: int, contexts: int) -> None:
+def require_sizes(
+    model: ModelSizes, heads: int = 1, contexts: int = 1, batch: int = 1, context: int = 1
+) -> None:
     allowed = head_splits(model)
     require(heads in allowed, "heads", heads, f"one of {allowed} for {model.name}")
-    require(contexts >= 1, "contexts", contexts, "at least 1")
+    for name, number in {"contexts": contexts, "batch": batch, "context": context}.items():
+        require(number >= 1, name, number, "at least 1")
 
 
-def require_batch(batch: int, context: int) -> None:
-    require(batch >= 1, "batch", batch, "at least 1")
-    require(context >= 1, "context", context, "at least 1")
-
-
-# Bytes in a device's memory ---------------------------------------------------------------------
+# Bytes and operations of one device -------------------------------------------------------------
 
 
 def kv_heads_per_device(model: ModelSizes, heads: int) -> int:
@@ -108,13 +53,13 @@ def kv_heads_per_device(model: ModelSizes, heads: int) -> int:
 
 
 def kv_bytes_per_token(model: ModelSizes, heads: int = 1) -> int:
-    """K and V of one token, in all layers, on one device."""
-    in_a_layer = 2 * kv_heads_per_device(model, heads) * model.head_size
-    return model.num_layers * in_a_layer * model.bytes_per_number
+    """K and V of one token, in all layers."""
+    numbers = 2 * model.num_layers * kv_heads_per_device(model, heads) * model.head_size
+    return numbers * model.bytes_per_number
 
 
 def matrix_numbers(model: ModelSizes, heads: int = 1) -> int:
-    """Weights of the linear layers on one device, the vocabulary projection included."""
+    """Weights of the linear layers, the vocabulary projection included."""
     q_and_out = 2 * model.num_heads // heads * model.head_size
     k_and_v = 2 * kv_heads_per_device(model, heads) * model.head_size
     mlp = 3 * model.mlp_size // heads  # gate, up and down
@@ -122,17 +67,12 @@ def matrix_numbers(model: ModelSizes, heads: int = 1) -> int:
     return rows * model.hidden_size
 
 
-def weight_bytes(model: ModelSizes, heads: int = 1) -> int:
-    """What one device holds."""
-    norms = (2 * model.num_layers + 1) * model.hidden_size
-    embedding = model.vocab_size * model.hidden_size
-    return (matrix_numbers(model, heads) + norms + embedding) * model.bytes_per_number
-
-
-def weight_bytes_read(model: ModelSizes, batch: int, heads: int = 1) -> int:
-    """In one step, by one device: of the embedding, only a row for each sequence."""
-    rows_left_out = model.vocab_size - batch
-    return weight_bytes(model, heads) - rows_left_out * model.hidden_size * model.bytes_per_number
+def weight_bytes(model: ModelSizes, heads: int = 1, embedding_rows: int | None = None) -> int:
+    """Matrices, norms and rows of the embedding: all that it holds, or those that a step reads."""
+    rows = model.vocab_size if embedding_rows is None else embedding_rows
+    norms = 2 * model.num_layers + 1
+    numbers = matrix_numbers(model, heads) + (norms + rows) * model.hidden_size
+    return numbers * model.bytes_per_number
 
 
 # Communication ----------------------------------------------------------------------------------
@@ -140,7 +80,7 @@ def weight_bytes_read(model: ModelSizes, batch: int, heads: int = 1) -> int:
 
 @dataclass(frozen=True)
 class Collective:
-    """One that every device of a ring takes part in, `times` times in a step.
+    """What the devices of a ring do together, `times` times in a step.
 
     num_bytes  of the result, which each device has in the end
     passes     around the ring: 2 for an all-reduce, 1 for an all-gather
@@ -158,7 +98,7 @@ class Collective:
 
     @property
     def bytes_sent(self) -> float:
-        """By each device: with each hop, one n-th of the result."""
+        """By one device: an n-th of the result with each hop."""
         return self.hops * self.num_bytes / self.devices
 
     def seconds(self, link: Link) -> float:
@@ -169,17 +109,15 @@ class Collective:
 def collectives(
     model: ModelSizes, batch: int, heads: int = 1, contexts: int = 1
 ) -> list[Collective]:
-    """All that a step sends. The context does not appear in it."""
-    require_split(model, heads, contexts)
-    hidden = batch * model.hidden_size * model.bytes_per_number
-    scores = batch * model.vocab_size * model.bytes_per_number
-    parts = batch * model.num_heads // heads * FLOAT32  # one float32 a sequence and head
-    layers = model.num_layers
+    """All that a step sends. The length of the context is nowhere in it."""
+    require_sizes(model, heads, contexts, batch)
+    layers, numbers = model.num_layers, batch * model.bytes_per_number
+    merged = batch * model.num_heads // heads * FLOAT32  # a number for each sequence and head
     return [
-        Collective("sum after attention and after the MLP", 2 * layers, hidden, heads, 2),
-        Collective("gather the scores of the vocabulary", 1, scores, heads, 1),
-        Collective("maximum of the scores", layers, parts, contexts, 2),
-        Collective("sum and output", layers, parts * (1 + model.head_size), contexts, 2),
+        Collective("join heads, join the MLP", 2 * layers, numbers * model.hidden_size, heads, 2),
+        Collective("gather the scores of all tokens", 1, numbers * model.vocab_size, heads, 1),
+        Collective("largest score", layers, merged, contexts, 2),
+        Collective("sum and output", layers, merged * (1 + model.head_size), contexts, 2),
     ]
 
 
@@ -194,7 +132,7 @@ def bytes_on_the_wire(model: ModelSizes, batch: int, heads: int = 1, contexts: i
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds of one decode step: reading weights, reading K and V, computing, talking."""
+    """Seconds of one step: reading weights, reading K and V, computing, talking."""
 
     weights: float
     kv: float
@@ -210,23 +148,15 @@ class Times:
         return max(self.reading, self.computing) + self.talking
 
 
-def kv_seconds(
-    model: ModelSizes, device: Device, batch: int, context: int, heads: int, contexts: int
-) -> tuple[float, float]:
-    """To read K and V of the batch on one device, and to compute with them."""
-    require_split(model, heads, contexts)
-    require_batch(batch, context)
-    tokens = batch * context / contexts
-    # a multiply and an add, for q . k and for weight * v
-    flops = 4 * tokens * model.num_layers * model.num_heads // heads * model.head_size
-    return tokens * kv_bytes_per_token(model, heads) / device.bandwidth, flops / device.flops
-
-
-def attention_time(
+def attention_times(
     model: ModelSizes, device: Device, batch: int, context: int, heads: int = 1, contexts: int = 1
-) -> float:
-    """Seconds of attention alone, in all layers, without communication."""
-    return max(kv_seconds(model, device, batch, context, heads, contexts))
+) -> Times:
+    """Of attention alone, in all layers, on one of the devices."""
+    require_sizes(model, heads, contexts, batch, context)
+    tokens = batch * context / contexts
+    flops = 4 * tokens * model.num_layers * model.num_heads // heads * model.head_size
+    kv = tokens * kv_bytes_per_token(model, heads) / device.bandwidth
+    return Times(weights=0, kv=kv, computing=flops / device.flops, talking=0)
 
 
 def decode_time(
@@ -238,18 +168,19 @@ def decode_time(
     heads: int = 1,
     contexts: int = 1,
 ) -> Times:
-    """Of one step for `batch` sequences of `context` tokens each, over heads x contexts devices.
+    """Of one step for `batch` sequences of `context` tokens, over heads x contexts devices.
 
     Raises ValueError for a split with unequal shares.
     """
-    reading_kv, computing_kv = kv_seconds(model, device, batch, context, heads, contexts)
-    computing = 2 * batch * matrix_numbers(model, heads) / device.flops
-    parts = collectives(model, batch, heads, contexts)
+    attention = attention_times(model, device, batch, context, heads, contexts)
+    flops = 2 * batch * matrix_numbers(model, heads)
     return Times(
-        weights=weight_bytes_read(model, batch, heads) / device.bandwidth,
-        kv=reading_kv,
-        computing=computing + computing_kv,
-        talking=sum(part.times * part.seconds(link) for part in parts),
+        weights=weight_bytes(model, heads, embedding_rows=batch) / device.bandwidth,
+        kv=attention.kv,
+        computing=attention.computing + flops / device.flops,
+        talking=sum(
+            part.times * part.seconds(link) for part in collectives(model, batch, heads, contexts)
+        ),
     )
 
 
@@ -266,25 +197,24 @@ def num_users(
     block_size: int = 16,
     usable: float = USABLE,
 ) -> int:
-    """How many sequences of `context` tokens fit beside the weights; 0 if these do not fit.
+    """How many sequences of `context` tokens fit beside the weights, over heads x contexts devices.
 
-    shared_tokens  the first tokens of all sequences are the same, and their full blocks are held
-                   once. Less than context: a sequence's newest token is its own
-    contexts       logical block i of every sequence is on device i % contexts
+    shared_tokens  so many of the first tokens are the same in all sequences; their full blocks
+                   are held once. At least the newest token is a sequence's own
+    contexts       block i of every sequence is on device i % contexts
     """
-    require_split(model, heads, contexts)
-    require_batch(1, context)
+    require_sizes(model, heads, contexts, context=context)
     require(block_size >= 1, "block_size", block_size, "at least 1")
     require(0 <= shared_tokens < context, "shared_tokens", shared_tokens, f"0 to {context - 1}")
     free = usable * device.memory - weight_bytes(model, heads)
-    pool = max(0, int(free // (block_size * kv_bytes_per_token(model, heads))))
+    pool = max(0, free // (block_size * kv_bytes_per_token(model, heads)))  # blocks of a device
     num_shared, num_blocks = shared_tokens // block_size, -(-context // block_size)
     room = []
     for rank in range(contexts):
         shared = len(range(rank, num_shared, contexts))
         own = len(range(rank, num_blocks, contexts)) - shared
-        if own:  # of one sequence; the device of the last block has some, and the most blocks
-            room.append(max(0, pool - shared) // own)
+        if own:  # the device with a sequence's last block has some, and no other has more blocks
+            room.append(int(max(0, pool - shared) // own))
     return min(room)
 
 
@@ -297,15 +227,14 @@ def splits(model: ModelSizes, num_devices: int) -> list[tuple[int, int]]:
 def best_split(
     model: ModelSizes, device: Device, link: Link, batch: int, context: int, num_devices: int
 ) -> tuple[int, int] | None:
-    """The (heads, contexts) with the fastest step, or None if no split holds weights, K and V."""
-    require_batch(batch, context)
-    fitting = [
-        (heads, contexts)
-        for heads, contexts in splits(model, num_devices)
-        if num_users(model, device, context, heads=heads, contexts=contexts) >= batch
-    ]
-    return min(
-        fitting,
-        key=lambda split: decode_time(model, device, link, batch, context, *split).total,
-        default=None,
-    )
+    """The (heads, contexts) with the fastest step; None if weights, K and V fit into no split."""
+    require_sizes(model, batch=batch, context=context)
+
+    def fits(split: tuple[int, int]) -> bool:
+        heads, contexts = split
+        return num_users(model, device, context, heads=heads, contexts=contexts) >= batch
+
+    def seconds(split: tuple[int, int]) -> float:
+        return decode_time(model, device, link, batch, context, *split).total
+
+    return min(filter(fits, splits(model, num_devices)), key=seconds, default=None)
