@@ -11,7 +11,7 @@ Counted: every weight of a linear layer or a norm is read once, of the embedding
 K and V once; two operations for each weight and sequence, and four for each token, query head and
 element of a head; all-reduces and all-gathers over rings.
 Not counted: starting kernels, writing, activations, norms, softmax. Nothing overlaps. One kind of
-link joins all devices (a server with A100, H100 or H200 has 8 on NVLink), and nothing adds up in
+link joins all devices (of H100s, a server has 8 on NVLink), and nothing adds up in
 trees or in switches (NVLink SHARP). So reading and computing are lower bounds; communication, with
 many devices, is not.
 """
@@ -148,7 +148,7 @@ class Times:
         return max(self.reading, self.computing) + self.talking
 
 
-def attention_times(
+def attention_time(
     model: ModelSizes, device: Device, batch: int, context: int, heads: int = 1, contexts: int = 1
 ) -> Times:
     """Of attention alone, in all layers, on one of the devices."""
@@ -172,7 +172,7 @@ def decode_time(
 
     Raises ValueError for a split with unequal shares.
     """
-    attention = attention_times(model, device, batch, context, heads, contexts)
+    attention = attention_time(model, device, batch, context, heads, contexts)
     flops = 2 * batch * matrix_numbers(model, heads)
     return Times(
         weights=weight_bytes(model, heads, embedding_rows=batch) / device.bandwidth,
