@@ -20,6 +20,8 @@ from pa_tutorial.viz import (
     kernel_stories,
     keys,
     kv_cache,
+    many_devices_checked,
+    many_devices_paper,
     maximum,
     measured,
     multiprocessors,
@@ -105,6 +107,10 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "engine_profile": engine_measured.draw_profile,
     "engine_batch_size": engine_measured.draw_batch_size,
     "engine_fixed_memory": engine_measured.draw_fixed_memory,
+    "many_devices_time": many_devices_paper.draw_time,
+    "many_devices_best": many_devices_paper.draw_best,
+    "many_devices_users": many_devices_paper.draw_users,
+    "many_devices_checked": many_devices_checked.draw_checked,
     "under_the_microscope": lambda: reference_microscope().picture(),
 }
 PAGES: dict[str, Callable[[], Microscope]] = {"microscope": reference_microscope}
