@@ -85,7 +85,10 @@ def draw_totals(axes: Axes, lines: dict) -> None:
 
 
 def draw_parts(axes: Axes, chosen: dict[int, Split], times_of: Callable[[Split], Times]) -> None:
-    """What the time of the best split consists of, a bar for each number of devices."""
+    """What the time of the best split consists of, a bar for each number of devices.
+
+    Of batches that are read, not computed: reading takes longer than computing.
+    """
     for place, n in enumerate(COUNTS):
         if n not in chosen:
             axes.text(place, 0.4, "does not fit", ha="center", va="bottom", color=style.QUIET,
@@ -223,7 +226,8 @@ def draw_best(
         sharey=True,
     )
     for axes, link in zip(panels, links, strict=True):
-        axes.set_title(f"{link.name}: heads × contexts", weight="normal")
+        words = "heads × contexts" if axes is panels[0] else "hatched: does not fit"
+        axes.set_title(f"{link.name}; {words}", weight="normal")
         draw_map(axes, model, device, link)
         axes.set_xlabel(f"tokens of each sequence ({model.name}, {device.name})")
     panels[0].set_ylabel("sequences")
