@@ -263,6 +263,14 @@ def test_contexts_of_70b_are_divided_once_the_batch_holds_enough_tokens(
     assert best_split(LLAMA_3_1_70B, H100, NVLINK_4, batch, context, 16) == expected
 
 
+@pytest.mark.parametrize("batch", [1, 8, 64])
+def test_what_counts_is_the_tokens_of_the_batch_not_whose_they_are(batch: int) -> None:
+    """With 16 devices, contexts are divided from about 195,000 tokens on."""
+    for tokens, expected in ((190_000, (16, 1)), (200_000, (8, 2))):
+        split = best_split(LLAMA_3_1_70B, H100, NVLINK_4, batch, tokens // batch, 16)
+        assert split == expected
+
+
 def test_best_split_is_the_fastest_of_all_that_fit() -> None:
     for num_devices in (1, 2, 3, 8, 12, 64):
         times = {}
