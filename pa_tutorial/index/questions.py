@@ -8,6 +8,7 @@ nb09 = cells_of("09_query_and_key")
 nb10 = cells_of("10_softmax_and_value")
 nb11 = cells_of("11_vector_loads")
 nb12 = cells_of("12_partitions")
+nb17 = cells_of("17_many_devices")
 
 QUESTIONS = (
     Question(
@@ -90,5 +91,11 @@ QUESTIONS = (
         "v1 up to 8,192 tokens, if there is one partition or if it has more than 512 thread "
         "blocks; else v2. Where both were measured, the faster one.",
         nb12("chosen = [choose(num_seqs", "measured = ["),
+    ),
+    Question(
+        "Is `PARTITION_SIZE` the number of GPUs?",
+        "No: it is a number of tokens, those of a sequence that one thread block takes in v2. How "
+        "many GPUs share a model is tensor parallelism, which gives each of them some heads.",
+        nb17("for size in (8, 16, 32):", "outs = ranks.run(stories.attend_with_own_heads"),
     ),
 )

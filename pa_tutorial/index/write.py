@@ -4,13 +4,14 @@ from pathlib import Path
 
 from pa_tutorial.index.block_manager import BLOCK_MANAGER
 from pa_tutorial.index.caches import CACHES
+from pa_tutorial.index.distributed import DISTRIBUTED
 from pa_tutorial.index.engine import ENGINE
 from pa_tutorial.index.entry import Cell, Line, Question, Symbol, VllmFile
 from pa_tutorial.index.find import ROOT, EntryError, FoundCell, find_answers, find_cell, find_line
 from pa_tutorial.index.kernel import KERNEL
 from pa_tutorial.index.questions import QUESTIONS
 
-FILES = (*KERNEL, *CACHES, *BLOCK_MANAGER, *ENGINE)
+FILES = (*KERNEL, *CACHES, *BLOCK_MANAGER, *ENGINE, *DISTRIBUTED)
 
 HEAD = """\
 # Index
