@@ -29,6 +29,7 @@ def part_of_layer(
     num_kv_heads: int,
     rank: int,
     num_ranks: int,
+    attend: Callable[[Tensor, Tensor, Tensor], Tensor],
 ) -> Tensor:
     """One rank's part of an attention layer: summed over all ranks, they are the whole layer.
 
@@ -36,15 +37,16 @@ def part_of_layer(
     w_q       [num_heads * head_size, hidden_size]
     w_k, w_v  [num_kv_heads * head_size, hidden_size]
     w_out     [hidden_size, num_heads * head_size]
+    attend    attend(q, k, v): causal attention of some heads; q, k, v and the result are
+              [num_tokens, heads, head_size]
     returns   [num_tokens, hidden_size]
 
-    All weights are as nn.Linear keeps them (x @ w.T). causal_attention(q, k, v, scale) takes and
-    gives [num_tokens, heads, head_size]. num_ranks divides num_heads; it divides num_kv_heads, or
-    num_kv_heads divides it.
+    All weights are as nn.Linear keeps them (x @ w.T). num_ranks divides num_heads; it divides
+    num_kv_heads, or num_kv_heads divides it.
     """
     # 1. which query heads are this rank's? Which KV heads do they read?
     # 2. q, k and v of these heads: some rows of w_q, w_k and w_v
-    # 3. attention; head_size ** -0.5 is the scale
+    # 3. attention
     # 4. which part of w_out meets the numbers of these heads?
     ### BEGIN SOLUTION
     head_size = len(w_q) // num_heads
@@ -57,7 +59,7 @@ def part_of_layer(
     q, k, v = (
         (hidden @ w.T).unflatten(-1, (-1, head_size)) for w in (w_q[own], w_k[own_kv], w_v[own_kv])
     )
-    out = causal_attention(q, k, v, head_size**-0.5)
+    out = attend(q, k, v)
     return out.flatten(-2) @ w_out[:, own].T
     ### END SOLUTION
 
@@ -115,6 +117,10 @@ def whole_layer(num_heads: int, num_kv_heads: int) -> Tensor:
     return torch.einsum("hij,jhd->ihd", weights, v).flatten(-2) @ w["w_out"].T
 
 
+def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return causal_attention(q, k, v, q.shape[-1] ** -0.5)
+
+
 def part_of_layer_trials() -> list[Trial]:
     def run(sizes: tuple[int, int, int], function: Callable | None) -> dict[str, Tensor]:
         answer = part_of_layer if function is None else function
@@ -123,8 +129,8 @@ def part_of_layer_trials() -> list[Trial]:
         parts = []
         for rank in range(num_ranks):
             own = as_rank_has_them(weights, num_heads, num_kv_heads, rank, num_ranks)
-            part = answer(**own, num_heads=num_heads, num_kv_heads=num_kv_heads, rank=rank,
-                          num_ranks=num_ranks)  # fmt: skip
+            sizes_of_rank = num_heads, num_kv_heads, rank, num_ranks
+            part = answer(*own.values(), *sizes_of_rank, attend)
             parts.append(require_shape(part, list(weights["hidden"].shape)))
         return {"out": torch.stack(parts).sum(dim=0)}  # this sum is the all-reduce
 
