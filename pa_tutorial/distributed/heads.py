@@ -108,15 +108,20 @@ def shard_heads(model: Model, mesh: DeviceMesh) -> HeadShare:
 
     The parts come from rank 0. Embedding and norms stay whole, on every rank.
 
-    Raises ValueError if the heads do not divide, or a linear layer is not known.
+    Raises ValueError, before anything is cut, if the heads do not divide or a linear layer is not
+    known.
     """
     require_num_ranks(model, mesh.size())
-    for name, last, layer in linear_layers(model):
+    for name, last, _ in linear_layers(model):
         require(last in (*COLUMNS, *ROWS, *SCORES), "layer", name, "one that heads.py can cut")
+    for _, last, layer in linear_layers(model):
         if last in KV:
             repeat_heads(layer, model.config, mesh.size())
     plan = {name: style_of(last) for name, last, _ in linear_layers(model)}
     parallelize_module(model, mesh, plan)
+    for _, last, layer in linear_layers(model):
+        if last in ROWS and layer.bias is not None:
+            add_bias_after_sum(layer)
     return HeadShare(model, LocalConfig(model.config, mesh.get_local_rank(), mesh.size()))
 
 
@@ -127,6 +132,17 @@ def style_of(last: str) -> ParallelStyle:
     if last in SCORES:
         return ColwiseParallel(output_layouts=Replicate())  # all scores on every rank
     return ColwiseParallel()  # out: of this rank's heads
+
+
+def add_bias_after_sum(layer: nn.Linear) -> None:
+    """Take the bias of a layer that is cut by input out of the sum over the ranks.
+
+    With a bias in it, torch.distributed.tensor would rather send all weights to all ranks, in
+    every step, than add up the parts.
+    """
+    bias = layer.bias.to_local()
+    layer.bias = None
+    layer.register_forward_hook(lambda _layer, _inputs, out: out + bias)
 
 
 def repeat_heads(layer: nn.Linear, config: ModelConfig, num_ranks: int) -> None:
