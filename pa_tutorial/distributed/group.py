@@ -68,7 +68,7 @@ def hash_of(fact: object) -> int:
     digest = hashlib.blake2b(digest_size=8)
     if isinstance(fact, Tensor):
         digest.update(f"{fact.dtype} {list(fact.shape)} ".encode())
-        fact = fact.cpu().contiguous().view(torch.uint8).numpy().tobytes()
+        fact = fact.cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
     digest.update(fact if isinstance(fact, bytes) else repr(fact).encode())
     return int.from_bytes(digest.digest(), "little", signed=True)
 
