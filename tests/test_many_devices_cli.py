@@ -1,0 +1,242 @@
+"""python -m pa_tutorial.engine under torchrun: what it prints, how it ends when a rank fails."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from many_devices_serving import Gaps
+
+from pa_tutorial.engine import LLM, SamplingParams
+from pa_tutorial.engine.__main__ import main
+
+TESTS = Path(__file__).parent
+PROMPTS = ["The for statement", "The for", "The while statement"]
+LIMIT, SILENCE = 4.0, 3.0
+# What a loaded machine may add to what the watch states. torchrun would kill only after 30 s.
+SLACK = 15.0
+
+
+@dataclass
+class Ended:
+    """What is left of a job.
+
+    code    the exit code of torchrun
+    out     what it printed
+    said    standard error of each rank
+    at      when it had ended
+    """
+
+    code: int
+    out: str
+    said: list[str]
+    at: float
+
+    def of_fault(self) -> float:
+        """When the harm was done."""
+        found = re.search(r"fault at ([\d.]+)", "".join(self.said))
+        assert found, self.said
+        return float(found[1])
+
+    def pids(self) -> list[int]:
+        return [int(pid) for pid in re.findall(r"^pid (\d+)$", "".join(self.said), re.M)]
+
+
+@contextmanager
+def torchrun(
+    folder: Path, *arguments: object, module: str = "pa_tutorial.engine", fault: str = "none:0:0"
+) -> Iterator[subprocess.Popen]:
+    """Two ranks; each one's standard error in a file of its own."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--nproc-per-node", "2", "--log-dir", str(folder), "--redirects", "2"]
+    command += ["-m", module, "--tensor-parallel", "2", "--no-progress", *map(str, arguments)]
+    paths = os.pathsep.join([str(TESTS), str(TESTS.parent), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"PYTHONPATH": paths, "FAULT": fault, "OMP_NUM_THREADS": "1"}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    # A process group of its own: what is left of it could be ended as a whole.
+    with subprocess.Popen(command, env=environment, start_new_session=True, **pipes) as job:
+        try:
+            yield job
+        finally:
+            if job.poll() is None:
+                os.killpg(job.pid, signal.SIGKILL)
+
+
+def log_of(folder: Path, rank: int) -> str:
+    logs = list(folder.glob(f"*/attempt_0/{rank}/stderr.log"))
+    return logs[0].read_text() if logs else ""
+
+
+def end_of(job: subprocess.Popen, folder: Path) -> Ended:
+    out = job.communicate(timeout=120)[0]
+    return Ended(job.returncode, out, [log_of(folder, rank) for rank in (0, 1)], time.time())
+
+
+def run(folder: Path, *arguments: object, **options: str) -> Ended:
+    with torchrun(folder, *arguments, **options) as job:
+        return end_of(job, folder)
+
+
+def run_with_fault(folder: Path, fault: str) -> Ended:
+    options = ["--limit", LIMIT, "--silence", SILENCE]
+    return run(folder, *PROMPTS, *options, module="many_devices_faults", fault=fault)
+
+
+def is_gone(pid: int) -> bool:
+    """A process that has ended and waits for its parent to notice is gone too."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def require_all_gone(pids: list[int]) -> None:
+    deadline = time.monotonic() + 5
+    while not all(map(is_gone, pids)):
+        assert time.monotonic() < deadline, f"still there: {[p for p in pids if not is_gone(p)]}"
+        time.sleep(0.05)
+
+
+def require_clear_end(
+    ended: Ended, message: str, survivors: tuple[int, ...], within: float
+) -> None:
+    """Every survivor names the rank, in its own output, and nobody is left."""
+    assert ended.code != 0
+    assert ended.out == "", "no answer of a broken step"
+    for rank in survivors:
+        assert f"[rank {rank}] the job ends: {message}" in ended.said[rank], ended.said[rank]
+    assert ended.at - ended.of_fault() < within + SLACK
+    assert len(ended.pids()) == 2
+    require_all_gone(ended.pids())
+
+
+SAMPLING = ["--max-tokens", "6", "--num-samples", "2", "--temperature", "0.7", "--every", "2"]
+
+
+def test_two_ranks_print_what_one_device_prints(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """Answers, samples, the refusal of one prompt and statistics; and the exit code."""
+    arguments = [*PROMPTS, "x" * 300, "--statistics", "--token-budget", "8", *SAMPLING]
+    assert main([*arguments, "--no-progress"]) == 1
+    ended = run(tmp_path, *arguments)
+    assert ended.out == capsys.readouterr().out
+    assert ended.out.count("[length]") == 6
+    assert "error: len(prompt) + max_tokens - 1 is 305" in ended.out
+    assert ended.code == 1
+    assert ended.said == ["", ""]
+
+
+def test_a_checkpoint_on_two_ranks_answers_as_on_one_device(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    from hf_models import random_model
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    folder = tmp_path / "model"
+    random_model("llama", attention_bias=True).save_pretrained(folder)
+    tokenizer = Tokenizer(models.WordLevel({f"w{n}": n for n in range(96)}, unk_token="w0"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    prompts = ["w5 w6 w7", "w40", "w5 w6 w8 w9"]
+    llm = LLM(folder, make_runner=Gaps)
+    llm.generate(prompts, SamplingParams(max_tokens=8), progress=False)
+    assert min(llm.engine.runner.gaps) > 1e-3, "no tie that rounding, some 1e-5, could turn"
+
+    arguments = [*prompts, "--model", str(folder), "--max-tokens", "8", "--stage", "cpu"]
+    assert main([*arguments, "--no-progress"]) == 0
+    ended = run(tmp_path / "logs", *arguments)
+    assert ended.out == capsys.readouterr().out
+    assert ended.out.count("> w") == 3
+    assert ended.code == 0
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_is_killed_in_a_step_is_named_by_the_other(rank: int, tmp_path: Path) -> None:
+    ended = run_with_fault(tmp_path, f"kill:{rank}:2")
+    message = f"rank {rank} gave no sign of life for {SILENCE:g} s: its process is dead"
+    require_clear_end(ended, message, survivors=(1 - rank,), within=SILENCE + 1)
+
+
+def test_a_rank_that_hangs_in_a_step_is_named_by_all_with_the_place(tmp_path: Path) -> None:
+    ended = run_with_fault(tmp_path, "hang:1:2")
+    message = (
+        f"rank 1 kept the others waiting for {LIMIT:g} s (rank 1 is in step 2, at do_harm, "
+        "many_devices_faults.py:"
+    )
+    require_clear_end(ended, message, survivors=(0, 1), within=LIMIT + 1)
+
+
+def test_a_model_that_raises_on_rank_0_is_named_by_all(tmp_path: Path) -> None:
+    """The engine of one device would try again, sequence by sequence."""
+    ended = run_with_fault(tmp_path, "raise:0:2")
+    message = "rank 0 failed in step 2: ArithmeticError: a layer broke"
+    require_clear_end(ended, message, survivors=(0, 1), within=1)
+
+
+def test_a_rank_with_another_block_size_is_refused_by_all(tmp_path: Path) -> None:
+    ended = run_with_fault(tmp_path, "options:1:0")
+    assert (ended.code, ended.out) == (1, "")
+    for rank, said in enumerate(ended.said):
+        assert (
+            f"[rank {rank}] the job ends: before the first step: rank 1 has other cache than "
+            "rank 0; nothing was computed" in said
+        )
+
+
+def test_an_interrupt_in_a_step_leaves_no_process(tmp_path: Path) -> None:
+    with torchrun(tmp_path, *PROMPTS, module="many_devices_faults", fault="slow:1:1") as job:
+        deadline = time.monotonic() + 90
+        while "fault at" not in log_of(tmp_path, 1):  # it is in a step
+            assert job.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        job.send_signal(signal.SIGINT)
+        sent = time.monotonic()
+        ended = end_of(job, tmp_path)
+    assert time.monotonic() - sent < SLACK
+    assert ended.code != 0
+    assert ended.out == ""
+    assert len(ended.pids()) == 2
+    require_all_gone([job.pid, *ended.pids()])
+
+
+def refusal(arguments: list[str], capsys: pytest.CaptureFixture) -> str:
+    """Before it joins the others, a rank is a process like any other: no need to start some."""
+    with pytest.raises(SystemExit) as ended:
+        main([*arguments, "--no-progress"])
+    assert ended.value.code == 2
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", ["3", "8", "0", "-2"])
+@pytest.mark.parametrize("rank", ["0", "1", "2"])
+def test_a_number_that_does_not_divide_is_refused_on_every_rank(
+    number: str, rank: str, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", number)
+    monkeypatch.setenv("RANK", rank)
+    assert (
+        f"--tensor-parallel is {number}; it must be one of 1, 2, 4: the model has 4 query heads "
+        "and 2 KV heads"
+    ) in refusal(["x", "--tensor-parallel", number], capsys)
+
+
+@pytest.mark.parametrize("started", [None, "1", "4"])
+def test_without_the_right_number_of_ranks_it_says_how_to_start(
+    started: str | None, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    if started:
+        monkeypatch.setenv("WORLD_SIZE", started)
+    assert (
+        f"--tensor-parallel is 2, but {started or 0} ranks run; "
+        "use torchrun --nproc-per-node 2 -m pa_tutorial.engine"
+    ) in refusal(["x", "--tensor-parallel", "2"], capsys)
