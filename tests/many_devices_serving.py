@@ -1,6 +1,7 @@
 """Models, requests, and what every rank does with them: ranks import their functions from here."""
 
 import os
+import time
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
@@ -14,6 +15,7 @@ from pa_tutorial.attention.tiny_lm import TinyConfig, TinyLM
 from pa_tutorial.distributed.group import Group
 from pa_tutorial.distributed.heads import HeadShare, shard_heads
 from pa_tutorial.distributed.runner import ParallelRunner, serve
+from pa_tutorial.distributed.watch import Disagreement
 from pa_tutorial.distributed.wire import Collective, Wire
 from pa_tutorial.engine import LLM, Completion, SamplingParams
 from pa_tutorial.engine.batch import Batch
@@ -95,7 +97,7 @@ def requests(vocab_size: int) -> tuple[list[list[int]], list[SamplingParams], li
                 top_p=0.8 if index % 8 == 5 else 1.0,
                 seed=index,
                 num_samples=3 if draws else 1,
-                stop_tokens=tuple(rng.integers(0, vocab_size, 3).tolist()),
+                stop_tokens=tuple(rng.integers(0, vocab_size, vocab_size // 20).tolist()),
             )
         )
         arrivals.append(int(rng.integers(0, 9)))
@@ -277,6 +279,65 @@ def weights_of(group: Group, name: str) -> dict[str, Tensor]:
         name: weight.to_local() if isinstance(weight, DTensor) else weight
         for name, weight in model.named_parameters()
     }
+
+
+class Faulty(ParallelRunner):
+    """Does harm on one rank, in step 2, after the first layer."""
+
+    harm: tuple[str, int] = ("", 0)
+
+    def attention(self, layer: int, q: Tensor, batch: Batch) -> Tensor:
+        kind, rank = self.harm
+        if (self.num_steps, layer, self.group.rank) == (3, 1, rank):
+            if kind == "hang":
+                time.sleep(1000)
+            raise ArithmeticError("a layer broke")
+        return super().attention(layer, q, batch)
+
+
+def serve_with_fault(group: Group, kind: str, rank: int) -> None:
+    Faulty.harm = kind, rank
+    share = shard_heads(new_model("llama"), group.mesh)
+    llm = LLM(share, None, make_runner=partial(Faulty, group=group), **TIGHT)
+    if group.rank > 0:
+        llm.engine.runner.follow()
+    else:
+        answer_all(llm)
+
+
+def serve_different(group: Group, what: str) -> str:
+    """Rank 1 has another model, or other sizes, than rank 0: the refusal."""
+    model = new_model("biased")
+    options = {"num_blocks": 30, "stage": "paged_online"}
+    if group.rank == 1:
+        match what:
+            case "norm":
+                model.norm.weight[0] += 1
+            case "bias":
+                model.layers[1].mlp.down_proj.bias[5] += 1
+            case "sizes":
+                model = new_model("llama")
+            case "dtype":
+                model = model.float()
+            case "stage":
+                options["stage"] = "paged_gather"
+            case "num_blocks":
+                options["num_blocks"] = 31
+    try:
+        serve(model, None, group, answer_all, **options)
+    except Disagreement as error:  # on every rank at the same point: they can go on
+        return str(error)
+    return "no refusal"
+
+
+def fail_at_work(group: Group) -> None:
+    """On rank 0, between two steps: the others wait for the next one."""
+
+    def work(llm: LLM) -> None:
+        llm.generate([[1, 2, 3]], SamplingParams(max_tokens=2), progress=False)
+        raise ArithmeticError("the work broke")
+
+    serve(new_model("llama"), None, group, work)
 
 
 def pid_of(group: Group) -> int:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from torch import Tensor
 
-from pa_tutorial.distributed.group import Group
+from pa_tutorial.distributed.group import Group, hash_of
 from pa_tutorial.distributed.heads import HeadShare, shard_heads
 from pa_tutorial.engine.batch import Batch
 from pa_tutorial.engine.llm import LLM
@@ -84,7 +84,12 @@ def serve(
     work     called with the LLM, on rank 0 only
     options  of the Engine, the same on every rank
     returns  what `work` returned; None on the other ranks
+
+    Raises Disagreement, before anything is cut, if the ranks have different models.
     """
+    # Not only the sizes: embedding and norms stay on every rank as they are.
+    weights = [hash_of(weight) for weight in model.parameters()]
+    group.agree("before the model is cut", {"sizes": model.config, "weights": weights})
     share = shard_heads(model, group.mesh)
     # Every rank makes an Engine, so that sizes and defaults are the same; one of them schedules.
     llm = LLM(share, tokenizer, make_runner=partial(ParallelRunner, group=group), **options)
