@@ -240,3 +240,14 @@ def test_without_the_right_number_of_ranks_it_says_how_to_start(
         f"--tensor-parallel is 2, but {started or 0} ranks run; "
         "use torchrun --nproc-per-node 2 -m pa_tutorial.engine"
     ) in refusal(["x", "--tensor-parallel", "2"], capsys)
+
+
+@pytest.mark.parametrize("name", ["limit", "silence"])
+@pytest.mark.parametrize("seconds", ["0", "-1", "0.2", "nan", "inf"])
+def test_times_in_which_no_sign_of_life_can_arrive_are_refused(
+    name: str, seconds: str, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
+    said = refusal(["x", "--tensor-parallel", "2", f"--{name}", seconds], capsys)
+    assert f"{name} is {float(seconds)}; it must be seconds, more than 0.2" in said

@@ -7,13 +7,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from math import inf
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from pa_tutorial.distributed.watch import Disagreement, Watch, say_and_exit
+from pa_tutorial.arguments import require
+from pa_tutorial.distributed.watch import TICK, Disagreement, Watch, say_and_exit
 
 LIMIT = 60.0  # seconds for which a rank may keep the others waiting
 SILENCE = 10.0  # seconds without a sign of life, after which it is lost
@@ -84,7 +86,11 @@ def joined(
     limit, silence, end  of the Watch. Whatever raises inside, on any rank, ends the job.
 
     GPUs are used if there is one for each rank of this machine: nccl then, else gloo.
+
+    Raises ValueError if limit or silence is too short for signs of life to arrive.
     """
+    for name, seconds in (("limit", limit), ("silence", silence)):
+        require(TICK < seconds < inf, name, seconds, f"seconds, more than {TICK:g}")
     rank, num_ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     local_rank = int(os.environ.get("LOCAL_RANK", rank))
     local_size = int(os.environ.get("LOCAL_WORLD_SIZE", num_ranks))
