@@ -15,6 +15,7 @@ from pa_tutorial.bench import (
     cpu_wide,
     engine,
     gpu_times,
+    many_devices,
 )
 from pa_tutorial.bench.block_manager import bytes_per_block, time_per_operation
 from pa_tutorial.bench.cpu_shapes import B1, FULL, GQA, QUICK, S1
@@ -128,5 +129,6 @@ SECTIONS = {
     "block_manager": Section("what the memory manager costs, by its pool", block_manager),
     "triton": Section("the Triton kernels, on a GPU, beside CUDA's and a copy", triton),
     "engine": Section("the serving engine, before paging and after", engine.measure),
+    "many_devices": Section("two ranks, beside what the model on paper says", many_devices.measure),
     "simulator": Section("what simulating a kernel costs", simulator),
 }
