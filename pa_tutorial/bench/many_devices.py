@@ -153,6 +153,28 @@ def row_of(times: Sequence[float], predicted: Predicted | float) -> dict[str, ob
     return row | {"ratio": round(row["median_ms"] / (1e3 * seconds), 3)}
 
 
+def from_one(
+    times: Mapping[str, Sequence[float]],
+    one: Predicted,
+    two: Predicted,
+    name: str,
+    empty_ms: Mapping[str, float] | None = None,
+    talking_when_empty: float = 0.0,
+) -> float:
+    """Measured time of a way of two ranks, over what one rank's own time lets expect.
+
+    One rank is slower than its memory. If two are so by the same factor, what is left is the
+    model's division by two, and the talking.
+
+    empty_ms  of an empty step, in either way: it is divided by nothing
+    """
+    empty_ms = empty_ms or {ONE: 0.0, name: 0.0}
+    factor = (median(times[ONE]) - empty_ms[ONE]) / (1e3 * one.total)
+    talking = two.talking - talking_when_empty
+    expected = 1e3 * (factor * (two.total - two.talking) + talking) + empty_ms[name]
+    return round(median(times[name]) / expected, 3)
+
+
 # The parts --------------------------------------------------------------------------------------
 
 
@@ -202,11 +224,14 @@ def attention_row(
         BLOCKS: replace(dealt, talking=merging),
         MERGE: merging,
     }
+    ways = {name: row_of(times[name], seconds) for name, seconds in predicted.items()}
+    for name in (HEADS, BLOCKS):
+        ways[name]["from_one"] = from_one(times, predicted[ONE], predicted[name], name)
     return {
         "shape": shape.as_row(),
         "kv_bytes": shape.kv_bytes,
         "bandwidth": {str(n): round(device.bandwidth) for n, device in devices.items()},
-        "ways": {name: row_of(times[name], seconds) for name, seconds in predicted.items()},
+        "ways": ways,
     }
 
 
@@ -225,18 +250,23 @@ def engine_row(
                 the empty step are counted there, so those predicted for it are taken off
     """
     devices = devices_of(times, read_bytes, flops)
+    whole, small = sizes_of(job.config), sizes_of(empty(job.config))
+    names = {1: ONE, 2: TWO}
+    predicted = {
+        n: decode_time(whole, devices[n], link, job.batch, job.context, heads=n) for n in names
+    }
+    without = {
+        n: decode_time(small, devices[n], link, job.batch, EMPTY_CONTEXT, heads=n) for n in names
+    }
+    empty_ms = {name: summary(empty_times[name])["median_ms"] for name in names.values()}
     ways = {}
-    for n, name in ((1, ONE), (2, TWO)):
-        predicted = decode_time(
-            sizes_of(job.config), devices[n], link, job.batch, job.context, heads=n
-        )
-        without = decode_time(
-            sizes_of(empty(job.config)), devices[n], link, job.batch, EMPTY_CONTEXT, heads=n
-        )
-        row = row_of(times[name], predicted)
-        row["empty_ms"] = summary(empty_times[name])["median_ms"]
-        whole = 1e3 * (predicted.total - without.total) + row["empty_ms"]
-        ways[name] = row | {"with_empty": round(row["median_ms"] / whole, 3)}
+    for n, name in names.items():
+        expected = 1e3 * (predicted[n].total - without[n].total) + empty_ms[name]
+        row = row_of(times[name], predicted[n]) | {"empty_ms": empty_ms[name]}
+        ways[name] = row | {"with_empty": round(row["median_ms"] / expected, 3)}
+    ways[TWO]["from_one"] = from_one(
+        times, predicted[1], predicted[2], TWO, empty_ms, without[2].talking
+    )
     return {
         "batch": job.batch,
         "context": job.context,
@@ -298,10 +328,15 @@ def measure(rounds: int, quick: bool) -> dict[str, object]:
 # What is printed --------------------------------------------------------------------------------
 
 MEASURED = ["ms", "predicted", "ratio"]
+FROM_ONE = "from one"  # over what one rank's own time lets expect
 
 
 def cells(row: Mapping) -> list[str]:
     return [f"{row['median_ms']:.3f}", f"{row['predicted_ms']:.3f}", f"{row['ratio']:.2f}"]
+
+
+def from_one_cell(row: Mapping) -> str:
+    return f"{row['from_one']:.2f}" if "from_one" in row else "-"
 
 
 def link_table(link: Mapping) -> str:
@@ -321,18 +356,20 @@ def devices_table(devices: Sequence[Mapping]) -> str:
 
 
 def attention_table(rows: Sequence[Mapping]) -> str:
-    lines = [["attention", *MEASURED]]
+    lines = [["attention", *MEASURED, FROM_ONE]]
     for row in rows:
         what = "{num_seqs} x {seq_len:,}: ".format(**row["shape"])
-        lines += [[what + name, *cells(way)] for name, way in row["ways"].items()]
+        lines += [
+            [what + name, *cells(way), from_one_cell(way)] for name, way in row["ways"].items()
+        ]
     return table(lines)
 
 
 def engine_table(engine: Mapping) -> str:
-    lines = [["a step of the engine", *MEASURED, "empty ms", "with empty"]]
+    lines = [["a step of the engine", *MEASURED, "empty ms", "with empty", FROM_ONE]]
     for row in engine["rows"]:
         for name, way in row["ways"].items():
-            rest = [f"{way['empty_ms']:.3f}", f"{way['with_empty']:.2f}"]
+            rest = [f"{way['empty_ms']:.3f}", f"{way['with_empty']:.2f}", from_one_cell(way)]
             lines.append([f"{row['batch']} x {row['context']:,}: {name}", *cells(way), *rest])
     counted = ", ".join(f"{count} {name}" for name, count in engine["collectives"].items())
     return f"{table(lines)}\nmessages of a step on two ranks: {counted}"
