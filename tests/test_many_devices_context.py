@@ -240,6 +240,27 @@ def test_a_rank_that_is_not_there_is_refused(rank: int) -> None:
         deal_out(*whole(problem()), rank, 2)
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize(
+    ("seq_len", "block", "message"),
+    [
+        (0, 1, r"seq_lens\[0\] is 0; it must be 1 to 20"),
+        (21, 1, r"seq_lens\[0\] is 21; it must be 1 to 20"),
+        (13, -1, r"block_tables\[0\] names block -1"),
+        (13, 99, r"block_tables\[0\] names block 99"),
+    ],
+)
+def test_what_cannot_be_dealt_out_is_refused_on_every_rank(
+    seq_len: int, block: int, message: str, rank: int
+) -> None:
+    """A sequence without tokens would be NaN, block -1 the last one of the pool; and a rank that
+    refuses alone would leave the others waiting."""
+    k_cache, v_cache, block_tables, seq_lens = whole(problem())
+    seq_lens[0], block_tables[0, 1] = seq_len, block
+    with pytest.raises(ValueError, match=message):
+        deal_out(k_cache, v_cache, block_tables, seq_lens, rank, 2)
+
+
 def test_the_part_of_no_token_is_that_of_online_softmax() -> None:
     """A rank without a block: -inf, 0, 0, and no NaN."""
     case = problem(seq_lens=(3, 2))

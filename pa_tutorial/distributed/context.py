@@ -18,6 +18,7 @@ from torch import Tensor
 
 from pa_tutorial.arguments import require
 from pa_tutorial.attention.online import Part, exps_from, part_of
+from pa_tutorial.attention.paged import require_blocks_and_lengths
 from pa_tutorial.paging.layouts import by_token
 
 
@@ -60,14 +61,17 @@ def deal_out(
 
     k_cache, v_cache, block_tables, seq_lens  as every paged stage takes them
 
-    Raises ValueError unless 0 <= rank < num_ranks.
+    Raises ValueError unless 0 <= rank < num_ranks; on every rank if a length or a block number is
+    wrong, also of a block that another rank takes: no rank waits for one that has refused.
     """
     require(0 <= rank < num_ranks, "rank", rank, f"0 to {num_ranks - 1}")
-    block_size = by_token(k_cache, v_cache)[1].shape[1]
+    num_blocks, block_size = by_token(k_cache, v_cache)[1].shape[:2]
+    require_blocks_and_lengths(block_tables, seq_lens, num_blocks, block_size)
     width = -(-block_tables.shape[1] // num_ranks)  # the same on all ranks: some have no block
-    block_indices = rank + num_ranks * torch.arange(width)
+    device = k_cache.device
+    block_indices = rank + num_ranks * torch.arange(width, device=device)
     number_of: dict[int, int] = {}  # block of the whole pool -> its number here; 0 is nobody's
-    own_tables = torch.zeros(len(block_tables), width, dtype=torch.int32)
+    own_tables = torch.zeros(len(block_tables), width, dtype=torch.int32, device=device)
     for sequence, seq_len in enumerate(seq_lens.tolist()):
         for column, block_idx in enumerate(block_indices.tolist()):
             if block_idx * block_size >= seq_len:
