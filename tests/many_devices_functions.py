@@ -12,6 +12,7 @@ from pa_tutorial.distributed.context import (
     merge_over_ranks,
 )
 from pa_tutorial.distributed.group import Group
+from pa_tutorial.distributed.watch import Disagreement
 from pa_tutorial.distributed.wire import Collective, Wire
 
 
@@ -60,3 +61,12 @@ def decode_counted(group: Group, given: dict[str, Tensor], scale: float) -> list
     with Wire() as wire:
         context_parallel_decode(given["q"], share, given["seq_lens"], scale)
     return wire.collectives
+
+
+def agree_on(group: Group, facts: list[dict[str, object]]) -> str:
+    """What the disagreement says if each rank has its own facts; "" if there is none."""
+    try:
+        group.agree("step 7", facts[group.rank])
+    except Disagreement as error:
+        return str(error)
+    return ""

@@ -66,12 +66,19 @@ def _different(facts: Mapping[str, object], is_different: Tensor) -> list[str]:
 
 
 def hash_of(fact: object) -> int:
-    """8 bytes that differ if the fact differs; a tensor's type and shape belong to it."""
+    """8 bytes that differ if the fact differs; a tensor's type and shape belong to it.
+
+    fact  a tensor, a list or tuple of facts, or something whose `repr` says all about it
+    """
     digest = hashlib.blake2b(digest_size=8)
     if isinstance(fact, Tensor):
         digest.update(f"{fact.dtype} {list(fact.shape)} ".encode())
-        fact = fact.cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
-    digest.update(fact if isinstance(fact, bytes) else repr(fact).encode())
+        numbers = fact.detach().cpu().flatten().contiguous()
+        digest.update(numbers.view(torch.uint8).numpy().tobytes())
+    elif type(fact) in (list, tuple):  # the repr of a tensor in it would leave numbers out
+        digest.update(repr((type(fact), [hash_of(item) for item in fact])).encode())
+    else:
+        digest.update(repr(fact).encode())
     return int.from_bytes(digest.digest(), "little", signed=True)
 
 
