@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import NoReturn
@@ -17,6 +18,7 @@ from typing import NoReturn
 import torch.distributed as dist
 
 TICK = 0.2  # seconds between two signs of life
+GRACE = 2.0  # seconds in which all ranks leave, once one has left
 VERDICT = "verdict"
 
 
@@ -71,9 +73,9 @@ class Watch:
         self._main = threading.main_thread().ident
         self._num_signs = 0
         self._signs: list[dict] = [{} for _ in range(num_ranks)]
-        now = time.monotonic()
-        self._heard = [now] * num_ranks  # when the last sign of each rank came
-        self._moved = now  # when some rank last began a collective
+        self._looked = time.monotonic()  # when this rank last read the signs
+        self._heard = [self._looked] * num_ranks  # when the last sign of each rank came
+        self._moved = self._looked  # when some rank last began a collective
         self._lost = 0.0  # since when this rank has no contact, or was asked to end
         self._give_sign()
         store.wait([f"sign/{other}" for other in range(num_ranks)], timedelta(seconds=limit))
@@ -97,6 +99,8 @@ class Watch:
         """This rank needs the others no more."""
         self._leaving.set()
         self._thread.join()
+        with suppress(RuntimeError):  # the store has gone with the process that kept it
+            self._give_sign()  # the last one: who has left is not silent
 
     def _run(self) -> None:
         while not self._leaving.wait(TICK):
@@ -108,7 +112,7 @@ class Watch:
                     verdict = self._reach(verdict)
                     time.sleep(2 * TICK)  # the store may live in this process: let others read
             except RuntimeError as error:
-                if self._leaving.is_set():
+                if self._leaving.wait(GRACE):  # all leave: the store's process was the first
                     return
                 verdict = f"the store of the job is lost, and the process that kept it ({error})"
             if verdict:
@@ -122,11 +126,16 @@ class Watch:
             "begun": self._begun(),
             "doing": self.doing,
             "place": place_of(self._main),
+            "left": self._leaving.is_set(),
         }
         self._store.set(f"sign/{self.rank}", json.dumps(sign))
 
     def _read_signs(self) -> None:
         now = time.monotonic()
+        if now - self._looked > max(self.silence / 2, GRACE):
+            # This process stood still, perhaps with all others: whom could it have heard?
+            self._heard, self._moved = [now] * self.num_ranks, now
+        self._looked = now
         texts = self._store.multi_get([f"sign/{other}" for other in range(self.num_ranks)])
         for other, (text, before) in enumerate(zip(texts, self._signs, strict=True)):
             sign = self._signs[other] = json.loads(text)
@@ -141,7 +150,7 @@ class Watch:
             return self._store.get(VERDICT).decode()
         now = time.monotonic()
         for other, heard in enumerate(self._heard):
-            if now - heard > self.silence:
+            if now - heard > self.silence and not self._signs[other]["left"]:
                 return (
                     f"rank {other} gave no sign of life for {self.silence:g} s: "
                     "its process is dead, or stopped"
