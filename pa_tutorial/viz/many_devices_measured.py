@@ -50,6 +50,8 @@ def draw_link(axes: Axes, section: dict) -> None:
     axes.plot(sizes, [row["median_ms"] for row in rows], "o", ms=4.5, color=style.INK)
     axes.set_xscale("log")
     axes.set_yscale("log")
+    axes.set_yticks([0.1, 1, 10, 100], ["0.1", "1", "10", "100"])
+    axes.set_ylim(0.5 * min(row["median_ms"] for row in rows), None)
     ticks = {16: "16", 2**10: "1 Ki", 2**16: "64 Ki", 2**20: "1 Mi", 2**26: "64 Mi"}
     axes.set_xticks(list(ticks), list(ticks.values()))
     axes.minorticks_off()
@@ -82,9 +84,7 @@ def draw_ratios(axes: Axes, section: dict) -> None:
     axes.set_xlim(low, high)
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
-    axes.set_xlabel(
-        "measured / predicted: filled, from bandwidth\nand link; open, from the time of one rank"
-    )
+    axes.set_xlabel("measured / predicted\n(open: predicted from one rank's time)")
 
 
 @style.styled
@@ -97,7 +97,7 @@ def draw_ranks(results: dict | None = None) -> Figure:
     scaled = [v for values in from_one.values() for v in values]
     figure, axes = style.new_figure(
         f"All-reduces took {span(link_ratios(section))} times the predicted time, steps on one "
-        f"rank {span(one)} times,\non two ranks {span(two)} times; but only {span(scaled)} times "
+        f"rank {span(one)} times,\non two ranks {span(two)} times: {span(scaled)} times "
         "what the time of one rank lets expect",
         3.2,
         ncols=2,
