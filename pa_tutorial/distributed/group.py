@@ -18,6 +18,7 @@ from pa_tutorial.arguments import require
 from pa_tutorial.distributed.watch import TICK, Disagreement, Watch, say_and_exit
 
 LIMIT = 60.0  # seconds for which a rank may keep the others waiting
+NEVER = timedelta(days=7)
 SILENCE = 10.0  # seconds without a sign of life, after which it is lost
 
 
@@ -94,8 +95,11 @@ def joined(
 
     GPUs are used if there is one for each rank of this machine: nccl then, else gloo.
 
-    Raises ValueError if limit or silence is too short for signs of life to arrive.
+    Raises RuntimeError if this process was not started as a rank; ValueError if limit or silence is
+    too short for signs of life to arrive.
     """
+    if "RANK" not in os.environ:
+        raise RuntimeError("this process is no rank: start it with torchrun, or use Ranks")
     for name, seconds in (("limit", limit), ("silence", silence)):
         require(TICK < seconds < inf, name, seconds, f"seconds, more than {TICK:g}")
     rank, num_ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -105,16 +109,19 @@ def joined(
     device = torch.device("cuda", local_rank) if has_gpus else torch.device("cpu")
     if has_gpus:
         torch.cuda.set_device(device)
-    # Our watch acts first; torch's own timeout is what is left if the watch cannot.
-    timeout = timedelta(seconds=2 * (limit + silence))
+    # Who waits too long is told by our watch. torch's own timeout knows no pause between requests;
+    # between GPUs, which do not wait for requests, it is what is left if the watch cannot act.
+    timeout = timedelta(seconds=2 * (limit + silence)) if has_gpus else NEVER
     dist.init_process_group("nccl" if has_gpus else "gloo", timeout=timeout)
-    control = dist.new_group(backend="gloo", timeout=timeout) if has_gpus else dist.group.WORLD
+    control = dist.new_group(backend="gloo", timeout=NEVER) if has_gpus else dist.group.WORLD
     groups = {dist.group.WORLD, control}
 
     def begun() -> int:
         return sum(group._get_sequence_number_for_group() for group in groups)
 
-    watch = Watch(_store_of_the_watch(timeout), rank, num_ranks, begun, limit, silence, end)
+    watch = Watch(
+        _store_of_the_watch(timedelta(seconds=limit)), rank, num_ranks, begun, limit, silence, end
+    )
 
     def note_signal(*_: object) -> None:
         # torchrun asks all others to end when one rank has died: stay, and say which.

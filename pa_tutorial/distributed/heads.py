@@ -91,6 +91,8 @@ class LocalConfig:
         return None if slopes is None else slopes[self.heads.start : self.heads.stop]
 
     def __getattr__(self, name: str) -> Any:
+        if name == "whole":  # a copy in the making has nothing yet
+            raise AttributeError(name)
         return getattr(self.whole, name)
 
 
@@ -106,7 +108,8 @@ class HeadShare:
 def shard_heads(model: Model, mesh: DeviceMesh) -> HeadShare:
     """Cut the linear layers of a model over the ranks, in place; every rank calls this.
 
-    The parts come from rank 0. Embedding and norms stay whole, on every rank.
+    The parts come from rank 0, and go to the device of each rank, weight by weight: no device needs
+    room for the whole model. Embedding and norms stay whole, on every rank.
 
     Raises ValueError, before anything is cut, if the heads do not divide or a linear layer is not
     known.
@@ -119,6 +122,7 @@ def shard_heads(model: Model, mesh: DeviceMesh) -> HeadShare:
             repeat_heads(layer, model.config, mesh.size())
     plan = {name: style_of(last) for name, last, _ in linear_layers(model)}
     parallelize_module(model, mesh, plan)
+    model.to(mesh.device_type)  # what was not cut
     for _, last, layer in linear_layers(model):
         if last in ROWS and layer.bias is not None:
             add_bias_after_sum(layer)

@@ -96,6 +96,8 @@ def serve(
     runner = llm.engine.runner
     if group.rank > 0:
         return runner.follow()
+    group.watch.is_resting = lambda: llm.engine.is_idle  # without requests, the others wait
     result = work(llm)
+    group.watch.is_resting = lambda: False
     runner.stop()
     return result

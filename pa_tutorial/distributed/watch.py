@@ -18,6 +18,7 @@ from typing import NoReturn
 import torch.distributed as dist
 
 TICK = 0.2  # seconds between two signs of life
+START = 300.0  # seconds in which all ranks must have started
 GRACE = 2.0  # seconds in which all ranks leave, once one has left
 VERDICT = "verdict"
 
@@ -52,6 +53,10 @@ class Watch:
         a rank died            silence: its process ended, or stands still as a whole
         a rank hangs           limit: it has begun fewer collectives than others, who wait for it
     The first verdict is kept in the store, and is that of all.
+
+    is_resting  set by a rank that may let the others wait: then limit does not count
+
+    Raises RuntimeError if not all ranks give a first sign within START seconds.
     """
 
     def __init__(
@@ -68,6 +73,7 @@ class Watch:
         self.limit, self.silence = limit, silence
         self.doing = "the start"
         self.asked_to_end = False  # by a signal
+        self.is_resting: Callable[[], bool] = lambda: False
         self._store, self._begun, self._end = store, begun, end
         self._leaving = threading.Event()
         self._main = threading.main_thread().ident
@@ -78,9 +84,17 @@ class Watch:
         self._moved = self._looked  # when some rank last began a collective
         self._lost = 0.0  # since when this rank has no contact, or was asked to end
         self._give_sign()
-        store.wait([f"sign/{other}" for other in range(num_ranks)], timedelta(seconds=limit))
+        self._wait_for_all()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
         self._thread.start()
+
+    def _wait_for_all(self) -> None:
+        keys = [f"sign/{rank}" for rank in range(self.num_ranks)]
+        try:
+            self._store.wait(keys, timedelta(seconds=START))
+        except RuntimeError as error:
+            absent = [f"rank {r}" for r, key in enumerate(keys) if not self._store.check([key])]
+            raise RuntimeError(f"{' and '.join(absent)} did not start in {START:g} s") from error
 
     def fail(self, error: BaseException) -> None:
         """End the job because of an error in this rank; does not return.
@@ -127,6 +141,7 @@ class Watch:
             "doing": self.doing,
             "place": place_of(self._main),
             "left": self._leaving.is_set(),
+            "resting": self.is_resting(),
         }
         self._store.set(f"sign/{self.rank}", json.dumps(sign))
 
@@ -141,7 +156,7 @@ class Watch:
             sign = self._signs[other] = json.loads(text)
             if sign["number"] != before.get("number"):
                 self._heard[other] = now
-            if sign["begun"] != before.get("begun"):
+            if sign["begun"] != before.get("begun") or sign["resting"]:
                 self._moved = now
 
     def _judge(self) -> str | None:

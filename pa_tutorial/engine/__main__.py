@@ -62,7 +62,7 @@ def make_parser() -> argparse.ArgumentParser:
         "--silence",
         type=float,
         default=10.0,
-        help="seconds without a sign of life after which a rank is lost (10)",
+        help="seconds without a sign of life after which a rank is lost (10; at most 25)",
     )
 
     sampling = parser.add_argument_group("sampling").add_argument
@@ -161,15 +161,16 @@ def answer_on_ranks(given: argparse.Namespace, prompts: list[str]) -> int:
     from pa_tutorial.distributed.heads import require_num_ranks
     from pa_tutorial.distributed.runner import serve
 
-    num_ranks = given.tensor_parallel
+    num_ranks, silence = given.tensor_parallel, given.silence
+    # 30 seconds after a rank has died, torchrun kills all others: they must have spoken.
+    require(silence <= 25, "--silence", f"{silence:g}", "at most 25 seconds")
     model, tokenizer = load_model(given.model)
     require_num_ranks(model, num_ranks, "--tensor-parallel")
     started = int(os.environ.get("WORLD_SIZE", 0))
     if started != num_ranks:
         start = f"torchrun --nproc-per-node {num_ranks} -m pa_tutorial.engine"
         raise ValueError(f"--tensor-parallel is {num_ranks}, but {started} ranks run; use {start}")
-    with joined(given.limit, given.silence) as group:
-        model = model.to(group.device)
+    with joined(given.limit, silence) as group:
         work = partial(answer, given=given, prompts=prompts)
         return serve(model, tokenizer, group, work, **engine_options(given)) or 0
 

@@ -38,11 +38,11 @@ def part_of_layer(
     w_k, w_v  [num_kv_heads * head_size, hidden_size]
     w_out     [hidden_size, num_heads * head_size]
     attend    attend(q, k, v): causal attention of some heads; q, k, v and the result are
-              [num_tokens, heads, head_size]
+              [num_tokens, heads, head_size], and q may have more heads than k and v
     returns   [num_tokens, hidden_size]
 
-    All weights are as nn.Linear keeps them (x @ w.T). num_ranks divides num_heads; it divides
-    num_kv_heads, or num_kv_heads divides it.
+    All weights are as nn.Linear keeps them (x @ w.T). A rank has consecutive heads. num_ranks
+    divides num_heads; it divides num_kv_heads, or num_kv_heads divides it.
     """
     # 1. which query heads are this rank's? Which KV heads do they read?
     # 2. q, k and v of these heads: some rows of w_q, w_k and w_v
@@ -190,8 +190,8 @@ def merge_over_network(
     all_sum  all_sum(x): the sum of all ranks' x
     returns  [num_seqs, num_heads, head_size]
 
-    Every rank calls this, and must make the same calls. For each head, at most 2 + head_size
-    numbers may go into the network.
+    Every rank calls this, and must make the same calls. Of every sequence, some rank has a token.
+    For each head, at most 2 + head_size numbers may go into the network.
     """
     # 1. the common maximum
     # 2. what this rank's l and acc would be below that maximum
@@ -324,7 +324,8 @@ def own_slots(
 
     positions  [num_tokens] int64   of the new tokens in their sequence
     own_table  [num_own_blocks]     the numbers, in this rank's own pool, of the blocks that it has
-                                    of this sequence, in the order of the sequence; padded with 0
+                                    of this sequence, in the order of the sequence; padded with 0,
+                                    and at least one number, also if the rank has no block
     returns    [num_tokens] int64   the slot in this rank's pool; -1 for a token that lives on
                                     another rank, which reshape_and_cache skips
     """
