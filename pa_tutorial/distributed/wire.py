@@ -11,24 +11,28 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 NAMESPACES = ("c10d", "_c10d_functional")
-# What torch calls them, in the plain form and in that of torch.distributed.tensor.
-NAMES = {
-    "allreduce_": "all_reduce",
-    "all_reduce": "all_reduce",
-    "allgather_": "all_gather",
-    "_allgather_base_": "all_gather",
-    "all_gather_into_tensor": "all_gather",
-    "broadcast_": "broadcast",
-    "broadcast": "broadcast",
-    "scatter_": "scatter",
+# What torch calls them, in the plain form and in that of torch.distributed.tensor -> our name, and
+# which argument holds the tensors that are counted. A gathering has its results in front of them.
+KINDS = {
+    "allreduce_": ("all_reduce", 0),
+    "all_reduce": ("all_reduce", 0),
+    "allgather_": ("all_gather", 1),
+    "_allgather_base_": ("all_gather", 1),
+    "all_gather_into_tensor": ("all_gather", 0),
+    "broadcast_": ("broadcast", 0),
+    "broadcast": ("broadcast", 0),
+    "scatter_": ("scatter", 0),
+    "send": ("send", 0),
+    "recv_": ("receive", 0),
 }
+CARRY_NOTHING = ("barrier", "monitored_barrier_", "wait_tensor", "_wrap_tensor_autograd")
 
 
 @dataclass(frozen=True)
 class Collective:
     """One of them, seen from one rank.
 
-    num_bytes  what this rank puts in; for a broadcast, what it gets
+    num_bytes  what this rank puts in; for a broadcast, a scatter or a receive, what it gets
     """
 
     name: str
@@ -42,7 +46,10 @@ class Wire(TorchDispatchMode):
             context_parallel_decode(…)
         wire.collectives
 
-    Every operation of torch passes through Python while it counts: not for timings.
+    A barrier carries nothing and is not counted. Every operation of torch passes through Python
+    while it counts: not for timings.
+
+    Raises NotImplementedError for a collective that is not known here: it would not be counted.
     """
 
     def __init__(self) -> None:
@@ -66,15 +73,16 @@ class Wire(TorchDispatchMode):
     ) -> Any:
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented  # it comes again, as what DTensor makes of it
-        if function.namespace in NAMESPACES and function._opname in NAMES:
-            self.collectives.append(
-                Collective(NAMES[function._opname], _num_bytes(function._opname, args))
-            )
+        name = function._opname
+        if function.namespace in NAMESPACES and name not in CARRY_NOTHING:
+            if name not in KINDS:
+                raise NotImplementedError(f"Wire does not know how to count {function}")
+            kind, position = KINDS[name]
+            self.collectives.append(Collective(kind, _num_bytes(args[position])))
         return function(*args, **(kwargs or {}))
 
 
-def _num_bytes(name: str, args: tuple[Any, ...]) -> int:
-    """Of the tensors that are put in; a gathering has them behind those that come out."""
-    given = args[1] if name in ("allgather_", "_allgather_base_") else args[0]
+def _num_bytes(given: Any) -> int:
+    """Of a tensor, or of those in a list."""
     tensors = [leaf for leaf in tree_leaves(given) if isinstance(leaf, Tensor)]
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
