@@ -1,7 +1,9 @@
 """Ranks as processes of this machine, for a notebook or a test; a program uses torchrun."""
 
+import atexit
 import multiprocessing
 import os
+import pickle
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -15,6 +17,7 @@ from pa_tutorial.arguments import require
 from pa_tutorial.distributed.group import LIMIT, SILENCE, joined
 
 START_SECONDS = 120.0  # until all have imported torch and met
+LEAVE_SECONDS = 10.0  # to leave the group, or to hear why the job ends
 WORDS = "words"
 
 
@@ -45,6 +48,7 @@ class Ranks:
     def __init__(self, num_ranks: int, limit: float = LIMIT, silence: float = SILENCE) -> None:
         require(num_ranks >= 1, "num_ranks", num_ranks, "at least 1")
         self.num_ranks = num_ranks
+        self._limit, self._silence = limit, silence
         # Here, in no rank: it outlives all of them, and keeps what they said last.
         self._store = dist.TCPStore(
             "127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=5)
@@ -65,11 +69,14 @@ class Ranks:
             theirs.close()  # so that the end of the process is the end of the pipe
             self._pipes.append(mine)
             self._processes.append(process)
+        self._has_started = False
+        atexit.register(self.close)  # before multiprocessing's own end, which waits for them
         try:
             self._results(START_SECONDS)  # all have joined
         except BaseException:
-            self.close()
+            self._end(0)
             raise
+        self._has_started = True
 
     def __enter__(self) -> "Ranks":
         return self
@@ -84,19 +91,32 @@ class Ranks:
     def run(self, function: Callable[..., Any], *args: Any, **options: Any) -> list[Any]:
         """function(group, *args, **options) on every rank; what each returned, by rank.
 
-        Raises RanksLost, after which these ranks are gone.
+        Raises RanksLost, after which these ranks are gone; they are, too, if this is interrupted.
         """
-        if not self.is_alive:
+        if not self._processes:
             raise RanksLost("the ranks have ended already: start new ones", {})
-        for pipe in self._pipes:
-            pipe.send((function, args, options))
-        return self._results(None)
+        # Bytes, not objects: a tensor that is sent shares its memory with the one that is received.
+        task = pickle.dumps((function, args, options))
+        try:
+            for pipe in self._pipes:
+                pipe.send_bytes(task)
+            return self._results(None)
+        except OSError:  # nobody reads: a rank has died meanwhile
+            self._lost()
+        except BaseException:
+            self._end(0)  # what they return now would be taken for the results of the next run
+            raise
 
     def close(self) -> None:
         """End the processes; they leave the group first if they can."""
+        self._end(LEAVE_SECONDS)
+
+    def _end(self, seconds: float) -> None:
+        """Let the processes end by themselves, for so long; then kill them."""
+        atexit.unregister(self.close)
         for pipe in self._pipes:
             pipe.close()  # a rank that reads the end of its pipe leaves
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + seconds
         for process in self._processes:
             process.join(max(0.0, deadline - time.monotonic()))
             if process.is_alive():
@@ -116,24 +136,36 @@ class Ranks:
                 self._lost(f"the ranks did not start within {seconds:g} s")
             for pipe in ready:
                 try:
-                    results[self._pipes.index(pipe)] = pipe.recv()
-                except EOFError:
+                    results[self._pipes.index(pipe)] = pickle.loads(pipe.recv_bytes())
+                except (EOFError, ConnectionError):
                     self._lost()
         return [results[rank] for rank in range(self.num_ranks)]
 
     def _lost(self, message: str | None = None) -> NoReturn:
         """Let the other ranks find out by themselves, and tell what they say."""
-        codes = {}
-        for rank, process in enumerate(self._processes):
-            process.join()  # the watch of each rank ends it
-            codes[rank] = process.exitcode
-        said = {rank: f"{WORDS}/{rank}" for rank in codes}
-        words = {r: self._store.get(k).decode() for r, k in said.items() if self._store.check([k])}
-        self.close()
-        died = ", ".join(
-            f"rank {r} ended with code {c}" for r, c in codes.items() if r not in words
-        )
-        raise RanksLost(message or next(iter(words.values()), died), words)
+        deadline = time.monotonic() + LEAVE_SECONDS
+        if self._has_started:
+            deadline += self._limit + self._silence
+        words: dict[int, str] = {}
+        while time.monotonic() < deadline and any(p.is_alive() for p in self._processes):
+            if not self._has_started and any(p.exitcode for p in self._processes):
+                break  # the others would wait for it
+            if not words and (words := self._words()):
+                # The verdict is there. Who does not hear it now hangs, or is stopped.
+                deadline = min(deadline, time.monotonic() + LEAVE_SECONDS)
+            time.sleep(0.05)
+        died = [
+            f"{process.name} ended with code {process.exitcode}"
+            for rank, process in enumerate(self._processes)
+            if process.exitcode is not None and rank not in self._words()
+        ]
+        self._end(0)
+        words = self._words()
+        raise RanksLost(message or next(iter(words.values()), ", ".join(died)), words)
+
+    def _words(self) -> dict[int, str]:
+        keys = {rank: f"{WORDS}/{rank}" for rank in range(self.num_ranks)}
+        return {r: self._store.get(k).decode() for r, k in keys.items() if self._store.check([k])}
 
 
 def _live(
@@ -152,16 +184,20 @@ def _live(
     }
 
     def say_to_parent(rank: int, verdict: str) -> NoReturn:
-        dist.TCPStore("127.0.0.1", port, is_master=False).set(f"{WORDS}/{rank}", verdict)
-        os._exit(1)
+        try:
+            store = dist.TCPStore("127.0.0.1", port, timeout=timedelta(seconds=5))
+            store.set(f"{WORDS}/{rank}", verdict)
+        finally:  # the parent may be gone, and its store
+            os._exit(1)
 
     with joined(limit, silence, say_to_parent) as group:
-        pipe.send(None)
+        pipe.send_bytes(pickle.dumps(None))
         while True:
             group.watch.doing = "a pause"
             try:
-                function, args, options = pipe.recv()
-            except EOFError:  # the parent has closed, or is gone
+                task = pipe.recv_bytes()
+            except (EOFError, ConnectionError):  # the parent has closed, or is gone
                 return
-            group.watch.doing = function.__name__
-            pipe.send(function(group, *args, **options))
+            function, args, options = pickle.loads(task)
+            group.watch.doing = getattr(function, "__name__", repr(function))
+            pipe.send_bytes(pickle.dumps(function(group, *args, **options)))

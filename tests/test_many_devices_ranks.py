@@ -1,0 +1,240 @@
+"""Ranks as processes: results by rank, errors that name the rank, and no process left behind."""
+
+import functools
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import many_devices_functions as functions
+import pytest
+import torch
+
+from pa_tutorial.distributed import ranks as ranks_module
+from pa_tutorial.distributed.ranks import Ranks, RanksLost
+
+QUICK = {"limit": 3.0, "silence": 2.0}
+
+
+def none_is_left(pids: list[int]) -> bool:
+    return not any(os.path.exists(f"/proc/{pid}") for pid in pids)
+
+
+def pids_of(ranks: Ranks) -> list[int]:
+    return [process.pid for process in ranks._processes]
+
+
+def lost(function: Callable, *args: object, num_ranks: int = 3) -> RanksLost:
+    """Run what ends the job; afterwards no process may be left, not even as a zombie."""
+    with Ranks(num_ranks, **QUICK) as ranks:
+        pids = pids_of(ranks)
+        with pytest.raises(RanksLost) as caught:
+            ranks.run(function, *args)
+        assert none_is_left(pids)
+        assert not ranks.is_alive
+        with pytest.raises(RanksLost, match="have ended already"):
+            ranks.run(functions.rank_of)
+    return caught.value
+
+
+def test_results_are_in_the_order_of_the_ranks(ranks_of: Callable) -> None:
+    assert ranks_of(4).run(functions.rank_of) == [0, 1, 2, 3]
+
+
+def test_an_error_names_the_rank_the_function_and_the_message() -> None:
+    error = lost(functions.fail_on, 1, "lost the carry")
+    said = "rank 1 failed in fail_on: ArithmeticError: lost the carry"
+    assert str(error) == said
+    assert error.words == dict.fromkeys(range(3), said)
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_killed_rank_is_named_by_all_others(rank: int) -> None:
+    error = lost(functions.die_on, rank)
+    others = [other for other in range(3) if other != rank]
+    assert f"rank {rank} gave no sign of life for 2 s" in str(error)
+    assert error.words == dict.fromkeys(others, str(error))
+
+
+def test_a_rank_that_hangs_is_named_with_the_place() -> None:
+    error = lost(functions.hang_on, 1, num_ranks=2)
+    assert str(error).startswith("rank 1 kept the others waiting for 3 s (rank 1 is in hang_on")
+    assert "hang_on, many_devices_functions.py:" in str(error)
+
+
+def test_a_stopped_process_is_named_and_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It can neither hear the verdict nor end by itself."""
+    monkeypatch.setattr(ranks_module, "LEAVE_SECONDS", 2.0)
+    error = lost(functions.stop_on, 1, num_ranks=2)
+    assert "rank 1 gave no sign of life" in str(error)
+    assert set(error.words) == {0}
+
+
+def test_a_rank_that_dies_between_two_runs_is_named() -> None:
+    with Ranks(2, **QUICK) as ranks:
+        ranks.run(functions.end_soon)
+        ranks._processes[1].join()
+        with pytest.raises(RanksLost, match="rank 1 gave no sign of life"):
+            ranks.run(functions.rank_of)
+
+
+def test_what_cannot_be_sent_back_is_said() -> None:
+    error = lost(functions.a_function, num_ranks=1)
+    assert str(error).startswith("rank 0 failed in a_function: ")
+    assert "a_function.<locals>.<lambda>" in str(error)
+
+
+def test_a_function_that_cannot_be_sent_leaves_the_ranks_as_they_are(ranks_of: Callable) -> None:
+    ranks = ranks_of(2)
+    with pytest.raises(Exception, match="<lambda>"):
+        ranks.run(lambda group: group.rank)
+    assert ranks.run(functions.rank_of) == [0, 1]
+
+
+def test_a_function_without_a_name_can_be_run(ranks_of: Callable) -> None:
+    half = functools.partial(functions.sleep_on_all, seconds=0.0)
+    assert len(ranks_of(2).run(half)) == 2
+
+
+def test_a_tensor_is_sent_as_a_copy(ranks_of: Callable) -> None:
+    """torch's own way shares the memory: what a rank writes, the parent and the others see."""
+    given = torch.zeros(3)
+    results = ranks_of(2).run(functions.write_to, given)
+    assert [result.tolist() for result in results] == [[1.0] * 3, [2.0] * 3]
+    assert given.tolist() == [0.0] * 3
+
+
+def test_ranks_may_be_closed_twice_and_then_refuse() -> None:
+    ranks = Ranks(1)
+    pids = pids_of(ranks)
+    ranks.close()
+    ranks.close()
+    assert none_is_left(pids)
+    with pytest.raises(RanksLost, match="have ended already: start new ones"):
+        ranks.run(functions.rank_of)
+
+
+def test_an_interrupted_run_ends_the_ranks() -> None:
+    """Else its results would be taken for those of the next run."""
+    with Ranks(2) as ranks:
+        pids = pids_of(ranks)
+        main = threading.main_thread().ident
+        timer = threading.Timer(0.5, signal.pthread_kill, (main, signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            ranks.run(functions.sleep_on_all, 30.0)
+        assert none_is_left(pids)
+        with pytest.raises(RanksLost, match="have ended already"):
+            ranks.run(functions.rank_of)
+    assert not set(pids) & {child.pid for child in multiprocessing.active_children()}
+
+
+def test_a_rank_that_dies_while_starting_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others wait for it, for minutes: they are ended."""
+    started: list[int] = []
+    start = multiprocessing.get_context("spawn").Process.start
+
+    def start_and_kill(process: multiprocessing.Process) -> None:
+        start(process)
+        started.append(process.pid)
+        if process.name == "rank 1":
+            process.kill()
+
+    context = multiprocessing.get_context("spawn")
+    monkeypatch.setattr(context.Process, "start", start_and_kill)
+    before = time.monotonic()
+    with pytest.raises(RanksLost, match="rank 1 ended with code -9"):
+        Ranks(2)
+    assert time.monotonic() - before < 20
+    assert len(started) == 2
+    assert none_is_left(started)
+
+
+def test_ranks_that_do_not_start_in_time_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranks_module, "START_SECONDS", 0.1)
+    monkeypatch.setattr(ranks_module, "LEAVE_SECONDS", 0.1)
+    with pytest.raises(RanksLost, match=r"the ranks did not start within 0.1 s"):
+        Ranks(1)
+
+
+def test_no_ranks_are_refused() -> None:
+    with pytest.raises(ValueError, match="num_ranks is 0; it must be at least 1"):
+        Ranks(0)
+
+
+# Like a notebook: the parent has no file that the ranks could import.
+NOTEBOOK = """
+import many_devices_functions as functions
+from pa_tutorial.distributed.ranks import Ranks
+ranks = Ranks(2)
+print(*ranks.run(functions.rank_of), *[p.pid for p in ranks._processes], flush=True)
+{then}
+"""
+
+
+def notebook(then: str) -> subprocess.Popen:
+    here = Path(__file__).parent
+    paths = os.pathsep.join((str(here), str(here.parent), os.environ.get("PYTHONPATH", "")))
+    return subprocess.Popen(
+        [sys.executable, "-c", NOTEBOOK.format(then=then)],
+        env=os.environ | {"PYTHONPATH": paths},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def lives(pid: int) -> bool:
+    """Not a zombie either: who has lost its parent waits for the system to notice its end."""
+    try:
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+
+
+def gone(pids: list[int], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and any(map(lives, pids)):
+        time.sleep(0.1)
+    return not any(map(lives, pids))
+
+
+@pytest.mark.parametrize(
+    ("then", "seconds"),
+    [("pass", 8.0), ("ranks.run(functions.sleep_on_all, 1000.0)", 20.0)],
+    ids=["ends", "killed"],
+)
+def test_no_rank_outlives_its_parent(then: str, seconds: float) -> None:
+    """Not closed, but ended in peace; or killed in the middle of a run."""
+    with notebook(then) as parent:
+        first, second, *pids = map(int, parent.stdout.readline().split())
+        assert (first, second) == (0, 1)
+        if then != "pass":
+            time.sleep(0.5)
+            parent.kill()
+        assert gone(pids, seconds)
+        assert parent.wait() == (0 if then == "pass" else -signal.SIGKILL)
+
+
+# The wire.
+
+
+@pytest.mark.parametrize("name", functions.COLLECTIVES)
+def test_a_collective_is_counted_with_its_bytes(name: str, ranks_of: Callable) -> None:
+    for collectives, expected in ranks_of(2).run(functions.counted, name):
+        assert collectives == expected
+
+
+def test_sending_and_receiving_are_counted_where_they_are_done(ranks_of: Callable) -> None:
+    sent, received = ranks_of(2).run(functions.point_to_point)
+    assert [(c.name, c.num_bytes) for c in sent] == [("send", 48)]
+    assert [(c.name, c.num_bytes) for c in received] == [("receive", 48)]
+
+
+def test_an_unknown_collective_is_not_silently_left_out(ranks_of: Callable) -> None:
+    for message in ranks_of(2).run(functions.unknown_to_the_wire):
+        assert "Wire does not know how to count c10d" in message
