@@ -5,6 +5,7 @@ import time
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
+import numba
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,7 @@ from pa_tutorial.distributed.wire import Collective, Wire
 from pa_tutorial.engine import LLM, Completion, SamplingParams
 from pa_tutorial.engine.batch import Batch
 from pa_tutorial.engine.engine import StepStatistics
+from pa_tutorial.engine.llm import load_model
 from pa_tutorial.engine.model import Llama, LlamaConfig
 from pa_tutorial.engine.runner import Model, Runner, prefill_attention
 from pa_tutorial.paging.layouts import by_token, gather
@@ -342,3 +344,27 @@ def fail_at_work(group: Group) -> None:
 
 def pid_of(group: Group) -> int:
     return os.getpid()
+
+
+def pause_then_stand_still(group: Group, seconds: float) -> None:
+    """A pause without requests, and some work; then a pause in which a request waits."""
+
+    def work(llm: LLM) -> None:
+        llm.generate(["The for"], progress=False)
+        time.sleep(seconds)
+        llm.generate(["The while"], progress=False)
+        llm.engine.add([1, 2, 3])
+        group.watch.doing = "the second pause"
+        time.sleep(10 * seconds)
+
+    serve(*load_model("tiny"), group, work)
+
+
+def threads_after_the_cpu_stage(group: Group) -> tuple[int, int]:
+    """Of torch and of Numba, when Numba has started its own."""
+
+    def work(llm: LLM) -> None:
+        llm.generate(["The for"], progress=False)
+
+    serve(*load_model("tiny"), group, work, stage="cpu")
+    return torch.get_num_threads(), numba.get_num_threads()

@@ -1,6 +1,7 @@
 """The engine on ranks answers as on one device; ranks that differ or fail end the job."""
 
 import os
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -9,12 +10,14 @@ from many_devices_serving import (
     TIGHT,
     fail_at_work,
     one_device,
+    pause_then_stand_still,
     pid_of,
     requests,
     serve_all,
     serve_and_show,
     serve_different,
     serve_with_fault,
+    threads_after_the_cpu_stage,
 )
 
 from pa_tutorial.distributed.heads import heads_of
@@ -162,3 +165,17 @@ def test_leaving_ranks_leaves_no_process() -> None:
         assert len({os.getpid(), *pids}) == 3
         assert all(map(is_there, pids))
     assert not any(map(is_there, pids))
+
+
+def test_only_a_pause_without_requests_may_be_longer_than_the_limit() -> None:
+    with Ranks(2, limit=3, silence=8) as ranks, pytest.raises(RanksLost) as lost:
+        ranks.run(pause_then_stand_still, 5.0)
+    assert "rank 0 kept the others waiting for 3 s (rank 0 is in the second pause" in str(
+        lost.value
+    )
+    assert sorted(lost.value.words) == [0, 1]
+
+
+def test_ranks_keep_to_one_thread_each(ranks_of: Callable) -> None:
+    """Where Numba starts its threads with OpenMP, torch has as many from then on."""
+    assert ranks_of(2).run(threads_after_the_cpu_stage) == [(1, 1)] * 2

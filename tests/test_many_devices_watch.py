@@ -258,6 +258,26 @@ def test_a_rank_that_is_slow_but_within_the_limit_is_not_blamed(job: Callable) -
     assert started.verdicts == {}
 
 
+def test_a_rank_that_rests_may_let_the_others_wait(job: Callable) -> None:
+    """And its limit begins when the rest ends, not when it last came."""
+    started = job(limit=LIMIT)
+    resting = threading.Event()
+    resting.set()
+    started.watches[0].is_resting = resting.is_set
+    started.begun[:] = [3, 4, 4]
+    nobody_is_blamed(started, 3 * LIMIT)
+    resting.clear()
+    ended = time.monotonic()
+    assert started.wait_for_one(0, 1, 2).startswith("rank 0 kept the others waiting")
+    assert time.monotonic() - ended > LIMIT / 2
+
+
+def test_a_rank_that_never_starts_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch_module, "START", 0.3)
+    with pytest.raises(RuntimeError, match=r"^rank 1 and rank 2 did not start in 0.3 s$"):
+        Watch(dist.HashStore(), 0, 3, lambda: 0, LIMIT, SILENCE)
+
+
 def test_a_rank_that_left_is_not_blamed_for_its_silence(job: Callable) -> None:
     started = job(silence=2 * SILENCE)
     started.watches[1].leave()

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-import numba
 import numpy as np
 import torch
 import torch.distributed as dist
@@ -40,13 +39,6 @@ MULTIPLY_ONE, MULTIPLY_TWO = "one rank multiplies", "two ranks multiply"
 HEADS, BLOCKS, MERGE = "by heads", "by blocks", "merge alone"
 BLOCK_SIZE = 16
 TOLERANCE = 1e-4  # of an output of attention over N(0, 1)
-
-
-def one_thread() -> None:
-    """For Numba and for torch, in this order: where Numba starts its threads with OpenMP, torch has
-    as many from then on, whatever was asked for before. Two ranks would then hinder each other."""
-    numba.set_num_threads(1)
-    torch.set_num_threads(1)
 
 
 def idle() -> float:
@@ -114,7 +106,6 @@ def reading_ways(group: Group, num_bytes: int) -> dict[str, Way]:
 
 def measure_devices(group: Group, num_bytes: int, size: int, rounds: int) -> Times:
     """Reading, and products of matrices [size, size] in float32."""
-    one_thread()
     a, b, out = torch.randn(3, size, size)
     multiply = partial(torch.mm, a, b, out=out)
     ways = {MULTIPLY_ONE: alone(group, multiply), MULTIPLY_TWO: timed(multiply)}
@@ -164,7 +155,6 @@ def measure_attention(group: Group, shape: Shape, rounds: int, flush_bytes: int)
 
     Raises ArithmeticError if a way computes something else than one rank does.
     """
-    one_thread()
     batch = Batch(shape)
     whole = prepare_cpu(*batch.arguments)
     (own, heads), dealt = by_heads(batch, group), by_blocks(batch, group)
@@ -271,7 +261,6 @@ def measure_engine(
 
     Raises ArithmeticError if a step fails, or both generate other tokens than one rank does.
     """
-    one_thread()
     torch.manual_seed(0)
     config = job.config
     model = Llama(config).requires_grad_(False)

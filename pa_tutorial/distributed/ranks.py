@@ -10,6 +10,7 @@ from datetime import timedelta
 from multiprocessing.connection import Connection, wait
 from typing import Any, NoReturn
 
+import numba
 import torch
 import torch.distributed as dist
 
@@ -38,7 +39,7 @@ class Ranks:
         with Ranks(2) as ranks:
             results = ranks.run(function, 1, 2)     # function(group, 1, 2) on each; one result each
 
-    num_ranks       so many processes, each with one thread for torch
+    num_ranks       so many processes, each with one thread for torch and for Numba
     limit, silence  of the Watch
 
     The function must stand in a module: the processes import it. If it raises, or a process dies
@@ -172,6 +173,7 @@ def _live(
     pipe: Connection, rank: int, num_ranks: int, port: int, limit: float, silence: float
 ) -> None:
     """What a process does: join, then one function after the other."""
+    numba.set_num_threads(1)  # first: it starts its threads, and torch would have two again
     torch.set_num_threads(1)
     os.environ |= {
         "RANK": str(rank),

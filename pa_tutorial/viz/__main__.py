@@ -22,6 +22,7 @@ from pa_tutorial.viz import (
     kv_cache,
     many_devices,
     many_devices_checked,
+    many_devices_measured,
     many_devices_paper,
     maximum,
     measured,
@@ -115,6 +116,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "many_devices_best": many_devices_paper.draw_best,
     "many_devices_users": many_devices_paper.draw_users,
     "many_devices_checked": many_devices_checked.draw_checked,
+    "many_devices_ranks": many_devices_measured.draw_ranks,
     "under_the_microscope": lambda: reference_microscope().picture(),
 }
 PAGES: dict[str, Callable[[], Microscope]] = {"microscope": reference_microscope}
