@@ -11,9 +11,10 @@ A wrong example is a TOML file:
     old = "    self.seq_len = end"    # stands there exactly once
     new = "    self.seq_len = start"
 
-    [fails]                           # stage, block_manager, engine, simt or triton_launch = what
-    kv_cache = ["sequence/two_layers"]  # must catch it: cases, stories, scenes, kernels of
-                                      # tests/simt_kernels, or trials of tests/triton_trials.py
+    [fails]                           # stage, block_manager, engine, simt, triton_launch or
+    kv_cache = ["sequence/two_layers"]  # many_devices = what must catch it: cases, stories, scenes,
+                                      # kernels of tests/simt_kernels, or trials of
+                                      # tests/triton_trials.py and tests/many_devices_trials.py
 
     [passes]                          # three control cases that it must not disturb
     full_recompute = ["sequence/one_token", "sequence/two_layers", "sequence/gqa"]
@@ -33,6 +34,7 @@ from pathlib import Path
 from types import CodeType
 
 import numpy as np
+from many_devices_trials import MANY_DEVICES, run_on_ranks
 from simt_helpers import wrong_counts
 from simt_kernels.example import EXAMPLES, FAULTS
 from triton_trials import TRIALS, TRITON_LAUNCH
@@ -205,16 +207,17 @@ def run_kernel(name: str) -> Outcome:
     return Outcome(right, 0.0 if right else math.inf, "\n".join(wrong) or "the answer")
 
 
-def run_trial(name: str) -> Outcome:
-    """A trial of tests/triton_trials.py on whatever pa_tutorial is now."""
-    wrong = TRIALS[name]()
+def run_trial(kind: str, name: str) -> Outcome:
+    """A trial of triton_trials.py or many_devices_trials.py on whatever pa_tutorial is now."""
+    wrong = run_on_ranks(name) if kind == MANY_DEVICES else TRIALS[name]()
     return Outcome(not wrong, math.inf if wrong else 0.0, wrong)
 
 
 def run_cases(pairs: tuple[tuple[str, str], ...]) -> dict[tuple[str, str], Outcome]:
     """Run (stage, case) pairs on whatever pa_tutorial is now.
 
-    Also ("block_manager", story), ("engine", scene), ("simt", kernel) and ("triton_launch", trial).
+    Also ("block_manager", story), ("engine", scene), ("simt", kernel), and the trials of
+    "triton_launch" and "many_devices".
     """
     running = importlib.import_module("pa_tutorial.checks.running")
     manager = importlib.import_module("pa_tutorial.checks.block_manager")
@@ -225,8 +228,8 @@ def run_cases(pairs: tuple[tuple[str, str], ...]) -> dict[tuple[str, str], Outco
         if stage == SIMT:
             outcomes[stage, case_id] = run_kernel(case_id)
             continue
-        if stage == TRITON_LAUNCH:
-            outcomes[stage, case_id] = run_trial(case_id)
+        if stage in (TRITON_LAUNCH, MANY_DEVICES):
+            outcomes[stage, case_id] = run_trial(stage, case_id)
             continue
         if stage == manager.BLOCK_MANAGER:
             trial = manager.story_trial(case_id)

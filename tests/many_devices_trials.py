@@ -1,0 +1,148 @@
+"""Trials on several ranks, for wrong examples.
+
+A trial says what is wrong with the pa_tutorial that can be imported when it runs; "" for nothing.
+The ranks are other processes: they get the sources that are changed here, and import them, too.
+"""
+
+import atexit
+import importlib
+import sys
+from collections.abc import Callable
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import torch
+
+from pa_tutorial.distributed import ranks
+from pa_tutorial.distributed.group import Group
+
+MANY_DEVICES = "many_devices"  # what tests/wrong/ calls them
+LIMIT = 20.0  # seconds for which a changed rank may keep the others waiting
+_pools: dict[int, ranks.Ranks] = {}
+
+
+def run_on_ranks(name: str) -> str:
+    """A trial on ranks that import what can be imported here. A lost rank is a finding."""
+    num_ranks, _ = TRIALS[name]
+    if num_ranks not in _pools or not _pools[num_ranks].is_alive:
+        # A process is started by the names of our modules: for that moment, the unchanged ones.
+        with patch.dict(sys.modules, {ranks.__name__: ranks}):
+            _pools[num_ranks] = ranks.Ranks(num_ranks, limit=LIMIT)
+    try:
+        found = _pools[num_ranks].run(_on_a_rank, name, changed_sources())
+    except ranks.RanksLost as lost:
+        return f"the job ended: {lost}"
+    return "; ".join(f"rank {rank}: {wrong}" for rank, wrong in enumerate(found) if wrong)
+
+
+@atexit.register
+def end_ranks() -> None:
+    for pool in _pools.values():
+        pool.close()
+
+
+def changed_sources() -> dict[str, str]:
+    """Module name -> source, of the wrong example that is applied now."""
+    from wrong_examples import _ChangedFinder
+
+    finders = [finder for finder in sys.meta_path if isinstance(finder, _ChangedFinder)]
+    return finders[0]._sources if finders else {}
+
+
+def _on_a_rank(group: Group, name: str, sources: dict[str, str]) -> str:
+    from wrong_examples import applied
+
+    kept = sys.modules.pop("many_devices_serving", None)
+    try:
+        with applied(SimpleNamespace(sources=lambda: sources)):
+            # Hashes and comparisons are those of the changed package, too.
+            changed = importlib.import_module("pa_tutorial.distributed.group")
+            watch = SimpleNamespace(fail=partial(fail_alone, group), doing="")
+            return TRIALS[name][1](changed.Group(**vars(group) | {"watch": watch}))
+    except Exception as error:
+        fail_alone(group, error)
+        return str(error)
+    finally:
+        sys.modules.pop("many_devices_serving", None)
+        if kept:
+            sys.modules["many_devices_serving"] = kept
+
+
+def fail_alone(group: Group, error: Exception) -> None:
+    """End the job, unless every rank has the same error: then they can go on to the next trial."""
+    if type(error).__name__ != "Disagreement":
+        group.watch.fail(error)
+
+
+def serving(group: Group, model: str) -> str:
+    """16 requests: the tokens are those of one device."""
+    here = importlib.import_module("many_devices_serving")
+    served = here.serve_all(group, model, **here.TIGHT)
+    if served is None:
+        return ""
+    expected = here.one_device(model, **here.TIGHT)[0]
+    wrong = [
+        index
+        for index, pair in enumerate(zip(served.completions, expected.completions, strict=True))
+        if pair[0].token_ids != pair[1].token_ids
+    ]
+    return f"other tokens in requests {wrong}" if wrong else ""
+
+
+def context(group: Group, case: str) -> str:
+    """A decode case of the ladder, with the blocks dealt out."""
+    running = importlib.import_module("pa_tutorial.checks.running")
+    stage = importlib.import_module("pa_tutorial.ladder").STAGES["paged_online"]
+    ours = importlib.import_module("pa_tutorial.distributed.context")
+
+    def decode(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes=None) -> Any:
+        whole = k_cache, v_cache, block_tables, seq_lens
+        share = ours.deal_out(*whole, group.rank, group.num_ranks)
+        return ours.context_parallel_decode(q, share, seq_lens, scale, alibi_slopes)
+
+    result, _ = running.judge(running.stage_trial(stage, case), decode)
+    return "" if result.passed else result.diagnosis
+
+
+def bytes_of_a_merge(group: Group) -> str:
+    """Two numbers and an accumulator for each head, 4 bytes a number."""
+    ours = importlib.import_module("pa_tutorial.distributed.context")
+    wire = importlib.import_module("pa_tutorial.distributed.wire")
+    online = importlib.import_module("pa_tutorial.attention.online")
+    with wire.Wire() as counted:
+        ours.merge_over_ranks(online.Part(torch.zeros(2, 3), torch.ones(2, 3), torch.ones(2, 3, 8)))
+    expected = 2 * 3 * (2 + 8) * 4
+    return "" if counted.num_bytes == expected else f"{counted.num_bytes} bytes, not {expected}"
+
+
+def facts_of_other_shape(group: Group) -> str:
+    """The same bytes in another shape are another batch."""
+    tables = torch.arange(12, dtype=torch.int32).view((3, 4) if group.rank else (4, 3))
+    try:
+        group.agree("step 0", {"block_tables": tables})
+    except RuntimeError as error:
+        named = "rank 1 has other block_tables" in str(error)
+        return "" if named else f"the disagreement does not name what differs: {error}"
+    return "tables of different shapes pass for equal"
+
+
+CASES = (
+    "decode/one_token",
+    "decode/gqa",
+    "decode/gqa_alibi",
+    "decode/tail",
+    "decode/one_full_block",
+    "decode/shuffled_blocks",
+    "decode/long_context_flat",
+)
+TRIALS: dict[str, tuple[int, Callable[[Group], str]]] = {
+    "serving_on_2_ranks": (2, partial(serving, model="tiny")),
+    "serving_on_4_ranks": (4, partial(serving, model="tiny")),
+    "alibi_on_2_ranks": (2, partial(serving, model="alibi")),
+    "biased_on_2_ranks": (2, partial(serving, model="biased")),
+    "bytes_of_a_merge": (2, bytes_of_a_merge),
+    "facts_of_other_shape": (2, facts_of_other_shape),
+    **{f"context/{case}": (4, partial(context, case=case)) for case in CASES},
+}
