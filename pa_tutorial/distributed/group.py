@@ -13,9 +13,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.rendezvous import rendezvous
 
 from pa_tutorial.arguments import require
-from pa_tutorial.distributed.watch import TICK, Disagreement, Watch, say_and_exit
+from pa_tutorial.distributed.watch import START, TICK, Disagreement, Watch, say_and_exit
 
 LIMIT = 60.0  # seconds for which a rank may keep the others waiting
 NEVER = timedelta(days=7)
@@ -102,26 +103,14 @@ def joined(
         raise RuntimeError("this process is no rank: start it with torchrun, or use Ranks")
     for name, seconds in (("limit", limit), ("silence", silence)):
         require(TICK < seconds < inf, name, seconds, f"seconds, more than {TICK:g}")
-    rank, num_ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    local_rank = int(os.environ.get("LOCAL_RANK", rank))
-    local_size = int(os.environ.get("LOCAL_WORLD_SIZE", num_ranks))
-    has_gpus = torch.cuda.is_available() and torch.cuda.device_count() >= local_size
-    device = torch.device("cuda", local_rank) if has_gpus else torch.device("cpu")
-    if has_gpus:
-        torch.cuda.set_device(device)
-    # Who waits too long is told by our watch. torch's own timeout knows no pause between requests;
-    # between GPUs, which do not wait for requests, it is what is left if the watch cannot act.
-    timeout = timedelta(seconds=2 * (limit + silence)) if has_gpus else NEVER
-    dist.init_process_group("nccl" if has_gpus else "gloo", timeout=timeout)
-    control = dist.new_group(backend="gloo", timeout=NEVER) if has_gpus else dist.group.WORLD
-    groups = {dist.group.WORLD, control}
+    store, rank, num_ranks = next(rendezvous("env://", timeout=timedelta(seconds=START)))
+    device = device_of_this_rank(rank, num_ranks)
+    groups: tuple[dist.ProcessGroup, ...] = ()
 
     def begun() -> int:
         return sum(group._get_sequence_number_for_group() for group in groups)
 
-    watch = Watch(
-        _store_of_the_watch(timedelta(seconds=limit)), rank, num_ranks, begun, limit, silence, end
-    )
+    watch = Watch(_store_of_the_watch(), rank, num_ranks, begun, limit, silence, end)
 
     def note_signal(*_: object) -> None:
         # torchrun asks all others to end when one rank has died: stay, and say which.
@@ -129,21 +118,44 @@ def joined(
 
     before = signal.signal(signal.SIGTERM, note_signal)
     try:
+        # Who waits too long is told by our watch. torch's own timeout knows no pause between
+        # requests; between GPUs, which do not wait for requests, it is left as it is.
+        on_gpus = device.type == "cuda"
+        options = {} if on_gpus else {"timeout": NEVER}
+        backend = "nccl" if on_gpus else "gloo"
+        dist.init_process_group(backend, store=store, rank=rank, world_size=num_ranks, **options)
+        control = dist.new_group(backend="gloo", timeout=NEVER) if on_gpus else dist.group.WORLD
+        groups = (dist.group.WORLD, control) if on_gpus else (control,)
         mesh = init_device_mesh(device.type, (num_ranks,))
-        yield Group(rank, num_ranks, device, control, mesh, watch)
+        group = Group(rank, num_ranks, device, control, mesh, watch)
+        yield group
         dist.barrier(group=control)
         watch.leave()
+        group.control = group.mesh = None
     except BaseException as error:
         watch.fail(error)
         raise
     finally:
         signal.signal(signal.SIGTERM, before)
+        # torch's threads end with the last reference to its group: not as late as at the end of
+        # the process, when they could no more.
+        groups, group, control, mesh = (), None, None, None
         dist.destroy_process_group()
 
 
-def _store_of_the_watch(timeout: timedelta) -> dist.Store:
-    """A second connection to the job's store."""
+def device_of_this_rank(rank: int, num_ranks: int) -> torch.device:
+    """A GPU, from now on the current one, if this machine has one for each of its ranks."""
+    local_rank = int(os.environ.get("LOCAL_RANK", rank))
+    local_size = int(os.environ.get("LOCAL_WORLD_SIZE", num_ranks))
+    if not torch.cuda.is_available() or torch.cuda.device_count() < local_size:
+        return torch.device("cpu")
+    torch.cuda.set_device(local_rank)
+    return torch.device("cuda", local_rank)
+
+
+def _store_of_the_watch() -> dist.Store:
+    """A second connection to the job's store: one connection answers one question at a time."""
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    store = dist.TCPStore(address, port, is_master=False, timeout=timeout)
+    store = dist.TCPStore(address, port, is_master=False, timeout=timedelta(seconds=START))
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     return dist.PrefixStore(f"watch/{attempt}", store)
