@@ -150,7 +150,7 @@ def test_a_rank_that_dies_while_starting_is_named_at_once(monkeypatch: pytest.Mo
     before = time.monotonic()
     with pytest.raises(RanksLost, match="rank 1 ended with code -9"):
         Ranks(2)
-    assert time.monotonic() - before < 20
+    assert time.monotonic() - before < 8  # of the 10 in which others may end by themselves
     assert len(started) == 2
     assert none_is_left(started)
 
