@@ -248,6 +248,16 @@ def test_nobody_is_blamed_while_all_go_on(job: Callable) -> None:
     assert started.verdicts == {}
 
 
+def test_the_limit_counts_from_what_any_rank_began_last(job: Callable) -> None:
+    """While the last rank still begins collectives, it does not wait for the others."""
+    started = job(limit=LIMIT)
+    for number in range(8):
+        started.begun[2] = number
+        time.sleep(LIMIT / 4)
+        assert started.verdicts == {}
+    assert started.wait_for_one(0, 1, 2).startswith("rank 0 and rank 1 kept the others waiting")
+
+
 def test_a_rank_that_is_slow_but_within_the_limit_is_not_blamed(job: Callable) -> None:
     started = job(limit=LIMIT)
     for _ in range(4):
