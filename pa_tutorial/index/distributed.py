@@ -50,7 +50,7 @@ COMMON = (
 )
 
 DISTRIBUTED = (
-    VllmFile("vllm/model_executor/layers/linear.py", "", LINEAR),
-    VllmFile("vllm/distributed/communication_op.py", "", COMMUNICATION),
-    VllmFile("vllm/attention/ops/common.py", "303def0c", COMMON),
+    VllmFile("vllm/model_executor/layers/linear.py", "commit 9e109c98", LINEAR),
+    VllmFile("vllm/distributed/communication_op.py", "commit 00ff72f2", COMMUNICATION),
+    VllmFile("vllm/attention/ops/common.py", "commit 303def0c", COMMON),
 )

@@ -96,6 +96,6 @@ QUESTIONS = (
         "Is `PARTITION_SIZE` the number of GPUs?",
         "No: it is a number of tokens, those of a sequence that one thread block takes in v2. How "
         "many GPUs share a model is tensor parallelism, which gives each of them some heads.",
-        nb17("for size in (8, 16, 32):", "outs = ranks.run(stories.attend_with_own_heads"),
+        nb17("for size, out in outs.items():", "outs = ranks.run(stories.attend_with_own_heads"),
     ),
 )
