@@ -251,3 +251,12 @@ def test_times_in_which_no_sign_of_life_can_arrive_are_refused(
     monkeypatch.setenv("RANK", "0")
     said = refusal(["x", "--tensor-parallel", "2", f"--{name}", seconds], capsys)
     assert f"{name} is {float(seconds)}; it must be seconds, more than 0.2" in said
+
+
+def test_a_silence_that_torchrun_does_not_wait_for_is_refused(
+    capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """30 seconds after a rank has died, torchrun kills the others: they would say nothing."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    said = refusal(["x", "--tensor-parallel", "2", "--silence", "26"], capsys)
+    assert "--silence is 26; it must be at most 25 seconds" in said

@@ -13,6 +13,7 @@ import argparse
 import os
 import sys
 from functools import partial
+from math import inf
 from pathlib import Path
 
 from pa_tutorial.arguments import require
@@ -163,7 +164,7 @@ def answer_on_ranks(given: argparse.Namespace, prompts: list[str]) -> int:
 
     num_ranks, silence = given.tensor_parallel, given.silence
     # 30 seconds after a rank has died, torchrun kills all others: they must have spoken.
-    require(silence <= 25, "--silence", f"{silence:g}", "at most 25 seconds")
+    require(not 25 < silence < inf, "--silence", f"{silence:g}", "at most 25 seconds")
     model, tokenizer = load_model(given.model)
     require_num_ranks(model, num_ranks, "--tensor-parallel")
     started = int(os.environ.get("WORLD_SIZE", 0))
