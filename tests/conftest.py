@@ -52,9 +52,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.line(line)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def ranks_of() -> Iterator[Callable]:
-    """ranks_of(2): two ranks, which all tests of a worker share until a test has ended them."""
+    """ranks_of(2): two ranks, which the tests of a module share until one has ended them."""
     from pa_tutorial.distributed.ranks import Ranks
 
     pools: dict[int, Ranks] = {}

@@ -158,7 +158,7 @@ def test_a_checkpoint_on_two_ranks_answers_as_on_one_device(
     assert ended.code == 0
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_a_rank_that_is_killed_in_a_step_is_named_by_the_other(rank: int, tmp_path: Path) -> None:
     ended = run_with_fault(tmp_path, f"kill:{rank}:2")
     message = f"rank {rank} gave no sign of life for {SILENCE:g} s: its process is dead"

@@ -205,8 +205,12 @@ def gone(pids: list[int], seconds: float) -> bool:
 
 @pytest.mark.parametrize(
     ("then", "seconds"),
-    [("pass", 8.0), ("ranks.run(functions.sleep_on_all, 1000.0)", 20.0)],
-    ids=["ends", "killed"],
+    [
+        pytest.param("pass", 8.0, id="ends"),
+        pytest.param(
+            "ranks.run(functions.sleep_on_all, 1000.0)", 20.0, id="killed", marks=pytest.mark.long
+        ),
+    ],
 )
 def test_no_rank_outlives_its_parent(then: str, seconds: float) -> None:
     """Not closed, but ended in peace; or killed in the middle of a run."""

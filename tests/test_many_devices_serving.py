@@ -57,8 +57,10 @@ ON_RANKS = [
     (2, "alibi", True),
     (4, "tiny", True),  # 2 KV heads: two ranks have the same one
     (4, "tiny", False),
-    (4, "llama", True),
-    (4, "qwen2", False),  # 1 KV head: all ranks have it; 97 scores
+    pytest.param(4, "llama", True, marks=pytest.mark.long),
+    pytest.param(
+        4, "qwen2", False, marks=pytest.mark.long
+    ),  # 1 KV head: all ranks have it; 97 scores
 ]
 
 
@@ -168,9 +170,9 @@ def test_leaving_ranks_leaves_no_process() -> None:
 
 
 def test_only_a_pause_without_requests_may_be_longer_than_the_limit() -> None:
-    with Ranks(2, limit=3, silence=8) as ranks, pytest.raises(RanksLost) as lost:
-        ranks.run(pause_then_stand_still, 5.0)
-    assert "rank 0 kept the others waiting for 3 s (rank 0 is in the second pause" in str(
+    with Ranks(2, limit=2, silence=6) as ranks, pytest.raises(RanksLost) as lost:
+        ranks.run(pause_then_stand_still, 3.0)
+    assert "rank 0 kept the others waiting for 2 s (rank 0 is in the second pause" in str(
         lost.value
     )
     assert sorted(lost.value.words) == [0, 1]

@@ -25,12 +25,13 @@ def test_what_fails_or_dies_is_named_and_the_rest_is_done() -> None:
 
 
 def test_an_item_that_hangs_is_left_out_with_those_behind_it() -> None:
+    before = multiprocessing.active_children()  # of other tests
     start = time.monotonic()
     done = spread(work, [1, 2, "hang", 3, 4, 5], workers=2, seconds=4)
     assert time.monotonic() - start < 10
     assert done.results == {0: 2, 1: 4, 3: 6, 5: 10}
     assert done.left_out == [2, 4]
-    assert multiprocessing.active_children() == []
+    assert set(multiprocessing.active_children()) <= set(before)
 
 
 def test_more_workers_than_items() -> None:
