@@ -25,7 +25,7 @@ __all__ = ["CaseResult", "CheckFailure", "Result", "attempt", "check"]
 OURS: Any = object()  # a function of None is a reader's mistake, not a wish for ours
 
 
-def attempt(name: str, function: Function = OURS) -> Result:
+def attempt(name: str, function: Function = OURS, draw: int = 0) -> Result:
     """Run a stage or an exercise over all its cases; never raises because of a wrong result.
 
     name      a stage (`python -m pa_tutorial.checks --help` lists them), "block_manager",
@@ -33,28 +33,32 @@ def attempt(name: str, function: Function = OURS) -> Result:
     function  what to run in its place; left out, the stage or the solution of the exercise;
               for "block_manager" a class like PrefixCachingAllocator, for "engine" one like
               Engine
+    draw      of an exercise only: 0 are the cases of the notebook, any other number are the same
+              cases with other numbers in them, for grading
 
-    Raises ValueError for an unknown name, TypeError if `function` cannot be called, ImportError
+    Raises ValueError for an unknown name and for a draw of what is no exercise, TypeError if `function` cannot be called, ImportError
     for a stage of ours that needs what this machine does not have.
     """
     if function is OURS:
         if name in STAGES and (why := STAGES[name].why_absent()):
             raise ImportError(f"stage {name} cannot run here: {why}")
-        return run_trials(name, _trials(name), None)
+        return run_trials(name, _trials(name, draw), None)
     if not callable(function):
         raise TypeError(f"function is {function!r}; it must be something that can be called")
-    return run_trials(name, _trials(name), function)
+    return run_trials(name, _trials(name, draw), function)
 
 
-def check(name: str, function: Function = OURS) -> Result:
+def check(name: str, function: Function = OURS, draw: int = 0) -> Result:
     """The same as attempt, but raises CheckFailure (an AssertionError) if any case fails."""
-    result = attempt(name, function)
+    result = attempt(name, function, draw)
     if not result.ok:
         raise CheckFailure(result)
     return result
 
 
-def _trials(name: str) -> list[Trial]:
+def _trials(name: str, draw: int) -> list[Trial]:
+    if draw and name in (*STAGES, BLOCK_MANAGER, ENGINE):
+        raise ValueError(f"draw is {draw}; it must be 0: only exercises are drawn anew")
     if name in STAGES:
         return stage_trials(STAGES[name])
     if name == BLOCK_MANAGER:
@@ -64,7 +68,7 @@ def _trials(name: str) -> list[Trial]:
     from pa_tutorial.exercises import EXERCISES  # here, because exercises are made of trials
 
     if name in EXERCISES:
-        return EXERCISES[name].trials()
+        return EXERCISES[name].trials(draw)
     raise ValueError(
         f"name is {name!r}; it must be a stage ({', '.join(STAGES)}), {BLOCK_MANAGER}, {ENGINE} "
         f"or an exercise ({', '.join(EXERCISES)})"

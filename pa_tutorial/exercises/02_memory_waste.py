@@ -41,7 +41,7 @@ def unused_slots(seq_lens: Tensor, block_size: int) -> Tensor:
     ### END SOLUTION
 
 
-def unused_slots_trials() -> list[Trial]:
+def unused_slots_trials(draw: int = 0) -> list[Trial]:
     def run(
         seq_lens: tuple[int, ...], block_size: int, function: Callable | None
     ) -> dict[str, Tensor]:
@@ -106,7 +106,7 @@ def largest_gap(reservations: list[tuple[int, int]], num_slots: int) -> int:
     ### END SOLUTION
 
 
-def largest_gap_trials() -> list[Trial]:
+def largest_gap_trials(draw: int = 0) -> list[Trial]:
     def expected(reservations: tuple[tuple[int, int], ...], num_slots: int) -> int:
         """Mark the slots one by one and look for the longest run of free ones."""
         pool = ["."] * num_slots
@@ -184,7 +184,7 @@ def num_blocks_that_fit(
     ### END SOLUTION
 
 
-def num_blocks_that_fit_trials() -> list[Trial]:
+def num_blocks_that_fit_trials(draw: int = 0) -> list[Trial]:
     def run(arguments: dict[str, int], fit: int, function: Callable | None) -> dict[str, Tensor]:
         answer = num_blocks_that_fit if function is None else function
         call = ", ".join(f"{name}={value:_}" for name, value in arguments.items())

@@ -63,7 +63,7 @@ SLOT_CASES: tuple[tuple, ...] = (
 )  # fmt: skip
 
 
-def find_slots_trials() -> list[Trial]:
+def find_slots_trials(draw: int = 0) -> list[Trial]:
     def run(case: tuple, function: Callable | None) -> dict[str, Tensor]:
         answer = find_slots if function is None else function
         table, first, last, block_size, _ = case
@@ -157,7 +157,7 @@ APPEND_CASES = (
 )  # fmt: skip
 
 
-def append_token_trials() -> list[Trial]:
+def append_token_trials(draw: int = 0) -> list[Trial]:
     def run(
         block_size: int, before: tuple, refused: bool, function: Callable | None
     ) -> dict[str, Tensor]:
@@ -272,7 +272,7 @@ PREFIX_MEANING = {
 }
 
 
-def cached_prefix_trials() -> list[Trial]:
+def cached_prefix_trials(draw: int = 0) -> list[Trial]:
     def rows(blocks: Sequence[int], saved: int) -> dict[str, Tensor]:
         return {"out": torch.tensor([_as_row(blocks, 8, "blocks"), _as_row([saved], 8, "saved")])}
 

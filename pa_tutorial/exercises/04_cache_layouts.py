@@ -49,7 +49,7 @@ ADDRESS_CASES = (
 )
 
 
-def k_address_trials() -> list[Trial]:
+def k_address_trials(draw: int = 0) -> list[Trial]:
     def places(shape: tuple[int, ...]) -> Tensor:
         """[100, 4]: block, head, offset, dim"""
         num_blocks, num_kv_heads, pieces, block_size, x = shape
@@ -137,7 +137,7 @@ WRITE_CASES = (
 )  # fmt: skip
 
 
-def write_tokens_trials() -> list[Trial]:
+def write_tokens_trials(draw: int = 0) -> list[Trial]:
     def inputs(sizes: tuple, slots: list[int], dtype: torch.dtype, used: bool) -> tuple:
         """key, value, k_cache, v_cache, slot_mapping; all numbers differ."""
         num_blocks, num_kv_heads, head_size, block_size = sizes
@@ -238,7 +238,7 @@ GATHER_CASES = (
 )
 
 
-def gather_blocks_trials() -> list[Trial]:
+def gather_blocks_trials(draw: int = 0) -> list[Trial]:
     def run(case: DecodeProblem, function: Callable | None) -> dict[str, Tensor]:
         answer = gather_blocks if function is None else function
         inputs = case.paged("vllm")

@@ -82,7 +82,7 @@ PASS_CASES: tuple[tuple, ...] = (
 )  # fmt: skip
 
 
-def running_max_and_sum_trials() -> list[Trial]:
+def running_max_and_sum_trials(draw: int = 0) -> list[Trial]:
     def run(scores: list[float], function: Callable | None) -> dict[str, Tensor]:
         answer = running_max_and_sum if function is None else function
         m, l = require_floats(answer(once(scores)), "ml")
@@ -171,7 +171,7 @@ def _parts(scores: list[tuple[float, ...]] | None) -> list[Tokens]:
     return [(part, (rng.standard_normal((len(part), 3)) + 0.5).tolist()) for part in scores]
 
 
-def merge_parts_trials() -> list[Trial]:
+def merge_parts_trials(draw: int = 0) -> list[Trial]:
     def given(parts: list[Tokens]) -> list[Part]:
         exact = [_exact([part]) for part in parts]
         return [Part(float(m), float(l), [float(a) for a in acc]) for m, l, acc in exact]
@@ -236,7 +236,7 @@ _WEIGHT = (
 )
 
 
-def merge_outputs_trials() -> list[Trial]:
+def merge_outputs_trials(draw: int = 0) -> list[Trial]:
     def heads(parts: list[Tokens], shift: float) -> list[list[Tokens]]:
         """Head 0 has the parts as they are; head 1 from the last to the first, scores shifted."""
         return [parts, [([s + shift for s in scores], v) for scores, v in reversed(parts)]]

@@ -67,7 +67,7 @@ QUERY_CASES: tuple[tuple, ...] = (
 )  # fmt: skip
 
 
-def single_queries_trials() -> list[Trial]:
+def single_queries_trials(draw: int = 0) -> list[Trial]:
     def given(seq_lens: tuple[int, ...], query_lens: tuple[int, ...]) -> list[Tensor]:
         tables = (torch.arange(len(seq_lens) * 3) * 5 % 16).reshape(-1, 3)  # numbers in no order
         return [torch.as_tensor(t, dtype=torch.int32) for t in (tables, seq_lens, query_lens)]
@@ -157,7 +157,7 @@ ATTEND_MEANINGS = {
 }
 
 
-def attend_sequence_trials() -> list[Trial]:
+def attend_sequence_trials(draw: int = 0) -> list[Trial]:
     def run(case: DecodeProblem, function: Callable | None) -> dict[str, Tensor]:
         answer = attend_sequence if function is None else function
         block = case.num_heads * case.block_size * case.head_size * torch.float32.itemsize
@@ -246,7 +246,7 @@ NEWEST_CASES: tuple[tuple[str, dict[str, Any]], ...] = (
 )  # fmt: skip
 
 
-def add_newest_trials() -> list[Trial]:
+def add_newest_trials(draw: int = 0) -> list[Trial]:
     def cached(case: DecodeProblem) -> Part:
         """m, l and acc of all tokens but the newest: float64, from the oracle's scores."""
         m, l = np.full((2, len(case.seq_lens), case.num_heads), -np.inf)

@@ -50,7 +50,7 @@ GATHER_CASES = (
 )  # fmt: skip
 
 
-def gather_trials() -> list[Trial]:
+def gather_trials(draw: int = 0) -> list[Trial]:
     def task(num_threads: int, num_tokens: int, head_size: int, block_size: int) -> Task:
         rng = np.random.default_rng(num_tokens)
         used = -(-num_tokens // block_size)
@@ -176,7 +176,7 @@ VALUE_CASES = (
 )
 
 
-def value_trials() -> list[Trial]:
+def value_trials(draw: int = 0) -> list[Trial]:
     def task(head_size: int, block_size: int) -> Task:
         rng = np.random.default_rng(head_size)
         weights = rng.standard_normal(block_size, dtype=np.float32)  # of any sign
@@ -343,7 +343,7 @@ TRANSPOSE_CASES = (
 )
 
 
-def transpose_trials() -> list[Trial]:
+def transpose_trials(draw: int = 0) -> list[Trial]:
     def task(num_threads: int, head_size: int) -> Task:
         a = np.random.default_rng(head_size).standard_normal((32, head_size), dtype=np.float32)
         enough = dict.fromkeys((0, 1), Enough.of(a.size))

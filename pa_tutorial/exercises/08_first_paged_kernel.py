@@ -94,7 +94,7 @@ SCORE_CASES = (
 )
 
 
-def score_trials() -> list[Trial]:
+def score_trials(draw: int = 0) -> list[Trial]:
     def task(num_threads: int, sizes: dict) -> Task:
         step = problem(**{"head_size": 32, "block_size": 8, **sizes})
         inputs, scale = step.paged("vllm"), np.float32(step.scale)
@@ -214,7 +214,7 @@ VALUE_CASES = (
 )
 
 
-def value_trials() -> list[Trial]:
+def value_trials(draw: int = 0) -> list[Trial]:
     def task(num_threads: int, sizes: dict) -> Task:
         step = problem(**{"head_size": 32, "block_size": 8, **sizes})
         expected = step.expected()
@@ -359,7 +359,7 @@ KEY_CASES = (
 )
 
 
-def key_trials() -> list[Trial]:
+def key_trials(draw: int = 0) -> list[Trial]:
     def task(num_threads: int, sizes: tuple[tuple[int, ...], int, int, int]) -> Task:
         slots, num_kv_heads, head_size, block_size = sizes
         slot_mapping = torch.tensor(slots)

@@ -85,7 +85,7 @@ OFFSET_CASES = (
 )  # fmt: skip
 
 
-def key_offset_trials() -> list[Trial]:
+def key_offset_trials(draw: int = 0) -> list[Trial]:
     def run(sizes: tuple, function: Callable | None) -> dict[str, Tensor]:
         answer = key_offset if function is None else function
         geometry, head_idx, blocks, strides, first = reads_of_k(sizes)
@@ -193,7 +193,7 @@ DOT_CASES = (
 )  # fmt: skip
 
 
-def qk_dot_trials() -> list[Trial]:
+def qk_dot_trials(draw: int = 0) -> list[Trial]:
     def task(geometry: Geometry) -> Task:
         rng = np.random.default_rng(geometry.head_size)
         dtype = np.float16 if geometry.dtype == torch.float16 else np.float32
@@ -337,7 +337,7 @@ QUERY_CASES = (
 )  # fmt: skip
 
 
-def query_trials() -> list[Trial]:
+def query_trials(draw: int = 0) -> list[Trial]:
     def task(geometry: Geometry) -> Task:
         dtype = np.float16 if geometry.dtype == torch.float16 else np.float32
         numbers = np.random.default_rng(geometry.head_size).standard_normal(geometry.head_size)

@@ -75,7 +75,7 @@ MAX_CASES = (
 )  # fmt: skip
 
 
-def block_max_trials() -> list[Trial]:
+def block_max_trials(draw: int = 0) -> list[Trial]:
     def task(num_warps: int, about: float, place: tuple[int, int], empty: tuple) -> Task:
         rng = np.random.default_rng(num_warps)
         scores = (about - np.abs(rng.standard_normal((num_warps, WARP_SIZE)))).astype(np.float32)
@@ -215,7 +215,7 @@ ROW_CASES = (
 )  # fmt: skip
 
 
-def weighted_rows_trials() -> list[Trial]:
+def weighted_rows_trials(draw: int = 0) -> list[Trial]:
     def task(geometry: Geometry, seq_len: int, stale: float = np.nan) -> Task:
         rng = np.random.default_rng(seq_len)
         block_size, head_size = geometry.block_size, geometry.head_size
@@ -345,7 +345,7 @@ TREE_CASES = (
 )  # fmt: skip
 
 
-def warp_tree_trials() -> list[Trial]:
+def warp_tree_trials(draw: int = 0) -> list[Trial]:
     def task(geometry: Geometry) -> Task:
         num_warps, head_size = geometry.NUM_WARPS, geometry.head_size
         parts = np.random.default_rng(head_size).standard_normal((num_warps, head_size), np.float32)

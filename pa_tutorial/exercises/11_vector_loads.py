@@ -76,7 +76,7 @@ WIDEST_CASES = (
 )  # fmt: skip
 
 
-def widest_load_trials() -> list[Trial]:
+def widest_load_trials(draw: int = 0) -> list[Trial]:
     def run(sizes: tuple, function: Callable | None) -> dict[str, Tensor]:
         found = require_written((function or widest_load)(*sizes))
         if not isinstance(found, int | np.integer) or isinstance(found, bool):
@@ -167,7 +167,7 @@ COPY_CASES = (
 )  # fmt: skip
 
 
-def copy_by_vecs_trials() -> list[Trial]:
+def copy_by_vecs_trials(draw: int = 0) -> list[Trial]:
     def task(num_threads: int, size: int) -> Task:
         a = np.random.default_rng(size).standard_normal(size, dtype=np.float32)
         tail = size % VEC
@@ -273,7 +273,7 @@ WORD_CASES = (
 )  # fmt: skip
 
 
-def two_bfloat16_trials() -> list[Trial]:
+def two_bfloat16_trials(draw: int = 0) -> list[Trial]:
     def task(numbers: object) -> Task:
         kept = torch.tensor(np.asarray(numbers, np.float32)).to(torch.bfloat16)
         words = kept.view(torch.uint16).numpy().view(np.uint32)

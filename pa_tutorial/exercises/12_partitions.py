@@ -82,7 +82,7 @@ SPLIT_CASES = (
 )  # fmt: skip
 
 
-def split_batch_trials() -> list[Trial]:
+def split_batch_trials(draw: int = 0) -> list[Trial]:
     def run(sizes: tuple, function: Callable | None) -> dict[str, Tensor]:
         answer = split_batch if function is None else function
         num_seqs, num_partitions, _ = ranges_of_kernel(*sizes).shape
@@ -186,7 +186,7 @@ MERGE_CASES = (
 )  # fmt: skip
 
 
-def merge_partitions_trials() -> list[Trial]:
+def merge_partitions_trials(draw: int = 0) -> list[Trial]:
     def run(step: DecodeProblem, size: int, function: Callable | None) -> dict[str, Tensor]:
         answer = merge_partitions if function is None else function
         ready = left_by(step, size)
@@ -299,7 +299,7 @@ ONLINE_CASES = (
 )  # fmt: skip
 
 
-def reduce_online_trials() -> list[Trial]:
+def reduce_online_trials(draw: int = 0) -> list[Trial]:
     def task(
         num_threads: int, seq_lens: tuple, size: int, heads: int, head_size: int, *maxima: float
     ) -> Task:

@@ -104,7 +104,7 @@ def as_shares(result: object, num_seqs: int, num_shares: int) -> Tensor:
     return found
 
 
-def deal_out_trials() -> list[Trial]:
+def deal_out_trials(draw: int = 0) -> list[Trial]:
     def run(sizes: tuple, function: Callable | None) -> dict[str, Tensor]:
         answer = deal_out if function is None else function
         return {"out": as_shares(answer(list(sizes[0]), *sizes[1:]), len(sizes[0]), sizes[2])}
@@ -221,7 +221,7 @@ def left_by_shares(
     return arrays, ends, np.array(expected)
 
 
-def merge_shares_trials() -> list[Trial]:
+def merge_shares_trials(draw: int = 0) -> list[Trial]:
     def run(sizes: tuple, function: Callable | None) -> dict[str, np.ndarray]:
         answer = merge_shares if function is None else function
         arrays, ends, expected = left_by_shares(*sizes)
@@ -338,7 +338,7 @@ EXP_CASES = (
 )  # fmt: skip
 
 
-def exp_of_many_trials() -> list[Trial]:
+def exp_of_many_trials(draw: int = 0) -> list[Trial]:
     def exact(x: np.ndarray) -> np.ndarray:
         """[n, 1] float64: each number is judged by itself."""
         return np.where(x < -87, 0.0, np.exp(x.astype(np.float64)))[:, None]

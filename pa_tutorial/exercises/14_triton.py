@@ -148,7 +148,7 @@ Write your first Triton kernel: the scores of one query and many tokens, for any
                     "no gaps between tokens"),
         WrongAnswer("axis=1", "axis=0", "summed over the tokens"),
     ),
-    trials=lambda: trials(SCORE_CASES, run_scores, scores_in_torch, score_tile, ("token",)),
+    trials=lambda draw=0: trials(SCORE_CASES, run_scores, scores_in_torch, score_tile, ("token",)),
 )  # fmt: skip
 
 
@@ -255,7 +255,7 @@ Write the online softmax over a row, with a loop whose end is read from memory, 
                     "a fixed number of tiles: the rest is cut"),
         WrongAnswer("row * row_stride + place", "row * TILE_SIZE + place", "rows of one tile"),
     ),
-    trials=lambda: trials(
+    trials=lambda draw=0: trials(
         ROW_CASES, run_rows, rows_in_torch, row_statistics, ("row", "largest|sum")
     ),
 )  # fmt: skip
@@ -374,7 +374,7 @@ Write new keys into a paged cache (vLLM's `reshape_and_cache`, for the plain lay
                     "a mask that masks nothing: the next token is overwritten"),
         WrongAnswer("slot // BLOCK_SIZE", "slot % BLOCK_SIZE", "offset taken for block"),
     ),
-    trials=lambda: trials(
+    trials=lambda draw=0: trials(
         APPEND_CASES, run_append, append_in_torch, append_keys,
         ("block", "head", "offset", "dimension"),
     ),

@@ -92,7 +92,7 @@ LEAST_CASES = (
 )  # fmt: skip
 
 
-def least_ms_trials() -> list[Trial]:
+def least_ms_trials(draw: int = 0) -> list[Trial]:
     def run(sizes: tuple, function: Callable | None) -> list[float]:
         answer = least_ms if function is None else function
         return require_floats([require_written(answer(list(sizes[0]), *sizes[1:]))], ["ms"])
@@ -173,7 +173,7 @@ ROOF_CASES = (
 )  # fmt: skip
 
 
-def under_the_roofs_trials() -> list[Trial]:
+def under_the_roofs_trials(draw: int = 0) -> list[Trial]:
     names = "operations per byte", "most", "memory is the roof"
 
     def run(given: tuple, function: Callable | None) -> list[float]:
@@ -270,7 +270,7 @@ def made_up_rounds(
     return times
 
 
-def compare_rounds_trials() -> list[Trial]:
+def compare_rounds_trials(draw: int = 0) -> list[Trial]:
     def run(how: tuple, function: Callable | None) -> list[float]:
         answer = compare_rounds if function is None else function
         return require_shape(answer(made_up_rounds(*how), how[-1]), [3]).tolist()

@@ -70,7 +70,7 @@ ADMISSION_CASES = (
 )  # fmt: skip
 
 
-def can_schedule_trials() -> list[Trial]:
+def can_schedule_trials(draw: int = 0) -> list[Trial]:
     def run(sizes: tuple, function: Callable | None) -> dict[str, Tensor]:
         answer = require_written((can_schedule if function is None else function)(*sizes))
         if not isinstance(answer, Admission):
@@ -231,7 +231,7 @@ def batch_by_hand(sizes: Sequence, tables: Sequence, block_size: int) -> dict[st
     }
 
 
-def make_batch_trials() -> list[Trial]:
+def make_batch_trials(draw: int = 0) -> list[Trial]:
     """Each tensor is a quantity of its own; `out` is slot_mapping."""
 
     def run(given: tuple, function: Callable | None) -> dict[str, Tensor]:
@@ -377,7 +377,7 @@ STOP_CASES = (
 )  # fmt: skip
 
 
-def finish_reason_trials() -> list[Trial]:
+def finish_reason_trials(draw: int = 0) -> list[Trial]:
     def run(given: tuple, function: Callable | None) -> dict[str, Tensor]:
         generated, *others = given
         answer = (finish_reason if function is None else function)(list(generated), *others)

@@ -121,7 +121,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return causal_attention(q, k, v, q.shape[-1] ** -0.5)
 
 
-def part_of_layer_trials() -> list[Trial]:
+def part_of_layer_trials(draw: int = 0) -> list[Trial]:
     def run(sizes: tuple[int, int, int], function: Callable | None) -> dict[str, Tensor]:
         answer = part_of_layer if function is None else function
         num_heads, num_kv_heads, num_ranks = sizes
@@ -251,7 +251,7 @@ def part_of_rank(tokens: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor, T
     return tuple(torch.stack(parts).float() for parts in (ms, ls, accs))
 
 
-def merge_trials() -> list[Trial]:
+def merge_trials(draw: int = 0) -> list[Trial]:
     def run(shares: tuple, spread: float, function: Callable | None) -> dict[str, Tensor]:
         answer = merge_over_network if function is None else function
         drawn = scores_and_values(shares, spread)
@@ -356,7 +356,7 @@ SLOT_CASES = (
 )  # fmt: skip
 
 
-def own_slots_trials() -> list[Trial]:
+def own_slots_trials(draw: int = 0) -> list[Trial]:
     def run(sizes: tuple, function: Callable | None) -> dict[str, Tensor]:
         answer = own_slots if function is None else function
         positions, tables, block_size = sizes

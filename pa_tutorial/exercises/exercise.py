@@ -35,14 +35,17 @@ class Exercise:
     text       the task, in Markdown
     solution   a function; its lines between BEGIN and END are what the reader writes
     wrong      answers that must not pass
-    trials     makes the cases; each runs the function it is given, or the solution for None
+    trials     makes the cases; each runs the function it is given, or the solution for None.
+               Its argument is the draw: 0 are the cases of the notebook; any other number are
+               the same cases, by name and by what they isolate, with other numbers in them.
+               They are what a grade is given on, so that nobody can know the answers.
     """
 
     notebook: str
     text: str
     solution: Callable[..., Any]
     wrong: tuple[WrongAnswer, ...]
-    trials: Callable[[], list[Trial]]
+    trials: Callable[[int], list[Trial]]
 
     @property
     def name(self) -> str:
