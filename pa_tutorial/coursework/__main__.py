@@ -1,0 +1,130 @@
+"""Make assignments, grade what comes back, write the table of wrong answers.
+
+python -m pa_tutorial.coursework make 05_online_softmax sliding_window --out course
+python -m pa_tutorial.coursework grade --key course/instructor/key.json FILE_OR_FOLDER ...
+python -m pa_tutorial.coursework table
+"""
+
+import argparse
+import csv
+import json
+import secrets
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from pa_tutorial.arguments import require
+from pa_tutorial.coursework.assignment import Assignment, assignment, assignment_names
+from pa_tutorial.coursework.assignment import notebook_names
+from pa_tutorial.coursework.grading import Grade, grade
+from pa_tutorial.coursework.limits import Limits
+from pa_tutorial.coursework.nbgrader_form import write_course
+from pa_tutorial.coursework.notebooks import (
+    files_of_notebook,
+    instructor_notebook,
+    student_notebook,
+    write,
+)
+from pa_tutorial.coursework.plain import files_of_folder, write_folder
+
+
+def make(names: list[str], out: Path, draw: int, limits: Limits) -> None:
+    """Write the folders of a course.
+
+    student/     notebooks with stubs
+    plain/       one folder for each assignment, for those who do without notebooks
+    instructor/  the same, solved, and key.json, which `grade` needs
+    nbgrader/    a course folder of nbgrader
+
+    Raises ValueError for a name that is no assignment, and if `out` is not empty.
+    """
+    made = [assignment(name) for name in names]
+    require(not out.exists() or not any(out.iterdir()), "out", str(out), "a new or empty folder")
+    notebooks = [name for name in names if name in notebook_names()]
+    for one in made:
+        write_folder(one, out / "plain" / one.name)
+        write_folder(one, out / "instructor" / "plain" / one.name, solved=True)
+    for name in notebooks:
+        write(student_notebook(name), out / "student" / f"{name}.ipynb")
+        write(instructor_notebook(name), out / "instructor" / f"{name}.ipynb")
+    if notebooks:
+        write_course(notebooks, out / "nbgrader", draw, limits)
+    key = {"draw": draw, "limits": asdict(limits)}
+    (out / "instructor" / "key.json").write_text(json.dumps(key, indent=1) + "\n")
+
+
+def grade_one(path: Path, name: str | None, draw: int, limits: Limits) -> Grade:
+    """Grade a notebook or a folder that a student handed in.
+
+    name  the assignment of a folder; a notebook says it itself
+    """
+    if path.is_dir():
+        files = files_of_folder(path)
+        one = assignment(name or path.name)
+    else:
+        one, files = files_of_notebook(path)
+    return grade(path.stem, files, one, draw, limits)
+
+
+def write_csv(grades: list[Grade], path: Path) -> None:
+    """One row a submission and task."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        rows = csv.writer(file)
+        rows.writerow(["submission", "assignment", "task", "points", "out_of", "failed", "note"])
+        for one in grades:
+            for task in one.tasks:
+                failed = " ".join(task.failed)
+                words = [task.task, task.points, task.out_of, failed, task.note]
+                rows.writerow([one.submission, one.assignment, *words])
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m pa_tutorial.coursework", description=__doc__.splitlines()[0]
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    makes = commands.add_parser("make", help="write the folders of a course")
+    makes.add_argument("names", nargs="+", help=", ".join(assignment_names()))
+    makes.add_argument("--out", type=Path, required=True, help="a new folder")
+    makes.add_argument("--draw", type=int, help="the numbers of the grade; left out, by chance")
+    makes.add_argument("--seconds", type=float, default=Limits.seconds, help="for one task")
+    makes.add_argument("--megabytes", type=int, default=Limits.megabytes, help="for one task")
+    grades = commands.add_parser("grade", help="grade notebooks and folders")
+    grades.add_argument("submissions", nargs="+", type=Path)
+    grades.add_argument("--key", type=Path, required=True, help="key.json of the instructor")
+    grades.add_argument("--assignment", help="of folders that do not have its name")
+    grades.add_argument("--csv", type=Path, help="write the points there too")
+    commands.add_parser("table", help="write WRONG_ANSWERS.md: what each wrong answer is worth")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    args = parse(sys.argv[1:] if arguments is None else arguments)
+    try:
+        if args.command == "make":
+            draw = secrets.randbelow(2**31) + 1 if args.draw is None else args.draw
+            require(draw >= 1, "draw", draw, "1 or more: 0 are the numbers of the notebook")
+            make(args.names, args.out, draw, Limits(args.seconds, args.megabytes))
+            print(f"{args.out} written; keep {args.out}/instructor and {args.out}/nbgrader/source")
+        elif args.command == "grade":
+            key = json.loads(args.key.read_text())
+            grades = []
+            for path in args.submissions:
+                grades.append(
+                    grade_one(path, args.assignment, key["draw"], Limits(**key["limits"]))
+                )
+                print(grades[-1], flush=True)
+            if args.csv:
+                write_csv(grades, args.csv)
+        else:
+            from pa_tutorial.coursework.table import write_table
+
+            print(f"{write_table()} written")
+    except (ValueError, OSError) as error:
+        print(f"{error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,121 @@
+"""What is handed out: tasks with their points, and the files that a student begins with."""
+
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import cache
+
+from pa_tutorial.checks.running import Trial
+from pa_tutorial.coursework.excerpts import Definition, definitions, joined, needed_by
+from pa_tutorial.exercises import EXERCISES, Exercise
+
+POINTS = 10.0
+ANSWERS = "answers.py"
+# Our modules do without Triton where there is none; an answer in it does not.
+BETTER = {
+    Definition("from pa_tutorial.exercises.triton_grading import tl"): Definition(
+        "import triton.language as tl"
+    )
+}
+
+
+@dataclass(frozen=True)
+class Task:
+    """One thing to write, and how it is graded.
+
+    name    of the function in adapters.py that gives what the student wrote
+    text    the task, in Markdown
+    trials  draw -> the cases; each is worth the same part of the points
+    place   file and name in it: where the student writes
+    """
+
+    name: str
+    text: str
+    trials: Callable[[int], list[Trial]]
+    place: tuple[str, str]
+    points: float = POINTS
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """Some tasks, and the student's files as they are handed out and as they are solved.
+
+    starter, solution  name of a file -> its text; the same names
+    """
+
+    name: str
+    title: str
+    tasks: tuple[Task, ...]
+    starter: dict[str, str]
+    solution: dict[str, str]
+
+    def task(self, name: str) -> Task:
+        """Raises ValueError for a name that is no task of this assignment."""
+        for task in self.tasks:
+            if task.name == name:
+                return task
+        known = ", ".join(task.name for task in self.tasks)
+        raise ValueError(f"task is {name!r}; {self.name} has: {known}")
+
+    def only(self, name: str, points: float) -> "Assignment":
+        """The same with one task, which is worth so many points."""
+        return replace(self, tasks=(replace(self.task(name), points=points),))
+
+
+def notebook_names() -> tuple[str, ...]:
+    """The notebooks that have exercises, in reading order."""
+    return tuple(sorted({exercise.notebook for exercise in EXERCISES.values()}))
+
+
+def assignment_names() -> tuple[str, ...]:
+    """All that can be handed out."""
+    return notebook_names()
+
+
+def exercises_of(notebook: str) -> list[Exercise]:
+    """Raises ValueError for a notebook without exercises."""
+    found = [exercise for exercise in EXERCISES.values() if exercise.notebook == notebook]
+    if not found:
+        raise ValueError(
+            f"notebook is {notebook!r}; it must be one with exercises: "
+            f"{', '.join(notebook_names())}"
+        )
+    return found
+
+
+@cache
+def assignment(name: str) -> Assignment:
+    """The assignment made of a notebook, or one of its own. Raises ValueError for another name."""
+    exercises = exercises_of(name)
+    return Assignment(
+        name=name,
+        title=f"Exercises of {name}",
+        tasks=tuple(Task(e.name, e.text, e.trials, (ANSWERS, e.name)) for e in exercises),
+        starter={ANSWERS: answers_file(exercises, [e.stub for e in exercises])},
+        solution={ANSWERS: answers_file(exercises, [e.source for e in exercises])},
+    )
+
+
+def answers_file(exercises: Iterable[Exercise], bodies: Iterable[str]) -> str:
+    """The functions of some exercises, with what they need in front of them."""
+    needs: set[Definition] = set()
+    for exercise in exercises:
+        known = definitions([inspect.getsource(inspect.getmodule(exercise.solution))])
+        uses = known.pop(exercise.name).uses
+        needs |= {BETTER.get(part, part) for part in needed_by(uses, known)}
+    parts = [joined(needs), *(body.strip() for body in bodies)]
+    return "\n\n\n".join(part for part in parts if part) + "\n"
+
+
+def adapters_file(assignment: Assignment) -> str:
+    """adapters.py: one function a task. A student may change what they import, and from where."""
+    lines = ['"""The tests call only these functions. Each gives what you wrote for one task."""']
+    for task in assignment.tasks:
+        file, name = task.place
+        module = file.removesuffix(".py")
+        lines += [
+            f"\n\ndef {task.name}():",
+            f"    from {module} import {name}\n",
+            f"    return {name}",
+        ]
+    return "\n".join(lines) + "\n"

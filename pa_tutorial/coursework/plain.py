@@ -1,0 +1,85 @@
+"""The plain form of an assignment: a folder with adapters.py and tests that call only that."""
+
+from pathlib import Path
+
+from pa_tutorial.coursework.assignment import Assignment, adapters_file
+
+README = """\
+# {title}
+
+Write your code in {files}. `pytest` says how many points it would be worth:
+
+```
+pip install pa-tutorial pytest   # or, in a clone of the walk: pip install -e '.[test]'
+pytest
+```
+
+The tests call only the functions of `adapters.py`; each gives what you wrote for one task. You may move your code to other files beside it and change the imports in `adapters.py`. Hand in all your files. The grade is given on other numbers than those of the tests here: the cases have the same names, and each is worth the same part of the points of its task. An answer may import Python's own modules for computing ({allowed}), and of this package all but the checks and the exercises.
+
+{tasks}
+"""
+
+TESTS = '''\
+"""The tasks, case by case; at the end stand the points. Run: pytest"""
+
+import adapters
+import pytest
+from pa_tutorial.coursework.points import cases, run_case
+
+ASSIGNMENT = "{name}"
+
+
+@pytest.mark.parametrize(("task", "case"), cases(ASSIGNMENT))
+def test_task(task: str, case: str) -> None:
+    run_case(ASSIGNMENT, task, case, getattr(adapters, task))
+'''
+
+CONFTEST = """\
+pytest_plugins = ["pa_tutorial.coursework.points"]
+"""
+
+
+def files(one: Assignment, solved: bool = False) -> dict[str, str]:
+    """Name -> text of all files of the folder."""
+    return {
+        "README.md": readme(one),
+        "adapters.py": adapters_file(one),
+        **(one.solution if solved else one.starter),
+        "test_tasks.py": TESTS.format(name=one.name),
+        "conftest.py": CONFTEST,
+    }
+
+
+def readme(one: Assignment) -> str:
+    tasks = [
+        f"## {number}. `{task.name}` ({task.points:g} points)\n\n"
+        f"In `{task.place[0]}`: `{task.place[1]}`.\n\n{task.text.strip()}"
+        for number, task in enumerate(one.tasks, start=1)
+    ]
+    return README.format(
+        title=one.title,
+        files=" and ".join(f"`{name}`" for name in one.starter if name.endswith(".py")),
+        allowed="math, itertools, collections and so on; torch, numpy, numba, triton",
+        tasks="\n\n".join(tasks),
+    )
+
+
+def write_folder(one: Assignment, folder: Path, solved: bool = False) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files(one, solved).items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def files_of_folder(folder: Path) -> dict[str, str]:
+    """What a student handed in, without tests: name -> text of the Python files.
+
+    Raises ValueError for a folder without adapters.py.
+    """
+    found = {
+        path.name: path.read_text(encoding="utf-8", errors="replace")
+        for path in sorted(folder.glob("*.py"))
+        if path.name != "conftest.py" and not path.name.startswith("test_")
+    }
+    if "adapters.py" not in found:
+        raise ValueError(f"{folder} has no adapters.py: it is no submission of a plain form")
+    return found

@@ -1,0 +1,127 @@
+"""The round trip with nbgrader: five students, each with the points that they are worth."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import nbformat
+import pytest
+from coursework_students import DRAW, EMPTY, FIRST, LIMITS, NAME, SECOND, STUDENTS, THIRD, is_worth
+from nbformat import NotebookNode
+
+from pa_tutorial.coursework.__main__ import make
+from pa_tutorial.coursework.grading import ROOT
+from pa_tutorial.coursework.nbgrader_form import grade_cell, source_notebook
+from pa_tutorial.coursework.notebooks import student_notebook
+from pa_tutorial.exercises import EXERCISES
+
+pytest.importorskip("nbgrader", reason="needs nbgrader: pip install -e '.[coursework]'")
+
+FULL_MARKS = "10.0  # the points of this cell"
+
+
+def by_id(notebook: NotebookNode) -> dict[str, NotebookNode]:
+    return {
+        cell.metadata.nbgrader.grade_id: cell
+        for cell in notebook.cells
+        if "nbgrader" in cell.metadata
+    }
+
+
+def nbgrader(course: Path, *words: str) -> None:
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # it calls alembic
+    done = subprocess.run(
+        [sys.executable, "-m", "nbgrader", *words],
+        cwd=course,
+        env={**os.environ, "PATH": programs, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+@pytest.fixture(scope="module")
+def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A course folder in which all have handed in and nbgrader has graded."""
+    out = tmp_path_factory.mktemp("course") / "out"
+    make([NAME], out, DRAW, LIMITS)
+    folder = out / "nbgrader"
+    nbgrader(folder, "generate_assignment", NAME)
+    released = nbformat.read(folder / "release" / NAME / f"{NAME}.ipynb", as_version=4)
+    for student, (answers, _) in STUDENTS.items():
+        notebook = nbformat.from_dict(released)
+        hand_in(notebook, answers, edit_tests if student == "cheating" else None)
+        target = folder / "submitted" / student / NAME
+        target.mkdir(parents=True)
+        nbformat.write(notebook, target / f"{NAME}.ipynb")
+    nbgrader(folder, "autograde", NAME)
+    return folder
+
+
+def hand_in(notebook: NotebookNode, answers: dict[str, str], edit: Callable | None) -> None:
+    cells = by_id(notebook)
+    for name, text in answers.items():
+        cells[name].source = text
+    if edit:
+        edit(cells)
+
+
+def edit_tests(cells: dict[str, NotebookNode]) -> None:
+    """The cells that give the points give them all, and say that they may be changed."""
+    for name in (FIRST, SECOND, THIRD):
+        cells[f"{name}-grade"].source = FULL_MARKS
+        cells[f"{name}-grade"].metadata.nbgrader.locked = False
+
+
+def points(course: Path, student: str) -> dict[str, float]:
+    from nbgrader.api import Gradebook
+
+    with Gradebook(f"sqlite:///{course / 'gradebook.db'}") as book:
+        notebook = book.find_submission_notebook(NAME, NAME, student)
+        return {grade.name.removesuffix("-grade"): grade.score for grade in notebook.grades}
+
+
+@pytest.mark.parametrize("student", STUDENTS)
+def test_students_get_what_they_are_worth(course: Path, student: str) -> None:
+    found, wanted = points(course, student), STUDENTS[student][1]
+    assert found.keys() == wanted.keys()
+    assert all(is_worth(found[task], wanted[task]) for task in wanted), found
+
+
+def test_the_release_has_the_stubs_and_no_solution(course: Path) -> None:
+    released = nbformat.read(course / "release" / NAME / f"{NAME}.ipynb", as_version=4)
+    student = {cell.id: cell.source for cell in student_notebook(NAME).cells}
+    for cell in released.cells:
+        assert "BEGIN" not in cell.source
+        assert str(DRAW) not in cell.source, "the numbers of the grade are secret"
+        if not cell.id.startswith("grade-"):
+            assert cell.source == student[cell.id].rstrip("\n")
+    cells = by_id(released)
+    assert {name: cells[name].source for name in EMPTY} == EMPTY
+
+
+def test_the_feedback_says_what_is_wrong(course: Path) -> None:
+    graded = nbformat.read(course / "autograded" / "wrong" / NAME / f"{NAME}.ipynb", as_version=4)
+    shown = str(by_id(graded)[f"{SECOND}-grade"].outputs)
+    assert SECOND in shown
+    assert "of 10" in shown
+
+
+def test_only_answers_may_be_changed() -> None:
+    for cell in source_notebook(NAME, DRAW, LIMITS).cells:
+        words = cell.metadata.get("nbgrader")
+        if words:
+            assert words["locked"] != words["solution"]
+            assert words["solution"] == (words["grade_id"] in EXERCISES)
+            assert ("points" in words) == words["grade"]
+
+
+def test_grade_cells_have_the_points_of_their_task() -> None:
+    from pa_tutorial.coursework.assignment import assignment
+
+    for task in assignment(NAME).tasks:
+        cell = grade_cell(task, DRAW, LIMITS)
+        assert cell.metadata.nbgrader.points == task.points
+        assert f"draw={DRAW}" in cell.source
