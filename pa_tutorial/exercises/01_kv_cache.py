@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -11,8 +12,10 @@ from pa_tutorial.attention.tiny_lm import TinyLM, encode, load
 from pa_tutorial.cases import CASES
 from pa_tutorial.checks.comparing import bounds_of
 from pa_tutorial.checks.running import Trial
+from pa_tutorial.exercises.drawing import reseeded, seeded
 from pa_tutorial.exercises.exercise import Exercise, WrongAnswer, require_shape
 from pa_tutorial.ladder import STAGES, AnswerError, require_written
+from pa_tutorial.problem import DecodeProblem
 
 NOTEBOOK = "01_kv_cache"
 
@@ -38,14 +41,14 @@ def attend_newest(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
 
 
 def attend_newest_trials(draw: int = 0) -> list[Trial]:
-    def run(case_id: str, function: Callable | None) -> dict[str, Tensor]:
+    def run(case: DecodeProblem, function: Callable | None) -> dict[str, Tensor]:
         answer = attend_newest if function is None else function
 
         def as_stage(q: Tensor, k: Tensor, v: Tensor, scale: float, slopes: None) -> Tensor:
             out = require_shape(answer(q[0], k, v, scale), list(q[0].shape))
             return out[None]
 
-        return STAGES["kv_cache"].run(CASES[case_id], as_stage)
+        return STAGES["kv_cache"].run(case, as_stage)
 
     names = (
         *("one_token", "ordinary_softmax", "sharp_softmax", "equal_scores", "other_scale"),
@@ -56,13 +59,13 @@ def attend_newest_trials(draw: int = 0) -> list[Trial]:
             name=case.id,
             isolates=case.isolates,
             meaning=case.meaning,
-            run=partial(run, case.id),
+            run=partial(run, case),
             references={"the oracle": case.expected},
             bounds=bounds_of(case.id),
             axes=("call", "head", "dimension"),
             problem=case,
         )
-        for case in (CASES[f"decode/{name}"] for name in names)
+        for case in (reseeded(CASES[f"decode/{name}"], draw) for name in names)
     ]
 
 
@@ -88,14 +91,21 @@ def append_to_cache(keys: Tensor, values: Tensor, seq_len: int, k: Tensor, v: Te
 
 
 EMPTY = 9.0  # stands in the comparison where the reserved memory is untouched
+MAX_LEN = 10
+APPEND_CASES = (
+    # name, what it isolates, how many tokens are added at each step
+    ("prompt", "several tokens at once", (4,)),
+    ("prompt_then_tokens", "one token after another", (3, 1, 1, 1)),
+    ("full", "the last place is used too", (7, 3)),
+)
 
 
 def append_to_cache_trials(draw: int = 0) -> list[Trial]:
     def run(steps: tuple[int, ...], function: Callable | None) -> dict[str, Tensor]:
         answer = append_to_cache if function is None else function
-        keys, values = (torch.full((10, 2, 4), float("nan")) for _ in "kv")
+        keys, values = (torch.full((MAX_LEN, 2, 4), float("nan")) for _ in "kv")
         seq_len = 0
-        for k, v in _new_tokens(steps):
+        for k, v in _new_tokens(steps, draw):
             before = keys.clone(), values.clone()
             returned = require_written(answer(keys, values, seq_len, k, v))
             for name, old, new in zip(("keys", "values"), before, (keys, values), strict=True):
@@ -108,16 +118,12 @@ def append_to_cache_trials(draw: int = 0) -> list[Trial]:
         return {"out": torch.stack([keys, values]).nan_to_num(EMPTY)}
 
     def expected(steps: tuple[int, ...]) -> dict[str, Tensor]:
-        out = torch.full((2, 10, 2, 4), EMPTY)
+        out = torch.full((2, MAX_LEN, 2, 4), EMPTY)
         for side in (0, 1):
-            out[side, : sum(steps)] = torch.cat([pair[side] for pair in _new_tokens(steps)])
+            new = [pair[side] for pair in _new_tokens(steps, draw)]
+            out[side, : sum(steps)] = torch.cat(new)
         return {"out": out}
 
-    cases = (
-        ("prompt", "several tokens at once", (4,)),
-        ("prompt_then_tokens", "one token after another", (3, 1, 1, 1)),
-        ("full", "the last place is used too", (7, 3)),
-    )
     return [
         Trial(
             name=name,
@@ -128,13 +134,28 @@ def append_to_cache_trials(draw: int = 0) -> list[Trial]:
             bounds={"out": 0.0},
             axes=("keys|values", "place", "head", "dimension"),
         )
-        for name, isolates, steps in cases
+        for name, isolates, steps in _append_cases(draw)
     ]
 
 
-def _new_tokens(steps: tuple[int, ...]) -> list[tuple[Tensor, Tensor]]:
+def _append_cases(draw: int) -> list[tuple]:
+    """A prompt of another length; in `full`, the second step fills the memory again."""
+    rng, cases = seeded(0, draw), []
+    for name, isolates, (prompt, *others) in APPEND_CASES:
+        if draw:
+            prompt = int(rng.integers(2, 7))
+        if name == "full":
+            others = [MAX_LEN - prompt]
+        cases.append((name, isolates, (prompt, *others)))
+    return cases
+
+
+def _new_tokens(steps: tuple[int, ...], draw: int) -> list[tuple[Tensor, Tensor]]:
     """(k, v) of each step: different whole numbers everywhere, above EMPTY."""
-    numbers = torch.arange(10.0, 10 + 2 * sum(steps) * 8).reshape(2, -1, 2, 4)
+    numbers = torch.arange(10.0, 10 + 2 * sum(steps) * 8)
+    if draw:
+        numbers = numbers[seeded(1, draw).permutation(len(numbers))]
+    numbers = numbers.reshape(2, -1, 2, 4)
     return list(zip(numbers[0].split(steps), numbers[1].split(steps), strict=True))
 
 
@@ -180,6 +201,22 @@ class CountingLM:
         return self.model(tokens, caches)
 
 
+CHUNK_CASES = (
+    # name, what it isolates, prompt, num_tokens, chunk_len
+    ("prefill_only", "one token from a prompt in one chunk", "The", 1, 8),
+    ("even_chunks", "16 prompt tokens, 8 at a time", "If the object is", 12, 8),
+    ("last_chunk_is_short", "15 prompt tokens, 4 at a time", "An assertion is", 12, 4),
+    ("chunks_of_one", "a prompt token at a time", "A list is", 20, 1),
+)
+WORDS = "a an any class each if in instance is list method new not object of or that the two when"
+
+
+def _other_prompt(prompt: str, rng: np.random.Generator) -> str:
+    """Random words, cut to the length of the prompt."""
+    words = rng.choice(WORDS.split(), size=len(prompt))
+    return " ".join(words)[: len(prompt)]
+
+
 def generate_in_chunks_trials(draw: int = 0) -> list[Trial]:
     def run(
         prompt: str, num_tokens: int, chunk_len: int, function: Callable | None
@@ -205,6 +242,7 @@ def generate_in_chunks_trials(draw: int = 0) -> list[Trial]:
     def expected(prompt: str, num_tokens: int) -> dict[str, Tensor]:
         return {"out": load().generate(encode(prompt), num_tokens, use_cache=False)[:, None]}
 
+    rng = seeded(0, draw)
     return [
         Trial(
             name=name,
@@ -215,12 +253,8 @@ def generate_in_chunks_trials(draw: int = 0) -> list[Trial]:
             bounds={"out": 0.0},
             axes=("generated token",),
         )
-        for name, isolates, prompt, num_tokens, chunk_len in (
-            ("prefill_only", "one token from a prompt in one chunk", "The", 1, 8),
-            ("even_chunks", "16 prompt tokens, 8 at a time", "If the object is", 12, 8),
-            ("last_chunk_is_short", "15 prompt tokens, 4 at a time", "An assertion is", 12, 4),
-            ("chunks_of_one", "a prompt token at a time", "A list is", 20, 1),
-        )
+        for name, isolates, given, num_tokens, chunk_len in CHUNK_CASES
+        for prompt in (_other_prompt(given, rng) if draw else given,)
     ]
 
 
