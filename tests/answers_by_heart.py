@@ -2,7 +2,7 @@
 
 import io
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -16,22 +16,25 @@ class Unknown(Exception):
 class ByHeart:
     """Learns what a function does to the arguments that it sees; then recites it, without it.
 
-    Arguments that the function changes in place are a part of what it does.
+    Arguments that the function changes in place are a part of what it does. Numbers that come
+    one after another are written down first.
     """
 
     def __init__(self, solution: Callable[..., Any]) -> None:
         self.solution = solution
         self.known: dict[bytes, tuple[Any, tuple]] = {}
 
-    def learn(self, *args: Any) -> Any:
-        question = as_bytes(args)
-        result = self.solution(*args)
+    def learn(self, *args: Any, **named: Any) -> Any:
+        args = written_down(args)
+        question = as_bytes((args, named))
+        result = self.solution(*args, **named)
         self.known[question] = result, args
         return result
 
-    def recite(self, *args: Any) -> Any:
+    def recite(self, *args: Any, **named: Any) -> Any:
+        args = written_down(args)
         try:
-            result, after = self.known[as_bytes(args)]
+            result, after = self.known[as_bytes((args, named))]
         except KeyError:
             raise Unknown("this was not in the notebook") from None
         for mine, learnt in zip(args, after, strict=True):
@@ -41,6 +44,10 @@ class ByHeart:
                 mine.clear()
                 mine.extend(learnt) if isinstance(mine, list) else mine.update(learnt)
         return result
+
+
+def written_down(args: tuple) -> tuple:
+    return tuple([float(x) for x in arg] if isinstance(arg, Iterator) else arg for arg in args)
 
 
 class ByValue(pickle.Pickler):
