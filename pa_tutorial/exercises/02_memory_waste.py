@@ -4,10 +4,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from pa_tutorial.checks.running import Trial
+from pa_tutorial.exercises.drawing import seeded
 from pa_tutorial.exercises.exercise import Exercise, WrongAnswer, require_shape
 from pa_tutorial.ladder import AnswerError, require_written
 
@@ -41,6 +43,32 @@ def unused_slots(seq_lens: Tensor, block_size: int) -> Tensor:
     ### END SOLUTION
 
 
+UNUSED_CASES = (
+    # name, what it isolates, seq_lens, block_size
+    ("partly_full", "the last block is not full", (5, 17, 30), 16),
+    ("full", "the last block is full", (16, 5, 32), 16),
+    ("less_than_a_block", "one block, and it is not full", (1, 3, 7), 8),
+    ("blocks_of_one", "nothing can be unused", (1, 2, 9), 1),
+    ("other_size", "a block size that is no power of two", (10, 11, 12, 13), 12),
+    ("no_token", "no token, no block", (0, 4), 8),
+)
+
+
+def _other_lens(
+    seq_lens: tuple[int, ...], block_size: int, rng: np.random.Generator
+) -> tuple[int, ...]:
+    """More sequences of the same kinds: with a full last block or not, with one block or none."""
+
+    def other(seq_len: int) -> int:
+        if seq_len % block_size == 0:
+            return block_size * int(rng.integers(1, 9)) if seq_len else 0
+        full_blocks = int(rng.integers(1, 5)) if seq_len > block_size else 0
+        return full_blocks * block_size + int(rng.integers(1, block_size))
+
+    more = rng.choice(seq_lens, size=rng.integers(1, 4)).tolist()
+    return tuple(other(seq_len) for seq_len in (*seq_lens, *more))
+
+
 def unused_slots_trials(draw: int = 0) -> list[Trial]:
     def run(
         seq_lens: tuple[int, ...], block_size: int, function: Callable | None
@@ -62,14 +90,7 @@ def unused_slots_trials(draw: int = 0) -> list[Trial]:
             unused.append([num_slots - seq_len])
         return {"out": torch.tensor(unused)}
 
-    cases = (
-        ("partly_full", "the last block is not full", (5, 17, 30), 16),
-        ("full", "the last block is full", (16, 5, 32), 16),
-        ("less_than_a_block", "one block, and it is not full", (1, 3, 7), 8),
-        ("blocks_of_one", "nothing can be unused", (1, 2, 9), 1),
-        ("other_size", "a block size that is no power of two", (10, 11, 12, 13), 12),
-        ("no_token", "no token, no block", (0, 4), 8),
-    )
+    rng = seeded(0, draw)
     return [
         Trial(
             name=name,
@@ -80,7 +101,8 @@ def unused_slots_trials(draw: int = 0) -> list[Trial]:
             bounds={"out": 0.0},
             axes=("sequence",),
         )
-        for name, isolates, seq_lens, block_size in cases
+        for name, isolates, given, block_size in UNUSED_CASES
+        for seq_lens in (_other_lens(given, block_size, rng) if draw else given,)
     ]
 
 
@@ -106,6 +128,36 @@ def largest_gap(reservations: list[tuple[int, int]], num_slots: int) -> int:
     ### END SOLUTION
 
 
+GAP_CASES: tuple[tuple, ...] = (
+    # name, what it isolates, reservations, num_slots
+    ("between", "the largest gap is between two", ((0, 4), (9, 3), (14, 6)), 20),
+    ("in_front", "the largest gap is in front of the first", ((7, 3), (12, 8)), 20),
+    ("behind", "the largest gap is behind the last", ((0, 2), (4, 5)), 16),
+    ("not_sorted", "the reservations come in no order", ((12, 4), (0, 5), (7, 2)), 16),
+    ("two_small_gaps", "two gaps do not add up", ((3, 5), (11, 5)), 16),
+    ("full", "no slot is free", ((8, 8), (0, 8)), 16),
+    ("empty", "nothing is reserved", (), 16),
+)
+
+
+def _other_pool(
+    reservations: tuple[tuple[int, int], ...], num_slots: int, rng: np.random.Generator
+) -> tuple[tuple[tuple[int, int], ...], int]:
+    """The same picture in other sizes: the order of the gaps by size stays; a gap of 0 too."""
+    starts = [start for start, _ in sorted(reservations)]
+    ends = [start + size for start, size in sorted(reservations)]
+    gaps = [start - end for start, end in zip([*starts, num_slots], [0, *ends], strict=True)]
+    sizes = sorted(set(gaps) - {0})
+    drawn = sorted(17 + rng.permutation(33)[: len(sizes)])  # no gap of the notebook is so large
+    other_gap = {0: 0, **dict(zip(sizes, drawn, strict=True))}
+    moved, end = {}, 0
+    for start, gap in zip(starts, gaps[:-1], strict=True):
+        first, size = end + int(other_gap[gap]), int(rng.integers(1, 30))
+        moved[start] = first, size
+        end = first + size
+    return tuple(moved[start] for start, _ in reservations), end + int(other_gap[gaps[-1]])
+
+
 def largest_gap_trials(draw: int = 0) -> list[Trial]:
     def expected(reservations: tuple[tuple[int, int], ...], num_slots: int) -> int:
         """Mark the slots one by one and look for the longest run of free ones."""
@@ -126,15 +178,7 @@ def largest_gap_trials(draw: int = 0) -> list[Trial]:
             raise AnswerError("it changed the list of reservations, which is not its own")
         return number
 
-    cases = (
-        ("between", "the largest gap is between two", ((0, 4), (9, 3), (14, 6)), 20),
-        ("in_front", "the largest gap is in front of the first", ((7, 3), (12, 8)), 20),
-        ("behind", "the largest gap is behind the last", ((0, 2), (4, 5)), 16),
-        ("not_sorted", "the reservations come in no order", ((12, 4), (0, 5), (7, 2)), 16),
-        ("two_small_gaps", "two gaps do not add up", ((3, 5), (11, 5)), 16),
-        ("full", "no slot is free", ((8, 8), (0, 8)), 16),
-        ("empty", "nothing is reserved", (), 16),
-    )
+    rng = seeded(0, draw)
     return [
         Trial(
             name=name,
@@ -149,7 +193,8 @@ def largest_gap_trials(draw: int = 0) -> list[Trial]:
             bounds={"out": 0.0},
             axes=("answer",),
         )
-        for name, isolates, reservations, num_slots in cases
+        for name, isolates, *given in GAP_CASES
+        for reservations, num_slots in (_other_pool(*given, rng) if draw else given,)
     ]
 
 
@@ -184,6 +229,38 @@ def num_blocks_that_fit(
     ### END SOLUTION
 
 
+FIT_CASES = (  # worked out by hand; a block of OPT-13B has 13,107,200 bytes, 14e9 hold 1068.1
+    # name, what it isolates, arguments, bytes of a block, blocks that fit
+    ("one_byte_each", "a block of 2 bytes", (100, 100, 0, 1, 1, 1, 1, 1), 2, 50),
+    ("every_factor", "a block of 2·3·5·7·2·4 bytes", (16_800, 100, 0, 4, 3, 5, 7, 2), 1680, 10),
+    ("beside_the_model", "the model is there already", (16_800, 100, 8_400, 4, 3, 5, 7, 2),
+     1680, 5),
+    ("a_part_of_it", "90 % may be used, the model included", (1000, 90, 500, 1, 5, 1, 1, 1),
+     10, 40),
+    ("whole_blocks", "a rest that is smaller than a block", (1679, 100, 0, 4, 3, 5, 7, 2), 1680, 0),
+    ("model_too_large", "the model alone is too large", (1000, 90, 950, 1, 5, 1, 1, 1), 10, 0),
+    ("opt_13b", "OPT-13B on {gigabytes} GB, blocks of 16",
+     (40_000_000_000, 100, 26_000_000_000, 16, 40, 40, 128, 2), 13_107_200, 1068),
+)  # fmt: skip
+
+
+def _other_memory(
+    numbers: tuple[int, ...], block_bytes: int, fit: int, rng: np.random.Generator
+) -> tuple[tuple[int, ...], int]:
+    """Blocks of the same size in other memory: it is made around a number of blocks.
+
+    A rest stays a rest, and a model that is too large takes even more.
+    """
+    gpu_bytes, percent, bytes_in_use, *sizes = numbers
+    rest = gpu_bytes * percent // 100 - bytes_in_use - fit * block_bytes
+    if rest < 0:
+        return (gpu_bytes, percent, bytes_in_use + int(rng.integers(1, gpu_bytes)), *sizes), 0
+    fit += int(rng.integers(1, 1000))
+    bytes_in_use += int(rng.integers(bytes_in_use + 1))
+    usable = bytes_in_use + fit * block_bytes + (int(rng.integers(1, block_bytes)) if rest else 0)
+    return (-(-usable * 100 // percent), percent, bytes_in_use, *sizes), fit
+
+
 def num_blocks_that_fit_trials(draw: int = 0) -> list[Trial]:
     def run(arguments: dict[str, int], fit: int, function: Callable | None) -> dict[str, Tensor]:
         answer = num_blocks_that_fit if function is None else function
@@ -192,36 +269,21 @@ def num_blocks_that_fit_trials(draw: int = 0) -> list[Trial]:
 
     names = ("gpu_bytes", "percent", "bytes_in_use", "block_size")
     names += ("num_layers", "num_kv_heads", "head_size", "itemsize")
-    cases = (  # each number of blocks was worked out by hand
-        ("one_byte_each", "a block of 2 bytes", (100, 100, 0, 1, 1, 1, 1, 1), 50),
-        ("every_factor", "a block of 2·3·5·7·2·4 bytes", (16_800, 100, 0, 4, 3, 5, 7, 2), 10),
-        ("beside_the_model", "the model is there already", (16_800, 100, 8_400, 4, 3, 5, 7, 2), 5),
-        (
-            "a_part_of_it",
-            "90 % may be used, the model included",
-            (1000, 90, 500, 1, 5, 1, 1, 1),
-            40,
-        ),
-        ("whole_blocks", "a rest that is smaller than a block", (1679, 100, 0, 4, 3, 5, 7, 2), 0),
-        ("model_too_large", "the model alone is too large", (1000, 90, 950, 1, 5, 1, 1, 1), 0),
-        (
-            "opt_13b",
-            "OPT-13B on 40 GB, blocks of 16",  # 14e9 / 13,107,200 = 1068.1
-            (40_000_000_000, 100, 26_000_000_000, 16, 40, 40, 128, 2),
-            1068,
-        ),
-    )
+    rng = seeded(0, draw)
     return [
         Trial(
             name=name,
-            isolates=isolates,
+            isolates=isolates.format(gigabytes=round(numbers[0] / 1e9)),
             meaning="A factor is missing, or memory is counted that may not be used.",
             run=partial(run, dict(zip(names, numbers, strict=True)), fit),
             references={"numbers by hand": lambda fit=fit: {"out": torch.tensor([[fit]])}},
             bounds={"out": 0.0},
             axes=("answer",),
         )
-        for name, isolates, numbers, fit in cases
+        for name, isolates, given, block_bytes, by_hand in FIT_CASES
+        for numbers, fit in (
+            _other_memory(given, block_bytes, by_hand, rng) if draw else (given, by_hand),
+        )
     ]
 
 
