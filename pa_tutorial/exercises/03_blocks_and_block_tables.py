@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.checks.running import Trial
+from pa_tutorial.exercises.blocks_grading import append_cases, prefix_cases, slot_cases
 from pa_tutorial.exercises.exercise import Exercise, WrongAnswer
 from pa_tutorial.ladder import AnswerError, require_written
 from pa_tutorial.paging.errors import OutOfBlocks
@@ -49,20 +50,6 @@ def find_slots(block_table: list[int], first: int, last: int, block_size: int) -
     ### END SOLUTION
 
 
-SLOT_CASES: tuple[tuple, ...] = (
-    # name, what it isolates, block_table, first, last, block_size, expected
-    ("first_block", "a prompt inside one block", [3], 0, 4, 4, [12, 13, 14, 15]),
-    ("worked_example", "11 tokens in blocks 5 and 2", [5, 2], 0, 11, 8,
-     [40, 41, 42, 43, 44, 45, 46, 47, 16, 17, 18]),
-    ("decode_step", "one new token", [5, 2], 10, 11, 8, [18]),
-    ("chunk", "tokens in the middle of a sequence", [4, 1, 9], 3, 9, 4,
-     [19, 4, 5, 6, 7, 36]),
-    ("other_block_size", "blocks of 16 tokens", [7, 0], 15, 18, 16, [127, 0, 1]),
-    ("blocks_of_6", "a block size that is no power of two", [300, 2, 8, 1, 9], 22, 27, 6,
-     [10, 11, 54, 55, 56]),
-)  # fmt: skip
-
-
 def find_slots_trials(draw: int = 0) -> list[Trial]:
     def run(case: tuple, function: Callable | None) -> dict[str, Tensor]:
         answer = find_slots if function is None else function
@@ -83,7 +70,7 @@ def find_slots_trials(draw: int = 0) -> list[Trial]:
             bounds={"out": 0.0},
             axes=("call", "token"),
         )
-        for name, isolates, *case in SLOT_CASES
+        for name, isolates, *case in slot_cases(draw)
     ]
 
 
@@ -129,34 +116,6 @@ def append_token(
     ### END SOLUTION
 
 
-APPEND_CASES = (
-    # name, what it isolates, block_size, (table, num_tokens, ref_counts, free); afterwards
-    # (table, ref_counts, free, copies), or None: OutOfBlocks
-    ("room", "the last block has room", 4, ([1], 3, [0, 1, 0, 0], [3, 2]),
-     ([1], [0, 1, 0, 0], [3, 2], [])),
-    ("room_and_none_free", "no block is free, and none is needed", 4, ([1], 3, [0, 1], []),
-     ([1], [0, 1], [], [])),
-    ("full_block", "the last block is full", 4, ([1], 4, [0, 1, 0, 0], [3, 2]),
-     ([1, 2], [0, 1, 1, 0], [3], [])),
-    ("first_token", "a sequence without a block", 4, ([], 0, [0, 0, 0, 0], [3, 2, 1]),
-     ([1], [0, 1, 0, 0], [3, 2], [])),
-    ("blocks_of_3", "blocks of 3 tokens", 3, ([2, 1], 4, [0, 1, 1, 0], [3]),
-     ([2, 1], [0, 1, 1, 0], [3], [])),
-    ("copy_on_write", "the last block is shared and not full", 4, ([1, 2], 6, [0, 2, 2, 0], [3]),
-     ([1, 3], [0, 2, 1, 1], [], [(2, 3)])),
-    ("three_references", "three sequences share the last block", 4, ([2], 1, [0, 0, 3, 0], [1, 3]),
-     ([3], [0, 0, 2, 1], [1], [(2, 3)])),
-    ("five_references", "five sequences share the last block", 4, ([2], 2, [0, 0, 5, 0], [1, 3]),
-     ([3], [0, 0, 4, 1], [1], [(2, 3)])),
-    ("shared_and_full", "the last block is shared and full", 4, ([1, 2], 8, [0, 2, 2, 0], [3]),
-     ([1, 2, 3], [0, 2, 2, 1], [], [])),
-    ("shared_before", "only an earlier block is shared", 4, ([1, 2], 5, [0, 2, 1, 0], [3]),
-     ([1, 2], [0, 2, 1, 0], [3], [])),
-    ("none_free", "no block for the next token", 4, ([1, 2], 8, [0, 1, 1, 0], []), None),
-    ("none_free_for_the_copy", "no block for the copy", 4, ([1, 2], 7, [0, 2, 2, 0], []), None),
-)  # fmt: skip
-
-
 def append_token_trials(draw: int = 0) -> list[Trial]:
     def run(
         block_size: int, before: tuple, refused: bool, function: Callable | None
@@ -200,7 +159,7 @@ def append_token_trials(draw: int = 0) -> list[Trial]:
             bounds={"out": 0.0},
             axes=("table|ref_counts|free|copies", "place"),
         )
-        for name, isolates, block_size, before, after in APPEND_CASES
+        for name, isolates, block_size, before, after in append_cases(draw)
     ]
 
 
@@ -248,24 +207,6 @@ def cached_prefix(
     ### END SOLUTION
 
 
-CACHE = {(None, (1, 2)): 4, (4, (3, 4)): 7, (7, (5, 6)): 2, (2, (7, 8)): 1,
-         (None, (8, 9)): 5, (5, (3, 4)): 6}  # fmt: skip
-CACHE_OF_3 = {(None, (1, 2, 3)): 4, (4, (4, 5, 6)): 2}
-PREFIX_CASES = (
-    ("nothing_known", "a prompt that nobody had before", CACHE, [6, 6, 6], [], 0),
-    ("first_block_known", "the prompts part after one block", CACHE, [1, 2, 9, 9, 9], [4], 2),
-    ("all_blocks_known", "more tokens follow", CACHE, [1, 2, 3, 4, 5, 6, 7], [4, 7, 2], 6),
-    ("four_blocks_known", "a long chain", CACHE, [1, 2, 3, 4, 5, 6, 7, 8, 9], [4, 7, 2, 1], 8),
-    ("whole_prompt_known", "nothing follows", CACHE, [1, 2, 3, 4], [4, 7], 3),
-    ("same_tokens_other_prefix", "equal tokens after another block", CACHE, [8, 9, 3, 4, 1],
-     [5, 6], 4),
-    ("middle_unknown", "a known block after an unknown one", CACHE, [1, 2, 0, 0, 8, 9], [4], 2),
-    ("tokens_at_another_place", "tokens of a second block come first", CACHE, [3, 4, 5], [], 0),
-    ("other_order", "the same tokens in another order", CACHE, [2, 1, 3, 4, 5], [], 0),
-    ("other_end", "the first token of a block is the same", CACHE, [1, 9, 3, 4, 5], [], 0),
-    ("half_a_block", "too short for a full block", CACHE, [1], [], 0),
-    ("blocks_of_3", "blocks of 3 tokens", CACHE_OF_3, [1, 2, 3, 4, 5, 6, 7], [4, 2], 6),
-)  # fmt: skip
 PREFIX_MEANING = {
     "whole_prompt_known": "All blocks are shared, but at least one token must be computed.",
     "half_a_block": "A block that is not full is never in the cache.",
@@ -298,7 +239,7 @@ def cached_prefix_trials(draw: int = 0) -> list[Trial]:
             bounds={"out": 0.0},
             axes=("blocks|saved tokens", "place"),
         )
-        for name, isolates, named, prompt, blocks, saved in PREFIX_CASES
+        for name, isolates, named, prompt, blocks, saved in prefix_cases(draw)
     ]
 
 
