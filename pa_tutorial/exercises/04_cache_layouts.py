@@ -8,6 +8,7 @@ from torch import Tensor
 
 from pa_tutorial.cases import CASES
 from pa_tutorial.checks.running import Trial
+from pa_tutorial.exercises.drawing import in_other_blocks, new_names, reseeded, seeded, seeded_torch
 from pa_tutorial.exercises.exercise import Exercise, WrongAnswer, require_shape
 from pa_tutorial.ladder import AnswerError, require_written
 from pa_tutorial.problem import DecodeProblem
@@ -53,9 +54,9 @@ def k_address_trials(draw: int = 0) -> list[Trial]:
     def places(shape: tuple[int, ...]) -> Tensor:
         """[100, 4]: block, head, offset, dim"""
         num_blocks, num_kv_heads, pieces, block_size, x = shape
-        draw = torch.Generator().manual_seed(0)
+        generator = seeded_torch(0, draw)
         columns = [
-            torch.randint(size, (100,), generator=draw)
+            torch.randint(size, (100,), generator=generator)
             for size in (num_blocks, num_kv_heads, block_size, pieces * x)
         ]
         return torch.stack(columns, dim=1)
@@ -125,7 +126,7 @@ WRITE_CASES = (
     # name, what it isolates, (num_blocks, num_kv_heads, head_size, block_size), slots, dtype, used
     ("one_token", "one token in the first slot of a block", (7, 2, 32, 8), [24], torch.float16,
      False),
-    ("worked_example", "11 tokens in blocks 5 and 2", (7, 2, 32, 8), IN_BLOCKS_5_AND_2,
+    ("worked_example", "11 tokens in blocks {} and {}", (7, 2, 32, 8), IN_BLOCKS_5_AND_2,
      torch.float16, False),
     ("padding", "some tokens have slot -1", (7, 2, 32, 8), [-1, 9, 10, -1, 12, -1],
      torch.float16, False),
@@ -137,17 +138,29 @@ WRITE_CASES = (
 )  # fmt: skip
 
 
+def _write_cases(draw: int) -> list[tuple]:
+    """The same tokens in other blocks."""
+    rng, cases = seeded(0, draw), []
+    for name, isolates, sizes, slots, *others in WRITE_CASES:
+        num_blocks, block_size = sizes[0], sizes[-1]
+        names = new_names(rng, 0, num_blocks, num_blocks) if draw else range(num_blocks)
+        slots = in_other_blocks(slots, block_size, names)
+        blocks = dict.fromkeys(slot // block_size for slot in slots)  # each once, in their order
+        cases.append((name, isolates.format(*blocks), sizes, slots, *others))
+    return cases
+
+
 def write_tokens_trials(draw: int = 0) -> list[Trial]:
     def inputs(sizes: tuple, slots: list[int], dtype: torch.dtype, used: bool) -> tuple:
         """key, value, k_cache, v_cache, slot_mapping; all numbers differ."""
         num_blocks, num_kv_heads, head_size, block_size = sizes
         x = 16 // dtype.itemsize
-        draw = torch.Generator().manual_seed(0)
-        key, value = torch.randn(2, len(slots), num_kv_heads, head_size, generator=draw).to(dtype)
+        rng = seeded_torch(0, draw)
+        key, value = torch.randn(2, len(slots), num_kv_heads, head_size, generator=rng).to(dtype)
         k_cache = torch.full((num_blocks, num_kv_heads, head_size // x, block_size, x), torch.nan)
         v_cache = torch.full((num_blocks, num_kv_heads, head_size, block_size), torch.nan)
         if used:
-            k_cache, v_cache = (torch.randn(c.shape, generator=draw) for c in (k_cache, v_cache))
+            k_cache, v_cache = (torch.randn(c.shape, generator=rng) for c in (k_cache, v_cache))
         return key, value, k_cache.to(dtype), v_cache.to(dtype), torch.tensor(slots)
 
     def run(case: tuple, function: Callable | None) -> dict[str, Tensor]:
@@ -194,7 +207,7 @@ def write_tokens_trials(draw: int = 0) -> list[Trial]:
             bounds={"out": 0.0},
             axes=("k_cache|v_cache", "number"),
         )
-        for name, isolates, *case in WRITE_CASES
+        for name, isolates, *case in _write_cases(draw)
     ]
 
 
@@ -268,7 +281,7 @@ def gather_blocks_trials(draw: int = 0) -> list[Trial]:
             bounds={"out": 0.0},
             axes=("K|V", "token", "head", "dimension"),
         )
-        for case in (CASES[f"decode/{name}"] for name in GATHER_CASES)
+        for case in (reseeded(CASES[f"decode/{name}"], draw) for name in GATHER_CASES)
     ]
 
 
