@@ -1,9 +1,10 @@
 """Exercises of notebook 05: one pass over the scores, merging parts, merging finished outputs."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal, localcontext
 from functools import partial
+from itertools import chain
 
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 from pa_tutorial.attention.online import Part
 from pa_tutorial.cases import WORKED_EXAMPLE
 from pa_tutorial.checks.running import Trial
+from pa_tutorial.exercises.drawing import reseeded, seeded
 from pa_tutorial.exercises.exercise import Exercise, WrongAnswer, require_floats, require_shape
 from pa_tutorial.exercises.once import once
 from pa_tutorial.ladder import AnswerError, require_written
@@ -30,6 +32,15 @@ def _exact(parts: Sequence[Tokens]) -> tuple[Decimal, Decimal, list[Decimal]]:
         weights = [(s - m).exp() if s.is_finite() else Decimal(0) for s in scores]
         acc = [sum(w * Decimal(x) for w, x in zip(weights, c, strict=True)) for c in columns]
         return m, Decimal(sum(weights)), acc
+
+
+def _raised(scores: Iterable[float], rng: np.random.Generator) -> dict[float, float]:
+    """For each score one that is larger by up to 1/2; equal ones stay equal, -inf stays."""
+    return {score: score + rng.random() / 2 for score in dict.fromkeys(scores)}
+
+
+def _about(isolates: str, draw: int) -> str:
+    return isolates.replace("rising by", "rising by about") if draw else isolates
 
 
 # 1. ---------------------------------------------------------------------------------------------
@@ -83,6 +94,12 @@ PASS_CASES: tuple[tuple, ...] = (
 
 
 def running_max_and_sum_trials(draw: int = 0) -> list[Trial]:
+    rng = seeded(0, draw)
+
+    def again(scores: list[float]) -> list[float]:
+        other = _raised(scores, rng)
+        return [other[score] for score in scores] if draw else scores
+
     def run(scores: list[float], function: Callable | None) -> dict[str, Tensor]:
         answer = running_max_and_sum if function is None else function
         m, l = require_floats(answer(once(scores)), "ml")
@@ -102,7 +119,8 @@ def running_max_and_sum_trials(draw: int = 0) -> list[Trial]:
             bounds={"out": 1e-12},
             axes=("m|l", "number"),
         )
-        for name, isolates, meaning, scores in PASS_CASES
+        for name, isolates, meaning, given in PASS_CASES
+        for scores in (again(given),)
     ]
 
 
@@ -161,14 +179,20 @@ MERGE_CASES_OF_LISTS = (  # a float has more room than a float32
 )  # fmt: skip
 
 
-def _parts(scores: list[tuple[float, ...]] | None) -> list[Tokens]:
+def _parts(scores: list[tuple[float, ...]] | None, draw: int) -> list[Tokens]:
     """The tokens of each part; for None those of the worked example."""
     if scores is None:
-        qk = WORKED_EXAMPLE.expected()["qk"][0, 0].tolist()
-        values = WORKED_EXAMPLE.inputs().values[0][:, 0].tolist()
+        example = reseeded(WORKED_EXAMPLE, draw)
+        qk = example.expected()["qk"][0, 0].tolist()
+        values = example.inputs().values[0][:, 0].tolist()
         return [(qk[:8], values[:8]), (qk[8:], values[8:])]
-    rng = np.random.default_rng(0)
-    return [(part, (rng.standard_normal((len(part), 3)) + 0.5).tolist()) for part in scores]
+    rng = seeded(0, draw)
+    random = rng.standard_normal
+    if draw:
+        other = _raised(chain(*scores), rng)
+        scores = [tuple(other[score] for score in part) for part in scores]
+        random = rng.random  # all of one sign: no output is so near 0 that rounding shows
+    return [(part, (random((len(part), 3)) + 0.5).tolist()) for part in scores]
 
 
 def merge_parts_trials(draw: int = 0) -> list[Trial]:
@@ -192,14 +216,15 @@ def merge_parts_trials(draw: int = 0) -> list[Trial]:
     return [
         Trial(
             name=name,
-            isolates=isolates,
+            isolates=_about(isolates, draw),
             meaning=meaning,
-            run=partial(run, _parts(scores)),
-            references={"attention over all tokens": partial(expected, _parts(scores))},
+            run=partial(run, parts),
+            references={"attention over all tokens": partial(expected, parts)},
             bounds={"out": 1e-12},
             axes=("query", "dimension"),
         )
         for name, isolates, meaning, scores in (*MERGE_CASES, *MERGE_CASES_OF_LISTS)
+        for parts in (_parts(scores, draw),)
     ]
 
 
@@ -288,14 +313,15 @@ def merge_outputs_trials(draw: int = 0) -> list[Trial]:
     return [
         Trial(
             name=name,
-            isolates=isolates,
+            isolates=_about(isolates, draw),
             meaning=meaning,
-            run=partial(run, _parts(scores), shift),
-            references={"attention over all tokens": partial(expected, _parts(scores), shift)},
-            bounds={"out": bound(_parts(scores), shift)},
+            run=partial(run, parts, shift),
+            references={"attention over all tokens": partial(expected, parts, shift)},
+            bounds={"out": bound(parts, shift)},
             axes=("out|lse", "head", "dimension"),
         )
         for (name, isolates, meaning, scores), shift in cases
+        for parts in (_parts(scores, draw),)
     ]
 
 
