@@ -14,6 +14,7 @@ from pa_tutorial.attention.work import TensorsMade
 from pa_tutorial.cases import CASES
 from pa_tutorial.checks.comparing import bounds_of
 from pa_tutorial.checks.running import Trial
+from pa_tutorial.exercises.drawing import new_names, reseeded, seeded
 from pa_tutorial.exercises.exercise import Exercise, WrongAnswer, require_shape
 from pa_tutorial.ladder import STAGES, AnswerError, call, require_written
 from pa_tutorial.problem import DecodeProblem
@@ -58,7 +59,7 @@ QUERY_CASES: tuple[tuple, ...] = (
      [(0, 11), (1, 3), (2, 8)]),
     ("first_token", "one sequence of one token", _CAUSAL, (1,), (1,), [(0, 1)]),
     ("prompt", "a whole prompt", _CAUSAL, (5,), (5,), [(0, 1), (0, 2), (0, 3), (0, 4), (0, 5)]),
-    ("chunk", "3 new tokens on top of 8 in the cache", _LAST, (11,), (3,),
+    ("chunk", "3 new tokens on top of {} in the cache", _LAST, (11,), (3,),
      [(0, 9), (0, 10), (0, 11)]),
     ("two_chunks", "two chunks of the same size", "All queries of a sequence stand together.",
      (6, 12), (2, 2), [(0, 5), (0, 6), (1, 11), (1, 12)]),
@@ -67,9 +68,25 @@ QUERY_CASES: tuple[tuple, ...] = (
 )  # fmt: skip
 
 
+def _query_cases(draw: int) -> list[tuple]:
+    """With more tokens in the cache, where there are any: the seq_lens by hand grow as much."""
+    rng, cases = seeded(0, draw), []
+    for name, isolates, meaning, seq_lens, query_lens, by_hand in QUERY_CASES:
+        old = [seq_len - new for seq_len, new in zip(seq_lens, query_lens, strict=True)]
+        more = [int(rng.integers(1, 30)) if draw and cached else 0 for cached in old]
+        seq_lens = tuple(map(sum, zip(seq_lens, more, strict=True)))
+        by_hand = [(sequence, seq_len + more[sequence]) for sequence, seq_len in by_hand]
+        words = isolates.format(old[0] + more[0])
+        cases.append((name, words, meaning, seq_lens, query_lens, by_hand))
+    return cases
+
+
 def single_queries_trials(draw: int = 0) -> list[Trial]:
     def given(seq_lens: tuple[int, ...], query_lens: tuple[int, ...]) -> list[Tensor]:
-        tables = (torch.arange(len(seq_lens) * 3) * 5 % 16).reshape(-1, 3)  # numbers in no order
+        tables = torch.arange(len(seq_lens) * 3) * 5 % 16  # numbers in no order
+        if draw:
+            tables = torch.tensor(new_names(seeded(1, draw), 16, 100, len(tables)))
+        tables = tables.reshape(-1, 3)
         return [torch.as_tensor(t, dtype=torch.int32) for t in (tables, seq_lens, query_lens)]
 
     def run(case: tuple, function: Callable | None) -> dict[str, Tensor]:
@@ -101,7 +118,7 @@ def single_queries_trials(draw: int = 0) -> list[Trial]:
             bounds={"out": 0.0},
             axes=("query", "its seq_len|its block 0|its block 1|its block 2"),
         )
-        for name, isolates, meaning, *case in QUERY_CASES
+        for name, isolates, meaning, *case in _query_cases(draw)
     ]
 
 
@@ -192,7 +209,7 @@ def attend_sequence_trials(draw: int = 0) -> list[Trial]:
             axes=case.axes,
             problem=case,
         )
-        for case in (CASES[f"decode/{name}"] for name in ATTEND_CASES)
+        for case in (reseeded(CASES[f"decode/{name}"], draw) for name in ATTEND_CASES)
     ]
 
 
@@ -290,7 +307,7 @@ def add_newest_trials(draw: int = 0) -> list[Trial]:
             problem=case,
         )
         for name, changes in NEWEST_CASES
-        for case in (replace(CASES[f"decode/{name}"], **changes),)
+        for case in (reseeded(replace(CASES[f"decode/{name}"], **changes), draw),)
     ]
 
 
