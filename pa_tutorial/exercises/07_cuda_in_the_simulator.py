@@ -4,6 +4,7 @@ import numpy as np
 from numba import cuda, float32
 
 from pa_tutorial.checks.running import Trial
+from pa_tutorial.exercises.drawing import seeded
 from pa_tutorial.exercises.exercise import Exercise, WrongAnswer
 from pa_tutorial.exercises.kernels import Enough, Task, trial
 from pa_tutorial.simt.races import WARP_SIZE
@@ -52,9 +53,11 @@ GATHER_CASES = (
 
 def gather_trials(draw: int = 0) -> list[Trial]:
     def task(num_threads: int, num_tokens: int, head_size: int, block_size: int) -> Task:
-        rng = np.random.default_rng(num_tokens)
+        rng = seeded(num_tokens, draw)
         used = -(-num_tokens // block_size)
         order = rng.permutation(used + 4).astype(np.int32)
+        while used > 1 and (np.diff(order[:used]) > 0).all():
+            order = rng.permutation(order)
         table = order if used > 1 else np.arange(5, dtype=np.int32)  # its end is not used
         cache = rng.standard_normal((used + 4, block_size, head_size), dtype=np.float32)
         cache[table[used:]] = np.nan
@@ -178,9 +181,11 @@ VALUE_CASES = (
 
 def value_trials(draw: int = 0) -> list[Trial]:
     def task(head_size: int, block_size: int) -> Task:
-        rng = np.random.default_rng(head_size)
+        rng = seeded(head_size, draw)
         weights = rng.standard_normal(block_size, dtype=np.float32)  # of any sign
         v = rng.standard_normal((head_size, block_size), dtype=np.float32)
+        if draw:  # quarters: all sums are exact, whatever their order
+            weights, v = (weights * 4).round() / 4, (v * 4).round() / 4
         expected = v.astype(np.float64) @ weights.astype(np.float64)
         enough = Enough.of(v.size)
         shuffles = enough.requests * (block_size - 1).bit_length()
@@ -345,7 +350,7 @@ TRANSPOSE_CASES = (
 
 def transpose_trials(draw: int = 0) -> list[Trial]:
     def task(num_threads: int, head_size: int) -> Task:
-        a = np.random.default_rng(head_size).standard_normal((32, head_size), dtype=np.float32)
+        a = seeded(head_size, draw).standard_normal((32, head_size), dtype=np.float32)
         enough = dict.fromkeys((0, 1), Enough.of(a.size))
         warps = min(num_threads // WARP_SIZE, 2)
         return Task(num_threads, (a,), a.T.copy(), enough, warps, through_shared=True)
