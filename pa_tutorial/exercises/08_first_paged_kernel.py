@@ -7,6 +7,7 @@ import torch
 from numba import cuda, float32
 
 from pa_tutorial.checks.running import Trial
+from pa_tutorial.exercises.drawing import in_other_blocks, new_names, seeded, seeded_torch
 from pa_tutorial.exercises.exercise import Exercise, WrongAnswer
 from pa_tutorial.exercises.kernels import ITEM, Enough, Task, trial
 from pa_tutorial.paging.layouts import VllmLayout, reshape_and_cache
@@ -23,10 +24,12 @@ _ROWS = "A length, a table or a row of out belongs to another sequence."
 _GO_ON = "Thread t takes t, t + blockDim.x, …, until the end."
 
 
-def problem(**sizes: object) -> DecodeProblem:
+def problem(draw: int, **sizes: object) -> DecodeProblem:
     """A decode step in float32; slots without a token hold NaN."""
     words = "exercise", "a part of the kernel", "see the exercise"
-    return DecodeProblem(*words, **sizes, num_heads=4, dtype=torch.float32)
+    # of quarters, dot products are exact: no score is so near 0 that rounding shows
+    drawn = {"seed": draw, "rounded_to": 0.25 if draw else 0.0}
+    return DecodeProblem(*words, **sizes, **drawn, num_heads=4, dtype=torch.float32)
 
 
 def tables_and_lens(step: DecodeProblem) -> tuple[np.ndarray, np.ndarray]:
@@ -96,7 +99,7 @@ SCORE_CASES = (
 
 def score_trials(draw: int = 0) -> list[Trial]:
     def task(num_threads: int, sizes: dict) -> Task:
-        step = problem(**{"head_size": 32, "block_size": 8, **sizes})
+        step = problem(draw, **{"head_size": 32, "block_size": 8, **sizes})
         inputs, scale = step.paged("vllm"), np.float32(step.scale)
         arrays = inputs.q.numpy(), inputs.k_cache.numpy(), scale, *tables_and_lens(step)
         expected = step.expected()["qk"].astype(np.float32)
@@ -216,7 +219,7 @@ VALUE_CASES = (
 
 def value_trials(draw: int = 0) -> list[Trial]:
     def task(num_threads: int, sizes: dict) -> Task:
-        step = problem(**{"head_size": 32, "block_size": 8, **sizes})
+        step = problem(draw, **{"head_size": 32, "block_size": 8, **sizes})
         expected = step.expected()
         out = expected["out"].astype(np.float32)
         weights = expected["logits"].astype(np.float32)
@@ -343,6 +346,7 @@ def write_keys(k_cache, key, slot_mapping):
 
 
 _PLACE = "In which block, head, piece and slot does number d of a token lie?"
+NUM_BLOCKS = 6
 KEY_CASES = (
     # name, what it isolates, what its failure means, (threads, (slots, *sizes))
     ("one_token", "one token, one head", _PLACE, (32, ((13,), 1, 32, 8))),
@@ -362,10 +366,13 @@ KEY_CASES = (
 def key_trials(draw: int = 0) -> list[Trial]:
     def task(num_threads: int, sizes: tuple[tuple[int, ...], int, int, int]) -> Task:
         slots, num_kv_heads, head_size, block_size = sizes
+        if draw:
+            names = new_names(seeded(len(slots), draw), 0, NUM_BLOCKS, NUM_BLOCKS)
+            slots = in_other_blocks(slots, block_size, names)
         slot_mapping = torch.tensor(slots)
-        k_cache, v_cache = VllmLayout(6, num_kv_heads, head_size, block_size, torch.float32).empty()
-        draw = torch.Generator().manual_seed(len(slots))
-        key = torch.randn(len(slots), num_kv_heads, head_size, generator=draw)
+        k_cache, v_cache = VllmLayout(NUM_BLOCKS, *sizes[1:], torch.float32).empty()
+        rng = seeded_torch(len(slots), draw)
+        key = torch.randn(len(slots), num_kv_heads, head_size, generator=rng)
         reshape_and_cache(key, key, k_cache, v_cache, slot_mapping)
         key[slot_mapping < 0] = torch.nan
         used = key[slot_mapping >= 0]
