@@ -12,6 +12,7 @@ from numba import cuda, float32
 from torch import Tensor
 
 from pa_tutorial.checks.running import Trial
+from pa_tutorial.exercises.drawing import seeded
 from pa_tutorial.exercises.exercise import Exercise, WrongAnswer
 from pa_tutorial.exercises.kernels import Task, require_shared_requests, trial
 from pa_tutorial.exercises.query_and_key_grading import kernel_around, reads_of_k, require_good_rows
@@ -88,7 +89,7 @@ OFFSET_CASES = (
 def key_offset_trials(draw: int = 0) -> list[Trial]:
     def run(sizes: tuple, function: Callable | None) -> dict[str, Tensor]:
         answer = key_offset if function is None else function
-        geometry, head_idx, blocks, strides, first = reads_of_k(sizes)
+        geometry, head_idx, blocks, strides, first = reads_of_k(sizes, draw)
         out = torch.empty(first.shape, dtype=torch.int64)
         for thread, turn, j in np.ndindex(*first.shape):
             block = int(blocks[turn, thread // WARP_SIZE])
@@ -105,7 +106,9 @@ def key_offset_trials(draw: int = 0) -> list[Trial]:
             isolates=isolates,
             meaning=meaning,
             run=partial(run, sizes),
-            references={"the kernel's trace": lambda sizes=sizes: {"out": reads_of_k(sizes)[-1]}},
+            references={
+                "the kernel's trace": lambda sizes=sizes: {"out": reads_of_k(sizes, draw)[-1]}
+            },
             bounds={"out": 0.0},
             axes=("thread", "turn", "j"),
         )
@@ -195,7 +198,7 @@ DOT_CASES = (
 
 def qk_dot_trials(draw: int = 0) -> list[Trial]:
     def task(geometry: Geometry) -> Task:
-        rng = np.random.default_rng(geometry.head_size)
+        rng = seeded(geometry.head_size, draw)
         dtype = np.float16 if geometry.dtype == torch.float16 else np.float32
         q = rng.standard_normal(geometry.head_size).astype(dtype)
         k = rng.standard_normal((geometry.NUM_THREAD_GROUPS, geometry.head_size)).astype(dtype)
@@ -340,7 +343,7 @@ QUERY_CASES = (
 def query_trials(draw: int = 0) -> list[Trial]:
     def task(geometry: Geometry) -> Task:
         dtype = np.float16 if geometry.dtype == torch.float16 else np.float32
-        numbers = np.random.default_rng(geometry.head_size).standard_normal(geometry.head_size)
+        numbers = seeded(geometry.head_size, draw).standard_normal(geometry.head_size)
         q = numbers.astype(dtype)
         rows = [q[list(geometry.head_elements(r))] for r in range(geometry.THREAD_GROUP_SIZE)]
         expected = np.tile(np.stack(rows, axis=1), geometry.NUM_THREAD_GROUPS).astype(np.float32)

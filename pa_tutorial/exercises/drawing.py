@@ -1,12 +1,15 @@
 """Numbers of an exercise: draw 0 has those of the notebook, every other draw has its own."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 
 from pa_tutorial.problem import DecodeProblem
+
+QUESTIONS = 3  # of a case whose answer is one of a few words or sizes
 
 
 def seeded(seed: int, draw: int) -> np.random.Generator:
@@ -33,3 +36,46 @@ def new_names(rng: np.random.Generator, first: int, last: int, num_names: int) -
 def in_other_blocks(slots: Sequence[int], block_size: int, names: Sequence[int]) -> list[int]:
     """The same places in blocks that have new names; a slot of -1 stays."""
     return [s if s < 0 else names[s // block_size] * block_size + s % block_size for s in slots]
+
+
+def redrawn(
+    cases: Sequence[tuple], draw: int, again: Callable[..., tuple[Any, ...]]
+) -> list[tuple]:
+    """A table of cases with other numbers in it; draw 0 is the table as it stands.
+
+    cases  (name, what it isolates, what its failure means, *given) each
+    again  again(rng, name, *given) -> (what it isolates, *given), with numbers that keep the
+           property; None for words that are true of the new numbers too
+    """
+    if not draw:
+        return list(cases)
+    result = []
+    for place, (name, isolates, meaning, *given) in enumerate(cases):
+        rng = seeded(place, draw)
+        words, *new = again(rng, name, *given)
+        while new == given:  # a small choice may hit the numbers of the notebook
+            words, *new = again(rng, name, *given)
+        result.append((name, words or isolates, meaning, *new))
+    return result
+
+
+def asked(
+    cases: Sequence[tuple], draw: int, words: Mapping[str, str], again: Callable[..., tuple]
+) -> list[tuple]:
+    """A table whose answers are one of a few: (name, what it isolates, meaning, questions).
+
+    A question is a tuple of what stands behind the meaning. Draw 0 has the one of the notebook;
+    any other draw has several, because one of them is soon guessed.
+
+    words  name -> what the case isolates, where the words of the table name its numbers
+    again  again(rng, name, *given) -> another question that isolates the same
+    """
+    result = []
+    for place, (name, isolates, meaning, *given) in enumerate(cases):
+        rng = seeded(place, draw)
+        if draw:
+            questions = [again(rng, name, *given) for _ in range(QUESTIONS)]
+            result.append((name, words.get(name, isolates), meaning, questions))
+        else:
+            result.append((name, isolates, meaning, [tuple(given)]))
+    return result

@@ -1,7 +1,7 @@
 """How answers of notebook 09 are graded: what the kernel reads of K, and rows of q."""
 
 from collections.abc import Callable
-from functools import cache
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -9,6 +9,7 @@ from numba import cuda, float32
 from torch import Tensor
 
 from pa_tutorial.exercises import kernels
+from pa_tutorial.exercises.drawing import seeded
 from pa_tutorial.exercises.kernels import Enough
 from pa_tutorial.kernels.dtypes import SCALAR_TYPES
 from pa_tutorial.kernels.geometry import Geometry
@@ -19,8 +20,10 @@ from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.simt.traffic import SECTOR
 
 
-@cache
-def reads_of_k(sizes: tuple) -> tuple[Geometry, int, Tensor, tuple[int, int], np.ndarray]:
+@lru_cache(maxsize=16)
+def reads_of_k(
+    sizes: tuple, draw: int
+) -> tuple[Geometry, int, Tensor, tuple[int, int], np.ndarray]:
     """Geometry, head, blocks [turns, NUM_WARPS], strides, and the kernel's own reads of K.
 
     The reads are [NUM_THREADS, turns, NUM_VECS_PER_THREAD]: the first element of each vec. A turn
@@ -34,6 +37,8 @@ def reads_of_k(sizes: tuple) -> tuple[Geometry, int, Tensor, tuple[int, int], np
     k_cache, v_cache = k_cache[:, gap:, :pieces], v_cache[:, gap:, :head_size]
     q = torch.zeros(1, num_kv_heads * queries, head_size, dtype=dtype)
     table = (torch.arange(num_blocks) * 7 + 3) % pool  # pool and 7 have no common factor
+    if draw:
+        table = torch.from_numpy(seeded(pool, draw).permutation(pool)[:num_blocks])
     seq_lens = torch.tensor([num_blocks * block_size - 3], dtype=torch.int32)
     arguments = q, k_cache, v_cache, table[None].int(), seq_lens, 1.0
     ready = prepare_v1(*arguments, num_threads=num_threads)
