@@ -8,6 +8,7 @@ import torch
 from numba import cuda, float32
 
 from pa_tutorial.checks.running import Trial
+from pa_tutorial.exercises.drawing import seeded
 from pa_tutorial.exercises.exercise import Exercise, WrongAnswer
 from pa_tutorial.exercises.kernels import Enough, Task, trial
 from pa_tutorial.exercises.softmax_and_value_grading import (
@@ -73,13 +74,17 @@ MAX_CASES = (
     ("two_warps", "64 threads", _EVERY, (2, -5, (1, 30), ())),
     ("many_warps", "1,024 threads: as many warps as lanes", _EVERY, (32, -300, (31, 2), ())),
 )  # fmt: skip
+NAMED_PLACES = ("one_warp", "last_warp")  # the largest is in the last lane
 
 
 def block_max_trials(draw: int = 0) -> list[Trial]:
-    def task(num_warps: int, about: float, place: tuple[int, int], empty: tuple) -> Task:
-        rng = np.random.default_rng(num_warps)
+    def task(name: str, num_warps: int, about: float, place: tuple[int, int], empty: tuple) -> Task:
+        rng = seeded(num_warps, draw)
         scores = (about - np.abs(rng.standard_normal((num_warps, WARP_SIZE)))).astype(np.float32)
-        scores[place] = about + 2
+        warp, lane = place
+        if draw and name not in NAMED_PLACES:
+            lane = rng.integers(WARP_SIZE)
+        scores[warp, lane] = about + 2 + (rng.random() if draw else 0)
         scores[list(empty)] = -FLT_MAX
         expected = np.full(scores.shape, scores.max())
         shuffles = num_warps * 11  # 5 for the lanes, up to 5 for the warps, 1 to tell all
@@ -91,7 +96,7 @@ def block_max_trials(draw: int = 0) -> list[Trial]:
     return [
         trial(
             *words,
-            task(*sizes),
+            task(words[0], *sizes),
             block_max,
             ("warp", "lane"),
             kernel_of=partial(kernel_around, sizes[0]),
@@ -217,7 +222,7 @@ ROW_CASES = (
 
 def weighted_rows_trials(draw: int = 0) -> list[Trial]:
     def task(geometry: Geometry, seq_len: int, stale: float = np.nan) -> Task:
-        rng = np.random.default_rng(seq_len)
+        rng = seeded(seq_len, draw)
         block_size, head_size = geometry.block_size, geometry.head_size
         used = -(-seq_len // block_size)
         dtype = np.float16 if geometry.dtype == torch.float16 else np.float32
@@ -348,7 +353,7 @@ TREE_CASES = (
 def warp_tree_trials(draw: int = 0) -> list[Trial]:
     def task(geometry: Geometry) -> Task:
         num_warps, head_size = geometry.NUM_WARPS, geometry.head_size
-        parts = np.random.default_rng(head_size).standard_normal((num_warps, head_size), np.float32)
+        parts = seeded(head_size, draw).standard_normal((num_warps, head_size), np.float32)
         once = Enough(parts.nbytes // SECTOR, num_warps * geometry.NUM_ROWS_PER_THREAD)
         enough = {0: Enough.of(head_size), 1: once}
         return Task(
