@@ -11,9 +11,17 @@ from numba.cuda import libdevice
 from torch import Tensor
 
 from pa_tutorial.checks.running import Trial
+from pa_tutorial.exercises.drawing import asked, seeded
 from pa_tutorial.exercises.exercise import Exercise, WrongAnswer
 from pa_tutorial.exercises.kernels import Enough, Task, trial
-from pa_tutorial.exercises.vector_loads_grading import kernel_around, two_numbers, widest_by_trying
+from pa_tutorial.exercises.vector_loads_grading import (
+    DRAWN_WORDS,
+    kernel_around,
+    other_numbers,
+    other_rows,
+    two_numbers,
+    widest_by_trying,
+)
 from pa_tutorial.kernels.geometry import divide_round_up
 from pa_tutorial.kernels.vectors import vector_access
 from pa_tutorial.ladder import AnswerError, require_written
@@ -77,25 +85,29 @@ WIDEST_CASES = (
 
 
 def widest_load_trials(draw: int = 0) -> list[Trial]:
-    def run(sizes: tuple, function: Callable | None) -> dict[str, Tensor]:
-        found = require_written((function or widest_load)(*sizes))
-        if not isinstance(found, int | np.integer) or isinstance(found, bool):
-            raise AnswerError(f"it returned {found!r:.60}; it must return 16, 8, 4, 2 or 1")
-        return {"out": torch.tensor([int(found)])}
+    def run(questions: list[tuple], function: Callable | None) -> dict[str, Tensor]:
+        answers = []
+        for [sizes] in questions:
+            found = require_written((function or widest_load)(*sizes))
+            if not isinstance(found, int | np.integer) or isinstance(found, bool):
+                raise AnswerError(f"it returned {found!r:.60}; it must return 16, 8, 4, 2 or 1")
+            answers.append(int(found))
+        return {"out": torch.tensor(answers)}
+
+    def expected(questions: list[tuple]) -> dict[str, Tensor]:
+        return {"out": torch.tensor([widest_by_trying(*sizes) for [sizes] in questions])}
 
     return [
         Trial(
             name=name,
             isolates=isolates,
             meaning=meaning,
-            run=partial(run, sizes),
-            references={
-                "trying": lambda sizes=sizes: {"out": torch.tensor([widest_by_trying(*sizes)])}
-            },
+            run=partial(run, questions),
+            references={"trying": partial(expected, questions)},
             bounds={"out": 0.0},
             axes=("answer",),
         )
-        for name, isolates, meaning, sizes in WIDEST_CASES
+        for name, isolates, meaning, questions in asked(WIDEST_CASES, draw, DRAWN_WORDS, other_rows)
     ]
 
 
@@ -169,7 +181,7 @@ COPY_CASES = (
 
 def copy_by_vecs_trials(draw: int = 0) -> list[Trial]:
     def task(num_threads: int, size: int) -> Task:
-        a = np.random.default_rng(size).standard_normal(size, dtype=np.float32)
+        a = seeded(size, draw).standard_normal(size, dtype=np.float32)
         tail = size % VEC
         sectors = divide_round_up(size * ITEM, SECTOR) + tail  # they may be touched again
         requests = divide_round_up(size // VEC, WARP_SIZE) + (tail > 0)
@@ -274,13 +286,15 @@ WORD_CASES = (
 
 
 def two_bfloat16_trials(draw: int = 0) -> list[Trial]:
-    def task(numbers: object) -> Task:
+    def task(name: str, numbers: object) -> Task:
+        if draw:
+            numbers = other_numbers(name, draw)
         kept = torch.tensor(np.asarray(numbers, np.float32)).to(torch.bfloat16)
         words = kept.view(torch.uint16).numpy().view(np.uint32)
         return Task(WARP_SIZE, (words,), kept.double().numpy(), {})
 
     trials = [
-        trial(*words, task(numbers), two_bfloat16, ("element",), kernel_of=kernel_around)
+        trial(*words, task(words[0], numbers), two_bfloat16, ("element",), kernel_of=kernel_around)
         for *words, numbers in WORD_CASES
     ]
     return [replace(each, run=partial(two_numbers, each.run)) for each in trials]
