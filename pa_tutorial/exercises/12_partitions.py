@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -9,10 +10,12 @@ from numba import cuda, float32
 from torch import Tensor
 
 from pa_tutorial.checks.running import Trial
+from pa_tutorial.exercises.drawing import redrawn
 from pa_tutorial.exercises.exercise import Exercise, WrongAnswer
 from pa_tutorial.exercises.kernels import ITEM, Enough, Task, trial
 from pa_tutorial.exercises.partitions_grading import (
     RANGES,
+    another_batch,
     as_ranges,
     left_by,
     made_up_partitions,
@@ -100,7 +103,7 @@ def split_batch_trials(draw: int = 0) -> list[Trial]:
             bounds={"out": 0.0},
             axes=("sequence", "partition", "|".join(RANGES)),
         )
-        for name, isolates, meaning, sizes in SPLIT_CASES
+        for name, isolates, meaning, sizes in redrawn(SPLIT_CASES, draw, another_batch)
     ]
 
 
@@ -209,7 +212,8 @@ def merge_partitions_trials(draw: int = 0) -> list[Trial]:
             bounds={"out": 3e-4},  # scores near 300 are known to 3e-5 only
             axes=("sequence", "head", "dimension"),
         )
-        for name, isolates, meaning, step, size in MERGE_CASES
+        for name, isolates, meaning, case, size in MERGE_CASES
+        for step in [replace(case, seed=draw)]
     ]
 
 
@@ -303,7 +307,7 @@ def reduce_online_trials(draw: int = 0) -> list[Trial]:
     def task(
         num_threads: int, seq_lens: tuple, size: int, heads: int, head_size: int, *maxima: float
     ) -> Task:
-        *given, expected = made_up_partitions(seq_lens, size, heads, head_size, *maxima)
+        *given, expected = made_up_partitions(seq_lens, size, heads, head_size, *maxima, draw)
         used = heads * sum(-(-n // size) for n in seq_lens)  # partitions of all heads
         requests = used * -(-head_size // WARP_SIZE)
         enough = {

@@ -1,12 +1,13 @@
 """Grading of notebook 12: by what the kernels of v2 do, and by made-up partitions."""
 
 from collections.abc import Sequence
-from functools import cache
+from functools import lru_cache
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from pa_tutorial.exercises.drawing import seeded
 from pa_tutorial.exercises.exercise import require_shape
 from pa_tutorial.kernels.launch import Partitioned, prepare_v2
 from pa_tutorial.ladder import AnswerError, require_written
@@ -23,7 +24,33 @@ def problem(seq_lens: Sequence[int], **sizes: object) -> DecodeProblem:
     return DecodeProblem(*words, seq_lens=tuple(seq_lens), head_size=32, **sizes)
 
 
-@cache
+def another_batch(rng: np.random.Generator, name: str, sizes: tuple) -> tuple[str, tuple]:
+    """Other lengths for a case of split_batch, and the same property in words."""
+    _, block_size, size = sizes
+    parts = int(rng.integers(2, 6))
+    few, tail = (int(n) for n in rng.integers(1, block_size, 2))
+    if name == "worked_example":
+        lens = (parts * size + tail,)
+        words = f"{lens[0]} tokens in partitions of {size}"
+    elif name == "two_blocks":
+        lens = (parts * size + tail,)
+        words = f"{lens[0]} tokens: partitions of two blocks"
+    elif name == "full":
+        lens = (parts * size,)
+        words = f"{lens[0]} tokens: {parts} partitions, all full"
+    elif name == "one_more":
+        lens = (parts * size + 1,)
+        words = f"{lens[0]} tokens: one more partition for one token"
+    elif name == "mixed_batch":
+        lens = tuple(rng.permutation([3 * size + block_size + tail, block_size + few, few, size]))
+        words = f"{', '.join(map(str, lens[:-1]))} and {lens[-1]} tokens"
+    else:  # longest_last
+        lens = (block_size - tail, few, size + few)
+        words = f"{lens[0]}, {lens[1]} and {lens[2]} tokens, blocks of {block_size}"
+    return words, (tuple(map(int, lens)), block_size, size)
+
+
+@lru_cache(maxsize=16)
 def ranges_of_kernel(seq_lens: tuple[int, ...], block_size: int, partition_size: int) -> Tensor:
     """[num_seqs, max_num_partitions, 4] RANGES as the kernel computes them.
 
@@ -62,7 +89,7 @@ def as_ranges(result: object, num_seqs: int, num_partitions: int) -> Tensor:
     return torch.tensor(rows)
 
 
-@cache
+@lru_cache(maxsize=16)
 def left_by(step: DecodeProblem, partition_size: int) -> Partitioned:
     """v2 after its first kernel: what the partitions have left."""
     ready = prepare_v2(**vars(step.paged("vllm")), partition_size=partition_size)
@@ -91,17 +118,19 @@ def made_up_partitions(
     head_size: int,
     first: float,
     step: float,
+    draw: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """exp_sums, max_logits, tmp_out (NaN where there is no partition), and out in float64.
 
     first, step  the maxima are about first, first + step, …
     """
-    rng = np.random.default_rng(len(seq_lens))
+    rng = seeded(len(seq_lens), draw)
     used = -(-np.array(seq_lens) // partition_size)
     shape = len(seq_lens), num_heads, int(used.max())
-    max_logits = (first + step * np.arange(shape[2]) + rng.standard_normal(shape)).astype(
-        np.float32
-    )
+    noise = rng.standard_normal(shape)
+    if draw:
+        noise = noise.clip(-0.9, 0.9)  # with a step of 2, every maximum is beyond the last one
+    max_logits = (first + step * np.arange(shape[2]) + noise).astype(np.float32)
     exp_sums = (1 + partition_size * rng.random(shape)).astype(np.float32)
     tmp_out = (0.5 + rng.standard_normal((*shape, head_size))).astype(np.float32)
     none = np.broadcast_to(np.arange(shape[2]) >= used[:, None, None], shape)
