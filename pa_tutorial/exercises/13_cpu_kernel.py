@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.checks.running import Trial
+from pa_tutorial.exercises.cpu_kernel_grading import other_lens, other_x
+from pa_tutorial.exercises.drawing import redrawn, seeded
 from pa_tutorial.exercises.exercise import Exercise, WrongAnswer
 from pa_tutorial.ladder import AnswerError, require_written
 
@@ -121,7 +123,7 @@ def deal_out_trials(draw: int = 0) -> list[Trial]:
             bounds={"out": 0.0},
             axes=("share", "sequence", "start_block_idx|end_block_idx"),
         )
-        for name, isolates, meaning, sizes in DEAL_CASES
+        for name, isolates, meaning, sizes in redrawn(DEAL_CASES, draw, other_lens)
     ]
 
 
@@ -201,11 +203,15 @@ MERGE_CASES = (
 
 
 def left_by_shares(
-    sizes: Sequence[Sequence[int]], num_heads: int, spread: float, mean: float | Sequence[float]
+    sizes: Sequence[Sequence[int]],
+    num_heads: int,
+    spread: float,
+    mean: float | Sequence[float],
+    draw: int,
 ) -> tuple[list[np.ndarray], list[int], np.ndarray]:
     """What partitions of random scores and values leave, their ends, and the output of attention
     over all tokens of each sequence, in float64. mean is one number, or one a head."""
-    rng = np.random.default_rng(13)
+    rng = seeded(13, draw)
     left, ends, expected = [], [], []
     for tokens in sizes:
         scores = rng.normal(mean, spread, (sum(tokens), num_heads))
@@ -224,9 +230,12 @@ def left_by_shares(
 def merge_shares_trials(draw: int = 0) -> list[Trial]:
     def run(sizes: tuple, function: Callable | None) -> dict[str, np.ndarray]:
         answer = merge_shares if function is None else function
-        arrays, ends, expected = left_by_shares(*sizes)
+        arrays, ends, expected = left_by_shares(*sizes, draw)
         out = require_array(answer(*(array.copy() for array in arrays), ends), expected.shape)
         return {"out": out}
+
+    def expected(sizes: tuple) -> dict[str, np.ndarray]:
+        return {"out": left_by_shares(*sizes, draw)[2]}
 
     return [
         Trial(
@@ -234,9 +243,7 @@ def merge_shares_trials(draw: int = 0) -> list[Trial]:
             isolates=isolates,
             meaning=meaning,
             run=partial(run, sizes),
-            references={
-                "attention over all tokens": lambda sizes=sizes: {"out": left_by_shares(*sizes)[2]}
-            },
+            references={"attention over all tokens": partial(expected, sizes)},
             bounds={"out": 1e-4},  # a maximum near 300 is known to 2e-5 in float32
             axes=("sequence", "head", "dimension"),
         )
@@ -360,8 +367,8 @@ def exp_of_many_trials(draw: int = 0) -> list[Trial]:
             bounds={"out": 1e-5},
             axes=("number", "value"),
         )
-        for name, isolates, meaning, numbers in EXP_CASES
-        for x in [np.array(numbers, np.float32)]
+        for place, (name, isolates, meaning, numbers) in enumerate(EXP_CASES)
+        for x in [np.array(other_x(seeded(place, draw), name) if draw else numbers, np.float32)]
     ]
 
 
