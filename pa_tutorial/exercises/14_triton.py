@@ -2,15 +2,17 @@
 
 from __future__ import annotations  # tl.constexpr stands in signatures; there may be no Triton
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
 from torch import Tensor
 
 from pa_tutorial.checks.running import Trial
+from pa_tutorial.exercises.drawing import redrawn, seeded_torch
 from pa_tutorial.exercises.exercise import Exercise, WrongAnswer
 from pa_tutorial.exercises.triton_grading import (
+    other_slots,
     require_some_written,
     run_kernel,
     sparse,
@@ -23,17 +25,26 @@ NOTEBOOK = "14_triton"
 EMPTY = -1.0  # what a cache holds before a kernel writes to it
 
 
-def random(*shape: int) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(14))
+def random(draw: int, *shape: int) -> Tensor:
+    return torch.randn(*shape, generator=seeded_torch(14, draw))
 
 
 def trials(
-    cases: tuple, run: Callable, expected: Callable, ours: Callable, axes: tuple[str, ...]
+    draw: int,
+    cases: Sequence[tuple],
+    run: Callable,
+    expected: Callable,
+    ours: Callable,
+    axes: tuple[str, ...],
 ) -> list[Trial]:
-    """One trial a case: (name, what it isolates, what its failure means, sizes)."""
+    """One trial a case: (name, what it isolates, what its failure means, sizes).
+
+    run       run(answer, draw, *sizes)
+    expected  expected(draw, *sizes)
+    """
 
     def run_answer(sizes: tuple, function: Callable | None) -> dict[str, Tensor]:
-        return {"out": run(ours if function is None else function, *sizes)}
+        return {"out": run(ours if function is None else function, draw, *sizes)}
 
     return [
         Trial(
@@ -41,7 +52,7 @@ def trials(
             isolates=isolates,
             meaning=meaning,
             run=partial(run_answer, sizes),
-            references={"the same in torch": lambda sizes=sizes: {"out": expected(*sizes)}},
+            references={"the same in torch": lambda sizes=sizes: {"out": expected(draw, *sizes)}},
             bounds={"out": 1e-6},
             axes=axes,
         )
@@ -98,20 +109,20 @@ SCORE_CASES = (
 )
 
 
-def keys(num_tokens: int, head_size: int, gap: int) -> Tensor:
+def keys(draw: int, num_tokens: int, head_size: int, gap: int) -> Tensor:
     """[num_tokens, head_size] with NaN behind each."""
-    memory = random(num_tokens, head_size + gap)
+    memory = random(draw, num_tokens, head_size + gap)
     memory[:, head_size:] = torch.nan
     return memory[:, :head_size]
 
 
-def run_scores(kernel: Callable, num_tokens: int, head_size: int, gap: int) -> Tensor:
-    out, k = unwritten(num_tokens), keys(num_tokens, head_size, gap)
+def run_scores(kernel: Callable, draw: int, num_tokens: int, head_size: int, gap: int) -> Tensor:
+    out, k = unwritten(num_tokens), keys(draw, num_tokens, head_size, gap)
     run_kernel(
         kernel,
         (-(-num_tokens // 16), 1, 1),
         out_ptr=out,
-        q_ptr=random(head_size),
+        q_ptr=random(draw, head_size),
         k_ptr=k,
         scale=head_size**-0.5,
         num_tokens=num_tokens,
@@ -123,10 +134,9 @@ def run_scores(kernel: Callable, num_tokens: int, head_size: int, gap: int) -> T
     return require_some_written(out)
 
 
-def scores_in_torch(num_tokens: int, head_size: int, gap: int) -> Tensor:
-    return head_size**-0.5 * (
-        keys(num_tokens, head_size, gap).double() @ random(head_size).double()
-    )
+def scores_in_torch(draw: int, num_tokens: int, head_size: int, gap: int) -> Tensor:
+    k, q = keys(draw, num_tokens, head_size, gap), random(draw, head_size)
+    return head_size**-0.5 * (k.double() @ q.double())
 
 
 SCORES = Exercise(
@@ -148,7 +158,9 @@ Write your first Triton kernel: the scores of one query and many tokens, for any
                     "no gaps between tokens"),
         WrongAnswer("axis=1", "axis=0", "summed over the tokens"),
     ),
-    trials=lambda draw=0: trials(SCORE_CASES, run_scores, scores_in_torch, score_tile, ("token",)),
+    trials=lambda draw=0: trials(
+        draw, SCORE_CASES, run_scores, scores_in_torch, score_tile, ("token",)
+    ),
 )  # fmt: skip
 
 
@@ -203,17 +215,19 @@ ROW_CASES = (
 )  # fmt: skip
 
 
-def rows_of_scores(lens: tuple[int, ...], spread: float, num_masked: int) -> Tensor:
+def rows_of_scores(draw: int, lens: tuple[int, ...], spread: float, num_masked: int) -> Tensor:
     """[num_rows, 80], NaN behind each row; the scores rise, so that the maximum does, too."""
-    scores = spread * (random(len(lens), 80) + torch.arange(80) / 20)
+    scores = spread * (random(draw, len(lens), 80) + torch.arange(80) / 20)
     scores[:, :num_masked] = float("-inf")
     for row, num_scores in zip(scores, lens, strict=True):
         row[num_scores:] = torch.nan
     return scores
 
 
-def run_rows(kernel: Callable, lens: tuple[int, ...], spread: float, num_masked: int) -> Tensor:
-    out, scores = unwritten(len(lens), 2), rows_of_scores(lens, spread, num_masked)
+def run_rows(
+    kernel: Callable, draw: int, lens: tuple[int, ...], spread: float, num_masked: int
+) -> Tensor:
+    out, scores = unwritten(len(lens), 2), rows_of_scores(draw, lens, spread, num_masked)
     run_kernel(
         kernel,
         (len(lens), 1, 1),
@@ -226,9 +240,10 @@ def run_rows(kernel: Callable, lens: tuple[int, ...], spread: float, num_masked:
     return finite(require_some_written(out))
 
 
-def rows_in_torch(lens: tuple[int, ...], spread: float, num_masked: int) -> Tensor:
+def rows_in_torch(draw: int, lens: tuple[int, ...], spread: float, num_masked: int) -> Tensor:
     result = torch.zeros(len(lens), 2, dtype=torch.float64)
-    for row, n, scores in zip(result, lens, rows_of_scores(lens, spread, num_masked), strict=True):
+    rows = rows_of_scores(draw, lens, spread, num_masked)
+    for row, n, scores in zip(result, lens, rows, strict=True):
         largest = max(scores[:n].tolist(), default=float("-inf"))
         known = scores[:n][scores[:n] > float("-inf")].double()
         row[0], row[1] = largest, (known - largest).exp().sum()
@@ -256,7 +271,7 @@ Write the online softmax over a row, with a loop whose end is read from memory, 
         WrongAnswer("row * row_stride + place", "row * TILE_SIZE + place", "rows of one tile"),
     ),
     trials=lambda draw=0: trials(
-        ROW_CASES, run_rows, rows_in_torch, row_statistics, ("row", "largest|sum")
+        draw, ROW_CASES, run_rows, rows_in_torch, row_statistics, ("row", "largest|sum")
     ),
 )  # fmt: skip
 
@@ -329,14 +344,14 @@ def empty_cache(head_size: int, block_stride: int) -> Tensor:
 
 
 def run_append(
-    kernel: Callable, slots: tuple[int, ...], head_size: int, block_stride: int
+    kernel: Callable, draw: int, slots: tuple[int, ...], head_size: int, block_stride: int
 ) -> Tensor:
     cache = empty_cache(head_size, block_stride)
     run_kernel(
         kernel,
         (len(slots), 2, 1),
         out_ptr=cache,
-        k_new_ptr=random(len(slots), 2, head_size).half(),
+        k_new_ptr=random(draw, len(slots), 2, head_size).half(),
         slot_mapping_ptr=torch.tensor(slots, dtype=torch.int32),
         block_stride=block_stride,
         head_stride=cache.stride(1),
@@ -347,9 +362,10 @@ def run_append(
     return require_some_written(cache.clone(memory_format=torch.contiguous_format), EMPTY)
 
 
-def append_in_torch(slots: tuple[int, ...], head_size: int, block_stride: int) -> Tensor:
+def append_in_torch(draw: int, slots: tuple[int, ...], head_size: int, block_stride: int) -> Tensor:
     cache = torch.full((4, 2, 16, head_size), EMPTY, dtype=torch.float16)
-    for slot, key in zip(slots, random(len(slots), 2, head_size).half(), strict=True):
+    keys_of_tokens = random(draw, len(slots), 2, head_size).half()
+    for slot, key in zip(slots, keys_of_tokens, strict=True):
         if slot >= 0:
             cache[slot // 16, :, slot % 16] = key
     return cache
@@ -375,7 +391,7 @@ Write new keys into a paged cache (vLLM's `reshape_and_cache`, for the plain lay
         WrongAnswer("slot // BLOCK_SIZE", "slot % BLOCK_SIZE", "offset taken for block"),
     ),
     trials=lambda draw=0: trials(
-        APPEND_CASES, run_append, append_in_torch, append_keys,
+        draw, redrawn(APPEND_CASES, draw, other_slots), run_append, append_in_torch, append_keys,
         ("block", "head", "offset", "dimension"),
     ),
 )  # fmt: skip

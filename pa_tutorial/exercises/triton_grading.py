@@ -4,6 +4,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,6 +17,24 @@ else:  # the exercises can be read, and say why they cannot be run
     tl = None
 
 NOT_WRITTEN = 54321.0  # what an output holds before a kernel writes to it
+
+
+def other_slots(rng: np.random.Generator, name: str, sizes: tuple) -> tuple[str | None, tuple]:
+    """For a case of append_keys with four blocks of 16: new words if need be, and its sizes.
+
+    Every token gets a block of its own, but for the last case never block 0, and an offset that
+    is neither the first nor the last of the block.
+    """
+    slots, *others = sizes
+    blocks = rng.permutation((1, 2, 3))
+    if name == "large_pool":
+        blocks = np.array((3, int(rng.integers(3))))
+    offsets = rng.integers(1, 15, len(blocks))
+    new = [int(16 * b + o) for b, o in zip(blocks, offsets, strict=True)][: len(slots)]
+    if name == "nowhere":
+        new[int(rng.integers(len(new)))] = -1
+    words = f"slot {new[0]}" if name == "one_token" else None
+    return words, (tuple(new), *others)
 
 
 def unwritten(*shape: int) -> Tensor:
