@@ -4,11 +4,13 @@ import statistics
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from pa_tutorial.attention.work import attention_flops_and_bytes
 from pa_tutorial.checks.running import Trial
+from pa_tutorial.exercises.drawing import redrawn, seeded_torch
 from pa_tutorial.exercises.exercise import Exercise, WrongAnswer, require_floats, require_shape
 from pa_tutorial.ladder import require_written
 
@@ -92,6 +94,15 @@ LEAST_CASES = (
 )  # fmt: skip
 
 
+def other_step(rng: np.random.Generator, name: str, sizes: tuple) -> tuple[None, tuple]:
+    """The sequences in another order, heads of another size, another memory."""
+    seq_lens, num_heads, num_kv_heads, _, dtype, gb_per_s = sizes
+    seq_lens = tuple(rng.permutation(seq_lens).tolist())
+    head_size = int(rng.choice((32, 80, 96, 112, 192, 256)))
+    gb_per_s = round(gb_per_s * rng.uniform(0.5, 2), 1)
+    return None, (seq_lens, num_heads, num_kv_heads, head_size, dtype, gb_per_s)
+
+
 def least_ms_trials(draw: int = 0) -> list[Trial]:
     def run(sizes: tuple, function: Callable | None) -> list[float]:
         answer = least_ms if function is None else function
@@ -106,7 +117,7 @@ def least_ms_trials(draw: int = 0) -> list[Trial]:
         numbers_trial(
             words, partial(run, sizes), partial(expected, sizes), "tensors of this size", "answer"
         )
-        for *words, sizes in LEAST_CASES
+        for *words, sizes in redrawn(LEAST_CASES, draw, other_step)
     ]
 
 
@@ -173,6 +184,18 @@ ROOF_CASES = (
 )  # fmt: skip
 
 
+def other_machine(rng: np.random.Generator, name: str, given: tuple) -> tuple[str | None, tuple]:
+    """Faster or slower, memory and cores nearly alike: the same roof limits."""
+    *heads_and_dtype, gb_per_s, peak = given
+    faster = rng.uniform(0.5, 2)
+    gb_per_s, peak = round(gb_per_s * faster, 1), round(peak * faster * rng.uniform(0.9, 1.1), 1)
+    words = {
+        "many_cores": "4 query heads share 2 bytes, and cores that compute more",
+        "gpu": f"a GPU: {gb_per_s:,} GB/s and its peak in 16 bits",
+    }
+    return words.get(name), (*heads_and_dtype, gb_per_s, peak)
+
+
 def under_the_roofs_trials(draw: int = 0) -> list[Trial]:
     names = "operations per byte", "most", "memory is the roof"
 
@@ -191,7 +214,7 @@ def under_the_roofs_trials(draw: int = 0) -> list[Trial]:
         numbers_trial(
             words, partial(run, given), partial(expected, given), "torch's counter", "|".join(names)
         )
-        for *words, given in ROOF_CASES
+        for *words, given in redrawn(ROOF_CASES, draw, other_machine)
     ]
 
 
@@ -256,10 +279,16 @@ ROUNDS_CASES = (
 
 
 def made_up_rounds(
-    num_rounds: int, ratio: float, noise: float, slower: float, disturbed: float, num_warm_up: int
+    num_rounds: int,
+    ratio: float,
+    noise: float,
+    slower: float,
+    disturbed: float,
+    num_warm_up: int,
+    draw: int,
 ) -> Tensor:
     """[num_warm_up + num_rounds, 2]: times of A and B on a machine as described."""
-    generator = torch.Generator().manual_seed(num_rounds)
+    generator = seeded_torch(num_rounds, draw)
     total = num_warm_up + num_rounds
     speed = torch.linspace(1, slower, total, dtype=torch.float64)[:, None]
     times = torch.tensor([2.0, 2.0 * ratio], dtype=torch.float64) / speed
@@ -270,20 +299,25 @@ def made_up_rounds(
     return times
 
 
+def other_ratio(rng: np.random.Generator, name: str, how: tuple) -> tuple[None, tuple]:
+    num_rounds, _, *others = how
+    return None, (num_rounds, float(rng.uniform(1.2, 4) ** rng.choice((-1, 1))), *others)
+
+
 def compare_rounds_trials(draw: int = 0) -> list[Trial]:
     def run(how: tuple, function: Callable | None) -> list[float]:
         answer = compare_rounds if function is None else function
-        return require_shape(answer(made_up_rounds(*how), how[-1]), [3]).tolist()
+        return require_shape(answer(made_up_rounds(*how, draw), how[-1]), [3]).tolist()
 
     def expected(how: tuple) -> list[float]:
-        ratios = [b / a for a, b in made_up_rounds(*how).tolist()[how[-1] :]]
+        ratios = [b / a for a, b in made_up_rounds(*how, draw).tolist()[how[-1] :]]
         low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
         return [middle, low, high]
 
     axis = "median|lowest quartile|highest quartile"
     return [
         numbers_trial(words, partial(run, how), partial(expected, how), "Python's statistics", axis)
-        for *words, how in ROUNDS_CASES
+        for *words, how in redrawn(ROUNDS_CASES, draw, other_ratio)
     ]
 
 
