@@ -7,7 +7,9 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.checks.running import Trial
+from pa_tutorial.exercises.drawing import asked, redrawn
 from pa_tutorial.exercises.exercise import Exercise, WrongAnswer
+from pa_tutorial.exercises.serving_engine_grading import other_blocks, other_request, other_tokens
 from pa_tutorial.ladder import AnswerError, require_written
 from pa_tutorial.paging.allocator import Admission
 
@@ -71,26 +73,30 @@ ADMISSION_CASES = (
 
 
 def can_schedule_trials(draw: int = 0) -> list[Trial]:
-    def run(sizes: tuple, function: Callable | None) -> dict[str, Tensor]:
-        answer = require_written((can_schedule if function is None else function)(*sizes))
-        if not isinstance(answer, Admission):
-            raise AnswerError(f"it returned {answer!r:.60}; it must return NOW, LATER or NEVER")
-        return {"out": number(answer)}
+    def run(questions: list[tuple], function: Callable | None) -> dict[str, Tensor]:
+        answers = []
+        for sizes, _ in questions:
+            answer = require_written((can_schedule if function is None else function)(*sizes))
+            if not isinstance(answer, Admission):
+                raise AnswerError(f"it returned {answer!r:.60}; it must return NOW, LATER or NEVER")
+            answers.append(answer)
+        return numbers(answers)
 
-    def number(admission: Admission) -> Tensor:
-        return torch.tensor([float(list(Admission).index(admission))])
+    def numbers(admissions: Sequence[Admission]) -> dict[str, Tensor]:
+        places = [list(Admission).index(admission) for admission in admissions]
+        return {"out": torch.tensor(places, dtype=torch.float32)}
 
     return [
         Trial(
             name=name,
             isolates=isolates,
             meaning=meaning,
-            run=partial(run, sizes),
-            references={"by hand": lambda word=word: {"out": number(Admission(word))}},
+            run=partial(run, questions),
+            references={"by hand": partial(numbers, [Admission(word) for _, word in questions])},
             bounds={"out": 0.0},
-            axes=("now 0|later 1|never 2",),
+            axes=("now 0|later 1|never 2",) if not draw else ("0 now, 1 later, 2 never: question",),
         )
-        for name, isolates, meaning, sizes, word in ADMISSION_CASES
+        for name, isolates, meaning, questions in asked(ADMISSION_CASES, draw, {}, other_request)
     ]
 
 
@@ -200,17 +206,22 @@ BATCH_CASES = (
      (((10, 9, 1), (12, 8, 4)), ([2, 5, 3], [2, 5, 7]), 4)),
     ("nothing_to_choose", "chunks only", _CHOOSE, (((30, 4, 4), (30, 0, 4)), ([1, 2], [3]), 4)),
 )  # fmt: skip
+TOKENS_APART = 100  # the first tokens of two sequences, in the notebook
 
 
-def sequences_of(sizes: Sequence[tuple[int, int, int]], tables: Sequence[list[int]]) -> list[tuple]:
-    """Tokens that say where they stand: 100 * (sequence + 1) + position."""
+def sequences_of(
+    sizes: Sequence[tuple[int, int, int]], tables: Sequence[list[int]], apart: int
+) -> list[tuple]:
+    """Tokens that say where they stand: apart * (sequence + 1) + position."""
     return [
-        ([100 * (index + 1) + p for p in range(length)], computed, new, list(table))
+        ([apart * (index + 1) + p for p in range(length)], computed, new, list(table))
         for index, ((length, computed, new), table) in enumerate(zip(sizes, tables, strict=True))
     ]
 
 
-def batch_by_hand(sizes: Sequence, tables: Sequence, block_size: int) -> dict[str, list]:
+def batch_by_hand(
+    sizes: Sequence, tables: Sequence, block_size: int, apart: int
+) -> dict[str, list]:
     """Token by token, from the definition, without any of the code above."""
     rows = [
         (index, p)
@@ -220,7 +231,7 @@ def batch_by_hand(sizes: Sequence, tables: Sequence, block_size: int) -> dict[st
     places = [(*divmod(p, block_size), index) for index, p in rows]
     width = max(len(table) for table in tables)
     return {
-        "input_ids": [100 * (index + 1) + p for index, p in rows],
+        "input_ids": [apart * (index + 1) + p for index, p in rows],
         "positions": [p for _, p in rows],
         "slot_mapping": [tables[index][block] * block_size + o for block, o, index in places],
         "block_tables": [
@@ -235,9 +246,9 @@ def make_batch_trials(draw: int = 0) -> list[Trial]:
     """Each tensor is a quantity of its own; `out` is slot_mapping."""
 
     def run(given: tuple, function: Callable | None) -> dict[str, Tensor]:
-        sizes, tables, block_size = given
+        sizes, tables, block_size, apart = given
         answer = make_batch if function is None else function
-        result = require_written(answer(sequences_of(sizes, tables), block_size))
+        result = require_written(answer(sequences_of(sizes, tables, apart), block_size))
         return quantities(require_batch(result, batch_by_hand(*given)))
 
     def expected(given: tuple) -> dict[str, Tensor]:
@@ -245,6 +256,7 @@ def make_batch_trials(draw: int = 0) -> list[Trial]:
             {name: torch.tensor(values) for name, values in batch_by_hand(*given).items()}
         )
 
+    cases = [(*words, (*given, TOKENS_APART)) for *words, given in BATCH_CASES]
     return [
         Trial(
             name=name,
@@ -255,7 +267,7 @@ def make_batch_trials(draw: int = 0) -> list[Trial]:
             bounds=dict.fromkeys(("out", *BATCH_DTYPES), 0.0),
             axes=("token",),
         )
-        for name, isolates, meaning, given in BATCH_CASES
+        for name, isolates, meaning, given in redrawn(cases, draw, other_blocks)
     ]
 
 
@@ -378,27 +390,34 @@ STOP_CASES = (
 
 
 def finish_reason_trials(draw: int = 0) -> list[Trial]:
-    def run(given: tuple, function: Callable | None) -> dict[str, Tensor]:
-        generated, *others = given
-        answer = (finish_reason if function is None else function)(list(generated), *others)
-        if require_written(answer) not in REASONS:
-            raise AnswerError(f"it returned {answer!r:.60}; it must return one of {REASONS}")
-        return {"out": number(answer)}
+    def run(questions: list[tuple], function: Callable | None) -> dict[str, Tensor]:
+        answers = []
+        for (generated, *others), _ in questions:
+            answer = (finish_reason if function is None else function)(list(generated), *others)
+            if require_written(answer) not in REASONS:
+                raise AnswerError(f"it returned {answer!r:.60}; it must return one of {REASONS}")
+            answers.append(answer)
+        return numbers(answers)
 
-    def number(reason: str) -> Tensor:
-        return torch.tensor([float(REASONS.index(reason))])
+    def numbers(reasons: Sequence[str]) -> dict[str, Tensor]:
+        places = [REASONS.index(reason) for reason in reasons]
+        return {"out": torch.tensor(places, dtype=torch.float32)}
 
     return [
         Trial(
             name=name,
             isolates=isolates,
             meaning=meaning,
-            run=partial(run, given),
-            references={"by hand": lambda reason=reason: {"out": number(reason)}},
+            run=partial(run, questions),
+            references={"by hand": partial(numbers, [reason for _, reason in questions])},
             bounds={"out": 0.0},
-            axes=("running 0|stop 1|length 2",),
+            axes=(
+                ("running 0|stop 1|length 2",)
+                if not draw
+                else ("0 running, 1 stop, 2 length: question",)
+            ),
         )
-        for name, isolates, meaning, given, reason in STOP_CASES
+        for name, isolates, meaning, questions in asked(STOP_CASES, draw, {}, other_tokens)
     ]
 
 
