@@ -8,8 +8,9 @@ from torch import Tensor
 
 from pa_tutorial.attention.full import causal_attention
 from pa_tutorial.checks.running import Trial
+from pa_tutorial.exercises.drawing import redrawn, seeded_torch
 from pa_tutorial.exercises.exercise import Exercise, WrongAnswer, require_shape
-from pa_tutorial.exercises.many_devices_grading import Meeting, on_ranks
+from pa_tutorial.exercises.many_devices_grading import Meeting, on_ranks, other_slots
 from pa_tutorial.ladder import AnswerError
 
 NOTEBOOK = "17_many_devices"
@@ -79,8 +80,8 @@ LAYER_CASES = (
 )
 
 
-def layer_weights(num_heads: int, num_kv_heads: int) -> dict[str, Tensor]:
-    random = torch.Generator().manual_seed(17)
+def layer_weights(num_heads: int, num_kv_heads: int, draw: int) -> dict[str, Tensor]:
+    random = seeded_torch(17, draw)
     hidden_size, head_size = 24, 8
     sizes = {
         "hidden": (5, hidden_size),
@@ -106,9 +107,9 @@ def as_rank_has_them(
     return found
 
 
-def whole_layer(num_heads: int, num_kv_heads: int) -> Tensor:
+def whole_layer(num_heads: int, num_kv_heads: int, draw: int) -> Tensor:
     """In float64, without ranks."""
-    w = {n: tensor.double() for n, tensor in layer_weights(num_heads, num_kv_heads).items()}
+    w = {n: tensor.double() for n, tensor in layer_weights(num_heads, num_kv_heads, draw).items()}
     q, k, v = ((w["hidden"] @ w[name].T).unflatten(-1, (-1, 8)) for name in ("w_q", "w_k", "w_v"))
     k, v = (x.repeat_interleave(num_heads // num_kv_heads, dim=1) for x in (k, v))
     qk = torch.einsum("ihd,jhd->hij", q, k) * 8**-0.5
@@ -125,7 +126,7 @@ def part_of_layer_trials(draw: int = 0) -> list[Trial]:
     def run(sizes: tuple[int, int, int], function: Callable | None) -> dict[str, Tensor]:
         answer = part_of_layer if function is None else function
         num_heads, num_kv_heads, num_ranks = sizes
-        weights = layer_weights(num_heads, num_kv_heads)
+        weights = layer_weights(num_heads, num_kv_heads, draw)
         parts = []
         for rank in range(num_ranks):
             own = as_rank_has_them(weights, num_heads, num_kv_heads, rank, num_ranks)
@@ -138,7 +139,7 @@ def part_of_layer_trials(draw: int = 0) -> list[Trial]:
         Trial(
             *words,
             run=partial(run, sizes),
-            references={"the whole layer": lambda s=sizes: {"out": whole_layer(*s[:2])}},
+            references={"the whole layer": lambda s=sizes: {"out": whole_layer(*s[:2], draw)}},
             bounds={"out": CLOSE},
             axes=("token", "dim"),
         )
@@ -224,18 +225,20 @@ MERGE_HEADS, MERGE_SIZE = 3, 8
 
 
 def scores_and_values(
-    shares: Sequence[Sequence[int]], spread: float
+    shares: Sequence[Sequence[int]], spread: float, draw: int
 ) -> list[list[tuple[Tensor, Tensor]]]:
     """[rank][sequence] -> scores [num_heads, tokens], v [tokens, head_size], float64."""
-    random = torch.Generator().manual_seed(len(shares))
+    random = seeded_torch(len(shares), draw)
 
-    def draw(*size: int) -> Tensor:
+    def numbers(*size: int) -> Tensor:
         return torch.randn(size, generator=random, dtype=torch.float64)
 
-    return [
-        [(spread * draw(MERGE_HEADS, tokens), draw(tokens, MERGE_SIZE)) for tokens in share]
-        for share in shares
-    ]
+    def scores(tokens: int) -> Tensor:
+        drawn = spread * numbers(MERGE_HEADS, tokens)
+        # multiples of 1/1024, so that float32 holds a maximum exactly, also one of hundreds
+        return (drawn * 1024).round() / 1024 if draw else drawn
+
+    return [[(scores(tokens), numbers(tokens, MERGE_SIZE)) for tokens in share] for share in shares]
 
 
 def part_of_rank(tokens: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor, Tensor]:
@@ -254,7 +257,7 @@ def part_of_rank(tokens: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor, T
 def merge_trials(draw: int = 0) -> list[Trial]:
     def run(shares: tuple, spread: float, function: Callable | None) -> dict[str, Tensor]:
         answer = merge_over_network if function is None else function
-        drawn = scores_and_values(shares, spread)
+        drawn = scores_and_values(shares, spread, draw)
 
         def work(rank: int, meeting: Meeting) -> Tensor:
             calls = (partial(meeting.all_reduce, rank, name) for name in ("all_max", "all_sum"))
@@ -270,7 +273,7 @@ def merge_trials(draw: int = 0) -> list[Trial]:
         return {"out": torch.stack(outs)}
 
     def expected(shares: tuple, spread: float) -> dict[str, Tensor]:
-        drawn = scores_and_values(shares, spread)
+        drawn = scores_and_values(shares, spread, draw)
         outs = []
         for sequence in range(len(shares[0])):
             qk = torch.cat([tokens[sequence][0] for tokens in drawn], dim=-1)
@@ -392,7 +395,7 @@ def own_slots_trials(draw: int = 0) -> list[Trial]:
             bounds={"out": 0.0},
             axes=("rank", "token"),
         )
-        for *words, sizes in SLOT_CASES
+        for *words, sizes in redrawn(SLOT_CASES, draw, other_slots)
     ]
 
 

@@ -4,12 +4,33 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from pa_tutorial.ladder import AnswerError
 
 MOST_SECONDS = 10.0
+
+
+def other_slots(rng: np.random.Generator, name: str, sizes: tuple) -> tuple[str | None, tuple]:
+    """For a case of own_slots: positions in the same logical blocks, and other block numbers.
+
+    No block has the number of its place in the table; 0, where a rank has no block, stays.
+    """
+    positions, tables, block_size = sizes
+    start, last = positions[0], positions[-1]
+    if start:
+        start += int(rng.integers(block_size - start % block_size))
+    last += int(rng.integers(block_size)) - last % block_size
+    if len(positions) == 1:
+        last = start
+    others = []
+    for table in tables:
+        numbers = rng.choice(np.arange(len(table), 60), len(table), replace=False).tolist()
+        others.append(table if table == [0] else numbers)
+    words = "one rank: slots as in notebook 04" if name == "one_rank" else None
+    return words, (range(start, last + 1), tuple(others), block_size)
 
 
 class Meeting:
