@@ -200,8 +200,14 @@ def qk_dot_trials(draw: int = 0) -> list[Trial]:
     def task(geometry: Geometry) -> Task:
         rng = seeded(geometry.head_size, draw)
         dtype = np.float16 if geometry.dtype == torch.float16 else np.float32
-        q = rng.standard_normal(geometry.head_size).astype(dtype)
-        k = rng.standard_normal((geometry.NUM_THREAD_GROUPS, geometry.head_size)).astype(dtype)
+
+        def numbers(*shape: int) -> np.ndarray:
+            drawn = rng.standard_normal(shape)
+            # multiples of 1/16: their sums are exact in float32, in every order
+            return ((drawn * 16).round() / 16 if draw else drawn).astype(dtype)
+
+        q = numbers(geometry.head_size)
+        k = numbers(geometry.NUM_THREAD_GROUPS, geometry.head_size)
         qk = k.astype(np.float64) @ q.astype(np.float64)
         expected = np.tile(qk, (geometry.THREAD_GROUP_SIZE, 1))
         shuffles = geometry.NUM_WARPS * (geometry.THREAD_GROUP_SIZE.bit_length() - 1)

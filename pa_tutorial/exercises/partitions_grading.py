@@ -50,7 +50,7 @@ def another_batch(rng: np.random.Generator, name: str, sizes: tuple) -> tuple[st
     return words, (tuple(map(int, lens)), block_size, size)
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 def ranges_of_kernel(seq_lens: tuple[int, ...], block_size: int, partition_size: int) -> Tensor:
     """[num_seqs, max_num_partitions, 4] RANGES as the kernel computes them.
 
@@ -89,7 +89,7 @@ def as_ranges(result: object, num_seqs: int, num_partitions: int) -> Tensor:
     return torch.tensor(rows)
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 def left_by(step: DecodeProblem, partition_size: int) -> Partitioned:
     """v2 after its first kernel: what the partitions have left."""
     ready = prepare_v2(**vars(step.paged("vllm")), partition_size=partition_size)

@@ -20,7 +20,7 @@ from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.simt.traffic import SECTOR
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 def reads_of_k(
     sizes: tuple, draw: int
 ) -> tuple[Geometry, int, Tensor, tuple[int, int], np.ndarray]:
