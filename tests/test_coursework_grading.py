@@ -1,18 +1,14 @@
 """Each submission gets the points that it is worth, whatever its code does."""
 
-import time
-
 import pytest
 from coursework_students import (
     DRAW,
     EMPTY,
-    FIRST,
     LIMITS,
     NAME,
     RIGHT,
     SECOND,
     STUDENTS,
-    THIRD,
     files,
     is_worth,
 )
@@ -136,7 +132,7 @@ def test_tests_and_their_settings_of_a_student_are_not_read(tmp_path) -> None:
 
 
 def test_a_folder_without_adapters_is_no_submission(tmp_path) -> None:
-    with pytest.raises(ValueError, match="has no adapters.py"):
+    with pytest.raises(ValueError, match=r"has no adapters\.py"):
         files_of_folder(tmp_path)
 
 

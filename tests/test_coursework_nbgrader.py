@@ -19,6 +19,7 @@ from pa_tutorial.exercises import EXERCISES
 
 pytest.importorskip("nbgrader", reason="needs nbgrader: pip install -e '.[coursework]'")
 
+CELL_SECONDS = 30  # attempt() in the notebook of whoever never ends takes them all
 FULL_MARKS = "10.0  # the points of this cell"
 
 
@@ -48,6 +49,8 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("course") / "out"
     make([NAME], out, DRAW, LIMITS)
     folder = out / "nbgrader"
+    config = folder / "nbgrader_config.py"
+    config.write_text(config.read_text() + f"c.Execute.timeout = {CELL_SECONDS}\n")
     nbgrader(folder, "generate_assignment", NAME)
     released = nbformat.read(folder / "release" / NAME / f"{NAME}.ipynb", as_version=4)
     for student, (answers, _) in STUDENTS.items():

@@ -36,8 +36,9 @@ def attempt(name: str, function: Function = OURS, draw: int = 0) -> Result:
     draw      of an exercise only: 0 are the cases of the notebook, any other number are the same
               cases with other numbers in them, for grading
 
-    Raises ValueError for an unknown name and for a draw of what is no exercise, TypeError if `function` cannot be called, ImportError
-    for a stage of ours that needs what this machine does not have.
+    Raises ValueError for an unknown name and for a draw of what is no exercise, TypeError if
+    `function` cannot be called, ImportError for a stage of ours that needs what this machine does
+    not have.
     """
     if function is OURS:
         if name in STAGES and (why := STAGES[name].why_absent()):

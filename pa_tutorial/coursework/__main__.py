@@ -14,8 +14,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 from pa_tutorial.arguments import require
-from pa_tutorial.coursework.assignment import Assignment, assignment, assignment_names
-from pa_tutorial.coursework.assignment import notebook_names
+from pa_tutorial.coursework.assignment import (
+    assignment,
+    assignment_names,
+    notebook_names,
+)
 from pa_tutorial.coursework.grading import Grade, grade
 from pa_tutorial.coursework.limits import Limits
 from pa_tutorial.coursework.nbgrader_form import write_course

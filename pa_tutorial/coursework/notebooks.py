@@ -1,12 +1,11 @@
 """The notebooks of a course: for students, for instructors, and as they come back."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 
 import nbformat
 from nbformat import NotebookNode
-from nbformat.v4 import new_code_cell, new_markdown_cell
+from nbformat.v4 import new_markdown_cell
 
 from pa_tutorial.coursework.assignment import ANSWERS, Assignment, adapters_file, assignment
 from pa_tutorial.coursework.excerpts import definitions, joined, needed_by

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from pa_tutorial.coursework.assignment import Assignment, adapters_file
+from pa_tutorial.coursework.guard import ALLOWED
 
 README = """\
 # {title}
@@ -14,7 +15,12 @@ pip install pa-tutorial pytest   # or, in a clone of the walk: pip install -e '.
 pytest
 ```
 
-The tests call only the functions of `adapters.py`; each gives what you wrote for one task. You may move your code to other files beside it and change the imports in `adapters.py`. Hand in all your files. The grade is given on other numbers than those of the tests here: the cases have the same names, and each is worth the same part of the points of its task. An answer may import Python's own modules for computing ({allowed}), and of this package all but the checks and the exercises.
+The tests call only the functions of `adapters.py`; each gives what you wrote for one task. You may
+move your code to other files beside it and change the imports in `adapters.py`. Hand in all your
+files.
+
+The grade is given on other numbers than those of the tests here: the cases have the same names, and
+each is worth the same part of the points of its task. An answer may import {allowed}.
 
 {tasks}
 """
@@ -59,7 +65,7 @@ def readme(one: Assignment) -> str:
     return README.format(
         title=one.title,
         files=" and ".join(f"`{name}`" for name in one.starter if name.endswith(".py")),
-        allowed="math, itertools, collections and so on; torch, numpy, numba, triton",
+        allowed=", ".join(f"`{name}`" for name in ALLOWED),
         tasks="\n\n".join(tasks),
     )
 

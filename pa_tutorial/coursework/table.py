@@ -12,7 +12,9 @@ PATH = Path(__file__).parent / "WRONG_ANSWERS.md"
 HEAD = """\
 # What wrong answers are worth
 
-Written by `python -m pa_tutorial.coursework table`; the tests hold every row. For each exercise, the wrong answers that are kept for it: how many of the cases it passes (each is worth the same part of the points), and the first case that catches it. None passes all.
+Written by `python -m pa_tutorial.coursework table`; the tests hold every row. For each exercise,
+the wrong answers that are kept for it: how many of the cases it passes (each is worth the same part
+of the points), and the first case that catches it. None passes all.
 
 | notebook | exercise | wrong answer | passes | caught by |
 | --- | --- | --- | --- | --- |
