@@ -22,8 +22,8 @@ NOT_WRITTEN = 54321.0  # what an output holds before a kernel writes to it
 def other_slots(rng: np.random.Generator, name: str, sizes: tuple) -> tuple[str | None, tuple]:
     """For a case of append_keys with four blocks of 16: new words if need be, and its sizes.
 
-    Every token gets a block of its own, but for the last case never block 0, and an offset that
-    is neither the first nor the last of the block.
+    Every token gets a block of its own, and an offset that is neither the first nor the last of
+    the block. large_pool: the first token goes to block 3; elsewhere no token goes to block 0.
     """
     slots, *others = sizes
     blocks = rng.permutation((1, 2, 3))
