@@ -94,7 +94,7 @@ def can_schedule_trials(draw: int = 0) -> list[Trial]:
             run=partial(run, questions),
             references={"by hand": partial(numbers, [Admission(word) for _, word in questions])},
             bounds={"out": 0.0},
-            axes=("now 0|later 1|never 2",) if not draw else ("0 now, 1 later, 2 never: question",),
+            axes=("0 now, 1 later, 2 never: question" if draw else "now 0|later 1|never 2",),
         )
         for name, isolates, meaning, questions in asked(ADMISSION_CASES, draw, {}, other_request)
     ]
@@ -412,9 +412,7 @@ def finish_reason_trials(draw: int = 0) -> list[Trial]:
             references={"by hand": partial(numbers, [reason for _, reason in questions])},
             bounds={"out": 0.0},
             axes=(
-                ("running 0|stop 1|length 2",)
-                if not draw
-                else ("0 running, 1 stop, 2 length: question",)
+                "0 running, 1 stop, 2 length: question" if draw else "running 0|stop 1|length 2",
             ),
         )
         for name, isolates, meaning, questions in asked(STOP_CASES, draw, {}, other_tokens)
