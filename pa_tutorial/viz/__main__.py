@@ -8,6 +8,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from pa_tutorial.viz import (
+    append_only,
     at_work,
     block_stories,
     cpu,
@@ -20,6 +21,7 @@ from pa_tutorial.viz import (
     kernel_stories,
     keys,
     kv_cache,
+    latent,
     many_devices,
     many_devices_checked,
     many_devices_measured,
@@ -32,11 +34,13 @@ from pa_tutorial.viz import (
     paged,
     partitions,
     query,
+    query_rows,
     registers,
     roofline,
     rows,
     style,
     tiles,
+    time_line,
     walk,
     waste,
     wide,
@@ -117,6 +121,12 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "many_devices_users": many_devices_paper.draw_users,
     "many_devices_checked": many_devices_checked.draw_checked,
     "many_devices_ranks": many_devices_measured.draw_ranks,
+    "after_time_line": time_line.draw_time_line,
+    "after_query_rows": query_rows.draw_tiles,
+    "after_intensity": latent.draw_intensity,
+    "after_copies": append_only.draw_copies,
+    "after_kept": latent.draw_kept,
+    "after_two_ways": latent.draw_two_ways,
     "under_the_microscope": lambda: reference_microscope().picture(),
 }
 PAGES: dict[str, Callable[[], Microscope]] = {"microscope": reference_microscope}
