@@ -48,6 +48,17 @@ def test_a_block_that_becomes_full_later_stays() -> None:
         assert (tables[0].blocks[1] == tables[1].blocks[1]) is same
 
 
+def test_a_second_chunk_of_a_prompt_is_not_looked_up() -> None:
+    _, (a, b) = pool_and(2)
+    a.append(range(16))
+    b.append(range(6))
+    before = list(b.blocks)
+    appended = b.append(range(6, 16))
+    assert b.blocks[:2] == before
+    assert not set(b.blocks[1:]) & set(a.blocks)
+    assert min(appended.slots) >= 0
+
+
 def test_who_comes_later_finds_the_first_copy_and_what_follows_either() -> None:
     _, (a, b, c) = pool_and(3)
     for table in (a, b):
