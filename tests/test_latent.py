@@ -19,9 +19,7 @@ from pa_tutorial.attention.latent import (
     attend_absorbed,
     attend_expanded,
     expand,
-    latent_cache,
     paged_latent,
-    write_rows,
 )
 from pa_tutorial.attention.paged import paged_gather
 from pa_tutorial.attention.work import attention_flops_and_bytes, count_flops
@@ -29,6 +27,7 @@ from pa_tutorial.distributed.paper import kv_bytes_per_token
 from pa_tutorial.distributed.sizes import LLAMA_2_7B, LLAMA_3_1_8B
 from pa_tutorial.distributed.sizes import LLAMA_3_1_70B as SIZES_OF_70B
 from pa_tutorial.engine.rope import DEFAULT_ROPE, rotate
+from pa_tutorial.paging.latent_cache import latent_cache, write_rows
 from pa_tutorial.paging.layouts import slot_mapping
 
 HEADS, NOPE, ROPE, LATENT, VALUE = 4, 12, 8, 24, 10

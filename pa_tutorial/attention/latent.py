@@ -26,7 +26,6 @@ from torch import Tensor
 
 from pa_tutorial.arguments import require
 from pa_tutorial.attention.paged import paged_online
-from pa_tutorial.paging.layouts import reshape_and_cache
 
 
 def require_latent(q: Tensor, row_size: int, w_k: Tensor, w_v: Tensor) -> None:
@@ -99,27 +98,6 @@ def attend_absorbed(q: Tensor, rows: Tensor, w_k: Tensor, w_v: Tensor, scale: fl
     require_latent(q, rows.shape[1], w_k, w_v)
     weights = (scale * absorb(q, w_k) @ rows.T).softmax(dim=-1)  # [1, num_heads, seq_len]
     return values_of(weights @ rows[:, : w_k.shape[2]], w_v)
-
-
-def latent_cache(
-    num_blocks: int, block_size: int, row_size: int, dtype: torch.dtype = torch.float32
-) -> Tensor:
-    """[num_blocks, 1, block_size, row_size]: the plain layout with one KV head, filled with NaN.
-
-    It is one tensor: K and V are both read from it.
-    """
-    return torch.full((num_blocks, 1, block_size, row_size), float("nan"), dtype=dtype)
-
-
-def write_rows(rows: Tensor, cache: Tensor, slots: Tensor) -> None:
-    """Put the rows of new tokens into their slots; -1 skips.
-
-    rows   [num_tokens, latent_size + rope_size]
-    slots  [num_tokens] int64
-
-    Raises ValueError as reshape_and_cache does.
-    """
-    reshape_and_cache(rows[:, None], rows[:, None], cache, cache, slots)
 
 
 def paged_latent(
