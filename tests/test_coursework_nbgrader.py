@@ -47,7 +47,7 @@ def nbgrader(course: Path, *words: str) -> None:
 def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A course folder in which all have handed in and nbgrader has graded."""
     out = tmp_path_factory.mktemp("course") / "out"
-    make([NAME], out, DRAW, LIMITS)
+    make([NAME], out, DRAW, LIMITS, exercises_only=True)
     folder = out / "nbgrader"
     config = folder / "nbgrader_config.py"
     config.write_text(config.read_text() + f"c.Execute.timeout = {CELL_SECONDS}\n")
@@ -95,7 +95,7 @@ def test_students_get_what_they_are_worth(course: Path, student: str) -> None:
 
 def test_the_release_has_the_stubs_and_no_solution(course: Path) -> None:
     released = nbformat.read(course / "release" / NAME / f"{NAME}.ipynb", as_version=4)
-    student = {cell.id: cell.source for cell in student_notebook(NAME).cells}
+    student = {cell.id: cell.source for cell in student_notebook(NAME, exercises_only=True).cells}
     for cell in released.cells:
         assert "BEGIN" not in cell.source
         assert str(DRAW) not in cell.source, "the numbers of the grade are secret"

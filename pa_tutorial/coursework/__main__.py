@@ -31,7 +31,9 @@ from pa_tutorial.coursework.notebooks import (
 from pa_tutorial.coursework.plain import files_of_folder, write_folder
 
 
-def make(names: list[str], out: Path, draw: int, limits: Limits) -> None:
+def make(
+    names: list[str], out: Path, draw: int, limits: Limits, exercises_only: bool = False
+) -> None:
     """Write the folders of a course.
 
     student/     notebooks with stubs
@@ -48,10 +50,10 @@ def make(names: list[str], out: Path, draw: int, limits: Limits) -> None:
         write_folder(one, out / "plain" / one.name)
         write_folder(one, out / "instructor" / "plain" / one.name, solved=True)
     for name in notebooks:
-        write(student_notebook(name), out / "student" / f"{name}.ipynb")
-        write(instructor_notebook(name), out / "instructor" / f"{name}.ipynb")
+        write(student_notebook(name, exercises_only), out / "student" / f"{name}.ipynb")
+        write(instructor_notebook(name, exercises_only), out / "instructor" / f"{name}.ipynb")
     if notebooks:
-        write_course(notebooks, out / "nbgrader", draw, limits)
+        write_course(notebooks, out / "nbgrader", draw, limits, exercises_only)
     key = {"draw": draw, "limits": asdict(limits)}
     (out / "instructor" / "key.json").write_text(json.dumps(key, indent=1) + "\n")
 
@@ -92,6 +94,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     makes.add_argument("--draw", type=int, help="the numbers of the grade; left out, by chance")
     makes.add_argument("--seconds", type=float, default=Limits.seconds, help="for one task")
     makes.add_argument("--megabytes", type=int, default=Limits.megabytes, help="for one task")
+    makes.add_argument(
+        "--exercises-only", action="store_true", help="notebooks without the walk around them"
+    )
     grades = commands.add_parser("grade", help="grade notebooks and folders")
     grades.add_argument("submissions", nargs="+", type=Path)
     grades.add_argument("--key", type=Path, required=True, help="key.json of the instructor")
@@ -107,7 +112,8 @@ def main(arguments: list[str] | None = None) -> int:
         if args.command == "make":
             draw = secrets.randbelow(2**31) + 1 if args.draw is None else args.draw
             require(draw >= 1, "draw", draw, "1 or more: 0 are the numbers of the notebook")
-            make(args.names, args.out, draw, Limits(args.seconds, args.megabytes))
+            limits = Limits(args.seconds, args.megabytes)
+            make(args.names, args.out, draw, limits, args.exercises_only)
             print(f"{args.out} written; keep {args.out}/instructor and {args.out}/nbgrader/source")
         elif args.command == "grade":
             key = json.loads(args.key.read_text())

@@ -98,13 +98,22 @@ def assignment(name: str) -> Assignment:
 
 def answers_file(exercises: Iterable[Exercise], bodies: Iterable[str]) -> str:
     """The functions of some exercises, with what they need in front of them."""
+    parts = [needs_of(exercises), *(body.strip() for body in bodies)]
+    return "\n\n\n".join(part for part in parts if part) + "\n"
+
+
+def imports_of(notebook: str) -> str:
+    """What the exercises of a notebook need: imports, and constants of theirs."""
+    return needs_of(exercises_of(notebook))
+
+
+def needs_of(exercises: Iterable[Exercise]) -> str:
     needs: set[Definition] = set()
     for exercise in exercises:
         known = definitions([inspect.getsource(inspect.getmodule(exercise.solution))])
         uses = known.pop(exercise.name).uses
         needs |= {BETTER.get(part, part) for part in needed_by(uses, known)}
-    parts = [joined(needs), *(body.strip() for body in bodies)]
-    return "\n\n\n".join(part for part in parts if part) + "\n"
+    return joined(needs)
 
 
 def adapters_file(assignment: Assignment) -> str:

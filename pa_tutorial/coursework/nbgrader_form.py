@@ -36,9 +36,11 @@ points("{task}", In, out_of={points:g}, draw={draw}, seconds={seconds:g}, megaby
 """
 
 
-def source_notebook(name: str, draw: int, limits: Limits) -> NotebookNode:
+def source_notebook(
+    name: str, draw: int, limits: Limits, exercises_only: bool = False
+) -> NotebookNode:
     """The instructor's notebook, from which nbgrader makes the students' one."""
-    notebook, cells = instructor_notebook(name), []
+    notebook, cells = instructor_notebook(name, exercises_only), []
     for cell in notebook.cells:
         if cell.id.startswith("mistakes-"):
             continue
@@ -80,10 +82,13 @@ def mark(grade_id: str, solution: bool = False, points: float | None = None) -> 
     return words if points is None else {**words, "points": points}
 
 
-def write_course(names: list[str], folder: Path, draw: int, limits: Limits) -> None:
+def write_course(
+    names: list[str], folder: Path, draw: int, limits: Limits, exercises_only: bool = False
+) -> None:
     """A course folder of nbgrader, with one assignment for each notebook."""
     for name in names:
-        write(source_notebook(name, draw, limits), folder / "source" / name / f"{name}.ipynb")
+        notebook = source_notebook(name, draw, limits, exercises_only)
+        write(notebook, folder / "source" / name / f"{name}.ipynb")
     seconds = limits.seconds + SPARE_SECONDS
     config = CONFIG.format(placeholder=PLACEHOLDER, seconds=seconds)
     (folder / "nbgrader_config.py").write_text(config, encoding="utf-8")

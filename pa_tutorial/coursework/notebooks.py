@@ -5,14 +5,21 @@ from pathlib import Path
 
 import nbformat
 from nbformat import NotebookNode
-from nbformat.v4 import new_markdown_cell
+from nbformat.v4 import new_code_cell, new_markdown_cell
 
-from pa_tutorial.coursework.assignment import ANSWERS, Assignment, adapters_file, assignment
+from pa_tutorial.coursework.assignment import (
+    ANSWERS,
+    Assignment,
+    adapters_file,
+    assignment,
+    imports_of,
+)
 from pa_tutorial.coursework.excerpts import definitions, joined, needed_by
+from pa_tutorial.coursework.grading import ROOT
 from pa_tutorial.coursework.guard import objection
 from pa_tutorial.exercises import EXERCISES, Exercise
 
-NOTEBOOKS = Path("notebooks")
+NOTEBOOKS = ROOT / "notebooks"
 RULES = (
     "**An assignment.** Write your answers into the cells of the exercises, in place of the line "
     "that says so. `attempt` shows what it would be worth, on the numbers of this notebook; the "
@@ -21,9 +28,9 @@ RULES = (
 )
 
 
-def student_notebook(name: str) -> NotebookNode:
-    """A notebook with stubs, and without outputs."""
-    notebook = _plain(name)
+def student_notebook(name: str, exercises_only: bool = False) -> NotebookNode:
+    """A notebook with stubs, and without outputs; with the walk around them or without."""
+    notebook = _plain(name, exercises_only)
     for cell in notebook.cells:
         exercise = exercise_of(cell)
         if exercise is not None and cell.metadata["part"] == "stub":
@@ -31,9 +38,9 @@ def student_notebook(name: str) -> NotebookNode:
     return notebook
 
 
-def instructor_notebook(name: str) -> NotebookNode:
+def instructor_notebook(name: str, exercises_only: bool = False) -> NotebookNode:
     """A notebook with solutions, the marks around them, and what goes wrong under each."""
-    notebook, cells = _plain(name), []
+    notebook, cells = _plain(name, exercises_only), []
     for cell in notebook.cells:
         exercise = exercise_of(cell)
         cells.append(cell)
@@ -87,14 +94,19 @@ def _is_forbidden(text: str) -> bool:
     return text.startswith(("import ", "from ")) and bool(objection(text))
 
 
-def _plain(name: str) -> NotebookNode:
+def _plain(name: str, exercises_only: bool) -> NotebookNode:
     """The committed notebook without its outputs, with the rules at its head."""
     notebook = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
-    rules = new_markdown_cell(RULES, id=f"{name[:2]}-rules")
-    notebook.cells.insert(1, rules)
+    title, *cells = notebook.cells
+    if exercises_only:
+        title = new_markdown_cell(f"# Exercises of notebook {name[:2]}", id=f"{name[:2]}-title")
+        imports = f"{imports_of(name)}\n\nfrom pa_tutorial.checks import attempt"
+        needed = new_code_cell(imports, id=f"{name[:2]}-imports")
+        cells = [needed, *(cell for cell in cells if exercise_of(cell) is not None)]
+    notebook.cells = [title, new_markdown_cell(RULES, id=f"{name[:2]}-rules"), *cells]
     return notebook
 
 
