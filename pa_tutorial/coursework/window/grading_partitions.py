@@ -1,0 +1,197 @@
+"""Grading of the kernels with partitions: together, and each alone."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pa_tutorial.checks.running import Trial
+from pa_tutorial.coursework.window.cases import (
+    PARTITION,
+    PARTITIONS_CASES,
+    REDUCE_CASES,
+    V2_CASES,
+    problems,
+)
+from pa_tutorial.coursework.window.files import Kernels, solution
+from pa_tutorial.coursework.window.grading import (
+    BOUNDS,
+    bytes_of,
+    is_right,
+    require_few_bytes,
+    require_kernel,
+    window_trial,
+)
+from pa_tutorial.coursework.window.problem import WindowProblem
+from pa_tutorial.kernels.launch import Launch, Partitioned, prepare_v2
+from pa_tutorial.kernels.loads import element_loads
+from pa_tutorial.kernels.vectors import vector_loads
+from pa_tutorial.ladder import AnswerError
+from pa_tutorial.oracle import Array
+from pa_tutorial.simt import Trace
+
+
+def v2_launches(
+    problem: WindowProblem, kernels: tuple[Callable[..., Callable], Callable[..., Callable]]
+) -> Partitioned:
+    """The two launches of an answer to the task v2: paged_attention and reduce."""
+    kernels = Kernels(*kernels)
+    ready = prepared(problem)
+    loads = vector_loads if problem.vectors else element_loads
+    made = kernels.paged_attention(ready.partitions.geometry, loads, problem.window)
+    partitions = replace(ready.partitions, kernel=require_kernel(made))
+    return Partitioned(partitions, with_reduce(ready.reduce, problem, kernels))
+
+
+def prepared(problem: WindowProblem) -> Partitioned:
+    """The launches of v2, without a window."""
+    return prepare_v2(
+        **vars(problem.paged("vllm")),
+        num_threads=problem.num_threads,
+        loads=vector_loads if problem.vectors else element_loads,
+        partition_size=problem.partition_size,
+    )
+
+
+def with_reduce(ready: Launch, problem: WindowProblem, kernels: Kernels) -> Launch:
+    kernel = require_kernel(Kernels(*kernels).reduce(ready.geometry, problem.window))
+    return replace(ready, kernel=kernel)
+
+
+def v2_out(problem: WindowProblem, kernels: Kernels) -> Tensor:
+    ready = v2_launches(problem, kernels)
+    ready.simulate()
+    return ready.out
+
+
+def v2_trials(draw: int = 0) -> list[Trial]:
+    def all_of(cases: tuple) -> list[WindowProblem]:
+        return problems(cases, draw, partition_size=PARTITION)
+
+    runs = zip(all_of(PARTITIONS_CASES), (partitions_out, idle_out, few_bytes_out), strict=True)
+    together = [window_trial("v2", problem, v2_out) for problem in all_of(V2_CASES)]
+    first = [window_trial("v2", problem, run) for problem, run in runs]
+    return together + first + [reduce_trial(problem) for problem in all_of(REDUCE_CASES)]
+
+
+# The first kernel alone ------------------------------------------------------------------------
+
+
+def partitions_out(problem: WindowProblem, kernels: Kernels) -> Tensor:
+    return traced_partitions(problem, kernels)[0]
+
+
+def idle_out(problem: WindowProblem, kernels: Kernels) -> Tensor:
+    """The output; AnswerError if it is right, and partitions before the window did something."""
+    out, trace = traced_partitions(problem, kernels)
+    if is_right(problem, out):
+        blocks = thread_blocks_before(problem, trace)
+        for array in ("q", "k_cache", "v_cache", "out", "exp_sums", "max_logits"):
+            found = bytes_of(trace, array, blocks)
+            if found:
+                raise AnswerError(
+                    f"the output is right, but thread blocks whose partition lies wholly before "
+                    f"the window touched {found:,} bytes of {array}"
+                )
+    return out
+
+
+def few_bytes_out(problem: WindowProblem, kernels: Kernels) -> Tensor:
+    """The output; AnswerError if it is right, and too many bytes of K or V were read."""
+    out, trace = traced_partitions(problem, kernels)
+    if is_right(problem, out):
+        for array in ("k_cache", "v_cache"):
+            require_few_bytes(trace, array, problem)
+    return out
+
+
+def traced_partitions(problem: WindowProblem, kernels: Kernels) -> tuple[Tensor, Trace]:
+    """What the first kernel left, merged in float64; and the trace of all its thread blocks."""
+    ready = v2_launches(problem, kernels)
+    trace = ready.partitions.simulate(trace="all").trace
+    left = (ready.exp_sums, ready.max_logits, ready.tmp_out)
+    return merged(problem, *(tensor.double().numpy() for tensor in left)), trace
+
+
+def thread_blocks_before(problem: WindowProblem, trace: Trace) -> list[int]:
+    """Numbers of the thread blocks whose partition lies wholly before the window."""
+    num_heads, num_seqs, num_partitions = trace.grid
+    before = []
+    for sequence, first in enumerate(problem.first_tokens()):
+        for partition in range(min(first // problem.partition_size, num_partitions)):
+            start = (partition * num_seqs + sequence) * num_heads
+            before += range(start, start + num_heads)
+    return before
+
+
+def merged(problem: WindowProblem, exp_sums: Array, max_logits: Array, tmp_out: Array) -> Tensor:
+    """[num_seqs, num_heads, head_size] float64, of the partitions that the windows reach.
+
+    What an answer has left may be anything: NaN and infinity go on without a warning.
+
+    exp_sums, max_logits  [num_seqs, num_heads, max_num_partitions]
+    tmp_out               [num_seqs, num_heads, max_num_partitions, head_size]
+    """
+    out = np.zeros((*tmp_out.shape[:2], tmp_out.shape[3]))
+    for sequence, (start, end) in enumerate(reached(problem)):
+        sums, maxima = exp_sums[sequence, :, start:end], max_logits[sequence, :, start:end]
+        with np.errstate(all="ignore"):
+            weights = sums * np.exp(maxima - maxima.max(axis=-1, keepdims=True))
+            weights /= weights.sum(axis=-1, keepdims=True)
+            out[sequence] = (weights[..., None] * tmp_out[sequence, :, start:end]).sum(axis=1)
+    return torch.from_numpy(out)
+
+
+def reached(problem: WindowProblem) -> list[tuple[int, int]]:
+    """For each sequence the partitions [start, end) that hold a token of its window."""
+    size = problem.partition_size
+    pairs = zip(problem.first_tokens(), problem.seq_lens, strict=True)
+    return [(first // size, -(-seq_len // size)) for first, seq_len in pairs]
+
+
+# The reduce kernel alone -----------------------------------------------------------------------
+
+
+def reduce_trial(problem: WindowProblem) -> Trial:
+    """The reduce kernel on made-up partitions; NaN where the first kernel writes nothing."""
+
+    def run(answer: object) -> dict[str, Tensor]:
+        kernels = solution()["v2"] if answer is None else answer
+        ready = prepared(problem)
+        made_up = made_up_partitions(problem)
+        for tensor, array in zip(
+            (ready.exp_sums, ready.max_logits, ready.tmp_out), made_up, strict=True
+        ):
+            tensor.copy_(torch.from_numpy(array))
+        with_reduce(ready.reduce, problem, kernels).simulate()
+        return {"out": ready.out}
+
+    def expected() -> dict[str, Tensor]:
+        return {"out": merged(problem, *made_up_partitions(problem))}
+
+    return Trial(
+        name=problem.name,
+        isolates=problem.isolates,
+        meaning=problem.meaning,
+        run=run,
+        references={"the partitions merged in float64": expected},
+        bounds={"out": BOUNDS[problem.dtype]},
+        axes=problem.axes,
+    )
+
+
+def made_up_partitions(problem: WindowProblem) -> tuple[Array, Array, Array]:
+    """exp_sums, max_logits, tmp_out in their shapes: float32 numbers, as float64."""
+    num_partitions = -(-max(problem.seq_lens) // problem.partition_size)
+    of_a_head = len(problem.seq_lens), problem.num_heads, num_partitions
+    rng = np.random.default_rng((problem.seed, 4))
+    tmp_out = 0.5 + rng.standard_normal((*of_a_head, problem.head_size))
+    max_logits = 3 * rng.standard_normal(of_a_head)
+    exp_sums = 1 + problem.partition_size * rng.random(of_a_head)
+    for sequence, (start, end) in enumerate(reached(problem)):
+        for array in (exp_sums, max_logits, tmp_out):
+            array[sequence, :, :start] = np.nan
+            array[sequence, :, end:] = np.nan
+    return tuple(a.astype(np.float32).astype(float) for a in (exp_sums, max_logits, tmp_out))

@@ -1,0 +1,310 @@
+"""Grading of append_in_window: sequences are told step by step, and every query asks its tokens."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pa_tutorial.checks.running import Trial
+from pa_tutorial.coursework.window.files import solution
+from pa_tutorial.ladder import AnswerError, require_written
+from pa_tutorial.paging.allocator import NULL_BLOCK, BlockAllocator
+from pa_tutorial.paging.block_table import Appended, BlockTable
+from pa_tutorial.paging.errors import OutOfBlocks
+from pa_tutorial.paging.layouts import PAD_SLOT
+from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
+
+Draw = Callable[[int, int], int]  # draw(a, b): one of a, a + 1, …, b
+NOTHING = -1  # what a slot holds that nobody may read
+
+
+class Step(NamedTuple):
+    """One thing that happens to a sequence.
+
+    does    "append" tokens, "refuse" them (OutOfBlocks), "fork" it, "free" it
+    other   of a fork: the name of the new sequence
+    """
+
+    does: str
+    name: str
+    tokens: tuple[int, ...] = ()
+    other: str = ""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """num_usable: blocks of the pool without the null block. cached: there is a prefix cache."""
+
+    window: int
+    block_size: int
+    num_usable: int
+    steps: tuple[Step, ...]
+    cached: bool = False
+
+
+def append_in_window_trials(draw: int = 0) -> list[Trial]:
+    trials = []
+    for number, (scene_of, isolates, meaning) in enumerate(SCENES):
+        rng = np.random.default_rng((draw, number))
+        scene = scene_of(lambda a, b, rng=rng: int(rng.integers(a, b + 1)))
+        trials.append(
+            Trial(
+                name=scene_of.__name__,
+                isolates=isolates,
+                meaning=meaning,
+                run=partial(played, scene),
+                references={"plain lists": partial(told, scene)},
+                bounds={"out": 0.0},
+                axes=("append", "entries of the table|null blocks in it|blocks with a name"),
+            )
+        )
+    return trials
+
+
+# The scenes ------------------------------------------------------------------------------------
+
+
+def fitting(window: int, block_size: int) -> int:
+    """Blocks that `window` tokens touch at most."""
+    return -(-(window - 1) // block_size) + 1
+
+
+def tokens(n: Draw, count: int) -> tuple[int, ...]:
+    return tuple(n(0, 10_000) for _ in range(count))
+
+
+def one_a_step(n: Draw, window: int, block_size: int) -> Scene:
+    """One token a step, in the smallest pool in which that goes on for ever."""
+    many = tokens(n, window + 4 * block_size + n(1, block_size))
+    steps = tuple(Step("append", "a", (token,)) for token in many)
+    return Scene(window, block_size, fitting(window, block_size), steps)
+
+
+def smallest_pool(n: Draw) -> Scene:
+    block_size = n(3, 6)
+    return one_a_step(n, block_size * n(2, 3) + 1, block_size)
+
+
+def any_window(n: Draw) -> Scene:
+    block_size = n(3, 6)
+    return one_a_step(n, n(2, 3 * block_size), block_size)
+
+
+def window_of_one(n: Draw) -> Scene:
+    return one_a_step(n, 1, n(3, 6))
+
+
+def chunk(n: Draw) -> Scene:
+    block_size = n(3, 5)
+    window = n(2, 2 * block_size)
+    sizes = [n(3, 5) * block_size, *(n(block_size + 1, 2 * block_size) for _ in range(3))]
+    steps = tuple(Step("append", "a", tokens(n, size)) for size in sizes)
+    return Scene(window, block_size, 20, steps)
+
+
+def fork(n: Draw) -> Scene:
+    block_size = n(3, 5)
+    window = block_size + n(1, 4)
+    prompt = Step("append", "a", tokens(n, 3 * block_size + n(1, block_size)))
+    on = [Step("append", "a", tokens(n, 1)) for _ in range(2 * block_size)]
+    late = [Step("append", "b", tokens(n, 1)) for _ in range(2 * block_size)]
+    steps = (prompt, Step("fork", "a", other="b"), *on, *late)
+    return Scene(window, block_size, 12, steps)
+
+
+def prefix_cache(n: Draw) -> Scene:
+    block_size = n(3, 4)
+    window = n(2, 2 * block_size)
+    many = tokens(n, 7 * block_size)
+    prompt, rest = many[: 2 * block_size], many[2 * block_size :]
+    alike = many[4 * block_size : 6 * block_size]  # tokens of blocks of `a`, with no tokens before
+    steps = (
+        Step("append", "a", prompt),
+        *(Step("append", "a", (token,)) for token in rest),
+        Step("append", "b", alike + tokens(n, 1)),
+        Step("append", "c", many[: 3 * block_size] + tokens(n, 1)),
+        *(Step("append", "c", tokens(n, 1)) for _ in range(block_size)),
+    )
+    return Scene(window, block_size, 30, steps, cached=True)
+
+
+def no_room(n: Draw) -> Scene:
+    block_size, blocks, others, spare = n(3, 5), n(3, 5), n(1, 2), n(0, 1)
+    free = spare + blocks - 1  # once the blocks before the window are let go
+    big = tokens(n, block_size * free + 1)
+    steps = (
+        Step("append", "a", tokens(n, block_size * blocks)),
+        Step("append", "x", tokens(n, block_size * others)),
+        Step("refuse", "a", big),
+        Step("free", "x"),
+        Step("append", "a", big),
+        Step("append", "a", tokens(n, 1)),
+    )
+    return Scene(n(2, block_size), block_size, blocks + others + spare, steps)
+
+
+_BEFORE = (
+    "The new token's query sees `window` tokens, itself included: window - 1 before it. Blocks "
+    "before these go first, so that the new token can take one of them."
+)
+_FIRST = "Of several new tokens, the query of the first one looks back furthest: it decides."
+_SHARED = "A table gives back its own reference; the block is free when nobody names it."
+_NAMES = "A block that was let go keeps its name, and those after it are named after it."
+SCENES = (
+    # a scene, what it isolates, what its failure means
+    (smallest_pool, "one token a step, in the smallest pool", _BEFORE),
+    (any_window, "one token a step, another window", _BEFORE),
+    (window_of_one, "a window of one token, in a pool of one block",
+     "With a window of one token, all full blocks go: nothing before the new token is seen."),
+    (chunk, "several tokens at once", _FIRST),
+    (fork, "two sequences share blocks", _SHARED),
+    (prefix_cache, "full blocks are found by their names", _NAMES),
+    (no_room, "OutOfBlocks: no new token is in the table", "All new tokens go in by one append."),
+)  # fmt: skip
+
+
+# What must come out ----------------------------------------------------------------------------
+
+
+def told(scene: Scene) -> dict[str, Tensor]:
+    """[appends, 3] from plain lists of tokens."""
+    lists: dict[str, tuple[int, ...]] = {}
+    named: set[tuple[int, ...]] = set()
+    rows = []
+    for step in scene.steps:
+        if step.does == "fork":
+            lists[step.other] = lists[step.name]
+        if step.does != "append":
+            continue
+        before = lists.get(step.name, ())
+        lists[step.name] = after = before + step.tokens
+        size = scene.block_size
+        named |= {after[:end] for end in range(size, len(after) + 1, size) if scene.cached}
+        gone = max(0, len(before) - scene.window + 1) // size
+        rows.append((-(-len(after) // size), gone, len(named)))
+    return {"out": torch.tensor(rows)}
+
+
+def played(scene: Scene, answer: Callable | None) -> dict[str, Tensor]:
+    """[appends, 3] as an answer does it. AnswerError if a query does not see its tokens."""
+    world = World(scene, solution()["append_in_window"] if answer is None else answer)
+    for step in scene.steps:
+        world.do(step)
+    return {"out": torch.tensor(world.rows)}
+
+
+class World:
+    """Sequences, with tokens in the place of their K and V.
+
+    held  [num_blocks, block_size] the token in each slot; NOTHING where nobody may read
+    """
+
+    def __init__(self, scene: Scene, answer: Callable[..., Appended]) -> None:
+        self.window, self.block_size, self.answer = scene.window, scene.block_size, answer
+        kind = PrefixCachingAllocator if scene.cached else BlockAllocator
+        self.allocator = kind(scene.num_usable + 1)
+        self.held = np.full((scene.num_usable + 1, scene.block_size), NOTHING)
+        self.tables: dict[str, BlockTable] = {}
+        self.rows: list[tuple[int, int, int]] = []
+
+    @property
+    def names(self) -> dict:
+        cached = isinstance(self.allocator, PrefixCachingAllocator)
+        return self.allocator.named_blocks() if cached else {}
+
+    def do(self, step: Step) -> None:
+        if step.does == "fork":
+            self.tables[step.other] = self.tables[step.name].fork()
+        elif step.does == "free":
+            self.tables.pop(step.name).free()
+        elif step.does == "refuse":
+            self.refuse(step)
+        else:
+            self.append(step)
+        for name, table in self.tables.items():
+            self.require_seen(name, table, table.num_tokens)
+        self.require_counts()
+        self.require_names()
+        for block, count in enumerate(self.allocator.ref_counts):
+            if count == 0 and block not in self.names:
+                self.held[block] = NOTHING
+
+    def append(self, step: Step) -> None:
+        table = self.tables.setdefault(step.name, BlockTable(self.allocator, self.block_size))
+        before = list(table.token_ids)
+        appended = require_written(self.answer(table, list(step.tokens), self.window))
+        if not isinstance(appended, Appended):
+            raise AnswerError(f"it returned {appended!r:.60}; it must return what append returns")
+        if table.token_ids != [*before, *step.tokens] or len(appended.slots) != len(step.tokens):
+            raise AnswerError("the new tokens are not in the table, or have no slot each")
+        for source, destination in appended.copies:
+            self.held[destination] = self.held[source]
+        for slot, token in zip(appended.slots, step.tokens, strict=True):
+            if slot != PAD_SLOT:
+                self.held.reshape(-1)[slot] = token
+        if (self.held[NULL_BLOCK] != NOTHING).any():
+            raise AnswerError(f"sequence {step.name}: a token was written to the null block")
+        for position in range(len(before), table.num_tokens):
+            self.require_seen(step.name, table, position)
+        null = table.blocks.count(NULL_BLOCK)
+        if any(table.blocks[:null]):
+            raise AnswerError(f"the table is {table.blocks}: the null block must stand first")
+        self.rows.append((len(table.blocks), null, len(self.names)))
+
+    def refuse(self, step: Step) -> None:
+        table = self.tables[step.name]
+        before = list(table.token_ids)
+        try:
+            require_written(self.answer(table, list(step.tokens), self.window))
+        except OutOfBlocks as error:
+            if table.token_ids != before:
+                raise AnswerError("it raised OutOfBlocks, with new tokens in the table") from error
+        else:
+            raise AnswerError("there is no room, but it did not raise OutOfBlocks")
+
+    def require_seen(self, name: str, table: BlockTable, position: int) -> None:
+        """A query at this position must find its tokens, those before it and, if there is one,
+        the one at its own position."""
+        end = min(position + 1, table.num_tokens)
+        for seen in range(max(0, position - self.window + 1), end):
+            where = f"sequence {name}: the query at position {position} sees position {seen}"
+            index, offset = divmod(seen, self.block_size)
+            if index >= len(table.blocks) or table.blocks[index] == NULL_BLOCK:
+                raise AnswerError(f"{where}, whose block was let go")
+            if self.held[table.blocks[index], offset] != table.token_ids[seen]:
+                raise AnswerError(f"{where}; block {table.blocks[index]} does not hold its token")
+
+    def require_counts(self) -> None:
+        """Every block has as many references as tables name it."""
+        named = [block for table in self.tables.values() for block in table.blocks]
+        for block in range(1, len(self.held)):
+            count, found = named.count(block), self.allocator.ref_counts[block]
+            if count != found:
+                raise AnswerError(
+                    f"block {block} stands in tables {count} times, and has {found} references"
+                )
+
+    def require_names(self) -> None:
+        """The name of a block tells all tokens up to its end."""
+        for name, table in self.tables.items():
+            for index, block in enumerate(table.blocks):
+                full = self.names.get(block)
+                wanted = table.token_ids[: (index + 1) * self.block_size]
+                if full is not None and told_by(full) != wanted:
+                    raise AnswerError(
+                        f"sequence {name}: the name of block {block} does not tell all tokens "
+                        "before it; others will find it who must not"
+                    )
+
+
+def told_by(full: object) -> Sequence[int]:
+    """The tokens of a name and of all names before it."""
+    found: list[int] = []
+    while full is not None:
+        found = [*full.tokens, *found]
+        full = full.previous
+    return found

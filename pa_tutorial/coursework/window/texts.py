@@ -1,0 +1,149 @@
+"""The hand-out: TASKS.md, with a section for each task."""
+
+POINTS = {"blocks_in_window": 2, "v1": 6, "v2": 5, "append_in_window": 4, "shared_bytes": 3}
+
+INTRODUCTION = """\
+# Change the kernel on Monday: a sliding window
+
+Some models have layers with a **sliding window**: a query sees only the newest `window` tokens, \
+itself included. The newest query of a sequence stands at position `seq_len - 1`, so with \
+`window = W` it sees the W tokens `seq_len - W`, …, `seq_len - 1`; all of them if `seq_len <= W`. \
+`window = 0` means no window.
+
+```
+tokens   0 1 2 3 4 5 6 7 | 8 9 10 11 12 13 14 15 | 16 17 18 . . . . .      seq_len = 19
+                                            ^^^^^^^^^^^^^^^^                 W = 6: tokens 13 to 18
+block    skipped         | first block: 8 to 12  | last block: 19 to 23
+                         | are masked            | hold no token
+```
+
+Why: what a query reads of the KV cache no longer grows with the sequence, and neither does the \
+memory that the sequence needs. But only if the kernel *skips* the blocks before the window, and \
+the block manager lets go of them. You do both, in the kernel of this walk.
+
+What you change: `paged_attention_window.py` and `reduce_window.py` are the package's kernels \
+with one more argument, `window`, which nothing uses yet; `window.py` has three functions to \
+write. Each file stands alone: it imports from `pa_tutorial`, not from the other files. \
+Notebooks 03 and 08 to 12 are what you need to know. No GPU is needed: the kernels run in the \
+simulator, with all its checks.
+
+**What you may rely on, and what not.** In a block table, the entries of blocks before the window \
+may be 0: the null block, which holds no token. Everything that is not a token of the sequence may \
+be NaN: the null block, free blocks, slots behind the end. A weight of 0 does not help: 0 * NaN is \
+NaN. Tokens before the window in its first block are still in the cache, and are ordinary numbers.
+"""
+
+BLOCKS_IN_WINDOW = """\
+In `window.py`: `blocks_in_window`. Plain Python, to get the borders right: the first token that \
+the newest query sees, and the range of blocks in which the tokens it sees live. Most mistakes in \
+the kernels are mistakes in these three numbers.
+"""
+
+V1 = """\
+In `paged_attention_window.py`: the kernel with `PARTITION_SIZE = 0`. Blocks before the window are \
+skipped, in both loops over blocks. Tokens before the window in the first block are masked. The \
+head of a loop or two and a few other lines change; the rest can stay.
+
+Before you write: what score does the original give to a masked slot, and why is that no problem \
+there? Is it one here?
+
+The grader looks at the output; and in the cases `skips_k` and `skips_v` it counts the bytes that \
+the thread blocks read of K and V. A kernel that reads everything and masks it is right, and does \
+not get these two.
+"""
+
+V2 = """\
+In `paged_attention_window.py` and `reduce_window.py`: the same with partitions. A partition that \
+lies wholly before the window does nothing: it reads no q, K or V, and writes nothing. So its \
+places in `exp_sums`, `max_logits` and `tmp_out` were never written, and hold NaN. The reduce \
+kernel must not read them; also where only one partition is left, and is copied. Which one is it?
+
+Some cases run only one of the two kernels, so that you get points for one that is right. Others \
+count bytes, as in v1.
+"""
+
+APPEND_IN_WINDOW = """\
+In `window.py`: `append_in_window`. It lets go of the blocks of a sequence that no query sees from \
+now on, and then appends. Before, not after: the new tokens may need the very blocks that are \
+given back. So a sequence of any length, one token a step, lives in a pool of \
+`ceil((W - 1) / block_size) + 1` blocks.
+
+Where a block was let go, the null block (0) stays in the table: all other blocks keep their \
+places. A block that is shared with a fork is given back by this table only. Blocks with a name in \
+the prefix cache keep it.
+
+With several new tokens at once (a chunk), each of them has a query. Which of these looks back \
+furthest?
+
+`BlockTable.slide` of the package does a part of this. You may use it; read first what it assumes \
+about the newest query, and for which windows it works.
+"""
+
+SHARED_BYTES = """\
+In `window.py`: `shared_bytes`. The original asks for shared memory for the logits of the whole \
+sequence: 4 bytes a token. A kernel that skips blocks needs room for the logits of the window's \
+blocks only. How many blocks can W tokens touch? Give the smallest number of bytes that is enough \
+for every sequence up to `max_seq_len`.
+
+Two cases launch your kernel with it, on sequences whose logits would never fit into shared \
+memory. So logit 0 must belong to the first slot of the first block that is seen.
+"""
+
+HOW_TO_LOOK = """\
+## How to run, and how to look
+
+The numbers of the grade are others than those of draw 0; the cases have the same names, and ask \
+the same. Every case of a task is worth the same part of its points. In the folder of your files:
+
+```python
+from pathlib import Path
+from pa_tutorial.checks.running import run_trials
+from pa_tutorial.coursework.window import TASKS, load
+
+answers = load(Path("."))
+for task in TASKS.values():
+    print(run_trials(task.name, task.trials(0), answers[task.name]))
+```
+
+A case that fails says what is wrong there. To look inside, launch it yourself, with a trace and \
+with a look at variables when each thread block has come to its sum:
+
+```python
+from pa_tutorial.coursework.window.grading import v1_launch
+from pa_tutorial.simt import global_traffic
+from pa_tutorial.viz.microscope import microscope
+
+case = next(t for t in TASKS["v1"].trials(0) if t.name == "inside_a_block")
+print(case.problem.seq_lens, case.problem.window, case.problem.first_tokens())
+ready = v1_launch(case.problem, answers["v1"])
+report = ready.simulate(trace=0, watch="exp_sum = float32(0)", names=("qk_max", "num_tokens"))
+print(report.at("exp_sum = float32(0)")[0]["qk_max"])
+print(global_traffic(report.trace))                # what was read, line by line
+microscope(report).save_html("look.html")          # who touches what, step by step
+```
+
+`v2_launches` in `pa_tutorial.coursework.window.grading_partitions` does the same for v2. The \
+first lines with a mistake are often in the prologue of the kernel: print `start_block_idx`, \
+`end_block_idx` and `start_token_idx`, and compare them with your `blocks_in_window`.
+"""
+
+_TEXTS = {
+    "blocks_in_window": ("the borders", BLOCKS_IN_WINDOW),
+    "v1": ("the kernel", V1),
+    "v2": ("the kernel with partitions, and the reduce kernel", V2),
+    "append_in_window": ("the block table", APPEND_IN_WINDOW),
+    "shared_bytes": ("the shared memory", SHARED_BYTES),
+}
+
+
+def section(task: str) -> str:
+    """The section of TASKS.md for one task, without its heading."""
+    return _TEXTS[task][1]
+
+
+def tasks_text() -> str:
+    """TASKS.md"""
+    parts = [INTRODUCTION]
+    for number, (task, (title, text)) in enumerate(_TEXTS.items(), start=1):
+        parts.append(f"## {number}. `{task}`: {title} ({POINTS[task]} points)\n\n{text}")
+    return "\n".join([*parts, HOW_TO_LOOK])

@@ -1,0 +1,276 @@
+"""The assignment of a sliding window: its starter earns nothing, its solution all, in any draw."""
+
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from test_paged_kernel_compiles import complaints
+from test_paged_kernel_compiles import pytestmark as needs_compiler
+
+from pa_tutorial.checks.running import Trial, judge, run_trials
+from pa_tutorial.checks.showing import CaseResult, Result
+from pa_tutorial.coursework.window import (
+    TASKS,
+    Task,
+    changes,
+    files,
+    load,
+    write_student_files,
+    wrong,
+)
+from pa_tutorial.coursework.window.cases import V1_CASES, problems
+from pa_tutorial.coursework.window.problem import attend_in_window
+from pa_tutorial.kernels.compiled import (
+    CAPABILITIES,
+    Capability,
+    compiled,
+    reduce_signature,
+    v1_signature,
+)
+from pa_tutorial.kernels.geometry import Geometry
+from pa_tutorial.kernels.loads import element_loads
+from pa_tutorial.kernels.vectors import vector_loads
+
+MORE_DRAWS = (1, 2, 2**63)
+each = pytest.mark.parametrize("task", TASKS.values(), ids=lambda task: task.name)
+each_wrong = pytest.mark.parametrize(
+    ("task", "one"),
+    [
+        pytest.param(task, one, id=f"{task.name}-{one.why}")
+        for task in TASKS.values()
+        for one in task.wrong
+    ],
+)
+F16 = torch.float16
+
+
+@cache
+def starter() -> dict:
+    return files.load_texts(files.starter_files())
+
+
+def result_of(task: Task, answers: dict, draw: int = 0) -> Result:
+    return run_trials(task.name, task.trials(draw), answers[task.name])
+
+
+def case_of(task: Task, name: str, answers: dict, draw: int = 0) -> CaseResult:
+    (trial,) = (trial for trial in task.trials(draw) if trial.name == name)
+    return judge(trial, answers[task.name])[0]
+
+
+@each
+def test_starter_earns_nothing(task: Task) -> None:
+    result = result_of(task, starter())
+    assert result.passed == 0, result
+
+
+@each
+def test_solution_earns_all(task: Task) -> None:
+    result = result_of(task, files.solution())
+    assert result.ok, result
+
+
+@pytest.mark.long
+@each
+@pytest.mark.parametrize("draw", MORE_DRAWS)
+def test_other_draws(task: Task, draw: int) -> None:
+    result = result_of(task, files.solution(), draw)
+    assert result.ok, result
+    assert result_of(task, starter(), draw).passed == 0
+
+
+@each_wrong
+def test_wrong_answer_fails_the_case_that_is_about_it(task: Task, one: wrong.Wrong) -> None:
+    answers = files.load_texts(one.files())
+    case = case_of(task, one.fails, answers)
+    assert not case.passed
+    assert case.diagnosis
+    passed = [trial.name for trial in task.trials(0) if trial.name != one.fails]
+    assert passed, "a case of its own"
+
+
+@pytest.mark.long
+@each_wrong
+@pytest.mark.parametrize("draw", MORE_DRAWS)
+def test_wrong_answer_in_other_draws(task: Task, one: wrong.Wrong, draw: int) -> None:
+    answers = files.load_texts(one.files())
+    assert not case_of(task, one.fails, answers, draw).passed
+
+
+@pytest.mark.long
+@each_wrong
+def test_wrong_answer_earns_points_for_the_rest(task: Task, one: wrong.Wrong) -> None:
+    result = result_of(task, files.load_texts(one.files()))
+    assert 0 < result.passed < result.total, result
+
+
+@each
+def test_every_task_has_wrong_answers_points_and_a_text(task: Task) -> None:
+    assert len(task.wrong) >= 4
+    assert task.points > 0
+    assert task.text in files.starter_files()[files.HAND_OUT]
+    assert {one.fails for one in task.wrong} <= {trial.name for trial in task.trials(0)}
+
+
+def test_all_tasks_together_have_20_points() -> None:
+    assert sum(task.points for task in TASKS.values()) == 20
+
+
+def test_a_kernel_that_masks_and_does_not_skip_loses_only_what_counts_bytes() -> None:
+    given = files.solution_files()
+    text = changes.with_changes(given[files.KERNEL], wrong.MASKS_ONLY, files.KERNEL)
+    result = result_of(TASKS["v1"], files.load_texts(given | {files.KERNEL: text}))
+    failed = {case.name: case for case in result.cases if not case.passed}
+    assert set(failed) == {"skips_k", "skips_v"}, result
+    assert "the output is right, but" in failed["skips_k"].diagnosis
+
+
+# Draws -----------------------------------------------------------------------------------------
+
+
+def expected(trial: Trial) -> np.ndarray:
+    (reference,) = trial.references.values()
+    return np.asarray(reference()["out"], dtype=float)
+
+
+@each
+def test_another_draw_has_the_same_cases_on_other_numbers(task: Task) -> None:
+    old, new = task.trials(0), task.trials(7)
+    told = [[(t.name, t.isolates, t.meaning) for t in trials] for trials in (old, new)]
+    assert told[0] == told[1]
+    same = [a.name for a, b in zip(old, new, strict=True)
+            if np.array_equal(expected(a), expected(b))]  # fmt: skip
+    assert len(same) <= len(old) / 4, same
+
+
+@each
+def test_the_same_draw_is_the_same(task: Task) -> None:
+    for one, other in zip(task.trials(7), task.trials(7), strict=True):
+        np.testing.assert_array_equal(expected(one), expected(other))
+
+
+def test_what_lies_before_the_window_is_nan_and_block_0() -> None:
+    (problem,) = (p for p in problems(V1_CASES, 0) if p.name == "blocks_a_warp")
+    inputs = problem.paged("vllm")
+    held = problem.without().block_tables()[0]
+    for row, first, own in zip(inputs.block_tables, problem.first_tokens(), held, strict=True):
+        gone = first // problem.block_size
+        assert gone > 0
+        assert not row[:gone].any()
+        assert inputs.k_cache[0].isnan().all()
+        assert inputs.v_cache[own[:gone]].isnan().all()
+        assert row[gone : len(own)].tolist() == own[gone:]
+
+
+def test_the_oracle_masks_by_position() -> None:
+    """By hand: equal scores, so the output is the mean of what is seen."""
+    keys, values = np.ones((4, 1, 2)), np.array([[9.0, 1], [9, 2], [1, 3], [3, 4]])[:, None]
+    out = attend_in_window(np.ones((1, 2)), keys, values, 1.0, np.zeros(1), 2)
+    np.testing.assert_allclose(out, [[2.0, 3.5]])
+    out = attend_in_window(np.ones((1, 2)), keys, values, 1.0, np.zeros(1), 0)
+    np.testing.assert_allclose(out, [[5.5, 2.5]])
+
+
+# Files -----------------------------------------------------------------------------------------
+
+
+def test_a_student_gets_the_files_and_loses_none(tmp_path: Path) -> None:
+    paths = write_student_files(tmp_path / "mine")
+    assert [path.name for path in paths] == list(files.starter_files())
+    assert all(path.read_text() == files.starter_files()[path.name] for path in paths)
+    paths[0].write_text("mine")
+    with pytest.raises(FileExistsError, match="is there already"):
+        write_student_files(tmp_path / "mine")
+    assert paths[0].read_text() == "mine"
+
+
+def test_a_folder_is_loaded_as_it_is_now_and_leaves_nothing(tmp_path: Path) -> None:
+    task = TASKS["blocks_in_window"]
+    path = {path.name: path for path in write_student_files(tmp_path)}[files.PLAIN]
+    modules = set(sys.modules)
+    assert result_of(task, load(tmp_path)).passed == 0
+    path.write_text(files.solution_files()[files.PLAIN])
+    assert result_of(task, load(tmp_path)).ok
+    assert not {name for name in set(sys.modules) - modules if "window_answer" in name}
+    assert not list(tmp_path.rglob("*.pyc"))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("def blocks_in_window(:", "window.py cannot be loaded: it raised SyntaxError"),
+        ("raise SystemExit(0)", "window.py cannot be loaded: it raised SystemExit"),
+        ("", "window.py has no function blocks_in_window"),
+        (None, "window.py cannot be loaded: it raised FileNotFoundError"),
+    ],
+)
+def test_a_file_that_does_not_load_costs_only_its_tasks(
+    tmp_path: Path, text: str | None, said: str
+) -> None:
+    for name, solved in files.solution_files().items():
+        (tmp_path / name).write_text(solved)
+    path = tmp_path / files.PLAIN
+    path.unlink() if text is None else path.write_text(text)
+    answers = load(tmp_path)
+    result = result_of(TASKS["blocks_in_window"], answers)
+    assert result.passed == 0
+    assert said in result.first_failure.diagnosis
+    assert case_of(TASKS["v2"], "one_partition_left", answers).passed
+
+
+@pytest.mark.parametrize("made", [lambda *given: None, lambda *given: 3], ids=["None", "a number"])
+@pytest.mark.parametrize("task", ["v1", "v2"])
+def test_a_factory_that_makes_no_kernel_is_told_so(task: str, made: object) -> None:
+    answers = {"v1": made, "v2": (made, made)}
+    diagnosis = case_of(TASKS[task], "one_token", answers).diagnosis
+    assert "None: not written yet" in diagnosis or "it must return a kernel" in diagnosis
+
+
+def test_a_change_that_does_not_apply_is_refused() -> None:
+    with pytest.raises(ValueError, match="mine: `old` must stand in the text once"):
+        changes.with_changes("aa", (changes.Change("a", "b"),), "mine")
+
+
+def test_the_starter_differs_from_the_live_kernels_by_the_window_only() -> None:
+    """All changes apply, and each of them is about the window or the hand-out."""
+    given = files.starter_files()
+    for name, live in ((files.KERNEL, "paged_attention.py"), (files.REDUCE, "reduce.py")):
+        old = (files.PACKAGE / "kernels" / live).read_text().splitlines()
+        new = given[name].splitlines()
+        added = [line for line in new if line not in old]
+        assert 4 <= len(added) <= 8
+        assert "    WINDOW = window  # your task: use it" in added
+
+
+# On a GPU --------------------------------------------------------------------------------------
+
+
+V1, V2 = Geometry(128, 16, F16), Geometry(64, 8, F16, partition_size=512)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("geometry", "loads", "capability"),
+    [
+        pytest.param(V1, vector_loads, (8, 0), id="v1-sm_80"),
+        pytest.param(V1, vector_loads, (9, 0), id="v1-sm_90"),
+        pytest.param(V2, vector_loads, (9, 0), id="v2-sm_90"),
+        pytest.param(V2, vector_loads, (8, 0), id="v2-sm_80", marks=pytest.mark.long),
+        pytest.param(V1, element_loads, (9, 0), id="elements-sm_90", marks=pytest.mark.long),
+    ],
+)
+def test_the_solution_compiles(geometry: Geometry, loads: Callable, capability: Capability) -> None:
+    kernel = files.solution()["v1"](geometry, loads, 1000)
+    assert not complaints(compiled(kernel, v1_signature(geometry), capability), geometry, None)
+
+
+@needs_compiler
+@pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda c: f"sm_{c[0]}{c[1]}")
+def test_the_solution_of_reduce_compiles(capability: Capability) -> None:
+    _, reduce = files.solution()["v2"]
+    build = compiled(reduce(V2, 1000), reduce_signature(V2), capability)
+    assert not complaints(build, V2, None)
