@@ -89,8 +89,6 @@ def test_wrong_answer_fails_the_case_that_is_about_it(task: Task, one: wrong.Wro
     case = case_of(task, one.fails, answers)
     assert not case.passed
     assert case.diagnosis
-    passed = [trial.name for trial in task.trials(0) if trial.name != one.fails]
-    assert passed, "a case of its own"
 
 
 @pytest.mark.long
@@ -102,10 +100,11 @@ def test_wrong_answer_in_other_draws(task: Task, one: wrong.Wrong, draw: int) ->
 
 
 @pytest.mark.long
-@each_wrong
-def test_wrong_answer_earns_points_for_the_rest(task: Task, one: wrong.Wrong) -> None:
-    result = result_of(task, files.load_texts(one.files()))
-    assert 0 < result.passed < result.total, result
+@each
+def test_most_wrong_answers_earn_points_for_the_rest(task: Task) -> None:
+    results = [result_of(task, files.load_texts(one.files())) for one in task.wrong]
+    assert not any(result.ok for result in results)
+    assert sum(result.passed > 0 for result in results) > len(results) / 2, results
 
 
 @each
@@ -197,6 +196,22 @@ def test_a_folder_is_loaded_as_it_is_now_and_leaves_nothing(tmp_path: Path) -> N
     assert result_of(task, load(tmp_path)).ok
     assert not {name for name in set(sys.modules) - modules if "window_answer" in name}
     assert not list(tmp_path.rglob("*.pyc"))
+
+
+def test_the_code_of_the_hand_out_runs(tmp_path: Path, capsys, monkeypatch) -> None:
+    """With the solution; two of the tasks are enough."""
+    for name, text in files.solution_files().items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    parts = (tmp_path / files.HAND_OUT).read_text().split("```python\n")[1:]
+    code = "\n".join(part.split("```")[0] for part in parts)
+    few = {name: TASKS[name] for name in ("blocks_in_window", "v1")}
+    monkeypatch.setattr("pa_tutorial.coursework.window.TASKS", few)
+    exec(compile(code, "TASKS.md", "exec"), {})
+    printed = capsys.readouterr().out
+    assert "blocks_in_window: 7 of 7 cases pass" in printed
+    assert "Global memory: paged_attention_kernel" in printed
+    assert (tmp_path / "look.html").stat().st_size > 0
 
 
 @pytest.mark.parametrize(
