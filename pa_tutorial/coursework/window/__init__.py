@@ -10,7 +10,8 @@ changes.py  the kernels of starter and solution, made of the package's own
 plain.py    the solution of what is plain Python; the stubs are made of it
 files.py    writes and loads the files
 texts.py    the hand-out
-problem.py, cases.py, grading*.py  the cases
+problem.py, cases.py, table_scenes.py  the cases: what is drawn
+grading.py, grading_*.py  the cases: how they run, and what must come out
 wrong.py    answers that must lose points
 tasks.py    all of it, task by task
 """

@@ -37,6 +37,16 @@ _APPEND = "    return table.append(token_ids)\n"
 _START = "        start_block_idx = max(start_block_idx, first_token_idx // BLOCK_SIZE)\n"
 _END = "        end_block_idx = min(start_block_idx + num_blocks_per_partition, num_seq_blocks)\n"
 _MASK = "mask = token_idx >= seq_len or token_idx < first_token_idx"
+_V_LOOP = """\
+        for block_idx in range(start_block_idx + warp_idx, end_block_idx, NUM_WARPS):
+            physical_block_number = int64(block_table[block_idx])
+            physical_block_offset = (lane"""
+_RETURN = "            return  # the window begins behind this partition\n"
+_NEUTRAL = """\
+            if cuda.threadIdx.x == 0:
+                row = int64(seq_idx) * cuda.gridDim.x + cuda.blockIdx.x
+                exp_sums[row * max_num_partitions + partition_idx] = float32(0)
+"""
 _FIRST = "first_token_idx = max(seq_len - WINDOW, 0) if WINDOW > 0 else 0"
 _SUM = "range(num_before + thread_idx, num_tokens, NUM_THREADS):\n            val = "
 _TAIL = """\
@@ -82,6 +92,8 @@ V1 = (
         "first_token_idx // BLOCK_SIZE", "(first_token_idx + BLOCK_SIZE - 1) // BLOCK_SIZE"),
           "rounded up: the first block, which is seen in part, is lost", "inside_a_block"),
     Wrong(KERNEL, _START, "", "everything is masked, nothing is skipped", "at_a_block_border"),
+    Wrong(KERNEL, _V_LOOP, _V_LOOP.replace("start_block_idx + ", ""),
+          "the loop over K skips, the loop over V does not", "skips_v"),
     Wrong(KERNEL, "start_token_idx = start_block_idx * BLOCK_SIZE",
           "start_token_idx = max(start_block_idx * BLOCK_SIZE, first_token_idx)",
           "logits count from the first token that is seen: slots before it come out below 0",
@@ -95,6 +107,8 @@ V2 = (
     Wrong(KERNEL, "(partition_idx + 1) * PARTITION_SIZE <= first_token_idx",
           "(partition_idx + 1) * PARTITION_SIZE < first_token_idx",
           "a partition that ends where the window begins does not return", "partitions_before"),
+    Wrong(KERNEL, _RETURN, _NEUTRAL + _RETURN,
+          "a partition before the window writes a neutral sum", "partitions_before"),
     Wrong(KERNEL, _END + _START, _START + _END, "the end counts from where the window begins",
           "second_block"),
     Wrong(REDUCE, "first_partition = first_token_idx // PARTITION_SIZE",
@@ -130,6 +144,10 @@ APPEND_IN_WINDOW = (
           "a shared block is kept, and its reference with it", "fork"),
     Wrong(PLAIN, _FREE, _FREE + "            table.allocator.forget(table.blocks[index])\n",
           "the names of blocks that were let go are lost", "prefix_cache"),
+    Wrong(PLAIN, _LET_GO, _LET_GO + "    del table._names[:outside]\n",
+          "later blocks are named as if no token stood before them", "prefix_cache"),
+    Wrong(PLAIN, _APPEND, "    return Appended([], table.append(token_ids).slots)\n",
+          "the copies of copy-on-write are lost", "fork"),
     Wrong(PLAIN, _LET_GO, "    for block in table.blocks[:outside]:\n"
           "        table.allocator.free(block)\n    del table.blocks[:outside]\n",
           "no null blocks: every later token is looked up in another place", "any_window"),
