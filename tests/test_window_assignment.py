@@ -34,6 +34,7 @@ from pa_tutorial.kernels.compiled import (
 from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.loads import element_loads
 from pa_tutorial.kernels.vectors import vector_loads
+from pa_tutorial.paging.block_table import Appended, BlockTable
 
 MORE_DRAWS = (1, 2, 2**63)
 each = pytest.mark.parametrize("task", TASKS.values(), ids=lambda task: task.name)
@@ -243,6 +244,35 @@ def test_a_factory_that_makes_no_kernel_is_told_so(task: str, made: object) -> N
     answers = {"v1": made, "v2": (made, made)}
     diagnosis = case_of(TASKS[task], "one_token", answers).diagnosis
     assert "None: not written yet" in diagnosis or "it must return a kernel" in diagnosis
+
+
+@pytest.mark.parametrize(
+    ("task", "case", "answer", "said"),
+    [
+        ("blocks_in_window", "one_token", (1, 2), "must return 3 whole numbers"),
+        ("blocks_in_window", "one_token", 3, "must return 3 whole numbers"),
+        ("blocks_in_window", "one_token", (1.0, 2, 3), "must return 3 whole numbers"),
+        ("append_in_window", "chunk", [], "must return what append returns"),
+        ("append_in_window", "chunk", Appended([], []), "not in the table"),
+        ("shared_bytes", "one_more", 1.5, "must return a whole number"),
+    ],
+)
+def test_an_answer_of_another_kind_is_told_so(
+    task: str, case: str, answer: object, said: str
+) -> None:
+    def function(*given: object) -> object:
+        return answer
+
+    answers = {task: (function, None) if task == "shared_bytes" else function}
+    assert said in case_of(TASKS[task], case, answers).diagnosis
+
+
+def test_an_answer_that_lets_go_of_nothing_earns_nothing() -> None:
+    def keep_all(table: BlockTable, token_ids: list[int], window: int) -> Appended:
+        return table.append(token_ids)
+
+    result = result_of(TASKS["append_in_window"], {"append_in_window": keep_all})
+    assert result.passed == 0, result
 
 
 def test_a_change_that_does_not_apply_is_refused() -> None:

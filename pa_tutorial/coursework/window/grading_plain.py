@@ -102,13 +102,12 @@ def borders(rounds: list[tuple[int, ...]]) -> dict[str, Tensor]:
 
 def as_numbers(result: object, count: int) -> list[int]:
     """So many whole numbers; AnswerError if it is something else."""
-    result = require_written(result)
     try:
-        numbers = [index(number) for number in result]
-    except TypeError as error:
-        raise AnswerError(f"it returned {result!r}; it must return {count} ints") from error
+        numbers = [index(number) for number in require_written(result)]
+    except TypeError:
+        numbers = []
     if len(numbers) != count:
-        raise AnswerError(f"it returned {result!r}; it must return {count} ints")
+        raise AnswerError(f"it returned {result!r:.60}; it must return {count} whole numbers")
     return numbers
 
 
@@ -164,7 +163,10 @@ def shared_bytes_trials(draw: int = 0) -> list[Trial]:
 
 def as_bytes(result: object) -> list[int]:
     """[bytes]; AnswerError if it is no whole number."""
-    return as_numbers([require_written(result)], 1)
+    try:
+        return [index(require_written(result))]
+    except TypeError as error:
+        raise AnswerError(f"it returned {result!r:.60}; it must return a whole number") from error
 
 
 def geometry_of(block_size: int) -> Geometry:

@@ -10,12 +10,14 @@ itself included. The newest query of a sequence stands at position `seq_len - 1`
 `window = W` it sees the W tokens `seq_len - W`, …, `seq_len - 1`; all of them if `seq_len <= W`. \
 `window = 0` means no window.
 
-```
-tokens   0 1 2 3 4 5 6 7 | 8 9 10 11 12 13 14 15 | 16 17 18 . . . . .      seq_len = 19
-                                            ^^^^^^^^^^^^^^^^                 W = 6: tokens 13 to 18
-block    skipped         | first block: 8 to 12  | last block: 19 to 23
-                         | are masked            | hold no token
-```
+For example `seq_len = 19`, `window = 6`, blocks of 8 tokens: the query at position 18 sees the \
+tokens 13 to 18.
+
+| block | tokens | what happens |
+|---|---|---|
+| 0 | 0 to 7 | skipped: its entry in the block table may be 0 |
+| 1 | 8 to 15 | 8 to 12 are masked, 13 to 15 are seen |
+| 2 | 16 to 23 | 16 to 18 are seen; 19 to 23 are slots without a token, masked as before |
 
 Why: what a query reads of the KV cache no longer grows with the sequence, and neither does the \
 memory that the sequence needs. But only if the kernel *skips* the blocks before the window, and \
@@ -24,8 +26,9 @@ the block manager lets go of them. You do both, in the kernel of this walk.
 What you change: `paged_attention_window.py` and `reduce_window.py` are the package's kernels \
 with one more argument, `window`, which nothing uses yet; `window.py` has three functions to \
 write. Each file stands alone: it imports from `pa_tutorial`, not from the other files. \
-Notebooks 03 and 08 to 12 are what you need to know. No GPU is needed: the kernels run in the \
-simulator, with all its checks.
+Notebooks 03 and 08 to 12 are what you need to know; plan three to five hours. No GPU is needed: \
+the kernels run in the simulator, with all its checks. With `window = 0` a kernel must still do \
+what it did before.
 
 **What you may rely on, and what not.** In a block table, the entries of blocks before the window \
 may be 0: the null block, which holds no token. Everything that is not a token of the sequence may \
@@ -106,7 +109,7 @@ for task in TASKS.values():
 ```
 
 A case that fails says what is wrong there. To look inside, launch it yourself, with a trace and \
-with a look at variables when each thread block has come to its sum:
+with a look at variables (here: when a thread block begins its sum):
 
 ```python
 from pa_tutorial.coursework.window.grading import v1_launch
@@ -116,15 +119,17 @@ from pa_tutorial.viz.microscope import microscope
 case = next(t for t in TASKS["v1"].trials(0) if t.name == "inside_a_block")
 print(case.problem.seq_lens, case.problem.window, case.problem.first_tokens())
 ready = v1_launch(case.problem, answers["v1"])
-report = ready.simulate(trace=0, watch="exp_sum = float32(0)", names=("qk_max", "num_tokens"))
-print(report.at("exp_sum = float32(0)")[0]["qk_max"])
+line, names = "exp_sum = float32(0)", ("start_block_idx", "end_block_idx", "start_token_idx")
+report = ready.simulate(trace=0, watch=line, names=names)
+for name in names:
+    print(name, report.at(line)[0][name][0])       # of thread 0, in the first thread block
 print(global_traffic(report.trace))                # what was read, line by line
 microscope(report).save_html("look.html")          # who touches what, step by step
 ```
 
-`v2_launches` in `pa_tutorial.coursework.window.grading_partitions` does the same for v2. The \
-first lines with a mistake are often in the prologue of the kernel: print `start_block_idx`, \
-`end_block_idx` and `start_token_idx`, and compare them with your `blocks_in_window`.
+`v2_launches` in `pa_tutorial.coursework.window.grading_partitions` does the same for v2. \
+Most mistakes are in the first lines of the kernel: compare these three numbers with your \
+`blocks_in_window`.
 """
 
 _TEXTS = {
