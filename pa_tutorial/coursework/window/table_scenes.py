@@ -27,7 +27,7 @@ class Scene:
     num_usable  blocks of the pool without the null block
     cached      there is a prefix cache
     exact       after each append, the blocks that were let go are counted; else it is enough that
-                some are in the end
+                long sequences have let go of their first block in the end
     """
 
     window: int
@@ -79,7 +79,7 @@ def chunk(n: Draw) -> Scene:
 def fork(n: Draw) -> Scene:
     block_size = n(3, 5)
     window = block_size + n(1, 4)
-    prompt = Step("append", "a", tokens(n, 3 * block_size + n(1, block_size)))
+    prompt = Step("append", "a", tokens(n, 3 * block_size + n(1, block_size - 1)))
     on = [Step("append", "a", tokens(n, 1)) for _ in range(2 * block_size)]
     late = [Step("append", "b", tokens(n, 1)) for _ in range(2 * block_size)]
     steps = (prompt, Step("fork", "a", other="b"), *on, *late)
