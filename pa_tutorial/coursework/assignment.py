@@ -1,16 +1,18 @@
 """What is handed out: tasks with their points, and the files that a student begins with."""
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
 from pa_tutorial.checks.running import Trial
+from pa_tutorial.coursework import window
 from pa_tutorial.coursework.excerpts import Definition, definitions, joined, needed_by
 from pa_tutorial.exercises import EXERCISES, Exercise
 
 POINTS = 10.0
 ANSWERS = "answers.py"
+WINDOW = "sliding_window"
 # Our modules do without Triton where there is none; an answer in it does not.
 BETTER = {
     Definition("from pa_tutorial.exercises.triton_grading import tl"): Definition(
@@ -26,13 +28,14 @@ class Task:
     name    of the function in adapters.py that gives what the student wrote
     text    the task, in Markdown
     trials  draw -> the cases; each is worth the same part of the points
-    place   file and name in it: where the student writes
+    places  (file, function) once or more than once: what is graded. The trials take the function,
+            or a tuple of the functions.
     """
 
     name: str
     text: str
     trials: Callable[[int], list[Trial]]
-    place: tuple[str, str]
+    places: tuple[tuple[str, str], ...]
     points: float = POINTS
 
 
@@ -69,7 +72,7 @@ def notebook_names() -> tuple[str, ...]:
 
 def assignment_names() -> tuple[str, ...]:
     """All that can be handed out."""
-    return notebook_names()
+    return (*notebook_names(), WINDOW)
 
 
 def exercises_of(notebook: str) -> list[Exercise]:
@@ -77,22 +80,38 @@ def exercises_of(notebook: str) -> list[Exercise]:
     found = [exercise for exercise in EXERCISES.values() if exercise.notebook == notebook]
     if not found:
         raise ValueError(
-            f"notebook is {notebook!r}; it must be one with exercises: "
-            f"{', '.join(notebook_names())}"
+            f"name is {notebook!r}; it must be one of: {', '.join(assignment_names())}"
         )
     return found
 
 
 @cache
 def assignment(name: str) -> Assignment:
-    """The assignment made of a notebook, or one of its own. Raises ValueError for another name."""
+    """The assignment made of a notebook, or the one of its own.
+
+    Raises ValueError for another name.
+    """
+    if name == WINDOW:
+        return sliding_window()
     exercises = exercises_of(name)
     return Assignment(
         name=name,
         title=f"Exercises of {name}",
-        tasks=tuple(Task(e.name, e.text, e.trials, (ANSWERS, e.name)) for e in exercises),
+        tasks=tuple(Task(e.name, e.text, e.trials, ((ANSWERS, e.name),)) for e in exercises),
         starter={ANSWERS: answers_file(exercises, [e.stub for e in exercises])},
         solution={ANSWERS: answers_file(exercises, [e.source for e in exercises])},
+    )
+
+
+def sliding_window() -> Assignment:
+    """Change the kernel on Monday."""
+    tasks = window.TASKS.values()
+    return Assignment(
+        name=WINDOW,
+        title="Change the kernel on Monday",
+        tasks=tuple(Task(t.name, t.text, t.trials, t.places, float(t.points)) for t in tasks),
+        starter=window.starter_files(),
+        solution=window.solution_files(),
     )
 
 
@@ -118,13 +137,20 @@ def needs_of(exercises: Iterable[Exercise]) -> str:
 
 def adapters_file(assignment: Assignment) -> str:
     """adapters.py: one function a task. A student may change what they import, and from where."""
-    lines = ['"""The tests call only these functions. Each gives what you wrote for one task."""']
+    parts = ['"""The tests call only these functions. Each gives what you wrote for one task."""']
     for task in assignment.tasks:
-        file, name = task.place
-        module = file.removesuffix(".py")
-        lines += [
-            f"\n\ndef {task.name}():",
-            f"    from {module} import {name}\n",
-            f"    return {name}",
-        ]
-    return "\n".join(lines) + "\n"
+        imports = [f"    from {f.removesuffix('.py')} import {name}" for f, name in task.places]
+        names = ", ".join(name for _, name in task.places)
+        parts.append("\n".join([f"def {task.name}():", *imports, "", f"    return {names}"]))
+    return "\n\n\n".join(parts) + "\n"
+
+
+def is_as_handed_out(task: Task, one: Assignment, files: Mapping[str, str]) -> bool:
+    """Whether nothing was written: everything that is graded stands as in the starter."""
+    pairs = [(one.starter[f], files.get(f, ""), name) for f, name in task.places]
+    return all(_text_of(name, old) == _text_of(name, new) for old, new, name in pairs)
+
+
+def _text_of(name: str, file: str) -> str | None:
+    found = definitions([file]).get(name)
+    return found and found.text

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TextIO
 
 import pa_tutorial
-from pa_tutorial.coursework.assignment import Assignment, Task
+from pa_tutorial.coursework.assignment import Assignment, Task, is_as_handed_out
 from pa_tutorial.coursework.guard import objection
 from pa_tutorial.coursework.limits import Limits
 
@@ -88,13 +88,16 @@ def grade(
     files  name -> text: adapters.py, and what it imports. Tests among them are not run.
     draw   see Exercise.trials; a number that students do not know
     """
+    unwritten = [t.name for t in assignment.tasks if is_as_handed_out(t, assignment, files)]
+    told = {name: Told(note="not written yet") for name in unwritten}
+    rest = [task.name for task in assignment.tasks if task.name not in unwritten]
     if why := objection_to(files):
-        told = {task.name: Told(note=why) for task in assignment.tasks}
+        told |= {name: Told(note=why) for name in rest}
     else:
         with tempfile.TemporaryDirectory() as folder:
             for name, text in files.items():
                 (Path(folder) / name).write_text(text, encoding="utf-8")
-            told = run_tasks(folder, assignment, draw, limits)
+            told |= run_tasks(folder, assignment.name, rest, draw, limits)
     tasks = tuple(grade_task(task, draw, told[task.name]) for task in assignment.tasks)
     return Grade(submission, assignment.name, tasks)
 
@@ -122,14 +125,15 @@ def grade_task(task: Task, draw: int, told: Told) -> TaskGrade:
     return TaskGrade(task.name, task.points, passed, failed, told.note)
 
 
-def run_tasks(folder: str, assignment: Assignment, draw: int, limits: Limits) -> dict[str, Told]:
+def run_tasks(
+    folder: str, assignment: str, tasks: list[str], draw: int, limits: Limits
+) -> dict[str, Told]:
     """Every task; where one does not end, or ends the process, the others get a new process."""
-    left = [task.name for task in assignment.tasks]
-    told: dict[str, Told] = {name: Told() for name in left}
+    left, told = tasks, {name: Told() for name in tasks}
     while left:
         order = {
             "folder": folder,
-            "assignment": assignment.name,
+            "assignment": assignment,
             "tasks": left,
             "draw": draw,
             "megabytes": limits.megabytes,

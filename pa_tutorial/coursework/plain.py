@@ -1,6 +1,7 @@
 """The plain form of an assignment: a folder with adapters.py and tests that call only that."""
 
 from pathlib import Path
+from textwrap import fill
 
 from pa_tutorial.coursework.assignment import Assignment, adapters_file
 from pa_tutorial.coursework.guard import ALLOWED
@@ -8,19 +9,18 @@ from pa_tutorial.coursework.guard import ALLOWED
 README = """\
 # {title}
 
-Write your code in {files}. `pytest` says how many points it would be worth:
-
-```
-pip install pa-tutorial pytest   # or, in a clone of the walk: pip install -e '.[test]'
-pytest
-```
+Write your code in {files}. In the environment of the walk (its README says how to set it up),
+`pytest` in this folder says how many points it would be worth.
 
 The tests call only the functions of `adapters.py`; each gives what you wrote for one task. You may
 move your code to other files beside it and change the imports in `adapters.py`. Hand in all your
 files.
 
 The grade is given on other numbers than those of the tests here: the cases have the same names, and
-each is worth the same part of the points of its task. An answer may import {allowed}.
+each is worth the same part of the points of its task. An answer may import these modules, and what
+lies below them:
+
+{allowed}
 
 {tasks}
 """
@@ -40,6 +40,7 @@ def test_task(task: str, case: str) -> None:
     run_case(ASSIGNMENT, task, case, getattr(adapters, task))
 '''
 
+HAND_OUT = "TASKS.md"  # of an assignment that has a text of its own
 CONFTEST = """\
 pytest_plugins = ["pa_tutorial.coursework.points"]
 """
@@ -58,14 +59,15 @@ def files(one: Assignment, solved: bool = False) -> dict[str, str]:
 
 def readme(one: Assignment) -> str:
     tasks = [
-        f"## {number}. `{task.name}` ({task.points:g} points)\n\n"
-        f"In `{task.place[0]}`: `{task.place[1]}`.\n\n{task.text.strip()}"
+        f"## {number}. `{task.name}` ({task.points:g} points)\n\n{task.text.strip()}"
         for number, task in enumerate(one.tasks, start=1)
     ]
+    if HAND_OUT in one.starter:
+        tasks = [f"The tasks: {HAND_OUT}."]
     return README.format(
         title=one.title,
         files=" and ".join(f"`{name}`" for name in one.starter if name.endswith(".py")),
-        allowed=", ".join(f"`{name}`" for name in ALLOWED),
+        allowed=fill(", ".join(f"`{name}`" for name in ALLOWED), 98),
         tasks="\n\n".join(tasks),
     )
 

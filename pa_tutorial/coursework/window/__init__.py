@@ -16,7 +16,19 @@ wrong.py    answers that must lose points
 tasks.py    all of it, task by task
 """
 
-from pa_tutorial.coursework.window.files import load, write_student_files
+from pa_tutorial.coursework.window.files import (
+    load,
+    solution_files,
+    starter_files,
+    write_student_files,
+)
 from pa_tutorial.coursework.window.tasks import TASKS, Task
 
-__all__ = ["TASKS", "Task", "load", "write_student_files"]
+__all__ = [
+    "TASKS",
+    "Task",
+    "load",
+    "solution_files",
+    "starter_files",
+    "write_student_files",
+]

@@ -95,27 +95,23 @@ memory. So logit 0 must belong to the first slot of the first block that is seen
 HOW_TO_LOOK = """\
 ## How to run, and how to look
 
-The numbers of the grade are others than those of draw 0; the cases have the same names, and ask \
-the same. Every case of a task is worth the same part of its points. In the folder of your files:
+In the folder of your files, `pytest` runs every case and prints the points; `pytest -k v1` runs \
+those of a task, `pytest -k v1-one_token` one of them. A case that fails says what is wrong there. \
+The numbers of the grade are others than those here; the cases have the same names, and ask the \
+same. Every case of a task is worth the same part of its points.
+
+To look inside, launch a case yourself, with a trace and with a look at variables (here: when a \
+thread block begins its sum):
 
 ```python
 from pathlib import Path
-from pa_tutorial.checks.running import run_trials
+
 from pa_tutorial.coursework.window import TASKS, load
-
-answers = load(Path("."))
-for task in TASKS.values():
-    print(run_trials(task.name, task.trials(0), answers[task.name]))
-```
-
-A case that fails says what is wrong there. To look inside, launch it yourself, with a trace and \
-with a look at variables (here: when a thread block begins its sum):
-
-```python
 from pa_tutorial.coursework.window.grading import v1_launch
 from pa_tutorial.simt import global_traffic
 from pa_tutorial.viz.microscope import microscope
 
+answers = load(Path("."))
 case = next(t for t in TASKS["v1"].trials(0) if t.name == "inside_a_block")
 print(case.problem.seq_lens, case.problem.window, case.problem.first_tokens())
 ready = v1_launch(case.problem, answers["v1"])
