@@ -6,10 +6,13 @@ import nbformat
 import pytest
 
 from pa_tutorial.checks import attempt, check
+from pa_tutorial.coursework.table import PATH as TABLE
+from pa_tutorial.coursework.table import row
 from pa_tutorial.exercises import EXERCISES, Exercise, WrongAnswer
 from pa_tutorial.exercises.__main__ import PARTS, fill
 from pa_tutorial.exercises.exercise import PLACEHOLDER
 
+ROWS = [line for line in TABLE.read_text(encoding="utf-8").splitlines() if "` |" in line]
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 
 
@@ -54,6 +57,11 @@ def test_wrong_answer_does_not_pass(exercise: Exercise, wrong: WrongAnswer) -> N
     assert not result.ok
     assert result.first_failure.diagnosis in str(result)
     assert "not yet" in result._repr_html_()
+    assert row(exercise, wrong, result) in ROWS, "run `python -m pa_tutorial.coursework table`"
+
+
+def test_the_table_has_a_row_for_each_wrong_answer_and_no_others() -> None:
+    assert len(ROWS) == sum(len(exercise.wrong) for exercise in EXERCISES.values())
 
 
 @each

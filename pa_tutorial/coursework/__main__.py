@@ -114,7 +114,7 @@ def main(arguments: list[str] | None = None) -> int:
             require(draw >= 1, "draw", draw, "1 or more: 0 are the numbers of the notebook")
             limits = Limits(args.seconds, args.megabytes)
             make(args.names, args.out, draw, limits, args.exercises_only)
-            print(f"{args.out} written; keep {args.out}/instructor and {args.out}/nbgrader/source")
+            print(f"{args.out} written. Students get {args.out}/student or {args.out}/plain.")
         elif args.command == "grade":
             key = json.loads(args.key.read_text())
             grades = []

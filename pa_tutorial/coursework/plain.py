@@ -9,8 +9,10 @@ from pa_tutorial.coursework.guard import ALLOWED
 README = """\
 # {title}
 
-Write your code in {files}. In the environment of the walk (its README says how to set it up),
-`pytest` in this folder says how many points it would be worth.
+Write your code in {files}.
+
+In the environment of the walk (its README says how to set it up), `pytest` in this folder says how
+many points it would be worth.
 
 The tests call only the functions of `adapters.py`; each gives what you wrote for one task. You may
 move your code to other files beside it and change the imports in `adapters.py`. Hand in all your
@@ -63,10 +65,10 @@ def readme(one: Assignment) -> str:
         for number, task in enumerate(one.tasks, start=1)
     ]
     if HAND_OUT in one.starter:
-        tasks = [f"The tasks: {HAND_OUT}."]
+        tasks = [f"The tasks stand in `{HAND_OUT}`."]
     return README.format(
         title=one.title,
-        files=" and ".join(f"`{name}`" for name in one.starter if name.endswith(".py")),
+        files=", ".join(f"`{name}`" for name in one.starter if name.endswith(".py")),
         allowed=fill(", ".join(f"`{name}`" for name in ALLOWED), 98),
         tasks="\n\n".join(tasks),
     )

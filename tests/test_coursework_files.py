@@ -1,0 +1,255 @@
+"""What is handed out comes from the source of each exercise; solving fills marked places."""
+
+import ast
+
+import nbformat
+import pytest
+from nbformat import NotebookNode
+
+from pa_tutorial.coursework.__main__ import main
+from pa_tutorial.coursework.assignment import (
+    ANSWERS,
+    WINDOW,
+    adapters_file,
+    assignment,
+    assignment_names,
+    exercises_of,
+    notebook_names,
+)
+from pa_tutorial.coursework.excerpts import excerpt, import_block
+from pa_tutorial.coursework.guard import objection
+from pa_tutorial.coursework.notebooks import (
+    NOTEBOOKS,
+    answers_in,
+    exercise_of,
+    files_of_notebook,
+    instructor_notebook,
+    student_notebook,
+)
+from pa_tutorial.coursework.plain import files, readme
+from pa_tutorial.exercises.exercise import BEGIN, END, PLACEHOLDER
+
+each_notebook = pytest.mark.parametrize("name", notebook_names())
+each_assignment = pytest.mark.parametrize("name", assignment_names())
+
+
+def runs(files: dict[str, str], name: str) -> dict:
+    """The names that one of the files defines; what it needs is all there."""
+    names: dict = {"__name__": "answers"}
+    exec(compile(files[name], name, "exec"), names)
+    return names
+
+
+# Notebooks ---------------------------------------------------------------------------------------
+
+
+@each_notebook
+def test_solving_fills_only_the_marked_places(name: str) -> None:
+    student, solved = student_notebook(name), instructor_notebook(name)
+    cells = {cell.id: cell for cell in solved.cells}
+    changed = 0
+    for cell in student.cells:
+        other = cells.pop(cell.id)
+        if cell.source == other.source:
+            continue
+        before, after = cell.source.split(PLACEHOLDER)
+        inside = other.source.removeprefix(before).removesuffix(after)
+        assert before + inside + after == other.source
+        assert inside.startswith(BEGIN)
+        assert inside.rstrip().endswith(END)
+        changed += 1
+    assert changed == len(exercises_of(name))
+    assert all(cell.cell_type == "markdown" for cell in cells.values()), "only text is added"
+
+
+@each_notebook
+@pytest.mark.parametrize("exercises_only", [False, True])
+def test_students_get_no_solution_and_no_output(name: str, exercises_only: bool) -> None:
+    notebook = student_notebook(name, exercises_only)
+    nbformat.validate(notebook)
+    text = "\n".join(cell.source for cell in notebook.cells)
+    assert text.count(PLACEHOLDER) == len(exercises_of(name))
+    assert BEGIN not in text
+    assert "### END" not in text
+    assert not any(cell.get("outputs") for cell in notebook.cells)
+
+
+@each_notebook
+def test_a_notebook_has_the_walk_or_only_the_exercises(name: str) -> None:
+    committed = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
+    student, short = student_notebook(name), student_notebook(name, exercises_only=True)
+    assert [c.id for c in student.cells if "rules" not in c.id] == [c.id for c in committed.cells]
+    own = [cell for cell in short.cells if exercise_of(cell) is None]
+    assert [cell.cell_type for cell in own] == ["markdown", "markdown", "code"]
+    assert len(short.cells) == 3 + 3 * len(exercises_of(name))
+
+
+@each_notebook
+def test_the_solved_notebook_is_read_back_as_the_solution(name: str, tmp_path) -> None:
+    for exercises_only in (False, True):
+        path = tmp_path / "solved.ipynb"
+        nbformat.write(instructor_notebook(name, exercises_only), path)
+        one, found = files_of_notebook(path)
+        assert one.name == name
+        for text in found.values():
+            assert objection(text, frozenset({"answers"})) == ""
+        if name != "14_triton":
+            for exercise in exercises_of(name):
+                assert exercise.name in runs(found, ANSWERS)
+
+
+def test_what_an_answer_needs_may_stand_in_any_cell() -> None:
+    cells = [
+        "import math\nimport os\n%matplotlib inline",
+        "this is not Python",
+        "scale = 2",
+        "def running_max_and_sum(scores):\n    return helper(scores)",
+        "def helper(scores):\n    return math.sqrt(scale)",
+        "os.system('true')\nscale = 3",
+    ]
+    found = answers_in(assignment("05_online_softmax"), cells)[ANSWERS]
+    assert "import math" in found
+    assert "scale = 3" in found
+    assert "os" not in found.replace("scores", "")
+    assert runs({ANSWERS: found}, ANSWERS)["running_max_and_sum"](None) == 3**0.5
+
+
+def test_the_last_definition_counts_and_local_names_are_not_needed() -> None:
+    texts = ["def f():\n    return 1", "k = 5\n\n\ndef f():\n    k = 2\n    return k  # the last"]
+    assert excerpt("f", texts) == "def f():\n    k = 2\n    return k  # the last"
+    assert excerpt("g", texts) == ""
+
+
+def test_imports_are_sorted_as_usual() -> None:
+    imports = ["from torch import Tensor", "import math", "from a import c", "from a import b"]
+    imports += ["from pa_tutorial.simt import launch", "import torch"]
+    assert import_block(imports).split("\n\n") == [
+        "import math",
+        "import torch\nfrom a import b, c\nfrom torch import Tensor",
+        "from pa_tutorial.simt import launch",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("no json", "is not a notebook"),
+        (nbformat.writes(nbformat.v4.new_notebook()), "has exercises of none"),
+    ],
+    ids=["no notebook", "no exercises"],
+)
+def test_what_is_no_submission_is_refused(text: str, message: str, tmp_path) -> None:
+    path = tmp_path / "mine.ipynb"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=f"mine.ipynb {message}"):
+        files_of_notebook(path)
+
+
+# The plain form ----------------------------------------------------------------------------------
+
+
+@each_assignment
+def test_starter_and_solution_are_the_same_files(name: str) -> None:
+    one = assignment(name)
+    assert one.starter.keys() == one.solution.keys()
+    for file in one.starter:
+        if file.endswith(".py"):
+            assert BEGIN not in one.starter[file]
+            assert objection(one.solution[file]) == ""
+    assert files(one).keys() == files(one, solved=True).keys()
+
+
+@each_notebook
+def test_answers_have_all_that_they_need(name: str) -> None:
+    one = assignment(name)
+    if name == "14_triton":
+        pytest.importorskip("triton", reason="needs Triton, which has packages for Linux only")
+    for text in (one.starter, one.solution):
+        assert {task.name for task in one.tasks} <= runs(text, ANSWERS).keys()
+
+
+@each_assignment
+def test_adapters_name_what_the_files_define(name: str) -> None:
+    one = assignment(name)
+    functions = {node.name: node for node in ast.parse(adapters_file(one)).body[1:]}
+    assert functions.keys() == {task.name for task in one.tasks}
+    for task in one.tasks:
+        for file, function in task.places:
+            assert f"def {function}(" in one.starter[file]
+            assert f"from {file.removesuffix('.py')} import {function}" in ast.unparse(
+                functions[task.name]
+            )
+
+
+@each_assignment
+def test_the_readme_says_what_to_do_and_for_how_much(name: str) -> None:
+    one = assignment(name)
+    text = readme(one) + one.starter.get("TASKS.md", "")
+    for task in one.tasks:
+        assert f"`{task.name}`" in text
+        assert f"{task.points:g} points" in text
+    assert all(f"`{file}`" in text for file in one.starter)
+
+
+# The command line --------------------------------------------------------------------------------
+
+
+def test_make_writes_every_form(tmp_path, capsys) -> None:
+    out = tmp_path / "course"
+    assert main(["make", "02_memory_waste", WINDOW, "--out", str(out), "--draw", "5"]) == 0
+    assert "written" in capsys.readouterr().out
+    found = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
+    assert {
+        "student/02_memory_waste.ipynb",
+        "instructor/02_memory_waste.ipynb",
+        "instructor/key.json",
+        "instructor/plain/sliding_window/reduce_window.py",
+        "plain/02_memory_waste/adapters.py",
+        "plain/sliding_window/test_tasks.py",
+        "nbgrader/nbgrader_config.py",
+        "nbgrader/source/02_memory_waste/02_memory_waste.ipynb",
+    } <= found
+    secrets = [path for path in found if '"draw": 5' in (out / path).read_text()]
+    assert secrets == ["instructor/key.json"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["make", "19_none", "--out", "new"], "name is '19_none'; it must be one of: 01_kv_cache"),
+        (["make", "02_memory_waste", "--out", "."], "out is .; it must be a new or empty folder"),
+        (["make", "02_memory_waste", "--out", "new", "--draw", "0"], "draw is 0; it must be 1"),
+        (["make", "02_memory_waste", "--out", "new", "--seconds", "0"], "seconds is 0"),
+        (["grade", "--key", "none.json", "x.ipynb"], "none.json"),
+    ],
+)
+def test_bad_arguments_are_named_and_nothing_is_written(
+    words: list[str], message: str, tmp_path, capsys, monkeypatch
+) -> None:
+    (tmp_path / "mine.txt").write_text("here first")
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2
+    assert message in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def cell_of(notebook: NotebookNode, exercise: str) -> NotebookNode:
+    (cell,) = (c for c in notebook.cells if c.metadata.get("part") == "stub"
+               and c.metadata["exercise"] == exercise)  # fmt: skip
+    return cell
+
+
+def test_grade_prints_and_writes_the_points(tmp_path, capsys) -> None:
+    out = tmp_path / "course"
+    main(["make", "02_memory_waste", "--out", str(out), "--draw", "5", "--exercises-only"])
+    notebook = student_notebook("02_memory_waste", exercises_only=True)
+    first = exercises_of("02_memory_waste")[0]
+    cell_of(notebook, first.name).source = first.source
+    nbformat.write(notebook, tmp_path / "ada.ipynb")
+    key, points = str(out / "instructor" / "key.json"), tmp_path / "points.csv"
+    words = ["grade", "--key", key, "--csv", str(points), str(tmp_path / "ada.ipynb")]
+    assert main(words) == 0
+    assert "ada: 10 of 30 points" in capsys.readouterr().out
+    rows = points.read_text().splitlines()
+    assert len(rows) == 1 + 3
+    assert rows[1] == f"ada,02_memory_waste,{first.name},10.0,10.0,,"
