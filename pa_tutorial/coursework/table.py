@@ -5,6 +5,8 @@ from pathlib import Path
 from tqdm import tqdm
 
 from pa_tutorial.checks import Result, attempt
+from pa_tutorial.checks.running import run_trials
+from pa_tutorial.coursework import window
 from pa_tutorial.exercises import EXERCISES, Exercise, WrongAnswer
 
 PATH = Path(__file__).parent / "WRONG_ANSWERS.md"
@@ -13,30 +15,40 @@ HEAD = """\
 # What wrong answers are worth
 
 Written by `python -m pa_tutorial.coursework table`; the tests hold every row. For each exercise,
-the wrong answers that are kept for it: how many of the cases it passes (each is worth the same part
-of the points), and the first case that catches it. None passes all.
+and each task of the assignment "Change the kernel on Monday" (window), the wrong answers that are
+kept for it: how many of the cases it passes (each is worth the same part of the points), and the
+first case that catches it. None passes all.
 
 | notebook | exercise | wrong answer | passes | caught by |
 | --- | --- | --- | --- | --- |
 """
 
 
-def row(exercise: Exercise, wrong: WrongAnswer, result: Result) -> str:
+def row(place: str, name: str, why: str, result: Result) -> str:
     """One line of the table. Raises ValueError for a wrong answer that passes."""
     if result.ok:
-        raise ValueError(f"{exercise.name}: this wrong answer passes: {wrong.why}")
-    why = wrong.why.replace("|", "\\|")
+        raise ValueError(f"{name}: this wrong answer passes: {why}")
+    why = why.replace("|", "\\|")
     passes = f"{result.passed} of {result.total}"
-    caught = f"`{result.first_failure.name}`"
-    return f"| {exercise.notebook[:2]} | `{exercise.name}` | {why} | {passes} | {caught} |"
+    return f"| {place} | `{name}` | {why} | {passes} | `{result.first_failure.name}` |"
+
+
+def row_of(exercise: Exercise, wrong: WrongAnswer) -> str:
+    answer = exercise.answer(exercise.wrong_source(wrong))
+    return row(exercise.notebook[:2], exercise.name, wrong.why, attempt(exercise.name, answer))
+
+
+def row_of_task(task: window.Task, wrong: window.Wrong) -> str:
+    answer = window.load_texts(wrong.files())[task.name]
+    result = run_trials(task.name, task.trials(0), answer)
+    return row("window", task.name, wrong.why, result)
 
 
 def write_table() -> Path:
     """Try every wrong answer; takes some minutes."""
-    pairs = [(e, wrong) for e in EXERCISES.values() for wrong in e.wrong]
-    rows = []
-    for exercise, wrong in tqdm(pairs, desc="wrong answers", unit="answer"):
-        answer = exercise.answer(exercise.wrong_source(wrong))
-        rows.append(row(exercise, wrong, attempt(exercise.name, answer)))
+    pairs = [(row_of, e, wrong) for e in EXERCISES.values() for wrong in e.wrong]
+    pairs += [(row_of_task, t, wrong) for t in window.TASKS.values() for wrong in t.wrong]
+    bar = tqdm(pairs, desc="wrong answers", unit="answer")
+    rows = [make(one, wrong) for make, one, wrong in bar]
     PATH.write_text(HEAD + "\n".join(rows) + "\n", encoding="utf-8")
     return PATH

@@ -18,16 +18,20 @@ tasks.py    all of it, task by task
 
 from pa_tutorial.coursework.window.files import (
     load,
+    load_texts,
     solution_files,
     starter_files,
     write_student_files,
 )
 from pa_tutorial.coursework.window.tasks import TASKS, Task
+from pa_tutorial.coursework.window.wrong import Wrong
 
 __all__ = [
     "TASKS",
     "Task",
+    "Wrong",
     "load",
+    "load_texts",
     "solution_files",
     "starter_files",
     "write_student_files",
