@@ -1,0 +1,64 @@
+"""COURSE.md is true: links, minutes, commands and numbers."""
+
+import re
+import shlex
+from math import ceil
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from pa_tutorial.coursework import window
+from pa_tutorial.coursework.__main__ import parse
+from pa_tutorial.coursework.assignment import POINTS
+from pa_tutorial.coursework.limits import Limits
+
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "COURSE.md").read_text(encoding="utf-8")
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
+
+
+def minutes(path: Path) -> int:
+    """120 words and 12 lines of code a minute, rounded up to five."""
+    cells = nbformat.read(path, as_version=4).cells
+    words = sum(len(cell.source.split()) for cell in cells if cell.cell_type == "markdown")
+    code = [cell.source for cell in cells if cell.cell_type == "code"]
+    lines = sum(bool(line.strip()) for source in code for line in source.splitlines())
+    return 5 * ceil((words / 120 + lines / 12) / 5)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_each_notebook_has_a_row_with_its_minutes(path: Path) -> None:
+    title = nbformat.read(path, as_version=4).cells[0].source.splitlines()[0]
+    title = title.removeprefix("# ").replace(" · ", " ")
+    assert f"| [{title}](notebooks/{path.name}) | {minutes(path)} |" in PAGE
+
+
+def test_links_lead_to_something() -> None:
+    links = re.findall(r"\]\(([^)]+)\)", PAGE)
+    assert len(links) > len(NOTEBOOKS)
+    assert not [link for link in links if not (ROOT / link).exists()]
+
+
+def test_commands_are_taken() -> None:
+    commands = re.findall(r"^python -m pa_tutorial\.coursework (.+)$", PAGE, re.MULTILINE)
+    assert len(commands) == 3
+    for command in commands:
+        parse(shlex.split(command))
+
+
+def test_numbers_are_those_of_the_code() -> None:
+    limits = Limits()
+    assert f"is worth {POINTS:g} points" in PAGE
+    assert f"`--seconds` ({limits.seconds:g})" in PAGE
+    assert f"`--megabytes` ({limits.megabytes:,}, on Linux)" in PAGE
+    told = re.search(r"write five things: (.*?)\. The simulator", PAGE)[1]
+    points = [task.points for task in window.TASKS.values()]
+    wanted = {2: "(2 points)", **{n: f"({n})" for n in points if n != 2}}
+    assert all(wanted[n] in told for n in points)
+
+
+def test_cases_that_are_named_are_there() -> None:
+    names = {trial.name for task in window.TASKS.values() for trial in task.trials(0)}
+    told = re.search(r"What they stumble over.*", PAGE)[0]
+    assert set(re.findall(r"\(`(\w+)`\)", told)) <= names
