@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from multiprocessing.connection import Connection, wait
+from multiprocessing.context import BaseContext
 from typing import Any, NoReturn
 
 import numba
@@ -54,7 +55,7 @@ class Ranks:
         self._store = dist.TCPStore(
             "127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=5)
         )
-        context = multiprocessing.get_context("spawn")
+        context = _context()
         self._pipes: list[Connection] = []
         self._processes: list[multiprocessing.Process] = []
         for rank in range(num_ranks):
@@ -167,6 +168,19 @@ class Ranks:
     def _words(self) -> dict[int, str]:
         keys = {rank: f"{WORDS}/{rank}" for rank in range(self.num_ranks)}
         return {r: self._store.get(k).decode() for r, k in keys.items() if self._store.check([k])}
+
+
+def _context() -> BaseContext:
+    """How processes start: as forks of one that has imported everything and done nothing yet.
+
+    So only the first ranks of a program wait for the imports. Where there is no such way
+    (Windows), each process imports for itself.
+    """
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return context
 
 
 def _live(
