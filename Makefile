@@ -36,7 +36,7 @@ notebooks: $(READY) exercises  ## run every notebook and keep the outputs
 	$(BIN)/python tests/run_notebooks.py
 	@$(BIN)/python -m pa_tutorial.index
 
-index: $(READY)  ## write notebooks/INDEX.md
+index: $(READY)  ## write notebooks/INDEX.md and ERRATA.md
 	@$(BIN)/python -m pa_tutorial.index
 
 figures: $(READY)  ## draw every figure into figures/

@@ -1,4 +1,4 @@
-"""notebooks/INDEX.md is up to date, leads to places that exist, and answers by running."""
+"""INDEX.md and ERRATA.md are up to date, lead to places that exist, and show it by running."""
 
 import re
 from dataclasses import replace
@@ -9,32 +9,38 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from pa_tutorial.index.engine import ENGINE
-from pa_tutorial.index.entry import Cell, Line, Question, Symbol, VllmFile
-from pa_tutorial.index.find import ROOT, EntryError, find_answers, find_cell, find_line
+from pa_tutorial.index.entry import Cell, Erratum, Line, Question, Said, Source, Symbol, VllmFile
+from pa_tutorial.index.errata import ERRATA, NOT_RUN
+from pa_tutorial.index.find import ROOT, EntryError, find_cell, find_line, find_run, read_cells
 from pa_tutorial.index.questions import QUESTIONS
+from pa_tutorial.index.sources import DIVE, SOURCES
 from pa_tutorial.index.write import FILES, index
+from pa_tutorial.index.write_errata import errata
 
 NOTEBOOKS = ROOT / "notebooks"
-COMMITTED = NOTEBOOKS / "INDEX.md"
+GENERATORS = {"INDEX.md": index, "ERRATA.md": errata}
 LINK = re.compile(r"\[[^\]]+\]\(([^)#]+)#([^)]+)\)")
 
+each_file = pytest.mark.parametrize("name", GENERATORS)
 each_question = pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.text)
 
 
-def test_committed_index_is_what_the_generator_writes() -> None:
-    is_current = COMMITTED.read_text(encoding="utf-8") == index()
-    assert is_current, f"{COMMITTED.name} is out of date: run `make index`"
+@each_file
+def test_committed_file_is_what_the_generator_writes(name: str) -> None:
+    is_current = (NOTEBOOKS / name).read_text(encoding="utf-8") == GENERATORS[name]()
+    assert is_current, f"{name} is out of date: run `make index`"
 
 
-def test_every_link_leads_to_something() -> None:
-    text = COMMITTED.read_text(encoding="utf-8")
+@each_file
+def test_every_link_leads_to_something(name: str) -> None:
+    text = (NOTEBOOKS / name).read_text(encoding="utf-8")
     links = LINK.findall(text)
     assert len(links) == text.count("]("), "a link has no line or cell"
     for path, place in links:
         file = NOTEBOOKS / path
         assert file.is_file(), path
         if file.suffix == ".ipynb":
-            ids = [cell.id for cell in nbformat.read(file, as_version=4).cells]
+            ids = [cell.id for cell in read_cells(file)]
             assert place.removeprefix("cell-id=") in ids, f"{path} has no cell {place}"
         else:
             rows = file.read_text(encoding="utf-8").splitlines()
@@ -43,11 +49,13 @@ def test_every_link_leads_to_something() -> None:
             assert rows[line - 1].strip(), f"{path}: {place} is empty"
 
 
-def test_links_name_the_number_of_the_cell() -> None:
-    named = re.findall(r"\[(\d\d), cell (\d+): [^\]]+\]\(([^)#]+)#cell-id=([^)]+)\)", index())
+@each_file
+def test_links_name_the_number_of_the_cell(name: str) -> None:
+    link = r"\[(\d\d), cell (\d+): [^\]]+\]\(([^)#]+)#cell-id=([^)]+)\)"
+    named = re.findall(link, GENERATORS[name]())
     assert named
     for prefix, number, path, cell_id in named:
-        cells = nbformat.read(NOTEBOOKS / path, as_version=4).cells
+        cells = read_cells(NOTEBOOKS / path)
         assert path.startswith(prefix)
         assert cells[int(number) - 1].id == cell_id
 
@@ -73,7 +81,94 @@ def test_commits_look_like_commits() -> None:
 def test_question_is_answered_by_running(question: Question) -> None:
     assert question.text.endswith("?")
     assert question.answer.endswith(".")
-    assert any(cell.is_code and cell.runnable for cell in find_answers(question))
+    assert any(cell.is_code and cell.runnable for cell in find_run(question.text, question.cells))
+
+
+# The errors of the sources ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("erratum", ERRATA, ids=lambda erratum: erratum.claim)
+def test_an_error_has_a_source_and_a_code_cell_that_runs(erratum: Erratum) -> None:
+    assert {said.source for said in erratum.said} <= set(SOURCES)
+    assert erratum.said
+    assert not erratum.not_run
+    assert any(cell.is_code and cell.runnable for cell in find_run(erratum.claim, erratum.cells))
+
+
+@pytest.mark.parametrize("erratum", NOT_RUN, ids=lambda erratum: erratum.claim)
+def test_an_error_that_no_run_shows_says_why(erratum: Erratum) -> None:
+    assert {said.source for said in erratum.said} <= set(SOURCES)
+    assert erratum.said
+    assert erratum.not_run.endswith(".")
+
+
+def test_errors_are_whole_sentences_and_stand_once() -> None:
+    claims = [erratum.claim for erratum in (*ERRATA, *NOT_RUN)]
+    assert len(set(claims)) == len(claims)
+    assert all(erratum.truth.endswith(".") for erratum in (*ERRATA, *NOT_RUN))
+    assert all(claim.endswith(".") for claim in claims)
+
+
+def test_errors_stand_in_the_order_of_the_walk() -> None:
+    first = [erratum.cells[0].notebook for erratum in ERRATA]
+    assert first == sorted(first)
+
+
+def test_the_sources_are_those_of_the_readme_and_all_are_cited() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    named = readme[readme.index("The walk grew out of five texts") :].split("\n")[0]
+    assert [source.title for source in SOURCES] == re.findall(r"\*([^*]+)\*", named)[: len(SOURCES)]
+    cited = {said.source for erratum in ERRATA for said in erratum.said}
+    assert cited == set(SOURCES)
+
+
+def boxes() -> list[tuple[str, int, str]]:
+    """Notebook, number and text of each box in which a source is wrong, or leaves something out."""
+    return [
+        (path.stem, number, cell.source[cell.source.index(start) :])
+        for path in sorted(NOTEBOOKS.glob("*.ipynb"))
+        for number, cell in enumerate(read_cells(path), start=1)
+        for start in ("> **Where", "> **What a source")
+        if cell.cell_type == "markdown" and start in cell.source
+    ]
+
+
+@pytest.mark.parametrize(
+    ("notebook", "number", "text"), boxes(), ids=[f"{box[0][:2]}-{box[1]}" for box in boxes()]
+)
+def test_each_box_of_a_notebook_is_in_the_list(notebook: str, number: int, text: str) -> None:
+    """By the first source that the box names, and a cell at most three away."""
+    title = min((source.title for source in SOURCES if source.title in text), key=text.index)
+    near = {
+        said.source.title
+        for erratum in ERRATA
+        for cell in erratum.cells
+        for said in erratum.said
+        if cell.notebook == notebook and abs(find_cell(erratum.claim, cell).number - number) <= 3
+    }
+    assert title in near, f"{notebook}, cell {number}: no entry in pa_tutorial/index/errata.py"
+
+
+RUN = (Cell("01_kv_cache", "as_written = torch.softmax("),)
+SECTION_1 = (Said(DIVE, "section 1"),)
+STRANGER = (Said(Source("Another text", "nobody"), "section 1"),)
+
+
+@pytest.mark.parametrize(
+    ("shown", "not_run", "message"),
+    [
+        ((Erratum("So.", (), "No.", RUN),), (), "So.: no source says it"),
+        ((Erratum("So.", STRANGER, "No.", RUN),), (), "So.: 'Another text' is none of the sources"),
+        ((Erratum("So.", SECTION_1, "No.", ()),), (), "So.: no code cell shows it"),
+        ((), (Erratum("So.", SECTION_1, "No.", RUN),), "So.: it does not say why no cell shows it"),
+    ],
+    ids=["no source", "unknown source", "no cell", "no reason"],
+)
+def test_an_error_that_nobody_can_follow_is_refused(
+    shown: tuple[Erratum, ...], not_run: tuple[Erratum, ...], message: str
+) -> None:
+    with pytest.raises(EntryError, match=f"^{re.escape(message)}"):
+        errata(shown, not_run)
 
 
 # What the generator refuses ---------------------------------------------------------------------
@@ -143,10 +238,10 @@ def test_a_cell_that_is_not_there_once_is_refused(root: Path, cell: Cell, messag
 @pytest.mark.parametrize(
     ("cells", "message"),
     [
-        ((small("text above"), small("text below")), "Why?: no code cell answers it"),
+        ((small("text above"), small("text below")), "Why?: no code cell shows it"),
         ((small("print(1)"), small("silent = 1")), "Why?: cell 4 of 01_small has no output"),
         ((small("print(1)"), small("far from")), "Why?: cell 5 of 01_small has no output"),
-        ((), "Why?: no code cell answers it"),
+        ((), "Why?: no code cell shows it"),
     ],
     ids=["text only", "code without output", "text without output beside it", "nothing"],
 )
@@ -154,12 +249,12 @@ def test_an_answer_that_does_not_run_is_refused(
     root: Path, cells: tuple[Cell, ...], message: str
 ) -> None:
     with pytest.raises(EntryError, match=f"^{re.escape(message)}"):
-        find_answers(Question("Why?", "So.", cells), root)
+        find_run("Why?", cells, root)
 
 
 def test_text_beside_an_output_may_answer_with_it(root: Path) -> None:
-    question = Question("Why?", "So.", (small("text above"), small("print(1)")))
-    assert [cell.number for cell in find_answers(question, root)] == [1, 2]
+    cells = (small("text above"), small("print(1)"))
+    assert [cell.number for cell in find_run("Why?", cells, root)] == [1, 2]
 
 
 def test_the_index_names_the_entry_that_has_lost_its_place() -> None:

@@ -1,1 +1,1 @@
-"""The index of the walk, notebooks/INDEX.md: from vLLM's names and readers' questions to us."""
+"""notebooks/INDEX.md, from vLLM's names and readers' questions to us, and notebooks/ERRATA.md."""

@@ -1,13 +1,15 @@
-"""Write notebooks/INDEX.md: `python -m pa_tutorial.index`."""
+"""Write notebooks/INDEX.md and notebooks/ERRATA.md: `python -m pa_tutorial.index`."""
 
 from pa_tutorial.index.find import ROOT
 from pa_tutorial.index.write import index
+from pa_tutorial.index.write_errata import errata
 
 
 def main() -> None:
-    path = ROOT / "notebooks" / "INDEX.md"
-    path.write_text(index(), encoding="utf-8")
-    print(f"{path.relative_to(ROOT)} written")
+    for name, text in (("INDEX.md", index()), ("ERRATA.md", errata())):
+        path = ROOT / "notebooks" / name
+        path.write_text(text, encoding="utf-8")
+        print(f"{path.relative_to(ROOT)} written")
 
 
 if __name__ == "__main__":

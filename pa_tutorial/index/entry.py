@@ -68,6 +68,43 @@ class Question:
     cells: tuple[Cell, ...]
 
 
+@dataclass(frozen=True)
+class Source:
+    """A text that the walk grew out of."""
+
+    title: str
+    author: str
+
+
+@dataclass(frozen=True)
+class Said:
+    """Where a source says something.
+
+    where  in it: a section, or what the passage is about
+    """
+
+    source: Source
+    where: str
+
+
+@dataclass(frozen=True)
+class Erratum:
+    """Something that a source says and that is not so.
+
+    claim     what the sources say, in our words
+    said      which ones, and where in them
+    truth     what is so instead
+    cells     where it can be seen: at least one code cell with an output, unless `not_run` is given
+    not_run   why no cell shows it
+    """
+
+    claim: str
+    said: tuple[Said, ...]
+    truth: str
+    cells: tuple[Cell, ...]
+    not_run: str = ""
+
+
 def lines_of(path: str) -> Callable[..., tuple[Line, ...]]:
     """A short way to write lines of one file: lines_of(path)("text", "another text")."""
     return lambda *texts: tuple(Line(path, text) for text in texts)

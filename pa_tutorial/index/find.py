@@ -7,7 +7,7 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
-from pa_tutorial.index.entry import Cell, Line, Question
+from pa_tutorial.index.entry import Cell, Line
 
 ROOT = Path(__file__).parents[2]
 
@@ -99,15 +99,15 @@ def is_runnable(cells: list[NotebookNode], place: int) -> bool:
     return any(cell.cell_type == "code" and cell.outputs for cell in beside)
 
 
-def find_answers(question: Question, root: Path = ROOT) -> list[FoundCell]:
-    """The cells of a question. EntryError unless a reader can run the answer."""
-    found = [find_cell(question.text, cell, root) for cell in question.cells]
-    for cell, answer in zip(found, question.cells, strict=True):
+def find_run(entry: str, cells: tuple[Cell, ...], root: Path = ROOT) -> list[FoundCell]:
+    """The cells of an entry. EntryError unless a reader can run what it says."""
+    found = [find_cell(entry, cell, root) for cell in cells]
+    for cell, named in zip(found, cells, strict=True):
         if not cell.runnable:
             raise EntryError(
-                f"{question.text}: cell {cell.number} of {answer.notebook} has no output, and no "
+                f"{entry}: cell {cell.number} of {named.notebook} has no output, and no "
                 "cell with an output beside it"
             )
     if not any(cell.is_code for cell in found):
-        raise EntryError(f"{question.text}: no code cell answers it")
+        raise EntryError(f"{entry}: no code cell shows it")
     return found

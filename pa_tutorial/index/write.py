@@ -7,7 +7,7 @@ from pa_tutorial.index.caches import CACHES
 from pa_tutorial.index.distributed import DISTRIBUTED
 from pa_tutorial.index.engine import ENGINE
 from pa_tutorial.index.entry import Cell, Line, Question, Symbol, VllmFile
-from pa_tutorial.index.find import ROOT, EntryError, FoundCell, find_answers, find_cell, find_line
+from pa_tutorial.index.find import ROOT, EntryError, FoundCell, find_cell, find_line, find_run
 from pa_tutorial.index.kernel import KERNEL
 from pa_tutorial.index.questions import QUESTIONS
 
@@ -60,7 +60,7 @@ def symbol_row(file: VllmFile, symbol: Symbol, root: Path) -> tuple[str, ...]:
 
 
 def question_row(question: Question, root: Path) -> tuple[str, ...]:
-    found = find_answers(question, root)
+    found = find_run(question.text, question.cells, root)
     cells = [cell_link(cell, place) for cell, place in zip(question.cells, found, strict=True)]
     return question.text, question.answer, "<br>".join(cells)
 
