@@ -12,7 +12,7 @@ from pa_tutorial.index.engine import ENGINE
 from pa_tutorial.index.entry import Cell, Erratum, Line, Question, Said, Source, Symbol, VllmFile
 from pa_tutorial.index.errata import ERRATA, NOT_RUN
 from pa_tutorial.index.find import ROOT, EntryError, find_cell, find_line, find_run, read_cells
-from pa_tutorial.index.questions import QUESTIONS
+from pa_tutorial.index.questions import MORE_QUESTIONS, QUESTIONS
 from pa_tutorial.index.sources import DIVE, SOURCES
 from pa_tutorial.index.write import FILES, index
 from pa_tutorial.index.write_errata import errata
@@ -22,7 +22,9 @@ GENERATORS = {"INDEX.md": index, "ERRATA.md": errata}
 LINK = re.compile(r"\[[^\]]+\]\(([^)#]+)#([^)]+)\)")
 
 each_file = pytest.mark.parametrize("name", GENERATORS)
-each_question = pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.text)
+each_question = pytest.mark.parametrize(
+    "question", [*QUESTIONS, *MORE_QUESTIONS], ids=lambda question: question.text
+)
 
 
 @each_file
@@ -70,11 +72,23 @@ def test_every_symbol_has_a_line_and_a_cell() -> None:
 
 
 def test_commits_look_like_commits() -> None:
-    read = [file for file in FILES if file not in ENGINE]
     assert {file.version for file in ENGINE} == {"version 0"}, "as the source walks through it"
-    commits = [file.version for file in read if file.version.startswith("commit")]
-    assert len(commits) == len(read) - 2
+    others = {file.path: file.version for file in FILES if not file.version.startswith("commit")}
+    assert others == {
+        **{file.path: "version 0" for file in ENGINE},
+        "vllm/attention/backends/utils.py": "",
+        "vllm/core/block/prefix_caching_block.py": "about version 0.7 or 0.8",
+        "vllm/worker/worker.py": "version 0",
+        "csrc/libtorch_stable/attention/merge_attn_states.cu": "",
+    }
+    commits = [file.version for file in FILES if file.path not in others]
     assert all(re.fullmatch(r"commit [0-9a-f]{8}", commit) for commit in commits)
+
+
+def test_each_notebook_but_the_first_is_in_the_index() -> None:
+    shown = {cell.notebook for file in FILES for symbol in file.symbols for cell in symbol.cells}
+    asked = {cell.notebook for question in MORE_QUESTIONS for cell in question.cells}
+    assert {path.stem for path in NOTEBOOKS.glob("*.ipynb")} - shown - asked == {"00_start_here"}
 
 
 @each_question
@@ -264,4 +278,4 @@ def test_the_index_names_the_entry_that_has_lost_its_place() -> None:
         file, symbols=(replace(symbol, cells=(Cell("10_softmax_and_value", "nowhere"),)),)
     )
     with pytest.raises(EntryError, match=rf"^{re.escape(symbol.name)} in {re.escape(file.path)}"):
-        index((lost,), ())
+        index((lost,), (), ())

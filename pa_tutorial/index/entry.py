@@ -28,7 +28,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Symbol:
-    """A name in vLLM's source, or a few that stand together there.
+    """A name in vLLM's source (or another project's), or a few that stand together there.
 
     name   in Markdown
     what   what it is, in a few words
@@ -44,15 +44,17 @@ class Symbol:
 
 @dataclass(frozen=True)
 class VllmFile:
-    """A file of vLLM.
+    """A file of vLLM, or of another project.
 
     version  which one we mean: "commit …", or what else is known of it
     symbols  in the order in which they stand there
+    project  where it is not vLLM
     """
 
     path: str
     version: str
     symbols: tuple[Symbol, ...]
+    project: str = ""
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,11 @@ from pa_tutorial.index.entry import Symbol, cells_of, lines_of
 ours = lines_of("pa_tutorial/kernels/paged_attention.py")
 geometry = lines_of("pa_tutorial/kernels/geometry.py")
 prepare = lines_of("pa_tutorial/kernels/prepare.py")
+vectors = lines_of("pa_tutorial/kernels/vectors.py")
 nb05 = cells_of("05_online_softmax")
 nb09 = cells_of("09_query_and_key")
 nb10 = cells_of("10_softmax_and_value")
+nb11 = cells_of("11_vector_loads")
 nb12 = cells_of("12_partitions")
 
 # Cells that show several names.
@@ -150,6 +152,12 @@ SOFTMAX_AND_VALUE = (
         "V_VEC_SIZE tokens of the row",
         ours("v_vec = cuda.local.array(", "load_v(v_vec, v_cache"),
         ADDRESS,
+    ),
+    Symbol(
+        "`*reinterpret_cast<const V_vec*>(v_ptr + offset)`; the same with `Q_vec`, `K_vec`",
+        "4, 8 or 16 bytes with one instruction",
+        vectors("def load_v(", "def load_k(", "def load_q(q_vec, q"),
+        nb11('piece(vector_loads, "def load_v("', "show(wide.draw_reference_first_reads())"),
     ),
     Symbol(
         "`if (block_idx == num_seq_blocks - 1)`",

@@ -4,14 +4,17 @@ from pathlib import Path
 
 from pa_tutorial.index.block_manager import BLOCK_MANAGER
 from pa_tutorial.index.caches import CACHES
+from pa_tutorial.index.cpu import CPU
 from pa_tutorial.index.distributed import DISTRIBUTED
 from pa_tutorial.index.engine import ENGINE
 from pa_tutorial.index.entry import Cell, Line, Question, Symbol, VllmFile
 from pa_tutorial.index.find import ROOT, EntryError, FoundCell, find_cell, find_line, find_run
 from pa_tutorial.index.kernel import KERNEL
-from pa_tutorial.index.questions import QUESTIONS
+from pa_tutorial.index.questions import MORE_QUESTIONS, QUESTIONS
+from pa_tutorial.index.today import OTHERS, TODAY
+from pa_tutorial.index.triton import TRITON
 
-FILES = (*KERNEL, *CACHES, *BLOCK_MANAGER, *ENGINE, *DISTRIBUTED)
+FILES = (*KERNEL, *CACHES, *BLOCK_MANAGER, *CPU, *TRITON, *ENGINE, *DISTRIBUTED, *TODAY, *OTHERS)
 
 HEAD = """\
 # Index
@@ -24,29 +27,38 @@ SYMBOLS_HEAD = """\
 
 The files are those of vLLM (`vllm-project/vllm`), the names in the order in which they stand \
 there. The kernel moved and was removed later, so the commit that we read is named (of some \
-files it is not known)."""
+files it is not known). Files under `vllm/v1/` are of today's engine; at the end stand those of \
+other projects, with the name of the project."""
 
 QUESTIONS_HEAD = """\
 ## Questions people ask
 
 What people ask about this kernel, and the cells that answer by running."""
 
+MORE_HEAD = """\
+## Questions around the kernel
+
+What else a reader may want to know: memory, sharing, other kernels, measuring, and today's \
+engines."""
+
 
 def index(
     files: tuple[VllmFile, ...] = FILES,
     questions: tuple[Question, ...] = QUESTIONS,
+    more: tuple[Question, ...] = MORE_QUESTIONS,
     root: Path = ROOT,
 ) -> str:
     """All of notebooks/INDEX.md. Raises EntryError for a place that is not there exactly once."""
     parts = [HEAD, SYMBOLS_HEAD]
     for file in files:
         version = f" ({file.version})" if file.version else ""
-        parts.append(f"### `{file.path}`{version}")
+        project = f"{file.project}: " if file.project else ""
+        parts.append(f"### {project}`{file.path}`{version}")
         rows = [symbol_row(file, symbol, root) for symbol in file.symbols]
-        parts.append(table(("vLLM", "what it is", "ours", "shown in"), rows))
-    parts.append(QUESTIONS_HEAD)
-    rows = [question_row(question, root) for question in questions]
-    parts.append(table(("question", "answer", "shown in"), rows))
+        parts.append(table((file.project or "vLLM", "what it is", "ours", "shown in"), rows))
+    for head, asked in ((QUESTIONS_HEAD, questions), (MORE_HEAD, more)):
+        rows = [question_row(question, root) for question in asked]
+        parts += [head, table(("question", "answer", "shown in"), rows)]
     return "\n\n".join(parts) + "\n"
 
 
