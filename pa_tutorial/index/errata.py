@@ -61,6 +61,13 @@ BEFORE_KERNEL = (
         nb02('for policy in ("max", "pow2", "oracle")', 'print("share that holds tokens'),
     ),
     Erratum(
+        "To free a block twice does nothing.",
+        (rosellm("`KVBlockManager`, in its repository"),),
+        "It is a mistake of the caller, and must be an error: ignored, it hides wrong counts such "
+        "as those of the next row.",
+        nb03("except DoubleFree as error:"),
+    ),
+    Erratum(
         "To copy a shared block, first drop the reference to the old one, then take a new one.",
         (rosellm("`KVBlockManager`, in its repository"),),
         "If no block is free, this fails between the two steps and leaves a count too low: later "
@@ -162,7 +169,8 @@ AFTER_KERNEL = (
     Erratum(
         "The width of the block tables is a constant, and the loop over it is unrolled.",
         (rosellm("its Triton kernel"),),
-        "Each width is another compilation, and every sequence goes through all columns.",
+        "Where tables differ in width, each width is another compilation; where they are all as "
+        "wide as the longest, every sequence goes through all columns.",
         nb14("compilations for 8 widths"),
     ),
     Erratum(

@@ -16,12 +16,12 @@ text and code alike. In JupyterLab a link opens the notebook at the cell.
 
 The walk grew out of five texts, and much of it is learnt from them: {sources}. This is what we \
 found in them that is not so, in the order of the walk; what they say is put in our words. Only \
-some of it harms: some things are slips, left out, or right for one version of the kernel only."""
+some of it harms: there are slips, things left out, what is right for one version of the kernel \
+only, and code that fails with other sizes than its author's."""
 
 RUN_HEAD = "## Shown by a run"
 
-NOT_RUN_HEAD = """\
-## Not shown by a run"""
+NOT_RUN_HEAD = "## Not shown by a run"
 
 
 def errata(
