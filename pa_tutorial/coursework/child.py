@@ -15,8 +15,9 @@ from functools import partial
 from typing import Any, TextIO
 
 from pa_tutorial.checks.running import Trial, describe, judge, torch_settings_kept
-from pa_tutorial.coursework.assignment import assignment
+from pa_tutorial.coursework.assignment import Task, assignment
 from pa_tutorial.coursework.limits import limit_memory
+from pa_tutorial.ladder import AnswerError
 
 ADAPTERS = "adapters"
 
@@ -34,19 +35,33 @@ def main() -> None:
     sys.path.append(order["folder"])  # last: a student's torch.py is not torch
     for name in order["tasks"]:
         report(begin=name)
-        run_task(name, trials[name], report)
+        run_task(one.task(name), trials[name], report)
         report(end=name)
 
 
-def run_task(name: str, trials: list[Trial], report: Callable[..., None]) -> None:
+def run_task(task: Task, trials: list[Trial], report: Callable[..., None]) -> None:
     try:
-        answer = getattr(importlib.import_module(ADAPTERS), name)()
+        answer = getattr(importlib.import_module(ADAPTERS), task.name)()
+        require_functions(answer, task)
     except BaseException as error:  # SystemExit too
         report(problem=f"{ADAPTERS}.py: {describe(error)}")
         return
     for trial in trials:
         case, _ = judge(trial, answer)
         report(case=case.name, passed=case.passed, diagnosis=case.diagnosis)
+
+
+def require_functions(answer: Any, task: Task) -> None:
+    """What an adapter returned must be functions: for None, trials would run our own solution.
+
+    Raises AnswerError.
+    """
+    names = [name for _, name in task.places]
+    given = [answer] if len(names) == 1 else answer
+    right = isinstance(given, tuple | list) and len(given) == len(names)
+    if not right or not all(map(callable, given)):
+        wanted = f"the function {names[0]}" if len(names) == 1 else f"({', '.join(names)})"
+        raise AnswerError(f"{task.name}() returned {answer!r:.60}; it must return {wanted}")
 
 
 def own_channel() -> TextIO:
