@@ -121,7 +121,9 @@ def trial(
         name=name,
         isolates=isolates,
         meaning=meaning,
-        run=lambda function: task.run(require_written(kernel_of(solution if function is None else function))),
+        run=lambda function: task.run(
+            require_written(kernel_of(solution if function is None else function))
+        ),
         references={"NumPy": lambda: task.only_wanted(task.expected)},
         bounds={"out": BOUND},
         axes=axes,
