@@ -18,7 +18,7 @@ from typing import TextIO
 
 import pa_tutorial
 from pa_tutorial.coursework.assignment import Assignment, Task, is_as_handed_out
-from pa_tutorial.coursework.guard import objection
+from pa_tutorial.coursework.guard import objection, own_modules
 from pa_tutorial.coursework.limits import Limits
 
 ROOT = Path(pa_tutorial.__file__).parent.parent
@@ -104,7 +104,7 @@ def grade(
 
 def objection_to(files: Mapping[str, str]) -> str:
     """Why these files are not run; "" if nothing is wrong with them."""
-    own = frozenset(name.removesuffix(".py") for name in files)
+    own = own_modules(files)
     found = ((name, objection(text, own)) for name, text in files.items())
     return next((f"{name}: {why}" for name, why in found if why), "")
 
