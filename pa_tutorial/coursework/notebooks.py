@@ -1,6 +1,5 @@
 """The notebooks of a course: for students, for instructors, and as they come back."""
 
-import json
 from pathlib import Path
 
 import nbformat
@@ -14,7 +13,7 @@ from pa_tutorial.coursework.assignment import (
     assignment,
     imports_of,
 )
-from pa_tutorial.coursework.excerpts import definitions, joined, needed_by
+from pa_tutorial.coursework.excerpts import definitions, joined, needed_by, needed_everywhere
 from pa_tutorial.coursework.grading import ROOT
 from pa_tutorial.coursework.guard import objection
 from pa_tutorial.exercises import EXERCISES, Exercise
@@ -66,17 +65,20 @@ def files_of_notebook(path: Path) -> tuple[Assignment, dict[str, str]]:
     """
     try:
         notebook = nbformat.read(path, as_version=4)
-    except (json.JSONDecodeError, nbformat.reader.NotJSONError, nbformat.ValidationError) as error:
-        raise ValueError(f"{path} is not a notebook: {error}") from None
-    names = {e.notebook for e in map(exercise_of, notebook.cells) if e is not None}
+        sources = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+        exercises = [exercise_of(cell) for cell in notebook.cells]
+    except OSError:
+        raise
+    except Exception as error:  # nbformat raises many kinds
+        raise ValueError(f"{path} is not a notebook: {error!r:.200}") from None
+    if not any(exercises):  # some programs drop the metadata of cells
+        exercises = [EXERCISES.get(name) for name in definitions(sources)]
+    names = {exercise.notebook for exercise in exercises if exercise is not None}
     if len(names) != 1:
         found = ", ".join(sorted(names)) or "none"
-        raise ValueError(
-            f"{path} has exercises of {found}; it must have those of one notebook. (Its cells "
-            "must keep their metadata.)"
-        )
+        raise ValueError(f"{path} has exercises of {found}; it must have those of one notebook")
     found = assignment(names.pop())
-    return found, answers_in(found, [c.source for c in notebook.cells if c.cell_type == "code"])
+    return found, answers_in(found, sources)
 
 
 def answers_in(one: Assignment, cells: list[str]) -> dict[str, str]:
@@ -86,7 +88,8 @@ def answers_in(one: Assignment, cells: list[str]) -> dict[str, str]:
     """
     known = definitions(cells)
     tasks = [task.name for task in one.tasks if task.name in known]
-    parts = needed_by(tasks, {n: d for n, d in known.items() if not _is_forbidden(d.text)})
+    known = {name: found for name, found in known.items() if not _is_forbidden(found.text)}
+    parts = needed_by([*tasks, *needed_everywhere(known)], known)
     return {ANSWERS: joined(parts) + "\n", "adapters.py": adapters_file(one)}
 
 

@@ -1,0 +1,131 @@
+"""Answers in unusual styles: what is cut out of a notebook runs as it did there."""
+
+import json
+
+import nbformat
+import pytest
+from coursework_students import NAME, RIGHT
+
+from pa_tutorial.coursework.excerpts import definitions, excerpt
+from pa_tutorial.coursework.notebooks import files_of_notebook, student_notebook
+
+# Cells; each defines `answer`, and answer() is 7.
+STYLES = {
+    "a helper below": ["def answer():\n    return helper()", "def helper():\n    return 7"],
+    "defined again": ["def answer():\n    return 0", "def answer():\n    return 7"],
+    "decorated afterwards": [
+        "from functools import cache\ndef answer():\n    return 7",
+        "answer = cache(answer)",
+    ],
+    "a lambda": ["answer = lambda: seven", "seven: int = 7"],
+    "import *": ["from math import *\nimport math", "def answer():\n    return floor(7.5)"],
+    "a global": ["n = 6", "def answer():\n    global n\n    n += 1\n    return n"],
+    "counted up": ["n = 6\nn += 1", "def answer():\n    return n"],
+    "a table, filled": [
+        "table = {}\ntable['a'] = 3",
+        "for i in range(2):\n    table[i] = 2",
+        "def answer():\n    return sum(table.values())",
+    ],
+    "a list, filled": ["found = []\nfound.append(7)", "answer = lambda: found[0]"],
+    "only if": ["if True:\n    def seven():\n        return 7", "answer = lambda: seven()"],
+    "only if there is": [
+        "try:\n    import no_such_module as math\nexcept ImportError:\n    import math",
+        "def answer():\n    return math.floor(7.5)",
+    ],
+    "registered": [
+        "from functools import singledispatch\n@singledispatch\ndef f(x):\n    return 0",
+        "@f.register\ndef _(x: int):\n    return 7\n\n@f.register\ndef _(x: str):\n    return 1",
+        "def answer():\n    return f(1)",
+    ],
+    "one name twice": [
+        "seven = 7",
+        "def answer():\n    other = lambda seven: seven\n    return other(seven)",
+    ],
+    "a comprehension": ["n = 7", "def answer():\n    [n for n in range(3)]\n    return n"],
+    "a walrus": ["(seven := 7)", "def answer():\n    return seven"],
+    "a class": [
+        "base = 3",
+        "class A:\n    base = base\n    def __call__(self):\n        return self.base + base + 1",
+        "answer = A()",
+    ],
+    "a dataclass": [
+        "from __future__ import annotations",
+        "from dataclasses import dataclass\n@dataclass\nclass A:\n    n: Unknown = 7",
+        "def answer() -> Later:\n    return A().n",
+        "class Later: ...",
+    ],
+    "a long %": ["def answer():\n    return (\n        17\n        % 10\n    )"],
+    "text like magic": ['TEXT = """\n%time\n"""\ndef answer():\n    return len(TEXT)'],
+    "magic": ["%matplotlib inline\n!ls\nfiles = !ls\nlen?\ndef answer():\n    return 7"],
+    "a cell's magic": ["%%time\ndef answer():\n    return 7"],
+    "the same, as In has it": [
+        "get_ipython().run_cell_magic('time', '', 'def answer():\\n    return 7\\n')"
+    ],
+    "another language": ["def answer():\n    return 7", "%%writefile x.py\nanswer = 0"],
+    "an error elsewhere": ["def answer(:", "x = '\ud800'", "def answer():\n    return 7"],
+    "lines of Windows": ["\ufeffs = 7\r\ndef answer():\r\n    return s\r\n"],
+    "a form feed": ["x = '\x0c\u2028'\ny = 1\ndef answer():\n    return 7"],
+    "other letters": ["größe = 7", "def answer():\n    return f'{größe}' and größe"],
+    "two on a line": ["a = 3; b = 4", "def answer():\n    return a + b"],
+    "two modules, one name": [
+        "import collections.abc\nimport collections",
+        "def answer():\n    return isinstance(7, collections.abc.Hashable) * 7",
+    ],
+}
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_what_is_cut_out_runs(style: str) -> None:
+    space: dict = {"__name__": __name__}
+    exec(excerpt("answer", STYLES[style]), space)
+    assert space["answer"]() == 7, excerpt("answer", STYLES[style])
+
+
+def test_what_is_not_needed_is_not_cut_out() -> None:
+    cells = ["import os\nm = os.getpid()", "def f(x):\n    m = x\n    return m"]
+    assert excerpt("f", cells) == cells[1]
+    assert excerpt("g", cells) == ""
+
+
+def test_the_last_import_of_a_name_counts() -> None:
+    cells = ["from math import log", "from cmath import log", "def f(x):\n    return log(x)"]
+    assert "from math" not in excerpt("f", cells)
+
+
+@pytest.mark.parametrize("cell", ["x = 1\0", "-" * 100_000 + "1", "'\ud800'"])
+def test_a_cell_that_cannot_be_read_defines_nothing(cell: str) -> None:
+    assert definitions([cell]) == {}
+
+
+def test_a_notebook_may_lose_its_metadata(tmp_path) -> None:
+    notebook = student_notebook(NAME, exercises_only=True)
+    for cell in notebook.cells:
+        if cell.metadata.get("part") == "stub":
+            cell.source = RIGHT[cell.metadata["exercise"]]
+        cell.metadata = nbformat.from_dict({})
+    path = tmp_path / "from_elsewhere.ipynb"
+    nbformat.write(notebook, path)
+    one, files = files_of_notebook(path)
+    assert one.name == NAME
+    assert files["answers.py"].count("### BEGIN SOLUTION") == len(RIGHT)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", "null", '{"nbformat": 4, "nbformat_minor": 5, "cells": [{}]}', "\0\1"]
+)
+def test_what_is_no_notebook_is_refused_by_its_name(text: str, tmp_path) -> None:
+    path = tmp_path / "not_one.ipynb"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"not_one\.ipynb"):
+        files_of_notebook(path)
+
+
+def test_metadata_of_another_kind_is_no_exercise(tmp_path) -> None:
+    cell = {"cell_type": "code", "metadata": {"exercise": []}, "source": "x = 1", "outputs": []}
+    cell |= {"execution_count": None, "id": "a"}
+    path = tmp_path / "odd.ipynb"
+    path.write_text(
+        json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [cell]})
+    )
+    with pytest.raises(ValueError, match=r"odd\.ipynb"):
+        files_of_notebook(path)
