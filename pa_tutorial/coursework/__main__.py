@@ -9,7 +9,9 @@ import argparse
 import csv
 import json
 import secrets
+import signal
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -68,11 +70,40 @@ def grade_one(path: Path, name: str | None, draw: int, limits: Limits) -> Grade:
         one = assignment(name or path.name)
     else:
         one, files = files_of_notebook(path)
-    return grade(path.stem, files, one, draw, limits)
+    return grade(str(path), files, one, draw, limits)  # all may have one name, in other folders
 
 
-def write_csv(grades: list[Grade], path: Path) -> None:
-    """One row a submission and task."""
+def grade_all(
+    paths: list[Path], name: str | None, key: tuple[int, Limits], table: Path | None
+) -> bool:
+    """Grade and print each; False if some could not be. `table` holds all that is known so far."""
+    grades: list[Grade] = []
+    refused: dict[str, str] = {}
+    for path in paths:
+        try:
+            grades.append(grade_one(path, name, *key))
+            print(grades[-1], flush=True)
+        except (ValueError, OSError) as error:
+            refused[str(path)] = str(error)
+            print(f"{path}: not graded: {error}", file=sys.stderr)
+        if table:
+            write_csv(grades, table, refused)
+    return not refused
+
+
+def read_key(path: Path) -> tuple[int, Limits]:
+    """The draw and the limits of key.json. Raises ValueError for a file that is none."""
+    try:
+        key = json.loads(path.read_text(encoding="utf-8"))
+        return int(key["draw"]), Limits(**key["limits"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"key is {path}; it must be the key.json that `make` wrote ({error!r})"
+        ) from None
+
+
+def write_csv(grades: list[Grade], path: Path, refused: Mapping[str, str] | None = None) -> None:
+    """One row a submission and task. refused: submission -> why it was not graded."""
     with path.open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
         rows.writerow(["submission", "assignment", "task", "points", "out_of", "failed", "note"])
@@ -81,6 +112,7 @@ def write_csv(grades: list[Grade], path: Path) -> None:
                 failed = " ".join(task.failed)
                 words = [task.task, task.points, task.out_of, failed, task.note]
                 rows.writerow([one.submission, one.assignment, *words])
+        rows.writerows([name, "", "", "", "", "", why] for name, why in (refused or {}).items())
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -116,15 +148,10 @@ def main(arguments: list[str] | None = None) -> int:
             make(args.names, args.out, draw, limits, args.exercises_only)
             print(f"{args.out} written. Students get {args.out}/student or {args.out}/plain.")
         elif args.command == "grade":
-            key = json.loads(args.key.read_text())
-            grades = []
-            for path in args.submissions:
-                grades.append(
-                    grade_one(path, args.assignment, key["draw"], Limits(**key["limits"]))
-                )
-                print(grades[-1], flush=True)
+            key = read_key(args.key)
             if args.csv:
-                write_csv(grades, args.csv)
+                write_csv([], args.csv)  # if it cannot be written, say so before hours of work
+            return 0 if grade_all(args.submissions, args.assignment, key, args.csv) else 2
         else:
             from pa_tutorial.coursework.table import write_table
 
@@ -132,8 +159,11 @@ def main(arguments: list[str] | None = None) -> int:
     except (ValueError, OSError) as error:
         print(f"{error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        return 130
     return 0
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that children are ended
     sys.exit(main())

@@ -20,6 +20,7 @@ from pa_tutorial.coursework.limits import limit_memory
 from pa_tutorial.ladder import AnswerError
 
 ADAPTERS = "adapters"
+MOST_SIGNS = 2000  # of a message: an answer's error may have any length
 
 
 def main() -> None:
@@ -74,6 +75,7 @@ def own_channel() -> TextIO:
 
 
 def say(channel: TextIO, token: str, **words: Any) -> None:
+    words = {key: w[:MOST_SIGNS] if isinstance(w, str) else w for key, w in words.items()}
     print(token + json.dumps(words), file=channel, flush=True)
 
 

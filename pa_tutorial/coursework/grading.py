@@ -22,6 +22,7 @@ from pa_tutorial.coursework.guard import objection, own_modules
 from pa_tutorial.coursework.limits import Limits
 
 ROOT = Path(pa_tutorial.__file__).parent.parent
+END_SECONDS = 5.0
 START_SECONDS = 300.0  # to load everything and compute what must come out: no student's code yet
 
 
@@ -96,7 +97,7 @@ def grade(
     else:
         with tempfile.TemporaryDirectory() as folder:
             for name, text in files.items():
-                (Path(folder) / name).write_text(text, encoding="utf-8")
+                (Path(folder) / name).write_bytes(text.encode())
             told |= run_tasks(folder, assignment.name, rest, draw, limits)
     tasks = tuple(grade_task(task, draw, told[task.name]) for task in assignment.tasks)
     return Grade(submission, assignment.name, tasks)
@@ -153,11 +154,12 @@ def run_child(order: dict, seconds: float, told: dict[str, Told]) -> int:
         stderr=subprocess.DEVNULL,
         cwd=order["folder"],
         env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        text=True,
+        encoding="utf-8",
+        errors="replace",
         start_new_session=True,
     )
     lines: queue.Queue[str | None] = queue.Queue()
-    reader = threading.Thread(target=read_lines, args=(process.stdout, lines))
+    reader = threading.Thread(target=read_lines, args=(process.stdout, lines), daemon=True)
     reader.start()
     try:
         process.stdin.write(json.dumps(order))
@@ -165,9 +167,10 @@ def run_child(order: dict, seconds: float, told: dict[str, Told]) -> int:
         return listen(order, lines, START_SECONDS, seconds, told)
     finally:
         end_group(process)
-        reader.join()
-        process.stdout.close()
         process.wait()
+        reader.join(END_SECONDS)
+        if not reader.is_alive():  # it is, if something that left the group has the channel
+            process.stdout.close()
 
 
 def read_lines(stream: TextIO, lines: queue.Queue) -> None:
@@ -200,10 +203,16 @@ def listen(
         elif "end" in words:
             num_ended += 1
         elif "problem" in words:
-            task.note = words["problem"]
+            task.note = one_line(words["problem"])
         else:
+            words["diagnosis"] = one_line(words["diagnosis"])
             task.cases[words["case"]] = words
     return num_ended
+
+
+def one_line(text: str) -> str:
+    """Words of a student's, as they can be shown: they are no lines of ours, and steer nothing."""
+    return "".join(sign if sign.isprintable() else " " for sign in text)
 
 
 def end_group(process: subprocess.Popen) -> None:

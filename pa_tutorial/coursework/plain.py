@@ -42,6 +42,7 @@ def test_task(task: str, case: str) -> None:
     run_case(ASSIGNMENT, task, case, getattr(adapters, task))
 '''
 
+MOST_BYTES = 2**20  # of a file
 HAND_OUT = "TASKS.md"  # of an assignment that has a text of its own
 CONFTEST = """\
 pytest_plugins = ["pa_tutorial.coursework.points"]
@@ -83,13 +84,21 @@ def write_folder(one: Assignment, folder: Path, solved: bool = False) -> None:
 def files_of_folder(folder: Path) -> dict[str, str]:
     """What a student handed in, without tests: name -> text of the Python files.
 
-    Raises ValueError for a folder without adapters.py.
+    Raises ValueError for a folder without adapters.py, and for a file that is too large.
     """
     found = {
-        path.name: path.read_text(encoding="utf-8", errors="replace")
+        path.name: read_text(path)
         for path in sorted(folder.glob("*.py"))
-        if path.name != "conftest.py" and not path.name.startswith("test_")
+        if path.is_file() and path.name != "conftest.py" and not path.name.startswith("test_")
     }
     if "adapters.py" not in found:
         raise ValueError(f"{folder} has no adapters.py: it is no submission of a plain form")
     return found
+
+
+def read_text(path: Path) -> str:
+    """A file of a student's; without the mark that some editors put in front (BOM)."""
+    size = path.stat().st_size
+    if size > MOST_BYTES:
+        raise ValueError(f"{path} has {size:,} bytes; it may have {MOST_BYTES:,}")
+    return path.read_text(encoding="utf-8-sig", errors="replace")
