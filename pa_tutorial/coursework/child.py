@@ -16,7 +16,7 @@ from typing import Any, TextIO
 
 from pa_tutorial.checks.running import Trial, describe, judge, torch_settings_kept
 from pa_tutorial.coursework.assignment import Task, assignment
-from pa_tutorial.coursework.limits import limit_memory
+from pa_tutorial.coursework.limits import limit_files, limit_memory
 from pa_tutorial.ladder import AnswerError
 
 ADAPTERS = "adapters"
@@ -32,6 +32,7 @@ def main() -> None:
         name: [with_known_references(trial) for trial in one.task(name).trials(order["draw"])]
         for name in order["tasks"]
     }
+    limit_files()
     limit_memory(order["megabytes"])
     sys.path.append(order["folder"])  # last: a student's torch.py is not torch
     for name in order["tasks"]:

@@ -10,6 +10,7 @@ except ImportError:  # Windows
     resource = None
 
 MEGABYTE = 2**20
+FILE_MEGABYTES = 64  # more than Numba or Triton keep of a kernel
 
 
 @dataclass(frozen=True)
@@ -38,3 +39,11 @@ def limit_memory(megabytes: int) -> bool:
     most = pages * resource.getpagesize() + megabytes * MEGABYTE
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
     return True
+
+
+def limit_files() -> None:
+    """From now on no file that this process writes may grow large, and a crash leaves none."""
+    if resource is not None:
+        most = FILE_MEGABYTES * MEGABYTE
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
