@@ -1,11 +1,20 @@
 """Ways to points without an answer, and ways to stop the grading: none of them works."""
 
-import pytest
-from coursework_students import DRAW, FIRST, LIMITS, NAME, RIGHT, SECOND, THIRD, files
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
 
+import pytest
+from coursework_students import DRAW, EMPTY, FIRST, LIMITS, NAME, RIGHT, SECOND, THIRD, files
+
+from pa_tutorial.coursework.__main__ import main
 from pa_tutorial.coursework.assignment import assignment
 from pa_tutorial.coursework.child import require_functions
-from pa_tutorial.coursework.grading import Grade, grade
+from pa_tutorial.coursework.grading import ROOT, Grade, grade, one_line
+from pa_tutorial.coursework.plain import MOST_BYTES, files_of_folder
 from pa_tutorial.ladder import AnswerError
 
 
@@ -41,3 +50,99 @@ def test_a_task_of_two_functions_needs_both(given: object) -> None:
     require_functions((len, len), task)
     with pytest.raises(AnswerError, match="it must return"):
         require_functions(given, task)
+
+
+def test_an_answer_in_another_file_counts_where_the_stub_still_stands() -> None:
+    """README says that code may be moved."""
+    given = files(EMPTY)
+    adapters = given["adapters.py"].replace(
+        f"from answers import {FIRST}", f"from own import {FIRST}"
+    )
+    own = "import math\n\n" + RIGHT[FIRST].replace("Iterator[float]", "object")
+    result = graded({**given, "adapters.py": adapters, "own.py": own})
+    assert [task.points for task in result.tasks] == [10, 0, 0], result
+
+
+def test_a_message_can_neither_flood_nor_forge_the_report() -> None:
+    forged = "    raise ValueError('\\n  10.00 of 10  \\ud800 \\x1b[31m' + 'x' * 10**7)"
+    result = graded({**files({**RIGHT, SECOND: f"def {SECOND}(parts):\n{forged}\n"})})
+    assert [task.points for task in result.tasks] == [10, 0, 10]
+    why = result.tasks[1].reasons[0]
+    assert len(why) < 3000
+    assert why.isprintable()
+    assert str(result).encode()
+
+
+def test_one_line() -> None:
+    assert one_line("a\nb\x1b\ud800é") == "a b  é"
+
+
+def test_files_are_read_as_editors_write_them(tmp_path) -> None:
+    (tmp_path / "adapters.py").write_bytes(b"\xef\xbb\xbfx = 1\r\n")
+    (tmp_path / "folder.py").mkdir()
+    assert files_of_folder(tmp_path) == {"adapters.py": "x = 1\n"}
+    (tmp_path / "large.py").write_bytes(b" " * (MOST_BYTES + 1))
+    with pytest.raises(ValueError, match=r"large\.py has 1,048,577 bytes"):
+        files_of_folder(tmp_path)
+
+
+def test_what_cannot_be_graded_stops_no_other(tmp_path, capsys) -> None:
+    key, table = tmp_path / "key.json", tmp_path / "points.csv"
+    key.write_text(json.dumps({"draw": DRAW, "limits": {"seconds": 5, "megabytes": 400}}))
+    folders = [tmp_path / student / NAME for student in ("a", "b")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        for name, text in files(EMPTY).items():
+            (folder / name).write_text(text)
+    paths = [str(path) for path in (folders[0], tmp_path / "nobody", folders[1])]
+    assert main(["grade", "--key", str(key), "--csv", str(table), *paths]) == 2
+    assert "nobody: not graded" in capsys.readouterr().err
+    rows = table.read_text().splitlines()
+    assert [sum(row.startswith(path) for row in rows) for path in paths] == [3, 1, 3]
+
+
+@pytest.mark.parametrize("text", ["nothing", "[]", "{}", '{"draw": 1, "limits": {"hours": 1}}'])
+def test_a_key_that_is_none_is_named(text: str, tmp_path, capsys) -> None:
+    key = tmp_path / "key.json"
+    key.write_text(text)
+    assert main(["grade", "--key", str(key), str(tmp_path)]) == 2
+    assert "key is " in capsys.readouterr().err
+
+
+def test_files_that_an_answer_writes_stay_small(tmp_path) -> None:
+    text = """
+import sys
+from pa_tutorial.coursework.limits import FILE_MEGABYTES, limit_files
+limit_files()
+with open(sys.argv[1], "wb") as file:
+    for _ in range(FILE_MEGABYTES + 1):
+        file.write(bytes(2**20))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", text, str(tmp_path / "x")], cwd=ROOT, capture_output=True, text=True
+    )
+    assert "File too large" in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.skipif(not os.path.isdir("/proc"), reason="looks for processes in /proc")
+def test_no_process_stays_when_grading_is_stopped(number: int, tmp_path) -> None:
+    key, folder = tmp_path / "key.json", tmp_path / NAME
+    folder.mkdir()
+    key.write_text(json.dumps({"draw": DRAW, "limits": {"seconds": 100, "megabytes": 400}}))
+    for name, text in files({**RIGHT, FIRST: f"def {FIRST}(s):\n    while True: pass\n"}).items():
+        (folder / name).write_text(text)
+    command = [sys.executable, "-m", "pa_tutorial.coursework", "grade", "--key", str(key)]
+    process = subprocess.Popen([*command, str(folder)], cwd=ROOT, stderr=subprocess.PIPE)
+    while not (child := children_of(process.pid)):
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.send_signal(number)
+    assert process.wait(30) in (130, 143)
+    assert not any(os.path.exists(f"/proc/{one}") for one in child)
+    assert b"Traceback" not in process.stderr.read()
+
+
+def children_of(pid: int) -> list[int]:
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return [int(word) for word in file.read().split()]

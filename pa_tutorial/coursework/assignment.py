@@ -146,8 +146,12 @@ def adapters_file(assignment: Assignment) -> str:
 
 
 def is_as_handed_out(task: Task, one: Assignment, files: Mapping[str, str]) -> bool:
-    """Whether nothing was written: everything that is graded stands as in the starter."""
+    """Whether nothing was written: everything that is graded stands as in the starter.
+
+    What adapters.py takes from another file is not looked for here.
+    """
     pairs = [(one.starter[f], files.get(f, ""), name) for f, name in task.places]
+    pairs += [(adapters_file(one), files.get("adapters.py", ""), task.name)]
     return all(_text_of(name, old) == _text_of(name, new) for old, new, name in pairs)
 
 
