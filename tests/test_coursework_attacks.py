@@ -124,7 +124,9 @@ with open(sys.argv[1], "wb") as file:
     assert "File too large" in done.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGTERM]
+)
 @pytest.mark.skipif(not os.path.isdir("/proc"), reason="looks for processes in /proc")
 def test_no_process_stays_when_grading_is_stopped(number: int, tmp_path) -> None:
     key, folder = tmp_path / "key.json", tmp_path / NAME
@@ -140,7 +142,8 @@ def test_no_process_stays_when_grading_is_stopped(number: int, tmp_path) -> None
     process.send_signal(number)
     assert process.wait(30) in (130, 143)
     assert not any(os.path.exists(f"/proc/{one}") for one in child)
-    assert b"Traceback" not in process.stderr.read()
+    with process.stderr as told:
+        assert b"Traceback" not in told.read()
 
 
 def children_of(pid: int) -> list[int]:
