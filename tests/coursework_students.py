@@ -6,7 +6,7 @@ from pa_tutorial.exercises import EXERCISES
 
 NAME = "05_online_softmax"
 DRAW = 811
-LIMITS = Limits(seconds=8, megabytes=400)
+LIMITS = Limits(seconds=6, megabytes=400)
 FIRST, SECOND, THIRD = (task.name for task in assignment(NAME).tasks)
 RIGHT = {name: EXERCISES[name].source for name in (FIRST, SECOND, THIRD)}
 EMPTY = {name: EXERCISES[name].stub for name in (FIRST, SECOND, THIRD)}

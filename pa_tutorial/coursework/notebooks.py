@@ -23,7 +23,8 @@ RULES = (
     "**An assignment.** Write your answers into the cells of the exercises, in place of the line "
     "that says so. `attempt` shows what it would be worth, on the numbers of this notebook; the "
     "grade is given on other numbers. What your answer needs (imports, functions, constants) may "
-    "stand in its cell or in any other."
+    "stand in its cell or in any other. It may not read files, run text as code, or reach for the "
+    "checks and the exercises of the package: the grade says which line does."
 )
 
 
