@@ -84,6 +84,25 @@ def test_the_copy_is_gone_when_its_sequence_ends() -> None:
     assert c.blocks[:2] == a.blocks[:2]
 
 
+def test_a_preempted_sequence_finds_its_blocks_again_and_its_beginning_longest() -> None:
+    """The example of notebook 18: 60 tokens in blocks of 4, in a pool of 29 usable blocks."""
+    pool = PrefixCachingAllocator(num_blocks=30)
+    preempted, other, again = (AppendOnlyTable(pool, 4) for _ in range(3))
+    preempted.append(range(60))
+    preempted.free()
+    assert again.look_up(range(60)).num_cached == 56
+    other.append(range(100, 192))  # takes 23 blocks: the unused ones, then the last ones of the 15
+    assert again.look_up(range(60)).num_cached == 24
+
+
+def test_each_further_prompt_of_full_blocks_takes_one_block() -> None:
+    """The example of notebook 18: ABCDEFGH in blocks of 4."""
+    _, tables = pool_and(3)
+    found = [table.append(b"ABCDEFGH").num_cached for table in tables]
+    assert found == [0, 4, 4]
+    assert [table.blocks for table in tables] == [[1, 2], [1, 3], [1, 4]]
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_an_entry_never_changes_and_nothing_is_lost(seed: int) -> None:
     rng = random.Random(seed)

@@ -90,6 +90,19 @@ def test_a_turned_latent_cannot_be_absorbed() -> None:
     assert not torch.allclose(scores[:, 1:], absorbed[:, 1:], rtol=0.05)
 
 
+def test_of_two_turned_pieces_only_the_distance_counts() -> None:
+    """The example of notebook 18: 3 and 10 are as far apart as 40 and 47."""
+    key, query = torch.randn(2, 1, 1, ROPE, generator=torch.Generator().manual_seed(3)).double()
+
+    def score(key_at: int, query_at: int) -> Tensor:
+        cos, sin = DEFAULT_ROPE.cos_and_sin(torch.tensor([key_at, query_at]), ROPE)
+        turned = rotate(torch.cat([key, query]), cos.double(), sin.double())
+        return turned[0, 0] @ turned[1, 0]
+
+    assert torch.isclose(score(3, 10), score(40, 47), rtol=1e-4)
+    assert not torch.isclose(score(3, 10), score(3, 11), rtol=0.05)
+
+
 # In blocks
 
 
@@ -159,6 +172,7 @@ def test_bytes_are_those_of_the_sizes_of_notebook_17() -> None:
 def test_a_latent_row_is_512_and_64_numbers() -> None:
     assert bytes_per_layer(DEEPSEEK_V3) == 2 * (512 + 64)
     assert bytes_per_layer(DEEPSEEK_V3_EXPANDED) == 2 * 128 * (128 + 64 + 128)
+    assert round(bytes_per_layer(DEEPSEEK_V3_EXPANDED) / bytes_per_layer(DEEPSEEK_V3)) == 71
     cache = latent_cache(3, 16, DEEPSEEK_V3.numbers, torch.float16)
     assert cache.nbytes == 3 * 16 * bytes_per_layer(DEEPSEEK_V3)
 
