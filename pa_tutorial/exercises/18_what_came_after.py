@@ -40,7 +40,7 @@ def bytes_per_token(config: dict[str, int], bytes_per_number: int) -> int:
              else     num_key_value_heads (left out: as many as query heads), and head_dim (left
                       out: hidden_size divided among the query heads)
     """
-    # 1. MLA is told by kv_lora_rank: one row for all heads, and it is K and V at once
+    # 1. MLA is recognised by kv_lora_rank: one row for all heads, and it is K and V at once
     # 2. else K and V of each KV head
     # 3. all layers, bytes
     ### BEGIN SOLUTION
@@ -126,7 +126,8 @@ def attend_latent(
 
     q_nope        [num_seqs, num_heads, nope_size]
     q_rope        [num_seqs, num_heads, rope_size]
-    cache         [num_blocks, block_size, latent_size + rope_size], NaN where no token lives
+    cache         [num_blocks, block_size, latent_size + rope_size], NaN where no token lives:
+                  do not read beyond seq_len
     block_tables  [num_seqs, max_num_blocks_per_seq] int32, padded with 0
     seq_lens      [num_seqs] int32
     w_k           [num_heads, nope_size, latent_size]   the key of a head: w_k[h] @ latent, beside
@@ -220,12 +221,13 @@ def blocks_taken(requests: list[tuple[int, list[int], list[int]]], block_size: i
               gets blocks for its prompt, after all requests before it in the list have got
               theirs for this step; in each of the next steps, one token of the answer is
               appended. Nobody ends.
-    returns   for each request, the blocks of its table that it did not find
+    returns   for each request, the blocks in its final table minus those found
 
-    A full block can be found from the step on in which its last token is appended, by those
-    behind in the list. A new request looks up the blocks of its prompt, from the first one, up to
-    the first that is not there; at least one token of the prompt must be left to compute, and a
-    block is computed as a whole. Later it looks up nothing more.
+    A full block can be found from the step on in which its last token is appended, by requests
+    later in the list; the answer tokens of an earlier request count like those of its prompt. A
+    new request looks up the blocks of its prompt, from the first one, up to the first that is not
+    there; at least one token of the prompt must be left to compute, and a block is computed as a
+    whole. Later it looks up nothing more.
     """
     # 1. when does a request's block that ends after `end` tokens become full?
     # 2. a block is found if someone before had all the tokens up to its end, early enough
@@ -275,7 +277,13 @@ TABLES = Exercise(
     notebook=NOTEBOOK,
     text="""\
 Requests with equal beginnings arrive, now and then at the same time. How many blocks does each of
-them take, if a table may only grow? The grader asks `AppendOnlyTable`.""",
+them take, if a table may only grow? The grader asks `AppendOnlyTable`.
+
+An example, in blocks of 2: `(0, [1, 2, 3], [4, 5])` and `(1, [1, 2, 3, 4, 6], [])`. Request 0 ends
+with the blocks 1 2, 3 4 and 5, and has found none: 3. Its block 3 4 becomes full in step 1, by the
+first token of its *answer*. Request 1 arrives in step 1, later in the list. It finds 1 2 and 3 4
+and takes one block, for 6: 1. The answer is `[3, 1]`. Had it come in step 0, it would have found
+1 2 alone: `[3, 2]`.""",
     solution=blocks_taken,
     wrong=(
         WrongAnswer("while (found + 1) * block_size < len(prompt):",

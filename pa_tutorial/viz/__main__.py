@@ -125,7 +125,6 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "after_query_rows": query_rows.draw_tiles,
     "after_intensity": latent.draw_intensity,
     "after_copies": append_only.draw_copies,
-    "after_kept": latent.draw_kept,
     "after_two_ways": latent.draw_two_ways,
     "under_the_microscope": lambda: reference_microscope().picture(),
 }

@@ -1,4 +1,4 @@
-"""Figures of the latent cache: what is kept, what is computed with it, and in which order."""
+"""Figures of the latent cache: operations for each byte, and what is computed in which order."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
-from pa_tutorial.attention.kept import MODELS, Kept, bytes_per_layer, intensity
+from pa_tutorial.attention.kept import MODELS, Kept, intensity
 from pa_tutorial.distributed.sizes import H100, Device
 from pa_tutorial.viz import style
 
@@ -14,29 +14,6 @@ LATENT = style.lighter(style.QUIET, 0.3)
 SHADES = {"MHA": style.lighter(style.K, 0.6), "GQA": style.K, "MLA": LATENT}
 # NVIDIA, data sheet "H100 Tensor Core GPU", SXM: float32 without tensor cores.
 H100_FLOAT32_FLOPS = 67e12
-
-
-@style.styled
-def draw_kept(models: Sequence[Kept] = MODELS) -> Figure:
-    """Bytes of one token in one layer, 16 bits a number."""
-    latent = next(kept for kept in models if kept.kind == "MLA")
-    full = max(models, key=bytes_per_layer)
-    times = bytes_per_layer(full) / bytes_per_layer(latent)
-    figure, axes = style.new_figure(
-        f"A latent cache keeps {bytes_per_layer(latent):,} bytes of a token in a layer;\n"
-        f"K and V of all its heads would be {times:.0f} times as many",
-        2.3,
-    )
-    for row, kept in enumerate(models):
-        size = bytes_per_layer(kept)
-        axes.barh(row, size, 0.65, color=SHADES[kept.kind])
-        axes.text(size + 800, row, f"{size:,}  {kept.kind}", va="center")
-    axes.set_yticks(range(len(models)), [kept.name for kept in models])
-    axes.invert_yaxis()
-    axes.set_xlim(0, 1.2 * bytes_per_layer(full))
-    axes.xaxis.set_major_formatter("{x:,.0f}")
-    axes.set_xlabel("bytes of one token in one layer, 16 bits a number")
-    return figure
 
 
 def ridges(device: Device = H100, float32_flops: float = H100_FLOAT32_FLOPS) -> tuple[float, float]:
@@ -52,8 +29,8 @@ def draw_intensity(models: Sequence[Kept] = MODELS, device: Device = H100) -> Fi
     shown = [kept for kept in models if "expanded" not in kept.name]
     beyond = [kept.name for kept in shown if intensity(kept) > without]
     figure, axes = style.new_figure(
-        f"All query heads of {' and '.join(beyond)} want {intensity(shown[-1]):.0f} operations "
-        "for each byte:\nonly tensor cores keep up with the memory",
+        f"{' and '.join(beyond)} needs {intensity(shown[-1]):.0f} operations for each byte:\n"
+        "only tensor cores keep up with the memory",
         2.4,
     )
     for row, kept in enumerate(shown):
@@ -71,7 +48,9 @@ def draw_intensity(models: Sequence[Kept] = MODELS, device: Device = H100) -> Fi
     axes.set_xscale("log")
     axes.set_xlim(0.7, 900)
     axes.set_xticks([1, 10, 100], ["1", "10", "100"])
-    axes.set_xlabel(f"operations for each byte of the cache; dotted: what an {device.name} can do")
+    axes.set_xlabel(
+        f"operations for each byte of the cache (logarithmic); dotted: what an {device.name} can do"
+    )
     return figure
 
 
@@ -81,7 +60,7 @@ BOX = {"boxstyle": "round,pad=0.02,rounding_size=0.08", "linewidth": 0.8, "edgec
 EXPANDED = (
     # column, row, words, colour: per sequence of T tokens
     (0, 0, "rows of the cache\nT × (512 + 64)", LATENT),
-    (1, -0.6, "K = latents · w_k, turned\nT × 128 × (128 + 64)", style.K),
+    (1, -0.6, "K = latents · w_k, beside\nthe position piece\nT × 128 × (128 + 64)", style.K),
     (1, 0.6, "V = latents · w_v\nT × 128 × 128", style.V),
     (2, 0, "attention\nevery head its own\nK and V", style.EMPTY),
     (3, 0, "out\n128 × 128", style.OUT),
@@ -90,7 +69,7 @@ EXPANDED = (
 ABSORBED = (
     (0, 0, "rows of the cache\nT × (512 + 64)", LATENT),
     (2, 0, "attention\nall heads the same\nrows, K and V alike", style.EMPTY),
-    (3, 0, "· w_v: out\n128 × 128", style.OUT),
+    (3, 0, "out = w_v · weighted\nmean of the latents\n128 × 128", style.OUT),
     (1, -1.3, "q\n128 × 192", style.Q),
     (2, -1.3, "q · w_k\n128 × (512 + 64)", style.Q),
 )
