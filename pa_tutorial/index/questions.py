@@ -135,10 +135,7 @@ MORE_QUESTIONS = (
         "What happens when the blocks run out?",
         "The youngest sequence gives up its blocks and waits; later it is computed again, but for "
         "the blocks that are still found.",
-        (
-            *nb16("film = serve(num_blocks=13, token_budget=16)"),
-            *nb18('print("found again at once:"'),
-        ),
+        nb16("film = serve(num_blocks=13, token_budget=16)"),
     ),
     Question(
         "Do answers change when requests share a batch?",
