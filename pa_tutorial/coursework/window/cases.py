@@ -133,6 +133,10 @@ _BEFORE = (
     "The window begins behind partition p if (p + 1) * PARTITION_SIZE <= the first token: it "
     "returns at once, and the reduce kernel must not read its places, which were never written."
 )
+_LEFT_OVER = (
+    "Nothing in the places of a partition before the window tells that they are not of this step: "
+    "the reduce kernel must not read them, whatever they hold."
+)
 _COPY = (
     "With one partition left, its output is copied: from that partition's place, which is not "
     "always the first."
@@ -162,6 +166,10 @@ V2_CASES = (
     Case("far_apart", "scores from -300 to 300, rising in one head and falling in the other",
          _BEGIN, lambda n: Windows(n(34, 40), (PARTITION * n(1, 2) + n(2, 6),)),
          {"scores": "drifting", "num_heads": 2, "num_kv_heads": 2}),
+    Case("left_over", "places of partitions before the window hold numbers of an earlier step",
+         _LEFT_OVER,
+         lambda n: Windows(n(18, 24), (PARTITION * n(1, 2) + n(1, 6), PARTITION * 3)),
+         {"left_over": True}),
     Case("with_and_without", "the same step with a window and with WINDOW = 0", _OFF,
          lambda n: Windows(n(5, 12), (PARTITION + n(1, 6),), (n(2, 4),)),
          {"still_held": True, "also_without": True}),

@@ -19,6 +19,7 @@ from pa_tutorial.coursework.window.files import Kernels, solution
 from pa_tutorial.coursework.window.grading import (
     BOUNDS,
     bytes_of,
+    is_close,
     is_right,
     require_few_bytes,
     require_kernel,
@@ -61,9 +62,22 @@ def with_reduce(ready: Launch, problem: WindowProblem, kernels: Kernels) -> Laun
 
 
 def v2_out(problem: WindowProblem, kernels: Kernels) -> Tensor:
+    """The output; between the two launches, the places of partitions before the window get what
+    nobody may read, whatever the first kernel did there."""
     ready = v2_launches(problem, kernels)
-    ready.simulate()
+    ready.partitions.simulate()
+    fill = made_up_partitions(problem, left_over=True)
+    for tensor, array in zip(left_by(ready), fill, strict=True):
+        for sequence, (start, _) in enumerate(reached(problem)):
+            before = torch.from_numpy(array[sequence, :, :start])
+            tensor[sequence, :, :start] = before if problem.left_over else torch.nan
+    ready.reduce.simulate()
     return ready.out
+
+
+def left_by(ready: Partitioned) -> tuple[Tensor, Tensor, Tensor]:
+    """What the first kernel leaves for the second."""
+    return ready.exp_sums, ready.max_logits, ready.tmp_out
 
 
 def v2_trials(draw: int = 0) -> list[Trial]:
@@ -111,8 +125,7 @@ def traced_partitions(problem: WindowProblem, kernels: Kernels) -> tuple[Tensor,
     """What the first kernel left, merged in float64; and the trace of all its thread blocks."""
     ready = v2_launches(problem, kernels)
     trace = ready.partitions.simulate(trace="all").trace
-    left = (ready.exp_sums, ready.max_logits, ready.tmp_out)
-    return merged(problem, *(tensor.double().numpy() for tensor in left)), trace
+    return merged(problem, *(tensor.double().numpy() for tensor in left_by(ready))), trace
 
 
 def thread_blocks_before(problem: WindowProblem, trace: Trace) -> list[int]:
@@ -160,12 +173,12 @@ def reduce_trial(problem: WindowProblem) -> Trial:
     def run(answer: object) -> dict[str, Tensor]:
         kernels = solution()["v2"] if answer is None else answer
         ready = prepared(problem)
-        made_up = made_up_partitions(problem)
-        for tensor, array in zip(
-            (ready.exp_sums, ready.max_logits, ready.tmp_out), made_up, strict=True
-        ):
+        for tensor, array in zip(left_by(ready), made_up_partitions(problem), strict=True):
             tensor.copy_(torch.from_numpy(array))
-        with_reduce(ready.reduce, problem, kernels).simulate()
+        trace = with_reduce(ready.reduce, problem, kernels).simulate(trace="all").trace
+        if is_close(problem, ready.out, expected()["out"]):
+            require_no_reads_before(trace, problem)
+            require_copies(problem, ready)
         return {"out": ready.out}
 
     def expected() -> dict[str, Tensor]:
@@ -182,15 +195,51 @@ def reduce_trial(problem: WindowProblem) -> Trial:
     )
 
 
-def made_up_partitions(problem: WindowProblem) -> tuple[Array, Array, Array]:
-    """exp_sums, max_logits, tmp_out in their shapes: float32 numbers, as float64."""
-    num_partitions = -(-max(problem.seq_lens) // problem.partition_size)
-    of_a_head = len(problem.seq_lens), problem.num_heads, num_partitions
+def require_no_reads_before(trace: Trace, problem: WindowProblem) -> None:
+    """AnswerError if the reduce kernel read a place of a partition before the window."""
+    first = [start for start, _ in reached(problem)]
+    arrays = {touched.name: touched for touched in trace.arrays if touched.space == "global"}
+    for name, width in (("max_logits", 1), ("exp_sums", 1), ("tmp_out", problem.head_size)):
+        if name not in arrays:
+            continue
+        (places,) = arrays[name].indices(trace.only(array=name, kind="read").records.address)
+        rows, partitions = np.divmod(places // width, num_partitions_of(problem))
+        if np.any(partitions < np.take(first, rows // problem.num_heads)):
+            raise AnswerError(
+                f"the output is right, but the reduce kernel read {name} of partitions that lie "
+                "wholly before the window"
+            )
+
+
+def require_copies(problem: WindowProblem, ready: Partitioned) -> None:
+    """AnswerError if one partition is left and its output is not copied bit by bit."""
+    for sequence, (start, end) in enumerate(reached(problem)):
+        copied = ready.tmp_out[sequence, :, start].equal(ready.out[sequence])
+        if end - start == 1 and not copied:
+            raise AnswerError(
+                "one partition is left: its output must be copied, and not be multiplied by a "
+                "weight, which is rounded"
+            )
+
+
+def num_partitions_of(problem: WindowProblem) -> int:
+    """Partitions of the longest sequence."""
+    return -(-max(problem.seq_lens) // problem.partition_size)
+
+
+def made_up_partitions(
+    problem: WindowProblem, left_over: bool = False
+) -> tuple[Array, Array, Array]:
+    """exp_sums, max_logits, tmp_out in their shapes: float32 numbers, as float64.
+
+    left_over  partitions that no window reaches have numbers too; else they have NaN
+    """
+    of_a_head = len(problem.seq_lens), problem.num_heads, num_partitions_of(problem)
     rng = np.random.default_rng((problem.seed, 4))
     tmp_out = 0.5 + rng.standard_normal((*of_a_head, problem.head_size))
     max_logits = 3 * rng.standard_normal(of_a_head)
     exp_sums = 1 + problem.partition_size * rng.random(of_a_head)
-    for sequence, (start, end) in enumerate(reached(problem)):
+    for sequence, (start, end) in enumerate([] if left_over else reached(problem)):
         for array in (exp_sums, max_logits, tmp_out):
             array[sequence, :, :start] = np.nan
             array[sequence, :, end:] = np.nan

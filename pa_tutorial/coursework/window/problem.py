@@ -22,6 +22,8 @@ class WindowProblem(DecodeProblem):
     loud          the tokens just before the window, in its first block, have by far the largest
                   scores
     also_without  the same step is done without a window too
+    left_over     in v2, the places of partitions before the window hold numbers of an earlier
+                  step. Else they hold NaN
     partition_size, num_threads  of the launch; partition_size 0 is v1
     vectors       the kernel reads vecs of 16 bytes
     """
@@ -34,6 +36,7 @@ class WindowProblem(DecodeProblem):
     still_held: bool = False
     loud: bool = False
     also_without: bool = False
+    left_over: bool = False
     partition_size: int = 0
     num_threads: int = 64
     vectors: bool = False

@@ -13,6 +13,7 @@ class Wrong:
     file      of the solution, in which `old` stands once and is replaced by `new`
     why       what is wrong
     fails     a case of the task that must fail
+    also      further changes of the same mistake: (file, old, new)
     """
 
     file: str
@@ -20,12 +21,14 @@ class Wrong:
     new: str
     why: str
     fails: str
+    also: tuple[tuple[str, str, str], ...] = ()
 
     def files(self) -> dict[str, str]:
         """All files of a student who made this mistake."""
         files = solution_files()
-        change = (Change(self.old, self.new),)
-        return files | {self.file: with_changes(files[self.file], change, self.file)}
+        for file, old, new in ((self.file, self.old, self.new), *self.also):
+            files[file] = with_changes(files[file], (Change(old, new),), file)
+        return files
 
 
 _OUTSIDE = "    outside = max(0, table.num_tokens - window + 1) // table.block_size\n"
@@ -48,6 +51,18 @@ _NEUTRAL = """\
                 exp_sums[row * max_num_partitions + partition_idx] = float32(0)
 """
 _FIRST = "first_token_idx = max(seq_len - WINDOW, 0) if WINDOW > 0 else 0"
+_ALL_PARTITIONS = (REDUCE, "first_partition = first_token_idx // PARTITION_SIZE",
+                   "first_partition = 0")
+_READ_MAX = "            value = max_logits[partitions_ptr + i]\n"
+_READ_SUM = ("            rescaled = exp_sums[partitions_ptr + i] * "
+             "math.exp(shared_max_logits[i] - max_logit)\n")
+_NO_NAN_SUM = """\
+            rescaled = exp_sums[partitions_ptr + i]
+            if rescaled != rescaled:
+                rescaled = float32(0)
+            rescaled *= math.exp(shared_max_logits[i] - max_logit)
+"""
+_READ_OUT = "                acc += to_float(tmp_out[tmp_out_ptr + j * HEAD_SIZE + i]) * weight\n"
 _SUM = "range(num_before + thread_idx, num_tokens, NUM_THREADS):\n            val = "
 _TAIL = """\
                     if block_idx == num_seq_blocks - 1:
@@ -111,9 +126,19 @@ V2 = (
           "a partition before the window writes a neutral sum", "partitions_before"),
     Wrong(KERNEL, _END + _START, _START + _END, "the end counts from where the window begins",
           "second_block"),
-    Wrong(REDUCE, "first_partition = first_token_idx // PARTITION_SIZE",
-          "first_partition = 0", "the reduce kernel reads what was never written",
-          "reduce_alone"),
+    Wrong(*_ALL_PARTITIONS, "the reduce kernel reads what was never written", "reduce_alone"),
+    Wrong(*_ALL_PARTITIONS, "partitions before the window leave a sum of 0; reduce is untouched",
+          "at_a_partition_border", ((KERNEL, _RETURN, _RETURN.replace("return", "pass")),)),
+    Wrong(*_ALL_PARTITIONS, "the reduce kernel reads everything, and drops what is NaN",
+          "left_over", (
+              (REDUCE, _READ_MAX, _READ_MAX + "            if value != value:\n"
+               "                value = float32(-FLT_MAX)\n"),
+              (REDUCE, _READ_SUM, _NO_NAN_SUM),
+              (REDUCE, _READ_OUT, "                if weight > 0:\n    " + _READ_OUT))),
+    Wrong(REDUCE, "        if num_partitions == 1:\n",
+          "        if num_partitions + first_partition == 1:\n",
+          "the only partition is multiplied by its weight, unless it is the first",
+          "reduce_copies"),
     Wrong(REDUCE, " + first_partition\n", "\n", "the partitions are counted, and read from the "
           "first place on", "one_partition_left"),
     Wrong(REDUCE, "        tmp_out_ptr = partitions_ptr * HEAD_SIZE\n",
