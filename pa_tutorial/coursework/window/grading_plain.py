@@ -18,6 +18,7 @@ from pa_tutorial.coursework.window.problem import WindowProblem
 from pa_tutorial.kernels.geometry import FLOAT_BYTES, Geometry
 from pa_tutorial.kernels.launch import prepare_v1
 from pa_tutorial.kernels.loads import element_loads
+from pa_tutorial.kernels.vectors import vector_loads
 from pa_tutorial.ladder import AnswerError, require_written
 from pa_tutorial.simt.simulate import MAX_SHARED
 
@@ -65,7 +66,8 @@ BORDERS = (
     Numbers("full_last_block", "the sequence ends with a full block", _END,
             lambda n, b: (b * n(4, 9), n(2, 3 * b))),
     Numbers("short_sequence", "the window is larger than the sequence, or as large",
-            "It never begins before token 0.", lambda n, b: ((s := n(1, 5 * b)), s + n(0, b))),
+            "It begins at token 0, never before; and ends with the last block of the sequence.",
+            lambda n, b: ((s := n(1, 5 * b)), s + n(0, b))),
     Numbers("no_window", "window = 0: all tokens are seen", "0 stands for no window.",
             lambda n, b: (n(2, 9 * b), 0)),
 )  # fmt: skip
@@ -82,9 +84,12 @@ def blocks_in_window_trials(draw: int = 0) -> list[Trial]:
             isolates=case.isolates,
             meaning=case.meaning,
             run=partial(run, rounds),
-            references={"every token asked": partial(borders, rounds)},
+            references={"a count of all tokens": partial(borders, rounds)},
             bounds={"out": 0.0},
-            axes=("call", "first_token_idx|start_block_idx|end_block_idx"),
+            axes=(
+                "|".join(f"blocks_in_window{call}" for call in rounds),
+                "first_token_idx|start_block_idx|end_block_idx",
+            ),
         )
         for case, rounds in drawn(BORDERS, draw)
     ]
@@ -116,7 +121,10 @@ def as_numbers(result: object, count: int) -> list[int]:
 _TOUCHED = "W tokens touch most blocks when the first of them is the last token of its block."
 _ALL = "A sequence has ceil(max_seq_len / BLOCK_SIZE) blocks; a larger window does not add any."
 _SUMS = "At the end half of the warps leave HEAD_SIZE float32 each in the same memory."
-_INDEX = "Logit 0 must be that of the first slot of the first block that is seen, not of token 0."
+_INDEX = (
+    "Logit 0 must be that of the first slot of the first block that is seen, not of token 0; or "
+    "there is too little memory: see the cases above."
+)
 MUCH = 40  # blocks: more than the sums of rows of V need, in the geometry of these cases
 SHARED = (
     Numbers("whole_blocks", "a window of whole blocks", _TOUCHED,
@@ -134,9 +142,17 @@ SHARED = (
 )  # fmt: skip
 LONG = (
     Case("long_context", "a launch whose context would never fit without the window", _INDEX,
-         lambda n: Windows(n(12, 40), (BLOCK * n(1, 3) + n(0, 7), BLOCK * n(1, 2) + n(0, 7))), {}),
-    Case("most_blocks", "a launch of windows that touch as many blocks as they can", _TOUCHED,
+         lambda n: Windows(BLOCK * n(2, 5), (BLOCK * n(1, 3) + n(1, 7), BLOCK * n(1, 2))), {}),
+    Case("most_blocks", "a launch of windows that touch as many blocks as they can", _INDEX,
          lambda n: Windows(BLOCK * n(9, 11) + 2, (BLOCK * n(1, 3) - 1, BLOCK * n(1, 2) + 3)), {}),
+    Case("few_tokens", "a launch of a small window, over the border of two blocks", _INDEX,
+         lambda n: Windows(n(3, 7), (BLOCK * n(1, 3) - n(1, 2), BLOCK * n(1, 2))), {}),
+    Case("four_warps", "a launch of four warps, each with several blocks", _INDEX,
+         lambda n: Windows(BLOCK * n(9, 11) + 2, (BLOCK * n(1, 3) - 1, BLOCK * n(1, 2) + 3)),
+         {"num_threads": 128}),
+    Case("vectors_float16", "a launch in float16, with vecs of 16 bytes", _INDEX,
+         lambda n: Windows(BLOCK * n(9, 11) + 2, (BLOCK * n(1, 3) - 1, BLOCK * n(1, 2) + 3)),
+         {"dtype": torch.float16, "vectors": True}),
 )  # fmt: skip
 
 
@@ -153,9 +169,15 @@ def shared_bytes_trials(draw: int = 0) -> list[Trial]:
             isolates=case.isolates,
             meaning=case.meaning,
             run=partial(run, rounds),
-            references={"every length asked": partial(least_bytes, rounds)},
+            references={"a count of the blocks of all lengths": partial(least_bytes, rounds)},
             bounds={"out": 0.0},
-            axes=("call", "bytes"),
+            axes=(
+                "|".join(
+                    f"shared_bytes(geometry of blocks of {size}, {longest}, {window})"
+                    for longest, window, size in rounds
+                ),
+                "what it returns|",  # one number, so there is no second name
+            ),
         )
         for case, rounds in drawn(SHARED, draw)
     ]
@@ -199,9 +221,10 @@ def long_out(problem: WindowProblem, answer: Launched) -> Tensor:
     inputs = replace(inputs, block_tables=torch.cat([gone, tables], dim=1))
     # Lengths of 1, until it is known how much shared memory there will be.
     given = {**vars(inputs), "seq_lens": torch.ones_like(seq_lens)}
-    ready = prepare_v1(**given, num_threads=problem.num_threads, loads=element_loads)
+    loads = vector_loads if problem.vectors else element_loads
+    ready = prepare_v1(**given, num_threads=problem.num_threads, loads=loads)
     asked = answer.shared_bytes(ready.geometry, int(seq_lens.max()), problem.window)
-    kernel = answer.paged_attention(ready.geometry, element_loads, problem.window)
+    kernel = answer.paged_attention(ready.geometry, loads, problem.window)
     launch = replace(
         ready,
         kernel=require_kernel(kernel),

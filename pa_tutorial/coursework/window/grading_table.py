@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pa_tutorial.checks.running import Trial
+from pa_tutorial.checks.running import Trial, describe
 from pa_tutorial.coursework.window.files import solution
 from pa_tutorial.coursework.window.table_scenes import SCENES, Scene, Step
 from pa_tutorial.ladder import AnswerError, require_written
@@ -31,9 +31,17 @@ def append_in_window_trials(draw: int = 0) -> list[Trial]:
                 isolates=isolates,
                 meaning=meaning,
                 run=partial(played, scene),
-                references={"plain lists": partial(told, scene)},
+                references={"plain lists of tokens": partial(told, scene)},
                 bounds={"out": 0.0},
-                axes=("append", "entries of the table|null blocks in it|blocks with a name"),
+                axes=(
+                    "|".join(
+                        scene.words_of(i)
+                        for i in range(len(scene.steps))
+                        if scene.steps[i].does == "append"
+                    ),
+                    "the number of entries of the table|the number of null blocks in it|"
+                    "the number of blocks with a name",
+                ),
             )
         )
     return trials
@@ -54,15 +62,18 @@ def told(scene: Scene) -> dict[str, Tensor]:
         size = scene.block_size
         named |= {after[:end] for end in range(size, len(after) + 1, size) if scene.cached}
         gone = max(0, len(before) - scene.window + 1) // size if scene.exact else 0
-        rows.append((-(-len(after) // size), gone, len(named)))
+        rows.append((-(-len(after) // size), gone, 0 if scene.evicts else len(named)))
     return {"out": torch.tensor(rows)}
 
 
 def played(scene: Scene, answer: Callable | None) -> dict[str, Tensor]:
     """[appends, 3] as an answer does it. AnswerError if a query does not see its tokens."""
     world = World(scene, solution()["append_in_window"] if answer is None else answer)
-    for step in scene.steps:
-        world.do(step)
+    for number, step in enumerate(scene.steps):
+        try:
+            world.do(step)
+        except Exception as error:
+            raise AnswerError(f"{scene.words_of(number)}: {describe(error)}") from error
     for name, table in world.tables.items():
         long = table.num_tokens > scene.window + 2 * scene.block_size
         if not scene.exact and long and table.blocks[0] != NULL_BLOCK:
@@ -77,7 +88,8 @@ class World:
     """
 
     def __init__(self, scene: Scene, answer: Callable[..., Appended]) -> None:
-        self.window, self.block_size, self.exact = scene.window, scene.block_size, scene.exact
+        self.window, self.block_size = scene.window, scene.block_size
+        self.exact, self.evicts = scene.exact, scene.evicts
         self.answer = answer
         kind = PrefixCachingAllocator if scene.cached else BlockAllocator
         self.allocator = kind(scene.num_usable + 1)
@@ -97,6 +109,8 @@ class World:
             self.tables.pop(step.name).free()
         elif step.does == "refuse":
             self.refuse(step)
+        elif step.does == "find":
+            self.find(step)
         else:
             self.append(step)
         for name, table in self.tables.items():
@@ -123,7 +137,8 @@ class World:
         for position in range(len(before), table.num_tokens):
             self.require_seen(step.name, table, position)
         null = table.blocks.count(NULL_BLOCK)
-        self.rows.append((len(table.blocks), null if self.exact else 0, len(self.names)))
+        named = 0 if self.evicts else len(self.names)
+        self.rows.append((len(table.blocks), null if self.exact else 0, named))
 
     def refuse(self, step: Step) -> None:
         table = self.tables[step.name]
@@ -135,6 +150,15 @@ class World:
                 raise AnswerError("it raised OutOfBlocks, with new tokens in the table") from error
         else:
             raise AnswerError("there is no room, but it did not raise OutOfBlocks")
+
+    def find(self, step: Step) -> None:
+        found = BlockTable(self.allocator, self.block_size).look_up(step.tokens).num_cached
+        if found != len(step.tokens) - 1:
+            raise AnswerError(
+                f"a new sequence begins like {step.name}, and finds {found} tokens in the cache "
+                f"where {len(step.tokens) - 1} could still be there: a block that is given back "
+                "first is evicted first, and without it nobody finds those behind it"
+            )
 
     def require_seen(self, name: str, table: BlockTable, position: int) -> None:
         """A query at this position must find its tokens, those before it and, if there is one,

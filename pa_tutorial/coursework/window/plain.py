@@ -33,11 +33,13 @@ def append_in_window(table: BlockTable, token_ids: Sequence[int], window: int) -
     returns    what table.append returns
 
     In table.blocks the null block stands where a block was let go.
-    Raises OutOfBlocks if the new tokens have no room; then none of them is in the table.
+    Raises OutOfBlocks if the new tokens have no room; then none of them is in the table. The
+    blocks that were let go stay let go: no query needs them.
     """
     # 1. at which position does the first new token stand, and how far back does its query look?
     # 2. which blocks lie wholly before that? All their tokens, not only the first one
-    # 3. give each of them back, once: the last one first, as BlockTable.free does
+    # 3. give each of them back, once: the last one first, as BlockTable.free does. Blocks that
+    #    others can find by their prefix are evicted in the order in which they were given back
     # 4. then append: the new tokens can take the blocks that were given back
     ### BEGIN SOLUTION
     outside = max(0, table.num_tokens - window + 1) // table.block_size

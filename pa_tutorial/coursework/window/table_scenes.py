@@ -10,7 +10,8 @@ Draw = Callable[[int, int], int]  # draw(a, b): one of a, a + 1, …, b
 class Step(NamedTuple):
     """One thing that happens to a sequence.
 
-    does    "append" tokens, "refuse" them (OutOfBlocks), "fork" it, "free" it
+    does    "append" tokens, "refuse" them (OutOfBlocks), "fork" it, "free" it; or "find": a
+            new sequence with these tokens would find all of them but the last in the cache
     other   of a fork: the name of the new sequence
     """
 
@@ -28,6 +29,7 @@ class Scene:
     cached      there is a prefix cache
     exact       after each append, the blocks that were let go are counted; else it is enough that
                 long sequences have let go of their first block in the end
+    evicts      the cache loses blocks: those with a name are not counted
     """
 
     window: int
@@ -36,6 +38,22 @@ class Scene:
     steps: tuple[Step, ...]
     cached: bool = False
     exact: bool = True
+    evicts: bool = False
+
+    def words_of(self, number: int) -> str:
+        """What the step with this number does, for a message."""
+        lengths: dict[str, int] = {}
+        for step in self.steps[:number]:
+            if step.does == "append":
+                lengths[step.name] = lengths.get(step.name, 0) + len(step.tokens)
+            elif step.does == "fork":
+                lengths[step.other] = lengths[step.name]
+        step = self.steps[number]
+        words = "in the end" if step.does == "find" else f"{step.does} of sequence {step.name}"
+        if step.does in ("append", "refuse"):
+            length = lengths.get(step.name, 0)
+            words = f"sequence {step.name} has {length} tokens and {len(step.tokens)} new"
+        return f"{words} (window {self.window}, blocks of {self.block_size})"
 
 
 def fitting(window: int, block_size: int) -> int:
@@ -102,6 +120,19 @@ def prefix_cache(n: Draw) -> Scene:
     return Scene(window, block_size, 30, steps, cached=True, exact=False)
 
 
+def last_one_first(n: Draw) -> Scene:
+    """Blocks are let go together; then one of them is evicted."""
+    block_size, blocks = n(3, 4), n(4, 6)
+    prompt = tokens(n, block_size * blocks)
+    steps = (
+        Step("append", "a", prompt),
+        Step("append", "a", tokens(n, 1)),  # all but the last block or two go
+        Step("append", "x", tokens(n, block_size + 1)),  # the free one, and one that is evicted
+        Step("find", "a", prompt[: block_size * (blocks - 3) + 1]),
+    )
+    return Scene(n(2, block_size), block_size, blocks + 2, steps, True, exact=False, evicts=True)
+
+
 def no_room(n: Draw) -> Scene:
     block_size, blocks, others, spare = n(3, 5), n(3, 5), n(1, 2), n(0, 1)
     free = spare + blocks - 1  # once the blocks before the window are let go
@@ -133,5 +164,8 @@ SCENES = (
     (chunk, "several tokens at once", _FIRST),
     (fork, "two sequences share blocks", _SHARED),
     (prefix_cache, "full blocks are found by their names", _NAMES),
+    (last_one_first, "blocks that are let go together: the first of them is evicted last",
+     "Give the last block back first, as BlockTable.free does: a block is of use to others only "
+     "with all blocks before it."),
     (no_room, "OutOfBlocks: no new token is in the table", "All new tokens go in by one append."),
 )  # fmt: skip

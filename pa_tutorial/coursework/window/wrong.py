@@ -51,11 +51,16 @@ _NEUTRAL = """\
                 exp_sums[row * max_num_partitions + partition_idx] = float32(0)
 """
 _FIRST = "first_token_idx = max(seq_len - WINDOW, 0) if WINDOW > 0 else 0"
-_ALL_PARTITIONS = (REDUCE, "first_partition = first_token_idx // PARTITION_SIZE",
-                   "first_partition = 0")
+_ALL_PARTITIONS = (
+    REDUCE,
+    "first_partition = first_token_idx // PARTITION_SIZE",
+    "first_partition = 0",
+)
 _READ_MAX = "            value = max_logits[partitions_ptr + i]\n"
-_READ_SUM = ("            rescaled = exp_sums[partitions_ptr + i] * "
-             "math.exp(shared_max_logits[i] - max_logit)\n")
+_READ_SUM = (
+    "            rescaled = exp_sums[partitions_ptr + i] * "
+    "math.exp(shared_max_logits[i] - max_logit)\n"
+)
 _NO_NAN_SUM = """\
             rescaled = exp_sums[partitions_ptr + i]
             if rescaled != rescaled:
@@ -180,6 +185,8 @@ APPEND_IN_WINDOW = (
           "    table.slide(max(1, window - 1))\n" + _APPEND,
           "slide takes no window of 0: with a window of one token a block is kept",
           "window_of_one"),
+    Wrong(PLAIN, "reversed(range(outside))", "range(outside)",
+          "the first block is given back first, so it is evicted first", "last_one_first"),
     Wrong(PLAIN, _APPEND, "    parts = [table.append([token]) for token in token_ids]\n"
           "    return Appended(sum([p.copies for p in parts], []), "
           "sum([p.slots for p in parts], []))\n",
@@ -199,6 +206,9 @@ SHARED_BYTES = (
           "sums_of_v"),
     Wrong(PLAIN, "    if window > 0:\n", "    if True:\n",
           "window = 0 taken for a window of no token", "no_window"),
+    Wrong(PLAIN, "        num_blocks = min(num_blocks, touched)\n",
+          "        return geometry.dynamic_shared_bytes(min(window, max_seq_len))\n",
+          "the window takes the place of the longest sequence", "long_context"),
     Wrong(KERNEL, _START, "", "logits of all tokens: a long context does not fit",
           "long_context"),
 )  # fmt: skip
