@@ -46,6 +46,17 @@ def test_pytest_prints_the_points_of_each_task(tmp_path) -> None:
     assert "not written yet" in output
 
 
+def test_an_import_that_the_grader_refuses_is_told_here_too(tmp_path) -> None:
+    write_folder(assignment(NAME), tmp_path, solved=True)
+    path = tmp_path / "answers.py"
+    path.write_text("import os\n" + path.read_text())
+    output = pytest_in(tmp_path)
+    assert "would not run your files: answers.py: line 1 imports os" in output
+    assert points(output)[3] == "30.00 of 30 in all"  # it carries none
+    path.write_text(path.read_text().removeprefix("import os\n"))
+    assert "failed" not in pytest_in(tmp_path, "-k", "grader_would_run")
+
+
 def test_a_part_of_the_tests_gives_the_points_of_that_part(tmp_path) -> None:
     write_folder(assignment(NAME), tmp_path, solved=True)
     output = pytest_in(tmp_path, "-k", FIRST)

@@ -69,8 +69,8 @@ def _pattern(out: Comparison, axes: tuple[str, ...], problem: object) -> str | N
         bad = np.flatnonzero(heads.any(axis=0))
         if len(bad) < wrong.shape[-1]:
             return f"only heads {bad.tolist()} are wrong: look at which KV head each one reads"
-    if wrong.all():
-        return "every row is wrong"
+    if wrong.size > 1 and wrong.all():
+        return "it is wrong not only there, but everywhere"
     return None
 
 

@@ -16,13 +16,17 @@ many points it would be worth.
 
 The tests call only the functions of `adapters.py`; each gives what you wrote for one task. You may
 move your code to other files beside it and change the imports in `adapters.py`. Hand in all your
-files.
+files. Keep backup copies outside this folder: pytest reads the files of a copy inside it too, and
+stops there with an error.
 
 The grade is given on other numbers than those of the tests here: the cases have the same names, and
 each is worth the same part of the points of its task. An answer may import these modules, and what
 lies below them:
 
 {allowed}
+
+One test, without points, says whether the grader would run your files: what an answer may not use,
+it refuses.
 
 {tasks}
 """
@@ -32,9 +36,13 @@ TESTS = '''\
 
 import adapters
 import pytest
-from pa_tutorial.coursework.points import cases, run_case
+from pa_tutorial.coursework.points import cases, require_accepted, run_case
 
 ASSIGNMENT = "{name}"
+
+
+def test_the_grader_would_run_these_files() -> None:
+    require_accepted(adapters.__file__)
 
 
 @pytest.mark.parametrize(("task", "case"), cases(ASSIGNMENT))

@@ -1,11 +1,14 @@
 """A plugin for pytest: cases of an assignment as tests, and the points for each task at the end."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from pa_tutorial.checks.running import judge
 from pa_tutorial.coursework.assignment import Assignment, assignment
+from pa_tutorial.coursework.grading import objection_to
+from pa_tutorial.coursework.plain import files_of_folder
 
 DRAW = 0  # the numbers of the notebook
 RESULTS: pytest.StashKey[dict[tuple[str, str], bool]] = pytest.StashKey()
@@ -26,6 +29,12 @@ def run_case(name: str, task: str, case: str, adapter: Callable[[], Callable]) -
     result, _ = judge(next(trial for trial in trials if trial.name == case), adapter())
     if not result.passed:
         pytest.fail(result.report(), pytrace=False)
+
+
+def require_accepted(adapters: str) -> None:
+    """Fails with the grader's words if it would refuse the files beside this adapters.py."""
+    if why := objection_to(files_of_folder(Path(adapters).parent)):
+        pytest.fail(f"the grader would not run your files: {why}", pytrace=False)
 
 
 def points_of(one: Assignment, passed: dict[tuple[str, str], bool]) -> Iterator[tuple]:

@@ -63,6 +63,8 @@ def mixed_partitions(n: Callable[[int, int], int]) -> Windows:
     return Windows(window, (0, 1, 2 * PARTITION + n(1, 6)), (window - n(1, 12),))
 
 
+_ZERO_TOO = " If far_below_zero fails too, begin there: it is about the weight of masked slots."
+_V1_TOO = " If cases of v1 fail too, begin there."
 _MASK = "Slots before the window, in its first block, have no part in maximum, sum and output."
 _SKIP = "Both loops over blocks begin at the block of the first token that is seen."
 _FIRST = "The first token that is seen is seq_len - WINDOW, not one before or behind."
@@ -72,7 +74,10 @@ _ZERO = (
     "exp(0 - qk_max) is not 0."
 )
 _MAX = "A slot before the window has a part in qk_max: then exp of all that is seen is 0."
-_OFF = "WINDOW = 0 means no window, not a window of no token."
+_OFF = (
+    "WINDOW = 0 means no window, not a window of no token. Which of the two runs is wrong stands "
+    "above; if it is the one with a window, look at the other cases first."
+)
 _NULL = "An entry of the block table before the window is 0: that block holds NaN. Do not read it."
 _VECS = "The logits of a vec must begin at a multiple of its size: count from a block's first slot."
 _HEADS = "The window is that of the sequence: the same for every head."
@@ -118,6 +123,11 @@ V1_CASES = (
          lambda n: Windows(n(20, 40), (16 * n(1, 2) + n(1, 7), 16 * n(1, 2) + n(9, 15))),
          {"dtype": torch.float16, "head_size": 80, "block_size": 16, "vectors": True}),
 )  # fmt: skip
+
+V1_CASES = tuple(
+    case if case.meaning in (_ZERO, _OFF) else case._replace(meaning=case.meaning + _ZERO_TOO)
+    for case in V1_CASES
+)
 
 # The windows begin with a block: a kernel that skips and does not mask is right here.
 V1_READS = (
@@ -177,6 +187,8 @@ V2_CASES = (
          lambda n: Windows(n(20, 30), (PARTITION * n(1, 2) + n(9, 15),)),
          {"dtype": torch.float16, "num_heads": 2, "vectors": True}),
 )  # fmt: skip
+
+V2_CASES = tuple(case._replace(meaning=case.meaning + _V1_TOO) for case in V2_CASES)
 
 PARTITIONS_CASES = (
     Case("partitions_alone", "the first kernel alone", _ALONE,

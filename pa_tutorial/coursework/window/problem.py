@@ -42,6 +42,15 @@ class WindowProblem(DecodeProblem):
     vectors: bool = False
 
     @property
+    def axes(self) -> tuple[str, ...]:
+        """What each dimension of `expected` counts; of two runs, it says which."""
+        if not self.also_without:
+            return super().axes
+        runs = f"with window = {self.window}", "with window = 0"
+        places = [f"{run}, sequence {i}" for run in runs for i in range(len(self.seq_lens))]
+        return ("|".join(places), "head", "dimension")
+
+    @property
     def windows(self) -> tuple[int, ...]:
         """One launch each."""
         return (self.window, 0) if self.also_without else (self.window,)

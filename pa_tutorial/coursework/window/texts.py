@@ -26,8 +26,9 @@ the block manager lets go of them. You do both, in the kernel of this walk.
 What you change: `paged_attention_window.py` and `reduce_window.py` are the package's kernels \
 with one more argument, `window`, which nothing uses yet; `window.py` has three functions to \
 write. Each file stands alone: it imports from `pa_tutorial`, not from the other files. \
-Notebooks 03 and 08 to 12 are what you need to know; plan three to five hours. No GPU is needed: \
-the kernels run in the simulator, with all its checks. With `window = 0` a kernel must still do \
+Notebooks 03 and 08 to 12 are what you need to know. Plan three to five hours for the work, and \
+before it up to an hour and a half to read this page and the kernel again. No GPU is needed: the \
+kernels run in the simulator, with all its checks. With `window = 0` a kernel must still do \
 what it did before.
 
 **What you may rely on, and what not.** In a block table, the entries of blocks before the window \
@@ -45,24 +46,31 @@ the kernels are mistakes in these three numbers.
 V1 = """\
 In `paged_attention_window.py`: the kernel with `PARTITION_SIZE = 0`. Blocks before the window are \
 skipped, in both loops over blocks. Tokens before the window in the first block are masked. The \
-head of a loop or two and a few other lines change; the rest can stay.
+head of a loop or two and a few other lines change; the rest can stay. Logit 0 belongs to the \
+first slot of the first block that is seen, not to token 0: in task 5 there is shared memory for \
+the logits of the window's blocks only.
 
 Before you write: what score does the original give to a masked slot, and why is that no problem \
 there? Is it one here?
 
 The grader looks at the output; and in the cases `skips_k` and `skips_v` it counts the bytes that \
-the thread blocks read of K and V. A kernel that reads everything and masks it is right, and does \
-not get these two.
+the thread blocks read of K and V. A kernel that reads all blocks and masks K and V is right if \
+it masks both: the score in K, and V itself (set to 0, as behind the sequence), because the null \
+block holds NaN. It does not get these two.
 """
 
 V2 = """\
 In `paged_attention_window.py` and `reduce_window.py`: the same with partitions. A partition that \
 lies wholly before the window does nothing: it reads no q, K or V, and writes nothing. So its \
-places in `exp_sums`, `max_logits` and `tmp_out` were never written, and hold NaN. The reduce \
-kernel must not read them; also where only one partition is left, and is copied. Which one is it?
+places in `exp_sums`, `max_logits` and `tmp_out` were never written. They may hold anything: NaN, \
+or numbers of an earlier step. Whatever your first kernel leaves there, the grader puts something \
+else in its place before the reduce kernel runs. The reduce kernel must not read them.
+
+Where only one partition is left, its output is copied, bit by bit, as the original does it with \
+a sequence of one partition. Which one is it now?
 
 Some cases run only one of the two kernels, so that you get points for one that is right. Others \
-count bytes, as in v1.
+count what is read, as in v1.
 """
 
 APPEND_IN_WINDOW = """\
@@ -73,7 +81,11 @@ given back. So a sequence of any length, one token a step, lives in a pool of \
 
 Where a block was let go, the null block (0) stays in the table: all other blocks keep their \
 places. A block that is shared with a fork is given back by this table only. Blocks with a name in \
-the prefix cache keep it.
+the prefix cache keep it. Of several blocks that go, the last one is given back first: what is \
+given back first is evicted first, and a block in the cache is found only with all blocks before it.
+
+If there is no room, `append` raises `OutOfBlocks`, and so does yours. Then none of the new tokens \
+is in the table; the blocks that were let go stay let go, no query needs them.
 
 With several new tokens at once (a chunk), each of them has a query. Which of these looks back \
 furthest?
@@ -88,15 +100,16 @@ sequence: 4 bytes a token. A kernel that skips blocks needs room for the logits 
 blocks only. How many blocks can W tokens touch? Give the smallest number of bytes that is enough \
 for every sequence up to `max_seq_len`.
 
-Two cases launch your kernel with it, on sequences whose logits would never fit into shared \
-memory. So logit 0 must belong to the first slot of the first block that is seen.
+Almost half of the cases launch your kernel with it, on sequences whose logits would never fit \
+into shared memory. So logit 0 must belong to the first slot of the first block that is seen.
 """
 
 HOW_TO_LOOK = """\
 ## How to run, and how to look
 
 In the folder of your files, `pytest` runs every case and prints the points; `pytest -k v1` runs \
-those of a task, `pytest -k v1-one_token` one of them. A case that fails says what is wrong there. \
+those of a task, `pytest -k v1-one_token` one of them. A case that fails says what is wrong there; \
+where several fail, what they "usually fail because" of is a place to look, not a verdict. \
 The numbers of the grade are others than those here; the cases have the same names, and ask the \
 same. Every case of a task is worth the same part of its points.
 
@@ -113,8 +126,8 @@ from pa_tutorial.viz.microscope import microscope
 
 answers = load(Path("."))
 case = next(t for t in TASKS["v1"].trials(0) if t.name == "inside_a_block")
-print(case.problem.seq_lens, case.problem.window, case.problem.first_tokens())
-ready = v1_launch(case.problem, answers["v1"])
+print(case.step.seq_lens, case.step.window, case.step.first_tokens())
+ready = v1_launch(case.step, answers["v1"])
 line, names = "exp_sum = float32(0)", ("start_block_idx", "end_block_idx", "start_token_idx")
 report = ready.simulate(trace=0, watch=line, names=names)
 for name in names:
@@ -123,9 +136,26 @@ print(global_traffic(report.trace))                # what was read, line by line
 microscope(report).save_html("look.html")          # who touches what, step by step
 ```
 
-`v2_launches` in `pa_tutorial.coursework.window.grading_partitions` does the same for v2. \
 Most mistakes are in the first lines of the kernel: compare these three numbers with your \
 `blocks_in_window`.
+
+v2 has two launches, `ready.partitions` and `ready.reduce`; each can be looked at alone. Thread \
+block (0, 0, 0) has the first partition. Where that lies before the window it returns at once, so \
+trace all thread blocks, and ask each snapshot of which thread block (head, sequence, partition) \
+it is:
+
+```python
+from pa_tutorial.coursework.window.grading_partitions import v2_launches
+
+case = next(t for t in TASKS["v2"].trials(0) if t.name == "second_block")
+print(case.step.seq_lens, case.step.window, case.step.first_tokens())
+ready = v2_launches(case.step, answers["v2"])
+report = ready.partitions.simulate(trace="all", watch=line, names=names)
+for shot in report.at(line):
+    if shot.threads[0] == 0:                       # one warp of each thread block is enough
+        print("thread block", shot.block, {name: int(shot[name][0]) for name in names})
+print(global_traffic(report.trace))
+```
 """
 
 _TEXTS = {
