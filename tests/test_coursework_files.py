@@ -249,7 +249,7 @@ def test_grade_prints_and_writes_the_points(tmp_path, capsys) -> None:
     key, points = str(out / "instructor" / "key.json"), tmp_path / "points.csv"
     words = ["grade", "--key", key, "--csv", str(points), str(tmp_path / "ada.ipynb")]
     assert main(words) == 0
-    assert "ada: 10 of 30 points" in capsys.readouterr().out
+    assert "ada.ipynb: 10 of 30 points" in capsys.readouterr().out
     rows = points.read_text().splitlines()
     assert len(rows) == 1 + 3
-    assert rows[1] == f"ada,02_memory_waste,{first.name},10.0,10.0,,"
+    assert rows[1] == f"{tmp_path / 'ada.ipynb'},02_memory_waste,{first.name},10.0,10.0,,"

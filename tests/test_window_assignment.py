@@ -311,7 +311,7 @@ def test_heads_that_are_wrong_are_not_laid_to_kv_heads() -> None:
     answers = files.load_texts(one.files())
     for draw in range(4):
         case = case_of(TASKS["v1"], "heads_and_slopes", answers, draw)
-        assert "KV head" not in case.report()
+        assert "KV head" not in case.diagnosis
 
 
 def test_slide_takes_what_it_is_worth() -> None:
