@@ -25,8 +25,8 @@ BOUNDS = {torch.float32: 3e-4, torch.float16: 5e-3}  # of a relative error; scor
 class WindowTrial(Trial):
     """A Trial of a kernel.
 
-    step  what is computed. It is no `problem` of the check: that guesses from heads that are wrong
-          to KV heads, and here it is mostly the slope of a head that hides a mistake in others
+    step  what is computed. It is not given as `problem`: where some heads are wrong, the check
+          would name their KV heads. Here a large slope hides in one head what is wrong in all
     """
 
     step: WindowProblem | None = None

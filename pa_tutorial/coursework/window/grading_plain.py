@@ -142,7 +142,7 @@ SHARED = (
 )  # fmt: skip
 LONG = (
     Case("long_context", "a launch whose context would never fit without the window", _INDEX,
-         lambda n: Windows(BLOCK * n(2, 5), (BLOCK * n(1, 3) + n(1, 7), BLOCK * n(1, 2))), {}),
+         lambda n: Windows(BLOCK * n(4, 7), (BLOCK * n(1, 3) + n(1, 7), BLOCK * n(1, 2))), {}),
     Case("most_blocks", "a launch of windows that touch as many blocks as they can", _INDEX,
          lambda n: Windows(BLOCK * n(9, 11) + 2, (BLOCK * n(1, 3) - 1, BLOCK * n(1, 2) + 3)), {}),
     Case("few_tokens", "a launch of a small window, over the border of two blocks", _INDEX,
