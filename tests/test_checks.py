@@ -57,7 +57,7 @@ def test_attempt_does_not_raise_and_a_right_function_passes() -> None:
     ],
 )
 def test_nothing_else_passes_and_the_reason_is_given(answer, message) -> None:
-    result = attempt("kv_cache", lambda q, *others: answer(q))
+    result = attempt("full_recompute", lambda q, *others: answer(q))
     assert result.passed == 0
     assert message in str(result)
     assert message in result._repr_html_()
@@ -76,7 +76,7 @@ def test_a_callable_that_counts_as_false_is_run() -> None:
         def __call__(self, q, k, v, scale, slopes):
             return torch.zeros_like(q)
 
-    assert attempt("kv_cache", Zeros()).passed == 0
+    assert attempt("full_recompute", Zeros()).passed == 0
 
 
 def test_what_a_function_does_to_torch_is_undone() -> None:

@@ -23,8 +23,10 @@ def pixels(data: bytes) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_committed_figure_is_what_the_code_draws(name: str) -> None:
+def test_committed_figure_is_what_the_code_draws_and_states_its_finding(name: str) -> None:
     figure = FIGURES[name]()
+    assert len(figure.get_suptitle().split()) >= 6, "the title is a sentence"
+    assert figure.get_figwidth() == style.WIDTH, "as wide as a notebook"
     assert style.svg(figure) == (FOLDER / f"{name}.svg").read_bytes(), "run `make figures`"
     committed = (FOLDER / f"{name}.png").read_bytes()
     assert np.array_equal(pixels(style.png(figure)), pixels(committed)), "run `make figures`"
@@ -40,13 +42,6 @@ def test_committed_page_is_what_the_code_writes_and_small(name: str, tmp_path: P
 
 def test_no_figure_without_code() -> None:
     assert {path.stem for path in FOLDER.iterdir()} == {*FIGURES, *PAGES}
-
-
-@pytest.mark.parametrize("name", FIGURES)
-def test_figure_states_its_finding_at_notebook_width(name: str) -> None:
-    figure = FIGURES[name]()
-    assert len(figure.get_suptitle().split()) >= 6, "the title is a sentence"
-    assert figure.get_figwidth() == style.WIDTH
 
 
 def test_palette_can_be_told_apart_in_grey() -> None:

@@ -30,12 +30,26 @@ from pa_tutorial.simt import Report
 PREPARE = {"cuda_naive": prepare_naive, "cuda_v1": prepare_v1}
 ORDERS = ("forward", "reverse")
 LONG = 1000  # tokens
+IN_BOTH_ORDERS = ("gqa_alibi", "shuffled_blocks", "drifting_over_lanes_and_warps")
+
+
+def marks_of(stage: str, order: str, case: object) -> list[pytest.MarkDecorator]:
+    """Warp after warp takes several times as long: most cases go in one order, short ones."""
+    is_long = order == "forward" or max(case.seq_lens) > LONG
+    return [getattr(pytest.mark, stage)] + [pytest.mark.long] * (
+        is_long and case.name not in IN_BOTH_ORDERS
+    )
 
 
 ORDERED = [
-    pytest.param(stage, case.id, order, id=f"{stage}-{order}-{case.name}", marks=mark)
+    pytest.param(
+        stage,
+        case.id,
+        order,
+        id=f"{stage}-{order}-{case.name}",
+        marks=marks_of(stage, order, case),
+    )
     for stage in PREPARE
-    for mark in [getattr(pytest.mark, stage)]
     for order in ORDERS
     for case in CASES.values()
     if STAGES[stage].is_checked_on(case)
