@@ -29,16 +29,21 @@ Value = bool | int | float | np.generic | np.ndarray
 
 
 def dtype_of(value: Value) -> np.dtype:
-    found = PYTHON_TYPES.get(type(value))
+    kind = type(value)
+    if kind is np.ndarray:  # most values are, and this is asked more often than all else
+        return value.dtype
+    found = PYTHON_TYPES.get(kind)
     if found is not None:
         return found
-    if isinstance(value, np.ndarray | np.generic):
+    if isinstance(value, (np.ndarray, np.generic)):
         return value.dtype
     raise TypeError(f"{value} is not a number")
 
 
 def plain(value: Value) -> Value:
     """A NumPy scalar of a type that Python has, as Python's: it is faster."""
+    if type(value) is np.ndarray:
+        return value
     if isinstance(value, np.generic) and value.dtype in OF_PYTHON:
         return value.item()
     if type(value) is int and value >= 1 << 63:
@@ -49,13 +54,14 @@ def plain(value: Value) -> Value:
 def cast(value: Value, dtype: np.dtype) -> Value:
     """Converts as C does: integers wrap, floats are cut towards zero."""
     old = dtype_of(value)
-    if old == dtype:
+    if old is dtype or old == dtype:
         return value
     if old == FLOAT16 and dtype.kind in "iu":
         value = np.rint(value)  # Numba's conversion of half precision rounds
     if not isinstance(value, np.ndarray):
         value = np.array(value, old)
-    return plain(value.astype(dtype)[()])
+    converted = value.astype(dtype)
+    return converted if converted.ndim else plain(converted[()])
 
 
 def _is_float(dtype: np.dtype) -> bool:
@@ -148,7 +154,7 @@ def binary(kind: type) -> Callable[[Value, Value], Value]:
     """The operation of a syntax node, as a function of two values."""
     python, ufunc, type_rule = OPERATORS[kind]
     on_integers, divides = kind in ON_INTEGERS, kind in DIVISIONS
-    types: dict[tuple[np.dtype, np.dtype], np.dtype] = {}
+    types: dict[tuple[np.dtype, np.dtype], np.dtype] = {}  # asked for once each
 
     def apply(a: Value, b: Value) -> Value:
         if on_integers and type(a) is int and type(b) is int and not (divides and b == 0):
@@ -156,14 +162,15 @@ def binary(kind: type) -> Callable[[Value, Value], Value]:
             if type(result) is bool or -(1 << 63) <= result < 1 << 63:
                 return result
             return wrapped(result)
-        pair = dtype_of(a), dtype_of(b)
+        pair = of_a, of_b = dtype_of(a), dtype_of(b)
         target = types.get(pair)
         if target is None:
             target = types[pair] = type_rule(*pair)
-        a = a if pair[0] == target else cast(a, target)
-        b = b if pair[1] == target else cast(b, target)
-        result = ufunc(a, b)
-        return result if isinstance(result, np.ndarray) else plain(result)
+        if of_a is not target:
+            a = cast(a, target)
+        if of_b is not target:
+            b = cast(b, target)
+        return plain(ufunc(a, b))
 
     return apply
 
@@ -205,7 +212,10 @@ def logical_not(value: Value) -> Value:
 
 def merge(old: Value, new: Value, lanes: np.ndarray) -> np.ndarray:
     """`new` in the lanes that are set, `old` in the others; the type holds both."""
-    target = np.promote_types(dtype_of(old), dtype_of(new))
+    of_old, of_new = dtype_of(old), dtype_of(new)
+    if of_old is of_new:
+        return np.where(lanes, new, old)
+    target = np.promote_types(of_old, of_new)
     return np.where(lanes, cast(new, target), cast(old, target))
 
 

@@ -69,7 +69,7 @@ class Expressions(Known):
             variable = frame.variables.get(name)
             if variable is None:
                 return _unassigned(frame, name, place)
-            if variable.lanes.covers(frame.lanes):
+            if variable.lanes is frame.lanes or variable.lanes.covers(frame.lanes):
                 return variable.value
             if not variable.holders.covers(frame.lanes):
                 return _unassigned(frame, name, place)
@@ -116,8 +116,11 @@ class Expressions(Known):
         """left <kind> right, where kind is an operator of the syntax tree."""
         if kind not in arithmetic.OPERATORS:
             raise self.source.unsupported(node, f"{kind.__name__} is not supported")
-        apply = self.applied(node, kind)
-        return lambda frame: apply(frame, left(frame), right(frame))
+        if kind not in arithmetic.DIVISIONS:
+            apply = arithmetic.binary(kind)
+            return lambda frame: apply(left(frame), right(frame))
+        divide = self.applied(node, kind)
+        return lambda frame: divide(frame, left(frame), right(frame))
 
     def applied(self, node: ast.AST, kind: type) -> Callable[[Frame, Value, Value], Value]:
         """An operator on two values; an integer divided by zero is an error."""
@@ -126,6 +129,8 @@ class Expressions(Known):
             return lambda frame, a, b: apply(a, b)
 
         def divide(frame: Frame, a: Value, b: Value) -> Value:
+            if type(b) is int and b:
+                return apply(a, b)
             if dtype_of(b).kind != "f" and dtype_of(a).kind != "f":
                 zero = frame.lanes.where(arithmetic.logical_not(b))
                 if zero.count:
@@ -220,6 +225,7 @@ class Expressions(Known):
     def _on_subscript(self, node: ast.Subscript) -> Run:
         base, index = self.translate(node.value), self.index(node.slice)
         place = self.program.machine.add_place(self.source.site(node))
+        slices = has_slices(node.slice)
 
         def read(frame: Frame) -> object:
             thing, indices = base(frame), index(frame)
@@ -229,7 +235,7 @@ class Expressions(Known):
                 raise self.source.unsupported(node, f"{ast.unparse(node.value)} is not an array")
             if len(indices) > thing.ndim:
                 raise self.too_many(node, thing, indices)
-            if len(indices) == thing.ndim and not any(type(i) is slice for i in indices):
+            if len(indices) == thing.ndim and not slices:
                 return load(frame, thing, indices, place)
             return partial_view(frame, thing, indices, place)
 
@@ -242,7 +248,7 @@ class Expressions(Known):
 
     def index(self, node: ast.expr) -> Callable[[Frame], tuple]:
         """What stands in the brackets, as a tuple of numbers and slices."""
-        nodes = node.elts if isinstance(node, ast.Tuple) else [node]
+        nodes = in_brackets(node)
         parts = [self._slice(n) if isinstance(n, ast.Slice) else self.translate(n) for n in nodes]
         if len(parts) == 1 and not isinstance(nodes[0], ast.Slice):
             (part,) = parts
@@ -260,6 +266,15 @@ class Expressions(Known):
         none: Run = lambda frame: None  # noqa: E731
         lower, upper = (self.translate(n) if n else none for n in (node.lower, node.upper))
         return lambda frame: slice(lower(frame), upper(frame))
+
+
+def in_brackets(node: ast.expr) -> list[ast.expr]:
+    return node.elts if isinstance(node, ast.Tuple) else [node]
+
+
+def has_slices(node: ast.expr) -> bool:
+    """Are there slices in the brackets? Only the text can put them there: they are no values."""
+    return any(isinstance(part, ast.Slice) for part in in_brackets(node))
 
 
 def chosen(frame: Frame, outer: object, new: object, old: object) -> object:

@@ -12,6 +12,7 @@ import numpy as np
 
 from pa_tutorial.simt.arithmetic import Value, dtype_of, merge
 
+NUMBERS = (bool, int, float, np.generic, np.ndarray)
 RESULT = "return"  # the name under which a frame keeps what its lanes returned
 
 
@@ -66,7 +67,7 @@ class Lanes:
         return Lanes(np.zeros_like(self.flags), 0)
 
 
-@dataclass
+@dataclass(slots=True)  # faster, and a new one is made at every assignment
 class Variable:
     """A name in a frame: what it was given last, by which lanes, and what others still hold.
 
@@ -137,8 +138,7 @@ class Frame:
 
 def same_kind(a: object, b: object) -> bool:
     """Are these numbers of one type, which can stand in one array?"""
-    numbers = bool | int | float | np.generic | np.ndarray
-    return isinstance(a, numbers) and isinstance(b, numbers) and dtype_of(a) == dtype_of(b)
+    return isinstance(a, NUMBERS) and isinstance(b, NUMBERS) and dtype_of(a) == dtype_of(b)
 
 
 def merged(old: object, new: object, lanes: Lanes) -> object:

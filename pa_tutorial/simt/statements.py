@@ -14,6 +14,7 @@ from pa_tutorial.simt import arithmetic
 from pa_tutorial.simt.access import load, store
 from pa_tutorial.simt.arithmetic import Value, cast, dtype_of
 from pa_tutorial.simt.calls import Calls
+from pa_tutorial.simt.expressions import has_slices
 from pa_tutorial.simt.intrinsics import ARRAYS
 from pa_tutorial.simt.known import UNKNOWN
 from pa_tutorial.simt.lanes import RESULT, Frame
@@ -119,15 +120,16 @@ class Statements(Calls):
         """base[index] as a place to write to: base, index, and what writes."""
         base, index = self.translate(node.value), self.index(node.slice)
         place = self.program.machine.add_place(self.source.site(node))
+        slices = has_slices(node.slice)
 
         def write(frame: Frame, array: object, indices: tuple, value: Value) -> None:
             if not isinstance(array, Array):
                 raise self.source.unsupported(node, f"{ast.unparse(node.value)} is not an array")
-            if len(indices) != array.ndim or any(type(i) is slice for i in indices):
+            if slices or len(indices) != array.ndim:
                 raise self.source.unsupported(
                     node, f"one item at a time: {array.name} has {array.ndim} dimensions"
                 )
-            if isinstance(value, tuple | Array) or value is None:
+            if value is None or isinstance(value, (tuple, Array)):
                 raise self.source.unsupported(node, "only a number can be stored")
             store(frame, array, indices, value, place)
 
