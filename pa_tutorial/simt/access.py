@@ -90,25 +90,56 @@ def locate(
     Slices are passed over; views.py sees to them.
     """
     lanes = frame.lanes if array.absent is None else frame.lanes.where(~array.absent)
+    checked = frame.gang.machine.memory
+    if checked and (quick := _items_inside(array, indices)) is not None:
+        return quick, lanes
     items: Items = array.start
     for axis, index in enumerate(indices):
         if type(index) is slice:
             continue
         index = _as_integer(index, array)
-        if frame.gang.machine.memory:
+        if checked:
             lanes = _inside(frame, array, indices, axis, index, lanes, place)
         items = items + index * array.strides[axis]
     return items, lanes
 
 
+def _items_inside(array: Array, indices: tuple[Value, ...], reach: int = 0) -> Items | None:
+    """The items if the index fits in every lane, those that rest too; None: look closer.
+
+    reach  that many items more are meant, along the last index
+    """
+    items, last = array.start, len(indices) - 1
+    for axis, index in enumerate(indices):
+        if type(index) is slice:
+            continue
+        index, size, stride = _as_integer(index, array), array.shape[axis], array.strides[axis]
+        if type(size) is not int:
+            return None
+        if axis == last:
+            size -= reach
+        if type(index) is int:
+            if not 0 <= index < size:
+                return None
+        elif size < 0 or np.count_nonzero(index.view(np.uint64) >= size):  # -1 becomes large
+            return None
+        step = index if stride == 1 else index * stride
+        items = step if type(items) is int and items == 0 else items + step
+    return items
+
+
 def _as_integer(index: Value, array: Array) -> int | np.ndarray:
-    if type(index) is int:
+    if _is_plain(index):
         return index
     if dtype_of(index).kind not in "iu":
         raise TypeError(f"an index of {array.name} must be an integer, not {dtype_of(index)}")
     if not isinstance(index, np.ndarray):
         return int(index)
     return index if index.dtype == INT64 else index.astype(np.int64)
+
+
+def _is_plain(index: Value) -> bool:
+    return type(index) is int or (type(index) is np.ndarray and index.dtype is INT64)
 
 
 def _inside(
@@ -166,11 +197,16 @@ def _locate_vector(
     if size not in VECTOR_SIZES:
         raise TypeError(f"a lane moves 1, 2, 4, 8 or 16 bytes of {array.name} at once, not {size}")
     machine, outer = frame.gang.machine, frame.lanes
-    _, lanes = locate(frame, array, (*indices[:-1], indices[-1] + (count - 1)), place)
-    frame.lanes = lanes
-    items, lanes = locate(frame, array, indices, place)
-    frame.lanes = outer
-    items = np.broadcast_to(items, outer.flags.shape)
+    items = None
+    if machine.memory and array.absent is None and _is_plain(indices[-1]):
+        items, lanes = _items_inside(array, indices, count - 1), outer
+    if items is None:
+        _, lanes = locate(frame, array, (*indices[:-1], indices[-1] + (count - 1)), place)
+        frame.lanes = lanes
+        items, lanes = locate(frame, array, indices, place)
+        frame.lanes = outer
+    if type(items) is int:
+        items = np.full(outer.flags.shape, items)
     if machine.memory and lanes.count:
         addresses = array.addresses(items)
         crooked = lanes.where(addresses % size != 0)
@@ -197,11 +233,12 @@ def touched(
     """
     if type(items) is int:
         numbers = lanes.ends
-        here = np.full(len(numbers), items)
+        here = np.array((items,) * len(numbers))
     else:
         numbers = lanes.numbers
         here = items if lanes.everyone else items[numbers]
-    threads = numbers + frame.gang.first
+    first = frame.gang.first
+    threads = numbers + first if first else numbers
     if array.dtype.itemsize == array.memory.cell and count == 1:
         return (here + array.phase // array.memory.cell if array.phase else here), threads
     cells = array.cells(here, count)
