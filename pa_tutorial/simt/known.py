@@ -5,6 +5,7 @@ They are folded in when the kernel is translated, as C++ templates and Numba do.
 
 import ast
 import builtins
+from functools import lru_cache
 from types import FunctionType
 
 from pa_tutorial.simt.intrinsics import REGISTERS
@@ -22,27 +23,12 @@ class Known:
     """
 
     def __init__(self, program: object, function: FunctionType, source: Source) -> None:
-        self.constants: dict[str, object] = {}  # variables that are given a literal, once
+        self.constants = _constants(source.tree)
         self.program, self.function, self.source = program, function, source
         closure = function.__closure__ or ()
         cells = zip(function.__code__.co_freevars, closure, strict=True)
         self.enclosed = {name: cell.cell_contents for name, cell in cells}
         self.variables = set(function.__code__.co_varnames)
-        self._find_constants()
-
-    def _find_constants(self) -> None:
-        """N = 32 in a kernel is a constant for Numba, which can be the shape of an array."""
-        given: dict[str, list[ast.AST]] = {}
-        parameters = {argument.arg for argument in self.source.tree.args.args}
-        for node in ast.walk(self.source.tree):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                given.setdefault(node.id, []).append(node)
-        for node in ast.walk(self.source.tree):
-            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
-                (target, *others) = node.targets
-                once = isinstance(target, ast.Name) and len(given[target.id]) == 1
-                if once and not others and target.id not in parameters:
-                    self.constants[target.id] = node.value.value
 
     def known(self, node: ast.AST) -> object:
         """The Python object that a node stands for, or UNKNOWN."""
@@ -76,6 +62,27 @@ class Known:
         if found is not UNKNOWN:
             return found
         raise self.source.unsupported(node, f"{ast.unparse(node)} does not exist")
+
+
+@lru_cache(maxsize=512)  # a kernel is launched often, and its text stays
+def _constants(tree: ast.FunctionDef) -> dict[str, object]:
+    """Variables that are given a literal, once.
+
+    N = 32 in a kernel is a constant for Numba, which can be the shape of an array.
+    """
+    constants: dict[str, object] = {}
+    given: dict[str, list[ast.AST]] = {}
+    parameters = {argument.arg for argument in tree.args.args}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            given.setdefault(node.id, []).append(node)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+            (target, *others) = node.targets
+            once = isinstance(target, ast.Name) and len(given[target.id]) == 1
+            if once and not others and target.id not in parameters:
+                constants[target.id] = node.value.value
+    return constants
 
 
 def _folded(node: ast.BinOp) -> object:

@@ -110,7 +110,7 @@ def _shuffle(name: str, source: Callable[[np.ndarray, Value], np.ndarray]) -> Ca
         note(frame, place, "shuffle", wanted)
         exists = sources < gang.width
         sources = np.where(exists, sources, np.arange(gang.width))
-        masks = np.broadcast_to(np.asarray(mask).astype(np.int64), gang.width)
+        masks = np.asarray(mask).astype(np.int64)
         unnamed = (masks >> wanted) & 1 == 0
         silent = lanes.where(~exists | ~lanes.flags[sources] | unnamed)
         if silent.count and gang.machine.sync:
