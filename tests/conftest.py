@@ -22,13 +22,6 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "engine: verifies the serving engine")
 
 
-@pytest.hookimpl(optionalhook=True)  # there may be no xdist
-def pytest_xdist_auto_num_workers() -> int:
-    """One more than cores: notebooks, command lines and ranks leave their worker waiting."""
-    usable = getattr(os, "sched_getaffinity", None)  # not on macOS and Windows
-    return (len(usable(0)) if usable else os.cpu_count() or 1) + 1
-
-
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--long",
