@@ -314,3 +314,20 @@ CASES: dict[str, Problem] = {case.id: case for case in (*SEQUENCE_CASES, *DECODE
 
 # Carried by hand through notebooks 04 to 12.
 WORKED_EXAMPLE: DecodeProblem = CASES["decode/worked_example"]
+
+# The short check of a kernel: of the mistakes kept in tests/wrong, each that is made in a kernel
+# fails in one of these cases at least.
+SHORT = (
+    "decode/gqa",
+    "decode/alibi",
+    "decode/drifting_scores",
+    "decode/long_context",
+    "decode/bfloat16",
+    "decode/many_sequences",
+    "decode/worked_example",
+    "decode/tail",
+    "decode/stale_slots_far_above",
+    "decode/head_size_120_float16",
+    "decode/alibi_block_size_8",
+    "decode/strided_q_float16",
+)

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from decimal import Decimal
 
 import numpy as np
@@ -11,8 +12,9 @@ from wrong_examples import WrongExample, applied, load_examples, run_cases
 
 from pa_tutorial.attention.cached import cached_attention
 from pa_tutorial.attention.full import unmasked_attention
-from pa_tutorial.cases import CASES, SEQUENCE_CASES
+from pa_tutorial.cases import CASES, SEQUENCE_CASES, SHORT
 from pa_tutorial.checks import CheckFailure, attempt, check
+from pa_tutorial.checks.__main__ import main
 from pa_tutorial.checks.block_manager import story_trial
 from pa_tutorial.checks.comparing import compare, load_bounds, relative_errors
 from pa_tutorial.checks.diagnosing import _position_pattern
@@ -254,45 +256,68 @@ def test_diagnosis_points_at_the_mistake(example: WrongExample) -> None:
     assert any(DIAGNOSES[example.name] in outcome.report for outcome in outcomes.values())
 
 
+# --- the short check
+
+KERNELS = [name for name in STAGES if name.startswith("cuda_") or name in ("cpu", "triton")]
+
+
+def test_no_kept_mistake_in_a_kernel_passes_the_short_check() -> None:
+    fails = {
+        (example.name, stage): {case for other, case in example.fails if other == stage}
+        for example in load_examples()
+        for stage, _ in example.fails
+        if stage in KERNELS
+    }
+    assert len(fails) > 90
+    assert [pair for pair, cases in fails.items() if not cases & set(SHORT)] == []
+
+
+def test_short_check_runs_its_cases_only() -> None:
+    result = check("paged_gather", short=True)
+    assert {case.name for case in result.cases} == set(SHORT)
+    assert not attempt("paged_gather", lambda q, *others: q, short=True).ok
+
+
+@pytest.mark.parametrize("name", ["kv_cache", "block_manager", "engine", "widest_load"])
+def test_short_check_of_what_has_none_is_refused(name: str) -> None:
+    message = f"short is True; it must be False for '{name}': only the stages that read blocks"
+    with pytest.raises(ValueError, match=message):
+        attempt(name, short=True)
+
+
 # --- command line
 
 
-def run_command(*arguments: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-m", "pa_tutorial.checks", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+def test_command_line_verifies_stages_the_block_manager_and_the_engine(capsys) -> None:
+    assert main(["--short", "full_recompute", "paged_gather", "block_manager", "engine"]) == 0
+    said = capsys.readouterr().out
+    all_cases = f"{len(SEQUENCE_CASES)} of {len(SEQUENCE_CASES)} cases pass"
+    assert f"full_recompute: {all_cases}, against the oracle" in said
+    assert f"paged_gather: {len(SHORT)} of {len(SHORT)} cases pass, against the oracle" in said
+    assert f"{len(STORIES)} of {len(STORIES)} cases pass, against plain lists" in said
+    assert f"{len(SCENES)} of {len(SCENES)} cases pass, against each request alone" in said
 
 
-def test_command_line_verifies_a_stage() -> None:
-    done = run_command("kv_cache")
-    assert done.returncode == 0, done.stderr
-    num_cases = sum(map(STAGES["kv_cache"].is_checked_on, CASES.values()))
-    count = f"{num_cases} of {num_cases} cases pass"
-    assert f"kv_cache: {count}, against the oracle and full_recompute" in done.stdout
+def test_command_line_exits_with_1_for_a_stage_that_is_wrong(monkeypatch, capsys) -> None:
+    wrong = replace(STAGES["paged_gather"], function=lambda q, *others: q.clone())
+    monkeypatch.setitem(STAGES, "paged_gather", wrong)
+    assert main(["--short", "paged_gather"]) == 1
+    assert "not yet; 0 of" in capsys.readouterr().out
 
 
-def test_command_line_verifies_the_block_manager() -> None:
-    done = run_command("block_manager")
-    assert done.returncode == 0, done.stderr
-    assert f"{len(STORIES)} of {len(STORIES)} cases pass, against plain lists" in done.stdout
-
-
-def test_command_line_verifies_the_engine() -> None:
-    done = run_command("engine")
-    assert done.returncode == 0, done.stderr
-    expected = f"{len(SCENES)} of {len(SCENES)} cases pass, against each request alone"
-    assert expected in done.stdout
-
-
-def test_command_line_help_says_what_each_stage_is() -> None:
-    said = run_command("--help").stdout
+def test_command_line_help_says_what_each_stage_is(capsys) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+    said = capsys.readouterr().out
     assert all(f"{stage.name:16} {stage.new} ({stage.where})" in said for stage in STAGES.values())
 
 
 def test_command_line_names_the_stages_for_an_unknown_one() -> None:
-    done = run_command("kvcache")
+    done = subprocess.run(
+        [sys.executable, "-m", "pa_tutorial.checks", "kvcache"],
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
     assert done.returncode == 2
     assert "it must be one of full_recompute, kv_cache" in done.stderr

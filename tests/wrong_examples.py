@@ -28,7 +28,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType
@@ -40,6 +40,7 @@ from simt_kernels.example import EXAMPLES, FAULTS
 from triton_trials import TRIALS, TRITON_LAUNCH
 
 import pa_tutorial
+from pa_tutorial.checks.running import Trial
 from pa_tutorial.simt.machine import CHECKS
 from pa_tutorial.simt.twins import TWINS
 
@@ -236,13 +237,15 @@ def run_cases(pairs: tuple[tuple[str, str], ...]) -> dict[tuple[str, str], Outco
         elif stage == engine.ENGINE:
             trial = engine.scene_trial(case_id)
         else:
-            trial = running.stage_trial(stages[stage], case_id)
-        try:
-            case, comparisons = running.judge(trial, None)
-        except Exception as error:  # the stage before, which is changed too
-            outcomes[stage, case_id] = Outcome(False, None, f"a reference raised {error!r}")
-        else:
-            wrong = [c.quantity for c in comparisons if not c.passed]  # in order of computation
-            quantity = wrong[-1] if wrong else "out"
-            outcomes[stage, case_id] = Outcome(case.passed, case.error, case.diagnosis, quantity)
+            trial = by_the_oracle(running.stage_trial(stages[stage], case_id))
+        case, comparisons = running.judge(trial, None)
+        wrong = [c.quantity for c in comparisons if not c.passed]  # in order of computation
+        quantity = wrong[-1] if wrong else "out"
+        outcomes[stage, case_id] = Outcome(case.passed, case.error, case.diagnosis, quantity)
     return outcomes
+
+
+def by_the_oracle(trial: Trial) -> Trial:
+    """The stages before it are changed too, and would take as long again."""
+    oracle = "the oracle"
+    return replace(trial, references={oracle: trial.references[oracle]})

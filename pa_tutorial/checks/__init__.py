@@ -4,6 +4,7 @@
 
     check("kv_cache")                 # our stage; raises CheckFailure if it is wrong
     check("kv_cache", my_attention)   # yours in its place
+    check("cuda_v2", short=True)      # the few cases of which no kept mistake passes all
     attempt("kv_cache", my_attention) # the same, but never raises: "not yet"
     check("block_manager")            # allocator, block tables, prefix cache, swap
     check("engine")                   # scheduler, batch, runner: requests served together
@@ -25,7 +26,7 @@ __all__ = ["CaseResult", "CheckFailure", "Result", "attempt", "check"]
 OURS: Any = object()  # a function of None is a reader's mistake, not a wish for ours
 
 
-def attempt(name: str, function: Function = OURS, draw: int = 0) -> Result:
+def attempt(name: str, function: Function = OURS, draw: int = 0, short: bool = False) -> Result:
     """Run a stage or an exercise over all its cases; never raises because of a wrong result.
 
     name      a stage (`python -m pa_tutorial.checks --help` lists them), "block_manager",
@@ -35,33 +36,44 @@ def attempt(name: str, function: Function = OURS, draw: int = 0) -> Result:
               Engine
     draw      of an exercise only: 0 are the cases of the notebook, any other number are the same
               cases with other numbers in them, for grading
+    short     of a stage that reads blocks only: the cases of SHORT (cases.py) in place of all,
+              because a simulated kernel takes about a second a case
 
-    Raises ValueError for an unknown name and for a draw of what is no exercise, TypeError if
-    `function` cannot be called, ImportError for a stage of ours that needs what this machine does
-    not have.
+    Raises ValueError for an unknown name, for a draw of what is no exercise and for a short check
+    of what has none, TypeError if `function` cannot be called, ImportError for a stage of ours
+    that needs what this machine does not have.
     """
     if function is OURS:
         if name in STAGES and (why := STAGES[name].why_absent()):
             raise ImportError(f"stage {name} cannot run here: {why}")
-        return run_trials(name, _trials(name, draw), None)
+        return run_trials(name, _trials(name, draw, short), None)
     if not callable(function):
         raise TypeError(f"function is {function!r}; it must be something that can be called")
-    return run_trials(name, _trials(name, draw), function)
+    return run_trials(name, _trials(name, draw, short), function)
 
 
-def check(name: str, function: Function = OURS, draw: int = 0) -> Result:
+def check(name: str, function: Function = OURS, draw: int = 0, short: bool = False) -> Result:
     """The same as attempt, but raises CheckFailure (an AssertionError) if any case fails."""
-    result = attempt(name, function, draw)
+    result = attempt(name, function, draw, short)
     if not result.ok:
         raise CheckFailure(result)
     return result
 
 
-def _trials(name: str, draw: int) -> list[Trial]:
+def has_short_check(name: str) -> bool:
+    return name in STAGES and STAGES[name].layout is not None
+
+
+def _trials(name: str, draw: int, short: bool) -> list[Trial]:
     if draw and name in (*STAGES, BLOCK_MANAGER, ENGINE):
         raise ValueError(f"draw is {draw}; it must be 0: only exercises are drawn anew")
+    if short and not has_short_check(name):
+        raise ValueError(
+            f"short is {short}; it must be False for {name!r}: only the stages that read blocks "
+            "have a short check"
+        )
     if name in STAGES:
-        return stage_trials(STAGES[name])
+        return stage_trials(STAGES[name], short)
     if name == BLOCK_MANAGER:
         return story_trials()
     if name == ENGINE:

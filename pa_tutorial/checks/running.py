@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from pa_tutorial.cases import CASES
+from pa_tutorial.cases import CASES, SHORT
 from pa_tutorial.checks.comparing import Comparison, bounds_of, compare
 from pa_tutorial.checks.diagnosing import diagnose
 from pa_tutorial.checks.showing import CaseResult, Result
@@ -98,9 +98,16 @@ def run_trials(title: str, trials: Sequence[Trial], function: Function | None) -
     return Result(title, tuple(trials[0].references), cases)
 
 
-def stage_trials(stage: Stage) -> list[Trial]:
-    """The cases of a stage, each against the oracle and against the stages before it."""
-    return [stage_trial(stage, case.id) for case in CASES.values() if stage.is_checked_on(case)]
+def stage_trials(stage: Stage, short: bool = False) -> list[Trial]:
+    """The cases of a stage, each against the oracle and against the stages before it.
+
+    short  only those of SHORT
+    """
+    return [
+        stage_trial(stage, case.id)
+        for case in CASES.values()
+        if stage.is_checked_on(case) and (case.id in SHORT or not short)
+    ]
 
 
 def stage_trial(stage: Stage, case_id: str, bounds: Mapping[str, float] | None = None) -> Trial:

@@ -58,7 +58,7 @@ ATTENTION = (
         "`static_assert(BLOCK_SIZE == 16)`",
         "no other size; ours takes 8, 16 and 32",
         kernel("    BLOCK_SIZE: int"),
-        nb13('check("cpu")'),
+        nb13('check("cpu", short=True)'),
     ),
     Symbol(
         "`logits`, `thread_block_logits`",

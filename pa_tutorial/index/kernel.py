@@ -67,7 +67,7 @@ V1 = (
         "`paged_attention_v1`",
         "tensors in; ours returns the output",
         launch("def paged_attention_v1("),
-        nb10('check("cuda_v1")'),
+        nb10('check("cuda_v1", short=True)'),
     ),
 )
 

@@ -75,7 +75,7 @@ V2 = (
         "`paged_attention_v2`",
         "tensors in; ours returns the output",
         launch("def paged_attention_v2("),
-        nb12("out = paged_attention_v2(", 'check("cuda_v2")'),
+        nb12("out = paged_attention_v2(", 'check("cuda_v2", short=True)'),
     ),
 )
 
