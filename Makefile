@@ -29,7 +29,7 @@ lab: $(READY)  ## open JupyterLab on the first notebook
 
 test: $(READY)  ## run all tests, every notebook included
 	@echo "Running all tests on all cores."
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 notebooks: $(READY) exercises  ## run every notebook and keep the outputs
 	@echo "Running every notebook, in place."

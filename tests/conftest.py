@@ -1,6 +1,7 @@
 """One marker a stage (`pytest -m kv_cache`), the long profile (`pytest --long`), a browser."""
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -50,6 +51,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("registers of the paged kernels")
         for line in sorted(lines):
             terminalreporter.line(line)
+
+
+@pytest.fixture
+def interrupts_arrive() -> Iterator[None]:
+    """A shell starts what runs in the background with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="module")

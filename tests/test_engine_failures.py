@@ -2,7 +2,7 @@
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -19,6 +19,8 @@ from engine_helpers import (
 from pa_tutorial.engine import BadScores, Engine, SamplingParams
 from pa_tutorial.engine.request import Request
 from pa_tutorial.paging.errors import OutOfBlocks
+
+pytestmark = pytest.mark.usefixtures("interrupts_arrive")
 
 NUM_LAYERS = 2
 BAD_TOKEN = 14
@@ -57,14 +59,6 @@ class TroubledModel:
         scores = self.inner.run(tokens, positions, attend_in_trouble, rows=rows)
         self.spoil(run, tokens, rows, scores)
         return scores
-
-
-@pytest.fixture(autouse=True)
-def interrupts_arrive() -> Iterator[None]:
-    """A shell starts what runs in the background with SIGINT ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 def make_engine(**options: object) -> Engine:

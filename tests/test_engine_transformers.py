@@ -106,13 +106,16 @@ COVERING = [
 ]
 
 
-@pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize(
-    ("stage", "caching", "block_size", "num_blocks", "chunk", "budget", "num_seqs", "seed"),
-    COVERING,
+    ("stage", "caching", "block_size", "num_blocks", "chunk", "budget", "num_seqs", "seed", "name"),
+    [
+        pytest.param(*settings, name, marks=[pytest.mark.long] * ((number + which) % 2))
+        for number, settings in enumerate(COVERING)
+        for which, name in enumerate(MODELS)
+    ],
 )
 def test_tokens_are_those_of_transformers(
-    name, stage, caching, block_size, num_blocks, chunk, budget, num_seqs, seed
+    stage, caching, block_size, num_blocks, chunk, budget, num_seqs, seed, name
 ) -> None:
     completions, llm = answer(
         name,

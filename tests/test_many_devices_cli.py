@@ -174,6 +174,7 @@ def test_a_rank_that_hangs_in_a_step_is_named_by_all_with_the_place(tmp_path: Pa
     require_clear_end(ended, message, survivors=(0, 1), within=LIMIT + 1)
 
 
+@pytest.mark.long
 def test_a_model_that_raises_on_rank_0_is_named_by_all(tmp_path: Path) -> None:
     """The engine of one device would try again, sequence by sequence."""
     ended = run_with_fault(tmp_path, "raise:0:2")
@@ -181,6 +182,7 @@ def test_a_model_that_raises_on_rank_0_is_named_by_all(tmp_path: Path) -> None:
     require_clear_end(ended, message, survivors=(0, 1), within=1)
 
 
+@pytest.mark.long
 def test_a_rank_with_another_block_size_is_refused_by_all(tmp_path: Path) -> None:
     ended = run_with_fault(tmp_path, "options:1:0")
     assert (ended.code, ended.out) == (1, "")

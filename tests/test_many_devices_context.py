@@ -45,8 +45,15 @@ class Attempt(NamedTuple):
 
 @pytest.fixture(
     scope="module",
-    params=[(n, layout) for n in (2, 4) for layout in LAYOUTS],
-    ids=lambda param: f"{param[0]}_ranks_{param[1]}",
+    params=[
+        pytest.param(
+            (num_ranks, layout),
+            id=f"{num_ranks}_ranks_{layout}",
+            marks=[pytest.mark.long] * ((num_ranks == 4) == (layout == "plain")),
+        )
+        for num_ranks in (2, 4)
+        for layout in LAYOUTS
+    ],
 )
 def attempted(request: pytest.FixtureRequest, ranks_of: Callable) -> Attempt:
     num_ranks, layout = request.param

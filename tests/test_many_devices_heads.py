@@ -166,7 +166,14 @@ def test_each_rank_keeps_only_its_part_of_a_layer(ranks_of) -> None:
 
 # 4 ranks: TinyLM has 2 KV heads, so two ranks have the same one.
 @pytest.mark.parametrize(
-    ("num_ranks", "name"), [(4, "tiny"), (2, "biased"), (2, "qwen2"), (2, "alibi"), (4, "biased")]
+    ("num_ranks", "name"),
+    [
+        (4, "tiny"),
+        (2, "biased"),
+        (2, "alibi"),
+        pytest.param(2, "qwen2", marks=pytest.mark.long),
+        pytest.param(4, "biased", marks=pytest.mark.long),
+    ],
 )
 def test_scores_of_every_step_are_those_of_one_device(ranks_of, num_ranks, name) -> None:
     """Prefill in chunks and decode, all in float64; every rank gets all scores.
@@ -187,7 +194,13 @@ def test_scores_of_every_step_are_those_of_one_device(ranks_of, num_ranks, name)
 
 # "biased" too: with a bias in a sum over ranks, torch would send weights instead of parts.
 @pytest.mark.parametrize(
-    ("num_ranks", "name"), [(2, "llama"), (2, "biased"), (2, "qwen2"), (4, "tiny")]
+    ("num_ranks", "name"),
+    [
+        (2, "biased"),
+        (4, "tiny"),
+        pytest.param(2, "llama", marks=pytest.mark.long),
+        pytest.param(2, "qwen2", marks=pytest.mark.long),
+    ],
 )
 def test_a_step_sends_one_sum_of_the_heads_and_one_of_the_mlp(ranks_of, num_ranks, name) -> None:
     config = new_model(name).config

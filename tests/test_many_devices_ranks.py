@@ -119,6 +119,7 @@ def test_ranks_may_be_closed_twice_and_then_refuse() -> None:
         ranks.run(functions.rank_of)
 
 
+@pytest.mark.usefixtures("interrupts_arrive")
 def test_an_interrupted_run_ends_the_ranks() -> None:
     """Else its results would be taken for those of the next run."""
     with Ranks(2) as ranks:

@@ -52,15 +52,13 @@ ON_RANKS = [
     (2, "tiny", True),
     (2, "tiny", False),
     (2, "llama", True),
-    (2, "llama", False),
+    pytest.param(2, "llama", False, marks=pytest.mark.long),
     (2, "qwen2", True),
     (2, "alibi", True),
     (4, "tiny", True),  # 2 KV heads: two ranks have the same one
     (4, "tiny", False),
     pytest.param(4, "llama", True, marks=pytest.mark.long),
-    pytest.param(
-        4, "qwen2", False, marks=pytest.mark.long
-    ),  # 1 KV head: all ranks have it; 97 scores
+    pytest.param(4, "qwen2", False, marks=pytest.mark.long),  # 1 KV head, which all have; 97 scores
 ]
 
 
@@ -99,7 +97,11 @@ def test_a_cache_is_the_head_slice_of_the_whole_block_by_block(ranks_of, num_ran
 
 @pytest.mark.parametrize(
     ("stage", "num_requests", "block_size"),
-    [("cpu", NUM_REQUESTS, 16), ("paged_gather", NUM_REQUESTS, 16), ("cuda_v1", 1, 8)],
+    [
+        ("paged_gather", NUM_REQUESTS, 16),
+        ("cuda_v1", 1, 8),
+        pytest.param("cpu", NUM_REQUESTS, 16, marks=pytest.mark.long),
+    ],
 )
 def test_other_stages_decode_on_ranks_too(ranks_of, stage, num_requests, block_size) -> None:
     """In float32, with the trained model."""

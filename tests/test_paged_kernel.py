@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pa_tutorial.cases import CASES
+from pa_tutorial.cases import CASES, SHORT
 from pa_tutorial.checks.running import judge, stage_trial
 from pa_tutorial.kernels.changed import changed
 from pa_tutorial.kernels.intermediates import (
@@ -30,12 +30,12 @@ from pa_tutorial.simt import Report
 PREPARE = {"cuda_naive": prepare_naive, "cuda_v1": prepare_v1}
 ORDERS = ("forward", "reverse")
 LONG = 1000  # tokens
-IN_BOTH_ORDERS = ("gqa_alibi", "shuffled_blocks", "drifting_over_lanes_and_warps")
+IN_BOTH_ORDERS = ("gqa", "drifting_scores")
 
 
 def marks_of(stage: str, order: str, case: object) -> list[pytest.MarkDecorator]:
-    """Warp after warp takes several times as long: most cases go in one order, short ones."""
-    is_long = order == "forward" or max(case.seq_lens) > LONG
+    """Warp after warp takes several times as long: only the short check, most in one order."""
+    is_long = order == "forward" or max(case.seq_lens) > LONG or case.id not in SHORT
     return [getattr(pytest.mark, stage)] + [pytest.mark.long] * (
         is_long and case.name not in IN_BOTH_ORDERS
     )
@@ -102,7 +102,10 @@ def test_most_cases_have_poisoned_slots() -> None:
 
 
 @pytest.mark.cuda_v1
-@pytest.mark.parametrize("case_id", POISONED)
+@pytest.mark.parametrize(
+    "case_id",
+    [pytest.param(name, marks=[pytest.mark.long] * (name not in SHORT)) for name in POISONED],
+)
 def test_no_nan_gets_past_the_last_token(case_id: str) -> None:
     """NaN comes out of K and V all the time; each lane must drop it before it counts.
 

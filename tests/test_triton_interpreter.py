@@ -138,9 +138,9 @@ def run(program: str, **environment: str) -> None:
     ("before", "environment"),
     [
         ("", {}),
-        ("import triton", {}),
-        ("import torch._dynamo", {}),
-        ("", {"TRITON_INTERPRET": "1"}),
+        pytest.param("import triton", {}, marks=pytest.mark.long),
+        pytest.param("import torch._dynamo", {}, marks=pytest.mark.long),
+        pytest.param("", {"TRITON_INTERPRET": "1"}, marks=pytest.mark.long),
         ("import torch._dynamo", {"TRITON_INTERPRET": "1"}),
     ],
     ids=["alone", "triton", "dynamo", "interpreting", "interpreting_and_dynamo"],

@@ -359,10 +359,10 @@ V1, V2 = Geometry(128, 16, F16), Geometry(64, 8, F16, partition_size=512)
 @pytest.mark.parametrize(
     ("geometry", "loads", "capability"),
     [
-        pytest.param(V1, vector_loads, (8, 0), id="v1-sm_80"),
-        pytest.param(V1, vector_loads, (9, 0), id="v1-sm_90"),
+        pytest.param(V1, vector_loads, (8, 0), id="v1-sm_80", marks=pytest.mark.long),
+        pytest.param(V1, vector_loads, (9, 0), id="v1-sm_90", marks=pytest.mark.long),
         pytest.param(V2, vector_loads, (9, 0), id="v2-sm_90"),
-        pytest.param(V2, vector_loads, (8, 0), id="v2-sm_80", marks=pytest.mark.long),
+        pytest.param(V2, vector_loads, (8, 0), id="v2-sm_80"),
         pytest.param(V1, element_loads, (9, 0), id="elements-sm_90", marks=pytest.mark.long),
     ],
 )

@@ -37,7 +37,12 @@ def needs_triton(example: WrongExample) -> bool:
 by_name = pytest.mark.parametrize(
     "example",
     [
-        pytest.param(example, id=example.name, marks=[pytest.mark.triton] * needs_triton(example))
+        pytest.param(
+            example,
+            id=example.name,
+            marks=[pytest.mark.triton] * needs_triton(example)
+            + [pytest.mark.long] * example.is_long,
+        )
         for example in EXAMPLES
     ],
 )

@@ -6,6 +6,9 @@ A wrong example is a TOML file:
     found_by = "race"                 # only if no result is wrong but the simulator stops the
                                       # kernel: which of its checks must find it, in every case
 
+    long = true                       # only if it takes long and another example is like it: it is
+                                      # then run by `pytest --long` only
+
     [[change]]
     file = "attention/cached.py"      # under pa_tutorial/
     old = "    self.seq_len = end"    # stands there exactly once
@@ -74,6 +77,7 @@ class WrongExample:
     fails: tuple[tuple[str, str], ...]
     passes: tuple[tuple[str, str], ...]
     found_by: str | None = None
+    is_long: bool = False
 
     def sources(self) -> dict[str, str]:
         """Module name -> its source with the changes made."""
@@ -113,7 +117,8 @@ def _load(path: Path) -> WrongExample:
             f"{path.name}: `found_by` is {found_by!r}; it must be one of {', '.join(CHECKS)}"
         )
     pairs_of_both = pairs("fails"), pairs("passes")
-    return WrongExample(path.stem, header["why"], changes, *pairs_of_both, found_by)
+    is_long = header.get("long", False)
+    return WrongExample(path.stem, header["why"], changes, *pairs_of_both, found_by, is_long)
 
 
 class _ChangedLoader(SourceFileLoader):
