@@ -317,7 +317,7 @@ WORKED_EXAMPLE: DecodeProblem = CASES["decode/worked_example"]
 
 # The short check of a kernel: of the mistakes kept in tests/wrong, each that is made in a kernel
 # fails in one of these cases at least.
-SHORT = (
+SHORT_CHECK = (
     "decode/gqa",
     "decode/alibi",
     "decode/drifting_scores",

@@ -12,7 +12,7 @@ from wrong_examples import WrongExample, applied, load_examples, run_cases
 
 from pa_tutorial.attention.cached import cached_attention
 from pa_tutorial.attention.full import unmasked_attention
-from pa_tutorial.cases import CASES, SEQUENCE_CASES, SHORT
+from pa_tutorial.cases import CASES, SEQUENCE_CASES, SHORT_CHECK
 from pa_tutorial.checks import CheckFailure, attempt, check
 from pa_tutorial.checks.__main__ import main
 from pa_tutorial.checks.block_manager import story_trial
@@ -269,12 +269,12 @@ def test_no_kept_mistake_in_a_kernel_passes_the_short_check() -> None:
         if stage in KERNELS
     }
     assert len(fails) > 90
-    assert [pair for pair, cases in fails.items() if not cases & set(SHORT)] == []
+    assert [pair for pair, cases in fails.items() if not cases & set(SHORT_CHECK)] == []
 
 
 def test_short_check_runs_its_cases_only() -> None:
     result = check("paged_gather", short=True)
-    assert {case.name for case in result.cases} == set(SHORT)
+    assert {case.name for case in result.cases} == set(SHORT_CHECK)
     assert not attempt("paged_gather", lambda q, *others: q, short=True).ok
 
 
@@ -293,7 +293,10 @@ def test_command_line_verifies_stages_the_block_manager_and_the_engine(capsys) -
     said = capsys.readouterr().out
     all_cases = f"{len(SEQUENCE_CASES)} of {len(SEQUENCE_CASES)} cases pass"
     assert f"full_recompute: {all_cases}, against the oracle" in said
-    assert f"paged_gather: {len(SHORT)} of {len(SHORT)} cases pass, against the oracle" in said
+    assert (
+        f"paged_gather: {len(SHORT_CHECK)} of {len(SHORT_CHECK)} cases pass, against the oracle"
+        in said
+    )
     assert f"{len(STORIES)} of {len(STORIES)} cases pass, against plain lists" in said
     assert f"{len(SCENES)} of {len(SCENES)} cases pass, against each request alone" in said
 

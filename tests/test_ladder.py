@@ -6,14 +6,19 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pa_tutorial.cases import CASES
+from pa_tutorial.cases import CASES, SHORT_CHECK
 from pa_tutorial.checks.running import Trial, judge, stage_trial
 from pa_tutorial.ladder import STAGES, AnswerError, Stage, some_partitions, stage_named, takes
 
+
+def marks_of(stage: Stage, case_id: str) -> list[pytest.MarkDecorator]:
+    """The CPU kernel is compiled for each size and dtype, in seconds: else the short check."""
+    is_long = stage.name == "cpu" and case_id not in SHORT_CHECK
+    return [getattr(pytest.mark, stage.name)] + [pytest.mark.long] * is_long
+
+
 STAGE_CASES = [
-    pytest.param(
-        stage, case.id, id=f"{stage.name}-{case.id}", marks=getattr(pytest.mark, stage.name)
-    )
+    pytest.param(stage, case.id, id=f"{stage.name}-{case.id}", marks=marks_of(stage, case.id))
     for case in CASES.values()  # the stages of a case together: a stage is what the next is held to
     for stage in STAGES.values()
     if stage.is_checked_on(case)

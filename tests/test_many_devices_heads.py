@@ -143,7 +143,7 @@ def test_enough_kv_heads_are_not_repeated(num_ranks) -> None:
 
 def test_an_unknown_layer_is_refused_and_no_layer_is_changed(ranks_of) -> None:
     """Such a layer would stay whole, and multiply a part by all."""
-    for message, changed in ranks_of(4).run(refuse_unknown_layer):
+    for message, changed in ranks_of(2).run(refuse_unknown_layer):
         assert message == ("layer is layers.0.mlp_extra; it must be one that heads.py can cut")
         assert changed == []
 
@@ -170,7 +170,7 @@ def test_each_rank_keeps_only_its_part_of_a_layer(ranks_of) -> None:
     [
         (4, "tiny"),
         (2, "biased"),
-        (2, "alibi"),
+        pytest.param(2, "alibi", marks=pytest.mark.long),
         pytest.param(2, "qwen2", marks=pytest.mark.long),
         pytest.param(4, "biased", marks=pytest.mark.long),
     ],

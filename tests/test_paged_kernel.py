@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pa_tutorial.cases import CASES, SHORT
+from pa_tutorial.cases import CASES, SHORT_CHECK
 from pa_tutorial.checks.running import judge, stage_trial
 from pa_tutorial.kernels.changed import changed
 from pa_tutorial.kernels.intermediates import (
@@ -35,7 +35,7 @@ IN_BOTH_ORDERS = ("gqa", "drifting_scores")
 
 def marks_of(stage: str, order: str, case: object) -> list[pytest.MarkDecorator]:
     """Warp after warp takes several times as long: only the short check, most in one order."""
-    is_long = order == "forward" or max(case.seq_lens) > LONG or case.id not in SHORT
+    is_long = order == "forward" or max(case.seq_lens) > LONG or case.id not in SHORT_CHECK
     return [getattr(pytest.mark, stage)] + [pytest.mark.long] * (
         is_long and case.name not in IN_BOTH_ORDERS
     )
@@ -104,7 +104,7 @@ def test_most_cases_have_poisoned_slots() -> None:
 @pytest.mark.cuda_v1
 @pytest.mark.parametrize(
     "case_id",
-    [pytest.param(name, marks=[pytest.mark.long] * (name not in SHORT)) for name in POISONED],
+    [pytest.param(name, marks=[pytest.mark.long] * (name not in SHORT_CHECK)) for name in POISONED],
 )
 def test_no_nan_gets_past_the_last_token(case_id: str) -> None:
     """NaN comes out of K and V all the time; each lane must drop it before it counts.

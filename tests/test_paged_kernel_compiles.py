@@ -120,7 +120,13 @@ def test_v1_compiles_to_float32_in_registers(
 
 
 @pytest.mark.cuda_v1_vector
-@pytest.mark.parametrize("geometry", GEOMETRIES, ids=short)
+@pytest.mark.parametrize(
+    "geometry",
+    [
+        pytest.param(geometry, id=short(geometry), marks=[pytest.mark.long] * (number % 2))
+        for number, geometry in enumerate(GEOMETRIES)
+    ],
+)
 def test_vector_loads_compile_to_wide_loads(geometry: Geometry, record_property: Callable) -> None:
     build = compiled(paged_attention(geometry, vector_loads), v1_signature(geometry), (9, 0))
     say(record_property, build, (9, 0), f"vectors {short(geometry)}")

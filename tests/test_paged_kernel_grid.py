@@ -146,7 +146,13 @@ def bound(dtype: torch.dtype) -> float:
     return torch.finfo(dtype).eps / 2 + 3e-6
 
 
-@pytest.mark.parametrize("point", POINTS, ids=short)
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param(point, id=short(point), marks=[pytest.mark.long] * (number % 2))
+        for number, point in enumerate(POINTS)
+    ],
+)
 def test_v1_on_a_point_of_vllms_grid(point: Point) -> None:
     tensors = inputs(point)
     ready = prepare_v1(**tensors, num_threads=point.num_threads)

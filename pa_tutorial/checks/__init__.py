@@ -36,7 +36,7 @@ def attempt(name: str, function: Function = OURS, draw: int = 0, short: bool = F
               Engine
     draw      of an exercise only: 0 are the cases of the notebook, any other number are the same
               cases with other numbers in them, for grading
-    short     of a stage that reads blocks only: the cases of SHORT (cases.py) in place of all,
+    short     of a stage that reads blocks only: SHORT_CHECK (cases.py) in place of all cases,
               because a simulated kernel takes about a second a case
 
     Raises ValueError for an unknown name, for a draw of what is no exercise and for a short check

@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from pa_tutorial.cases import SHORT
+from pa_tutorial.cases import SHORT_CHECK
 from pa_tutorial.checks import attempt, has_short_check
 from pa_tutorial.checks.block_manager import BLOCK_MANAGER
 from pa_tutorial.checks.engine import ENGINE
@@ -30,7 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--short",
         action="store_true",
-        help=f"of a stage that reads blocks only {len(SHORT)} cases: no kept mistake passes all",
+        help=f"{len(SHORT_CHECK)} cases of a stage that reads blocks: no kept mistake passes all",
     )
     known = [*STAGES, BLOCK_MANAGER, ENGINE]
     args = parser.parse_args(arguments)

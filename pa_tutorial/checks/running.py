@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from pa_tutorial.cases import CASES, SHORT
+from pa_tutorial.cases import CASES, SHORT_CHECK
 from pa_tutorial.checks.comparing import Comparison, bounds_of, compare
 from pa_tutorial.checks.diagnosing import diagnose
 from pa_tutorial.checks.showing import CaseResult, Result
@@ -101,12 +101,12 @@ def run_trials(title: str, trials: Sequence[Trial], function: Function | None) -
 def stage_trials(stage: Stage, short: bool = False) -> list[Trial]:
     """The cases of a stage, each against the oracle and against the stages before it.
 
-    short  only those of SHORT
+    short  only those of SHORT_CHECK
     """
     return [
         stage_trial(stage, case.id)
         for case in CASES.values()
-        if stage.is_checked_on(case) and (case.id in SHORT or not short)
+        if stage.is_checked_on(case) and (case.id in SHORT_CHECK or not short)
     ]
 
 
