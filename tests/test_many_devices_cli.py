@@ -134,6 +134,7 @@ def test_two_ranks_print_what_one_device_prints(
     assert ended.said == ["", ""]
 
 
+@pytest.mark.long
 def test_a_checkpoint_on_two_ranks_answers_as_on_one_device(
     tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:

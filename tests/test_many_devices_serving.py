@@ -53,7 +53,7 @@ ON_RANKS = [
     (2, "tiny", False),
     (2, "llama", True),
     pytest.param(2, "llama", False, marks=pytest.mark.long),
-    (2, "qwen2", True),
+    pytest.param(2, "qwen2", True, marks=pytest.mark.long),
     (2, "alibi", True),
     (4, "tiny", True),  # 2 KV heads: two ranks have the same one
     (4, "tiny", False),
@@ -98,8 +98,8 @@ def test_a_cache_is_the_head_slice_of_the_whole_block_by_block(ranks_of, num_ran
 @pytest.mark.parametrize(
     ("stage", "num_requests", "block_size"),
     [
-        ("paged_gather", NUM_REQUESTS, 16),
         ("cuda_v1", 1, 8),
+        pytest.param("paged_gather", NUM_REQUESTS, 16, marks=pytest.mark.long),
         pytest.param("cpu", NUM_REQUESTS, 16, marks=pytest.mark.long),
     ],
 )
