@@ -69,7 +69,7 @@ def address(server: subprocess.Popen, folder: Path) -> str:
     """Where the server waits; it leaves a note when it is ready."""
     note = folder / "runtime" / f"jpserver-{server.pid}.json"
     end = time.monotonic() + SECONDS
-    while not note.exists():
+    while not (note.exists() and note.read_text().endswith("}")):  # it may be half written
         waiting = server.poll() is None and time.monotonic() < end
         assert waiting, (folder / "log").read_text()
         time.sleep(0.1)
