@@ -243,10 +243,14 @@ def run_cases(pairs: tuple[tuple[str, str], ...]) -> dict[tuple[str, str], Outco
             trial = engine.scene_trial(case_id)
         else:
             trial = by_the_oracle(running.stage_trial(stages[stage], case_id))
-        case, comparisons = running.judge(trial, None)
-        wrong = [c.quantity for c in comparisons if not c.passed]  # in order of computation
-        quantity = wrong[-1] if wrong else "out"
-        outcomes[stage, case_id] = Outcome(case.passed, case.error, case.diagnosis, quantity)
+        try:
+            case, comparisons = running.judge(trial, None)
+        except Exception as error:  # of an engine, each request alone: changed too
+            outcomes[stage, case_id] = Outcome(False, None, f"a reference raised {error!r}")
+        else:
+            wrong = [c.quantity for c in comparisons if not c.passed]  # in order of computation
+            quantity = wrong[-1] if wrong else "out"
+            outcomes[stage, case_id] = Outcome(case.passed, case.error, case.diagnosis, quantity)
     return outcomes
 
 

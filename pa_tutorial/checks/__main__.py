@@ -30,7 +30,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--short",
         action="store_true",
-        help=f"{len(SHORT_CHECK)} cases of a stage that reads blocks: no kept mistake passes all",
+        help=f"{len(SHORT_CHECK)} cases of a stage that reads blocks; no kept mistake in a kernel "
+        "passes all of them",
     )
     known = [*STAGES, BLOCK_MANAGER, ENGINE]
     args = parser.parse_args(arguments)
