@@ -144,7 +144,7 @@ class Writer:
         self.in_kernel = True
         self.add(0, "@cuda.jit")
         self.add(0, "def kernel(out, table):")
-        self.add(1, "t = cuda.threadIdx.x + 0")
+        self.add(1, "t = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x")
         self.add(1, "row = table[t % 3]")
         for name in VARIABLES:
             self.add(1, f"{name} = {self.random.randint(1, 9)} * t % {self.random.randint(2, 9)}")
@@ -163,20 +163,30 @@ def write_program(seed: int, folder: Path) -> ModuleType:
     return module
 
 
-def arguments() -> tuple[np.ndarray, np.ndarray]:
-    out = np.zeros((NUM_THREADS, ROW), np.int64)
+def arguments(num_threads: int = NUM_THREADS) -> tuple[np.ndarray, np.ndarray]:
+    out = np.zeros((num_threads, ROW), np.int64)
     return out, np.arange(12).reshape(3, 4) * 7 % 11
 
 
-def run_thread_by_thread(module: ModuleType) -> np.ndarray:
-    """What plain Python makes of the program: each thread alone, one after another."""
-    out, table = arguments()
+def run_thread_by_thread(
+    module: ModuleType, num_blocks: int = 1, num_threads: int = NUM_THREADS
+) -> np.ndarray:
+    """What plain Python makes of the program: each thread alone, one after another.
+
+    num_threads  of a thread block
+    """
+    out, table = arguments(num_blocks * num_threads)
     rows, table = [[0] * ROW for _ in out], table.tolist()
-    names = {"cuda": SimpleNamespace(threadIdx=SimpleNamespace(x=0))}
+    cuda = SimpleNamespace(
+        threadIdx=SimpleNamespace(x=0),
+        blockIdx=SimpleNamespace(x=0),
+        blockDim=SimpleNamespace(x=num_threads),
+    )
+    names = {"cuda": cuda}
     names["helper"] = FunctionType(module.helper.py_func.__code__, names)
     kernel = FunctionType(module.kernel.py_func.__code__, names)
-    for thread in range(NUM_THREADS):
-        names["cuda"].threadIdx.x = thread
+    for thread in range(num_blocks * num_threads):
+        cuda.blockIdx.x, cuda.threadIdx.x = divmod(thread, num_threads)
         kernel(_Rows(rows), table)
     return np.array(rows)
 

@@ -8,18 +8,18 @@ trace=0 the report holds the trace of thread block 0: `global_traffic`, `shared_
 `instructions` and `bytes_by_space` count what it cost.
 
 The machine executes one statement at a time for a set of lanes, as a warp of a GPU does. The
-words: a lane is a thread; a gang is the lanes that execute statements together (a thread block
-or a warp); a frame is one call of a function by a gang; a site is an expression in the kernel's
-text, a place its number; a cell is a few bytes of memory for which the checks remember who
-touched them, and a stamp is what they remember of one access. To read on, start with lanes.py:
-who executes a statement. Then
+words: a lane is a thread; a gang is the lanes that execute statements together (a warp, a thread
+block, or several thread blocks); a frame is one call of a function by a gang; a site is an
+expression in the kernel's text, a place its number; a cell is a few bytes of memory for which
+the checks remember who touched them, and a stamp is what they remember of one access. To read
+on, start with lanes.py: who executes a statement. Then
 
     source, program, known                            the kernel's text, and what its names mean
     statements, expressions, calls                    it becomes Python functions
     names, intrinsics, warp, twins                    what cuda.… and intrinsics mean
     arithmetic                                        numbers as Numba types them
     memory, views, access, races, writes              data, and what the checks remember of it
-    machine, blocks                                   thread blocks, gangs, barriers
+    machine, blocks, abreast                          thread blocks, gangs, barriers
     simulate, arguments, report, snapshots            launch, and what it gives back
     recorder, trace, moments                          who touched what, and when a mistake was found
     traffic, tables                                   what that costs

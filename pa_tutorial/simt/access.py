@@ -9,7 +9,7 @@ import numpy as np
 from pa_tutorial.simt.arithmetic import INT64, Value, cast, dtype_of, plain
 from pa_tutorial.simt.lanes import Frame, Lanes
 from pa_tutorial.simt.memory import Array, index_of
-from pa_tutorial.simt.races import PLACE, PLACES, THREADS, Conflict, record
+from pa_tutorial.simt.races import PLACE, PLACES, THREADS, Conflict
 
 DOES = {"read": "reads", "write": "writes", "atomic": "atomically changes"}
 DID = {"read": "read", "write": "wrote", "atomic": "atomically changed"}
@@ -276,7 +276,7 @@ def check(
         if kind != "read":
             memory.written[cells] = True
     if races:
-        conflict = record(memory, kind, cells, threads, place, gang.block.ordering)
+        conflict = gang.note_access(memory, kind, cells, threads, place)
         if conflict:
             _report_race(frame, array, conflict, kind, place)
 

@@ -2,7 +2,8 @@
 
 A gang is a set of threads that execute one statement together. By default the whole thread
 block is one gang. To see other orders, each warp is a gang of its own: then the warps run one
-after another, each from one barrier to the next.
+after another, each from one barrier to the next. (Where nobody looks closer, the threads of
+several thread blocks are one gang; see abreast.py.)
 """
 
 from collections.abc import Callable
@@ -13,8 +14,9 @@ import numpy as np
 from pa_tutorial.simt.lanes import Frame, Lanes
 from pa_tutorial.simt.machine import Machine, SharedSpec
 from pa_tutorial.simt.memory import LARGEST_ITEM, Array, Memory, aligned, contiguous
-from pa_tutorial.simt.races import WARP_SIZE
+from pa_tutorial.simt.races import WARP_SIZE, Conflict, record
 from pa_tutorial.simt.report import Finding
+from pa_tutorial.simt.snapshots import Index
 from pa_tutorial.simt.trace import Way
 
 Body = Callable[[Frame], None]
@@ -105,13 +107,14 @@ class Gang:
         self.first, self.width = first, width
         self.everybody = Lanes(np.ones(width, bool), width)
         self.alive = self.everybody  # has not returned from the kernel
-        self.threads = np.arange(first, first + width)
+        self.threads = np.arange(first, first + width) % self.machine.num_threads
         bx, by, _ = self.machine.block
         self.thread_idx = {
             "x": (self.threads % bx).astype(np.int32),
             "y": (self.threads // bx % by).astype(np.int32),
             "z": (self.threads // (bx * by)).astype(np.int32),
         }
+        self.block_idx = dict(zip("xyz", map(np.int32, block.index), strict=True))
         self.locals: dict[int, Array] = {}
         self.way: Way = ()
         self.waits_at, self.vote, self.waiting, self.done = 0, (0, 0), 0, False
@@ -161,6 +164,20 @@ class Gang:
             other_thread=int(missing),
         )
 
+    def thread_blocks(self) -> list[tuple[Index, np.ndarray]]:
+        """Index and lanes [width] bool of each thread block that has lanes here."""
+        return [(self.block.index, self.everybody.flags)]
+
+    def start_of(self, array: Array, lane: int) -> object:
+        """Where an array starts, as the thread block of a lane sees it."""
+        return array.start
+
+    def note_access(
+        self, memory: Memory, kind: str, cells: np.ndarray, threads: np.ndarray, place: int
+    ) -> Conflict | None:
+        """What an access races with, if anything; see races.py."""
+        return record(memory, kind, cells, threads, place, self.block.ordering)
+
     def find(self, check: str, place: int, lane: int, what: str, **more: object) -> None:
         """A finding about one lane of this gang. `more` are further fields of Finding."""
         words = f"{self.name_of(lane)} {what}"
@@ -199,10 +216,8 @@ def run_blocks(
     at_end: Body,
 ) -> None:
     """Runs the kernel's body for all thread blocks; at_end sees the frame of each gang."""
-    gx, gy, gz = machine.grid
-    indices = [(x, y, z) for z in range(gz) for y in range(gy) for x in range(gx)]
     with np.errstate(all="ignore"):  # as on a GPU: infinity and NaN raise nothing
-        for index in machine.arrange(indices):
+        for index in machine.arrange(machine.indices):
             block, machine.turns = Block(machine, index), 0
             block.run(body, arguments)
             for gang in block.gangs:

@@ -36,6 +36,7 @@ class Calls(Expressions):
         if name in FUNCTIONS:
             place = self.program.machine.add_place(self.source.site(node))
             function = FUNCTIONS[name]
+            self.program.called.add(name)
             return lambda frame: function(frame, place, *[a(frame) for a in arguments])
         if _hashable(callee):
             if callee in MATH:

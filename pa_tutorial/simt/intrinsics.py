@@ -28,13 +28,13 @@ AXES = "xyz"
 
 def position(frame: Frame, register: str, axis: str) -> Value:
     """threadIdx.x and the like: int32, as in Numba."""
-    gang, number = frame.gang, AXES.index(axis)
+    gang = frame.gang
     if register == "threadIdx":
         return gang.thread_idx[axis]
     if register == "blockIdx":
-        return np.int32(gang.block.index[number])
+        return gang.block_idx[axis]
     sizes = gang.machine.block if register == "blockDim" else gang.machine.grid
-    return np.int32(sizes[number])
+    return np.int32(sizes[AXES.index(axis)])
 
 
 def laneid(frame: Frame) -> np.ndarray:
@@ -50,7 +50,7 @@ def grid(frame: Frame, place: int, ndim: int) -> Value:
     gang = frame.gang
     _check_ndim(ndim)
     index = tuple(
-        gang.thread_idx[axis].astype(np.int64) + gang.block.index[i] * gang.machine.block[i]
+        gang.thread_idx[axis] + gang.block_idx[axis].astype(np.int64) * gang.machine.block[i]
         for i, axis in enumerate(AXES[:ndim])
     )
     return index[0] if ndim == 1 else index

@@ -73,6 +73,12 @@ class Machine:
     def num_threads(self) -> int:
         return math.prod(self.block)
 
+    @property
+    def indices(self) -> list[tuple[int, int, int]]:
+        """Of all thread blocks; x counts fastest."""
+        gx, gy, gz = self.grid
+        return [(x, y, z) for z in range(gz) for y in range(gy) for x in range(gx)]
+
     def add_place(self, site: Site) -> int:
         self.places.append(site)
         if len(self.places) > PLACES:

@@ -4,6 +4,7 @@ import ast
 from collections.abc import Callable
 from types import FunctionType
 
+from pa_tutorial.simt.abreast import may_run_abreast, run_abreast
 from pa_tutorial.simt.blocks import run_blocks
 from pa_tutorial.simt.lanes import RESULT, Frame
 from pa_tutorial.simt.machine import Machine
@@ -59,6 +60,7 @@ class Program:
         self.watch, self.unmatched = watch, set(watch) - {END}
         self.snapshots: list[Snapshot] = []
         self.functions: dict[FunctionType, DeviceFunction] = {}
+        self.called: set[str] = set()  # functions of cuda
         self.file = kernel.__code__.co_filename
         self.kernel = self.device_function(kernel)
         unknown = set(names) - {v for f in self.functions for v in f.__code__.co_varnames}
@@ -76,12 +78,21 @@ class Program:
         return self.functions[function]
 
     def run(self, arguments: dict[str, object]) -> None:
+        """Thread blocks side by side if that is enough, else one after another."""
+
         def at_end(frame: Frame) -> None:
             if END in self.watch:
                 frame.lanes = frame.gang.everybody
-                self.snapshots.append(take(frame, END, END, self.names))
+                self.snapshots.extend(take(frame, END, END, self.names))
 
-        run_blocks(self.machine, self.kernel.body, arguments, at_end)
+        todo = self.machine, self.kernel.body, arguments, at_end
+        if may_run_abreast(self.machine, self.called):
+            if run_abreast(*todo):
+                order = {index: number for number, index in enumerate(self.machine.indices)}
+                self.snapshots.sort(key=lambda shot: order[shot.block])
+                return
+            self.snapshots.clear()
+        run_blocks(*todo)
 
     # Looking inside ---------------------------------------------------------------------------
 
@@ -99,7 +110,7 @@ class Program:
             return step
 
         def run(frame: Frame) -> None:
-            self.snapshots.append(take(frame, line, text, self.names))
+            self.snapshots.extend(take(frame, line, text, self.names))
             step(frame)
 
         return run

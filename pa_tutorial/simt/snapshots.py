@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pa_tutorial.simt.lanes import RESULT, Frame
+from pa_tutorial.simt.lanes import RESULT, Frame, Lanes
 from pa_tutorial.simt.memory import Array
 
 END = "end"  # stands for the line of a snapshot that is taken when the thread block has ended
@@ -39,24 +39,41 @@ class Snapshot:
         return self.values[name]
 
 
-def take(frame: Frame, line: int | str, code: str, names: tuple[str, ...]) -> Snapshot:
-    """Copies the variables of a frame, those of `names` or all, in the lanes at work."""
-    lanes = frame.lanes.numbers
+def take(frame: Frame, line: int | str, code: str, names: tuple[str, ...]) -> list[Snapshot]:
+    """Copies the variables of a frame, those of `names` or all, in the lanes at work.
+
+    One snapshot for each thread block of the gang that has lanes at work.
+    """
+    shots = []
+    for index, everybody in frame.gang.thread_blocks():
+        lanes = frame.lanes.where(everybody)
+        if lanes.count:
+            values = _values(frame, lanes, everybody, names or tuple(frame.variables))
+            shots.append(Snapshot(index, line, code, frame.gang.threads[lanes.numbers], values))
+    return shots
+
+
+def _values(
+    frame: Frame, lanes: Lanes, everybody: np.ndarray, names: tuple[str, ...]
+) -> dict[str, np.ma.MaskedArray]:
+    """The variables in these lanes of one thread block, whose lanes are everybody."""
     values = {}
-    for name in names or tuple(frame.variables):
+    for name in names:
         if name not in frame.variables or name == RESULT:
             continue
         variable = frame.variables[name]
-        present = frame.lanes.where(variable.holders.flags)
+        holders = variable.holders
+        if not holders.where(everybody).count:
+            continue  # only other thread blocks have given it a value
+        present = lanes.where(holders.flags)
         found = variable.read(present) if present.count else variable.value
-        value = _copied(frame, found, lanes)
+        value = _copied(frame, found, lanes.numbers)
         if value is None:
             continue
         if _per_lane(found):
-            value[~present.flags[lanes]] = np.ma.masked
+            value[~present.flags[lanes.numbers]] = np.ma.masked
         values[name] = value
-    threads = lanes + frame.gang.first
-    return Snapshot(frame.gang.block.index, line, code, threads, values)
+    return values
 
 
 def _per_lane(value: object) -> bool:
@@ -71,7 +88,7 @@ def _copied(frame: Frame, value: object, lanes: np.ndarray) -> np.ma.MaskedArray
         return np.ma.array(value[lanes])
     if not isinstance(value, Array) or value.memory.space == "global":
         return None
-    starts, shape = value.start, value.shape
+    starts, shape = frame.gang.start_of(value, lanes[0]), value.shape
     if any(isinstance(n, np.ndarray) for n in shape):
         return None
     steps = [np.arange(n) * stride for n, stride in zip(shape, value.strides, strict=True)]

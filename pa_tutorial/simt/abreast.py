@@ -1,0 +1,196 @@
+"""Thread blocks abreast: many of them as one wide gang, because that is faster.
+
+No thread block waits for another. So a kernel without mistakes computes the same whether its
+thread blocks run one after another or side by side; side by side, one call of NumPy serves all.
+
+Nothing is reported from here. At the first doubt (anything that a check would find, an error, a
+race that may only look like one) this run stops, the memory is as it was before, and the thread
+blocks run one after another, which finds the mistake and names it. For that, a run abreast looks
+closer than it may have been asked to: all four checks are on.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from copy import copy
+
+import numpy as np
+
+from pa_tutorial.simt.blocks import Body, Gang
+from pa_tutorial.simt.lanes import Frame
+from pa_tutorial.simt.machine import CHECKS, Machine, SharedSpec
+from pa_tutorial.simt.memory import LARGEST_ITEM, Array, Memory, aligned, contiguous
+from pa_tutorial.simt.races import RACES_WITH, WARP_SIZE
+from pa_tutorial.simt.snapshots import Index
+
+LANES = 4096  # of a wide gang, at most: its values stay in the processor's cache
+# Thread blocks may meet in an atomic; the others are rare, and kept simple.
+ALONE = ("atomic.", "syncwarp", "syncthreads_")
+EVER = 1 << 62  # stands for several threads that read one global address
+
+
+class Doubt(Exception):
+    """Something that thread blocks one after another must look at."""
+
+
+class BlocksAbreast:
+    """What the thread blocks of a wide gang are to their threads: in the place of a Block.
+
+    index   x, y, z of the thread block of each lane, [width] each
+    shared  place -> the arrays of all thread blocks, one after another in one Memory
+    """
+
+    recorder = None
+
+    def __init__(self, machine: Machine, indices: Sequence[Index]) -> None:
+        self.machine, self.indices, self.num_blocks = machine, indices, len(indices)
+        self.index = tuple(np.repeat(np.array(indices, np.int32), machine.num_threads, axis=0).T)
+        self.shared: dict[int, Array] = {}
+        self.dynamic = self._memory(machine.shared_bytes, aligned(machine.static_bytes, 16))
+
+    def _memory(self, num_bytes: int, address: int) -> Memory:
+        """The shared memory of one array in every thread block. The alignment stays the same."""
+        data = np.zeros(self.num_blocks * aligned(num_bytes, LARGEST_ITEM), np.uint8)
+        return Memory(data, "shared", address, written=False)
+
+    def shared_array(self, place: int, spec: SharedSpec) -> Array:
+        """The shared array of one place in the kernel: it starts elsewhere for each block."""
+        if place not in self.shared:
+            dtype, shape, memory = spec.dtype, spec.shape, self.dynamic
+            if spec.is_dynamic:
+                shape = (self.machine.shared_bytes // dtype.itemsize,)
+            else:
+                memory = self._memory(spec.num_bytes, spec.address)
+            items = len(memory.data) // self.num_blocks // dtype.itemsize
+            start = np.repeat(np.arange(self.num_blocks) * items, self.machine.num_threads)
+            self.shared[place] = Array(memory, dtype, shape, contiguous(shape), start, spec.name)
+        return self.shared[place]
+
+
+class WideGang(Gang):
+    """All threads of several thread blocks.
+
+    now    [width] the stamp of each lane: interval between two barriers, and number in the grid
+    floor  [width] the smallest stamp of this interval
+    step   between two intervals: more than there are threads in the grid
+    """
+
+    def __init__(self, blocks: BlocksAbreast, first_block: int) -> None:
+        machine = blocks.machine
+        super().__init__(blocks, 0, blocks.num_blocks * machine.num_threads)
+        self.step = 1 << (int(np.prod(machine.grid)) * machine.num_threads + 1).bit_length()
+        self.floor = np.full(self.width, self.step)
+        self.now = self.floor + first_block * machine.num_threads + np.arange(self.width)
+
+    def thread_blocks(self) -> list[tuple[Index, np.ndarray]]:
+        of_block = np.arange(self.width) // self.machine.num_threads
+        return [(index, of_block == i) for i, index in enumerate(self.block.indices)]
+
+    def start_of(self, array: Array, lane: int) -> object:
+        if array.base is not None:
+            raise Doubt  # in a thread block alone, the view may be one and the same for all lanes
+        return array.start[lane] if array.memory.space == "shared" else array.start
+
+    def find(self, *finding: object, **more: object) -> None:
+        raise Doubt
+
+    def barrier(self, frame: Frame, place: int, predicate: np.ndarray | None = None) -> None:
+        """Every thread block is here with all its threads, or with none: it is elsewhere."""
+        lanes = frame.lanes
+        if not lanes.everyone:
+            must = self.alive if self.machine.exited_may_skip else self.everybody
+            here, all_ = (self._by_block(of.flags).sum(axis=1) for of in (lanes, must))
+            if np.any((here > 0) & (here < all_)):
+                raise Doubt
+        for stamps in (self.floor, self.now):
+            stamps[lanes.flags] += self.step
+
+    def _by_block(self, of_lanes: np.ndarray) -> np.ndarray:
+        return of_lanes.reshape(-1, self.machine.num_threads)
+
+    def note_access(
+        self, memory: Memory, kind: str, cells: np.ndarray, lanes: np.ndarray, place: int
+    ) -> None:
+        """Whether this access may race with one before it.
+
+        A cell keeps its last write and its last reader: MANY of an interval for shared memory,
+        EVER for global memory, if there were several.
+        """
+        now, floor = self.now[lanes], self.floor[lanes]
+        is_global = memory.space == "global"
+        for other in RACES_WITH[kind]:
+            for before in memory.accesses.get(other, ()):
+                self._doubt_races(before[cells], now, floor, is_global)
+        (last,) = memory.noted(kind, 1)
+        if kind == "read":
+            before = last[cells]
+            if is_global:
+                several, many = (before > 0) & ((before ^ now) & (self.step - 1) != 0), EVER
+            else:
+                several, many = (before != now) & (before >= floor), floor + self.step - 1
+            last[cells] = now = np.where(several, many, now)
+            lost = last[cells] != now  # lanes that read the same cell in this instruction
+            last[cells[lost]] = many if is_global else many[lost]
+        else:
+            last[cells] = now
+            if np.count_nonzero(last[cells] != now):
+                raise Doubt
+
+    def _doubt_races(
+        self, before: np.ndarray, now: np.ndarray, floor: np.ndarray, is_global: bool
+    ) -> None:
+        """Was there another thread, of this interval or of another thread block?"""
+        race = (before != now) & (before >= floor)
+        if is_global:
+            threads = self.machine.num_threads
+            blocks, own = ((stamps & (self.step - 1)) // threads for stamps in (before, now))
+            race |= (before > 0) & (blocks != own)
+        if np.count_nonzero(race):
+            raise Doubt
+
+
+def may_run_abreast(machine: Machine, called: Iterable[str]) -> bool:
+    """Is there something to gain, and does each thread block go its own way?
+
+    called  names of the functions of cuda that the kernel calls
+    """
+    return (
+        machine.order == "together"
+        and machine.recorder is None
+        and not machine.shuffles_order_memory
+        and int(np.prod(machine.grid)) > 1
+        and machine.num_threads % WARP_SIZE == 0
+        and not any(name.startswith(ALONE) for name in called)
+    )
+
+
+def run_abreast(machine: Machine, body: Body, arguments: dict[str, object], at_end: Body) -> bool:
+    """As run_blocks. False: it came to a doubt, and no memory has changed."""
+    wide = copy(machine)
+    wide.memory, wide.init, wide.race, wide.sync = (True for _ in CHECKS)
+    indices = machine.indices
+    each = max(1, LANES // machine.num_threads)
+    undo = _saved(arguments)
+    try:
+        with np.errstate(all="ignore"):  # as on a GPU: infinity and NaN raise nothing
+            for first in range(0, len(indices), each):
+                wide.turns = 0
+                gang = WideGang(BlocksAbreast(wide, indices[first : first + each]), first)
+                gang.run(body, arguments)
+                at_end(gang.frame)
+    except Exception:  # whatever it is: one after another, the thread blocks will show it
+        undo()
+        return False
+    return True
+
+
+def _saved(arguments: dict[str, object]) -> Callable[[], None]:
+    """Copies the memory that the kernel may write to. The result puts it back."""
+    arrays = [value for value in arguments.values() if isinstance(value, Array)]
+    memories = {id(a.memory): a.memory for a in arrays if not a.memory.only_read}.values()
+    kept = [(m, m.data.copy(), None if m.written is None else m.written.copy()) for m in memories]
+
+    def undo() -> None:
+        for memory, data, written in kept:
+            memory.data[:], memory.written = data, written
+            memory.accesses.clear()
+
+    return undo
