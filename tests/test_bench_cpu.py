@@ -216,13 +216,17 @@ def test_arguments_that_make_no_sense_are_refused(given, message, capsys) -> Non
 
 
 def test_quick_run_writes_every_section(monkeypatch, tmp_path, capsys) -> None:
-    """All sections as they are; only fewer shapes, and no processes of their own."""
+    """The sections as they are; only fewer shapes, and no processes of their own.
+
+    Those that are not run here have a quick run in a test file of their own.
+    """
     monkeypatch.setattr(sections, "QUICK", (SHARED, TAIL))
     monkeypatch.setattr(cpu_flex, "measure_apart", lambda *given: {"absent": "a test"})
     monkeypatch.setattr(cpu_wide, "measure_wide", lambda *given: {"absent": "a test"})
     monkeypatch.setattr(sections.cpu_targets, "smaller", lambda group: small_group())
     monkeypatch.setattr(sections, "why_not_timed", lambda: "a test")
-    chosen = [name for name in SECTIONS if name not in ("simulator", "steps")]
+    elsewhere = "simulator", "steps", "engine", "many_devices"
+    chosen = [name for name in SECTIONS if name not in elsewhere]
     bench.main(["--quick", "--out", str(tmp_path), "--only", *chosen])
     (path,) = tmp_path.iterdir()
     written = json.loads(path.read_text())
