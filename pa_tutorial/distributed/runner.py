@@ -68,7 +68,8 @@ class ParallelRunner(Runner):
         self.num_steps += 1
         self.group.watch.doing = step
         self.group.agree(step, vars(batch))
-        return super().run(batch)
+        scores = super().run(batch)
+        return scores.clone()  # on every rank: waits for what the others are still sending
 
 
 def serve(

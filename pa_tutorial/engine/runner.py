@@ -108,7 +108,9 @@ class Runner:
         q = torch.zeros(shape, dtype=layout.dtype, device=self.device)
         self.stage.function(q, *caches, one[:, None] - 1, one, config.scale, self.slopes)
 
-    @torch.inference_mode()
+    # Not inference_mode: there, a layer that is cut over ranks costs 0.2 s more for every number of
+    # tokens that is new (torch then finds out by trial how the parts of a product are cut).
+    @torch.no_grad()
     def run(self, batch: Batch) -> Tensor:
         """Compute a batch; K and V of its tokens are in the cache afterwards.
 
