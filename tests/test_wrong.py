@@ -166,6 +166,7 @@ def test_sweep_over_all_cases(example: WrongExample, record_property) -> None:
     pairs += tuple((ENGINE, scene) for scene in SCENES)
     if {stage for stage, _ in example.fails} == {SIMT}:
         pairs = kernels
+    pairs = tuple(dict.fromkeys((*pairs, *example.passes, *example.fails)))  # trials, too
     with applied(example):
         outcomes = run_cases(pairs)
     failed = {pair for pair, outcome in outcomes.items() if not outcome.passed}
