@@ -4,6 +4,9 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+# Bytecode is made of what is imported, and kept: pip would make it of all that is installed, and
+# without keeping it, each of the many processes that the tests start would make it again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help lab test notebooks index figures exercises bounds bench gpu lint clean
 .DEFAULT_GOAL := help
@@ -19,7 +22,7 @@ $(READY): pyproject.toml constraints.txt
 	@echo "Setting up $(VENV), once: PyTorch, Numba, JupyterLab and what they need (2 to 3 GB; with CUDA 6 GB)."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt --upgrade pip
-	@$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m pip install --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev]'
 	@touch $(READY)
 	@echo "$(VENV) is ready."
 

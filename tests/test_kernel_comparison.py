@@ -10,6 +10,7 @@ from kernel_inputs import problem, values
 from numba import typeof
 
 from pa_tutorial.kernels import compiled as compiling
+from pa_tutorial.kernels import evidence
 from pa_tutorial.kernels.comparison import Row, as_table, comparison, row
 from pa_tutorial.kernels.compiled import (
     Compiled,
@@ -115,6 +116,16 @@ def test_cpp_loads_the_same_bytes_in_fewer_instructions(rows: dict[str, Row]) ->
     assert set(elements.global_loads) == {2, 4}
     assert elements.global_loads[2] > 4 * (cpp.global_loads[8] + cpp.global_loads[16])
     assert max(each.num_doubles for each in rows.values()) == 0
+
+
+@pytest.mark.skipif(
+    not evidence.is_asked(),
+    reason=f"another compiler is installed than that of evidence.json: {evidence.installed()}",
+)
+def test_the_recorded_rows_are_what_the_compiler_says(rows: dict[str, Row]) -> None:
+    assert evidence.GEOMETRY == REFERENCE
+    recorded = [evidence._row(saved) for saved in evidence.recorded()["rows"]]
+    assert recorded == [*rows.values()], "run `python -m pa_tutorial.kernels.evidence`"
 
 
 @needs_compiler

@@ -91,7 +91,11 @@ class WrongExample:
                     f"it stands there {count} times:\n{change.old}"
                 )
             sources[change.module] = source.replace(change.old, change.new)
-        return sources
+        # A kernel for all cores takes three times as long to compile, and its sums are the same.
+        return {
+            module: source.replace("@njit(parallel=True,", "@njit(parallel=False,")
+            for module, source in sources.items()
+        }
 
 
 def load_examples() -> list[WrongExample]:
