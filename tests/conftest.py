@@ -1,5 +1,6 @@
 """One marker a stage (`pytest -m kv_cache`), the long profile (`pytest --long`), a browser."""
 
+import gc
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -41,6 +42,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "long" in item.keywords:
             item.add_marker(pytest.mark.skip(reason="part of the long profile: pytest --long"))
+
+
+def pytest_collection_finish() -> None:
+    """All tests stay until the end: Python need not search them for garbage, again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -41,8 +41,20 @@ def test_the_answer_is_right_and_no_check_cries_wolf(name: str, order: str | int
     find_spec("numba_cuda") is None,
     reason=f"numba-cuda has no wheels for {sys.platform}: there is no compiler here",
 )
-@pytest.mark.parametrize("capability", [(8, 0), (9, 0)], ids=["sm_80", "sm_90"])
-@pytest.mark.parametrize("name", [*EXAMPLES, *FAULTS])
+@pytest.mark.parametrize(
+    ("name", "capability"),
+    [
+        pytest.param(
+            name,
+            (major, 0),
+            id=f"{name}-sm_{major}0",
+            # older GPUs, long profile: all but every fourth kernel
+            marks=[pytest.mark.long] * (major < 9 and number % 4 > 0),
+        )
+        for number, name in enumerate((*EXAMPLES, *FAULTS))
+        for major in (8, 9)
+    ],
+)
 def test_numba_compiles_what_is_simulated(name: str, capability: tuple[int, int]) -> None:
     kernel: Example | Fault = EXAMPLES.get(name) or FAULTS[name]
     text = ptx(kernel.kernel, *kernel.draw(), compute_capability=capability)
