@@ -69,6 +69,9 @@ class Trial:
         if one.report is not None:
             assert one.report.findings == other.report.findings
             same_snapshots(one.report.snapshots, other.report.snapshots)
+            if one.report.trace is not None:
+                np.testing.assert_array_equal(one.report.trace.records, other.report.trace.records)
+                assert one.report.trace.ways == other.report.trace.ways
         return one
 
 
@@ -439,13 +442,40 @@ def test_exited_threads_may_skip_a_barrier_if_the_launch_says_so(trial: Trial) -
 
 @pytest.mark.parametrize(
     "options",
-    [{"order": "forward"}, {"order": 3}, {"trace": 0}, {"shuffles_order_memory": True}],
+    [{"order": "forward"}, {"order": 3}, {"trace": "all"}, {"shuffles_order_memory": True}],
     ids=str,
 )
 def test_what_needs_one_block_after_another_gets_it(options: dict, trial: Trial) -> None:
     draw = lambda: (np.zeros(4, np.float32), floats(4, N))  # noqa: E731
     assert trial.both(block_sum, 4, N, draw).abreast
     assert trial.both(block_sum, 4, N, draw, **options).abreast is None
+
+
+@cuda.jit
+def counted(out, lengths):
+    """out is read and written: whoever runs twice counts twice."""
+    s = cuda.shared.array(N, float32)
+    b, t = cuda.blockIdx.x, cuda.threadIdx.x
+    for i in range(lengths[b]):
+        s[t] = out[b, t] + i
+        cuda.syncthreads()
+        out[b, t] += s[N - 1 - t]
+        cuda.syncthreads()
+
+
+@pytest.mark.parametrize("trace", [0, [1, 4], (2, 0, 0)], ids=str)
+def test_traced_thread_blocks_run_once_more_alone(trace: object, trial: Trial) -> None:
+    draw = lambda: (floats(5, N), np.array(LENGTHS, np.int32))  # noqa: E731
+    ran = trial.both(counted, 5, N, draw, trace=trace, watch=("s[t] = out", "end"))
+    assert ran.abreast
+    assert len(ran.report.trace.records) > 0
+    assert len(ran.report.at()) == 5
+
+
+def test_a_mistake_beside_a_traced_block_is_found(trial: Trial) -> None:
+    ran = trial.both(outside_in_one_block, 6, 32, six_blocks, trace=1, collect=True)
+    assert ran.abreast is False
+    assert [finding.block for finding in ran.report.findings] == [(4, 0, 0)]
 
 
 @pytest.mark.parametrize("block", [1, 31, 33, 48])

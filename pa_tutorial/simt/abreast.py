@@ -4,11 +4,13 @@ No thread block waits for another. So a kernel without mistakes computes the sam
 thread blocks run one after another or side by side; side by side, one call of NumPy serves all.
 
 Nothing is reported from here. At the first doubt (anything that a check would find, an error, a
-race that may only look like one) this run stops, the memory is as it was before, and the thread
+race that may only look like one) this run stops, the memory is put back as it was, and the thread
 blocks run one after another, which finds the mistake and names it. For that, a run abreast looks
-closer than it may have been asked to: all four checks are on.
+closer than it may have been asked to: all four checks are on. And nothing is traced here: where
+no doubt came up, the traced thread blocks run once more, alone.
 """
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 
@@ -76,7 +78,7 @@ class WideGang(Gang):
     def __init__(self, blocks: BlocksAbreast, first_block: int) -> None:
         machine = blocks.machine
         super().__init__(blocks, 0, blocks.num_blocks * machine.num_threads)
-        self.step = 1 << (int(np.prod(machine.grid)) * machine.num_threads + 1).bit_length()
+        self.step = 1 << (math.prod(machine.grid) * machine.num_threads + 1).bit_length()
         self.floor = np.full(self.width, self.step)
         self.now = self.floor + first_block * machine.num_threads + np.arange(self.width)
 
@@ -152,23 +154,23 @@ def may_run_abreast(machine: Machine, called: Iterable[str]) -> bool:
 
     called  names of the functions of cuda that the kernel calls
     """
+    num_blocks = math.prod(machine.grid)
+    num_traced = len(machine.recorder.blocks) if machine.recorder else 0
     return (
         machine.order == "together"
-        and machine.recorder is None
         and not machine.shuffles_order_memory
-        and int(np.prod(machine.grid)) > 1
+        and num_blocks > max(1, 2 * num_traced)  # those that are traced run once more, alone
         and machine.num_threads % WARP_SIZE == 0
         and not any(name.startswith(ALONE) for name in called)
     )
 
 
 def run_abreast(machine: Machine, body: Body, arguments: dict[str, object], at_end: Body) -> bool:
-    """As run_blocks. False: it came to a doubt, and no memory has changed."""
+    """As run_blocks, without a trace. False: it came to a doubt, and has left off."""
     wide = copy(machine)
     wide.memory, wide.init, wide.race, wide.sync = (True for _ in CHECKS)
     indices = machine.indices
     each = max(1, LANES // machine.num_threads)
-    undo = _saved(arguments)
     try:
         with np.errstate(all="ignore"):  # as on a GPU: infinity and NaN raise nothing
             for first in range(0, len(indices), each):
@@ -177,20 +179,19 @@ def run_abreast(machine: Machine, body: Body, arguments: dict[str, object], at_e
                 gang.run(body, arguments)
                 at_end(gang.frame)
     except Exception:  # whatever it is: one after another, the thread blocks will show it
-        undo()
         return False
     return True
 
 
-def _saved(arguments: dict[str, object]) -> Callable[[], None]:
+def saved(arguments: dict[str, object]) -> Callable[[], None]:
     """Copies the memory that the kernel may write to. The result puts it back."""
     arrays = [value for value in arguments.values() if isinstance(value, Array)]
     memories = {id(a.memory): a.memory for a in arrays if not a.memory.only_read}.values()
     kept = [(m, m.data.copy(), None if m.written is None else m.written.copy()) for m in memories]
 
-    def undo() -> None:
+    def put_back() -> None:
         for memory, data, written in kept:
             memory.data[:], memory.written = data, written
             memory.accesses.clear()
 
-    return undo
+    return put_back

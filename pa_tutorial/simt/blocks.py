@@ -6,7 +6,7 @@ after another, each from one barrier to the next. (Where nobody looks closer, th
 several thread blocks are one gang; see abreast.py.)
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextvars import copy_context
 
 import numpy as np
@@ -214,10 +214,13 @@ def run_blocks(
     body: Body,
     arguments: dict[str, object],
     at_end: Body,
+    only: Collection[Index] | None = None,
 ) -> None:
-    """Runs the kernel's body for all thread blocks; at_end sees the frame of each gang."""
+    """Runs the kernel's body for all thread blocks, or only these; at_end sees the frame of each
+    gang."""
+    indices = [index for index in machine.indices if only is None or index in only]
     with np.errstate(all="ignore"):  # as on a GPU: infinity and NaN raise nothing
-        for index in machine.arrange(machine.indices):
+        for index in machine.arrange(indices):
             block, machine.turns = Block(machine, index), 0
             block.run(body, arguments)
             for gang in block.gangs:

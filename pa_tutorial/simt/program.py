@@ -4,7 +4,7 @@ import ast
 from collections.abc import Callable
 from types import FunctionType
 
-from pa_tutorial.simt.abreast import may_run_abreast, run_abreast
+from pa_tutorial.simt.abreast import may_run_abreast, run_abreast, saved
 from pa_tutorial.simt.blocks import run_blocks
 from pa_tutorial.simt.lanes import RESULT, Frame
 from pa_tutorial.simt.machine import Machine
@@ -79,20 +79,28 @@ class Program:
 
     def run(self, arguments: dict[str, object]) -> None:
         """Thread blocks side by side if that is enough, else one after another."""
+        machine, body = self.machine, self.kernel.body
 
         def at_end(frame: Frame) -> None:
             if END in self.watch:
                 frame.lanes = frame.gang.everybody
                 self.snapshots.extend(take(frame, END, END, self.names))
 
-        todo = self.machine, self.kernel.body, arguments, at_end
-        if may_run_abreast(self.machine, self.called):
-            if run_abreast(*todo):
-                order = {index: number for number, index in enumerate(self.machine.indices)}
-                self.snapshots.sort(key=lambda shot: order[shot.block])
+        if may_run_abreast(machine, self.called):
+            put_back = saved(arguments)
+            if run_abreast(machine, body, arguments, at_end):
+                order = {index: number for number, index in enumerate(machine.indices)}
+                shots = sorted(self.snapshots, key=lambda shot: order[shot.block])
+                if machine.recorder is not None:
+                    after = saved(arguments)
+                    put_back()
+                    run_blocks(machine, body, arguments, at_end, machine.recorder.blocks)
+                    after()
+                self.snapshots = shots
                 return
+            put_back()
             self.snapshots.clear()
-        run_blocks(*todo)
+        run_blocks(machine, body, arguments, at_end)
 
     # Looking inside ---------------------------------------------------------------------------
 

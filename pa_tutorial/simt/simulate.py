@@ -54,7 +54,7 @@ def launch(
                       a syncwarp that names both lies between
             "sync":   barriers and warp functions reached by all who must
     order   "together": the threads of a block go statement by statement, side by side (fast);
-            where no trace is wanted and nothing is found, those of several thread blocks do.
+            as long as nothing is found, those of several thread blocks do, too.
             "forward", "reverse" or a number (a seed): thread block after thread block in that
             order, and in each warp after warp, as far as the next barrier. Needs greenlet. A
             kernel without races computes the same, apart from what it takes from atomics.
