@@ -50,6 +50,10 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # libraries complain about what is not freed in the end
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """What the compiled kernels need: on other compilers these numbers change."""
     reports = terminalreporter.stats.get("passed", []) + terminalreporter.stats.get("failed", [])
