@@ -379,7 +379,8 @@ def test_a_mistake_is_left_to_the_blocks_alone(
     kernel: object, collect: bool, lanes: int, trial: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(abreast, "LANES", lanes)
-    ran = trial.both(kernel, 6, 32, six_blocks, collect=collect, max_turns=100)
+    options = {"collect": collect, "max_turns": 100, "watch": ("b, t =", "end")}
+    ran = trial.both(kernel, 6, 32, six_blocks, **options)
     assert ran.abreast is False
     assert ran.error or ran.report.findings
 
