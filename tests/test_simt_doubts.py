@@ -68,6 +68,20 @@ def the_last_reader_in_shared_memory_writes(out, a):
 
 
 @cuda.jit
+def the_second_of_two_readers_writes(out, a):
+    s = cuda.shared.array(32, float32)
+    b, t = cuda.blockIdx.x, cuda.threadIdx.x
+    s[t] = a[t]
+    cuda.syncthreads()
+    if t == 7:
+        out[32 * b] = s[5]
+    if t == 31:
+        out[32 * b + t] = s[5]
+        if b == 3:
+            s[5] = 0
+
+
+@cuda.jit
 def one_block_without_a_barrier(out, a):
     s = cuda.shared.array(32, float32)
     b, t = cuda.blockIdx.x, cuda.threadIdx.x
@@ -154,6 +168,7 @@ MISTAKES = (
     one_block_writes_what_another_read,
     the_last_reader_writes,
     the_last_reader_in_shared_memory_writes,
+    the_second_of_two_readers_writes,
     one_block_without_a_barrier,
     a_barrier_for_half_of_one_block,
     two_lanes_write_one_shared_cell,
