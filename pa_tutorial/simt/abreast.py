@@ -46,7 +46,9 @@ class BlocksAbreast:
         self.machine, self.indices, self.num_blocks = machine, indices, len(indices)
         self.index = tuple(np.repeat(np.array(indices, np.int32), machine.num_threads, axis=0).T)
         self.shared: dict[int, Array] = {}
-        self.dynamic = self._memory(machine.shared_bytes, aligned(machine.static_bytes, 16))
+        self.dynamic = self._memory(
+            machine.shared_bytes, aligned(machine.static_bytes, LARGEST_ITEM)
+        )
 
     def _memory(self, num_bytes: int, address: int) -> Memory:
         """The shared memory of one array in every thread block. The alignment stays the same."""
@@ -113,8 +115,8 @@ class WideGang(Gang):
     ) -> None:
         """Whether this access may race with one before it.
 
-        A cell keeps its last write and its last reader: MANY of an interval for shared memory,
-        EVER for global memory, if there were several.
+        A cell keeps its last write and its last reader. Several readers have a stamp that is no
+        lane's: of their interval in shared memory, EVER in global memory.
         """
         now, floor = self.now[lanes], self.floor[lanes]
         is_global = memory.space == "global"
