@@ -83,7 +83,7 @@ def new_figure(
 def _save(figure: Figure, **options: object) -> bytes:
     buffer = io.BytesIO()
     with rc_context(RC):
-        figure.draw_without_rendering()  # the layout settles at the second drawing only
+        figure.get_layout_engine().execute(figure)  # it settles at the second time only
         figure.savefig(buffer, **options)
     return buffer.getvalue()
 
