@@ -8,13 +8,13 @@ from pa_tutorial.attention.paged import paged_gather
 from pa_tutorial.kernels.cpu_steps import STEPS
 from pa_tutorial.problem import DecodeProblem
 
-# One head size and block size: each step is compiled anew for each size and dtype. 37 and 9
-# tokens: a last block of 5 tokens, whose other slots hold NaN. 3 query heads of a KV head: a pair
-# and one alone.
-STEP = {"head_size": 32, "block_size": 8, "num_heads": 6, "num_kv_heads": 2}
+# One head size and block size: each step is compiled anew for each size and dtype. They are those
+# of the ladder, whose kernels are kept on disk. 37 tokens: a last block of 5 tokens, whose other
+# slots hold NaN. 3 query heads of a KV head: a pair and one alone.
+STEP = {"head_size": 64, "block_size": 16, "num_heads": 6, "num_kv_heads": 2}
 CASES = {
     "tails": {"seq_lens": (37, 9, 64, 1)},
-    "full_blocks": {"seq_lens": (16, 8)},
+    "full_blocks": {"seq_lens": (32, 16)},
     "far_below_zero": {"seq_lens": (37, 20), "scores": "deep_negative"},
     "stale_tails": {"seq_lens": (37, 20), "scores": "deep_negative", "stale": True},
     "rising_and_falling": {"seq_lens": (37, 20), "scores": "drifting"},

@@ -93,7 +93,7 @@ class WrongExample:
             sources[change.module] = source.replace(change.old, change.new)
         # A kernel for all cores takes three times as long to compile, and its sums are the same.
         return {
-            module: source.replace("@njit(parallel=True,", "@njit(parallel=False,")
+            module: source.replace("@njit(parallel=ONLY_LOOPS,", "@njit(parallel=False,")
             for module, source in sources.items()
         }
 

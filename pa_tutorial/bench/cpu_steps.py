@@ -18,7 +18,7 @@ SHAPES = tuple(
     shape.of(dtype) for shape in (S1, GQA, B1, MIXED) for dtype in (torch.float32, torch.bfloat16)
 )
 # For tests: nothing but that it runs.
-QUICK = (Shape("quick", (40, 17), num_heads=4, num_kv_heads=2, head_size=32, block_size=8),)
+QUICK = (Shape("quick", (40, 17), num_heads=4, num_kv_heads=2, head_size=64),)
 
 
 def in_vllm_layout(k_cache: Tensor, v_cache: Tensor) -> tuple[Tensor, Tensor]:

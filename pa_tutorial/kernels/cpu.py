@@ -24,11 +24,21 @@ import numpy as np
 from llvmlite import ir
 from numba import njit, prange, types
 from numba.core import cgutils
+from numba.core.cpu import ParallelOptions
 from numba.core.extending import intrinsic
 
 # What the compiler may do to the order of a sum. Not `fastmath=True`: that promises that there is
 # no NaN and no infinity, and here are both (a NaN of the model, the score -inf of an empty slot).
 REORDER = {"contract", "reassoc", "nsz", "arcp", "afn"}
+# What Numba deals out to the cores: the loops over prange and nothing else. To look for whole-array
+# expressions too takes up to a third of the time to compile, and there is none outside these
+# loops. Not a dict: `njit` empties it, and the next kernel would get none of it.
+ONLY_LOOPS = ParallelOptions(
+    dict.fromkeys(
+        ("comprehension", "reduction", "inplace_binop", "setitem", "numpy", "stencil", "fusion"),
+        False,
+    )
+)
 INLINED = {"fastmath": REORDER, "error_model": "numpy", "forceinline": True}
 
 # Of a text without a file (a changed copy of this one) nothing can be kept on disk.
@@ -295,7 +305,7 @@ def cpu_kernel(sizes: Sizes) -> Callable:
     """The kernel for these sizes, compiled at its first call for the types that it is given."""
     BLOCK_SIZE = sizes.BLOCK_SIZE
 
-    @njit(parallel=True, cache=KEEP, fastmath=REORDER, error_model="numpy")
+    @njit(parallel=ONLY_LOOPS, cache=KEEP, fastmath=REORDER, error_model="numpy")
     def kernel(
         q,  # [num_seqs, num_heads, HEAD_SIZE] float32, times the scale already
         k_cache,  # [num_blocks, num_kv_heads, BLOCK_SIZE, HEAD_SIZE]

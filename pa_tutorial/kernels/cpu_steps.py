@@ -24,6 +24,7 @@ from torch import Tensor
 from pa_tutorial.arguments import require
 from pa_tutorial.attention.paged import require_blocks_and_lengths, require_paged_shapes
 from pa_tutorial.kernels.cpu import (
+    ONLY_LOOPS,
     REORDER,
     Sizes,
     add_block,
@@ -40,7 +41,7 @@ from pa_tutorial.kernels.cpu_launch import (
 )
 from pa_tutorial.kernels.inputs import float32_scale, require_dense
 
-COMPILED = {"parallel": True, "fastmath": REORDER, "error_model": "numpy"}
+COMPILED = {"parallel": ONLY_LOOPS, "fastmath": REORDER, "error_model": "numpy"}
 
 
 @cache
