@@ -71,18 +71,45 @@ WHEN_DRAWN = """() => new Promise((done) =>
 Cells = dict[int, tuple[tuple[int, ...], bool]]  # byte address -> lanes, and is it written?
 
 
+class Screens:
+    """Windows of a browser. To open one takes a second, to read the next page in it a quarter."""
+
+    def __init__(self, browser) -> None:
+        self.browser = browser
+        self.free: dict[tuple[int, float], list] = defaultdict(list)
+
+    def take(self, width: int, scale: float):
+        if self.free[width, scale]:
+            return self.free[width, scale].pop()
+        size = {"width": width, "height": 1000}
+        return self.browser.new_page(viewport=size, device_scale_factor=scale)
+
+    def give_back(self, page, width: int, scale: float) -> None:
+        page.mouse.move(0, 0)  # to where nothing is shown for a pointer
+        self.free[width, scale].append(page)
+
+
 class Reader:
     """Somebody who looks at a page. What goes wrong in it is kept in `problems`."""
 
-    def __init__(self, browser, html: Path, width: int = 1280, scale: float = 1) -> None:
-        size = {"width": width, "height": 1000}
-        self.context = browser.new_context(viewport=size, device_scale_factor=scale)
-        self.page = self.context.new_page()
+    def __init__(self, screens: Screens, html: Path, width: int = 1280, scale: float = 1) -> None:
+        self.page = screens.take(width, scale)
         self.problems: list[str] = []
         self.requests: list[str] = []
-        self.page.on("console", lambda message: self.problems.append(message.text))
-        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
-        self.page.on("request", lambda request: self.requests.append(request.url))
+        listeners = {
+            "console": lambda message: self.problems.append(message.text),
+            "pageerror": lambda error: self.problems.append(str(error)),
+            "request": lambda request: self.requests.append(request.url),
+        }
+        for event, listener in listeners.items():
+            self.page.on(event, listener)
+
+        def leave() -> None:
+            for event, listener in listeners.items():
+                self.page.remove_listener(event, listener)
+            screens.give_back(self.page, width, scale)
+
+        self.leave = leave
         self.page.goto(html.as_uri())
         self.keyboard = self.page.keyboard
 
