@@ -86,7 +86,7 @@ def _strip(axes: Axes, row: int, color: str, threads: set[int], num_threads: int
         x = first + 2 * (first // WARP_SIZE)
         at_work = len(threads & set(range(first, first + WARP_SIZE)))
         for width, face in ((WARP_SIZE, style.EMPTY), (at_work, color)):
-            axes.add_patch(Rectangle((x, row + 0.12), width, 0.76, facecolor=face, linewidth=0))
+            style.add(axes, Rectangle((x, row + 0.12), width, 0.76, facecolor=face, linewidth=0))
 
 
 def draw_worked_and_one_head() -> Figure:

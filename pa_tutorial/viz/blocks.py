@@ -132,7 +132,7 @@ def _draw_block(axes: Axes, x: float, y: float, block: BlockState, size: int) ->
         token = block.tokens[offset] if offset < len(block.tokens) else None
         _draw_slot(axes, x + offset, y, block, token)
     frame_color = style.INK if block.ref_count else style.QUIET
-    axes.add_patch(Rectangle((x, y), size, 1, fill=False, edgecolor=frame_color, linewidth=0.8))
+    style.add(axes, Rectangle((x, y), size, 1, fill=False, edgecolor=frame_color, linewidth=0.8))
     if block.number == NULL_BLOCK:
         note = "0: null"
     elif block.ref_count:
@@ -155,10 +155,10 @@ def _draw_slot(axes: Axes, x: float, y: float, block: BlockState, token: int | N
         colors = [style.lighter(color, 0.4) for color in colors]
     for stripe, color in enumerate(colors):
         height = 1 / len(colors)
-        axes.add_patch(
-            Rectangle((x, y + stripe * height), 1, height, facecolor=color, edgecolor="none")
+        style.add(
+            axes, Rectangle((x, y + stripe * height), 1, height, facecolor=color, edgecolor="none")
         )
-    axes.add_patch(Rectangle((x, y), 1, 1, fill=False, edgecolor=style.PAPER, linewidth=1.2))
+    style.add(axes, Rectangle((x, y), 1, 1, fill=False, edgecolor=style.PAPER, linewidth=1.2))
     ink = style.ink_on(colors[0]) if len(colors) == 1 else style.INK
     place = (x + 0.5, y + 0.53)
     axes.text(*place, letter(token), ha="center", va="center", color=ink, fontsize=7.5)
@@ -231,7 +231,8 @@ def _draw_arrow(
     axes: Axes, start: tuple[float, float], end: tuple[float, float], chosen: bool
 ) -> None:
     color, width = (style.INK, 1.4) if chosen else (style.QUIET, 0.7)
-    axes.add_patch(
+    style.add(
+        axes,
         FancyArrowPatch(
             start,
             end,
@@ -241,5 +242,5 @@ def _draw_arrow(
             linewidth=width,
             shrinkA=0,
             shrinkB=0,
-        )
+        ),
     )

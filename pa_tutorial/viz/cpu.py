@@ -164,7 +164,7 @@ def _rectangle(
     axes: Axes, x: float, y: float, width: float, height: float, **options: object
 ) -> None:
     corner = {"edgecolor": style.PAPER, "linewidth": 0.5}
-    axes.add_patch(Rectangle((x, y), width, height, **corner, **options))
+    style.add(axes, Rectangle((x, y), width, height, **corner, **options))
 
 
 def draw_shares_of_mixed_batch() -> Figure:

@@ -118,7 +118,7 @@ def _draw_part(axes: Axes, part: Part) -> None:
     x, y = corner(part)
     box = FancyBboxPatch((x, y), WIDTH, HEIGHT, boxstyle="round,pad=0,rounding_size=0.1")
     box.set(facecolor=style.lighter(style.OUT), edgecolor=style.INK, linewidth=0.8)
-    axes.add_patch(box)
+    style.add(axes, box)
     lines = ((part.name, 0.19, style.INK, "bold", 8), (part.does, 0.41, style.INK, "normal", 8),
              (part.vllm, 0.62, style.QUIET, "normal", 7))  # fmt: skip
     for text, down, ink, weight, size in lines:
@@ -136,7 +136,7 @@ def _draw_arrow(
         tail, head = (x1 + WIDTH / 2, above), (x2 + WIDTH / 2, below)
     else:
         tail, head = (x1 + WIDTH, y1 + HEIGHT / 2), (x2, y2 + HEIGHT / 2)
-    axes.add_patch(style.arrow(tail, head))
+    style.add(axes, style.arrow(tail, head))
     if text:
         middle = ((tail[0] + head[0]) / 2, (tail[1] + head[1]) / 2 - 0.02)
         beside = {"ha": "left", "va": "center"} if x1 == x2 else {"ha": "center", "va": "bottom"}
@@ -149,6 +149,6 @@ def _draw_scores(axes: Axes, stage: tuple[float, float], choose: tuple[float, fl
     start, end = stage[0] + WIDTH / 2, choose[0] + WIDTH / 2
     bottom, low = stage[1] + HEIGHT, stage[1] + HEIGHT + 0.2
     axes.plot([start, start, end], [bottom, low, low], color=style.QUIET, linewidth=0.8)
-    axes.add_patch(style.arrow((end, low), (end, bottom)))
+    style.add(axes, style.arrow((end, low), (end, bottom)))
     words, place = "scores, after the last layer", (STEP_X + WIDTH / 2, low + 0.05)
     axes.text(*place, words, ha="center", va="top", color=style.QUIET, size=7.5)

@@ -103,10 +103,10 @@ def _sharing(trace: Trace) -> str:
 
 def _thread_block(axes: Axes, x: float, y: float, color: str, at_work: float) -> None:
     """A box, and a strip at its lower end: the part of its threads that have a token."""
-    axes.add_patch(Rectangle((x + 0.02, y + 0.04), 0.92, 0.86, facecolor=color))
+    style.add(axes, Rectangle((x + 0.02, y + 0.04), 0.92, 0.86, facecolor=color))
     strip = {"height": 0.07, "linewidth": 0}
-    axes.add_patch(Rectangle((x + 0.02, y + 0.83), 0.92, facecolor=style.EMPTY, **strip))
-    axes.add_patch(Rectangle((x + 0.02, y + 0.83), 0.92 * at_work, facecolor=style.INK, **strip))
+    style.add(axes, Rectangle((x + 0.02, y + 0.83), 0.92, facecolor=style.EMPTY, **strip))
+    style.add(axes, Rectangle((x + 0.02, y + 0.83), 0.92 * at_work, facecolor=style.INK, **strip))
 
 
 def draw_grid_of_batch() -> Figure:
@@ -154,7 +154,7 @@ def _box(axes: Axes, x: float, y: float, width: float, color: str, text: str, **
     unused = options.pop("unused", False)
     face, hatch = (style.EMPTY, style.UNUSED_HATCH) if unused else (color, None)
     look = {"facecolor": face, "edgecolor": style.PAPER, "hatch": hatch}
-    axes.add_patch(Rectangle((x, y), width, ROW, linewidth=1.2, **look))
+    style.add(axes, Rectangle((x, y), width, ROW, linewidth=1.2, **look))
     ink = style.INK if unused else style.ink_on(color)
     middle = x + width / 2, y + ROW / 2
     paper = {"facecolor": style.EMPTY, "edgecolor": "none", "pad": 1} if unused else None

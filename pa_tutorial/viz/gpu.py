@@ -31,8 +31,8 @@ def draw_gpu(gpu: Gpu = H100) -> Figure:
 def _box(
     axes: Axes, x: float, y: float, width: float, height: float, text: str, color: str
 ) -> None:
-    axes.add_patch(
-        Rectangle((x, y), width, height, facecolor=color, edgecolor=style.INK, linewidth=0.8)
+    style.add(
+        axes, Rectangle((x, y), width, height, facecolor=color, edgecolor=style.INK, linewidth=0.8)
     )
     middle = x + width / 2, y + height / 2
     axes.text(*middle, text, ha="center", va="center", color=style.ink_on(color))
@@ -55,7 +55,7 @@ def _whole(axes: Axes, gpu: Gpu) -> None:
         row, column = divmod(number, columns)
         face = style.QUIET if number else style.INK
         box = (0.1 + column * size, 0.1 + row * height), size * 0.82, height * 0.78
-        axes.add_patch(Rectangle(*box, facecolor=face))
+        style.add(axes, Rectangle(*box, facecolor=face))
     _box(axes, 0.1, 5.5, 9.7, 1.6, f"L2 cache: {gpu.l2_bytes // MB} MB", MEMORY)
     speed = gpu.dram_bytes_per_second / 1e12
     text = f"DRAM: {gpu.dram_bytes // GB} GB\nread at {speed:.2f} TB/s, for all together"
@@ -70,7 +70,7 @@ def _multiprocessor(axes: Axes, gpu: Gpu) -> None:
         column, row = divmod(number, NUM_SCHEDULERS)
         face = style.INK if number < warps else style.QUIET
         box = (0.1 + column * 9.8 / per_row, 0.1 + row * 0.62), 9.8 / per_row * 0.82, 0.5
-        axes.add_patch(Rectangle(*box, facecolor=face))
+        style.add(axes, Rectangle(*box, facecolor=face))
     note = f"dark: the {warps} warps of one thread block of {NUM_THREADS} threads"
     axes.text(0.1, 2.95, note, va="center", color=style.QUIET)
     registers = gpu.registers * REGISTER // KB

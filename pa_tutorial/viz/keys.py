@@ -63,7 +63,7 @@ def _tokens_of_block(axes: Axes, run: Run, block: int, width: float, y: float) -
         threads = np.unique(keys.threads[token == offset])
         face = style.lighter(style.SEQUENCES[offset % len(style.SEQUENCES)], 0.35)
         corner, step = (offset * width / size, y), width / size
-        axes.add_patch(Rectangle(corner, step, 1, facecolor=face, edgecolor=style.PAPER))
+        style.add(axes, Rectangle(corner, step, 1, facecolor=face, edgecolor=style.PAPER))
         text = f"{threads[0]}–{threads[-1]}" if len(threads) > 1 else str(threads[0])
         axes.text(corner[0] + step / 2, y + 0.5, text, ha="center", va="center")
 
@@ -184,8 +184,8 @@ def _level(
     step = columns / count
     for number in range(count):
         face = style.K if number == chosen else style.EMPTY
-        axes.add_patch(
-            Rectangle((number * step, y), step, 1, facecolor=face, edgecolor=style.PAPER)
+        style.add(
+            axes, Rectangle((number * step, y), step, 1, facecolor=face, edgecolor=style.PAPER)
         )
         axes.text((number + 0.5) * step, y + 0.5, f"{name} {number}", ha="center", va="center")
     for corner, edge in ((chosen * step, 0), ((chosen + 1) * step, columns)):

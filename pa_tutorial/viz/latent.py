@@ -106,7 +106,7 @@ def draw_two_ways() -> Figure:
 
 def _draw_box(axes: Axes, column: float, row: float, words: str, color: str) -> None:
     corner = column - WIDE / 2, row - HIGH / 2
-    axes.add_patch(FancyBboxPatch(corner, WIDE, HIGH, facecolor=style.lighter(color), **BOX))
+    style.add(axes, FancyBboxPatch(corner, WIDE, HIGH, facecolor=style.lighter(color), **BOX))
     axes.text(column, row, words, ha="center", va="center", size=8)
 
 
@@ -116,4 +116,4 @@ def _draw_step(axes: Axes, tail: tuple[float, float], head: tuple[float, float])
         start, end = (tail[0], tail[1] + HIGH / 2 + 0.03), (head[0], head[1] - HIGH / 2 - 0.03)
     else:
         start, end = (tail[0] + WIDE / 2 + 0.03, tail[1]), (head[0] - WIDE / 2 - 0.03, head[1])
-    axes.add_patch(style.arrow(start, end))
+    style.add(axes, style.arrow(start, end))

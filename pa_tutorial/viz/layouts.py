@@ -76,7 +76,7 @@ def _draw_memory(
         shade = color if token == marked else style.lighter(color, 0.7 + 0.18 * (token % 2))
         for place in _dims(layout, block, head, token):
             row, column = divmod(element(*place) - start, columns)
-            axes.add_patch(Rectangle((column, row), 1, 1, facecolor=shade, edgecolor="none"))
+            style.add(axes, Rectangle((column, row), 1, 1, facecolor=shade, edgecolor="none"))
     rows = layout.head_size * layout.block_size // columns
     axes.set_xlim(0, columns)
     axes.set_ylim(rows, 0)
@@ -139,8 +139,9 @@ def _draw_strip(
 ) -> None:
     """The memory of a block and head as boxes of one sector; what is read is coloured."""
     for first, end in runs:
-        axes.add_patch(Rectangle((first, y), end - first, 0.7, facecolor=color, edgecolor="none"))
+        style.add(axes, Rectangle((first, y), end - first, 0.7, facecolor=color, edgecolor="none"))
     for first in range(0, size, SECTOR):
-        axes.add_patch(
-            Rectangle((first, y), SECTOR, 0.7, fill=False, edgecolor=style.QUIET, linewidth=0.7)
+        style.add(
+            axes,
+            Rectangle((first, y), SECTOR, 0.7, fill=False, edgecolor=style.QUIET, linewidth=0.7),
         )

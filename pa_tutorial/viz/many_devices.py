@@ -226,7 +226,7 @@ def _column(axes: Axes, kind: str, parts: list[tuple], rows: int) -> None:
 
 
 def _box(axes: Axes, x: float, y: float, text: str, color: str, width: float = 1) -> None:
-    axes.add_patch(Rectangle((x, y), width, 1, facecolor=color, edgecolor=style.PAPER))
+    style.add(axes, Rectangle((x, y), width, 1, facecolor=color, edgecolor=style.PAPER))
     middle = x + width / 2, y + 0.5
     axes.text(*middle, text, ha="center", va="center", size=SMALL, color=style.ink_on(color))
 

@@ -105,7 +105,7 @@ def _draw_exchanges(
             label = f"mask {abs(sources[lanes[0]] - lanes[0])}"
             for column, lane in enumerate(lanes):
                 tail = lanes.index(sources[lane]) + 0.5
-                axes.add_patch(style.arrow((tail, y - gap + 1), (column + 0.5, y)))
+                style.add(axes, style.arrow((tail, y - gap + 1), (column + 0.5, y)))
         axes.text(-0.1, y + 0.5, label, ha="right", va="center", color=style.QUIET)
     for column, lane in enumerate(lanes):
         place = column + 0.5, -0.25

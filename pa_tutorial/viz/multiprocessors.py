@@ -115,11 +115,11 @@ def draw_idle(
 def _draw_pieces(axes: Axes, pieces: Sequence[Piece], count: int) -> None:
     end = end_of(pieces)
     idle = {"facecolor": style.EMPTY, "hatch": style.UNUSED_HATCH, "linewidth": 0}
-    axes.add_patch(Rectangle((0, 0), end, count, **idle))
+    style.add(axes, Rectangle((0, 0), end, count, **idle))
     for piece in pieces:
         bar = piece.end - piece.start, 1
         corner, color = (piece.start, piece.multiprocessor), style.SEQUENCES[piece.sequence]
-        axes.add_patch(Rectangle(corner, *bar, facecolor=color, linewidth=0))
+        style.add(axes, Rectangle(corner, *bar, facecolor=color, linewidth=0))
     ends, places = zip(*((piece.end, piece.multiprocessor) for piece in pieces), strict=True)
     axes.vlines(ends, places, [place + 1 for place in places], color=style.PAPER, linewidth=0.8)
     words = f"ends at {end:,}\n{100 * busy(pieces, count):.0f} % of the time is work"

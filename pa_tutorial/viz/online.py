@@ -121,8 +121,9 @@ def draw_merge(
 
 
 def _score_cell(axes: Axes, x: float, j: int, score: float) -> None:
-    axes.add_patch(
-        Rectangle((x, 0), 1.3, 1, facecolor=style.lighter(style.LOGITS, 0.5), edgecolor="none")
+    style.add(
+        axes,
+        Rectangle((x, 0), 1.3, 1, facecolor=style.lighter(style.LOGITS, 0.5), edgecolor="none"),
     )
     axes.text(x + 0.65, 0.5, f"{score:.2f}", ha="center", va="center", fontsize=7.5)
     axes.text(x + 0.65, -0.4, str(j), ha="center", va="center", color=style.QUIET, fontsize=7.5)
@@ -130,7 +131,8 @@ def _score_cell(axes: Axes, x: float, j: int, score: float) -> None:
 
 def _part_box(axes: Axes, center: float, y: float, part: Part, caption: str) -> None:
     """m, l and acc of a part; 7 wide."""
-    axes.add_patch(
+    style.add(
+        axes,
         FancyBboxPatch(
             (center - 3.4, y),
             6.8,
@@ -138,7 +140,7 @@ def _part_box(axes: Axes, center: float, y: float, part: Part, caption: str) -> 
             boxstyle="round,pad=0,rounding_size=0.25",
             facecolor=style.EMPTY,
             edgecolor=style.INK,
-        )
+        ),
     )
     acc = ", ".join(f"{x:.2f}" for x in part.acc)
     axes.text(center, y + 0.5, caption, ha="center", va="center", weight="bold", fontsize=8)
@@ -147,10 +149,11 @@ def _part_box(axes: Axes, center: float, y: float, part: Part, caption: str) -> 
 
 
 def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float]) -> None:
-    axes.add_patch(
+    style.add(
+        axes,
         FancyArrowPatch(
             start, end, arrowstyle="-|>", mutation_scale=10, color=style.INK, shrinkA=0, shrinkB=0
-        )
+        ),
     )
 
 

@@ -94,7 +94,7 @@ def _draw_read(
             for stripe, sequence in enumerate(owners):
                 place, height = y + stripe / len(owners), 1 / len(owners)
                 color = style.SEQUENCES[sequence]
-                axes.add_patch(Rectangle((x + offset, place), 0.95, height, facecolor=color))
+                style.add(axes, Rectangle((x + offset, place), 0.95, height, facecolor=color))
         else:
             style.cell(axes, x + offset, y, style.EMPTY, unused=True)
             is_nan = bool(value.isnan().any())
@@ -109,7 +109,7 @@ def _draw_read(
                 bbox={"facecolor": style.PAPER, "edgecolor": "none", "pad": 0.3},
             )
     frame = Rectangle((x, y), len(values), 1, fill=False, edgecolor=style.INK, linewidth=0.8)
-    axes.add_patch(frame)
+    style.add(axes, frame)
 
 
 @style.styled

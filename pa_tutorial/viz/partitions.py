@@ -86,7 +86,7 @@ def _leaves(
 
 
 def _number(axes: Axes, x: float, y: float, text: str, color: str, width: int = 1) -> None:
-    axes.add_patch(Rectangle((x, y), width, 1, facecolor=color, edgecolor=style.PAPER))
+    style.add(axes, Rectangle((x, y), width, 1, facecolor=color, edgecolor=style.PAPER))
     middle = x + width / 2, y + 0.5
     axes.text(*middle, text, ha="center", va="center", size=SMALL, color=style.ink_on(color))
 
@@ -194,7 +194,7 @@ def draw_mixed(problem: DecodeProblem, partition_size: int) -> Figure:
         if tokens:
             width, ink = tokens / partition_size, style.ink_on(color)
             box = Rectangle((partition, sequence), width, 1, edgecolor=style.PAPER, facecolor=color)
-            axes.add_patch(box)
+            style.add(axes, box)
             place = partition + width / 2, sequence + 0.5
             axes.text(*place, f"{tokens}", ha="center", va="center", color=ink)
     for sequence, tokens in enumerate(found.sum(axis=1)):

@@ -127,7 +127,7 @@ def _draw_block(
     """Its number, and the tokens that were found in it."""
     tokens = cache.tokens(layer, side, block)
     face = (style.K, style.V)[side] if tokens else style.EMPTY
-    axes.add_patch(Rectangle(place, 1, 1, facecolor=face, edgecolor=style.PAPER, linewidth=1.2))
+    style.add(axes, Rectangle(place, 1, 1, facecolor=face, edgecolor=style.PAPER, linewidth=1.2))
     x, y = place[0] + 0.5, place[1]
     ink = style.ink_on(face) if tokens else style.QUIET
     axes.text(x, y + (0.3 if tokens else 0.5), str(block), ha="center", va="center", color=ink)
@@ -152,7 +152,7 @@ def _draw_inside(axes: Axes, cache: PhysicalCache, layer: int, block: int, y: fl
             else {"facecolor": style.EMPTY, "hatch": style.UNUSED_HATCH}
         )
         corner = (place * step, y)
-        axes.add_patch(Rectangle(corner, step, 1, edgecolor=style.PAPER, linewidth=0.8, **look))
+        style.add(axes, Rectangle(corner, step, 1, edgecolor=style.PAPER, linewidth=0.8, **look))
     per_head, pieces = width / layout.num_kv_heads, layout.head_size // layout.x
     for head in range(layout.num_kv_heads):
         x = head * per_head

@@ -55,7 +55,7 @@ def draw_tiles(query_lens: Sequence[int] = BATCH, group: int = GROUP) -> Figure:
             token, head = divmod(row, group)
             real = token < len(tokens)
             shade = style.lighter(color, 0.25 * (token % 2)) if real else style.EMPTY
-            axes.add_patch(
+            style.add(axes,
                 Rectangle(
                     (x, row), wide, 1, facecolor=shade, edgecolor=style.PAPER, linewidth=1,
                     hatch=None if real else style.UNUSED_HATCH,

@@ -157,14 +157,14 @@ def draw_warp_tree(run: Run) -> Figure:
             left[place] = held.pop(warp)
             corner = place * room + room / 2 - 0.55
             box = Rectangle((corner, y + 1.6), 1.1, 0.7, facecolor=style.lighter(style.OUT, 0.75))
-            axes.add_patch(box)
+            style.add(axes, box)
             axes.text(corner + 0.55, y + 1.95, f"out_smem {place}", ha="center", va="center")
             head = corner + 0.9, y + 1.6
-            axes.add_patch(style.arrow((warp * room + 0.5, y + 0.9), head))
+            style.add(axes, style.arrow((warp * room + 0.5, y + 0.9), head))
         for warp, place in read.items():
             held[warp] = held[warp] | left[place]
             tail = place * room + room / 2 - 0.2, y + 2.3
-            axes.add_patch(style.arrow(tail, (warp * room + 0.5, y + step)))
+            style.add(axes, style.arrow(tail, (warp * room + 0.5, y + step)))
             axes.plot([warp * room + 0.2] * 2, [y + 0.9, y + step], color=style.QUIET, lw=0.8)
         _warps_of_level(axes, y + step, held, room)
     return figure
@@ -173,7 +173,7 @@ def draw_warp_tree(run: Run) -> Figure:
 def _warps_of_level(axes: Axes, y: float, held: dict[int, set[int]], room: float) -> None:
     for warp, summed in held.items():
         face = style.lighter(style.OUT, 0.5 - 0.5 * len(summed) / 4)
-        axes.add_patch(Rectangle((warp * room, y), 1, 0.9, facecolor=face))
+        style.add(axes, Rectangle((warp * room, y), 1, 0.9, facecolor=face))
         words = f"warp {warp}: rows of\n" + " + ".join(str(one) for one in sorted(summed))
         axes.text(warp * room + 0.5, y + 0.45, words, ha="center", va="center")
 
@@ -264,7 +264,7 @@ def _line(axes: Axes, y: float, name: str, texts: list[str], color: str | None) 
     for column, text in enumerate(texts):
         if color:
             box = Rectangle((column, y), 1, 1, facecolor=color, edgecolor=style.PAPER)
-            axes.add_patch(box)
+            style.add(axes, box)
         ink = style.ink_on(color) if color else style.QUIET
         axes.text(column + 0.5, y + 0.5, text, ha="center", va="center", size=SMALL, color=ink)
 
@@ -298,7 +298,7 @@ def _values_and_output(
         for number, (value, color) in enumerate(zip([*sums, out], colors, strict=True)):
             x = seq_len + 0.6 + 1.7 * number
             box = Rectangle((x, y + row), 1.5, 1, facecolor=color, edgecolor=style.PAPER)
-            axes.add_patch(box)
+            style.add(axes, box)
             axes.text(x + 0.75, y + row + 0.5, f"{value:.3f}", ha="center", va="center", size=SMALL)
 
 

@@ -157,4 +157,4 @@ def _draw_numbers(
             ink = style.ink_on(face)
             axes.text(*middle, f"{token}.{dim}", ha="center", va="center", color=ink, fontsize=7)
             if token == followed:
-                axes.add_patch(Rectangle(place, 1, 1, fill=False, edgecolor=style.INK, zorder=3))
+                style.add(axes, Rectangle(place, 1, 1, fill=False, edgecolor=style.INK, zorder=3))

@@ -63,7 +63,7 @@ def _box(
 ) -> None:
     """A field of a list."""
     edge = {"edgecolor": style.QUIET, "linewidth": 0.7, "hatch": hatch}
-    axes.add_patch(Rectangle((x, y), width, 1, facecolor=color, **edge))
+    style.add(axes, Rectangle((x, y), width, 1, facecolor=color, **edge))
     ink = style.ink_on(color)
     axes.text(x + width / 2, y + 0.5, text, ha="center", va="center", color=ink, fontsize=8)
 
@@ -87,7 +87,7 @@ def _draw_block_table(axes: Axes, y: float, frame: Frame, name: str) -> None:
                 _box(axes, left, y + 1, TOKEN, "", hatch=style.UNUSED_HATCH)
         _box(axes, x, y + 2, size * TOKEN, f"block {number}", color)
         head = (_x_of_block(number) + BLOCK / 2, y + TABLE - 0.35)
-        axes.add_patch(style.arrow((middle, y + 3.05), head))
+        style.add(axes, style.arrow((middle, y + 3.05), head))
 
 
 def _draw_pool(axes: Axes, y: float, frame: Frame) -> None:

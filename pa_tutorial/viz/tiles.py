@@ -139,7 +139,9 @@ def draw_masks(
 
 def _outline(axes: Axes, x: float, y: float, width: float, height: float, text: str) -> None:
     """A frame around what a mask keeps out, with its name on it."""
-    axes.add_patch(Rectangle((x, y), width, height, fill=False, edgecolor=style.NAN, linewidth=1.2))
+    style.add(
+        axes, Rectangle((x, y), width, height, fill=False, edgecolor=style.NAN, linewidth=1.2)
+    )
     behind = {"facecolor": style.PAPER, "edgecolor": "none", "pad": 1.5}
     place = x + width / 2, y + height / 2
     axes.text(*place, text, ha="center", va="center", bbox=behind, color=style.NAN)

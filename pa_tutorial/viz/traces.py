@@ -43,11 +43,11 @@ def _walk(axes: Axes, trace: Trace) -> None:
     for row, x in sorted({*zip(request[record].tolist(), first.tolist(), strict=True)}):
         box = (x, row + 0.1), SECTOR, 0.8
         face = style.lighter(style.K)
-        axes.add_patch(Rectangle(*box, facecolor=face, edgecolor=style.PAPER))
+        style.add(axes, Rectangle(*box, facecolor=face, edgecolor=style.PAPER))
     begin = (records.address - array.address).tolist()
     wanted = {*zip(request.tolist(), begin, records.num_bytes.tolist(), strict=True)}
     for row, x, size in sorted(wanted):
-        axes.add_patch(Rectangle((x, row + 0.1), size, 0.8, facecolor=style.K))
+        style.add(axes, Rectangle((x, row + 0.1), size, 0.8, facecolor=style.K))
     low, high = int(first.min()), int(first.max()) + SECTOR
     axes.set_xlim(low, high)
     axes.set_ylim(int(request.max()) + 1.2, -0.2)
@@ -138,7 +138,7 @@ class ThreadMap:
             if number in outlined:
                 corner = self.x(column) + 0.04, row + 0.05
                 box = Rectangle(corner, 0.92, 0.9, fill=False, edgecolor=style.INK, linewidth=1.6)
-                axes.add_patch(box)
+                style.add(axes, box)
 
     def _color(self, thread: int) -> str:
         warp, lane = divmod(thread, WARP_SIZE)

@@ -35,14 +35,15 @@ def draw_map() -> Figure:
         axes.text(x, 0.2, heading, ha="center", va="center", color=style.QUIET)
     for name, new, notebook, before, _ in PLAN:
         x, y = corner[name]
-        axes.add_patch(
+        style.add(
+            axes,
             FancyBboxPatch(
                 (x, y),
                 *BOX,
                 boxstyle="round,pad=0,rounding_size=0.12",
                 facecolor=style.OUT,
                 edgecolor=style.INK,
-            )
+            ),
         )
         lines = (
             (name, 0.25, "bold"),
@@ -53,7 +54,7 @@ def draw_map() -> Figure:
             place = (x + BOX[0] / 2, y + down)
             axes.text(*place, text, ha="center", va="center", weight=weight)
         for previous in before:
-            axes.add_patch(_arrow(corner[previous], (x, y)))
+            style.add(axes, _arrow(corner[previous], (x, y)))
     return figure
 
 

@@ -66,7 +66,7 @@ def draw_reduction(trace: Trace) -> Figure:
         ends = STEP * number + 1, STEP * (number + 1)
         for lane, source in step:
             xs = lanes.index(source) + 0.5, lanes.index(lane) + 0.5
-            axes.add_patch(style.arrow(*zip(xs, ends, strict=True)))
+            style.add(axes, style.arrow(*zip(xs, ends, strict=True)))
         for column in range(len(lanes)):  # each lane keeps what it has
             own = [column + 0.5] * len(ends)
             axes.plot(own, ends, color=style.lighter(style.QUIET), zorder=0)
@@ -143,7 +143,7 @@ def _memory(axes: Axes, trace: Trace, color: str) -> None:
     for word in range(begin, begin + num_words):
         row, bank = divmod(word, NUM_BANKS)
         face = color if word in wanted else style.EMPTY
-        axes.add_patch(Rectangle((bank, row), 0.9, 0.9, facecolor=face))
+        style.add(axes, Rectangle((bank, row), 0.9, 0.9, facecolor=face))
     axes.set_xlim(0, NUM_BANKS)
     axes.set_ylim((begin + num_words - 1) // NUM_BANKS + 1, begin // NUM_BANKS)
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))

@@ -78,8 +78,9 @@ def draw_shares(runs: Mapping[str, Simulation]) -> Figure:
 def _draw_share(axes: Axes, row: int, left: float, share: float, kind: Kind) -> None:
     """One piece of a bar, with its name if there is room."""
     name, look = KIND_STYLES[kind]
-    axes.add_patch(
-        Rectangle((left, row - 0.38), share, 0.76, edgecolor=style.QUIET, linewidth=0.6, **look)
+    style.add(
+        axes,
+        Rectangle((left, row - 0.38), share, 0.76, edgecolor=style.QUIET, linewidth=0.6, **look),
     )
     if share < 0.045:
         return
@@ -147,7 +148,8 @@ def _draw_slots(axes: Axes, kinds: np.ndarray, owner: np.ndarray, row_len: int) 
         if number != NOBODY:
             hue = style.SEQUENCES[number % len(style.SEQUENCES)]
             look["facecolor"] = hue if kind == Kind.TOKENS else style.lighter(hue, 0.75)
-        axes.add_patch(
+        style.add(
+            axes,
             Rectangle(
                 (slot % row_len, slot // row_len),
                 1,
@@ -155,7 +157,7 @@ def _draw_slots(axes: Axes, kinds: np.ndarray, owner: np.ndarray, row_len: int) 
                 edgecolor=style.PAPER,
                 linewidth=0.4,
                 **look,
-            )
+            ),
         )
 
 

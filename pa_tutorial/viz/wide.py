@@ -82,7 +82,7 @@ def _requests(axes: Axes, reads: list[Read], count: int, itemsize: int, color: s
         x, width = read.byte / itemsize, read.num_bytes / itemsize
         shade = style.lighter(color, 0.5 * (read.thread % 2))
         box = (x, read.request), width, 1
-        axes.add_patch(Rectangle(*box, facecolor=shade, edgecolor=style.PAPER, linewidth=1.2))
+        style.add(axes, Rectangle(*box, facecolor=shade, edgecolor=style.PAPER, linewidth=1.2))
         text = str(read.thread) if width == 1 else f"thread {read.thread}"
         middle = x + width / 2, read.request + 0.5
         axes.text(*middle, text, ha="center", va="center", color=style.ink_on(shade))
