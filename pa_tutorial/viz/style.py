@@ -11,6 +11,9 @@ from functools import wraps
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.backend_bases import FigureCanvasBase
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Patch, Rectangle
 
@@ -80,21 +83,36 @@ def new_figure(
     return figure, figure.subplots(nrows, ncols, **options)
 
 
-def _save(figure: Figure, **options: object) -> bytes:
+def _save(
+    figure: Figure, canvas: type[FigureCanvasBase], canvas_dpi: int, **options: object
+) -> bytes:
+    """Lays out, then draws: `savefig` alone would draw everything twice, once to lay it out.
+
+    canvas, canvas_dpi  with which `savefig` would do so
+    """
     buffer = io.BytesIO()
+    dpi, engine = figure.dpi, figure.get_layout_engine()
     with rc_context(RC):
-        figure.get_layout_engine().execute(figure)  # it settles at the second time only
+        engine.execute(figure)  # the layout settles at the second time only
+        canvas(figure)
+        figure.dpi = canvas_dpi
+        engine.execute(figure)
+        FigureCanvasBase(figure)
+        figure.dpi = dpi
+        figure.set_layout_engine(None)
         figure.savefig(buffer, **options)
+    figure.set_layout_engine(engine)
     return buffer.getvalue()
 
 
 def png(figure: Figure) -> bytes:
-    return _save(figure, format="png", dpi=DPI, metadata={"Software": None})
+    return _save(figure, FigureCanvasAgg, DPI, format="png", dpi=DPI, metadata={"Software": None})
 
 
 def svg(figure: Figure) -> bytes:
     """Without date, program version or random ids: equal figures are equal bytes."""
-    return _save(figure, format="svg", metadata={"Date": None, "Creator": None})
+    options = {"format": "svg", "metadata": {"Date": None, "Creator": None}}
+    return _save(figure, FigureCanvasSVG, 72, **options)
 
 
 def show(figure: Figure) -> object:
