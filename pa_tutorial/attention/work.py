@@ -14,7 +14,7 @@ from pa_tutorial.attention.tiny_lm import TinyLM
 
 def count_flops(run: Callable[[], object]) -> int:
     """Floating-point operations of the matrix products in `run`: two for a multiply and an add."""
-    with FlopCounterMode(display=False) as counter:
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
         run()
     return counter.get_total_flops()
 
