@@ -57,7 +57,10 @@ STUDENTS = {
         {FIRST: 10, SECOND: (0, 10), THIRD: 0},
     ),
     "cheating": ({**EMPTY, SECOND: hard_coded()}, {FIRST: 0, SECOND: (-1, 2.6), THIRD: 0}),
-    "never_ending": ({**RIGHT, SECOND: NEVER_ENDS}, {FIRST: 10, SECOND: 0, THIRD: 10}),
+    "never_ending": (
+        {**EMPTY, SECOND: NEVER_ENDS, THIRD: RIGHT[THIRD]},
+        {FIRST: 0, SECOND: 0, THIRD: 10},
+    ),
 }
 
 

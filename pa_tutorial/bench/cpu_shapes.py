@@ -122,8 +122,8 @@ def sweeps(
 
 
 def small(shape: Shape) -> Shape:
-    """The same heads, and at most two sequences of 64 tokens: for a quick look."""
-    return replace(shape, seq_lens=(64,) * min(2, len(shape.seq_lens)))
+    """As many heads, of one size, and at most two sequences of 64 tokens: for a quick look."""
+    return replace(shape, seq_lens=(64,) * min(2, len(shape.seq_lens)), head_size=64)
 
 
 FULL = (TINY, *MAIN, *sweeps())

@@ -156,7 +156,8 @@ def cell(axes: Axes, x: float, y: float, color: str, text: str = "", unused: boo
         ),
     )
     if text:
-        axes.text(x + 0.5, y + 0.5, text, ha="center", va="center", color=ink_on(color))
+        label = axes.text(x + 0.5, y + 0.5, text, ha="center", va="center", color=ink_on(color))
+        label.set_in_layout(len(text) > 3)  # a short one needs no room beyond its square
 
 
 def arrow(tail: tuple[float, float], head: tuple[float, float]) -> FancyArrowPatch:
