@@ -31,8 +31,8 @@ from numba.core.extending import intrinsic
 # no NaN and no infinity, and here are both (a NaN of the model, the score -inf of an empty slot).
 REORDER = {"contract", "reassoc", "nsz", "arcp", "afn"}
 # What Numba deals out to the cores: the loops over prange and nothing else. To look for whole-array
-# expressions too takes up to a third of the time to compile, and there is none outside these
-# loops. Not a dict: `njit` empties it, and the next kernel would get none of it.
+# expressions too takes up to a third of the time to compile, and outside these loops stands none
+# worth dealing out. Not a dict: `njit` empties it, and the next kernel would get none of it.
 ONLY_LOOPS = ParallelOptions(
     dict.fromkeys(
         ("comprehension", "reduction", "inplace_binop", "setitem", "numpy", "stencil", "fusion"),
