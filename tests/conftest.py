@@ -14,6 +14,7 @@ from pa_tutorial.ladder import STAGES
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    gc.disable()  # until all tests are collected: there is nothing to find
     if "PYTEST_XDIST_WORKER" in os.environ:
         torch.set_num_threads(1)  # the workers share the cores
         numba.set_num_threads(1)
@@ -48,6 +49,7 @@ def pytest_collection_finish() -> None:
     """All tests stay until the end: Python need not search them for garbage, again and again."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_unconfigure() -> None:
