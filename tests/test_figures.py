@@ -1,4 +1,7 @@
-"""Every committed figure is what the code draws: SVG by bytes, PNG by pixels."""
+"""Every committed figure is what the code draws, and its PNG was drawn together with its SVG.
+
+Notebooks show PNGs, and test_notebooks compares them; here they are drawn in the long profile only.
+"""
 
 import io
 from pathlib import Path
@@ -12,7 +15,7 @@ from pa_tutorial.paging.block_table import BlockTable
 from pa_tutorial.paging.layouts import PlainLayout, VllmLayout
 from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
 from pa_tutorial.viz import style
-from pa_tutorial.viz.__main__ import FIGURES, PAGES
+from pa_tutorial.viz.__main__ import FIGURES, PAGES, SUMS, sha256
 from pa_tutorial.viz.blocks import snapshot
 from pa_tutorial.viz.layouts import byte_runs, sectors
 
@@ -23,18 +26,36 @@ def pixels(data: bytes) -> np.ndarray:
     return np.asarray(Image.open(io.BytesIO(data)).convert("RGBA"))
 
 
-@pytest.mark.parametrize("name", FIGURES)
-def test_committed_figure_is_what_the_code_draws_and_states_its_finding(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # What a compiler says is taken from the record; test_kernel_comparison asks the compiler.
+@pytest.fixture
+def as_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a compiler says is taken from the record; test_kernel_comparison asks the compiler."""
     monkeypatch.setattr(evidence, "is_asked", lambda: False)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.usefixtures("as_recorded")
+def test_committed_figure_is_what_the_code_draws_and_states_its_finding(name: str) -> None:
     figure = FIGURES[name]()
     assert len(figure.get_suptitle().split()) >= 6, "the title is a sentence"
     assert figure.get_figwidth() == style.WIDTH, "as wide as a notebook"
     assert style.svg(figure) == (FOLDER / f"{name}.svg").read_bytes(), "run `make figures`"
+
+
+def test_svg_and_png_were_drawn_together() -> None:
+    """Who changes a figure and its SVG alone, or a PNG by hand, is found."""
+    files = [f"{name}.{form}" for name in FIGURES for form in ("svg", "png")]
+    lines = [f"{sha256(FOLDER / file)}  {file}" for file in files]
+    assert (FOLDER / SUMS).read_text().splitlines() == lines, "run `make figures`"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.usefixtures("as_recorded")
+def test_committed_png_has_the_pixels_that_the_code_draws(name: str) -> None:
+    figure = FIGURES[name]()
+    style.svg(figure)  # first, as `make figures` does: the layout settles
     committed = (FOLDER / f"{name}.png").read_bytes()
-    assert np.array_equal(pixels(style.png(figure)), pixels(committed)), "run `make figures`"
+    assert np.array_equal(pixels(style.png(figure)), pixels(committed))
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -46,7 +67,7 @@ def test_committed_page_is_what_the_code_writes_and_small(name: str, tmp_path: P
 
 
 def test_no_figure_without_code() -> None:
-    assert {path.stem for path in FOLDER.iterdir()} == {*FIGURES, *PAGES}
+    assert {path.stem for path in FOLDER.iterdir()} == {*FIGURES, *PAGES, SUMS}
 
 
 def test_palette_can_be_told_apart_in_grey() -> None:

@@ -1,7 +1,9 @@
 """Draw every figure into figures/, as SVG and PNG, and the page of the microscope:
-`python -m pa_tutorial.viz`."""
+`python -m pa_tutorial.viz`. Which SVG and PNG were drawn together stands in SHA256SUMS, in the
+form of `sha256sum`."""
 
 import argparse
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -129,6 +131,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "under_the_microscope": lambda: reference_microscope().picture(),
 }
 PAGES: dict[str, Callable[[], Microscope]] = {"microscope": reference_microscope}
+SUMS = "SHA256SUMS"
 
 
 def main() -> None:
@@ -144,6 +147,12 @@ def main() -> None:
     for name, make in PAGES.items():
         print(f"page {out / name}.html", flush=True)
         make().save_html(out / f"{name}.html")
+    drawn = [f"{name}.{form}" for name in FIGURES for form in ("svg", "png")]
+    (out / SUMS).write_text("".join(f"{sha256(out / file)}  {file}\n" for file in drawn))
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 if __name__ == "__main__":
