@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import FlopCounterMode
 
 from pa_tutorial.attention.cached import KVCache, cached_attention
 from pa_tutorial.attention.tiny_lm import TinyLM
@@ -14,6 +13,8 @@ from pa_tutorial.attention.tiny_lm import TinyLM
 
 def count_flops(run: Callable[[], object]) -> int:
     """Floating-point operations of the matrix products in `run`: two for a multiply and an add."""
+    from torch.utils.flop_counter import FlopCounterMode  # imports Triton: only if asked for
+
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         run()
     return counter.get_total_flops()
