@@ -94,7 +94,7 @@ COVERING = [
     ("paged_online", True, 8, TIGHT, 1, 16, 16, 2),
     ("paged_online", False, 8, TIGHT, 3, 33, 5, 3),
     ("paged_online", False, 8, ROOMY, 1, 7, 64, None),
-    ("paged_online", True, 1, 100, 3, 20, 8, 4),
+    ("paged_online", True, 1, 250, 3, 20, 8, 4),
     ("paged_online", True, 5, 25, 64, 64, 64, 5),
     ("paged_online", False, 128, ROOMY, 16, 256, 64, 6),
     # One block size, because the kernel is compiled for each; the ladder has the others.

@@ -166,6 +166,7 @@ def test_a_rank_that_is_killed_in_a_step_is_named_by_the_other(rank: int, tmp_pa
     require_clear_end(ended, message, survivors=(1 - rank,), within=SILENCE + 1)
 
 
+@pytest.mark.long  # without the command line: test_many_devices_serving, test_many_devices_watch
 def test_a_rank_that_hangs_in_a_step_is_named_by_all_with_the_place(tmp_path: Path) -> None:
     ended = run_with_fault(tmp_path, "hang:1:2")
     message = (
@@ -254,6 +255,18 @@ def test_times_in_which_no_sign_of_life_can_arrive_are_refused(
     monkeypatch.setenv("RANK", "0")
     said = refusal(["x", "--tensor-parallel", "2", f"--{name}", seconds], capsys)
     assert f"{name} is {float(seconds)}; it must be seconds, more than 0.2" in said
+
+
+def test_limit_and_silence_reach_the_watch(
+    capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def joined(limit: float, silence: float) -> None:
+        raise ValueError(f"watched with {limit} and {silence}")
+
+    monkeypatch.setattr("pa_tutorial.distributed.group.joined", joined)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    said = refusal(["x", "--tensor-parallel", "2", "--limit", "4", "--silence", "3"], capsys)
+    assert "watched with 4.0 and 3.0" in said
 
 
 def test_a_silence_that_torchrun_does_not_wait_for_is_refused(
