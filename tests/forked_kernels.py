@@ -1,7 +1,7 @@
 """Kernels for notebooks that start at once: forks of a process that has imported the libraries.
 
-A notebook runs in a process of its own, as always. Only its imports of torch, Numba and matplotlib
-find them in memory, which saves each of twenty notebooks some seconds.
+A notebook runs in a process of its own, as always. Only its imports of torch, Numba, matplotlib and
+the package find them in memory, which saves each of twenty notebooks some seconds.
 
 Run as a program, this is the process that forks: it reads one line of JSON for each kernel.
 """
@@ -18,7 +18,16 @@ from functools import cache
 from jupyter_client.provisioning import LocalProvisioner
 from nbclient import NotebookClient
 
-LIBRARIES = ("torch", "numba.cuda", "matplotlib.figure", "ipykernel.kernelapp", "IPython.display")
+LIBRARIES = (
+    "torch",
+    "torch._dynamo",  # of transformers, of torch.distributed.tensor and of torch's counter
+    "numba.cuda",
+    "matplotlib.figure",
+    "ipykernel.kernelapp",
+    "IPython.display",
+    "pa_tutorial.checks",
+    "pa_tutorial.exercises",
+)
 
 
 class ForkedKernel:

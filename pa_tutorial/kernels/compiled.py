@@ -9,6 +9,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from types import SimpleNamespace
 from unittest import mock
@@ -196,5 +197,13 @@ def assembled(code: bytes, capability: Capability) -> Compiled:
 def compiled(
     kernel: Callable, signature: tuple[types.Type, ...], capability: Capability
 ) -> Compiled:
-    """Compile a @cuda.jit kernel for one GPU; about a second. Errors: lto_ir, assembled."""
+    """Compile a @cuda.jit kernel for one GPU; some seconds, once. Errors: lto_ir, assembled."""
+    require_compiler()
+    return _compiled(kernel, signature, capability)
+
+
+@cache
+def _compiled(
+    kernel: Callable, signature: tuple[types.Type, ...], capability: Capability
+) -> Compiled:
     return assembled(lto_ir(kernel, signature, capability), capability)
