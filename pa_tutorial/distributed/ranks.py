@@ -179,7 +179,8 @@ def _context() -> BaseContext:
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__, "pa_tutorial.distributed.runner"])
+    # torch imports its compiler, for seconds, at the first call of a layer that is cut.
+    context.set_forkserver_preload([__name__, "pa_tutorial.distributed.runner", "torch._dynamo"])
     return context
 
 
