@@ -124,19 +124,22 @@ def of_all(report: Report, where: str, read: Callable[[Snapshot], np.ma.MaskedAr
     return torch.stack([torch.stack(row) for row in rows])
 
 
-def as_tensor(values: np.ma.MaskedArray) -> Tensor:
+def as_tensor(values: np.ndarray) -> Tensor:
     """NaN where nobody has written."""
     return torch.from_numpy(np.ma.filled(values, np.nan))
 
 
-def sum_of_warps(accs: np.ma.MaskedArray, geometry: Geometry) -> np.ma.MaskedArray:
-    """[NUM_THREADS, NUM_ROWS_PER_THREAD] -> [HEAD_SIZE] float64.
+def sum_of_warps(accs: np.ma.MaskedArray, geometry: Geometry) -> np.ndarray:
+    """[NUM_THREADS, NUM_ROWS_PER_THREAD] -> [HEAD_SIZE] float64; NaN where nobody has written.
 
     After the sum over lanes, each lane that shares a row has the sum of its warp: the first is
     taken.
     """
-    rows = np.ma.zeros(geometry.HEAD_SIZE, np.float64)
-    for thread in range(0, geometry.NUM_THREADS, geometry.NUM_V_VECS_PER_ROW):
-        of_lane = list(geometry.value_rows(thread % WARP_SIZE))
-        rows[of_lane] += accs[thread, : len(of_lane)]
+    found = np.ma.filled(accs, np.nan)
+    rows = np.zeros(geometry.HEAD_SIZE)
+    step = geometry.NUM_V_VECS_PER_ROW
+    rows_of = {lane: list(geometry.value_rows(lane)) for lane in range(0, WARP_SIZE, step)}
+    for thread in range(0, geometry.NUM_THREADS, step):
+        of_lane = rows_of[thread % WARP_SIZE]
+        rows[of_lane] += found[thread, : len(of_lane)]
     return rows
