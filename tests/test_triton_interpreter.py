@@ -7,6 +7,7 @@ import runpy
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ pytest.importorskip("triton", reason=why_absent())
 
 import triton
 import triton.language as tl
+from triton.runtime import interpreter
 from triton.runtime.errors import InterpreterError
 from triton.runtime.jit import JITFunction
 
@@ -82,6 +84,24 @@ def test_the_language_is_as_before_when_a_kernel_fails() -> None:
     assert not changes(before)
     given = draw()
     assert is_right(paged_attention_triton(**given), given)
+
+
+def test_a_kernel_and_its_functions_change_the_language_once_a_module(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Triton does so at each call of a function: 34 times here."""
+    change, changed = interpreter._patch_lang, []
+
+    def count(function: Callable) -> object:
+        changed.append(function.__module__)
+        return change(function)
+
+    monkeypatch.setattr(interpreter, "_patch_lang", count)
+    for _ in range(2):  # two kernels; each calls functions of Triton's
+        changed.clear()
+        paged_attention_triton(**draw())
+        assert changed == ["pa_tutorial.kernels.triton_decode", "triton.language.standard"] * 2
+    assert interpreter._patch_lang is count
 
 
 def test_warnings_and_numpy_are_as_before() -> None:
