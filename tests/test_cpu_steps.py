@@ -1,14 +1,10 @@
 """Every step that leads to the CPU kernel computes the same attention."""
 
-from collections.abc import Iterator
-from unittest.mock import patch
-
 import pytest
 import torch
 from kernel_inputs import problem
 
 from pa_tutorial.attention.paged import paged_gather
-from pa_tutorial.kernels import cpu_steps
 from pa_tutorial.kernels.cpu_steps import STEPS
 from pa_tutorial.problem import DecodeProblem
 
@@ -25,13 +21,6 @@ CASES = {
     "strided_q": {"seq_lens": (20, 9), "strided_q": True},
 }
 each_step = pytest.mark.parametrize("name", STEPS)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def for_one_core() -> Iterator[None]:
-    """What is compiled for all cores takes twice as long, and computes the same: notebook 13."""
-    with patch.dict(cpu_steps.COMPILED, parallel=False):
-        yield
 
 
 def error(name: str, given: DecodeProblem) -> float:
