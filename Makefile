@@ -3,64 +3,75 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-READY  := $(VENV)/.ready
+# Marks of readiness: what a reader needs, and what all tests need.
+LAB    := $(VENV)/.lab-ready
+ALL    := $(VENV)/.all-ready
+PIP    := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 # Bytecode is made of what is imported, and kept: pip would make it of all that is installed, and
 # without keeping it, each of the many processes that the tests start would make it again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help lab test notebooks index figures exercises bounds bench gpu lint clean
+.PHONY: help lab test test-macos notebooks index figures exercises bounds bench gpu lint clean
 .DEFAULT_GOAL := help
 
 help:  ## list the commands
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-$(READY): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
-	  { echo "This needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || true). Name another with: make PYTHON=python3.12"; exit 1; }
+$(LAB): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null || \
+	  { echo "This needs Python 3.11 to 3.14; '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || true). Name another with: make PYTHON=python3.12"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 	  { echo "This needs Python's venv module; on Debian and Ubuntu: sudo apt install python3-venv"; exit 1; }
-	@echo "Setting up $(VENV), once: PyTorch, Numba, JupyterLab and what they need (2 to 3 GB; with CUDA 6 GB)."
+	@echo "Setting up $(VENV), once: PyTorch, Numba, JupyterLab and what they need (2 GB; with CUDA 6 GB)."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt --upgrade pip
-	@$(BIN)/python -m pip install --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev]'
-	@touch $(READY)
+	@$(PIP) -q --upgrade pip
+	@$(PIP) --no-compile -e '.[lab,triton]'
+	@touch $(LAB)
 	@echo "$(VENV) is ready."
 
-lab: $(READY)  ## open JupyterLab on the first notebook
+$(ALL): $(LAB)
+	@echo "Adding what the tests need, once."
+	@$(PIP) --no-compile -e '.[dev]'
+	@touch $(ALL)
+
+lab: $(LAB)  ## open JupyterLab on the first notebook
 	@echo "Opening JupyterLab on notebooks/00_start_here.ipynb (stop it with Ctrl-C)."
 	$(BIN)/jupyter lab --ServerApp.root_dir='$(CURDIR)' --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb
 
-test: $(READY)  ## run all tests, every notebook included
+test: $(ALL)  ## run all tests, every notebook included
 	@echo "Running all tests on all cores."
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
-notebooks: $(READY) exercises  ## run every notebook and keep the outputs
+test-macos: $(ALL)  ## run kernels, notebooks 07 and 09 and a stage with what a Mac has
+	$(BIN)/python -m pytest tests/test_macos.py
+
+notebooks: $(ALL) exercises  ## run every notebook and keep the outputs
 	@echo "Running every notebook, in place."
 	$(BIN)/python tests/run_notebooks.py
 	@$(BIN)/python -m pa_tutorial.index
 
-index: $(READY)  ## write notebooks/INDEX.md and ERRATA.md
+index: $(ALL)  ## write notebooks/INDEX.md and ERRATA.md
 	@$(BIN)/python -m pa_tutorial.index
 
-figures: $(READY)  ## draw every figure into figures/
+figures: $(ALL)  ## draw every figure into figures/
 	@echo "Drawing figures/."
 	$(BIN)/python -m pa_tutorial.viz
 
-exercises: $(READY)  ## write the exercises into the notebooks
+exercises: $(ALL)  ## write the exercises into the notebooks
 	@$(BIN)/python -m pa_tutorial.exercises
 
-bounds: $(READY)  ## measure the bounds of all checks again
+bounds: $(ALL)  ## measure the bounds of all checks again
 	@echo "Measuring every stage and every wrong example."
 	$(BIN)/python tests/record_bounds.py
 
-bench: $(READY)  ## measure on this machine's CPU, Triton on its GPU if it has one; writes benchmarks/
+bench: $(LAB)  ## measure on this machine's CPU, Triton on its GPU if it has one; writes benchmarks/
 	@echo "Measuring on the CPU."
 	$(BIN)/python -m pa_tutorial.bench
 
 gpu:  ## check and measure on this machine's GPU, with its own python3; installs nothing
 	@$(PYTHON) -m pa_tutorial.bench.gpu
 
-lint: $(READY)  ## ruff: style and format, notebooks included
+lint: $(ALL)  ## ruff: style and format, notebooks included
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 

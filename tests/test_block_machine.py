@@ -11,16 +11,6 @@ from typing import ClassVar
 
 import pytest
 from block_helpers import snapshot
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
 
 from pa_tutorial.paging.allocator import NULL_BLOCK, BlockAllocator
 from pa_tutorial.paging.block_table import Appended, BlockTable
@@ -33,6 +23,12 @@ from pa_tutorial.paging.errors import (
 )
 from pa_tutorial.paging.layouts import PAD_SLOT
 from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
+
+hypothesis = pytest.importorskip(
+    "hypothesis", reason="hypothesis draws the tests: an extra for tests"
+)
+stateful = pytest.importorskip("hypothesis.stateful")
+st = hypothesis.strategies
 
 STEPS_A_RUN = 50
 MOST_SEQUENCES = 6
@@ -82,12 +78,12 @@ FEW_TOKENS = st.lists(st.integers(0, 2), min_size=1, max_size=6)
 WHICH = st.integers(0, 11)
 
 
-class BlockMachine(RuleBasedStateMachine):
+class BlockMachine(stateful.RuleBasedStateMachine):
     """config  set by a subclass"""
 
     config: ClassVar[Config]
 
-    @initialize(
+    @stateful.initialize(
         device_blocks=st.integers(5, 12),
         host_blocks=st.integers(3, 8),
         block_size=st.integers(1, 4),
@@ -107,13 +103,15 @@ class BlockMachine(RuleBasedStateMachine):
 
     # The operations
 
-    @precondition(lambda self: len(self.sequences) < MOST_SEQUENCES)
-    @rule(tokens=FEW_TOKENS, extra=st.sampled_from([0, 0, 0, 1]))
+    @stateful.precondition(lambda self: len(self.sequences) < MOST_SEQUENCES)
+    @stateful.rule(tokens=FEW_TOKENS, extra=st.sampled_from([0, 0, 0, 1]))
     def start(self, tokens: list[int], extra: int) -> None:
         self.start_with(tokens, extra)
 
-    @precondition(lambda self: len(self.sequences) < MOST_SEQUENCES and self.sequences + self.freed)
-    @rule(which=WHICH, keep=st.integers(0, 20), tokens=FEW_TOKENS)
+    @stateful.precondition(
+        lambda self: len(self.sequences) < MOST_SEQUENCES and self.sequences + self.freed
+    )
+    @stateful.rule(which=WHICH, keep=st.integers(0, 20), tokens=FEW_TOKENS)
     def start_like_another(self, which: int, keep: int, tokens: list[int]) -> None:
         known = (self.sequences + self.freed)[which % len(self.sequences + self.freed)]
         self.start_with(known.tokens[:keep] + tokens, known.table.extra)
@@ -124,13 +122,13 @@ class BlockMachine(RuleBasedStateMachine):
         if self.grow(sequence, tokens):
             self.sequences.append(sequence)
 
-    @precondition(lambda self: self.sequences)
-    @rule(which=WHICH, tokens=FEW_TOKENS)
+    @stateful.precondition(lambda self: self.sequences)
+    @stateful.rule(which=WHICH, tokens=FEW_TOKENS)
     def append(self, which: int, tokens: list[int]) -> None:
         self.grow(self.pick(which), tokens)
 
-    @precondition(lambda self: self.sequences)
-    @rule(which=WHICH, count=st.integers(1, 4))
+    @stateful.precondition(lambda self: self.sequences)
+    @stateful.rule(which=WHICH, count=st.integers(1, 4))
     def append_what_another_has(self, which: int, count: int) -> None:
         sequence, end = self.pick(which), len(self.pick(which).tokens)
         ahead = [
@@ -140,8 +138,8 @@ class BlockMachine(RuleBasedStateMachine):
         ]
         self.grow(sequence, ahead[which % len(ahead)][end : end + count] if ahead else [0])
 
-    @precondition(lambda self: 0 < len(self.sequences) < MOST_SEQUENCES)
-    @rule(which=WHICH, tokens=st.lists(st.integers(0, 2), max_size=3))
+    @stateful.precondition(lambda self: 0 < len(self.sequences) < MOST_SEQUENCES)
+    @stateful.rule(which=WHICH, tokens=st.lists(st.integers(0, 2), max_size=3))
     def fork_and_write(self, which: int, tokens: list[int]) -> None:
         one = self.pick(which)
         pool = one.table.allocator
@@ -152,8 +150,10 @@ class BlockMachine(RuleBasedStateMachine):
         COUNTS["fork of a fork"] += fork.generation > 1
         self.grow(fork, tokens)
 
-    @precondition(lambda self: self.sequences)
-    @rule(which=WHICH, misuse=st.sampled_from(["append", "fork", "slide", "move_to", "free"]))
+    @stateful.precondition(lambda self: self.sequences)
+    @stateful.rule(
+        which=WHICH, misuse=st.sampled_from(["append", "fork", "slide", "move_to", "free"])
+    )
     def free_and_use_again(self, which: int, misuse: str) -> None:
         sequence = self.sequences.pop(which % len(self.sequences))
         sequence.table.free()
@@ -164,8 +164,8 @@ class BlockMachine(RuleBasedStateMachine):
         block = not_held[which % len(not_held)]
         self.refused((UnknownBlock, DoubleFree), lambda: self.device.free(block))
 
-    @precondition(lambda self: self.sequences)
-    @rule(which=WHICH, window=st.integers(1, 9))
+    @stateful.precondition(lambda self: self.sequences)
+    @stateful.rule(which=WHICH, window=st.integers(1, 9))
     def slide(self, which: int, window: int) -> None:
         sequence = self.pick(which)
         sequence.table.slide(window)
@@ -173,8 +173,8 @@ class BlockMachine(RuleBasedStateMachine):
         COUNTS["slide out"] += blocks_outside * self.block_size > sequence.gone
         sequence.gone = max(sequence.gone, blocks_outside * self.block_size)
 
-    @precondition(lambda self: any(not sequence.gone for sequence in self.sequences))
-    @rule(which=WHICH)
+    @stateful.precondition(lambda self: any(not sequence.gone for sequence in self.sequences))
+    @stateful.rule(which=WHICH)
     def swap(self, which: int) -> None:
         whole = [sequence for sequence in self.sequences if not sequence.gone]
         table = whole[which % len(whole)].table
@@ -191,8 +191,8 @@ class BlockMachine(RuleBasedStateMachine):
             assert target.ref_counts[new] == 1, "a shared block is written"
             self.copy_block(source, old, target, new)
 
-    @precondition(lambda self: getattr(self.device, "num_cached", 0))
-    @rule()
+    @stateful.precondition(lambda self: getattr(self.device, "num_cached", 0))
+    @stateful.rule()
     def reset(self) -> None:
         if any(self.device.ref_counts):
             self.refused((BlocksInUse,), self.device.reset)
@@ -287,11 +287,11 @@ class BlockMachine(RuleBasedStateMachine):
 
     # What holds after every step
 
-    @invariant()
+    @stateful.invariant()
     def the_step_is_counted(self) -> None:
         COUNTS["steps"] += 1
 
-    @invariant()
+    @stateful.invariant()
     def each_sequence_reads_its_own_tokens(self) -> None:
         for sequence in self.sequences:
             table, tokens, size = sequence.table, sequence.tokens, self.block_size
@@ -306,7 +306,7 @@ class BlockMachine(RuleBasedStateMachine):
     def block_of(self, table: BlockTable, block: int) -> list[tuple[int, int] | None]:
         return self.memory[table.allocator][block * self.block_size :][: self.block_size]
 
-    @invariant()
+    @stateful.invariant()
     def every_block_is_counted_once(self) -> None:
         for pool in (self.device, self.host):
             named = Counter(
@@ -335,15 +335,15 @@ def drive(steps: int, config: Config) -> Counter[str]:
     """At least so many random operations; what happened, and how often."""
     machine = type("Machine", (BlockMachine,), {"config": config})
     COUNTS.clear()
-    run_state_machine_as_test(
+    stateful.run_state_machine_as_test(
         machine,
-        settings=settings(
+        settings=hypothesis.settings(
             max_examples=steps // 30,  # some runs end early
             stateful_step_count=STEPS_A_RUN,
             deadline=None,
             derandomize=True,
             database=None,
-            suppress_health_check=list(HealthCheck),
+            suppress_health_check=list(hypothesis.HealthCheck),
         ),
     )
     return COUNTS.copy()

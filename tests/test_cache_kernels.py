@@ -5,8 +5,6 @@ from contextlib import AbstractContextManager
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 
 from pa_tutorial.kernels import cache as kernels
@@ -22,6 +20,11 @@ from pa_tutorial.paging import layouts
 from pa_tutorial.paging.kv_cache import PagedKVCache
 from pa_tutorial.paging.layouts import VllmLayout
 from pa_tutorial.simt import SimtError
+
+hypothesis = pytest.importorskip(
+    "hypothesis", reason="hypothesis draws the tests: an extra for tests"
+)
+given, settings, st = hypothesis.given, hypothesis.settings, hypothesis.strategies
 
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
 by_dtype = pytest.mark.parametrize("dtype", [F32, F16, BF16], ids=str)

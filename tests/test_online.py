@@ -7,8 +7,6 @@ from decimal import Decimal, localcontext
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 
 from pa_tutorial.attention.cached import cached_attention
@@ -30,6 +28,11 @@ from pa_tutorial.attention.online import (
 from pa_tutorial.cases import DECODE_CASES
 from pa_tutorial.checks.comparing import bounds_of, relative_errors, to_float64
 from pa_tutorial.problem import DecodeProblem
+
+hypothesis = pytest.importorskip(
+    "hypothesis", reason="hypothesis draws the tests: an extra for tests"
+)
+given, settings, st = hypothesis.given, hypothesis.settings, hypothesis.strategies
 
 Lists = list[list[float]]
 
