@@ -17,7 +17,7 @@ from packages import MAC, chosen
 ROOT = Path(__file__).parent.parent
 # What runs on a Mac: everything marked `macos`, and a stage as the README says it.
 SELECTED = "macos or kv_cache"
-NOT_HERE = ("Triton", "hypothesis", "transformers")  # whole files need them, none of them SELECTED
+NOT_HERE = ("Triton", "hypothesis")  # whole files need them, none of them SELECTED
 
 
 def link_packages(names: set[str], site: Path) -> None:

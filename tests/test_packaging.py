@@ -2,10 +2,12 @@
 
 import re
 import subprocess
+import sys
 import tomllib
-from importlib.metadata import distributions, metadata
+from importlib.metadata import distributions, metadata, packages_distributions
 from pathlib import Path
 
+import nbformat
 import pytest
 import yaml
 from packages import chosen
@@ -84,8 +86,22 @@ def test_every_pin_can_be_installed_under_every_python() -> None:
 def test_a_reader_installs_no_tools_of_tests_and_lecturers() -> None:
     packages = chosen(f"pa-tutorial{READER[1:]}")
     assert {"jupyterlab", "pytest"} <= packages
-    assert not packages & {"nbgrader", "transformers", "playwright", "hypothesis", "ruff"}
+    assert not packages & {"nbgrader", "playwright", "hypothesis", "ruff"}
     assert f"'{READER}'" in make("--dry-run", "--always-make", "lab").stdout
+
+
+def test_a_reader_installs_what_the_notebooks_import() -> None:
+    packages = chosen(f"pa-tutorial{READER[1:]}")
+    code = [
+        cell.source
+        for path in (ROOT / "notebooks").glob("*.ipynb")
+        for cell in nbformat.read(path, as_version=4).cells
+        if cell.cell_type == "code"
+    ]
+    imported = {*re.findall(r"^ *(?:import|from(?=.+ import )) (\w+)", "\n".join(code), re.M)}
+    homes = packages_distributions()
+    for name in imported - sys.stdlib_module_names:
+        assert packages & {*map(canonicalize_name, homes[name])}, f"a notebook imports {name}"
 
 
 def test_environment_is_thin_and_agrees() -> None:
