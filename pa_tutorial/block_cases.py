@@ -19,6 +19,7 @@ _CASES = (
         rounded_to=0.125,
         block_size=8,
         tables=((5, 2),),
+        called_twice=True,
     ),
     DecodeProblem(
         "one_full_block",
@@ -39,6 +40,15 @@ _CASES = (
         "many blocks in random order",
         _SHUFFLED,
         seq_lens=(160, 90),
+    ),
+    DecodeProblem(
+        "long_context",
+        "8,300 tokens in 519 blocks",
+        "A loop over tokens, blocks or partitions ends too early, or a table is cut.",
+        seq_lens=(8300, 300),
+        num_heads=1,
+        num_kv_heads=1,
+        head_size=32,
     ),
     DecodeProblem(
         "shared_blocks",
@@ -87,6 +97,17 @@ _CASES = (
         "The row of a table is longer than the sequence: use its stride, and stop at seq_len.",
         seq_lens=(5, 100),
         pad_columns=9,
+    ),
+    DecodeProblem(
+        "gaps_in_the_cache",
+        "K and V of a head lie side by side, with gaps between heads and blocks",
+        "The offset of a block or a head comes from the strides of the cache, not from its sizes.",
+        seq_lens=(32, 16),
+        num_heads=2,
+        num_kv_heads=2,
+        head_size=32,
+        dtype=torch.float16,
+        gaps=True,
     ),
     DecodeProblem(
         "head_size_120_float16",

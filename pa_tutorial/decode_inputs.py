@@ -77,6 +77,19 @@ def draw_block_tables(
             return tables, num_blocks
 
 
+def with_gaps(k_cache: Tensor, v_cache: Tensor) -> list[Tensor]:
+    """The same numbers as views: V of a head follows its K, and each block has a head of NaN more.
+
+    So the strides of blocks and heads are not those of a tensor by itself.
+    """
+    num_blocks, num_kv_heads = v_cache.shape[:2]
+    pool = v_cache.new_full((num_blocks, num_kv_heads + 1, 2, v_cache[0, 0].numel()), float("nan"))
+    return [
+        pool[:, :-1, side].unflatten(-1, cache.shape[2:]).copy_(cache)
+        for side, cache in enumerate((k_cache, v_cache))
+    ]
+
+
 def beside(inputs: PagedInputs) -> dict[str, object]:
     """The same step with K and V of the newest token beside the cache, and NaN in their slots.
 

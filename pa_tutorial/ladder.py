@@ -16,7 +16,6 @@ from pa_tutorial.attention.cached import KVCache, cached_attention
 from pa_tutorial.attention.full import causal_attention
 from pa_tutorial.attention.online import online_attention
 from pa_tutorial.attention.paged import paged_gather, paged_online
-from pa_tutorial.kernels.choose import VLLM_PARTITION_SIZE
 from pa_tutorial.kernels.cpu_launch import paged_attention_cpu
 from pa_tutorial.kernels.geometry import divide_round_up
 from pa_tutorial.kernels.launch import (
@@ -34,6 +33,8 @@ OF_A_HEAD = ("qk_max", "exp_sum", "accs")
 # Of the CPU kernel: more than most machines have cores, so that most problems have partitions to
 # merge; and the result is the same on every machine.
 NUM_SHARES = 5
+# Tokens: half of vLLM's.
+MOST_OF_A_PARTITION = 256
 # Of the Triton kernel: small, so that most problems have several tiles.
 TILE_SIZE = 16
 
@@ -50,6 +51,7 @@ class Stage:
     checked_against  the stages before it that must give the same result
     own_kinds        the kinds of problem on which the stage itself is checked
     layout           the cache layout that it reads, "vllm" or "plain"; None before paging
+    takes_gaps       the cache may have gaps between blocks and heads
     why_absent       says why the stage cannot run on this machine; None if it can
     """
 
@@ -61,12 +63,16 @@ class Stage:
     checked_against: tuple[str, ...]
     own_kinds: tuple[str, ...]
     layout: str | None = None
+    takes_gaps: bool = True
     why_absent: Callable[[], str | None] = lambda: None
 
     def is_checked_on(self, problem: SequenceProblem | DecodeProblem) -> bool:
         """Cases about blocks are for the stages that read blocks."""
-        about_blocks = isinstance(problem, DecodeProblem) and problem.about_blocks
-        return problem.kind in self.own_kinds and (self.layout is not None or not about_blocks)
+        if problem.kind not in self.own_kinds:
+            return False
+        if not isinstance(problem, DecodeProblem) or not problem.about_blocks:
+            return True
+        return self.layout is not None and (self.takes_gaps or not problem.gaps)
 
     def run(
         self, problem: SequenceProblem | DecodeProblem, function: Function | None = None
@@ -224,13 +230,14 @@ def run_decode(problem: DecodeProblem, function: Function, cached: bool) -> dict
 
 
 def some_partitions(problem: DecodeProblem) -> int:
-    """Tokens of a partition: a third of the longest sequence in whole blocks, at most vLLM's 512.
+    """Tokens of a partition: a third of the longest sequence in whole blocks, at most 256.
 
-    With 512 always, most problems would have one partition, and nothing to reduce.
+    With vLLM's 512 always, most problems would have one partition, and nothing to reduce; and the
+    longest would not have more partitions than a warp has lanes.
     """
     third = divide_round_up(max(problem.seq_lens), 3)
     size = divide_round_up(third, problem.block_size) * problem.block_size
-    return min(size, VLLM_PARTITION_SIZE)
+    return min(size, MOST_OF_A_PARTITION)
 
 
 def run_paged(problem: DecodeProblem, function: Function, layout: str) -> dict[str, Tensor]:
@@ -247,6 +254,12 @@ def run_paged(problem: DecodeProblem, function: Function, layout: str) -> dict[s
         "tile_size": TILE_SIZE,
     }
     out = call(function, tensors, inputs.scale, inputs.alibi_slopes, **options)
+    if problem.called_twice:
+        kept = out.clone()
+        options["probe"] = {}
+        call(function, tensors | {"q": -inputs.q}, inputs.scale, inputs.alibi_slopes, **options)
+        if not torch.equal(out, kept):
+            raise AnswerError("the next call changed this result; each must return a new tensor")
     intermediates.add(probe, (...,))
     others = {name: probe[name] for name in OF_A_HEAD if name in probe}
     return {**intermediates.given(), **others, "out": out}
@@ -360,6 +373,7 @@ STAGES: dict[str, Stage] = {
             checked_against=("paged_online",),
             own_kinds=("decode",),
             layout="plain",
+            takes_gaps=False,
         ),
         Stage(
             name="triton",

@@ -15,7 +15,7 @@ from torch import Tensor
 from pa_tutorial import oracle
 from pa_tutorial.arguments import require, require_heads
 from pa_tutorial.attention.tiny_lm import TinyConfig, TinyLM, encode, load
-from pa_tutorial.decode_inputs import DecodeInputs, PagedInputs, draw_block_tables
+from pa_tutorial.decode_inputs import DecodeInputs, PagedInputs, draw_block_tables, with_gaps
 from pa_tutorial.paging.layouts import LAYOUTS
 from pa_tutorial.regimes import (
     SCORE_REGIMES,
@@ -131,8 +131,9 @@ class DecodeProblem:
 
     seq_lens   tokens of each sequence, the current one included
     scores     flat, ordinary, sharp (the largest weight is over one half),
-               deep_negative (all near -300), very_deep_negative (all near -100,000),
-               huge (all near 10,000), equal, extreme (near -300 and +300, by head and sequence),
+               deep_negative (all near -300), huge (all near 10,000), equal,
+               opposite (all exactly minus the scale),
+               extreme (near -300 and +300, by head and sequence),
                drifting (rising from -300 to 300 in even heads, falling in odd ones)
     strided_q  q is a view into a tensor that holds k and v too, as after a fused projection
     scale_factor   the scale is this times the usual head_size ** -0.5
@@ -145,6 +146,8 @@ class DecodeProblem:
     block_zero     block 0, which pads the tables, holds tokens of the first sequence
     pad_columns    columns of the block tables that no sequence needs
     stale          slots without a token hold numbers, as if of an older sequence, not NaN
+    gaps           K and V of a head lie side by side, and behind each block lies another of NaN
+    called_twice   a second call, with other numbers, must leave the result of the first alone
     about_blocks   the case says something about such stages only
     """
 
@@ -172,6 +175,8 @@ class DecodeProblem:
     block_zero: bool = False
     pad_columns: int = 1
     stale: bool = False
+    gaps: bool = False
+    called_twice: bool = False
     about_blocks: bool = False
 
     def __post_init__(self) -> None:
@@ -265,10 +270,10 @@ class DecodeProblem:
                 empty = np.isnan(cache)
                 cache[empty] = rng.standard_normal(int(empty.sum()))
         width = max(len(table) for table in tables) + self.pad_columns
+        caches = [torch.from_numpy(cache).to(self.dtype) for cache in (k_cache, v_cache)]
         return PagedInputs(
             inputs.q,
-            torch.from_numpy(k_cache).to(self.dtype),
-            torch.from_numpy(v_cache).to(self.dtype),
+            *(with_gaps(*caches) if self.gaps else caches),
             torch.tensor([t + [0] * (width - len(t)) for t in tables], dtype=torch.int32),
             torch.tensor(self.seq_lens, dtype=torch.int32),
             inputs.scale,

@@ -13,15 +13,15 @@ SOFTMAX_REGIMES = ("flat", "ordinary", "sharp")
 SCORE_REGIMES = (
     *SOFTMAX_REGIMES,
     "deep_negative",
-    "very_deep_negative",
     "huge",
     "equal",
+    "opposite",
     "extreme",
     "drifting",
 )
 
 # All scores of a head are near this number.
-NEAR = {"deep_negative": -300.0, "very_deep_negative": -1.001e5, "huge": 1e4, "extreme": -300.0}
+NEAR = {"deep_negative": -300.0, "huge": 1e4, "extreme": -300.0}
 
 
 def draw_decode(
@@ -69,6 +69,9 @@ def draw_decode(
         for seq_len in seq_lens:
             keys[start : start + seq_len] = keys[start]
             start += seq_len
+    elif scores == "opposite":  # one product each: no order of a sum makes two scores differ
+        q[:], keys[:] = 0, 0
+        q[..., 0], keys[..., 0] = -1, 1
     return q, keys, values
 
 

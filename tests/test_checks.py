@@ -116,12 +116,12 @@ def test_an_exception_without_a_readable_message_is_named() -> None:
 
 
 def test_a_wrong_intermediate_fails_even_if_the_output_is_right() -> None:
-    def shifted_scores(q, k, v, scale, slopes=None, probe=None):
+    def stretched_scores(q, k, v, scale, slopes=None, probe=None):
         out = cached_attention(q, k, v, scale, slopes, probe)
-        probe["qk"] = probe["qk"] + 1.0  # cancels in the softmax
+        probe["qk"] = 1.1 * probe["qk"]  # after the softmax has read it
         return out
 
-    result = attempt("kv_cache", shifted_scores)
+    result = attempt("kv_cache", stretched_scores)
     assert result.passed == 0
     assert "first wrong: qk" in result.first_failure.diagnosis
     assert "out itself is within its bound" in result.first_failure.diagnosis

@@ -37,37 +37,11 @@ def bound(dtype: torch.dtype) -> float:
     return torch.finfo(dtype).eps / 2 + 2e-6
 
 
-def in_one_tensor(k_cache: Tensor, v_cache: Tensor) -> tuple[Tensor, Tensor]:
-    """K and V as views into one tensor [num_blocks, 2, num_kv_heads, n], n with a gap of NaN."""
-    num_blocks, num_kv_heads = v_cache.shape[:2]
-    n = v_cache[0, 0].numel()
-    both = torch.full((num_blocks, 2, num_kv_heads, n + 24), float("nan"), dtype=v_cache.dtype)
-    both[:, 0, :, :n] = k_cache.flatten(2)
-    both[:, 1, :, :n] = v_cache.flatten(2)
-    k_view, v_view = both[:, 0, :, :n], both[:, 1, :, :n]
-    return k_view.unflatten(2, k_cache.shape[2:]), v_view.unflatten(2, v_cache.shape[2:])
-
-
 @by_stage
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_strided_q_is_read_by_its_stride(stage: str, dtype: torch.dtype) -> None:
     given = problem(strided_q=True, dtype=dtype)
     ready = PREPARE[stage](**arguments(given))
-    ready.simulate()
-    assert error(ready.out, given) < bound(dtype)
-
-
-@by_stage
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_gaps_between_blocks_and_heads_of_the_caches_are_skipped(
-    stage: str, dtype: torch.dtype
-) -> None:
-    given = problem(dtype=dtype)
-    tensors = arguments(given)
-    k_cache, v_cache = in_one_tensor(tensors["k_cache"], tensors["v_cache"])
-    assert not k_cache.is_contiguous()
-    assert k_cache.stride()[:2] == v_cache.stride()[:2]
-    ready = PREPARE[stage](**{**tensors, "k_cache": k_cache, "v_cache": v_cache})
     ready.simulate()
     assert error(ready.out, given) < bound(dtype)
 

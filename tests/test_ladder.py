@@ -180,10 +180,12 @@ def test_the_stages_of_the_kernel_are_the_functions_of_that_name() -> None:
 
 
 def test_most_cases_have_something_to_merge() -> None:
-    """With vLLM's 512 tokens, most would be one partition."""
+    """With vLLM's 512 tokens, most would be one partition; and none would be cut in more partitions
+    than a warp has lanes."""
     cases = [case for case in CASES.values() if STAGES["cuda_v2"].is_checked_on(case)]
     split = [max(case.seq_lens) > some_partitions(case) for case in cases]
     assert split.count(False) == 1  # one_token
     assert all(some_partitions(case) % case.block_size == 0 for case in cases)
     assert some_partitions(CASES["decode/worked_example"]) == 8
-    assert some_partitions(CASES["decode/long_context"]) == 512
+    longest = CASES["decode/long_context"]
+    assert max(longest.seq_lens) > 32 * some_partitions(longest)

@@ -97,7 +97,7 @@ def test_a_maximum_that_starts_at_zero_is_seen_only_far_below_zero() -> None:
     with applied(example_named("maximum_starts_at_zero")):
         outcomes = run_cases(pairs)
     failed = {CASES[case_id].scores for (_, case_id), o in outcomes.items() if not o.passed}
-    assert failed == {"deep_negative", "very_deep_negative", "extreme"}
+    assert failed == {"deep_negative", "opposite", "extreme"}
 
 
 def test_the_last_barrier_of_the_tree_is_missed_by_the_race_check_only() -> None:

@@ -93,19 +93,6 @@ def a_query_behind_two_billion_elements() -> str:
     return "" if same else "queries behind 2**31 elements are not read where they are"
 
 
-def more_partitions_than_are_merged_at_once() -> str:
-    """With one token in each, the second kernel goes through 29 of them, 16 at a time."""
-    inputs = importlib.import_module("pa_tutorial.cases").CASES["decode/mqa"].paged("plain")
-    launch = importlib.import_module("pa_tutorial.kernels.triton_launch")
-    tensors = inputs.q, inputs.k_cache, inputs.v_cache, inputs.block_tables, inputs.seq_lens
-    one, many = (
-        launch.paged_attention_triton(*tensors, inputs.scale, partition_size=size)
-        for size in (512, 1)
-    )
-    same = torch.allclose(one, many, rtol=1e-5, atol=1e-6)
-    return "" if same else "many partitions give another result than one"
-
-
 BESIDE = ("one_token", "gqa_alibi", "tail", "head_size_80", "strided_q_float16", "bfloat16")
 
 
@@ -144,7 +131,6 @@ TRIALS: dict[str, Callable[[], str]] = {
         a_block_behind_four_billion_elements,
         a_head_behind_two_billion_elements,
         a_query_behind_two_billion_elements,
-        more_partitions_than_are_merged_at_once,
         beside_the_cache_is_equal_to_in_it,
     )
 }

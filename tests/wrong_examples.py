@@ -176,7 +176,8 @@ def applied(example: WrongExample) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """error is that of `quantity`: of the output, unless only an intermediate is wrong."""
+    """error is that of `quantity`: of the output, unless only an intermediate is wrong; inf if
+    the stage did what none may do, and None if it raised."""
 
     passed: bool
     error: float | None
@@ -256,7 +257,8 @@ def run_cases(pairs: tuple[tuple[str, str], ...]) -> dict[tuple[str, str], Outco
         else:
             wrong = [c.quantity for c in comparisons if not c.passed]  # in order of computation
             quantity = wrong[-1] if wrong else "out"
-            outcomes[stage, case_id] = Outcome(case.passed, case.error, case.diagnosis, quantity)
+            error = math.inf if case.refused else case.error
+            outcomes[stage, case_id] = Outcome(case.passed, error, case.diagnosis, quantity)
     return outcomes
 
 
