@@ -10,7 +10,7 @@ import torch
 def cpu_name() -> str:
     """The processor's model name, as far as the system tells it."""
     try:
-        with open("/proc/cpuinfo") as lines:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
             for line in lines:
                 if line.startswith("model name"):
                     return line.partition(":")[2].strip()

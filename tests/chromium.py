@@ -56,7 +56,7 @@ def install(as_root: list[str]) -> str:
 def why_failed(command: list[str]) -> str:
     """The last line that it printed; empty: it did not fail."""
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    piped = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    piped = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "encoding": "utf-8"}
     try:
         ran = subprocess.run(command, **piped, timeout=LIMIT, env=environment, check=False)
     except subprocess.TimeoutExpired:

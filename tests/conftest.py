@@ -15,6 +15,7 @@ from pa_tutorial.ladder import STAGES
 
 def pytest_configure(config: pytest.Config) -> None:
     gc.disable()  # until all tests are collected: there is nothing to find
+    os.environ["PYTHONUTF8"] = "1"  # what other processes print is read as UTF-8
     if "PYTEST_XDIST_WORKER" in os.environ:
         torch.set_num_threads(1)  # the workers share the cores
         numba.set_num_threads(1)

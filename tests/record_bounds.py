@@ -81,7 +81,7 @@ def main() -> None:
     record: dict[str, dict[str, dict]] = {}
 
     def write() -> None:
-        BOUNDS_FILE.write_text(json.dumps(record, indent=1) + "\n")
+        BOUNDS_FILE.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8", newline="\n")
 
     for case_id, quantities in correct.items():
         record[case_id] = {

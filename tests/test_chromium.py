@@ -34,7 +34,7 @@ def put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Put:
 
     def put(name: str, python: str) -> Path:
         path = tmp_path / name
-        path.write_text(f"#!{sys.executable}\n{python}\n")
+        path.write_text(f"#!{sys.executable}\n{python}\n", encoding="utf-8")
         path.chmod(0o755)
         return path
 
@@ -81,7 +81,7 @@ def test_sudo_without_a_password_installs(put: Put, monkeypatch: pytest.MonkeyPa
     put("true", "")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     chromium.chromium()
-    assert "install -y" in asked.read_text()
+    assert "install -y" in asked.read_text(encoding="utf-8")
 
 
 def test_a_failed_install_is_the_reason(put: Put) -> None:
@@ -100,4 +100,7 @@ def test_two_at_once_install_once(put: Put) -> None:
     with ThreadPoolExecutor(2) as pool:
         paths = [future.result() for future in [pool.submit(chromium.chromium) for _ in range(2)]]
     assert paths == [str(asked.with_name("chromium"))] * 2
-    assert [line.split()[3] for line in asked.read_text().splitlines()] == ["update", "install"]
+    assert [line.split()[3] for line in asked.read_text(encoding="utf-8").splitlines()] == [
+        "update",
+        "install",
+    ]

@@ -57,7 +57,8 @@ class StandIn:
             f"time.sleep({seconds})\n"
             f"print({said!r})\n"
             f"print({errors!r}, file=sys.stderr)\n"
-            f"sys.exit({code})\n"
+            f"sys.exit({code})\n",
+            encoding="utf-8",
         )
         self.path.chmod(0o755)
 
@@ -66,7 +67,7 @@ class StandIn:
 
     @property
     def told(self) -> dict:
-        return json.loads((self.folder / "told.json").read_text())
+        return json.loads((self.folder / "told.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture

@@ -59,7 +59,7 @@ def torchrun(
     command += ["-m", module, "--tensor-parallel", "2", "--no-progress", *map(str, arguments)]
     paths = os.pathsep.join([str(TESTS), str(TESTS.parent), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"PYTHONPATH": paths, "FAULT": fault, "OMP_NUM_THREADS": "1"}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "encoding": "utf-8"}
     # A process group of its own: what is left of it could be ended as a whole.
     with subprocess.Popen(command, env=environment, start_new_session=True, **pipes) as job:
         try:
@@ -71,7 +71,7 @@ def torchrun(
 
 def log_of(folder: Path, rank: int) -> str:
     logs = list(folder.glob(f"*/attempt_0/{rank}/stderr.log"))
-    return logs[0].read_text() if logs else ""
+    return logs[0].read_text(encoding="utf-8") if logs else ""
 
 
 def end_of(job: subprocess.Popen, folder: Path) -> Ended:
@@ -92,7 +92,10 @@ def run_with_fault(folder: Path, fault: str) -> Ended:
 def is_gone(pid: int) -> bool:
     """A process that has ended and waits for its parent to notice is gone too."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        return (
+            Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+            == "Z"
+        )
     except (FileNotFoundError, ProcessLookupError):
         return True
 

@@ -185,14 +185,14 @@ def notebook(then: str) -> subprocess.Popen:
         [sys.executable, "-c", NOTEBOOK.format(then=then)],
         env=os.environ | {"PYTHONPATH": paths},
         stdout=subprocess.PIPE,
-        text=True,
+        encoding="utf-8",
     )
 
 
 def lives(pid: int) -> bool:
     """Not a zombie either: who has lost its parent waits for the system to notice its end."""
     try:
-        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
     except OSError:
         return False
 

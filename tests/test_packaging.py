@@ -15,7 +15,7 @@ from pa_tutorial.ladder import STAGES
 from pa_tutorial.viz.walk import PLAN
 
 ROOT = Path(__file__).parent.parent
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 
 
@@ -28,7 +28,7 @@ def requirements() -> dict[str, Requirement]:
 
 
 def constraints() -> dict[str, Requirement]:
-    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
     return {canonicalize_name(pin.name): pin for pin in pins}
 
@@ -67,7 +67,7 @@ def test_numba_cuda_is_asked_for_only_where_it_has_wheels() -> None:
 
 
 def test_environment_is_thin_and_agrees() -> None:
-    environment = yaml.safe_load((ROOT / "environment.yml").read_text())
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))
     assert environment["name"] == "pa-tutorial"
     *conda, pip = environment["dependencies"]
     assert pip == {"pip": ["-c constraints.txt", "-e .[dev]"]}
@@ -84,7 +84,7 @@ def make(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
         ["make", "--no-print-directory", *arguments],
         cwd=ROOT,
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         timeout=60,
     )
 
@@ -100,7 +100,8 @@ def test_make_says_in_one_sentence_what_is_missing(tmp_path, works_until, senten
     """A python that fails at one question; make must stop there and say why."""
     python = tmp_path / "python3"
     python.write_text(
-        f'#!/bin/sh\ncase "$*" in *{works_until}*) exit 1;; --version) echo Python 3.9.1;; esac\n'
+        f'#!/bin/sh\ncase "$*" in *{works_until}*) exit 1;; --version) echo Python 3.9.1;; esac\n',
+        encoding="utf-8",
     )
     python.chmod(0o755)
     done = make("lab", f"PYTHON={python}", f"VENV={tmp_path / 'venv'}")
@@ -112,7 +113,9 @@ def test_make_says_in_one_sentence_what_is_missing(tmp_path, works_until, senten
 
 
 def test_make_help_lists_the_commands_of_the_readme() -> None:
-    commands = set(re.findall(r"^\| `make (\w+)` \|", (ROOT / "README.md").read_text(), re.M))
+    commands = set(
+        re.findall(r"^\| `make (\w+)` \|", (ROOT / "README.md").read_text(encoding="utf-8"), re.M)
+    )
     assert {"lab", "test", "notebooks", "figures", "bench", "gpu", "lint"} <= commands
     listed = make("help").stdout
     assert all(f"make {command} " in listed for command in commands)
@@ -120,14 +123,14 @@ def test_make_help_lists_the_commands_of_the_readme() -> None:
 
 def test_links_of_the_documents_lead_somewhere() -> None:
     for document in ("README.md", "CONTRIBUTING.md"):
-        text = (ROOT / document).read_text()
+        text = (ROOT / document).read_text(encoding="utf-8")
         links = re.findall(r"\]\(([^)#]+)\)", text)
         missing = [link for link in links if "://" not in link and not (ROOT / link).exists()]
         assert not missing
 
 
 def test_readme_table_holds_every_notebook_module_test_and_figure() -> None:
-    text = (ROOT / "README.md").read_text()
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
     notebooks = [f"notebooks/{path.name}" for path in (ROOT / "notebooks").glob("*.ipynb")]
     figures = [f"figures/{path.name}" for path in (ROOT / "figures").glob("*.svg")]
     assert notebooks
@@ -141,7 +144,7 @@ def test_map_and_ladder_agree() -> None:
 
 
 def test_every_file_of_the_package_is_installed_with_it() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     patterns = project["tool"]["setuptools"]["package-data"]["pa_tutorial"]
     package = ROOT / "pa_tutorial"
     installed = {file for pattern in ("**/*.py", *patterns) for file in package.glob(pattern)}

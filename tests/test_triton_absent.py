@@ -72,7 +72,7 @@ WITHOUT = "import runpy, sys; sys.modules['triton'] = None; "
 
 def run(program: str) -> str:
     """What a Python of its own prints; it must end with 0."""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, encoding="utf-8")
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -150,7 +150,7 @@ def run(program: str, **environment: str) -> None:
         env=os.environ | {"PYTHONPATH": path} | environment,
         check=True,
         capture_output=True,
-        text=True,
+        encoding="utf-8",
     )
 
 
@@ -171,11 +171,11 @@ def test_it_does_not_matter_what_came_before(before: str, environment: dict[str,
 
 
 def test_the_example_of_the_readme_stops_as_it_says(tmp_path: Path) -> None:
-    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
     section = readme.split("## The same step in Triton")[1]
     code, said = section.split("```python")[1].split("```")[:3:2]
     example = tmp_path / "example.py"  # Triton reads the text of a kernel from its file
-    example.write_text(code)
+    example.write_text(code, encoding="utf-8")
     with pytest.raises(MemoryFault) as stopped:
         runpy.run_path(str(example))
     assert said.strip() == f"MemoryFault: {stopped.value}"

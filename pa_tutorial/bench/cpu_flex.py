@@ -78,7 +78,7 @@ def measure_apart(shape: Shape, rounds: int, seconds: float = SECONDS) -> dict[s
         [sys.executable, "-m", __name__, json.dumps(given)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
+        encoding="utf-8",
         start_new_session=True,  # it starts compilers, which must end with it
     )
     try:

@@ -53,7 +53,7 @@ def start(tool: str) -> subprocess.Popen:
         env=os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        text=True,
+        encoding="utf-8",
         errors="replace",
         start_new_session=True,
     )
