@@ -10,13 +10,13 @@ from itertools import count
 from pathlib import Path
 
 import numpy as np
+from absent import CPP_COMPILER
 from torch import Tensor
 
 from pa_tutorial.kernels.cpp_twin import SOURCE, for_cpp, macros
 from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.launch import Launch
 
-COMPILER = shutil.which("g++") or shutil.which("clang++")
 FLAGS = ("-std=c++20", "-O1", "-pthread", "-fPIC", "-fno-strict-aliasing")
 TEMPORARY = tempfile.TemporaryDirectory(prefix="paged_attention_", ignore_cleanup_errors=True)
 FOLDER = Path(TEMPORARY.name)  # is removed with TEMPORARY, at the end
@@ -46,7 +46,7 @@ def header() -> Path:
 
 
 def compile_cpp(options: list[str]) -> None:
-    done = subprocess.run([COMPILER, *FLAGS, *options], capture_output=True, encoding="utf-8")
+    done = subprocess.run([CPP_COMPILER, *FLAGS, *options], capture_output=True, encoding="utf-8")
     assert done.returncode == 0, done.stderr
 
 

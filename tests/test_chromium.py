@@ -23,6 +23,7 @@ if "install" in sys.argv:
 NO_NETWORK = "import sys; print('E: Unable to locate package'); sys.exit(100)"
 
 Put = Callable[[str, str], Path]
+pytestmark = pytest.mark.needs("POSIX")  # its programs begin with #!
 
 
 @pytest.fixture
@@ -30,6 +31,7 @@ def put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Put:
     """Puts programs on the PATH, on which there is nothing else."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(chromium, "LOCK", tmp_path / "lock")
+    monkeypatch.setenv("CI", "true")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
 
     def put(name: str, python: str) -> Path:
@@ -60,7 +62,16 @@ def test_a_stub_that_does_not_run_is_passed_over(put: Put) -> None:
 
 
 def test_without_apt_get_the_test_is_skipped(put: Put) -> None:
-    assert why_skipped() == "no Chromium, and there is no apt-get to install it with"
+    assert why_skipped().endswith("; there is no apt-get to install it with")
+
+
+def test_on_a_readers_machine_nothing_is_installed(
+    put: Put, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = put("apt-get", APT_GET).with_name("asked")
+    monkeypatch.delenv("CI")
+    assert why_skipped().startswith("needs Chromium: none is found; install one")
+    assert not asked.exists()
 
 
 @pytest.mark.parametrize("sudo", [None, "import sys; sys.exit(1)"], ids=["no sudo", "a password"])

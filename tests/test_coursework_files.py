@@ -2,6 +2,7 @@
 
 import ast
 
+import absent
 import nbformat
 import pytest
 from nbformat import NotebookNode
@@ -163,7 +164,7 @@ def test_starter_and_solution_are_the_same_files(name: str) -> None:
 def test_answers_have_all_that_they_need(name: str) -> None:
     one = assignment(name)
     if name == "14_triton":
-        pytest.importorskip("triton", reason="needs Triton, which has packages for Linux only")
+        absent.require("Triton")
     for text in (one.starter, one.solution):
         assert {task.name for task in one.tasks} <= runs(text, ANSWERS).keys()
 

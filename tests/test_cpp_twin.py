@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 import torch
-from cpp_on_the_host import COMPILER, run_on_the_host
+from cpp_on_the_host import run_on_the_host
 from kernel_inputs import arguments, problem, values
 from test_kernel_partitions import SHORT, UNTOUCHED
 from test_kernel_partitions import run as simulated
@@ -17,7 +17,7 @@ from pa_tutorial.kernels.dtypes import as_kept
 from pa_tutorial.kernels.launch import Launch, prepare_v1
 from pa_tutorial.problem import DecodeProblem
 
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler here")
+pytestmark = pytest.mark.needs("a C++ compiler")
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
 
 # Few geometries: each is compiled anew.
