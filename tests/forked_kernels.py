@@ -78,6 +78,12 @@ class Forking(LocalProvisioner):
         return self.connection_info
 
 
+def client_type() -> type[NotebookClient]:
+    """What runs a notebook: in a new kernel where a process cannot be forked (Windows), or not
+    after its imports (macOS)."""
+    return ForkingClient if sys.platform == "linux" else NotebookClient
+
+
 class ForkingClient(NotebookClient):
     """Runs a notebook in a forked kernel."""
 

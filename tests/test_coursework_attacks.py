@@ -2,13 +2,13 @@
 
 import contextlib
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from coursework_students import DRAW, EMPTY, FIRST, LIMITS, NAME, RIGHT, SECOND, THIRD, files
 
@@ -116,6 +116,7 @@ def test_a_key_that_is_none_is_named(text: str, tmp_path, capsys) -> None:
     assert "key is " in capsys.readouterr().err
 
 
+@pytest.mark.needs("POSIX")
 def test_files_that_an_answer_writes_stay_small(tmp_path) -> None:
     text = """
 import sys
@@ -137,7 +138,7 @@ with open(sys.argv[1], "wb") as file:
 @pytest.mark.parametrize(
     "number", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGTERM]
 )
-@pytest.mark.skipif(not os.path.isdir("/proc"), reason="looks for processes in /proc")
+@pytest.mark.needs("POSIX")
 def test_no_process_stays_when_grading_is_stopped(number: int, tmp_path) -> None:
     key, folder = tmp_path / "key.json", tmp_path / NAME
     folder.mkdir()
@@ -152,17 +153,16 @@ def test_no_process_stays_when_grading_is_stopped(number: int, tmp_path) -> None
         time.sleep(0.5)  # the grader has noted that it started one
         process.send_signal(number)
         assert process.wait(30) in (130, 143)
-        assert not any(os.path.exists(f"/proc/{one}") for one in child)
+        assert not any(map(psutil.pid_exists, child))
         assert b"Traceback" not in process.stderr.read()
 
 
 def children_of(pid: int) -> list[int]:
     """The processes that check answers; an import may have started others, for a moment."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()
-    return [int(child) for child in children if is_checking(child)]
+    return [child.pid for child in psutil.Process(pid).children() if is_checking(child)]
 
 
-def is_checking(pid: str) -> bool:
-    with contextlib.suppress(OSError):  # it has ended since
-        return b"pa_tutorial.coursework.child" in Path(f"/proc/{pid}/cmdline").read_bytes()
+def is_checking(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):  # it has ended since
+        return "pa_tutorial.coursework.child" in process.cmdline()
     return False

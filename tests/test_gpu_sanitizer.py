@@ -9,6 +9,7 @@ import os
 import sys
 from pathlib import Path
 
+import absent
 import pytest
 
 from pa_tutorial.bench import gpu_sanitize, gpu_sanitizer, variants
@@ -70,6 +71,7 @@ def test_no_errors_of_a_program_that_did_not_launch_all_say_nothing(said: str) -
 @pytest.fixture
 def sanitizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A program named compute-sanitizer that prints what stands in a file of its tool's name."""
+    absent.require("POSIX")
     program = tmp_path / "compute-sanitizer"
     program.write_text(
         f"#!{sys.executable}\n"

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import absent
 import numba
 import numpy as np
 import pytest
@@ -72,6 +73,7 @@ class StandIn:
 
 @pytest.fixture
 def ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    absent.require("POSIX")
     monkeypatch.setattr(gpu_traffic, "PLACES", ())
     return StandIn(tmp_path, monkeypatch)
 

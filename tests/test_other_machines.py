@@ -3,10 +3,18 @@
 import ast
 import re
 import subprocess
+import sys
+import warnings
 from collections.abc import Iterator
+from importlib import reload
 from pathlib import Path
 
 import pytest
+from forked_kernels import ForkingClient, client_type
+from nbclient import NotebookClient
+
+import pa_tutorial
+from pa_tutorial.distributed import group, ranks
 
 ROOT = Path(__file__).parent.parent
 TEXT_MODE = re.compile("[rwax]t?[+]?")
@@ -21,6 +29,46 @@ def test_line_ends_stay_where_git_is_told_to_change_them(tmp_path: Path) -> None
         pytest.skip("this is no clone")
     different = [f for f in files if (tmp_path / f).read_bytes() != (ROOT / f).read_bytes()]
     assert not different
+
+
+@pytest.mark.needs("POSIX")
+@pytest.mark.parametrize(
+    ("system", "start", "client", "interface", "libuv"),
+    [
+        ("linux", "forkserver", ForkingClient, None, True),
+        ("darwin", "spawn", NotebookClient, "lo0", True),
+        ("win32", "spawn", NotebookClient, None, False),
+    ],
+)
+def test_what_a_system_cannot_do_is_not_asked_of_it(
+    system: str,
+    start: str,
+    client: type,
+    interface: str | None,
+    libuv: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Forks of a process that has imported torch; the name of a Mac; libuv in torch's store."""
+    environment: dict[str, str] = {}
+    monkeypatch.setattr(group.os, "environ", environment)
+    monkeypatch.setattr(sys, "platform", system)
+    assert ranks._context().get_start_method() == start
+    assert client_type() is client
+    group.stay_on_this_mac(2)
+    assert environment.get("GLOO_SOCKET_IFNAME") == interface
+    store = group.tcp_store("127.0.0.1", 0, 5, is_master=True, wait_for_workers=False)
+    assert store.libuvBackend == libuv
+
+
+def test_a_processor_without_bfloat16_is_no_defect() -> None:
+    """torch takes another way to multiply, and says so: to a reader, and in a test."""
+    said = "mkldnn_matmul failed, switching to BLAS gemm:mkldnn_matmul: mkldnn_matmul bf16 path "
+    with warnings.catch_warnings(record=True) as of_a_reader:
+        warnings.resetwarnings()
+        reload(pa_tutorial)
+        warnings.warn(said + "needs a cpu with bf16 support", stacklevel=1)
+    assert not of_a_reader
+    warnings.warn(said + "needs a cpu with bf16 support", stacklevel=1)
 
 
 def test_every_text_is_read_and_written_as_utf_8() -> None:

@@ -5,6 +5,7 @@ import subprocess
 import tomllib
 from pathlib import Path
 
+import absent
 import pytest
 import yaml
 from packaging.requirements import Requirement
@@ -80,6 +81,7 @@ def test_environment_is_thin_and_agrees() -> None:
 
 
 def make(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
+    absent.require("POSIX")
     return subprocess.run(
         ["make", "--no-print-directory", *arguments],
         cwd=ROOT,
