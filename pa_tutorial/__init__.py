@@ -1,1 +1,6 @@
 """PagedAttention, step by step: from naive attention to a paged CUDA kernel in Python."""
+
+import warnings
+
+# On ARM processors without bfloat16 torch takes another way to multiply, as right, and says so.
+warnings.filterwarnings("ignore", ".*mkldnn_matmul bf16 path needs a cpu with bf16 support")

@@ -1,7 +1,10 @@
-"""What this machine is: for the first notebook, and beside every measurement."""
+"""What this machine is, for the first notebook and every measurement; how processes end on it."""
 
+import contextlib
 import os
 import platform
+import signal
+import subprocess
 from importlib import metadata
 
 import torch
@@ -10,7 +13,7 @@ import torch
 def cpu_name() -> str:
     """The processor's model name, as far as the system tells it."""
     try:
-        with open("/proc/cpuinfo") as lines:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
             for line in lines:
                 if line.startswith("model name"):
                     return line.partition(":")[2].strip()
@@ -49,3 +52,13 @@ def report() -> str:
     if machine["gpu"] is None:
         lines += ["", "No GPU here: nothing is missing. Everything in this walk runs without one."]
     return "\n".join(lines)
+
+
+def end_group(process: subprocess.Popen) -> None:
+    """End a process that was started with start_new_session, and all that it started itself; on
+    Windows, which has no sessions, the process alone."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if hasattr(os, "killpg"):
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import absent
 import numba
 import pytest
 import torch
@@ -15,6 +16,7 @@ from pa_tutorial.ladder import STAGES
 
 def pytest_configure(config: pytest.Config) -> None:
     gc.disable()  # until all tests are collected: there is nothing to find
+    os.environ["PYTHONUTF8"] = "1"  # what other processes print is read as UTF-8
     if "PYTEST_XDIST_WORKER" in os.environ:
         torch.set_num_threads(1)  # the workers share the cores
         numba.set_num_threads(1)
@@ -34,15 +36,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    for name, why in {name: stage.why_absent() for name, stage in STAGES.items()}.items():
-        for item in items:
-            if why and item.get_closest_marker(name):
-                item.add_marker(pytest.mark.skip(reason=why))
-    if config.getoption("--long"):
-        return
     for item in items:
-        if "long" in item.keywords:
+        if "long" in item.keywords and not config.getoption("--long"):
             item.add_marker(pytest.mark.skip(reason="part of the long profile: pytest --long"))
+        needed = [what for mark in item.iter_markers("needs") for what in mark.args]
+        needed += ["Triton"] if item.get_closest_marker("triton") else []
+        for why in filter(None, map(absent.reason, needed)):
+            item.add_marker(pytest.mark.skip(reason=why))
 
 
 def pytest_collection_finish() -> None:
@@ -57,7 +57,9 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What the compiled kernels need: on other compilers these numbers change."""
+    """What is absent here; what the compiled kernels need: on other compilers these change."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    terminalreporter.line(absent.summary(str(report.longrepr) for report in skipped))
     reports = terminalreporter.stats.get("passed", []) + terminalreporter.stats.get("failed", [])
     lines = {value for r in reports for name, value in r.user_properties if name == "registers"}
     if lines:

@@ -10,13 +10,13 @@ from itertools import count
 from pathlib import Path
 
 import numpy as np
+from absent import CPP_COMPILER
 from torch import Tensor
 
 from pa_tutorial.kernels.cpp_twin import SOURCE, for_cpp, macros
 from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.launch import Launch
 
-COMPILER = shutil.which("g++") or shutil.which("clang++")
 FLAGS = ("-std=c++20", "-O1", "-pthread", "-fPIC", "-fno-strict-aliasing")
 TEMPORARY = tempfile.TemporaryDirectory(prefix="paged_attention_", ignore_cleanup_errors=True)
 FOLDER = Path(TEMPORARY.name)  # is removed with TEMPORARY, at the end
@@ -46,7 +46,7 @@ def header() -> Path:
 
 
 def compile_cpp(options: list[str]) -> None:
-    done = subprocess.run([COMPILER, *FLAGS, *options], capture_output=True, text=True)
+    done = subprocess.run([CPP_COMPILER, *FLAGS, *options], capture_output=True, encoding="utf-8")
     assert done.returncode == 0, done.stderr
 
 
@@ -55,7 +55,7 @@ def compiled_for_host(geometry: Geometry, text: str) -> Callable[..., int]:
     """The kernel of this text as a C function; half a second. AssertionError if it is wrong."""
     source = FOLDER / f"kernel_{next(NUMBERS)}.cpp"
     library = source.with_suffix(".so")
-    source.write_text(text + REST)
+    source.write_text(text + REST, encoding="utf-8")
     defined = [f"-D{name}={value}" for name, value in macros(geometry).items()]
     compile_cpp([*defined, "-shared", "-include", str(header()), str(source), "-o", str(library)])
     return ctypes.CDLL(str(library)).launch
@@ -88,7 +88,9 @@ def run_with(
 
     AssertionError if a thread block writes behind its dynamic shared memory.
     """
-    launch = compiled_for_host(geometry, SOURCE.read_text() if text is None else text)
+    launch = compiled_for_host(
+        geometry, SOURCE.read_text(encoding="utf-8") if text is None else text
+    )
     overruns = launch(
         (ctypes.c_int * 3)(*grid), num_threads, shared_bytes, ctypes.c_void_p(pointers)
     )

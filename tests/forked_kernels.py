@@ -78,6 +78,12 @@ class Forking(LocalProvisioner):
         return self.connection_info
 
 
+def client_type() -> type[NotebookClient]:
+    """What runs a notebook: in a new kernel where a process cannot be forked (Windows), or not
+    after its imports (macOS)."""
+    return ForkingClient if sys.platform == "linux" else NotebookClient
+
+
 class ForkingClient(NotebookClient):
     """Runs a notebook in a forked kernel."""
 
@@ -91,7 +97,7 @@ class ForkingClient(NotebookClient):
 @cache
 def forking_process() -> subprocess.Popen:
     process = subprocess.Popen(
-        [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8"
     )
     atexit.register(process.stdin.close)  # its end
     return process
@@ -117,7 +123,7 @@ def become_a_kernel(arguments: list[str], cwd: str, env: dict[str, str]) -> None
 
     os.setsid()  # signals are for it and for what it starts
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    with open(os.devnull) as nothing:
+    with open(os.devnull, encoding="utf-8") as nothing:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
     os.chdir(cwd)

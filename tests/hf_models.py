@@ -133,9 +133,9 @@ def scores_of(model: "transformers.PreTrainedModel", tokens: Sequence[int]) -> T
 
 def change_config(folder: Path, change: Callable[[dict], object]) -> Path:
     path = folder / "config.json"
-    values = json.loads(path.read_text())
+    values = json.loads(path.read_text(encoding="utf-8"))
     change(values)
-    path.write_text(json.dumps(values))
+    path.write_text(json.dumps(values), encoding="utf-8")
     return folder
 
 

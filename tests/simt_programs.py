@@ -156,7 +156,7 @@ class Writer:
 
 def write_program(seed: int, folder: Path) -> ModuleType:
     path = folder / f"program_{seed}.py"
-    path.write_text(Writer(seed).program())
+    path.write_text(Writer(seed).program(), encoding="utf-8")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

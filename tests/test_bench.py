@@ -56,7 +56,7 @@ def test_next_token_gives_a_row_for_each_length(capsys) -> None:
 def test_results_name_the_machine(tmp_path) -> None:
     path = write_results({"x": 1}, "Some CPU (R) @ 2 GHz", tmp_path)
     assert path.name == "some-cpu-r-2-ghz.json"
-    written = json.loads(path.read_text())
+    written = json.loads(path.read_text(encoding="utf-8"))
     assert written == {"machine": describe_machine(), "x": 1}
     assert written["machine"]["torch"] == torch.__version__
     assert written["machine"]["python"] == platform.python_version()

@@ -193,7 +193,7 @@ def test_a_run_of_one_section_keeps_the_others(monkeypatch, tmp_path, capsys) ->
     monkeypatch.setitem(SECTIONS, "next_token", stand_in(["second"]))
     bench.main(["--only", "next_token", "--out", str(tmp_path), "--compare"])
     (path,) = tmp_path.iterdir()
-    written = json.loads(path.read_text())
+    written = json.loads(path.read_text(encoding="utf-8"))
     assert written["decode"] == {"rows": [], "left_out": []}
     assert written["next_token"] == ["second"]
     assert written["processor"]["last_cache_bytes"] >= 2**20
@@ -229,7 +229,7 @@ def test_quick_run_writes_every_section(monkeypatch, tmp_path, capsys) -> None:
     chosen = [name for name in SECTIONS if name not in elsewhere]
     bench.main(["--quick", "--out", str(tmp_path), "--only", *chosen])
     (path,) = tmp_path.iterdir()
-    written = json.loads(path.read_text())
+    written = json.loads(path.read_text(encoding="utf-8"))
     assert set(chosen) <= written.keys()
     assert len(written["decode"]["rows"]) == 2
     assert written["targets"]["linearity"]["context"]["rows"]

@@ -231,7 +231,7 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> dict:
     folder = tmp_path_factory.mktemp("benchmarks")
     bench.main(["--quick", "--only", "engine", "--out", str(folder)])
     (path,) = folder.iterdir()
-    return json.loads(path.read_text())["engine"]
+    return json.loads(path.read_text(encoding="utf-8"))["engine"]
 
 
 def test_quick_run_has_every_part(quick: dict) -> None:

@@ -185,7 +185,7 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> dict:
     folder = tmp_path_factory.mktemp("benchmarks")
     bench.main(["--quick", "--only", "many_devices", "--out", str(folder)])
     (path,) = folder.iterdir()
-    return json.loads(path.read_text())
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def test_quick_run_has_every_part_and_every_message_that_is_predicted(quick: dict) -> None:

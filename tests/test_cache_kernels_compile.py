@@ -2,8 +2,6 @@
 
 import math
 import re
-import sys
-from importlib.util import find_spec
 
 import pytest
 import torch
@@ -21,10 +19,7 @@ from pa_tutorial.kernels.compiled import (
     compiled,
 )
 
-pytestmark = pytest.mark.skipif(
-    find_spec("numba_cuda") is None or find_spec("cuda.core") is None,
-    reason=f"numba-cuda has no wheels for {sys.platform}: there is no compiler and no linker here",
-)
+pytestmark = pytest.mark.needs("numba-cuda")
 BUILDS = {  # dtype; num_kv_heads, head_size, block_size
     "reference": (torch.float16, 8, 128, 16),
     "float32": (torch.float32, 2, 80, 8),

@@ -319,7 +319,7 @@ def test_command_line_names_the_stages_for_an_unknown_one() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pa_tutorial.checks", "kvcache"],
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         timeout=100,
     )
     assert done.returncode == 2

@@ -2,13 +2,13 @@
 
 import contextlib
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from coursework_students import DRAW, EMPTY, FIRST, LIMITS, NAME, RIGHT, SECOND, THIRD, files
 
@@ -88,29 +88,35 @@ def test_files_are_read_as_editors_write_them(tmp_path) -> None:
         files_of_folder(tmp_path)
 
 
+def write_key(path: Path, seconds: int) -> None:
+    key = {"draw": DRAW, "limits": {"seconds": seconds, "megabytes": 400}}
+    path.write_text(json.dumps(key), encoding="utf-8")
+
+
 def test_what_cannot_be_graded_stops_no_other(tmp_path, capsys) -> None:
     key, table = tmp_path / "key.json", tmp_path / "points.csv"
-    key.write_text(json.dumps({"draw": DRAW, "limits": {"seconds": 5, "megabytes": 400}}))
+    write_key(key, seconds=5)
     folders = [tmp_path / student / NAME for student in ("a", "b")]
     for folder in folders:
         folder.mkdir(parents=True)
         for name, text in files(EMPTY).items():
-            (folder / name).write_text(text)
+            (folder / name).write_text(text, encoding="utf-8")
     paths = [str(path) for path in (folders[0], tmp_path / "nobody", folders[1])]
     assert main(["grade", "--key", str(key), "--csv", str(table), *paths]) == 2
     assert "nobody: not graded" in capsys.readouterr().err
-    rows = table.read_text().splitlines()
+    rows = table.read_text(encoding="utf-8").splitlines()
     assert [sum(row.startswith(path) for row in rows) for path in paths] == [3, 1, 3]
 
 
 @pytest.mark.parametrize("text", ["nothing", "[]", "{}", '{"draw": 1, "limits": {"hours": 1}}'])
 def test_a_key_that_is_none_is_named(text: str, tmp_path, capsys) -> None:
     key = tmp_path / "key.json"
-    key.write_text(text)
+    key.write_text(text, encoding="utf-8")
     assert main(["grade", "--key", str(key), str(tmp_path)]) == 2
     assert "key is " in capsys.readouterr().err
 
 
+@pytest.mark.needs("POSIX")
 def test_files_that_an_answer_writes_stay_small(tmp_path) -> None:
     text = """
 import sys
@@ -121,7 +127,10 @@ with open(sys.argv[1], "wb") as file:
         file.write(bytes(2**20))
 """
     done = subprocess.run(
-        [sys.executable, "-c", text, str(tmp_path / "x")], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "-c", text, str(tmp_path / "x")],
+        cwd=ROOT,
+        capture_output=True,
+        encoding="utf-8",
     )
     assert "File too large" in done.stderr
 
@@ -129,13 +138,13 @@ with open(sys.argv[1], "wb") as file:
 @pytest.mark.parametrize(
     "number", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGTERM]
 )
-@pytest.mark.skipif(not os.path.isdir("/proc"), reason="looks for processes in /proc")
+@pytest.mark.needs("POSIX")
 def test_no_process_stays_when_grading_is_stopped(number: int, tmp_path) -> None:
     key, folder = tmp_path / "key.json", tmp_path / NAME
     folder.mkdir()
-    key.write_text(json.dumps({"draw": DRAW, "limits": {"seconds": 100, "megabytes": 400}}))
+    write_key(key, seconds=100)
     for name, text in files({**RIGHT, FIRST: f"def {FIRST}(s):\n    while True: pass\n"}).items():
-        (folder / name).write_text(text)
+        (folder / name).write_text(text, encoding="utf-8")
     command = [sys.executable, "-m", "pa_tutorial.coursework", "grade", "--key", str(key)]
     with subprocess.Popen([*command, str(folder)], cwd=ROOT, stderr=subprocess.PIPE) as process:
         while not (child := children_of(process.pid)):
@@ -144,17 +153,16 @@ def test_no_process_stays_when_grading_is_stopped(number: int, tmp_path) -> None
         time.sleep(0.5)  # the grader has noted that it started one
         process.send_signal(number)
         assert process.wait(30) in (130, 143)
-        assert not any(os.path.exists(f"/proc/{one}") for one in child)
+        assert not any(map(psutil.pid_exists, child))
         assert b"Traceback" not in process.stderr.read()
 
 
 def children_of(pid: int) -> list[int]:
     """The processes that check answers; an import may have started others, for a moment."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(child) for child in children if is_checking(child)]
+    return [child.pid for child in psutil.Process(pid).children() if is_checking(child)]
 
 
-def is_checking(pid: str) -> bool:
-    with contextlib.suppress(OSError):  # it has ended since
-        return b"pa_tutorial.coursework.child" in Path(f"/proc/{pid}/cmdline").read_bytes()
+def is_checking(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):  # it has ended since
+        return "pa_tutorial.coursework.child" in process.cmdline()
     return False

@@ -115,7 +115,7 @@ def test_a_notebook_may_lose_its_metadata(tmp_path) -> None:
 )
 def test_what_is_no_notebook_is_refused_by_its_name(text: str, tmp_path) -> None:
     path = tmp_path / "not_one.ipynb"
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match=r"not_one\.ipynb"):
         files_of_notebook(path)
 
@@ -125,7 +125,8 @@ def test_metadata_of_another_kind_is_no_exercise(tmp_path) -> None:
     cell |= {"execution_count": None, "id": "a"}
     path = tmp_path / "odd.ipynb"
     path.write_text(
-        json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [cell]})
+        json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [cell]}),
+        encoding="utf-8",
     )
     with pytest.raises(ValueError, match=r"odd\.ipynb"):
         files_of_notebook(path)

@@ -79,7 +79,7 @@ def test_what_an_answer_does_costs_its_own_points_only(answers: tuple[str, str, 
     "end",
     [
         "os._exit(0)",
-        pytest.param("os.kill(0, 9)", marks=pytest.mark.long),
+        pytest.param("os.kill(0, 9)", marks=[pytest.mark.long, pytest.mark.needs("POSIX")]),
         pytest.param("sys.exit()", marks=pytest.mark.long),
     ],
 )
@@ -123,7 +123,7 @@ def test_files_beside_the_answers_may_be_imported_but_not_hide_a_library() -> No
 
 def test_tests_and_their_settings_of_a_student_are_not_read(tmp_path) -> None:
     for name in ("test_tasks.py", "conftest.py", "answers.py", "adapters.py"):
-        (tmp_path / name).write_text("x = 1\n")
+        (tmp_path / name).write_text("x = 1\n", encoding="utf-8")
     assert sorted(files_of_folder(tmp_path)) == ["adapters.py", "answers.py"]
 
 

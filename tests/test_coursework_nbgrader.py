@@ -41,7 +41,7 @@ def nbgrader(course: Path, *words: str) -> None:
         cwd=course,
         env={**os.environ, "PATH": programs, "PYTHONPATH": str(ROOT)},
         capture_output=True,
-        text=True,
+        encoding="utf-8",
     )
     assert done.returncode == 0, done.stderr[-3000:]
 
@@ -53,7 +53,10 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make([NAME], out, DRAW, LIMITS, exercises_only=True)
     folder = out / "nbgrader"
     config = folder / "nbgrader_config.py"
-    config.write_text(config.read_text() + f"c.Execute.timeout = {CELL_SECONDS}\n")
+    config.write_text(
+        config.read_text(encoding="utf-8") + f"c.Execute.timeout = {CELL_SECONDS}\n",
+        encoding="utf-8",
+    )
     nbgrader(folder, "generate_assignment", NAME)
     released = nbformat.read(folder / "release" / NAME / f"{NAME}.ipynb", as_version=4)
     for student, (answers, _) in STUDENTS.items():

@@ -19,7 +19,7 @@ def pytest_in(folder: Path, *words: str) -> str:
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
-        text=True,
+        encoding="utf-8",
     )
     return done.stdout
 
@@ -34,7 +34,7 @@ def test_pytest_prints_the_points_of_each_task(tmp_path) -> None:
     write_folder(assignment(NAME), tmp_path)
     answers = {FIRST: RIGHT[FIRST], SECOND: wrong(SECOND), THIRD: EMPTY[THIRD]}
     for name, text in files(answers).items():
-        (tmp_path / name).write_text(text)
+        (tmp_path / name).write_text(text, encoding="utf-8")
     output = pytest_in(tmp_path)
     first, second, third, total = points(output)
     assert first == f"10.00 of 10 {FIRST}"
@@ -49,11 +49,11 @@ def test_pytest_prints_the_points_of_each_task(tmp_path) -> None:
 def test_an_import_that_the_grader_refuses_is_told_here_too(tmp_path) -> None:
     write_folder(assignment(NAME), tmp_path, solved=True)
     path = tmp_path / "answers.py"
-    path.write_text("import os\n" + path.read_text())
+    path.write_text("import os\n" + path.read_text(encoding="utf-8"), encoding="utf-8")
     output = pytest_in(tmp_path)
     assert "would not run your files: answers.py: line 1 imports os" in output
     assert points(output)[3] == "30.00 of 30 in all"  # it carries none
-    path.write_text(path.read_text().removeprefix("import os\n"))
+    path.write_text(path.read_text(encoding="utf-8").removeprefix("import os\n"), encoding="utf-8")
     assert "failed" not in pytest_in(tmp_path, "-k", "grader_would_run")
 
 

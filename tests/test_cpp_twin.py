@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 import torch
-from cpp_on_the_host import COMPILER, run_on_the_host
+from cpp_on_the_host import run_on_the_host
 from kernel_inputs import arguments, problem, values
 from test_kernel_partitions import SHORT, UNTOUCHED
 from test_kernel_partitions import run as simulated
@@ -17,7 +17,7 @@ from pa_tutorial.kernels.dtypes import as_kept
 from pa_tutorial.kernels.launch import Launch, prepare_v1
 from pa_tutorial.problem import DecodeProblem
 
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler here")
+pytestmark = pytest.mark.needs("a C++ compiler")
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
 
 # Few geometries: each is compiled anew.
@@ -123,7 +123,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize(("old", "new", "case_id"), MISTAKES.values(), ids=MISTAKES)
 def test_a_mistake_in_the_twin_is_seen(old: str, new: str, case_id: str) -> None:
-    text = SOURCE.read_text()
+    text = SOURCE.read_text(encoding="utf-8")
     assert text.count(old) == 1
     given = CASES[case_id]
     out = run_on_the_host(prepare_v1(**arguments(given)), text.replace(old, new))
@@ -134,4 +134,4 @@ def test_writing_behind_the_shared_memory_is_seen() -> None:
     old, new = "logits[token_idx - start_token_idx] =", "logits[token_idx + 1] ="
     ready = prepare_v1(**arguments(problem(seq_lens=(256,), num_heads=1, num_kv_heads=1)))
     with pytest.raises(AssertionError, match="1 thread blocks wrote behind"):
-        run_on_the_host(ready, SOURCE.read_text().replace(old, new))
+        run_on_the_host(ready, SOURCE.read_text(encoding="utf-8").replace(old, new))

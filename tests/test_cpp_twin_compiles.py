@@ -1,16 +1,14 @@
 """NVRTC compiles paged_attention.cu, and it is launched with the arguments of the Numba kernel."""
 
 import dataclasses
-import sys
 from collections.abc import Callable
-from importlib.util import find_spec
 from itertools import cycle
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from cpp_on_the_host import COMPILER, run_with
+from cpp_on_the_host import run_with
 from kernel_inputs import arguments, problem
 from test_paged_kernel_compiles import say, short
 
@@ -21,10 +19,7 @@ from pa_tutorial.kernels.cpp_twin import NAME, compile_twin, for_cpp, twin_kerne
 from pa_tutorial.kernels.geometry import BLOCK_SIZES, DTYPES, HEAD_SIZES, NUM_THREADS, Geometry
 from pa_tutorial.kernels.launch import prepare_v1
 
-pytestmark = pytest.mark.skipif(
-    find_spec("numba_cuda") is None or find_spec("cuda.core") is None,
-    reason=f"numba-cuda has no wheels for {sys.platform}: there is no compiler and no linker here",
-)
+pytestmark = pytest.mark.needs("numba-cuda")
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
 REFERENCE = Geometry(128, 16, F16)
 GEOMETRIES = (
@@ -101,7 +96,7 @@ def test_cuda_core_has_what_a_launch_asks_for() -> None:
     assert callable(launch)
 
 
-@pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler here")
+@pytest.mark.needs("a C++ compiler")
 def test_a_launch_gives_the_kernel_its_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     """cuda.core's launch is a stand-in: it runs the kernel on the CPU, with the bytes it is given.
 

@@ -245,7 +245,7 @@ def test_the_probe_holds_the_merged_maximum_and_sum() -> None:
 
 
 def test_the_example_of_the_readme_runs_and_is_right() -> None:
-    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
     section = readme.split("## Decode on your own CPU")[1]
     names: dict = {}
     exec(section.split("```python")[1].split("```")[0], names)

@@ -205,7 +205,7 @@ def test_config_of_published_qwen2(tmp_path) -> None:
 def test_bfloat16_files_are_computed_in_float32(tmp_path) -> None:
     model = random_model("llama").bfloat16()
     model.save_pretrained(tmp_path)
-    assert json.loads((tmp_path / "config.json").read_text())["dtype"] == "bfloat16"
+    assert json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))["dtype"] == "bfloat16"
     assert next(load_checkpoint(tmp_path).parameters()).dtype == torch.float32
     wide = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
     require_same_scores(tmp_path, scores_of(wide, TOKENS))
@@ -261,13 +261,15 @@ def test_end_tokens_of_generation_config_json(eos, expected, folder) -> None:
     """As Llama 3 and Qwen2 for dialogue have it: more end tokens than in config.json."""
     change_config(folder, lambda values: values.update(eos_token_id=5))
     values = {"do_sample": True} | ({} if eos == "left out" else {"eos_token_id": eos})
-    (folder / "generation_config.json").write_text(json.dumps(values))
+    (folder / "generation_config.json").write_text(json.dumps(values), encoding="utf-8")
     assert end_tokens_of(folder) == expected
 
 
 def test_transformers_too_ends_at_those_of_generation_config_json(folder) -> None:
     change_config(folder, lambda values: values.update(eos_token_id=5))
-    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [6, 8]}))
+    (folder / "generation_config.json").write_text(
+        json.dumps({"eos_token_id": [6, 8]}), encoding="utf-8"
+    )
     loaded = transformers.AutoModelForCausalLM.from_pretrained(folder)
     assert set(loaded.generation_config.eos_token_id) == end_tokens_of(folder)
 

@@ -88,7 +88,7 @@ def test_a_missing_shard(tmp_path) -> None:
 
 @pytest.mark.parametrize("content", ["{", "{}", '{"weight_map": 3}', "[]"])
 def test_an_index_without_its_map(content, folder) -> None:
-    (folder / "model.safetensors.index.json").write_text(content)
+    (folder / "model.safetensors.index.json").write_text(content, encoding="utf-8")
     with pytest.raises(CheckpointError, match=r"/model.safetensors.index.json "):
         load_checkpoint(folder)
 
@@ -123,6 +123,6 @@ def test_tensors_that_do_not_fit_are_named(change, message, folder) -> None:
 
 @pytest.mark.parametrize("content", ["{", "{}", "[]"])
 def test_a_broken_tokenizer_is_named(content, folder) -> None:
-    (folder / "tokenizer.json").write_text(content)
+    (folder / "tokenizer.json").write_text(content, encoding="utf-8")
     with pytest.raises(ValueError, match=r"tokenizer.json cannot be read"):
         LLM(folder)

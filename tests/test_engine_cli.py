@@ -19,7 +19,7 @@ def answer(num_tokens: int) -> str:
 
 def test_help_runs_as_a_module_and_names_the_stages() -> None:
     command = [sys.executable, "-m", "pa_tutorial.engine", "--help"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=120)
     assert done.returncode == 0, done.stderr
     assert "paged_online" in done.stdout
     assert "kv_cache" not in done.stdout
@@ -63,7 +63,7 @@ def test_bad_options_give_2_and_are_named(
 
 def test_every_line_of_a_file_is_a_prompt(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     file = tmp_path / "prompts.txt"
-    file.write_text(f"{PROMPT}\nThe if\n")
+    file.write_text(f"{PROMPT}\nThe if\n", encoding="utf-8")
     assert main(["--file", str(file), "--max-tokens", "2", "--every", "2", *QUIET]) == 0
     out = capsys.readouterr().out
     assert [line for line in out.splitlines() if line.startswith("> ")] == [

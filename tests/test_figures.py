@@ -45,7 +45,7 @@ def test_svg_and_png_were_drawn_together() -> None:
     """Who changes a figure and its SVG alone, or a PNG by hand, is found."""
     files = [f"{name}.{form}" for name in FIGURES for form in ("svg", "png")]
     lines = [f"{sha256(FOLDER / file)}  {file}" for file in files]
-    assert (FOLDER / SUMS).read_text().splitlines() == lines, "run `make figures`"
+    assert (FOLDER / SUMS).read_text(encoding="utf-8").splitlines() == lines, "run `make figures`"
 
 
 @pytest.mark.long

@@ -69,7 +69,7 @@ def test_a_section_that_raises_is_a_line_the_others_go_on_and_make_fails(
     assert "third (0 s)\n  5 seconds" in said
     assert "1 failures" in said
     assert "FAILED second: RuntimeError: an illegal address" in said
-    written = json.loads((tmp_path / "some-gpu.json").read_text())
+    written = json.loads((tmp_path / "some-gpu.json").read_text(encoding="utf-8"))
     assert written["wrong"] == ["second: RuntimeError: an illegal address"]
     assert written["third"]["equal"] == 3
     assert "line" in written["second"]["traceback"]
@@ -173,7 +173,10 @@ def test_without_torch_it_says_so_and_exits_0(monkeypatch, capsys) -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU: make gpu uses it")
 def test_without_a_gpu_it_says_so_and_exits_0() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "pa_tutorial.bench.gpu"], capture_output=True, text=True, timeout=120
+        [sys.executable, "-m", "pa_tutorial.bench.gpu"],
+        capture_output=True,
+        encoding="utf-8",
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     assert "No GPU here: nothing was measured" in done.stdout
@@ -186,7 +189,7 @@ def test_some_sections_alone(sections, tmp_path: Path, monkeypatch, capsys) -> N
     monkeypatch.setenv("NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS", "1")  # put back afterwards
     monkeypatch.setattr(sys, "argv", ["gpu", "--out", str(tmp_path), "--only", "second"])
     assert gpu.main() == 0
-    written = json.loads((tmp_path / "stand-in.json").read_text())
+    written = json.loads((tmp_path / "stand-in.json").read_text(encoding="utf-8"))
     assert "second" in written
     assert "first" not in written
     assert "Stand-in, torch " in capsys.readouterr().out

@@ -1,10 +1,8 @@
 """CUDA tensors, without a GPU: what is read of them, and how a launch is put on a stream."""
 
 import dataclasses
-import sys
 import warnings
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from types import SimpleNamespace
 
 import pytest
@@ -212,10 +210,7 @@ def test_more_than_48_kib_are_asked_for(
     assert device.allowed == ([(kernel, (1,), shared_bytes)] if asked else [])
 
 
-@pytest.mark.skipif(
-    find_spec("numba_cuda") is None,
-    reason=f"numba-cuda has no wheels for {sys.platform}: there is no driver interface here",
-)
+@pytest.mark.needs("numba-cuda")
 def test_the_driver_is_asked_for_this_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     from cuda.bindings.driver import CUfunction_attribute
     from numba.cuda.cudadrv import driver
@@ -239,7 +234,7 @@ def test_the_driver_is_asked_for_this_kernel(monkeypatch: pytest.MonkeyPatch) ->
         assert calls == [("int", "float"), (attribute, marked, "handle", 0)]
 
 
-@pytest.mark.skipif(find_spec("numba_cuda") is None, reason="Numba's own CUDA has other names")
+@pytest.mark.needs("numba-cuda")
 def test_the_names_that_the_driver_is_asked_by_exist() -> None:
     """They are not all public: another version of numba-cuda may move them."""
     from cuda.bindings import driver as bindings

@@ -9,6 +9,7 @@ import os
 import sys
 from pathlib import Path
 
+import absent
 import pytest
 
 from pa_tutorial.bench import gpu_sanitize, gpu_sanitizer, variants
@@ -70,6 +71,7 @@ def test_no_errors_of_a_program_that_did_not_launch_all_say_nothing(said: str) -
 @pytest.fixture
 def sanitizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A program named compute-sanitizer that prints what stands in a file of its tool's name."""
+    absent.require("POSIX")
     program = tmp_path / "compute-sanitizer"
     program.write_text(
         f"#!{sys.executable}\n"
@@ -79,11 +81,12 @@ def sanitizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "told = {'arguments': sys.argv[1:], 'folder': os.getcwd(), **os.environ}\n"
         "(folder / f'{tool}.json').write_text(json.dumps(told))\n"
         "print((folder / tool).read_text(), flush=True)\n"
-        "if (folder / 'hang').exists(): time.sleep(60)\n"
+        "if (folder / 'hang').exists(): time.sleep(60)\n",
+        encoding="utf-8",
     )
     program.chmod(0o755)
     for tool, said in CLEAN.items():
-        (tmp_path / tool).write_text(said)
+        (tmp_path / tool).write_text(said, encoding="utf-8")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(gpu_sanitizer, "PLACES", ("/nowhere/cuda*/compute-sanitizer",))
     return tmp_path
@@ -99,15 +102,15 @@ def test_both_tools_find_nothing(sanitizer: Path, capsys) -> None:
 def test_they_watch_our_program_with_a_tensor_an_allocation(sanitizer: Path) -> None:
     compare(seconds=30)
     for tool in CLEAN:
-        told = json.loads((sanitizer / f"{tool}.json").read_text())
+        told = json.loads((sanitizer / f"{tool}.json").read_text(encoding="utf-8"))
         assert told["PYTORCH_NO_CUDA_MEMORY_CACHING"] == "1"
         assert told["arguments"][-3:] == [sys.executable, "-m", "pa_tutorial.bench.gpu_sanitize"]
         assert Path(told["folder"], "pa_tutorial").is_dir(), "else python -m does not find it"
 
 
 def test_what_they_find_is_wrong_and_quoted(sanitizer: Path, capsys) -> None:
-    (sanitizer / "memcheck").write_text(OUT_OF_BOUNDS)
-    (sanitizer / "racecheck").write_text(RACE)
+    (sanitizer / "memcheck").write_text(OUT_OF_BOUNDS, encoding="utf-8")
+    (sanitizer / "racecheck").write_text(RACE, encoding="utf-8")
     found = compare(seconds=30)
     assert found["wrong"] == ["memcheck: 1 errors", "racecheck: 1 errors"]
     assert found["memcheck"]["first"] == "Invalid __global__ read of size 16 bytes"

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import absent
 import numba
 import numpy as np
 import pytest
@@ -57,7 +58,8 @@ class StandIn:
             f"time.sleep({seconds})\n"
             f"print({said!r})\n"
             f"print({errors!r}, file=sys.stderr)\n"
-            f"sys.exit({code})\n"
+            f"sys.exit({code})\n",
+            encoding="utf-8",
         )
         self.path.chmod(0o755)
 
@@ -66,11 +68,12 @@ class StandIn:
 
     @property
     def told(self) -> dict:
-        return json.loads((self.folder / "told.json").read_text())
+        return json.loads((self.folder / "told.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture
 def ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    absent.require("POSIX")
     monkeypatch.setattr(gpu_traffic, "PLACES", ())
     return StandIn(tmp_path, monkeypatch)
 

@@ -191,7 +191,7 @@ def test_an_error_that_nobody_can_follow_is_refused(
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """A small repository: one file, one notebook."""
-    (tmp_path / "ours.py").write_text("first = 1\ntwice = 2\ntwice = 3\n")
+    (tmp_path / "ours.py").write_text("first = 1\ntwice = 2\ntwice = 3\n", encoding="utf-8")
     (tmp_path / "notebooks").mkdir()
     printed = [new_output("stream", text="1\n")]
     cells = [

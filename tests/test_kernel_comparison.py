@@ -1,9 +1,8 @@
 """What the compiler made of a kernel, read from its PTX, and the table of it."""
 
 import re
-import sys
-from importlib.util import find_spec
 
+import absent
 import pytest
 import torch
 from kernel_inputs import problem, values
@@ -92,10 +91,7 @@ def test_where_there_is_no_compiler_the_error_says_so(monkeypatch: pytest.Monkey
             compile_it()
 
 
-needs_compiler = pytest.mark.skipif(
-    find_spec("numba_cuda") is None or find_spec("cuda.core") is None,
-    reason=f"numba-cuda has no wheels for {sys.platform}: there is no compiler and no linker here",
-)
+needs_compiler = pytest.mark.needs("numba-cuda")
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +116,8 @@ def test_cpp_loads_the_same_bytes_in_fewer_instructions(rows: dict[str, Row]) ->
 
 @pytest.mark.skipif(
     not evidence.is_asked(),
-    reason=f"another compiler is installed than that of evidence.json: {evidence.installed()}",
+    reason=absent.reason("numba-cuda")
+    or f"another compiler is installed than that of evidence.json: {evidence.installed()}",
 )
 def test_the_recorded_rows_are_what_the_compiler_says(rows: dict[str, Row]) -> None:
     assert evidence.GEOMETRY == REFERENCE

@@ -90,7 +90,7 @@ def test_the_narrow_sum_rounds_where_the_original_does(dtype: torch.dtype) -> No
 
 
 def test_the_example_of_the_readme_runs_and_is_right(capsys: pytest.CaptureFixture) -> None:
-    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
     section = readme.split("## Run vLLM's kernel on your own tensors")[1]
     names: dict = {}
     exec(section.split("```python")[1].split("```")[0], names)

@@ -1,10 +1,8 @@
 """Numba accepts every kernel that a notebook, a story or an exercise runs in the simulator."""
 
 import linecache
-import sys
 from collections.abc import Callable
 from dataclasses import replace
-from importlib.util import find_spec
 from itertools import cycle
 from pathlib import Path
 
@@ -21,10 +19,7 @@ from pa_tutorial.viz import first_kernel
 from pa_tutorial.viz import kernel_stories as stories
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
-pytestmark = pytest.mark.skipif(
-    find_spec("numba_cuda") is None,
-    reason=f"numba-cuda has no wheels for {sys.platform}: there is no compiler here",
-)
+pytestmark = pytest.mark.needs("numba-cuda")
 Launched = list[tuple[Callable, tuple]]
 
 

@@ -11,8 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import absent
 import pytest
 from many_devices_serving import Gaps
+from processes import still_there
 
 from pa_tutorial.engine import LLM, SamplingParams
 from pa_tutorial.engine.__main__ import main
@@ -54,12 +56,13 @@ def torchrun(
     folder: Path, *arguments: object, module: str = "pa_tutorial.engine", fault: str = "none:0:0"
 ) -> Iterator[subprocess.Popen]:
     """Two ranks; each one's standard error in a file of its own."""
+    absent.require("POSIX")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += ["--nproc-per-node", "2", "--log-dir", str(folder), "--redirects", "2"]
     command += ["-m", module, "--tensor-parallel", "2", "--no-progress", *map(str, arguments)]
     paths = os.pathsep.join([str(TESTS), str(TESTS.parent), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"PYTHONPATH": paths, "FAULT": fault, "OMP_NUM_THREADS": "1"}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "encoding": "utf-8"}
     # A process group of its own: what is left of it could be ended as a whole.
     with subprocess.Popen(command, env=environment, start_new_session=True, **pipes) as job:
         try:
@@ -71,7 +74,7 @@ def torchrun(
 
 def log_of(folder: Path, rank: int) -> str:
     logs = list(folder.glob(f"*/attempt_0/{rank}/stderr.log"))
-    return logs[0].read_text() if logs else ""
+    return logs[0].read_text(encoding="utf-8") if logs else ""
 
 
 def end_of(job: subprocess.Popen, folder: Path) -> Ended:
@@ -89,21 +92,6 @@ def run_with_fault(folder: Path, fault: str) -> Ended:
     return run(folder, *PROMPTS, *options, module="many_devices_faults", fault=fault)
 
 
-def is_gone(pid: int) -> bool:
-    """A process that has ended and waits for its parent to notice is gone too."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-
-
-def require_all_gone(pids: list[int]) -> None:
-    deadline = time.monotonic() + 5
-    while not all(map(is_gone, pids)):
-        assert time.monotonic() < deadline, f"still there: {[p for p in pids if not is_gone(p)]}"
-        time.sleep(0.05)
-
-
 def require_clear_end(
     ended: Ended, message: str, survivors: tuple[int, ...], within: float
 ) -> None:
@@ -114,7 +102,7 @@ def require_clear_end(
         assert f"[rank {rank}] the job ends: {message}" in ended.said[rank], ended.said[rank]
     assert ended.at - ended.of_fault() < within + SLACK
     assert len(ended.pids()) == 2
-    require_all_gone(ended.pids())
+    assert not still_there(ended.pids(), 5)
 
 
 SAMPLING = ["--max-tokens", "6", "--num-samples", "2", "--temperature", "0.7", "--every", "2"]
@@ -209,7 +197,7 @@ def test_an_interrupt_in_a_step_leaves_no_process(tmp_path: Path) -> None:
     assert ended.code != 0
     assert ended.out == ""
     assert len(ended.pids()) == 2
-    require_all_gone([job.pid, *ended.pids()])
+    assert not still_there([job.pid, *ended.pids()], 5)
 
 
 def refusal(arguments: list[str], capsys: pytest.CaptureFixture) -> str:

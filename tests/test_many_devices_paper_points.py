@@ -110,7 +110,7 @@ FROM_MEMORY = 2**26  # bytes of K and V: twice the last cache of the machine tha
 
 def measured_over_predicted() -> list[tuple[int, int, float]]:
     """(query heads a KV head, bytes of K and V, measured / predicted time) of the CPU kernel."""
-    decode = json.loads(RESULTS.read_text())["decode"]
+    decode = json.loads(RESULTS.read_text(encoding="utf-8"))["decode"]
     large = [row["read_gb_per_s"] for row in decode["rows"] if row["kv_bytes"] >= FROM_MEMORY]
     machine = Device("this machine", 1e9 * median(large), 0, 1e9 * decode["peak_gflop_per_s"])
     found = []
@@ -149,7 +149,7 @@ def test_no_measured_step_is_faster_than_the_prediction_and_small_ones_are_far_s
 
 def test_users_on_paper_are_those_that_the_engine_served() -> None:
     """In fixed memory, 856 + 16 tokens each; with 512 of them shared, some end before others."""
-    memory = json.loads(RESULTS.read_text())["engine"]["memory"]
+    memory = json.loads(RESULTS.read_text(encoding="utf-8"))["engine"]["memory"]
     rows = {(row["requests"], row["way"]): row for row in memory["rows"]}
     model = ModelSizes("cache only", 1, 1, 1, 1, 1, 1, 1, 4)
     device = replace(ODD_DEVICE, memory=weight_bytes(model) + 8 * memory["slots"])

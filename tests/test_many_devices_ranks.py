@@ -12,17 +12,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 import many_devices_functions as functions
+import psutil
 import pytest
 import torch
+from processes import still_there
 
 from pa_tutorial.distributed import ranks as ranks_module
 from pa_tutorial.distributed.ranks import Ranks, RanksLost
 
 QUICK = {"limit": 3.0, "silence": 2.0}
+sends_signals = pytest.mark.needs("POSIX")
 
 
 def none_is_left(pids: list[int]) -> bool:
-    return not any(os.path.exists(f"/proc/{pid}") for pid in pids)
+    return not any(map(psutil.pid_exists, pids))
 
 
 def pids_of(ranks: Ranks) -> list[int]:
@@ -53,6 +56,7 @@ def test_an_error_names_the_rank_the_function_and_the_message() -> None:
     assert error.words == dict.fromkeys(range(2), said)
 
 
+@sends_signals
 @pytest.mark.parametrize(("rank", "num_ranks"), [(0, 3), (1, 2)])
 def test_a_killed_rank_is_named_by_all_others(rank: int, num_ranks: int) -> None:
     error = lost(functions.die_on, rank, num_ranks=num_ranks)
@@ -67,6 +71,7 @@ def test_a_rank_that_hangs_is_named_with_the_place() -> None:
     assert "hang_on, many_devices_functions.py:" in str(error)
 
 
+@sends_signals
 def test_a_stopped_process_is_named_and_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """It can neither hear the verdict nor end by itself."""
     monkeypatch.setattr(ranks_module, "LEAVE_SECONDS", 2.0)
@@ -119,6 +124,7 @@ def test_ranks_may_be_closed_twice_and_then_refuse() -> None:
         ranks.run(functions.rank_of)
 
 
+@sends_signals
 @pytest.mark.usefixtures("interrupts_arrive")
 def test_an_interrupted_run_ends_the_ranks() -> None:
     """Else its results would be taken for those of the next run."""
@@ -135,6 +141,7 @@ def test_an_interrupted_run_ends_the_ranks() -> None:
     assert not set(pids) & {child.pid for child in multiprocessing.active_children()}
 
 
+@sends_signals
 def test_a_rank_that_dies_while_starting_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The others wait for it, for minutes: they are ended."""
     started: list[int] = []
@@ -185,23 +192,8 @@ def notebook(then: str) -> subprocess.Popen:
         [sys.executable, "-c", NOTEBOOK.format(then=then)],
         env=os.environ | {"PYTHONPATH": paths},
         stdout=subprocess.PIPE,
-        text=True,
+        encoding="utf-8",
     )
-
-
-def lives(pid: int) -> bool:
-    """Not a zombie either: who has lost its parent waits for the system to notice its end."""
-    try:
-        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-
-
-def gone(pids: list[int], seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline and any(map(lives, pids)):
-        time.sleep(0.1)
-    return not any(map(lives, pids))
 
 
 @pytest.mark.parametrize(
@@ -209,7 +201,10 @@ def gone(pids: list[int], seconds: float) -> bool:
     [
         pytest.param("pass", 8.0, id="ends"),
         pytest.param(
-            "ranks.run(functions.sleep_on_all, 1000.0)", 20.0, id="killed", marks=pytest.mark.long
+            "ranks.run(functions.sleep_on_all, 1000.0)",
+            20.0,
+            id="killed",
+            marks=[pytest.mark.long, sends_signals],
         ),
     ],
 )
@@ -221,7 +216,7 @@ def test_no_rank_outlives_its_parent(then: str, seconds: float) -> None:
         if then != "pass":
             time.sleep(0.5)
             parent.kill()
-        assert gone(pids, seconds)
+        assert not still_there(pids, seconds)
         assert parent.wait() == (0 if then == "pass" else -signal.SIGKILL)
 
 

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 
+import psutil
 import pytest
 import torch
 from many_devices_serving import (
@@ -147,15 +148,7 @@ def test_a_fault_in_a_step_is_told_by_every_rank(kind, rank, message) -> None:
         assert set(lost.value.words) == {0, 1}
         for words in lost.value.words.values():
             assert words.startswith(message)
-    assert not any(map(is_there, pids))
-
-
-def is_there(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+    assert not any(map(psutil.pid_exists, pids))
 
 
 def test_work_that_fails_between_two_steps_ends_the_ranks_that_wait(ranks_of) -> None:
@@ -167,8 +160,8 @@ def test_leaving_ranks_leaves_no_process() -> None:
     with Ranks(2) as ranks:
         pids = ranks.run(pid_of)
         assert len({os.getpid(), *pids}) == 3
-        assert all(map(is_there, pids))
-    assert not any(map(is_there, pids))
+        assert all(map(psutil.pid_exists, pids))
+    assert not any(map(psutil.pid_exists, pids))
 
 
 def test_only_a_pause_without_requests_may_be_longer_than_the_limit() -> None:

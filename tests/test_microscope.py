@@ -206,7 +206,7 @@ def test_every_kind_of_instruction_has_a_picture(name: str, lane: int | None) ->
 
 
 def test_the_example_of_the_readme_runs_in_a_notebook_cell(tmp_path: Path) -> None:
-    section = (ROOT / "README.md").read_text().split("## Look at a kernel")[1]
+    section = (ROOT / "README.md").read_text(encoding="utf-8").split("## Look at a kernel")[1]
     (example,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)[:1]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(example)])
     where = {"metadata": {"path": str(tmp_path)}}

@@ -52,7 +52,7 @@ def lab(tmp_path: Path, chromium_path: str) -> Iterator[str]:
     own = {f"JUPYTER_{name}_DIR": str(tmp_path / name.lower()) for name in folders}
     own |= {"JUPYTERLAB_WORKSPACES_DIR": str(tmp_path / "workspaces"), "PA_TUTORIAL_STATIC": ""}
     with (
-        (tmp_path / "log").open("w") as log,
+        (tmp_path / "log").open("w", encoding="utf-8") as log,
         subprocess.Popen(command, env=os.environ | own, stdout=log, stderr=log) as server,
     ):
         try:
@@ -69,11 +69,12 @@ def address(server: subprocess.Popen, folder: Path) -> str:
     """Where the server waits; it leaves a note when it is ready."""
     note = folder / "runtime" / f"jpserver-{server.pid}.json"
     end = time.monotonic() + SECONDS
-    while not (note.exists() and note.read_text().endswith("}")):  # it may be half written
+    # It may be half written.
+    while not (note.exists() and note.read_text(encoding="utf-8").endswith("}")):
         waiting = server.poll() is None and time.monotonic() < end
-        assert waiting, (folder / "log").read_text()
+        assert waiting, (folder / "log").read_text(encoding="utf-8")
         time.sleep(0.1)
-    said = json.loads(note.read_text())
+    said = json.loads(note.read_text(encoding="utf-8"))
     return f"{said['url']}lab/tree/{{}}?token={said['token']}"
 
 

@@ -5,7 +5,7 @@ import io
 
 import nbformat
 import pytest
-from forked_kernels import ForkingClient
+from forked_kernels import client_type
 from nbformat import NotebookNode
 from PIL import Image
 from run_notebooks import METADATA, NOTEBOOKS, execute, keep
@@ -37,7 +37,7 @@ def outputs(cell: NotebookNode) -> list[dict]:
 @each
 def test_notebook_runs_and_prints_what_is_committed(path) -> None:
     committed = nbformat.read(path, as_version=4)
-    fresh = execute(path, ForkingClient)
+    fresh = execute(path, client_type())
     for cell in fresh.cells:
         for output in cell.get("outputs", []):
             assert output.output_type != "error"

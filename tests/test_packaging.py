@@ -7,6 +7,7 @@ import tomllib
 from importlib.metadata import distributions, metadata, packages_distributions
 from pathlib import Path
 
+import absent
 import nbformat
 import pytest
 import yaml
@@ -19,7 +20,7 @@ from pa_tutorial.ladder import STAGES
 from pa_tutorial.viz.walk import PLAN
 
 ROOT = Path(__file__).parent.parent
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 
 
@@ -32,7 +33,7 @@ def requirements() -> dict[str, Requirement]:
 
 
 def constraints() -> dict[str, Requirement]:
-    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
     return {canonicalize_name(pin.name): pin for pin in pins}
 
@@ -105,7 +106,7 @@ def test_a_reader_installs_what_the_notebooks_import() -> None:
 
 
 def test_environment_is_thin_and_agrees() -> None:
-    environment = yaml.safe_load((ROOT / "environment.yml").read_text())
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))
     assert environment["name"] == "pa-tutorial"
     *conda, pip = environment["dependencies"]
     assert pip == {"pip": ["-c constraints.txt", f"-e {READER}"]}
@@ -118,11 +119,12 @@ def test_environment_is_thin_and_agrees() -> None:
 
 
 def make(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
+    absent.require("POSIX")
     return subprocess.run(
         ["make", "--no-print-directory", *arguments],
         cwd=ROOT,
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         timeout=60,
     )
 
@@ -138,7 +140,8 @@ def test_make_says_in_one_sentence_what_is_missing(tmp_path, works_until, senten
     """A python that fails at one question; make must stop there and say why."""
     python = tmp_path / "python3"
     python.write_text(
-        f'#!/bin/sh\ncase "$*" in *{works_until}*) exit 1;; --version) echo Python 3.9.1;; esac\n'
+        f'#!/bin/sh\ncase "$*" in *{works_until}*) exit 1;; --version) echo Python 3.9.1;; esac\n',
+        encoding="utf-8",
     )
     python.chmod(0o755)
     done = make("lab", f"PYTHON={python}", f"VENV={tmp_path / 'venv'}")
@@ -150,7 +153,9 @@ def test_make_says_in_one_sentence_what_is_missing(tmp_path, works_until, senten
 
 
 def test_make_help_lists_the_commands_of_the_readme() -> None:
-    commands = set(re.findall(r"^\| `make (\w+)` \|", (ROOT / "README.md").read_text(), re.M))
+    commands = set(
+        re.findall(r"^\| `make (\w+)` \|", (ROOT / "README.md").read_text(encoding="utf-8"), re.M)
+    )
     assert {"lab", "test", "notebooks", "figures", "bench", "gpu", "lint"} <= commands
     listed = make("help").stdout
     assert all(f"make {command} " in listed for command in commands)
@@ -158,14 +163,14 @@ def test_make_help_lists_the_commands_of_the_readme() -> None:
 
 def test_links_of_the_documents_lead_somewhere() -> None:
     for document in ("README.md", "CONTRIBUTING.md"):
-        text = (ROOT / document).read_text()
+        text = (ROOT / document).read_text(encoding="utf-8")
         links = re.findall(r"\]\(([^)#]+)\)", text)
         missing = [link for link in links if "://" not in link and not (ROOT / link).exists()]
         assert not missing
 
 
 def test_readme_table_holds_every_notebook_module_test_and_figure() -> None:
-    text = (ROOT / "README.md").read_text()
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
     notebooks = [f"notebooks/{path.name}" for path in (ROOT / "notebooks").glob("*.ipynb")]
     figures = [f"figures/{path.name}" for path in (ROOT / "figures").glob("*.svg")]
     assert notebooks
@@ -179,7 +184,7 @@ def test_map_and_ladder_agree() -> None:
 
 
 def test_every_file_of_the_package_is_installed_with_it() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     patterns = project["tool"]["setuptools"]["package-data"]["pa_tutorial"]
     package = ROOT / "pa_tutorial"
     installed = {file for pattern in ("**/*.py", *patterns) for file in package.glob(pattern)}

@@ -1,8 +1,6 @@
 """Numba compiles the paged kernels for real GPUs, and what comes out is what one hopes for."""
 
-import sys
 from collections.abc import Callable
-from importlib.util import find_spec
 
 import pytest
 import torch
@@ -23,10 +21,7 @@ from pa_tutorial.kernels.paged_attention import paged_attention
 from pa_tutorial.kernels.reduce import reduce
 from pa_tutorial.kernels.vectors import vector_loads
 
-pytestmark = pytest.mark.skipif(
-    find_spec("numba_cuda") is None or find_spec("cuda.core") is None,
-    reason=f"numba-cuda has no wheels for {sys.platform}: there is no compiler and no linker here",
-)
+pytestmark = pytest.mark.needs("numba-cuda")
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
 REFERENCE = Geometry(128, 16, F16)
 REGISTERS = 64  # of a thread, for the reference geometry on sm_90; 58 and 52 were measured

@@ -118,7 +118,8 @@ def test_a_lost_row_stays_lost_when_views_join(chosen: str, tmp_path) -> None:
     path = tmp_path / "rows.py"
     path.write_text(
         "from numba import cuda\ndef kernel(out):\n    i = cuda.threadIdx.x\n    row = out[0]\n"
-        f"    if i >= 2:\n        {chosen}\n    row[i % 2] = i + 10\n"
+        f"    if i >= 2:\n        {chosen}\n    row[i % 2] = i + 10\n",
+        encoding="utf-8",
     )
     whole = np.zeros((6, 2))
     report = launch(imported(path).kernel, 1, 6, whole[:4], collect=True)

@@ -1,8 +1,5 @@
 """Small kernels with known answers: simulated in every order, and compiled by Numba."""
 
-import sys
-from importlib.util import find_spec
-
 import numpy as np
 import pytest
 from simt_kernels import puzzles
@@ -37,10 +34,7 @@ def test_the_answer_is_right_and_no_check_cries_wolf(name: str, order: str | int
         np.testing.assert_allclose(args[position], expected, rtol=example.rtol, atol=0)
 
 
-@pytest.mark.skipif(
-    find_spec("numba_cuda") is None,
-    reason=f"numba-cuda has no wheels for {sys.platform}: there is no compiler here",
-)
+@pytest.mark.needs("numba-cuda")
 @pytest.mark.parametrize(
     ("name", "capability"),
     [

@@ -139,8 +139,10 @@ def test_what_is_not_supported_is_named_with_its_line(line: str, words: str, tmp
     names = {"cuda": cuda, "np": np, "plain": plain, "N": N, "float32": float32}
     names["float16"] = np.float16
     path = tmp_path / "kernel.py"
-    path.write_text(f"def kernel(out, a):\n    t = cuda.threadIdx.x\n    {line}\n")
-    exec(compile(path.read_text(), str(path), "exec"), names)
+    path.write_text(
+        f"def kernel(out, a):\n    t = cuda.threadIdx.x\n    {line}\n", encoding="utf-8"
+    )
+    exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), names)
     with pytest.raises(Unsupported) as caught:
         launch(names["kernel"], 1, 1, floats(4), floats(4))
     assert words in str(caught.value)
@@ -186,19 +188,21 @@ assert "greenlet" in sys.modules
 
 def test_greenlet_is_imported_when_warps_first_take_turns(tmp_path) -> None:
     kernel = "from numba import cuda\ndef kernel(out):\n    out[cuda.threadIdx.x] = 1\n"
-    (tmp_path / "kernel_in_a_file.py").write_text(kernel)
+    (tmp_path / "kernel_in_a_file.py").write_text(kernel, encoding="utf-8")
     subprocess.run([sys.executable, "-c", SCRIPT], cwd=tmp_path, check=True)
 
 
 def test_the_simulator_knows_nothing_of_attention() -> None:
     names = "import sys, pa_tutorial.simt; print([m for m in sys.modules if m[:2] == 'pa'])"
-    run = subprocess.run([sys.executable, "-c", names], capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", names], capture_output=True, encoding="utf-8", check=True
+    )
     modules = [m for m in eval(run.stdout) if m.startswith("pa_tutorial.")]
     assert modules
     assert all(m.startswith("pa_tutorial.simt") for m in modules), modules
 
 
-README = (Path(__file__).parent.parent / "README.md").read_text()
+README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_kernel_of_the_readme_runs_in_a_notebook_cell() -> None:

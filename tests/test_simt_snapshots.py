@@ -73,7 +73,8 @@ def test_a_number_means_a_line_of_the_kernels_own_file(tmp_path) -> None:
     path.write_text(
         "from numba import cuda\n@cuda.jit(device=True)\ndef far(x):\n"
         + "    # nothing\n" * line
-        + "    return x\n"
+        + "    return x\n",
+        encoding="utf-8",
     )
     far = imported(path).far
 

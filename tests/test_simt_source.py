@@ -23,9 +23,9 @@ def test_a_file_that_has_changed_since_its_import_is_refused(tmp_path) -> None:
     """Otherwise the text of another kernel would run under this one's name."""
     path = tmp_path / "changed.py"
     first, second = "def one(out):\n    out[0] = 1\n", "def two(out):\n    out[0] = 2\n"
-    path.write_text(first + second)
+    path.write_text(first + second, encoding="utf-8")
     module = imported(path)
-    path.write_text("def zero(out):\n    out[0] = 0\n" + first + second)
+    path.write_text("def zero(out):\n    out[0] = 0\n" + first + second, encoding="utf-8")
     linecache.checkcache()
     with pytest.raises(Unsupported, match="has changed since it was imported"):
         launch(module.two, 1, 1, floats(1))
@@ -45,7 +45,8 @@ def test_a_kernel_in_a_function_may_have_lines_at_the_left_margin(tmp_path) -> N
     path = tmp_path / "margin.py"
     path.write_text(
         "def make():\n    def kernel(out):\n# at the margin\n        out[0] = (1 +\n2)\n"
-        "    return kernel\n"
+        "    return kernel\n",
+        encoding="utf-8",
     )
     out = floats(1)
     launch(imported(path).make(), 1, 1, out)
@@ -57,7 +58,8 @@ def test_a_function_that_calls_itself_and_its_own_name_are_known(tmp_path) -> No
     path.write_text(
         "from numba import cuda\n@cuda.jit(device=True)\ndef down(n):\n"
         "    if n > 0:\n        return down(n - 1)\n    return 7\n"
-        "@cuda.jit\ndef kernel(out):\n    out[0] = down(3)\n"
+        "@cuda.jit\ndef kernel(out):\n    out[0] = down(3)\n",
+        encoding="utf-8",
     )
     out = floats(1)
     launch(imported(path).kernel, 1, 1, out)
@@ -68,7 +70,7 @@ def test_equal_kernels_of_two_files_keep_their_files(tmp_path) -> None:
     kernels = []
     for name in ("first", "second"):
         path = tmp_path / f"{name}.py"
-        path.write_text(f"def kernel(out):\n    out[9] = 1  # {name}\n")
+        path.write_text(f"def kernel(out):\n    out[9] = 1  # {name}\n", encoding="utf-8")
         kernels.append(imported(path).kernel)
     for name, kernel in zip(("first", "second"), kernels, strict=True):
         (finding,) = launch(kernel, 1, 1, floats(1), collect=True).findings

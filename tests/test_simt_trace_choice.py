@@ -152,7 +152,8 @@ def test_a_trace_says_what_is_in_it() -> None:
 def test_a_line_is_one_of_the_kernels_own_file(tmp_path) -> None:
     path = tmp_path / "elsewhere.py"
     path.write_text(
-        "from numba import cuda\n\n\n@cuda.jit(device=True)\ndef element(a, i):\n    return a[i]\n"
+        "from numba import cuda\n\n\n@cuda.jit(device=True)\ndef element(a, i):\n    return a[i]\n",
+        encoding="utf-8",
     )
     element = imported(path).element
 

@@ -1,7 +1,6 @@
 """Intrinsics: Numba compiles them, their twins run here."""
 
 import re
-import sys
 from importlib.util import find_spec
 
 import numpy as np
@@ -11,10 +10,7 @@ from numba import cuda, float32
 
 from pa_tutorial.simt import SimtError, launch, ptx, twin
 
-pytestmark = pytest.mark.skipif(
-    find_spec("numba_cuda") is None,
-    reason=f"numba-cuda has no wheels for {sys.platform}: there is no intrinsic to write",
-)
+pytestmark = pytest.mark.needs("numba-cuda")
 
 if find_spec("numba_cuda") is not None:
     from numba.cuda.extending import intrinsic

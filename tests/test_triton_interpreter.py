@@ -17,36 +17,32 @@ from triton_steps import draw, is_right
 
 from pa_tutorial.kernels.triton_launch import paged_attention_triton, prepare_triton, why_absent
 
-pytest.importorskip("triton", reason=why_absent())
-
-import triton
-import triton.language as tl
-from triton.runtime import interpreter
-from triton.runtime.errors import InterpreterError
-from triton.runtime.jit import JITFunction
-
-from pa_tutorial.kernels.triton_compiled import compile_call
-from pa_tutorial.kernels.triton_interpreter import MemoryFault, interpret
-
 pytestmark = pytest.mark.triton
 
+if why_absent() is None:
+    import triton
+    import triton.language as tl
+    from triton.runtime import interpreter
+    from triton.runtime.errors import InterpreterError
+    from triton.runtime.jit import JITFunction
 
-@triton.jit
-def product_kernel(out_ptr, a_ptr, b_ptr, N: tl.constexpr):
-    place = tl.arange(0, N)[:, None] * N + tl.arange(0, N)[None, :]
-    product = tl.dot(tl.load(a_ptr + place), tl.load(b_ptr + place), input_precision="ieee")
-    tl.store(out_ptr + place, product)
+    from pa_tutorial.kernels.triton_compiled import compile_call
+    from pa_tutorial.kernels.triton_interpreter import MemoryFault, interpret
 
+    @triton.jit
+    def product_kernel(out_ptr, a_ptr, b_ptr, N: tl.constexpr):
+        place = tl.arange(0, N)[:, None] * N + tl.arange(0, N)[None, :]
+        product = tl.dot(tl.load(a_ptr + place), tl.load(b_ptr + place), input_precision="ieee")
+        tl.store(out_ptr + place, product)
 
-@triton.jit
-def failing_kernel(out_ptr):
-    tl.store(out_ptr + tl.arange(0, 3), 1.0)  # 3 is no power of two
+    @triton.jit
+    def failing_kernel(out_ptr):
+        tl.store(out_ptr + tl.arange(0, 3), 1.0)  # 3 is no power of two
 
-
-@triton.jit
-def copy_kernel(out_ptr, x_ptr, to, start, N: tl.constexpr):
-    i = tl.arange(0, N)
-    tl.store(out_ptr + to + i, tl.load(x_ptr + start + i))
+    @triton.jit
+    def copy_kernel(out_ptr, x_ptr, to, start, N: tl.constexpr):
+        i = tl.arange(0, N)
+        tl.store(out_ptr + to + i, tl.load(x_ptr + start + i))
 
 
 def language() -> dict[object, dict[str, object]]:
@@ -150,7 +146,7 @@ def run(program: str, **environment: str) -> None:
         env=os.environ | {"PYTHONPATH": path} | environment,
         check=True,
         capture_output=True,
-        text=True,
+        encoding="utf-8",
     )
 
 
@@ -171,11 +167,11 @@ def test_it_does_not_matter_what_came_before(before: str, environment: dict[str,
 
 
 def test_the_example_of_the_readme_stops_as_it_says(tmp_path: Path) -> None:
-    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
     section = readme.split("## The same step in Triton")[1]
     code, said = section.split("```python")[1].split("```")[:3:2]
     example = tmp_path / "example.py"  # Triton reads the text of a kernel from its file
-    example.write_text(code)
+    example.write_text(code, encoding="utf-8")
     with pytest.raises(MemoryFault) as stopped:
         runpy.run_path(str(example))
     assert said.strip() == f"MemoryFault: {stopped.value}"

@@ -1,6 +1,8 @@
 """Which elements the Triton kernels read and write: a mask too wide gives no wrong result, until
 the cache is the last thing in memory."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,14 +14,13 @@ import torch
 from torch import Tensor
 from triton_steps import draw, taken_out, token_places
 
+from pa_tutorial.kernels.changed import changed
 from pa_tutorial.kernels.triton_launch import TritonLaunch, prepare_triton, why_absent
 
-pytest.importorskip("triton", reason=why_absent())
+if why_absent() is None:
+    from triton.runtime.interpreter import InterpreterBuilder
 
-from triton.runtime.interpreter import InterpreterBuilder
-
-from pa_tutorial.kernels import triton_decode
-from pa_tutorial.kernels.changed import changed
+    from pa_tutorial.kernels import triton_decode
 
 pytestmark = pytest.mark.triton
 

@@ -1,8 +1,6 @@
 """Loads of 4, 8 and 16 bytes: the intrinsics, their twins, and the kernel that reads with them."""
 
-import sys
 from collections.abc import Callable
-from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -20,10 +18,7 @@ from pa_tutorial.kernels.vectors import VectorAccess, vector_access, vector_load
 from pa_tutorial.simt import SimtError, global_traffic, launch, ptx
 
 pytestmark = pytest.mark.cuda_v1_vector
-needs_the_compiler = pytest.mark.skipif(
-    find_spec("numba_cuda") is None,
-    reason=f"numba-cuda has no wheels for {sys.platform}: there is no compiler here",
-)
+needs_the_compiler = pytest.mark.needs("numba-cuda")
 KEPT = {"float32": np.float32, "float16": np.float16, "bfloat16": np.uint16}
 SIZES = [(name, count) for name in KEPT for count in (1, 2, 4, 8)]
 # 4, 8 or 16 bytes at once, of whole words

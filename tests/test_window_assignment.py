@@ -189,11 +189,13 @@ def test_the_oracle_masks_by_position() -> None:
 def test_a_student_gets_the_files_and_loses_none(tmp_path: Path) -> None:
     paths = write_student_files(tmp_path / "mine")
     assert [path.name for path in paths] == list(files.starter_files())
-    assert all(path.read_text() == files.starter_files()[path.name] for path in paths)
-    paths[0].write_text("mine")
+    assert all(
+        path.read_text(encoding="utf-8") == files.starter_files()[path.name] for path in paths
+    )
+    paths[0].write_text("mine", encoding="utf-8")
     with pytest.raises(FileExistsError, match="is there already"):
         write_student_files(tmp_path / "mine")
-    assert paths[0].read_text() == "mine"
+    assert paths[0].read_text(encoding="utf-8") == "mine"
 
 
 def test_a_folder_is_loaded_as_it_is_now_and_leaves_nothing(tmp_path: Path) -> None:
@@ -201,7 +203,7 @@ def test_a_folder_is_loaded_as_it_is_now_and_leaves_nothing(tmp_path: Path) -> N
     path = {path.name: path for path in write_student_files(tmp_path)}[files.PLAIN]
     modules = set(sys.modules)
     assert result_of(task, load(tmp_path)).passed == 0
-    path.write_text(files.solution_files()[files.PLAIN])
+    path.write_text(files.solution_files()[files.PLAIN], encoding="utf-8")
     assert result_of(task, load(tmp_path)).ok
     assert not {name for name in set(sys.modules) - modules if "window_answer" in name}
     assert not list(tmp_path.rglob("*.pyc"))
@@ -209,9 +211,9 @@ def test_a_folder_is_loaded_as_it_is_now_and_leaves_nothing(tmp_path: Path) -> N
 
 def test_the_code_of_the_hand_out_runs(tmp_path: Path, capsys, monkeypatch) -> None:
     for name, text in files.solution_files().items():
-        (tmp_path / name).write_text(text)
+        (tmp_path / name).write_text(text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    parts = (tmp_path / files.HAND_OUT).read_text().split("```python\n")[1:]
+    parts = (tmp_path / files.HAND_OUT).read_text(encoding="utf-8").split("```python\n")[1:]
     code = "\n".join(part.split("```")[0] for part in parts)
     exec(compile(code, "TASKS.md", "exec"), {})
     printed = capsys.readouterr().out
@@ -236,9 +238,9 @@ def test_a_file_that_does_not_load_costs_only_its_tasks(
     tmp_path: Path, text: str | None, said: str
 ) -> None:
     for name, solved in files.solution_files().items():
-        (tmp_path / name).write_text(solved)
+        (tmp_path / name).write_text(solved, encoding="utf-8")
     path = tmp_path / files.PLAIN
-    path.unlink() if text is None else path.write_text(text)
+    path.unlink() if text is None else path.write_text(text, encoding="utf-8")
     answers = load(tmp_path)
     result = result_of(TASKS["blocks_in_window"], answers)
     assert result.passed == 0
@@ -342,7 +344,7 @@ def test_the_starter_differs_from_the_live_kernels_by_the_window_only() -> None:
     """All changes apply, and each of them is about the window or the hand-out."""
     given = files.starter_files()
     for name, live in ((files.KERNEL, "paged_attention.py"), (files.REDUCE, "reduce.py")):
-        old = (files.PACKAGE / "kernels" / live).read_text().splitlines()
+        old = (files.PACKAGE / "kernels" / live).read_text(encoding="utf-8").splitlines()
         new = given[name].splitlines()
         added = [line for line in new if line not in old]
         assert 4 <= len(added) <= 8

@@ -122,7 +122,7 @@ def made_up(old: str) -> WrongExample:
 
 
 def test_the_changed_package_is_gone_afterwards() -> None:
-    last_line = (PACKAGE / "ladder.py").read_text().splitlines()[-1]
+    last_line = (PACKAGE / "ladder.py").read_text(encoding="utf-8").splitlines()[-1]
     before, finders = our_modules(), list(sys.meta_path)
     with applied(made_up(last_line)):
         from pa_tutorial.ladder import STAGES as changed

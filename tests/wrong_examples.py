@@ -83,7 +83,9 @@ class WrongExample:
         """Module name -> its source with the changes made."""
         sources: dict[str, str] = {}
         for change in self.changes:
-            source = sources.get(change.module) or (PACKAGE / change.file).read_text()
+            source = sources.get(change.module) or (PACKAGE / change.file).read_text(
+                encoding="utf-8"
+            )
             count = source.count(change.old)
             if count != 1:
                 raise ValueError(
@@ -103,7 +105,7 @@ def load_examples() -> list[WrongExample]:
 
 
 def _load(path: Path) -> WrongExample:
-    header = tomllib.loads(path.read_text())
+    header = tomllib.loads(path.read_text(encoding="utf-8"))
     changes = tuple(Change(**change) for change in header["change"])
     for side in ("old", "new"):
         lines = sum(len(getattr(change, side).splitlines()) for change in changes)

@@ -5,8 +5,6 @@ failure is one sentence in the results.
 """
 
 import json
-import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,6 +18,7 @@ from pa_tutorial.bench.cpu_inputs import Batch, ColdCaches, reading
 from pa_tutorial.bench.cpu_shapes import Shape
 from pa_tutorial.bench.cpu_stages import cpu
 from pa_tutorial.bench.timing import interleaved
+from pa_tutorial.machine import end_group
 
 SECONDS = 120  # from the start of the process to its results
 
@@ -78,24 +77,16 @@ def measure_apart(shape: Shape, rounds: int, seconds: float = SECONDS) -> dict[s
         [sys.executable, "-m", __name__, json.dumps(given)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
+        encoding="utf-8",
         start_new_session=True,  # it starts compilers, which must end with it
     )
     try:
         out, errors = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
-        end_all(process)
+        end_group(process)
+        process.communicate()
         return {"absent": f"not done after {seconds:.0f} seconds"}
     return json.loads(out) if process.returncode == 0 else {"absent": reason(errors)}
-
-
-def end_all(process: subprocess.Popen) -> None:
-    """End the process and all that it has started."""
-    if hasattr(os, "killpg"):
-        os.killpg(process.pid, signal.SIGKILL)
-    else:  # Windows
-        process.kill()
-    process.communicate()
 
 
 def reason(errors: str) -> str:

@@ -133,7 +133,7 @@ QUICK = (TINY, *map(small, MAIN), *sweeps(contexts=(128, 512), batches=(1, 4), h
 def available_bytes() -> int:
     """Memory that is free now, as far as the system tells it; else half of all."""
     try:
-        with open("/proc/meminfo") as lines:
+        with open("/proc/meminfo", encoding="utf-8") as lines:
             for line in lines:
                 if line.startswith("MemAvailable"):
                     return 1024 * int(line.split()[1])

@@ -56,7 +56,7 @@ def measure_wide(rounds: int, runs: int = RUNS, quick: bool = False) -> dict[str
         environment = {**os.environ, **wide, "NUMBA_CACHE_DIR": folder}
         try:
             done = subprocess.run(
-                command, env=environment, stdout=subprocess.PIPE, text=True, timeout=SECONDS
+                command, env=environment, stdout=subprocess.PIPE, encoding="utf-8", timeout=SECONDS
             )
         except subprocess.TimeoutExpired:
             return {"absent": f"not done after {SECONDS} seconds"}

@@ -14,6 +14,7 @@ from glob import glob
 from pathlib import Path
 
 from pa_tutorial.bench.gpu_sanitize import DONE
+from pa_tutorial.machine import end_group
 
 # Where NVIDIA's installers put it, for when it is not on PATH.
 PLACES = (
@@ -53,7 +54,7 @@ def start(tool: str) -> subprocess.Popen:
         env=os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        text=True,
+        encoding="utf-8",
         errors="replace",
         start_new_session=True,
     )
@@ -82,7 +83,7 @@ def ended(tool: str, process: subprocess.Popen, seconds: float) -> str:
     try:
         return process.communicate(timeout=max(0.0, seconds))[0]
     except subprocess.TimeoutExpired as error:
-        os.killpg(process.pid, 9)  # the tool has a child that has the GPU
+        end_group(process)  # the tool has a child that has the GPU
         process.communicate()
         raise NotChecked(f"{tool} was not done when its time was over") from error
 

@@ -99,7 +99,7 @@ def read_counters(seconds: float) -> dict[str, Counts]:
     command = [find_ncu(), "--csv", "--page", "raw", "--print-units", "base"]
     command += ["--clock-control", "none", "--metrics", ",".join(METRICS.values())]
     command += [sys.executable, "-m", __name__]
-    how = {"capture_output": True, "text": True, "errors": "replace", "timeout": seconds}
+    how = {"capture_output": True, "encoding": "utf-8", "errors": "replace", "timeout": seconds}
     how["env"] = os.environ | {"LC_ALL": "C"}  # elsewhere 1.024 may be a thousand
     try:
         done = subprocess.run(command, cwd=TESTS.parent, **how)

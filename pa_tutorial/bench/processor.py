@@ -13,8 +13,8 @@ def last_cache_bytes() -> int:
     """Size of the largest cache of the first core, at least LEAST_CACHE_BYTES."""
     sizes = [LEAST_CACHE_BYTES]
     for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
-        number, unit = path.read_text().strip()[:-1], path.read_text().strip()[-1]
-        sizes.append(int(number) * {"K": 2**10, "M": 2**20}[unit])
+        size = path.read_text(encoding="utf-8").strip()  # as in 32K
+        sizes.append(int(size[:-1]) * {"K": 2**10, "M": 2**20}[size[-1]])
     return max(sizes)
 
 

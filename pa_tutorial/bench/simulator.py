@@ -78,7 +78,7 @@ class NumbaSimulator:
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            text=True,
+            encoding="utf-8",
         )
         return self
 

@@ -58,7 +58,7 @@ def results_path(name: str, folder: Path = RESULTS) -> Path:
 def read_results(name: str, folder: Path = RESULTS) -> dict[str, object]:
     """What was written before; nothing if nothing was."""
     path = results_path(name, folder)
-    return json.loads(path.read_text()) if path.exists() else {}
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
 def write_results(measurements: dict[str, object], name: str, folder: Path = RESULTS) -> Path:
@@ -66,5 +66,7 @@ def write_results(measurements: dict[str, object], name: str, folder: Path = RES
     folder.mkdir(parents=True, exist_ok=True)
     path = results_path(name, folder)
     content = {"machine": describe_machine(), **measurements}
-    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    path.write_text(
+        json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8", newline="\n"
+    )
     return path

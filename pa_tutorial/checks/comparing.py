@@ -104,7 +104,7 @@ def load_bounds() -> dict[str, dict[str, dict]]:
 
     Written by `make bounds`.
     """
-    return json.loads(BOUNDS_FILE.read_text())
+    return json.loads(BOUNDS_FILE.read_text(encoding="utf-8"))
 
 
 def bounds_of(case_id: str) -> dict[str, float]:

@@ -57,7 +57,7 @@ def make(
     if notebooks:
         write_course(notebooks, out / "nbgrader", draw, limits, exercises_only)
     key = {"draw": draw, "limits": asdict(limits)}
-    (out / "instructor" / "key.json").write_text(json.dumps(key, indent=1) + "\n")
+    (out / "instructor" / "key.json").write_text(json.dumps(key, indent=1) + "\n", encoding="utf-8")
 
 
 def grade_one(path: Path, name: str | None, draw: int, limits: Limits) -> Grade:

@@ -1,11 +1,9 @@
 """Grade submissions: each task in a process of its own, with limits, on numbers nobody has seen."""
 
-import contextlib
 import json
 import os
 import queue
 import secrets
-import signal
 import subprocess
 import sys
 import tempfile
@@ -20,6 +18,7 @@ import pa_tutorial
 from pa_tutorial.coursework.assignment import Assignment, Task, is_as_handed_out
 from pa_tutorial.coursework.guard import objection, own_modules
 from pa_tutorial.coursework.limits import Limits
+from pa_tutorial.machine import end_group
 
 ROOT = Path(pa_tutorial.__file__).parent.parent
 END_SECONDS = 5.0
@@ -213,12 +212,3 @@ def listen(
 def one_line(text: str) -> str:
     """Words of a student's, as they can be shown: they are no lines of ours, and steer nothing."""
     return "".join(sign if sign.isprintable() else " " for sign in text)
-
-
-def end_group(process: subprocess.Popen) -> None:
-    """End a process and all that it started."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        if hasattr(os, "killpg"):
-            os.killpg(process.pid, signal.SIGKILL)
-        else:
-            process.kill()

@@ -32,7 +32,7 @@ class Limits:
 def limit_memory(megabytes: int) -> bool:
     """From now on this process may take so much more memory. False where that cannot be said."""
     try:
-        with open("/proc/self/statm") as file:
+        with open("/proc/self/statm", encoding="utf-8") as file:
             pages = int(file.read().split()[0])
     except OSError:  # not Linux
         return False

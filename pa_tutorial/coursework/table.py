@@ -50,5 +50,5 @@ def write_table() -> Path:
     pairs += [(row_of_task, t, wrong) for t in window.TASKS.values() for wrong in t.wrong]
     bar = tqdm(pairs, desc="wrong answers", unit="answer")
     rows = [make(one, wrong) for make, one, wrong in bar]
-    PATH.write_text(HEAD + "\n".join(rows) + "\n", encoding="utf-8")
+    PATH.write_text(HEAD + "\n".join(rows) + "\n", encoding="utf-8", newline="\n")
     return PATH

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -104,6 +105,7 @@ def joined(
     for name, seconds in (("limit", limit), ("silence", silence)):
         require(TICK < seconds < inf, name, seconds, f"seconds, more than {TICK:g}")
     store, rank, num_ranks = next(rendezvous("env://", timeout=timedelta(seconds=START)))
+    stay_on_this_mac(num_ranks)
     device = device_of_this_rank(rank, num_ranks)
     groups: tuple[dist.ProcessGroup, ...] = ()
 
@@ -143,19 +145,37 @@ def joined(
         dist.destroy_process_group()
 
 
+def local_size(num_ranks: int) -> int:
+    """How many of the ranks are on this machine."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", num_ranks))
+
+
+def stay_on_this_mac(num_ranks: int) -> None:
+    """Let gloo connect ranks of one Mac directly: few networks know the name of a Mac, and gloo
+    looks for it."""
+    if sys.platform == "darwin" and local_size(num_ranks) == num_ranks:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0")
+
+
 def device_of_this_rank(rank: int, num_ranks: int) -> torch.device:
     """A GPU, from now on the current one, if this machine has one for each of its ranks."""
     local_rank = int(os.environ.get("LOCAL_RANK", rank))
-    local_size = int(os.environ.get("LOCAL_WORLD_SIZE", num_ranks))
-    if not torch.cuda.is_available() or torch.cuda.device_count() < local_size:
+    if not torch.cuda.is_available() or torch.cuda.device_count() < local_size(num_ranks):
         return torch.device("cpu")
     torch.cuda.set_device(local_rank)
     return torch.device("cuda", local_rank)
 
 
+def tcp_store(address: str, port: int, seconds: float, **options: bool) -> dist.TCPStore:
+    """A connection to a job's store, or the store itself. torch's wheels for Windows are built
+    without libuv, by which TCPStore works where nobody says otherwise."""
+    timeout, use_libuv = timedelta(seconds=seconds), sys.platform != "win32"
+    return dist.TCPStore(address, port, timeout=timeout, use_libuv=use_libuv, **options)
+
+
 def _store_of_the_watch() -> dist.Store:
     """A second connection to the job's store: one connection answers one question at a time."""
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    store = dist.TCPStore(address, port, is_master=False, timeout=timedelta(seconds=START))
+    store = tcp_store(address, port, START)
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     return dist.PrefixStore(f"watch/{attempt}", store)

@@ -4,19 +4,18 @@ import atexit
 import multiprocessing
 import os
 import pickle
+import sys
 import time
 from collections.abc import Callable
-from datetime import timedelta
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from typing import Any, NoReturn
 
 import numba
 import torch
-import torch.distributed as dist
 
 from pa_tutorial.arguments import require
-from pa_tutorial.distributed.group import LIMIT, SILENCE, joined
+from pa_tutorial.distributed.group import LIMIT, SILENCE, joined, tcp_store
 
 START_SECONDS = 120.0  # until all have imported torch and met
 LEAVE_SECONDS = 10.0  # to leave the group, or to hear why the job ends
@@ -52,9 +51,7 @@ class Ranks:
         self.num_ranks = num_ranks
         self._limit, self._silence = limit, silence
         # Here, in no rank: it outlives all of them, and keeps what they said last.
-        self._store = dist.TCPStore(
-            "127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=5)
-        )
+        self._store = tcp_store("127.0.0.1", 0, 5, is_master=True, wait_for_workers=False)
         context = _context()
         self._pipes: list[Connection] = []
         self._processes: list[multiprocessing.Process] = []
@@ -173,10 +170,10 @@ class Ranks:
 def _context() -> BaseContext:
     """How processes start: as forks of one that has imported everything and done nothing yet.
 
-    So only the first ranks of a program wait for the imports. Where there is no such way
-    (Windows), each process imports for itself.
+    So only the first ranks of a program wait for the imports. Where a process cannot be forked
+    (Windows), or not after its imports (macOS), each process imports for itself.
     """
-    if "forkserver" not in multiprocessing.get_all_start_methods():
+    if sys.platform != "linux":
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     # torch imports its compiler, for seconds, at the first call of a layer that is cut.
@@ -202,8 +199,7 @@ def _live(
 
     def say_to_parent(rank: int, verdict: str) -> NoReturn:
         try:
-            store = dist.TCPStore("127.0.0.1", port, timeout=timedelta(seconds=5))
-            store.set(f"{WORDS}/{rank}", verdict)
+            tcp_store("127.0.0.1", port, 5).set(f"{WORDS}/{rank}", verdict)
         finally:  # the parent may be gone, and its store
             os._exit(1)
 

@@ -116,7 +116,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = make_parser()
     given = parser.parse_intermixed_args(arguments)
     try:
-        lines = given.file.read_text().splitlines() if given.file else []
+        lines = given.file.read_text(encoding="utf-8").splitlines() if given.file else []
         prompts = given.prompts + [line for line in lines if line]
         if not prompts:
             parser.error("no prompt: give text, or --file")

@@ -8,7 +8,7 @@ from pa_tutorial.index.write_errata import errata
 def main() -> None:
     for name, text in (("INDEX.md", index()), ("ERRATA.md", errata())):
         path = ROOT / "notebooks" / name
-        path.write_text(text, encoding="utf-8")
+        path.write_text(text, encoding="utf-8", newline="\n")
         print(f"{path.relative_to(ROOT)} written")
 
 

@@ -184,7 +184,7 @@ def _name(kernel: Callable) -> str:
 
 
 def main() -> None:
-    FILE.write_text(json.dumps(record(), indent=1) + "\n", encoding="utf-8")
+    FILE.write_text(json.dumps(record(), indent=1) + "\n", encoding="utf-8", newline="\n")
     print(FILE)
 
 

@@ -129,7 +129,7 @@ def used_by(cubin: bytes) -> tuple[int, int]:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(cubin)
         said = subprocess.run(
-            [CUOBJDUMP, "-res-usage", path], capture_output=True, text=True, check=True
+            [CUOBJDUMP, "-res-usage", path], capture_output=True, encoding="utf-8", check=True
         ).stdout
     found = re.search(r"REG:(\d+) STACK:(\d+)", said)
     if found is None:

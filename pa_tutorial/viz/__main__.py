@@ -148,7 +148,9 @@ def main() -> None:
         print(f"page {out / name}.html", flush=True)
         make().save_html(out / f"{name}.html")
     drawn = [f"{name}.{form}" for name in FIGURES for form in ("svg", "png")]
-    (out / SUMS).write_text("".join(f"{sha256(out / file)}  {file}\n" for file in drawn))
+    (out / SUMS).write_text(
+        "".join(f"{sha256(out / file)}  {file}\n" for file in drawn), encoding="utf-8", newline="\n"
+    )
 
 
 def sha256(path: Path) -> str:

@@ -29,7 +29,7 @@ COLORS = {"float32": style.INK, "bfloat16": style.Q}
 @style.styled
 def draw_steps() -> Figure:
     """Milliseconds of each step in the committed results, and of reading the same bytes."""
-    results = json.loads(RESULTS.read_text())
+    results = json.loads(RESULTS.read_text(encoding="utf-8"))
     rows = {(row["shape"]["name"], row["shape"]["dtype"]): row for row in results["steps"]}
     of_s1 = rows["S1", "float32"]["times"]
     names = list(of_s1)

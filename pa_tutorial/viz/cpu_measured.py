@@ -26,7 +26,7 @@ LINES = {
 
 def load() -> dict:
     """The committed results."""
-    return json.loads(RESULTS.read_text())
+    return json.loads(RESULTS.read_text(encoding="utf-8"))
 
 
 # What the results say ---------------------------------------------------------------------------

@@ -23,7 +23,7 @@ BEFORE, AFTER = "block_lists", "cpu"
 
 def load() -> dict:
     """The section `engine` of the committed results."""
-    return json.loads(RESULTS.read_text())["engine"]
+    return json.loads(RESULTS.read_text(encoding="utf-8"))["engine"]
 
 
 def bars(

@@ -19,7 +19,7 @@ LABELS = {
 @style.styled
 def draw_manager_cost() -> Figure:
     """Microseconds per operation of the memory manager, by blocks in the pool."""
-    results = json.loads(RESULTS.read_text())
+    results = json.loads(RESULTS.read_text(encoding="utf-8"))
     rows = results["block_manager"]["time"]
     largest = max(abs(row["ratio"] - 1) for row in rows)
     sizes = [row["num_blocks"] for row in rows if row["operation"] == rows[0]["operation"]]

@@ -106,7 +106,7 @@ class Microscope:
         data = self.as_json.replace("<", "\\u003c")
         title = f"{self.trace.kernel} under the microscope"
         page = PAGE.format(policy=POLICY, title=title, css=css(), data=data, script=script())
-        Path(path).write_text(page, encoding="utf-8")
+        Path(path).write_text(page, encoding="utf-8", newline="\n")
 
     def picture(self) -> Figure:
         """The instruction at which it opens, drawn: what stands in a committed notebook."""

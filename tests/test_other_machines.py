@@ -1,0 +1,99 @@
+"""What holds on Windows and macOS too, as far as Linux can tell."""
+
+import ast
+import re
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from importlib import reload
+from pathlib import Path
+
+import pytest
+from forked_kernels import ForkingClient, client_type
+from nbclient import NotebookClient
+
+import pa_tutorial
+from pa_tutorial.distributed import group, ranks
+
+ROOT = Path(__file__).parent.parent
+TEXT_MODE = re.compile("[rwax]t?[+]?")
+
+
+def test_line_ends_stay_where_git_is_told_to_change_them(tmp_path: Path) -> None:
+    """As Git for Windows is set up. What is compared byte for byte, and our shell scripts."""
+    git = ["git", "-C", str(ROOT), "-c", "core.autocrlf=true"]
+    files = ["figures/SHA256SUMS", ".ci/run", "figures/banks.svg", "figures/banks.png"]
+    done = subprocess.run([*git, "checkout-index", f"--prefix={tmp_path}/", *files], check=False)
+    if done.returncode:
+        pytest.skip("this is no clone")
+    different = [f for f in files if (tmp_path / f).read_bytes() != (ROOT / f).read_bytes()]
+    assert not different
+
+
+@pytest.mark.needs("POSIX")
+@pytest.mark.parametrize(
+    ("system", "start", "client", "interface", "libuv"),
+    [
+        ("linux", "forkserver", ForkingClient, None, True),
+        ("darwin", "spawn", NotebookClient, "lo0", True),
+        ("win32", "spawn", NotebookClient, None, False),
+    ],
+)
+def test_what_a_system_cannot_do_is_not_asked_of_it(
+    system: str,
+    start: str,
+    client: type,
+    interface: str | None,
+    libuv: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Forks of a process that has imported torch; the name of a Mac; libuv in torch's store."""
+    environment: dict[str, str] = {}
+    monkeypatch.setattr(group.os, "environ", environment)
+    monkeypatch.setattr(sys, "platform", system)
+    assert ranks._context().get_start_method() == start
+    assert client_type() is client
+    group.stay_on_this_mac(2)
+    assert environment.get("GLOO_SOCKET_IFNAME") == interface
+    store = group.tcp_store("127.0.0.1", 0, 5, is_master=True, wait_for_workers=False)
+    assert store.libuvBackend == libuv
+
+
+def test_a_processor_without_bfloat16_is_no_defect() -> None:
+    """torch takes another way to multiply, and says so: to a reader, and in a test."""
+    said = "mkldnn_matmul failed, switching to BLAS gemm:mkldnn_matmul: mkldnn_matmul bf16 path "
+    with warnings.catch_warnings(record=True) as of_a_reader:
+        warnings.resetwarnings()
+        reload(pa_tutorial)
+        warnings.warn(said + "needs a cpu with bf16 support", stacklevel=1)
+    assert not of_a_reader
+    warnings.warn(said + "needs a cpu with bf16 support", stacklevel=1)
+
+
+def test_every_text_is_read_and_written_as_utf_8() -> None:
+    """Windows takes another encoding where none is named."""
+    files = [path for folder in ("pa_tutorial", "tests") for path in (ROOT / folder).rglob("*.py")]
+    assert not [place for path in files for place in without_encoding(path)]
+
+
+def without_encoding(path: Path) -> Iterator[str]:
+    """Where a file or a pipe is opened as text, and nobody says in which encoding."""
+    source = path.read_text(encoding="utf-8")
+    if not re.search(r"open\(|(read|write)_text\(|\btext\b.{1,3}True", source):
+        return  # without the seconds that the syntax trees of all files take
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and opens_text(node):
+            yield f"{path.relative_to(ROOT)}:{node.lineno}"
+
+
+def opens_text(call: ast.Call) -> bool:
+    given = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
+    if isinstance(call.func, ast.Name):
+        name, modes = call.func.id, call.args[1:2]
+    else:
+        name, modes = getattr(call.func, "attr", ""), call.args[:1]
+    mode = modes[0].value if modes and isinstance(modes[0], ast.Constant) else None
+    opens = name == "open" and (not modes or bool(TEXT_MODE.fullmatch(str(mode))))
+    texts = isinstance(call.func, ast.Attribute) and name in ("read_text", "write_text")
+    return "encoding" not in given and (opens or texts or given.get("text") == "True")
