@@ -5,6 +5,7 @@ import linecache
 import sys
 from types import FunctionType, ModuleType, SimpleNamespace
 
+import numpy as np
 import pytest
 from numba import cuda, float32
 from simt_helpers import N, floats, imported, neighbour, plain
@@ -78,15 +79,32 @@ def test_equal_kernels_of_two_files_keep_their_files(tmp_path) -> None:
         assert finding.site.file.endswith(f"{name}.py")
 
 
-def test_the_successor_of_numba_cuda_is_understood(monkeypatch) -> None:
-    """numba_cuda_mlir has the same names, as objects of its own; a stand-in is enough here."""
+@pytest.fixture
+def other_cuda(monkeypatch) -> ModuleType:
+    """In the place of numba_cuda_mlir, which has the same names, as objects of its own."""
     successor = ModuleType("numba_cuda_mlir.cuda")
-    for name in ("threadIdx", "syncthreads", "atomic", "shared"):
+    for name in ("threadIdx", "syncthreads", "atomic", "shared", "shfl_xor_sync"):
         setattr(successor, name, SimpleNamespace())
     successor.shared.array, successor.atomic.add = object(), object()
     monkeypatch.setitem(sys.modules, successor.__name__, successor)
-    names = {"cuda": successor, "N": N, "float32": float32}
+    return successor
 
+
+def test_the_successor_of_numba_cuda_is_understood(other_cuda) -> None:
+    names = {"cuda": other_cuda, "N": N, "float32": float32}
     dispatcher = SimpleNamespace(py_func=FunctionType(neighbour.py_func.__code__, names))
     with pytest.raises(SimtError, match="race"):
         launch(dispatcher, 1, N, floats(N), floats(N))
+
+
+def test_a_shuffle_that_is_a_device_function_is_known_by_its_name(other_cuda) -> None:
+    """Numba without numba-cuda, as on every Mac, has written its shuffles and votes in Python."""
+    other_cuda.shfl_xor_sync.py_func = plain
+
+    def kernel(out):
+        out[cuda.threadIdx.x] = cuda.shfl_xor_sync(-1, out[cuda.threadIdx.x], 1)
+
+    out = floats(32)
+    expected = out.reshape(16, 2)[:, ::-1].ravel()
+    launch(FunctionType(kernel.__code__, {"cuda": other_cuda}), 1, 32, out)
+    np.testing.assert_array_equal(out, expected)

@@ -6,6 +6,7 @@ numba.cuda or its successor numba_cuda_mlir. What counts is the object itself.
 
 import sys
 from functools import cache
+from types import FunctionType, ModuleType
 
 import numpy as np
 
@@ -17,18 +18,18 @@ NAMES = frozenset((*FUNCTIONS, *REGISTERS, *SPECIAL, *ARRAYS))
 
 def cuda_name(thing: object) -> str | None:
     """ "threadIdx", "atomic.add", ...; None if it is nothing of cuda's that is known here."""
-    loaded = tuple(name for name in CUDA_MODULES if name in sys.modules)
+    loaded = tuple(sys.modules[name] for name in CUDA_MODULES if name in sys.modules)
     name, _ = _table(loaded).get(id(thing), (None, None))
     return name
 
 
 @cache
-def _table(modules: tuple[str, ...]) -> dict[int, tuple[str, object]]:
+def _table(modules: tuple[ModuleType, ...]) -> dict[int, tuple[str, object]]:
     """id -> name, and the object itself: as long as it is kept, no other has its id."""
     table = {}
     for module in modules:
         for name in NAMES:
-            found: object = sys.modules[module]
+            found: object = module
             for part in name.split("."):
                 found = getattr(found, part, None)
             if found is not None:
@@ -50,6 +51,10 @@ def cast_target(thing: object) -> np.dtype | None:
     return None
 
 
-def plain_function(thing: object) -> object | None:
-    """The Python function behind a @cuda.jit kernel or device function."""
-    return getattr(thing, "py_func", None)
+def plain_function(thing: object) -> FunctionType | None:
+    """The Python function behind a @cuda.jit kernel or device function.
+
+    None for what cuda itself has: in stock Numba (without numba-cuda, as on every Mac) shuffles
+    and votes are device functions, too. They are known by name, not by what they do inside.
+    """
+    return None if cuda_name(thing) else getattr(thing, "py_func", None)

@@ -156,6 +156,7 @@ def activemask(frame: Frame, place: int) -> np.ndarray:
     return np.bincount(warps - warps[0], bits)[warps - warps[0]].astype(np.uint32)
 
 
+# Of the number that says which lane, a shuffle takes the low 5 bits. Source: PTX ISA, "shfl.sync".
 WARP_FUNCTIONS: dict[str, Callable] = {
     "syncwarp": syncwarp,
     "shfl_sync": _shuffle("shfl_sync", lambda lane, source: lane * 0 + source % WARP_SIZE),
@@ -165,5 +166,6 @@ WARP_FUNCTIONS: dict[str, Callable] = {
     "ballot_sync": _vote(_ballot, np.int32),
     "all_sync": _vote(lambda yes, _: yes.all(), np.bool_),
     "any_sync": _vote(lambda yes, _: yes.any(), np.bool_),
+    "eq_sync": _vote(lambda yes, _: yes.all() or not yes.any(), np.bool_),
     "activemask": activemask,
 }

@@ -57,6 +57,46 @@ def any_and_all_of_a_warp(a, out):
     out[1, i] = cuda.all_sync(ALL, a[i] != 0)
 
 
+def each_answer(a, out):
+    """Two warps; in the second, all are positive."""
+    rows = a.reshape(2, 32).astype(np.int64)
+    lane, yes = np.arange(32), rows > 0
+    shuffled = [rows[:, lane * 0 + 5], rows[:, np.where(lane < 3, lane, lane - 3)]]
+    shuffled += [rows[:, np.where(lane > 28, lane, lane + 3)], rows[:, lane ^ 3]]
+    bits = (yes << lane).sum(1).astype(np.uint32).view(np.int32)[:, None]
+    votes = [yes.all(1), yes.any(1), yes.all(1) | ~yes.any(1)]
+    every = [*shuffled, *(vote[:, None] for vote in votes), bits, np.uint32(ALL), rows[:, ::-1]]
+    return {1: np.stack([np.broadcast_to(row, (2, 32)).ravel() for row in every])}
+
+
+@example(
+    1,
+    64,
+    lambda rng: (
+        np.append(np.arange(32) - 9, np.arange(1, 33)).astype(np.int32),
+        np.zeros((10, 64), np.int64),
+    ),
+    each_answer,
+)
+@cuda.jit
+def each_warp_function(a, out):
+    """Numbers of lanes over 31: the hardware takes their low 5 bits."""
+    i = cuda.threadIdx.x
+    warp = cuda.shared.array(64, numba.int32)
+    out[0, i] = cuda.shfl_sync(ALL, a[i], 32 + 5)
+    out[1, i] = cuda.shfl_up_sync(ALL, a[i], 32 + 3)
+    out[2, i] = cuda.shfl_down_sync(ALL, a[i], 32 + 3)
+    out[3, i] = cuda.shfl_xor_sync(ALL, a[i], 32 + 3)
+    out[4, i] = cuda.all_sync(ALL, a[i] > 0)
+    out[5, i] = cuda.any_sync(ALL, a[i] > 0)
+    out[6, i] = cuda.eq_sync(ALL, a[i] > 0)
+    out[7, i] = cuda.ballot_sync(ALL, a[i] > 0)
+    out[8, i] = cuda.activemask()
+    warp[i] = a[i]
+    cuda.syncwarp()
+    out[9, i] = warp[i ^ 31]
+
+
 @example(
     1,
     (16, 4),

@@ -92,19 +92,6 @@ def up_scans_a_warp(a, out):
 
 @example(
     1,
-    32,
-    lambda rng: (whole(rng, 32), np.zeros((2, 32), np.int32)),
-    lambda a, out: {1: np.stack([np.append(a[3:], a[29:]), np.append(a[:3], a[:29])])},
-)
-@cuda.jit
-def up_and_down_past_the_end_keep_the_own_value(a, out):
-    lane = cuda.threadIdx.x
-    out[0, lane] = cuda.shfl_down_sync(ALL, a[lane], 3)
-    out[1, lane] = cuda.shfl_up_sync(ALL, a[lane], 3)
-
-
-@example(
-    1,
     64,
     lambda rng: (whole(rng, 64), rng.integers(0, 32, 64), np.zeros((3, 64), np.int32)),
     lambda a, lanes, out: {
