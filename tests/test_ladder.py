@@ -13,8 +13,10 @@ from pa_tutorial.ladder import STAGES, AnswerError, Stage, some_partitions, stag
 
 def marks_of(stage: Stage, case_id: str) -> list[pytest.MarkDecorator]:
     """The CPU kernel is compiled for each size and dtype, in seconds: else the short check."""
-    is_long = stage.name == "cpu" and case_id not in SHORT_CHECK
-    return [getattr(pytest.mark, stage.name)] + [pytest.mark.long] * is_long
+    short = case_id in SHORT_CHECK
+    marks = [getattr(pytest.mark, stage.name)]
+    marks += [pytest.mark.long] * (stage.name == "cpu" and not short)
+    return marks + [pytest.mark.macos] * (stage.name.startswith("cuda") and short)
 
 
 STAGE_CASES = [

@@ -32,6 +32,10 @@ def link_packages(names: set[str], site: Path) -> None:
             (site / top).symlink_to(package.locate_file(top))
 
 
+# A link needs a right on Windows, and the environment of a Mac is laid out as on Linux.
+pytestmark = pytest.mark.needs("POSIX")
+
+
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The Python of an environment as `make lab` makes it on a Mac."""

@@ -7,7 +7,7 @@ from simt_kernels.example import EXAMPLES, FAULTS, Example, Fault
 
 from pa_tutorial.simt import launch, ptx
 
-ORDERS = ("together", "forward", "reverse", 7)
+ORDERS = (pytest.param("together", marks=pytest.mark.macos), "forward", "reverse", 7)
 
 
 def test_there_are_enough_kernels() -> None:
