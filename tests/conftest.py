@@ -11,7 +11,7 @@ import numba
 import pytest
 import torch
 
-from pa_tutorial.ladder import STAGES
+from pa_tutorial.walk.ladder import STAGES
 
 
 def pytest_configure(config: pytest.Config) -> None:

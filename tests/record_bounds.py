@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from wrong_examples import applied, load_examples, run_cases
 
-from pa_tutorial.cases import CASES
 from pa_tutorial.checks.comparing import BOUNDS_FILE, QUANTITIES
 from pa_tutorial.checks.running import judge, stage_trial
-from pa_tutorial.ladder import STAGES
-from pa_tutorial.problem import DecodeProblem
+from pa_tutorial.walk.cases import CASES
+from pa_tutorial.walk.ladder import STAGES
+from pa_tutorial.walk.problem import DecodeProblem
 
 FACTOR = 10.0
 

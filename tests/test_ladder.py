@@ -6,9 +6,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pa_tutorial.cases import CASES, SHORT_CHECK
 from pa_tutorial.checks.running import Trial, judge, stage_trial
-from pa_tutorial.ladder import STAGES, AnswerError, Stage, some_partitions, stage_named, takes
+from pa_tutorial.walk.calls import AnswerError, some_partitions, takes
+from pa_tutorial.walk.cases import CASES, SHORT_CHECK
+from pa_tutorial.walk.ladder import STAGES, Stage, stage_named
 
 
 def marks_of(stage: Stage, case_id: str) -> list[pytest.MarkDecorator]:

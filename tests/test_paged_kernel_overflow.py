@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 from wrong_examples import Change, WrongExample, applied
 
-from pa_tutorial.cases import CASES
-from pa_tutorial.decode_inputs import PagedInputs
 from pa_tutorial.kernels.launch import Launch, prepare_naive, prepare_v1
 from pa_tutorial.kernels.vectors import vector_loads
+from pa_tutorial.walk.cases import CASES
+from pa_tutorial.walk.decode_inputs import PagedInputs
 
 KERNEL = "kernels/paged_attention.py"
 BLOCK_STRIDE = 2**29  # block 5 of the worked example begins behind 2**31

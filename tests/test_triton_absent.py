@@ -71,11 +71,12 @@ def test_the_command_line_says_what_was_not_run_and_is_no_failure() -> None:
 
 def test_the_ladder_is_imported_without_triton() -> None:
     run(
-        "import sys; import pa_tutorial.ladder, pa_tutorial.checks; "
+        "import sys; import pa_tutorial.walk.ladder, pa_tutorial.checks; "
         "assert 'triton' not in sys.modules"
     )
     run(
-        WITHOUT + "import pa_tutorial.ladder, pa_tutorial.checks, pa_tutorial.kernels.triton_launch"
+        WITHOUT
+        + "import pa_tutorial.walk.ladder, pa_tutorial.checks, pa_tutorial.kernels.triton_launch"
     )
 
 
