@@ -362,7 +362,7 @@ def test_random_operations_read_what_plain_lists_hold(config: Config, steps: int
     require_variety(drive(steps, config), steps, config)
 
 
-@pytest.mark.long
+@pytest.mark.hours
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 def test_a_million_random_operations(config: Config) -> None:
     counts = drive(350_000, config)

@@ -136,7 +136,7 @@ with open(sys.argv[1], "wb") as file:
 
 
 @pytest.mark.parametrize(
-    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGTERM]
+    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.hours), signal.SIGTERM]
 )
 @pytest.mark.needs("POSIX")
 def test_no_process_stays_when_grading_is_stopped(number: int, tmp_path) -> None:

@@ -39,7 +39,10 @@ def error(out: Tensor, given: DecodeProblem) -> float:
 
 @pytest.mark.parametrize(
     "case_id",
-    [pytest.param(name, marks=[pytest.mark.long] * (name not in SHORT_CHECK)) for name in CASE_IDS],
+    [
+        pytest.param(name, marks=[pytest.mark.hours] * (name not in SHORT_CHECK))
+        for name in CASE_IDS
+    ],
 )
 def test_the_twin_passes_the_cases_of_cuda_v1(case_id: str) -> None:
     given = CASES[case_id]

@@ -46,8 +46,8 @@ def test_step_is_attention(name: str, case: str) -> None:
 @pytest.mark.parametrize(
     ("dtype", "bound"),
     [
-        pytest.param(torch.bfloat16, 4e-3, marks=pytest.mark.long),  # compiled anew: seconds each
-        pytest.param(torch.float16, 5e-4, marks=pytest.mark.long),
+        pytest.param(torch.bfloat16, 4e-3, marks=pytest.mark.hours),  # compiled anew: seconds each
+        pytest.param(torch.float16, 5e-4, marks=pytest.mark.hours),
     ],
 )
 def test_step_widens_16_bit_floats(name: str, dtype: torch.dtype, bound: float) -> None:

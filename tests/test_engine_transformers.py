@@ -110,7 +110,7 @@ COVERING = [
 @pytest.mark.parametrize(
     ("stage", "caching", "block_size", "num_blocks", "chunk", "budget", "num_seqs", "seed", "name"),
     [
-        pytest.param(*settings, name, marks=[pytest.mark.long] * ((number + which) % 2))
+        pytest.param(*settings, name, marks=[pytest.mark.hours] * ((number + which) % 2))
         for number, settings in enumerate(COVERING)
         for which, name in enumerate(MODELS)
     ],

@@ -48,7 +48,7 @@ def test_svg_and_png_were_drawn_together() -> None:
     assert (FOLDER / SUMS).read_text(encoding="utf-8").splitlines() == lines, "run `make figures`"
 
 
-@pytest.mark.long
+@pytest.mark.hours
 @pytest.mark.parametrize("name", FIGURES)
 @pytest.mark.usefixtures("as_recorded")
 def test_committed_png_has_the_pixels_that_the_code_draws(name: str) -> None:

@@ -40,8 +40,8 @@ def test_cells_of_all_lanes_are_those_of_the_trace(read_page, reference_html: Pa
     ("warp", "lane"),
     [
         (2, 5),
-        pytest.param(0, 31, marks=pytest.mark.long),
-        pytest.param(1, None, marks=pytest.mark.long),
+        pytest.param(0, 31, marks=pytest.mark.hours),
+        pytest.param(1, None, marks=pytest.mark.hours),
     ],
 )
 def test_cells_of_one_lane_or_warp_only(

@@ -36,7 +36,7 @@ IN_BOTH_ORDERS = ("gqa", "drifting_scores")
 def marks_of(stage: str, order: str, case: object) -> list[pytest.MarkDecorator]:
     """Warp after warp takes several times as long: only the short check, most in one order."""
     is_long = order == "forward" or max(case.seq_lens) > LONG or case.id not in SHORT_CHECK
-    return [getattr(pytest.mark, stage)] + [pytest.mark.long] * (
+    return [getattr(pytest.mark, stage)] + [pytest.mark.hours] * (
         is_long and case.name not in IN_BOTH_ORDERS
     )
 
@@ -104,7 +104,10 @@ def test_most_cases_have_poisoned_slots() -> None:
 @pytest.mark.cuda_v1
 @pytest.mark.parametrize(
     "case_id",
-    [pytest.param(name, marks=[pytest.mark.long] * (name not in SHORT_CHECK)) for name in POISONED],
+    [
+        pytest.param(name, marks=[pytest.mark.hours] * (name not in SHORT_CHECK))
+        for name in POISONED
+    ],
 )
 def test_no_nan_gets_past_the_last_token(case_id: str) -> None:
     """NaN comes out of K and V all the time; each lane must drop it before it counts.

@@ -96,7 +96,7 @@ def say(record: Callable, build: Compiled, capability: Capability, what: str) ->
             id=f"{short(geometry)}-sm_{major}{minor}",
             # Long profile: of older GPUs all but every fourth geometry; of the newer those that
             # are compiled with vector loads, below.
-            marks=[pytest.mark.long]
+            marks=[pytest.mark.hours]
             * (number % 4 > 0 if major < 9 else number % 2 == 0 and geometry != REFERENCE),
         )
         for number, geometry in enumerate(GEOMETRIES)
@@ -120,7 +120,7 @@ def test_v1_compiles_to_float32_in_registers(
 @pytest.mark.parametrize(
     "geometry",
     [
-        pytest.param(geometry, id=short(geometry), marks=[pytest.mark.long] * (number % 2))
+        pytest.param(geometry, id=short(geometry), marks=[pytest.mark.hours] * (number % 2))
         for number, geometry in enumerate(GEOMETRIES)
     ],
 )

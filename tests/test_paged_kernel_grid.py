@@ -149,7 +149,7 @@ def bound(dtype: torch.dtype) -> float:
 @pytest.mark.parametrize(
     "point",
     [
-        pytest.param(point, id=short(point), marks=[pytest.mark.long] * (number % 2))
+        pytest.param(point, id=short(point), marks=[pytest.mark.hours] * (number % 2))
         for number, point in enumerate(POINTS)
     ],
 )

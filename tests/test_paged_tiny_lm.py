@@ -34,7 +34,7 @@ def paged(model: TinyLM, num_blocks: int = 64, block_size: int = 8, **options) -
 @pytest.mark.parametrize(
     ("layout", "block_size"),
     [
-        pytest.param(layout, size, marks=[pytest.mark.long] * ((row + column) % 2))
+        pytest.param(layout, size, marks=[pytest.mark.hours] * ((row + column) % 2))
         for row, layout in enumerate(LAYOUTS)
         for column, size in enumerate((1, 8, 16, 32))
     ],

@@ -43,7 +43,7 @@ def test_the_answer_is_right_and_no_check_cries_wolf(name: str, order: str | int
             (major, 0),
             id=f"{name}-sm_{major}0",
             # older GPUs, long profile: all but every fourth kernel
-            marks=[pytest.mark.long] * (major < 9 and number % 4 > 0),
+            marks=[pytest.mark.hours] * (major < 9 and number % 4 > 0),
         )
         for number, name in enumerate((*EXAMPLES, *FAULTS))
         for major in (8, 9)

@@ -53,7 +53,7 @@ def banks(block_size: int) -> Figure:
 
 
 @pytest.mark.parametrize(
-    "draw", [walk, pytest.param(thread_map, marks=pytest.mark.long), reduction, banks]
+    "draw", [walk, pytest.param(thread_map, marks=pytest.mark.hours), reduction, banks]
 )
 def test_a_picture_follows_the_block_size(draw) -> None:
     small, large, again = (style.svg(draw(size)) for size in (8, 16, 8))
