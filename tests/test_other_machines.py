@@ -1,6 +1,7 @@
 """What holds on Windows and macOS too, as far as Linux can tell."""
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -29,6 +30,50 @@ def test_line_ends_stay_where_git_is_told_to_change_them(tmp_path: Path) -> None
         pytest.skip("this is no clone")
     different = [f for f in files if (tmp_path / f).read_bytes() != (ROOT / f).read_bytes()]
     assert not different
+
+
+# What others import stays theirs: the names are taken away afterwards.
+ON_WINDOWS = """
+import fnmatch, importlib, os, pathlib, pkgutil, signal, sys
+import filelock, hf_models, matplotlib.pyplot, nbclient, pytest, torch._dynamo
+import pa_tutorial
+
+for name in ("fork", "setsid", "killpg", "getpgid", "sysconf", "sched_getaffinity", "getloadavg"):
+    delattr(os, name)
+for name in ("SIGKILL", "SIGSTOP", "SIGCHLD", "SIGALRM", "SIGUSR1", "pthread_kill", "setitimer"):
+    delattr(signal, name)
+sys.modules |= dict.fromkeys(("fcntl", "grp", "pwd", "resource", "termios", "triton"))
+ours = [module.name for module in pkgutil.walk_packages(pa_tutorial.__path__, "pa_tutorial.")]
+tests = [path.stem for path in pathlib.Path("tests").glob("*.py")]
+for name in ours + tests:
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if not (error.name.startswith("triton") and ".triton_" in name):
+            raise
+names = fnmatch.filter(tests, "test_triton_[cdim]*") + ["test_chromium"]
+files = [f"tests/{name}.py" for name in names]
+pytest.main(["-q", "-rs", "--assert=plain", "-p", "no:cacheprovider", "-p", "no:xdist", *files])
+"""
+
+
+def test_without_posix_and_triton_all_is_imported_and_the_skipped_are_counted() -> None:
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    done = subprocess.run(
+        [sys.executable, "-c", ON_WINDOWS],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": paths},
+        capture_output=True,
+        encoding="utf-8",
+    )
+    said = done.stdout
+    assert done.returncode == 0, said + done.stderr
+    assert not re.search("passed|failed|error", said), said
+    skipped = re.findall(r"^SKIPPED \[(\d+)\] .*: needs (Triton|POSIX): ", said, re.M)
+    counted = {what: sum(int(n) for n, of in skipped if of == what) for what in ("Triton", "POSIX")}
+    assert min(counted.values()) > 10
+    for what, number in counted.items():
+        assert f"{what} ({number} tests skipped)" in said
 
 
 @pytest.mark.needs("POSIX")
