@@ -10,13 +10,13 @@ from run_notebooks import METADATA, NOTEBOOKS, execute, keep
 from same_output import Piece, require_same
 
 PATHS = sorted(NOTEBOOKS.glob("*.ipynb"))
-NEEDS_TRITON = "14_triton"
+MARKS = {
+    "07_cuda_in_the_simulator": [pytest.mark.macos],
+    "09_query_and_key": [pytest.mark.macos],
+    "14_triton": [pytest.mark.triton],
+}
 each = pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param(path, id=path.stem, marks=[pytest.mark.triton] * (path.stem == NEEDS_TRITON))
-        for path in PATHS
-    ],
+    "path", [pytest.param(path, id=path.stem, marks=MARKS.get(path.stem, ())) for path in PATHS]
 )
 MAX_CELL_LINES = 15
 
