@@ -5,6 +5,8 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
+import torch
+from simt_helpers import double
 from simt_kernels import puzzles
 from simt_kernels.example import EXAMPLES, FAULTS, Example, Fault
 
@@ -37,10 +39,13 @@ def test_the_answer_is_right_and_no_check_cries_wolf(name: str, order: str | int
         np.testing.assert_allclose(args[position], expected, rtol=example.rtol, atol=0)
 
 
-@pytest.mark.skipif(
+needs_compiler = pytest.mark.skipif(
     find_spec("numba_cuda") is None,
     reason=f"numba-cuda has no wheels for {sys.platform}: there is no compiler here",
 )
+
+
+@needs_compiler
 @pytest.mark.parametrize(
     ("name", "capability"),
     [
@@ -60,3 +65,8 @@ def test_numba_compiles_what_is_simulated(name: str, capability: tuple[int, int]
     text = ptx(kernel.kernel, *kernel.draw(), compute_capability=capability)
     assert ".entry" in text
     assert f".target sm_{capability[0]}0" in text
+
+
+@needs_compiler
+def test_the_compiler_takes_the_tensors_that_launch_takes() -> None:
+    assert ".entry" in ptx(double, torch.zeros(4), torch.zeros(4))

@@ -229,9 +229,39 @@ def test_an_item_divided_in_place_by_zero_is_an_error() -> None:
         launch(kernel, 2, 2, np.ones(2, np.int64), np.array([1, 0]), order="reverse")
 
 
-def test_a_configured_kernel_is_refused_by_name() -> None:
-    with pytest.raises(TypeError, match="must be a @cuda"):
-        launch(SimpleNamespace(), 1, 1)
+@cuda.jit(device=True)
+def half(x):
+    return x / 2
+
+
+@pytest.mark.parametrize(
+    ("kernel", "words"),
+    [(SimpleNamespace(), "must be a @cuda"), (half, "kernel is half, a device function")],
+)
+def test_what_is_no_kernel_is_refused_by_name(kernel: object, words: str) -> None:
+    with pytest.raises(TypeError, match=words):
+        launch(kernel, 1, 1)
+
+
+@cuda.jit("int32(int32, int64)", device=True)
+def zeros(n, m):
+    return cuda.clz(n) + m / 2
+
+
+@cuda.jit("void(int32[:], int32)")
+def with_a_signature(out, n):
+    """n is 2**20 to an int64, in which it has 43 leading zeros."""
+    out[0] = cuda.clz(n)
+    out[1] = zeros(2**20, 3.7)
+
+
+def test_a_signature_gives_numbers_their_types() -> None:
+    """It needs no GPU, though Numba compiles for a signature at once."""
+    out = np.zeros(2, np.int32)
+    launch(with_a_signature, 1, 1, out, 2**20)
+    assert out.tolist() == [11, 12]
+    with pytest.raises(TypeError, match=r"given array\(float32.*its signature allows array\(int32"):
+        launch(with_a_signature, 1, 1, floats(2), 2**20)
 
 
 def test_each_thread_prints_once_in_the_form_of_numba(capsys) -> None:

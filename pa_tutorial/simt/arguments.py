@@ -1,7 +1,7 @@
 """Arguments of a launch, as the kernel sees them: arrays with addresses, numbers, tuples."""
 
 import ctypes
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from types import FunctionType
 
 import numpy as np
@@ -9,7 +9,7 @@ import numpy as np
 from pa_tutorial.simt.arithmetic import NUMBERS, plain
 from pa_tutorial.simt.machine import Machine
 from pa_tutorial.simt.memory import Array, Memory, root_extent
-from pa_tutorial.simt.names import names_of
+from pa_tutorial.simt.names import names_of, plain_function
 
 
 def convert(
@@ -32,6 +32,21 @@ def convert(
         views = (name for name in found if converted[name].memory is memory)
         memory.only_read = not any(name in may_be_written for name in views)
     return converted
+
+
+def function_of(kernel: Callable) -> FunctionType:
+    """The plain function of a kernel, which alone can be launched."""
+    function = plain_function(kernel) or kernel
+    if not hasattr(function, "__code__"):
+        raise TypeError(
+            f"kernel is a {type(function).__name__}; it must be a @cuda.jit kernel or its plain "
+            "function, without [grid, block]"
+        )
+    if getattr(kernel, "targetoptions", {}).get("device"):
+        raise TypeError(
+            f"kernel is {function.__name__}, a device function: only a kernel can call it"
+        )
+    return function
 
 
 def named(function: FunctionType, values: Sequence[object]) -> dict[str, object]:

@@ -13,6 +13,7 @@ from pa_tutorial.simt.known import UNKNOWN
 from pa_tutorial.simt.lanes import Frame
 from pa_tutorial.simt.memory import Array
 from pa_tutorial.simt.names import cast_target, cuda_name, names_of, plain_function
+from pa_tutorial.simt.signatures import Type, as_declared, declared
 from pa_tutorial.simt.trace import NO_TURN
 from pa_tutorial.simt.twins import TWINS, LaneAccess
 
@@ -124,8 +125,11 @@ class Calls(Expressions):
         given = self._given(node, function)
         functions = {n: f for n, value in given.items() if callable(f := self.constant(value))}
         call = self.program.device_function(function, functions)
+        types, result = self._declared(node, function)
         arguments = {
-            name: self.translate(value) for name, value in given.items() if name not in functions
+            name: _in_type(self.translate(value), types.get(name))
+            for name, value in given.items()
+            if name not in functions
         }
         step = self.program.machine.add_place(self.source.site(node)), NO_TURN
 
@@ -137,7 +141,7 @@ class Calls(Expressions):
             gang.way = way
             return result
 
-        return run
+        return _in_type(run, result)
 
     def _given(self, node: ast.Call, function: FunctionType) -> dict[str, ast.expr]:
         """Parameter -> what the call, or its default, gives it."""
@@ -151,6 +155,14 @@ class Calls(Expressions):
                 node, f"{function.__name__} takes the arguments {', '.join(names)}"
             )
         return given
+
+    def _declared(self, node: ast.Call, function: FunctionType) -> tuple[dict[str, Type], Type]:
+        """The types that a signature gives to the parameters and to the result, if there is one."""
+        several = declared(function)
+        if len(several) > 1:
+            raise self.source.unknown(node, f"{function.__name__}: it has several signatures")
+        types, result = several[0] if several else ((), None)
+        return dict(zip(names_of(function), types, strict=False)), result
 
     def array(self, node: ast.Call, kind: str, name: str) -> Run:
         """cuda.shared.array and cuda.local.array: their shape is known before the kernel runs."""
@@ -188,6 +200,10 @@ class Calls(Expressions):
             why = f"the {key} of an array is a number or a name: Numba does not take {text}"
             raise self.source.unsupported(node, why)
         raise self.source.unknown(node, f"{text}, the {key} of an array, before the kernel runs")
+
+
+def _in_type(run: Run, declared: Type | None) -> Run:
+    return run if declared is None else lambda frame: as_declared(run(frame), declared)
 
 
 def _hashable(thing: object) -> bool:

@@ -2,18 +2,17 @@
 
 import os
 from collections.abc import Callable, Sequence
-from types import FunctionType
 
 import numpy as np
 
-from pa_tutorial.simt.arguments import arrays_of, convert, forget, named
+from pa_tutorial.simt.arguments import arrays_of, convert, forget, function_of, named
 from pa_tutorial.simt.gpus import H100, MAX_THREADS
 from pa_tutorial.simt.machine import CHECKS, ORDERS, Machine
 from pa_tutorial.simt.moments import with_moments
-from pa_tutorial.simt.names import plain_function
 from pa_tutorial.simt.program import Program, Watch
 from pa_tutorial.simt.recorder import Recorder
 from pa_tutorial.simt.report import Report
+from pa_tutorial.simt.signatures import as_declared, declared, types_of
 from pa_tutorial.simt.snapshots import Index
 from pa_tutorial.simt.trace import Trace, block_number
 from pa_tutorial.simt.writes import Writes
@@ -96,12 +95,16 @@ def launch(
         recorder=None if trace is None else Recorder(_traced_blocks(trace, grid)),
     )
     _check_limits(machine)
-    function = _function_of(kernel)
+    function = function_of(kernel)
     given = named(function, args)
     arrays = arrays_of(given)
     dtypes = {name: array.dtype for name, array in arrays.items()}
     program = Program(function, machine, watch, _as_tuple(names), dtypes)
     arguments = convert(machine, given, arrays, Writes(program).parameters(function))
+    if declared(function):
+        types = types_of(function, (given | arrays).values())
+        values = map(as_declared, arguments.values(), types)
+        arguments = dict(zip(arguments, values, strict=True))
     for name in _as_tuple(unwritten):
         forget(name, arguments)
     program.run(arguments)
@@ -119,16 +122,6 @@ def launch(
         snapshots=program.snapshots,
         trace=traced,
     )
-
-
-def _function_of(kernel: Callable) -> FunctionType:
-    function = plain_function(kernel) or kernel
-    if not hasattr(function, "__code__"):
-        raise TypeError(
-            f"kernel is a {type(function).__name__}; it must be a @cuda.jit kernel or its plain "
-            "function, without [grid, block]"
-        )
-    return function
 
 
 def _check_options(checks: tuple[str, ...], order: str | int) -> None:
