@@ -87,7 +87,7 @@ def main(case_ids: list[str]) -> None:
     record: dict[str, dict[str, dict]] = {case_id: before.get(case_id, {}) for case_id in CASES}
 
     def write() -> None:
-        BOUNDS_FILE.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8", newline="\n")
+        BOUNDS_FILE.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8", newline="\n", encoding="utf-8", newline="\n")
 
     for case_id, quantities in correct.items():
         record[case_id] = {
