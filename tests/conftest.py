@@ -11,7 +11,7 @@ import numba
 import pytest
 import torch
 
-from pa_tutorial.ladder import STAGES
+from pa_tutorial.walk.ladder import STAGES
 
 # What tests note with record_property -> the section of the summary in which it is told.
 NOTES = {

@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from pa_tutorial.decode_inputs import PagedInputs
-from pa_tutorial.problem import DecodeProblem
+from pa_tutorial.walk.decode_inputs import PagedInputs
+from pa_tutorial.walk.problem import DecodeProblem
 
 # The arguments of prepare_v1 and of the kernels as functions, in their order.
 NAMES = tuple(field.name for field in dataclasses.fields(PagedInputs))

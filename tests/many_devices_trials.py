@@ -103,7 +103,7 @@ def serving(group: Group, model: str) -> str:
 def context(group: Group, case: str) -> str:
     """A decode case of the ladder, with the blocks dealt out."""
     running = importlib.import_module("pa_tutorial.checks.running")
-    stage = importlib.import_module("pa_tutorial.ladder").STAGES["paged_online"]
+    stage = importlib.import_module("pa_tutorial.walk.ladder").STAGES["paged_online"]
     ours = importlib.import_module("pa_tutorial.distributed.context")
 
     def decode(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes=None) -> Any:

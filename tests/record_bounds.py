@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from wrong_examples import applied, load_examples, run_cases
 
-from pa_tutorial.cases import CASES
 from pa_tutorial.checks.comparing import BOUNDS_FILE, QUANTITIES
 from pa_tutorial.checks.running import judge, stage_trial
-from pa_tutorial.ladder import STAGES
-from pa_tutorial.problem import DecodeProblem
+from pa_tutorial.walk.cases import CASES
+from pa_tutorial.walk.ladder import STAGES
+from pa_tutorial.walk.problem import DecodeProblem
 
 FACTOR = 10.0
 
@@ -83,11 +83,11 @@ def smallest_of_wrong_examples(case_ids: list[str]) -> dict[tuple[str, str], tup
 
 def main(case_ids: list[str]) -> None:
     correct = {case_id: worst_of_correct_stages(case_id) for case_id in case_ids}
-    before = json.loads(BOUNDS_FILE.read_text())
+    before = json.loads(BOUNDS_FILE.read_text(encoding="utf-8"))
     record: dict[str, dict[str, dict]] = {case_id: before.get(case_id, {}) for case_id in CASES}
 
     def write() -> None:
-        BOUNDS_FILE.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8", newline="\n", encoding="utf-8", newline="\n")
+        BOUNDS_FILE.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8", newline="\n")
 
     for case_id, quantities in correct.items():
         record[case_id] = {

@@ -9,7 +9,7 @@ from pa_tutorial.attention.cached import KVCache, cached_attention
 from pa_tutorial.attention.full import causal_attention, unmasked_attention
 from pa_tutorial.attention.online import online_attention
 from pa_tutorial.attention.work import attention_flops_and_bytes, count_flops, flops_per_token
-from pa_tutorial.problem import SequenceProblem
+from pa_tutorial.walk.problem import SequenceProblem
 
 EACH = pytest.mark.parametrize("attention", [causal_attention, cached_attention, online_attention])
 

@@ -20,12 +20,12 @@ from pa_tutorial.bench.block_manager import (
     bytes_per_block,
     time_per_operation,
 )
+from pa_tutorial.bench.machine import describe_machine, report
 from pa_tutorial.bench.next_token import DecodeStep, next_token
 from pa_tutorial.bench.simulator import against_numba, by_size, peak_megabytes, tracing
 from pa_tutorial.bench.spread import Done
 from pa_tutorial.bench.timing import interleaved, write_results
-from pa_tutorial.machine import describe_machine, report
-from pa_tutorial.problem import SequenceProblem
+from pa_tutorial.walk.problem import SequenceProblem
 
 
 def test_interleaved_runs_everything_once_more_than_it_counts() -> None:

@@ -21,7 +21,7 @@ from pa_tutorial.bench.cpu_stages import (
 from pa_tutorial.bench.cpu_targets import Group
 from pa_tutorial.bench.sections import SECTIONS, Section
 from pa_tutorial.bench.table import decode_table
-from pa_tutorial.ladder import STAGES
+from pa_tutorial.walk.ladder import STAGES
 
 # Two sequences with a tail; two block tables in one pool.
 TAIL = Shape("tail", (37, 37), num_heads=4, num_kv_heads=4, head_size=64)

@@ -16,10 +16,10 @@ from pa_tutorial.bench.engine_ways import BEFORE_PAGING, GATHERS, WAYS, left_out
 from pa_tutorial.bench.engine_workload import FULL, Workload, offline_job, require_same_tokens
 from pa_tutorial.engine import LLM
 from pa_tutorial.engine.runner import Runner
-from pa_tutorial.ladder import STAGES
 from pa_tutorial.paging.reservations import Contiguous, long_tailed_requests
 from pa_tutorial.paging.waste import simulate
 from pa_tutorial.viz import engine_measured
+from pa_tutorial.walk.ladder import STAGES
 
 # 45 + 8 tokens: a tail, and a new block on the way
 SMALL = Workload(num_requests=3, prompt_len=45, new_tokens=8, num_layers=2, max_len=64)

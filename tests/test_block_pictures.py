@@ -7,12 +7,12 @@ import torch
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
-from pa_tutorial.cases import WORKED_EXAMPLE
 from pa_tutorial.paging.block_table import BlockTable
 from pa_tutorial.paging.layouts import VllmLayout
 from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
 from pa_tutorial.viz import block_stories, physical, slots, structures
 from pa_tutorial.viz.blocks import snapshot
+from pa_tutorial.walk.cases import WORKED_EXAMPLE
 
 
 def places_of(figure: Figure, text: str) -> list[tuple[float, float]]:

@@ -12,7 +12,6 @@ from wrong_examples import WrongExample, applied, load_examples, run_cases
 
 from pa_tutorial.attention.cached import cached_attention
 from pa_tutorial.attention.full import unmasked_attention
-from pa_tutorial.cases import CASES, SEQUENCE_CASES, SHORT_CHECK
 from pa_tutorial.checks import CheckFailure, attempt, check
 from pa_tutorial.checks.__main__ import main
 from pa_tutorial.checks.block_manager import story_trial
@@ -22,8 +21,10 @@ from pa_tutorial.checks.running import judge
 from pa_tutorial.checks.scene import SCENES
 from pa_tutorial.checks.showing import CaseResult, Result, rows
 from pa_tutorial.checks.story import STORIES
-from pa_tutorial.ladder import STAGES, AnswerError
 from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
+from pa_tutorial.walk.calls import AnswerError
+from pa_tutorial.walk.cases import CASES, SEQUENCE_CASES, SHORT_CHECK
+from pa_tutorial.walk.ladder import STAGES
 
 
 def test_check_raises_an_assertion_error_that_holds_the_result() -> None:
@@ -288,21 +289,29 @@ def test_short_check_of_what_has_none_is_refused(name: str) -> None:
 # --- command line
 
 
+def test_a_line_says_that_all_is_well_and_the_table_is_there_for_the_asking() -> None:
+    result = check("full_recompute")
+    line = "full_recompute: 16 of 16 cases, against the oracle"
+    assert str(result) == line
+    assert result._repr_html_() == f"<b>{line}</b>"
+    assert len(str(result.table()).splitlines()) > 10
+    assert "<pre>" not in result.table()._repr_html_()
+
+
 def test_command_line_verifies_stages_the_block_manager_and_the_engine(capsys) -> None:
     assert main(["--short", "full_recompute", "paged_gather", "block_manager", "engine"]) == 0
     said = capsys.readouterr().out
-    all_cases = f"{len(SEQUENCE_CASES)} of {len(SEQUENCE_CASES)} cases pass"
+    all_cases = f"{len(SEQUENCE_CASES)} of {len(SEQUENCE_CASES)} cases"
     assert f"full_recompute: {all_cases}, against the oracle" in said
     assert (
-        f"paged_gather: {len(SHORT_CHECK)} of {len(SHORT_CHECK)} cases pass, against the oracle"
-        in said
+        f"paged_gather: {len(SHORT_CHECK)} of {len(SHORT_CHECK)} cases, against the oracle" in said
     )
-    assert f"{len(STORIES)} of {len(STORIES)} cases pass, against plain lists" in said
-    assert f"{len(SCENES)} of {len(SCENES)} cases pass, against each request alone" in said
+    assert f"{len(STORIES)} of {len(STORIES)} cases, against plain lists" in said
+    assert f"{len(SCENES)} of {len(SCENES)} cases, against each request alone" in said
 
 
 def test_command_line_exits_with_1_for_a_stage_that_is_wrong(monkeypatch, capsys) -> None:
-    wrong = replace(STAGES["paged_gather"], function=lambda q, *others: q.clone())
+    wrong = replace(STAGES["paged_gather"], at=lambda q, *others: q.clone())
     monkeypatch.setitem(STAGES, "paged_gather", wrong)
     assert main(["--short", "paged_gather"]) == 1
     assert "not yet; 0 of" in capsys.readouterr().out

@@ -17,7 +17,7 @@ from pa_tutorial.coursework.assignment import assignment
 from pa_tutorial.coursework.child import require_functions
 from pa_tutorial.coursework.grading import ROOT, Grade, grade, one_line
 from pa_tutorial.coursework.plain import MOST_BYTES, files_of_folder
-from pa_tutorial.ladder import AnswerError
+from pa_tutorial.walk.calls import AnswerError
 
 
 def graded(given: dict[str, str]) -> Grade:

@@ -10,12 +10,12 @@ from test_kernel_partitions import SHORT, UNTOUCHED
 from test_kernel_partitions import run as simulated
 from torch import Tensor
 
-from pa_tutorial.cases import CASES, SHORT_CHECK
 from pa_tutorial.checks.comparing import bounds_of, relative_errors, to_float64
 from pa_tutorial.kernels.cpp_twin import SOURCE
 from pa_tutorial.kernels.dtypes import as_kept
 from pa_tutorial.kernels.launch import Launch, prepare_v1
-from pa_tutorial.problem import DecodeProblem
+from pa_tutorial.walk.cases import CASES, SHORT_CHECK
+from pa_tutorial.walk.problem import DecodeProblem
 
 pytestmark = pytest.mark.needs("a C++ compiler")
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16

@@ -9,11 +9,11 @@ import pytest
 import torch
 from numba import njit
 
-from pa_tutorial.cases import CASES
 from pa_tutorial.kernels import cpu
 from pa_tutorial.kernels.changed import changed
 from pa_tutorial.kernels.cpu_launch import paged_attention_cpu, prepare_cpu, sizes_of
-from pa_tutorial.problem import DecodeProblem
+from pa_tutorial.walk.cases import CASES
+from pa_tutorial.walk.problem import DecodeProblem
 
 pytestmark = pytest.mark.cpu
 # All of one head size, block size and dtype: they are compiled once.

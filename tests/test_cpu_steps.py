@@ -6,7 +6,7 @@ from kernel_inputs import problem
 
 from pa_tutorial.attention.paged import paged_gather
 from pa_tutorial.kernels.cpu_steps import STEPS
-from pa_tutorial.problem import DecodeProblem
+from pa_tutorial.walk.problem import DecodeProblem
 
 # One head size and block size: each step is compiled anew for each size and dtype. They are those
 # of notebook 13: the last three steps, the kernel itself, are then kept on disk. 37 tokens: a last

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from pa_tutorial.cases import DECODE_CASES
 from pa_tutorial.paging.layouts import LAYOUTS, by_token
-from pa_tutorial.problem import DecodeProblem
+from pa_tutorial.walk.cases import DECODE_CASES
+from pa_tutorial.walk.problem import DecodeProblem
 
 EACH_LAYOUT = pytest.mark.parametrize("layout", LAYOUTS)
 EACH_CASE = pytest.mark.parametrize("case", DECODE_CASES, ids=lambda case: case.name)

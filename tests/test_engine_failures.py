@@ -204,7 +204,7 @@ def test_a_stage_that_raises_once_loses_nothing(place: int) -> None:
         trouble()
         return decode(*arguments)
 
-    engine.runner.stage = replace(engine.runner.stage, function=fails)
+    engine.runner.stage = replace(engine.runner.stage, at=fails)
     require_nothing_lost(engine, serve(engine))
     assert num_failures(engine) == 1
 

@@ -12,8 +12,8 @@ from hf_models import VOCAB_SIZE, random_model
 from run_notebooks import NOTEBOOKS
 from torch import Tensor
 
-from pa_tutorial.ladder import STAGES
 from pa_tutorial.paging.layouts import by_token
+from pa_tutorial.walk.ladder import STAGES
 
 CELLS = ("inside-1", "inside-2", "inside-3")
 # Blocks of 8: in the batch, a prompt of one token, one that fills a block, and one without padding.
@@ -98,7 +98,7 @@ def test_every_decode_step_is_one_call_of_the_stage_a_layer(names, name, monkeyp
         return STAGES["cpu"].function(q, *others)
 
     stage = STAGES["paged_online"]  # the same layout; a Stage is frozen: change what it holds
-    monkeypatch.setitem(vars(stage), "function", counted)
+    monkeypatch.setitem(vars(stage), "at", counted)
     names["stage"] = stage
     model = random_model(name)
     lengths = LENGTHS["a batch"]

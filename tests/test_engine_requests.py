@@ -8,7 +8,7 @@ import torch
 from engine_helpers import VOCAB_SIZE, alone, run_to_the_end, small_model
 
 from pa_tutorial.engine import LLM, SamplingParams
-from pa_tutorial.ladder import STAGES
+from pa_tutorial.walk.ladder import STAGES
 
 GOOD = ([1, 2, 3], [4, 5, 6, 7, 8])
 PARAMS = SamplingParams(max_tokens=4)
@@ -154,7 +154,7 @@ def test_an_engine_that_cannot_be_is_refused(options: dict[str, object], message
 def test_a_stage_that_is_absent_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     from dataclasses import replace
 
-    absent = replace(STAGES["cpu"], why_absent=lambda: "There is no CPU.")
+    absent = replace(STAGES["cpu"], absence=lambda: "There is no CPU.")
     monkeypatch.setitem(STAGES, "cpu", absent)
     with pytest.raises(ValueError, match=r"stage is 'cpu', which cannot run here: There is no CPU"):
         make_llm(stage="cpu")

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 from matplotlib.figure import Figure
 
-from pa_tutorial.cases import WORKED_EXAMPLE
 from pa_tutorial.kernels.changed import changed
 from pa_tutorial.kernels.launch import prepare_naive
 from pa_tutorial.kernels.naive import naive_kernel
@@ -13,6 +12,7 @@ from pa_tutorial.paging.layouts import VllmLayout
 from pa_tutorial.simt import Report, SimtError
 from pa_tutorial.viz import at_work
 from pa_tutorial.viz import first_kernel as figures
+from pa_tutorial.walk.cases import WORKED_EXAMPLE
 
 SLOT = "block = block_tables[seq_idx, token_idx // BLOCK_SIZE]\n            offset"
 BARRIER = "cuda.syncthreads()  # from here on, every thread reads the scores of all"

@@ -18,11 +18,11 @@ from pa_tutorial.bench.batches import (
 )
 from pa_tutorial.bench.gpu_grid import BOUNDS, Point, compare, errors_at, lengths, points
 from pa_tutorial.bench.spread import Done
-from pa_tutorial.cases import CASES
 from pa_tutorial.kernels.launch import paged_attention_v1
 from pa_tutorial.kernels.triton_launch import why_absent
-from pa_tutorial.ladder import STAGES
 from pa_tutorial.simt.simulate import MAX_SHARED
+from pa_tutorial.walk.cases import CASES
+from pa_tutorial.walk.ladder import STAGES
 
 SMALL = {"device": "cpu", "most": 40, "num_blocks": 24}
 

@@ -11,8 +11,9 @@ from torch import Tensor
 from pa_tutorial.bench import gpu_ladder
 from pa_tutorial.bench.gpu_ladder import KERNELS, kernels_here, moved, on_device, wrong_in
 from pa_tutorial.bench.spread import Done
-from pa_tutorial.cases import CASES
-from pa_tutorial.ladder import STAGES, takes
+from pa_tutorial.walk.calls import takes
+from pa_tutorial.walk.cases import CASES
+from pa_tutorial.walk.ladder import STAGES
 
 NAMES = ("decode/worked_example", "decode/bfloat16", "decode/strided_q_float16")
 
@@ -31,14 +32,14 @@ def test_triton_is_among_them_and_judged(monkeypatch) -> None:
         return out
 
     one_element_is_wrong.__wrapped__ = stage.function
-    monkeypatch.setitem(STAGES, "triton", replace(stage, function=one_element_is_wrong))
+    monkeypatch.setitem(STAGES, "triton", replace(stage, at=one_element_is_wrong))
     assert "should be" in wrong_in(NAMES[:1], "cpu")["triton"][NAMES[0]]
 
 
 def test_where_triton_is_absent_the_others_run_and_the_reason_is_said(
     monkeypatch, spread_gives, capsys
 ) -> None:
-    absent = replace(STAGES["triton"], why_absent=lambda: "no wheels for it")
+    absent = replace(STAGES["triton"], absence=lambda: "no wheels for it")
     monkeypatch.setitem(STAGES, "triton", absent)
     assert wrong_in(NAMES[:1], "cpu") == {name: {} for name in KERNELS if name != "triton"}
     spread_gives(Done())
@@ -56,7 +57,7 @@ def test_a_wrong_kernel_is_named_with_its_cases(monkeypatch) -> None:
         out[..., -1] = 0
         return out
 
-    monkeypatch.setitem(STAGES, "cuda_v1", replace(stage, function=without_the_last_element))
+    monkeypatch.setitem(STAGES, "cuda_v1", replace(stage, at=without_the_last_element))
     found = wrong_in(NAMES[:1], "cpu")
     assert "should be" in found["cuda_v1"][NAMES[0]]
     assert found["cuda_v1_vector"], "it is held against the stage before"
@@ -67,7 +68,7 @@ def test_what_a_kernel_raises_is_a_diagnosis(monkeypatch) -> None:
     def refuses(*tensors: object) -> Tensor:
         raise RuntimeError("no such device")
 
-    monkeypatch.setitem(STAGES, "cuda_v2", replace(STAGES["cuda_v2"], function=refuses))
+    monkeypatch.setitem(STAGES, "cuda_v2", replace(STAGES["cuda_v2"], at=refuses))
     assert "no such device" in wrong_in(NAMES[:1], "cpu")["cuda_v2"][NAMES[0]]
 
 
@@ -80,7 +81,7 @@ def test_all_kernels_run_on_the_device_and_no_other_stage(monkeypatch) -> None:
         return gpu_ladder.STAGES["paged_gather"].function
 
     for name in KERNELS:  # Triton too, where it is absent
-        present = replace(STAGES[name], why_absent=lambda: None)
+        present = replace(STAGES[name], absence=lambda: None)
         monkeypatch.setitem(STAGES, name, present)
     monkeypatch.setattr(gpu_ladder, "on_device", on_device)
     assert wrong_in(NAMES[:1], "there").keys() == set(KERNELS)

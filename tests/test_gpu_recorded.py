@@ -16,7 +16,7 @@ from pa_tutorial.bench.gpu_recorded import (
 )
 from pa_tutorial.bench.record import IDS, KERNELS, checksum, load, outputs, recorded
 from pa_tutorial.bench.spread import Done
-from pa_tutorial.cases import CASES
+from pa_tutorial.walk.cases import CASES
 
 SMALL = "decode/worked_example"
 

@@ -11,12 +11,12 @@ from kernel_inputs import problem, values
 from torch import Tensor
 
 from pa_tutorial.checks.comparing import relative_errors
-from pa_tutorial.decode_inputs import PagedInputs
 from pa_tutorial.kernels.dtypes import as_kept
 from pa_tutorial.kernels.launch import prepare_v1
 from pa_tutorial.kernels.paged_attention import paged_attention
-from pa_tutorial.problem import DecodeProblem
 from pa_tutorial.simt import launch
+from pa_tutorial.walk.decode_inputs import PagedInputs
+from pa_tutorial.walk.problem import DecodeProblem
 
 pytestmark = pytest.mark.cuda_v1
 UNTOUCHED = -7.0  # no exp_sum, and no output of these problems

@@ -8,18 +8,18 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-from pa_tutorial.cases import CASES, WORKED_EXAMPLE
 from pa_tutorial.kernels.changed import changed
 from pa_tutorial.kernels.geometry import FLT_MAX, Geometry
 from pa_tutorial.kernels.intermediates import SCORES_DONE
 from pa_tutorial.kernels.launch import prepare_v1
 from pa_tutorial.kernels.loads import element_loads
 from pa_tutorial.kernels.paged_attention import paged_attention
-from pa_tutorial.problem import DecodeProblem
 from pa_tutorial.simt import global_traffic, shared_traffic
 from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.viz import keys, maximum, query, rows
 from pa_tutorial.viz.kernel_runs import REFERENCE, Run, run_v1, values_of_block, watched
+from pa_tutorial.walk.cases import CASES, WORKED_EXAMPLE
+from pa_tutorial.walk.problem import DecodeProblem
 
 FLOAT32 = dataclasses.replace(REFERENCE, dtype=torch.float32, head_size=64, block_size=8)
 LARGE_BLOCKS = dataclasses.replace(REFERENCE, head_size=64, block_size=32)

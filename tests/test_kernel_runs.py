@@ -11,15 +11,15 @@ from kernel_inputs import arguments, problem, values
 from numba import cuda, float32
 from torch import Tensor
 
-from pa_tutorial.cases import CASES
 from pa_tutorial.checks.comparing import relative_errors, to_float64
 from pa_tutorial.checks.running import judge, stage_trial
 from pa_tutorial.kernels.compiled import naive_signature, v1_signature
 from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.launch import prepare_naive, prepare_v1
 from pa_tutorial.kernels.loads import Loads, element_loads
-from pa_tutorial.ladder import STAGES
-from pa_tutorial.problem import DTYPES, DecodeProblem
+from pa_tutorial.walk.cases import CASES
+from pa_tutorial.walk.ladder import STAGES
+from pa_tutorial.walk.problem import DTYPES, DecodeProblem
 
 PREPARE = {"cuda_naive": prepare_naive, "cuda_v1": prepare_v1}
 SIGNATURE = {"cuda_naive": naive_signature, "cuda_v1": v1_signature}

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from pa_tutorial.cases import WORKED_EXAMPLE
 from pa_tutorial.kernels import cpp_twin
 from pa_tutorial.kernels.changed import changed
 from pa_tutorial.kernels.launch import prepare_v1
 from pa_tutorial.kernels.narrow import narrow_dot
 from pa_tutorial.kernels.paged_attention import paged_attention
 from pa_tutorial.viz.source import piece, piece_of_file
+from pa_tutorial.walk.cases import WORKED_EXAMPLE
 
 
 def test_a_changed_kernel_does_something_else_and_the_original_does_not_change() -> None:

@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from pa_tutorial import simt
-from pa_tutorial.cases import WORKED_EXAMPLE
 from pa_tutorial.exercises import EXERCISES
 from pa_tutorial.kernels.launch import prepare_naive
 from pa_tutorial.viz import first_kernel
 from pa_tutorial.viz import kernel_stories as stories
+from pa_tutorial.walk.cases import WORKED_EXAMPLE
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 pytestmark = pytest.mark.needs("numba-cuda")

@@ -6,11 +6,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pa_tutorial.cases import CASES, SHORT_CHECK
 from pa_tutorial.checks.running import Trial, judge, stage_trial
-from pa_tutorial.ladder import STAGES, AnswerError, Stage, some_partitions, stage_named, takes
 from pa_tutorial.paging.layouts import by_token
-from pa_tutorial.problem import DecodeProblem
+from pa_tutorial.walk.calls import AnswerError, some_partitions, takes
+from pa_tutorial.walk.cases import CASES, SHORT_CHECK
+from pa_tutorial.walk.ladder import STAGES, Stage, stage_named
+from pa_tutorial.walk.problem import DecodeProblem
 
 
 def marks_of(stage: Stage, case_id: str) -> list[pytest.MarkDecorator]:

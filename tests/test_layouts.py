@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from pa_tutorial import oracle
 from pa_tutorial.paging.layouts import (
     LAYOUTS,
     CacheLayout,
@@ -17,7 +16,8 @@ from pa_tutorial.paging.layouts import (
     slot_mapping,
     split_kv_cache,
 )
-from pa_tutorial.problem import DTYPES
+from pa_tutorial.walk import oracle
+from pa_tutorial.walk.problem import DTYPES
 
 EACH_LAYOUT = pytest.mark.parametrize("name", LAYOUTS)
 EACH_DTYPE = pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -10,12 +10,12 @@ from many_devices_functions import attempt_context_parallel, decode_counted, mer
 from test_reduce import SIZE, reduced
 from torch import Tensor
 
-from pa_tutorial.cases import CASES, DECODE_CASES
 from pa_tutorial.distributed.context import ContextShare, deal_out, own_part
 from pa_tutorial.kernels.geometry import Geometry
-from pa_tutorial.ladder import STAGES
 from pa_tutorial.paging.layouts import LAYOUTS, by_token
-from pa_tutorial.problem import DecodeProblem
+from pa_tutorial.walk.cases import CASES, DECODE_CASES
+from pa_tutorial.walk.ladder import STAGES
+from pa_tutorial.walk.problem import DecodeProblem
 
 EACH_LAYOUT = pytest.mark.parametrize("layout", LAYOUTS)
 STAGE_OF = {"plain": "paged_online", "vllm": "paged_gather"}

@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from pa_tutorial.cases import WORKED_EXAMPLE
 from pa_tutorial.distributed.context import deal_out
-from pa_tutorial.problem import DecodeProblem
 from pa_tutorial.viz import many_devices
 from pa_tutorial.viz.many_devices import (
     FOUR_BLOCKS,
@@ -21,6 +19,8 @@ from pa_tutorial.viz.many_devices import (
     parts_of_ranks,
     parts_of_thread_blocks,
 )
+from pa_tutorial.walk.cases import WORKED_EXAMPLE
+from pa_tutorial.walk.problem import DecodeProblem
 
 SIX_BLOCKS = replace(WORKED_EXAMPLE, seq_lens=(43,), tables=((7, 3, 5, 1, 4, 2),))
 

@@ -25,9 +25,9 @@ from pa_tutorial.attention.online import (
     part_of,
     three_passes,
 )
-from pa_tutorial.cases import DECODE_CASES
 from pa_tutorial.checks.comparing import bounds_of, relative_errors, to_float64
-from pa_tutorial.problem import DecodeProblem
+from pa_tutorial.walk.cases import DECODE_CASES
+from pa_tutorial.walk.problem import DecodeProblem
 
 hypothesis = pytest.importorskip(
     "hypothesis", reason="hypothesis draws the tests: an extra for tests"

@@ -16,8 +16,8 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from pa_tutorial.ladder import STAGES
 from pa_tutorial.viz.walk import PLAN
+from pa_tutorial.walk.ladder import STAGES
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -12,14 +12,14 @@ from pa_tutorial.attention.paged import (
     paged_online,
     require_paged_inputs,
 )
-from pa_tutorial.cases import DECODE_CASES
-from pa_tutorial.decode_inputs import PagedInputs
 from pa_tutorial.paging.allocator import BlockAllocator
 from pa_tutorial.paging.block_table import BlockTable, padded_block_tables
 from pa_tutorial.paging.kv_cache import PagedKVCache
 from pa_tutorial.paging.layouts import LAYOUTS
 from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
-from pa_tutorial.problem import DTYPES, DecodeProblem
+from pa_tutorial.walk.cases import DECODE_CASES
+from pa_tutorial.walk.decode_inputs import PagedInputs
+from pa_tutorial.walk.problem import DTYPES, DecodeProblem
 
 EACH_LAYOUT = pytest.mark.parametrize("layout", LAYOUTS)
 EACH_DTYPE = pytest.mark.parametrize("dtype", DTYPES, ids=str)

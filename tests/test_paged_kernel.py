@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from pa_tutorial.cases import CASES, SHORT_CHECK
 from pa_tutorial.checks.running import judge, stage_trial
 from pa_tutorial.kernels.changed import changed
 from pa_tutorial.kernels.intermediates import (
@@ -23,9 +22,10 @@ from pa_tutorial.kernels.intermediates import (
 )
 from pa_tutorial.kernels.launch import Launch, prepare_naive, prepare_v1, run_probed
 from pa_tutorial.kernels.paged_attention import paged_attention
-from pa_tutorial.ladder import STAGES
-from pa_tutorial.problem import DecodeProblem
 from pa_tutorial.simt import Report
+from pa_tutorial.walk.cases import CASES, SHORT_CHECK
+from pa_tutorial.walk.ladder import STAGES
+from pa_tutorial.walk.problem import DecodeProblem
 
 PREPARE = {"cuda_naive": prepare_naive, "cuda_v1": prepare_v1}
 ORDERS = ("forward", "reverse")

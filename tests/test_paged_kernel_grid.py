@@ -17,9 +17,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from pa_tutorial import oracle
 from pa_tutorial.checks.comparing import relative_errors, to_float64
 from pa_tutorial.kernels.launch import prepare_v1
+from pa_tutorial.walk import oracle
 
 pytestmark = pytest.mark.cuda_v1
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16

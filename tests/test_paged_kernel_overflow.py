@@ -14,9 +14,9 @@ from kernel_inputs import arguments, problem
 from torch import Tensor
 from wrong_examples import Change, WrongExample, applied
 
-from pa_tutorial.cases import CASES
 from pa_tutorial.kernels import launch
 from pa_tutorial.kernels.dtypes import as_kept
+from pa_tutorial.walk.cases import CASES
 
 BLOCK_STRIDE = 2**29  # block 5 of the worked example begins behind 2**31
 TWO_SEQUENCES = problem(num_heads=1, num_kv_heads=1, dtype=torch.float16)

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from pa_tutorial.cases import CASES
 from pa_tutorial.kernels.launch import prepare_naive, prepare_v1
+from pa_tutorial.walk.cases import CASES
 
 PREPARE = {"cuda_naive": prepare_naive, "cuda_v1": prepare_v1}
 by_stage = pytest.mark.parametrize(

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from pa_tutorial.attention.paged import paged_gather, paged_online, paged_online_beside
 from pa_tutorial.attention.work import TensorsMade
-from pa_tutorial.cases import DECODE_CASES
 from pa_tutorial.checks.comparing import bounds_of, relative_errors, to_float64
-from pa_tutorial.decode_inputs import PagedInputs, beside
 from pa_tutorial.paging.layouts import LAYOUTS
-from pa_tutorial.problem import DecodeProblem
+from pa_tutorial.walk.cases import DECODE_CASES
+from pa_tutorial.walk.decode_inputs import PagedInputs, beside
+from pa_tutorial.walk.problem import DecodeProblem
 
 EACH_LAYOUT = pytest.mark.parametrize("layout", LAYOUTS)
 EACH_CASE = pytest.mark.parametrize("case", DECODE_CASES, ids=lambda case: case.name)

@@ -5,13 +5,13 @@ import torch
 
 from pa_tutorial.attention.paged import paged_gather, paged_online
 from pa_tutorial.attention.tiny_lm import TinyLM, encode, load
-from pa_tutorial.paged_tiny_lm import PagedTinyLM, flatten_queries
 from pa_tutorial.paging.allocator import BlockAllocator
 from pa_tutorial.paging.block_table import BlockTable
 from pa_tutorial.paging.errors import OutOfBlocks
 from pa_tutorial.paging.layouts import LAYOUTS
 from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
-from pa_tutorial.problem import SequenceProblem
+from pa_tutorial.walk.paged_tiny_lm import PagedTinyLM, flatten_queries
+from pa_tutorial.walk.problem import SequenceProblem
 
 PROMPTS = (
     "A", "The", "A class", "A list is", "def area(", "for x in", "return the", "An expression",

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from pa_tutorial.cases import WORKED_EXAMPLE
 from pa_tutorial.kernels.geometry import divide_round_up
 from pa_tutorial.viz import multiprocessors, partitions
 from pa_tutorial.viz.kernel_runs import REFERENCE, run_v2
+from pa_tutorial.walk.cases import WORKED_EXAMPLE
 
 pytestmark = pytest.mark.cuda_v2
 

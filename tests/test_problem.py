@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from pa_tutorial import oracle
-from pa_tutorial.cases import CASES, DECODE_CASES, SEQUENCE_CASES
-from pa_tutorial.problem import DTYPES, DecodeProblem, SequenceProblem
-from pa_tutorial.regimes import SCORE_REGIMES
+from pa_tutorial.walk import oracle
+from pa_tutorial.walk.cases import CASES, DECODE_CASES, SEQUENCE_CASES
+from pa_tutorial.walk.problem import DTYPES, DecodeProblem, SequenceProblem
+from pa_tutorial.walk.regimes import SCORE_REGIMES
 
 
 def decode_problem(**changes: object) -> DecodeProblem:

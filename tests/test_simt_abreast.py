@@ -12,9 +12,9 @@ from simt_kernels.example import EXAMPLES
 from simt_programs import arguments, run_thread_by_thread, write_program
 from simt_trial import Arguments, Trial, six_blocks
 
-from pa_tutorial.cases import CASES
-from pa_tutorial.ladder import STAGES
 from pa_tutorial.simt import abreast, program
+from pa_tutorial.walk.cases import CASES
+from pa_tutorial.walk.ladder import STAGES
 
 
 @pytest.fixture

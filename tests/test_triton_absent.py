@@ -71,6 +71,6 @@ def test_the_command_line_says_what_was_not_run_and_is_no_failure() -> None:
 def test_the_ladder_leaves_triton_alone() -> None:
     """Imported where there is none: test_other_machines."""
     run(
-        "import sys; import pa_tutorial.ladder, pa_tutorial.checks; "
+        "import sys; import pa_tutorial.walk.ladder, pa_tutorial.checks; "
         "assert 'triton' not in sys.modules"
     )

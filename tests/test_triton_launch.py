@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 from triton_steps import draw, is_right, taken_out
 
-from pa_tutorial.cases import CASES
 from pa_tutorial.kernels.triton_launch import (
     TritonCall,
     paged_attention_triton,
     paged_attention_triton_beside,
     prepare_triton,
 )
+from pa_tutorial.walk.cases import CASES
 
 pytestmark = pytest.mark.triton
 

@@ -8,17 +8,17 @@ import pytest
 import torch
 from test_kernel_pictures import FLOAT32, LARGE_BLOCKS, texts_of
 
-from pa_tutorial.cases import WORKED_EXAMPLE
 from pa_tutorial.kernels.changed import changed
 from pa_tutorial.kernels.evidence import rows
 from pa_tutorial.kernels.launch import prepare_v1
 from pa_tutorial.kernels.loads import element_loads
 from pa_tutorial.kernels.paged_attention import paged_attention
 from pa_tutorial.kernels.vectors import vector_loads
-from pa_tutorial.problem import DecodeProblem
 from pa_tutorial.simt import different_sectors, global_traffic
 from pa_tutorial.viz import registers, wide
 from pa_tutorial.viz.kernel_runs import REFERENCE, Run, run_v1, watched
+from pa_tutorial.walk.cases import WORKED_EXAMPLE
+from pa_tutorial.walk.problem import DecodeProblem
 
 by_problem = pytest.mark.parametrize(
     "problem",

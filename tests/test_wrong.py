@@ -19,12 +19,12 @@ from wrong_examples import (
     run_cases,
 )
 
-from pa_tutorial.cases import CASES, SHORT_CHECK
 from pa_tutorial.checks.block_manager import BLOCK_MANAGER
 from pa_tutorial.checks.engine import ENGINE
 from pa_tutorial.checks.scene import SCENES
 from pa_tutorial.checks.story import STORIES
-from pa_tutorial.ladder import STAGES
+from pa_tutorial.walk.cases import CASES, SHORT_CHECK
+from pa_tutorial.walk.ladder import STAGES
 
 EXAMPLES = load_examples()
 
@@ -117,20 +117,20 @@ def our_modules() -> dict[str, object]:
 
 
 def made_up(old: str) -> WrongExample:
-    change = Change("ladder.py", old, "STAGES = {}")
+    change = Change("walk/ladder.py", old, "STAGES = {}")
     return WrongExample("made_up", "why", (change,), fails=(), passes=())
 
 
 def test_the_changed_package_is_gone_afterwards() -> None:
-    last_line = (PACKAGE / "ladder.py").read_text(encoding="utf-8").splitlines()[-1]
+    last_line = (PACKAGE / "walk" / "ladder.py").read_text(encoding="utf-8").splitlines()[-1]
     before, finders = our_modules(), list(sys.meta_path)
     with applied(made_up(last_line)):
-        from pa_tutorial.ladder import STAGES as changed
+        from pa_tutorial.walk.ladder import STAGES as changed
 
         assert changed == {}
     assert our_modules() == before
     assert sys.meta_path == finders  # one left behind would change the next example too
-    from pa_tutorial.ladder import STAGES as again
+    from pa_tutorial.walk.ladder import STAGES as again
 
     assert again is STAGES
 
@@ -138,7 +138,7 @@ def test_the_changed_package_is_gone_afterwards() -> None:
 def test_an_example_that_no_longer_fits_is_refused_and_changes_nothing() -> None:
     before = our_modules()
     with (
-        pytest.raises(ValueError, match=r"must stand in ladder.py once, it stands there 0 times"),
+        pytest.raises(ValueError, match=r"in walk/ladder.py once, it stands there 0 times"),
         applied(made_up("no such line")),
     ):
         pass

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pa_tutorial import oracle
+from pa_tutorial.walk import oracle
 
 # The largest relative norm of a head's error. Of the narrow types it is their own rounding.
 BOUNDS = {torch.float32: 2e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}

@@ -98,7 +98,7 @@ BESIDE = ("one_token", "gqa_alibi", "tail", "head_size_80", "strided_q_float16",
 
 def beside_the_cache_is_equal_to_in_it() -> str:
     """The slots of the newest tokens are NaN while these are given beside the cache."""
-    cases = importlib.import_module("pa_tutorial.cases").CASES
+    cases = importlib.import_module("pa_tutorial.walk.cases").CASES
     launch = importlib.import_module("pa_tutorial.kernels.triton_launch")
     for name in BESIDE:
         problem = cases[f"decode/{name}"]

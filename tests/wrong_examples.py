@@ -239,7 +239,7 @@ def run_cases(pairs: tuple[tuple[str, str], ...]) -> dict[tuple[str, str], Outco
     running = importlib.import_module("pa_tutorial.checks.running")
     manager = importlib.import_module("pa_tutorial.checks.block_manager")
     engine = importlib.import_module("pa_tutorial.checks.engine")
-    stages = importlib.import_module("pa_tutorial.ladder").STAGES
+    stages = importlib.import_module("pa_tutorial.walk.ladder").STAGES
     outcomes = {}
     for stage, case_id in pairs:
         if stage == SIMT:

@@ -8,10 +8,10 @@ import argparse
 from pathlib import Path
 
 from pa_tutorial.bench.compare import comparison
+from pa_tutorial.bench.machine import cpu_name, describe_machine
 from pa_tutorial.bench.processor import describe_processor
 from pa_tutorial.bench.sections import SECTIONS
 from pa_tutorial.bench.timing import RESULTS, read_results, write_results
-from pa_tutorial.machine import cpu_name, describe_machine
 
 QUICK_ROUNDS = 2
 

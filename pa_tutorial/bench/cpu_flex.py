@@ -17,8 +17,8 @@ from pa_tutorial.arguments import require
 from pa_tutorial.bench.cpu_inputs import Batch, ColdCaches, reading
 from pa_tutorial.bench.cpu_shapes import Shape
 from pa_tutorial.bench.cpu_stages import cpu
+from pa_tutorial.bench.machine import end_group
 from pa_tutorial.bench.timing import interleaved
-from pa_tutorial.machine import end_group
 
 SECONDS = 120  # from the start of the process to its results
 

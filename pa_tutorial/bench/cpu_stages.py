@@ -13,7 +13,7 @@ from pa_tutorial.bench.cpu_inputs import Batch
 from pa_tutorial.bench.cpu_shapes import Shape
 from pa_tutorial.kernels.cpu_launch import prepare_cpu
 from pa_tutorial.kernels.geometry import VEC_BYTES
-from pa_tutorial.ladder import STAGES
+from pa_tutorial.walk.ladder import STAGES
 
 Step = Callable[[], Tensor]  # one decode step: [num_seqs, num_heads, head_size]
 

@@ -15,7 +15,7 @@ from pa_tutorial.bench.engine_pasts import (
     mask_of,
 )
 from pa_tutorial.engine.runner import Runner
-from pa_tutorial.ladder import STAGES
+from pa_tutorial.walk.ladder import STAGES
 
 Attention = Callable[[Tensor, Tensor, Tensor, Tensor | None, float], Tensor]
 

@@ -12,10 +12,11 @@ from functools import partial
 from torch import Tensor
 
 from pa_tutorial.bench.spread import WORKERS, spread
-from pa_tutorial.cases import CASES
 from pa_tutorial.checks.running import Trial, judge, stage_trial
-from pa_tutorial.ladder import STAGES, Function, Stage
-from pa_tutorial.problem import DecodeProblem
+from pa_tutorial.walk.calls import Function
+from pa_tutorial.walk.cases import CASES
+from pa_tutorial.walk.ladder import STAGES, Stage
+from pa_tutorial.walk.problem import DecodeProblem
 
 KERNELS = ("cuda_naive", "cuda_v1", "cuda_v1_vector", "cuda_v2", "triton")
 

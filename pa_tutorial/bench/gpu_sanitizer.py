@@ -14,7 +14,7 @@ from glob import glob
 from pathlib import Path
 
 from pa_tutorial.bench.gpu_sanitize import DONE
-from pa_tutorial.machine import end_group
+from pa_tutorial.bench.machine import end_group
 
 # Where NVIDIA's installers put it, for when it is not on PATH.
 PLACES = (

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from pa_tutorial.machine import describe_machine
+from pa_tutorial.bench.machine import describe_machine
 
 RESULTS = Path("benchmarks")
 

@@ -14,15 +14,19 @@ Both return a Result: .ok, .passed, .total, .first_failure, .cases.
 
 from typing import Any
 
-from pa_tutorial.checks.block_manager import BLOCK_MANAGER, story_trials
-from pa_tutorial.checks.engine import ENGINE, scene_trials
 from pa_tutorial.checks.running import CheckFailure, Trial, run_trials, stage_trials
 from pa_tutorial.checks.showing import CaseResult, Result
-from pa_tutorial.ladder import STAGES, Function
+from pa_tutorial.walk.calls import Function
+from pa_tutorial.walk.ladder import STAGES, load
 
 __all__ = ["CaseResult", "CheckFailure", "Result", "attempt", "check"]
 
 
+# What is no stage -> where its trials are; loaded when they are asked for, as stages are.
+OTHERS = {
+    "block_manager": "checks.block_manager:story_trials",
+    "engine": "checks.engine:scene_trials",
+}
 OURS: Any = object()  # a function of None is a reader's mistake, not a wish for ours
 
 
@@ -36,7 +40,7 @@ def attempt(name: str, function: Function = OURS, draw: int = 0, short: bool = F
               Engine
     draw      of an exercise only: 0 are the cases of the notebook, any other number are the same
               cases with other numbers in them, for grading
-    short     of a stage that reads blocks only: SHORT_CHECK (cases.py) in place of all cases,
+    short     of a stage that reads blocks only: SHORT_CHECK (walk/cases.py) in place of all cases,
               because a simulated kernel takes about a second a case
 
     Raises ValueError for an unknown name, for a draw of what is no exercise and for a short check
@@ -65,7 +69,7 @@ def has_short_check(name: str) -> bool:
 
 
 def _trials(name: str, draw: int, short: bool) -> list[Trial]:
-    if draw and name in (*STAGES, BLOCK_MANAGER, ENGINE):
+    if draw and name in (*STAGES, *OTHERS):
         raise ValueError(f"draw is {draw}; it must be 0: only exercises are drawn anew")
     if short and not has_short_check(name):
         raise ValueError(
@@ -74,15 +78,13 @@ def _trials(name: str, draw: int, short: bool) -> list[Trial]:
         )
     if name in STAGES:
         return stage_trials(STAGES[name], short)
-    if name == BLOCK_MANAGER:
-        return story_trials()
-    if name == ENGINE:
-        return scene_trials()
-    from pa_tutorial.exercises import EXERCISES  # here, because exercises are made of trials
+    if name in OTHERS:
+        return load(OTHERS[name])()
+    from pa_tutorial import exercises  # here, because exercises are made of trials
 
-    if name in EXERCISES:
-        return EXERCISES[name].trials(draw)
+    if exercise := exercises.find(name):
+        return exercise.trials(draw)
     raise ValueError(
-        f"name is {name!r}; it must be a stage ({', '.join(STAGES)}), {BLOCK_MANAGER}, {ENGINE} "
-        f"or an exercise ({', '.join(EXERCISES)})"
+        f"name is {name!r}; it must be a stage ({', '.join(STAGES)}), {', '.join(OTHERS)} "
+        f"or an exercise ({', '.join(exercises.EXERCISES)})"
     )

@@ -3,11 +3,9 @@
 import argparse
 import sys
 
-from pa_tutorial.cases import SHORT_CHECK
-from pa_tutorial.checks import attempt, has_short_check
-from pa_tutorial.checks.block_manager import BLOCK_MANAGER
-from pa_tutorial.checks.engine import ENGINE
-from pa_tutorial.ladder import STAGES
+from pa_tutorial.checks import OTHERS, attempt, has_short_check
+from pa_tutorial.walk.cases import SHORT_CHECK
+from pa_tutorial.walk.ladder import STAGES
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -17,8 +15,8 @@ def main(arguments: list[str] | None = None) -> int:
         epilog="\n".join(
             f"{stage.name:16} {stage.new} ({stage.where})" for stage in STAGES.values()
         )
-        + f"\n{BLOCK_MANAGER:16} allocator, block tables, prefix cache, swap (no stage)"
-        + f"\n{ENGINE:16} scheduler, batch, runner: requests served together (no stage)",
+        + f"\n{'block_manager':16} allocator, block tables, prefix cache, swap (no stage)"
+        + f"\n{'engine':16} scheduler, batch, runner: requests served together (no stage)",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
@@ -33,7 +31,8 @@ def main(arguments: list[str] | None = None) -> int:
         help=f"{len(SHORT_CHECK)} cases of a stage that reads blocks; no kept mistake in a kernel "
         "passes all of them",
     )
-    known = [*STAGES, BLOCK_MANAGER, ENGINE]
+    parser.add_argument("--table", action="store_true", help="every case, also where all pass")
+    known = [*STAGES, *OTHERS]
     args = parser.parse_args(arguments)
     stages = args.stages or known
     if unknown := [name for name in stages if name not in known]:
@@ -45,7 +44,8 @@ def main(arguments: list[str] | None = None) -> int:
         for name in stages
         if not reasons.get(name)
     ]
-    print("\n\n".join([*map(str, results), *absent]))
+    shown = [result.table() if args.table else result for result in results]
+    print("\n".join([*map(str, shown), *absent]))
     return 0 if all(result.ok for result in results) else 1
 
 

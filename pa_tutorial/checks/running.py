@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 
-from pa_tutorial.cases import CASES, SHORT_CHECK
 from pa_tutorial.checks.comparing import Comparison, bounds_of, compare
 from pa_tutorial.checks.diagnosing import diagnose
 from pa_tutorial.checks.showing import CaseResult, Result
-from pa_tutorial.ladder import STAGES, AnswerError, Function, Stage
+from pa_tutorial.walk.calls import AnswerError, Function
+from pa_tutorial.walk.cases import CASES, SHORT_CHECK
+from pa_tutorial.walk.ladder import STAGES, Stage
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,17 @@ def torch_settings_kept() -> Iterator[None]:
                 torch.set_default_device(device)
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Small matrices do not need torch's threads: on busy cores they wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def judge(trial: Trial, function: Function | None) -> tuple[CaseResult, list[Comparison]]:
     """Run one trial. Whatever the function does wrong is a failure, not an error of the check."""
     described = (trial.name, trial.isolates, trial.meaning)
@@ -94,7 +106,8 @@ def run_trials(title: str, trials: Sequence[Trial], function: Function | None) -
     """Every trial, and the result of all."""
     if not trials:
         raise ValueError(f"{title} has no cases to run")
-    cases = tuple(judge(trial, function)[0] for trial in trials)
+    with one_thread():
+        cases = tuple(judge(trial, function)[0] for trial in trials)
     return Result(title, tuple(trials[0].references), cases)
 
 

@@ -1,4 +1,4 @@
-"""A result, and how it is shown: a compact table for a notebook (HTML) or a terminal (text)."""
+"""A result, and how it is shown: a line if all is well, else a table, as text and as HTML."""
 
 from dataclasses import dataclass
 from html import escape
@@ -36,7 +36,7 @@ class CaseResult:
 
 @dataclass(frozen=True)
 class Result:
-    """The outcome of a check; a notebook shows it as a table, a course reads the numbers."""
+    """The outcome of a check; a notebook shows it, a course reads the numbers."""
 
     title: str
     references: tuple[str, ...]
@@ -58,13 +58,32 @@ class Result:
     def first_failure(self) -> CaseResult | None:
         return next((case for case in self.cases if not case.passed), None)
 
+    def table(self) -> "Table":
+        """Every case with its verdict, also if all pass."""
+        return Table(self)
+
     def __str__(self) -> str:
-        return as_text(self)
+        return headline(self) if self.ok else as_text(self)
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return as_html(self)
+        return f"<b>{escape(headline(self))}</b>" if self.ok else as_html(self)
+
+
+@dataclass(frozen=True)
+class Table:
+    """All cases of a result, for a notebook or a terminal."""
+
+    result: Result
+
+    def __str__(self) -> str:
+        return as_text(self.result)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return as_html(self.result)
 
 
 def verdict(case: CaseResult) -> str:
@@ -101,12 +120,12 @@ def rows(result: Result) -> list[tuple[str, str, str, bool]]:
 
 
 def headline(result: Result) -> str:
-    count = f"{result.passed} of {result.total} cases pass"
+    count = f"{result.passed} of {result.total} cases"
     *most, last = result.references
     against = f"{', '.join(most)} and {last}" if most else last
     if result.ok:
         return f"{result.title}: {count}, against {against}"
-    return f"{result.title}: not yet; {count}, against {against}"
+    return f"{result.title}: not yet; {count} pass, against {against}"
 
 
 def common_reason(result: Result) -> str | None:
@@ -133,17 +152,17 @@ def as_text(result: Result) -> str:
 def as_html(result: Result) -> str:
     if reason := common_reason(result):
         return f"<p><b>{escape(headline(result))}</b><br>{escape(reason)}</p>"
+    left = "style='text-align:left'"
+    head = "".join(f"<th {left}>{name}</th>" for name in ("", "case", "what it isolates", "result"))
     body = "".join(
         f"<tr><td>{'✓' if passed else '✗'}</td>"
-        + "".join(f"<td style='text-align:left'>{escape(text)}</td>" for text in texts)
+        + "".join(f"<td {left}>{escape(text)}</td>" for text in texts)
         + "</tr>"
         for *texts, passed in rows(result)
     )
-    table = (
-        "<table><thead><tr><th></th><th style='text-align:left'>case</th>"
-        "<th style='text-align:left'>what it isolates</th>"
-        f"<th style='text-align:left'>result</th></tr></thead><tbody>{body}</tbody></table>"
-    )
     failure = result.first_failure
-    report = f"<pre>{escape(failure.report())}</pre>" if failure else ""
-    return f"<p><b>{escape(headline(result))}</b></p>{table}{report}"
+    report = "<br>".join(map(escape, failure.report().splitlines())) if failure else ""
+    return (
+        f"<div style='font-size:85%'><b>{escape(headline(result))}</b>"
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{report}</div>"
+    )

@@ -17,7 +17,7 @@ from typing import Any, TextIO
 from pa_tutorial.checks.running import Trial, describe, judge, torch_settings_kept
 from pa_tutorial.coursework.assignment import Task, assignment
 from pa_tutorial.coursework.limits import limit_files, limit_memory
-from pa_tutorial.ladder import AnswerError
+from pa_tutorial.walk.calls import AnswerError
 
 ADAPTERS = "adapters"
 MOST_SIGNS = 2000  # of a message: an answer's error may have any length

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TextIO
 
 import pa_tutorial
+from pa_tutorial.bench.machine import end_group
 from pa_tutorial.coursework.assignment import Assignment, Task, is_as_handed_out
 from pa_tutorial.coursework.guard import objection, own_modules
 from pa_tutorial.coursework.limits import Limits
-from pa_tutorial.machine import end_group
 
 ROOT = Path(pa_tutorial.__file__).parent.parent
 END_SECONDS = 5.0

@@ -9,9 +9,9 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from pa_tutorial.engine.batch import Batch
-from pa_tutorial.ladder import STAGES, Stage, stage_named
 from pa_tutorial.paging.kv_cache import PagedKVCache
 from pa_tutorial.paging.layouts import LAYOUTS, gather
+from pa_tutorial.walk.ladder import STAGES, Stage, stage_named
 
 
 class ModelConfig(Protocol):

@@ -9,13 +9,14 @@ from torch import Tensor
 
 from pa_tutorial.attention.cached import KVCache
 from pa_tutorial.attention.tiny_lm import TinyLM, encode, load
-from pa_tutorial.cases import CASES
 from pa_tutorial.checks.comparing import bounds_of
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.drawing import reseeded, seeded
 from pa_tutorial.exercises.exercise import Exercise, WrongAnswer, require_shape
-from pa_tutorial.ladder import STAGES, AnswerError, require_written
-from pa_tutorial.problem import DecodeProblem
+from pa_tutorial.walk.calls import AnswerError, require_written
+from pa_tutorial.walk.cases import CASES
+from pa_tutorial.walk.ladder import STAGES
+from pa_tutorial.walk.problem import DecodeProblem
 
 NOTEBOOK = "01_kv_cache"
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.drawing import seeded
 from pa_tutorial.exercises.exercise import Exercise, WrongAnswer, require_shape
-from pa_tutorial.ladder import AnswerError, require_written
+from pa_tutorial.walk.calls import AnswerError, require_written
 
 NOTEBOOK = "02_memory_waste"
 

@@ -11,8 +11,8 @@ from torch import Tensor
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.blocks_grading import append_cases, prefix_cases, slot_cases
 from pa_tutorial.exercises.exercise import Exercise, WrongAnswer
-from pa_tutorial.ladder import AnswerError, require_written
 from pa_tutorial.paging.errors import OutOfBlocks
+from pa_tutorial.walk.calls import AnswerError, require_written
 
 NOTEBOOK = "03_blocks_and_block_tables"
 

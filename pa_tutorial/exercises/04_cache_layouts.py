@@ -6,12 +6,12 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from pa_tutorial.cases import CASES
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.drawing import in_other_blocks, new_names, reseeded, seeded, seeded_torch
 from pa_tutorial.exercises.exercise import Exercise, WrongAnswer, require_shape
-from pa_tutorial.ladder import AnswerError, require_written
-from pa_tutorial.problem import DecodeProblem
+from pa_tutorial.walk.calls import AnswerError, require_written
+from pa_tutorial.walk.cases import CASES
+from pa_tutorial.walk.problem import DecodeProblem
 
 NOTEBOOK = "04_cache_layouts"
 

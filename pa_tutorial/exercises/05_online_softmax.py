@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.attention.online import Part
-from pa_tutorial.cases import WORKED_EXAMPLE
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.drawing import reseeded, seeded
 from pa_tutorial.exercises.exercise import Exercise, WrongAnswer, require_floats, require_shape
 from pa_tutorial.exercises.once import once
-from pa_tutorial.ladder import AnswerError, require_written
+from pa_tutorial.walk.calls import AnswerError, require_written
+from pa_tutorial.walk.cases import WORKED_EXAMPLE
 
 NOTEBOOK = "05_online_softmax"
 

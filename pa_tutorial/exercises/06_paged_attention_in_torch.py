@@ -11,13 +11,14 @@ from torch import Tensor
 
 from pa_tutorial.attention.online import Part, empty_part, merge, part_of
 from pa_tutorial.attention.work import TensorsMade
-from pa_tutorial.cases import CASES
 from pa_tutorial.checks.comparing import bounds_of
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.drawing import new_names, reseeded, seeded
 from pa_tutorial.exercises.exercise import Exercise, WrongAnswer, require_shape
-from pa_tutorial.ladder import STAGES, AnswerError, call, require_written
-from pa_tutorial.problem import DecodeProblem
+from pa_tutorial.walk.calls import AnswerError, call, require_written
+from pa_tutorial.walk.cases import CASES
+from pa_tutorial.walk.ladder import STAGES
+from pa_tutorial.walk.problem import DecodeProblem
 
 NOTEBOOK = "06_paged_attention_in_torch"
 

@@ -11,9 +11,9 @@ from pa_tutorial.exercises.drawing import in_other_blocks, new_names, seeded, se
 from pa_tutorial.exercises.exercise import Exercise, WrongAnswer
 from pa_tutorial.exercises.kernels import ITEM, Enough, Task, trial
 from pa_tutorial.paging.layouts import VllmLayout, reshape_and_cache
-from pa_tutorial.problem import DecodeProblem
 from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.simt.traffic import SECTOR
+from pa_tutorial.walk.problem import DecodeProblem
 
 NOTEBOOK = "08_first_paged_kernel"
 OUTSIDE = 1_000_000  # stands in block tables behind the blocks of a sequence

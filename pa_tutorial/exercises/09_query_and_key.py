@@ -19,8 +19,8 @@ from pa_tutorial.exercises.query_and_key_grading import kernel_around, reads_of_
 from pa_tutorial.kernels.dtypes import SCALAR_TYPES
 from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.warp import ALL_LANES
-from pa_tutorial.ladder import AnswerError, require_written
 from pa_tutorial.simt.races import WARP_SIZE
+from pa_tutorial.walk.calls import AnswerError, require_written
 
 NOTEBOOK = "09_query_and_key"
 

@@ -24,9 +24,9 @@ from pa_tutorial.exercises.vector_loads_grading import (
 )
 from pa_tutorial.kernels.geometry import divide_round_up
 from pa_tutorial.kernels.vectors import vector_access
-from pa_tutorial.ladder import AnswerError, require_written
 from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.simt.traffic import SECTOR
+from pa_tutorial.walk.calls import AnswerError, require_written
 
 NOTEBOOK = "11_vector_loads"
 ITEM = 4  # bytes of a float32

@@ -24,10 +24,10 @@ from pa_tutorial.exercises.partitions_grading import (
     require_merged,
     require_registers_only,
 )
-from pa_tutorial.ladder import AnswerError
-from pa_tutorial.problem import DecodeProblem
 from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.simt.traffic import SECTOR
+from pa_tutorial.walk.calls import AnswerError
+from pa_tutorial.walk.problem import DecodeProblem
 
 NOTEBOOK = "12_partitions"
 SIZE = 16  # tokens of a partition, where nothing else is said

@@ -12,7 +12,7 @@ from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.cpu_kernel_grading import other_lens, other_x
 from pa_tutorial.exercises.drawing import redrawn, seeded
 from pa_tutorial.exercises.exercise import Exercise, WrongAnswer
-from pa_tutorial.ladder import AnswerError, require_written
+from pa_tutorial.walk.calls import AnswerError, require_written
 
 NOTEBOOK = "13_cpu_kernel"
 

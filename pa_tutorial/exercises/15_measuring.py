@@ -12,7 +12,7 @@ from pa_tutorial.attention.work import attention_flops_and_bytes
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.drawing import redrawn, seeded_torch
 from pa_tutorial.exercises.exercise import Exercise, WrongAnswer, require_floats, require_shape
-from pa_tutorial.ladder import require_written
+from pa_tutorial.walk.calls import require_written
 
 NOTEBOOK = "15_measuring"
 EXACT = 1e-6  # relative; a way to round is no mistake

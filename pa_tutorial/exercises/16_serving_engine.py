@@ -10,8 +10,8 @@ from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.drawing import asked, redrawn
 from pa_tutorial.exercises.exercise import Exercise, WrongAnswer
 from pa_tutorial.exercises.serving_engine_grading import other_blocks, other_request, other_tokens
-from pa_tutorial.ladder import AnswerError, require_written
 from pa_tutorial.paging.allocator import Admission
+from pa_tutorial.walk.calls import AnswerError, require_written
 
 NOTEBOOK = "16_serving_engine"
 

@@ -11,7 +11,7 @@ from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.drawing import redrawn, seeded_torch
 from pa_tutorial.exercises.exercise import Exercise, WrongAnswer, require_shape
 from pa_tutorial.exercises.many_devices_grading import Meeting, on_ranks, other_slots
-from pa_tutorial.ladder import AnswerError
+from pa_tutorial.walk.calls import AnswerError
 
 NOTEBOOK = "17_many_devices"
 CLOSE = 1e-5  # relative; float32 sums in another order

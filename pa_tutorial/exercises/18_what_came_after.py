@@ -22,7 +22,7 @@ from pa_tutorial.exercises.what_came_after_grading import (
     latent_inputs,
     requests_of,
 )
-from pa_tutorial.ladder import AnswerError, require_written
+from pa_tutorial.walk.calls import AnswerError, require_written
 
 NOTEBOOK = "18_what_came_after"
 CLOSE = 1e-5  # relative; float32 sums in another order

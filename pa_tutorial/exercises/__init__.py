@@ -2,20 +2,28 @@
 
 import importlib
 import pkgutil
+from collections.abc import Iterator
 
 from pa_tutorial.exercises.exercise import Exercise, WrongAnswer
 
-__all__ = ["EXERCISES", "Exercise", "WrongAnswer"]
+__all__ = ["EXERCISES", "Exercise", "WrongAnswer", "find"]
 
 
-def _find() -> dict[str, Exercise]:
-    """Collect the exercises of every module named like a notebook (NN_topic.py)."""
-    found: dict[str, Exercise] = {}
+def _in_order() -> Iterator[Exercise]:
+    """The exercises of every module named like a notebook (NN_topic.py), one after the other."""
     for module in sorted(pkgutil.iter_modules(__path__), key=lambda module: module.name):
         if module.name[0].isdigit():
-            for exercise in importlib.import_module(f"{__name__}.{module.name}").EXERCISES:
-                found[exercise.name] = exercise
-    return found
+            yield from importlib.import_module(f"{__name__}.{module.name}").EXERCISES
 
 
-EXERCISES: dict[str, Exercise] = _find()
+def find(name: str) -> Exercise | None:
+    """The exercise of that name. Loads the modules up to its own: the first know no kernels."""
+    return next((exercise for exercise in _in_order() if exercise.name == name), None)
+
+
+def __getattr__(name: str) -> dict[str, Exercise]:
+    """EXERCISES, all by name, when somebody asks for all."""
+    if name != "EXERCISES":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = {exercise.name: exercise for exercise in _in_order()}
+    return globals()[name]

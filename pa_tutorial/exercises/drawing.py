@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pa_tutorial.problem import DecodeProblem
+from pa_tutorial.walk.problem import DecodeProblem
 
 QUESTIONS = 3  # of a case whose answer is one of a few words or sizes
 

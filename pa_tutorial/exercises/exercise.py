@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from pa_tutorial.checks.running import Trial
-from pa_tutorial.ladder import AnswerError, require_written
+from pa_tutorial.walk.calls import AnswerError, require_written
 
 BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
 ANSWERS = count(1)

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.checks.running import Trial
-from pa_tutorial.ladder import AnswerError, require_written
 from pa_tutorial.simt import Trace, global_traffic, launch, shared_traffic
 from pa_tutorial.simt.names import plain_function
 from pa_tutorial.simt.races import WARP_SIZE
@@ -17,6 +16,7 @@ from pa_tutorial.simt.source import source_of
 from pa_tutorial.simt.tables import Table
 from pa_tutorial.simt.trace import KINDS
 from pa_tutorial.simt.traffic import SECTOR
+from pa_tutorial.walk.calls import AnswerError, require_written
 
 BOUND = 1e-6
 ITEM = 4  # bytes: all arrays are float32

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pa_tutorial.ladder import AnswerError
+from pa_tutorial.walk.calls import AnswerError
 
 MOST_SECONDS = 10.0
 

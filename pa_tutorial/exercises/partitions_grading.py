@@ -10,9 +10,9 @@ from torch import Tensor
 from pa_tutorial.exercises.drawing import seeded
 from pa_tutorial.exercises.exercise import require_shape
 from pa_tutorial.kernels.launch import Partitioned, prepare_v2
-from pa_tutorial.ladder import AnswerError, require_written
-from pa_tutorial.problem import DecodeProblem
 from pa_tutorial.simt import Trace
+from pa_tutorial.walk.calls import AnswerError, require_written
+from pa_tutorial.walk.problem import DecodeProblem
 
 RANGES = ("start_block_idx", "end_block_idx", "start_token_idx", "end_token_idx")
 

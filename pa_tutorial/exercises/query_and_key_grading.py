@@ -14,10 +14,10 @@ from pa_tutorial.exercises.kernels import Enough
 from pa_tutorial.kernels.dtypes import SCALAR_TYPES
 from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.launch import prepare_v1
-from pa_tutorial.ladder import AnswerError
 from pa_tutorial.simt import Trace, shared_traffic
 from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.simt.traffic import SECTOR
+from pa_tutorial.walk.calls import AnswerError
 
 
 @lru_cache(maxsize=64)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.kernels.triton_launch import why_absent
-from pa_tutorial.ladder import AnswerError
+from pa_tutorial.walk.calls import AnswerError
 
 if why_absent() is None:
     import triton.language as tl

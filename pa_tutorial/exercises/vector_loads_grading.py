@@ -10,8 +10,8 @@ from torch import Tensor
 from pa_tutorial.exercises.drawing import seeded
 from pa_tutorial.exercises.kernels import require_device_function
 from pa_tutorial.kernels.vectors import vector_access
-from pa_tutorial.ladder import AnswerError
 from pa_tutorial.simt import Unsupported
+from pa_tutorial.walk.calls import AnswerError
 
 SIZES = (16, 8, 4, 2, 1)  # bytes that one instruction can load
 TRIED = 4  # rows along each axis

@@ -9,15 +9,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from pa_tutorial.cases import WORKED_EXAMPLE
 from pa_tutorial.kernels.launch import prepare_naive
-from pa_tutorial.problem import DecodeProblem
 from pa_tutorial.simt import Trace
 from pa_tutorial.simt.names import plain_function
 from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.simt.trace import KINDS
 from pa_tutorial.viz import style
 from pa_tutorial.viz.first_kernel import ONE_HEAD
+from pa_tutorial.walk.cases import WORKED_EXAMPLE
+from pa_tutorial.walk.problem import DecodeProblem
 
 PARTS = ("preparation", "scores", "maximum and sum", "output")
 

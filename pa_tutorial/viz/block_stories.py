@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
-from pa_tutorial.cases import WORKED_EXAMPLE
 from pa_tutorial.paging.allocator import BlockAllocator
 from pa_tutorial.paging.block_table import BlockTable
 from pa_tutorial.paging.layouts import PlainLayout, VllmLayout
@@ -14,6 +13,7 @@ from pa_tutorial.viz.layouts import draw_neighbours, draw_token
 from pa_tutorial.viz.physical import PhysicalCache, draw_physical, fill_layers
 from pa_tutorial.viz.slots import SlotWrite, draw_slot_write, write_chunk
 from pa_tutorial.viz.structures import draw_structures
+from pa_tutorial.walk.cases import WORKED_EXAMPLE
 
 
 class Strip:

@@ -62,7 +62,7 @@ PARTS = (
          "reshape_and_cache", (COMPUTE, 3)),
     Part("Runner.attention", f"{ENGINE}runner.Runner.attention", "prefill, sequence by sequence",
          "Attention.forward", (COMPUTE, 4)),
-    Part("a stage of the ladder", "pa_tutorial.ladder.STAGES", "decode, all in one call",
+    Part("a stage of the ladder", "pa_tutorial.walk.ladder.STAGES", "decode, all in one call",
          "paged_attention_v1, v2", (COMPUTE, 5)),
 )  # fmt: skip
 

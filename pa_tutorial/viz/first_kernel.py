@@ -9,11 +9,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from pa_tutorial.cases import WORKED_EXAMPLE
 from pa_tutorial.kernels.launch import prepare_naive
-from pa_tutorial.problem import DecodeProblem
 from pa_tutorial.simt import Trace
 from pa_tutorial.viz import style
+from pa_tutorial.walk.cases import WORKED_EXAMPLE
+from pa_tutorial.walk.problem import DecodeProblem
 
 SIZES = {"num_heads": 4, "num_kv_heads": 2, "head_size": 32, "block_size": 8}
 # The worked example is sequence 0; one shorter and one longer sequence come with it.

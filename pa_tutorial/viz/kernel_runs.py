@@ -12,8 +12,8 @@ from pa_tutorial.kernels.intermediates import LINES, NAMES
 from pa_tutorial.kernels.launch import Launch, Partitioned, prepare_v1, prepare_v2
 from pa_tutorial.kernels.loads import element_loads
 from pa_tutorial.kernels.prepare import LoadsOf
-from pa_tutorial.problem import DecodeProblem
 from pa_tutorial.simt import Report, Snapshot, Trace
+from pa_tutorial.walk.problem import DecodeProblem
 
 # The sizes that vLLM's document and most models of its time have: float16, heads of 128.
 REFERENCE = DecodeProblem(

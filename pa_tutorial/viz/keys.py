@@ -7,7 +7,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from pa_tutorial.cases import WORKED_EXAMPLE
 from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.inputs import flat
 from pa_tutorial.kernels.paged_attention import paged_attention
@@ -15,6 +14,7 @@ from pa_tutorial.simt import Trace, global_traffic, launch
 from pa_tutorial.viz import style
 from pa_tutorial.viz.kernel_runs import REFERENCE, Run, keys_of_block, run_v1
 from pa_tutorial.viz.traces import draw_thread_map
+from pa_tutorial.walk.cases import WORKED_EXAMPLE
 
 # K -------------------------------------------------------------------------------------------
 

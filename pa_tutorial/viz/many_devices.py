@@ -8,12 +8,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from torch import Tensor
 
-from pa_tutorial.cases import WORKED_EXAMPLE
 from pa_tutorial.distributed.context import deal_out, own_part
 from pa_tutorial.distributed.heads import heads_of
-from pa_tutorial.problem import DecodeProblem
 from pa_tutorial.viz import style
 from pa_tutorial.viz.kernel_runs import run_v2
+from pa_tutorial.walk.cases import WORKED_EXAMPLE
+from pa_tutorial.walk.problem import DecodeProblem
 
 SMALL = 7.5  # points: numbers in cells
 # One sequence of four blocks, the last one not full.

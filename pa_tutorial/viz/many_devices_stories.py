@@ -19,7 +19,7 @@ from pa_tutorial.distributed.runner import serve
 from pa_tutorial.distributed.wire import Collective, Wire
 from pa_tutorial.engine import LLM, SamplingParams
 from pa_tutorial.engine.llm import load_model
-from pa_tutorial.problem import DecodeProblem
+from pa_tutorial.walk.problem import DecodeProblem
 
 
 def meet(group: Group) -> str:

@@ -6,12 +6,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pa_tutorial.cases import WORKED_EXAMPLE
 from pa_tutorial.kernels.geometry import FLT_MAX
 from pa_tutorial.kernels.intermediates import SCORES_DONE
 from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.viz import style
 from pa_tutorial.viz.kernel_runs import Run, run_v1
+from pa_tutorial.walk.cases import WORKED_EXAMPLE
 
 # The maximum ---------------------------------------------------------------------------------
 

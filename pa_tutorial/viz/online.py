@@ -9,8 +9,8 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 
 from pa_tutorial.attention.cached import cached_attention
 from pa_tutorial.attention.online import Part, divide, exp_from, merge_lists, one_pass
-from pa_tutorial.cases import WORKED_EXAMPLE
 from pa_tutorial.viz import style
+from pa_tutorial.walk.cases import WORKED_EXAMPLE
 
 HEAD = 3  # of the worked example: its maximum changes early, and once more in the last block
 

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from pa_tutorial.attention.paged import attend_blocks, paged_gather, paged_online
 from pa_tutorial.attention.work import TensorsMade
-from pa_tutorial.decode_inputs import PagedInputs
 from pa_tutorial.paging.layouts import by_token
-from pa_tutorial.problem import DecodeProblem
 from pa_tutorial.viz import style
+from pa_tutorial.walk.decode_inputs import PagedInputs
+from pa_tutorial.walk.problem import DecodeProblem
 
 
 def parts_after_each_block(inputs: PagedInputs, head: int) -> list[list[tuple[float, float]]]:

@@ -7,13 +7,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from pa_tutorial.cases import WORKED_EXAMPLE
 from pa_tutorial.kernels.intermediates import SCORES_DONE, SUM_DONE, WEIGHTS_DONE
-from pa_tutorial.problem import DecodeProblem
 from pa_tutorial.simt import Trace
 from pa_tutorial.viz import style
 from pa_tutorial.viz.first_kernel import BATCH
 from pa_tutorial.viz.kernel_runs import REFERENCE, RunOfV2, run_v1, run_v2
+from pa_tutorial.walk.cases import WORKED_EXAMPLE
+from pa_tutorial.walk.problem import DecodeProblem
 
 SMALL = 7.5  # points: numbers in cells
 # The batch of notebook 08 with one long sequence; sequence 0 is the worked example.

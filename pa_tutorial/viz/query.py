@@ -13,12 +13,12 @@ from pa_tutorial.kernels.launch import prepare_v1
 from pa_tutorial.kernels.loads import element_loads
 from pa_tutorial.kernels.paged_attention import paged_attention
 from pa_tutorial.kernels.prepare import LoadsOf
-from pa_tutorial.problem import DecodeProblem
 from pa_tutorial.simt import Trace, shared_traffic
 from pa_tutorial.simt.traffic import SECTOR
 from pa_tutorial.viz import style
 from pa_tutorial.viz.kernel_runs import REFERENCE, Run, run_v1, watched
 from pa_tutorial.viz.warps import draw_banks
+from pa_tutorial.walk.problem import DecodeProblem
 
 MOST_TICKS = 16  # numbers of bytes that have room below a row of vecs
 

@@ -6,9 +6,9 @@ from statistics import median
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pa_tutorial.ladder import STAGES
 from pa_tutorial.viz import style
 from pa_tutorial.viz.cpu_measured import Row, heights, load, times_ms
+from pa_tutorial.walk.ladder import STAGES
 
 BITS = {"float32": 32, "float16": 16, "bfloat16": 16}
 LEFT, RIGHT = 0.1, 1000  # operations per byte

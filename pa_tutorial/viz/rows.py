@@ -5,12 +5,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from pa_tutorial.cases import WORKED_EXAMPLE
 from pa_tutorial.kernels.intermediates import ROWS_DONE, SCORES_DONE, SUM_DONE, WEIGHTS_DONE
 from pa_tutorial.simt import Trace
 from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.viz import style
 from pa_tutorial.viz.kernel_runs import REFERENCE, Run, keys_of_block, run_v1, values_of_block
+from pa_tutorial.walk.cases import WORKED_EXAMPLE
 
 SMALL = 7.5  # points: numbers in cells
 GAP = 0.4  # cells: between the rows of V of two turns

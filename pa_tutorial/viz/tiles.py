@@ -7,11 +7,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from pa_tutorial.cases import WORKED_EXAMPLE
 from pa_tutorial.kernels.triton_inputs import padded
 from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.viz import style
 from pa_tutorial.viz.kernel_runs import REFERENCE, Run, keys_of_block, run_v1
+from pa_tutorial.walk.cases import WORKED_EXAMPLE
 
 PIECE = 8  # elements that are drawn as one: 16 bytes of float16
 TOKENS = 8  # that are drawn of a block

@@ -13,7 +13,7 @@ import pa_tutorial
 from pa_tutorial.coursework.window import changes
 from pa_tutorial.coursework.window.texts import tasks_text
 from pa_tutorial.exercises.exercise import BEGIN, END, PLACEHOLDER
-from pa_tutorial.ladder import AnswerError
+from pa_tutorial.walk.calls import AnswerError
 
 PACKAGE = Path(pa_tutorial.__file__).parent
 KERNEL, REDUCE, PLAIN = "paged_attention_window.py", "reduce_window.py", "window.py"

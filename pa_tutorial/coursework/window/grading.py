@@ -14,8 +14,8 @@ from pa_tutorial.coursework.window.problem import WindowProblem
 from pa_tutorial.kernels.launch import Launch, prepare_v1
 from pa_tutorial.kernels.loads import element_loads
 from pa_tutorial.kernels.vectors import vector_loads
-from pa_tutorial.ladder import AnswerError, require_written
 from pa_tutorial.simt import Trace
+from pa_tutorial.walk.calls import AnswerError, require_written
 
 Run = Callable[[WindowProblem, object], Tensor]
 BOUNDS = {torch.float32: 3e-4, torch.float16: 5e-3}  # of a relative error; scores go up to 300

@@ -29,9 +29,9 @@ from pa_tutorial.coursework.window.problem import WindowProblem
 from pa_tutorial.kernels.launch import Launch, Partitioned, prepare_v2
 from pa_tutorial.kernels.loads import element_loads
 from pa_tutorial.kernels.vectors import vector_loads
-from pa_tutorial.ladder import AnswerError
-from pa_tutorial.oracle import Array
 from pa_tutorial.simt import Trace
+from pa_tutorial.walk.calls import AnswerError
+from pa_tutorial.walk.oracle import Array
 
 
 def v2_launches(

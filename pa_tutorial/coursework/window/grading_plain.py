@@ -19,8 +19,8 @@ from pa_tutorial.kernels.geometry import FLOAT_BYTES, Geometry
 from pa_tutorial.kernels.launch import prepare_v1
 from pa_tutorial.kernels.loads import element_loads
 from pa_tutorial.kernels.vectors import vector_loads
-from pa_tutorial.ladder import AnswerError, require_written
 from pa_tutorial.simt.simulate import MAX_SHARED
+from pa_tutorial.walk.calls import AnswerError, require_written
 
 Draw = Callable[[int, int], int]  # draw(a, b): one of a, a + 1, …, b
 ROUNDS = 6  # how often each case of numbers is drawn

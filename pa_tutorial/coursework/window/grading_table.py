@@ -10,12 +10,12 @@ from torch import Tensor
 from pa_tutorial.checks.running import Trial, describe
 from pa_tutorial.coursework.window.files import solution
 from pa_tutorial.coursework.window.table_scenes import SCENES, Scene, Step
-from pa_tutorial.ladder import AnswerError, require_written
 from pa_tutorial.paging.allocator import NULL_BLOCK, BlockAllocator
 from pa_tutorial.paging.block_table import Appended, BlockTable
 from pa_tutorial.paging.errors import OutOfBlocks
 from pa_tutorial.paging.layouts import PAD_SLOT
 from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
+from pa_tutorial.walk.calls import AnswerError, require_written
 
 NOTHING = -1  # what a slot holds that nobody may read
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from pa_tutorial.decode_inputs import DecodeInputs, PagedInputs
-from pa_tutorial.oracle import Array
-from pa_tutorial.problem import DecodeProblem
+from pa_tutorial.walk.decode_inputs import DecodeInputs, PagedInputs
+from pa_tutorial.walk.oracle import Array
+from pa_tutorial.walk.problem import DecodeProblem
 
 LOUD = 25.0  # keys along the query: scores near 150
 

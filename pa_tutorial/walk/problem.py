@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pa_tutorial import oracle
 from pa_tutorial.arguments import require, require_heads
 from pa_tutorial.attention.tiny_lm import TinyConfig, TinyLM, encode, load
-from pa_tutorial.decode_inputs import DecodeInputs, PagedInputs, draw_block_tables, with_gaps
 from pa_tutorial.paging.layouts import LAYOUTS
-from pa_tutorial.regimes import (
+from pa_tutorial.walk import oracle
+from pa_tutorial.walk.decode_inputs import DecodeInputs, PagedInputs, draw_block_tables, with_gaps
+from pa_tutorial.walk.regimes import (
     SCORE_REGIMES,
     SOFTMAX_REGIMES,
     draw_decode,

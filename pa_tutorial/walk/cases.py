@@ -2,8 +2,8 @@
 
 import torch
 
-from pa_tutorial.block_cases import BLOCK_CASES
-from pa_tutorial.problem import HEAD_SIZES, DecodeProblem, SequenceProblem
+from pa_tutorial.walk.block_cases import BLOCK_CASES
+from pa_tutorial.walk.problem import HEAD_SIZES, DecodeProblem, SequenceProblem
 
 _HEADS = "Heads are mixed up: query head h reads KV head h // (num_heads // num_kv_heads)."
 

@@ -1,4 +1,4 @@
-"""The stages in order: what is new in each, where it runs, and what it is checked against.
+"""Calls of a function under test, on a problem: how it is fed, and how it must behave.
 
 The functions here adapt a stage, which knows only tensors, to a problem. They return
 the stage's output and intermediates in the shapes of `problem.expected()`.
@@ -6,27 +6,14 @@ the stage's output and intermediates in the shapes of `problem.expected()`.
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from pa_tutorial.attention.cached import KVCache, cached_attention
-from pa_tutorial.attention.full import causal_attention
-from pa_tutorial.attention.online import online_attention
-from pa_tutorial.attention.paged import paged_gather, paged_online
-from pa_tutorial.kernels.cpu_launch import paged_attention_cpu
-from pa_tutorial.kernels.geometry import divide_round_up
-from pa_tutorial.kernels.launch import (
-    paged_attention_naive,
-    paged_attention_v1,
-    paged_attention_v1_vector,
-    paged_attention_v2,
-)
-from pa_tutorial.kernels.triton_launch import paged_attention_triton, why_absent
-from pa_tutorial.problem import DecodeProblem, SequenceProblem
-from pa_tutorial.regimes import strided_view
+from pa_tutorial.attention.cached import KVCache
+from pa_tutorial.walk.problem import DecodeProblem, SequenceProblem
+from pa_tutorial.walk.regimes import strided_view
 
 # Intermediates of which every head of every sequence has one: [num_seqs, num_heads, n].
 OF_A_HEAD = ("qk_max", "exp_sum", "accs")
@@ -39,47 +26,6 @@ MOST_OF_A_PARTITION = 256
 TILE_SIZE = 16
 
 Function = Callable[..., Tensor]
-Adapter = Callable[..., dict[str, Tensor]]
-
-
-@dataclass(frozen=True)
-class Stage:
-    """One step of the walk.
-
-    function         what the reader may replace
-    adapters         kind of problem -> how the stage runs on it
-    checked_against  the stages before it that must give the same result
-    own_kinds        the kinds of problem on which the stage itself is checked
-    layout           the cache layout that it reads, "vllm" or "plain"; None before paging
-    takes_gaps       the cache may have gaps between blocks and heads
-    why_absent       says why the stage cannot run on this machine; None if it can
-    """
-
-    name: str
-    new: str
-    where: str
-    function: Function
-    adapters: dict[str, Adapter]
-    checked_against: tuple[str, ...]
-    own_kinds: tuple[str, ...]
-    layout: str | None = None
-    takes_gaps: bool = True
-    why_absent: Callable[[], str | None] = lambda: None
-
-    def is_checked_on(self, problem: SequenceProblem | DecodeProblem) -> bool:
-        """Cases about blocks are for the stages that read blocks."""
-        if problem.kind not in self.own_kinds:
-            return False
-        if not isinstance(problem, DecodeProblem) or not problem.about_blocks:
-            return True
-        return self.layout is not None and (self.takes_gaps or not problem.gaps)
-
-    def run(
-        self, problem: SequenceProblem | DecodeProblem, function: Function | None = None
-    ) -> dict[str, Tensor]:
-        """The stage's `out` (and `qk`, `logits` where it exposes them) on a problem."""
-        chosen = self.function if function is None else function
-        return self.adapters[problem.kind](problem, chosen)
 
 
 class AnswerError(Exception):
@@ -235,9 +181,8 @@ def some_partitions(problem: DecodeProblem) -> int:
     With vLLM's 512 always, most problems would have one partition, and nothing to reduce; and the
     longest would not have more partitions than a warp has lanes.
     """
-    third = divide_round_up(max(problem.seq_lens), 3)
-    size = divide_round_up(third, problem.block_size) * problem.block_size
-    return min(size, MOST_OF_A_PARTITION)
+    third_of_blocks = -(-max(problem.seq_lens) // (3 * problem.block_size))  # rounded up
+    return min(third_of_blocks * problem.block_size, MOST_OF_A_PARTITION)
 
 
 def run_paged(problem: DecodeProblem, function: Function, layout: str) -> dict[str, Tensor]:
@@ -263,135 +208,3 @@ def run_paged(problem: DecodeProblem, function: Function, layout: str) -> dict[s
     intermediates.add(probe, (...,))
     others = {name: probe[name] for name in OF_A_HEAD if name in probe}
     return {**intermediates.given(), **others, "out": out}
-
-
-STAGES: dict[str, Stage] = {
-    stage.name: stage
-    for stage in (
-        Stage(
-            name="full_recompute",
-            new="the definition, with the causal mask",
-            where="torch",
-            function=causal_attention,
-            adapters={
-                "sequence": lambda problem, f: run_sequence(problem, f, cached=False),
-                "decode": lambda problem, f: run_decode(problem, f, cached=False),
-            },
-            checked_against=(),
-            own_kinds=("sequence",),
-        ),
-        Stage(
-            name="kv_cache",
-            new="keep K and V; prefill, then one query a step",
-            where="torch",
-            function=cached_attention,
-            adapters={
-                "sequence": lambda problem, f: run_sequence(problem, f, cached=True),
-                "decode": lambda problem, f: run_decode(problem, f, cached=True),
-            },
-            checked_against=("full_recompute",),
-            own_kinds=("sequence", "decode"),
-        ),
-        Stage(
-            name="paged_gather",
-            new="K and V live in shuffled blocks; gather, then attend",
-            where="torch",
-            function=paged_gather,
-            adapters={"decode": lambda problem, f: run_paged(problem, f, "vllm")},
-            checked_against=("kv_cache",),
-            own_kinds=("decode",),
-            layout="vllm",
-        ),
-        Stage(
-            name="online_softmax",
-            new="one pass with running max, sum and accumulator",
-            where="torch",
-            function=online_attention,
-            adapters={
-                "sequence": lambda problem, f: run_sequence(problem, f, cached=True),
-                "decode": lambda problem, f: run_decode(problem, f, cached=True),
-            },
-            checked_against=("kv_cache",),
-            own_kinds=("sequence", "decode"),
-        ),
-        Stage(
-            name="paged_online",
-            new="blocks streamed through the online softmax, batched",
-            where="torch",
-            function=paged_online,
-            adapters={"decode": lambda problem, f: run_paged(problem, f, "plain")},
-            checked_against=("paged_gather", "online_softmax"),
-            own_kinds=("decode",),
-            layout="plain",
-        ),
-        Stage(
-            name="cuda_naive",
-            new="one thread a token: the indexing with nothing else",
-            where="simulator, GPU",
-            function=paged_attention_naive,
-            adapters={"decode": lambda problem, f: run_paged(problem, f, "vllm")},
-            checked_against=("paged_online",),
-            own_kinds=("decode",),
-            layout="vllm",
-        ),
-        Stage(
-            name="cuda_v1",
-            new="q_vecs, k_vecs, thread groups, reductions, LV: vLLM's v1",
-            where="simulator, GPU",
-            function=paged_attention_v1,
-            adapters={"decode": lambda problem, f: run_paged(problem, f, "vllm")},
-            checked_against=("cuda_naive",),
-            own_kinds=("decode",),
-            layout="vllm",
-        ),
-        Stage(
-            name="cuda_v1_vector",
-            new="the same with loads of 4, 8 and 16 bytes",
-            where="simulator, GPU",
-            function=paged_attention_v1_vector,
-            adapters={"decode": lambda problem, f: run_paged(problem, f, "vllm")},
-            checked_against=("cuda_v1",),
-            own_kinds=("decode",),
-            layout="vllm",
-        ),
-        Stage(
-            name="cuda_v2",
-            new="partitions and the reduce kernel",
-            where="simulator, GPU",
-            function=paged_attention_v2,
-            adapters={"decode": lambda problem, f: run_paged(problem, f, "vllm")},
-            checked_against=("cuda_v1_vector",),
-            own_kinds=("decode",),
-            layout="vllm",
-        ),
-        Stage(
-            name="cpu",
-            new="compiled with numba.njit, all cores",
-            where="CPU",
-            function=paged_attention_cpu,
-            adapters={"decode": lambda problem, f: run_paged(problem, f, "plain")},
-            checked_against=("paged_online",),
-            own_kinds=("decode",),
-            layout="plain",
-            takes_gaps=False,
-        ),
-        Stage(
-            name="triton",
-            new="the same algorithm in Triton",
-            where="interpreter, GPU",
-            function=paged_attention_triton,
-            adapters={"decode": lambda problem, f: run_paged(problem, f, "plain")},
-            checked_against=("paged_online",),
-            own_kinds=("decode",),
-            layout="plain",
-            why_absent=why_absent,
-        ),
-    )
-}
-
-
-def stage_named(name: str) -> Stage:
-    """The stage of that name; ValueError lists the names there are."""
-    if name not in STAGES:
-        raise ValueError(f"stage is {name!r}; it must be one of {', '.join(STAGES)}")
-    return STAGES[name]

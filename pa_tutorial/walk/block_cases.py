@@ -4,7 +4,7 @@ import dataclasses
 
 import torch
 
-from pa_tutorial.problem import DecodeProblem
+from pa_tutorial.walk.problem import DecodeProblem
 
 _SHUFFLED = "Tokens come from other blocks: look up each logical block index in the block table."
 _CASES = (
