@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -236,13 +235,3 @@ def test_the_probe_holds_the_merged_maximum_and_sum() -> None:
     for name in ("qk_max", "exp_sum"):
         expected = problem.expected()[name]
         assert np.allclose(probe[name].numpy(), expected, rtol=1e-4), name
-
-
-def test_the_example_of_the_readme_runs_and_is_right() -> None:
-    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
-    section = readme.split("## Decode on your own CPU")[1]
-    names: dict = {}
-    exec(section.split("```python")[1].split("```")[0], names)
-    k, v = (names[name].repeat_interleave(2, dim=1).transpose(0, 1) for name in "kv")
-    expected = torch.nn.functional.scaled_dot_product_attention(names["q"].transpose(0, 1), k, v)
-    torch.testing.assert_close(names["out"].transpose(0, 1), expected)

@@ -1,16 +1,12 @@
 """launch: arguments, options, what it refuses; and what a reader meets first."""
 
-import re
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
-import nbformat
 import numpy as np
 import pytest
 import torch
-from nbclient import NotebookClient
 from numba import cuda, float32, from_dtype
 from simt_helpers import N, double, floats, plain
 
@@ -209,19 +205,6 @@ def test_the_simulator_knows_nothing_of_attention() -> None:
     modules = [m for m in eval(run.stdout) if m.startswith("pa_tutorial.")]
     assert modules
     assert all(m.startswith("pa_tutorial.simt") for m in modules), modules
-
-
-README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
-
-
-def test_the_kernel_of_the_readme_runs_in_a_notebook_cell() -> None:
-    """Pasted as it stands there, it prints what stands there."""
-    section = README.split("## Check a CUDA kernel of your own")[1]
-    code, printed = re.findall(r"```(?:python)?\n(.*?)```", section, re.DOTALL)[:2]
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
-    NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
-    (output,) = notebook.cells[0].outputs
-    assert output.text == printed
 
 
 def test_an_item_divided_in_place_by_zero_is_an_error() -> None:
