@@ -20,7 +20,9 @@ READMES = [ROOT / "README.md", ROOT / "tests" / "README.md", *sorted(PACKAGE.rgl
 DOCUMENTS = [*READMES, ROOT / "COURSE.md", ROOT / "CONTRIBUTING.md"]
 DOCUMENTS += sorted((ROOT / "notebooks").glob("*"))
 EXAMPLE = re.compile(r"^```python\n(.*?)^```\n(?:\n```\n(.*?)^```)?", re.DOTALL | re.MULTILINE)
-TARGETS = set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+TARGETS = set(
+    re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+)
 
 each_document = pytest.mark.parametrize(
     "path", DOCUMENTS, ids=[path.relative_to(ROOT).as_posix() for path in DOCUMENTS]
