@@ -11,7 +11,7 @@ PIP    := $(BIN)/python -m pip install --disable-pip-version-check -c constraint
 # without keeping it, each of the many processes that the tests start would make it again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help lab test test-macos notebooks index figures exercises bounds bench gpu lint clean
+.PHONY: help lab test test-macos notebooks index figures exercises bounds bench gpu lint size clean
 .DEFAULT_GOAL := help
 
 help:  ## list the commands
@@ -74,6 +74,9 @@ gpu:  ## check and measure on this machine's GPU, with its own python3; installs
 lint: $(ALL)  ## ruff: style and format, notebooks included
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+size: $(ALL)  ## lines, files and words, each against its limit
+	@$(BIN)/python tests/house_size.py
 
 clean:  ## remove the environment
 	rm -rf $(VENV)

@@ -25,6 +25,7 @@ WHY = {
     "a C++ compiler": "" if CPP_COMPILER else "neither g++ nor clang++ can be found",
     "Chromium": "",  # tests/chromium.py looks for it when a test asks for a browser
     "a GPU": "" if torch.cuda.is_available() else "torch sees none",
+    "limits of memory": "" if sys.platform == "linux" else f"we know none for {sys.platform}",
     "POSIX": "" if hasattr(os, "fork") else f"this is {sys.platform}: no fork, no process groups",
 }
 

@@ -15,6 +15,12 @@ import torch
 
 from pa_tutorial.walk.ladder import STAGES
 
+# What tests note with record_property -> the section of the summary in which it is told.
+NOTES = {
+    "registers": "registers of the paged kernels",  # on other compilers they change
+    "rounded": "rounded otherwise than on Linux on x86-64, and no defect",
+}
+
 
 def pytest_configure(config: pytest.Config) -> None:
     gc.disable()  # until all tests are collected: there is nothing to find
@@ -66,15 +72,16 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What is absent here; what the compiled kernels need: on other compilers these change."""
+    """What is absent here, and what the tests have noted."""
     skipped = terminalreporter.stats.get("skipped", [])
     terminalreporter.line(absent.summary(str(report.longrepr) for report in skipped))
     reports = terminalreporter.stats.get("passed", []) + terminalreporter.stats.get("failed", [])
-    lines = {value for r in reports for name, value in r.user_properties if name == "registers"}
-    if lines:
-        terminalreporter.section("registers of the paged kernels")
-        for line in sorted(lines):
-            terminalreporter.line(line)
+    for noted, title in NOTES.items():
+        lines = {value for r in reports for name, value in r.user_properties if name == noted}
+        if lines:
+            terminalreporter.section(title)
+            for line in sorted(lines):
+                terminalreporter.line(line)
 
 
 @pytest.fixture

@@ -83,7 +83,7 @@ def smallest_of_wrong_examples(case_ids: list[str]) -> dict[tuple[str, str], tup
 
 def main(case_ids: list[str]) -> None:
     correct = {case_id: worst_of_correct_stages(case_id) for case_id in case_ids}
-    before = json.loads(BOUNDS_FILE.read_text())
+    before = json.loads(BOUNDS_FILE.read_text(encoding="utf-8"))
     record: dict[str, dict[str, dict]] = {case_id: before.get(case_id, {}) for case_id in CASES}
 
     def write() -> None:

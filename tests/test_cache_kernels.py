@@ -176,8 +176,10 @@ def pool(layout: VllmLayout, num_layers: int = 2) -> PagedKVCache:
     return made
 
 
-def check_copies(layout: VllmLayout, pairs: list, copy: Callable = copy_blocks) -> None:
-    ours, expected = pool(layout), pool(layout)
+def check_copies(
+    layout: VllmLayout, pairs: list, copy: Callable = copy_blocks, num_layers: int = 2
+) -> None:
+    ours, expected = pool(layout, num_layers), pool(layout, num_layers)
     expected.copy_blocks(pairs)
     copy(ours.k, ours.v, pairs)
     require_same((*ours.k, *ours.v), (*expected.k, *expected.v))
@@ -205,8 +207,8 @@ ORDERED = {
 
 
 @pytest.mark.parametrize("name", ORDERED)
-def test_pairs_are_copied_one_after_the_other(name: str) -> None:
-    check_copies(TINY, ORDERED[name])
+def test_pairs_are_copied_one_after_the_other_in_every_layer(name: str) -> None:
+    check_copies(TINY, ORDERED[name], num_layers=3)
 
 
 @pytest.mark.parametrize("kind", ["tensor", "strided_tensor", "generator"])

@@ -199,7 +199,7 @@ def test_make_writes_every_form(tmp_path, capsys) -> None:
     out = tmp_path / "course"
     assert main(["make", "02_memory_waste", WINDOW, "--out", str(out), "--draw", "5"]) == 0
     assert "written" in capsys.readouterr().out
-    found = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
+    found = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
     assert {
         "student/02_memory_waste.ipynb",
         "instructor/02_memory_waste.ipynb",

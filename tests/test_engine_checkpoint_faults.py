@@ -21,6 +21,11 @@ def folder(tmp_path: Path) -> Path:
         ({"model_type": "mistral"}, r"config.json: model_type is mistral; .*llama.*qwen2"),
         ({"hidden_act": "gelu"}, "hidden_act is gelu; it must be silu"),
         ({"use_sliding_window": True}, "use_sliding_window is True.* no sliding window"),
+        ({"sliding_window": 4096}, "sliding_window is 4096; it must be null.* no sliding window"),
+        (
+            {"quantization_config": {"quant_method": "awq", "bits": 4}},
+            "quantization_config is .*awq.*; it must be null: quantized weights",
+        ),
         (
             {"rope_parameters": {"rope_type": "yarn", "factor": 4.0}},
             "rope_type is yarn; it must be one of .*linear",

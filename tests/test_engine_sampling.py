@@ -137,6 +137,13 @@ def test_a_tiny_temperature_is_greedy(temperature, others) -> None:
         assert choose_token(scores, params, 0, seed) == int(scores.argmax())
 
 
+@pytest.mark.parametrize("best", [(3, 4), (70, 140, 199)], ids=str)
+def test_of_equally_likely_tokens_greedy_takes_the_lowest_id(best) -> None:
+    scores = random_scores(0)
+    scores[list(best)] = 99.0
+    assert choose_token(scores, SamplingParams(temperature=0.0), 0, 0) == best[0]
+
+
 @pytest.mark.parametrize("temperature", [1.0, 1e308])
 @pytest.mark.parametrize("scale", [1.0, 1e30])
 def test_a_token_that_cannot_be_is_never_drawn(temperature, scale) -> None:

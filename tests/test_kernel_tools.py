@@ -1,7 +1,6 @@
 """Tools of the kernel notebooks: a changed kernel, a piece of its text, the narrow sum."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -87,14 +86,3 @@ def test_the_narrow_sum_rounds_where_the_original_does(dtype: torch.dtype) -> No
     found = narrow_dot(weights, v)
     assert found.dtype == torch.float32
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6)
-
-
-def test_the_example_of_the_readme_runs_and_is_right(capsys: pytest.CaptureFixture) -> None:
-    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
-    section = readme.split("## Run vLLM's kernel on your own tensors")[1]
-    names: dict = {}
-    exec(section.split("```python")[1].split("```")[0], names)
-    assert "nothing found" in capsys.readouterr().out
-    k, v = (names[name].repeat_interleave(2, dim=1).transpose(0, 1) for name in "kv")
-    expected = torch.nn.functional.scaled_dot_product_attention(names["q"].transpose(0, 1), k, v)
-    torch.testing.assert_close(names["ready"].out.transpose(0, 1), expected)

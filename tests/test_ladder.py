@@ -7,9 +7,11 @@ import pytest
 import torch
 
 from pa_tutorial.checks.running import Trial, judge, stage_trial
+from pa_tutorial.paging.layouts import by_token
 from pa_tutorial.walk.calls import AnswerError, some_partitions, takes
 from pa_tutorial.walk.cases import CASES, SHORT_CHECK
 from pa_tutorial.walk.ladder import STAGES, Stage, stage_named
+from pa_tutorial.walk.problem import DecodeProblem
 
 
 def marks_of(stage: Stage, case_id: str) -> list[pytest.MarkDecorator]:
@@ -154,6 +156,32 @@ def test_probe_is_given_only_to_functions_that_take_it() -> None:
     assert takes(STAGES["kv_cache"].function, "probe")
     assert not takes(wrapper, "probe")
     assert not takes(attend, "probe")
+
+
+PAGED = [
+    pytest.param(stage, id=name, marks=getattr(pytest.mark, name))
+    for name, stage in STAGES.items()
+    if stage.layout
+]
+
+
+@pytest.mark.parametrize("name", ["q", "k_cache", "v_cache"])
+@pytest.mark.parametrize("stage", PAGED)
+def test_a_nan_of_a_token_is_in_all_that_reads_it(stage: Stage, name: str) -> None:
+    """A maximum may pass over it, the weights may not. Here the last token of the first sequence
+    has it: in a slot after that, it would not be read."""
+    given = DecodeProblem("nan", "", "", seq_lens=(40, 20), num_kv_heads=2).paged(stage.layout)
+    k_tokens, v_tokens = by_token(given.k_cache, given.v_cache)
+    block, offset = given.block_tables[0, 2], 39 % 16
+    expected = torch.zeros_like(given.q, dtype=torch.bool)
+    if name == "q":
+        given.q[0, 2, 5], expected[0, 2] = torch.nan, True
+    elif name == "k_cache":
+        k_tokens[block, offset, 1], expected[0, 2:] = torch.nan, True
+    else:
+        v_tokens[block, offset, 1, 5], expected[0, 2:, 5] = torch.nan, True
+    sizes = {"partition_size": 16} if takes(stage.function, "partition_size") else {}
+    assert torch.equal(stage.function(*vars(given).values(), **sizes).isnan(), expected)
 
 
 @pytest.mark.parametrize("name", [name for name, stage in STAGES.items() if stage.layout])

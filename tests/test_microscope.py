@@ -2,13 +2,10 @@
 
 import base64
 import json
-import re
 from pathlib import Path
 
-import nbformat
 import numpy as np
 import pytest
-from nbclient import NotebookClient
 from numba import cuda, float32
 from simt_kernels.example import EXAMPLES
 
@@ -203,17 +200,6 @@ def test_every_kind_of_instruction_has_a_picture(name: str, lane: int | None) ->
     run = run_v1(REFERENCE)
     figure = run_microscope(run, at=pieces(run.trace)[name], lane=lane).picture()
     assert len(figure.get_suptitle().split()) >= 6
-
-
-def test_the_example_of_the_readme_runs_in_a_notebook_cell(tmp_path: Path) -> None:
-    section = (ROOT / "README.md").read_text(encoding="utf-8").split("## Look at a kernel")[1]
-    (example,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)[:1]
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(example)])
-    where = {"metadata": {"path": str(tmp_path)}}
-    NotebookClient(notebook, timeout=120, kernel_name="python3", resources=where).execute()
-    (output,) = notebook.cells[0].outputs
-    assert "application/vnd.jupyter.widget-view+json" in output.data
-    assert (tmp_path / "reverse.html").exists()
 
 
 def test_a_tag_in_the_source_does_not_end_the_page(tmp_path: Path) -> None:

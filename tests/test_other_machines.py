@@ -1,6 +1,9 @@
 """What holds on Windows and macOS too, as far as Linux can tell."""
 
 import ast
+import io
+import os
+import platform
 import re
 import subprocess
 import sys
@@ -9,9 +12,12 @@ from collections.abc import Iterator
 from importlib import reload
 from pathlib import Path
 
+import numpy as np
 import pytest
 from forked_kernels import ForkingClient, client_type
 from nbclient import NotebookClient
+from PIL import Image
+from same_output import Piece, require_same
 
 import pa_tutorial
 from pa_tutorial.distributed import group, ranks
@@ -29,6 +35,89 @@ def test_line_ends_stay_where_git_is_told_to_change_them(tmp_path: Path) -> None
         pytest.skip("this is no clone")
     different = [f for f in files if (tmp_path / f).read_bytes() != (ROOT / f).read_bytes()]
     assert not different
+
+
+# What others import stays theirs: the names are taken away afterwards.
+ON_WINDOWS = """
+import fnmatch, importlib, os, pathlib, pkgutil, signal, sys
+import filelock, matplotlib.pyplot, nbclient, pytest, torch._dynamo
+from transformers import LlamaForCausalLM, Qwen2ForCausalLM
+import pa_tutorial
+
+for name in ("fork", "setsid", "killpg", "getpgid", "sysconf", "sched_getaffinity", "getloadavg"):
+    vars(os).pop(name, None)
+for name in ("SIGKILL", "SIGSTOP", "SIGCHLD", "SIGALRM", "SIGUSR1", "pthread_kill", "setitimer"):
+    vars(signal).pop(name, None)
+sys.modules |= dict.fromkeys(("fcntl", "grp", "pwd", "resource", "termios", "triton"))
+ours = [module.name for module in pkgutil.walk_packages(pa_tutorial.__path__, "pa_tutorial.")]
+tests = [path.stem for path in pathlib.Path("tests").glob("*.py")]
+for name in ours + tests:
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if not (error.name.startswith("triton") and ".triton_" in name):
+            raise
+names = fnmatch.filter(tests, "test_triton_[cdim]*") + ["test_chromium"]
+files = [f"tests/{name}.py" for name in names]
+pytest.main(["-q", "-rs", "--assert=plain", "-p", "no:cacheprovider", "-p", "no:xdist", *files])
+"""
+
+
+def test_without_posix_and_triton_all_is_imported_and_the_skipped_are_counted() -> None:
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    done = subprocess.run(
+        [sys.executable, "-c", ON_WINDOWS],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": paths},
+        capture_output=True,
+        encoding="utf-8",
+    )
+    said = done.stdout
+    assert done.returncode == 0, said + done.stderr
+    assert not re.search("passed|failed|error", said), said
+    skipped = re.findall(r"^SKIPPED \[(\d+)\] .*: needs (Triton|POSIX): ", said, re.M)
+    counted = {what: sum(int(n) for n, of in skipped if of == what) for what in ("Triton", "POSIX")}
+    assert min(counted.values()) > 10
+    for what, number in counted.items():
+        assert f"{what} ({number} tests skipped)" in said
+
+
+def picture(*shades: int) -> bytes:
+    """1,000 white pixels in a row, but for the first."""
+    row = np.uint8([[*shades, *[255] * (1000 - len(shades))]])
+    Image.fromarray(row).save(file := io.BytesIO(), "png")
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "is_close"),
+    [
+        ("error 1.24e-07 of 3 steps, 10.00", "error 1.23e-07 of 3 steps,  9.99", True),
+        ("error 1.26e-07 of 3 steps", "error 1.23e-07 of 3 steps", False),
+        ("4 blocks", "5 blocks", False),
+        ("0.25 of K", "0.25 of V", False),
+        ('<use x="7.500001" href="#p0d9a43716d"/>', '<use x="7.5" href="#p24cf338c49"/>', True),
+        (picture(0, 255), picture(10, 245), True),
+        (picture(0, 255), picture(0, 0, 0), False),
+        ("one", None, False),
+    ],
+    ids=["digit", "digits", "count", "word", "svg", "shade", "pixels", "missing"],
+)
+def test_outputs_may_differ_in_the_last_digit_and_by_a_shade_elsewhere(
+    new: Piece, old: Piece | None, is_close: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted = []
+
+    def passes(system: str) -> bool:
+        monkeypatch.setattr(platform, "system", lambda: system)
+        try:
+            require_same([new], [old], "here", lambda *note: noted.append(note))
+        except AssertionError:
+            return False
+        return True
+
+    assert (passes("Linux"), passes("Darwin")) == (False, is_close)
+    assert noted == [("rounded", "here")] * is_close
 
 
 @pytest.mark.needs("POSIX")

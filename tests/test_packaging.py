@@ -1,4 +1,4 @@
-"""pyproject.toml, constraints.txt, environment.yml, Makefile and README say the same thing."""
+"""pyproject.toml, constraints.txt, environment.yml, and Makefile say the same thing."""
 
 import re
 import subprocess
@@ -150,31 +150,6 @@ def test_make_says_in_one_sentence_what_is_missing(tmp_path, works_until, senten
     assert len(said) == 1
     assert said[0].startswith(sentence)
     assert not (tmp_path / "venv").exists()
-
-
-def test_make_help_lists_the_commands_of_the_readme() -> None:
-    commands = set(
-        re.findall(r"^\| `make (\w+)` \|", (ROOT / "README.md").read_text(encoding="utf-8"), re.M)
-    )
-    assert {"lab", "test", "notebooks", "figures", "bench", "gpu", "lint"} <= commands
-    listed = make("help").stdout
-    assert all(f"make {command} " in listed for command in commands)
-
-
-def test_links_of_the_documents_lead_somewhere() -> None:
-    for document in ("README.md", "CONTRIBUTING.md"):
-        text = (ROOT / document).read_text(encoding="utf-8")
-        links = re.findall(r"\]\(([^)#]+)\)", text)
-        missing = [link for link in links if "://" not in link and not (ROOT / link).exists()]
-        assert not missing
-
-
-def test_readme_table_holds_every_notebook_module_test_and_figure() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    notebooks = [f"notebooks/{path.name}" for path in (ROOT / "notebooks").glob("*.ipynb")]
-    figures = [f"figures/{path.name}" for path in (ROOT / "figures").glob("*.svg")]
-    assert notebooks
-    assert not [path for path in notebooks + figures if path not in text]
 
 
 def test_map_and_ladder_agree() -> None:

@@ -230,16 +230,6 @@ def test_shared_blocks_give_the_bits_that_copies_give(attend, layout, story) -> 
         assert torch.equal(*outs)
 
 
-def test_a_nan_in_a_token_is_not_hidden(attend) -> None:
-    for name in ("k_cache", "v_cache"):
-        inputs = problem(seq_lens=(13, 5), tables=((5, 2, 7, 1), (3, 4))).paged("plain")
-        getattr(inputs, name)[2, 0, 1, 3] = float("nan")  # token 5 of the first sequence
-        out = attend(inputs)
-        assert out[0, :2].isnan().any()
-        assert not out[0, 2:].isnan().any()  # its other KV head
-        assert not out[1].isnan().any()
-
-
 def test_q_may_have_another_type_than_the_cache(attend) -> None:
     inputs = problem(dtype=torch.float16).paged("plain")
     out = attend(inputs, q=inputs.q.float())

@@ -1,74 +1,118 @@
-"""In a large pool, block number times stride passes 2**31: the product needs 64 bits."""
+"""In large tensors an index times a stride passes 2**31: the product needs 64 bits.
+
+Gigabytes are reserved here, and a few pages of them are used.
+"""
 
 import importlib
+from collections.abc import Callable
+from dataclasses import replace
+from types import ModuleType
 
 import pytest
 import torch
+from kernel_inputs import arguments, problem
 from torch import Tensor
 from wrong_examples import Change, WrongExample, applied
 
-from pa_tutorial.kernels.launch import Launch, prepare_naive, prepare_v1
-from pa_tutorial.kernels.vectors import vector_loads
+from pa_tutorial.kernels import launch
+from pa_tutorial.kernels.dtypes import as_kept
 from pa_tutorial.walk.cases import CASES
-from pa_tutorial.walk.decode_inputs import PagedInputs
 
-KERNEL = "kernels/paged_attention.py"
 BLOCK_STRIDE = 2**29  # block 5 of the worked example begins behind 2**31
+TWO_SEQUENCES = problem(num_heads=1, num_kv_heads=1, dtype=torch.float16)
+# Else 8 bytes are remembered for each element, and what is written is copied first.
+SPARSE = {"checks": ("memory", "sync"), "order": "forward"}
+ROOM = 2**26  # partitions of a sequence: the outputs of the second begin at 2**26 * 32 = 2**31
+KERNEL = "kernels/paged_attention.py"
+WITH_ROOM = Change(KERNEL, "= cuda.gridDim.z", f"= {ROOM}")
 
 
-def arguments(inputs: PagedInputs, k_cache: Tensor, v_cache: Tensor) -> tuple:
-    others = inputs.block_tables, inputs.seq_lens, inputs.scale, inputs.alibi_slopes
-    return inputs.q, k_cache, v_cache, *others
-
-
-def in_a_large_pool() -> tuple:
-    """The worked example, its blocks 2**29 elements apart; between K and V of a block is a gap.
-
-    5 GiB are reserved, and a few pages of them are used.
-    """
-    inputs = CASES["decode/worked_example"].paged("vllm")
-    num_blocks, block = len(inputs.k_cache), inputs.k_cache[0].numel()
-    pool = torch.empty((num_blocks - 2) * BLOCK_STRIDE + 2 * block, dtype=inputs.q.dtype)
-    caches = []
-    for number, cache in enumerate((inputs.k_cache, inputs.v_cache)):
+def large_pool() -> dict[str, object]:
+    """The worked example, its blocks 2**29 elements apart; between K and V of a block is a gap."""
+    given = arguments(CASES["decode/worked_example"])
+    num_blocks, block = len(given["k_cache"]), given["k_cache"][0].numel()
+    pool = torch.empty((num_blocks - 2) * BLOCK_STRIDE + 2 * block, dtype=given["q"].dtype)
+    for number, name in enumerate(("k_cache", "v_cache")):
+        cache = given[name]
         shape = (num_blocks - 1, *cache.shape[1:])
-        far = pool.as_strided(shape, (BLOCK_STRIDE, *cache.stride()[1:]), number * block)
-        for used in inputs.block_tables[0, :2].tolist():
-            far[used] = cache[used]
-        caches.append(far)
-    return arguments(inputs, *caches)
+        given[name] = pool.as_strided(shape, (BLOCK_STRIDE, *cache.stride()[1:]), number * block)
+        for used in given["block_tables"][0, :2].tolist():
+            given[name][used] = cache[used]
+    return given
 
 
-def output(ready: Launch, **options: object) -> Tensor:
-    ready.simulate(**options)
+def far_queries() -> dict[str, object]:
+    """Two sequences; the queries of the second begin at 2**31."""
+    given = arguments(TWO_SEQUENCES)
+    q = given["q"]
+    memory = torch.empty(2**31 + q[0].numel(), dtype=q.dtype)
+    given["q"] = memory.as_strided(q.shape, (2**31, *q.stride()[1:])).copy_(q)
+    return given
+
+
+def one_kernel(given: dict[str, object], name: str, package: ModuleType) -> Tensor:
+    others = {"loads": package.vector_loads} if name == "v1_vector" else {}
+    ready = getattr(package, f"prepare_{name.removesuffix('_vector')}")(**given, **others)
+    ready.simulate()
     return ready.out
 
 
-def prepare_vectors(*tensors: object) -> Launch:
-    return prepare_v1(*tensors, loads=vector_loads)
+def far_partitions(package: ModuleType) -> Tensor:
+    """Two sequences by v2, as if there were room for ROOM partitions of each."""
+    ready = package.prepare_v2(**arguments(TWO_SEQUENCES), partition_size=16)
+    num_places, head_size = ROOM + 1, TWO_SEQUENCES.head_size  # the second has one partition
+    places = {name: torch.empty(num_places) for name in ("exp_sums", "max_logits")}
+    tmp_out = as_kept(torch.empty(num_places * head_size, dtype=torch.float16))
+    written = ready.partitions.arguments | places | {"out": tmp_out}
+    replace(ready.partitions, arguments=written, unwritten=()).simulate(**SPARSE)
+    read = ready.reduce.arguments | places | {"tmp_out": tmp_out, "max_num_partitions": ROOM}
+    replace(ready.reduce, arguments=read).simulate(**SPARSE)
+    return ready.out
 
 
-@pytest.mark.parametrize("prepare", [prepare_naive, prepare_v1, prepare_vectors])
-def test_a_block_behind_the_first_two_billion_elements_is_read(prepare) -> None:
-    inputs = CASES["decode/worked_example"].paged("vllm")
-    expected = output(prepare(*arguments(inputs, inputs.k_cache, inputs.v_cache)))
-    assert torch.equal(output(prepare(*in_a_large_pool())), expected)
+@pytest.mark.parametrize("far", [large_pool, far_queries])
+@pytest.mark.parametrize("name", ["naive", "v1", "v1_vector"])
+def test_what_lies_behind_two_billion_elements_is_read(far: Callable, name: str) -> None:
+    near = arguments(CASES["decode/worked_example"] if far is large_pool else TWO_SEQUENCES)
+    assert torch.equal(one_kernel(far(), name, launch), one_kernel(near, name, launch))
 
 
-@pytest.mark.parametrize(
-    "old",
-    [
-        "(\n                    physical_block_number * kv_block_stride",
-        "v_ptr = physical_block_number * kv_block_stride",
-    ],
-    ids=["K", "V"],
-)
-def test_an_offset_of_32_bits_leaves_the_pool(old: str) -> None:
-    product = "physical_block_number * kv_block_stride"
-    change = Change(KERNEL, old, old.replace(product, f"int32({product})"))
-    with applied(WrongExample("32_bits", "why", (change,), fails=(), passes=())):
-        launch = importlib.import_module("pa_tutorial.kernels.launch")
-        simt = importlib.import_module("pa_tutorial.simt")
-        ready = launch.prepare_v1(*in_a_large_pool())
-        with pytest.raises(simt.SimtError, match=r"^memory: "):
-            ready.simulate()
+def out_of(run: Callable[[ModuleType], Tensor], *changes: Change) -> Tensor:
+    """What it computes with our code changed."""
+    with applied(WrongExample("far", "why", changes, fails=(), passes=())):
+        return run(importlib.import_module("pa_tutorial.kernels.launch"))
+
+
+def test_partitions_behind_two_billion_elements_are_written_and_read() -> None:
+    near = launch.paged_attention_v2(**arguments(TWO_SEQUENCES), partition_size=16)
+    assert torch.equal(out_of(far_partitions, WITH_ROOM), near)
+
+
+def large_pool_by_v1(package: ModuleType) -> Tensor:
+    return one_kernel(large_pool(), "v1", package)
+
+
+def far_queries_by_v1(package: ModuleType) -> Tensor:
+    return one_kernel(far_queries(), "v1", package)
+
+
+BLOCK = "physical_block_number * kv_block_stride"
+OUT = "int64(seq_idx) * num_heads * max_num_partitions * HEAD_SIZE"
+TMP_OUT = "partitions_ptr * HEAD_SIZE"
+# What is computed, where, the lines, and the product in them
+PRODUCTS = {
+    "k": (large_pool_by_v1, KERNEL, f"(\n                    {BLOCK}", BLOCK),
+    "v": (large_pool_by_v1, KERNEL, f"v_ptr = {BLOCK}", BLOCK),
+    "q": (far_queries_by_v1, KERNEL, "int64(seq_idx) * q_stride", "int64(seq_idx) * q_stride"),
+    "out": (far_partitions, KERNEL, OUT, OUT),
+    "tmp_out": (far_partitions, "kernels/reduce.py", TMP_OUT, TMP_OUT),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_a_product_of_32_bits_leaves_the_tensor(name: str) -> None:
+    run, file, old, product = PRODUCTS[name]
+    in_32_bits = Change(file, old, old.replace(product, f"int32({product})"))
+    changes = (in_32_bits, WITH_ROOM) if run is far_partitions else (in_32_bits,)
+    with pytest.raises(Exception, match=r"^memory: "):  # SimtError, of the changed package
+        out_of(run, *changes)

@@ -35,6 +35,14 @@ def test_threads_and_blocks_of_several_dimensions_are_named_by_their_indices() -
     assert "thread 24 = (0, 3, 0) of thread block (0, 1, 0) asks for out[99]" in str(caught.value)
     assert caught.value.finding.shape == (4,)
 
+    @cuda.jit
+    def half_waits(out):
+        if cuda.threadIdx.y < 3:
+            cuda.syncthreads()
+
+    with pytest.raises(SimtError, match=r"which thread 24 = \(0, 3, 0\) does not come"):
+        launch(half_waits, 1, (8, 4), floats(4))
+
 
 def test_collecting_goes_on_after_an_access_out_of_bounds() -> None:
     @cuda.jit
@@ -183,5 +191,5 @@ def test_a_shuffle_needs_a_whole_number() -> None:
         width = 4
         out[cuda.threadIdx.x] = cuda.shfl_xor_sync(0xFFFFFFFF, out[0], width / 2)
 
-    with pytest.raises(Unsupported, match="shfl_xor_sync needs an integer to say which lane"):
+    with pytest.raises(Unsupported, match="shfl_xor_sync finds its lane must be an integer"):
         launch(kernel, 1, 32, floats(32))

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+import torch
+from simt_helpers import double
 from simt_kernels import puzzles
 from simt_kernels.example import EXAMPLES, FAULTS, Example, Fault
 
@@ -54,3 +56,8 @@ def test_numba_compiles_what_is_simulated(name: str, capability: tuple[int, int]
     text = ptx(kernel.kernel, *kernel.draw(), compute_capability=capability)
     assert ".entry" in text
     assert f".target sm_{capability[0]}0" in text
+
+
+@pytest.mark.needs("numba-cuda")
+def test_the_compiler_takes_the_tensors_that_launch_takes() -> None:
+    assert ".entry" in ptx(double, torch.zeros(4), torch.zeros(4))

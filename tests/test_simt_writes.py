@@ -123,6 +123,17 @@ def through_one_of_two(a, b, c):
     either(a, b, True)[0] = c[0]
 
 
+@cuda.jit(device=True)
+def apply(function, array, value):
+    function(array, 0, value)
+
+
+@cuda.jit
+def by_a_function_that_is_given(a, b, c):
+    apply(put, a, b[0])
+    c[0] = b[0]
+
+
 @cuda.jit
 def by_an_atomic(a, b, c):
     cuda.atomic.add(a, 0, b[0])
@@ -152,6 +163,7 @@ def only_shared(a, b, c):
         (by_name, "c"),
         (through_what_a_function_returns, "ac"),
         (through_one_of_two, "ab"),
+        (by_a_function_that_is_given, "abc"),
         (by_an_atomic, "ac"),
         (only_shared, "c"),
     ],

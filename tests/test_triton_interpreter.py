@@ -3,12 +3,10 @@
 import inspect
 import os
 import re
-import runpy
 import subprocess
 import sys
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -164,17 +162,6 @@ def run(program: str, **environment: str) -> None:
 def test_it_does_not_matter_what_came_before(before: str, environment: dict[str, str]) -> None:
     """Triton's own choice is made when it is imported, and torch may have done that already."""
     run(before + A_STEP, **environment)
-
-
-def test_the_example_of_the_readme_stops_as_it_says(tmp_path: Path) -> None:
-    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
-    section = readme.split("## The same step in Triton")[1]
-    code, said = section.split("```python")[1].split("```")[:3:2]
-    example = tmp_path / "example.py"  # Triton reads the text of a kernel from its file
-    example.write_text(code, encoding="utf-8")
-    with pytest.raises(MemoryFault) as stopped:
-        runpy.run_path(str(example))
-    assert said.strip() == f"MemoryFault: {stopped.value}"
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)

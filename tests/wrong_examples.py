@@ -207,6 +207,8 @@ def run_kernel(name: str) -> Outcome:
     except simt.SimtError as error:
         found = name in FAULTS and error.finding.check == kernel.check
         return Outcome(found, 0.0 if found else math.inf, str(error))
+    except Exception as error:  # a wrong simulator may lose its way altogether
+        return Outcome(False, math.inf, f"it raised {error!r}")
     if name in FAULTS:
         return Outcome(False, math.inf, "nothing was found")
     right = all(

@@ -28,6 +28,7 @@ from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
 BLOCK_MANAGER = "block_manager"
 BLOCK_SIZE = 4
 WIDTH = 32  # of a row in the comparison: the longest sequence
+NUM_LAYERS = 3  # the first, one between, and the last
 HEADS = (2, 8)  # num_kv_heads, head_size: two pieces of x = 4
 # [num_kv_heads, head_size]; exact in float32 together with a token or a prefix number
 MARKS = 65536.0 * torch.arange(16.0).reshape(HEADS)
@@ -113,7 +114,7 @@ class World:
         self.allocator = allocator_class(num_blocks, **options)
         self.host = PrefixCachingAllocator(num_blocks)
         self.caches = {
-            allocator: PagedKVCache(VllmLayout(num_blocks, *HEADS, BLOCK_SIZE), num_layers=2)
+            allocator: PagedKVCache(VllmLayout(num_blocks, *HEADS, BLOCK_SIZE), NUM_LAYERS)
             for allocator in (self.allocator, self.host)
         }
         self.tables: dict[str, BlockTable] = {}
@@ -221,9 +222,8 @@ class World:
         row = batch[together.index(table)]
         if batch.dtype != torch.int32 or row[len(table.blocks) :].any():
             return [[torch.nan], [torch.nan]]  # padding must be the null block, int32
-        layers = [
-            self.caches[table.allocator].read(layer, row, table.num_tokens) for layer in (0, 1)
-        ]
+        cache = self.caches[table.allocator]
+        layers = [cache.read(layer, row, table.num_tokens) for layer in range(NUM_LAYERS)]
         both = []
         for side in (0, 1):  # K holds the tokens, V the prefix numbers
             numbers = torch.stack([layer[side] - MARKS - n for n, layer in enumerate(layers)])

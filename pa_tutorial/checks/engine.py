@@ -124,6 +124,11 @@ class Served:
     def most_tokens_in_a_step(self) -> int:
         return self.model.most_tokens
 
+    @property
+    def newest_answer(self) -> list[int]:
+        """What the first sample of the newest request has generated."""
+        return [*self.requests.values()][-1].samples[0].generated
+
     def add(self, name: str, prompt: str, **params: Any) -> None:
         token_ids = tiny_lm.encode(prompt).tolist()
         self.requests[name] = self.engine.add(token_ids, SamplingParams(**params))

@@ -198,8 +198,11 @@ def watermark(play: Any) -> None:
 def parallel_samples(play: Any) -> None:
     play.add("a", "The for statement", max_tokens=8, num_samples=3, temperature=1.0, seed=1)
     play.step(2)
-    play.add("b", "The while", max_tokens=8, temperature=1.5, top_k=50, top_p=0.95, seed=2)
+    play.add("b", "The while", max_tokens=16, temperature=1.5, top_k=4, top_p=0.9, seed=6)
     play.run()
+    # Written down: the other side of this check draws by our choose_token, too. Any of the three
+    # left out or in another order, or one token more or less among the top_k, gives other words.
+    play.fact("newest_answer", *b"\n       return v")
 
 
 @scene(

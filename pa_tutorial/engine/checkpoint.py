@@ -81,14 +81,26 @@ def size_of(values: Mapping[str, object], name: str) -> int:
     return size
 
 
+def require_plain(values: Mapping[str, object]) -> None:
+    """ValueError for a window over the tokens, and for weights that are not stored as they are."""
+    is_on, window = values.get("use_sliding_window"), values.get("sliding_window")
+    require(not is_on, "use_sliding_window", is_on, "false: there is no sliding window here")
+    # Configs of Qwen2 carry a window that is switched off, also by leaving the switch out.
+    is_off = is_on is False or values["model_type"] == "qwen2"
+    allowed = "null: there is no sliding window here"
+    require(not window or is_off, "sliding_window", window, allowed)
+    quantized = values.get("quantization_config")
+    allowed = "null: quantized weights cannot be read here"
+    require(not quantized, "quantization_config", quantized, allowed)
+
+
 def config_from(values: Mapping[str, object]) -> LlamaConfig:
     """KeyError for what is missing; ValueError for what this model cannot do."""
     model_type = values["model_type"]
     require(model_type in MODEL_TYPES, "model_type", model_type, f"one of {MODEL_TYPES}")
     activation = values.get("hidden_act", "silu")
     require(activation == "silu", "hidden_act", activation, "silu")
-    window = values.get("use_sliding_window", False)
-    require(not window, "use_sliding_window", window, "false: there is no sliding window here")
+    require_plain(values)
     num_heads = size_of(values, "num_attention_heads")
     hidden_size = size_of(values, "hidden_size")
     num_kv_heads = values.get("num_key_value_heads") or num_heads

@@ -43,6 +43,8 @@ def choose_token(scores: Tensor, params: SamplingParams, sample: int, num_genera
     scores         [vocab_size]
     sample         which sample of its request
     num_generated  tokens that it has generated before
+
+    At temperature 0 the likeliest token; of several, the one with the lowest id.
     """
     if params.temperature == 0:
         return int(scores.argmax())

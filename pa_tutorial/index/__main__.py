@@ -9,7 +9,7 @@ def main() -> None:
     for name, text in (("INDEX.md", index()), ("ERRATA.md", errata())):
         path = ROOT / "notebooks" / name
         path.write_text(text, encoding="utf-8", newline="\n")
-        print(f"{path.relative_to(ROOT)} written")
+        print(f"{path.relative_to(ROOT).as_posix()} written")
 
 
 if __name__ == "__main__":

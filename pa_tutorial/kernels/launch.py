@@ -102,6 +102,9 @@ def paged_attention_v1(
                   table has room for
     returns       [num_seqs, num_heads, head_size], in the dtype of q
 
+    NaN in q, or in K of a token, makes the whole output of every head that reads it NaN; in V of a
+    token, the same element. NaN in a slot without a token changes nothing. (In the simulator; on a
+    GPU, fastmath lets the compiler assume that there is none.)
     With CUDA tensors it runs on the GPU: no copies, on torch's current stream, nobody waits. With
     tensors on the CPU it runs in the simulator, with every check: SimtError if one of them finds
     something.

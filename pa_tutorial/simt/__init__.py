@@ -17,6 +17,7 @@ on, start with lanes.py: who executes a statement. Then
     source, program, known                            the kernel's text, and what its names mean
     statements, expressions, calls                    it becomes Python functions
     names, intrinsics, warp, twins                    what cuda.… and intrinsics mean
+    signatures                                        types that a kernel declares
     arithmetic                                        numbers as Numba types them
     memory, views, access, races, writes              data, and what the checks remember of it
     machine, blocks, abreast                          thread blocks, gangs, barriers

@@ -24,8 +24,8 @@ from pa_tutorial.simt.races import RACES_WITH, WARP_SIZE
 from pa_tutorial.simt.snapshots import Index
 
 LANES = 4096  # of a wide gang, at most: its values stay in the processor's cache
-# Thread blocks may meet in an atomic; the others are rare, and kept simple.
-ALONE = ("atomic.", "syncwarp", "syncthreads_")
+# Thread blocks may meet in an atomic; what is printed is printed once; the others are rare.
+ALONE = ("atomic.", "syncwarp", "syncthreads_", "print")
 EVER = 1 << 62  # stands for several threads that read one global address
 
 

@@ -100,8 +100,17 @@ def locate(
         index = _as_integer(index, array)
         if checked:
             lanes = _inside(frame, array, indices, axis, index, lanes, place)
+        else:
+            index = _from_start(index, array.shape[axis])
         items = items + index * array.strides[axis]
     return items, lanes
+
+
+def _from_start(index: int | np.ndarray, size: int | np.ndarray) -> int | np.ndarray:
+    """A negative index counts from the end of its axis, as in Numba."""
+    if type(index) is int and type(size) is int:
+        return index + size if index < 0 else index
+    return np.where(np.less(index, 0), index + size, index)
 
 
 def _items_inside(array: Array, indices: tuple[Value, ...], reach: int = 0) -> Items | None:
@@ -259,6 +268,8 @@ def check(
     kind  "read", "write", or "atomic", which is both
     """
     gang, memory = frame.gang, array.memory
+    if not gang.machine.memory:
+        _must_be_in_memory(frame, array, items, lanes, place, count)
     if gang.recorder is not None:
         gang.recorder.access(frame, place, kind, lanes, array, items, count)
     if memory.only_read and kind != "read":
@@ -279,6 +290,19 @@ def check(
         conflict = gang.note_access(memory, kind, cells, threads, place)
         if conflict:
             _report_race(frame, array, conflict, kind, place)
+
+
+def _must_be_in_memory(
+    frame: Frame, array: Array, items: Items, lanes: Lanes, place: int, count: int
+) -> None:
+    """What nobody checks may leave its array, but there is nothing outside of its memory."""
+    outside = np.asarray(items).view(np.uint64) > len(array.flat) - count  # -1 becomes large
+    if np.count_nonzero(outside) and (outside := lanes.where(outside[()])).count:
+        site, who = frame.gang.machine.places[place], frame.gang.name_of(outside.numbers[0])
+        raise IndexError(
+            f"{who} leaves the memory of {array.name} in line {site.line} of {site.function}: "
+            f"{site.code}"
+        )
 
 
 def _report_unwritten(frame: Frame, array: Array, thread: int, item: int, place: int) -> None:

@@ -1,26 +1,28 @@
 """Arguments of a launch, as the kernel sees them: arrays with addresses, numbers, tuples."""
 
 import ctypes
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
+from types import FunctionType
 
 import numpy as np
 
-from pa_tutorial.simt.arithmetic import plain
+from pa_tutorial.simt.arithmetic import NUMBERS, plain
 from pa_tutorial.simt.machine import Machine
 from pa_tutorial.simt.memory import Array, Memory, root_extent
-
-NUMBERS = "biuf"  # kinds of NumPy types that a kernel can compute with
+from pa_tutorial.simt.names import names_of, plain_function
 
 
 def convert(
-    machine: Machine, arguments: dict[str, object], may_be_written: Collection[str]
+    machine: Machine,
+    arguments: dict[str, object],
+    found: dict[str, np.ndarray],
+    may_be_written: Collection[str],
 ) -> dict[str, object]:
     """Arguments as the kernel sees them. Arrays that share bytes share one Memory.
 
+    found           those of them that are arrays, as NumPy arrays
     may_be_written  names of arguments; a memory that none of them views is only read
     """
-    arrays = {name: _as_numpy(name, value) for name, value in arguments.items()}
-    found = {name: array for name, array in arrays.items() if array is not None}
     memories = _memories(machine, [_extent(arguments[name], found[name]) for name in found])
     converted = {
         name: _view(name, found[name], memories) if name in found else _number(name, value)
@@ -30,6 +32,38 @@ def convert(
         views = (name for name in found if converted[name].memory is memory)
         memory.only_read = not any(name in may_be_written for name in views)
     return converted
+
+
+def function_of(kernel: Callable) -> FunctionType:
+    """The plain function of a kernel, which alone can be launched."""
+    function = plain_function(kernel) or kernel
+    if not hasattr(function, "__code__"):
+        raise TypeError(
+            f"kernel is a {type(function).__name__}; it must be a @cuda.jit kernel or its plain "
+            "function, without [grid, block]"
+        )
+    if getattr(kernel, "targetoptions", {}).get("device"):
+        raise TypeError(
+            f"kernel is {function.__name__}, a device function: only a kernel can call it"
+        )
+    return function
+
+
+def named(function: FunctionType, values: Sequence[object]) -> dict[str, object]:
+    """The arguments of a launch by their names."""
+    names = names_of(function)
+    if len(values) != len(names):
+        raise TypeError(
+            f"{function.__name__} takes {len(names)} arguments ({', '.join(names)}); "
+            f"{len(values)} were given"
+        )
+    return dict(zip(names, values, strict=True))
+
+
+def arrays_of(arguments: dict[str, object]) -> dict[str, np.ndarray]:
+    """Those that are arrays, torch tensors too, as NumPy arrays over the same memory."""
+    arrays = {name: _as_numpy(name, value) for name, value in arguments.items()}
+    return {name: array for name, array in arrays.items() if array is not None}
 
 
 def _as_numpy(name: str, value: object) -> np.ndarray | None:

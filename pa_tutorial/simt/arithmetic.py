@@ -22,6 +22,7 @@ import numpy as np
 
 BOOL, INT64, UINT64 = np.dtype(bool), np.dtype(np.int64), np.dtype(np.uint64)
 FLOAT16, FLOAT32, FLOAT64 = (np.dtype(f"float{bits}") for bits in (16, 32, 64))
+NUMBERS = "biuf"  # kinds of NumPy types that a kernel can compute with
 PYTHON_TYPES = {bool: BOOL, int: INT64, float: FLOAT64}
 OF_PYTHON = frozenset((BOOL, INT64, FLOAT64))  # kept as Python's numbers where all lanes agree
 

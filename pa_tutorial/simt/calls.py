@@ -6,13 +6,14 @@ from types import FunctionType
 
 import numpy as np
 
-from pa_tutorial.simt.arithmetic import MATH, Value, cast
+from pa_tutorial.simt.arithmetic import MATH, Value, cast, dtype_of
 from pa_tutorial.simt.expressions import Expressions, Run
 from pa_tutorial.simt.intrinsics import ARRAYS, FUNCTIONS
 from pa_tutorial.simt.known import UNKNOWN
 from pa_tutorial.simt.lanes import Frame
 from pa_tutorial.simt.memory import Array
-from pa_tutorial.simt.names import cast_target, cuda_name, plain_function
+from pa_tutorial.simt.names import cast_target, cuda_name, names_of, plain_function
+from pa_tutorial.simt.signatures import Type, as_declared, declared
 from pa_tutorial.simt.trace import NO_TURN
 from pa_tutorial.simt.twins import TWINS, LaneAccess
 
@@ -21,10 +22,9 @@ class Calls(Expressions):
     """Translates the calls of one function."""
 
     def _on_call(self, node: ast.Call) -> Run:
-        callee = self.known(node.func)
+        callee = self.constant(node.func)
         if callee is UNKNOWN:
-            text = ast.unparse(node.func)
-            raise self.source.unsupported(node, f"{text}(...) is not supported by the simulator")
+            raise self.source.unknown(node)
         name = cuda_name(callee)
         if name in ARRAYS:
             return self.array(node, name, "")
@@ -32,12 +32,13 @@ class Calls(Expressions):
             return self._call_device_function(node, plain_function(callee))
         if node.keywords:
             raise self.source.unsupported(node, "arguments by name are for device functions only")
-        arguments = [self.translate(a) for a in node.args]
+        if callee is print:
+            return self._print(node)
+        if name in ("grid", "gridsize"):
+            self._check_ndim(node)
         if name in FUNCTIONS:
-            place = self.program.machine.add_place(self.source.site(node))
-            function = FUNCTIONS[name]
-            self.program.called.add(name)
-            return lambda frame: function(frame, place, *[a(frame) for a in arguments])
+            return self._call_cuda(node, name)
+        arguments = [self.translate(a) for a in node.args]
         if _hashable(callee):
             if callee in MATH:
                 function = MATH[callee]
@@ -56,7 +57,51 @@ class Calls(Expressions):
         if dtype is not None and len(arguments) == 1:
             (value,) = arguments
             return lambda frame: cast(value(frame), dtype)
-        raise self.source.unsupported(node, _why_not_callable(ast.unparse(node.func), callee))
+        if isinstance(callee, FunctionType) and not callee.__module__.startswith("numba"):
+            raise self.source.unsupported(
+                node,
+                f"{ast.unparse(node.func)} is a plain Python function, which a kernel cannot call; "
+                "one of your own can have @cuda.jit(device=True) above it",
+            )
+        raise self.source.unknown(node, ast.unparse(node.func))
+
+    def _call_cuda(self, node: ast.Call, name: str) -> Run:
+        place = self.program.machine.add_place(self.source.site(node))
+        function = FUNCTIONS[name]
+        self.program.called.add(name)
+        if not name.startswith("atomic.") or len(node.args) < 2:
+            arguments = [self.translate(a) for a in node.args]
+            return lambda frame: function(frame, place, *[a(frame) for a in arguments])
+        base, index = self.translate(node.args[0]), self.index(node.args[1])
+        values = [self.translate(a) for a in node.args[2:]]
+
+        def atomic(frame: Frame) -> Value:
+            array = base(frame)
+            return function(frame, place, array, index(frame, array), *[v(frame) for v in values])
+
+        return atomic
+
+    def _check_ndim(self, node: ast.Call) -> None:
+        if any(type(n) is not int or n not in (1, 2, 3) for n in map(self.constant, node.args)):
+            text = ast.unparse(node)
+            why = f"{text}: a grid has 1, 2 or 3 dimensions, and the kernel itself says how many"
+            raise self.source.unsupported(node, why)
+
+    def _print(self, node: ast.Call) -> Run:
+        """A line for each lane at work, in the form that Numba gives to the printf of CUDA."""
+        self.program.called.add("print")
+        texts = [self.known(a) for a in node.args]
+        values = [
+            None if isinstance(text, str) else self.translate(a)
+            for text, a in zip(texts, node.args, strict=True)
+        ]
+
+        def run(frame: Frame) -> None:
+            found = [v(frame) if v else text for v, text in zip(values, texts, strict=True)]
+            for lane in frame.lanes.numbers:
+                print(*(_printed(value, lane) for value in found))
+
+        return run
 
     def _divmod(self, node: ast.Call, left: Run, right: Run) -> Run:
         floor, rest = (self.applied(node, kind) for kind in (ast.FloorDiv, ast.Mod))
@@ -77,15 +122,15 @@ class Calls(Expressions):
             ) from None
 
     def _call_device_function(self, node: ast.Call, function: FunctionType) -> Run:
-        call = self.program.device_function(function)
-        names = [*call.parameters]
-        given = dict(zip(names, node.args, strict=False))
-        given |= {keyword.arg: keyword.value for keyword in node.keywords}
-        if len(node.args) > len(names) or set(given) != set(names):
-            raise self.source.unsupported(
-                node, f"{function.__name__} takes the arguments {', '.join(names)}"
-            )
-        arguments = {name: self.translate(value) for name, value in given.items()}
+        given = self._given(node, function)
+        functions = {n: f for n, value in given.items() if callable(f := self.constant(value))}
+        call = self.program.device_function(function, functions)
+        types, result = self._declared(node, function)
+        arguments = {
+            name: _in_type(self.translate(value), types.get(name))
+            for name, value in given.items()
+            if name not in functions
+        }
         step = self.program.machine.add_place(self.source.site(node)), NO_TURN
 
         def run(frame: Frame) -> Value:
@@ -96,7 +141,28 @@ class Calls(Expressions):
             gang.way = way
             return result
 
-        return run
+        return _in_type(run, result)
+
+    def _given(self, node: ast.Call, function: FunctionType) -> dict[str, ast.expr]:
+        """Parameter -> what the call, or its default, gives it."""
+        names = names_of(function)
+        defaults = zip(names[::-1], (function.__defaults__ or ())[::-1], strict=False)
+        given = {name: ast.copy_location(ast.Constant(value), node) for name, value in defaults}
+        given |= dict(zip(names, node.args, strict=False))
+        given |= {keyword.arg: keyword.value for keyword in node.keywords}
+        if len(node.args) > len(names) or set(given) != set(names):
+            raise self.source.unsupported(
+                node, f"{function.__name__} takes the arguments {', '.join(names)}"
+            )
+        return given
+
+    def _declared(self, node: ast.Call, function: FunctionType) -> tuple[dict[str, Type], Type]:
+        """The types that a signature gives to the parameters and to the result, if there is one."""
+        several = declared(function)
+        if len(several) > 1:
+            raise self.source.unknown(node, f"{function.__name__}: it has several signatures")
+        types, result = several[0] if several else ((), None)
+        return dict(zip(names_of(function), types, strict=False)), result
 
     def array(self, node: ast.Call, kind: str, name: str) -> Run:
         """cuda.shared.array and cuda.local.array: their shape is known before the kernel runs."""
@@ -105,11 +171,12 @@ class Calls(Expressions):
         values = {key: self._array_argument(node, key, value) for key, value in given.items()}
         if not {"shape", "dtype"} <= set(values) <= {"shape", "dtype", "alignment"}:
             raise self.source.unsupported(node, "an array takes shape, dtype and maybe alignment")
-        shape, dtype = values["shape"], values["dtype"]
-        dtype = _dtype_by_name(dtype) if isinstance(dtype, str) else cast_target(dtype)
+        shape, dtype = values["shape"], cast_target(values["dtype"])
+        if dtype is None:
+            raise self.source.unknown(node, f"an array of {values['dtype']}")
         shape = shape if isinstance(shape, tuple) else (shape,)
-        if dtype is None or not all(isinstance(n, int | np.integer) and n >= 0 for n in shape):
-            raise self.source.unsupported(node, "an array takes whole numbers and a type of number")
+        if not all(isinstance(n, int | np.integer) and n >= 0 for n in shape):
+            raise self.source.unsupported(node, "the shape of an array is whole numbers")
         shape = tuple(int(n) for n in shape)
         place = self.program.machine.add_place(self.source.site(node))
         name = name or kind
@@ -125,16 +192,18 @@ class Calls(Expressions):
         return lambda f: f.gang.local_array(place, f.lanes, shape, dtype, name)
 
     def _array_argument(self, node: ast.Call, key: str, value: ast.expr) -> object:
-        found = self.known(value)
-        if found is UNKNOWN and isinstance(value, ast.Name):
-            found = self.constants.get(value.id, UNKNOWN)
-        if found is UNKNOWN:
-            raise self.source.unsupported(
-                node,
-                f"the {key} of an array must be a number, or a name from outside of the kernel: "
-                f"Numba does not take {ast.unparse(value)}",
-            )
-        return found
+        found = self.constant(value)
+        if found is not UNKNOWN:
+            return found
+        text = ast.unparse(value)
+        if any(isinstance(part, ast.BinOp) for part in ast.walk(value)):
+            why = f"the {key} of an array is a number or a name: Numba does not take {text}"
+            raise self.source.unsupported(node, why)
+        raise self.source.unknown(node, f"{text}, the {key} of an array, before the kernel runs")
+
+
+def _in_type(run: Run, declared: Type | None) -> Run:
+    return run if declared is None else lambda frame: as_declared(run(frame), declared)
 
 
 def _hashable(thing: object) -> bool:
@@ -149,17 +218,12 @@ def _length(thing: object) -> object:
     return len(thing)
 
 
-def _dtype_by_name(name: str) -> np.dtype | None:
-    try:
-        return np.dtype(name)
-    except TypeError:
-        return None
-
-
-def _why_not_callable(text: str, callee: object) -> str:
-    if isinstance(callee, FunctionType):
-        return (
-            f"{text} is a plain Python function, which a kernel cannot call; one of your own can "
-            "have @cuda.jit(device=True) above it"
-        )
-    return f"{text} is not supported by the simulator"
+def _printed(value: object, lane: int) -> str:
+    """As Numba prints it: %lld, %llu, %f, or a text."""
+    if isinstance(value, tuple):
+        parts = [_printed(part, lane) for part in value]
+        return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
+    if isinstance(value, str):
+        return value
+    one = value[lane] if isinstance(value, np.ndarray) else value
+    return f"{one:f}" if dtype_of(value).kind == "f" else str(one)

@@ -9,24 +9,28 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from unittest import mock
 
+from pa_tutorial.simt.arguments import arrays_of, function_of, named
+from pa_tutorial.simt.signatures import types_of
+
 
 def ptx(kernel: Callable, *args: object, compute_capability: tuple[int, int] = (9, 0)) -> str:
     """The PTX (NVIDIA's assembly language) that Numba makes of a kernel for these arguments.
 
     kernel              a @cuda.jit kernel, or its plain function
-    args                what the kernel would be launched with: only their types matter
+    args                as for `launch`; only their types matter, or those of its signature
     compute_capability  the GPU to compile for, (8, 0) or (9, 0) for example
     returns             PTX as text
 
-    Raises numba's TypingError and its kind where Numba rejects the kernel; ImportError where
-    the compiler is not installed (numba-cuda has no wheels for macOS).
+    Raises numba's TypingError and its kind where Numba rejects the kernel; TypeError for
+    arguments that no launch accepts; ImportError where the compiler is not installed (numba-cuda
+    has no wheels for macOS).
     """
-    import numba
     from numba import cuda
     from numba.cuda import dispatcher
 
-    function = getattr(kernel, "py_func", kernel)
-    signature = tuple(numba.typeof(arg) for arg in args)
+    function = function_of(kernel)
+    given = named(function, args)
+    signature = types_of(function, (given | arrays_of(given)).values())
     # Device functions ask for "the current device" while they are compiled; there is none.
     device = SimpleNamespace(compute_capability=compute_capability)
     with (

@@ -20,7 +20,7 @@ from pa_tutorial.simt.intrinsics import (
 from pa_tutorial.simt.known import UNKNOWN, Known
 from pa_tutorial.simt.lanes import Frame, merged
 from pa_tutorial.simt.memory import Array
-from pa_tutorial.simt.names import cuda_name
+from pa_tutorial.simt.names import cuda_name, plain_function
 from pa_tutorial.simt.source import Unsupported
 from pa_tutorial.simt.views import partial_view
 
@@ -34,9 +34,7 @@ class Expressions(Known):
         """The function that computes a node: _on_binop for an ast.BinOp, and so on."""
         method = getattr(self, f"_on_{type(node).__name__.lower()}", None)
         if method is None:
-            raise self.source.unsupported(
-                node, f"{ast.unparse(node)}: {type(node).__name__} is not supported in a kernel"
-            )
+            raise self.source.unknown(node, f"{ast.unparse(node)}, a {type(node).__name__}")
         return method(node)
 
     def _on_constant(self, node: ast.Constant) -> Run:
@@ -55,9 +53,9 @@ class Expressions(Known):
         text = ast.unparse(node)
         if cuda_name(value) in REGISTERS:
             raise self.source.unsupported(node, f"{text} has parts: {text}.x, {text}.y, {text}.z")
-        raise self.source.unsupported(
-            node, f"{text} is a {type(value).__name__}: not a value that a kernel can use"
-        )
+        if plain_function(value) or isinstance(value, np.dtype):
+            return lambda frame: value  # only calls and arrays can do something with it
+        raise self.source.unknown(node, f"{text}, a {type(value).__name__}, as a value")
 
     def _on_name(self, node: ast.Name) -> Run:
         name = node.id
@@ -92,8 +90,8 @@ class Expressions(Known):
             if cuda_name(found) in SPECIAL:
                 return SPECIAL[cuda_name(found)]
             return self._fixed(node, found)
-        if node.attr not in ("shape", "size", "ndim"):
-            raise self.source.unsupported(node, f"the attribute .{node.attr} is not supported")
+        if node.attr not in ("shape", "size", "ndim", "dtype"):
+            raise self.source.unknown(node, f"the attribute .{node.attr}")
         base, attr = self.translate(node.value), node.attr
 
         def read(frame: Frame) -> object:
@@ -115,7 +113,7 @@ class Expressions(Known):
     def operation(self, node: ast.AST, kind: type, left: Run, right: Run) -> Run:
         """left <kind> right, where kind is an operator of the syntax tree."""
         if kind not in arithmetic.OPERATORS:
-            raise self.source.unsupported(node, f"{kind.__name__} is not supported")
+            raise self.source.unknown(node, f"the operator {kind.__name__}")
         if kind not in arithmetic.DIVISIONS:
             apply = arithmetic.binary(kind)
             return lambda frame: apply(left(frame), right(frame))
@@ -160,7 +158,7 @@ class Expressions(Known):
         first, *others = (self.translate(n) for n in (node.left, *node.comparators))
         for op in node.ops:
             if type(op) not in arithmetic.OPERATORS:
-                raise self.source.unsupported(node, f"{ast.unparse(node)} is not supported")
+                raise self.source.unknown(node)
         compare = [arithmetic.binary(type(op)) for op in node.ops]
         if len(compare) == 1:
             (apply,), (other,) = compare, others
@@ -228,9 +226,13 @@ class Expressions(Known):
         slices = has_slices(node.slice)
 
         def read(frame: Frame) -> object:
-            thing, indices = base(frame), index(frame)
+            thing = base(frame)
+            indices = index(frame, thing)
             if isinstance(thing, tuple):
-                return _item_of_tuple(frame, thing, *indices)
+                try:
+                    return _item_of_tuple(frame, thing, *indices)
+                except IndexError as error:
+                    raise IndexError(f"{error}{self.source.where(node)}") from None
             if not isinstance(thing, Array):
                 raise self.source.unsupported(node, f"{ast.unparse(node.value)} is not an array")
             if len(indices) > thing.ndim:
@@ -246,23 +248,30 @@ class Expressions(Known):
             node, f"{array.name} has {array.ndim} dimensions, the index has {len(indices)}"
         )
 
-    def index(self, node: ast.expr) -> Callable[[Frame], tuple]:
-        """What stands in the brackets, as a tuple of numbers and slices."""
+    def index(self, node: ast.expr) -> Callable[[Frame, object], tuple]:
+        """What stands in the brackets behind an array, as a tuple of numbers and slices.
+
+        A negative constant counts from the end of its axis.
+        """
         nodes = in_brackets(node)
         parts = [self._slice(n) if isinstance(n, ast.Slice) else self.translate(n) for n in nodes]
+        constants = [self.constant(n) for n in nodes]
+        ends = [i for i, n in enumerate(constants) if type(n) is int and n < 0]
+        if ends:
+            return lambda frame, array: _from_the_ends([part(frame) for part in parts], ends, array)
         if len(parts) == 1 and not isinstance(nodes[0], ast.Slice):
             (part,) = parts
 
-            def one(frame: Frame) -> tuple:
+            def one(frame: Frame, array: object) -> tuple:
                 value = part(frame)
                 return value if isinstance(value, tuple) else (value,)
 
             return one
-        return lambda frame: tuple(part(frame) for part in parts)
+        return lambda frame, array: tuple(part(frame) for part in parts)
 
     def _slice(self, node: ast.Slice) -> Run:
         if node.step is not None:
-            raise self.source.unsupported(node, "a slice with a step is not supported")
+            raise self.source.unknown(node, "a slice with a step")
         none: Run = lambda frame: None  # noqa: E731
         lower, upper = (self.translate(n) if n else none for n in (node.lower, node.upper))
         return lambda frame: slice(lower(frame), upper(frame))
@@ -280,6 +289,16 @@ def has_slices(node: ast.expr) -> bool:
 def chosen(frame: Frame, outer: object, new: object, old: object) -> object:
     """`new` in the lanes at work, `old` in the other lanes of `outer`."""
     return new if frame.lanes is outer else merged(old, new, frame.lanes)
+
+
+def _from_the_ends(indices: list, ends: list[int], array: object) -> tuple:
+    """-1 is the last item of its axis. What is outside stays as it is."""
+    if isinstance(array, Array):
+        for axis in (axis for axis in ends if axis < array.ndim):
+            from_start = indices[axis] + array.shape[axis]
+            if np.all(np.greater_equal(from_start, 0)):
+                indices[axis] = from_start
+    return tuple(indices)
 
 
 def _item_of_tuple(frame: Frame, values: tuple, index: Value) -> object:

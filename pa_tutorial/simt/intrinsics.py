@@ -48,7 +48,6 @@ def warpsize(frame: Frame) -> np.int32:
 def grid(frame: Frame, place: int, ndim: int) -> Value:
     """Index of the thread in the whole grid: int64, or a tuple of them."""
     gang = frame.gang
-    _check_ndim(ndim)
     index = tuple(
         gang.thread_idx[axis] + gang.block_idx[axis].astype(np.int64) * gang.machine.block[i]
         for i, axis in enumerate(AXES[:ndim])
@@ -56,14 +55,8 @@ def grid(frame: Frame, place: int, ndim: int) -> Value:
     return index[0] if ndim == 1 else index
 
 
-def _check_ndim(ndim: Value) -> None:
-    if ndim not in (1, 2, 3):
-        raise TypeError(f"a grid has 1, 2 or 3 dimensions, not {ndim}")
-
-
 def gridsize(frame: Frame, place: int, ndim: int) -> int | tuple[int, ...]:
     machine = frame.gang.machine
-    _check_ndim(ndim)
     sizes = tuple(machine.grid[i] * machine.block[i] for i in range(ndim))
     return sizes[0] if ndim == 1 else sizes
 

@@ -5,14 +5,16 @@ They are folded in when the kernel is translated, as C++ templates and Numba do.
 
 import ast
 import builtins
+from collections.abc import Mapping
 from functools import lru_cache
-from types import FunctionType
+from types import FunctionType, MappingProxyType
 
 from pa_tutorial.simt.intrinsics import REGISTERS
 from pa_tutorial.simt.names import cuda_name
 from pa_tutorial.simt.source import Source
 
 UNKNOWN = object()  # not known before the kernel runs
+NOTHING: Mapping[str, object] = MappingProxyType({})
 LITERAL = ast.Constant | ast.BinOp | ast.UnaryOp | ast.operator | ast.unaryop
 
 
@@ -20,15 +22,22 @@ class Known:
     """Finds what the names and constants of one function stand for.
 
     program  adds places and translates the functions that this one calls
+    given    parameters that are functions: they are known before the kernel runs, too
     """
 
-    def __init__(self, program: object, function: FunctionType, source: Source) -> None:
+    def __init__(
+        self,
+        program: object,
+        function: FunctionType,
+        source: Source,
+        given: Mapping[str, object] = NOTHING,
+    ) -> None:
         self.constants = _constants(source.tree)
         self.program, self.function, self.source = program, function, source
         closure = function.__closure__ or ()
         cells = zip(function.__code__.co_freevars, closure, strict=True)
-        self.enclosed = {name: cell.cell_contents for name, cell in cells}
-        self.variables = set(function.__code__.co_varnames)
+        self.enclosed = {name: cell.cell_contents for name, cell in cells} | dict(given)
+        self.variables = set(function.__code__.co_varnames) - set(given)
 
     def known(self, node: ast.AST) -> object:
         """The Python object that a node stands for, or UNKNOWN."""
@@ -51,6 +60,22 @@ class Known:
                 return _folded(node)
         return UNKNOWN
 
+    def constant(self, node: ast.expr) -> object:
+        """As `known`, and looks into variables of the kernel that are given a value once."""
+        match node:
+            case ast.Name(id=name) if _ends_before(self.constants.get(name), node):
+                return self.constant(self.constants[name])
+            case ast.Tuple(elts=parts):
+                values = [self.constant(part) for part in parts]
+                return UNKNOWN if any(v is UNKNOWN for v in values) else tuple(values)
+            case ast.Subscript(value=value, slice=ast.Constant(value=int() as index)):
+                parts = self.constant(value)
+                known = isinstance(parts, tuple) and -len(parts) <= index < len(parts)
+                return parts[index] if known else UNKNOWN
+            case ast.Attribute(value=ast.Name(id=name), attr="dtype") if name in self.variables:
+                return self.program.dtypes.get((self.function, name), UNKNOWN)
+        return self.known(node)
+
     def _outer(self, node: ast.AST, name: str) -> object:
         for place in (self.enclosed, self.function.__globals__, vars(builtins)):
             if name in place:
@@ -61,28 +86,35 @@ class Known:
         found = getattr(owner, attr, UNKNOWN)
         if found is not UNKNOWN:
             return found
-        raise self.source.unsupported(node, f"{ast.unparse(node)} does not exist")
+        raise self.source.unknown(node)
 
 
 @lru_cache(maxsize=512)  # a kernel is launched often, and its text stays
-def _constants(tree: ast.FunctionDef) -> dict[str, object]:
-    """Variables that are given a literal, once.
+def _constants(tree: ast.FunctionDef) -> dict[str, ast.expr]:
+    """Variables that are given a value once, and what they are given.
 
     N = 32 in a kernel is a constant for Numba, which can be the shape of an array.
     """
-    constants: dict[str, object] = {}
+    constants: dict[str, ast.expr] = {}
     given: dict[str, list[ast.AST]] = {}
     parameters = {argument.arg for argument in tree.args.args}
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             given.setdefault(node.id, []).append(node)
     for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+        if isinstance(node, ast.Assign):
             (target, *others) = node.targets
             once = isinstance(target, ast.Name) and len(given[target.id]) == 1
             if once and not others and target.id not in parameters:
-                constants[target.id] = node.value.value
+                constants[target.id] = node.value
     return constants
+
+
+def _ends_before(value: ast.expr | None, use: ast.expr) -> bool:
+    """Does the value of a variable stand before its use? (So looking for it comes to an end.)"""
+    return value is not None and (
+        (value.end_lineno, value.end_col_offset) <= (use.lineno, use.col_offset)
+    )
 
 
 def _folded(node: ast.BinOp) -> object:

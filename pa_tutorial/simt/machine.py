@@ -106,6 +106,7 @@ class Machine:
     def thread_name(self, thread: int) -> str:
         """ "thread 37"; in a block of several dimensions "thread 37 = (5, 1, 0)"."""
         bx, by, bz = self.block
+        thread = int(thread)  # a NumPy integer would be quoted as one
         index = thread % bx, thread // bx % by, thread // (bx * by)
         return f"thread {thread}" if by == bz == 1 else f"thread {thread} = {index}"
 

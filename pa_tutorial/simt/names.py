@@ -10,6 +10,7 @@ from types import FunctionType, ModuleType
 
 import numpy as np
 
+from pa_tutorial.simt.arithmetic import NUMBERS
 from pa_tutorial.simt.intrinsics import ARRAYS, FUNCTIONS, REGISTERS, SPECIAL
 
 CUDA_MODULES = ("numba.cuda", "numba_cuda_mlir.cuda")
@@ -38,17 +39,25 @@ def _table(modules: tuple[ModuleType, ...]) -> dict[int, tuple[str, object]]:
 
 
 def cast_target(thing: object) -> np.dtype | None:
-    """The type that numba.float32, np.float32 or np.dtype("float32") stands for."""
-    if isinstance(thing, type) and issubclass(thing, np.generic):
-        return np.dtype(thing)
-    if isinstance(thing, np.dtype):
-        return thing
-    if type(thing).__module__.startswith("numba"):  # its types are called as NumPy's
-        try:
-            return np.dtype(str(thing))
-        except TypeError:
-            return None
-    return None
+    """The type of number that numba.float32, np.float32, np.dtype("float32") or "float32" means."""
+    if type(thing).__module__.startswith("numba"):
+        thing = str(thing)  # its types are called as NumPy's
+    elif not isinstance(thing, np.dtype | str) and not _is_number_type(thing):
+        return None
+    try:
+        dtype = np.dtype(thing)
+    except (TypeError, ValueError):
+        return None
+    return dtype if dtype.kind in NUMBERS else None
+
+
+def _is_number_type(thing: object) -> bool:
+    return isinstance(thing, type) and issubclass(thing, np.number | np.bool_)
+
+
+def names_of(function: FunctionType) -> tuple[str, ...]:
+    """The names of its parameters."""
+    return function.__code__.co_varnames[: function.__code__.co_argcount]
 
 
 def plain_function(thing: object) -> FunctionType | None:

@@ -1,11 +1,14 @@
 """A program: a kernel and the device functions that it calls, translated."""
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import FunctionType
+
+import numpy as np
 
 from pa_tutorial.simt.abreast import may_run_abreast, run_abreast, saved
 from pa_tutorial.simt.blocks import run_blocks
+from pa_tutorial.simt.known import NOTHING
 from pa_tutorial.simt.lanes import RESULT, Frame
 from pa_tutorial.simt.machine import Machine
 from pa_tutorial.simt.snapshots import END, Snapshot, take
@@ -21,8 +24,8 @@ class DeviceFunction:
     def __init__(self, source: Source) -> None:
         self.source, self.body = source, None
         arguments = source.tree.args
-        if arguments.vararg or arguments.kwarg or arguments.defaults or arguments.kwonlyargs:
-            raise source.unsupported(source.tree, "only plain positional arguments are supported")
+        if arguments.vararg or arguments.kwarg or arguments.kwonlyargs:
+            raise source.unknown(source.tree, "parameters other than plain ones")
         self.parameters = tuple(a.arg for a in arguments.args)
 
     def __call__(self, caller: Frame, arguments: dict[str, object]) -> object:
@@ -45,8 +48,9 @@ class DeviceFunction:
 class Program:
     """Translates a kernel for one launch.
 
-    watch  lines at which to take snapshots: numbers, or pieces of their text, or "end"
-    names  variables that a snapshot keeps; empty: all that hold numbers, local or shared arrays
+    watch   lines at which to take snapshots: numbers, or pieces of their text, or "end"
+    names   variables that a snapshot keeps; empty: all that hold numbers, local or shared arrays
+    dtypes  of the kernel's array arguments, by name
     """
 
     def __init__(
@@ -55,27 +59,34 @@ class Program:
         machine: Machine,
         watch: tuple[Watch, ...],
         names: tuple[str, ...],
+        dtypes: Mapping[str, np.dtype] = NOTHING,
     ) -> None:
         self.machine, self.names = machine, names
         self.watch, self.unmatched = watch, set(watch) - {END}
         self.snapshots: list[Snapshot] = []
-        self.functions: dict[FunctionType, DeviceFunction] = {}
+        self.dtypes = {(kernel, name): dtype for name, dtype in dtypes.items()}
+        self.functions: dict[tuple, DeviceFunction] = {}
+        self.sources: dict[FunctionType, Source] = {}
         self.called: set[str] = set()  # functions of cuda
         self.file = kernel.__code__.co_filename
         self.kernel = self.device_function(kernel)
-        unknown = set(names) - {v for f in self.functions for v in f.__code__.co_varnames}
+        unknown = set(names) - {v for f in self.sources for v in f.__code__.co_varnames}
         if unknown:
             raise ValueError(f"names: {kernel.__name__} has no variable {sorted(unknown)[0]!r}")
         if self.unmatched:
             wanted = ", ".join(repr(w) for w in sorted(self.unmatched, key=str))
             raise ValueError(f"watch: no statement of {kernel.__name__} is at {wanted}")
 
-    def device_function(self, function: FunctionType) -> DeviceFunction:
-        if function not in self.functions:
-            source = source_of(function)
-            self.functions[function] = device = DeviceFunction(source)
-            device.body = Statements(self, function, source).body(source.tree.body)
-        return self.functions[function]
+    def device_function(
+        self, function: FunctionType, given: Mapping[str, object] = NOTHING
+    ) -> DeviceFunction:
+        """given  the parameters that are functions: for others, it is translated once more"""
+        key = function, *given.items()
+        if key not in self.functions:
+            source = self.sources[function] = source_of(function)
+            self.functions[key] = device = DeviceFunction(source)
+            device.body = Statements(self, function, source, given).body(source.tree.body)
+        return self.functions[key]
 
     def run(self, arguments: dict[str, object]) -> None:
         """Thread blocks side by side if that is enough, else one after another."""

@@ -5,14 +5,14 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from pa_tutorial.simt.arguments import convert, forget
+from pa_tutorial.simt.arguments import arrays_of, convert, forget, function_of, named
 from pa_tutorial.simt.gpus import H100, MAX_THREADS
 from pa_tutorial.simt.machine import CHECKS, ORDERS, Machine
 from pa_tutorial.simt.moments import with_moments
-from pa_tutorial.simt.names import plain_function
 from pa_tutorial.simt.program import Program, Watch
 from pa_tutorial.simt.recorder import Recorder
 from pa_tutorial.simt.report import Report
+from pa_tutorial.simt.signatures import as_declared, declared, types_of
 from pa_tutorial.simt.snapshots import Index
 from pa_tutorial.simt.trace import Trace, block_number
 from pa_tutorial.simt.writes import Writes
@@ -46,9 +46,9 @@ def launch(
     block   number of threads of each: at most 1,024
     args    NumPy arrays and torch CPU tensors (written in place), numbers, tuples of numbers
     shared_bytes  size of the dynamic shared memory
-    checks  "memory": indices inside their arrays, vectors aligned. A negative index is outside
-            (Numba counts it from the end of its axis; without this check, it counts from the
-            end of the whole memory here)
+    checks  "memory": indices inside their arrays, vectors aligned. A negative index is outside,
+            but for a constant: a[-1]. (Numba counts any from the end of its axis, and so it is
+            done here without this check)
             "init":   nothing read that was never written
             "race":   no two threads at one address, one of them writing, unless a barrier or
                       a syncwarp that names both lies between
@@ -71,8 +71,8 @@ def launch(
     max_turns              turns of loops of one thread block before it counts as hanging
 
     Raises SimtError for a finding; Unsupported for what the simulator does not know, with the
-    line; ZeroDivisionError where a lane divides an integer by zero; TypeError and ValueError
-    for arguments that no launch accepts.
+    line; ZeroDivisionError where a lane divides an integer by zero; IndexError where it leaves
+    the memory and nobody checks; TypeError and ValueError for arguments that no launch accepts.
     """
     checks, watch = _as_tuple(checks), _as_tuple(watch)
     if os.environ.get("NUMBA_ENABLE_CUDASIM", "0") not in ("", "0"):
@@ -95,22 +95,16 @@ def launch(
         recorder=None if trace is None else Recorder(_traced_blocks(trace, grid)),
     )
     _check_limits(machine)
-    function = plain_function(kernel) or kernel
-    if not hasattr(function, "__code__"):
-        raise TypeError(
-            f"kernel is a {type(function).__name__}; it must be a @cuda.jit kernel or its plain "
-            "function, without [grid, block]"
-        )
-    code = function.__code__
-    names_of_arguments = code.co_varnames[: code.co_argcount]
-    if len(args) != len(names_of_arguments):
-        raise TypeError(
-            f"{function.__name__} takes {len(names_of_arguments)} arguments "
-            f"({', '.join(names_of_arguments)}); {len(args)} were given"
-        )
-    program = Program(function, machine, watch, _as_tuple(names))
-    given = dict(zip(names_of_arguments, args, strict=True))
-    arguments = convert(machine, given, Writes(program).parameters(function))
+    function = function_of(kernel)
+    given = named(function, args)
+    arrays = arrays_of(given)
+    dtypes = {name: array.dtype for name, array in arrays.items()}
+    program = Program(function, machine, watch, _as_tuple(names), dtypes)
+    arguments = convert(machine, given, arrays, Writes(program).parameters(function))
+    if declared(function):
+        types = types_of(function, (given | arrays).values())
+        values = map(as_declared, arguments.values(), types)
+        arguments = dict(zip(arguments, values, strict=True))
     for name in _as_tuple(unwritten):
         forget(name, arguments)
     program.run(arguments)
@@ -167,7 +161,7 @@ def _traced_blocks(blocks: Blocks, grid: tuple[int, int, int]) -> frozenset[Inde
 
 def _trace_of(function: Callable, program: Program) -> Trace:
     machine, file = program.machine, function.__code__.co_filename
-    sources = [function.source for function in program.functions.values()]
+    sources = [*program.sources.values()]
     sizes = machine.grid, machine.block
     return machine.recorder.trace(function.__name__, file, *sizes, machine.places, sources)
 

@@ -41,10 +41,14 @@ class Source:
         return Site(self.name, self.file, node.lineno, self.text(node), self.line(node.lineno))
 
     def unsupported(self, node: ast.AST, why: str) -> Unsupported:
-        return Unsupported(
-            f"{why}\n  {self.file}, line {node.lineno}, in {self.name}:\n"
-            f"    {self.line(node.lineno)}"
-        )
+        return Unsupported(why + self.where(node))
+
+    def unknown(self, node: ast.AST, what: str = "") -> Unsupported:
+        """Numba may well know it."""
+        return self.unsupported(node, f"the simulator does not know {what or ast.unparse(node)}")
+
+    def where(self, node: ast.AST) -> str:
+        return f"\n  {self.file}, line {node.lineno}, in {self.name}:\n    {self.line(node.lineno)}"
 
 
 @dataclass(frozen=True)

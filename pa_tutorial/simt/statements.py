@@ -20,6 +20,7 @@ from pa_tutorial.simt.known import UNKNOWN
 from pa_tutorial.simt.lanes import RESULT, Frame
 from pa_tutorial.simt.memory import Array
 from pa_tutorial.simt.names import cuda_name
+from pa_tutorial.simt.views import fill, partial_view
 
 Step = Callable[[Frame], None]
 _less, _greater = arithmetic.binary(ast.Lt), arithmetic.binary(ast.Gt)
@@ -45,15 +46,13 @@ class Statements(Calls):
     def statement(self, node: ast.stmt) -> Step:
         method = getattr(self, f"_do_{type(node).__name__.lower()}", None)
         if method is None:
-            raise self.source.unsupported(
-                node, f"{type(node).__name__} is not supported in a kernel"
-            )
+            raise self.source.unknown(node, f"{type(node).__name__} in a kernel")
         step = self.program.watched(self.source, node, method(node))
 
         def run(frame: Frame) -> None:
             try:
                 step(frame)
-            except (AttributeError, IndexError, OverflowError, TypeError, ValueError) as error:
+            except (AttributeError, OverflowError, TypeError, ValueError) as error:
                 raise self.source.unsupported(node, str(error)) from error
 
         return run
@@ -104,8 +103,13 @@ class Statements(Calls):
                 return self._unpack(node, [self._target(part) for part in parts])
             case ast.Subscript():
                 base, index, write = self._item(node)
-                return lambda frame, value: write(frame, base(frame), index(frame), value)
-        raise self.source.unsupported(node, f"{ast.unparse(node)} cannot be assigned to")
+
+                def store_there(frame: Frame, value: object) -> None:
+                    array = base(frame)
+                    write(frame, array, index(frame, array), value)
+
+                return store_there
+        raise self.source.unknown(node, f"{ast.unparse(node)} as a place to store into")
 
     def _unpack(self, node: ast.Tuple, targets: list) -> Callable[[Frame, object], None]:
         def run(frame: Frame, value: object) -> None:
@@ -125,13 +129,14 @@ class Statements(Calls):
         def write(frame: Frame, array: object, indices: tuple, value: Value) -> None:
             if not isinstance(array, Array):
                 raise self.source.unsupported(node, f"{ast.unparse(node.value)} is not an array")
-            if slices or len(indices) != array.ndim:
-                raise self.source.unsupported(
-                    node, f"one item at a time: {array.name} has {array.ndim} dimensions"
-                )
+            if len(indices) > array.ndim:
+                raise self.too_many(node, array, indices)
             if value is None or isinstance(value, (tuple, Array)):
                 raise self.source.unsupported(node, "only a number can be stored")
-            store(frame, array, indices, value, place)
+            if slices or len(indices) < array.ndim:
+                fill(frame, partial_view(frame, array, indices, place), value, place)
+            else:
+                store(frame, array, indices, value, place)
 
         return base, index, write
 
@@ -144,13 +149,15 @@ class Statements(Calls):
             result, name = self.operation(node, kind, old, value), node.target.id
             return lambda frame: frame.assign(name, result(frame))
         base, index, write = self._item(node.target)
+        slices = has_slices(node.target.slice)
         place = self.program.machine.add_place(self.source.site(node.target))
         apply = self.applied(node, kind)
 
         def run(frame: Frame) -> None:
-            array, indices = base(frame), index(frame)
-            if not isinstance(array, Array) or len(indices) != array.ndim:
-                write(frame, array, indices, 0)  # says what is wrong
+            array = base(frame)
+            indices = index(frame, array)
+            if not isinstance(array, Array) or len(indices) != array.ndim or slices:
+                raise self.source.unsupported(node, f"{ast.unparse(node.target)} is not one item")
             old = load(frame, array, indices, place)
             write(frame, array, indices, apply(frame, old, value(frame)))
 
@@ -194,7 +201,7 @@ class Statements(Calls):
         if not isinstance(call, ast.Call):
             return self._for_each(node)
         if self.known(call.func) is not range:
-            raise self.source.unsupported(node, "a loop needs range(...) or a tuple")
+            raise self.source.unknown(node, "a loop over anything but range(...) or a tuple")
         if not 1 <= len(call.args) <= 3 or call.keywords:
             raise self.source.unsupported(node, "range takes one to three numbers")
         bounds = [self.translate(a) for a in call.args]
@@ -234,7 +241,7 @@ class Statements(Calls):
         def start(frame: Frame) -> list:
             found = parts(frame)
             if not isinstance(found, tuple):
-                raise self.source.unsupported(node, "a loop needs range(...) or a tuple")
+                raise self.source.unknown(node, "a loop over anything but range(...) or a tuple")
             return list(found)
 
         def turn(frame: Frame, state: list) -> None:
@@ -244,7 +251,7 @@ class Statements(Calls):
 
     def _no_else(self, node: ast.For | ast.While) -> None:
         if node.orelse:
-            raise self.source.unsupported(node, "else after a loop is not supported")
+            raise self.source.unknown(node, "else after a loop")
 
     def _loop(
         self, node: ast.stmt, start: Callable, more: Callable, body: Step, turn: Callable | None

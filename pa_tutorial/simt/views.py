@@ -1,8 +1,11 @@
 """Parts of arrays: a row, a slice. They are views: nothing is read."""
 
+from functools import reduce
+
 import numpy as np
 
-from pa_tutorial.simt.access import locate
+from pa_tutorial.simt.access import locate, store
+from pa_tutorial.simt.arithmetic import Value
 from pa_tutorial.simt.lanes import Frame
 from pa_tutorial.simt.memory import Array
 
@@ -24,6 +27,18 @@ def partial_view(frame: Frame, array: Array, indices: tuple, place: int) -> Arra
         lost = frame.lanes.flags & ~lanes.flags
         view.absent = lost if array.absent is None else lost | array.absent
     return view
+
+
+def fill(frame: Frame, view: Array, value: Value, place: int) -> None:
+    """view[:] = value: one item after another, as the loop does that Numba makes of it."""
+    outer = frame.lanes
+    most = (np.max(np.broadcast_to(n, outer.flags.shape)[outer.numbers]) for n in view.shape)
+    for index in np.ndindex(*most):
+        inside = [np.less(i, n) for i, n in zip(index, view.shape, strict=True)]
+        frame.lanes = outer.where(reduce(np.logical_and, inside))
+        if frame.lanes.count:
+            store(frame, view, index, value, place)
+    frame.lanes = outer
 
 
 def _part(index: slice, size: object) -> tuple[object, object]:

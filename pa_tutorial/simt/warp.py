@@ -89,6 +89,12 @@ def order_memory(frame: Frame, mask: Value) -> None:
         gang.block.ordering.syncwarp(warp, lanes[(one >> lanes) & 1 == 1])
 
 
+def _must_be(what: str, value: Value, kinds: str) -> None:
+    if dtype_of(value).kind not in kinds:
+        allowed = "an integer or a truth value" if "b" in kinds else "an integer"
+        raise TypeError(f"{what} must be {allowed}, not {dtype_of(value)}")
+
+
 def _shuffle(name: str, source: Callable[[np.ndarray, Value], np.ndarray]) -> Callable:
     """A shuffle: `source` says from which lane of its warp each lane reads."""
 
@@ -97,8 +103,8 @@ def _shuffle(name: str, source: Callable[[np.ndarray, Value], np.ndarray]) -> Ca
             raise TypeError(
                 f"{name} moves int32, int64, float32 and float64, not {dtype_of(value)}"
             )
-        if dtype_of(by).kind not in "iu":
-            raise TypeError(f"{name} needs an integer to say which lane, not {dtype_of(by)}")
+        _must_be(f"the mask of {name}", mask, "iu")
+        _must_be(f"the number by which {name} finds its lane", by, "iu")
         gang, lanes = frame.gang, frame.lanes
         check_mask(frame, place, mask, name)
         if gang.machine.shuffles_order_memory:
@@ -131,6 +137,8 @@ def _vote(combine: Callable[[np.ndarray, np.ndarray], int], dtype: np.dtype) -> 
     """A vote: `combine` makes one answer of the callers' predicates."""
 
     def vote(frame: Frame, place: int, mask: Value, predicate: Value) -> np.ndarray:
+        _must_be("the mask of a vote", mask, "iu")
+        _must_be("the predicate of a vote", predicate, "biu")
         check_mask(frame, place, mask, "a vote")
         note(frame, place, "vote")
         gang = frame.gang

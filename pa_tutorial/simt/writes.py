@@ -15,7 +15,7 @@ from pa_tutorial.simt.names import cast_target, cuda_name, plain_function
 from pa_tutorial.simt.source import Source, Unsupported
 from pa_tutorial.simt.twins import WRITTEN
 
-READERS = (range, len, min, max, abs, divmod, int, float, bool)
+READERS = (range, len, min, max, abs, divmod, int, float, bool, print)
 Names = frozenset[str]
 
 
@@ -29,7 +29,7 @@ class Writes:
     def parameters(self, function: FunctionType) -> Names:
         """The parameters that may be written through."""
         if function not in self.found:
-            device = self.program.functions[function]
+            device = self.program.functions[function,]
             self.found[function] = frozenset(device.parameters)  # for a function that calls itself
             written, flows = self._of_body(function, device.source)
             self.found[function] = _reached(written, flows) & frozenset(device.parameters)
@@ -78,8 +78,8 @@ class Writes:
         except Unsupported:
             callee = UNKNOWN
         function = plain_function(callee)
-        if function in self.program.functions:
-            names = self.program.functions[function].parameters
+        if (function,) in self.program.functions:
+            names = self.program.functions[function,].parameters
             given = dict(zip(names, node.args, strict=False))
             given |= {keyword.arg: keyword.value for keyword in node.keywords}
             into = self.parameters(function)

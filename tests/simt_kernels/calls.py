@@ -36,6 +36,25 @@ def device_functions_call_each_other_and_return_tuples(a, out):
         out[i] = 100 * quotient + remainder
 
 
+@cuda.jit(device=True)
+def scaled(x, factor=3, offset=1):
+    return factor * x + offset
+
+
+@cuda.jit(device=True)
+def twice(function, x):
+    return function(function(x))
+
+
+@each(lambda x: 10 * (9 * x + 4) + 2 * x + 5 + abs(x), numbers)
+@cuda.jit
+def defaults_and_functions_as_arguments(a, out):
+    i = cuda.grid(1)
+    if i < N:
+        again = scaled
+        out[i] = 10 * twice(again, a[i]) + scaled(a[i], offset=5, factor=2) + twice(abs, a[i])
+
+
 def make_polynomial(COEFFICIENTS, DEGREE):
     @cuda.jit
     def closure_constants_and_an_indexed_tuple(a, out):

@@ -42,6 +42,36 @@ def strided_arrays(a, b, out):
         out[i] = a[i] - b[i]
 
 
+COLUMNS = 3
+
+
+def ends(a, out):
+    answer = np.stack([a[:, -1], np.full(8, 2), np.full(8, 7), a[::-1, 1]], 1).astype(float)
+    answer[:, -1] += 0.5
+    return {1: answer}
+
+
+@example(1, 8, lambda rng: (numbers(rng, 8, 4), np.zeros((8, 4))), ends)
+@cuda.jit
+def constant_shapes_own_types_and_ends_of_axes(a, out):
+    """Numba knows all of it before the kernel runs: 2.5 becomes 2 in an array of a's type."""
+    i = cuda.threadIdx.x
+    ROWS = 2
+    shape = (ROWS, COLUMNS)
+    own = cuda.local.array(shape, dtype=a.dtype)
+    rows = cuda.shared.array((8, ROWS), a.dtype)
+    own[:] = 2.5
+    own[-1] = 7
+    own[0, :1] = a[i, -1]
+    rows[i, -1] = a[i, 1]
+    cuda.syncthreads()
+    out[i, 0] = own[0, 0]
+    out[i, 1] = own[0, -1]
+    out[i, 2] = own[1, i % COLUMNS]
+    out[i, 3] = rows[7 - i, 1]
+    cuda.atomic.add(out, (i, -1), 0.5)
+
+
 @example(
     (2, 2),
     (4, 8),

@@ -11,24 +11,6 @@ LOWER_HALF = 0x0000FFFF
 UPPER_HALF = 0xFFFF0000
 
 
-def ballots(a, out):
-    bits = [sum(1 << lane for lane in range(32) if warp[lane] > 0) for warp in groups(a, 32)]
-    return {1: np.repeat(np.array(bits, np.uint32).view(np.int32), 32).astype(np.int64)}
-
-
-def with_last_lane_positive(rng):
-    a = whole(rng, 64)
-    a[31] = 1  # bit 31 makes the int32 of ballot_sync negative
-    return a, np.zeros(64, np.int64)
-
-
-@example(1, 64, with_last_lane_positive, ballots)
-@cuda.jit
-def ballot_is_a_signed_number(a, out):
-    i = cuda.threadIdx.x
-    out[i] = cuda.ballot_sync(ALL, a[i] > 0)
-
-
 @example(
     1,
     64,
@@ -42,29 +24,14 @@ def rank_by_ballot_and_popc(a, out):
     out[i] = cuda.popc(positive & ((1 << cuda.laneid) - 1))
 
 
-@example(
-    1,
-    96,
-    lambda rng: (np.repeat([0, 0, 5], 32) + (np.arange(96) == 40), np.zeros((2, 96), np.int32)),
-    lambda a, out: {
-        1: np.stack([np.repeat([0, 1, 1], 32), np.repeat([0, 0, 1], 32)]).astype(np.int32)
-    },
-)
-@cuda.jit
-def any_and_all_of_a_warp(a, out):
-    i = cuda.threadIdx.x
-    out[0, i] = cuda.any_sync(ALL, a[i])
-    out[1, i] = cuda.all_sync(ALL, a[i] != 0)
-
-
 def each_answer(a, out):
-    """Two warps; in the second, all are positive."""
+    """Two warps: of -9 to 22 and of 1 to 32. Bit 31 makes the int32 of a ballot negative."""
     rows = a.reshape(2, 32).astype(np.int64)
     lane, yes = np.arange(32), rows > 0
     shuffled = [rows[:, lane * 0 + 5], rows[:, np.where(lane < 3, lane, lane - 3)]]
     shuffled += [rows[:, np.where(lane > 28, lane, lane + 3)], rows[:, lane ^ 3]]
     bits = (yes << lane).sum(1).astype(np.uint32).view(np.int32)[:, None]
-    votes = [yes.all(1), yes.any(1), yes.all(1) | ~yes.any(1)]
+    votes = [rows.all(1), (rows > 31).any(1), yes.all(1) | ~yes.any(1)]
     every = [*shuffled, *(vote[:, None] for vote in votes), bits, np.uint32(ALL), rows[:, ::-1]]
     return {1: np.stack([np.broadcast_to(row, (2, 32)).ravel() for row in every])}
 
@@ -87,8 +54,8 @@ def each_warp_function(a, out):
     out[1, i] = cuda.shfl_up_sync(ALL, a[i], 32 + 3)
     out[2, i] = cuda.shfl_down_sync(ALL, a[i], 32 + 3)
     out[3, i] = cuda.shfl_xor_sync(ALL, a[i], 32 + 3)
-    out[4, i] = cuda.all_sync(ALL, a[i] > 0)
-    out[5, i] = cuda.any_sync(ALL, a[i] > 0)
+    out[4, i] = cuda.all_sync(ALL, a[i])
+    out[5, i] = cuda.any_sync(ALL, a[i] > 31)
     out[6, i] = cuda.eq_sync(ALL, a[i] > 0)
     out[7, i] = cuda.ballot_sync(ALL, a[i] > 0)
     out[8, i] = cuda.activemask()

@@ -1,0 +1,76 @@
+"""Kernels with a signature: @cuda.jit("void(int32[:], int32)").
+
+Numba compiles such a kernel at once, for the GPU that it finds; where there is none, the decorator
+fails. So importing this file gives numba.cuda a `jit` that remembers signatures, and lets Numba
+compile for them only where there is a GPU. It comes too late for kernels that were decorated
+before. `ptx` compiles a device function for the arguments that it is called with.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from types import FunctionType
+
+from numba import cuda, typeof
+from numba.core import sigutils
+from numba.core.types import Type, void
+
+from pa_tutorial.simt.arithmetic import cast, plain
+from pa_tutorial.simt.memory import Array
+from pa_tutorial.simt.names import cast_target
+
+
+def remembering(numba_jit: Callable) -> Callable:
+    """cuda.jit, which keeps the signatures that it is given as an attribute of the function."""
+
+    @wraps(numba_jit)
+    def jit(func_or_sig: object = None, *args: object, **options: object) -> Callable:
+        signatures = func_or_sig if isinstance(func_or_sig, list) else [func_or_sig]
+        if not all(sigutils.is_signature(one) for one in signatures):
+            return numba_jit(func_or_sig, *args, **options)
+        declared = [sigutils.normalize_signature(one) for one in signatures]
+
+        def decorate(function: FunctionType) -> Callable:
+            function.declared = declared
+            now = func_or_sig if cuda.is_available() else None
+            return numba_jit(now, *args, **options)(function)
+
+        return decorate
+
+    return jit
+
+
+if not hasattr(cuda.jit, "__wrapped__"):
+    cuda.jit = remembering(cuda.jit)
+
+
+def declared(function: FunctionType) -> Sequence[tuple[tuple[Type, ...], Type | None]]:
+    """The types of the arguments, and of the result, for each signature of a function."""
+    return getattr(function, "declared", ())
+
+
+def types_of(function: FunctionType, values: Iterable[object]) -> tuple[Type, ...]:
+    """The types that the arguments of a launch have in the kernel.
+
+    Raises TypeError if they fit none of its signatures.
+    """
+    from numba.cuda.target import CUDATypingContext
+
+    given = tuple(typeof(value) for value in values)
+    allowed = [void(*arguments) for arguments, _ in declared(function)]
+    if not allowed:
+        return given
+    chosen = CUDATypingContext().resolve_overload(function.__name__, allowed, given, {})
+    if chosen is None:
+        raise TypeError(
+            f"{function.__name__} was given {', '.join(map(str, given))}; its signature allows "
+            + " or ".join(", ".join(map(str, one.args)) for one in allowed)
+        )
+    return chosen.args
+
+
+def as_declared(value: object, declared: Type) -> object:
+    """A number, or each of a tuple, in the type that a signature gives it; arrays as they are."""
+    if isinstance(value, tuple):
+        return tuple(map(as_declared, value, declared.types))
+    dtype = None if value is None or isinstance(value, Array) else cast_target(declared)
+    return value if dtype is None else plain(cast(value, dtype))
