@@ -52,7 +52,8 @@ def pytest_report_header(config: pytest.Config) -> str:
 @pytest.hookimpl(tryfirst=True)  # it sees whole files: no option has taken tests away yet
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     profiles.select(config, items)
-    items.sort(key=progress.longest_first(profiles.chosen(config)))
+    seconds = progress.measured().get(profiles.chosen(config), {})
+    items.sort(key=lambda item: -seconds.get(progress.file_of(item.nodeid), progress.UNKNOWN))
     for item in items:
         needed = [what for mark in item.iter_markers("needs") for what in mark.args]
         needed += ["Triton"] if item.get_closest_marker("triton") else []
