@@ -11,7 +11,7 @@ PIP    := $(BIN)/python -m pip install --disable-pip-version-check -c constraint
 # without keeping it, each of the many processes that the tests start would make it again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help lab test test-macos notebooks index figures exercises bounds bench gpu lint size clean
+.PHONY: help lab test test-all test-hours test-macos notebooks index figures exercises bounds bench gpu lint size clean
 .DEFAULT_GOAL := help
 
 help:  ## list the commands
@@ -38,9 +38,17 @@ lab: $(LAB)  ## open JupyterLab on the first notebook
 	@echo "Opening JupyterLab on notebooks/00_start_here.ipynb (stop it with Ctrl-C)."
 	$(BIN)/jupyter lab --ServerApp.root_dir='$(CURDIR)' --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb
 
-test: $(ALL)  ## run all tests, every notebook included
-	@echo "Running all tests on all cores."
-	$(BIN)/python -m pytest -n auto --dist loadfile
+TEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+
+test: $(ALL)  ## run what a clone is trusted by, every notebook included (6 minutes on 2 cores)
+	$(TEST)
+
+test-all: $(ALL)  ## run the tests that `make test` leaves out (30 minutes at most)
+	$(TEST) --rest
+
+test-hours: $(ALL)  ## try every wrong example on every case, a million operations (hours)
+	@echo "This takes hours: about 10 on 2 cores. Stop it with Ctrl-C."
+	$(TEST) --hours
 
 test-macos: $(ALL)  ## run kernels, notebooks 07 and 09 and a stage with what a Mac has
 	$(BIN)/python -m pytest tests/test_macos.py

@@ -1,4 +1,4 @@
-"""One marker a stage (`pytest -m kv_cache`), the long profile (`pytest --long`), a browser."""
+"""One marker a stage (`pytest -m kv_cache`), profiles (`pytest --rest`), a browser, ranks."""
 
 import gc
 import os
@@ -8,6 +8,8 @@ from pathlib import Path
 
 import absent
 import numba
+import profiles
+import progress
 import pytest
 import torch
 
@@ -31,20 +33,27 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", f"{stage.name}: verifies the stage {stage.name}")
     config.addinivalue_line("markers", "block_manager: verifies the memory manager")
     config.addinivalue_line("markers", "engine: verifies the serving engine")
+    reports = "PYTEST_XDIST_WORKER" not in os.environ
+    if reports and config.get_verbosity() == 0 and not config.option.collectonly:
+        config.pluginmanager.register(progress.Progress(config, profiles.chosen(config)))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--long",
-        action="store_true",
-        help="also sweep every wrong example over every case, and a million random operations",
-    )
+    group = parser.getgroup("profiles", "without any: what a clone is trusted by")
+    group.addoption("--rest", action="store_true", help="run what tests/rest.toml lists instead")
+    group.addoption("--hours", action="store_true", help="run the sweeps instead: they take hours")
+    group.addoption("--write-seconds", action="store_true", help="write tests/seconds.json")
 
 
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"profile: {profiles.chosen(config)} (quick; `pytest --rest`, `pytest --hours`)"
+
+
+@pytest.hookimpl(tryfirst=True)  # it sees whole files: no option has taken tests away yet
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    profiles.select(config, items)
+    items.sort(key=progress.longest_first(profiles.chosen(config)))
     for item in items:
-        if "long" in item.keywords and not config.getoption("--long"):
-            item.add_marker(pytest.mark.skip(reason="part of the long profile: pytest --long"))
         needed = [what for mark in item.iter_markers("needs") for what in mark.args]
         needed += ["Triton"] if item.get_closest_marker("triton") else []
         for why in filter(None, map(absent.reason, needed)):

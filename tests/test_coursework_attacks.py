@@ -135,9 +135,7 @@ with open(sys.argv[1], "wb") as file:
     assert "File too large" in done.stderr
 
 
-@pytest.mark.parametrize(
-    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGTERM]
-)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.needs("POSIX")
 def test_no_process_stays_when_grading_is_stopped(number: int, tmp_path) -> None:
     key, folder = tmp_path / "key.json", tmp_path / NAME

@@ -85,8 +85,8 @@ def test_what_an_answer_does_costs_its_own_points_only(answers: tuple[str, str, 
     "end",
     [
         "os._exit(0)",
-        pytest.param("os.kill(0, 9)", marks=[pytest.mark.long, pytest.mark.needs("POSIX")]),
-        pytest.param("sys.exit()", marks=pytest.mark.long),
+        pytest.param("os.kill(0, 9)", marks=pytest.mark.needs("POSIX")),
+        "sys.exit()",
     ],
 )
 def test_a_process_that_ends_costs_the_task_in_which_it_did(end: str, monkeypatch) -> None:

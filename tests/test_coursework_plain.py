@@ -5,7 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from coursework_students import EMPTY, FIRST, NAME, RIGHT, SECOND, THIRD, files, wrong
 
 from pa_tutorial.coursework.assignment import assignment
@@ -63,7 +62,6 @@ def test_a_part_of_the_tests_gives_the_points_of_that_part(tmp_path) -> None:
     assert points(output)[:2] == [f"10.00 of 10 {FIRST}", "10.00 of 10 in all"]
 
 
-@pytest.mark.long
 def test_every_solved_folder_gets_all_points(tmp_path) -> None:
     from pa_tutorial.coursework.assignment import assignment_names
 

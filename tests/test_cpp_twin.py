@@ -14,7 +14,7 @@ from pa_tutorial.checks.comparing import bounds_of, relative_errors, to_float64
 from pa_tutorial.kernels.cpp_twin import SOURCE
 from pa_tutorial.kernels.dtypes import as_kept
 from pa_tutorial.kernels.launch import Launch, prepare_v1
-from pa_tutorial.walk.cases import CASES, SHORT_CHECK
+from pa_tutorial.walk.cases import CASES
 from pa_tutorial.walk.problem import DecodeProblem
 
 pytestmark = pytest.mark.needs("a C++ compiler")
@@ -37,10 +37,7 @@ def error(out: Tensor, given: DecodeProblem) -> float:
     return float(relative_errors(to_float64(out), given.expected()["out"]).max())
 
 
-@pytest.mark.parametrize(
-    "case_id",
-    [pytest.param(name, marks=[pytest.mark.long] * (name not in SHORT_CHECK)) for name in CASE_IDS],
-)
+@pytest.mark.parametrize("case_id", CASE_IDS)
 def test_the_twin_passes_the_cases_of_cuda_v1(case_id: str) -> None:
     given = CASES[case_id]
     out = run_on_the_host(prepare_v1(**arguments(given)))

@@ -147,7 +147,6 @@ def test_the_compiled_kernel_is_kept_on_disk() -> None:
     assert not again.stats.cache_misses
 
 
-@pytest.mark.long
 def test_a_changed_text_of_the_kernel_is_not_kept() -> None:
     """Numba knows a file by its time: a changed copy in memory would be taken for the file."""
     same = changed(

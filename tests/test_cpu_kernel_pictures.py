@@ -48,7 +48,6 @@ def test_only_block_major_reads_neighbours() -> None:
         assert np.count_nonzero(np.diff(places) == 1) == neighbours
 
 
-@pytest.mark.long  # compiles every step
 def test_measure_has_every_step_and_the_bound() -> None:
     (row,) = cpu_steps.measure(2, cpu_steps.QUICK)
     assert list(row["times"]) == list(STEPS)

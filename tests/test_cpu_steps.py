@@ -45,10 +45,7 @@ def test_step_is_attention(name: str, case: str) -> None:
 @each_step
 @pytest.mark.parametrize(
     ("dtype", "bound"),
-    [
-        pytest.param(torch.bfloat16, 4e-3, marks=pytest.mark.long),  # compiled anew: seconds each
-        pytest.param(torch.float16, 5e-4, marks=pytest.mark.long),
-    ],
+    [(torch.bfloat16, 4e-3), (torch.float16, 5e-4)],
 )
 def test_step_widens_16_bit_floats(name: str, dtype: torch.dtype, bound: float) -> None:
     """The error is that of rounding the output; bits taken for the other type give nonsense."""

@@ -131,9 +131,7 @@ def test_a_model_that_raises_once_loses_nothing(place: int, layer: int, num_bloc
 
 
 @pytest.mark.parametrize("prefix_caching", [True, False])
-@pytest.mark.parametrize(
-    "every", [3, pytest.param(1, marks=pytest.mark.long)], ids=["every_third", "every"]
-)
+@pytest.mark.parametrize("every", [3, 1], ids=["every_third", "every"])
 def test_no_free_block_for_once_loses_nothing(prefix_caching: bool, every: int) -> None:
     """At every question of a block table, as if another had been quicker."""
     place, asked = 0, True

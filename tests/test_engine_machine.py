@@ -169,7 +169,7 @@ def test_random_requests_are_answered_as_if_each_were_alone(seed: int) -> None:
     assert not rare, f"the driver does not try enough of {rare}"
 
 
-@pytest.mark.long
+@pytest.mark.hours
 @pytest.mark.parametrize("seed", range(100, 104))
 def test_many_more_random_requests(seed: int) -> None:
     counts = drive(seed, 50_000)

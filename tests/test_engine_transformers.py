@@ -109,11 +109,7 @@ COVERING = [
 
 @pytest.mark.parametrize(
     ("stage", "caching", "block_size", "num_blocks", "chunk", "budget", "num_seqs", "seed", "name"),
-    [
-        pytest.param(*settings, name, marks=[pytest.mark.long] * ((number + which) % 2))
-        for number, settings in enumerate(COVERING)
-        for which, name in enumerate(MODELS)
-    ],
+    [(*settings, name) for settings in COVERING for name in MODELS],
 )
 def test_tokens_are_those_of_transformers(
     stage, caching, block_size, num_blocks, chunk, budget, num_seqs, seed, name

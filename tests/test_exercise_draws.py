@@ -71,14 +71,14 @@ def test_the_same_draw_is_the_same(exercise: Exercise) -> None:
         np.testing.assert_array_equal(expected(one), expected(other))
 
 
-@pytest.mark.long
+@pytest.mark.hours
 @each
 @pytest.mark.parametrize("draw", MANY_DRAWS)
 def test_the_solution_passes_many_draws(exercise: Exercise, draw: int) -> None:
     check(exercise.name, draw=draw)
 
 
-@pytest.mark.long
+@pytest.mark.hours
 @pytest.mark.parametrize("draw", MANY_DRAWS)
 @pytest.mark.parametrize(
     ("exercise", "wrong"),

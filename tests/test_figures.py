@@ -1,6 +1,6 @@
 """Every committed figure is what the code draws, and its PNG was drawn together with its SVG.
 
-Notebooks show PNGs, and test_notebooks compares them; here they are drawn in the long profile only.
+Notebooks show PNGs, and test_notebooks compares them; here they are drawn in `make test-all`.
 """
 
 from collections.abc import Callable
@@ -69,7 +69,6 @@ def test_svg_and_png_were_drawn_together() -> None:
     assert (FOLDER / SUMS).read_text(encoding="utf-8").splitlines() == lines, "run `make figures`"
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("name", FIGURES)
 @pytest.mark.usefixtures("as_recorded")
 def test_committed_png_has_the_pixels_that_the_code_draws(

@@ -15,11 +15,8 @@ from pa_tutorial.walk.problem import DecodeProblem
 
 
 def marks_of(stage: Stage, case_id: str) -> list[pytest.MarkDecorator]:
-    """The CPU kernel is compiled for each size and dtype, in seconds: else the short check."""
-    short = case_id in SHORT_CHECK
-    marks = [getattr(pytest.mark, stage.name)]
-    marks += [pytest.mark.long] * (stage.name == "cpu" and not short)
-    return marks + [pytest.mark.macos] * (stage.name.startswith("cuda") and short)
+    for_macs = stage.name.startswith("cuda") and case_id in SHORT_CHECK
+    return [getattr(pytest.mark, stage.name)] + [pytest.mark.macos] * for_macs
 
 
 STAGE_CASES = [

@@ -122,7 +122,6 @@ def test_two_ranks_print_what_one_device_prints(
     assert ended.said == ["", ""]
 
 
-@pytest.mark.long
 def test_a_checkpoint_on_two_ranks_answers_as_on_one_device(
     tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
@@ -147,14 +146,13 @@ def test_a_checkpoint_on_two_ranks_answers_as_on_one_device(
     assert ended.code == 0
 
 
-@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_that_is_killed_in_a_step_is_named_by_the_other(rank: int, tmp_path: Path) -> None:
     ended = run_with_fault(tmp_path, f"kill:{rank}:2")
     message = f"rank {rank} gave no sign of life for {SILENCE:g} s: its process is dead"
     require_clear_end(ended, message, survivors=(1 - rank,), within=SILENCE + 1)
 
 
-@pytest.mark.long  # without the command line: test_many_devices_serving, test_many_devices_watch
 def test_a_rank_that_hangs_in_a_step_is_named_by_all_with_the_place(tmp_path: Path) -> None:
     ended = run_with_fault(tmp_path, "hang:1:2")
     message = (
@@ -164,7 +162,6 @@ def test_a_rank_that_hangs_in_a_step_is_named_by_all_with_the_place(tmp_path: Pa
     require_clear_end(ended, message, survivors=(0, 1), within=LIMIT + 1)
 
 
-@pytest.mark.long
 def test_a_model_that_raises_on_rank_0_is_named_by_all(tmp_path: Path) -> None:
     """The engine of one device would try again, sequence by sequence."""
     ended = run_with_fault(tmp_path, "raise:0:2")
@@ -172,7 +169,6 @@ def test_a_model_that_raises_on_rank_0_is_named_by_all(tmp_path: Path) -> None:
     require_clear_end(ended, message, survivors=(0, 1), within=1)
 
 
-@pytest.mark.long
 def test_a_rank_with_another_block_size_is_refused_by_all(tmp_path: Path) -> None:
     ended = run_with_fault(tmp_path, "options:1:0")
     assert (ended.code, ended.out) == (1, "")

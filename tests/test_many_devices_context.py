@@ -50,7 +50,6 @@ class Attempt(NamedTuple):
         pytest.param(
             (num_ranks, layout),
             id=f"{num_ranks}_ranks_{layout}",
-            marks=[pytest.mark.long] * ((num_ranks == 4) == (layout == "plain")),
         )
         for num_ranks in (2, 4)
         for layout in LAYOUTS

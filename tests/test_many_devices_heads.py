@@ -170,9 +170,9 @@ def test_each_rank_keeps_only_its_part_of_a_layer(ranks_of) -> None:
     [
         (4, "tiny"),
         (2, "biased"),
-        pytest.param(2, "alibi", marks=pytest.mark.long),
-        pytest.param(2, "qwen2", marks=pytest.mark.long),
-        pytest.param(4, "biased", marks=pytest.mark.long),
+        (2, "alibi"),
+        (2, "qwen2"),
+        (4, "biased"),
     ],
 )
 def test_scores_of_every_step_are_those_of_one_device(ranks_of, num_ranks, name) -> None:
@@ -198,8 +198,8 @@ def test_scores_of_every_step_are_those_of_one_device(ranks_of, num_ranks, name)
     [
         (2, "biased"),
         (4, "tiny"),
-        pytest.param(2, "llama", marks=pytest.mark.long),
-        pytest.param(2, "qwen2", marks=pytest.mark.long),
+        (2, "llama"),
+        (2, "qwen2"),
     ],
 )
 def test_a_step_sends_one_sum_of_the_heads_and_one_of_the_mlp(ranks_of, num_ranks, name) -> None:

@@ -204,7 +204,7 @@ def notebook(then: str) -> subprocess.Popen:
             "ranks.run(functions.sleep_on_all, 1000.0)",
             20.0,
             id="killed",
-            marks=[pytest.mark.long, sends_signals],
+            marks=sends_signals,
         ),
     ],
 )

@@ -53,13 +53,13 @@ ON_RANKS = [
     (2, "tiny", True),
     (2, "tiny", False),
     (2, "llama", True),
-    pytest.param(2, "llama", False, marks=pytest.mark.long),
-    pytest.param(2, "qwen2", True, marks=pytest.mark.long),
+    (2, "llama", False),
+    (2, "qwen2", True),
     (2, "alibi", True),
     (4, "tiny", True),  # 2 KV heads: two ranks have the same one
     (4, "tiny", False),
-    pytest.param(4, "llama", True, marks=pytest.mark.long),
-    pytest.param(4, "qwen2", False, marks=pytest.mark.long),  # 1 KV head, which all have; 97 scores
+    (4, "llama", True),
+    (4, "qwen2", False),  # 1 KV head, which all have; 97 scores
 ]
 
 
@@ -100,8 +100,8 @@ def test_a_cache_is_the_head_slice_of_the_whole_block_by_block(ranks_of, num_ran
     ("stage", "num_requests", "block_size"),
     [
         ("cuda_v1", 1, 8),
-        pytest.param("paged_gather", NUM_REQUESTS, 16, marks=pytest.mark.long),
-        pytest.param("cpu", NUM_REQUESTS, 16, marks=pytest.mark.long),
+        ("paged_gather", NUM_REQUESTS, 16),
+        ("cpu", NUM_REQUESTS, 16),
     ],
 )
 def test_other_stages_decode_on_ranks_too(ranks_of, stage, num_requests, block_size) -> None:

@@ -38,11 +38,7 @@ def test_cells_of_all_lanes_are_those_of_the_trace(read_page, reference_html: Pa
 
 @pytest.mark.parametrize(
     ("warp", "lane"),
-    [
-        (2, 5),
-        pytest.param(0, 31, marks=pytest.mark.long),
-        pytest.param(1, None, marks=pytest.mark.long),
-    ],
+    [(2, 5), (0, 31), (1, None)],
 )
 def test_cells_of_one_lane_or_warp_only(
     read_page, reference_html: Path, warp: int, lane: int | None

@@ -23,23 +23,13 @@ from pa_tutorial.kernels.intermediates import (
 from pa_tutorial.kernels.launch import Launch, prepare_naive, prepare_v1, run_probed
 from pa_tutorial.kernels.paged_attention import paged_attention
 from pa_tutorial.simt import Report
-from pa_tutorial.walk.cases import CASES, SHORT_CHECK
+from pa_tutorial.walk.cases import CASES
 from pa_tutorial.walk.ladder import STAGES
 from pa_tutorial.walk.problem import DecodeProblem
 
 PREPARE = {"cuda_naive": prepare_naive, "cuda_v1": prepare_v1}
 ORDERS = ("forward", "reverse")
 LONG = 1000  # tokens
-IN_BOTH_ORDERS = ("gqa", "drifting_scores")
-
-
-def marks_of(stage: str, order: str, case: object) -> list[pytest.MarkDecorator]:
-    """Warp after warp takes several times as long: only the short check, most in one order."""
-    is_long = order == "forward" or max(case.seq_lens) > LONG or case.id not in SHORT_CHECK
-    return [getattr(pytest.mark, stage)] + [pytest.mark.long] * (
-        is_long and case.name not in IN_BOTH_ORDERS
-    )
-
 
 ORDERED = [
     pytest.param(
@@ -47,7 +37,7 @@ ORDERED = [
         case.id,
         order,
         id=f"{stage}-{order}-{case.name}",
-        marks=marks_of(stage, order, case),
+        marks=getattr(pytest.mark, stage),
     )
     for stage in PREPARE
     for order in ORDERS
@@ -104,7 +94,7 @@ def test_most_cases_have_poisoned_slots() -> None:
 @pytest.mark.cuda_v1
 @pytest.mark.parametrize(
     "case_id",
-    [pytest.param(name, marks=[pytest.mark.long] * (name not in SHORT_CHECK)) for name in POISONED],
+    POISONED,
 )
 def test_no_nan_gets_past_the_last_token(case_id: str) -> None:
     """NaN comes out of K and V all the time; each lane must drop it before it counts.

@@ -94,12 +94,8 @@ def say(record: Callable, build: Compiled, capability: Capability, what: str) ->
             geometry,
             (major, minor),
             id=f"{short(geometry)}-sm_{major}{minor}",
-            # Long profile: of older GPUs all but every fourth geometry; of the newer those that
-            # are compiled with vector loads, below.
-            marks=[pytest.mark.long]
-            * (number % 4 > 0 if major < 9 else number % 2 == 0 and geometry != REFERENCE),
         )
-        for number, geometry in enumerate(GEOMETRIES)
+        for geometry in GEOMETRIES
         for major, minor in CAPABILITIES
     ],
 )
@@ -117,13 +113,7 @@ def test_v1_compiles_to_float32_in_registers(
 
 
 @pytest.mark.cuda_v1_vector
-@pytest.mark.parametrize(
-    "geometry",
-    [
-        pytest.param(geometry, id=short(geometry), marks=[pytest.mark.long] * (number % 2))
-        for number, geometry in enumerate(GEOMETRIES)
-    ],
-)
+@pytest.mark.parametrize("geometry", GEOMETRIES, ids=short)
 def test_vector_loads_compile_to_wide_loads(geometry: Geometry, record_property: Callable) -> None:
     build = compiled(paged_attention(geometry, vector_loads), v1_signature(geometry), (9, 0))
     say(record_property, build, (9, 0), f"vectors {short(geometry)}")

@@ -148,10 +148,7 @@ def bound(dtype: torch.dtype) -> float:
 
 @pytest.mark.parametrize(
     "point",
-    [
-        pytest.param(point, id=short(point), marks=[pytest.mark.long] * (number % 2))
-        for number, point in enumerate(POINTS)
-    ],
+    [pytest.param(point, id=short(point)) for point in POINTS],
 )
 def test_v1_on_a_point_of_vllms_grid(point: Point) -> None:
     tensors = inputs(point)

@@ -33,11 +33,7 @@ def paged(model: TinyLM, num_blocks: int = 64, block_size: int = 8, **options) -
 @pytest.mark.paged_online
 @pytest.mark.parametrize(
     ("layout", "block_size"),
-    [
-        pytest.param(layout, size, marks=[pytest.mark.long] * ((row + column) % 2))
-        for row, layout in enumerate(LAYOUTS)
-        for column, size in enumerate((1, 8, 16, 32))
-    ],
+    [(layout, size) for layout in LAYOUTS for size in (1, 8, 16, 32)],
 )
 def test_tokens_of_20_prompts_are_equal_with_and_without_paging(model, block_size, layout) -> None:
     assert len(set(PROMPTS)) == 20

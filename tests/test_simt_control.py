@@ -22,7 +22,7 @@ def test_random_programs_run_as_in_plain_python(first: int, tmp_path: Path) -> N
         check_program(seed, tmp_path, "together" if seed % 3 else "reverse")
 
 
-@pytest.mark.long
+@pytest.mark.hours
 @pytest.mark.parametrize("first", range(300, 10_300, 1000))
 def test_many_random_programs_run_as_in_plain_python(first: int, tmp_path: Path) -> None:
     for seed in range(first, first + 1000):

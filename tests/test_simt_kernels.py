@@ -44,10 +44,8 @@ def test_the_answer_is_right_and_no_check_cries_wolf(name: str, order: str | int
             name,
             (major, 0),
             id=f"{name}-sm_{major}0",
-            # older GPUs, long profile: all but every fourth kernel
-            marks=[pytest.mark.long] * (major < 9 and number % 4 > 0),
         )
-        for number, name in enumerate((*EXAMPLES, *FAULTS))
+        for name in (*EXAMPLES, *FAULTS)
         for major in (8, 9)
     ],
 )

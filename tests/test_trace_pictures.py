@@ -52,9 +52,7 @@ def banks(block_size: int) -> Figure:
     return draw_banks({"": first_column(block_size, padding=0)}, "title")
 
 
-@pytest.mark.parametrize(
-    "draw", [walk, pytest.param(thread_map, marks=pytest.mark.long), reduction, banks]
-)
+@pytest.mark.parametrize("draw", [walk, thread_map, reduction, banks])
 def test_a_picture_follows_the_block_size(draw) -> None:
     small, large, again = (style.svg(draw(size)) for size in (8, 16, 8))
     assert small != large

@@ -60,7 +60,6 @@ def run(program: str) -> str:
     return done.stdout
 
 
-@pytest.mark.long
 def test_the_command_line_says_what_was_not_run_and_is_no_failure() -> None:
     stage = "sys.argv = ['checks', 'triton']; "
     said = run(WITHOUT + stage + "runpy.run_module('pa_tutorial.checks', run_name='__main__')")

@@ -152,9 +152,9 @@ def run(program: str, **environment: str) -> None:
     ("before", "environment"),
     [
         ("", {}),
-        pytest.param("import triton", {}, marks=pytest.mark.long),
-        pytest.param("import torch._dynamo", {}, marks=pytest.mark.long),
-        pytest.param("", {"TRITON_INTERPRET": "1"}, marks=pytest.mark.long),
+        ("import triton", {}),
+        ("import torch._dynamo", {}),
+        ("", {"TRITON_INTERPRET": "1"}),
         ("import torch._dynamo", {"TRITON_INTERPRET": "1"}),
     ],
     ids=["alone", "triton", "dynamo", "interpreting", "interpreting_and_dynamo"],

@@ -104,7 +104,6 @@ def test_the_weights_are_those_of_whole_blocks(problem: DecodeProblem) -> None:
     assert set(np.bincount(reads.records.instruction)[np.unique(reads.records.instruction)]) == {32}
 
 
-@pytest.mark.long
 def test_the_bars_are_the_compilers_numbers() -> None:
     versions = rows()
     texts = texts_of(registers.draw_compiled(versions))

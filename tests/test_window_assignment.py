@@ -78,7 +78,6 @@ def test_solution_earns_all(task: Task) -> None:
     assert result.ok, result
 
 
-@pytest.mark.long
 @each
 @pytest.mark.parametrize("draw", MORE_DRAWS)
 def test_other_draws(task: Task, draw: int) -> None:
@@ -95,7 +94,6 @@ def test_wrong_answer_fails_the_case_that_is_about_it(task: Task, one: wrong.Wro
     assert case.diagnosis
 
 
-@pytest.mark.long
 @each_wrong
 @pytest.mark.parametrize("draw", MORE_DRAWS)
 def test_wrong_answer_in_other_draws(task: Task, one: wrong.Wrong, draw: int) -> None:
@@ -103,7 +101,6 @@ def test_wrong_answer_in_other_draws(task: Task, one: wrong.Wrong, draw: int) ->
     assert not case_of(task, one.fails, answers, draw).passed
 
 
-@pytest.mark.long
 @each
 def test_most_wrong_answers_earn_points_for_the_rest(task: Task) -> None:
     rows = [row_of_task(task, one) for one in task.wrong]  # it refuses one that passes
@@ -361,11 +358,11 @@ V1, V2 = Geometry(128, 16, F16), Geometry(64, 8, F16, partition_size=512)
 @pytest.mark.parametrize(
     ("geometry", "loads", "capability"),
     [
-        pytest.param(V1, vector_loads, (8, 0), id="v1-sm_80", marks=pytest.mark.long),
-        pytest.param(V1, vector_loads, (9, 0), id="v1-sm_90", marks=pytest.mark.long),
+        pytest.param(V1, vector_loads, (8, 0), id="v1-sm_80"),
+        pytest.param(V1, vector_loads, (9, 0), id="v1-sm_90"),
         pytest.param(V2, vector_loads, (9, 0), id="v2-sm_90"),
         pytest.param(V2, vector_loads, (8, 0), id="v2-sm_80"),
-        pytest.param(V1, element_loads, (9, 0), id="elements-sm_90", marks=pytest.mark.long),
+        pytest.param(V1, element_loads, (9, 0), id="elements-sm_90"),
     ],
 )
 def test_the_solution_compiles(geometry: Geometry, loads: Callable, capability: Capability) -> None:

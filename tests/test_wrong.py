@@ -6,6 +6,7 @@ import sys
 import pytest
 import torch
 from many_devices_trials import MANY_DEVICES
+from profiles import QUICK
 from simt_kernels.example import EXAMPLES as KERNELS
 from simt_kernels.example import FAULTS
 from triton_trials import TRITON_LAUNCH
@@ -37,12 +38,7 @@ def needs_triton(example: WrongExample) -> bool:
 by_name = pytest.mark.parametrize(
     "example",
     [
-        pytest.param(
-            example,
-            id=example.name,
-            marks=[pytest.mark.triton] * needs_triton(example)
-            + [pytest.mark.long] * example.is_long,
-        )
+        pytest.param(example, id=example.name, marks=[pytest.mark.triton] * needs_triton(example))
         for example in EXAMPLES
     ],
 )
@@ -51,7 +47,7 @@ by_name = pytest.mark.parametrize(
 def one_for_each_stage(pairs: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
     """The first case of each stage that is in the short check, else the first.
 
-    So the short check is held to its promise in each run; the long profile runs them all.
+    So the short check is held to its promise; the sweep below runs them all.
     """
     last_wins = sorted(reversed(pairs), key=lambda pair: pair[1] in SHORT_CHECK)
     return tuple({stage: (stage, case) for stage, case in last_wins}.values())
@@ -59,13 +55,12 @@ def one_for_each_stage(pairs: tuple[tuple[str, str], ...]) -> tuple[tuple[str, s
 
 @by_name
 def test_wrong_example_fails_where_its_header_says_and_passes_its_controls(
-    example: WrongExample, request: pytest.FixtureRequest
+    example: WrongExample,
 ) -> None:
     assert len(example.passes) == 3
-    whole = request.config.getoption("--long")
     with applied(example):
         controls = run_cases(example.passes)  # first: a failure may end the ranks
-        outcomes = run_cases(example.fails if whole else one_for_each_stage(example.fails))
+        outcomes = run_cases(one_for_each_stage(example.fails))
     disturbed = {pair: outcome.report for pair, outcome in controls.items() if not outcome.passed}
     assert not disturbed, f"{example.name} disturbs its control cases: {disturbed}"
     passed = [pair for pair, outcome in outcomes.items() if outcome.passed]
@@ -151,7 +146,40 @@ def test_there_is_a_wrong_example_for_every_stage() -> None:
     assert caught_in == {*STAGES, *others}
 
 
-@pytest.mark.long
+# The test that runs a pair of stage and case as it is, for what is no stage of the ladder.
+SEEN_BY = {
+    BLOCK_MANAGER: "test_stories.py::test_block_manager_tells_the_story_as_plain_lists_do[{}]",
+    ENGINE: "test_scenes.py::test_engine_plays_the_scene_as_each_request_alone[{}]",
+    TRITON_LAUNCH: "test_triton_decode.py::test_every_trial_finds_nothing_wrong[{}]",
+    MANY_DEVICES: "test_many_devices_trials.py::test_every_trial_finds_nothing_wrong[{}]",
+}
+
+
+def test_of(stage: str, case: str) -> str:
+    if stage != SIMT:
+        return SEEN_BY.get(stage, f"test_ladder.py::test_stage_is_right[{stage}-{{}}]").format(case)
+    if case in FAULTS:
+        return (
+            f"test_simt_faults.py::test_the_right_check_finds_the_fault_at_the_right_line[{case}]"
+        )
+    return (
+        f"test_simt_kernels.py::test_the_answer_is_right_and_no_check_cries_wolf[{case}-together]"
+    )
+
+
+def test_each_wrong_example_fails_in_make_test(request: pytest.FixtureRequest) -> None:
+    """When somebody makes that mistake, `make test` must tell, and not only `make test-all`."""
+    quick = request.config.stash[QUICK]
+    files = {name.partition("::")[0] for name in quick}
+    unseen = {}
+    for example in EXAMPLES:
+        tests = {test_of(*pair) for pair in example.fails}
+        if {test.partition("::")[0] for test in tests} <= files and not tests & quick:
+            unseen[example.name] = sorted(tests)
+    assert unseen == {}
+
+
+@pytest.mark.hours
 @by_name
 def test_sweep_over_all_cases(example: WrongExample, record_property) -> None:
     """Nothing named to fail may pass anywhere in a full sweep; what else fails is recorded."""

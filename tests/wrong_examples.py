@@ -6,9 +6,6 @@ A wrong example is a TOML file:
     found_by = "race"                 # only if no result is wrong but the simulator stops the
                                       # kernel: which of its checks must find it, in every case
 
-    long = true                       # only if it takes long and another example is like it: it is
-                                      # then run by `pytest --long` only
-
     [[change]]
     file = "attention/cached.py"      # under pa_tutorial/
     old = "    self.seq_len = end"    # stands there exactly once
@@ -77,7 +74,6 @@ class WrongExample:
     fails: tuple[tuple[str, str], ...]
     passes: tuple[tuple[str, str], ...]
     found_by: str | None = None
-    is_long: bool = False
 
     def sources(self) -> dict[str, str]:
         """Module name -> its source with the changes made."""
@@ -122,9 +118,9 @@ def _load(path: Path) -> WrongExample:
         raise ValueError(
             f"{path.name}: `found_by` is {found_by!r}; it must be one of {', '.join(CHECKS)}"
         )
-    pairs_of_both = pairs("fails"), pairs("passes")
-    is_long = header.get("long", False)
-    return WrongExample(path.stem, header["why"], changes, *pairs_of_both, found_by, is_long)
+    return WrongExample(
+        path.stem, header["why"], changes, pairs("fails"), pairs("passes"), found_by
+    )
 
 
 class _ChangedLoader(SourceFileLoader):
