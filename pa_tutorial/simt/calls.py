@@ -196,7 +196,8 @@ class Calls(Expressions):
         if found is not UNKNOWN:
             return found
         text = ast.unparse(value)
-        if any(isinstance(part, ast.BinOp) for part in ast.walk(value)):
+        sizes = value.elts if isinstance(value, ast.Tuple) else [value]
+        if any(isinstance(size, ast.BinOp) for size in sizes):
             why = f"the {key} of an array is a number or a name: Numba does not take {text}"
             raise self.source.unsupported(node, why)
         raise self.source.unknown(node, f"{text}, the {key} of an array, before the kernel runs")
