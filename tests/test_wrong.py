@@ -155,7 +155,7 @@ SEEN_BY = {
 }
 
 
-def test_of(stage: str, case: str) -> str:
+def id_of(stage: str, case: str) -> str:
     if stage != SIMT:
         return SEEN_BY.get(stage, f"test_ladder.py::test_stage_is_right[{stage}-{{}}]").format(case)
     if case in FAULTS:
@@ -173,7 +173,7 @@ def test_each_wrong_example_fails_in_make_test(request: pytest.FixtureRequest) -
     files = {name.partition("::")[0] for name in quick}
     unseen = {}
     for example in EXAMPLES:
-        tests = {test_of(*pair) for pair in example.fails}
+        tests = {id_of(*pair) for pair in example.fails}
         if {test.partition("::")[0] for test in tests} <= files and not tests & quick:
             unseen[example.name] = sorted(tests)
     assert unseen == {}

@@ -105,7 +105,7 @@ def gathering(kind: type[Gather], attention: Attention) -> Callable[[Runner], Ru
         row_size = layout.num_kv_heads * layout.block_size * layout.head_size
         # A row for every block: nothing is shared, so no batch names more.
         gather = kind(attention, layout.num_blocks, row_size)
-        runner.stage = replace(runner.stage, function=gather)
+        runner.stage = replace(runner.stage, at=gather)
         for caches in (runner.cache.k, runner.cache.v):
             for index, cache in enumerate(caches):
                 cache.zero_()  # a masked place has weight 0; times NaN that would be NaN
