@@ -25,7 +25,6 @@ from pa_tutorial.viz.kernel_runs import REFERENCE, prepare_v1
 from pa_tutorial.viz.microscope import microscope
 from pa_tutorial.viz.microscope.paged import paged_panes
 
-SCREENSHOTS = Path(__file__).parents[1] / "build" / "screenshots"
 LOAD_K, LOAD_Q_VEC = "load_k(k_vecs[j], k_cache", "load_q_vec(q_vec, q_vecs, ii)"
 
 
@@ -222,7 +221,7 @@ def test_a_name_that_is_not_there_is_explained(reader: Reader, name: str) -> Non
     assert any(words in said for words in ("there are", "has the shape", "as in logits[17]"))
 
 
-# Speed and pictures ----------------------------------------------------------------------------
+# Speed ----------------------------------------------------------------------------------------
 
 
 def test_context_256_opens_in_2_seconds_and_steps_at_once(read_page, tmp_path: Path) -> None:
@@ -242,18 +241,3 @@ def test_context_256_opens_in_2_seconds_and_steps_at_once(read_page, tmp_path: P
     print(f"opens in {min(seconds):.2f} s, a step takes {min(steps):.1f} ms")
     assert min(seconds) < 2
     assert min(steps) < 50
-
-
-@pytest.mark.parametrize("width", [1280, 1920])
-@pytest.mark.parametrize(("question", "ask"), [("bytes", ask_for_k), ("banks", ask_for_q)])
-def test_screenshots_are_kept(
-    read_page, reference_html: Path, width: int, question: str, ask
-) -> None:
-    """Would catch: nothing by itself; people look at build/screenshots/."""
-    reader = read_page(reference_html, width=width)
-    ask(reader)
-    reader.find("logits[17]")
-    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-    path = SCREENSHOTS / f"microscope_{question}_{width}.png"
-    reader.page.screenshot(path=path, full_page=True)
-    assert path.stat().st_size > 20_000

@@ -146,6 +146,11 @@ def test_there_is_a_wrong_example_for_every_stage() -> None:
     assert caught_in == {*STAGES, *others}
 
 
+def test_every_wrong_example_has_its_place() -> None:
+    """A change of our code may take it away; most examples are tried in `make test-all` only."""
+    assert all(example.sources() for example in EXAMPLES)
+
+
 # The test that runs a pair of stage and case as it is, for what is no stage of the ladder.
 SEEN_BY = {
     BLOCK_MANAGER: "test_stories.py::test_block_manager_tells_the_story_as_plain_lists_do[{}]",
