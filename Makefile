@@ -57,8 +57,8 @@ notebooks: $(ALL) exercises  ## run every notebook and keep the outputs
 	@echo "Running every notebook, in place."
 	$(BIN)/python tests/run_notebooks.py
 
-figures: $(ALL)  ## draw every figure into figures/
-	@echo "Drawing figures/."
+figures: $(ALL)  ## draw every figure, as SVG and PNG, into build/figures/
+	@echo "Drawing build/figures/, and figures/ anew."
 	$(BIN)/python -m pa_tutorial.viz
 
 exercises: $(ALL)  ## write the exercises into the notebooks
