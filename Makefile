@@ -11,7 +11,7 @@ PIP    := $(BIN)/python -m pip install --disable-pip-version-check -c constraint
 # without keeping it, each of the many processes that the tests start would make it again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help lab test test-all test-hours test-macos notebooks index figures exercises bounds bench gpu lint size clean
+.PHONY: help lab test test-all test-hours test-macos notebooks figures exercises bounds bench gpu lint size clean
 .DEFAULT_GOAL := help
 
 help:  ## list the commands
@@ -57,13 +57,9 @@ test-macos: $(ALL)  ## run kernels, notebooks 07 and 09 and a stage with what a 
 notebooks: $(ALL) exercises  ## run every notebook and keep the outputs
 	@echo "Running every notebook, in place."
 	$(BIN)/python tests/run_notebooks.py
-	@$(BIN)/python -m pa_tutorial.index
 
-index: $(ALL)  ## write notebooks/INDEX.md and ERRATA.md
-	@$(BIN)/python -m pa_tutorial.index
-
-figures: $(ALL)  ## draw every figure into figures/
-	@echo "Drawing figures/."
+figures: $(ALL)  ## draw every figure, as SVG and PNG, into build/figures/
+	@echo "Drawing build/figures/, and figures/ anew."
 	$(BIN)/python -m pa_tutorial.viz
 
 exercises: $(ALL)  ## write the exercises into the notebooks

@@ -4,11 +4,10 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from pa_tutorial.attention.cached import KVCache, cached_attention
 from pa_tutorial.attention.tiny_lm import TinyLM
+from pa_tutorial.private_names import TorchDispatchMode, tree_leaves
 
 
 def count_flops(run: Callable[[], object]) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from pa_tutorial import private_names
 from pa_tutorial.bench.batches import Arguments, random_batch, reference, worst_error
 from pa_tutorial.bench.device import Device, this_gpu
 from pa_tutorial.bench.gpu_grid import BOUNDS
@@ -56,7 +57,7 @@ def waiting_raises() -> Iterator[None]:
 
 ON_GPU = Streams(
     side=side_stream,
-    busy=lambda: torch.cuda._sleep(CYCLES),
+    busy=lambda: private_names.sleep(CYCLES),
     idle=lambda: torch.cuda.current_stream().query(),
     no_waiting=waiting_raises,
 )

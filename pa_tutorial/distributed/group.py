@@ -18,6 +18,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from pa_tutorial.arguments import require
 from pa_tutorial.distributed.watch import START, TICK, Disagreement, Watch, say_and_exit
+from pa_tutorial.private_names import get_sequence_number_for_group
 
 LIMIT = 60.0  # seconds for which a rank may keep the others waiting
 NEVER = timedelta(days=7)
@@ -110,7 +111,7 @@ def joined(
     groups: tuple[dist.ProcessGroup, ...] = ()
 
     def begun() -> int:
-        return sum(group._get_sequence_number_for_group() for group in groups)
+        return sum(map(get_sequence_number_for_group, groups))
 
     watch = Watch(_store_of_the_watch(), rank, num_ranks, begun, limit, silence, end)
 

@@ -16,6 +16,7 @@ import torch
 
 from pa_tutorial.arguments import require
 from pa_tutorial.distributed.group import LIMIT, SILENCE, joined, tcp_store
+from pa_tutorial.private_names import PLACE
 
 START_SECONDS = 120.0  # until all have imported torch and met
 LEAVE_SECONDS = 10.0  # to leave the group, or to hear why the job ends
@@ -177,7 +178,8 @@ def _context() -> BaseContext:
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     # torch imports its compiler, for seconds, at the first call of a layer that is cut.
-    context.set_forkserver_preload([__name__, "pa_tutorial.distributed.runner", "torch._dynamo"])
+    runner = "pa_tutorial.distributed.runner"
+    context.set_forkserver_preload([__name__, runner, PLACE["dynamo"]])
     return context
 
 

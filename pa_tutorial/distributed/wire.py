@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import Tensor
 from torch.distributed.tensor import DTensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+
+from pa_tutorial.private_names import TorchDispatchMode, tree_leaves
 
 NAMESPACES = ("c10d", "_c10d_functional")
 # What torch calls them, in the plain form and in that of torch.distributed.tensor -> our name, and
@@ -73,7 +73,7 @@ class Wire(TorchDispatchMode):
     ) -> Any:
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented  # it comes again, as what DTensor makes of it
-        name = function._opname
+        name = function.overloadpacket.__name__
         if function.namespace in NAMESPACES and name not in CARRY_NOTHING:
             if name not in KINDS:
                 raise NotImplementedError(f"Wire does not know how to count {function}")

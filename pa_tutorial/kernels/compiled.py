@@ -18,6 +18,7 @@ import torch
 from numba import cuda, types
 
 from pa_tutorial.kernels.geometry import Geometry
+from pa_tutorial.private_names import PLACE
 
 Capability = tuple[int, int]
 CAPABILITIES: tuple[Capability, ...] = ((8, 0), (9, 0))
@@ -136,12 +137,11 @@ def require_compiler() -> None:
 def lto_ir(kernel: Callable, signature: tuple[types.Type, ...], capability: Capability) -> bytes:
     """A @cuda.jit kernel as the linker takes it. ImportError where there is no compiler."""
     require_compiler()
-    from numba.cuda import dispatcher
 
     # Device functions ask for "the current device" while they are compiled; there is none.
     device = SimpleNamespace(compute_capability=capability)
     with (
-        mock.patch.object(dispatcher, "get_current_device", return_value=device),
+        mock.patch(PLACE["get_current_device"], return_value=device),
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")

@@ -24,8 +24,9 @@ import numpy as np
 from llvmlite import ir
 from numba import njit, prange, types
 from numba.core import cgutils
-from numba.core.cpu import ParallelOptions
-from numba.core.extending import intrinsic
+from numba.extending import intrinsic
+
+from pa_tutorial.private_names import ParallelOptions
 
 # What the compiler may do to the order of a sum. Not `fastmath=True`: that promises that there is
 # no NaN and no infinity, and here are both (a NaN of the model, the score -inf of an empty slot).

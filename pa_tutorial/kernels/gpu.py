@@ -91,10 +91,11 @@ def allow_shared(kernel: Callable, arguments: tuple[object, ...], num_bytes: int
     with cudaFuncSetAttribute. Numba has no function for it, so the driver is asked directly.
     """
     from cuda.bindings.driver import CUfunction_attribute
-    from numba.cuda.cudadrv.driver import driver
+
+    from pa_tutorial.private_names import driver
 
     signature = tuple(kernel.typeof_pyval(argument) for argument in arguments)
-    function = kernel.compile(signature)._codelibrary.get_cufunc()
+    function = kernel.compile(signature).library.get_cufunc()
     attribute = CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
     # The mark belongs to the kernel, not to the launch: another launch may need more already.
     _marked[function.handle] = max(num_bytes, _marked.get(function.handle, 0))

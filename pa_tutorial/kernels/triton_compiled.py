@@ -17,10 +17,10 @@ from unittest import mock
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import CompiledKernel
-from triton.runtime import driver
 
 from pa_tutorial.kernels.compiled import Capability, loads_of
 from pa_tutorial.kernels.triton_launch import TritonCall
+from pa_tutorial.private_names import PLACE
 
 CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 LANES = 32
@@ -51,7 +51,7 @@ class NoGpu:
 def compiling_for(capability: Capability, device: Hashable) -> Iterator[None]:
     """Inside, Triton believes that this GPU is there."""
     answer = property(lambda self: NoGpu(capability, device))
-    with mock.patch.object(type(driver), "active", answer):
+    with mock.patch(PLACE["active"], answer):
         yield
 
 

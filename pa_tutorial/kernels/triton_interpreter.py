@@ -21,15 +21,20 @@ import numpy as np
 import triton.experimental.gluon  # noqa: F401  the interpreter imports it; inside would be too late
 import triton.language as tl
 from torch import Tensor
-from triton.runtime import interpreter
 from triton.runtime.errors import InterpreterError
-from triton.runtime.interpreter import InterpretedFunction, InterpreterBuilder, TensorHandle
 from triton.runtime.jit import JITFunction
 
+from pa_tutorial import private_names
 from pa_tutorial.kernels.inputs import flat
+from pa_tutorial.private_names import (
+    PLACE,
+    InterpretedFunction,
+    InterpreterBuilder,
+    TensorHandle,
+    create_dot,
+)
 
 MODULES = (tl, tl.core, tl.math, tl.standard)
-create_dot = InterpreterBuilder.create_dot
 
 
 class MemoryFault(Exception):
@@ -97,7 +102,7 @@ def put_back(place: ModuleType | type, names: dict[str, object]) -> None:
 def changed_once() -> Iterator[None]:
     """Inside, the interpreter changes the language once for each module with functions of a
     kernel, not at every call of a function: that takes a fifth of its time (Triton 3.9)."""
-    change, modules = interpreter._patch_lang, set()
+    change, modules = private_names.patch_lang, set()
 
     def change_first_time(function: Callable) -> object:
         if id(function.__globals__) in modules:
@@ -105,7 +110,7 @@ def changed_once() -> Iterator[None]:
         modules.add(id(function.__globals__))
         return change(function)
 
-    with mock.patch.object(interpreter, "_patch_lang", change_first_time):
+    with mock.patch(PLACE["patch_lang"], change_first_time):
         yield
 
 
@@ -116,11 +121,13 @@ def changed_once() -> Iterator[None]:
 def checked_builder(arguments: dict[str, object]) -> Iterator[None]:
     """Inside, what a kernel loads and stores is checked, and tl.dot knows bfloat16."""
     ranges = {name: range_of(t) for name, t in arguments.items() if isinstance(t, Tensor)}
-    checked = {
-        name: partialmethod(access, getattr(InterpreterBuilder, name), verb, ranges)
-        for name, verb in (("create_masked_load", "reads"), ("create_masked_store", "writes"))
+    load, store = private_names.create_masked_load, private_names.create_masked_store
+    changed = {
+        "create_masked_load": partialmethod(access, load, "reads", ranges),
+        "create_masked_store": partialmethod(access, store, "writes", ranges),
+        "create_dot": dot_of_values,
     }
-    with mock.patch.multiple(InterpreterBuilder, **checked, create_dot=dot_of_values):
+    with mock.patch.multiple(InterpreterBuilder, **changed):
         yield
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from unittest import mock
 
+from pa_tutorial.private_names import PLACE
 from pa_tutorial.simt.arguments import arrays_of, function_of, named
 from pa_tutorial.simt.signatures import types_of
 
@@ -26,7 +27,6 @@ def ptx(kernel: Callable, *args: object, compute_capability: tuple[int, int] = (
     has no wheels for macOS).
     """
     from numba import cuda
-    from numba.cuda import dispatcher
 
     function = function_of(kernel)
     given = named(function, args)
@@ -34,7 +34,7 @@ def ptx(kernel: Callable, *args: object, compute_capability: tuple[int, int] = (
     # Device functions ask for "the current device" while they are compiled; there is none.
     device = SimpleNamespace(compute_capability=compute_capability)
     with (
-        mock.patch.object(dispatcher, "get_current_device", return_value=device),
+        mock.patch(PLACE["get_current_device"], return_value=device),
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")

@@ -11,9 +11,9 @@ from functools import wraps
 from types import FunctionType
 
 from numba import cuda, typeof
-from numba.core import sigutils
 from numba.core.types import Type, void
 
+from pa_tutorial.private_names import is_signature, normalize_signature
 from pa_tutorial.simt.arithmetic import cast, plain
 from pa_tutorial.simt.memory import Array
 from pa_tutorial.simt.names import cast_target
@@ -25,9 +25,9 @@ def remembering(numba_jit: Callable) -> Callable:
     @wraps(numba_jit)
     def jit(func_or_sig: object = None, *args: object, **options: object) -> Callable:
         signatures = func_or_sig if isinstance(func_or_sig, list) else [func_or_sig]
-        if not all(sigutils.is_signature(one) for one in signatures):
+        if not all(is_signature(one) for one in signatures):
             return numba_jit(func_or_sig, *args, **options)
-        declared = [sigutils.normalize_signature(one) for one in signatures]
+        declared = [normalize_signature(one) for one in signatures]
 
         def decorate(function: FunctionType) -> Callable:
             function.declared = declared
@@ -53,7 +53,7 @@ def types_of(function: FunctionType, values: Iterable[object]) -> tuple[Type, ..
 
     Raises TypeError if they fit none of its signatures.
     """
-    from numba.cuda.target import CUDATypingContext
+    from pa_tutorial.private_names import CUDATypingContext
 
     given = tuple(typeof(value) for value in values)
     allowed = [void(*arguments) for arguments, _ in declared(function)]

@@ -1,9 +1,9 @@
-"""Draw every figure into figures/, as SVG and PNG, and the page of the microscope:
-`python -m pa_tutorial.viz`. Which SVG and PNG were drawn together stands in SHA256SUMS, in the
-form of `sha256sum`."""
+"""Draw every figure into build/figures/, as SVG and PNG, and the page of the microscope:
+`python -m pa_tutorial.viz`. Then write what stands in figures/ anew: what README, COURSE.md and the
+pages of the rooms show. For one more, put its SVG there once."""
 
 import argparse
-import hashlib
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -131,12 +131,12 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "under_the_microscope": lambda: reference_microscope().picture(),
 }
 PAGES: dict[str, Callable[[], Microscope]] = {"microscope": reference_microscope}
-SUMS = "SHA256SUMS"
+SHOWN = Path("figures")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("figures"), help="folder to write to")
+    parser.add_argument("--out", type=Path, default=Path("build/figures"), help="folder for them")
     out = parser.parse_args().out
     out.mkdir(parents=True, exist_ok=True)
     for number, (name, draw) in enumerate(FIGURES.items(), start=1):
@@ -147,14 +147,8 @@ def main() -> None:
     for name, make in PAGES.items():
         print(f"page {out / name}.html", flush=True)
         make().save_html(out / f"{name}.html")
-    drawn = [f"{name}.{form}" for name in FIGURES for form in ("svg", "png")]
-    (out / SUMS).write_text(
-        "".join(f"{sha256(out / file)}  {file}\n" for file in drawn), encoding="utf-8", newline="\n"
-    )
-
-
-def sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    for shown in SHOWN.glob("*"):
+        shutil.copyfile(out / shown.name, shown)
 
 
 if __name__ == "__main__":

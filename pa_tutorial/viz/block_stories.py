@@ -1,4 +1,4 @@
-"""The strips of frames that stand in figures/: real operations on a real pool, drawn."""
+"""The strips of frames that `make figures` draws: real operations on a real pool, drawn."""
 
 from collections.abc import Sequence
 

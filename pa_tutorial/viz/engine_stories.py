@@ -1,4 +1,4 @@
-"""The stories of notebook 16 that are told in figures/ too."""
+"""The stories of notebook 16 that `make figures` draws too."""
 
 from matplotlib.figure import Figure
 
