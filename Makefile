@@ -38,17 +38,18 @@ lab: $(LAB)  ## open JupyterLab on the first notebook
 	@echo "Opening JupyterLab on notebooks/00_start_here.ipynb (stop it with Ctrl-C)."
 	$(BIN)/jupyter lab --ServerApp.root_dir='$(CURDIR)' --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb
 
-TEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+# Tests that share compiled kernels or ranks stand in one file: a file stays with one worker.
+TEST := $(BIN)/python -m pytest -n auto --no-loadscope-reorder
 
 test: $(ALL)  ## run what a clone is trusted by, every notebook included (6 minutes on 2 cores)
-	$(TEST)
+	$(TEST) --dist loadfile
 
 test-all: $(ALL)  ## run the tests that `make test` leaves out (30 minutes at most)
-	$(TEST) --rest
+	$(TEST) --dist loadfile --rest
 
 test-hours: $(ALL)  ## try every wrong example on every case, a million operations (hours)
-	@echo "This takes hours: about 10 on 2 cores. Stop it with Ctrl-C."
-	$(TEST) --hours
+	@echo "This takes about 4 hours on 2 cores. Stop it with Ctrl-C."
+	$(TEST) --dist load --hours
 
 test-macos: $(ALL)  ## run kernels, notebooks 07 and 09 and a stage with what a Mac has
 	$(BIN)/python -m pytest tests/test_macos.py

@@ -215,7 +215,7 @@ def score_all(group: Group | None, name: str) -> list[Tensor]:
     kept = keep_scores(model)
     llm = LLM(model, None, make_runner=make_runner, stage="paged_gather", **TIGHT)
     runner = llm.engine.runner
-    runner.stage = replace(runner.stage, function=exact_decode)
+    runner.stage = replace(runner.stage, at=exact_decode)
     if group and group.rank > 0:
         runner.follow()
     else:

@@ -74,9 +74,10 @@ def select(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave in `items` those of the profile that was chosen."""
     entries = load()
     profiles = {item: profile_of(item, entries) for item in items}
-    config.stash[UNUSED] = unused(entries, map(name_of, items))
     config.stash[QUICK] = {name_of(item) for item in items if profiles[item] == "quick"}
-    if any("::" in arg for arg in config.args):
+    names_tests = any("::" in arg for arg in config.args)
+    config.stash[UNUSED] = [] if names_tests else unused(entries, map(name_of, items))
+    if names_tests:
         return
     left_out = [item for item in items if profiles[item] != chosen(config)]
     config.hook.pytest_deselected(items=left_out)

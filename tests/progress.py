@@ -14,7 +14,6 @@ import pytest
 FILE = Path(__file__).with_name("seconds.json")
 EVERY = 20  # seconds
 UNKNOWN = 1.0  # seconds of a file that has not been measured
-EARLY = 0.05  # of the work: until then, the estimate is what was measured
 
 
 def file_of(node_id: str) -> str:
@@ -28,7 +27,7 @@ def measured() -> dict[str, dict[str, float]]:
 
 def line(seconds: float, planned: float, share: float, file: str) -> str:
     """planned: seconds in all, as measured before; share: of the work that is done."""
-    about = seconds / share if share > EARLY else max(planned, seconds)
+    about = seconds + (1 - share) * planned
     clock = "{:.0f}:{:02.0f}".format
     passed, whole = (clock(*divmod(int(time), 60)) for time in (seconds, about))
     return f"{passed} of about {whole}, {100 * share:.0f} % ({file})"
