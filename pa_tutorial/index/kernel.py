@@ -30,7 +30,7 @@ V1 = (
     Symbol(
         "`query.stride(0)`, `key_cache.stride(0)`, `key_cache.stride(1)`",
         "the strides come with the tensors",
-        prepare('"q_stride": q', '"kv_block_stride": k', '"kv_head_stride": k'),
+        prepare('"q_stride": ', '"kv_block_stride": ', '"kv_head_stride": '),
         nb09("The strides come with the tensors"),
     ),
     Symbol(

@@ -26,7 +26,7 @@ from triton.runtime.errors import InterpreterError
 from triton.runtime.interpreter import InterpretedFunction, InterpreterBuilder, TensorHandle
 from triton.runtime.jit import JITFunction
 
-from pa_tutorial.kernels.inputs import flat
+from pa_tutorial.kernels.running import flat
 
 MODULES = (tl, tl.core, tl.math, tl.standard)
 create_dot = InterpreterBuilder.create_dot
