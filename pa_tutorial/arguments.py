@@ -1,4 +1,11 @@
-"""How a bad argument is refused."""
+"""How a bad argument is refused: by its name, what it was and what is allowed."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+DEVICES = ("cpu", "cuda")
+FLT_MAX = float(torch.finfo(torch.float32).max)
 
 
 def require(condition: bool, name: str, value: object, allowed: str) -> None:
@@ -15,3 +22,99 @@ def require_heads(num_heads: int, num_kv_heads: int) -> None:
         num_kv_heads,
         f"a divisor of num_heads, which is {num_heads}",
     )
+
+
+def require_heads_that_fit(
+    num_heads: int,
+    head_size: int,
+    num_kv_heads: int,
+    k_head_size: int,
+    alibi_slopes: Tensor | None,
+) -> None:
+    """Raise ValueError unless the heads of q fit those of k, and the slopes those of q."""
+    if head_size != k_head_size:
+        raise ValueError(f"k has head_size {k_head_size}; it must be that of q, {head_size}")
+    if num_kv_heads < 1 or num_heads % num_kv_heads != 0:
+        raise ValueError(
+            f"num_kv_heads is {num_kv_heads}; it must divide num_heads, which is {num_heads}"
+        )
+    if alibi_slopes is not None and alibi_slopes.shape != (num_heads,):
+        raise ValueError(
+            f"alibi_slopes has shape {list(alibi_slopes.shape)}; "
+            f"it must be [{num_heads}], one slope a head"
+        )
+
+
+def require_caches(k_cache: Tensor, v_cache: Tensor) -> tuple[int, int, int, int]:
+    """num_blocks, num_kv_heads, block_size and head_size of a cache in either layout.
+
+    The layout is told from the shape of k_cache. Raises ValueError if v_cache does not suit it.
+    """
+    if k_cache.dim() not in (4, 5):
+        raise ValueError(
+            f"k_cache has shape {list(k_cache.shape)}; "
+            "it must have 5 dimensions (vLLM) or 4 (plain)"
+        )
+    vllm = k_cache.dim() == 5
+    num_blocks, num_kv_heads, *rest = k_cache.shape
+    head_size, block_size = (rest[0] * rest[2], rest[1]) if vllm else (rest[1], rest[0])
+    v_shape = [num_blocks, num_kv_heads, *([head_size, block_size] if vllm else rest)]
+    if list(v_cache.shape) != v_shape or v_cache.dtype != k_cache.dtype:
+        raise ValueError(
+            f"v_cache is {list(v_cache.shape)}, {v_cache.dtype}; beside this k_cache it must be "
+            f"{v_shape}, {k_cache.dtype}"
+        )
+    return num_blocks, num_kv_heads, block_size, head_size
+
+
+def require_tensor(name: str, tensor: Tensor) -> None:
+    """Raise TypeError or ValueError unless this is a tensor whose memory holds its numbers."""
+    if not isinstance(tensor, Tensor):
+        allowed = "a torch.Tensor or None" if name == "alibi_slopes" else "a torch.Tensor"
+        raise TypeError(f"{name} is of type {type(tensor).__name__}; it must be {allowed}")
+    require(tensor.device.type in DEVICES, f"{name}.device", tensor.device, " or ".join(DEVICES))
+    negative = "a view whose memory holds its numbers with the other sign"
+    require(not tensor.is_neg(), name, negative, f"{name}.resolve_neg()")
+
+
+def require_readable(name: str, tensor: Tensor) -> None:
+    """Raise TypeError or ValueError unless this is a tensor whose memory holds its numbers, one
+    or more."""
+    require_tensor(name, tensor)
+    if 0 in tensor.shape:
+        raise ValueError(f"{name} has shape {list(tensor.shape)}; every size must be at least 1")
+
+
+def require_dense(name: str, tensor: Tensor, dims: int) -> None:
+    """Raise ValueError unless the last `dims` dimensions lie in their order, without gaps."""
+    dense = torch.empty(tensor.shape[-dims:], device="meta")
+    same = steps(tensor)[-dims:] == steps(dense)
+    allowed = f"{dense.stride()}: the last {dims} dimensions without gaps"
+    require(same, f"{name}.stride()[-{dims}:]", tensor.stride()[-dims:], allowed)
+
+
+def steps(tensor: Tensor) -> tuple[int, ...]:
+    """The strides; 0 for a dimension of size 1, where nobody steps: any stride will do."""
+    sizes = zip(tensor.shape, tensor.stride(), strict=True)
+    return tuple(stride if n > 1 else 0 for n, stride in sizes)
+
+
+def require_slopes(alibi_slopes: Tensor) -> None:
+    """Raise ValueError unless every slope is finite as a float32. It reads the numbers."""
+    for head, slope in enumerate(alibi_slopes.float().tolist()):
+        finite = abs(slope) <= FLT_MAX
+        given = alibi_slopes[head].item()
+        require(finite, f"alibi_slopes[{head}]", given, "finite, as a float32")
+
+
+def float32_scale(scale: float) -> np.float32:
+    """The scale as a kernel takes it; with a float64, a GPU would compute float64 scores.
+
+    Raises TypeError for what is no number, ValueError for one that float32 does not have.
+    """
+    is_number = isinstance(scale, int | float | np.integer | np.floating)
+    if not is_number or isinstance(scale, bool):
+        raise TypeError(f"scale is of type {type(scale).__name__}; it must be a real number")
+    value = scale if isinstance(scale, int) else float(scale)  # 10**400 is no float
+    require(-FLT_MAX <= value <= FLT_MAX, "scale", scale, "finite, as a float32")
+    return np.float32(value)

@@ -63,7 +63,7 @@ def compiled_for_host(geometry: Geometry, text: str) -> Callable[..., int]:
 
 def run_on_the_host(ready: Launch, text: str | None = None) -> Tensor:
     """The output of a launch; text: in place of paged_attention.cu. Errors: run_with."""
-    given = [as_c(value) for value in for_cpp(*ready.arguments.values())]
+    given = [as_c(value) for value in for_cpp(*ready.given)]
     pointers = (ctypes.c_void_p * len(given))(*map(ctypes.addressof, given))
     sizes = ready.grid, ready.geometry.NUM_THREADS, ready.shared_bytes
     run_with(ready.geometry, *sizes, ctypes.addressof(pointers), text)

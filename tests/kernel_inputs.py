@@ -2,11 +2,11 @@
 
 import dataclasses
 
-from pa_tutorial.walk.decode_inputs import PagedInputs
+from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.walk.problem import DecodeProblem
 
 # The arguments of prepare_v1 and of the kernels as functions, in their order.
-NAMES = tuple(field.name for field in dataclasses.fields(PagedInputs))
+NAMES = tuple(field.name for field in dataclasses.fields(DecodeStep))
 
 
 def problem(**changes: object) -> DecodeProblem:
@@ -21,6 +21,6 @@ def arguments(given: DecodeProblem) -> dict[str, object]:
     return {name: getattr(paged, name) for name in NAMES}
 
 
-def values(paged: PagedInputs) -> list[object]:
+def values(paged: DecodeStep) -> list[object]:
     """The arguments in their order."""
     return [getattr(paged, name) for name in NAMES]

@@ -10,7 +10,7 @@ from torch import Tensor
 from pa_tutorial.kernels import cache as kernels
 from pa_tutorial.kernels import prepare_cache
 from pa_tutorial.kernels.changed import changed
-from pa_tutorial.kernels.launch import copy_blocks, reshape_and_cache
+from pa_tutorial.kernels.launch import copy_blocks, reshape_and_cache_by_kernel
 from pa_tutorial.kernels.prepare_cache import (
     prepare_copy_blocks,
     prepare_reshape_and_cache,
@@ -71,7 +71,7 @@ def new_tokens(layout: VllmLayout) -> tuple[Tensor, Tensor, Tensor]:
     return qkv[:, 2 * heads : 3 * heads], wide[:, 1:], torch.tensor(slots)
 
 
-def check_new_tokens(layout: VllmLayout, write: Callable = reshape_and_cache) -> None:
+def check_new_tokens(layout: VllmLayout, write: Callable = reshape_and_cache_by_kernel) -> None:
     """The kernel writes what the torch version writes; every other place keeps its NaN."""
     ours, expected = layout.empty(), layout.empty()
     key, value, slots = new_tokens(layout)
@@ -108,7 +108,7 @@ def test_every_bit_of_a_token_arrives() -> None:
     patterns = torch.arange(65536, dtype=torch.int32).to(torch.uint16).view(BF16).view(-1, 1, 32)
     k_cache, v_cache = layout.empty()
     slots = torch.arange(len(patterns))
-    reshape_and_cache(patterns, patterns.flip(0), k_cache, v_cache, slots)
+    reshape_and_cache_by_kernel(patterns, patterns.flip(0), k_cache, v_cache, slots)
     ours = layouts.gather(k_cache, v_cache, torch.arange(layout.num_blocks), len(patterns))
     require_same(ours, (patterns, patterns.flip(0)))
 
@@ -118,14 +118,14 @@ def test_padding_alone_leaves_the_cache_untouched(count: int) -> None:
     ours, before = REFERENCE.empty(), REFERENCE.empty()
     key, value, _ = new_tokens(REFERENCE)
     slots = torch.full((count,), -1)
-    reshape_and_cache(key[:count], value[:count], *ours, slots)
+    reshape_and_cache_by_kernel(key[:count], value[:count], *ours, slots)
     require_same(ours, before)
 
 
 def test_one_token_for_all_slots_has_a_stride_of_0() -> None:
     ours, expected = REFERENCE.empty(), REFERENCE.empty()
     key, value = (t[:1].expand(40, -1, -1) for t in new_tokens(REFERENCE)[:2])
-    reshape_and_cache(key, value, *ours, torch.arange(40))
+    reshape_and_cache_by_kernel(key, value, *ours, torch.arange(40))
     layouts.reshape_and_cache(key, value, *expected, torch.arange(40))
     require_same(ours, expected)
 

@@ -11,8 +11,9 @@ import torch
 from test_cache_kernels import BF16, F16, F32, check_copies, check_new_tokens, new_tokens, pool
 from torch import Tensor
 
-from pa_tutorial.kernels import inputs, running
-from pa_tutorial.kernels.launch import copy_blocks, reshape_and_cache
+from pa_tutorial import arguments
+from pa_tutorial.kernels import running
+from pa_tutorial.kernels.launch import copy_blocks, reshape_and_cache_by_kernel
 from pa_tutorial.kernels.prepare_cache import prepare_copy_blocks, prepare_reshape_and_cache
 from pa_tutorial.kernels.running import Launch
 from pa_tutorial.paging.errors import UnknownBlock
@@ -90,16 +91,16 @@ def test_wrong_tensors_of_tokens_are_refused(name: str, nothing_runs: None) -> N
     change, argument, message = WRONG[name]
     given = tokens()
     with pytest.raises(ValueError, match=message):
-        reshape_and_cache(**{**given, argument: change(given[argument])})
+        reshape_and_cache_by_kernel(**{**given, argument: change(given[argument])})
 
 
 @pytest.mark.parametrize("argument", ["key", "value", "k_cache", "v_cache", "slot_mapping"])
 def test_what_is_no_tensor_or_elsewhere_is_refused(argument: str, nothing_runs: None) -> None:
     given = tokens()
     with pytest.raises(TypeError, match=f"^{argument} is of type list; it must be a torch.Tensor"):
-        reshape_and_cache(**{**given, argument: given[argument].tolist()})
+        reshape_and_cache_by_kernel(**{**given, argument: given[argument].tolist()})
     with pytest.raises(ValueError, match=rf"^{argument}.device is meta; it must be cpu"):
-        reshape_and_cache(**{**given, argument: given[argument].to("meta")})
+        reshape_and_cache_by_kernel(**{**given, argument: given[argument].to("meta")})
 
 
 def shifted(tensor: Tensor) -> Tensor:
@@ -229,7 +230,7 @@ def test_blocks_are_copied_on_a_gpu(launched: list[object]) -> None:
 @pytest.fixture
 def meta_is_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tensors on torch's meta device have no numbers: whoever looks at one gets an error."""
-    monkeypatch.setattr(inputs, "DEVICES", ("cpu", "cuda", "meta"))
+    monkeypatch.setattr(arguments, "DEVICES", ("cpu", "cuda", "meta"))
 
 
 def test_no_number_on_a_gpu_is_looked_at(meta_is_a_gpu: None) -> None:

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from pa_tutorial.checks.comparing import bounds_of, relative_errors, to_float64
 from pa_tutorial.kernels.cpp_twin import SOURCE
-from pa_tutorial.kernels.dtypes import as_kept
 from pa_tutorial.kernels.launch import Launch, prepare_v1
+from pa_tutorial.kernels.running import as_kept
 from pa_tutorial.walk.cases import CASES
 from pa_tutorial.walk.problem import DecodeProblem
 
@@ -72,6 +72,7 @@ def test_partitions_are_those_of_the_kernel_in_python() -> None:
         grid=(*v1.grid[:2], expected.out.shape[2]),
         shared_bytes=max(4 * partition_size, v1.geometry.dynamic_shared_bytes(0)),
         arguments={**v1.arguments, **{name: as_kept(at) for name, at in written.items()}},
+        order=v1.order,
         out=written["out"],
     )
     run_on_the_host(ready)

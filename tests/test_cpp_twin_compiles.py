@@ -124,7 +124,7 @@ def test_a_launch_gives_the_kernel_its_arguments(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(cuda.core, "launch", launch)
     monkeypatch.setattr(cpp_twin, "loaded", lambda geometry, capability: geometry)
 
-    ready.kernel[ready.grid, 64, 7, ready.shared_bytes](*ready.arguments.values())
+    ready.kernel[ready.grid, 64, 7, ready.shared_bytes](*ready.given)
     assert done == ["current", ("stream 7", (64, 1, 1), ready.shared_bytes, ready.geometry)]
     errors = relative_errors(to_float64(ready.out), given.expected()["out"])
     assert errors.max() < torch.finfo(BF16).eps / 2 + 2e-6
@@ -149,7 +149,7 @@ def test_arrays_with_gaps_are_refused_where_there_is_no_stride(name: str) -> Non
     array = ready.arguments[name]
     ready.arguments[name] = torch.stack([array, array], dim=-1)[..., 0]
     with pytest.raises(ValueError, match=rf"^{name} is an array with gaps; it must be contiguous"):
-        for_cpp(*ready.arguments.values())
+        for_cpp(*ready.given)
 
 
 @pytest.mark.parametrize("name", ["k_cache", "v_cache"])
@@ -157,4 +157,4 @@ def test_a_cache_that_is_not_aligned_is_refused(name: str) -> None:
     ready = prepare_v1(**arguments(problem(dtype=BF16)))
     ready.arguments[name] = ready.arguments[name][4:]
     with pytest.raises(ValueError, match=rf"^{name} is 8 bytes past a multiple of 16"):
-        for_cpp(*ready.arguments.values())
+        for_cpp(*ready.given)

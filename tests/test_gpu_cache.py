@@ -17,7 +17,7 @@ def test_both_kernels_write_the_bits_of_torch(capsys: pytest.CaptureFixture) -> 
     assert "2 of 2 sizes" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", ["reshape_and_cache", "copy_blocks"])
+@pytest.mark.parametrize("name", ["reshape_and_cache_by_kernel", "copy_blocks"])
 def test_a_kernel_that_writes_nothing_is_told(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_cache, name, lambda *args: None)
     result = gpu_cache.compare(10, device="cpu")

@@ -64,7 +64,7 @@ def test_a_launch_is_prepared_without_a_look_at_any_number(
     ready = prepare_it(**on_gpu(dtype=dtype, strided_q=True))
     launches = [ready.partitions, ready.reduce] if prepare_it is PREPARE[2] else [ready]
     for one in launches:
-        tensors = [a for a in one.arguments.values() if isinstance(a, torch.Tensor)]
+        tensors = [a for a in one.given if isinstance(a, torch.Tensor)]
         assert all(tensor.is_cuda and tensor.numel() for tensor in tensors)
 
 

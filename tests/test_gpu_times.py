@@ -121,7 +121,7 @@ def test_twin_is_launched_on_torchs_stream_with_the_kernels_arguments(monkeypatc
     geometry, configuration, given = asked[0]
     assert geometry == ready.geometry
     assert configuration == (ready.grid, 128, 77, ready.shared_bytes)
-    assert all(a is b for a, b in zip(given, ready.arguments.values(), strict=True))
+    assert all(a is b for a, b in zip(given, ready.given, strict=True))
     long = dataclasses.replace(ready, shared_bytes=48 * 1024)
     with pytest.raises(ValueError, match=r"shared_bytes is .*at most 49152, for a twin"):
         variants.run_twin(long)

@@ -179,6 +179,6 @@ def test_a_kernel_is_compiled_for_the_types_that_a_launch_gives_it() -> None:
     ):
         types = [
             typeof(value.numpy() if isinstance(value, torch.Tensor) else value)
-            for value in ready.arguments.values()
+            for value in ready.given
         ]
         assert [str(t) for t in types] == [str(t) for t in signature(ready.geometry)]

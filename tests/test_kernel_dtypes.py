@@ -10,6 +10,7 @@ from torch import Tensor
 from wrong_examples import Change, WrongExample, applied, run_cases
 
 from pa_tutorial.kernels import dtypes
+from pa_tutorial.kernels.running import as_kept
 from pa_tutorial.simt import launch
 
 BFLOAT16 = (("cuda_naive", "decode/bfloat16"), ("cuda_v1", "decode/bfloat16"))
@@ -35,7 +36,7 @@ def through_a_kernel(types, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     values = numbers()
     kept, back = torch.empty(len(values), dtype=dtype), torch.empty(len(values))
     with np.errstate(over="ignore", invalid="ignore"):  # most numbers are no float16
-        launch(kernel, len(values) // 128, 128, types.as_kept(kept), back, values)
+        launch(kernel, len(values) // 128, 128, as_kept(kept), back, values)
     return kept, back
 
 

@@ -1,6 +1,11 @@
-"""What a launch of the paged kernels refuses, before anything runs."""
+"""What a launch of the paged kernels refuses, before anything runs; and what it passes on."""
 
+import dataclasses
+import inspect
+import sys
 from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
 
 import numpy as np
 import pytest
@@ -442,6 +447,53 @@ def test_caches_are_aligned_to_16_bytes_and_not_to_a_vec_of_k(name: str) -> None
     given = inputs(dtype=torch.float16, block_size=8)
     given[name] = shifted(given[name], 4)
     refused(VECTORS[0], given, rf"{name}.data_ptr\(\) is 8 bytes past a multiple of 16")
+
+
+# What a call goes through -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple, dict[str, object]]]:
+    """The arguments and options of each launch; nothing is simulated."""
+    seen: list[tuple[tuple, dict[str, object]]] = []
+    monkeypatch.setattr(running, "launch", lambda *given, **options: seen.append((given, options)))
+    return seen
+
+
+@by_function
+def test_nothing_is_watched_that_no_probe_asked_for(function: Callable, launched: list) -> None:
+    function(**inputs())
+    assert launched
+    assert not any("watch" in options for _, options in launched)
+
+
+@by_prepare
+def test_arguments_go_by_the_names_of_the_signature(prepare: Callable, launched: list) -> None:
+    """And not by the order in which somebody put them into a dict."""
+    ready = prepare(**inputs())
+    for one in (ready.partitions, ready.reduce) if prepare is launch.prepare_v2 else (ready,):
+        in_reverse = dict(reversed(one.arguments.items()))
+        dataclasses.replace(one, arguments=in_reverse).simulate()
+        (_, _, _, *given), _ = launched.pop()
+        names = inspect.signature(one.kernel.py_func).parameters
+        assert all(a is one.arguments[name] for a, name in zip(given, names, strict=True))
+
+
+@by_function
+def test_a_call_goes_through_six_of_our_files(function: Callable, launched: list) -> None:
+    """So many a reader has to open who follows a call to the simulator."""
+    package, files = Path(launch.__file__).parent.parent, set()
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        files.add(Path(frame.f_code.co_filename))
+
+    given = inputs()
+    function(**given)  # the kernel is made: that is another way
+    before = sys.getprofile()
+    sys.setprofile(note)
+    function(**given)
+    sys.setprofile(before)
+    assert len([file for file in files if package in file.parents]) <= 6
 
 
 # Nothing is copied ------------------------------------------------------------------------------

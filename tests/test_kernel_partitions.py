@@ -10,12 +10,12 @@ import torch
 from kernel_inputs import problem, values
 from torch import Tensor
 
+from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.checks.comparing import relative_errors
-from pa_tutorial.kernels.dtypes import as_kept
 from pa_tutorial.kernels.launch import prepare_v1
 from pa_tutorial.kernels.paged_attention import paged_attention
+from pa_tutorial.kernels.running import as_kept
 from pa_tutorial.simt import launch
-from pa_tutorial.walk.decode_inputs import PagedInputs
 from pa_tutorial.walk.problem import DecodeProblem
 
 pytestmark = pytest.mark.cuda_v1
@@ -51,7 +51,7 @@ def two_heads(**changes: object) -> DecodeProblem:
     return problem(**{"num_heads": 2, "num_kv_heads": 1, **changes})
 
 
-def run(paged: PagedInputs, partition_size: int, more: int = 0, **options: object) -> Partitions:
+def run(paged: DecodeStep, partition_size: int, more: int = 0, **options: object) -> Partitions:
     """One launch. `more` partitions than the longest sequence needs."""
     v1 = prepare_v1(*values(paged))
     geometry = dataclasses.replace(v1.geometry, partition_size=partition_size)
@@ -65,7 +65,7 @@ def run(paged: PagedInputs, partition_size: int, more: int = 0, **options: objec
         (num_heads, num_seqs, num_partitions),
         geometry.NUM_THREADS,
         *(exp_sums.view(-1), max_logits.view(-1), as_kept(out.view(-1))),
-        *list(v1.arguments.values())[3:],
+        *v1.given[3:],
         shared_bytes=geometry.dynamic_shared_bytes(max(seq_lens)),
         unwritten=("exp_sums", "max_logits", "out"),
         **options,

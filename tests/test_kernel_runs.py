@@ -141,7 +141,7 @@ def test_numba_sees_the_types_that_the_kernel_is_compiled_for(
 ) -> None:
     """With a scale of float64, a GPU would compute the scores in float64; nothing here would."""
     ready = PREPARE[stage](**arguments(problem(dtype=dtype, alibi=alibi)))
-    given = [a.numpy() if isinstance(a, Tensor) else a for a in ready.arguments.values()]
+    given = [a.numpy() if isinstance(a, Tensor) else a for a in ready.given]
     found = [without_layout(numba.typeof(a)) for a in given]
     assert found == [without_layout(kind) for kind in SIGNATURE[stage](ready.geometry)]
 
@@ -151,7 +151,7 @@ def test_slopes_of_float64_become_float32(stage: str) -> None:
     """With float64 slopes, Numba would compile a kernel that computes its scores in float64."""
     tensors = arguments(problem(alibi=True))
     ready = PREPARE[stage](**{**tensors, "alibi_slopes": tensors["alibi_slopes"].double()})
-    given = [a.dtype for a in ready.arguments.values() if isinstance(a, Tensor)]
+    given = [a.dtype for a in ready.given if isinstance(a, Tensor)]
     assert torch.float64 not in given
 
 

@@ -84,9 +84,9 @@ def test_kernels_of_notebook_08() -> None:
     for dtype in (torch.float16, torch.float32, torch.bfloat16):
         for problem in (WORKED_EXAMPLE, first_kernel.ONE_HEAD):
             ready = prepare_naive(**vars(replace(problem, dtype=dtype).paged("vllm")))
-            launches.append((ready.kernel, as_arrays(ready.arguments.values())))
+            launches.append((ready.kernel, as_arrays(ready.given)))
     ready = prepare_naive(**vars(WORKED_EXAMPLE.paged("vllm")))
-    out, q, k_cache, v_cache, *rest = ready.arguments.values()
+    out, q, k_cache, v_cache, *rest = ready.given
     wide = out, q, k_cache.float(), v_cache.float(), *rest
     launches.append((ready.kernel, as_arrays(wide)))
     assert compile_all(launches) == {"naive_kernel"}

@@ -12,13 +12,13 @@ from pa_tutorial.attention.paged import (
     paged_online,
     require_paged_inputs,
 )
+from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.paging.allocator import BlockAllocator
 from pa_tutorial.paging.block_table import BlockTable, padded_block_tables
 from pa_tutorial.paging.kv_cache import PagedKVCache
 from pa_tutorial.paging.layouts import LAYOUTS
 from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
 from pa_tutorial.walk.cases import DECODE_CASES
-from pa_tutorial.walk.decode_inputs import PagedInputs
 from pa_tutorial.walk.problem import DTYPES, DecodeProblem
 
 EACH_LAYOUT = pytest.mark.parametrize("layout", LAYOUTS)
@@ -36,11 +36,11 @@ Attend = Callable[..., Tensor]
 
 @pytest.fixture(params=[paged_gather, paged_online], ids=lambda stage: stage.__name__)
 def attend(request) -> Attend:
-    """A stage, called with PagedInputs and what to change in them."""
+    """A stage, called with DecodeStep and what to change in them."""
     return lambda inputs, **changes: request.param(**(vars(inputs) | changes))
 
 
-def first_five(inputs: PagedInputs, **changes: Tensor) -> dict[str, Tensor]:
+def first_five(inputs: DecodeStep, **changes: Tensor) -> dict[str, Tensor]:
     """The arguments of require_paged_inputs."""
     names = ("q", "k_cache", "v_cache", "block_tables", "seq_lens")
     return {name: getattr(inputs, name) for name in names} | changes
@@ -222,7 +222,7 @@ def test_shared_blocks_give_the_bits_that_copies_give(attend, layout, story) -> 
     for layer in (0, 1):
         outs = [
             attend(
-                PagedInputs(q, c.k[layer], c.v[layer], padded_block_tables(t), seq_lens, 0.25, None)
+                DecodeStep(q, c.k[layer], c.v[layer], padded_block_tables(t), seq_lens, 0.25, None)
             )
             for c, t in ((shared, tables), (copies, alone))
         ]

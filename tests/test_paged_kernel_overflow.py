@@ -15,7 +15,7 @@ from torch import Tensor
 from wrong_examples import Change, WrongExample, applied
 
 from pa_tutorial.kernels import launch
-from pa_tutorial.kernels.dtypes import as_kept
+from pa_tutorial.kernels.running import as_kept
 from pa_tutorial.walk.cases import CASES
 
 BLOCK_STRIDE = 2**29  # block 5 of the worked example begins behind 2**31

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.attention.paged import paged_gather, paged_online, paged_online_beside
+from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.attention.work import TensorsMade
 from pa_tutorial.checks.comparing import bounds_of, relative_errors, to_float64
 from pa_tutorial.paging.layouts import LAYOUTS
 from pa_tutorial.walk.cases import DECODE_CASES
-from pa_tutorial.walk.decode_inputs import PagedInputs, beside
+from pa_tutorial.walk.decode_inputs import beside
 from pa_tutorial.walk.problem import DecodeProblem
 
 EACH_LAYOUT = pytest.mark.parametrize("layout", LAYOUTS)
@@ -83,7 +84,7 @@ def test_what_does_not_fit_beside_the_cache_is_refused(changes, message) -> None
 # Attention that never gathers
 
 
-def largest_tensor_made(attend: Callable, inputs: PagedInputs) -> int:
+def largest_tensor_made(attend: Callable, inputs: DecodeStep) -> int:
     with TensorsMade() as made:
         attend(**vars(inputs))
     return max(made.sizes)

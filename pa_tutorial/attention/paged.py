@@ -4,8 +4,9 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.attention.cached import cached_attention
-from pa_tutorial.attention.full import repeat_kv_heads, require_heads_that_fit
+from pa_tutorial.attention.full import repeat_kv_heads
 from pa_tutorial.attention.online import Part, empty_part, merge, part_of
+from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.paging.layouts import by_token, gather
 
 
@@ -23,65 +24,9 @@ def require_paged_inputs(
     newest_in_cache  if not, seq_lens is what the caller calls context_lens, and may be 0
     """
     lens_name, least = ("seq_lens", 1) if newest_in_cache else ("context_lens", 0)
-    require_paged_shapes(q, k_cache, v_cache, block_tables, seq_lens, alibi_slopes, lens_name)
-    num_blocks, block_size, _, _ = by_token(k_cache, v_cache)[1].shape
-    require_blocks_and_lengths(block_tables, seq_lens, num_blocks, block_size, lens_name, least)
-
-
-def require_paged_shapes(
-    q: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    block_tables: Tensor,
-    seq_lens: Tensor,
-    alibi_slopes: Tensor | None = None,
-    lens_name: str = "seq_lens",
-) -> None:
-    """Raise ValueError, naming the argument, unless shapes and dtypes fit together."""
-    if q.dim() != 3 or len(q) == 0:
-        raise ValueError(
-            f"q has shape {list(q.shape)}; it must have 3 dimensions: "
-            "[num_seqs, num_heads, head_size], and at least one sequence"
-        )
-    _, _, num_kv_heads, head_size = by_token(k_cache, v_cache)[1].shape
-    num_seqs = len(q)
-    require_heads_that_fit(*q.shape[1:], num_kv_heads, head_size, alibi_slopes)
-    for name, tensor in (("block_tables", block_tables), (lens_name, seq_lens)):
-        if tensor.dtype != torch.int32:
-            raise ValueError(f"{name} is {tensor.dtype}; it must be torch.int32")
-    if block_tables.dim() != 2 or len(block_tables) != num_seqs:
-        raise ValueError(
-            f"block_tables has shape {list(block_tables.shape)}; it must have one row for each of "
-            f"the {num_seqs} sequences of q"
-        )
-    if seq_lens.shape != (num_seqs,):
-        raise ValueError(f"{lens_name} has shape {list(seq_lens.shape)}; it must be [{num_seqs}]")
-
-
-def require_blocks_and_lengths(
-    block_tables: Tensor,
-    seq_lens: Tensor,
-    num_blocks: int,
-    block_size: int,
-    lens_name: str = "seq_lens",
-    least: int = 1,
-) -> None:
-    """Raise ValueError unless every sequence has from `least` tokens to what its table has room
-    for, in blocks of the pool. This reads the numbers: of tensors on a GPU, it waits for them."""
-    room = block_tables.shape[1] * block_size
-    for sequence in ((seq_lens < least) | (seq_lens > room)).nonzero()[:1, 0].tolist():
-        raise ValueError(
-            f"{lens_name}[{sequence}] is {seq_lens[sequence]}; it must be {least} to {room}, the "
-            "tokens for which its block table has room"
-        )
-    first_token = torch.arange(0, room, block_size, device=seq_lens.device)
-    used = first_token < seq_lens[:, None]
-    outside = used & ((block_tables < 0) | (block_tables >= num_blocks))
-    for sequence, block_idx in outside.nonzero()[:1].tolist():
-        raise ValueError(
-            f"block_tables[{sequence}] names block {block_tables[sequence, block_idx]}; "
-            f"it must be 0 to {num_blocks - 1}"
-        )
+    step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, 1.0, alibi_slopes)
+    step.require_shapes(lens_name)
+    step.require_lengths(lens_name, least)
 
 
 def paged_gather(

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.bench.spread import in_a_line
-from pa_tutorial.kernels.dtypes import as_kept
 from pa_tutorial.kernels.geometry import BLOCK_SIZES, DTYPES
-from pa_tutorial.kernels.launch import copy_blocks, reshape_and_cache
+from pa_tutorial.kernels.launch import copy_blocks, reshape_and_cache_by_kernel
+from pa_tutorial.kernels.running import as_kept
 from pa_tutorial.paging import layouts
 from pa_tutorial.paging.layouts import PAD_SLOT, VllmLayout
 
@@ -36,10 +36,10 @@ def difference(dtype: torch.dtype, head_size: int, block_size: int, device: str)
     slots = torch.randperm(NUM_BLOCKS * block_size)[:NUM_TOKENS]
     slots[::5] = PAD_SLOT
     slots = slots.to(device)
-    reshape_and_cache(key, value, *ours, slots)
+    reshape_and_cache_by_kernel(key, value, *ours, slots)
     layouts.reshape_and_cache(key, value, *theirs, slots)
     if not same(ours, theirs):
-        return "reshape_and_cache"
+        return "reshape_and_cache_by_kernel"
     copy_blocks([ours[0]], [ours[1]], PAIRS)
     for source, destination in PAIRS:
         for cache in theirs:

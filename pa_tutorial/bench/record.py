@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.bench.gpu_ladder import moved
-from pa_tutorial.kernels.dtypes import as_kept
 from pa_tutorial.kernels.launch import prepare_v1, prepare_v2
 from pa_tutorial.kernels.loads import element_loads
+from pa_tutorial.kernels.running import as_kept
 from pa_tutorial.kernels.vectors import vector_loads
 from pa_tutorial.walk.calls import some_partitions
 from pa_tutorial.walk.cases import CASES

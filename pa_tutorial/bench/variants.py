@@ -27,7 +27,7 @@ def run_twin(ready: Launch) -> Tensor:
     stream = torch.cuda.current_stream().cuda_stream
     twin = twin_kernel(ready.geometry)
     configuration = ready.grid, ready.geometry.NUM_THREADS, stream, ready.shared_bytes
-    twin[configuration](*ready.arguments.values())
+    twin[configuration](*ready.given)
     return ready.out
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from pa_tutorial.arguments import require
 from pa_tutorial.attention.online import Part, exps_from, part_of
-from pa_tutorial.attention.paged import require_blocks_and_lengths
+from pa_tutorial.attention.step import require_blocks_and_lengths
 from pa_tutorial.paging.layouts import by_token
 
 

@@ -8,15 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pa_tutorial.arguments import require
-from pa_tutorial.attention.paged import require_blocks_and_lengths, require_paged_shapes
+from pa_tutorial.arguments import float32_scale, require, require_dense
+from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.kernels.cpu import Sizes, cpu_kernel
-from pa_tutorial.kernels.inputs import (
-    float32_scale,
-    require_all_readable,
-    require_dense,
-    require_slopes,
-)
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 BLOCK_SIZES = (8, 16, 32)
@@ -45,18 +39,28 @@ def prepare_cpu(
     tiles and ahead
     (in bytes) turn the last two steps of the kernel off: see Sizes.
     """
-    require_cpu_inputs(q, k_cache, v_cache, block_tables, seq_lens, alibi_slopes)
-    num_seqs, num_heads, head_size = q.shape
+    step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
+    return launch_of_cpu(step, num_shares, tiles, ahead)
+
+
+def launch_of_cpu(
+    step: DecodeStep,
+    num_shares: int | None = None,
+    tiles: bool = True,
+    ahead: int = BYTES_AHEAD,
+) -> "CpuLaunch":
+    """The launch of prepare_cpu."""
+    require_cpu_inputs(step)
+    num_seqs, num_heads, head_size = step.q.shape
     if num_shares is None:
         num_shares = numba.get_num_threads()
     require(num_shares >= 1, "num_shares", num_shares, "at least 1")
-    slopes = torch.zeros(num_heads) if alibi_slopes is None else alibi_slopes.float()
-    kernel = cpu_kernel(sizes_of(v_cache, tiles, ahead))
+    read = step.k_cache, step.v_cache, step.block_tables, step.seq_lens, step.float_slopes()
     return CpuLaunch(
-        kernel=kernel,
-        q=q.detach(),
-        scale=float(float32_scale(scale)),
-        read=tuple(map(as_array, (k_cache, v_cache, block_tables, seq_lens, slopes))),
+        kernel=cpu_kernel(sizes_of(step.v_cache, tiles, ahead)),
+        q=step.q.detach(),
+        scale=float(float32_scale(step.scale)),
+        read=tuple(map(as_array, read)),
         max_logits=new_array(num_shares + num_seqs, num_heads),
         exp_sums=new_array(num_shares + num_seqs, num_heads),
         tmp_out=new_array(num_shares + num_seqs, num_heads, head_size),
@@ -135,8 +139,8 @@ def paged_attention_cpu(
     kernel cannot take. There is no backward pass: the result has no graph, also where an input
     requires_grad.
     """
-    others = {"alibi_slopes": alibi_slopes, "num_shares": num_shares}
-    ready = prepare_cpu(q, k_cache, v_cache, block_tables, seq_lens, scale, **others)
+    step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
+    ready = launch_of_cpu(step, num_shares)
     out = ready.run()
     if probe is not None:
         probe["qk_max"] = torch.from_numpy(ready.qk_max)[..., None]
@@ -145,35 +149,20 @@ def paged_attention_cpu(
     return out
 
 
-def require_cpu_inputs(
-    q: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    block_tables: Tensor,
-    seq_lens: Tensor,
-    alibi_slopes: Tensor | None,
-) -> None:
+def require_cpu_inputs(step: DecodeStep) -> None:
     """Raise TypeError or ValueError, naming the argument, unless the kernel can read all."""
-    tensors = {
-        "q": q,
-        "k_cache": k_cache,
-        "v_cache": v_cache,
-        "block_tables": block_tables,
-        "seq_lens": seq_lens,
-    }
-    require_all_readable(tensors, alibi_slopes, torch.device("cpu"))
+    q, k_cache = step.q, step.k_cache
+    step.require_readable(torch.device("cpu"))
     allowed = "of 4 dimensions: the plain layout"
     require(k_cache.dim() == 4, "k_cache.shape", list(k_cache.shape), allowed)
-    require_paged_shapes(q, k_cache, v_cache, block_tables, seq_lens, alibi_slopes)
-    num_blocks, _, block_size, _ = v_cache.shape
+    step.require_shapes()
+    block_size = k_cache.shape[2]
     require(q.dtype in DTYPES, "q.dtype", q.dtype, f"one of {', '.join(map(str, DTYPES))}")
     require(q.dtype == k_cache.dtype, "q.dtype", q.dtype, f"{k_cache.dtype}, as the cache")
     require(block_size in BLOCK_SIZES, "k_cache.shape[2]", block_size, f"one of {BLOCK_SIZES}")
-    for name, tensor in (("k_cache", k_cache), ("v_cache", v_cache)):
-        require_dense(name, tensor, 4)
-    require_blocks_and_lengths(block_tables, seq_lens, num_blocks, block_size)
-    if alibi_slopes is not None:
-        require_slopes(alibi_slopes)
+    require_dense("k_cache", k_cache, 4)
+    require_dense("v_cache", step.v_cache, 4)
+    step.require_numbers()
 
 
 def sizes_of(v_cache: Tensor, tiles: bool = True, ahead: int = BYTES_AHEAD) -> Sizes:

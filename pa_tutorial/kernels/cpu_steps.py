@@ -21,8 +21,8 @@ import torch
 from numba import njit, prange
 from torch import Tensor
 
-from pa_tutorial.arguments import require
-from pa_tutorial.attention.paged import require_blocks_and_lengths, require_paged_shapes
+from pa_tutorial.arguments import float32_scale, require, require_dense
+from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.kernels.cpu import (
     ONLY_LOOPS,
     REORDER,
@@ -39,7 +39,6 @@ from pa_tutorial.kernels.cpu_launch import (
     require_cpu_inputs,
     sizes_of,
 )
-from pa_tutorial.kernels.inputs import float32_scale, require_dense
 
 COMPILED = {"parallel": ONLY_LOOPS, "fastmath": REORDER, "error_model": "numpy"}
 
@@ -225,12 +224,13 @@ def prepare_step(
     """
     num_dims = {"vllm": 5, "plain": 4}[layout]
     require(k_cache.dim() == num_dims, "k_cache.dim()", k_cache.dim(), f"{num_dims}: {layout}")
+    step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, scale)
     if layout == "plain":
-        require_cpu_inputs(q, k_cache, v_cache, block_tables, seq_lens, None)
+        require_cpu_inputs(step)
         by_rows = v_cache
     else:
-        require_paged_shapes(q, k_cache, v_cache, block_tables, seq_lens)
-        require_blocks_and_lengths(block_tables, seq_lens, len(k_cache), v_cache.shape[3])
+        step.require_shapes()
+        step.require_lengths()
         require_dense("k_cache", k_cache, 5)
         require_dense("v_cache", v_cache, 4)
         by_rows = v_cache.transpose(2, 3)

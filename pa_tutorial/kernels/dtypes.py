@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from numba import cuda, float32, int32, types, uint16, uint32
 from numba.cuda import libdevice
-from torch import Tensor
 
 from pa_tutorial.simt import LaneAccess, twin
 
@@ -81,8 +80,3 @@ SCALAR_TYPES = {
     torch.float16: ScalarType(float16, _widened, _to_float16),
     torch.bfloat16: ScalarType(uint16, bfloat16_to_float, float_to_bfloat16),
 }
-
-
-def as_kept(tensor: Tensor) -> Tensor:
-    """The tensor with its elements as a kernel keeps them: bfloat16 as uint16, the same memory."""
-    return tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.kernels.geometry import Geometry
-from pa_tutorial.kernels.running import Launch
+from pa_tutorial.kernels.running import Launch, Partitioned, say_simulated
 from pa_tutorial.simt import Report, Snapshot
 from pa_tutorial.simt.races import WARP_SIZE
 
@@ -24,6 +24,38 @@ NAMES = ("logits", "qk_max", "exp_sum", "accs")
 # The same for the reduce kernel.
 REDUCED = "inv_sum = "
 REDUCED_NAMES = ("max_logit", "global_exp_sum")
+
+
+def probe_naive(ready: Launch, probe: dict[str, Tensor]) -> Tensor:
+    """Run a launch of naive_kernel in the simulator; probe receives qk."""
+    require_simulated(ready.out, probe)
+    report = ready.simulate(watch="end", names="qk")
+    probe["qk"] = scores(report, "end", "qk", ready.arguments["seq_lens"])
+    return ready.out
+
+
+def probe_v1(ready: Launch, probe: dict[str, Tensor]) -> Tensor:
+    """Run a launch of v1 in the simulator; probe receives the intermediates."""
+    require_simulated(ready.out, probe)
+    report = ready.simulate(watch=LINES, names=NAMES)
+    probe.update(intermediates(report, ready.geometry, ready.arguments["seq_lens"]))
+    return ready.out
+
+
+def probe_v2(ready: Partitioned, probe: dict[str, Tensor]) -> Tensor:
+    """Run both launches of v2 in the simulator; probe receives the intermediates."""
+    require_simulated(ready.out, probe)
+    report = ready.partitions.simulate(watch=LINES, names=NAMES)
+    reduced = ready.reduce.simulate(watch=REDUCED, names=REDUCED_NAMES)
+    probe.update(of_both_kernels(report, reduced, ready.partitions))
+    return ready.out
+
+
+def require_simulated(out: Tensor, probe: dict[str, Tensor]) -> None:
+    """Raise ValueError for a probe on a GPU: nobody can look into a kernel there."""
+    if out.is_cuda:
+        raise ValueError(f"probe is a {type(probe).__name__}; on a GPU it must be None")
+    say_simulated()
 
 
 def intermediates(report: Report, geometry: Geometry, seq_lens: Tensor) -> dict[str, Tensor]:

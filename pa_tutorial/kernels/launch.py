@@ -10,24 +10,24 @@ to watch it, or to put it into a CUDA graph:
 
 from torch import Tensor
 
+from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.kernels.choose import VLLM_PARTITION_SIZE, choose
-from pa_tutorial.kernels.intermediates import (
-    LINES,
-    NAMES,
-    REDUCED,
-    REDUCED_NAMES,
-    intermediates,
-    of_both_kernels,
-    scores,
+from pa_tutorial.kernels.intermediates import probe_naive, probe_v1, probe_v2
+from pa_tutorial.kernels.prepare import (
+    launch_of_naive,
+    launch_of_v1,
+    launches_of_v2,
+    prepare_naive,
+    prepare_v1,
+    prepare_v2,
 )
-from pa_tutorial.kernels.prepare import prepare_naive, prepare_v1, prepare_v2
 from pa_tutorial.kernels.prepare_cache import (
     copy_blocks,
     prepare_copy_blocks,
     prepare_reshape_and_cache,
-    reshape_and_cache,
+    reshape_and_cache_by_kernel,
 )
-from pa_tutorial.kernels.running import Launch, Partitioned, say_simulated
+from pa_tutorial.kernels.running import Launch, Partitioned
 from pa_tutorial.kernels.vectors import vector_loads
 
 __all__ = [
@@ -44,7 +44,7 @@ __all__ = [
     "prepare_reshape_and_cache",
     "prepare_v1",
     "prepare_v2",
-    "reshape_and_cache",
+    "reshape_and_cache_by_kernel",
     "run_probed",
 ]
 
@@ -64,14 +64,9 @@ def paged_attention_naive(
 
     Arguments, result and errors are those of paged_attention_v1; probe receives `qk` only.
     """
-    others = {"alibi_slopes": alibi_slopes, "max_seq_len": max_seq_len}
-    ready = prepare_naive(q, k_cache, v_cache, block_tables, seq_lens, scale, **others)
-    if not is_simulated(ready.out, probe):
-        return ready.run()
-    report = ready.simulate(watch="end", names="qk")
-    if probe is not None:
-        probe["qk"] = scores(report, "end", "qk", seq_lens)
-    return ready.out
+    step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
+    ready = launch_of_naive(step, max_seq_len=max_seq_len)
+    return ready.run() if probe is None else probe_naive(ready, probe)
 
 
 def paged_attention_v1(
@@ -115,9 +110,8 @@ def paged_attention_v1(
     wait. There is no backward pass: the result has no graph, also where an input requires_grad.
     Source: vLLM, paged_attention_v1 in csrc/attention/paged_attention_v1.cu.
     """
-    others = {"alibi_slopes": alibi_slopes, "max_seq_len": max_seq_len}
-    ready = prepare_v1(q, k_cache, v_cache, block_tables, seq_lens, scale, **others)
-    return run_probed(ready, probe)
+    step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
+    return run_probed(launch_of_v1(step, max_seq_len=max_seq_len), probe)
 
 
 def paged_attention_v1_vector(
@@ -137,9 +131,8 @@ def paged_attention_v1_vector(
     start at a multiple of what one load brings (16 bytes, for q sometimes less), and so must each
     sequence of q, each block and each head: ValueError otherwise. torch's own tensors do.
     """
-    others = {"alibi_slopes": alibi_slopes, "max_seq_len": max_seq_len, "loads": vector_loads}
-    ready = prepare_v1(q, k_cache, v_cache, block_tables, seq_lens, scale, **others)
-    return run_probed(ready, probe)
+    step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
+    return run_probed(launch_of_v1(step, loads=vector_loads, max_seq_len=max_seq_len), probe)
 
 
 def paged_attention_v2(
@@ -163,38 +156,11 @@ def paged_attention_v2(
     needs no more shared memory than a short one, but for 8 bytes a partition.
     Source: vLLM, paged_attention_v2 in csrc/attention/paged_attention_v2.cu.
     """
-    others = {
-        "alibi_slopes": alibi_slopes,
-        "max_seq_len": max_seq_len,
-        "partition_size": partition_size,
-    }
-    ready = prepare_v2(q, k_cache, v_cache, block_tables, seq_lens, scale, **others)
-    if not is_simulated(ready.out, probe):
-        return ready.run()
-    report = ready.partitions.simulate(watch=LINES, names=NAMES)
-    reduced = ready.reduce.simulate(watch=REDUCED, names=REDUCED_NAMES)
-    if probe is not None:
-        probe.update(of_both_kernels(report, reduced, ready.partitions))
-    return ready.out
+    step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
+    ready = launches_of_v2(step, max_seq_len=max_seq_len, partition_size=partition_size)
+    return ready.run() if probe is None else probe_v2(ready, probe)
 
 
 def run_probed(ready: Launch, probe: dict[str, Tensor] | None) -> Tensor:
     """Run a launch of v1 and return its output; probe receives the intermediates."""
-    if not is_simulated(ready.out, probe):
-        return ready.run()
-    report = ready.simulate(watch=LINES, names=NAMES)
-    if probe is not None:
-        probe.update(intermediates(report, ready.geometry, ready.arguments["seq_lens"]))
-    return ready.out
-
-
-def is_simulated(out: Tensor, probe: dict[str, Tensor] | None) -> bool:
-    """Whether the launch runs in the simulator: then this is said, once.
-
-    Raises ValueError for a probe on a GPU: nobody can look into a kernel there.
-    """
-    if out.is_cuda and probe is not None:
-        raise ValueError(f"probe is a {type(probe).__name__}; on a GPU it must be None")
-    if not out.is_cuda:
-        say_simulated()
-    return not out.is_cuda
+    return ready.run() if probe is None else probe_v1(ready, probe)

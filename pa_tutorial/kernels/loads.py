@@ -33,6 +33,9 @@ class Loads(NamedTuple):
     load_v: Callable
 
 
+LoadsOf = Callable[[Geometry], Loads]
+
+
 def element_loads(geometry: Geometry) -> Loads:
     """One element at a time: VEC_SIZE or V_VEC_SIZE small loads where vLLM has one of 16 bytes."""
     VEC_SIZE, V_VEC_SIZE = geometry.VEC_SIZE, geometry.V_VEC_SIZE

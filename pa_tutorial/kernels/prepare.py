@@ -1,33 +1,33 @@
-"""From tensors to launches: what is checked, allocated and handed to the kernels."""
+"""From a decode step to launches: what is checked, allocated and handed to the kernels."""
 
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from pa_tutorial.arguments import require
+from pa_tutorial.arguments import float32_scale, require, steps
+from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.kernels.choose import VLLM_PARTITION_SIZE
-from pa_tutorial.kernels.dtypes import as_kept
-from pa_tutorial.kernels.geometry import FLOAT_BYTES, Geometry, divide_round_up
+from pa_tutorial.kernels.geometry import FLOAT_BYTES, VEC_BYTES, Geometry, divide_round_up
 from pa_tutorial.kernels.gpu import max_shared_bytes
-from pa_tutorial.kernels.inputs import (
-    flat,
-    float32_scale,
-    geometry_of,
-    longest,
-    require_aligned,
-    require_shared,
-    slopes_or_zeros,
-)
-from pa_tutorial.kernels.loads import Loads, element_loads
+from pa_tutorial.kernels.loads import LoadsOf, element_loads
 from pa_tutorial.kernels.naive import naive_kernel
 from pa_tutorial.kernels.paged_attention import paged_attention
 from pa_tutorial.kernels.reduce import reduce
-from pa_tutorial.kernels.running import Launch, Partitioned
+from pa_tutorial.kernels.running import Launch, Partitioned, as_kept, flat
 from pa_tutorial.kernels.vectors import vector_loads
 from pa_tutorial.simt.simulate import MAX_SHARED
 
-LoadsOf = Callable[[Geometry], Loads]
+V1_HINT = (
+    "4 for each token. paged_attention_v2 has no such limit: each of its thread blocks has the "
+    "scores of one partition"
+)
+
+# The arguments of the kernels, in the order of their signatures.
+NAIVE = ("out", "q", "k_cache", "v_cache", "scale", "block_tables", "seq_lens", "alibi_slopes")
+STRIDES = ("q_stride", "kv_block_stride", "kv_head_stride")
+PAGED = ("exp_sums", "max_logits", *NAIVE, *STRIDES)
+REDUCE = ("out", "exp_sums", "max_logits", "tmp_out", "seq_lens", "max_num_partitions")
 
 
 def prepare_naive(
@@ -42,23 +42,8 @@ def prepare_naive(
     max_seq_len: int | None = None,
 ) -> Launch:
     """The launch of naive_kernel. Arguments and errors are those of paged_attention_v1."""
-    geometry = geometry_of(q, k_cache, v_cache, block_tables, seq_lens, alibi_slopes, num_threads)
-    max_seq_len = longest(block_tables, seq_lens, geometry.BLOCK_SIZE, max_seq_len)
-    shared_bytes = FLOAT_BYTES * max_seq_len
-    require_shared(shared_bytes, max_seq_len, most_shared(q))
-    out = not_written(q.shape, q)
-    arguments = {
-        "out": as_kept(out),
-        "q": as_kept(q),
-        "k_cache": as_kept(k_cache),
-        "v_cache": as_kept(v_cache),
-        "scale": float32_scale(scale),
-        "block_tables": block_tables,
-        "seq_lens": seq_lens,
-        "alibi_slopes": slopes_or_zeros(alibi_slopes, q),
-    }
-    grid = (q.shape[1], q.shape[0], 1)
-    return Launch(naive_kernel(geometry), geometry, grid, shared_bytes, arguments, out)
+    step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
+    return launch_of_naive(step, num_threads, max_seq_len)
 
 
 def prepare_v1(
@@ -81,20 +66,8 @@ def prepare_v1(
     Arguments and errors are those of paged_attention_v1; num_threads may be 64 or 256 too, loads
     is element_loads or vector_loads.
     """
-    geometry = geometry_of(q, k_cache, v_cache, block_tables, seq_lens, alibi_slopes, num_threads)
-    max_seq_len = longest(block_tables, seq_lens, geometry.BLOCK_SIZE, max_seq_len)
-    shared_bytes = geometry.dynamic_shared_bytes(max_seq_len)
-    require_shared(shared_bytes + geometry.static_shared_bytes, max_seq_len, most_shared(q))
-    out = not_written(q.shape, q)
-    # v1 has no partitions to tell about: touching these is a finding of the simulator. (A GPU
-    # needs an address.)
-    nothing = torch.empty(1 if q.is_cuda else 0, device=q.device)
-    written = {"exp_sums": nothing, "max_logits": nothing, "out": flat(as_kept(out))}
-    others = (block_tables, seq_lens, slopes_or_zeros(alibi_slopes, q))
-    arguments = written | read_arguments(geometry, loads, q, k_cache, v_cache, scale, *others)
-    grid = (q.shape[1], q.shape[0], 1)
-    kernel = paged_attention(geometry, loads)
-    return Launch(kernel, geometry, grid, shared_bytes, arguments, out)
+    step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
+    return launch_of_v1(step, num_threads, loads, max_seq_len)
 
 
 def prepare_v2(
@@ -118,14 +91,72 @@ def prepare_v2(
     Arguments and errors are those of paged_attention_v2; num_threads may be 64 or 256 too, loads
     is element_loads or vector_loads.
     """
+    step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
+    return launches_of_v2(step, num_threads, loads, max_seq_len, partition_size)
+
+
+# A step becomes a launch ----------------------------------------------------------------------
+
+
+def launch_of_naive(
+    step: DecodeStep, num_threads: int = 128, max_seq_len: int | None = None
+) -> Launch:
+    """The launch of prepare_naive."""
+    q = step.q
+    geometry = geometry_of(step, num_threads)
+    max_seq_len = step.longest(max_seq_len)
+    shared_bytes = FLOAT_BYTES * max_seq_len
+    require_shared(shared_bytes, max_seq_len, most_shared(q))
+    out = not_written(q.shape, q)
+    read = arguments_of(step, as_kept)
+    arguments = {"out": as_kept(out)} | {name: read[name] for name in NAIVE[1:]}
+    grid = (q.shape[1], q.shape[0], 1)
+    return Launch(naive_kernel(geometry), geometry, grid, shared_bytes, arguments, NAIVE, out)
+
+
+def launch_of_v1(
+    step: DecodeStep,
+    num_threads: int = 128,
+    loads: LoadsOf = element_loads,
+    max_seq_len: int | None = None,
+) -> Launch:
+    """The launch of prepare_v1."""
+    q = step.q
+    geometry = geometry_of(step, num_threads)
+    max_seq_len = step.longest(max_seq_len)
+    shared_bytes = geometry.dynamic_shared_bytes(max_seq_len)
+    require_shared(shared_bytes + geometry.static_shared_bytes, max_seq_len, most_shared(q))
+    if loads is vector_loads:
+        require_aligned(geometry, step)
+    out = not_written(q.shape, q)
+    # v1 has no partitions to tell about: touching these is a finding of the simulator. (A GPU
+    # needs an address.)
+    nothing = torch.empty(1 if q.is_cuda else 0, device=q.device)
+    written = {"exp_sums": nothing, "max_logits": nothing, "out": flat(out)}
+    grid = (q.shape[1], q.shape[0], 1)
+    kernel = paged_attention(geometry, loads)
+    arguments = written | arguments_of(step)
+    return Launch(kernel, geometry, grid, shared_bytes, arguments, PAGED, out)
+
+
+def launches_of_v2(
+    step: DecodeStep,
+    num_threads: int = 128,
+    loads: LoadsOf = vector_loads,
+    max_seq_len: int | None = None,
+    partition_size: int = VLLM_PARTITION_SIZE,
+) -> Partitioned:
+    """The launches of prepare_v2."""
+    q = step.q
     require(partition_size != 0, "partition_size", partition_size, "1 or more; v1 is without")
-    tensors = (q, k_cache, v_cache, block_tables, seq_lens, alibi_slopes)
-    geometry = geometry_of(*tensors, num_threads, partition_size)
-    max_seq_len = longest(block_tables, seq_lens, geometry.BLOCK_SIZE, max_seq_len)
+    geometry = geometry_of(step, num_threads, partition_size)
+    max_seq_len = step.longest(max_seq_len)
     num_partitions = divide_round_up(max_seq_len, partition_size)
     shared_bytes = geometry.dynamic_shared_bytes(max_seq_len)
     total, of_a_token = shared_bytes + geometry.static_shared_bytes, "4 for each of its tokens"
     require_shared(total, partition_size, most_shared(q), "partition_size", of_a_token)
+    if loads is vector_loads:
+        require_aligned(geometry, step)
     num_seqs, num_heads, head_size = q.shape
     of_a_head = (num_seqs, num_heads, num_partitions)
     # NaN: places of partitions that a short sequence does not have are never written.
@@ -133,16 +164,15 @@ def prepare_v2(
     written = {
         "exp_sums": flat(not_written(of_a_head, q, torch.float32)),
         "max_logits": flat(not_written(of_a_head, q, torch.float32)),
-        "out": flat(as_kept(tmp_out)),
+        "out": flat(tmp_out),
     }
-    others = (block_tables, seq_lens, slopes_or_zeros(alibi_slopes, q))
-    arguments = written | read_arguments(geometry, loads, q, k_cache, v_cache, scale, *others)
     partitions = Launch(
         kernel=paged_attention(geometry, loads),
         geometry=geometry,
         grid=(num_heads, num_seqs, num_partitions),
         shared_bytes=shared_bytes,
-        arguments=arguments,
+        arguments=written | arguments_of(step),
+        order=PAGED,
         out=tmp_out,
         unwritten=tuple(written),
     )
@@ -159,49 +189,95 @@ def prepare_reduce(partitions: Launch) -> Launch:
     hint = "8 for each partition: a larger partition_size needs less"
     require_shared(total, max_seq_len, most_shared(tmp_out), hint=hint)
     out = not_written((num_seqs, num_heads, head_size), tmp_out)
-    arguments = {
-        "out": flat(as_kept(out)),
-        "exp_sums": partitions.arguments["exp_sums"],
-        "max_logits": partitions.arguments["max_logits"],
-        "tmp_out": partitions.arguments["out"],
-        "seq_lens": partitions.arguments["seq_lens"],
-        "max_num_partitions": num_partitions,
-    }
+    read = {name: partitions.arguments[name] for name in ("exp_sums", "max_logits", "seq_lens")}
+    own = {"tmp_out": partitions.arguments["out"], "max_num_partitions": num_partitions}
     grid = (num_heads, num_seqs, 1)
-    return Launch(reduce(geometry), geometry, grid, shared_bytes, arguments, out)
+    arguments = {"out": flat(out)} | read | own
+    return Launch(reduce(geometry), geometry, grid, shared_bytes, arguments, REDUCE, out)
 
 
-def read_arguments(
-    geometry: Geometry,
-    loads: LoadsOf,
-    q: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    scale: float,
-    block_tables: Tensor,
-    seq_lens: Tensor,
-    alibi_slopes: Tensor,
-) -> dict[str, object]:
-    """What paged_attention reads, by name, in its order."""
-    if loads is vector_loads:
-        require_aligned(geometry, q, k_cache, v_cache)
+def arguments_of(step: DecodeStep, memory: Callable[[Tensor], Tensor] = flat) -> dict[str, object]:
+    """What the kernels read, by name; memory is how they see q and the caches."""
     return {
-        "q": flat(as_kept(q)),
-        "k_cache": flat(as_kept(k_cache)),
-        "v_cache": flat(as_kept(v_cache)),
-        "scale": float32_scale(scale),
-        "block_tables": block_tables,
-        "seq_lens": seq_lens,
-        "alibi_slopes": alibi_slopes,
-        "q_stride": q.stride(0),
-        "kv_block_stride": k_cache.stride(0),
-        "kv_head_stride": k_cache.stride(1),
+        "q": memory(step.q),
+        "k_cache": memory(step.k_cache),
+        "v_cache": memory(step.v_cache),
+        "scale": float32_scale(step.scale),
+        "block_tables": step.block_tables,
+        "seq_lens": step.seq_lens,
+        "alibi_slopes": step.float_slopes(),
+        "q_stride": step.q.stride(0),
+        "kv_block_stride": step.k_cache.stride(0),
+        "kv_head_stride": step.k_cache.stride(1),
     }
 
 
 def not_written(shape: tuple[int, ...], like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """NaN in every place."""
     return torch.full(shape, float("nan"), dtype=dtype or like.dtype, device=like.device)
+
+
+# What a kernel can take -----------------------------------------------------------------------
+
+
+def geometry_of(step: DecodeStep, num_threads: int, partition_size: int = 0) -> Geometry:
+    """The geometry that a step asks for. TypeError or ValueError for what no kernel can take."""
+    step.require_for_cuda()
+    num_heads, head_size = step.q.shape[1:]
+    return Geometry(
+        head_size=head_size,
+        block_size=step.k_cache.shape[3],
+        dtype=step.q.dtype,
+        num_threads=num_threads,
+        partition_size=partition_size,
+        num_queries_per_kv=num_heads // step.k_cache.shape[1],
+    )
+
+
+def require_aligned(geometry: Geometry, step: DecodeStep) -> None:
+    """Raise ValueError unless every vec starts at a multiple of its size.
+
+    A GPU stops a kernel that loads 16 bytes from another address. The heads of q are a multiple
+    of its vecs long, and so are the pieces of a block: what counts is where a tensor starts, and
+    the strides over sequences, blocks and heads.
+    """
+    vec_bytes = geometry.VEC_SIZE * geometry.ITEMSIZE
+    for name, tensor, num_bytes, dims in (
+        ("q", step.q, vec_bytes, 1),
+        ("k_cache", step.k_cache, VEC_BYTES, 2),
+        ("v_cache", step.v_cache, VEC_BYTES, 2),
+    ):
+        require_aligned_start(name, tensor, num_bytes)
+        for dim, distance in enumerate(steps(tensor)[:dims]):
+            stride = distance * geometry.ITEMSIZE
+            allowed = f"a multiple of {num_bytes} bytes, what one load brings"
+            require(stride % num_bytes == 0, f"{name}.stride({dim})", f"{stride} bytes", allowed)
+
+
+def require_aligned_start(name: str, tensor: Tensor, num_bytes: int) -> None:
+    """Raise ValueError unless the first element lies at a multiple of so many bytes."""
+    past = tensor.data_ptr() % num_bytes
+    where = f"{past} bytes past a multiple of {num_bytes}"
+    allowed = f"at a multiple of {num_bytes}, the bytes that one load brings"
+    require(past == 0, f"{name}.data_ptr()", where, allowed)
+
+
+def require_shared(
+    num_bytes: int,
+    value: int,
+    limit: int = MAX_SHARED,
+    name: str = "max_seq_len",
+    hint: str = V1_HINT,
+) -> None:
+    """Raise ValueError for a value that asks for more shared memory than a thread block can have.
+
+    In v1 all scores of a sequence lie there; so its length has an end.
+    """
+    if num_bytes > limit:
+        raise ValueError(
+            f"{name} is {value}, which needs {num_bytes:,} bytes of shared memory; a thread block "
+            f"has at most {limit:,}, {hint}"
+        )
 
 
 def most_shared(tensor: Tensor) -> int:

@@ -10,18 +10,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from pa_tutorial.arguments import require
+from pa_tutorial.arguments import require, require_dense, require_readable, require_tensor
 from pa_tutorial.kernels.cache import copy_blocks_kernel, reshape_and_cache_kernel
-from pa_tutorial.kernels.dtypes import SCALAR_TYPES, as_kept
+from pa_tutorial.kernels.dtypes import SCALAR_TYPES
 from pa_tutorial.kernels.geometry import VEC_BYTES
-from pa_tutorial.kernels.inputs import (
-    flat,
-    require_aligned_start,
-    require_dense,
-    require_readable,
-    require_tensor,
-)
-from pa_tutorial.kernels.running import Launch, ThreadBlock
+from pa_tutorial.kernels.prepare import require_aligned_start
+from pa_tutorial.kernels.running import Launch, ThreadBlock, flat
 from pa_tutorial.paging.kv_cache import Pairs, require_known
 from pa_tutorial.paging.layouts import VllmLayout, require_slots, require_tokens
 
@@ -29,13 +23,18 @@ from pa_tutorial.paging.layouts import VllmLayout, require_slots, require_tokens
 TOKEN_THREADS = 512
 COPY_THREADS = 1024
 
+# The arguments of the kernels, in the order of their signatures.
+CACHES = ("k_cache", "v_cache")
+NEW_TOKENS = ("key", "value", *CACHES, "slot_mapping", "key_stride", "value_stride")
+COPIES = (*CACHES, "pairs")
+
 # New tokens -----------------------------------------------------------------------------------
 
 
-def reshape_and_cache(
+def reshape_and_cache_by_kernel(
     key: Tensor, value: Tensor, k_cache: Tensor, v_cache: Tensor, slot_mapping: Tensor
 ) -> None:
-    """Write the K and V of new tokens to their slots, in place: the function of the same name in
+    """Write the K and V of new tokens to their slots, in place: reshape_and_cache of
     pa_tutorial.paging.layouts, by vLLM's kernel.
 
     key, value    [num_tokens, num_kv_heads, head_size]; may be strided over tokens
@@ -55,9 +54,9 @@ def reshape_and_cache(
 def prepare_reshape_and_cache(
     key: Tensor, value: Tensor, k_cache: Tensor, v_cache: Tensor, slot_mapping: Tensor
 ) -> list[Launch]:
-    """The launch of reshape_and_cache, to be watched or repeated; without a token there is none.
+    """The launch of reshape_and_cache_by_kernel, to be watched or repeated; none without a token.
 
-    Arguments and errors are those of reshape_and_cache.
+    Arguments and errors are those of reshape_and_cache_by_kernel.
     """
     layout = layout_of("k_cache", k_cache, "v_cache", v_cache)
     for name, tensor in (("key", key), ("value", value), ("slot_mapping", slot_mapping)):
@@ -73,17 +72,17 @@ def prepare_reshape_and_cache(
     num_threads = min(layout.num_kv_heads * layout.head_size, TOKEN_THREADS)
     sizes = layout.num_kv_heads, layout.head_size, layout.block_size, layout.x
     arguments = {
-        "key": flat(as_kept(key)),
-        "value": flat(as_kept(value)),
-        "k_cache": flat(as_kept(k_cache)),
-        "v_cache": flat(as_kept(v_cache)),
+        "key": flat(key),
+        "value": flat(value),
+        "k_cache": flat(k_cache),
+        "v_cache": flat(v_cache),
         "slot_mapping": slot_mapping,
         "key_stride": key.stride(0),
         "value_stride": value.stride(0),
     }
     kernel = reshape_and_cache_kernel(*sizes, num_threads)
-    grid = (len(slot_mapping), 1, 1)
-    return [Launch(kernel, ThreadBlock(num_threads), grid, 0, arguments, k_cache, unwritten=())]
+    sizes = ThreadBlock(num_threads), (len(slot_mapping), 1, 1), 0
+    return [Launch(kernel, *sizes, arguments, NEW_TOKENS, k_cache, unwritten=())]
 
 
 # Blocks ---------------------------------------------------------------------------------------
@@ -127,13 +126,13 @@ def prepare_copy_blocks(
     for of_round in tables_of_rounds(pairs, layout.num_blocks, k_caches[0].device):
         for k_cache, v_cache in zip(k_caches, v_caches, strict=True):
             arguments = {
-                "k_cache": flat(as_kept(k_cache)),
-                "v_cache": flat(as_kept(v_cache)),
+                "k_cache": flat(k_cache),
+                "v_cache": flat(v_cache),
                 "pairs": of_round,
             }
             grid = (len(of_round), 1, 1)
             sizes = ThreadBlock(num_threads), grid, 0
-            launches.append(Launch(kernel, *sizes, arguments, k_cache, unwritten=()))
+            launches.append(Launch(kernel, *sizes, arguments, COPIES, k_cache, unwritten=()))
     return launches
 
 

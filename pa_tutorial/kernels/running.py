@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
+import torch
 from torch import Tensor
 
 from pa_tutorial.kernels.geometry import Geometry
@@ -32,7 +33,8 @@ class Launch:
     geometry      of a paged kernel; of another, the size of its thread block
     grid          thread blocks along x, y, z: (num_heads, num_seqs, max_num_partitions)
     shared_bytes  dynamic shared memory of one thread block; the static comes on top
-    arguments     of the kernel, by name, in their order
+    arguments     of the kernel, by name
+    order         their names, in the order of the kernel's signature
     out           what the kernel writes in the end: an output, NaN before the run; or a cache
     unwritten     the arguments that hold nothing before the run
     """
@@ -42,8 +44,14 @@ class Launch:
     grid: tuple[int, int, int]
     shared_bytes: int
     arguments: dict[str, object]
+    order: tuple[str, ...]
     out: Tensor
     unwritten: tuple[str, ...] = ("out",)
+
+    @property
+    def given(self) -> tuple[object, ...]:
+        """What the kernel is called with."""
+        return tuple(self.arguments[name] for name in self.order)
 
     def simulate(self, **options: object) -> Report:
         """Run it without a GPU; `out` is written. The options are those of simt.launch."""
@@ -51,7 +59,7 @@ class Launch:
             self.kernel,
             self.grid,
             self.geometry.NUM_THREADS,
-            *self.arguments.values(),
+            *self.given,
             shared_bytes=self.shared_bytes,
             unwritten=self.unwritten,
             **options,
@@ -60,9 +68,9 @@ class Launch:
     @cached_property
     def on_gpu(self) -> OnGpu:
         """The launch on a GPU; its arguments are wrapped when it is first asked for."""
-        geometry, arguments = self.geometry, tuple(self.arguments.values())
+        geometry = self.geometry
         sizes = self.shared_bytes, geometry.static_shared_bytes
-        return OnGpu(self.kernel, self.grid, geometry.NUM_THREADS, *sizes, arguments)
+        return OnGpu(self.kernel, self.grid, geometry.NUM_THREADS, *sizes, self.given)
 
     def run(self) -> Tensor:
         """Run it where its tensors are, and return `out`.
@@ -127,3 +135,16 @@ def say_simulated() -> None:
     if not _said:
         print(SIMULATED)
         _said = True
+
+
+def as_kept(tensor: Tensor) -> Tensor:
+    """The tensor with its elements as a kernel keeps them: bfloat16 as uint16, the same memory."""
+    return tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor
+
+
+def flat(tensor: Tensor) -> Tensor:
+    """Its memory as a kernel keeps it, from the first element to the last, gaps included, as one
+    dimension."""
+    kept = as_kept(tensor)
+    last = sum((n - 1) * stride for n, stride in zip(kept.shape, kept.stride(), strict=True))
+    return kept.as_strided((last + 1,), (1,))

@@ -3,16 +3,8 @@
 import torch
 from torch import Tensor
 
-from pa_tutorial.arguments import require
-from pa_tutorial.attention.paged import require_blocks_and_lengths, require_paged_shapes
-from pa_tutorial.kernels.inputs import (
-    MOST_ON_AXIS,
-    require_all_readable,
-    require_batch_and_slopes,
-    require_dense,
-    require_slopes,
-    steps,
-)
+from pa_tutorial.arguments import require, require_dense
+from pa_tutorial.attention.step import MOST_ON_AXIS, DecodeStep
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 LEAST = 16  # of a dimension over which tl.dot adds up
@@ -36,55 +28,31 @@ def usual_tile(head_size: int, itemsize: int) -> int:
     return min(MOST_TOKENS, max(LEAST, KEY_BYTES // (padded(head_size) * itemsize)))
 
 
-def require_triton_inputs(
-    q: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    block_tables: Tensor,
-    seq_lens: Tensor,
-    alibi_slopes: Tensor | None,
-    newest: dict[str, Tensor] | None,
-) -> None:
+def require_triton_inputs(step: DecodeStep, newest: dict[str, Tensor] | None) -> None:
     """Raise TypeError or ValueError, naming the argument, unless the kernels can read all.
 
     newest  k_new and v_new by name, if they are beside the cache: then seq_lens is what the caller
             calls context_lens, and may be 0
-
-    Of tensors on a GPU, lengths, block numbers and slopes are not looked at: that would wait for
-    everything that the GPU still has to do.
     """
     lens_name, least = ("seq_lens", 1) if newest is None else ("context_lens", 0)
-    tensors = {
-        "q": q,
-        "k_cache": k_cache,
-        "v_cache": v_cache,
-        "block_tables": block_tables,
-        lens_name: seq_lens,
-    }
-    require_all_readable(tensors | (newest or {}), alibi_slopes)
+    newest = newest or {}
+    q, k_cache, v_cache = step.q, step.k_cache, step.v_cache
+    step.require_readable(None, lens_name, newest)
     allowed = "of 4 dimensions: the plain layout"
     require(k_cache.dim() == 4, "k_cache.shape", list(k_cache.shape), allowed)
-    require_paged_shapes(q, k_cache, v_cache, block_tables, seq_lens, alibi_slopes, lens_name)
+    step.require_shapes(lens_name)
     require(q.dtype in DTYPES, "q.dtype", q.dtype, f"one of {', '.join(map(str, DTYPES))}")
-    num_blocks, num_kv_heads, block_size, head_size = v_cache.shape
-    for name, tensor in (newest or {}).items():
-        shape = [len(q), num_kv_heads, head_size]
+    for name, tensor in newest.items():
+        shape = [len(q), k_cache.shape[1], q.shape[2]]
         require(list(tensor.shape) == shape, f"{name}.shape", list(tensor.shape), shape)
         require_dense(name, tensor, 3)
-    for name, tensor in {"k_cache": k_cache, "v_cache": v_cache, **(newest or {})}.items():
+    for name, tensor in {"k_cache": k_cache, "v_cache": v_cache, **newest}.items():
         require(tensor.dtype == q.dtype, f"{name}.dtype", tensor.dtype, f"{q.dtype}, as q")
-    for name, tensor, dims in (("q", q, 2), ("k_cache", k_cache, 2), ("v_cache", v_cache, 2)):
-        require_dense(name, tensor, dims)
-    require_dense("block_tables", block_tables, 1)
-    require_dense(lens_name, seq_lens, 1)
-    same = steps(v_cache)[:2] == steps(k_cache)[:2]
-    allowed = f"{k_cache.stride()[:2]}, as those of k_cache"
-    require(same, "v_cache.stride()[:2]", v_cache.stride()[:2], allowed)
-    require_batch_and_slopes(q, alibi_slopes)
-    if q.device.type == "cpu":
-        require_blocks_and_lengths(block_tables, seq_lens, num_blocks, block_size, lens_name, least)
-        if alibi_slopes is not None:
-            require_slopes(alibi_slopes)
+    step.require_strides(k_dims=2, v_dims=2)
+    require_dense("block_tables", step.block_tables, 1)
+    require_dense(lens_name, step.seq_lens, 1)
+    step.require_for_grid()
+    step.require_numbers(lens_name, least)
 
 
 def require_sizes(partition_size: int, tile_size: int, num_warps: int, num_stages: int) -> None:

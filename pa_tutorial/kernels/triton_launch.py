@@ -12,10 +12,11 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
+from pa_tutorial.arguments import float32_scale
 from pa_tutorial.attention.online import Part, merge
+from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.kernels.choose import VLLM_PARTITION_SIZE
 from pa_tutorial.kernels.geometry import divide_round_up
-from pa_tutorial.kernels.inputs import float32_scale, longest, slopes_or_zeros
 from pa_tutorial.kernels.triton_inputs import (
     next_power_of_two,
     padded,
@@ -141,19 +142,34 @@ def prepare_triton(
 
     The other arguments and the errors are those of paged_attention_triton.
     """
+    step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
+    sizes = {"max_seq_len": max_seq_len, "partition_size": partition_size, "tile_size": tile_size}
+    newest = None if k_new is None and v_new is None else {"k_new": k_new, "v_new": v_new}
+    return launch_of_triton(step, newest, **sizes, num_warps=num_warps, num_stages=num_stages)
+
+
+def launch_of_triton(
+    step: DecodeStep,
+    newest: dict[str, Tensor] | None = None,
+    max_seq_len: int | None = None,
+    partition_size: int = VLLM_PARTITION_SIZE,
+    tile_size: int | None = None,
+    num_warps: int = NUM_WARPS,
+    num_stages: int = NUM_STAGES,
+) -> TritonLaunch:
+    """The launch of prepare_triton; newest is k_new and v_new by name, if they are given."""
     if why := why_absent():
         raise ImportError(f"the Triton kernels cannot run here: {why}")
     from pa_tutorial.kernels import triton_decode
 
-    both = {"k_new": k_new, "v_new": v_new}
-    newest = None if k_new is None and v_new is None else both
-    require_triton_inputs(q, k_cache, v_cache, block_tables, seq_lens, alibi_slopes, newest)
+    require_triton_inputs(step, newest)
+    q = step.q
     num_seqs, num_heads, head_size = q.shape
-    _, num_kv_heads, block_size, _ = v_cache.shape
+    _, num_kv_heads, block_size, _ = step.v_cache.shape
     if tile_size is None:
         tile_size = usual_tile(head_size, q.element_size())
     require_sizes(partition_size, tile_size, num_warps, num_stages)
-    most = longest(block_tables, seq_lens, block_size, max_seq_len)
+    most = step.longest(max_seq_len)
     max_num_partitions = max(1, divide_round_up(most, partition_size))
     require_partitions(max_num_partitions, partition_size)
     out, max_logits, exp_sums, tmp_out = unwritten_outputs(q, max_num_partitions)
@@ -162,8 +178,8 @@ def prepare_triton(
         "exp_sums_ptr": exp_sums,
         "tmp_out_ptr": tmp_out,
         "q_ptr": q.detach(),
-        "seq_lens_ptr": seq_lens,
-        "scale": float(float32_scale(scale)),
+        "seq_lens_ptr": step.seq_lens,
+        "scale": float(float32_scale(step.scale)),
         "partition_size": partition_size,
         "max_num_partitions": max_num_partitions,
         "q_stride": q.stride(0),
@@ -177,7 +193,7 @@ def prepare_triton(
     partitions = TritonCall(
         triton_decode.paged_decode_kernel,
         grid=(num_kv_heads, num_seqs, max_num_partitions),
-        arguments=of_both | of_the_cache(k_cache, v_cache, block_tables, alibi_slopes, q),
+        arguments=of_both | of_the_cache(step),
         constants=sizes
         | {
             "BLOCK_SIZE": block_size,
@@ -187,10 +203,12 @@ def prepare_triton(
         num_warps=num_warps,
         num_stages=num_stages,
     )
+    beside = newest or {}
     reduce = TritonCall(
         triton_decode.reduce_kernel,
         grid=(num_heads, num_seqs, 1),
-        arguments=of_both | {"out_ptr": out, "k_new_ptr": k_new, "v_new_ptr": v_new},
+        arguments=of_both
+        | {"out_ptr": out, "k_new_ptr": beside.get("k_new"), "v_new_ptr": beside.get("v_new")},
         constants=sizes | {"PARTITIONS_AT_ONCE": PARTITIONS_AT_ONCE},
     )
     return TritonLaunch(partitions, reduce, out, max_logits, exp_sums, tmp_out)
@@ -209,22 +227,16 @@ def unwritten_outputs(q: Tensor, max_num_partitions: int) -> tuple[Tensor, ...]:
     return q.new_full(q.shape, torch.nan), max_logits, exp_sums, tmp_out
 
 
-def of_the_cache(
-    k_cache: Tensor,
-    v_cache: Tensor,
-    block_tables: Tensor,
-    alibi_slopes: Tensor | None,
-    q: Tensor,
-) -> dict[str, object]:
+def of_the_cache(step: DecodeStep) -> dict[str, object]:
     """Arguments of the kernel that reads it."""
     return {
-        "k_cache_ptr": k_cache.detach(),
-        "v_cache_ptr": v_cache.detach(),
-        "block_tables_ptr": block_tables,
-        "alibi_slopes_ptr": slopes_or_zeros(alibi_slopes, q),
-        "table_stride": block_tables.stride(0),
-        "kv_block_stride": k_cache.stride(0),
-        "kv_head_stride": k_cache.stride(1),
+        "k_cache_ptr": step.k_cache.detach(),
+        "v_cache_ptr": step.v_cache.detach(),
+        "block_tables_ptr": step.block_tables,
+        "alibi_slopes_ptr": step.float_slopes(),
+        "table_stride": step.block_tables.stride(0),
+        "kv_block_stride": step.k_cache.stride(0),
+        "kv_head_stride": step.k_cache.stride(1),
     }
 
 
@@ -267,9 +279,8 @@ def paged_attention_triton(
     or ValueError, naming the argument, for what the kernel cannot take.
     """
     sizes = {"max_seq_len": max_seq_len, "partition_size": partition_size, "tile_size": tile_size}
-    ready = prepare_triton(
-        q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes, **sizes
-    )
+    step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
+    ready = launch_of_triton(step, **sizes)
     out = ready.run()
     if probe is not None:
         m, l, acc = ready.merged()
@@ -299,5 +310,5 @@ def paged_attention_triton_beside(
     Errors: those of paged_attention_triton.
     Source: the rosellm project, "paged attention in rosellm": its kernel takes them so.
     """
-    given = q, k_cache, v_cache, block_tables, context_lens, scale, alibi_slopes
-    return prepare_triton(*given, **sizes, k_new=k_new, v_new=v_new).run()
+    step = DecodeStep(q, k_cache, v_cache, block_tables, context_lens, scale, alibi_slopes)
+    return launch_of_triton(step, {"k_new": k_new, "v_new": v_new}, **sizes).run()

@@ -17,6 +17,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from pa_tutorial.arguments import require_caches
+
 # A token with this slot is not written.
 PAD_SLOT = -1
 
@@ -180,20 +182,8 @@ def by_token(k_cache: Tensor, v_cache: Tensor) -> tuple[Tensor, Tensor]:
 
     The layout is told from the shape of k_cache. Raises ValueError if v_cache does not suit it.
     """
-    if k_cache.dim() not in (4, 5):
-        raise ValueError(
-            f"k_cache has shape {list(k_cache.shape)}; "
-            "it must have 5 dimensions (vLLM) or 4 (plain)"
-        )
-    vllm = k_cache.dim() == 5
-    num_blocks, num_kv_heads, *rest = k_cache.shape
-    v_shape = [num_blocks, num_kv_heads, *([rest[0] * rest[2], rest[1]] if vllm else rest)]
-    if list(v_cache.shape) != v_shape or v_cache.dtype != k_cache.dtype:
-        raise ValueError(
-            f"v_cache is {list(v_cache.shape)}, {v_cache.dtype}; beside this k_cache it must be "
-            f"{v_shape}, {k_cache.dtype}"
-        )
-    if vllm:
+    require_caches(k_cache, v_cache)
+    if k_cache.dim() == 5:
         return k_cache.permute(0, 3, 1, 2, 4), v_cache.permute(0, 3, 1, 2)
     return k_cache.transpose(1, 2), v_cache.transpose(1, 2)
 

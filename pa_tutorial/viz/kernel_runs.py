@@ -10,8 +10,7 @@ import torch
 from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.intermediates import LINES, NAMES
 from pa_tutorial.kernels.launch import Launch, Partitioned, prepare_v1, prepare_v2
-from pa_tutorial.kernels.loads import element_loads
-from pa_tutorial.kernels.prepare import LoadsOf
+from pa_tutorial.kernels.loads import LoadsOf, element_loads
 from pa_tutorial.simt import Report, Snapshot, Trace
 from pa_tutorial.walk.problem import DecodeProblem
 

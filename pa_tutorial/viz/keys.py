@@ -8,9 +8,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from pa_tutorial.kernels.geometry import Geometry
-from pa_tutorial.kernels.inputs import flat
 from pa_tutorial.kernels.paged_attention import paged_attention
-from pa_tutorial.simt import Trace, global_traffic, launch
+from pa_tutorial.kernels.running import flat
+from pa_tutorial.simt import Trace, global_traffic
 from pa_tutorial.viz import style
 from pa_tutorial.viz.kernel_runs import REFERENCE, Run, keys_of_block, run_v1
 from pa_tutorial.viz.traces import draw_thread_map
@@ -221,8 +221,7 @@ def plain_key_trace(run: Run) -> Trace:
     plain = PlainGeometry(
         g.head_size, g.block_size, g.dtype, num_queries_per_kv=g.num_queries_per_kv
     )
-    sizes = ready.grid, g.NUM_THREADS
-    kernel = paged_attention(plain)
-    report = launch(kernel, *sizes, *arguments.values(), shared_bytes=ready.shared_bytes, trace=0)
+    again = replace(ready, kernel=paged_attention(plain), arguments=arguments)
+    report = again.simulate(trace=0)
     assert (out == ready.out).all(), "another layout of K must not change the output"
     return report.trace.only(array="k_cache")

@@ -8,14 +8,14 @@ from matplotlib.patches import Rectangle
 from torch import Tensor
 
 from pa_tutorial.attention.paged import attend_blocks, paged_gather, paged_online
+from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.attention.work import TensorsMade
 from pa_tutorial.paging.layouts import by_token
 from pa_tutorial.viz import style
-from pa_tutorial.walk.decode_inputs import PagedInputs
 from pa_tutorial.walk.problem import DecodeProblem
 
 
-def parts_after_each_block(inputs: PagedInputs, head: int) -> list[list[tuple[float, float]]]:
+def parts_after_each_block(inputs: DecodeStep, head: int) -> list[list[tuple[float, float]]]:
     """(m, l) of each sequence after each logical block index, for one head.
 
     returns  [num_seqs][number of blocks of the longest sequence]
@@ -41,7 +41,7 @@ def parts_after_each_block(inputs: PagedInputs, head: int) -> list[list[tuple[fl
 
 
 @style.styled
-def draw_stream(inputs: PagedInputs, head: int = 0) -> Figure:
+def draw_stream(inputs: DecodeStep, head: int = 0) -> Figure:
     """One row a sequence, one column a logical block index: what is read, and m and l after it."""
     v_tokens = by_token(inputs.k_cache, inputs.v_cache)[1]
     block_size = v_tokens.shape[1]
@@ -150,7 +150,7 @@ def bytes_moved(made: TensorsMade, useful: int) -> list[tuple[str, float]]:
     return [(what, round(size, 2)) for what, size in parts if size]
 
 
-def count_tensors(inputs: PagedInputs) -> tuple[dict[str, TensorsMade], int]:
+def count_tensors(inputs: DecodeStep) -> tuple[dict[str, TensorsMade], int]:
     """Both paged stages run under TensorsMade, and the bytes of K and V that a step must read."""
     made = {}
     for stage in (paged_gather, paged_online):
@@ -207,7 +207,7 @@ def draw_stream_of_two() -> Figure:
     return draw_stream(problem.paged("plain"), head=3)
 
 
-def long_batch() -> PagedInputs:
+def long_batch() -> DecodeStep:
     """4,000 and 3,000 tokens, 8 heads of size 128, float32."""
     sizes = {"seq_lens": (4000, 3000), "num_heads": 8, "num_kv_heads": 8, "head_size": 128}
     return DecodeProblem("long", "", "", **sizes).paged("plain")

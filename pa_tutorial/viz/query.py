@@ -10,9 +10,8 @@ from matplotlib.figure import Figure
 from pa_tutorial.kernels.changed import changed
 from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.launch import prepare_v1
-from pa_tutorial.kernels.loads import element_loads
+from pa_tutorial.kernels.loads import LoadsOf, element_loads
 from pa_tutorial.kernels.paged_attention import paged_attention
-from pa_tutorial.kernels.prepare import LoadsOf
 from pa_tutorial.simt import Trace, shared_traffic
 from pa_tutorial.simt.traffic import SECTOR
 from pa_tutorial.viz import style

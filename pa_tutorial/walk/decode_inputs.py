@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
+from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.paging.layouts import by_token
 
 
@@ -20,26 +21,6 @@ class DecodeInputs:
     q: Tensor
     keys: list[Tensor]
     values: list[Tensor]
-    scale: float
-    alibi_slopes: Tensor | None
-
-
-@dataclass(frozen=True)
-class PagedInputs:
-    """What a decode step over a paged cache reads; the arguments of every paged stage.
-
-    q             [num_seqs, num_heads, head_size]; may be strided over sequences
-    k_cache, v_cache  in the layout that the stage declares; NaN where no token lives
-    block_tables  [num_seqs, max_num_blocks_per_seq] int32, padded with 0
-    seq_lens      [num_seqs] int32
-    alibi_slopes  [num_heads] float32 or None
-    """
-
-    q: Tensor
-    k_cache: Tensor
-    v_cache: Tensor
-    block_tables: Tensor
-    seq_lens: Tensor
     scale: float
     alibi_slopes: Tensor | None
 
@@ -90,7 +71,7 @@ def with_gaps(k_cache: Tensor, v_cache: Tensor) -> list[Tensor]:
     ]
 
 
-def beside(inputs: PagedInputs) -> dict[str, object]:
+def beside(inputs: DecodeStep) -> dict[str, object]:
     """The same step with K and V of the newest token beside the cache, and NaN in their slots.
 
     returns  the arguments of pa_tutorial.attention.paged.paged_online_beside

@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.arguments import require, require_heads
+from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.attention.tiny_lm import TinyConfig, TinyLM, encode, load
 from pa_tutorial.paging.layouts import LAYOUTS
 from pa_tutorial.walk import oracle
-from pa_tutorial.walk.decode_inputs import DecodeInputs, PagedInputs, draw_block_tables, with_gaps
+from pa_tutorial.walk.decode_inputs import DecodeInputs, draw_block_tables, with_gaps
 from pa_tutorial.walk.regimes import (
     SCORE_REGIMES,
     SOFTMAX_REGIMES,
@@ -250,7 +251,7 @@ class DecodeProblem:
             self.seq_lens, self.block_size, self.shared_blocks, self.block_zero, self.seed
         )
 
-    def paged(self, layout: str) -> PagedInputs:
+    def paged(self, layout: str) -> DecodeStep:
         """The same inputs with K and V in blocks; layout is "vllm" or "plain"."""
         require(layout in LAYOUTS, "layout", repr(layout), f"one of {tuple(LAYOUTS)}")
         inputs = self.inputs()
@@ -271,7 +272,7 @@ class DecodeProblem:
                 cache[empty] = rng.standard_normal(int(empty.sum()))
         width = max(len(table) for table in tables) + self.pad_columns
         caches = [torch.from_numpy(cache).to(self.dtype) for cache in (k_cache, v_cache)]
-        return PagedInputs(
+        return DecodeStep(
             inputs.q,
             *(with_gaps(*caches) if self.gaps else caches),
             torch.tensor([t + [0] * (width - len(t)) for t in tables], dtype=torch.int32),

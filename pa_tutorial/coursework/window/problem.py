@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from pa_tutorial.walk.decode_inputs import DecodeInputs, PagedInputs
+from pa_tutorial.attention.step import DecodeStep
+from pa_tutorial.walk.decode_inputs import DecodeInputs
 from pa_tutorial.walk.oracle import Array
 from pa_tutorial.walk.problem import DecodeProblem
 
@@ -73,7 +74,7 @@ class WindowProblem(DecodeProblem):
                 inputs.keys[sequence][before] = LOUD * q[sequence]
         return inputs
 
-    def paged(self, layout: str) -> PagedInputs:
+    def paged(self, layout: str) -> DecodeStep:
         inputs = super().paged(layout)
         if not self.still_held:
             for row, first in zip(inputs.block_tables, self.first_tokens(), strict=True):
