@@ -75,5 +75,7 @@ class Progress:
     def pytest_sessionfinish(self) -> None:
         if self.config.getoption("--write-seconds"):
             seconds = {file: round(took, 1) for file, took in self.took.most_common()}
-            text = json.dumps(measured() | {self.profile: seconds}, indent=1)
+            known = measured()
+            known[self.profile] = known.get(self.profile, {}) | seconds
+            text = json.dumps(known, indent=1)
             FILE.write_text(text + "\n", encoding="utf-8")
