@@ -22,7 +22,7 @@ $(LAB): pyproject.toml constraints.txt
 	  { echo "This needs Python 3.11 to 3.14; '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || true). Name another with: make PYTHON=python3.12"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 	  { echo "This needs Python's venv module; on Debian and Ubuntu: sudo apt install python3-venv"; exit 1; }
-	@echo "Setting up $(VENV), once: PyTorch, Numba, JupyterLab and what they need (2 GB; with CUDA 6 GB)."
+	@echo "Setting up $(VENV), once: PyTorch, Numba, JupyterLab and what they need (3 GB on Linux, 6 GB with CUDA)."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP) -q --upgrade pip
 	@$(PIP) --no-compile -e '.[lab,triton]'
