@@ -13,7 +13,7 @@ from torch import Tensor
 from pa_tutorial.checks.running import judge, stage_trial
 from pa_tutorial.kernels.changed import changed
 from pa_tutorial.kernels.intermediates import (
-    LINES,
+    MARKS,
     ROWS_DONE,
     SCORES_DONE,
     SUM_DONE,
@@ -84,7 +84,7 @@ def watched(case_id: str) -> tuple[Launch, Report]:
         paged.scale,
         paged.alibi_slopes,
     )
-    return ready, ready.simulate(watch=LINES, names=("logits", "qk_max", "exp_sum", "accs"))
+    return ready, ready.simulate(watch=MARKS, names=("logits", "qk_max", "exp_sum", "accs"))
 
 
 def test_most_cases_have_poisoned_slots() -> None:

@@ -86,6 +86,42 @@ def test_a_number_means_a_line_of_the_kernels_own_file(tmp_path) -> None:
         launch(kernel, 1, 1, floats(1), watch=line + 4)
 
 
+@cuda.jit(device=True)
+def half_marked(x):
+    # mark: half
+
+    # what is done with it
+    half = x // 2
+    return half
+
+
+@cuda.jit
+def marked(out):
+    t = cuda.threadIdx.x
+    total = 0
+    for i in range(2):
+        total += half_marked(t) + i
+        # mark: turn
+    # mark: total
+    out[t] = total
+
+
+def test_a_mark_means_the_next_statement_also_in_a_device_function() -> None:
+    watch = ("mark: half", "mark: turn", "mark: total")
+    report = launch(marked, 1, 4, floats(4), watch=watch)
+    assert [shot.code for shot in report.snapshots] == 2 * ["half = x // 2"] + ["out[t] = total"]
+    for mark in ("mark: turn", "mark: total"):  # below both of them
+        np.testing.assert_array_equal(report.rows(mark, "total").total, [1, 1, 3, 3])
+    assert len(report.at("mark: half")) == 2
+
+
+def test_an_unknown_mark_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(
+        ValueError, match="at 'mark: hal'; its marks: mark: half, mark: total, mark: turn"
+    ):
+        launch(marked, 1, 4, floats(4), watch="mark: hal")
+
+
 def test_the_end_is_no_piece_of_a_line() -> None:
     @cuda.jit
     def kernel(out):

@@ -1,9 +1,13 @@
-"""What the kernel computed on its way to the output, read from snapshots of its variables.
+"""What a kernel computed on its way to the output, read from snapshots of its variables.
 
-The snapshots are taken before lines that name what has just been finished.
+The kernel says in comments where a quantity is complete, `# mark: scores`, and calls its variables
+by the names below; so can any kernel:
+
+    report = launch(kernel, grid, NUM_THREADS, *args, watch=MARKS, names=NAMES)
+    intermediates(report, geometry, seq_lens)
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -14,15 +18,17 @@ from pa_tutorial.kernels.running import Launch, Partitioned, say_simulated
 from pa_tutorial.simt import Report, Snapshot
 from pa_tutorial.simt.races import WARP_SIZE
 
-# Pieces of the lines before which a snapshot is taken.
-SCORES_DONE = "exp_sum = float32(0)"
-SUM_DONE = "inv_sum = "
-WEIGHTS_DONE = "accs = cuda.local.array"
-ROWS_DONE = "out_smem = shared_mem"
-LINES = (SCORES_DONE, SUM_DONE, WEIGHTS_DONE, ROWS_DONE)
+# What is complete at a mark: qk_max and all scores; exp_sum; all weights; in accs, the sum over
+# the lanes that share a row.
+SCORES_DONE, SUM_DONE, WEIGHTS_DONE, ROWS_DONE = MARKS = (
+    "mark: scores",
+    "mark: sum",
+    "mark: weights",
+    "mark: rows",
+)
 NAMES = ("logits", "qk_max", "exp_sum", "accs")
 # The same for the reduce kernel.
-REDUCED = "inv_sum = "
+REDUCED = "mark: rescaled"
 REDUCED_NAMES = ("max_logit", "global_exp_sum")
 
 
@@ -37,7 +43,7 @@ def probe_naive(ready: Launch, probe: dict[str, Tensor]) -> Tensor:
 def probe_v1(ready: Launch, probe: dict[str, Tensor]) -> Tensor:
     """Run a launch of v1 in the simulator; probe receives the intermediates."""
     require_simulated(ready.out, probe)
-    report = ready.simulate(watch=LINES, names=NAMES)
+    report = ready.simulate(watch=MARKS, names=NAMES)
     probe.update(intermediates(report, ready.geometry, ready.arguments["seq_lens"]))
     return ready.out
 
@@ -45,9 +51,11 @@ def probe_v1(ready: Launch, probe: dict[str, Tensor]) -> Tensor:
 def probe_v2(ready: Partitioned, probe: dict[str, Tensor]) -> Tensor:
     """Run both launches of v2 in the simulator; probe receives the intermediates."""
     require_simulated(ready.out, probe)
-    report = ready.partitions.simulate(watch=LINES, names=NAMES)
+    report = ready.partitions.simulate(watch=MARKS, names=NAMES)
     reduced = ready.reduce.simulate(watch=REDUCED, names=REDUCED_NAMES)
-    probe.update(of_both_kernels(report, reduced, ready.partitions))
+    given, sums = ready.partitions.arguments, (ready.max_logits, ready.exp_sums)
+    both = report, reduced
+    probe.update(intermediates_of_v2(*both, ready.partitions.geometry, given["seq_lens"], *sums))
     return ready.out
 
 
@@ -58,10 +66,13 @@ def require_simulated(out: Tensor, probe: dict[str, Tensor]) -> None:
     say_simulated()
 
 
-def intermediates(report: Report, geometry: Geometry, seq_lens: Tensor) -> dict[str, Tensor]:
-    """The quantities of one launch of paged_attention, watched before LINES; v1 only.
+def intermediates(
+    report: Report, geometry: Geometry, seq_lens: Tensor, marks: Sequence[str] = MARKS
+) -> dict[str, Tensor]:
+    """The quantities of one launch of a v1 kernel, watched at `marks`.
 
     seq_lens  [num_seqs]
+    marks     fewer than MARKS, if the kernel does not go further: the quantities complete there
     returns   qk       [num_seqs, num_heads, longest]  scores, padded with -inf
               qk_max   [num_seqs, num_heads, 1]        the largest score, as thread 0 knows it
               exp_sum  [num_seqs, num_heads, 1]        sum of exp(qk - qk_max)
@@ -69,34 +80,43 @@ def intermediates(report: Report, geometry: Geometry, seq_lens: Tensor) -> dict[
               accs     [num_seqs, num_heads, head_size] float64: the rows of V that the warps
                        have summed, added up here and not by the kernel's tree
     """
-    return {
-        "qk": scores(report, SCORES_DONE, "logits", seq_lens),
-        "qk_max": of_all(report, SCORES_DONE, lambda shot: shot["qk_max"][:1]),
-        "exp_sum": of_all(report, SUM_DONE, lambda shot: shot["exp_sum"][:1]),
-        "logits": scores(report, WEIGHTS_DONE, "logits", seq_lens, 0.0),
-        "accs": of_all(report, ROWS_DONE, lambda shot: sum_of_warps(shot["accs"], geometry)),
-    }
+    found = {}
+    if SCORES_DONE in marks:
+        found["qk"] = scores(report, SCORES_DONE, "logits", seq_lens)
+        found["qk_max"] = of_all(report, SCORES_DONE, lambda shot: shot["qk_max"][:1])
+    if SUM_DONE in marks:
+        found["exp_sum"] = of_all(report, SUM_DONE, lambda shot: shot["exp_sum"][:1])
+    if WEIGHTS_DONE in marks:
+        found["logits"] = scores(report, WEIGHTS_DONE, "logits", seq_lens, 0.0)
+    if ROWS_DONE in marks:
+        found["accs"] = of_all(report, ROWS_DONE, lambda s: sum_of_warps(s["accs"], geometry))
+    return found
 
 
-def of_both_kernels(report: Report, reduced: Report, partitions: Launch) -> dict[str, Tensor]:
+def intermediates_of_v2(
+    report: Report,
+    reduced: Report,
+    geometry: Geometry,
+    seq_lens: Tensor,
+    max_logits: Tensor,
+    exp_sums: Tensor,
+) -> dict[str, Tensor]:
     """The same quantities of v2: of the whole sequence, whatever its partitions are.
 
-    report      of the paged kernel, watched before LINES
-    reduced     of the reduce kernel, watched before REDUCED
-    partitions  the launch of the paged kernel, with what it wrote
+    report      of the paged kernel, watched at MARKS
+    reduced     of the reduce kernel, watched at REDUCED
+    max_logits  [num_seqs, num_heads, max_num_partitions]  as the paged kernel wrote them
+    exp_sums    the same
 
     qk_max and exp_sum are those of the reduce kernel; where it had one partition and did not
     compute any, those of the partition. The weights of a partition sum to 1 in the kernel; here,
     and so for accs, they are multiplied by the partition's share of the sum, in float64.
     """
-    geometry, seq_lens = partitions.geometry, partitions.arguments["seq_lens"]
     num_heads, num_seqs, num_partitions = report.grid
-    of_a_head = (num_seqs, num_heads, num_partitions)
-    maxima, sums = (partitions.arguments[n].view(of_a_head) for n in ("max_logits", "exp_sums"))
-    exists = geometry.PARTITION_SIZE * torch.arange(num_partitions) < seq_lens[:, None]
-    exists = exists[:, None].expand(of_a_head)
-    maxima = torch.where(exists, maxima.double(), -torch.inf)
-    sums = torch.where(exists, sums.double(), 0.0)
+    size, longest = geometry.PARTITION_SIZE, int(seq_lens.max())
+    exists = size * torch.arange(num_partitions) < seq_lens[:, None, None]
+    maxima = torch.where(exists, max_logits.double(), -torch.inf)
+    sums = torch.where(exists, exp_sums.double(), 0.0)
     weights = sums * (maxima - maxima.amax(dim=-1, keepdim=True)).exp()
     shares = weights / weights.sum(dim=-1, keepdim=True)
     qk_max, exp_sum = (array[..., :1].float() for array in (maxima, sums))
@@ -104,7 +124,6 @@ def of_both_kernels(report: Report, reduced: Report, partitions: Launch) -> dict
         head, sequence, _ = shot.block
         qk_max[sequence, head] = as_tensor(shot["max_logit"][:1])
         exp_sum[sequence, head] = as_tensor(shot["global_exp_sum"][:1])
-    size, longest = geometry.PARTITION_SIZE, int(seq_lens.max())
     shares_of_tokens = shares.repeat_interleave(size, dim=-1)[..., :longest]
     accs = torch.zeros(num_seqs, num_heads, geometry.HEAD_SIZE, dtype=torch.float64)
     for shot in report.at(ROWS_DONE):
@@ -129,7 +148,10 @@ def scores(
     padding: float = float("-inf"),
     partition_size: int = 0,
 ) -> Tensor:
-    """One number a token, from a shared array: [num_seqs, num_heads, longest]."""
+    """One number a token, from a shared array: [num_seqs, num_heads, longest].
+
+    Of a kernel like naive_kernel, watched at its end: scores(report, "end", "qk", seq_lens)
+    """
     num_heads, num_seqs, _ = report.grid
     found = torch.full((num_seqs, num_heads, int(seq_lens.max())), padding)
     for shot in report.at(where):
@@ -151,7 +173,7 @@ def of_all(report: Report, where: str, read: Callable[[Snapshot], np.ma.MaskedAr
         if (head, seq, 0) not in found
     ]
     if missing:
-        raise RuntimeError(f"thread block {missing[0]} never came to the line with {where!r}")
+        raise RuntimeError(f"thread block {missing[0]} never came to {where!r}")
     rows = [[found[head, seq, 0] for head in range(num_heads)] for seq in range(num_seqs)]
     return torch.stack([torch.stack(row) for row in rows])
 

@@ -1,6 +1,8 @@
 """The kernel: vLLM's paged attention, in its order and with its names.
 
 Source: vLLM, csrc/attention/attention_kernels.cuh, paged_attention_kernel.
+
+The comments `# mark: scores` and so on are places where the simulator can look: intermediates.py.
 """
 
 import math
@@ -172,6 +174,7 @@ def paged_attention(
             qk_max = max(qk_max, cuda.shfl_xor_sync(ALL_LANES, qk_max, mask))
             mask //= 2
         qk_max = cuda.shfl_sync(ALL_LANES, qk_max, 0)
+        # mark: scores
 
         # exp_sum = sum of exp(qk - qk_max). Thread t takes tokens t, t + NUM_THREADS, ...
         exp_sum = float32(0)
@@ -180,12 +183,14 @@ def paged_attention(
             logits[i] = val
             exp_sum += val
         exp_sum = block_sum(red_smem[NUM_WARPS:], exp_sum)
+        # mark: sum
 
         # weight = exp(qk - qk_max) / exp_sum
         inv_sum = float32(1) / (exp_sum + float32(1e-6))
         for i in range(thread_idx, num_tokens, NUM_THREADS):
             logits[i] *= inv_sum
         cuda.syncthreads()
+        # mark: weights
 
         # v2: what the reduce kernel needs to join the partitions.
         if USE_PARTITIONING and thread_idx == 0:
@@ -234,6 +239,8 @@ def paged_attention(
                 acc += cuda.shfl_xor_sync(ALL_LANES, acc, mask)
                 mask //= 2
             accs[i] = acc
+        # mark: rows
+
         # The memory of logits is used again below: everybody must have read them.
         cuda.syncthreads()
 

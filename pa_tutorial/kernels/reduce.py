@@ -94,6 +94,8 @@ def reduce(geometry: Geometry) -> Callable:
             global_exp_sum += rescaled
         # The barrier in block_sum also shows every thread what the others left in shared memory.
         global_exp_sum = block_sum(red_smem[NUM_WARPS:], global_exp_sum)
+        # mark: rescaled
+
         inv_sum = float32(1) / (global_exp_sum + float32(1e-6))
 
         # out = sum of tmp_out_j * r_j / sum of r; each tmp_out_j is divided by its own sum already.

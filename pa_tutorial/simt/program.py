@@ -48,7 +48,7 @@ class DeviceFunction:
 class Program:
     """Translates a kernel for one launch.
 
-    watch   lines at which to take snapshots: numbers, or pieces of their text, or "end"
+    watch   lines at which to take snapshots: numbers, pieces of their text, marks, or "end"
     names   variables that a snapshot keeps; empty: all that hold numbers, local or shared arrays
     dtypes  of the kernel's array arguments, by name
     """
@@ -75,7 +75,9 @@ class Program:
             raise ValueError(f"names: {kernel.__name__} has no variable {sorted(unknown)[0]!r}")
         if self.unmatched:
             wanted = ", ".join(repr(w) for w in sorted(self.unmatched, key=str))
-            raise ValueError(f"watch: no statement of {kernel.__name__} is at {wanted}")
+            marks = {m for s in self.sources.values() for found in s.marks.values() for m in found}
+            there = f"; its marks: {', '.join(sorted(marks))}" if marks else ""
+            raise ValueError(f"watch: no statement of {kernel.__name__} is at {wanted}{there}")
 
     def device_function(
         self, function: FunctionType, given: Mapping[str, object] = NOTHING
@@ -118,18 +120,21 @@ class Program:
     def watched(self, source: Source, node: ast.stmt, step: Callable) -> Callable:
         """The step, with a snapshot before it if its line is watched."""
         line, text = node.lineno, source.line(node.lineno)
+        marks = source.marks.get(node, ()) if self.watch else ()
         of_kernel = source.file == self.file  # a number means a line of the kernel's own file
         hits = {
             w
             for w in self.watch
-            if (of_kernel and w == line) or (isinstance(w, str) and w != END and w in text)
+            if (of_kernel and w == line)
+            or w in marks
+            or (isinstance(w, str) and w != END and w in text)
         }
         self.unmatched -= hits
         if not hits:
             return step
 
         def run(frame: Frame) -> None:
-            self.snapshots.extend(take(frame, line, text, self.names))
+            self.snapshots.extend(take(frame, line, text, self.names, marks))
             step(frame)
 
         return run

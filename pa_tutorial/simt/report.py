@@ -90,7 +90,7 @@ class Report:
         return not self.findings
 
     def at(self, where: int | str = END, block: Index | int | None = None) -> list[Snapshot]:
-        """The snapshots of a line (its number or a piece of its text), or of the end.
+        """The snapshots of a line (its number, a piece of its text or its mark), or of the end.
 
         block  only this thread block
         """

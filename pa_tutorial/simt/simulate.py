@@ -61,9 +61,10 @@ def launch(
     collect False: the first finding is raised; True: all are kept in the report, each pair of
             places once
     unwritten  array arguments that hold nothing yet (np.empty): reading them is a finding
-    watch   statements before which the variables are copied: the number of their first line,
-            or a piece of its text; of a loop, once, before it. "end": when a thread block has
-            ended. names: only these variables
+    watch   statements before which the variables are copied: the number of their first line, a
+            piece of its text, or "mark: scores" for the statement below a comment of its own,
+            `# mark: scores`; of a loop, once, before it. "end": when a thread block has ended.
+            names: only these variables
     trace   thread blocks of which every access is recorded: a number (x counts fastest), an
             index (x, y), a list of these, or "all". The others run as fast as without
     exited_may_skip        a thread that has returned may miss a later barrier

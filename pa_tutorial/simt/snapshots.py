@@ -15,7 +15,8 @@ Index = tuple[int, ...]  # of a thread block, or of an item of an array
 class Snapshot:
     """What the variables of a thread block held at one moment.
 
-    line     about to be executed, and its text; "end": the thread block has ended
+    line     about to be executed, its text, and the marks above it; "end": the thread block has
+             ended
     threads  [n] numbers of the threads that were there
     values   variable -> [n] one number a thread · local array: [n, *shape] · shared array:
              [*shape]. What nobody has written is masked.
@@ -26,12 +27,13 @@ class Snapshot:
     code: str
     threads: np.ndarray
     values: dict[str, np.ma.MaskedArray]
+    marks: tuple[str, ...] = ()
 
     def matches(self, where: int | str) -> bool:
-        """Was it taken at this line: its number, a piece of its text, or "end"?"""
+        """Was it taken at this line: its number, a piece of its text, its mark, or "end"?"""
         if isinstance(where, int) or where == END or self.line == END:
             return self.line == where
-        return where in self.code
+        return where in self.marks or where in self.code
 
     def __getitem__(self, name: str) -> np.ma.MaskedArray:
         if name not in self.values:
@@ -39,7 +41,13 @@ class Snapshot:
         return self.values[name]
 
 
-def take(frame: Frame, line: int | str, code: str, names: tuple[str, ...]) -> list[Snapshot]:
+def take(
+    frame: Frame,
+    line: int | str,
+    code: str,
+    names: tuple[str, ...],
+    marks: tuple[str, ...] = (),
+) -> list[Snapshot]:
     """Copies the variables of a frame, those of `names` or all, in the lanes at work.
 
     One snapshot for each thread block of the gang that has lanes at work.
@@ -49,7 +57,8 @@ def take(frame: Frame, line: int | str, code: str, names: tuple[str, ...]) -> li
         lanes = frame.lanes.where(everybody)
         if lanes.count:
             values = _values(frame, lanes, everybody, names or tuple(frame.variables))
-            shots.append(Snapshot(index, line, code, frame.gang.threads[lanes.numbers], values))
+            threads = frame.gang.threads[lanes.numbers]
+            shots.append(Snapshot(index, line, code, threads, values, marks))
     return shots
 
 

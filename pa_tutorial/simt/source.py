@@ -6,10 +6,14 @@ expression from the start.
 
 import ast
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from types import CodeType
+
+# A comment of its own, "# mark: scores": a place to look at, whatever the statement there is.
+MARK = re.compile(r"\s*# (mark: \w+)$")
 
 
 class Unsupported(NotImplementedError):
@@ -27,6 +31,19 @@ class Source:
 
     def line(self, number: int) -> str:
         return self.lines.get(number, "").strip()
+
+    @cached_property
+    def marks(self) -> dict[ast.stmt, tuple[str, ...]]:
+        """The marks above a statement: a mark means the next statement in the text."""
+        statements = [node for node in ast.walk(self.tree) if isinstance(node, ast.stmt)]
+        statements.sort(key=lambda node: (node.lineno, node.col_offset))
+        found: dict[ast.stmt, tuple[str, ...]] = {}
+        for number, line in self.lines.items():
+            mark = MARK.match(line)
+            after = next((node for node in statements if node.lineno > number), None)
+            if mark and after:
+                found[after] = (*found.get(after, ()), mark[1])
+        return found
 
     def text(self, node: ast.AST) -> str:
         """Of an expression: its lines, joined. Of a statement: its first line."""

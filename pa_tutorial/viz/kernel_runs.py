@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from pa_tutorial.kernels.geometry import Geometry
-from pa_tutorial.kernels.intermediates import LINES, NAMES
+from pa_tutorial.kernels.intermediates import MARKS, NAMES
 from pa_tutorial.kernels.launch import Launch, Partitioned, prepare_v1, prepare_v2
 from pa_tutorial.kernels.loads import LoadsOf, element_loads
 from pa_tutorial.simt import Report, Snapshot, Trace
@@ -60,7 +60,7 @@ class Run:
         return self.ready.arguments[name]
 
     def snapshot(self, where: str) -> Snapshot:
-        """Of the traced thread block, before a line."""
+        """Of the traced thread block, at a mark."""
         (shot,) = self.report.at(where, self.head)
         return shot
 
@@ -74,7 +74,7 @@ def run_v1(problem: DecodeProblem, head: int = 0, loads: LoadsOf = element_loads
 def watched(ready: Launch, head: int = 0) -> Run:
     """Run a launch, of the kernel or of a changed one; thread block (head, 0, 0) is traced."""
     names = (*NAMES, "red_smem")
-    return Run(ready, ready.simulate(trace=(head, 0, 0), watch=LINES, names=names))
+    return Run(ready, ready.simulate(trace=(head, 0, 0), watch=MARKS, names=names))
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class RunOfV2:
     reduce: Report
 
     def snapshot(self, where: str, head: int, sequence: int, partition: int) -> Snapshot:
-        """Of one thread block of the paged kernel, before a line."""
+        """Of one thread block of the paged kernel, at a mark."""
         (shot,) = self.partitions.at(where, (head, sequence, partition))
         return shot
 
@@ -95,7 +95,7 @@ class RunOfV2:
 def run_v2(problem: DecodeProblem, partition_size: int) -> RunOfV2:
     """paged_attention_v2 on a problem, all checks on, everything traced."""
     ready = prepare_v2(**vars(problem.paged("vllm")), partition_size=partition_size)
-    partitions = ready.partitions.simulate(trace="all", watch=LINES, names=NAMES)
+    partitions = ready.partitions.simulate(trace="all", watch=MARKS, names=NAMES)
     return RunOfV2(ready, partitions, ready.reduce.simulate(trace="all"))
 
 
