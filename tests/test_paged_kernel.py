@@ -4,26 +4,31 @@ The order "together" is that of the ladder: tests/test_ladder.py.
 """
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
 import torch
+from numba import cuda, float32
 from torch import Tensor
 
 from pa_tutorial.checks.running import judge, stage_trial
 from pa_tutorial.kernels.changed import changed
+from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.intermediates import (
     MARKS,
+    NAMES,
     ROWS_DONE,
     SCORES_DONE,
     SUM_DONE,
     WEIGHTS_DONE,
+    intermediates,
     of_all,
 )
 from pa_tutorial.kernels.launch import Launch, prepare_naive, prepare_v1, run_probed
 from pa_tutorial.kernels.paged_attention import paged_attention
-from pa_tutorial.simt import Report
-from pa_tutorial.walk.cases import CASES
+from pa_tutorial.simt import Report, launch
+from pa_tutorial.walk.cases import CASES, WORKED_EXAMPLE
 from pa_tutorial.walk.ladder import STAGES
 from pa_tutorial.walk.problem import DecodeProblem
 
@@ -84,7 +89,7 @@ def watched(case_id: str) -> tuple[Launch, Report]:
         paged.scale,
         paged.alibi_slopes,
     )
-    return ready, ready.simulate(watch=MARKS, names=("logits", "qk_max", "exp_sum", "accs"))
+    return ready, ready.simulate(watch=MARKS, names=NAMES)
 
 
 def test_most_cases_have_poisoned_slots() -> None:
@@ -167,6 +172,60 @@ def test_slots_behind_the_last_token_do_hold_nan(name: str) -> None:
     by_offset = block.movedim(-2 if name == "k_cache" else -1, 0)
     assert not by_offset[0].isnan().any()
     assert by_offset[1:].isnan().all()
+
+
+# A kernel of a reader's own -------------------------------------------------------------------
+
+
+@cuda.jit(device=True)
+def softmax(logits, seq_len):
+    qk_max = logits[0]
+    for i in range(seq_len):
+        qk_max = max(qk_max, logits[i])
+    # mark: scores
+    exp_sum = float32(0)
+    for i in range(seq_len):
+        exp_sum += math.exp(logits[i] - qk_max)
+    cuda.syncthreads()
+    # mark: sum
+    for i in range(cuda.threadIdx.x, seq_len, 128):
+        logits[i] = math.exp(logits[i] - qk_max) / exp_sum
+    cuda.syncthreads()
+
+
+@cuda.jit
+def of_a_reader(q, k_cache, v_cache, block_tables, seq_lens, scale):
+    """A lane has one row of V, and a warp every fourth token."""
+    head, seq, t = cuda.blockIdx.x, cuda.blockIdx.y, cuda.threadIdx.x
+    seq_len, logits = seq_lens[seq], cuda.shared.array(0, float32)
+    for token in range(t, seq_len, 128):
+        block, dot = block_tables[seq, token // 8], float32(0)
+        for d in range(32):
+            dot += float32(q[seq, head, d]) * k_cache[block, head // 2, d // 8, token % 8, d % 8]
+        logits[token] = scale * dot
+    cuda.syncthreads()
+    softmax(logits, seq_len)
+    # mark: weights
+    accs = cuda.local.array(1, float32)
+    accs[0] = 0
+    for token in range(t // 32, seq_len, 4):
+        v = v_cache[block_tables[seq, token // 8], head // 2, t % 32, token % 8]
+        accs[0] += logits[token] * float32(v)
+    # mark: rows
+    cuda.syncthreads()
+
+
+@pytest.mark.cuda_v1
+@pytest.mark.parametrize("marks", [MARKS[:1], MARKS], ids=["scores", "all"])
+def test_a_kernel_of_a_reader_shows_its_intermediates(marks: tuple[str, ...]) -> None:
+    """With the marks and names of ours it may be written in any other way."""
+    paged = WORKED_EXAMPLE.paged("vllm")
+    given = (*list(vars(paged).values())[:5], np.float32(paged.scale))
+    report = launch(of_a_reader, (4, 1), 128, *given, shared_bytes=44, watch=marks, names=NAMES)
+    found = intermediates(report, Geometry(32, 8), paged.seq_lens, marks)
+    assert len(found) == (2 if len(marks) == 1 else 5)
+    for name, values in found.items():
+        np.testing.assert_allclose(values, WORKED_EXAMPLE.expected()[name], rtol=1e-5, err_msg=name)
 
 
 # What is wrong first --------------------------------------------------------------------------
