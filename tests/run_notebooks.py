@@ -13,6 +13,7 @@ from nbclient import NotebookClient
 from nbformat import NotebookNode
 
 from pa_tutorial.viz.microscope.page import STATIC
+from pa_tutorial.viz.score import RECORDING
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 CELL_TIMEOUT = 300  # seconds
@@ -51,6 +52,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="as in 01_kv_cache; none means all")
     names = parser.parse_args().names
+    os.environ[RECORDING] = "1"
     paths = [NOTEBOOKS / f"{name}.ipynb" for name in names] or sorted(NOTEBOOKS.glob("*.ipynb"))
     for number, path in enumerate(paths, start=1):
         print(f"{number} of {len(paths)}  {path.name}", flush=True)

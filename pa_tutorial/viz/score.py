@@ -1,0 +1,92 @@
+"""The score of the walk's kernels: the same decode step, one row a kernel, from 08 to 12.
+
+A notebook runs its kernel on STEP, traced, and prints its row below those of the notebooks before.
+The rows that were committed are in score.json.
+"""
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import takewhile
+from pathlib import Path
+
+from pa_tutorial.kernels.compiled import compiled
+from pa_tutorial.kernels.evidence import is_asked
+from pa_tutorial.simt import Report, global_traffic, shared_traffic
+from pa_tutorial.simt.arguments import arrays_of, named
+from pa_tutorial.simt.signatures import types_of
+from pa_tutorial.simt.tables import Table
+from pa_tutorial.viz.kernel_runs import REFERENCE
+
+# The reference sizes, with a sequence that is long enough for two partitions of 512.
+STEP = replace(REFERENCE, name="score", seq_lens=(1000,))
+FILE = Path(__file__).with_name("score.json")
+# Set while the notebooks are run to be committed: then the row is kept.
+RECORDING = "PA_TUTORIAL_RECORDING"
+H100 = (9, 0)
+COLUMNS = (
+    "kernel",
+    "thread blocks",
+    "K requests",
+    "K sectors",
+    "V requests",
+    "V sectors",
+    "shared wavefronts",
+    "barriers",
+    "warp instructions",
+    "registers (sm_90)",
+)
+TITLE = "One decode step: 1,000 tokens, float16, 2 query heads of 128 on 1 KV head, blocks of 16"
+NOTE = (
+    "Counts are those of all thread blocks; instructions: what touches memory, shuffles or waits."
+)
+
+
+def score(name: str, reports: Report | Sequence[Report], kernel: Callable, *given: object) -> Table:
+    """The rows up to this kernel's: what it did on STEP, and what the compiler made of it.
+
+    name     of the row: "naive", "v1", …
+    reports  of the kernel's launch, or launches, with trace="all"
+    kernel   a @cuda.jit kernel, made for the sizes of STEP; `given` are its arguments (v2: of the
+             paged kernel, and its report is the first)
+
+    Registers are those of a thread on an H100. They are asked from the compiler that score.json
+    was made with; elsewhere they are shown as recorded, or ? if the kernel does something else.
+    """
+    recorded = json.loads(FILE.read_text(encoding="utf-8"))
+    counts = counts_of([reports] if isinstance(reports, Report) else reports)
+    row = [name, *counts, registers(kernel, given, recorded.get(name, []), counts)]
+    if RECORDING in os.environ:
+        recorded[name] = row
+        text = ",\n".join(
+            f"{json.dumps(key)}: {json.dumps(value)}" for key, value in recorded.items()
+        )
+        FILE.write_text(f"{{\n{text}\n}}\n", encoding="utf-8", newline="\n")
+    before = takewhile(lambda row: row[0] != name, recorded.values())
+    return Table(TITLE, COLUMNS, tuple(map(tuple, [*before, row])), note=NOTE)
+
+
+def counts_of(reports: Sequence[Report]) -> list[int]:
+    """The numbers of a row that come from traces; of several launches, their sums."""
+    traces = [report.trace for report in reports]
+    first = traces[0]
+    caches = [global_traffic(first.only(array=name)) for name in ("k_cache", "v_cache")]
+    return [
+        len({*first.records.block.tolist()}),
+        *(table.total(column) for table in caches for column in ("requests", "sectors")),
+        sum(shared_traffic(trace).total("wavefronts") for trace in traces),
+        sum(trace.only(kind="barrier").num_instructions for trace in traces),
+        sum(trace.num_instructions for trace in traces),
+    ]
+
+
+def registers(
+    kernel: Callable, given: Sequence[object], recorded: Sequence[object], counts: list[int]
+) -> int | str:
+    """Of a thread on an H100: asked, or as recorded for a kernel with the same counts."""
+    if is_asked():
+        arguments = named(kernel.py_func, given)
+        signature = types_of(kernel.py_func, (arguments | arrays_of(arguments)).values())
+        return compiled(kernel, signature, H100).registers
+    return recorded[-1] if recorded and list(recorded[1:-1]) == counts else "?"
