@@ -4,9 +4,9 @@ import importlib
 import pkgutil
 from collections.abc import Iterator
 
-from pa_tutorial.exercises.exercise import Exercise, WrongAnswer
+from pa_tutorial.exercises.exercise import Exercise
 
-__all__ = ["EXERCISES", "Exercise", "WrongAnswer", "find"]
+__all__ = ["EXERCISES", "Exercise", "find"]
 
 
 def _in_order() -> Iterator[Exercise]:
