@@ -76,7 +76,7 @@ def changed_texts(changes: Iterable[Change], read: Callable[[str], str]) -> dict
 
 
 def compiled(text: str, file: str) -> CodeType:
-    """The code of a text that stands in no file; inspect finds the text by this name.
+    """The code of a text, which need not stand in a file: inspect finds it by this name.
 
     The simulator reads the source of a kernel. linecache asks the disk about an entry only if it
     has a time: here that is None.

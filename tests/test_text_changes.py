@@ -1,13 +1,12 @@
 """Changes of our own code: the format, and that all of them have their place."""
 
-import inspect
 from pathlib import Path
 
 import pytest
 from lost_changes import lost_changes
 
 from pa_tutorial.exercises import EXERCISES
-from pa_tutorial.text_changes import Change, changed_texts, compiled, load_versions
+from pa_tutorial.text_changes import Change, changed_texts, load_versions
 
 TWO_FORMS = """
 file = "usual.py"
@@ -62,9 +61,3 @@ def test_a_version_names_its_file_once_or_for_each_change(tmp_path: Path) -> Non
     assert (one.name, one.why, one.more) == ("task", "one change", {"fails": "here"})
     assert one.changes == (Change("usual.py", "a", "b"),)
     assert two.changes == (Change("usual.py", "a", "b"), Change("other.py", "c", "d"))
-
-
-def test_the_source_of_a_text_is_found() -> None:
-    names: dict = {}
-    exec(compiled("def f():\n    return 1\n", "<a text>"), names)
-    assert inspect.getsource(names["f"]) == "def f():\n    return 1\n"

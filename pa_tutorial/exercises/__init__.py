@@ -1,4 +1,4 @@
-"""The exercises of the notebooks: text, stub, solution and wrong answers, from one source."""
+"""The exercises of the notebooks: text, stub, solution and wrong answers."""
 
 import importlib
 import pkgutil

@@ -22,7 +22,7 @@ PLACEHOLDER = "return None  # your code in place of this line"
 
 @dataclass(frozen=True)
 class Exercise:
-    """One exercise; everything else about it is derived from here.
+    """One exercise. Its stub is made of the solution; wrong answers stand in wrong/<notebook>.toml.
 
     notebook   the file that holds it, without its ending
     text       the task, in Markdown
