@@ -6,7 +6,8 @@ from answers_by_heart import ByHeart
 
 from pa_tutorial.checks import attempt, check
 from pa_tutorial.checks.running import Trial
-from pa_tutorial.exercises import EXERCISES, Exercise, WrongAnswer
+from pa_tutorial.exercises import EXERCISES, Exercise
+from pa_tutorial.text_changes import Version
 
 DRAW = 20261122
 MANY_DRAWS = (1, 2, 3, 4, 5, 2**31 - 1)
@@ -88,9 +89,7 @@ def test_the_solution_passes_many_draws(exercise: Exercise, draw: int) -> None:
         for wrong in exercise.wrong
     ],
 )
-def test_no_wrong_answer_passes_another_draw(
-    exercise: Exercise, wrong: WrongAnswer, draw: int
-) -> None:
+def test_no_wrong_answer_passes_another_draw(exercise: Exercise, wrong: Version, draw: int) -> None:
     answer = exercise.answer(exercise.wrong_source(wrong))
     assert not attempt(exercise.name, answer, draw).ok
 

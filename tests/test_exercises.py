@@ -9,9 +9,10 @@ from pa_tutorial.checks import attempt, check
 from pa_tutorial.coursework import window
 from pa_tutorial.coursework.table import PATH as TABLE
 from pa_tutorial.coursework.table import row
-from pa_tutorial.exercises import EXERCISES, Exercise, WrongAnswer
+from pa_tutorial.exercises import EXERCISES, Exercise
 from pa_tutorial.exercises.__main__ import PARTS, fill
 from pa_tutorial.exercises.exercise import PLACEHOLDER
+from pa_tutorial.text_changes import Version
 
 ROWS = [line for line in TABLE.read_text(encoding="utf-8").splitlines() if "` |" in line]
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
@@ -53,7 +54,7 @@ def test_stub_is_not_yet(exercise: Exercise) -> None:
         for wrong in exercise.wrong
     ],
 )
-def test_wrong_answer_does_not_pass(exercise: Exercise, wrong: WrongAnswer) -> None:
+def test_wrong_answer_does_not_pass(exercise: Exercise, wrong: Version) -> None:
     result = attempt(exercise.name, exercise.answer(exercise.wrong_source(wrong)))
     assert not result.ok
     assert result.first_failure.diagnosis in str(result)

@@ -43,12 +43,6 @@ def test_a_kernel_without_its_block_table_reads_other_slots() -> None:
     assert report.clean, "the wrong slots are in the pool; only the numbers are wrong"
 
 
-@pytest.mark.parametrize("old", ["not in this file", "cuda"])
-def test_a_change_must_have_one_place(old: str) -> None:
-    with pytest.raises(ValueError, match="must stand in"):
-        changed(naive_kernel, old, "")
-
-
 # The data of the figures -----------------------------------------------------------------------
 
 

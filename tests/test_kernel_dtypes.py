@@ -7,11 +7,12 @@ import pytest
 import torch
 from numba import cuda
 from torch import Tensor
-from wrong_examples import Change, WrongExample, applied, run_cases
+from wrong_examples import WrongExample, applied, run_cases
 
 from pa_tutorial.kernels import dtypes
 from pa_tutorial.kernels.running import as_kept
 from pa_tutorial.simt import launch
+from pa_tutorial.text_changes import Change
 
 BFLOAT16 = (("cuda_naive", "decode/bfloat16"), ("cuda_v1", "decode/bfloat16"))
 

@@ -12,10 +12,11 @@ import pytest
 import torch
 from kernel_inputs import arguments, problem
 from torch import Tensor
-from wrong_examples import Change, WrongExample, applied
+from wrong_examples import WrongExample, applied
 
 from pa_tutorial.kernels import launch
 from pa_tutorial.kernels.running import as_kept
+from pa_tutorial.text_changes import Change
 from pa_tutorial.walk.cases import CASES
 
 BLOCK_STRIDE = 2**29  # block 5 of the worked example begins behind 2**31

@@ -16,15 +16,7 @@ from pa_tutorial.checks.running import Trial, judge, run_trials
 from pa_tutorial.checks.showing import CaseResult, Result
 from pa_tutorial.coursework.table import PATH as TABLE
 from pa_tutorial.coursework.table import row_of_task
-from pa_tutorial.coursework.window import (
-    TASKS,
-    Task,
-    changes,
-    files,
-    load,
-    write_student_files,
-    wrong,
-)
+from pa_tutorial.coursework.window import TASKS, Task, files, load, write_student_files
 from pa_tutorial.coursework.window.cases import V1_CASES, problems
 from pa_tutorial.coursework.window.problem import attend_in_window
 from pa_tutorial.kernels.compiled import (
@@ -38,6 +30,7 @@ from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.loads import element_loads
 from pa_tutorial.kernels.vectors import vector_loads
 from pa_tutorial.paging.block_table import Appended, BlockTable
+from pa_tutorial.text_changes import Version
 
 MORE_DRAWS = (1, 2, 2**63)
 each = pytest.mark.parametrize("task", TASKS.values(), ids=lambda task: task.name)
@@ -55,6 +48,10 @@ F16 = torch.float16
 @cache
 def starter() -> dict:
     return files.load_texts(files.starter_files())
+
+
+def answers_of(one: Version) -> dict:
+    return files.load_texts(files.solution_files(one.changes))
 
 
 def result_of(task: Task, answers: dict, draw: int = 0) -> Result:
@@ -87,18 +84,18 @@ def test_other_draws(task: Task, draw: int) -> None:
 
 
 @each_wrong
-def test_wrong_answer_fails_the_case_that_is_about_it(task: Task, one: wrong.Wrong) -> None:
-    answers = files.load_texts(one.files())
-    case = case_of(task, one.fails, answers)
+def test_wrong_answer_fails_the_case_that_is_about_it(task: Task, one: Version) -> None:
+    answers = answers_of(one)
+    case = case_of(task, one.more["fails"], answers)
     assert not case.passed
     assert case.diagnosis
 
 
 @each_wrong
 @pytest.mark.parametrize("draw", MORE_DRAWS)
-def test_wrong_answer_in_other_draws(task: Task, one: wrong.Wrong, draw: int) -> None:
-    answers = files.load_texts(one.files())
-    assert not case_of(task, one.fails, answers, draw).passed
+def test_wrong_answer_in_other_draws(task: Task, one: Version, draw: int) -> None:
+    answers = answers_of(one)
+    assert not case_of(task, one.more["fails"], answers, draw).passed
 
 
 @each
@@ -109,7 +106,7 @@ def test_most_wrong_answers_earn_points_for_the_rest(task: Task) -> None:
 
 
 @each_wrong
-def test_the_table_has_a_row_for_each_wrong_answer(task: Task, one: wrong.Wrong) -> None:
+def test_the_table_has_a_row_for_each_wrong_answer(task: Task, one: Version) -> None:
     assert f"| window | `{task.name}` | {one.why} | " in TABLE.read_text(encoding="utf-8")
 
 
@@ -118,7 +115,7 @@ def test_every_task_has_wrong_answers_points_and_a_text(task: Task) -> None:
     assert len(task.wrong) >= 4
     assert task.points > 0
     assert task.text in files.starter_files()[files.HAND_OUT]
-    assert {one.fails for one in task.wrong} <= {trial.name for trial in task.trials(0)}
+    assert {one.more["fails"] for one in task.wrong} <= {trial.name for trial in task.trials(0)}
 
 
 def test_all_tasks_together_have_20_points() -> None:
@@ -126,9 +123,8 @@ def test_all_tasks_together_have_20_points() -> None:
 
 
 def test_a_kernel_that_masks_and_does_not_skip_loses_only_what_counts_bytes() -> None:
-    given = files.solution_files()
-    text = changes.with_changes(given[files.KERNEL], wrong.MASKS_ONLY, files.KERNEL)
-    result = result_of(TASKS["v1"], files.load_texts(given | {files.KERNEL: text}))
+    given = files.solution_files(files.VERSIONS["masks_only"])
+    result = result_of(TASKS["v1"], files.load_texts(given))
     failed = {case.name: case for case in result.cases if not case.passed}
     assert set(failed) == {"skips_k", "skips_v"}, result
     assert "the output is right, but" in failed["skips_k"].diagnosis
@@ -300,14 +296,14 @@ def test_an_answer_that_lets_go_of_nothing_earns_nothing() -> None:
 )  # fmt: skip
 def test_a_message_says_where_it_is_wrong(task: str, case: str, why: str, said: str) -> None:
     (one,) = (one for one in TASKS[task].wrong if why in one.why)
-    diagnosis = case_of(TASKS[task], case, files.load_texts(one.files())).diagnosis
+    diagnosis = case_of(TASKS[task], case, answers_of(one)).diagnosis
     assert re.search(said, diagnosis), diagnosis
 
 
 def test_heads_that_are_wrong_are_not_laid_to_kv_heads() -> None:
     """The large slope of head 0 hides there that the window is too long."""
-    (one,) = (one for one in wrong.V1 if "one token too many" in one.why)
-    answers = files.load_texts(one.files())
+    (one,) = (one for one in TASKS["v1"].wrong if "one token too many" in one.why)
+    answers = answers_of(one)
     for draw in range(4):
         case = case_of(TASKS["v1"], "heads_and_slopes", answers, draw)
         assert not case.passed
@@ -327,14 +323,10 @@ def test_slide_takes_what_it_is_worth() -> None:
 
 @pytest.mark.parametrize("why", ["longest sequence", "logits of all tokens"])
 def test_what_is_half_right_earns_about_half_of_shared_bytes(why: str) -> None:
-    one = next(one for one in wrong.SHARED_BYTES if why in one.why and one.fails == "long_context")
-    result = result_of(TASKS["shared_bytes"], files.load_texts(one.files()))
+    about_it = (one for one in TASKS["shared_bytes"].wrong if why in one.why)
+    one = next(one for one in about_it if one.more["fails"] == "long_context")
+    result = result_of(TASKS["shared_bytes"], answers_of(one))
     assert result.passed <= 6 < 11 == result.total
-
-
-def test_a_change_that_does_not_apply_is_refused() -> None:
-    with pytest.raises(ValueError, match="mine: `old` must stand in the text once"):
-        changes.with_changes("aa", (changes.Change("a", "b"),), "mine")
 
 
 def test_the_starter_differs_from_the_live_kernels_by_the_window_only() -> None:

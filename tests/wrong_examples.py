@@ -1,31 +1,28 @@
 """Loads the wrong examples of tests/wrong/: our own code with at most three lines changed.
 
-A wrong example is a TOML file:
+wrong/<room>.toml has those whose first change is in that room, each in a table:
 
+    [cache_overwritten]
     why = "one sentence: what is wrong, and what it does to the result"
+    file = "attention/cached.py"      # under pa_tutorial/
+    old = "    self.seq_len = end"    # stands there exactly once; see pa_tutorial/text_changes.py
+    new = "    self.seq_len = start"
     found_by = "race"                 # only if no result is wrong but the simulator stops the
                                       # kernel: which of its checks must find it, in every case
 
-    [[change]]
-    file = "attention/cached.py"      # under pa_tutorial/
-    old = "    self.seq_len = end"    # stands there exactly once
-    new = "    self.seq_len = start"
-
-    [fails]                           # stage, block_manager, engine, simt, triton_launch or
-    kv_cache = ["sequence/two_layers"]  # many_devices = what must catch it: cases, stories, scenes,
+    fails.kv_cache = ["sequence/two_layers"]  # stage, block_manager, engine, simt, triton_launch or
+                                      # many_devices = what must catch it: cases, stories, scenes,
                                       # kernels of tests/simt_kernels, or trials of
                                       # tests/triton_trials.py and tests/many_devices_trials.py
 
-    [passes]                          # three control cases that it must not disturb
-    full_recompute = ["sequence/one_token", "sequence/two_layers", "sequence/gqa"]
+    # Three control cases that it must not disturb.
+    passes.full_recompute = ["sequence/one_token", "sequence/two_layers", "sequence/gqa"]
 """
 
 import importlib
-import linecache
 import math
 import re
 import sys
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -43,22 +40,12 @@ import pa_tutorial
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.simt.machine import CHECKS
 from pa_tutorial.simt.twins import TWINS
+from pa_tutorial.text_changes import Change, Version, changed_texts, compiled, load_versions
 
 PACKAGE = Path(pa_tutorial.__file__).parent
 FOLDER = Path(__file__).with_name("wrong")
 SIMT = "simt"
 MAX_LINES = 3
-
-
-@dataclass(frozen=True)
-class Change:
-    file: str
-    old: str
-    new: str
-
-    @property
-    def module(self) -> str:
-        return ".".join(("pa_tutorial", *Path(self.file).with_suffix("").parts))
 
 
 @dataclass(frozen=True)
@@ -77,49 +64,45 @@ class WrongExample:
 
     def sources(self) -> dict[str, str]:
         """Module name -> its source with the changes made."""
-        sources: dict[str, str] = {}
-        for change in self.changes:
-            source = sources.get(change.module) or (PACKAGE / change.file).read_text(
-                encoding="utf-8"
-            )
-            count = source.count(change.old)
-            if count != 1:
-                raise ValueError(
-                    f"{self.name}: `old` must stand in {change.file} once, "
-                    f"it stands there {count} times:\n{change.old}"
-                )
-            sources[change.module] = source.replace(change.old, change.new)
+        texts = changed_texts(self.changes, read)
         # A kernel for all cores takes three times as long to compile, and its sums are the same.
         return {
-            module: source.replace("@njit(parallel=ONLY_LOOPS,", "@njit(parallel=False,")
-            for module, source in sources.items()
+            module_name(file): text.replace("@njit(parallel=ONLY_LOOPS,", "@njit(parallel=False,")
+            for file, text in texts.items()
         }
 
 
+def read(file: str) -> str:
+    return (PACKAGE / file).read_text(encoding="utf-8")
+
+
+def module_name(file: str) -> str:
+    return ".".join(("pa_tutorial", *Path(file).with_suffix("").parts))
+
+
 def load_examples() -> list[WrongExample]:
-    return [_load(path) for path in sorted(FOLDER.glob("*.toml"))]
+    """By name: the order of the tests."""
+    versions = [version for path in FOLDER.glob("*.toml") for version in load_versions(path)]
+    return sorted(map(_example, versions), key=lambda example: example.name)
 
 
-def _load(path: Path) -> WrongExample:
-    header = tomllib.loads(path.read_text(encoding="utf-8"))
-    changes = tuple(Change(**change) for change in header["change"])
+def _example(version: Version) -> WrongExample:
+    name, more = version.name, version.more
     for side in ("old", "new"):
-        lines = sum(len(getattr(change, side).splitlines()) for change in changes)
+        lines = sum(len(getattr(change, side).splitlines()) for change in version.changes)
         if lines > MAX_LINES:
-            raise ValueError(
-                f"{path.name}: `{side}` has {lines} lines; it may have {MAX_LINES} in all"
-            )
+            raise ValueError(f"{name}: `{side}` has {lines} lines; it may have {MAX_LINES} in all")
 
     def pairs(part: str) -> tuple[tuple[str, str], ...]:
-        return tuple((stage, case) for stage, cases in header[part].items() for case in cases)
+        return tuple((stage, case) for stage, cases in more[part].items() for case in cases)
 
-    found_by = header.get("found_by")
+    found_by = more.get("found_by")
     if found_by not in (None, *CHECKS):
         raise ValueError(
-            f"{path.name}: `found_by` is {found_by!r}; it must be one of {', '.join(CHECKS)}"
+            f"{name}: `found_by` is {found_by!r}; it must be one of {', '.join(CHECKS)}"
         )
     return WrongExample(
-        path.stem, header["why"], changes, pairs("fails"), pairs("passes"), found_by
+        name, version.why, version.changes, pairs("fails"), pairs("passes"), found_by
     )
 
 
@@ -129,14 +112,7 @@ class _ChangedLoader(SourceFileLoader):
         self._source = source
 
     def get_code(self, fullname: str) -> CodeType:
-        """With a file name of its own: the simulator reads the text of a kernel, the changed one.
-
-        linecache asks the disk about an entry only if it has a time: here that is None.
-        """
-        file = f"<changed {fullname}>"
-        lines = self._source.splitlines(keepends=True)
-        linecache.cache[file] = (len(self._source), None, lines, file)
-        return compile(self._source, file, "exec")
+        return compiled(self._source, f"<changed {fullname}>")
 
 
 class _ChangedFinder:

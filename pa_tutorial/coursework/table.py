@@ -7,7 +7,8 @@ from tqdm import tqdm
 from pa_tutorial.checks import Result, attempt
 from pa_tutorial.checks.running import run_trials
 from pa_tutorial.coursework import window
-from pa_tutorial.exercises import EXERCISES, Exercise, WrongAnswer
+from pa_tutorial.exercises import EXERCISES, Exercise
+from pa_tutorial.text_changes import Version
 
 PATH = Path(__file__).parent / "WRONG_ANSWERS.md"
 
@@ -33,13 +34,13 @@ def row(place: str, name: str, why: str, result: Result) -> str:
     return f"| {place} | `{name}` | {why} | {passes} | `{result.first_failure.name}` |"
 
 
-def row_of(exercise: Exercise, wrong: WrongAnswer) -> str:
+def row_of(exercise: Exercise, wrong: Version) -> str:
     answer = exercise.answer(exercise.wrong_source(wrong))
     return row(exercise.notebook[:2], exercise.name, wrong.why, attempt(exercise.name, answer))
 
 
-def row_of_task(task: window.Task, wrong: window.Wrong) -> str:
-    answer = window.load_texts(wrong.files())[task.name]
+def row_of_task(task: window.Task, wrong: Version) -> str:
+    answer = window.load_texts(window.solution_files(wrong.changes))[task.name]
     result = run_trials(task.name, task.trials(0), answer)
     return row("window", task.name, wrong.why, result)
 

@@ -12,7 +12,7 @@ from pa_tutorial.attention.tiny_lm import TinyLM, encode, load
 from pa_tutorial.checks.comparing import bounds_of
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.drawing import reseeded, seeded
-from pa_tutorial.exercises.exercise import Exercise, WrongAnswer, require_shape
+from pa_tutorial.exercises.exercise import Exercise, require_shape
 from pa_tutorial.walk.calls import AnswerError, require_written
 from pa_tutorial.walk.cases import CASES
 from pa_tutorial.walk.ladder import STAGES
@@ -267,21 +267,6 @@ EXERCISES = (
         text="One decode step needs one query. Compute the output of the newest token "
         "from its query and all keys and values. Every head has its own K and V here.",
         solution=attend_newest,
-        wrong=(
-            WrongAnswer("qk = scale * torch", "qk = torch", "the scale is forgotten"),
-            WrongAnswer("qk = scale *", "qk = q.shape[-1] ** -0.5 *", "the scale is not used"),
-            WrongAnswer("dim=-1", "dim=0", "the softmax runs over heads instead of tokens"),
-            WrongAnswer(
-                "torch.softmax(qk, dim=-1)",
-                "qk.exp() / qk.exp().sum(-1, keepdim=True)",
-                "exp overflows for huge scores: the maximum is not subtracted",
-            ),
-            WrongAnswer(
-                'torch.einsum("hj,jhd->hd", weights, v)',
-                'torch.einsum("hj,jhd->hd", weights[:, :-1], v[:-1])',
-                "the newest token does not see itself",
-            ),
-        ),
         trials=attend_newest_trials,
     ),
     Exercise(
@@ -289,22 +274,6 @@ EXERCISES = (
         text="A cache is reserved memory and a length. Write the function that adds tokens to it, "
         "a prompt at once or one token. It changes `keys` and `values` in place.",
         solution=append_to_cache,
-        wrong=(
-            WrongAnswer("keys[seq_len:end] = k", "keys[: len(k)] = k", "old keys are overwritten"),
-            WrongAnswer("return end", "return seq_len + 1", "a prompt counts as one token"),
-            WrongAnswer("values[seq_len:end] = v", "values[seq_len:end] = k", "K stands in V"),
-            WrongAnswer("values[seq_len:end] = v", "pass", "V is forgotten"),
-            WrongAnswer(
-                "    keys[seq_len:end] = k",
-                "    keys[seq_len:] = k[-1]",
-                "one token is written to every place that is left",
-            ),
-            WrongAnswer(
-                "    keys[seq_len:end] = k",
-                "    keys = torch.cat([keys[:seq_len], k])",
-                "a new tensor is made; the cache itself does not change",
-            ),
-        ),
         trials=append_to_cache_trials,
     ),
     Exercise(
@@ -314,43 +283,6 @@ EXERCISES = (
         "No token goes through the model twice, and the last generated one not at all: "
         "nothing comes after it. The check counts.",
         solution=generate_in_chunks,
-        wrong=(
-            WrongAnswer(
-                "        scores = model(generated[-1], caches)",
-                "        scores = model(torch.cat([prompt, *generated]))",
-                "right tokens, but everything is computed again at each step",
-            ),
-            WrongAnswer(
-                "        scores = model(chunk, caches)",
-                "        scores = model(chunk, caches := model.new_caches())",
-                "new, empty caches for every chunk: only the last one is remembered",
-            ),
-            WrongAnswer(
-                "    for chunk in prompt.split(chunk_len):",
-                "    for chunk in [prompt]:",
-                "the whole prompt in one call",
-            ),
-            WrongAnswer(
-                "prompt.split(chunk_len)",
-                "prompt[: len(prompt) // chunk_len * chunk_len].split(chunk_len)",
-                "the short last chunk is dropped",
-            ),
-            WrongAnswer(
-                "generated = [scores[-1].argmax",
-                "generated = [scores[0].argmax",
-                "the first row is read instead of the last",
-            ),
-            WrongAnswer(
-                "prompt.split(chunk_len)",
-                "prompt.split(1)",
-                "the prompt is given one token at a time",
-            ),
-            WrongAnswer(
-                "return torch.cat(generated)",
-                "return torch.cat([prompt, *generated])",
-                "the prompt is returned too",
-            ),
-        ),
         trials=generate_in_chunks_trials,
     ),
 )

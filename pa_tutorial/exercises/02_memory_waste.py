@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.drawing import seeded
-from pa_tutorial.exercises.exercise import Exercise, WrongAnswer, require_shape
+from pa_tutorial.exercises.exercise import Exercise, require_shape
 from pa_tutorial.walk.calls import AnswerError, require_written
 
 NOTEBOOK = "02_memory_waste"
@@ -295,38 +295,6 @@ EXERCISES = (
         text="Sequences live in blocks of `block_size` slots, and each has just enough blocks. "
         "How many slots of its blocks hold no token?",
         solution=unused_slots,
-        wrong=(
-            WrongAnswer(
-                "return num_blocks * block_size - seq_lens",
-                "return block_size - seq_lens % block_size",
-                "a full last block counts as an empty one",
-            ),
-            WrongAnswer(
-                "return num_blocks * block_size - seq_lens",
-                "return seq_lens % block_size",
-                "the tokens in the last block are counted, not its unused slots",
-            ),
-            WrongAnswer(
-                "(seq_lens + block_size - 1) // block_size",
-                "seq_lens // block_size + 1",
-                "a full sequence gets one block too many",
-            ),
-            WrongAnswer(
-                "(seq_lens + block_size - 1) // block_size",
-                "seq_lens // block_size",
-                "the last, partly filled block is forgotten",
-            ),
-            WrongAnswer(
-                "(seq_lens + block_size - 1) // block_size",
-                "seq_lens.max() // block_size + 1",
-                "every sequence gets the blocks of the longest one",
-            ),
-            WrongAnswer(
-                "return num_blocks * block_size - seq_lens",
-                "return (num_blocks * block_size - seq_lens).sum()",
-                "one sum in place of a number for each sequence",
-            ),
-        ),
         trials=unused_slots_trials,
     ),
     Exercise(
@@ -334,35 +302,6 @@ EXERCISES = (
         text="A contiguous reservation needs free slots in one piece. "
         "Find the size of the largest piece.",
         solution=largest_gap,
-        wrong=(
-            WrongAnswer("sorted(reservations)", "reservations", "the order is taken as it comes"),
-            WrongAnswer(
-                "return max(largest, num_slots - end)",
-                "return largest",
-                "the gap behind the last reservation is forgotten",
-            ),
-            WrongAnswer(
-                "largest, end = 0, 0",
-                "largest, end = 0, min(reservations, default=(0, 0))[0]",
-                "the gap in front of the first reservation is forgotten",
-            ),
-            WrongAnswer(
-                "largest = max(largest, start - end)",
-                "largest += start - end",
-                "gaps are added up, as if they were one piece",
-            ),
-            WrongAnswer(
-                "end = start + size",
-                "end = start + size - 1",
-                "the last slot of a reservation counts as free",
-            ),
-            WrongAnswer("end = start + size", "end = size", "a size is taken for an end"),
-            WrongAnswer(
-                "return max(largest, num_slots - end)",
-                "return num_slots - sum(size for _, size in reservations)",
-                "all free slots, not the largest run of them",
-            ),
-        ),
         trials=largest_gap_trials,
     ),
     Exercise(
@@ -371,32 +310,6 @@ EXERCISES = (
         "how many blocks fit into a GPU's memory beside the model. "
         "A block holds `block_size` tokens, for all KV heads, and here for all layers together.",
         solution=num_blocks_that_fit,
-        wrong=(
-            WrongAnswer("2 * num_layers", "num_layers", "K is counted, V is forgotten"),
-            WrongAnswer("num_layers * num_kv", "num_kv", "one layer only"),
-            WrongAnswer("num_kv_heads * head_size", "head_size", "one KV head only"),
-            WrongAnswer(" * itemsize", "", "numbers are counted in place of bytes"),
-            WrongAnswer(" * block_size", "", "a slot is counted in place of a block"),
-            WrongAnswer(
-                "gpu_bytes * percent // 100 - bytes_in_use",
-                "(gpu_bytes - bytes_in_use) * percent // 100",
-                "the model is not counted in the share that may be used",
-            ),
-            WrongAnswer(
-                "gpu_bytes * percent // 100 - bytes_in_use",
-                "gpu_bytes - bytes_in_use",
-                "all of the memory is used",
-            ),
-            WrongAnswer(
-                "gpu_bytes * percent // 100 - bytes_in_use",
-                "gpu_bytes * percent // 100",
-                "the model is forgotten",
-            ),
-            WrongAnswer("left // block_bytes", "-(-left // block_bytes)", "rounded up"),
-            WrongAnswer(
-                "max(left // block_bytes, 0)", "left // block_bytes", "a negative number of blocks"
-            ),
-        ),
         trials=num_blocks_that_fit_trials,
     ),
 )

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.blocks_grading import append_cases, prefix_cases, slot_cases
-from pa_tutorial.exercises.exercise import Exercise, WrongAnswer
+from pa_tutorial.exercises.exercise import Exercise
 from pa_tutorial.paging.errors import OutOfBlocks
 from pa_tutorial.walk.calls import AnswerError, require_written
 
@@ -251,18 +251,6 @@ EXERCISES = (
         text="Where do the K and V of a token go? Compute the slots of a run of tokens: "
         "a whole prompt, a part of one, or the single token of a decode step.",
         solution=find_slots,
-        wrong=(
-            WrongAnswer("block_table[logical] * block_size", "logical * block_size",
-                        "the block table is not used"),
-            WrongAnswer("range(first, last)", "range(last - first)", "positions count from 0"),
-            WrongAnswer("divmod(position, block_size)", "divmod(position, 4)",
-                        "the block size is fixed"),
-            WrongAnswer("block_table[logical] * block_size + offset",
-                        "block_table[logical] + offset", "the block number is taken for a slot"),
-            WrongAnswer("logical, offset = divmod(position, block_size)",
-                        "offset, logical = divmod(position, block_size)",
-                        "quotient and remainder are exchanged"),
-        ),
         trials=find_slots_trials,
     ),
     Exercise(
@@ -270,25 +258,6 @@ EXERCISES = (
         text="The heart of the block table: make room for one more token, with copy-on-write. "
         "You get plain lists, and you change them in place.",
         solution=append_token,
-        wrong=(
-            WrongAnswer("        table.append(new)\n        return []",
-                        "        table.append(new)\n        return [(table[-2:][0], new)]",
-                        "a full block is copied"),
-            WrongAnswer("shared = not full and ref_counts[table[-1]] > 1", "shared = False",
-                        "a shared block is written in place"),
-            WrongAnswer("    ref_counts[old] -= 1\n", "", "the old block keeps a reference"),
-            WrongAnswer("    ref_counts[new] = 1\n", "", "the new block has no reference"),
-            WrongAnswer("    return [(old, new)]", "    return []", "the copy is forgotten"),
-            WrongAnswer("    return [(old, new)]", "    return [(new, old)]",
-                        "source and destination are exchanged"),
-            WrongAnswer(
-                "    if not free:\n",
-                "    if shared:\n        ref_counts[table[-1]] -= 1\n    if not free:\n",
-                "the reference is dropped before a new block is certain",
-            ),
-            WrongAnswer("num_tokens % block_size == 0", "num_tokens % block_size == 3",
-                        "off by one: the block counts as full one token early"),
-        ),
         trials=append_token_trials,
     ),
     Exercise(
@@ -297,25 +266,6 @@ EXERCISES = (
         "block is found by the number of the block before it and its own tokens: a chain, "
         "as in the hash of `prefix_cache.py`, but without a hash.",
         solution=cached_prefix,
-        wrong=(
-            WrongAnswer("named.get((previous, tuple", "named.get((None, tuple",
-                        "every block is looked up as a first block"),
-            WrongAnswer("max(0, min(len(blocks) * block_size, len(prompt) - 1))",
-                        "len(blocks) * block_size",
-                        "no token is left to compute"),
-            WrongAnswer(
-                "named.get((previous, tuple(prompt[start : start + block_size])))",
-                "named.pop((previous, tuple(prompt[start : start + block_size])), None)",
-                "what is found is taken out of the cache",
-            ),
-            WrongAnswer("            break", "            continue",
-                        "after an unknown block the search begins again"),
-            WrongAnswer("range(0, len(prompt), block_size)", "range(0, len(prompt) - 1, block_size)"
-                        "[: (len(prompt) - 1) // block_size]",
-                        "a prompt that is known as a whole does not share its last block"),
-            WrongAnswer("len(prompt) - 1))", "len(prompt) - block_size))",
-                        "a whole block is computed again instead of one token"),
-        ),
         trials=cached_prefix_trials,
     ),
-)  # fmt: skip
+)

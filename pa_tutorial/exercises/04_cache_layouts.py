@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.drawing import in_other_blocks, new_names, reseeded, seeded, seeded_torch
-from pa_tutorial.exercises.exercise import Exercise, WrongAnswer, require_shape
+from pa_tutorial.exercises.exercise import Exercise, require_shape
 from pa_tutorial.walk.calls import AnswerError, require_written
 from pa_tutorial.walk.cases import CASES
 from pa_tutorial.walk.problem import DecodeProblem
@@ -293,19 +293,6 @@ EXERCISES = (
         text="Compute an address by hand, as the kernel does for every number of K that it "
         "reads. In notebook 09 you meet this formula again, spread over threads.",
         solution=k_address,
-        wrong=(
-            WrongAnswer("element * x + dim % x", "element * 8 + dim % 8", "x is always 8"),
-            WrongAnswer("return element * itemsize", "return element",
-                        "numbers are counted, not bytes"),
-            WrongAnswer("element * block_size + offset\n    element = element * x + dim % x",
-                        "element * x + dim % x\n    element = element * block_size + offset",
-                        "the order of V: the token runs fastest"),
-            WrongAnswer("block * num_kv_heads + head", "block + head",
-                        "a block holds one head only"),
-            WrongAnswer("num_pieces + dim // x\n    element = element * block_size + offset",
-                        "block_size + offset\n    element = element * num_pieces + dim // x",
-                        "the plain layout: token after token"),
-        ),
         trials=k_address_trials,
     ),
     Exercise(
@@ -313,24 +300,6 @@ EXERCISES = (
         text="Write tokens into the cache: vLLM calls this `reshape_and_cache`. A loop over the "
         "tokens is good enough here. You change the tensors in place and return nothing.",
         solution=write_tokens,
-        wrong=(
-            WrongAnswer("        if slot == -1:\n            continue\n", "",
-                        "slot -1 is written to the last slot of the pool"),
-            WrongAnswer("divmod(slot, block_size)", "divmod(slot, 16)",
-                        "16 tokens a block, whatever the cache has"),
-            WrongAnswer("= value[token]", "= key[token]", "K stands in V"),
-            WrongAnswer("key[token].reshape(num_kv_heads, num_pieces, x)",
-                        "key[token].reshape(num_kv_heads, x, num_pieces).mT",
-                        "every num_pieces-th dimension is put together instead of neighbours"),
-            WrongAnswer("offset] = value[token]\n",
-                        "offset] = value[token]\n        value[token] = 0\n",
-                        "the new token is erased after it was written"),
-            WrongAnswer("        v_cache[block, :, :, offset] = value[token]\n", "",
-                        "V is forgotten"),
-            WrongAnswer("enumerate(slot_mapping.tolist())",
-                        "enumerate(slot_mapping.tolist()[:block_size])",
-                        "a prompt longer than a block is cut"),
-        ),
         trials=write_tokens_trials,
     ),
     Exercise(
@@ -338,26 +307,6 @@ EXERCISES = (
         text="The opposite way: copy one sequence out of its blocks. The check compares every "
         "number with what was written.",
         solution=gather_blocks,
-        wrong=(
-            WrongAnswer("-(-seq_len // block_size)", "max(1, seq_len // block_size)",
-                        "the last block is dropped if it is not full"),
-            WrongAnswer("return k[:seq_len], v[:seq_len]",
-                        "return k[-seq_len:], v[-seq_len:]",
-                        "the end of the last block is taken instead of the start of the first"),
-            WrongAnswer("numbers = block_table[: -(-seq_len // block_size)].long()",
-                        "numbers = torch.arange(-(-seq_len // block_size))",
-                        "the block table is not used"),
-            WrongAnswer("k_cache[numbers].permute(0, 3, 1, 2, 4)", "k_cache[numbers]",
-                        "K is reshaped without bringing the token to the front"),
-            WrongAnswer("v_cache[numbers].permute(0, 3, 1, 2)", "v_cache[numbers]",
-                        "V is reshaped without bringing the token to the front"),
-            WrongAnswer("k_cache[numbers].permute(0, 3, 1, 2, 4)",
-                        "k_cache[numbers].permute(0, 3, 1, 4, 2)",
-                        "pieces and numbers in a piece are exchanged"),
-            WrongAnswer("numbers = block_table[: -(-seq_len // block_size)].long()",
-                        "numbers = block_table[block_table > 0].long()",
-                        "a 0 in the table is taken for padding"),
-        ),
         trials=gather_blocks_trials,
     ),
-)  # fmt: skip
+)

@@ -13,7 +13,7 @@ from torch import Tensor
 from pa_tutorial.attention.online import Part
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.drawing import reseeded, seeded
-from pa_tutorial.exercises.exercise import Exercise, WrongAnswer, require_floats, require_shape
+from pa_tutorial.exercises.exercise import Exercise, require_floats, require_shape
 from pa_tutorial.exercises.once import once
 from pa_tutorial.walk.calls import AnswerError, require_written
 from pa_tutorial.walk.cases import WORKED_EXAMPLE
@@ -335,24 +335,6 @@ EXERCISES = (
         "A masked token has the score −inf. The check gives you each score only once, and it "
         "notices if you keep them.",
         solution=running_max_and_sum,
-        wrong=(
-            WrongAnswer("l * math.exp(m - m_new) +", "l +",
-                        "the old sum is not brought to the new maximum"),
-            WrongAnswer("math.exp(m - m_new)", "math.exp(m_new - m)",
-                        "the old sum is multiplied with the inverse factor"),
-            WrongAnswer("        if score == -math.inf:\n            continue\n", "",
-                        "-inf - (-inf) gives NaN as long as no token was seen"),
-            WrongAnswer("m_new = max(m, score)", "m = m_new = max(m, score)",
-                        "the old maximum is overwritten before the factor is computed"),
-            WrongAnswer("m, l = -math.inf, 0.0", "m, l = 0.0, 0.0", "m begins with 0"),
-            WrongAnswer("m, l = -math.inf, 0.0", "m, l = next(scores), 1.0",
-                        "the first token is taken for granted: it may be masked, or missing"),
-            WrongAnswer("    m, l = -math.inf, 0.0\n",
-                        "    scores = list(scores)\n"
-                        "    m = max(scores, default=-math.inf)\n"
-                        "    return m, sum(math.exp(s - m) for s in scores if s > -math.inf)\n",
-                        "right numbers, but in two passes over a list"),
-        ),
         trials=running_max_and_sum_trials,
     ),
     Exercise(
@@ -361,28 +343,6 @@ EXERCISES = (
         "leaves behind *m*, *l* and *acc*, the sum of exp(score − *m*) · *v*. Merge any number "
         "of parts into the output of attention. Some parts may hold no token.",
         solution=merge_parts,
-        wrong=(
-            WrongAnswer("rescale = math.exp(part_m - m)", "rescale = 1.0",
-                        "all parts are added as if they had the same maximum"),
-            WrongAnswer("l += part_l * rescale", "l += part_l", "l is not brought to the maximum"),
-            WrongAnswer("x * rescale for", "x * rescale / (part_l or 1.0) for",
-                        "each part is divided before the merge, and again at the end"),
-            WrongAnswer("return [a / l for a in acc]",
-                        "outs = [[x / part[1] for x in part[2]] for part in parts if part[1]]\n"
-                        "    return [sum(column) / len(outs) for column in zip(*outs)]",
-                        "the mean of the outputs: each part counts the same"),
-            WrongAnswer("max(part_m for part_m, _, _ in parts)", "parts[0][0]",
-                        "the maximum of the first part: overflow, or NaN if it is empty"),
-            WrongAnswer("    l, acc = 0.0, [0.0] * len(parts[0][2])\n",
-                        "    m, l, acc = parts[0]\n"
-                        "    for other in parts[1:]:\n"
-                        "        common = max(m, other[0])\n"
-                        "        one, two = math.exp(m - common), math.exp(other[0] - common)\n"
-                        "        m, l = common, l * one + other[1] * two\n"
-                        "        acc = [a * one + b * two for a, b in zip(acc, other[2])]\n"
-                        "    return [a / l for a in acc]\n",
-                        "two at a time, without a guard: two parts without a token give NaN"),
-        ),
         trials=merge_parts_trials,
     ),
     Exercise(
@@ -393,18 +353,6 @@ EXERCISES = (
         "for all heads at once. (FlashInfer takes the logarithm to base 2. Mixing up the two "
         "gives wrong weights.)",
         solution=merge_outputs,
-        wrong=(
-            WrongAnswer("torch.exp(lses - m)", "torch.exp(lses)", "exp overflows near 300"),
-            WrongAnswer("torch.exp(lses - m)", "torch.exp2(lses - m)",
-                        "the logarithm is taken for one to base 2"),
-            WrongAnswer("torch.exp(lses - m)", "lses.isfinite().float()",
-                        "the mean of the outputs: each part counts the same"),
-            WrongAnswer("m = lses.amax(dim=0)", "m = lses.amax()", "one maximum for all heads"),
-            WrongAnswer("return out, m + total.log()", "return out, total.log()",
-                        "lse without the maximum that was subtracted"),
-            WrongAnswer("m = lses.amax(dim=0)", "m = lses[0]",
-                        "the first part is subtracted: it may be empty, or far below"),
-        ),
         trials=merge_outputs_trials,
     ),
-)  # fmt: skip
+)

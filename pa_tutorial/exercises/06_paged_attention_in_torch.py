@@ -14,7 +14,7 @@ from pa_tutorial.attention.work import TensorsMade
 from pa_tutorial.checks.comparing import bounds_of
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.drawing import new_names, reseeded, seeded
-from pa_tutorial.exercises.exercise import Exercise, WrongAnswer, require_shape
+from pa_tutorial.exercises.exercise import Exercise, require_shape
 from pa_tutorial.walk.calls import AnswerError, call, require_written
 from pa_tutorial.walk.cases import CASES
 from pa_tutorial.walk.ladder import STAGES
@@ -322,20 +322,6 @@ EXERCISES = (
         "same blocks. Then a function for decode can do prefill too, and the causal mask needs "
         "no code. Make these sequences. The numbers must be equal.",
         solution=single_queries,
-        wrong=(
-            WrongAnswer("range(seq_len - new, seq_len)", "range(new)",
-                        "the first tokens are taken for the new ones"),
-            WrongAnswer("range(seq_len - new, seq_len)", "range(seq_len)",
-                        "old tokens are computed again"),
-            WrongAnswer("lens.append(position + 1)", "lens.append(position)",
-                        "a token does not see itself"),
-            WrongAnswer("lens.append(position + 1)", "lens.append(seq_len)",
-                        "no causal mask: all new tokens see the last one"),
-            WrongAnswer("append(table)", "append(block_tables[len(tables) % len(block_tables)])",
-                        "the tables are repeated in turn, not once for each new token"),
-            WrongAnswer("torch.tensor(lens, dtype=torch.int32)", "torch.tensor(lens)",
-                        "int64: a kernel for int32 would read other numbers"),
-        ),
         trials=single_queries_trials,
     ),
     Exercise(
@@ -345,33 +331,6 @@ EXERCISES = (
         "must never stand in one tensor. The check measures every tensor that torch makes: none "
         "may be larger than two blocks.",
         solution=attend_sequence,
-        wrong=(
-            WrongAnswer("int(block_table[first // block_size])", "first // block_size",
-                        "the block table is not used"),
-            WrongAnswer("slice(0, min(block_size, seq_len - first))", "slice(0, block_size)",
-                        "the last block is read to its end: NaN, or old numbers"),
-            WrongAnswer("range(0, seq_len, block_size)",
-                        "range(0, max(block_size, seq_len - seq_len % block_size), block_size)",
-                        "the last block is left out if it is not full"),
-            WrongAnswer("range(0, seq_len, block_size)", "range(0, seq_len, 16)",
-                        "16 tokens a block, whatever the cache has"),
-            WrongAnswer("q.float().reshape(num_kv_heads, -1, head_size)",
-                        "q.float().reshape(-1, num_kv_heads, head_size).transpose(0, 1)",
-                        "query head h reads KV head h % num_kv_heads"),
-            WrongAnswer("qk = scale * (grouped @ k.mT)", "qk = grouped @ k.mT",
-                        "the scale is forgotten"),
-            WrongAnswer("part = merge(part, part_of(qk, v))",
-                        "new = part_of(qk, v)\n"
-                        "        part = Part(new.m, part.l + new.l, part.acc + new.acc)",
-                        "blocks are added as if they had the same maximum"),
-            WrongAnswer("        k, v = k_cache[block, :, tokens].float(),",
-                        "        table = block_table[: -(-seq_len // block_size)].long()\n"
-                        "        gathered = k_cache[table]\n"
-                        "        k, v = gathered[first // block_size, :, tokens].float(),",
-                        "right numbers, but the whole sequence is gathered"),
-            WrongAnswer(".reshape(q.shape).to(q.dtype)", ".reshape(q.shape)",
-                        "the output is float32, whatever q is"),
-        ),
         trials=attend_sequence_trials,
     ),
     Exercise(
@@ -380,25 +339,6 @@ EXERCISES = (
         "come beside it. You get the `Part` of the cached tokens. Add the newest one. "
         "For the first token of a sequence nothing is cached.",
         solution=add_newest,
-        wrong=(
-            WrongAnswer("part = merge(part, Part(qk, torch.ones_like(qk), v))",
-                        "part = Part(part.m, part.l + 1, part.acc + v)",
-                        "the newest token has the weight 1, whatever its score"),
-            WrongAnswer("part = merge(part, Part(qk, torch.ones_like(qk), v))", "pass",
-                        "the newest token does not see itself"),
-            WrongAnswer("part = merge(part, Part(qk, torch.ones_like(qk), v))",
-                        "w = torch.exp(qk - part.m)\n"
-                        "    part = Part(qk, part.l + w, part.acc + w[..., None] * v)",
-                        "the maximum stays that of the cached tokens: overflow, and NaN if none"),
-            WrongAnswer("torch.ones_like(qk)", "torch.exp(qk)",
-                        "l counts from 0 instead of m: the maximum is subtracted twice"),
-            WrongAnswer("k = k_new.float().repeat_interleave(group, dim=1)",
-                        "k = k_new.float().repeat(1, group, 1)",
-                        "query head h reads KV head h % num_kv_heads"),
-            WrongAnswer("qk = scale * (q", "qk = (q", "the scale is forgotten"),
-            WrongAnswer("(part.acc / part.l[..., None]).to(q.dtype)", "part.acc.to(q.dtype)",
-                        "it is never divided"),
-        ),
         trials=add_newest_trials,
     ),
-)  # fmt: skip
+)

@@ -5,7 +5,7 @@ from numba import cuda, float32
 
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.drawing import seeded
-from pa_tutorial.exercises.exercise import Exercise, WrongAnswer
+from pa_tutorial.exercises.exercise import Exercise
 from pa_tutorial.exercises.kernels import Enough, Task, trial
 from pa_tutorial.simt.races import WARP_SIZE
 
@@ -80,55 +80,6 @@ kernel of one thread block. The layout is the plain one, with one KV head. No se
 twice, neither of `out` nor of `cache`. The warps must share the work, and the lanes of a warp
 too: no more requests than full warps need (twice as many if head_size is no multiple of 32).""",
     solution=gather_tokens,
-    wrong=(
-        WrongAnswer(
-            """\
-    for i in range(cuda.threadIdx.x, out.size, cuda.blockDim.x):
-        token, dim = i // head_size, i % head_size
-        block = block_table[token // block_size]
-        out[token, dim] = cache[block, token % block_size, dim]
-""",
-            """\
-    for token in range(cuda.threadIdx.x, out.shape[0], cuda.blockDim.x):
-        block = block_table[token // block_size]
-        for dim in range(head_size):
-            out[token, dim] = cache[block, token % block_size, dim]
-""",
-            "a thread copies a whole token: right, and eight times the sectors",
-        ),
-        WrongAnswer(
-            "cache[block, token % block_size, dim]",
-            "cache[token // block_size, token % block_size, dim]",
-            "the logical block index is taken for the physical block number",
-        ),
-        WrongAnswer(
-            "for i in range(cuda.threadIdx.x, out.size, cuda.blockDim.x):",
-            "for i in range(cuda.threadIdx.x, min(out.size, cuda.blockDim.x), cuda.blockDim.x):",
-            "each thread copies one element and stops",
-        ),
-        WrongAnswer(
-            "out.size, cuda.blockDim.x):",
-            "-(-out.shape[0] // block_size) * block_size * head_size, cuda.blockDim.x):",
-            "it goes on to the end of the last block, past the end of out",
-        ),
-        WrongAnswer(
-            "    for i in range(cuda.threadIdx.x, out.size, cuda.blockDim.x):\n",
-            """\
-    if cuda.threadIdx.x >= 8:
-        return
-    for i in range(cuda.threadIdx.x, out.size, 8):
-""",
-            "only 8 threads work: no sector twice, but four times the requests",
-        ),
-        WrongAnswer(
-            "        out[token, dim] = cache[block, token % block_size, dim]\n",
-            """\
-        out[token, dim] = cache[block, token % block_size, dim]
-        cache[block, token % block_size, dim] = float32(0)
-""",
-            "it clears what it has read, though others may need it",
-        ),
-    ),
     trials=gather_trials,
 )
 
@@ -202,99 +153,6 @@ one dim stand beside each other. So here the lanes that work together hold diffe
 one dim. No sector of `v` may move twice, all 32 lanes must have work at every request, and the
 warp may shuffle log2(block_size) times for each request.""",
     solution=weighted_values,
-    wrong=(
-        WrongAnswer(
-            """\
-    token = lane % block_size
-    for dim in range(lane // block_size, head_size, 32 // block_size):
-        acc = weights[token] * v[dim, token]
-        mask = block_size // 2
-        while mask >= 1:
-            acc += cuda.shfl_xor_sync(ALL, acc, mask)
-            mask //= 2
-        if token == 0:
-            out[dim] = acc
-""",
-            """\
-    for dim in range(lane, head_size, 32):
-        acc = float32(0)
-        for token in range(block_size):
-            acc += weights[token] * v[dim, token]
-        out[dim] = acc
-""",
-            "a lane a dim, without shuffles: right, and each request moves 32 sectors",
-        ),
-        WrongAnswer(
-            "        mask = block_size // 2\n",
-            "        mask = 16\n",
-            "it sums over the whole warp, which holds several dims",
-        ),
-        WrongAnswer(
-            """\
-        while mask >= 1:
-            acc += cuda.shfl_xor_sync(ALL, acc, mask)
-            mask //= 2
-        if token == 0:
-            out[dim] = acc
-""",
-            """\
-        while mask >= 1:
-            if token < mask:
-                acc += cuda.shfl_down_sync(ALL, acc, mask)
-            mask //= 2
-        if token == 0:
-            out[dim] = acc
-""",
-            "a shuffle in a branch: some lanes of the mask do not come",
-        ),
-        WrongAnswer(
-            "        if token == 0:\n            out[dim] = acc\n",
-            "        out[dim] = acc\n",
-            "all lanes of a dim write it: equal numbers, and still a race",
-        ),
-        WrongAnswer(
-            "range(lane // block_size, head_size, 32 // block_size)",
-            "range(lane // block_size, 32 // block_size, 32 // block_size)",
-            "one step only",
-        ),
-        WrongAnswer(
-            """\
-    for dim in range(lane // block_size, head_size, 32 // block_size):
-        acc = weights[token] * v[dim, token]
-        mask = block_size // 2
-        while mask >= 1:
-            acc += cuda.shfl_xor_sync(ALL, acc, mask)
-            mask //= 2
-        if token == 0:
-""",
-            """\
-    for dim in range(head_size):
-        acc = float32(0)
-        if lane < block_size:
-            acc = weights[token] * v[dim, token]
-        mask = block_size // 2
-        while mask >= 1:
-            acc += cuda.shfl_xor_sync(ALL, acc, mask)
-            mask //= 2
-        if lane == 0:
-""",
-            "one dim at a time: right, but most lanes are idle",
-        ),
-        WrongAnswer(
-            """\
-        mask = block_size // 2
-        while mask >= 1:
-            acc += cuda.shfl_xor_sync(ALL, acc, mask)
-            mask //= 2
-""",
-            """\
-        mine = acc
-        for mask in range(1, block_size):
-            acc += cuda.shfl_xor_sync(ALL, mine, mask)
-""",
-            "a shuffle for each other lane: right, but many more than needed",
-        ),
-    ),
     trials=value_trials,
 )
 
@@ -369,59 +227,6 @@ neighbours and writes with a stride, or the other way round. With a tile in shar
 them, both sides of global memory can be neighbours. No sector may move twice, the warps must
 share the work, and no request may have a bank conflict.""",
     solution=transpose_tokens,
-    wrong=(
-        WrongAnswer("(32, 33)", "(32, 32)", "rows of 32 words: a column lies in one bank"),
-        WrongAnswer(
-            "    num_warps = cuda.blockDim.x // 32\n",
-            """\
-    num_warps = 1
-    if warp > 0:
-        return
-""",
-            "only warp 0 works; the others have returned before a barrier",
-        ),
-        WrongAnswer(
-            """\
-            tile[token, lane] = a[token, first + lane]
-        cuda.syncthreads()
-""",
-            """\
-            tile[token, lane] = a[token, first + lane]
-            cuda.syncthreads()
-""",
-            "the barrier stands in the loop over rows, of which some warps have one more",
-        ),
-        WrongAnswer(
-            """\
-            tile[token, lane] = a[token, first + lane]
-        cuda.syncthreads()
-""",
-            """\
-            tile[token, lane] = a[token, first + lane]
-""",
-            "nobody waits for the tile to be full",
-        ),
-        WrongAnswer(
-            """\
-            out[first + dim, lane] = tile[lane, dim]
-        cuda.syncthreads()
-""",
-            """\
-            out[first + dim, lane] = tile[lane, dim]
-""",
-            "the next 32 dims overwrite what a slower warp still reads",
-        ),
-        WrongAnswer(
-            "            out[first + dim, lane] = tile[lane, dim]\n",
-            "            out[first + lane, dim] = tile[dim, lane]\n",
-            "the tile is read by rows and out is written by columns",
-        ),
-        WrongAnswer(
-            "out[first + dim, lane] = tile[lane, dim]",
-            "out[first + dim, lane] = a[lane, first + dim]",
-            "a is read by columns, and the tile is not used",
-        ),
-    ),
     trials=transpose_trials,
 )
 

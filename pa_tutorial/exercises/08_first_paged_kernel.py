@@ -8,7 +8,7 @@ from numba import cuda, float32
 
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.drawing import in_other_blocks, new_names, seeded, seeded_torch
-from pa_tutorial.exercises.exercise import Exercise, WrongAnswer
+from pa_tutorial.exercises.exercise import Exercise
 from pa_tutorial.exercises.kernels import ITEM, Enough, Task, trial
 from pa_tutorial.paging.layouts import VllmLayout, reshape_and_cache
 from pa_tutorial.simt.races import WARP_SIZE
@@ -119,47 +119,6 @@ memory, not to shared memory. Sequences have different lengths, so the rows of `
 with -∞, as in `paged_online`. Slots without a token hold NaN, and behind a sequence's blocks its
 row of the block table holds a number that is no block.""",
     solution=paged_scores,
-    wrong=(
-        WrongAnswer(
-            "block_tables[sequence, token // block_size], token % block_size",
-            "token // block_size, token % block_size",
-            "the logical block index is taken for the physical block number",
-        ),
-        WrongAnswer(
-            "block_tables[sequence, token // block_size]",
-            "block_tables[0, token // block_size]",
-            "all sequences read the first row of the block tables",
-        ),
-        WrongAnswer(
-            "head // (q.shape[1] // num_kv_heads)",
-            "head % num_kv_heads",
-            "neighbouring query heads read different KV heads",
-        ),
-        WrongAnswer(
-            "k_cache[block, kv_head, d // x, offset, d % x]",
-            "k_cache[block, kv_head, d % num_pieces, offset, d // num_pieces]",
-            "neighbouring dims are looked for in different pieces",
-        ),
-        WrongAnswer(
-            "        if token < seq_lens[sequence]:\n",
-            "        if token < -(-seq_lens[sequence] // block_size) * block_size:\n",
-            "the last block is read to its end, where no token is",
-        ),
-        WrongAnswer(
-            "    for token in range(cuda.threadIdx.x, out.shape[2], cuda.blockDim.x):\n",
-            "    token = cuda.threadIdx.x\n    if token < out.shape[2]:\n",
-            "a thread takes one token and stops",
-        ),
-        WrongAnswer(
-            "        out[sequence, head, token] = score\n",
-            """\
-        if token < seq_lens[sequence]:
-            out[sequence, head, token] = score
-""",
-            "what lies behind a sequence in out is never written",
-        ),
-        WrongAnswer("score = scale * dot", "score = dot", "the scale is forgotten"),
-    ),
     trials=score_trials,
 )
 
@@ -250,65 +209,6 @@ thread takes an element of the output. In section 7, this cost 16 times the sect
 neighbouring threads find their elements side by side, so no request may move more sectors than it
 needs. (vLLM's layout of V is made for another assignment: notebook 10.)""",
     solution=paged_values,
-    wrong=(
-        WrongAnswer(
-            "block_tables[sequence, token // block_size], token % block_size",
-            "token // block_size, token % block_size",
-            "the logical block index is taken for the physical block number",
-        ),
-        WrongAnswer(
-            "        for token in range(seq_lens[sequence]):\n",
-            "        for token in range(weights.shape[2]):\n",
-            "each sequence is as long as the longest",
-        ),
-        WrongAnswer(
-            "        for token in range(seq_lens[sequence]):\n",
-            "        for token in range(-(-seq_lens[sequence] // block_size) * block_size):\n",
-            "the last block is summed to its end, where no token is",
-        ),
-        WrongAnswer(
-            "weights[sequence, head, token]",
-            "weights[sequence, kv_head, token]",
-            "the weights are taken of a query head with the number of the KV head",
-        ),
-        WrongAnswer(
-            "v_cache[block, kv_head, offset, d]",
-            "v_cache[block, head % num_kv_heads, offset, d]",
-            "neighbouring query heads read different KV heads",
-        ),
-        WrongAnswer(
-            "    for d in range(cuda.threadIdx.x, head_size, cuda.blockDim.x):\n",
-            "    d = cuda.threadIdx.x\n    if d < head_size:\n",
-            "a thread takes one element and stops",
-        ),
-        WrongAnswer(
-            "    for d in range(cuda.threadIdx.x, head_size, cuda.blockDim.x):\n",
-            """\
-    share = -(-head_size // cuda.blockDim.x)
-    first = share * cuda.threadIdx.x
-    for d in range(first, min(first + share, head_size)):
-""",
-            "a thread takes neighbouring elements: right, and more sectors a request",
-        ),
-        WrongAnswer(
-            """\
-    for d in range(cuda.threadIdx.x, head_size, cuda.blockDim.x):
-        acc = float32(0)
-        for token in range(seq_lens[sequence]):
-            block, offset = block_tables[sequence, token // block_size], token % block_size
-            acc += weights[sequence, head, token] * v_cache[block, kv_head, offset, d]
-        out[sequence, head, d] = acc
-""",
-            """\
-    for token in range(cuda.threadIdx.x, seq_lens[sequence], cuda.blockDim.x):
-        block, offset = block_tables[sequence, token // block_size], token % block_size
-        for d in range(head_size):
-            part = weights[sequence, head, token] * v_cache[block, kv_head, offset, d]
-            cuda.atomic.add(out, (sequence, head, d), part)
-""",
-            "a thread takes a token, as for the scores, and adds to what nobody has set to 0",
-        ),
-    ),
     trials=value_trials,
 )
 
@@ -392,57 +292,6 @@ that is for K, as a kernel with one thread block a token. Other slots must not b
 belong to other sequences. Rows with the slot -1 are padding. The reads of `key` must be
 coalesced: no sector twice, and no more requests than full warps need.""",
     solution=write_keys,
-    wrong=(
-        WrongAnswer(
-            "    if slot < 0:\n        return\n",
-            "",
-            "the slot -1 is not skipped: it counts from the end, or lies outside",
-        ),
-        WrongAnswer(
-            "    if slot < 0:\n        return\n",
-            "    if slot < 0:\n        slot = 0\n",
-            "padding is written to slot 0, which is somebody's",
-        ),
-        WrongAnswer(
-            "    slot = slot_mapping[token]\n",
-            "    slot = token\n",
-            "the row number is taken for the slot",
-        ),
-        WrongAnswer(
-            "slot // block_size, slot % block_size",
-            "slot // x, slot % x",
-            "x is taken for the block size",
-        ),
-        WrongAnswer(
-            "k_cache[block, head, d // x, offset, d % x]",
-            "k_cache[block, head, d % num_pieces, offset, d // num_pieces]",
-            "neighbouring dims are put into different pieces",
-        ),
-        WrongAnswer(
-            "    for i in range(cuda.threadIdx.x, num_kv_heads * head_size, cuda.blockDim.x):\n",
-            "    i = cuda.threadIdx.x\n    if i < num_kv_heads * head_size:\n",
-            "a thread writes one number and stops",
-        ),
-        WrongAnswer(
-            "num_kv_heads * head_size, cuda.blockDim.x):",
-            "head_size, cuda.blockDim.x):",
-            "only the first head is written",
-        ),
-        WrongAnswer(
-            """\
-    for i in range(cuda.threadIdx.x, num_kv_heads * head_size, cuda.blockDim.x):
-        head, d = i // head_size, i % head_size
-        k_cache[block, head, d // x, offset, d % x] = key[token, head, d]
-""",
-            """\
-    for piece in range(cuda.threadIdx.x, num_kv_heads * num_pieces, cuda.blockDim.x):
-        head, first = piece // num_pieces, piece % num_pieces * x
-        for d in range(first, first + x):
-            k_cache[block, head, d // x, offset, d % x] = key[token, head, d]
-""",
-            "a thread copies a whole piece, number by number: right, and sectors move again",
-        ),
-    ),
     trials=key_trials,
 )
 

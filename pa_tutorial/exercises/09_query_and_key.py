@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.drawing import seeded
-from pa_tutorial.exercises.exercise import Exercise, WrongAnswer
+from pa_tutorial.exercises.exercise import Exercise
 from pa_tutorial.exercises.kernels import Task, require_shared_requests, trial
 from pa_tutorial.exercises.query_and_key_grading import kernel_around, reads_of_k, require_good_rows
 from pa_tutorial.kernels.dtypes import SCALAR_TYPES
@@ -123,33 +123,8 @@ Which address of K does thread t read at iteration j? Say it as one function of 
 offset of the vec's first element in `k_cache`. The grader runs the kernel in the simulator, for
 seven geometries, and compares each answer with what the kernel has read.""",
     solution=key_offset,
-    wrong=(
-        WrongAnswer("    element = vec_idx * geometry.VEC_SIZE\n",
-                    "    element = thread_group_offset + j * size * geometry.VEC_SIZE\n",
-                    "elements take turns between the threads, not vecs (vLLM's document says so)"),
-        WrongAnswer("vec_idx = thread_group_offset + j * size",
-                    "vec_idx = thread_group_offset * geometry.NUM_VECS_PER_THREAD + j",
-                    "each thread has one piece of the head, without gaps"),
-        WrongAnswer("token = thread_group_idx % geometry.BLOCK_SIZE", "token = thread_group_idx",
-                    "no % BLOCK_SIZE: right for warp 0 only"),
-        WrongAnswer("size, x = geometry.THREAD_GROUP_SIZE, geometry.X",
-                    "size, x = geometry.THREAD_GROUP_SIZE, geometry.VEC_SIZE",
-                    "VEC_SIZE taken for X"),
-        WrongAnswer(
-            "element = vec_idx * geometry.VEC_SIZE", "element = vec_idx * x", "X taken for VEC_SIZE"
-        ),
-        WrongAnswer("element // x * geometry.BLOCK_SIZE * x + token * x + element % x",
-                    "token * geometry.HEAD_SIZE + element", "the address of the plain layout"),
-        WrongAnswer("physical_block_number * kv_block_stride + kv_head_idx * kv_head_stride",
-                    "physical_block_number * kv_block_stride", "the head is forgotten"),
-        WrongAnswer("head_idx // geometry.NUM_QUERIES_PER_KV", "head_idx",
-                    "the query head taken for the KV head"),
-        WrongAnswer("kv_head_idx * kv_head_stride",
-                    "kv_head_idx * geometry.HEAD_SIZE * geometry.BLOCK_SIZE",
-                    "no gap is expected between heads"),
-    ),
     trials=key_offset_trials,
-)  # fmt: skip
+)
 
 
 # 2. ---------------------------------------------------------------------------------------------
@@ -237,57 +212,8 @@ different vecs; at the end each of them has the whole sum. One shuffle halves th
 log2(THREAD_GROUP_SIZE) of them are enough: none, one or two. The grader's kernel puts q into
 shared memory and keys into registers, and calls your function.""",
     solution=qk_dot,
-    wrong=(
-        WrongAnswer("    mask = THREAD_GROUP_SIZE // 2\n", "    mask = THREAD_GROUP_SIZE // 4\n",
-                    "half of the group is summed"),
-        WrongAnswer("shfl_xor_sync(ALL_LANES, qk, mask)", "shfl_down_sync(ALL_LANES, qk, mask)",
-                    "only the first thread of the group has the sum"),
-        WrongAnswer(
-            "    mask = THREAD_GROUP_SIZE // 2\n", "    mask = 16\n", "all keys of the warp summed"
-        ),
-        WrongAnswer(
-            "q_vecs[thread_group_offset, j, e]", "q_vecs[0, j, e]", "all threads take row 0 of q"
-        ),
-        WrongAnswer(
-            "qk += float32(q_vecs[thread_group_offset, j, e]) * k_vecs[j, e]",
-            "qk = float32(np.float16(qk + q_vecs[thread_group_offset, j, e] * k_vecs[j, e]))",
-            "the sum in float16",
-        ),
-        WrongAnswer(
-            """\
-            qk += float32(q_vecs[thread_group_offset, j, e]) * k_vecs[j, e]
-    mask = THREAD_GROUP_SIZE // 2
-    while mask >= 1:
-        qk += cuda.shfl_xor_sync(ALL_LANES, qk, mask)
-        mask //= 2
-""",
-            """\
-            part = float32(q_vecs[thread_group_offset, j, e]) * k_vecs[j, e]
-            mask = THREAD_GROUP_SIZE // 2
-            while mask >= 1:
-                part += cuda.shfl_xor_sync(ALL_LANES, part, mask)
-                mask //= 2
-            qk += part
-""",
-            "shuffles for each element: right, and many more than needed",
-        ),
-        WrongAnswer(
-            """\
-    while mask >= 1:
-        qk += cuda.shfl_xor_sync(ALL_LANES, qk, mask)
-        mask //= 2
-""",
-            """\
-    while mask >= 1:
-        if thread_group_offset < mask:
-            qk += cuda.shfl_xor_sync(ALL_LANES, qk, mask)
-        mask //= 2
-""",
-            "a shuffle in a branch: some lanes of the mask do not come",
-        ),
-    ),
     trials=qk_dot_trials,
-)  # fmt: skip
+)
 
 
 # 3. ---------------------------------------------------------------------------------------------
@@ -376,42 +302,8 @@ bring q to shared memory, all threads together and each element once. You say wh
 When the threads read their rows, no two may meet in a bank. Later a vec is read at once (notebook
 11), so each vec must begin at a multiple of its size. There is more than one way.""",
     solution=query_to_shared,
-    wrong=(
-        WrongAnswer("(NUM_VECS_PER_THREAD + 1) * VEC_SIZE", "NUM_VECS_PER_THREAD * VEC_SIZE",
-                    "no padding: rows begin in the same bank"),
-        WrongAnswer("(NUM_VECS_PER_THREAD + 1) * VEC_SIZE", "NUM_VECS_PER_THREAD * VEC_SIZE + 1",
-                    "padding of one element: vecs are not aligned"),
-        WrongAnswer("(NUM_VECS_PER_THREAD + 1) * VEC_SIZE", "2 * NUM_VECS_PER_THREAD * VEC_SIZE",
-                    "padding as long as the row: the next multiple of 128 bytes"),
-        WrongAnswer("range(thread_group_idx, NUM_VECS_PER_THREAD, NUM_THREAD_GROUPS)",
-                    "range(NUM_VECS_PER_THREAD)",
-                    "every group brings all of q (vLLM's document says so): a race"),
-        WrongAnswer("        cuda.syncthreads()\n", "", "no barrier before the rows are read"),
-        WrongAnswer("vec_idx = thread_group_offset + j * THREAD_GROUP_SIZE",
-                    "vec_idx = thread_group_offset * NUM_VECS_PER_THREAD + j",
-                    "a row holds neighbouring vecs"),
-        WrongAnswer(
-            """\
-        for j in range(thread_group_idx, NUM_VECS_PER_THREAD, NUM_THREAD_GROUPS):
-            vec_idx""",
-            """\
-        if thread_group_idx < NUM_VECS_PER_THREAD:
-            j = thread_group_idx
-            vec_idx""",
-            "each group brings one vec a thread and stops",
-        ),
-        WrongAnswer(
-            """\
-        for j in range(thread_group_idx, NUM_VECS_PER_THREAD, NUM_THREAD_GROUPS):
-            vec_idx""",
-            """\
-        for j in range(NUM_VECS_PER_THREAD if thread_group_idx == 0 else 0):
-            vec_idx""",
-            "the first group brings all: right, and the others wait",
-        ),
-    ),
     trials=query_trials,
-)  # fmt: skip
+)
 
 
 EXERCISES = (OFFSET, DOT, QUERY)

@@ -9,7 +9,7 @@ from numba import cuda, float32
 
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.drawing import seeded
-from pa_tutorial.exercises.exercise import Exercise, WrongAnswer
+from pa_tutorial.exercises.exercise import Exercise
 from pa_tutorial.exercises.kernels import Enough, Task, trial
 from pa_tutorial.exercises.softmax_and_value_grading import (
     kernel_around,
@@ -112,37 +112,8 @@ The maximum over a thread block. In the kernel it stands in two pieces; here it 
 function, like `block_sum`. Every thread must return the result. One number a warp is all that
 goes through shared memory, and a warp may shuffle 11 times at most.""",
     solution=block_max,
-    wrong=(
-        WrongAnswer("    cuda.syncthreads()\n", "", "no barrier: vLLM's document prints it so"),
-        WrongAnswer(
-            "    value = red_smem[lane] if lane < NUM_WARPS else float32(-FLT_MAX)\n",
-            """\
-    if warp_idx == 0:
-        value = red_smem[lane] if lane < NUM_WARPS else float32(-FLT_MAX)
-""",
-            "only the first warp reads red_smem",
-        ),
-        WrongAnswer(
-            """\
-float32(-FLT_MAX)
-    mask = NUM_WARPS // 2
-""",
-            """\
-float32(0)
-    mask = 16
-""",
-            "lanes without a number have 0, and all lanes are compared",
-        ),
-        WrongAnswer("    value = red_smem[lane] if lane < NUM_WARPS else float32(-FLT_MAX)\n",
-                    "    value = red_smem[lane]\n", "lanes read behind the end of red_smem"),
-        WrongAnswer("shfl_sync(ALL_LANES, value, 0)", "shfl_sync(ALL_LANES, value, 31)",
-                    "the result is taken from the last lane, which has nothing"),
-        WrongAnswer("    return cuda.shfl_sync(ALL_LANES, value, 0)\n", "    return value\n",
-                    "only the first NUM_WARPS lanes have the result"),
-        WrongAnswer("    mask = 16\n", "    mask = 8\n", "only half of each warp is looked at"),
-    ),
     trials=block_max_trials,
-)  # fmt: skip
+)
 
 
 # 2. ---------------------------------------------------------------------------------------------
@@ -259,30 +230,8 @@ The last loop over blocks: weights times V, up to the point where each lane has 
 lane talks to another. Slots behind the sequence hold NaN or infinity here, as they may in a real
 cache. Their weight is 0, and that does not help. V must be read once only.""",
     solution=weighted_rows,
-    wrong=(
-        WrongAnswer("if block_idx == num_seq_blocks - 1 and token_idx >= seq_len:", "if False:",
-                    "a weight of 0 is trusted: 0 * NaN is NaN"),
-        WrongAnswer("block_idx == num_seq_blocks - 1 and token_idx >= seq_len",
-                    "block_idx == num_seq_blocks - 1 and offset + j >= seq_len",
-                    "the offset in the block is held against the length of the sequence"),
-        WrongAnswer("block_idx == num_seq_blocks - 1 and token_idx >= seq_len",
-                    "offset + j >= (seq_len - 1) % BLOCK_SIZE + 1",
-                    "the tail becomes 0 in all blocks"),
-        WrongAnswer("block_idx == num_seq_blocks - 1 and token_idx >= seq_len",
-                    "block_idx == num_seq_blocks - 1 and offset + j >= seq_len % BLOCK_SIZE",
-                    "a last block that is full counts as empty"),
-        WrongAnswer("token_idx >= seq_len:", "token_idx > seq_len:", "one slot too many is read"),
-        WrongAnswer(
-            "if row_idx < HEAD_SIZE:", "if True:", "no row guard: rows behind the head are read"
-        ),
-        WrongAnswer("range(warp_idx, num_seq_blocks, NUM_WARPS)", "range(num_seq_blocks)",
-                    "every warp takes all blocks"),
-        WrongAnswer("row_idx = lane // NUM_V_VECS_PER_ROW + i * NUM_ROWS_PER_ITER",
-                    "row_idx = lane // NUM_V_VECS_PER_ROW * NUM_ROWS_PER_THREAD + i",
-                    "a lane has neighbouring rows"),
-    ),
     trials=weighted_rows_trials,
-)  # fmt: skip
+)
 
 
 # 3. ---------------------------------------------------------------------------------------------
@@ -382,50 +331,8 @@ memory has room for half of the warps only. So the upper half leaves its rows th
 half adds them; then the same with half as many warps. log2(NUM_WARPS) levels with two barriers
 each are enough, and each warp but warp 0 leaves its rows once.""",
     solution=warp_tree,
-    wrong=(
-        WrongAnswer(
-            """\
-            cuda.syncthreads()
-            i = mid
-""",
-            "            i = mid\n",
-            "no second barrier: the next level writes over what is still read",
-        ),
-        WrongAnswer("(warp_idx - mid) * HEAD_SIZE", "warp_idx * HEAD_SIZE",
-                    "a place for every warp: past the end of shared memory"),
-        WrongAnswer("            i = mid\n", "            i = 1\n", "one level only"),
-        WrongAnswer(
-            """\
-            cuda.syncthreads()
-            if warp_idx < mid:
-""",
-            "            if warp_idx < mid:\n",
-            "the lower half adds before the upper half has written",
-        ),
-        WrongAnswer("            if warp_idx >= mid and warp_idx < i:\n",
-                    "            if warp_idx >= mid:\n", "warps that are done write again"),
-        WrongAnswer(
-            """\
-            if warp_idx < mid:
-                for j in range(NUM_ROWS_PER_THREAD):
-                    row_idx = lane + j * 32
-                    if row_idx < HEAD_SIZE:
-                        accs[j] += out_smem[warp_idx * HEAD_SIZE + row_idx]
-            cuda.syncthreads()
-""",
-            """\
-            if warp_idx < mid:
-                for j in range(NUM_ROWS_PER_THREAD):
-                    row_idx = lane + j * 32
-                    if row_idx < HEAD_SIZE:
-                        accs[j] += out_smem[warp_idx * HEAD_SIZE + row_idx]
-                cuda.syncthreads()
-""",
-            "a barrier in a branch: the other warps do not come",
-        ),
-    ),
     trials=warp_tree_trials,
-)  # fmt: skip
+)
 
 
 EXERCISES = (BLOCK_MAX, ROWS, TREE)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.drawing import asked, seeded
-from pa_tutorial.exercises.exercise import Exercise, WrongAnswer
+from pa_tutorial.exercises.exercise import Exercise
 from pa_tutorial.exercises.kernels import Enough, Task, trial
 from pa_tutorial.exercises.vector_loads_grading import (
     DRAWN_WORDS,
@@ -118,27 +118,8 @@ WIDEST = Exercise(
 How wide may a load be? Before a kernel with wide loads is launched, somebody must answer this
 from the address and the strides of a tensor. The grader tries every load of the first rows.""",
     solution=widest_load,
-    wrong=(
-        WrongAnswer("(address, *strides, row_bytes)", "(address, row_bytes)",
-                    "only the first row is looked at"),
-        WrongAnswer("(address, *strides, row_bytes)", "(address, *strides[:1], row_bytes)",
-                    "only the first stride is looked at"),
-        WrongAnswer("(address, *strides, row_bytes)",
-                    "(address, max(strides, default=0), row_bytes)",
-                    "only the largest stride is looked at"),
-        WrongAnswer("(address, *strides, row_bytes)", "(*strides, row_bytes)",
-                    "the tensor is taken to begin at 0"),
-        WrongAnswer("(address, *strides, row_bytes)", "(address, *strides)",
-                    "the last load goes beyond the row"),
-        WrongAnswer("all(number % num_bytes == 0 for number in (address, *strides, row_bytes))",
-                    "(address + sum(strides) + row_bytes) % num_bytes == 0",
-                    "the sum is looked at, not each number"),
-        WrongAnswer("(16, 8, 4, 2)", "(256, 128, 64, 32, 16, 8, 4, 2)",
-                    "wider than any instruction"),
-        WrongAnswer("(16, 8, 4, 2)", "(2, 4, 8, 16)", "the first that fits is the narrowest"),
-    ),
     trials=widest_load_trials,
-)  # fmt: skip
+)
 
 
 # 2. ---------------------------------------------------------------------------------------------
@@ -200,52 +181,8 @@ A copy with loads and stores of 16 bytes. The number of elements need not be a m
 byte beyond the end may be touched, and no sector twice, except for the tail. And no request may
 be wasted: 512 bytes for each, and one more for the tail, the elements that are left.""",
     solution=copy_by_vecs,
-    wrong=(
-        WrongAnswer("    num_vecs = a.size // 4\n", "    num_vecs = (a.size + 3) // 4\n",
-                    "the last vec goes beyond the end"),
-        WrongAnswer("    if i < a.size:\n        out[i] = a[i]\n", "", "the tail is forgotten"),
-        WrongAnswer("store(out, 4 * vec, load(a, 4 * vec))", "store(out, vec, load(a, vec))",
-                    "the index of a vec is taken for that of an element: misaligned"),
-        WrongAnswer("        store(out, 4 * vec, load(a, 4 * vec))\n",
-                    "        for e in range(4):\n            out[4 * vec + e] = a[4 * vec + e]\n",
-                    "four requests for a vec: right, and what this notebook wants to end"),
-        WrongAnswer(
-            """\
-    i = 4 * num_vecs + cuda.threadIdx.x
-    if i < a.size:
-        out[i] = a[i]
-""",
-            """\
-    if cuda.threadIdx.x == 0:
-        for i in range(4 * num_vecs, a.size):
-            out[i] = a[i]
-""",
-            "one thread copies the tail: right, with up to three requests for it",
-        ),
-        WrongAnswer(
-            """\
-    i = 4 * num_vecs + cuda.threadIdx.x
-    if i < a.size:
-        out[i] = a[i]
-""",
-            """\
-    for i in range(4 * num_vecs, a.size):
-        out[i] = a[i]
-""",
-            "every thread copies the tail: a race",
-        ),
-        WrongAnswer(
-            "    for vec in range(cuda.threadIdx.x, num_vecs, cuda.blockDim.x):\n",
-            """\
-    each = (num_vecs + cuda.blockDim.x - 1) // cuda.blockDim.x
-    first = cuda.threadIdx.x * each
-    for vec in range(first, min(first + each, num_vecs)):
-""",
-            "a thread has neighbouring vecs: right, and half of each sector is wasted",
-        ),
-    ),
     trials=copy_by_vecs_trials,
-)  # fmt: skip
+)
 
 
 # 3. ---------------------------------------------------------------------------------------------
@@ -309,21 +246,8 @@ each. Neither Python nor NumPy knows this type, but you know its bits: a bfloat1
 of a float32. Write the device function that takes a word apart. The grader's kernel loads four
 words at once and calls it for each.""",
     solution=two_bfloat16,
-    wrong=(
-        WrongAnswer("return first, second", "return second, first", "the halves are swapped"),
-        WrongAnswer("return first, second", "return first", "one number is returned"),
-        WrongAnswer("int32(word & 0xFFFF0000)", "int32(word)",
-                    "element 0 stays in the lower bits of element 1"),
-        WrongAnswer("libdevice.int_as_float(int32(word << 16))", "float32(word & 0xFFFF)",
-                    "the bits are converted as a whole number"),
-        WrongAnswer("libdevice.int_as_float(int32(word << 16))",
-                    "libdevice.int_as_float(int32(word & 0xFFFF))",
-                    "the bits stay in the lower half"),
-        WrongAnswer("word & 0xFFFF0000", "word >> 16 << 15",
-                    "moved one bit too few: the sign becomes a part of the exponent"),
-    ),
     trials=two_bfloat16_trials,
-)  # fmt: skip
+)
 
 
 EXERCISES = (WIDEST, COPY, WORD)

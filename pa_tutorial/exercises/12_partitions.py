@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.drawing import redrawn
-from pa_tutorial.exercises.exercise import Exercise, WrongAnswer
+from pa_tutorial.exercises.exercise import Exercise
 from pa_tutorial.exercises.kernels import ITEM, Enough, Task, trial
 from pa_tutorial.exercises.partitions_grading import (
     RANGES,
@@ -113,28 +113,8 @@ SPLIT = Exercise(
 Which blocks and which tokens has each thread block of a launch? Say it in plain Python, for one
 head of a whole batch. The grader runs the kernel and compares your numbers with its variables.""",
     solution=split_batch,
-    wrong=(
-        WrongAnswer("-(-max(seq_lens) // partition_size)", "max(seq_lens) // partition_size",
-                    "rounded down: the last partition is missing"),
-        WrongAnswer("        for partition in range(num_partitions):\n",
-                    "        for partition in range(-(-seq_len // partition_size)):\n",
-                    "each sequence has its own number of partitions"),
-        WrongAnswer("min(start + blocks, num_seq_blocks)", "start + blocks",
-                    "the last partition has blocks that are not the sequence's"),
-        WrongAnswer("min(end * block_size, seq_len)", "end * block_size",
-                    "the empty slots of the last block count as tokens"),
-        WrongAnswer("num_seq_blocks = -(-seq_len // block_size)",
-                    "num_seq_blocks = seq_len // block_size", "a block that is not full is lost"),
-        WrongAnswer("partition * partition_size < seq_len", "partition * partition_size <= seq_len",
-                    "a partition that begins where the sequence ends"),
-        WrongAnswer("(start, end, start * block_size, end_token) if exists else (0, 0, 0, 0)",
-                    "(start, end, start * block_size, end_token)",
-                    "partitions behind the sequence are not left out"),
-        WrongAnswer("start = partition * blocks", "start = partition * partition_size",
-                    "tokens taken for blocks"),
-    ),
     trials=split_batch_trials,
-)  # fmt: skip
+)
 
 
 # 2. ---------------------------------------------------------------------------------------------
@@ -223,26 +203,8 @@ MERGE = Exercise(
 The notebook merged the partitions of one head. Do it for a whole batch in torch: all sequences and
 heads at once. In a mixed batch, many places were never written. They hold NaN.""",
     solution=merge_partitions,
-    wrong=(
-        WrongAnswer(" * torch.exp(m - m.amax(dim=-1, keepdim=True))", "",
-                    "the sums are added as they are: nothing is rescaled"),
-        WrongAnswer("torch.exp(m - m.amax(dim=-1, keepdim=True))", "torch.exp(m)",
-                    "without M: exp overflows near 300 and is 0 near -300"),
-        WrongAnswer("torch.where(exists, exp_sums, 0.0) *", "exists *",
-                    "a partition counts by its maximum alone"),
-        WrongAnswer("m.amax(dim=-1, keepdim=True)", "m.amax()", "one M for the whole batch"),
-        WrongAnswer("    tmp_out = torch.where(exists[..., None], tmp_out, 0.0)\n", "",
-                    "a weight of 0 is trusted: 0 * NaN is NaN"),
-        WrongAnswer("first_tokens < seq_lens[:, None]", "first_tokens <= seq_lens[:, None]",
-                    "a partition that begins where the sequence ends"),
-        WrongAnswer("torch.where(exists, max_logits, -torch.inf)", "max_logits",
-                    "the maximum over places that were never written"),
-        WrongAnswer("weights = r / r.sum(dim=-1, keepdim=True)",
-                    "weights = exists.float() / exists.sum(dim=-1, keepdim=True)",
-                    "the mean of the outputs: each partition counts the same"),
-    ),
     trials=merge_partitions_trials,
-)  # fmt: skip
+)
 
 
 # 3. ---------------------------------------------------------------------------------------------
@@ -338,29 +300,7 @@ it needs shared memory and barriers. Write one that goes through them once, with
 of notebook 05. Each thread does it for its own elements of the output: no shared memory, no
 barrier, no shuffle. For 32 elements of the output, each number of a partition is read once.""",
     solution=reduce_online,
-    wrong=(
-        WrongAnswer("acc = acc * rescale + r", "acc = acc + r", "acc is not rescaled"),
-        WrongAnswer("l = l * rescale + r", "l = l + r", "l is not rescaled"),
-        WrongAnswer("math.exp(m - m_new)", "math.exp(m_new - m)",
-                    "the inverse factor: infinite at the first partition"),
-        WrongAnswer("r = exp_sums[sequence, head, j] * math.exp(max_logit - m_new)",
-                    "r = exp_sums[sequence, head, j]",
-                    "the new partition is not brought to the common maximum"),
-        WrongAnswer("+ r * tmp_out", "+ math.exp(max_logit - m_new) * tmp_out",
-                    "tmp_out is taken for a sum that is not divided yet"),
-        WrongAnswer("m, l, acc = float32(-math.inf)", "m, l, acc = float32(0)",
-                    "m begins at 0: all below it become 0"),
-        WrongAnswer("(seq_lens[sequence] + partition_size - 1) // partition_size",
-                    "tmp_out.shape[2]", "all partitions of the grid, also those never written"),
-        WrongAnswer("(seq_lens[sequence] + partition_size - 1) // partition_size",
-                    "seq_lens[sequence] // partition_size", "the last partition is lost"),
-        WrongAnswer("        m, l, acc = float32(-math.inf), float32(0), float32(0)\n",
-                    "        m, l, acc = float32(-math.inf), float32(0), float32(0)\n"
-                    "        for j in range(num_partitions):\n"
-                    "            m = max(m, max_logits[sequence, head, j])\n",
-                    "right, but max_logits is read twice"),
-    ),
     trials=reduce_online_trials,
-)  # fmt: skip
+)
 
 EXERCISES = (SPLIT, MERGE, ONLINE)

@@ -11,7 +11,7 @@ from torch import Tensor
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.cpu_kernel_grading import other_lens, other_x
 from pa_tutorial.exercises.drawing import redrawn, seeded
-from pa_tutorial.exercises.exercise import Exercise, WrongAnswer
+from pa_tutorial.exercises.exercise import Exercise
 from pa_tutorial.walk.calls import AnswerError, require_written
 
 NOTEBOOK = "13_cpu_kernel"
@@ -132,25 +132,8 @@ DEAL = Exercise(
     text="""\
 Deal the blocks of a batch out, in plain Python: which blocks of which sequences has each share?""",
     solution=deal_out,
-    wrong=(
-        WrongAnswer("-(-seq_len // block_size) for", "seq_len // block_size for",
-                    "a block that is not full is lost"),
-        WrongAnswer("-(-seq_len // block_size) for", "seq_len for", "tokens taken for blocks"),
-        WrongAnswer("share * total // num_shares, (share + 1) * total // num_shares",
-                    "share * (total // num_shares), (share + 1) * (total // num_shares)",
-                    "divided first: the blocks that are left over are lost"),
-        WrongAnswer("            first += count\n",
-                    "                first += count\n",
-                    "only the sequences of this share are counted"),
-        WrongAnswer("(seq, a - first, b - first)", "(seq, a, b)",
-                    "places in the row taken for logical block indices"),
-        WrongAnswer("if a < b:", "if a <= b:", "a partition without blocks"),
-        WrongAnswer("a, b = max(start, first), min(end, first + count)",
-                    "a, b = first, first + count if start <= first < end else first",
-                    "whole sequences: each to the share where it starts"),
-    ),
     trials=deal_out_trials,
-)  # fmt: skip
+)
 
 
 # 2. ---------------------------------------------------------------------------------------------
@@ -270,20 +253,8 @@ Merge what the partitions of a batch left, in NumPy. In v2 (notebook 12), a part
 finished output. Here it leaves a sum, and each sequence has as many partitions as the shares made
 of it.""",
     solution=merge_shares,
-    wrong=(
-        WrongAnswer("np.exp(m - m.max(axis=0))", "np.ones_like(m)", "nothing is rescaled"),
-        WrongAnswer("np.exp(m - m.max(axis=0))", "np.exp(m)",
-                    "without M: exp overflows at 300 and is 0 at -300"),
-        WrongAnswer("m.max(axis=0)", "m.max()", "one M for all heads"),
-        WrongAnswer("factor * exp_sums[start:end]", "exp_sums[start:end]",
-                    "the sums are not rescaled"),
-        WrongAnswer("factor[..., None] * tmp_out",
-                    "(factor * exp_sums[start:end])[..., None] * tmp_out",
-                    "tmp_out is taken for an output that is divided already, as in v2"),
-        WrongAnswer("        start = end\n", "", "every sequence starts at partition 0"),
-    ),
     trials=merge_shares_trials,
-)  # fmt: skip
+)
 
 
 # 3. ---------------------------------------------------------------------------------------------
@@ -380,23 +351,7 @@ EXP = Exercise(
 Write `exp` for a whole array, in NumPy, in steps that a vector unit can do: no loop over the
 numbers and no branch. All in float32.""",
     solution=exp_of_many,
-    wrong=(
-        WrongAnswer("np.floor(y + f(0.5))", "np.ceil(y + f(0.5))",
-                    "n is not the nearest: 8 terms are not enough"),
-        WrongAnswer("range(7, 0, -1)", "range(4, 0, -1)", "too few terms"),
-        WrongAnswer("n.astype(np.int32) + 127", "n.astype(np.int32) + 126",
-                    "half of everything: the bias is 127"),
-        WrongAnswer("+ 127) << 23).view(np.float32)", "+ 127) << 23).astype(np.float32)",
-                    "the bits are taken for a number"),
-        WrongAnswer("np.maximum(x, f(-87))", "x", "n of -inf is not a number"),
-        WrongAnswer("np.where(small, f(0), e_r * power)", "e_r * power",
-                    "e**-87 in the place of 0"),
-        WrongAnswer("np.where(small, f(0), e_r * power)", "np.where(small, f(0), np.exp(x))",
-                    "np.exp itself"),
-        WrongAnswer("f = np.float32\n", "f = np.float32\n    x = x.astype(np.float64)\n",
-                    "in float64: half as many in a vector"),
-    ),
     trials=exp_of_many_trials,
-)  # fmt: skip
+)
 
 EXERCISES = (DEAL, MERGE, EXP)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.drawing import redrawn, seeded_torch
-from pa_tutorial.exercises.exercise import Exercise, WrongAnswer
+from pa_tutorial.exercises.exercise import Exercise
 from pa_tutorial.exercises.triton_grading import (
     other_slots,
     require_some_written,
@@ -144,20 +144,6 @@ SCORES = Exercise(
     text="""\
 Write your first Triton kernel: the scores of one query and many tokens, for any head size. (There is one query, so a sum is good enough; `tl.dot` is for several.) The check adds `@triton.jit`.""",  # noqa: E501
     solution=score_tile,
-    wrong=(
-        WrongAnswer("tl.program_id(0) * TILE_SIZE + tl.arange", "tl.arange",
-                    "every program has the first tile"),
-        WrongAnswer("is_token = token < num_tokens", "is_token = token < TILE_SIZE",
-                    "only the first tile"),
-        WrongAnswer("is_token = token < num_tokens", "is_token = token >= 0", "no mask for tokens"),
-        WrongAnswer("is_element = element < HEAD_SIZE", "is_element = element < HEAD_SIZE_PADDED",
-                    "a mask that masks nothing"),
-        WrongAnswer("mask=is_token[:, None] & is_element[None, :]", "mask=is_token[:, None]",
-                    "q is masked, so what k has there seems not to matter: NaN does"),
-        WrongAnswer("token[:, None] * k_stride", "token[:, None] * HEAD_SIZE",
-                    "no gaps between tokens"),
-        WrongAnswer("axis=1", "axis=0", "summed over the tokens"),
-    ),
     trials=lambda draw=0: trials(
         draw, SCORE_CASES, run_scores, scores_in_torch, score_tile, ("token",)
     ),
@@ -260,16 +246,6 @@ ROWS = Exercise(
     text="""\
 Write the online softmax over a row, with a loop whose end is read from memory, and safe where nothing counts.""",  # noqa: E501
     solution=row_statistics,
-    wrong=(
-        WrongAnswer("base = tl.where(m_new == float(\"-inf\"), 0.0, m_new)", "base = m_new",
-                    "-inf - (-inf): a tile in which nothing counts makes NaN"),
-        WrongAnswer("m = float(\"-inf\")\n", "m = 0.0\n", "the maximum starts at 0"),
-        WrongAnswer("l * tl.exp(m - base)", "l", "the sum is not rescaled"),
-        WrongAnswer("other=float(\"-inf\")", "other=0.0", "what is behind the row counts"),
-        WrongAnswer("range(0, num_scores, TILE_SIZE)", "range(0, 64, TILE_SIZE)",
-                    "a fixed number of tiles: the rest is cut"),
-        WrongAnswer("row * row_stride + place", "row * TILE_SIZE + place", "rows of one tile"),
-    ),
     trials=lambda draw=0: trials(
         draw, ROW_CASES, run_rows, rows_in_torch, row_statistics, ("row", "largest|sum")
     ),
@@ -376,20 +352,6 @@ APPEND = Exercise(
     text="""\
 Write new keys into a paged cache (vLLM's `reshape_and_cache`, for the plain layout): any head size, and a pool that may have more than 2**31 elements.""",  # noqa: E501
     solution=append_keys,
-    wrong=(
-        WrongAnswer("(slot // BLOCK_SIZE).to(tl.int64)", "slot // BLOCK_SIZE",
-                    "32 bits: the offset wraps"),
-        WrongAnswer("if slot >= 0:", "if slot >= -1:", "padding is written"),
-        WrongAnswer("slot % BLOCK_SIZE * HEAD_SIZE", "slot % BLOCK_SIZE * HEAD_SIZE_PADDED",
-                    "tokens that are not padded in memory"),
-        WrongAnswer("block_number * block_stride", "block_number * 2 * head_stride",
-                    "blocks side by side"),
-        WrongAnswer("token_idx * tl.num_programs(1) + head_idx", "token_idx",
-                    "the first head's key for all heads"),
-        WrongAnswer("is_element = element < HEAD_SIZE", "is_element = element < HEAD_SIZE_PADDED",
-                    "a mask that masks nothing: the next token is overwritten"),
-        WrongAnswer("slot // BLOCK_SIZE", "slot % BLOCK_SIZE", "offset taken for block"),
-    ),
     trials=lambda draw=0: trials(
         draw, redrawn(APPEND_CASES, draw, other_slots), run_append, append_in_torch, append_keys,
         ("block", "head", "offset", "dimension"),

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.drawing import asked, redrawn
-from pa_tutorial.exercises.exercise import Exercise, WrongAnswer
+from pa_tutorial.exercises.exercise import Exercise
 from pa_tutorial.exercises.serving_engine_grading import other_blocks, other_request, other_tokens
 from pa_tutorial.paging.allocator import Admission
 from pa_tutorial.walk.calls import AnswerError, require_written
@@ -106,26 +106,8 @@ ADMISSION = Exercise(
 Let a request in: now, later, or never. Without the prefix cache, and without looking at the number
 of running sequences. (In the engine, `admit` says never, and `can_schedule` says now or later.)""",
     solution=can_schedule,
-    wrong=(
-        WrongAnswer("prompt_len + max_tokens - 1", "prompt_len + max_tokens",
-                    "a slot for the last generated token, which never gets one"),
-        WrongAnswer("prompt_len + max_tokens - 1", "prompt_len",
-                    "only the prompt: the request could wait for ever in the middle"),
-        WrongAnswer("-(-prompt_len // block_size) > num_free",
-                    "prompt_len // block_size > num_free",
-                    "a block that is not full is lost"),
-        WrongAnswer("-(-prompt_len // block_size) > num_free", "prompt_len > num_free",
-                    "tokens compared with blocks"),
-        WrongAnswer("> num_free - watermark", "> num_free", "the running ones lose their reserve"),
-        WrongAnswer("> num_usable - watermark", "> num_usable",
-                    "waits for ever: the watermark stays, also in an empty pool"),
-        WrongAnswer("> num_free - watermark", ">= num_free - watermark",
-                    "the last block stays unused"),
-        WrongAnswer("> num_usable - watermark", "> num_free - watermark",
-                    "a full pool says never, though others will end"),
-    ),
     trials=can_schedule_trials,
-)  # fmt: skip
+)
 
 
 # 2. ---------------------------------------------------------------------------------------------
@@ -307,28 +289,8 @@ BATCH = Exercise(
     text="""\
 Build the batch of a step, from plain lists. Here the order of the sequences stays as it is.""",
     solution=make_batch,
-    wrong=(
-        WrongAnswer("positions.append(p)", "positions.append(p - num_computed)",
-                    "positions start again in each chunk"),
-        WrongAnswer("slots.append(table[p // block_size] * block_size + p % block_size)",
-                    "slots.append(p)", "positions taken for slots"),
-        WrongAnswer("* block_size + p % block_size",
-                    "* block_size + (p - num_computed) % block_size",
-                    "the offset starts again in each chunk"),
-        WrongAnswer("seq_lens.append(end)", "seq_lens.append(num_computed)",
-                    "without the new tokens: the query does not see itself"),
-        WrongAnswer("seq_lens.append(end)", "seq_lens.append(len(token_ids))",
-                    "tokens that have no K and V yet"),
-        WrongAnswer("        if end == len(token_ids):\n            last_rows",
-                    "        last_rows", "a next token in the middle of a prompt"),
-        WrongAnswer("last_rows.append(len(input_ids) - 1)", "last_rows.append(num_new - 1)",
-                    "the row is counted in the sequence, not in the batch"),
-        WrongAnswer("for p in range(num_computed, end):", "for p in range(end):",
-                    "everything is computed again"),
-        WrongAnswer("+ [0] * (width", "+ [-1] * (width", "padded with -1, which a kernel may read"),
-    ),
     trials=make_batch_trials,
-)  # fmt: skip
+)
 
 
 # 3. ---------------------------------------------------------------------------------------------
@@ -424,26 +386,7 @@ STOP = Exercise(
     text="""\
 The stop rule: it looks at a sequence each time it has got a token.""",
     solution=finish_reason,
-    wrong=(
-        WrongAnswer("if generated[-1] in ends:", "if any(token in ends for token in generated):",
-                    "an older token decides"),
-        WrongAnswer("[*stop_tokens] if ignore_eos", "[] if ignore_eos",
-                    "ignore_eos switches the stop tokens off too"),
-        WrongAnswer("[*stop_tokens] if ignore_eos else [*stop_tokens, *eos_tokens]",
-                    "[*stop_tokens, *eos_tokens]", "ignore_eos is ignored"),
-        WrongAnswer("[*stop_tokens] if ignore_eos else [*stop_tokens, *eos_tokens]",
-                    "[*stop_tokens]", "the model's own end is not known"),
-        WrongAnswer("len(generated) == max_tokens", "len(generated) > max_tokens",
-                    "one token too many"),
-        WrongAnswer("len(generated) == max_tokens", "len(generated) + 1 == max_tokens",
-                    "one token too few"),
-        WrongAnswer("    if generated[-1] in ends:\n        return \"stop\"\n"
-                    "    if len(generated) == max_tokens:\n        return \"length\"\n",
-                    "    if len(generated) == max_tokens:\n        return \"length\"\n"
-                    "    if generated[-1] in ends:\n        return \"stop\"\n",
-                    "the length is asked first"),
-    ),
     trials=finish_reason_trials,
-)  # fmt: skip
+)
 
 EXERCISES = (ADMISSION, BATCH, STOP)

@@ -9,7 +9,7 @@ from torch import Tensor
 from pa_tutorial.attention.full import causal_attention
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.drawing import redrawn, seeded_torch
-from pa_tutorial.exercises.exercise import Exercise, WrongAnswer, require_shape
+from pa_tutorial.exercises.exercise import Exercise, require_shape
 from pa_tutorial.exercises.many_devices_grading import Meeting, on_ranks, other_slots
 from pa_tutorial.walk.calls import AnswerError
 
@@ -154,21 +154,8 @@ Tensor parallelism by hand: what one rank computes in an attention layer. The gr
 ranks and adds their parts; this sum is the all-reduce. Each rank gets the weights with NaN in place
 of all that belongs to other ranks.""",
     solution=part_of_layer,
-    wrong=(
-        WrongAnswer("w_out[:, own].T", "w_out[:, own].T / num_ranks",
-                    "the mean of the parts: they are parts of a sum"),
-        WrongAnswer("max(1, num_kv_heads // num_ranks)", "num_kv_heads // num_ranks",
-                    "no KV head at all when there are more ranks than KV heads"),
-        WrongAnswer("rank * num_kv_heads // num_ranks", "rank % num_kv_heads",
-                    "ranks take the KV heads in turn: not those of their query heads"),
-        WrongAnswer("first = rank * per_rank", "first = 0", "every rank takes the first heads"),
-        WrongAnswer("(w_q[own], w_k[own_kv], w_v[own_kv])", "(w_q[own], w_k, w_v)",
-                    "all KV heads, of which it has only its own"),
-        WrongAnswer("return out.flatten(-2)", "return hidden + out.flatten(-2)",
-                    "the residual added on every rank: it is counted num_ranks times"),
-    ),
     trials=part_of_layer_trials,
-)  # fmt: skip
+)
 
 
 # 2. ---------------------------------------------------------------------------------------------
@@ -299,22 +286,8 @@ MERGE = Exercise(
 The merge over the network. The grader plays all ranks at the same time, as threads. Some ranks have
 no token of a sequence, and some have none at all.""",
     solution=merge_over_network,
-    wrong=(
-        WrongAnswer("rescale = torch.exp(m - common)", "rescale = torch.ones_like(m)",
-                    "parts are added as if all had the same maximum"),
-        WrongAnswer("all_sum(acc * rescale[..., None])", "all_sum(acc)",
-                    "the sum is brought to the common maximum, the accumulator is not"),
-        WrongAnswer("all_sum(l * rescale)", "all_sum(l)",
-                    "the accumulator is brought to the common maximum, the sum is not"),
-        WrongAnswer("torch.exp(m - common)", "torch.exp(common - m)", "the wrong way round"),
-        WrongAnswer("common = all_max(m)", "common = m", "every rank keeps its own maximum"),
-        WrongAnswer("l = all_sum(l * rescale)", "l = l * rescale",
-                    "every rank divides by its own sum: a rank without tokens by 0"),
-        WrongAnswer("common = all_max(m)", "common = all_max(m)\n    all_sum(acc)",
-                    "more numbers on the wire than are needed"),
-    ),
     trials=merge_trials,
-)  # fmt: skip
+)
 
 
 # 3. ---------------------------------------------------------------------------------------------
@@ -406,21 +379,7 @@ SLOTS = Exercise(
 where a new token goes, or that it is not its own. With this function, `reshape_and_cache` serves a
 context-parallel cache as it is.""",
     solution=own_slots,
-    wrong=(
-        WrongAnswer("(block_idx // num_ranks).where(is_own, 0)", "block_idx.where(is_own, 0) * 0",
-                    "always the first of the rank's own blocks"),
-        WrongAnswer("block_idx % num_ranks == rank", "positions % num_ranks == rank",
-                    "tokens are dealt out, not blocks"),
-        WrongAnswer("return slots.where(is_own, -1)", "return slots",
-                    "tokens of other ranks are written too, over its own"),
-        WrongAnswer("slots.where(is_own, -1)", "slots.where(is_own, 0)",
-                    "tokens of other ranks are written to slot 0"),
-        WrongAnswer("own_table.long()[column] * block_size", "column * block_size",
-                    "the index in the table taken for the number of the block"),
-        WrongAnswer("positions % block_size", "positions // num_ranks % block_size",
-                    "the offset divided among the ranks"),
-    ),
     trials=own_slots_trials,
-)  # fmt: skip
+)
 
 EXERCISES = (LAYER, MERGE, SLOTS)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pa_tutorial.attention.work import TensorsMade
 from pa_tutorial.checks.running import Trial
-from pa_tutorial.exercises.exercise import Exercise, WrongAnswer, require_shape
+from pa_tutorial.exercises.exercise import Exercise, require_shape
 from pa_tutorial.exercises.what_came_after_grading import (
     LATENT_CASES,
     SIZE_CASES,
@@ -82,31 +82,8 @@ SIZES = Exercise(
 How much memory does a token take? Read it from the numbers that stand in a checkpoint's
 `config.json`, for multi-head, grouped-query and latent attention.""",
     solution=bytes_per_token,
-    wrong=(
-        WrongAnswer('config["kv_lora_rank"] + config["qk_rope_head_dim"]',
-                    '2 * (config["kv_lora_rank"] + config["qk_rope_head_dim"])',
-                    "the row is counted twice: it is K and V at once"),
-        WrongAnswer('config["kv_lora_rank"] + config["qk_rope_head_dim"]',
-                    'config["kv_lora_rank"]', "the piece with the position is forgotten"),
-        WrongAnswer('config["kv_lora_rank"] + config["qk_rope_head_dim"]',
-                    'heads * (config["kv_lora_rank"] + config["qk_rope_head_dim"])',
-                    "a row for each head"),
-        WrongAnswer("numbers = 2 *", "numbers =", "K without V"),
-        WrongAnswer('config.get("num_key_value_heads", heads)', "heads",
-                    "all query heads are counted, though they share KV heads"),
-        WrongAnswer('config.get("num_key_value_heads", heads)',
-                    'config.get("num_key_value_heads", 1)',
-                    "without the entry, one KV head"),
-        WrongAnswer('config.get("head_dim") or ', "",
-                    "head_dim is not read: heads need not add up to hidden_size"),
-        WrongAnswer('return config["num_hidden_layers"] * numbers', "return numbers",
-                    "one layer only"),
-        WrongAnswer("numbers * bytes_per_number", "numbers * 2", "16 bits, whatever is said"),
-        WrongAnswer('"kv_lora_rank" in config', '"num_key_value_heads" not in config',
-                    "a config with latents names KV heads too"),
-    ),
     trials=bytes_per_token_trials,
-)  # fmt: skip
+)
 
 
 # 2. ---------------------------------------------------------------------------------------------
@@ -189,26 +166,8 @@ Decode over a latent cache. The rows lie in blocks, and a block table says where
 of the heads must not be made: in one case, the grader looks at the largest tensor that you
 make.""",
     solution=attend_latent,
-    wrong=(
-        WrongAnswer(" + q_rope[sequence] @ ropes.T", "", "the positions are left out"),
-        WrongAnswer("[:seq_len]", "", "empty slots are read"),
-        WrongAnswer("cache[block_tables[sequence].long()]", "cache[: block_tables.shape[1]]",
-                    "the block table is not used"),
-        WrongAnswer('"shn,hnc->shc", q_nope, w_k', '"shn,hnc->shc", q_nope, w_k.flip(0)',
-                    "w_k of another head"),
-        WrongAnswer('"shc,hvc->shv", torch.stack(outs), w_v',
-                    '"shc,hvc->shv", torch.stack(outs), w_v[:1].expand_as(w_v)',
-                    "w_v of the first head, for all"),
-        WrongAnswer("(scale * scores)", "(scores)", "the scale is forgotten"),
-        WrongAnswer("(scale * scores).softmax(dim=-1) @ latents",
-                    "(scale * scores).softmax(dim=0) @ latents", "softmax over the heads"),
-        WrongAnswer("scores = q_latent[sequence] @ latents.T",
-                    'scores = torch.einsum("hn,htn->ht", q_nope[sequence], '
-                    'torch.einsum("tc,hnc->htn", latents, w_k))',
-                    "expanded: right, but K of all heads is made"),
-    ),
     trials=attend_latent_trials,
-)  # fmt: skip
+)
 
 
 # 3. ---------------------------------------------------------------------------------------------
@@ -285,27 +244,7 @@ first token of its *answer*. Request 1 arrives in step 1, later in the list. It 
 and takes one block, for 6: 1. The answer is `[3, 1]`. Had it come in step 0, it would have found
 1 2 alone: `[3, 2]`.""",
     solution=blocks_taken,
-    wrong=(
-        WrongAnswer("while (found + 1) * block_size < len(prompt):",
-                    "while (found + 1) * block_size <= len(prompt):",
-                    "no token of the prompt is left to compute"),
-        WrongAnswer("> step:", ">= step:", "a block counts one step too late"),
-        WrongAnswer("when = step + max(0, end - len(prompt))", "when = step",
-                    "the answer is known at once"),
-        WrongAnswer("while (found + 1) * block_size < len(prompt):",
-                    "while (found + 1) * block_size < len(tokens):",
-                    "the answer is looked up too"),
-        WrongAnswer("-(-len(tokens) // block_size) - found", "len(tokens) // block_size - found",
-                    "a block that is not full is not counted"),
-        WrongAnswer("-(-len(tokens) // block_size) - found",
-                    "-(-len(prompt) // block_size) - found", "the answer takes no blocks"),
-        WrongAnswer("full.get(tokens[: (found + 1) * block_size], step + 1)",
-                    "full.get(tokens[found * block_size : (found + 1) * block_size], step + 1)",
-                    "the tokens before are not part of the name"),
-        WrongAnswer("                break\n", "                pass\n",
-                    "what is not there is counted too"),
-    ),
     trials=blocks_taken_trials,
-)  # fmt: skip
+)
 
 EXERCISES = (SIZES, LATENT, TABLES)

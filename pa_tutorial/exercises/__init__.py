@@ -1,12 +1,12 @@
-"""The exercises of the notebooks: text, stub, solution and wrong answers, from one source."""
+"""The exercises of the notebooks: text, stub, solution and wrong answers."""
 
 import importlib
 import pkgutil
 from collections.abc import Iterator
 
-from pa_tutorial.exercises.exercise import Exercise, WrongAnswer
+from pa_tutorial.exercises.exercise import Exercise
 
-__all__ = ["EXERCISES", "Exercise", "WrongAnswer", "find"]
+__all__ = ["EXERCISES", "Exercise", "find"]
 
 
 def _in_order() -> Iterator[Exercise]:

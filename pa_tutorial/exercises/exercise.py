@@ -1,40 +1,32 @@
 """What an exercise is: a solution with marks in it, from which the stub is made."""
 
 import inspect
-import linecache
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from pa_tutorial.checks.running import Trial
+from pa_tutorial.text_changes import Version, changed_texts, compiled, load_versions
 from pa_tutorial.walk.calls import AnswerError, require_written
 
+WRONG = Path(__file__).with_name("wrong")
 BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
 ANSWERS = count(1)
 PLACEHOLDER = "return None  # your code in place of this line"
 
 
 @dataclass(frozen=True)
-class WrongAnswer:
-    """A mistake that people make: lines of the solution replaced by others."""
-
-    old: str
-    new: str
-    why: str
-
-
-@dataclass(frozen=True)
 class Exercise:
-    """One exercise; everything else about it is derived from here.
+    """One exercise. Its stub is made of the solution; wrong answers stand in wrong/<notebook>.toml.
 
     notebook   the file that holds it, without its ending
     text       the task, in Markdown
     solution   a function; its lines between BEGIN and END are what the reader writes
-    wrong      answers that must not pass
     trials     makes the cases; each runs the function it is given, or the solution for None.
                Its argument is the draw: 0 are the cases of the notebook; any other number are
                the same cases, by name and by what they isolate, with other numbers in them.
@@ -44,7 +36,6 @@ class Exercise:
     notebook: str
     text: str
     solution: Callable[..., Any]
-    wrong: tuple[WrongAnswer, ...]
     trials: Callable[[int], list[Trial]]
 
     @property
@@ -57,31 +48,38 @@ class Exercise:
 
     @property
     def stub(self) -> str:
-        """The solution with the marked lines taken out."""
-        lines, inside = [], False
-        for line in self.source.splitlines():
-            if line.strip() == BEGIN:
-                lines.append(line.replace(BEGIN, PLACEHOLDER))
-                inside = True
-            elif line.strip() == END:
-                inside = False
-            elif not inside:
-                lines.append(line)
-        return "\n".join(lines)
+        return stub_of(self.source)
+
+    @property
+    def wrong(self) -> tuple[Version, ...]:
+        """Answers that must not pass: mistakes that people make (wrong/NN_topic.toml)."""
+        versions = load_versions(WRONG / f"{self.notebook}.toml")
+        return tuple(version for version in versions if version.name == self.name)
 
     def answer(self, source: str) -> Callable[..., Any]:
         """The function that a source text defines, with the names of the solution's module."""
         namespace = dict(inspect.getmodule(self.solution).__dict__)
-        file = f"<answer {next(ANSWERS)} to {self.name}>"
-        # where inspect looks for the text: the simulator reads the source of a kernel
-        linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-        exec(compile(source, file, "exec"), namespace)
+        exec(compiled(source, f"<answer {next(ANSWERS)} to {self.name}>"), namespace)
         return namespace[self.name]
 
-    def wrong_source(self, wrong: WrongAnswer) -> str:
-        if self.source.count(wrong.old) != 1:
-            raise ValueError(f"{self.name}: `old` must stand in the solution once:\n{wrong.old}")
-        return self.source.replace(wrong.old, wrong.new)
+    def wrong_source(self, wrong: Version) -> str:
+        """The solution with a mistake. What it changes stands once in the solution."""
+        (source,) = changed_texts(wrong.changes, lambda file: self.source).values()
+        return source
+
+
+def stub_of(text: str) -> str:
+    """A solution with the marked lines taken out."""
+    lines, inside = [], False
+    for line in text.splitlines():
+        if line.strip() == BEGIN:
+            lines.append(line.replace(BEGIN, PLACEHOLDER))
+            inside = True
+        elif line.strip() == END:
+            inside = False
+        elif not inside:
+            lines.append(line)
+    return "\n".join(lines)
 
 
 def require_shape(result: Any, shape: list[int]) -> Tensor:

@@ -6,13 +6,13 @@
     answers = load(Path("window"))             # task -> what its trials take
     trials = TASKS["v1"].trials(draw)          # the cases of a draw
 
-changes.py  the kernels of starter and solution, made of the package's own
+changes.toml the kernels of starter and solution, made of the package's own
 plain.py    the solution of what is plain Python; the stubs are made of it
 files.py    writes and loads the files
 texts.py    the hand-out
 problem.py, cases.py, table_scenes.py  the cases: what is drawn
 grading.py, grading_*.py  the cases: how they run, and what must come out
-wrong.py    answers that must lose points
+wrong.toml  answers that must lose points
 tasks.py    all of it, task by task
 """
 
@@ -24,12 +24,10 @@ from pa_tutorial.coursework.window.files import (
     write_student_files,
 )
 from pa_tutorial.coursework.window.tasks import TASKS, Task
-from pa_tutorial.coursework.window.wrong import Wrong
 
 __all__ = [
     "TASKS",
     "Task",
-    "Wrong",
     "load",
     "load_texts",
     "solution_files",

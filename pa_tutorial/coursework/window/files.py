@@ -1,8 +1,7 @@
 """The files of the assignment: what a student gets, what a solution looks like, how both load."""
 
-import linecache
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -10,14 +9,19 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import pa_tutorial
-from pa_tutorial.coursework.window import changes
 from pa_tutorial.coursework.window.texts import tasks_text
-from pa_tutorial.exercises.exercise import BEGIN, END, PLACEHOLDER
+from pa_tutorial.exercises.exercise import stub_of
+from pa_tutorial.text_changes import Change, changed_texts, compiled, load_versions
 from pa_tutorial.walk.calls import AnswerError
 
 PACKAGE = Path(pa_tutorial.__file__).parent
 KERNEL, REDUCE, PLAIN = "paged_attention_window.py", "reduce_window.py", "window.py"
 HAND_OUT = "TASKS.md"
+SOLVED = "coursework/window/plain.py"
+VERSIONS = {
+    version.name: version.changes
+    for version in load_versions(Path(__file__).with_name("changes.toml"))
+}
 NUMBERS = count(1)
 
 # task -> what is graded: (file, function) once, or more than once. Trials take the function, or a
@@ -51,22 +55,20 @@ class Launched(NamedTuple):
 
 def starter_files() -> dict[str, str]:
     """File name -> text: what a student gets."""
+    kernels = changed_texts(VERSIONS["starter"], _live)
     return {
-        KERNEL: _kernel(changes.STARTER_KERNEL),
-        REDUCE: _reduce(changes.STARTER_REDUCE),
-        PLAIN: stub_of(_plain()),
+        KERNEL: kernels["kernels/paged_attention.py"],
+        REDUCE: kernels["kernels/reduce.py"],
+        PLAIN: stub_of(_live(SOLVED)) + "\n",
         HAND_OUT: tasks_text(),
     }
 
 
-def solution_files() -> dict[str, str]:
-    """File name -> text: the same files, solved."""
-    return {
-        KERNEL: _kernel(changes.STARTER_KERNEL + changes.SOLUTION_KERNEL),
-        REDUCE: _reduce(changes.STARTER_REDUCE + changes.SOLUTION_REDUCE),
-        PLAIN: _plain(),
-        HAND_OUT: tasks_text(),
-    }
+def solution_files(changes: Iterable[Change] = ()) -> dict[str, str]:
+    """File name -> text: the same files, solved; then with some changes."""
+    files = starter_files() | {PLAIN: _live(SOLVED)}
+    files |= changed_texts(VERSIONS["solution"], files.__getitem__)
+    return files | changed_texts(changes, files.__getitem__)
 
 
 def write_student_files(folder: Path) -> list[Path]:
@@ -114,44 +116,18 @@ def run_text(text: str, file: str) -> ModuleType:
 
     file  where it stands, or <any words> if it stands nowhere
     """
-    # where inspect looks for the text: the simulator reads the source of a kernel
-    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     module = ModuleType(f"window_answer_{next(NUMBERS)}")
     module.__file__ = file
     sys.modules[module.__name__] = module  # some decorators look there
     try:
-        exec(compile(text, file, "exec"), module.__dict__)
+        exec(compiled(text, file), module.__dict__)
     finally:
         del sys.modules[module.__name__]
     return module
 
 
-def stub_of(text: str) -> str:
-    """The text with what stands between BEGIN and END taken out."""
-    lines, inside = [], False
-    for line in text.splitlines():
-        if line.strip() == BEGIN:
-            lines.append(line.replace(BEGIN, PLACEHOLDER))
-            inside = True
-        elif line.strip() == END:
-            inside = False
-        elif not inside:
-            lines.append(line)
-    return "\n".join(lines) + "\n"
-
-
-def _kernel(made: tuple[changes.Change, ...]) -> str:
-    text = (PACKAGE / "kernels" / "paged_attention.py").read_text(encoding="utf-8")
-    return changes.with_changes(text, made, KERNEL)
-
-
-def _reduce(made: tuple[changes.Change, ...]) -> str:
-    text = (PACKAGE / "kernels" / "reduce.py").read_text(encoding="utf-8")
-    return changes.with_changes(text, made, REDUCE)
-
-
-def _plain() -> str:
-    return Path(__file__).with_name("plain.py").read_text(encoding="utf-8")
+def _live(file: str) -> str:
+    return (PACKAGE / file).read_text(encoding="utf-8")
 
 
 def _from_disk(path: Path) -> Callable[[], ModuleType]:

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from pa_tutorial.checks.running import Trial
-from pa_tutorial.coursework.window import texts, wrong
-from pa_tutorial.coursework.window.files import PLACES, solution_files, starter_files
+from pa_tutorial.coursework.window import texts
+from pa_tutorial.coursework.window.files import PLACES
 from pa_tutorial.coursework.window.grading import v1_trials
 from pa_tutorial.coursework.window.grading_partitions import v2_trials
 from pa_tutorial.coursework.window.grading_plain import (
@@ -13,7 +14,9 @@ from pa_tutorial.coursework.window.grading_plain import (
     shared_bytes_trials,
 )
 from pa_tutorial.coursework.window.grading_table import append_in_window_trials
-from pa_tutorial.coursework.window.wrong import Wrong
+from pa_tutorial.text_changes import Version, load_versions
+
+WRONG = Path(__file__).with_name("wrong.toml")
 
 
 @dataclass(frozen=True)
@@ -21,17 +24,21 @@ class Task:
     """One task of the assignment.
 
     trials  makes the cases of a draw: the same names and meanings, other numbers
-    wrong   answers that must lose points
     """
 
     name: str
     trials: Callable[[int], list[Trial]]
-    wrong: tuple[Wrong, ...]
 
     @property
     def text(self) -> str:
         """Its section of TASKS.md."""
         return texts.section(self.name)
+
+    @property
+    def wrong(self) -> tuple[Version, ...]:
+        """Mistakes that people make: changes of the solution that must lose points, each with a
+        case that fails: more["fails"]."""
+        return tuple(version for version in load_versions(WRONG) if version.name == self.name)
 
     @property
     def places(self) -> tuple[tuple[str, str], ...]:
@@ -43,22 +50,14 @@ class Task:
     def points(self) -> int:
         return texts.POINTS[self.name]
 
-    def starter_files(self) -> dict[str, str]:
-        """File name -> text of all files that a student gets."""
-        return starter_files()
-
-    def solution_files(self) -> dict[str, str]:
-        """File name -> text of the same files, solved."""
-        return solution_files()
-
 
 TASKS: dict[str, Task] = {
     task.name: task
     for task in (
-        Task("blocks_in_window", blocks_in_window_trials, wrong.BLOCKS_IN_WINDOW),
-        Task("v1", v1_trials, wrong.V1),
-        Task("v2", v2_trials, wrong.V2),
-        Task("append_in_window", append_in_window_trials, wrong.APPEND_IN_WINDOW),
-        Task("shared_bytes", shared_bytes_trials, wrong.SHARED_BYTES),
+        Task("blocks_in_window", blocks_in_window_trials),
+        Task("v1", v1_trials),
+        Task("v2", v2_trials),
+        Task("append_in_window", append_in_window_trials),
+        Task("shared_bytes", shared_bytes_trials),
     )
 }
