@@ -11,7 +11,7 @@ PIP    := $(BIN)/python -m pip install --disable-pip-version-check -c constraint
 # without keeping it, each of the many processes that the tests start would make it again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help lab test test-all test-hours test-macos notebooks figures exercises bounds bench gpu lint size clean
+.PHONY: help lab test test-all test-hours test-macos refresh figures bench gpu lint size clean
 .DEFAULT_GOAL := help
 
 help:  ## list the commands
@@ -54,20 +54,12 @@ test-hours: $(ALL)  ## try every wrong example on every case, a million operatio
 test-macos: $(ALL)  ## run kernels, notebooks 07 and 09 and a stage with what a Mac has
 	$(BIN)/python -m pytest tests/test_macos.py
 
-notebooks: $(ALL) exercises  ## run every notebook and keep the outputs
-	@echo "Running every notebook, in place."
-	$(BIN)/python tests/run_notebooks.py
+refresh: $(ALL)  ## after a change: write anew what programs write, and say what changed
+	@$(BIN)/python tests/refresh.py $(ONLY)
 
-figures: $(ALL)  ## draw every figure, as SVG and PNG, into build/figures/
-	@echo "Drawing build/figures/, and figures/ anew."
+figures: $(ALL)  ## draw every figure for slides, as SVG and PNG, into build/figures/
+	@echo "Drawing build/figures/."
 	$(BIN)/python -m pa_tutorial.viz
-
-exercises: $(ALL)  ## write the exercises into the notebooks
-	@$(BIN)/python -m pa_tutorial.exercises
-
-bounds: $(ALL)  ## measure the bounds of all checks again
-	@echo "Measuring every stage and every wrong example."
-	$(BIN)/python tests/record_bounds.py
 
 bench: $(LAB)  ## measure on this machine's CPU, Triton on its GPU if it has one; writes benchmarks/
 	@echo "Measuring on the CPU."

@@ -1,10 +1,9 @@
-"""Run notebooks in a clean kernel and keep what they print: `make notebooks`.
+"""Run a notebook in a clean kernel, and keep what it prints: `make refresh`.
 
 Cells tagged `live` show this machine (names, times); their outputs are not kept. The microscope
 leaves a picture: a widget shows nothing where nothing runs.
 """
 
-import argparse
 import os
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from nbclient import NotebookClient
 from nbformat import NotebookNode
 
 from pa_tutorial.viz.microscope.page import STATIC
-from pa_tutorial.viz.score import RECORDING
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 CELL_TIMEOUT = 300  # seconds
@@ -46,18 +44,3 @@ def keep(notebook: NotebookNode) -> NotebookNode:
         if cell.cell_type == "code" and "live" in cell.metadata.get("tags", []):
             cell.outputs = []
     return notebook
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", help="as in 01_kv_cache; none means all")
-    names = parser.parse_args().names
-    os.environ[RECORDING] = "1"
-    paths = [NOTEBOOKS / f"{name}.ipynb" for name in names] or sorted(NOTEBOOKS.glob("*.ipynb"))
-    for number, path in enumerate(paths, start=1):
-        print(f"{number} of {len(paths)}  {path.name}", flush=True)
-        nbformat.write(keep(execute(path)), path)
-
-
-if __name__ == "__main__":
-    main()

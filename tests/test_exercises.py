@@ -10,7 +10,7 @@ from pa_tutorial.coursework import window
 from pa_tutorial.coursework.table import PATH as TABLE
 from pa_tutorial.coursework.table import row
 from pa_tutorial.exercises import EXERCISES, Exercise
-from pa_tutorial.exercises.__main__ import PARTS, fill
+from pa_tutorial.exercises.cells import PARTS, fill
 from pa_tutorial.exercises.exercise import PLACEHOLDER
 from pa_tutorial.text_changes import Version
 
@@ -60,7 +60,7 @@ def test_wrong_answer_does_not_pass(exercise: Exercise, wrong: Version) -> None:
     assert result.first_failure.diagnosis in str(result)
     assert "not yet" in result._repr_html_()
     shown = row(exercise.notebook[:2], exercise.name, wrong.why, result)
-    assert shown in ROWS, "run `python -m pa_tutorial.coursework table`"
+    assert shown in ROWS, "run `make refresh`"
 
 
 def test_the_table_has_a_row_for_each_wrong_answer_and_no_others() -> None:
@@ -81,6 +81,6 @@ def test_notebook_holds_the_exercises_as_they_are(name: str) -> None:
     notebook = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
     exercises = [e for e in EXERCISES.values() if e.notebook == name]
     assert len(exercises) == 3
-    assert not fill(notebook, exercises), "run `make exercises`"
+    assert not fill(notebook, exercises), "run `make refresh`"
     marked = [c.metadata for c in notebook.cells if "exercise" in c.metadata]
     assert len(marked) == len(PARTS) * len(exercises)

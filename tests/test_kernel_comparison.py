@@ -122,7 +122,7 @@ def test_cpp_loads_the_same_bytes_in_fewer_instructions(rows: dict[str, Row]) ->
 def test_the_recorded_rows_are_what_the_compiler_says(rows: dict[str, Row]) -> None:
     assert evidence.GEOMETRY == REFERENCE
     recorded = [evidence._row(saved) for saved in evidence.recorded()["rows"]]
-    assert recorded == [*rows.values()], "run `python -m pa_tutorial.kernels.evidence`"
+    assert recorded == [*rows.values()], "run `make refresh`"
 
 
 @needs_compiler

@@ -20,7 +20,7 @@ same_compiler = pytest.mark.skipif(
 def test_the_recorded_assembly_is_what_the_compiler_says(kernel: Callable) -> None:
     """Of the rows: test_kernel_comparison, which has them compiled."""
     recorded = evidence.recorded()["assembly"][kernel.py_func.__name__]
-    assert recorded == evidence.assembly(kernel), "run `python -m pa_tutorial.kernels.evidence`"
+    assert recorded == evidence.assembly(kernel), "run `make refresh`"
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ def test_notebook_runs_and_prints_what_is_committed(path, record_property) -> No
             assert output.output_type != "error"
             assert output.get("name") != "stderr", output.text
     for old, new in zip(committed.cells, keep(fresh).cells, strict=True):
-        place = f"{path.stem}, which `make notebooks` runs, in this cell:\n{new.source}"
+        place = f"{path.stem}, which `make refresh` runs, in this cell:\n{new.source}"
         require_same(outputs(new), outputs(old), place, record_property)
 
 

@@ -1,5 +1,4 @@
-"""Write down what the simulator computes, for a GPU to be held to: `python -m
-pa_tutorial.bench.record`.
+"""Write down what the simulator computes, for a GPU to be held to: `make refresh`.
 
 A machine with a GPU need not have the simulator's dependencies, nor its time: the outputs stand
 in simulated.npz. A test holds the file to what the simulator gives now.
@@ -108,13 +107,9 @@ def load() -> dict[str, np.ndarray]:
         return dict(arrays)
 
 
-def main() -> None:
+def record() -> None:
+    """Write simulated.npz."""
     arrays = {}
     for case_id in IDS:
         arrays |= as_arrays(case_id)
     np.savez_compressed(FILE, **arrays)
-    print(f"wrote {FILE}: {len(arrays)} arrays, {FILE.stat().st_size:,} bytes")
-
-
-if __name__ == "__main__":
-    main()

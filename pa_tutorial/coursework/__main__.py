@@ -1,8 +1,7 @@
-"""Make assignments, grade what comes back, write the table of wrong answers.
+"""Make assignments, and grade what comes back.
 
 python -m pa_tutorial.coursework make 05_online_softmax sliding_window --out course
 python -m pa_tutorial.coursework grade --key course/instructor/key.json FILE_OR_FOLDER ...
-python -m pa_tutorial.coursework table
 """
 
 import argparse
@@ -16,11 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from pa_tutorial.arguments import require
-from pa_tutorial.coursework.assignment import (
-    assignment,
-    assignment_names,
-    notebook_names,
-)
+from pa_tutorial.coursework.assignment import assignment, assignment_names, notebook_names
 from pa_tutorial.coursework.grading import Grade, grade
 from pa_tutorial.coursework.limits import Limits
 from pa_tutorial.coursework.nbgrader_form import write_course
@@ -134,7 +129,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     grades.add_argument("--key", type=Path, required=True, help="key.json of the instructor")
     grades.add_argument("--assignment", help="of folders that do not have its name")
     grades.add_argument("--csv", type=Path, help="write the points there too")
-    commands.add_parser("table", help="write WRONG_ANSWERS.md: what each wrong answer is worth")
     return parser.parse_args(arguments)
 
 
@@ -147,15 +141,11 @@ def main(arguments: list[str] | None = None) -> int:
             limits = Limits(args.seconds, args.megabytes)
             make(args.names, args.out, draw, limits, args.exercises_only)
             print(f"{args.out} written. Students get {args.out}/student or {args.out}/plain.")
-        elif args.command == "grade":
+        else:
             key = read_key(args.key)
             if args.csv:
                 write_csv([], args.csv)  # if it cannot be written, say so before hours of work
             return 0 if grade_all(args.submissions, args.assignment, key, args.csv) else 2
-        else:
-            from pa_tutorial.coursework.table import write_table
-
-            print(f"{write_table()} written")
     except (ValueError, OSError) as error:
         print(f"{error}", file=sys.stderr)
         return 2

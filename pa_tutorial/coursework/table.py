@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-from tqdm import tqdm
-
 from pa_tutorial.checks import Result, attempt
 from pa_tutorial.checks.running import run_trials
 from pa_tutorial.coursework import window
@@ -11,14 +9,15 @@ from pa_tutorial.exercises import EXERCISES, Exercise
 from pa_tutorial.text_changes import Version
 
 PATH = Path(__file__).parent / "WRONG_ANSWERS.md"
+WINDOW = "window"
 
 HEAD = """\
 # What wrong answers are worth
 
-Written by `python -m pa_tutorial.coursework table`; the tests hold every row. For each exercise,
-and each task of the assignment "Change the kernel on Monday" (window), the wrong answers that are
-kept for it: how many of the cases it passes (each is worth the same part of the points), and the
-first case that catches it. None passes all.
+Written by `make refresh`; the tests hold every row. For each exercise, and each task of the
+assignment "Change the kernel on Monday" (window), the wrong answers that are kept for it: how many
+of the cases it passes (each is worth the same part of the points), and the first case that catches
+it. None passes all.
 
 | notebook | exercise | wrong answer | passes | caught by |
 | --- | --- | --- | --- | --- |
@@ -42,14 +41,22 @@ def row_of(exercise: Exercise, wrong: Version) -> str:
 def row_of_task(task: window.Task, wrong: Version) -> str:
     answer = window.load_texts(window.solution_files(wrong.changes))[task.name]
     result = run_trials(task.name, task.trials(0), answer)
-    return row("window", task.name, wrong.why, result)
+    return row(WINDOW, task.name, wrong.why, result)
 
 
-def write_table() -> Path:
-    """Try every wrong answer; takes some minutes."""
-    pairs = [(row_of, e, wrong) for e in EXERCISES.values() for wrong in e.wrong]
-    pairs += [(row_of_task, t, wrong) for t in window.TASKS.values() for wrong in t.wrong]
-    bar = tqdm(pairs, desc="wrong answers", unit="answer")
-    rows = [make(one, wrong) for make, one, wrong in bar]
+def rows_of(place: str) -> list[str]:
+    """Every wrong answer of a notebook ("09"), or of the window, tried: some seconds."""
+    if place == WINDOW:
+        return [row_of_task(task, wrong) for task in window.TASKS.values() for wrong in task.wrong]
+    exercises = (e for e in EXERCISES.values() if e.notebook.startswith(place))
+    return [row_of(exercise, wrong) for exercise in exercises for wrong in exercise.wrong]
+
+
+def write_rows(place: str) -> list[str]:
+    """Try and write the rows of a place; those that were not there."""
+    old = [line for line in PATH.read_text(encoding="utf-8").splitlines() if "` |" in line]
+    new = rows_of(place)
+    kept = [line for line in old if not line.startswith(f"| {place} |")]
+    rows = sorted([*kept, *new], key=lambda line: line.split()[1])  # the window comes last
     PATH.write_text(HEAD + "\n".join(rows) + "\n", encoding="utf-8", newline="\n")
-    return PATH
+    return [line for line in new if line not in old]

@@ -2,9 +2,8 @@
 
 Registers and instructions change with the version of the compiler, and for macOS there is none.
 So the answers of one version are kept in evidence.json. Where this version is installed, it is
-asked; elsewhere the record is shown. Either way, the same is printed.
-
-    python -m pa_tutorial.kernels.evidence    record what this machine's compiler says
+asked; elsewhere the record is shown. Either way, the same is printed. `make refresh` records what
+this machine's compiler says.
 """
 
 import json
@@ -137,13 +136,15 @@ def recorded() -> dict[str, object]:
     return json.loads(FILE.read_text(encoding="utf-8"))
 
 
-def record() -> dict[str, object]:
-    """What the compiler says now, as evidence.json holds it. ImportError where there is none."""
-    return {
+def record() -> None:
+    """Write into evidence.json what the compiler says now. ImportError where there is none."""
+    answers = {
         "compiler": installed(),
         "assembly": {_name(kernel): _asked_assembly(kernel) for kernel in SMALL},
         "rows": [asdict(row) for row in _asked_rows()],
     }
+    FILE.write_text(json.dumps(answers, indent=1) + "\n", encoding="utf-8", newline="\n")
+    recorded.cache_clear()
 
 
 def _row(saved: dict) -> Row:
@@ -181,12 +182,3 @@ def _parameters(kernel: Callable, arguments: tuple) -> list[str]:
 
 def _name(kernel: Callable) -> str:
     return kernel.py_func.__name__
-
-
-def main() -> None:
-    FILE.write_text(json.dumps(record(), indent=1) + "\n", encoding="utf-8", newline="\n")
-    print(FILE)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,9 +1,8 @@
 """Draw every figure into build/figures/, as SVG and PNG, and the page of the microscope:
-`python -m pa_tutorial.viz`. Then write what stands in figures/ anew: what README, COURSE.md and the
-pages of the rooms show. For one more, put its SVG there once."""
+`python -m pa_tutorial.viz`. What stands in figures/, which README, COURSE.md and the pages of the
+rooms show, `make refresh` writes anew. For one more, put its SVG there once."""
 
 import argparse
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -136,7 +135,6 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "under_the_microscope": lambda: reference_microscope().picture(),
 }
 PAGES: dict[str, Callable[[], Microscope]] = {"microscope": reference_microscope}
-SHOWN = Path("figures")
 
 
 def main() -> None:
@@ -152,8 +150,6 @@ def main() -> None:
     for name, make in PAGES.items():
         print(f"page {out / name}.html", flush=True)
         make().save_html(out / f"{name}.html")
-    for shown in SHOWN.glob("*"):
-        shutil.copyfile(out / shown.name, shown)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,37 @@
+"""Text, stub and attempt of every exercise, as they stand in the notebooks: `make refresh`.
+
+A notebook holds three cells for each exercise, which name it in their metadata:
+{"exercise": name, "part": "text" | "stub" | "attempt"}.
+"""
+
+import nbformat
+
+from pa_tutorial.exercises.exercise import Exercise
+
+PARTS = ("text", "stub", "attempt")
+
+
+def cell_sources(exercise: Exercise, number: int) -> dict[str, str]:
+    return {
+        "text": f"### Exercise {number}: `{exercise.name}`\n\n{exercise.text}",
+        "stub": exercise.stub,
+        "attempt": f'attempt("{exercise.name}", {exercise.name})',
+    }
+
+
+def fill(notebook: nbformat.NotebookNode, exercises: list[Exercise]) -> list[str]:
+    """Put the sources into the cells; which have changed. Every cell must be there once."""
+    changed = []
+    for number, exercise in enumerate(exercises, start=1):
+        for part, source in cell_sources(exercise, number).items():
+            mark = {"exercise": exercise.name, "part": part}
+            cells = [c for c in notebook.cells if mark.items() <= c.metadata.items()]
+            if len(cells) != 1:
+                raise ValueError(
+                    f"{exercise.notebook} has {len(cells)} cells with the metadata {mark}; "
+                    "it must have one"
+                )
+            if cells[0].source != source:
+                changed.append(f"{part} of {exercise.name}")
+            cells[0].source = source
+    return changed
