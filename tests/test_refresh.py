@@ -93,11 +93,3 @@ def test_digests_of_what_is_gone_stay(tmp_path: Path, monkeypatch) -> None:
     names.remove("gone")
     refresh.note({})
     assert refresh.recorded() == {"things here": "here"}
-
-
-def test_a_wrong_example_without_a_place_is_not_named(monkeypatch) -> None:
-    lost = '[[change]]\nfile = "walk/cases.py"\nold = "this stands nowhere"\nnew = ""'
-    monkeypatch.setattr(refresh, "wrong_examples", lambda: {"lost": lost})
-    assert [*refresh.lost_places()] == [
-        "lost: in walk/cases.py stands 0 times:\nthis stands nowhere"
-    ]
