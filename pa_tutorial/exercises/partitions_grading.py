@@ -9,6 +9,7 @@ from torch import Tensor
 
 from pa_tutorial.exercises.drawing import seeded
 from pa_tutorial.exercises.exercise import require_shape
+from pa_tutorial.kernels.intermediates import SCORES_DONE
 from pa_tutorial.kernels.launch import Partitioned, prepare_v2
 from pa_tutorial.simt import Trace
 from pa_tutorial.walk.calls import AnswerError, require_written
@@ -60,8 +61,7 @@ def ranges_of_kernel(seq_lens: tuple[int, ...], block_size: int, partition_size:
     launch = prepare_v2(**vars(inputs), partition_size=partition_size).partitions
     _, num_seqs, num_partitions = launch.grid
     out = torch.zeros(num_seqs, num_partitions, len(RANGES), dtype=torch.int64)
-    line = "kv_head_idx = "
-    for shot in launch.simulate(watch=line, names=RANGES).at(line):
+    for shot in launch.simulate(watch=SCORES_DONE, names=RANGES).at(SCORES_DONE):
         _, sequence, partition = shot.block
         out[sequence, partition] = torch.tensor([int(shot[name][0]) for name in RANGES])
     return out

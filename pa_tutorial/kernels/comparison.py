@@ -3,11 +3,13 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from pa_tutorial.kernels.changed import changed
+from numba import cuda, int32
+
 from pa_tutorial.kernels.compiled import Capability, Compiled, compiled, v1_signature
 from pa_tutorial.kernels.cpp_twin import compile_twin
 from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.paged_attention import paged_attention
+from pa_tutorial.kernels.running import with_names
 from pa_tutorial.kernels.vectors import vector_loads
 
 TITLES = ("", "registers", "stack", "spill", ".f64", "global loads", "shared loads")
@@ -40,13 +42,18 @@ def row(name: str, build: Compiled) -> Row:
 
 def kernels(geometry: Geometry) -> dict[str, Callable]:
     """The texts to compare: both kinds of loads, without and with the thread index as uint32."""
-    bare = changed(paged_attention, "uint32(cuda.threadIdx.x)", "cuda.threadIdx.x")
+    elements, vectors = paged_attention(geometry), paged_attention(geometry, vector_loads)
     return {
-        "element loads, bare threadIdx": bare(geometry),
-        "element loads, unsigned": paged_attention(geometry),
-        "vector loads, bare threadIdx": bare(geometry, vector_loads),
-        "vector loads, unsigned": paged_attention(geometry, vector_loads),
+        "element loads, bare threadIdx": bare(elements),
+        "element loads, unsigned": elements,
+        "vector loads, bare threadIdx": bare(vectors),
+        "vector loads, unsigned": vectors,
     }
+
+
+def bare(kernel: Callable) -> Callable:
+    """The paged kernel with int32(cuda.threadIdx.x), which is the type that it has, for uint32."""
+    return cuda.jit(fastmath=True)(with_names(kernel, uint32=int32))
 
 
 def comparison(

@@ -48,6 +48,7 @@ def naive_kernel(geometry: Geometry) -> Callable:
             distance = float32(token_idx - seq_len + 1)
             qk[token_idx] = scale * dot + alibi_slopes[head_idx] * distance
         cuda.syncthreads()  # from here on, every thread reads the scores of all
+        # mark: scores
 
         # Every thread for itself: the maximum, then the sum.
         qk_max = qk[0]
@@ -56,6 +57,7 @@ def naive_kernel(geometry: Geometry) -> Callable:
         exp_sum = float32(0)
         for token_idx in range(seq_len):
             exp_sum += math.exp(qk[token_idx] - qk_max)
+        # mark: sum
 
         # Thread t takes the elements t, t + NUM_THREADS, ... of the output.
         for d in range(thread_idx, HEAD_SIZE, NUM_THREADS):

@@ -1,8 +1,6 @@
 """The kernel: vLLM's paged attention, in its order and with its names.
 
 Source: vLLM, csrc/attention/attention_kernels.cuh, paged_attention_kernel.
-
-The comments `# mark: scores` and so on are places where the simulator can look: intermediates.py.
 """
 
 import math
@@ -175,6 +173,7 @@ def paged_attention(
             mask //= 2
         qk_max = cuda.shfl_sync(ALL_LANES, qk_max, 0)
         # mark: scores
+        # (At a mark the simulator can look at variables: intermediates.py.)
 
         # exp_sum = sum of exp(qk - qk_max). Thread t takes tokens t, t + NUM_THREADS, ...
         exp_sum = float32(0)

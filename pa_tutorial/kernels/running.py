@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from types import CellType, FunctionType
 
 import torch
 from torch import Tensor
@@ -124,6 +125,21 @@ class Partitioned:
         """Run both where their tensors are, and return `out`."""
         self.partitions.run()
         return self.reduce.run()
+
+
+def with_names(kernel: Callable, **values: object) -> FunctionType:
+    """The plain function of a kernel, with other values for names that it takes from around it.
+
+    Raises ValueError for a name that it does not use.
+    """
+    function = kernel.py_func
+    code, cells = function.__code__, function.__closure__ or ()
+    unknown = set(values) - {*code.co_names, *code.co_freevars}
+    if unknown:
+        raise ValueError(f"values: {code.co_name} does not use {', '.join(sorted(unknown))}")
+    around = {n: cell.cell_contents for n, cell in zip(code.co_freevars, cells, strict=True)}
+    closure = tuple(CellType(values.get(name, value)) for name, value in around.items())
+    return FunctionType(code, function.__globals__ | values, code.co_name, None, closure)
 
 
 _said = False

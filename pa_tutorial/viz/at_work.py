@@ -1,49 +1,31 @@
 """Which threads are at work in each part of the first paged kernel, by its trace."""
 
-import inspect
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from pa_tutorial.kernels.intermediates import SCORES_DONE, SUM_DONE
 from pa_tutorial.kernels.launch import prepare_naive
 from pa_tutorial.simt import Trace
-from pa_tutorial.simt.names import plain_function
 from pa_tutorial.simt.races import WARP_SIZE
-from pa_tutorial.simt.trace import KINDS
 from pa_tutorial.viz import style
 from pa_tutorial.viz.first_kernel import ONE_HEAD
+from pa_tutorial.viz.kernel_runs import between
 from pa_tutorial.walk.cases import WORKED_EXAMPLE
 from pa_tutorial.walk.problem import DecodeProblem
 
-PARTS = ("preparation", "scores", "maximum and sum", "output")
 
-
-def threads_at_work(trace: Trace, kernel: Callable) -> dict[str, set[int]]:
-    """Part of the kernel (a paragraph of its source) -> threads of thread block 0 that read or
-    write there."""
+def threads_at_work(trace: Trace) -> dict[str, set[int]]:
+    """Part of the kernel -> threads of thread block 0 that read or write there."""
     trace = trace.only(block=0)
-    trace = replace(trace, records=trace.records[trace.records.kind != KINDS.index("barrier")])
-    line = np.array([site.line for site in trace.sites])[trace.records.place]
-    found = {}
-    for name, lines in zip(PARTS, _paragraphs(kernel), strict=True):
-        found[name] = set(trace.threads[np.isin(line, lines)].tolist())
-    return found
-
-
-def _paragraphs(kernel: Callable) -> list[list[int]]:
-    """Numbers of the lines between blank lines."""
-    source, first = inspect.getsourcelines(plain_function(kernel) or kernel)
-    paragraphs: list[list[int]] = [[]]
-    for number, text in enumerate(source, start=first):
-        if text.strip():
-            paragraphs[-1].append(number)
-        else:
-            paragraphs.append([])
-    return paragraphs
+    parts = {
+        "scores": trace.only(array="k_cache"),
+        "maximum and sum": between(trace, SCORES_DONE, SUM_DONE),
+        "output": between(trace, SUM_DONE),
+    }
+    return {name: set(part.threads.tolist()) for name, part in parts.items()}
 
 
 @style.styled
@@ -52,7 +34,7 @@ def draw_at_work(problems: Sequence[DecodeProblem]) -> Figure:
     found = []
     for problem in problems:
         ready = prepare_naive(**vars(problem.paged("vllm")))
-        found.append((problem, threads_at_work(ready.simulate(trace=0).trace, ready.kernel)))
+        found.append((problem, threads_at_work(ready.simulate(trace=0).trace)))
     num_threads = ready.geometry.NUM_THREADS
     few = len(found[0][1]["scores"])
     figure, panels = style.new_figure(
@@ -61,7 +43,7 @@ def draw_at_work(problems: Sequence[DecodeProblem]) -> Figure:
         nrows=len(problems),
         squeeze=False,
     )
-    colors = dict(zip(PARTS[1:], (style.K, style.LOGITS, style.V), strict=True))
+    colors = dict(zip(found[0][1], (style.K, style.LOGITS, style.V), strict=True))
     for axes, (problem, parts) in zip(panels[:, 0], found, strict=True):
         heading = f"{problem.seq_lens[0]} tokens, HEAD_SIZE {problem.head_size}"
         style.bare(axes, num_threads * 1.22, len(colors))

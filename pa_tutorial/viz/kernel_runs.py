@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from pa_tutorial.kernels.geometry import Geometry
-from pa_tutorial.kernels.intermediates import MARKS, NAMES
+from pa_tutorial.kernels.intermediates import MARKS, NAMES, SCORES_DONE
 from pa_tutorial.kernels.launch import Launch, Partitioned, prepare_v1, prepare_v2
 from pa_tutorial.kernels.loads import LoadsOf, element_loads
 from pa_tutorial.simt import Report, Snapshot, Trace
@@ -97,6 +97,29 @@ def run_v2(problem: DecodeProblem, partition_size: int) -> RunOfV2:
     ready = prepare_v2(**vars(problem.paged("vllm")), partition_size=partition_size)
     partitions = ready.partitions.simulate(trace="all", watch=MARKS, names=NAMES)
     return RunOfV2(ready, partitions, ready.reduce.simulate(trace="all"))
+
+
+def between(trace: Trace, after: str | None = None, before: str | None = None) -> Trace:
+    """What the kernel itself does between two marks, not what its device functions do."""
+    marked = {
+        m: node for source in trace.sources for node, all_ in source.marks.items() for m in all_
+    }
+    first = marked[after].lineno if after else 0
+    last = marked[before].lineno if before else np.inf
+    there = [s.function == trace.kernel and first <= s.line < last for s in trace.sites]
+    return replace(trace, records=trace.records[np.array(there)[trace.records.place]])
+
+
+def scores_written(run: Run) -> Trace:
+    """The writes of the scores."""
+    return between(run.trace, before=SCORES_DONE).only(array="shared_mem", kind="write")
+
+
+def reads_of_weights(trace: Trace) -> Trace:
+    """The reads of logits for V; other lines read logits one number at a time."""
+    of_load = [n for n, site in enumerate(trace.sites) if site.function == "load_logits"]
+    shared = trace.only(space="shared", kind="read")
+    return replace(shared, records=shared.records[np.isin(shared.records.place, of_load)])
 
 
 def part_of_array(

@@ -10,7 +10,7 @@ from pa_tutorial.kernels.geometry import FLT_MAX
 from pa_tutorial.kernels.intermediates import SCORES_DONE
 from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.viz import style
-from pa_tutorial.viz.kernel_runs import Run, run_v1
+from pa_tutorial.viz.kernel_runs import Run, between, run_v1, scores_written
 from pa_tutorial.walk.cases import WORKED_EXAMPLE
 
 # The maximum ---------------------------------------------------------------------------------
@@ -27,7 +27,7 @@ class Exchange:
 def own_maxima(run: Run, warp: int) -> dict[int, float]:
     """lane -> the largest score of its own tokens; -FLT_MAX without one."""
     scores = run.snapshot(SCORES_DONE)["logits"]
-    writes = run.trace.only("logits[token_idx - start_token_idx]", kind="write")
+    writes = scores_written(run)
     array, writes = writes.the_array(), writes.only(warp=warp)
     maxima = dict.fromkeys(range(WARP_SIZE), -FLT_MAX)
     (tokens,) = array.indices(writes.records.address)
@@ -39,7 +39,7 @@ def own_maxima(run: Run, warp: int) -> dict[int, float]:
 
 def exchanges(run: Run, warp: int) -> tuple[list[Exchange], list[Exchange]]:
     """The shuffles of qk_max: within the warp, and over what the warps have left in red_smem."""
-    shuffles = run.trace.only("cuda.shfl_xor_sync(ALL_LANES, qk_max, mask)", warp=warp)
+    shuffles = between(run.trace, before=SCORES_DONE).only("shfl_xor_sync", warp=warp)
     lines = [run.trace.sites[place].line for place in shuffles.records.place.tolist()]
     first_line = min(lines)
     values, parts = own_maxima(run, warp), ([], [])

@@ -11,7 +11,7 @@ from pa_tutorial.kernels.intermediates import SCORES_DONE, SUM_DONE, WEIGHTS_DON
 from pa_tutorial.simt import Trace
 from pa_tutorial.viz import style
 from pa_tutorial.viz.first_kernel import BATCH
-from pa_tutorial.viz.kernel_runs import REFERENCE, RunOfV2, run_v1, run_v2
+from pa_tutorial.viz.kernel_runs import REFERENCE, RunOfV2, between, run_v1, run_v2
 from pa_tutorial.walk.cases import WORKED_EXAMPLE
 from pa_tutorial.walk.problem import DecodeProblem
 
@@ -163,7 +163,7 @@ def tokens_of_thread_blocks(trace: Trace) -> np.ndarray:
     once. Read from the weights that it writes.
     """
     num_heads, num_seqs, num_partitions = trace.grid
-    writes = trace.only("logits[i]", kind="write").records
+    writes = between(trace, SCORES_DONE, SUM_DONE).only(array="shared_mem", kind="write").records
     found = np.zeros((num_seqs, num_partitions), int)
     for sequence, partition in np.ndindex(found.shape):
         block = num_heads * (sequence + num_seqs * partition)

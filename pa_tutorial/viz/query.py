@@ -7,11 +7,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pa_tutorial.kernels.changed import changed
 from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.launch import prepare_v1
 from pa_tutorial.kernels.loads import LoadsOf, element_loads
-from pa_tutorial.kernels.paged_attention import paged_attention
+from pa_tutorial.kernels.running import with_names
 from pa_tutorial.simt import Trace, shared_traffic
 from pa_tutorial.simt.traffic import NUM_BANKS, SECTOR, WORD
 from pa_tutorial.viz import style
@@ -117,18 +116,15 @@ def draw_reference_query_load() -> Figure:
 # Banks ---------------------------------------------------------------------------------------
 
 
-SHAPE = "Q_VECS_SHAPE = (THREAD_GROUP_SIZE, NUM_VECS_PER_THREAD, VEC_SIZE)"
-
-
 @cache
 def padded_run(geometry: Geometry, padding: int, loads: LoadsOf = element_loads) -> Run:
     """The kernel on one full block of tokens; `padding` unused vecs end each row of q_vecs."""
     inputs = vars(one_block(geometry).paged("vllm"))
     ready = prepare_v1(**inputs, num_threads=geometry.num_threads, loads=loads)
     if padding:
-        longer = SHAPE.replace("PER_THREAD,", f"PER_THREAD + {padding},")
-        kernel = changed(paged_attention, SHAPE, longer)(ready.geometry, loads)
-        ready = replace(ready, kernel=kernel)
+        g = ready.geometry
+        shape = g.THREAD_GROUP_SIZE, g.NUM_VECS_PER_THREAD + padding, g.VEC_SIZE
+        ready = replace(ready, kernel=with_names(ready.kernel, Q_VECS_SHAPE=shape))
     return watched(ready)
 
 

@@ -9,7 +9,16 @@ from pa_tutorial.kernels.intermediates import ROWS_DONE, SCORES_DONE, SUM_DONE, 
 from pa_tutorial.simt import Trace
 from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.viz import style
-from pa_tutorial.viz.kernel_runs import REFERENCE, Run, keys_of_block, run_v1, values_of_block
+from pa_tutorial.viz.kernel_runs import (
+    REFERENCE,
+    Run,
+    between,
+    keys_of_block,
+    reads_of_weights,
+    run_v1,
+    scores_written,
+    values_of_block,
+)
 from pa_tutorial.walk.cases import WORKED_EXAMPLE
 
 SMALL = 7.5  # points: numbers in cells
@@ -34,7 +43,7 @@ def weights_read(run: Run, block: int, lane: int) -> list[int]:
     warp, first = int(values.warp[0]), int(values.instruction.min())
     of_warp = run.trace.only(array="v_cache", warp=warp).records.instruction
     before = int(of_warp[of_warp < first].max(initial=-1))  # the V of the warp's last block
-    reads = run.trace.only("logits[uint64(offset + e)]", kind="read", warp=warp)
+    reads = reads_of_weights(run.trace).only(warp=warp)
     (tokens,) = reads.the_array().indices(reads.records.address)
     at = reads.records.instruction
     here = (reads.records.lane == lane) & (at > before) & (at < first)
@@ -118,10 +127,8 @@ def draw_reference_value_rows() -> Figure:
 def tree_levels(trace: Trace, head_size: int) -> list[tuple[dict[int, int], dict[int, int]]]:
     """For each level: warp -> place in out_smem that it writes; warp -> place that it reads."""
     levels: list[tuple[dict[int, int], dict[int, int]]] = []
-    touched = {
-        "write": trace.only("out_smem[dst + row_idx]", kind="write"),
-        "read": trace.only("out_smem[src + row_idx]", kind="read"),
-    }
+    of_tree = between(trace, ROWS_DONE).only(array="shared_mem")
+    touched = {kind: of_tree.only(kind=kind) for kind in ("write", "read")}
     start = int(touched["write"].records.address.min())
     events = []
     for kind, part in touched.items():
@@ -187,7 +194,7 @@ def draw_reference_warp_tree() -> Figure:
 
 def writers(run: Run) -> dict[int, int]:
     """token -> the thread that writes its score, from the trace."""
-    writes = run.trace.only("logits[token_idx - start_token_idx]", kind="write")
+    writes = scores_written(run)
     (tokens,) = writes.the_array().indices(writes.records.address)
     return dict(zip(tokens.tolist(), writes.threads.tolist(), strict=True))
 

@@ -1,7 +1,7 @@
 """Vecs read element by element and at once: two runs of one kernel, drawn from their traces."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -12,7 +12,7 @@ from pa_tutorial.kernels.vectors import vector_loads
 from pa_tutorial.simt import Trace, global_traffic
 from pa_tutorial.simt.traffic import SECTOR
 from pa_tutorial.viz import style
-from pa_tutorial.viz.kernel_runs import REFERENCE, Run, run_v1
+from pa_tutorial.viz.kernel_runs import REFERENCE, Run, reads_of_weights, run_v1
 
 SHOWN = 2 * SECTOR  # bytes of each array: what fits into a picture
 
@@ -108,13 +108,6 @@ def accesses(run: Run) -> dict[str, Trace]:
     arrays = {"q": "q", "K": "k_cache", "V": "v_cache", "q_vecs": "q_vecs"}
     found = {name: run.trace.only(array=array, kind="read") for name, array in arrays.items()}
     return found | {"weights": reads_of_weights(run.trace)}
-
-
-def reads_of_weights(trace: Trace) -> Trace:
-    """The reads of logits for V; other lines read logits one number at a time."""
-    of_load = [n for n, site in enumerate(trace.sites) if site.function == "load_logits"]
-    shared = trace.only(space="shared", kind="read")
-    return replace(shared, records=shared.records[np.isin(shared.records.place, of_load)])
 
 
 @style.styled

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from pa_tutorial.arguments import require
 from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.running import Launch
@@ -17,7 +19,8 @@ from pa_tutorial.viz.microscope.panes import Axis, Pane, Tile
 def reference_microscope() -> Microscope:
     """The kernel with vector loads at the reference sizes: figures/microscope.html."""
     run = run_v1(REFERENCE, loads=vector_loads)
-    return run_microscope(run, run.trace.only(array="k_cache", warp=2, turns={"j": 3}))
+    loads = run.trace.only(array="k_cache", warp=2).records.instruction
+    return run_microscope(run, int(np.unique(loads)[3]))  # j = 3
 
 
 def run_microscope(run: Run, at: int | Trace | None = None, lane: int | None = None) -> Microscope:
