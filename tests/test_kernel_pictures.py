@@ -316,14 +316,14 @@ def test_the_poster_says_who_is_at_work_and_where_the_barriers_are() -> None:
     run = run_v1(WORKED_EXAMPLE)
     threads = [len(poster.threads_of(run, step)) for step in poster.STEPS]
     assert threads == [16, 64, 128, 11, 11, 64, 128, 32]
-    assert [
-        poster.num_shuffles(run, where) for where in (poster.MAX_SHUFFLE, poster.SUM_SHUFFLE)
-    ] == [3 + 2, 5 + 2]
-    steps = [run.trace.only(step.where).records.instruction for step in poster.STEPS]
+    of_sum, of_maximum = poster.shuffles(run.trace, "block_sum"), poster.trace_of(run, "maximum")
+    assert of_maximum.only(warp=0).num_instructions == 3 + 2
+    assert of_sum.only(warp=0).num_instructions == 5 + 2
+    steps = [poster.trace_of(run, name).records.instruction for name in poster.NAMES]
     barriers = np.unique(run.trace.only(kind="barrier", warp=0).records.instruction).tolist()
     assert len(barriers) == poster.num_barriers(run) == 9
     q, k, maxima, weights, values, tree, out = (steps[i] for i in (0, 1, 2, 4, 5, 6, 7))
-    sums = run.trace.only(poster.SUM_SHUFFLE).records.instruction
+    sums = of_sum.records.instruction
     assert q.max() < barriers[0] < k.min()
     assert maxima.min() < barriers[1] < maxima.max()
     assert sums.min() < barriers[2] < sums.max()

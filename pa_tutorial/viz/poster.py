@@ -1,6 +1,6 @@
 """The poster of v1, and of v2: which step moves what between which memories, and who does it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -9,11 +9,13 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle, FancyArrowPatch, Rectangle
 
 from pa_tutorial.arguments import require
+from pa_tutorial.kernels.intermediates import ROWS_DONE, SCORES_DONE, SUM_DONE, WEIGHTS_DONE
 from pa_tutorial.kernels.launch import prepare_v2
 from pa_tutorial.kernels.loads import element_loads
+from pa_tutorial.simt import Trace
 from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.viz import style
-from pa_tutorial.viz.kernel_runs import Run, run_v1, watched
+from pa_tutorial.viz.kernel_runs import Run, between, run_v1, watched
 from pa_tutorial.walk.cases import WORKED_EXAMPLE
 
 SMALL = 7  # points
@@ -22,36 +24,31 @@ LEFT = 0.6  # room for the names of the memories
 HERE = "#FFF8DC"
 GREY = "#CCCCCC"  # what is no tensor: the block table, red_smem
 
-# Expressions of the kernel: shuffles of the maximum, shuffles of the sum.
-MAX_SHUFFLE, SUM_SHUFFLE = "shfl_xor_sync(ALL_LANES, qk_max", "shfl_xor_sync(ALL_LANES, sum"
-
 
 @dataclass(frozen=True)
 class Step:
     """A column of the poster.
 
     who    works together on one thing
-    where  in the trace its threads are found: an array, or a piece of an expression
     unit   threads that work together; they are drawn as one piece
     """
 
     name: str
     words: str
     who: str
-    where: str
     unit: str
     width: float
 
 
 STEPS = (
-    Step("query", "load q", "a vec\na thread", "q[", "1", 0.74),
-    Step("scores", "load K, q · k", "a token\na thread group", "k_cache[", "group", 1.3),
-    Step("maximum", "maximum", "lanes,\nthen warps", MAX_SHUFFLE, "warp", 0.76),
-    Step("sum", "exp, sum", "a token\na thread", "logits[i]", "1", 0.9),
-    Step("weights", "weights", "a token\na thread", "logits[i]", "1", 0.72),
-    Step("values", "weights · V", "a block a warp,\na row a lane", "v_cache[", "warp", 1.06),
-    Step("warps", "sum", "lanes,\nthen warps", "out_smem[", "warp", 0.66),
-    Step("output", "out", "a row\na lane", "out[", "1", 0.46),
+    Step("query", "load q", "a vec\na thread", "1", 0.74),
+    Step("scores", "load K, q · k", "a token\na thread group", "group", 1.3),
+    Step("maximum", "maximum", "lanes,\nthen warps", "warp", 0.76),
+    Step("sum", "exp, sum", "a token\na thread", "1", 0.9),
+    Step("weights", "weights", "a token\na thread", "1", 0.72),
+    Step("values", "weights · V", "a block a warp,\na row a lane", "warp", 1.06),
+    Step("warps", "sum", "lanes,\nthen warps", "warp", 0.66),
+    Step("output", "out", "a row\na lane", "1", 0.46),
 )
 NAMES = tuple(step.name for step in STEPS)
 STARTS = dict(zip(NAMES, np.cumsum([LEFT, *(step.width for step in STEPS)]).tolist(), strict=False))
@@ -63,14 +60,28 @@ BANDS = {
 }
 
 
+def trace_of(run: Run, step: str) -> Trace:
+    """What belongs to a step, in the trace."""
+    trace = run.trace
+    arrays = {"query": "q", "scores": "k_cache", "values": "v_cache", "output": "out"}
+    if step in arrays:
+        return trace.only(array=arrays[step])
+    if step == "maximum":
+        return shuffles(between(trace, before=SCORES_DONE), trace.kernel)
+    marks = {"sum": (SCORES_DONE, SUM_DONE), "weights": (SUM_DONE, WEIGHTS_DONE)}
+    return between(trace, *marks.get(step, (ROWS_DONE,))).only(array="shared_mem")
+
+
 def threads_of(run: Run, step: Step) -> list[int]:
     """The threads that take part in a step, from the trace."""
-    return np.unique(run.trace.only(step.where).threads).tolist()
+    return np.unique(trace_of(run, step.name).threads).tolist()
 
 
-def num_shuffles(run: Run, where: str) -> int:
-    """How many shuffles of this expression a warp executes, from the trace."""
-    return run.trace.only(where, kind="shuffle", warp=0).num_instructions
+def shuffles(trace: Trace, function: str) -> Trace:
+    """The shuffles by which a function reduces, without the one that hands out the result."""
+    of_function = [n for n, site in enumerate(trace.sites) if site.function == function]
+    found = trace.only("shfl_xor_sync", kind="shuffle")
+    return replace(found, records=found.records[np.isin(found.records.place, of_function)])
 
 
 def num_barriers(run: Run) -> int:
@@ -263,8 +274,8 @@ def _query_and_key(board: Board, run: Run) -> None:
     board.vecs("scores", k + 0.12, 3.98, style.Q, *vecs)
     board.words("scores", k + 0.12, 4.22, f"q_vecs[0] {_shape(*vecs)}", ha="left")
     board.path("scores", (k - 0.2, 2.61), (k - 0.2, 4.055), (k + 0.11, 4.055))
-    shuffles = num_shuffles(run, "shfl_xor_sync(ALL_LANES, qk, mask)")
-    board.words("scores", k + 0.12, 4.42, f"sum, {shuffles} shuffles", ha="left")
+    number = shuffles(run.trace, "qk_dot").only(warp=0).num_instructions
+    board.words("scores", k + 0.12, 4.42, f"sum, {number} shuffles", ha="left")
     board.path("scores", (k + 0.6, 4.49), (k + 0.6, 4.64))
     board.box("scores", k + 0.37, 4.64, 0.46, "qk", style.lighter(style.LOGITS, 0.75))
     board.path("scores", (k + 0.83, 4.71), (k + 1.2, 4.71), (k + 1.2, 2.61))
@@ -285,12 +296,12 @@ def _softmax(board: Board, run: Run) -> None:
     board.path("weights", (s + 0.8, 4.71), (w + 0.08, 4.71), (w + 0.08, 2.61))
     board.words("weights", w + 0.08, 4.97, "÷ exp_sum", ha="left")
     n = g.NUM_WARPS
-    for step, after, x, name, where, part in (
-        ("maximum", "sum", m + 0.1, "qk_max", MAX_SHUFFLE, f"[0:{n}]"),
-        ("sum", "weights", s + 0.2, "exp_sum", SUM_SHUFFLE, f"[{n}:{2 * n}]"),
+    for step, after, x, name, trace, part in (
+        ("maximum", "sum", m + 0.1, "qk_max", trace_of(run, "maximum"), f"[0:{n}]"),
+        ("sum", "weights", s + 0.2, "exp_sum", shuffles(run.trace, "block_sum"), f"[{n}:{2 * n}]"),
     ):
         board.box(f"{step} {after}", x, 4.64, 0.6, name, GREY)
-        board.words(step, x + 0.3, 4.97, f"{num_shuffles(run, where)} shuffles")
+        board.words(step, x + 0.3, 4.97, f"{trace.only(warp=0).num_instructions} shuffles")
         board.box(step, x, 2.88, 0.6, f"red_smem\n{part}", GREY, 0.3)
         board.path(step, (x + 0.14, 4.64), (x + 0.14, 3.18))
         board.path(step, (x + 0.46, 3.18), (x + 0.46, 4.64))
