@@ -53,24 +53,21 @@ def warm_up(
 ) -> Exercise:
     """One array in, one out. sizes: elements of each case, and threads."""
 
-    def task(size: int, draw: int) -> Task:
+    def one(size: int, draw: int) -> Trial:
         a = seeded(size, draw).standard_normal(size, dtype=np.float32)
-        return Task(size, (a,), expected(a), {}, **options)
+        words = f"{size}_threads", "any numbers", "Say in words what thread t reads and writes."
+        return trial(*words, Task(size, (a,), expected(a), {}, **options), kernel, ("thread",))
 
     def trials(draw: int = 0) -> list[Trial]:
-        words = "any numbers", "Say in words what thread t reads and writes."
-        return [
-            trial(f"{size}_threads", *words, task(size, draw), kernel, ("thread",))
-            for size in sizes
-        ]
+        return [one(size, draw) for size in sizes]
 
     return Exercise(NOTEBOOK, text, kernel, trials, is_warm_up=True)
 
 
 DOUBLE = warm_up(
     double_each,
-    "> **Your turn.** One line: make `out[t]` twice `a[t]`. (`float32(2)`: a plain 2 would make "
-    "Numba compute in float64.)",
+    "> **Your turn.** One line: make `out[t]` twice `a[t]`. Write `float32(2)`: with a plain 2, "
+    "Numba computes in float64.",
     (32, 7),
     lambda a: 2 * a,
 )
@@ -194,12 +191,7 @@ _WAIT = "A thread reads what other threads have written, or overwrites what othe
 _SHARE = "Some warps have a row more than others, and all must come to the barrier."
 TRANSPOSE_CASES = (
     # name, what it isolates, what its failure means, (threads, head_size)
-    (
-        "one_warp",
-        "32 threads, one tile",
-        "Rows of a come in, columns of the tile go out.",
-        (32, 32),
-    ),
+    ("one_warp", "one tile", "Rows of a come in, columns of the tile go out.", (32, 32)),
     ("many_warps", "128 threads, two tiles", _WAIT, (128, 64)),
     ("many_tiles", "128 threads, head size 96", _WAIT, (128, 96)),
     ("three_warps", "96 threads: 32 rows do not divide by 3 warps", _SHARE, (96, 64)),
