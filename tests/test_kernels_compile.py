@@ -1,4 +1,4 @@
-"""Numba accepts every kernel that a notebook, a story or an exercise runs in the simulator."""
+"""Numba accepts every kernel that a notebook or an exercise runs in the simulator."""
 
 import linecache
 from collections.abc import Callable
@@ -15,7 +15,6 @@ from pa_tutorial import simt
 from pa_tutorial.exercises import EXERCISES
 from pa_tutorial.kernels.launch import prepare_naive
 from pa_tutorial.viz import first_kernel
-from pa_tutorial.viz import kernel_stories as stories
 from pa_tutorial.walk.cases import WORKED_EXAMPLE
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
@@ -34,7 +33,6 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> Launched:
 
     original = simt.launch
     monkeypatch.setattr(simt, "launch", launch)
-    monkeypatch.setattr(stories, "launch", launch)
     return seen
 
 
@@ -49,16 +47,6 @@ def compile_all(launched: Launched) -> set[str]:
     return {kernel.__name__ for kernel, _ in kinds}
 
 
-def test_kernels_of_the_stories(launched: Launched) -> None:
-    stories.copy_trace(stories.copy_by_tokens)
-    stories.copy_trace(stories.copy_by_elements)
-    for group in (1, stories.THREAD_GROUP_SIZE, 32):
-        stories.scores_trace(group)
-    stories.transpose_trace(padding=1)
-    names = {"copy_by_tokens", "copy_by_elements", "scores", "transpose"}
-    assert compile_all(launched) == names
-
-
 def test_kernels_of_notebook_07(launched: Launched) -> None:
     notebook = nbformat.read(NOTEBOOKS / "07_cuda_in_the_simulator.ipynb", as_version=4)
     names: dict[str, object] = {}
@@ -70,8 +58,10 @@ def test_kernels_of_notebook_07(launched: Launched) -> None:
         lines = cell.source.splitlines(keepends=True)
         linecache.cache[file] = (len(cell.source), None, lines, file)
         exec(compile(cell.source, file, "exec"), names)
-    names = compile_all([one for one in launched if one[0].py_func.__module__ != stories.__name__])
-    assert {"double", "two_ways", "strided", "largest", "reverse", "first_half"} <= names
+    assert compile_all(launched) == {
+        *("scale_query", "copy_elements", "two_ways", "copy_tokens", "sums_of_four"),
+        *("scores_by_lane", "scores", "reverse", "first_half", "transpose"),
+    }
 
 
 def as_arrays(arguments: tuple) -> tuple:
@@ -100,11 +90,14 @@ def numbers(*shape: int) -> np.ndarray:
     return np.zeros(shape, np.int32)
 
 
+WARM_UPS_OF_07 = ("double_each", "largest_of_warp", "reverse_in_shared")
+
+
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
         ("gather_tokens", (floats(32, 32), floats(4, 8, 32), numbers(2))),
-        ("weighted_values", (floats(32), floats(8), floats(32, 8))),
+        *((name, (floats(64), floats(64))) for name in WARM_UPS_OF_07),
         ("transpose_tokens", (floats(32, 32), floats(32, 64))),
         (
             "paged_scores",

@@ -1,5 +1,7 @@
 """Exercises of notebook 07: kernels with the right answer, no finding, and few sectors."""
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 from numba import cuda, float32
 
@@ -10,7 +12,78 @@ from pa_tutorial.exercises.kernels import Enough, Task, trial
 from pa_tutorial.simt.races import WARP_SIZE
 
 NOTEBOOK = "07_cuda_in_the_simulator"
-ALL = 0xFFFFFFFF  # the mask of a shuffle in which all 32 lanes take part
+ALL_LANES = 0xFFFFFFFF  # the mask of a shuffle in which all 32 lanes take part
+
+
+# Warm-ups ---------------------------------------------------------------------------------------
+
+
+@cuda.jit
+def double_each(out, a):  # one thread for each element
+    t = cuda.threadIdx.x
+    ### BEGIN SOLUTION
+    out[t] = float32(2) * a[t]
+    ### END SOLUTION
+
+
+@cuda.jit
+def largest_of_warp(out, scores):  # 32 lanes, 32 scores; every lane gets the largest
+    lane = cuda.threadIdx.x
+    largest = scores[lane]
+    ### BEGIN SOLUTION
+    for distance in (16, 8, 4, 2, 1):
+        largest = max(largest, cuda.shfl_xor_sync(ALL_LANES, largest, distance))
+    ### END SOLUTION
+    out[lane] = largest
+
+
+@cuda.jit
+def reverse_in_shared(out, a):  # 64 threads
+    s = cuda.shared.array(64, float32)
+    t = cuda.threadIdx.x
+    s[t] = a[t]
+    ### BEGIN SOLUTION
+    cuda.syncthreads()
+    ### END SOLUTION
+    out[t] = s[63 - t]
+
+
+def warm_up(
+    kernel: Callable, text: str, sizes: Sequence[int], expected: Callable, **options: int
+) -> Exercise:
+    """One array in, one out. sizes: elements of each case, and threads."""
+
+    def one(size: int, draw: int) -> Trial:
+        a = seeded(size, draw).standard_normal(size, dtype=np.float32)
+        words = f"{size}_threads", "any numbers", "Say in words what thread t reads and writes."
+        return trial(*words, Task(size, (a,), expected(a), {}, **options), kernel, ("thread",))
+
+    def trials(draw: int = 0) -> list[Trial]:
+        return [one(size, draw) for size in sizes]
+
+    return Exercise(NOTEBOOK, text, kernel, trials, is_warm_up=True)
+
+
+DOUBLE = warm_up(
+    double_each,
+    "> **Your turn.** One line: make `out[t]` twice `a[t]`. Write `float32(2)`: with a plain 2, "
+    "Numba computes in float64.",
+    (32, 7),
+    lambda a: 2 * a,
+)
+LARGEST = warm_up(
+    largest_of_warp,
+    "> **Your turn.** The largest of all 32 lanes, with five shuffles. Two lines.",
+    (32,),
+    lambda a: np.full_like(a, a.max()),
+    most_shuffles=5,
+)
+REVERSE = warm_up(
+    reverse_in_shared,
+    "> **Your turn.** Make every thread wait. One line.",
+    (64,),
+    lambda a: a[::-1].copy(),
+)
 
 
 # 1. ---------------------------------------------------------------------------------------------
@@ -75,89 +148,15 @@ def gather_trials(draw: int = 0) -> list[Trial]:
 GATHER = Exercise(
     notebook=NOTEBOOK,
     text="""\
-Copy the tokens of a sequence out of their blocks: what `paged_gather` did in torch, now as a
-kernel of one thread block. The layout is the plain one, with one KV head. No sector may move
-twice, neither of `out` nor of `cache`. The warps must share the work, and the lanes of a warp
-too: no more requests than full warps need (twice as many if head_size is no multiple of 32).""",
+Copy the tokens of a sequence out of their blocks, with one thread block: plain layout, one KV
+head. No sector of `out` or `cache` may move twice. Warps and lanes must share the work: no more
+requests than full warps need (twice as many if head_size is no multiple of 32).""",
     solution=gather_tokens,
     trials=gather_trials,
 )
 
 
 # 2. ---------------------------------------------------------------------------------------------
-
-
-@cuda.jit
-def weighted_values(out, weights, v):
-    """One block of V times the weights of its tokens, by one warp.
-
-    out      [head_size] float32: out[dim] = sum over the tokens of weights[token] * v[dim, token]
-    weights  [block_size] float32; block_size is 8, 16 or 32
-    v        [head_size, block_size] float32, vLLM's layout; head_size is a multiple of 4
-    """
-    # 1. which token and which dim does a lane begin with, so that a warp reads neighbours?
-    # 2. how many dims does the warp take at once? Go on by so many
-    # 3. the products of one dim are in block_size lanes: sum them with shuffles (mask ALL)
-    # 4. one of these lanes writes
-    ### BEGIN SOLUTION
-    head_size, block_size = v.shape
-    lane = cuda.threadIdx.x
-    token = lane % block_size
-    for dim in range(lane // block_size, head_size, 32 // block_size):
-        acc = weights[token] * v[dim, token]
-        mask = block_size // 2
-        while mask >= 1:
-            acc += cuda.shfl_xor_sync(ALL, acc, mask)
-            mask //= 2
-        if token == 0:
-            out[dim] = acc
-    ### END SOLUTION
-
-
-_GROUP = "The lanes of one dim are summed, no others; each number times its weight."
-VALUE_CASES = (
-    # name, what it isolates, what its failure means, (head_size, block_size)
-    ("one_step", "blocks of 8, head size 4: the warp reads V once", _GROUP, (4, 8)),
-    (
-        "worked_example",
-        "blocks of 8, head size 32",
-        "The warp must go on to the last dim.",
-        (32, 8),
-    ),
-    ("blocks_of_16", "two dims at once, head size 12", _GROUP, (12, 16)),
-    ("blocks_of_32", "one dim at once", _GROUP, (24, 32)),
-    ("large_head", "head size 256", "The warp must go on to the last dim.", (256, 16)),
-)
-
-
-def value_trials(draw: int = 0) -> list[Trial]:
-    def task(head_size: int, block_size: int) -> Task:
-        rng = seeded(head_size, draw)
-        weights = rng.standard_normal(block_size, dtype=np.float32)  # of any sign
-        v = rng.standard_normal((head_size, block_size), dtype=np.float32)
-        if draw:  # quarters: all sums are exact, whatever their order
-            weights, v = (weights * 4).round() / 4, (v * 4).round() / 4
-        expected = v.astype(np.float64) @ weights.astype(np.float64)
-        enough = Enough.of(v.size)
-        shuffles = enough.requests * (block_size - 1).bit_length()
-        return Task(32, (weights, v), expected, {2: enough}, most_shuffles=shuffles)
-
-    return [trial(*words, task(*sizes), weighted_values, ("dim",)) for *words, sizes in VALUE_CASES]
-
-
-VALUES = Exercise(
-    notebook=NOTEBOOK,
-    text="""\
-The other half of attention, for one block: weights times V. In vLLM's layout of V, the tokens of
-one dim stand beside each other. So here the lanes that work together hold different *tokens* of
-one dim. No sector of `v` may move twice, all 32 lanes must have work at every request, and the
-warp may shuffle log2(block_size) times for each request.""",
-    solution=weighted_values,
-    trials=value_trials,
-)
-
-
-# 3. ---------------------------------------------------------------------------------------------
 
 
 @cuda.jit
@@ -192,12 +191,7 @@ _WAIT = "A thread reads what other threads have written, or overwrites what othe
 _SHARE = "Some warps have a row more than others, and all must come to the barrier."
 TRANSPOSE_CASES = (
     # name, what it isolates, what its failure means, (threads, head_size)
-    (
-        "one_warp",
-        "32 threads, one tile",
-        "Rows of a come in, columns of the tile go out.",
-        (32, 32),
-    ),
+    ("one_warp", "one tile", "Rows of a come in, columns of the tile go out.", (32, 32)),
     ("many_warps", "128 threads, two tiles", _WAIT, (128, 64)),
     ("many_tiles", "128 threads, head size 96", _WAIT, (128, 96)),
     ("three_warps", "96 threads: 32 rows do not divide by 3 warps", _SHARE, (96, 64)),
@@ -222,13 +216,12 @@ def transpose_trials(draw: int = 0) -> list[Trial]:
 TRANSPOSE = Exercise(
     notebook=NOTEBOOK,
     text="""\
-New tokens come as one row a token; vLLM's layout of V wants one row a dim. A straight copy reads
-neighbours and writes with a stride, or the other way round. With a tile in shared memory between
-them, both sides of global memory can be neighbours. No sector may move twice, the warps must
-share the work, and no request may have a bank conflict.""",
+New tokens come as one row a token; vLLM's layout of V wants one row a dim. With a tile in shared
+memory between them, lanes read and write neighbours on both sides. No sector may move twice, the
+warps must share the work, and no request may have a bank conflict.""",
     solution=transpose_tokens,
     trials=transpose_trials,
 )
 
 
-EXERCISES = (GATHER, VALUES, TRANSPOSE)
+EXERCISES = (DOUBLE, LARGEST, REVERSE, GATHER, TRANSPOSE)

@@ -1,8 +1,7 @@
-"""A GPU as a picture, with the sizes of a real one, and what they allow for a kernel."""
+"""A GPU as a picture, with the sizes of a real one."""
 
 import math
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
@@ -11,10 +10,7 @@ from pa_tutorial.simt.gpus import GB, H100, KB, MB, NUM_SCHEDULERS, REGISTER, Gp
 from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.viz import style
 
-LOGIT = 4  # bytes: vLLM's v1 keeps a float32 for each token in shared memory
-OTHER_SHARED = 1024  # bytes, for q and for the reductions: enough at HEAD_SIZE 128
 NUM_THREADS = 128  # of a thread block, in vLLM
-REGISTERS = (64, 128, 255)  # of a thread, for comparison
 MEMORY = style.lighter(style.QUIET, 0.75)
 
 
@@ -85,42 +81,3 @@ def _multiprocessor(axes: Axes, gpu: Gpu) -> None:
         f"{gpu.max_shared_bytes_per_block // KB} KB for one thread block"
     )
     _box(axes, 0.1, 6.6, 9.7, 3.2, text, MEMORY)
-
-
-def longest_context(gpu: Gpu = H100) -> int:
-    """Tokens whose logits fit into the shared memory of one thread block."""
-    return (gpu.max_shared_bytes_per_block - OTHER_SHARED) // LOGIT
-
-
-@style.styled
-def draw_resident_blocks(gpu: Gpu = H100) -> Figure:
-    """Thread blocks of v1 on one multiprocessor, as the context grows."""
-    longest = longest_context(gpu)
-    context = np.unique(np.geomspace(128, longest, 400).astype(int))
-    title = f"A long context leaves room for few thread blocks of v1 ({gpu.name})"
-    figure, axes = style.new_figure(title, 2.9)
-    for number, of_thread in enumerate(REGISTERS):
-        color = style.lighter(style.INK, 0.25 * number)
-        fits = [
-            min(gpu.resident_blocks(NUM_THREADS, of_thread, LOGIT * n + OTHER_SHARED).values())
-            for n in context.tolist()
-        ]
-        axes.step(context, fits, where="post", color=color, linewidth=2)
-        name = f"{of_thread} registers a thread"
-        axes.text(context[0], fits[0] + 0.2, name, color=color, va="bottom")
-    axes.set_xscale("log", base=2)
-    ticks = [2**i for i in range(7, 17, 2)]
-    axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
-    axes.axvline(longest, color=style.QUIET, linestyle=":")
-    axes.annotate(
-        f"v1 ends here:\n{longest:,} tokens",
-        (longest, axes.get_ylim()[1] * 0.75),
-        xytext=(-4, 0),
-        textcoords="offset points",
-        ha="right",
-        color=style.QUIET,
-    )
-    axes.set_ylim(bottom=0)
-    axes.set_xlabel("tokens of context (4 bytes of shared memory each)")
-    axes.set_ylabel("thread blocks on a\nmultiprocessor")
-    return figure
