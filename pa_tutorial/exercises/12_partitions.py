@@ -84,9 +84,10 @@ def partition_range_trials(draw: int = 0) -> list[Trial]:
 
 RANGE_OF_PARTITION = Exercise(
     notebook=NOTEBOOK,
-    text="Two or three lines of plain Python. The kernel will begin with them.",
+    text="**Your turn**, in plain Python: two or three lines with which the kernel will begin.",
     solution=partition_range,
     trials=partition_range_trials,
+    is_warm_up=True,
 )
 
 
