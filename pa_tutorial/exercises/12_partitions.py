@@ -179,10 +179,11 @@ def reduce_online_trials(draw: int = 0) -> list[Trial]:
 ONLINE = Exercise(
     notebook=NOTEBOOK,
     text="""\
-vLLM's reduce kernel goes through the partitions three times: for M, for the sum, for the output. So
-it needs shared memory and barriers. Write one that goes through them once, with the online softmax
-of notebook 05. Each thread does it for its own elements of the output: no shared memory, no
-barrier, no shuffle. For 32 elements of the output, each number of a partition is read once.""",
+Your reduce kernel, like vLLM's, goes through the partitions three times: for M, for the sum, for
+the output. It needs shared memory and barriers. Write one that goes through them once, with the
+online softmax of notebook 05. Each thread does it for its own elements of the output: no shared
+memory, no barrier, no shuffle. For 32 elements of the output, each value of a partition is loaded
+once.""",
     solution=reduce_online,
     trials=reduce_online_trials,
 )
