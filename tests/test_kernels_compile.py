@@ -82,6 +82,25 @@ def test_kernels_of_notebook_08() -> None:
     assert compile_all(launches) == {"naive_kernel"}
 
 
+@pytest.mark.parametrize("capability", [(8, 0), (9, 0)], ids=["sm_80", "sm_90"])
+def test_kernels_of_notebook_12(launched: Launched, capability: tuple[int, int]) -> None:
+    """v2 and the reduce kernel, as the reader has written them."""
+    notebook = nbformat.read(NOTEBOOKS / "12_partitions.ipynb", as_version=4)
+    names: dict[str, object] = {}
+    for cell in notebook.cells:
+        if cell.cell_type == "code" and "exercise" not in cell.metadata:
+            file = f"<{cell.id}>"
+            linecache.cache[file] = (0, None, cell.source.splitlines(keepends=True), file)
+            exec(compile(cell.source, file, "exec"), names)
+        if cell.id == "12-reduce-look":
+            break
+    (v2, given), *_, (reduce, left) = launched
+    for kernel, arguments in ((v2, given), (reduce, left)):
+        ptx = simt.ptx(kernel, *as_arrays(arguments), compute_capability=capability)
+        assert ".entry" in ptx
+    assert (v2.__name__, reduce.__name__) == ("paged_attention_v2", "reduce_partitions")
+
+
 def floats(*shape: int) -> np.ndarray:
     return np.zeros(shape, np.float32)
 

@@ -93,7 +93,6 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "compiled": registers.draw_reference_compiled,
     "idle_multiprocessors": multiprocessors.draw_idle_of_two_batches,
     "split": partitions.draw_worked_split,
-    "shares": partitions.draw_reference_shares,
     "mixed_batch": partitions.draw_mixed_batch,
     "cpu_order": cpu.draw_order_of_reference,
     "cpu_shares": cpu.draw_shares_of_mixed_batch,
