@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from pa_tutorial.kernels.geometry import Geometry
+from pa_tutorial.kernels.loads import LoadsOf, element_loads
 from pa_tutorial.kernels.paged_attention import paged_attention
 from pa_tutorial.kernels.running import flat
 from pa_tutorial.simt import Trace, global_traffic
@@ -207,8 +208,10 @@ class PlainGeometry(Geometry):
         return self.head_size
 
 
-def plain_key_trace(run: Run) -> Trace:
+def plain_key_trace(run: Run, loads: LoadsOf = element_loads) -> Trace:
     """The reads of K of the same kernel, over the same tokens in the plain layout.
+
+    loads  those of `run`
 
     Raises AssertionError if the output is not that of `run`.
     """
@@ -221,7 +224,7 @@ def plain_key_trace(run: Run) -> Trace:
     plain = PlainGeometry(
         g.head_size, g.block_size, g.dtype, num_queries_per_kv=g.num_queries_per_kv
     )
-    again = replace(ready, kernel=paged_attention(plain), arguments=arguments)
+    again = replace(ready, kernel=paged_attention(plain, loads), arguments=arguments)
     report = again.simulate(trace=0)
     assert (out == ready.out).all(), "another layout of K must not change the output"
     return report.trace.only(array="k_cache")
