@@ -103,14 +103,22 @@ def test_only_what_stands_in_figures_is_written_there(
     assert (tmp_path / "figures" / "shown.svg").read_bytes() == style.svg(plain())
 
 
+def lightness(color: str) -> float:
+    return sum(w * int(color[i : i + 2], 16) for w, i in ((0.299, 1), (0.587, 3), (0.114, 5)))
+
+
 def test_palette_can_be_told_apart_in_grey() -> None:
     """Neighbours in lightness of the colours that meet in one figure are not equal."""
-    grey = [
-        sum(w * int(color[i : i + 2], 16) for w, i in ((0.299, 1), (0.587, 3), (0.114, 5)))
-        for color in (style.Q, style.K, style.LOGITS)
-    ]
+    grey = [lightness(color) for color in (style.Q, style.K, style.LOGITS)]
     gaps = np.diff(sorted(grey))
     assert gaps.min() > 5
+
+
+def test_no_sequence_can_be_taken_for_a_tensor() -> None:
+    tensors = [lightness(color) for color in (style.Q, style.K, style.V, style.LOGITS, style.OUT)]
+    sequences = [lightness(color) for color in style.SEQUENCES]
+    assert all(grey < min(tensors) or grey > max(tensors) for grey in sequences)
+    assert min(abs(np.diff(sequences))) > 20  # neighbours
 
 
 # What the pictures of blocks and layouts are drawn from

@@ -363,6 +363,18 @@ def test_the_poster_has_the_shapes_of_the_geometry() -> None:
         poster.draw_poster("somewhere")
 
 
+def test_the_poster_of_v2_shows_the_first_partition_only() -> None:
+    run, texts = poster.run_of_partition(), texts_of(poster.draw_poster_of_v2())
+    threads = [len(poster.threads_of(run, step)) for step in poster.STEPS]
+    assert threads == [16, 32, 128, 8, 8, 32, 128, 32]
+    assert poster.num_barriers(run) == 9
+    wanted = {"logits [8]: scores", "exp_sums\nmax_logits", "tmp_out\n[32]", "reduce\nkernel"}
+    assert wanted <= {*texts}
+    assert not wanted & {*texts_of(poster.draw_poster())}
+    assert "5" in texts
+    assert "2" not in texts[texts.index("block_tables") :][:3]  # block 2 is the second partition's
+
+
 def drawings(run: Run, block: int) -> list:
     return [
         query.draw_query_load(run),

@@ -84,6 +84,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "addresses": first_kernel.draw_worked_addresses,
     "threads_at_work": at_work.draw_worked_and_one_head,
     "poster": poster.draw_poster,
+    "poster_partitions": poster.draw_poster_of_v2,
     "qk": qk.draw_worked_qk,
     "query_load": query.draw_reference_query_load,
     "query_banks": query.draw_reference_query_banks,

@@ -152,7 +152,7 @@ def _draw_slot(axes: Axes, x: float, y: float, block: BlockState, token: int | N
         return
     colors = [hue(name) for name in owners] or [style.lighter(style.QUIET, 0.7)]
     if len(colors) > 1:  # light, so that the letter can be read over all of them
-        colors = [style.lighter(color, 0.4) for color in colors]
+        colors = [style.lighter(color, 0.5) for color in colors]
     for stripe, color in enumerate(colors):
         height = 1 / len(colors)
         style.add(

@@ -99,7 +99,8 @@ def draw_resident_blocks(gpu: Gpu = H100) -> Figure:
     context = np.unique(np.geomspace(128, longest, 400).astype(int))
     title = f"A long context leaves room for few thread blocks of v1 ({gpu.name})"
     figure, axes = style.new_figure(title, 2.9)
-    for of_thread, color in zip(REGISTERS, style.SEQUENCES, strict=False):
+    for number, of_thread in enumerate(REGISTERS):
+        color = style.lighter(style.INK, 0.25 * number)
         fits = [
             min(gpu.resident_blocks(NUM_THREADS, of_thread, LOGIT * n + OTHER_SHARED).values())
             for n in context.tolist()

@@ -8,6 +8,7 @@ from numba import cuda, float32
 
 from pa_tutorial.simt import Trace, global_traffic, launch, shared_traffic
 from pa_tutorial.simt.races import WARP_SIZE
+from pa_tutorial.simt.traffic import SECTOR
 from pa_tutorial.viz.traces import draw_thread_map, draw_walk
 from pa_tutorial.viz.warps import draw_banks, draw_reduction
 
@@ -106,19 +107,24 @@ def scores_trace(
 
 
 def draw_three_ways() -> Figure:
-    """Who reads which element of a block of K."""
-    traces = {}
+    """What the first request of a warp reads of a block of K."""
+    traces, title = {}, ""
     for group in (1, THREAD_GROUP_SIZE, WARP_SIZE):
         trace = scores_trace(group).only(array="k")
-        table = global_traffic(trace)
+        first = trace.only(instruction=int(trace.records.instruction.min()))
+        table = global_traffic(first)
+        sectors, lanes = table.total("sectors"), len(first)
+        used = int(100 * first.records.num_bytes.sum() / (sectors * SECTOR))
         who = "one lane" if group == 1 else f"{group} lanes"
-        heading = f"{who} a token: {table.total('requests')} requests"
-        traces[f"{heading}, {table.total('sectors')} sectors"] = trace
+        traces[f"{who} a token: {lanes} lanes at work, {used} % of {sectors} sectors used"] = trace
+        if group == THREAD_GROUP_SIZE:
+            title = f"{who} a token: the first request puts {lanes} lanes to work and "
+            title += f"uses {used} % of its {sectors} sectors"
     return draw_thread_map(
         traces,
-        "A number is the lane that reads this element of K; outlined: the first request",
+        title,
         group=THREAD_GROUP_SIZE,
-        first_request=True,
+        only_first=True,
         sectors=True,
         row_name="piece",
         run_name="token",

@@ -62,7 +62,7 @@ def _tokens_of_block(axes: Axes, run: Run, block: int, width: float, y: float) -
     axes.text(0, y - 0.4, words, color=style.QUIET, va="center")
     for offset in range(size):
         threads = np.unique(keys.threads[token == offset])
-        face = style.lighter(style.SEQUENCES[offset % len(style.SEQUENCES)], 0.35)
+        face = style.lighter(style.K, 0.3 + 0.35 * (offset % 2))
         corner, step = (offset * width / size, y), width / size
         style.add(axes, Rectangle(corner, step, 1, facecolor=face, edgecolor=style.PAPER))
         text = f"{threads[0]}–{threads[-1]}" if len(threads) > 1 else str(threads[0])

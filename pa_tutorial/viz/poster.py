@@ -1,6 +1,7 @@
-"""The poster of v1: which step moves what, between which memories, and who works together."""
+"""The poster of v1, and of v2: which step moves what between which memories, and who does it."""
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -8,9 +9,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle, FancyArrowPatch, Rectangle
 
 from pa_tutorial.arguments import require
+from pa_tutorial.kernels.launch import prepare_v2
+from pa_tutorial.kernels.loads import element_loads
 from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.viz import style
-from pa_tutorial.viz.kernel_runs import Run, run_v1
+from pa_tutorial.viz.kernel_runs import Run, run_v1, watched
 from pa_tutorial.walk.cases import WORKED_EXAMPLE
 
 SMALL = 7  # points
@@ -127,24 +130,35 @@ class Board:
         color, width = self.ink(steps), 1.3 if self.strong(steps) and self.here else 0.9
         if len(points) > 2:
             self.axes.plot(*zip(*points[:-1], strict=True), color=color, lw=width, zorder=2)
-        line = {"color": color, "linewidth": width, "shrinkA": 0, "shrinkB": 0, "zorder": 5}
+        line = {"color": color, "linewidth": width, "shrinkA": 0, "shrinkB": 0, "zorder": 2}
         head = {"arrowstyle": "-|>", "mutation_scale": 7}
         style.add(self.axes, FancyArrowPatch(*points[-2:], **line, **head))
 
 
+@cache
+def run_of_partition() -> Run:
+    """The paged kernel of v2 on the worked example: the thread block of partition 0, head 0."""
+    paged = vars(WORKED_EXAMPLE.paged("vllm"))
+    size = WORKED_EXAMPLE.block_size
+    return watched(prepare_v2(**paged, partition_size=size, loads=element_loads).partitions)
+
+
 @style.styled
-def draw_poster(here: str | None = None) -> Figure:
+def draw_poster(here: str | None = None, partitions: bool = False) -> Figure:
     """v1 on one page, for head 0 of the worked example: its steps across, the memories down.
 
-    here  name of the step that is drawn strong, one of NAMES; None: all are
+    here        name of the step that is drawn strong, one of NAMES; None: all are
+    partitions  v2 instead: what the thread block of the first partition leaves to the reduce kernel
     """
     require(here is None or here in NAMES, "here", here, f"one of {', '.join(NAMES)}")
-    run = run_v1(WORKED_EXAMPLE)
-    figure, axes = style.new_figure(
-        "q, K and V are each read once and out is written once; "
-        "scores and weights never leave the chip",
-        HEIGHT + 0.25,
+    run = run_of_partition() if partitions else run_v1(WORKED_EXAMPLE)
+    title = (
+        "A thread block of v2 leaves its maximum, its sum and its part of out to the reduce kernel"
+        if partitions
+        else "q, K and V are each read once and out is written once; "
+        "scores and weights never leave the chip"
     )
+    figure, axes = style.new_figure(title, HEIGHT + 0.25)
     axes.set_xlim(0, style.WIDTH)
     axes.set_ylim(HEIGHT, 0)
     axes.axis("off")
@@ -156,6 +170,8 @@ def draw_poster(here: str | None = None) -> Figure:
     _query_and_key(board, run)
     _softmax(board, run)
     _values(board, run)
+    if partitions:
+        _partitions(board, run)
     return figure
 
 
@@ -224,7 +240,10 @@ def _table(board: Board, step: str, x: float, run: Run) -> None:
 
 
 def _num_blocks(run: Run) -> int:
-    return -(-int(run["seq_lens"][0]) // run.geometry.BLOCK_SIZE)
+    """Blocks of the sequence; of v2, of the first partition."""
+    g = run.geometry
+    tokens = int(run["seq_lens"][0])
+    return -(-min(tokens, g.PARTITION_SIZE or tokens) // g.BLOCK_SIZE)
 
 
 def _query_and_key(board: Board, run: Run) -> None:
@@ -264,7 +283,7 @@ def _softmax(board: Board, run: Run) -> None:
     board.path("sum", (m + 0.7, 4.71), (s + 0.06, 4.71), (s + 0.06, 2.61))
     board.path("sum", (s + 0.2, 2.61), (s + 0.2, 4.64))
     board.path("weights", (s + 0.8, 4.71), (w + 0.08, 4.71), (w + 0.08, 2.61))
-    board.words("weights", w + 0.12, 4.3, "÷ exp_sum", ha="left")
+    board.words("weights", w + 0.08, 4.97, "÷ exp_sum", ha="left")
     n = g.NUM_WARPS
     for step, after, x, name, where, part in (
         ("maximum", "sum", m + 0.1, "qk_max", MAX_SHUFFLE, f"[0:{n}]"),
@@ -300,8 +319,26 @@ def _values(board: Board, run: Run) -> None:
     board.box("warps", r + 0.03, 2.35, 0.6, words, pale, 0.3)
     reused = {"color": board.ink("warps"), "linewidth": 0.9, "linestyle": "dotted"}
     board.axes.plot((v + 0.4, r + 0.03), (2.5, 2.5), **reused)
-    board.words("warps", v + 0.68, 2.68, "the same\nmemory", va="center", linespacing=1)
+    board.words("warps", v + 0.68, 2.68, "the same\nmemory", va="center")
     board.path("warps", (r + 0.17, 4.64), (r + 0.17, 2.65))
     board.path("warps", (r + 0.49, 2.65), (r + 0.49, 4.64))
     board.path("output", (o + 0.23, 4.64), (o + 0.23, 2.14))
-    board.box("output", o + 0.03, 1.84, 0.4, f"out\n{_shape(g.HEAD_SIZE)}", style.OUT, 0.3)
+    name, color = ("tmp_out", pale) if g.PARTITION_SIZE else ("out", style.OUT)
+    board.box("output", o + 0.02, 1.84, 0.42, f"{name}\n{_shape(g.HEAD_SIZE)}", color, 0.3)
+
+
+def _partitions(board: Board, run: Run) -> None:
+    """What thread 0 leaves beside tmp_out, and the reduce kernel that takes it."""
+    w, r, o = STARTS["weights"], STARTS["warps"], STARTS["output"]
+    s, size = STARTS["sum"], _shape(run.geometry.HEAD_SIZE)
+    board.path("weights", (s + 0.8, 4.8), (w + 0.5, 4.8), (w + 0.5, 2.14))
+    board.box("weights output", w + 0.04, 1.84, 0.62, "exp_sums\nmax_logits", GREY, 0.3)
+    board.path("output", (w + 0.2, 2.14), (w + 0.2, 2.2), (r + 0.2, 2.2), (r + 0.2, 2.14))
+    board.box("output", r + 0.02, 1.84, 0.44, "reduce\nkernel", style.PAPER, 0.3)
+    board.path("output", (o + 0.02, 1.99), (r + 0.46, 1.99))
+    board.path("output", (r + 0.2, 1.84), (r + 0.2, 1.58), (o + 0.02, 1.58))
+    board.box("output", o + 0.02, 1.43, 0.42, f"out\n{size}", style.OUT, 0.3)
+
+
+def draw_poster_of_v2() -> Figure:
+    return draw_poster(partitions=True)

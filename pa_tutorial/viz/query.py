@@ -13,10 +13,9 @@ from pa_tutorial.kernels.launch import prepare_v1
 from pa_tutorial.kernels.loads import LoadsOf, element_loads
 from pa_tutorial.kernels.paged_attention import paged_attention
 from pa_tutorial.simt import Trace, shared_traffic
-from pa_tutorial.simt.traffic import SECTOR
+from pa_tutorial.simt.traffic import NUM_BANKS, SECTOR, WORD
 from pa_tutorial.viz import style
 from pa_tutorial.viz.kernel_runs import REFERENCE, Run, run_v1, watched
-from pa_tutorial.viz.warps import draw_banks
 from pa_tutorial.walk.problem import DecodeProblem
 
 MOST_TICKS = 16  # numbers of bytes that have room below a row of vecs
@@ -155,18 +154,43 @@ def query_reads(geometry: Geometry, padding: int = 0, loads: LoadsOf = element_l
 
 @style.styled
 def draw_query_banks(geometry: Geometry) -> Figure:
-    """The first read of q_vecs, as in vLLM and with one vec of padding in each row."""
-    traces = {}
-    for padding, heading in ((0, "as in vLLM"), (1, "one vec more in each row")):
+    """q_vecs in its banks, and the first read of it: as in vLLM, and with one vec of padding."""
+    rows, wavefronts = geometry.THREAD_GROUP_SIZE, []
+    figure, panels = style.new_figure("", 0.9 + 0.5 * rows, nrows=2)
+    for axes, padding in zip(panels, (0, 1), strict=True):
         reads = query_reads(geometry, padding)
-        traces[heading] = reads.only(instruction=int(reads.records.instruction.min()))
-    before, after = (shared_traffic(trace).total("wavefronts") for trace in traces.values())
-    rows = geometry.THREAD_GROUP_SIZE
-    title = (
-        f"The {rows} rows of q_vecs begin in the same bank: {before} wavefronts for a read. "
-        f"One vec of padding: {after}"
+        first = reads.only(instruction=int(reads.records.instruction.min()))
+        wavefronts.append(shared_traffic(first).total("wavefronts"))
+        words = "as in vLLM" if padding == 0 else "one vec more in each row"
+        count = f"{wavefronts[-1]} wavefront{'s' * (wavefronts[-1] > 1)}"
+        axes.set_title(f"q_vecs {words}: {count}", weight="normal")
+        _banks_of_rows(axes, first, geometry, padding)
+    figure.suptitle(
+        f"The {rows} rows of q_vecs begin in the same bank: {wavefronts[0]} wavefronts for a read. "
+        f"One vec of padding: {wavefronts[1]}",
+        **style.TITLE,
     )
-    return draw_banks(traces, title, height=3.2, color=style.Q)
+    return figure
+
+
+def _banks_of_rows(axes: Axes, read: Trace, geometry: Geometry, padding: int) -> None:
+    """A cell is a vec, the number its first bank; dark: read by the request, hatched: padding."""
+    array = read.the_array()
+    rows, columns, size = array.shape
+    style.bare(axes, columns, rows)
+    axes.set_aspect("auto")
+    row, vec, _ = array.indices(read.records.address)
+    wanted = {*zip(row.tolist(), vec.tolist(), strict=True)}
+    vec_bytes = size * geometry.ITEMSIZE
+    for number in range(rows * columns):
+        place = divmod(number, columns)
+        bank = (array.address + number * vec_bytes) // WORD % NUM_BANKS
+        color = style.Q if place in wanted else style.lighter(style.Q, 0.8)
+        unused = place[1] >= columns - padding
+        style.cell(axes, place[1], place[0], color, "" if unused else str(bank), unused=unused)
+    for row in range(rows):
+        words = f"offset {row}: bank"
+        axes.text(-0.1, row + 0.5, words, ha="right", va="center", color=style.QUIET)
 
 
 def draw_reference_query_banks() -> Figure:

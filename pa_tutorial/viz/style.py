@@ -28,12 +28,14 @@ QUIET = "#767676"
 PAPER = "#FFFFFF"
 EMPTY = "#F2F2F2"
 
-# A sequence keeps its hue through all figures.
-SEQUENCES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#F0E442")
+# A sequence keeps its hue through all figures. All are darker than the tensors or lighter than
+# them, in turn: no sequence can be taken for a tensor, in grey and by a colour-blind reader too.
+SEQUENCES = ("#332288", "#CFE08A", "#4D5A2A", "#E3C9B0", "#661100", "#882255")
 UNUSED_HATCH = "////"
 
 WIDTH = 7.2  # inches: the width of a notebook's text
 DPI = 120
+TITLE = {"x": 0.01, "ha": "left", "weight": "bold", "size": 9}
 
 RC = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same glyphs everywhere
@@ -79,7 +81,7 @@ def new_figure(
     options go to Figure.subplots (width_ratios, sharey, …).
     """
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
-    figure.suptitle(title, x=0.01, ha="left", weight="bold", size=9)
+    figure.suptitle(title, **TITLE)
     return figure, figure.subplots(nrows, ncols, **options)
 
 

@@ -83,8 +83,10 @@ def draw_thread_map(traces: Mapping[str, Trace], title: str, **options: object) 
 class ThreadMap:
     """One panel of draw_thread_map.
 
-    group          neighbouring lanes that share a hue; a later warp is lighter
+    group          neighbouring lanes that share a shade; a later warp is lighter
     first_request  outline the elements of the first warp instruction
+    only_first     show no others
+    color          of the array
     sectors        mark below what lies in one sector; rows must be whole sectors
     row_name, run_name   words for the rows, and for the runs in a row
     """
@@ -92,6 +94,8 @@ class ThreadMap:
     trace: Trace
     group: int = 1
     first_request: bool = False
+    only_first: bool = False
+    color: str = style.K
     sectors: bool = False
     row_name: str = "row"
     run_name: str = ""
@@ -128,22 +132,25 @@ class ThreadMap:
 
     def _elements(self, axes: Axes) -> None:
         threads = threads_of_elements(self.trace)
-        outlined = first_elements(self.trace) if self.first_request else set()
+        first = first_elements(self.trace) if self.first_request or self.only_first else set()
         num_rows, runs, elements = self.shape
         for number in range(num_rows * runs * elements):
             row, column = divmod(number, runs * elements)
             here = threads.get(number, [])
+            if self.only_first and number not in first:
+                style.cell(axes, self.x(column), row, style.EMPTY)
+                continue
             color = self._color(here[0]) if here else style.EMPTY
             style.cell(axes, self.x(column), row, color, _in_words(here), unused=not here)
-            if number in outlined:
+            if self.first_request and number in first:
                 corner = self.x(column) + 0.04, row + 0.05
                 box = Rectangle(corner, 0.92, 0.9, fill=False, edgecolor=style.INK, linewidth=1.6)
                 style.add(axes, box)
 
     def _color(self, thread: int) -> str:
         warp, lane = divmod(thread, WARP_SIZE)
-        hue = style.SEQUENCES[lane // self.group % len(style.SEQUENCES)]
-        return style.lighter(hue, 0.2 + 0.6 * warp / self.trace.num_warps)
+        shade = 0.5 * (lane // self.group % 2) + 0.4 * warp / self.trace.num_warps
+        return style.lighter(self.color, shade)
 
     def _sectors(self, axes: Axes) -> None:
         (num_rows, runs, elements), array = self.shape, self.trace.the_array()

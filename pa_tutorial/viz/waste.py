@@ -147,7 +147,7 @@ def _draw_slots(axes: Axes, kinds: np.ndarray, owner: np.ndarray, row_len: int) 
         look = dict(KIND_STYLES[Kind(kind)][1])
         if number != NOBODY:
             hue = style.SEQUENCES[number % len(style.SEQUENCES)]
-            look["facecolor"] = hue if kind == Kind.TOKENS else style.lighter(hue, 0.75)
+            look["facecolor"] = hue if kind == Kind.TOKENS else style.lighter(hue, 0.6)
         style.add(
             axes,
             Rectangle(
