@@ -84,10 +84,11 @@ def elements_trials(draw: int = 0) -> list[Trial]:
 ELEMENTS = Exercise(
     notebook=NOTEBOOK,
     text="""\
-Which elements of the head does each thread of a group own? Thread 0 of our example has 0, 1, 8, 9,
-and so on. One or two lines.""",
+**Your turn.** Which elements of the head does a thread of a group own? Thread 0 of our example has
+0, 1, 8, 9, and so on. One or two lines.""",
     solution=elements_of_thread,
     trials=elements_trials,
+    is_warm_up=True,
 )
 
 
@@ -132,9 +133,11 @@ def place_trials(draw: int = 0) -> list[Trial]:
 PLACE = Exercise(
     notebook=NOTEBOOK,
     text="""\
-A vec lies in one piece. In which, and at which of its x elements does it begin? One line.""",
+**Your turn.** In which piece of its token does a vec lie, and at which element of that piece does
+it begin? One line.""",
     solution=place_of_vec,
     trials=place_trials,
+    is_warm_up=True,
 )
 
 
