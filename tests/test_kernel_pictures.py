@@ -42,34 +42,6 @@ def wrong_run(problem: DecodeProblem, old: str, new: str) -> Run:
 
 
 @by_problem
-def test_every_vec_of_q_is_loaded_once_by_the_thread_of_the_formula(problem: DecodeProblem) -> None:
-    run = run_v1(problem)
-    g = run.geometry
-    groups = range(min(g.NUM_VECS_PER_THREAD, g.NUM_THREAD_GROUPS))
-    assert query.query_moves(run) == [
-        (g.THREAD_GROUP_SIZE * group + offset, g.THREAD_GROUP_SIZE * group + offset, offset, group)
-        for group in groups
-        for offset in range(g.THREAD_GROUP_SIZE)
-    ]
-
-
-@by_problem
-def test_the_bytes_of_q_are_those_of_its_vecs(problem: DecodeProblem) -> None:
-    run = run_v1(problem, head=1)
-    g = run.geometry
-    size = g.VEC_SIZE * g.ITEMSIZE
-    ranges = query.query_bytes(run)
-    assert ranges == {vec: (vec * size, vec * size + size - 1) for vec in range(len(ranges))}
-    assert max(ranges.values())[1] + 1 == g.HEAD_SIZE * g.ITEMSIZE
-
-
-def test_other_heads_are_read_from_their_own_place() -> None:
-    assert query.query_moves(run_v1(WORKED_EXAMPLE, head=3)) == query.query_moves(
-        run_v1(WORKED_EXAMPLE)
-    )
-
-
-@by_problem
 def test_the_five_terms_are_the_address_of_the_trace(problem: DecodeProblem) -> None:
     run = run_v1(problem, head=1)
     g = run.geometry
@@ -377,7 +349,6 @@ def test_the_poster_of_v2_shows_the_first_partition_only() -> None:
 
 def drawings(run: Run, block: int) -> list:
     return [
-        query.draw_query_load(run),
         query.draw_query_banks(run.geometry),
         keys.draw_blocks_of_warps(run),
         keys.draw_key_address(run, 5, block),

@@ -14,7 +14,9 @@ import torch
 from pa_tutorial import simt
 from pa_tutorial.exercises import EXERCISES
 from pa_tutorial.kernels.launch import prepare_naive
+from pa_tutorial.kernels.remade import remade
 from pa_tutorial.viz import first_kernel
+from pa_tutorial.viz.kernel_runs import REFERENCE
 from pa_tutorial.walk.cases import WORKED_EXAMPLE
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
@@ -47,17 +49,25 @@ def compile_all(launched: Launched) -> set[str]:
     return {kernel.__name__ for kernel, _ in kinds}
 
 
-def test_kernels_of_notebook_07(launched: Launched) -> None:
-    notebook = nbformat.read(NOTEBOOKS / "07_cuda_in_the_simulator.ipynb", as_version=4)
-    names: dict[str, object] = {}
-    for number, cell in enumerate(notebook.cells):
+def run_cells(name: str, last: str | None = None) -> dict[str, object]:
+    """The names of a notebook after its cells up to this one, without exercises."""
+    names: dict[str, object] = {"In": []}
+    for number, cell in enumerate(nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4).cells):
         skipped = "exercise" in cell.metadata or "live" in cell.metadata.get("tags", [])
         if cell.cell_type != "code" or skipped:
             continue
         file = f"<cell {number}>"
         lines = cell.source.splitlines(keepends=True)
         linecache.cache[file] = (len(cell.source), None, lines, file)
+        names["In"].append(cell.source)
         exec(compile(cell.source, file, "exec"), names)
+        if cell.id == last:
+            break
+    return names
+
+
+def test_kernels_of_notebook_07(launched: Launched) -> None:
+    run_cells("07_cuda_in_the_simulator")
     assert compile_all(launched) == {
         *("scale_query", "copy_elements", "two_ways", "copy_tokens", "sums_of_four"),
         *("scores_by_lane", "scores", "reverse", "first_half", "transpose"),
@@ -82,18 +92,21 @@ def test_kernels_of_notebook_08() -> None:
     assert compile_all(launches) == {"naive_kernel"}
 
 
+def test_kernels_of_notebook_09(launched: Launched) -> None:
+    """The kernel as it grows, and the last one in each type."""
+    names = run_cells("09_query_and_key", last="09-launch-scores")
+    for dtype in (torch.float16, torch.float32, torch.bfloat16):
+        sizes = {"HEAD_SIZE": 128, "BLOCK_SIZE": 16, "DTYPE": dtype}
+        step = replace(REFERENCE, dtype=dtype).paged("vllm")
+        names["launch_scores"](remade(names["scores"], **sizes), step)
+    kernels = "query_in_a_hurry", "rows_of_query", "read_keys", "score_of_block", "scores"
+    assert compile_all(launched) == {*kernels}
+
+
 @pytest.mark.parametrize("capability", [(8, 0), (9, 0)], ids=["sm_80", "sm_90"])
 def test_kernels_of_notebook_12(launched: Launched, capability: tuple[int, int]) -> None:
     """v2 and the reduce kernel, as the reader has written them."""
-    notebook = nbformat.read(NOTEBOOKS / "12_partitions.ipynb", as_version=4)
-    names: dict[str, object] = {}
-    for cell in notebook.cells:
-        if cell.cell_type == "code" and "exercise" not in cell.metadata:
-            file = f"<{cell.id}>"
-            linecache.cache[file] = (0, None, cell.source.splitlines(keepends=True), file)
-            exec(compile(cell.source, file, "exec"), names)
-        if cell.id == "12-reduce-look":
-            break
+    run_cells("12_partitions", last="12-reduce-look")
     (v2, given), *_, (reduce, left) = launched
     for kernel, arguments in ((v2, given), (reduce, left)):
         ptx = simt.ptx(kernel, *as_arrays(arguments), compute_capability=capability)
