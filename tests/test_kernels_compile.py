@@ -13,10 +13,9 @@ import torch
 
 from pa_tutorial import simt
 from pa_tutorial.exercises import EXERCISES
-from pa_tutorial.kernels.launch import prepare_naive
-from pa_tutorial.viz import first_kernel
+from pa_tutorial.kernels.remade import remade
 from pa_tutorial.viz import kernel_stories as stories
-from pa_tutorial.walk.cases import WORKED_EXAMPLE
+from pa_tutorial.viz.kernel_runs import REFERENCE
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 pytestmark = pytest.mark.needs("numba-cuda")
@@ -59,37 +58,37 @@ def test_kernels_of_the_stories(launched: Launched) -> None:
     assert compile_all(launched) == names
 
 
-def test_kernels_of_notebook_07(launched: Launched) -> None:
-    notebook = nbformat.read(NOTEBOOKS / "07_cuda_in_the_simulator.ipynb", as_version=4)
-    names: dict[str, object] = {}
-    for number, cell in enumerate(notebook.cells):
+def run_cells(name: str, last: str | None = None) -> dict[str, object]:
+    """The names of a notebook after its cells up to this one, without exercises."""
+    names: dict[str, object] = {"In": []}
+    for number, cell in enumerate(nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4).cells):
         skipped = "exercise" in cell.metadata or "live" in cell.metadata.get("tags", [])
         if cell.cell_type != "code" or skipped:
             continue
         file = f"<cell {number}>"
         lines = cell.source.splitlines(keepends=True)
         linecache.cache[file] = (len(cell.source), None, lines, file)
+        names["In"].append(cell.source)
         exec(compile(cell.source, file, "exec"), names)
+        if cell.id == last:
+            break
+    return names
+
+
+def test_kernels_of_notebook_07(launched: Launched) -> None:
+    run_cells("07_cuda_in_the_simulator")
     names = compile_all([one for one in launched if one[0].py_func.__module__ != stories.__name__])
     assert {"double", "two_ways", "strided", "largest", "reverse", "first_half"} <= names
 
 
-def as_arrays(arguments: tuple) -> tuple:
-    return tuple(a.numpy() if isinstance(a, torch.Tensor) else a for a in arguments)
-
-
-def test_kernels_of_notebook_08() -> None:
-    """The first paged kernel in each type, and with caches of a type of their own."""
-    launches = []
+def test_kernels_of_notebook_08(launched: Launched) -> None:
+    """The kernel as it grows, and the last one in each type."""
+    names = run_cells("08_first_paged_kernel", last="08-kernel-run")
     for dtype in (torch.float16, torch.float32, torch.bfloat16):
-        for problem in (WORKED_EXAMPLE, first_kernel.ONE_HEAD):
-            ready = prepare_naive(**vars(replace(problem, dtype=dtype).paged("vllm")))
-            launches.append((ready.kernel, as_arrays(ready.given)))
-    ready = prepare_naive(**vars(WORKED_EXAMPLE.paged("vllm")))
-    out, q, k_cache, v_cache, *rest = ready.given
-    wide = out, q, k_cache.float(), v_cache.float(), *rest
-    launches.append((ready.kernel, as_arrays(wide)))
-    assert compile_all(launches) == {"naive_kernel"}
+        sizes = {"HEAD_SIZE": 128, "BLOCK_SIZE": 16, "DTYPE": dtype, "NUM_QUERIES_PER_KV": 2}
+        given = names["arguments_of"](replace(REFERENCE, dtype=dtype).paged("vllm"))
+        launched.append((remade(names["naive_kernel"], **sizes), given))
+    assert compile_all(launched) == {"find_blocks", "naive_kernel"}
 
 
 def floats(*shape: int) -> np.ndarray:
@@ -106,17 +105,7 @@ def numbers(*shape: int) -> np.ndarray:
         ("gather_tokens", (floats(32, 32), floats(4, 8, 32), numbers(2))),
         ("weighted_values", (floats(32), floats(8), floats(32, 8))),
         ("transpose_tokens", (floats(32, 32), floats(32, 64))),
-        (
-            "paged_scores",
-            (
-                floats(1, 4, 11),
-                floats(1, 4, 32),
-                floats(7, 2, 8, 8, 4),
-                np.float32(1),
-                numbers(1, 3),
-                numbers(1),
-            ),
-        ),
+        ("token_slots", (floats(1, 11), numbers(1, 3), numbers(1), np.int32(8))),
         (
             "paged_values",
             (floats(1, 4, 32), floats(1, 4, 11), floats(7, 2, 8, 32), numbers(1, 3), numbers(1)),

@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 
 from pa_tutorial.viz import (
     append_only,
-    at_work,
     block_stories,
     cpu,
     cpu_measured,
@@ -80,7 +79,6 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "resident_blocks": gpu.draw_resident_blocks,
     "grid": first_kernel.draw_grid_of_batch,
     "addresses": first_kernel.draw_worked_addresses,
-    "threads_at_work": at_work.draw_worked_and_one_head,
     "query_load": query.draw_reference_query_load,
     "query_banks": query.draw_reference_query_banks,
     "blocks_of_warps": keys.draw_reference_blocks_of_warps,
