@@ -13,11 +13,8 @@ import torch
 
 from pa_tutorial import simt
 from pa_tutorial.exercises import EXERCISES
-from pa_tutorial.kernels.launch import prepare_naive
 from pa_tutorial.kernels.remade import remade
-from pa_tutorial.viz import first_kernel
 from pa_tutorial.viz.kernel_runs import REFERENCE
-from pa_tutorial.walk.cases import WORKED_EXAMPLE
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 pytestmark = pytest.mark.needs("numba-cuda")
@@ -74,22 +71,14 @@ def test_kernels_of_notebook_07(launched: Launched) -> None:
     }
 
 
-def as_arrays(arguments: tuple) -> tuple:
-    return tuple(a.numpy() if isinstance(a, torch.Tensor) else a for a in arguments)
-
-
-def test_kernels_of_notebook_08() -> None:
-    """The first paged kernel in each type, and with caches of a type of their own."""
-    launches = []
+def test_kernels_of_notebook_08(launched: Launched) -> None:
+    """The kernel as it grows, and the last one in each type."""
+    names = run_cells("08_first_paged_kernel", last="08-kernel-run")
     for dtype in (torch.float16, torch.float32, torch.bfloat16):
-        for problem in (WORKED_EXAMPLE, first_kernel.ONE_HEAD):
-            ready = prepare_naive(**vars(replace(problem, dtype=dtype).paged("vllm")))
-            launches.append((ready.kernel, as_arrays(ready.given)))
-    ready = prepare_naive(**vars(WORKED_EXAMPLE.paged("vllm")))
-    out, q, k_cache, v_cache, *rest = ready.given
-    wide = out, q, k_cache.float(), v_cache.float(), *rest
-    launches.append((ready.kernel, as_arrays(wide)))
-    assert compile_all(launches) == {"naive_kernel"}
+        sizes = {"HEAD_SIZE": 128, "BLOCK_SIZE": 16, "DTYPE": dtype, "NUM_QUERIES_PER_KV": 2}
+        given = names["arguments_of"](replace(REFERENCE, dtype=dtype).paged("vllm"))
+        launched.append((remade(names["naive_kernel"], **sizes), given))
+    assert compile_all(launched) == {"find_blocks", "naive_kernel"}
 
 
 def test_kernels_of_notebook_09(launched: Launched) -> None:
@@ -114,6 +103,10 @@ def test_kernels_of_notebook_12(launched: Launched, capability: tuple[int, int])
     assert (v2.__name__, reduce.__name__) == ("paged_attention_v2", "reduce_partitions")
 
 
+def as_arrays(arguments: tuple) -> tuple:
+    return tuple(a.numpy() if isinstance(a, torch.Tensor) else a for a in arguments)
+
+
 def floats(*shape: int) -> np.ndarray:
     return np.zeros(shape, np.float32)
 
@@ -131,17 +124,7 @@ WARM_UPS_OF_07 = ("double_each", "largest_of_warp", "reverse_in_shared")
         ("gather_tokens", (floats(32, 32), floats(4, 8, 32), numbers(2))),
         *((name, (floats(64), floats(64))) for name in WARM_UPS_OF_07),
         ("transpose_tokens", (floats(32, 32), floats(32, 64))),
-        (
-            "paged_scores",
-            (
-                floats(1, 4, 11),
-                floats(1, 4, 32),
-                floats(7, 2, 8, 8, 4),
-                np.float32(1),
-                numbers(1, 3),
-                numbers(1),
-            ),
-        ),
+        ("token_slots", (floats(1, 11), numbers(1, 3), numbers(1), np.int32(8))),
         (
             "paged_values",
             (floats(1, 4, 32), floats(1, 4, 11), floats(7, 2, 8, 32), numbers(1, 3), numbers(1)),

@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 
 from pa_tutorial.viz import (
     append_only,
-    at_work,
     block_stories,
     cpu,
     cpu_measured,
@@ -75,7 +74,6 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "gpu": gpu.draw_gpu,
     "grid": first_kernel.draw_grid_of_batch,
     "addresses": first_kernel.draw_worked_addresses,
-    "threads_at_work": at_work.draw_worked_and_one_head,
     "poster": poster.draw_poster,
     "poster_partitions": poster.draw_poster_of_v2,
     "qk": qk.draw_worked_qk,
