@@ -27,7 +27,7 @@ FOLDER = ROOT / "figures"
 # Modules whose figures are drawn from runs of kernels: Macs have another numba.cuda.
 OF_KERNELS = {
     *("at_work", "first_kernel", "kernel_stories", "keys", "maximum"),
-    *("partitions", "query", "rows", "tiles", "wide"),
+    *("partitions", "poster", "qk", "query", "rows", "tiles", "wide"),
 }
 
 

@@ -16,7 +16,7 @@ from pa_tutorial.kernels.loads import element_loads
 from pa_tutorial.kernels.paged_attention import paged_attention
 from pa_tutorial.simt import global_traffic, shared_traffic
 from pa_tutorial.simt.races import WARP_SIZE
-from pa_tutorial.viz import keys, maximum, query, rows
+from pa_tutorial.viz import keys, maximum, poster, qk, query, rows, style
 from pa_tutorial.viz.kernel_runs import REFERENCE, Run, run_v1, values_of_block, watched
 from pa_tutorial.walk.cases import CASES, WORKED_EXAMPLE
 from pa_tutorial.walk.problem import DecodeProblem
@@ -284,6 +284,83 @@ def test_the_page_shows_what_a_wrong_kernel_does(
         {key: np.asarray(v).tolist() for key, v in read(run).items()} for run in (right, wrong)
     ]
     assert as_lists[0] != as_lists[1]
+
+
+@by_problem
+def test_the_sum_over_the_group_is_the_score_that_the_kernel_has(problem: DecodeProblem) -> None:
+    run = run_v1(problem, head=1)
+    shot, g = run.snapshot(SCORES_DONE), run.geometry
+    for group in (0, g.NUM_THREAD_GROUPS // g.NUM_WARPS):  # the first of warp 0, and of warp 1
+        *_, last = qk.partial_sums(shot, group)
+        first = group * g.THREAD_GROUP_SIZE
+        found = shot["qk"][first : first + g.THREAD_GROUP_SIZE]
+        np.testing.assert_allclose(last * run["scale"], found, rtol=1e-5)
+
+
+def test_the_vecs_of_a_group_are_the_head_and_one_key_token() -> None:
+    run, g = run_v1(WORKED_EXAMPLE), run_v1(WORKED_EXAMPLE).geometry
+    shot, inputs = run.snapshot(SCORES_DONE), WORKED_EXAMPLE.inputs()
+    for token in range(11):
+        vecs = qk.keys_of_group(shot, token)
+        for offset in range(g.THREAD_GROUP_SIZE):
+            own = list(g.head_elements(offset))
+            assert vecs[offset].ravel().tolist() == inputs.keys[0][token, 0, own].tolist()
+            assert shot["q_vecs"][offset].ravel().tolist() == inputs.q[0, 0, own].tolist()
+    shown = texts_of(qk.draw_qk(shot, 0, float(run["scale"])))
+    of_thread_3 = ["6–7", "14–15", "22–23", "30–31"]
+    assert [text for text in shown if text in of_thread_3] == of_thread_3
+    assert f"{shot['qk'][0]:.3f}" in shown[-1]
+
+
+def test_the_poster_says_who_is_at_work_and_where_the_barriers_are() -> None:
+    run = run_v1(WORKED_EXAMPLE)
+    threads = [len(poster.threads_of(run, step)) for step in poster.STEPS]
+    assert threads == [16, 64, 128, 11, 11, 64, 128, 32]
+    assert [
+        poster.num_shuffles(run, where) for where in (poster.MAX_SHUFFLE, poster.SUM_SHUFFLE)
+    ] == [3 + 2, 5 + 2]
+    steps = [run.trace.only(step.where).records.instruction for step in poster.STEPS]
+    barriers = np.unique(run.trace.only(kind="barrier", warp=0).records.instruction).tolist()
+    assert len(barriers) == poster.num_barriers(run) == 9
+    q, k, maxima, weights, values, tree, out = (steps[i] for i in (0, 1, 2, 4, 5, 6, 7))
+    sums = run.trace.only(poster.SUM_SHUFFLE).records.instruction
+    assert q.max() < barriers[0] < k.min()
+    assert maxima.min() < barriers[1] < maxima.max()
+    assert sums.min() < barriers[2] < sums.max()
+    assert weights.max() < barriers[3] < values.min()
+    assert values.max() < barriers[4] < tree.min()
+    assert tree.min() < barriers[5] < barriers[8] < out.min()
+
+
+def test_the_title_of_the_poster_is_true_in_the_trace() -> None:
+    """Each element once; nothing else than out is written to global memory."""
+    trace = run_v1(WORKED_EXAMPLE).trace
+    for name in ("q", "k_cache", "v_cache", "out"):
+        addresses = trace.only(array=name).records.address
+        assert len(np.unique(addresses)) == len(addresses) > 0
+    written = trace.only(space="global", kind="write")
+    assert {written.arrays[number].name for number in written.records.array} == {"out"}
+
+
+@pytest.mark.parametrize("here", poster.NAMES)
+def test_the_poster_marks_one_step(here: str) -> None:
+    figure = poster.draw_poster(here)
+    assert texts_of(figure).count("you are here") == 1
+    bold = [text for text in figure.axes[0].texts if text.get_weight() == "bold"]
+    strong = {text.get_text() for text in bold if text.get_color() == style.INK}
+    assert strong == {"you are here", *(step.words for step in poster.STEPS if step.name == here)}
+
+
+def test_the_poster_has_the_shapes_of_the_geometry() -> None:
+    texts, g = texts_of(poster.draw_poster()), run_v1(WORKED_EXAMPLE).geometry
+    assert "you are here" not in texts
+    shape = [g.THREAD_GROUP_SIZE, g.NUM_VECS_PER_THREAD, g.VEC_SIZE]
+    wanted = [f"q_vecs {shape}", f"logits_vec [{g.V_VEC_SIZE}]", f"accs [{g.NUM_ROWS_PER_THREAD}]"]
+    paged = WORKED_EXAMPLE.paged("vllm")
+    wanted += [f"k_cache\n{[*paged.k_cache.shape]}", f"v_cache\n{[*paged.v_cache.shape]}"]
+    assert [text for text in wanted if text not in texts] == []
+    with pytest.raises(ValueError, match="here"):
+        poster.draw_poster("somewhere")
 
 
 def drawings(run: Run, block: int) -> list:

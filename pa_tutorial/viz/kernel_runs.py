@@ -73,7 +73,7 @@ def run_v1(problem: DecodeProblem, head: int = 0, loads: LoadsOf = element_loads
 
 def watched(ready: Launch, head: int = 0) -> Run:
     """Run a launch, of the kernel or of a changed one; thread block (head, 0, 0) is traced."""
-    names = (*NAMES, "red_smem")
+    names = (*NAMES, "red_smem", "q_vecs", "k_vecs", "qk")
     return Run(ready, ready.simulate(trace=(head, 0, 0), watch=MARKS, names=names))
 
 

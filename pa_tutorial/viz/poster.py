@@ -1,0 +1,307 @@
+"""The poster of v1: which step moves what, between which memories, and who works together."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Circle, FancyArrowPatch, Rectangle
+
+from pa_tutorial.arguments import require
+from pa_tutorial.simt.races import WARP_SIZE
+from pa_tutorial.viz import style
+from pa_tutorial.viz.kernel_runs import Run, run_v1
+from pa_tutorial.walk.cases import WORKED_EXAMPLE
+
+SMALL = 7  # points
+HEIGHT = 5.3  # inches, as all lengths here
+LEFT = 0.6  # room for the names of the memories
+HERE = "#FFF8DC"
+GREY = "#CCCCCC"  # what is no tensor: the block table, red_smem
+
+# Expressions of the kernel: shuffles of the maximum, shuffles of the sum.
+MAX_SHUFFLE, SUM_SHUFFLE = "shfl_xor_sync(ALL_LANES, qk_max", "shfl_xor_sync(ALL_LANES, sum"
+
+
+@dataclass(frozen=True)
+class Step:
+    """A column of the poster.
+
+    who    works together on one thing
+    where  in the trace its threads are found: an array, or a piece of an expression
+    unit   threads that work together; they are drawn as one piece
+    """
+
+    name: str
+    words: str
+    who: str
+    where: str
+    unit: str
+    width: float
+
+
+STEPS = (
+    Step("query", "load q", "a vec\na thread", "q[", "1", 0.74),
+    Step("scores", "load K, q · k", "a token\na thread group", "k_cache[", "group", 1.3),
+    Step("maximum", "maximum", "lanes,\nthen warps", MAX_SHUFFLE, "warp", 0.76),
+    Step("sum", "exp, sum", "a token\na thread", "logits[i]", "1", 0.9),
+    Step("weights", "weights", "a token\na thread", "logits[i]", "1", 0.72),
+    Step("values", "weights · V", "a block a warp,\na row a lane", "v_cache[", "warp", 1.06),
+    Step("warps", "sum", "lanes,\nthen warps", "out_smem[", "warp", 0.66),
+    Step("output", "out", "a row\na lane", "out[", "1", 0.46),
+)
+NAMES = tuple(step.name for step in STEPS)
+STARTS = dict(zip(NAMES, np.cumsum([LEFT, *(step.width for step in STEPS)]).tolist(), strict=False))
+BANDS_TOP, BOTTOM = 1.36, 5.08
+BANDS = {
+    "global\nmemory": (BANDS_TOP, 2.2),
+    "shared\nmemory": (2.28, 3.3),
+    "registers\nof one\nthread": (3.38, BOTTOM),
+}
+
+
+def threads_of(run: Run, step: Step) -> list[int]:
+    """The threads that take part in a step, from the trace."""
+    return np.unique(run.trace.only(step.where).threads).tolist()
+
+
+def num_shuffles(run: Run, where: str) -> int:
+    """How many shuffles of this expression a warp executes, from the trace."""
+    return run.trace.only(where, kind="shuffle", warp=0).num_instructions
+
+
+def num_barriers(run: Run) -> int:
+    return run.trace.only(kind="barrier", warp=0).num_instructions
+
+
+@dataclass(frozen=True)
+class Board:
+    """Where the poster is drawn; what does not belong to the step `here` is pale."""
+
+    axes: Axes
+    here: str | None
+
+    def strong(self, steps: str) -> bool:
+        return self.here is None or self.here in steps.split()
+
+    def ink(self, steps: str) -> str:
+        return style.INK if self.strong(steps) else style.lighter(style.QUIET, 0.15)
+
+    def shade(self, color: str, steps: str) -> str:
+        return color if self.strong(steps) else style.lighter(color, 0.8)
+
+    def words(self, steps: str, x: float, y: float, text: str, **options: object) -> None:
+        options = {"ha": "center", "va": "center_baseline", "size": SMALL, **options}
+        self.axes.text(x, y, text, color=self.ink(steps), **options)
+
+    def box(
+        self,
+        steps: str,
+        x: float,
+        y: float,
+        width: float,
+        text: str,
+        color: str,
+        high: float = 0.23,
+    ) -> None:
+        face = self.shade(color, steps)
+        edge = style.INK if self.here and self.strong(steps) else style.PAPER
+        patch = Rectangle((x, y), width, high, facecolor=face, edgecolor=edge, lw=0.8, zorder=3)
+        style.add(self.axes, patch)
+        ink = style.ink_on(face) if self.strong(steps) else self.ink(steps)
+        middle = x + width / 2, y + high / 2
+        middled = {"ha": "center", "va": "center", "linespacing": 1.05, "zorder": 4}
+        self.axes.text(*middle, text, size=SMALL, color=ink, **middled)
+
+    def vecs(self, steps: str, x: float, y: float, color: str, count: int, size: int) -> None:
+        """`count` vecs of `size` elements in a row."""
+        wide = 0.76 / size / count if count == 1 else 0.9 / size / count
+        for number in range(count * size):
+            corner = x + number * wide + 0.04 * (number // size), y
+            face = self.shade(color, steps)
+            box = Rectangle(corner, wide, 0.15, facecolor=face, edgecolor=style.PAPER, lw=0.8)
+            style.add(self.axes, box)
+
+    def path(self, steps: str, *points: tuple[float, float]) -> None:
+        """The way of data: straight lines, an arrow at the end."""
+        color, width = self.ink(steps), 1.3 if self.strong(steps) and self.here else 0.9
+        if len(points) > 2:
+            self.axes.plot(*zip(*points[:-1], strict=True), color=color, lw=width, zorder=2)
+        line = {"color": color, "linewidth": width, "shrinkA": 0, "shrinkB": 0, "zorder": 5}
+        head = {"arrowstyle": "-|>", "mutation_scale": 7}
+        style.add(self.axes, FancyArrowPatch(*points[-2:], **line, **head))
+
+
+@style.styled
+def draw_poster(here: str | None = None) -> Figure:
+    """v1 on one page, for head 0 of the worked example: its steps across, the memories down.
+
+    here  name of the step that is drawn strong, one of NAMES; None: all are
+    """
+    require(here is None or here in NAMES, "here", here, f"one of {', '.join(NAMES)}")
+    run = run_v1(WORKED_EXAMPLE)
+    figure, axes = style.new_figure(
+        "q, K and V are each read once and out is written once; "
+        "scores and weights never leave the chip",
+        HEIGHT + 0.25,
+    )
+    axes.set_xlim(0, style.WIDTH)
+    axes.set_ylim(HEIGHT, 0)
+    axes.axis("off")
+    board = Board(axes, here)
+    _bands(board)
+    for number, step in enumerate(STEPS, start=1):
+        _head(board, number, step, run)
+    _barriers(board, run)
+    _query_and_key(board, run)
+    _softmax(board, run)
+    _values(board, run)
+    return figure
+
+
+def _bands(board: Board) -> None:
+    for name, (top, bottom) in BANDS.items():
+        size = style.WIDTH - LEFT, bottom - top
+        style.add(board.axes, Rectangle((LEFT, top), *size, facecolor="#F6F6F6", zorder=-2))
+        board.axes.text(0, (top + bottom) / 2, name, va="center", size=8)
+    for y, name in ((0.78, "threads\nat work"), (1.18, "who"), (5.21, "barriers")):
+        board.axes.text(0, y, name, va="center", size=8)
+
+
+def _head(board: Board, number: int, step: Step, run: Run) -> None:
+    """Number and name of a step; the threads at work in it, those of a unit as one piece."""
+    x, middle = STARTS[step.name], STARTS[step.name] + step.width / 2
+    if board.here == step.name:
+        corner, size = (x + 0.02, 0.16), (step.width - 0.04, BOTTOM - 0.12)
+        frame = {"facecolor": HERE, "edgecolor": style.INK, "linewidth": 1.4, "zorder": -1}
+        style.add(board.axes, Rectangle(corner, *size, **frame))
+        board.words(step.name, min(middle, style.WIDTH - 0.35), 0.07, "you are here", weight="bold")
+    style.add(board.axes, Circle((middle, 0.29), 0.085, facecolor=board.ink(step.name)))
+    white = {"ha": "center", "va": "center_baseline", "size": SMALL, "color": style.PAPER}
+    board.axes.text(middle, 0.29, str(number), **white)
+    board.words(step.name, middle, 0.48, step.words, size=8, weight="bold")
+    threads = threads_of(run, step)
+    _crew(board, step, middle, threads, run)
+    board.words(step.name, middle, 0.94, str(len(threads)))
+    board.words(step.name, middle, 1.18, step.who, va="center")
+
+
+def _crew(board: Board, step: Step, middle: float, threads: list[int], run: Run) -> None:
+    """The thread block: a row for each warp, dark where a thread is at work."""
+    unit = {"1": 1, "group": run.geometry.THREAD_GROUP_SIZE, "warp": WARP_SIZE}[step.unit]
+    wide = min(step.width - 0.1, 0.7)
+    lane = wide / WARP_SIZE
+    for first in range(0, run.geometry.NUM_THREADS, unit):
+        warp, column = divmod(first, WARP_SIZE)
+        corner = middle - wide / 2 + column * lane, 0.61 + 0.065 * warp
+        at_work = not {*range(first, first + unit)}.isdisjoint(threads)
+        size = unit * lane - (0.5 * lane if unit > 1 else 0), 0.05
+        color = board.ink(step.name) if at_work else "#DDDDDD"
+        style.add(board.axes, Rectangle(corner, *size, facecolor=color, antialiased=False))
+
+
+def _barriers(board: Board, run: Run) -> None:
+    """One after q, the maximum, the sum, the weights and the rows; the others are the tree's."""
+    middle = {step.name: STARTS[step.name] + step.width / 2 for step in STEPS}
+    once = STARTS["scores"], middle["maximum"], middle["sum"], STARTS["values"], STARTS["warps"]
+    bars = {**dict.fromkeys(once, 1), middle["warps"]: num_barriers(run) - len(once)}
+    for x, count in bars.items():
+        board.axes.plot((x, x), (BANDS_TOP, BOTTOM + 0.04), color=style.QUIET, lw=2, zorder=1)
+        board.axes.text(x, 5.21, str(count), ha="center", va="center", size=8)
+
+
+def _shape(*sizes: int) -> str:
+    return f"[{', '.join(map(str, sizes))}]"
+
+
+def _table(board: Board, step: str, x: float, run: Run) -> None:
+    """The row of the block table: the physical blocks of the sequence."""
+    blocks = run["block_tables"][0, : _num_blocks(run)].tolist()
+    board.words(step, x, 1.46, "block_tables", ha="left")
+    for number, block in enumerate(blocks):
+        board.box(step, x + 0.2 * number, 1.54, 0.18, str(block), GREY, 0.17)
+    board.path(step, (x + 0.19, 1.71), (x + 0.19, 1.84))
+
+
+def _num_blocks(run: Run) -> int:
+    return -(-int(run["seq_lens"][0]) // run.geometry.BLOCK_SIZE)
+
+
+def _query_and_key(board: Board, run: Run) -> None:
+    """q to shared memory; then one thread's part of q times k."""
+    g, k_cache = run.geometry, WORKED_EXAMPLE.paged("vllm").k_cache
+    q, k, vecs = STARTS["query"], STARTS["scores"], (g.NUM_VECS_PER_THREAD, g.VEC_SIZE)
+    board.box("query", q + 0.08, 1.84, 0.56, f"q\n{_shape(g.HEAD_SIZE)}", style.Q, 0.3)
+    board.path("query", (q + 0.36, 2.14), (q + 0.36, 2.38))
+    words = f"q_vecs {_shape(g.THREAD_GROUP_SIZE, *vecs)}"
+    board.box("query scores", q + 0.06, 2.38, 1.15, words, style.Q)
+    _table(board, "scores", k + 0.1, run)
+    board.box("scores", k + 0.1, 1.84, 1.14, f"k_cache\n{_shape(*k_cache.shape)}", style.K, 0.3)
+    board.path("scores", (k + 0.86, 2.14), (k + 0.86, 3.64))
+    board.words("scores", k + 0.12, 3.55, f"k_vecs {_shape(*vecs)}", ha="left")
+    board.vecs("scores", k + 0.12, 3.64, style.K, *vecs)
+    board.words("scores", k + 0.6, 3.89, "×", size=9)
+    board.vecs("scores", k + 0.12, 3.98, style.Q, *vecs)
+    board.words("scores", k + 0.12, 4.22, f"q_vecs[0] {_shape(*vecs)}", ha="left")
+    board.path("scores", (k - 0.2, 2.61), (k - 0.2, 4.055), (k + 0.11, 4.055))
+    shuffles = num_shuffles(run, "shfl_xor_sync(ALL_LANES, qk, mask)")
+    board.words("scores", k + 0.12, 4.42, f"sum, {shuffles} shuffles", ha="left")
+    board.path("scores", (k + 0.6, 4.49), (k + 0.6, 4.64))
+    board.box("scores", k + 0.37, 4.64, 0.46, "qk", style.lighter(style.LOGITS, 0.75))
+    board.path("scores", (k + 0.83, 4.71), (k + 1.2, 4.71), (k + 1.2, 2.61))
+
+
+def _softmax(board: Board, run: Run) -> None:
+    """The shared array logits from scores to weights; qk_max and exp_sum by way of red_smem."""
+    g, top = run.geometry, 2.38
+    k, m, s, w, v = (STARTS[name] for name in ("scores", "maximum", "sum", "weights", "values"))
+    shades = [style.lighter(style.LOGITS, amount) for amount in (0.75, 0.4, 0)]
+    words = f"logits {_shape(_num_blocks(run) * g.BLOCK_SIZE)}: scores"
+    board.box("scores maximum sum", k + 0.98, top, s - k - 0.98, words, shades[0])
+    board.box("sum weights", s, top, w - s, "exp(qk − max)", shades[1])
+    board.box("weights values", w, top, v + 0.4 - w, "weights", shades[2])
+    board.path("maximum", (k + 0.83, 4.8), (m + 0.1, 4.8))
+    board.path("sum", (m + 0.7, 4.71), (s + 0.06, 4.71), (s + 0.06, 2.61))
+    board.path("sum", (s + 0.2, 2.61), (s + 0.2, 4.64))
+    board.path("weights", (s + 0.8, 4.71), (w + 0.08, 4.71), (w + 0.08, 2.61))
+    board.words("weights", w + 0.12, 4.3, "÷ exp_sum", ha="left")
+    n = g.NUM_WARPS
+    for step, after, x, name, where, part in (
+        ("maximum", "sum", m + 0.1, "qk_max", MAX_SHUFFLE, f"[0:{n}]"),
+        ("sum", "weights", s + 0.2, "exp_sum", SUM_SHUFFLE, f"[{n}:{2 * n}]"),
+    ):
+        board.box(f"{step} {after}", x, 4.64, 0.6, name, GREY)
+        board.words(step, x + 0.3, 4.97, f"{num_shuffles(run, where)} shuffles")
+        board.box(step, x, 2.88, 0.6, f"red_smem\n{part}", GREY, 0.3)
+        board.path(step, (x + 0.14, 4.64), (x + 0.14, 3.18))
+        board.path(step, (x + 0.46, 3.18), (x + 0.46, 4.64))
+
+
+def _values(board: Board, run: Run) -> None:
+    """One lane's part of the weights times V; the sums over lanes and warps; out."""
+    g, v_cache = run.geometry, WORKED_EXAMPLE.paged("vllm").v_cache
+    v, r, o = STARTS["values"], STARTS["warps"], STARTS["output"]
+    _table(board, "values", v + 0.1, run)
+    board.box("values", v + 0.1, 1.84, 0.88, f"v_cache\n{_shape(*v_cache.shape)}", style.V, 0.3)
+    board.path("values", (v + 0.14, 2.61), (v + 0.14, 3.64))
+    board.words("values", v + 0.2, 3.55, f"logits_vec {_shape(g.V_VEC_SIZE)}", ha="left")
+    board.vecs("values", v + 0.09, 3.64, style.LOGITS, 1, g.V_VEC_SIZE)
+    board.words("values", v + 0.48, 3.89, "×", size=9)
+    board.vecs("values", v + 0.09, 3.98, style.V, 1, g.V_VEC_SIZE)
+    board.words("values", v + 0.09, 4.22, f"v_vec {_shape(g.V_VEC_SIZE)}", ha="left")
+    board.path("values", (v + 0.97, 2.14), (v + 0.97, 4.055), (v + 0.88, 4.055))
+    board.path("values", (v + 0.6, 4.29), (v + 0.6, 4.64))
+    words = f"accs {_shape(g.NUM_ROWS_PER_THREAD)}"
+    pale = style.lighter(style.OUT, 0.5)
+    board.box("values warps output", v + 0.2, 4.64, o + 0.38 - v - 0.2, words, pale)
+    words = f"{g.NUM_V_VECS_PER_ROW.bit_length() - 1} shuffles"
+    board.words("warps", r + 0.33, 4.97, words)
+    words = f"out_smem\n{_shape(g.NUM_WARPS // 2, g.HEAD_SIZE)}"
+    board.box("warps", r + 0.03, 2.35, 0.6, words, pale, 0.3)
+    reused = {"color": board.ink("warps"), "linewidth": 0.9, "linestyle": "dotted"}
+    board.axes.plot((v + 0.4, r + 0.03), (2.5, 2.5), **reused)
+    board.words("warps", v + 0.68, 2.68, "the same\nmemory", va="center", linespacing=1)
+    board.path("warps", (r + 0.17, 4.64), (r + 0.17, 2.65))
+    board.path("warps", (r + 0.49, 2.65), (r + 0.49, 4.64))
+    board.path("output", (o + 0.23, 4.64), (o + 0.23, 2.14))
+    board.box("output", o + 0.03, 1.84, 0.4, f"out\n{_shape(g.HEAD_SIZE)}", style.OUT, 0.3)
