@@ -14,8 +14,10 @@ import torch
 from pa_tutorial import simt
 from pa_tutorial.exercises import EXERCISES
 from pa_tutorial.kernels.launch import prepare_naive
+from pa_tutorial.kernels.remade import remade
 from pa_tutorial.viz import first_kernel
 from pa_tutorial.viz import kernel_stories as stories
+from pa_tutorial.viz.kernel_runs import REFERENCE
 from pa_tutorial.walk.cases import WORKED_EXAMPLE
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
@@ -59,17 +61,25 @@ def test_kernels_of_the_stories(launched: Launched) -> None:
     assert compile_all(launched) == names
 
 
-def test_kernels_of_notebook_07(launched: Launched) -> None:
-    notebook = nbformat.read(NOTEBOOKS / "07_cuda_in_the_simulator.ipynb", as_version=4)
-    names: dict[str, object] = {}
-    for number, cell in enumerate(notebook.cells):
+def run_cells(name: str, last: str | None = None) -> dict[str, object]:
+    """The names of a notebook after its cells up to this one, without exercises."""
+    names: dict[str, object] = {"In": []}
+    for number, cell in enumerate(nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4).cells):
         skipped = "exercise" in cell.metadata or "live" in cell.metadata.get("tags", [])
         if cell.cell_type != "code" or skipped:
             continue
         file = f"<cell {number}>"
         lines = cell.source.splitlines(keepends=True)
         linecache.cache[file] = (len(cell.source), None, lines, file)
+        names["In"].append(cell.source)
         exec(compile(cell.source, file, "exec"), names)
+        if cell.id == last:
+            break
+    return names
+
+
+def test_kernels_of_notebook_07(launched: Launched) -> None:
+    run_cells("07_cuda_in_the_simulator")
     names = compile_all([one for one in launched if one[0].py_func.__module__ != stories.__name__])
     assert {"double", "two_ways", "strided", "largest", "reverse", "first_half"} <= names
 
@@ -90,6 +100,19 @@ def test_kernels_of_notebook_08() -> None:
     wide = out, q, k_cache.float(), v_cache.float(), *rest
     launches.append((ready.kernel, as_arrays(wide)))
     assert compile_all(launches) == {"naive_kernel"}
+
+
+def test_kernels_of_notebook_10(launched: Launched) -> None:
+    """The kernel as it grows, and the whole of v1 in each type, for sm_80 and sm_90."""
+    names = run_cells("10_softmax_and_value", last="10-v1")
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        sizes = {"HEAD_SIZE": 128, "BLOCK_SIZE": 16, "DTYPE": dtype}
+        step = vars(replace(REFERENCE, dtype=dtype).paged("vllm"))
+        given = as_arrays(names["arguments"](**step))
+        kernel = remade(names["paged_attention_v1"], **sizes)
+        for capability in ((8, 0), (9, 0)):
+            assert ".entry" in simt.ptx(kernel, *given, compute_capability=capability)
+    assert compile_all(launched) == {"maxima", "softmax", "values"}
 
 
 def floats(*shape: int) -> np.ndarray:

@@ -16,8 +16,9 @@ def pairs_trial(
 ) -> Trial:
     """A case of a function that returns two ints, exactly right for all arguments `asked`."""
 
-    def run(function: Callable) -> dict[str, Tensor]:
-        return {"out": torch.tensor([two_ints(function(*given)) for given in asked])}
+    def run(function: Callable | None) -> dict[str, Tensor]:
+        answers = [two_ints((function or solution)(*given)) for given in asked]
+        return {"out": torch.tensor(answers)}
 
     references = {"the formula": lambda: run(solution)}
     return Trial(*words, run=run, references=references, bounds={"out": 0.0}, axes=axes)
