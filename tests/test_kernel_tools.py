@@ -1,15 +1,13 @@
-"""Tools of the kernel notebooks: a changed kernel, a piece of its text, the narrow sum."""
+"""Tools of the kernel notebooks: a changed kernel, a piece of its text."""
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 
 from pa_tutorial.kernels import cpp_twin
 from pa_tutorial.kernels.changed import changed
 from pa_tutorial.kernels.launch import prepare_v1
-from pa_tutorial.kernels.narrow import narrow_dot
 from pa_tutorial.kernels.paged_attention import paged_attention
 from pa_tutorial.viz.source import piece, piece_of_file
 from pa_tutorial.walk.cases import WORKED_EXAMPLE
@@ -56,33 +54,3 @@ def test_a_piece_of_a_file_in_another_language() -> None:
     assert piece_of_file(cpp_twin.SOURCE, "int mid = ", "int mid = ") == "const int mid = i / 2;"
     with pytest.raises(ValueError, match=r"first: paged_attention\.cu has no line with 'lambda'"):
         piece_of_file(cpp_twin.SOURCE, "lambda", "lambda")
-
-
-def rounded(value: float, dtype: torch.dtype) -> float:
-    return torch.tensor(value).to(dtype).item()
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_the_narrow_sum_rounds_where_the_original_does(dtype: torch.dtype) -> None:
-    draw = torch.Generator().manual_seed(1)
-    weights, v = torch.rand(3, 16, generator=draw), torch.randn(3, 16, generator=draw).to(dtype)
-    expected = []
-    for row in range(3):
-        total = np.float32(0)
-        for first in (0, 8):
-            products = [
-                rounded(rounded(weights[row, t].item(), dtype) * v[row, t].item(), dtype)
-                for t in range(first, first + 8)
-            ]
-            if dtype == torch.float16:  # even and odd tokens apart, pair after pair
-                for side in (0, 1):
-                    part = products[side]
-                    for t in range(side + 2, 8, 2):
-                        part = rounded(part + products[t], dtype)
-                    total += np.float32(part)
-            else:
-                total += np.float32(sum(products))
-        expected.append(total)
-    found = narrow_dot(weights, v)
-    assert found.dtype == torch.float32
-    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6)

@@ -107,6 +107,19 @@ def as_arrays(arguments: tuple) -> tuple:
     return tuple(a.numpy() if isinstance(a, torch.Tensor) else a for a in arguments)
 
 
+def test_kernels_of_notebook_10(launched: Launched) -> None:
+    """The kernel as it grows, and the whole of v1 in each type, for sm_80 and sm_90."""
+    names = run_cells("10_softmax_and_value", last="10-v1")
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        sizes = {"HEAD_SIZE": 128, "BLOCK_SIZE": 16, "DTYPE": dtype}
+        step = vars(replace(REFERENCE, dtype=dtype).paged("vllm"))
+        given = as_arrays(names["arguments"](**step))
+        kernel = remade(names["paged_attention_v1"], **sizes)
+        for capability in ((8, 0), (9, 0)):
+            assert ".entry" in simt.ptx(kernel, *given, compute_capability=capability)
+    assert compile_all(launched) == {"maxima", "softmax", "values"}
+
+
 def floats(*shape: int) -> np.ndarray:
     return np.zeros(shape, np.float32)
 
