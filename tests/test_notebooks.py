@@ -1,6 +1,8 @@
 """Every notebook runs in a clean kernel, without a warning, and prints what is committed."""
 
+import ast
 import base64
+import re
 
 import nbformat
 import pytest
@@ -66,3 +68,26 @@ def test_there_are_notebooks() -> None:
     numbers = [int(path.stem[:2]) for path in PATHS]
     assert numbers == list(range(len(PATHS)))
     assert len(PATHS) >= 5
+
+
+def functions_of(path) -> dict[str, str]:
+    """Name -> text of the functions in a notebook's cells, exercises left out."""
+    found: dict[str, str] = {}
+    for cell in nbformat.read(path, as_version=4).cells:
+        if cell.cell_type == "code" and "exercise" not in cell.metadata:
+            for node in ast.parse(cell.source).body:
+                if isinstance(node, ast.FunctionDef) and node.decorator_list:
+                    found.setdefault(node.name, ast.get_source_segment(cell.source, node))
+    return found
+
+
+def test_a_kernel_that_a_notebook_repeats_is_unchanged_or_says_what_is_new() -> None:
+    latest: dict[str, str] = {}
+    for path in PATHS[9:13]:
+        here = functions_of(path)
+        for name, text in here.items():
+            if name in latest and "# NEW" not in text:
+                plain = re.sub(r"  # NEW.*", "", latest[name])
+                assert text == plain, f"{path.stem}: {name} is not that of the notebook before"
+        latest |= here
+    assert {"load_query", "fill_logits", "add_warps", "reduce_partitions"} <= latest.keys()
