@@ -50,6 +50,7 @@ from pa_tutorial.viz.microscope.paged import reference_microscope
 
 FIGURES: dict[str, Callable[[], Figure]] = {
     "map": walk.draw_map,
+    "pages": waste.draw_example_pages,
     "prefill_and_decode": kv_cache.draw_prefill_and_decode,
     "work_per_token": kv_cache.draw_work_of_tiny_lm,
     "intensity": kv_cache.draw_intensity,
