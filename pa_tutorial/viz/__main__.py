@@ -70,7 +70,6 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "physical_cache": block_stories.draw_worked_physical_cache,
     "online_softmax": online.draw_worked_trail,
     "merge": online.draw_worked_merge,
-    "shared_memory": online.draw_shared_memory,
     "stream": paged.draw_stream_of_two,
     "bytes_moved": paged.draw_bytes_of_long_batch,
     "flattened": paged.draw_flattened,
