@@ -71,8 +71,6 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "online_softmax": online.draw_worked_trail,
     "merge": online.draw_worked_merge,
     "stream": paged.draw_stream_of_two,
-    "bytes_moved": paged.draw_bytes_of_long_batch,
-    "flattened": paged.draw_flattened,
     "two_copies": kernel_stories.draw_two_copies,
     "thread_groups": kernel_stories.draw_three_ways,
     "reduction": kernel_stories.draw_group_reduction,

@@ -62,7 +62,7 @@ def draw_trail(scores: Sequence[float], parts: Sequence[Part]) -> Figure:
     bottom.plot(tokens, outs, "o-", color=style.OUT, linewidth=1)
     bottom.text(len(scores) - 0.3, parts[-1].acc[0], "acc", va="center", weight="bold")
     bottom.text(len(scores) - 0.3, outs[-1], "acc / l", va="center", color=style.INK)
-    bottom.set_ylabel("dimension 0")
+    bottom.set_ylabel("element 0")
     bottom.set_xlabel("token")
     bottom.set_xticks(tokens)
     bottom.set_xlim(-0.7, len(scores) + 0.8)
