@@ -5,74 +5,16 @@ from dataclasses import replace
 import pytest
 import torch
 from matplotlib.figure import Figure
-from matplotlib.patches import FancyArrowPatch, Rectangle
+from matplotlib.patches import Rectangle
 
-from pa_tutorial.paging.block_table import BlockTable
 from pa_tutorial.paging.layouts import VllmLayout
-from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
-from pa_tutorial.viz import block_stories, physical, slots, structures
-from pa_tutorial.viz.blocks import snapshot
-from pa_tutorial.walk.cases import WORKED_EXAMPLE
+from pa_tutorial.viz import block_stories, physical, slots
 
 
 def places_of(figure: Figure, text: str) -> list[tuple[float, float]]:
     """Where a text stands in the only axes of a figure."""
     (axes,) = figure.axes
     return sorted(item.get_position() for item in axes.texts if item.get_text() == text)
-
-
-# Block table, reference counts, free list ----------------------------------------------------
-
-
-def test_free_list_is_the_order_in_which_blocks_are_given_out() -> None:
-    pool = PrefixCachingAllocator(7)
-    tables = {name: BlockTable(pool, 2) for name in "ab"}
-    tables["a"].append([1, 2, 3, 4, 5])  # blocks 1, 2 (named) and 3
-    tables["b"].append([6])
-    tables.pop("a").free()
-    free = snapshot("", pool, tables).free
-    assert (pool.num_free, pool.ref_counts[4]) == (5, 1), "a snapshot changes nothing"
-    assert free == tuple(pool.allocate() for _ in range(5))
-    assert (sorted(free[:3]), free[3:]) == ([3, 5, 6], (2, 1)), "what is cached comes last"
-
-
-def test_structures_end_at_the_block_table_of_the_worked_example() -> None:
-    start, before, after = block_stories.structure_frames()
-    ((table,), _) = WORKED_EXAMPLE.block_tables()
-    assert (start.free, start.num_used) == ((1, 2, 3, 4, 5, 6), 0)
-    assert after.tables["a"] == tuple(table) == before.free[:2]
-    assert after.free == before.free[2:]
-    assert [block.ref_count for block in after.blocks] == [0, 1, 1, 2, 2, 1, 0]
-
-
-def rows_at(figure: Figure, label: str) -> list[list[str]]:
-    """What stands beside each occurrence of a label, from left to right, if it is a number."""
-    (axes,) = figure.axes
-    rows = []
-    for _, y in sorted(places_of(figure, label), key=lambda place: place[1]):
-        beside = [text for text in axes.texts if text.get_position()[1] == y]
-        beside.sort(key=lambda text: text.get_position()[0])
-        rows.append([text.get_text() for text in beside if text.get_text().isdigit()])
-    return rows
-
-
-def test_lists_are_drawn_as_they_are() -> None:
-    frames = block_stories.structure_frames()
-    figure = structures.draw_structures(frames, "a")
-    counts = [[str(block.ref_count) for block in frame.blocks] for frame in frames]
-    assert rows_at(figure, "reference count") == counts
-    assert rows_at(figure, "free list") == [[*"123456"], [*"526"], ["6"]]
-    assert rows_at(figure, "tokens of a") == [[str(token) for token in range(11)]]
-
-
-def test_arrows_lead_from_a_block_table_to_its_physical_blocks() -> None:
-    figure = structures.draw_structures(block_stories.structure_frames(), "a")
-    (axes,) = figure.axes
-    arrows = [patch for patch in axes.patches if isinstance(patch, FancyArrowPatch)]
-    heads = [arrow._posA_posB[1] for arrow in arrows]
-    contents = [places_of(figure, text)[-1] for text in ("5: 8 of a", "2: 3 of a")]
-    assert [x for x, _ in heads] == [x for x, _ in contents]
-    assert all(0 < below[1] - head[1] < 1.5 for head, below in zip(heads, contents, strict=True))
 
 
 # The slot write ------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from pa_tutorial.viz.blocks import Frame, draw_frames, draw_translation, snapsho
 from pa_tutorial.viz.layouts import draw_neighbours, draw_token
 from pa_tutorial.viz.physical import PhysicalCache, draw_physical, fill_layers
 from pa_tutorial.viz.slots import SlotWrite, draw_slot_write, write_chunk
-from pa_tutorial.viz.structures import draw_structures
 from pa_tutorial.walk.cases import WORKED_EXAMPLE
 
 
@@ -73,30 +72,6 @@ def draw_worked_example() -> Figure:
     ((table,), num_blocks) = WORKED_EXAMPLE.block_tables()
     tokens = [str(token) for token in range(WORKED_EXAMPLE.seq_lens[0])]
     return draw_translation(tokens, table, WORKED_EXAMPLE.block_size, num_blocks, position=9)
-
-
-def structure_frames() -> list[Frame]:
-    """How the worked example comes to its blocks 5 and 2: they are the ones that were freed last.
-
-    Before a, four sequences came and one was forked; c and then e have ended.
-    """
-    example = WORKED_EXAMPLE
-    _, num_blocks = example.block_tables()
-    strip = Strip(BlockAllocator(num_blocks), example.block_size)
-    strip.keep("At the start: all blocks but the null block are in the free list")
-    for name, num_tokens in {"b": 6, "c": 8, "d": 12, "e": 4}.items():
-        strip.append(name, range(num_tokens))
-    strip.sequences["f"] = strip.sequences["d"].fork()
-    for name in "ce":
-        strip.sequences.pop(name).free()
-    strip.keep("Later: b, d and a fork f of d are running; c and then e have ended")
-    strip.append("a", range(example.seq_lens[0]))
-    strip.keep(f"a comes with {example.seq_lens[0]} tokens")
-    return strip.frames
-
-
-def draw_worked_structures() -> Figure:
-    return draw_structures(structure_frames(), "a")
 
 
 def _layouts() -> tuple[VllmLayout, PlainLayout]:
