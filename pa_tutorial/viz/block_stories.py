@@ -9,8 +9,7 @@ from pa_tutorial.paging.block_table import BlockTable
 from pa_tutorial.paging.layouts import PlainLayout, VllmLayout
 from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
 from pa_tutorial.viz.blocks import Frame, draw_frames, draw_translation, snapshot
-from pa_tutorial.viz.layouts import draw_neighbours, draw_token
-from pa_tutorial.viz.physical import PhysicalCache, draw_physical, fill_layers
+from pa_tutorial.viz.layouts import draw_neighbours
 from pa_tutorial.viz.slots import SlotWrite, draw_slot_write, write_chunk
 from pa_tutorial.walk.cases import WORKED_EXAMPLE
 
@@ -82,11 +81,6 @@ def _layouts() -> tuple[VllmLayout, PlainLayout]:
     return VllmLayout(*sizes, example.dtype), PlainLayout(*sizes, example.dtype)
 
 
-def draw_token_in_layouts() -> Figure:
-    """Token 9 of the worked example, head 1, in both layouts."""
-    return draw_token(_layouts(), block=2, head=1, token=1)
-
-
 def draw_neighbours_in_layouts() -> Figure:
     return draw_neighbours(*_layouts())
 
@@ -99,14 +93,3 @@ def small_slot_write() -> SlotWrite:
 
 def draw_small_slot_write() -> Figure:
     return draw_slot_write(small_slot_write(), followed=4)
-
-
-def worked_physical_cache() -> PhysicalCache:
-    """The worked example in a model of three layers."""
-    vllm, _ = _layouts()
-    ((table,), _) = WORKED_EXAMPLE.block_tables()
-    return fill_layers(vllm, 3, table, WORKED_EXAMPLE.seq_lens[0])
-
-
-def draw_worked_physical_cache() -> Figure:
-    return draw_physical(worked_physical_cache(), block=2)
