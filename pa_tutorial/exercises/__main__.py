@@ -20,8 +20,9 @@ PARTS = ("text", "stub", "attempt")
 
 
 def cell_sources(exercise: Exercise, number: int) -> dict[str, str]:
+    heading = "" if exercise.is_warm_up else f"### Exercise {number}: `{exercise.name}`\n\n"
     return {
-        "text": f"### Exercise {number}: `{exercise.name}`\n\n{exercise.text}",
+        "text": heading + exercise.text,
         "stub": exercise.stub,
         "attempt": f'attempt("{exercise.name}", {exercise.name})',
     }
@@ -29,8 +30,9 @@ def cell_sources(exercise: Exercise, number: int) -> dict[str, str]:
 
 def fill(notebook: nbformat.NotebookNode, exercises: list[Exercise]) -> bool:
     """Put the sources into the cells; True if anything changed. Every cell must be there once."""
-    changed = False
-    for number, exercise in enumerate(exercises, start=1):
+    changed, number = False, 0
+    for exercise in exercises:
+        number += not exercise.is_warm_up
         for part, source in cell_sources(exercise, number).items():
             mark = {"exercise": exercise.name, "part": part}
             cells = [c for c in notebook.cells if mark.items() <= c.metadata.items()]

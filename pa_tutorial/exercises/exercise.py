@@ -31,12 +31,14 @@ class Exercise:
                Its argument is the draw: 0 are the cases of the notebook; any other number are
                the same cases, by name and by what they isolate, with other numbers in them.
                They are what a grade is given on, so that nobody can know the answers.
+    is_warm_up  one to three lines, in the flow of the notebook: without a heading
     """
 
     notebook: str
     text: str
     solution: Callable[..., Any]
     trials: Callable[[int], list[Trial]]
+    is_warm_up: bool = False
 
     @property
     def name(self) -> str:
