@@ -110,15 +110,6 @@ def sources(kernel: Callable, seen: tuple[str, ...] = ()) -> Iterator[str]:
             yield from sources(called, (*seen, name))
 
 
-def origin() -> str:
-    """Where the answers come from, on this machine."""
-    words = ", ".join(f"{name} {number}" for name, number in recorded()["compiler"].items())
-    if is_asked():
-        return f"compiled on this machine with {words}"
-    here = ", ".join(f"{name} {number}" for name, number in installed().items() if number)
-    return f"as recorded with {words}; installed here: {here or 'no compiler'}"
-
-
 def is_asked() -> bool:
     """Whether the compiler of the record is the one that is installed, or to be recorded."""
     is_recording = RECORDING in os.environ and all(installed().values())
