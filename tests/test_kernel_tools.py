@@ -5,11 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pa_tutorial.kernels import cpp_twin
 from pa_tutorial.kernels.changed import changed
 from pa_tutorial.kernels.launch import prepare_v1
 from pa_tutorial.kernels.paged_attention import paged_attention
-from pa_tutorial.viz.source import piece, piece_of_file
+from pa_tutorial.viz.source import piece
 from pa_tutorial.walk.cases import WORKED_EXAMPLE
 
 
@@ -53,9 +52,3 @@ def test_a_piece_begins_and_ends_where_it_is_told() -> None:
 def test_a_piece_that_is_not_there_is_an_error(first: str, last: str, named: str) -> None:
     with pytest.raises(ValueError, match=named):
         piece(halved, first, last)
-
-
-def test_a_piece_of_a_file_in_another_language() -> None:
-    assert piece_of_file(cpp_twin.SOURCE, "int mid = ", "int mid = ") == "const int mid = i / 2;"
-    with pytest.raises(ValueError, match=r"first: paged_attention\.cu has no line with 'lambda'"):
-        piece_of_file(cpp_twin.SOURCE, "lambda", "lambda")

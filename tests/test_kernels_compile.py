@@ -1,6 +1,9 @@
 """Numba accepts every kernel that a notebook or an exercise runs in the simulator."""
 
 import linecache
+import re
+import subprocess
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import cycle
@@ -13,7 +16,10 @@ import torch
 
 from pa_tutorial import simt
 from pa_tutorial.exercises import EXERCISES
+from pa_tutorial.kernels.compiled import compiled, linked, lto_ir
 from pa_tutorial.kernels.remade import remade
+from pa_tutorial.simt.arguments import arrays_of, named
+from pa_tutorial.simt.signatures import types_of
 from pa_tutorial.viz.kernel_runs import REFERENCE
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
@@ -53,7 +59,7 @@ def run_cells(name: str, last: str | None = None) -> dict[str, object]:
         skipped = "exercise" in cell.metadata or "live" in cell.metadata.get("tags", [])
         if cell.cell_type != "code" or skipped:
             continue
-        file = f"<cell {number}>"
+        file = f"<cell {number} of {name}>"
         lines = cell.source.splitlines(keepends=True)
         linecache.cache[file] = (len(cell.source), None, lines, file)
         names["In"].append(cell.source)
@@ -101,6 +107,53 @@ def test_kernels_of_notebook_12(launched: Launched, capability: tuple[int, int])
         ptx = simt.ptx(kernel, *as_arrays(arguments), compute_capability=capability)
         assert ".entry" in ptx
     assert (v2.__name__, reduce.__name__) == ("paged_attention_v2", "reduce_partitions")
+
+
+@pytest.fixture(scope="module")
+def of_notebook_11() -> dict[str, object]:
+    return run_cells("11_vector_loads", last="11-by-element")
+
+
+@pytest.mark.parametrize("capability", [(8, 0), (9, 0)])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_kernels_of_notebook_11(
+    of_notebook_11: dict, dtype: torch.dtype, capability: tuple[int, int]
+) -> None:
+    names, step = of_notebook_11, replace(REFERENCE, dtype=dtype).paged("vllm")
+    kernel = names["remade"](names["paged_attention_v1"], **names["sizes"] | {"DTYPE": dtype})
+    _, given, _ = names["run"](kernel, **vars(step))
+    build = compiled(kernel, signature_of(kernel, given), capability)
+    assert build.registers <= 64
+    assert (build.spill_bytes, build.stack_bytes, build.num_doubles) == (0, 0, 0)
+
+
+def signature_of(kernel: Callable, given: tuple) -> tuple:
+    values = named(kernel.py_func, given)
+    return types_of(kernel.py_func, (values | arrays_of(values)).values())
+
+
+@pytest.mark.parametrize(
+    ("name", "reads"),
+    [("by_element", {"LDS.64": 16}), ("by_vec", {"LDS.128": 8 + 2})],  # q_vecs; and 2 of weights
+)
+def test_machine_code_joins_the_reads_of_shared_memory(
+    of_notebook_11: dict, name: str, reads: dict[str, int], tmp_path: Path
+) -> None:
+    """64 reads of 2 bytes and 16 of 8 in PTX: what notebook 11 says of them."""
+    triton = pytest.importorskip("triton", reason="nvdisasm comes with Triton")
+    kernel = of_notebook_11[name]
+    _, given, _ = of_notebook_11["run"](kernel, **vars(REFERENCE.paged("vllm")))
+    signature = signature_of(kernel, given)
+    assert (
+        compiled(kernel, signature, (9, 0)).loads.items()
+        >= {"by_element": {("shared", 2): 64}, "by_vec": {("shared", 8): 16}}[name].items()
+    )
+    file = tmp_path / "kernel.cubin"
+    file.write_bytes(linked(lto_ir(kernel, signature, (9, 0)), (9, 0), "cubin")[0])
+    nvdisasm = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "nvdisasm"
+    text = subprocess.run([nvdisasm, file], capture_output=True, encoding="utf-8", check=True)
+    found = Counter(re.findall(r"\bLDS[.\w]*", text.stdout))
+    assert {wide: number for wide, number in found.items() if wide != "LDS"} == reads
 
 
 def as_arrays(arguments: tuple) -> tuple:
