@@ -142,12 +142,12 @@ def append_to_cache_trials(draw: int = 0) -> list[Trial]:
 def _append_cases(draw: int) -> list[tuple]:
     """A prompt of another length; in `full`, the second step fills the memory again."""
     rng, cases = seeded(0, draw), []
-    for name, isolates, (prompt, *others) in APPEND_CASES:
+    for name, isolates, (prompt, *chunk_lens) in APPEND_CASES:
         if draw:
             prompt = int(rng.integers(2, 7))
         if name == "full":
-            others = [MAX_LEN - prompt]
-        cases.append((name, isolates, (prompt, *others)))
+            chunk_lens = [MAX_LEN - prompt]
+        cases.append((name, isolates, (prompt, *chunk_lens)))
     return cases
 
 
@@ -254,8 +254,8 @@ def generate_in_chunks_trials(draw: int = 0) -> list[Trial]:
             bounds={"out": 0.0},
             axes=("generated token",),
         )
-        for name, isolates, given, num_tokens, chunk_len in CHUNK_CASES
-        for prompt in (_other_prompt(given, rng) if draw else given,)
+        for name, isolates, shown_prompt, num_tokens, chunk_len in CHUNK_CASES
+        for prompt in (_other_prompt(shown_prompt, rng) if draw else shown_prompt,)
     ]
 
 

@@ -52,9 +52,9 @@ CASES = (
 )
 
 
-def other_rows(rng: np.random.Generator, name: str, given: tuple) -> tuple[tuple]:
+def other_rows(rng: np.random.Generator, name: str, case: tuple) -> tuple[tuple]:
     """The same question, everything multiplied or moved so that the answer stays."""
-    address, strides, num_bytes = given
+    address, strides, num_bytes = case
     odd = 2 * int(rng.integers(0, 8)) + 1
     more = 16 * int(rng.integers(0, 64))
     return ((address * odd + more, tuple(stride * odd for stride in strides), num_bytes),)

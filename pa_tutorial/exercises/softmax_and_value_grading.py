@@ -17,7 +17,7 @@ def pairs_trial(
     """A case of a function that returns two ints, exactly right for all arguments `asked`."""
 
     def run(function: Callable | None) -> dict[str, Tensor]:
-        answers = [two_ints((function or solution)(*given)) for given in asked]
+        answers = [two_ints((function or solution)(*question)) for question in asked]
         return {"out": torch.tensor(answers)}
 
     references = {"the formula": lambda: run(solution)}

@@ -41,20 +41,22 @@ NOTE = (
 )
 
 
-def score(name: str, reports: Report | Sequence[Report], kernel: Callable, *given: object) -> Table:
+def score(
+    name: str, reports: Report | Sequence[Report], kernel: Callable, *arguments: object
+) -> Table:
     """The rows up to this kernel's: what it did on STEP, and what the compiler made of it.
 
     name     of the row: "naive", "v1", …
     reports  of the kernel's launch, or launches, with trace="all"
-    kernel   a @cuda.jit kernel, made for the sizes of STEP; `given` are its arguments (v2: of the
-             paged kernel, and its report is the first)
+    kernel   a @cuda.jit kernel, made for the sizes of STEP; `arguments` are those of its launch
+             (v2: of the paged kernel, whose report is the first)
 
     Registers are those of a thread on an H100. They are asked from the compiler that score.json
     was made with; elsewhere they are shown as recorded, or ? if the kernel does something else.
     """
     recorded = json.loads(FILE.read_text(encoding="utf-8"))
     counts = counts_of([reports] if isinstance(reports, Report) else reports)
-    row = [name, *counts, registers(kernel, given, recorded.get(name, []), counts)]
+    row = [name, *counts, registers(kernel, arguments, recorded.get(name, []), counts)]
     if RECORDING in os.environ:
         recorded[name] = row
         text = ",\n".join(
@@ -80,11 +82,11 @@ def counts_of(reports: Sequence[Report]) -> list[int]:
 
 
 def registers(
-    kernel: Callable, given: Sequence[object], recorded: Sequence[object], counts: list[int]
+    kernel: Callable, arguments: Sequence[object], recorded: Sequence[object], counts: list[int]
 ) -> int | str:
     """Of a thread on an H100: asked, or as recorded for a kernel with the same counts."""
     if is_asked():
-        arguments = named(kernel.py_func, given)
-        signature = types_of(kernel.py_func, (arguments | arrays_of(arguments)).values())
+        by_name = named(kernel.py_func, arguments)
+        signature = types_of(kernel.py_func, (by_name | arrays_of(by_name)).values())
         return compiled(kernel, signature, H100).registers
     return recorded[-1] if recorded and list(recorded[1:-1]) == counts else "?"

@@ -105,7 +105,7 @@ def draw_stream_of_two() -> Figure:
     trail = []
     for block_idx in range(4):  # as if the sequences ended here
         num_cached = inputs.seq_lens.clamp(max=4 * (block_idx + 1))
-        given = inputs.q, inputs.k_cache, inputs.v_cache, inputs.block_tables, num_cached
-        part = attend_blocks(*given, inputs.seq_lens - 1, inputs.scale, None, None)
+        tensors = inputs.q, inputs.k_cache, inputs.v_cache, inputs.block_tables, num_cached
+        part = attend_blocks(*tensors, inputs.seq_lens - 1, inputs.scale, None, None)
         trail.append((part.m[:, 0], part.l[:, 0]))
     return draw_stream(inputs, trail)
