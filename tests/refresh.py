@@ -35,7 +35,6 @@ OURS = HERE.parent / PACKAGE
 NOTEBOOKS, FIGURES = HERE.parent / "notebooks", HERE.parent / "figures"
 DIGESTS = HERE / "refreshed.json"
 BOUNDS = OURS / "checks" / "bounds.json"
-EVIDENCE = OURS / "kernels" / "evidence.json"
 SIMULATED = OURS / "bench" / "simulated.npz"
 
 Made = Iterator[tuple[str, str]]  # as each is done: its name, and what changed
@@ -96,7 +95,7 @@ def wrong_examples() -> list[str]:
     ]
 
 
-# What the compiler and the simulator say --------------------------------------------------------
+# What the simulator says ------------------------------------------------------------------------
 
 
 def digest_of_file(file: Path) -> Callable[[str], str]:
@@ -104,16 +103,6 @@ def digest_of_file(file: Path) -> Callable[[str], str]:
     return lambda module: sources().digest(
         [f"{PACKAGE}.{module}"], [hash_of(file.read_bytes())], True, frozenset({file})
     )
-
-
-def make_evidence(names: list[str]) -> Made:
-    from pa_tutorial.kernels import evidence
-
-    for name in names:
-        before = evidence.recorded()
-        evidence.record()
-        after = evidence.recorded()
-        yield name, ", ".join(part for part in after if after[part] != before[part])
 
 
 def make_simulated(names: list[str]) -> Made:
@@ -227,7 +216,6 @@ def make_figures(names: list[str]) -> Made:
 
 KINDS = {  # in this order: what is written first is read by those that follow
     "bounds": Kind(2.5, lambda: list(CASES), digest_of_bounds, make_bounds),
-    "evidence": Kind(10, lambda: ["kernels.evidence"], digest_of_file(EVIDENCE), make_evidence),
     "simulated": Kind(5, lambda: ["bench.record"], digest_of_file(SIMULATED), make_simulated),
     "answers": Kind(
         2, lambda: [*(n[:2] for n in with_exercises()), "window"], digest_of_answers, make_answers

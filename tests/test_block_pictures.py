@@ -2,77 +2,16 @@
 
 from dataclasses import replace
 
-import pytest
-import torch
 from matplotlib.figure import Figure
-from matplotlib.patches import FancyArrowPatch, Rectangle
+from matplotlib.patches import Rectangle
 
-from pa_tutorial.paging.block_table import BlockTable
-from pa_tutorial.paging.layouts import VllmLayout
-from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
-from pa_tutorial.viz import block_stories, physical, slots, structures
-from pa_tutorial.viz.blocks import snapshot
-from pa_tutorial.walk.cases import WORKED_EXAMPLE
+from pa_tutorial.viz import block_stories, slots
 
 
 def places_of(figure: Figure, text: str) -> list[tuple[float, float]]:
     """Where a text stands in the only axes of a figure."""
     (axes,) = figure.axes
     return sorted(item.get_position() for item in axes.texts if item.get_text() == text)
-
-
-# Block table, reference counts, free list ----------------------------------------------------
-
-
-def test_free_list_is_the_order_in_which_blocks_are_given_out() -> None:
-    pool = PrefixCachingAllocator(7)
-    tables = {name: BlockTable(pool, 2) for name in "ab"}
-    tables["a"].append([1, 2, 3, 4, 5])  # blocks 1, 2 (named) and 3
-    tables["b"].append([6])
-    tables.pop("a").free()
-    free = snapshot("", pool, tables).free
-    assert (pool.num_free, pool.ref_counts[4]) == (5, 1), "a snapshot changes nothing"
-    assert free == tuple(pool.allocate() for _ in range(5))
-    assert (sorted(free[:3]), free[3:]) == ([3, 5, 6], (2, 1)), "what is cached comes last"
-
-
-def test_structures_end_at_the_block_table_of_the_worked_example() -> None:
-    start, before, after = block_stories.structure_frames()
-    ((table,), _) = WORKED_EXAMPLE.block_tables()
-    assert (start.free, start.num_used) == ((1, 2, 3, 4, 5, 6), 0)
-    assert after.tables["a"] == tuple(table) == before.free[:2]
-    assert after.free == before.free[2:]
-    assert [block.ref_count for block in after.blocks] == [0, 1, 1, 2, 2, 1, 0]
-
-
-def rows_at(figure: Figure, label: str) -> list[list[str]]:
-    """What stands beside each occurrence of a label, from left to right, if it is a number."""
-    (axes,) = figure.axes
-    rows = []
-    for _, y in sorted(places_of(figure, label), key=lambda place: place[1]):
-        beside = [text for text in axes.texts if text.get_position()[1] == y]
-        beside.sort(key=lambda text: text.get_position()[0])
-        rows.append([text.get_text() for text in beside if text.get_text().isdigit()])
-    return rows
-
-
-def test_lists_are_drawn_as_they_are() -> None:
-    frames = block_stories.structure_frames()
-    figure = structures.draw_structures(frames, "a")
-    counts = [[str(block.ref_count) for block in frame.blocks] for frame in frames]
-    assert rows_at(figure, "reference count") == counts
-    assert rows_at(figure, "free list") == [[*"123456"], [*"526"], ["6"]]
-    assert rows_at(figure, "tokens of a") == [[str(token) for token in range(11)]]
-
-
-def test_arrows_lead_from_a_block_table_to_its_physical_blocks() -> None:
-    figure = structures.draw_structures(block_stories.structure_frames(), "a")
-    (axes,) = figure.axes
-    arrows = [patch for patch in axes.patches if isinstance(patch, FancyArrowPatch)]
-    heads = [arrow._posA_posB[1] for arrow in arrows]
-    contents = [places_of(figure, text)[-1] for text in ("5: 8 of a", "2: 3 of a")]
-    assert [x for x, _ in heads] == [x for x, _ in contents]
-    assert all(0 < below[1] - head[1] < 1.5 for head, below in zip(heads, contents, strict=True))
 
 
 # The slot write ------------------------------------------------------------------------------
@@ -121,56 +60,3 @@ def test_slot_write_shows_each_number_as_often_as_it_is_there() -> None:
         for dim in range(8):
             new = token >= 2  # once more in the rows of new tokens, as K and as V
             assert len(places_of(figure, f"{token}.{dim}")) == (4 if new else 2)
-
-
-# The physical cache --------------------------------------------------------------------------
-
-
-def test_physical_cache_holds_the_same_blocks_in_every_layer_of_k_and_v() -> None:
-    cache = block_stories.worked_physical_cache()
-    held = {5: [*range(8)], 2: [8, 9, 10]}
-    for layer in range(3):
-        for side in (0, 1):
-            for block in range(7):
-                assert cache.tokens(layer, side, block) == held.get(block, [])
-                at = cache.first_byte(layer, side, block)
-                assert at == side * 7168 + block * 1024 == (side * 7 + block) * 512 * 2
-
-
-def test_physical_cache_is_drawn_from_the_tensors_of_each_layer() -> None:
-    cache = block_stories.worked_physical_cache()
-    layers = [layer.clone() for layer in cache.layers]
-    layers[1][0, [2, 3]] = layers[1][0, [3, 2]]  # block 2 of K in layer 1 stands in block 3
-    right = places_of(physical.draw_physical(cache, 2), "8–10")
-    wrong = places_of(physical.draw_physical(replace(cache, layers=tuple(layers)), 2), "8–10")
-    assert len(right) == 2 * 3
-    (gone,), (new,) = {*right} - {*wrong}, {*wrong} - {*right}
-    assert new == (gone[0] + 1, gone[1])
-
-
-def test_inside_of_a_block_shows_each_piece_of_its_three_tokens() -> None:
-    """2 heads, 4 pieces: 64 cells, of which those of slots 0, 1, 2 are filled, by address."""
-    figure = block_stories.draw_worked_physical_cache()
-    (axes,) = figure.axes
-    cells = [patch for patch in axes.patches if patch.get_width() < 1]
-    layout = block_stories.worked_physical_cache().layout
-    filled = {
-        (layout.k_element(0, head, token, dim) // layout.x)
-        for head in range(2)
-        for token in range(3)
-        for dim in range(32)
-    }
-    assert len(cells) == 64
-    assert {i for i, cell in enumerate(cells) if cell.get_hatch() is None} == filled
-
-
-def test_numbers_of_another_layer_or_side_are_refused() -> None:
-    cache = block_stories.worked_physical_cache()
-    for layer, side in ((1, 0), (0, 1)):
-        with pytest.raises(ValueError, match="of this layer and side"):
-            physical.tokens_in(cache.layers[0][0, 2], layer, side)
-    layout = VllmLayout(7, 1, 8, 4, torch.float32)
-    with pytest.raises(ValueError, match="seq_len is 17; it must be at most 16"):
-        physical.fill_layers(layout, 1, [1, 2, 3, 4, 5], 17)
-    with pytest.raises(ValueError, match="num_layers is 9; it must be at most 8"):
-        physical.fill_layers(layout, 9, [1], 1)

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "figures"
 # Modules whose figures are drawn from runs of kernels: Macs have another numba.cuda.
 OF_KERNELS = {
-    *("at_work", "first_kernel", "keys", "maximum"),
+    *("first_kernel", "keys"),
     *("partitions", "poster", "qk", "query", "rows", "tiles", "wide"),
 }
 

@@ -1,49 +1,17 @@
-"""What the figures of notebook 08 are drawn from, and the kernel with a change in its source."""
+"""What the figures of notebook 08 are drawn from."""
 
 from dataclasses import replace
 
 import pytest
 from matplotlib.figure import Figure
 
-from pa_tutorial.kernels.changed import changed
-from pa_tutorial.kernels.launch import prepare_naive
-from pa_tutorial.kernels.naive import naive_kernel
 from pa_tutorial.paging.layouts import VllmLayout
-from pa_tutorial.simt import Report, SimtError
-from pa_tutorial.viz import at_work
 from pa_tutorial.viz import first_kernel as figures
 from pa_tutorial.walk.cases import WORKED_EXAMPLE
-
-SLOT = "block = block_tables[seq_idx, token_idx // BLOCK_SIZE]\n            offset"
-BARRIER = "cuda.syncthreads()  # from here on, every thread reads the scores of all"
 
 
 def texts(figure: Figure) -> list[str]:
     return [text.get_text() for axes in figure.axes for text in axes.texts]
-
-
-def simulate(old: str, new: str) -> Report:
-    """The worked example with a changed kernel."""
-    ready = prepare_naive(**vars(WORKED_EXAMPLE.paged("vllm")))
-    kernel = changed(naive_kernel, old, new)(ready.geometry)
-    return replace(ready, kernel=kernel).simulate()
-
-
-# Sources with a change -------------------------------------------------------------------------
-
-
-def test_a_kernel_without_its_barrier_races() -> None:
-    with pytest.raises(SimtError, match=r"race: .* reads qk"):
-        simulate(BARRIER, "pass")
-    assert prepare_naive(**vars(WORKED_EXAMPLE.paged("vllm"))).simulate().clean
-
-
-def test_a_kernel_without_its_block_table_reads_other_slots() -> None:
-    report = simulate(SLOT, "block = token_idx // BLOCK_SIZE\n            offset")
-    assert report.clean, "the wrong slots are in the pool; only the numbers are wrong"
-
-
-# The data of the figures -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("head", "kv_head"), [(0, 0), (1, 0), (2, 1), (3, 1)])
@@ -87,12 +55,3 @@ def test_the_address_picture_follows_the_block_table() -> None:
     assert figure.get_suptitle() == (
         "Thread 10 takes token 10: logical block 1, offset 2; the block table says block 6"
     )
-
-
-@pytest.mark.parametrize(
-    ("problem", "threads"), [(WORKED_EXAMPLE, (11, 128, 32)), (figures.ONE_HEAD, (56, 128, 128))]
-)
-def test_who_waits_at_the_barrier_is_not_at_work(problem, threads: tuple[int, ...]) -> None:
-    ready = prepare_naive(**vars(problem.paged("vllm")))
-    parts = at_work.threads_at_work(ready.simulate(trace=0).trace)
-    assert tuple(map(len, parts.values())) == threads

@@ -10,7 +10,7 @@ from pa_tutorial.exercises import EXERCISES, kernels
 
 pytestmark = pytest.mark.needs("numba-cuda")
 NAMES = (
-    *("qk_dot", "query_to_shared", "block_max", "weighted_rows", "warp_tree"),
+    *("query_to_shared", "warp_tree"),
     *("copy_by_vecs", "two_bfloat16", "reduce_online"),
 )
 

@@ -16,9 +16,8 @@ from pa_tutorial.exercises.kernels import (
     require_shared_requests,
     trial,
 )
-from pa_tutorial.exercises.vector_loads_grading import kernel_around, two_numbers
 from pa_tutorial.kernels.vectors import vector_access
-from pa_tutorial.simt import SimtError, Unsupported
+from pa_tutorial.simt import SimtError
 from pa_tutorial.walk.calls import AnswerError
 
 ALL = 0xFFFFFFFF
@@ -336,25 +335,3 @@ def test_a_function_that_makes_no_kernel_is_not_written_yet() -> None:
     none = trial(*words, COPY, copy, ("element",), kernel_of=lambda make: make())
     assert "not written yet" in str(run_trials("copy", [none], lambda: None))
     assert run_trials("copy", [none], lambda: copy).ok
-
-
-def test_one_number_in_place_of_two() -> None:
-    task = Task(32, (np.zeros(4, np.uint32),), np.zeros(8, np.float32), {})
-
-    def run(answer: Callable) -> object:
-        return two_numbers(lambda answer: task.run(kernel_around(answer)), answer)
-
-    @cuda.jit(device=True)
-    def one(word):
-        return word
-
-    with pytest.raises(AnswerError, match="it must return two numbers"):
-        run(one)
-
-    @cuda.jit(device=True)
-    def sleeps(word):
-        cuda.nanosleep(5)
-        return word, word
-
-    with pytest.raises(Unsupported, match="in sleeps"):
-        run(sleeps)

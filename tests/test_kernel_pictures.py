@@ -9,14 +9,14 @@ import torch
 from matplotlib.figure import Figure
 
 from pa_tutorial.kernels.changed import changed
-from pa_tutorial.kernels.geometry import FLT_MAX, Geometry
+from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.intermediates import SCORES_DONE
 from pa_tutorial.kernels.launch import prepare_v1
 from pa_tutorial.kernels.loads import element_loads
 from pa_tutorial.kernels.paged_attention import paged_attention
 from pa_tutorial.simt import global_traffic, shared_traffic
 from pa_tutorial.simt.races import WARP_SIZE
-from pa_tutorial.viz import keys, maximum, poster, qk, query, rows, style
+from pa_tutorial.viz import keys, poster, qk, query, rows, style
 from pa_tutorial.viz.kernel_runs import REFERENCE, Run, run_v1, values_of_block, watched
 from pa_tutorial.walk.cases import CASES, WORKED_EXAMPLE
 from pa_tutorial.walk.problem import DecodeProblem
@@ -39,34 +39,6 @@ def wrong_run(problem: DecodeProblem, old: str, new: str) -> Run:
     ready = prepare_v1(**vars(problem.paged("vllm")))
     kernel = changed(paged_attention, old, new)(ready.geometry)
     return watched(dataclasses.replace(ready, kernel=kernel))
-
-
-@by_problem
-def test_every_vec_of_q_is_loaded_once_by_the_thread_of_the_formula(problem: DecodeProblem) -> None:
-    run = run_v1(problem)
-    g = run.geometry
-    groups = range(min(g.NUM_VECS_PER_THREAD, g.NUM_THREAD_GROUPS))
-    assert query.query_moves(run) == [
-        (g.THREAD_GROUP_SIZE * group + offset, g.THREAD_GROUP_SIZE * group + offset, offset, group)
-        for group in groups
-        for offset in range(g.THREAD_GROUP_SIZE)
-    ]
-
-
-@by_problem
-def test_the_bytes_of_q_are_those_of_its_vecs(problem: DecodeProblem) -> None:
-    run = run_v1(problem, head=1)
-    g = run.geometry
-    size = g.VEC_SIZE * g.ITEMSIZE
-    ranges = query.query_bytes(run)
-    assert ranges == {vec: (vec * size, vec * size + size - 1) for vec in range(len(ranges))}
-    assert max(ranges.values())[1] + 1 == g.HEAD_SIZE * g.ITEMSIZE
-
-
-def test_other_heads_are_read_from_their_own_place() -> None:
-    assert query.query_moves(run_v1(WORKED_EXAMPLE, head=3)) == query.query_moves(
-        run_v1(WORKED_EXAMPLE)
-    )
 
 
 @by_problem
@@ -110,51 +82,6 @@ def test_logits_vec_is_what_the_lane_has_read() -> None:
     assert run.geometry.value_tokens(3) != tuple(range(8))
     for block in blocks_of(REFERENCE)[:6]:
         assert rows.weights_read(run, block, 3) == [*range(8)]
-
-
-@by_problem
-def test_the_maximum_arrives_in_every_lane(problem: DecodeProblem) -> None:
-    run = run_v1(problem)
-    found = run.snapshot(SCORES_DONE)["qk_max"]
-    assert (found == found[0]).all()
-    assert float(found[0]) == pytest.approx(problem.expected()["qk_max"][0, 0, 0], rel=1e-5)
-    for warp in range(run.geometry.NUM_WARPS):
-        within, over = maximum.exchanges(run, warp)
-        leaders = range(0, WARP_SIZE, run.geometry.THREAD_GROUP_SIZE)
-        assert {within[-1].values[lane] for lane in leaders} == {maximum.red_smem(run)[warp]}
-        lanes = range(run.geometry.NUM_WARPS)
-        assert {over[-1].values[lane] for lane in lanes} == {float(found[0])}
-
-
-def test_red_smem_is_what_the_warps_have_left() -> None:
-    """Not what they should have left: warp 1 forgets its maximum here."""
-    old, new = "red_smem[warp_idx] = qk_max", "red_smem[warp_idx] = "
-    new += "float32(-FLT_MAX) if warp_idx == 1 else qk_max"
-    right, wrong = run_v1(WORKED_EXAMPLE), wrong_run(WORKED_EXAMPLE, old, new)
-    forgotten = {**maximum.red_smem(right), 1: -FLT_MAX}
-    assert maximum.red_smem(wrong) == forgotten != maximum.red_smem(right)
-    assert texts_of(maximum.draw_maximum(wrong, 0)) != texts_of(maximum.draw_maximum(right, 0))
-
-
-@pytest.mark.parametrize(
-    ("num_threads", "levels"),
-    [
-        (64, [({1: 0}, {0: 0})]),
-        (128, [({2: 0, 3: 1}, {0: 0, 1: 1}), ({1: 0}, {0: 0})]),
-        (
-            256,
-            [
-                ({4: 0, 5: 1, 6: 2, 7: 3}, {0: 0, 1: 1, 2: 2, 3: 3}),
-                ({2: 0, 3: 1}, {0: 0, 1: 1}),
-                ({1: 0}, {0: 0}),
-            ],
-        ),
-    ],
-)
-def test_the_tree_has_a_level_for_each_halving(num_threads: int, levels: list) -> None:
-    ready = prepare_v1(**vars(WORKED_EXAMPLE.paged("vllm")), num_threads=num_threads)
-    trace = ready.simulate(trace=0).trace
-    assert rows.tree_levels(trace, WORKED_EXAMPLE.head_size) == levels
 
 
 def test_the_plain_layout_takes_twice_the_sectors_and_the_same_bytes() -> None:
@@ -377,13 +304,10 @@ def test_the_poster_of_v2_shows_the_first_partition_only() -> None:
 
 def drawings(run: Run, block: int) -> list:
     return [
-        query.draw_query_load(run),
         query.draw_query_banks(run.geometry),
         keys.draw_blocks_of_warps(run),
         keys.draw_key_address(run, 5, block),
-        maximum.draw_maximum(run, 0),
         rows.draw_value_rows(run, block, 3),
-        rows.draw_warp_tree(run),
     ]
 
 

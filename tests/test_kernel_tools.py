@@ -1,17 +1,14 @@
-"""Tools of the kernel notebooks: a changed kernel, a piece of its text, the narrow sum."""
+"""Tools of the kernel notebooks: a changed kernel, a piece of its text."""
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 
-from pa_tutorial.kernels import cpp_twin
 from pa_tutorial.kernels.changed import changed
 from pa_tutorial.kernels.launch import prepare_v1
-from pa_tutorial.kernels.narrow import narrow_dot
 from pa_tutorial.kernels.paged_attention import paged_attention
-from pa_tutorial.viz.source import piece, piece_of_file
+from pa_tutorial.viz.source import piece
 from pa_tutorial.walk.cases import WORKED_EXAMPLE
 
 
@@ -36,53 +33,22 @@ def test_the_text_to_change_must_stand_there_once(old: str, times: int) -> None:
         changed(paged_attention, old)
 
 
+def halved(n: int) -> int:
+    while n > 1:
+        mid = n // 2
+        n = mid
+    return n
+
+
 def test_a_piece_begins_and_ends_where_it_is_told() -> None:
-    lines = piece(paged_attention, "exp_sum = float32(0)", "exp_sum += val").splitlines()
-    assert lines[0] == "exp_sum = float32(0)"
-    assert lines[-1] == "    exp_sum += val"
-    assert piece(paged_attention, "mid = ", "mid = ") == "mid = i // 2"
+    assert piece(halved, "while", "mid = ") == "while n > 1:\n    mid = n // 2"
+    assert piece(halved, "mid = ", "mid = ") == "mid = n // 2"
 
 
 @pytest.mark.parametrize(
     ("first", "last", "named"),
-    [("no such line", "mid", "first: "), ("mid = ", "thread_idx = ", "last: ")],
+    [("no such line", "mid", "first: "), ("mid = ", "while", "last: ")],
 )
 def test_a_piece_that_is_not_there_is_an_error(first: str, last: str, named: str) -> None:
     with pytest.raises(ValueError, match=named):
-        piece(paged_attention, first, last)
-
-
-def test_a_piece_of_a_file_in_another_language() -> None:
-    assert piece_of_file(cpp_twin.SOURCE, "int mid = ", "int mid = ") == "const int mid = i / 2;"
-    with pytest.raises(ValueError, match=r"first: paged_attention\.cu has no line with 'lambda'"):
-        piece_of_file(cpp_twin.SOURCE, "lambda", "lambda")
-
-
-def rounded(value: float, dtype: torch.dtype) -> float:
-    return torch.tensor(value).to(dtype).item()
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_the_narrow_sum_rounds_where_the_original_does(dtype: torch.dtype) -> None:
-    draw = torch.Generator().manual_seed(1)
-    weights, v = torch.rand(3, 16, generator=draw), torch.randn(3, 16, generator=draw).to(dtype)
-    expected = []
-    for row in range(3):
-        total = np.float32(0)
-        for first in (0, 8):
-            products = [
-                rounded(rounded(weights[row, t].item(), dtype) * v[row, t].item(), dtype)
-                for t in range(first, first + 8)
-            ]
-            if dtype == torch.float16:  # even and odd tokens apart, pair after pair
-                for side in (0, 1):
-                    part = products[side]
-                    for t in range(side + 2, 8, 2):
-                        part = rounded(part + products[t], dtype)
-                    total += np.float32(part)
-            else:
-                total += np.float32(sum(products))
-        expected.append(total)
-    found = narrow_dot(weights, v)
-    assert found.dtype == torch.float32
-    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6)
+        piece(halved, first, last)

@@ -1,6 +1,5 @@
 """The microscope's page in a real browser, operated as a reader does: what it answers."""
 
-import inspect
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -20,12 +19,13 @@ from microscope_sizes import (
     position,
 )
 
+from pa_tutorial.kernels.intermediates import SUM_DONE, WEIGHTS_DONE
 from pa_tutorial.kernels.vectors import vector_loads
-from pa_tutorial.viz.kernel_runs import REFERENCE, prepare_v1
+from pa_tutorial.viz.kernel_runs import REFERENCE, between, prepare_v1
 from pa_tutorial.viz.microscope import microscope
 from pa_tutorial.viz.microscope.paged import paged_panes
 
-LOAD_K, LOAD_Q_VEC = "load_k(k_vecs[j], k_cache", "load_q_vec(q_vec, q_vecs, ii)"
+LOAD_K, LOAD_Q_VEC = "load_k(", "load_q_vec("
 
 
 @pytest.fixture
@@ -163,19 +163,13 @@ def red_banks(reader: Reader) -> list[int]:
     return [bank for bank, pixels in enumerate(colors) if red in pixels]
 
 
-def line_of(text: str) -> int:
-    """Number of a line of the kernel's source."""
-    lines, first = inspect.getsourcelines(reference()[0].kernel.py_func)
-    (number,) = (first + k for k, line in enumerate(lines) if text in line)
-    return number
-
-
 def test_when_does_logits_17_get_its_final_value_and_from_whom(reader: Reader) -> None:
     """Would catch: the last write of the memory (it is used again) taken for that of logits."""
     reader.find("logits[17]")
-    thread, line = 17 % NUM_THREADS, line_of("logits[i] *= inv_sum")
-    trace = reference()[1].trace.only(line, kind="write", turns={"i": 0})
-    (when,) = trace.records.instruction[trace.threads == thread].tolist()
+    thread, trace = 17 % NUM_THREADS, reference()[1].trace
+    weights = between(trace, SUM_DONE, WEIGHTS_DONE).only(kind="write")
+    mine = weights.records[weights.threads == thread][0]
+    when, line = int(mine.instruction), trace.sites[mine.place].line
     last = reader.page.locator(".last", has_text="as logits")
     assert last.inner_text() == (
         f"last written as logits: instruction {position(when):,}, warp 0 lane {thread} "
@@ -183,7 +177,7 @@ def test_when_does_logits_17_get_its_final_value_and_from_whom(reader: Reader) -
     )
     last.get_by_role("button").click()
     assert reader.at == when
-    assert "logits[i] *= inv_sum" in reader.text(".line.now >> nth=0")
+    assert trace.sources[0].line(line) in reader.text(".line.now >> nth=0")
     assert f"Instruction {position(when):,} of " in reader.text(".sentence")
 
 

@@ -1,10 +1,9 @@
-"""Online softmax: over lists and over tensors, split and merged in every way, on extreme scores."""
+"""Online softmax: split and merged in every way, on extreme scores."""
 
 import math
 import random
 from decimal import Decimal, localcontext
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -12,18 +11,11 @@ from torch import Tensor
 from pa_tutorial.attention.cached import cached_attention
 from pa_tutorial.attention.online import (
     Part,
-    add_token,
-    divide,
     empty_part,
-    exp_from,
     exps_from,
     merge,
-    merge_lists,
-    nothing_seen,
-    one_pass,
     online_attention,
     part_of,
-    three_passes,
 )
 from pa_tutorial.checks.comparing import bounds_of, relative_errors, to_float64
 from pa_tutorial.walk.cases import DECODE_CASES
@@ -80,75 +72,27 @@ def assert_close(actual: list[float], scores: list[float], values: Lists) -> Non
     assert actual == pytest.approx(expected, rel=0, abs=1e-13 * len(scores) * max(size, 1.0))
 
 
-@pytest.mark.parametrize("name", EXTREME)
-def test_one_pass_gives_what_three_passes_give(name) -> None:
-    scores, values = EXTREME[name], values_for(EXTREME[name])
-    assert_close(three_passes(scores, values), scores, values)
-    assert_close(divide(one_pass(scores, values)[-1]), scores, values)
+def float64_part(scores: list[float], values: Lists) -> Part:
+    """Of one query."""
+    qk = torch.tensor([scores], dtype=torch.float64)
+    return part_of(qk, torch.tensor(values, dtype=torch.float64))
+
+
+def output(part: Part) -> list[float]:
+    return (part.acc / part.l[..., None])[0].tolist()
 
 
 @pytest.mark.parametrize("name", EXTREME)
-def test_it_can_stop_after_every_token(name) -> None:
+def test_a_part_is_exact_on_extreme_scores(name) -> None:
     scores, values = EXTREME[name], values_for(EXTREME[name])
-    parts = one_pass(scores, values)
-    assert len(parts) == len(scores) + 1
-    for count, part in enumerate(parts):
-        seen = scores[:count]
-        assert part.m == max(seen, default=-math.inf)
-        if any(score > -math.inf for score in seen):
-            assert_close(divide(part), seen, values[:count])
-        else:
-            assert part == nothing_seen(2)
-
-
-def test_the_sum_and_the_accumulator_count_from_the_maximum() -> None:
-    part = add_token(add_token(nothing_seen(1), 1.0, [10.0]), 3.0, [100.0])
-    assert part.m == 3.0
-    assert part.l == pytest.approx(math.exp(-2) + 1)
-    assert part.acc == pytest.approx([math.exp(-2) * 10 + 100])
-
-
-def test_a_masked_token_changes_nothing() -> None:
-    part = add_token(nothing_seen(1), 1.0, [10.0])
-    assert add_token(part, -math.inf, [99.0]) == part
-    nothing = add_token(nothing_seen(1), -math.inf, [99.0])
-    assert nothing == nothing_seen(1)  # without the guard: NaN
-    assert add_token(nothing, 1.0, [10.0]) == part
+    assert_close(output(float64_part(scores, values)), scores, values)
 
 
 def test_the_trap_is_there() -> None:
     assert math.isnan(-math.inf - (-math.inf))
-    assert exp_from(-math.inf, -math.inf) == 0.0
     infinite = torch.tensor([-math.inf])
     assert torch.exp(infinite - infinite).isnan()
     assert exps_from(infinite, infinite) == 0.0
-
-
-def test_nothing_seen_has_no_output() -> None:
-    with pytest.raises(ValueError, match="l is 0: no token was seen"):
-        divide(nothing_seen(2))
-    with pytest.raises(ValueError, match="l is 0: no token was seen"):
-        divide(merge_lists(nothing_seen(2), nothing_seen(2)))
-
-
-def test_a_step_is_a_merge_with_a_part_of_one_token() -> None:
-    part = one_pass([0.5, -2.0], [[1.0], [3.0]])[-1]
-    for score in (-5.0, 0.5, 7.0, -math.inf):
-        assert add_token(part, score, [4.0]) == merge_lists(part, Part(score, 1.0, [4.0]))
-
-
-def test_a_v_too_short_is_refused() -> None:
-    with pytest.raises(ValueError, match="zip"):
-        add_token(nothing_seen(2), 1.0, [1.0])
-    with pytest.raises(ValueError, match="zip"):
-        merge_lists(nothing_seen(2), nothing_seen(3))
-
-
-@pytest.mark.parametrize("attend", [one_pass, three_passes])
-@pytest.mark.parametrize("values", [[[1.0]], [[1.0]] * 3, [[1.0, 2.0], [1.0]]])
-def test_scores_and_values_must_fit(attend, values) -> None:
-    with pytest.raises(ValueError, match="zip"):
-        attend([0.5, 1.5], values)
 
 
 # Any split, any order of merging
@@ -171,23 +115,23 @@ def pieces(length: int, cuts: set[int]) -> list[slice]:
     return [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
 
 
-def merged_in_any_order(parts: list[Part], merge_two, order: random.Random) -> Part:
+def merged_in_any_order(parts: list[Part], order: random.Random) -> Part:
     """Two parts at random become one, until one is left: every order, every grouping."""
     parts = list(parts)
     while len(parts) > 1:
         order.shuffle(parts)
-        parts.append(merge_two(parts.pop(), parts.pop()))
+        parts.append(merge(parts.pop(), parts.pop()))
     return parts[0]
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(scores_lists, st.sets(st.integers(1, 23)), st.randoms(use_true_random=False))
-def test_any_split_and_any_order_of_merging_lists(scores, cuts, order) -> None:
+def test_any_split_and_any_order_of_merging_is_exact(scores, cuts, order) -> None:
     values = values_for(scores)
-    parts = [one_pass(scores[p], values[p])[-1] for p in pieces(len(scores), cuts)]
-    part = merged_in_any_order(parts, merge_lists, order)
-    assert part.m == max(scores)
-    assert_close(divide(part), scores, values)
+    parts = [float64_part(scores[p], values[p]) for p in pieces(len(scores), cuts)]
+    part = merged_in_any_order(parts, order)
+    assert part.m.item() == max(scores)
+    assert_close(output(part), scores, values)
 
 
 CASES = {
@@ -219,7 +163,7 @@ def test_any_split_and_any_order_is_within_the_bound(name, data, order) -> None:
         parts = [part_of(qk[..., p], v[:, p]) for p in pieces(seq_len, cuts)]
         # Parts of no token, and of masked tokens only, change nothing wherever they come in.
         parts += [empty_part(qk.shape[:2], case.head_size), part_of(qk - math.inf, v)]
-        part = merged_in_any_order(parts, merge, order)
+        part = merged_in_any_order(parts, order)
         out = (part.acc / part.l[..., None])[:, 0].to(case.dtype)
         errors = relative_errors(to_float64(out), case.expected()["out"][sequence])
         assert errors.max() <= bounds_of(case.id)["out"]
@@ -247,17 +191,6 @@ def test_some_queries_may_see_no_token_of_a_part() -> None:
     assert torch.equal(part.acc[0, 0], torch.zeros(5))
     expected = torch.softmax(qk[0, 1], dim=0) @ v[0]
     assert torch.allclose(part.acc[0, 1] / part.l[0, 1], expected)
-
-
-def test_lists_and_tensors_agree() -> None:
-    """The same m, l and acc, not only the same output."""
-    rng = np.random.default_rng(0)
-    scores, values = rng.standard_normal(11) * 3, rng.standard_normal((11, 4))
-    by_hand = one_pass(scores.tolist(), values.tolist())[-1]
-    m, l, acc = part_of(torch.tensor(scores)[None], torch.tensor(values))
-    assert m.item() == by_hand.m
-    assert l.item() == pytest.approx(by_hand.l)
-    assert acc[0].tolist() == pytest.approx(by_hand.acc)
 
 
 @pytest.mark.parametrize("new", [1, 2, 5])

@@ -3,8 +3,11 @@
 The order "together" is that of the ladder: tests/test_ladder.py.
 """
 
+import ast
 import dataclasses
+import inspect
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -24,9 +27,21 @@ from pa_tutorial.kernels.intermediates import (
     WEIGHTS_DONE,
     intermediates,
     of_all,
+    probe_naive,
+    probe_v1,
+    probe_v2,
 )
-from pa_tutorial.kernels.launch import Launch, prepare_naive, prepare_v1, run_probed
+from pa_tutorial.kernels.launch import (
+    Launch,
+    Partitioned,
+    prepare_naive,
+    prepare_v1,
+    prepare_v2,
+    run_probed,
+)
+from pa_tutorial.kernels.naive import naive_kernel
 from pa_tutorial.kernels.paged_attention import paged_attention
+from pa_tutorial.kernels.reduce import reduce
 from pa_tutorial.simt import Report, launch
 from pa_tutorial.walk.cases import CASES, WORKED_EXAMPLE
 from pa_tutorial.walk.ladder import STAGES
@@ -172,6 +187,43 @@ def test_slots_behind_the_last_token_do_hold_nan(name: str) -> None:
     by_offset = block.movedim(-2 if name == "k_cache" else -1, 0)
     assert not by_offset[0].isnan().any()
     assert by_offset[1:].isnan().all()
+
+
+# The text of the kernels ----------------------------------------------------------------------
+
+
+def spaced(ready: Launch, factory: Callable) -> Launch:
+    """The launch with its kernel's module written anew: a comment above every statement."""
+    source = inspect.getsource(inspect.getmodule(factory))
+    lines = dict(enumerate(source.splitlines(keepends=True), start=1))
+    for statement in ast.walk(ast.parse(source)):
+        if isinstance(statement, ast.stmt):
+            number, indent = statement.lineno, " " * statement.col_offset
+            lines[number] = f"\n{indent}# as it was\n{lines[number]}"
+    kernel = changed(factory, source, "".join(lines.values()))(ready.geometry)
+    return dataclasses.replace(ready, kernel=kernel)
+
+
+@pytest.mark.cuda_v2
+def test_comments_and_blank_lines_do_not_move_a_look() -> None:
+    """The text has marks, and no probe asks for anything else in it."""
+    given = vars(WORKED_EXAMPLE.paged("vllm"))
+    naive, v1, v2 = (
+        prepare_naive(**given),
+        prepare_v1(**given),
+        prepare_v2(**given, partition_size=8),
+    )
+    both = spaced(v2.partitions, paged_attention), spaced(v2.reduce, reduce)
+    for probe, before, after in (
+        (probe_naive, naive, spaced(naive, naive_kernel)),
+        (probe_v1, v1, spaced(v1, paged_attention)),
+        (probe_v2, v2, Partitioned(*both)),
+    ):
+        found, again = {}, {}
+        probe(before, found)
+        probe(after, again)
+        assert [*found] == [*again] != []
+        assert all(torch.equal(found[name], again[name]) for name in found), probe.__name__
 
 
 # A kernel of a reader's own -------------------------------------------------------------------

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from pa_tutorial.kernels.geometry import divide_round_up
 from pa_tutorial.viz import multiprocessors, partitions
-from pa_tutorial.viz.kernel_runs import REFERENCE, run_v2
+from pa_tutorial.viz.kernel_runs import run_v2
 from pa_tutorial.walk.cases import WORKED_EXAMPLE
 
 pytestmark = pytest.mark.cuda_v2
@@ -87,26 +87,6 @@ def test_the_split_shows_what_each_partition_computes_and_leaves(head: int) -> N
     assert texts[ends[2] + 1 : ends[2] + 3] == whole
     shown = [float(text) for text in texts[ends[2] + 3 : ends[2] + 7]]
     np.testing.assert_allclose(shown, oracle["out"][0, head, :4], atol=0.006)
-
-
-# Shares
-
-
-@pytest.mark.parametrize("head", [0, 1])
-def test_shares_are_those_of_the_weights_of_the_whole_sequence(head: int) -> None:
-    *_, found = partitions.shares(run_v2(REFERENCE, 32), head)
-    weights = REFERENCE.expected()["logits"][0, head]
-    expected = [weights[start : start + 32].sum() for start in range(0, 170, 32)]
-    np.testing.assert_allclose(found, expected, rtol=1e-4)
-
-
-def test_what_a_partition_leaves_is_not_its_share() -> None:
-    left, rescaled, _ = partitions.shares(run_v2(REFERENCE, 32), head=0)
-    assert left.argmax() != rescaled.argmax()
-    assert (rescaled <= left).all()
-    title = partitions.draw_shares(REFERENCE, partition_size=32).get_suptitle()
-    assert f"Partition {left.argmax()} leaves" in title
-    assert f"partition {rescaled.argmax()} has the largest share" in title
 
 
 # A mixed batch

@@ -7,12 +7,11 @@ softmax keeps three things, and can stop, split and go on anywhere:
     l    the sum of exp(score - m) over the tokens seen
     acc  the sum of exp(score - m) * v over the tokens seen
 
-The output is acc / l. First over plain Python lists, one query; then in torch.
+The output is acc / l. Notebook 05 writes it for one query in plain Python, then in torch as here.
 
 Source: Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018), for m and l.
 """
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -25,8 +24,8 @@ from pa_tutorial.attention.full import repeat_kv_heads, require_attention_inputs
 class Part(NamedTuple):
     """What attention over some tokens leaves behind: enough to go on, or to merge with others.
 
-    in plain Python  m, l float                acc a list of head_size floats
     in torch         m, l [..., num_queries]   acc [..., num_queries, head_size], all float32
+    in plain Python  m, l float                acc a list of head_size floats (exercises, figures)
     """
 
     m: float | Tensor
@@ -34,73 +33,11 @@ class Part(NamedTuple):
     acc: list[float] | Tensor
 
 
-# Plain Python: one query; a score for each token, and its v as a list of numbers.
-
-Values = Sequence[Sequence[float]]
-
-
-def three_passes(scores: Sequence[float], values: Values) -> list[float]:
-    """Attention from its definition: the scores are read for m, for l and for the output."""
-    m = max(scores)
-    l = sum(math.exp(score - m) for score in scores)
-    weights = [math.exp(score - m) / l for score in scores]
-    columns = zip(*values, strict=True)  # one for each dimension of v
-    return [sum(w * x for w, x in zip(weights, column, strict=True)) for column in columns]
-
-
-def exp_from(score: float, m: float) -> float:
-    """exp(score - m), and 0 for a score of -inf.
+def exps_from(scores: Tensor, m: Tensor) -> Tensor:
+    """exp(scores - m), and 0 for a score of -inf.
 
     If no token was seen, m is -inf too, and -inf - (-inf) is NaN. One NaN in l or acc stays there.
     """
-    return 0.0 if score == -math.inf else math.exp(score - m)
-
-
-def nothing_seen(head_size: int) -> Part:
-    """The part of no token at all."""
-    return Part(-math.inf, 0.0, [0.0] * head_size)
-
-
-def add_token(part: Part, score: float, v: Sequence[float]) -> Part:
-    """One step of online softmax."""
-    m = max(part.m, score)
-    # What was summed so far counts from the old maximum: rescale it.
-    rescale = exp_from(part.m, m)
-    weight = exp_from(score, m)
-    l = part.l * rescale + weight
-    acc = [a * rescale + weight * x for a, x in zip(part.acc, v, strict=True)]
-    return Part(m, l, acc)
-
-
-def one_pass(scores: Sequence[float], values: Values) -> list[Part]:
-    """m, l and acc after each token, beginning with the part of no token."""
-    parts = [nothing_seen(len(values[0]))]
-    for score, v in zip(scores, values, strict=True):
-        parts.append(add_token(parts[-1], score, v))
-    return parts
-
-
-def merge_lists(one: Part, other: Part) -> Part:
-    """The part of all tokens of two parts. A step is this too: a token is Part(score, 1, v)."""
-    m = max(one.m, other.m)
-    rescale, rescale_other = exp_from(one.m, m), exp_from(other.m, m)
-    l = one.l * rescale + other.l * rescale_other
-    acc = [a * rescale + b * rescale_other for a, b in zip(one.acc, other.acc, strict=True)]
-    return Part(m, l, acc)
-
-
-def divide(part: Part) -> list[float]:
-    """The output: the one division, at the very end. Raises ValueError if no token was seen."""
-    if part.l == 0:
-        raise ValueError("l is 0: no token was seen, so there is no output")
-    return [a / part.l for a in part.acc]
-
-
-# torch: many queries at once; the last dimension of v is head_size.
-
-
-def exps_from(scores: Tensor, m: Tensor) -> Tensor:
-    """exp_from for tensors."""
     return torch.exp(scores - m).masked_fill(scores == float("-inf"), 0.0)
 
 

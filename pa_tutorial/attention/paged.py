@@ -4,7 +4,6 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.attention.cached import cached_attention
-from pa_tutorial.attention.full import repeat_kv_heads
 from pa_tutorial.attention.online import Part, empty_part, merge, part_of
 from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.paging.layouts import by_token, gather
@@ -17,16 +16,11 @@ def require_paged_inputs(
     block_tables: Tensor,
     seq_lens: Tensor,
     alibi_slopes: Tensor | None = None,
-    newest_in_cache: bool = True,
 ) -> None:
-    """Raise ValueError, naming the argument, unless a decode step can read all that it needs.
-
-    newest_in_cache  if not, seq_lens is what the caller calls context_lens, and may be 0
-    """
-    lens_name, least = ("seq_lens", 1) if newest_in_cache else ("context_lens", 0)
+    """Raise ValueError, naming the argument, unless a decode step can read all that it needs."""
     step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, 1.0, alibi_slopes)
-    step.require_shapes(lens_name)
-    step.require_lengths(lens_name, least)
+    step.require_shapes()
+    step.require_lengths()
 
 
 def paged_gather(
@@ -143,46 +137,4 @@ def paged_online(
     part = attend_blocks(
         q, k_cache, v_cache, block_tables, seq_lens, seq_lens - 1, scale, alibi_slopes, probe
     )
-    return (part.acc / part.l[..., None]).to(q.dtype)
-
-
-def paged_online_beside(
-    q: Tensor,
-    k_new: Tensor,
-    v_new: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    block_tables: Tensor,
-    context_lens: Tensor,
-    scale: float,
-    alibi_slopes: Tensor | None = None,
-) -> Tensor:
-    """paged_online with K and V of the newest token beside the cache, not yet in it.
-
-    k_new, v_new  [num_seqs, num_kv_heads, head_size]
-    context_lens  [num_seqs] int32   tokens in the cache: seq_len - 1, so 0 for a first token
-    returns       what paged_online returns once k_new and v_new are in the cache
-
-    Raises ValueError if the shapes do not fit, or a table names a block that is not there.
-    Source: the rosellm project, paged_attention_decode_ref in "paged attention in rosellm".
-    """
-    require_paged_inputs(
-        q, k_cache, v_cache, block_tables, context_lens, alibi_slopes, newest_in_cache=False
-    )
-    num_kv_heads = by_token(k_cache, v_cache)[1].shape[2]
-    for name, tensor in (("k_new", k_new), ("v_new", v_new)):
-        if tensor.shape != (len(q), num_kv_heads, q.shape[2]):
-            raise ValueError(
-                f"{name} has shape {list(tensor.shape)}; "
-                f"it must be {[len(q), num_kv_heads, q.shape[2]]}"
-            )
-        if tensor.dtype != k_cache.dtype:
-            raise ValueError(f"{name} is {tensor.dtype}; it must be {k_cache.dtype}, as the cache")
-    cached = attend_blocks(
-        q, k_cache, v_cache, block_tables, context_lens, context_lens, scale, alibi_slopes, None
-    )
-    # The newest token is a part of one token: its distance is 0, so ALiBi adds nothing.
-    k_new, v_new = (repeat_kv_heads(new, q.shape[1]).float() for new in (k_new, v_new))
-    qk = scale * (q.float() * k_new).sum(dim=-1)
-    part = merge(cached, Part(qk, torch.ones_like(qk), v_new))
     return (part.acc / part.l[..., None]).to(q.dtype)

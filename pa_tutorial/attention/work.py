@@ -46,14 +46,6 @@ class TensorsMade(TorchDispatchMode):
                 self.bytes_read += tensor.nbytes if inputs & self.watched else 0
         return result
 
-    def bytes_moved(self, fast_memory: int) -> int:
-        """Bytes between main memory and the processor: a model, not a measurement.
-
-        What is taken from the given tensors is read once. A new tensor of more than `fast_memory`
-        bytes is written to main memory and read back once; smaller ones stay in fast memory.
-        """
-        return self.bytes_read + sum(2 * size for size in self.sizes if size > fast_memory)
-
 
 def _memory(tensor: Tensor) -> int:
     return tensor.untyped_storage().data_ptr()

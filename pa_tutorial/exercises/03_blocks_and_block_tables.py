@@ -1,15 +1,14 @@
-"""Exercises of notebook 03: slots, copy-on-write, and how much of a prompt is in the cache."""
+"""Exercises of notebook 03: slots, and copy-on-write."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import index
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from pa_tutorial.checks.running import Trial
-from pa_tutorial.exercises.blocks_grading import append_cases, prefix_cases, slot_cases
+from pa_tutorial.exercises.blocks_grading import append_cases, slot_cases
 from pa_tutorial.exercises.exercise import Exercise
 from pa_tutorial.paging.errors import OutOfBlocks
 from pa_tutorial.walk.calls import AnswerError, require_written
@@ -32,21 +31,10 @@ def _as_row(numbers: Sequence[int], width: int, what: str) -> list[int]:
 
 
 def find_slots(block_table: list[int], first: int, last: int, block_size: int) -> list[int]:
-    """The slots of the tokens at positions first, first + 1, …, last - 1.
-
-    block_table  physical block numbers of the sequence, in the order of its tokens
-    returns      one slot a token: physical block number * block_size + offset
-    """
-    # for each position:
-    # 1. which logical block is it in, and at which offset?
-    # 2. the block table gives the physical block number
-    # 3. slot = physical block number * block_size + offset
+    """The slots of the tokens at positions p = first, first + 1, …, last - 1."""
+    # p // block_size is the logical block of position p, p % block_size its offset
     ### BEGIN SOLUTION
-    slots = []
-    for position in range(first, last):
-        logical, offset = divmod(position, block_size)
-        slots.append(block_table[logical] * block_size + offset)
-    return slots
+    return [block_table[p // block_size] * block_size + p % block_size for p in range(first, last)]
     ### END SOLUTION
 
 
@@ -176,96 +164,21 @@ def _state_rows(
     return torch.tensor([_as_row(row, 6, name) for name, row in named.items()])
 
 
-# 3. ---------------------------------------------------------------------------------------------
-
-
-def cached_prefix(
-    prompt: list[int], named: dict[tuple, int], block_size: int
-) -> tuple[list[int], int]:
-    """Which blocks of the cache a new prompt can share, and how many tokens that saves.
-
-    prompt   token ids
-    named    the full blocks in the cache: (previous block, its tokens) -> block number, where
-             previous block is the number of the block before it, and None for a first block;
-             for example {(None, (7, 8)): 3, (3, (9, 4)): 5} with a block_size of 2
-    returns  the block numbers, in order; and how many tokens of the prompt need not be
-             computed: all in these blocks, but at least one token must be left to compute
-             (the blocks are shared all the same)
-    """
-    # 1. look up block after block: (previous block, tuple of the next block_size tokens)
-    # 2. stop at the first one that is not there; what is not a full block is never there
-    # 3. the last token is always computed
-    ### BEGIN SOLUTION
-    blocks: list[int] = []
-    previous = None
-    for start in range(0, len(prompt), block_size):
-        previous = named.get((previous, tuple(prompt[start : start + block_size])))
-        if previous is None:
-            break
-        blocks.append(previous)
-    return blocks, max(0, min(len(blocks) * block_size, len(prompt) - 1))
-    ### END SOLUTION
-
-
-PREFIX_MEANING = {
-    "whole_prompt_known": "All blocks are shared, but at least one token must be computed.",
-    "half_a_block": "A block that is not full is never in the cache.",
-}
-
-
-def cached_prefix_trials(draw: int = 0) -> list[Trial]:
-    def rows(blocks: Sequence[int], saved: int) -> dict[str, Tensor]:
-        return {"out": torch.tensor([_as_row(blocks, 8, "blocks"), _as_row([saved], 8, "saved")])}
-
-    def run(
-        named: dict[tuple, int], prompt: list[int], function: Callable | None
-    ) -> dict[str, Tensor]:
-        answer = cached_prefix if function is None else function
-        given, block_size = dict(named), len(next(iter(named))[1])
-        result: Any = require_written(answer(list(prompt), given, block_size))
-        if given != named:
-            raise AnswerError("it changed `named`; it must only read it")
-        if not isinstance(result, tuple) or len(result) != 2:
-            raise AnswerError(f"it returned {result!r}; it must return (blocks, tokens saved)")
-        return rows(*result)
-
-    return [
-        Trial(
-            name=name,
-            isolates=isolates,
-            meaning=PREFIX_MEANING.get(name, "A block counts only after the block before it."),
-            run=partial(run, named, prompt),
-            references={"the answer, by hand": partial(rows, blocks, saved)},
-            bounds={"out": 0.0},
-            axes=("blocks|saved tokens", "place"),
-        )
-        for name, isolates, named, prompt, blocks, saved in prefix_cases(draw)
-    ]
-
-
 # ------------------------------------------------------------------------------------------------
 
 EXERCISES = (
     Exercise(
         notebook=NOTEBOOK,
-        text="Where do the K and V of a token go? Compute the slots of a run of tokens: "
-        "a whole prompt, a part of one, or the single token of a decode step.",
+        text="> **Your turn.** Where is token 9? And all the others? One line.",
         solution=find_slots,
         trials=find_slots_trials,
+        is_warm_up=True,
     ),
     Exercise(
         notebook=NOTEBOOK,
-        text="The heart of the block table: make room for one more token, with copy-on-write. "
-        "You get plain lists, and you change them in place.",
+        text="The heart of the block table, over plain lists that you change in place: section 4's "
+        "`append`, and now for a pool that may be empty. A refused append leaves no trace.",
         solution=append_token,
         trials=append_token_trials,
-    ),
-    Exercise(
-        notebook=NOTEBOOK,
-        text="A new prompt arrives. Which of its blocks are in the cache already? Here a full "
-        "block is found by the number of the block before it and its own tokens: a chain, "
-        "as in the hash of `prefix_cache.py`, but without a hash.",
-        solution=cached_prefix,
-        trials=cached_prefix_trials,
     ),
 )

@@ -1,4 +1,4 @@
-"""Exercises of notebook 04: a byte address, writing to the cache, reading from it."""
+"""Exercises of notebook 04: a byte address, and reading from the cache."""
 
 from collections.abc import Callable
 from functools import partial
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.checks.running import Trial
-from pa_tutorial.exercises.drawing import in_other_blocks, new_names, reseeded, seeded, seeded_torch
+from pa_tutorial.exercises.drawing import reseeded, seeded_torch
 from pa_tutorial.exercises.exercise import Exercise, require_shape
 from pa_tutorial.walk.calls import AnswerError, require_written
 from pa_tutorial.walk.cases import CASES
@@ -22,22 +22,11 @@ NOTEBOOK = "04_cache_layouts"
 def k_address(
     block: int, head: int, offset: int, dim: int, k_shape: tuple[int, ...], itemsize: int
 ) -> int:
-    """The address of one number of K in vLLM's layout, in bytes from the start of k_cache.
-
-    offset    the token's place in the block
-    k_shape   (num_blocks, num_kv_heads, head_size / x, block_size, x)
-    itemsize  bytes per number: 2 for float16
-    """
-    # 1. x neighbouring dimensions lie together: dim is number dim % x of piece dim // x
-    # 2. the index into the tensor is (block, head, piece, offset, number)
-    # 3. how many numbers does one step of each index pass over? add up, then count bytes
-    ### BEGIN SOLUTION
+    """The byte, from the start of k_cache, of one element of K; `offset` is that in the block."""
     _, num_kv_heads, num_pieces, block_size, x = k_shape
-    element = block * num_kv_heads + head
-    element = element * num_pieces + dim // x
-    element = element * block_size + offset
-    element = element * x + dim % x
-    return element * itemsize
+    ### BEGIN SOLUTION
+    piece = (block * num_kv_heads + head) * num_pieces + dim // x
+    return ((piece * block_size + offset) * x + dim % x) * itemsize
     ### END SOLUTION
 
 
@@ -95,125 +84,6 @@ def k_address_trials(draw: int = 0) -> list[Trial]:
 # 2. ---------------------------------------------------------------------------------------------
 
 
-def write_tokens(
-    key: Tensor, value: Tensor, k_cache: Tensor, v_cache: Tensor, slot_mapping: Tensor
-) -> None:
-    """Write the K and V of new tokens into the cache, in vLLM's layout, in place.
-
-    key, value    [num_tokens, num_kv_heads, head_size]
-    k_cache       [num_blocks, num_kv_heads, head_size / x, block_size, x]
-    v_cache       [num_blocks, num_kv_heads, head_size, block_size]
-    slot_mapping  [num_tokens] int64; -1: this token is not written
-    """
-    # for each token:
-    # 1. block and offset from the slot; leave out slot -1
-    # 2. its K, [num_kv_heads, head_size], cut into pieces: [num_kv_heads, head_size / x, x]
-    # 3. one assignment to k_cache and one to v_cache
-    ### BEGIN SOLUTION
-    _, num_kv_heads, num_pieces, block_size, x = k_cache.shape
-    for token, slot in enumerate(slot_mapping.tolist()):
-        if slot == -1:
-            continue
-        block, offset = divmod(slot, block_size)
-        k_cache[block, :, :, offset, :] = key[token].reshape(num_kv_heads, num_pieces, x)
-        v_cache[block, :, :, offset] = value[token]
-    ### END SOLUTION
-
-
-EMPTY = -9.0  # stands in the comparison where nothing was written
-IN_BLOCKS_5_AND_2 = [*range(40, 48), 16, 17, 18]
-WRITE_CASES = (
-    # name, what it isolates, (num_blocks, num_kv_heads, head_size, block_size), slots, dtype, used
-    ("one_token", "one token in the first slot of a block", (7, 2, 32, 8), [24], torch.float16,
-     False),
-    ("worked_example", "11 tokens in blocks {} and {}", (7, 2, 32, 8), IN_BLOCKS_5_AND_2,
-     torch.float16, False),
-    ("padding", "some tokens have slot -1", (7, 2, 32, 8), [-1, 9, 10, -1, 12, -1],
-     torch.float16, False),
-    ("float32", "x is 4", (7, 2, 32, 8), IN_BLOCKS_5_AND_2, torch.float32, False),
-    ("other_sizes", "3 heads of 48, blocks of 16, slots in any order", (4, 3, 48, 16),
-     [21, 5, -1, 0, 50, 20], torch.float32, False),
-    ("used_cache", "other tokens live in the same blocks", (4, 1, 16, 8), [3, 17],
-     torch.float32, True),
-)  # fmt: skip
-
-
-def _write_cases(draw: int) -> list[tuple]:
-    """The same tokens in other blocks."""
-    rng, cases = seeded(0, draw), []
-    for name, isolates, sizes, slots, *others in WRITE_CASES:
-        num_blocks, block_size = sizes[0], sizes[-1]
-        names = new_names(rng, 0, num_blocks, num_blocks) if draw else range(num_blocks)
-        slots = in_other_blocks(slots, block_size, names)
-        blocks = dict.fromkeys(slot // block_size for slot in slots)  # each once, in their order
-        cases.append((name, isolates.format(*blocks), sizes, slots, *others))
-    return cases
-
-
-def write_tokens_trials(draw: int = 0) -> list[Trial]:
-    def inputs(sizes: tuple, slots: list[int], dtype: torch.dtype, used: bool) -> tuple:
-        """key, value, k_cache, v_cache, slot_mapping; all numbers differ."""
-        num_blocks, num_kv_heads, head_size, block_size = sizes
-        x = 16 // dtype.itemsize
-        rng = seeded_torch(0, draw)
-        key, value = torch.randn(2, len(slots), num_kv_heads, head_size, generator=rng).to(dtype)
-        k_cache = torch.full((num_blocks, num_kv_heads, head_size // x, block_size, x), torch.nan)
-        v_cache = torch.full((num_blocks, num_kv_heads, head_size, block_size), torch.nan)
-        if used:
-            k_cache, v_cache = (torch.randn(c.shape, generator=rng) for c in (k_cache, v_cache))
-        return key, value, k_cache.to(dtype), v_cache.to(dtype), torch.tensor(slots)
-
-    def run(case: tuple, function: Callable | None) -> dict[str, Tensor]:
-        answer = write_tokens if function is None else function
-        given, before = inputs(*case), inputs(*case)
-        answer(*given)
-        for name, index in (("key", 0), ("value", 1), ("slot_mapping", 4)):
-            if not torch.equal(given[index], before[index]):
-                raise AnswerError(f"it changed {name}; it must only read it")
-        if all(map(same, given[2:4], before[2:4])):
-            raise AnswerError("the cache did not change: not written yet?")
-        return {"out": flat(*given[2:4])}
-
-    def same(one: Tensor, other: Tensor) -> bool:
-        return torch.equal(one.nan_to_num(EMPTY), other.nan_to_num(EMPTY))
-
-    def flat(k_cache: Tensor, v_cache: Tensor) -> Tensor:
-        """[2, all numbers]"""
-        return torch.stack([k_cache.flatten(), v_cache.flatten()]).double().nan_to_num(EMPTY)
-
-    def expected(case: tuple) -> dict[str, Tensor]:
-        """Number by number."""
-        key, value, k_cache, v_cache, slots = inputs(*case)
-        x, block_size = k_cache.shape[-1], v_cache.shape[-1]
-        for token, slot in enumerate(slots.tolist()):
-            if slot >= 0:
-                block, offset = slot // block_size, slot % block_size
-                for dim in range(v_cache.shape[2]):
-                    k_cache[block, :, dim // x, offset, dim % x] = key[token, :, dim]
-                    v_cache[block, :, dim, offset] = value[token, :, dim]
-        return {"out": flat(k_cache, v_cache)}
-
-    return [
-        Trial(
-            name=name,
-            isolates=isolates,
-            meaning=(
-                "A token with slot -1 was written: Python counts -1 from the end."
-                if name == "padding"
-                else f"A number is in the wrong place; {EMPTY:.0f} stands for an untouched one."
-            ),
-            run=partial(run, case),
-            references={"number by number": partial(expected, case)},
-            bounds={"out": 0.0},
-            axes=("k_cache|v_cache", "number"),
-        )
-        for name, isolates, *case in _write_cases(draw)
-    ]
-
-
-# 3. ---------------------------------------------------------------------------------------------
-
-
 def gather_blocks(
     k_cache: Tensor, v_cache: Tensor, block_table: Tensor, seq_len: int
 ) -> tuple[Tensor, Tensor]:
@@ -221,13 +91,13 @@ def gather_blocks(
 
     k_cache      [num_blocks, num_kv_heads, head_size / x, block_size, x]
     v_cache      [num_blocks, num_kv_heads, head_size, block_size]
-    block_table  [max_num_blocks_per_seq] int32; what lies behind the sequence is padding
+    block_table  [max_num_blocks_per_seq] int32; what follows the sequence is padding
     returns      K and V, each [seq_len, num_kv_heads, head_size]
     """
     # 1. how many blocks does the sequence have? the last one need not be full
     # 2. k_cache[numbers] is [blocks, num_kv_heads, head_size / x, block_size, x]:
     #    bring block and offset to the front, pieces and x to the end (permute), then reshape
-    # 3. the same for v_cache; cut off what lies behind seq_len
+    # 3. the same for v_cache; cut off what follows seq_len
     ### BEGIN SOLUTION
     _, num_kv_heads, _, block_size, _ = k_cache.shape
     numbers = block_table[: -(-seq_len // block_size)].long()
@@ -290,22 +160,16 @@ def gather_blocks_trials(draw: int = 0) -> list[Trial]:
 EXERCISES = (
     Exercise(
         notebook=NOTEBOOK,
-        text="Compute an address by hand, as the kernel does for every number of K that it "
-        "reads. In notebook 09 you meet this formula again, spread over threads.",
+        text="> **Your turn.** The same for any element and any cache, in two lines. Notebook 09 "
+        "spreads this formula over threads.",
         solution=k_address,
         trials=k_address_trials,
+        is_warm_up=True,
     ),
     Exercise(
         notebook=NOTEBOOK,
-        text="Write tokens into the cache: vLLM calls this `reshape_and_cache`. A loop over the "
-        "tokens is good enough here. You change the tensors in place and return nothing.",
-        solution=write_tokens,
-        trials=write_tokens_trials,
-    ),
-    Exercise(
-        notebook=NOTEBOOK,
-        text="The opposite way: copy one sequence out of its blocks. The check compares every "
-        "number with what was written.",
+        text="Section 5 looks up every token. Copy whole blocks instead: index with the table, "
+        "bring block and offset to the front, and cut off what no token owns.",
         solution=gather_blocks,
         trials=gather_blocks_trials,
     ),

@@ -330,28 +330,25 @@ def merge_outputs_trials(draw: int = 0) -> list[Trial]:
 EXERCISES = (
     Exercise(
         notebook=NOTEBOOK,
-        text="Softmax needs two numbers: the largest score *m*, and *l*, the sum of "
-        "exp(score − *m*). Compute both in **one pass**: look at each score once, then forget it. "
-        "A masked token has the score −inf. The check gives you each score only once, and it "
-        "notices if you keep them.",
+        text="**Your turn.** The softmax alone: *m* and *l* in one pass, masked tokens included. "
+        "Each score comes only once, and the check notices if you keep them.",
         solution=running_max_and_sum,
         trials=running_max_and_sum_trials,
+        is_warm_up=True,
     ),
     Exercise(
         notebook=NOTEBOOK,
-        text="A long sequence can be cut into parts, and each part computed by itself. A part "
-        "leaves behind *m*, *l* and *acc*, the sum of exp(score − *m*) · *v*. Merge any number "
-        "of parts into the output of attention. Some parts may hold no token.",
+        text="A long sequence was cut into any number of parts. Merge them all at once, as the "
+        "reduce kernel does: first the common maximum, then the sums. A part may hold no token.",
         solution=merge_parts,
         trials=merge_parts_trials,
     ),
     Exercise(
         notebook=NOTEBOOK,
-        text="Libraries hand out something else for each part: its finished output, and "
+        text="Libraries hand out a part in another form: its finished output, and "
         "lse = *m* + log *l*, the logarithm of the sum of exp(score) (*log-sum-exp*). "
-        "FlashAttention does so; vLLM merges such outputs in `merge_attn_states`. Merge them, "
-        "for all heads at once. (FlashInfer takes the logarithm to base 2. Mixing up the two "
-        "gives wrong weights.)",
+        "FlashAttention does so, and vLLM merges such outputs in `merge_attn_states`. Merge them "
+        "for all heads at once.",
         solution=merge_outputs,
         trials=merge_outputs_trials,
     ),

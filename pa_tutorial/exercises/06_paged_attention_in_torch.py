@@ -1,21 +1,19 @@
-"""Exercises of notebook 06: one query at a time, block by block, the newest token beside."""
+"""Exercises of notebook 06: slots with a token, block by block, one query at a time."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from pa_tutorial.attention.online import Part, empty_part, merge, part_of
+from pa_tutorial.attention.online import empty_part, merge, part_of
 from pa_tutorial.attention.work import TensorsMade
 from pa_tutorial.checks.comparing import bounds_of
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.drawing import new_names, reseeded, seeded
 from pa_tutorial.exercises.exercise import Exercise, require_shape
-from pa_tutorial.walk.calls import AnswerError, call, require_written
+from pa_tutorial.walk.calls import AnswerError, require_written
 from pa_tutorial.walk.cases import CASES
 from pa_tutorial.walk.ladder import STAGES
 from pa_tutorial.walk.problem import DecodeProblem
@@ -24,6 +22,158 @@ NOTEBOOK = "06_paged_attention_in_torch"
 
 
 # 1. ---------------------------------------------------------------------------------------------
+
+
+def slots_with_token(block_idx: int, seq_lens: Tensor, block_size: int) -> Tensor:
+    """Which slots of logical block block_idx hold a token of each sequence.
+
+    seq_lens  [num_seqs]
+    returns   [num_seqs, block_size] bool
+    """
+    # which token would lie in each slot of this block?
+    ### BEGIN SOLUTION
+    token = block_idx * block_size + torch.arange(block_size)
+    return token < seq_lens[:, None]
+    ### END SOLUTION
+
+
+_TOKENS = "Slot i of logical block b is for token b * block_size + i; tokens count from 0."
+SLOTS_CASES: tuple[tuple, ...] = (
+    # name, what it isolates, what its failure means, block_idx, seq_lens, block_size
+    ("one_full_block", "a full block", _TOKENS, 0, (8,), 8),
+    ("tail", "block 1 of the worked example: 3 tokens", _TOKENS, 1, (11,), 8),
+    ("ended", "a full block, a tail, and no block at all", _TOKENS, 2, (12, 11, 8), 4),
+    ("exactly", "a sequence that ends where the block begins", _TOKENS, 1, (16, 17), 16),
+)
+
+
+def slots_with_token_trials(draw: int = 0) -> list[Trial]:
+    def expected(block_idx: int, seq_lens: tuple[int, ...], block_size: int) -> dict[str, Tensor]:
+        first = block_idx * block_size
+        rows = [[float(t < n) for t in range(first, first + block_size)] for n in seq_lens]
+        return {"out": torch.tensor(rows)}
+
+    def run(case: tuple, function: Callable | None) -> dict[str, Tensor]:
+        answer = slots_with_token if function is None else function
+        block_idx, seq_lens, block_size = case
+        lens = torch.tensor(seq_lens, dtype=torch.int32)
+        result = require_shape(answer(block_idx, lens, block_size), [len(seq_lens), block_size])
+        if result.dtype != torch.bool:
+            raise AnswerError(f"it returned {result.dtype}; it must return torch.bool")
+        return {"out": result.float()}
+
+    def drawn(index: int, block_idx: int, seq_lens: tuple[int, ...], block_size: int) -> tuple:
+        """As many whole blocks more, in front of all sequences."""
+        more = int(seeded(index, draw).integers(1, 9)) if draw else 0
+        return block_idx + more, tuple(n + more * block_size for n in seq_lens), block_size
+
+    return [
+        Trial(
+            name=name,
+            isolates=isolates,
+            meaning=meaning,
+            run=partial(run, case),
+            references={"the definition": partial(expected, *case)},
+            bounds={"out": 0.0},
+            axes=("sequence", "slot"),
+        )
+        for index, (name, isolates, meaning, *sizes) in enumerate(SLOTS_CASES)
+        for case in (drawn(index, *sizes),)
+    ]
+
+
+# 2. ---------------------------------------------------------------------------------------------
+
+
+def attend_sequence(
+    q: Tensor, k_cache: Tensor, v_cache: Tensor, block_table: Tensor, seq_len: int, scale: float
+) -> Tensor:
+    """Attention of one query over one sequence, block by block; K and V are never gathered.
+
+    q                 [num_heads, head_size]
+    k_cache, v_cache  [num_blocks, num_kv_heads, block_size, head_size], NaN where no token lives
+    block_table       [max_num_blocks_per_seq] int32; what follows the sequence is padding
+    seq_len           tokens in the cache, the newest included
+    returns           [num_heads, head_size], in the dtype of q; computed in float32
+
+    No tensor may be larger than two blocks, counted for num_heads in float32:
+    2 * num_heads * block_size * head_size * 4 bytes.
+    """
+    # 1. query heads that share a KV head stand together: q as [num_kv_heads, group, head_size]
+    # 2. begin with the part of no token: empty_part((num_kv_heads, group), head_size)
+    # 3. for each block of the sequence: its K and V, [num_kv_heads, tokens, head_size] in float32;
+    #    the last block need not be full: cut K and V to its tokens
+    # 4. scores [num_kv_heads, group, tokens]; then part_of, then merge
+    # 5. divide once, at the end; back to the shape and the dtype of q
+    ### BEGIN SOLUTION
+    _, num_kv_heads, block_size, head_size = k_cache.shape
+    grouped = q.float().reshape(num_kv_heads, -1, head_size)
+    part = empty_part(grouped.shape[:2], head_size)
+    for first in range(0, seq_len, block_size):
+        block = int(block_table[first // block_size])
+        tokens = slice(0, min(block_size, seq_len - first))
+        k, v = k_cache[block, :, tokens].float(), v_cache[block, :, tokens].float()
+        qk = scale * (grouped @ k.mT)
+        part = merge(part, part_of(qk, v))
+    return (part.acc / part.l[..., None]).reshape(q.shape).to(q.dtype)
+    ### END SOLUTION
+
+
+ATTEND_CASES = (
+    *("one_full_block", "tail", "one_token", "shuffled_blocks", "stale_slots", "worked_example"),
+    *("block_zero_in_use", "wide_tables", "block_size_8", "gqa", "mqa", "other_scale"),
+    *("deep_negative_scores", "huge_scores", "extreme_scores", "drifting_scores"),
+    *("strided_q", "float16", "deep_negative_scores_float16", "head_size_120_float16"),
+)
+ATTEND_MEANINGS = {
+    "one_full_block": "Look up each block in the table; merge every part; divide acc by l once, at "
+    "the end. There are seq_len / block_size blocks, rounded up.",
+    "tail": "Slots after the last token hold NaN, and 0 * NaN is NaN: cut K and V to the tokens.",
+    "one_token": "The other slots of the block hold NaN, and 0 * NaN is NaN: cut K and V.",
+    "worked_example": "Is each part merged, and is acc divided by l once, at the end?",
+}
+
+
+def attend_sequence_trials(draw: int = 0) -> list[Trial]:
+    def run(case: DecodeProblem, function: Callable | None) -> dict[str, Tensor]:
+        answer = attend_sequence if function is None else function
+        block = case.num_heads * case.block_size * case.head_size * torch.float32.itemsize
+
+        def as_stage(q: Tensor, *others: Any) -> Tensor:
+            k_cache, v_cache, tables, seq_lens, scale, _no_slopes = others
+            outs = []
+            for own_q, table, seq_len in zip(q, tables, seq_lens.tolist(), strict=True):
+                with TensorsMade() as made:
+                    out = answer(own_q, k_cache, v_cache, table, seq_len, scale)
+                if require_shape(out, list(own_q.shape)).dtype != q.dtype:
+                    raise AnswerError(f"it returned {out.dtype}; q is {q.dtype}")
+                if max(made.sizes, default=0) > 2 * block:
+                    raise AnswerError(
+                        f"it made a tensor of {max(made.sizes):,} bytes; more than two blocks, "
+                        f"{2 * block:,} bytes, are not allowed: K or V was gathered, or the whole "
+                        "cache was converted"
+                    )
+                outs.append(out)
+            return torch.stack(outs)
+
+        return STAGES["paged_online"].run(case, as_stage)
+
+    return [
+        Trial(
+            name=case.id,
+            isolates=case.isolates,
+            meaning=ATTEND_MEANINGS.get(case.name, case.meaning),
+            run=partial(run, case),
+            references={"the oracle": case.expected},
+            bounds=bounds_of(case.id),
+            axes=case.axes,
+            problem=case,
+        )
+        for case in (reseeded(CASES[f"decode/{name}"], draw) for name in ATTEND_CASES)
+    ]
+
+
+# 3. ---------------------------------------------------------------------------------------------
 
 
 def single_queries(
@@ -123,222 +273,30 @@ def single_queries_trials(draw: int = 0) -> list[Trial]:
     ]
 
 
-# 2. ---------------------------------------------------------------------------------------------
-
-
-def attend_sequence(
-    q: Tensor, k_cache: Tensor, v_cache: Tensor, block_table: Tensor, seq_len: int, scale: float
-) -> Tensor:
-    """Attention of one query over one sequence, block by block; K and V are never gathered.
-
-    q                 [num_heads, head_size]
-    k_cache, v_cache  [num_blocks, num_kv_heads, block_size, head_size], NaN where no token lives
-    block_table       [max_num_blocks_per_seq] int32; what lies behind the sequence is padding
-    seq_len           tokens in the cache, the newest included
-    returns           [num_heads, head_size], in the dtype of q; computed in float32
-
-    No tensor may be larger than two blocks, counted for num_heads in float32:
-    2 * num_heads * block_size * head_size * 4 bytes.
-    """
-    # 1. query heads that share a KV head stand together: q as [num_kv_heads, group, head_size]
-    # 2. begin with the part of no token: empty_part((num_kv_heads, group), head_size)
-    # 3. for each block of the sequence: its K and V, [num_kv_heads, tokens, head_size] in float32;
-    #    the last block need not be full: cut K and V to its tokens
-    # 4. scores [num_kv_heads, group, tokens]; then part_of, then merge
-    # 5. divide once, at the end; back to the shape and the dtype of q
-    ### BEGIN SOLUTION
-    _, num_kv_heads, block_size, head_size = k_cache.shape
-    grouped = q.float().reshape(num_kv_heads, -1, head_size)
-    part = empty_part(grouped.shape[:2], head_size)
-    for first in range(0, seq_len, block_size):
-        block = int(block_table[first // block_size])
-        tokens = slice(0, min(block_size, seq_len - first))
-        k, v = k_cache[block, :, tokens].float(), v_cache[block, :, tokens].float()
-        qk = scale * (grouped @ k.mT)
-        part = merge(part, part_of(qk, v))
-    return (part.acc / part.l[..., None]).reshape(q.shape).to(q.dtype)
-    ### END SOLUTION
-
-
-ATTEND_CASES = (
-    *("one_full_block", "tail", "one_token", "shuffled_blocks", "stale_slots", "worked_example"),
-    *("block_zero_in_use", "wide_tables", "block_size_8", "gqa", "mqa", "other_scale"),
-    *("deep_negative_scores", "huge_scores", "extreme_scores", "drifting_scores"),
-    *("strided_q", "float16", "deep_negative_scores_float16", "head_size_120_float16"),
-)
-ATTEND_MEANINGS = {
-    "one_full_block": "Look up each block in the table; merge every part; divide acc by l once, at "
-    "the end. There are seq_len / block_size blocks, rounded up.",
-    "tail": "Slots behind seq_len hold NaN, and 0 * NaN is NaN: cut K and V to the tokens.",
-    "one_token": "The other slots of the block hold NaN, and 0 * NaN is NaN: cut K and V.",
-    "worked_example": "Is each part merged, and is acc divided by l once, at the end?",
-}
-
-
-def attend_sequence_trials(draw: int = 0) -> list[Trial]:
-    def run(case: DecodeProblem, function: Callable | None) -> dict[str, Tensor]:
-        answer = attend_sequence if function is None else function
-        block = case.num_heads * case.block_size * case.head_size * torch.float32.itemsize
-
-        def as_stage(q: Tensor, *others: Any) -> Tensor:
-            k_cache, v_cache, tables, seq_lens, scale, _no_slopes = others
-            outs = []
-            for own_q, table, seq_len in zip(q, tables, seq_lens.tolist(), strict=True):
-                with TensorsMade() as made:
-                    out = answer(own_q, k_cache, v_cache, table, seq_len, scale)
-                if require_shape(out, list(own_q.shape)).dtype != q.dtype:
-                    raise AnswerError(f"it returned {out.dtype}; q is {q.dtype}")
-                if max(made.sizes, default=0) > 2 * block:
-                    raise AnswerError(
-                        f"it made a tensor of {max(made.sizes):,} bytes; more than two blocks, "
-                        f"{2 * block:,} bytes, are not allowed: K or V was gathered, or the whole "
-                        "cache was converted"
-                    )
-                outs.append(out)
-            return torch.stack(outs)
-
-        return STAGES["paged_online"].run(case, as_stage)
-
-    return [
-        Trial(
-            name=case.id,
-            isolates=case.isolates,
-            meaning=ATTEND_MEANINGS.get(case.name, case.meaning),
-            run=partial(run, case),
-            references={"the oracle": case.expected},
-            bounds=bounds_of(case.id),
-            axes=case.axes,
-            problem=case,
-        )
-        for case in (reseeded(CASES[f"decode/{name}"], draw) for name in ATTEND_CASES)
-    ]
-
-
-# 3. ---------------------------------------------------------------------------------------------
-
-
-def add_newest(part: Part, q: Tensor, k_new: Tensor, v_new: Tensor, scale: float) -> Tensor:
-    """Attention over cached tokens and the newest one, whose K and V are not in the cache yet.
-
-    part          of the cached tokens: m, l [num_seqs, num_heads] and
-                  acc [num_seqs, num_heads, head_size], float32;
-                  empty (m = -inf, l = 0, acc = 0) for a sequence whose first token this is
-    q             [num_seqs, num_heads, head_size]
-    k_new, v_new  [num_seqs, num_kv_heads, head_size], of the newest token
-    returns       [num_seqs, num_heads, head_size], in the dtype of q; computed in float32
-    """
-    # 1. k_new and v_new in float32, for num_heads: a KV head serves neighbouring query heads
-    # 2. one score for each sequence and head
-    # 3. one token is a part too: what are its m, its l and its acc?
-    # 4. merge, then divide
-    ### BEGIN SOLUTION
-    group = q.shape[1] // k_new.shape[1]
-    k = k_new.float().repeat_interleave(group, dim=1)
-    v = v_new.float().repeat_interleave(group, dim=1)
-    qk = scale * (q.float() * k).sum(dim=-1)
-    part = merge(part, Part(qk, torch.ones_like(qk), v))
-    return (part.acc / part.l[..., None]).to(q.dtype)
-    ### END SOLUTION
-
-
-NEWEST_CASES: tuple[tuple[str, dict[str, Any]], ...] = (
-    # a case of a decode step, and what is different here
-    ("one_token", {"isolates": "both sequences begin: nothing is cached"}),
-    ("one_token", {"name": "one_token_far_below", "scores": "deep_negative",
-                   "isolates": "nothing is cached, and the score of the first token is near -300",
-                   "meaning": "An empty part has m = -inf: any number in its place is too large."}),
-    ("ordinary_softmax", {}),
-    ("gqa", {}),
-    ("mqa", {}),
-    ("many_sequences_of_different_length", {"isolates": "eight lengths, from 1 on"}),
-    ("worked_example", {"isolates": "the worked example: 10 tokens in the cache, one beside"}),
-    ("other_scale", {}),
-    ("deep_negative_scores", {}),
-    ("huge_scores", {}),
-    ("extreme_scores", {}),
-    ("drifting_scores", {"isolates": "the newest score is the largest, or the smallest"}),
-    ("drifting_scores", {"name": "far_apart", "seq_lens": (2, 3),
-                         "isolates": "the newest score is far above all others, or far below"}),
-    ("float16", {}),
-    ("deep_negative_scores_float16", {}),
-)  # fmt: skip
-
-
-def add_newest_trials(draw: int = 0) -> list[Trial]:
-    def cached(case: DecodeProblem) -> Part:
-        """m, l and acc of all tokens but the newest: float64, from the oracle's scores."""
-        m, l = np.full((2, len(case.seq_lens), case.num_heads), -np.inf)
-        l[:] = 0.0
-        acc = np.zeros((*m.shape, case.head_size))
-        for sequence, values in enumerate(case.inputs().values):
-            for head in range(case.num_heads if len(values) > 1 else 0):
-                scores = case.expected()["qk"][sequence, head, : len(values) - 1]
-                v = values[:-1, head * case.num_kv_heads // case.num_heads].double().numpy()
-                m[sequence, head] = np.float32(scores.max())
-                weights = np.exp(scores - m[sequence, head])
-                l[sequence, head] = weights.sum()
-                acc[sequence, head] = weights @ v
-        return Part(*(torch.from_numpy(array).float() for array in (m, l, acc)))
-
-    def run(case: DecodeProblem, function: Callable | None) -> dict[str, Tensor]:
-        answer = add_newest if function is None else function
-        inputs = case.inputs()
-        tensors = {
-            "q": inputs.q,
-            "k_new": torch.stack([keys[-1] for keys in inputs.keys]),
-            "v_new": torch.stack([values[-1] for values in inputs.values]),
-            **cached(case)._asdict(),
-        }
-
-        def in_order(q: Tensor, k_new: Tensor, v_new: Tensor, *others: Any) -> Tensor:
-            *part, scale = others
-            return answer(Part(*part), q, k_new, v_new, scale)
-
-        return {"out": call(in_order, tensors, case.scale, probe={})}
-
-    return [
-        Trial(
-            name=case.id,
-            isolates=case.isolates,
-            meaning=case.meaning,
-            run=partial(run, case),
-            references={"the oracle": case.expected},
-            bounds=bounds_of(f"decode/{name}"),
-            axes=case.axes,
-            problem=case,
-        )
-        for name, changes in NEWEST_CASES
-        for case in (reseeded(replace(CASES[f"decode/{name}"], **changes), draw),)
-    ]
-
-
 # ------------------------------------------------------------------------------------------------
 
 EXERCISES = (
     Exercise(
         notebook=NOTEBOOK,
-        text="A decode step has one query for each sequence; a prompt has many. Look at it in "
-        "another way: each new token is the newest one of a shorter sequence, which lies in the "
-        "same blocks. Then a function for decode can do prefill too, and the causal mask needs "
-        "no code. Make these sequences. The numbers must be equal.",
-        solution=single_queries,
-        trials=single_queries_trials,
+        text="**Your turn.** Which slots of a block hold a token? One or two lines.",
+        solution=slots_with_token,
+        trials=slots_with_token_trials,
+        is_warm_up=True,
     ),
     Exercise(
         notebook=NOTEBOOK,
-        text="Now the whole of it, for one sequence: go through its blocks and keep one `Part`. "
-        "`empty_part`, `part_of` and `merge` are those of notebook 05. K and V of the sequence "
-        "must never stand in one tensor. The check measures every tensor that torch makes: none "
-        "may be larger than two blocks.",
+        text="Section 1 for all heads of one sequence, of any length. K and V of the sequence must "
+        "never be in one tensor: the check measures every tensor that torch makes, and none may "
+        "be larger than two blocks.",
         solution=attend_sequence,
         trials=attend_sequence_trials,
     ),
     Exercise(
         notebook=NOTEBOOK,
-        text="In rosellm the newest token is not in the cache yet when attention runs: its K and V "
-        "come beside it. You get the `Part` of the cached tokens. Add the newest one. "
-        "For the first token of a sequence nothing is cached.",
-        solution=add_newest,
-        trials=add_newest_trials,
+        text="A decode step has one query for each sequence; a prompt has many. But each new "
+        "token is the newest one of a shorter sequence, which lies in the same blocks. Make these "
+        "sequences: a function for decode can then do prefill, and the causal mask needs no code.",
+        solution=single_queries,
+        trials=single_queries_trials,
     ),
 )

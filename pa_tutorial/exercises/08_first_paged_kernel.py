@@ -1,6 +1,4 @@
-"""Exercises of notebook 08: scores, output and writing of K, as kernels over blocks."""
-
-import math
+"""Exercises of notebook 08: slots, output and writing of K, as kernels over blocks."""
 
 import numpy as np
 import torch
@@ -10,13 +8,14 @@ from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.drawing import in_other_blocks, new_names, seeded, seeded_torch
 from pa_tutorial.exercises.exercise import Exercise
 from pa_tutorial.exercises.kernels import ITEM, Enough, Task, trial
-from pa_tutorial.paging.layouts import VllmLayout, reshape_and_cache
+from pa_tutorial.paging.layouts import VllmLayout, reshape_and_cache, slot_mapping
 from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.simt.traffic import SECTOR
 from pa_tutorial.walk.problem import DecodeProblem
 
 NOTEBOOK = "08_first_paged_kernel"
 OUTSIDE = 1_000_000  # stands in block tables behind the blocks of a sequence
+WORKED = {"seq_lens": (11,), "tables": ((5, 2),), "num_kv_heads": 2}
 
 _TABLE = "Token -> logical block and offset; the row of this sequence has the physical block."
 _GROUPS = "Query head h reads KV head h // (num_heads / num_kv_heads)."
@@ -41,89 +40,58 @@ def tables_and_lens(step: DecodeProblem) -> tuple[np.ndarray, np.ndarray]:
     return tables, seq_lens
 
 
-# 1. ---------------------------------------------------------------------------------------------
+# Warm-up ----------------------------------------------------------------------------------------
 
 
 @cuda.jit
-def paged_scores(out, q, k_cache, scale, block_tables, seq_lens):
-    """The scores of a decode step. The grid is (num_heads, num_seqs).
+def token_slots(out, block_tables, seq_lens, block_size):
+    """The slot of each token: physical block number * block_size + offset.
 
-    out           [num_seqs, num_heads, longest]   scale * (q . k), and -inf behind the last token
-    q             [num_seqs, num_heads, head_size]
-    k_cache       [num_blocks, num_kv_heads, head_size / x, block_size, x]   vLLM's layout
-    block_tables  [num_seqs, max_num_blocks_per_seq]   behind the sequence's blocks: anything
-    seq_lens      [num_seqs]
-
-    All floats are float32. Any number of threads that is a multiple of 32.
+    out  [num_seqs, max_seq_len] float32; the grid is (num_seqs)
     """
-    # 1. which head of which sequence has this thread block? Which KV head does it read?
-    # 2. thread t takes the places t, t + cuda.blockDim.x, … of its row of out
-    # 3. a place behind the last token gets float32(-math.inf), and nothing is read for it
-    # 4. token -> logical block and offset -> physical block; element d -> piece and number
-    ### BEGIN SOLUTION
-    head, sequence = cuda.blockIdx.x, cuda.blockIdx.y
-    _, num_kv_heads, num_pieces, block_size, x = k_cache.shape
-    kv_head = head // (q.shape[1] // num_kv_heads)
-    for token in range(cuda.threadIdx.x, out.shape[2], cuda.blockDim.x):
-        score = float32(-math.inf)
-        if token < seq_lens[sequence]:
-            block, offset = block_tables[sequence, token // block_size], token % block_size
-            dot = float32(0)
-            for d in range(num_pieces * x):
-                dot += q[sequence, head, d] * k_cache[block, kv_head, d // x, offset, d % x]
-            score = scale * dot
-        out[sequence, head, token] = score
-    ### END SOLUTION
+    seq_idx, token_idx = cuda.blockIdx.x, cuda.threadIdx.x
+    if token_idx < seq_lens[seq_idx]:
+        # the physical block number, the offset, and out[seq_idx, token_idx]
+        ### BEGIN SOLUTION
+        block = block_tables[seq_idx, token_idx // block_size]
+        out[seq_idx, token_idx] = block * block_size + token_idx % block_size
+        ### END SOLUTION
 
 
-SCORE_CASES = (
-    # name, what it isolates, what its failure means, (threads, sizes)
-    (
-        "worked_example",
-        "11 tokens in blocks 5 and 2",
-        _TABLE + " If heads 0 and 3 are right: which KV head does a query head read?",
-        (32, {"seq_lens": (11,), "tables": ((5, 2),), "num_kv_heads": 2}),
-    ),
-    ("shuffled_blocks", "64 tokens in blocks in no order", _TABLE, (64, {"seq_lens": (64,)})),
-    ("batch", "lengths 3, 20 and 8", _ROWS, (32, {"seq_lens": (3, 20, 8)})),
-    ("gqa", "4 query heads read 2 KV heads", _GROUPS, (32, {"seq_lens": (9,), "num_kv_heads": 2})),
-    ("few_threads", "75 tokens, 32 threads", _GO_ON, (32, {"seq_lens": (75, 40)})),
-    (
-        "other_sizes",
-        "head_size 48, block_size 16: 12 pieces, 16 tokens",
-        "x, block_size and the number of pieces are different things.",
-        (32, {"seq_lens": (21,), "head_size": 48, "block_size": 16}),
-    ),
+SLOT_CASES = (
+    # name, what it isolates, what its failure means, sizes
+    ("worked_example", "11 tokens in blocks 5 and 2", _TABLE, WORKED),
+    ("batch", "lengths 3, 20 and 8", _ROWS, {"seq_lens": (3, 20, 8)}),
+    ("block_size_16", "75 tokens", _TABLE, {"seq_lens": (75, 40), "block_size": 16}),
 )
 
 
-def score_trials(draw: int = 0) -> list[Trial]:
-    def task(num_threads: int, sizes: dict) -> Task:
+def slot_trials(draw: int = 0) -> list[Trial]:
+    def task(sizes: dict) -> Task:
         step = problem(draw, **{"head_size": 32, "block_size": 8, **sizes})
-        inputs, scale = step.paged("vllm"), np.float32(step.scale)
-        arrays = inputs.q.numpy(), inputs.k_cache.numpy(), scale, *tables_and_lens(step)
-        expected = step.expected()["qk"].astype(np.float32)
-        enough = {0: Enough(expected.size, expected.size)}  # a thread block begins anywhere
-        grid = (step.num_heads, len(step.seq_lens))
-        return Task(num_threads, arrays, expected, enough, grid=grid)
+        tables, seq_lens = tables_and_lens(step)
+        expected = np.full((len(seq_lens), max(seq_lens)), np.nan, np.float32)
+        for row, table, seq_len in zip(expected, tables, seq_lens, strict=True):
+            row[:seq_len] = slot_mapping(table.tolist(), range(seq_len), step.block_size)
+        inputs = tables, seq_lens, np.int32(step.block_size)
+        return Task(96, inputs, expected, {}, grid=(len(seq_lens),))
 
-    axes = "sequence", "head", "token"
-    return [trial(*words, task(*how), paged_scores, axes) for *words, how in SCORE_CASES]
+    axes = "sequence", "token"
+    return [trial(*words, task(sizes), token_slots, axes) for *words, sizes in SLOT_CASES]
 
 
-SCORES = Exercise(
+SLOTS = Exercise(
     notebook=NOTEBOOK,
     text="""\
-Write the first half of the kernel yourself: the scores, for a whole batch. They go to global
-memory, not to shared memory. Sequences have different lengths, so the rows of `out` are padded
-with -∞, as in `paged_online`. Slots without a token hold NaN, and behind a sequence's blocks its
-row of the block table holds a number that is no block.""",
-    solution=paged_scores,
-    trials=score_trials,
+**Your turn.** A physical block and an offset make a *slot*, the place of a token in the pool. Write
+the slot of each token.""",
+    solution=token_slots,
+    trials=slot_trials,
+    is_warm_up=True,
 )
 
 
-# 2. ---------------------------------------------------------------------------------------------
+# 1. ---------------------------------------------------------------------------------------------
 
 
 @cuda.jit
@@ -161,7 +129,7 @@ VALUE_CASES = (
         "worked_example",
         "11 tokens in blocks 5 and 2",
         _TABLE,
-        (32, {"seq_lens": (11,), "tables": ((5, 2),), "num_kv_heads": 2}),
+        (32, WORKED),
     ),
     ("shuffled_blocks", "32 tokens in blocks in no order", _TABLE, (64, {"seq_lens": (32,)})),
     ("batch", "lengths 3, 20 and 8", _ROWS, (32, {"seq_lens": (3, 20, 8)})),
@@ -204,16 +172,15 @@ def _once(array: np.ndarray) -> Enough:
 VALUES = Exercise(
     notebook=NOTEBOOK,
     text="""\
-The second half, with V in the *plain* layout. The assignment of threads is that of our kernel: a
-thread takes an element of the output. In section 7, this cost 16 times the sectors. Here
-neighbouring threads find their elements side by side, so no request may move more sectors than it
-needs. (vLLM's layout of V is made for another assignment: notebook 10.)""",
+The second half of your kernel, with V in the *plain* layout. A thread takes an element of the
+output, as before. That cost 16 times the sectors; here neighbouring threads find their elements
+side by side, and no request may move more sectors than it needs.""",
     solution=paged_values,
     trials=value_trials,
 )
 
 
-# 3. ---------------------------------------------------------------------------------------------
+# 2. ---------------------------------------------------------------------------------------------
 
 
 @cuda.jit
@@ -287,13 +254,13 @@ def key_trials(draw: int = 0) -> list[Trial]:
 KEYS = Exercise(
     notebook=NOTEBOOK,
     text="""\
-Somebody must have written K before our kernel reads it. Write the half of `reshape_and_cache`
-that is for K, as a kernel with one thread block a token. Other slots must not be touched: they
-belong to other sequences. Rows with the slot -1 are padding. The reads of `key` must be
-coalesced: no sector twice, and no more requests than full warps need.""",
+Before a kernel can read K, another must write it. Write the half of `reshape_and_cache` that is
+for K, with one thread block a token. Other slots belong to other sequences: leave them alone. Rows
+with the slot -1 are padding. The reads of `key` must be coalesced: no sector twice, and no more
+requests than full warps need.""",
     solution=write_keys,
     trials=key_trials,
 )
 
 
-EXERCISES = (SCORES, VALUES, KEYS)
+EXERCISES = (SLOTS, VALUES, KEYS)

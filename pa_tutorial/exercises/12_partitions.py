@@ -1,213 +1,97 @@
-"""Exercises of notebook 12: what each thread block reads, and two ways to merge partitions."""
+"""Exercises of notebook 12: the range of a partition, and the reduce kernel in one pass."""
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from functools import partial
 
+import numpy as np
 import torch
 from numba import cuda, float32
 from torch import Tensor
 
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.drawing import redrawn
-from pa_tutorial.exercises.exercise import Exercise
+from pa_tutorial.exercises.exercise import Exercise, require_floats
 from pa_tutorial.exercises.kernels import ITEM, Enough, Task, trial
-from pa_tutorial.exercises.partitions_grading import (
-    RANGES,
-    another_batch,
-    as_ranges,
-    left_by,
-    made_up_partitions,
-    problem,
-    ranges_of_kernel,
-    require_merged,
-    require_registers_only,
-)
+from pa_tutorial.exercises.partitions_grading import made_up_partitions, require_registers_only
 from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.simt.traffic import SECTOR
-from pa_tutorial.walk.calls import AnswerError
-from pa_tutorial.walk.problem import DecodeProblem
 
 NOTEBOOK = "12_partitions"
-SIZE = 16  # tokens of a partition, where nothing else is said
 
 
 # 1. ---------------------------------------------------------------------------------------------
 
 
-def split_batch(
-    seq_lens: Sequence[int], block_size: int, partition_size: int
-) -> list[list[tuple[int, int, int, int]]]:
-    """Which blocks and tokens each thread block of v2 has, for one head.
+def partition_range(
+    partition_idx: int, seq_len: int, block_size: int, partition_size: int
+) -> tuple[int, int, int]:
+    """(start_block_idx, end_block_idx, num_tokens) of a partition that has at least one token.
 
-    partition_size  a multiple of block_size
-    returns         [sequence][partition] -> (start_block_idx, end_block_idx, start_token_idx,
-                    end_token_idx), the ends not included. As in the grid, every sequence has the
-                    same number of partitions; one that begins after the end of its sequence is
-                    (0, 0, 0, 0).
+    The partition has the blocks from start_block_idx up to, but without, end_block_idx.
     """
-    # 1. how many partitions has the grid? One sequence decides for all
-    # 2. how many blocks has a sequence, and how many has a partition?
-    # 3. the last partition may be cut off, in blocks and in tokens
+    # the last partition may be cut off; blocks are rounded up, tokens are not
     ### BEGIN SOLUTION
-    num_partitions = -(-max(seq_lens) // partition_size)
-    blocks = partition_size // block_size
-    batch = []
-    for seq_len in seq_lens:
-        num_seq_blocks = -(-seq_len // block_size)
-        row = []
-        for partition in range(num_partitions):
-            start = partition * blocks
-            end = min(start + blocks, num_seq_blocks)
-            end_token = min(end * block_size, seq_len)
-            exists = partition * partition_size < seq_len
-            row.append((start, end, start * block_size, end_token) if exists else (0, 0, 0, 0))
-        batch.append(row)
-    return batch
+    start_block_idx = partition_idx * (partition_size // block_size)
+    num_tokens = min(partition_size, seq_len - partition_idx * partition_size)
+    return start_block_idx, start_block_idx + -(-num_tokens // block_size), num_tokens
     ### END SOLUTION
 
 
-_GRID = (
-    "The longest sequence decides how many partitions all of them have; one that begins after the "
-    "end of its sequence is (0, 0, 0, 0)."
-)
+RANGE = "start_block_idx", "end_block_idx", "num_tokens"
+_BLOCKS = "Block indices count through the whole sequence; a partition has several blocks."
 _END = "The last partition ends where the sequence ends: blocks are rounded up, tokens are not."
-_NONE = "A partition exists if its first token does: partition * partition_size < seq_len."
-SPLIT_CASES = (
-    # name, what it isolates, what its failure means, (seq_lens, block size, partition size)
-    ("worked_example", "11 tokens in partitions of 8", _END, ((11,), 8, 8)),
-    ("two_blocks", "50 tokens: partitions of two blocks", _END, ((50,), 8, 16)),
-    ("full", "32 tokens: two partitions, both full", _NONE, ((32,), 8, 16)),
-    ("one_more", "33 tokens: a third partition for one token", _END, ((33,), 8, 16)),
-    ("mixed_batch", "61, 11, 5 and 16 tokens", _GRID, ((61, 11, 5, 16), 8, 16)),
-    ("longest_last", "8, 7 and 49 tokens, blocks of 16", _GRID, ((8, 7, 49), 16, 48)),
-)  # fmt: skip
+RANGE_CASES = (
+    # name, what it isolates, what its failure means, (partition, seq_len, block and partition size)
+    ("first", "the first partition of a sequence", _END, (0, 11, 8, 8)),
+    ("last", "the last one, cut off", _END, (1, 11, 8, 8)),
+    ("full", "one in the middle, of two blocks", _BLOCKS, (1, 50, 8, 16)),
+    ("half", "the last one, with fewer blocks than the others", _BLOCKS, (3, 50, 8, 16)),
+)
 
 
-def split_batch_trials(draw: int = 0) -> list[Trial]:
-    def run(sizes: tuple, function: Callable | None) -> dict[str, Tensor]:
-        answer = split_batch if function is None else function
-        num_seqs, num_partitions, _ = ranges_of_kernel(*sizes).shape
-        return {"out": as_ranges(answer(list(sizes[0]), *sizes[1:]), num_seqs, num_partitions)}
+def another_range(rng: np.random.Generator, name: str, given: tuple) -> tuple[None, tuple]:
+    """Another sequence and another partition of it, with the same property."""
+    *_, block_size, size = given
+    full, tail = int(rng.integers(2, 7)), int(rng.integers(1, block_size))
+    partition = {"first": 0, "full": full - 1}.get(name, full)
+    return None, (partition, full * size + tail, block_size, size)
+
+
+def partition_range_trials(draw: int = 0) -> list[Trial]:
+    def run(given: tuple, function: Callable | None) -> dict[str, Tensor]:
+        answer = (partition_range if function is None else function)(*given)
+        return {"out": torch.tensor(require_floats(answer, RANGE))}
+
+    def counted(partition: int, seq_len: int, block_size: int, size: int) -> dict[str, Tensor]:
+        tokens = [token for token in range(seq_len) if token // size == partition]
+        blocks = [token // block_size for token in tokens]
+        return {"out": torch.tensor([min(blocks), max(blocks) + 1.0, len(tokens)])}
 
     return [
         Trial(
             name=name,
             isolates=isolates,
             meaning=meaning,
-            run=partial(run, sizes),
-            references={
-                "the running kernel": lambda sizes=sizes: {"out": ranges_of_kernel(*sizes)}
-            },
+            run=partial(run, given),
+            references={"tokens counted one by one": partial(counted, *given)},
             bounds={"out": 0.0},
-            axes=("sequence", "partition", "|".join(RANGES)),
+            axes=("|".join(RANGE),),
         )
-        for name, isolates, meaning, sizes in redrawn(SPLIT_CASES, draw, another_batch)
+        for name, isolates, meaning, given in redrawn(RANGE_CASES, draw, another_range)
     ]
 
 
-SPLIT = Exercise(
+RANGE_OF_PARTITION = Exercise(
     notebook=NOTEBOOK,
-    text="""\
-Which blocks and which tokens has each thread block of a launch? Say it in plain Python, for one
-head of a whole batch. The grader runs the kernel and compares your numbers with its variables.""",
-    solution=split_batch,
-    trials=split_batch_trials,
+    text="**Your turn**, in plain Python: two or three lines with which the kernel will begin.",
+    solution=partition_range,
+    trials=partition_range_trials,
+    is_warm_up=True,
 )
 
 
 # 2. ---------------------------------------------------------------------------------------------
-
-
-def merge_partitions(
-    exp_sums: Tensor, max_logits: Tensor, tmp_out: Tensor, seq_lens: Tensor, partition_size: int
-) -> Tensor:
-    """The second half of v2, for the whole batch.
-
-    exp_sums, max_logits  [num_seqs, num_heads, max_num_partitions] float32
-    tmp_out               [num_seqs, num_heads, max_num_partitions, head_size] float32
-    seq_lens              [num_seqs] int32
-    returns               [num_seqs, num_heads, head_size] float32
-
-    Where a sequence has no such partition, the first three hold NaN. The inputs are only read.
-    """
-    # 1. which partitions exist? A mask that can be broadcast over the heads
-    # 2. 0 * NaN is NaN: put something else in the places of the others, in all three tensors
-    # 3. M, the largest maximum of each sequence and head; r = exp_sum * exp(max_logit - M)
-    # 4. the mean of tmp_out over the partitions, weighted with r
-    ### BEGIN SOLUTION
-    first_tokens = partition_size * torch.arange(tmp_out.shape[2])
-    exists = (first_tokens < seq_lens[:, None])[:, None]  # [num_seqs, 1, max_num_partitions]
-    m = torch.where(exists, max_logits, -torch.inf)
-    r = torch.where(exists, exp_sums, 0.0) * torch.exp(m - m.amax(dim=-1, keepdim=True))
-    weights = r / r.sum(dim=-1, keepdim=True)
-    tmp_out = torch.where(exists[..., None], tmp_out, 0.0)
-    return (weights[..., None] * tmp_out).sum(dim=2)
-    ### END SOLUTION
-
-
-_RESCALE = "Each exp_sum counts from its own maximum: times exp(max_logit - M)."
-_OWN = "M belongs to one sequence and one head."
-_UNUSED = "seq_lens and partition_size say which partitions exist; NaN stays NaN, times 0 too."
-_ALONE = "With one partition, r / r is 1: its output is the output."
-TWO_HEADS = {"num_heads": 2}
-MERGE_CASES = (
-    # name, what it isolates, what its failure means, the step, tokens of a partition
-    ("one_partition", "11 tokens, partitions of 16", _ALONE, problem((11,)), SIZE),
-    ("two_partitions", "16 and 4 tokens", _RESCALE, problem((20,)), SIZE),
-    ("full", "32 tokens in two partitions", _UNUSED, problem((32, 48)), SIZE),
-    ("mixed_batch", "61, 11, 5 and 32 tokens", _UNUSED, problem((61, 11, 5, 32), **TWO_HEADS),
-     SIZE),
-    ("far_below_zero", "all scores near -300", _RESCALE,
-     problem((40, 9), scores="deep_negative"), SIZE),
-    ("far_apart", "scores from -300 to 300", _RESCALE,
-     problem((70, 33), scores="drifting", **TWO_HEADS), SIZE),
-    ("own_maximum", "near -300 and 300, by sequence and head", _OWN,
-     problem((40, 20), scores="extreme", num_heads=4), SIZE),
-    ("many_partitions", "170 tokens in 22 partitions", _RESCALE, problem((170, 1)), 8),
-)  # fmt: skip
-
-
-def merge_partitions_trials(draw: int = 0) -> list[Trial]:
-    def run(step: DecodeProblem, size: int, function: Callable | None) -> dict[str, Tensor]:
-        answer = merge_partitions if function is None else function
-        ready = left_by(step, size)
-        given = ready.exp_sums, ready.max_logits, ready.tmp_out, torch.tensor(step.seq_lens)
-        own = [tensor.clone() for tensor in given]
-        result = answer(*own, size)
-        if not all(torch.equal(*map(torch.nan_to_num, p)) for p in zip(own, given, strict=True)):
-            raise AnswerError("it changed one of its inputs; it must only read them")
-        return {"out": require_merged(result, ready.tmp_out)}
-
-    return [
-        Trial(
-            name=name,
-            isolates=isolates,
-            meaning=meaning,
-            run=partial(run, step, size),
-            references={
-                "attention over all tokens": lambda step=step: {"out": step.expected()["out"]}
-            },
-            bounds={"out": 3e-4},  # scores near 300 are known to 3e-5 only
-            axes=("sequence", "head", "dimension"),
-        )
-        for name, isolates, meaning, case, size in MERGE_CASES
-        for step in [replace(case, seed=draw)]
-    ]
-
-
-MERGE = Exercise(
-    notebook=NOTEBOOK,
-    text="""\
-The notebook merged the partitions of one head. Do it for a whole batch in torch: all sequences and
-heads at once. In a mixed batch, many places were never written. They hold NaN.""",
-    solution=merge_partitions,
-    trials=merge_partitions_trials,
-)
-
-
-# 3. ---------------------------------------------------------------------------------------------
 
 
 @cuda.jit
@@ -295,12 +179,13 @@ def reduce_online_trials(draw: int = 0) -> list[Trial]:
 ONLINE = Exercise(
     notebook=NOTEBOOK,
     text="""\
-vLLM's reduce kernel goes through the partitions three times: for M, for the sum, for the output. So
-it needs shared memory and barriers. Write one that goes through them once, with the online softmax
-of notebook 05. Each thread does it for its own elements of the output: no shared memory, no
-barrier, no shuffle. For 32 elements of the output, each number of a partition is read once.""",
+Your reduce kernel, like vLLM's, goes through the partitions three times: for M, for the sum, for
+the output. It needs shared memory and barriers. Write one that goes through them once, with the
+online softmax of notebook 05. Each thread does it for its own elements of the output: no shared
+memory, no barrier, no shuffle. For 32 elements of the output, each value of a partition is loaded
+once.""",
     solution=reduce_online,
     trials=reduce_online_trials,
 )
 
-EXERCISES = (SPLIT, MERGE, ONLINE)
+EXERCISES = (RANGE_OF_PARTITION, ONLINE)

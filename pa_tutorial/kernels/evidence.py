@@ -1,121 +1,119 @@
-"""What the compiler makes of our kernels: asked now, or as it was recorded.
+"""What the compiler makes of a notebook's kernel: asked now, or as it was recorded.
 
 Registers and instructions change with the version of the compiler, and for macOS there is none.
-So the answers of one version are kept in evidence.json. Where this version is installed, it is
-asked; elsewhere the record is shown. Either way, the same is printed. `make refresh` records what
-this machine's compiler says.
+So the answers of one version are kept in evidence.json, each for one source. Where this version is
+installed, it is asked; elsewhere the record is shown. Either way, the same is printed.
+`make refresh` records what the notebooks ask.
 """
 
+import inspect
 import json
-import re
-from collections.abc import Callable
-from dataclasses import asdict
-from functools import cache
+import os
+from collections.abc import Callable, Iterator, Mapping
+from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-import numpy as np
-import torch
-from numba import cuda, float32, int32, uint32
-
-from pa_tutorial.kernels.comparison import Row, comparison
-from pa_tutorial.kernels.geometry import Geometry
-from pa_tutorial.kernels.vectors import vector_access
+from pa_tutorial.kernels.compiled import compiled
 from pa_tutorial.simt import ptx
+from pa_tutorial.simt.arguments import arrays_of, named
+from pa_tutorial.simt.gpus import H100
+from pa_tutorial.simt.signatures import types_of
+from pa_tutorial.simt.tables import Table
 
 FILE = Path(__file__).with_name("evidence.json")
 COMPILER = ("numba-cuda", "llvmlite", "nvidia-nvvm", "nvidia-nvjitlink", "nvidia-cuda-nvrtc")
-GEOMETRY = Geometry(128, 16, torch.float16)  # the reference sizes, on an H100 (sm_90)
-ARRAY_FIELDS = ("meminfo", "parent", "size", "itemsize", "data", "shape", "strides")
-
-load, store, _ = vector_access(8)
-
-
-# Small kernels, to read what the compiler makes of them -----------------------------------------
-
-
-@cuda.jit
-def copy_elements(out, a):
-    first = 8 * uint32(cuda.threadIdx.x)
-    for e in range(8):
-        out[first + e] = a[first + e]
-
-
-@cuda.jit
-def copy_vector(out, a):
-    first = 8 * uint32(cuda.threadIdx.x)
-    store(out, first, load(a, first))
+# Set while the notebooks are run to be committed: then the answers are kept.
+RECORDING = "PA_TUTORIAL_RECORDING"
+UNKNOWN = "?"  # the compiler of the record is not here, and the record is of another source
+SPACES = ("global", "shared")
+COLUMNS = (
+    "kernel",
+    "registers",
+    "thread blocks",
+    "stack bytes",
+    "spilled bytes",
+    *(f"{space} loads" for space in SPACES),
+)
+NOTE = "thread blocks: how many have enough registers on a multiprocessor; 2 x 16: two of 16 bytes"
 
 
-@cuda.jit
-def signed_index(out, a):
-    t = cuda.threadIdx.x
-    out[t] = a[t // 8]
+def assembly(kernel: Callable, *arguments: object) -> str:
+    """The instructions of a kernel in PTX, one a line, or UNKNOWN."""
+
+    def ask() -> str:
+        text = ptx(kernel, *arguments)
+        body = text[text.index("{") + 1 : text.rindex("}")]
+        return "\n".join(" ".join(line.split()) for line in body.splitlines() if line.strip())
+
+    return answer(kernel.py_func.__name__, kernel, ask)
 
 
-@cuda.jit
-def unsigned_index(out, a):
-    t = uint32(cuda.threadIdx.x)
-    out[t] = a[t // 8]
+def compared(kernels: Mapping[str, Callable], num_threads: int, *arguments: object) -> Table:
+    """What an H100's machine code of each kernel needs: bytes of a thread, load instructions.
 
+    kernels      name of the row -> a @cuda.jit kernel
+    num_threads  of a thread block
+    arguments    of all kernels
+    """
 
-@cuda.jit
-def unsigned_warp(out, n):
-    warp_idx = uint32(cuda.threadIdx.x) // uint32(32)
-    if warp_idx < n:
-        out[warp_idx] = float32(1)
+    def of(kernel: Callable) -> list[int | str]:
+        values = named(kernel.py_func, arguments)
+        signature = types_of(kernel.py_func, (values | arrays_of(values)).values())
+        made = compiled(kernel, signature, (9, 0))
+        loads = {space: [] for space in SPACES}
+        for (space, width), count in made.loads.items():
+            loads.get(space, []).append(f"{count} x {width}")
+        fit = H100.resident_blocks(num_threads, made.registers, 0)["registers"]
+        return [
+            made.registers,
+            fit,
+            made.stack_bytes,
+            made.spill_bytes,
+            *map(", ".join, loads.values()),
+        ]
 
-
-@cuda.jit
-def signed_warp(out, n):
-    warp_idx = int32(uint32(cuda.threadIdx.x) // uint32(32))
-    if warp_idx < n:
-        out[warp_idx] = float32(1)
-
-
-_HALF, _FLOAT, _INT = np.zeros(256, np.float16), np.zeros(8, np.float32), np.int32(4)
-SMALL: dict[Callable, tuple] = {
-    copy_elements: (_HALF, _HALF),
-    copy_vector: (_HALF, _HALF),
-    signed_index: (_HALF, _HALF),
-    unsigned_index: (_HALF, _HALF),
-    unsigned_warp: (_FLOAT, _INT),
-    signed_warp: (_FLOAT, _INT),
-}
+    rows = {
+        name: answer(name, kernel, lambda kernel=kernel: of(kernel))
+        for name, kernel in kernels.items()
+    }
+    unknown = [UNKNOWN] * (len(COLUMNS) - 1)
+    table = [(name, *(unknown if row == UNKNOWN else row)) for name, row in rows.items()]
+    return Table("On an H100 (sm_90)", COLUMNS, tuple(table), note=NOTE)
 
 
 # Asked or recorded ------------------------------------------------------------------------------
 
 
-def rows() -> list[Row]:
-    """comparison(GEOMETRY): registers and loads of the kernel's versions; asked, some seconds."""
-    return _asked_rows() if is_asked() else [_row(saved) for saved in recorded()["rows"]]
+def answer(name: str, kernel: Callable, ask: Callable) -> object:
+    """ask(), where the compiler of the record is installed; else what was recorded under `name`
+    for a kernel with this source, or UNKNOWN."""
+    source = sha256("".join(sources(kernel)).encode()).hexdigest()[:16]
+    if not is_asked():
+        found = recorded()["answers"].get(name, {})
+        return found["answer"] if found.get("source") == source else UNKNOWN
+    said = ask()
+    if RECORDING in os.environ:
+        answers = recorded()["answers"] | {name: {"source": source, "answer": said}}
+        text = json.dumps({"compiler": installed(), "answers": answers}, indent=1)
+        FILE.write_text(text + "\n", encoding="utf-8", newline="\n")
+    return said
 
 
-def assembly(kernel: Callable) -> str:
-    """The instructions of one of the small kernels, in PTX: asked, a fifth of a second.
-
-    A parameter has its name in Python: [a.data] is the address of a[0], [a.shape] its length.
-    Raises KeyError for another kernel.
-    """
-    name = kernel.py_func.__name__
-    if kernel not in SMALL:
-        raise KeyError(f"{name} is not recorded; these are: {', '.join(map(_name, SMALL))}")
-    return _asked_assembly(kernel) if is_asked() else recorded()["assembly"][name]
-
-
-def origin() -> str:
-    """Where the answers come from, on this machine."""
-    words = ", ".join(f"{name} {number}" for name, number in recorded()["compiler"].items())
-    if is_asked():
-        return f"compiled on this machine with {words}"
-    here = ", ".join(f"{name} {number}" for name, number in installed().items() if number)
-    return f"as recorded with {words}; installed here: {here or 'no compiler'}"
+def sources(kernel: Callable, seen: tuple[str, ...] = ()) -> Iterator[str]:
+    """The text of a kernel and of the device functions that it calls."""
+    function = kernel.py_func
+    yield inspect.getsource(function)
+    for name in function.__code__.co_names:
+        called = function.__globals__.get(name)
+        if hasattr(called, "py_func") and name not in seen:
+            yield from sources(called, (*seen, name))
 
 
 def is_asked() -> bool:
-    """Whether the compiler of the record is the one that is installed."""
-    return installed() == recorded()["compiler"]
+    """Whether the compiler of the record is the one that is installed, or to be recorded."""
+    is_recording = RECORDING in os.environ and all(installed().values())
+    return is_recording or installed() == recorded()["compiler"]
 
 
 def installed() -> dict[str, str | None]:
@@ -130,55 +128,6 @@ def installed() -> dict[str, str | None]:
     return {name: found(name) for name in COMPILER}
 
 
-@cache
-def recorded() -> dict[str, object]:
+def recorded() -> dict[str, dict]:
     """What evidence.json holds."""
     return json.loads(FILE.read_text(encoding="utf-8"))
-
-
-def record() -> None:
-    """Write into evidence.json what the compiler says now. ImportError where there is none."""
-    answers = {
-        "compiler": installed(),
-        "assembly": {_name(kernel): _asked_assembly(kernel) for kernel in SMALL},
-        "rows": [asdict(row) for row in _asked_rows()],
-    }
-    FILE.write_text(json.dumps(answers, indent=1) + "\n", encoding="utf-8", newline="\n")
-    recorded.cache_clear()
-
-
-def _row(saved: dict) -> Row:
-    def of_space(name: str) -> dict[int, int]:
-        return {int(width): count for width, count in saved[name].items()}
-
-    loads = {name: of_space(name) for name in ("global_loads", "shared_loads")}
-    return Row(**(saved | loads))
-
-
-@cache
-def _asked_rows() -> list[Row]:
-    return comparison(GEOMETRY)
-
-
-@cache
-def _asked_assembly(kernel: Callable) -> str:
-    arguments = SMALL[kernel]
-    text = ptx(kernel, *arguments)
-    names = _parameters(kernel, arguments)
-    body = text[text.index("{") + 1 : text.rindex("}")]
-    body = re.sub(r"\[\w+_param_(\d+)\]", lambda found: f"[{names[int(found[1])]}]", body)
-    lines = (" ".join(line.split()) for line in body.splitlines())
-    return "\n".join(line for line in lines if line and not line.startswith(".reg"))
-
-
-def _parameters(kernel: Callable, arguments: tuple) -> list[str]:
-    """The parameters of the compiled kernel: an array (of one dimension) has seven."""
-    names: list[str] = []
-    for name, argument in zip(kernel.py_func.__code__.co_varnames, arguments, strict=False):
-        is_array = isinstance(argument, np.ndarray)
-        names += [f"{name}.{field}" for field in ARRAY_FIELDS] if is_array else [name]
-    return names
-
-
-def _name(kernel: Callable) -> str:
-    return kernel.py_func.__name__

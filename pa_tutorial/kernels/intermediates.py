@@ -166,14 +166,9 @@ def of_all(report: Report, where: str, read: Callable[[Snapshot], np.ma.MaskedAr
     """What `read` finds in the snapshot of each thread block: [num_seqs, num_heads, n]."""
     num_heads, num_seqs, _ = report.grid
     found = {shot.block: as_tensor(read(shot)) for shot in report.at(where)}
-    missing = [
-        (head, seq)
-        for head in range(num_heads)
-        for seq in range(num_seqs)
-        if (head, seq, 0) not in found
-    ]
+    missing = {*np.ndindex(num_heads, num_seqs, 1)} - set(found)
     if missing:
-        raise RuntimeError(f"thread block {missing[0]} never came to {where!r}")
+        raise RuntimeError(f"thread block {min(missing)} never came to {where!r}")
     rows = [[found[head, seq, 0] for head in range(num_heads)] for seq in range(num_seqs)]
     return torch.stack([torch.stack(row) for row in rows])
 

@@ -9,10 +9,8 @@ from pa_tutorial.paging.block_table import BlockTable
 from pa_tutorial.paging.layouts import PlainLayout, VllmLayout
 from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
 from pa_tutorial.viz.blocks import Frame, draw_frames, draw_translation, snapshot
-from pa_tutorial.viz.layouts import draw_neighbours, draw_token
-from pa_tutorial.viz.physical import PhysicalCache, draw_physical, fill_layers
+from pa_tutorial.viz.layouts import draw_neighbours
 from pa_tutorial.viz.slots import SlotWrite, draw_slot_write, write_chunk
-from pa_tutorial.viz.structures import draw_structures
 from pa_tutorial.walk.cases import WORKED_EXAMPLE
 
 
@@ -75,41 +73,12 @@ def draw_worked_example() -> Figure:
     return draw_translation(tokens, table, WORKED_EXAMPLE.block_size, num_blocks, position=9)
 
 
-def structure_frames() -> list[Frame]:
-    """How the worked example comes to its blocks 5 and 2: they are the ones that were freed last.
-
-    Before a, four sequences came and one was forked; c and then e have ended.
-    """
-    example = WORKED_EXAMPLE
-    _, num_blocks = example.block_tables()
-    strip = Strip(BlockAllocator(num_blocks), example.block_size)
-    strip.keep("At the start: all blocks but the null block are in the free list")
-    for name, num_tokens in {"b": 6, "c": 8, "d": 12, "e": 4}.items():
-        strip.append(name, range(num_tokens))
-    strip.sequences["f"] = strip.sequences["d"].fork()
-    for name in "ce":
-        strip.sequences.pop(name).free()
-    strip.keep("Later: b, d and a fork f of d are running; c and then e have ended")
-    strip.append("a", range(example.seq_lens[0]))
-    strip.keep(f"a comes with {example.seq_lens[0]} tokens")
-    return strip.frames
-
-
-def draw_worked_structures() -> Figure:
-    return draw_structures(structure_frames(), "a")
-
-
 def _layouts() -> tuple[VllmLayout, PlainLayout]:
     """Both layouts, with the sizes of the worked example."""
     example = WORKED_EXAMPLE
     _, num_blocks = example.block_tables()
     sizes = (num_blocks, example.num_kv_heads, example.head_size, example.block_size)
     return VllmLayout(*sizes, example.dtype), PlainLayout(*sizes, example.dtype)
-
-
-def draw_token_in_layouts() -> Figure:
-    """Token 9 of the worked example, head 1, in both layouts."""
-    return draw_token(_layouts(), block=2, head=1, token=1)
 
 
 def draw_neighbours_in_layouts() -> Figure:
@@ -124,14 +93,3 @@ def small_slot_write() -> SlotWrite:
 
 def draw_small_slot_write() -> Figure:
     return draw_slot_write(small_slot_write(), followed=4)
-
-
-def worked_physical_cache() -> PhysicalCache:
-    """The worked example in a model of three layers."""
-    vllm, _ = _layouts()
-    ((table,), _) = WORKED_EXAMPLE.block_tables()
-    return fill_layers(vllm, 3, table, WORKED_EXAMPLE.seq_lens[0])
-
-
-def draw_worked_physical_cache() -> Figure:
-    return draw_physical(worked_physical_cache(), block=2)

@@ -1,7 +1,6 @@
 """The figures of notebook 03: the pool of blocks, drawn from the allocator's own state."""
 
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
@@ -30,57 +29,62 @@ class BlockState:
 
 @dataclass(frozen=True)
 class Frame:
-    """The pool and the block tables at one moment, copied: later operations do not change it.
-
-    free  the blocks that can be had, in the order in which they will be given out
-    """
+    """The pool and the block tables at one moment, copied: later operations do not change it."""
 
     caption: str
     block_size: int
     blocks: tuple[BlockState, ...]
     tables: dict[str, tuple[int, ...]]
-    free: tuple[int, ...]
 
     @property
     def num_used(self) -> int:
         return sum(block.ref_count > 0 for block in self.blocks)
 
 
-def snapshot(caption: str, allocator: BlockAllocator, tables: Mapping[str, BlockTable]) -> Frame:
-    """Copy the state of a pool and of the sequences in it."""
-    here = {name: table for name, table in tables.items() if table.allocator is allocator}
-    contents: dict[int, tuple[int, ...]] = {}
-    if isinstance(allocator, PrefixCachingAllocator):
-        contents = {block: full.tokens for block, full in allocator.named_blocks().items()}
+def frame_of(
+    caption: str,
+    block_size: int,
+    ref_counts: Sequence[int],
+    sequences: Mapping[str, tuple[Sequence[int], Sequence[int]]],
+    cached: Mapping[int, Sequence[int]] | None = None,
+) -> Frame:
+    """A frame of plain lists.
+
+    sequences  name -> (its tokens, its block table)
+    cached     the tokens of blocks that can be found again, held or not
+    """
+    contents = {block: tuple(tokens) for block, tokens in (cached or {}).items()}
     owners: dict[int, list[str]] = {}
-    for name, table in here.items():
-        size = table.block_size
-        for index, block in enumerate(table.blocks):
+    for name, (tokens, table) in sequences.items():
+        for index, block in enumerate(table):
             if block == NULL_BLOCK:
                 continue
-            contents[block] = tuple(table.token_ids[index * size : (index + 1) * size])
+            contents[block] = tuple(tokens[index * block_size : (index + 1) * block_size])
             owners.setdefault(block, []).append(name)
     return Frame(
         caption,
-        max((table.block_size for table in tables.values()), default=4),
+        block_size,
         tuple(
-            BlockState(
-                number,
-                allocator.ref_counts[number],
-                contents.get(number, ()),
-                tuple(owners.get(number, ())),
-            )
-            for number in range(allocator.num_blocks)
+            BlockState(number, count, contents.get(number, ()), tuple(owners.get(number, ())))
+            for number, count in enumerate(ref_counts)
         ),
-        {name: tuple(table.blocks) for name, table in here.items()},
-        _given_out_next(allocator),
+        {name: tuple(table) for name, (_, table) in sequences.items()},
     )
 
 
-def _given_out_next(allocator: BlockAllocator) -> tuple[int, ...]:
-    """We ask a copy of the pool for all that it has: so this holds for any allocator."""
-    twin = deepcopy(allocator)
-    return tuple(twin.allocate() for _ in range(twin.num_free))
+def snapshot(caption: str, allocator: BlockAllocator, tables: Mapping[str, BlockTable]) -> Frame:
+    """Copy the state of a pool and of the sequences in it."""
+    cached = {}
+    if isinstance(allocator, PrefixCachingAllocator):
+        cached = {block: full.tokens for block, full in allocator.named_blocks().items()}
+    here = {name: table for name, table in tables.items() if table.allocator is allocator}
+    return frame_of(
+        caption,
+        max((table.block_size for table in tables.values()), default=4),
+        allocator.ref_counts,
+        {name: (table.token_ids, table.blocks) for name, table in here.items()},
+        cached,
+    )
 
 
 def hue(name: str) -> str:

@@ -27,17 +27,6 @@ BATCH = DecodeProblem(
     rounded_to=0.125,
     **SIZES,
 )
-# One head, in the sizes of a real model.
-ONE_HEAD = DecodeProblem(
-    "one_head",
-    "one head of a real size",
-    "see notebook 08",
-    seq_lens=(56,),
-    num_heads=1,
-    num_kv_heads=1,
-    head_size=128,
-    dtype=torch.float16,
-)
 MARKED = (0, 9)  # threads whose addresses are written out
 
 
@@ -50,7 +39,7 @@ def trace_of(problem: DecodeProblem) -> Trace:
 
 
 def keys_read(trace: Trace, block: int | tuple[int, ...]) -> dict[int, list[tuple[int, ...]]]:
-    """Thread -> places (block, KV head, piece, offset, number) of K that it reads, in order."""
+    """Thread -> indices (block, KV head, piece, offset, place) of K that it reads, in order."""
     reads = trace.only(array="k_cache", block=block)
     places = np.stack(reads.the_array().indices(reads.records.address), axis=1).tolist()
     found: dict[int, list[tuple[int, ...]]] = {}
@@ -236,7 +225,7 @@ def _sums(axes: Axes, keys: dict[int, list], array: object, marked: Sequence[int
     """The addresses of the marked threads, each a sum of five terms; returns where it ends."""
     steps = _steps(array)
     columns = [1.75 + 0.95 * column for column in range(len(steps))]
-    names = ("block", "KV head", "piece", "offset", "number")
+    names = ("block", "KV head", "piece", "offset", "place")
     for x, name in zip(columns, names, strict=True):
         axes.text(x, y, name, ha="center", va="center", color=style.QUIET)
     axes.text(6.62, y, "byte", ha="center", va="center", color=style.QUIET)

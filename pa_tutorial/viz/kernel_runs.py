@@ -101,11 +101,10 @@ def run_v2(problem: DecodeProblem, partition_size: int) -> RunOfV2:
 
 def between(trace: Trace, after: str | None = None, before: str | None = None) -> Trace:
     """What the kernel itself does between two marks, not what its device functions do."""
-    marked = {
-        m: node for source in trace.sources for node, all_ in source.marks.items() for m in all_
+    lines = {
+        m: node.lineno for s in trace.sources for node, marks in s.marks.items() for m in marks
     }
-    first = marked[after].lineno if after else 0
-    last = marked[before].lineno if before else np.inf
+    first, last = lines[after] if after else 0, lines[before] if before else np.inf
     there = [s.function == trace.kernel and first <= s.line < last for s in trace.sites]
     return replace(trace, records=trace.records[np.array(there)[trace.records.place]])
 

@@ -8,12 +8,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from pa_tutorial.kernels.geometry import Geometry
+from pa_tutorial.kernels.loads import LoadsOf, element_loads
 from pa_tutorial.kernels.paged_attention import paged_attention
 from pa_tutorial.kernels.running import flat
-from pa_tutorial.simt import Trace, global_traffic
+from pa_tutorial.simt import Trace
 from pa_tutorial.viz import style
 from pa_tutorial.viz.kernel_runs import REFERENCE, Run, keys_of_block, run_v1
-from pa_tutorial.viz.traces import draw_thread_map
 from pa_tutorial.walk.cases import WORKED_EXAMPLE
 
 # K -------------------------------------------------------------------------------------------
@@ -70,33 +70,6 @@ def _tokens_of_block(axes: Axes, run: Run, block: int, width: float, y: float) -
 
 def draw_reference_blocks_of_warps() -> Figure:
     return draw_blocks_of_warps(run_v1(REFERENCE))
-
-
-def draw_key_owners(run: Run, block: int) -> Figure:
-    """Which thread reads which vec of K in a block, and the sectors of the first request."""
-    geometry, keys = run.geometry, keys_of_block(run, block)
-    first = keys.only(instruction=int(keys.records.instruction.min()))
-    sectors = global_traffic(first).total("sectors")
-    first_thread = int(keys.threads.min())
-    lanes = np.unique(keys.threads)
-    title = (
-        f"Numbers: the thread that reads a vec of {geometry.VEC_SIZE} elements. "
-        f"The first request: {sectors} sectors"
-    )
-    heading = f"K of block {block}: threads {first_thread} to {lanes[-1]}"
-    return draw_thread_map(
-        {heading: keys},
-        title,
-        group=geometry.THREAD_GROUP_SIZE,
-        first_request=True,
-        sectors=True,
-        row_name="piece",
-        run_name="token" if geometry.BLOCK_SIZE == 8 else "",
-    )
-
-
-def draw_worked_key_owners() -> Figure:
-    return draw_key_owners(run_v1(WORKED_EXAMPLE), block=5)
 
 
 # The address ---------------------------------------------------------------------------------
@@ -193,7 +166,7 @@ def _level(
 
 
 def draw_worked_key_address() -> Figure:
-    return draw_key_address(run_v1(WORKED_EXAMPLE, head=2), thread=5, block=5)
+    return draw_key_address(run_v1(WORKED_EXAMPLE), thread=5, block=5)
 
 
 # vLLM's layout and the plain one -------------------------------------------------------------
@@ -207,8 +180,10 @@ class PlainGeometry(Geometry):
         return self.head_size
 
 
-def plain_key_trace(run: Run) -> Trace:
+def plain_key_trace(run: Run, loads: LoadsOf = element_loads) -> Trace:
     """The reads of K of the same kernel, over the same tokens in the plain layout.
+
+    loads  those of `run`
 
     Raises AssertionError if the output is not that of `run`.
     """
@@ -221,7 +196,7 @@ def plain_key_trace(run: Run) -> Trace:
     plain = PlainGeometry(
         g.head_size, g.block_size, g.dtype, num_queries_per_kv=g.num_queries_per_kv
     )
-    again = replace(ready, kernel=paged_attention(plain), arguments=arguments)
+    again = replace(ready, kernel=paged_attention(plain, loads), arguments=arguments)
     report = again.simulate(trace=0)
     assert (out == ready.out).all(), "another layout of K must not change the output"
     return report.trace.only(array="k_cache")

@@ -1,4 +1,4 @@
-"""The partitions of v2: what each leaves, how much each counts, and which do not exist."""
+"""The partitions of v2: what each leaves, and which do not exist."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from pa_tutorial.kernels.intermediates import SCORES_DONE, SUM_DONE, WEIGHTS_DON
 from pa_tutorial.simt import Trace
 from pa_tutorial.viz import style
 from pa_tutorial.viz.first_kernel import BATCH
-from pa_tutorial.viz.kernel_runs import REFERENCE, RunOfV2, between, run_v1, run_v2
+from pa_tutorial.viz.kernel_runs import RunOfV2, between, run_v1, run_v2
 from pa_tutorial.walk.cases import WORKED_EXAMPLE
 from pa_tutorial.walk.problem import DecodeProblem
 
@@ -93,66 +93,6 @@ def _number(axes: Axes, x: float, y: float, text: str, color: str, width: int = 
 
 def draw_worked_split() -> Figure:
     return draw_split(WORKED_EXAMPLE, partition_size=8)
-
-
-# Merge ---------------------------------------------------------------------------------------
-
-
-def shares(run: RunOfV2, head: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of sequence 0: exp_sums as they were left, r below the common maximum, and r / sum of r."""
-    exp_sums, max_logits = (t[0, head].numpy() for t in (run.ready.exp_sums, run.ready.max_logits))
-    rescaled = exp_sums * np.exp(max_logits - max_logits.max())
-    return exp_sums, rescaled, rescaled / rescaled.sum()
-
-
-@style.styled
-def draw_shares(problem: DecodeProblem, partition_size: int, head: int = 0) -> Figure:
-    """Scores and maxima of the partitions of one sequence, and how much each one counts."""
-    run = run_v2(problem, partition_size)
-    exp_sums, rescaled, weights = (numbers.round(3) for numbers in shares(run, head))
-    maxima = run.ready.max_logits[0, head].numpy().round(3)
-    most, heaviest = int(exp_sums.argmax()), int(weights.argmax())
-    figure, (above, below) = style.new_figure(
-        f"Partition {most} leaves the largest exp_sum, but partition {heaviest} has the largest "
-        "share of the output",
-        4.0,
-        nrows=2,
-        sharex=True,
-    )
-    middles = []
-    for partition, largest in enumerate(maxima):
-        start = partition * partition_size
-        end = min(start + partition_size, problem.seq_lens[0])
-        scores = run.snapshot(SCORES_DONE, head, 0, partition)["logits"][: end - start].round(3)
-        above.plot(range(start, end), scores, ".", color=style.LOGITS)
-        above.plot((start, end - 1), (largest, largest), color=style.INK, linewidth=1.5)
-        above.text(start, largest + 0.1, f"m{partition}", va="bottom")
-        middles.append((start + end - 1) / 2)
-    above.axhline(maxima.max(), color=style.QUIET, linewidth=0.8, linestyle=":")
-    above.text(problem.seq_lens[0], maxima.max() + 0.1, "M", va="bottom", weight="bold")
-    above.set_ylim(top=maxima.max() + 0.9)
-    above.set_ylabel("score")
-    _bars(below, middles, -0.5, exp_sums, style.lighter(style.QUIET, 0.6))
-    _bars(below, middles, 0.5, rescaled, style.INK)
-    for middle, total, weight in zip(middles, exp_sums, weights, strict=True):
-        below.text(middle, total + 0.3, f"{100 * weight:.0f} %", ha="center", va="bottom")
-    words = "grey: exp_sum    black: r = exp_sum × exp(m - M)    %: share of the sum of all r"
-    below.text(0.01, 0.98, words, transform=below.transAxes, va="top")
-    below.set_ylim(top=1.4 * exp_sums.max())
-    below.set_ylabel("sum")
-    below.set_xlabel("token")
-    below.set_xticks(range(0, problem.seq_lens[0] + 1, partition_size))
-    return figure
-
-
-def _bars(axes: Axes, middles: list[float], side: float, heights: np.ndarray, color: str) -> None:
-    """side: -0.5 for bars at the left of the middle, 0.5 for bars at its right."""
-    width = 8
-    axes.bar([middle + side * width for middle in middles], heights, width, color=color)
-
-
-def draw_reference_shares() -> Figure:
-    return draw_shares(REFERENCE, partition_size=32)
 
 
 # A mixed batch -------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from pa_tutorial.kernels.intermediates import SCORES_DONE
+from pa_tutorial.kernels.vectors import as_float
 from pa_tutorial.simt import Snapshot
 from pa_tutorial.viz import style
 from pa_tutorial.viz.kernel_runs import run_v1
@@ -22,7 +23,7 @@ def partial_sums(shot: Snapshot, group: int) -> list[np.ndarray]:
     shot   holds q_vecs [THREAD_GROUP_SIZE, NUM_VECS_PER_THREAD, VEC_SIZE] and, of each thread,
            k_vecs [NUM_VECS_PER_THREAD, VEC_SIZE], in float32
     """
-    q_vecs = np.ma.filled(shot["q_vecs"], np.nan).astype(np.float32)
+    q_vecs = as_float(shot["q_vecs"].data)
     products = q_vecs * keys_of_group(shot, group)
     size = len(q_vecs)
     # One addition after the other, as in the kernel.
@@ -49,7 +50,7 @@ def draw_qk(shot: Snapshot, group: int, scale: float) -> Figure:
     group  number of the thread group in the thread block
     scale  that the kernel multiplies by
     """
-    q_vecs, k_vecs = np.ma.filled(shot["q_vecs"], np.nan), keys_of_group(shot, group)
+    q_vecs, k_vecs = as_float(shot["q_vecs"].data), keys_of_group(shot, group)
     size, num_vecs, vec_size = k_vecs.shape
     sums, first = partial_sums(shot, group), group * len(q_vecs)
     qk = float(shot["qk"][np.searchsorted(shot.threads, first)])

@@ -1,4 +1,4 @@
-"""The rows of V, the tree over the warps, and the whole computation on one page."""
+"""The rows of V, and the whole computation on one page."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -6,13 +6,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from pa_tutorial.kernels.intermediates import ROWS_DONE, SCORES_DONE, SUM_DONE, WEIGHTS_DONE
-from pa_tutorial.simt import Trace
 from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.viz import style
 from pa_tutorial.viz.kernel_runs import (
     REFERENCE,
     Run,
-    between,
     keys_of_block,
     reads_of_weights,
     run_v1,
@@ -26,15 +24,6 @@ GAP = 0.4  # cells: between the rows of V of two turns
 
 
 # The rows of V -------------------------------------------------------------------------------
-
-
-def value_offsets(run: Run, block: int, lane: int) -> list[int]:
-    """The first element of each vec that a lane reads of a block, in its order: the trace's."""
-    reads, g = run.trace.only(array="v_cache"), run.geometry
-    element = reads.the_array().indices(reads.records.address)[0]
-    first = run.start_of_block(block)
-    here = (element >= first) & (element < first + g.HEAD_SIZE * g.BLOCK_SIZE)
-    return element[here & (reads.records.lane == lane)][:: g.V_VEC_SIZE].tolist()
 
 
 def weights_read(run: Run, block: int, lane: int) -> list[int]:
@@ -119,74 +108,6 @@ def _draw_weights(axes: Axes, run: Run, block: int, lane: int) -> None:
 def draw_reference_value_rows() -> Figure:
     (table,), _ = REFERENCE.block_tables()
     return draw_value_rows(run_v1(REFERENCE), table[0], lane=0)
-
-
-# The tree ------------------------------------------------------------------------------------
-
-
-def tree_levels(trace: Trace, head_size: int) -> list[tuple[dict[int, int], dict[int, int]]]:
-    """For each level: warp -> place in out_smem that it writes; warp -> place that it reads."""
-    levels: list[tuple[dict[int, int], dict[int, int]]] = []
-    of_tree = between(trace, ROWS_DONE).only(array="shared_mem")
-    touched = {kind: of_tree.only(kind=kind) for kind in ("write", "read")}
-    start = int(touched["write"].records.address.min())
-    events = []
-    for kind, part in touched.items():
-        for r in part.records:
-            events.append((int(r.instruction), kind, int(r.warp), int(r.address) - start))
-    before = "read"
-    for _, kind, warp, byte in sorted(events):
-        if kind == "write" and before == "read":
-            levels.append(({}, {}))
-        levels[-1][kind == "read"].setdefault(warp, byte // (4 * head_size))
-        before = kind
-    return levels
-
-
-@style.styled
-def draw_warp_tree(run: Run) -> Figure:
-    """The sum over the warps: who leaves its rows where in shared memory, and who adds them."""
-    levels, warps = tree_levels(run.trace, run.geometry.HEAD_SIZE), run.geometry.NUM_WARPS
-    places = 1 + max(place for written, _ in levels for place in written.values())
-    figure, axes = style.new_figure(
-        f"{len(levels)} levels sum the rows of {warps} warps, with room for {places} of them in "
-        "shared memory",
-        0.7 + 1.25 * len(levels),
-    )
-    step, room = 3.0, 1.6
-    style.bare(axes, warps * room, step * len(levels) + 1)
-    axes.set_aspect("auto")
-    held = {warp: {warp} for warp in range(warps)}
-    _warps_of_level(axes, 0, held, room)
-    for number, (written, read) in enumerate(levels):
-        y, left = number * step, {}
-        for warp, place in written.items():
-            left[place] = held.pop(warp)
-            corner = place * room + room / 2 - 0.55
-            box = Rectangle((corner, y + 1.6), 1.1, 0.7, facecolor=style.lighter(style.OUT, 0.75))
-            style.add(axes, box)
-            axes.text(corner + 0.55, y + 1.95, f"out_smem {place}", ha="center", va="center")
-            head = corner + 0.9, y + 1.6
-            style.add(axes, style.arrow((warp * room + 0.5, y + 0.9), head))
-        for warp, place in read.items():
-            held[warp] = held[warp] | left[place]
-            tail = place * room + room / 2 - 0.2, y + 2.3
-            style.add(axes, style.arrow(tail, (warp * room + 0.5, y + step)))
-            axes.plot([warp * room + 0.2] * 2, [y + 0.9, y + step], color=style.QUIET, lw=0.8)
-        _warps_of_level(axes, y + step, held, room)
-    return figure
-
-
-def _warps_of_level(axes: Axes, y: float, held: dict[int, set[int]], room: float) -> None:
-    for warp, summed in held.items():
-        face = style.lighter(style.OUT, 0.5 - 0.5 * len(summed) / 4)
-        style.add(axes, Rectangle((warp * room, y), 1, 0.9, facecolor=face))
-        words = f"warp {warp}: rows of\n" + " + ".join(str(one) for one in sorted(summed))
-        axes.text(warp * room + 0.5, y + 0.45, words, ha="center", va="center")
-
-
-def draw_reference_warp_tree() -> Figure:
-    return draw_warp_tree(run_v1(REFERENCE))
 
 
 # All of it -----------------------------------------------------------------------------------

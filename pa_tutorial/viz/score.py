@@ -12,7 +12,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from pa_tutorial.kernels.compiled import compiled
-from pa_tutorial.kernels.evidence import is_asked
+from pa_tutorial.kernels.evidence import RECORDING, is_asked
 from pa_tutorial.simt import Report, global_traffic, shared_traffic
 from pa_tutorial.simt.arguments import arrays_of, named
 from pa_tutorial.simt.signatures import types_of
@@ -22,8 +22,6 @@ from pa_tutorial.viz.kernel_runs import REFERENCE
 # The reference sizes, with a sequence that is long enough for two partitions of 512.
 STEP = replace(REFERENCE, name="score", seq_lens=(1000,))
 FILE = Path(__file__).with_name("score.json")
-# Set while the notebooks are run to be committed: then the row is kept.
-RECORDING = "PA_TUTORIAL_RECORDING"
 H100 = (9, 0)
 COLUMNS = (
     "kernel",

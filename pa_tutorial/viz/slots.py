@@ -4,7 +4,7 @@ K and V hold numbers that say where they come from: dimension d of the K of a to
 token + d/64, and of its V 64 more. So the picture is read back from the cache, not computed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isnan, nan
 
@@ -59,15 +59,21 @@ class SlotWrite:
         return tuple(dict.fromkeys(slot // size for slot in self.slots if slot != PAD_SLOT))
 
 
-def write_chunk(table: Sequence[int], first: int, last: int, layout: VllmLayout) -> SlotWrite:
+def write_chunk(
+    table: Sequence[int],
+    first: int,
+    last: int,
+    layout: VllmLayout,
+    write: Callable[..., None] = reshape_and_cache,
+) -> SlotWrite:
     """Tokens 0 to first - 1 are in the cache; first to last - 1 come, with a row of padding."""
     k_cache, v_cache = layout.empty()
     old, new = [*range(first)], [*range(first, last), last - 1]  # padding may hold anything
     old_slots, slots = (slot_mapping(table, tokens, layout.block_size) for tokens in (old, new))
     slots[-1] = PAD_SLOT
-    reshape_and_cache(*key_and_value(old, layout), k_cache, v_cache, old_slots)
+    write(*key_and_value(old, layout), k_cache, v_cache, old_slots)
     key, value = key_and_value(new, layout)
-    reshape_and_cache(key, value, k_cache, v_cache, slots)
+    write(key, value, k_cache, v_cache, slots)
     rows = (*range(first, last), None)
     return SlotWrite(layout, rows, tuple(slots.tolist()), key, value, k_cache, v_cache)
 
@@ -97,7 +103,7 @@ def draw_slot_write(write: SlotWrite, followed: int) -> Figure:
     y = num_rows + 3.9
     for x, words in (
         (0, f"k_cache {list(layout.k_shape)}: rows are pieces"),
-        (v_x, f"v_cache {list(layout.v_shape)}: rows are dimensions"),
+        (v_x, f"v_cache {list(layout.v_shape)}: rows are elements"),
     ):
         axes.text(x, y - 1.6, words, va="center", color=style.QUIET)
     for index, block in enumerate(write.blocks):
@@ -111,7 +117,7 @@ def draw_slot_write(write: SlotWrite, followed: int) -> Figure:
             memory = cache[block].flatten().reshape(-1, columns).tolist()
             _draw_numbers(axes, place, memory, write.rows, followed)
     k_end = y + len(write.blocks) * (pieces + 1.6)
-    note = f"{followed}.1: token {followed}, dimension 1 · light: was there before"
+    note = f"{followed}.1: token {followed}, element 1 · light: was there before"
     axes.text(0, k_end - 0.6, note, va="center", color=style.QUIET)
     return figure
 

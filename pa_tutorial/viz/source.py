@@ -4,7 +4,6 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Callable
-from pathlib import Path
 
 
 def body(function: Callable) -> str:
@@ -23,11 +22,6 @@ def piece(function: Callable, first: str, last: str) -> str:
     Raises ValueError if there are none.
     """
     return _between(inspect.getsource(function), function.__name__, first, last)
-
-
-def piece_of_file(path: Path, first: str, last: str) -> str:
-    """The same of a file, in any language."""
-    return _between(path.read_text(encoding="utf-8"), path.name, first, last)
 
 
 def _between(text: str, name: str, first: str, last: str) -> str:

@@ -1,5 +1,6 @@
 """The map of the walk: the stages of the ladder, and what each is checked against."""
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
@@ -34,28 +35,23 @@ def draw_map() -> Figure:
         x = column * STEP[0] + 0.05 + BOX[0] / 2
         axes.text(x, 0.2, heading, ha="center", va="center", color=style.QUIET)
     for name, new, notebook, before, _ in PLAN:
-        x, y = corner[name]
-        style.add(
-            axes,
-            FancyBboxPatch(
-                (x, y),
-                *BOX,
-                boxstyle="round,pad=0,rounding_size=0.12",
-                facecolor=style.OUT,
-                edgecolor=style.INK,
-            ),
-        )
-        lines = (
-            (name, 0.25, "bold"),
-            (new, 0.5, "normal"),
-            (f"notebook {notebook}", 0.73, "normal"),
-        )
-        for text, down, weight in lines:
-            place = (x + BOX[0] / 2, y + down)
-            axes.text(*place, text, ha="center", va="center", weight=weight)
+        _draw_box(axes, corner[name], name, new, f"notebook {notebook}", facecolor=style.OUT)
         for previous in before:
-            style.add(axes, _arrow(corner[previous], (x, y)))
+            style.add(axes, _arrow(corner[previous], corner[name]))
+    legend = corner["cuda_naive"][0], corner["cpu"][1]
+    _draw_box(axes, legend, "name of a stage", "what is new", "where", facecolor=style.PAPER)
     return figure
+
+
+def _draw_box(axes: Axes, place: tuple[float, float], *lines: str, facecolor: str) -> None:
+    """Three lines in a box; the first is bold."""
+    form = {"boxstyle": "round,pad=0,rounding_size=0.12", "edgecolor": style.INK}
+    style.add(axes, FancyBboxPatch(place, *BOX, facecolor=facecolor, **form))
+    x, y = place
+    for text, down, weight in zip(
+        lines, (0.25, 0.5, 0.73), ("bold", "normal", "normal"), strict=True
+    ):
+        axes.text(x + BOX[0] / 2, y + down, text, ha="center", va="center", weight=weight)
 
 
 def _arrow(start: tuple[float, float], end: tuple[float, float]) -> FancyArrowPatch:

@@ -1,4 +1,4 @@
-"""The figures of notebook 02."""
+"""The figures of notebook 02, and the first of notebook 00."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -21,6 +21,7 @@ from pa_tutorial.viz import style
 
 # OPT-13B in float16 on 40 GB: what is left beside 26 GB of weights, in slots of one token.
 NUM_SLOTS = 14_000_000_000 // bytes_per_block(40, 1, 40, 128, 2)
+PAGES_A_ROW = 32  # of the picture in notebook 00
 
 KIND_STYLES = {
     Kind.TOKENS: ("tokens", {"facecolor": style.INK}),
@@ -173,6 +174,43 @@ def _number_runs(axes: Axes, owner: np.ndarray, row_len: int) -> None:
                 color=style.INK,
                 bbox={"facecolor": style.PAPER, "edgecolor": "none", "pad": 0.5},
             )
+
+
+@style.styled
+def draw_with_and_without_pages(
+    requests: Sequence[Request], reserved: Contiguous, paged: Blocks, step: int
+) -> Figure:
+    """The same memory after that many steps, reserved and in pages; a square is a page."""
+    maps = [memory_map_at(step, requests, memory) for memory in (reserved, paged)]
+    fit = [len(set(m.owner[m.owner != NOBODY].tolist())) for m in maps]
+    pages = paged.block_size
+    figure, panels = style.new_figure(
+        f"The same memory serves {fit[0]} requests when each reserves room for the longest text, "
+        f"and {fit[1]} in pages",
+        4.3,
+        ncols=2,
+    )
+    names = (f"reserved for {reserved.max_len:,} tokens each", f"pages of {pages} tokens")
+    for axes, name, drawn, count in zip(panels, names, maps, fit, strict=True):
+        used = (drawn.kinds == Kind.TOKENS).mean()
+        text = f"{name}: {count} requests,\n{used:.0%} of the memory holds tokens"
+        axes.set_title(text, weight="normal")
+        num_pages = len(drawn.kinds) // pages
+        first = slice(None, num_pages * pages, pages)  # a page is drawn as its first slot
+        _draw_slots(axes, drawn.kinds[first], drawn.owner[first], PAGES_A_ROW)
+        style.bare(axes, PAGES_A_ROW + 0.1, -(-num_pages // PAGES_A_ROW) + 0.1)
+    figure.supxlabel(
+        "colour: a request (colours repeat) · full: tokens · light: its next tokens come here\n"
+        "hatched: held until it ends, never used · white: free",
+        fontsize=9,
+    )
+    return figure
+
+
+def draw_example_pages() -> Figure:
+    """draw_with_and_without_pages on the example of notebook 00."""
+    memories = Contiguous(NUM_SLOTS, "max"), Blocks(NUM_SLOTS, 16)
+    return draw_with_and_without_pages(example_requests(), *memories, step=1042)
 
 
 def small_requests() -> list[Request]:

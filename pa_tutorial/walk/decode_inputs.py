@@ -5,9 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from pa_tutorial.attention.step import DecodeStep
-from pa_tutorial.paging.layouts import by_token
-
 
 @dataclass(frozen=True)
 class DecodeInputs:
@@ -69,30 +66,3 @@ def with_gaps(k_cache: Tensor, v_cache: Tensor) -> list[Tensor]:
         pool[:, :-1, side].unflatten(-1, cache.shape[2:]).copy_(cache)
         for side, cache in enumerate((k_cache, v_cache))
     ]
-
-
-def beside(inputs: DecodeStep) -> dict[str, object]:
-    """The same step with K and V of the newest token beside the cache, and NaN in their slots.
-
-    returns  the arguments of pa_tutorial.attention.paged.paged_online_beside
-    """
-    k_cache, v_cache = inputs.k_cache.clone(), inputs.v_cache.clone()
-    k_tokens, v_tokens = by_token(k_cache, v_cache)
-    block_size = v_tokens.shape[1]
-    newest = inputs.seq_lens.long() - 1
-    rows = inputs.block_tables.long().gather(1, (newest // block_size)[:, None])[:, 0]
-    place = (rows, newest % block_size)
-    k_new, v_new = k_tokens[place].flatten(2), v_tokens[place]
-    k_tokens[place] = float("nan")
-    v_tokens[place] = float("nan")
-    return {
-        "q": inputs.q,
-        "k_new": k_new,
-        "v_new": v_new,
-        "k_cache": k_cache,
-        "v_cache": v_cache,
-        "block_tables": inputs.block_tables,
-        "context_lens": inputs.seq_lens - 1,
-        "scale": inputs.scale,
-        "alibi_slopes": inputs.alibi_slopes,
-    }

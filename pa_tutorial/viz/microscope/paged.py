@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping
 
-import numpy as np
-
 from pa_tutorial.arguments import require
 from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.running import Launch
@@ -19,8 +17,8 @@ from pa_tutorial.viz.microscope.panes import Axis, Pane, Tile
 def reference_microscope() -> Microscope:
     """The kernel with vector loads at the reference sizes: figures/microscope.html."""
     run = run_v1(REFERENCE, loads=vector_loads)
-    loads = run.trace.only(array="k_cache", warp=2).records.instruction
-    return run_microscope(run, int(np.unique(loads)[3]))  # j = 3
+    loads = sorted({*run.trace.only(array="k_cache", warp=2).records.instruction.tolist()})
+    return run_microscope(run, loads[3])  # j = 3
 
 
 def run_microscope(run: Run, at: int | Trace | None = None, lane: int | None = None) -> Microscope:
@@ -64,8 +62,7 @@ def _tiles(ready: Launch, block: Index) -> tuple[Tile, ...]:
     """The blocks that one thread block reads. One that stands twice in the table is one tile."""
     g, (head, sequence, partition) = ready.geometry, block
     kv_head = head // g.NUM_QUERIES_PER_KV
-    seq_len = int(ready.arguments["seq_lens"][sequence])
-    tokens = range(seq_len)[partition * g.PARTITION_SIZE :]
+    tokens = range(int(ready.arguments["seq_lens"][sequence]))[partition * g.PARTITION_SIZE :]
     tokens = tokens[: g.PARTITION_SIZE] if g.PARTITION_SIZE else tokens
     logical_of: dict[int, list[int]] = {}
     for logical in range(tokens.start // g.BLOCK_SIZE, -(-tokens.stop // g.BLOCK_SIZE)):

@@ -1,18 +1,14 @@
-"""What the compiler made of a kernel, read from its PTX, and the table of it."""
+"""What the compiler made of a kernel, read from its PTX and the linker's log."""
 
 import re
 
-import absent
 import pytest
 import torch
 from kernel_inputs import problem, values
 from numba import typeof
 
 from pa_tutorial.kernels import compiled as compiling
-from pa_tutorial.kernels import evidence
-from pa_tutorial.kernels.comparison import Row, as_table, comparison, row
 from pa_tutorial.kernels.compiled import (
-    Compiled,
     compiled,
     loads_of,
     naive_signature,
@@ -67,68 +63,18 @@ def test_a_load_of_unknown_width_is_not_left_out() -> None:
         loads_of("ld.global.e4m3 %r1, [%rd1];")
 
 
-def test_the_table_has_a_column_for_each_figure() -> None:
-    rows = [
-        Row("a", 255, 304, 608, 0, {2: 140, 4: 3}, {16: 2}),
-        Row("a longer name", 56, 0, 0, 1, {8: 17}, {}),
-    ]
-    assert as_table(rows).splitlines() == [
-        "               registers  stack  spill  .f64  global loads    shared loads",
-        "a                    255    304    608     0  140 x 2, 3 x 4  2 x 16",
-        "a longer name         56      0      0     1  17 x 8",
-    ]
-
-
 def test_where_there_is_no_compiler_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiling, "find_spec", lambda name: None)
     kernel = paged_attention(REFERENCE)
     for compile_it in (
         lambda: compiled(kernel, v1_signature(REFERENCE), (9, 0)),
         lambda: compile_twin(REFERENCE, (9, 0)),
-        lambda: comparison(REFERENCE),
     ):
         with pytest.raises(ImportError, match=r"numba-cuda\[cu13\].*no wheels for macOS"):
             compile_it()
 
 
 needs_compiler = pytest.mark.needs("numba-cuda")
-
-
-@pytest.fixture(scope="module")
-def rows() -> dict[str, Row]:
-    return {each.name: each for each in comparison(REFERENCE)}
-
-
-@needs_compiler
-def test_the_unsigned_thread_index_saves_registers(rows: dict[str, Row]) -> None:
-    bare, unsigned = rows["element loads, bare threadIdx"], rows["element loads, unsigned"]
-    assert unsigned.registers < bare.registers
-    assert unsigned.global_loads == bare.global_loads
-
-
-@needs_compiler
-def test_cpp_loads_the_same_bytes_in_fewer_instructions(rows: dict[str, Row]) -> None:
-    elements, cpp = rows["element loads, unsigned"], rows["CUDA C++"]
-    assert set(elements.global_loads) == {2, 4}
-    assert elements.global_loads[2] > 4 * (cpp.global_loads[8] + cpp.global_loads[16])
-    assert max(each.num_doubles for each in rows.values()) == 0
-
-
-@pytest.mark.skipif(
-    not evidence.is_asked(),
-    reason=absent.reason("numba-cuda")
-    or f"another compiler is installed than that of evidence.json: {evidence.installed()}",
-)
-def test_the_recorded_rows_are_what_the_compiler_says(rows: dict[str, Row]) -> None:
-    assert evidence.GEOMETRY == REFERENCE
-    recorded = [evidence._row(saved) for saved in evidence.recorded()["rows"]]
-    assert recorded == [*rows.values()], "run `make refresh`"
-
-
-@needs_compiler
-def test_kernels_to_compare_may_be_given() -> None:
-    names = [each.name for each in comparison(REFERENCE, texts={})]
-    assert names == ["CUDA C++"]
 
 
 LOG = """ptxas info    : Function properties for kernel
@@ -143,11 +89,6 @@ def test_registers_stack_and_spills_are_read_from_the_linkers_log(
     monkeypatch.setattr(compiling, "linked", lambda code, capability, target: (b"ret;", LOG))
     build = compiling.assembled(b"", (9, 0))
     assert (build.registers, build.stack_bytes, build.spill_bytes) == (40, 16, 4 + 8)
-
-
-def test_a_row_has_the_figures_of_its_kernel() -> None:
-    ptx = "ld.global.v2.u32 {%r1, %r2}, [%rd1];\nld.shared.f32 %f1, [%r1];\nadd.f64 %fd1, %fd2;"
-    assert row("name", Compiled(ptx, 40, 16, 12)) == Row("name", 40, 16, 12, 1, {8: 1}, {4: 1})
 
 
 @needs_compiler
