@@ -103,8 +103,8 @@ def require_slopes(alibi_slopes: Tensor) -> None:
     """Raise ValueError unless every slope is finite as a float32. It reads the numbers."""
     for head, slope in enumerate(alibi_slopes.float().tolist()):
         finite = abs(slope) <= FLT_MAX
-        given = alibi_slopes[head].item()
-        require(finite, f"alibi_slopes[{head}]", given, "finite, as a float32")
+        original = alibi_slopes[head].item()
+        require(finite, f"alibi_slopes[{head}]", original, "finite, as a float32")
 
 
 def float32_scale(scale: float) -> np.float32:

@@ -34,7 +34,7 @@ NEEDED = {
     "simt.compiled and kernels.compiled cannot compile for a GPU that is not there": (
         "numba.cuda.dispatcher.get_current_device",
     ),
-    "kernels.gpu cannot launch with more than 48 KiB of shared memory": (
+    "kernels.gpu_launch cannot launch with more than 48 KiB of shared memory": (
         "cuda.bindings.driver.cuKernelSetAttribute",
         "numba.cuda.cudadrv.driver.driver",
         "numba.cuda.cudadrv.driver.CudaPythonFunction.device",

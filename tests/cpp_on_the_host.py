@@ -61,13 +61,13 @@ def compiled_for_host(geometry: Geometry, text: str) -> Callable[..., int]:
     return ctypes.CDLL(str(library)).launch
 
 
-def run_on_the_host(ready: Launch, text: str | None = None) -> Tensor:
+def run_on_the_host(prepared: Launch, text: str | None = None) -> Tensor:
     """The output of a launch; text: in place of paged_attention.cu. Errors: run_with."""
-    given = [as_c(value) for value in for_cpp(*ready.given)]
-    pointers = (ctypes.c_void_p * len(given))(*map(ctypes.addressof, given))
-    sizes = ready.grid, ready.geometry.NUM_THREADS, ready.shared_bytes
-    run_with(ready.geometry, *sizes, ctypes.addressof(pointers), text)
-    return ready.out
+    c_arguments = [as_c(value) for value in for_cpp(*prepared.kernel_arguments)]
+    pointers = (ctypes.c_void_p * len(c_arguments))(*map(ctypes.addressof, c_arguments))
+    sizes = prepared.grid, prepared.geometry.NUM_THREADS, prepared.shared_bytes
+    run_with(prepared.geometry, *sizes, ctypes.addressof(pointers), text)
+    return prepared.out
 
 
 def as_c(value: object) -> ctypes.Structure:

@@ -11,13 +11,13 @@ NAMES = tuple(field.name for field in dataclasses.fields(DecodeStep))
 
 def problem(**changes: object) -> DecodeProblem:
     """2 sequences, 4 heads, 2 KV heads, blocks of 16."""
-    given = {"seq_lens": (20, 9), "num_kv_heads": 2, "head_size": 32, **changes}
-    return DecodeProblem("name", "isolates", "meaning", **given)
+    sizes = {"seq_lens": (20, 9), "num_kv_heads": 2, "head_size": 32, **changes}
+    return DecodeProblem("name", "isolates", "meaning", **sizes)
 
 
-def arguments(given: DecodeProblem) -> dict[str, object]:
+def arguments(case: DecodeProblem) -> dict[str, object]:
     """The arguments by name."""
-    paged = given.paged("vllm")
+    paged = case.paged("vllm")
     return {name: getattr(paged, name) for name in NAMES}
 
 

@@ -13,7 +13,7 @@ from pa_tutorial.simt import Report, Trace
 from pa_tutorial.simt.trace import KINDS, SPACES
 from pa_tutorial.viz.kernel_runs import REFERENCE, prepare_v1
 from pa_tutorial.viz.microscope import microscope
-from pa_tutorial.viz.microscope.paged import paged_panes
+from pa_tutorial.viz.microscope.paged_panes import paged_panes
 
 EMPTY, INK, ALARM = "#f2f2f2", "#222222", "#d55e00"
 
@@ -197,13 +197,13 @@ class Reader:
 @cache
 def reference() -> tuple[Launch, Report]:
     """The kernel at the sizes of vLLM's document, with its vector loads; thread block 0 traced."""
-    ready = prepare_v1(**vars(REFERENCE.paged("vllm")), loads=vector_loads)
-    return ready, ready.simulate(trace=(0, 0, 0))
+    prepared = prepare_v1(**vars(REFERENCE.paged("vllm")), loads=vector_loads)
+    return prepared, prepared.simulate(trace=(0, 0, 0))
 
 
 def save_reference(path: Path) -> Path:
-    ready, report = reference()
-    microscope(report, panes=paged_panes(ready)).save_html(path)
+    prepared, report = reference()
+    microscope(report, panes=paged_panes(prepared)).save_html(path)
     return path
 
 
@@ -263,7 +263,7 @@ def locals_after(trace: Trace, instruction: int, lane: int | None) -> np.ndarray
     records = trace.records
     here = records[records.instruction == instruction]
     mine = records[(records.warp == here.warp[0]) & (records.instruction > instruction)]
-    others = mine.instruction[mine.space != SPACES.index("local")]
-    end = others.min() if len(others) else np.inf
+    not_local = mine.instruction[mine.space != SPACES.index("local")]
+    end = not_local.min() if len(not_local) else np.inf
     owner = here.lane.min() if lane is None else lane
     return mine[(mine.instruction < end) & (mine.lane == owner)]

@@ -13,12 +13,12 @@ Arguments = tuple[object, ...]
 
 @dataclass
 class Ran:
-    """What a launch gave. abreast: None if it was not tried, else whether it came to its end."""
+    """What a launch gave. batched: None if it was not tried, else whether it came to its end."""
 
     report: Report | None
     error: str
     arguments: Arguments
-    abreast: bool | None
+    batched: bool | None
 
 
 @dataclass
@@ -29,13 +29,13 @@ class Trial:
     tried: list[bool] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        run = program.run_abreast
+        run = program.run_batched
 
         def noted(*args: object) -> bool:
             self.tried.append(run(*args))
             return self.tried[-1]
 
-        self.monkeypatch.setattr(program, "run_abreast", noted)
+        self.monkeypatch.setattr(program, "run_batched", noted)
 
     def run(self, kernel: object, grid: object, block: object, args: Arguments, **options) -> Ran:
         self.tried.clear()
@@ -52,9 +52,9 @@ class Trial:
         """Side by side and one after another; they must agree. Returns the first."""
         one = self.run(kernel, grid, block, draw(), **options)
         with self.monkeypatch.context() as patch:
-            patch.setattr(program, "may_run_abreast", lambda *_: False)
+            patch.setattr(program, "may_run_batched", lambda *_: False)
             other = self.run(kernel, grid, block, draw(), **options)
-        assert other.abreast is None
+        assert other.batched is None
         assert one.error == other.error
         for a, b in zip(one.arguments, other.arguments, strict=True):
             np.testing.assert_array_equal(a, b)
@@ -67,9 +67,9 @@ class Trial:
         return one
 
 
-def same_snapshots(ones: list[Snapshot], others: list[Snapshot]) -> None:
-    assert [(s.block, s.line) for s in ones] == [(s.block, s.line) for s in others]
-    for one, other in zip(ones, others, strict=True):
+def same_snapshots(ones: list[Snapshot], expected: list[Snapshot]) -> None:
+    assert [(s.block, s.line) for s in ones] == [(s.block, s.line) for s in expected]
+    for one, other in zip(ones, expected, strict=True):
         np.testing.assert_array_equal(one.threads, other.threads)
         assert set(one.values) == set(other.values)
         for name, value in one.values.items():

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from pa_tutorial.bench import gpu_kernels
-from pa_tutorial.bench.block_manager import (
+from pa_tutorial.bench.block_manager_bench import (
     BLOCK_SIZE,
     MAX_TOKENS,
     OPERATIONS,
@@ -22,8 +22,8 @@ from pa_tutorial.bench.block_manager import (
 )
 from pa_tutorial.bench.machine import describe_machine, report
 from pa_tutorial.bench.next_token import DecodeStep, next_token
+from pa_tutorial.bench.process_pool import Done
 from pa_tutorial.bench.simulator import against_numba, by_size, peak_megabytes, tracing
-from pa_tutorial.bench.spread import Done
 from pa_tutorial.bench.timing import interleaved, write_results
 from pa_tutorial.walk.problem import SequenceProblem
 
@@ -121,14 +121,14 @@ def test_a_checked_thread_block_needs_little_memory() -> None:
 
 
 def here(work: Callable, groups: list, workers: int, seconds: float) -> Done:
-    """In place of spread, in this process; for the last group there is no time."""
-    *others, last = enumerate(groups)
-    return Done({place: work(group) for place, group in others}, left_out=[last[0]])
+    """In place of run_in_pool, in this process; for the last group there is no time."""
+    *all_but_last, last = enumerate(groups)
+    return Done({place: work(group) for place, group in all_but_last}, left_out=[last[0]])
 
 
 def test_kernels_are_compared_with_the_simulator(monkeypatch, capsys) -> None:
     """Without a GPU, the simulator itself and a broken device stand in for it."""
-    monkeypatch.setattr(gpu_kernels, "spread", here)
+    monkeypatch.setattr(gpu_kernels, "run_in_pool", here)
     simulated = partial(gpu_kernels.differences, run=gpu_kernels.simulate)
     result = gpu_kernels.compare(seconds=60, work=simulated)
     assert result["different"] == {}
@@ -152,7 +152,7 @@ def test_kernels_are_compared_with_the_simulator(monkeypatch, capsys) -> None:
 
 def test_kernels_whose_process_died_are_named(monkeypatch) -> None:
     died = Done(failed={0: "its process ended with exit code -11"})
-    monkeypatch.setattr(gpu_kernels, "spread", lambda *given: died)
+    monkeypatch.setattr(gpu_kernels, "run_in_pool", lambda *arguments: died)
     result = gpu_kernels.compare(seconds=60)
     assert len(result["wrong"]) == 1
     assert list(result["failed"].values()) == ["its process ended with exit code -11"]

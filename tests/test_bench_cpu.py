@@ -202,16 +202,16 @@ def test_a_run_of_one_section_keeps_the_others(monkeypatch, tmp_path, capsys) ->
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("arguments", "message"),
     [
         (["--quick"], "--quick needs --out"),
         (["--rounds", "0"], "--rounds is 0; it must be at least 1"),
         (["--only", "nothing"], "invalid choice: 'nothing'"),
     ],
 )
-def test_arguments_that_make_no_sense_are_refused(given, message, capsys) -> None:
+def test_arguments_that_make_no_sense_are_refused(arguments, message, capsys) -> None:
     with pytest.raises(SystemExit):
-        bench.main(given)
+        bench.main(arguments)
     assert message in capsys.readouterr().err
 
 
@@ -221,8 +221,8 @@ def test_quick_run_writes_every_section(monkeypatch, tmp_path, capsys) -> None:
     Those that are not run here have a quick run in a test file of their own.
     """
     monkeypatch.setattr(sections, "QUICK", (SHARED, TAIL))
-    monkeypatch.setattr(cpu_flex, "measure_apart", lambda *given: {"absent": "a test"})
-    monkeypatch.setattr(cpu_wide, "measure_wide", lambda *given: {"absent": "a test"})
+    monkeypatch.setattr(cpu_flex, "measure_apart", lambda *arguments: {"absent": "a test"})
+    monkeypatch.setattr(cpu_wide, "measure_wide", lambda *arguments: {"absent": "a test"})
     monkeypatch.setattr(sections.cpu_targets, "smaller", lambda group: small_group())
     monkeypatch.setattr(sections, "why_not_timed", lambda: "a test")
     elsewhere = "simulator", "steps", "engine", "many_devices"

@@ -65,7 +65,7 @@ def test_shorter_sequences_of_a_batch_are_masked(name: str) -> None:
 def test_a_way_that_fails_is_an_error_though_the_engine_would_go_on() -> None:
     def broken(runner: Runner) -> Runner:
         runner.cache.v[0].fill_(float("nan"))
-        runner.cache.write = lambda *given: None
+        runner.cache.write = lambda *arguments: None
         return runner
 
     with pytest.raises(ArithmeticError, match="NaN"):

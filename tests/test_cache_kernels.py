@@ -96,8 +96,8 @@ REFERENCE = VllmLayout(5, num_kv_heads=8, head_size=80, block_size=8, dtype=F16)
 @pytest.mark.parametrize("order", ["forward", "reverse", 3])
 def test_tokens_may_be_written_in_any_order(order: str | int) -> None:
     def write(*tensors: Tensor) -> None:
-        (ready,) = prepare_reshape_and_cache(*tensors)
-        assert ready.simulate(order=order).clean
+        (prepared,) = prepare_reshape_and_cache(*tensors)
+        assert prepared.simulate(order=order).clean
 
     check_new_tokens(REFERENCE, write)
 
@@ -266,9 +266,9 @@ def test_there_are_as_many_rounds_as_the_longest_chain_of_conflicts(pairs: list)
 
 def test_a_layer_and_a_round_is_a_launch_of_a_thread_block_for_each_pair() -> None:
     made = pool(TINY, num_layers=3)
-    ready = prepare_copy_blocks(made.k, made.v, [(1, 2), (2, 3), (4, 5)])
-    assert [one.grid for one in ready] == [(2, 1, 1)] * 3 + [(1, 1, 1)] * 3
-    assert [one.out is cache for one, cache in zip(ready, made.k * 2, strict=True)] == [True] * 6
+    prepared = prepare_copy_blocks(made.k, made.v, [(1, 2), (2, 3), (4, 5)])
+    assert [one.grid for one in prepared] == [(2, 1, 1)] * 3 + [(1, 1, 1)] * 3
+    assert [one.out is cache for one, cache in zip(prepared, made.k * 2, strict=True)] == [True] * 6
 
 
 @pytest.mark.parametrize("name", ["chain", "one_destination_twice", "there_and_back"])

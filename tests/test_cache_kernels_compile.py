@@ -11,7 +11,7 @@ from pa_tutorial.kernels import cache as kernels
 from pa_tutorial.kernels.changed import changed
 from pa_tutorial.kernels.compiled import (
     CAPABILITIES,
-    KEPT,
+    STORED,
     Capability,
     Compiled,
     arch,
@@ -32,16 +32,16 @@ by_build = pytest.mark.parametrize("name", BUILDS)
 def build(kernel: str, name: str, capability: Capability, *change: str) -> Compiled:
     """The machine code of a kernel; change: a piece of its text, and what replaces it."""
     dtype, *sizes = BUILDS[name]
-    numel, x, kept = math.prod(sizes), 16 // dtype.itemsize, array(KEPT[dtype])
+    numel, x, stored = math.prod(sizes), 16 // dtype.itemsize, array(STORED[dtype])
     factory = getattr(kernels, kernel)
     if change:
         factory = changed(factory, *change)
     if kernel == "copy_blocks_kernel":
         made = factory(numel, x, min(numel // x, 1024))
-        return compiled(made, (kept, kept, array(types.int64, 2)), capability)
+        return compiled(made, (stored, stored, array(types.int64, 2)), capability)
     made = factory(*sizes, x, min(sizes[0] * sizes[1], 512))
     numbers = array(types.int64), types.int64, types.int64
-    return compiled(made, (kept, kept, kept, kept, *numbers), capability)
+    return compiled(made, (stored, stored, stored, stored, *numbers), capability)
 
 
 def complaints(made: Compiled, item_bytes: int) -> list[str]:

@@ -28,8 +28,8 @@ def write_at_the_end(k_cache: Tensor, v_cache: Tensor) -> bool:
     """Whether a token arrives in the last slot."""
     key, value = torch.randn(2, 1, 1, 128).half()
     slots = torch.tensor([LARGE.num_blocks * LARGE.block_size - 1])
-    (ready,) = prepare_reshape_and_cache(key, value, k_cache, v_cache, slots)
-    ready.simulate(checks=NO_RACE)
+    (prepared,) = prepare_reshape_and_cache(key, value, k_cache, v_cache, slots)
+    prepared.simulate(checks=NO_RACE)
     found = k_cache[-1, 0, :, -1].flatten(), v_cache[-1, 0, :, -1]
     return torch.equal(torch.stack(found), torch.stack([key, value])[:, 0, 0])
 
@@ -38,8 +38,8 @@ def copy_to_the_end(k_cache: Tensor, v_cache: Tensor) -> bool:
     """Whether the first block arrives in the last."""
     k, v = torch.randn(2, 2**11).half()
     k_cache[0], v_cache[0] = k.view(k_cache[0].shape), v.view(v_cache[0].shape)
-    (ready,) = prepare_copy_blocks([k_cache], [v_cache], [(0, LARGE.num_blocks - 1)])
-    ready.simulate(checks=NO_RACE)
+    (prepared,) = prepare_copy_blocks([k_cache], [v_cache], [(0, LARGE.num_blocks - 1)])
+    prepared.simulate(checks=NO_RACE)
     return torch.equal(k_cache[-1].flatten(), k) and torch.equal(v_cache[-1].flatten(), v)
 
 

@@ -89,18 +89,18 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_tensors_of_tokens_are_refused(name: str, nothing_runs: None) -> None:
     change, argument, message = WRONG[name]
-    given = tokens()
+    tensors = tokens()
     with pytest.raises(ValueError, match=message):
-        reshape_and_cache_by_kernel(**{**given, argument: change(given[argument])})
+        reshape_and_cache_by_kernel(**{**tensors, argument: change(tensors[argument])})
 
 
 @pytest.mark.parametrize("argument", ["key", "value", "k_cache", "v_cache", "slot_mapping"])
 def test_what_is_no_tensor_or_elsewhere_is_refused(argument: str, nothing_runs: None) -> None:
-    given = tokens()
+    tensors = tokens()
     with pytest.raises(TypeError, match=f"^{argument} is of type list; it must be a torch.Tensor"):
-        reshape_and_cache_by_kernel(**{**given, argument: given[argument].tolist()})
+        reshape_and_cache_by_kernel(**{**tensors, argument: tensors[argument].tolist()})
     with pytest.raises(ValueError, match=rf"^{argument}.device is meta; it must be cpu"):
-        reshape_and_cache_by_kernel(**{**given, argument: given[argument].to("meta")})
+        reshape_and_cache_by_kernel(**{**tensors, argument: tensors[argument].to("meta")})
 
 
 def shifted(tensor: Tensor) -> Tensor:
@@ -149,9 +149,9 @@ def test_wrong_layers_are_refused(name: str, nothing_runs: None) -> None:
 )
 def test_unknown_blocks_are_refused(pairs: list, message: str, nothing_runs: None) -> None:
     made = pool(LAYOUT)
-    for given in (pairs, torch.tensor(pairs)):
+    for tensors in (pairs, torch.tensor(pairs)):
         with pytest.raises(UnknownBlock, match=message):
-            copy_blocks(made.k, made.v, given)
+            copy_blocks(made.k, made.v, tensors)
 
 
 @pytest.mark.parametrize(
@@ -203,11 +203,11 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """From here on, all that is run goes the way to a GPU. The configurations of the launches."""
     done: list[object] = []
 
-    def run(ready: Launch) -> None:
-        stand_in = StandIn(ready.kernel, done)
+    def run(prepared: Launch) -> None:
+        stand_in = StandIn(prepared.kernel, done)
         with monkeypatch.context() as patch:
             patch.setattr(numba, "cuda", stand_in)
-            dataclasses.replace(ready, kernel=stand_in).on_gpu()
+            dataclasses.replace(prepared, kernel=stand_in).on_gpu()
 
     stream = SimpleNamespace(cuda_stream=7)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
@@ -234,14 +234,14 @@ def meta_is_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_number_on_a_gpu_is_looked_at(meta_is_a_gpu: None) -> None:
-    (ready,) = prepare_reshape_and_cache(**{name: t.to("meta") for name, t in tokens().items()})
-    assert ready.grid == (7, 1, 1)
+    (prepared,) = prepare_reshape_and_cache(**{name: t.to("meta") for name, t in tokens().items()})
+    assert prepared.grid == (7, 1, 1)
     made = pool(LAYOUT)
     layers = [[cache.to("meta") for cache in caches] for caches in (made.k, made.v)]
     table = torch.tensor([(1, 2), (2, 3)], device="meta")
-    ready = prepare_copy_blocks(*layers, table)
-    assert [one.grid for one in ready] == [(2, 1, 1)] * 2, "one round: the caller's promise"
-    assert all(one.arguments["pairs"] is table for one in ready)
+    prepared = prepare_copy_blocks(*layers, table)
+    assert [one.grid for one in prepared] == [(2, 1, 1)] * 2, "one round: the caller's promise"
+    assert all(one.arguments["pairs"] is table for one in prepared)
     assert prepare_copy_blocks(*layers, table[:0]) == []
     from_the_host = prepare_copy_blocks(*layers, [(1, 2), (2, 3)])
     assert [one.arguments["pairs"].device.type for one in from_the_host] == ["meta"] * 4
@@ -259,9 +259,9 @@ def test_that_it_is_simulated_is_said_once(
 # Cost -----------------------------------------------------------------------------------------
 
 
-def sectors(ready: Launch) -> dict[tuple[str, str], tuple[int, int]]:
+def sectors(prepared: Launch) -> dict[tuple[str, str], tuple[int, int]]:
     """(array, read or write) -> sectors of one request, and the least that could hold it."""
-    table = global_traffic(ready.simulate(trace=0).trace)
+    table = global_traffic(prepared.simulate(trace=0).trace)
     names = ("expression", "does", "requests", "sectors", "ideal sectors")
     rows = zip(*map(table.column, names), strict=True)
     return {
@@ -271,8 +271,8 @@ def sectors(ready: Launch) -> dict[tuple[str, str], tuple[int, int]]:
 
 
 def test_writes_of_a_token_are_side_by_side_in_pieces_of_x_or_not_at_all() -> None:
-    (ready,) = prepare_reshape_and_cache(**tokens())
-    found = sectors(ready)
+    (prepared,) = prepare_reshape_and_cache(**tokens())
+    found = sectors(prepared)
     assert found["key", "read"] == found["value", "read"] == (2, 2)
     assert found["k_cache", "write"] == (4, 2)  # 32 elements are 4 pieces of 16 bytes
     assert found["v_cache", "write"] == (32, 2)

@@ -14,7 +14,7 @@ from pa_tutorial.attention.cached import cached_attention
 from pa_tutorial.attention.full import unmasked_attention
 from pa_tutorial.checks import CheckFailure, attempt, check
 from pa_tutorial.checks.__main__ import main
-from pa_tutorial.checks.block_manager import story_trial
+from pa_tutorial.checks.block_manager_check import story_trial
 from pa_tutorial.checks.comparing import compare, load_bounds, relative_errors
 from pa_tutorial.checks.diagnosing import _position_pattern
 from pa_tutorial.checks.running import judge
@@ -60,7 +60,7 @@ def test_attempt_does_not_raise_and_a_right_function_passes() -> None:
     ],
 )
 def test_nothing_else_passes_and_the_reason_is_given(answer, message) -> None:
-    result = attempt("full_recompute", lambda q, *others: answer(q))
+    result = attempt("full_recompute", lambda q, *arguments: answer(q))
     assert result.passed == 0
     assert message in str(result)
     assert message in result._repr_html_()
@@ -276,7 +276,7 @@ def test_no_kept_mistake_in_a_kernel_passes_the_short_check() -> None:
 def test_short_check_runs_its_cases_only() -> None:
     result = check("paged_gather", short=True)
     assert {case.name for case in result.cases} == set(SHORT_CHECK)
-    assert not attempt("paged_gather", lambda q, *others: q, short=True).ok
+    assert not attempt("paged_gather", lambda q, *arguments: q, short=True).ok
 
 
 @pytest.mark.parametrize("name", ["kv_cache", "block_manager", "engine", "widest_load"])
@@ -311,7 +311,7 @@ def test_command_line_verifies_stages_the_block_manager_and_the_engine(capsys) -
 
 
 def test_command_line_exits_with_1_for_a_stage_that_is_wrong(monkeypatch, capsys) -> None:
-    wrong = replace(STAGES["paged_gather"], at=lambda q, *others: q.clone())
+    wrong = replace(STAGES["paged_gather"], at=lambda q, *arguments: q.clone())
     monkeypatch.setitem(STAGES, "paged_gather", wrong)
     assert main(["--short", "paged_gather"]) == 1
     assert "not yet; 0 of" in capsys.readouterr().out

@@ -110,16 +110,16 @@ def test_it_is_compiled_for_the_gpu_that_is_named(capability: tuple[int, int]) -
 @needs_compiler
 def test_a_kernel_is_compiled_for_the_types_that_a_launch_gives_it() -> None:
     """An int of another width would make another kernel, and be compiled at the first launch."""
-    given = values(problem(head_size=128, dtype=torch.float16).paged("vllm"))
-    v2 = prepare_v2(*given)
-    for ready, signature in (
-        (prepare_naive(*given), naive_signature),
-        (prepare_v1(*given), v1_signature),
+    arguments = values(problem(head_size=128, dtype=torch.float16).paged("vllm"))
+    v2 = prepare_v2(*arguments)
+    for prepared, signature in (
+        (prepare_naive(*arguments), naive_signature),
+        (prepare_v1(*arguments), v1_signature),
         (v2.partitions, v1_signature),
         (v2.reduce, reduce_signature),
     ):
         types = [
             typeof(value.numpy() if isinstance(value, torch.Tensor) else value)
-            for value in ready.given
+            for value in prepared.kernel_arguments
         ]
-        assert [str(t) for t in types] == [str(t) for t in signature(ready.geometry)]
+        assert [str(t) for t in types] == [str(t) for t in signature(prepared.geometry)]

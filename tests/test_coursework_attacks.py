@@ -20,8 +20,8 @@ from pa_tutorial.coursework.plain import MOST_BYTES, files_of_folder
 from pa_tutorial.walk.calls import AnswerError
 
 
-def graded(given: dict[str, str]) -> Grade:
-    return grade("student", given, assignment(NAME), DRAW, LIMITS)
+def graded(texts: dict[str, str]) -> Grade:
+    return grade("student", texts, assignment(NAME), DRAW, LIMITS)
 
 
 def test_an_adapter_that_returns_no_function_gets_no_points() -> None:
@@ -46,22 +46,22 @@ def {THIRD}():
         assert "it must return the function" in task.note
 
 
-@pytest.mark.parametrize("given", [None, (), (len,), (len, None), (None, len)])
-def test_a_task_of_two_functions_needs_both(given: object) -> None:
+@pytest.mark.parametrize("answer", [None, (), (len,), (len, None), (None, len)])
+def test_a_task_of_two_functions_needs_both(answer: object) -> None:
     task = assignment("sliding_window").task("v2")
     require_functions((len, len), task)
     with pytest.raises(AnswerError, match="it must return"):
-        require_functions(given, task)
+        require_functions(answer, task)
 
 
 def test_an_answer_in_another_file_counts_where_the_stub_still_stands() -> None:
     """README says that code may be moved."""
-    given = files(EMPTY)
-    adapters = given["adapters.py"].replace(
+    texts = files(EMPTY)
+    adapters = texts["adapters.py"].replace(
         f"from answers import {FIRST}", f"from own import {FIRST}"
     )
     own = "import math\n\n" + RIGHT[FIRST].replace("Iterator[float]", "object")
-    result = graded({**given, "adapters.py": adapters, "own.py": own})
+    result = graded({**texts, "adapters.py": adapters, "own.py": own})
     assert [task.points for task in result.tasks] == [10, 0, 0], result
 
 

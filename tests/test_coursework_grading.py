@@ -22,8 +22,8 @@ from pa_tutorial.exercises import EXERCISES
 
 
 def graded(answers: dict[str, str], limits: Limits = LIMITS, **more_files: str) -> Grade:
-    given = {**files(answers), **{f"{name}.py": text for name, text in more_files.items()}}
-    return grade("student", given, assignment(NAME), DRAW, limits)
+    texts = {**files(answers), **{f"{name}.py": text for name, text in more_files.items()}}
+    return grade("student", texts, assignment(NAME), DRAW, limits)
 
 
 @pytest.mark.parametrize("student", STUDENTS)

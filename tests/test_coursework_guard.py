@@ -38,8 +38,8 @@ def test_ways_around_are_refused_with_the_line(what: str) -> None:
 @pytest.mark.parametrize("name", assignment_names())
 def test_our_own_answers_are_not_refused(name: str) -> None:
     one = assignment(name)
-    for given in (one.starter, one.solution):
-        python = {file: text for file, text in given.items() if file.endswith(".py")}
+    for texts in (one.starter, one.solution):
+        python = {file: text for file, text in texts.items() if file.endswith(".py")}
         assert objection_to({**python, "adapters.py": adapters_file(one)}) == ""
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from pa_tutorial.checks.comparing import bounds_of, relative_errors, to_float64
 from pa_tutorial.kernels.cpp_twin import SOURCE
 from pa_tutorial.kernels.launch import Launch, prepare_v1
-from pa_tutorial.kernels.running import as_kept
+from pa_tutorial.kernels.running import as_stored
 from pa_tutorial.walk.cases import CASES
 from pa_tutorial.walk.problem import DecodeProblem
 
@@ -33,29 +33,27 @@ CASE_IDS = tuple(
 )
 
 
-def error(out: Tensor, given: DecodeProblem) -> float:
-    return float(relative_errors(to_float64(out), given.expected()["out"]).max())
+def error(out: Tensor, case: DecodeProblem) -> float:
+    return float(relative_errors(to_float64(out), case.expected()["out"]).max())
 
 
 @pytest.mark.parametrize("case_id", CASE_IDS)
 def test_the_twin_passes_the_cases_of_cuda_v1(case_id: str) -> None:
-    given = CASES[case_id]
-    out = run_on_the_host(prepare_v1(**arguments(given)))
-    assert error(out, given) <= bounds_of(case_id)["out"]
+    case = CASES[case_id]
+    out = run_on_the_host(prepare_v1(**arguments(case)))
+    assert error(out, case) <= bounds_of(case_id)["out"]
 
 
 @pytest.mark.parametrize(
-    ("given", "num_threads"),
+    ("case", "num_threads"),
     [
         (problem(head_size=128, num_heads=2, num_kv_heads=1, dtype=BF16, alibi=True), 64),
         (problem(seq_lens=(140,), num_heads=1, num_kv_heads=1, block_size=32, dtype=F16), 256),
     ],
 )
-def test_the_twin_runs_with_other_numbers_of_threads(
-    given: DecodeProblem, num_threads: int
-) -> None:
-    out = run_on_the_host(prepare_v1(**arguments(given), num_threads=num_threads))
-    assert error(out, given) < torch.finfo(given.dtype).eps / 2 + 2e-6
+def test_the_twin_runs_with_other_numbers_of_threads(case: DecodeProblem, num_threads: int) -> None:
+    out = run_on_the_host(prepare_v1(**arguments(case), num_threads=num_threads))
+    assert error(out, case) < torch.finfo(case.dtype).eps / 2 + 2e-6
 
 
 def test_partitions_are_those_of_the_kernel_in_python() -> None:
@@ -66,16 +64,16 @@ def test_partitions_are_those_of_the_kernel_in_python() -> None:
         name: torch.full_like(getattr(expected, name), UNTOUCHED)
         for name in ("exp_sums", "max_logits", "out")
     }
-    ready = Launch(
+    prepared = Launch(
         kernel=None,
         geometry=dataclasses.replace(v1.geometry, partition_size=partition_size),
         grid=(*v1.grid[:2], expected.out.shape[2]),
         shared_bytes=max(4 * partition_size, v1.geometry.dynamic_shared_bytes(0)),
-        arguments={**v1.arguments, **{name: as_kept(at) for name, at in written.items()}},
+        arguments={**v1.arguments, **{name: as_stored(at) for name, at in written.items()}},
         order=v1.order,
         out=written["out"],
     )
-    run_on_the_host(ready)
+    run_on_the_host(prepared)
     for name, found in written.items():
         torch.testing.assert_close(found, getattr(expected, name), rtol=1e-5, atol=1e-6)
 
@@ -123,13 +121,13 @@ MISTAKES = {
 def test_a_mistake_in_the_twin_is_seen(old: str, new: str, case_id: str) -> None:
     text = SOURCE.read_text(encoding="utf-8")
     assert text.count(old) == 1
-    given = CASES[case_id]
-    out = run_on_the_host(prepare_v1(**arguments(given)), text.replace(old, new))
-    assert not error(out, given) <= bounds_of(case_id)["out"]
+    case = CASES[case_id]
+    out = run_on_the_host(prepare_v1(**arguments(case)), text.replace(old, new))
+    assert not error(out, case) <= bounds_of(case_id)["out"]
 
 
 def test_writing_behind_the_shared_memory_is_seen() -> None:
     old, new = "logits[token_idx - start_token_idx] =", "logits[token_idx + 1] ="
-    ready = prepare_v1(**arguments(problem(seq_lens=(256,), num_heads=1, num_kv_heads=1)))
+    prepared = prepare_v1(**arguments(problem(seq_lens=(256,), num_heads=1, num_kv_heads=1)))
     with pytest.raises(AssertionError, match="1 thread blocks wrote behind"):
-        run_on_the_host(ready, SOURCE.read_text(encoding="utf-8").replace(old, new))
+        run_on_the_host(prepared, SOURCE.read_text(encoding="utf-8").replace(old, new))

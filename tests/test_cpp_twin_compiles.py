@@ -105,9 +105,9 @@ def test_a_launch_gives_the_kernel_its_arguments(monkeypatch: pytest.MonkeyPatch
     import cuda.core
     from cuda.core._kernel_arg_handler import ParamHolder
 
-    given = problem(dtype=BF16, strided_q=True, alibi=True)
-    ready = prepare_v1(**arguments(given), num_threads=64)
-    ready = dataclasses.replace(ready, kernel=twin_kernel(ready.geometry))
+    case = problem(dtype=BF16, strided_q=True, alibi=True)
+    prepared = prepare_v1(**arguments(case), num_threads=64)
+    prepared = dataclasses.replace(prepared, kernel=twin_kernel(prepared.geometry))
     done = []
 
     def launch(stream: str, config: object, kernel: Geometry, *passed: object) -> None:
@@ -124,9 +124,9 @@ def test_a_launch_gives_the_kernel_its_arguments(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(cuda.core, "launch", launch)
     monkeypatch.setattr(cpp_twin, "loaded", lambda geometry, capability: geometry)
 
-    ready.kernel[ready.grid, 64, 7, ready.shared_bytes](*ready.given)
-    assert done == ["current", ("stream 7", (64, 1, 1), ready.shared_bytes, ready.geometry)]
-    errors = relative_errors(to_float64(ready.out), given.expected()["out"])
+    prepared.kernel[prepared.grid, 64, 7, prepared.shared_bytes](*prepared.kernel_arguments)
+    assert done == ["current", ("stream 7", (64, 1, 1), prepared.shared_bytes, prepared.geometry)]
+    errors = relative_errors(to_float64(prepared.out), case.expected()["out"])
     assert errors.max() < torch.finfo(BF16).eps / 2 + 2e-6
 
 
@@ -145,16 +145,16 @@ def test_arrays_of_other_packages_are_passed_by_their_address_too() -> None:
 @pytest.mark.parametrize("name", ["block_tables", "seq_lens", "alibi_slopes"])
 def test_arrays_with_gaps_are_refused_where_there_is_no_stride(name: str) -> None:
     """The kernel in Python reads them right; this one is told an address only."""
-    ready = prepare_v1(**arguments(problem(dtype=BF16)))
-    array = ready.arguments[name]
-    ready.arguments[name] = torch.stack([array, array], dim=-1)[..., 0]
+    prepared = prepare_v1(**arguments(problem(dtype=BF16)))
+    array = prepared.arguments[name]
+    prepared.arguments[name] = torch.stack([array, array], dim=-1)[..., 0]
     with pytest.raises(ValueError, match=rf"^{name} is an array with gaps; it must be contiguous"):
-        for_cpp(*ready.given)
+        for_cpp(*prepared.kernel_arguments)
 
 
 @pytest.mark.parametrize("name", ["k_cache", "v_cache"])
 def test_a_cache_that_is_not_aligned_is_refused(name: str) -> None:
-    ready = prepare_v1(**arguments(problem(dtype=BF16)))
-    ready.arguments[name] = ready.arguments[name][4:]
+    prepared = prepare_v1(**arguments(problem(dtype=BF16)))
+    prepared.arguments[name] = prepared.arguments[name][4:]
     with pytest.raises(ValueError, match=rf"^{name} is 8 bytes past a multiple of 16"):
-        for_cpp(*ready.given)
+        for_cpp(*prepared.kernel_arguments)

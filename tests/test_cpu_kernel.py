@@ -50,50 +50,50 @@ def test_heads_of_a_group_go_in_pairs_and_the_odd_one_by_itself(group: int) -> N
 
 def test_the_last_steps_of_the_walk_can_be_turned_off() -> None:
     problem = replace(MIXED, num_heads=6, num_kv_heads=2)
-    ready = prepare_cpu(**arguments(problem), tiles=False, ahead=0)
-    assert error(ready.run(), problem) < 1e-6
+    prepared = prepare_cpu(**arguments(problem), tiles=False, ahead=0)
+    assert error(prepared.run(), problem) < 1e-6
 
 
 @pytest.mark.parametrize("name", ["q", "k_cache", "v_cache", "block_tables", "seq_lens"])
 def test_a_prepared_step_follows_its_tensors(name: str) -> None:
     """A decode loop writes the next token, its block and its length in place, and runs again."""
-    given = arguments(MIXED)
-    ready = prepare_cpu(**given)
-    before = ready.run()
+    inputs = arguments(MIXED)
+    prepared = prepare_cpu(**inputs)
+    before = prepared.run()
     if name == "block_tables":
-        given[name][1, :2] = given[name][1, :2].flip(0)
+        inputs[name][1, :2] = inputs[name][1, :2].flip(0)
     elif name == "seq_lens":
-        given[name][4] = 3
+        inputs[name][4] = 3
     else:
-        given[name].mul_(2)
-    after = ready.run()
-    assert torch.equal(after, prepare_cpu(**given).run())
+        inputs[name].mul_(2)
+    after = prepared.run()
+    assert torch.equal(after, prepare_cpu(**inputs).run())
     assert not torch.equal(before, after)
 
 
 def test_a_result_is_not_overwritten_by_the_next_run() -> None:
-    ready = prepare_cpu(**arguments(MIXED))
-    first = ready.run()
+    prepared = prepare_cpu(**arguments(MIXED))
+    first = prepared.run()
     kept = first.clone()
-    ready.q.zero_()
-    ready.run()
+    prepared.q.zero_()
+    prepared.run()
     assert torch.equal(first, kept)
 
 
 def test_there_is_no_backward_pass() -> None:
-    given = arguments(MIXED)
+    inputs = arguments(MIXED)
     for name in ("q", "k_cache", "v_cache"):
-        given[name].requires_grad_()
-    out = paged_attention_cpu(**given)
+        inputs[name].requires_grad_()
+    out = paged_attention_cpu(**inputs)
     assert not out.requires_grad
     assert error(out, MIXED) < 1e-6
 
 
 def test_memory_beside_the_cache_is_a_few_kilobytes_a_partition() -> None:
-    ready = prepare_cpu(**arguments(MIXED), num_shares=4)
+    prepared = prepare_cpu(**arguments(MIXED), num_shares=4)
     num_partitions = 4 + len(MIXED.seq_lens)
     of_one = 4 * MIXED.num_heads * (MIXED.head_size + 2)
-    assert ready.bytes_beside_the_cache == num_partitions * of_one
+    assert prepared.bytes_beside_the_cache == num_partitions * of_one
     assert of_one < 2048
 
 
@@ -138,11 +138,11 @@ def test_every_16_bit_float_is_widened_exactly(dtype: torch.dtype, kept_as: torc
 
 
 def test_the_compiled_kernel_is_kept_on_disk() -> None:
-    given = arguments(MIXED)
-    prepare_cpu(**given).run()
-    again = cpu.cpu_kernel.__wrapped__(sizes_of(given["v_cache"]))
-    ready = replace(prepare_cpu(**given), kernel=again)
-    ready.run()
+    inputs = arguments(MIXED)
+    prepare_cpu(**inputs).run()
+    again = cpu.cpu_kernel.__wrapped__(sizes_of(inputs["v_cache"]))
+    prepared = replace(prepare_cpu(**inputs), kernel=again)
+    prepared.run()
     assert sum(again.stats.cache_hits.values()) == 1
     assert not again.stats.cache_misses
 
@@ -154,55 +154,55 @@ def test_a_changed_text_of_the_kernel_is_not_kept() -> None:
         "of_data = number(0), number(2), number(1)\n",
         "of_data = number(0), number(3), number(1)\n",
     )
-    given = arguments(MIXED)
-    kernel = same(sizes_of(given["v_cache"]))
-    assert error(replace(prepare_cpu(**given), kernel=kernel).run(), MIXED) < 1e-6
+    inputs = arguments(MIXED)
+    kernel = same(sizes_of(inputs["v_cache"]))
+    assert error(replace(prepare_cpu(**inputs), kernel=kernel).run(), MIXED) < 1e-6
     assert not kernel.stats.cache_hits
 
 
-def vllm_layout(given: dict) -> None:
+def vllm_layout(arguments: dict) -> None:
     inputs = MIXED.paged("vllm")
-    given.update(k_cache=inputs.k_cache, v_cache=inputs.v_cache)
+    arguments.update(k_cache=inputs.k_cache, v_cache=inputs.v_cache)
 
 
-def of_double(given: dict) -> None:
+def of_double(arguments: dict) -> None:
     for name in ("q", "k_cache", "v_cache"):
-        given[name] = given[name].double()
+        arguments[name] = arguments[name].double()
 
 
-def q_of_another_dtype(given: dict) -> None:
-    given["q"] = given["q"].half()
+def q_of_another_dtype(arguments: dict) -> None:
+    arguments["q"] = arguments["q"].half()
 
 
-def with_gaps(given: dict) -> None:
-    given["k_cache"] = given["k_cache"][::2]
-    given["v_cache"] = given["v_cache"][::2]
-    given["block_tables"] //= 2
+def with_gaps(arguments: dict) -> None:
+    arguments["k_cache"] = arguments["k_cache"][::2]
+    arguments["v_cache"] = arguments["v_cache"][::2]
+    arguments["block_tables"] //= 2
 
 
-def blocks_of_four(given: dict) -> None:
-    given["k_cache"] = given["k_cache"][:, :, :4].contiguous()
-    given["v_cache"] = given["v_cache"][:, :, :4].contiguous()
+def blocks_of_four(arguments: dict) -> None:
+    arguments["k_cache"] = arguments["k_cache"][:, :, :4].contiguous()
+    arguments["v_cache"] = arguments["v_cache"][:, :, :4].contiguous()
 
 
-def too_long(given: dict) -> None:
-    given["seq_lens"][1] = 10_000
+def too_long(arguments: dict) -> None:
+    arguments["seq_lens"][1] = 10_000
 
 
-def no_such_block(given: dict) -> None:
-    given["block_tables"][3, 2] = 10_000
+def no_such_block(arguments: dict) -> None:
+    arguments["block_tables"][3, 2] = 10_000
 
 
-def on_meta(given: dict) -> None:
-    given["q"] = given["q"].to("meta")
+def on_meta(arguments: dict) -> None:
+    arguments["q"] = arguments["q"].to("meta")
 
 
-def infinite_slope(given: dict) -> None:
-    given["alibi_slopes"][1] = torch.inf
+def infinite_slope(arguments: dict) -> None:
+    arguments["alibi_slopes"][1] = torch.inf
 
 
-def no_shares(given: dict) -> None:
-    given["num_shares"] = 0
+def no_shares(arguments: dict) -> None:
+    arguments["num_shares"] = 0
 
 
 REFUSED = {
@@ -221,10 +221,10 @@ REFUSED = {
 
 @pytest.mark.parametrize("change", REFUSED, ids=lambda change: change.__name__)
 def test_what_the_kernel_cannot_take_is_refused(change: Callable) -> None:
-    given = arguments(MIXED)
-    change(given)
+    inputs = arguments(MIXED)
+    change(inputs)
     with pytest.raises(ValueError, match=REFUSED[change]):
-        paged_attention_cpu(**given)
+        paged_attention_cpu(**inputs)
 
 
 def test_the_probe_holds_the_merged_maximum_and_sum() -> None:

@@ -8,7 +8,7 @@ import pytest
 from pa_tutorial.bench import cpu_steps
 from pa_tutorial.kernels.cpu_steps import STEPS
 from pa_tutorial.paging.layouts import PlainLayout
-from pa_tutorial.viz.cpu import BLOCK_SIZE, by_sequence, dealt_out_evenly, reading_order
+from pa_tutorial.viz.cpu_figures import BLOCK_SIZE, by_sequence, dealt_out_evenly, reading_order
 
 SEQ_LENS = (64, 90, 40, 480, 7)
 BLOCKS = [4, 6, 3, 30, 1]

@@ -23,12 +23,12 @@ CASES = {
 each_step = pytest.mark.parametrize("name", STEPS)
 
 
-def error(name: str, given: DecodeProblem) -> float:
+def error(name: str, case: DecodeProblem) -> float:
     """Of the step, of any head, relative to paged_gather in float64 on the same numbers."""
-    inputs = given.paged(STEPS[name].layout)
+    inputs = case.paged(STEPS[name].layout)
     arguments = [inputs.q, inputs.k_cache, inputs.v_cache, inputs.block_tables, inputs.seq_lens]
     out = STEPS[name].prepare(*arguments, inputs.scale)()
-    assert out.dtype == given.dtype
+    assert out.dtype == case.dtype
     for position in range(3):
         arguments[position] = arguments[position].double()
     expected = paged_gather(*arguments, inputs.scale)

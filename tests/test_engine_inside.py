@@ -93,9 +93,9 @@ def test_other_stages_can_decode(names, stage) -> None:
 def test_every_decode_step_is_one_call_of_the_stage_a_layer(names, name, monkeypatch) -> None:
     calls = []
 
-    def counted(q: Tensor, *others: object) -> Tensor:
+    def counted(q: Tensor, *arguments: object) -> Tensor:
         calls.append(tuple(q.shape))
-        return STAGES["cpu"].function(q, *others)
+        return STAGES["cpu"].function(q, *arguments)
 
     stage = STAGES["paged_online"]  # the same layout; a Stage is frozen: change what it holds
     monkeypatch.setitem(vars(stage), "at", counted)
@@ -128,9 +128,9 @@ def test_k_and_v_are_in_the_slots_of_the_tables_and_nowhere_else(names, name) ->
 
 def test_blocks_are_shuffled(names) -> None:
     _, paged = paged_tokens(names, "llama", LENGTHS["a batch"])
-    given = [block for table in paged.tables for block in table.blocks]
-    assert len(set(given)) == len(given)
-    assert given not in (sorted(given), sorted(given, reverse=True))
+    blocks = [block for table in paged.tables for block in table.blocks]
+    assert len(set(blocks)) == len(blocks)
+    assert blocks not in (sorted(blocks), sorted(blocks, reverse=True))
 
 
 # These checks can fail: what is broken in the cache before a decode step shows in the tokens.
@@ -140,8 +140,8 @@ def broken_tokens(names: dict, name: str, change: Callable[[object, int], None])
     """The tokens if something happens to the cache in every decode step, before attention."""
 
     class Broken(names["PagedCache"]):
-        def update(self, key: Tensor, value: Tensor, layer: int, *others: object) -> tuple:
-            returned = super().update(key, value, layer, *others)
+        def update(self, key: Tensor, value: Tensor, layer: int, *arguments: object) -> tuple:
+            returned = super().update(key, value, layer, *arguments)
             if key.shape[2] == 1:
                 change(self, layer)
             return returned
@@ -168,9 +168,9 @@ def foreign_k(paged: object, layer: int) -> None:
 
 
 def poison_others(paged: object, layer: int) -> None:
-    others = set(range(paged.pool.layout.num_blocks)) - set(paged.tables[0].blocks)
+    foreign_blocks = set(range(paged.pool.layout.num_blocks)) - set(paged.tables[0].blocks)
     for pool in (paged.pool.k[layer], paged.pool.v[layer]):
-        pool[sorted(others)] = 1e9
+        pool[sorted(foreign_blocks)] = 1e9
 
 
 def swap(paged: object, _: int) -> None:

@@ -13,7 +13,7 @@ from pa_tutorial.engine.engine import Engine
 from pa_tutorial.engine.llm import LLM
 from pa_tutorial.engine.request import SamplingParams
 from pa_tutorial.viz import style
-from pa_tutorial.viz.engine import Film, draw_batch, draw_statistics, draw_timeline
+from pa_tutorial.viz.engine_figures import Film, draw_batch, draw_statistics, draw_timeline
 from pa_tutorial.viz.engine_map import ARROWS, PARTS, corner, draw_architecture
 from pa_tutorial.viz.engine_stories import ARRIVALS, LENGTHS, PROMPTS, serve, tokens
 

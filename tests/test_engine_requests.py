@@ -206,8 +206,8 @@ class Unlike(list):
 @pytest.mark.parametrize("kind", [tuple, set, np.array, torch.tensor, Unlike])
 def test_stop_tokens_of_any_kind_stop(kind: Callable) -> None:
     tokens = alone(list(GOOD[0]), SamplingParams(max_tokens=8))
-    given = kind([tokens[1]])
-    params = SamplingParams(max_tokens=8, stop_tokens=given)
+    stop_tokens = kind([tokens[1]])
+    params = SamplingParams(max_tokens=8, stop_tokens=stop_tokens)
     engine = make_llm().engine
     requests = [engine.add(list(GOOD[0]), params) for _ in range(2)]
     run_to_the_end(engine, most_steps=20)

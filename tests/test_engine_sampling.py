@@ -128,12 +128,12 @@ def test_random_numbers_are_even_and_differ_in_each_argument() -> None:
 
 
 @pytest.mark.parametrize("temperature", [1e-2, 1e-6, 1e-300, 5e-324])
-@pytest.mark.parametrize("others", [{}, {"top_k": 5}, {"top_p": 0.5}], ids=str)
-def test_a_tiny_temperature_is_greedy(temperature, others) -> None:
+@pytest.mark.parametrize("options", [{}, {"top_k": 5}, {"top_p": 0.5}], ids=str)
+def test_a_tiny_temperature_is_greedy(temperature, options) -> None:
     for seed in range(10):
         scores = random_scores(seed)
         scores[scores.argmax()] += 1.0  # so that 0.01 is tiny
-        params = SamplingParams(temperature=temperature, **others)
+        params = SamplingParams(temperature=temperature, **options)
         assert choose_token(scores, params, 0, seed) == int(scores.argmax())
 
 
@@ -158,8 +158,8 @@ def test_a_token_that_cannot_be_is_never_drawn(temperature, scale) -> None:
 # nothing else: not on who runs beside it, on preemption, chunks, the prefix cache or num_samples.
 
 REQUESTS = [
-    (list(range(3, 3 + length)), SamplingParams(14, 1.2, seed=seed, num_samples=number, **others))
-    for length, seed, number, others in (
+    (list(range(3, 3 + length)), SamplingParams(14, 1.2, seed=seed, num_samples=number, **options))
+    for length, seed, number, options in (
         (1, 1, 4, {}),
         (9, 1, 3, {"top_k": 20}),
         (16, 2, 4, {"top_p": 0.9}),

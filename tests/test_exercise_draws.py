@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from answers_by_heart import ByHeart
+from memorizing_student import MemorizingStudent
 
 from pa_tutorial.checks import attempt, check
 from pa_tutorial.checks.running import Trial
@@ -60,7 +60,7 @@ def test_another_draw_wants_other_answers(exercise: Exercise) -> None:
     "exercise", [pytest.param(e, id=e.name) for e in EXERCISES.values() if plain(e)]
 )
 def test_answers_known_by_heart_are_worth_nothing(exercise: Exercise) -> None:
-    student = ByHeart(exercise.solution)
+    student = MemorizingStudent(exercise.solution)
     assert attempt(exercise.name, student.learn).ok
     result = attempt(exercise.name, student.recite, draw=DRAW)
     assert result.passed <= LUCK * result.total, result

@@ -13,11 +13,11 @@ from types import ModuleType
 import pytest
 import torch
 
-from pa_tutorial.bench import gpu, spread
+from pa_tutorial.bench import gpu, process_pool
 from pa_tutorial.bench.gpu import GRACE_SECONDS, SECTIONS, Section, measure, run_section
-from pa_tutorial.bench.spread import Done
+from pa_tutorial.bench.process_pool import Done
 
-MODULE = Section("A title", "spread", 5, 3)
+MODULE = Section("A title", "process_pool", 5, 3)
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def sections(monkeypatch: pytest.MonkeyPatch) -> Callable:
             monkeypatch.setitem(sys.modules, f"pa_tutorial.bench.{name}", module)
             found[name] = replace(MODULE, title=name, module=name)
         monkeypatch.setattr(gpu, "SECTIONS", found)
-        monkeypatch.setattr(spread, "spread", in_this_process)
+        monkeypatch.setattr(process_pool, "run_in_pool", in_this_process)
         return list(found)
 
     return put
@@ -105,17 +105,17 @@ def test_a_long_section_is_cut_on_the_page(sections, tmp_path: Path, capsys) -> 
 def test_no_section_takes_what_is_left_of_all_the_time(
     sections, tmp_path: Path, monkeypatch, capsys
 ) -> None:
-    given = []
+    budgets = []
 
     def takes_long(seconds: float) -> dict[str, object]:
-        given.append(seconds)
+        budgets.append(seconds)
         time.sleep(0.5)
         return {}
 
     names = sections(first=takes_long, second=takes_long, third=takes_long)
     monkeypatch.setattr(gpu, "TOTAL_SECONDS", GRACE_SECONDS + 0.8)
     assert measure(names, "gpu", tmp_path) == 0
-    assert given == [pytest.approx(0.8, abs=0.1), pytest.approx(0.3, abs=0.2)]
+    assert budgets == [pytest.approx(0.8, abs=0.1), pytest.approx(0.3, abs=0.2)]
     assert "third (0 s)\n  not run: no time was left" in capsys.readouterr().out
 
 
@@ -126,11 +126,11 @@ def test_a_section_runs_in_a_process_of_its_own_which_is_ended(monkeypatch) -> N
         asked.append((work, items, workers, seconds))
         return Done(left_out=[0])
 
-    monkeypatch.setattr(spread, "spread", none)
+    monkeypatch.setattr(process_pool, "run_in_pool", none)
     results = gpu.results_of(MODULE, 5)
-    assert asked == [(run_section, [("spread", 5)], 1, 5 + GRACE_SECONDS)]
+    assert asked == [(run_section, [("process_pool", 5)], 1, 5 + GRACE_SECONDS)]
     assert results["wrong"] == ["it was not done after 20 seconds"]
-    monkeypatch.setattr(spread, "spread", lambda *given, **more: Done(failed={0: "it died"}))
+    monkeypatch.setattr(process_pool, "run_in_pool", lambda *_, **more: Done(failed={0: "it died"}))
     assert gpu.results_of(MODULE, 5) == {"wrong": ["it died"], "printed": "failed: it died\n"}
 
 

@@ -3,11 +3,11 @@
 import dataclasses
 import json
 
-from stand_in_device import CPU, timed_by
+from fake_gpu import CPU, timed_by
 
 from pa_tutorial.bench import gpu_choice
+from pa_tutorial.bench.cold_batches import Pool, Workload
 from pa_tutorial.bench.gpu_choice import compare, measure, slower, workloads
-from pa_tutorial.bench.rotated import Pool, Workload
 from pa_tutorial.kernels.choose import Measured, choose
 
 TINY_L2 = dataclasses.replace(CPU, l2_bytes=1)  # two steps are more than it holds

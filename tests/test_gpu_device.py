@@ -24,7 +24,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
         notes.append(f"{name} ends")
 
     def note(name: str) -> Callable:
-        return lambda *given, **options: notes.append(" ".join([name, *map(str, given)]))
+        return lambda *arguments, **options: notes.append(" ".join([name, *map(str, arguments)]))
 
     class Stream:
         cuda_stream = 7
@@ -52,7 +52,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
         "Event": Event,
         "CUDAGraph": lambda: graph,
         "stream": lambda stream: within("stream"),
-        "graph": lambda given: within("graph"),
+        "graph": lambda arguments: within("graph"),
         "set_stream": note("set_stream"),
         "current_stream": lambda: "the current stream",
         "get_device_properties": lambda: SimpleNamespace(L2_cache_size=60),

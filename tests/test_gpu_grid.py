@@ -17,7 +17,7 @@ from pa_tutorial.bench.batches import (
     worst_error,
 )
 from pa_tutorial.bench.gpu_grid import BOUNDS, Point, compare, errors_at, lengths, points
-from pa_tutorial.bench.spread import Done
+from pa_tutorial.bench.process_pool import Done
 from pa_tutorial.kernels.launch import paged_attention_v1
 from pa_tutorial.kernels.triton_launch import why_absent
 from pa_tutorial.simt.simulate import MAX_SHARED
@@ -157,7 +157,7 @@ def test_a_wrong_triton_kernel_is_beyond_the_bound(monkeypatch) -> None:
     assert errors["triton"] > BOUNDS[point.dtype] > errors["v2"]
 
 
-def without_the_first_token(*given: object, **arguments: object) -> Tensor:
+def without_the_first_token(*inputs: object, **arguments: object) -> Tensor:
     arguments["block_tables"] = arguments["block_tables"].roll(-1, 1)
     lens = (arguments["seq_lens"] - 8).clamp(min=1)
     return paged_attention_v1(**(arguments | {"seq_lens": lens}))
@@ -204,12 +204,12 @@ def test_report_of_a_grid_in_processes(capsys) -> None:
 
 
 def test_what_is_left_out_or_died_is_said(monkeypatch, capsys) -> None:
-    def spread(work: Callable, grid: list[Point], workers: int, seconds: float) -> Done:
+    def run_in_pool(work: Callable, grid: list[Point], workers: int, seconds: float) -> Done:
         right = dict.fromkeys(("v1_vector", "v2"), 1e-6)
         assert (work, workers, seconds) == (errors_at, gpu_grid.WORKERS, 9)
         return Done({0: right}, {1: "exit code -6"}, list(range(2, len(grid))))
 
-    monkeypatch.setattr(gpu_grid, "spread", spread)
+    monkeypatch.setattr(gpu_grid, "run_in_pool", run_in_pool)
     monkeypatch.setattr(gpu_grid, "why_absent", lambda: "no wheels for it")
     found = compare(seconds=9)
     assert found["wrong"] == [str(points()[1])]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pa_tutorial.bench import gpu_ladder
 from pa_tutorial.bench.gpu_ladder import KERNELS, kernels_here, moved, on_device, wrong_in
-from pa_tutorial.bench.spread import Done
+from pa_tutorial.bench.process_pool import Done
 from pa_tutorial.walk.calls import takes
 from pa_tutorial.walk.cases import CASES
 from pa_tutorial.walk.ladder import STAGES
@@ -26,8 +26,8 @@ def test_right_kernels_pass() -> None:
 def test_triton_is_among_them_and_judged(monkeypatch) -> None:
     stage = STAGES["triton"]
 
-    def one_element_is_wrong(*given: object, **options: object) -> Tensor:
-        out = stage.function(*given, **options)
+    def one_element_is_wrong(*arguments: object, **options: object) -> Tensor:
+        out = stage.function(*arguments, **options)
         out[0, 0, 0] += 1
         return out
 
@@ -126,7 +126,7 @@ def test_every_case_is_in_one_share() -> None:
 
 @pytest.fixture
 def spread_gives(monkeypatch) -> Callable[[Done], None]:
-    return lambda done: monkeypatch.setattr(gpu_ladder, "spread", lambda *given: done)
+    return lambda done: monkeypatch.setattr(gpu_ladder, "run_in_pool", lambda *arguments: done)
 
 
 def test_report_counts_what_passed_differed_failed_and_was_left_out(spread_gives, capsys) -> None:
@@ -151,11 +151,11 @@ def test_report_counts_what_passed_differed_failed_and_was_left_out(spread_gives
 def test_cases_run_on_cuda_in_processes_of_their_own(monkeypatch) -> None:
     asked = []
 
-    def spread(work: Callable, items: list, workers: int, seconds: float) -> Done:
+    def run_in_pool(work: Callable, items: list, workers: int, seconds: float) -> Done:
         asked.append((work, items, workers, seconds))
         return Done()
 
-    monkeypatch.setattr(gpu_ladder, "spread", spread)
+    monkeypatch.setattr(gpu_ladder, "run_in_pool", run_in_pool)
     gpu_ladder.compare(seconds=7)
     assert asked == [(wrong_in, gpu_ladder.shares(), gpu_ladder.WORKERS, 7)]
     assert wrong_in.__defaults__ == ("cuda",)

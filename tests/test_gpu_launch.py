@@ -14,8 +14,8 @@ from torch._subclasses.fake_tensor import (
     unset_fake_temporarily,
 )
 
-from pa_tutorial.kernels import gpu, launch, prepare, running
-from pa_tutorial.kernels.gpu import DEFAULT_SHARED, OnGpu, allow_shared
+from pa_tutorial.kernels import gpu_launch, launch, prepare, running
+from pa_tutorial.kernels.gpu_launch import DEFAULT_SHARED, OnGpu, allow_shared
 
 PREPARE = (launch.prepare_naive, launch.prepare_v1, launch.prepare_v2)
 by_prepare = pytest.mark.parametrize("prepare_it", PREPARE, ids=lambda f: f.__name__)
@@ -31,7 +31,7 @@ def on_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., dict[str, 
     monkeypatch.setattr(prepare, "max_shared_bytes", lambda: MOST_SHARED)
     with FakeTensorMode(allow_non_fake_inputs=True):
 
-        def given(**changes: object) -> dict[str, object]:
+        def inputs(**changes: object) -> dict[str, object]:
             with unset_fake_temporarily():
                 real = arguments(problem(**{"alibi": True, "dtype": torch.float16, **changes}))
             return {name: moved(value) for name, value in real.items()}
@@ -42,7 +42,7 @@ def on_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., dict[str, 
             shape, stride = value.shape, value.stride()
             return torch.empty_strided(shape, stride, dtype=value.dtype, device="cuda")
 
-        yield given
+        yield inputs
 
 
 ignore_data_ptr = pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor")
@@ -61,10 +61,10 @@ def test_the_stand_in_sees_a_look_at_the_numbers(on_gpu: Callable) -> None:
 def test_a_launch_is_prepared_without_a_look_at_any_number(
     prepare_it: Callable, dtype: torch.dtype, on_gpu: Callable
 ) -> None:
-    ready = prepare_it(**on_gpu(dtype=dtype, strided_q=True))
-    launches = [ready.partitions, ready.reduce] if prepare_it is PREPARE[2] else [ready]
+    prepared = prepare_it(**on_gpu(dtype=dtype, strided_q=True))
+    launches = [prepared.partitions, prepared.reduce] if prepare_it is PREPARE[2] else [prepared]
     for one in launches:
-        tensors = [a for a in one.given if isinstance(a, torch.Tensor)]
+        tensors = [a for a in one.kernel_arguments if isinstance(a, torch.Tensor)]
         assert all(tensor.is_cuda and tensor.numel() for tensor in tensors)
 
 
@@ -73,8 +73,8 @@ def test_a_launch_is_prepared_without_a_look_at_any_number(
 def test_slopes_that_are_not_given_are_made_on_the_gpu(
     prepare_it: Callable, on_gpu: Callable
 ) -> None:
-    ready = prepare_it(**on_gpu() | {"alibi_slopes": None})
-    slopes = getattr(ready, "partitions", ready).arguments["alibi_slopes"]
+    prepared = prepare_it(**on_gpu() | {"alibi_slopes": None})
+    slopes = getattr(prepared, "partitions", prepared).arguments["alibi_slopes"]
     assert slopes.is_cuda
 
 
@@ -83,34 +83,34 @@ def test_slopes_that_are_not_given_are_made_on_the_gpu(
 def test_without_max_seq_len_there_is_room_for_the_whole_table(
     prepare_it: Callable, on_gpu: Callable
 ) -> None:
-    given = on_gpu()
-    room = given["block_tables"].shape[1] * 16
-    ready, told = prepare_it(**given), prepare_it(**given, max_seq_len=room)
+    arguments = on_gpu()
+    room = arguments["block_tables"].shape[1] * 16
+    prepared, told = prepare_it(**arguments), prepare_it(**arguments, max_seq_len=room)
     if prepare_it is launch.prepare_v2:
-        ready, told = ready.partitions, told.partitions
-    assert (ready.grid, ready.shared_bytes) == (told.grid, told.shared_bytes)
+        prepared, told = prepared.partitions, told.partitions
+    assert (prepared.grid, prepared.shared_bytes) == (told.grid, told.shared_bytes)
 
 
 @by_prepare
 def test_tensors_on_two_devices_are_refused(prepare_it: Callable, on_gpu: Callable) -> None:
-    given = on_gpu() | {"seq_lens": torch.zeros(2, dtype=torch.int32, device="cpu")}
+    arguments = on_gpu() | {"seq_lens": torch.zeros(2, dtype=torch.int32, device="cpu")}
     with pytest.raises(ValueError, match=r"seq_lens.device is cpu; it must be cuda:0, as q"):
-        prepare_it(**given)
+        prepare_it(**arguments)
 
 
 @by_prepare
 def test_tensors_on_two_gpus_are_refused(prepare_it: Callable, on_gpu: Callable) -> None:
-    given = on_gpu() | {"block_tables": torch.empty(2, 4, dtype=torch.int32, device="cuda:1")}
+    arguments = on_gpu() | {"block_tables": torch.empty(2, 4, dtype=torch.int32, device="cuda:1")}
     with pytest.raises(ValueError, match=r"block_tables.device is cuda:1; it must be cuda:0, as q"):
-        prepare_it(**given)
+        prepare_it(**arguments)
 
 
 def test_v1_beyond_the_shared_memory_of_this_gpu_says_to_use_v2(on_gpu: Callable) -> None:
-    given = on_gpu()
-    given["block_tables"] = torch.empty(2, 2000, dtype=torch.int32, device="cuda")
+    arguments = on_gpu()
+    arguments["block_tables"] = torch.empty(2, 2000, dtype=torch.int32, device="cuda")
     message = r"has at most 102,400, 4 for each token\. paged_attention_v2 has no such limit"
     with pytest.raises(ValueError, match=message):
-        launch.prepare_v1(**given)
+        launch.prepare_v1(**arguments)
 
 
 @ignore_data_ptr
@@ -149,7 +149,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     monkeypatch.setattr(torch.cuda, "current_stream", current)
     monkeypatch.setattr(cuda, "as_cuda_array", wrap)
     monkeypatch.setattr(cuda, "external_stream", lambda handle: ("stream", handle))
-    monkeypatch.setattr(gpu, "allow_shared", lambda *args: seen.allowed.append(args))
+    monkeypatch.setattr(gpu_launch, "allow_shared", lambda *args: seen.allowed.append(args))
     return seen
 
 
@@ -175,7 +175,7 @@ def test_the_most_shared_memory_is_what_a_kernel_can_ask_for(
 ) -> None:
     sizes = {"MAX_SHARED_MEMORY_PER_BLOCK": 48 * 1024, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": 999}
     monkeypatch.setattr(cuda, "get_current_device", lambda: SimpleNamespace(**sizes))
-    assert gpu.max_shared_bytes() == 999
+    assert gpu_launch.max_shared_bytes() == 999
 
 
 def test_tensors_of_another_gpu_than_the_current_one_are_refused(
@@ -215,7 +215,7 @@ def test_the_driver_is_asked_for_this_kernel(monkeypatch: pytest.MonkeyPatch) ->
     from cuda.bindings.driver import CUfunction_attribute
     from numba.cuda.cudadrv import driver
 
-    monkeypatch.setattr(gpu, "_marked", {})
+    monkeypatch.setattr(gpu_launch, "_marked", {})
     calls = []
     function = SimpleNamespace(handle="handle", device=SimpleNamespace(id=0))
     kernel = SimpleNamespace(
@@ -244,11 +244,11 @@ def not_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("not_said")
 def test_the_simulator_is_named_once(capsys: pytest.CaptureFixture) -> None:
-    given = arguments(problem(seq_lens=(9,), num_heads=1, num_kv_heads=1))
+    inputs = arguments(problem(seq_lens=(9,), num_heads=1, num_kv_heads=1))
     for _ in range(2):
-        launch.paged_attention_v1(**given)
-        launch.paged_attention_v2(**given)
-        launch.prepare_v2(**given).run()
+        launch.paged_attention_v1(**inputs)
+        launch.paged_attention_v2(**inputs)
+        launch.prepare_v2(**inputs).run()
     assert capsys.readouterr().out == running.SIMULATED + "\n"
 
 
@@ -264,15 +264,15 @@ def test_with_cuda_tensors_the_gpu_is_taken(
 ) -> None:
     made, run = [], []
 
-    def stand_in(*given: object) -> Callable:
-        made.append(given)
-        return lambda: run.append(given)
+    def stand_in(*arguments: object) -> Callable:
+        made.append(arguments)
+        return lambda: run.append(arguments)
 
     monkeypatch.setattr(running, "OnGpu", stand_in)
-    ready = launch.prepare_v1(**arguments(problem()))
-    there = dataclasses.replace(ready, out=SimpleNamespace(is_cuda=True))
+    prepared = launch.prepare_v1(**arguments(problem()))
+    there = dataclasses.replace(prepared, out=SimpleNamespace(is_cuda=True))
     assert there.run() is there.run() is there.out
     assert len(made) == 1
     assert len(run) == 2
-    assert made[0][1:5] == (ready.grid, 128, ready.shared_bytes, 32 * 4 + 8 * 4)
+    assert made[0][1:5] == (prepared.grid, 128, prepared.shared_bytes, 32 * 4 + 8 * 4)
     assert capsys.readouterr().out == ""

@@ -14,8 +14,8 @@ from pa_tutorial.bench.gpu_recorded import (
     different_in,
     error,
 )
+from pa_tutorial.bench.process_pool import Done
 from pa_tutorial.bench.record import IDS, KERNELS, checksum, load, outputs, recorded
-from pa_tutorial.bench.spread import Done
 from pa_tutorial.walk.cases import CASES
 
 SMALL = "decode/worked_example"
@@ -76,12 +76,12 @@ def test_a_device_that_computes_something_else_is_named(monkeypatch) -> None:
 
 
 def test_report(monkeypatch, capsys) -> None:
-    def spread(work: Callable, items: tuple[str, ...], workers: int, seconds: float) -> Done:
+    def run_in_pool(work: Callable, items: tuple[str, ...], workers: int, seconds: float) -> Done:
         assert (work, items, workers, seconds) == (different_in, IDS, gpu_recorded.WORKERS, 9)
         results = {place: {} for place in range(2, len(IDS) - 1)}
         return Done(results | {0: {"v2": {"out": "1.0e-01"}}}, {1: "it died"}, [len(IDS) - 1])
 
-    monkeypatch.setattr(gpu_recorded, "spread", spread)
+    monkeypatch.setattr(gpu_recorded, "run_in_pool", run_in_pool)
     found = compare(seconds=9)
     assert found["wrong"] == [f"v2 {IDS[0]}", IDS[1]]
     assert found["equal"] == 3 * (len(IDS) - 2) - 1

@@ -148,13 +148,13 @@ def test_every_kernel_is_launched(monkeypatch) -> None:
     names = []
     simulate = running.Launch.simulate
 
-    def noted(ready: running.Launch, **options: object) -> object:
-        partition_size = getattr(ready.geometry, "PARTITION_SIZE", 0)
-        names.append((ready.kernel.py_func.__name__, partition_size))
-        return simulate(ready, **options)
+    def noted(prepared: running.Launch, **options: object) -> object:
+        partition_size = getattr(prepared.geometry, "PARTITION_SIZE", 0)
+        names.append((prepared.kernel.py_func.__name__, partition_size))
+        return simulate(prepared, **options)
 
     monkeypatch.setattr(running.Launch, "simulate", noted)
-    monkeypatch.setattr(variants, "run_twin", lambda ready: names.append("twin"))
+    monkeypatch.setattr(variants, "run_twin", lambda prepared: names.append("twin"))
     assert launch_all("cpu", gpu_sanitize.CASES[1:2]) == len(variants.PAGED) + 3
     assert names.count("twin") == 2
     launched = {name for name in names if name != "twin"}

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from stand_in_device import CPU
+from fake_gpu import CPU
 from torch import Tensor
 
 from pa_tutorial.bench import gpu_streams
@@ -116,9 +116,9 @@ def test_v2_takes_what_is_too_long_for_v1(monkeypatch) -> None:
 def test_much_shared_memory_is_asked_for(monkeypatch) -> None:
     asked = []
     right = torch.ones(2, 4, 64, dtype=torch.float16)
-    monkeypatch.setattr(gpu_streams, "reference", lambda **given: right.double())
+    monkeypatch.setattr(gpu_streams, "reference", lambda **arguments: right.double())
     monkeypatch.setattr(
-        gpu_streams, "PAGED", {NAME: lambda given: asked.append(given) or (lambda: right)}
+        gpu_streams, "PAGED", {NAME: lambda arguments: asked.append(arguments) or (lambda: right)}
     )
     gpu_streams.more_than_48_kib(NAME, CPU, ON_CPU)
     assert 4 * int(asked[0]["seq_lens"].max()) > 48 * 1024

@@ -7,14 +7,14 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from stand_in_device import CPU, timed_by
+from fake_gpu import CPU, timed_by
 
 from pa_tutorial.bench import gpu_times, variants
 from pa_tutorial.bench.batches import reference, worst_error
+from pa_tutorial.bench.cold_batches import TIMES_L2, Pool, Workload
 from pa_tutorial.bench.device import Device, host_microseconds
 from pa_tutorial.bench.gpu_times import TARGETS, WORKLOADS, Row, compare, pools, targets
 from pa_tutorial.bench.gpu_triton import Tuner
-from pa_tutorial.bench.rotated import TIMES_L2, Pool, Workload
 from pa_tutorial.bench.variants import PAGED
 from pa_tutorial.kernels import cpp_twin
 from pa_tutorial.kernels.launch import prepare_v1
@@ -29,7 +29,7 @@ ABSENT = "Triton is not installed"
 @pytest.fixture(autouse=True)
 def _simulated_twin(monkeypatch: pytest.MonkeyPatch) -> None:
     """And no Triton: what is done with it is in test_gpu_triton.py."""
-    monkeypatch.setattr(variants, "run_twin", lambda ready: ready.run())
+    monkeypatch.setattr(variants, "run_twin", lambda prepared: prepared.run())
     monkeypatch.setattr(gpu_times, "why_absent", lambda: ABSENT)
 
 
@@ -110,19 +110,19 @@ def test_twin_is_launched_on_torchs_stream_with_the_kernels_arguments(monkeypatc
             self.geometry = geometry
 
         def __getitem__(self, configuration: tuple) -> Callable:
-            return lambda *given: asked.append((self.geometry, configuration, given))
+            return lambda *arguments: asked.append((self.geometry, configuration, arguments))
 
     monkeypatch.undo()
     monkeypatch.setattr(cpp_twin, "twin_kernel", Twin)
     stream = SimpleNamespace(cuda_stream=77)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
-    ready = prepare_v1(**pool_for(SMALL).sets(SMALL)[0])
-    assert variants.run_twin(ready) is ready.out
-    geometry, configuration, given = asked[0]
-    assert geometry == ready.geometry
-    assert configuration == (ready.grid, 128, 77, ready.shared_bytes)
-    assert all(a is b for a, b in zip(given, ready.given, strict=True))
-    long = dataclasses.replace(ready, shared_bytes=48 * 1024)
+    prepared = prepare_v1(**pool_for(SMALL).sets(SMALL)[0])
+    assert variants.run_twin(prepared) is prepared.out
+    geometry, configuration, arguments = asked[0]
+    assert geometry == prepared.geometry
+    assert configuration == (prepared.grid, 128, 77, prepared.shared_bytes)
+    assert all(a is b for a, b in zip(arguments, prepared.kernel_arguments, strict=True))
+    long = dataclasses.replace(prepared, shared_bytes=48 * 1024)
     with pytest.raises(ValueError, match=r"shared_bytes is .*at most 49152, for a twin"):
         variants.run_twin(long)
 
@@ -134,7 +134,7 @@ def test_twin_is_launched_on_torchs_stream_with_the_kernels_arguments(monkeypatc
 def made(monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable]:
     """Steps that cost no time: all give the right answer of set 0."""
     answer = torch.full((2, 2, 32), 3.0)
-    monkeypatch.setattr(gpu_times, "reference", lambda **given: answer.double())
+    monkeypatch.setattr(gpu_times, "reference", lambda **arguments: answer.double())
     steps = {name: lambda arguments: lambda: answer for name in PAGED}
     monkeypatch.setattr(gpu_times, "PAGED", steps)
     return steps

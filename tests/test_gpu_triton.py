@@ -8,13 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from stand_in_device import CPU, timed_by
+from fake_gpu import CPU, timed_by
 from torch import Tensor
 
 from pa_tutorial.bench import gpu_times, gpu_triton, sections
+from pa_tutorial.bench.cold_batches import Pool, Workload
 from pa_tutorial.bench.device import Device, Function
 from pa_tutorial.bench.gpu_triton import NO_TIME, SETTINGS, TRIES, Setting, Tuner, why_not_timed
-from pa_tutorial.bench.rotated import Pool, Workload
 from pa_tutorial.kernels.triton_launch import NUM_WARPS, usual_tile
 
 FIRST, SECOND, THIRD = (Setting(16, 1, size) for size in (8, 16, 24))
@@ -33,8 +33,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Made:
     """What a launch by each setting does, in the place of Triton: all give the right result."""
     runs: Made = dict.fromkeys(ALL, lambda: RIGHT)
 
-    def prepare(**given: object) -> object:
-        setting = Setting(*(given[name] for name in SIZES))
+    def prepare(**arguments: object) -> object:
+        setting = Setting(*(arguments[name] for name in SIZES))
         return SimpleNamespace(run=lambda: runs[setting]())
 
     monkeypatch.setattr(gpu_triton, "prepare_triton", prepare)
@@ -81,10 +81,10 @@ def test_every_setting_compiles_and_the_gpus_of_the_targets_have_the_memory() ->
 
     cache = torch.zeros(4, 1, 16, 128, dtype=torch.float16)
     numbers = torch.zeros(1, 4, dtype=torch.int32), torch.full((1,), 64, dtype=torch.int32)
-    given = torch.zeros(1, 1, 128, dtype=torch.float16), cache, cache.clone(), *numbers, 1.0
+    arguments = torch.zeros(1, 1, 128, dtype=torch.float16), cache, cache.clone(), *numbers, 1.0
     for setting in SETTINGS:
-        ready = prepare_triton(*given, **dataclasses.asdict(setting))
-        kernel = compile_call(ready.partitions)
+        prepared = prepare_triton(*arguments, **dataclasses.asdict(setting))
+        kernel = compile_call(prepared.partitions)
         assert kernel.shared_bytes <= 163 * 1024, f"{setting}: more than an A100 has"
         assert kernel.stack_bytes == 0, f"{setting}: not all fits into registers"
 
@@ -169,7 +169,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """No CUDA kernel, and two settings."""
     monkeypatch.setattr(gpu_times, "PAGED", {})
     monkeypatch.setattr(gpu_times, "why_absent", lambda: None)
-    monkeypatch.setattr(gpu_times, "launch_cost", lambda *given: {})
+    monkeypatch.setattr(gpu_times, "launch_cost", lambda *arguments: {})
     monkeypatch.setattr(gpu_times, "Tuner", partial(Tuner, settings=ALL[:2]))
     monkeypatch.setattr(gpu_times, "SLOW_MS", 1e9)  # the interpreter is slow
 
@@ -189,10 +189,10 @@ def test_the_interpreted_kernels_are_right_over_the_pools_memory(few: None, caps
 
 
 def test_triton_reads_the_pools_memory_as_a_plain_cache(few: None, monkeypatch) -> None:
-    given = []
+    prepared_with = []
 
     def prepare(**arguments: object) -> object:
-        given.append(arguments)
+        prepared_with.append(arguments)
         out = gpu_times.reference(**{n: arguments[n] for n in arguments if n not in SIZES})
         return SimpleNamespace(run=lambda: out)
 
@@ -201,18 +201,18 @@ def test_triton_reads_the_pools_memory_as_a_plain_cache(few: None, monkeypatch) 
     row = gpu_times.measure(pool, WORKLOAD, CPU, gpu_times.Tuner(CPU, 60), rounds=1)
     assert not row["wrong"]
     assert "triton" in row["times"]
-    for arguments in given:
+    for arguments in prepared_with:
         assert arguments["k_cache"].data_ptr() == pool.k_cache.data_ptr()
         assert arguments["v_cache"].data_ptr() == pool.v_cache.data_ptr()
         assert arguments["v_cache"].shape == (len(pool.v_cache), 1, 8, 32)
-    assert {a["partition_size"] for a in given} == {8, 16}
-    assert len(given) == 2 * WORKLOAD.num_sets(CPU)
+    assert {a["partition_size"] for a in prepared_with} == {8, 16}
+    assert len(prepared_with) == 2 * WORKLOAD.num_sets(CPU)
 
 
 def test_a_wrong_result_is_a_failure_of_the_section(few: None, monkeypatch, capsys) -> None:
     shape = WORKLOAD.num_seqs, WORKLOAD.num_heads, WORKLOAD.head_size
     wrong = SimpleNamespace(run=lambda: torch.zeros(shape))
-    monkeypatch.setattr(gpu_triton, "prepare_triton", lambda **given: wrong)
+    monkeypatch.setattr(gpu_triton, "prepare_triton", lambda **arguments: wrong)
     tiny = dataclasses.replace(CPU, l2_bytes=1)
     found = gpu_times.compare(seconds=60, device=tiny, workloads=(WORKLOAD,), rounds=1)
     why = "its result has the error 1.0e+00"
@@ -223,7 +223,7 @@ def test_a_wrong_result_is_a_failure_of_the_section(few: None, monkeypatch, caps
 
 def test_tuning_has_a_part_of_the_seconds(monkeypatch) -> None:
     asked = []
-    monkeypatch.setattr(gpu_times, "Tuner", lambda *given: asked.append(given))
+    monkeypatch.setattr(gpu_times, "Tuner", lambda *arguments: asked.append(arguments))
     gpu_times.compare(seconds=100, device=CPU, workloads=())
     assert asked == [(CPU, 25.0)]
 

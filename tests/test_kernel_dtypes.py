@@ -10,7 +10,7 @@ from torch import Tensor
 from wrong_examples import WrongExample, applied, run_cases
 
 from pa_tutorial.kernels import dtypes
-from pa_tutorial.kernels.running import as_kept
+from pa_tutorial.kernels.running import as_stored
 from pa_tutorial.simt import launch
 from pa_tutorial.text_changes import Change
 
@@ -29,23 +29,23 @@ def through_a_kernel(types, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     _, to_float, from_float = types.SCALAR_TYPES[dtype]
 
     @cuda.jit
-    def kernel(kept, back, values):
+    def kernel(stored, back, values):
         i = cuda.grid(1)
-        kept[i] = from_float(values[i])
-        back[i] = to_float(kept[i])
+        stored[i] = from_float(values[i])
+        back[i] = to_float(stored[i])
 
     values = numbers()
-    kept, back = torch.empty(len(values), dtype=dtype), torch.empty(len(values))
+    stored, back = torch.empty(len(values), dtype=dtype), torch.empty(len(values))
     with np.errstate(over="ignore", invalid="ignore"):  # most numbers are no float16
-        launch(kernel, len(values) // 128, 128, as_kept(kept), back, values)
-    return kept, back
+        launch(kernel, len(values) // 128, 128, as_stored(stored), back, values)
+    return stored, back
 
 
 @pytest.mark.parametrize("dtype", dtypes.SCALAR_TYPES, ids=str)
 def test_an_element_is_what_torch_makes_of_it(dtype: torch.dtype) -> None:
-    kept, back = through_a_kernel(dtypes, dtype)
+    stored, back = through_a_kernel(dtypes, dtype)
     same = {"rtol": 0, "atol": 0, "equal_nan": True}
-    torch.testing.assert_close(kept, numbers().to(dtype), **same)
+    torch.testing.assert_close(stored, numbers().to(dtype), **same)
     torch.testing.assert_close(back, numbers().to(dtype).float(), **same)
 
 
@@ -56,6 +56,6 @@ def test_bfloat16_cut_off_in_place_of_rounded_is_seen_only_here() -> None:
     with applied(WrongExample("cut_off", "why", (change,), BFLOAT16, passes=())):
         assert all(outcome.passed for outcome in run_cases(BFLOAT16).values())
         changed = importlib.import_module("pa_tutorial.kernels.dtypes")
-        kept, _ = through_a_kernel(changed, torch.bfloat16)
+        stored, _ = through_a_kernel(changed, torch.bfloat16)
     expected = numbers().to(torch.bfloat16)
-    assert (kept != expected)[~expected.isnan()].float().mean() > 0.25
+    assert (stored != expected)[~expected.isnan()].float().mean() > 0.25

@@ -48,12 +48,12 @@ def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def refused(
     function: Callable,
-    given: dict[str, object],
+    arguments: dict[str, object],
     message: str,
     error: type[Exception] = ValueError,
 ) -> None:
     with pytest.raises(error, match=message):
-        function(**given)
+        function(**arguments)
 
 
 def with_item(tensor: Tensor, place: tuple[int, ...], value: float) -> Tensor:
@@ -177,26 +177,26 @@ WRONG: dict[str, tuple[Callable[[Tensor], Tensor], str, str]] = {
 @pytest.mark.parametrize("wrong", WRONG)
 def test_wrong_tensor_is_refused(function: Callable, wrong: str) -> None:
     change, name, message = WRONG[wrong]
-    given = inputs()
-    refused(function, {**given, name: change(given[name])}, message)
+    arguments = inputs()
+    refused(function, {**arguments, name: change(arguments[name])}, message)
 
 
 @by_function
 @by_tensor
 def test_tensor_on_another_device_is_refused(function: Callable, name: str) -> None:
-    given = inputs()
-    elsewhere = given[name].to("meta")
-    refused(function, {**given, name: elsewhere}, rf"{name}.device is meta; it must be cpu")
+    arguments = inputs()
+    elsewhere = arguments[name].to("meta")
+    refused(function, {**arguments, name: elsewhere}, rf"{name}.device is meta; it must be cpu")
 
 
 @by_function
 @by_tensor
 @pytest.mark.parametrize("kind", ["list", "ndarray"])
 def test_what_is_no_tensor_is_refused(function: Callable, name: str, kind: str) -> None:
-    given = inputs()
-    other = given[name].tolist() if kind == "list" else given[name].numpy()
+    arguments = inputs()
+    other = arguments[name].tolist() if kind == "list" else arguments[name].numpy()
     message = rf"^{name} is of type {kind}; it must be a torch.Tensor"
-    refused(function, {**given, name: other}, message, TypeError)
+    refused(function, {**arguments, name: other}, message, TypeError)
 
 
 @by_function
@@ -211,10 +211,12 @@ def test_only_slopes_may_be_none(function: Callable) -> None:
 @by_tensor
 def test_a_view_with_the_other_sign_is_refused(function: Callable, name: str) -> None:
     """PyTorch makes one of the imaginary part of a conjugate; its memory holds -x for x."""
-    given = inputs()
-    view = torch._neg_view(-given[name])
-    assert torch.equal(view.nan_to_num(), given[name].nan_to_num())
-    refused(function, {**given, name: view}, rf"{name} is a view .* it must be {name}.resolve_neg")
+    arguments = inputs()
+    view = torch._neg_view(-arguments[name])
+    assert torch.equal(view.nan_to_num(), arguments[name].nan_to_num())
+    refused(
+        function, {**arguments, name: view}, rf"{name} is a view .* it must be {name}.resolve_neg"
+    )
 
 
 @by_prepare
@@ -243,19 +245,19 @@ def test_scale_that_is_no_real_number_is_refused(prepare: Callable, scale: objec
     "scale", [2, 0.1, -0.5, 0, np.float16(0.1), np.float32(0.1), np.float64(0.1), np.int64(3)]
 )
 def test_real_number_becomes_a_scale_of_float32(prepare: Callable, scale: float) -> None:
-    ready = prepare(**{**inputs(), "scale": scale})
-    found = getattr(ready, "partitions", ready).arguments["scale"]
+    prepared = prepare(**{**inputs(), "scale": scale})
+    found = getattr(prepared, "partitions", prepared).arguments["scale"]
     assert (type(found), found) == (np.float32, np.float32(scale))
 
 
 @by_function
 def test_cache_whose_x_is_that_of_another_dtype_is_refused(function: Callable) -> None:
     """The pieces of float16, 8 numbers, of which float32 has 4."""
-    given = inputs()
-    k_cache = given["k_cache"]
+    arguments = inputs()
+    k_cache = arguments["k_cache"]
     blocks, heads, pieces, block_size, x = k_cache.shape
-    given["k_cache"] = torch.zeros(blocks, heads, pieces // 2, block_size, 2 * x)
-    refused(function, given, r"k_cache.shape\[4\] is 8; it must be x = 4")
+    arguments["k_cache"] = torch.zeros(blocks, heads, pieces // 2, block_size, 2 * x)
+    refused(function, arguments, r"k_cache.shape\[4\] is 8; it must be x = 4")
 
 
 @by_function
@@ -276,10 +278,10 @@ def test_sizes_that_vllm_does_not_compile_are_refused(
 
 @by_function
 def test_whole_numbers_are_refused(function: Callable) -> None:
-    given = inputs()
+    arguments = inputs()
     for name in ("q", "k_cache", "v_cache"):
-        given[name] = torch.zeros(given[name].shape, dtype=torch.int32)
-    refused(function, given, "dtype is torch.int32; it must be one of torch.float32")
+        arguments[name] = torch.zeros(arguments[name].shape, dtype=torch.int32)
+    refused(function, arguments, "dtype is torch.int32; it must be one of torch.float32")
 
 
 @by_prepare
@@ -320,13 +322,13 @@ def test_context_beyond_the_shared_memory_is_refused_with_its_bytes(name: str) -
 
 @pytest.mark.parametrize("name", LONGEST)
 def test_context_that_just_fits_the_shared_memory_is_prepared(name: str) -> None:
-    ready = getattr(launch, f"prepare_{name}")(**of_length(LONGEST[name]))
-    assert ready.shared_bytes == 4 * LONGEST[name]
+    prepared = getattr(launch, f"prepare_{name}")(**of_length(LONGEST[name]))
+    assert prepared.shared_bytes == 4 * LONGEST[name]
 
 
 def test_v2_prepares_a_context_that_is_too_long_for_v1() -> None:
-    ready = launch.prepare_v2(**of_length(2 * LONGEST["v1"]))
-    assert ready.partitions.shared_bytes == 512 * 4
+    prepared = launch.prepare_v2(**of_length(2 * LONGEST["v1"]))
+    assert prepared.partitions.shared_bytes == 512 * 4
 
 
 # Vecs must be aligned --------------------------------------------------------------------------
@@ -353,30 +355,32 @@ def with_gap(tensor: Tensor, dim: int, elements: int) -> Tensor:
 @by_vector
 @pytest.mark.parametrize("name", ["q", "k_cache", "v_cache"])
 def test_misaligned_start_is_refused(function: Callable, name: str) -> None:
-    given = inputs(dtype=torch.float16)
-    given[name] = shifted(given[name], 2)
-    refused(function, given, rf"{name}.data_ptr\(\) is 4 bytes past a multiple of (8|16)")
+    arguments = inputs(dtype=torch.float16)
+    arguments[name] = shifted(arguments[name], 2)
+    refused(function, arguments, rf"{name}.data_ptr\(\) is 4 bytes past a multiple of (8|16)")
 
 
 @by_vector
 def test_misaligned_stride_of_q_is_refused(function: Callable) -> None:
-    given = inputs(dtype=torch.float16)
-    given["q"] = with_gap(given["q"], 0, 2)
-    refused(function, given, r"q.stride\(0\) is 260 bytes; it must be a multiple of 8")
+    arguments = inputs(dtype=torch.float16)
+    arguments["q"] = with_gap(arguments["q"], 0, 2)
+    refused(function, arguments, r"q.stride\(0\) is 260 bytes; it must be a multiple of 8")
 
 
 @by_vector
 @pytest.mark.parametrize("dim", [0, 1])
 def test_misaligned_strides_of_the_caches_are_refused(function: Callable, dim: int) -> None:
-    given = inputs(dtype=torch.float16)
-    caches = {name: with_gap(given[name], dim, 4) for name in ("k_cache", "v_cache")}
-    refused(function, given | caches, rf"k_cache.stride\({dim}\) is \d+ bytes; it must be a mul")
+    arguments = inputs(dtype=torch.float16)
+    caches = {name: with_gap(arguments[name], dim, 4) for name in ("k_cache", "v_cache")}
+    refused(
+        function, arguments | caches, rf"k_cache.stride\({dim}\) is \d+ bytes; it must be a mul"
+    )
 
 
 def test_element_loads_take_any_address() -> None:
-    given = inputs(dtype=torch.float16)
-    given |= {name: shifted(given[name], 1) for name in ("q", "k_cache", "v_cache")}
-    assert launch.prepare_v1(**given).out.isnan().all()
+    arguments = inputs(dtype=torch.float16)
+    arguments |= {name: shifted(arguments[name], 1) for name in ("q", "k_cache", "v_cache")}
+    assert launch.prepare_v1(**arguments).out.isnan().all()
 
 
 # Partitions, and the longest sequence ------------------------------------------------------------
@@ -393,20 +397,20 @@ def test_no_partition_is_v1() -> None:
 @by_function
 @pytest.mark.parametrize("max_seq_len", [19, 10_000])
 def test_max_seq_len_that_cannot_be_is_refused(function: Callable, max_seq_len: int) -> None:
-    given = inputs() | {"max_seq_len": max_seq_len}
-    room = given["block_tables"].shape[1] * 16
-    refused(function, given, f"max_seq_len is {max_seq_len}; it must be 20 to {room}")
+    arguments = inputs() | {"max_seq_len": max_seq_len}
+    room = arguments["block_tables"].shape[1] * 16
+    refused(function, arguments, f"max_seq_len is {max_seq_len}; it must be 20 to {room}")
 
 
 @by_prepare
 def test_max_seq_len_gives_the_size_of_the_launch(prepare: Callable) -> None:
-    given = inputs()
-    wide_tables = torch.nn.functional.pad(given["block_tables"], (0, 98))
-    ready = prepare(**{**given, "block_tables": wide_tables}, max_seq_len=1000)
+    arguments = inputs()
+    wide_tables = torch.nn.functional.pad(arguments["block_tables"], (0, 98))
+    prepared = prepare(**{**arguments, "block_tables": wide_tables}, max_seq_len=1000)
     if prepare is launch.prepare_v2:
-        assert ready.partitions.grid == (*ready.reduce.grid[:2], 2) == (4, 2, 2)
+        assert prepared.partitions.grid == (*prepared.reduce.grid[:2], 2) == (4, 2, 2)
     else:
-        assert ready.shared_bytes == 4 * (1000 if prepare is launch.prepare_naive else 1008)
+        assert prepared.shared_bytes == 4 * (1000 if prepare is launch.prepare_naive else 1008)
 
 
 @by_function
@@ -432,21 +436,21 @@ def test_a_partition_that_does_not_fit_the_shared_memory_is_refused() -> None:
 
 @by_function
 def test_more_sequences_than_a_grid_has_rows_are_refused(function: Callable) -> None:
-    given = inputs()
+    arguments = inputs()
     many = {
-        "q": given["q"][:1].expand(70_000, -1, -1),
-        "block_tables": given["block_tables"][:1].expand(70_000, -1),
-        "seq_lens": given["seq_lens"][:1].expand(70_000),
+        "q": arguments["q"][:1].expand(70_000, -1, -1),
+        "block_tables": arguments["block_tables"][:1].expand(70_000, -1),
+        "seq_lens": arguments["seq_lens"][:1].expand(70_000),
     }
-    refused(function, given | many, r"^len\(q\) is 70000; it must be at most 65535")
+    refused(function, arguments | many, r"^len\(q\) is 70000; it must be at most 65535")
 
 
 @pytest.mark.parametrize("name", ["k_cache", "v_cache"])
 def test_caches_are_aligned_to_16_bytes_and_not_to_a_vec_of_k(name: str) -> None:
     """Blocks of 8 and float16: a vec of q has 4 bytes."""
-    given = inputs(dtype=torch.float16, block_size=8)
-    given[name] = shifted(given[name], 4)
-    refused(VECTORS[0], given, rf"{name}.data_ptr\(\) is 8 bytes past a multiple of 16")
+    arguments = inputs(dtype=torch.float16, block_size=8)
+    arguments[name] = shifted(arguments[name], 4)
+    refused(VECTORS[0], arguments, rf"{name}.data_ptr\(\) is 8 bytes past a multiple of 16")
 
 
 # What a call goes through -----------------------------------------------------------------------
@@ -456,7 +460,9 @@ def test_caches_are_aligned_to_16_bytes_and_not_to_a_vec_of_k(name: str) -> None
 def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple, dict[str, object]]]:
     """The arguments and options of each launch; nothing is simulated."""
     seen: list[tuple[tuple, dict[str, object]]] = []
-    monkeypatch.setattr(running, "launch", lambda *given, **options: seen.append((given, options)))
+    monkeypatch.setattr(
+        running, "launch", lambda *arguments, **options: seen.append((arguments, options))
+    )
     return seen
 
 
@@ -470,13 +476,15 @@ def test_nothing_is_watched_that_no_probe_asked_for(function: Callable, launched
 @by_prepare
 def test_arguments_go_by_the_names_of_the_signature(prepare: Callable, launched: list) -> None:
     """And not by the order in which somebody put them into a dict."""
-    ready = prepare(**inputs())
-    for one in (ready.partitions, ready.reduce) if prepare is launch.prepare_v2 else (ready,):
+    prepared = prepare(**inputs())
+    for one in (
+        (prepared.partitions, prepared.reduce) if prepare is launch.prepare_v2 else (prepared,)
+    ):
         in_reverse = dict(reversed(one.arguments.items()))
         dataclasses.replace(one, arguments=in_reverse).simulate()
-        (_, _, _, *given), _ = launched.pop()
+        (_, _, _, *arguments), _ = launched.pop()
         names = inspect.signature(one.kernel.py_func).parameters
-        assert all(a is one.arguments[name] for a, name in zip(given, names, strict=True))
+        assert all(a is one.arguments[name] for a, name in zip(arguments, names, strict=True))
 
 
 @by_function
@@ -487,11 +495,11 @@ def test_a_call_goes_through_six_of_our_files(function: Callable, launched: list
     def note(frame: FrameType, event: str, argument: object) -> None:
         files.add(Path(frame.f_code.co_filename))
 
-    given = inputs()
-    function(**given)  # the kernel is made: that is another way
+    arguments = inputs()
+    function(**arguments)  # the kernel is made: that is another way
     before = sys.getprofile()
     sys.setprofile(note)
-    function(**given)
+    function(**arguments)
     sys.setprofile(before)
     assert len([file for file in files if package in file.parents]) <= 6
 
@@ -502,18 +510,18 @@ def test_a_call_goes_through_six_of_our_files(function: Callable, launched: list
 @by_prepare
 def test_the_kernel_reads_the_tensors_themselves(prepare: Callable) -> None:
     """On a GPU, a copy would cost more than the kernel; and a graph would read old numbers."""
-    given = inputs(strided_q=True, dtype=torch.bfloat16)
+    step = inputs(strided_q=True, dtype=torch.bfloat16)
     every_second = torch.zeros(2, 12, dtype=torch.int32)
-    every_second[:, ::2][:, : given["block_tables"].shape[1]] = given["block_tables"]
-    given["block_tables"] = every_second[:, : 2 * given["block_tables"].shape[1] : 2]
-    ready = prepare(**given)
-    arguments = getattr(ready, "partitions", ready).arguments
+    every_second[:, ::2][:, : step["block_tables"].shape[1]] = step["block_tables"]
+    step["block_tables"] = every_second[:, : 2 * step["block_tables"].shape[1] : 2]
+    prepared = prepare(**step)
+    arguments = getattr(prepared, "partitions", prepared).arguments
     for name in ("q", "k_cache", "v_cache", "block_tables", "seq_lens", "alibi_slopes"):
-        assert arguments[name].data_ptr() == given[name].data_ptr(), name
+        assert arguments[name].data_ptr() == step[name].data_ptr(), name
 
 
 def test_the_reduce_kernel_reads_what_the_partitions_wrote() -> None:
-    ready = launch.prepare_v2(**inputs())
-    first, second = ready.partitions.arguments, ready.reduce.arguments
+    prepared = launch.prepare_v2(**inputs())
+    first, second = prepared.partitions.arguments, prepared.reduce.arguments
     for left, read in (("exp_sums",) * 2, ("max_logits",) * 2, ("out", "tmp_out")):
         assert first[left].data_ptr() == second[read].data_ptr()

@@ -14,7 +14,7 @@ from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.checks.comparing import relative_errors
 from pa_tutorial.kernels.launch import prepare_v1
 from pa_tutorial.kernels.paged_attention import paged_attention
-from pa_tutorial.kernels.running import as_kept
+from pa_tutorial.kernels.running import as_stored
 from pa_tutorial.simt import launch
 from pa_tutorial.walk.problem import DecodeProblem
 
@@ -64,8 +64,8 @@ def run(paged: DecodeStep, partition_size: int, more: int = 0, **options: object
         paged_attention(geometry),
         (num_heads, num_seqs, num_partitions),
         geometry.NUM_THREADS,
-        *(exp_sums.view(-1), max_logits.view(-1), as_kept(out.view(-1))),
-        *v1.given[3:],
+        *(exp_sums.view(-1), max_logits.view(-1), as_stored(out.view(-1))),
+        *v1.kernel_arguments[3:],
         shared_bytes=geometry.dynamic_shared_bytes(max(seq_lens)),
         unwritten=("exp_sums", "max_logits", "out"),
         **options,
@@ -74,13 +74,13 @@ def run(paged: DecodeStep, partition_size: int, more: int = 0, **options: object
     return Partitions(exp_sums, max_logits, out, is_used)
 
 
-def bound(given: DecodeProblem) -> float:
+def bound(case: DecodeProblem) -> float:
     """Every partition is rounded to the dtype of out; sums are float32.
 
     Scores near 300 are float32 numbers 3e-5 apart: so far off are their weights.
     """
-    large = given.scores in ("deep_negative", "drifting")
-    return torch.finfo(given.dtype).eps / 2 + (3e-5 if large else 3e-6)
+    large = case.scores in ("deep_negative", "drifting")
+    return torch.finfo(case.dtype).eps / 2 + (3e-5 if large else 3e-6)
 
 
 SHORT = two_heads(seq_lens=(70, 5, 33, 32))
@@ -95,15 +95,13 @@ MANY = {
     "far_apart": (two_heads(seq_lens=(100, 64), scores="drifting"), 32),
     "deep_negative": (two_heads(seq_lens=(70, 41), scores="deep_negative"), 32),
 }
-of_many = pytest.mark.parametrize(("given", "partition_size"), MANY.values(), ids=MANY)
+of_many = pytest.mark.parametrize(("case", "partition_size"), MANY.values(), ids=MANY)
 
 
 @of_many
-def test_merged_partitions_are_the_oracles_output(
-    given: DecodeProblem, partition_size: int
-) -> None:
-    out = run(given.paged("vllm"), partition_size).merged()
-    assert relative_errors(out, given.expected()["out"]).max() < bound(given)
+def test_merged_partitions_are_the_oracles_output(case: DecodeProblem, partition_size: int) -> None:
+    out = run(case.paged("vllm"), partition_size).merged()
+    assert relative_errors(out, case.expected()["out"]).max() < bound(case)
 
 
 @pytest.mark.parametrize("order", ["forward", "reverse"])
@@ -120,24 +118,24 @@ def test_partitions_past_the_end_leave_their_places_untouched(name: str) -> None
     assert np.array_equal(touched, used)
 
 
-def scores_of(given: DecodeProblem, partition_size: int) -> list[list[np.ndarray]]:
+def scores_of(case: DecodeProblem, partition_size: int) -> list[list[np.ndarray]]:
     """[sequence][partition] -> [num_heads, tokens] float64."""
-    qk = given.expected()["qk"]
+    qk = case.expected()["qk"]
     return [
         [
             qk[sequence, :, start : min(start + partition_size, seq_len)]
             for start in range(0, seq_len, partition_size)
         ]
-        for sequence, seq_len in enumerate(given.seq_lens)
+        for sequence, seq_len in enumerate(case.seq_lens)
     ]
 
 
 @of_many
 def test_max_logits_are_the_maxima_of_the_partitions(
-    given: DecodeProblem, partition_size: int
+    case: DecodeProblem, partition_size: int
 ) -> None:
-    result = run(given.paged("vllm"), partition_size)
-    for sequence, parts in enumerate(scores_of(given, partition_size)):
+    result = run(case.paged("vllm"), partition_size)
+    for sequence, parts in enumerate(scores_of(case, partition_size)):
         expected = np.stack([part.max(axis=-1) for part in parts], axis=-1)
         found = result.max_logits[sequence, :, : len(parts)].numpy()
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
@@ -145,10 +143,10 @@ def test_max_logits_are_the_maxima_of_the_partitions(
 
 @of_many
 def test_exp_sums_are_those_below_the_partitions_own_maximum(
-    given: DecodeProblem, partition_size: int
+    case: DecodeProblem, partition_size: int
 ) -> None:
-    result = run(given.paged("vllm"), partition_size)
-    for sequence, parts in enumerate(scores_of(given, partition_size)):
+    result = run(case.paged("vllm"), partition_size)
+    for sequence, parts in enumerate(scores_of(case, partition_size)):
         expected = np.stack(
             [np.exp(part - part.max(axis=-1, keepdims=True)).sum(axis=-1) for part in parts],
             axis=-1,

@@ -36,9 +36,9 @@ def blocks_of(problem: DecodeProblem) -> list[int]:
 
 def wrong_run(problem: DecodeProblem, old: str, new: str) -> Run:
     """A run of the kernel with a piece of its text replaced."""
-    ready = prepare_v1(**vars(problem.paged("vllm")))
-    kernel = changed(paged_attention, old, new)(ready.geometry)
-    return watched(dataclasses.replace(ready, kernel=kernel))
+    prepared = prepare_v1(**vars(problem.paged("vllm")))
+    kernel = changed(paged_attention, old, new)(prepared.geometry)
+    return watched(dataclasses.replace(prepared, kernel=kernel))
 
 
 @by_problem
@@ -104,9 +104,9 @@ def test_the_reads_of_q_are_those_of_a_kernel_that_is_right(geometry: Geometry) 
     """With padding too: the output is the same, bit by bit."""
     plain, padded = (query.padded_run(geometry, padding) for padding in (0, 1))
     assert plain.geometry == padded.geometry == geometry
-    assert plain.ready.kernel is paged_attention(geometry, element_loads)  # as it is
-    assert torch.isfinite(plain.ready.out).all()
-    assert torch.equal(plain.ready.out, padded.ready.out)
+    assert plain.prepared.kernel is paged_attention(geometry, element_loads)  # as it is
+    assert torch.isfinite(plain.prepared.out).all()
+    assert torch.equal(plain.prepared.out, padded.prepared.out)
     rows_of_q = geometry.THREAD_GROUP_SIZE, geometry.NUM_VECS_PER_THREAD, geometry.VEC_SIZE
     for padding in (0, 1):
         reads = query.query_reads(geometry, padding)
@@ -216,27 +216,27 @@ def test_the_page_shows_what_a_wrong_kernel_does(
 @by_problem
 def test_the_sum_over_the_group_is_the_score_that_the_kernel_has(problem: DecodeProblem) -> None:
     run = run_v1(problem, head=1)
-    shot, g = run.snapshot(SCORES_DONE), run.geometry
+    snapshot, g = run.snapshot(SCORES_DONE), run.geometry
     for group in (0, g.NUM_THREAD_GROUPS // g.NUM_WARPS):  # the first of warp 0, and of warp 1
-        *_, last = qk.partial_sums(shot, group)
+        *_, last = qk.partial_sums(snapshot, group)
         first = group * g.THREAD_GROUP_SIZE
-        found = shot["qk"][first : first + g.THREAD_GROUP_SIZE]
+        found = snapshot["qk"][first : first + g.THREAD_GROUP_SIZE]
         np.testing.assert_allclose(last * run["scale"], found, rtol=1e-5)
 
 
 def test_the_vecs_of_a_group_are_the_head_and_one_key_token() -> None:
     run, g = run_v1(WORKED_EXAMPLE), run_v1(WORKED_EXAMPLE).geometry
-    shot, inputs = run.snapshot(SCORES_DONE), WORKED_EXAMPLE.inputs()
+    snapshot, inputs = run.snapshot(SCORES_DONE), WORKED_EXAMPLE.inputs()
     for token in range(11):
-        vecs = qk.keys_of_group(shot, token)
+        vecs = qk.keys_of_group(snapshot, token)
         for offset in range(g.THREAD_GROUP_SIZE):
             own = list(g.head_elements(offset))
             assert vecs[offset].ravel().tolist() == inputs.keys[0][token, 0, own].tolist()
-            assert shot["q_vecs"][offset].ravel().tolist() == inputs.q[0, 0, own].tolist()
-    shown = texts_of(qk.draw_qk(shot, 0, float(run["scale"])))
+            assert snapshot["q_vecs"][offset].ravel().tolist() == inputs.q[0, 0, own].tolist()
+    shown = texts_of(qk.draw_qk(snapshot, 0, float(run["scale"])))
     of_thread_3 = ["6–7", "14–15", "22–23", "30–31"]
     assert [text for text in shown if text in of_thread_3] == of_thread_3
-    assert f"{shot['qk'][0]:.3f}" in shown[-1]
+    assert f"{snapshot['qk'][0]:.3f}" in shown[-1]
 
 
 def test_the_poster_says_who_is_at_work_and_where_the_barriers_are() -> None:

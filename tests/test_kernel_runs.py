@@ -28,8 +28,8 @@ by_stage = pytest.mark.parametrize(
 )
 
 
-def error(out: Tensor, given: DecodeProblem) -> float:
-    return float(relative_errors(to_float64(out), given.expected()["out"]).max())
+def error(out: Tensor, case: DecodeProblem) -> float:
+    return float(relative_errors(to_float64(out), case.expected()["out"]).max())
 
 
 def bound(dtype: torch.dtype) -> float:
@@ -40,10 +40,10 @@ def bound(dtype: torch.dtype) -> float:
 @by_stage
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_strided_q_is_read_by_its_stride(stage: str, dtype: torch.dtype) -> None:
-    given = problem(strided_q=True, dtype=dtype)
-    ready = PREPARE[stage](**arguments(given))
-    ready.simulate()
-    assert error(ready.out, given) < bound(dtype)
+    case = problem(strided_q=True, dtype=dtype)
+    prepared = PREPARE[stage](**arguments(case))
+    prepared.simulate()
+    assert error(prepared.out, case) < bound(dtype)
 
 
 def with_odd_stride(tensor: Tensor, dim: int) -> Tensor:
@@ -69,16 +69,16 @@ ODD = {
 @pytest.mark.parametrize("odd", ODD)
 def test_the_stride_of_a_dimension_of_one_does_not_matter(stage: str, odd: str) -> None:
     name, dim, changes = ODD[odd]
-    given = problem(**changes)
-    tensors = arguments(given)
+    case = problem(**changes)
+    tensors = arguments(case)
     if "block" in odd:
         used = int(tensors["block_tables"][0, 0])
         for cache in ("k_cache", "v_cache"):
             tensors[cache] = tensors[cache][used : used + 1]
         tensors["block_tables"] = torch.zeros(1, 1, dtype=torch.int32)
-    ready = PREPARE[stage](**{**tensors, name: with_odd_stride(tensors[name], dim)})
-    ready.simulate()
-    assert error(ready.out, given) < bound(torch.float32)
+    prepared = PREPARE[stage](**{**tensors, name: with_odd_stride(tensors[name], dim)})
+    prepared.simulate()
+    assert error(prepared.out, case) < bound(torch.float32)
 
 
 @by_stage
@@ -107,10 +107,10 @@ def test_out_is_dense_and_its_own_memory(stage: str) -> None:
 
 @by_stage
 def test_out_holds_nan_before_the_run_and_none_after(stage: str) -> None:
-    ready = PREPARE[stage](**arguments(problem()))
-    before = ready.out.isnan()
-    ready.simulate()
-    assert (before.all(), ready.out.isnan().any()) == (True, False)
+    prepared = PREPARE[stage](**arguments(problem()))
+    before = prepared.out.isnan()
+    prepared.simulate()
+    assert (before.all(), prepared.out.isnan().any()) == (True, False)
 
 
 @by_stage
@@ -118,14 +118,14 @@ def test_out_holds_nan_before_the_run_and_none_after(stage: str) -> None:
 def test_an_input_that_requires_grad_gives_a_result_without_a_graph(
     stage: str, dtype: torch.dtype
 ) -> None:
-    given = problem(dtype=dtype, alibi=True)
-    tensors = arguments(given)
+    case = problem(dtype=dtype, alibi=True)
+    tensors = arguments(case)
     for name in ("q", "k_cache", "v_cache", "alibi_slopes"):
         tensors[name].requires_grad_()
-    ready = PREPARE[stage](**tensors)
-    ready.simulate()
-    assert not ready.out.requires_grad
-    assert error(ready.out, given) < bound(dtype)
+    prepared = PREPARE[stage](**tensors)
+    prepared.simulate()
+    assert not prepared.out.requires_grad
+    assert error(prepared.out, case) < bound(dtype)
 
 
 def without_layout(kind: numba.types.Type) -> object:
@@ -140,19 +140,19 @@ def test_numba_sees_the_types_that_the_kernel_is_compiled_for(
     stage: str, dtype: torch.dtype, alibi: bool
 ) -> None:
     """With a scale of float64, a GPU would compute the scores in float64; nothing here would."""
-    ready = PREPARE[stage](**arguments(problem(dtype=dtype, alibi=alibi)))
-    given = [a.numpy() if isinstance(a, Tensor) else a for a in ready.given]
-    found = [without_layout(numba.typeof(a)) for a in given]
-    assert found == [without_layout(kind) for kind in SIGNATURE[stage](ready.geometry)]
+    prepared = PREPARE[stage](**arguments(problem(dtype=dtype, alibi=alibi)))
+    arrays = [a.numpy() if isinstance(a, Tensor) else a for a in prepared.kernel_arguments]
+    found = [without_layout(numba.typeof(a)) for a in arrays]
+    assert found == [without_layout(kind) for kind in SIGNATURE[stage](prepared.geometry)]
 
 
 @by_stage
 def test_slopes_of_float64_become_float32(stage: str) -> None:
     """With float64 slopes, Numba would compile a kernel that computes its scores in float64."""
     tensors = arguments(problem(alibi=True))
-    ready = PREPARE[stage](**{**tensors, "alibi_slopes": tensors["alibi_slopes"].double()})
-    given = [a.dtype for a in ready.given if isinstance(a, Tensor)]
-    assert torch.float64 not in given
+    prepared = PREPARE[stage](**{**tensors, "alibi_slopes": tensors["alibi_slopes"].double()})
+    dtypes = [a.dtype for a in prepared.kernel_arguments if isinstance(a, Tensor)]
+    assert torch.float64 not in dtypes
 
 
 @by_stage
@@ -160,9 +160,9 @@ def test_slopes_of_zero_are_no_slopes(stage: str) -> None:
     tensors = arguments(problem())
     outs = []
     for slopes in (None, torch.zeros(4)):
-        ready = PREPARE[stage](**{**tensors, "alibi_slopes": slopes})
-        ready.simulate()
-        outs.append(ready.out)
+        prepared = PREPARE[stage](**{**tensors, "alibi_slopes": slopes})
+        prepared.simulate()
+        outs.append(prepared.out)
     assert torch.equal(*outs)
 
 
@@ -183,10 +183,10 @@ def test_other_numbers_of_threads_give_the_oracles_output(
     stage: str, num_threads: int, case: str
 ) -> None:
     def function(*tensors: object) -> Tensor:
-        ready = PREPARE[stage](*tensors, num_threads=num_threads)
-        assert ready.geometry.num_threads == num_threads
-        ready.simulate()
-        return ready.out
+        prepared = PREPARE[stage](*tensors, num_threads=num_threads)
+        assert prepared.geometry.num_threads == num_threads
+        prepared.simulate()
+        return prepared.out
 
     result, _ = judge(stage_trial(STAGES[stage], f"decode/{case}"), function)
     assert result.passed, result.report()
@@ -241,9 +241,9 @@ def loads_of_twice_v(geometry: Geometry) -> Loads:
 def test_the_loads_that_are_given_are_used() -> None:
     outs = []
     for loads in (element_loads, loads_of_twice_v):
-        ready = prepare_v1(**arguments(problem()), loads=loads)
-        ready.simulate()
-        outs.append(ready.out)
+        prepared = prepare_v1(**arguments(problem()), loads=loads)
+        prepared.simulate()
+        outs.append(prepared.out)
     assert torch.equal(outs[1], 2 * outs[0])
 
 
@@ -267,9 +267,9 @@ def test_the_ratio_of_heads_is_a_constant_of_the_kernel(num_kv_heads: int, ratio
 @pytest.mark.parametrize("case", ["worked_example", "tail"])
 def test_shared_bytes_are_those_of_the_longest_sequence(case: str) -> None:
     paged = CASES[f"decode/{case}"].paged("vllm")
-    ready = prepare_v1(*values(paged))
+    prepared = prepare_v1(*values(paged))
     longest = int(np.max(paged.seq_lens.numpy()))
-    assert ready.shared_bytes == ready.geometry.dynamic_shared_bytes(longest)
+    assert prepared.shared_bytes == prepared.geometry.dynamic_shared_bytes(longest)
 
 
 @pytest.mark.cuda_v1
@@ -287,8 +287,8 @@ def test_shared_bytes_are_those_of_the_longest_sequence(case: str) -> None:
 def test_static_shared_bytes_are_those_that_the_kernel_allocates(
     changes: dict, num_threads: int
 ) -> None:
-    ready = prepare_v1(**arguments(problem(seq_lens=(9,), **changes)), num_threads=num_threads)
-    arrays = [a for a in ready.simulate(trace=0).trace.arrays if a.space == "shared"]
+    prepared = prepare_v1(**arguments(problem(seq_lens=(9,), **changes)), num_threads=num_threads)
+    arrays = [a for a in prepared.simulate(trace=0).trace.arrays if a.space == "shared"]
     num_bytes = {a.name: math.prod(a.shape) * a.dtype.itemsize for a in arrays}
-    assert num_bytes.pop("shared_mem") == ready.shared_bytes
-    assert sum(num_bytes.values()) == ready.geometry.static_shared_bytes
+    assert num_bytes.pop("shared_mem") == prepared.shared_bytes
+    assert sum(num_bytes.values()) == prepared.geometry.static_shared_bytes

@@ -82,8 +82,8 @@ def test_kernels_of_notebook_08(launched: Launched) -> None:
     names = run_cells("08_first_paged_kernel", last="08-kernel-run")
     for dtype in (torch.float16, torch.float32, torch.bfloat16):
         sizes = {"HEAD_SIZE": 128, "BLOCK_SIZE": 16, "DTYPE": dtype, "NUM_QUERIES_PER_KV": 2}
-        given = names["arguments_of"](replace(REFERENCE, dtype=dtype).paged("vllm"))
-        launched.append((remade(names["naive_kernel"], **sizes), given))
+        arguments = names["arguments_of"](replace(REFERENCE, dtype=dtype).paged("vllm"))
+        launched.append((remade(names["naive_kernel"], **sizes), arguments))
     assert compile_all(launched) == {"find_blocks", "naive_kernel"}
 
 
@@ -102,8 +102,8 @@ def test_kernels_of_notebook_09(launched: Launched) -> None:
 def test_kernels_of_notebook_12(launched: Launched, capability: tuple[int, int]) -> None:
     """v2 and the reduce kernel, as the reader has written them."""
     run_cells("12_partitions", last="12-reduce-look")
-    (v2, given), *_, (reduce, left) = launched
-    for kernel, arguments in ((v2, given), (reduce, left)):
+    (v2, inputs), *_, (reduce, left) = launched
+    for kernel, arguments in ((v2, inputs), (reduce, left)):
         ptx = simt.ptx(kernel, *as_arrays(arguments), compute_capability=capability)
         assert ".entry" in ptx
     assert (v2.__name__, reduce.__name__) == ("paged_attention_v2", "reduce_partitions")
@@ -121,14 +121,14 @@ def test_kernels_of_notebook_11(
 ) -> None:
     names, step = of_notebook_11, replace(REFERENCE, dtype=dtype).paged("vllm")
     kernel = names["remade"](names["paged_attention_v1"], **names["sizes"] | {"DTYPE": dtype})
-    _, given, _ = names["run"](kernel, **vars(step))
-    build = compiled(kernel, signature_of(kernel, given), capability)
+    _, arguments, _ = names["run"](kernel, **vars(step))
+    build = compiled(kernel, signature_of(kernel, arguments), capability)
     assert build.registers <= 64
     assert (build.spill_bytes, build.stack_bytes, build.num_doubles) == (0, 0, 0)
 
 
-def signature_of(kernel: Callable, given: tuple) -> tuple:
-    values = named(kernel.py_func, given)
+def signature_of(kernel: Callable, arguments: tuple) -> tuple:
+    values = named(kernel.py_func, arguments)
     return types_of(kernel.py_func, (values | arrays_of(values)).values())
 
 
@@ -142,8 +142,8 @@ def test_machine_code_joins_the_reads_of_shared_memory(
     """64 reads of 2 bytes and 16 of 8 in PTX: what notebook 11 says of them."""
     triton = pytest.importorskip("triton", reason="nvdisasm comes with Triton")
     kernel = of_notebook_11[name]
-    _, given, _ = of_notebook_11["run"](kernel, **vars(REFERENCE.paged("vllm")))
-    signature = signature_of(kernel, given)
+    _, arguments, _ = of_notebook_11["run"](kernel, **vars(REFERENCE.paged("vllm")))
+    signature = signature_of(kernel, arguments)
     assert (
         compiled(kernel, signature, (9, 0)).loads.items()
         >= {"by_element": {("shared", 2): 64}, "by_vec": {("shared", 8): 16}}[name].items()
@@ -166,10 +166,10 @@ def test_kernels_of_notebook_10(launched: Launched) -> None:
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
         sizes = {"HEAD_SIZE": 128, "BLOCK_SIZE": 16, "DTYPE": dtype}
         step = vars(replace(REFERENCE, dtype=dtype).paged("vllm"))
-        given = as_arrays(names["arguments"](**step))
+        arguments = as_arrays(names["arguments"](**step))
         kernel = remade(names["paged_attention_v1"], **sizes)
         for capability in ((8, 0), (9, 0)):
-            assert ".entry" in simt.ptx(kernel, *given, compute_capability=capability)
+            assert ".entry" in simt.ptx(kernel, *arguments, compute_capability=capability)
     assert compile_all(launched) == {"maxima", "softmax", "values"}
 
 

@@ -170,25 +170,25 @@ PAGED = [
 def test_a_nan_of_a_token_is_in_all_that_reads_it(stage: Stage, name: str) -> None:
     """A maximum may pass over it, the weights may not. Here the last token of the first sequence
     has it: in a slot after that, it would not be read."""
-    given = DecodeProblem("nan", "", "", seq_lens=(40, 20), num_kv_heads=2).paged(stage.layout)
-    k_tokens, v_tokens = by_token(given.k_cache, given.v_cache)
-    block, offset = given.block_tables[0, 2], 39 % 16
-    expected = torch.zeros_like(given.q, dtype=torch.bool)
+    inputs = DecodeProblem("nan", "", "", seq_lens=(40, 20), num_kv_heads=2).paged(stage.layout)
+    k_tokens, v_tokens = by_token(inputs.k_cache, inputs.v_cache)
+    block, offset = inputs.block_tables[0, 2], 39 % 16
+    expected = torch.zeros_like(inputs.q, dtype=torch.bool)
     if name == "q":
-        given.q[0, 2, 5], expected[0, 2] = torch.nan, True
+        inputs.q[0, 2, 5], expected[0, 2] = torch.nan, True
     elif name == "k_cache":
         k_tokens[block, offset, 1], expected[0, 2:] = torch.nan, True
     else:
         v_tokens[block, offset, 1, 5], expected[0, 2:, 5] = torch.nan, True
     sizes = {"partition_size": 16} if takes(stage.function, "partition_size") else {}
-    assert torch.equal(stage.function(*vars(given).values(), **sizes).isnan(), expected)
+    assert torch.equal(stage.function(*vars(inputs).values(), **sizes).isnan(), expected)
 
 
 @pytest.mark.parametrize("name", [name for name, stage in STAGES.items() if stage.layout])
 def test_a_stage_gets_the_layout_that_it_declares(name: str) -> None:
     dims = []
 
-    def looks(q, k_cache, *others):
+    def looks(q, k_cache, *arguments):
         dims.append(k_cache.dim())
         return q + 1
 

@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from pa_tutorial.attention.kept import (
+from pa_tutorial.attention.cache_bytes import (
     DEEPSEEK_V3,
     DEEPSEEK_V3_EXPANDED,
     LLAMA_3_1_70B,
     MODELS,
-    KeptLatent,
+    CachedLatent,
     bytes_per_layer,
     intensity,
     tokens_in,
@@ -165,8 +165,8 @@ def test_sizes_that_do_not_fit_are_named(changed: dict, message: str) -> None:
 
 
 def test_bytes_are_those_of_the_sizes_of_notebook_17() -> None:
-    for kept, sizes in zip(MODELS[:3], (LLAMA_2_7B, LLAMA_3_1_8B, SIZES_OF_70B), strict=True):
-        assert kept.num_layers * bytes_per_layer(kept) == kv_bytes_per_token(sizes)
+    for model, sizes in zip(MODELS[:3], (LLAMA_2_7B, LLAMA_3_1_8B, SIZES_OF_70B), strict=True):
+        assert model.num_layers * bytes_per_layer(model) == kv_bytes_per_token(sizes)
 
 
 def test_a_latent_row_is_512_and_64_numbers() -> None:
@@ -185,10 +185,10 @@ def test_tokens_fill_the_memory() -> None:
 
 
 def test_intensity_is_operations_over_bytes_of_a_run() -> None:
-    kept = LLAMA_3_1_70B
-    sizes = (1, 4096, kept.num_heads, kept.num_kv_heads, kept.key_size)
+    model = LLAMA_3_1_70B
+    sizes = (1, 4096, model.num_heads, model.num_kv_heads, model.key_size)
     flops, num_bytes = attention_flops_and_bytes(*sizes)
-    assert flops / num_bytes == pytest.approx(intensity(kept), rel=0.01)
+    assert flops / num_bytes == pytest.approx(intensity(model), rel=0.01)
 
 
 @pytest.mark.parametrize("seq_len", [50, 500])
@@ -196,4 +196,4 @@ def test_operations_of_the_absorbed_way_are_counted_by_torch(seq_len: int) -> No
     inputs = drawn(seq_len)
     flops = count_flops(lambda: attend_absorbed(**inputs, scale=SCALE))
     once = 2 * HEADS * LATENT * (NOPE + VALUE)
-    assert flops == once + seq_len * KeptLatent("", 1, HEADS, LATENT, ROPE).operations
+    assert flops == once + seq_len * CachedLatent("", 1, HEADS, LATENT, ROPE).operations

@@ -17,7 +17,7 @@ from pa_tutorial.viz.kernel_runs import REFERENCE, run_v1
 from pa_tutorial.viz.microscope import microscope
 from pa_tutorial.viz.microscope.data import TYPES, aliases, packed
 from pa_tutorial.viz.microscope.page import STATIC
-from pa_tutorial.viz.microscope.paged import reference_microscope, run_microscope
+from pa_tutorial.viz.microscope.paged_panes import reference_microscope, run_microscope
 
 ROOT = Path(__file__).parent.parent
 DTYPES = {name: kind for kind, name in TYPES.items()}

@@ -23,7 +23,7 @@ from pa_tutorial.kernels.intermediates import SUM_DONE, WEIGHTS_DONE
 from pa_tutorial.kernels.vectors import vector_loads
 from pa_tutorial.viz.kernel_runs import REFERENCE, between, prepare_v1
 from pa_tutorial.viz.microscope import microscope
-from pa_tutorial.viz.microscope.paged import paged_panes
+from pa_tutorial.viz.microscope.paged_panes import paged_panes
 
 LOAD_K, LOAD_Q_VEC = "load_k(", "load_q_vec("
 
@@ -221,13 +221,13 @@ def test_a_name_that_is_not_there_is_explained(reader: Reader, name: str) -> Non
 def test_context_256_opens_in_2_seconds_and_steps_at_once(read_page, tmp_path: Path) -> None:
     """Would catch: a page that draws all it knows at every step, or data that grows too large."""
     problem = replace(REFERENCE, seq_lens=(256,))
-    ready = prepare_v1(**vars(problem.paged("vllm")), loads=vector_loads)
-    report = ready.simulate(trace=(0, 0, 0))
+    prepared = prepare_v1(**vars(problem.paged("vllm")), loads=vector_loads)
+    report = prepared.simulate(trace=(0, 0, 0))
     seconds, steps = [], []
     for number in range(3):
         start = time.process_time()
         path = tmp_path / f"{number}.html"
-        microscope(report, panes=paged_panes(ready)).save_html(path)
+        microscope(report, panes=paged_panes(prepared)).save_html(path)
         in_python = time.process_time() - start
         reader = read_page(path)
         seconds.append(in_python + reader.page.evaluate(WHEN_DRAWN) / 1000)

@@ -12,7 +12,7 @@ from pa_tutorial.paging.layouts import VllmLayout
 from pa_tutorial.simt import launch
 from pa_tutorial.viz.kernel_runs import REFERENCE
 from pa_tutorial.viz.microscope import Axis, Pane, microscope
-from pa_tutorial.viz.microscope.paged import paged_panes
+from pa_tutorial.viz.microscope.paged_panes import paged_panes
 
 
 def labels_of(pane: Pane, place: tuple[int, ...]) -> dict[str, int]:
@@ -38,8 +38,8 @@ def test_panes_of_k_and_v_say_what_the_layout_says(head: int, dtype: torch.dtype
     sizes = {"num_heads": 6, "num_kv_heads": 3, "head_size": 32, "block_size": 8}
     problem = replace(REFERENCE, seq_lens=(5, 19), dtype=dtype, **sizes)
     inputs = problem.paged("vllm")
-    ready = prepare_v1(**vars(inputs))
-    _, k_pane, v_pane, _ = paged_panes(ready, (head, 1, 0))
+    prepared = prepare_v1(**vars(inputs))
+    _, k_pane, v_pane, _ = paged_panes(prepared, (head, 1, 0))
     num_blocks = inputs.k_cache.shape[0]
     layout = VllmLayout(num_blocks, 3, 32, 8, dtype)
     for pane, element in ((k_pane, layout.k_element), (v_pane, layout.v_element)):
@@ -59,25 +59,25 @@ def test_panes_of_k_and_v_say_what_the_layout_says(head: int, dtype: torch.dtype
 
 def test_a_partition_has_the_blocks_of_its_tokens() -> None:
     problem = replace(REFERENCE, seq_lens=(40, 170))
-    ready = prepare_v2(**vars(problem.paged("vllm")), partition_size=64).partitions
+    prepared = prepare_v2(**vars(problem.paged("vllm")), partition_size=64).partitions
     for partition, logical in ((0, range(4)), (1, range(4, 8)), (2, range(8, 11))):
-        pane = paged_panes(ready, (1, 1, partition))[1]
+        pane = paged_panes(prepared, (1, 1, partition))[1]
         assert [tile.values["logical block"] for tile in pane.tiles] == list(logical)
-    out = paged_panes(ready, (1, 1, 2))[3]
+    out = paged_panes(prepared, (1, 1, 2))[3]
     assert out.tiles[0].start == ((1 * 2 + 1) * 3 + 2) * 128
 
 
 def test_every_access_of_the_kernel_lies_in_a_pane() -> None:
     """q, K, V and out of each thread block: where the kernel goes, the pane has a cell."""
     problem = replace(REFERENCE, seq_lens=(70, 33))
-    ready = prepare_v2(**vars(problem.paged("vllm")), partition_size=32).partitions
-    report = ready.simulate(trace="all")
-    for block in np.ndindex(*ready.grid[::-1]):
+    prepared = prepare_v2(**vars(problem.paged("vllm")), partition_size=32).partitions
+    report = prepared.simulate(trace="all")
+    for block in np.ndindex(*prepared.grid[::-1]):
         index = tuple(int(i) for i in block[::-1])
         if index[2] * 32 >= problem.seq_lens[index[1]]:
             continue  # the sequence ends before this partition
         trace = report.trace.only(block=index)
-        for pane in paged_panes(ready, index):
+        for pane in paged_panes(prepared, index):
             part = trace.only(array=pane.array)
             array = part.the_array()
             touched = (part.records.address - array.address) // array.dtype.itemsize
@@ -175,9 +175,9 @@ def test_what_cannot_be_shown_is_refused() -> None:
 
 
 def test_panes_are_for_the_paged_kernel() -> None:
-    ready = prepare_v1(**vars(REFERENCE.paged("vllm")))
+    prepared = prepare_v1(**vars(REFERENCE.paged("vllm")))
     with pytest.raises(ValueError, match="block is \\(2, 0, 0\\); it must be in the grid"):
-        paged_panes(ready, (2, 0, 0))
+        paged_panes(prepared, (2, 0, 0))
     naive = prepare_naive(**vars(REFERENCE.paged("vllm")))
-    with pytest.raises(ValueError, match="ready is a launch of another kernel"):
+    with pytest.raises(ValueError, match="prepared is a launch of another kernel"):
         paged_panes(naive)

@@ -177,7 +177,7 @@ def without_encoding(path: Path) -> Iterator[str]:
 
 
 def opens_text(call: ast.Call) -> bool:
-    given = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
+    options = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
     if isinstance(call.func, ast.Name):
         name, modes = call.func.id, call.args[1:2]
     else:
@@ -185,4 +185,4 @@ def opens_text(call: ast.Call) -> bool:
     mode = modes[0].value if modes and isinstance(modes[0], ast.Constant) else None
     opens = name == "open" and (not modes or bool(TEXT_MODE.fullmatch(str(mode))))
     texts = isinstance(call.func, ast.Attribute) and name in ("read_text", "write_text")
-    return "encoding" not in given and (opens or texts or given.get("text") == "True")
+    return "encoding" not in options and (opens or texts or options.get("text") == "True")

@@ -83,10 +83,10 @@ def test_each_sequence_is_alone_with_its_own_blocks(attend, layout) -> None:
 @EACH_LAYOUT
 def test_nothing_that_is_given_is_written(attend, layout) -> None:
     inputs = problem(alibi=True, strided_q=True).paged(layout)
-    given = {name: t for name, t in vars(inputs).items() if isinstance(t, Tensor)}
-    before = {name: tensor.clone() for name, tensor in given.items()}
+    tensors = {name: t for name, t in vars(inputs).items() if isinstance(t, Tensor)}
+    before = {name: tensor.clone() for name, tensor in tensors.items()}
     attend(inputs)
-    for name, tensor in given.items():
+    for name, tensor in tensors.items():
         assert torch.equal(tensor.nan_to_num(7), before[name].nan_to_num(7)), name
         assert torch.equal(tensor.isnan(), before[name].isnan()), name
 

@@ -69,9 +69,9 @@ ORDERED = [
 @pytest.mark.parametrize(("stage", "case_id", "order"), ORDERED)
 def test_the_order_of_the_warps_does_not_matter(stage: str, case_id: str, order: str) -> None:
     def function(*tensors: object) -> Tensor:
-        ready = PREPARE[stage](*tensors)
-        ready.simulate(order=order)
-        return ready.out
+        prepared = PREPARE[stage](*tensors)
+        prepared.simulate(order=order)
+        return prepared.out
 
     result, _ = judge(stage_trial(STAGES[stage], case_id), function)
     assert result.passed, result.report()
@@ -95,7 +95,7 @@ POISONED = [
 
 def watched(case_id: str) -> tuple[Launch, Report]:
     paged = CASES[case_id].paged("vllm")
-    ready = prepare_v1(
+    prepared = prepare_v1(
         paged.q,
         paged.k_cache,
         paged.v_cache,
@@ -104,7 +104,7 @@ def watched(case_id: str) -> tuple[Launch, Report]:
         paged.scale,
         paged.alibi_slopes,
     )
-    return ready, ready.simulate(watch=MARKS, names=NAMES)
+    return prepared, prepared.simulate(watch=MARKS, names=NAMES)
 
 
 def test_most_cases_have_poisoned_slots() -> None:
@@ -122,29 +122,29 @@ def test_no_nan_gets_past_the_last_token(case_id: str) -> None:
     A score that is NaN would not show in qk_max, for max(qk_max, NaN) is qk_max: the test after
     this one looks at that mask.
     """
-    ready, report = watched(case_id)
-    block_size, seq_lens = ready.geometry.BLOCK_SIZE, CASES[case_id].seq_lens
+    prepared, report = watched(case_id)
+    block_size, seq_lens = prepared.geometry.BLOCK_SIZE, CASES[case_id].seq_lens
 
     def all_finite(where: str, name: str) -> None:
         """In all threads of all thread blocks."""
-        shots = report.at(where)
-        assert len(shots) == np.prod(ready.grid)
-        for shot in shots:
-            values = shot[name]
+        snapshots = report.at(where)
+        assert len(snapshots) == np.prod(prepared.grid)
+        for snapshot in snapshots:
+            values = snapshot[name]
             if name == "logits":  # a shared array: what lies behind is not written
-                padded = -(-seq_lens[shot.block[1]] // block_size) * block_size
+                padded = -(-seq_lens[snapshot.block[1]] // block_size) * block_size
                 assert not np.ma.getmaskarray(values[:padded]).any(), f"logits: a hole at {where}"
                 values = values.compressed()
             else:
-                assert len(values) == ready.geometry.NUM_THREADS
-            assert np.isfinite(np.ma.filled(values, np.nan)).all(), f"{name} in {shot.block}"
+                assert len(values) == prepared.geometry.NUM_THREADS
+            assert np.isfinite(np.ma.filled(values, np.nan)).all(), f"{name} in {snapshot.block}"
 
     for where in (SCORES_DONE, SUM_DONE, WEIGHTS_DONE):
         all_finite(where, "logits")
     all_finite(SCORES_DONE, "qk_max")
     all_finite(SUM_DONE, "exp_sum")
     all_finite(ROWS_DONE, "accs")
-    assert torch.isfinite(ready.out).all()
+    assert torch.isfinite(prepared.out).all()
 
 
 HUGE = 1e30  # its products with q stay finite in float32
@@ -162,18 +162,18 @@ def with_huge_keys_behind(case: DecodeProblem) -> Launch:
     return prepare_v1(**vars(paged))
 
 
-def qk_max_of(ready: Launch) -> np.ndarray:
-    report = ready.simulate(watch=SCORES_DONE, names="qk_max")
-    return of_all(report, SCORES_DONE, lambda shot: shot["qk_max"][:1]).numpy()
+def qk_max_of(prepared: Launch) -> np.ndarray:
+    report = prepared.simulate(watch=SCORES_DONE, names="qk_max")
+    return of_all(report, SCORES_DONE, lambda snapshot: snapshot["qk_max"][:1]).numpy()
 
 
 @pytest.mark.cuda_v1
 def test_no_score_behind_the_last_token_becomes_the_maximum() -> None:
     case = CASES["decode/tail"]  # a KV head for each head: one sign of K suits it
-    ready = with_huge_keys_behind(case)
-    np.testing.assert_allclose(qk_max_of(ready), case.expected()["qk_max"], rtol=1e-5)
-    unmasked = changed(paged_attention, MASKED, UNMASKED)(ready.geometry)
-    found = qk_max_of(dataclasses.replace(ready, kernel=unmasked))
+    prepared = with_huge_keys_behind(case)
+    np.testing.assert_allclose(qk_max_of(prepared), case.expected()["qk_max"], rtol=1e-5)
+    unmasked = changed(paged_attention, MASKED, UNMASKED)(prepared.geometry)
+    found = qk_max_of(dataclasses.replace(prepared, kernel=unmasked))
     assert (found > HUGE).all(), "or the line above would say nothing"
 
 
@@ -192,7 +192,7 @@ def test_slots_behind_the_last_token_do_hold_nan(name: str) -> None:
 # The text of the kernels ----------------------------------------------------------------------
 
 
-def spaced(ready: Launch, factory: Callable) -> Launch:
+def spaced(prepared: Launch, factory: Callable) -> Launch:
     """The launch with its kernel's module written anew: a comment above every statement."""
     source = inspect.getsource(inspect.getmodule(factory))
     lines = dict(enumerate(source.splitlines(keepends=True), start=1))
@@ -200,18 +200,18 @@ def spaced(ready: Launch, factory: Callable) -> Launch:
         if isinstance(statement, ast.stmt):
             number, indent = statement.lineno, " " * statement.col_offset
             lines[number] = f"\n{indent}# as it was\n{lines[number]}"
-    kernel = changed(factory, source, "".join(lines.values()))(ready.geometry)
-    return dataclasses.replace(ready, kernel=kernel)
+    kernel = changed(factory, source, "".join(lines.values()))(prepared.geometry)
+    return dataclasses.replace(prepared, kernel=kernel)
 
 
 @pytest.mark.cuda_v2
 def test_comments_and_blank_lines_do_not_move_a_look() -> None:
     """The text has marks, and no probe asks for anything else in it."""
-    given = vars(WORKED_EXAMPLE.paged("vllm"))
+    arguments = vars(WORKED_EXAMPLE.paged("vllm"))
     naive, v1, v2 = (
-        prepare_naive(**given),
-        prepare_v1(**given),
-        prepare_v2(**given, partition_size=8),
+        prepare_naive(**arguments),
+        prepare_v1(**arguments),
+        prepare_v2(**arguments, partition_size=8),
     )
     both = spaced(v2.partitions, paged_attention), spaced(v2.reduce, reduce)
     for probe, before, after in (
@@ -272,8 +272,8 @@ def of_a_reader(q, k_cache, v_cache, block_tables, seq_lens, scale):
 def test_a_kernel_of_a_reader_shows_its_intermediates(marks: tuple[str, ...]) -> None:
     """With the marks and names of ours it may be written in any other way."""
     paged = WORKED_EXAMPLE.paged("vllm")
-    given = (*list(vars(paged).values())[:5], np.float32(paged.scale))
-    report = launch(of_a_reader, (4, 1), 128, *given, shared_bytes=44, watch=marks, names=NAMES)
+    arguments = (*list(vars(paged).values())[:5], np.float32(paged.scale))
+    report = launch(of_a_reader, (4, 1), 128, *arguments, shared_bytes=44, watch=marks, names=NAMES)
     found = intermediates(report, Geometry(32, 8), paged.seq_lens, marks)
     assert len(found) == (2 if len(marks) == 1 else 5)
     for name, values in found.items():
@@ -302,8 +302,8 @@ def diagnosis(quantity: str) -> str:
     wrong = changed(paged_attention, old, new)
 
     def decode(*tensors: object, probe: dict[str, Tensor]) -> Tensor:
-        ready = prepare_v1(*tensors)
-        return run_probed(dataclasses.replace(ready, kernel=wrong(ready.geometry)), probe)
+        prepared = prepare_v1(*tensors)
+        return run_probed(dataclasses.replace(prepared, kernel=wrong(prepared.geometry)), probe)
 
     result, _ = judge(stage_trial(STAGES["cuda_v1"], f"decode/{case}"), decode)
     return result.diagnosis

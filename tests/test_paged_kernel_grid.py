@@ -152,9 +152,9 @@ def bound(dtype: torch.dtype) -> float:
 )
 def test_v1_on_a_point_of_vllms_grid(point: Point) -> None:
     tensors = inputs(point)
-    ready = prepare_v1(**tensors, num_threads=point.num_threads)
-    ready.simulate()
-    errors = relative_errors(to_float64(ready.out), expected(tensors))
+    prepared = prepare_v1(**tensors, num_threads=point.num_threads)
+    prepared.simulate()
+    errors = relative_errors(to_float64(prepared.out), expected(tensors))
     assert errors.max() <= bound(point.dtype), (
         f"sequence, head: {np.argwhere(errors > bound(point.dtype)).tolist()}"
     )

@@ -15,7 +15,7 @@ from torch import Tensor
 from wrong_examples import WrongExample, applied
 
 from pa_tutorial.kernels import launch
-from pa_tutorial.kernels.running import as_kept
+from pa_tutorial.kernels.running import as_stored
 from pa_tutorial.text_changes import Change
 from pa_tutorial.walk.cases import CASES
 
@@ -30,45 +30,45 @@ WITH_ROOM = Change(KERNEL, "= cuda.gridDim.z", f"= {ROOM}")
 
 def large_pool() -> dict[str, object]:
     """The worked example, its blocks 2**29 elements apart; between K and V of a block is a gap."""
-    given = arguments(CASES["decode/worked_example"])
-    num_blocks, block = len(given["k_cache"]), given["k_cache"][0].numel()
-    pool = torch.empty((num_blocks - 2) * BLOCK_STRIDE + 2 * block, dtype=given["q"].dtype)
+    inputs = arguments(CASES["decode/worked_example"])
+    num_blocks, block = len(inputs["k_cache"]), inputs["k_cache"][0].numel()
+    pool = torch.empty((num_blocks - 2) * BLOCK_STRIDE + 2 * block, dtype=inputs["q"].dtype)
     for number, name in enumerate(("k_cache", "v_cache")):
-        cache = given[name]
+        cache = inputs[name]
         shape = (num_blocks - 1, *cache.shape[1:])
-        given[name] = pool.as_strided(shape, (BLOCK_STRIDE, *cache.stride()[1:]), number * block)
-        for used in given["block_tables"][0, :2].tolist():
-            given[name][used] = cache[used]
-    return given
+        inputs[name] = pool.as_strided(shape, (BLOCK_STRIDE, *cache.stride()[1:]), number * block)
+        for used in inputs["block_tables"][0, :2].tolist():
+            inputs[name][used] = cache[used]
+    return inputs
 
 
 def far_queries() -> dict[str, object]:
     """Two sequences; the queries of the second begin at 2**31."""
-    given = arguments(TWO_SEQUENCES)
-    q = given["q"]
+    inputs = arguments(TWO_SEQUENCES)
+    q = inputs["q"]
     memory = torch.empty(2**31 + q[0].numel(), dtype=q.dtype)
-    given["q"] = memory.as_strided(q.shape, (2**31, *q.stride()[1:])).copy_(q)
-    return given
+    inputs["q"] = memory.as_strided(q.shape, (2**31, *q.stride()[1:])).copy_(q)
+    return inputs
 
 
-def one_kernel(given: dict[str, object], name: str, package: ModuleType) -> Tensor:
-    others = {"loads": package.vector_loads} if name == "v1_vector" else {}
-    ready = getattr(package, f"prepare_{name.removesuffix('_vector')}")(**given, **others)
-    ready.simulate()
-    return ready.out
+def one_kernel(arguments: dict[str, object], name: str, package: ModuleType) -> Tensor:
+    options = {"loads": package.vector_loads} if name == "v1_vector" else {}
+    prepared = getattr(package, f"prepare_{name.removesuffix('_vector')}")(**arguments, **options)
+    prepared.simulate()
+    return prepared.out
 
 
 def far_partitions(package: ModuleType) -> Tensor:
     """Two sequences by v2, as if there were room for ROOM partitions of each."""
-    ready = package.prepare_v2(**arguments(TWO_SEQUENCES), partition_size=16)
+    prepared = package.prepare_v2(**arguments(TWO_SEQUENCES), partition_size=16)
     num_places, head_size = ROOM + 1, TWO_SEQUENCES.head_size  # the second has one partition
     places = {name: torch.empty(num_places) for name in ("exp_sums", "max_logits")}
-    tmp_out = as_kept(torch.empty(num_places * head_size, dtype=torch.float16))
-    written = ready.partitions.arguments | places | {"out": tmp_out}
-    replace(ready.partitions, arguments=written, unwritten=()).simulate(**SPARSE)
-    read = ready.reduce.arguments | places | {"tmp_out": tmp_out, "max_num_partitions": ROOM}
-    replace(ready.reduce, arguments=read).simulate(**SPARSE)
-    return ready.out
+    tmp_out = as_stored(torch.empty(num_places * head_size, dtype=torch.float16))
+    written = prepared.partitions.arguments | places | {"out": tmp_out}
+    replace(prepared.partitions, arguments=written, unwritten=()).simulate(**SPARSE)
+    read = prepared.reduce.arguments | places | {"tmp_out": tmp_out, "max_num_partitions": ROOM}
+    replace(prepared.reduce, arguments=read).simulate(**SPARSE)
+    return prepared.out
 
 
 @pytest.mark.parametrize("far", [large_pool, far_queries])

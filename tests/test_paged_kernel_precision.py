@@ -22,10 +22,10 @@ def test_only_the_output_is_rounded(stage: str, name: str) -> None:
     But then one element in ten differs from the exact output, rounded once.
     """
     problem = CASES[f"decode/{name}"]
-    ready = PREPARE[stage](**vars(problem.paged("vllm")))
-    ready.simulate()
+    prepared = PREPARE[stage](**vars(problem.paged("vllm")))
+    prepared.simulate()
     exact = torch.from_numpy(problem.expected()["out"]).to(problem.dtype)
-    assert (ready.out == exact).double().mean() > 0.98
+    assert (prepared.out == exact).double().mean() > 0.98
 
 
 @by_stage
@@ -35,7 +35,7 @@ def test_infinity_in_slots_without_a_token_changes_nothing(stage: str) -> None:
     outs = []
     for stale in (math.nan, math.inf):
         caches = {name: inputs[name].nan_to_num(nan=stale) for name in ("k_cache", "v_cache")}
-        ready = PREPARE[stage](**{**inputs, **caches})
-        ready.simulate()
-        outs.append(ready.out)
+        prepared = PREPARE[stage](**{**inputs, **caches})
+        prepared.simulate()
+        outs.append(prepared.out)
     assert torch.equal(*outs)

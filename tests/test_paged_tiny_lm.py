@@ -103,9 +103,9 @@ def test_a_fork_shares_blocks_and_goes_its_own_way(model, prompt) -> None:
 def test_a_known_prefix_is_not_computed_again(model) -> None:
     computed = []
 
-    def counting(q, *others):
+    def counting(q, *arguments):
         computed.append(len(q))
-        return paged_online(q, *others)
+        return paged_online(q, *arguments)
 
     lm = PagedTinyLM(model, PrefixCachingAllocator(64), 8, attention=counting)
     text = "A list is a mutable seq"

@@ -100,9 +100,9 @@ def test_unnamed_blocks_are_given_out_before_any_name_is_forgotten() -> None:
     in_use = table.blocks.copy()
     table.free()
     assert (pool.num_free, pool.num_cached) == (7, 2)
-    given = [pool.allocate() for _ in range(7)]
-    assert set(given[:5]).isdisjoint(in_use[:2])
-    assert given[5:] == [in_use[1], in_use[0]]  # of one sequence, the deepest first
+    blocks = [pool.allocate() for _ in range(7)]
+    assert set(blocks[:5]).isdisjoint(in_use[:2])
+    assert blocks[5:] == [in_use[1], in_use[0]]  # of one sequence, the deepest first
     assert pool.named_blocks() == {}
 
 

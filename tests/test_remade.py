@@ -57,9 +57,9 @@ def read_once(out, k_cache, v_cache):
 
 def test_a_row_counts_what_a_kernel_did() -> None:
     step = STEP.paged("vllm")
-    given = torch.zeros(32), step.k_cache, step.v_cache
-    report = launch(read_once, 2, 32, *given, trace="all", checks=())
-    table = score("of a test", report, read_once, *given)
+    arguments = torch.zeros(32), step.k_cache, step.v_cache
+    report = launch(read_once, 2, 32, *arguments, trace="all", checks=())
+    table = score("of a test", report, read_once, *arguments)
     # 16 keys 16 bytes apart are 8 sectors, 16 values side by side are 1
     assert table.rows[-1][:9] == ("of a test", 2, 2, 16, 2, 2, 0, 0, 6)
     assert [row[0] for row in table.rows[:-1]] == ["naive", "v1", "v1, vectors", "v2"]

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from pa_tutorial.checks import attempt
-from pa_tutorial.checks.engine import MOST_STEPS, WIDTH, Served, scene_trial
 from pa_tutorial.checks.engine_alone import Alone, trained
+from pa_tutorial.checks.engine_check import MOST_STEPS, WIDTH, Served, scene_trial
 from pa_tutorial.checks.running import judge
 from pa_tutorial.checks.scene import SCENES
 from pa_tutorial.engine.engine import Engine
@@ -86,8 +86,8 @@ def test_a_block_that_is_not_given_back_is_seen() -> None:
 
 def test_a_failure_names_the_row() -> None:
     class Late(Engine):
-        def add(self, prompt: list[int], *others: object) -> object:
-            return super().add([*prompt[:-1], prompt[-1] ^ 4], *others)
+        def add(self, prompt: list[int], *arguments: object) -> object:
+            return super().add([*prompt[:-1], prompt[-1] ^ 4], *arguments)
 
     case, _ = judge(scene_trial("one_request"), Late)
     assert "a, sample 0, place" in case.diagnosis

@@ -57,6 +57,6 @@ def test_the_fault_is_found_in_every_order_of_warps(name: str, order: str | int)
 @pytest.mark.parametrize("name", [n for n, f in FAULTS.items() if f.check != "memory"])
 def test_a_check_that_is_off_finds_nothing(name: str) -> None:
     fault = FAULTS[name]
-    others = [check for check in CHECKS if check != fault.check]
-    findings = run(fault, checks=others, collect=True).findings
+    other_checks = [check for check in CHECKS if check != fault.check]
+    findings = run(fault, checks=other_checks, collect=True).findings
     assert fault.check not in {finding.check for finding in findings}

@@ -203,9 +203,9 @@ def test_the_simulator_knows_nothing_of_attention() -> None:
         [sys.executable, "-c", names], capture_output=True, encoding="utf-8", check=True
     )
     modules = {m for m in eval(run.stdout) if m.startswith("pa_tutorial.")}
-    others = {m for m in modules if not m.startswith("pa_tutorial.simt")}
-    assert others == {"pa_tutorial.private_names"}
-    assert modules - others
+    other_modules = {m for m in modules if not m.startswith("pa_tutorial.simt")}
+    assert other_modules == {"pa_tutorial.private_names"}
+    assert modules - other_modules
 
 
 def test_an_item_divided_in_place_by_zero_is_an_error() -> None:

@@ -11,10 +11,10 @@ from pa_tutorial.simt import launch
 def test_variables_can_be_read_at_the_end() -> None:
     a = floats(2, N)
     report = launch(block_sum, 2, N, floats(2), a, watch="end")
-    shots = report.at("end")
-    assert [shot.block for shot in shots] == [(0, 0, 0), (1, 0, 0)]
-    np.testing.assert_array_equal(shots[1]["s"], a[1])
-    np.testing.assert_allclose(shots[1]["total"], np.full(N, a[1].sum()), rtol=1e-4)
+    snapshots = report.at("end")
+    assert [snapshot.block for snapshot in snapshots] == [(0, 0, 0), (1, 0, 0)]
+    np.testing.assert_array_equal(snapshots[1]["s"], a[1])
+    np.testing.assert_allclose(snapshots[1]["total"], np.full(N, a[1].sum()), rtol=1e-4)
     rows = report.rows("end", "t", "total")
     assert rows.dtype.names == ("block", "thread", "t", "total")
     np.testing.assert_array_equal(rows.t, np.tile(np.arange(N), 2))
@@ -49,20 +49,20 @@ def test_what_nobody_has_written_is_masked() -> None:
             late = t
             out[late] = 1
 
-    shot = launch(kernel, 1, 3, floats(4), watch="end", checks=("init",)).at("end")[0]
-    assert shot["row"].shape == (3, 2, 3)
-    assert shot["row"][2, 1, 2] == 2
-    assert shot["row"].mask.sum() == 3 * 5
-    assert shot["s"].tolist() == [None, None, 7.0, None]
-    assert shot["late"].tolist() == [None, 1, 2]
+    snapshot = launch(kernel, 1, 3, floats(4), watch="end", checks=("init",)).at("end")[0]
+    assert snapshot["row"].shape == (3, 2, 3)
+    assert snapshot["row"][2, 1, 2] == 2
+    assert snapshot["row"].mask.sum() == 3 * 5
+    assert snapshot["s"].tolist() == [None, None, 7.0, None]
+    assert snapshot["late"].tolist() == [None, 1, 2]
     with pytest.raises(KeyError, match="nothing has no value here"):
-        shot["nothing"]
+        snapshot["nothing"]
 
 
 def test_a_line_can_be_watched_by_its_number() -> None:
     line = block_sum.py_func.__code__.co_firstlineno + 5
     report = launch(block_sum, 1, N, floats(1), floats(1, N), watch=line)
-    assert [shot.code for shot in report.at(line)] == ["s[t] = a[cuda.blockIdx.x, t]"]
+    assert [snapshot.code for snapshot in report.at(line)] == ["s[t] = a[cuda.blockIdx.x, t]"]
     assert report.at(line, block=0)
     assert not report.at(line, block=1)
 
@@ -109,7 +109,9 @@ def marked(out):
 def test_a_mark_means_the_next_statement_also_in_a_device_function() -> None:
     watch = ("mark: half", "mark: turn", "mark: total")
     report = launch(marked, 1, 4, floats(4), watch=watch)
-    assert [shot.code for shot in report.snapshots] == 2 * ["half = x // 2"] + ["out[t] = total"]
+    assert [snapshot.code for snapshot in report.snapshots] == 2 * ["half = x // 2"] + [
+        "out[t] = total"
+    ]
     for mark in ("mark: turn", "mark: total"):  # below both of them
         np.testing.assert_array_equal(report.rows(mark, "total").total, [1, 1, 3, 3])
     assert len(report.at("mark: half")) == 2
@@ -129,8 +131,8 @@ def test_the_end_is_no_piece_of_a_line() -> None:
         out[0] = end
 
     report = launch(kernel, 1, 1, floats(1), watch=("end = 3", "end"))
-    assert [shot.line for shot in report.at("end")] == ["end"]
-    assert [shot.code for shot in report.at("end = 3")] == ["end = 3"]
+    assert [snapshot.line for snapshot in report.at("end")] == ["end"]
+    assert [snapshot.code for snapshot in report.at("end = 3")] == ["end = 3"]
 
 
 def test_names_may_be_one_string() -> None:

@@ -5,7 +5,13 @@ from collections.abc import Hashable
 import pytest
 
 from pa_tutorial.checks import attempt
-from pa_tutorial.checks.block_manager import WIDTH, ListModel, World, prefix_numbers, story_trial
+from pa_tutorial.checks.block_manager_check import (
+    WIDTH,
+    ListModel,
+    World,
+    prefix_numbers,
+    story_trial,
+)
 from pa_tutorial.checks.running import judge
 from pa_tutorial.checks.story import STORIES
 from pa_tutorial.paging.errors import OutOfBlocks, UseAfterFree

@@ -37,7 +37,7 @@ def test_triton_chooses_the_layout_that_is_drawn(capability: tuple[int, int]) ->
     from pa_tutorial.kernels.triton_compiled import compile_call
     from pa_tutorial.kernels.triton_launch import prepare_triton
 
-    given = REFERENCE.paged("plain")
-    tensors = given.q, given.k_cache, given.v_cache, given.block_tables, given.seq_lens
-    call = prepare_triton(*tensors, given.scale, tile_size=16).partitions
+    inputs = REFERENCE.paged("plain")
+    tensors = inputs.q, inputs.k_cache, inputs.v_cache, inputs.block_tables, inputs.seq_lens
+    call = prepare_triton(*tensors, inputs.scale, tile_size=16).partitions
     assert compile_call(call, capability).layout_of_tile(16, 128) == str(OF_KEYS)

@@ -12,7 +12,7 @@ from simt_kernels.example import EXAMPLES
 
 from pa_tutorial.simt import Trace, global_traffic, launch
 from pa_tutorial.simt.gpus import H100
-from pa_tutorial.viz import gpu, style, traces, warps
+from pa_tutorial.viz import gpu_figures, style, traces, warps
 from pa_tutorial.viz.traces import draw_thread_map, draw_walk, first_elements, threads_of_elements
 from pa_tutorial.viz.warps import draw_banks, draw_reduction, summed_lanes
 
@@ -282,7 +282,10 @@ def test_what_cannot_be_launched_is_refused(sizes: tuple[int, int, int], message
 
 
 def test_the_figure_of_the_gpu_has_its_sizes() -> None:
-    shown = " ".join(texts(gpu.draw_gpu()) + [a.get_title(loc="left") for a in gpu.draw_gpu().axes])
+    shown = " ".join(
+        texts(gpu_figures.draw_gpu())
+        + [a.get_title(loc="left") for a in gpu_figures.draw_gpu().axes]
+    )
     for size in (
         "132",
         "65,536",

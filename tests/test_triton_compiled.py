@@ -30,7 +30,7 @@ BESIDE = {name: torch.zeros(1, 2, 128, dtype=F16) for name in ("k_new", "v_new")
 SCALAR_BYTES = 4  # lengths, block numbers, slopes
 
 
-def ready(
+def prepared(
     head_size: int = 128, dtype: torch.dtype = F16, group: int = 1, **sizes: object
 ) -> TritonLaunch:
     """A step of one sequence in two blocks of 16."""
@@ -64,7 +64,7 @@ def complaints(build: TritonCompiled, dtype: torch.dtype) -> list[str]:
 def test_wide_copies_tensor_cores_and_no_rounding(
     geometry: tuple[int, torch.dtype, int], capability: Capability
 ) -> None:
-    build = compile_call(ready(*geometry).partitions, capability)
+    build = compile_call(prepared(*geometry).partitions, capability)
     found = complaints(build, geometry[1])
     assert not found, found
     assert f".target sm_{capability[0]}{capability[1]}" in build.ptx
@@ -77,7 +77,7 @@ def test_wide_copies_tensor_cores_and_no_rounding(
 @pytest.mark.parametrize("head_size", [8, 512])
 def test_the_usual_tile_fits_into_shared_memory(head_size: int, dtype: torch.dtype) -> None:
     """Not only the head sizes that are usual: for long heads it has fewer tokens."""
-    build = compile_call(ready(head_size, dtype, 8).partitions, (8, 0))
+    build = compile_call(prepared(head_size, dtype, 8).partitions, (8, 0))
     assert build.shared_bytes <= SHARED_OF_AN_A100, build.shared_bytes
 
 
@@ -85,14 +85,14 @@ def test_the_usual_tile_fits_into_shared_memory(head_size: int, dtype: torch.dty
 @pytest.mark.parametrize("newest", [{}, BESIDE], ids=["in_cache", "beside"])
 def test_the_second_kernel_is_small(newest: dict[str, Tensor], capability: Capability) -> None:
     """The interpreter lets a name change its type in a loop; the compiler does not."""
-    build = compile_call(ready(group=8, **newest).reduce, capability)
+    build = compile_call(prepared(group=8, **newest).reduce, capability)
     assert build.stack_bytes == 0
     assert ".f64" not in build.ptx
     assert build.loads["global", 16] > 0  # tmp_out
 
 
 def test_the_first_kernel_compiles_with_the_newest_token_beside_the_cache() -> None:
-    assert not complaints(compile_call(ready(group=8, **BESIDE).partitions), F16)
+    assert not complaints(compile_call(prepared(group=8, **BESIDE).partitions), F16)
 
 
 def test_one_compilation_serves_every_step_of_a_model() -> None:
@@ -110,26 +110,33 @@ def test_one_compilation_serves_every_step_of_a_model() -> None:
         cache = torch.zeros(num_blocks, 2, 16, 32)
         tables = torch.zeros(num_seqs, width, dtype=torch.int32)
         lens = torch.full((num_seqs,), 16 * width - width // 2, dtype=torch.int32)
-        given = q, cache, cache, tables, lens, 0.1 * num_seqs
-        steps.append(prepare_triton(*given, partition_size=size, tile_size=16))
+        arguments = q, cache, cache, tables, lens, 0.1 * num_seqs
+        steps.append(prepare_triton(*arguments, partition_size=size, tile_size=16))
     assert num_compilations([step.partitions for step in steps]) == 1
     assert num_compilations([step.reduce for step in steps]) == 1
 
 
 def test_another_dtype_head_size_or_tile_is_compiled_for_itself() -> None:
     """So the number counts something."""
-    steps = ready(), ready(dtype=BF16), ready(64), ready(tile_size=16), ready(group=2), ready()
+    steps = (
+        prepared(),
+        prepared(dtype=BF16),
+        prepared(64),
+        prepared(tile_size=16),
+        prepared(group=2),
+        prepared(),
+    )
     assert num_compilations([step.partitions for step in steps]) == 5
 
 
 def test_counting_compiles_nothing_and_can_be_repeated() -> None:
-    call = ready(head_size=48).partitions
+    call = prepared(head_size=48).partitions
     assert [num_compilations([call, call]) for _ in range(2)] == [1, 1]
 
 
 def test_afterwards_triton_asks_for_the_gpu_that_is_there() -> None:
     before = type(driver).active
-    compile_call(ready().partitions)
+    compile_call(prepared().partitions)
     assert type(driver).active is before
 
 
@@ -151,13 +158,13 @@ def test_what_makes_a_kernel_slow_or_inexact_is_seen(
 ) -> None:
     kernel = changed(triton_decode.paged_decode_kernel, old, new)
     monkeypatch.setattr(triton_decode, "paged_decode_kernel", kernel)
-    found = complaints(compile_call(ready(group=2).partitions), F16)
+    found = complaints(compile_call(prepared(group=2).partitions), F16)
     assert any(complaint in one for one in found), found
 
 
 def test_a_stride_that_is_no_multiple_of_16_costs_the_wide_copies() -> None:
     """As notebook 14 says; the numbers at run time decide what is compiled."""
-    call = ready(group=4).partitions
+    call = prepared(group=4).partitions
     stride = call.arguments["kv_block_stride"]
 
     def copies(more: int) -> dict[int, int]:
@@ -172,12 +179,12 @@ def test_a_stride_that_is_no_multiple_of_16_costs_the_wide_copies() -> None:
 def test_with_more_stages_there_is_room_for_the_next_tile() -> None:
     rooms = {}
     for num_stages in (1, 3, 5):
-        call = ready(group=4, tile_size=16, num_stages=num_stages).partitions
+        call = prepared(group=4, tile_size=16, num_stages=num_stages).partitions
         rooms[num_stages] = compile_call(call).tiles_in_shared_memory(16, 128)
     assert rooms == {1: 0, 3: 1, 5: 2}
 
 
 def test_a_tile_that_is_not_there_has_no_layout() -> None:
-    build = compile_call(ready().partitions)
+    build = compile_call(prepared().partitions)
     with pytest.raises(ValueError, match="0 layouts of tiles of 17 x 128 addresses"):
         build.layout_of_tile(17, 128)

@@ -64,8 +64,8 @@ def changes(before: dict[object, dict[str, object]]) -> list[str]:
 
 def test_the_language_is_as_before() -> None:
     before = language()
-    given = draw()
-    assert is_right(paged_attention_triton(**given), given)
+    arguments = draw()
+    assert is_right(paged_attention_triton(**arguments), arguments)
     assert not changes(before)
     assert isinstance(tl.sum, JITFunction)
     assert isinstance(tl.standard.max, JITFunction)
@@ -76,8 +76,8 @@ def test_the_language_is_as_before_when_a_kernel_fails() -> None:
     with pytest.raises(InterpreterError, match="power of 2"):
         interpret(failing_kernel, (1, 1, 1), out_ptr=torch.zeros(4))
     assert not changes(before)
-    given = draw()
-    assert is_right(paged_attention_triton(**given), given)
+    arguments = draw()
+    assert is_right(paged_attention_triton(**arguments), arguments)
 
 
 def test_a_kernel_and_its_functions_change_the_language_once_a_module(
@@ -101,20 +101,20 @@ def test_a_kernel_and_its_functions_change_the_language_once_a_module(
 def test_warnings_and_numpy_are_as_before() -> None:
     """NumPy warns of a tile in which all scores are NaN: of 20 tokens, the first 16."""
     before = np.geterr(), list(warnings.filters)
-    given = draw()
-    given["q"][0] = torch.nan
-    assert paged_attention_triton(**given, tile_size=16)[0].isnan().all()
+    arguments = draw()
+    arguments["q"][0] = torch.nan
+    assert paged_attention_triton(**arguments, tile_size=16)[0].isnan().all()
     assert (np.geterr(), list(warnings.filters)) == before
 
 
 def test_a_kernel_can_still_be_compiled() -> None:
     """Of both kinds at once: what is interpreted here is compiled there."""
-    ready = prepare_triton(**draw(head_size=48))
-    ready.run()
-    assert "tl.dot" not in compile_call(ready.partitions).ttgir
-    assert compile_call(ready.partitions).registers > 0
-    given = draw(head_size=48)
-    assert is_right(prepare_triton(**given).run(), given)
+    prepared = prepare_triton(**draw(head_size=48))
+    prepared.run()
+    assert "tl.dot" not in compile_call(prepared.partitions).ttgir
+    assert compile_call(prepared.partitions).registers > 0
+    arguments = draw(head_size=48)
+    assert is_right(prepare_triton(**arguments).run(), arguments)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)

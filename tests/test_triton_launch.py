@@ -106,10 +106,10 @@ REFUSED: dict[str, tuple[str, Callable[[Tensor], object], str]] = {
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_the_kernels_cannot_take_is_refused(what: str) -> None:
     name, change, message = REFUSED[what]
-    given = draw(alibi=True)
-    given[name] = change(given[name])
+    arguments = draw(alibi=True)
+    arguments[name] = change(arguments[name])
     with pytest.raises(ValueError, match=message):
-        paged_attention_triton(**given)
+        paged_attention_triton(**arguments)
 
 
 @pytest.mark.usefixtures("nothing_runs")
@@ -181,47 +181,47 @@ BESIDE: dict[str, tuple[str, Callable[[Tensor], object], type[Exception], str]] 
 @pytest.mark.parametrize("what", BESIDE)
 def test_a_newest_token_that_does_not_fit_is_refused(what: str) -> None:
     name, change, error, message = BESIDE[what]
-    given = taken_out(draw())
-    given["context_lens"] = given.pop("seq_lens")
-    given[name] = change(given[name])
+    arguments = taken_out(draw())
+    arguments["context_lens"] = arguments.pop("seq_lens")
+    arguments[name] = change(arguments[name])
     with pytest.raises(error, match=message):
-        paged_attention_triton_beside(**given)
+        paged_attention_triton_beside(**arguments)
 
 
 @pytest.mark.parametrize("beside", [False, True])
 def test_there_is_no_backward_pass(beside: bool) -> None:
-    given = draw(alibi=True)
-    step = taken_out(given) if beside else dict(given)
+    arguments = draw(alibi=True)
+    step = taken_out(arguments) if beside else dict(arguments)
     for name, value in step.items():
         if isinstance(value, Tensor) and value.is_floating_point():
             step[name] = value.clone().requires_grad_()
     out = prepare_triton(**step).run()
     assert not out.requires_grad
-    assert is_right(out, given)
+    assert is_right(out, arguments)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
 def test_slopes_of_any_float_are_taken(dtype: torch.dtype) -> None:
-    given = draw(alibi=True)
-    given["alibi_slopes"] = given["alibi_slopes"].to(dtype)
-    assert is_right(paged_attention_triton(**given), given)
+    arguments = draw(alibi=True)
+    arguments["alibi_slopes"] = arguments["alibi_slopes"].to(dtype)
+    assert is_right(paged_attention_triton(**arguments), arguments)
 
 
 def test_a_whole_scale_is_taken() -> None:
     """A whole scale is no other kernel: it is a float32 like any."""
-    given = draw() | {"scale": 1}
-    ready = prepare_triton(**given)
-    assert type(ready.partitions.arguments["scale"]) is float
-    assert is_right(ready.run(), given)
+    arguments = draw() | {"scale": 1}
+    prepared = prepare_triton(**arguments)
+    assert type(prepared.partitions.arguments["scale"]) is float
+    assert is_right(prepared.run(), arguments)
 
 
 def test_a_longest_sequence_that_is_given_makes_the_partitions() -> None:
     """On a GPU nobody looks at the lengths; the partitions behind a sequence are not written."""
-    given = draw()
-    ready = prepare_triton(**given, max_seq_len=32, partition_size=4)
-    assert ready.max_logits.shape == (2, 4, 8)
-    assert is_right(ready.run(), given)
-    assert ready.max_logits.isnan().sum(dim=2).tolist() == [[3] * 4, [5] * 4]
+    arguments = draw()
+    prepared = prepare_triton(**arguments, max_seq_len=32, partition_size=4)
+    assert prepared.max_logits.shape == (2, 4, 8)
+    assert is_right(prepared.run(), arguments)
+    assert prepared.max_logits.isnan().sum(dim=2).tolist() == [[3] * 4, [5] * 4]
 
 
 def test_the_probe_holds_what_the_partitions_come_to() -> None:
@@ -243,20 +243,22 @@ def test_the_probe_holds_what_the_partitions_come_to() -> None:
 
 
 def test_sizes_reach_the_kernels() -> None:
-    given = draw(num_heads=6, num_kv_heads=2, head_size=80)
+    arguments = draw(num_heads=6, num_kv_heads=2, head_size=80)
     sizes = {"tile_size": 32, "num_warps": 8, "num_stages": 5}
-    ready = prepare_triton(**given, **sizes)
-    call = ready.partitions
+    prepared = prepare_triton(**arguments, **sizes)
+    call = prepared.partitions
     assert (call.num_warps, call.num_stages, call.constants["TILE_SIZE"]) == (8, 5, 32)
     assert call.constants["NUM_QUERIES_PADDED"] == 4, "three query heads, and no more than needed"
-    assert call.constants["HEAD_SIZE_PADDED"] == ready.reduce.constants["HEAD_SIZE_PADDED"] == 128
+    assert (
+        call.constants["HEAD_SIZE_PADDED"] == prepared.reduce.constants["HEAD_SIZE_PADDED"] == 128
+    )
     assert call.options["enable_fp_fusion"]
 
 
 def test_without_any_context_there_is_a_grid_all_the_same() -> None:
     """A GPU refuses a grid with a 0 in it."""
-    given = draw(seq_lens=(1, 1))
-    given["seq_lens"] = torch.zeros(2, dtype=torch.int32)
+    arguments = draw(seq_lens=(1, 1))
+    arguments["seq_lens"] = torch.zeros(2, dtype=torch.int32)
     newest = {name: torch.zeros(2, 2, 16) for name in ("k_new", "v_new")}
-    ready = prepare_triton(**given, **newest)
-    assert min(*ready.partitions.grid, *ready.reduce.grid) >= 1
+    prepared = prepare_triton(**arguments, **newest)
+    assert min(*prepared.partitions.grid, *prepared.reduce.grid) >= 1

@@ -34,17 +34,17 @@ def addresses(tensor: Tensor) -> Tensor:
     return tensor.data_ptr() + offsets * tensor.element_size()
 
 
-def readable(given: dict[str, object]) -> dict[str, set[int]]:
+def readable(arguments: dict[str, object]) -> dict[str, set[int]]:
     """Name -> the addresses that a step has to read: of the caches, those of its tokens."""
     whole = "q", "seq_lens", "k_new", "v_new"
-    used = {name: addresses(given[name]) for name in whole if name in given}
-    block_size = given["k_cache"].shape[2]
-    places = [token_places(given, sequence) for sequence in range(len(given["q"]))]
+    used = {name: addresses(arguments[name]) for name in whole if name in arguments}
+    block_size = arguments["k_cache"].shape[2]
+    places = [token_places(arguments, sequence) for sequence in range(len(arguments["q"]))]
     for name in ("k_cache", "v_cache"):
-        of_cache = addresses(given[name])
+        of_cache = addresses(arguments[name])
         used[name] = torch.cat([of_cache[blocks, :, offsets] for blocks, offsets in places])
-    entries = [-(-int(length) // block_size) for length in given["seq_lens"]]
-    rows = zip(addresses(given["block_tables"]), entries, strict=True)
+    entries = [-(-int(length) // block_size) for length in arguments["seq_lens"]]
+    rows = zip(addresses(arguments["block_tables"]), entries, strict=True)
     used["block_tables"] = torch.cat([row[:n] for row, n in rows])
     return {name: set(numbers.flatten().tolist()) for name, numbers in used.items()}
 
@@ -55,10 +55,10 @@ def recorded() -> Iterator[tuple[Counter[int], Counter[int]]]:
     read, written = Counter(), Counter()
 
     def counting(original: Callable, counter: Counter[int], mask_at: int) -> Callable:
-        def access(builder: InterpreterBuilder, pointers: object, *others: object) -> object:
-            mask = np.broadcast_to(others[mask_at].data, pointers.data.shape)
+        def access(builder: InterpreterBuilder, pointers: object, *arguments: object) -> object:
+            mask = np.broadcast_to(arguments[mask_at].data, pointers.data.shape)
             counter.update(pointers.data[mask].tolist())
-            return original(builder, pointers, *others)
+            return original(builder, pointers, *arguments)
 
         return access
 
@@ -70,12 +70,12 @@ def recorded() -> Iterator[tuple[Counter[int], Counter[int]]]:
         yield read, written
 
 
-def accesses(given: dict[str, object]) -> tuple[TritonLaunch, Counter[int], Counter[int]]:
+def accesses(arguments: dict[str, object]) -> tuple[TritonLaunch, Counter[int], Counter[int]]:
     """A step in partitions of 7 tokens: what it read and what it wrote."""
-    ready = prepare_triton(**given, partition_size=7, tile_size=16)
+    prepared = prepare_triton(**arguments, partition_size=7, tile_size=16)
     with recorded() as (read, written):
-        ready.run()
-    return ready, read, written
+        prepared.run()
+    return prepared, read, written
 
 
 STEPS = {
@@ -84,36 +84,36 @@ STEPS = {
     "float16": draw(seq_lens=(8, 30), block_size=5, head_size=16, dtype=torch.float16),
     "beside": taken_out(draw(seq_lens=(1, 15, 9), num_heads=6, head_size=24, gaps=True)),
 }
-by_step = pytest.mark.parametrize("given", STEPS.values(), ids=STEPS)
+by_step = pytest.mark.parametrize("arguments", STEPS.values(), ids=STEPS)
 
 
 @by_step
-def test_what_is_read_is_what_a_step_has_to_read(given: dict[str, object]) -> None:
+def test_what_is_read_is_what_a_step_has_to_read(arguments: dict[str, object]) -> None:
     """All tokens and nothing else: no free slot, no gap, nothing behind the end of a tensor. The
     slopes and what the first kernel hands to the second are tensors of the launch."""
-    ready, read, written = accesses(given)
-    expected = readable(given)
-    own = set(addresses(ready.partitions.arguments["alibi_slopes_ptr"]).tolist())
+    prepared, read, written = accesses(arguments)
+    expected = readable(arguments)
+    own = set(addresses(prepared.partitions.arguments["alibi_slopes_ptr"]).tolist())
     assert read.keys() - own - written.keys() == set().union(*expected.values())
     assert own <= read.keys()
 
 
 @by_step
-def test_every_token_is_read_once(given: dict[str, object]) -> None:
+def test_every_token_is_read_once(arguments: dict[str, object]) -> None:
     """By one program, for all query heads of its KV head: that is what saves memory traffic."""
-    _, read, _ = accesses(given)
-    of_tokens = readable(given)
+    _, read, _ = accesses(arguments)
+    of_tokens = readable(arguments)
     for name in ("k_cache", "v_cache"):
         assert {read[address] for address in of_tokens[name]} == {1}, name
 
 
 @by_step
-def test_what_is_written_is_the_output_and_what_is_merged(given: dict[str, object]) -> None:
+def test_what_is_written_is_the_output_and_what_is_merged(arguments: dict[str, object]) -> None:
     """Each once; nothing for a partition without a token."""
-    ready, _, written = accesses(given)
-    expected = set(addresses(ready.out).flatten().tolist())
-    for tensor in (ready.max_logits, ready.exp_sums, ready.tmp_out):
-        for row, length in zip(addresses(tensor), given["seq_lens"].tolist(), strict=True):
+    prepared, _, written = accesses(arguments)
+    expected = set(addresses(prepared.out).flatten().tolist())
+    for tensor in (prepared.max_logits, prepared.exp_sums, prepared.tmp_out):
+        for row, length in zip(addresses(tensor), arguments["seq_lens"].tolist(), strict=True):
             expected |= set(row[:, : -(-length // 7)].flatten().tolist())
     assert written.keys() == expected
     assert set(written.values()) == {1}

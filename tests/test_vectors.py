@@ -34,10 +34,10 @@ def numbers(name: str, size: int) -> np.ndarray:
     return values.numpy().astype(KEPT[name])
 
 
-def as_float32(name: str, kept: np.ndarray) -> np.ndarray:
+def as_float32(name: str, stored: np.ndarray) -> np.ndarray:
     if name == "bfloat16":
-        return torch.from_numpy(kept).view(torch.bfloat16).float().numpy()
-    return kept.astype(np.float32)
+        return torch.from_numpy(stored).view(torch.bfloat16).float().numpy()
+    return stored.astype(np.float32)
 
 
 def kernel_of(access: VectorAccess, count: int) -> Callable:
@@ -137,15 +137,15 @@ def test_the_output_is_bit_for_bit_that_of_element_loads(
     dtype: torch.dtype, block_size: int
 ) -> None:
     changes = {"dtype": dtype, "block_size": block_size, "head_size": 80, "seq_lens": (70, 9)}
-    given = values(problem(**changes, alibi=True, strided_q=True).paged("vllm"))
-    elements, vecs = prepare_v1(*given), prepare_v1(*given, loads=vector_loads)
+    arguments = values(problem(**changes, alibi=True, strided_q=True).paged("vllm"))
+    elements, vecs = prepare_v1(*arguments), prepare_v1(*arguments, loads=vector_loads)
     assert torch.equal(elements.run(), vecs.run())
 
 
 @pytest.mark.parametrize("order", ["forward", "reverse"])
 def test_warps_may_run_in_any_order(order: str) -> None:
-    ready = prepare_v1(*values(problem(seq_lens=(140,)).paged("vllm")), loads=vector_loads)
-    assert ready.simulate(order=order).clean
+    prepared = prepare_v1(*values(problem(seq_lens=(140,)).paged("vllm")), loads=vector_loads)
+    assert prepared.simulate(order=order).clean
 
 
 @pytest.mark.parametrize(("array", "elements_of_a_vec"), [("k_cache", 4), ("v_cache", 8)])
@@ -153,18 +153,18 @@ def test_a_vec_is_one_request_where_each_of_its_elements_was_one(
     array: str, elements_of_a_vec: int
 ) -> None:
     sizes = {"head_size": 128, "seq_lens": (64,), "num_heads": 1, "num_kv_heads": 1}
-    given = values(problem(**sizes, dtype=torch.float16).paged("vllm"))
+    arguments = values(problem(**sizes, dtype=torch.float16).paged("vllm"))
     requests = {}
     for loads in (element_loads, vector_loads):
-        trace = prepare_v1(*given, loads=loads).simulate(trace=0).trace
+        trace = prepare_v1(*arguments, loads=loads).simulate(trace=0).trace
         requests[loads] = sum(global_traffic(trace.only(array=array)).column("requests"))
     assert requests[element_loads] == elements_of_a_vec * requests[vector_loads] > 0
 
 
-def views(given: dict[str, object]) -> dict[str, object]:
+def views(arguments: dict[str, object]) -> dict[str, object]:
     """The same numbers as views into larger tensors, as an engine has them: they begin later, and
     their strides are others. Slopes are every second of float64."""
-    q, tables, lens = given["q"], given["block_tables"], given["seq_lens"]
+    q, tables, lens = arguments["q"], arguments["block_tables"], arguments["seq_lens"]
     qkv = torch.full((3, *q.shape), torch.nan, dtype=q.dtype)
     qkv[1] = q
     wide = torch.full((len(lens), tables.shape[1] + 5), -9, dtype=torch.int32)
@@ -173,14 +173,14 @@ def views(given: dict[str, object]) -> dict[str, object]:
     all_lens[1::2] = lens
     caches = {}
     for name in ("k_cache", "v_cache"):
-        cache = given[name]
+        cache = arguments[name]
         layers = torch.full((len(cache), 2, *cache.shape[1:]), torch.nan, dtype=cache.dtype)
         layers[:, 1] = cache  # two layers, block after block
         caches[name] = layers[:, 1]
     slopes = torch.full((2 * q.shape[1],), torch.nan, dtype=torch.float64)
-    slopes[::2] = given["alibi_slopes"]
-    others = {"q": qkv[1], "block_tables": wide[:, 5:], "seq_lens": all_lens[1::2]}
-    return {**given, **others, **caches, "alibi_slopes": slopes[::2]}
+    slopes[::2] = arguments["alibi_slopes"]
+    views_of_batch = {"q": qkv[1], "block_tables": wide[:, 5:], "seq_lens": all_lens[1::2]}
+    return {**arguments, **views_of_batch, **caches, "alibi_slopes": slopes[::2]}
 
 
 FUNCTIONS = (
@@ -195,22 +195,22 @@ FUNCTIONS = (
 def test_views_into_larger_tensors_give_the_same_output(
     function: Callable, dtype: torch.dtype
 ) -> None:
-    given = arguments(problem(dtype=dtype, seq_lens=(70, 9), alibi=True))
-    assert torch.equal(function(**views(given)), function(**given))
+    inputs = arguments(problem(dtype=dtype, seq_lens=(70, 9), alibi=True))
+    assert torch.equal(function(**views(inputs)), function(**inputs))
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
 def test_a_stride_that_nobody_takes_may_be_anything(function: Callable) -> None:
     """Of one sequence, one block and one KV head, the strides are never used."""
     sizes = {"seq_lens": (9,), "num_heads": 2, "num_kv_heads": 1, "dtype": torch.float16}
-    given = arguments(problem(**sizes))
+    inputs = arguments(problem(**sizes))
     strange = {
-        "q": given["q"].as_strided(given["q"].shape, (7, *given["q"].stride()[1:])),
+        "q": inputs["q"].as_strided(inputs["q"].shape, (7, *inputs["q"].stride()[1:])),
         **{
-            name: given[name].as_strided(
-                given[name].shape, (given[name].stride(0), 3, *given[name].stride()[2:])
+            name: inputs[name].as_strided(
+                inputs[name].shape, (inputs[name].stride(0), 3, *inputs[name].stride()[2:])
             )
             for name in ("k_cache", "v_cache")
         },
     }
-    assert torch.equal(function(**{**given, **strange}), function(**given))
+    assert torch.equal(function(**{**inputs, **strange}), function(**inputs))

@@ -5,7 +5,7 @@ from datetime import date
 import pytest
 from matplotlib.figure import Figure
 
-from pa_tutorial.attention.kept import DEEPSEEK_V3, LLAMA_2_7B, MODELS, intensity
+from pa_tutorial.attention.cache_bytes import DEEPSEEK_V3, LLAMA_2_7B, MODELS, intensity
 from pa_tutorial.paging.append_only import AppendOnlyTable
 from pa_tutorial.viz import append_only, latent, query_rows, time_line
 
@@ -96,7 +96,7 @@ def test_only_the_latent_cache_is_beyond_the_float32_units() -> None:
     assert with_cores == pytest.approx(295, abs=1)
     assert intensity(LLAMA_2_7B) == 1
     assert without < intensity(DEEPSEEK_V3) < with_cores
-    assert [kept.name for kept in MODELS if intensity(kept) > without] == ["DeepSeek-V3"]
+    assert [model.name for model in MODELS if intensity(model) > without] == ["DeepSeek-V3"]
     figure = latent.draw_intensity()
     assert "DeepSeek-V3 needs 242 operations for each byte" in figure.get_suptitle()
     assert "logarithmic" in figure.axes[0].get_xlabel()
@@ -104,7 +104,7 @@ def test_only_the_latent_cache_is_beyond_the_float32_units() -> None:
 
 def test_the_two_ways_say_the_sizes_of_deepseek_v3() -> None:
     texts = " ".join(texts_of(latent.draw_two_ways()))
-    kept = DEEPSEEK_V3
-    assert f"T × ({kept.latent_size} + {kept.rope_size})" in texts
-    assert f"T × {kept.num_heads} × (128 + {kept.rope_size})" in texts
-    assert f"{kept.num_heads} × ({kept.latent_size} + {kept.rope_size})" in texts
+    model = DEEPSEEK_V3
+    assert f"T × ({model.latent_size} + {model.rope_size})" in texts
+    assert f"T × {model.num_heads} × (128 + {model.rope_size})" in texts
+    assert f"{model.num_heads} × ({model.latent_size} + {model.rope_size})" in texts

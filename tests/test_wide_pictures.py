@@ -50,9 +50,9 @@ def test_the_first_bytes_are_read_by_the_threads_of_the_formula(
 @pytest.mark.parametrize("loads", [element_loads, vector_loads])
 def test_the_picture_shows_what_was_read(loads: Callable) -> None:
     """Not what should have been read: here all tokens of a block are read as token 0."""
-    ready = prepare_v1(**vars(REFERENCE.paged("vllm")), loads=loads)
+    prepared = prepare_v1(**vars(REFERENCE.paged("vllm")), loads=loads)
     wrong = changed(paged_attention, "+ physical_block_offset * X", "+ 0 * X")
-    run = watched(dataclasses.replace(ready, kernel=wrong(ready.geometry, loads)))
+    run = watched(dataclasses.replace(prepared, kernel=wrong(prepared.geometry, loads)))
     bytes_read = {read.byte for read in first_reads(run, "k_cache")}
     assert max(bytes_read) < 16
     right = run_v1(REFERENCE, loads=loads)

@@ -123,8 +123,8 @@ def test_all_tasks_together_have_20_points() -> None:
 
 
 def test_a_kernel_that_masks_and_does_not_skip_loses_only_what_counts_bytes() -> None:
-    given = files.solution_files(files.VERSIONS["masks_only"])
-    result = result_of(TASKS["v1"], files.load_texts(given))
+    texts = files.solution_files(files.VERSIONS["masks_only"])
+    result = result_of(TASKS["v1"], files.load_texts(texts))
     failed = {case.name: case for case in result.cases if not case.passed}
     assert set(failed) == {"skips_k", "skips_v"}, result
     assert "the output is right, but" in failed["skips_k"].diagnosis
@@ -241,7 +241,7 @@ def test_a_file_that_does_not_load_costs_only_its_tasks(
     assert case_of(TASKS["v2"], "one_partition_left", answers).passed
 
 
-@pytest.mark.parametrize("made", [lambda *given: None, lambda *given: 3], ids=["None", "a number"])
+@pytest.mark.parametrize("made", [lambda *_: None, lambda *_: 3], ids=["None", "a number"])
 @pytest.mark.parametrize("task", ["v1", "v2"])
 def test_a_factory_that_makes_no_kernel_is_told_so(task: str, made: object) -> None:
     answers = {"v1": made, "v2": (made, made)}
@@ -263,7 +263,7 @@ def test_a_factory_that_makes_no_kernel_is_told_so(task: str, made: object) -> N
 def test_an_answer_of_another_kind_is_told_so(
     task: str, case: str, answer: object, said: str
 ) -> None:
-    def function(*given: object) -> object:
+    def function(*arguments: object) -> object:
         return answer
 
     answers = {task: (function, None) if task == "shared_bytes" else function}
@@ -331,10 +331,10 @@ def test_what_is_half_right_earns_about_half_of_shared_bytes(why: str) -> None:
 
 def test_the_starter_differs_from_the_live_kernels_by_the_window_only() -> None:
     """All changes apply, and each of them is about the window or the hand-out."""
-    given = files.starter_files()
+    texts = files.starter_files()
     for name, live in ((files.KERNEL, "paged_attention.py"), (files.REDUCE, "reduce.py")):
         old = (files.PACKAGE / "kernels" / live).read_text(encoding="utf-8").splitlines()
-        new = given[name].splitlines()
+        new = texts[name].splitlines()
         added = [line for line in new if line not in old]
         assert 4 <= len(added) <= 8
         assert "    WINDOW = window  # your task: use it" in added

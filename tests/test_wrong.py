@@ -5,7 +5,7 @@ import sys
 
 import pytest
 import torch
-from many_devices_trials import MANY_DEVICES
+from distributed_trials import DISTRIBUTED
 from profiles import QUICK
 from simt_kernels.example import EXAMPLES as KERNELS
 from simt_kernels.example import FAULTS
@@ -19,8 +19,8 @@ from wrong_examples import (
     run_cases,
 )
 
-from pa_tutorial.checks.block_manager import BLOCK_MANAGER
-from pa_tutorial.checks.engine import ENGINE
+from pa_tutorial.checks.block_manager_check import BLOCK_MANAGER
+from pa_tutorial.checks.engine_check import ENGINE
 from pa_tutorial.checks.scene import SCENES
 from pa_tutorial.checks.story import STORIES
 from pa_tutorial.text_changes import Change
@@ -66,8 +66,10 @@ def test_wrong_example_fails_where_its_header_says_and_passes_its_controls(
     passed = [pair for pair, outcome in outcomes.items() if outcome.passed]
     assert not passed, f"{example.name} is not caught by {passed}"
     if example.found_by:
-        others = {p: o.report for p, o in outcomes.items() if o.found_by != example.found_by}
-        assert not others, f"{example.name} must be found as a {example.found_by}: {others}"
+        other_reports = {p: o.report for p, o in outcomes.items() if o.found_by != example.found_by}
+        assert not other_reports, (
+            f"{example.name} must be found as a {example.found_by}: {other_reports}"
+        )
         return
     crashed = {pair: o.report for pair, o in outcomes.items() if o.error is None}
     assert not crashed, f"{example.name} does not compute anything: {crashed}"
@@ -102,9 +104,9 @@ def test_the_last_barrier_of_the_tree_is_missed_by_the_race_check_only() -> None
     expected = STAGES["cuda_v1"].function(*tensors, inputs.scale)
     with applied(example_named("kernel_barrier_at_the_end_of_the_tree_missing")):
         changed = importlib.import_module("pa_tutorial.kernels.launch")
-        ready = changed.prepare_v1(*tensors, inputs.scale)
-        ready.simulate(checks=())
-    assert torch.equal(ready.out, expected)
+        prepared = changed.prepare_v1(*tensors, inputs.scale)
+        prepared.simulate(checks=())
+    assert torch.equal(prepared.out, expected)
 
 
 def our_modules() -> dict[str, object]:
@@ -142,8 +144,8 @@ def test_an_example_that_no_longer_fits_is_refused_and_changes_nothing() -> None
 
 def test_there_is_a_wrong_example_for_every_stage() -> None:
     caught_in = {stage for example in EXAMPLES for stage, _ in example.fails}
-    others = BLOCK_MANAGER, ENGINE, SIMT, TRITON_LAUNCH, MANY_DEVICES
-    assert caught_in == {*STAGES, *others}
+    other_kinds = BLOCK_MANAGER, ENGINE, SIMT, TRITON_LAUNCH, DISTRIBUTED
+    assert caught_in == {*STAGES, *other_kinds}
 
 
 def test_no_two_wrong_examples_have_one_name() -> None:
@@ -155,7 +157,7 @@ SEEN_BY = {
     BLOCK_MANAGER: "test_stories.py::test_block_manager_tells_the_story_as_plain_lists_do[{}]",
     ENGINE: "test_scenes.py::test_engine_plays_the_scene_as_each_request_alone[{}]",
     TRITON_LAUNCH: "test_triton_decode.py::test_every_trial_finds_nothing_wrong[{}]",
-    MANY_DEVICES: "test_many_devices_trials.py::test_every_trial_finds_nothing_wrong[{}]",
+    DISTRIBUTED: "test_distributed_trials.py::test_every_trial_finds_nothing_wrong[{}]",
 }
 
 

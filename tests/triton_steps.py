@@ -56,45 +56,47 @@ def draw(
     }
 
 
-def token_places(given: dict[str, object], sequence: int) -> tuple[Tensor, Tensor]:
+def token_places(arguments: dict[str, object], sequence: int) -> tuple[Tensor, Tensor]:
     """Blocks and offsets of the tokens of a sequence."""
-    tokens = torch.arange(int(given["seq_lens"][sequence]))
-    block_size = given["k_cache"].shape[2]
-    return given["block_tables"][sequence, tokens // block_size].long(), tokens % block_size
+    tokens = torch.arange(int(arguments["seq_lens"][sequence]))
+    block_size = arguments["k_cache"].shape[2]
+    return arguments["block_tables"][sequence, tokens // block_size].long(), tokens % block_size
 
 
-def expected(given: dict[str, object]) -> Tensor:
+def expected(arguments: dict[str, object]) -> Tensor:
     """[num_seqs, num_heads, head_size] float64: gathered token by token, then the oracle."""
-    slopes = given["alibi_slopes"]
+    slopes = arguments["alibi_slopes"]
     outs = []
-    for sequence, q in enumerate(given["q"]):
-        blocks, offsets = token_places(given, sequence)
-        k, v = (given[name][blocks, :, offsets].double().numpy() for name in ("k_cache", "v_cache"))
+    for sequence, q in enumerate(arguments["q"]):
+        blocks, offsets = token_places(arguments, sequence)
+        k, v = (
+            arguments[name][blocks, :, offsets].double().numpy() for name in ("k_cache", "v_cache")
+        )
         query = q[None].double().numpy()
         of_heads = None if slopes is None else slopes.double().numpy()
-        attended = oracle.attend(query, k, v, given["scale"], of_heads, first=len(k) - 1)
+        attended = oracle.attend(query, k, v, arguments["scale"], of_heads, first=len(k) - 1)
         outs.append(attended["out"][0])
     return torch.from_numpy(np.stack(outs))
 
 
-def error(out: Tensor, given: dict[str, object]) -> float:
+def error(out: Tensor, arguments: dict[str, object]) -> float:
     """The largest relative norm of a head's error; NaN if there is one."""
-    wanted = expected(given)
+    wanted = expected(arguments)
     return ((out.double() - wanted).norm(dim=-1) / wanted.norm(dim=-1)).max().item()
 
 
-def is_right(out: Tensor, given: dict[str, object]) -> bool:
-    return error(out, given) < BOUNDS[given["q"].dtype]
+def is_right(out: Tensor, arguments: dict[str, object]) -> bool:
+    return error(out, arguments) < BOUNDS[arguments["q"].dtype]
 
 
-def taken_out(given: dict[str, object]) -> dict[str, object]:
+def taken_out(arguments: dict[str, object]) -> dict[str, object]:
     """The same step for prepare_triton, with the newest tokens beside the cache, where their slots
     are NaN now."""
-    places = [token_places(given, sequence) for sequence in range(len(given["q"]))]
+    places = [token_places(arguments, sequence) for sequence in range(len(arguments["q"]))]
     blocks, offsets = (torch.stack([place[i][-1] for place in places]) for i in range(2))
-    changed = {"seq_lens": given["seq_lens"] - 1}
+    changed = {"seq_lens": arguments["seq_lens"] - 1}
     for name in ("k_cache", "v_cache"):
-        changed[f"{name[0]}_new"] = given[name][blocks, :, offsets].clone()
-        changed[name] = given[name].clone()
+        changed[f"{name[0]}_new"] = arguments[name][blocks, :, offsets].clone()
+        changed[name] = arguments[name].clone()
         changed[name][blocks, :, offsets] = torch.nan
-    return given | changed
+    return arguments | changed

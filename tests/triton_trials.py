@@ -25,8 +25,8 @@ def one_compilation_for_all_tables() -> str:
     def calls(width: int) -> tuple[object, object]:
         tables = torch.zeros(1, width, dtype=torch.int32)
         lens = torch.tensor([16 * width], dtype=torch.int32)
-        ready = launch.prepare_triton(q, cache, cache, tables, lens, 0.1, partition_size=16)
-        return ready.partitions, ready.reduce
+        prepared = launch.prepare_triton(q, cache, cache, tables, lens, 0.1, partition_size=16)
+        return prepared.partitions, prepared.reduce
 
     for of_one_kernel in zip(*map(calls, WIDTHS), strict=True):
         times = compiled.num_compilations(list(of_one_kernel))
@@ -45,21 +45,21 @@ def far(tensor: Tensor, dim: int, file: Path) -> Tensor:
     return pool.as_strided(tensor.shape, strides).copy_(tensor)
 
 
-def near_and_far(dims: dict[str, int], given: dict[str, object]) -> bool:
+def near_and_far(dims: dict[str, int], arguments: dict[str, object]) -> bool:
     """Whether a decode step gives the same with these arguments STRIDE apart along dims. An
     offset that wrapped leads to another place, or out of the tensors."""
     launch = importlib.import_module("pa_tutorial.kernels.triton_launch")
     interpreter = importlib.import_module("pa_tutorial.kernels.triton_interpreter")
-    near = launch.prepare_triton(**given).run()
+    near = launch.prepare_triton(**arguments).run()
     with tempfile.TemporaryDirectory() as folder:
-        apart = {name: far(given[name], dim, Path(folder) / name) for name, dim in dims.items()}
-        ready = launch.prepare_triton(**given | apart)
+        apart = {name: far(arguments[name], dim, Path(folder) / name) for name, dim in dims.items()}
+        prepared = launch.prepare_triton(**arguments | apart)
         try:
-            return torch.equal(ready.run(), near)
+            return torch.equal(prepared.run(), near)
         except interpreter.MemoryFault:
             return False
         finally:
-            del apart, ready
+            del apart, prepared
 
 
 def drawn(num_seqs: int, num_heads: int, num_blocks: int) -> dict[str, object]:
@@ -87,9 +87,9 @@ def a_head_behind_two_billion_elements() -> str:
 
 def a_query_behind_two_billion_elements() -> str:
     """With the newest token beside the cache: then the second kernel reads q too."""
-    given = drawn(3, 2, num_blocks=3)
+    arguments = drawn(3, 2, num_blocks=3)
     newest = {name: torch.randn(3, 2, 16).half() for name in ("k_new", "v_new")}
-    same = near_and_far({"q": 0}, given | newest)
+    same = near_and_far({"q": 0}, arguments | newest)
     return "" if same else "queries behind 2**31 elements are not read where they are"
 
 
@@ -105,10 +105,10 @@ def beside_the_cache_is_equal_to_in_it() -> str:
         inputs = problem.paged("plain")
         caches = inputs.k_cache, inputs.v_cache
         sizes = {"partition_size": problem.block_size, "tile_size": 16}
-        others = inputs.scale, inputs.alibi_slopes
+        scale_and_slopes = inputs.scale, inputs.alibi_slopes
         lens = inputs.seq_lens
         expected = launch.paged_attention_triton(
-            inputs.q, *caches, inputs.block_tables, lens, *others, **sizes
+            inputs.q, *caches, inputs.block_tables, lens, *scale_and_slopes, **sizes
         )
         last = lens.long() - 1
         blocks = inputs.block_tables[torch.arange(len(lens)), last // problem.block_size].long()
@@ -116,7 +116,7 @@ def beside_the_cache_is_equal_to_in_it() -> str:
         for cache in caches:
             cache[blocks, :, last % problem.block_size] = torch.nan
         out = launch.paged_attention_triton_beside(
-            inputs.q, *newest, *caches, inputs.block_tables, lens - 1, *others, **sizes
+            inputs.q, *newest, *caches, inputs.block_tables, lens - 1, *scale_and_slopes, **sizes
         )
         tolerance = 2 * torch.finfo(out.dtype).eps
         if not torch.allclose(out, expected, rtol=tolerance, atol=1e-6 + tolerance / 8):

@@ -11,9 +11,9 @@ wrong/<room>.toml has those whose first change is in that room, each in a table:
                                       # kernel: which of its checks must find it, in every case
 
     fails.kv_cache = ["sequence/two_layers"]  # stage, block_manager, engine, simt, triton_launch or
-                                      # many_devices = what must catch it: cases, stories, scenes,
+                                      # distributed = what must catch it: cases, stories, scenes,
                                       # kernels of tests/simt_kernels, or trials of
-                                      # tests/triton_trials.py and tests/many_devices_trials.py
+                                      # tests/triton_trials.py and tests/distributed_trials.py
 
     # Three control cases that it must not disturb.
     passes.full_recompute = ["sequence/one_token", "sequence/two_layers", "sequence/gqa"]
@@ -31,7 +31,7 @@ from pathlib import Path
 from types import CodeType
 
 import numpy as np
-from many_devices_trials import MANY_DEVICES, run_on_ranks
+from distributed_trials import DISTRIBUTED, run_on_ranks
 from simt_helpers import wrong_counts
 from simt_kernels.example import EXAMPLES, FAULTS
 from triton_trials import TRIALS, TRITON_LAUNCH
@@ -197,8 +197,8 @@ def run_kernel(name: str) -> Outcome:
 
 
 def run_trial(kind: str, name: str) -> Outcome:
-    """A trial of triton_trials.py or many_devices_trials.py on whatever pa_tutorial is now."""
-    wrong = run_on_ranks(name) if kind == MANY_DEVICES else TRIALS[name]()
+    """A trial of triton_trials.py or distributed_trials.py on whatever pa_tutorial is now."""
+    wrong = run_on_ranks(name) if kind == DISTRIBUTED else TRIALS[name]()
     return Outcome(not wrong, math.inf if wrong else 0.0, wrong)
 
 
@@ -206,18 +206,18 @@ def run_cases(pairs: tuple[tuple[str, str], ...]) -> dict[tuple[str, str], Outco
     """Run (stage, case) pairs on whatever pa_tutorial is now.
 
     Also ("block_manager", story), ("engine", scene), ("simt", kernel), and the trials of
-    "triton_launch" and "many_devices".
+    "triton_launch" and "distributed".
     """
     running = importlib.import_module("pa_tutorial.checks.running")
-    manager = importlib.import_module("pa_tutorial.checks.block_manager")
-    engine = importlib.import_module("pa_tutorial.checks.engine")
+    manager = importlib.import_module("pa_tutorial.checks.block_manager_check")
+    engine = importlib.import_module("pa_tutorial.checks.engine_check")
     stages = importlib.import_module("pa_tutorial.walk.ladder").STAGES
     outcomes = {}
     for stage, case_id in pairs:
         if stage == SIMT:
             outcomes[stage, case_id] = run_kernel(case_id)
             continue
-        if stage in (TRITON_LAUNCH, MANY_DEVICES):
+        if stage in (TRITON_LAUNCH, DISTRIBUTED):
             outcomes[stage, case_id] = run_trial(stage, case_id)
             continue
         if stage == manager.BLOCK_MANAGER:

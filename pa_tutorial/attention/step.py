@@ -15,7 +15,7 @@ from pa_tutorial.arguments import (
     steps,
 )
 
-MOST_ON_AXIS = 65_535  # thread blocks along axis y or z of a grid
+MAX_GRID_YZ = 65_535  # thread blocks along axis y or z of a grid
 SLOPE_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -120,14 +120,14 @@ class DecodeStep:
 
     def require_for_grid(self) -> None:
         """A grid has room for the sequences, and the slopes are floats."""
-        allowed = f"at most {MOST_ON_AXIS}: axis y of a grid"
-        require(len(self.q) <= MOST_ON_AXIS, "len(q)", len(self.q), allowed)
+        allowed = f"at most {MAX_GRID_YZ}: axis y of a grid"
+        require(len(self.q) <= MAX_GRID_YZ, "len(q)", len(self.q), allowed)
         if self.alibi_slopes is not None:
             allowed = f"one of {', '.join(map(str, SLOPE_DTYPES))}"
             dtype = self.alibi_slopes.dtype
             require(dtype in SLOPE_DTYPES, "alibi_slopes.dtype", dtype, allowed)
 
-    def longest(self, given: int | None) -> int:
+    def longest(self, max_seq_len: int | None) -> int:
         """max_seq_len of a launch: what is given, or the longest of seq_lens.
 
         On a GPU nobody looks at seq_lens; there it is all that a block table has room for.
@@ -136,13 +136,15 @@ class DecodeStep:
         room = self.block_tables.shape[1] * block_size
         on_cpu = self.seq_lens.device.type == "cpu"
         least = int(self.seq_lens.max()) if on_cpu else 1
-        if given is None:
+        if max_seq_len is None:
             return least if on_cpu else room
-        if not isinstance(given, int) or isinstance(given, bool):
-            raise TypeError(f"max_seq_len is of type {type(given).__name__}; it must be an int")
+        if not isinstance(max_seq_len, int) or isinstance(max_seq_len, bool):
+            raise TypeError(
+                f"max_seq_len is of type {type(max_seq_len).__name__}; it must be an int"
+            )
         allowed = f"{least} to {room}: the longest sequence, and what a block table has room for"
-        require(least <= given <= room, "max_seq_len", given, allowed)
-        return given
+        require(least <= max_seq_len <= room, "max_seq_len", max_seq_len, allowed)
+        return max_seq_len
 
     def float_slopes(self) -> Tensor:
         """[num_heads] float32. vLLM passes a null pointer for no slopes; Python has none."""

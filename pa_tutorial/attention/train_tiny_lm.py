@@ -40,10 +40,10 @@ def make_optimizers(model: TinyLM) -> list[torch.optim.Optimizer]:
     """Muon for the matrices of the layers (it learns here in a third of the steps); AdamW else."""
     matrices = [weight for weight in model.layers.parameters() if weight.dim() == 2]
     ids = {id(weight) for weight in matrices}
-    others = [weight for weight in model.parameters() if id(weight) not in ids]
+    other_weights = [weight for weight in model.parameters() if id(weight) not in ids]
     return [
         torch.optim.Muon(matrices, lr=1e-2, weight_decay=0.0, adjust_lr_fn="match_rms_adamw"),
-        torch.optim.AdamW(others, lr=6e-3, weight_decay=0.0),
+        torch.optim.AdamW(other_weights, lr=6e-3, weight_decay=0.0),
     ]
 
 

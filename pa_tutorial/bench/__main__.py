@@ -37,8 +37,8 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(given: list[str] | None = None) -> None:
-    arguments = parser().parse_args(given)
+def main(command_line: list[str] | None = None) -> None:
+    arguments = parser().parse_args(command_line)
     if arguments.quick and arguments.out == RESULTS:
         parser().error("--quick needs --out: its results are no measurements to keep")
     if arguments.rounds < 1:

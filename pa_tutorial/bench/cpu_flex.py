@@ -72,9 +72,9 @@ def measure(shape: Shape, rounds: int) -> dict[str, object]:
 
 def measure_apart(shape: Shape, rounds: int, seconds: float = SECONDS) -> dict[str, object]:
     """measure, in a process of its own; {"absent": why} if it fails or takes too long."""
-    given = {**shape.as_row(), "seq_lens": shape.seq_lens, "rounds": rounds}
+    request = {**shape.as_row(), "seq_lens": shape.seq_lens, "rounds": rounds}
     process = subprocess.Popen(
-        [sys.executable, "-m", __name__, json.dumps(given)],
+        [sys.executable, "-m", __name__, json.dumps(request)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         encoding="utf-8",
@@ -97,11 +97,11 @@ def reason(errors: str) -> str:
 
 
 if __name__ == "__main__":
-    given = json.loads(sys.argv[1])
+    request = json.loads(sys.argv[1])
     names = ("name", "num_heads", "num_kv_heads", "head_size", "block_size")
     chosen = Shape(
-        seq_lens=tuple(given["seq_lens"]),
-        dtype=getattr(torch, given["dtype"]),
-        **{name: given[name] for name in names},
+        seq_lens=tuple(request["seq_lens"]),
+        dtype=getattr(torch, request["dtype"]),
+        **{name: request[name] for name in names},
     )
-    print(json.dumps(measure(chosen, given["rounds"])))
+    print(json.dumps(measure(chosen, request["rounds"])))

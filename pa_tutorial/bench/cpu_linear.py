@@ -71,8 +71,8 @@ def memory(shapes: Iterable[Shape] = (MAIN[0], GQA)) -> list[dict[str, object]]:
     rows = []
     for shape in shapes:
         short = replace(shape, seq_lens=(1,) * len(shape.seq_lens))  # their lengths do not matter
-        ready = prepare_cpu(*Batch(short).arguments)
-        num_bytes, partitions = ready.bytes_beside_the_cache, len(ready.max_logits)
+        prepared = prepare_cpu(*Batch(short).arguments)
+        num_bytes, partitions = prepared.bytes_beside_the_cache, len(prepared.max_logits)
         rows.append(
             {
                 "shape": shape.as_row(),

@@ -39,10 +39,11 @@ def measure(rounds: int, shapes: Sequence[Shape] = SHAPES) -> list[dict[str, obj
     cold = ColdCaches()
     for shape in shapes:
         batch = Batch(shape)
-        q, k_cache, v_cache, *others = batch.arguments
+        q, k_cache, v_cache, *step_arguments = batch.arguments
         caches = {"plain": (k_cache, v_cache), "vllm": in_vllm_layout(k_cache, v_cache)}
         functions = {
-            name: step.prepare(q, *caches[step.layout], *others) for name, step in STEPS.items()
+            name: step.prepare(q, *caches[step.layout], *step_arguments)
+            for name, step in STEPS.items()
         }
         times = interleaved(functions | {"read": reading(batch)}, rounds, cold)
         read_ms = times.pop("read")["median_ms"]

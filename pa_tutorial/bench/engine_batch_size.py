@@ -15,7 +15,7 @@ COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 QUICK_COUNTS = (1, 4)
 
 
-def ready(model: TinyLM, workload: Workload, cache: PagedKVCache | None) -> Engine:
+def prepared_engine(model: TinyLM, workload: Workload, cache: PagedKVCache | None) -> Engine:
     """An engine whose sequences all decode next. K and V of the prompts are random numbers: the
     time of a step does not depend on them, and computing them would take minutes.
 
@@ -43,7 +43,7 @@ def measure(
     engines = {}
     for count in tqdm(sorted(counts, reverse=True), desc="running at once", unit="engine"):
         of_count = replace(workload, num_requests=count, new_tokens=rounds + 3)
-        engines[count] = ready(model, of_count, cache)
+        engines[count] = prepared_engine(model, of_count, cache)
         cache = engines[count].runner.cache
     times = interleaved({str(count): engines[count].step for count in counts}, rounds)
     rows = []

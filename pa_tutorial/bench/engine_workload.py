@@ -148,7 +148,7 @@ def offline_job(
 
 def require_same_tokens(generated: dict[str, Sequence]) -> None:
     """Raise ArithmeticError, naming the way, if one generated other tokens than the first one."""
-    (first, expected), *others = generated.items()
-    for name, tokens in others:
+    (first, expected), *other_ways = generated.items()
+    for name, tokens in other_ways:
         if tokens != expected:
             raise ArithmeticError(f"{name} generated other tokens than {first}")

@@ -62,18 +62,18 @@ def missing_packages() -> list[str]:
     return [name for name in PACKAGES if find_spec(name) is None]
 
 
-def run_section(given: tuple[str, float]) -> dict[str, object]:
+def run_section(module_and_seconds: tuple[str, float]) -> dict[str, object]:
     """In a process of its own: a section's results, and under "printed" its lines.
 
-    given  the module of the section, and its seconds
+    module_and_seconds  the module of the section, and its seconds
     """
-    module, seconds = given
+    module, seconds = module_and_seconds
     printed = StringIO()
     try:
         with redirect_stdout(printed):
             results = import_module(f"pa_tutorial.bench.{module}").compare(seconds)
     except Exception as error:  # whatever goes wrong there is a line of the page
-        from pa_tutorial.bench.spread import in_a_line
+        from pa_tutorial.bench.process_pool import in_a_line
 
         results = {"wrong": [in_a_line(error)], "traceback": traceback.format_exc()}
         print(f"failed: {in_a_line(error)}", file=printed)
@@ -83,7 +83,7 @@ def run_section(given: tuple[str, float]) -> dict[str, object]:
 def results_of(section: Section, seconds: float) -> dict[str, object]:
     """What run_section gives; what there is instead if packages or time are missing, or if the
     process does not come back."""
-    from pa_tutorial.bench.spread import spread
+    from pa_tutorial.bench.process_pool import run_in_pool
 
     missing = [name for name in NEEDED if name in missing_packages()]
     if missing:
@@ -92,7 +92,7 @@ def results_of(section: Section, seconds: float) -> dict[str, object]:
     if seconds <= 0:
         return {"not_run": "no time was left", "printed": "not run: no time was left\n"}
     work = [(section.module, seconds)]
-    done = spread(run_section, work, workers=1, seconds=seconds + GRACE_SECONDS)
+    done = run_in_pool(run_section, work, workers=1, seconds=seconds + GRACE_SECONDS)
     if done.results:
         return done.results[0]
     why = done.failed.get(0, f"it was not done after {seconds + GRACE_SECONDS:.0f} seconds")

@@ -5,10 +5,10 @@ import itertools
 import torch
 from torch import Tensor
 
-from pa_tutorial.bench.spread import in_a_line
+from pa_tutorial.bench.process_pool import in_a_line
 from pa_tutorial.kernels.geometry import BLOCK_SIZES, DTYPES
 from pa_tutorial.kernels.launch import copy_blocks, reshape_and_cache_by_kernel
-from pa_tutorial.kernels.running import as_kept
+from pa_tutorial.kernels.running import as_stored
 from pa_tutorial.paging import layouts
 from pa_tutorial.paging.layouts import PAD_SLOT, VllmLayout
 
@@ -43,7 +43,7 @@ def difference(dtype: torch.dtype, head_size: int, block_size: int, device: str)
     copy_blocks([ours[0]], [ours[1]], PAIRS)
     for source, destination in PAIRS:
         for cache in theirs:
-            as_kept(cache)[destination] = as_kept(cache)[source]
+            as_stored(cache)[destination] = as_stored(cache)[source]
     return None if same(ours, theirs) else "copy_blocks"
 
 

@@ -8,8 +8,8 @@ The points go into the JSON file as pa_tutorial.kernels.choose takes them:
 
 import time
 
+from pa_tutorial.bench.cold_batches import Pool, Workload
 from pa_tutorial.bench.device import Device, this_gpu
-from pa_tutorial.bench.rotated import Pool, Workload
 from pa_tutorial.bench.timing import interleaved
 from pa_tutorial.bench.variants import PAGED
 from pa_tutorial.kernels.choose import Measured, choose

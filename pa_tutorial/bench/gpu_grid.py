@@ -21,7 +21,7 @@ from pa_tutorial.bench.batches import (
     reference,
     worst_error,
 )
-from pa_tutorial.bench.spread import WORKERS, spread
+from pa_tutorial.bench.process_pool import WORKERS, run_in_pool
 from pa_tutorial.kernels.geometry import BLOCK_SIZES, DTYPES, HEAD_SIZES
 from pa_tutorial.kernels.launch import (
     paged_attention_v1,
@@ -124,8 +124,8 @@ def errors_at(
         batch = batch_of(point, alibi, most or longest(device), device, num_blocks)
         expected = reference(**batch)
         for name in point.kernels:
-            given = in_plain_layout(batch) if name == "triton" else batch
-            worst[name] = max(worst[name], worst_error(KERNELS[name](**given), expected))
+            inputs = in_plain_layout(batch) if name == "triton" else batch
+            worst[name] = max(worst[name], worst_error(KERNELS[name](**inputs), expected))
     return worst
 
 
@@ -142,7 +142,7 @@ def compare(
              and "left_out" by point; "wrong"
     """
     grid = points() if grid is None else grid
-    done = spread(work, grid, workers, seconds)
+    done = run_in_pool(work, grid, workers, seconds)
     worst: dict[str, dict[str, float]] = {}
     different = {}
     for place, errors in done.results.items():

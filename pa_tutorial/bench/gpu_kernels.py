@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pa_tutorial.bench.spread import WORKERS, spread
+from pa_tutorial.bench.process_pool import WORKERS, run_in_pool
 from pa_tutorial.simt import launch
 
 TESTS = Path(__file__).parents[2] / "tests"
@@ -83,7 +83,7 @@ def compare(
     left_out = {name: reason for name, reason in reasons.items() if reason}
     names = [name for name, reason in reasons.items() if not reason]
     groups = [tuple(names[i : i + AT_ONCE]) for i in range(0, len(names), AT_ONCE)]
-    done = spread(work, groups, workers, seconds)
+    done = run_in_pool(work, groups, workers, seconds)
     different = {name: why for found in done.results.values() for name, why in found.items()}
     failed = {" ".join(groups[place]): why for place, why in done.failed.items()}
     for place in done.left_out:

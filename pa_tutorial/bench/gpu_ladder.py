@@ -11,7 +11,7 @@ from functools import partial
 
 from torch import Tensor
 
-from pa_tutorial.bench.spread import WORKERS, spread
+from pa_tutorial.bench.process_pool import WORKERS, run_in_pool
 from pa_tutorial.checks.running import Trial, judge, stage_trial
 from pa_tutorial.walk.calls import Function
 from pa_tutorial.walk.cases import CASES
@@ -38,8 +38,8 @@ def on_device(function: Function, device: str) -> Function:
     It takes what the function takes, but no probe: nobody can look into a kernel on a GPU.
     """
 
-    def decode(*given: object, **options: object) -> Tensor:
-        there = [moved(g, device) if isinstance(g, Tensor) else g for g in given]
+    def decode(*arguments: object, **options: object) -> Tensor:
+        there = [moved(g, device) if isinstance(g, Tensor) else g for g in arguments]
         return function(*there, **options).cpu()
 
     signature = inspect.signature(function)
@@ -103,7 +103,7 @@ def compare(
              "wrong" and "left_out"
     """
     groups, here = shares(), kernels_here()
-    done = spread(work, groups, workers, seconds)
+    done = run_in_pool(work, groups, workers, seconds)
     passed = dict.fromkeys(here, 0)
     different: dict[str, dict[str, str]] = {name: {} for name in here}
     for place, found in done.results.items():

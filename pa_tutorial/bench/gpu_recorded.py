@@ -9,8 +9,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from pa_tutorial.bench.process_pool import WORKERS, run_in_pool
 from pa_tutorial.bench.record import IDS, KERNELS, Outputs, load, outputs, recorded
-from pa_tutorial.bench.spread import WORKERS, spread
 from pa_tutorial.checks.comparing import relative_errors, to_float64
 
 # Largest relative norm of a difference: some roundings of sums; one unit in the last place.
@@ -56,7 +56,7 @@ def compare(
     returns  "equal": how many; "different": "kernel case" -> quantity -> error; "failed" and
              "left_out" by case; "wrong"
     """
-    done = spread(work, IDS, workers, seconds)
+    done = run_in_pool(work, IDS, workers, seconds)
     different = {
         f"{kernel} {IDS[place]}": errors
         for place, found in done.results.items()

@@ -23,12 +23,12 @@ def launch_all(device: str = "cuda", cases: tuple[str, ...] = CASES) -> int:
     """How many steps were run."""
     count = 0
     for case_id in cases:
-        given: Arguments = {
+        arguments: Arguments = {
             name: moved(value, device) if isinstance(value, Tensor) else value
             for name, value in arguments_of(case_id).items()
         }
-        steps = [prepared(given) for prepared in PAGED.values()]
-        steps.append(prepare_v2(**given, partition_size=PARTITION_SIZE).run)
+        steps = [prepare(arguments) for prepare in PAGED.values()]
+        steps.append(prepare_v2(**arguments, partition_size=PARTITION_SIZE).run)
         for step in steps:
             step()
         count += len(steps)

@@ -11,9 +11,9 @@ from pa_tutorial import private_names
 from pa_tutorial.bench.batches import Arguments, random_batch, reference, worst_error
 from pa_tutorial.bench.device import Device, this_gpu
 from pa_tutorial.bench.gpu_grid import BOUNDS
-from pa_tutorial.bench.spread import in_a_line
+from pa_tutorial.bench.process_pool import in_a_line
 from pa_tutorial.bench.variants import PAGED
-from pa_tutorial.kernels.gpu import DEFAULT_SHARED
+from pa_tutorial.kernels.gpu_launch import DEFAULT_SHARED
 from pa_tutorial.kernels.prepare import most_shared
 
 CYCLES = 400_000_000  # of a GPU's clock: about 0.2 seconds
@@ -110,14 +110,14 @@ def nobody_waits(name: str, device: Device, streams: Streams) -> None:
 
 def graph_reads_new_numbers(name: str, device: Device, streams: Streams) -> None:
     """A graph is replayed after other numbers were put into the same tensors."""
-    arguments, others = batch(device), batch(device, most=MAX_SEQ_LEN - 100, seed=1)
+    arguments, second_batch = batch(device), batch(device, most=MAX_SEQ_LEN - 100, seed=1)
     step = PAGED[name](arguments)
     out = step()
     replay = device.captured([step])
     for tensor in ("q", "k_cache", "v_cache", "seq_lens"):
-        arguments[tensor].copy_(others[tensor])
+        arguments[tensor].copy_(second_batch[tensor])
     tables = arguments["block_tables"]
-    tables[:, : others["block_tables"].shape[1]].copy_(others["block_tables"])
+    tables[:, : second_batch["block_tables"].shape[1]].copy_(second_batch["block_tables"])
     replay()
     device.synchronize()
     require_right(out, arguments)

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.bench.batches import Arguments, only, reference, seen_as_plain, worst_error
+from pa_tutorial.bench.cold_batches import Pool, Workload
 from pa_tutorial.bench.device import Device, Function, host_microseconds, this_gpu
 from pa_tutorial.bench.gpu_grid import BOUNDS
 from pa_tutorial.bench.gpu_triton import Setting, Tuned, Tuner
-from pa_tutorial.bench.rotated import Pool, Workload
-from pa_tutorial.bench.spread import in_a_line
+from pa_tutorial.bench.process_pool import in_a_line
 from pa_tutorial.bench.timing import interleaved
 from pa_tutorial.bench.variants import PAGED, Step, in_torch, sdpa
 from pa_tutorial.kernels.launch import paged_attention_v1_vector, paged_attention_v2
@@ -67,9 +67,9 @@ def steps_of(pool: Pool, workload: Workload) -> tuple[dict[str, list[Step]], Row
     sets = pool.sets(workload)
     whats_wrong = judge(sets[0], workload)
     steps, left_out, wrong = {}, {}, {}
-    for name, prepared in PAGED.items():
+    for name, prepare in PAGED.items():
         try:
-            made = [prepared(arguments) for arguments in sets]
+            made = [prepare(arguments) for arguments in sets]
             why = whats_wrong(made[0]())
         except ValueError as refused:
             left_out[name] = in_a_line(refused)

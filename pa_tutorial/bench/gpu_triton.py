@@ -14,7 +14,7 @@ from torch import Tensor
 from pa_tutorial.bench.batches import Arguments
 from pa_tutorial.bench.cpu_stages import NOT_ON_A_CPU
 from pa_tutorial.bench.device import Device
-from pa_tutorial.bench.spread import in_a_line
+from pa_tutorial.bench.process_pool import in_a_line
 from pa_tutorial.bench.timing import interleaved
 from pa_tutorial.bench.variants import Step
 from pa_tutorial.kernels.triton_launch import NUM_STAGES, prepare_triton, why_absent
@@ -117,7 +117,7 @@ class Tuner:
                 found.left_out[name] = NO_TIME
                 continue
             try:
-                made = [prepare_triton(**given, **asdict(setting)).run for given in sets]
+                made = [prepare_triton(**arguments, **asdict(setting)).run for arguments in sets]
                 if why := whats_wrong(made[0]()):
                     found.wrong[f"triton {name}"] = why
                     continue

@@ -15,7 +15,7 @@ from torch import Tensor
 from pa_tutorial.bench.gpu_ladder import moved
 from pa_tutorial.kernels.launch import prepare_v1, prepare_v2
 from pa_tutorial.kernels.loads import element_loads
-from pa_tutorial.kernels.running import as_kept
+from pa_tutorial.kernels.running import as_stored
 from pa_tutorial.kernels.vectors import vector_loads
 from pa_tutorial.walk.calls import some_partitions
 from pa_tutorial.walk.cases import CASES
@@ -48,27 +48,27 @@ def arguments_of(case_id: str) -> dict[str, object]:
 
 def outputs(case_id: str, kernel: str, device: str = "cpu") -> Outputs:
     """What one kernel writes for one case, by name; on the CPU: in the simulator."""
-    given = {
+    arguments = {
         name: moved(value, device) if isinstance(value, Tensor) else value
         for name, value in arguments_of(case_id).items()
     }
     if kernel != "v2":
-        return {"out": prepare_v1(**given, loads=LOADS[kernel]).run().cpu()}
-    ready = prepare_v2(**given, partition_size=some_partitions(CASES[case_id]))
-    ready.run()
-    partitions = ready.partitions
+        return {"out": prepare_v1(**arguments, loads=LOADS[kernel]).run().cpu()}
+    prepared = prepare_v2(**arguments, partition_size=some_partitions(CASES[case_id]))
+    prepared.run()
+    partitions = prepared.partitions
     of_a_head = partitions.out.shape[:-1]
     between = {
         name: partitions.arguments[name].view(of_a_head).cpu()
         for name in ("exp_sums", "max_logits")
     }
-    return {"out": ready.out.cpu(), **between, "tmp_out": partitions.out.cpu()}
+    return {"out": prepared.out.cpu(), **between, "tmp_out": partitions.out.cpu()}
 
 
 def checksum(case_id: str) -> int:
     """Of the numbers that the kernels read: were others drawn, their outputs would differ."""
     tensors = [value for value in arguments_of(case_id).values() if isinstance(value, Tensor)]
-    return zlib.crc32(b"".join(as_kept(t).contiguous().numpy().tobytes() for t in tensors))
+    return zlib.crc32(b"".join(as_stored(t).contiguous().numpy().tobytes() for t in tensors))
 
 
 def recorded_name(kernel: str) -> str:
@@ -81,7 +81,7 @@ def as_arrays(case_id: str) -> dict[str, np.ndarray]:
     arrays = {f"{case_id} inputs": np.array(checksum(case_id), np.uint32)}
     for kernel in ("v1_vector", "v2"):
         for quantity, tensor in outputs(case_id, kernel).items():
-            arrays[f"{case_id} {recorded_name(kernel)} {quantity}"] = as_kept(tensor).numpy()
+            arrays[f"{case_id} {recorded_name(kernel)} {quantity}"] = as_stored(tensor).numpy()
     return arrays
 
 

@@ -13,17 +13,17 @@ from pa_tutorial.bench import (
     cpu_steps,
     cpu_targets,
     cpu_wide,
-    engine,
+    distributed_bench,
+    engine_bench,
     gpu_times,
-    many_devices,
 )
-from pa_tutorial.bench.block_manager import bytes_per_block, time_per_operation
+from pa_tutorial.bench.block_manager_bench import bytes_per_block, time_per_operation
+from pa_tutorial.bench.cold_batches import Workload
 from pa_tutorial.bench.cpu_shapes import B1, FULL, GQA, QUICK, S1
 from pa_tutorial.bench.gpu_triton import why_not_timed
 from pa_tutorial.bench.next_token import next_token
 from pa_tutorial.bench.noise import measure as measure_noise
 from pa_tutorial.bench.peak import peak_gflop_per_s
-from pa_tutorial.bench.rotated import Workload
 from pa_tutorial.bench.simulator import measure as measure_simulator
 from pa_tutorial.bench.table import decode_table, targets_table
 
@@ -128,7 +128,9 @@ SECTIONS = {
     "next_token": Section("the next token of TinyLM, with and without a KV cache", of_next_token),
     "block_manager": Section("what the memory manager costs, by its pool", block_manager),
     "triton": Section("the Triton kernels, on a GPU, beside CUDA's and a copy", triton),
-    "engine": Section("the serving engine, before paging and after", engine.measure),
-    "many_devices": Section("two ranks, beside what the model on paper says", many_devices.measure),
+    "engine": Section("the serving engine, before paging and after", engine_bench.measure),
+    "many_devices": Section(
+        "two ranks, beside what the model on paper says", distributed_bench.measure
+    ),
     "simulator": Section("what simulating a kernel costs", simulator),
 }

@@ -10,25 +10,25 @@ from pa_tutorial.arguments import require
 from pa_tutorial.attention.cached import cached_attention
 from pa_tutorial.attention.paged import paged_gather, paged_online
 from pa_tutorial.bench.batches import Arguments
-from pa_tutorial.bench.rotated import Pool, Workload
-from pa_tutorial.kernels.gpu import DEFAULT_SHARED
+from pa_tutorial.bench.cold_batches import Pool, Workload
+from pa_tutorial.kernels.gpu_launch import DEFAULT_SHARED
 from pa_tutorial.kernels.launch import Launch, prepare_naive, prepare_v1, prepare_v2
 from pa_tutorial.kernels.vectors import vector_loads
 
 Step = Callable[[], Tensor]  # one launch, or a few; its result is written again at each call
 
 
-def run_twin(ready: Launch) -> Tensor:
+def run_twin(prepared: Launch) -> Tensor:
     """The twin in C++ in the place of the kernel, on torch's current stream."""
     from pa_tutorial.kernels.cpp_twin import twin_kernel
 
-    total = ready.shared_bytes + ready.geometry.static_shared_bytes
+    total = prepared.shared_bytes + prepared.geometry.static_shared_bytes
     require(total <= DEFAULT_SHARED, "shared_bytes", total, f"at most {DEFAULT_SHARED}, for a twin")
     stream = torch.cuda.current_stream().cuda_stream
-    twin = twin_kernel(ready.geometry)
-    configuration = ready.grid, ready.geometry.NUM_THREADS, stream, ready.shared_bytes
-    twin[configuration](*ready.given)
-    return ready.out
+    twin = twin_kernel(prepared.geometry)
+    configuration = prepared.grid, prepared.geometry.NUM_THREADS, stream, prepared.shared_bytes
+    twin[configuration](*prepared.kernel_arguments)
+    return prepared.out
 
 
 def twin_v1(arguments: Arguments) -> Step:
@@ -37,11 +37,11 @@ def twin_v1(arguments: Arguments) -> Step:
 
 def twin_v2(arguments: Arguments) -> Step:
     """The partitions by the twin; its reduce kernel is ours."""
-    ready = prepare_v2(**arguments)
+    prepared = prepare_v2(**arguments)
 
     def run() -> Tensor:
-        run_twin(ready.partitions)
-        return ready.reduce.run()
+        run_twin(prepared.partitions)
+        return prepared.reduce.run()
 
     return run
 
@@ -66,7 +66,7 @@ def in_torch(pool: Pool, workload: Workload, sets: list[Arguments]) -> dict[str,
     names = ("q", "k_cache", "v_cache", "block_tables", "seq_lens", "scale")
     steps = {"kv_cache": [kv_cache(pool, workload, i) for i in range(2)]}
     for name, function in IN_TORCH.items():
-        steps[name] = [partial(function, *(given[n] for n in names)) for given in sets[:2]]
+        steps[name] = [partial(function, *(arguments[n] for n in names)) for arguments in sets[:2]]
     return steps
 
 

@@ -24,8 +24,8 @@ __all__ = ["CaseResult", "CheckFailure", "Result", "attempt", "check"]
 
 # What is no stage -> where its trials are; loaded when they are asked for, as stages are.
 OTHERS = {
-    "block_manager": "checks.block_manager:story_trials",
-    "engine": "checks.engine:scene_trials",
+    "block_manager": "checks.block_manager_check:story_trials",
+    "engine": "checks.engine_check:scene_trials",
 }
 OURS: Any = object()  # a function of None is a reader's mistake, not a wish for ours
 

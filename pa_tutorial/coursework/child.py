@@ -59,9 +59,9 @@ def require_functions(answer: Any, task: Task) -> None:
     Raises AnswerError.
     """
     names = [name for _, name in task.places]
-    given = [answer] if len(names) == 1 else answer
-    right = isinstance(given, tuple | list) and len(given) == len(names)
-    if not right or not all(map(callable, given)):
+    functions = [answer] if len(names) == 1 else answer
+    right = isinstance(functions, tuple | list) and len(functions) == len(names)
+    if not right or not all(map(callable, functions)):
         wanted = f"the function {names[0]}" if len(names) == 1 else f"({', '.join(names)})"
         raise AnswerError(f"{task.name}() returned {answer!r:.60}; it must return {wanted}")
 

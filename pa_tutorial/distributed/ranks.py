@@ -131,10 +131,10 @@ class Ranks:
         while len(results) < self.num_ranks:
             waiting = [pipe for rank, pipe in enumerate(self._pipes) if rank not in results]
             rest = None if deadline is None else max(0.0, deadline - time.monotonic())
-            ready = wait(waiting, rest)
-            if not ready:
+            prepared = wait(waiting, rest)
+            if not prepared:
                 self._lost(f"the ranks did not start within {seconds:g} s")
-            for pipe in ready:
+            for pipe in prepared:
                 try:
                     results[self._pipes.index(pipe)] = pickle.loads(pipe.recv_bytes())
                 except (EOFError, ConnectionError):

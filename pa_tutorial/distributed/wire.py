@@ -82,7 +82,7 @@ class Wire(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-def _num_bytes(given: Any) -> int:
+def _num_bytes(tree: Any) -> int:
     """Of a tensor, or of those in a list."""
-    tensors = [leaf for leaf in tree_leaves(given) if isinstance(leaf, Tensor)]
+    tensors = [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

@@ -114,66 +114,66 @@ def main(arguments: list[str] | None = None) -> int:
     the engine cannot be made.
     """
     parser = make_parser()
-    given = parser.parse_intermixed_args(arguments)
+    args = parser.parse_intermixed_args(arguments)
     try:
-        lines = given.file.read_text(encoding="utf-8").splitlines() if given.file else []
-        prompts = given.prompts + [line for line in lines if line]
+        lines = args.file.read_text(encoding="utf-8").splitlines() if args.file else []
+        prompts = args.prompts + [line for line in lines if line]
         if not prompts:
             parser.error("no prompt: give text, or --file")
-        require(given.every >= 0, "--every", given.every, "at least 0")
-        if given.tensor_parallel is not None:
-            return answer_on_ranks(given, prompts)
-        llm = LLM(given.model, **engine_options(given))
+        require(args.every >= 0, "--every", args.every, "at least 0")
+        if args.tensor_parallel is not None:
+            return answer_on_ranks(args, prompts)
+        llm = LLM(args.model, **engine_options(args))
     except (OSError, ValueError) as error:
         parser.error(str(error))
-    return answer(llm, given, prompts)
+    return answer(llm, args, prompts)
 
 
-def engine_options(given: argparse.Namespace) -> dict[str, object]:
+def engine_options(args: argparse.Namespace) -> dict[str, object]:
     names = ("stage", "num_blocks", "block_size", "token_budget", "chunk_size", "max_num_seqs")
-    options = {name: getattr(given, name) for name in names}
-    return options | {"prefix_caching": not given.no_prefix_caching}
+    options = {name: getattr(args, name) for name in names}
+    return options | {"prefix_caching": not args.no_prefix_caching}
 
 
-def answer(llm: LLM, given: argparse.Namespace, prompts: list[str]) -> int:
+def answer(llm: LLM, args: argparse.Namespace, prompts: list[str]) -> int:
     params = SamplingParams(
-        max_tokens=given.max_tokens,
-        temperature=given.temperature,
-        top_k=given.top_k,
-        top_p=given.top_p,
-        seed=given.seed,
-        num_samples=given.num_samples,
-        stop_tokens=tuple(given.stop_token),
-        ignore_eos=given.ignore_eos,
+        max_tokens=args.max_tokens,
+        temperature=args.temperature,
+        top_k=args.top_k,
+        top_p=args.top_p,
+        seed=args.seed,
+        num_samples=args.num_samples,
+        stop_tokens=tuple(args.stop_token),
+        ignore_eos=args.ignore_eos,
     )
-    arrivals = [given.every * index for index in range(len(prompts))]
-    completions = llm.generate(prompts, params, arrivals, progress=not given.no_progress)
+    arrivals = [args.every * index for index in range(len(prompts))]
+    completions = llm.generate(prompts, params, arrivals, progress=not args.no_progress)
     for completion in completions:
         show(completion)
-    if given.statistics:
+    if args.statistics:
         show_statistics(llm.statistics)
     return int(any(completion.error for completion in completions))
 
 
-def answer_on_ranks(given: argparse.Namespace, prompts: list[str]) -> int:
+def answer_on_ranks(args: argparse.Namespace, prompts: list[str]) -> int:
     """As one rank of several: rank 0 prints the answers."""
     # Not above: what is one device's need not know of many.
     from pa_tutorial.distributed.group import joined
     from pa_tutorial.distributed.heads import require_num_ranks
     from pa_tutorial.distributed.runner import serve
 
-    num_ranks, silence = given.tensor_parallel, given.silence
+    num_ranks, silence = args.tensor_parallel, args.silence
     # 30 seconds after a rank has died, torchrun kills all others: they must have spoken.
     require(not 25 < silence < inf, "--silence", f"{silence:g}", "at most 25 seconds")
-    model, tokenizer = load_model(given.model)
+    model, tokenizer = load_model(args.model)
     require_num_ranks(model, num_ranks, "--tensor-parallel")
     started = int(os.environ.get("WORLD_SIZE", 0))
     if started != num_ranks:
         start = f"torchrun --nproc-per-node {num_ranks} -m pa_tutorial.engine"
         raise ValueError(f"--tensor-parallel is {num_ranks}, but {started} ranks run; use {start}")
-    with joined(given.limit, silence) as group:
-        work = partial(answer, given=given, prompts=prompts)
-        return serve(model, tokenizer, group, work, **engine_options(given)) or 0
+    with joined(args.limit, silence) as group:
+        work = partial(answer, args=args, prompts=prompts)
+        return serve(model, tokenizer, group, work, **engine_options(args)) or 0
 
 
 if __name__ == "__main__":

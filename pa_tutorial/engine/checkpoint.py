@@ -130,23 +130,23 @@ def config_from(values: Mapping[str, object]) -> LlamaConfig:
 
 def rope_from(values: Mapping[str, object]) -> Rope:
     """From rope_parameters (transformers 5), or rope_theta and rope_scaling (4)."""
-    given = values.get("rope_parameters") or values.get("rope_scaling") or {}
-    theta = given.get("rope_theta", values.get("rope_theta", 10_000.0))
-    part = given.get("partial_rotary_factor", values.get("partial_rotary_factor", 1.0))
+    rope_parameters = values.get("rope_parameters") or values.get("rope_scaling") or {}
+    theta = rope_parameters.get("rope_theta", values.get("rope_theta", 10_000.0))
+    part = rope_parameters.get("partial_rotary_factor", values.get("partial_rotary_factor", 1.0))
     require(part == 1, "partial_rotary_factor", part, "1: here all of a head is turned")
-    scaling = given.get("rope_type", given.get("type", "default"))
+    scaling = rope_parameters.get("rope_type", rope_parameters.get("type", "default"))
     require(scaling in ROPE_TYPES, "rope_type", scaling, f"one of {ROPE_TYPES}")
     if scaling == "default":
         return Rope(theta)
     if scaling == "linear":
-        return Rope(theta, scaling, given["factor"])
+        return Rope(theta, scaling, rope_parameters["factor"])
     return Rope(
         theta=theta,
         scaling=scaling,
-        factor=given["factor"],
-        low_freq_factor=given["low_freq_factor"],
-        high_freq_factor=given["high_freq_factor"],
-        old_len=given["original_max_position_embeddings"],
+        factor=rope_parameters["factor"],
+        low_freq_factor=rope_parameters["low_freq_factor"],
+        high_freq_factor=rope_parameters["high_freq_factor"],
+        old_len=rope_parameters["original_max_position_embeddings"],
     )
 
 

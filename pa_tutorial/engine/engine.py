@@ -69,7 +69,7 @@ class Engine:
     prefix_caching  whether full blocks are found again by later requests
     watermark       free blocks that letting a request in must leave to those that run
     make_runner     called with model, stage, num_blocks and block_size
-    others          of the Scheduler: token_budget, chunk_size, max_num_seqs
+    limits          of the Scheduler: token_budget, chunk_size, max_num_seqs
 
     Raises ValueError for sizes, or a stage, that cannot be.
     """
@@ -83,12 +83,12 @@ class Engine:
         prefix_caching: bool = True,
         watermark: int = 0,
         make_runner: Callable[..., Runner] = Runner,
-        **others: int | None,
+        **limits: int | None,
     ) -> None:
         self.model = model
         allocator = PrefixCachingAllocator if prefix_caching else BlockAllocator
         self.allocator = allocator(num_blocks, watermark)
-        self.scheduler = Scheduler(self.allocator, block_size, **others)
+        self.scheduler = Scheduler(self.allocator, block_size, **limits)
         self.runner = make_runner(model, stage, num_blocks, block_size)
         self.num_requests = 0
         self.statistics: list[StepStatistics] = []

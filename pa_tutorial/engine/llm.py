@@ -100,9 +100,9 @@ class LLM:
         each = as_list("params", params, "SamplingParams, or a list of them")
         arrivals = [0] * len(prompts) if arrivals is None else arrivals
         arrivals = as_list("arrivals", arrivals, "a list of steps")
-        for name, given in (("params", each), ("arrivals", arrivals)):
-            if len(given) != len(prompts):
-                raise ValueError(f"{name} has {len(given)}; it must be one for each prompt")
+        for name, values in (("params", each), ("arrivals", arrivals)):
+            if len(values) != len(prompts):
+                raise ValueError(f"{name} has {len(values)}; it must be one for each prompt")
         for index, step in enumerate(arrivals):
             whole = isinstance(step, int) and step >= 0
             require(whole, f"arrivals[{index}]", repr(step), "a whole number, at least 0")
@@ -162,11 +162,11 @@ def load_model(
     return model, tokenizer
 
 
-def as_list(name: str, given: object, allowed: str) -> list:
+def as_list(name: str, values: object, allowed: str) -> list:
     """Raises TypeError if it is nothing that can be listed."""
-    if not isinstance(given, Iterable):
-        raise TypeError(f"{name} is {given!r}; it must be {allowed}")
-    return list(given)
+    if not isinstance(values, Iterable):
+        raise TypeError(f"{name} is {values!r}; it must be {allowed}")
+    return list(values)
 
 
 def is_done(request: Request | Exception | None) -> bool:

@@ -164,8 +164,8 @@ def generate_in_chunks_trials(draw: int = 0) -> list[Trial]:
             bounds={"out": 0.0},
             axes=("generated token",),
         )
-        for name, isolates, given, num_tokens, chunk_len in CHUNK_CASES
-        for prompt in (_other_prompt(given, rng) if draw else given,)
+        for name, isolates, shown_prompt, num_tokens, chunk_len in CHUNK_CASES
+        for prompt in (_other_prompt(shown_prompt, rng) if draw else shown_prompt,)
     ]
 
 

@@ -74,9 +74,9 @@ def unused_slots_trials(draw: int = 0) -> list[Trial]:
         seq_lens: tuple[int, ...], block_size: int, function: Callable | None
     ) -> dict[str, Tensor]:
         answer = unused_slots if function is None else function
-        given = torch.tensor(seq_lens)
-        returned = require_shape(answer(given, block_size), [len(seq_lens)])
-        if given.tolist() != list(seq_lens):
+        copied = torch.tensor(seq_lens)
+        returned = require_shape(answer(copied, block_size), [len(seq_lens)])
+        if copied.tolist() != list(seq_lens):
             raise AnswerError("it changed seq_lens, which is not its own")
         return {"out": returned[:, None]}
 
@@ -101,8 +101,8 @@ def unused_slots_trials(draw: int = 0) -> list[Trial]:
             bounds={"out": 0.0},
             axes=("sequence",),
         )
-        for name, isolates, given, block_size in UNUSED_CASES
-        for seq_lens in (_other_lens(given, block_size, rng) if draw else given,)
+        for name, isolates, shown_lens, block_size in UNUSED_CASES
+        for seq_lens in (_other_lens(shown_lens, block_size, rng) if draw else shown_lens,)
     ]
 
 
@@ -170,11 +170,11 @@ def largest_gap_trials(draw: int = 0) -> list[Trial]:
         reservations: tuple[tuple[int, int], ...], num_slots: int, function: Callable | None
     ) -> dict[str, Tensor]:
         answer = largest_gap if function is None else function
-        given = list(reservations)
-        result = answer(given, num_slots)
+        copied = list(reservations)
+        result = answer(copied, num_slots)
         call = f"reservations {list(reservations)} and {num_slots} slots"
         number = _require_number(result, expected(reservations, num_slots), call)
-        if given != list(reservations):
+        if copied != list(reservations):
             raise AnswerError("it changed the list of reservations, which is not its own")
         return number
 
@@ -193,8 +193,8 @@ def largest_gap_trials(draw: int = 0) -> list[Trial]:
             bounds={"out": 0.0},
             axes=("answer",),
         )
-        for name, isolates, *given in GAP_CASES
-        for reservations, num_slots in (_other_pool(*given, rng) if draw else given,)
+        for name, isolates, *shown_pool in GAP_CASES
+        for reservations, num_slots in (_other_pool(*shown_pool, rng) if draw else shown_pool,)
     ]
 
 

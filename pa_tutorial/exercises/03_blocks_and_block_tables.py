@@ -42,9 +42,9 @@ def find_slots_trials(draw: int = 0) -> list[Trial]:
     def run(case: tuple, function: Callable | None) -> dict[str, Tensor]:
         answer = find_slots if function is None else function
         table, first, last, block_size, _ = case
-        given = list(table)
-        slots = require_written(answer(given, first, last, block_size))
-        if given != table:
+        copied = list(table)
+        slots = require_written(answer(copied, first, last, block_size))
+        if copied != table:
             raise AnswerError("it changed block_table; it must only read it")
         return {"out": torch.tensor([_as_row(slots, 16, "the result")])}
 

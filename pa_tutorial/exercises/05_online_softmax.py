@@ -119,8 +119,8 @@ def running_max_and_sum_trials(draw: int = 0) -> list[Trial]:
             bounds={"out": 1e-12},
             axes=("m|l", "number"),
         )
-        for name, isolates, meaning, given in PASS_CASES
-        for scores in (again(given),)
+        for name, isolates, meaning, shown_scores in PASS_CASES
+        for scores in (again(shown_scores),)
     ]
 
 
@@ -196,13 +196,13 @@ def _parts(scores: list[tuple[float, ...]] | None, draw: int) -> list[Tokens]:
 
 
 def merge_parts_trials(draw: int = 0) -> list[Trial]:
-    def given(parts: list[Tokens]) -> list[Part]:
+    def inputs_of(parts: list[Tokens]) -> list[Part]:
         exact = [_exact([part]) for part in parts]
         return [Part(float(m), float(l), [float(a) for a in acc]) for m, l, acc in exact]
 
     def run(parts: list[Tokens], function: Callable | None) -> dict[str, Tensor]:
         answer = merge_parts if function is None else function
-        own, before = given(parts), given(parts)
+        own, before = inputs_of(parts), inputs_of(parts)
         result = answer(own)
         if own != before:
             raise AnswerError("it changed parts; it must only read them")
@@ -273,7 +273,7 @@ def merge_outputs_trials(draw: int = 0) -> list[Trial]:
             return [LEFTOVER] * len(acc), -math.inf
         return [float(a / l) for a in acc], float(m + l.ln())
 
-    def given(parts: list[Tokens], shift: float) -> list[Tensor]:
+    def inputs_of(parts: list[Tokens], shift: float) -> list[Tensor]:
         by_part = zip(*heads(parts, shift), strict=True)
         pairs = [[finished([tokens]) for tokens in of_heads] for of_heads in by_part]
         return [torch.tensor([[pair[side] for pair in row] for row in pairs]) for side in (0, 1)]
@@ -284,7 +284,7 @@ def merge_outputs_trials(draw: int = 0) -> list[Trial]:
 
     def run(parts: list[Tokens], shift: float, function: Callable | None) -> dict[str, Tensor]:
         answer = merge_outputs if function is None else function
-        own, before = given(parts, shift), given(parts, shift)
+        own, before = inputs_of(parts, shift), inputs_of(parts, shift)
         result = require_written(answer(*own))
         if not all(map(torch.equal, own, before)):
             raise AnswerError("it changed outs or lses; it must only read them")
@@ -301,7 +301,7 @@ def merge_outputs_trials(draw: int = 0) -> list[Trial]:
 
     def bound(parts: list[Tokens], shift: float) -> float:
         """An lse near 300 is known to 2 ** -16 in float32, and so are the weights made of it."""
-        lses = given(parts, shift)[1]
+        lses = inputs_of(parts, shift)[1]
         return 2**-21 * max(4.0, float(lses[lses.isfinite()].abs().max()))
 
     own_maximum = "head 0 near -300, head 1 near 300", "Each head needs its own maximum."

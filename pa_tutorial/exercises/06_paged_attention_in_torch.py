@@ -139,8 +139,8 @@ def attend_sequence_trials(draw: int = 0) -> list[Trial]:
         answer = attend_sequence if function is None else function
         block = case.num_heads * case.block_size * case.head_size * torch.float32.itemsize
 
-        def as_stage(q: Tensor, *others: Any) -> Tensor:
-            k_cache, v_cache, tables, seq_lens, scale, _no_slopes = others
+        def as_stage(q: Tensor, *step_arguments: Any) -> Tensor:
+            k_cache, v_cache, tables, seq_lens, scale, _no_slopes = step_arguments
             outs = []
             for own_q, table, seq_len in zip(q, tables, seq_lens.tolist(), strict=True):
                 with TensorsMade() as made:
@@ -233,7 +233,7 @@ def _query_cases(draw: int) -> list[tuple]:
 
 
 def single_queries_trials(draw: int = 0) -> list[Trial]:
-    def given(seq_lens: tuple[int, ...], query_lens: tuple[int, ...]) -> list[Tensor]:
+    def inputs_of(seq_lens: tuple[int, ...], query_lens: tuple[int, ...]) -> list[Tensor]:
         tables = torch.arange(len(seq_lens) * 3) * 5 % 16  # numbers in no order
         if draw:
             tables = torch.tensor(new_names(seeded(1, draw), 16, 100, len(tables)))
@@ -243,7 +243,7 @@ def single_queries_trials(draw: int = 0) -> list[Trial]:
     def run(case: tuple, function: Callable | None) -> dict[str, Tensor]:
         answer = single_queries if function is None else function
         *lens, by_hand = case
-        own, before = given(*lens), given(*lens)
+        own, before = inputs_of(*lens), inputs_of(*lens)
         result = require_written(answer(*own))
         if not all(map(torch.equal, own, before)):
             raise AnswerError("it changed one of its arguments; it must only read them")
@@ -256,7 +256,7 @@ def single_queries_trials(draw: int = 0) -> list[Trial]:
 
     def expected(case: tuple) -> dict[str, Tensor]:
         *lens, by_hand = case
-        tables = given(*lens)[0].tolist()
+        tables = inputs_of(*lens)[0].tolist()
         return {"out": torch.tensor([[seq_len, *tables[s]] for s, seq_len in by_hand])}
 
     return [

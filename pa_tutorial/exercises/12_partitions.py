@@ -50,17 +50,17 @@ RANGE_CASES = (
 )
 
 
-def another_range(rng: np.random.Generator, name: str, given: tuple) -> tuple[None, tuple]:
+def another_range(rng: np.random.Generator, name: str, parts: tuple) -> tuple[None, tuple]:
     """Another sequence and another partition of it, with the same property."""
-    *_, block_size, size = given
+    *_, block_size, size = parts
     full, tail = int(rng.integers(2, 7)), int(rng.integers(1, block_size))
     partition = {"first": 0, "full": full - 1}.get(name, full)
     return None, (partition, full * size + tail, block_size, size)
 
 
 def partition_range_trials(draw: int = 0) -> list[Trial]:
-    def run(given: tuple, function: Callable | None) -> dict[str, Tensor]:
-        answer = (partition_range if function is None else function)(*given)
+    def run(parts: tuple, function: Callable | None) -> dict[str, Tensor]:
+        answer = (partition_range if function is None else function)(*parts)
         return {"out": torch.tensor(require_floats(answer, RANGE))}
 
     def counted(partition: int, seq_len: int, block_size: int, size: int) -> dict[str, Tensor]:
@@ -73,12 +73,12 @@ def partition_range_trials(draw: int = 0) -> list[Trial]:
             name=name,
             isolates=isolates,
             meaning=meaning,
-            run=partial(run, given),
-            references={"tokens counted one by one": partial(counted, *given)},
+            run=partial(run, parts),
+            references={"tokens counted one by one": partial(counted, *parts)},
             bounds={"out": 0.0},
             axes=("|".join(RANGE),),
         )
-        for name, isolates, meaning, given in redrawn(RANGE_CASES, draw, another_range)
+        for name, isolates, meaning, parts in redrawn(RANGE_CASES, draw, another_range)
     ]
 
 
@@ -153,7 +153,7 @@ def reduce_online_trials(draw: int = 0) -> list[Trial]:
     def task(
         num_threads: int, seq_lens: tuple, size: int, heads: int, head_size: int, *maxima: float
     ) -> Task:
-        *given, expected = made_up_partitions(seq_lens, size, heads, head_size, *maxima, draw)
+        *parts, expected = made_up_partitions(seq_lens, size, heads, head_size, *maxima, draw)
         used = heads * sum(-(-n // size) for n in seq_lens)  # partitions of all heads
         requests = used * -(-head_size // WARP_SIZE)
         enough = {
@@ -164,7 +164,7 @@ def reduce_online_trials(draw: int = 0) -> list[Trial]:
         lens = torch.tensor(seq_lens, dtype=torch.int32).numpy()
         return Task(
             num_threads,
-            (*given, lens, lens.dtype.type(size)),
+            (*parts, lens, lens.dtype.type(size)),
             expected,
             enough,
             most_shuffles=0,

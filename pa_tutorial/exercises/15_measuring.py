@@ -121,7 +121,7 @@ def least_ms_trials(draw: int = 0) -> list[Trial]:
     ]
 
 
-LEAST = Exercise(
+LEAST_MS = Exercise(
     notebook=NOTEBOOK,
     text="""\
 No kernel can be faster than reading its K and V once. How long is that, for a batch of sequences of
@@ -174,9 +174,9 @@ ROOF_CASES = (
 )  # fmt: skip
 
 
-def other_machine(rng: np.random.Generator, name: str, given: tuple) -> tuple[str | None, tuple]:
+def other_machine(rng: np.random.Generator, name: str, sizes: tuple) -> tuple[str | None, tuple]:
     """Faster or slower, memory and cores nearly alike: the same roof limits."""
-    *heads_and_dtype, gb_per_s, peak = given
+    *heads_and_dtype, gb_per_s, peak = sizes
     faster = rng.uniform(0.5, 2)
     gb_per_s, peak = round(gb_per_s * faster, 1), round(peak * faster * rng.uniform(0.9, 1.1), 1)
     words = {
@@ -189,12 +189,12 @@ def other_machine(rng: np.random.Generator, name: str, given: tuple) -> tuple[st
 def under_the_roofs_trials(draw: int = 0) -> list[Trial]:
     names = "operations per byte", "most", "memory is the roof"
 
-    def run(given: tuple, function: Callable | None) -> list[float]:
+    def run(sizes: tuple, function: Callable | None) -> list[float]:
         answer = under_the_roofs if function is None else function
-        return require_floats(answer(*given), names)
+        return require_floats(answer(*sizes), names)
 
-    def expected(given: tuple) -> list[float]:
-        num_heads, num_kv_heads, dtype, gb_per_s, peak = given
+    def expected(sizes: tuple) -> list[float]:
+        num_heads, num_kv_heads, dtype, gb_per_s, peak = sizes
         flops, _ = attention_flops_and_bytes(1, 256, num_heads, num_kv_heads, 64, dtype)
         num_bytes = kv_bytes(256, num_kv_heads, 64, dtype)
         seconds = num_bytes / gb_per_s, flops / peak  # in 10**-9: of reading, of computing
@@ -202,9 +202,9 @@ def under_the_roofs_trials(draw: int = 0) -> list[Trial]:
 
     return [
         numbers_trial(
-            words, partial(run, given), partial(expected, given), "torch's counter", "|".join(names)
+            words, partial(run, sizes), partial(expected, sizes), "torch's counter", "|".join(names)
         )
-        for *words, given in redrawn(ROOF_CASES, draw, other_machine)
+        for *words, sizes in redrawn(ROOF_CASES, draw, other_machine)
     ]
 
 
@@ -276,8 +276,8 @@ def made_up_rounds(
 
 
 def other_ratio(rng: np.random.Generator, name: str, how: tuple) -> tuple[None, tuple]:
-    num_rounds, _, *others = how
-    return None, (num_rounds, float(rng.uniform(1.2, 4) ** rng.choice((-1, 1))), *others)
+    num_rounds, _, *rest = how
+    return None, (num_rounds, float(rng.uniform(1.2, 4) ** rng.choice((-1, 1))), *rest)
 
 
 def compare_rounds_trials(draw: int = 0) -> list[Trial]:
@@ -306,4 +306,4 @@ machine that is not always equally fast: a ratio with its spread.""",
     trials=compare_rounds_trials,
 )
 
-EXERCISES = (LEAST, ROOFS, ROUNDS)
+EXERCISES = (LEAST_MS, ROOFS, ROUNDS)

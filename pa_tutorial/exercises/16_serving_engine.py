@@ -227,29 +227,29 @@ def batch_by_hand(
 def make_batch_trials(draw: int = 0) -> list[Trial]:
     """Each tensor is a quantity of its own; `out` is slot_mapping."""
 
-    def run(given: tuple, function: Callable | None) -> dict[str, Tensor]:
-        sizes, tables, block_size, apart = given
+    def run(arguments: tuple, function: Callable | None) -> dict[str, Tensor]:
+        sizes, tables, block_size, apart = arguments
         answer = make_batch if function is None else function
         result = require_written(answer(sequences_of(sizes, tables, apart), block_size))
-        return quantities(require_batch(result, batch_by_hand(*given)))
+        return quantities(require_batch(result, batch_by_hand(*arguments)))
 
-    def expected(given: tuple) -> dict[str, Tensor]:
+    def expected(arguments: tuple) -> dict[str, Tensor]:
         return quantities(
-            {name: torch.tensor(values) for name, values in batch_by_hand(*given).items()}
+            {name: torch.tensor(values) for name, values in batch_by_hand(*arguments).items()}
         )
 
-    cases = [(*words, (*given, TOKENS_APART)) for *words, given in BATCH_CASES]
+    cases = [(*words, (*arguments, TOKENS_APART)) for *words, arguments in BATCH_CASES]
     return [
         Trial(
             name=name,
             isolates=isolates,
             meaning=meaning,
-            run=partial(run, given),
-            references={"token by token": partial(expected, given)},
+            run=partial(run, arguments),
+            references={"token by token": partial(expected, arguments)},
             bounds=dict.fromkeys(("out", *BATCH_DTYPES), 0.0),
             axes=("token",),
         )
-        for name, isolates, meaning, given in redrawn(cases, draw, other_blocks)
+        for name, isolates, meaning, arguments in redrawn(cases, draw, other_blocks)
     ]
 
 
@@ -261,9 +261,9 @@ def quantities(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def require_batch(result: object, expected: Mapping[str, list]) -> dict[str, Tensor]:
     """The answer, if it has every tensor in its dtype and shape; a message for its author else."""
     if not isinstance(result, dict) or set(result) != set(BATCH_DTYPES):
-        given = ", ".join(map(str, result)) if isinstance(result, dict) else f"{result!r:.60}"
+        shown = ", ".join(map(str, result)) if isinstance(result, dict) else f"{result!r:.60}"
         raise AnswerError(
-            f"it returned {given}; it must return a dict of {', '.join(BATCH_DTYPES)}"
+            f"it returned {shown}; it must return a dict of {', '.join(BATCH_DTYPES)}"
         )
     for name, dtype in BATCH_DTYPES.items():
         tensor, shape = result[name], list(torch.tensor(expected[name]).shape)
@@ -354,8 +354,8 @@ STOP_CASES = (
 def finish_reason_trials(draw: int = 0) -> list[Trial]:
     def run(questions: list[tuple], function: Callable | None) -> dict[str, Tensor]:
         answers = []
-        for (generated, *others), _ in questions:
-            answer = (finish_reason if function is None else function)(list(generated), *others)
+        for (generated, *rest), _ in questions:
+            answer = (finish_reason if function is None else function)(list(generated), *rest)
             if require_written(answer) not in REASONS:
                 raise AnswerError(f"it returned {answer!r:.60}; it must return one of {REASONS}")
             answers.append(answer)

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from pa_tutorial.attention.full import causal_attention
 from pa_tutorial.checks.running import Trial
+from pa_tutorial.exercises.distributed_grading import Meeting, on_ranks, other_slots
 from pa_tutorial.exercises.drawing import redrawn, seeded_torch
 from pa_tutorial.exercises.exercise import Exercise, require_shape
-from pa_tutorial.exercises.many_devices_grading import Meeting, on_ranks, other_slots
 from pa_tutorial.walk.calls import AnswerError
 
 NOTEBOOK = "17_many_devices"

@@ -43,18 +43,18 @@ def redrawn(
 ) -> list[tuple]:
     """A table of cases with other numbers in it; draw 0 is the table as it stands.
 
-    cases  (name, what it isolates, what its failure means, *given) each
-    again  again(rng, name, *given) -> (what it isolates, *given), with numbers that keep the
+    cases  (name, what it isolates, what its failure means, *numbers) each
+    again  again(rng, name, *numbers) -> (what it isolates, *numbers), with numbers that keep the
            property; None for words that are true of the new numbers too
     """
     if not draw:
         return list(cases)
     result = []
-    for place, (name, isolates, meaning, *given) in enumerate(cases):
+    for place, (name, isolates, meaning, *numbers) in enumerate(cases):
         rng = seeded(place, draw)
-        words, *new = again(rng, name, *given)
-        while new == given:  # a small choice may hit the numbers of the notebook
-            words, *new = again(rng, name, *given)
+        words, *new = again(rng, name, *numbers)
+        while new == numbers:  # a small choice may hit the numbers of the notebook
+            words, *new = again(rng, name, *numbers)
         result.append((name, words or isolates, meaning, *new))
     return result
 
@@ -68,14 +68,14 @@ def asked(
     any other draw has several, because one of them is soon guessed.
 
     words  name -> what the case isolates, where the words of the table name its numbers
-    again  again(rng, name, *given) -> another question that isolates the same
+    again  again(rng, name, *numbers) -> another question that isolates the same
     """
     result = []
-    for place, (name, isolates, meaning, *given) in enumerate(cases):
+    for place, (name, isolates, meaning, *numbers) in enumerate(cases):
         rng = seeded(place, draw)
         if draw:
-            questions = [again(rng, name, *given) for _ in range(QUESTIONS)]
+            questions = [again(rng, name, *numbers) for _ in range(QUESTIONS)]
             result.append((name, words.get(name, isolates), meaning, questions))
         else:
-            result.append((name, isolates, meaning, [tuple(given)]))
+            result.append((name, isolates, meaning, [tuple(numbers)]))
     return result

@@ -14,13 +14,13 @@ class Score(float):
 
 def once(scores: Sequence[float]) -> Iterator[float]:
     """Each score once; AnswerError if so many are kept that a second pass is possible."""
-    given: list[weakref.ref[Score]] = []
+    handed_out: list[weakref.ref[Score]] = []
     for number in [*scores, None]:
-        kept = sum(score() is not None for score in given)
+        kept = sum(score() is not None for score in handed_out)
         if kept > MOST_KEPT:
             raise AnswerError(f"it keeps {kept} scores; one pass keeps m and l, and no list")
         if number is not None:
             score = Score(number)
-            given.append(weakref.ref(score))
+            handed_out.append(weakref.ref(score))
             yield score
             del score

@@ -30,19 +30,19 @@ def other_request(
     return questions[name], word
 
 
-def other_blocks(rng: np.random.Generator, name: str, given: tuple) -> tuple[None, tuple]:
+def other_blocks(rng: np.random.Generator, name: str, arguments: tuple) -> tuple[None, tuple]:
     """For a case of make_batch: other block numbers, not 0, and other tokens."""
-    sizes, tables, block_size, _ = given
+    sizes, tables, block_size, _ = arguments
     number = rng.permutation(np.arange(1, 40)).tolist()
     tables = tuple([number[block] for block in table] for table in tables)
     return None, (sizes, tables, block_size, int(rng.integers(101, 1000)))
 
 
 def other_tokens(
-    rng: np.random.Generator, name: str, given: tuple, reason: str
+    rng: np.random.Generator, name: str, arguments: tuple, reason: str
 ) -> tuple[tuple, str]:
     """For a case of finish_reason: every token has another name, and others come before them."""
-    generated, max_tokens, stop_tokens, eos_tokens, ignore_eos = given
+    generated, max_tokens, stop_tokens, eos_tokens, ignore_eos = arguments
     names = (rng.choice(50_000, 10, replace=False) + 1).tolist()
     if name == "token_zero":
         names[0] = 0
@@ -52,5 +52,5 @@ def other_tokens(
     generated, stop_tokens, eos_tokens = (
         [names[token] for token in tokens] for tokens in (generated, stop_tokens, eos_tokens)
     )
-    others = max_tokens + len(before), tuple(stop_tokens), tuple(eos_tokens), ignore_eos
-    return (before + generated, *others), reason
+    limits = max_tokens + len(before), tuple(stop_tokens), tuple(eos_tokens), ignore_eos
+    return (before + generated, *limits), reason

@@ -25,7 +25,7 @@ def other_slots(rng: np.random.Generator, name: str, sizes: tuple) -> tuple[str 
     Every token gets a block of its own, and an offset that is neither the first nor the last of
     the block. large_pool: the first token goes to block 3; elsewhere no token goes to block 0.
     """
-    slots, *others = sizes
+    slots, *rest = sizes
     blocks = rng.permutation((1, 2, 3))
     if name == "large_pool":
         blocks = np.array((3, int(rng.integers(3))))
@@ -34,7 +34,7 @@ def other_slots(rng: np.random.Generator, name: str, sizes: tuple) -> tuple[str 
     if name == "nowhere":
         new[int(rng.integers(len(new)))] = -1
     words = f"slot {new[0]}" if name == "one_token" else None
-    return words, (tuple(new), *others)
+    return words, (tuple(new), *rest)
 
 
 def unwritten(*shape: int) -> Tensor:

@@ -17,8 +17,8 @@ Draws = np.random.Generator | None  # None: the cases of the notebook
 DTYPES = {1: torch.int8, 2: torch.float16, 4: torch.float32}
 
 
-def _one_of(rng: Draws, usual: int, *others: int) -> int:
-    return usual if rng is None else int(rng.choice(others))
+def _one_of(rng: Draws, usual: int, *choices: int) -> int:
+    return usual if rng is None else int(rng.choice(choices))
 
 
 def _heads(
@@ -186,19 +186,19 @@ def latent_inputs(case: LatentCase, draw: int) -> dict[str, Tensor]:
 
 def expanded_output(case: LatentCase, draw: int) -> dict[str, Tensor]:
     """In float64, token by token and head by head, with K and V."""
-    given = latent_inputs(case, draw)
+    inputs = latent_inputs(case, draw)
     out = torch.zeros(len(case.seq_lens), case.num_heads, case.value_size, dtype=torch.float64)
     for sequence, seq_len in enumerate(case.seq_lens):
-        table = given["block_tables"][sequence].tolist()
+        table = inputs["block_tables"][sequence].tolist()
         size = case.block_size
-        rows = torch.stack([given["cache"][table[i // size], i % size] for i in range(seq_len)])
+        rows = torch.stack([inputs["cache"][table[i // size], i % size] for i in range(seq_len)])
         latents, ropes = rows.double().split([case.latent_size, case.rope_size], dim=1)
         for head in range(case.num_heads):
-            k = latents @ given["w_k"][head].double().T
-            v = latents @ given["w_v"][head].double().T
-            scores = k @ given["q_nope"][sequence, head].double()
-            scores += ropes @ given["q_rope"][sequence, head].double()
-            out[sequence, head] = (given["scale"] * scores).softmax(dim=0) @ v
+            k = latents @ inputs["w_k"][head].double().T
+            v = latents @ inputs["w_v"][head].double().T
+            scores = k @ inputs["q_nope"][sequence, head].double()
+            scores += ropes @ inputs["q_rope"][sequence, head].double()
+            out[sequence, head] = (inputs["scale"] * scores).softmax(dim=0) @ v
     return {"out": out}
 
 

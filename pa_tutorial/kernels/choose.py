@@ -41,12 +41,12 @@ def choose(
     Raises ValueError for numbers below 1.
     Source: vLLM, vllm/attention/ops/paged_attn.py, forward_decode.
     """
-    given = {"num_seqs": num_seqs, "num_heads": num_heads, "max_seq_len": max_seq_len}
-    for name, value in given.items():
+    sizes = {"num_seqs": num_seqs, "num_heads": num_heads, "max_seq_len": max_seq_len}
+    for name, value in sizes.items():
         require(value >= 1, name, value, "1 or more")
     measured = list(measured)
     if measured:
-        return min(measured, key=lambda point: _distance(point, **given)).faster
+        return min(measured, key=lambda point: _distance(point, **sizes)).faster
     max_num_partitions = divide_round_up(max_seq_len, VLLM_PARTITION_SIZE)
     nothing_to_split = max_num_partitions == 1
     enough = num_seqs * num_heads > ENOUGH_THREAD_BLOCKS

@@ -23,7 +23,7 @@ from pa_tutorial.private_names import PLACE
 Capability = tuple[int, int]
 CAPABILITIES: tuple[Capability, ...] = ((8, 0), (9, 0))
 # How the elements of an array are kept; Numba has no bfloat16.
-KEPT = {torch.float32: types.float32, torch.float16: types.float16, torch.bfloat16: types.uint16}
+STORED = {torch.float32: types.float32, torch.float16: types.float16, torch.bfloat16: types.uint16}
 
 SPACES = ("global", "shared", "local", "const", "param")
 GENERIC = "generic"  # the address says which space it is, when the kernel runs
@@ -97,10 +97,10 @@ def array(item: types.Type, ndim: int = 1) -> types.Array:
 
 def v1_signature(geometry: Geometry) -> tuple[types.Type, ...]:
     """The types of the arguments of paged_attention's kernel."""
-    kept, of_float = array(KEPT[geometry.dtype]), array(types.float32)
+    stored, of_float = array(STORED[geometry.dtype]), array(types.float32)
     return (
         *(of_float, of_float),  # exp_sums, max_logits
-        *(kept, kept, kept, kept),  # out, q, k_cache, v_cache
+        *(stored, stored, stored, stored),  # out, q, k_cache, v_cache
         types.float32,  # scale
         *(array(types.int32, 2), array(types.int32), of_float),  # block_tables, seq_lens, slopes
         *(types.int64, types.int64, types.int64),  # q_stride, kv_block_stride, kv_head_stride
@@ -109,14 +109,14 @@ def v1_signature(geometry: Geometry) -> tuple[types.Type, ...]:
 
 def reduce_signature(geometry: Geometry) -> tuple[types.Type, ...]:
     """The types of the arguments of reduce's kernel."""
-    kept, of_float = array(KEPT[geometry.dtype]), array(types.float32)
-    return (kept, of_float, of_float, kept, array(types.int32), types.int64)
+    stored, of_float = array(STORED[geometry.dtype]), array(types.float32)
+    return (stored, of_float, of_float, stored, array(types.int32), types.int64)
 
 
 def naive_signature(geometry: Geometry) -> tuple[types.Type, ...]:
     """The types of the arguments of naive_kernel."""
-    kept = KEPT[geometry.dtype]
-    tensors = tuple(array(kept, ndim) for ndim in (3, 3, 5, 4))  # out, q, k_cache, v_cache
+    stored = STORED[geometry.dtype]
+    tensors = tuple(array(stored, ndim) for ndim in (3, 3, 5, 4))  # out, q, k_cache, v_cache
     numbers = array(types.int32, 2), array(types.int32), array(types.float32)
     return (*tensors, types.float32, *numbers)
 

@@ -99,7 +99,7 @@ class Twin:
 def twin_kernel(geometry: Geometry) -> Twin:
     """The twin in the place of paged_attention(geometry), for a GPU only.
 
-    ready = dataclasses.replace(prepare_v1(...), kernel=twin_kernel(geometry))
+    prepared = dataclasses.replace(prepare_v1(...), kernel=twin_kernel(geometry))
     """
     return Twin(geometry)
 

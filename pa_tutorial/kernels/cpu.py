@@ -65,7 +65,7 @@ class Sizes(NamedTuple):
 
 LOG2_E = np.float32(1.4426950408889634)
 LN_2 = np.float32(0.6931471805599453)
-LEAST = np.float32(-87.0)  # e**-87 is 2**-125.5: the smallest normal number is 2**-126
+MIN_EXPONENT = np.float32(-87.0)  # e**-87 is 2**-125.5: the smallest normal number is 2**-126
 
 
 @intrinsic
@@ -130,10 +130,10 @@ def prefetch(typing_context, array, position):
 
 @njit(**INLINED)
 def exp(x):
-    """e**x for x <= 0, exactly 0 below LEAST. In plain arithmetic, so that LLVM computes eight
-    at once; math.exp is a call for each number."""
+    """e**x for x <= 0, exactly 0 below MIN_EXPONENT. In plain arithmetic, so that LLVM computes
+    eight at once; math.exp is a call for each number."""
     # e**x = 2**n * e**r, with n a whole number and |r| <= ln(2) / 2
-    y = max(x, LEAST) * LOG2_E
+    y = max(x, MIN_EXPONENT) * LOG2_E
     n = np.floor(y + np.float32(0.5))
     r = (y - n) * LN_2
     # e**r = 1 + r + r**2 / 2! + ... + r**7 / 7!
@@ -145,7 +145,7 @@ def exp(x):
     e_r = e_r * r + np.float32(1 / 2)
     e_r = e_r * r + np.float32(1)
     e_r = e_r * r + np.float32(1)
-    return np.float32(0) if x < LEAST else e_r * power_of_two(np.int32(n))
+    return np.float32(0) if x < MIN_EXPONENT else e_r * power_of_two(np.int32(n))
 
 
 @njit(**INLINED)

@@ -17,7 +17,7 @@ BLOCK_SIZES = (8, 16, 32)
 CACHE_LINE = 64  # bytes that memory brings at once
 BYTES_AHEAD = 4096  # how long before its use a line is asked for, in bytes of K or V
 # As what the numbers of the cache are given to Numba, which has no 16-bit floats on a CPU.
-KEPT_AS = {torch.float16: torch.int16, torch.bfloat16: torch.uint16}
+STORED_AS = {torch.float16: torch.int16, torch.bfloat16: torch.uint16}
 
 
 def prepare_cpu(
@@ -140,12 +140,12 @@ def paged_attention_cpu(
     requires_grad.
     """
     step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
-    ready = launch_of_cpu(step, num_shares)
-    out = ready.run()
+    prepared = launch_of_cpu(step, num_shares)
+    out = prepared.run()
     if probe is not None:
-        probe["qk_max"] = torch.from_numpy(ready.qk_max)[..., None]
-        probe["exp_sum"] = torch.from_numpy(ready.exp_sum)[..., None]
-        probe["accs"] = torch.from_numpy(ready.accs)
+        probe["qk_max"] = torch.from_numpy(prepared.qk_max)[..., None]
+        probe["exp_sum"] = torch.from_numpy(prepared.exp_sum)[..., None]
+        probe["accs"] = torch.from_numpy(prepared.accs)
     return out
 
 
@@ -174,7 +174,7 @@ def sizes_of(v_cache: Tensor, tiles: bool = True, ahead: int = BYTES_AHEAD) -> S
 
 def as_array(tensor: Tensor) -> np.ndarray:
     """The same memory as a NumPy array; 16-bit floats as the integers that `widen` knows."""
-    return tensor.detach().view(KEPT_AS.get(tensor.dtype, tensor.dtype)).numpy()
+    return tensor.detach().view(STORED_AS.get(tensor.dtype, tensor.dtype)).numpy()
 
 
 def new_array(*shape: int) -> np.ndarray:

@@ -32,31 +32,31 @@ REDUCED = "mark: rescaled"
 REDUCED_NAMES = ("max_logit", "global_exp_sum")
 
 
-def probe_naive(ready: Launch, probe: dict[str, Tensor]) -> Tensor:
+def probe_naive(prepared: Launch, probe: dict[str, Tensor]) -> Tensor:
     """Run a launch of naive_kernel in the simulator; probe receives qk."""
-    require_simulated(ready.out, probe)
-    report = ready.simulate(watch="end", names="qk")
-    probe["qk"] = scores(report, "end", "qk", ready.arguments["seq_lens"])
-    return ready.out
+    require_simulated(prepared.out, probe)
+    report = prepared.simulate(watch="end", names="qk")
+    probe["qk"] = scores(report, "end", "qk", prepared.arguments["seq_lens"])
+    return prepared.out
 
 
-def probe_v1(ready: Launch, probe: dict[str, Tensor]) -> Tensor:
+def probe_v1(prepared: Launch, probe: dict[str, Tensor]) -> Tensor:
     """Run a launch of v1 in the simulator; probe receives the intermediates."""
-    require_simulated(ready.out, probe)
-    report = ready.simulate(watch=MARKS, names=NAMES)
-    probe.update(intermediates(report, ready.geometry, ready.arguments["seq_lens"]))
-    return ready.out
+    require_simulated(prepared.out, probe)
+    report = prepared.simulate(watch=MARKS, names=NAMES)
+    probe.update(intermediates(report, prepared.geometry, prepared.arguments["seq_lens"]))
+    return prepared.out
 
 
-def probe_v2(ready: Partitioned, probe: dict[str, Tensor]) -> Tensor:
+def probe_v2(prepared: Partitioned, probe: dict[str, Tensor]) -> Tensor:
     """Run both launches of v2 in the simulator; probe receives the intermediates."""
-    require_simulated(ready.out, probe)
-    report = ready.partitions.simulate(watch=MARKS, names=NAMES)
-    reduced = ready.reduce.simulate(watch=REDUCED, names=REDUCED_NAMES)
-    given, sums = ready.partitions.arguments, (ready.max_logits, ready.exp_sums)
+    require_simulated(prepared.out, probe)
+    report = prepared.partitions.simulate(watch=MARKS, names=NAMES)
+    reduced = prepared.reduce.simulate(watch=REDUCED, names=REDUCED_NAMES)
+    given, sums = prepared.partitions.arguments, (prepared.max_logits, prepared.exp_sums)
     both = report, reduced
-    probe.update(intermediates_of_v2(*both, ready.partitions.geometry, given["seq_lens"], *sums))
-    return ready.out
+    probe.update(intermediates_of_v2(*both, prepared.partitions.geometry, given["seq_lens"], *sums))
+    return prepared.out
 
 
 def require_simulated(out: Tensor, probe: dict[str, Tensor]) -> None:
@@ -83,9 +83,9 @@ def intermediates(
     found = {}
     if SCORES_DONE in marks:
         found["qk"] = scores(report, SCORES_DONE, "logits", seq_lens)
-        found["qk_max"] = of_all(report, SCORES_DONE, lambda shot: shot["qk_max"][:1])
+        found["qk_max"] = of_all(report, SCORES_DONE, lambda snapshot: snapshot["qk_max"][:1])
     if SUM_DONE in marks:
-        found["exp_sum"] = of_all(report, SUM_DONE, lambda shot: shot["exp_sum"][:1])
+        found["exp_sum"] = of_all(report, SUM_DONE, lambda snapshot: snapshot["exp_sum"][:1])
     if WEIGHTS_DONE in marks:
         found["logits"] = scores(report, WEIGHTS_DONE, "logits", seq_lens, 0.0)
     if ROWS_DONE in marks:
@@ -120,15 +120,15 @@ def intermediates_of_v2(
     weights = sums * (maxima - maxima.amax(dim=-1, keepdim=True)).exp()
     shares = weights / weights.sum(dim=-1, keepdim=True)
     qk_max, exp_sum = (array[..., :1].float() for array in (maxima, sums))
-    for shot in reduced.at(REDUCED):
-        head, sequence, _ = shot.block
-        qk_max[sequence, head] = as_tensor(shot["max_logit"][:1])
-        exp_sum[sequence, head] = as_tensor(shot["global_exp_sum"][:1])
+    for snapshot in reduced.at(REDUCED):
+        head, sequence, _ = snapshot.block
+        qk_max[sequence, head] = as_tensor(snapshot["max_logit"][:1])
+        exp_sum[sequence, head] = as_tensor(snapshot["global_exp_sum"][:1])
     shares_of_tokens = shares.repeat_interleave(size, dim=-1)[..., :longest]
     accs = torch.zeros(num_seqs, num_heads, geometry.HEAD_SIZE, dtype=torch.float64)
-    for shot in report.at(ROWS_DONE):
-        head, sequence, partition = shot.block
-        rows = as_tensor(sum_of_warps(shot["accs"], geometry))
+    for snapshot in report.at(ROWS_DONE):
+        head, sequence, partition = snapshot.block
+        rows = as_tensor(sum_of_warps(snapshot["accs"], geometry))
         accs[sequence, head] += shares[sequence, head, partition] * rows
     logits = scores(report, WEIGHTS_DONE, "logits", seq_lens, 0.0, size)
     return {
@@ -154,18 +154,18 @@ def scores(
     """
     num_heads, num_seqs, _ = report.grid
     found = torch.full((num_seqs, num_heads, int(seq_lens.max())), padding)
-    for shot in report.at(where):
-        head, sequence, partition = shot.block
+    for snapshot in report.at(where):
+        head, sequence, partition = snapshot.block
         start, seq_len = partition * partition_size, int(seq_lens[sequence])
         end = min(start + partition_size, seq_len) if partition_size else seq_len
-        found[sequence, head, start:end] = as_tensor(shot[name][: end - start])
+        found[sequence, head, start:end] = as_tensor(snapshot[name][: end - start])
     return found
 
 
 def of_all(report: Report, where: str, read: Callable[[Snapshot], np.ma.MaskedArray]) -> Tensor:
     """What `read` finds in the snapshot of each thread block: [num_seqs, num_heads, n]."""
     num_heads, num_seqs, _ = report.grid
-    found = {shot.block: as_tensor(read(shot)) for shot in report.at(where)}
+    found = {snapshot.block: as_tensor(read(snapshot)) for snapshot in report.at(where)}
     missing = {*np.ndindex(num_heads, num_seqs, 1)} - set(found)
     if missing:
         raise RuntimeError(f"thread block {min(missing)} never came to {where!r}")

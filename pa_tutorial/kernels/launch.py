@@ -4,8 +4,8 @@ CUDA tensors are read where they are, on torch's current stream; tensors on the 
 simulator. The functions named prepare_ stop before the launch, for those who want to repeat it,
 to watch it, or to put it into a CUDA graph:
 
-    ready = prepare_v2(...)    # everything is checked and wrapped
-    ready.run()                # as often as you like; ready.out is written each time
+    prepared = prepare_v2(...)    # everything is checked and wrapped
+    prepared.run()                # as often as you like; prepared.out is written each time
 """
 
 from torch import Tensor
@@ -65,8 +65,8 @@ def paged_attention_naive(
     Arguments, result and errors are those of paged_attention_v1; probe receives `qk` only.
     """
     step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
-    ready = launch_of_naive(step, max_seq_len=max_seq_len)
-    return ready.run() if probe is None else probe_naive(ready, probe)
+    prepared = launch_of_naive(step, max_seq_len=max_seq_len)
+    return prepared.run() if probe is None else probe_naive(prepared, probe)
 
 
 def paged_attention_v1(
@@ -157,10 +157,10 @@ def paged_attention_v2(
     Source: vLLM, paged_attention_v2 in csrc/attention/paged_attention_v2.cu.
     """
     step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
-    ready = launches_of_v2(step, max_seq_len=max_seq_len, partition_size=partition_size)
-    return ready.run() if probe is None else probe_v2(ready, probe)
+    prepared = launches_of_v2(step, max_seq_len=max_seq_len, partition_size=partition_size)
+    return prepared.run() if probe is None else probe_v2(prepared, probe)
 
 
-def run_probed(ready: Launch, probe: dict[str, Tensor] | None) -> Tensor:
+def run_probed(prepared: Launch, probe: dict[str, Tensor] | None) -> Tensor:
     """Run a launch of v1 and return its output; probe receives the intermediates."""
-    return ready.run() if probe is None else probe_v1(ready, probe)
+    return prepared.run() if probe is None else probe_v1(prepared, probe)

@@ -9,12 +9,12 @@ from pa_tutorial.arguments import float32_scale, require, steps
 from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.kernels.choose import VLLM_PARTITION_SIZE
 from pa_tutorial.kernels.geometry import FLOAT_BYTES, VEC_BYTES, Geometry, divide_round_up
-from pa_tutorial.kernels.gpu import max_shared_bytes
+from pa_tutorial.kernels.gpu_launch import max_shared_bytes
 from pa_tutorial.kernels.loads import LoadsOf, element_loads
 from pa_tutorial.kernels.naive import naive_kernel
 from pa_tutorial.kernels.paged_attention import paged_attention
 from pa_tutorial.kernels.reduce import reduce
-from pa_tutorial.kernels.running import Launch, Partitioned, as_kept, flat
+from pa_tutorial.kernels.running import Launch, Partitioned, as_stored, flat
 from pa_tutorial.kernels.vectors import vector_loads
 from pa_tutorial.simt.simulate import MAX_SHARED
 
@@ -60,8 +60,8 @@ def prepare_v1(
 ) -> Launch:
     """The launch of paged_attention_v1, for those who want to watch it or to repeat it.
 
-        ready = prepare_v1(...)
-        report = ready.simulate(trace=0)
+        prepared = prepare_v1(...)
+        report = prepared.simulate(trace=0)
 
     Arguments and errors are those of paged_attention_v1; num_threads may be 64 or 256 too, loads
     is element_loads or vector_loads.
@@ -85,8 +85,8 @@ def prepare_v2(
 ) -> Partitioned:
     """The two launches of paged_attention_v2, for those who want to watch or to repeat them.
 
-        ready = prepare_v2(...)
-        partitions, reduced = ready.simulate()    # the reports of both
+        prepared = prepare_v2(...)
+        partitions, reduced = prepared.simulate()    # the reports of both
 
     Arguments and errors are those of paged_attention_v2; num_threads may be 64 or 256 too, loads
     is element_loads or vector_loads.
@@ -108,8 +108,8 @@ def launch_of_naive(
     shared_bytes = FLOAT_BYTES * max_seq_len
     require_shared(shared_bytes, max_seq_len, most_shared(q))
     out = not_written(q.shape, q)
-    read = arguments_of(step, as_kept)
-    arguments = {"out": as_kept(out)} | {name: read[name] for name in NAIVE[1:]}
+    read = arguments_of(step, as_stored)
+    arguments = {"out": as_stored(out)} | {name: read[name] for name in NAIVE[1:]}
     grid = (q.shape[1], q.shape[0], 1)
     return Launch(naive_kernel(geometry), geometry, grid, shared_bytes, arguments, NAIVE, out)
 

@@ -47,8 +47,8 @@ def reshape_and_cache_by_kernel(
     the caller's promise: to check them would be to wait.
     Source: vLLM, reshape_and_cache in csrc/cache_kernels.cu.
     """
-    for ready in prepare_reshape_and_cache(key, value, k_cache, v_cache, slot_mapping):
-        ready.run()
+    for prepared in prepare_reshape_and_cache(key, value, k_cache, v_cache, slot_mapping):
+        prepared.run()
 
 
 def prepare_reshape_and_cache(
@@ -107,8 +107,8 @@ def copy_blocks(
     TypeError for what is no tensor.
     Source: vLLM, copy_blocks in csrc/cache_kernels.cu.
     """
-    for ready in prepare_copy_blocks(k_caches, v_caches, pairs):
-        ready.run()
+    for prepared in prepare_copy_blocks(k_caches, v_caches, pairs):
+        prepared.run()
 
 
 def prepare_copy_blocks(

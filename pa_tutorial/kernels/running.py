@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.kernels.geometry import Geometry
-from pa_tutorial.kernels.gpu import OnGpu
+from pa_tutorial.kernels.gpu_launch import OnGpu
 from pa_tutorial.simt import Report, launch
 
 SIMULATED = (
@@ -50,7 +50,7 @@ class Launch:
     unwritten: tuple[str, ...] = ("out",)
 
     @property
-    def given(self) -> tuple[object, ...]:
+    def kernel_arguments(self) -> tuple[object, ...]:
         """What the kernel is called with."""
         return tuple(self.arguments[name] for name in self.order)
 
@@ -60,7 +60,7 @@ class Launch:
             self.kernel,
             self.grid,
             self.geometry.NUM_THREADS,
-            *self.given,
+            *self.kernel_arguments,
             shared_bytes=self.shared_bytes,
             unwritten=self.unwritten,
             **options,
@@ -71,7 +71,7 @@ class Launch:
         """The launch on a GPU; its arguments are wrapped when it is first asked for."""
         geometry = self.geometry
         sizes = self.shared_bytes, geometry.static_shared_bytes
-        return OnGpu(self.kernel, self.grid, geometry.NUM_THREADS, *sizes, self.given)
+        return OnGpu(self.kernel, self.grid, geometry.NUM_THREADS, *sizes, self.kernel_arguments)
 
     def run(self) -> Tensor:
         """Run it where its tensors are, and return `out`.
@@ -153,7 +153,7 @@ def say_simulated() -> None:
         _said = True
 
 
-def as_kept(tensor: Tensor) -> Tensor:
+def as_stored(tensor: Tensor) -> Tensor:
     """The tensor with its elements as a kernel keeps them: bfloat16 as uint16, the same memory."""
     return tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor
 
@@ -161,6 +161,6 @@ def as_kept(tensor: Tensor) -> Tensor:
 def flat(tensor: Tensor) -> Tensor:
     """Its memory as a kernel keeps it, from the first element to the last, gaps included, as one
     dimension."""
-    kept = as_kept(tensor)
-    last = sum((n - 1) * stride for n, stride in zip(kept.shape, kept.stride(), strict=True))
-    return kept.as_strided((last + 1,), (1,))
+    stored = as_stored(tensor)
+    last = sum((n - 1) * stride for n, stride in zip(stored.shape, stored.stride(), strict=True))
+    return stored.as_strided((last + 1,), (1,))

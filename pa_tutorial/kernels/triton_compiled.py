@@ -142,7 +142,7 @@ def num_compilations(calls: list[TritonCall], capability: Capability = (9, 0)) -
     that are known when it runs, not again. Nothing is compiled here."""
     keys, new_device = set(), object()
 
-    def remember(key: str, **others: object) -> bool:
+    def remember(key: str, **options: object) -> bool:
         keys.add(key)
         return True  # that it need not be compiled
 

@@ -4,13 +4,13 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.arguments import require, require_dense
-from pa_tutorial.attention.step import MOST_ON_AXIS, DecodeStep
+from pa_tutorial.attention.step import MAX_GRID_YZ, DecodeStep
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-LEAST = 16  # of a dimension over which tl.dot adds up
+MIN_TILE = 16  # of a dimension over which tl.dot adds up
 KEY_BYTES = 8192  # of the keys of a tile, where nobody says how many there shall be
 MOST_TOKENS = 64  # of a tile, where nobody says how many
-MOST_OF_A_TILE = 1024  # tokens: Triton has a limit of 2**20 numbers for a tile
+MAX_TILE = 1024  # tokens: Triton has a limit of 2**20 numbers for a tile
 MOST_OF_A_PARTITION = 2**30  # with the length of a sequence it must have 32 bits
 
 
@@ -20,12 +20,12 @@ def next_power_of_two(n: int) -> int:
 
 def padded(head_size: int) -> int:
     """The length of a tile that has a whole head."""
-    return max(LEAST, next_power_of_two(head_size))
+    return max(MIN_TILE, next_power_of_two(head_size))
 
 
 def usual_tile(head_size: int, itemsize: int) -> int:
     """Tokens of a tile: on a GPU three tiles of K and of V must fit into shared memory."""
-    return min(MOST_TOKENS, max(LEAST, KEY_BYTES // (padded(head_size) * itemsize)))
+    return min(MOST_TOKENS, max(MIN_TILE, KEY_BYTES // (padded(head_size) * itemsize)))
 
 
 def require_triton_inputs(step: DecodeStep, newest: dict[str, Tensor] | None) -> None:
@@ -68,8 +68,8 @@ def require_sizes(partition_size: int, tile_size: int, num_warps: int, num_stage
             raise TypeError(f"{name} is of type {type(size).__name__}; it must be an int")
     is_size = 1 <= partition_size <= MOST_OF_A_PARTITION
     require(is_size, "partition_size", partition_size, f"1 to {MOST_OF_A_PARTITION}")
-    is_tile = LEAST <= tile_size <= MOST_OF_A_TILE and tile_size == next_power_of_two(tile_size)
-    require(is_tile, "tile_size", tile_size, f"a power of two, {LEAST} to {MOST_OF_A_TILE}")
+    is_tile = MIN_TILE <= tile_size <= MAX_TILE and tile_size == next_power_of_two(tile_size)
+    require(is_tile, "tile_size", tile_size, f"a power of two, {MIN_TILE} to {MAX_TILE}")
     is_power = num_warps >= 1 and num_warps == next_power_of_two(num_warps)
     require(is_power and num_warps <= 32, "num_warps", num_warps, "1, 2, 4, 8, 16 or 32")
     require(num_stages >= 1, "num_stages", num_stages, "at least 1")
@@ -77,8 +77,8 @@ def require_sizes(partition_size: int, tile_size: int, num_warps: int, num_stage
 
 def require_partitions(max_num_partitions: int, partition_size: int) -> None:
     """Raise ValueError for more partitions than a grid can have."""
-    if max_num_partitions > MOST_ON_AXIS:
+    if max_num_partitions > MAX_GRID_YZ:
         raise ValueError(
             f"partition_size is {partition_size}, which makes {max_num_partitions:,} partitions; "
-            f"there may be {MOST_ON_AXIS:,}: axis z of a grid"
+            f"there may be {MAX_GRID_YZ:,}: axis z of a grid"
         )

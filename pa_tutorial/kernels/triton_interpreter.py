@@ -143,10 +143,10 @@ def access(
     verb: str,
     ranges: dict[str, tuple[int, int]],
     pointers: TensorHandle,
-    *others: object,
+    *arguments: object,
 ) -> TensorHandle | None:
     """A load (mask, other, …) or a store (value, mask, …) whose addresses are looked at first."""
-    mask = others[0] if verb == "reads" else others[1]
+    mask = arguments[0] if verb == "reads" else arguments[1]
     asked = pointers.data[mask.data].astype(np.int64)
     num_bytes = pointers.get_element_ty().primitive_bitwidth // 8
     outside = outside_of(ranges, asked, num_bytes)
@@ -154,7 +154,7 @@ def access(
         raise MemoryFault(
             f"{verb} {describe(int(outside[0]), ranges)}, in program {builder.grid_idx}"
         )
-    return original(builder, pointers, *others)
+    return original(builder, pointers, *arguments)
 
 
 def outside_of(ranges: dict[str, tuple[int, int]], asked: np.ndarray, num_bytes: int) -> np.ndarray:
@@ -182,11 +182,11 @@ def describe(address: int, ranges: dict[str, tuple[int, int]]) -> str:
 
 
 def dot_of_values(
-    builder: InterpreterBuilder, a: TensorHandle, b: TensorHandle, *others: object
+    builder: InterpreterBuilder, a: TensorHandle, b: TensorHandle, *arguments: object
 ) -> TensorHandle:
     """tl.dot. The interpreter keeps a bfloat16 as an integer with its bits, and would multiply
     these (Triton 3.9)."""
-    return create_dot(builder, as_values(a), as_values(b), *others)
+    return create_dot(builder, as_values(a), as_values(b), *arguments)
 
 
 def as_values(handle: TensorHandle) -> TensorHandle:

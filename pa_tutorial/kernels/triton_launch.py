@@ -280,10 +280,10 @@ def paged_attention_triton(
     """
     sizes = {"max_seq_len": max_seq_len, "partition_size": partition_size, "tile_size": tile_size}
     step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
-    ready = launch_of_triton(step, **sizes)
-    out = ready.run()
+    prepared = launch_of_triton(step, **sizes)
+    out = prepared.run()
     if probe is not None:
-        m, l, acc = ready.merged()
+        m, l, acc = prepared.merged()
         probe |= {"qk_max": m[..., None], "exp_sum": l[..., None], "accs": acc / l[..., None]}
     return out
 

@@ -20,7 +20,7 @@ on, start with lanes.py: who executes a statement. Then
     signatures                                        types that a kernel declares
     arithmetic                                        numbers as Numba types them
     memory, views, access, races, writes              data, and what the checks remember of it
-    machine, blocks, abreast                          thread blocks, gangs, barriers
+    machine, blocks, batched_blocks                   thread blocks, gangs, barriers
     simulate, arguments, report, snapshots            launch, and what it gives back
     recorder, trace, moments                          who touched what, and when a mistake was found
     traffic, tables                                   what that costs

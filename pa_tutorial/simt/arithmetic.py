@@ -227,8 +227,8 @@ def _smaller_or_larger(ufunc: Callable, compare: Callable) -> Callable[..., Valu
     """min or max. Beside float32 or float64 alone, NaN gives way to a number, as in C; beside
     other types a comparison decides, and NaN stays if it comes first."""
 
-    def function(first: Value, *others: Value) -> Value:
-        for other in others:
+    def function(first: Value, *arguments: Value) -> Value:
+        for other in arguments:
             pair = dtype_of(first), dtype_of(other)
             target = np.promote_types(*pair)
             a, b = cast(first, target), cast(other, target)

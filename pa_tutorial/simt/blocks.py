@@ -3,7 +3,7 @@
 A gang is a set of threads that execute one statement together. By default the whole thread
 block is one gang. To see other orders, each warp is a gang of its own: then the warps run one
 after another, each from one barrier to the next. (Where nobody looks closer, the threads of
-several thread blocks are one gang; see abreast.py.)
+several thread blocks are one gang; see batched_blocks.py.)
 """
 
 from collections.abc import Callable, Collection

@@ -122,13 +122,13 @@ class Calls(Expressions):
             ) from None
 
     def _call_device_function(self, node: ast.Call, function: FunctionType) -> Run:
-        given = self._given(node, function)
-        functions = {n: f for n, value in given.items() if callable(f := self.constant(value))}
+        by_name = self._by_name(node, function)
+        functions = {n: f for n, value in by_name.items() if callable(f := self.constant(value))}
         call = self.program.device_function(function, functions)
         types, result = self._declared(node, function)
         arguments = {
             name: _in_type(self.translate(value), types.get(name))
-            for name, value in given.items()
+            for name, value in by_name.items()
             if name not in functions
         }
         step = self.program.machine.add_place(self.source.site(node)), NO_TURN
@@ -143,18 +143,18 @@ class Calls(Expressions):
 
         return _in_type(run, result)
 
-    def _given(self, node: ast.Call, function: FunctionType) -> dict[str, ast.expr]:
+    def _by_name(self, node: ast.Call, function: FunctionType) -> dict[str, ast.expr]:
         """Parameter -> what the call, or its default, gives it."""
         names = names_of(function)
         defaults = zip(names[::-1], (function.__defaults__ or ())[::-1], strict=False)
-        given = {name: ast.copy_location(ast.Constant(value), node) for name, value in defaults}
-        given |= dict(zip(names, node.args, strict=False))
-        given |= {keyword.arg: keyword.value for keyword in node.keywords}
-        if len(node.args) > len(names) or set(given) != set(names):
+        by_name = {name: ast.copy_location(ast.Constant(value), node) for name, value in defaults}
+        by_name |= dict(zip(names, node.args, strict=False))
+        by_name |= {keyword.arg: keyword.value for keyword in node.keywords}
+        if len(node.args) > len(names) or set(by_name) != set(names):
             raise self.source.unsupported(
                 node, f"{function.__name__} takes the arguments {', '.join(names)}"
             )
-        return given
+        return by_name
 
     def _declared(self, node: ast.Call, function: FunctionType) -> tuple[dict[str, Type], Type]:
         """The types that a signature gives to the parameters and to the result, if there is one."""
@@ -166,9 +166,9 @@ class Calls(Expressions):
 
     def array(self, node: ast.Call, kind: str, name: str) -> Run:
         """cuda.shared.array and cuda.local.array: their shape is known before the kernel runs."""
-        given = dict(zip(("shape", "dtype", "alignment"), node.args, strict=False))
-        given |= {keyword.arg: keyword.value for keyword in node.keywords}
-        values = {key: self._array_argument(node, key, value) for key, value in given.items()}
+        by_name = dict(zip(("shape", "dtype", "alignment"), node.args, strict=False))
+        by_name |= {keyword.arg: keyword.value for keyword in node.keywords}
+        values = {key: self._array_argument(node, key, value) for key, value in by_name.items()}
         if not {"shape", "dtype"} <= set(values) <= {"shape", "dtype", "alignment"}:
             raise self.source.unsupported(node, "an array takes shape, dtype and maybe alignment")
         shape, dtype = values["shape"], cast_target(values["dtype"])

@@ -29,8 +29,8 @@ def ptx(kernel: Callable, *args: object, compute_capability: tuple[int, int] = (
     from numba import cuda
 
     function = function_of(kernel)
-    given = named(function, args)
-    signature = types_of(function, (given | arrays_of(given)).values())
+    by_name = named(function, args)
+    signature = types_of(function, (by_name | arrays_of(by_name)).values())
     # Device functions ask for "the current device" while they are compiled; there is none.
     device = SimpleNamespace(compute_capability=compute_capability)
     with (

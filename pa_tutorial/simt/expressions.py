@@ -155,19 +155,19 @@ class Expressions(Known):
 
     def _on_compare(self, node: ast.Compare) -> Run:
         """a < b, or a < b < c: then c is computed only by the lanes for which a < b."""
-        first, *others = (self.translate(n) for n in (node.left, *node.comparators))
+        first, *rest = (self.translate(n) for n in (node.left, *node.comparators))
         for op in node.ops:
             if type(op) not in arithmetic.OPERATORS:
                 raise self.source.unknown(node)
         compare = [arithmetic.binary(type(op)) for op in node.ops]
         if len(compare) == 1:
-            (apply,), (other,) = compare, others
+            (apply,), (other,) = compare, rest
             return lambda frame: apply(first(frame), other(frame))
 
         def chain(frame: Frame) -> object:
             outer, left, result = frame.lanes, first(frame), True
             try:
-                for apply, other in zip(compare, others, strict=True):
+                for apply, other in zip(compare, rest, strict=True):
                     right = other(frame)
                     result = chosen(frame, outer, apply(left, right), result)
                     frame.lanes = frame.lanes.where(result)

@@ -22,7 +22,7 @@ class Known:
     """Finds what the names and constants of one function stand for.
 
     program  adds places and translates the functions that this one calls
-    given    parameters that are functions: they are known before the kernel runs, too
+    functions  parameters that are functions: they are known before the kernel runs, too
     """
 
     def __init__(
@@ -30,14 +30,14 @@ class Known:
         program: object,
         function: FunctionType,
         source: Source,
-        given: Mapping[str, object] = NOTHING,
+        functions: Mapping[str, object] = NOTHING,
     ) -> None:
         self.constants = _constants(source.tree)
         self.program, self.function, self.source = program, function, source
         closure = function.__closure__ or ()
         cells = zip(function.__code__.co_freevars, closure, strict=True)
-        self.enclosed = {name: cell.cell_contents for name, cell in cells} | dict(given)
-        self.variables = set(function.__code__.co_varnames) - set(given)
+        self.enclosed = {name: cell.cell_contents for name, cell in cells} | dict(functions)
+        self.variables = set(function.__code__.co_varnames) - set(functions)
 
     def known(self, node: ast.AST) -> object:
         """The Python object that a node stands for, or UNKNOWN."""
@@ -96,16 +96,16 @@ def _constants(tree: ast.FunctionDef) -> dict[str, ast.expr]:
     N = 32 in a kernel is a constant for Numba, which can be the shape of an array.
     """
     constants: dict[str, ast.expr] = {}
-    given: dict[str, list[ast.AST]] = {}
+    assignments: dict[str, list[ast.AST]] = {}
     parameters = {argument.arg for argument in tree.args.args}
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            given.setdefault(node.id, []).append(node)
+            assignments.setdefault(node.id, []).append(node)
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign):
-            (target, *others) = node.targets
-            once = isinstance(target, ast.Name) and len(given[target.id]) == 1
-            if once and not others and target.id not in parameters:
+            (target, *more_targets) = node.targets
+            once = isinstance(target, ast.Name) and len(assignments[target.id]) == 1
+            if once and not more_targets and target.id not in parameters:
                 constants[target.id] = node.value
     return constants
 

@@ -42,10 +42,10 @@ class Lanes:
         count = int(np.count_nonzero(flags))
         return self if count == self.count else Lanes(flags, count)
 
-    def minus(self, others: "Lanes") -> "Lanes":
-        if not others.count:
+    def minus(self, other: "Lanes") -> "Lanes":
+        if not other.count:
             return self
-        return Lanes(self.flags & ~others.flags)
+        return Lanes(self.flags & ~other.flags)
 
     def join(self, a: "Lanes", b: "Lanes") -> "Lanes":
         """a and b, two parts of this set, together; this very set if that is everybody."""
@@ -57,10 +57,10 @@ class Lanes:
         count = int(np.count_nonzero(flags))
         return self if count == self.count else Lanes(flags, count)
 
-    def covers(self, others: "Lanes") -> bool:
-        if self is others or self.everyone:
+    def covers(self, other: "Lanes") -> bool:
+        if self is other or self.everyone:
             return True
-        return not np.count_nonzero(others.flags & ~self.flags)
+        return not np.count_nonzero(other.flags & ~self.flags)
 
     @cached_property
     def nobody(self) -> "Lanes":
@@ -81,11 +81,11 @@ class Variable:
 
     def read(self, lanes: Lanes) -> object:
         """The value in these lanes, which all have one."""
-        first, *others = (
+        first, *rest = (
             one for one in (self, *self.older) if np.count_nonzero(one.lanes.flags & lanes.flags)
         )
         result = first.value
-        for one in others:
+        for one in rest:
             result = merged(result, one.value, one.lanes)
         return result
 
@@ -96,7 +96,7 @@ class Variable:
             return self.lanes
         return Lanes(np.logical_or.reduce([v.lanes.flags for v in (self, *self.older)]))
 
-    def given(self, value: object, lanes: Lanes) -> "Variable":
+    def assigned(self, value: object, lanes: Lanes) -> "Variable":
         """After an assignment in these lanes."""
         if not self.older and (value is self.value or same_kind(value, self.value)):
             covered = self.lanes.covers(lanes)
@@ -108,8 +108,8 @@ class Variable:
 
     def without(self, lanes: Lanes) -> "Variable | None":
         """What is left to the other lanes; None if nothing."""
-        others = self.lanes.minus(lanes)
-        return Variable(self.value, others) if others.count else None
+        remaining = self.lanes.minus(lanes)
+        return Variable(self.value, remaining) if remaining.count else None
 
 
 @dataclass
@@ -133,7 +133,7 @@ class Frame:
         if old is None or (not old.older and (old.lanes is lanes or lanes.covers(old.lanes))):
             self.variables[name] = Variable(value, lanes)
         else:
-            self.variables[name] = old.given(value, lanes)
+            self.variables[name] = old.assigned(value, lanes)
 
 
 def same_kind(a: object, b: object) -> bool:

@@ -6,7 +6,7 @@ from types import FunctionType
 
 import numpy as np
 
-from pa_tutorial.simt.abreast import may_run_abreast, run_abreast, saved
+from pa_tutorial.simt.batched_blocks import may_run_batched, run_batched, saved
 from pa_tutorial.simt.blocks import run_blocks
 from pa_tutorial.simt.known import NOTHING
 from pa_tutorial.simt.lanes import RESULT, Frame
@@ -80,14 +80,14 @@ class Program:
             raise ValueError(f"watch: no statement of {kernel.__name__} is at {wanted}{there}")
 
     def device_function(
-        self, function: FunctionType, given: Mapping[str, object] = NOTHING
+        self, function: FunctionType, functions: Mapping[str, object] = NOTHING
     ) -> DeviceFunction:
-        """given  the parameters that are functions: for others, it is translated once more"""
-        key = function, *given.items()
+        """functions  the parameters that are functions: for others, it is translated once more"""
+        key = function, *functions.items()
         if key not in self.functions:
             source = self.sources[function] = source_of(function)
             self.functions[key] = device = DeviceFunction(source)
-            device.body = Statements(self, function, source, given).body(source.tree.body)
+            device.body = Statements(self, function, source, functions).body(source.tree.body)
         return self.functions[key]
 
     def run(self, arguments: dict[str, object]) -> None:
@@ -99,17 +99,17 @@ class Program:
                 frame.lanes = frame.gang.everybody
                 self.snapshots.extend(take(frame, END, END, self.names))
 
-        if may_run_abreast(machine, self.called):
+        if may_run_batched(machine, self.called):
             put_back = saved(arguments)
-            if run_abreast(machine, body, arguments, at_end):
+            if run_batched(machine, body, arguments, at_end):
                 order = {index: number for number, index in enumerate(machine.indices)}
-                shots = sorted(self.snapshots, key=lambda shot: order[shot.block])
+                snapshots = sorted(self.snapshots, key=lambda snapshot: order[snapshot.block])
                 if machine.recorder is not None:
                     after = saved(arguments)
                     put_back()
                     run_blocks(machine, body, arguments, at_end, machine.recorder.blocks)
                     after()
-                self.snapshots = shots
+                self.snapshots = snapshots
                 return
             put_back()
             self.snapshots.clear()

@@ -94,10 +94,10 @@ class Ordering:
         return open_
 
     def _warp_ordered(self, stamps: np.ndarray, threads: np.ndarray) -> np.ndarray:
-        others, clocks = stamps & THREADS, (stamps >> CLOCK) & CLOCKS
+        other_threads, clocks = stamps & THREADS, (stamps >> CLOCK) & CLOCKS
         warps = threads // WARP_SIZE
-        same_warp = warps == others // WARP_SIZE
-        known = self.clocks[warps, threads % WARP_SIZE, others % WARP_SIZE]
+        same_warp = warps == other_threads // WARP_SIZE
+        known = self.clocks[warps, threads % WARP_SIZE, other_threads % WARP_SIZE]
         return same_warp & (clocks <= known)
 
 

@@ -97,9 +97,9 @@ class Report:
         if isinstance(block, int):
             block = (block, 0, 0)
         return [
-            shot
-            for shot in self.snapshots
-            if shot.matches(where) and (block is None or shot.block == tuple(block))
+            snapshot
+            for snapshot in self.snapshots
+            if snapshot.matches(where) and (block is None or snapshot.block == tuple(block))
         ]
 
     def rows(self, where: int | str, *names: str) -> np.ndarray:
@@ -110,14 +110,16 @@ class Report:
         if {"block", "thread"} & set(names):
             raise ValueError("block and thread are columns already; read such a variable by at()")
         parts = []
-        for shot in self.at(where):
-            columns = [np.ma.asarray(shot[name]) for name in names]
+        for snapshot in self.at(where):
+            columns = [np.ma.asarray(snapshot[name]) for name in names]
             arrays = [n for n, c in zip(names, columns, strict=True) if c.ndim > 1]
             if arrays:
                 raise ValueError(f"{arrays[0]} is an array; read it by at()")
             there = ~np.any([np.ma.getmaskarray(c) for c in columns], axis=0)
-            numbers = np.full(len(shot.threads), self._block_number(shot.block))
-            parts.append([c[there] for c in (numbers, shot.threads, *(c.data for c in columns))])
+            numbers = np.full(len(snapshot.threads), self._block_number(snapshot.block))
+            parts.append(
+                [c[there] for c in (numbers, snapshot.threads, *(c.data for c in columns))]
+            )
         if not parts:
             raise ValueError(f"nothing was watched at {where!r}")
         joined = [np.concatenate(column) for column in zip(*parts, strict=True)]

@@ -55,14 +55,14 @@ def types_of(function: FunctionType, values: Iterable[object]) -> tuple[Type, ..
     """
     from pa_tutorial.private_names import CUDATypingContext
 
-    given = tuple(typeof(value) for value in values)
+    types = tuple(typeof(value) for value in values)
     allowed = [void(*arguments) for arguments, _ in declared(function)]
     if not allowed:
-        return given
-    chosen = CUDATypingContext().resolve_overload(function.__name__, allowed, given, {})
+        return types
+    chosen = CUDATypingContext().resolve_overload(function.__name__, allowed, types, {})
     if chosen is None:
         raise TypeError(
-            f"{function.__name__} was given {', '.join(map(str, given))}; its signature allows "
+            f"{function.__name__} was given {', '.join(map(str, types))}; its signature allows "
             + " or ".join(", ".join(map(str, one.args)) for one in allowed)
         )
     return chosen.args

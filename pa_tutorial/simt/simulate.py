@@ -97,13 +97,13 @@ def launch(
     )
     _check_limits(machine)
     function = function_of(kernel)
-    given = named(function, args)
-    arrays = arrays_of(given)
+    by_name = named(function, args)
+    arrays = arrays_of(by_name)
     dtypes = {name: array.dtype for name, array in arrays.items()}
     program = Program(function, machine, watch, _as_tuple(names), dtypes)
-    arguments = convert(machine, given, arrays, Writes(program).parameters(function))
+    arguments = convert(machine, by_name, arrays, Writes(program).parameters(function))
     if declared(function):
-        types = types_of(function, (given | arrays).values())
+        types = types_of(function, (by_name | arrays).values())
         values = map(as_declared, arguments.values(), types)
         arguments = dict(zip(arguments, values, strict=True))
     for name in _as_tuple(unwritten):

@@ -52,14 +52,14 @@ def take(
 
     One snapshot for each thread block of the gang that has lanes at work.
     """
-    shots = []
+    snapshots = []
     for index, everybody in frame.gang.thread_blocks():
         lanes = frame.lanes.where(everybody)
         if lanes.count:
             values = _values(frame, lanes, everybody, names or tuple(frame.variables))
             threads = frame.gang.threads[lanes.numbers]
-            shots.append(Snapshot(index, line, code, threads, values, marks))
-    return shots
+            snapshots.append(Snapshot(index, line, code, threads, values, marks))
+    return snapshots
 
 
 def _values(

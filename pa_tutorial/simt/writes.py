@@ -80,10 +80,10 @@ class Writes:
         function = plain_function(callee)
         if (function,) in self.program.functions:
             names = self.program.functions[function,].parameters
-            given = dict(zip(names, node.args, strict=False))
-            given |= {keyword.arg: keyword.value for keyword in node.keywords}
+            by_name = dict(zip(names, node.args, strict=False))
+            by_name |= {keyword.arg: keyword.value for keyword in node.keywords}
             into = self.parameters(function)
-            return frozenset().union(*(_arrays(v) for n, v in given.items() if n in into))
+            return frozenset().union(*(_arrays(v) for n, v in by_name.items() if n in into))
         if callee is not UNKNOWN and _only_reads(callee):
             return frozenset()
         if (cuda_name(callee) or "").startswith("atomic"):

@@ -7,7 +7,7 @@ from pa_tutorial.engine.batch import build_batch
 from pa_tutorial.engine.engine import Engine
 from pa_tutorial.engine.request import SamplingParams
 from pa_tutorial.viz.blocks import draw_frames
-from pa_tutorial.viz.engine import Film, draw_batch, draw_timeline
+from pa_tutorial.viz.engine_figures import Film, draw_batch, draw_timeline
 
 PROMPTS = (
     "The for statement",

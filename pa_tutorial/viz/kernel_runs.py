@@ -31,12 +31,12 @@ REFERENCE = DecodeProblem(
 class Run:
     """One launch of the kernel, with the trace of one thread block and snapshots of all."""
 
-    ready: Launch
+    prepared: Launch
     report: Report
 
     @property
     def geometry(self) -> Geometry:
-        return self.ready.geometry
+        return self.prepared.geometry
 
     @property
     def trace(self) -> Trace:
@@ -57,12 +57,12 @@ class Run:
 
     def __getitem__(self, name: str) -> object:
         """An argument of the kernel."""
-        return self.ready.arguments[name]
+        return self.prepared.arguments[name]
 
     def snapshot(self, where: str) -> Snapshot:
         """Of the traced thread block, at a mark."""
-        (shot,) = self.report.at(where, self.head)
-        return shot
+        (snapshot,) = self.report.at(where, self.head)
+        return snapshot
 
 
 @cache
@@ -71,32 +71,32 @@ def run_v1(problem: DecodeProblem, head: int = 0, loads: LoadsOf = element_loads
     return watched(prepare_v1(**vars(problem.paged("vllm")), loads=loads), head)
 
 
-def watched(ready: Launch, head: int = 0) -> Run:
+def watched(prepared: Launch, head: int = 0) -> Run:
     """Run a launch, of the kernel or of a changed one; thread block (head, 0, 0) is traced."""
     names = (*NAMES, "red_smem", "q_vecs", "k_vecs", "qk")
-    return Run(ready, ready.simulate(trace=(head, 0, 0), watch=MARKS, names=names))
+    return Run(prepared, prepared.simulate(trace=(head, 0, 0), watch=MARKS, names=names))
 
 
 @dataclass(frozen=True)
 class RunOfV2:
     """Both kernels of v2, with the traces of all thread blocks and snapshots."""
 
-    ready: Partitioned
+    prepared: Partitioned
     partitions: Report
     reduce: Report
 
     def snapshot(self, where: str, head: int, sequence: int, partition: int) -> Snapshot:
         """Of one thread block of the paged kernel, at a mark."""
-        (shot,) = self.partitions.at(where, (head, sequence, partition))
-        return shot
+        (snapshot,) = self.partitions.at(where, (head, sequence, partition))
+        return snapshot
 
 
 @cache
 def run_v2(problem: DecodeProblem, partition_size: int) -> RunOfV2:
     """paged_attention_v2 on a problem, all checks on, everything traced."""
-    ready = prepare_v2(**vars(problem.paged("vllm")), partition_size=partition_size)
-    partitions = ready.partitions.simulate(trace="all", watch=MARKS, names=NAMES)
-    return RunOfV2(ready, partitions, ready.reduce.simulate(trace="all"))
+    prepared = prepare_v2(**vars(problem.paged("vllm")), partition_size=partition_size)
+    partitions = prepared.partitions.simulate(trace="all", watch=MARKS, names=NAMES)
+    return RunOfV2(prepared, partitions, prepared.reduce.simulate(trace="all"))
 
 
 def between(trace: Trace, after: str | None = None, before: str | None = None) -> Trace:

@@ -187,16 +187,16 @@ def plain_key_trace(run: Run, loads: LoadsOf = element_loads) -> Trace:
 
     Raises AssertionError if the output is not that of `run`.
     """
-    g, ready = run.geometry, run.ready
+    g, prepared = run.geometry, run.prepared
     x = g.X
-    arguments = dict(ready.arguments)
+    arguments = dict(prepared.arguments)
     k = arguments["k_cache"].reshape(-1, g.HEAD_SIZE // x, g.BLOCK_SIZE, x)
     arguments["k_cache"] = flat(k.transpose(1, 2).contiguous())  # [block and head, token, element]
-    arguments["out"] = flat(out := ready.out.clone().fill_(float("nan")))
+    arguments["out"] = flat(out := prepared.out.clone().fill_(float("nan")))
     plain = PlainGeometry(
         g.head_size, g.block_size, g.dtype, num_queries_per_kv=g.num_queries_per_kv
     )
-    again = replace(ready, kernel=paged_attention(plain, loads), arguments=arguments)
+    again = replace(prepared, kernel=paged_attention(plain, loads), arguments=arguments)
     report = again.simulate(trace=0)
-    assert (out == ready.out).all(), "another layout of K must not change the output"
+    assert (out == prepared.out).all(), "another layout of K must not change the output"
     return report.trace.only(array="k_cache")

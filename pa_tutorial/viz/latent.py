@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
-from pa_tutorial.attention.kept import MODELS, Kept, intensity
+from pa_tutorial.attention.cache_bytes import MODELS, CachedToken, intensity
 from pa_tutorial.distributed.sizes import H100, Device
 from pa_tutorial.viz import style
 
@@ -23,27 +23,27 @@ def ridges(device: Device = H100, float32_flops: float = H100_FLOAT32_FLOPS) -> 
 
 
 @style.styled
-def draw_intensity(models: Sequence[Kept] = MODELS, device: Device = H100) -> Figure:
+def draw_intensity(models: Sequence[CachedToken] = MODELS, device: Device = H100) -> Figure:
     """Operations per byte of a decode step, against what the device can do for a byte."""
     without, with_cores = ridges(device)
-    shown = [kept for kept in models if "expanded" not in kept.name]
-    beyond = [kept.name for kept in shown if intensity(kept) > without]
+    shown = [model for model in models if "expanded" not in model.name]
+    beyond = [model.name for model in shown if intensity(model) > without]
     figure, axes = style.new_figure(
         f"{' and '.join(beyond)} needs {intensity(shown[-1]):.0f} operations for each byte:\n"
         "only tensor cores keep up with the memory",
         2.4,
     )
-    for row, kept in enumerate(shown):
-        value = intensity(kept)
+    for row, model in enumerate(shown):
+        value = intensity(model)
         axes.plot(
-            (0.7, value), (row, row), color=SHADES[kept.kind], linewidth=10, solid_capstyle="butt"
+            (0.7, value), (row, row), color=SHADES[model.kind], linewidth=10, solid_capstyle="butt"
         )
         inside = {"x": 0.9 * value, "ha": "right"} if value > without else {"x": 1.15 * value}
         axes.text(y=row, s=f"{value:.0f}", va="center", **inside)
     for place, words in ((without, "float32 units"), (with_cores, "tensor cores")):
         axes.axvline(place, color=style.INK, linewidth=1, linestyle=":")
         axes.text(place, -0.75, f"{words}: {place:.0f}", ha="center", va="bottom")
-    axes.set_yticks(range(len(shown)), [f"{kept.name} ({kept.kind})" for kept in shown])
+    axes.set_yticks(range(len(shown)), [f"{model.name} ({model.kind})" for model in shown])
     axes.set_ylim(len(shown) - 0.4, -0.7)
     axes.set_xscale("log")
     axes.set_xlim(0.7, 900)

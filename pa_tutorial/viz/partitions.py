@@ -34,7 +34,7 @@ def draw_split(problem: DecodeProblem, partition_size: int, head: int = 0, rows:
     rows  elements of the outputs that are shown
     """
     run, whole = run_v2(problem, partition_size), run_v1(problem, head)
-    seq_len, left = problem.seq_lens[0], run.ready
+    seq_len, left = problem.seq_lens[0], run.prepared
     starts = range(0, seq_len, partition_size)
     figure, axes = style.new_figure(
         f"Each of {len(starts)} partitions leaves a maximum, a sum and an output of its own", 3.4
@@ -47,7 +47,7 @@ def draw_split(problem: DecodeProblem, partition_size: int, head: int = 0, rows:
         _leaves(axes, corner, "leaves:", *numbers, rows)
         corner += max(len(tokens), rows) + 0.5
     numbers = whole.snapshot(SCORES_DONE)["qk_max"][0], whole.snapshot(SUM_DONE)["exp_sum"][0]
-    _leaves(axes, corner, "v1 (notebook 10):", *numbers, whole.ready.out[0, head], rows)
+    _leaves(axes, corner, "v1 (notebook 10):", *numbers, whole.prepared.out[0, head], rows)
     names = ("", "token", "qk", "exp(qk - max)", "weight", "", "maximum", "exp_sum", "output")
     for y, name in enumerate(names):
         axes.text(-0.2, y + 0.5, name, ha="right", va="center", color=style.QUIET)
@@ -59,8 +59,8 @@ def draw_split(problem: DecodeProblem, partition_size: int, head: int = 0, rows:
 def _lines(run: RunOfV2, head: int, partition: int) -> list[np.ndarray]:
     """One number a token: what `logits` of one thread block holds at three moments."""
     moments = SCORES_DONE, SUM_DONE, WEIGHTS_DONE
-    shots = [run.snapshot(where, head, 0, partition)["logits"] for where in moments]
-    return [np.ma.filled(shot, np.nan) for shot in shots]
+    snapshots = [run.snapshot(where, head, 0, partition)["logits"] for where in moments]
+    return [np.ma.filled(snapshot, np.nan) for snapshot in snapshots]
 
 
 def _tokens(axes: Axes, x: float, name: str, tokens: range, lines: list[np.ndarray]) -> None:

@@ -17,14 +17,14 @@ CELL, VEC_GAP, SUM_GAP = 1.0, 0.15, 0.7  # cells
 THREAD = 3.1  # rows from one thread to the next
 
 
-def partial_sums(shot: Snapshot, group: int) -> list[np.ndarray]:
+def partial_sums(snapshot: Snapshot, group: int) -> list[np.ndarray]:
     """What each thread of a group has before the shuffles and after each: [THREAD_GROUP_SIZE].
 
-    shot   holds q_vecs [THREAD_GROUP_SIZE, NUM_VECS_PER_THREAD, VEC_SIZE] and, of each thread,
+    snapshot   holds q_vecs [THREAD_GROUP_SIZE, NUM_VECS_PER_THREAD, VEC_SIZE] and, of each thread,
            k_vecs [NUM_VECS_PER_THREAD, VEC_SIZE], in float32
     """
-    q_vecs = as_float(shot["q_vecs"].data)
-    products = q_vecs * keys_of_group(shot, group)
+    q_vecs = as_float(snapshot["q_vecs"].data)
+    products = q_vecs * keys_of_group(snapshot, group)
     size = len(q_vecs)
     # One addition after the other, as in the kernel.
     sums = [np.cumsum(products.reshape(size, -1), axis=1, dtype=np.float32)[:, -1]]
@@ -35,25 +35,25 @@ def partial_sums(shot: Snapshot, group: int) -> list[np.ndarray]:
     return sums
 
 
-def keys_of_group(shot: Snapshot, group: int) -> np.ndarray:
+def keys_of_group(snapshot: Snapshot, group: int) -> np.ndarray:
     """k_vecs of the threads of a group, [THREAD_GROUP_SIZE, NUM_VECS_PER_THREAD, VEC_SIZE]."""
-    size = len(shot["q_vecs"])
-    places = np.searchsorted(shot.threads, range(group * size, group * size + size))
-    return np.ma.filled(shot["k_vecs"][places], np.nan)
+    size = len(snapshot["q_vecs"])
+    places = np.searchsorted(snapshot.threads, range(group * size, group * size + size))
+    return np.ma.filled(snapshot["k_vecs"][places], np.nan)
 
 
 @style.styled
-def draw_qk(shot: Snapshot, group: int, scale: float) -> Figure:
+def draw_qk(snapshot: Snapshot, group: int, scale: float) -> Figure:
     """One key token in one thread group, with its numbers.
 
-    shot   where the threads hold q_vecs, k_vecs and qk of this token; see partial_sums
+    snapshot   where the threads hold q_vecs, k_vecs and qk of this token; see partial_sums
     group  number of the thread group in the thread block
     scale  that the kernel multiplies by
     """
-    q_vecs, k_vecs = as_float(shot["q_vecs"].data), keys_of_group(shot, group)
+    q_vecs, k_vecs = as_float(snapshot["q_vecs"].data), keys_of_group(snapshot, group)
     size, num_vecs, vec_size = k_vecs.shape
-    sums, first = partial_sums(shot, group), group * len(q_vecs)
-    qk = float(shot["qk"][np.searchsorted(shot.threads, first)])
+    sums, first = partial_sums(snapshot, group), group * len(q_vecs)
+    qk = float(snapshot["qk"][np.searchsorted(snapshot.threads, first)])
     figure, axes = style.new_figure(
         f"{size} threads share one key token: {num_vecs * vec_size} products each, "
         f"{len(sums) - 1} shuffles, and all of them have its score {qk:.3f}",

@@ -21,12 +21,12 @@ from pa_tutorial.walk.problem import DecodeProblem
 def padded_run(geometry: Geometry, padding: int, loads: LoadsOf = element_loads) -> Run:
     """The kernel on one full block of tokens; `padding` unused vecs end each row of q_vecs."""
     inputs = vars(one_block(geometry).paged("vllm"))
-    ready = prepare_v1(**inputs, num_threads=geometry.num_threads, loads=loads)
+    prepared = prepare_v1(**inputs, num_threads=geometry.num_threads, loads=loads)
     if padding:
-        g = ready.geometry
+        g = prepared.geometry
         shape = g.THREAD_GROUP_SIZE, g.NUM_VECS_PER_THREAD + padding, g.VEC_SIZE
-        ready = replace(ready, kernel=with_names(ready.kernel, Q_VECS_SHAPE=shape))
-    return watched(ready)
+        prepared = replace(prepared, kernel=with_names(prepared.kernel, Q_VECS_SHAPE=shape))
+    return watched(prepared)
 
 
 def one_block(geometry: Geometry) -> DecodeProblem:

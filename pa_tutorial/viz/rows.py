@@ -221,7 +221,7 @@ def _values_and_output(
         lane = next(one for one in range(WARP_SIZE) if row in g.value_rows(one))
         place = g.value_rows(lane).index(row)
         sums = [float(accs[warp * WARP_SIZE + lane, place]) for warp in warps]
-        out = run.ready.out[0, run.head, row].item()
+        out = run.prepared.out[0, run.head, row].item()
         colors = [*(style.lighter(style.OUT, 0.6) for _ in warps), style.OUT]
         for number, (value, color) in enumerate(zip([*sums, out], colors, strict=True)):
             x = seq_len + 0.6 + 1.7 * number

@@ -49,11 +49,11 @@ def takes(function: Function, name: str) -> bool:
     return name in parameters and parameters[name].kind in named
 
 
-def call(function: Function, tensors: dict[str, Tensor], *others: Any, **options: Any) -> Tensor:
+def call(function: Function, tensors: dict[str, Tensor], *arguments: Any, **options: Any) -> Tensor:
     """Call an attention function and check how it behaved.
 
     tensors  its first arguments by name, q first
-    others   the scale and the slopes, if there are any
+    arguments  the scale and the slopes, if there are any
     options  given by name, if the function takes them: probe, partition_size, num_shares,
              tile_size
 
@@ -61,10 +61,10 @@ def call(function: Function, tensors: dict[str, Tensor], *others: Any, **options
     memory of one.
     """
     options = {name: value for name, value in options.items() if takes(function, name)}
-    slopes = next((other for other in others if isinstance(other, Tensor)), None)
-    given = tensors if slopes is None else tensors | {"alibi_slopes": slopes}
-    before = {name: tensor.clone() for name, tensor in given.items()}
-    out = require_written(function(*tensors.values(), *others, **options))
+    slopes = next((other for other in arguments if isinstance(other, Tensor)), None)
+    inputs = tensors if slopes is None else tensors | {"alibi_slopes": slopes}
+    before = {name: tensor.clone() for name, tensor in inputs.items()}
+    out = require_written(function(*tensors.values(), *arguments, **options))
     q = before["q"]
     if not isinstance(out, Tensor):
         raise AnswerError(f"the function returned a {type(out).__name__}; it must return a tensor")
@@ -73,7 +73,7 @@ def call(function: Function, tensors: dict[str, Tensor], *others: Any, **options
             f"the function returned {list(out.shape)} {out.dtype} on {out.device}; it must return "
             f"the shape, dtype and device of q, {list(q.shape)} {q.dtype} on {q.device}"
         )
-    for name, tensor in given.items():
+    for name, tensor in inputs.items():
         if not torch.allclose(tensor, before[name], rtol=0, atol=0, equal_nan=True):
             raise AnswerError(f"the function changed {name}; it must only read its inputs")
         if out.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr():
@@ -113,7 +113,7 @@ class Intermediates:
             target[..., :width] = piece.reshape(*target.shape[:-1], width)
             self.filled[name] += 1
 
-    def given(self) -> dict[str, Tensor]:
+    def filled_arrays(self) -> dict[str, Tensor]:
         """The arrays that every call filled; AnswerError if only some did."""
         for name, filled in self.filled.items():
             if 0 < filled < self.calls:
@@ -135,11 +135,11 @@ def run_sequence(problem: SequenceProblem, function: Function, cached: bool) -> 
         probes: list[dict[str, Tensor]] = []
 
         def attention(
-            q: Tensor, k: Tensor, v: Tensor, *others: Any, probes: list = probes
+            q: Tensor, k: Tensor, v: Tensor, *arguments: Any, probes: list = probes
         ) -> Tensor:
             probes.append({})
             q = strided_view(q) if problem.strided_q else q
-            return call(function, {"q": q, "k": k, "v": v}, *others, probe=probes[-1])
+            return call(function, {"q": q, "k": k, "v": v}, *arguments, probe=probes[-1])
 
         step: dict[str, list[Tensor]] = {}
         model(tokens[first:last], caches, attention, step)
@@ -147,7 +147,7 @@ def run_sequence(problem: SequenceProblem, function: Function, cached: bool) -> 
         for layer, probe in enumerate(probes):
             intermediates.add(probe, (layer, slice(None), slice(first, last)))
         first = last
-    return {**intermediates.given(), "out": torch.cat(outs, dim=1)}
+    return {**intermediates.filled_arrays(), "out": torch.cat(outs, dim=1)}
 
 
 def run_decode(problem: DecodeProblem, function: Function, cached: bool) -> dict[str, Tensor]:
@@ -172,7 +172,7 @@ def run_decode(problem: DecodeProblem, function: Function, cached: bool) -> dict
         outs.append(out[-1])
         if cached:  # the other form has a row for every older query
             intermediates.add(probe, (sequence,))
-    return {**intermediates.given(), "out": torch.stack(outs)}
+    return {**intermediates.filled_arrays(), "out": torch.stack(outs)}
 
 
 def some_partitions(problem: DecodeProblem) -> int:
@@ -206,5 +206,5 @@ def run_paged(problem: DecodeProblem, function: Function, layout: str) -> dict[s
         if not torch.equal(out, kept):
             raise AnswerError("the next call changed this result; each must return a new tensor")
     intermediates.add(probe, (...,))
-    others = {name: probe[name] for name in OF_A_HEAD if name in probe}
-    return {**intermediates.given(), **others, "out": out}
+    per_head = {name: probe[name] for name in OF_A_HEAD if name in probe}
+    return {**intermediates.filled_arrays(), **per_head, "out": out}

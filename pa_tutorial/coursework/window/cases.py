@@ -45,9 +45,9 @@ def problems(cases: tuple[Case, ...], draw: int, **sizes: object) -> list[Window
         rng = np.random.default_rng((draw, number))
         window, starts, short = case.windows(lambda a, b, rng=rng: int(rng.integers(a, b + 1)))
         lens = tuple(start + window for start in starts) + short
-        given = {"window": window, "seq_lens": lens, "seed": int(rng.integers(2**31))}
+        drawn_sizes = {"window": window, "seq_lens": lens, "seed": int(rng.integers(2**31))}
         words = case.name, case.isolates, case.meaning
-        drawn.append(WindowProblem(*words, **{**sizes, **given, **case.sizes}))
+        drawn.append(WindowProblem(*words, **{**sizes, **drawn_sizes, **case.sizes}))
     return drawn
 
 

@@ -35,15 +35,17 @@ class WindowTrial(Trial):
 def v1_launch(problem: WindowProblem, paged_attention: Callable) -> Launch:
     """The launch of an answer to the task v1: `paged_attention(geometry, loads, window)`."""
     loads = vector_loads if problem.vectors else element_loads
-    ready = prepare_v1(**vars(problem.paged("vllm")), num_threads=problem.num_threads, loads=loads)
-    kernel = require_kernel(paged_attention(ready.geometry, loads, problem.window))
-    return replace(ready, kernel=kernel)
+    prepared = prepare_v1(
+        **vars(problem.paged("vllm")), num_threads=problem.num_threads, loads=loads
+    )
+    kernel = require_kernel(paged_attention(prepared.geometry, loads, problem.window))
+    return replace(prepared, kernel=kernel)
 
 
 def v1_out(problem: WindowProblem, paged_attention: Callable) -> Tensor:
-    ready = v1_launch(problem, paged_attention)
-    ready.simulate()
-    return ready.out
+    prepared = v1_launch(problem, paged_attention)
+    prepared.simulate()
+    return prepared.out
 
 
 def v1_trials(draw: int = 0) -> list[Trial]:
@@ -56,11 +58,11 @@ def v1_trials(draw: int = 0) -> list[Trial]:
 
 def v1_reads(problem: WindowProblem, paged_attention: Callable, array: str) -> Tensor:
     """The output; AnswerError if it is right, and too many bytes of the array were read."""
-    ready = v1_launch(problem, paged_attention)
-    trace = ready.simulate(trace="all").trace
-    if is_right(problem, ready.out):
+    prepared = v1_launch(problem, paged_attention)
+    trace = prepared.simulate(trace="all").trace
+    if is_right(problem, prepared.out):
         require_few_bytes(trace, array, problem)
-    return ready.out
+    return prepared.out
 
 
 def window_trial(task: str, problem: WindowProblem, run: Run) -> Trial:

@@ -39,14 +39,14 @@ def v2_launches(
 ) -> Partitioned:
     """The two launches of an answer to the task v2: paged_attention and reduce."""
     kernels = Kernels(*kernels)
-    ready = prepared(problem)
+    prepared = prepare(problem)
     loads = vector_loads if problem.vectors else element_loads
-    made = kernels.paged_attention(ready.partitions.geometry, loads, problem.window)
-    partitions = replace(ready.partitions, kernel=require_kernel(made))
-    return Partitioned(partitions, with_reduce(ready.reduce, problem, kernels))
+    made = kernels.paged_attention(prepared.partitions.geometry, loads, problem.window)
+    partitions = replace(prepared.partitions, kernel=require_kernel(made))
+    return Partitioned(partitions, with_reduce(prepared.reduce, problem, kernels))
 
 
-def prepared(problem: WindowProblem) -> Partitioned:
+def prepare(problem: WindowProblem) -> Partitioned:
     """The launches of v2, without a window."""
     return prepare_v2(
         **vars(problem.paged("vllm")),
@@ -56,28 +56,28 @@ def prepared(problem: WindowProblem) -> Partitioned:
     )
 
 
-def with_reduce(ready: Launch, problem: WindowProblem, kernels: Kernels) -> Launch:
-    kernel = require_kernel(Kernels(*kernels).reduce(ready.geometry, problem.window))
-    return replace(ready, kernel=kernel)
+def with_reduce(prepared: Launch, problem: WindowProblem, kernels: Kernels) -> Launch:
+    kernel = require_kernel(Kernels(*kernels).reduce(prepared.geometry, problem.window))
+    return replace(prepared, kernel=kernel)
 
 
 def v2_out(problem: WindowProblem, kernels: Kernels) -> Tensor:
     """The output; between the two launches, the places of partitions before the window get what
     nobody may read, whatever the first kernel did there."""
-    ready = v2_launches(problem, kernels)
-    ready.partitions.simulate()
+    prepared = v2_launches(problem, kernels)
+    prepared.partitions.simulate()
     fill = made_up_partitions(problem, left_over=True)
-    for tensor, array in zip(left_by(ready), fill, strict=True):
+    for tensor, array in zip(left_by(prepared), fill, strict=True):
         for sequence, (start, _) in enumerate(reached(problem)):
             before = torch.from_numpy(array[sequence, :, :start])
             tensor[sequence, :, :start] = before if problem.left_over else torch.nan
-    ready.reduce.simulate()
-    return ready.out
+    prepared.reduce.simulate()
+    return prepared.out
 
 
-def left_by(ready: Partitioned) -> tuple[Tensor, Tensor, Tensor]:
+def left_by(prepared: Partitioned) -> tuple[Tensor, Tensor, Tensor]:
     """What the first kernel leaves for the second."""
-    return ready.exp_sums, ready.max_logits, ready.tmp_out
+    return prepared.exp_sums, prepared.max_logits, prepared.tmp_out
 
 
 def v2_trials(draw: int = 0) -> list[Trial]:
@@ -123,9 +123,9 @@ def few_bytes_out(problem: WindowProblem, kernels: Kernels) -> Tensor:
 
 def traced_partitions(problem: WindowProblem, kernels: Kernels) -> tuple[Tensor, Trace]:
     """What the first kernel left, merged in float64; and the trace of all its thread blocks."""
-    ready = v2_launches(problem, kernels)
-    trace = ready.partitions.simulate(trace="all").trace
-    return merged(problem, *(tensor.double().numpy() for tensor in left_by(ready))), trace
+    prepared = v2_launches(problem, kernels)
+    trace = prepared.partitions.simulate(trace="all").trace
+    return merged(problem, *(tensor.double().numpy() for tensor in left_by(prepared))), trace
 
 
 def thread_blocks_before(problem: WindowProblem, trace: Trace) -> list[int]:
@@ -172,14 +172,14 @@ def reduce_trial(problem: WindowProblem) -> Trial:
 
     def run(answer: object) -> dict[str, Tensor]:
         kernels = solution()["v2"] if answer is None else answer
-        ready = prepared(problem)
-        for tensor, array in zip(left_by(ready), made_up_partitions(problem), strict=True):
+        prepared = prepare(problem)
+        for tensor, array in zip(left_by(prepared), made_up_partitions(problem), strict=True):
             tensor.copy_(torch.from_numpy(array))
-        trace = with_reduce(ready.reduce, problem, kernels).simulate(trace="all").trace
-        if is_close(problem, ready.out, expected()["out"]):
+        trace = with_reduce(prepared.reduce, problem, kernels).simulate(trace="all").trace
+        if is_close(problem, prepared.out, expected()["out"]):
             require_no_reads_before(trace, problem)
-            require_copies(problem, ready)
-        return {"out": ready.out}
+            require_copies(problem, prepared)
+        return {"out": prepared.out}
 
     def expected() -> dict[str, Tensor]:
         return {"out": merged(problem, *made_up_partitions(problem))}
@@ -211,10 +211,10 @@ def require_no_reads_before(trace: Trace, problem: WindowProblem) -> None:
             )
 
 
-def require_copies(problem: WindowProblem, ready: Partitioned) -> None:
+def require_copies(problem: WindowProblem, prepared: Partitioned) -> None:
     """AnswerError if one partition is left and its output is not copied bit by bit."""
     for sequence, (start, end) in enumerate(reached(problem)):
-        copied = ready.tmp_out[sequence, :, start].equal(ready.out[sequence])
+        copied = prepared.tmp_out[sequence, :, start].equal(prepared.out[sequence])
         if end - start == 1 and not copied:
             raise AnswerError(
                 "one partition is left: its output must be copied, and not be multiplied by a "

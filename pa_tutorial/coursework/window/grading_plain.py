@@ -76,7 +76,7 @@ BORDERS = (
 def blocks_in_window_trials(draw: int = 0) -> list[Trial]:
     def run(rounds: list[tuple[int, ...]], answer: Callable | None) -> dict[str, Tensor]:
         function = solution()["blocks_in_window"] if answer is None else answer
-        return {"out": torch.tensor([as_numbers(function(*given), 3) for given in rounds])}
+        return {"out": torch.tensor([as_numbers(function(*arguments), 3) for arguments in rounds])}
 
     return [
         Trial(
@@ -158,8 +158,8 @@ LONG = (
 
 def shared_bytes_trials(draw: int = 0) -> list[Trial]:
     def run(rounds: list[tuple[int, ...]], answer: Launched | None) -> dict[str, Tensor]:
-        given = solution()["shared_bytes"] if answer is None else answer
-        function = Launched(*given).shared_bytes
+        functions = solution()["shared_bytes"] if answer is None else answer
+        function = Launched(*functions).shared_bytes
         calls = [(geometry_of(size), length, window) for length, window, size in rounds]
         return {"out": torch.tensor([as_bytes(function(*call)) for call in calls])}
 
@@ -220,16 +220,16 @@ def long_out(problem: WindowProblem, answer: Launched) -> Tensor:
     seq_lens = inputs.seq_lens + in_front * problem.block_size
     inputs = replace(inputs, block_tables=torch.cat([gone, tables], dim=1))
     # Lengths of 1, until it is known how much shared memory there will be.
-    given = {**vars(inputs), "seq_lens": torch.ones_like(seq_lens)}
+    arguments = {**vars(inputs), "seq_lens": torch.ones_like(seq_lens)}
     loads = vector_loads if problem.vectors else element_loads
-    ready = prepare_v1(**given, num_threads=problem.num_threads, loads=loads)
-    asked = answer.shared_bytes(ready.geometry, int(seq_lens.max()), problem.window)
-    kernel = answer.paged_attention(ready.geometry, loads, problem.window)
+    prepared = prepare_v1(**arguments, num_threads=problem.num_threads, loads=loads)
+    asked = answer.shared_bytes(prepared.geometry, int(seq_lens.max()), problem.window)
+    kernel = answer.paged_attention(prepared.geometry, loads, problem.window)
     launch = replace(
-        ready,
+        prepared,
         kernel=require_kernel(kernel),
         shared_bytes=as_bytes(asked)[0],
-        arguments=ready.arguments | {"seq_lens": seq_lens},
+        arguments=prepared.arguments | {"seq_lens": seq_lens},
     )
     launch.simulate()
     return launch.out

@@ -134,18 +134,18 @@ def last_one_first(n: Draw) -> Scene:
 
 
 def no_room(n: Draw) -> Scene:
-    block_size, blocks, others, spare = n(3, 5), n(3, 5), n(1, 2), n(0, 1)
+    block_size, blocks, other_blocks, spare = n(3, 5), n(3, 5), n(1, 2), n(0, 1)
     free = spare + blocks - 1  # once the blocks before the window are let go
     big = tokens(n, block_size * free + 1)
     steps = (
         Step("append", "a", tokens(n, block_size * blocks)),
-        Step("append", "x", tokens(n, block_size * others)),
+        Step("append", "x", tokens(n, block_size * other_blocks)),
         Step("refuse", "a", big),
         Step("free", "x"),
         Step("append", "a", big),
         Step("append", "a", tokens(n, 1)),
     )
-    return Scene(n(2, block_size), block_size, blocks + others + spare, steps, exact=False)
+    return Scene(n(2, block_size), block_size, blocks + other_blocks + spare, steps, exact=False)
 
 
 _BEFORE = (

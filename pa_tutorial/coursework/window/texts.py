@@ -127,9 +127,9 @@ from pa_tutorial.viz.microscope import microscope
 answers = load(Path("."))
 case = next(t for t in TASKS["v1"].trials(0) if t.name == "inside_a_block")
 print(case.step.seq_lens, case.step.window, case.step.first_tokens())
-ready = v1_launch(case.step, answers["v1"])
+prepared = v1_launch(case.step, answers["v1"])
 line, names = "exp_sum = float32(0)", ("start_block_idx", "end_block_idx", "start_token_idx")
-report = ready.simulate(trace=0, watch=line, names=names)
+report = prepared.simulate(trace=0, watch=line, names=names)
 for name in names:
     print(name, report.at(line)[0][name][0])       # of thread 0, in the first thread block
 print(global_traffic(report.trace))                # what was read, line by line
@@ -139,7 +139,7 @@ microscope(report).save_html("look.html")          # who touches what, step by s
 Most mistakes are in the first lines of the kernel: compare these three numbers with your \
 `blocks_in_window`.
 
-v2 has two launches, `ready.partitions` and `ready.reduce`; each can be looked at alone. Thread \
+v2 has two launches, `prepared.partitions` and `prepared.reduce`; look at each alone. Thread \
 block (0, 0, 0) has the first partition. Where that lies before the window it returns at once, so \
 trace all thread blocks, and ask each snapshot of which thread block (head, sequence, partition) \
 it is:
@@ -149,11 +149,11 @@ from pa_tutorial.coursework.window.grading_partitions import v2_launches
 
 case = next(t for t in TASKS["v2"].trials(0) if t.name == "second_block")
 print(case.step.seq_lens, case.step.window, case.step.first_tokens())
-ready = v2_launches(case.step, answers["v2"])
-report = ready.partitions.simulate(trace="all", watch=line, names=names)
-for shot in report.at(line):
-    if shot.threads[0] == 0:                       # one warp of each thread block is enough
-        print("thread block", shot.block, {name: int(shot[name][0]) for name in names})
+prepared = v2_launches(case.step, answers["v2"])
+report = prepared.partitions.simulate(trace="all", watch=line, names=names)
+for snapshot in report.at(line):
+    if snapshot.threads[0] == 0:                       # one warp of each thread block is enough
+        print("thread block", snapshot.block, {name: int(snapshot[name][0]) for name in names})
 print(global_traffic(report.trace))
 ```
 """

@@ -64,7 +64,7 @@ def microscope(
     for pane in panes:
         array_number(trace, pane.array)
     taken = {pane.array for pane in panes}
-    others = [pane for pane in default_panes(trace) if pane.array not in taken]
+    other_panes = [pane for pane in default_panes(trace) if pane.array not in taken]
     numbers = np.unique(trace.records.instruction).tolist()
     if isinstance(at, Trace):
         require(len(at) > 0, "at", "a trace of nothing", "a trace with a record")
@@ -76,4 +76,4 @@ def microscope(
     known = lane is None or (lane in range(WARP_SIZE) and not isinstance(lane, bool))
     require(known, "lane", lane, f"0 to {WARP_SIZE - 1}")
     step = 0 if at is None else numbers.index(at)
-    return Microscope(report, trace, (*panes, *others), step, lane)
+    return Microscope(report, trace, (*panes, *other_panes), step, lane)

@@ -1,6 +1,6 @@
 """The engine's command line, with a fault on one rank, in the middle of a step.
 
-    FAULT=kill:1:2 torchrun --nproc-per-node 2 -m many_devices_faults --tensor-parallel 2 …
+    FAULT=kill:1:2 torchrun --nproc-per-node 2 -m distributed_faults --tensor-parallel 2 …
 
 does harm to rank 1 in its step 2, after the first layer: the others wait in the next sum. Kinds:
 

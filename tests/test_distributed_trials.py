@@ -1,7 +1,7 @@
 """What the wrong examples of many devices are tried on finds nothing in the right ones."""
 
 import pytest
-from many_devices_trials import TRIALS, run_on_ranks
+from distributed_trials import TRIALS, run_on_ranks
 
 
 @pytest.mark.parametrize("name", TRIALS)

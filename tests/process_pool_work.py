@@ -1,4 +1,4 @@
-"""Work for the tests of pa_tutorial.bench.spread: processes import it by its name."""
+"""Work for the tests of pa_tutorial.bench.process_pool: processes import it by its name."""
 
 import os
 import time

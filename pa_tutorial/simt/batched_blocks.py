@@ -1,13 +1,13 @@
-"""Thread blocks abreast: many of them as one wide gang, because that is faster.
+"""Batched thread blocks: many of them as one wide gang, because that is faster.
 
 No thread block waits for another. So a kernel without mistakes computes the same whether its
 thread blocks run one after another or side by side; side by side, one call of NumPy serves all.
 
 Nothing is reported from here. At the first doubt (anything that a check would find, an error, a
 race that may only look like one) this run stops, the memory is put back as it was, and the thread
-blocks run one after another, which finds the mistake and names it. For that, a run abreast looks
+blocks run one after another, which finds the mistake and names it. For that, a batched run looks
 closer than it may have been asked to: all four checks are on. And nothing is traced here: where
-no doubt came up, the traced thread blocks run once more, alone.
+there was no fallback, the traced thread blocks run once more, alone.
 """
 
 import math
@@ -29,11 +29,11 @@ ALONE = ("atomic.", "syncwarp", "syncthreads_", "print")
 EVER = 1 << 62  # stands for several threads that read one global address
 
 
-class Doubt(Exception):
+class Fallback(Exception):
     """Something that thread blocks one after another must look at."""
 
 
-class BlocksAbreast:
+class BatchedBlocks:
     """What the thread blocks of a wide gang are to their threads: in the place of a Block.
 
     index   x, y, z of the thread block of each lane, [width] each
@@ -77,7 +77,7 @@ class WideGang(Gang):
     step   between two intervals: more than there are threads in the grid
     """
 
-    def __init__(self, blocks: BlocksAbreast, first_block: int) -> None:
+    def __init__(self, blocks: BatchedBlocks, first_block: int) -> None:
         machine = blocks.machine
         super().__init__(blocks, 0, blocks.num_blocks * machine.num_threads)
         self.step = 1 << (math.prod(machine.grid) * machine.num_threads + 1).bit_length()
@@ -90,11 +90,11 @@ class WideGang(Gang):
 
     def start_of(self, array: Array, lane: int) -> object:
         if array.base is not None:
-            raise Doubt  # in a thread block alone, the view may be one and the same for all lanes
+            raise Fallback  # in a thread block alone, the view may be the same for all lanes
         return array.start[lane] if array.memory.space == "shared" else array.start
 
     def find(self, *finding: object, **more: object) -> None:
-        raise Doubt
+        raise Fallback
 
     def barrier(self, frame: Frame, place: int, predicate: np.ndarray | None = None) -> None:
         """Every thread block is here with all its threads, or with none: it is elsewhere."""
@@ -103,7 +103,7 @@ class WideGang(Gang):
             must = self.alive if self.machine.exited_may_skip else self.everybody
             here, all_ = (self._by_block(of.flags).sum(axis=1) for of in (lanes, must))
             if np.any((here > 0) & (here < all_)):
-                raise Doubt
+                raise Fallback
         for stamps in (self.floor, self.now):
             stamps[lanes.flags] += self.step
 
@@ -122,7 +122,7 @@ class WideGang(Gang):
         is_global = memory.space == "global"
         for other in RACES_WITH[kind]:
             for before in memory.accesses.get(other, ()):
-                self._doubt_races(before[cells], now, floor, is_global)
+                self._fall_back_on_races(before[cells], now, floor, is_global)
         (last,) = memory.noted(kind, 1)
         if kind == "read":
             before = last[cells]
@@ -136,9 +136,9 @@ class WideGang(Gang):
         else:
             last[cells] = now
             if np.count_nonzero(last[cells] != now):
-                raise Doubt
+                raise Fallback
 
-    def _doubt_races(
+    def _fall_back_on_races(
         self, before: np.ndarray, now: np.ndarray, floor: np.ndarray, is_global: bool
     ) -> None:
         """Was there another thread, of this interval or of another thread block?"""
@@ -148,10 +148,10 @@ class WideGang(Gang):
             blocks, own = ((stamps & (self.step - 1)) // threads for stamps in (before, now))
             race |= (before > 0) & (blocks != own)
         if np.count_nonzero(race):
-            raise Doubt
+            raise Fallback
 
 
-def may_run_abreast(machine: Machine, called: Iterable[str]) -> bool:
+def may_run_batched(machine: Machine, called: Iterable[str]) -> bool:
     """Is there something to gain, and does each thread block go its own way?
 
     called  names of the functions of cuda that the kernel calls
@@ -167,8 +167,8 @@ def may_run_abreast(machine: Machine, called: Iterable[str]) -> bool:
     )
 
 
-def run_abreast(machine: Machine, body: Body, arguments: dict[str, object], at_end: Body) -> bool:
-    """As run_blocks, without a trace. False: it came to a doubt, and has left off."""
+def run_batched(machine: Machine, body: Body, arguments: dict[str, object], at_end: Body) -> bool:
+    """As run_blocks, without a trace. False: it fell back before the end."""
     wide = copy(machine)
     wide.memory, wide.init, wide.race, wide.sync = (True for _ in CHECKS)
     indices = machine.indices
@@ -177,7 +177,7 @@ def run_abreast(machine: Machine, body: Body, arguments: dict[str, object], at_e
         with np.errstate(all="ignore"):  # as on a GPU: infinity and NaN raise nothing
             for first in range(0, len(indices), each):
                 wide.turns = 0
-                gang = WideGang(BlocksAbreast(wide, indices[first : first + each]), first)
+                gang = WideGang(BatchedBlocks(wide, indices[first : first + each]), first)
                 gang.run(body, arguments)
                 at_end(gang.frame)
     except Exception:  # whatever it is: one after another, the thread blocks will show it

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import many_devices_functions as functions
+import distributed_functions as functions
 import psutil
 import pytest
 import torch
@@ -60,15 +60,15 @@ def test_an_error_names_the_rank_the_function_and_the_message() -> None:
 @pytest.mark.parametrize(("rank", "num_ranks"), [(0, 3), (1, 2)])
 def test_a_killed_rank_is_named_by_all_others(rank: int, num_ranks: int) -> None:
     error = lost(functions.die_on, rank, num_ranks=num_ranks)
-    others = [other for other in range(num_ranks) if other != rank]
+    other_ranks = [other for other in range(num_ranks) if other != rank]
     assert f"rank {rank} gave no sign of life for 2 s" in str(error)
-    assert error.words == dict.fromkeys(others, str(error))
+    assert error.words == dict.fromkeys(other_ranks, str(error))
 
 
 def test_a_rank_that_hangs_is_named_with_the_place() -> None:
     error = lost(functions.hang_on, 1)
     assert str(error).startswith("rank 1 kept the others waiting for 3 s (rank 1 is in hang_on")
-    assert "hang_on, many_devices_functions.py:" in str(error)
+    assert "hang_on, distributed_functions.py:" in str(error)
 
 
 @sends_signals
@@ -108,10 +108,10 @@ def test_a_function_without_a_name_can_be_run(ranks_of: Callable) -> None:
 
 def test_a_tensor_is_sent_as_a_copy(ranks_of: Callable) -> None:
     """torch's own way shares the memory: what a rank writes, the parent and the others see."""
-    given = torch.zeros(3)
-    results = ranks_of(2).run(functions.write_to, given)
+    numbers = torch.zeros(3)
+    results = ranks_of(2).run(functions.write_to, numbers)
     assert [result.tolist() for result in results] == [[1.0] * 3, [2.0] * 3]
-    assert given.tolist() == [0.0] * 3
+    assert numbers.tolist() == [0.0] * 3
 
 
 def test_ranks_may_be_closed_twice_and_then_refuse() -> None:
@@ -177,7 +177,7 @@ def test_no_ranks_are_refused() -> None:
 
 # Like a notebook: the parent has no file that the ranks could import.
 NOTEBOOK = """
-import many_devices_functions as functions
+import distributed_functions as functions
 from pa_tutorial.distributed.ranks import Ranks
 ranks = Ranks(1)
 print(*ranks.run(functions.rank_of), *[p.pid for p in ranks._processes], flush=True)

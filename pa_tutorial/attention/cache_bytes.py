@@ -8,7 +8,7 @@ FLOAT16 = 2  # bytes
 
 
 @dataclass(frozen=True)
-class KeptHeads:
+class CachedHeads:
     """K and V of each KV head: multi-head attention (MHA) if every query head has its own,
     grouped-query attention (GQA) if several share one."""
 
@@ -38,7 +38,7 @@ class KeptHeads:
 
 
 @dataclass(frozen=True)
-class KeptLatent:
+class CachedLatent:
     """One row for all heads: a latent, and a piece of key that carries the position (MLA)."""
 
     name: str
@@ -58,17 +58,17 @@ class KeptLatent:
         return 2 * self.num_heads * (self.numbers + self.latent_size)
 
 
-Kept = KeptHeads | KeptLatent
+CachedToken = CachedHeads | CachedLatent
 
 # The files config.json of the checkpoints on Hugging Face; and DeepSeek-AI, "DeepSeek-V3 Technical
 # Report" (arXiv:2412.19437, December 2024), section 4.2.
-LLAMA_2_7B = KeptHeads("Llama 2 7B", 32, 32, 32, 128, 128)
-LLAMA_3_1_8B = KeptHeads("Llama 3.1 8B", 32, 32, 8, 128, 128)
-LLAMA_3_1_70B = KeptHeads("Llama 3.1 70B", 80, 64, 8, 128, 128)
-DEEPSEEK_V3 = KeptLatent("DeepSeek-V3", 61, 128, 512, 64)
+LLAMA_2_7B = CachedHeads("Llama 2 7B", 32, 32, 32, 128, 128)
+LLAMA_3_1_8B = CachedHeads("Llama 3.1 8B", 32, 32, 8, 128, 128)
+LLAMA_3_1_70B = CachedHeads("Llama 3.1 70B", 80, 64, 8, 128, 128)
+DEEPSEEK_V3 = CachedLatent("DeepSeek-V3", 61, 128, 512, 64)
 # The same model, if K and V of every head were kept: keys of 128 + 64 numbers, values of 128.
-DEEPSEEK_V3_EXPANDED = KeptHeads("DeepSeek-V3, expanded", 61, 128, 128, 192, 128)
-MODELS: tuple[Kept, ...] = (
+DEEPSEEK_V3_EXPANDED = CachedHeads("DeepSeek-V3, expanded", 61, 128, 128, 192, 128)
+MODELS: tuple[CachedToken, ...] = (
     LLAMA_2_7B,
     LLAMA_3_1_8B,
     LLAMA_3_1_70B,
@@ -77,17 +77,17 @@ MODELS: tuple[Kept, ...] = (
 )
 
 
-def bytes_per_layer(kept: Kept, bytes_per_number: int = FLOAT16) -> int:
+def bytes_per_layer(model: CachedToken, bytes_per_number: int = FLOAT16) -> int:
     """Of one token in one layer."""
-    return kept.numbers * bytes_per_number
+    return model.numbers * bytes_per_number
 
 
-def tokens_in(memory: float, kept: Kept, bytes_per_number: int = FLOAT16) -> int:
+def tokens_in(memory: float, model: CachedToken, bytes_per_number: int = FLOAT16) -> int:
     """How many tokens fit into so many bytes, in all layers. Raises ValueError for a memory < 0."""
     require(memory >= 0, "memory", memory, "at least 0 bytes")
-    return int(memory // (kept.num_layers * bytes_per_layer(kept, bytes_per_number)))
+    return int(memory // (model.num_layers * bytes_per_layer(model, bytes_per_number)))
 
 
-def intensity(kept: Kept, bytes_per_number: int = FLOAT16) -> float:
+def intensity(model: CachedToken, bytes_per_number: int = FLOAT16) -> float:
     """Operations per byte of a decode step, if every byte is read once for all query heads."""
-    return kept.operations / bytes_per_layer(kept, bytes_per_number)
+    return model.operations / bytes_per_layer(model, bytes_per_number)

@@ -4,7 +4,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pa_tutorial.arguments import require
-from pa_tutorial.bench.many_devices_ranks import BLOCKS, HEADS, ONE, TWO
+from pa_tutorial.bench.distributed_ranks import BLOCKS, HEADS, ONE, TWO
 from pa_tutorial.viz import style
 from pa_tutorial.viz.cpu_measured import load
 

@@ -1,11 +1,11 @@
-"""Kernels with a mistake: side by side they end in a doubt, and then all is as it was."""
+"""Kernels with a mistake: side by side they fall back, and then all is as it was."""
 
 import pytest
 from numba import cuda, float32
 from simt_kernels.example import FAULTS
 from simt_trial import Trial, six_blocks
 
-from pa_tutorial.simt import abreast
+from pa_tutorial.simt import batched_blocks
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def test_every_fault_is_found_as_it_was(trial: Trial) -> None:
     ran = {
         name: trial.both(
             one.kernel, one.grid, one.block, one.draw, shared_bytes=one.shared_bytes, collect=True
-        ).abreast
+        ).batched
         for name, one in FAULTS.items()
     }
     assert not [name for name, ended in ran.items() if ended]
@@ -188,10 +188,10 @@ MISTAKES = (
 def test_a_mistake_is_left_to_the_blocks_alone(
     kernel: object, collect: bool, lanes: int, trial: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(abreast, "LANES", lanes)
+    monkeypatch.setattr(batched_blocks, "LANES", lanes)
     options = {"collect": collect, "max_turns": 100, "watch": ("b, t =", "end")}
     ran = trial.both(kernel, 6, 32, six_blocks, **options)
-    assert ran.abreast is False
+    assert ran.batched is False
     assert ran.error or ran.report.findings
 
 
@@ -201,10 +201,10 @@ def test_with_fewer_checks_a_mistake_computes_the_same(
     kernel: object, checks: object, trial: Trial
 ) -> None:
     ran = trial.both(kernel, 6, 32, six_blocks, checks=checks, max_turns=100)
-    assert ran.abreast is False
+    assert ran.batched is False
 
 
-def test_after_a_doubt_the_memory_is_as_before(trial: Trial) -> None:
+def test_after_a_fallback_the_memory_is_as_before(trial: Trial) -> None:
     @cuda.jit
     def kernel(out, a):
         b, t = cuda.blockIdx.x, cuda.threadIdx.x
@@ -215,27 +215,27 @@ def test_after_a_doubt_the_memory_is_as_before(trial: Trial) -> None:
             out[t] += a[t]  # in thread block 0, which comes first, nobody has written it
 
     ran = trial.both(kernel, 6, 32, six_blocks, unwritten="a", collect=True)
-    assert ran.abreast is False
+    assert ran.batched is False
     assert [finding.check for finding in ran.report.findings] == ["init", "race"]
     assert ran.arguments[0].max() == 32  # 1 + a[31]: incremented once
 
 
-def test_a_doubt_is_not_always_a_mistake(trial: Trial) -> None:
+def test_a_fallback_is_not_always_a_mistake(trial: Trial) -> None:
     @cuda.jit
     def kernel(out, a):
         b, t = cuda.blockIdx.x, cuda.threadIdx.x
         x = a[b]
         cuda.syncthreads()
         if t == 3:
-            a[b] = 7  # all threads have read it; the run abreast only knows that several have
+            a[b] = 7  # all threads have read it; the batched run only knows that several have
         out[32 * b + t] = x
 
     ran = trial.both(kernel, 6, 32, six_blocks)
-    assert ran.abreast is False
+    assert ran.batched is False
     assert ran.report.clean
 
 
 def test_a_mistake_beside_a_traced_block_is_found(trial: Trial) -> None:
     ran = trial.both(outside_in_one_block, 6, 32, six_blocks, trace=1, collect=True)
-    assert ran.abreast is False
+    assert ran.batched is False
     assert [finding.block for finding in ran.report.findings] == [(4, 0, 0)]

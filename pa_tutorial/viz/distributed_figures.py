@@ -145,7 +145,7 @@ def draw_four_blocks_dealt_out() -> Figure:
 
 def parts_of_thread_blocks(problem: DecodeProblem, partition_size: int, head: int) -> list[tuple]:
     """Of each partition of v2: maximum, sum, output of the partition alone."""
-    left = run_v2(problem, partition_size).ready
+    left = run_v2(problem, partition_size).prepared
     return [
         (float(m), float(l), out.float().numpy())
         for m, l, out in zip(

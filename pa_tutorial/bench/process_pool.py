@@ -85,7 +85,7 @@ class Worker:
         return bool(self.share)
 
 
-def spread(work: Work, items: Sequence[Any], workers: int, seconds: float) -> Done:
+def run_in_pool(work: Work, items: Sequence[Any], workers: int, seconds: float) -> Done:
     """work(item) for every item, in so many processes.
 
     work     a function of a module, which each process imports anew

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from pa_tutorial.bench import __main__ as bench
-from pa_tutorial.bench import many_devices, many_devices_ranks
-from pa_tutorial.bench.many_devices import (
+from pa_tutorial.bench import distributed_bench, distributed_ranks
+from pa_tutorial.bench.distributed_bench import (
     FULL,
     QUICK,
     all_reduce,
@@ -22,7 +22,7 @@ from pa_tutorial.bench.many_devices import (
     sizes_of,
     slowest,
 )
-from pa_tutorial.bench.many_devices_ranks import (
+from pa_tutorial.bench.distributed_ranks import (
     BLOCKS,
     HEADS,
     MERGE,
@@ -36,7 +36,7 @@ from pa_tutorial.bench.many_devices_ranks import (
 from pa_tutorial.distributed.paper import collectives, weight_bytes
 from pa_tutorial.distributed.sizes import Link
 from pa_tutorial.engine.model import Llama
-from pa_tutorial.viz import many_devices_measured
+from pa_tutorial.viz import distributed_measured
 from pa_tutorial.viz.cpu_measured import load
 
 LINK = Link("made up", bandwidth=2e9, latency=1e-4)
@@ -154,7 +154,7 @@ def test_attention_that_differs_or_is_nan_is_an_error_that_names_the_way() -> No
 
 def test_both_ranks_go_through_the_ways_in_the_same_order(monkeypatch) -> None:
     """Else one would wait for the other in different collectives."""
-    monkeypatch.setattr(many_devices_ranks.dist, "barrier", lambda **_: None)
+    monkeypatch.setattr(distributed_ranks.dist, "barrier", lambda **_: None)
 
     class Group:
         control = None
@@ -163,7 +163,7 @@ def test_both_ranks_go_through_the_ways_in_the_same_order(monkeypatch) -> None:
         random.seed(_rank)  # what a rank drew before may not matter
         done: list[str] = []
         ways = {name: lambda name=name: done.append(name) or 1.0 for name in "abc"}
-        times = many_devices_ranks.taken(Group(), ways, rounds=4)
+        times = distributed_ranks.taken(Group(), ways, rounds=4)
         assert all(len(each) == 4 for each in times.values()), "the first round is not counted"
         return done
 
@@ -173,7 +173,7 @@ def test_both_ranks_go_through_the_ways_in_the_same_order(monkeypatch) -> None:
 
 def test_left_out_where_the_ranks_would_take_gpus(monkeypatch, capsys) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert many_devices.measure(1, quick=True).keys() == {"left_out"}
+    assert distributed_bench.measure(1, quick=True).keys() == {"left_out"}
     assert "left out" in capsys.readouterr().out
 
 
@@ -200,7 +200,7 @@ def test_quick_run_has_every_part_and_every_message_that_is_predicted(quick: dic
 
 
 def test_figure_can_be_drawn_from_any_run(quick: dict) -> None:
-    figure = many_devices_measured.draw_ranks(quick)
+    figure = distributed_measured.draw_ranks(quick)
     figure.draw_without_rendering()
     assert figure.get_figwidth() == pytest.approx(7.2)
     assert len(figure.get_suptitle().split()) >= 6
@@ -208,7 +208,7 @@ def test_figure_can_be_drawn_from_any_run(quick: dict) -> None:
 
 def test_results_without_the_section_are_refused() -> None:
     with pytest.raises(ValueError, match="results is without many_devices"):
-        many_devices_measured.draw_ranks({"many_devices": {"left_out": "x"}})
+        distributed_measured.draw_ranks({"many_devices": {"left_out": "x"}})
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import absent
 import pytest
-from many_devices_serving import Gaps
+from distributed_serving import Gaps
 from processes import still_there
 
 from pa_tutorial.engine import LLM, SamplingParams
@@ -89,7 +89,7 @@ def run(folder: Path, *arguments: object, **options: str) -> Ended:
 
 def run_with_fault(folder: Path, fault: str) -> Ended:
     options = ["--limit", LIMIT, "--silence", SILENCE]
-    return run(folder, *PROMPTS, *options, module="many_devices_faults", fault=fault)
+    return run(folder, *PROMPTS, *options, module="distributed_faults", fault=fault)
 
 
 def require_clear_end(
@@ -157,7 +157,7 @@ def test_a_rank_that_hangs_in_a_step_is_named_by_all_with_the_place(tmp_path: Pa
     ended = run_with_fault(tmp_path, "hang:1:2")
     message = (
         f"rank 1 kept the others waiting for {LIMIT:g} s (rank 1 is in step 2, at do_harm, "
-        "many_devices_faults.py:"
+        "distributed_faults.py:"
     )
     require_clear_end(ended, message, survivors=(0, 1), within=LIMIT + 1)
 
@@ -180,7 +180,7 @@ def test_a_rank_with_another_block_size_is_refused_by_all(tmp_path: Path) -> Non
 
 
 def test_an_interrupt_in_a_step_leaves_no_process(tmp_path: Path) -> None:
-    with torchrun(tmp_path, *PROMPTS, module="many_devices_faults", fault="slow:1:1") as job:
+    with torchrun(tmp_path, *PROMPTS, module="distributed_faults", fault="slow:1:1") as job:
         deadline = time.monotonic() + 90
         while "fault at" not in log_of(tmp_path, 1):  # it is in a step
             assert job.poll() is None

@@ -25,12 +25,12 @@ def other_slots(rng: np.random.Generator, name: str, sizes: tuple) -> tuple[str 
     last += int(rng.integers(block_size)) - last % block_size
     if len(positions) == 1:
         last = start
-    others = []
+    other_tables = []
     for table in tables:
         numbers = rng.choice(np.arange(len(table), 60), len(table), replace=False).tolist()
-        others.append(table if table == [0] else numbers)
+        other_tables.append(table if table == [0] else numbers)
     words = "one rank: slots as in notebook 04" if name == "one_rank" else None
-    return words, (range(start, last + 1), tuple(others), block_size)
+    return words, (range(start, last + 1), tuple(other_tables), block_size)
 
 
 class Meeting:
@@ -42,20 +42,20 @@ class Meeting:
     def __init__(self, num_ranks: int) -> None:
         self.num_ranks = num_ranks
         self.numbers = [0] * num_ranks
-        self._given: list[tuple[str, Tensor] | None] = [None] * num_ranks
+        self._received: list[tuple[str, Tensor] | None] = [None] * num_ranks
         self._barrier = threading.Barrier(num_ranks, timeout=MOST_SECONDS)
 
     def all_reduce(self, rank: int, name: str, tensor: Tensor) -> Tensor:
         if not isinstance(tensor, Tensor):
             raise AnswerError(f"{name} got a {type(tensor).__name__}; it takes a tensor")
         self.numbers[rank] += tensor.numel()
-        self._given[rank] = name, tensor.detach().clone()
+        self._received[rank] = name, tensor.detach().clone()
         self._wait()
-        given = list(self._given)
+        received = list(self._received)
         self._wait()  # nobody puts in the next one before all have taken this one
-        if len({(other, tuple(theirs.shape)) for other, theirs in given}) > 1:
+        if len({(other, tuple(theirs.shape)) for other, theirs in received}) > 1:
             raise AnswerError("the ranks called different all-reduces, or with other shapes")
-        stacked = torch.stack([theirs for _, theirs in given])
+        stacked = torch.stack([theirs for _, theirs in received])
         return stacked.amax(dim=0) if name == "all_max" else stacked.sum(dim=0)
 
     def _wait(self) -> None:

@@ -62,12 +62,12 @@ def merge_given(group: Group, parts: list[tuple[Tensor, Tensor, Tensor]]) -> Ten
     return merge_over_ranks(Part(*parts[group.rank]))
 
 
-def decode_counted(group: Group, given: dict[str, Tensor], scale: float) -> list[Collective]:
+def decode_counted(group: Group, tensors: dict[str, Tensor], scale: float) -> list[Collective]:
     """The collectives of one context-parallel decode step."""
-    whole = given["k_cache"], given["v_cache"], given["block_tables"], given["seq_lens"]
+    whole = tensors["k_cache"], tensors["v_cache"], tensors["block_tables"], tensors["seq_lens"]
     share = deal_out(*whole, group.rank, group.num_ranks)
     with Wire() as wire:
-        context_parallel_decode(given["q"], share, given["seq_lens"], scale)
+        context_parallel_decode(tensors["q"], share, tensors["seq_lens"], scale)
     return wire.collectives
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from many_devices_serving import (
+from distributed_serving import (
     CONFIGS,
     LLAMA,
     count_collectives,

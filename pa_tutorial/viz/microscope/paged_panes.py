@@ -23,11 +23,11 @@ def reference_microscope() -> Microscope:
 
 def run_microscope(run: Run, at: int | Trace | None = None, lane: int | None = None) -> Microscope:
     """A run of the paged kernel, with the panes of its thread block."""
-    panes = paged_panes(run.ready, (run.head, 0, 0))
+    panes = paged_panes(run.prepared, (run.head, 0, 0))
     return microscope(run.report, panes=panes, at=at, lane=lane)
 
 
-def paged_panes(ready: Launch, block: Index = (0, 0, 0)) -> tuple[Pane, ...]:
+def paged_panes(prepared: Launch, block: Index = (0, 0, 0)) -> tuple[Pane, ...]:
     """For one thread block (head, sequence, partition) of a prepared launch of the paged kernel.
 
     A tile of K or V is one block of the KV cache, for one KV head, in the order of the sequence.
@@ -35,12 +35,12 @@ def paged_panes(ready: Launch, block: Index = (0, 0, 0)) -> tuple[Pane, ...]:
 
     Raises ValueError for a launch of another kernel, or a thread block that it does not have.
     """
-    whole = {"q", "k_cache", "v_cache", "kv_block_stride"} <= set(ready.arguments)
-    require(whole, "ready", "a launch of another kernel", "of prepare_v1, or partitions of v2")
-    inside = len(block) == 3 and all(0 <= i < n for i, n in zip(block, ready.grid, strict=True))
-    require(inside, "block", block, f"in the grid {ready.grid}")
-    g, (head, sequence, partition) = ready.geometry, block
-    tiles = _tiles(ready, block)
+    whole = {"q", "k_cache", "v_cache", "kv_block_stride"} <= set(prepared.arguments)
+    require(whole, "prepared", "a launch of another kernel", "of prepare_v1, or partitions of v2")
+    inside = len(block) == 3 and all(0 <= i < n for i, n in zip(block, prepared.grid, strict=True))
+    require(inside, "block", block, f"in the grid {prepared.grid}")
+    g, (head, sequence, partition) = prepared.geometry, block
+    tiles = _tiles(prepared, block)
     row = g.BLOCK_SIZE * g.X
     k_rows = Axis("piece", g.HEAD_SIZE // g.X, row)
     k_columns = Axis("offset", g.BLOCK_SIZE, g.X), Axis("in piece", g.X, 1)
@@ -51,28 +51,28 @@ def paged_panes(ready: Launch, block: Index = (0, 0, 0)) -> tuple[Pane, ...]:
     v_title = f"V: a line is {g.X} rows of {g.BLOCK_SIZE} tokens; logical → physical block"
     of_k, of_v = _labels(g, k_element), _labels(g, v_element)
     return (
-        _head_pane(g, "q", sequence * ready.arguments["q_stride"], head, sequence, g.VEC_SIZE),
+        _head_pane(g, "q", sequence * prepared.arguments["q_stride"], head, sequence, g.VEC_SIZE),
         Pane("k_cache", k_title, (k_rows,), k_columns, tiles, of_k, style.K),
         Pane("v_cache", v_title, (v_rows,), v_columns, tiles, of_v, style.V),
-        _out_pane(ready, head, sequence, partition),
+        _out_pane(prepared, head, sequence, partition),
     )
 
 
-def _tiles(ready: Launch, block: Index) -> tuple[Tile, ...]:
+def _tiles(prepared: Launch, block: Index) -> tuple[Tile, ...]:
     """The blocks that one thread block reads. One that stands twice in the table is one tile."""
-    g, (head, sequence, partition) = ready.geometry, block
+    g, (head, sequence, partition) = prepared.geometry, block
     kv_head = head // g.NUM_QUERIES_PER_KV
-    tokens = range(int(ready.arguments["seq_lens"][sequence]))[partition * g.PARTITION_SIZE :]
+    tokens = range(int(prepared.arguments["seq_lens"][sequence]))[partition * g.PARTITION_SIZE :]
     tokens = tokens[: g.PARTITION_SIZE] if g.PARTITION_SIZE else tokens
     logical_of: dict[int, list[int]] = {}
     for logical in range(tokens.start // g.BLOCK_SIZE, -(-tokens.stop // g.BLOCK_SIZE)):
-        physical = int(ready.arguments["block_tables"][sequence, logical])
+        physical = int(prepared.arguments["block_tables"][sequence, logical])
         logical_of.setdefault(physical, []).append(logical)
     tiles = []
     for physical, logical in logical_of.items():
         start = (
-            physical * ready.arguments["kv_block_stride"]
-            + kv_head * ready.arguments["kv_head_stride"]
+            physical * prepared.arguments["kv_block_stride"]
+            + kv_head * prepared.arguments["kv_head_stride"]
         )
         values = {"physical block": physical, "logical block": logical[0], "KV head": kv_head}
         names = " and ".join(map(str, logical))
@@ -104,9 +104,9 @@ def _head_pane(
     return Pane(array, f"{array}, one head", (), columns, (tile,), labels, color)
 
 
-def _out_pane(ready: Launch, head: int, sequence: int, partition: int) -> Pane:
+def _out_pane(prepared: Launch, head: int, sequence: int, partition: int) -> Pane:
     """v1's out, or in v2 the row of one partition."""
-    num_heads, _, num_partitions = ready.grid
+    num_heads, _, num_partitions = prepared.grid
     row = (sequence * num_heads + head) * num_partitions + partition
-    size = ready.geometry.HEAD_SIZE
-    return _head_pane(ready.geometry, "out", row * size - head * size, head, sequence, size)
+    size = prepared.geometry.HEAD_SIZE
+    return _head_pane(prepared.geometry, "out", row * size - head * size, head, sequence, size)

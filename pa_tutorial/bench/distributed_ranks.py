@@ -198,7 +198,7 @@ class Job:
     def num_blocks(self) -> int:
         return 1 + self.batch * -(-(self.context + self.max_tokens) // BLOCK_SIZE)
 
-    def ready(self, model: object, runner: Runner) -> Engine:
+    def prepared_engine(self, model: object, runner: Runner) -> Engine:
         """An engine whose sequences all decode next."""
         engine = Engine(
             model,
@@ -270,13 +270,13 @@ def measure_engine(
     if group.rank == 0:
         runner = Runner(copy.deepcopy(model), "cpu", job.num_blocks, BLOCK_SIZE)
         fill_cache(runner, range(config.num_kv_heads), config.num_kv_heads)
-        engines.append(job.ready(runner.model, runner))
+        engines.append(job.prepared_engine(runner.model, runner))
         ways[ONE] = timed(partial(step, engines[0]))
     share = shard_heads(model, group.mesh)
     shared = ParallelRunner(share, "cpu", job.num_blocks, BLOCK_SIZE, group)
     fill_cache(shared, share.config.kv_heads, config.num_kv_heads)
     if group.rank == 0:
-        engines.append(job.ready(share, shared))
+        engines.append(job.prepared_engine(share, shared))
     ways[TWO] = partial(together, engines[1] if engines else None, shared)
     times = taken(group, ways, job.rounds)
     collectives = collectives_of(engines[1] if engines else None, shared)

@@ -18,7 +18,7 @@ import torch
 from pa_tutorial.distributed import ranks
 from pa_tutorial.distributed.group import Group
 
-MANY_DEVICES = "many_devices"  # what tests/wrong/ calls them
+DISTRIBUTED = "distributed"  # what tests/wrong/ calls them
 LIMIT = 12.0  # seconds for which a changed rank may keep the others waiting
 _pools: dict[int, ranks.Ranks] = {}
 
@@ -54,7 +54,7 @@ def changed_sources() -> dict[str, str]:
 def _on_a_rank(group: Group, name: str, sources: dict[str, str]) -> str:
     from wrong_examples import applied
 
-    kept = sys.modules.pop("many_devices_serving", None)
+    kept = sys.modules.pop("distributed_serving", None)
     try:
         with applied(SimpleNamespace(sources=lambda: sources)):
             # Hashes and comparisons are those of the changed package, too.
@@ -67,9 +67,9 @@ def _on_a_rank(group: Group, name: str, sources: dict[str, str]) -> str:
         group.watch.fail(error)
         raise
     finally:
-        sys.modules.pop("many_devices_serving", None)
+        sys.modules.pop("distributed_serving", None)
         if kept:
-            sys.modules["many_devices_serving"] = kept
+            sys.modules["distributed_serving"] = kept
 
 
 class Disagreed(BaseException):
@@ -86,7 +86,7 @@ def fail_alone(group: Group, error: Exception) -> None:
 
 def serving(group: Group, model: str) -> str:
     """The tokens are those of one device. Half of the requests show what is wrong."""
-    here = importlib.import_module("many_devices_serving")
+    here = importlib.import_module("distributed_serving")
     options = here.TIGHT | {"num_requests": here.NUM_REQUESTS // 2}
     served = here.serve_all(group, model, **options)
     if served is None:

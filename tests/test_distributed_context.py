@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
-from many_devices_functions import attempt_context_parallel, decode_counted, merge_given
+from distributed_functions import attempt_context_parallel, decode_counted, merge_given
 from test_reduce import SIZE, reduced
 from torch import Tensor
 
@@ -131,7 +131,7 @@ def test_the_merge_is_that_of_the_reduce_kernel(num_ranks: int, ranks_of: Callab
     """A rank is a partition: the kernel of v2, in the simulator, gets the same parts."""
     parts = hostile_parts(num_ranks)
     m, l, acc = (torch.stack(tensors, dim=2) for tensors in zip(*parts, strict=True))
-    given = {
+    arguments = {
         "exp_sums": l.contiguous(),
         "max_logits": m.contiguous(),
         "tmp_out": torch.where(l[..., None] == 0, 0.0, acc / l[..., None]).contiguous(),
@@ -139,7 +139,7 @@ def test_the_merge_is_that_of_the_reduce_kernel(num_ranks: int, ranks_of: Callab
     }
     geometry = Geometry(HEAD_SIZE, 16, torch.float32, 64, partition_size=SIZE)
     (out, *_) = ranks_of(num_ranks).run(merge_given, parts)
-    np.testing.assert_allclose(out, reduced(geometry, given), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(out, reduced(geometry, arguments), rtol=1e-5, atol=1e-5)
 
 
 def test_a_nan_of_one_rank_is_not_lost(ranks_of: Callable) -> None:
@@ -157,8 +157,8 @@ def test_a_nan_of_one_rank_is_not_lost(ranks_of: Callable) -> None:
 
 
 def shares(case: DecodeProblem, num_ranks: int, layout: str = "plain") -> list[ContextShare]:
-    given = whole(case, layout)
-    return [deal_out(*given, rank, num_ranks) for rank in range(num_ranks)]
+    tensors = whole(case, layout)
+    return [deal_out(*tensors, rank, num_ranks) for rank in range(num_ranks)]
 
 
 SHARED = problem(seq_lens=(33, 40, 37), shared_blocks=2, block_size=8)
@@ -233,10 +233,10 @@ def test_tables_are_equally_wide_on_all_ranks(num_ranks: int) -> None:
 @EACH_LAYOUT
 def test_a_rank_has_its_own_pool(layout: str) -> None:
     """One that is a view would show what is written to the whole cache later."""
-    given = whole(problem(), layout)
-    share = deal_out(*given, 0, 1)
+    tensors = whole(problem(), layout)
+    share = deal_out(*tensors, 0, 1)
     before = share.k_cache.clone(), share.v_cache.clone()
-    for cache in given[:2]:
+    for cache in tensors[:2]:
         cache.fill_(7.0)
     torch.testing.assert_close((share.k_cache, share.v_cache), before, equal_nan=True)
 
@@ -291,9 +291,9 @@ def test_bytes_on_the_wire_do_not_depend_on_the_context(
     sizes = {"num_kv_heads": 2, "head_size": 32, "block_size": 16, "seq_lens": (num_tokens, 1, 7)}
     inputs = problem(**sizes).paged("plain")
     names = "q", "k_cache", "v_cache", "block_tables", "seq_lens"
-    given = {name: getattr(inputs, name) for name in names}
+    tensors = {name: getattr(inputs, name) for name in names}
     num_seqs, num_heads, head_size = inputs.q.shape
-    for collectives in ranks_of(num_ranks).run(decode_counted, given, inputs.scale):
+    for collectives in ranks_of(num_ranks).run(decode_counted, tensors, inputs.scale):
         assert [c.name for c in collectives] == ["all_reduce", "all_reduce"]
         assert sum(c.num_bytes for c in collectives) == num_seqs * num_heads * (2 + head_size) * 4
 

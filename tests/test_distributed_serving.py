@@ -6,7 +6,7 @@ from collections.abc import Callable
 import psutil
 import pytest
 import torch
-from many_devices_serving import (
+from distributed_serving import (
     NUM_REQUESTS,
     TIGHT,
     fail_at_work,
@@ -67,11 +67,11 @@ ON_RANKS = [
 def test_tokens_and_statistics_are_those_of_one_device(ranks_of, num_ranks, name, caching) -> None:
     """16 requests; only rank 0 has a result. float64: the sums differ in the 16th digit."""
     options = {"prefix_caching": caching, **TIGHT}
-    first, *others = ranks_of(num_ranks).run(serve_all, name, **options)
+    first, *other_ranks = ranks_of(num_ranks).run(serve_all, name, **options)
     served = one_device(name, **options)[0]
     assert first.completions == served.completions
     assert first.statistics == served.statistics
-    assert others == [None] * (num_ranks - 1)
+    assert other_ranks == [None] * (num_ranks - 1)
 
 
 @pytest.mark.parametrize(("num_ranks", "name"), [(2, "llama"), (4, "tiny")])

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.distributed as dist
-from many_devices_functions import agree_on
+from distributed_functions import agree_on
 
 from pa_tutorial.distributed import watch as watch_module
 from pa_tutorial.distributed.group import hash_of
@@ -417,9 +417,9 @@ def test_a_rank_that_differs_is_named_with_what_differs(name: str, ranks_of: Cal
 
 
 def test_all_that_differs_is_named(ranks_of: Callable) -> None:
-    others = FACTS | {"num_decodes": 1}, FACTS, FACTS | {"num_decodes": 3, "query_lens": [2]}
+    other_facts = FACTS | {"num_decodes": 1}, FACTS, FACTS | {"num_decodes": 3, "query_lens": [2]}
     expected = (
         "step 7: rank 1 has other num_decodes than rank 0; "
         "rank 3 has other num_decodes and query_lens than rank 0; nothing was computed"
     )
-    assert ranks_of(4).run(agree_on, [FACTS, *others]) == [expected] * 4
+    assert ranks_of(4).run(agree_on, [FACTS, *other_facts]) == [expected] * 4

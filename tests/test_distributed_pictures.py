@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from pa_tutorial.distributed.context import deal_out
-from pa_tutorial.viz import many_devices
-from pa_tutorial.viz.many_devices import (
+from pa_tutorial.viz import distributed_figures
+from pa_tutorial.viz.distributed_figures import (
     FOUR_BLOCKS,
     draw_blocks,
     draw_heads,
@@ -97,9 +97,9 @@ def test_both_columns_of_the_merge_say_the_same() -> None:
 @pytest.mark.parametrize(
     "draw",
     [
-        many_devices.draw_four_blocks_by_heads,
-        many_devices.draw_four_blocks_dealt_out,
-        many_devices.draw_worked_merge,
+        distributed_figures.draw_four_blocks_by_heads,
+        distributed_figures.draw_four_blocks_dealt_out,
+        distributed_figures.draw_worked_merge,
     ],
 )
 def test_labels_lie_inside_the_picture(draw: Callable) -> None:

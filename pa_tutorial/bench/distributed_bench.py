@@ -12,10 +12,9 @@ from statistics import median
 
 import torch
 
-from pa_tutorial.bench import many_devices_ranks as on_ranks
+from pa_tutorial.bench import distributed_ranks as on_ranks
 from pa_tutorial.bench.cpu_shapes import Shape
-from pa_tutorial.bench.engine_steps import summary
-from pa_tutorial.bench.many_devices_ranks import (
+from pa_tutorial.bench.distributed_ranks import (
     BLOCKS,
     HEADS,
     MERGE,
@@ -28,12 +27,13 @@ from pa_tutorial.bench.many_devices_ranks import (
     Job,
     Times,
 )
-from pa_tutorial.bench.many_devices_table import (
+from pa_tutorial.bench.distributed_table import (
     attention_table,
     devices_table,
     engine_table,
     link_table,
 )
+from pa_tutorial.bench.engine_steps import summary
 from pa_tutorial.bench.processor import last_cache_bytes
 from pa_tutorial.distributed.paper import (
     Collective,
@@ -186,8 +186,8 @@ def from_one(
 
 
 def measure_link(ranks: Ranks, sizes: Sizes, rounds: int) -> tuple[Link, dict[str, object]]:
-    given = list(sizes.message_bytes), sizes.most_repeats, rounds
-    times = slowest(ranks.run(on_ranks.measure_link, *given))
+    arguments = list(sizes.message_bytes), sizes.most_repeats, rounds
+    times = slowest(ranks.run(on_ranks.measure_link, *arguments))
     link = link_of({int(size): median(each) for size, each in times.items()})
     rows = [
         {"bytes": int(size)} | row_of(each, all_reduce(int(size)).seconds(link))
@@ -198,8 +198,8 @@ def measure_link(ranks: Ranks, sizes: Sizes, rounds: int) -> tuple[Link, dict[st
 
 def measure_devices(ranks: Ranks, sizes: Sizes, rounds: int) -> list[dict[str, object]]:
     """Of one rank, and of each of two: GB/s and, in float32, GFLOP/s."""
-    given = sizes.read_bytes, sizes.matrix, rounds
-    times = slowest(ranks.run(on_ranks.measure_devices, *given))
+    arguments = sizes.read_bytes, sizes.matrix, rounds
+    times = slowest(ranks.run(on_ranks.measure_devices, *arguments))
     flops = [
         2 * sizes.matrix**3 / (median(times[name]) / 1e3) for name in (MULTIPLY_ONE, MULTIPLY_TWO)
     ]

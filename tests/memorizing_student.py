@@ -13,7 +13,7 @@ class Unknown(Exception):
     """Arguments that did not occur before."""
 
 
-class ByHeart:
+class MemorizingStudent:
     """Learns what a function does to the arguments that it sees; then recites it, without it.
 
     Arguments that the function changes in place are a part of what it does. Numbers that come

@@ -12,7 +12,7 @@ from simt_kernels.example import EXAMPLES
 from simt_programs import arguments, run_thread_by_thread, write_program
 from simt_trial import Arguments, Trial, six_blocks
 
-from pa_tutorial.simt import abreast, program
+from pa_tutorial.simt import batched_blocks, program
 from pa_tutorial.walk.cases import CASES
 from pa_tutorial.walk.ladder import STAGES
 
@@ -29,7 +29,7 @@ def test_every_example_computes_the_same(trial: Trial) -> None:
     ran = {
         name: trial.both(
             one.kernel, one.grid, one.block, one.draw, shared_bytes=one.shared_bytes, watch="end"
-        ).abreast
+        ).batched
         for name, one in EXAMPLES.items()
     }
     assert not [name for name, ended in ran.items() if ended is False]
@@ -40,11 +40,11 @@ def test_every_example_computes_the_same(trial: Trial) -> None:
 def test_random_programs_run_as_in_plain_python(
     lanes: int, trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(abreast, "LANES", lanes)
+    monkeypatch.setattr(batched_blocks, "LANES", lanes)
     for seed in range(20):
         module = write_program(seed, tmp_path)
         out, table = arguments(96)
-        assert trial.run(module.kernel, 3, 32, (out, table)).abreast
+        assert trial.run(module.kernel, 3, 32, (out, table)).batched
         np.testing.assert_array_equal(out, run_thread_by_thread(module, 3, 32))
 
 
@@ -82,17 +82,21 @@ LENGTHS = (3, 0, 8, 1, 5)
 def test_thread_blocks_may_wait_at_different_times(
     lanes: int, trial: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(abreast, "LANES", lanes)
-    assert trial.both(sums_of_rows, 5, N, rows(*LENGTHS), max_turns=max(LENGTHS)).abreast
+    monkeypatch.setattr(batched_blocks, "LANES", lanes)
+    assert trial.both(sums_of_rows, 5, N, rows(*LENGTHS), max_turns=max(LENGTHS)).batched
 
 
 def test_snapshots_are_of_each_thread_block_in_its_turn(trial: Trial) -> None:
     watch = ("total += s", "out[b, t] = odd", "end")
     ran = trial.both(sums_of_rows, 5, N, rows(*LENGTHS), watch=watch)
-    assert ran.abreast
+    assert ran.batched
     assert len(ran.report.at("total += s")) == sum(LENGTHS)
-    assert [shot.block[0] for shot in ran.report.at("out[b, t] = odd")] == [3]  # 1 has returned
-    assert [("odd" in shot.values) for shot in ran.report.at("end")] == [b == 3 for b in range(5)]
+    assert [snapshot.block[0] for snapshot in ran.report.at("out[b, t] = odd")] == [
+        3
+    ]  # 1 has returned
+    assert [("odd" in snapshot.values) for snapshot in ran.report.at("end")] == [
+        b == 3 for b in range(5)
+    ]
 
 
 def test_a_snapshot_of_a_part_of_a_shared_array_is_left_to_the_blocks_alone(trial: Trial) -> None:
@@ -104,7 +108,7 @@ def test_a_snapshot_of_a_part_of_a_shared_array_is_left_to_the_blocks_alone(tria
         out[cuda.blockIdx.x, cuda.threadIdx.x] = row[cuda.threadIdx.x]
 
     ran = trial.both(kernel, 2, 32, lambda: (np.zeros((2, 32), np.float32),), watch="end")
-    assert ran.abreast is False
+    assert ran.batched is False
     assert ran.report.at()[1]["row"].tolist() == [1.0] * 32
 
 
@@ -124,7 +128,7 @@ def test_dynamic_shared_memory_of_two_types(trial: Trial) -> None:
 
     draw = lambda: (np.zeros((7, 32), np.float32),)  # noqa: E731
     ran = trial.both(kernel, (1, 7), 32, draw, shared_bytes=258, watch="end")
-    assert ran.abreast
+    assert ran.batched
     np.testing.assert_array_equal(ran.arguments[0][5], 500 + 5 + 5 + np.arange(31, -1, -1))
 
 
@@ -135,7 +139,7 @@ def test_the_kernels_of_the_ladder(stage: str, trial: Trial) -> None:
     assert trial.tried
     assert all(trial.tried)
     with trial.monkeypatch.context() as patch:
-        patch.setattr(program, "may_run_abreast", lambda *_: False)
+        patch.setattr(program, "may_run_batched", lambda *_: False)
         other = STAGES[stage].run(case)
     torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True)
 
@@ -152,8 +156,8 @@ def test_exited_threads_may_skip_a_barrier_if_the_launch_says_so(trial: Trial) -
         cuda.syncthreads()
         out[32 * b + t] = a[t]
 
-    assert trial.both(kernel, 6, 32, six_blocks).abreast is False
-    assert trial.both(kernel, 6, 32, six_blocks, exited_may_skip=True).abreast
+    assert trial.both(kernel, 6, 32, six_blocks).batched is False
+    assert trial.both(kernel, 6, 32, six_blocks, exited_may_skip=True).batched
 
 
 @pytest.mark.parametrize(
@@ -163,8 +167,8 @@ def test_exited_threads_may_skip_a_barrier_if_the_launch_says_so(trial: Trial) -
 )
 def test_what_needs_one_block_after_another_gets_it(options: dict, trial: Trial) -> None:
     draw = lambda: (np.zeros(4, np.float32), floats(4, N))  # noqa: E731
-    assert trial.both(block_sum, 4, N, draw).abreast
-    assert trial.both(block_sum, 4, N, draw, **options).abreast is None
+    assert trial.both(block_sum, 4, N, draw).batched
+    assert trial.both(block_sum, 4, N, draw, **options).batched is None
 
 
 @cuda.jit
@@ -183,7 +187,7 @@ def counted(out, lengths):
 def test_traced_thread_blocks_run_once_more_alone(trace: object, trial: Trial) -> None:
     draw = lambda: (floats(5, N), np.array(LENGTHS, np.int32))  # noqa: E731
     ran = trial.both(counted, 5, N, draw, trace=trace, watch=("s[t] = out", "end"))
-    assert ran.abreast
+    assert ran.batched
     assert len(ran.report.trace.records) > 0
     assert len(ran.report.at()) == 5
 
@@ -191,4 +195,4 @@ def test_traced_thread_blocks_run_once_more_alone(trace: object, trial: Trial) -
 @pytest.mark.parametrize("block", [1, 31, 33, 48])
 def test_only_whole_warps_run_side_by_side(block: int, trial: Trial) -> None:
     draw = lambda: (np.zeros(200, np.float32), floats(200))  # noqa: E731
-    assert trial.both(double, 4, block, draw).abreast is None
+    assert trial.both(double, 4, block, draw).batched is None

@@ -100,7 +100,7 @@ def dealt_out_evenly(seq_lens: Sequence[int], num_shares: int) -> np.ndarray:
     blocks, num_seqs = num_blocks_of(seq_lens), len(seq_lens)
     layout = PlainLayout(sum(blocks), num_kv_heads=1, head_size=32, block_size=BLOCK_SIZE)
     tables = torch.arange(max(blocks), dtype=torch.int32).repeat(num_seqs, 1)
-    ready = prepare_cpu(
+    prepared = prepare_cpu(
         torch.zeros(num_seqs, 1, layout.head_size),
         *(torch.zeros(layout.k_shape) for _ in "kv"),
         tables,
@@ -108,10 +108,10 @@ def dealt_out_evenly(seq_lens: Sequence[int], num_shares: int) -> np.ndarray:
         scale=1.0,
         num_shares=num_shares,
     )
-    ready.exp_sums[:] = 0  # where the kernel writes nothing, there is no partition
-    ready.run()
+    prepared.exp_sums[:] = 0  # where the kernel writes nothing, there is no partition
+    prepared.run()
     shares, before = np.zeros((num_shares, num_seqs), int), 0
-    for partition, tokens in enumerate(ready.exp_sums[:, 0]):
+    for partition, tokens in enumerate(prepared.exp_sums[:, 0]):
         if tokens > 0:
             # partitions come in the order of their tokens, and partition = share + sequence
             seq = np.searchsorted(np.cumsum(seq_lens), before, side="right")
