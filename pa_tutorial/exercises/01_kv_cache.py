@@ -1,4 +1,4 @@
-"""Exercises of notebook 01: attention of one query, the cache, chunked generation."""
+"""Exercises of notebook 01: attention of one query, chunked generation."""
 
 from collections.abc import Callable
 from functools import partial
@@ -13,7 +13,7 @@ from pa_tutorial.checks.comparing import bounds_of
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.drawing import reseeded, seeded
 from pa_tutorial.exercises.exercise import Exercise, require_shape
-from pa_tutorial.walk.calls import AnswerError, require_written
+from pa_tutorial.walk.calls import AnswerError
 from pa_tutorial.walk.cases import CASES
 from pa_tutorial.walk.ladder import STAGES
 from pa_tutorial.walk.problem import DecodeProblem
@@ -71,96 +71,6 @@ def attend_newest_trials(draw: int = 0) -> list[Trial]:
 
 
 # 2. ---------------------------------------------------------------------------------------------
-
-
-def append_to_cache(keys: Tensor, values: Tensor, seq_len: int, k: Tensor, v: Tensor) -> int:
-    """Write new tokens into keys and values, behind what is there; return the new length.
-
-    keys, values  [max_len, num_kv_heads, head_size]         the reserved memory
-    seq_len       tokens in it so far
-    k, v          [num_new_tokens, num_kv_heads, head_size]  one token, or a whole prompt
-    returns       tokens in it afterwards
-    """
-    # 1. the new tokens go to places seq_len, seq_len + 1, …
-    # 2. nothing else may change
-    ### BEGIN SOLUTION
-    end = seq_len + len(k)
-    keys[seq_len:end] = k
-    values[seq_len:end] = v
-    return end
-    ### END SOLUTION
-
-
-EMPTY = 9.0  # stands in the comparison where the reserved memory is untouched
-MAX_LEN = 10
-APPEND_CASES = (
-    # name, what it isolates, how many tokens are added at each step
-    ("prompt", "several tokens at once", (4,)),
-    ("prompt_then_tokens", "one token after another", (3, 1, 1, 1)),
-    ("full", "the last place is used too", (7, 3)),
-)
-
-
-def append_to_cache_trials(draw: int = 0) -> list[Trial]:
-    def run(steps: tuple[int, ...], function: Callable | None) -> dict[str, Tensor]:
-        answer = append_to_cache if function is None else function
-        keys, values = (torch.full((MAX_LEN, 2, 4), float("nan")) for _ in "kv")
-        seq_len = 0
-        for k, v in _new_tokens(steps, draw):
-            before = keys.clone(), values.clone()
-            returned = require_written(answer(keys, values, seq_len, k, v))
-            for name, old, new in zip(("keys", "values"), before, (keys, values), strict=True):
-                if torch.equal(old.nan_to_num(EMPTY), new.nan_to_num(EMPTY)):
-                    raise AnswerError(f"{name} did not change: write into them, {name}[a:b] = …")
-            seq_len += len(k)
-            if not isinstance(returned, int) or returned != seq_len:
-                what = returned if isinstance(returned, int) else f"a {type(returned).__name__}"
-                raise AnswerError(f"it returned {what}; it must return {seq_len}, the new length")
-        return {"out": torch.stack([keys, values]).nan_to_num(EMPTY)}
-
-    def expected(steps: tuple[int, ...]) -> dict[str, Tensor]:
-        out = torch.full((2, MAX_LEN, 2, 4), EMPTY)
-        for side in (0, 1):
-            new = [pair[side] for pair in _new_tokens(steps, draw)]
-            out[side, : sum(steps)] = torch.cat(new)
-        return {"out": out}
-
-    return [
-        Trial(
-            name=name,
-            isolates=isolates,
-            meaning=f"Places are wrong; {EMPTY:.0f} stands for a place that was not written.",
-            run=partial(run, steps),
-            references={"the tokens themselves": partial(expected, steps)},
-            bounds={"out": 0.0},
-            axes=("keys|values", "place", "head", "dimension"),
-        )
-        for name, isolates, steps in _append_cases(draw)
-    ]
-
-
-def _append_cases(draw: int) -> list[tuple]:
-    """A prompt of another length; in `full`, the second step fills the memory again."""
-    rng, cases = seeded(0, draw), []
-    for name, isolates, (prompt, *chunk_lens) in APPEND_CASES:
-        if draw:
-            prompt = int(rng.integers(2, 7))
-        if name == "full":
-            chunk_lens = [MAX_LEN - prompt]
-        cases.append((name, isolates, (prompt, *chunk_lens)))
-    return cases
-
-
-def _new_tokens(steps: tuple[int, ...], draw: int) -> list[tuple[Tensor, Tensor]]:
-    """(k, v) of each step: different whole numbers everywhere, above EMPTY."""
-    numbers = torch.arange(10.0, 10 + 2 * sum(steps) * 8)
-    if draw:
-        numbers = numbers[seeded(1, draw).permutation(len(numbers))]
-    numbers = numbers.reshape(2, -1, 2, 4)
-    return list(zip(numbers[0].split(steps), numbers[1].split(steps), strict=True))
-
-
-# 3. ---------------------------------------------------------------------------------------------
 
 
 def generate_in_chunks(model: TinyLM, prompt: Tensor, num_tokens: int, chunk_len: int) -> Tensor:
@@ -264,24 +174,18 @@ def generate_in_chunks_trials(draw: int = 0) -> list[Trial]:
 EXERCISES = (
     Exercise(
         notebook=NOTEBOOK,
-        text="One decode step needs one query. Compute the output of the newest token "
-        "from its query and all keys and values. Every head has its own K and V here.",
+        text="> **Your turn.** Three lines: the output of the newest token, from one query and "
+        "all keys and values.",
         solution=attend_newest,
         trials=attend_newest_trials,
+        is_warm_up=True,
     ),
     Exercise(
         notebook=NOTEBOOK,
-        text="A cache is reserved memory and a length. Write the function that adds tokens to it, "
-        "a prompt at once or one token. It changes `keys` and `values` in place.",
-        solution=append_to_cache,
-        trials=append_to_cache_trials,
-    ),
-    Exercise(
-        notebook=NOTEBOOK,
-        text="A long prompt in one call would keep other requests waiting. So engines give the "
+        text="A long prompt in one call keeps other requests waiting, and engines give the "
         "model a prompt in chunks (*chunked prefill*). Generate text that way. "
-        "No token goes through the model twice, and the last generated one not at all: "
-        "nothing comes after it. The check counts.",
+        "No token goes through the model twice, and the last generated one not at all. "
+        "The check counts.",
         solution=generate_in_chunks,
         trials=generate_in_chunks_trials,
     ),

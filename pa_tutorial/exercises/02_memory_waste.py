@@ -1,4 +1,4 @@
-"""Exercises of notebook 02: unused slots in blocks, the largest gap, how many blocks fit."""
+"""Exercises of notebook 02: unused slots in blocks, the largest gap."""
 
 from collections.abc import Callable
 from functools import partial
@@ -35,7 +35,7 @@ def unused_slots(seq_lens: Tensor, block_size: int) -> Tensor:
     returns   [num_seqs] int64
     """
     # 1. all blocks are full but the last one
-    # 2. how many tokens stand in the last block? (none are missing if it is full)
+    # 2. how many tokens lie in the last block? (none are missing if it is full)
     # 3. the rest of its block_size slots is unused
     ### BEGIN SOLUTION
     num_blocks = (seq_lens + block_size - 1) // block_size
@@ -118,7 +118,7 @@ def largest_gap(reservations: list[tuple[int, int]], num_slots: int) -> int:
     """
     # 1. go through the reservations from the lowest first slot to the highest
     # 2. a gap lies between the end of the last one (at the beginning: slot 0) and the next start
-    # 3. one more gap may lie behind the last reservation
+    # 3. one more gap may follow the last reservation
     ### BEGIN SOLUTION
     largest, end = 0, 0
     for start, size in sorted(reservations):
@@ -198,106 +198,16 @@ def largest_gap_trials(draw: int = 0) -> list[Trial]:
     ]
 
 
-# 3. ---------------------------------------------------------------------------------------------
-
-
-def num_blocks_that_fit(
-    gpu_bytes: int,
-    percent: int,
-    bytes_in_use: int,
-    block_size: int,
-    num_layers: int,
-    num_kv_heads: int,
-    head_size: int,
-    itemsize: int,
-) -> int:
-    """Blocks that fit on a GPU beside the model; 0 if none does.
-
-    gpu_bytes     memory of the GPU
-    percent       how much of it may be used, from 1 to 100, the model included
-    bytes_in_use  what the model needs at its peak
-    itemsize      bytes of one number in the cache
-    """
-    # 1. one token has a k and a v in every layer, for every KV head
-    # 2. a block has block_size of them
-    # 3. of the memory that may be used, take away what the model needs
-    # 4. only whole blocks count, and there are never fewer than 0
-    ### BEGIN SOLUTION
-    block_bytes = 2 * num_layers * num_kv_heads * head_size * itemsize * block_size
-    left = gpu_bytes * percent // 100 - bytes_in_use
-    return max(left // block_bytes, 0)
-    ### END SOLUTION
-
-
-FIT_CASES = (  # worked out by hand; a block of OPT-13B has 13,107,200 bytes, 14e9 hold 1068.1
-    # name, what it isolates, arguments, bytes of a block, blocks that fit
-    ("one_byte_each", "a block of 2 bytes", (100, 100, 0, 1, 1, 1, 1, 1), 2, 50),
-    ("every_factor", "a block of 2·3·5·7·2·4 bytes", (16_800, 100, 0, 4, 3, 5, 7, 2), 1680, 10),
-    ("beside_the_model", "the model is there already", (16_800, 100, 8_400, 4, 3, 5, 7, 2),
-     1680, 5),
-    ("a_part_of_it", "90 % may be used, the model included", (1000, 90, 500, 1, 5, 1, 1, 1),
-     10, 40),
-    ("whole_blocks", "a rest that is smaller than a block", (1679, 100, 0, 4, 3, 5, 7, 2), 1680, 0),
-    ("model_too_large", "the model alone is too large", (1000, 90, 950, 1, 5, 1, 1, 1), 10, 0),
-    ("opt_13b", "OPT-13B on {gigabytes} GB, blocks of 16",
-     (40_000_000_000, 100, 26_000_000_000, 16, 40, 40, 128, 2), 13_107_200, 1068),
-)  # fmt: skip
-
-
-def _other_memory(
-    numbers: tuple[int, ...], block_bytes: int, fit: int, rng: np.random.Generator
-) -> tuple[tuple[int, ...], int]:
-    """Blocks of the same size in other memory: it is made around a number of blocks.
-
-    A rest stays a rest, and a model that is too large takes even more.
-    """
-    gpu_bytes, percent, bytes_in_use, *sizes = numbers
-    rest = gpu_bytes * percent // 100 - bytes_in_use - fit * block_bytes
-    if rest < 0:
-        return (gpu_bytes, percent, bytes_in_use + int(rng.integers(1, gpu_bytes)), *sizes), 0
-    fit += int(rng.integers(1, 1000))
-    bytes_in_use += int(rng.integers(bytes_in_use + 1))
-    usable = bytes_in_use + fit * block_bytes + (int(rng.integers(1, block_bytes)) if rest else 0)
-    return (-(-usable * 100 // percent), percent, bytes_in_use, *sizes), fit
-
-
-def num_blocks_that_fit_trials(draw: int = 0) -> list[Trial]:
-    def run(arguments: dict[str, int], fit: int, function: Callable | None) -> dict[str, Tensor]:
-        answer = num_blocks_that_fit if function is None else function
-        call = ", ".join(f"{name}={value:_}" for name, value in arguments.items())
-        return _require_number(answer(**arguments), fit, call)
-
-    names = ("gpu_bytes", "percent", "bytes_in_use", "block_size")
-    names += ("num_layers", "num_kv_heads", "head_size", "itemsize")
-    rng = seeded(0, draw)
-    return [
-        Trial(
-            name=name,
-            isolates=isolates.format(gigabytes=round(numbers[0] / 1e9)),
-            meaning="A factor is missing, or memory is counted that may not be used.",
-            run=partial(run, dict(zip(names, numbers, strict=True)), fit),
-            references={"numbers by hand": lambda fit=fit: {"out": torch.tensor([[fit]])}},
-            bounds={"out": 0.0},
-            axes=("answer",),
-        )
-        for name, isolates, shown_memory, block_bytes, by_hand in FIT_CASES
-        for numbers, fit in (
-            _other_memory(shown_memory, block_bytes, by_hand, rng)
-            if draw
-            else (shown_memory, by_hand),
-        )
-    ]
-
-
 # ------------------------------------------------------------------------------------------------
 
 EXERCISES = (
     Exercise(
         notebook=NOTEBOOK,
-        text="Sequences live in blocks of `block_size` slots, and each has just enough blocks. "
-        "How many slots of its blocks hold no token?",
+        text="> **Your turn.** Two lines: each sequence has just enough blocks. "
+        "How many of its slots hold no token?",
         solution=unused_slots,
         trials=unused_slots_trials,
+        is_warm_up=True,
     ),
     Exercise(
         notebook=NOTEBOOK,
@@ -305,13 +215,5 @@ EXERCISES = (
         "Find the size of the largest piece.",
         solution=largest_gap,
         trials=largest_gap_trials,
-    ),
-    Exercise(
-        notebook=NOTEBOOK,
-        text="Write what vLLM's `determine_num_available_blocks` computes: "
-        "how many blocks fit into a GPU's memory beside the model. "
-        "A block holds `block_size` tokens, for all KV heads, and here for all layers together.",
-        solution=num_blocks_that_fit,
-        trials=num_blocks_that_fit_trials,
     ),
 )

@@ -7,7 +7,7 @@ import numpy as np
 from pa_tutorial.arguments import require
 
 MAX_LEN = 2048  # the longest text of OPT, the model of the paper's example
-POLICIES = ("max", "pow2", "oracle")
+POLICIES = ("max", "oracle")
 # Means of ShareGPT's conversations in Kwon et al. (SOSP 2023), figure 11, rounded.
 MEAN_PROMPT_LEN, MEAN_OUTPUT_LEN = 161, 338
 # Ours: the standard deviation of the logarithm of a length.
@@ -55,23 +55,18 @@ class Contiguous:
     """One run of slots for each request, reserved when it is admitted, at the first gap that fits.
 
     num_slots  size of the pool
-    policy     how much is reserved: "max": max_len slots; "pow2": the prompt, and the output
-               length rounded up to a power of two, but never more than max_len;
+    policy     how much is reserved: "max": max_len slots;
                "oracle": exactly the final length, as if it were known
     max_len    the longest text that the server allows
-    buddy      reserve as a buddy allocator does: the size is rounded up to a power of two,
-               and a run starts at a multiple of its size
 
-    Source: the policies of Kwon et al. (SOSP 2023), section 6.1, Orca (Max), (Pow2), (Oracle).
+    Source: two policies of Kwon et al. (SOSP 2023), section 6.1: Orca (Max), Orca (Oracle).
     """
 
-    def __init__(
-        self, num_slots: int, policy: str, max_len: int = MAX_LEN, buddy: bool = False
-    ) -> None:
+    def __init__(self, num_slots: int, policy: str, max_len: int = MAX_LEN) -> None:
         require(num_slots >= 1, "num_slots", num_slots, "at least 1")
         require(policy in POLICIES, "policy", repr(policy), f"one of {POLICIES}")
         require(max_len >= 2, "max_len", max_len, "at least 2: a prompt token and an output token")
-        self.num_slots, self.policy, self.max_len, self.buddy = num_slots, policy, max_len, buddy
+        self.num_slots, self.policy, self.max_len = num_slots, policy, max_len
         self.num_usable = num_slots
         self.clear()
 
@@ -81,13 +76,7 @@ class Contiguous:
 
     def num_needed(self, request: Request, num_tokens: int) -> int:
         """Slots that the request must hold when it has num_tokens; here always the same."""
-        size = {
-            "max": self.max_len,
-            "pow2": request.prompt_len + next_power_of_two(request.output_len),
-            "oracle": request.final_len,
-        }[self.policy]
-        size = min(size, self.max_len)
-        return next_power_of_two(size) if self.buddy else size
+        return self.max_len if self.policy == "max" else request.final_len
 
     def has_room(self, num_slots: int) -> bool:
         return self._first_gap(num_slots) is not None
@@ -102,12 +91,11 @@ class Contiguous:
 
     def _first_gap(self, size: int) -> int | None:
         """Where the first gap of that size starts; None if there is none."""
-        step = size if self.buddy else 1
         start = 0
         for taken in sorted(self.slots.values(), key=lambda run: run.start):
             if start + size <= taken.start:
                 return start
-            start = -(-taken.stop // step) * step
+            start = taken.stop
         return start if start + size <= self.num_slots else None
 
 
@@ -149,8 +137,3 @@ class Blocks:
     def release(self, number: int) -> None:
         slots = self.slots.pop(number)
         self._free.extend(first // self.block_size for first in slots[:: self.block_size])
-
-
-def next_power_of_two(number: int) -> int:
-    """The smallest power of two that is not below number."""
-    return 1 << (number - 1).bit_length()

@@ -226,14 +226,6 @@ def memory_map_at(step: int, requests: Sequence[Request], memory: Contiguous | B
     return server.memory_map()
 
 
-def expected_block_waste(block_size: int, mean_running: float, num_slots: int) -> float:
-    """Share of the pool that is not filled in last blocks, if every filling is equally likely.
-
-    A last block holds 1, 2, … or block_size tokens; on average (block_size - 1) / 2 are missing.
-    """
-    return mean_running * (block_size - 1) / 2 / num_slots
-
-
 def bytes_per_block(
     num_layers: int, block_size: int, num_kv_heads: int, head_size: int, itemsize: int
 ) -> int:

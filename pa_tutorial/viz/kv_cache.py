@@ -1,12 +1,10 @@
 """The figures of notebook 01."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-import torch
 from matplotlib.figure import Figure
 
-from pa_tutorial.attention.full import causal_attention, unmasked_attention
-from pa_tutorial.attention.tiny_lm import TinyLM, encode, load
+from pa_tutorial.attention.tiny_lm import load
 from pa_tutorial.attention.work import attention_flops_and_bytes, flops_per_token
 from pa_tutorial.viz import style
 
@@ -41,23 +39,6 @@ def draw_prefill_and_decode(prompt_len: int = 4, seq_len: int = 6) -> Figure:
     return figure
 
 
-def keys_moved(model: TinyLM, text: str, masked: bool) -> list[list[float]]:
-    """How far each layer's keys of the old tokens move when one more token arrives.
-
-    returns  [num_layers][len(text) - 1]: |k with the new token - k without it|, rounded
-    """
-    attention = causal_attention if masked else unmasked_attention
-    keys = []
-    for tokens in (encode(text)[:-1], encode(text)):
-        probe: dict[str, list] = {}
-        model(tokens, attention=attention, probe=probe)
-        keys.append(torch.stack(probe["k"]))
-    before, after = keys
-    moved = torch.linalg.vector_norm(after[:, :-1] - before, dim=(2, 3))
-    # Rounding: without it the last digits would differ from machine to machine.
-    return [[round(value, 2) + 0.0 for value in row] for row in moved.tolist()]
-
-
 @style.styled
 def draw_work_per_token(recompute: Sequence[int], cached: Sequence[int]) -> Figure:
     """Operations for each next token, counted: two lists from flops_per_token."""
@@ -87,23 +68,22 @@ def draw_work_per_token(recompute: Sequence[int], cached: Sequence[int]) -> Figu
 GPUS = {"A100 80GB": (312, 2.04), "H200": (989, 4.8)}
 
 
-def intensity(num_new_tokens: int, seq_len: int, num_heads: int, num_kv_heads: int) -> float:
-    """Operations per byte of one attention call, head size 128, float16, counted."""
-    flops, num_bytes = attention_flops_and_bytes(
-        num_new_tokens, seq_len, num_heads, num_kv_heads, head_size=128
-    )
-    return flops / num_bytes
-
-
 @style.styled
-def draw_intensity(seq_len: int = 1024) -> Figure:
-    """Operations per byte against the number of new tokens, beside what GPUs need to be busy."""
+def draw_intensity(
+    operations_and_bytes: Callable[..., tuple[int, int]] = attention_flops_and_bytes,
+    seq_len: int = 1024,
+) -> Figure:
+    """Operations per byte against the number of new tokens, beside what GPUs need to be busy.
+
+    operations_and_bytes  (num_new_tokens, seq_len, num_heads, num_kv_heads, head_size), float16
+    """
     figure, axes = style.new_figure(
         "Attention in a decode step does 1 to 4 operations per byte; a GPU needs over 150", 2.8
     )
     new_tokens = [2**power for power in range(11) if 2**power <= seq_len]
     for num_kv_heads, rise, color in ((8, -6, style.INK), (2, 6, style.QUIET)):
-        values = [intensity(n, seq_len, 8, num_kv_heads) for n in new_tokens]
+        counts = [operations_and_bytes(n, seq_len, 8, num_kv_heads, 128) for n in new_tokens]
+        values = [flops / num_bytes for flops, num_bytes in counts]
         style.label_line(axes, new_tokens, values, f"{num_kv_heads} KV heads", color, rise)
         axes.plot(new_tokens[:1], values[:1], "o", color=color)
         axes.annotate(

@@ -43,9 +43,7 @@ def run_policies() -> dict[str, Simulation]:
     """Name of a policy -> the run of the example requests."""
     memories = {
         "the maximum": Contiguous(NUM_SLOTS, "max"),
-        "power of two": Contiguous(NUM_SLOTS, "pow2"),
         "exact length": Contiguous(NUM_SLOTS, "oracle"),
-        "exact, buddy": Contiguous(NUM_SLOTS, "oracle", buddy=True),
         "blocks of 16": Blocks(NUM_SLOTS, 16),
     }
     return {name: simulate(example_requests(), memory) for name, memory in memories.items()}
