@@ -11,7 +11,7 @@ from pa_tutorial.exercises import EXERCISES, kernels
 pytestmark = pytest.mark.needs("numba-cuda")
 NAMES = (
     *("query_to_shared", "warp_tree"),
-    *("copy_by_vecs", "two_bfloat16", "reduce_online"),
+    *("copy_by_vecs", "reduce_online"),
 )
 
 

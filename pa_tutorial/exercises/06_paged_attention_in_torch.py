@@ -63,9 +63,10 @@ def slots_with_token_trials(draw: int = 0) -> list[Trial]:
         return {"out": result.float()}
 
     def drawn(index: int, block_idx: int, seq_lens: tuple[int, ...], block_size: int) -> tuple:
-        """As many whole blocks more, in front of all sequences."""
-        more = int(seeded(index, draw).integers(1, 9)) if draw else 0
-        return block_idx + more, tuple(n + more * block_size for n in seq_lens), block_size
+        """Blocks of another size, and as many whole ones more, in front of all sequences."""
+        more, times = map(int, seeded(index, draw).integers(2, 9, 2)) if draw else (0, 1)
+        lens = tuple(times * (n + more * block_size) for n in seq_lens)
+        return block_idx + more, lens, times * block_size
 
     return [
         Trial(

@@ -52,7 +52,8 @@ RANGE_CASES = (
 
 def another_range(rng: np.random.Generator, name: str, parts: tuple) -> tuple[None, tuple]:
     """Another sequence and another partition of it, with the same property."""
-    *_, block_size, size = parts
+    times = int(rng.integers(2, 5))  # blocks and partitions of another size
+    block_size, size = (times * tokens for tokens in parts[2:])
     full, tail = int(rng.integers(2, 7)), int(rng.integers(1, block_size))
     partition = {"first": 0, "full": full - 1}.get(name, full)
     return None, (partition, full * size + tail, block_size, size)
