@@ -244,8 +244,8 @@ def test_the_poster_says_who_is_at_work_and_where_the_barriers_are() -> None:
     threads = [len(poster.threads_of(run, step)) for step in poster.STEPS]
     assert threads == [16, 64, 128, 11, 11, 64, 128, 32]
     of_sum, of_maximum = poster.shuffles(run.trace, "block_sum"), poster.trace_of(run, "maximum")
-    assert of_maximum.only(warp=0).num_instructions == 3 + 2
-    assert of_sum.only(warp=0).num_instructions == 5 + 2
+    assert of_maximum.only(warp=0).num_instructions == 3 + 2 + 1
+    assert of_sum.only(warp=0).num_instructions == 5 + 2 + 1
     steps = [poster.trace_of(run, name).records.instruction for name in poster.NAMES]
     barriers = np.unique(run.trace.only(kind="barrier", warp=0).records.instruction).tolist()
     assert len(barriers) == poster.num_barriers(run) == 9

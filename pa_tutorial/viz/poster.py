@@ -78,9 +78,9 @@ def threads_of(run: Run, step: Step) -> list[int]:
 
 
 def shuffles(trace: Trace, function: str) -> Trace:
-    """The shuffles by which a function reduces, without the one that hands out the result."""
+    """The shuffles of a function."""
     of_function = [n for n, site in enumerate(trace.sites) if site.function == function]
-    found = trace.only("shfl_xor_sync", kind="shuffle")
+    found = trace.only(kind="shuffle")
     return replace(found, records=found.records[np.isin(found.records.place, of_function)])
 
 

@@ -46,14 +46,14 @@ def keys_of_group(snapshot: Snapshot, group: int) -> np.ndarray:
 def draw_qk(snapshot: Snapshot, group: int, scale: float) -> Figure:
     """One key token in one thread group, with its numbers.
 
-    snapshot   where the threads hold q_vecs, k_vecs and qk of this token; see partial_sums
-    group  number of the thread group in the thread block
-    scale  that the kernel multiplies by
+    snapshot  where the threads hold q_vecs, and k_vecs of this token; see partial_sums
+    group     number of the thread group in the thread block
+    scale     that the kernel multiplies by
     """
     q_vecs, k_vecs = as_float(snapshot["q_vecs"].data), keys_of_group(snapshot, group)
     size, num_vecs, vec_size = k_vecs.shape
     sums, first = partial_sums(snapshot, group), group * len(q_vecs)
-    qk = float(snapshot["qk"][np.searchsorted(snapshot.threads, first)])
+    qk = scale * float(sums[-1][0])
     figure, axes = style.new_figure(
         f"{size} threads share one key token: {num_vecs * vec_size} products each, "
         f"{len(sums) - 1} shuffles, and all of them have its score {qk:.3f}",

@@ -37,7 +37,8 @@ COLUMNS = (
 )
 TITLE = "One decode step: 1,000 tokens, float16, 2 query heads of 128 on 1 KV head, blocks of 16"
 NOTE = (
-    "Counts are those of all thread blocks; instructions: what touches memory, shuffles or waits."
+    "Counts are those of all thread blocks; "
+    "instructions: what touches global or shared memory, shuffles or waits."
 )
 
 
@@ -77,7 +78,9 @@ def counts_of(reports: Sequence[Report]) -> list[int]:
         *(table.total(column) for table in caches for column in ("requests", "sectors")),
         sum(shared_traffic(trace).total("wavefronts") for trace in traces),
         sum(trace.only(kind="barrier").num_instructions for trace in traces),
-        sum(trace.num_instructions for trace in traces),
+        sum(
+            trace.num_instructions - trace.only(space="local").num_instructions for trace in traces
+        ),
     ]
 
 
