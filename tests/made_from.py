@@ -64,9 +64,9 @@ class Sources:
 
     def closure(self, roots: Iterable[str]) -> Parts:
         """All that the roots are made from, themselves included."""
-        found, todo = Parts(), [*roots]
-        while todo:
-            name = todo.pop()
+        found, waiting = Parts(), [*roots]
+        while waiting:
+            name = waiting.pop()
             if name in found.modules:
                 continue
             found.modules.add(name)
@@ -75,7 +75,7 @@ class Sources:
             parts = self._parts[name]
             found.files |= parts.files
             found.libraries |= parts.libraries
-            todo += parts.modules | ({name.rpartition(".")[0]} - {""})
+            waiting += parts.modules | ({name.rpartition(".")[0]} - {""})
         return found
 
     def text(self, module: str) -> str:
