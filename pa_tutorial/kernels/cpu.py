@@ -246,6 +246,13 @@ def multiply(
 
 
 @unrolled
+def add_scaled(source: Pointer, factor: Value, target: Pointer, HEAD_SIZE: int) -> None:
+    """target += source * factor, [HEAD_SIZE]."""
+    for d, width in chunks(HEAD_SIZE):
+        target.store(d, target.load(d, width) + source.load(d, width) * factor)
+
+
+@unrolled
 def exp(x: Value) -> Value:
     return e_to_the(x)
 
@@ -277,39 +284,48 @@ def cpu_kernel(sizes: Sizes) -> Callable:
         block_tables,  # [num_seqs, max_num_blocks_per_seq]
         seq_lens,  # [num_seqs]
         slopes,  # [num_heads] float32, zeros without ALiBi
-        num_workers,
         num_shares,
-        counters,  # [1 + num_seqs] int64: shares taken; partitions of each sequence finished
-        first_block,  # [num_seqs + 1] int64
+        taken,  # [num_workers] int64: of the shares of each worker
+        by_seq,  # [2, num_seqs + 1] int64: blocks before a sequence; its partitions finished
         max_logits,  # [2 * num_shares, num_heads]: a share has a partition of a sequence that
         exp_sums,  # [2 * num_shares, num_heads]    began before it, or of one that goes on after
         tmp_out,  # [2 * num_shares, num_heads * HEAD_SIZE]   it, or both, or one that is both
         qk_max,  # [num_seqs, num_heads]
         exp_sum,  # [num_seqs, num_heads]
-        result,  # [num_seqs, num_heads * HEAD_SIZE] float32
-        out,  # the same in the dtype of q
+        out,  # [num_seqs, num_heads * HEAD_SIZE] in the dtype of q
+        wide,  # the same in float32, or nothing: [0, 0]
     ):
         num_seqs, num_heads, _ = q.shape
         group = num_heads // num_kv_heads
         BLOCK = num_kv_heads * ROWS
         # first_block[s]: how many blocks the sequences before s have
-        counters[0] = first_block[0] = 0
+        first_block, finished = by_seq
+        first_block[0] = 0
         for seq in range(num_seqs):
-            counters[1 + seq] = 0
+            finished[seq] = 0
             first_block[seq + 1] = first_block[seq] + -(-seq_lens[seq] // BLOCK_SIZE)
         num_blocks = first_block[num_seqs]
         num_shares = min(num_shares, num_blocks)
+        num_workers = len(taken)
+        for worker in range(num_workers):
+            taken[worker] = worker * num_shares // num_workers
 
-        for _worker in prange(num_workers):
+        for worker in prange(num_workers):
             # A worker's own: where two write to one cache line, it travels between their cores.
             query = np.empty(num_heads * HEAD_SIZE, np.float32)
             qk = np.empty(num_heads * TURN, np.float32)
             m = np.empty(num_heads, np.float32)
             l = np.empty(num_heads, np.float32)
             accs = np.empty(num_heads * HEAD_SIZE, np.float32)
-            seq = 0
-            share = take(counters, 0)
-            while share < num_shares:
+            # First its own shares, which the caches may still hold, then what others have left.
+            visited = seq = 0
+            while visited < num_workers:
+                owner = (worker + visited) % num_workers
+                share = take(taken, owner)
+                if share >= (owner + 1) * num_shares // num_workers:
+                    visited += 1
+                    seq = 0
+                    continue
                 # Share i ends where share i + 1 starts: at i + 1 parts of num_shares of all blocks.
                 share_start = share * num_blocks // num_shares
                 share_end = (share + 1) * num_blocks // num_shares
@@ -369,8 +385,8 @@ def cpu_kernel(sizes: Sizes) -> Callable:
                     # Block b lies in the share i with i * num_blocks < (b + 1) * num_shares at last
                     first = ((first_block[seq] + 1) * num_shares - 1) // num_blocks
                     last = (first_block[seq + 1] * num_shares - 1) // num_blocks
-                    finished = first == last
-                    if not finished:
+                    is_last = first == last
+                    if not is_last:
                         row = 2 * share + (start > share_start)
                         for head in range(num_heads):
                             max_logits[row, head] = m[head]
@@ -378,8 +394,8 @@ def cpu_kernel(sizes: Sizes) -> Callable:
                         multiply(
                             accs, 0, np.float32(1), tmp_out[row], 0, num_heads, HEAD_SIZE
                         )  # fmt: skip
-                        finished = take(counters, 1 + seq) == last - first
-                        if finished:
+                        is_last = take(finished, seq) == last - first
+                        if is_last:
                             # in this order, whoever comes last
                             first_row = 2 * first + (
                                 first_block[seq] > first * num_blocks // num_shares
@@ -396,24 +412,20 @@ def cpu_kernel(sizes: Sizes) -> Callable:
                                     # below the maximum of all, a partition counts e**(its - all)
                                     factor = exp(max_logits[row, head] - top)
                                     total += factor * exp_sums[row, head]
-                                    for d in range(HEAD_SIZE):
-                                        at = head * HEAD_SIZE + d
-                                        accs[at] += factor * tmp_out[row, at]
+                                    at = head * HEAD_SIZE
+                                    add_scaled(tmp_out[row], at, factor, accs, at, HEAD_SIZE)
                                 m[head], l[head] = top, total
-                    if finished:
+                    if is_last:
                         for head in range(num_heads):
                             qk_max[seq, head] = m[head]
                             exp_sum[seq, head] = l[head]
                             at = head * HEAD_SIZE
-                            multiply(
-                                accs, at, np.float32(1) / l[head], result[seq], at, 1, HEAD_SIZE
-                            )
-                        multiply(
-                            result[seq], 0, np.float32(1), out[seq], 0, num_heads, HEAD_SIZE
-                        )
+                            inverse = np.float32(1) / l[head]
+                            multiply(accs, at, inverse, out[seq], at, 1, HEAD_SIZE)
+                            if len(wide):
+                                multiply(accs, at, inverse, wide[seq], at, 1, HEAD_SIZE)
                     start = stop
                     seq += 1
                 seq -= 1  # the next share may begin in the same sequence
-                share = take(counters, 0)
 
     return kernel

@@ -15,10 +15,12 @@ from pa_tutorial.kernels.cpu import Sizes, cpu_kernel
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 BLOCK_SIZES = (8, 16, 32)
 BYTES_AHEAD = 8192  # how long before its use a line is asked for, in bytes of K or V
-# Into how many shares a batch is cut: enough that no core waits long for the last one, and none so
-# small that to take it, and to merge it, costs more than it saves.
+# Into how many shares a batch is cut. Work is counted in elements of q, K and V that the products
+# of a share meet. A core is worth waking for WORK_A_CORE, and has up to SHARES_A_CORE, so that one
+# that is held up leaves its last shares to others, if they have WORK_A_SHARE.
+WORK_A_CORE = 2**17
+WORK_A_SHARE = 2**20
 SHARES_A_CORE = 8
-WORK_A_SHARE = 2**20  # elements of q, K and V that meet in the products of a share
 # As what the numbers of the cache are given to Numba, which has no 16-bit floats on a CPU.
 STORED_AS = {torch.float16: torch.int16, torch.bfloat16: torch.uint16}
 
@@ -45,9 +47,12 @@ def prepare_cpu(
 
 
 def launch_of_cpu(
-    step: DecodeStep, num_shares: int | None = None, ahead: int = BYTES_AHEAD
+    step: DecodeStep,
+    num_shares: int | None = None,
+    ahead: int = BYTES_AHEAD,
+    probed: bool = False,
 ) -> "CpuLaunch":
-    """The launch of prepare_cpu."""
+    """The launch of prepare_cpu. probed: the output is kept in float32 too."""
     require_cpu_inputs(step)
     num_seqs, num_heads, head_size = step.q.shape
     _, num_kv_heads, block_size, _ = step.k_cache.shape
@@ -55,29 +60,41 @@ def launch_of_cpu(
     if num_shares is None:
         num_shares = shares_of(step, num_workers)
     require(num_shares >= 1, "num_shares", num_shares, "at least 1")
-    lengths = step.block_tables, step.seq_lens, step.float_slopes()
     partitions = 2 * num_shares, num_heads
-    accs = new_array(num_seqs, num_heads * head_size)
-    out = torch.from_numpy(accs).view(step.q.shape)
     q = step.q.detach()
+    rows = q if steps(q)[1:] == (head_size, 1) else q.contiguous()
+    max_logits, exp_sums = new_array(*partitions), new_array(*partitions)
+    tmp_out = new_array(2 * num_shares, num_heads * head_size)
+    qk_max, exp_sum = new_array(num_seqs, num_heads), new_array(num_seqs, num_heads)
+    out = torch.empty(q.shape, dtype=q.dtype)
+    accs = torch.empty(q.shape if probed else (0, 1, 1))
     return CpuLaunch(
         kernel=cpu_kernel(Sizes(head_size, block_size, ahead)),
-        q=q,
-        rows=q if steps(q)[1:] == (head_size, 1) else q.contiguous(),
-        scale=float32_scale(step.scale),
-        cache=(as_array(step.k_cache.flatten()), as_array(step.v_cache.flatten()), num_kv_heads),
-        lengths=tuple(map(as_array, lengths)),
-        counts=(num_workers, num_shares),
-        counters=(np.empty(1 + num_seqs, np.int64), np.empty(1 + num_seqs, np.int64)),
-        partitions=(
-            new_array(*partitions),
-            new_array(*partitions),
-            new_array(2 * num_shares, num_heads * head_size),
+        arguments=(
+            as_array(rows),
+            float32_scale(step.scale),
+            as_array(step.k_cache.flatten()),
+            as_array(step.v_cache.flatten()),
+            num_kv_heads,
+            *map(as_array, (step.block_tables, step.seq_lens, step.float_slopes())),
+            num_shares,
+            np.empty(num_workers, np.int64),
+            np.empty((2, num_seqs + 1), np.int64),
+            max_logits,
+            exp_sums,
+            tmp_out,
+            qk_max,
+            exp_sum,
+            as_array(out.flatten(1)),
+            as_array(accs.flatten(1)),
         ),
-        qk_max=new_array(num_seqs, num_heads),
-        exp_sum=new_array(num_seqs, num_heads),
+        q=q,
+        rows=rows,
+        bytes_beside_the_cache=max_logits.nbytes + exp_sums.nbytes + tmp_out.nbytes,
+        qk_max=torch.from_numpy(qk_max),
+        exp_sum=torch.from_numpy(exp_sum),
         accs=accs,
-        out=out if q.dtype == torch.float32 else torch.empty_like(out, dtype=q.dtype),
+        out=out,
     )
 
 
@@ -85,60 +102,37 @@ def shares_of(step: DecodeStep, num_workers: int) -> int:
     """Into how many shares the blocks of a batch are cut."""
     num_heads, head_size = step.q.shape[1:]
     work = int(step.seq_lens.sum()) * (num_heads + 2 * step.k_cache.shape[1]) * head_size
-    return max(1, min(work // WORK_A_SHARE, SHARES_A_CORE * num_workers))
+    cores = max(1, min(work // WORK_A_CORE, num_workers))
+    return cores * max(1, min(work // cores // WORK_A_SHARE, SHARES_A_CORE))
 
 
 @dataclass(frozen=True)
 class CpuLaunch:
     """The kernel with all that it reads and writes.
 
-    q, rows  [num_seqs, num_heads, head_size]; rows is q, or a copy of it without gaps in a row
-    cache    k_cache and v_cache, flat, and num_kv_heads
-    lengths  block_tables, seq_lens, slopes
-    counts   num_workers, num_shares
-    counters    [1 + num_seqs] each: see the kernel
-    partitions  max_logits and exp_sums [2 * num_shares, num_heads], and tmp_out
-                [2 * num_shares, num_heads * head_size]
-    qk_max, exp_sum  [num_seqs, num_heads], and accs [num_seqs, num_heads * head_size] float32
-    out      [num_seqs, num_heads, head_size] in the dtype of q
+    arguments  of the kernel, in order
+    q, rows    [num_seqs, num_heads, head_size]; rows is q, or a copy of it without gaps in a row
+    bytes_beside_the_cache  of the partitions: what the kernel needs beside inputs and output
+    qk_max, exp_sum  [num_seqs, num_heads] float32
+    accs       [num_seqs, num_heads, head_size] float32 if it was asked for, else nothing
+    out        the same in the dtype of q
     """
 
     kernel: Callable
+    arguments: tuple
     q: Tensor
     rows: Tensor
-    scale: np.float32
-    cache: tuple[np.ndarray, np.ndarray, int]
-    lengths: tuple[np.ndarray, ...]
-    counts: tuple[int, int]
-    counters: tuple[np.ndarray, np.ndarray]
-    partitions: tuple[np.ndarray, ...]
-    qk_max: np.ndarray
-    exp_sum: np.ndarray
-    accs: np.ndarray
+    bytes_beside_the_cache: int
+    qk_max: Tensor
+    exp_sum: Tensor
+    accs: Tensor
     out: Tensor
-
-    @property
-    def bytes_beside_the_cache(self) -> int:
-        """Of the partitions: what the kernel needs beside its inputs and its output."""
-        return sum(array.nbytes for array in self.partitions)
 
     def run(self) -> Tensor:
         """One decode step: `out`, which the next run overwrites."""
         if self.rows is not self.q:
             self.rows.copy_(self.q)
-        self.kernel(
-            as_array(self.rows),
-            self.scale,
-            *self.cache,
-            *self.lengths,
-            *self.counts,
-            *self.counters,
-            *self.partitions,
-            self.qk_max,
-            self.exp_sum,
-            self.accs,
-            as_array(self.out.view(self.accs.shape)),
-        )
+        self.kernel(*self.arguments)
         return self.out
 
 
@@ -175,12 +169,12 @@ def paged_attention_cpu(
     requires_grad.
     """
     step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
-    prepared = launch_of_cpu(step, num_shares)
+    prepared = launch_of_cpu(step, num_shares, probed=probe is not None)
     out = prepared.run()
     if probe is not None:
-        probe["qk_max"] = torch.from_numpy(prepared.qk_max)[..., None]
-        probe["exp_sum"] = torch.from_numpy(prepared.exp_sum)[..., None]
-        probe["accs"] = torch.from_numpy(prepared.accs).view(q.shape)
+        probe["qk_max"] = prepared.qk_max[..., None]
+        probe["exp_sum"] = prepared.exp_sum[..., None]
+        probe["accs"] = prepared.accs
     return out
 
 

@@ -269,7 +269,9 @@ def sums(vectors: Sequence[Value]) -> Value:
             lanes = firsts + [length + i for i in firsts]
         else:
             pairs, lanes, length = [(vectors[0], vectors[0])], firsts, length // 2
-        vectors = [a.shuffled(lanes, b) + a.shuffled([i + half for i in lanes], b) for a, b in pairs]
+        vectors = [
+            a.shuffled(lanes, b) + a.shuffled([i + half for i in lanes], b) for a, b in pairs
+        ]
         half //= 2
     return vectors[0]
 
