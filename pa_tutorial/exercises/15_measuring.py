@@ -189,7 +189,7 @@ EXERCISES = (
     ),
     Exercise(
         notebook=NOTEBOOK,
-        text="The more query heads share a KV head, the more work a byte brings. From where on do "
+        text="The more query heads share a KV head, the more work a byte brings. When do "
         "the cores limit a step, and no longer memory? The grader lets torch count the operations "
         "of a step, and divides by the bytes of its K and V.",
         solution=under_the_roofs,
