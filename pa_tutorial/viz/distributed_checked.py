@@ -7,8 +7,7 @@ from matplotlib.figure import Figure
 from pa_tutorial.distributed.paper import attention_time
 from pa_tutorial.distributed.sizes import Device, ModelSizes
 from pa_tutorial.viz import style
-from pa_tutorial.viz.cpu_measured import Row, group_of, load
-from pa_tutorial.viz.roofline import BITS, LARGE, large
+from pa_tutorial.viz.cpu_measured import BITS, LARGE, Row, group_of, large, load
 
 
 def this_machine(decode: dict) -> Device:
