@@ -10,7 +10,7 @@ from torch import Tensor
 from pa_tutorial.attention.work import TensorsMade
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.exercise import Exercise, require_shape
-from pa_tutorial.exercises.what_came_after_grading import (
+from pa_tutorial.exercises.what_survives_grading import (
     LATENT_CASES,
     SIZE_CASES,
     TABLE_CASES,
@@ -24,7 +24,7 @@ from pa_tutorial.exercises.what_came_after_grading import (
 )
 from pa_tutorial.walk.calls import AnswerError, require_written
 
-NOTEBOOK = "18_what_came_after"
+NOTEBOOK = "18_what_survives"
 CLOSE = 1e-5  # relative; float32 sums in another order
 
 
