@@ -1,28 +1,19 @@
-"""Exercises of notebook 18: bytes of a token, attention over latents, tables that only grow."""
+"""Exercises of notebook 18: a table without padding, and attention over a latent cache."""
 
 from collections.abc import Callable
 from functools import partial
+from itertools import accumulate
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from pa_tutorial.attention.work import TensorsMade
 from pa_tutorial.checks.running import Trial
+from pa_tutorial.exercises.drawing import reseeded, seeded_torch
 from pa_tutorial.exercises.exercise import Exercise, require_shape
-from pa_tutorial.exercises.what_survives_grading import (
-    LATENT_CASES,
-    SIZE_CASES,
-    TABLE_CASES,
-    LatentCase,
-    blocks_of_tables,
-    bytes_of_tensors,
-    config_of,
-    expanded_output,
-    latent_inputs,
-    requests_of,
-)
 from pa_tutorial.walk.calls import AnswerError, require_written
+from pa_tutorial.walk.cases import CASES
+from pa_tutorial.walk.problem import DecodeProblem
 
 NOTEBOOK = "18_what_survives"
 CLOSE = 1e-5  # relative; float32 sums in another order
@@ -31,58 +22,67 @@ CLOSE = 1e-5  # relative; float32 sums in another order
 # 1. ---------------------------------------------------------------------------------------------
 
 
-def bytes_per_token(config: dict[str, int], bytes_per_number: int) -> int:
-    """What all layers of a model keep of one token, in bytes.
-
-    config   some entries of a checkpoint's config.json, by their names there:
-             num_hidden_layers, num_attention_heads; and
-             for MLA  kv_lora_rank (the size of the latent), qk_rope_head_dim
-             else     num_key_value_heads (left out: as many as query heads), and head_dim (left
-                      out: hidden_size divided among the query heads)
-    """
-    # 1. MLA is recognised by kv_lora_rank: one row for all heads, and it is K and V at once
-    # 2. else K and V of each KV head
-    # 3. all layers, bytes
+def to_pages(
+    block_tables: Tensor, seq_lens: Tensor, page_size: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(kv_indptr, kv_indices, kv_last_page_len) of a batch; every sequence has a token."""
+    num_pages = -(-seq_lens // page_size)
     ### BEGIN SOLUTION
-    heads = config["num_attention_heads"]
-    if "kv_lora_rank" in config:
-        numbers = config["kv_lora_rank"] + config["qk_rope_head_dim"]
-    else:
-        head_dim = config.get("head_dim") or config["hidden_size"] // heads
-        numbers = 2 * config.get("num_key_value_heads", heads) * head_dim
-    return config["num_hidden_layers"] * numbers * bytes_per_number
+    kv_indptr = torch.cat([num_pages.new_zeros(1), num_pages.cumsum(0)])
+    kv_indices = torch.cat([row[:n] for row, n in zip(block_tables, num_pages, strict=True)])
+    return kv_indptr, kv_indices, seq_lens - (num_pages - 1) * page_size
     ### END SOLUTION
 
 
-def bytes_per_token_trials(draw: int = 0) -> list[Trial]:
-    def run(sizes: dict, function: Callable | None) -> dict[str, Tensor]:
-        answer = bytes_per_token if function is None else function
-        found = require_written(answer(config_of(sizes), sizes["itemsize"]))
-        if not isinstance(found, int):
-            raise AnswerError(f"it returned {found!r:.40}; it must return a whole number of bytes")
-        return {"out": torch.tensor([float(found)], dtype=torch.float64)}
+PAGE_CASES = (
+    "one_token",
+    "one_full_block",
+    "tail",
+    "wide_tables",
+    "many_sequences_of_different_length",
+)
 
-    rng = np.random.default_rng((181, draw)) if draw else None
-    cases = [(*words, sizes(rng)) for *words, sizes in SIZE_CASES]
+
+def to_pages_trials(draw: int = 0) -> list[Trial]:
+    def run(case: DecodeProblem, function: Callable | None) -> dict[str, Tensor]:
+        step = case.paged("plain")
+        answer = to_pages if function is None else function
+        found = require_written(answer(step.block_tables, step.seq_lens, case.block_size))
+        if not isinstance(found, tuple | list) or len(found) != 3:
+            raise AnswerError("it must return kv_indptr, kv_indices and kv_last_page_len")
+        num_seqs, num_pages = len(case.seq_lens), sum(map(len, case.block_tables()[0]))
+        sizes = num_seqs + 1, num_pages, num_seqs
+        return {
+            "out": torch.cat([require_shape(x, [n]) for x, n in zip(found, sizes, strict=True)])
+        }
+
+    def by_hand(case: DecodeProblem) -> dict[str, Tensor]:
+        tables, _ = case.block_tables()
+        begins = accumulate(map(len, tables), initial=0)
+        lasts = [(seq_len - 1) % case.block_size + 1 for seq_len in case.seq_lens]
+        return {"out": torch.tensor([*begins, *sum(tables, []), *lasts])}
+
+    cases = [reseeded(CASES[f"decode/{name}"], draw) for name in PAGE_CASES]
     return [
         Trial(
-            *words,
-            run=partial(run, sizes),
-            references={"tensors of these sizes": partial(bytes_of_tensors, sizes)},
+            case.name,
+            case.isolates,
+            "A sequence has its blocks and no padding; its last page holds 1 to page_size tokens.",
+            run=partial(run, case),
+            references={"lists made by hand": partial(by_hand, case)},
             bounds={"out": 0.0},
-            axes=("bytes",),
+            axes=("place",),
         )
-        for *words, sizes in cases
+        for case in cases
     ]
 
 
-SIZES = Exercise(
+PAGES = Exercise(
     notebook=NOTEBOOK,
-    text="""\
-How much memory does a token take? Read it from the numbers that stand in a checkpoint's
-`config.json`, for multi-head, grouped-query and latent attention.""",
-    solution=bytes_per_token,
-    trials=bytes_per_token_trials,
+    text="**Your turn.** Write the three lists, as tensors, from block tables padded with 0.",
+    solution=to_pages,
+    trials=to_pages_trials,
+    is_warm_up=True,
 )
 
 
@@ -90,8 +90,7 @@ How much memory does a token take? Read it from the numbers that stand in a chec
 
 
 def attend_latent(
-    q_nope: Tensor,
-    q_rope: Tensor,
+    q: Tensor,
     cache: Tensor,
     block_tables: Tensor,
     seq_lens: Tensor,
@@ -101,44 +100,88 @@ def attend_latent(
 ) -> Tensor:
     """One decode step over a latent cache in blocks, absorbed: K and V are never made.
 
-    q_nope        [num_seqs, num_heads, nope_size]
-    q_rope        [num_seqs, num_heads, rope_size]
-    cache         [num_blocks, block_size, latent_size + rope_size], NaN where no token lives:
-                  do not read beyond seq_len
+    q             [num_seqs, num_heads, k_size + position_size]
+    cache         [num_blocks, block_size, latent_size + position_size], NaN where no token lives
     block_tables  [num_seqs, max_num_blocks_per_seq] int32, padded with 0
     seq_lens      [num_seqs] int32
-    w_k           [num_heads, nope_size, latent_size]   the key of a head: w_k[h] @ latent, beside
-                                                        the last rope_size numbers of the row
-    w_v           [num_heads, value_size, latent_size]  its value: w_v[h] @ latent
-    returns       [num_seqs, num_heads, value_size]
+    w_k           [num_heads, k_size, latent_size]
+    w_v           [num_heads, v_size, latent_size]
+    returns       [num_seqs, num_heads, v_size]
     """
-    # 1. bring q_nope to the latents: the sum over nope_size is a sum with w_k
+    # 1. bring the first k_size elements of q to the latents: a sum with w_k
     # 2. for each sequence: its rows, from its blocks; no more than seq_len of them
     # 3. scores with both parts of a row, times scale; softmax over the tokens
     # 4. the weighted mean of the latents, for each head; then w_v
     ### BEGIN SOLUTION
-    latent_size = w_k.shape[2]
-    q_latent = torch.einsum("shn,hnc->shc", q_nope, w_k)
+    k_size, latent_size = w_k.shape[1:]
+    q = torch.cat([torch.einsum("shk,hkc->shc", q[..., :k_size], w_k), q[..., k_size:]], dim=-1)
     outs = []
     for sequence, seq_len in enumerate(seq_lens.tolist()):
         rows = cache[block_tables[sequence].long()].flatten(0, 1)[:seq_len]
-        latents, ropes = rows[:, :latent_size], rows[:, latent_size:]
-        scores = q_latent[sequence] @ latents.T + q_rope[sequence] @ ropes.T
-        outs.append((scale * scores).softmax(dim=-1) @ latents)
+        weights = (scale * q[sequence] @ rows.T).softmax(dim=-1)
+        outs.append(weights @ rows[:, :latent_size])
     return torch.einsum("shc,hvc->shv", torch.stack(outs), w_v)
     ### END SOLUTION
 
 
+_TABLE = "Row block_tables[s] names the blocks of sequence s, in order."
+_TAIL = "Only the first seq_len rows count; what follows is NaN."
+_MOVE = "Move w_k to the query; w_v comes after the mean, head by head."
+# One KV head, whose keys are the rows: head_size is latent_size + POSITION.
+POSITION = 8
+_latent = partial(DecodeProblem, num_kv_heads=1, head_size=32, block_size=8)
+LATENT_CASES = (
+    _latent("one_token", "a sequence of one token: its value", _MOVE, seq_lens=(1,)),
+    _latent("tail", "the last block is not full", _TAIL, seq_lens=(13,)),
+    _latent("many", "sequences of different length", _TABLE, seq_lens=(13, 1, 30, 8)),
+    _latent("other_sizes", "other heads, rows and blocks", _MOVE, seq_lens=(11, 6), num_heads=3,
+            head_size=28, block_size=4),
+    _latent("never_expanded", "no tensor is as large as K of all heads",
+            "Attend to the rows; do not make K or V of the heads.", seq_lens=(300, 17),
+            num_heads=16),
+)  # fmt: skip
+
+
+def latent_inputs(case: DecodeProblem, draw: int) -> dict[str, Tensor]:
+    """The arguments of attend_latent, in their order, float32."""
+    step = case.paged("plain")
+    random, latent_size = seeded_torch(182, draw), case.head_size - POSITION
+    sizes = (
+        (len(step.q), latent_size - 8 + POSITION),
+        (latent_size - 8, latent_size),
+        (10, latent_size),
+    )
+    q, w_k, w_v = (torch.randn(case.num_heads, *size, generator=random) for size in sizes)
+    w_k, w_v = w_k * latent_size**-0.5, w_v * latent_size**-0.5
+    q, cache = q.transpose(0, 1).contiguous(), step.k_cache[:, 0].contiguous()
+    shared = {"cache": cache, "block_tables": step.block_tables, "seq_lens": step.seq_lens}
+    return {"q": q, **shared, "w_k": w_k, "w_v": w_v, "scale": q.shape[-1] ** -0.5}
+
+
+def expanded_output(case: DecodeProblem, draw: int) -> dict[str, Tensor]:
+    """In float64 from K and V of every head, and from the rows before they went into blocks."""
+    inputs = latent_inputs(case, draw)
+    q, w_k, w_v = (inputs[name].double() for name in ("q", "w_k", "w_v"))
+    outs = []
+    for query, rows in zip(q, case.inputs().keys, strict=True):
+        c, position = rows[:, 0].double().split([w_k.shape[2], POSITION], dim=1)
+        k = torch.cat([c @ w_k.mT, position.expand(len(w_k), -1, -1)], dim=-1)  # [head, token, …]
+        scores = inputs["scale"] * (k @ query[..., None])[..., 0]
+        outs.append((scores.softmax(dim=-1)[:, None] @ (c @ w_v.mT))[:, 0])
+    return {"out": torch.stack(outs)}
+
+
 def attend_latent_trials(draw: int = 0) -> list[Trial]:
-    def run(case: LatentCase, function: Callable | None) -> dict[str, Tensor]:
-        answer = attend_latent if function is None else function
+    def run(case: DecodeProblem, function: Callable | None) -> dict[str, Tensor]:
         inputs = latent_inputs(case, draw)
         with TensorsMade() as made:
-            out = require_written(answer(*inputs.values()))
-        require_shape(out, [len(case.seq_lens), case.num_heads, case.value_size])
-        most = case.bytes_of_keys(max(case.seq_lens))
-        largest = max(made.sizes, default=0)
-        if case.watch_memory and largest >= most:
+            out = require_written(
+                (attend_latent if function is None else function)(*inputs.values())
+            )
+        require_shape(out, [len(case.seq_lens), case.num_heads, inputs["w_v"].shape[1]])
+        num_heads, k_size, _ = inputs["w_k"].shape
+        most, largest = 4 * max(case.seq_lens) * num_heads * k_size, max(made.sizes, default=0)
+        if case.name == "never_expanded" and largest >= most:
             raise AnswerError(
                 f"it made a tensor of {largest:,} bytes; K of all heads has {most:,}, and "
                 "nothing as large is needed"
@@ -155,96 +198,17 @@ def attend_latent_trials(draw: int = 0) -> list[Trial]:
             bounds={"out": CLOSE},
             axes=("sequence", "head", "dim"),
         )
-        for case in LATENT_CASES
+        for case in (reseeded(case, draw) for case in LATENT_CASES)
     ]
 
 
 LATENT = Exercise(
     notebook=NOTEBOOK,
     text="""\
-Decode over a latent cache. The rows lie in blocks, and a block table says where, as ever. K and V
-of the heads must not be made: in one case, the grader looks at the largest tensor that you
-make.""",
+Put both halves of section 7 into one function that reads the blocks itself. K and V of the heads
+must not be made: in one case the grader looks at the largest tensor that you make.""",
     solution=attend_latent,
     trials=attend_latent_trials,
 )
 
-
-# 3. ---------------------------------------------------------------------------------------------
-
-
-def blocks_taken(requests: list[tuple[int, list[int], list[int]]], block_size: int) -> list[int]:
-    """How many new blocks each request takes, if tables only grow.
-
-    requests  (step, prompt, answer), in the order in which they arrived. In its step, a request
-              gets blocks for its prompt, after all requests before it in the list have got
-              theirs for this step; in each of the next steps, one token of the answer is
-              appended. Nobody ends.
-    returns   for each request, the blocks in its final table minus those found
-
-    A full block can be found from the step on in which its last token is appended, by requests
-    later in the list; the answer tokens of an earlier request count like those of its prompt. A
-    new request looks up the blocks of its prompt, from the first one, up to the first that is not
-    there; at least one token of the prompt must be left to compute, and a block is computed as a
-    whole. Later it looks up nothing more.
-    """
-    # 1. when does a request's block that ends after `end` tokens become full?
-    # 2. a block is found if someone before had all the tokens up to its end, early enough
-    # 3. new blocks: all that the table has in the end, less those found
-    ### BEGIN SOLUTION
-    full: dict[tuple[int, ...], int] = {}  # tokens up to the end of a block -> first step
-    taken = []
-    for step, prompt, answer in requests:
-        tokens = (*prompt, *answer)
-        found = 0
-        while (found + 1) * block_size < len(prompt):
-            if full.get(tokens[: (found + 1) * block_size], step + 1) > step:
-                break
-            found += 1
-        taken.append(-(-len(tokens) // block_size) - found)
-        for end in range(block_size, len(tokens) + 1, block_size):
-            when = step + max(0, end - len(prompt))
-            full[tokens[:end]] = min(when, full.get(tokens[:end], when))
-    return taken
-    ### END SOLUTION
-
-
-def blocks_taken_trials(draw: int = 0) -> list[Trial]:
-    def run(case: tuple, function: Callable | None) -> dict[str, Tensor]:
-        answer = blocks_taken if function is None else function
-        requests, block_size = requests_of(case, draw)
-        found = require_written(answer([(s, [*p], [*a]) for s, p, a in requests], block_size))
-        if not isinstance(found, list) or not all(isinstance(number, int) for number in found):
-            raise AnswerError(f"it returned {found!r:.60}; it must return a list of whole numbers")
-        return {"out": require_shape(torch.tensor(found), [len(requests)]).double()}
-
-    return [
-        Trial(
-            name,
-            isolates,
-            meaning,
-            run=partial(run, case),
-            references={"tables that only grow": partial(blocks_of_tables, case, draw)},
-            bounds={"out": 0.0},
-            axes=("request",),
-        )
-        for name, isolates, meaning, *case in TABLE_CASES
-    ]
-
-
-TABLES = Exercise(
-    notebook=NOTEBOOK,
-    text="""\
-Requests with equal beginnings arrive, now and then at the same time. How many blocks does each of
-them take, if a table may only grow? The grader asks `AppendOnlyTable`.
-
-An example, in blocks of 2: `(0, [1, 2, 3], [4, 5])` and `(1, [1, 2, 3, 4, 6], [])`. Request 0 ends
-with the blocks 1 2, 3 4 and 5, and has found none: 3. Its block 3 4 becomes full in step 1, by the
-first token of its *answer*. Request 1 arrives in step 1, later in the list. It finds 1 2 and 3 4
-and takes one block, for 6: 1. The answer is `[3, 1]`. Had it come in step 0, it would have found
-1 2 alone: `[3, 2]`.""",
-    solution=blocks_taken,
-    trials=blocks_taken_trials,
-)
-
-EXERCISES = (SIZES, LATENT, TABLES)
+EXERCISES = (PAGES, LATENT)
