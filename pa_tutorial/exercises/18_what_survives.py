@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, chain
 
 import torch
 from torch import Tensor
@@ -25,7 +25,13 @@ CLOSE = 1e-5  # relative; float32 sums in another order
 def to_pages(
     block_tables: Tensor, seq_lens: Tensor, page_size: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(kv_indptr, kv_indices, kv_last_page_len) of a batch; every sequence has a token."""
+    """The block tables of a batch without padding; every sequence has a token.
+
+    block_tables  [num_seqs, max_num_blocks_per_seq] int32, padded with 0
+    seq_lens      [num_seqs] int32
+    returns       kv_indptr [num_seqs + 1], kv_indices [pages of the batch],
+                  kv_last_page_len [num_seqs]
+    """
     num_pages = -(-seq_lens // page_size)
     ### BEGIN SOLUTION
     kv_indptr = torch.cat([num_pages.new_zeros(1), num_pages.cumsum(0)])
@@ -60,7 +66,7 @@ def to_pages_trials(draw: int = 0) -> list[Trial]:
         tables, _ = case.block_tables()
         begins = accumulate(map(len, tables), initial=0)
         lasts = [(seq_len - 1) % case.block_size + 1 for seq_len in case.seq_lens]
-        return {"out": torch.tensor([*begins, *sum(tables, []), *lasts])}
+        return {"out": torch.tensor([*begins, *chain.from_iterable(tables), *lasts])}
 
     cases = [reseeded(CASES[f"decode/{name}"], draw) for name in PAGE_CASES]
     return [
