@@ -9,7 +9,6 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from pa_tutorial.viz import (
-    append_only,
     block_stories,
     cpu_figures,
     cpu_measured,
@@ -32,11 +31,9 @@ from pa_tutorial.viz import (
     poster,
     qk,
     query,
-    query_rows,
     rows,
     style,
     tiles,
-    time_line,
     walk,
     waste,
     wide,
@@ -98,11 +95,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "distributed_users": distributed_paper.draw_users,
     "distributed_checked": distributed_checked.draw_checked,
     "distributed_ranks": distributed_measured.draw_ranks,
-    "after_time_line": time_line.draw_time_line,
-    "after_query_rows": query_rows.draw_tiles,
-    "after_intensity": latent.draw_intensity,
-    "after_copies": append_only.draw_copies,
-    "after_two_ways": latent.draw_two_ways,
+    "latent": latent.draw_two_ways,
     "under_the_microscope": lambda: reference_microscope().picture(),
 }
 PAGES: dict[str, Callable[[], Microscope]] = {"microscope": reference_microscope}

@@ -1,61 +1,12 @@
-"""Figures of the latent cache: operations for each byte, and what is computed in which order."""
-
-from collections.abc import Sequence
+"""Attention over a latent cache: what is made on the way to the output, expanded and absorbed."""
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
-from pa_tutorial.attention.cache_bytes import MODELS, CachedToken, intensity
-from pa_tutorial.distributed.sizes import H100, Device
 from pa_tutorial.viz import style
 
 LATENT = style.lighter(style.QUIET, 0.3)
-SHADES = {"MHA": style.lighter(style.K, 0.6), "GQA": style.K, "MLA": LATENT}
-# NVIDIA, data sheet "H100 Tensor Core GPU", SXM: float32 without tensor cores.
-H100_FLOAT32_FLOPS = 67e12
-
-
-def ridges(device: Device = H100, float32_flops: float = H100_FLOAT32_FLOPS) -> tuple[float, float]:
-    """Operations per byte from which on computing takes longer than reading: without tensor cores
-    (float32), and with them."""
-    return float32_flops / device.bandwidth, device.flops / device.bandwidth
-
-
-@style.styled
-def draw_intensity(models: Sequence[CachedToken] = MODELS, device: Device = H100) -> Figure:
-    """Operations per byte of a decode step, against what the device can do for a byte."""
-    without, with_cores = ridges(device)
-    shown = [model for model in models if "expanded" not in model.name]
-    beyond = [model.name for model in shown if intensity(model) > without]
-    figure, axes = style.new_figure(
-        f"{' and '.join(beyond)} needs {intensity(shown[-1]):.0f} operations for each byte:\n"
-        "only tensor cores keep up with the memory",
-        2.4,
-    )
-    for row, model in enumerate(shown):
-        value = intensity(model)
-        axes.plot(
-            (0.7, value), (row, row), color=SHADES[model.kind], linewidth=10, solid_capstyle="butt"
-        )
-        inside = {"x": 0.9 * value, "ha": "right"} if value > without else {"x": 1.15 * value}
-        axes.text(y=row, s=f"{value:.0f}", va="center", **inside)
-    for place, words in ((without, "float32 units"), (with_cores, "tensor cores")):
-        axes.axvline(place, color=style.INK, linewidth=1, linestyle=":")
-        axes.text(place, -0.75, f"{words}: {place:.0f}", ha="center", va="bottom")
-    axes.set_yticks(range(len(shown)), [f"{model.name} ({model.kind})" for model in shown])
-    axes.set_ylim(len(shown) - 0.4, -0.7)
-    axes.set_xscale("log")
-    axes.set_xlim(0.7, 900)
-    axes.set_xticks([1, 10, 100], ["1", "10", "100"])
-    axes.set_xlabel(
-        f"operations for each byte of the cache (logarithmic); dotted: what an {device.name} can do"
-    )
-    return figure
-
-
-# Two ways ---------------------------------------------------------------------------------------
-
 BOX = {"boxstyle": "round,pad=0.02,rounding_size=0.08", "linewidth": 0.8, "edgecolor": style.QUIET}
 EXPANDED = (
     # column, row, words, colour: per sequence of T tokens
