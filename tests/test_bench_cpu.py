@@ -7,7 +7,7 @@ import torch
 
 from pa_tutorial.attention.paged import paged_gather
 from pa_tutorial.bench import __main__ as bench
-from pa_tutorial.bench import cpu_decode, cpu_flex, cpu_linear, cpu_targets, cpu_wide, sections
+from pa_tutorial.bench import cpu_decode, cpu_flex, cpu_linear, cpu_targets, sections
 from pa_tutorial.bench.cpu_inputs import Batch, ColdCaches, read_once
 from pa_tutorial.bench.cpu_peers import peers
 from pa_tutorial.bench.cpu_shapes import DTYPES, TINY, Shape, sweeps, that_fit
@@ -161,18 +161,6 @@ def test_kernel_needs_a_few_kilobytes_a_partition() -> None:
     assert row["bytes"] == row["partitions"] * row["bytes_per_partition"]
 
 
-def test_wide_vectors_are_allowed_where_the_processor_has_them(monkeypatch) -> None:
-    class Features(dict):
-        def flatten(self) -> str:
-            return ",".join("+" + name for name in self)
-
-    has = Features(avx2=True, avx512f=True)
-    monkeypatch.setattr(cpu_wide, "get_host_cpu_features", lambda: has)
-    assert cpu_wide.settings()["NUMBA_CPU_FEATURES"] == "+avx2,+avx512f,-prefer-256-bit"
-    monkeypatch.setattr(cpu_wide, "get_host_cpu_features", lambda: Features(avx2=True))
-    assert cpu_wide.measure_wide(rounds=1) == {"absent": "this processor has no 512-bit vectors"}
-
-
 def test_flex_attention_that_fails_or_hangs_is_one_sentence() -> None:
     assert cpu_flex.measure_apart(TAIL, 1, seconds=0.2) == {"absent": "not done after 0 seconds"}
     assert cpu_flex.reason("Traceback\nx.cpp:7: error: no Python.h\n\n") == (
@@ -222,7 +210,6 @@ def test_quick_run_writes_every_section(monkeypatch, tmp_path, capsys) -> None:
     """
     monkeypatch.setattr(sections, "QUICK", (SHARED, TAIL))
     monkeypatch.setattr(cpu_flex, "measure_apart", lambda *arguments: {"absent": "a test"})
-    monkeypatch.setattr(cpu_wide, "measure_wide", lambda *arguments: {"absent": "a test"})
     monkeypatch.setattr(sections.cpu_targets, "smaller", lambda group: small_group())
     monkeypatch.setattr(sections, "why_not_timed", lambda: "a test")
     elsewhere = "simulator", "steps", "engine", "many_devices"

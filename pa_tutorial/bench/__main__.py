@@ -7,10 +7,11 @@ of the others. One section, `triton`, is for a GPU; without one it says that it 
 import argparse
 from pathlib import Path
 
+from pa_tutorial.bench import vllm_peer
 from pa_tutorial.bench.compare import comparison
 from pa_tutorial.bench.machine import cpu_name, describe_machine
 from pa_tutorial.bench.processor import describe_processor
-from pa_tutorial.bench.sections import SECTIONS
+from pa_tutorial.bench.sections import SECTIONS, Section
 from pa_tutorial.bench.timing import RESULTS, read_results, write_results
 
 QUICK_ROUNDS = 2
@@ -26,6 +27,11 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, default=21, help="measurements a point (median)")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the JSON file")
     parser.add_argument("--only", nargs="+", choices=SECTIONS, help="these sections alone")
+    parser.add_argument(
+        "--peer",
+        choices=["vllm"],
+        help="its kernel beside ours; no section but those of --only",
+    )
     parser.add_argument(
         "--quick",
         action="store_true",
@@ -51,9 +57,13 @@ def main(command_line: list[str] | None = None) -> None:
     print(f"{machine['torch']}, {cache:.0f} MiB of cache, {' '.join(processor['vectors'])}")
     committed = read_results(name)
     results = read_results(name, arguments.out)
-    for section in arguments.only or SECTIONS:
-        print(f"\n{section}: {SECTIONS[section].what}", flush=True)
-        results[section] = SECTIONS[section].measure(rounds, arguments.quick)
+    chosen = {name: SECTIONS[name] for name in arguments.only or SECTIONS}
+    if arguments.peer:
+        peer = Section("vLLM's CPU kernel, its times divided by ours", vllm_peer.measure)
+        chosen = {name: SECTIONS[name] for name in arguments.only or ()} | {arguments.peer: peer}
+    for name_of_section, section in chosen.items():
+        print(f"\n{name_of_section}: {section.what}", flush=True)
+        results[name_of_section] = section.measure(rounds, arguments.quick)
         path = write_results(
             {k: v for k, v in results.items() if k != "machine"} | {"processor": processor},
             name,

@@ -19,6 +19,7 @@ from pa_tutorial.bench.timing import interleaved
 from pa_tutorial.kernels.cpu_launch import prepare_cpu
 
 HEADS = {"num_heads": 32, "num_kv_heads": 8, "head_size": 64}
+SHARES = 4  # of the batch, each with room for two partitions
 ONE_TOKEN = Shape("one token", (1,), **HEADS)
 
 
@@ -71,8 +72,8 @@ def memory(shapes: Iterable[Shape] = (MAIN[0], GQA)) -> list[dict[str, object]]:
     rows = []
     for shape in shapes:
         short = replace(shape, seq_lens=(1,) * len(shape.seq_lens))  # their lengths do not matter
-        prepared = prepare_cpu(*Batch(short).arguments)
-        num_bytes, partitions = prepared.bytes_beside_the_cache, len(prepared.max_logits)
+        prepared = prepare_cpu(*Batch(short).arguments, num_shares=SHARES)
+        num_bytes, partitions = prepared.bytes_beside_the_cache, 2 * SHARES
         rows.append(
             {
                 "shape": shape.as_row(),

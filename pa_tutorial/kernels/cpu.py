@@ -40,7 +40,6 @@ from pa_tutorial.kernels.cpu_vectors import (
     largest,
     loop,
     maximum,
-    minimum,
     padded,
     prefetch,
     select,
@@ -130,8 +129,8 @@ def score(
     size = HEAD_SIZE * k.itemsize
     parts = list(chunks(HEAD_SIZE))
     for t in loop(0, num_tokens, TOKENS):
-        # After the last token, the last one is read again: an empty slot may hold NaN.
-        rows = [k + minimum(t + i, num_tokens - 1) * HEAD_SIZE for i in range(TOKENS)]
+        # A block ends with a whole tile. What empty slots hold, NaN too, gets no weight in `weigh`.
+        rows = [k + (t + i) * HEAD_SIZE for i in range(TOKENS)]
         place = place_ahead(k + t * HEAD_SIZE, left - t * size, after, AHEAD)
         for head, heads in tiles(group):
             queries = [q + (head + h) * HEAD_SIZE for h in range(heads)]
@@ -284,31 +283,32 @@ def cpu_kernel(sizes: Sizes) -> Callable:
         block_tables,  # [num_seqs, max_num_blocks_per_seq]
         seq_lens,  # [num_seqs]
         slopes,  # [num_heads] float32, zeros without ALiBi
-        num_shares,
-        taken,  # [num_workers] int64: of the shares of each worker
-        by_seq,  # [2, num_seqs + 1] int64: blocks before a sequence; its partitions finished
-        max_logits,  # [2 * num_shares, num_heads]: a share has a partition of a sequence that
-        exp_sums,  # [2 * num_shares, num_heads]    began before it, or of one that goes on after
-        tmp_out,  # [2 * num_shares, num_heads * HEAD_SIZE]   it, or both, or one that is both
+        num_parts,  # of the KV heads; each has as many shares as the others
+        num_shares,  # of the blocks
+        taken,  # [num_workers] int64: shares taken of those of each worker
+        first_block,  # [num_seqs + 1] int64: how many blocks the sequences before have
+        finished,  # [num_parts, num_seqs] int64: partitions of each sequence
+        max_logits,  # [2 * num_parts * num_shares, num_heads]. A share has two rows: one for the
+        exp_sums,  # [..., num_heads]   sequence that began before it, or with it, and one for the
+        tmp_out,  # [..., num_heads * HEAD_SIZE]   sequence that goes on after it
         qk_max,  # [num_seqs, num_heads]
         exp_sum,  # [num_seqs, num_heads]
         out,  # [num_seqs, num_heads * HEAD_SIZE] in the dtype of q
-        wide,  # the same in float32, or nothing: [0, 0]
+        wide,  # the same in float32, or nothing: [0, 1]
     ):
         num_seqs, num_heads, _ = q.shape
         group = num_heads // num_kv_heads
         BLOCK = num_kv_heads * ROWS
-        # first_block[s]: how many blocks the sequences before s have
-        first_block, finished = by_seq
         first_block[0] = 0
         for seq in range(num_seqs):
-            finished[seq] = 0
             first_block[seq + 1] = first_block[seq] + -(-seq_lens[seq] // BLOCK_SIZE)
+            for part in range(num_parts):
+                finished[part, seq] = 0
         num_blocks = first_block[num_seqs]
         num_shares = min(num_shares, num_blocks)
         num_workers = len(taken)
         for worker in range(num_workers):
-            taken[worker] = worker * num_shares // num_workers
+            taken[worker] = worker * num_parts * num_shares // num_workers
 
         for worker in prange(num_workers):
             # A worker's own: where two write to one cache line, it travels between their cores.
@@ -318,65 +318,76 @@ def cpu_kernel(sizes: Sizes) -> Callable:
             l = np.empty(num_heads, np.float32)
             accs = np.empty(num_heads * HEAD_SIZE, np.float32)
             # First its own shares, which the caches may still hold, then what others have left.
-            visited = seq = 0
+            visited = 0
             while visited < num_workers:
                 owner = (worker + visited) % num_workers
                 share = take(taken, owner)
-                if share >= (owner + 1) * num_shares // num_workers:
+                if share >= (owner + 1) * num_parts * num_shares // num_workers:
                     visited += 1
-                    seq = 0
                     continue
+                part, own = share // num_shares, share % num_shares
+                first_kv_head = part * num_kv_heads // num_parts
+                end_kv_head = (part + 1) * num_kv_heads // num_parts
+                first_head = first_kv_head * group
+                heads = end_kv_head * group - first_head
+                element = first_head * HEAD_SIZE
+                piece = first_kv_head * ROWS  # of a block: where its heads begin
+                size = (end_kv_head - first_kv_head) * ROWS
                 # Share i ends where share i + 1 starts: at i + 1 parts of num_shares of all blocks.
-                share_start = share * num_blocks // num_shares
-                share_end = (share + 1) * num_blocks // num_shares
+                share_start = own * num_blocks // num_shares
+                share_end = (own + 1) * num_blocks // num_shares
+                seq = 0
                 while first_block[seq + 1] <= share_start:
                     seq += 1
                 start = share_start
                 while start < share_end:
                     stop = min(share_end, first_block[seq + 1])
                     seq_len = np.int64(seq_lens[seq])
-                    multiply(q[seq], 0, scale, query, 0, num_heads, HEAD_SIZE)
-                    for head in range(num_heads):
+                    multiply(q[seq], element, scale, query, element, heads, HEAD_SIZE)
+                    for head in range(first_head, first_head + heads):
                         m[head] = -np.inf
                         l[head] = 0
-                    for i in range(num_heads * HEAD_SIZE):
+                    for i in range(element, element + heads * HEAD_SIZE):
                         accs[i] = 0
                     last_idx = stop - first_block[seq] - 1
                     for turn in range(start - first_block[seq], last_idx + 1, BLOCKS):
                         turn_end = min(turn + BLOCKS, last_idx + 1)
                         for block_idx in range(turn, turn_end):
-                            block = block_tables[seq, block_idx] * BLOCK
-                            after = address(v_cache, block_tables[seq, turn] * BLOCK)
+                            block = block_tables[seq, block_idx] * BLOCK + piece
+                            after = address(v_cache, block_tables[seq, turn] * BLOCK + piece)
                             if block_idx + 1 < turn_end:
-                                after = address(k_cache, block_tables[seq, block_idx + 1] * BLOCK)
+                                after = address(
+                                    k_cache, block_tables[seq, block_idx + 1] * BLOCK + piece
+                                )
                             num_tokens = min(BLOCK_SIZE, seq_len - block_idx * BLOCK_SIZE)
                             token = (block_idx - turn) * BLOCK_SIZE
-                            for kv_head in range(num_kv_heads):
-                                head = kv_head * group
-                                done = kv_head * ROWS
-                                left = (BLOCK - done) * k_cache.itemsize
+                            for kv_head in range(first_kv_head, end_kv_head):
+                                head, done = kv_head * group, (kv_head - first_kv_head) * ROWS
+                                left = (size - done) * k_cache.itemsize
                                 score(
                                     query, head * HEAD_SIZE, k_cache, block + done, left, after,
                                     num_tokens, group, qk, head * TURN + token, HEAD_SIZE, AHEAD,
                                 )  # fmt: skip
                         token = turn * BLOCK_SIZE
                         num_tokens = min(turn_end * BLOCK_SIZE, seq_len) - token
+                        distance = token - (seq_len - 1)
                         weigh(
-                            qk, 0, slopes, 0, m, 0, l, 0, accs, 0,
-                            num_heads, num_tokens, token - (seq_len - 1), HEAD_SIZE,
+                            qk, first_head * TURN, slopes, first_head, m, first_head, l, first_head,
+                            accs, element, heads, num_tokens, distance, HEAD_SIZE,
                         )  # fmt: skip
                         for block_idx in range(turn, turn_end):
-                            block = block_tables[seq, block_idx] * BLOCK
+                            block = block_tables[seq, block_idx] * BLOCK + piece
                             next_idx = min(turn_end, last_idx)
-                            after = address(k_cache, block_tables[seq, next_idx] * BLOCK)
+                            after = address(k_cache, block_tables[seq, next_idx] * BLOCK + piece)
                             if block_idx + 1 < turn_end:
-                                after = address(v_cache, block_tables[seq, block_idx + 1] * BLOCK)
+                                after = address(
+                                    v_cache, block_tables[seq, block_idx + 1] * BLOCK + piece
+                                )
                             num_tokens = min(BLOCK_SIZE, seq_len - block_idx * BLOCK_SIZE)
                             token = (block_idx - turn) * BLOCK_SIZE
-                            for kv_head in range(num_kv_heads):
-                                head = kv_head * group
-                                done = kv_head * ROWS
-                                left = (BLOCK - done) * v_cache.itemsize
+                            for kv_head in range(first_kv_head, end_kv_head):
+                                head, done = kv_head * group, (kv_head - first_kv_head) * ROWS
+                                left = (size - done) * v_cache.itemsize
                                 add(
                                     qk, head * TURN + token, v_cache, block + done, left, after,
                                     num_tokens, group, accs, head * HEAD_SIZE, HEAD_SIZE, AHEAD,
@@ -388,44 +399,40 @@ def cpu_kernel(sizes: Sizes) -> Callable:
                     is_last = first == last
                     if not is_last:
                         row = 2 * share + (start > share_start)
-                        for head in range(num_heads):
+                        for head in range(first_head, first_head + heads):
                             max_logits[row, head] = m[head]
                             exp_sums[row, head] = l[head]
-                        multiply(
-                            accs, 0, np.float32(1), tmp_out[row], 0, num_heads, HEAD_SIZE
-                        )  # fmt: skip
-                        is_last = take(finished, seq) == last - first
-                        if is_last:
-                            # in this order, whoever comes last
-                            first_row = 2 * first + (
-                                first_block[seq] > first * num_blocks // num_shares
-                            )
-                            for head in range(num_heads):
+                        one = np.float32(1)
+                        multiply(accs, element, one, tmp_out[row], element, heads, HEAD_SIZE)
+                        is_last = take(finished[part], seq) == last - first
+                        if is_last:  # merge, in this order whoever it is
+                            rows = 2 * part * num_shares
+                            began = first_block[seq] > first * num_blocks // num_shares
+                            first_row = rows + 2 * first + began
+                            for head in range(first_head, first_head + heads):
                                 top = max_logits[first_row, head]
                                 for i in range(first + 1, last + 1):
-                                    top = max(top, max_logits[2 * i, head])
+                                    top = max(top, max_logits[rows + 2 * i, head])
                                 total = np.float32(0)
+                                at = head * HEAD_SIZE
                                 for d in range(HEAD_SIZE):
-                                    accs[head * HEAD_SIZE + d] = 0
+                                    accs[at + d] = 0
                                 for i in range(first, last + 1):
-                                    row = first_row if i == first else 2 * i
+                                    row = first_row if i == first else rows + 2 * i
                                     # below the maximum of all, a partition counts e**(its - all)
                                     factor = exp(max_logits[row, head] - top)
                                     total += factor * exp_sums[row, head]
-                                    at = head * HEAD_SIZE
                                     add_scaled(tmp_out[row], at, factor, accs, at, HEAD_SIZE)
                                 m[head], l[head] = top, total
                     if is_last:
-                        for head in range(num_heads):
+                        for head in range(first_head, first_head + heads):
                             qk_max[seq, head] = m[head]
                             exp_sum[seq, head] = l[head]
-                            at = head * HEAD_SIZE
-                            inverse = np.float32(1) / l[head]
+                            at, inverse = head * HEAD_SIZE, np.float32(1) / l[head]
                             multiply(accs, at, inverse, out[seq], at, 1, HEAD_SIZE)
                             if len(wide):
                                 multiply(accs, at, inverse, wide[seq], at, 1, HEAD_SIZE)
                     start = stop
                     seq += 1
-                seq -= 1  # the next share may begin in the same sequence
 
     return kernel

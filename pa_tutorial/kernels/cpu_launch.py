@@ -15,9 +15,9 @@ from pa_tutorial.kernels.cpu import Sizes, cpu_kernel
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 BLOCK_SIZES = (8, 16, 32)
 BYTES_AHEAD = 8192  # how long before its use a line is asked for, in bytes of K or V
-# Into how many shares a batch is cut. Work is counted in elements of q, K and V that the products
-# of a share meet. A core is worth waking for WORK_A_CORE, and has up to SHARES_A_CORE, so that one
-# that is held up leaves its last shares to others, if they have WORK_A_SHARE.
+# How a step is cut. Work is counted in elements of q, K and V that meet in products. A core is worth
+# waking for WORK_A_CORE; it has up to SHARES_A_CORE shares, so that one that is held up leaves its
+# last ones to others, if each has WORK_A_SHARE.
 WORK_A_CORE = 2**17
 WORK_A_SHARE = 2**20
 SHARES_A_CORE = 8
@@ -57,14 +57,16 @@ def launch_of_cpu(
     num_seqs, num_heads, head_size = step.q.shape
     _, num_kv_heads, block_size, _ = step.k_cache.shape
     num_workers = numba.get_num_threads()
-    if num_shares is None:
-        num_shares = shares_of(step, num_workers)
-    require(num_shares >= 1, "num_shares", num_shares, "at least 1")
-    partitions = 2 * num_shares, num_heads
+    num_parts, shares = cut(step, num_workers)
+    if num_shares is not None:
+        require(num_shares >= 1, "num_shares", num_shares, "at least 1")
+        num_parts, shares = 1, num_shares
+    rows_of_partitions = 2 * num_parts * shares
     q = step.q.detach()
     rows = q if steps(q)[1:] == (head_size, 1) else q.contiguous()
-    max_logits, exp_sums = new_array(*partitions), new_array(*partitions)
-    tmp_out = new_array(2 * num_shares, num_heads * head_size)
+    max_logits = new_array(rows_of_partitions, num_heads)
+    exp_sums = new_array(rows_of_partitions, num_heads)
+    tmp_out = new_array(rows_of_partitions, num_heads * head_size)
     qk_max, exp_sum = new_array(num_seqs, num_heads), new_array(num_seqs, num_heads)
     out = torch.empty(q.shape, dtype=q.dtype)
     accs = torch.empty(q.shape if probed else (0, 1, 1))
@@ -77,9 +79,11 @@ def launch_of_cpu(
             as_array(step.v_cache.flatten()),
             num_kv_heads,
             *map(as_array, (step.block_tables, step.seq_lens, step.float_slopes())),
-            num_shares,
+            num_parts,
+            shares,
             np.empty(num_workers, np.int64),
-            np.empty((2, num_seqs + 1), np.int64),
+            np.empty(num_seqs + 1, np.int64),
+            np.empty((num_parts, num_seqs), np.int64),
             max_logits,
             exp_sums,
             tmp_out,
@@ -98,12 +102,20 @@ def launch_of_cpu(
     )
 
 
-def shares_of(step: DecodeStep, num_workers: int) -> int:
-    """Into how many shares the blocks of a batch are cut."""
+def cut(step: DecodeStep, num_workers: int) -> tuple[int, int]:
+    """(parts of the KV heads, shares of the blocks): into how many pieces a step is cut.
+
+    Little work is cut by heads where they go up evenly, for then there is nothing to merge; much of
+    it by blocks, which are read from their start to their end.
+    """
     num_heads, head_size = step.q.shape[1:]
-    work = int(step.seq_lens.sum()) * (num_heads + 2 * step.k_cache.shape[1]) * head_size
+    num_kv_heads = step.k_cache.shape[1]
+    work = int(step.seq_lens.sum()) * (num_heads + 2 * num_kv_heads) * head_size
     cores = max(1, min(work // WORK_A_CORE, num_workers))
-    return cores * max(1, min(work // cores // WORK_A_SHARE, SHARES_A_CORE))
+    shares_a_core = max(1, min(work // cores // WORK_A_SHARE, SHARES_A_CORE))
+    if shares_a_core == 1 and num_kv_heads % cores == 0:
+        return cores, 1
+    return 1, cores * shares_a_core
 
 
 @dataclass(frozen=True)
@@ -159,7 +171,7 @@ def paged_attention_cpu(
     probe             receives qk_max and exp_sum [num_seqs, num_heads, 1], and accs
                       [num_seqs, num_heads, head_size], all float32
     num_shares        into how many shares the blocks of the batch are cut; if it is not given,
-                      as many as keep all threads of Numba at work: shares_of
+                      as many as keep all threads of Numba at work: see cut
     returns           [num_seqs, num_heads, head_size], in the dtype of q
 
     The first call for a head size, block size and dtype compiles, some seconds; Numba keeps the

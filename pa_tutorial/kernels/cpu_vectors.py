@@ -130,11 +130,6 @@ def maximum(one: Value, two: "Value | float") -> Value:
     return select(one > two, one, two)
 
 
-def minimum(one: Value, two: "Value | float") -> Value:
-    one, two = one.same(two)
-    return select(one < two, one, two)
-
-
 def index(number: int) -> Value:
     return Value(INT64(number))
 
