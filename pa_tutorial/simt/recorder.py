@@ -4,8 +4,9 @@ While the kernel runs, an entry only keeps what the machine has at hand anyway. 
 for each lane, are made in the end: an entry is a warp instruction of each warp in it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +26,10 @@ from pa_tutorial.simt.trace import (
     TracedArray,
     Way,
 )
+
+# As many as leave what is computed on the way in the processor's cache: so a trace takes as much
+# time for each record, however many there are.
+ENTRIES_AT_ONCE = 256
 
 
 class Entry(NamedTuple):
@@ -86,59 +91,78 @@ class Recorder:
         sites: Sequence[Site],
         sources: Sequence[Source],
     ) -> Trace:
-        entries = self.entries
-        known: dict[TracedArray, int] = {}
-        ways: dict[Way, int] = {}
-        numbers = [_array_number(entry, known) for entry in entries]
-        blocks = [int(np.ravel_multi_index(entry.block[::-1], grid[::-1])) for entry in entries]
-        counts = [entry.lanes.count for entry in entries]
-        threads = _joined([entry.lanes.numbers + entry.first for entry in entries])
-        of_entry = np.repeat(np.arange(len(entries)), counts)
-
-        records = np.recarray(len(threads), RECORD)
-        records.block = np.array(blocks, np.int32)[of_entry]
-        records.warp, records.lane = threads // WARP_SIZE, threads % WARP_SIZE
-        records.place = np.array([entry.place for entry in entries], np.int16)[of_entry]
-        records.kind = np.array([KINDS.index(e.kind) for e in entries], np.uint8)[of_entry]
-        spaces = [SPACES.index(e.array.memory.space) if e.array is not None else 0 for e in entries]
-        records.space = np.array(spaces, np.uint8)[of_entry]
-        records.array = np.array(numbers, np.int16)[of_entry]
-        records.num_bytes = np.array([entry.num_bytes for entry in entries], np.int16)[of_entry]
-        numbers = [ways.setdefault(entry.way, len(ways)) for entry in entries]
-        records.way = np.array(numbers, np.int32)[of_entry]
-        records.address = _joined([_addresses(entry) for entry in entries])
-        records.source_lane = _joined([_source_lanes(entry) for entry in entries])
-        new = (np.diff(of_entry, prepend=-1) != 0) | (np.diff(records.warp, prepend=-1) != 0)
-        records.instruction = np.cumsum(new) - 1
-        found = tuple(sites), tuple(known), tuple(ways), tuple(sources)
+        entries, numbers = self.entries, _Numbers(self.blocks, grid)
+        records = np.recarray(sum(entry.lanes.count for entry in entries), RECORD)
+        rest, instruction = records, 0
+        for first in range(0, len(entries), ENTRIES_AT_ONCE):
+            some = entries[first : first + ENTRIES_AT_ONCE]
+            here, rest = np.split(rest, [sum(entry.lanes.count for entry in some)])
+            _fill(here, some, numbers)
+            here["instruction"] += instruction
+            instruction = here["instruction"][-1] + 1
+        found = tuple(sites), tuple(numbers.arrays), tuple(numbers.ways), tuple(sources)
         return Trace(kernel, file, grid, block, records, *found)
 
 
-def _joined(parts: list[np.ndarray]) -> np.ndarray:
-    return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+class _Numbers:
+    """By which numbers the records of one trace name thread blocks, arrays and ways."""
+
+    def __init__(self, blocks: Iterable[Index], grid: Index) -> None:
+        self.blocks = {b: int(np.ravel_multi_index(b[::-1], grid[::-1])) for b in blocks}
+        self.arrays: dict[TracedArray, int] = {}
+        self.ways: dict[Way, int] = {}
+        self.of_array = cache(self._of_array)
+
+    def _of_array(self, array: Array) -> int:
+        local = array.memory.space == "local"
+        first = 0 if local else int(array.addresses(array.start))
+        of_array = array.name, array.memory.space, array.dtype
+        traced = TracedArray(*of_array, array.shape, array.strides, first)
+        return self.arrays.setdefault(traced, len(self.arrays))
+
+    def of_way(self, way: Way) -> int:
+        return self.ways.setdefault(way, len(self.ways))
 
 
-def _array_number(entry: Entry, known: dict[TracedArray, int]) -> int:
-    if entry.array is None:
-        return NO_ARRAY
-    array = entry.array.whole
-    local = array.memory.space == "local"
-    first = 0 if local else int(array.addresses(array.start))
-    of_array = array.name, array.memory.space, array.dtype
-    traced = TracedArray(*of_array, array.shape, array.strides, first)
-    return known.setdefault(traced, len(known))
+def _fill(records: np.recarray, entries: list[Entry], numbers: _Numbers) -> None:
+    """Writes the records of some entries; their instructions are counted from 0."""
+    counts = [entry.lanes.count for entry in entries]
+    of_entry = np.repeat(np.arange(len(entries)), counts)
+    threads = np.concatenate([entry.lanes.numbers for entry in entries])
+    threads += np.array([entry.first for entry in entries])[of_entry]
+    sizes = [0 if entry.array is None else entry.array.dtype.itemsize for entry in entries]
+    items = np.concatenate([_items(entry) for entry in entries])
+
+    of_entries = np.array([_of_all_lanes(entry, numbers) for entry in entries], records.dtype)
+    np.take(of_entries, of_entry, out=records, mode="clip")  # all are inside: clip only saves time
+    records["warp"], records["lane"] = threads // WARP_SIZE, threads % WARP_SIZE
+    records["address"] += items * np.array(sizes)[of_entry]
+    records["source_lane"] = np.concatenate([_source_lanes(entry) for entry in entries])
+    new = (np.diff(of_entry, prepend=-1) != 0) | (np.diff(records["warp"], prepend=-1) != 0)
+    records["instruction"] = np.cumsum(new) - 1
 
 
-def _addresses(entry: Entry) -> np.ndarray:
-    """Byte address for each lane; in local memory, counted in the lane's own array."""
-    array, items, numbers = entry.array, entry.items, entry.lanes.numbers
-    if array is None:
-        return np.zeros(len(numbers), np.int64)
-    here = np.full(len(numbers), items) if type(items) is int else items[numbers]
-    addresses = array.addresses(here % len(array.flat))  # unchecked, -1 is the last item
+def _of_all_lanes(entry: Entry, numbers: _Numbers) -> tuple[int, ...]:
+    """A record of what all lanes have in common; the address is that of item 0."""
+    array, number, space, address = entry.array, NO_ARRAY, "none", 0
+    if array is not None:
+        number, space = numbers.of_array(array.whole), array.memory.space
+        address = array.memory.address + array.phase
+    return (
+        *(numbers.blocks[entry.block], 0, 0, entry.place, 0, KINDS.index(entry.kind)),
+        *(SPACES.index(space), number, address, entry.num_bytes, 0, numbers.of_way(entry.way)),
+    )
+
+
+def _items(entry: Entry) -> np.ndarray:
+    """The item for each lane; in local memory, counted in the lane's own array."""
+    array, items, lanes = entry.array, entry.items, entry.lanes
+    if type(items) is int:
+        return np.full(lanes.count, items)
+    here = items if lanes.everyone else items[lanes.numbers]
     if array.memory.space == "local":
-        addresses = addresses % (len(array.memory.data) // len(entry.lanes.flags))
-    return addresses
+        return here % (len(array.flat) // len(lanes.flags))
+    return here
 
 
 def _source_lanes(entry: Entry) -> np.ndarray:
