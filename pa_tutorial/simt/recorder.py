@@ -1,12 +1,10 @@
 """The recorder: notes what the traced thread blocks do, and makes the trace of it.
 
-While the kernel runs, an entry only keeps what the machine has at hand anyway. The records, one
-for each lane, are made in the end: an entry is a warp instruction of each warp in it.
+An entry only keeps what the machine has at hand anyway. The records, one for each lane, are made
+of many entries at once: an entry is a warp instruction of each warp in it.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -27,9 +25,10 @@ from pa_tutorial.simt.trace import (
     Way,
 )
 
-# As many as leave what is computed on the way in the processor's cache: so a trace takes as much
-# time for each record, however many there are.
+# Records are made of so many entries: what is computed on the way stays in the processor's cache,
+# and Python's collector of garbage never has many of them to look through.
 ENTRIES_AT_ONCE = 256
+BYTES = f"V{RECORD.itemsize}"  # a record that NumPy moves at once
 
 
 class Entry(NamedTuple):
@@ -53,12 +52,24 @@ class Entry(NamedTuple):
     source_lanes: np.ndarray | None = None
 
 
-@dataclass
 class Recorder:
-    """Notes what the traced thread blocks do; the trace is made of it in the end."""
+    """Notes what the traced thread blocks do; the trace is made of it in the end.
 
-    blocks: frozenset[Index]
-    entries: list[Entry] = field(default_factory=list)
+    blocks   traced thread block -> its number in the grid
+    entries  of which there are no records yet
+    parts    the records of the entries before, as bytes
+    arrays, ways   what the records name by a number -> the number
+    numbers  array -> the number of the traced array that it is
+    """
+
+    def __init__(self, blocks: Iterable[Index], grid: Index) -> None:
+        self.blocks = {b: int(np.ravel_multi_index(b[::-1], grid[::-1])) for b in blocks}
+        self.entries: list[Entry] = []
+        self.parts = [np.zeros(0, BYTES)]
+        self.arrays: dict[TracedArray, int] = {}
+        self.ways: dict[Way, int] = {}
+        self.numbers: dict[Array, int] = {}
+        self.num_records = self.num_instructions = 0
 
     def access(
         self,
@@ -72,7 +83,7 @@ class Recorder:
     ) -> None:
         gang, num_bytes = frame.gang, count * array.dtype.itemsize
         where = gang.block.index, place, kind, lanes, gang.first, gang.way
-        self.entries.append(Entry(*where, array, items, num_bytes))
+        self._note(Entry(*where, array, items, num_bytes))
 
     def event(
         self, frame: Frame, place: int, kind: str, source_lanes: np.ndarray | None = None
@@ -80,7 +91,51 @@ class Recorder:
         """A shuffle, a vote, a syncwarp, a barrier, by the lanes at work."""
         gang = frame.gang
         where = gang.block.index, place, kind, frame.lanes, gang.first, gang.way
-        self.entries.append(Entry(*where, source_lanes=source_lanes))
+        self._note(Entry(*where, source_lanes=source_lanes))
+
+    def _note(self, entry: Entry) -> None:
+        self.entries.append(entry)
+        self.num_records += entry.lanes.count
+        if len(self.entries) == ENTRIES_AT_ONCE:
+            self._make_records()
+
+    def _make_records(self) -> None:
+        entries, counts = self.entries, [entry.lanes.count for entry in self.entries]
+        of_entry = np.repeat(np.arange(len(entries)), counts)
+        threads = np.concatenate([entry.lanes.numbers for entry in entries])
+        threads += np.array([entry.first for entry in entries])[of_entry]
+        sizes = [0 if entry.array is None else entry.array.dtype.itemsize for entry in entries]
+        items = np.concatenate([_items(entry) for entry in entries])
+
+        records = np.array([self._of_all_lanes(entry) for entry in entries], RECORD).repeat(counts)
+        records["warp"], records["lane"] = threads // WARP_SIZE, threads % WARP_SIZE
+        records["address"] += items * np.array(sizes)[of_entry]
+        records["source_lane"] = np.concatenate([_source_lanes(entry) for entry in entries])
+        new = (np.diff(of_entry, prepend=-1) != 0) | (np.diff(records["warp"], prepend=-1) != 0)
+        records["instruction"] = np.cumsum(new) - 1 + self.num_instructions
+        self.num_instructions += np.count_nonzero(new)
+        self.parts.append(records.view(BYTES))
+        entries.clear()
+
+    def _of_all_lanes(self, entry: Entry) -> tuple[int, ...]:
+        """A record of what all lanes have in common; the address is that of item 0."""
+        array, number, space, address = entry.array, NO_ARRAY, "none", 0
+        if array is not None:
+            number, space = self._number(array.whole), array.memory.space
+            address = array.memory.address + array.phase
+        kind, space = KINDS.index(entry.kind), SPACES.index(space)
+        way = self.ways.setdefault(entry.way, len(self.ways))
+        of_access = kind, space, number, address, entry.num_bytes
+        return self.blocks[entry.block], 0, 0, entry.place, 0, *of_access, 0, way
+
+    def _number(self, array: Array) -> int:
+        if array not in self.numbers:
+            local = array.memory.space == "local"
+            first = 0 if local else int(array.addresses(array.start))
+            of_array = array.name, array.memory.space, array.dtype
+            traced = TracedArray(*of_array, array.shape, array.strides, first)
+            self.numbers[array] = self.arrays.setdefault(traced, len(self.arrays))
+        return self.numbers[array]
 
     def trace(
         self,
@@ -91,67 +146,11 @@ class Recorder:
         sites: Sequence[Site],
         sources: Sequence[Source],
     ) -> Trace:
-        entries, numbers = self.entries, _Numbers(self.blocks, grid)
-        records = np.recarray(sum(entry.lanes.count for entry in entries), RECORD)
-        rest, instruction = records, 0
-        for first in range(0, len(entries), ENTRIES_AT_ONCE):
-            some = entries[first : first + ENTRIES_AT_ONCE]
-            here, rest = np.split(rest, [sum(entry.lanes.count for entry in some)])
-            _fill(here, some, numbers)
-            here["instruction"] += instruction
-            instruction = here["instruction"][-1] + 1
-        found = tuple(sites), tuple(numbers.arrays), tuple(numbers.ways), tuple(sources)
+        if self.entries:
+            self._make_records()
+        records = np.concatenate(self.parts).view(RECORD).view(np.recarray)
+        found = tuple(sites), tuple(self.arrays), tuple(self.ways), tuple(sources)
         return Trace(kernel, file, grid, block, records, *found)
-
-
-class _Numbers:
-    """By which numbers the records of one trace name thread blocks, arrays and ways."""
-
-    def __init__(self, blocks: Iterable[Index], grid: Index) -> None:
-        self.blocks = {b: int(np.ravel_multi_index(b[::-1], grid[::-1])) for b in blocks}
-        self.arrays: dict[TracedArray, int] = {}
-        self.ways: dict[Way, int] = {}
-        self.of_array = cache(self._of_array)
-
-    def _of_array(self, array: Array) -> int:
-        local = array.memory.space == "local"
-        first = 0 if local else int(array.addresses(array.start))
-        of_array = array.name, array.memory.space, array.dtype
-        traced = TracedArray(*of_array, array.shape, array.strides, first)
-        return self.arrays.setdefault(traced, len(self.arrays))
-
-    def of_way(self, way: Way) -> int:
-        return self.ways.setdefault(way, len(self.ways))
-
-
-def _fill(records: np.recarray, entries: list[Entry], numbers: _Numbers) -> None:
-    """Writes the records of some entries; their instructions are counted from 0."""
-    counts = [entry.lanes.count for entry in entries]
-    of_entry = np.repeat(np.arange(len(entries)), counts)
-    threads = np.concatenate([entry.lanes.numbers for entry in entries])
-    threads += np.array([entry.first for entry in entries])[of_entry]
-    sizes = [0 if entry.array is None else entry.array.dtype.itemsize for entry in entries]
-    items = np.concatenate([_items(entry) for entry in entries])
-
-    of_entries = np.array([_of_all_lanes(entry, numbers) for entry in entries], records.dtype)
-    np.take(of_entries, of_entry, out=records, mode="clip")  # all are inside: clip only saves time
-    records["warp"], records["lane"] = threads // WARP_SIZE, threads % WARP_SIZE
-    records["address"] += items * np.array(sizes)[of_entry]
-    records["source_lane"] = np.concatenate([_source_lanes(entry) for entry in entries])
-    new = (np.diff(of_entry, prepend=-1) != 0) | (np.diff(records["warp"], prepend=-1) != 0)
-    records["instruction"] = np.cumsum(new) - 1
-
-
-def _of_all_lanes(entry: Entry, numbers: _Numbers) -> tuple[int, ...]:
-    """A record of what all lanes have in common; the address is that of item 0."""
-    array, number, space, address = entry.array, NO_ARRAY, "none", 0
-    if array is not None:
-        number, space = numbers.of_array(array.whole), array.memory.space
-        address = array.memory.address + array.phase
-    return (
-        *(numbers.blocks[entry.block], 0, 0, entry.place, 0, KINDS.index(entry.kind)),
-        *(SPACES.index(space), number, address, entry.num_bytes, 0, numbers.of_way(entry.way)),
-    )
 
 
 def _items(entry: Entry) -> np.ndarray:
