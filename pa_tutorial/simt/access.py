@@ -64,11 +64,7 @@ def load_vector(
 
 
 def store_vector(
-    frame: Frame,
-    array: Array,
-    indices: tuple[Value, ...],
-    values: tuple[Value, ...],
-    place: int,
+    frame: Frame, array: Array, indices: tuple[Value, ...], values: tuple[Value, ...], place: int
 ) -> None:
     """Writes neighbours along the last index, as one aligned access."""
     array.must_be_writable()
@@ -260,13 +256,7 @@ def touched(
 
 
 def check(
-    frame: Frame,
-    array: Array,
-    items: Items,
-    lanes: Lanes,
-    place: int,
-    kind: str,
-    count: int = 1,
+    frame: Frame, array: Array, items: Items, lanes: Lanes, place: int, kind: str, count: int = 1
 ) -> None:
     """init and race, of an access that is inside its array; in a traced block, its record.
 

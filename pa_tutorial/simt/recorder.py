@@ -29,6 +29,7 @@ from pa_tutorial.simt.trace import (
 # and Python's collector of garbage never has many of them to look through.
 ENTRIES_AT_ONCE = 256
 BYTES = f"V{RECORD.itemsize}"  # a record that NumPy moves at once
+PerLane = int | np.ndarray
 
 
 class Entry(NamedTuple):
@@ -36,7 +37,7 @@ class Entry(NamedTuple):
 
     first         thread of the gang that is its lane 0
     way           the calls and the turns of loops that led here
-    items         item of array.flat: one for all lanes, or [width]
+    addresses     of the first byte: one for all lanes, or [width]
     source_lanes  [width] the lane that each lane reads by a shuffle
     """
 
@@ -47,9 +48,9 @@ class Entry(NamedTuple):
     first: int
     way: Way
     array: Array | None = None
-    items: int | np.ndarray = 0
+    addresses: PerLane = 0
     num_bytes: int = 0
-    source_lanes: np.ndarray | None = None
+    source_lanes: PerLane = NO_LANE
 
 
 class Recorder:
@@ -78,16 +79,16 @@ class Recorder:
         kind: str,
         lanes: Lanes,
         array: Array,
-        items: int | np.ndarray,
+        items: PerLane,
         count: int,
     ) -> None:
         gang, num_bytes = frame.gang, count * array.dtype.itemsize
         where = gang.block.index, place, kind, lanes, gang.first, gang.way
-        self._note(Entry(*where, array, items, num_bytes))
+        if array.memory.space == "local":  # counted in the lane's own array
+            items = items % (len(array.flat) // gang.width)
+        self._note(Entry(*where, array, array.addresses(items), num_bytes))
 
-    def event(
-        self, frame: Frame, place: int, kind: str, source_lanes: np.ndarray | None = None
-    ) -> None:
+    def event(self, frame: Frame, place: int, kind: str, source_lanes: PerLane = NO_LANE) -> None:
         """A shuffle, a vote, a syncwarp, a barrier, by the lanes at work."""
         gang = frame.gang
         where = gang.block.index, place, kind, frame.lanes, gang.first, gang.way
@@ -104,13 +105,11 @@ class Recorder:
         of_entry = np.repeat(np.arange(len(entries)), counts)
         threads = np.concatenate([entry.lanes.numbers for entry in entries])
         threads += np.array([entry.first for entry in entries])[of_entry]
-        sizes = [0 if entry.array is None else entry.array.dtype.itemsize for entry in entries]
-        items = np.concatenate([_items(entry) for entry in entries])
-
         records = np.array([self._of_all_lanes(entry) for entry in entries], RECORD).repeat(counts)
         records["warp"], records["lane"] = threads // WARP_SIZE, threads % WARP_SIZE
-        records["address"] += items * np.array(sizes)[of_entry]
-        records["source_lane"] = np.concatenate([_source_lanes(entry) for entry in entries])
+        for field, values in (("address", "addresses"), ("source_lane", "source_lanes")):
+            parts = [_of_each(getattr(entry, values), entry.lanes) for entry in entries]
+            records[field] = np.concatenate(parts)
         new = (np.diff(of_entry, prepend=-1) != 0) | (np.diff(records["warp"], prepend=-1) != 0)
         records["instruction"] = np.cumsum(new) - 1 + self.num_instructions
         self.num_instructions += np.count_nonzero(new)
@@ -118,14 +117,12 @@ class Recorder:
         entries.clear()
 
     def _of_all_lanes(self, entry: Entry) -> tuple[int, ...]:
-        """A record of what all lanes have in common; the address is that of item 0."""
-        array, number, space, address = entry.array, NO_ARRAY, "none", 0
+        """A record of what all lanes have in common; 0 where they differ."""
+        array, number, space = entry.array, NO_ARRAY, "none"
         if array is not None:
             number, space = self._number(array.whole), array.memory.space
-            address = array.memory.address + array.phase
-        kind, space = KINDS.index(entry.kind), SPACES.index(space)
         way = self.ways.setdefault(entry.way, len(self.ways))
-        of_access = kind, space, number, address, entry.num_bytes
+        of_access = KINDS.index(entry.kind), SPACES.index(space), number, 0, entry.num_bytes
         return self.blocks[entry.block], 0, 0, entry.place, 0, *of_access, 0, way
 
     def _number(self, array: Array) -> int:
@@ -153,18 +150,8 @@ class Recorder:
         return Trace(kernel, file, grid, block, records, *found)
 
 
-def _items(entry: Entry) -> np.ndarray:
-    """The item for each lane; in local memory, counted in the lane's own array."""
-    array, items, lanes = entry.array, entry.items, entry.lanes
-    if type(items) is int:
-        return np.full(lanes.count, items)
-    here = items if lanes.everyone else items[lanes.numbers]
-    if array.memory.space == "local":
-        return here % (len(array.flat) // len(lanes.flags))
-    return here
-
-
-def _source_lanes(entry: Entry) -> np.ndarray:
-    if entry.source_lanes is None:
-        return np.full(entry.lanes.count, NO_LANE)
-    return entry.source_lanes[entry.lanes.numbers]
+def _of_each(values: PerLane, lanes: Lanes) -> np.ndarray:
+    """[count] the value of each lane of the set."""
+    if type(values) is int:
+        return np.full(lanes.count, values)
+    return values if lanes.everyone else values[lanes.numbers]
