@@ -84,7 +84,6 @@ def locate(
     """The items that the lanes mean, and the lanes whose index is allowed (all, if unchecked).
 
     Slices are passed over; views.py sees to them.
-
     count  items that are touched, along the last index; 0: none, an index is only looked at
     """
     lanes = frame.lanes if array.absent is None else frame.lanes.where(~array.absent)

@@ -15,8 +15,7 @@ def with_moments(
 ) -> list[Finding]:
     """The findings with `instruction` and `other_instruction`.
 
-    moments  for each finding how many records there were when it was found; None: its thread
-             block is not traced
+    moments  how many records there were at each finding; None: of no traced thread block
     """
     placed = []
     for finding, count in zip(findings, moments, strict=True):

@@ -14,31 +14,21 @@ from pa_tutorial.simt.memory import Array
 from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.simt.snapshots import Index
 from pa_tutorial.simt.source import Site, Source
-from pa_tutorial.simt.trace import (
-    KINDS,
-    NO_ARRAY,
-    NO_LANE,
-    RECORD,
-    SPACES,
-    Trace,
-    TracedArray,
-    Way,
-)
+from pa_tutorial.simt.trace import KINDS, NO_ARRAY, NO_LANE, RECORD, SPACES, Trace, TracedArray, Way
 
 # Records are made of so many entries: what is computed on the way stays in the processor's cache,
 # and Python's collector of garbage never has many of them to look through.
 ENTRIES_AT_ONCE = 256
-BYTES = f"V{RECORD.itemsize}"  # a record that NumPy moves at once
 PerLane = int | np.ndarray
 
 
 class Entry(NamedTuple):
     """One expression, executed once by the lanes of a gang.
 
-    first         thread of the gang that is its lane 0
-    way           the calls and the turns of loops that led here
-    addresses     of the first byte: one for all lanes, or [width]
-    source_lanes  [width] the lane that each lane reads by a shuffle
+    first        thread of the gang that is its lane 0
+    way          the calls and the turns of loops that led here
+    address      of the first byte: one for all lanes, or [width]
+    source_lane  [width] the lane that each lane reads by a shuffle
     """
 
     block: Index
@@ -48,9 +38,9 @@ class Entry(NamedTuple):
     first: int
     way: Way
     array: Array | None = None
-    addresses: PerLane = 0
+    address: PerLane = 0
     num_bytes: int = 0
-    source_lanes: PerLane = NO_LANE
+    source_lane: PerLane = NO_LANE
 
 
 class Recorder:
@@ -58,7 +48,7 @@ class Recorder:
 
     blocks   traced thread block -> its number in the grid
     entries  of which there are no records yet
-    parts    the records of the entries before, as bytes
+    records  of the entries before, as bytes: these can grow without being copied
     arrays, ways   what the records name by a number -> the number
     numbers  array -> the number of the traced array that it is
     """
@@ -66,7 +56,7 @@ class Recorder:
     def __init__(self, blocks: Iterable[Index], grid: Index) -> None:
         self.blocks = {b: int(np.ravel_multi_index(b[::-1], grid[::-1])) for b in blocks}
         self.entries: list[Entry] = []
-        self.parts = [np.zeros(0, BYTES)]
+        self.records = bytearray()
         self.arrays: dict[TracedArray, int] = {}
         self.ways: dict[Way, int] = {}
         self.numbers: dict[Array, int] = {}
@@ -88,11 +78,11 @@ class Recorder:
             items = items % (len(array.flat) // gang.width)
         self._note(Entry(*where, array, array.addresses(items), num_bytes))
 
-    def event(self, frame: Frame, place: int, kind: str, source_lanes: PerLane = NO_LANE) -> None:
+    def event(self, frame: Frame, place: int, kind: str, source_lane: PerLane = NO_LANE) -> None:
         """A shuffle, a vote, a syncwarp, a barrier, by the lanes at work."""
         gang = frame.gang
         where = gang.block.index, place, kind, frame.lanes, gang.first, gang.way
-        self._note(Entry(*where, source_lanes=source_lanes))
+        self._note(Entry(*where, source_lane=source_lane))
 
     def _note(self, entry: Entry) -> None:
         self.entries.append(entry)
@@ -107,13 +97,13 @@ class Recorder:
         threads += np.array([entry.first for entry in entries])[of_entry]
         records = np.array([self._of_all_lanes(entry) for entry in entries], RECORD).repeat(counts)
         records["warp"], records["lane"] = threads // WARP_SIZE, threads % WARP_SIZE
-        for field, values in (("address", "addresses"), ("source_lane", "source_lanes")):
-            parts = [_of_each(getattr(entry, values), entry.lanes) for entry in entries]
-            records[field] = np.concatenate(parts)
+        for field in ("address", "source_lane"):
+            each = [_of_each(getattr(entry, field), entry.lanes) for entry in entries]
+            records[field] = np.concatenate(each)
         new = (np.diff(of_entry, prepend=-1) != 0) | (np.diff(records["warp"], prepend=-1) != 0)
         records["instruction"] = np.cumsum(new) - 1 + self.num_instructions
         self.num_instructions += np.count_nonzero(new)
-        self.parts.append(records.view(BYTES))
+        self.records += records.tobytes()
         entries.clear()
 
     def _of_all_lanes(self, entry: Entry) -> tuple[int, ...]:
@@ -127,10 +117,9 @@ class Recorder:
 
     def _number(self, array: Array) -> int:
         if array not in self.numbers:
-            local = array.memory.space == "local"
-            first = 0 if local else int(array.addresses(array.start))
-            of_array = array.name, array.memory.space, array.dtype
-            traced = TracedArray(*of_array, array.shape, array.strides, first)
+            space = array.memory.space
+            first = 0 if space == "local" else int(array.addresses(array.start))
+            traced = TracedArray(array.name, space, array.dtype, array.shape, array.strides, first)
             self.numbers[array] = self.arrays.setdefault(traced, len(self.arrays))
         return self.numbers[array]
 
@@ -145,7 +134,7 @@ class Recorder:
     ) -> Trace:
         if self.entries:
             self._make_records()
-        records = np.concatenate(self.parts).view(RECORD).view(np.recarray)
+        records = np.frombuffer(self.records, RECORD).view(np.recarray)
         found = tuple(sites), tuple(self.arrays), tuple(self.ways), tuple(sources)
         return Trace(kernel, file, grid, block, records, *found)
 
