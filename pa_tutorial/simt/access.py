@@ -64,11 +64,7 @@ def load_vector(
 
 
 def store_vector(
-    frame: Frame,
-    array: Array,
-    indices: tuple[Value, ...],
-    values: tuple[Value, ...],
-    place: int,
+    frame: Frame, array: Array, indices: tuple[Value, ...], values: tuple[Value, ...], place: int
 ) -> None:
     """Writes neighbours along the last index, as one aligned access."""
     array.must_be_writable()
@@ -83,15 +79,16 @@ def store_vector(
 
 
 def locate(
-    frame: Frame, array: Array, indices: tuple[Value, ...], place: int
+    frame: Frame, array: Array, indices: tuple[Value, ...], place: int, count: int = 1
 ) -> tuple[Items, Lanes]:
     """The items that the lanes mean, and the lanes whose index is allowed (all, if unchecked).
 
     Slices are passed over; views.py sees to them.
+    count  items that are touched, along the last index; 0: none, an index is only looked at
     """
     lanes = frame.lanes if array.absent is None else frame.lanes.where(~array.absent)
     checked = frame.gang.machine.memory
-    if checked and (quick := _items_inside(array, indices)) is not None:
+    if (quick := _items_inside(array, indices, checked, count)) is not None:
         return quick, lanes
     items: Items = array.start
     for axis, index in enumerate(indices):
@@ -103,6 +100,8 @@ def locate(
         else:
             index = _from_start(index, array.shape[axis])
         items = items + index * array.strides[axis]
+    if count and not checked:
+        _must_be_in_memory(frame, array, items, lanes, place, count)
     return items, lanes
 
 
@@ -113,11 +112,12 @@ def _from_start(index: int | np.ndarray, size: int | np.ndarray) -> int | np.nda
     return np.where(np.less(index, 0), index + size, index)
 
 
-def _items_inside(array: Array, indices: tuple[Value, ...], reach: int = 0) -> Items | None:
-    """The items if the index fits in every lane, those that rest too; None: look closer.
-
-    reach  that many items more are meant, along the last index
-    """
+def _items_inside(
+    array: Array, indices: tuple[Value, ...], checked: bool, count: int
+) -> Items | None:
+    """The items if the index fits in every lane, those that rest too; None: look closer."""
+    if not checked and array.base is not None:
+        return None  # the view itself may lie outside: nobody has checked what it was made with
     items, last = array.start, len(indices) - 1
     for axis, index in enumerate(indices):
         if type(index) is slice:
@@ -125,8 +125,8 @@ def _items_inside(array: Array, indices: tuple[Value, ...], reach: int = 0) -> I
         index, size, stride = _as_integer(index, array), array.shape[axis], array.strides[axis]
         if type(size) is not int:
             return None
-        if axis == last:
-            size -= reach
+        if axis == last and count > 1:
+            size -= count - 1
         if type(index) is int:
             if not 0 <= index < size:
                 return None
@@ -207,12 +207,12 @@ def _locate_vector(
         raise TypeError(f"a lane moves 1, 2, 4, 8 or 16 bytes of {array.name} at once, not {size}")
     machine, outer = frame.gang.machine, frame.lanes
     items = None
-    if machine.memory and array.absent is None and _is_plain(indices[-1]):
-        items, lanes = _items_inside(array, indices, count - 1), outer
+    if array.absent is None and _is_plain(indices[-1]):
+        items, lanes = _items_inside(array, indices, machine.memory, count), outer
     if items is None:
-        _, lanes = locate(frame, array, (*indices[:-1], indices[-1] + (count - 1)), place)
+        _, lanes = locate(frame, array, (*indices[:-1], indices[-1] + (count - 1)), place, 0)
         frame.lanes = lanes
-        items, lanes = locate(frame, array, indices, place)
+        items, lanes = locate(frame, array, indices, place, count)
         frame.lanes = outer
     if type(items) is int:
         items = np.full(outer.flags.shape, items)
@@ -255,21 +255,13 @@ def touched(
 
 
 def check(
-    frame: Frame,
-    array: Array,
-    items: Items,
-    lanes: Lanes,
-    place: int,
-    kind: str,
-    count: int = 1,
+    frame: Frame, array: Array, items: Items, lanes: Lanes, place: int, kind: str, count: int = 1
 ) -> None:
     """init and race, of an access that is inside its array; in a traced block, its record.
 
     kind  "read", "write", or "atomic", which is both
     """
     gang, memory = frame.gang, array.memory
-    if not gang.machine.memory:
-        _must_be_in_memory(frame, array, items, lanes, place, count)
     if gang.recorder is not None:
         gang.recorder.access(frame, place, kind, lanes, array, items, count)
     if memory.only_read and kind != "read":

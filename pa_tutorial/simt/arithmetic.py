@@ -17,13 +17,15 @@ import ast
 import math
 import operator
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 
 BOOL, INT64, UINT64 = np.dtype(bool), np.dtype(np.int64), np.dtype(np.uint64)
 FLOAT16, FLOAT32, FLOAT64 = (np.dtype(f"float{bits}") for bits in (16, 32, 64))
 NUMBERS = "biuf"  # kinds of NumPy types that a kernel can compute with
-PYTHON_TYPES = {bool: BOOL, int: INT64, float: FLOAT64}
+TYPES = {np.dtype(code).type: np.dtype(code) for code in "?bhilqBHILQefd"}
+TYPES |= {bool: BOOL, int: INT64, float: FLOAT64}
 OF_PYTHON = frozenset((BOOL, INT64, FLOAT64))  # kept as Python's numbers where all lanes agree
 
 Value = bool | int | float | np.generic | np.ndarray
@@ -33,9 +35,8 @@ def dtype_of(value: Value) -> np.dtype:
     kind = type(value)
     if kind is np.ndarray:  # most values are, and this is asked more often than all else
         return value.dtype
-    found = PYTHON_TYPES.get(kind)
-    if found is not None:
-        return found
+    if kind in TYPES:
+        return TYPES[kind]
     if isinstance(value, (np.ndarray, np.generic)):
         return value.dtype
     raise TypeError(f"{value} is not a number")
@@ -171,7 +172,8 @@ def binary(kind: type) -> Callable[[Value, Value], Value]:
             a = cast(a, target)
         if of_b is not target:
             b = cast(b, target)
-        return plain(ufunc(a, b))
+        result = ufunc(a, b)
+        return result if type(result) is np.ndarray else plain(result)
 
     return apply
 
@@ -252,12 +254,16 @@ def round_to_int(value: Value) -> Value:
     return cast(np.rint(value), INT64) if _is_float(dtype_of(value)) else cast(value, INT64)
 
 
+@cache
+def _float_type(*dtypes: np.dtype) -> np.dtype:
+    return np.result_type(*(d if _is_float(d) else FLOAT64 for d in dtypes))
+
+
 def keeps_type(ufunc: Callable) -> Callable[..., Value]:
     """A function of math: floats keep their type, integers become float64."""
 
     def function(*values: Value) -> Value:
-        dtypes = [dtype_of(v) for v in values]
-        target = np.result_type(*(d if _is_float(d) else FLOAT64 for d in dtypes))
+        target = _float_type(*[dtype_of(v) for v in values])
         return plain(cast(ufunc(*(cast(v, target) for v in values)), target))
 
     return function

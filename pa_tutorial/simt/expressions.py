@@ -104,7 +104,7 @@ class Expressions(Known):
 
     def _on_tuple(self, node: ast.Tuple) -> Run:
         parts = [self.translate(part) for part in node.elts]
-        return lambda frame: tuple(part(frame) for part in parts)
+        return lambda frame: tuple([part(frame) for part in parts])
 
     def _on_binop(self, node: ast.BinOp) -> Run:
         left, right = self.translate(node.left), self.translate(node.right)
@@ -267,7 +267,7 @@ class Expressions(Known):
                 return value if isinstance(value, tuple) else (value,)
 
             return one
-        return lambda frame, array: tuple(part(frame) for part in parts)
+        return lambda frame, array: tuple([part(frame) for part in parts])
 
     def _slice(self, node: ast.Slice) -> Run:
         if node.step is not None:

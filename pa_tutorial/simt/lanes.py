@@ -81,6 +81,8 @@ class Variable:
 
     def read(self, lanes: Lanes) -> object:
         """The value in these lanes, which all have one."""
+        if not self.older:
+            return self.value
         first, *rest = (
             one for one in (self, *self.older) if np.count_nonzero(one.lanes.flags & lanes.flags)
         )

@@ -42,7 +42,7 @@ class Machine:
 
     recorder   notes what the traced thread blocks do; None: none is traced
     places     every place of the kernel that touches memory, waits, calls or repeats, by number
-    moments    for each finding how many entries the recorder had; None: not a traced block
+    moments    for each finding how many records there were; None: not of a traced block
     max_turns  turns of loops that a thread block may take: a kernel that hangs is an error
     """
 
@@ -96,7 +96,7 @@ class Machine:
         if key not in self.seen:
             self.seen.add(key)
             self.findings.append(finding)
-            self.moments.append(recorder and len(recorder.entries))
+            self.moments.append(recorder and recorder.num_records)
 
     def block_of(self, stamp: int) -> tuple[int, int, int]:
         """The thread block that left a stamp (see races.py)."""

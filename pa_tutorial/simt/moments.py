@@ -6,39 +6,33 @@ from dataclasses import replace
 import numpy as np
 
 from pa_tutorial.simt.races import WARP_SIZE
-from pa_tutorial.simt.recorder import Recorder
 from pa_tutorial.simt.report import Finding
-from pa_tutorial.simt.snapshots import Index
 from pa_tutorial.simt.trace import Trace, block_number
 
 
 def with_moments(
-    findings: Sequence[Finding], moments: Sequence[int | None], recorder: Recorder, trace: Trace
+    findings: Sequence[Finding], moments: Sequence[int | None], trace: Trace
 ) -> list[Finding]:
     """The findings with `instruction` and `other_instruction`.
 
-    moments  for each finding how many entries the recorder had when it was found; None: its
-             thread block is not traced
+    moments  how many records there were at each finding; None: of no traced thread block
     """
     placed = []
     for finding, count in zip(findings, moments, strict=True):
         if count is not None:
-            number = _last(recorder, count, finding.block, finding.thread)
+            number = _last(trace, count, finding)
             other = None if number is None else _other(trace, finding, number)
             finding = replace(finding, instruction=number, other_instruction=other)
         placed.append(finding)
     return placed
 
 
-def _last(recorder: Recorder, count: int, block: Index, thread: int) -> int | None:
-    """The last warp instruction of a thread's warp among the first `count` entries."""
-    before, found = 0, None
-    for entry in recorder.entries[:count]:
-        warps = np.unique((entry.lanes.numbers + entry.first) // WARP_SIZE).tolist()
-        if entry.block == block and thread // WARP_SIZE in warps:
-            found = before + warps.index(thread // WARP_SIZE)
-        before += len(warps)
-    return found
+def _last(trace: Trace, count: int, finding: Finding) -> int | None:
+    """The last warp instruction of the thread's warp among the first `count` records."""
+    records, warp = trace.records[:count], finding.thread // WARP_SIZE
+    block = block_number("block", finding.block, trace.grid)
+    found = records.instruction[(records.block == block) & (records.warp == warp)]
+    return int(found[-1]) if len(found) else None
 
 
 def _other(trace: Trace, finding: Finding, instruction: int) -> int | None:

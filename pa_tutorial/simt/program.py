@@ -9,7 +9,7 @@ import numpy as np
 from pa_tutorial.simt.batched_blocks import may_run_batched, run_batched, saved
 from pa_tutorial.simt.blocks import run_blocks
 from pa_tutorial.simt.known import NOTHING
-from pa_tutorial.simt.lanes import RESULT, Frame
+from pa_tutorial.simt.lanes import RESULT, Frame, Variable
 from pa_tutorial.simt.machine import Machine
 from pa_tutorial.simt.snapshots import END, Snapshot, take
 from pa_tutorial.simt.source import Source, source_of
@@ -29,9 +29,8 @@ class DeviceFunction:
         self.parameters = tuple(a.arg for a in arguments.args)
 
     def __call__(self, caller: Frame, arguments: dict[str, object]) -> object:
-        frame = Frame(caller.gang, caller.lanes)
-        for name, value in arguments.items():
-            frame.assign(name, value)
+        variables = {name: Variable(value, caller.lanes) for name, value in arguments.items()}
+        frame = Frame(caller.gang, caller.lanes, variables=variables)
         self.body(frame)
         returned = frame.variables.get(RESULT)
         if returned is None:

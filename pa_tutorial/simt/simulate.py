@@ -93,7 +93,7 @@ def launch(
         exited_may_skip=exited_may_skip,
         shuffles_order_memory=shuffles_order_memory,
         max_turns=max_turns,
-        recorder=None if trace is None else Recorder(_traced_blocks(trace, grid)),
+        recorder=None if trace is None else Recorder(_traced_blocks(trace, grid), grid),
     )
     _check_limits(machine)
     function = function_of(kernel)
@@ -109,15 +109,14 @@ def launch(
     for name in _as_tuple(unwritten):
         forget(name, arguments)
     program.run(arguments)
-    recorder = machine.recorder
-    traced = recorder and _trace_of(function, program)
+    traced = machine.recorder and _trace_of(function, program)
     return Report(
         kernel=function.__name__,
         grid=machine.grid,
         block=machine.block,
         order=str(order),
         checks=checks,
-        findings=with_moments(machine.findings, machine.moments, recorder, traced)
+        findings=with_moments(machine.findings, machine.moments, traced)
         if traced
         else machine.findings,
         snapshots=program.snapshots,

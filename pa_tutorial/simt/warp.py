@@ -69,10 +69,10 @@ def check_mask(frame: Frame, place: int, mask: Value, what: str) -> None:
             gang.find("sync", place, callers[0], f"{why} and does not come", **more)
 
 
-def note(frame: Frame, place: int, kind: str, source_lanes: np.ndarray | None = None) -> None:
+def note(frame: Frame, place: int, kind: str, *source_lanes: np.ndarray) -> None:
     """A record of what the lanes do together, if their thread block is traced."""
     if frame.gang.recorder is not None:
-        frame.gang.recorder.event(frame, place, kind, source_lanes)
+        frame.gang.recorder.event(frame, place, kind, *source_lanes)
 
 
 def syncwarp(frame: Frame, place: int, mask: Value = ALL_LANES) -> None:
