@@ -49,7 +49,9 @@ class TaskGrade:
             same.setdefault(why, []).append(case)
         not_run = same.pop("", [])
         reasons = [self.note] if self.note else []
-        reasons += [f"{', '.join(cases)}: {why}" for why, cases in same.items()]
+        for why, cases in same.items():
+            is_all = len(cases) == len(self.passed) + len(self.failed)
+            reasons.append(f"{'every case' if is_all else ', '.join(cases)}: {why}")
         return reasons + ([f"not run: {len(not_run)} of its cases"] if not_run else [])
 
 
