@@ -1,12 +1,14 @@
 """What is handed out comes from the source of each exercise; solving fills marked places."""
 
 import ast
+from itertools import count
 from pathlib import Path
 
 import absent
 import nbformat
 import pytest
 
+from pa_tutorial.checks.running import judge
 from pa_tutorial.coursework.__main__ import main
 from pa_tutorial.coursework.assignment import (
     ANSWERS,
@@ -26,7 +28,9 @@ from pa_tutorial.coursework.notebooks import (
 from pa_tutorial.coursework.plain import files
 from pa_tutorial.coursework.window import NAME as WINDOW
 from pa_tutorial.exercises.exercise import BEGIN, END, PLACEHOLDER
+from pa_tutorial.text_changes import compiled
 
+NUMBERS = count(1)
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 each_notebook = pytest.mark.parametrize("name", notebook_names())
 each_assignment = pytest.mark.parametrize("name", assignment_names())
@@ -35,7 +39,7 @@ each_assignment = pytest.mark.parametrize("name", assignment_names())
 def runs(files: dict[str, str], name: str) -> dict:
     """The names that one of the files defines; what it needs is all there."""
     names: dict = {"__name__": "answers"}
-    exec(compile(files[name], name, "exec"), names)
+    exec(compiled(files[name], f"<{next(NUMBERS)} {name}>"), names)
     return names
 
 
@@ -141,8 +145,11 @@ def test_answers_have_all_that_they_need(name: str) -> None:
     one = assignment(name)
     if name == "14_triton":
         absent.require("Triton")
-    for text in (one.starter, one.solution):
-        assert {task.name for task in one.tasks} <= runs(text, ANSWERS).keys()
+    starter, solution = (runs(text, ANSWERS) for text in (one.starter, one.solution))
+    for task in one.tasks:
+        assert task.name in starter
+        case, _ = judge(task.trials(0)[0], solution[task.name])
+        assert case.passed, case.report()
 
 
 @each_assignment
