@@ -9,7 +9,7 @@ from functools import partial
 
 from wrong_examples import load_examples
 
-from pa_tutorial.coursework.window import TASKS, files
+from pa_tutorial.coursework.window import files
 from pa_tutorial.exercises import EXERCISES
 
 
@@ -23,9 +23,8 @@ def every_change() -> Iterator[tuple[str, Callable[[], object]]]:
     yield "window: starter", files.starter_files
     yield "window: solution", files.solution_files
     yield "window: masks_only", partial(files.solution_files, files.VERSIONS["masks_only"])
-    for task in TASKS.values():
-        for wrong in task.wrong:
-            yield f"window: {wrong.name}: {wrong.why}", partial(files.solution_files, wrong.changes)
+    for wrong in files.WRONG:
+        yield f"window: {wrong.name}: {wrong.why}", partial(files.solution_files, wrong.changes)
 
 
 def lost_changes() -> list[str]:

@@ -116,7 +116,7 @@ def make_simulated(names: list[str]) -> Made:
         yield name, ", ".join(array for array in after if array not in same)
 
 
-# Exercises: what wrong answers are worth, and the cells in the notebooks ------------------------
+# Exercises: the cells in the notebooks ----------------------------------------------------------
 
 
 def notebooks() -> list[str]:
@@ -125,25 +125,6 @@ def notebooks() -> list[str]:
 
 def with_exercises() -> list[str]:
     return [name for name in notebooks() if f"{PACKAGE}.exercises.{name}" in sources().modules]
-
-
-def digest_of_answers(place: str) -> str:
-    table = text(OURS / "coursework" / "WRONG_ANSWERS.md").splitlines()
-    rows = [line for line in table if line.startswith(f"| {place} |")]
-    modules = [f"exercises.{name}" for name in with_exercises() if name.startswith(place)]
-    roots = [f"{PACKAGE}.{name}" for name in modules or ["coursework.window"]]
-    wrong = [
-        *(OURS / "exercises" / "wrong").glob(f"{place}_*.toml"),
-        OURS / "coursework" / "window" / "wrong.toml",
-    ]
-    return sources().digest(roots, [*rows, text(wrong[0])], bare=True)
-
-
-def make_answers(names: list[str]) -> Made:
-    from pa_tutorial.coursework.table import write_rows
-
-    for name in names:
-        yield name, "\n    ".join(write_rows(name))
 
 
 def cells_of(name: str) -> list[dict]:
@@ -217,9 +198,6 @@ def make_figures(names: list[str]) -> Made:
 KINDS = {  # in this order: what is written first is read by those that follow
     "bounds": Kind(2.5, lambda: list(CASES), digest_of_bounds, make_bounds),
     "simulated": Kind(5, lambda: ["bench.record"], digest_of_file(SIMULATED), make_simulated),
-    "answers": Kind(
-        2, lambda: [*(n[:2] for n in with_exercises()), "window"], digest_of_answers, make_answers
-    ),
     "exercises": Kind(0.2, with_exercises, digest_of_exercises, make_exercises),
     "notebooks": Kind(10, notebooks, digest_of_notebook, make_notebooks),
     "figures": Kind(

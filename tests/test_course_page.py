@@ -49,13 +49,13 @@ def test_numbers_are_those_of_the_code() -> None:
     assert f"is worth {POINTS:g} points" in PAGE
     assert f"`--seconds` ({limits.seconds:g})" in PAGE
     assert f"`--megabytes` ({limits.megabytes:,}, on Linux)" in PAGE
-    told = re.search(r"write five things: (.*?)\. The simulator", PAGE)[1]
-    points = [task.points for task in window.TASKS.values()]
+    told = re.search(r"write four things: (.*?)\. The simulator", PAGE)[1]
+    points = [*window.POINTS.values()]
     wanted = {2: "(2 points)", **{n: f"({n})" for n in points if n != 2}}
     assert all(wanted[n] in told for n in points)
 
 
 def test_cases_that_are_named_are_there() -> None:
-    names = {trial.name for task in window.TASKS.values() for trial in task.trials(0)}
+    names = {trial.name for trials in window.TRIALS.values() for trial in trials(0)}
     told = re.search(r"What they stumble over.*", PAGE)[0]
     assert set(re.findall(r"\(`(\w+)`\)", told)) <= names

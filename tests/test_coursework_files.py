@@ -1,35 +1,37 @@
 """What is handed out comes from the source of each exercise; solving fills marked places."""
 
 import ast
+from itertools import count
+from pathlib import Path
 
 import absent
 import nbformat
 import pytest
-from nbformat import NotebookNode
 
+from pa_tutorial.checks.running import judge
 from pa_tutorial.coursework.__main__ import main
 from pa_tutorial.coursework.assignment import (
     ANSWERS,
-    WINDOW,
     adapters_file,
     assignment,
     assignment_names,
     exercises_of,
     notebook_names,
 )
-from pa_tutorial.coursework.excerpts import excerpt, import_block
 from pa_tutorial.coursework.guard import objection
 from pa_tutorial.coursework.notebooks import (
-    NOTEBOOKS,
     answers_in,
-    exercise_of,
     files_of_notebook,
     instructor_notebook,
     student_notebook,
 )
-from pa_tutorial.coursework.plain import files, readme
+from pa_tutorial.coursework.plain import files
+from pa_tutorial.coursework.window import NAME as WINDOW
 from pa_tutorial.exercises.exercise import BEGIN, END, PLACEHOLDER
+from pa_tutorial.text_changes import compiled
 
+NUMBERS = count(1)
+NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 each_notebook = pytest.mark.parametrize("name", notebook_names())
 each_assignment = pytest.mark.parametrize("name", assignment_names())
 
@@ -37,7 +39,7 @@ each_assignment = pytest.mark.parametrize("name", assignment_names())
 def runs(files: dict[str, str], name: str) -> dict:
     """The names that one of the files defines; what it needs is all there."""
     names: dict = {"__name__": "answers"}
-    exec(compile(files[name], name, "exec"), names)
+    exec(compiled(files[name], f"<{next(NUMBERS)} {name}>"), names)
     return names
 
 
@@ -64,39 +66,33 @@ def test_solving_fills_only_the_marked_places(name: str) -> None:
 
 
 @each_notebook
-@pytest.mark.parametrize("exercises_only", [False, True])
-def test_students_get_no_solution_and_no_output(name: str, exercises_only: bool) -> None:
-    notebook = student_notebook(name, exercises_only)
+def test_students_get_no_solution(name: str) -> None:
+    notebook = student_notebook(name)
     nbformat.validate(notebook)
     text = "\n".join(cell.source for cell in notebook.cells)
     assert text.count(PLACEHOLDER) == len(exercises_of(name))
     assert BEGIN not in text
     assert "### END" not in text
-    assert not any(cell.get("outputs") for cell in notebook.cells)
-
-
-@each_notebook
-def test_a_notebook_has_the_walk_or_only_the_exercises(name: str) -> None:
-    committed = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
-    student, short = student_notebook(name), student_notebook(name, exercises_only=True)
-    assert [c.id for c in student.cells if "rules" not in c.id] == [c.id for c in committed.cells]
-    own = [cell for cell in short.cells if exercise_of(cell) is None]
-    assert [cell.cell_type for cell in own] == ["markdown", "markdown", "code"]
-    assert len(short.cells) == 3 + 3 * len(exercises_of(name))
 
 
 @each_notebook
 def test_the_solved_notebook_is_read_back_as_the_solution(name: str, tmp_path) -> None:
-    for exercises_only in (False, True):
-        path = tmp_path / "solved.ipynb"
-        nbformat.write(instructor_notebook(name, exercises_only), path)
-        one, found = files_of_notebook(path)
+    path = tmp_path / "solved.ipynb"
+    nbformat.write(instructor_notebook(name), path)
+    one, found = files_of_notebook(path)
+    assert one.name == name
+    for text in found.values():
+        assert objection(text, frozenset({"answers"})) == ""
+    if name != "14_triton":
+        for exercise in exercises_of(name):
+            assert exercise.name in runs(found, ANSWERS)
+
+
+def test_an_answer_in_the_notebook_of_the_walk_is_found() -> None:
+    for name in notebook_names():
+        one, found = files_of_notebook(NOTEBOOKS / f"{name}.ipynb")
         assert one.name == name
-        for text in found.values():
-            assert objection(text, frozenset({"answers"})) == ""
-        if name != "14_triton":
-            for exercise in exercises_of(name):
-                assert exercise.name in runs(found, ANSWERS)
+        assert all(f"def {e.name}(" in found[ANSWERS] for e in exercises_of(name))
 
 
 def test_what_an_answer_needs_may_stand_in_any_cell() -> None:
@@ -115,34 +111,18 @@ def test_what_an_answer_needs_may_stand_in_any_cell() -> None:
     assert runs({ANSWERS: found}, ANSWERS)["running_max_and_sum"](None) == 3**0.5
 
 
-def test_the_last_definition_counts_and_local_names_are_not_needed() -> None:
-    texts = ["def f():\n    return 1", "k = 5\n\n\ndef f():\n    k = 2\n    return k  # the last"]
-    assert excerpt("f", texts) == "def f():\n    k = 2\n    return k  # the last"
-    assert excerpt("g", texts) == ""
-
-
-def test_imports_are_sorted_as_usual() -> None:
-    imports = ["from torch import Tensor", "import math", "from a import c", "from a import b"]
-    imports += ["from pa_tutorial.simt import launch", "import torch"]
-    assert import_block(imports).split("\n\n") == [
-        "import math",
-        "import torch\nfrom a import b, c\nfrom torch import Tensor",
-        "from pa_tutorial.simt import launch",
-    ]
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("no json", "is not a notebook"),
-        (nbformat.writes(nbformat.v4.new_notebook()), "has exercises of none"),
+        (nbformat.writes(nbformat.v4.new_notebook()), "has no task of an assignment"),
     ],
     ids=["no notebook", "no exercises"],
 )
 def test_what_is_no_submission_is_refused(text: str, message: str, tmp_path) -> None:
     path = tmp_path / "mine.ipynb"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(ValueError, match=f"mine.ipynb {message}"):
+    with pytest.raises(ValueError, match=f"mine.ipynb.* {message}"):
         files_of_notebook(path)
 
 
@@ -165,8 +145,11 @@ def test_answers_have_all_that_they_need(name: str) -> None:
     one = assignment(name)
     if name == "14_triton":
         absent.require("Triton")
-    for text in (one.starter, one.solution):
-        assert {task.name for task in one.tasks} <= runs(text, ANSWERS).keys()
+    starter, solution = (runs(text, ANSWERS) for text in (one.starter, one.solution))
+    for task in one.tasks:
+        assert task.name in starter
+        case, _ = judge(task.trials(0)[0], solution[task.name])
+        assert case.passed, case.report()
 
 
 @each_assignment
@@ -185,10 +168,10 @@ def test_adapters_name_what_the_files_define(name: str) -> None:
 @each_assignment
 def test_the_readme_says_what_to_do_and_for_how_much(name: str) -> None:
     one = assignment(name)
-    text = readme(one) + one.starter.get("TASKS.md", "")
+    text = files(one)["README.md"]
+    headings = [line for line in text.splitlines() if line.startswith("## ")]
     for task in one.tasks:
-        assert f"`{task.name}`" in text
-        assert f"{task.points:g} points" in text
+        assert any(f"`{task.name}`" in h and f"({task.points:g} points)" in h for h in headings)
     assert all(f"`{file}`" in text for file in one.starter)
 
 
@@ -234,18 +217,13 @@ def test_bad_arguments_are_named_and_nothing_is_written(
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
-def cell_of(notebook: NotebookNode, exercise: str) -> NotebookNode:
-    (cell,) = (c for c in notebook.cells if c.metadata.get("part") == "stub"
-               and c.metadata["exercise"] == exercise)  # fmt: skip
-    return cell
-
-
 def test_grade_prints_and_writes_the_points(tmp_path, capsys) -> None:
     out = tmp_path / "course"
-    main(["make", "02_memory_waste", "--out", str(out), "--draw", "5", "--exercises-only"])
-    notebook = student_notebook("02_memory_waste", exercises_only=True)
+    main(["make", "02_memory_waste", "--out", str(out), "--draw", "5"])
+    notebook = nbformat.read(out / "student" / "02_memory_waste.ipynb", as_version=4)
     first, *rest = exercises_of("02_memory_waste")
-    cell_of(notebook, first.name).source = first.source
+    (cell,) = (cell for cell in notebook.cells if cell.source == first.stub)
+    cell.source = first.source
     nbformat.write(notebook, tmp_path / "ada.ipynb")
     key, points = str(out / "instructor" / "key.json"), tmp_path / "points.csv"
     words = ["grade", "--key", key, "--csv", str(points), str(tmp_path / "ada.ipynb")]

@@ -14,8 +14,7 @@ from nbformat import NotebookNode
 
 from pa_tutorial.coursework.__main__ import make
 from pa_tutorial.coursework.grading import ROOT
-from pa_tutorial.coursework.nbgrader_form import grade_cell, source_notebook
-from pa_tutorial.coursework.notebooks import student_notebook
+from pa_tutorial.coursework.notebooks import nbgrader_notebook, student_notebook
 from pa_tutorial.exercises import EXERCISES
 
 pytestmark = pytest.mark.skipif(
@@ -50,7 +49,7 @@ def nbgrader(course: Path, *words: str) -> None:
 def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A course folder in which all have handed in and nbgrader has graded."""
     out = tmp_path_factory.mktemp("course") / "out"
-    make([NAME], out, DRAW, LIMITS, exercises_only=True)
+    make([NAME], out, DRAW, LIMITS)
     folder = out / "nbgrader"
     config = folder / "nbgrader_config.py"
     config.write_text(
@@ -101,7 +100,7 @@ def test_students_get_what_they_are_worth(course: Path, student: str) -> None:
 
 def test_the_release_has_the_stubs_and_no_solution(course: Path) -> None:
     released = nbformat.read(course / "release" / NAME / f"{NAME}.ipynb", as_version=4)
-    student = {cell.id: cell.source for cell in student_notebook(NAME, exercises_only=True).cells}
+    student = {cell.id: cell.source for cell in student_notebook(NAME).cells}
     for cell in released.cells:
         assert "BEGIN" not in cell.source
         assert str(DRAW) not in cell.source, "the numbers of the grade are secret"
@@ -119,18 +118,10 @@ def test_the_feedback_says_what_is_wrong(course: Path) -> None:
 
 
 def test_only_answers_may_be_changed() -> None:
-    for cell in source_notebook(NAME, DRAW, LIMITS).cells:
+    for cell in nbgrader_notebook(NAME, DRAW, LIMITS).cells:
         words = cell.metadata.get("nbgrader")
         if words:
             assert words["locked"] != words["solution"]
             assert words["solution"] == (words["grade_id"] in EXERCISES)
-            assert ("points" in words) == words["grade"]
-
-
-def test_grade_cells_have_the_points_of_their_task() -> None:
-    from pa_tutorial.coursework.assignment import assignment
-
-    for task in assignment(NAME).tasks:
-        cell = grade_cell(task, DRAW, LIMITS)
-        assert cell.metadata.nbgrader.points == task.points
-        assert f"draw={DRAW}" in cell.source
+            assert words.get("points", 0) == (10 if words["grade"] else 0)
+            assert (f"draw={DRAW}" in cell.source) == words["grade"]

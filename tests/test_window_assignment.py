@@ -14,9 +14,10 @@ from test_paged_kernel_compiles import pytestmark as needs_compiler
 
 from pa_tutorial.checks.running import Trial, judge, run_trials
 from pa_tutorial.checks.showing import CaseResult, Result
-from pa_tutorial.coursework.table import PATH as TABLE
-from pa_tutorial.coursework.table import row_of_task
-from pa_tutorial.coursework.window import TASKS, Task, files, load, write_student_files
+from pa_tutorial.coursework.assignment import assignment
+from pa_tutorial.coursework.plain import write_folder
+from pa_tutorial.coursework.tasks import Task
+from pa_tutorial.coursework.window import NAME, files
 from pa_tutorial.coursework.window.cases import V1_CASES, problems
 from pa_tutorial.coursework.window.problem import attend_in_window
 from pa_tutorial.kernels.compiled import (
@@ -29,29 +30,22 @@ from pa_tutorial.kernels.compiled import (
 from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.loads import element_loads
 from pa_tutorial.kernels.vectors import vector_loads
-from pa_tutorial.paging.block_table import Appended, BlockTable
 from pa_tutorial.text_changes import Version
 
 MORE_DRAWS = (1, 2, 2**63)
+TASKS = {task.name: task for task in assignment(NAME).tasks}
 each = pytest.mark.parametrize("task", TASKS.values(), ids=lambda task: task.name)
-each_wrong = pytest.mark.parametrize(
-    ("task", "one"),
-    [
-        pytest.param(task, one, id=f"{task.name}-{one.why}")
-        for task in TASKS.values()
-        for one in task.wrong
-    ],
-)
+each_wrong = pytest.mark.parametrize("one", files.WRONG, ids=lambda one: f"{one.name}-{one.why}")
 F16 = torch.float16
 
 
 @cache
 def starter() -> dict:
-    return files.load_texts(files.starter_files())
+    return files.load(files.starter_files())
 
 
 def answers_of(one: Version) -> dict:
-    return files.load_texts(files.solution_files(one.changes))
+    return files.load(files.solution_files(one.changes))
 
 
 def result_of(task: Task, answers: dict, draw: int = 0) -> Result:
@@ -84,38 +78,25 @@ def test_other_draws(task: Task, draw: int) -> None:
 
 
 @each_wrong
-def test_wrong_answer_fails_the_case_that_is_about_it(task: Task, one: Version) -> None:
-    answers = answers_of(one)
-    case = case_of(task, one.more["fails"], answers)
+def test_wrong_answer_fails_the_case_that_is_about_it(one: Version) -> None:
+    case = case_of(TASKS[one.name], one.more["fails"], answers_of(one))
     assert not case.passed
     assert case.diagnosis
 
 
 @each_wrong
 @pytest.mark.parametrize("draw", MORE_DRAWS)
-def test_wrong_answer_in_other_draws(task: Task, one: Version, draw: int) -> None:
-    answers = answers_of(one)
-    assert not case_of(task, one.more["fails"], answers, draw).passed
+def test_wrong_answer_in_other_draws(one: Version, draw: int) -> None:
+    assert not case_of(TASKS[one.name], one.more["fails"], answers_of(one), draw).passed
 
 
 @each
 def test_most_wrong_answers_earn_points_for_the_rest(task: Task) -> None:
-    rows = [row_of_task(task, one) for one in task.wrong]  # it refuses one that passes
-    assert all(row in TABLE.read_text(encoding="utf-8") for row in rows)
-    assert sum("| 0 of" not in row for row in rows) > len(rows) / 2, rows
-
-
-@each_wrong
-def test_the_table_has_a_row_for_each_wrong_answer(task: Task, one: Version) -> None:
-    assert f"| window | `{task.name}` | {one.why} | " in TABLE.read_text(encoding="utf-8")
-
-
-@each
-def test_every_task_has_wrong_answers_points_and_a_text(task: Task) -> None:
-    assert len(task.wrong) >= 4
-    assert task.points > 0
-    assert task.text in files.starter_files()[files.HAND_OUT]
-    assert {one.more["fails"] for one in task.wrong} <= {trial.name for trial in task.trials(0)}
+    own = [one for one in files.WRONG if one.name == task.name]
+    assert len(own) >= 4
+    results = [result_of(task, answers_of(one)) for one in own]
+    assert not any(result.ok for result in results)
+    assert sum(result.passed > 0 for result in results) > len(own) / 2
 
 
 def test_all_tasks_together_have_20_points() -> None:
@@ -124,7 +105,7 @@ def test_all_tasks_together_have_20_points() -> None:
 
 def test_a_kernel_that_masks_and_does_not_skip_loses_only_what_counts_bytes() -> None:
     texts = files.solution_files(files.VERSIONS["masks_only"])
-    result = result_of(TASKS["v1"], files.load_texts(texts))
+    result = result_of(TASKS["v1"], files.load(texts))
     failed = {case.name: case for case in result.cases if not case.passed}
     assert set(failed) == {"skips_k", "skips_v"}, result
     assert "the output is right, but" in failed["skips_k"].diagnosis
@@ -179,36 +160,15 @@ def test_the_oracle_masks_by_position() -> None:
 # Files -----------------------------------------------------------------------------------------
 
 
-def test_a_student_gets_the_files_and_loses_none(tmp_path: Path) -> None:
-    paths = write_student_files(tmp_path / "mine")
-    assert [path.name for path in paths] == list(files.starter_files())
-    assert all(
-        path.read_text(encoding="utf-8") == files.starter_files()[path.name] for path in paths
-    )
-    paths[0].write_text("mine", encoding="utf-8")
-    with pytest.raises(FileExistsError, match="is there already"):
-        write_student_files(tmp_path / "mine")
-    assert paths[0].read_text(encoding="utf-8") == "mine"
-
-
-def test_a_folder_is_loaded_as_it_is_now_and_leaves_nothing(tmp_path: Path) -> None:
-    task = TASKS["blocks_in_window"]
-    path = {path.name: path for path in write_student_files(tmp_path)}[files.PLAIN]
-    modules = set(sys.modules)
-    assert result_of(task, load(tmp_path)).passed == 0
-    path.write_text(files.solution_files()[files.PLAIN], encoding="utf-8")
-    assert result_of(task, load(tmp_path)).ok
-    assert not {name for name in set(sys.modules) - modules if "window_answer" in name}
-    assert not list(tmp_path.rglob("*.pyc"))
-
-
 def test_the_code_of_the_hand_out_runs(tmp_path: Path, capsys, monkeypatch) -> None:
-    for name, text in files.solution_files().items():
-        (tmp_path / name).write_text(text, encoding="utf-8")
+    write_folder(assignment(NAME), tmp_path, solved=True)
     monkeypatch.chdir(tmp_path)
-    parts = (tmp_path / files.HAND_OUT).read_text(encoding="utf-8").split("```python\n")[1:]
+    monkeypatch.syspath_prepend(tmp_path)
+    for module in ("adapters", "window", "paged_attention_window", "reduce_window"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    parts = (tmp_path / "README.md").read_text(encoding="utf-8").split("```python\n")[1:]
     code = "\n".join(part.split("```")[0] for part in parts)
-    exec(compile(code, "TASKS.md", "exec"), {})
+    exec(compile(code, "README.md", "exec"), {})
     printed = capsys.readouterr().out
     assert printed.count("Global memory: paged_attention_kernel") == 2
     assert printed.count("load_k") == 2  # what is traced is not a thread block that returns at once
@@ -216,29 +176,6 @@ def test_the_code_of_the_hand_out_runs(tmp_path: Path, capsys, monkeypatch) -> N
     assert "thread block (0, 0, 2) {'start_block_idx': 5" in printed  # v2: 46 // 8
     assert "thread block (0, 0, 1)" not in printed
     assert (tmp_path / "look.html").stat().st_size > 0
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("def blocks_in_window(:", "window.py cannot be loaded: it raised SyntaxError"),
-        ("raise SystemExit(0)", "window.py cannot be loaded: it raised SystemExit"),
-        ("", "window.py has no function blocks_in_window"),
-        (None, "window.py cannot be loaded: it raised FileNotFoundError"),
-    ],
-)
-def test_a_file_that_does_not_load_costs_only_its_tasks(
-    tmp_path: Path, text: str | None, said: str
-) -> None:
-    for name, solved in files.solution_files().items():
-        (tmp_path / name).write_text(solved, encoding="utf-8")
-    path = tmp_path / files.PLAIN
-    path.unlink() if text is None else path.write_text(text, encoding="utf-8")
-    answers = load(tmp_path)
-    result = result_of(TASKS["blocks_in_window"], answers)
-    assert result.passed == 0
-    assert said in result.first_failure.diagnosis
-    assert case_of(TASKS["v2"], "one_partition_left", answers).passed
 
 
 @pytest.mark.parametrize("made", [lambda *_: None, lambda *_: 3], ids=["None", "a number"])
@@ -255,9 +192,7 @@ def test_a_factory_that_makes_no_kernel_is_told_so(task: str, made: object) -> N
         ("blocks_in_window", "one_token", (1, 2), "must return 3 whole numbers"),
         ("blocks_in_window", "one_token", 3, "must return 3 whole numbers"),
         ("blocks_in_window", "one_token", (1.0, 2, 3), "must return 3 whole numbers"),
-        ("append_in_window", "chunk", [], "must return what append returns"),
-        ("append_in_window", "chunk", Appended([], []), "not in the table"),
-        ("shared_bytes", "one_more", 1.5, "must return a whole number"),
+        ("shared_bytes", "one_more", 1.5, "must return 1 whole numbers"),
     ],
 )
 def test_an_answer_of_another_kind_is_told_so(
@@ -270,14 +205,6 @@ def test_an_answer_of_another_kind_is_told_so(
     assert said in case_of(TASKS[task], case, answers).diagnosis
 
 
-def test_an_answer_that_lets_go_of_nothing_earns_nothing() -> None:
-    def keep_all(table: BlockTable, token_ids: list[int], window: int) -> Appended:
-        return table.append(token_ids)
-
-    result = result_of(TASKS["append_in_window"], {"append_in_window": keep_all})
-    assert result.passed == 0, result
-
-
 @pytest.mark.parametrize(
     ("task", "case", "why", "said"),
     [
@@ -285,24 +212,19 @@ def test_an_answer_that_lets_go_of_nothing_earns_nothing() -> None:
          r"first_token_idx is"),
         ("shared_bytes", "no_window", "window of no token", r"shared_bytes\(geometry of blocks of "
          r"\d+, \d+, 0\), what it returns is"),
-        ("append_in_window", "smallest_pool", "forgets that the new token", r"sequence a has \d+ "
-         r"tokens and 1 new \(window \d+, blocks of \d\): it raised OutOfBlocks"),
-        ("append_in_window", "any_window", "forgets that the new token", r"sequence a has \d+ "
-         r"tokens and 1 new .*, the number of null blocks in it is"),
-        ("v1", "with_and_without", "WINDOW = 0", "with window = 0, sequence 0"),
-        ("v1", "with_and_without", "score 0 of a masked slot", r"with window = \d+, sequence 0"),
-        ("v2", "reduce_copies", "drops what is NaN", "the reduce kernel read max_logits"),
+        ("v1", "with_and_without", "WINDOW = 0", "wrong with window = 0"),
+        ("v2", "reduce_copies", "multiplied by its weight", "its output must be copied"),
     ],
 )  # fmt: skip
 def test_a_message_says_where_it_is_wrong(task: str, case: str, why: str, said: str) -> None:
-    (one,) = (one for one in TASKS[task].wrong if why in one.why)
+    (one,) = (one for one in files.WRONG if one.name == task and why in one.why)
     diagnosis = case_of(TASKS[task], case, answers_of(one)).diagnosis
     assert re.search(said, diagnosis), diagnosis
 
 
 def test_heads_that_are_wrong_are_not_laid_to_kv_heads() -> None:
     """The large slope of head 0 hides there that the window is too long."""
-    (one,) = (one for one in TASKS["v1"].wrong if "one token too many" in one.why)
+    (one,) = (one for one in files.WRONG if one.name == "v1" and "one token too many" in one.why)
     answers = answers_of(one)
     for draw in range(4):
         case = case_of(TASKS["v1"], "heads_and_slopes", answers, draw)
@@ -310,20 +232,9 @@ def test_heads_that_are_wrong_are_not_laid_to_kv_heads() -> None:
         assert "KV head" not in case.diagnosis
 
 
-def test_slide_takes_what_it_is_worth() -> None:
-    """It is right but for a window of one token, which TASKS.md warns of."""
-
-    def slides(table: BlockTable, token_ids: list[int], window: int) -> Appended:
-        table.slide(window - 1)
-        return table.append(token_ids)
-
-    result = result_of(TASKS["append_in_window"], {"append_in_window": slides})
-    assert [case.name for case in result.cases if not case.passed] == ["window_of_one"]
-
-
 @pytest.mark.parametrize("why", ["longest sequence", "logits of all tokens"])
 def test_what_is_half_right_earns_about_half_of_shared_bytes(why: str) -> None:
-    about_it = (one for one in TASKS["shared_bytes"].wrong if why in one.why)
+    about_it = (one for one in files.WRONG if one.name == "shared_bytes" and why in one.why)
     one = next(one for one in about_it if one.more["fails"] == "long_context")
     result = result_of(TASKS["shared_bytes"], answers_of(one))
     assert result.passed <= 6 < 11 == result.total

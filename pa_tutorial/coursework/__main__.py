@@ -15,22 +15,14 @@ from dataclasses import asdict
 from pathlib import Path
 
 from pa_tutorial.arguments import require
+from pa_tutorial.coursework import notebooks
 from pa_tutorial.coursework.assignment import assignment, assignment_names, notebook_names
 from pa_tutorial.coursework.grading import Grade, grade
 from pa_tutorial.coursework.limits import Limits
-from pa_tutorial.coursework.nbgrader_form import write_course
-from pa_tutorial.coursework.notebooks import (
-    files_of_notebook,
-    instructor_notebook,
-    student_notebook,
-    write,
-)
-from pa_tutorial.coursework.plain import files_of_folder, write_folder
+from pa_tutorial.coursework.plain import PRACTICE, files_of_folder, write_folder
 
 
-def make(
-    names: list[str], out: Path, draw: int, limits: Limits, exercises_only: bool = False
-) -> None:
+def make(names: list[str], out: Path, draw: int, limits: Limits) -> None:
     """Write the folders of a course.
 
     student/     notebooks with stubs
@@ -42,41 +34,30 @@ def make(
     """
     made = [assignment(name) for name in names]
     require(not out.exists() or not any(out.iterdir()), "out", str(out), "a new or empty folder")
-    notebooks = [name for name in names if name in notebook_names()]
     for one in made:
         write_folder(one, out / "plain" / one.name)
         write_folder(one, out / "instructor" / "plain" / one.name, solved=True)
-    for name in notebooks:
-        write(student_notebook(name, exercises_only), out / "student" / f"{name}.ipynb")
-        write(instructor_notebook(name, exercises_only), out / "instructor" / f"{name}.ipynb")
-    if notebooks:
-        write_course(notebooks, out / "nbgrader", draw, limits, exercises_only)
+    names = [name for name in names if name in notebook_names()]
+    for name in names:
+        file = f"{name}.ipynb"
+        notebooks.write(notebooks.student_notebook(name), out / "student" / file)
+        notebooks.write(notebooks.instructor_notebook(name), out / "instructor" / file)
+    if names:
+        notebooks.write_nbgrader(names, out / "nbgrader", draw, limits)
     key = {"draw": draw, "limits": asdict(limits)}
     (out / "instructor" / "key.json").write_text(json.dumps(key, indent=1) + "\n", encoding="utf-8")
 
 
-def grade_one(path: Path, name: str | None, draw: int, limits: Limits) -> Grade:
-    """Grade a notebook or a folder that a student handed in.
-
-    name  the assignment of a folder; a notebook says it itself
-    """
-    if path.is_dir():
-        files = files_of_folder(path)
-        one = assignment(name or path.name)
-    else:
-        one, files = files_of_notebook(path)
-    return grade(str(path), files, one, draw, limits)  # all may have one name, in other folders
-
-
-def grade_all(
-    paths: list[Path], name: str | None, key: tuple[int, Limits], table: Path | None
-) -> bool:
+def grade_all(paths: list[Path], draw: int, limits: Limits, table: Path | None) -> bool:
     """Grade and print each; False if some could not be. `table` holds all that is known so far."""
     grades: list[Grade] = []
     refused: dict[str, str] = {}
     for path in paths:
         try:
-            grades.append(grade_one(path, name, *key))
+            read = files_of_folder if path.is_dir() else notebooks.files_of_notebook
+            one, files = read(path)
+            # by its path: all may have one name, in other folders
+            grades.append(grade(str(path), files, one, draw, limits))
             print(grades[-1], flush=True)
         except (ValueError, OSError) as error:
             refused[str(path)] = str(error)
@@ -121,13 +102,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     makes.add_argument("--draw", type=int, help="the numbers of the grade; left out, by chance")
     makes.add_argument("--seconds", type=float, default=Limits.seconds, help="for one task")
     makes.add_argument("--megabytes", type=int, default=Limits.megabytes, help="for one task")
-    makes.add_argument(
-        "--exercises-only", action="store_true", help="notebooks without the walk around them"
-    )
     grades = commands.add_parser("grade", help="grade notebooks and folders")
     grades.add_argument("submissions", nargs="+", type=Path)
-    grades.add_argument("--key", type=Path, required=True, help="key.json of the instructor")
-    grades.add_argument("--assignment", help="of folders that do not have its name")
+    grades.add_argument("--key", type=Path, help="key.json; without it, the numbers of practice")
     grades.add_argument("--csv", type=Path, help="write the points there too")
     return parser.parse_args(arguments)
 
@@ -139,13 +116,13 @@ def main(arguments: list[str] | None = None) -> int:
             draw = secrets.randbelow(2**31) + 1 if args.draw is None else args.draw
             require(draw >= 1, "draw", draw, "1 or more: 0 are the numbers of the notebook")
             limits = Limits(args.seconds, args.megabytes)
-            make(args.names, args.out, draw, limits, args.exercises_only)
+            make(args.names, args.out, draw, limits)
             print(f"{args.out} written. Students get {args.out}/student or {args.out}/plain.")
         else:
-            key = read_key(args.key)
+            draw, limits = read_key(args.key) if args.key else (PRACTICE, Limits())
             if args.csv:
                 write_csv([], args.csv)  # if it cannot be written, say so before hours of work
-            return 0 if grade_all(args.submissions, args.assignment, key, args.csv) else 2
+            return 0 if grade_all(args.submissions, draw, limits, args.csv) else 2
     except (ValueError, OSError) as error:
         print(f"{error}", file=sys.stderr)
         return 2

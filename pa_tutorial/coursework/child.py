@@ -1,8 +1,9 @@
 """Grade in this process, with a student's code in it: python -m pa_tutorial.coursework.child
 
-Standard input has the order, as JSON: folder, assignment, tasks, draw, megabytes, token. Standard
-output gets lines of JSON, each as soon as it is known, behind the token: `begin` and `end` of a
-task, and between them each `case`, or a `problem`. What the student's code prints goes nowhere.
+Standard input has the order, as JSON: folder, assignment, tasks, draw, seconds, megabytes, token.
+Standard output gets lines of JSON, each as soon as it is known, behind the token: the `task` with
+a `case`, or with the `problem` that kept its cases from running; and in the end the task alone.
+What the student's code prints goes nowhere.
 """
 
 import importlib
@@ -15,8 +16,9 @@ from functools import partial
 from typing import Any, TextIO
 
 from pa_tutorial.checks.running import Trial, describe, judge, torch_settings_kept
-from pa_tutorial.coursework.assignment import Task, assignment
-from pa_tutorial.coursework.limits import limit_files, limit_memory
+from pa_tutorial.coursework.assignment import assignment
+from pa_tutorial.coursework.limits import limit_files, limit_memory, limit_seconds
+from pa_tutorial.coursework.tasks import Task
 from pa_tutorial.walk.calls import AnswerError
 
 ADAPTERS = "adapters"
@@ -25,20 +27,20 @@ MOST_SIGNS = 2000  # of a message: an answer's error may have any length
 
 def main() -> None:
     order = json.load(sys.stdin)
-    report = partial(say, own_channel(), order["token"])
-    one = assignment(order["assignment"])
+    channel = own_channel()
+    tasks = [assignment(order["assignment"]).task(name) for name in order["tasks"]]
     # What must come out is computed before a line of the student's runs.
     trials = {
-        name: [with_known_references(trial) for trial in one.task(name).trials(order["draw"])]
-        for name in order["tasks"]
+        task: [with_known_references(t) for t in task.trials(order["draw"])] for task in tasks
     }
     limit_files()
     limit_memory(order["megabytes"])
     sys.path.append(order["folder"])  # last: a student's torch.py is not torch
-    for name in order["tasks"]:
-        report(begin=name)
-        run_task(one.task(name), trials[name], report)
-        report(end=name)
+    for task in tasks:
+        report = partial(say, channel, order["token"], task=task.name)
+        limit_seconds(order["seconds"], channel)
+        run_task(task, trials[task], report)
+        report()
 
 
 def run_task(task: Task, trials: list[Trial], report: Callable[..., None]) -> None:
@@ -83,11 +85,7 @@ def say(channel: TextIO, token: str, **words: Any) -> None:
 def with_known_references(trial: Trial) -> Trial:
     with torch_settings_kept():
         known = {name: compute() for name, compute in trial.references.items()}
-    return replace(trial, references={name: partial(_same, k) for name, k in known.items()})
-
-
-def _same(value: Any) -> Any:
-    return value
+    return replace(trial, references={name: lambda k=k: k for name, k in known.items()})
 
 
 if __name__ == "__main__":

@@ -1,27 +1,24 @@
-"""Grade submissions: each task in a process of its own, with limits, on numbers nobody has seen."""
+"""Grade submissions: in processes of their own, with limits, on numbers that nobody has seen."""
 
 import json
 import os
-import queue
 import secrets
 import subprocess
 import sys
 import tempfile
-import threading
-import time
+from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TextIO
 
 import pa_tutorial
 from pa_tutorial.bench.machine import end_group
-from pa_tutorial.coursework.assignment import Assignment, Task, is_as_handed_out
 from pa_tutorial.coursework.guard import objection, own_modules
-from pa_tutorial.coursework.limits import Limits
+from pa_tutorial.coursework.limits import TOO_LATE, Limits
+from pa_tutorial.coursework.tasks import Assignment, Task
 
 ROOT = Path(pa_tutorial.__file__).parent.parent
-END_SECONDS = 5.0
 START_SECONDS = 300.0  # to load everything and compute what must come out: no student's code yet
 
 
@@ -52,7 +49,9 @@ class TaskGrade:
             same.setdefault(why, []).append(case)
         not_run = same.pop("", [])
         reasons = [self.note] if self.note else []
-        reasons += [f"{', '.join(cases)}: {why}" for why, cases in same.items()]
+        for why, cases in same.items():
+            is_all = len(cases) == len(self.passed) + len(self.failed)
+            reasons.append(f"{'every case' if is_all else ', '.join(cases)}: {why}")
         return reasons + ([f"not run: {len(not_run)} of its cases"] if not_run else [])
 
 
@@ -88,17 +87,16 @@ def grade(
     files  name -> text: adapters.py, and what it imports. Tests among them are not run.
     draw   see Exercise.trials; a number that students do not know
     """
-    unwritten = [t.name for t in assignment.tasks if is_as_handed_out(t, assignment, files)]
-    told = {name: Told(note="not written yet") for name in unwritten}
-    rest = [task.name for task in assignment.tasks if task.name not in unwritten]
+    names = [task.name for task in assignment.tasks]
     if why := objection_to(files):
-        told |= {name: Told(note=why) for name in rest}
+        said = {name: [{"problem": why}] for name in names}
     else:
         with tempfile.TemporaryDirectory() as folder:
             for name, text in files.items():
                 (Path(folder) / name).write_bytes(text.encode())
-            told |= run_tasks(folder, assignment.name, rest, draw, limits)
-    tasks = tuple(grade_task(task, draw, told[task.name]) for task in assignment.tasks)
+            order = {"folder": folder, "assignment": assignment.name, "draw": draw}
+            said = run_tasks(order | asdict(limits), names)
+    tasks = tuple(grade_task(task, draw, said[task.name]) for task in assignment.tasks)
     return Grade(submission, assignment.name, tasks)
 
 
@@ -109,104 +107,60 @@ def objection_to(files: Mapping[str, str]) -> str:
     return next((f"{name}: {why}" for name, why in found if why), "")
 
 
-@dataclass
-class Told:
-    """What a process said of one task: case -> its words; and what kept the rest from running."""
-
-    cases: dict[str, dict] = field(default_factory=dict)
-    note: str = ""
-
-
-def grade_task(task: Task, draw: int, told: Told) -> TaskGrade:
+def grade_task(task: Task, draw: int, said: list[dict]) -> TaskGrade:
     """Only what was said of cases that there are counts, each once."""
+    cases = {words["case"]: words for words in said if "case" in words}
     names = [trial.name for trial in task.trials(draw)]
-    passed = tuple(name for name in names if told.cases.get(name, {}).get("passed") is True)
-    failed = {n: told.cases.get(n, {}).get("diagnosis", "") for n in names if n not in passed}
-    return TaskGrade(task.name, task.points, passed, failed, told.note)
+    passed = tuple(name for name in names if cases.get(name, {}).get("passed") is True)
+    failed = {n: cases.get(n, {}).get("diagnosis", "") for n in names if n not in passed}
+    failed = {name: one_line(why) for name, why in failed.items()}
+    notes = (one_line(words["problem"]) for words in said if "problem" in words)
+    return TaskGrade(task.name, task.points, passed, failed, next(notes, ""))
 
 
-def run_tasks(
-    folder: str, assignment: str, tasks: list[str], draw: int, limits: Limits
-) -> dict[str, Told]:
-    """Every task; where one does not end, or ends the process, the others get a new process."""
-    left, told = tasks, {name: Told() for name in tasks}
+def run_tasks(order: dict, tasks: list[str]) -> dict[str, list[dict]]:
+    """What was said of each task. Where one does not end, or ends the process, the others get a
+    new process."""
+    said: dict[str, list[dict]] = defaultdict(list)
+    left = tasks
     while left:
-        order = {
-            "folder": folder,
-            "assignment": assignment,
-            "tasks": left,
-            "draw": draw,
-            "megabytes": limits.megabytes,
-            "token": secrets.token_hex(16),
-        }
-        num_ended = run_child(order, limits.seconds, told)
-        left = left[num_ended + 1 :]  # the next one is what ended it
-    return told
+        lines, why = run_child(order | {"tasks": left, "token": secrets.token_hex(16)})
+        for words in lines:
+            said[words.pop("task")].append(words)
+        ended = [name for name in left if {} in said[name]]
+        if len(ended) < len(left):  # the next one is what ended it
+            said[left[len(ended)]].append({"problem": why})
+        left = left[len(ended) + 1 :]
+    return said
 
 
-def run_child(order: dict, seconds: float, told: dict[str, Told]) -> int:
-    """Run a process until it ends or a task takes too long; the number of tasks that ended."""
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "pa_tutorial.coursework.child"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        cwd=order["folder"],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        encoding="utf-8",
-        errors="replace",
-        start_new_session=True,
-    )
-    lines: queue.Queue[str | None] = queue.Queue()
-    reader = threading.Thread(target=read_lines, args=(process.stdout, lines), daemon=True)
-    reader.start()
-    try:
-        process.stdin.write(json.dumps(order))
-        process.stdin.close()
-        return listen(order, lines, START_SECONDS, seconds, told)
-    finally:
-        end_group(process)
-        process.wait()
-        reader.join(END_SECONDS)
-        if not reader.is_alive():  # it is, if something that left the group has the channel
-            process.stdout.close()
-
-
-def read_lines(stream: TextIO, lines: queue.Queue) -> None:
-    for line in stream:
-        lines.put(line)
-    lines.put(None)
-
-
-def listen(
-    order: dict, lines: queue.Queue, start: float, seconds: float, told: dict[str, Told]
-) -> int:
-    """Take down what the process says. `start` seconds until the first task, `seconds` for each."""
-    tasks, num_ended = order["tasks"], 0
-    deadline = time.monotonic() + start
-    while num_ended < len(tasks):
-        task = told[tasks[num_ended]]
+def run_child(order: dict) -> tuple[list[dict], str]:
+    """What a process said, and why it ended, for the case that it ended too soon."""
+    with tempfile.TemporaryFile() as report:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "pa_tutorial.coursework.child"],
+            stdin=subprocess.PIPE,
+            stdout=report,
+            stderr=subprocess.DEVNULL,
+            cwd=order["folder"],
+            env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+            start_new_session=True,
+        )
         try:
-            line = lines.get(timeout=max(0.0, deadline - time.monotonic()))
-        except queue.Empty:
-            task.note = f"stopped after {seconds:g} s: it does not end, or is much too slow"
-            return num_ended
-        if line is None:
-            task.note = "its process ended: by itself, or for lack of memory"
-            return num_ended
-        if not line.startswith(order["token"]):
-            continue
-        words = json.loads(line.removeprefix(order["token"]))
-        if "begin" in words:
-            deadline = time.monotonic() + seconds
-        elif "end" in words:
-            num_ended += 1
-        elif "problem" in words:
-            task.note = one_line(words["problem"])
-        else:
-            words["diagnosis"] = one_line(words["diagnosis"])
-            task.cases[words["case"]] = words
-    return num_ended
+            most = START_SECONDS + order["seconds"] * len(order["tasks"])  # it ends itself before
+            with suppress(subprocess.TimeoutExpired):
+                process.communicate(json.dumps(order).encode(), timeout=most)
+            is_late = process.poll() is None
+        finally:
+            end_group(process)
+            process.wait()
+        report.seek(0)
+        *lines, _ = report.read().decode(errors="replace").split("\n")
+    token = order["token"]
+    said = [json.loads(line.removeprefix(token)) for line in lines if line.startswith(token)]
+    if is_late or any(line.startswith(TOO_LATE) for line in lines):
+        return said, f"stopped after {order['seconds']:g} s: it does not end, or is much too slow"
+    return said, "its process ended: by itself, or for lack of memory"
 
 
 def one_line(text: str) -> str:

@@ -9,54 +9,38 @@ import sys
 from collections.abc import Iterable, Iterator
 from importlib.machinery import PathFinder
 
-ALLOWED = (
-    *("__future__", "abc", "bisect", "cmath", "collections", "contextlib", "copy", "dataclasses"),
-    *("decimal", "enum", "fractions", "functools", "heapq", "itertools", "math", "numbers"),
-    *("operator", "random", "statistics", "time", "typing", "warnings"),
-    *("numpy", "torch", "numba", "triton"),
-    *("pa_tutorial.arguments", "pa_tutorial.attention", "pa_tutorial.distributed"),
-    *("pa_tutorial.engine", "pa_tutorial.kernels", "pa_tutorial.paging", "pa_tutorial.simt"),
-)
-FORBIDDEN_NAMES = {
-    *("breakpoint", "compile", "delattr", "eval", "exec", "exit", "getattr", "globals", "help"),
-    *("input", "locals", "open", "quit", "setattr", "vars"),
-}
-# As an attribute, or imported from a module that may be imported.
-FORBIDDEN_ATTRIBUTES = {
-    # modules that lead to everything, and that others have imported
-    *("ast", "atexit", "bltns", "builtins", "cloudpickle", "codecs", "cpp_extension", "ctypes"),
-    *(
-        "ctypeslib",
-        "f2py",
-        "gc",
-        "importlib",
-        "inspect",
-        "io",
-        "linecache",
-        "mmap",
-        "mock",
-        "modules",
-        "multiprocessing",
-    ),
-    *("os", "pathlib", "pickle", "pkgutil", "posix", "runpy", "shutil", "signal", "socket"),
-    *("subprocess", "sys", "tempfile", "threading", "timeit", "tokenize", "traceback"),
-    # our own checks and solutions, and what runs a changed text
-    *("changed", "checks", "coursework", "exercises", "text_changes"),
-    # the frames of those who call
-    *("ag_frame", "cr_frame", "f_back", "f_builtins", "f_globals", "f_locals", "gi_frame"),
-    *("tb_frame", "tb_next"),
-    # attributes by their text, and text as code
-    *("ForwardRef", "attrgetter", "get_type_hints", "methodcaller", "runstring"),
-    # files
-    *("DataSource", "dump", "from_file", "fromfile", "fromregex", "genfromtxt", "load_inline"),
-    *("load_library", "loadtxt", "memmap", "open", "open_memmap", "popen", "save", "savetxt"),
-    *("savez", "savez_compressed", "system", "tofile"),
-}
-USUAL_DUNDERS = {
-    *("__call__", "__doc__", "__enter__", "__eq__", "__exit__", "__getitem__", "__hash__"),
-    *("__init__", "__iter__", "__len__", "__lt__", "__name__", "__next__", "__post_init__"),
-    *("__repr__", "__setitem__", "__version__"),
-}
+
+def words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+ALLOWED = words("""
+    __future__ abc bisect cmath collections contextlib copy dataclasses decimal enum fractions
+    functools heapq itertools math numbers operator random statistics time typing warnings
+    numpy torch numba triton
+    pa_tutorial.arguments pa_tutorial.attention pa_tutorial.distributed pa_tutorial.engine
+    pa_tutorial.kernels pa_tutorial.paging pa_tutorial.simt
+""")
+FORBIDDEN_NAMES = words("""
+    breakpoint compile delattr eval exec exit getattr globals help input locals open quit setattr
+    vars
+""")
+# As an attribute, or imported from a module that may be imported: modules that lead to everything;
+# our checks and solutions; frames of those who call; text as code or as attributes; files.
+FORBIDDEN_ATTRIBUTES = words("""
+    ast atexit bltns builtins cloudpickle codecs cpp_extension ctypes ctypeslib f2py faulthandler gc
+    importlib inspect io linecache mmap mock modules multiprocessing os pathlib pickle pkgutil posix
+    runpy shutil signal socket subprocess sys tempfile threading timeit tokenize traceback
+    changed checks coursework exercises text_changes
+    ag_frame cr_frame f_back f_builtins f_globals f_locals gi_frame tb_frame tb_next
+    ForwardRef attrgetter get_type_hints methodcaller runstring
+    DataSource dump from_file fromfile fromregex genfromtxt load_inline load_library loadtxt memmap
+    open open_memmap popen save savetxt savez savez_compressed system tofile
+""")
+USUAL_DUNDERS = words("""
+    __call__ __doc__ __enter__ __eq__ __exit__ __getitem__ __hash__ __init__ __iter__ __len__ __lt__
+    __name__ __next__ __post_init__ __repr__ __setitem__ __version__
+""")
 
 
 def objection(text: str, own_modules: frozenset[str] = frozenset()) -> str:

@@ -1,6 +1,8 @@
 """How long an answer may run, and how much memory it may take."""
 
+import faulthandler
 from dataclasses import dataclass
+from typing import TextIO
 
 from pa_tutorial.arguments import require
 
@@ -11,6 +13,7 @@ except ImportError:  # Windows
 
 MEGABYTE = 2**20
 FILE_MEGABYTES = 64  # more than Numba or Triton keep of a kernel
+TOO_LATE = "Timeout ("  # what faulthandler says first
 
 
 @dataclass(frozen=True)
@@ -29,16 +32,23 @@ class Limits:
         require(self.megabytes >= 1, "megabytes", self.megabytes, "at least 1")
 
 
-def limit_memory(megabytes: int) -> bool:
-    """From now on this process may take so much more memory. False where that cannot be said."""
+def limit_seconds(seconds: float, channel: TextIO) -> None:
+    """End this process after so many seconds from now, whatever it does; say so first.
+
+    The watch is a thread in C: it needs neither Python's lock nor a signal that an answer catches.
+    """
+    faulthandler.dump_traceback_later(seconds, exit=True, file=channel)
+
+
+def limit_memory(megabytes: int) -> None:
+    """From now on this process may take so much more memory; Linux only."""
     try:
         with open("/proc/self/statm", encoding="utf-8") as file:
             pages = int(file.read().split()[0])
     except OSError:  # not Linux
-        return False
+        return
     most = pages * resource.getpagesize() + megabytes * MEGABYTE
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
-    return True
 
 
 def limit_files() -> None:

@@ -1,18 +1,28 @@
 """The plain form of an assignment: a folder with adapters.py and tests that call only that."""
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from textwrap import fill
+from typing import Any
 
-from pa_tutorial.coursework.assignment import Assignment, adapters_file
+from pa_tutorial.checks.running import judge
+from pa_tutorial.coursework.assignment import adapters_file, assignment, assignment_of
+from pa_tutorial.coursework.excerpts import definitions
 from pa_tutorial.coursework.guard import ALLOWED
+from pa_tutorial.coursework.tasks import Assignment
 
+MOST_BYTES = 2**20  # of a file
+PRACTICE = 0  # the draw of the notebook: these numbers are known
 README = """\
 # {title}
 
-Write your code in {files}.
+Write your code in {files}, in the environment of the walk (its README says how to set it up). In \
+this folder, `pytest` runs every case of every task, and says what is wrong; \
+`pytest -k {task}` runs those of one task. What it would be worth:
 
-In the environment of the walk (its README says how to set it up), `pytest` in this folder says how
-many points it would be worth.
+```
+python -m pa_tutorial.coursework grade .
+```
 
 The tests call only the functions of `adapters.py`; each gives what you wrote for one task. You may
 move your code to other files beside it and change the imports in `adapters.py`. Hand in all your
@@ -21,66 +31,40 @@ stops there with an error.
 
 The grade is given on other numbers than those of the tests here: the cases have the same names, and
 each is worth the same part of the points of its task. An answer may import these modules, and what
-lies below them:
+lies below them; the grader runs no files that reach for more, and names the line:
 
 {allowed}
 
-One test, without points, says whether the grader would run your files: what an answer may not use,
-it refuses.
-
-{tasks}
+{text}
 """
 
 TESTS = '''\
-"""The tasks, case by case; at the end stand the points. Run: pytest"""
+"""The tasks, case by case. Run: pytest"""
 
 import adapters
 import pytest
-from pa_tutorial.coursework.points import cases, require_accepted, run_case
-
-ASSIGNMENT = "{name}"
+from pa_tutorial.coursework.plain import cases, fault
 
 
-def test_the_grader_would_run_these_files() -> None:
-    require_accepted(adapters.__file__)
-
-
-@pytest.mark.parametrize(("task", "case"), cases(ASSIGNMENT))
+@pytest.mark.parametrize(("task", "case"), cases("{name}"))
 def test_task(task: str, case: str) -> None:
-    run_case(ASSIGNMENT, task, case, getattr(adapters, task))
+    if wrong := fault("{name}", task, case, getattr(adapters, task)):
+        pytest.fail(wrong, pytrace=False)
 '''
-
-MOST_BYTES = 2**20  # of a file
-HAND_OUT = "TASKS.md"  # of an assignment that has a text of its own
-CONFTEST = """\
-pytest_plugins = ["pa_tutorial.coursework.points"]
-"""
 
 
 def files(one: Assignment, solved: bool = False) -> dict[str, str]:
     """Name -> text of all files of the folder."""
-    return {
-        "README.md": readme(one),
-        "adapters.py": adapters_file(one),
-        **(one.solution if solved else one.starter),
-        "test_tasks.py": TESTS.format(name=one.name),
-        "conftest.py": CONFTEST,
-    }
-
-
-def readme(one: Assignment) -> str:
-    tasks = [
-        f"## {number}. `{task.name}` ({task.points:g} points)\n\n{task.text.strip()}"
-        for number, task in enumerate(one.tasks, start=1)
-    ]
-    if HAND_OUT in one.starter:
-        tasks = [f"The tasks stand in `{HAND_OUT}`."]
-    return README.format(
+    code = one.solution if solved else one.starter
+    readme = README.format(
         title=one.title,
-        files=", ".join(f"`{name}`" for name in one.starter if name.endswith(".py")),
+        files=", ".join(f"`{name}`" for name in code),
+        task=one.tasks[-1].name,
         allowed=fill(", ".join(f"`{name}`" for name in ALLOWED), 98),
-        tasks="\n\n".join(tasks),
+        text=one.text.strip(),
     )
+    tests = TESTS.format(name=one.name)
+    return {"README.md": readme, "adapters.py": adapters_file(one), **code, "test_tasks.py": tests}
 
 
 def write_folder(one: Assignment, folder: Path, solved: bool = False) -> None:
@@ -89,8 +73,22 @@ def write_folder(one: Assignment, folder: Path, solved: bool = False) -> None:
         (folder / name).write_text(text, encoding="utf-8")
 
 
-def files_of_folder(folder: Path) -> dict[str, str]:
-    """What a student handed in, without tests: name -> text of the Python files.
+def cases(name: str) -> list[tuple[str, str]]:
+    """(task, case) of every case."""
+    tasks = assignment(name).tasks
+    return [(task.name, trial.name) for task in tasks for trial in task.trials(PRACTICE)]
+
+
+def fault(name: str, task: str, case: str, adapter: Callable[[], Any]) -> str:
+    """Run one case: what is wrong, and what usually is; "" if it passes."""
+    trials = {trial.name: trial for trial in assignment(name).task(task).trials(PRACTICE)}
+    result, _ = judge(trials[case], adapter())
+    return "" if result.passed else result.report()
+
+
+def files_of_folder(folder: Path) -> tuple[Assignment, Mapping[str, str]]:
+    """The assignment that adapters.py belongs to, and what was handed in, without tests:
+    name -> text of the Python files.
 
     Raises ValueError for a folder without adapters.py, and for a file that is too large.
     """
@@ -101,7 +99,7 @@ def files_of_folder(folder: Path) -> dict[str, str]:
     }
     if "adapters.py" not in found:
         raise ValueError(f"{folder} has no adapters.py: it is no submission of a plain form")
-    return found
+    return assignment_of(definitions([found["adapters.py"]])), found
 
 
 def read_text(path: Path) -> str:

@@ -75,8 +75,8 @@ _ZERO = (
 )
 _MAX = "A slot before the window has a part in qk_max: then exp of all that is seen is 0."
 _OFF = (
-    "WINDOW = 0 means no window, not a window of no token. Which of the two runs is wrong stands "
-    "above; if it is the one with a window, look at the other cases first."
+    "WINDOW = 0 means no window, not a window of no token. If the run with a window is wrong, look "
+    "at the other cases first."
 )
 _NULL = "An entry of the block table before the window is 0: that block holds NaN. Do not read it."
 _VECS = "The logits of a vec must begin at a multiple of its size: count from a block's first slot."
@@ -190,7 +190,7 @@ V2_CASES = (
 
 V2_CASES = tuple(case._replace(meaning=case.meaning + _V1_TOO) for case in V2_CASES)
 
-PARTITIONS_CASES = (
+FIRST_CASES = (
     Case("partitions_alone", "the first kernel alone", _ALONE,
          lambda n: Windows(n(20, 30), (PARTITION * n(1, 2) + n(1, 6), 2 * PARTITION)), {}),
     Case("partitions_before", "what partitions wholly before the window do: nothing", _NOTHING,
@@ -201,10 +201,10 @@ PARTITIONS_CASES = (
 )  # fmt: skip
 
 REDUCE_CASES = (
-    Case("reduce_alone", "the reduce kernel alone: several partitions left of made-up ones",
-         _BEFORE, lambda n: Windows(n(34, 40), (PARTITION * n(1, 2) + n(1, 6), 2 * PARTITION)),
+    Case("reduce_alone", "the reduce kernel after ours: several partitions left", _BEFORE,
+         lambda n: Windows(n(34, 40), (PARTITION * n(1, 2) + n(1, 6), 2 * PARTITION)),
          {"num_heads": 2}),
-    Case("reduce_copies", "the reduce kernel alone: one partition left of made-up ones", _COPY,
+    Case("reduce_copies", "the reduce kernel after ours: one partition left", _COPY,
          lambda n: Windows(n(3, 7), (PARTITION * n(1, 2) + n(1, 8), PARTITION * 2 + n(1, 8))),
          {"num_heads": 2}),
 )  # fmt: skip

@@ -12,13 +12,11 @@ from torch import Tensor
 
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.coursework.window.cases import BLOCK, Case, Windows, problems
-from pa_tutorial.coursework.window.files import Launched, solution
-from pa_tutorial.coursework.window.grading import require_kernel, window_trial
+from pa_tutorial.coursework.window.files import solved
+from pa_tutorial.coursework.window.grading import loads_of, require_kernel, window_trial
 from pa_tutorial.coursework.window.problem import WindowProblem
 from pa_tutorial.kernels.geometry import FLOAT_BYTES, Geometry
 from pa_tutorial.kernels.launch import prepare_v1
-from pa_tutorial.kernels.loads import element_loads
-from pa_tutorial.kernels.vectors import vector_loads
 from pa_tutorial.simt.simulate import MAX_SHARED
 from pa_tutorial.walk.calls import AnswerError, require_written
 
@@ -49,6 +47,44 @@ def drawn(cases: tuple[Numbers, ...], draw: int) -> list[tuple[Numbers, list[tup
     return found
 
 
+def numbers_trials(
+    cases: tuple[Numbers, ...],
+    draw: int,
+    row: Callable[..., list[int]],
+    expected: Callable[[list[tuple[int, ...]]], dict[str, Tensor]],
+    call: str,
+    names: str,
+) -> list[Trial]:
+    """row: (answer, *round) -> what it returned. call, names: of a round and of a row, in words."""
+
+    def run(rounds: list[tuple[int, ...]], answer: object) -> dict[str, Tensor]:
+        return {"out": torch.tensor([row(answer, *one) for one in rounds])}
+
+    return [
+        Trial(
+            name=case.name,
+            isolates=case.isolates,
+            meaning=case.meaning,
+            run=partial(run, rounds),
+            references={"a count, one by one": partial(expected, rounds)},
+            bounds={"out": 0.0},
+            axes=("|".join(call.format(*one) for one in rounds), names),
+        )
+        for case, rounds in drawn(cases, draw)
+    ]
+
+
+def as_numbers(result: object, count: int) -> list[int]:
+    """So many whole numbers; AnswerError if it is something else."""
+    try:
+        numbers = [index(require_written(number)) for number in require_written(result)]
+    except TypeError:
+        numbers = []
+    if len(numbers) != count:
+        raise AnswerError(f"it returned {result!r:.60}; it must return {count} whole numbers")
+    return numbers
+
+
 # blocks_in_window ------------------------------------------------------------------------------
 
 _FIRST = "The newest query stands at seq_len - 1 and sees itself: it begins at seq_len - window."
@@ -74,25 +110,12 @@ BORDERS = (
 
 
 def blocks_in_window_trials(draw: int = 0) -> list[Trial]:
-    def run(rounds: list[tuple[int, ...]], answer: Callable | None) -> dict[str, Tensor]:
-        function = solution()["blocks_in_window"] if answer is None else answer
-        return {"out": torch.tensor([as_numbers(function(*arguments), 3) for arguments in rounds])}
+    def row(answer: Callable | None, *arguments: int) -> list[int]:
+        found = solved("blocks_in_window", answer)(*arguments)
+        return as_numbers(found, 3)
 
-    return [
-        Trial(
-            name=case.name,
-            isolates=case.isolates,
-            meaning=case.meaning,
-            run=partial(run, rounds),
-            references={"a count of all tokens": partial(borders, rounds)},
-            bounds={"out": 0.0},
-            axes=(
-                "|".join(f"blocks_in_window{call}" for call in rounds),
-                "first_token_idx|start_block_idx|end_block_idx",
-            ),
-        )
-        for case, rounds in drawn(BORDERS, draw)
-    ]
+    names = "first_token_idx|start_block_idx|end_block_idx"
+    return numbers_trials(BORDERS, draw, row, borders, "blocks_in_window({}, {}, {})", names)
 
 
 def borders(rounds: list[tuple[int, ...]]) -> dict[str, Tensor]:
@@ -103,17 +126,6 @@ def borders(rounds: list[tuple[int, ...]]) -> dict[str, Tensor]:
         blocks = [t // block_size for t in seen]
         rows.append((seen[0], min(blocks), max(blocks) + 1))
     return {"out": torch.tensor(rows)}
-
-
-def as_numbers(result: object, count: int) -> list[int]:
-    """So many whole numbers; AnswerError if it is something else."""
-    try:
-        numbers = [index(number) for number in require_written(result)]
-    except TypeError:
-        numbers = []
-    if len(numbers) != count:
-        raise AnswerError(f"it returned {result!r:.60}; it must return {count} whole numbers")
-    return numbers
 
 
 # shared_bytes ----------------------------------------------------------------------------------
@@ -157,39 +169,13 @@ LONG = (
 
 
 def shared_bytes_trials(draw: int = 0) -> list[Trial]:
-    def run(rounds: list[tuple[int, ...]], answer: Launched | None) -> dict[str, Tensor]:
-        functions = solution()["shared_bytes"] if answer is None else answer
-        function = Launched(*functions).shared_bytes
-        calls = [(geometry_of(size), length, window) for length, window, size in rounds]
-        return {"out": torch.tensor([as_bytes(function(*call)) for call in calls])}
+    def row(answer: tuple | None, length: int, window: int, size: int) -> list[int]:
+        function, _ = solved("shared_bytes", answer)
+        return as_numbers([function(geometry_of(size), length, window)], 1)
 
-    plain = [
-        Trial(
-            name=case.name,
-            isolates=case.isolates,
-            meaning=case.meaning,
-            run=partial(run, rounds),
-            references={"a count of the blocks of all lengths": partial(least_bytes, rounds)},
-            bounds={"out": 0.0},
-            axes=(
-                "|".join(
-                    f"shared_bytes(geometry of blocks of {size}, {longest}, {window})"
-                    for longest, window, size in rounds
-                ),
-                "what it returns|",  # one number, so there is no second name
-            ),
-        )
-        for case, rounds in drawn(SHARED, draw)
-    ]
+    call = "shared_bytes(geometry of blocks of {2}, {0}, {1})"
+    plain = numbers_trials(SHARED, draw, row, least_bytes, call, "what it returns|")
     return plain + [window_trial("shared_bytes", step, long_out) for step in problems(LONG, draw)]
-
-
-def as_bytes(result: object) -> list[int]:
-    """[bytes]; AnswerError if it is no whole number."""
-    try:
-        return [index(require_written(result))]
-    except TypeError as error:
-        raise AnswerError(f"it returned {result!r:.60}; it must return a whole number") from error
 
 
 def geometry_of(block_size: int) -> Geometry:
@@ -210,9 +196,9 @@ def least_bytes(rounds: list[tuple[int, ...]]) -> dict[str, Tensor]:
     return {"out": torch.tensor(rows)}
 
 
-def long_out(problem: WindowProblem, answer: Launched) -> Tensor:
+def long_out(problem: WindowProblem, answer: tuple[Callable, Callable]) -> Tensor:
     """The step with so many blocks in front of every sequence that their logits would not fit."""
-    answer = Launched(*answer)
+    shared_bytes, paged_attention = answer
     inputs = problem.paged("vllm")
     in_front = MAX_SHARED // (FLOAT_BYTES * problem.block_size) + 1
     tables = inputs.block_tables
@@ -221,14 +207,14 @@ def long_out(problem: WindowProblem, answer: Launched) -> Tensor:
     inputs = replace(inputs, block_tables=torch.cat([gone, tables], dim=1))
     # Lengths of 1, until it is known how much shared memory there will be.
     arguments = {**vars(inputs), "seq_lens": torch.ones_like(seq_lens)}
-    loads = vector_loads if problem.vectors else element_loads
+    loads = loads_of(problem)
     prepared = prepare_v1(**arguments, num_threads=problem.num_threads, loads=loads)
-    asked = answer.shared_bytes(prepared.geometry, int(seq_lens.max()), problem.window)
-    kernel = answer.paged_attention(prepared.geometry, loads, problem.window)
+    asked = shared_bytes(prepared.geometry, int(seq_lens.max()), problem.window)
+    kernel = paged_attention(prepared.geometry, loads, problem.window)
     launch = replace(
         prepared,
         kernel=require_kernel(kernel),
-        shared_bytes=as_bytes(asked)[0],
+        shared_bytes=as_numbers([asked], 1)[0],
         arguments=prepared.arguments | {"seq_lens": seq_lens},
     )
     launch.simulate()

@@ -1,10 +1,6 @@
-"""The assignment in plain Python: the borders of a window, its blocks, its shared memory."""
-
-from collections.abc import Sequence
+"""The assignment in plain Python: the borders of a window, and its shared memory."""
 
 from pa_tutorial.kernels.geometry import Geometry
-from pa_tutorial.paging.allocator import NULL_BLOCK
-from pa_tutorial.paging.block_table import Appended, BlockTable
 
 
 def blocks_in_window(seq_len: int, window: int, block_size: int) -> tuple[int, int, int]:
@@ -21,33 +17,6 @@ def blocks_in_window(seq_len: int, window: int, block_size: int) -> tuple[int, i
     ### BEGIN SOLUTION
     first_token_idx = max(seq_len - window, 0) if window > 0 else 0
     return first_token_idx, first_token_idx // block_size, -(-seq_len // block_size)
-    ### END SOLUTION
-
-
-def append_in_window(table: BlockTable, token_ids: Sequence[int], window: int) -> Appended:
-    """Let go of the blocks that no query sees from now on, then append.
-
-    table      of a sequence; it may share blocks with forks, and through the prefix cache
-    token_ids  the new tokens, one or more
-    window     tokens that a query sees, itself included; 1 or more
-    returns    what table.append returns
-
-    In table.blocks the null block stands where a block was let go.
-    Raises OutOfBlocks if the new tokens have no room; then none of them is in the table. The
-    blocks that were let go stay let go: no query needs them.
-    """
-    # 1. at which position does the first new token stand, and how far back does its query look?
-    # 2. which blocks lie wholly before that? All their tokens, not only the first one
-    # 3. give each of them back, once: the last one first, as BlockTable.free does. Blocks that
-    #    others can find by their prefix are evicted in the order in which they were given back
-    # 4. then append: the new tokens can take the blocks that were given back
-    ### BEGIN SOLUTION
-    outside = max(0, table.num_tokens - window + 1) // table.block_size
-    for index in reversed(range(outside)):
-        if table.blocks[index] != NULL_BLOCK:
-            table.allocator.free(table.blocks[index])
-            table.blocks[index] = NULL_BLOCK
-    return table.append(token_ids)
     ### END SOLUTION
 
 

@@ -19,10 +19,10 @@ class WindowProblem(DecodeProblem):
 
     window        0: all tokens
     still_held    blocks before the window are in the block table, with their tokens. Else their
-                  entries are 0, as after append_in_window, and what they hold is NaN
+                  entries are 0, as after BlockTable.slide, and what they hold is NaN
     loud          the tokens just before the window, in its first block, have by far the largest
                   scores
-    also_without  the same step is done without a window too
+    also_without  the same step must be right without a window, too
     left_over     in v2, the places of partitions before the window hold numbers of an earlier
                   step. Else they hold NaN
     partition_size, num_threads  of the launch; partition_size 0 is v1
@@ -41,20 +41,6 @@ class WindowProblem(DecodeProblem):
     partition_size: int = 0
     num_threads: int = 64
     vectors: bool = False
-
-    @property
-    def axes(self) -> tuple[str, ...]:
-        """What each dimension of `expected` counts; of two runs, it says which."""
-        if not self.also_without:
-            return super().axes
-        runs = f"with window = {self.window}", "with window = 0"
-        places = [f"{run}, sequence {i}" for run in runs for i in range(len(self.seq_lens))]
-        return ("|".join(places), "head", "dimension")
-
-    @property
-    def windows(self) -> tuple[int, ...]:
-        """One launch each."""
-        return (self.window, 0) if self.also_without else (self.window,)
 
     def first_tokens(self) -> list[int]:
         """For each sequence the first token that its query sees."""
@@ -84,23 +70,20 @@ class WindowProblem(DecodeProblem):
                 gone.fill_(0)  # the null block, which holds NaN
         return inputs
 
-    def expected(self) -> dict[str, Array]:
-        """Float64: out [num_seqs, num_heads, head_size], for each of `windows`, one below the
-        other."""
-        return {"out": np.concatenate([self._expected(window) for window in self.windows])}
-
     def without(self) -> "WindowProblem":
         """The same step without a window."""
         return replace(self, window=0, also_without=False)
 
-    def _expected(self, window: int) -> Array:
+    def expected(self) -> dict[str, Array]:
+        """Float64: out [num_seqs, num_heads, head_size]."""
         inputs = self.inputs()
         tokens = zip(inputs.q, inputs.keys, inputs.values, strict=True)
         slopes = np.zeros(self.num_heads)
         if inputs.alibi_slopes is not None:
             slopes = inputs.alibi_slopes.double().numpy()
         arrays = ([tensor.double().numpy() for tensor in one] for one in tokens)
-        return np.stack([attend_in_window(*one, self.scale, slopes, window) for one in arrays])
+        outs = [attend_in_window(*one, self.scale, slopes, self.window) for one in arrays]
+        return {"out": np.stack(outs)}
 
 
 def attend_in_window(
