@@ -15,7 +15,7 @@ from torch import Tensor
 from pa_tutorial.paging.layouts import by_token
 from pa_tutorial.walk.ladder import STAGES
 
-CELLS = ("inside-1", "inside-2", "inside-3")
+CELLS = ("16-inside-cache", "16-inside-attention", "16-inside-new")
 # Blocks of 8: in the batch, a prompt of one token, one that fills a block, and one without padding.
 NUM_NEW, BLOCK_SIZE = 12, 8
 LENGTHS = {"one prompt": (21,), "one token": (1,), "a batch": (1, 8, 21, 15)}

@@ -1,208 +1,120 @@
-"""The figures of notebook 16: an engine at work, drawn from what it did."""
+"""The figures of notebook 16: steps of an engine, the batch of one, and what a step costs."""
 
+import json
+from collections.abc import Mapping
 from collections.abc import Sequence as Several
-from dataclasses import dataclass
-from itertools import pairwise
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from torch import Tensor
 
-from pa_tutorial.engine.batch import Batch
-from pa_tutorial.engine.engine import Engine, StepStatistics
-from pa_tutorial.engine.request import Request, Sequence
 from pa_tutorial.viz import style
-from pa_tutorial.viz.blocks import Frame, hue, letter, snapshot
+from pa_tutorial.viz.blocks import hue, letter
+from pa_tutorial.viz.measured import RESULTS
 
-
-def name_of(sequence: Sequence) -> str:
-    """a, b, c, … by request; a2 is the second sample of a."""
-    name = chr(ord("a") + sequence.request.number % 26)
-    return name if sequence.index == 0 else f"{name}{sequence.index + 1}"
-
-
-@dataclass(frozen=True)
-class Moment:
-    """What every sequence did in one step.
-
-    computed   tokens that it computed, by its name
-    waiting    had no blocks after the step, and no part in it
-    preempted  lost its blocks in this step
-    """
-
-    computed: dict[str, int]
-    waiting: tuple[str, ...]
-    preempted: tuple[str, ...]
-
-
-class Film:
-    """Takes an engine's steps and keeps what happened.
-
-    requests  all that came in through `add`
-    """
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-        self.requests: list[Request] = []
-        self.moments: list[Moment] = []
-
-    def add(self, prompt: Several[int], *params: object) -> Request:
-        self.requests.append(self.engine.add(prompt, *params))
-        return self.requests[-1]
-
-    def step(self) -> StepStatistics:
-        """One step of the engine, kept."""
-        scheduler = self.engine.scheduler
-        before = {sequence: sequence.num_preemptions for sequence in self.sequences()}
-        statistics = self.engine.step()
-        computed = {name_of(each.sequence): len(each.slots) for each in scheduler.plan}
-        waiting = [*scheduler.waiting, *scheduler.suspects]
-        self.moments.append(
-            Moment(
-                computed=computed,
-                waiting=tuple(name_of(each) for each in waiting if name_of(each) not in computed),
-                preempted=tuple(
-                    name_of(each) for each, count in before.items() if each.num_preemptions > count
-                ),
-            )
-        )
-        return statistics
-
-    def run(self) -> None:
-        """Steps until nobody is left."""
-        while not self.engine.is_idle:
-            self.step()
-
-    def sequences(self) -> list[Sequence]:
-        return [sample for request in self.requests for sample in request.samples]
-
-    def frame(self, caption: str) -> Frame:
-        """The pool and the block tables now."""
-        tables = {name_of(each): each.table for each in self.sequences() if each.table is not None}
-        return snapshot(caption, self.engine.allocator, tables)
+WAITS = "waits"
 
 
 @style.styled
-def draw_timeline(moments: Several[Moment], title: str) -> Figure:
+def draw_timeline(history: Several[Mapping[str, int | str]], title: str) -> Figure:
     """A row for each sequence, a column for each step.
 
-    The number is how many tokens the sequence computed in this step. Hatched: it waits.
-    ×: it had to give up its blocks.
+    history  for each step: name of a sequence -> how many tokens it computed, or WAITS.
+             Hatched: it waits; with ×: it computed in the step before, and lost its blocks.
     """
-    names = sorted({name for m in moments for name in (*m.computed, *m.waiting)})
+    names = sorted({name for moment in history for name in moment})
     figure, axes = style.new_figure(title, 0.75 + 0.26 * len(names))
-    axes.set_xlim(-1.5, len(moments))
+    axes.set_xlim(-1.5, len(history))
     axes.set_ylim(len(names) + 1, -0.1)
     axes.axis("off")
     for row, name in enumerate(names):
         axes.text(-0.5, row + 0.5, name, ha="center", va="center", weight="bold")
-        for step, moment in enumerate(moments):
-            _draw_part(axes, step, row, name, moment)
-    every = 5 if len(moments) > 12 else 1
-    for step in range(0, len(moments), every):
+        before: int | str = WAITS
+        for step, moment in enumerate(history):
+            if moment.get(name) == WAITS:
+                lost = before != WAITS
+                style.cell(axes, step, row, style.EMPTY, "×" if lost else "", unused=not lost)
+            elif name in moment:
+                color = hue(name) if moment[name] > 1 else style.lighter(hue(name), 0.5)
+                style.cell(axes, step, row, color, str(moment[name]))
+            before = moment.get(name, WAITS)
+    for step in range(0, len(history), 5 if len(history) > 12 else 1):
         place = (step + 0.5, len(names) + 0.45)
         axes.text(*place, str(step), ha="center", va="center", color=style.QUIET)
     axes.text(-1.4, len(names) + 0.45, "step", va="center", color=style.QUIET)
     return figure
 
 
-def _draw_part(axes: Axes, step: int, row: int, name: str, moment: Moment) -> None:
-    """One sequence in one step."""
-    if name in moment.computed:
-        number = moment.computed[name]
-        color = hue(name) if number > 1 else style.lighter(hue(name), 0.5)
-        style.cell(axes, step, row, color, str(number))
-    elif name in moment.preempted:
-        style.cell(axes, step, row, style.EMPTY, "×")
-    elif name in moment.waiting:
-        style.cell(axes, step, row, style.EMPTY, unused=True)
-
-
 @style.styled
-def draw_batch(batch: Batch, names: Several[str], title: str) -> Figure:
-    """The tensors of a step. A column is a token; its colour is its sequence, in the order of the
-    batch. Below, a row of block_tables and the seq_len of each sequence.
+def draw_batch(batch: Mapping[str, Tensor], names: Several[str], title: str) -> Figure:
+    """The tensors of a step. A column is a token; its colour is its sequence.
+    Below, a row of block_tables, the seq_len and the query_len of each sequence.
 
     names  of the sequences, in the order of the batch
     """
-    owners = [name for name, n in zip(names, batch.query_lens, strict=True) for _ in range(n)]
-    num_tokens, width = len(owners), batch.block_tables.shape[1]
-    figure, axes = style.new_figure(title, 1.5 + 0.27 * len(names))
-    axes.set_xlim(-4.2, max(num_tokens, width + 8) + 0.2)
-    axes.set_ylim(6.2 + 1.1 * len(names), -0.1)
+    query_lens, width = batch["query_lens"].tolist(), batch["block_tables"].shape[1]
+    owners = [name for name, number in zip(names, query_lens, strict=True) for _ in range(number)]
+    figure, axes = style.new_figure(title, 1.25 + 0.27 * len(names))
+    axes.set_xlim(-4.2, max(len(owners), width + 8) + 0.2)
+    axes.set_ylim(5.2 + 1.1 * len(names), -0.1)
     axes.axis("off")
-    rows = (
-        ("input_ids", [letter(token) for token in batch.input_ids.tolist()]),
-        ("positions", batch.positions.tolist()),
-        ("slot_mapping", batch.slot_mapping.tolist()),
-    )
-    for row, (label, values) in enumerate(rows):
+    for row, label in enumerate(("input_ids", "positions", "slot_mapping")):
         axes.text(-0.3, 1.1 * row + 0.5, label, ha="right", va="center")
-        for column, (value, name) in enumerate(zip(values, owners, strict=True)):
-            _draw_value(axes, column, 1.1 * row, hue(name), value)
-    for column in batch.last_rows.tolist():
-        axes.text(column + 0.5, 3.75, "▲", ha="center", va="center", fontsize=7)
-    axes.text(-0.3, 3.75, "last_rows", ha="right", va="center")
-    axes.text(0, 5.0, "block_tables", va="center", color=style.QUIET)
+        for column, (value, name) in enumerate(zip(batch[label].tolist(), owners, strict=True)):
+            shown = value if row else letter(value)
+            _draw_value(axes, column, 1.1 * row, name, shown)
+    axes.text(0, 4.0, "block_tables", va="center", color=style.QUIET)
     for x, label in ((width + 2.3, "seq_lens"), (width + 6.0, "query_lens")):
-        axes.text(x, 5.0, label, ha="center", va="center", color=style.QUIET)
+        axes.text(x, 4.0, label, ha="center", va="center", color=style.QUIET)
     for index, name in enumerate(names):
-        y = 5.5 + 1.1 * index
+        y = 4.5 + 1.1 * index
         axes.text(-0.3, y + 0.5, name, ha="right", va="center", weight="bold")
-        for column, block in enumerate(batch.block_tables[index].tolist()):
-            _draw_value(axes, column, y, hue(name) if block else style.EMPTY, block)
-        _draw_value(axes, width + 1.8, y, hue(name), int(batch.seq_lens[index]))
-        _draw_value(axes, width + 5.5, y, hue(name), batch.query_lens[index])
+        for column, block in enumerate(batch["block_tables"][index].tolist()):
+            _draw_value(axes, column, y, name if block else "", block)
+        _draw_value(axes, width + 1.8, y, name, int(batch["seq_lens"][index]))
+        _draw_value(axes, width + 5.5, y, name, query_lens[index])
     return figure
 
 
-def _draw_value(axes: Axes, x: float, y: float, color: str, value: object) -> None:
-    style.cell(axes, x, y, color if color == style.EMPTY else style.lighter(color, 0.5), str(value))
+def _draw_value(axes: Axes, x: float, y: float, name: str, value: object) -> None:
+    style.cell(axes, x, y, style.lighter(hue(name), 0.5) if name else style.EMPTY, str(value))
 
 
 @style.styled
-def draw_statistics(statistics: Several[StepStatistics], num_usable: int, title: str) -> Figure:
-    """What the engine counted, step by step. A vertical line: a sequence gave up its blocks."""
-    figure, (people, blocks, tokens) = style.new_figure(title, 3.8, nrows=3, sharex=True)
-    steps = [s.step - statistics[0].step for s in statistics]
-    light, pale = style.lighter(style.INK, 0.5), style.lighter(style.INK, 0.8)
+def draw_step_ways(results: dict | None = None) -> Figure:
+    """Milliseconds of a decode step of each way, and how many times that of the kernel.
 
-    people.plot(steps, [s.num_running for s in statistics], color=style.INK, linewidth=1.5)
-    people.plot(steps, [s.num_waiting for s in statistics], color=style.QUIET, linewidth=1.5)
-    _name(people, ("running", style.INK), ("waiting", style.QUIET))
-    counts = [0, *(s.num_preemptions - statistics[0].num_preemptions for s in statistics)]
-    for step, (before, after) in zip(steps, pairwise(counts), strict=True):
-        if after > before:
-            people.axvline(step, color=style.NAN, linewidth=0.6)
-    people.set_ylabel("sequences")
-    people.margins(y=0.2)
-
-    used = [s.blocks_used for s in statistics]
-    known = [s.blocks_used + s.blocks_cached for s in statistics]
-    blocks.fill_between(steps, known, step="mid", color=pale)
-    blocks.fill_between(steps, used, step="mid", color=light)
-    blocks.axhline(num_usable, color=style.QUIET, linewidth=0.8, linestyle=":")
-    _name(blocks, ("┈ the pool", style.QUIET), ("■ held", light), ("■ cached", pale))
-    blocks.set_ylabel("blocks")
-    blocks.set_ylim(0, 1.3 * num_usable)
-
-    decode = [s.num_decode for s in statistics]
-    prefill = [s.num_prefill for s in statistics]
-    tokens.bar(steps, decode, width=1, color=light)
-    tokens.bar(steps, prefill, bottom=decode, width=1, color=style.INK)
-    _name(tokens, ("■ prefill", style.INK), ("■ decode", light))
-    tokens.set_ylabel("tokens")
-    tokens.set_xlabel("step")
+    results  the section `engine` of a run of `make bench`; None: the committed one
+    """
+    results = results or json.loads(RESULTS.read_text(encoding="utf-8"))["engine"]
+    steps, workload = results["steps"], results["workload"]
+    best, kernel = steps["best_gather"], "cpu"
+    labels = {name: f"paged: {name}" for name in ("paged_gather", "paged_online", kernel)}
+    labels = {
+        "block_lists": steps["words"]["block_lists"],
+        "contiguous": steps["words"]["contiguous"],
+        best: f"best gather: {steps['words'][best].removeprefix('gather, ')}",
+        **labels,
+        "no_attention": "no attention at all",
+    }
+    times = {name: steps["times"][name]["median_ms"] for name in labels}
+    slower = {name: time / times[kernel] for name, time in times.items()}
+    figure, axes = style.new_figure(
+        f"Copying blocks in Python takes {slower['block_lists']:.1f} times as long for a decode "
+        f"step as the paged kernel,\ncontiguous pasts {slower['contiguous']:.1f} times, and the "
+        f"best gather in torch {slower[best]:.1f} times",
+        2.9,
+    )
+    colors = [style.INK if name == kernel else style.QUIET for name in labels]
+    # Not clipped: a clip path is named by the last bits of the layout, which differ between runs.
+    axes.barh(range(len(labels)), times.values(), color=colors, height=0.7, clip_on=False)
+    for row, name in enumerate(labels):
+        text, place = f"{times[name]:,.0f} ms ({slower[name]:.1f}×)", (times[name], row)
+        axes.annotate(text, place, xytext=(4, 0), textcoords="offset points", va="center")
+    axes.set_yticks(range(len(labels)), labels.values())
+    axes.invert_yaxis()
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlim(0, 1.3 * max(times.values()))
+    size = f"{workload['num_requests']} requests of {workload['prompt_len']} tokens"
+    axes.set_xlabel(f"ms for a decode step with {size}")
     return figure
-
-
-def _name(axes: Axes, *names: tuple[str, str]) -> None:
-    """What is drawn, right of the axes: the sign in its colour, the word in ink."""
-    for row, (text, color) in enumerate(names):
-        sign, _, word = text.rpartition(" ")
-        place = (1.01, 0.9 - 0.22 * row)
-        where = {"transform": axes.transAxes, "va": "center"}
-        if sign == "■":
-            axes.text(*place, sign, color=color, **where)
-            axes.text(place[0] + 0.025, place[1], word, color=style.INK, **where)
-        else:
-            axes.text(*place, text, color=color, **where)
