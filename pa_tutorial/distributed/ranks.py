@@ -16,7 +16,7 @@ import torch
 
 from pa_tutorial.arguments import require
 from pa_tutorial.distributed.group import LIMIT, SILENCE, joined, tcp_store
-from pa_tutorial.private_names import PLACE
+from pa_tutorial.private_names import PLACE, cloudpickle
 
 START_SECONDS = 120.0  # until all have imported torch and met
 LEAVE_SECONDS = 10.0  # to leave the group, or to hear why the job ends
@@ -43,8 +43,9 @@ class Ranks:
     num_ranks       so many processes, each with one thread for torch and for Numba
     limit, silence  of the Watch
 
-    The function must stand in a module: the processes import it. If it raises, or a process dies
-    or hangs, `run` raises RanksLost and the job is over. Leaving the block ends the processes.
+    The function may stand in a cell of a notebook: it is sent, with the globals that it uses. If
+    it raises, or a process dies or hangs, `run` raises RanksLost and the job is over. Leaving the
+    block ends the processes.
     """
 
     def __init__(self, num_ranks: int, limit: float = LIMIT, silence: float = SILENCE) -> None:
@@ -96,7 +97,7 @@ class Ranks:
         if not self._processes:
             raise RanksLost("the ranks have ended already: start new ones", {})
         # Bytes, not objects: a tensor that is sent shares its memory with the one that is received.
-        task = pickle.dumps((function, args, options))
+        task = cloudpickle.dumps((function, args, options))
         try:
             for pipe in self._pipes:
                 pipe.send_bytes(task)
@@ -215,4 +216,4 @@ def _live(
                 return
             function, args, options = pickle.loads(task)
             group.watch.doing = getattr(function, "__name__", repr(function))
-            pipe.send_bytes(pickle.dumps(function(group, *args, **options)))
+            pipe.send_bytes(cloudpickle.dumps(function(group, *args, **options)))
