@@ -19,9 +19,6 @@ NEEDED = {
         "torch.utils._python_dispatch.TorchDispatchMode",
         "torch.utils._pytree.tree_leaves",
     ),
-    "distributed.group does not see that a rank has begun another collective": (
-        "torch.distributed.ProcessGroup._get_sequence_number_for_group",
-    ),
     "each rank of distributed.ranks imports torch's compiler for itself, for seconds": (
         "torch._dynamo",
     ),
