@@ -19,12 +19,10 @@ NEEDED = {
         "torch.utils._python_dispatch.TorchDispatchMode",
         "torch.utils._pytree.tree_leaves",
     ),
-    "distributed.group does not see that a rank has begun another collective": (
-        "torch.distributed.ProcessGroup._get_sequence_number_for_group",
-    ),
     "each rank of distributed.ranks imports torch's compiler for itself, for seconds": (
         "torch._dynamo",
     ),
+    "distributed.ranks cannot run functions of a notebook's cells": ("numba.cloudpickle",),
     "bench.gpu_streams cannot keep a stream of a GPU busy": ("torch.cuda._sleep",),
     "simt.signatures cannot have a kernel with a signature where there is no GPU": (
         "numba.core.sigutils.is_signature",

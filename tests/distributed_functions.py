@@ -19,8 +19,7 @@ from pa_tutorial.distributed.context import (
     deal_out,
     merge_over_ranks,
 )
-from pa_tutorial.distributed.group import Group
-from pa_tutorial.distributed.watch import Disagreement
+from pa_tutorial.distributed.group import Disagreement, Group
 from pa_tutorial.distributed.wire import Collective, Wire
 
 
@@ -201,9 +200,9 @@ def sleep_on_all(group: Group, seconds: float) -> str:
     return "of the run that was interrupted"
 
 
-def a_function(group: Group) -> object:
-    """Nothing that can be sent."""
-    return lambda: None
+def a_lock(group: Group) -> object:
+    """Of a process: it cannot be sent."""
+    return threading.Lock()
 
 
 def write_to(group: Group, tensor: Tensor) -> Tensor:

@@ -13,10 +13,9 @@ from torch.distributed.tensor import DTensor
 
 from pa_tutorial.attention import tiny_lm
 from pa_tutorial.attention.tiny_lm import TinyConfig, TinyLM
-from pa_tutorial.distributed.group import Group
+from pa_tutorial.distributed.group import Disagreement, Group
 from pa_tutorial.distributed.heads import HeadShare, shard_heads
 from pa_tutorial.distributed.runner import ParallelRunner, serve
-from pa_tutorial.distributed.watch import Disagreement
 from pa_tutorial.distributed.wire import Collective, Wire
 from pa_tutorial.engine import LLM, Completion, SamplingParams
 from pa_tutorial.engine.batch import Batch
@@ -346,18 +345,15 @@ def pid_of(group: Group) -> int:
     return os.getpid()
 
 
-def pause_then_stand_still(group: Group, seconds: float) -> None:
-    """A pause without requests, and some work; then a pause in which a request waits."""
+def pause(group: Group, seconds: float) -> bool | None:
+    """Some work, a pause without requests, and some more work."""
 
-    def work(llm: LLM) -> None:
+    def work(llm: LLM) -> bool:
         llm.generate(["The for"], progress=False)
         time.sleep(seconds)
-        llm.generate(["The while"], progress=False)
-        llm.engine.add([1, 2, 3])
-        group.watch.doing = "the second pause"
-        time.sleep(10 * seconds)
+        return llm.generate(["The while"], progress=False)[0].error is None
 
-    serve(*load_model("tiny"), group, work)
+    return serve(*load_model("tiny"), group, work)
 
 
 def threads_after_the_cpu_stage(group: Group) -> tuple[int, int]:

@@ -59,12 +59,13 @@ def _on_a_rank(group: Group, name: str, sources: dict[str, str]) -> str:
         with applied(SimpleNamespace(sources=lambda: sources)):
             # Hashes and comparisons are those of the changed package, too.
             changed = importlib.import_module("pa_tutorial.distributed.group")
-            watch = SimpleNamespace(fail=partial(fail_alone, group), doing="")
-            return TRIALS[name][1](changed.Group(**vars(group) | {"watch": watch}))
+            here = changed.Group(**vars(group))
+            here.fail = partial(fail_alone, group)
+            return TRIALS[name][1](here)
     except Disagreed as found:
         return str(found)
     except Exception as error:
-        group.watch.fail(error)
+        group.fail(error)
         raise
     finally:
         sys.modules.pop("distributed_serving", None)
@@ -81,7 +82,7 @@ def fail_alone(group: Group, error: Exception) -> None:
     """End the job, unless every rank has the same error: then they can go on to the next trial."""
     if type(error).__name__ == "Disagreement":
         raise Disagreed(str(error))
-    group.watch.fail(error)
+    group.fail(error)
 
 
 def serving(group: Group, model: str) -> str:

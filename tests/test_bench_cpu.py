@@ -212,7 +212,7 @@ def test_quick_run_writes_every_section(monkeypatch, tmp_path, capsys) -> None:
     monkeypatch.setattr(cpu_flex, "measure_apart", lambda *arguments: {"absent": "a test"})
     monkeypatch.setattr(sections.cpu_targets, "smaller", lambda group: small_group())
     monkeypatch.setattr(sections, "why_not_timed", lambda: "a test")
-    elsewhere = "simulator", "steps", "engine", "many_devices"
+    elsewhere = "simulator", "steps", "engine"
     chosen = [name for name in SECTIONS if name not in elsewhere]
     bench.main(["--quick", "--out", str(tmp_path), "--only", *chosen])
     (path,) = tmp_path.iterdir()

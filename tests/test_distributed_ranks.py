@@ -20,7 +20,7 @@ from processes import still_there
 from pa_tutorial.distributed import ranks as ranks_module
 from pa_tutorial.distributed.ranks import Ranks, RanksLost
 
-QUICK = {"limit": 3.0, "silence": 2.0}
+LIMIT = 4.0
 sends_signals = pytest.mark.needs("POSIX")
 
 
@@ -34,7 +34,7 @@ def pids_of(ranks: Ranks) -> list[int]:
 
 def lost(function: Callable, *args: object, num_ranks: int = 2) -> RanksLost:
     """Run what ends the job; afterwards no process may be left, not even as a zombie."""
-    with Ranks(num_ranks, **QUICK) as ranks:
+    with Ranks(num_ranks, LIMIT) as ranks:
         pids = pids_of(ranks)
         with pytest.raises(RanksLost) as caught:
             ranks.run(function, *args)
@@ -51,54 +51,51 @@ def test_results_are_in_the_order_of_the_ranks(ranks_of: Callable) -> None:
 
 def test_an_error_names_the_rank_the_function_and_the_message() -> None:
     error = lost(functions.fail_on, 1, "lost the carry")
-    said = "rank 1 failed in fail_on: ArithmeticError: lost the carry"
-    assert str(error) == said
-    assert error.words == dict.fromkeys(range(2), said)
+    assert str(error) == "rank 1 failed in fail_on: ArithmeticError: lost the carry"
 
 
 @sends_signals
 @pytest.mark.parametrize(("rank", "num_ranks"), [(0, 3), (1, 2)])
-def test_a_killed_rank_is_named_by_all_others(rank: int, num_ranks: int) -> None:
+def test_a_killed_rank_is_named(rank: int, num_ranks: int) -> None:
     error = lost(functions.die_on, rank, num_ranks=num_ranks)
-    other_ranks = [other for other in range(num_ranks) if other != rank]
-    assert f"rank {rank} gave no sign of life for 2 s" in str(error)
-    assert error.words == dict.fromkeys(other_ranks, str(error))
+    assert str(error) == f"rank {rank} ended with code -9"
 
 
-def test_a_rank_that_hangs_is_named_with_the_place() -> None:
-    error = lost(functions.hang_on, 1)
-    assert str(error).startswith("rank 1 kept the others waiting for 3 s (rank 1 is in hang_on")
-    assert "hang_on, distributed_functions.py:" in str(error)
+def test_a_rank_that_hangs_is_named() -> None:
+    assert str(lost(functions.hang_on, 1)) == "rank 1 did not come to hang_on"
 
 
 @sends_signals
-def test_a_stopped_process_is_named_and_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_process_is_named_and_ended() -> None:
     """It can neither hear the verdict nor end by itself."""
-    monkeypatch.setattr(ranks_module, "LEAVE_SECONDS", 2.0)
-    error = lost(functions.stop_on, 1)
-    assert "rank 1 gave no sign of life" in str(error)
-    assert set(error.words) == {0}
+    assert str(lost(functions.stop_on, 1)) == "rank 1 did not come to stop_on"
 
 
 def test_a_rank_that_dies_between_two_runs_is_named() -> None:
-    with Ranks(2, **QUICK) as ranks:
+    with Ranks(2, LIMIT) as ranks:
         ranks.run(functions.end_soon)
         ranks._processes[1].join()
-        with pytest.raises(RanksLost, match="rank 1 gave no sign of life"):
+        with pytest.raises(RanksLost, match="rank 1 ended with code"):
             ranks.run(functions.rank_of)
 
 
 def test_what_cannot_be_sent_back_is_said() -> None:
-    error = lost(functions.a_function, num_ranks=1)
-    assert str(error).startswith("rank 0 failed in a_function: ")
-    assert "a_function.<locals>.<lambda>" in str(error)
+    error = lost(functions.a_lock, num_ranks=1)
+    assert str(error).startswith("rank 0 failed in a_lock: ")
+    assert "pickle" in str(error)
 
 
 def test_a_function_that_cannot_be_sent_leaves_the_ranks_as_they_are(ranks_of: Callable) -> None:
     ranks = ranks_of(2)
-    with pytest.raises(Exception, match="<lambda>"):
-        ranks.run(lambda group: group.rank)
+    with pytest.raises(TypeError, match="pickle"):
+        ranks.run(functions.rank_of, threading.Lock())
     assert ranks.run(functions.rank_of) == [0, 1]
+
+
+def test_a_function_of_a_cell_is_sent_with_the_globals_that_it_uses(ranks_of: Callable) -> None:
+    cell = {"__name__": "__main__"}
+    exec("SHIFT = 5\ndef add(x): return x + SHIFT\ndef work(group): return add(group.rank)", cell)
+    assert ranks_of(2).run(cell["work"]) == [5, 6]
 
 
 def test_a_function_without_a_name_can_be_run(ranks_of: Callable) -> None:
@@ -165,7 +162,6 @@ def test_a_rank_that_dies_while_starting_is_named_at_once(monkeypatch: pytest.Mo
 
 def test_ranks_that_do_not_start_in_time_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranks_module, "START_SECONDS", 0.0)
-    monkeypatch.setattr(ranks_module, "LEAVE_SECONDS", 0.1)
     with pytest.raises(RanksLost, match=r"the ranks did not start within 0 s"):
         Ranks(1)
 

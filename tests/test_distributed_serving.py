@@ -11,7 +11,7 @@ from distributed_serving import (
     TIGHT,
     fail_at_work,
     one_device,
-    pause_then_stand_still,
+    pause,
     pid_of,
     requests,
     serve_all,
@@ -137,17 +137,15 @@ def test_ranks_that_differ_are_refused_before_anything_is_computed(
     ("kind", "rank", "message"),
     [
         ("raise", 1, "rank 1 failed in step 2: ArithmeticError: a layer broke"),
-        ("hang", 0, "rank 0 kept the others waiting for 3 s (rank 0 is in step 2, at attention"),
+        ("hang", 0, "rank 0 did not come to step 2"),
     ],
 )
-def test_a_fault_in_a_step_is_told_by_every_rank(kind, rank, message) -> None:
-    with Ranks(2, limit=3) as ranks:
+def test_a_fault_in_a_step_names_the_rank(kind, rank, message) -> None:
+    with Ranks(2, limit=4) as ranks:
         pids = ranks.run(pid_of)
         with pytest.raises(RanksLost) as lost:
             ranks.run(serve_with_fault, kind, rank)
-        assert set(lost.value.words) == {0, 1}
-        for words in lost.value.words.values():
-            assert words.startswith(message)
+        assert str(lost.value) == message
     assert not any(map(psutil.pid_exists, pids))
 
 
@@ -164,13 +162,9 @@ def test_leaving_ranks_leaves_no_process() -> None:
     assert not any(map(psutil.pid_exists, pids))
 
 
-def test_only_a_pause_without_requests_may_be_longer_than_the_limit() -> None:
-    with Ranks(2, limit=2, silence=6) as ranks, pytest.raises(RanksLost) as lost:
-        ranks.run(pause_then_stand_still, 3.0)
-    assert "rank 0 kept the others waiting for 2 s (rank 0 is in the second pause" in str(
-        lost.value
-    )
-    assert sorted(lost.value.words) == [0, 1]
+def test_a_pause_without_requests_may_be_longer_than_the_limit() -> None:
+    with Ranks(2, limit=2) as ranks:
+        assert ranks.run(pause, 3.0) == [True, None]
 
 
 def test_ranks_keep_to_one_thread_each(ranks_of: Callable) -> None:

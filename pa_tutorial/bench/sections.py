@@ -12,7 +12,6 @@ from pa_tutorial.bench import (
     cpu_linear,
     cpu_steps,
     cpu_targets,
-    distributed_bench,
     engine_bench,
     gpu_times,
 )
@@ -124,8 +123,5 @@ SECTIONS = {
     "block_manager": Section("what the memory manager costs, by its pool", block_manager),
     "triton": Section("the Triton kernels, on a GPU, beside CUDA's and a copy", triton),
     "engine": Section("the serving engine, before paging and after", engine_bench.measure),
-    "many_devices": Section(
-        "two ranks, beside what the model on paper says", distributed_bench.measure
-    ),
     "simulator": Section("what simulating a kernel costs", simulator),
 }

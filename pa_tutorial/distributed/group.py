@@ -2,13 +2,14 @@
 
 import hashlib
 import os
-import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from math import inf
+from typing import NoReturn
 
 import torch
 import torch.distributed as dist
@@ -17,12 +18,29 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.rendezvous import rendezvous
 
 from pa_tutorial.arguments import require
-from pa_tutorial.distributed.watch import START, TICK, Disagreement, Watch, say_and_exit
-from pa_tutorial.private_names import get_sequence_number_for_group
 
 LIMIT = 60.0  # seconds for which a rank may keep the others waiting
+START = 300.0  # seconds in which all ranks must have started
+GRACE = 2.0  # seconds between the first and the last rank that finds one lost
 NEVER = timedelta(days=7)
-SILENCE = 10.0  # seconds without a sign of life, after which it is lost
+VERDICT = "verdict"
+
+
+class Disagreement(RuntimeError):
+    """The ranks were about to compute different things."""
+
+
+def say_and_exit(rank: int, verdict: str) -> NoReturn:
+    """End this process, whatever its other threads are doing."""
+    print(f"[rank {rank}] the job ends: {verdict}", file=sys.stderr, flush=True)
+    end_process(1)
+
+
+def end_process(code: int) -> NoReturn:
+    """At once: gloo's threads do not always survive Python's own end."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 @dataclass
@@ -30,21 +48,28 @@ class Group:
     """The ranks, seen from one of them.
 
     device   where this rank's tensors are
+    store    of the job: names and values that all ranks can read
     control  carries what the CPUs tell each other; always gloo
+    patient  the same, but waits as long as it takes: rank 0 may rest when there are no requests
     mesh     the ranks as torch.distributed.tensor wants them: one row
+    end      what is done at the end, with the rank and the verdict; it may not return
+    doing    what this rank does now, for the last word
     """
 
     rank: int
     num_ranks: int
     device: torch.device
+    store: dist.Store
     control: dist.ProcessGroup
+    patient: dist.ProcessGroup
     mesh: DeviceMesh
-    watch: Watch
+    end: Callable[[int, str], None] = say_and_exit
+    doing: str = "the start"
 
     def from_rank_0(self, message: object = None) -> object:
         """What rank 0 says, on every rank; the message of the others is not looked at."""
         box = [message]
-        dist.broadcast_object_list(box, src=0, group=self.control)
+        dist.broadcast_object_list(box, src=0, group=self.patient)
         return box[0]
 
     def agree(self, when: str, facts: Mapping[str, object]) -> None:
@@ -63,6 +88,29 @@ class Group:
         ]
         if faults:
             raise Disagreement(f"{when}: {'; '.join(faults)}; nothing was computed")
+
+    def fail(self, error: Exception) -> None:
+        """End the job because of an error in this rank; does not return."""
+        self.end(self.rank, self._verdict(error))
+
+    def _verdict(self, error: Exception) -> str:
+        """Why the job ends: what the first rank that failed has said, for all ranks."""
+        if isinstance(error, Disagreement):
+            verdict = str(error)
+        elif is_lost_contact(error):
+            self.store.set(f"waits/{self.rank}", self.doing)
+            time.sleep(GRACE)  # the others notice, too
+            everyone = range(self.num_ranks)
+            absent = [f"rank {r}" for r in everyone if not self.store.check([f"waits/{r}"])]
+            verdict = f"{' and '.join(absent) or 'another rank'} did not come to {self.doing}"
+        else:
+            verdict = f"rank {self.rank} failed in {self.doing}: {type(error).__name__}: {error}"
+        return self.store.compare_set(VERDICT, "", verdict).decode()
+
+
+def is_lost_contact(error: Exception) -> bool:
+    """Whether a collective failed because another rank is not there: that one is to be named."""
+    return isinstance(error, dist.DistError) or "gloo/transport" in str(error)
 
 
 def _different(facts: Mapping[str, object], is_different: Tensor) -> list[str]:
@@ -87,62 +135,42 @@ def hash_of(fact: object) -> int:
 
 
 @contextmanager
-def joined(
-    limit: float = LIMIT,
-    silence: float = SILENCE,
-    end: Callable[[int, str], None] = say_and_exit,
-) -> Iterator[Group]:
+def joined(limit: float = LIMIT, end: Callable[[int, str], None] = say_and_exit) -> Iterator[Group]:
     """Inside, this process is a rank of the job that torchrun (or Ranks) has started.
 
-    limit, silence, end  of the Watch. Whatever raises inside, on any rank, ends the job.
+    limit  seconds for which one rank may keep the others waiting in a collective
+    end    of the Group. Whatever raises inside, on any rank, ends the job
 
     GPUs are used if there is one for each rank of this machine: nccl then, else gloo.
 
-    Raises RuntimeError if this process was not started as a rank; ValueError if limit or silence is
-    too short for signs of life to arrive.
+    Raises RuntimeError if this process was not started as a rank; ValueError if limit is no time.
     """
     if "RANK" not in os.environ:
         raise RuntimeError("this process is no rank: start it with torchrun, or use Ranks")
-    for name, seconds in (("limit", limit), ("silence", silence)):
-        require(TICK < seconds < inf, name, seconds, f"seconds, more than {TICK:g}")
+    require(0 < limit < inf, "limit", limit, "seconds, more than 0")
     store, rank, num_ranks = next(rendezvous("env://", timeout=timedelta(seconds=START)))
+    store.set(f"here/{rank}", "")
+    store.wait([f"here/{other}" for other in range(num_ranks)], timedelta(seconds=START))
     stay_on_this_mac(num_ranks)
     device = device_of_this_rank(rank, num_ranks)
-    groups: tuple[dist.ProcessGroup, ...] = ()
-
-    def begun() -> int:
-        return sum(map(get_sequence_number_for_group, groups))
-
-    watch = Watch(_store_of_the_watch(), rank, num_ranks, begun, limit, silence, end)
-
-    def note_signal(*_: object) -> None:
-        # torchrun asks all others to end when one rank has died: stay, and say which.
-        watch.asked_to_end = True
-
-    before = signal.signal(signal.SIGTERM, note_signal)
+    on_gpus, timeout = device.type == "cuda", timedelta(seconds=limit)
+    backend = "nccl" if on_gpus else "gloo"
+    dist.init_process_group(backend, store=store, rank=rank, world_size=num_ranks, timeout=timeout)
     try:
-        # Who waits too long is told by our watch. torch's own timeout knows no pause between
-        # requests; between GPUs, which do not wait for requests, it is left as it is.
-        on_gpus = device.type == "cuda"
-        options = {} if on_gpus else {"timeout": NEVER}
-        backend = "nccl" if on_gpus else "gloo"
-        dist.init_process_group(backend, store=store, rank=rank, world_size=num_ranks, **options)
-        control = dist.new_group(backend="gloo", timeout=NEVER) if on_gpus else dist.group.WORLD
-        groups = (dist.group.WORLD, control) if on_gpus else (control,)
+        control = dist.new_group(backend="gloo", timeout=timeout) if on_gpus else dist.group.WORLD
+        patient = dist.new_group(backend="gloo", timeout=NEVER)
         mesh = init_device_mesh(device.type, (num_ranks,))
-        group = Group(rank, num_ranks, device, control, mesh, watch)
-        yield group
-        dist.barrier(group=control)
-        watch.leave()
-        group.control = group.mesh = None
-    except BaseException as error:
-        watch.fail(error)
-        raise
+        group = Group(rank, num_ranks, device, store, control, patient, mesh, end)
+        try:
+            yield group
+            dist.barrier(group=control)
+        except Exception as error:
+            group.fail(error)
+            raise
     finally:
-        signal.signal(signal.SIGTERM, before)
         # torch's threads end with the last reference to its group: not as late as at the end of
         # the process, when they could no more.
-        groups, group, control, mesh = (), None, None, None
+        group = control = patient = mesh = None
         dist.destroy_process_group()
 
 
@@ -172,11 +200,3 @@ def tcp_store(address: str, port: int, seconds: float, **options: bool) -> dist.
     without libuv, by which TCPStore works where nobody says otherwise."""
     timeout, use_libuv = timedelta(seconds=seconds), sys.platform != "win32"
     return dist.TCPStore(address, port, timeout=timeout, use_libuv=use_libuv, **options)
-
-
-def _store_of_the_watch() -> dist.Store:
-    """A second connection to the job's store: one connection answers one question at a time."""
-    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    store = tcp_store(address, port, START)
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    return dist.PrefixStore(f"watch/{attempt}", store)

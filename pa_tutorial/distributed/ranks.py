@@ -5,8 +5,10 @@ import multiprocessing
 import os
 import pickle
 import sys
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from typing import Any, NoReturn
@@ -15,23 +17,15 @@ import numba
 import torch
 
 from pa_tutorial.arguments import require
-from pa_tutorial.distributed.group import LIMIT, SILENCE, joined, tcp_store
-from pa_tutorial.private_names import PLACE
+from pa_tutorial.distributed.group import LIMIT, end_process, joined, tcp_store
+from pa_tutorial.private_names import PLACE, cloudpickle
 
 START_SECONDS = 120.0  # until all have imported torch and met
-LEAVE_SECONDS = 10.0  # to leave the group, or to hear why the job ends
-WORDS = "words"
+LEAVE_SECONDS = 10.0  # to leave the group
 
 
 class RanksLost(RuntimeError):
-    """The job has ended; the message names the rank that was the cause.
-
-    words  rank -> what it said last; a rank that died said nothing
-    """
-
-    def __init__(self, message: str, words: dict[int, str]) -> None:
-        super().__init__(message)
-        self.words = words
+    """The job has ended; the message names the rank that was the cause."""
 
 
 class Ranks:
@@ -40,43 +34,33 @@ class Ranks:
         with Ranks(2) as ranks:
             results = ranks.run(function, 1, 2)     # function(group, 1, 2) on each; one result each
 
-    num_ranks       so many processes, each with one thread for torch and for Numba
-    limit, silence  of the Watch
+    num_ranks  so many processes, each with one thread for torch and for Numba
+    limit      seconds for which a rank may keep the others waiting in a collective
 
-    The function must stand in a module: the processes import it. If it raises, or a process dies
-    or hangs, `run` raises RanksLost and the job is over. Leaving the block ends the processes.
+    The function may stand in a cell of a notebook: it is sent, with the globals that it uses. If
+    it raises, or a process dies or hangs, `run` raises RanksLost and the job is over. Leaving the
+    block ends the processes.
     """
 
-    def __init__(self, num_ranks: int, limit: float = LIMIT, silence: float = SILENCE) -> None:
+    def __init__(self, num_ranks: int, limit: float = LIMIT) -> None:
         require(num_ranks >= 1, "num_ranks", num_ranks, "at least 1")
         self.num_ranks = num_ranks
-        self._limit, self._silence = limit, silence
-        # Here, in no rank: it outlives all of them, and keeps what they said last.
+        # Here, in no rank: it outlives all of them.
         self._store = tcp_store("127.0.0.1", 0, 5, is_master=True, wait_for_workers=False)
         context = _context()
         self._pipes: list[Connection] = []
         self._processes: list[multiprocessing.Process] = []
         for rank in range(num_ranks):
             mine, theirs = context.Pipe()
-            where = (rank, num_ranks, self._store.port)
-            process = context.Process(
-                target=_live,
-                args=(theirs, *where, limit, silence),
-                name=f"rank {rank}",
-                daemon=True,
-            )
+            arguments = theirs, rank, num_ranks, self._store.port, limit
+            name = f"rank {rank}"
+            process = context.Process(target=_live, args=arguments, name=name, daemon=True)
             process.start()
             theirs.close()  # so that the end of the process is the end of the pipe
             self._pipes.append(mine)
             self._processes.append(process)
-        self._has_started = False
         atexit.register(self.close)  # before multiprocessing's own end, which waits for them
-        try:
-            self._results(START_SECONDS)  # all have joined
-        except BaseException:
-            self._end(0)
-            raise
-        self._has_started = True
+        self._results(START_SECONDS)  # all have joined
 
     def __enter__(self) -> "Ranks":
         return self
@@ -94,18 +78,13 @@ class Ranks:
         Raises RanksLost, after which these ranks are gone; they are, too, if this is interrupted.
         """
         if not self._processes:
-            raise RanksLost("the ranks have ended already: start new ones", {})
+            raise RanksLost("the ranks have ended already: start new ones")
         # Bytes, not objects: a tensor that is sent shares its memory with the one that is received.
-        task = pickle.dumps((function, args, options))
-        try:
-            for pipe in self._pipes:
+        task = cloudpickle.dumps((function, args, options))
+        for pipe in self._pipes:
+            with suppress(OSError):  # nobody reads: it has died meanwhile, and is named below
                 pipe.send_bytes(task)
-            return self._results(None)
-        except OSError:  # nobody reads: a rank has died meanwhile
-            self._lost()
-        except BaseException:
-            self._end(0)  # what they return now would be taken for the results of the next run
-            raise
+        return self._results(None)
 
     def close(self) -> None:
         """End the processes; they leave the group first if they can."""
@@ -125,7 +104,15 @@ class Ranks:
         self._pipes, self._processes = [], []
 
     def _results(self, seconds: float | None) -> list[Any]:
-        """One from each rank; RanksLost if a process ends before it has sent its own."""
+        """One from each rank. If there is none, for whatever reason, the ranks are ended."""
+        try:
+            return self._wait_for_results(seconds)
+        except BaseException:
+            self._end(0)  # what they return now would be taken for the results of the next run
+            raise
+
+    def _wait_for_results(self, seconds: float | None) -> list[Any]:
+        """RanksLost with the first last word of a rank, or at the first end of a process."""
         results: dict[int, Any] = {}
         deadline = None if seconds is None else time.monotonic() + seconds
         while len(results) < self.num_ranks:
@@ -133,39 +120,19 @@ class Ranks:
             rest = None if deadline is None else max(0.0, deadline - time.monotonic())
             prepared = wait(waiting, rest)
             if not prepared:
-                self._lost(f"the ranks did not start within {seconds:g} s")
+                raise RanksLost(f"the ranks did not start within {seconds:g} s")
             for pipe in prepared:
+                rank = self._pipes.index(pipe)
                 try:
-                    results[self._pipes.index(pipe)] = pickle.loads(pipe.recv_bytes())
+                    is_result, answer = pickle.loads(pipe.recv_bytes())
                 except (EOFError, ConnectionError):
-                    self._lost()
+                    process = self._processes[rank]
+                    process.join()
+                    raise RanksLost(f"rank {rank} ended with code {process.exitcode}") from None
+                if not is_result:
+                    raise RanksLost(answer)
+                results[rank] = answer
         return [results[rank] for rank in range(self.num_ranks)]
-
-    def _lost(self, message: str | None = None) -> NoReturn:
-        """Let the other ranks find out by themselves, and tell what they say."""
-        deadline = time.monotonic() + LEAVE_SECONDS
-        if self._has_started:
-            deadline += self._limit + self._silence
-        words: dict[int, str] = {}
-        while time.monotonic() < deadline and any(p.is_alive() for p in self._processes):
-            if not self._has_started and any(p.exitcode for p in self._processes):
-                break  # the others would wait for it
-            if not words and (words := self._words()):
-                # The verdict is there. Who does not hear it now hangs, or is stopped.
-                deadline = min(deadline, time.monotonic() + LEAVE_SECONDS)
-            time.sleep(0.05)
-        died = [
-            f"{process.name} ended with code {process.exitcode}"
-            for rank, process in enumerate(self._processes)
-            if process.exitcode is not None and rank not in self._words()
-        ]
-        self._end(0)
-        words = self._words()
-        raise RanksLost(message or next(iter(words.values()), ", ".join(died)), words)
-
-    def _words(self) -> dict[int, str]:
-        keys = {rank: f"{WORDS}/{rank}" for rank in range(self.num_ranks)}
-        return {r: self._store.get(k).decode() for r, k in keys.items() if self._store.check([k])}
 
 
 def _context() -> BaseContext:
@@ -183,9 +150,7 @@ def _context() -> BaseContext:
     return context
 
 
-def _live(
-    pipe: Connection, rank: int, num_ranks: int, port: int, limit: float, silence: float
-) -> None:
+def _live(pipe: Connection, rank: int, num_ranks: int, port: int, limit: float) -> None:
     """What a process does: join, then one function after the other."""
     numba.set_num_threads(1)  # first: it starts its threads, and torch would have two again
     torch.set_num_threads(1)
@@ -199,20 +164,30 @@ def _live(
         "OMP_NUM_THREADS": "1",
     }
 
-    def say_to_parent(rank: int, verdict: str) -> NoReturn:
-        try:
-            tcp_store("127.0.0.1", port, 5).set(f"{WORDS}/{rank}", verdict)
-        finally:  # the parent may be gone, and its store
-            os._exit(1)
+    def say_to_parent(_: int, verdict: str) -> NoReturn:
+        with suppress(OSError):  # the parent may be gone
+            pipe.send_bytes(pickle.dumps((False, verdict)))
+        end_process(1)
 
-    with joined(limit, silence, say_to_parent) as group:
-        pipe.send_bytes(pickle.dumps(None))
-        while True:
-            group.watch.doing = "a pause"
-            try:
-                task = pipe.recv_bytes()
-            except (EOFError, ConnectionError):  # the parent has closed, or is gone
-                return
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    with joined(limit, say_to_parent) as group:
+        pipe.send_bytes(pickle.dumps((True, None)))
+        while task := _next_task(pipe):
             function, args, options = pickle.loads(task)
-            group.watch.doing = getattr(function, "__name__", repr(function))
-            pipe.send_bytes(pickle.dumps(function(group, *args, **options)))
+            group.doing = getattr(function, "__name__", repr(function))
+            pipe.send_bytes(cloudpickle.dumps((True, function(group, *args, **options))))
+    end_process(0)
+
+
+def _end_with_parent() -> NoReturn:
+    """Whatever the function does that runs here: nobody would take its result."""
+    multiprocessing.parent_process().join()
+    end_process(1)
+
+
+def _next_task(pipe: Connection) -> bytes | None:
+    """None if the parent has closed, or is gone."""
+    try:
+        return pipe.recv_bytes()
+    except (EOFError, ConnectionError):
+        return None

@@ -55,7 +55,7 @@ class ParallelRunner(Runner):
         try:
             return self._step(batch)
         except Exception as error:
-            self.group.watch.fail(error)
+            self.group.fail(error)
             raise
 
     def _step(self, batch: Batch | None) -> Tensor | None:
@@ -66,7 +66,7 @@ class ParallelRunner(Runner):
             return None
         step = f"step {self.num_steps}"
         self.num_steps += 1
-        self.group.watch.doing = step
+        self.group.doing = step
         self.group.agree(step, vars(batch))
         scores = super().run(batch)
         return scores.clone()  # on every rank: waits for what the others are still sending
@@ -97,8 +97,6 @@ def serve(
     runner = llm.engine.runner
     if group.rank > 0:
         return runner.follow()
-    group.watch.is_resting = lambda: llm.engine.is_idle  # without requests, the others wait
     result = work(llm)
-    group.watch.is_resting = lambda: False
     runner.stop()
     return result

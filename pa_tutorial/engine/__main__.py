@@ -13,7 +13,6 @@ import argparse
 import os
 import sys
 from functools import partial
-from math import inf
 from pathlib import Path
 
 from pa_tutorial.arguments import require
@@ -58,12 +57,6 @@ def make_parser() -> argparse.ArgumentParser:
         type=float,
         default=60.0,
         help="seconds for which one rank may keep the others waiting (60)",
-    )
-    ranks(
-        "--silence",
-        type=float,
-        default=10.0,
-        help="seconds without a sign of life after which a rank is lost (10; at most 25)",
     )
 
     sampling = parser.add_argument_group("sampling").add_argument
@@ -162,16 +155,14 @@ def answer_on_ranks(args: argparse.Namespace, prompts: list[str]) -> int:
     from pa_tutorial.distributed.heads import require_num_ranks
     from pa_tutorial.distributed.runner import serve
 
-    num_ranks, silence = args.tensor_parallel, args.silence
-    # 30 seconds after a rank has died, torchrun kills all others: they must have spoken.
-    require(not 25 < silence < inf, "--silence", f"{silence:g}", "at most 25 seconds")
+    num_ranks = args.tensor_parallel
     model, tokenizer = load_model(args.model)
     require_num_ranks(model, num_ranks, "--tensor-parallel")
     started = int(os.environ.get("WORLD_SIZE", 0))
     if started != num_ranks:
         start = f"torchrun --nproc-per-node {num_ranks} -m pa_tutorial.engine"
         raise ValueError(f"--tensor-parallel is {num_ranks}, but {started} ranks run; use {start}")
-    with joined(args.limit, silence) as group:
+    with joined(args.limit) as group:
         work = partial(answer, args=args, prompts=prompts)
         return serve(model, tokenizer, group, work, **engine_options(args)) or 0
 

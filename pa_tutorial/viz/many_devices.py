@@ -1,0 +1,111 @@
+"""The cache of one device, and those of ranks: cut by heads, dealt out by blocks (notebook 17)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from pa_tutorial.distributed.context import deal_out
+from pa_tutorial.distributed.heads import heads_of
+from pa_tutorial.viz import style
+from pa_tutorial.walk.cases import WORKED_EXAMPLE
+from pa_tutorial.walk.problem import DecodeProblem
+
+SMALL = 7.5  # points: numbers in cells
+SEQUENCE = style.SEQUENCES[0]
+# The worked example, grown to four blocks, the last one not full.
+FOUR_BLOCKS = replace(WORKED_EXAMPLE, seq_lens=(29,), tables=((5, 2, 6, 1),))
+
+
+@dataclass(frozen=True)
+class Pool:
+    """One device's cache. names: physical block number -> logical block index, printed in it."""
+
+    title: str
+    v_cache: Tensor
+    table: Sequence[int]
+    names: dict[int, int]
+    heads: Sequence[int]
+
+
+def is_written(v_cache: Tensor) -> np.ndarray:
+    """[num_blocks, num_kv_heads] which blocks hold a token; the rest is NaN. The plain layout."""
+    return (~v_cache.isnan()).any(dim=3).any(dim=2).numpy()
+
+
+def whole_pool(problem: DecodeProblem) -> Pool:
+    table = problem.tables[0]
+    names = {block: index for index, block in enumerate(table)}
+    v_cache = problem.paged("plain").v_cache
+    return Pool("one device", v_cache, table, names, range(problem.num_kv_heads))
+
+
+def pools_by_heads(problem: DecodeProblem, num_ranks: int) -> list[Pool]:
+    whole, pools = whole_pool(problem), []
+    for rank in range(num_ranks):
+        _, heads = heads_of(rank, num_ranks, problem.num_heads, problem.num_kv_heads)
+        own = whole.v_cache[:, heads.start : heads.stop]
+        pools.append(replace(whole, title=f"rank {rank}", v_cache=own, heads=heads))
+    return pools
+
+
+def pools_by_blocks(problem: DecodeProblem, num_ranks: int) -> list[Pool]:
+    inputs, pools = problem.paged("plain"), []
+    whole = inputs.k_cache, inputs.v_cache, inputs.block_tables, inputs.seq_lens
+    for rank in range(num_ranks):
+        share = deal_out(*whole, rank, num_ranks)
+        # Without what only pads the table.
+        indices = [i for i in share.block_indices.tolist() if i < len(problem.tables[0])]
+        table = share.block_tables[0, : len(indices)].tolist()
+        names = dict(zip(table, indices, strict=True))
+        pools.append(Pool(f"rank {rank}", share.v_cache, table, names, range(problem.num_kv_heads)))
+    return pools
+
+
+def _draw_pool(axes: Axes, y: int, pool: Pool) -> None:
+    """Its blocks are columns, its KV heads rows. The table stands in the title."""
+    small = {"va": "center", "color": style.QUIET, "size": SMALL}
+    table = ", ".join(map(str, pool.table))
+    axes.text(0, y - 1.25, f"{pool.title}   block table [{table}]", va="center", weight="bold")
+    written = is_written(pool.v_cache)
+    for block in range(len(written)):
+        axes.text(block + 0.5, y - 0.4, str(block), ha="center", **small)
+    for row, head in enumerate(pool.heads):
+        axes.text(-0.25, y + row + 0.5, f"head {head}", ha="right", **small)
+        for block, here in enumerate(written[:, row]):
+            name = str(pool.names[block]) if here else ""
+            style.cell(axes, block, y + row, SEQUENCE, name, unused=not here)
+
+
+def _draw_cut(title: str, whole: Pool, pools: Sequence[Pool]) -> Figure:
+    """One device on the left, the ranks below each other on the right."""
+    rows = max(2 + len(whole.heads), sum(2 + len(pool.heads) for pool in pools))
+    figure, boards = style.new_figure(title, 0.6 + 0.27 * rows, ncols=2)
+    for axes, drawn in zip(boards, ([whole], pools), strict=True):
+        style.bare(axes, len(whole.v_cache), rows)
+        axes.set_xlim(-1.6, len(whole.v_cache))
+        y = 2
+        for pool in drawn:
+            _draw_pool(axes, y, pool)
+            y += len(pool.heads) + 2
+    return figure
+
+
+@style.styled
+def draw_heads(problem: DecodeProblem = FOUR_BLOCKS, num_ranks: int = 2) -> Figure:
+    """The cache of one device, and those of ranks that have some heads of every block."""
+    title = f"Cut by heads: {num_ranks} ranks share one block table, and each has its own heads"
+    return _draw_cut(title, whole_pool(problem), pools_by_heads(problem, num_ranks))
+
+
+@style.styled
+def draw_blocks(problem: DecodeProblem = FOUR_BLOCKS, num_ranks: int = 2) -> Figure:
+    """The cache of one device, and those of ranks that have some blocks, with all heads."""
+    title = (
+        f"Dealt out by blocks: {num_ranks} ranks have all heads, and each has a block table of "
+        "its own"
+    )
+    return _draw_cut(title, whole_pool(problem), pools_by_blocks(problem, num_ranks))
