@@ -76,6 +76,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "engine_step_ways": engine_figures.draw_step_ways,
     "distributed_heads": many_devices.draw_heads,
     "distributed_blocks": many_devices.draw_blocks,
+    "latent": latent.draw_two_ways,
     "under_the_microscope": lambda: reference_microscope().picture(),
 }
 PAGES: dict[str, Callable[[], Microscope]] = {"microscope": reference_microscope}
