@@ -15,9 +15,9 @@ from pa_tutorial.kernels.cpu import Sizes, cpu_kernel
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 BLOCK_SIZES = (8, 16, 32)
 BYTES_AHEAD = 8192  # how long before its use a line is asked for, in bytes of K or V
-# How a step is cut. Work is counted in elements of q, K and V that meet in products. A core is worth
-# waking for WORK_A_CORE; it has up to SHARES_A_CORE shares, so that one that is held up leaves its
-# last ones to others, if each has WORK_A_SHARE.
+# How a step is cut. Work is counted in elements of q, K and V that meet in products. A core is
+# worth waking for WORK_A_CORE; it has up to SHARES_A_CORE shares, so that one that is held up
+# leaves its last ones to others, if each has WORK_A_SHARE.
 WORK_A_CORE = 2**17
 WORK_A_SHARE = 2**20
 SHARES_A_CORE = 8
