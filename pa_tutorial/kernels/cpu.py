@@ -294,7 +294,7 @@ def cpu_kernel(sizes: Sizes) -> Callable:
         qk_max,  # [num_seqs, num_heads]
         exp_sum,  # [num_seqs, num_heads]
         out,  # [num_seqs, num_heads * HEAD_SIZE] in the dtype of q
-        wide,  # the same in float32, or nothing: [0, 1]
+        wide,  # the same in float32, or nothing: [0, ...]
     ):
         num_seqs, num_heads, _ = q.shape
         group = num_heads // num_kv_heads
