@@ -155,15 +155,12 @@ class Engine:
         """Run the model, and give every sequence that is due its next token."""
         batch = build_batch(plan)
         scores = self.runner.run(batch)
+        largest, likeliest = scores.max(dim=-1)
         # The largest score of a row is NaN if any of them is, and infinite if none can be chosen.
-        good = torch.isfinite(scores.amax(dim=-1)).tolist()
+        good = torch.isfinite(largest).tolist()
         # First all choices, then all changes: a failure before them has changed nothing.
-        choices = [
-            (sequence, self._choose(sequence, scores[row]))
-            for row, sequence in enumerate(batch.sampled)
-            if good[row]
-        ]
-        self._advance(choices)
+        rows = zip(batch.sampled, scores, likeliest.tolist(), good, strict=True)
+        self._advance([(row[0], self._choose(*row[:3])) for row in rows if row[3]])
         bad = [sequence for row, sequence in enumerate(batch.sampled) if not good[row]]
         if not bad:
             return None
@@ -182,7 +179,9 @@ class Engine:
                 if reason:
                     self.scheduler.finish(sample, reason)
 
-    def _choose(self, sequence: Sequence, scores: Tensor) -> list[tuple[int, str | None]]:
+    def _choose(
+        self, sequence: Sequence, scores: Tensor, likeliest: int
+    ) -> list[tuple[int, str | None]]:
         """The next token of a sequence, and why it ends there; after its prompt, the first one
         of every sample."""
         request, num_generated = sequence.request, len(sequence.generated)
@@ -190,9 +189,8 @@ class Engine:
         if len(request.samples) < request.params.num_samples:
             wanted = range(request.params.num_samples)
         params = request.params
-        tokens = [choose_token(scores, params, index, num_generated) for index in wanted]
-        length = len(sequence.generated) + 1
-        return [(token, self._finish_reason(token, length, params)) for token in tokens]
+        tokens = [choose_token(scores, params, index, num_generated, likeliest) for index in wanted]
+        return [(t, self._finish_reason(t, num_generated + 1, params)) for t in tokens]
 
     def _finish_reason(self, token: int, num_generated: int, params: SamplingParams) -> str | None:
         ends = () if params.ignore_eos else getattr(self.model.config, "eos_tokens", ())
