@@ -23,6 +23,8 @@ from pa_tutorial.engine.scheduler import Scheduler
 from pa_tutorial.paging.allocator import BlockAllocator
 from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
 
+Chosen = list[tuple[int, str | None]]  # tokens, each with the reason if it ends its sample
+
 
 class BadScores(ArithmeticError):
     """The model returned scores that choose no token."""
@@ -169,7 +171,7 @@ class Engine:
         return error
 
     @interrupts_held_back()
-    def _advance(self, choices: list[tuple[Sequence, list[tuple[int, str | None]]]]) -> None:
+    def _advance(self, choices: list[tuple[Sequence, Chosen]]) -> None:
         """Append what was chosen, and let those go that have ended."""
         for sequence, chosen in choices:
             self.scheduler.clear(sequence)
@@ -179,9 +181,7 @@ class Engine:
                 if reason:
                     self.scheduler.finish(sample, reason)
 
-    def _choose(
-        self, sequence: Sequence, scores: Tensor, likeliest: int
-    ) -> list[tuple[int, str | None]]:
+    def _choose(self, sequence: Sequence, scores: Tensor, likeliest: int) -> Chosen:
         """The next token of a sequence, and why it ends there; after its prompt, the first one
         of every sample."""
         request, num_generated = sequence.request, len(sequence.generated)
@@ -189,7 +189,10 @@ class Engine:
         if len(request.samples) < request.params.num_samples:
             wanted = range(request.params.num_samples)
         params = request.params
-        tokens = [choose_token(scores, params, index, num_generated, likeliest) for index in wanted]
+        if params.temperature == 0:
+            tokens = [likeliest] * len(wanted)
+        else:
+            tokens = [choose_token(scores, params, index, num_generated) for index in wanted]
         return [(t, self._finish_reason(t, num_generated + 1, params)) for t in tokens]
 
     def _finish_reason(self, token: int, num_generated: int, params: SamplingParams) -> str | None:

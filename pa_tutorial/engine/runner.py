@@ -12,11 +12,8 @@ from pa_tutorial.arguments import require
 from pa_tutorial.attention.step import require_blocks_and_lengths
 from pa_tutorial.engine.batch import Batch
 from pa_tutorial.paging.kv_cache import PagedKVCache
-from pa_tutorial.paging.layouts import LAYOUTS, gather
+from pa_tutorial.paging.layouts import LAYOUTS
 from pa_tutorial.walk.ladder import STAGES, Stage, load, stage_named
-
-CPU, PREPARE_CPU = STAGES["cpu"].at, "kernels.cpu_launch:prepare_cpu"
-Decode = Callable[[int, Tensor], Tensor]  # layer, q -> out
 
 
 class ModelConfig(Protocol):
@@ -88,7 +85,8 @@ class Prepared:
         self, cache: PagedKVCache, q: Tensor, tables: Tensor, seq_lens: Tensor, *options: object
     ) -> None:
         self.cache, self.q, self.tables, self.seq_lens = cache, q, tables, seq_lens
-        prepare, layers = load(PREPARE_CPU), zip(cache.k, cache.v, strict=True)
+        prepare = load("kernels.cpu_launch:prepare_cpu")
+        layers = zip(cache.k, cache.v, strict=True)
         self.launches = [prepare(q, k, v, tables, seq_lens, *options) for k, v in layers]
 
     def fill(self, cache: PagedKVCache, tables: Tensor, seq_lens: Tensor) -> bool:
@@ -151,25 +149,24 @@ class Runner:
         """
         batch = batch.to(self.device)
         self.cache.copy_blocks(batch.copies)
-        places, decode = self.cache.places(batch.slot_mapping), self._decode_of(batch)
+        places, self.decode = self.cache.places(batch.slot_mapping), self._decode_of(batch)
 
         def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             # All of the step first: a sequence may read what another writes in the same step.
             self.cache.write(layer, k, v, places)
-            return self.attention(layer, q, batch, decode)
+            return self.attention(layer, q, batch)
 
         scores = self.model.run(batch.input_ids, batch.positions, attend, rows=batch.last_rows)
         return scores.float()
 
-    def _decode_of(self, batch: Batch) -> Decode:
+    def _decode_of(self, batch: Batch) -> Callable[[int, Tensor], Tensor]:
         """decode(layer, q) -> out, for the sequences of a batch that decode.
 
         The stage `cpu` is prepared for all steps of the same shape.
         """
         tables, seq_lens = (x[: batch.num_decodes] for x in (batch.block_tables, batch.seq_lens))
-        config = self.model.config
-        options = config.scale, self.slopes
-        if self.stage.at != CPU or not batch.num_decodes:
+        config, options = self.model.config, (self.model.config.scale, self.slopes)
+        if self.stage.at != STAGES["cpu"].at or not batch.num_decodes:
             function, cache = self.stage.function, self.cache
             return lambda i, q: function(q, cache.k[i], cache.v[i], tables, seq_lens, *options)
         if self.prepared is None or not self.prepared.fill(self.cache, tables, seq_lens):
@@ -178,20 +175,19 @@ class Runner:
             self.prepared = Prepared(self.cache, q, tables, seq_lens, *options)
         return self.prepared.decode
 
-    def attention(self, layer: int, q: Tensor, batch: Batch, decode: Decode) -> Tensor:
+    def attention(self, layer: int, q: Tensor, batch: Batch) -> Tensor:
         """Decode by the stage, all sequences in one call; prefill sequence by sequence.
 
         q        [num_tokens, num_heads, head_size]
         returns  the same shape
         """
-        k_cache, v_cache = self.cache.k[layer], self.cache.v[layer]
         first, scale = batch.num_decodes, self.model.config.scale
-        outs = [decode(layer, q[:first])] if first else []
+        outs = [self.decode(layer, q[:first])] if first else []
         for sequence in range(batch.num_decodes, len(batch.query_lens)):
             last = first + batch.query_lens[sequence]
             seq_len = int(batch.seq_lens[sequence])
             # Over what is cached and what is new: both are in the blocks by now.
-            k, v = gather(k_cache, v_cache, batch.block_tables[sequence], seq_len)
+            k, v = self.cache.read(layer, batch.block_tables[sequence], seq_len)
             outs.append(prefill_attention(q[first:last], k, v, scale, self.slopes))
             first = last
         return outs[0] if len(outs) == 1 else torch.cat(outs)

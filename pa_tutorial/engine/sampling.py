@@ -37,24 +37,17 @@ def random_number(seed: int, sample: int, num_generated: int) -> float:
     return float(np.random.default_rng((seed, sample, num_generated)).random())
 
 
-def choose_token(
-    scores: Tensor,
-    params: SamplingParams,
-    sample: int,
-    num_generated: int,
-    likeliest: int | None = None,
-) -> int:
+def choose_token(scores: Tensor, params: SamplingParams, sample: int, num_generated: int) -> int:
     """The next token of one sequence.
 
     scores         [vocab_size]
     sample         which sample of its request
     num_generated  tokens that it has generated before
-    likeliest      where the largest score is, if that is known
 
     At temperature 0 the likeliest token; of several, the one with the lowest id.
     """
     if params.temperature == 0:
-        return int(scores.argmax()) if likeliest is None else likeliest
+        return int(scores.argmax())
     # The token into whose part of the line from 0 to 1 the random number falls.
     ends = probabilities(scores, params).cumsum(dim=-1)
     place = random_number(params.seed, sample, num_generated) * ends[-1]

@@ -6,14 +6,7 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.paging.errors import UnknownBlock
-from pa_tutorial.paging.layouts import (
-    CacheLayout,
-    Places,
-    find_places,
-    gather,
-    require_tokens,
-    write_tokens,
-)
+from pa_tutorial.paging.layouts import CacheLayout, Places, find_places, gather, write_to
 
 Pairs = Sequence[tuple[int, int]]
 
@@ -58,9 +51,8 @@ class PagedKVCache:
 
     def write(self, layer: int, key: Tensor, value: Tensor, slots: Tensor | Places) -> None:
         """reshape_and_cache in one layer; the same slots, or their places, serve every layer."""
-        places = slots if isinstance(slots, Places) else self.places(slots)
-        require_tokens(key, value, self.k[layer], self.v[layer], places.slot_mapping)
-        write_tokens(key, value, self.k[layer], self.v[layer], places)
+        places = self.places(slots) if isinstance(slots, Tensor) else slots
+        write_to(key, value, self.k[layer], self.v[layer], places)
 
     def read(self, layer: int, block_table: Tensor, seq_len: int) -> tuple[Tensor, Tensor]:
         """K and V of one sequence, [seq_len, num_kv_heads, head_size]."""

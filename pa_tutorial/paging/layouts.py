@@ -12,7 +12,7 @@ x = 16 / itemsize: as many numbers as one 16-byte load brings.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -21,6 +21,8 @@ from pa_tutorial.arguments import require_caches
 
 # A token with this slot is not written.
 PAD_SLOT = -1
+# slot_mapping; which tokens it writes (None: all); their blocks and offsets
+Places = tuple[Tensor, Tensor | None, Tensor, Tensor]
 
 
 @dataclass(frozen=True)
@@ -263,44 +265,26 @@ def reshape_and_cache(
     outside the pool, or two tokens have the same slot.
     Source: vLLM, reshape_and_cache in csrc/cache_kernels.cu.
     """
-    require_tokens(key, value, k_cache, v_cache, slot_mapping)
     num_blocks, _, block_size, _ = require_caches(k_cache, v_cache)
-    write_tokens(key, value, k_cache, v_cache, find_places(slot_mapping, num_blocks, block_size))
-
-
-class Places(NamedTuple):
-    """Where the tokens of a step are written: the same places in every layer.
-
-    slot_mapping     [num_tokens]
-    written          [num_tokens] bool; None: all of them
-    blocks, offsets  [num_written]
-    """
-
-    slot_mapping: Tensor
-    written: Tensor | None
-    blocks: Tensor
-    offsets: Tensor
+    write_to(key, value, k_cache, v_cache, find_places(slot_mapping, num_blocks, block_size))
 
 
 def find_places(slot_mapping: Tensor, num_blocks: int, block_size: int) -> Places:
-    """Raises ValueError unless each token has a slot of the pool for itself, or none."""
+    """Where a step writes its tokens, in every layer. ValueError as require_slots."""
     require_slots(slot_mapping, num_blocks * block_size)
-    written = slot_mapping != PAD_SLOT
-    slots = slot_mapping[written]
-    written = None if len(slots) == len(slot_mapping) else written
-    return Places(slot_mapping, written, slots // block_size, slots % block_size)
+    written = None if (slot_mapping >= 0).all() else slot_mapping >= 0
+    slots = slot_mapping if written is None else slot_mapping[written]
+    return slot_mapping, written, slots // block_size, slots % block_size
 
 
-def write_tokens(
-    key: Tensor, value: Tensor, k_cache: Tensor, v_cache: Tensor, places: Places
-) -> None:
-    """Write K and V to places that were found before. Nothing is checked."""
-    k_tokens, v_tokens = by_token(k_cache, v_cache)
-    if places.written is not None:
-        key, value = key[places.written], value[places.written]
-    # [tokens, num_kv_heads, head_size], for vLLM's K cut into pieces of x
-    k_tokens[places.blocks, places.offsets] = key.reshape(-1, *k_tokens.shape[2:])
-    v_tokens[places.blocks, places.offsets] = value
+def write_to(key: Tensor, value: Tensor, k_cache: Tensor, v_cache: Tensor, places: Places) -> None:
+    """reshape_and_cache to places that were found before."""
+    slot_mapping, written, *place = places  # the place: blocks, offsets
+    require_tokens(key, value, k_cache, v_cache, slot_mapping)
+    for new, tokens in zip((key, value), by_token(k_cache, v_cache), strict=True):
+        new = new if written is None else new[written]
+        # [tokens, num_kv_heads, head_size], for vLLM's K cut into pieces of x
+        tokens[tuple(place)] = new.reshape(-1, *tokens.shape[2:])
 
 
 def gather(
