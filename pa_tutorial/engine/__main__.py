@@ -12,7 +12,6 @@ On several devices, or processes:
 import argparse
 import os
 import sys
-from dataclasses import fields
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -115,8 +114,8 @@ def engine_options(args: argparse.Namespace) -> dict[str, object]:
 
 
 def answer(llm: LLM, args: argparse.Namespace, prompts: list[str]) -> int:
-    names = {field.name for field in fields(SamplingParams)} & vars(args).keys()
-    chosen = {name: getattr(args, name) for name in names}
+    known = SamplingParams.__dataclass_fields__
+    chosen = {name: value for name, value in vars(args).items() if name in known}
     params = SamplingParams(stop_tokens=tuple(args.stop_token), **chosen)
     arrivals = [args.every * index for index in range(len(prompts))]
     completions = llm.generate(prompts, params, arrivals, progress=not args.no_progress)

@@ -193,7 +193,8 @@ class Engine:
             tokens = [likeliest] * len(wanted)
         else:
             tokens = [choose_token(scores, params, index, num_generated) for index in wanted]
-        return [(t, self._finish_reason(t, num_generated + 1, params)) for t in tokens]
+        length = len(sequence.generated) + 1
+        return [(token, self._finish_reason(token, length, params)) for token in tokens]
 
     def _finish_reason(self, token: int, num_generated: int, params: SamplingParams) -> str | None:
         ends = () if params.ignore_eos else getattr(self.model.config, "eos_tokens", ())
