@@ -14,6 +14,7 @@ next one. The part of a share in one sequence is a partition, as in v2, and the 
 the last partition of a sequence merges them, as in v2.
 """
 
+import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -22,6 +23,7 @@ from zlib import crc32
 
 import numpy as np
 from numba import njit, prange
+from numba.core.event import Event, Listener, register
 
 from pa_tutorial.kernels import cpu_vectors
 from pa_tutorial.kernels.cpu_vectors import (
@@ -264,6 +266,21 @@ def address(memory: Pointer) -> int:
 @unrolled
 def take(counter: Pointer) -> int:
     return fetch_add(counter, 1)
+
+
+class WhileCompiling(Listener):
+    """A line on stderr where Numba begins to compile a kernel that it has not kept on disk."""
+
+    def on_start(self, event: Event) -> None:
+        function = event.data["dispatcher"].py_func
+        if function.__qualname__ == "cpu_kernel.<locals>.kernel":
+            print("Compiling the CPU kernel, once: some seconds.", file=sys.stderr, flush=True)
+
+    def on_end(self, event: Event) -> None:
+        pass
+
+
+register("numba:compile", WhileCompiling())
 
 
 @cache
