@@ -67,6 +67,11 @@ def interpreted(function: Callable) -> InterpretedFunction:
     return InterpretedFunction(function)
 
 
+def called(function: JITFunction, *arguments: object, **constants: object) -> object:
+    """A @triton.jit function that a kernel calls."""
+    return interpreted(function.fn)(*arguments, **constants)
+
+
 # The language ------------------------------------------------------------------------------------
 
 
@@ -76,12 +81,10 @@ def interpreted_language() -> Iterator[None]:
     the interpreter itself changes there, it does not put back everywhere."""
     classes = [value for value in vars(tl.core).values() if inspect.isclass(value)]
     before = [(place, dict(vars(place))) for place in (*MODULES, *classes)]
-    for module in (tl, tl.standard):  # tl.sum, tl.max and others are @triton.jit functions too
-        for name, value in list(vars(module).items()):
-            if isinstance(value, JITFunction):
-                setattr(module, name, interpreted(value.fn))
     try:
-        yield
+        # tl.sum and tl.max are @triton.jit functions, and a kernel may call others.
+        with mock.patch.object(JITFunction, "__call__", called):
+            yield
     finally:
         for place, names in before:
             put_back(place, names)
