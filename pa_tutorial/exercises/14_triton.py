@@ -138,8 +138,8 @@ def scores_in_torch(draw: int, num_tokens: int, head_size: int, gap: int) -> Ten
 SCORES = Exercise(
     notebook=NOTEBOOK,
     text="""\
-**Your turn:** the scores of one query and many tokens that lie in one piece. Three lines are missing.
-The check adds `@triton.jit`.""",
+**Your turn:** the scores of one query and many tokens that lie in one piece. Three lines are
+missing. The check adds `@triton.jit`.""",
     solution=score_tile,
     trials=lambda draw=0: trials(
         draw, SCORE_CASES, run_scores, scores_in_torch, score_tile, ("token",)
