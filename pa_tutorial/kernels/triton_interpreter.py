@@ -67,11 +67,6 @@ def interpreted(function: Callable) -> InterpretedFunction:
     return InterpretedFunction(function)
 
 
-def called(function: JITFunction, *arguments: object, **constants: object) -> object:
-    """A @triton.jit function that a kernel calls."""
-    return interpreted(function.fn)(*arguments, **constants)
-
-
 # The language ------------------------------------------------------------------------------------
 
 
@@ -83,7 +78,8 @@ def interpreted_language() -> Iterator[None]:
     before = [(place, dict(vars(place))) for place in (*MODULES, *classes)]
     try:
         # tl.sum and tl.max are @triton.jit functions, and a kernel may call others.
-        with mock.patch.object(JITFunction, "__call__", called):
+        of_kernel = property(lambda function: interpreted(function.fn))
+        with mock.patch.object(JITFunction, "__call__", of_kernel):
             yield
     finally:
         for place, names in before:
