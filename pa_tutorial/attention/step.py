@@ -96,7 +96,9 @@ class DecodeStep:
                 f"of the {num_seqs} sequences of q"
             )
         if seq_lens.shape != (num_seqs,):
-            raise ValueError(f"{lens_name} has shape {list(seq_lens.shape)}; it must be [{num_seqs}]")
+            raise ValueError(
+                f"{lens_name} has shape {list(seq_lens.shape)}; it must be [{num_seqs}]"
+            )
 
     def require_strides(self, k_dims: int, v_dims: int) -> None:
         """So many last dimensions have no gaps (of q two), and K and V of a block and head lie as

@@ -268,13 +268,17 @@ def take(counter: Pointer) -> int:
     return fetch_add(counter, 1)
 
 
+COMPILING = "Compiling the CPU kernel, once: some seconds.\n"
+
+
 class WhileCompiling(Listener):
     """A line on stderr where Numba begins to compile a kernel that it has not kept on disk."""
 
     def on_start(self, event: Event) -> None:
         function = event.data["dispatcher"].py_func
         if function.__qualname__ == "cpu_kernel.<locals>.kernel":
-            print("Compiling the CPU kernel, once: some seconds.", file=sys.stderr, flush=True)
+            sys.stderr.write(COMPILING)
+            sys.stderr.flush()
 
     def on_end(self, event: Event) -> None:
         pass
