@@ -79,8 +79,7 @@ def require_tensor(name: str, tensor: Tensor) -> None:
 
 
 def require_readable(name: str, tensor: Tensor) -> None:
-    """Raise TypeError or ValueError unless this is a tensor whose memory holds its numbers, one
-    or more."""
+    """Raise TypeError or ValueError unless this is a tensor that holds at least one number."""
     require_tensor(name, tensor)
     if not tensor.numel():
         raise ValueError(f"{name} has shape {list(tensor.shape)}; every size must be at least 1")
