@@ -8,12 +8,7 @@ def other_lens(rng: np.random.Generator, name: str, sizes: tuple) -> tuple[str |
     _, block_size, num_shares = sizes
     a, b, c, d = (int(n) for n in rng.integers(1, 5, 4))
     words = None
-    if name == "one_sequence":
-        num_blocks = num_shares * (a + b)
-        lens, words = [block_size * num_blocks], f"{num_blocks} blocks for two shares"
-    elif name == "one_share":
-        lens = rng.integers(1, 80, 3)
-    elif name == "cut_inside":  # the middle of all blocks is in the second sequence
+    if name == "cut_inside":  # the middle of all blocks is in the second sequence
         lens = [block_size * n for n in (a, 8 + b, c)]
     elif name == "cut_between":
         lens = [block_size * n for n in (a, b, a + b)]
@@ -33,8 +28,6 @@ def other_x(rng: np.random.Generator, name: str) -> np.ndarray:
         return rng.choice((0.0, -0.0), few)
     if name == "near_zero":
         return rng.uniform(-0.34, 0, 50)
-    if name == "usual":
-        return rng.uniform(-10, 0, 1000)
     if name == "wide":
         return rng.uniform(-87, 0, 1000)
     if name == "below":

@@ -78,7 +78,6 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "split": partitions.draw_worked_split,
     "mixed_batch": partitions.draw_mixed_batch,
     "cpu_order": cpu_figures.draw_order_of_reference,
-    "cpu_shares": cpu_figures.draw_shares_of_mixed_batch,
     "cpu_steps": cpu_figures.draw_steps,
     "triton_masks": tiles.draw_masks_of_worked_example,
     "triton_threads": tiles.draw_reference_threads,
