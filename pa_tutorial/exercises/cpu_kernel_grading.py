@@ -4,10 +4,9 @@ import numpy as np
 
 
 def other_lens(rng: np.random.Generator, name: str, sizes: tuple) -> tuple[str | None, tuple]:
-    """For a case of deal_out: what it isolates (None: the same words), and its sizes."""
+    """For a case of deal_out: what it isolates (None: as it was), and its sizes."""
     _, block_size, num_shares = sizes
     a, b, c, d = (int(n) for n in rng.integers(1, 5, 4))
-    words = None
     if name == "cut_inside":  # the middle of all blocks is in the second sequence
         lens = [block_size * n for n in (a, 8 + b, c)]
     elif name == "cut_between":
@@ -18,7 +17,7 @@ def other_lens(rng: np.random.Generator, name: str, sizes: tuple) -> tuple[str |
         lens = [a, int(rng.integers(300, 500)), 2 * b, c]
     else:  # many_shares
         lens, num_shares = [block_size * a + b, c], int(rng.integers(7, 11))
-    return words, (tuple(map(int, lens)), block_size, num_shares)
+    return None, (tuple(map(int, lens)), block_size, num_shares)
 
 
 def other_x(rng: np.random.Generator, name: str) -> np.ndarray:
