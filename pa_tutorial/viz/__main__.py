@@ -67,7 +67,6 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "split": partitions.draw_worked_split,
     "mixed_batch": partitions.draw_mixed_batch,
     "cpu_order": cpu_figures.draw_order_of_reference,
-    "cpu_shares": cpu_figures.draw_shares_of_mixed_batch,
     "cpu_steps": cpu_figures.draw_steps,
     "bandwidth": cpu_measured.draw_bandwidth,
     "engine_step_ways": engine_figures.draw_step_ways,
