@@ -22,6 +22,7 @@ each = pytest.mark.parametrize(
 )
 MAX_CELL_LINES = 15
 MAX_KERNEL_LINES = 40  # of a cell with a kernel, or with its constants
+KERNEL_MARKS = "@cuda.jit", "@triton.jit", "\nTHREAD_GROUP_SIZE = "
 
 
 def outputs(cell: NotebookNode) -> list[Piece]:
@@ -56,7 +57,7 @@ def test_committed_notebook_is_clean(path) -> None:
         if cell.cell_type != "code":
             continue
         lines = len(cell.source.splitlines())
-        of_kernel = "@cuda.jit" in cell.source or "\nTHREAD_GROUP_SIZE = " in cell.source
+        of_kernel = any(mark in cell.source for mark in KERNEL_MARKS)
         most = MAX_KERNEL_LINES if of_kernel else MAX_CELL_LINES
         assert lines <= most or "exercise" in cell.metadata, cell.source
         live = "live" in cell.metadata.get("tags", [])
