@@ -97,10 +97,3 @@ def test_a_kernel_that_a_notebook_repeats_is_unchanged_or_says_what_is_new() -> 
                 assert text == plain, f"{path.stem}: {name} is not that of the notebook before"
         latest |= here
     assert {"load_query", "fill_logits", "add_warps", "reduce_partitions"} <= latest.keys()
-
-
-@pytest.mark.parametrize("page", sorted(NOTEBOOKS.glob("*.md")), ids=lambda page: page.stem)
-def test_a_page_links_to_a_cell_that_is_gone(page) -> None:
-    links = re.findall(r"\((\w+\.ipynb)#cell-id=([\w-]+)\)", page.read_text(encoding="utf-8"))
-    ids = {name: {c.id for c in nbformat.read(NOTEBOOKS / name, 4).cells} for name, _ in links}
-    assert not [(name, cell) for name, cell in links if cell not in ids[name]]
