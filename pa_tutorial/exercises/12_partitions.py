@@ -11,7 +11,8 @@ from torch import Tensor
 
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.drawing import redrawn
-from pa_tutorial.exercises.exercise import Exercise, require_floats
+from pa_tutorial.exercises.exercise import Exercise
+from pa_tutorial.exercises.grading import require_floats
 from pa_tutorial.exercises.kernels import ITEM, Enough, Task, trial
 from pa_tutorial.exercises.partitions_grading import made_up_partitions, require_registers_only
 from pa_tutorial.simt.races import WARP_SIZE
