@@ -12,7 +12,6 @@ from pa_tutorial.exercises.kernels import (
     Task,
     require_atomics,
     require_barriers,
-    require_device_function,
     require_shared_requests,
     trial,
 )
@@ -312,22 +311,6 @@ def test_atomic_operations_are_counted_by_lanes() -> None:
     task = Task(32, (A,), A, {}, also=lambda trace: require_atomics(trace, 63, "they wait"))
     with pytest.raises(AnswerError, match="with 64 atomic operations: they wait"):
         task.run(counts)
-
-
-def test_a_part_of_a_kernel_must_be_a_device_function_that_returns_something() -> None:
-    @cuda.jit(device=True)
-    def good(a):
-        return a
-
-    @cuda.jit(device=True)
-    def empty(a):
-        return None
-
-    assert require_device_function(good) is good
-    with pytest.raises(AnswerError, match="not written yet"):
-        require_device_function(empty)
-    with pytest.raises(AnswerError, match=r"@cuda\.jit\(device=True\)"):
-        require_device_function(copy)
 
 
 def test_a_function_that_makes_no_kernel_is_not_written_yet() -> None:

@@ -1,20 +1,14 @@
 """Exercises of notebook 01: attention of one query, chunked generation."""
 
-from collections.abc import Callable
-from functools import partial
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from pa_tutorial.attention.cached import KVCache
 from pa_tutorial.attention.tiny_lm import TinyLM, encode, load
-from pa_tutorial.checks.comparing import bounds_of
-from pa_tutorial.checks.running import Trial
-from pa_tutorial.exercises.drawing import reseeded, seeded
-from pa_tutorial.exercises.exercise import Exercise, require_shape
-from pa_tutorial.walk.calls import AnswerError
-from pa_tutorial.walk.cases import CASES
+from pa_tutorial.exercises.exercise import Exercise
+from pa_tutorial.exercises.grading import graded, on_steps, require_shape
+from pa_tutorial.walk.calls import AnswerError, Function
 from pa_tutorial.walk.ladder import STAGES
 from pa_tutorial.walk.problem import DecodeProblem
 
@@ -41,33 +35,17 @@ def attend_newest(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
     ### END SOLUTION
 
 
-def attend_newest_trials(draw: int = 0) -> list[Trial]:
-    def run(case: DecodeProblem, function: Callable | None) -> dict[str, Tensor]:
-        answer = attend_newest if function is None else function
+ATTEND_CASES = (
+    *("one_token", "ordinary_softmax", "sharp_softmax", "equal_scores", "other_scale"),
+    *("deep_negative_scores", "huge_scores"),
+)
 
-        def as_stage(q: Tensor, k: Tensor, v: Tensor, scale: float, slopes: None) -> Tensor:
-            out = require_shape(answer(q[0], k, v, scale), list(q[0].shape))
-            return out[None]
 
-        return STAGES["kv_cache"].run(case, as_stage)
+def attend_run(answer: Function, case: DecodeProblem) -> dict[str, Tensor]:
+    def as_stage(q: Tensor, k: Tensor, v: Tensor, scale: float, slopes: None) -> Tensor:
+        return require_shape(answer(q[0], k, v, scale), list(q[0].shape))[None]
 
-    names = (
-        *("one_token", "ordinary_softmax", "sharp_softmax", "equal_scores", "other_scale"),
-        *("deep_negative_scores", "huge_scores"),
-    )
-    return [
-        Trial(
-            name=case.id,
-            isolates=case.isolates,
-            meaning=case.meaning,
-            run=partial(run, case),
-            references={"the oracle": case.expected},
-            bounds=bounds_of(case.id),
-            axes=("call", "head", "dimension"),
-            problem=case,
-        )
-        for case in (reseeded(CASES[f"decode/{name}"], draw) for name in names)
-    ]
+    return STAGES["kv_cache"].run(case, as_stage)
 
 
 # 2. ---------------------------------------------------------------------------------------------
@@ -112,61 +90,44 @@ class CountingLM:
         return self.model(tokens, caches)
 
 
+_CHUNKS = "The caches must be the same for all chunks, and no chunk may be missing."
 CHUNK_CASES = (
-    # name, what it isolates, prompt, num_tokens, chunk_len
-    ("prefill_only", "one token from a prompt in one chunk", "The", 1, 8),
-    ("even_chunks", "16 prompt tokens, 8 at a time", "If the object is", 12, 8),
-    ("last_chunk_is_short", "15 prompt tokens, 4 at a time", "An assertion is", 12, 4),
-    ("chunks_of_one", "a prompt token at a time", "A list is", 20, 1),
+    # name, what it isolates, what its failure means, prompt, num_tokens, chunk_len
+    ("prefill_only", "one token from a prompt in one chunk", _CHUNKS, "The", 1, 8),
+    ("even_chunks", "16 prompt tokens, 8 at a time", _CHUNKS, "If the object is", 12, 8),
+    ("last_chunk_is_short", "15 prompt tokens, 4 at a time", _CHUNKS, "An assertion is", 12, 4),
+    ("chunks_of_one", "a prompt token at a time", _CHUNKS, "A list is", 20, 1),
 )
 WORDS = "a an any class each if in instance is list method new not object of or that the two when"
 
 
-def _other_prompt(prompt: str, rng: np.random.Generator) -> str:
+def other_prompt(rng: np.random.Generator, _: str, prompt: str, *sizes: int) -> tuple:
     """Random words, cut to the length of the prompt."""
     words = rng.choice(WORDS.split(), size=len(prompt))
-    return " ".join(words)[: len(prompt)]
+    return None, " ".join(words)[: len(prompt)], *sizes
 
 
-def generate_in_chunks_trials(draw: int = 0) -> list[Trial]:
-    def run(
-        prompt: str, num_tokens: int, chunk_len: int, function: Callable | None
-    ) -> dict[str, Tensor]:
-        model, tokens = CountingLM(), encode(prompt)
-        answer = generate_in_chunks if function is None else function
-        generated = require_shape(answer(model, tokens, num_tokens, chunk_len), [num_tokens])
-        enough = len(tokens) + num_tokens - 1
-        if generated.dtype != torch.int64:
-            raise AnswerError(f"it returned {generated.dtype}; tokens are int64")
-        if max(model.calls, default=0) > chunk_len:
-            raise AnswerError(f"one call got {max(model.calls)} tokens; {chunk_len} are allowed")
-        if sum(model.calls) > enough:
-            raise AnswerError(
-                f"the model was given {sum(model.calls)} tokens, {enough} are enough: "
-                "was an old token given again, or the last generated one?"
-            )
-        fewest = -(-len(tokens) // chunk_len) + num_tokens - 1
-        if len(model.calls) > fewest:
-            raise AnswerError(f"it called the model {len(model.calls)} times; {fewest} are enough")
-        return {"out": generated[:, None]}
-
-    def expected(prompt: str, num_tokens: int) -> dict[str, Tensor]:
-        return {"out": load().generate(encode(prompt), num_tokens, use_cache=False)[:, None]}
-
-    rng = seeded(0, draw)
-    return [
-        Trial(
-            name=name,
-            isolates=isolates,
-            meaning="The caches must be the same for all chunks, and no chunk may be missing.",
-            run=partial(run, prompt, num_tokens, chunk_len),
-            references={"generation without a cache": partial(expected, prompt, num_tokens)},
-            bounds={"out": 0.0},
-            axes=("generated token",),
+def chunks_run(answer: Function, prompt: str, num_tokens: int, chunk_len: int) -> Tensor:
+    model, tokens = CountingLM(), encode(prompt)
+    generated = require_shape(answer(model, tokens, num_tokens, chunk_len), [num_tokens])
+    enough = len(tokens) + num_tokens - 1
+    if generated.dtype != torch.int64:
+        raise AnswerError(f"it returned {generated.dtype}; tokens are int64")
+    if max(model.calls, default=0) > chunk_len:
+        raise AnswerError(f"one call got {max(model.calls)} tokens; {chunk_len} are allowed")
+    if sum(model.calls) > enough:
+        raise AnswerError(
+            f"the model was given {sum(model.calls)} tokens, {enough} are enough: "
+            "was an old token given again, or the last generated one?"
         )
-        for name, isolates, shown_prompt, num_tokens, chunk_len in CHUNK_CASES
-        for prompt in (_other_prompt(shown_prompt, rng) if draw else shown_prompt,)
-    ]
+    fewest = -(-len(tokens) // chunk_len) + num_tokens - 1
+    if len(model.calls) > fewest:
+        raise AnswerError(f"it called the model {len(model.calls)} times; {fewest} are enough")
+    return generated[:, None]
+
+
+def without_cache(prompt: str, num_tokens: int, chunk_len: int) -> Tensor:
+    return load().generate(encode(prompt), num_tokens, use_cache=False)[:, None]
 
 
 # ------------------------------------------------------------------------------------------------
@@ -177,7 +138,7 @@ EXERCISES = (
         text="> **Your turn.** Three lines: the output of the newest token, from one query and "
         "all keys and values.",
         solution=attend_newest,
-        trials=attend_newest_trials,
+        trials=on_steps(attend_newest, ATTEND_CASES, attend_run),
         is_warm_up=True,
     ),
     Exercise(
@@ -187,6 +148,14 @@ EXERCISES = (
         "No token goes through the model twice, and the last generated one not at all. "
         "The check counts.",
         solution=generate_in_chunks,
-        trials=generate_in_chunks_trials,
+        trials=graded(
+            generate_in_chunks,
+            CHUNK_CASES,
+            chunks_run,
+            without_cache,
+            ("generated token",),
+            "generation without a cache",
+            other_prompt,
+        ),
     ),
 )

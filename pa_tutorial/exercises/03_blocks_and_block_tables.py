@@ -1,30 +1,19 @@
 """Exercises of notebook 03: slots, and copy-on-write."""
 
-from collections.abc import Callable, Sequence
-from functools import partial
-from operator import index
+from collections.abc import Sequence
+from copy import deepcopy
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from pa_tutorial.checks.running import Trial
-from pa_tutorial.exercises.blocks_grading import append_cases, slot_cases
 from pa_tutorial.exercises.exercise import Exercise
+from pa_tutorial.exercises.grading import called, graded, whole_numbers
 from pa_tutorial.paging.errors import OutOfBlocks
-from pa_tutorial.walk.calls import AnswerError, require_written
+from pa_tutorial.paging.layouts import slot_mapping
+from pa_tutorial.walk.calls import AnswerError, Function, require_written
 
 NOTEBOOK = "03_blocks_and_block_tables"
-
-
-def _as_row(numbers: Sequence[int], width: int, what: str) -> list[int]:
-    """Whole numbers, filled up with -1; AnswerError if they are something else."""
-    try:
-        row = [index(number) for number in numbers]
-    except (TypeError, ValueError) as error:
-        raise AnswerError(f"{what} is {numbers!r}; it must be a list of whole numbers") from error
-    if len(row) > width:
-        raise AnswerError(f"{what} holds {len(row)} numbers; at most {width} make sense here")
-    return [*row, *[-1] * (width - len(row))]
 
 
 # 1. ---------------------------------------------------------------------------------------------
@@ -38,32 +27,29 @@ def find_slots(block_table: list[int], first: int, last: int, block_size: int) -
     ### END SOLUTION
 
 
-def find_slots_trials(draw: int = 0) -> list[Trial]:
-    def run(case: tuple, function: Callable | None) -> dict[str, Tensor]:
-        answer = find_slots if function is None else function
-        table, first, last, block_size, _ = case
-        copied = list(table)
-        slots = require_written(answer(copied, first, last, block_size))
-        if copied != table:
-            raise AnswerError("it changed block_table; it must only read it")
-        return {"out": torch.tensor([_as_row(slots, 16, "the result")])}
-
-    return [
-        Trial(
-            name=name,
-            isolates=isolates,
-            meaning="Use the block table, and the block size that you are given.",
-            run=partial(run, case),
-            references={"the slots, by hand": partial(_expected_row, case[-1])},
-            bounds={"out": 0.0},
-            axes=("call", "token"),
-        )
-        for name, isolates, *case in slot_cases(draw)
-    ]
+_TABLE = "Use the block table, and the block size that you are given."
+SLOT_CASES: tuple[tuple, ...] = (
+    # name, what it isolates, what its failure means, block_table, first, last, block_size
+    ("first_block", "a prompt inside one block", _TABLE, [3], 0, 4, 4),
+    ("worked_example", "11 tokens in two blocks", _TABLE, [5, 2], 0, 11, 8),
+    ("decode_step", "one new token", _TABLE, [5, 2], 10, 11, 8),
+    ("chunk", "tokens in the middle of a sequence", _TABLE, [4, 1, 9], 3, 9, 4),
+    ("other_block_size", "blocks of 16 tokens", _TABLE, [7, 0], 15, 18, 16),
+    ("blocks_of_6", "a block size that is no power of two", _TABLE, [300, 2, 8, 1, 9], 22, 27, 6),
+)
 
 
-def _expected_row(numbers: list[int]) -> dict[str, Tensor]:
-    return {"out": torch.tensor([_as_row(numbers, 16, "the result")])}
+def other_table(rng: np.random.Generator, _: str, table: list[int], *sizes: int) -> tuple:
+    return None, rng.permutation(1200)[: len(table)].tolist(), *sizes
+
+
+def slots_run(answer: Function, table: list[int], first: int, last: int, size: int) -> Tensor:
+    slots = called(answer, table, first, last, size)
+    return torch.tensor([whole_numbers(slots, last - first, "slots")])
+
+
+def package_slots(table: list[int], first: int, last: int, block_size: int) -> Tensor:
+    return slot_mapping(table, range(first, last), block_size)[None]
 
 
 # 2. ---------------------------------------------------------------------------------------------
@@ -104,64 +90,84 @@ def append_token(
     ### END SOLUTION
 
 
-def append_token_trials(draw: int = 0) -> list[Trial]:
-    def run(
-        block_size: int, before: tuple, refused: bool, function: Callable | None
-    ) -> dict[str, Tensor]:
-        answer = append_token if function is None else function
-        table, num_tokens, ref_counts, free = before
-        state = list(table), list(ref_counts), list(free)
-        try:
-            copies = require_written(answer(state[0], num_tokens, state[1], state[2], block_size))
-        except OutOfBlocks as error:
-            if not refused:
-                raise
-            if state != (table, ref_counts, free):
-                raise AnswerError(
-                    "it raised OutOfBlocks, but it had changed table, ref_counts or free before"
-                ) from error
-            copies = []
-        except Exception as error:
-            if refused:
-                raise AnswerError(
-                    f"no block is free, and it raised {type(error).__name__}; "
-                    "it must raise OutOfBlocks"
-                ) from error
-            raise
-        else:
-            if refused:
-                raise AnswerError("no block is free, but it did not raise OutOfBlocks")
-        return {"out": _state_rows(*state, copies)}
-
-    def expected(before: tuple, after: tuple | None) -> dict[str, Tensor]:
-        unchanged = (before[0], before[2], before[3], [])
-        return {"out": _state_rows(*(after or unchanged))}
-
-    return [
-        Trial(
-            name=name,
-            isolates=isolates,
-            meaning="Go through the three cases of the plan; -1 stands for nothing.",
-            run=partial(run, block_size, before, after is None),
-            references={"the state, by hand": partial(expected, before, after)},
-            bounds={"out": 0.0},
-            axes=("table|ref_counts|free|copies", "place"),
-        )
-        for name, isolates, block_size, before, after in append_cases(draw)
-    ]
+_PLAN = "Go through the three cases of the plan; -1 stands for nothing."
+APPEND_CASES = (
+    # name, what it isolates, what its failure means, block_size, num_tokens,
+    # (table, ref_counts, free), and afterwards, with copies; None: OutOfBlocks
+    ("room", "the last block has room", _PLAN, 4, 3, ([1], [0, 1, 0, 0], [3, 2]),
+     ([1], [0, 1, 0, 0], [3, 2], [])),
+    ("room_and_none_free", "no block is free, and none is needed", _PLAN, 4, 3, ([1], [0, 1], []),
+     ([1], [0, 1], [], [])),
+    ("full_block", "the last block is full", _PLAN, 4, 4, ([1], [0, 1, 0, 0], [3, 2]),
+     ([1, 2], [0, 1, 1, 0], [3], [])),
+    ("first_token", "a sequence without a block", _PLAN, 4, 0, ([], [0, 0, 0, 0], [3, 2, 1]),
+     ([1], [0, 1, 0, 0], [3, 2], [])),
+    ("blocks_of_3", "blocks of 3 tokens", _PLAN, 3, 4, ([2, 1], [0, 1, 1, 0], [3]),
+     ([2, 1], [0, 1, 1, 0], [3], [])),
+    ("copy_on_write", "the last block is shared and not full", _PLAN, 4, 6,
+     ([1, 2], [0, 2, 2, 0], [3]), ([1, 3], [0, 2, 1, 1], [], [(2, 3)])),
+    ("three_references", "three sequences share the last block", _PLAN, 4, 1,
+     ([2], [0, 0, 3, 0], [1, 3]), ([3], [0, 0, 2, 1], [1], [(2, 3)])),
+    ("shared_and_full", "the last block is shared and full", _PLAN, 4, 8,
+     ([1, 2], [0, 2, 2, 0], [3]), ([1, 2, 3], [0, 2, 2, 1], [], [])),
+    ("shared_before", "only an earlier block is shared", _PLAN, 4, 5, ([1, 2], [0, 2, 1, 0], [3]),
+     ([1, 2], [0, 2, 1, 0], [3], [])),
+    ("none_free", "no block for the next token", _PLAN, 4, 8, ([1, 2], [0, 1, 1, 0], []), None),
+    ("none_free_for_the_copy", "no block for the copy", _PLAN, 4, 7, ([1, 2], [0, 2, 2, 0], []),
+     None),
+)  # fmt: skip
+POOL = 6  # blocks of the pool in other draws, more than in any case by hand
 
 
-def _state_rows(
-    table: list[int], ref_counts: list[int], free: list[int], copies: Sequence[tuple[int, int]]
+def other_pool(
+    rng: np.random.Generator, _: str, size: int, num_tokens: int, before: tuple, after: tuple | None
+) -> tuple:
+    """The same story in a larger pool: its blocks have new names, and others use the rest."""
+    names, in_use = rng.permutation(POOL).tolist(), rng.integers(1, 10, size=POOL).tolist()
+
+    def renamed(table: list[int], ref_counts: list[int], free: list[int], *copies: list) -> tuple:
+        counts = dict(enumerate(in_use)) | dict(zip(names, ref_counts, strict=False))
+        pairs = ([(names[old], names[new]) for old, new in some] for some in copies)
+        blocks = ([names[block] for block in some] for some in (table, free))
+        return next(blocks), list(counts.values()), next(blocks), *pairs
+
+    return None, size, num_tokens, renamed(*before), after and renamed(*after)
+
+
+def append_run(
+    answer: Function, size: int, num_tokens: int, before: tuple, after: tuple | None
 ) -> Tensor:
-    """[4, 6]"""
+    table, ref_counts, free = own = deepcopy(before)
+    try:
+        copies = require_written(answer(table, num_tokens, ref_counts, free, size))
+    except OutOfBlocks as error:
+        if after is None and own != before:
+            raise AnswerError(
+                "it raised OutOfBlocks, but it had changed table, ref_counts or free before"
+            ) from error
+        if after is not None:
+            raise
+        copies = []
+    else:
+        if after is None:
+            raise AnswerError("no block is free, but it did not raise OutOfBlocks")
     if not isinstance(copies, list) or any(
         not isinstance(pair, tuple) or len(pair) != 2 for pair in copies
     ):
         raise AnswerError(f"it returned {copies!r}; it must return [] or [(source, destination)]")
-    flat = [block for pair in copies for block in pair]
-    named = {"table": table, "ref_counts": ref_counts, "free": free, "the result": flat}
-    return torch.tensor([_as_row(row, 6, name) for name, row in named.items()])
+    return state_rows(*own, copies)
+
+
+def state_rows(table: list, ref_counts: list, free: list, copies: Sequence[tuple]) -> Tensor:
+    """[4, 6], filled up with -1"""
+    rows = table, ref_counts, free, [block for pair in copies for block in pair]
+    if any(len(row) > POOL for row in rows):
+        raise AnswerError(f"table, ref_counts, free and copies are {rows}; that is too much")
+    return torch.tensor([[*row, *[-1] * (POOL - len(row))] for row in rows])
+
+
+def state_by_hand(_size: int, _tokens: int, before: tuple, after: tuple | None) -> Tensor:
+    return state_rows(*(after or (*before, [])))
 
 
 # ------------------------------------------------------------------------------------------------
@@ -171,7 +177,15 @@ EXERCISES = (
         notebook=NOTEBOOK,
         text="> **Your turn.** Where is token 9? And all the others? One line.",
         solution=find_slots,
-        trials=find_slots_trials,
+        trials=graded(
+            find_slots,
+            SLOT_CASES,
+            slots_run,
+            package_slots,
+            ("call", "token"),
+            "the package's slot_mapping",
+            other_table,
+        ),
         is_warm_up=True,
     ),
     Exercise(
@@ -179,6 +193,14 @@ EXERCISES = (
         text="The heart of the block table, over plain lists that you change in place: section 4's "
         "`append`, and now for a pool that may be empty. A refused append leaves no trace.",
         solution=append_token,
-        trials=append_token_trials,
+        trials=graded(
+            append_token,
+            APPEND_CASES,
+            append_run,
+            state_by_hand,
+            ("table|ref_counts|free|copies", "place"),
+            "the state, by hand",
+            other_pool,
+        ),
     ),
 )

@@ -1,16 +1,13 @@
 """Exercises of notebook 04: a byte address, and reading from the cache."""
 
-from collections.abc import Callable
-from functools import partial
-
 import torch
 from torch import Tensor
 
-from pa_tutorial.checks.running import Trial
-from pa_tutorial.exercises.drawing import reseeded, seeded_torch
-from pa_tutorial.exercises.exercise import Exercise, require_shape
-from pa_tutorial.walk.calls import AnswerError, require_written
-from pa_tutorial.walk.cases import CASES
+from pa_tutorial.exercises.drawing import seeded
+from pa_tutorial.exercises.exercise import Exercise
+from pa_tutorial.exercises.grading import graded, on_steps, require_tensors, whole_numbers
+from pa_tutorial.paging.layouts import VllmLayout
+from pa_tutorial.walk.calls import Function, require_written
 from pa_tutorial.walk.problem import DecodeProblem
 
 NOTEBOOK = "04_cache_layouts"
@@ -30,55 +27,35 @@ def k_address(
     ### END SOLUTION
 
 
+_BYTES = "Each index is worth the product of all sizes to the right of it. An address counts bytes."
+_HALF, _FLOAT = torch.float16, torch.float32
 ADDRESS_CASES = (
-    ("worked_example", "float16, heads of 32, blocks of 8", (7, 2, 4, 8, 8), 2),
-    ("float32", "x is 4", (5, 3, 16, 16, 4), 4),
-    ("block_size_32", "blocks of 32 tokens, one KV head", (4, 1, 8, 32, 8), 2),
-    ("head_size_80", "ten pieces", (3, 4, 10, 16, 8), 2),
-    ("many_blocks", "addresses that do not fit into 32 bits", (80_000, 32, 16, 16, 8), 2),
-)
+    # name, what it isolates, what its failure means, layout
+    ("worked_example", "float16, heads of 32, blocks of 8", _BYTES, VllmLayout(7, 2, 32, 8, _HALF)),
+    ("float32", "x is 4", _BYTES, VllmLayout(5, 3, 64, 16, _FLOAT)),
+    ("block_size_32", "blocks of 32, one KV head", _BYTES, VllmLayout(4, 1, 64, 32, _HALF)),
+    ("head_size_80", "ten pieces", _BYTES, VllmLayout(3, 4, 80, 16, _HALF)),
+    ("many_blocks", "addresses that do not fit into 32 bits", _BYTES,
+     VllmLayout(80_000, 32, 128, 16, _HALF)),
+)  # fmt: skip
 
 
-def k_address_trials(draw: int = 0) -> list[Trial]:
-    def places(shape: tuple[int, ...]) -> Tensor:
-        """[100, 4]: block, head, offset, dim"""
-        num_blocks, num_kv_heads, pieces, block_size, x = shape
-        generator = seeded_torch(0, draw)
-        columns = [
-            torch.randint(size, (100,), generator=generator)
-            for size in (num_blocks, num_kv_heads, block_size, pieces * x)
-        ]
-        return torch.stack(columns, dim=1)
+def places(layout: VllmLayout, draw: int) -> list[list[int]]:
+    """[100, 4]: block, head, offset, dim"""
+    _, num_kv_heads, pieces, block_size, x = layout.k_shape
+    ends = layout.num_blocks, num_kv_heads, block_size, pieces * x
+    return seeded(0, draw).integers(ends, size=(100, 4)).tolist()
 
-    def run(shape: tuple[int, ...], itemsize: int, function: Callable | None) -> dict[str, Tensor]:
-        answer = k_address if function is None else function
-        addresses = [answer(*place, shape, itemsize) for place in places(shape).tolist()]
-        for address in addresses:
-            if not isinstance(require_written(address), int):
-                raise AnswerError(f"it returned {address!r}; an address is a whole number")
-        return {"out": torch.tensor(addresses)[None]}
 
-    def expected(shape: tuple[int, ...], itemsize: int) -> dict[str, Tensor]:
-        """By the strides of a tensor of that shape."""
-        strides = torch.tensor(torch.empty(shape, device="meta").stride())
-        block, head, offset, dim = places(shape).unbind(dim=1)
-        x = shape[-1]
-        index = torch.stack([block, head, dim // x, offset, dim % x], dim=1)
-        return {"out": (index * strides).sum(dim=1)[None] * itemsize}
+def address_run(answer: Function, layout: VllmLayout, draw: int) -> Tensor:
+    sizes = layout.k_shape, layout.dtype.itemsize
+    found = [require_written(answer(*place, *sizes)) for place in places(layout, draw)]
+    return torch.tensor([whole_numbers(found, 100)])
 
-    return [
-        Trial(
-            name=name,
-            isolates=isolates,
-            meaning="Each index is worth the product of all sizes to the right of it. "
-            "An address counts bytes.",
-            run=partial(run, shape, itemsize),
-            references={"the strides of a tensor": partial(expected, shape, itemsize)},
-            bounds={"out": 0.0},
-            axes=("call", "place"),
-        )
-        for name, isolates, shape, itemsize in ADDRESS_CASES
-    ]
+
+def package_addresses(layout: VllmLayout, draw: int) -> Tensor:
+    elements = [layout.k_element(*place) for place in places(layout, draw)]
+    return torch.tensor([elements]) * layout.dtype.itemsize
 
 
 # 2. ---------------------------------------------------------------------------------------------
@@ -108,51 +85,23 @@ def gather_blocks(
 
 
 GATHER_CASES = (
-    "worked_example",
-    "one_full_block",
-    "tail",
-    "stale_slots",
-    "shuffled_blocks",
-    "wide_tables",
-    "block_zero_in_use",
-    "block_size_8",
-    "gqa",
-    "head_size_120_float16",
+    *("worked_example", "one_full_block", "tail", "stale_slots", "shuffled_blocks"),
+    *("wide_tables", "block_zero_in_use", "block_size_8", "gqa", "head_size_120_float16"),
 )
 
 
-def gather_blocks_trials(draw: int = 0) -> list[Trial]:
-    def run(case: DecodeProblem, function: Callable | None) -> dict[str, Tensor]:
-        answer = gather_blocks if function is None else function
-        inputs = case.paged("vllm")
-        both: list[list[Tensor]] = [[], []]
-        for table, seq_len in zip(inputs.block_tables, case.seq_lens, strict=True):
-            result = require_written(answer(inputs.k_cache, inputs.v_cache, table, seq_len))
-            if not isinstance(result, tuple | list) or len(result) != 2:
-                raise AnswerError("it must return two tensors, K and V")
-            for side, tensor in zip(both, result, strict=True):
-                shape = [seq_len, case.num_kv_heads, case.head_size]
-                if require_shape(tensor, shape).dtype != case.dtype:
-                    raise AnswerError(f"it returned {tensor.dtype}; the cache is {case.dtype}")
-                side.append(tensor)
-        return {"out": torch.stack([torch.cat(side) for side in both])}
+def gather_run(answer: Function, case: DecodeProblem) -> Tensor:
+    step, own, found = case.paged("vllm"), case.inputs(), []
+    sequences = zip(step.block_tables, case.seq_lens, own.keys, own.values, strict=True)
+    for table, seq_len, *like in sequences:
+        result = require_written(answer(step.k_cache, step.v_cache, table, seq_len))
+        found.append(torch.stack(require_tensors(result, "K and V", like)))
+    return torch.cat(found, dim=1)
 
-    def expected(case: DecodeProblem) -> dict[str, Tensor]:
-        inputs = case.inputs()
-        return {"out": torch.stack([torch.cat(inputs.keys), torch.cat(inputs.values)])}
 
-    return [
-        Trial(
-            name=case.id,
-            isolates=case.isolates,
-            meaning=case.meaning,
-            run=partial(run, case),
-            references={"the tokens that were written": partial(expected, case)},
-            bounds={"out": 0.0},
-            axes=("K|V", "token", "head", "dimension"),
-        )
-        for case in (reseeded(CASES[f"decode/{name}"], draw) for name in GATHER_CASES)
-    ]
+def tokens_written(case: DecodeProblem) -> Tensor:
+    inputs = case.inputs()
+    return torch.stack([torch.cat(inputs.keys), torch.cat(inputs.values)])
 
 
 # ------------------------------------------------------------------------------------------------
@@ -163,7 +112,14 @@ EXERCISES = (
         text="> **Your turn.** The same for any element and any cache, in two lines. Notebook 09 "
         "spreads this formula over threads.",
         solution=k_address,
-        trials=k_address_trials,
+        trials=graded(
+            k_address,
+            ADDRESS_CASES,
+            address_run,
+            package_addresses,
+            ("call", "place"),
+            "the package's layout",
+        ),
         is_warm_up=True,
     ),
     Exercise(
@@ -171,6 +127,14 @@ EXERCISES = (
         text="Section 5 looks up every token. Copy whole blocks instead: index with the table, "
         "bring block and offset to the front, and cut off what no token owns.",
         solution=gather_blocks,
-        trials=gather_blocks_trials,
+        trials=on_steps(
+            gather_blocks,
+            GATHER_CASES,
+            gather_run,
+            tokens_written,
+            ("K|V", "token", "head", "dimension"),
+            "the tokens that were written",
+            bound=0.0,
+        ),
     ),
 )

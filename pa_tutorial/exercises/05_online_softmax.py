@@ -13,7 +13,8 @@ from torch import Tensor
 from pa_tutorial.attention.online import Part
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.drawing import reseeded, seeded
-from pa_tutorial.exercises.exercise import Exercise, require_floats, require_shape
+from pa_tutorial.exercises.exercise import Exercise
+from pa_tutorial.exercises.grading import require_floats, require_shape
 from pa_tutorial.exercises.once import once
 from pa_tutorial.walk.calls import AnswerError, require_written
 from pa_tutorial.walk.cases import WORKED_EXAMPLE

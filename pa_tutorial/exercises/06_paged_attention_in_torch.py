@@ -12,7 +12,8 @@ from pa_tutorial.attention.work import TensorsMade
 from pa_tutorial.checks.comparing import bounds_of
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.drawing import new_names, reseeded, seeded
-from pa_tutorial.exercises.exercise import Exercise, require_shape
+from pa_tutorial.exercises.exercise import Exercise
+from pa_tutorial.exercises.grading import require_shape
 from pa_tutorial.walk.calls import AnswerError, require_written
 from pa_tutorial.walk.cases import CASES
 from pa_tutorial.walk.ladder import STAGES

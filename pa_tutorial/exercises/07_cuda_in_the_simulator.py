@@ -5,10 +5,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numba import cuda, float32
 
-from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.drawing import seeded
 from pa_tutorial.exercises.exercise import Exercise
-from pa_tutorial.exercises.kernels import Enough, Task, trial
+from pa_tutorial.exercises.kernels import Enough, Task, on_tasks
 from pa_tutorial.simt.races import WARP_SIZE
 
 NOTEBOOK = "07_cuda_in_the_simulator"
@@ -53,14 +52,13 @@ def warm_up(
 ) -> Exercise:
     """One array in, one out. sizes: elements of each case, and threads."""
 
-    def one(size: int, draw: int) -> Trial:
+    def task(draw: int, size: int) -> Task:
         a = seeded(size, draw).standard_normal(size, dtype=np.float32)
-        words = f"{size}_threads", "any numbers", "Say in words what thread t reads and writes."
-        return trial(*words, Task(size, (a,), expected(a), {}, **options), kernel, ("thread",))
+        return Task(size, (a,), expected(a), {}, **options)
 
-    def trials(draw: int = 0) -> list[Trial]:
-        return [one(size, draw) for size in sizes]
-
+    words = "any numbers", "Say in words what thread t reads and writes."
+    cases = [(f"{size}_threads", *words, size) for size in sizes]
+    trials = on_tasks(kernel, cases, task, ("thread",))
     return Exercise(NOTEBOOK, text, kernel, trials, is_warm_up=True)
 
 
@@ -114,35 +112,31 @@ def gather_tokens(out, cache, block_table):
 
 _PLACE = "Which element does thread t copy, and from which physical block?"
 GATHER_CASES = (
-    # name, what it isolates, what its failure means, (threads, tokens, head_size, block_size)
-    ("one_block", "one warp, block 0", _PLACE, (32, 8, 32, 8)),
-    ("shuffled_blocks", "blocks in no order", "The block table is not used.", (256, 24, 32, 8)),
-    ("tail", "11 tokens: the last block is not full", "It must end with out.", (96, 11, 32, 8)),
-    ("few_threads", "one warp", "All threads together must go on until the end.", (32, 5, 64, 8)),
-    ("odd_sizes", "heads of 40, blocks of 12", "Sizes need not be powers of 2.", (128, 31, 40, 12)),
-    ("long", "1,024 threads, 19 blocks of 16", _PLACE, (1024, 300, 128, 16)),
+    # name, what it isolates, what its failure means, threads, tokens, head_size, block_size
+    ("one_block", "one warp, block 0", _PLACE, 32, 8, 32, 8),
+    ("shuffled_blocks", "blocks in no order", "The block table is not used.", 256, 24, 32, 8),
+    ("tail", "11 tokens: the last block is not full", "It must end with out.", 96, 11, 32, 8),
+    ("few_threads", "one warp", "All threads together must go on until the end.", 32, 5, 64, 8),
+    ("odd_sizes", "heads of 40, blocks of 12", "Sizes need not be powers of 2.", 128, 31, 40, 12),
+    ("long", "1,024 threads, 19 blocks of 16", _PLACE, 1024, 300, 128, 16),
 )  # fmt: skip
 
 
-def gather_trials(draw: int = 0) -> list[Trial]:
-    def task(num_threads: int, num_tokens: int, head_size: int, block_size: int) -> Task:
-        rng = seeded(num_tokens, draw)
-        used = -(-num_tokens // block_size)
-        order = rng.permutation(used + 4).astype(np.int32)
-        while used > 1 and (np.diff(order[:used]) > 0).all():
-            order = rng.permutation(order)
-        table = order if used > 1 else np.arange(5, dtype=np.int32)  # its end is not used
-        cache = rng.standard_normal((used + 4, block_size, head_size), dtype=np.float32)
-        cache[table[used:]] = np.nan
-        expected = cache[table[:used]].reshape(-1, head_size)[:num_tokens]
-        enough = Enough.of(expected.size, times_full_warps=1 if head_size % WARP_SIZE == 0 else 2)
-        warps = min(num_threads // WARP_SIZE, 2)
-        return Task(num_threads, (cache, table), expected, {0: enough, 1: enough}, warps)
-
-    return [
-        trial(*words, task(*sizes), gather_tokens, ("token", "dim"))
-        for *words, sizes in GATHER_CASES
-    ]
+def gather_task(
+    draw: int, num_threads: int, num_tokens: int, head_size: int, block_size: int
+) -> Task:
+    rng = seeded(num_tokens, draw)
+    used = -(-num_tokens // block_size)
+    order = rng.permutation(used + 4).astype(np.int32)
+    while used > 1 and (np.diff(order[:used]) > 0).all():
+        order = rng.permutation(order)
+    table = order if used > 1 else np.arange(5, dtype=np.int32)  # its end is not used
+    cache = rng.standard_normal((used + 4, block_size, head_size), dtype=np.float32)
+    cache[table[used:]] = np.nan
+    expected = cache[table[:used]].reshape(-1, head_size)[:num_tokens]
+    enough = Enough.of(expected.size, times_full_warps=1 if head_size % WARP_SIZE == 0 else 2)
+    warps = min(num_threads // WARP_SIZE, 2)
+    return Task(num_threads, (cache, table), expected, {0: enough, 1: enough}, warps)
 
 
 GATHER = Exercise(
@@ -152,7 +146,7 @@ Copy the tokens of a sequence out of their blocks, with one thread block: plain 
 head. No sector of `out` or `cache` may move twice. Warps and lanes must share the work: no more
 requests than full warps need (twice as many if head_size is no multiple of 32).""",
     solution=gather_tokens,
-    trials=gather_trials,
+    trials=on_tasks(gather_tokens, GATHER_CASES, gather_task, ("token", "dim")),
 )
 
 
@@ -190,27 +184,21 @@ def transpose_tokens(out, a):
 _WAIT = "A thread reads what other threads have written, or overwrites what others still read."
 _SHARE = "Some warps have a row more than others, and all must come to the barrier."
 TRANSPOSE_CASES = (
-    # name, what it isolates, what its failure means, (threads, head_size)
-    ("one_warp", "one tile", "Rows of a come in, columns of the tile go out.", (32, 32)),
-    ("many_warps", "128 threads, two tiles", _WAIT, (128, 64)),
-    ("many_tiles", "128 threads, head size 96", _WAIT, (128, 96)),
-    ("three_warps", "96 threads: 32 rows do not divide by 3 warps", _SHARE, (96, 64)),
-    ("a_warp_for_each_row", "1,024 threads, head size 64", _WAIT, (1024, 64)),
-    ("large_head", "head size 416: more than shared memory holds", _WAIT, (128, 416)),
+    # name, what it isolates, what its failure means, threads, head_size
+    ("one_warp", "one tile", "Rows of a come in, columns of the tile go out.", 32, 32),
+    ("many_warps", "128 threads, two tiles", _WAIT, 128, 64),
+    ("many_tiles", "128 threads, head size 96", _WAIT, 128, 96),
+    ("three_warps", "96 threads: 32 rows do not divide by 3 warps", _SHARE, 96, 64),
+    ("a_warp_for_each_row", "1,024 threads, head size 64", _WAIT, 1024, 64),
+    ("large_head", "head size 416: more than shared memory holds", _WAIT, 128, 416),
 )
 
 
-def transpose_trials(draw: int = 0) -> list[Trial]:
-    def task(num_threads: int, head_size: int) -> Task:
-        a = seeded(head_size, draw).standard_normal((32, head_size), dtype=np.float32)
-        enough = dict.fromkeys((0, 1), Enough.of(a.size))
-        warps = min(num_threads // WARP_SIZE, 2)
-        return Task(num_threads, (a,), a.T.copy(), enough, warps, through_shared=True)
-
-    return [
-        trial(*words, task(*sizes), transpose_tokens, ("dim", "token"))
-        for *words, sizes in TRANSPOSE_CASES
-    ]
+def transpose_task(draw: int, num_threads: int, head_size: int) -> Task:
+    a = seeded(head_size, draw).standard_normal((32, head_size), dtype=np.float32)
+    enough = dict.fromkeys((0, 1), Enough.of(a.size))
+    warps = min(num_threads // WARP_SIZE, 2)
+    return Task(num_threads, (a,), a.T.copy(), enough, warps, through_shared=True)
 
 
 TRANSPOSE = Exercise(
@@ -220,7 +208,7 @@ New tokens come as one row a token; vLLM's layout of V wants one row a dim. With
 memory between them, lanes read and write neighbours on both sides. No sector may move twice, the
 warps must share the work, and no request may have a bank conflict.""",
     solution=transpose_tokens,
-    trials=transpose_trials,
+    trials=on_tasks(transpose_tokens, TRANSPOSE_CASES, transpose_task, ("dim", "token")),
 )
 
 

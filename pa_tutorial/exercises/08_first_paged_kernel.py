@@ -4,10 +4,9 @@ import numpy as np
 import torch
 from numba import cuda, float32
 
-from pa_tutorial.checks.running import Trial
-from pa_tutorial.exercises.drawing import in_other_blocks, new_names, seeded, seeded_torch
+from pa_tutorial.exercises.drawing import seeded, seeded_torch
 from pa_tutorial.exercises.exercise import Exercise
-from pa_tutorial.exercises.kernels import ITEM, Enough, Task, trial
+from pa_tutorial.exercises.kernels import ITEM, Enough, Task, on_tasks
 from pa_tutorial.paging.layouts import VllmLayout, reshape_and_cache, slot_mapping
 from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.simt.traffic import SECTOR
@@ -66,19 +65,15 @@ SLOT_CASES = (
 )
 
 
-def slot_trials(draw: int = 0) -> list[Trial]:
-    def task(sizes: dict) -> Task:
-        drawn = {"tables": None} if draw else {}
-        step = problem(draw, **{"head_size": 32, "block_size": 8, **sizes, **drawn})
-        tables, seq_lens = tables_and_lens(step)
-        expected = np.full((len(seq_lens), max(seq_lens)), np.nan, np.float32)
-        for row, table, seq_len in zip(expected, tables, seq_lens, strict=True):
-            row[:seq_len] = slot_mapping(table.tolist(), range(seq_len), step.block_size)
-        inputs = tables, seq_lens, np.int32(step.block_size)
-        return Task(96, inputs, expected, {}, grid=(len(seq_lens),))
-
-    axes = "sequence", "token"
-    return [trial(*words, task(sizes), token_slots, axes) for *words, sizes in SLOT_CASES]
+def slot_task(draw: int, sizes: dict) -> Task:
+    drawn = {"tables": None} if draw else {}
+    step = problem(draw, **{"head_size": 32, "block_size": 8, **sizes, **drawn})
+    tables, seq_lens = tables_and_lens(step)
+    expected = np.full((len(seq_lens), max(seq_lens)), np.nan, np.float32)
+    for row, table, seq_len in zip(expected, tables, seq_lens, strict=True):
+        row[:seq_len] = slot_mapping(table.tolist(), range(seq_len), step.block_size)
+    inputs = tables, seq_lens, np.int32(step.block_size)
+    return Task(96, inputs, expected, {}, grid=(len(seq_lens),))
 
 
 SLOTS = Exercise(
@@ -87,7 +82,7 @@ SLOTS = Exercise(
 **Your turn.** A physical block and an offset make a *slot*, the place of a token in the pool. Write
 the slot of each token.""",
     solution=token_slots,
-    trials=slot_trials,
+    trials=on_tasks(token_slots, SLOT_CASES, slot_task, ("sequence", "token")),
     is_warm_up=True,
 )
 
@@ -124,43 +119,30 @@ def paged_values(out, weights, v_cache, block_tables, seq_lens):
     ### END SOLUTION
 
 
-VALUE_CASES = (
-    # name, what it isolates, what its failure means, (threads, sizes)
-    (
-        "worked_example",
-        "11 tokens in blocks 5 and 2",
-        _TABLE,
-        (32, WORKED),
-    ),
-    ("shuffled_blocks", "32 tokens in blocks in no order", _TABLE, (64, {"seq_lens": (32,)})),
-    ("batch", "lengths 3, 20 and 8", _ROWS, (32, {"seq_lens": (3, 20, 8)})),
-    ("gqa", "4 query heads read 2 KV heads", _GROUPS, (32, {"seq_lens": (9,), "num_kv_heads": 2})),
-    ("large_head", "head_size 72, 32 threads", _GO_ON, (32, {"seq_lens": (10,), "head_size": 72})),
-    (
-        "many_threads",
-        "128 threads, head_size 64, block_size 16",
-        "A thread without an element of the output does nothing.",
-        (128, {"seq_lens": (19,), "head_size": 64, "block_size": 16}),
-    ),
-)
+VALUE_CASES: tuple[tuple, ...] = (
+    # name, what it isolates, what its failure means, threads, sizes
+    ("worked_example", "11 tokens in blocks 5 and 2", _TABLE, 32, WORKED),
+    ("shuffled_blocks", "32 tokens in blocks in no order", _TABLE, 64, {"seq_lens": (32,)}),
+    ("batch", "lengths 3, 20 and 8", _ROWS, 32, {"seq_lens": (3, 20, 8)}),
+    ("gqa", "4 query heads read 2 KV heads", _GROUPS, 32, {"seq_lens": (9,), "num_kv_heads": 2}),
+    ("large_head", "head_size 72, 32 threads", _GO_ON, 32, {"seq_lens": (10,), "head_size": 72}),
+    ("many_threads", "128 threads, head_size 64, block_size 16",
+     "A thread without an element of the output does nothing.", 128,
+     {"seq_lens": (19,), "head_size": 64, "block_size": 16}),
+)  # fmt: skip
 
 
-def value_trials(draw: int = 0) -> list[Trial]:
-    def task(num_threads: int, sizes: dict) -> Task:
-        step = problem(draw, **{"head_size": 32, "block_size": 8, **sizes})
-        expected = step.expected()
-        out = expected["out"].astype(np.float32)
-        weights = expected["logits"].astype(np.float32)
-        weights[np.isneginf(expected["qk"])] = np.nan
-        arrays = weights, step.paged("plain").v_cache.numpy(), *tables_and_lens(step)
-        rows = step.num_heads * sum(step.seq_lens)  # of V: one a token, for each head
-        sectors = rows * step.head_size * ITEM // SECTOR
-        enough = {0: _once(out), 2: Enough(sectors, rows * -(-step.head_size // WARP_SIZE))}
-        grid = (step.num_heads, len(step.seq_lens))
-        return Task(num_threads, arrays, out, enough, grid=grid)
-
-    axes = "sequence", "head", "element"
-    return [trial(*words, task(*how), paged_values, axes) for *words, how in VALUE_CASES]
+def value_task(draw: int, num_threads: int, sizes: dict) -> Task:
+    step = problem(draw, **{"head_size": 32, "block_size": 8, **sizes})
+    expected = step.expected()
+    out = expected["out"].astype(np.float32)
+    weights = expected["logits"].astype(np.float32)
+    weights[np.isneginf(expected["qk"])] = np.nan
+    arrays = weights, step.paged("plain").v_cache.numpy(), *tables_and_lens(step)
+    rows = step.num_heads * sum(step.seq_lens)  # of V: one a token, for each head
+    sectors = rows * step.head_size * ITEM // SECTOR
+    enough = {0: _once(out), 2: Enough(sectors, rows * -(-step.head_size // WARP_SIZE))}
+    return Task(num_threads, arrays, out, enough, grid=(step.num_heads, len(step.seq_lens)))
 
 
 def _once(array: np.ndarray) -> Enough:
@@ -177,7 +159,7 @@ The second half of your kernel, with V in the *plain* layout. A thread takes an 
 output, as before. That cost 16 times the sectors; here neighbouring threads find their elements
 side by side, and no request may move more sectors than it needs.""",
     solution=paged_values,
-    trials=value_trials,
+    trials=on_tasks(paged_values, VALUE_CASES, value_task, ("sequence", "head", "element")),
 )
 
 
@@ -215,41 +197,33 @@ def write_keys(k_cache, key, slot_mapping):
 
 _PLACE = "In which block, head, piece and slot does number d of a token lie?"
 NUM_BLOCKS = 6
-KEY_CASES = (
-    # name, what it isolates, what its failure means, (threads, (slots, *sizes))
-    ("one_token", "one token, one head", _PLACE, (32, ((13,), 1, 32, 8))),
-    ("decode_step", "a token of each of 3 sequences", _PLACE, (32, ((18, 3, 47), 1, 32, 8))),
-    ("heads", "2 KV heads", "A row of key holds all heads.", (64, ((18, 19), 2, 32, 8))),
-    ("padding", "rows with slot -1", "-1 is skipped.", (32, ((41, -1, 40, -1), 1, 32, 8))),
-    ("few_threads", "4 heads of 64, 32 threads", _GO_ON, (32, ((5, 30), 4, 64, 8))),
-    (
-        "other_sizes",
-        "head_size 48, block_size 16",
-        "Pieces, slots and x are different things.",
-        (64, ((70, 21), 2, 48, 16)),
-    ),
-)
+KEY_CASES: tuple[tuple, ...] = (
+    # name, what it isolates, what its failure means, threads, slots, heads, head and block size
+    ("one_token", "one token, one head", _PLACE, 32, (13,), 1, 32, 8),
+    ("decode_step", "a token of each of 3 sequences", _PLACE, 32, (18, 3, 47), 1, 32, 8),
+    ("heads", "2 KV heads", "A row of key holds all heads.", 64, (18, 19), 2, 32, 8),
+    ("padding", "rows with slot -1", "-1 is skipped.", 32, (41, -1, 40, -1), 1, 32, 8),
+    ("few_threads", "4 heads of 64, 32 threads", _GO_ON, 32, (5, 30), 4, 64, 8),
+    ("other_sizes", "head_size 48, block_size 16", "Pieces, slots and x are different things.",
+     64, (70, 21), 2, 48, 16),
+)  # fmt: skip
 
 
-def key_trials(draw: int = 0) -> list[Trial]:
-    def task(num_threads: int, sizes: tuple[tuple[int, ...], int, int, int]) -> Task:
-        slots, num_kv_heads, head_size, block_size = sizes
-        if draw:
-            names = new_names(seeded(len(slots), draw), 0, NUM_BLOCKS, NUM_BLOCKS)
-            slots = in_other_blocks(slots, block_size, names)
-        slot_mapping = torch.tensor(slots)
-        k_cache, v_cache = VllmLayout(NUM_BLOCKS, *sizes[1:], torch.float32).empty()
-        rng = seeded_torch(len(slots), draw)
-        key = torch.randn(len(slots), num_kv_heads, head_size, generator=rng)
-        reshape_and_cache(key, key, k_cache, v_cache, slot_mapping)
-        key[slot_mapping < 0] = torch.nan
-        used = key[slot_mapping >= 0]
-        arrays = key.numpy(), slot_mapping.numpy()
-        enough = {1: Enough.of(used.numel())}
-        return Task(num_threads, arrays, k_cache.numpy(), enough, grid=(len(slots),))
-
-    axes = "block", "head", "piece", "slot", "number"
-    return [trial(*words, task(*how), write_keys, axes) for *words, how in KEY_CASES]
+def key_task(
+    draw: int, num_threads: int, slots: tuple[int, ...], heads: int, head_size: int, size: int
+) -> Task:
+    slot_mapping = torch.tensor(slots)
+    if draw:  # the same places in blocks of other numbers; -1 stays
+        names = torch.from_numpy(seeded(len(slots), draw).permutation(NUM_BLOCKS))
+        others = names[slot_mapping // size] * size + slot_mapping % size
+        slot_mapping = others.where(slot_mapping >= 0, -1)
+    k_cache, v_cache = VllmLayout(NUM_BLOCKS, heads, head_size, size, torch.float32).empty()
+    key = torch.randn(len(slots), heads, head_size, generator=seeded_torch(len(slots), draw))
+    reshape_and_cache(key, key, k_cache, v_cache, slot_mapping)
+    used = key[slot_mapping >= 0].numel()
+    key[slot_mapping < 0] = torch.nan
+    arrays = key.numpy(), slot_mapping.numpy()
+    return Task(num_threads, arrays, k_cache.numpy(), {1: Enough.of(used)}, grid=(len(slots),))
 
 
 KEYS = Exercise(
@@ -260,7 +234,7 @@ for K, with one thread block a token. Other slots belong to other sequences: lea
 with the slot -1 are padding. The reads of `key` must be coalesced: no sector twice, and no more
 requests than full warps need.""",
     solution=write_keys,
-    trials=key_trials,
+    trials=on_tasks(write_keys, KEY_CASES, key_task, ("block", "head", "piece", "slot", "number")),
 )
 
 

@@ -1,6 +1,6 @@
 """Exercises of notebook 09: the elements of a thread, a vec's place in K, q in shared memory."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -8,37 +8,16 @@ import torch
 from numba import cuda, float32
 from torch import Tensor
 
-from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.drawing import seeded
 from pa_tutorial.exercises.exercise import Exercise
-from pa_tutorial.exercises.kernels import Task, trial
+from pa_tutorial.exercises.grading import graded, whole_numbers
+from pa_tutorial.exercises.kernels import Task, on_tasks
 from pa_tutorial.exercises.query_and_key_grading import require_good_rows
 from pa_tutorial.kernels.dtypes import SCALAR_TYPES
 from pa_tutorial.kernels.geometry import Geometry
-from pa_tutorial.walk.calls import AnswerError, require_written
+from pa_tutorial.walk.calls import Function
 
 NOTEBOOK = "09_query_and_key"
-
-
-def whole_numbers(answer: object, count: int, what: str) -> list[int]:
-    """An answer of `count` ints; a message for its author if it is something else."""
-    if not isinstance(require_written(answer), list | tuple) or len(answer) != count:
-        raise AnswerError(f"it returned {answer!r:.60}; it must return {count} {what}")
-    if not all(isinstance(number, int) for number in answer):
-        raise AnswerError(f"it returned {answer!r:.60}; they must be ints: // and %")
-    return list(answer)
-
-
-def sizes_trial(
-    words: Sequence[str], solution: Callable, ask: Callable, axes: tuple[str, ...]
-) -> Trial:
-    """A case with exact answers: ask(function) -> out, for the solution and for an answer."""
-
-    def run(function: Callable | None) -> dict[str, Tensor]:
-        return {"out": torch.tensor(ask(solution if function is None else function))}
-
-    references = {"the formula": lambda: run(None)}
-    return Trial(*words, run=run, references=references, bounds={"out": 0.0}, axes=axes)
 
 
 # 1. ---------------------------------------------------------------------------------------------
@@ -68,17 +47,18 @@ ELEMENTS_CASES = (
 )
 
 
-def elements_trials(draw: int = 0) -> list[Trial]:
-    def ask(group: int, vec: int, head_size: int, function: Callable) -> list[list[int]]:
-        head_size += group * vec * int(seeded(head_size, draw).integers(1, 9)) if draw else 0
-        answers = [function(offset, group, vec, head_size) for offset in range(group)]
-        return [whole_numbers(a, head_size // group, "elements in a list") for a in answers]
+def larger_head(rng: np.random.Generator, _: str, group: int, vec: int, head_size: int) -> tuple:
+    return None, group, vec, head_size + group * vec * int(rng.integers(1, 9))
 
-    axes = ("thread_group_offset", "place")
-    return [
-        sizes_trial(words, elements_of_thread, partial(ask, group, vec, head_size), axes)
-        for *words, group, vec, head_size in ELEMENTS_CASES
-    ]
+
+def elements_run(answer: Function, group: int, vec: int, head_size: int) -> Tensor:
+    answers = [answer(offset, group, vec, head_size) for offset in range(group)]
+    return torch.tensor([whole_numbers(a, head_size // group, "elements") for a in answers])
+
+
+def elements_dealt(group: int, vec: int, head_size: int) -> Tensor:
+    """Deal the vecs out like cards."""
+    return torch.arange(head_size).reshape(-1, group, vec).transpose(0, 1).flatten(1)
 
 
 ELEMENTS = Exercise(
@@ -87,7 +67,15 @@ ELEMENTS = Exercise(
 **Your turn.** Which elements of the head does a thread of a group own? Thread 0 of our example has
 0, 1, 8, 9, and so on. One or two lines.""",
     solution=elements_of_thread,
-    trials=elements_trials,
+    trials=graded(
+        elements_of_thread,
+        ELEMENTS_CASES,
+        elements_run,
+        elements_dealt,
+        ("thread_group_offset", "place"),
+        "vecs dealt like cards",
+        larger_head,
+    ),
     is_warm_up=True,
 )
 
@@ -117,17 +105,10 @@ PLACE_CASES = (
 )
 
 
-def place_trials(draw: int = 0) -> list[Trial]:
-    def ask(vec: int, x: int, function: Callable) -> list[list[int]]:
-        first = int(seeded(vec, draw).integers(64, 1024)) if draw else 0
-        answers = [function(vec_idx, vec, x) for vec_idx in range(first, first + 32)]
-        return [whole_numbers(answer, 2, "numbers: piece, first") for answer in answers]
-
-    axes = ("vec_idx", "piece, first")
-    return [
-        sizes_trial((name, isolates, meaning), place_of_vec, partial(ask, vec, x), axes)
-        for name, isolates, meaning, vec, x in PLACE_CASES
-    ]
+def place_run(answer: Function, vec: int, x: int, draw: int) -> Tensor:
+    first = int(seeded(vec, draw).integers(64, 1024)) if draw else 0
+    answers = [answer(vec_idx, vec, x) for vec_idx in range(first, first + 32)]
+    return torch.tensor([whole_numbers(a, 2, "numbers: piece, first") for a in answers])
 
 
 PLACE = Exercise(
@@ -136,7 +117,9 @@ PLACE = Exercise(
 **Your turn.** In which piece of its token does a vec lie, and at which element of that piece does
 it begin? One line.""",
     solution=place_of_vec,
-    trials=place_trials,
+    trials=graded(
+        place_of_vec, PLACE_CASES, place_run, None, ("vec_idx", "piece, first"), "the formula"
+    ),
     is_warm_up=True,
 )
 
@@ -197,26 +180,13 @@ QUERY_CASES = (
 )  # fmt: skip
 
 
-def query_trials(draw: int = 0) -> list[Trial]:
-    def task(geometry: Geometry) -> Task:
-        dtype = np.float16 if geometry.dtype == torch.float16 else np.float32
-        numbers = seeded(geometry.head_size, draw).standard_normal(geometry.head_size)
-        q = numbers.astype(dtype)
-        rows = [q[list(geometry.head_elements(r))] for r in range(geometry.THREAD_GROUP_SIZE)]
-        expected = np.tile(np.stack(rows, axis=1), geometry.NUM_THREAD_GROUPS).astype(np.float32)
-        also = partial(require_good_rows, geometry)
-        return Task(geometry.num_threads, (q,), expected, {}, also=also)
-
-    return [
-        trial(
-            *words,
-            task(geometry),
-            query_to_shared,
-            ("element of the row", "thread"),
-            kernel_of=lambda make, geometry=geometry: make(geometry),
-        )
-        for *words, geometry in QUERY_CASES
-    ]
+def query_task(draw: int, geometry: Geometry) -> Task:
+    dtype = np.float16 if geometry.dtype == torch.float16 else np.float32
+    q = seeded(geometry.head_size, draw).standard_normal(geometry.head_size).astype(dtype)
+    rows = [q[list(geometry.head_elements(r))] for r in range(geometry.THREAD_GROUP_SIZE)]
+    expected = np.tile(np.stack(rows, axis=1), geometry.NUM_THREAD_GROUPS).astype(np.float32)
+    also = partial(require_good_rows, geometry)
+    return Task(geometry.num_threads, (q,), expected, {}, also=also)
 
 
 QUERY = Exercise(
@@ -226,7 +196,9 @@ Load q into shared memory without bank conflicts, all threads together and each 
 say where the rows lie: when the threads read them, no two may meet in a bank. Each vec must begin
 at a multiple of its size, because notebook 11 will read it at once. There is more than one way.""",
     solution=query_to_shared,
-    trials=query_trials,
+    trials=on_tasks(
+        query_to_shared, QUERY_CASES, query_task, ("element of the row", "thread"), is_made=True
+    ),
 )
 
 

@@ -4,15 +4,19 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
+import torch
 from numba import cuda, float32
+from torch import Tensor
 
-from pa_tutorial.checks.running import Trial
+from pa_tutorial.exercises import kernels
 from pa_tutorial.exercises.drawing import seeded
 from pa_tutorial.exercises.exercise import Exercise
-from pa_tutorial.exercises.kernels import Enough, Task, trial
-from pa_tutorial.exercises.softmax_and_value_grading import pairs_trial, require_tree
+from pa_tutorial.exercises.grading import graded, whole_numbers
+from pa_tutorial.exercises.kernels import Enough, Task, on_tasks
+from pa_tutorial.simt import Trace
 from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.simt.traffic import SECTOR
+from pa_tutorial.walk.calls import Function
 
 NOTEBOOK = "10_softmax_and_value"
 
@@ -43,20 +47,10 @@ OWNER_CASES = (
 )
 
 
-def owner_trials(draw: int = 0) -> list[Trial]:
-    def asked(block_size: int) -> range:
-        first = int(seeded(block_size, draw).integers(4096)) if draw else 0
-        return range(first, first + 300)
-
-    return [
-        pairs_trial(
-            words,
-            owners_of_token,
-            [(token_idx, block_size, num_warps) for token_idx in asked(block_size)],
-            ("token_idx", "writer of the score, thread of the exp"),
-        )
-        for *words, block_size, num_warps in OWNER_CASES
-    ]
+def owners_run(answer: Function, block_size: int, num_warps: int, draw: int) -> Tensor:
+    first = int(seeded(block_size, draw).integers(4096)) if draw else 0
+    answers = [answer(token, block_size, num_warps) for token in range(first, first + 300)]
+    return torch.tensor([whole_numbers(pair, 2) for pair in answers])
 
 
 OWNERS = Exercise(
@@ -64,7 +58,14 @@ OWNERS = Exercise(
     text="""\
 Your turn: who writes the score of a token, and who takes its exp? Two or three lines.""",
     solution=owners_of_token,
-    trials=owner_trials,
+    trials=graded(
+        owners_of_token,
+        OWNER_CASES,
+        owners_run,
+        None,
+        ("token_idx", "writer of the score, thread of the exp"),
+        "the formula",
+    ),
     is_warm_up=True,
 )
 
@@ -94,19 +95,9 @@ PLACE_CASES = (
 )
 
 
-def place_trials(draw: int = 0) -> list[Trial]:
-    def tokens(size: int) -> int:
-        return size * int(seeded(size, draw).integers(1, 9)) if draw else size
-
-    return [
-        pairs_trial(
-            words,
-            place_of_lane,
-            [(lane, tokens(size), lanes) for lane in range(WARP_SIZE)],
-            ("lane", "row, token"),
-        )
-        for *words, size, lanes in PLACE_CASES
-    ]
+def place_run(answer: Function, size: int, lanes: int, draw: int) -> Tensor:
+    size *= int(seeded(size, draw).integers(2, 9)) if draw else 1
+    return torch.tensor([whole_numbers(answer(lane, size, lanes), 2) for lane in range(WARP_SIZE)])
 
 
 PLACE = Exercise(
@@ -115,7 +106,9 @@ PLACE = Exercise(
 Your turn: in a block of V, which row does a lane read first, and which is the first of its tokens?
 One line.""",
     solution=place_of_lane,
-    trials=place_trials,
+    trials=graded(
+        place_of_lane, PLACE_CASES, place_run, None, ("lane", "row, token"), "the formula"
+    ),
     is_warm_up=True,
 )
 
@@ -176,32 +169,34 @@ def warp_tree(NUM_WARPS: int, HEAD_SIZE: int) -> Callable:
 
 _LEVELS = "5 warps become 3, then 2, then 1; each level adds what its last warps have left."
 TREE_CASES = (
-    # name, what it isolates, what its failure means, (warps, head size)
-    ("two_levels", "4 warps, as vLLM has", _LEVELS, (4, 32)),
-    ("one_without_a_partner", "3 warps", "Warp 1 waits in the first level.", (3, 32)),
-    ("odd_later", "6 warps, then 3", _LEVELS, (6, 64)),
-    ("three_levels", "5 warps", _LEVELS, (5, 32)),
-    ("half_a_step", "3 warps, head size 80", "The last rows are for half of the lanes.", (3, 80)),
+    # name, what it isolates, what its failure means, warps, head size
+    ("two_levels", "4 warps, as vLLM has", _LEVELS, 4, 32),
+    ("one_without_a_partner", "3 warps", "Warp 1 waits in the first level.", 3, 32),
+    ("odd_later", "6 warps, then 3", _LEVELS, 6, 64),
+    ("three_levels", "5 warps", _LEVELS, 5, 32),
+    ("half_a_step", "3 warps, head size 80", "The last rows are for half of the lanes.", 3, 80),
 )
 
 
-def warp_tree_trials(draw: int = 0) -> list[Trial]:
-    def task(num_warps: int, head_size: int) -> Task:
-        parts = seeded(head_size, draw).standard_normal((num_warps, head_size), np.float32)
-        num_rows = -(-head_size // WARP_SIZE)
-        return Task(
-            num_warps * WARP_SIZE,
-            (parts,),
-            parts.sum(axis=0, dtype=float),
-            {0: Enough.of(head_size), 1: Enough(parts.nbytes // SECTOR, num_warps * num_rows)},
-            shared_bytes=num_warps // 2 * head_size * parts.itemsize,
-            also=partial(require_tree, num_warps, num_rows),
-        )
+def tree_task(draw: int, num_warps: int, head_size: int) -> Task:
+    parts = seeded(head_size, draw).standard_normal((num_warps, head_size), np.float32)
+    num_rows = -(-head_size // WARP_SIZE)
+    return Task(
+        num_warps * WARP_SIZE,
+        (parts,),
+        parts.sum(axis=0, dtype=float),
+        {0: Enough.of(head_size), 1: Enough(parts.nbytes // SECTOR, num_warps * num_rows)},
+        shared_bytes=num_warps // 2 * head_size * parts.itemsize,
+        also=partial(require_tree, num_warps, num_rows),
+    )
 
-    return [
-        trial(*words, task(*sizes), warp_tree, ("row",), lambda make, sizes=sizes: make(*sizes))
-        for *words, sizes in TREE_CASES
-    ]
+
+def require_tree(num_warps: int, num_rows: int, trace: Trace) -> None:
+    """Every warp but one leaves its rows, once; two barriers a level. num_rows: of a lane."""
+    kernels.require_atomics(trace, 0, "the order of the sum would change from run to run")
+    kernels.require_barriers(trace, 2 * (num_warps - 1).bit_length())
+    for kind in ("write", "read"):
+        kernels.require_shared_requests(trace, kind, (num_warps - 1) * num_rows)
 
 
 TREE = Exercise(
@@ -211,7 +206,7 @@ TREE = Exercise(
 warps. Shared memory has room for half of them, rounded down. ⌈log2(NUM_WARPS)⌉ levels with two
 barriers each are enough, and each warp but warp 0 leaves its rows once.""",
     solution=warp_tree,
-    trials=warp_tree_trials,
+    trials=on_tasks(warp_tree, TREE_CASES, tree_task, ("row",), is_made=True),
 )
 
 

@@ -1,7 +1,5 @@
 """Exercises of notebook 11: may a tensor be loaded by vecs, and a copy by vecs with a tail."""
 
-from collections.abc import Callable
-from functools import partial
 from itertools import product
 
 import numpy as np
@@ -9,18 +7,17 @@ import torch
 from numba import cuda
 from torch import Tensor
 
-from pa_tutorial.checks.running import Trial
-from pa_tutorial.exercises.drawing import asked, seeded
+from pa_tutorial.exercises.drawing import seeded
 from pa_tutorial.exercises.exercise import Exercise
-from pa_tutorial.exercises.kernels import Enough, Task, trial
+from pa_tutorial.exercises.grading import graded
+from pa_tutorial.exercises.kernels import ITEM, Enough, Task, on_tasks
 from pa_tutorial.kernels.geometry import divide_round_up
 from pa_tutorial.kernels.vectors import vector_access
 from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.simt.traffic import SECTOR
-from pa_tutorial.walk.calls import AnswerError, require_written
+from pa_tutorial.walk.calls import AnswerError, Function, require_written
 
 NOTEBOOK = "11_vector_loads"
-ITEM = 4  # bytes of a float32
 VEC = 4  # elements of 16 bytes
 
 load_4, store_4, _ = vector_access(VEC)
@@ -42,65 +39,48 @@ def may_load(address: int, strides: tuple[int, ...], num_bytes: int) -> bool:
 
 
 _STEPS = "Every row must begin at a multiple: look at each stride by itself."
-CASES = (
+LOAD_CASES = (
     # name, what it isolates, what its failure means, address, strides, bytes of a load
-    ("value_rows", "V of the worked example", _STEPS, (512, (1024, 512, 16), 16)),
-    ("shifted", "it begins late", "The first load begins at `address`.", (514, (1024, 16), 16)),
-    ("odd_gap", "a gap between two sequences of q", _STEPS, (512, (258, 64), 8)),
-    ("two_strides", "strides whose sum is a multiple", _STEPS, (1024, (8, 24), 16)),
-    ("narrow", "the same, 8 bytes at once", "It may: 8 divides them all.", (1024, (8, 24), 8)),
+    ("value_rows", "V of the worked example", _STEPS, 512, (1024, 512, 16), 16),
+    ("shifted", "it begins late", "The first load begins at `address`.", 514, (1024, 16), 16),
+    ("odd_gap", "a gap between two sequences of q", _STEPS, 512, (258, 64), 8),
+    ("two_strides", "strides whose sum is a multiple", _STEPS, 1024, (8, 24), 16),
+    ("narrow", "the same, 8 bytes at once", "It may: 8 divides them all.", 1024, (8, 24), 8),
 )
 
 
-def other_rows(rng: np.random.Generator, name: str, case: tuple) -> tuple[tuple]:
-    """The same question, everything multiplied or moved so that the answer stays."""
-    address, strides, num_bytes = case
-    odd = 2 * int(rng.integers(0, 8)) + 1
-    more = 16 * int(rng.integers(0, 64))
-    return ((address * odd + more, tuple(stride * odd for stride in strides), num_bytes),)
-
-
-def may_load_trials(draw: int = 0) -> list[Trial]:
-    def run(questions: list[tuple], function: Callable | None) -> dict[str, Tensor]:
-        answers = []
-        for [sizes] in questions:
-            found = require_written((function or may_load)(*sizes))
-            if not isinstance(found, bool | np.bool_):
-                raise AnswerError(f"it returned {found!r:.60}; it must return True or False")
-            answers.append(int(found))
-        return {"out": torch.tensor(answers)}
-
-    def expected(questions: list[tuple]) -> dict[str, Tensor]:
-        return {"out": torch.tensor([may_load_by_trying(*sizes) for [sizes] in questions])}
-
+def questions(address: int, strides: tuple[int, ...], num_bytes: int, draw: int) -> list[tuple]:
+    """For another draw three, multiplied and moved: the answer stays, and one is soon guessed."""
+    rng = seeded(address, draw)
+    odds = 2 * rng.integers(8, size=3 if draw else 0) + 1
     return [
-        Trial(
-            name=name,
-            isolates=isolates,
-            meaning=meaning,
-            run=partial(run, questions),
-            references={"trying": partial(expected, questions)},
-            bounds={"out": 0.0},
-            axes=("answer",),
-        )
-        for name, isolates, meaning, questions in asked(CASES, draw, {}, other_rows)
-    ]
+        (address * odd + 16 * int(rng.integers(64)), tuple(odd * s for s in strides), num_bytes)
+        for odd in odds.tolist()
+    ] or [(address, strides, num_bytes)]
 
 
-def may_load_by_trying(address: int, strides: tuple[int, ...], num_bytes: int) -> int:
+def load_run(answer: Function, *case: int) -> Tensor:
+    answers = [require_written(answer(*question)) for question in questions(*case)]
+    if not all(isinstance(found, bool | np.bool_) for found in answers):
+        raise AnswerError(f"it returned {answers[0]!r:.60}; it must return True or False")
+    return torch.tensor(answers).int()
+
+
+def by_trying(*case: int) -> Tensor:
     """The first four rows along each axis."""
-    rows = (
-        address + sum(i * stride for i, stride in zip(index, strides, strict=True))
-        for index in product(range(4), repeat=len(strides))
-    )
-    return int(all(row % num_bytes == 0 for row in rows))
+    tried = [
+        all((address + np.dot(index, strides)) % num_bytes == 0 for index in rows)
+        for address, strides, num_bytes in questions(*case)
+        for rows in [product(range(4), repeat=len(strides))]
+    ]
+    return torch.tensor(tried).int()
 
 
 MAY_LOAD = Exercise(
     notebook=NOTEBOOK,
     text="**Your turn.** Before it launches, a program must ask this of every tensor. One line.",
     solution=may_load,
-    trials=may_load_trials,
+    trials=graded(may_load, LOAD_CASES, load_run, by_trying, ("answer",), "trying"),
     is_warm_up=True,
 )
 
@@ -134,27 +114,24 @@ _TAIL = "After the last whole vec, 1 to 3 elements are left: they are copied one
 _VECS = "A warp reads 512 bytes with one request: vec t for thread t, then go on by all threads."
 COPY_CASES = (
     # name, what it isolates, what its failure means, threads, elements
-    ("one_request", "128 elements: one vec for each lane", _VECS, (32, 128)),
-    ("several_turns", "32 threads, 4 vecs each", _VECS, (32, 512)),
-    ("several_warps", "128 threads, 1,024 elements", _VECS, (128, 1024)),
-    ("tail_of_3", "131 elements", _TAIL, (64, 131)),
-    ("tail_of_1", "513 elements, a vec more than there are threads", _TAIL, (128, 513)),
-    ("only_a_tail", "3 elements: no whole vec", _TAIL, (32, 3)),
-    ("half_a_warp", "16 vecs and 2 elements", _TAIL, (32, 66)),
-)  # fmt: skip
+    ("one_request", "128 elements: one vec for each lane", _VECS, 32, 128),
+    ("several_turns", "32 threads, 4 vecs each", _VECS, 32, 512),
+    ("several_warps", "128 threads, 1,024 elements", _VECS, 128, 1024),
+    ("tail_of_3", "131 elements", _TAIL, 64, 131),
+    ("tail_of_1", "513 elements, a vec more than there are threads", _TAIL, 128, 513),
+    ("only_a_tail", "3 elements: no whole vec", _TAIL, 32, 3),
+    ("half_a_warp", "16 vecs and 2 elements", _TAIL, 32, 66),
+)
 
 
-def copy_by_vecs_trials(draw: int = 0) -> list[Trial]:
-    def task(num_threads: int, size: int) -> Task:
-        a = seeded(size, draw).standard_normal(size, dtype=np.float32)
-        tail = size % VEC
-        sectors = divide_round_up(size * ITEM, SECTOR) + tail  # they may be touched again
-        requests = divide_round_up(size // VEC, WARP_SIZE) + (tail > 0)
-        enough = dict.fromkeys((0, 1), Enough(sectors, requests))
-        warps = min(num_threads // WARP_SIZE, max(requests - (tail > 0), 1))
-        return Task(num_threads, (a,), a, enough, warps)
-
-    return [trial(*words, task(*sizes), copy_by_vecs, ("element",)) for *words, sizes in COPY_CASES]
+def copy_task(draw: int, num_threads: int, size: int) -> Task:
+    a = seeded(size, draw).standard_normal(size, dtype=np.float32)
+    tail = size % VEC
+    sectors = divide_round_up(size * ITEM, SECTOR) + tail  # they may be touched again
+    requests = divide_round_up(size // VEC, WARP_SIZE) + (tail > 0)
+    enough = dict.fromkeys((0, 1), Enough(sectors, requests))
+    warps = min(num_threads // WARP_SIZE, max(requests - (tail > 0), 1))
+    return Task(num_threads, (a,), a, enough, warps)
 
 
 COPY = Exercise(
@@ -163,7 +140,7 @@ COPY = Exercise(
 A copy by loads and stores of 16 bytes, of any number of elements. No byte after the end may be
 touched, and no request wasted: 512 bytes for each, and one more for the elements that are left.""",
     solution=copy_by_vecs,
-    trials=copy_by_vecs_trials,
+    trials=on_tasks(copy_by_vecs, COPY_CASES, copy_task, ("element",)),
 )
 
 

@@ -1,21 +1,19 @@
 """Exercises of notebook 12: the range of a partition, and the reduce kernel in one pass."""
 
 import math
-from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 import torch
 from numba import cuda, float32
 from torch import Tensor
 
-from pa_tutorial.checks.running import Trial
-from pa_tutorial.exercises.drawing import redrawn
-from pa_tutorial.exercises.exercise import Exercise, require_floats
-from pa_tutorial.exercises.kernels import ITEM, Enough, Task, trial
+from pa_tutorial.exercises.exercise import Exercise
+from pa_tutorial.exercises.grading import graded, whole_numbers
+from pa_tutorial.exercises.kernels import ITEM, Enough, Task, on_tasks
 from pa_tutorial.exercises.partitions_grading import made_up_partitions, require_registers_only
 from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.simt.traffic import SECTOR
+from pa_tutorial.walk.calls import Function
 
 NOTEBOOK = "12_partitions"
 
@@ -38,56 +36,50 @@ def partition_range(
     ### END SOLUTION
 
 
-RANGE = "start_block_idx", "end_block_idx", "num_tokens"
+RANGE = "start_block_idx|end_block_idx|num_tokens"
 _BLOCKS = "Block indices count through the whole sequence; a partition has several blocks."
 _END = "The last partition ends where the sequence ends: blocks are rounded up, tokens are not."
 RANGE_CASES = (
-    # name, what it isolates, what its failure means, (partition, seq_len, block and partition size)
-    ("first", "the first partition of a sequence", _END, (0, 11, 8, 8)),
-    ("last", "the last one, cut off", _END, (1, 11, 8, 8)),
-    ("full", "one in the middle, of two blocks", _BLOCKS, (1, 50, 8, 16)),
-    ("half", "the last one, with fewer blocks than the others", _BLOCKS, (3, 50, 8, 16)),
+    # name, what it isolates, what its failure means, partition, seq_len, block and partition size
+    ("first", "the first partition of a sequence", _END, 0, 11, 8, 8),
+    ("last", "the last one, cut off", _END, 1, 11, 8, 8),
+    ("full", "one in the middle, of two blocks", _BLOCKS, 1, 50, 8, 16),
+    ("half", "the last one, with fewer blocks than the others", _BLOCKS, 3, 50, 8, 16),
 )
 
 
-def another_range(rng: np.random.Generator, name: str, parts: tuple) -> tuple[None, tuple]:
+def another_range(rng: np.random.Generator, name: str, _: int, __: int, *sizes: int) -> tuple:
     """Another sequence and another partition of it, with the same property."""
     times = int(rng.integers(2, 5))  # blocks and partitions of another size
-    block_size, size = (times * tokens for tokens in parts[2:])
+    block_size, size = (times * tokens for tokens in sizes)
     full, tail = int(rng.integers(2, 7)), int(rng.integers(1, block_size))
     partition = {"first": 0, "full": full - 1}.get(name, full)
-    return None, (partition, full * size + tail, block_size, size)
+    return None, partition, full * size + tail, block_size, size
 
 
-def partition_range_trials(draw: int = 0) -> list[Trial]:
-    def run(parts: tuple, function: Callable | None) -> dict[str, Tensor]:
-        answer = (partition_range if function is None else function)(*parts)
-        return {"out": torch.tensor(require_floats(answer, RANGE))}
+def range_run(answer: Function, *parts: int) -> Tensor:
+    return torch.tensor(whole_numbers(answer(*parts), 3, f"ints: {RANGE}"))
 
-    def counted(partition: int, seq_len: int, block_size: int, size: int) -> dict[str, Tensor]:
-        tokens = [token for token in range(seq_len) if token // size == partition]
-        blocks = [token // block_size for token in tokens]
-        return {"out": torch.tensor([min(blocks), max(blocks) + 1.0, len(tokens)])}
 
-    return [
-        Trial(
-            name=name,
-            isolates=isolates,
-            meaning=meaning,
-            run=partial(run, parts),
-            references={"tokens counted one by one": partial(counted, *parts)},
-            bounds={"out": 0.0},
-            axes=("|".join(RANGE),),
-        )
-        for name, isolates, meaning, parts in redrawn(RANGE_CASES, draw, another_range)
-    ]
+def tokens_counted(partition: int, seq_len: int, block_size: int, size: int) -> Tensor:
+    tokens = [token for token in range(seq_len) if token // size == partition]
+    blocks = [token // block_size for token in tokens]
+    return torch.tensor([min(blocks), max(blocks) + 1, len(tokens)])
 
 
 RANGE_OF_PARTITION = Exercise(
     notebook=NOTEBOOK,
     text="**Your turn**, in plain Python: two or three lines with which the kernel will begin.",
     solution=partition_range,
-    trials=partition_range_trials,
+    trials=graded(
+        partition_range,
+        RANGE_CASES,
+        range_run,
+        tokens_counted,
+        (RANGE,),
+        "tokens counted one by one",
+        another_range,
+    ),
     is_warm_up=True,
 )
 
@@ -132,49 +124,44 @@ def reduce_online(out, exp_sums, max_logits, tmp_out, seq_lens, partition_size):
 _PART = "tmp_out is divided already: the acc of a partition is tmp_out times its exp_sum."
 _GROWS = "When a larger maximum comes, the old l and acc are multiplied with exp(m - m_new)."
 _LAST = "The sequence has ceil(seq_len / partition_size) partitions; behind them stands NaN."
-ONLINE_CASES = (
+ONLINE_CASES: tuple[tuple, ...] = (
     # name, what it isolates, what its failure means,
-    # (threads, seq_lens, tokens of a partition, heads, head size, the first maximum, the step)
-    ("one_partition", "a partition alone", _PART, (32, (5,), 8, 2, 32, 0, 0)),
+    # threads, seq_lens, tokens of a partition, heads, head size, the first maximum, the step
+    ("one_partition", "a partition alone", _PART, 32, (5,), 8, 2, 32, 0, 0),
     ("rising", "each maximum is larger than the last, by about 2", _GROWS,
-     (32, (61,), 8, 1, 32, 0, 2)),
+     32, (61,), 8, 1, 32, 0, 2),
     ("two_partitions", "8 and 3 tokens, as in the worked example", _PART,
-     (32, (11,), 8, 4, 32, 0, 0)),
-    ("falling", "the first maximum is the largest", _GROWS, (32, (61,), 8, 1, 32, 0, -2)),
-    ("far_apart", "maxima from -300 to 300", _GROWS, (32, (64, 40), 8, 1, 32, -300, 85)),
-    ("far_below_zero", "all maxima near -300", _GROWS, (32, (64, 40), 8, 1, 32, -300, 0)),
+     32, (11,), 8, 4, 32, 0, 0),
+    ("falling", "the first maximum is the largest", _GROWS, 32, (61,), 8, 1, 32, 0, -2),
+    ("far_apart", "maxima from -300 to 300", _GROWS, 32, (64, 40), 8, 1, 32, -300, 85),
+    ("far_below_zero", "all maxima near -300", _GROWS, 32, (64, 40), 8, 1, 32, -300, 0),
     ("mixed_batch", "61, 11, 5 and 16 tokens, heads of 80", _LAST,
-     (64, (61, 11, 5, 16), 8, 2, 80, 0, 1)),
+     64, (61, 11, 5, 16), 8, 2, 80, 0, 1),
     ("vllm", "partitions of 512, heads of 128, 128 threads", _LAST,
-     (128, (4096, 1000), 512, 2, 128, 0, 0.5)),
+     128, (4096, 1000), 512, 2, 128, 0, 0.5),
 )  # fmt: skip
 
 
-def reduce_online_trials(draw: int = 0) -> list[Trial]:
-    def task(
-        num_threads: int, seq_lens: tuple, size: int, heads: int, head_size: int, *maxima: float
-    ) -> Task:
-        *parts, expected = made_up_partitions(seq_lens, size, heads, head_size, *maxima, draw)
-        used = heads * sum(-(-n // size) for n in seq_lens)  # partitions of all heads
-        requests = used * -(-head_size // WARP_SIZE)
-        enough = {
-            1: Enough(requests, requests),
-            2: Enough(requests, requests),
-            3: Enough(used * -(-head_size * ITEM // SECTOR), requests),
-        }
-        lens = torch.tensor(seq_lens, dtype=torch.int32).numpy()
-        return Task(
-            num_threads,
-            (*parts, lens, lens.dtype.type(size)),
-            expected,
-            enough,
-            most_shuffles=0,
-            also=require_registers_only,
-            grid=(heads, len(seq_lens)),
-        )
-
-    axes = "sequence", "head", "dimension"
-    return [trial(*words, task(*sizes), reduce_online, axes) for *words, sizes in ONLINE_CASES]
+def online_task(
+    draw: int,
+    num_threads: int,
+    seq_lens: tuple,
+    size: int,
+    heads: int,
+    head_size: int,
+    *maxima: float,
+) -> Task:
+    *parts, expected = made_up_partitions(seq_lens, size, heads, head_size, *maxima, draw)
+    used = heads * sum(-(-n // size) for n in seq_lens)  # partitions of all heads
+    requests = used * -(-head_size // WARP_SIZE)
+    enough = {
+        1: Enough(requests, requests),
+        2: Enough(requests, requests),
+        3: Enough(used * -(-head_size * ITEM // SECTOR), requests),
+    }
+    inputs = *parts, np.array(seq_lens, np.int32), np.int32(size)
+    costs = {"most_shuffles": 0, "also": require_registers_only}
+    return Task(num_threads, inputs, expected, enough, grid=(heads, len(seq_lens)), **costs)
 
 
 ONLINE = Exercise(
@@ -186,7 +173,7 @@ online softmax of notebook 05. Each thread does it for its own elements of the o
 memory, no barrier, no shuffle. For 32 elements of the output, each value of a partition is loaded
 once.""",
     solution=reduce_online,
-    trials=reduce_online_trials,
+    trials=on_tasks(reduce_online, ONLINE_CASES, online_task, ("sequence", "head", "dimension")),
 )
 
 EXERCISES = (RANGE_OF_PARTITION, ONLINE)

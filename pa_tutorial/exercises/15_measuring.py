@@ -11,7 +11,8 @@ from torch import Tensor
 from pa_tutorial.attention.work import attention_flops_and_bytes
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.drawing import redrawn, seeded_torch
-from pa_tutorial.exercises.exercise import Exercise, require_floats, require_shape
+from pa_tutorial.exercises.exercise import Exercise
+from pa_tutorial.exercises.grading import require_floats, require_shape
 
 NOTEBOOK = "15_measuring"
 EXACT = 1e-6  # relative; a way to round is no mistake

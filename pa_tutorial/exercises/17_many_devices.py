@@ -11,7 +11,8 @@ from pa_tutorial.attention.full import causal_attention
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.distributed.heads import heads_of
 from pa_tutorial.exercises.drawing import redrawn, seeded_torch
-from pa_tutorial.exercises.exercise import Exercise, require_shape
+from pa_tutorial.exercises.exercise import Exercise
+from pa_tutorial.exercises.grading import require_shape
 from pa_tutorial.walk.calls import AnswerError, require_written
 
 NOTEBOOK = "17_many_devices"

@@ -10,7 +10,8 @@ from torch import Tensor
 from pa_tutorial.attention.work import TensorsMade
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.drawing import reseeded, seeded_torch
-from pa_tutorial.exercises.exercise import Exercise, require_shape
+from pa_tutorial.exercises.exercise import Exercise
+from pa_tutorial.exercises.grading import require_shape
 from pa_tutorial.walk.calls import AnswerError, require_written
 from pa_tutorial.walk.cases import CASES
 from pa_tutorial.walk.problem import DecodeProblem

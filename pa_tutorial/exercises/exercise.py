@@ -2,17 +2,14 @@
 
 import inspect
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.text_changes import Version, changed_texts, compiled, load_versions
-from pa_tutorial.walk.calls import AnswerError, require_written
 
 WRONG = Path(__file__).with_name("wrong")
 BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
@@ -82,24 +79,3 @@ def stub_of(text: str) -> str:
         elif not inside:
             lines.append(line)
     return "\n".join(lines)
-
-
-def require_shape(result: Any, shape: list[int]) -> Tensor:
-    """What an answer returned, if it is a tensor of that shape; else a message for its author."""
-    if not isinstance(require_written(result), Tensor):
-        raise AnswerError(f"it returned a {type(result).__name__}; it must return a tensor")
-    if list(result.shape) != shape:
-        raise AnswerError(f"it returned the shape {list(result.shape)}; it must return {shape}")
-    return result
-
-
-def require_floats(result: Any, names: Sequence[str]) -> list[float]:
-    """The answer as floats, one for each name; a message for its author if it is something else."""
-    if (
-        not isinstance(require_written(result), tuple | list)
-        or len(result) != len(names)
-        or not all(isinstance(number, int | float) for number in result)
-    ):
-        wanted = f"{len(names)} floats: {', '.join(names)}"
-        raise AnswerError(f"it returned {result!r:.60}; it must return {wanted}")
-    return [float(number) for number in result]

@@ -1,7 +1,6 @@
 """Grading of kernels: the right answer, no finding, and no more traffic than is needed."""
 
-import ast
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +11,6 @@ from pa_tutorial.checks.running import Trial
 from pa_tutorial.simt import Trace, global_traffic, launch, shared_traffic
 from pa_tutorial.simt.names import plain_function
 from pa_tutorial.simt.races import WARP_SIZE
-from pa_tutorial.simt.source import source_of
 from pa_tutorial.simt.tables import Table
 from pa_tutorial.simt.trace import KINDS
 from pa_tutorial.simt.traffic import SECTOR
@@ -116,7 +114,7 @@ def trial(
     axes: tuple[str, ...],
     kernel_of: Callable[[Callable], Callable] = lambda answer: answer,
 ) -> Trial:
-    """kernel_of: from an answer that is no kernel, but a part of one or makes one, to a kernel."""
+    """kernel_of: from an answer that is no kernel, but makes one, to a kernel."""
     return Trial(
         name=name,
         isolates=isolates,
@@ -130,14 +128,25 @@ def trial(
     )
 
 
-def require_device_function(answer: Callable) -> Callable:
-    """A device function that returns something; a message for its author if it is another thing."""
-    if getattr(answer, "targetoptions", {}).get("device") is not True:
-        raise AnswerError("it must be a device function: @cuda.jit(device=True) stands above it")
-    returns = [n for n in ast.walk(source_of(answer.py_func).tree) if isinstance(n, ast.Return)]
-    if not any(ast.unparse(n.value or ast.Constant(None)) != "None" for n in returns):
-        raise AnswerError("the function returns None: not written yet, or `return` is missing")
-    return answer
+def on_tasks(
+    solution: Callable,
+    cases: Sequence[tuple],
+    task: Callable[..., Task],
+    axes: tuple[str, ...],
+    is_made: bool = False,
+) -> Callable[[int], list[Trial]]:
+    """The trials of a kernel, from a table.
+
+    cases    (name, what it isolates, what its failure means, *sizes) each
+    task     task(draw, *sizes)
+    is_made  the answer is no kernel, it makes one: answer(*sizes)
+    """
+
+    def one(draw: int, words: Sequence[str], sizes: Sequence) -> Trial:
+        made = {"kernel_of": lambda make: make(*sizes)} if is_made else {}
+        return trial(*words, task(draw, *sizes), solution, axes, **made)
+
+    return lambda draw=0: [one(draw, case[:3], case[3:]) for case in cases]
 
 
 def require_few(trace: Trace, name: str, enough: Enough) -> None:

@@ -1,0 +1,147 @@
+"""The trials of an exercise, from a table of its cases or from decode steps of the walk."""
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pa_tutorial.checks.comparing import bounds_of
+from pa_tutorial.checks.running import Trial
+from pa_tutorial.exercises.drawing import redrawn, reseeded
+from pa_tutorial.walk.calls import AnswerError, require_written
+from pa_tutorial.walk.cases import CASES
+from pa_tutorial.walk.problem import DecodeProblem
+
+Trials = Callable[[int], list[Trial]]
+
+
+def graded(
+    solution: Callable,
+    cases: Sequence[tuple],
+    run: Callable[..., Tensor],
+    expected: Callable[..., Tensor] | None,
+    axes: tuple[str, ...],
+    source: str = "the definition",
+    again: Callable[..., tuple] | None = None,
+    bound: float | Callable[..., float] = 0.0,
+) -> Trials:
+    """Trials from a table.
+
+    cases     (name, what it isolates, what its failure means, *numbers) each
+    run       run(answer, *numbers) -> out; AnswerError for what cannot be compared
+    expected  expected(*numbers) -> out; None: what our solution returns
+    source    where `expected` has it from
+    again     see `redrawn`; None: the draw stands behind the numbers, and `run` draws
+    bound     the largest error that passes, or bound(*numbers)
+    """
+
+    def trial(words: list[str], numbers: list) -> Trial:
+        return Trial(
+            *words,
+            run=lambda answer: {"out": run(solution if answer is None else answer, *numbers)},
+            references={source: lambda: {"out": (expected or partial(run, solution))(*numbers)}},
+            bounds={"out": bound(*numbers) if callable(bound) else bound},
+            axes=axes,
+        )
+
+    def trials(draw: int = 0) -> list[Trial]:
+        drawn = redrawn(cases, draw, again) if again else [(*case, draw) for case in cases]
+        return [trial([*case[:3]], [*case[3:]]) for case in drawn]
+
+    return trials
+
+
+def on_steps(
+    solution: Callable,
+    cases: Sequence[str | DecodeProblem],
+    run: Callable[[Callable, DecodeProblem], Any],
+    expected: Callable[[DecodeProblem], Any] = DecodeProblem.expected,
+    axes: tuple[str, ...] = (),
+    source: str = "the oracle",
+    bound: float | None = None,
+    meanings: Mapping[str, str] | None = None,
+) -> Trials:
+    """Trials from decode steps: problems, or names of walk/cases.
+
+    run, expected  out, or several quantities by name
+    bound          None: the bounds of the stages
+    meanings       name of a case -> what its failure means for this exercise
+    """
+
+    def by_name(out: Any) -> Mapping[str, Any]:
+        return out if isinstance(out, Mapping) else {"out": out}
+
+    def trial(case: DecodeProblem) -> Trial:
+        return Trial(
+            name=case.id,
+            isolates=case.isolates,
+            meaning=(meanings or {}).get(case.name, case.meaning),
+            run=lambda answer: by_name(run(solution if answer is None else answer, case)),
+            references={source: lambda: by_name(expected(case))},
+            bounds=bounds_of(case.id) if bound is None else {"out": bound},
+            axes=axes or case.axes,
+            problem=case,
+        )
+
+    def trials(draw: int = 0) -> list[Trial]:
+        steps = (CASES[f"decode/{c}"] if isinstance(c, str) else c for c in cases)
+        return [trial(reseeded(case, draw)) for case in steps]
+
+    return trials
+
+
+def called(answer: Callable, *arguments: Any) -> Any:
+    """What an answer returns for copies of the arguments; AnswerError if it changed one."""
+    own = deepcopy(arguments)
+    result = require_written(answer(*own))
+    for mine, before in zip(own, arguments, strict=True):
+        if not (torch.equal(mine, before) if isinstance(before, Tensor) else mine == before):
+            raise AnswerError("it changed one of its arguments; it must only read them")
+    return result
+
+
+def require_tensors(result: Any, names: str, like: Sequence[Tensor]) -> list[Tensor]:
+    """The tensors that an answer returned, in the shapes and the dtypes of `like`."""
+    if not isinstance(result, tuple | list) or len(result) != len(like):
+        raise AnswerError(f"it must return {len(like)} tensors: {names}")
+    return [require_tensor(tensor, other) for tensor, other in zip(result, like, strict=True)]
+
+
+def require_tensor(result: Any, like: Tensor) -> Tensor:
+    """What an answer returned, if it is a tensor of that shape and dtype."""
+    if require_shape(result, list(like.shape)).dtype != like.dtype:
+        raise AnswerError(f"it returned {result.dtype}; it must return {like.dtype}")
+    return result
+
+
+def whole_numbers(result: Any, count: int, what: str = "whole numbers") -> list[int]:
+    """`count` ints; a message for the author of an answer if it is something else."""
+    if not isinstance(require_written(result), list | tuple) or len(result) != count:
+        raise AnswerError(f"it returned {result!r:.60}; it must return {count} {what}")
+    if not all(isinstance(number, int) and not isinstance(number, bool) for number in result):
+        raise AnswerError(f"it returned {result!r:.60}; they must be ints: // and %")
+    return list(result)
+
+
+def require_shape(result: Any, shape: list[int]) -> Tensor:
+    """What an answer returned, if it is a tensor of that shape; else a message for its author."""
+    if not isinstance(require_written(result), Tensor):
+        raise AnswerError(f"it returned a {type(result).__name__}; it must return a tensor")
+    if list(result.shape) != shape:
+        raise AnswerError(f"it returned the shape {list(result.shape)}; it must return {shape}")
+    return result
+
+
+def require_floats(result: Any, names: Sequence[str]) -> list[float]:
+    """The answer as floats, one for each name; a message for its author if it is something else."""
+    if (
+        not isinstance(require_written(result), tuple | list)
+        or len(result) != len(names)
+        or not all(isinstance(number, int | float) for number in result)
+    ):
+        wanted = f"{len(names)} floats: {', '.join(names)}"
+        raise AnswerError(f"it returned {result!r:.60}; it must return {wanted}")
+    return [float(number) for number in result]
