@@ -10,7 +10,7 @@ from matplotlib.patches import Rectangle
 
 from pa_tutorial.paging.layouts import PlainLayout
 from pa_tutorial.viz import style
-from pa_tutorial.viz.measured import RESULTS
+from pa_tutorial.viz.measured import STEPS
 
 # What each step brought ----------------------------------------------------------------------
 
@@ -26,7 +26,7 @@ COLORS = {"float32": style.INK, "bfloat16": style.Q}
 @style.styled
 def draw_steps() -> Figure:
     """Milliseconds of each step in the committed results, and of reading the same bytes."""
-    results = json.loads(RESULTS.read_text(encoding="utf-8"))
+    results = json.loads(STEPS.read_text(encoding="utf-8"))
     rows = {(row["shape"]["name"], row["shape"]["dtype"]): row for row in results["steps"]}
     names = list(rows["S1", "float32"]["times"])
     gains = [
