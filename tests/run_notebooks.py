@@ -37,7 +37,7 @@ def execute(path: Path, client_type: type[NotebookClient] = NotebookClient) -> N
     client.execute(env={**os.environ, STATIC: "1"})
     for cell in notebook.cells:  # whether a kernel has to be compiled depends on the machine
         if cell.cell_type == "code":
-            cell.outputs = [each for each in cell.outputs if each.get("text") != COMPILING]
+            cell.outputs = [o for o in cell.outputs if o.get("text", "-").replace(COMPILING, "")]
     return notebook
 
 

@@ -22,7 +22,7 @@ each = pytest.mark.parametrize(
 )
 MAX_CELL_LINES = 15
 MAX_KERNEL_LINES = 40  # of a cell with a kernel, or with its constants
-KERNEL_MARKS = "@cuda.jit", "@triton.jit", "\nTHREAD_GROUP_SIZE = "
+KERNEL_MARKS = "@cuda.jit", "@triton.jit", "njit(", "@unrolled", "\nTHREAD_GROUP_SIZE = "
 
 
 def outputs(cell: NotebookNode) -> list[Piece]:
