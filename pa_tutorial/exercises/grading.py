@@ -68,6 +68,7 @@ def on_steps(
 
     run, expected  out, or several quantities by name
     bound          None: the bounds of the stages
+    axes           those of another out than the step's
     meanings       name of a case -> what its failure means for this exercise
     """
 
@@ -83,7 +84,7 @@ def on_steps(
             references={source: lambda: by_name(expected(case))},
             bounds=bounds_of(case.id) if bound is None else {"out": bound},
             axes=axes or case.axes,
-            problem=case,
+            problem=None if axes else case,
         )
 
     def trials(draw: int = 0) -> list[Trial]:
