@@ -72,21 +72,23 @@ def require_tensor(name: str, tensor: Tensor) -> None:
     if not isinstance(tensor, Tensor):
         allowed = "a torch.Tensor or None" if name == "alibi_slopes" else "a torch.Tensor"
         raise TypeError(f"{name} is of type {type(tensor).__name__}; it must be {allowed}")
-    require(tensor.device.type in DEVICES, f"{name}.device", tensor.device, " or ".join(DEVICES))
+    if tensor.device.type not in DEVICES:
+        require(False, f"{name}.device", tensor.device, " or ".join(DEVICES))
     negative = "a view whose memory holds its numbers with the other sign"
     require(not tensor.is_neg(), name, negative, f"{name}.resolve_neg()")
 
 
 def require_readable(name: str, tensor: Tensor) -> None:
-    """Raise TypeError or ValueError unless this is a tensor whose memory holds its numbers, one
-    or more."""
+    """Raise TypeError or ValueError unless this is a tensor that holds at least one number."""
     require_tensor(name, tensor)
-    if 0 in tensor.shape:
+    if not tensor.numel():
         raise ValueError(f"{name} has shape {list(tensor.shape)}; every size must be at least 1")
 
 
 def require_dense(name: str, tensor: Tensor, dims: int) -> None:
     """Raise ValueError unless the last `dims` dimensions lie in their order, without gaps."""
+    if dims == tensor.dim() and tensor.is_contiguous():  # the usual case costs nothing
+        return
     dense = torch.empty(tensor.shape[-dims:], device="meta")
     same = steps(tensor)[-dims:] == steps(dense)
     allowed = f"{dense.stride()}: the last {dims} dimensions without gaps"

@@ -43,6 +43,12 @@ NEEDED = {
         "numba.cuda.dispatcher._Kernel.library",
     ),
     "kernels.cpu cannot deal out its loops": ("numba.core.cpu.ParallelOptions",),
+    "bench.vllm_peer cannot tell which of vLLM's builds this CPU runs": (
+        "torch.cpu._init_amx",
+        "torch.cpu._is_amx_tile_supported",
+        "torch.cpu._is_avx512_bf16_supported",
+        "torch.cpu._is_avx512_supported",
+    ),
     "kernels.triton_compiled cannot compile for a GPU that is not there": (
         "triton.runtime.driver.DriverConfig.active",
     ),

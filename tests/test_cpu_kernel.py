@@ -1,22 +1,30 @@
 """The kernel for the CPU: what the cases of the ladder do not ask."""
 
+import re
+import sys
 from collections.abc import Callable
 from dataclasses import replace
+from inspect import getsource
+from types import ModuleType
 
+import numba
 import numpy as np
 import pytest
 import torch
 from numba import njit
 
-from pa_tutorial.kernels import cpu
+from pa_tutorial import kernels
+from pa_tutorial.attention.step import DecodeStep
+from pa_tutorial.kernels import cpu, cpu_vectors
 from pa_tutorial.kernels.changed import changed
-from pa_tutorial.kernels.cpu_launch import paged_attention_cpu, prepare_cpu, sizes_of
+from pa_tutorial.kernels.cpu_launch import BYTES_AHEAD, cut, paged_attention_cpu, prepare_cpu
 from pa_tutorial.walk.cases import CASES
 from pa_tutorial.walk.problem import DecodeProblem
 
 pytestmark = pytest.mark.cpu
 # All of one head size, block size and dtype: they are compiled once.
 MIXED = DecodeProblem("mixed", "", "", seq_lens=(1, 300, 16, 45, 129), alibi=True)
+SIZES = cpu.Sizes(MIXED.head_size, MIXED.block_size, BYTES_AHEAD)
 
 
 def arguments(problem: DecodeProblem) -> dict[str, object]:
@@ -38,20 +46,61 @@ def test_any_number_of_shares_gives_the_same_step(num_shares: int) -> None:
     assert error(out, MIXED) < 1e-6
 
 
-def test_without_a_number_there_is_a_share_for_each_thread() -> None:
-    assert error(paged_attention_cpu(**arguments(MIXED)), MIXED) < 1e-6
+@pytest.mark.parametrize(
+    ("seq_lens", "num_kv_heads", "cut_into"),
+    [((40,), 4, (1, 1)), ((900,), 4, (2, 1)), ((900,), 3, (1, 2)), ((20_000,), 2, (1, 8))],
+    ids=["one_core", "by_heads", "heads_do_not_go_up", "several_shares_a_core"],
+)
+def test_a_step_is_cut_by_its_work(
+    monkeypatch, seq_lens: tuple[int, ...], num_kv_heads: int, cut_into: tuple[int, int]
+) -> None:
+    monkeypatch.setattr(numba, "get_num_threads", lambda: 2)
+    heads = {"num_heads": 2 * num_kv_heads, "num_kv_heads": num_kv_heads}
+    problem = replace(MIXED, seq_lens=seq_lens, **heads)
+    inputs = arguments(problem)
+    step = DecodeStep(*(inputs[name] for name in inputs))
+    assert cut(step, num_workers=2) == cut_into
+    assert error(paged_attention_cpu(**inputs), problem) < 1e-6
 
 
-@pytest.mark.parametrize("group", [2, 3, 4, 5, 7])
-def test_heads_of_a_group_go_in_pairs_and_the_odd_one_by_itself(group: int) -> None:
+def test_a_core_that_is_free_takes_the_shares_of_others() -> None:
+    """Asked of the counters: with one thread, it takes those of both workers."""
+    prepared = prepare_cpu(**arguments(MIXED), num_shares=5)
+    taken = prepared.arguments[10]
+    numba.set_num_threads(1)
+    try:
+        assert error(prepared.run(), MIXED) < 1e-6
+    finally:
+        numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)
+    # each worker's counter went on from its first share to the last, and once more for every core
+    assert taken.tolist() == [(i + 1) * 5 // len(taken) + len(taken) for i in range(len(taken))]
+
+
+@pytest.mark.parametrize("group", [1, 2, 3, 4, 5, 7, 8, 16])
+def test_heads_of_a_group_go_in_tiles_and_the_rest_in_smaller_ones(group: int) -> None:
     problem = replace(MIXED, num_heads=2 * group, num_kv_heads=2)
     assert error(paged_attention_cpu(**arguments(problem), num_shares=3), problem) < 1e-6
 
 
-def test_the_last_steps_of_the_walk_can_be_turned_off() -> None:
+def test_memory_need_not_be_asked_for_early() -> None:
     problem = replace(MIXED, num_heads=6, num_kv_heads=2)
-    prepared = prepare_cpu(**arguments(problem), tiles=False, ahead=0)
-    assert error(prepared.run(), problem) < 1e-6
+    assert error(prepare_cpu(**arguments(problem), ahead=0).run(), problem) < 1e-6
+
+
+@pytest.mark.parametrize("lanes", [8, 16])
+def test_a_processor_with_fewer_or_more_lanes_gives_the_same_step(monkeypatch, lanes: int) -> None:
+    """One of the two is not what this machine has."""
+    vectors = ModuleType("pa_tutorial.kernels.cpu_vectors")
+    vectors.__file__ = cpu_vectors.__file__
+    text, found = re.subn("^LANES = 16 .*", f"LANES = {lanes}", getsource(cpu_vectors), flags=re.M)
+    assert found == 1
+    exec(compile(text, "<lanes>", "exec"), vectors.__dict__)
+    monkeypatch.setitem(sys.modules, "pa_tutorial.kernels.cpu_vectors", vectors)
+    monkeypatch.setattr(kernels, "cpu_vectors", vectors)
+    problem = replace(MIXED, num_heads=10, num_kv_heads=2)
+    inputs = arguments(problem)
+    kernel = changed(cpu.cpu_kernel, "TURN = 64 ", "TURN = 32 ")(SIZES)
+    assert error(replace(prepare_cpu(**inputs), kernel=kernel).run(), problem) < 1e-6
 
 
 @pytest.mark.parametrize("name", ["q", "k_cache", "v_cache", "block_tables", "seq_lens"])
@@ -59,7 +108,7 @@ def test_a_prepared_step_follows_its_tensors(name: str) -> None:
     """A decode loop writes the next token, its block and its length in place, and runs again."""
     inputs = arguments(MIXED)
     prepared = prepare_cpu(**inputs)
-    before = prepared.run()
+    before = prepared.run().clone()
     if name == "block_tables":
         inputs[name][1, :2] = inputs[name][1, :2].flip(0)
     elif name == "seq_lens":
@@ -71,13 +120,9 @@ def test_a_prepared_step_follows_its_tensors(name: str) -> None:
     assert not torch.equal(before, after)
 
 
-def test_a_result_is_not_overwritten_by_the_next_run() -> None:
+def test_the_next_run_overwrites_the_result() -> None:
     prepared = prepare_cpu(**arguments(MIXED))
-    first = prepared.run()
-    kept = first.clone()
-    prepared.q.zero_()
-    prepared.run()
-    assert torch.equal(first, kept)
+    assert prepared.run() is prepared.run()
 
 
 def test_there_is_no_backward_pass() -> None:
@@ -91,7 +136,7 @@ def test_there_is_no_backward_pass() -> None:
 
 def test_memory_beside_the_cache_is_a_few_kilobytes_a_partition() -> None:
     prepared = prepare_cpu(**arguments(MIXED), num_shares=4)
-    num_partitions = 4 + len(MIXED.seq_lens)
+    num_partitions = 2 * 4
     of_one = 4 * MIXED.num_heads * (MIXED.head_size + 2)
     assert prepared.bytes_beside_the_cache == num_partitions * of_one
     assert of_one < 2048
@@ -121,11 +166,10 @@ def test_exp_at_its_ends() -> None:
 
 
 @njit
-def widened(stored: np.ndarray) -> np.ndarray:
-    out = np.empty(len(stored), np.float32)
-    for i in range(len(stored)):
-        out[i] = cpu.widen(stored[i])
-    return out
+def copied(stored: np.ndarray, copy: np.ndarray) -> np.ndarray:
+    """Each as it is kept: widened, times 1, and narrowed."""
+    cpu.multiply(stored, 0, np.float32(1), copy, 0, len(stored) // 16, 16)
+    return copy
 
 
 @pytest.mark.parametrize(
@@ -133,14 +177,25 @@ def widened(stored: np.ndarray) -> np.ndarray:
 )
 def test_every_16_bit_float_is_widened_exactly(dtype: torch.dtype, kept_as: torch.dtype) -> None:
     numbers = torch.arange(-(2**15), 2**15, dtype=torch.int16).view(dtype)
-    got = torch.from_numpy(widened(numbers.view(kept_as).numpy()))
+    got = torch.from_numpy(copied(numbers.view(kept_as).numpy(), np.empty(2**16, np.float32)))
     assert torch.allclose(got, numbers.float(), rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kept_as"), [(torch.bfloat16, np.uint16), (torch.float16, np.int16)]
+)
+def test_floats_are_narrowed_as_torch_does(dtype: torch.dtype, kept_as: type) -> None:
+    bits = np.random.default_rng(0).integers(-(2**31), 2**31, 2**14).astype(np.int32)
+    numbers = np.concatenate([bits.view(np.float32), np.float32([np.nan, np.inf, -np.inf, 0] * 4)])
+    got = torch.from_numpy(copied(numbers, np.empty(len(numbers), kept_as)).view(np.int16))
+    expected = torch.from_numpy(numbers).to(dtype)
+    assert torch.equal(got.view(dtype).float().nan_to_num(7), expected.float().nan_to_num(7))
 
 
 def test_the_compiled_kernel_is_kept_on_disk() -> None:
     inputs = arguments(MIXED)
     prepare_cpu(**inputs).run()
-    again = cpu.cpu_kernel.__wrapped__(sizes_of(inputs["v_cache"]))
+    again = cpu.cpu_kernel.__wrapped__(SIZES)
     prepared = replace(prepare_cpu(**inputs), kernel=again)
     prepared.run()
     assert sum(again.stats.cache_hits.values()) == 1
@@ -149,13 +204,9 @@ def test_the_compiled_kernel_is_kept_on_disk() -> None:
 
 def test_a_changed_text_of_the_kernel_is_not_kept() -> None:
     """Numba knows a file by its time: a changed copy in memory would be taken for the file."""
-    same = changed(
-        cpu.cpu_kernel,
-        "of_data = number(0), number(2), number(1)\n",
-        "of_data = number(0), number(3), number(1)\n",
-    )
+    same = changed(cpu.cpu_kernel, "TURN = 64 ", "TURN = 128 ")
     inputs = arguments(MIXED)
-    kernel = same(sizes_of(inputs["v_cache"]))
+    kernel = same(SIZES)
     assert error(replace(prepare_cpu(**inputs), kernel=kernel).run(), MIXED) < 1e-6
     assert not kernel.stats.cache_hits
 

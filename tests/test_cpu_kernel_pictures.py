@@ -1,41 +1,11 @@
 """What the figures of the CPU kernel are drawn from, and the measurement of its steps."""
 
-from itertools import pairwise
-
 import numpy as np
-import pytest
 
 from pa_tutorial.bench import cpu_steps
 from pa_tutorial.kernels.cpu_steps import STEPS
 from pa_tutorial.paging.layouts import PlainLayout
-from pa_tutorial.viz.cpu_figures import BLOCK_SIZE, by_sequence, dealt_out_evenly, reading_order
-
-SEQ_LENS = (64, 90, 40, 480, 7)
-BLOCKS = [4, 6, 3, 30, 1]
-
-
-@pytest.mark.parametrize("num_shares", [1, 2, 4, 5])
-def test_both_ways_deal_every_block_out_once(num_shares: int) -> None:
-    for deal in (by_sequence, dealt_out_evenly):
-        assert deal(SEQ_LENS, num_shares).sum(axis=0).tolist() == BLOCKS
-
-
-@pytest.mark.parametrize("num_shares", [1, 2, 4, 5])
-def test_shares_of_the_kernel_are_equal_and_in_order(num_shares: int) -> None:
-    shares = dealt_out_evenly(SEQ_LENS, num_shares)
-    sums = shares.sum(axis=1)
-    assert sums.max() - sums.min() <= 1
-    for earlier, later in pairwise(shares):
-        assert np.flatnonzero(earlier).max() <= np.flatnonzero(later).min()
-
-
-def test_a_share_that_ends_with_a_sequence_is_told_from_the_next() -> None:
-    lens = (2 * BLOCK_SIZE, 2 * BLOCK_SIZE)
-    assert dealt_out_evenly(lens, 2).tolist() == [[2, 0], [0, 2]]
-
-
-def test_by_sequence_cuts_the_sequences_into_runs() -> None:
-    assert by_sequence(SEQ_LENS, 2).tolist() == [[4, 6, 3, 0, 0], [0, 0, 0, 30, 1]]
+from pa_tutorial.viz.cpu_figures import reading_order
 
 
 def test_only_block_major_reads_neighbours() -> None:

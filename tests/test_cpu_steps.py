@@ -9,7 +9,7 @@ from pa_tutorial.kernels.cpu_steps import STEPS
 from pa_tutorial.walk.problem import DecodeProblem
 
 # One head size and block size: each step is compiled anew for each size and dtype. They are those
-# of notebook 13: the last three steps, the kernel itself, are then kept on disk. 37 tokens: a last
+# of the large batches that are timed: the kernel itself is then kept on disk. 37 tokens: a last
 # block of 5 tokens, whose other slots hold NaN. 3 query heads of a KV head: a pair and one alone.
 STEP = {"head_size": 128, "block_size": 16, "num_heads": 6, "num_kv_heads": 2}
 CASES = {
@@ -25,7 +25,7 @@ each_step = pytest.mark.parametrize("name", STEPS)
 
 def error(name: str, case: DecodeProblem) -> float:
     """Of the step, of any head, relative to paged_gather in float64 on the same numbers."""
-    inputs = case.paged(STEPS[name].layout)
+    inputs = case.paged("plain")
     arguments = [inputs.q, inputs.k_cache, inputs.v_cache, inputs.block_tables, inputs.seq_lens]
     out = STEPS[name].prepare(*arguments, inputs.scale)()
     assert out.dtype == case.dtype
@@ -53,9 +53,8 @@ def test_step_widens_16_bit_floats(name: str, dtype: torch.dtype, bound: float) 
 
 
 @each_step
-def test_step_refuses_the_other_layout(name: str) -> None:
-    other = "plain" if STEPS[name].layout == "vllm" else "vllm"
-    inputs = problem(**STEP).paged(other)
+def test_step_refuses_vllms_layout(name: str) -> None:
+    inputs = problem(**STEP).paged("vllm")
     arguments = inputs.q, inputs.k_cache, inputs.v_cache, inputs.block_tables, inputs.seq_lens
     with pytest.raises(ValueError, match="k_cache"):
         STEPS[name].prepare(*arguments, inputs.scale)
@@ -63,7 +62,7 @@ def test_step_refuses_the_other_layout(name: str) -> None:
 
 @each_step
 def test_prepared_step_sees_what_changes_in_place(name: str) -> None:
-    inputs = problem(**STEP).paged(STEPS[name].layout)
+    inputs = problem(**STEP).paged("plain")
     arguments = inputs.q, inputs.k_cache, inputs.v_cache, inputs.block_tables, inputs.seq_lens
     run = STEPS[name].prepare(*arguments, inputs.scale)
     first = run()

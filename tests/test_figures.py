@@ -27,7 +27,7 @@ FOLDER = ROOT / "figures"
 # Modules whose figures are drawn from runs of kernels: Macs have another numba.cuda.
 OF_KERNELS = {
     *("first_kernel", "keys"),
-    *("partitions", "poster", "qk", "query", "rows", "tiles", "wide"),
+    *("partitions", "poster", "qk", "query", "rows", "wide"),
 }
 
 

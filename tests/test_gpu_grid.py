@@ -132,7 +132,7 @@ def test_a_batch_in_the_plain_layout_is_the_same_step() -> None:
     batch = random_batch((9, 20, 3), 4, 2, 32, 8, torch.float16, 20, "cpu", alibi=True)
     plain = in_plain_layout(batch)
     assert plain["k_cache"].shape == plain["v_cache"].shape == (20, 2, 8, 32)
-    assert torch.equal(reference(**plain), reference(**batch))
+    assert worst_error(reference(**plain), reference(**batch)) < 1e-12  # float64, summed otherwise
     assert plain["k_cache"].isnan().sum() == batch["k_cache"].isnan().sum() > 0
 
 

@@ -22,6 +22,7 @@ each = pytest.mark.parametrize(
 )
 MAX_CELL_LINES = 15
 MAX_KERNEL_LINES = 40  # of a cell with a kernel, or with its constants
+KERNEL_MARKS = "@cuda.jit", "@triton.jit", "\nTHREAD_GROUP_SIZE = "
 
 
 def outputs(cell: NotebookNode) -> list[Piece]:
@@ -56,7 +57,7 @@ def test_committed_notebook_is_clean(path) -> None:
         if cell.cell_type != "code":
             continue
         lines = len(cell.source.splitlines())
-        of_kernel = "@cuda.jit" in cell.source or "\nTHREAD_GROUP_SIZE = " in cell.source
+        of_kernel = any(mark in cell.source for mark in KERNEL_MARKS)
         most = MAX_KERNEL_LINES if of_kernel else MAX_CELL_LINES
         assert lines <= most or "exercise" in cell.metadata, cell.source
         live = "live" in cell.metadata.get("tags", [])
@@ -96,10 +97,3 @@ def test_a_kernel_that_a_notebook_repeats_is_unchanged_or_says_what_is_new() -> 
                 assert text == plain, f"{path.stem}: {name} is not that of the notebook before"
         latest |= here
     assert {"load_query", "fill_logits", "add_warps", "reduce_partitions"} <= latest.keys()
-
-
-@pytest.mark.parametrize("page", sorted(NOTEBOOKS.glob("*.md")), ids=lambda page: page.stem)
-def test_a_page_links_to_a_cell_that_is_gone(page) -> None:
-    links = re.findall(r"\((\w+\.ipynb)#cell-id=([\w-]+)\)", page.read_text(encoding="utf-8"))
-    ids = {name: {c.id for c in nbformat.read(NOTEBOOKS / name, 4).cells} for name, _ in links}
-    assert not [(name, cell) for name, cell in links if cell not in ids[name]]

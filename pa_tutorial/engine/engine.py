@@ -23,6 +23,8 @@ from pa_tutorial.engine.scheduler import Scheduler
 from pa_tutorial.paging.allocator import BlockAllocator
 from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
 
+Chosen = list[tuple[int, str | None]]  # tokens, each with the reason if it ends its sample
+
 
 class BadScores(ArithmeticError):
     """The model returned scores that choose no token."""
@@ -155,15 +157,12 @@ class Engine:
         """Run the model, and give every sequence that is due its next token."""
         batch = build_batch(plan)
         scores = self.runner.run(batch)
+        largest, likeliest = scores.max(dim=-1)
         # The largest score of a row is NaN if any of them is, and infinite if none can be chosen.
-        good = torch.isfinite(scores.amax(dim=-1)).tolist()
+        good = torch.isfinite(largest).tolist()
         # First all choices, then all changes: a failure before them has changed nothing.
-        choices = [
-            (sequence, self._choose(sequence, scores[row]))
-            for row, sequence in enumerate(batch.sampled)
-            if good[row]
-        ]
-        self._advance(choices)
+        rows = zip(batch.sampled, scores, likeliest.tolist(), good, strict=True)
+        self._advance([(row[0], self._choose(*row[:3])) for row in rows if row[3]])
         bad = [sequence for row, sequence in enumerate(batch.sampled) if not good[row]]
         if not bad:
             return None
@@ -172,7 +171,7 @@ class Engine:
         return error
 
     @interrupts_held_back()
-    def _advance(self, choices: list[tuple[Sequence, list[tuple[int, str | None]]]]) -> None:
+    def _advance(self, choices: list[tuple[Sequence, Chosen]]) -> None:
         """Append what was chosen, and let those go that have ended."""
         for sequence, chosen in choices:
             self.scheduler.clear(sequence)
@@ -182,7 +181,7 @@ class Engine:
                 if reason:
                     self.scheduler.finish(sample, reason)
 
-    def _choose(self, sequence: Sequence, scores: Tensor) -> list[tuple[int, str | None]]:
+    def _choose(self, sequence: Sequence, scores: Tensor, likeliest: int) -> Chosen:
         """The next token of a sequence, and why it ends there; after its prompt, the first one
         of every sample."""
         request, num_generated = sequence.request, len(sequence.generated)
@@ -190,7 +189,10 @@ class Engine:
         if len(request.samples) < request.params.num_samples:
             wanted = range(request.params.num_samples)
         params = request.params
-        tokens = [choose_token(scores, params, index, num_generated) for index in wanted]
+        if params.temperature == 0:
+            tokens = [likeliest] * len(wanted)
+        else:
+            tokens = [choose_token(scores, params, index, num_generated) for index in wanted]
         length = len(sequence.generated) + 1
         return [(token, self._finish_reason(token, length, params)) for token in tokens]
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 from torch.nn.functional import silu
 
@@ -45,20 +44,6 @@ class LlamaConfig:
 
     def alibi_slopes(self) -> None:
         """Positions are in q and k already."""
-
-
-class RMSNorm(nn.Module):
-    """x / sqrt(mean(x^2) + eps) * weight; computed in float32."""
-
-    def __init__(self, size: int, eps: float) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(size))
-        self.eps = eps
-
-    def forward(self, x: Tensor) -> Tensor:
-        wide = x.float()
-        wide = wide * torch.rsqrt(wide.pow(2).mean(dim=-1, keepdim=True) + self.eps)
-        return self.weight * wide.to(x.dtype)
 
 
 class SelfAttention(nn.Module):
@@ -103,9 +88,9 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__()
-        self.input_layernorm = RMSNorm(config.hidden_size, config.norm_eps)
+        self.input_layernorm = nn.RMSNorm(config.hidden_size, config.norm_eps)
         self.self_attn = SelfAttention(config)
-        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.norm_eps)
+        self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, config.norm_eps)
         self.mlp = MLP(config)
 
 
@@ -121,7 +106,7 @@ class Llama(nn.Module):
         self.config = config
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_layers))
-        self.norm = RMSNorm(config.hidden_size, config.norm_eps)
+        self.norm = nn.RMSNorm(config.hidden_size, config.norm_eps)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         if config.is_tied:
             self.lm_head.weight = self.embed_tokens.weight

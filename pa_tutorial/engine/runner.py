@@ -8,10 +8,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from pa_tutorial.arguments import require
+from pa_tutorial.attention.step import require_blocks_and_lengths
 from pa_tutorial.engine.batch import Batch
 from pa_tutorial.paging.kv_cache import PagedKVCache
-from pa_tutorial.paging.layouts import LAYOUTS, gather
-from pa_tutorial.walk.ladder import STAGES, Stage, stage_named
+from pa_tutorial.paging.layouts import LAYOUTS
+from pa_tutorial.walk.ladder import STAGES, Stage, load, stage_named
 
 
 class ModelConfig(Protocol):
@@ -76,6 +78,34 @@ def prefill_attention(
     return scaled_dot_product_attention(q, k, v, mask, **options)[0].transpose(0, 1)
 
 
+class Prepared:
+    """Decode steps of one shape, checked and allocated once; each step fills in its numbers."""
+
+    def __init__(
+        self, cache: PagedKVCache, q: Tensor, tables: Tensor, seq_lens: Tensor, *options: object
+    ) -> None:
+        self.cache, self.q, self.tables, self.seq_lens = cache, q, tables, seq_lens
+        prepare = load("kernels.cpu_launch:prepare_cpu")
+        layers = zip(cache.k, cache.v, strict=True)
+        self.launches = [prepare(q, k, v, tables, seq_lens, *options) for k, v in layers]
+
+    def fill(self, cache: PagedKVCache, tables: Tensor, seq_lens: Tensor) -> bool:
+        """Take the numbers of a step; False if it has another shape. ValueError for a bad one."""
+        if cache is not self.cache or tables.shape != self.tables.shape:
+            return False
+        layout = cache.layout
+        require_blocks_and_lengths(tables, seq_lens, layout.num_blocks, layout.block_size)
+        self.tables.copy_(tables)
+        self.seq_lens.copy_(seq_lens)
+        return True
+
+    def decode(self, layer: int, q: Tensor) -> Tensor:
+        same = (q.shape, q.dtype) == (self.q.shape, self.q.dtype)
+        require(same, "q", (q.shape, q.dtype), (self.q.shape, self.q.dtype))
+        self.q.copy_(q)
+        return self.launches[layer].run()
+
+
 class Runner:
     """The model, the cache tensors, and the attention between them.
 
@@ -96,6 +126,7 @@ class Runner:
         self.cache = PagedKVCache(layout, config.num_layers, self.device)
         slopes = config.alibi_slopes()
         self.slopes = None if slopes is None else slopes.to(self.device)
+        self.prepared: Prepared | None = None
         self._try_stage()
 
     def _try_stage(self) -> None:
@@ -118,14 +149,31 @@ class Runner:
         """
         batch = batch.to(self.device)
         self.cache.copy_blocks(batch.copies)
+        places, self.decode = self.cache.places(batch.slot_mapping), self._decode_of(batch)
 
         def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             # All of the step first: a sequence may read what another writes in the same step.
-            self.cache.write(layer, k, v, batch.slot_mapping)
+            self.cache.write(layer, k, v, places)
             return self.attention(layer, q, batch)
 
         scores = self.model.run(batch.input_ids, batch.positions, attend, rows=batch.last_rows)
         return scores.float()
+
+    def _decode_of(self, batch: Batch) -> Callable[[int, Tensor], Tensor]:
+        """decode(layer, q) -> out, for the sequences of a batch that decode.
+
+        The stage `cpu` is prepared for all steps of the same shape.
+        """
+        tables, seq_lens = (x[: batch.num_decodes] for x in (batch.block_tables, batch.seq_lens))
+        config, options = self.model.config, (self.model.config.scale, self.slopes)
+        if self.stage.at != STAGES["cpu"].at or not batch.num_decodes:
+            function, cache = self.stage.function, self.cache
+            return lambda i, q: function(q, cache.k[i], cache.v[i], tables, seq_lens, *options)
+        if self.prepared is None or not self.prepared.fill(self.cache, tables, seq_lens):
+            shape = (len(tables), config.num_heads, config.head_size)
+            q = torch.zeros(shape, dtype=self.cache.layout.dtype)
+            self.prepared = Prepared(self.cache, q, tables, seq_lens, *options)
+        return self.prepared.decode
 
     def attention(self, layer: int, q: Tensor, batch: Batch) -> Tensor:
         """Decode by the stage, all sequences in one call; prefill sequence by sequence.
@@ -133,21 +181,13 @@ class Runner:
         q        [num_tokens, num_heads, head_size]
         returns  the same shape
         """
-        num_decodes, scale = batch.num_decodes, self.model.config.scale
-        k_cache, v_cache = self.cache.k[layer], self.cache.v[layer]
-        outs = []
-        if num_decodes:
-            tables, seq_lens = batch.block_tables[:num_decodes], batch.seq_lens[:num_decodes]
-            decode = self.stage.function
-            outs.append(
-                decode(q[:num_decodes], k_cache, v_cache, tables, seq_lens, scale, self.slopes)
-            )
-        first = num_decodes
-        for sequence in range(num_decodes, len(batch.query_lens)):
+        first, scale = batch.num_decodes, self.model.config.scale
+        outs = [self.decode(layer, q[:first])] if first else []
+        for sequence in range(batch.num_decodes, len(batch.query_lens)):
             last = first + batch.query_lens[sequence]
             seq_len = int(batch.seq_lens[sequence])
             # Over what is cached and what is new: both are in the blocks by now.
-            k, v = gather(k_cache, v_cache, batch.block_tables[sequence], seq_len)
+            k, v = self.cache.read(layer, batch.block_tables[sequence], seq_len)
             outs.append(prefill_attention(q[first:last], k, v, scale, self.slopes))
             first = last
-        return torch.cat(outs)
+        return outs[0] if len(outs) == 1 else torch.cat(outs)

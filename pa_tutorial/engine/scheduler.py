@@ -148,7 +148,7 @@ class Scheduler:
         table = sequence.table
         rest = sequence.token_ids[table.num_tokens :]
         # What the prefix cache has costs blocks, but no budget.
-        num_cached = table.look_up(rest).num_cached
+        num_cached = table.look_up(rest).num_cached if len(rest) > 1 else 0
         rest = rest[: num_cached + min(budget, self.chunk_size)]
         while True:
             try:

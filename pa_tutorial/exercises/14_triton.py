@@ -1,4 +1,4 @@
-"""Exercises of notebook 14: scores of a tile, statistics of a row, new keys; all in Triton."""
+"""Exercises of notebook 14: the scores of a tile, and new keys into the cache; in Triton."""
 
 from __future__ import annotations  # tl.constexpr stands in signatures; there may be no Triton
 
@@ -82,17 +82,15 @@ def score_tile(
 
     All are float32. HEAD_SIZE_PADDED is a power of two, at least HEAD_SIZE.
     """
-    # 1. which tokens has this program? Which elements has a head? Both as tl.arange, with a mask
-    # 2. load q, and the tile of k, [TILE_SIZE, HEAD_SIZE_PADDED]; masked elements count as 0
-    # 3. the scores: a sum over axis 1. Store those of tokens that exist
-    ### BEGIN SOLUTION
     token = tl.program_id(0) * TILE_SIZE + tl.arange(0, TILE_SIZE)
     element = tl.arange(0, HEAD_SIZE_PADDED)
-    is_token = token < num_tokens
-    is_element = element < HEAD_SIZE
+    is_token, is_element = token < num_tokens, element < HEAD_SIZE
     q = tl.load(q_ptr + element, mask=is_element, other=0.0)
-    k_offset = token[:, None] * k_stride + element[None, :]
-    k = tl.load(k_ptr + k_offset, mask=is_token[:, None] & is_element[None, :], other=0.0)
+    # 1. load k [TILE_SIZE, HEAD_SIZE_PADDED]: token[:, None] is a column, element[None, :] a row
+    # 2. multiply with q, sum over axis 1, store the scores of tokens that exist
+    ### BEGIN SOLUTION
+    is_k = is_token[:, None] & is_element[None, :]
+    k = tl.load(k_ptr + token[:, None] * k_stride + element[None, :], mask=is_k, other=0.0)
     tl.store(out_ptr + token, scale * tl.sum(q[None, :] * k, axis=1), mask=is_token)
     ### END SOLUTION
 
@@ -100,11 +98,9 @@ def score_tile(
 _PADDING = "A tile is a power of two long, a head need not be: what is too much is masked."
 _TILES = "Program i has the tokens i * TILE_SIZE and on; the last tile may not be full."
 SCORE_CASES = (
-    ("one_tile", "16 tokens, head_size 64", _TILES, (16, 64, 0)),
     ("many_tiles", "80 tokens", _TILES, (80, 64, 0)),
     ("tail", "21 tokens: the last tile has 5", _TILES, (21, 32, 0)),
     ("head_size_80", "80 elements in a tile of 128", _PADDING, (16, 80, 0)),
-    ("one_element", "head_size 1", _PADDING, (20, 1, 0)),
     ("gaps", "NaN between the tokens", "What is masked must not be read.", (37, 120, 24)),
 )
 
@@ -142,117 +138,17 @@ def scores_in_torch(draw: int, num_tokens: int, head_size: int, gap: int) -> Ten
 SCORES = Exercise(
     notebook=NOTEBOOK,
     text="""\
-Write your first Triton kernel: the scores of one query and many tokens, for any head size. (There is one query, so a sum is good enough; `tl.dot` is for several.) The check adds `@triton.jit`.""",  # noqa: E501
+**Your turn:** the scores of one query and many tokens that lie in one piece. Three lines are
+missing. The check adds `@triton.jit`.""",
     solution=score_tile,
     trials=lambda draw=0: trials(
         draw, SCORE_CASES, run_scores, scores_in_torch, score_tile, ("token",)
     ),
+    is_warm_up=True,
 )  # fmt: skip
 
 
 # 2. ---------------------------------------------------------------------------------------------
-
-
-def row_statistics(
-    out_ptr, scores_ptr, lens_ptr, row_stride, TILE_SIZE: tl.constexpr
-):  # fmt: skip
-    """The largest score of a row, and the sum of exp(score - largest): one program a row.
-
-    out     [num_rows, 2]    largest, sum; -inf and 0 for a row in which nothing counts
-    scores  [num_rows, ..]   row_stride elements from one row to the next. A score may be -inf:
-                             that token is masked
-    lens    [num_rows]       scores of each row; what lies behind them must not be read
-
-    Scores may be anywhere between -10,000 and 10,000: go through them once, with the rule of the
-    online softmax.
-    """
-    # 1. m = -inf and l = 0; a loop over the tiles of the row: its length is in lens
-    # 2. load a tile; what is behind the row counts as -inf
-    # 3. the rule of the online softmax. If all so far is -inf: -inf - (-inf) is NaN!
-    ### BEGIN SOLUTION
-    row = tl.program_id(0)
-    num_scores = tl.load(lens_ptr + row)
-    m = float("-inf")
-    l = 0.0
-    for start in range(0, num_scores, TILE_SIZE):
-        place = start + tl.arange(0, TILE_SIZE)
-        score_ptr = scores_ptr + row * row_stride + place
-        scores = tl.load(score_ptr, mask=place < num_scores, other=float("-inf"))
-        m_new = tl.maximum(m, tl.max(scores, axis=0))
-        base = tl.where(m_new == float("-inf"), 0.0, m_new)
-        l = l * tl.exp(m - base) + tl.sum(tl.exp(scores - base), axis=0)
-        m = m_new
-    tl.store(out_ptr + 2 * row, m)
-    tl.store(out_ptr + 2 * row + 1, l)
-    ### END SOLUTION
-
-
-_RULE = "When the maximum rises, the sum so far is rescaled by exp(old maximum - new one)."
-_NOTHING = "Where nothing counts, the maximum is -inf: take another number in its place."
-ROW_CASES = (
-    ("one_tile", "16 scores a row", _RULE, ((16, 16), 1.0, 0)),
-    ("many_tiles", "rows of 70 and 40", _RULE, ((70, 40), 1.0, 0)),
-    ("tails", "rows of 1, 17 and 31", "What lies behind a row counts for nothing.",
-     ((1, 17, 31), 1.0, 0)),
-    ("large_scores", "scores by hundreds", _RULE, ((64, 50), 300.0, 0)),
-    ("masked_tile", "the first 16 scores are -inf", _NOTHING, ((40, 33), 1.0, 16)),
-    ("masked_row", "a row of nothing but -inf", _NOTHING, ((40, 16), 1.0, 16)),
-    ("empty_row", "a row without scores", _NOTHING, ((0, 20), 1.0, 0)),
-)  # fmt: skip
-
-
-def rows_of_scores(draw: int, lens: tuple[int, ...], spread: float, num_masked: int) -> Tensor:
-    """[num_rows, 80], NaN behind each row; the scores rise, so that the maximum does, too."""
-    scores = spread * (random(draw, len(lens), 80) + torch.arange(80) / 20)
-    scores[:, :num_masked] = float("-inf")
-    for row, num_scores in zip(scores, lens, strict=True):
-        row[num_scores:] = torch.nan
-    return scores
-
-
-def run_rows(
-    kernel: Callable, draw: int, lens: tuple[int, ...], spread: float, num_masked: int
-) -> Tensor:
-    out, scores = unwritten(len(lens), 2), rows_of_scores(draw, lens, spread, num_masked)
-    run_kernel(
-        kernel,
-        (len(lens), 1, 1),
-        out_ptr=out,
-        scores_ptr=scores,
-        lens_ptr=torch.tensor(lens, dtype=torch.int32),
-        row_stride=scores.stride(0),
-        TILE_SIZE=16,
-    )
-    return finite(require_some_written(out))
-
-
-def rows_in_torch(draw: int, lens: tuple[int, ...], spread: float, num_masked: int) -> Tensor:
-    result = torch.zeros(len(lens), 2, dtype=torch.float64)
-    rows = rows_of_scores(draw, lens, spread, num_masked)
-    for row, n, scores in zip(result, lens, rows, strict=True):
-        largest = max(scores[:n].tolist(), default=float("-inf"))
-        known = scores[:n][scores[:n] > float("-inf")].double()
-        row[0], row[1] = largest, (known - largest).exp().sum()
-    return finite(result)
-
-
-def finite(statistics: Tensor) -> Tensor:
-    """-inf as a number that no score has: a comparison of infinities says nothing."""
-    return statistics.where(statistics != float("-inf"), -1e6)
-
-
-ROWS = Exercise(
-    notebook=NOTEBOOK,
-    text="""\
-Write the online softmax over a row, with a loop whose end is read from memory, and safe where nothing counts.""",  # noqa: E501
-    solution=row_statistics,
-    trials=lambda draw=0: trials(
-        draw, ROW_CASES, run_rows, rows_in_torch, row_statistics, ("row", "largest|sum")
-    ),
-)  # fmt: skip
-
-
-# 3. ---------------------------------------------------------------------------------------------
 
 
 def append_keys(
@@ -350,7 +246,9 @@ def append_in_torch(draw: int, slots: tuple[int, ...], head_size: int, block_str
 APPEND = Exercise(
     notebook=NOTEBOOK,
     text="""\
-Write new keys into a paged cache (vLLM's `reshape_and_cache`, for the plain layout): any head size, and a pool that may have more than 2**31 elements.""",  # noqa: E501
+A decode step begins with writing the new K and V into the cache: vLLM's `reshape_and_cache`. Write
+the half for K, for the plain layout, any head size, and a pool that may have more than 2**31
+elements.""",
     solution=append_keys,
     trials=lambda draw=0: trials(
         draw, redrawn(APPEND_CASES, draw, other_slots), run_append, append_in_torch, append_keys,
@@ -358,4 +256,4 @@ Write new keys into a paged cache (vLLM's `reshape_and_cache`, for the plain lay
     ),
 )  # fmt: skip
 
-EXERCISES = (SCORES, ROWS, APPEND)
+EXERCISES = (SCORES, APPEND)

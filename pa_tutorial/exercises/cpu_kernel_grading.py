@@ -4,16 +4,10 @@ import numpy as np
 
 
 def other_lens(rng: np.random.Generator, name: str, sizes: tuple) -> tuple[str | None, tuple]:
-    """For a case of deal_out: what it isolates (None: the same words), and its sizes."""
+    """For a case of deal_out: what it isolates (None: as it was), and its sizes."""
     _, block_size, num_shares = sizes
     a, b, c, d = (int(n) for n in rng.integers(1, 5, 4))
-    words = None
-    if name == "one_sequence":
-        num_blocks = num_shares * (a + b)
-        lens, words = [block_size * num_blocks], f"{num_blocks} blocks for two shares"
-    elif name == "one_share":
-        lens = rng.integers(1, 80, 3)
-    elif name == "cut_inside":  # the middle of all blocks is in the second sequence
+    if name == "cut_inside":  # the middle of all blocks is in the second sequence
         lens = [block_size * n for n in (a, 8 + b, c)]
     elif name == "cut_between":
         lens = [block_size * n for n in (a, b, a + b)]
@@ -23,7 +17,7 @@ def other_lens(rng: np.random.Generator, name: str, sizes: tuple) -> tuple[str |
         lens = [a, int(rng.integers(300, 500)), 2 * b, c]
     else:  # many_shares
         lens, num_shares = [block_size * a + b, c], int(rng.integers(7, 11))
-    return words, (tuple(map(int, lens)), block_size, num_shares)
+    return None, (tuple(map(int, lens)), block_size, num_shares)
 
 
 def other_x(rng: np.random.Generator, name: str) -> np.ndarray:
@@ -33,8 +27,6 @@ def other_x(rng: np.random.Generator, name: str) -> np.ndarray:
         return rng.choice((0.0, -0.0), few)
     if name == "near_zero":
         return rng.uniform(-0.34, 0, 50)
-    if name == "usual":
-        return rng.uniform(-10, 0, 1000)
     if name == "wide":
         return rng.uniform(-87, 0, 1000)
     if name == "below":

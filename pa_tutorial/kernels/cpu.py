@@ -14,6 +14,7 @@ next one. The part of a share in one sequence is a partition, as in v2, and the 
 the last partition of a sequence merges them, as in v2.
 """
 
+import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -22,6 +23,7 @@ from zlib import crc32
 
 import numpy as np
 from numba import njit, prange
+from numba.core.event import Event, Listener, register
 
 from pa_tutorial.kernels import cpu_vectors
 from pa_tutorial.kernels.cpu_vectors import (
@@ -266,6 +268,25 @@ def take(counter: Pointer) -> int:
     return fetch_add(counter, 1)
 
 
+COMPILING = "Compiling the CPU kernel, once: some seconds.\n"
+
+
+class WhileCompiling(Listener):
+    """A line on stderr where Numba begins to compile a kernel that it has not kept on disk."""
+
+    def on_start(self, event: Event) -> None:
+        function = event.data["dispatcher"].py_func
+        if function.__qualname__ == "cpu_kernel.<locals>.kernel":
+            sys.stderr.write(COMPILING)
+            sys.stderr.flush()
+
+    def on_end(self, event: Event) -> None:
+        pass
+
+
+register("numba:compile", WhileCompiling())
+
+
 @cache
 def cpu_kernel(sizes: Sizes) -> Callable:
     """The kernel for these sizes, compiled at its first call for the types that it is given."""
@@ -294,7 +315,7 @@ def cpu_kernel(sizes: Sizes) -> Callable:
         qk_max,  # [num_seqs, num_heads]
         exp_sum,  # [num_seqs, num_heads]
         out,  # [num_seqs, num_heads * HEAD_SIZE] in the dtype of q
-        wide,  # the same in float32, or nothing: [0, 1]
+        wide,  # the same in float32, or nothing: [0, ...]
     ):
         num_seqs, num_heads, _ = q.shape
         group = num_heads // num_kv_heads

@@ -12,12 +12,14 @@ from pa_tutorial.arguments import float32_scale, require, require_dense, steps
 from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.kernels.cpu import Sizes, cpu_kernel
 
+CPU = torch.device("cpu")
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+ONE_OF_THEM = f"one of {', '.join(map(str, DTYPES))}"
 BLOCK_SIZES = (8, 16, 32)
 BYTES_AHEAD = 8192  # how long before its use a line is asked for, in bytes of K or V
-# How a step is cut. Work is counted in elements of q, K and V that meet in products. A core is worth
-# waking for WORK_A_CORE; it has up to SHARES_A_CORE shares, so that one that is held up leaves its
-# last ones to others, if each has WORK_A_SHARE.
+# How a step is cut. Work is counted in elements of q, K and V that meet in products. A core is
+# worth waking for WORK_A_CORE; it has up to SHARES_A_CORE shares, so that one that is held up
+# leaves its last ones to others, if each has WORK_A_SHARE.
 WORK_A_CORE = 2**17
 WORK_A_SHARE = 2**20
 SHARES_A_CORE = 8
@@ -63,22 +65,25 @@ def launch_of_cpu(
         num_parts, shares = 1, num_shares
     rows_of_partitions = 2 * num_parts * shares
     q = step.q.detach()
-    rows = q if steps(q)[1:] == (head_size, 1) else q.contiguous()
+    rows = q if q.is_contiguous() or steps(q)[1:] == (head_size, 1) else q.contiguous()
+    no_slopes = step.alibi_slopes is None
     max_logits = new_array(rows_of_partitions, num_heads)
     exp_sums = new_array(rows_of_partitions, num_heads)
     tmp_out = new_array(rows_of_partitions, num_heads * head_size)
     qk_max, exp_sum = new_array(num_seqs, num_heads), new_array(num_seqs, num_heads)
-    out = torch.empty(q.shape, dtype=q.dtype)
-    accs = torch.empty(q.shape if probed else (0, 1, 1))
+    out = torch.empty(num_seqs, num_heads, head_size, dtype=q.dtype)
+    accs = torch.empty(num_seqs if probed else 0, num_heads, head_size)
     return CpuLaunch(
         kernel=cpu_kernel(Sizes(head_size, block_size, ahead)),
         arguments=(
             as_array(rows),
             float32_scale(step.scale),
-            as_array(step.k_cache.flatten()),
-            as_array(step.v_cache.flatten()),
+            as_array(step.k_cache).reshape(-1),
+            as_array(step.v_cache).reshape(-1),
             num_kv_heads,
-            *map(as_array, (step.block_tables, step.seq_lens, step.float_slopes())),
+            as_array(step.block_tables),
+            as_array(step.seq_lens),
+            np.zeros(num_heads, np.float32) if no_slopes else as_array(step.float_slopes()),
             num_parts,
             shares,
             np.empty(num_workers, np.int64),
@@ -89,14 +94,14 @@ def launch_of_cpu(
             tmp_out,
             qk_max,
             exp_sum,
-            as_array(out.flatten(1)),
-            as_array(accs.flatten(1)),
+            as_array(out).reshape(num_seqs, num_heads * head_size),
+            as_array(accs).reshape(len(accs), num_heads * head_size),
         ),
         q=q,
         rows=rows,
         bytes_beside_the_cache=max_logits.nbytes + exp_sums.nbytes + tmp_out.nbytes,
-        qk_max=torch.from_numpy(qk_max),
-        exp_sum=torch.from_numpy(exp_sum),
+        qk_max=qk_max,
+        exp_sum=exp_sum,
         accs=accs,
         out=out,
     )
@@ -110,7 +115,7 @@ def cut(step: DecodeStep, num_workers: int) -> tuple[int, int]:
     """
     num_heads, head_size = step.q.shape[1:]
     num_kv_heads = step.k_cache.shape[1]
-    work = int(step.seq_lens.sum()) * (num_heads + 2 * num_kv_heads) * head_size
+    work = int(step.seq_lens.numpy().sum()) * (num_heads + 2 * num_kv_heads) * head_size
     cores = max(1, min(work // WORK_A_CORE, num_workers))
     shares_a_core = max(1, min(work // cores // WORK_A_SHARE, SHARES_A_CORE))
     if shares_a_core == 1 and num_kv_heads % cores == 0:
@@ -118,7 +123,7 @@ def cut(step: DecodeStep, num_workers: int) -> tuple[int, int]:
     return 1, cores * shares_a_core
 
 
-@dataclass(frozen=True)
+@dataclass
 class CpuLaunch:
     """The kernel with all that it reads and writes.
 
@@ -135,8 +140,8 @@ class CpuLaunch:
     q: Tensor
     rows: Tensor
     bytes_beside_the_cache: int
-    qk_max: Tensor
-    exp_sum: Tensor
+    qk_max: np.ndarray
+    exp_sum: np.ndarray
     accs: Tensor
     out: Tensor
 
@@ -184,8 +189,8 @@ def paged_attention_cpu(
     prepared = launch_of_cpu(step, num_shares, probed=probe is not None)
     out = prepared.run()
     if probe is not None:
-        probe["qk_max"] = prepared.qk_max[..., None]
-        probe["exp_sum"] = prepared.exp_sum[..., None]
+        probe["qk_max"] = torch.from_numpy(prepared.qk_max)[..., None]
+        probe["exp_sum"] = torch.from_numpy(prepared.exp_sum)[..., None]
         probe["accs"] = prepared.accs
     return out
 
@@ -193,12 +198,12 @@ def paged_attention_cpu(
 def require_cpu_inputs(step: DecodeStep) -> None:
     """Raise TypeError or ValueError, naming the argument, unless the kernel can read all."""
     q, k_cache = step.q, step.k_cache
-    step.require_readable(torch.device("cpu"))
+    step.require_readable(CPU)
     allowed = "of 4 dimensions: the plain layout"
     require(k_cache.dim() == 4, "k_cache.shape", list(k_cache.shape), allowed)
     step.require_shapes()
     block_size = k_cache.shape[2]
-    require(q.dtype in DTYPES, "q.dtype", q.dtype, f"one of {', '.join(map(str, DTYPES))}")
+    require(q.dtype in DTYPES, "q.dtype", q.dtype, ONE_OF_THEM)
     require(q.dtype == k_cache.dtype, "q.dtype", q.dtype, f"{k_cache.dtype}, as the cache")
     require(block_size in BLOCK_SIZES, "k_cache.shape[2]", block_size, f"one of {BLOCK_SIZES}")
     require_dense("k_cache", k_cache, 4)
@@ -208,7 +213,11 @@ def require_cpu_inputs(step: DecodeStep) -> None:
 
 def as_array(tensor: Tensor) -> np.ndarray:
     """The same memory as a NumPy array; 16-bit floats as the integers that `widen` knows."""
-    return tensor.detach().view(STORED_AS.get(tensor.dtype, tensor.dtype)).numpy()
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    if tensor.dtype in STORED_AS:
+        tensor = tensor.view(STORED_AS[tensor.dtype])
+    return tensor.numpy()
 
 
 def new_array(*shape: int) -> np.ndarray:

@@ -1,17 +1,16 @@
 """The steps that lead to the CPU kernel, each a function of its own, to be read and timed.
 
-    two_passes_vllm  the loop of vLLM's CPU backend, and its cache layout
-    two_passes       the same loop on the plain layout
-    online           one pass: online softmax, a task for each sequence and KV head
-    block_major      a task for each sequence; blocks outside, heads inside
-    balanced         the blocks of the batch are dealt out evenly
-    tiles            two query heads go through a block together
-    ahead            memory is asked for before it is needed: the kernel of cpu.py
+    two_passes   the loop that everyone writes: all scores of a head, then the softmax, then V
+    online       one pass: online softmax
+    block_major  a task for each sequence; blocks outside, heads inside
+    vectors      the kernel of cpu.py, whose vectors are chosen by us, and whose shares are taken by
+                 free cores; memory is asked for when it is needed
+    ahead        the same, and memory is asked for early: the kernel as it is
 
-The last three are the kernel itself with one thing turned off after the other. Nothing here is
-kept on disk: these functions call those of cpu.py, and Numba would not notice a change there.
+The first three are plain loops, of which the compiler makes the vectors that it can.
 """
 
+import math
 from collections.abc import Callable
 from functools import cache, partial
 from typing import NamedTuple
@@ -21,43 +20,28 @@ import torch
 from numba import njit, prange
 from torch import Tensor
 
-from pa_tutorial.arguments import float32_scale, require, require_dense
+from pa_tutorial.arguments import float32_scale
 from pa_tutorial.attention.step import DecodeStep
-from pa_tutorial.kernels.cpu import (
-    ONLY_LOOPS,
-    REORDER,
-    Sizes,
-    add_block,
-    exp,
-    score_block,
-    weigh_block,
-    widen,
-)
-from pa_tutorial.kernels.cpu_launch import (
-    as_array,
-    prepare_cpu,
-    require_cpu_inputs,
-    sizes_of,
-)
+from pa_tutorial.kernels.cpu import COMPILED, REORDER
+from pa_tutorial.kernels.cpu_launch import as_array, prepare_cpu, require_cpu_inputs
+from pa_tutorial.kernels.cpu_vectors import Pointer, Value, unrolled
 
-COMPILED = {"parallel": ONLY_LOOPS, "fastmath": REORDER, "error_model": "numpy"}
+
+@unrolled
+def widen(row: Pointer) -> Value:
+    """One element as float32."""
+    return row.load(0, 0)
 
 
 @cache
-def two_passes_vllm(sizes: Sizes) -> Callable:
-    """Two passes over the blocks of one head, as in vLLM's CPU backend.
-
-    Source: vLLM, paged_attention_v1_impl in csrc/cpu/attention.cpp. There, blocks have 16 tokens
-    and the empty slots of V are read too: that file relies on a cache that was filled with zeros.
-    """
-    HEAD_SIZE, BLOCK_SIZE = sizes.HEAD_SIZE, sizes.BLOCK_SIZE
-    X = sizes.LINE // 4  # numbers in 16 bytes: a cache line has 64
+def two_passes(HEAD_SIZE: int, BLOCK_SIZE: int) -> Callable:
+    """A task for each head of each sequence: all scores, the softmax, all values."""
 
     @njit(**COMPILED)
     def kernel(
         q,  # [num_seqs, num_heads, HEAD_SIZE] float32, times the scale already
-        k_cache,  # [num_blocks, num_kv_heads, HEAD_SIZE / X, BLOCK_SIZE, X]
-        v_cache,  # [num_blocks, num_kv_heads, HEAD_SIZE, BLOCK_SIZE]
+        k_cache,  # [num_blocks, num_kv_heads, BLOCK_SIZE, HEAD_SIZE]
+        v_cache,
         block_tables,  # [num_seqs, max_num_blocks_per_seq]
         seq_lens,  # [num_seqs]
         out,  # [num_seqs, num_heads, HEAD_SIZE] float32
@@ -66,49 +50,60 @@ def two_passes_vllm(sizes: Sizes) -> Callable:
         group = num_heads // k_cache.shape[1]
         for task in prange(num_seqs * num_heads):
             seq, head = task // num_heads, task % num_heads
-            seq_len = seq_lens[seq]
-            num_blocks = -(-seq_len // BLOCK_SIZE)
-            logits = np.zeros(num_blocks * BLOCK_SIZE, np.float32)
-
-            # First pass: the scores of all tokens
-            for block_idx in range(num_blocks):
-                k = k_cache[block_tables[seq, block_idx], head // group]
-                qk = logits[block_idx * BLOCK_SIZE : (block_idx + 1) * BLOCK_SIZE]
-                for d in range(HEAD_SIZE // X):
-                    chunk = k[d]  # X dimensions of all tokens
-                    for t in range(BLOCK_SIZE):
-                        for i in range(X):
-                            qk[t] += q[seq, head, d * X + i] * widen(chunk[t, i])
-
-            # Softmax. What stands behind the last token is not read.
-            m = logits[:seq_len].max()
-            l = np.float32(0)
+            table, seq_len = block_tables[seq], seq_lens[seq]
+            query, accs = q[seq, head], out[seq, head]
+            weights = np.empty(seq_len, np.float32)
             for token in range(seq_len):
-                logits[token] = exp(logits[token] - m)
-                l += logits[token]
-
-            # Second pass: the values
-            accs = out[seq, head]
-            accs[:] = 0
-            for block_idx in range(num_blocks):
-                v = v_cache[block_tables[seq, block_idx], head // group]
-                weights = logits[block_idx * BLOCK_SIZE : (block_idx + 1) * BLOCK_SIZE]
-                num_tokens = min(BLOCK_SIZE, seq_len - block_idx * BLOCK_SIZE)
+                k = k_cache[table[token // BLOCK_SIZE], head // group, token % BLOCK_SIZE]
+                qk = np.float32(0)
                 for d in range(HEAD_SIZE):
-                    row = v[d]  # one dimension of all tokens
-                    acc = np.float32(0)
-                    for t in range(num_tokens):
-                        acc += weights[t] * widen(row[t])
-                    accs[d] += acc
-            accs /= l
+                    qk += query[d] * widen(k, d)
+                weights[token] = qk
+            m = weights.max()
+            l = np.float32(0)
+            for d in range(HEAD_SIZE):
+                accs[d] = 0
+            for token in range(seq_len):
+                v = v_cache[table[token // BLOCK_SIZE], head // group, token % BLOCK_SIZE]
+                weight = math.exp(weights[token] - m)
+                l += weight
+                for d in range(HEAD_SIZE):
+                    accs[d] += weight * widen(v, d)
+            for d in range(HEAD_SIZE):
+                accs[d] /= l
 
     return kernel
 
 
 @cache
-def two_passes(sizes: Sizes) -> Callable:
-    """The same loop on the plain layout: a token is a row."""
-    BLOCK_SIZE = sizes.BLOCK_SIZE
+def attend(HEAD_SIZE: int) -> Callable:
+    """One head goes through one block, token by token: online softmax."""
+
+    @njit(fastmath=set(REORDER), error_model="numpy")
+    def function(query, k, v, num_tokens, m, l, accs):
+        for t in range(num_tokens):
+            k_row, v_row = k[t], v[t]
+            qk = np.float32(0)
+            for d in range(HEAD_SIZE):
+                qk += query[d] * widen(k_row, d)
+            if qk > m:
+                factor = math.exp(m - qk)
+                m, l = qk, l * factor
+                for d in range(HEAD_SIZE):
+                    accs[d] *= factor
+            weight = math.exp(qk - m)
+            l += weight
+            for d in range(HEAD_SIZE):
+                accs[d] += weight * widen(v_row, d)
+        return m, l
+
+    return function
+
+
+@cache
+def online(HEAD_SIZE: int, BLOCK_SIZE: int) -> Callable:
+    """A task for each head of each sequence: K and V of a block, then the next block."""
+    attend_block = attend(HEAD_SIZE)
 
     @njit(**COMPILED)
     def kernel(q, k_cache, v_cache, block_tables, seq_lens, out):
@@ -116,161 +111,85 @@ def two_passes(sizes: Sizes) -> Callable:
         group = num_heads // k_cache.shape[1]
         for task in prange(num_seqs * num_heads):
             seq, head = task // num_heads, task % num_heads
-            one, own = slice(head, head + 1), slice(head // group, head // group + 1)
-            seq_len = seq_lens[seq]
-            num_blocks = -(-seq_len // BLOCK_SIZE)
-            logits = np.zeros((num_blocks, 1, BLOCK_SIZE), np.float32)
-
-            for block_idx in range(num_blocks):
-                k = k_cache[block_tables[seq, block_idx]][own]
+            table, seq_len = block_tables[seq], seq_lens[seq]
+            accs = np.zeros(HEAD_SIZE, np.float32)
+            m, l = np.float32(-np.inf), np.float32(0)
+            for block_idx in range(-(-seq_len // BLOCK_SIZE)):
+                k = k_cache[table[block_idx], head // group]
+                v = v_cache[table[block_idx], head // group]
                 num_tokens = min(BLOCK_SIZE, seq_len - block_idx * BLOCK_SIZE)
-                nothing = k.reshape(k.size)[:0]
-                score_block(q[seq][one], k, nothing, num_tokens, logits[block_idx], sizes)
-
-            scores = logits.reshape(logits.size)
-            m = scores[:seq_len].max()
-            l = np.float32(0)
-            for token in range(seq_len):
-                scores[token] = exp(scores[token] - m)
-                l += scores[token]
-            scores[seq_len:] = 0
-
-            accs = out[seq][one]
-            accs[:] = 0
-            for block_idx in range(num_blocks):
-                v = v_cache[block_tables[seq, block_idx]][own]
-                num_tokens = min(BLOCK_SIZE, seq_len - block_idx * BLOCK_SIZE)
-                nothing = v.reshape(v.size)[:0]
-                add_block(logits[block_idx], v, nothing, num_tokens, accs, sizes)
-            accs /= l
+                m, l = attend_block(q[seq, head], k, v, num_tokens, m, l, accs)
+            for d in range(HEAD_SIZE):
+                out[seq, head, d] = accs[d] / l
 
     return kernel
 
 
 @cache
-def online(sizes: Sizes) -> Callable:
-    """One pass: K and V of a block, then the next block. A task for each KV head."""
-    BLOCK_SIZE = sizes.BLOCK_SIZE
+def block_major(HEAD_SIZE: int, BLOCK_SIZE: int) -> Callable:
+    """A task for each sequence: all heads of a block, then the next block."""
+    attend_block = attend(HEAD_SIZE)
 
     @njit(**COMPILED)
     def kernel(q, k_cache, v_cache, block_tables, seq_lens, out):
         num_seqs, num_heads, _ = q.shape
-        num_kv_heads = k_cache.shape[1]
-        group = num_heads // num_kv_heads
-        for task in prange(num_seqs * num_kv_heads):
-            seq, kv_head = task // num_kv_heads, task % num_kv_heads
-            heads, own = slice(kv_head * group, (kv_head + 1) * group), slice(kv_head, kv_head + 1)
-            qk = np.empty((group, BLOCK_SIZE), np.float32)
-            slopes = np.zeros(group, np.float32)
-            m = np.full(group, -np.inf, np.float32)
-            l = np.zeros(group, np.float32)
-            accs = out[seq][heads]
-            accs[:] = 0
-            for block_idx in range(-(-seq_lens[seq] // BLOCK_SIZE)):
-                k = k_cache[block_tables[seq, block_idx]][own]
-                v = v_cache[block_tables[seq, block_idx]][own]
-                nothing = v.reshape(v.size)[:0]
-                num_tokens = min(BLOCK_SIZE, seq_lens[seq] - block_idx * BLOCK_SIZE)
-                score_block(q[seq][heads], k, nothing, num_tokens, qk, sizes)
-                weigh_block(qk, num_tokens, 0, slopes, m, l, accs, sizes)
-                add_block(qk, v, nothing, num_tokens, accs, sizes)
-            accs /= l.reshape(group, 1)
-
-    return kernel
-
-
-@cache
-def block_major(sizes: Sizes) -> Callable:
-    """All heads of a block, then the next block. A task for each sequence."""
-    BLOCK_SIZE = sizes.BLOCK_SIZE
-
-    @njit(**COMPILED)
-    def kernel(q, k_cache, v_cache, block_tables, seq_lens, out):
-        num_seqs, num_heads, _ = q.shape
+        group = num_heads // k_cache.shape[1]
         for seq in prange(num_seqs):
-            qk = np.empty((num_heads, BLOCK_SIZE), np.float32)
-            slopes = np.zeros(num_heads, np.float32)
-            m = np.full(num_heads, -np.inf, np.float32)
-            l = np.zeros(num_heads, np.float32)
-            accs = out[seq]
-            accs[:] = 0
-            for block_idx in range(-(-seq_lens[seq] // BLOCK_SIZE)):
-                k = k_cache[block_tables[seq, block_idx]]
-                v = v_cache[block_tables[seq, block_idx]]
-                nothing = v.reshape(v.size)[:0]
-                num_tokens = min(BLOCK_SIZE, seq_lens[seq] - block_idx * BLOCK_SIZE)
-                score_block(q[seq], k, nothing, num_tokens, qk, sizes)
-                weigh_block(qk, num_tokens, 0, slopes, m, l, accs, sizes)
-                add_block(qk, v, nothing, num_tokens, accs, sizes)
-            accs /= l.reshape(num_heads, 1)
+            table, seq_len = block_tables[seq], seq_lens[seq]
+            accs = np.zeros((num_heads, HEAD_SIZE), np.float32)
+            m, l = np.full(num_heads, -np.inf, np.float32), np.zeros(num_heads, np.float32)
+            for block_idx in range(-(-seq_len // BLOCK_SIZE)):
+                k, v = k_cache[table[block_idx]], v_cache[table[block_idx]]
+                num_tokens = min(BLOCK_SIZE, seq_len - block_idx * BLOCK_SIZE)
+                for head in range(num_heads):
+                    own = k[head // group], v[head // group], num_tokens
+                    m[head], l[head] = attend_block(
+                        q[seq, head], *own, m[head], l[head], accs[head]
+                    )
+            for head in range(num_heads):
+                for d in range(HEAD_SIZE):
+                    out[seq, head, d] = accs[head, d] / l[head]
 
     return kernel
 
 
-def prepare_step(
-    make: Callable[[Sizes], Callable],
-    layout: str,
-    q: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    block_tables: Tensor,
-    seq_lens: Tensor,
-    scale: float,
-) -> Callable[[], Tensor]:
+def prepare_loop(make: Callable, *inputs: object) -> Callable[[], Tensor]:
     """Check everything once; what is returned does one decode step at each call.
 
-    make    one of the four functions above
-    layout  of k_cache and v_cache: "vllm" or "plain"
+    make    one of the three functions above
+    inputs  q, k_cache, v_cache, block_tables, seq_lens, scale
     """
-    num_dims = {"vllm": 5, "plain": 4}[layout]
-    require(k_cache.dim() == num_dims, "k_cache.dim()", k_cache.dim(), f"{num_dims}: {layout}")
-    step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, scale)
-    if layout == "plain":
-        require_cpu_inputs(step)
-        by_rows = v_cache
-    else:
-        step.require_shapes()
-        step.require_lengths()
-        require_dense("k_cache", k_cache, 5)
-        require_dense("v_cache", v_cache, 4)
-        by_rows = v_cache.transpose(2, 3)
-    kernel = make(sizes_of(by_rows, tiles=False, ahead=0))
-    read = tuple(map(as_array, (k_cache, v_cache, block_tables, seq_lens)))
-    factor = float(float32_scale(scale))
+    step = DecodeStep(*inputs)
+    require_cpu_inputs(step)
+    kernel = make(*step.k_cache.shape[:1:-1])
+    read = [as_array(x) for x in (step.k_cache, step.v_cache, step.block_tables, step.seq_lens)]
+    factor = float(float32_scale(step.scale))
 
     def run() -> Tensor:
-        accs = np.empty(q.shape, np.float32)
-        kernel((q.float() * factor).contiguous().numpy(), *read, accs)
-        return torch.from_numpy(accs).to(q.dtype)
+        out = np.empty(step.q.shape, np.float32)
+        kernel((step.q.float() * factor).contiguous().numpy(), *read, out)
+        return torch.from_numpy(out).to(step.q.dtype)
 
     return run
 
 
-def prepare_switched(tiles: bool, ahead: bool, *inputs: object) -> Callable[[], Tensor]:
-    """The kernel of cpu.py with its last two steps on or off."""
-    return prepare_cpu(*inputs, tiles=tiles, **({} if ahead else {"ahead": 0})).run
-
-
 class Step(NamedTuple):
-    """One step: what is new in it, the layout that it reads, and what makes it ready.
+    """One step: what is new in it, and what makes it ready.
 
     prepare  (q, k_cache, v_cache, block_tables, seq_lens, scale) -> a function without arguments
              that returns out [num_seqs, num_heads, head_size] in the dtype of q
     """
 
     new: str
-    layout: str
     prepare: Callable[..., Callable[[], Tensor]]
 
 
 STEPS: dict[str, Step] = {
-    "two_passes_vllm": Step(
-        "vLLM's loop and layout", "vllm", partial(prepare_step, two_passes_vllm, "vllm")
+    "two_passes": Step("the loop that everyone writes", partial(prepare_loop, two_passes)),
+    "online": Step("one pass", partial(prepare_loop, online)),
+    "block_major": Step("blocks outside, heads inside", partial(prepare_loop, block_major)),
+    "vectors": Step(
+        "our own vectors, shares for free cores", lambda *inputs: prepare_cpu(*inputs, ahead=0).run
     ),
-    "two_passes": Step("the plain layout", "plain", partial(prepare_step, two_passes, "plain")),
-    "online": Step("one pass", "plain", partial(prepare_step, online, "plain")),
-    "block_major": Step("heads inside", "plain", partial(prepare_step, block_major, "plain")),
-    "balanced": Step("blocks dealt out evenly", "plain", partial(prepare_switched, False, False)),
-    "tiles": Step("two query heads at once", "plain", partial(prepare_switched, True, False)),
-    "ahead": Step("memory asked for early", "plain", partial(prepare_switched, True, True)),
+    "ahead": Step("memory asked for early", lambda *inputs: prepare_cpu(*inputs).run),
 }

@@ -76,12 +76,11 @@ def interpreted_language() -> Iterator[None]:
     the interpreter itself changes there, it does not put back everywhere."""
     classes = [value for value in vars(tl.core).values() if inspect.isclass(value)]
     before = [(place, dict(vars(place))) for place in (*MODULES, *classes)]
-    for module in (tl, tl.standard):  # tl.sum, tl.max and others are @triton.jit functions too
-        for name, value in list(vars(module).items()):
-            if isinstance(value, JITFunction):
-                setattr(module, name, interpreted(value.fn))
     try:
-        yield
+        # tl.sum and tl.max are @triton.jit functions, and a kernel may call others.
+        of_kernel = property(lambda function: interpreted(function.fn))
+        with mock.patch.object(JITFunction, "__call__", of_kernel):
+            yield
     finally:
         for place, names in before:
             put_back(place, names)

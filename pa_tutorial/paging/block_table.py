@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from operator import index as as_whole_number
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -281,4 +282,4 @@ def padded_block_tables(tables: Sequence[BlockTable], width: int | None = None) 
     if longest > width:
         raise TableTooLong(f"a table names {longest} blocks; width is {width}, so it does not fit")
     rows = [table.blocks + [NULL_BLOCK] * (width - len(table.blocks)) for table in tables]
-    return torch.tensor(rows, dtype=torch.int32).reshape(len(tables), width)
+    return torch.from_numpy(np.array(rows, dtype=np.int32).reshape(len(tables), width))

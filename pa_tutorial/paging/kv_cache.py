@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.paging.errors import UnknownBlock
-from pa_tutorial.paging.layouts import CacheLayout, gather, reshape_and_cache
+from pa_tutorial.paging.layouts import CacheLayout, Places, find_places, gather, write_to
 
 Pairs = Sequence[tuple[int, int]]
 
@@ -45,9 +45,14 @@ class PagedKVCache:
         """K and V of one block in all layers."""
         return self.num_layers * self.layout.bytes_per_block
 
-    def write(self, layer: int, key: Tensor, value: Tensor, slots: Tensor) -> None:
-        """reshape_and_cache in one layer; the same slots serve every layer."""
-        reshape_and_cache(key, value, self.k[layer], self.v[layer], slots)
+    def places(self, slots: Tensor) -> Places:
+        """The slots of a step, looked at once for all layers. Raises ValueError for a bad one."""
+        return find_places(slots, self.layout.num_blocks, self.layout.block_size)
+
+    def write(self, layer: int, key: Tensor, value: Tensor, slots: Tensor | Places) -> None:
+        """reshape_and_cache in one layer; the same slots, or their places, serve every layer."""
+        places = self.places(slots) if isinstance(slots, Tensor) else slots
+        write_to(key, value, self.k[layer], self.v[layer], places)
 
     def read(self, layer: int, block_table: Tensor, seq_len: int) -> tuple[Tensor, Tensor]:
         """K and V of one sequence, [seq_len, num_kv_heads, head_size]."""

@@ -21,6 +21,8 @@ from pa_tutorial.arguments import require_caches
 
 # A token with this slot is not written.
 PAD_SLOT = -1
+# slot_mapping; which tokens it writes (None: all); their blocks and offsets
+Places = tuple[Tensor, Tensor | None, Tensor, Tensor]
 
 
 @dataclass(frozen=True)
@@ -263,16 +265,26 @@ def reshape_and_cache(
     outside the pool, or two tokens have the same slot.
     Source: vLLM, reshape_and_cache in csrc/cache_kernels.cu.
     """
-    require_tokens(key, value, k_cache, v_cache, slot_mapping)
-    k_tokens, v_tokens = by_token(k_cache, v_cache)
-    num_blocks, block_size = v_tokens.shape[:2]
+    num_blocks, _, block_size, _ = require_caches(k_cache, v_cache)
+    write_to(key, value, k_cache, v_cache, find_places(slot_mapping, num_blocks, block_size))
+
+
+def find_places(slot_mapping: Tensor, num_blocks: int, block_size: int) -> Places:
+    """Where a step writes its tokens, in every layer. ValueError as require_slots."""
     require_slots(slot_mapping, num_blocks * block_size)
-    written = slot_mapping != PAD_SLOT
-    slots = slot_mapping[written]
-    place = (slots // block_size, slots % block_size)
-    # [tokens, num_kv_heads, head_size], for vLLM's K cut into pieces of x
-    k_tokens[place] = key[written].reshape(-1, *k_tokens.shape[2:])
-    v_tokens[place] = value[written]
+    written = None if (slot_mapping >= 0).all() else slot_mapping >= 0
+    slots = slot_mapping if written is None else slot_mapping[written]
+    return slot_mapping, written, slots // block_size, slots % block_size
+
+
+def write_to(key: Tensor, value: Tensor, k_cache: Tensor, v_cache: Tensor, places: Places) -> None:
+    """reshape_and_cache to places that were found before."""
+    slot_mapping, written, *place = places  # the place: blocks, offsets
+    require_tokens(key, value, k_cache, v_cache, slot_mapping)
+    for new, tokens in zip((key, value), by_token(k_cache, v_cache), strict=True):
+        new = new if written is None else new[written]
+        # [tokens, num_kv_heads, head_size], for vLLM's K cut into pieces of x
+        tokens[tuple(place)] = new.reshape(-1, *tokens.shape[2:])
 
 
 def gather(

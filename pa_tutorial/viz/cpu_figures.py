@@ -1,19 +1,16 @@
-"""The CPU kernel: what each step brought, how its work is dealt out, and how memory is read."""
+"""The CPU kernel: what each step brought, and in which order memory is read."""
 
 import json
 from collections.abc import Sequence
 from itertools import product
 
-import numpy as np
-import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from pa_tutorial.kernels.cpu_launch import prepare_cpu
 from pa_tutorial.paging.layouts import PlainLayout
 from pa_tutorial.viz import style
-from pa_tutorial.viz.measured import RESULTS
+from pa_tutorial.viz.measured import STEPS
 
 # What each step brought ----------------------------------------------------------------------
 
@@ -29,14 +26,15 @@ COLORS = {"float32": style.INK, "bfloat16": style.Q}
 @style.styled
 def draw_steps() -> Figure:
     """Milliseconds of each step in the committed results, and of reading the same bytes."""
-    results = json.loads(RESULTS.read_text(encoding="utf-8"))
+    results = json.loads(STEPS.read_text(encoding="utf-8"))
     rows = {(row["shape"]["name"], row["shape"]["dtype"]): row for row in results["steps"]}
-    of_s1 = rows["S1", "float32"]["times"]
-    names = list(of_s1)
-    first, last = (of_s1[name]["median_ms"] for name in (names[0], names[-1]))
+    names = list(rows["S1", "float32"]["times"])
+    gains = [
+        row["times"][names[0]]["median_ms"] / row["times"][names[-1]]["median_ms"]
+        for row in rows.values()
+    ]
     figure, panels = style.new_figure(
-        f"8 × 2,048 tokens in float32: {first:.0f} ms at the first step, {last:.0f} at the last; "
-        f"reading the same bytes takes {rows['S1', 'float32']['read_ms']:.0f}",
+        f"The last step is {min(gains):.1f} to {max(gains):.1f} times as fast as the first",
         4.6,
         ncols=2,
         nrows=2,
@@ -72,92 +70,7 @@ def _draw_times(
     axes.axvline(row["read_ms"], color=color, linewidth=1, linestyle=":")
 
 
-# How the work is dealt out -------------------------------------------------------------------
-
-BLOCK_SIZE = 16
-MIXED = (64, 90, 40, 480, 640, 200)  # tokens
-
-
-def num_blocks_of(seq_lens: Sequence[int]) -> list[int]:
-    return [-(-seq_len // BLOCK_SIZE) for seq_len in seq_lens]
-
-
-def by_sequence(seq_lens: Sequence[int], num_threads: int) -> np.ndarray:
-    """[num_threads, num_seqs]: the blocks of each sequence that each thread has, if the sequences
-    are dealt out, as prange does: each thread has a run of them, equal in number."""
-    shares = np.zeros((num_threads, len(seq_lens)), int)
-    for thread, own in enumerate(np.array_split(np.arange(len(seq_lens)), num_threads)):
-        shares[thread, own] = np.array(num_blocks_of(seq_lens))[own]
-    return shares
-
-
-def dealt_out_evenly(seq_lens: Sequence[int], num_shares: int) -> np.ndarray:
-    """[num_shares, num_seqs]: the same, asked of the running kernel.
-
-    With queries of 0 all scores are 0, and exp(0) is 1: the exp_sum of a partition is the number
-    of its tokens.
-    """
-    blocks, num_seqs = num_blocks_of(seq_lens), len(seq_lens)
-    layout = PlainLayout(sum(blocks), num_kv_heads=1, head_size=32, block_size=BLOCK_SIZE)
-    tables = torch.arange(max(blocks), dtype=torch.int32).repeat(num_seqs, 1)
-    prepared = prepare_cpu(
-        torch.zeros(num_seqs, 1, layout.head_size),
-        *(torch.zeros(layout.k_shape) for _ in "kv"),
-        tables,
-        torch.tensor(seq_lens, dtype=torch.int32),
-        scale=1.0,
-        num_shares=num_shares,
-    )
-    prepared.exp_sums[:] = 0  # where the kernel writes nothing, there is no partition
-    prepared.run()
-    shares, before = np.zeros((num_shares, num_seqs), int), 0
-    for partition, tokens in enumerate(prepared.exp_sums[:, 0]):
-        if tokens > 0:
-            # partitions come in the order of their tokens, and partition = share + sequence
-            seq = np.searchsorted(np.cumsum(seq_lens), before, side="right")
-            shares[partition - seq, seq] = -(-tokens // BLOCK_SIZE)
-            before += tokens
-    return shares
-
-
-@style.styled
-def draw_shares(seq_lens: Sequence[int], num_threads: int = 2) -> Figure:
-    """The blocks that each thread has; a colour is a sequence, a cell is a block."""
-    ways = by_sequence(seq_lens, num_threads), dealt_out_evenly(seq_lens, num_threads)
-    total = ways[0].sum()
-    most = [int(shares.sum(axis=1).max()) for shares in ways]
-    figure, panels = style.new_figure(
-        f"Dealt out by sequence, one thread has {most[0]} of {total} blocks; "
-        f"dealt out evenly, {most[1]}",
-        2.9,
-        nrows=2,
-        sharex=True,
-    )
-    for axes, shares, name in zip(panels, ways, ("by sequence", "evenly"), strict=True):
-        axes.set_title(name, weight="normal")
-        end = shares.sum(axis=1).max()
-        for thread, row in enumerate(shares):
-            start = 0
-            for seq, count in enumerate(row):
-                for block in range(start, start + count):
-                    _rectangle(axes, block, thread, 1, 0.8, facecolor=style.SEQUENCES[seq])
-                if count >= 3:
-                    ink = style.ink_on(style.SEQUENCES[seq])
-                    middle = start + count / 2, thread + 0.4
-                    axes.text(*middle, f"{seq}", color=ink, ha="center", va="center")
-                start += count
-            idle = {"facecolor": style.EMPTY, "hatch": style.UNUSED_HATCH}
-            _rectangle(axes, start, thread, end - start, 0.8, **idle)
-        axes.set_ylim(num_threads, -0.1)
-        axes.set_yticks(
-            [thread + 0.4 for thread in range(num_threads)],
-            [f"thread {thread}" for thread in range(num_threads)],
-        )
-        axes.tick_params(left=False)
-        axes.spines["left"].set_visible(False)
-    panels[0].set_xlim(0, most[0] * 1.01)
-    panels[1].set_xlabel("blocks, one after another; each colour is a sequence")
-    return figure
+# How memory is read --------------------------------------------------------------------------
 
 
 def _rectangle(
@@ -165,13 +78,6 @@ def _rectangle(
 ) -> None:
     corner = {"edgecolor": style.PAPER, "linewidth": 0.5}
     style.add(axes, Rectangle((x, y), width, height, **corner, **options))
-
-
-def draw_shares_of_mixed_batch() -> Figure:
-    return draw_shares(MIXED)
-
-
-# How memory is read --------------------------------------------------------------------------
 
 
 def reading_order(
