@@ -138,7 +138,7 @@ EXERCISES = (
         text="> **Your turn.** Three lines: the output of the newest token, from one query and "
         "all keys and values.",
         solution=attend_newest,
-        trials=on_steps(attend_newest, ATTEND_CASES, attend_run),
+        cases=on_steps(ATTEND_CASES, attend_run),
         is_warm_up=True,
     ),
     Exercise(
@@ -148,14 +148,6 @@ EXERCISES = (
         "No token goes through the model twice, and the last generated one not at all. "
         "The check counts.",
         solution=generate_in_chunks,
-        trials=graded(
-            generate_in_chunks,
-            CHUNK_CASES,
-            chunks_run,
-            without_cache,
-            ("generated token",),
-            "generation without a cache",
-            other_prompt,
-        ),
+        cases=graded(CHUNK_CASES, chunks_run, without_cache, ("generated token",), other_prompt),
     ),
 )

@@ -128,15 +128,7 @@ EXERCISES = (
         text="> **Your turn.** Two lines: each sequence has just enough blocks. "
         "How many of its slots hold no token?",
         solution=unused_slots,
-        trials=graded(
-            unused_slots,
-            UNUSED_CASES,
-            unused_run,
-            blocks_one_by_one,
-            ("sequence",),
-            "blocks taken one by one",
-            other_lens,
-        ),
+        cases=graded(UNUSED_CASES, unused_run, blocks_one_by_one, ("sequence",), other_lens),
         is_warm_up=True,
     ),
     Exercise(
@@ -144,14 +136,6 @@ EXERCISES = (
         text="A contiguous reservation needs free slots in one piece. "
         "Find the size of the largest piece.",
         solution=largest_gap,
-        trials=graded(
-            largest_gap,
-            GAP_CASES,
-            gap_run,
-            slots_marked,
-            ("answer",),
-            "every slot marked",
-            other_pool,
-        ),
+        cases=graded(GAP_CASES, gap_run, slots_marked, ("answer",), other_pool),
     ),
 )

@@ -177,15 +177,7 @@ EXERCISES = (
         notebook=NOTEBOOK,
         text="> **Your turn.** Where is token 9? And all the others? One line.",
         solution=find_slots,
-        trials=graded(
-            find_slots,
-            SLOT_CASES,
-            slots_run,
-            package_slots,
-            ("call", "token"),
-            "the package's slot_mapping",
-            other_table,
-        ),
+        cases=graded(SLOT_CASES, slots_run, package_slots, ("call", "token"), other_table),
         is_warm_up=True,
     ),
     Exercise(
@@ -193,13 +185,11 @@ EXERCISES = (
         text="The heart of the block table, over plain lists that you change in place: section 4's "
         "`append`, and now for a pool that may be empty. A refused append leaves no trace.",
         solution=append_token,
-        trials=graded(
-            append_token,
+        cases=graded(
             APPEND_CASES,
             append_run,
             state_by_hand,
             ("table|ref_counts|free|copies", "place"),
-            "the state, by hand",
             other_pool,
         ),
     ),

@@ -112,14 +112,7 @@ EXERCISES = (
         text="> **Your turn.** The same for any element and any cache, in two lines. Notebook 09 "
         "spreads this formula over threads.",
         solution=k_address,
-        trials=graded(
-            k_address,
-            ADDRESS_CASES,
-            address_run,
-            package_addresses,
-            ("call", "place"),
-            "the package's layout",
-        ),
+        cases=graded(ADDRESS_CASES, address_run, package_addresses, ("call", "place")),
         is_warm_up=True,
     ),
     Exercise(
@@ -127,13 +120,11 @@ EXERCISES = (
         text="Section 5 looks up every token. Copy whole blocks instead: index with the table, "
         "bring block and offset to the front, and cut off what no token owns.",
         solution=gather_blocks,
-        trials=on_steps(
-            gather_blocks,
+        cases=on_steps(
             GATHER_CASES,
             gather_run,
             tokens_written,
             ("K|V", "token", "head", "dimension"),
-            "the tokens that were written",
             bound=0.0,
         ),
     ),

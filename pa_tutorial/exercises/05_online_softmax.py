@@ -272,15 +272,7 @@ EXERCISES = (
         text="**Your turn.** The softmax alone: *m* and *l* in one pass, masked tokens included. "
         "Each score comes only once, and the check notices if you keep them.",
         solution=running_max_and_sum,
-        trials=graded(
-            running_max_and_sum,
-            PASS_CASES,
-            pass_run,
-            pass_exact,
-            ("m|l", "number"),
-            "sums with 50 digits",
-            bound=1e-12,
-        ),
+        cases=graded(PASS_CASES, pass_run, pass_exact, ("m|l", "number"), bound=1e-12),
         is_warm_up=True,
     ),
     Exercise(
@@ -288,13 +280,11 @@ EXERCISES = (
         text="A long sequence was cut into any number of parts. Merge them all at once, as the "
         "reduce kernel does: first the common maximum, then the sums. A part may hold no token.",
         solution=merge_parts,
-        trials=graded(
-            merge_parts,
+        cases=graded(
             (*MERGE_CASES, *MERGE_CASES_OF_LISTS),
             merge_run,
             over_all_tokens,
             ("query", "dimension"),
-            "attention over all tokens",
             bound=1e-12,
         ),
     ),
@@ -305,13 +295,11 @@ EXERCISES = (
         "FlashAttention does so, and vLLM merges such outputs in `merge_attn_states`. Merge them "
         "for all heads at once.",
         solution=merge_outputs,
-        trials=graded(
-            merge_outputs,
+        cases=graded(
             OUTPUTS_CASES,
             outputs_run,
             outputs_exact,
             ("out|lse", "head", "dimension"),
-            "attention over all tokens",
             bound=outputs_bound,
         ),
     ),

@@ -142,13 +142,8 @@ EXERCISES = (
         notebook=NOTEBOOK,
         text="**Your turn.** Which slots of a block hold a token? One or two lines.",
         solution=slots_with_token,
-        trials=graded(
-            slots_with_token,
-            SLOTS_CASES,
-            slots_run,
-            slots_expected,
-            ("sequence", "slot"),
-            again=later_blocks,
+        cases=graded(
+            SLOTS_CASES, slots_run, slots_expected, ("sequence", "slot"), again=later_blocks
         ),
         is_warm_up=True,
     ),
@@ -158,6 +153,6 @@ EXERCISES = (
         "never be in one tensor: the check measures every tensor that torch makes, and none may "
         "be larger than two blocks.",
         solution=attend_sequence,
-        trials=on_steps(attend_sequence, ATTEND_CASES, attend_run, meanings=ATTEND_MEANINGS),
+        cases=on_steps(ATTEND_CASES, attend_run, meanings=ATTEND_MEANINGS),
     ),
 )

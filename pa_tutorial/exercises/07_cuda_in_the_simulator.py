@@ -58,7 +58,7 @@ def warm_up(
 
     words = "any numbers", "Say in words what thread t reads and writes."
     cases = [(f"{size}_threads", *words, size) for size in sizes]
-    trials = on_tasks(kernel, cases, task, ("thread",))
+    trials = on_tasks(cases, task, ("thread",))
     return Exercise(NOTEBOOK, text, kernel, trials, is_warm_up=True)
 
 
@@ -146,7 +146,7 @@ Copy the tokens of a sequence out of their blocks, with one thread block: plain 
 head. No sector of `out` or `cache` may move twice. Warps and lanes must share the work: no more
 requests than full warps need (twice as many if head_size is no multiple of 32).""",
     solution=gather_tokens,
-    trials=on_tasks(gather_tokens, GATHER_CASES, gather_task, ("token", "dim")),
+    cases=on_tasks(GATHER_CASES, gather_task, ("token", "dim")),
 )
 
 
@@ -208,7 +208,7 @@ New tokens come as one row a token; vLLM's layout of V wants one row a dim. With
 memory between them, lanes read and write neighbours on both sides. No sector may move twice, the
 warps must share the work, and no request may have a bank conflict.""",
     solution=transpose_tokens,
-    trials=on_tasks(transpose_tokens, TRANSPOSE_CASES, transpose_task, ("dim", "token")),
+    cases=on_tasks(TRANSPOSE_CASES, transpose_task, ("dim", "token")),
 )
 
 

@@ -82,7 +82,7 @@ SLOTS = Exercise(
 **Your turn.** A physical block and an offset make a *slot*, the place of a token in the pool. Write
 the slot of each token.""",
     solution=token_slots,
-    trials=on_tasks(token_slots, SLOT_CASES, slot_task, ("sequence", "token")),
+    cases=on_tasks(SLOT_CASES, slot_task, ("sequence", "token")),
     is_warm_up=True,
 )
 
@@ -159,7 +159,7 @@ The second half of your kernel, with V in the *plain* layout. A thread takes an 
 output, as before. That cost 16 times the sectors; here neighbouring threads find their elements
 side by side, and no request may move more sectors than it needs.""",
     solution=paged_values,
-    trials=on_tasks(paged_values, VALUE_CASES, value_task, ("sequence", "head", "element")),
+    cases=on_tasks(VALUE_CASES, value_task, ("sequence", "head", "element")),
 )
 
 
@@ -234,7 +234,7 @@ for K, with one thread block a token. Other slots belong to other sequences: lea
 with the slot -1 are padding. The reads of `key` must be coalesced: no sector twice, and no more
 requests than full warps need.""",
     solution=write_keys,
-    trials=on_tasks(write_keys, KEY_CASES, key_task, ("block", "head", "piece", "slot", "number")),
+    cases=on_tasks(KEY_CASES, key_task, ("block", "head", "piece", "slot", "number")),
 )
 
 

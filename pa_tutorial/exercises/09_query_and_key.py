@@ -67,14 +67,8 @@ ELEMENTS = Exercise(
 **Your turn.** Which elements of the head does a thread of a group own? Thread 0 of our example has
 0, 1, 8, 9, and so on. One or two lines.""",
     solution=elements_of_thread,
-    trials=graded(
-        elements_of_thread,
-        ELEMENTS_CASES,
-        elements_run,
-        elements_dealt,
-        ("thread_group_offset", "place"),
-        "vecs dealt like cards",
-        larger_head,
+    cases=graded(
+        ELEMENTS_CASES, elements_run, elements_dealt, ("thread_group_offset", "place"), larger_head
     ),
     is_warm_up=True,
 )
@@ -117,8 +111,8 @@ PLACE = Exercise(
 **Your turn.** In which piece of its token does a vec lie, and at which element of that piece does
 it begin? One line.""",
     solution=place_of_vec,
-    trials=graded(
-        place_of_vec, PLACE_CASES, place_run, None, ("vec_idx", "piece, first"), "the formula"
+    cases=graded(
+        PLACE_CASES, place_run, partial(place_run, place_of_vec), ("vec_idx", "piece, first")
     ),
     is_warm_up=True,
 )
@@ -196,9 +190,7 @@ Load q into shared memory without bank conflicts, all threads together and each 
 say where the rows lie: when the threads read them, no two may meet in a bank. Each vec must begin
 at a multiple of its size, because notebook 11 will read it at once. There is more than one way.""",
     solution=query_to_shared,
-    trials=on_tasks(
-        query_to_shared, QUERY_CASES, query_task, ("element of the row", "thread"), is_made=True
-    ),
+    cases=on_tasks(QUERY_CASES, query_task, ("element of the row", "thread"), is_made=True),
 )
 
 

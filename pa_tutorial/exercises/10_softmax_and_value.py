@@ -58,13 +58,11 @@ OWNERS = Exercise(
     text="""\
 Your turn: who writes the score of a token, and who takes its exp? Two or three lines.""",
     solution=owners_of_token,
-    trials=graded(
-        owners_of_token,
+    cases=graded(
         OWNER_CASES,
         owners_run,
-        None,
+        partial(owners_run, owners_of_token),
         ("token_idx", "writer of the score, thread of the exp"),
-        "the formula",
     ),
     is_warm_up=True,
 )
@@ -106,9 +104,7 @@ PLACE = Exercise(
 Your turn: in a block of V, which row does a lane read first, and which is the first of its tokens?
 One line.""",
     solution=place_of_lane,
-    trials=graded(
-        place_of_lane, PLACE_CASES, place_run, None, ("lane", "row, token"), "the formula"
-    ),
+    cases=graded(PLACE_CASES, place_run, partial(place_run, place_of_lane), ("lane", "row, token")),
     is_warm_up=True,
 )
 
@@ -206,7 +202,7 @@ TREE = Exercise(
 warps. Shared memory has room for half of them, rounded down. ⌈log2(NUM_WARPS)⌉ levels with two
 barriers each are enough, and each warp but warp 0 leaves its rows once.""",
     solution=warp_tree,
-    trials=on_tasks(warp_tree, TREE_CASES, tree_task, ("row",), is_made=True),
+    cases=on_tasks(TREE_CASES, tree_task, ("row",), is_made=True),
 )
 
 

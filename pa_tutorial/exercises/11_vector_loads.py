@@ -80,7 +80,7 @@ MAY_LOAD = Exercise(
     notebook=NOTEBOOK,
     text="**Your turn.** Before it launches, a program must ask this of every tensor. One line.",
     solution=may_load,
-    trials=graded(may_load, LOAD_CASES, load_run, by_trying, ("answer",), "trying"),
+    cases=graded(LOAD_CASES, load_run, by_trying, ("answer",)),
     is_warm_up=True,
 )
 
@@ -140,7 +140,7 @@ COPY = Exercise(
 A copy by loads and stores of 16 bytes, of any number of elements. No byte after the end may be
 touched, and no request wasted: 512 bytes for each, and one more for the elements that are left.""",
     solution=copy_by_vecs,
-    trials=on_tasks(copy_by_vecs, COPY_CASES, copy_task, ("element",)),
+    cases=on_tasks(COPY_CASES, copy_task, ("element",)),
 )
 
 

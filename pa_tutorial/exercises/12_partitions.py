@@ -71,15 +71,7 @@ RANGE_OF_PARTITION = Exercise(
     notebook=NOTEBOOK,
     text="**Your turn**, in plain Python: two or three lines with which the kernel will begin.",
     solution=partition_range,
-    trials=graded(
-        partition_range,
-        RANGE_CASES,
-        range_run,
-        tokens_counted,
-        (RANGE,),
-        "tokens counted one by one",
-        another_range,
-    ),
+    cases=graded(RANGE_CASES, range_run, tokens_counted, (RANGE,), another_range),
     is_warm_up=True,
 )
 
@@ -173,7 +165,7 @@ online softmax of notebook 05. Each thread does it for its own elements of the o
 memory, no barrier, no shuffle. For 32 elements of the output, each value of a partition is loaded
 once.""",
     solution=reduce_online,
-    trials=on_tasks(reduce_online, ONLINE_CASES, online_task, ("sequence", "head", "dimension")),
+    cases=on_tasks(ONLINE_CASES, online_task, ("sequence", "head", "dimension")),
 )
 
 EXERCISES = (RANGE_OF_PARTITION, ONLINE)

@@ -130,7 +130,7 @@ DEAL = Exercise(
     text="""\
 Deal the blocks of a batch out, in plain Python: which blocks of which sequences has each share?""",
     solution=deal_out,
-    trials=deal_out_trials,
+    cases=deal_out_trials,
 )
 
 
@@ -239,7 +239,7 @@ EXP = Exercise(
 Write `exp` for a whole array, in NumPy, in steps that a vector unit can do: no loop over the
 numbers and no branch. All in float32.""",
     solution=exp_of_many,
-    trials=exp_of_many_trials,
+    cases=exp_of_many_trials,
 )
 
 EXERCISES = (DEAL, EXP)

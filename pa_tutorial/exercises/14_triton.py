@@ -141,7 +141,7 @@ SCORES = Exercise(
 **Your turn:** the scores of one query and many tokens that lie in one piece. Three lines are
 missing. The check adds `@triton.jit`.""",
     solution=score_tile,
-    trials=lambda draw=0: trials(
+    cases=lambda draw=0: trials(
         draw, SCORE_CASES, run_scores, scores_in_torch, score_tile, ("token",)
     ),
     is_warm_up=True,
@@ -250,7 +250,7 @@ A decode step begins with writing the new K and V into the cache: vLLM's `reshap
 the half for K, for the plain layout, any head size, and a pool that may have more than 2**31
 elements.""",
     solution=append_keys,
-    trials=lambda draw=0: trials(
+    cases=lambda draw=0: trials(
         draw, redrawn(APPEND_CASES, draw, other_slots), run_append, append_in_torch, append_keys,
         ("block", "head", "offset", "dimension"),
     ),

@@ -146,13 +146,11 @@ EXERCISES = (
         text="> **Your turn.** One ratio for each round, without the warm-up; then its median and "
         "its quartiles (`Tensor.quantile`), in up to three lines.",
         solution=compare_rounds,
-        trials=graded(
-            compare_rounds,
+        cases=graded(
             ROUNDS_CASES,
             rounds_run,
             by_statistics,
             ("median|lower quartile|upper quartile",),
-            "Python's statistics",
             bound=EXACT,
         ),
         is_warm_up=True,
@@ -163,15 +161,8 @@ EXERCISES = (
         "the cores limit a step, and no longer memory? The grader lets torch count the operations "
         "of a step, and divides by the bytes of its K and V.",
         solution=under_the_roofs,
-        trials=graded(
-            under_the_roofs,
-            ROOF_CASES,
-            roofs_run,
-            by_counting,
-            ("|".join(ROOFS),),
-            "torch's counter",
-            other_machine,
-            EXACT,
+        cases=graded(
+            ROOF_CASES, roofs_run, by_counting, ("|".join(ROOFS),), other_machine, bound=EXACT
         ),
     ),
 )

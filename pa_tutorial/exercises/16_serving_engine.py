@@ -213,13 +213,11 @@ EXERCISES = (
         notebook=NOTEBOOK,
         text="**Your turn.** The question, without prefix cache: now, later or never?",
         solution=can_schedule,
-        trials=graded(
-            can_schedule,
+        cases=graded(
             ADMISSION_CASES,
             admission_run,
             admission_by_hand,
             ("0 now, 1 later, 2 never: question",),
-            "by hand",
         ),
         is_warm_up=True,
     ),
@@ -228,14 +226,6 @@ EXERCISES = (
         text="Write a step of the scheduler in plain numbers: no table, no pool, no prefix cache. "
         "You count the blocks yourself.",
         solution=schedule_step,
-        trials=graded(
-            schedule_step,
-            STEP_CASES,
-            step_run,
-            by_scheduler,
-            ("sequence",),
-            "the package's scheduler",
-            longer_step,
-        ),
+        cases=graded(STEP_CASES, step_run, by_scheduler, ("sequence",), longer_step),
     ),
 )

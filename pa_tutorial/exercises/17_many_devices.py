@@ -66,15 +66,7 @@ KV_HEADS = Exercise(
 **Your turn.** Which KV heads does a rank hold? There may be fewer of them than ranks. Then several
 ranks hold the same one.""",
     solution=kv_heads_of_rank,
-    trials=graded(
-        kv_heads_of_rank,
-        HEAD_CASES,
-        heads_run,
-        package_heads,
-        ("rank", "head"),
-        "the package's heads_of",
-        larger,
-    ),
+    cases=graded(HEAD_CASES, heads_run, package_heads, ("rank", "head"), larger),
     is_warm_up=True,
 )
 
@@ -153,15 +145,7 @@ SLOTS = Exercise(
 where a new token goes, or that it lives elsewhere. With your function `reshape_and_cache` serves a
 context-parallel cache as it is.""",
     solution=own_slots,
-    trials=graded(
-        own_slots,
-        SLOT_CASES,
-        slots_run,
-        slots_dealt,
-        ("rank", "token"),
-        "blocks dealt like cards",
-        renumbered,
-    ),
+    cases=graded(SLOT_CASES, slots_run, slots_dealt, ("rank", "token"), renumbered),
 )
 
 
@@ -253,15 +237,7 @@ LAYER = Exercise(
 Tensor parallelism by hand: what one rank computes in an attention layer. The grader plays all ranks
 and adds their parts; this sum is the all-reduce. Weights of other ranks' heads are NaN.""",
     solution=part_of_layer,
-    trials=graded(
-        part_of_layer,
-        LAYER_CASES,
-        layer_run,
-        whole_layer,
-        ("token", "dim"),
-        "the whole layer",
-        bound=1e-5,  # relative; float32 sums in another order
-    ),
+    cases=graded(LAYER_CASES, layer_run, whole_layer, ("token", "dim"), bound=1e-05),
 )
 
 EXERCISES = (KV_HEADS, SLOTS, LAYER)

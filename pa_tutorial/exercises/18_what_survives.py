@@ -66,13 +66,11 @@ PAGES = Exercise(
     notebook=NOTEBOOK,
     text="**Your turn.** Write the three lists, as tensors, from block tables padded with 0.",
     solution=to_pages,
-    trials=on_steps(
-        to_pages,
+    cases=on_steps(
         PAGE_CASES,
         pages_run,
         pages_by_hand,
         ("place",),
-        "lists made by hand",
         bound=0.0,
         meanings=dict.fromkeys(PAGE_CASES, _PAGES),
     ),
@@ -183,14 +181,8 @@ LATENT = Exercise(
 Put both halves of section 7 into one function that reads the blocks itself. K and V of the heads
 must not be made: in one case the grader looks at the largest tensor that you make.""",
     solution=attend_latent,
-    trials=on_steps(
-        attend_latent,
-        LATENT_CASES,
-        latent_run,
-        expanded_output,
-        ("sequence", "head", "dim"),
-        "K and V of every head",
-        bound=CLOSE,
+    cases=on_steps(
+        LATENT_CASES, latent_run, expanded_output, ("sequence", "head", "dim"), bound=CLOSE
     ),
 )
 

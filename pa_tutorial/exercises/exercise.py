@@ -3,7 +3,7 @@
 import inspect
 import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ class Exercise:
     notebook   the file that holds it, without its ending
     text       the task, in Markdown
     solution   a function; its lines between BEGIN and END are what the reader writes
-    trials     makes the cases; each runs the function it is given, or the solution for None.
+    cases      makes the trials; each runs the function it is given.
                Its argument is the draw: 0 are the cases of the notebook; any other number are
                the same cases, by name and by what they isolate, with other numbers in them.
                They are what a grade is given on, so that nobody can know the answers.
@@ -34,12 +34,20 @@ class Exercise:
     notebook: str
     text: str
     solution: Callable[..., Any]
-    trials: Callable[[int], list[Trial]]
+    cases: Callable[[int], list[Trial]]
     is_warm_up: bool = False
 
     @property
     def name(self) -> str:
         return self.solution.__name__
+
+    def trials(self, draw: int = 0) -> list[Trial]:
+        """The cases of a draw; each runs the solution where it is given None."""
+
+        def with_solution(trial: Trial) -> Trial:
+            return replace(trial, run=lambda function: trial.run(function or self.solution))
+
+        return [with_solution(trial) for trial in self.cases(draw)]
 
     @property
     def source(self) -> str:
