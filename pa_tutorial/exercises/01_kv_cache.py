@@ -12,12 +12,8 @@ from pa_tutorial.walk.calls import AnswerError, Function
 from pa_tutorial.walk.ladder import STAGES
 from pa_tutorial.walk.problem import DecodeProblem
 
-NOTEBOOK = "01_kv_cache"
-
 
 # 1. ---------------------------------------------------------------------------------------------
-
-
 def attend_newest(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
     """Attention of the newest token.
 
@@ -49,8 +45,6 @@ def attend_run(answer: Function, case: DecodeProblem) -> dict[str, Tensor]:
 
 
 # 2. ---------------------------------------------------------------------------------------------
-
-
 def generate_in_chunks(model: TinyLM, prompt: Tensor, num_tokens: int, chunk_len: int) -> Tensor:
     """Greedy generation with a cache, where no call gets more than chunk_len tokens.
 
@@ -134,7 +128,6 @@ def without_cache(prompt: str, num_tokens: int, chunk_len: int) -> Tensor:
 
 EXERCISES = (
     Exercise(
-        notebook=NOTEBOOK,
         text="> **Your turn.** Three lines: the output of the newest token, from one query and "
         "all keys and values.",
         solution=attend_newest,
@@ -142,7 +135,6 @@ EXERCISES = (
         is_warm_up=True,
     ),
     Exercise(
-        notebook=NOTEBOOK,
         text="A long prompt in one call keeps other requests waiting, and engines give the "
         "model a prompt in chunks (*chunked prefill*). Generate text that way. "
         "No token goes through the model twice, and the last generated one not at all. "

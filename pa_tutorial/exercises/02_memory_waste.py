@@ -8,12 +8,8 @@ from pa_tutorial.exercises.exercise import Exercise
 from pa_tutorial.exercises.grading import called, graded, require_shape, whole_numbers
 from pa_tutorial.walk.calls import Function
 
-NOTEBOOK = "02_memory_waste"
-
 
 # 1. ---------------------------------------------------------------------------------------------
-
-
 def unused_slots(seq_lens: Tensor, block_size: int) -> Tensor:
     """Slots of each sequence's blocks that hold no token.
 
@@ -66,8 +62,6 @@ def blocks_one_by_one(seq_lens: tuple[int, ...], block_size: int) -> Tensor:
 
 
 # 2. ---------------------------------------------------------------------------------------------
-
-
 def largest_gap(reservations: list[tuple[int, int]], num_slots: int) -> int:
     """The largest reservation that still fits in one piece.
 
@@ -124,7 +118,6 @@ def slots_marked(reservations: list[tuple[int, int]], num_slots: int) -> Tensor:
 
 EXERCISES = (
     Exercise(
-        notebook=NOTEBOOK,
         text="> **Your turn.** Two lines: each sequence has just enough blocks. "
         "How many of its slots hold no token?",
         solution=unused_slots,
@@ -132,7 +125,6 @@ EXERCISES = (
         is_warm_up=True,
     ),
     Exercise(
-        notebook=NOTEBOOK,
         text="A contiguous reservation needs free slots in one piece. "
         "Find the size of the largest piece.",
         solution=largest_gap,

@@ -10,12 +10,8 @@ from pa_tutorial.paging.layouts import VllmLayout
 from pa_tutorial.walk.calls import Function, require_written
 from pa_tutorial.walk.problem import DecodeProblem
 
-NOTEBOOK = "04_cache_layouts"
-
 
 # 1. ---------------------------------------------------------------------------------------------
-
-
 def k_address(
     block: int, head: int, offset: int, dim: int, k_shape: tuple[int, ...], itemsize: int
 ) -> int:
@@ -59,8 +55,6 @@ def package_addresses(layout: VllmLayout, draw: int) -> Tensor:
 
 
 # 2. ---------------------------------------------------------------------------------------------
-
-
 def gather_blocks(
     k_cache: Tensor, v_cache: Tensor, block_table: Tensor, seq_len: int
 ) -> tuple[Tensor, Tensor]:
@@ -88,6 +82,7 @@ GATHER_CASES = (
     *("worked_example", "one_full_block", "tail", "stale_slots", "shuffled_blocks"),
     *("wide_tables", "block_zero_in_use", "block_size_8", "gqa", "head_size_120_float16"),
 )
+K_AND_V = "K|V", "token", "head", "dimension"
 
 
 def gather_run(answer: Function, case: DecodeProblem) -> Tensor:
@@ -108,7 +103,6 @@ def tokens_written(case: DecodeProblem) -> Tensor:
 
 EXERCISES = (
     Exercise(
-        notebook=NOTEBOOK,
         text="> **Your turn.** The same for any element and any cache, in two lines. Notebook 09 "
         "spreads this formula over threads.",
         solution=k_address,
@@ -116,16 +110,9 @@ EXERCISES = (
         is_warm_up=True,
     ),
     Exercise(
-        notebook=NOTEBOOK,
         text="Section 5 looks up every token. Copy whole blocks instead: index with the table, "
         "bring block and offset to the front, and cut off what no token owns.",
         solution=gather_blocks,
-        cases=on_steps(
-            GATHER_CASES,
-            gather_run,
-            tokens_written,
-            ("K|V", "token", "head", "dimension"),
-            bound=0.0,
-        ),
+        cases=on_steps(GATHER_CASES, gather_run, tokens_written, K_AND_V, bound=0.0),
     ),
 )

@@ -15,8 +15,6 @@ from pa_tutorial.exercises.once import once
 from pa_tutorial.walk.calls import Function
 from pa_tutorial.walk.cases import WORKED_EXAMPLE
 
-NOTEBOOK = "05_online_softmax"
-
 Tokens = tuple[Sequence[float], Sequence[Sequence[float]]]  # scores, and the v of each
 
 
@@ -39,8 +37,6 @@ def _raised(parts: Sequence[Sequence[float]], draw: int) -> list[list[float]]:
 
 
 # 1. ---------------------------------------------------------------------------------------------
-
-
 def running_max_and_sum(scores: Iterator[float]) -> tuple[float, float]:
     """The maximum m of the scores and the sum l of exp(score - m), in one pass.
 
@@ -99,8 +95,6 @@ def pass_exact(scores: list[float], draw: int) -> Tensor:
 
 
 # 2. ---------------------------------------------------------------------------------------------
-
-
 def merge_parts(parts: Sequence[tuple[float, float, list[float]]]) -> list[float]:
     """The output of attention over the tokens of all parts, for one query.
 
@@ -146,7 +140,8 @@ MERGE_CASES: tuple[tuple, ...] = (
     ("empty_last", "two empty parts last", _NO_TOKEN, [(0.5, -1.0), (1.5,), NOTHING, NOTHING]),
     ("worked_example", "head 0 of the worked example, 11 tokens as 8 and 3", _OWN_M, None),
 )  # fmt: skip
-MERGE_CASES_OF_LISTS = (  # a float has more room than a float32
+PARTS_CASES = (
+    *MERGE_CASES,  # and those for which a float has more room than a float32
     ("near_minus_1000", "all near -1,000", _OWN_M, [(-1000.0, -1001.0), (-999.5,)]),
     ("near_10000", "all near 10,000", _OWN_M, [(10_000.0, 9_999.0), (10_001.5,)]),
     ("very_far_apart", "near -10,000, 10,000, -10,000", _OWN_M, [(-1e4,), (1e4, 9e3), (-1e4,)]),
@@ -180,8 +175,6 @@ def over_all_tokens(scores: list | None, draw: int) -> Tensor:
 
 
 # 3. ---------------------------------------------------------------------------------------------
-
-
 def merge_outputs(outs: Tensor, lses: Tensor) -> tuple[Tensor, Tensor]:
     """Merge the finished outputs of several parts, by the logarithms of their sums.
 
@@ -220,6 +213,7 @@ OUTPUTS_CASES = (
     ("own_maximum", "head 0 near -300, head 1 near 300", "Each head needs its own maximum.",
      [(-300.0, -299.5), (-301.0, -298.5)], 600.0),
 )  # fmt: skip
+OUTPUTS = "out|lse", "head", "dim"
 
 
 def _heads(scores: list | None, shift: float, draw: int) -> list[list[Tokens]]:
@@ -268,7 +262,6 @@ def outputs_bound(*case: float) -> float:
 
 EXERCISES = (
     Exercise(
-        notebook=NOTEBOOK,
         text="**Your turn.** The softmax alone: *m* and *l* in one pass, masked tokens included. "
         "Each score comes only once, and the check notices if you keep them.",
         solution=running_max_and_sum,
@@ -276,31 +269,17 @@ EXERCISES = (
         is_warm_up=True,
     ),
     Exercise(
-        notebook=NOTEBOOK,
         text="A long sequence was cut into any number of parts. Merge them all at once, as the "
         "reduce kernel does: first the common maximum, then the sums. A part may hold no token.",
         solution=merge_parts,
-        cases=graded(
-            (*MERGE_CASES, *MERGE_CASES_OF_LISTS),
-            merge_run,
-            over_all_tokens,
-            ("query", "dimension"),
-            bound=1e-12,
-        ),
+        cases=graded(PARTS_CASES, merge_run, over_all_tokens, ("query", "dim"), bound=1e-12),
     ),
     Exercise(
-        notebook=NOTEBOOK,
         text="Libraries hand out a part in another form: its finished output, and "
         "lse = *m* + log *l*, the logarithm of the sum of exp(score) (*log-sum-exp*). "
         "FlashAttention does so, and vLLM merges such outputs in `merge_attn_states`. Merge them "
         "for all heads at once.",
         solution=merge_outputs,
-        cases=graded(
-            OUTPUTS_CASES,
-            outputs_run,
-            outputs_exact,
-            ("out|lse", "head", "dimension"),
-            bound=outputs_bound,
-        ),
+        cases=graded(OUTPUTS_CASES, outputs_run, outputs_exact, OUTPUTS, bound=outputs_bound),
     ),
 )

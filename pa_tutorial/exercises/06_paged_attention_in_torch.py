@@ -14,12 +14,8 @@ from pa_tutorial.walk.calls import AnswerError, Function
 from pa_tutorial.walk.ladder import STAGES
 from pa_tutorial.walk.problem import DecodeProblem
 
-NOTEBOOK = "06_paged_attention_in_torch"
-
 
 # 1. ---------------------------------------------------------------------------------------------
-
-
 def slots_with_token(block_idx: int, seq_lens: Tensor, block_size: int) -> Tensor:
     """Which slots of logical block block_idx hold a token of each sequence.
 
@@ -63,8 +59,6 @@ def slots_expected(block_idx: int, lens: tuple[int, ...], size: int) -> Tensor:
 
 
 # 2. ---------------------------------------------------------------------------------------------
-
-
 def attend_sequence(
     q: Tensor, k_cache: Tensor, v_cache: Tensor, block_table: Tensor, seq_len: int, scale: float
 ) -> Tensor:
@@ -139,7 +133,6 @@ def attend_run(answer: Function, case: DecodeProblem) -> dict[str, Tensor]:
 
 EXERCISES = (
     Exercise(
-        notebook=NOTEBOOK,
         text="**Your turn.** Which slots of a block hold a token? One or two lines.",
         solution=slots_with_token,
         cases=graded(
@@ -148,7 +141,6 @@ EXERCISES = (
         is_warm_up=True,
     ),
     Exercise(
-        notebook=NOTEBOOK,
         text="Section 1 for all heads of one sequence, of any length. K and V of the sequence must "
         "never be in one tensor: the check measures every tensor that torch makes, and none may "
         "be larger than two blocks.",

@@ -17,12 +17,8 @@ from pa_tutorial.kernels.dtypes import SCALAR_TYPES
 from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.walk.calls import Function
 
-NOTEBOOK = "09_query_and_key"
-
 
 # 1. ---------------------------------------------------------------------------------------------
-
-
 def elements_of_thread(
     thread_group_offset: int, THREAD_GROUP_SIZE: int, VEC_SIZE: int, HEAD_SIZE: int
 ) -> list[int]:
@@ -62,7 +58,6 @@ def elements_dealt(group: int, vec: int, head_size: int) -> Tensor:
 
 
 ELEMENTS = Exercise(
-    notebook=NOTEBOOK,
     text="""\
 **Your turn.** Which elements of the head does a thread of a group own? Thread 0 of our example has
 0, 1, 8, 9, and so on. One or two lines.""",
@@ -75,8 +70,6 @@ ELEMENTS = Exercise(
 
 
 # 2. ---------------------------------------------------------------------------------------------
-
-
 def place_of_vec(vec_idx: int, VEC_SIZE: int, X: int) -> tuple[int, int]:
     """Where vec number vec_idx of a token's key begins: its piece, and its first element there.
 
@@ -106,7 +99,6 @@ def place_run(answer: Function, vec: int, x: int, draw: int) -> Tensor:
 
 
 PLACE = Exercise(
-    notebook=NOTEBOOK,
     text="""\
 **Your turn.** In which piece of its token does a vec lie, and at which element of that piece does
 it begin? One line.""",
@@ -119,8 +111,6 @@ it begin? One line.""",
 
 
 # 3. ---------------------------------------------------------------------------------------------
-
-
 def query_to_shared(geometry: Geometry) -> Callable:
     """A kernel: q goes to shared memory once, then every thread reads its row.
 
@@ -184,7 +174,6 @@ def query_task(draw: int, geometry: Geometry) -> Task:
 
 
 QUERY = Exercise(
-    notebook=NOTEBOOK,
     text="""\
 Load q into shared memory without bank conflicts, all threads together and each element once. You
 say where the rows lie: when the threads read them, no two may meet in a bank. Each vec must begin

@@ -15,12 +15,8 @@ from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.simt.traffic import SECTOR
 from pa_tutorial.walk.calls import Function
 
-NOTEBOOK = "12_partitions"
-
 
 # 1. ---------------------------------------------------------------------------------------------
-
-
 def partition_range(
     partition_idx: int, seq_len: int, block_size: int, partition_size: int
 ) -> tuple[int, int, int]:
@@ -68,7 +64,6 @@ def tokens_counted(partition: int, seq_len: int, block_size: int, size: int) -> 
 
 
 RANGE_OF_PARTITION = Exercise(
-    notebook=NOTEBOOK,
     text="**Your turn**, in plain Python: two or three lines with which the kernel will begin.",
     solution=partition_range,
     cases=graded(RANGE_CASES, range_run, tokens_counted, (RANGE,), another_range),
@@ -77,8 +72,6 @@ RANGE_OF_PARTITION = Exercise(
 
 
 # 2. ---------------------------------------------------------------------------------------------
-
-
 @cuda.jit
 def reduce_online(out, exp_sums, max_logits, tmp_out, seq_lens, partition_size):
     """The reduce kernel, going once through the partitions. The grid is (num_heads, num_seqs).
@@ -157,7 +150,6 @@ def online_task(
 
 
 ONLINE = Exercise(
-    notebook=NOTEBOOK,
     text="""\
 Your reduce kernel, like vLLM's, goes through the partitions three times: for M, for the sum, for
 the output. It needs shared memory and barriers. Write one that goes through them once, with the

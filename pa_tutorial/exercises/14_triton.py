@@ -21,7 +21,6 @@ from pa_tutorial.exercises.triton_grading import (
 )
 from pa_tutorial.kernels.triton_inputs import padded
 
-NOTEBOOK = "14_triton"
 EMPTY = -1.0  # what a cache holds before a kernel writes to it
 
 
@@ -136,7 +135,6 @@ def scores_in_torch(draw: int, num_tokens: int, head_size: int, gap: int) -> Ten
 
 
 SCORES = Exercise(
-    notebook=NOTEBOOK,
     text="""\
 **Your turn:** the scores of one query and many tokens that lie in one piece. Three lines are
 missing. The check adds `@triton.jit`.""",
@@ -244,7 +242,6 @@ def append_in_torch(draw: int, slots: tuple[int, ...], head_size: int, block_str
 
 
 APPEND = Exercise(
-    notebook=NOTEBOOK,
     text="""\
 A decode step begins with writing the new K and V into the cache: vLLM's `reshape_and_cache`. Write
 the half for K, for the plain layout, any head size, and a pool that may have more than 2**31

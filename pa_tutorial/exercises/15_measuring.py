@@ -12,13 +12,10 @@ from pa_tutorial.exercises.exercise import Exercise
 from pa_tutorial.exercises.grading import graded, require_floats, require_shape
 from pa_tutorial.walk.calls import Function
 
-NOTEBOOK = "15_measuring"
 EXACT = 1e-6  # relative; a way to round is no mistake
 
 
 # 1. ---------------------------------------------------------------------------------------------
-
-
 def compare_rounds(times: Tensor, num_warm_up: int) -> Tensor:
     """How many times as long does B take as A?
 
@@ -36,6 +33,7 @@ def compare_rounds(times: Tensor, num_warm_up: int) -> Tensor:
 _PAIRS = "Divide within a round, then take the median: a round saw one state of the machine."
 _WARM = "The first num_warm_up rounds compile and fill caches; they are no part of the result."
 _EVEN = "Between the middle two: quantile does it, Tensor.median takes the lower one."
+QUARTILES = "median|lower quartile|upper quartile"
 ROUNDS_CASES = (
     # name, what it isolates, what its failure means,
     # rounds, ratio, noise, the machine's last speed over its first, disturbed calls, warm-up
@@ -76,8 +74,6 @@ def by_statistics(*how: float) -> Tensor:
 
 
 # 2. ---------------------------------------------------------------------------------------------
-
-
 def under_the_roofs(
     num_heads: int,
     num_kv_heads: int,
@@ -142,21 +138,13 @@ def by_counting(
 
 EXERCISES = (
     Exercise(
-        notebook=NOTEBOOK,
         text="> **Your turn.** One ratio for each round, without the warm-up; then its median and "
         "its quartiles (`Tensor.quantile`), in up to three lines.",
         solution=compare_rounds,
-        cases=graded(
-            ROUNDS_CASES,
-            rounds_run,
-            by_statistics,
-            ("median|lower quartile|upper quartile",),
-            bound=EXACT,
-        ),
+        cases=graded(ROUNDS_CASES, rounds_run, by_statistics, (QUARTILES,), bound=EXACT),
         is_warm_up=True,
     ),
     Exercise(
-        notebook=NOTEBOOK,
         text="The more query heads share a KV head, the more work a byte brings. When do "
         "the cores limit a step, and no longer memory? The grader lets torch count the operations "
         "of a step, and divides by the bytes of its K and V.",

@@ -14,12 +14,8 @@ from pa_tutorial.paging.allocator import Admission, BlockAllocator
 from pa_tutorial.paging.block_table import BlockTable
 from pa_tutorial.walk.calls import AnswerError, Function, require_written
 
-NOTEBOOK = "16_serving_engine"
-
 
 # 1. ---------------------------------------------------------------------------------------------
-
-
 def can_schedule(
     prompt_len: int, max_tokens: int, block_size: int, num_usable: int, num_free: int
 ) -> Admission:
@@ -39,6 +35,7 @@ def can_schedule(
 _BLOCKS = "Blocks are compared with blocks; a block that is not full counts as one."
 _LAST = "The last generated token has no K and V in the cache."
 _ORDER = "What can never run must not wait: ask for NEVER first."
+ANSWERS = "0 now, 1 later, 2 never: question"
 _NOW, _LATER, _NEVER = Admission.NOW, Admission.LATER, Admission.NEVER
 ADMISSION_CASES = (
     # name, what it isolates, what its failure means,
@@ -90,8 +87,6 @@ def as_numbers(answers: list[Admission]) -> Tensor:
 
 
 # 2. ---------------------------------------------------------------------------------------------
-
-
 def schedule_step(
     running: list[tuple[int, int]],
     waiting: list[int],
@@ -210,19 +205,12 @@ def longer_step(
 
 EXERCISES = (
     Exercise(
-        notebook=NOTEBOOK,
         text="**Your turn.** The question, without prefix cache: now, later or never?",
         solution=can_schedule,
-        cases=graded(
-            ADMISSION_CASES,
-            admission_run,
-            admission_by_hand,
-            ("0 now, 1 later, 2 never: question",),
-        ),
+        cases=graded(ADMISSION_CASES, admission_run, admission_by_hand, (ANSWERS,)),
         is_warm_up=True,
     ),
     Exercise(
-        notebook=NOTEBOOK,
         text="Write a step of the scheduler in plain numbers: no table, no pool, no prefix cache. "
         "You count the blocks yourself.",
         solution=schedule_step,

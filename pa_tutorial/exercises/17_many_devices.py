@@ -14,12 +14,8 @@ from pa_tutorial.exercises.exercise import Exercise
 from pa_tutorial.exercises.grading import graded, require_shape
 from pa_tutorial.walk.calls import AnswerError, Function, require_written
 
-NOTEBOOK = "17_many_devices"
-
 
 # 1. ---------------------------------------------------------------------------------------------
-
-
 def kv_heads_of_rank(rank: int, num_ranks: int, num_kv_heads: int) -> range:
     """The KV heads that a rank holds. One of num_ranks and num_kv_heads divides the other."""
     # how many, at least one? and from which one on?
@@ -61,7 +57,6 @@ def package_heads(num_kv_heads: int, num_ranks: int) -> Tensor:
 
 
 KV_HEADS = Exercise(
-    notebook=NOTEBOOK,
     text="""\
 **Your turn.** Which KV heads does a rank hold? There may be fewer of them than ranks. Then several
 ranks hold the same one.""",
@@ -72,8 +67,6 @@ ranks hold the same one.""",
 
 
 # 2. ---------------------------------------------------------------------------------------------
-
-
 def own_slots(
     positions: Tensor, own_table: Tensor, block_size: int, rank: int, num_ranks: int
 ) -> Tensor:
@@ -139,7 +132,6 @@ def slots_dealt(span: tuple, size: int, tables: tuple) -> Tensor:
 
 
 SLOTS = Exercise(
-    notebook=NOTEBOOK,
     text="""\
 `deal_out` copied blocks out of a whole cache. An engine has no whole cache: each rank must know
 where a new token goes, or that it lives elsewhere. With your function `reshape_and_cache` serves a
@@ -150,8 +142,6 @@ context-parallel cache as it is.""",
 
 
 # 3. ---------------------------------------------------------------------------------------------
-
-
 def part_of_layer(
     hidden: Tensor,
     w_q: Tensor,
@@ -232,7 +222,6 @@ def whole_layer(num_heads: int, num_kv_heads: int, _num_ranks: int, draw: int) -
 
 
 LAYER = Exercise(
-    notebook=NOTEBOOK,
     text="""\
 Tensor parallelism by hand: what one rank computes in an attention layer. The grader plays all ranks
 and adds their parts; this sum is the all-reduce. Weights of other ranks' heads are NaN.""",

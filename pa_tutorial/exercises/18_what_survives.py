@@ -13,13 +13,10 @@ from pa_tutorial.exercises.grading import on_steps, require_shape
 from pa_tutorial.walk.calls import AnswerError, Function, require_written
 from pa_tutorial.walk.problem import DecodeProblem
 
-NOTEBOOK = "18_what_survives"
 CLOSE = 1e-5  # relative; float32 sums in another order
 
 
 # 1. ---------------------------------------------------------------------------------------------
-
-
 def to_pages(
     block_tables: Tensor, seq_lens: Tensor, page_size: int
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -63,7 +60,6 @@ def pages_by_hand(case: DecodeProblem) -> Tensor:
 
 
 PAGES = Exercise(
-    notebook=NOTEBOOK,
     text="**Your turn.** Write the three lists, as tensors, from block tables padded with 0.",
     solution=to_pages,
     cases=on_steps(
@@ -79,8 +75,6 @@ PAGES = Exercise(
 
 
 # 2. ---------------------------------------------------------------------------------------------
-
-
 def attend_latent(
     q: Tensor,
     cache: Tensor,
@@ -176,7 +170,6 @@ def latent_run(answer: Function, case: DecodeProblem) -> Tensor:
 
 
 LATENT = Exercise(
-    notebook=NOTEBOOK,
     text="""\
 Put both halves of section 7 into one function that reads the blocks itself. K and V of the heads
 must not be made: in one case the grader looks at the largest tensor that you make.""",

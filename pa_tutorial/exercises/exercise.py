@@ -21,7 +21,6 @@ PLACEHOLDER = "return None  # your code in place of this line"
 class Exercise:
     """One exercise. Its stub is made of the solution; wrong answers stand in wrong/<notebook>.toml.
 
-    notebook   the file that holds it, without its ending
     text       the task, in Markdown
     solution   a function; its lines between BEGIN and END are what the reader writes
     cases      makes the trials; each runs the function it is given.
@@ -31,7 +30,6 @@ class Exercise:
     is_warm_up  one to three lines, in the flow of the notebook: without a heading
     """
 
-    notebook: str
     text: str
     solution: Callable[..., Any]
     cases: Callable[[int], list[Trial]]
@@ -48,6 +46,11 @@ class Exercise:
             return replace(trial, run=lambda function: trial.run(function or self.solution))
 
         return [with_solution(trial) for trial in self.cases(draw)]
+
+    @property
+    def notebook(self) -> str:
+        """The file that holds it, without its ending: named like its notebook."""
+        return inspect.getmodule(self.solution).__name__.rpartition(".")[2]
 
     @property
     def source(self) -> str:
