@@ -124,8 +124,6 @@ def without_cache(prompt: str, num_tokens: int, chunk_len: int) -> Tensor:
     return load().generate(encode(prompt), num_tokens, use_cache=False)[:, None]
 
 
-# ------------------------------------------------------------------------------------------------
-
 EXERCISES = (
     Exercise(
         text="> **Your turn.** Three lines: the output of the newest token, from one query and "

@@ -114,8 +114,6 @@ def slots_marked(reservations: list[tuple[int, int]], num_slots: int) -> Tensor:
     return torch.tensor([[max(len(run) for run in "".join(pool).split("#"))]])
 
 
-# ------------------------------------------------------------------------------------------------
-
 EXERCISES = (
     Exercise(
         text="> **Your turn.** Two lines: each sequence has just enough blocks. "

@@ -165,8 +165,6 @@ def state_by_hand(_size: int, _tokens: int, before: tuple, after: tuple | None) 
     return state_rows(*(after or (*before, [])))
 
 
-# ------------------------------------------------------------------------------------------------
-
 EXERCISES = (
     Exercise(
         text="> **Your turn.** Where is token 9? And all the others? One line.",

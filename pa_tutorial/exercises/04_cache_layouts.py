@@ -99,8 +99,6 @@ def tokens_written(case: DecodeProblem) -> Tensor:
     return torch.stack([torch.cat(inputs.keys), torch.cat(inputs.values)])
 
 
-# ------------------------------------------------------------------------------------------------
-
 EXERCISES = (
     Exercise(
         text="> **Your turn.** The same for any element and any cache, in two lines. Notebook 09 "

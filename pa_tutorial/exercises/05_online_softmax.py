@@ -258,8 +258,6 @@ def outputs_bound(*case: float) -> float:
     return 2**-21 * max(4.0, float(lses[lses.isfinite()].abs().max()))
 
 
-# ------------------------------------------------------------------------------------------------
-
 EXERCISES = (
     Exercise(
         text="**Your turn.** The softmax alone: *m* and *l* in one pass, masked tokens included. "

@@ -129,8 +129,6 @@ def attend_run(answer: Function, case: DecodeProblem) -> dict[str, Tensor]:
     return STAGES["paged_online"].run(case, as_stage)
 
 
-# ------------------------------------------------------------------------------------------------
-
 EXERCISES = (
     Exercise(
         text="**Your turn.** Which slots of a block hold a token? One or two lines.",

@@ -127,16 +127,9 @@ ONLINE_CASES: tuple[tuple, ...] = (
 )  # fmt: skip
 
 
-def online_task(
-    draw: int,
-    num_threads: int,
-    seq_lens: tuple,
-    size: int,
-    heads: int,
-    head_size: int,
-    *maxima: float,
-) -> Task:
-    *parts, expected = made_up_partitions(seq_lens, size, heads, head_size, *maxima, draw)
+def online_task(draw: int, num_threads: int, seq_lens: tuple, size: int, *sizes: int) -> Task:
+    heads, head_size, *_maxima = sizes
+    *parts, expected = made_up_partitions(seq_lens, size, *sizes, draw)
     used = heads * sum(-(-n // size) for n in seq_lens)  # partitions of all heads
     requests = used * -(-head_size // WARP_SIZE)
     enough = {

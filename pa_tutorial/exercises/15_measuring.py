@@ -134,8 +134,6 @@ def by_counting(
     return torch.tensor(answers, dtype=torch.float64)[:, None]
 
 
-# ------------------------------------------------------------------------------------------------
-
 EXERCISES = (
     Exercise(
         text="> **Your turn.** One ratio for each round, without the warm-up; then its median and "

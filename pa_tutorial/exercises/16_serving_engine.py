@@ -1,5 +1,7 @@
 """Exercises of notebook 16: who may start, and a step of the scheduler in plain numbers."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -56,28 +58,18 @@ def longer_blocks(first: int, draw: int) -> list[int]:
     return seeded(first, draw).integers(2, 50, size=3).tolist() if draw else [1]
 
 
-def admission_run(
-    answer: Function,
-    prompt_len: int,
-    max_tokens: int,
-    block_size: int,
-    num_usable: int,
-    num_free: int,
-    _by_hand: Admission,
-    draw: int,
-) -> Tensor:
-    answers = []
+def admission_run(answer: Function, prompt_len: int, max_tokens: int, *case: Any) -> Tensor:
+    (block_size, *pool, _by_hand, draw), answers = case, []
     for times in longer_blocks(prompt_len, draw):
         tokens = times * prompt_len, times * (max_tokens - 1) + 1, times * block_size
-        answers.append(require_written(answer(*tokens, num_usable, num_free)))
+        answers.append(require_written(answer(*tokens, *pool)))
         if not isinstance(answers[-1], Admission):
-            raise AnswerError(
-                f"it returned {answers[-1]!r:.60}; it must return NOW, LATER or NEVER"
-            )
+            found = f"{answers[-1]!r:.60}"
+            raise AnswerError(f"it returned {found}; it must return NOW, LATER or NEVER")
     return as_numbers(answers)
 
 
-def admission_by_hand(prompt_len: int, *case: object) -> Tensor:
+def admission_by_hand(prompt_len: int, *case: Any) -> Tensor:
     *_, by_hand, draw = case
     return as_numbers([by_hand for _ in longer_blocks(prompt_len, draw)])
 
@@ -161,17 +153,12 @@ STEP_CASES: tuple[tuple, ...] = (
 
 
 def by_scheduler(
-    running: list[tuple[int, int]],
-    waiting: list[int],
-    num_free: int,
-    block_size: int,
-    token_budget: int,
-    chunk_size: int,
+    running: list, waiting: list[int], num_free: int, block_size: int, *most: int
 ) -> Tensor:
     """The package's scheduler in that state: its step."""
     held = sum(-(-computed // block_size) for _, computed in running)
     pool = BlockAllocator(1 + held + num_free)
-    scheduler = Scheduler(pool, block_size, token_budget, chunk_size)
+    scheduler = Scheduler(pool, block_size, *most)
     sequences = []
     for number, tokens in enumerate([*(tokens for tokens, _ in running), *waiting]):
         request = Request(number, [0] * tokens, SamplingParams())
@@ -200,8 +187,6 @@ def longer_step(
     prompts, sizes = ([times * number for number in some] for some in (waiting, sizes))
     return None, longer, prompts, num_free, *sizes
 
-
-# ------------------------------------------------------------------------------------------------
 
 EXERCISES = (
     Exercise(

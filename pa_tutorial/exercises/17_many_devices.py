@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -102,15 +103,12 @@ SLOT_CASES = (
 )
 
 
-def renumbered(
-    rng: np.random.Generator, _: str, run: tuple, block_size: int, tables: tuple
-) -> tuple:
+def renumbered(rng: np.random.Generator, _: str, *case: Any) -> tuple:
     """The same blocks with other numbers; 0, where a rank has no block, stays."""
-    others = [
-        table if table == [0] else rng.choice(np.arange(3, 60), len(table), False).tolist()
-        for table in tables
-    ]
-    return None, run, block_size, tuple(others)
+    *span_and_size, tables = case
+    numbers = iter(3 + rng.permutation(57))
+    others = [t if t == [0] else [int(next(numbers)) for _ in t] for t in tables]
+    return None, *span_and_size, tuple(others)
 
 
 def slots_run(answer: Function, span: tuple, size: int, tables: tuple) -> Tensor:

@@ -63,12 +63,7 @@ PAGES = Exercise(
     text="**Your turn.** Write the three lists, as tensors, from block tables padded with 0.",
     solution=to_pages,
     cases=on_steps(
-        PAGE_CASES,
-        pages_run,
-        pages_by_hand,
-        ("place",),
-        bound=0.0,
-        meanings=dict.fromkeys(PAGE_CASES, _PAGES),
+        PAGE_CASES, pages_run, pages_by_hand, ("place",), 0.0, dict.fromkeys(PAGE_CASES, _PAGES)
     ),
     is_warm_up=True,
 )
