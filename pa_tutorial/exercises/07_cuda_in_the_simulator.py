@@ -54,8 +54,7 @@ def warm_up(
         return Task(size, (a,), expected(a), {}, **options)
 
     words = "any numbers", "Say in words what thread t reads and writes."
-    cases = [(f"{size}_threads", *words, size) for size in sizes]
-    trials = on_tasks(cases, task, ("thread",))
+    trials = on_tasks([(f"{n}_threads", *words, n) for n in sizes], task, ("thread",))
     return Exercise(text, kernel, trials, is_warm_up=True)
 
 

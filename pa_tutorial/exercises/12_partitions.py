@@ -1,19 +1,21 @@
 """Exercises of notebook 12: the range of a partition, and the reduce kernel in one pass."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from numba import cuda, float32
 from torch import Tensor
 
+from pa_tutorial.exercises.drawing import seeded
 from pa_tutorial.exercises.exercise import Exercise
 from pa_tutorial.exercises.grading import graded, whole_numbers
 from pa_tutorial.exercises.kernels import ITEM, Enough, Task, on_tasks
-from pa_tutorial.exercises.partitions_grading import made_up_partitions, require_registers_only
+from pa_tutorial.simt import Trace
 from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.simt.traffic import SECTOR
-from pa_tutorial.walk.calls import Function
+from pa_tutorial.walk.calls import AnswerError, Function
 
 
 # 1. ---------------------------------------------------------------------------------------------
@@ -125,6 +127,47 @@ ONLINE_CASES: tuple[tuple, ...] = (
     ("vllm", "partitions of 512, heads of 128, 128 threads", _LAST,
      128, (4096, 1000), 512, 2, 128, 0, 0.5),
 )  # fmt: skip
+
+
+def made_up_partitions(
+    seq_lens: Sequence[int],
+    partition_size: int,
+    num_heads: int,
+    head_size: int,
+    first: float,
+    step: float,
+    draw: int,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """exp_sums, max_logits, tmp_out (NaN where there is no partition), and out in float64.
+
+    first, step  the maxima are about first, first + step, …
+    """
+    rng = seeded(len(seq_lens), draw)
+    used = -(-np.array(seq_lens) // partition_size)
+    shape = len(seq_lens), num_heads, int(used.max())
+    noise = rng.standard_normal(shape)
+    if draw:
+        noise = noise.clip(-0.9, 0.9)  # with a step of 2, every maximum is beyond the last one
+    max_logits = (first + step * np.arange(shape[2]) + noise).astype(np.float32)
+    exp_sums = (1 + partition_size * rng.random(shape)).astype(np.float32)
+    tmp_out = (0.5 + rng.standard_normal((*shape, head_size))).astype(np.float32)
+    none = np.broadcast_to(np.arange(shape[2]) >= used[:, None, None], shape)
+    m = np.where(none, -np.inf, max_logits.astype(float))
+    r = np.where(none, 0, exp_sums) * np.exp(m - m.max(axis=-1, keepdims=True))
+    weights = (r / r.sum(axis=-1, keepdims=True))[..., None]
+    expected = (weights * np.where(none[..., None], 0, tmp_out)).sum(axis=2)
+    for array in (exp_sums, max_logits, tmp_out):
+        array[none] = np.nan
+    return exp_sums, max_logits, tmp_out, expected
+
+
+def require_registers_only(trace: Trace) -> None:
+    """No shared memory and no barrier."""
+    if len(trace.only(space="shared")) or len(trace.only(kind="barrier")):
+        raise AnswerError(
+            "the answer is right, with shared memory or a barrier; a thread that goes once through "
+            "the partitions needs only its own three numbers"
+        )
 
 
 def online_task(draw: int, num_threads: int, seq_lens: tuple, size: int, *sizes: int) -> Task:

@@ -12,8 +12,6 @@ from pa_tutorial.exercises.exercise import Exercise
 from pa_tutorial.exercises.grading import graded, require_floats, require_shape
 from pa_tutorial.walk.calls import Function
 
-EXACT = 1e-6  # relative; a way to round is no mistake
-
 
 # 1. ---------------------------------------------------------------------------------------------
 def compare_rounds(times: Tensor, num_warm_up: int) -> Tensor:
@@ -139,7 +137,7 @@ EXERCISES = (
         text="> **Your turn.** One ratio for each round, without the warm-up; then its median and "
         "its quartiles (`Tensor.quantile`), in up to three lines.",
         solution=compare_rounds,
-        cases=graded(ROUNDS_CASES, rounds_run, by_statistics, (QUARTILES,), bound=EXACT),
+        cases=graded(ROUNDS_CASES, rounds_run, by_statistics, (QUARTILES,), bound=1e-6),
         is_warm_up=True,
     ),
     Exercise(
@@ -148,7 +146,7 @@ EXERCISES = (
         "of a step, and divides by the bytes of its K and V.",
         solution=under_the_roofs,
         cases=graded(
-            ROOF_CASES, roofs_run, by_counting, ("|".join(ROOFS),), other_machine, bound=EXACT
+            ROOF_CASES, roofs_run, by_counting, ("|".join(ROOFS),), other_machine, bound=1e-6
         ),
     ),
 )

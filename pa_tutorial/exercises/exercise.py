@@ -41,11 +41,8 @@ class Exercise:
 
     def trials(self, draw: int = 0) -> list[Trial]:
         """The cases of a draw; each runs the solution where it is given None."""
-
-        def with_solution(trial: Trial) -> Trial:
-            return replace(trial, run=lambda function: trial.run(function or self.solution))
-
-        return [with_solution(trial) for trial in self.cases(draw)]
+        ours, made = self.solution, self.cases(draw)
+        return [replace(t, run=lambda f, t=t: t.run(ours if f is None else f)) for t in made]
 
     @property
     def notebook(self) -> str:
