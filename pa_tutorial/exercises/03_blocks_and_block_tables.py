@@ -44,7 +44,7 @@ def slots_run(answer: Function, table: list[int], first: int, last: int, size: i
     return torch.tensor([whole_numbers(slots, last - first, "slots")])
 
 
-def package_slots(table: list[int], first: int, last: int, block_size: int) -> Tensor:
+def slots_of_the_package(table: list[int], first: int, last: int, block_size: int) -> Tensor:
     return slot_mapping(table, range(first, last), block_size)[None]
 
 
@@ -169,7 +169,7 @@ EXERCISES = (
     Exercise(
         text="> **Your turn.** Where is token 9? And all the others? One line.",
         solution=find_slots,
-        cases=graded(SLOT_CASES, slots_run, package_slots, ("call", "token"), other_table),
+        cases=graded(SLOT_CASES, slots_run, slots_of_the_package, ("call", "token"), other_table),
         is_warm_up=True,
     ),
     Exercise(

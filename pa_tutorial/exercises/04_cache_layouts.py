@@ -49,7 +49,7 @@ def address_run(answer: Function, layout: VllmLayout, draw: int) -> Tensor:
     return torch.tensor([whole_numbers(found, 100)])
 
 
-def package_addresses(layout: VllmLayout, draw: int) -> Tensor:
+def package_layout(layout: VllmLayout, draw: int) -> Tensor:
     elements = [layout.k_element(*place) for place in places(layout, draw)]
     return torch.tensor([elements]) * layout.dtype.itemsize
 
@@ -104,7 +104,7 @@ EXERCISES = (
         text="> **Your turn.** The same for any element and any cache, in two lines. Notebook 09 "
         "spreads this formula over threads.",
         solution=k_address,
-        cases=graded(ADDRESS_CASES, address_run, package_addresses, ("call", "place")),
+        cases=graded(ADDRESS_CASES, address_run, package_layout, ("call", "place")),
         is_warm_up=True,
     ),
     Exercise(

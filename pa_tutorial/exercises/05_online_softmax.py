@@ -89,7 +89,7 @@ def pass_run(answer: Function, scores: list[float], draw: int) -> Tensor:
     return torch.tensor(m_and_l, dtype=torch.float64)[:, None]
 
 
-def pass_exact(scores: list[float], draw: int) -> Tensor:
+def sums_with_50_digits(scores: list[float], draw: int) -> Tensor:
     m, l, _ = _exact([(part, [[]] * len(part)) for part in _raised([scores], draw)])
     return torch.tensor([[float(m)], [float(l)]], dtype=torch.float64)
 
@@ -247,7 +247,7 @@ def outputs_run(answer: Function, *case: float) -> Tensor:
     return side_by_side(*require_tensors(merged, "out and lse", [outs[0], lses[0]]))
 
 
-def outputs_exact(*case: float) -> Tensor:
+def with_50_digits(*case: float) -> Tensor:
     both = zip(*map(_finished, _heads(*case)), strict=True)
     return side_by_side(*(torch.tensor(side, dtype=torch.float64) for side in both))
 
@@ -263,7 +263,7 @@ EXERCISES = (
         text="**Your turn.** The softmax alone: *m* and *l* in one pass, masked tokens included. "
         "Each score comes only once, and the check notices if you keep them.",
         solution=running_max_and_sum,
-        cases=graded(PASS_CASES, pass_run, pass_exact, ("m|l", "number"), bound=1e-12),
+        cases=graded(PASS_CASES, pass_run, sums_with_50_digits, ("m|l", "number"), bound=1e-12),
         is_warm_up=True,
     ),
     Exercise(
@@ -278,6 +278,6 @@ EXERCISES = (
         "FlashAttention does so, and vLLM merges such outputs in `merge_attn_states`. Merge them "
         "for all heads at once.",
         solution=merge_outputs,
-        cases=graded(OUTPUTS_CASES, outputs_run, outputs_exact, OUTPUTS, bound=outputs_bound),
+        cases=graded(OUTPUTS_CASES, outputs_run, with_50_digits, OUTPUTS, bound=outputs_bound),
     ),
 )

@@ -53,7 +53,7 @@ def slots_run(answer: Function, block_idx: int, lens: tuple[int, ...], size: int
     return require_tensor(result, torch.empty(len(lens), size, dtype=torch.bool)).float()
 
 
-def slots_expected(block_idx: int, lens: tuple[int, ...], size: int) -> Tensor:
+def the_definition(block_idx: int, lens: tuple[int, ...], size: int) -> Tensor:
     tokens = range(block_idx * size, (block_idx + 1) * size)
     return torch.tensor([[float(token < n) for token in tokens] for n in lens])
 
@@ -134,7 +134,7 @@ EXERCISES = (
         text="**Your turn.** Which slots of a block hold a token? One or two lines.",
         solution=slots_with_token,
         cases=graded(
-            SLOTS_CASES, slots_run, slots_expected, ("sequence", "slot"), again=later_blocks
+            SLOTS_CASES, slots_run, the_definition, ("sequence", "slot"), again=later_blocks
         ),
         is_warm_up=True,
     ),

@@ -64,7 +64,7 @@ def rounds_run(answer: Function, *how: float) -> Tensor:
     return require_shape(answer(made_up_rounds(*how), num_warm_up), [3])[:, None]
 
 
-def by_statistics(*how: float) -> Tensor:
+def statistics_of_python(*how: float) -> Tensor:
     *_, num_warm_up, _draw = how
     ratios = [b / a for a, b in made_up_rounds(*how).tolist()[num_warm_up:]]
     low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
@@ -122,7 +122,7 @@ def roofs_run(answer: Function, *sizes: float) -> Tensor:
     return torch.tensor(require_floats(answer(*sizes), ROOFS), dtype=torch.float64)[:, None]
 
 
-def by_counting(
+def counted_by_torch(
     heads: int, kv_heads: int, dtype: torch.dtype, gb_per_s: float, peak: float
 ) -> Tensor:
     flops, _ = attention_flops_and_bytes(1, 256, heads, kv_heads, 64, dtype)
@@ -137,7 +137,7 @@ EXERCISES = (
         text="> **Your turn.** One ratio for each round, without the warm-up; then its median and "
         "its quartiles (`Tensor.quantile`), in up to three lines.",
         solution=compare_rounds,
-        cases=graded(ROUNDS_CASES, rounds_run, by_statistics, (QUARTILES,), bound=1e-6),
+        cases=graded(ROUNDS_CASES, rounds_run, statistics_of_python, (QUARTILES,), bound=1e-6),
         is_warm_up=True,
     ),
     Exercise(
@@ -146,7 +146,7 @@ EXERCISES = (
         "of a step, and divides by the bytes of its K and V.",
         solution=under_the_roofs,
         cases=graded(
-            ROOF_CASES, roofs_run, by_counting, ("|".join(ROOFS),), other_machine, bound=1e-6
+            ROOF_CASES, roofs_run, counted_by_torch, ("|".join(ROOFS),), other_machine, bound=1e-6
         ),
     ),
 )

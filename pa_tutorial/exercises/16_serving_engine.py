@@ -152,7 +152,7 @@ STEP_CASES: tuple[tuple, ...] = (
 )  # fmt: skip
 
 
-def by_scheduler(
+def package_scheduler(
     running: list, waiting: list[int], num_free: int, block_size: int, *most: int
 ) -> Tensor:
     """The package's scheduler in that state: its step."""
@@ -199,6 +199,6 @@ EXERCISES = (
         text="Write a step of the scheduler in plain numbers: no table, no pool, no prefix cache. "
         "You count the blocks yourself.",
         solution=schedule_step,
-        cases=graded(STEP_CASES, step_run, by_scheduler, ("sequence",), longer_step),
+        cases=graded(STEP_CASES, step_run, package_scheduler, ("sequence",), longer_step),
     ),
 )

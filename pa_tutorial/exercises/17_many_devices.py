@@ -52,7 +52,7 @@ def heads_run(answer: Function, num_kv_heads: int, num_ranks: int) -> Tensor:
     return require_shape(found, [num_ranks, max(1, num_kv_heads // num_ranks)]).double()
 
 
-def package_heads(num_kv_heads: int, num_ranks: int) -> Tensor:
+def heads_of_the_package(num_kv_heads: int, num_ranks: int) -> Tensor:
     sizes = num_ranks, num_kv_heads * num_ranks, num_kv_heads
     return torch.tensor([list(heads_of(r, *sizes)[1]) for r in range(num_ranks)]).double()
 
@@ -62,7 +62,7 @@ KV_HEADS = Exercise(
 **Your turn.** Which KV heads does a rank hold? There may be fewer of them than ranks. Then several
 ranks hold the same one.""",
     solution=kv_heads_of_rank,
-    cases=graded(HEAD_CASES, heads_run, package_heads, ("rank", "head"), larger),
+    cases=graded(HEAD_CASES, heads_run, heads_of_the_package, ("rank", "head"), larger),
     is_warm_up=True,
 )
 

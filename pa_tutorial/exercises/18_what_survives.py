@@ -136,7 +136,7 @@ def latent_inputs(case: DecodeProblem) -> dict[str, Tensor]:
     return {"q": q, **shared, "w_k": w_k, "w_v": w_v, "scale": q.shape[-1] ** -0.5}
 
 
-def expanded_output(case: DecodeProblem) -> Tensor:
+def k_and_v_of_every_head(case: DecodeProblem) -> Tensor:
     """In float64 from K and V of every head, and from the rows before they went into blocks."""
     inputs = latent_inputs(case)
     q, w_k, w_v = (inputs[name].double() for name in ("q", "w_k", "w_v"))
@@ -170,7 +170,7 @@ Put both halves of section 7 into one function that reads the blocks itself. K a
 must not be made: in one case the grader looks at the largest tensor that you make.""",
     solution=attend_latent,
     cases=on_steps(
-        LATENT_CASES, latent_run, expanded_output, ("sequence", "head", "dim"), bound=CLOSE
+        LATENT_CASES, latent_run, k_and_v_of_every_head, ("sequence", "head", "dim"), bound=CLOSE
     ),
 )
 
