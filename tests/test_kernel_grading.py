@@ -220,12 +220,12 @@ def test_a_table_tells_refused_from_failed() -> None:
         out[cuda.threadIdx.x + 64] = a[0]
 
     words = "one_case", "what it isolates", "what failure means"
-    trials = [trial(*words, task, copy, ("element",)) for task in (COPY, Task(32, (A,), A, {}))]
+    trials = [trial(*words, task, ("element",)) for task in (COPY, Task(32, (A,), A, {}))]
     text = str(run_trials("copy", trials, half))
     assert "not accepted" in text
     assert "1 of 2 cases pass" in text
     fails_otherwise = Task(32, (A,), A[:60], {})  # the same mistake, another message
-    trials = [trials[0], trial(*words, fails_otherwise, copy, ("element",))]
+    trials = [trials[0], trial(*words, fails_otherwise, ("element",))]
     assert "no result" in str(run_trials("copy", trials, outside))
 
 
@@ -267,7 +267,7 @@ def test_minus_infinity_in_an_answer() -> None:
     words = "one_case", "what it isolates", "what failure means"
     for factor, last in ((1, "1 of 1 cases"), (2, "element 39 is 78 and should be 39")):
         task = Task(32, (A, np.float32(factor)), expected, {})
-        result = run_trials("masked", [trial(*words, task, masked, ("element",))], masked)
+        result = run_trials("masked", [trial(*words, task, ("element",))], masked)
         assert last in str(result)
 
 
@@ -315,6 +315,6 @@ def test_atomic_operations_are_counted_by_lanes() -> None:
 
 def test_a_function_that_makes_no_kernel_is_not_written_yet() -> None:
     words = "one_case", "what it isolates", "what failure means"
-    none = trial(*words, COPY, copy, ("element",), kernel_of=lambda make: make())
+    none = trial(*words, COPY, ("element",), kernel_of=lambda make: make())
     assert "not written yet" in str(run_trials("copy", [none], lambda: None))
     assert run_trials("copy", [none], lambda: copy).ok

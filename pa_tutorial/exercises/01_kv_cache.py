@@ -7,17 +7,13 @@ from torch import Tensor
 from pa_tutorial.attention.cached import KVCache
 from pa_tutorial.attention.tiny_lm import TinyLM, encode, load
 from pa_tutorial.exercises.exercise import Exercise
-from pa_tutorial.exercises.grading import graded, on_steps, require_shape
+from pa_tutorial.exercises.grading import graded, on_steps, require_shape, require_tensor
 from pa_tutorial.walk.calls import AnswerError, Function
 from pa_tutorial.walk.ladder import STAGES
 from pa_tutorial.walk.problem import DecodeProblem
 
-NOTEBOOK = "01_kv_cache"
-
 
 # 1. ---------------------------------------------------------------------------------------------
-
-
 def attend_newest(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
     """Attention of the newest token.
 
@@ -49,8 +45,6 @@ def attend_run(answer: Function, case: DecodeProblem) -> dict[str, Tensor]:
 
 
 # 2. ---------------------------------------------------------------------------------------------
-
-
 def generate_in_chunks(model: TinyLM, prompt: Tensor, num_tokens: int, chunk_len: int) -> Tensor:
     """Greedy generation with a cache, where no call gets more than chunk_len tokens.
 
@@ -109,10 +103,9 @@ def other_prompt(rng: np.random.Generator, _: str, prompt: str, *sizes: int) -> 
 
 def chunks_run(answer: Function, prompt: str, num_tokens: int, chunk_len: int) -> Tensor:
     model, tokens = CountingLM(), encode(prompt)
-    generated = require_shape(answer(model, tokens, num_tokens, chunk_len), [num_tokens])
+    generated = answer(model, tokens, num_tokens, chunk_len)
     enough = len(tokens) + num_tokens - 1
-    if generated.dtype != torch.int64:
-        raise AnswerError(f"it returned {generated.dtype}; tokens are int64")
+    require_tensor(generated, tokens.new_empty(num_tokens))
     if max(model.calls, default=0) > chunk_len:
         raise AnswerError(f"one call got {max(model.calls)} tokens; {chunk_len} are allowed")
     if sum(model.calls) > enough:
@@ -126,36 +119,24 @@ def chunks_run(answer: Function, prompt: str, num_tokens: int, chunk_len: int) -
     return generated[:, None]
 
 
-def without_cache(prompt: str, num_tokens: int, chunk_len: int) -> Tensor:
+def without_a_cache(prompt: str, num_tokens: int, chunk_len: int) -> Tensor:
     return load().generate(encode(prompt), num_tokens, use_cache=False)[:, None]
 
 
-# ------------------------------------------------------------------------------------------------
-
 EXERCISES = (
     Exercise(
-        notebook=NOTEBOOK,
         text="> **Your turn.** Three lines: the output of the newest token, from one query and "
         "all keys and values.",
         solution=attend_newest,
-        trials=on_steps(attend_newest, ATTEND_CASES, attend_run),
+        cases=on_steps(ATTEND_CASES, attend_run),
         is_warm_up=True,
     ),
     Exercise(
-        notebook=NOTEBOOK,
         text="A long prompt in one call keeps other requests waiting, and engines give the "
         "model a prompt in chunks (*chunked prefill*). Generate text that way. "
         "No token goes through the model twice, and the last generated one not at all. "
         "The check counts.",
         solution=generate_in_chunks,
-        trials=graded(
-            generate_in_chunks,
-            CHUNK_CASES,
-            chunks_run,
-            without_cache,
-            ("generated token",),
-            "generation without a cache",
-            other_prompt,
-        ),
+        cases=graded(CHUNK_CASES, chunks_run, without_a_cache, ("generated token",), other_prompt),
     ),
 )

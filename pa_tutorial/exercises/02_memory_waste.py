@@ -8,12 +8,8 @@ from pa_tutorial.exercises.exercise import Exercise
 from pa_tutorial.exercises.grading import called, graded, require_shape, whole_numbers
 from pa_tutorial.walk.calls import Function
 
-NOTEBOOK = "02_memory_waste"
-
 
 # 1. ---------------------------------------------------------------------------------------------
-
-
 def unused_slots(seq_lens: Tensor, block_size: int) -> Tensor:
     """Slots of each sequence's blocks that hold no token.
 
@@ -66,8 +62,6 @@ def blocks_one_by_one(seq_lens: tuple[int, ...], block_size: int) -> Tensor:
 
 
 # 2. ---------------------------------------------------------------------------------------------
-
-
 def largest_gap(reservations: list[tuple[int, int]], num_slots: int) -> int:
     """The largest reservation that still fits in one piece.
 
@@ -120,38 +114,18 @@ def slots_marked(reservations: list[tuple[int, int]], num_slots: int) -> Tensor:
     return torch.tensor([[max(len(run) for run in "".join(pool).split("#"))]])
 
 
-# ------------------------------------------------------------------------------------------------
-
 EXERCISES = (
     Exercise(
-        notebook=NOTEBOOK,
         text="> **Your turn.** Two lines: each sequence has just enough blocks. "
         "How many of its slots hold no token?",
         solution=unused_slots,
-        trials=graded(
-            unused_slots,
-            UNUSED_CASES,
-            unused_run,
-            blocks_one_by_one,
-            ("sequence",),
-            "blocks taken one by one",
-            other_lens,
-        ),
+        cases=graded(UNUSED_CASES, unused_run, blocks_one_by_one, ("sequence",), other_lens),
         is_warm_up=True,
     ),
     Exercise(
-        notebook=NOTEBOOK,
         text="A contiguous reservation needs free slots in one piece. "
         "Find the size of the largest piece.",
         solution=largest_gap,
-        trials=graded(
-            largest_gap,
-            GAP_CASES,
-            gap_run,
-            slots_marked,
-            ("answer",),
-            "every slot marked",
-            other_pool,
-        ),
+        cases=graded(GAP_CASES, gap_run, slots_marked, ("answer",), other_pool),
     ),
 )

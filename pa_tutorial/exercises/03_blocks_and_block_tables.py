@@ -13,12 +13,8 @@ from pa_tutorial.paging.errors import OutOfBlocks
 from pa_tutorial.paging.layouts import slot_mapping
 from pa_tutorial.walk.calls import AnswerError, Function, require_written
 
-NOTEBOOK = "03_blocks_and_block_tables"
-
 
 # 1. ---------------------------------------------------------------------------------------------
-
-
 def find_slots(block_table: list[int], first: int, last: int, block_size: int) -> list[int]:
     """The slots of the tokens at positions p = first, first + 1, …, last - 1."""
     # p // block_size is the logical block of position p, p % block_size its offset
@@ -48,13 +44,11 @@ def slots_run(answer: Function, table: list[int], first: int, last: int, size: i
     return torch.tensor([whole_numbers(slots, last - first, "slots")])
 
 
-def package_slots(table: list[int], first: int, last: int, block_size: int) -> Tensor:
+def slots_of_the_package(table: list[int], first: int, last: int, block_size: int) -> Tensor:
     return slot_mapping(table, range(first, last), block_size)[None]
 
 
 # 2. ---------------------------------------------------------------------------------------------
-
-
 def append_token(
     table: list[int], num_tokens: int, ref_counts: list[int], free: list[int], block_size: int
 ) -> list[tuple[int, int]]:
@@ -116,6 +110,7 @@ APPEND_CASES = (
     ("none_free_for_the_copy", "no block for the copy", _PLAN, 4, 7, ([1, 2], [0, 2, 2, 0], []),
      None),
 )  # fmt: skip
+STATE = "table|ref_counts|free|copies", "place"
 POOL = 6  # blocks of the pool in other draws, more than in any case by hand
 
 
@@ -170,37 +165,17 @@ def state_by_hand(_size: int, _tokens: int, before: tuple, after: tuple | None) 
     return state_rows(*(after or (*before, [])))
 
 
-# ------------------------------------------------------------------------------------------------
-
 EXERCISES = (
     Exercise(
-        notebook=NOTEBOOK,
         text="> **Your turn.** Where is token 9? And all the others? One line.",
         solution=find_slots,
-        trials=graded(
-            find_slots,
-            SLOT_CASES,
-            slots_run,
-            package_slots,
-            ("call", "token"),
-            "the package's slot_mapping",
-            other_table,
-        ),
+        cases=graded(SLOT_CASES, slots_run, slots_of_the_package, ("call", "token"), other_table),
         is_warm_up=True,
     ),
     Exercise(
-        notebook=NOTEBOOK,
         text="The heart of the block table, over plain lists that you change in place: section 4's "
         "`append`, and now for a pool that may be empty. A refused append leaves no trace.",
         solution=append_token,
-        trials=graded(
-            append_token,
-            APPEND_CASES,
-            append_run,
-            state_by_hand,
-            ("table|ref_counts|free|copies", "place"),
-            "the state, by hand",
-            other_pool,
-        ),
+        cases=graded(APPEND_CASES, append_run, state_by_hand, STATE, other_pool),
     ),
 )

@@ -10,12 +10,8 @@ from pa_tutorial.paging.layouts import VllmLayout
 from pa_tutorial.walk.calls import Function, require_written
 from pa_tutorial.walk.problem import DecodeProblem
 
-NOTEBOOK = "04_cache_layouts"
-
 
 # 1. ---------------------------------------------------------------------------------------------
-
-
 def k_address(
     block: int, head: int, offset: int, dim: int, k_shape: tuple[int, ...], itemsize: int
 ) -> int:
@@ -53,14 +49,12 @@ def address_run(answer: Function, layout: VllmLayout, draw: int) -> Tensor:
     return torch.tensor([whole_numbers(found, 100)])
 
 
-def package_addresses(layout: VllmLayout, draw: int) -> Tensor:
+def package_layout(layout: VllmLayout, draw: int) -> Tensor:
     elements = [layout.k_element(*place) for place in places(layout, draw)]
     return torch.tensor([elements]) * layout.dtype.itemsize
 
 
 # 2. ---------------------------------------------------------------------------------------------
-
-
 def gather_blocks(
     k_cache: Tensor, v_cache: Tensor, block_table: Tensor, seq_len: int
 ) -> tuple[Tensor, Tensor]:
@@ -88,6 +82,7 @@ GATHER_CASES = (
     *("worked_example", "one_full_block", "tail", "stale_slots", "shuffled_blocks"),
     *("wide_tables", "block_zero_in_use", "block_size_8", "gqa", "head_size_120_float16"),
 )
+K_AND_V = "K|V", "token", "head", "dimension"
 
 
 def gather_run(answer: Function, case: DecodeProblem) -> Tensor:
@@ -104,37 +99,18 @@ def tokens_written(case: DecodeProblem) -> Tensor:
     return torch.stack([torch.cat(inputs.keys), torch.cat(inputs.values)])
 
 
-# ------------------------------------------------------------------------------------------------
-
 EXERCISES = (
     Exercise(
-        notebook=NOTEBOOK,
         text="> **Your turn.** The same for any element and any cache, in two lines. Notebook 09 "
         "spreads this formula over threads.",
         solution=k_address,
-        trials=graded(
-            k_address,
-            ADDRESS_CASES,
-            address_run,
-            package_addresses,
-            ("call", "place"),
-            "the package's layout",
-        ),
+        cases=graded(ADDRESS_CASES, address_run, package_layout, ("call", "place")),
         is_warm_up=True,
     ),
     Exercise(
-        notebook=NOTEBOOK,
         text="Section 5 looks up every token. Copy whole blocks instead: index with the table, "
         "bring block and offset to the front, and cut off what no token owns.",
         solution=gather_blocks,
-        trials=on_steps(
-            gather_blocks,
-            GATHER_CASES,
-            gather_run,
-            tokens_written,
-            ("K|V", "token", "head", "dimension"),
-            "the tokens that were written",
-            bound=0.0,
-        ),
+        cases=on_steps(GATHER_CASES, gather_run, tokens_written, K_AND_V, bound=0.0),
     ),
 )

@@ -1,25 +1,19 @@
 """Exercises of notebook 05: one pass over the scores, merging parts, merging finished outputs."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal, localcontext
-from functools import partial
-from itertools import chain
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from pa_tutorial.attention.online import Part
-from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.drawing import reseeded, seeded
 from pa_tutorial.exercises.exercise import Exercise
-from pa_tutorial.exercises.grading import require_floats, require_shape
+from pa_tutorial.exercises.grading import called, graded, require_floats, require_tensors
 from pa_tutorial.exercises.once import once
-from pa_tutorial.walk.calls import AnswerError, require_written
+from pa_tutorial.walk.calls import Function
 from pa_tutorial.walk.cases import WORKED_EXAMPLE
-
-NOTEBOOK = "05_online_softmax"
 
 Tokens = tuple[Sequence[float], Sequence[Sequence[float]]]  # scores, and the v of each
 
@@ -35,18 +29,14 @@ def _exact(parts: Sequence[Tokens]) -> tuple[Decimal, Decimal, list[Decimal]]:
         return m, Decimal(sum(weights)), acc
 
 
-def _raised(scores: Iterable[float], rng: np.random.Generator) -> dict[float, float]:
-    """For each score one that is larger by up to 1/2; equal ones stay equal, -inf stays."""
-    return {score: score + rng.random() / 2 for score in dict.fromkeys(scores)}
-
-
-def _about(isolates: str, draw: int) -> str:
-    return isolates.replace("rising by", "rising by about") if draw else isolates
+def _raised(parts: Sequence[Sequence[float]], draw: int) -> list[list[float]]:
+    """Each score larger by up to 1/2, for another draw; equal ones stay equal, -inf stays."""
+    rng = seeded(0, draw)
+    more = {score: rng.random() / 2 if draw else 0.0 for part in parts for score in part}
+    return [[score + more[score] for score in part] for part in parts]
 
 
 # 1. ---------------------------------------------------------------------------------------------
-
-
 def running_max_and_sum(scores: Iterator[float]) -> tuple[float, float]:
     """The maximum m of the scores and the sum l of exp(score - m), in one pass.
 
@@ -94,40 +84,17 @@ PASS_CASES: tuple[tuple, ...] = (
 )  # fmt: skip
 
 
-def running_max_and_sum_trials(draw: int = 0) -> list[Trial]:
-    rng = seeded(0, draw)
+def pass_run(answer: Function, scores: list[float], draw: int) -> Tensor:
+    m_and_l = require_floats(answer(once(*_raised([scores], draw))), "ml")
+    return torch.tensor(m_and_l, dtype=torch.float64)[:, None]
 
-    def again(scores: list[float]) -> list[float]:
-        other = _raised(scores, rng)
-        return [other[score] for score in scores] if draw else scores
 
-    def run(scores: list[float], function: Callable | None) -> dict[str, Tensor]:
-        answer = running_max_and_sum if function is None else function
-        m, l = require_floats(answer(once(scores)), "ml")
-        return {"out": torch.tensor([[m], [l]], dtype=torch.float64)}
-
-    def expected(scores: list[float]) -> dict[str, Tensor]:
-        m, l, _ = _exact([(scores, [[]] * len(scores))])
-        return {"out": torch.tensor([[float(m)], [float(l)]], dtype=torch.float64)}
-
-    return [
-        Trial(
-            name=name,
-            isolates=isolates,
-            meaning=meaning,
-            run=partial(run, scores),
-            references={"sums with 50 digits": partial(expected, scores)},
-            bounds={"out": 1e-12},
-            axes=("m|l", "number"),
-        )
-        for name, isolates, meaning, shown_scores in PASS_CASES
-        for scores in (again(shown_scores),)
-    ]
+def sums_with_50_digits(scores: list[float], draw: int) -> Tensor:
+    m, l, _ = _exact([(part, [[]] * len(part)) for part in _raised([scores], draw)])
+    return torch.tensor([[float(m)], [float(l)]], dtype=torch.float64)
 
 
 # 2. ---------------------------------------------------------------------------------------------
-
-
 def merge_parts(parts: Sequence[tuple[float, float, list[float]]]) -> list[float]:
     """The output of attention over the tokens of all parts, for one query.
 
@@ -167,13 +134,14 @@ MERGE_CASES: tuple[tuple, ...] = (
     ("far_apart", "near -300 and near 300", _OWN_M, [(-300.0, -299.5), (300.0, 301.0)]),
     ("near_minus_300", "all near -300", _OWN_M, [(-300.0, -299.5), (-301.0, -298.5, -300.25)]),
     ("near_300", "all near 300", _OWN_M, [(300.0, 299.5), (301.0, 298.5, 300.25)]),
-    ("many_parts", "16 parts, rising by 40", _OWN_M, [(40.0 * i - 300,) for i in range(16)]),
+    ("many_parts", "16 parts, rising by about 40", _OWN_M, [(40.0 * i - 300,) for i in range(16)]),
     ("empty_first", "two empty parts first", _NO_TOKEN, [NOTHING, NOTHING, (1.0, 2.0), (0.5,)]),
     ("empty_between", "an empty part in the middle", _NO_TOKEN, [(1.0, 2.0), NOTHING, (0.5,)]),
     ("empty_last", "two empty parts last", _NO_TOKEN, [(0.5, -1.0), (1.5,), NOTHING, NOTHING]),
     ("worked_example", "head 0 of the worked example, 11 tokens as 8 and 3", _OWN_M, None),
 )  # fmt: skip
-MERGE_CASES_OF_LISTS = (  # a float has more room than a float32
+PARTS_CASES = (
+    *MERGE_CASES,  # and those for which a float has more room than a float32
     ("near_minus_1000", "all near -1,000", _OWN_M, [(-1000.0, -1001.0), (-999.5,)]),
     ("near_10000", "all near 10,000", _OWN_M, [(10_000.0, 9_999.0), (10_001.5,)]),
     ("very_far_apart", "near -10,000, 10,000, -10,000", _OWN_M, [(-1e4,), (1e4, 9e3), (-1e4,)]),
@@ -187,51 +155,26 @@ def _parts(scores: list[tuple[float, ...]] | None, draw: int) -> list[Tokens]:
         qk = example.expected()["qk"][0, 0].tolist()
         values = example.inputs().values[0][:, 0].tolist()
         return [(qk[:8], values[:8]), (qk[8:], values[8:])]
+    # of one sign in another draw: no output is so near 0 that rounding shows
     rng = seeded(0, draw)
-    random = rng.standard_normal
-    if draw:
-        other = _raised(chain(*scores), rng)
-        scores = [tuple(other[score] for score in part) for part in scores]
-        random = rng.random  # all of one sign: no output is so near 0 that rounding shows
-    return [(part, (random((len(part), 3)) + 0.5).tolist()) for part in scores]
+    random = rng.random if draw else rng.standard_normal
+    parts = _raised(scores, draw)
+    return [(part, (random((len(part), 3)) + 0.5).tolist()) for part in parts]
 
 
-def merge_parts_trials(draw: int = 0) -> list[Trial]:
-    def inputs_of(parts: list[Tokens]) -> list[Part]:
-        exact = [_exact([part]) for part in parts]
-        return [Part(float(m), float(l), [float(a) for a in acc]) for m, l, acc in exact]
+def merge_run(answer: Function, scores: list | None, draw: int) -> Tensor:
+    exact = [_exact([part]) for part in _parts(scores, draw)]
+    parts = [Part(float(m), float(l), [float(a) for a in acc]) for m, l, acc in exact]
+    names = [f"out[{i}]" for i in range(len(parts[0].acc))]
+    return torch.tensor([require_floats(called(answer, parts), names)], dtype=torch.float64)
 
-    def run(parts: list[Tokens], function: Callable | None) -> dict[str, Tensor]:
-        answer = merge_parts if function is None else function
-        own, before = inputs_of(parts), inputs_of(parts)
-        result = answer(own)
-        if own != before:
-            raise AnswerError("it changed parts; it must only read them")
-        out = require_floats(result, [f"out[{i}]" for i in range(len(before[0].acc))])
-        return {"out": torch.tensor([out], dtype=torch.float64)}
 
-    def expected(parts: list[Tokens]) -> dict[str, Tensor]:
-        _, l, acc = _exact(parts)
-        return {"out": torch.tensor([[float(a / l) for a in acc]], dtype=torch.float64)}
-
-    return [
-        Trial(
-            name=name,
-            isolates=_about(isolates, draw),
-            meaning=meaning,
-            run=partial(run, parts),
-            references={"attention over all tokens": partial(expected, parts)},
-            bounds={"out": 1e-12},
-            axes=("query", "dimension"),
-        )
-        for name, isolates, meaning, scores in (*MERGE_CASES, *MERGE_CASES_OF_LISTS)
-        for parts in (_parts(scores, draw),)
-    ]
+def over_all_tokens(scores: list | None, draw: int) -> Tensor:
+    _, l, acc = _exact(_parts(scores, draw))
+    return torch.tensor([[float(a / l) for a in acc]], dtype=torch.float64)
 
 
 # 3. ---------------------------------------------------------------------------------------------
-
-
 def merge_outputs(outs: Tensor, lses: Tensor) -> tuple[Tensor, Tensor]:
     """Merge the finished outputs of several parts, by the logarithms of their sums.
 
@@ -262,95 +205,79 @@ _WEIGHT = (
 )
 
 
-def merge_outputs_trials(draw: int = 0) -> list[Trial]:
-    def heads(parts: list[Tokens], shift: float) -> list[list[Tokens]]:
-        """Head 0 has the parts as they are; head 1 from the last to the first, scores shifted."""
-        return [parts, [([s + shift for s in scores], v) for scores, v in reversed(parts)]]
-
-    def finished(parts: Sequence[Tokens]) -> tuple[list[float], float]:
-        """out and lse over the tokens of these parts."""
-        m, l, acc = _exact(parts)
-        if l == 0:
-            return [LEFTOVER] * len(acc), -math.inf
-        return [float(a / l) for a in acc], float(m + l.ln())
-
-    def inputs_of(parts: list[Tokens], shift: float) -> list[Tensor]:
-        by_part = zip(*heads(parts, shift), strict=True)
-        pairs = [[finished([tokens]) for tokens in of_heads] for of_heads in by_part]
-        return [torch.tensor([[pair[side] for pair in row] for row in pairs]) for side in (0, 1)]
-
-    def side_by_side(out: Tensor, lse: Tensor) -> dict[str, Tensor]:
-        """[2, num_heads, head_size]: out, and the lse of each head again and again."""
-        return {"out": torch.stack([out, lse[:, None].expand_as(out)])}
-
-    def run(parts: list[Tokens], shift: float, function: Callable | None) -> dict[str, Tensor]:
-        answer = merge_outputs if function is None else function
-        own, before = inputs_of(parts, shift), inputs_of(parts, shift)
-        result = require_written(answer(*own))
-        if not all(map(torch.equal, own, before)):
-            raise AnswerError("it changed outs or lses; it must only read them")
-        if not isinstance(result, tuple | list) or len(result) != 2:
-            raise AnswerError("it must return two tensors, out and lse")
-        for tensor, like in zip(result, before, strict=True):
-            if require_shape(tensor, list(like.shape[1:])).dtype != torch.float32:
-                raise AnswerError(f"it returned {tensor.dtype}; out and lse must be float32")
-        return side_by_side(*result)
-
-    def expected(parts: list[Tokens], shift: float) -> dict[str, Tensor]:
-        both = zip(*map(finished, heads(parts, shift)), strict=True)
-        return side_by_side(*(torch.tensor(side, dtype=torch.float64) for side in both))
-
-    def bound(parts: list[Tokens], shift: float) -> float:
-        """An lse near 300 is known to 2 ** -16 in float32, and so are the weights made of it."""
-        lses = inputs_of(parts, shift)[1]
-        return 2**-21 * max(4.0, float(lses[lses.isfinite()].abs().max()))
-
-    own_maximum = "head 0 near -300, head 1 near 300", "Each head needs its own maximum."
-    cases = [
-        ((name, isolates, _WEIGHT if meaning == _OWN_M else meaning, scores), 1.0)
+OUTPUTS_CASES = (
+    *(
+        (name, isolates, _WEIGHT if meaning == _OWN_M else meaning, scores, 1.0)
         for name, isolates, meaning, scores in MERGE_CASES
-    ]
-    cases.append((("own_maximum", *own_maximum, [(-300.0, -299.5), (-301.0, -298.5)]), 600.0))
-    return [
-        Trial(
-            name=name,
-            isolates=_about(isolates, draw),
-            meaning=meaning,
-            run=partial(run, parts, shift),
-            references={"attention over all tokens": partial(expected, parts, shift)},
-            bounds={"out": bound(parts, shift)},
-            axes=("out|lse", "head", "dimension"),
-        )
-        for (name, isolates, meaning, scores), shift in cases
-        for parts in (_parts(scores, draw),)
-    ]
+    ),
+    ("own_maximum", "head 0 near -300, head 1 near 300", "Each head needs its own maximum.",
+     [(-300.0, -299.5), (-301.0, -298.5)], 600.0),
+)  # fmt: skip
+OUTPUTS = "out|lse", "head", "dim"
 
 
-# ------------------------------------------------------------------------------------------------
+def _heads(scores: list | None, shift: float, draw: int) -> list[list[Tokens]]:
+    """Head 0 has the parts as they are; head 1 from the last to the first, scores shifted."""
+    parts = _parts(scores, draw)
+    return [parts, [([s + shift for s in part], v) for part, v in reversed(parts)]]
+
+
+def _finished(parts: Sequence[Tokens]) -> tuple[list[float], float]:
+    """out and lse over the tokens of these parts."""
+    m, l, acc = _exact(parts)
+    if l == 0:
+        return [LEFTOVER] * len(acc), -math.inf
+    return [float(a / l) for a in acc], float(m + l.ln())
+
+
+def _outs_and_lses(*case: float) -> tuple[Tensor, Tensor]:
+    by_head = [[_finished([part]) for part in parts] for parts in _heads(*case)]
+    outs, lses = (torch.tensor([[pair[i] for pair in head] for head in by_head]) for i in (0, 1))
+    return outs.transpose(0, 1).contiguous(), lses.T.contiguous()
+
+
+def side_by_side(out: Tensor, lse: Tensor) -> Tensor:
+    """[2, num_heads, head_size]: out, and the lse of each head again and again."""
+    return torch.stack([out, lse[:, None].expand_as(out)])
+
+
+def outputs_run(answer: Function, *case: float) -> Tensor:
+    outs, lses = _outs_and_lses(*case)
+    merged = called(answer, outs, lses)
+    return side_by_side(*require_tensors(merged, "out and lse", [outs[0], lses[0]]))
+
+
+def with_50_digits(*case: float) -> Tensor:
+    both = zip(*map(_finished, _heads(*case)), strict=True)
+    return side_by_side(*(torch.tensor(side, dtype=torch.float64) for side in both))
+
+
+def outputs_bound(*case: float) -> float:
+    """An lse near 300 is known to 2 ** -16 in float32, and so are the weights made of it."""
+    lses = _outs_and_lses(*case)[1]
+    return 2**-21 * max(4.0, float(lses[lses.isfinite()].abs().max()))
+
 
 EXERCISES = (
     Exercise(
-        notebook=NOTEBOOK,
         text="**Your turn.** The softmax alone: *m* and *l* in one pass, masked tokens included. "
         "Each score comes only once, and the check notices if you keep them.",
         solution=running_max_and_sum,
-        trials=running_max_and_sum_trials,
+        cases=graded(PASS_CASES, pass_run, sums_with_50_digits, ("m|l", "number"), bound=1e-12),
         is_warm_up=True,
     ),
     Exercise(
-        notebook=NOTEBOOK,
         text="A long sequence was cut into any number of parts. Merge them all at once, as the "
         "reduce kernel does: first the common maximum, then the sums. A part may hold no token.",
         solution=merge_parts,
-        trials=merge_parts_trials,
+        cases=graded(PARTS_CASES, merge_run, over_all_tokens, ("query", "dim"), bound=1e-12),
     ),
     Exercise(
-        notebook=NOTEBOOK,
         text="Libraries hand out a part in another form: its finished output, and "
         "lse = *m* + log *l*, the logarithm of the sum of exp(score) (*log-sum-exp*). "
         "FlashAttention does so, and vLLM merges such outputs in `merge_attn_states`. Merge them "
         "for all heads at once.",
         solution=merge_outputs,
-        trials=merge_outputs_trials,
+        cases=graded(OUTPUTS_CASES, outputs_run, with_50_digits, OUTPUTS, bound=outputs_bound),
     ),
 )

@@ -10,13 +10,10 @@ from pa_tutorial.exercises.exercise import Exercise
 from pa_tutorial.exercises.kernels import Enough, Task, on_tasks
 from pa_tutorial.simt.races import WARP_SIZE
 
-NOTEBOOK = "07_cuda_in_the_simulator"
 ALL_LANES = 0xFFFFFFFF  # the mask of a shuffle in which all 32 lanes take part
 
 
 # Warm-ups ---------------------------------------------------------------------------------------
-
-
 @cuda.jit
 def double_each(out, a):  # one thread for each element
     t = cuda.threadIdx.x
@@ -57,9 +54,8 @@ def warm_up(
         return Task(size, (a,), expected(a), {}, **options)
 
     words = "any numbers", "Say in words what thread t reads and writes."
-    cases = [(f"{size}_threads", *words, size) for size in sizes]
-    trials = on_tasks(kernel, cases, task, ("thread",))
-    return Exercise(NOTEBOOK, text, kernel, trials, is_warm_up=True)
+    trials = on_tasks([(f"{n}_threads", *words, n) for n in sizes], task, ("thread",))
+    return Exercise(text, kernel, trials, is_warm_up=True)
 
 
 DOUBLE = warm_up(
@@ -85,8 +81,6 @@ REVERSE = warm_up(
 
 
 # 1. ---------------------------------------------------------------------------------------------
-
-
 @cuda.jit
 def gather_tokens(out, cache, block_table):
     """The tokens of one sequence, out of their blocks, by one thread block.
@@ -140,19 +134,16 @@ def gather_task(
 
 
 GATHER = Exercise(
-    notebook=NOTEBOOK,
     text="""\
 Copy the tokens of a sequence out of their blocks, with one thread block: plain layout, one KV
 head. No sector of `out` or `cache` may move twice. Warps and lanes must share the work: no more
 requests than full warps need (twice as many if head_size is no multiple of 32).""",
     solution=gather_tokens,
-    trials=on_tasks(gather_tokens, GATHER_CASES, gather_task, ("token", "dim")),
+    cases=on_tasks(GATHER_CASES, gather_task, ("token", "dim")),
 )
 
 
 # 2. ---------------------------------------------------------------------------------------------
-
-
 @cuda.jit
 def transpose_tokens(out, a):
     """From one row a token to one row a dim, through shared memory, by one thread block.
@@ -202,13 +193,12 @@ def transpose_task(draw: int, num_threads: int, head_size: int) -> Task:
 
 
 TRANSPOSE = Exercise(
-    notebook=NOTEBOOK,
     text="""\
 New tokens come as one row a token; vLLM's layout of V wants one row a dim. With a tile in shared
 memory between them, lanes read and write neighbours on both sides. No sector may move twice, the
 warps must share the work, and no request may have a bank conflict.""",
     solution=transpose_tokens,
-    trials=on_tasks(transpose_tokens, TRANSPOSE_CASES, transpose_task, ("dim", "token")),
+    cases=on_tasks(TRANSPOSE_CASES, transpose_task, ("dim", "token")),
 )
 
 

@@ -12,7 +12,6 @@ from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.simt.traffic import SECTOR
 from pa_tutorial.walk.problem import DecodeProblem
 
-NOTEBOOK = "08_first_paged_kernel"
 OUTSIDE = 1_000_000  # stands in block tables behind the blocks of a sequence
 WORKED = {"seq_lens": (11,), "tables": ((5, 2),), "num_kv_heads": 2}
 
@@ -40,8 +39,6 @@ def tables_and_lens(step: DecodeProblem) -> tuple[np.ndarray, np.ndarray]:
 
 
 # Warm-up ----------------------------------------------------------------------------------------
-
-
 @cuda.jit
 def token_slots(out, block_tables, seq_lens, block_size):
     """The slot of each token: physical block number * block_size + offset.
@@ -77,19 +74,16 @@ def slot_task(draw: int, sizes: dict) -> Task:
 
 
 SLOTS = Exercise(
-    notebook=NOTEBOOK,
     text="""\
 **Your turn.** A physical block and an offset make a *slot*, the place of a token in the pool. Write
 the slot of each token.""",
     solution=token_slots,
-    trials=on_tasks(token_slots, SLOT_CASES, slot_task, ("sequence", "token")),
+    cases=on_tasks(SLOT_CASES, slot_task, ("sequence", "token")),
     is_warm_up=True,
 )
 
 
 # 1. ---------------------------------------------------------------------------------------------
-
-
 @cuda.jit
 def paged_values(out, weights, v_cache, block_tables, seq_lens):
     """Weights times V, over blocks in the plain layout. The grid is (num_heads, num_seqs).
@@ -153,19 +147,16 @@ def _once(array: np.ndarray) -> Enough:
 
 
 VALUES = Exercise(
-    notebook=NOTEBOOK,
     text="""\
 The second half of your kernel, with V in the *plain* layout. A thread takes an element of the
 output, as before. That cost 16 times the sectors; here neighbouring threads find their elements
 side by side, and no request may move more sectors than it needs.""",
     solution=paged_values,
-    trials=on_tasks(paged_values, VALUE_CASES, value_task, ("sequence", "head", "element")),
+    cases=on_tasks(VALUE_CASES, value_task, ("sequence", "head", "element")),
 )
 
 
 # 2. ---------------------------------------------------------------------------------------------
-
-
 @cuda.jit
 def write_keys(k_cache, key, slot_mapping):
     """Write the K of new tokens into their slots. The grid is (num_tokens).
@@ -227,14 +218,13 @@ def key_task(
 
 
 KEYS = Exercise(
-    notebook=NOTEBOOK,
     text="""\
 Before a kernel can read K, another must write it. Write the half of `reshape_and_cache` that is
 for K, with one thread block a token. Other slots belong to other sequences: leave them alone. Rows
 with the slot -1 are padding. The reads of `key` must be coalesced: no sector twice, and no more
 requests than full warps need.""",
     solution=write_keys,
-    trials=on_tasks(write_keys, KEY_CASES, key_task, ("block", "head", "piece", "slot", "number")),
+    cases=on_tasks(KEY_CASES, key_task, ("block", "head", "piece", "slot", "number")),
 )
 
 

@@ -8,21 +8,20 @@ import torch
 from numba import cuda, float32
 from torch import Tensor
 
+from pa_tutorial.exercises import kernels
 from pa_tutorial.exercises.drawing import seeded
 from pa_tutorial.exercises.exercise import Exercise
 from pa_tutorial.exercises.grading import graded, whole_numbers
-from pa_tutorial.exercises.kernels import Task, on_tasks
-from pa_tutorial.exercises.query_and_key_grading import require_good_rows
+from pa_tutorial.exercises.kernels import Enough, Task, on_tasks
 from pa_tutorial.kernels.dtypes import SCALAR_TYPES
 from pa_tutorial.kernels.geometry import Geometry
-from pa_tutorial.walk.calls import Function
-
-NOTEBOOK = "09_query_and_key"
+from pa_tutorial.simt import Trace, shared_traffic
+from pa_tutorial.simt.races import WARP_SIZE
+from pa_tutorial.simt.traffic import SECTOR
+from pa_tutorial.walk.calls import AnswerError, Function
 
 
 # 1. ---------------------------------------------------------------------------------------------
-
-
 def elements_of_thread(
     thread_group_offset: int, THREAD_GROUP_SIZE: int, VEC_SIZE: int, HEAD_SIZE: int
 ) -> list[int]:
@@ -62,27 +61,18 @@ def elements_dealt(group: int, vec: int, head_size: int) -> Tensor:
 
 
 ELEMENTS = Exercise(
-    notebook=NOTEBOOK,
     text="""\
 **Your turn.** Which elements of the head does a thread of a group own? Thread 0 of our example has
 0, 1, 8, 9, and so on. One or two lines.""",
     solution=elements_of_thread,
-    trials=graded(
-        elements_of_thread,
-        ELEMENTS_CASES,
-        elements_run,
-        elements_dealt,
-        ("thread_group_offset", "place"),
-        "vecs dealt like cards",
-        larger_head,
+    cases=graded(
+        ELEMENTS_CASES, elements_run, elements_dealt, ("thread_group_offset", "place"), larger_head
     ),
     is_warm_up=True,
 )
 
 
 # 2. ---------------------------------------------------------------------------------------------
-
-
 def place_of_vec(vec_idx: int, VEC_SIZE: int, X: int) -> tuple[int, int]:
     """Where vec number vec_idx of a token's key begins: its piece, and its first element there.
 
@@ -112,21 +102,18 @@ def place_run(answer: Function, vec: int, x: int, draw: int) -> Tensor:
 
 
 PLACE = Exercise(
-    notebook=NOTEBOOK,
     text="""\
 **Your turn.** In which piece of its token does a vec lie, and at which element of that piece does
 it begin? One line.""",
     solution=place_of_vec,
-    trials=graded(
-        place_of_vec, PLACE_CASES, place_run, None, ("vec_idx", "piece, first"), "the formula"
+    cases=graded(
+        PLACE_CASES, place_run, partial(place_run, place_of_vec), ("vec_idx", "piece, first")
     ),
     is_warm_up=True,
 )
 
 
 # 3. ---------------------------------------------------------------------------------------------
-
-
 def query_to_shared(geometry: Geometry) -> Callable:
     """A kernel: q goes to shared memory once, then every thread reads its row.
 
@@ -180,6 +167,48 @@ QUERY_CASES = (
 )  # fmt: skip
 
 
+def require_good_rows(geometry: Geometry, trace: Trace) -> None:
+    _require_together(geometry, trace.only(array="q", kind="read"))
+    # Elements one by one: each of VEC_SIZE requests touches the sectors of all vecs again.
+    sectors = -(-geometry.head_size * geometry.ITEMSIZE // SECTOR)
+    requests = -(-geometry.head_size // geometry.VEC_SIZE // WARP_SIZE)
+    enough = Enough(geometry.VEC_SIZE * sectors, geometry.VEC_SIZE * requests)
+    kernels.require_few(trace, "q", enough)
+    rows = trace.only(space="shared", kind="read")
+    vec_bytes = geometry.VEC_SIZE * geometry.ITEMSIZE
+    for thread in range(geometry.THREAD_GROUP_SIZE):
+        vecs = np.unique(rows.records.address[rows.threads == thread] // vec_bytes)
+        if len(vecs) > geometry.NUM_VECS_PER_THREAD:
+            raise AnswerError(
+                f"the answer is right, but in shared memory some vecs of row {thread} do not begin "
+                f"at a multiple of their size, {vec_bytes} bytes: no thread could read one at once"
+            )
+    table = shared_traffic(rows)
+    found, ideal = table.total("wavefronts"), table.total("ideal")
+    if found > ideal:
+        raise AnswerError(
+            "the answer is right, but there are bank conflicts when the rows are read: "
+            f"{found:,} wavefronts, where {ideal:,} would do"
+        )
+    most = geometry.NUM_WARPS * geometry.NUM_ELEMS_PER_THREAD
+    kernels.require_shared_requests(trace, "read", most)
+
+
+def _require_together(geometry: Geometry, loads: Trace) -> None:
+    """q is read once, by as many threads as there are vecs."""
+    if len(loads) > geometry.head_size:
+        raise AnswerError(
+            f"the answer is right, but elements of q are read {len(loads):,} times; "
+            f"{geometry.head_size} are enough: each element once"
+        )
+    found = len(np.unique(loads.threads))
+    wanted = min(geometry.num_threads, geometry.head_size // geometry.VEC_SIZE)
+    if found < wanted:
+        raise AnswerError(
+            f"the answer is right, but q is brought by {found} of the threads; {wanted} could do it"
+        )
+
+
 def query_task(draw: int, geometry: Geometry) -> Task:
     dtype = np.float16 if geometry.dtype == torch.float16 else np.float32
     q = seeded(geometry.head_size, draw).standard_normal(geometry.head_size).astype(dtype)
@@ -190,15 +219,12 @@ def query_task(draw: int, geometry: Geometry) -> Task:
 
 
 QUERY = Exercise(
-    notebook=NOTEBOOK,
     text="""\
 Load q into shared memory without bank conflicts, all threads together and each element once. You
 say where the rows lie: when the threads read them, no two may meet in a bank. Each vec must begin
 at a multiple of its size, because notebook 11 will read it at once. There is more than one way.""",
     solution=query_to_shared,
-    trials=on_tasks(
-        query_to_shared, QUERY_CASES, query_task, ("element of the row", "thread"), is_made=True
-    ),
+    cases=on_tasks(QUERY_CASES, query_task, ("element of the row", "thread"), is_made=True),
 )
 
 

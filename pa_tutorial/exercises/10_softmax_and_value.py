@@ -18,12 +18,8 @@ from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.simt.traffic import SECTOR
 from pa_tutorial.walk.calls import Function
 
-NOTEBOOK = "10_softmax_and_value"
-
 
 # 1. ---------------------------------------------------------------------------------------------
-
-
 def owners_of_token(token_idx: int, BLOCK_SIZE: int, NUM_WARPS: int) -> tuple[int, int]:
     """Two threads of the thread block: who writes the score of a token, and who takes its exp.
 
@@ -45,6 +41,7 @@ OWNER_CASES = (
     ("reference_sizes", "blocks of 16, groups of 2", _OWNERS, 16, 4),
     ("groups_of_1", "blocks of 32, two warps", _OWNERS, 32, 2),
 )
+THREADS = "token_idx", "writer of the score, thread of the exp"
 
 
 def owners_run(answer: Function, block_size: int, num_warps: int, draw: int) -> Tensor:
@@ -54,25 +51,15 @@ def owners_run(answer: Function, block_size: int, num_warps: int, draw: int) -> 
 
 
 OWNERS = Exercise(
-    notebook=NOTEBOOK,
     text="""\
 Your turn: who writes the score of a token, and who takes its exp? Two or three lines.""",
     solution=owners_of_token,
-    trials=graded(
-        owners_of_token,
-        OWNER_CASES,
-        owners_run,
-        None,
-        ("token_idx", "writer of the score, thread of the exp"),
-        "the formula",
-    ),
+    cases=graded(OWNER_CASES, owners_run, partial(owners_run, owners_of_token), THREADS),
     is_warm_up=True,
 )
 
 
 # 2. ---------------------------------------------------------------------------------------------
-
-
 def place_of_lane(lane: int, V_VEC_SIZE: int, NUM_V_VECS_PER_ROW: int) -> tuple[int, int]:
     """What a lane reads first in a block of V: its row, and the first of its tokens in the block.
 
@@ -101,21 +88,16 @@ def place_run(answer: Function, size: int, lanes: int, draw: int) -> Tensor:
 
 
 PLACE = Exercise(
-    notebook=NOTEBOOK,
     text="""\
 Your turn: in a block of V, which row does a lane read first, and which is the first of its tokens?
 One line.""",
     solution=place_of_lane,
-    trials=graded(
-        place_of_lane, PLACE_CASES, place_run, None, ("lane", "row, token"), "the formula"
-    ),
+    cases=graded(PLACE_CASES, place_run, partial(place_run, place_of_lane), ("lane", "row, token")),
     is_warm_up=True,
 )
 
 
 # 3. ---------------------------------------------------------------------------------------------
-
-
 def warp_tree(NUM_WARPS: int, HEAD_SIZE: int) -> Callable:
     """A kernel: the rows of any number of warps are summed, in shared memory for half of them.
 
@@ -200,13 +182,12 @@ def require_tree(num_warps: int, num_rows: int, trace: Trace) -> None:
 
 
 TREE = Exercise(
-    notebook=NOTEBOOK,
     text="""\
 `add_warps` needs a power of two: with 3 warps, it forgets one. Write the tree for any number of
 warps. Shared memory has room for half of them, rounded down. ⌈log2(NUM_WARPS)⌉ levels with two
 barriers each are enough, and each warp but warp 0 leaves its rows once.""",
     solution=warp_tree,
-    trials=on_tasks(warp_tree, TREE_CASES, tree_task, ("row",), is_made=True),
+    cases=on_tasks(TREE_CASES, tree_task, ("row",), is_made=True),
 )
 
 

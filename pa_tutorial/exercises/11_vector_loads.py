@@ -17,15 +17,12 @@ from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.simt.traffic import SECTOR
 from pa_tutorial.walk.calls import AnswerError, Function, require_written
 
-NOTEBOOK = "11_vector_loads"
 VEC = 4  # elements of 16 bytes
 
 load_4, store_4, _ = vector_access(VEC)
 
 
 # 1. ---------------------------------------------------------------------------------------------
-
-
 def may_load(address: int, strides: tuple[int, ...], num_bytes: int) -> bool:
     """Whether every row of a tensor begins where a load of num_bytes may begin.
 
@@ -77,17 +74,14 @@ def by_trying(*case: int) -> Tensor:
 
 
 MAY_LOAD = Exercise(
-    notebook=NOTEBOOK,
     text="**Your turn.** Before it launches, a program must ask this of every tensor. One line.",
     solution=may_load,
-    trials=graded(may_load, LOAD_CASES, load_run, by_trying, ("answer",), "trying"),
+    cases=graded(LOAD_CASES, load_run, by_trying, ("answer",)),
     is_warm_up=True,
 )
 
 
 # 2. ---------------------------------------------------------------------------------------------
-
-
 @cuda.jit
 def copy_by_vecs(out, a):
     """A copy, by one thread block, 16 bytes at a time.
@@ -135,12 +129,11 @@ def copy_task(draw: int, num_threads: int, size: int) -> Task:
 
 
 COPY = Exercise(
-    notebook=NOTEBOOK,
     text="""\
 A copy by loads and stores of 16 bytes, of any number of elements. No byte after the end may be
 touched, and no request wasted: 512 bytes for each, and one more for the elements that are left.""",
     solution=copy_by_vecs,
-    trials=on_tasks(copy_by_vecs, COPY_CASES, copy_task, ("element",)),
+    cases=on_tasks(COPY_CASES, copy_task, ("element",)),
 )
 
 

@@ -1,26 +1,24 @@
 """Exercises of notebook 12: the range of a partition, and the reduce kernel in one pass."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from numba import cuda, float32
 from torch import Tensor
 
+from pa_tutorial.exercises.drawing import seeded
 from pa_tutorial.exercises.exercise import Exercise
 from pa_tutorial.exercises.grading import graded, whole_numbers
 from pa_tutorial.exercises.kernels import ITEM, Enough, Task, on_tasks
-from pa_tutorial.exercises.partitions_grading import made_up_partitions, require_registers_only
+from pa_tutorial.simt import Trace
 from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.simt.traffic import SECTOR
-from pa_tutorial.walk.calls import Function
-
-NOTEBOOK = "12_partitions"
+from pa_tutorial.walk.calls import AnswerError, Function
 
 
 # 1. ---------------------------------------------------------------------------------------------
-
-
 def partition_range(
     partition_idx: int, seq_len: int, block_size: int, partition_size: int
 ) -> tuple[int, int, int]:
@@ -68,25 +66,14 @@ def tokens_counted(partition: int, seq_len: int, block_size: int, size: int) -> 
 
 
 RANGE_OF_PARTITION = Exercise(
-    notebook=NOTEBOOK,
     text="**Your turn**, in plain Python: two or three lines with which the kernel will begin.",
     solution=partition_range,
-    trials=graded(
-        partition_range,
-        RANGE_CASES,
-        range_run,
-        tokens_counted,
-        (RANGE,),
-        "tokens counted one by one",
-        another_range,
-    ),
+    cases=graded(RANGE_CASES, range_run, tokens_counted, (RANGE,), another_range),
     is_warm_up=True,
 )
 
 
 # 2. ---------------------------------------------------------------------------------------------
-
-
 @cuda.jit
 def reduce_online(out, exp_sums, max_logits, tmp_out, seq_lens, partition_size):
     """The reduce kernel, going once through the partitions. The grid is (num_heads, num_seqs).
@@ -142,16 +129,50 @@ ONLINE_CASES: tuple[tuple, ...] = (
 )  # fmt: skip
 
 
-def online_task(
-    draw: int,
-    num_threads: int,
-    seq_lens: tuple,
-    size: int,
-    heads: int,
+def made_up_partitions(
+    seq_lens: Sequence[int],
+    partition_size: int,
+    num_heads: int,
     head_size: int,
-    *maxima: float,
-) -> Task:
-    *parts, expected = made_up_partitions(seq_lens, size, heads, head_size, *maxima, draw)
+    first: float,
+    step: float,
+    draw: int,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """exp_sums, max_logits, tmp_out (NaN where there is no partition), and out in float64.
+
+    first, step  the maxima are about first, first + step, …
+    """
+    rng = seeded(len(seq_lens), draw)
+    used = -(-np.array(seq_lens) // partition_size)
+    shape = len(seq_lens), num_heads, int(used.max())
+    noise = rng.standard_normal(shape)
+    if draw:
+        noise = noise.clip(-0.9, 0.9)  # with a step of 2, every maximum is beyond the last one
+    max_logits = (first + step * np.arange(shape[2]) + noise).astype(np.float32)
+    exp_sums = (1 + partition_size * rng.random(shape)).astype(np.float32)
+    tmp_out = (0.5 + rng.standard_normal((*shape, head_size))).astype(np.float32)
+    none = np.broadcast_to(np.arange(shape[2]) >= used[:, None, None], shape)
+    m = np.where(none, -np.inf, max_logits.astype(float))
+    r = np.where(none, 0, exp_sums) * np.exp(m - m.max(axis=-1, keepdims=True))
+    weights = (r / r.sum(axis=-1, keepdims=True))[..., None]
+    expected = (weights * np.where(none[..., None], 0, tmp_out)).sum(axis=2)
+    for array in (exp_sums, max_logits, tmp_out):
+        array[none] = np.nan
+    return exp_sums, max_logits, tmp_out, expected
+
+
+def require_registers_only(trace: Trace) -> None:
+    """No shared memory and no barrier."""
+    if len(trace.only(space="shared")) or len(trace.only(kind="barrier")):
+        raise AnswerError(
+            "the answer is right, with shared memory or a barrier; a thread that goes once through "
+            "the partitions needs only its own three numbers"
+        )
+
+
+def online_task(draw: int, num_threads: int, seq_lens: tuple, size: int, *sizes: int) -> Task:
+    heads, head_size, *_maxima = sizes
+    *parts, expected = made_up_partitions(seq_lens, size, *sizes, draw)
     used = heads * sum(-(-n // size) for n in seq_lens)  # partitions of all heads
     requests = used * -(-head_size // WARP_SIZE)
     enough = {
@@ -165,7 +186,6 @@ def online_task(
 
 
 ONLINE = Exercise(
-    notebook=NOTEBOOK,
     text="""\
 Your reduce kernel, like vLLM's, goes through the partitions three times: for M, for the sum, for
 the output. It needs shared memory and barriers. Write one that goes through them once, with the
@@ -173,7 +193,7 @@ online softmax of notebook 05. Each thread does it for its own elements of the o
 memory, no barrier, no shuffle. For 32 elements of the output, each value of a partition is loaded
 once.""",
     solution=reduce_online,
-    trials=on_tasks(reduce_online, ONLINE_CASES, online_task, ("sequence", "head", "dimension")),
+    cases=on_tasks(ONLINE_CASES, online_task, ("sequence", "head", "dimension")),
 )
 
 EXERCISES = (RANGE_OF_PARTITION, ONLINE)

@@ -14,9 +14,6 @@ from pa_tutorial.exercises.drawing import redrawn, seeded
 from pa_tutorial.exercises.exercise import Exercise
 from pa_tutorial.walk.calls import AnswerError, require_written
 
-NOTEBOOK = "13_cpu_kernel"
-
-
 # 1. ---------------------------------------------------------------------------------------------
 
 
@@ -126,11 +123,10 @@ def deal_out_trials(draw: int = 0) -> list[Trial]:
 
 
 DEAL = Exercise(
-    notebook=NOTEBOOK,
     text="""\
 Deal the blocks of a batch out, in plain Python: which blocks of which sequences has each share?""",
     solution=deal_out,
-    trials=deal_out_trials,
+    cases=deal_out_trials,
 )
 
 
@@ -234,12 +230,11 @@ def exp_of_many_trials(draw: int = 0) -> list[Trial]:
 
 
 EXP = Exercise(
-    notebook=NOTEBOOK,
     text="""\
 Write `exp` for a whole array, in NumPy, in steps that a vector unit can do: no loop over the
 numbers and no branch. All in float32.""",
     solution=exp_of_many,
-    trials=exp_of_many_trials,
+    cases=exp_of_many_trials,
 )
 
 EXERCISES = (DEAL, EXP)

@@ -21,7 +21,6 @@ from pa_tutorial.exercises.triton_grading import (
 )
 from pa_tutorial.kernels.triton_inputs import padded
 
-NOTEBOOK = "14_triton"
 EMPTY = -1.0  # what a cache holds before a kernel writes to it
 
 
@@ -136,12 +135,11 @@ def scores_in_torch(draw: int, num_tokens: int, head_size: int, gap: int) -> Ten
 
 
 SCORES = Exercise(
-    notebook=NOTEBOOK,
     text="""\
 **Your turn:** the scores of one query and many tokens that lie in one piece. Three lines are
 missing. The check adds `@triton.jit`.""",
     solution=score_tile,
-    trials=lambda draw=0: trials(
+    cases=lambda draw=0: trials(
         draw, SCORE_CASES, run_scores, scores_in_torch, score_tile, ("token",)
     ),
     is_warm_up=True,
@@ -244,13 +242,12 @@ def append_in_torch(draw: int, slots: tuple[int, ...], head_size: int, block_str
 
 
 APPEND = Exercise(
-    notebook=NOTEBOOK,
     text="""\
 A decode step begins with writing the new K and V into the cache: vLLM's `reshape_and_cache`. Write
 the half for K, for the plain layout, any head size, and a pool that may have more than 2**31
 elements.""",
     solution=append_keys,
-    trials=lambda draw=0: trials(
+    cases=lambda draw=0: trials(
         draw, redrawn(APPEND_CASES, draw, other_slots), run_append, append_in_torch, append_keys,
         ("block", "head", "offset", "dimension"),
     ),

@@ -1,28 +1,23 @@
 """Exercises of notebook 16: who may start, and a step of the scheduler in plain numbers."""
 
-from collections.abc import Callable
-from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pa_tutorial.checks.running import Trial
 from pa_tutorial.engine.request import Request, SamplingParams
 from pa_tutorial.engine.request import Sequence as EngineSequence
 from pa_tutorial.engine.scheduler import Scheduler
-from pa_tutorial.exercises.drawing import asked, redrawn
+from pa_tutorial.exercises.drawing import seeded
 from pa_tutorial.exercises.exercise import Exercise
+from pa_tutorial.exercises.grading import called, graded, whole_numbers
 from pa_tutorial.paging.allocator import Admission, BlockAllocator
 from pa_tutorial.paging.block_table import BlockTable
-from pa_tutorial.walk.calls import AnswerError, require_written
-
-NOTEBOOK = "16_serving_engine"
+from pa_tutorial.walk.calls import AnswerError, Function, require_written
 
 
 # 1. ---------------------------------------------------------------------------------------------
-
-
 def can_schedule(
     prompt_len: int, max_tokens: int, block_size: int, num_usable: int, num_free: int
 ) -> Admission:
@@ -42,56 +37,48 @@ def can_schedule(
 _BLOCKS = "Blocks are compared with blocks; a block that is not full counts as one."
 _LAST = "The last generated token has no K and V in the cache."
 _ORDER = "What can never run must not wait: ask for NEVER first."
+ANSWERS = "0 now, 1 later, 2 never: question"
+_NOW, _LATER, _NEVER = Admission.NOW, Admission.LATER, Admission.NEVER
 ADMISSION_CASES = (
     # name, what it isolates, what its failure means,
-    # (prompt_len, max_tokens, block_size, num_usable, num_free), what must come out
-    ("fits", "plenty of room", _BLOCKS, (10, 6, 4, 20, 20), "now"),
-    ("exactly", "as many free blocks as the prompt needs", _BLOCKS, (12, 1, 4, 20, 3), "now"),
-    ("one_too_few", "one block less", _BLOCKS, (12, 1, 4, 20, 2), "later"),
-    ("tail", "one token more than full blocks", _BLOCKS, (13, 1, 4, 20, 3), "later"),
-    ("tokens_and_blocks", "more tokens than blocks", _BLOCKS, (64, 1, 16, 5, 5), "now"),
-    ("too_long_and_full", "too long, while the pool is full", _ORDER, (21, 1, 4, 5, 0), "never"),
-    ("grows_too_long", "fits now, and not at its end", _ORDER, (12, 10, 4, 5, 5), "never"),
-    ("last_token", "the last token needs no slot", _LAST, (12, 9, 4, 5, 5), "now"),
+    # prompt_len, max_tokens, block_size, num_usable, num_free; what must come out, by hand
+    ("fits", "plenty of room", _BLOCKS, 10, 6, 4, 20, 20, _NOW),
+    ("exactly", "as many free blocks as the prompt needs", _BLOCKS, 12, 1, 4, 20, 3, _NOW),
+    ("one_too_few", "one block less", _BLOCKS, 12, 1, 4, 20, 2, _LATER),
+    ("tail", "one token more than full blocks", _BLOCKS, 13, 1, 4, 20, 3, _LATER),
+    ("tokens_and_blocks", "more tokens than blocks", _BLOCKS, 64, 1, 16, 5, 5, _NOW),
+    ("too_long_and_full", "too long, while the pool is full", _ORDER, 21, 1, 4, 5, 0, _NEVER),
+    ("grows_too_long", "fits now, and not at its end", _ORDER, 12, 10, 4, 5, 5, _NEVER),
+    ("last_token", "the last token needs no slot", _LAST, 12, 9, 4, 5, 5, _NOW),
 )
 
 
-def can_schedule_trials(draw: int = 0) -> list[Trial]:
-    def run(questions: list[tuple], function: Callable | None) -> dict[str, Tensor]:
-        answers = []
-        for sizes, _ in questions:
-            answer = require_written((can_schedule if function is None else function)(*sizes))
-            if not isinstance(answer, Admission):
-                raise AnswerError(f"it returned {answer!r:.60}; it must return NOW, LATER or NEVER")
-            answers.append(answer.value)
-        return numbers(answers)
+def longer_blocks(first: int, draw: int) -> list[int]:
+    """So many times the tokens in a block: one question, or three of another draw."""
+    return seeded(first, draw).integers(2, 50, size=3).tolist() if draw else [1]
 
-    def numbers(words: list[str]) -> dict[str, Tensor]:
-        known = [admission.value for admission in Admission]
-        return {"out": torch.tensor([float(known.index(word)) for word in words])}
 
-    def again(rng: np.random.Generator, _: str, sizes: tuple, word: str) -> tuple[tuple, str]:
-        prompt_len, max_tokens, block_size, *pool = sizes
-        times = int(rng.integers(2, 50))  # longer blocks: the same relations between the blocks
-        return (times * prompt_len, times * (max_tokens - 1) + 1, times * block_size, *pool), word
+def admission_run(answer: Function, prompt_len: int, max_tokens: int, *case: Any) -> Tensor:
+    (block_size, *pool, _by_hand, draw), answers = case, []
+    for times in longer_blocks(prompt_len, draw):
+        tokens = times * prompt_len, times * (max_tokens - 1) + 1, times * block_size
+        answers.append(require_written(answer(*tokens, *pool)))
+        if not isinstance(answers[-1], Admission):
+            found = f"{answers[-1]!r:.60}"
+            raise AnswerError(f"it returned {found}; it must return NOW, LATER or NEVER")
+    return as_numbers(answers)
 
-    return [
-        Trial(
-            name=name,
-            isolates=isolates,
-            meaning=meaning,
-            run=partial(run, questions),
-            references={"by hand": partial(numbers, [word for _, word in questions])},
-            bounds={"out": 0.0},
-            axes=("0 now, 1 later, 2 never: question" if draw else "now 0|later 1|never 2",),
-        )
-        for name, isolates, meaning, questions in asked(ADMISSION_CASES, draw, {}, again)
-    ]
+
+def admission_by_hand(prompt_len: int, *case: Any) -> Tensor:
+    *_, by_hand, draw = case
+    return as_numbers([by_hand for _ in longer_blocks(prompt_len, draw)])
+
+
+def as_numbers(answers: list[Admission]) -> Tensor:
+    return torch.tensor([list(Admission).index(answer) for answer in answers])
 
 
 # 2. ---------------------------------------------------------------------------------------------
-
-
 def schedule_step(
     running: list[tuple[int, int]],
     waiting: list[int],
@@ -143,40 +130,35 @@ _CHUNK = "No sequence computes more than chunk_size tokens."
 _GROW = "Only the blocks that are new are needed: those of all its tokens less those it holds."
 _YOUNGEST = "The youngest running one gives up its blocks, and only as many as are needed do."
 _DOOR = "A sequence starts if all its tokens find free blocks, though it takes fewer at first."
-STEP_CASES = (
+STEP_CASES: tuple[tuple, ...] = (
     # name, what it isolates, what its failure means,
-    # (running, waiting, num_free, block_size, token_budget, chunk_size)
-    ("decodes", "each running one has one token", _SHARE, ([(9, 8), (6, 5)], [], 5, 4, 16, 8)),
+    # running, waiting, num_free, block_size, token_budget, chunk_size
+    ("decodes", "each running one has one token", _SHARE, [(9, 8), (6, 5)], [], 5, 4, 16, 8),
     ("budget", "the budget ends at the second", _SHARE,
-     ([(30, 8), (30, 4), (9, 8)], [6], 20, 4, 10, 8)),
-    ("chunk", "a long prompt starts", _CHUNK, ([(9, 8)], [30], 20, 4, 16, 8)),
-    ("in_its_block", "no block is free, and none is needed", _GROW, ([(7, 6)], [], 0, 4, 16, 8)),
-    ("youngest", "a block is missing", _YOUNGEST, ([(9, 8), (15, 14), (7, 6)], [], 0, 4, 16, 8)),
+     [(30, 8), (30, 4), (9, 8)], [6], 20, 4, 10, 8),
+    ("chunk", "a long prompt starts", _CHUNK, [(9, 8)], [30], 20, 4, 16, 8),
+    ("in_its_block", "no block is free, and none is needed", _GROW, [(7, 6)], [], 0, 4, 16, 8),
+    ("youngest", "a block is missing", _YOUNGEST, [(9, 8), (15, 14), (7, 6)], [], 0, 4, 16, 8),
     ("two_victims", "one victim is not enough", _YOUNGEST,
-     ([(30, 8), (4, 3), (3, 2)], [], 0, 4, 16, 8)),
-    ("not_enough", "nor are all", _YOUNGEST, ([(30, 8), (4, 3)], [], 0, 4, 16, 8)),
-    ("itself", "the youngest needs a block", _YOUNGEST, ([(7, 6), (9, 8)], [], 0, 4, 16, 8)),
+     [(30, 8), (4, 3), (3, 2)], [], 0, 4, 16, 8),
+    ("not_enough", "nor are all", _YOUNGEST, [(30, 8), (4, 3)], [], 0, 4, 16, 8),
+    ("itself", "the youngest needs a block", _YOUNGEST, [(7, 6), (9, 8)], [], 0, 4, 16, 8),
     ("after_preemption", "room is left, but a sequence was preempted", _DOOR,
-     ([(9, 8), (13, 12)], [3], 0, 4, 16, 8)),
+     [(9, 8), (13, 12)], [3], 0, 4, 16, 8),
     ("whole_prompt", "room for its chunk, not for its prompt", _DOOR,
-     ([(7, 6)], [16], 3, 4, 16, 8)),
-    ("nobody_overtakes", "the second would fit", _DOOR, ([(7, 6)], [16, 3], 3, 4, 16, 8)),
-    ("two_start", "two fit one after the other", _DOOR, ([(7, 6)], [12, 4], 3, 4, 16, 8)),
+     [(7, 6)], [16], 3, 4, 16, 8),
+    ("nobody_overtakes", "the second would fit", _DOOR, [(7, 6)], [16, 3], 3, 4, 16, 8),
+    ("two_start", "two fit one after the other", _DOOR, [(7, 6)], [12, 4], 3, 4, 16, 8),
 )  # fmt: skip
 
 
-def by_scheduler(
-    running: list[tuple[int, int]],
-    waiting: list[int],
-    num_free: int,
-    block_size: int,
-    token_budget: int,
-    chunk_size: int,
-) -> dict[str, Tensor]:
+def package_scheduler(
+    running: list, waiting: list[int], num_free: int, block_size: int, *most: int
+) -> Tensor:
     """The package's scheduler in that state: its step."""
     held = sum(-(-computed // block_size) for _, computed in running)
     pool = BlockAllocator(1 + held + num_free)
-    scheduler = Scheduler(pool, block_size, token_budget, chunk_size)
+    scheduler = Scheduler(pool, block_size, *most)
     sequences = []
     for number, tokens in enumerate([*(tokens for tokens, _ in running), *waiting]):
         request = Request(number, [0] * tokens, SamplingParams())
@@ -188,55 +170,35 @@ def by_scheduler(
     scheduler.running = sequences[: len(running)]
     scheduler.waiting = sequences[len(running) :]
     plan = {part.sequence: len(part.slots) for part in scheduler.schedule()}
-    return {"out": torch.tensor([plan.get(s, -float(s.num_preemptions)) for s in sequences])}
+    return torch.tensor([plan.get(s, -s.num_preemptions) for s in sequences])
 
 
-def schedule_step_trials(draw: int = 0) -> list[Trial]:
-    def run(state: tuple, function: Callable | None) -> dict[str, Tensor]:
-        running, waiting, *sizes = state
-        answer = schedule_step if function is None else function
-        result = require_written(answer(list(running), list(waiting), *sizes))
-        wanted = len(running) + len(waiting)
-        if not isinstance(result, list) or [type(n) for n in result] != [int] * wanted:
-            raise AnswerError(f"it returned {result!r:.60}; it must return {wanted} whole numbers")
-        return {"out": torch.tensor(result, dtype=torch.float32)}
-
-    def again(rng: np.random.Generator, _: str, state: tuple) -> tuple[None, tuple]:
-        running, waiting, num_free, *sizes = state
-        times = int(rng.integers(2, 50))  # all tokens so many times, in longer blocks
-        longer = [(times * tokens, times * computed) for tokens, computed in running]
-        prompts, sizes = ([times * number for number in some] for some in (waiting, sizes))
-        return None, (longer, prompts, num_free, *sizes)
-
-    return [
-        Trial(
-            name=name,
-            isolates=isolates,
-            meaning=meaning,
-            run=partial(run, state),
-            references={"the package's scheduler": partial(by_scheduler, *state)},
-            bounds={"out": 0.0},
-            axes=("sequence",),
-        )
-        for name, isolates, meaning, state in redrawn(STEP_CASES, draw, again)
-    ]
+def step_run(answer: Function, running: list, waiting: list[int], *sizes: int) -> Tensor:
+    result = called(answer, running, waiting, *sizes)
+    return torch.tensor(whole_numbers(result, len(running) + len(waiting)))
 
 
-# ------------------------------------------------------------------------------------------------
+def longer_step(
+    rng: np.random.Generator, _: str, running: list, waiting: list, num_free: int, *sizes: int
+) -> tuple:
+    """All tokens so many times, in longer blocks."""
+    times = int(rng.integers(2, 50))
+    longer = [(times * tokens, times * computed) for tokens, computed in running]
+    prompts, sizes = ([times * number for number in some] for some in (waiting, sizes))
+    return None, longer, prompts, num_free, *sizes
+
 
 EXERCISES = (
     Exercise(
-        notebook=NOTEBOOK,
         text="**Your turn.** The question, without prefix cache: now, later or never?",
         solution=can_schedule,
-        trials=can_schedule_trials,
+        cases=graded(ADMISSION_CASES, admission_run, admission_by_hand, (ANSWERS,)),
         is_warm_up=True,
     ),
     Exercise(
-        notebook=NOTEBOOK,
         text="Write a step of the scheduler in plain numbers: no table, no pool, no prefix cache. "
         "You count the blocks yourself.",
         solution=schedule_step,
-        trials=schedule_step_trials,
+        cases=graded(STEP_CASES, step_run, package_scheduler, ("sequence",), longer_step),
     ),
 )

@@ -2,25 +2,21 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from pa_tutorial.attention.full import causal_attention
-from pa_tutorial.checks.running import Trial
 from pa_tutorial.distributed.heads import heads_of
-from pa_tutorial.exercises.drawing import redrawn, seeded_torch
+from pa_tutorial.exercises.drawing import seeded_torch
 from pa_tutorial.exercises.exercise import Exercise
-from pa_tutorial.exercises.grading import require_shape
-from pa_tutorial.walk.calls import AnswerError, require_written
-
-NOTEBOOK = "17_many_devices"
+from pa_tutorial.exercises.grading import graded, require_shape
+from pa_tutorial.walk.calls import AnswerError, Function, require_written
 
 
 # 1. ---------------------------------------------------------------------------------------------
-
-
 def kv_heads_of_rank(rank: int, num_ranks: int, num_kv_heads: int) -> range:
     """The KV heads that a rank holds. One of num_ranks and num_kv_heads divides the other."""
     # how many, at least one? and from which one on?
@@ -34,61 +30,44 @@ def kv_heads_of_rank(rank: int, num_ranks: int, num_kv_heads: int) -> range:
 _SHARES = "Equal shares, in order: rank 0 has the first KV heads."
 _REPEATED = "With more ranks than KV heads, neighbouring ranks hold the same one."
 HEAD_CASES = (
-    # name, what it isolates, what its failure means, (num_kv_heads, num_ranks)
-    ("one_rank", "one rank has all", _SHARES, (4, 1)),
-    ("shares", "several KV heads on each rank", _SHARES, (8, 2)),
-    ("one_each", "as many ranks as KV heads", _SHARES, (4, 4)),
-    ("repeated", "more ranks than KV heads", _REPEATED, (2, 4)),
-    ("mqa", "all ranks need the one KV head", _REPEATED, (1, 3)),
+    # name, what it isolates, what its failure means, num_kv_heads, num_ranks
+    ("one_rank", "one rank has all", _SHARES, 4, 1),
+    ("shares", "several KV heads on each rank", _SHARES, 8, 2),
+    ("one_each", "as many ranks as KV heads", _SHARES, 4, 4),
+    ("repeated", "more ranks than KV heads", _REPEATED, 2, 4),
+    ("mqa", "all ranks need the one KV head", _REPEATED, 1, 3),
 )
 
 
-def larger(rng: np.random.Generator, _: str, sizes: tuple[int, int]) -> tuple[None, tuple]:
+def larger(rng: np.random.Generator, _: str, *sizes: int) -> tuple:
     times = int(rng.integers(2, 7))
-    return None, tuple(size if size == 1 else size * times for size in sizes)
+    return None, *(size if size == 1 else size * times for size in sizes)
 
 
-def kv_heads_trials(draw: int = 0) -> list[Trial]:
-    def run(num_kv_heads: int, num_ranks: int, function: Callable | None) -> dict[str, Tensor]:
-        answer = kv_heads_of_rank if function is None else function
-        heads = [require_written(answer(r, num_ranks, num_kv_heads)) for r in range(num_ranks)]
-        if not all(isinstance(some, range) for some in heads):
-            raise AnswerError(f"it returned {heads[0]!r:.60}; it must return a range")
-        found = torch.tensor([list(some) for some in heads if len(some) == len(heads[0])])
-        shape = [num_ranks, max(1, num_kv_heads // num_ranks)]
-        return {"out": require_shape(found, shape).double()}
+def heads_run(answer: Function, num_kv_heads: int, num_ranks: int) -> Tensor:
+    heads = [require_written(answer(r, num_ranks, num_kv_heads)) for r in range(num_ranks)]
+    if not all(isinstance(some, range) for some in heads):
+        raise AnswerError(f"it returned {heads[0]!r:.60}; it must return a range")
+    found = torch.tensor([list(some) for some in heads if len(some) == len(heads[0])])
+    return require_shape(found, [num_ranks, max(1, num_kv_heads // num_ranks)]).double()
 
-    def expected(num_kv_heads: int, num_ranks: int) -> dict[str, Tensor]:
-        num_heads = num_kv_heads * num_ranks
-        heads = [heads_of(r, num_ranks, num_heads, num_kv_heads)[1] for r in range(num_ranks)]
-        return {"out": torch.tensor([list(some) for some in heads]).double()}
 
-    return [
-        Trial(
-            *words,
-            run=partial(run, *sizes),
-            references={"the package's heads_of": partial(expected, *sizes)},
-            bounds={"out": 0.0},
-            axes=("rank", "head"),
-        )
-        for *words, sizes in redrawn(HEAD_CASES, draw, larger)
-    ]
+def heads_of_the_package(num_kv_heads: int, num_ranks: int) -> Tensor:
+    sizes = num_ranks, num_kv_heads * num_ranks, num_kv_heads
+    return torch.tensor([list(heads_of(r, *sizes)[1]) for r in range(num_ranks)]).double()
 
 
 KV_HEADS = Exercise(
-    notebook=NOTEBOOK,
     text="""\
 **Your turn.** Which KV heads does a rank hold? There may be fewer of them than ranks. Then several
 ranks hold the same one.""",
     solution=kv_heads_of_rank,
-    trials=kv_heads_trials,
+    cases=graded(HEAD_CASES, heads_run, heads_of_the_package, ("rank", "head"), larger),
     is_warm_up=True,
 )
 
 
 # 2. ---------------------------------------------------------------------------------------------
-
-
 def own_slots(
     positions: Tensor, own_table: Tensor, block_size: int, rank: int, num_ranks: int
 ) -> Tensor:
@@ -124,62 +103,43 @@ SLOT_CASES = (
 )
 
 
-def renumbered(
-    rng: np.random.Generator, _: str, run: tuple, block_size: int, tables: tuple
-) -> tuple:
+def renumbered(rng: np.random.Generator, _: str, *case: Any) -> tuple:
     """The same blocks with other numbers; 0, where a rank has no block, stays."""
-    others = [
-        table if table == [0] else rng.choice(np.arange(3, 60), len(table), False).tolist()
-        for table in tables
-    ]
-    return None, run, block_size, tuple(others)
+    *span_and_size, tables = case
+    numbers = iter(3 + rng.permutation(57))
+    others = [t if t == [0] else [int(next(numbers)) for _ in t] for t in tables]
+    return None, *span_and_size, tuple(others)
 
 
-def own_slots_trials(draw: int = 0) -> list[Trial]:
-    def run(span: tuple, size: int, tables: tuple, function: Callable | None) -> dict[str, Tensor]:
-        answer, new, rows = function or own_slots, torch.arange(*span), []
-        for rank, table in enumerate(tables):
-            own_table = torch.tensor(table, dtype=torch.int32)
-            slots = answer(new.clone(), own_table, size, rank, len(tables))
-            rows.append(require_shape(slots, [len(new)]).double())
-        return {"out": torch.stack(rows)}
+def slots_run(answer: Function, span: tuple, size: int, tables: tuple) -> Tensor:
+    new, rows = torch.arange(*span), []
+    for rank, table in enumerate(tables):
+        slots = answer(new.clone(), torch.tensor(table, dtype=torch.int32), size, rank, len(tables))
+        rows.append(require_shape(slots, [len(new)]).double())
+    return torch.stack(rows)
 
-    def dealt(span: tuple, size: int, tables: tuple) -> dict[str, Tensor]:
-        """Deal the slots of all blocks out like cards, then look at those of the new tokens."""
-        slots = torch.full((len(tables), span[1] + size), -1.0, dtype=torch.float64)
-        hands = [iter(table) for table in tables]
-        for block_idx, first in enumerate(range(0, span[1], size)):
-            rank = block_idx % len(tables)
-            slots[rank, first : first + size] = next(hands[rank]) * size + torch.arange(size)
-        return {"out": slots[:, slice(*span)]}
 
-    return [
-        Trial(
-            *words,
-            run=partial(run, *sizes),
-            references={"blocks dealt like cards": partial(dealt, *sizes)},
-            bounds={"out": 0.0},
-            axes=("rank", "token"),
-        )
-        for *words, span, size, tables in redrawn(SLOT_CASES, draw, renumbered)
-        for sizes in [(span, size, tables)]
-    ]
+def slots_dealt(span: tuple, size: int, tables: tuple) -> Tensor:
+    """Deal the slots of all blocks out like cards, then look at those of the new tokens."""
+    slots = torch.full((len(tables), span[1] + size), -1.0, dtype=torch.float64)
+    hands = [iter(table) for table in tables]
+    for block_idx, first in enumerate(range(0, span[1], size)):
+        rank = block_idx % len(tables)
+        slots[rank, first : first + size] = next(hands[rank]) * size + torch.arange(size)
+    return slots[:, slice(*span)]
 
 
 SLOTS = Exercise(
-    notebook=NOTEBOOK,
     text="""\
 `deal_out` copied blocks out of a whole cache. An engine has no whole cache: each rank must know
 where a new token goes, or that it lives elsewhere. With your function `reshape_and_cache` serves a
 context-parallel cache as it is.""",
     solution=own_slots,
-    trials=own_slots_trials,
+    cases=graded(SLOT_CASES, slots_run, slots_dealt, ("rank", "token"), renumbered),
 )
 
 
 # 3. ---------------------------------------------------------------------------------------------
-
-
 def part_of_layer(
     hidden: Tensor,
     w_q: Tensor,
@@ -219,65 +179,52 @@ def part_of_layer(
 
 _OWN = "The weights of other ranks' heads are NaN here: a rank does not have them."
 LAYER_CASES = (
-    # name, what it isolates, what its failure means, (num_heads, num_kv_heads, num_ranks)
-    ("one_rank", "one rank has everything", "Rows of q, k and v, columns of w_out.", (4, 4, 1)),
-    ("two_ranks", "two ranks, two heads each", _OWN, (4, 4, 2)),
-    ("gqa", "query heads in pairs, KV heads divided", _OWN, (8, 4, 2)),
-    ("repeated", "two ranks need the same KV head", _OWN, (8, 2, 4)),
-    ("mqa", "all ranks need the one KV head", _OWN, (6, 1, 3)),
+    # name, what it isolates, what its failure means, num_heads, num_kv_heads, num_ranks
+    ("one_rank", "one rank has everything", "Rows of q, k and v, columns of w_out.", 4, 4, 1),
+    ("two_ranks", "two ranks, two heads each", _OWN, 4, 4, 2),
+    ("gqa", "query heads in pairs, KV heads divided", _OWN, 8, 4, 2),
+    ("repeated", "two ranks need the same KV head", _OWN, 8, 2, 4),
+    ("mqa", "all ranks need the one KV head", _OWN, 6, 1, 3),
 )
 HIDDEN_SIZE, HEAD_SIZE = 24, 8
+attend = partial(causal_attention, scale=HEAD_SIZE**-0.5)
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return causal_attention(q, k, v, HEAD_SIZE**-0.5)
+def layer(num_heads: int, num_kv_heads: int, draw: int) -> list[Tensor]:
+    """hidden, w_q, w_k, w_v, and w_out with a row for each element of a head."""
+    random = seeded_torch(17, draw)
+    rows = 5, *(n * HEAD_SIZE for n in (num_heads, num_kv_heads, num_kv_heads, num_heads))
+    return [torch.randn(n, HIDDEN_SIZE, generator=random) / 3 for n in rows]
 
 
-def part_of_layer_trials(draw: int = 0) -> list[Trial]:
-    def drawn(num_heads: int, num_kv_heads: int) -> list[Tensor]:
-        """hidden, w_q, w_k, w_v, and w_out with a row for each element of a head."""
-        random = seeded_torch(17, draw)
-        rows = 5, *(n * HEAD_SIZE for n in (num_heads, num_kv_heads, num_kv_heads, num_heads))
-        return [torch.randn(n, HIDDEN_SIZE, generator=random) / 3 for n in rows]
-
-    def part(answer: Callable, sizes: tuple[int, int], *own: range) -> Tensor:
-        hidden, *weights = drawn(*sizes)
-        for weight, some in zip(weights, (own[0], own[1], own[1], own[0]), strict=True):
+def layer_run(
+    answer: Function, num_heads: int, num_kv_heads: int, num_ranks: int, draw: int
+) -> Tensor:
+    parts = []
+    for rank in range(num_ranks):
+        own = heads, kv_heads = heads_of(rank, num_ranks, num_heads, num_kv_heads)
+        hidden, *weights = layer(num_heads, num_kv_heads, draw)
+        for weight, some in zip(weights, (heads, kv_heads, kv_heads, heads), strict=True):
             weight[: some.start * HEAD_SIZE] = torch.nan
             weight[some.stop * HEAD_SIZE :] = torch.nan
         *weights, w_out = weights
-        result = answer(hidden, *weights, w_out.T, *own, HEAD_SIZE, attend)
-        return require_shape(result, [len(hidden), HIDDEN_SIZE])
+        part = answer(hidden, *weights, w_out.T, *own, HEAD_SIZE, attend)
+        parts.append(require_shape(part, [len(hidden), HIDDEN_SIZE]))
+    return torch.stack(parts).sum(dim=0)  # this sum is the all-reduce
 
-    def run(*sizes: int, num_ranks: int, function: Callable | None) -> dict[str, Tensor]:
-        ranks = [heads_of(rank, num_ranks, *sizes) for rank in range(num_ranks)]
-        parts = [part(function or part_of_layer, sizes, *own) for own in ranks]
-        return {"out": torch.stack(parts).sum(dim=0)}  # this sum is the all-reduce
 
-    def whole(*sizes: int) -> dict[str, Tensor]:
-        hidden, *weights, w_out = drawn(*sizes)
-        q, k, v = ((hidden @ w.T).unflatten(-1, (-1, HEAD_SIZE)) for w in weights)
-        return {"out": attend(q, k, v).flatten(-2) @ w_out}
-
-    return [
-        Trial(
-            *words,
-            run=lambda function, s=sizes, n=num_ranks: run(*s, num_ranks=n, function=function),
-            references={"the whole layer": partial(whole, *sizes)},
-            bounds={"out": 1e-5},  # relative; float32 sums in another order
-            axes=("token", "dim"),
-        )
-        for *words, (*sizes, num_ranks) in LAYER_CASES
-    ]
+def whole_layer(num_heads: int, num_kv_heads: int, _num_ranks: int, draw: int) -> Tensor:
+    hidden, *weights, w_out = layer(num_heads, num_kv_heads, draw)
+    q, k, v = ((hidden @ w.T).unflatten(-1, (-1, HEAD_SIZE)) for w in weights)
+    return attend(q, k, v).flatten(-2) @ w_out
 
 
 LAYER = Exercise(
-    notebook=NOTEBOOK,
     text="""\
 Tensor parallelism by hand: what one rank computes in an attention layer. The grader plays all ranks
 and adds their parts; this sum is the all-reduce. Weights of other ranks' heads are NaN.""",
     solution=part_of_layer,
-    trials=part_of_layer_trials,
+    cases=graded(LAYER_CASES, layer_run, whole_layer, ("token", "dim"), bound=1e-05),
 )
 
 EXERCISES = (KV_HEADS, SLOTS, LAYER)

@@ -1,6 +1,5 @@
 """Exercises of notebook 18: a table without padding, and attention over a latent cache."""
 
-from collections.abc import Callable
 from functools import partial
 from itertools import accumulate, chain
 
@@ -8,21 +7,16 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.attention.work import TensorsMade
-from pa_tutorial.checks.running import Trial
-from pa_tutorial.exercises.drawing import reseeded, seeded_torch
+from pa_tutorial.exercises.drawing import seeded_torch
 from pa_tutorial.exercises.exercise import Exercise
-from pa_tutorial.exercises.grading import require_shape
-from pa_tutorial.walk.calls import AnswerError, require_written
-from pa_tutorial.walk.cases import CASES
+from pa_tutorial.exercises.grading import on_steps, require_shape
+from pa_tutorial.walk.calls import AnswerError, Function, require_written
 from pa_tutorial.walk.problem import DecodeProblem
 
-NOTEBOOK = "18_what_survives"
 CLOSE = 1e-5  # relative; float32 sums in another order
 
 
 # 1. ---------------------------------------------------------------------------------------------
-
-
 def to_pages(
     block_tables: Tensor, seq_lens: Tensor, page_size: int
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -41,61 +35,41 @@ def to_pages(
     ### END SOLUTION
 
 
+_PAGES = "A sequence has its blocks and no padding; its last page holds 1 to page_size tokens."
 PAGE_CASES = (
-    "one_token",
-    "one_full_block",
-    "tail",
-    "wide_tables",
+    *("one_token", "one_full_block", "tail", "wide_tables"),
     "many_sequences_of_different_length",
 )
 
 
-def to_pages_trials(draw: int = 0) -> list[Trial]:
-    def run(case: DecodeProblem, function: Callable | None) -> dict[str, Tensor]:
-        step = case.paged("plain")
-        answer = to_pages if function is None else function
-        found = require_written(answer(step.block_tables, step.seq_lens, case.block_size))
-        if not isinstance(found, tuple | list) or len(found) != 3:
-            raise AnswerError("it must return kv_indptr, kv_indices and kv_last_page_len")
-        num_seqs, num_pages = len(case.seq_lens), sum(map(len, case.block_tables()[0]))
-        sizes = num_seqs + 1, num_pages, num_seqs
-        return {
-            "out": torch.cat([require_shape(x, [n]) for x, n in zip(found, sizes, strict=True)])
-        }
+def pages_run(answer: Function, case: DecodeProblem) -> Tensor:
+    step = case.paged("plain")
+    found = require_written(answer(step.block_tables, step.seq_lens, case.block_size))
+    if not isinstance(found, tuple | list) or len(found) != 3:
+        raise AnswerError("it must return kv_indptr, kv_indices and kv_last_page_len")
+    num_seqs, num_pages = len(case.seq_lens), sum(map(len, case.block_tables()[0]))
+    sizes = num_seqs + 1, num_pages, num_seqs
+    return torch.cat([require_shape(x, [n]) for x, n in zip(found, sizes, strict=True)])
 
-    def by_hand(case: DecodeProblem) -> dict[str, Tensor]:
-        tables, _ = case.block_tables()
-        begins = accumulate(map(len, tables), initial=0)
-        lasts = [(seq_len - 1) % case.block_size + 1 for seq_len in case.seq_lens]
-        return {"out": torch.tensor([*begins, *chain.from_iterable(tables), *lasts])}
 
-    cases = [reseeded(CASES[f"decode/{name}"], draw) for name in PAGE_CASES]
-    return [
-        Trial(
-            case.name,
-            case.isolates,
-            "A sequence has its blocks and no padding; its last page holds 1 to page_size tokens.",
-            run=partial(run, case),
-            references={"lists made by hand": partial(by_hand, case)},
-            bounds={"out": 0.0},
-            axes=("place",),
-        )
-        for case in cases
-    ]
+def pages_by_hand(case: DecodeProblem) -> Tensor:
+    tables, _ = case.block_tables()
+    begins = accumulate(map(len, tables), initial=0)
+    lasts = [(seq_len - 1) % case.block_size + 1 for seq_len in case.seq_lens]
+    return torch.tensor([*begins, *chain.from_iterable(tables), *lasts])
 
 
 PAGES = Exercise(
-    notebook=NOTEBOOK,
     text="**Your turn.** Write the three lists, as tensors, from block tables padded with 0.",
     solution=to_pages,
-    trials=to_pages_trials,
+    cases=on_steps(
+        PAGE_CASES, pages_run, pages_by_hand, ("place",), 0.0, dict.fromkeys(PAGE_CASES, _PAGES)
+    ),
     is_warm_up=True,
 )
 
 
 # 2. ---------------------------------------------------------------------------------------------
-
-
 def attend_latent(
     q: Tensor,
     cache: Tensor,
@@ -149,25 +123,22 @@ LATENT_CASES = (
 )  # fmt: skip
 
 
-def latent_inputs(case: DecodeProblem, draw: int) -> dict[str, Tensor]:
+def latent_inputs(case: DecodeProblem) -> dict[str, Tensor]:
     """The arguments of attend_latent, in their order, float32."""
     step = case.paged("plain")
-    random, latent_size = seeded_torch(182, draw), case.head_size - POSITION
-    sizes = (
-        (len(step.q), latent_size - 8 + POSITION),
-        (latent_size - 8, latent_size),
-        (10, latent_size),
-    )
-    q, w_k, w_v = (torch.randn(case.num_heads, *size, generator=random) for size in sizes)
+    random, latent_size = seeded_torch(182, case.seed), case.head_size - POSITION
+    k_size = latent_size - 8
+    rows = (len(step.q), k_size + POSITION), (k_size, latent_size), (10, latent_size)
+    q, w_k, w_v = (torch.randn(case.num_heads, *size, generator=random) for size in rows)
     w_k, w_v = w_k * latent_size**-0.5, w_v * latent_size**-0.5
     q, cache = q.transpose(0, 1).contiguous(), step.k_cache[:, 0].contiguous()
     shared = {"cache": cache, "block_tables": step.block_tables, "seq_lens": step.seq_lens}
     return {"q": q, **shared, "w_k": w_k, "w_v": w_v, "scale": q.shape[-1] ** -0.5}
 
 
-def expanded_output(case: DecodeProblem, draw: int) -> dict[str, Tensor]:
+def k_and_v_of_every_head(case: DecodeProblem) -> Tensor:
     """In float64 from K and V of every head, and from the rows before they went into blocks."""
-    inputs = latent_inputs(case, draw)
+    inputs = latent_inputs(case)
     q, w_k, w_v = (inputs[name].double() for name in ("q", "w_k", "w_v"))
     outs = []
     for query, rows in zip(q, case.inputs().keys, strict=True):
@@ -175,47 +146,32 @@ def expanded_output(case: DecodeProblem, draw: int) -> dict[str, Tensor]:
         k = torch.cat([c @ w_k.mT, position.expand(len(w_k), -1, -1)], dim=-1)  # [head, token, …]
         scores = inputs["scale"] * (k @ query[..., None])[..., 0]
         outs.append((scores.softmax(dim=-1)[:, None] @ (c @ w_v.mT))[:, 0])
-    return {"out": torch.stack(outs)}
+    return torch.stack(outs)
 
 
-def attend_latent_trials(draw: int = 0) -> list[Trial]:
-    def run(case: DecodeProblem, function: Callable | None) -> dict[str, Tensor]:
-        inputs = latent_inputs(case, draw)
-        with TensorsMade() as made:
-            out = require_written(
-                (attend_latent if function is None else function)(*inputs.values())
-            )
-        require_shape(out, [len(case.seq_lens), case.num_heads, inputs["w_v"].shape[1]])
-        num_heads, k_size, _ = inputs["w_k"].shape
-        most, largest = 4 * max(case.seq_lens) * num_heads * k_size, max(made.sizes, default=0)
-        if case.name == "never_expanded" and largest >= most:
-            raise AnswerError(
-                f"it made a tensor of {largest:,} bytes; K of all heads has {most:,}, and "
-                "nothing as large is needed"
-            )
-        return {"out": out}
-
-    return [
-        Trial(
-            case.name,
-            case.isolates,
-            case.meaning,
-            run=partial(run, case),
-            references={"K and V of every head": partial(expanded_output, case, draw)},
-            bounds={"out": CLOSE},
-            axes=("sequence", "head", "dim"),
+def latent_run(answer: Function, case: DecodeProblem) -> Tensor:
+    inputs = latent_inputs(case)
+    with TensorsMade() as made:
+        out = require_written(answer(*inputs.values()))
+    require_shape(out, [len(case.seq_lens), case.num_heads, inputs["w_v"].shape[1]])
+    num_heads, k_size, _ = inputs["w_k"].shape
+    most, largest = 4 * max(case.seq_lens) * num_heads * k_size, max(made.sizes, default=0)
+    if case.name == "never_expanded" and largest >= most:
+        raise AnswerError(
+            f"it made a tensor of {largest:,} bytes; K of all heads has {most:,}, and "
+            "nothing as large is needed"
         )
-        for case in (reseeded(case, draw) for case in LATENT_CASES)
-    ]
+    return out
 
 
 LATENT = Exercise(
-    notebook=NOTEBOOK,
     text="""\
 Put both halves of section 7 into one function that reads the blocks itself. K and V of the heads
 must not be made: in one case the grader looks at the largest tensor that you make.""",
     solution=attend_latent,
-    trials=attend_latent_trials,
+    cases=on_steps(
+        LATENT_CASES, latent_run, k_and_v_of_every_head, ("sequence", "head", "dim"), bound=CLOSE
+    ),
 )
 
 EXERCISES = (PAGES, LATENT)

@@ -1,6 +1,6 @@
 """Numbers of an exercise: draw 0 has those of the notebook, every other draw has its own."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -8,8 +8,6 @@ import numpy as np
 import torch
 
 from pa_tutorial.walk.problem import DecodeProblem
-
-QUESTIONS = 3  # of a case whose answer is one of a few words or sizes
 
 
 def seeded(seed: int, draw: int) -> np.random.Generator:
@@ -26,16 +24,6 @@ def seeded_torch(seed: int, draw: int) -> torch.Generator:
 def reseeded(problem: DecodeProblem, draw: int) -> DecodeProblem:
     """The same case of a decode step with other numbers, in other blocks if these are drawn."""
     return replace(problem, seed=draw) if draw else problem
-
-
-def new_names(rng: np.random.Generator, first: int, last: int, num_names: int) -> list[int]:
-    """Different numbers from first to last - 1: that at place n is the new name of n."""
-    return (first + rng.permutation(last - first)[:num_names]).tolist()
-
-
-def in_other_blocks(slots: Sequence[int], block_size: int, names: Sequence[int]) -> list[int]:
-    """The same places in blocks that have new names; a slot of -1 stays."""
-    return [s if s < 0 else names[s // block_size] * block_size + s % block_size for s in slots]
 
 
 def redrawn(
@@ -56,26 +44,4 @@ def redrawn(
         while new == numbers:  # a small choice may hit the numbers of the notebook
             words, *new = again(rng, name, *numbers)
         result.append((name, words or isolates, meaning, *new))
-    return result
-
-
-def asked(
-    cases: Sequence[tuple], draw: int, words: Mapping[str, str], again: Callable[..., tuple]
-) -> list[tuple]:
-    """A table whose answers are one of a few: (name, what it isolates, meaning, questions).
-
-    A question is a tuple of what stands behind the meaning. Draw 0 has the one of the notebook;
-    any other draw has several, because one of them is soon guessed.
-
-    words  name -> what the case isolates, where the words of the table name its numbers
-    again  again(rng, name, *numbers) -> another question that isolates the same
-    """
-    result = []
-    for place, (name, isolates, meaning, *numbers) in enumerate(cases):
-        rng = seeded(place, draw)
-        if draw:
-            questions = [again(rng, name, *numbers) for _ in range(QUESTIONS)]
-            result.append((name, words.get(name, isolates), meaning, questions))
-        else:
-            result.append((name, isolates, meaning, [tuple(numbers)]))
     return result

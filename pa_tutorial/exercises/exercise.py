@@ -3,7 +3,7 @@
 import inspect
 import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -21,25 +21,33 @@ PLACEHOLDER = "return None  # your code in place of this line"
 class Exercise:
     """One exercise. Its stub is made of the solution; wrong answers stand in wrong/<notebook>.toml.
 
-    notebook   the file that holds it, without its ending
     text       the task, in Markdown
     solution   a function; its lines between BEGIN and END are what the reader writes
-    trials     makes the cases; each runs the function it is given, or the solution for None.
+    cases      makes the trials; each runs the function it is given.
                Its argument is the draw: 0 are the cases of the notebook; any other number are
                the same cases, by name and by what they isolate, with other numbers in them.
                They are what a grade is given on, so that nobody can know the answers.
     is_warm_up  one to three lines, in the flow of the notebook: without a heading
     """
 
-    notebook: str
     text: str
     solution: Callable[..., Any]
-    trials: Callable[[int], list[Trial]]
+    cases: Callable[[int], list[Trial]]
     is_warm_up: bool = False
 
     @property
     def name(self) -> str:
         return self.solution.__name__
+
+    def trials(self, draw: int = 0) -> list[Trial]:
+        """The cases of a draw; each runs the solution where it is given None."""
+        ours, made = self.solution, self.cases(draw)
+        return [replace(t, run=lambda f, t=t: t.run(ours if f is None else f)) for t in made]
+
+    @property
+    def notebook(self) -> str:
+        """The file that holds it, without its ending: named like its notebook."""
+        return inspect.getmodule(self.solution).__name__.rpartition(".")[2]
 
     @property
     def source(self) -> str:

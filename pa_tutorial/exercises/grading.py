@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from functools import partial
 from typing import Any
 
 import torch
@@ -19,12 +18,10 @@ Trials = Callable[[int], list[Trial]]
 
 
 def graded(
-    solution: Callable,
     cases: Sequence[tuple],
     run: Callable[..., Tensor],
-    expected: Callable[..., Tensor] | None,
+    expected: Callable[..., Tensor],
     axes: tuple[str, ...],
-    source: str = "the definition",
     again: Callable[..., tuple] | None = None,
     bound: float | Callable[..., float] = 0.0,
 ) -> Trials:
@@ -32,41 +29,43 @@ def graded(
 
     cases     (name, what it isolates, what its failure means, *numbers) each
     run       run(answer, *numbers) -> out; AnswerError for what cannot be compared
-    expected  expected(*numbers) -> out; None: what our solution returns
-    source    where `expected` has it from
+    expected  expected(*numbers) -> out; its name says where that comes from
     again     see `redrawn`; None: the draw stands behind the numbers, and `run` draws
     bound     the largest error that passes, or bound(*numbers)
     """
 
-    def trial(words: list[str], numbers: list) -> Trial:
+    def trial(words: Sequence[str], numbers: Sequence) -> Trial:
         return Trial(
             *words,
-            run=lambda answer: {"out": run(solution if answer is None else answer, *numbers)},
-            references={source: lambda: {"out": (expected or partial(run, solution))(*numbers)}},
+            run=lambda answer: {"out": run(answer, *numbers)},
+            references={name_of(expected): lambda: {"out": expected(*numbers)}},
             bounds={"out": bound(*numbers) if callable(bound) else bound},
             axes=axes,
         )
 
-    def trials(draw: int = 0) -> list[Trial]:
+    def trials(draw: int) -> list[Trial]:
         drawn = redrawn(cases, draw, again) if again else [(*case, draw) for case in cases]
-        return [trial([*case[:3]], [*case[3:]]) for case in drawn]
+        return [trial(case[:3], case[3:]) for case in drawn]
 
     return trials
 
 
+def name_of(expected: Callable) -> str:
+    return getattr(expected, "__name__", "our solution").replace("_", " ")
+
+
 def on_steps(
-    solution: Callable,
     cases: Sequence[str | DecodeProblem],
     run: Callable[[Callable, DecodeProblem], Any],
-    expected: Callable[[DecodeProblem], Any] = DecodeProblem.expected,
+    expected: Callable[[DecodeProblem], Any] | None = None,
     axes: tuple[str, ...] = (),
-    source: str = "the oracle",
     bound: float | None = None,
     meanings: Mapping[str, str] | None = None,
 ) -> Trials:
     """Trials from decode steps: problems, or names of walk/cases.
 
-    run, expected  out, or several quantities by name
+    run, expected  out, or several quantities by name; expected None: the oracle
+    axes           those of another out than the step's
     bound          None: the bounds of the stages
     meanings       name of a case -> what its failure means for this exercise
     """
@@ -75,18 +74,19 @@ def on_steps(
         return out if isinstance(out, Mapping) else {"out": out}
 
     def trial(case: DecodeProblem) -> Trial:
+        source = name_of(expected) if expected else "the oracle"
         return Trial(
             name=case.id,
             isolates=case.isolates,
             meaning=(meanings or {}).get(case.name, case.meaning),
-            run=lambda answer: by_name(run(solution if answer is None else answer, case)),
-            references={source: lambda: by_name(expected(case))},
+            run=lambda answer: by_name(run(answer, case)),
+            references={source: lambda: by_name((expected or DecodeProblem.expected)(case))},
             bounds=bounds_of(case.id) if bound is None else {"out": bound},
             axes=axes or case.axes,
-            problem=case,
+            problem=None if axes else case,
         )
 
-    def trials(draw: int = 0) -> list[Trial]:
+    def trials(draw: int) -> list[Trial]:
         steps = (CASES[f"decode/{c}"] if isinstance(c, str) else c for c in cases)
         return [trial(reseeded(case, draw)) for case in steps]
 

@@ -110,7 +110,6 @@ def trial(
     isolates: str,
     meaning: str,
     task: Task,
-    solution: Callable,
     axes: tuple[str, ...],
     kernel_of: Callable[[Callable], Callable] = lambda answer: answer,
 ) -> Trial:
@@ -119,9 +118,7 @@ def trial(
         name=name,
         isolates=isolates,
         meaning=meaning,
-        run=lambda function: task.run(
-            require_written(kernel_of(solution if function is None else function))
-        ),
+        run=lambda answer: task.run(require_written(kernel_of(answer))),
         references={"NumPy": lambda: task.only_wanted(task.expected)},
         bounds={"out": BOUND},
         axes=axes,
@@ -129,7 +126,6 @@ def trial(
 
 
 def on_tasks(
-    solution: Callable,
     cases: Sequence[tuple],
     task: Callable[..., Task],
     axes: tuple[str, ...],
@@ -144,9 +140,9 @@ def on_tasks(
 
     def one(draw: int, words: Sequence[str], sizes: Sequence) -> Trial:
         made = {"kernel_of": lambda make: make(*sizes)} if is_made else {}
-        return trial(*words, task(draw, *sizes), solution, axes, **made)
+        return trial(*words, task(draw, *sizes), axes, **made)
 
-    return lambda draw=0: [one(draw, case[:3], case[3:]) for case in cases]
+    return lambda draw: [one(draw, case[:3], case[3:]) for case in cases]
 
 
 def require_few(trace: Trace, name: str, enough: Enough) -> None:
