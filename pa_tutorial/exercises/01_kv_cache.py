@@ -119,7 +119,7 @@ def chunks_run(answer: Function, prompt: str, num_tokens: int, chunk_len: int) -
     return generated[:, None]
 
 
-def without_a_cache(prompt: str, num_tokens: int, chunk_len: int) -> Tensor:
+def generation_without_a_cache(prompt: str, num_tokens: int, chunk_len: int) -> Tensor:
     return load().generate(encode(prompt), num_tokens, use_cache=False)[:, None]
 
 
@@ -137,6 +137,8 @@ EXERCISES = (
         "No token goes through the model twice, and the last generated one not at all. "
         "The check counts.",
         solution=generate_in_chunks,
-        cases=graded(CHUNK_CASES, chunks_run, without_a_cache, ("generated token",), other_prompt),
+        cases=graded(
+            CHUNK_CASES, chunks_run, generation_without_a_cache, ("generated token",), other_prompt
+        ),
     ),
 )

@@ -169,7 +169,7 @@ def merge_run(answer: Function, scores: list | None, draw: int) -> Tensor:
     return torch.tensor([require_floats(called(answer, parts), names)], dtype=torch.float64)
 
 
-def over_all_tokens(scores: list | None, draw: int) -> Tensor:
+def attention_over_all_tokens(scores: list | None, draw: int) -> Tensor:
     _, l, acc = _exact(_parts(scores, draw))
     return torch.tensor([[float(a / l) for a in acc]], dtype=torch.float64)
 
@@ -247,7 +247,7 @@ def outputs_run(answer: Function, *case: float) -> Tensor:
     return side_by_side(*require_tensors(merged, "out and lse", [outs[0], lses[0]]))
 
 
-def with_50_digits(*case: float) -> Tensor:
+def attention_with_50_digits(*case: float) -> Tensor:
     both = zip(*map(_finished, _heads(*case)), strict=True)
     return side_by_side(*(torch.tensor(side, dtype=torch.float64) for side in both))
 
@@ -270,7 +270,9 @@ EXERCISES = (
         text="A long sequence was cut into any number of parts. Merge them all at once, as the "
         "reduce kernel does: first the common maximum, then the sums. A part may hold no token.",
         solution=merge_parts,
-        cases=graded(PARTS_CASES, merge_run, over_all_tokens, ("query", "dim"), bound=1e-12),
+        cases=graded(
+            PARTS_CASES, merge_run, attention_over_all_tokens, ("query", "dim"), bound=1e-12
+        ),
     ),
     Exercise(
         text="Libraries hand out a part in another form: its finished output, and "
@@ -278,6 +280,8 @@ EXERCISES = (
         "FlashAttention does so, and vLLM merges such outputs in `merge_attn_states`. Merge them "
         "for all heads at once.",
         solution=merge_outputs,
-        cases=graded(OUTPUTS_CASES, outputs_run, with_50_digits, OUTPUTS, bound=outputs_bound),
+        cases=graded(
+            OUTPUTS_CASES, outputs_run, attention_with_50_digits, OUTPUTS, bound=outputs_bound
+        ),
     ),
 )

@@ -1,4 +1,4 @@
-"""Other numbers for the exercises of notebook 13: lengths to deal out, arguments of exp."""
+"""Other numbers for the exercise of notebook 13: lengths to deal out."""
 
 import numpy as np
 
@@ -18,17 +18,3 @@ def other_lens(rng: np.random.Generator, name: str, sizes: tuple) -> tuple[str |
     else:  # many_shares
         lens, num_shares = [block_size * a + b, c], int(rng.integers(7, 11))
     return None, (tuple(map(int, lens)), block_size, num_shares)
-
-
-def other_x(rng: np.random.Generator, name: str) -> np.ndarray:
-    """For a case of exp_of_many: [n] float64."""
-    few = int(rng.integers(5, 20))
-    if name == "zero":
-        return rng.choice((0.0, -0.0), few)
-    if name == "near_zero":
-        return rng.uniform(-0.34, 0, 50)
-    if name == "wide":
-        return rng.uniform(-87, 0, 1000)
-    if name == "below":
-        return -(10 ** rng.uniform(2, 30, few))
-    return rng.permutation(np.append(rng.uniform(-10, 0, few), [-np.inf] * few))  # empty_slots
