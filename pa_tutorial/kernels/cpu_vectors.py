@@ -93,9 +93,6 @@ class Value:
     def __mul__(self, other: "Value | float") -> "Value":
         return self.operate("fmul", "mul", other)
 
-    def __truediv__(self, other: "Value") -> "Value":
-        return self.operate("fdiv", "", other)
-
     def __floordiv__(self, other: int) -> "Value":
         return self.operate("", "sdiv", other)  # of what is not negative
 
@@ -124,9 +121,8 @@ def select(condition: Value, one: Value, two: Value) -> Value:
     return Value(emitting.builder.select(condition.ir, one.ir, two.ir))
 
 
-def maximum(one: Value, two: "Value | float") -> Value:
+def maximum(one: Value, two: Value) -> Value:
     """The larger one; two, where one is NaN."""
-    one, two = one.same(two)
     return select(one > two, one, two)
 
 
@@ -138,9 +134,9 @@ def zeros(width: int = LANES) -> Value:
     return Value(constant(ir.VectorType(FLOAT, width), 0))
 
 
-def count_up(width: int = LANES) -> Value:
+def count_up() -> Value:
     """0, 1, 2, ... as float32."""
-    return Value(ir.Constant(ir.VectorType(FLOAT, width), [float(i) for i in range(width)]))
+    return Value(ir.Constant(ir.VectorType(FLOAT, LANES), [float(i) for i in range(LANES)]))
 
 
 class Variable:
@@ -235,9 +231,9 @@ def narrowed(value: Value, dtype: types.Type) -> ir.Value:
     return value.ir
 
 
-def chunks(size: int, width: int = LANES) -> Iterator[tuple[int, int]]:
+def chunks(size: int) -> Iterator[tuple[int, int]]:
     """(start, width) of the vectors that make up `size` elements; the last ones are narrower."""
-    start = 0
+    start, width = 0, LANES
     while start < size:
         while start + width > size:
             width //= 2
@@ -245,12 +241,12 @@ def chunks(size: int, width: int = LANES) -> Iterator[tuple[int, int]]:
         start += width
 
 
-def padded(vector: Value, width: int = LANES) -> Value:
-    """With zeros behind its elements."""
+def padded(vector: Value) -> Value:
+    """All lanes of a register: zeros after its elements."""
     count = vector.ir.type.count
-    if count == width:
+    if count == LANES:
         return vector
-    return vector.shuffled([i if i < count else count for i in range(width)], zeros(count))
+    return vector.shuffled([i if i < count else count for i in range(LANES)], zeros(count))
 
 
 def sums(vectors: Sequence[Value]) -> Value:
