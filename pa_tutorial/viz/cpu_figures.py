@@ -52,9 +52,9 @@ def draw_steps() -> Figure:
         axes.set_xlabel(f"ms ({results['machine']['cpu']}, {results['machine']['cores']} cores)")
     words = "dotted: reading\nthe same bytes"
     panels[0, 1].text(0.97, 0.05, words, transform=panels[0, 1].transAxes, ha="right", va="bottom")
-    for place, (dtype, color) in zip((0.24, 0.12), COLORS.items(), strict=True):
-        where = panels[0, 0].transAxes
-        panels[0, 0].text(0.97, place, dtype, transform=where, ha="right", color=color)
+    for place, (dtype, color) in zip((0.75, 1.0), COLORS.items(), strict=True):
+        where = panels[0, 0].transAxes  # beside the title, where no time is
+        panels[0, 0].text(place, 1.03, dtype, transform=where, ha="right", color=color)
     return figure
 
 
