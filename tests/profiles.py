@@ -59,14 +59,16 @@ def profile_of(item: pytest.Item, entries: list[Entry]) -> str:
 
 
 def name_of(item: pytest.Item) -> str:
-    return item.nodeid.removeprefix("tests/")
+    """Without its folder: no two files have the same name."""
+    file, colons, test = item.nodeid.partition("::")
+    return file.rpartition("/")[2] + colons + test
 
 
 def unused(entries: list[Entry], names: Iterable[str]) -> list[str]:
     """Beginnings in rest.toml that no test has, of the files that have been collected."""
     names = list(names)
     files = {name.partition("::")[0] for name in names}
-    judged = [e for e in entries if e.file in files or not FILE.with_name(e.file).exists()]
+    judged = [e for e in entries if e.file in files or not any(FILE.parent.rglob(e.file))]
     begins = [begin for entry in judged for begin in (entry.begins, *entry.keep)]
     return [begin for begin in begins if not any(name.startswith(begin) for name in names)]
 

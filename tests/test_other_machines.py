@@ -50,15 +50,17 @@ for name in ("SIGKILL", "SIGSTOP", "SIGCHLD", "SIGALRM", "SIGUSR1", "pthread_kil
     vars(signal).pop(name, None)
 sys.modules |= dict.fromkeys(("fcntl", "grp", "pwd", "resource", "termios", "triton"))
 ours = [module.name for module in pkgutil.walk_packages(pa_tutorial.__path__, "pa_tutorial.")]
-tests = [path.stem for path in pathlib.Path("tests").glob("*.py")]
-for name in ours + tests:
+paths = [p for p in pathlib.Path("tests").rglob("*.py") if p.parent.name != "simt_kernels"]
+tests = {path.stem: str(path) for path in paths}
+sys.path += {str(path.parent) for path in paths}
+for name in [*ours, *tests]:
     try:
         importlib.import_module(name)
     except ModuleNotFoundError as error:
         if not (error.name.startswith("triton") and ".triton_" in name):
             raise
 names = fnmatch.filter(tests, "test_triton_[cdim]*") + ["test_chromium"]
-files = [f"tests/{name}.py" for name in names]
+files = [tests[name] for name in names]
 pytest.main(["-q", "-rs", "--assert=plain", "-p", "no:cacheprovider", "-p", "no:xdist", *files])
 """
 

@@ -5,7 +5,7 @@ Numba; `int32 + int32` is an int32 to NumPy and an int64 to Numba. A value here 
 number for all lanes (int, float and bool are int64, float64 and bool; anything else is a NumPy
 scalar) or a NumPy array with one number for each lane.
 
-Source: Numba's typing, as tests/test_simt_arithmetic.py reads it from numba.cuda itself.
+Source: Numba's typing, as tests/simt/test_simt_arithmetic.py reads it from numba.cuda itself.
 
 Known differences. A variable has the type of what it was given last; Numba finds one type for
 all that may reach a use, also by a way that no thread goes. Float % and // are NumPy's: Numba's

@@ -1,4 +1,4 @@
-"""Run paged_attention.cu on a CPU: the file as it is, with tests/cuda_on_the_host.h before it."""
+"""Run paged_attention.cu on a CPU: the file as it is, with cuda_on_the_host.h before it."""
 
 import ctypes
 import shutil

@@ -31,7 +31,7 @@ from pa_tutorial.exercises.exercise import BEGIN, END, PLACEHOLDER
 from pa_tutorial.text_changes import compiled
 
 NUMBERS = count(1)
-NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 each_notebook = pytest.mark.parametrize("name", notebook_names())
 each_assignment = pytest.mark.parametrize("name", assignment_names())
 

@@ -20,7 +20,7 @@ from pa_tutorial.distributed.group import GRACE
 from pa_tutorial.engine import LLM, SamplingParams
 from pa_tutorial.engine.__main__ import main
 
-TESTS = Path(__file__).parent
+TESTS, ROOT = Path(__file__).parent, Path(__file__).parents[2]
 PROMPTS = ["The for statement", "The for", "The while statement"]
 LIMIT = 4.0
 # What a loaded machine may add to that.
@@ -63,7 +63,7 @@ def torchrun(
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += ["--nproc-per-node", "2", "--log-dir", str(folder), "--redirects", "2"]
     command += ["-m", module, "--tensor-parallel", "2", "--no-progress", *map(str, arguments)]
-    paths = os.pathsep.join([str(TESTS), str(TESTS.parent), os.environ.get("PYTHONPATH", "")])
+    paths = os.pathsep.join([str(TESTS), str(ROOT), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"PYTHONPATH": paths, "FAULT": fault, "OMP_NUM_THREADS": "1"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "encoding": "utf-8"}
     # A process group of its own: what is left of it could be ended as a whole.

@@ -182,8 +182,8 @@ print(*ranks.run(functions.rank_of), *[p.pid for p in ranks._processes], flush=T
 
 
 def notebook(then: str) -> subprocess.Popen:
-    here = Path(__file__).parent
-    paths = os.pathsep.join((str(here), str(here.parent), os.environ.get("PYTHONPATH", "")))
+    here, root = Path(__file__).parent, Path(__file__).parents[2]
+    paths = os.pathsep.join((str(here), str(root), os.environ.get("PYTHONPATH", "")))
     return subprocess.Popen(
         [sys.executable, "-c", NOTEBOOK.format(then=then)],
         env=os.environ | {"PYTHONPATH": paths},

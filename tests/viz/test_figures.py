@@ -22,7 +22,7 @@ from pa_tutorial.viz.__main__ import FIGURES, PAGES
 from pa_tutorial.viz.blocks import snapshot
 from pa_tutorial.viz.layouts import byte_runs, sectors
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "figures"
 # Modules whose figures are drawn from runs of kernels: Macs have another numba.cuda.
 OF_KERNELS = {

@@ -22,7 +22,7 @@ from pa_tutorial.simt.arguments import arrays_of, named
 from pa_tutorial.simt.signatures import types_of
 from pa_tutorial.viz.kernel_runs import REFERENCE
 
-NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 pytestmark = pytest.mark.needs("numba-cuda")
 Launched = list[tuple[Callable, tuple]]
 

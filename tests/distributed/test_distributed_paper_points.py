@@ -28,7 +28,7 @@ from pa_tutorial.paging.allocator import BlockAllocator
 from pa_tutorial.paging.block_table import BlockTable
 from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
 
-RESULTS = Path(__file__).parent.parent / "benchmarks" / "amd-epyc-2-cores.json"
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "amd-epyc-2-cores.json"
 SMALL = ModelSizes("small", 3, 8, 4, 5, 24, 56, 80, bytes_per_number=2)
 ODD_DEVICE = Device("odd", bandwidth=7.0, memory=1e9, flops=11.0)
 

@@ -11,7 +11,7 @@ from pa_tutorial.exercises.cells import PARTS, fill
 from pa_tutorial.exercises.exercise import PLACEHOLDER
 from pa_tutorial.text_changes import Version
 
-NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 
 
 def marks(exercise: Exercise) -> list[pytest.MarkDecorator]:

@@ -1,6 +1,6 @@
 """The paged kernels on every case in other orders, with NaN around them, and what is wrong first.
 
-The order "together" is that of the ladder: tests/test_ladder.py.
+The order "together" is that of the ladder: tests/walk/test_ladder.py.
 """
 
 import ast

@@ -19,7 +19,7 @@ from pa_tutorial.viz.microscope.data import TYPES, aliases, packed
 from pa_tutorial.viz.microscope.page import STATIC
 from pa_tutorial.viz.microscope.paged_panes import reference_microscope, run_microscope
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 DTYPES = {name: kind for kind, name in TYPES.items()}
 
 
