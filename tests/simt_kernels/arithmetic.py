@@ -1,40 +1,63 @@
-"""Types: what Numba makes of +, //, >>, **, -, ~ and of operands of two types.
+"""Numbers: what Numba makes of operators, of operands of two types, of casts and of functions.
 
-Most kernels write into a wider array than their result needs, so that a rounding shows.
+Each kernel computes its expressions of x, y and z, which are elements of the arrays a, b and c. The
+results stand in 64 bits, wider than most of them need, so that a rounding or a wrap shows.
 """
+
+import math
+from collections.abc import Callable
 
 import numba
 import numpy as np
 from numba import cuda
 
-from simt_kernels.example import example
+from simt_kernels.example import Arguments, example, from_text
 
 N = 100  # two blocks of 64 threads, the second one not full
+OFFSET = -7
+NAMES = {"numba": numba, "np": np, "math": math, "OFFSET": OFFSET, "__name__": __name__}
+Draw = Callable[[np.random.Generator], np.ndarray]
 
 
-def each(answer, *draws, rtol=0.0):
-    """An example on arrays of N numbers; `out`, the last argument, is shaped and typed as answer.
+def wide(numbers: np.ndarray) -> np.ndarray:
+    return numbers.astype(np.float64 if numbers.dtype.kind == "f" else np.int64)
 
-    answer  the inputs -> what out must hold
-    draws   one function of a random generator for each input
+
+def each(
+    name: str, draws: tuple[Draw, ...], expressions: dict[str, Callable], rtol: float = 0.0
+) -> None:
+    """Registers a kernel: row k of its last argument is the k-th expression.
+
+    draws        one array of N numbers each, for x, y and z
+    expressions  in CUDA -> the same of NumPy arrays x, y and z
     """
 
-    def arguments(rng):
+    def answer(*arrays: np.ndarray) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            return np.stack([wide(function(*arrays)) for function in expressions.values()])
+
+    def arguments(rng: np.random.Generator) -> Arguments:
         inputs = [draw(rng) for draw in draws]
         return *inputs, np.full_like(answer(*inputs), 99)
 
-    return example(2, 64, arguments, lambda *args: {len(draws): answer(*args[:-1])}, rtol=rtol)
+    arrays = "abc"[: len(draws)]
+    lines = ["i = cuda.grid(1)", f"if i < {N}:"]
+    lines += [f"    {x} = {array}[i]" for x, array in zip("xyz", arrays, strict=False)]
+    lines += [f"    out[{k}, i] = {text}" for k, text in enumerate(expressions)]
+    kernel = from_text(name, ", ".join([*arrays, "out"]), "\n".join(lines), NAMES)
+    answers = lambda *args: {len(draws): answer(*args[:-1])}  # noqa: E731
+    example(2, 64, arguments, answers, rtol=rtol)(kernel)
 
 
-def floats(dtype=np.float32):
+def floats(dtype: type = np.float32) -> Draw:
     return lambda rng: rng.standard_normal(N).astype(dtype)
 
 
-def integers(dtype=np.int32):
+def integers(dtype: type = np.int32) -> Draw:
     """Numbers of the whole range of the type, its ends and zero among them."""
     lowest, highest = np.iinfo(dtype).min, np.iinfo(dtype).max
 
-    def draw(rng):
+    def draw(rng: np.random.Generator) -> np.ndarray:
         numbers = rng.integers(lowest, highest, N, dtype, endpoint=True)
         numbers[rng.choice(N, 3, replace=False)] = lowest, 0, highest
         return numbers
@@ -42,210 +65,212 @@ def integers(dtype=np.int32):
     return draw
 
 
-def small(dtype=np.int32):
+def small(dtype: type = np.int32) -> Draw:
     """Numbers from -9 to 9 without 0."""
     return lambda rng: (rng.integers(1, 10, N) * rng.choice([-1, 1], N)).astype(dtype)
 
 
-def wide(numbers):
-    return numbers.astype(np.float64 if numbers.dtype.kind == "f" else np.int64)
+def special(rng: np.random.Generator) -> np.ndarray:
+    return rng.choice(np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.5, -3e38], np.float32), N)
 
 
-@each(lambda a: wide(a) * 0.1, floats())
-@cuda.jit
-def float32_times_literal_is_float64(a, out):
-    i = cuda.grid(1)
-    if i < N:
-        out[i] = a[i] * 0.1
+# Operators -----------------------------------------------------------------------------------
 
-
-@each(lambda a: wide(a * np.float32(0.1)), floats())
-@cuda.jit
-def float32_times_cast_literal_is_float32(a, out):
-    i = cuda.grid(1)
-    if i < N:
-        out[i] = a[i] * numba.float32(0.1)
-
-
-@each(lambda a, b: wide(a) + b, floats(), integers())
-@cuda.jit
-def float32_plus_int32_is_float64(a, b, out):
-    i = cuda.grid(1)
-    if i < N:
-        out[i] = a[i] + b[i]
-
-
-@each(
-    lambda a, b: wide(np.stack([a + b.astype(np.float32), b.astype(np.float32) / a])),
-    floats(),
-    integers(np.int16),
+each(
+    "float32_with_literals",
+    (floats(), small(np.int64)),
+    {
+        "x * 0.1": lambda x, y: wide(x) * 0.1,
+        "x * numba.float32(0.1)": lambda x, y: x * np.float32(0.1),
+        "x * -3": lambda x, y: wide(x) * -3,
+        "x + OFFSET": lambda x, y: wide(x) + OFFSET,
+        "x * y": lambda x, y: wide(x) * y,
+        "x**2": lambda x, y: x * x,
+        "cuda.fma(x, x, -(x * x))": lambda x, y: np.float32(wide(x) * wide(x) - wide(x * x)),
+    },
 )
-@cuda.jit
-def float32_with_int16_is_float32(a, b, out):
-    i = cuda.grid(1)
-    if i < N:
-        out[0, i] = a[i] + b[i]
-        out[1, i] = b[i] / a[i]
-
-
-OFFSET = -7
-
-
-@each(
-    lambda a, minus_one: np.stack([wide(a) * -3, wide(a) + OFFSET, wide(a) * -2, -wide(a)]),
-    floats(),
-    lambda rng: -1,
+each(
+    "float32_with_integers",
+    (floats(), integers(), integers(np.int16)),
+    {
+        "x + y": lambda x, y, z: wide(x) + y,
+        "x + z": lambda x, y, z: x + z.astype(np.float32),
+        "z / x": lambda x, y, z: z.astype(np.float32) / x,
+    },
 )
-@cuda.jit
-def float_with_negative_integer(a, minus_one, out):
-    i = cuda.grid(1)
-    if i < N:
-        out[0, i] = a[i] * -3
-        out[1, i] = a[i] + OFFSET
-        for k in range(-2, -1):
-            out[2, i] = a[i] * k
-        out[3, i] = a[i] * minus_one
-
-
-@each(lambda a, b: np.stack([wide(a) + b, wide(a) - b, wide(a) * b]), integers(), integers())
-@cuda.jit
-def int32_with_int32_is_int64(a, b, out):
-    i = cuda.grid(1)
-    if i < N:
-        out[0, i] = a[i] + b[i]
-        out[1, i] = a[i] - b[i]
-        out[2, i] = a[i] * b[i]
-
-
-@each(
-    lambda a, b: np.stack([wide(a) + b, wide(a) - b, wide(a) // b, wide(a) % b]).astype(np.uint64),
-    integers(np.uint32),
-    lambda rng: integers(np.uint32)(rng) >> 8 | 1,
+each(
+    "float16_with_float16_is_float16",
+    (floats(np.float16), floats(np.float16)),
+    {
+        "x + y": lambda x, y: x + y,
+        "x - y": lambda x, y: x - y,
+        "x * y": lambda x, y: x * y,
+        "-x": lambda x, y: -x,
+    },
 )
-@cuda.jit
-def uint32_with_uint32_is_uint64(a, b, out):
-    i = cuda.grid(1)
-    if i < N:
-        out[0, i] = a[i] + b[i]
-        out[1, i] = a[i] - b[i]
-        out[2, i] = a[i] // b[i]
-        out[3, i] = a[i] % b[i]
-
-
-@each(
-    lambda a, b, c: np.stack([wide(array) for array in (-a, -b, ~b, ~c)]),
-    integers(),
-    integers(np.uint32),
-    integers(np.uint8),
+each(
+    "int32_with_int32_is_int64",
+    (integers(), integers(), small()),
+    {
+        "x + y": lambda x, y, z: wide(x) + y,
+        "x - y": lambda x, y, z: wide(x) - y,
+        "x * y": lambda x, y, z: wide(x) * y,
+        "x // z": lambda x, y, z: np.floor(x / z).astype(int),
+        "x % z": lambda x, y, z: x - z * np.floor(x / z).astype(int),
+        "divmod(x, 7)[0]": lambda x, y, z: x // 7,
+        "divmod(x, 7)[1]": lambda x, y, z: x % 7,
+    },
 )
-@cuda.jit
-def minus_and_not_come_before_widening(a, b, c, out):
-    i = cuda.grid(1)
-    if i < N:
-        out[0, i] = -a[i]
-        out[1, i] = -b[i]
-        out[2, i] = ~b[i]
-        out[3, i] = ~c[i]
-
-
-@each(lambda a, b: wide(a) / wide(b), integers(np.int64), small())
-@cuda.jit
-def true_division_of_integers_is_float64(a, b, out):
-    i = cuda.grid(1)
-    if i < N:
-        out[i] = a[i] / b[i]
-
-
-@each(
-    lambda a, b: np.stack([np.floor(a / b), a - b * np.floor(a / b)]).astype(np.int64),
-    integers(),
-    small(),
+each(
+    "uint32_with_uint32_is_uint64",
+    (integers(np.uint32), lambda rng: integers(np.uint32)(rng) >> 8 | 1),
+    {
+        "x + y": lambda x, y: wide(x) + y,
+        "x - y": lambda x, y: wide(x) - y,
+        "(x - y) >> 1": lambda x, y: (wide(x) - y).astype(np.uint64) >> 1,
+        "x // y": lambda x, y: x // y,
+        "x % y": lambda x, y: x % y,
+    },
 )
-@cuda.jit
-def floor_division_and_modulo_of_negative_integers(a, b, out):
-    i = cuda.grid(1)
-    if i < N:
-        out[0, i] = a[i] // b[i]
-        out[1, i] = a[i] % b[i]
-
-
-@each(
-    lambda a, b: np.stack([np.floor(a / b), a - b * np.floor(a / b)]),
-    lambda rng: small(np.float32)(rng) / 4,
-    small(np.float32),
+each(
+    "signs_bits_and_shifts",
+    (integers(), integers(np.uint8), integers(np.uint32)),
+    {
+        "-x": lambda x, y, z: -x,
+        "-z": lambda x, y, z: -z,
+        "~y": lambda x, y, z: ~y,
+        "~z": lambda x, y, z: ~z,
+        "x & z": lambda x, y, z: wide(x) & z,
+        "x | y": lambda x, y, z: x | y,
+        "x ^ z": lambda x, y, z: wide(x) ^ z,
+        "x << 31": lambda x, y, z: wide(x) * 2**31,
+        "x >> 3": lambda x, y, z: x // 8,
+        "z << 4": lambda x, y, z: wide(z) * 16,
+        "z >> 4": lambda x, y, z: z // 16,
+    },
 )
-@cuda.jit
-def floor_division_and_modulo_of_negative_floats(a, b, out):
-    i = cuda.grid(1)
-    if i < N:
-        out[0, i] = a[i] // b[i]
-        out[1, i] = a[i] % b[i]
-
-
-@each(
-    lambda a, b: np.stack([wide(a) * 2**31, wide(a) // 8, wide(b) * 16, wide(b) // 16]),
-    integers(),
-    integers(np.uint32),
-)
-@cuda.jit
-def shifts_of_int32_and_uint32(a, b, out):
-    i = cuda.grid(1)
-    if i < N:
-        out[0, i] = a[i] << 31
-        out[1, i] = a[i] >> 3
-        out[2, i] = b[i] << 4
-        out[3, i] = b[i] >> 4
-
-
-@each(lambda a, b: wide(np.stack([a & b, a | b, a ^ b, -1 - a])), integers(), integers())
-@cuda.jit
-def bit_operations_of_negative_integers(a, b, out):
-    i = cuda.grid(1)
-    if i < N:
-        out[0, i] = a[i] & b[i]
-        out[1, i] = a[i] | b[i]
-        out[2, i] = a[i] ^ b[i]
-        out[3, i] = ~a[i]
-
-
-@each(
-    lambda a, b: np.stack([wide(a * a), np.sqrt(wide(abs(a))), wide(b) * b * b, np.exp2(abs(b))]),
-    floats(),
-    small(),
+each(
+    "quotients_and_powers",
+    (lambda rng: small(np.float32)(rng) / 4, small(np.float32), small()),
+    {
+        "x // y": lambda x, y, z: np.floor(x / y),
+        "x % y": lambda x, y, z: x - y * np.floor(x / y),
+        "z / 7": lambda x, y, z: wide(z) / 7,
+        "abs(x) ** 0.5": lambda x, y, z: np.sqrt(wide(abs(x))),
+        "z**3": lambda x, y, z: wide(z) * z * z,
+        "2 ** abs(z)": lambda x, y, z: np.exp2(abs(z)),
+    },
     rtol=1e-12,
 )
-@cuda.jit
-def powers_with_literals(a, b, out):
-    i = cuda.grid(1)
-    if i < N:
-        out[0, i] = a[i] ** 2
-        out[1, i] = abs(a[i]) ** 0.5
-        out[2, i] = b[i] ** 3
-        out[3, i] = 2 ** abs(b[i])
 
+# Casts ---------------------------------------------------------------------------------------
 
-@each(
-    lambda a, b: wide(np.stack([a + b, a - b, a * b, -a])), floats(np.float16), floats(np.float16)
+each(
+    "casts",
+    (integers(np.int64), lambda rng: floats()(rng) * 1000, floats(np.float16)),
+    {
+        "numba.int8(x)": lambda x, y, z: x.astype(np.int8),
+        "np.uint8(x)": lambda x, y, z: x.astype(np.uint8),
+        "numba.uint16(x)": lambda x, y, z: x.astype(np.uint16),
+        "np.int32(x)": lambda x, y, z: x.astype(np.int32),
+        "numba.uint32(x)": lambda x, y, z: x.astype(np.uint32),
+        "float(x)": lambda x, y, z: x.astype(float),
+        "numba.float32(x)": lambda x, y, z: x.astype(np.float32),
+        "bool(x)": lambda x, y, z: x != 0,
+        "not x": lambda x, y, z: x == 0,
+        "(x > 0) + (y > 1)": lambda x, y, z: (x > 0) * 1 + (y > 1),
+        "int(y)": lambda x, y, z: np.trunc(y),
+        "numba.int32(y)": lambda x, y, z: np.trunc(y),
+        "np.float64(z)": lambda x, y, z: z,
+    },
 )
+STORED = (np.float32, np.float16, np.int32, np.int32, np.uint8)
+
+
+def narrowed(x: np.ndarray, y: np.ndarray, *outputs: np.ndarray) -> dict[int, np.ndarray]:
+    values = x, x.astype(np.float32), x, y, y
+    return {2 + k: v.astype(t) for k, (v, t) in enumerate(zip(values, STORED, strict=True))}
+
+
+def wide_and_narrow(rng: np.random.Generator) -> Arguments:
+    outputs = [np.full(N, 99, dtype) for dtype in STORED]
+    return floats(np.float64)(rng) * 100, integers(np.int64)(rng), *outputs
+
+
+@example(2, 64, wide_and_narrow, narrowed)
 @cuda.jit
-def float16_with_float16_is_float16(a, b, out):
+def stores_narrow(a, b, singles, halves, whole, words, letters):
     i = cuda.grid(1)
     if i < N:
-        out[0, i] = a[i] + b[i]
-        out[1, i] = a[i] - b[i]
-        out[2, i] = a[i] * b[i]
-        out[3, i] = -a[i]
+        singles[i] = whole[i] = a[i]
+        halves[i] = np.float32(a[i])
+        words[i] = letters[i] = b[i]
 
 
-def mixed_bits_answer(a):
-    product = (a.astype(np.uint64) * np.uint64(6364136223846793005)).astype(np.int64)
-    return product >> 33 ^ product
+# Functions -----------------------------------------------------------------------------------
+
+each(
+    "smallest_largest_absolute_round",
+    (lambda rng: floats()(rng) * 4, small()),
+    {
+        "min(x, y)": lambda x, y: np.minimum(x, y),
+        "max(0.3, x)": lambda x, y: np.maximum(wide(x), 0.3),
+        "min(max(x, -1.5), y % 3)": lambda x, y: np.clip(wide(x), -1.5, y % 3),
+        "abs(x)": lambda x, y: abs(x),
+        "abs(y)": lambda x, y: abs(y),
+        "round(y / 2)": lambda x, y: np.rint(y / 2),
+    },
+)
+SAME_IN_NUMPY = """exp expm1 log log1p log2 log10 sqrt sin cos tan sinh cosh tanh fabs floor ceil
+    trunc degrees radians"""
+OF_ONE = {name: getattr(np, name) for name in SAME_IN_NUMPY.split()}
+OF_ONE |= {"asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "asinh": np.arcsinh}
+OF_ONE |= {"atanh": np.arctanh, "erf": np.vectorize(math.erf), "erfc": np.vectorize(math.erfc)}
+OF_TWO = {"pow": np.power, "fmod": np.fmod, "hypot": np.hypot, "copysign": np.copysign}
+OF_TWO |= {"atan2": np.arctan2}
+each(
+    "math_functions",
+    (lambda rng: rng.uniform(0.1, 0.9, N).astype(np.float32), floats()),
+    {f"math.{name}(x)": lambda x, y, f=f: f(wide(x)) for name, f in OF_ONE.items()}
+    | {f"math.{name}(x, y)": lambda x, y, f=f: f(wide(x), wide(y)) for name, f in OF_TWO.items()}
+    | {"math.acosh(x + numba.float32(2))": lambda x, y: np.arccosh(wide(x) + 2)},
+    rtol=1e-5,
+)
+# Of one type, NaN loses; of a float and an integer, the first one is kept beside NaN.
+each(
+    "not_a_number_and_infinity",
+    (special, floats()),
+    {
+        "math.isnan(x)": lambda x, y: np.isnan(x),
+        "math.isinf(x)": lambda x, y: np.isinf(x),
+        "math.isfinite(x)": lambda x, y: np.isfinite(x),
+        "x != x": lambda x, y: np.isnan(x),
+        "x < 1": lambda x, y: x < 1,
+        "x <= x": lambda x, y: ~np.isnan(x),
+        "max(x, y)": lambda x, y: np.fmax(x, y),
+        "min(y, x)": lambda x, y: np.fmin(y, x),
+        "max(x, 0)": lambda x, y: np.maximum(x, 0),
+        "max(0, x)": lambda x, y: np.fmax(x, 0).clip(0),
+        "x / numba.float32(0)": lambda x, y: x / np.zeros_like(x),
+    },
+)
 
 
-@each(mixed_bits_answer, integers(np.int64))
-@cuda.jit
-def int64_product_wraps(a, out):
-    i = cuda.grid(1)
-    if i < N:
-        product = a[i] * 6364136223846793005
-        out[i] = (product >> 33) ^ product
+def of_bits(function: Callable[[str], int]) -> Callable[[np.ndarray], np.ndarray]:
+    """A function of the bits of each number, as text."""
+
+    def answer(x: np.ndarray) -> np.ndarray:
+        bits = (np.binary_repr(int(number), x.dtype.itemsize * 8) for number in x)
+        return np.array([function(text) for text in bits], np.uint64)
+
+    return answer
+
+
+BITS = {
+    "cuda.popc(x)": of_bits(lambda bits: bits.count("1")),
+    "cuda.ffs(x)": of_bits(lambda bits: len(bits) - bits.rfind("1") if "1" in bits else 0),
+    "cuda.clz(x)": of_bits(lambda bits: (bits + "1").find("1")),
+    "cuda.brev(x)": of_bits(lambda bits: int(bits[::-1], 2)),
+}
+each("bits_of_32", (integers(np.uint32),), BITS)
+each("bits_of_64", (integers(np.uint64),), BITS)

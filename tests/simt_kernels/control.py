@@ -1,7 +1,10 @@
-"""Branches and loops that the lanes of a warp take differently."""
+"""Branches and loops, calls, grids, and names that stand for one thing here and another there.
+
+Random kernels (tests/simt/simt_programs.py) try divergence; here is what they do not write.
+"""
 
 import numpy as np
-from numba import cuda
+from numba import cuda, uint64
 
 from simt_kernels.example import example
 
@@ -28,25 +31,6 @@ def each(answer, *draws):
     return example(2, 64, arguments, answers)
 
 
-def branch(x):
-    return "negative" if x < 0 else "zero" if x == 0 else "odd" if x % 2 else "even"
-
-
-@each(lambda x: {"negative": -x, "zero": 7, "odd": 3 * x + 1, "even": x // 2}[branch(x)], numbers)
-@cuda.jit
-def if_elif_else(a, out):
-    i = cuda.grid(1)
-    if i < N:
-        if a[i] < 0:
-            out[i] = -a[i]
-        elif a[i] == 0:
-            out[i] = 7
-        elif a[i] % 2 == 1:
-            out[i] = 3 * a[i] + 1
-        else:
-            out[i] = a[i] // 2
-
-
 @each(lambda x: sum(x * r + c for r in range(x % 5) for c in range(r, x % 7)), numbers)
 @cuda.jit
 def nested_loops_of_divergent_lengths(a, out):
@@ -57,19 +41,6 @@ def nested_loops_of_divergent_lengths(a, out):
             for column in range(row, a[i] % 7):
                 total += a[i] * row + column
         out[i] = total
-
-
-@each(lambda x: 0 if x <= 0 else x.bit_length(), numbers)
-@cuda.jit
-def while_of_divergent_length(a, out):
-    i = cuda.grid(1)
-    if i < N:
-        rest = a[i]
-        halvings = 0
-        while rest > 0:
-            rest //= 2
-            halvings += 1
-        out[i] = halvings
 
 
 @each(lambda x: next((d for d in range(2, 52) if x % d), 0), numbers)
@@ -86,131 +57,18 @@ def break_leaves_the_inner_loop_only(a, out):
         out[i] = smallest // 2
 
 
-@each(lambda x: sum(k for k in range(20) if (x + k) % 3), numbers)
+@each(lambda x: (x > 0) + 2 * (x > 5) + 4 * (-20 <= x < 9), numbers)
 @cuda.jit
-def continue_skips_a_pass(a, out):
+def conditions_read_no_further(a, out):
+    """Threads from N on would read outside of a."""
     i = cuda.grid(1)
+    total = 1 if i < N and a[i] > 0 else 0
+    if not (i >= N or a[i] <= 5):
+        total += 2
+    if -1 < N - 1 - i < N and i < N > a[i] * 0 and -20 <= a[i] < 9:
+        total += 4
     if i < N:
-        total = 0
-        for k in range(20):
-            if (a[i] + k) % 3 == 0:
-                continue
-            total += k
         out[i] = total
-
-
-@each(lambda x: x + 1, numbers)
-@cuda.jit
-def tail_threads_return_early(a, out):
-    i = cuda.grid(1)
-    if i >= out.size:
-        return
-    out[i] = a[i] + 1
-
-
-@each(lambda x: min((k for k in range(12) if k * k > x), default=99), numbers)
-@cuda.jit
-def return_inside_a_loop(a, out):
-    i = cuda.grid(1)
-    if i < N:
-        for k in range(12):
-            if k * k > a[i]:
-                out[i] = k
-                return
-
-
-def neighbours(a, out):
-    inner = (a[:-2] < a[1:-1]) & (a[2:] < a[1:-1])
-    return {1: np.concatenate([[0], inner, [0]]).astype(np.int32)}
-
-
-@example(2, 64, lambda rng: (numbers(rng), np.full(N, 99, np.int32)), neighbours)
-@cuda.jit
-def and_reads_no_further(a, out):
-    i = cuda.grid(1)
-    if i < N:
-        peak = i > 0 and i + 1 < N and a[i - 1] < a[i] and a[i + 1] < a[i]
-        out[i] = 1 if peak else 0
-
-
-def stops(a, out):
-    return {1: np.append(a[1:] == a[:-1] + 1, True).astype(np.int32)}
-
-
-@example(2, 64, lambda rng: (numbers(rng) // 25, np.full(N, 99, np.int32)), stops)
-@cuda.jit
-def or_reads_no_further(a, out):
-    i = cuda.grid(1)
-    if i < N:
-        if i + 1 == N or a[i + 1] == a[i] + 1:
-            out[i] = 1
-        else:
-            out[i] = 0
-
-
-@each(lambda x, y: (x in range(-20, y)) + 2 * (not (0 <= x <= y)), numbers, numbers)
-@cuda.jit
-def chained_comparisons(a, b, out):
-    i = cuda.grid(1)
-    if i < N:
-        inside = 1 if -20 <= a[i] < b[i] else 0
-        outside = 0 if 0 <= a[i] <= b[i] else 2
-        out[i] = inside + outside
-
-
-@each(np.gcd, numbers, numbers)
-@cuda.jit
-def tuple_assignment_swaps(a, b, out):
-    i = cuda.grid(1)
-    if i < N:
-        x, y = abs(a[i]), abs(b[i])
-        while y != 0:
-            x, y = y, x % y
-        out[i] = x
-
-
-@each(lambda x: (((((x + 5) * 3 - 7) // 2 % 23) << 3 | 5) & 61 ^ 9) >> 1, numbers)
-@cuda.jit
-def augmented_assignments(a, out):
-    i = cuda.grid(1)
-    if i < N:
-        out[i] = a[i]
-        out[i] += 5
-        x = out[i]
-        x *= 3
-        x -= 7
-        x //= 2
-        x %= 23
-        x <<= 3
-        x |= 5
-        x &= 61
-        x ^= 9
-        x >>= 1
-        out[i] = x
-
-
-@each(lambda x, y: sum(range(x, y, 3)) - 2 * sum(range(x, y, -4)), numbers, numbers)
-@cuda.jit
-def ranges_of_each_lane_up_down_and_empty(a, b, out):
-    i = cuda.grid(1)
-    if i < N:
-        total = 0
-        for k in range(a[i], b[i], 3):
-            total += k
-        for k in range(a[i], b[i], -4):
-            total -= 2 * k
-        out[i] = total
-
-
-@each(lambda x: x % 4 - 1 if x % 4 else -8, numbers)
-@cuda.jit
-def loop_variable_keeps_its_last_value(a, out):
-    i = cuda.grid(1)
-    if i < N:
-        k = -8
-        for k in range(a[i] % 4):  # noqa: B007
-            pass
-        out[i] = k
 
 
 @each(lambda x: x * x if x > 0 else 5, numbers)
@@ -226,11 +84,134 @@ def variable_of_one_branch(a, out):
             out[i] = square
 
 
-@example(1, 64, lambda rng: (np.arange(64) % 3, np.zeros(64)), lambda t, out: {1: 23 + t * 4 + 5})
+# Calls ---------------------------------------------------------------------------------------
+
+
+@cuda.jit(device=True)
+def scaled(x, factor=3, offset=1):
+    return factor * x + offset
+
+
+@cuda.jit(device=True)
+def twice(function, x):
+    return function(function(x))
+
+
+@each(lambda x: 10 * (9 * x + 4) + 2 * x + 5 + abs(x), numbers)
 @cuda.jit
-def loop_over_a_tuple_and_index_by_lane(which, out):
-    t = cuda.threadIdx.x
-    total = 0
-    for part in (16, 4, 3):
-        total += part
-    out[t] = total + (5, 9, 13)[which[t]]
+def defaults_and_functions_as_arguments(a, out):
+    i = cuda.grid(1)
+    if i < N:
+        again = scaled
+        out[i] = 10 * twice(again, a[i]) + scaled(a[i], offset=5, factor=2) + twice(abs, a[i])
+
+
+def make_polynomial(COEFFICIENTS, DEGREE):
+    @cuda.jit
+    def closure_constants_and_an_indexed_tuple(a, out):
+        i = cuda.grid(1)
+        if i < N:
+            total = 0
+            for power in range(DEGREE + 1):
+                total = total * a[i] + COEFFICIENTS[power]
+            out[i] = total + COEFFICIENTS[-1]
+
+    return closure_constants_and_an_indexed_tuple
+
+
+each(lambda x: 3 * x**3 - x + 8, numbers)(make_polynomial((3, 0, -1, 4), 3))
+
+
+# Grids ---------------------------------------------------------------------------------------
+
+
+def six_numbers(out):
+    """Thread and block of each element of out, whose axes are z, y and x."""
+    z, y, x = np.indices(out.shape[:3])
+    return {0: np.stack([x % 4, y % 2, z % 4, x // 4, y // 2, z // 4], -1).astype(np.int32)}
+
+
+@example((2, 2, 1), (4, 2, 4), lambda rng: (np.full((4, 4, 8, 6), 99, np.int32),), six_numbers)
+@cuda.jit
+def grid_of_three_dimensions(out):
+    x, y, z = cuda.grid(3)
+    out[z, y, x, 0] = cuda.threadIdx.x
+    out[z, y, x, 1] = cuda.threadIdx.y
+    out[z, y, x, 2] = cuda.threadIdx.z
+    out[z, y, x, 3] = cuda.blockIdx.x
+    out[z, y, x, 4] = cuda.blockIdx.y
+    out[z, y, x, 5] = cuda.blockIdx.z
+
+
+@example(
+    (4, 3, 2),
+    (8, 2, 1),
+    lambda rng: (np.full(8, 99, np.int32),),
+    lambda out: {0: np.array([8, 2, 1, 4, 3, 2, 32, 6], np.int32)},
+)
+@cuda.jit
+def sizes_of_block_and_grid(out):
+    x, y, z = cuda.grid(3)
+    if x == 0 and y == 0 and z == 0:
+        width, height = cuda.gridsize(2)
+        out[0] = cuda.blockDim.x
+        out[1] = cuda.blockDim.y
+        out[2] = cuda.blockDim.z
+        out[3] = cuda.gridDim.x
+        out[4] = cuda.gridDim.y
+        out[5] = cuda.gridDim.z
+        out[6] = width
+        out[7] = height
+
+
+# Names, as Numba allows ----------------------------------------------------------------------
+
+BIG = 2**53 + 1  # no float64 holds it
+WEYL = 0x9E3779B97F4A7C15  # an unsigned number of 64 bits
+MASK64 = 2**64 - 1
+
+
+@example(
+    2,
+    64,
+    lambda rng: (rng.integers(-99, 99, N) + BIG, np.zeros(N, np.int64)),
+    lambda a, out: {1: a * 3 // 2},
+)
+@cuda.jit
+def float_becomes_an_integer_in_a_branch(a, out):
+    i = cuda.grid(1)
+    number = 0.0
+    if i < N:
+        number = a[i]
+        out[i] = number * 3 // 2
+
+
+@example(2, 64, lambda rng: (rng.standard_normal(N), np.zeros(N)), lambda a, out: {1: a * 8 + 6})
+@cuda.jit
+def names_change_places_and_kinds_after_a_return(a, out):
+    i = cuda.grid(1)
+    parts = (0, 0)
+    if i >= N:
+        return
+    source, target = a, out
+    for _ in range(3):
+        target[i] = source[i] * 2
+        source, target = target, source
+    parts = (1, 2, 3)
+    out[i] += parts[0] + parts[1] + parts[2]
+
+
+def splitmix(_, out):
+    state = (np.arange(N, dtype=object) * WEYL) & MASK64
+    mixed = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & MASK64
+    return {1: (mixed ^ (mixed >> 27)).astype(np.uint64)}
+
+
+@example(2, 64, lambda rng: (MASK64, np.zeros(N, np.uint64)), splitmix)
+@cuda.jit
+def hash_of_unsigned_64_bits(mask, out):
+    i = cuda.grid(1)
+    if i < N:
+        state = uint64(i) * uint64(WEYL)
+        mixed = (state ^ (state >> uint64(30))) * uint64(0xBF58476D1CE4E5B9)
+        out[i] = (mixed ^ (mixed >> uint64(27))) & uint64(mask)

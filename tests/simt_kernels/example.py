@@ -2,18 +2,26 @@
 
     @example(grid, block, arguments, answer)     a kernel that is right, and what it computes
     @fault(check, grid, block, arguments)        a kernel that is wrong, and the check that sees it
+    from_text(name, parameters, body, names)     one of many kernels that differ in a line
 
 In a wrong kernel the comment `# FAULT` marks the line that must be named; for a race, `# FIRST`
 marks the other access (none if one line races with itself).
 """
 
-from collections.abc import Callable
+import linecache
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import count
+from textwrap import dedent, indent
 
 import numpy as np
+from numba import cuda
 
 Arguments = tuple[object, ...]
+Draw = Callable[[np.random.Generator], Arguments]
+Answer = Callable[..., dict[int, np.ndarray]]
 Size = int | tuple[int, ...]
+FILES = count()
 
 
 @dataclass(frozen=True)
@@ -28,8 +36,8 @@ class Example:
     kernel: Callable
     grid: Size
     block: Size
-    arguments: Callable[[np.random.Generator], Arguments]
-    answer: Callable[..., dict[int, np.ndarray]]
+    arguments: Draw
+    answer: Answer
     shared_bytes: int = 0
     rtol: float = 0.0
 
@@ -45,7 +53,7 @@ class Fault:
     check: str
     grid: Size
     block: Size
-    arguments: Callable[[np.random.Generator], Arguments]
+    arguments: Draw
     shared_bytes: int = 0
 
     def draw(self) -> Arguments:
@@ -61,8 +69,8 @@ TRAFFIC: dict[str, dict[tuple[str, str], dict[str, int]]] = {}
 def example(
     grid: Size,
     block: Size,
-    arguments: Callable[[np.random.Generator], Arguments],
-    answer: Callable[..., dict[int, np.ndarray]],
+    arguments: Draw,
+    answer: Answer,
     shared_bytes: int = 0,
     rtol: float = 0.0,
 ) -> Callable[[Callable], Callable]:
@@ -91,7 +99,7 @@ def fault(
     check: str,
     grid: Size,
     block: Size,
-    arguments: Callable[[np.random.Generator], Arguments],
+    arguments: Draw,
     shared_bytes: int = 0,
 ) -> Callable[[Callable], Callable]:
     """Registers a @cuda.jit kernel as wrong, and by which check."""
@@ -103,3 +111,31 @@ def fault(
         return kernel
 
     return register
+
+
+def from_text(name: str, parameters: str, body: str, names: Mapping[str, object]) -> Callable:
+    """A @cuda.jit kernel of this text, in a file that only linecache has: the simulator reads it.
+
+    names  what the kernel may name, for example globals()
+    """
+    text = f"@cuda.jit\ndef {name}({parameters}):\n{indent(dedent(body).strip(chr(10)), '    ')}\n"
+    file = f"<kernel {next(FILES)}>"
+    linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
+    namespace = {"cuda": cuda, **names}
+    exec(compile(text, file, "exec"), namespace)
+    return namespace[name]
+
+
+def one_and_result(
+    shape: Size, result: Size | None = None, dtype: type = np.int32, more: Arguments = ()
+) -> Draw:
+    """Small random numbers to read, and zeros to write to (of the same shape if not given).
+
+    float32 are between 0 and 1. `more` are further arguments.
+    """
+
+    def draw(rng: np.random.Generator) -> Arguments:
+        source = rng.random(shape, dtype) if dtype is np.float32 else rng.integers(0, 10, shape)
+        return source.astype(dtype), np.zeros(shape if result is None else result, dtype), *more
+
+    return draw

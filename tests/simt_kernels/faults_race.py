@@ -4,25 +4,18 @@ FIRST and FAULT stand in the order in which the lines run when all threads go li
 """
 
 import math
+from functools import partial
 
 import numpy as np
 from numba import cuda, float32, float64, int32
 
-from .example import fault
+from simt_kernels.example import fault, one_and_result
 
 FULL = 0xFFFFFFFF
 NUM_WARPS = 4
 SCRATCH_SIZE = 2 * NUM_WARPS
 
-
-def source_and_result(source_shape, result_shape=None):
-    """Random float32 numbers to read, and zeros to write to (of the same shape if not given)."""
-
-    def draw(rng):
-        source = rng.random(source_shape, dtype=np.float32)
-        return source, np.zeros(result_shape or source_shape, np.float32)
-
-    return draw
+source_and_result = partial(one_and_result, dtype=np.float32)
 
 
 def counters(count):
@@ -38,22 +31,6 @@ def missing_barrier_after_the_load(a, out):
     out[i] = tile[63 - i]  # FAULT
 
 
-@fault("race", 1, 64, source_and_result(64, 1))
-@cuda.jit
-def missing_barrier_in_a_tree_reduction(a, out):
-    partial = cuda.shared.array(64, float32)
-    i = cuda.threadIdx.x
-    partial[i] = a[i]
-    cuda.syncthreads()
-    stride = 32
-    while stride > 0:
-        if i < stride:
-            partial[i] += partial[i + stride]  # FAULT
-        stride //= 2
-    if i == 0:
-        out[0] = partial[0]
-
-
 @fault("race", 1, 64, source_and_result((2, 64), 64))
 @cuda.jit
 def next_round_overwrites_what_others_still_read(a, out):
@@ -67,49 +44,10 @@ def next_round_overwrites_what_others_still_read(a, out):
     out[i] = total
 
 
-@fault("race", 1, 64, source_and_result((2, 64), 64))
-@cuda.jit
-def barrier_before_the_store_instead_of_after(a, out):
-    tile = cuda.shared.array(64, float32)
-    i = cuda.threadIdx.x
-    total = float32(0)
-    for step in range(2):
-        cuda.syncthreads()
-        tile[i] = a[step, i]  # FIRST
-        total += tile[63 - i]  # FAULT
-    out[i] = total
-
-
-@fault("race", 1, 64, source_and_result(64))
-@cuda.jit
-def result_of_one_thread_read_without_barrier(a, out):
-    largest = cuda.shared.array(1, float32)
-    i = cuda.threadIdx.x
-    if i == 0:
-        largest[0] = max(a[0], a[63])  # FIRST
-    out[i] = largest[0]  # FAULT
-
-
 @fault("race", 1, 64, counters(1))
 @cuda.jit
 def all_threads_write_one_address(last):
     last[0] = cuda.threadIdx.x  # FAULT
-
-
-@fault("race", 1, 32, lambda rng: (rng.permutation(32), np.zeros(1, np.int32)))
-@cuda.jit
-def two_threads_raise_the_same_flag(a, found):
-    if a[cuda.threadIdx.x] < 2:
-        found[0] = 1  # FAULT
-
-
-@fault("race", 1, 32, source_and_result(32))
-@cuda.jit
-def lanes_of_one_warp_without_syncwarp(a, out):
-    pairs = cuda.shared.array(32, float32)
-    lane = cuda.laneid
-    pairs[lane] = a[lane]  # FIRST
-    out[lane] = pairs[lane ^ 1]  # FAULT
 
 
 @fault("race", 1, 32, source_and_result(32))
@@ -174,34 +112,10 @@ def second_reduction_reuses_the_scratch(a, out):
     out[i] = red_smem[0] + red_smem[1] + red_smem[2] + red_smem[3]
 
 
-@fault("race", 1, 128, source_and_result(128))
-@cuda.jit
-def scratch_without_the_offset_of_the_warp(a, out):
-    scratch = cuda.shared.array(32, float32)
-    scratch[cuda.laneid] = a[cuda.threadIdx.x]  # FAULT
-    cuda.syncthreads()
-    out[cuda.threadIdx.x] = scratch[cuda.laneid]
-
-
-@fault("race", 1, 64, lambda rng: (rng.integers(0, 8, 64), np.zeros(8, np.int32)))
-@cuda.jit
-def histogram_without_atomic(values, bins):
-    i = cuda.threadIdx.x
-    bins[values[i]] += 1  # FAULT
-
-
 @fault("race", 2, 64, source_and_result(128, 64))
 @cuda.jit
 def blocks_write_the_same_slots(a, out):
     out[cuda.threadIdx.x] = a[cuda.grid(1)]  # FAULT
-
-
-@fault("race", 2, 32, lambda rng: (rng.random(128, dtype=np.float32), np.zeros(62)))
-@cuda.jit
-def tiles_of_two_blocks_overlap(a, out):
-    # Each tile is 32 wide, but starts 30 after the last: two numbers are written twice.
-    i = cuda.blockIdx.x * 30 + cuda.threadIdx.x
-    out[i] = a[i]  # FAULT
 
 
 @fault("race", 3, 32, source_and_result(96, 1))
@@ -244,29 +158,6 @@ def stencil_in_place(a):
     i = cuda.threadIdx.x
     smooth = float32(0.5) * (a[i] + a[i + 1])  # FIRST
     a[i] = smooth  # FAULT
-
-
-@fault("race", 1, (8, 8), lambda rng: (rng.random((8, 8), dtype=np.float32),))
-@cuda.jit
-def transpose_in_place(matrix):
-    x, y = cuda.grid(2)
-    element = matrix[x, y]  # FIRST
-    matrix[y, x] = element  # FAULT
-
-
-@fault("race", 1, 64, source_and_result(64))
-@cuda.jit
-def double_buffer_of_one_buffer(a, out):
-    sums = cuda.shared.array(64, float32)
-    i = cuda.threadIdx.x
-    sums[i] = a[i]
-    cuda.syncthreads()
-    for step in range(6):
-        offset = 1 << step
-        left = sums[i - offset] if i >= offset else float32(0)  # FIRST
-        sums[i] += left  # FAULT
-        cuda.syncthreads()
-    out[i] = sums[i]
 
 
 def one_array_twice(rng):

@@ -1,22 +1,16 @@
 """Kernels in which a barrier, a shuffle or a vote waits for threads that do not come."""
 
+from functools import partial
+
 import numpy as np
 from numba import cuda, float32, int32
 
-from .example import fault
+from simt_kernels.example import fault, one_and_result
 
 FULL = 0xFFFFFFFF
 LOWER_HALF = 0x0000FFFF
 
-
-def source_and_result(source_shape, result_shape=None):
-    """Random float32 numbers to read, and zeros to write to (of the same shape if not given)."""
-
-    def draw(rng):
-        source = rng.random(source_shape, dtype=np.float32)
-        return source, np.zeros(result_shape or source_shape, np.float32)
-
-    return draw
+source_and_result = partial(one_and_result, dtype=np.float32)
 
 
 @fault("sync", 1, 64, source_and_result(64))
@@ -84,34 +78,6 @@ def barrier_in_a_loop_of_unequal_length(a, lengths, out):
         out[i] += tile[step, 63 - i]
 
 
-@fault("sync", 1, 64, one_short_sequence)
-@cuda.jit
-def continue_skips_the_barrier(a, lengths, out):
-    tile = cuda.shared.array((3, 64), float32)
-    i = cuda.threadIdx.x
-    for step in range(3):
-        if step >= lengths[i]:
-            continue
-        tile[step, i] = a[step, i]
-        cuda.syncthreads()  # FAULT
-        out[i] += tile[step, 63 - i]
-
-
-@fault("sync", 1, 64, one_short_sequence)
-@cuda.jit
-def break_before_the_barrier(a, lengths, out):
-    tile = cuda.shared.array((3, 64), float32)
-    i = cuda.threadIdx.x
-    step = 0
-    while True:
-        tile[step, i] = a[step, i]
-        step += 1
-        if step == lengths[i]:
-            break
-        cuda.syncthreads()  # FAULT
-    out[i] = tile[step - 1, i]
-
-
 @fault("sync", 1, 64, source_and_result(64))
 @cuda.jit
 def counting_barrier_in_a_branch(a, out):
@@ -137,7 +103,7 @@ def device_function_with_a_barrier_in_a_branch(a, out):
         out[i] = read_after_barrier(tile, 63 - i)
 
 
-# In the next seven, the lanes that are missing wait at the last barrier.
+# In the next four, the lanes that are missing wait at the last barrier.
 
 
 @fault("sync", 1, 32, source_and_result(32))
@@ -187,43 +153,6 @@ def vote_behind_a_short_circuit(a, out):
         tile[lane] = 1
     cuda.syncthreads()
     out[lane] = tile[31 - lane]
-
-
-@fault("sync", 1, 32, source_and_result(32))
-@cuda.jit
-def shuffle_from_a_lane_in_the_other_branch(a, out):
-    tile = cuda.shared.array(32, float32)
-    lane = cuda.laneid
-    tile[lane] = a[lane]
-    if lane < 16:
-        tile[lane] = cuda.shfl_sync(LOWER_HALF, a[lane], 16)  # FAULT
-    cuda.syncthreads()
-    out[lane] = tile[31 - lane]
-
-
-@fault("sync", 1, 32, source_and_result(32))
-@cuda.jit
-def half_warp_shuffles_down_out_of_its_half(a, out):
-    tile = cuda.shared.array(32, float32)
-    lane = cuda.laneid
-    tile[lane] = a[lane]
-    if lane < 16:
-        tile[lane] += cuda.shfl_down_sync(LOWER_HALF, a[lane], 8)  # FAULT
-    cuda.syncthreads()
-    out[lane] = tile[31 - lane]
-
-
-@fault("sync", 1, 32, source_and_result((3, 32), 32))
-@cuda.jit
-def shuffle_after_some_lanes_broke_out(a, out):
-    lane = cuda.laneid
-    total = float32(0)
-    for step in range(3):
-        if a[step, lane] > 0.9:
-            break
-        total += cuda.shfl_xor_sync(FULL, a[step, lane], 1)  # FAULT
-    cuda.syncthreads()
-    out[lane] = total
 
 
 @fault("sync", 1, 32, source_and_result(32))

@@ -1,10 +1,10 @@
-"""Arrays: up to four dimensions, strides, views, local memory, static and dynamic shared memory."""
+"""Arrays: up to four dimensions, strides, rows and slices, local memory, scalars."""
 
 import numba
 import numpy as np
 from numba import cuda
 
-from simt_kernels.example import example
+from simt_kernels.example import example, one_and_result
 
 
 def numbers(rng, *shape):
@@ -30,52 +30,13 @@ def one_to_four_dimensions(a, b, c, d, out):
 
 
 @example(
-    1,
-    32,
-    lambda rng: (numbers(rng, 50)[1::2], numbers(rng, 50)[::-2], unwritten(100)[::4]),
-    lambda a, b, out: {2: a - b},
-)
-@cuda.jit
-def strided_arrays(a, b, out):
-    i = cuda.grid(1)
-    if i < out.size:
-        out[i] = a[i] - b[i]
-
-
-COLUMNS = 3
-
-
-def ends(a, out):
-    answer = np.stack([a[:, -1], np.full(8, 2), np.full(8, 7), a[::-1, 1]], 1).astype(float)
-    answer[:, -1] += 0.5
-    return {1: answer}
-
-
-@example(1, 8, lambda rng: (numbers(rng, 8, 4), np.zeros((8, 4))), ends)
-@cuda.jit
-def constant_shapes_own_types_and_ends_of_axes(a, out):
-    """Numba knows all of it before the kernel runs: 2.5 becomes 2 in an array of a's type."""
-    i = cuda.threadIdx.x
-    ROWS = 2
-    shape = (ROWS, COLUMNS)
-    own = cuda.local.array(shape, dtype=a.dtype)
-    rows = cuda.shared.array((8, ROWS), a.dtype)
-    own[:] = 2.5
-    own[-1] = 7
-    own[0, :1] = a[i, -1]
-    rows[i, -1] = a[i, 1]
-    cuda.syncthreads()
-    out[i, 0] = own[0, 0]
-    out[i, 1] = own[0, -1]
-    out[i, 2] = own[1, i % COLUMNS]
-    out[i, 3] = rows[7 - i, 1]
-    cuda.atomic.add(out, (i, -1), 0.5)
-
-
-@example(
     (2, 2),
     (4, 8),
-    lambda rng: (numbers(rng, 13, 7).T, numbers(rng, 13, 7)[:, 1:3].T, unwritten(14, 14)[::2, :13]),
+    lambda rng: (
+        numbers(rng, 13, 7)[::-1].T,
+        numbers(rng, 13, 7)[:, 1:3].T,
+        unwritten(14, 14)[::2, :13],
+    ),
     lambda a, b, out: {2: 2 * a + b[0] + b[1]},
 )
 @cuda.jit
@@ -83,45 +44,6 @@ def transposed_arrays(a, b, out):
     row, column = cuda.grid(2)
     if row < a.shape[0] and column < a.shape[1]:
         out[row, column] = 2 * a[row, column] + b[0, column] + b[1, column]
-
-
-@example(
-    1,
-    8,
-    lambda rng: (numbers(rng, 8, 6), unwritten(8, 6)),
-    lambda a, out: {1: a[:, ::-1].copy()},
-)
-@cuda.jit
-def rows_are_views(a, out):
-    i = cuda.threadIdx.x
-    source = a[i]
-    target = out[i]
-    for j in range(len(source)):
-        target[len(target) - 1 - j] = source[j]
-
-
-def slices_answer(a, out):
-    parts = [a[:, 2:], a[:, :3], a[:, 1:-1], a.T]
-    return {1: np.stack([part.sum(1) for part in parts], 1).astype(np.int32)}
-
-
-@cuda.jit(device=True)
-def sum_of(array):
-    total = 0
-    for k in range(array.size):
-        total += array[k]
-    return total
-
-
-@example(1, 8, lambda rng: (numbers(rng, 8, 8), unwritten(8, 4)), slices_answer)
-@cuda.jit
-def slices_are_views(a, out):
-    i = cuda.threadIdx.x
-    row = a[i]
-    out[i, 0] = sum_of(row[2:])
-    out[i, 1] = sum_of(a[i, :3])
-    out[i, 2] = sum_of(row[1:-1])
-    out[i, 3] = sum_of(a[:, i])
 
 
 @example(
@@ -174,22 +96,138 @@ def array_of_booleans(a, negative, out):
     out[i] = -a[i] if negative[i] else a[i]
 
 
+@example(2, 32, lambda rng: (np.zeros(64, np.int8),), lambda out: {0: np.arange(64) * 2})
+@cuda.jit
+def neighbouring_bytes_written_twice_by_their_owner(out):
+    i = cuda.grid(1)
+    out[i] = i
+    out[i] += i
+
+
+def overlapping_views(rng):
+    whole = rng.integers(0, 10, 96)
+    return whole[:64], whole[32:]
+
+
+@example(1, 32, overlapping_views, lambda low, high: {1: np.append(high[:32], low[:32])})
+@cuda.jit
+def overlapping_views_touched_apart(low, high):
+    # high[32 + i] is the 64 + i th number of the whole, and nobody else's.
+    i = cuda.threadIdx.x
+    high[32 + i] = low[i]
+
+
+# Rows and slices -----------------------------------------------------------------------------
+
+
+@example(1, (8, 4), one_and_result((4, 8)), lambda a, out: {1: a[::-1]})
+@cuda.jit
+def row_views_read_to_the_last_element(a, out):
+    row = a[a.shape[0] - 1 - cuda.threadIdx.y]
+    result = out[cuda.threadIdx.y]
+    first_half, second_half = row[:4], row[4:8]
+    if cuda.threadIdx.x < 4:
+        result[cuda.threadIdx.x] = first_half[cuda.threadIdx.x]
+    else:
+        result[cuda.threadIdx.x] = second_half[cuda.threadIdx.x - 4]
+
+
+def slices_answer(a, out):
+    parts = [a[:, 2:], a[:, :3], a[:, 1:-1], a.T]
+    return {1: np.stack([part.sum(1) for part in parts], 1).astype(np.int32)}
+
+
+@cuda.jit(device=True)
+def sum_of(array):
+    total = 0
+    for k in range(array.size):
+        total += array[k]
+    return total
+
+
+@example(1, 8, lambda rng: (numbers(rng, 8, 8), unwritten(8, 4)), slices_answer)
+@cuda.jit
+def slices_are_views(a, out):
+    i = cuda.threadIdx.x
+    row = a[i]
+    out[i, 0] = sum_of(row[2:])
+    out[i, 1] = sum_of(a[i, :3])
+    out[i, 2] = sum_of(row[1:-1])
+    out[i, 3] = sum_of(a[:, i])
+
+
 @example(
     1,
-    64,
-    lambda rng: (rng.integers(0, 4, (64, 10)), np.full((64, 4), 99)),
-    lambda a, out: {1: np.stack([(a == digit).sum(1) for digit in range(4)], 1)},
+    8,
+    lambda rng: (np.arange(8), np.zeros(8, np.int64)),
+    lambda a, out: {1: np.array([5, 6, 7, 3, 5, 2, 0, 8])},
 )
 @cuda.jit
-def local_array_of_each_lane(a, out):
+def slices_are_cut_as_in_python(a, out):
+    t = cuda.threadIdx.x
+    tail, middle, beyond = a[-3:], a[-5:-2], a[2:99]
+    if t < 3:
+        out[t] = tail[t]
+    elif t < 5:
+        out[t] = middle[2 * (t - 3)]
+    elif t == 5:
+        out[t] = beyond[0]
+    elif t == 6:
+        out[t] = a[5:2].size
+    else:
+        out[t] = beyond.size + len(tail) - 1
+
+
+def of_each_lane(a, out):
+    t = np.arange(32)
+    return {1: a[np.where(t % 3 == 1, 2, 0), t] + np.array([a[0, :n].sum() for n in t])}
+
+
+@example(1, 32, one_and_result((3, 32), 32), of_each_lane)
+@cuda.jit
+def row_and_length_of_each_lane(a, out):
+    t = cuda.threadIdx.x
+    row = a[0]
+    head = row[:0]
+    if t > 0:
+        head = row[:t]
+    if t % 3 == 1:
+        row = a[2]
+    out[t] = row[t]
+    for i in range(head.size):
+        out[t] += head[i]
+
+
+# Local arrays, and what Numba knows before the kernel runs ------------------------------------
+
+COLUMNS = 3
+
+
+def ends(a, out):
+    answer = np.stack([a[:, -1], np.full(8, 2), np.full(8, 7), a[::-1, 1]], 1).astype(float)
+    answer[:, -1] += 0.5
+    return {1: answer}
+
+
+@example(1, 8, lambda rng: (numbers(rng, 8, 4), np.zeros((8, 4))), ends)
+@cuda.jit
+def constant_shapes_own_types_and_ends_of_axes(a, out):
+    """2.5 becomes 2 in an array of a's type."""
     i = cuda.threadIdx.x
-    count = cuda.local.array(4, numba.int32)
-    for digit in range(4):
-        count[digit] = 0
-    for k in range(10):
-        count[a[i, k]] += 1
-    for digit in range(4):
-        out[i, digit] = count[digit]
+    ROWS = 2
+    shape = (ROWS, COLUMNS)
+    own = cuda.local.array(shape, dtype=a.dtype)
+    rows = cuda.shared.array((8, ROWS), a.dtype)
+    own[:] = 2.5
+    own[-1] = 7
+    own[0, :1] = a[i, -1]
+    rows[i, -1] = a[i, 1]
+    cuda.syncthreads()
+    out[i, 0] = own[0, 0]
+    out[i, 1] = own[0, -1]
+    out[i, 2] = own[1, i % COLUMNS]
+    out[i, 3] = rows[7 - i, 1]
+    cuda.atomic.add(out, (i, -1), 0.5)
 
 
 def make_local(ROWS, COLUMNS):
@@ -213,3 +251,16 @@ example(
     lambda rng: (numbers(rng, 48), unwritten(48, 4, 3, dtype=np.float64)),
     lambda a, out: {1: a[:, None, None] * np.arange(3.0) + np.arange(4.0)[:, None]},
 )(make_local(3, 4))
+
+
+@example(1, 32, one_and_result((32, 4)), lambda a, out: {1: np.cumsum(a, axis=1)})
+@cuda.jit
+def local_array_zeroed_in_a_loop(a, out):
+    sums = cuda.local.array(2 * 4 // 2, numba.int32)
+    i = cuda.threadIdx.x
+    for j in range(4):
+        sums[j] = 0
+    for j in range(4):
+        for k in range(j, 4):
+            sums[k] += a[i, j]
+        out[i, j] = sums[j]

@@ -1,49 +1,31 @@
-"""Shared memory: static and dynamic, two arrays, two types in one buffer, slices, padding."""
+"""Shared memory: static, dynamic, in device functions; and barriers between its writes and reads.
+
+Many look like a kernel of faults_data.py or faults_order.py, but are right.
+"""
 
 import numba
 import numpy as np
 from numba import cuda
 
-from simt_kernels.example import example
+from simt_kernels.example import example, one_and_result
 from simt_kernels.memory import numbers, unwritten
 
 
-@example(
-    2,
-    64,
-    lambda rng: (numbers(rng, 128), unwritten(128)),
-    lambda a, out: {1: a.reshape(2, 64)[:, ::-1].ravel()},
-)
+def reversed_in_blocks(a, out):
+    """Each run of 64 numbers from back to front."""
+    return {1: a.reshape(-1, 64)[:, ::-1].reshape(a.shape)}
+
+
+@example(2, 64, one_and_result(128), reversed_in_blocks)
 @cuda.jit
 def static_shared_array_of_each_block(a, out):
     i = cuda.grid(1)
     t = cuda.threadIdx.x
-    block = cuda.shared.array(64, numba.int32)
+    LANES = 64
+    block = cuda.shared.array(LANES, dtype="int32")
     block[t] = a[i]
     cuda.syncthreads()
-    out[i] = block[63 - t]
-
-
-TILE = 8
-PADDED = TILE + 1
-
-
-@example(
-    (2, 2),
-    (TILE, TILE),
-    lambda rng: (numbers(rng, 13, 11), unwritten(11, 13)),
-    lambda a, out: {1: a.T},
-)
-@cuda.jit
-def transpose_through_a_padded_tile(a, out):
-    tile = cuda.shared.array((TILE, PADDED), np.int32)
-    x, y = cuda.threadIdx.x, cuda.threadIdx.y
-    left, top = cuda.blockIdx.x * TILE, cuda.blockIdx.y * TILE
-    if top + y < a.shape[0] and left + x < a.shape[1]:
-        tile[y, x] = a[top + y, left + x]
-    cuda.syncthreads()
-    if left + y < out.shape[0] and top + x < out.shape[1]:
-        out[left + y, top + x] = tile[x, y]
+    out[i] = block[LANES - 1 - t]
 
 
 @example(
@@ -102,30 +84,16 @@ def dynamic_shared_buffer_is_used_again(a, b, out):
     out[t] += shorts[127 - 2 * t] + 10 * shorts[126 - 2 * t]
 
 
-def make_halves(LEFT, RIGHT):
-    @cuda.jit
-    def dynamic_shared_array_cut_in_two(a, out):
-        t = cuda.threadIdx.x
-        both = cuda.shared.array(0, numba.int32)
-        left = both[:LEFT]
-        right = both[LEFT : LEFT + RIGHT]
-        if t < LEFT:
-            left[t] = a[t]
-        else:
-            right[t - LEFT] = 2 * a[t]
-        cuda.syncthreads()
-        out[t] = left[t % LEFT] + right[t % RIGHT]
-
-    return dynamic_shared_array_cut_in_two
-
-
-example(
-    1,
-    32,
-    lambda rng: (numbers(rng, 32), unwritten(32)),
-    lambda a, out: {1: np.resize(a[:12], 32) + 2 * np.resize(a[12:], 32)},
-    shared_bytes=32 * 4,
-)(make_halves(12, 20))
+@example(1, 32, one_and_result(32), lambda a, out: {1: a[::-1] + 31}, shared_bytes=32 * 8)
+@cuda.jit
+def dynamic_shared_split_by_an_offset(a, out):
+    logits = cuda.shared.array(0, numba.float32)[:32]
+    tokens = cuda.shared.array(0, numba.int32)[32:]
+    i = cuda.threadIdx.x
+    logits[i] = a[i]
+    tokens[i] = i
+    cuda.syncthreads()
+    out[i] = int(logits[31 - i]) + tokens[31 - i] + i
 
 
 @cuda.jit(device=True)
@@ -137,13 +105,125 @@ def of_next_thread(x):
     return block[(cuda.threadIdx.x + 1) % 64]
 
 
-@example(
-    1,
-    64,
-    lambda rng: (rng.standard_normal(64, np.float32), np.zeros(64, np.float32)),
-    lambda a, out: {1: np.roll(a, -1) - a},
-)
+@example(1, 64, one_and_result(64, dtype=np.float32), lambda a, out: {1: np.roll(a, -1) - a})
 @cuda.jit
 def shared_array_in_a_device_function(a, out):
     t = cuda.threadIdx.x
     out[t] = of_next_thread(a[t]) - a[t]
+
+
+# Who has written, and what a barrier orders --------------------------------------------------
+
+
+@example(1, 64, one_and_result(50, 1), lambda a, out: {1: np.array([a.sum()])})
+@cuda.jit
+def only_what_was_written_is_read(a, out):
+    tile = cuda.shared.array(64, numba.int32)
+    i = cuda.threadIdx.x
+    if i < a.shape[0]:
+        tile[i] = a[i]
+    cuda.syncthreads()
+    if i == 0:
+        for j in range(a.shape[0]):
+            out[0] += tile[j]
+
+
+@example(1, 64, one_and_result((3, 64), 64), lambda a, out: {1: a.sum(0)[::-1]})
+@cuda.jit
+def tile_reused_after_a_second_barrier(a, out):
+    tile = cuda.shared.array(64, numba.int32)
+    i = cuda.threadIdx.x
+    for step in range(3):
+        tile[i] = a[step, i]
+        cuda.syncthreads()
+        out[i] += tile[63 - i]
+        cuda.syncthreads()
+
+
+@example(2, 64, one_and_result(128, 2), lambda a, out: {1: a.reshape(2, 64).sum(1)})
+@cuda.jit
+def tree_reduction(a, out):
+    partial = cuda.shared.array(64, numba.int32)
+    i = cuda.threadIdx.x
+    partial[i] = a[cuda.grid(1)]
+    stride = 32
+    while stride > 0:
+        cuda.syncthreads()
+        if i < stride:
+            partial[i] += partial[i + stride]
+        stride //= 2
+    if i == 0:
+        out[cuda.blockIdx.x] = partial[0]
+
+
+@example(1, 64, lambda rng: (rng.integers(0, 10, 65),), lambda a: {0: np.append(a[1:], a[64])})
+@cuda.jit
+def shift_in_place_with_a_barrier(a):
+    i = cuda.threadIdx.x
+    right = a[i + 1]
+    cuda.syncthreads()
+    a[i] = right
+
+
+@example(3, 64, one_and_result(192), reversed_in_blocks)
+@cuda.jit
+def barrier_in_a_branch_of_the_whole_block(a, out):
+    tile = cuda.shared.array(64, numba.int32)
+    i = cuda.threadIdx.x
+    tile[i] = a[cuda.grid(1)]
+    if cuda.blockIdx.x % 2 == 0:
+        cuda.syncthreads()
+    else:
+        cuda.syncthreads()
+    out[cuda.grid(1)] = tile[63 - i]
+
+
+@example(3, 64, one_and_result(128), reversed_in_blocks)
+@cuda.jit
+def early_return_of_a_whole_block(a, out):
+    tile = cuda.shared.array(64, numba.int32)
+    i = cuda.threadIdx.x
+    if cuda.blockIdx.x == 2:
+        return
+    tile[i] = a[cuda.grid(1)]
+    cuda.syncthreads()
+    out[cuda.grid(1)] = tile[63 - i]
+
+
+# Exercises as a student writes them ----------------------------------------------------------
+
+
+def whole(rng, *shape):
+    """Floats without a fraction: their sums are exact in any order."""
+    return rng.integers(-9, 10, shape).astype(np.float32)
+
+
+def empty(*shape):
+    return np.full(shape, np.nan, np.float32)
+
+
+SIDE = 4
+
+
+@example(
+    (3, 2),
+    (SIDE, SIDE),
+    lambda rng: (whole(rng, 7, 6), whole(rng, 6, 10), empty(7, 10)),
+    lambda a, b, out: {2: a @ b},
+)
+@cuda.jit
+def puzzle_matrix_product(a, b, out):
+    left = cuda.shared.array((SIDE, SIDE), numba.float32)
+    right = cuda.shared.array((SIDE, SIDE), numba.float32)
+    column, row = cuda.grid(2)
+    x, y = cuda.threadIdx.x, cuda.threadIdx.y
+    total = numba.float32(0)
+    for start in range(0, a.shape[1], SIDE):
+        left[y, x] = a[row, start + x] if row < a.shape[0] and start + x < a.shape[1] else 0
+        right[y, x] = b[start + y, column] if start + y < b.shape[0] and column < b.shape[1] else 0
+        cuda.syncthreads()
+        for k in range(SIDE):
+            total += left[y, k] * right[k, x]
+        cuda.syncthreads()
+    if row < out.shape[0] and column < out.shape[1]:
+        out[row, column] = total

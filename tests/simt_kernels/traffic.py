@@ -6,12 +6,9 @@ Arrays begin at a multiple of 256 bytes. A sector has 32 bytes, a line 128, a ba
 import numpy as np
 from numba import cuda, float32
 
-from simt_kernels.example import example, traffic
+from simt_kernels.example import example, from_text, traffic
 
 WARP = 32
-TILE = 32
-PADDED = TILE + 1
-TWO, FOUR = 2, 4
 
 
 def floats(rng: np.random.Generator, *shape: int) -> np.ndarray:
@@ -44,73 +41,26 @@ def clashing(requests: int, wavefronts: int, ideal: int) -> dict[str, int]:
     return {"requests": requests, "wavefronts": wavefronts, "ideal": ideal, "degree": degree}
 
 
-@traffic({("a[t]", "read"): whole(1, 128), ("out[t]", "write"): whole(1, 128)})
-@example(1, WARP, lambda rng: (floats(rng, WARP), nothing(WARP)), lambda a, out: {1: a})
-@cuda.jit
-def stride_1(a, out):
-    t = cuda.threadIdx.x
-    out[t] = a[t]
+def gathers(name: str, index: str, reads: dict[str, int], warps: int = 1) -> None:
+    """Registers a kernel: out[t] = a[index]."""
+    num_threads = warps * WARP
+    size = 1 + eval(index, {"t": num_threads - 1})
+    kernel = from_text(name, "a, out", f"t = cuda.threadIdx.x\nout[t] = a[{index}]", globals())
+    items = np.array([eval(index, {"t": t}) for t in range(num_threads)])
+    counts = {(f"a[{index}]", "read"): reads, ("out[t]", "write"): whole(warps, 128 * warps)}
+    arguments = lambda rng: (floats(rng, size), nothing(num_threads))  # noqa: E731
+    example(1, num_threads, arguments, lambda a, out: {1: a[items]})(traffic(counts)(kernel))
 
 
+gathers("stride_1", "t", whole(1, 128))
 # Lane 31 reads byte 31 * 8 to 31 * 8 + 3: 252 bytes in 8 sectors, half of them wanted.
-@traffic(
-    {
-        ("a[2 * t]", "read"): moved(1, 32, sectors=(8, 4), lines=(2, 1)),
-        ("out[t]", "write"): whole(1, 128),
-    }
-)
-@example(1, WARP, lambda rng: (floats(rng, 64), nothing(WARP)), lambda a, out: {1: a[::2]})
-@cuda.jit
-def stride_2(a, out):
-    t = cuda.threadIdx.x
-    out[t] = a[2 * t]
-
-
+gathers("stride_2", "2 * t", moved(1, 32, sectors=(8, 4), lines=(2, 1)))
 # A sector and a line for each lane.
-@traffic(
-    {
-        ("a[32 * t]", "read"): moved(1, 32, sectors=(32, 4), lines=(32, 1)),
-        ("out[t]", "write"): whole(1, 128),
-    }
-)
-@example(1, WARP, lambda rng: (floats(rng, 1024), nothing(WARP)), lambda a, out: {1: a[::32]})
-@cuda.jit
-def stride_32(a, out):
-    t = cuda.threadIdx.x
-    out[t] = a[32 * t]
-
-
+gathers("stride_32", "32 * t", moved(1, 32, sectors=(32, 4), lines=(32, 1)))
 # One sector for all lanes, in each of the two warps.
-@traffic(
-    {
-        ("a[9]", "read"): moved(2, 32, sectors=(2, 2), lines=(2, 2)),
-        ("out[t]", "write"): whole(2, 256),
-    }
-)
-@example(
-    1,
-    2 * WARP,
-    lambda rng: (floats(rng, 64), nothing(64)),
-    lambda a, out: {1: np.full(64, a[9])},
-)
-@cuda.jit
-def broadcast(a, out):
-    t = cuda.threadIdx.x
-    out[t] = a[9]
-
-
+gathers("broadcast", "9", moved(2, 32, sectors=(2, 2), lines=(2, 2)), warps=2)
 # 128 bytes from byte 4: five sectors, two lines.
-@traffic(
-    {
-        ("a[t + 1]", "read"): moved(1, 32, sectors=(5, 4), lines=(2, 1)),
-        ("out[t]", "write"): whole(1, 128),
-    }
-)
-@example(1, WARP, lambda rng: (floats(rng, 33), nothing(WARP)), lambda a, out: {1: a[1:]})
-@cuda.jit
-def start_4_bytes_late(a, out):
-    t = cuda.threadIdx.x
-    out[t] = a[t + 1]
+gathers("start_4_bytes_late", "t + 1", moved(1, 32, sectors=(5, 4), lines=(2, 1)))
 
 
 # Lanes 0 to 9 of the second warp only: 40 bytes. A store of 2 bytes a lane: 20 bytes.
@@ -164,75 +114,32 @@ def nested_loops_of_other_lengths(a, out):
     out[t] = total
 
 
-# Lane t stops after t // 8 turns: 3 requests of 24, 16, 8 lanes, from the end of each row.
-@traffic(
-    {
-        ("a[turn, t]", "read"): moved(3, 16, sectors=(6, 6), lines=(3, 3)),
-        ("out[t]", "write"): whole(1, 128),
-    }
-)
-@example(
-    1,
-    WARP,
-    lambda rng: (floats(rng, 3, WARP), nothing(WARP)),
-    lambda a, out: {1: np.array([a[: t // 8, t].sum(dtype="f4") for t in range(WARP)], np.float32)},
-    rtol=1e-5,
-)
-@cuda.jit
-def while_until_the_last_lane_stops(a, out):
-    t = cuda.threadIdx.x
-    total = float32(0)
-    turn = 0
-    while turn < t // 8:
-        total += a[turn, t]
-        turn += 1
-    out[t] = total
-
-
-def tiles(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    return floats(rng, TILE, TILE), nothing(TILE, TILE)
-
-
-# Writing along a row meets all banks. Reading down a column: 32 words of one bank.
 # One warp for each row: if one warp looped over the rows, the compiler would join the loads of
 # four neighbours in a row to one of 16 bytes.
-@traffic(
-    {
+def transposes(name: str, row_length: int, wavefronts: int) -> None:
+    """Registers a transpose through shared memory. Writing along a row meets all banks."""
+    counts = {
         ("a[row, t]", "read"): whole(32, 4096),
         ("tile[row, t]", "write"): clashing(32, 32, 32),
-        ("tile[t, row]", "read"): clashing(32, 1024, 32),
+        ("tile[t, row]", "read"): clashing(32, wavefronts, 32),
         ("out[row, t]", "write"): whole(32, 4096),
     }
-)
-@example(1, (WARP, TILE), tiles, lambda a, out: {1: a.T})
-@cuda.jit
-def transpose_without_padding(a, out):
-    t = cuda.threadIdx.x
-    row = cuda.threadIdx.y
-    tile = cuda.shared.array((TILE, TILE), float32)
-    tile[row, t] = a[row, t]
-    cuda.syncthreads()
-    out[row, t] = tile[t, row]
+    body = f"""
+        t = cuda.threadIdx.x
+        row = cuda.threadIdx.y
+        tile = cuda.shared.array((WARP, {row_length}), float32)
+        tile[row, t] = a[row, t]
+        cuda.syncthreads()
+        out[row, t] = tile[t, row]
+    """
+    kernel = traffic(counts)(from_text(name, "a, out", body, globals()))
+    tiles = lambda rng: (floats(rng, WARP, WARP), nothing(WARP, WARP))  # noqa: E731
+    example(1, (WARP, WARP), tiles, lambda a, out: {1: a.T})(kernel)
 
 
-# With rows of 33 words, a column meets all banks too.
-@traffic(
-    {
-        ("a[row, t]", "read"): whole(32, 4096),
-        ("tile[row, t]", "write"): clashing(32, 32, 32),
-        ("tile[t, row]", "read"): clashing(32, 32, 32),
-        ("out[row, t]", "write"): whole(32, 4096),
-    }
-)
-@example(1, (WARP, TILE), tiles, lambda a, out: {1: a.T})
-@cuda.jit
-def transpose_with_padding(a, out):
-    t = cuda.threadIdx.x
-    row = cuda.threadIdx.y
-    tile = cuda.shared.array((TILE, PADDED), float32)
-    tile[row, t] = a[row, t]
-    cuda.syncthreads()
-    out[row, t] = tile[t, row]
+# Reading down a column: 32 words of one bank. With rows of 33 words, a column meets all banks too.
+transposes("transpose_without_padding", WARP, wavefronts=1024)
+transposes("transpose_with_padding", WARP + 1, wavefronts=32)
 
 
 # Every lane reads word 5: one wavefront. Two lanes each read one word: 16 banks, one wavefront.

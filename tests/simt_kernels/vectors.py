@@ -14,7 +14,7 @@ import numpy as np
 from numba import cuda, float32
 
 from pa_tutorial.simt import LaneAccess, twin
-from simt_kernels.example import example, traffic
+from simt_kernels.example import example, from_text, traffic
 from simt_kernels.traffic import WARP, floats, moved, nothing, whole
 
 
@@ -126,65 +126,49 @@ def vectors_with_gaps(a, out):
     out[t] = total + x + y
 
 
-# Into shared memory, a word a lane, four times.
-COPIED = {
-    ("a[t + 32 * i]", "read"): whole(4, 512),
-    ("s[t + 32 * i]", "write"): two_rules(4, (4, 4), (4, 4)),
-    ("out[t]", "write"): whole(1, 128),
-}
-
-
-def words(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    return floats(rng, 128), nothing(WARP)
+def from_shared(name: str, loads: str, answer: Callable, reads: dict[str, dict]) -> None:
+    """Registers a kernel that copies 128 floats to s, a word a lane, four times; then it loads."""
+    counts = {
+        ("a[t + 32 * i]", "read"): whole(4, 512),
+        ("s[t + 32 * i]", "write"): two_rules(4, (4, 4), (4, 4)),
+        ("out[t]", "write"): whole(1, 128),
+    }
+    body = f"""t = cuda.threadIdx.x
+s = cuda.shared.array(128, float32, alignment=16)
+for i in range(4):
+    s[t + 32 * i] = a[t + 32 * i]
+cuda.syncthreads()
+{loads}"""
+    names = {"load2": load2, "load4": load4, "float32": float32, "__name__": __name__}
+    counts |= {(load, "read"): cost for load, cost in reads.items()}
+    kernel = traffic(counts)(from_text(name, "a, out", body, names))
+    words = lambda rng: (floats(rng, 128), nothing(WARP))  # noqa: E731
+    example(1, WARP, words, lambda a, out: {1: answer(a)}, rtol=1e-5)(kernel)
 
 
 # All words differ: 2 or 4 in each bank, in 2 or 4 wavefronts by either rule.
-@traffic(
+from_shared(
+    "shared_vectors_of_neighbours",
+    "x, y = load2(s, 2 * t)\np, q, r, w = load4(s, 4 * t)\nout[t] = x + y + p + q + r + w",
+    lambda a: sums(a[:64], 2) + sums(a, 4),
     {
-        **COPIED,
-        ("load2(s, 2 * t)", "read"): two_rules(1, (2, 2), (2, 2)),
-        ("load4(s, 4 * t)", "read"): two_rules(1, (4, 4), (4, 4)),
-    }
+        "load2(s, 2 * t)": two_rules(1, (2, 2), (2, 2)),
+        "load4(s, 4 * t)": two_rules(1, (4, 4), (4, 4)),
+    },
 )
-@example(1, WARP, words, lambda a, out: {1: sums(a[:64], 2) + sums(a, 4)}, rtol=1e-5)
-@cuda.jit
-def shared_vectors_of_neighbours(a, out):
-    t = cuda.threadIdx.x
-    s = cuda.shared.array(128, float32, alignment=16)
-    for i in range(4):
-        s[t + 32 * i] = a[t + 32 * i]
-    cuda.syncthreads()
-    x, y = load2(s, 2 * t)
-    total = x + y
-    x, y, z, w = load4(s, 4 * t)
-    out[t] = total + x + y + z + w
-
-
 # Two rows of 128 bytes, read by even and by odd lanes (the q_vecs of vLLM's kernel): 2 vectors in
 # the same two banks. At once: 4 words, 2 wavefronts where 1 would do; in halves twice that.
-@traffic({**COPIED, ("load2(s, t % 2 * 32)", "read"): two_rules(1, (2, 1), (4, 2))})
-@example(1, WARP, words, lambda a, out: {1: sums(a, 2)[np.arange(WARP) % 2 * 16]}, rtol=1e-5)
-@cuda.jit
-def shared_vectors_of_two_rows(a, out):
-    t = cuda.threadIdx.x
-    s = cuda.shared.array(128, float32, alignment=16)
-    for i in range(4):
-        s[t + 32 * i] = a[t + 32 * i]
-    cuda.syncthreads()
-    x, y = load2(s, t % 2 * 32)
-    out[t] = x + y
-
-
+from_shared(
+    "shared_vectors_of_two_rows",
+    "x, y = load2(s, t % 2 * 32)\nout[t] = x + y",
+    lambda a: sums(a, 2)[np.arange(WARP) % 2 * 16],
+    {"load2(s, t % 2 * 32)": two_rules(1, (2, 1), (4, 2))},
+)
 # Four lanes for each vector: 8 vectors of 16 bytes are 32 words, one wavefront at once. A quarter
 # of the warp reads 8 words, so 4 quarters take 4.
-@traffic({**COPIED, ("load4(s, t // 4 * 4)", "read"): two_rules(1, (1, 1), (4, 4))})
-@example(1, WARP, words, lambda a, out: {1: sums(a, 4)[np.arange(WARP) // 4]}, rtol=1e-5)
-@cuda.jit
-def shared_vectors_for_four_lanes(a, out):
-    t = cuda.threadIdx.x
-    s = cuda.shared.array(128, float32, alignment=16)
-    for i in range(4):
-        s[t + 32 * i] = a[t + 32 * i]
-    cuda.syncthreads()
-    x, y, z, w = load4(s, t // 4 * 4)
-    out[t] = x + y + z + w
+from_shared(
+    "shared_vectors_for_four_lanes",
+    "x, y, z, w = load4(s, t // 4 * 4)\nout[t] = x + y + z + w",
+    lambda a: sums(a, 4)[np.arange(WARP) // 4],
+    {"load4(s, t // 4 * 4)": two_rules(1, (1, 1), (4, 4))},
+)
