@@ -1,14 +1,16 @@
 """Kernels and helpers that several tests of the simulator share."""
 
+from collections.abc import Callable
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from textwrap import dedent
 from types import ModuleType
 
 import numpy as np
 from numba import cuda, float32
-from simt_kernels.example import EXAMPLES, TRAFFIC
+from simt_kernels.example import EXAMPLES, TRAFFIC, Example, Fault, from_text
 
-from pa_tutorial.simt import Trace, launch
+from pa_tutorial.simt import Report, Trace, launch
 
 N = 64
 
@@ -52,19 +54,35 @@ def shifted(out, a):
         out[i] = cuda.shfl_down_sync(cuda.activemask(), s[63 - t], 3)
 
 
+@cuda.jit(device=True)
+def item(a, i):
+    return a[i]
+
+
+def kernel(parameters: str, body: str, **names: object) -> Callable:
+    """A kernel of a few lines, in which t is the thread."""
+    known = {"np": np, "float32": float32, "N": N, "item": item, **names}
+    return from_text("kernel", parameters, "t = cuda.threadIdx.x\n" + dedent(body), known)
+
+
+def zeros(*shape: int) -> np.ndarray:
+    return np.zeros(shape, np.float32)
+
+
 def trace_of_shifted(**options) -> Trace:
     a = np.arange(256, dtype=np.float32).reshape(2, 128).T  # strides 1 and 128 items
-    out = np.zeros(128, np.float32)
     options = {"trace": 1, "checks": (), **options}
-    return launch(shifted, 2, 64, out, a, **options).trace
+    return launch(shifted, 2, 64, zeros(128), a, **options).trace
 
 
-def traced(name: str, order: str = "together") -> Trace:
-    example = EXAMPLES[name]
-    size = {"shared_bytes": example.shared_bytes, "order": order}
-    return launch(
-        example.kernel, example.grid, example.block, *example.draw(), trace="all", **size
-    ).trace
+def run(one: Example | Fault, *args: object, **options: object) -> Report:
+    """A launch of a kernel of simt_kernels, by default with arguments of its own."""
+    where = one.kernel, one.grid, one.block
+    return launch(*where, *(args or one.draw()), shared_bytes=one.shared_bytes, **options)
+
+
+def traced(name: str, order: str | int = "together", **options: object) -> Trace:
+    return run(EXAMPLES[name], trace="all", order=order, **options).trace
 
 
 def wrong_counts(simt: ModuleType, name: str, trace: object) -> list[str]:

@@ -166,7 +166,7 @@ def id_of(stage: str, case: str) -> str:
         return SEEN_BY.get(stage, f"test_ladder.py::test_stage_is_right[{stage}-{{}}]").format(case)
     if case in FAULTS:
         return (
-            f"test_simt_faults.py::test_the_right_check_finds_the_fault_at_the_right_line[{case}]"
+            f"test_simt_kernels.py::test_the_right_check_finds_the_fault_at_the_right_line[{case}]"
         )
     return (
         f"test_simt_kernels.py::test_the_answer_is_right_and_no_check_cries_wolf[{case}-together]"

@@ -4,12 +4,12 @@ A program is the text of a device function and of a kernel. They branch, loop, l
 return, each lane in its own way, and write what they compute into a row of `out`.
 """
 
-import importlib.util
 import random
 from pathlib import Path
 from types import FunctionType, ModuleType, SimpleNamespace
 
 import numpy as np
+from simt_helpers import imported
 
 VARIABLES = ("a", "b", "c")
 NUM_THREADS = 40  # a full warp and a part of one
@@ -43,7 +43,7 @@ class Writer:
             f"(({left} & 15) << 2)",
         ]
         if self.in_kernel:
-            forms += [f"helper({left}, {right})", "row[abs(a) % 4]"]
+            forms += [f"helper({left}, {right})", "row[abs(a) % 4]", "(5, 9, -3)[a % 3]"]
         return pick(forms)
 
     def condition(self, depth: int = 1) -> str:
@@ -79,9 +79,15 @@ class Writer:
             case "assign":
                 self.add(indent, f"{name} = {self.number()} % 97")
             case "augment":
-                self.add(indent, f"{name} {pick('+-')}= {self.number(1)} % 97")
+                number = self.number(1)
+                change = [f"{op}= {number}" for op in "+-*&|^"]
+                change += ["//= 3", "%= -7", f"<<= {number} & 7", f">>= {number} & 7"]
+                self.add(indent, f"{name} {pick(change)}")
+                self.add(indent, f"{name} %= 97")
             case "pair":
-                self.add(indent, f"a, b = b, {self.number(1)} % 97")
+                pairs = [f"b, {self.number(1)} % 97", f"divmod({self.number(1)}, 9)"]
+                pairs += [f"quotient_and_rest({self.number(1)}, 5)"] * self.in_kernel
+                self.add(indent, f"a, b = {pick(pairs)}")
             case "write" if self.in_kernel:
                 where = f"out[t, {self.number(1)} % {ROW}]"
                 self.add(indent, f"{where} {pick(['=', '+='])} {self.number(1)} % 97")
@@ -115,10 +121,15 @@ class Writer:
     def for_loop(self, indent: int, depth: int) -> None:
         pick, number = self.random.choice, lambda: f"({self.number(0)}) % 6"
         bounds = pick([number(), f"{number()}, {number()} + 3", f"{number()} + 4, {number()}, -2"])
+        step = f"{number()}, {number()}, ({self.number(0)}) // 9 * 2 + 1"
+        over = pick([f"range({bounds})", f"range({step})", "(5, 9, 2)"])
         self.counters += 1
-        self.add(indent, f"for i{self.counters} in range({bounds}):")
-        self.add(indent + 1, f"c = (c + i{self.counters}) % 97")
+        counter = f"i{self.counters}"
+        self.add(indent, f"{counter} = 7")
+        self.add(indent, f"for {counter} in {over}:")
+        self.add(indent + 1, f"c = (c + {counter}) % 97")
         self.inside_loop(indent, depth)
+        self.add(indent, f"a = (a + {counter}) % 97")
 
     def while_loop(self, indent: int, depth: int) -> None:
         self.counters += 1
@@ -141,6 +152,9 @@ class Writer:
         self.add(1, "t = a")
         self.block(1, 2, 3)
         self.add(1, f"return {self.number(1)} % 97\n\n")
+        self.add(0, "@cuda.jit(device=True)")
+        self.add(0, "def quotient_and_rest(x, y):")
+        self.add(1, "return x // y, x % y\n\n")
         self.in_kernel = True
         self.add(0, "@cuda.jit")
         self.add(0, "def kernel(out, table):")
@@ -157,10 +171,7 @@ class Writer:
 def write_program(seed: int, folder: Path) -> ModuleType:
     path = folder / f"program_{seed}.py"
     path.write_text(Writer(seed).program(), encoding="utf-8")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return imported(path)
 
 
 def arguments(num_threads: int = NUM_THREADS) -> tuple[np.ndarray, np.ndarray]:
@@ -183,7 +194,8 @@ def run_thread_by_thread(
         blockDim=SimpleNamespace(x=num_threads),
     )
     names = {"cuda": cuda}
-    names["helper"] = FunctionType(module.helper.py_func.__code__, names)
+    for name in ("helper", "quotient_and_rest"):
+        names[name] = FunctionType(getattr(module, name).py_func.__code__, names)
     kernel = FunctionType(module.kernel.py_func.__code__, names)
     for thread in range(num_blocks * num_threads):
         cuda.blockIdx.x, cuda.threadIdx.x = divmod(thread, num_threads)

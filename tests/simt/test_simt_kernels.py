@@ -1,21 +1,18 @@
-"""Small kernels with known answers: simulated in every order, and compiled by Numba."""
+"""Kernels with known answers, with one fault, and random ones, in every order of warps."""
+
+import inspect
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from simt_helpers import double
-from simt_kernels import puzzles
+from simt_helpers import double, run
 from simt_kernels.example import EXAMPLES, FAULTS, Example, Fault
+from simt_programs import NUM_THREADS, arguments, run_thread_by_thread, write_program
 
-from pa_tutorial.simt import launch, ptx
+from pa_tutorial.simt import CHECKS, Finding, SimtError, launch, ptx
 
 ORDERS = (pytest.param("together", marks=pytest.mark.macos), "forward", "reverse", 7)
-
-
-def test_there_are_enough_kernels() -> None:
-    assert len(EXAMPLES) >= 100
-    names = {example.kernel.py_func.__module__ for example in EXAMPLES.values()}
-    assert puzzles.__name__ in names
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -23,39 +20,87 @@ def test_there_are_enough_kernels() -> None:
 def test_the_answer_is_right_and_no_check_cries_wolf(name: str, order: str | int) -> None:
     example = EXAMPLES[name]
     args = example.draw()
-    report = launch(
-        example.kernel,
-        example.grid,
-        example.block,
-        *args,
-        shared_bytes=example.shared_bytes,
-        order=order,
-    )
-    assert report.clean
+    assert run(example, *args, order=order).clean
     for position, expected in example.answer(*example.draw()).items():
         np.testing.assert_allclose(args[position], expected, rtol=example.rtol, atol=0)
 
 
 @pytest.mark.needs("numba-cuda")
-@pytest.mark.parametrize(
-    ("name", "capability"),
-    [
-        pytest.param(
-            name,
-            (major, 0),
-            id=f"{name}-sm_{major}0",
-        )
-        for name in (*EXAMPLES, *FAULTS)
-        for major in (8, 9)
-    ],
-)
-def test_numba_compiles_what_is_simulated(name: str, capability: tuple[int, int]) -> None:
+@pytest.mark.parametrize("major", [8, 9], ids=["sm_80", "sm_90"])
+@pytest.mark.parametrize("name", [*EXAMPLES, *FAULTS])
+def test_numba_compiles_what_is_simulated(name: str, major: int) -> None:
     kernel: Example | Fault = EXAMPLES.get(name) or FAULTS[name]
-    text = ptx(kernel.kernel, *kernel.draw(), compute_capability=capability)
+    text = ptx(kernel.kernel, *kernel.draw(), compute_capability=(major, 0))
     assert ".entry" in text
-    assert f".target sm_{capability[0]}0" in text
+    assert f".target sm_{major}0" in text
 
 
 @pytest.mark.needs("numba-cuda")
 def test_the_compiler_takes_the_tensors_that_launch_takes() -> None:
     assert ".entry" in ptx(double, torch.zeros(4), torch.zeros(4))
+
+
+# Faults --------------------------------------------------------------------------------------
+
+
+def quoted_marks(finding: Finding) -> tuple[bool, bool]:
+    """Do the lines that a finding names carry # FAULT and # FIRST?"""
+    other = finding.other_site.code if finding.other_site else ""
+    return "# FAULT" in finding.site.code, "# FIRST" in other
+
+
+def test_there_are_enough_kernels_and_faults_of_every_kind() -> None:
+    counts = {check: sum(f.check == check for f in FAULTS.values()) for check in CHECKS}
+    assert len(EXAMPLES) >= 80
+    assert min(counts.values()) >= 8, counts
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_the_right_check_finds_the_fault_at_the_right_line(name: str) -> None:
+    fault = FAULTS[name]
+    with pytest.raises(SimtError) as caught:
+        run(fault)
+    finding = caught.value.finding
+    has_first = "# FIRST" in inspect.getsource(fault.kernel.py_func)
+    assert finding.check == fault.check, str(finding)
+    assert quoted_marks(finding) == (True, has_first), str(finding)
+
+
+@pytest.mark.parametrize("order", ["forward", "reverse", 7])
+@pytest.mark.parametrize("name", FAULTS)
+def test_the_fault_is_found_in_every_order_of_warps(name: str, order: str | int) -> None:
+    fault = FAULTS[name]
+    findings = run(fault, order=order, collect=True).findings
+    lines = [line for f in findings if f.check == fault.check for line in (f.site, f.other_site)]
+    assert any(site and "# FAULT" in site.code for site in lines), findings
+
+
+@pytest.mark.parametrize("name", [n for n, f in FAULTS.items() if f.check != "memory"])
+def test_a_check_that_is_off_finds_nothing(name: str) -> None:
+    fault = FAULTS[name]
+    other_checks = [check for check in CHECKS if check != fault.check]
+    findings = run(fault, checks=other_checks, collect=True).findings
+    assert fault.check not in {finding.check for finding in findings}
+
+
+# Divergence ----------------------------------------------------------------------------------
+
+
+def check_program(seed: int, folder: Path, order: str) -> None:
+    module = write_program(seed, folder)
+    out, table = arguments()
+    assert launch(module.kernel, 1, NUM_THREADS, out, table, order=order).clean
+    np.testing.assert_array_equal(out, run_thread_by_thread(module))
+
+
+@pytest.mark.parametrize("first", range(0, 300, 20))
+def test_random_programs_run_as_in_plain_python(first: int, tmp_path: Path) -> None:
+    for seed in range(first, first + 20):
+        check_program(seed, tmp_path, "together" if seed % 3 else "reverse")
+
+
+@pytest.mark.hours
+@pytest.mark.parametrize("first", range(300, 10_300, 1000))
+def test_many_random_programs_run_as_in_plain_python(first: int, tmp_path: Path) -> None:
+    for seed in range(first, first + 1000):
+        check_program(seed, tmp_path, "together" if seed % 3 else "forward")
