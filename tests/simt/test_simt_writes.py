@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from numba import cuda, float32
+from numba import cuda
+from simt_helpers import kernel, zeros
 
 from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.loads import element_loads
@@ -52,129 +53,39 @@ def chain(first, second, i):
     put(second, i, first[i])
 
 
-@cuda.jit
-def plain(a, b, c):
-    b[cuda.threadIdx.x] = a[cuda.threadIdx.x] + c[0]
-
-
-@cuda.jit
-def an_index_is_no_write(a, b, c):
-    b[c[cuda.threadIdx.x]] = a[0]
-
-
-@cuda.jit
-def through_another_name(a, b, c):
-    d = a
-    d[0] = b[0] + c[0]
-
-
-@cuda.jit
-def through_a_row(a, b, c):
-    row = a[1]
-    part = row[1:3]
-    part[0] = b[0] + c[0]
-
-
-@cuda.jit
-def through_a_name_given_later(a, b, c):
-    d = b
-    for _ in range(2):
-        d[0] = a[0] + c[0]
-        d = a
-
-
-@cuda.jit
-def through_a_tuple(a, b, c):
-    d, e = a, b
-    e[0] = d[0] + c[0]
-
-
-@cuda.jit
-def through_a_choice(a, b, c):
-    d = a if c[0] > 0 else b
-    d[0] = c[0]
-
-
-@cuda.jit
-def by_a_device_function(a, b, c):
-    put(a, 0, b[0] + c[0])
-
-
-@cuda.jit
-def by_a_device_function_of_another(a, b, c):
-    chain(a, b, 0)
-    b[0] += c[0]
-
-
-@cuda.jit
-def by_name(a, b, c):
-    put(value=a[0], where=c, i=b[0])
-
-
-@cuda.jit
-def through_what_a_function_returns(a, b, c):
-    d = same(a)
-    d[0] = b[0]
-    same(c)[1] = b[0]
-
-
-@cuda.jit
-def through_one_of_two(a, b, c):
-    either(a, b, True)[0] = c[0]
-
-
 @cuda.jit(device=True)
 def apply(function, array, value):
     function(array, 0, value)
 
 
-@cuda.jit
-def by_a_function_that_is_given(a, b, c):
-    apply(put, a, b[0])
-    c[0] = b[0]
-
-
-@cuda.jit
-def by_an_atomic(a, b, c):
-    cuda.atomic.add(a, 0, b[0])
-    row = c[0:2]
-    cuda.atomic.max(row, 0, b[0])
-
-
-@cuda.jit
-def only_shared(a, b, c):
-    s = cuda.shared.array(32, float32)
-    s[cuda.threadIdx.x] = a[0] + b[0]
-    cuda.syncthreads()
-    c[cuda.threadIdx.x] = max(s[0], s[1])
+FUNCTIONS = {"put": put, "same": same, "either": either, "chain": chain, "apply": apply}
 
 
 @pytest.mark.parametrize(
-    ("kernel", "written"),
+    ("body", "written"),
     [
-        (plain, "b"),
-        (an_index_is_no_write, "b"),
-        (through_another_name, "a"),
-        (through_a_row, "a"),
-        (through_a_name_given_later, "ab"),
-        (through_a_choice, "ab"),
-        (by_a_device_function, "a"),
-        (by_a_device_function_of_another, "b"),
-        (by_name, "c"),
-        (through_what_a_function_returns, "ac"),
-        (through_one_of_two, "ab"),
-        (by_a_function_that_is_given, "abc"),
-        (by_an_atomic, "ac"),
-        (only_shared, "c"),
+        ("b[t] = a[t] + c[0]", "b"),
+        ("b[c[t]] = a[0]  # an index is no write", "b"),
+        ("d = a\nd[0] = b[0] + c[0]", "a"),
+        ("row = a[1]\npart = row[1:3]\npart[0] = b[0] + c[0]", "a"),
+        ("d = b\nfor _ in range(2):\n    d[0] = a[0] + c[0]\n    d = a  # later", "ab"),
+        ("d = a if c[0] > 0 else b\nd[0] = c[0]", "ab"),
+        ("put(a, 0, b[0] + c[0])", "a"),
+        ("chain(a, b, 0)\nb[0] += c[0]", "b"),
+        ("put(value=a[0], where=c, i=b[0])", "c"),
+        ("d = same(a)\nd[0] = b[0]\nsame(c)[1] = b[0]", "ac"),
+        ("either(a, b, True)[0] = c[0]", "ab"),
+        ("apply(put, a, b[0])\nc[0] = b[0]  # a function that is given may write", "abc"),
+        ("cuda.atomic.add(a, 0, b[0])\nrow = c[0:2]\ncuda.atomic.max(row, 0, b[0])", "ac"),
+        ("s = cuda.shared.array(32, float32)\ns[t] = a[0] + b[0]\nc[t] = max(s[0], s[1])", "c"),
     ],
-    ids=lambda value: getattr(value, "__name__", None),
 )
-def test_what_may_be_written(kernel, written: str) -> None:
-    assert may_be_written(kernel) == set(written)
+def test_what_may_be_written(body: str, written: str) -> None:
+    assert may_be_written(kernel("a, b, c", body, **FUNCTIONS)) == set(written)
 
 
 def test_a_tuple_may_err_on_the_safe_side_only() -> None:
-    assert "b" in may_be_written(through_a_tuple)
+    assert "b" in may_be_written(kernel("a, b, c", "d, e = a, b\ne[0] = d[0] + c[0]"))
 
 
 def test_the_inputs_of_the_paged_kernels_are_only_read() -> None:
@@ -196,23 +107,12 @@ def test_an_intrinsic_writes_what_its_twin_says_else_anything(
         raise NotImplementedError  # only its twin is used
 
     twin(fresh, writes)(lambda access, array, i, value: None)
-
-    @cuda.jit
-    def kernel(out, a, b):
-        fresh(a, 0, b)
-        out[0] = a[0]
-
-    assert may_be_written(kernel) == written
-
-
-@cuda.jit
-def shifted(out, a):
-    t = cuda.threadIdx.x
-    out[t] = a[t + 1]
+    calls = kernel("out, a, b", "fresh(a, 0, b)\nout[0] = a[0]", fresh=fresh)
+    assert may_be_written(calls) == written
 
 
 def test_an_argument_that_shares_memory_with_a_written_one_can_race() -> None:
-    a = np.zeros(64, np.float32)
+    shifted, a = kernel("out, a", "out[t] = a[t + 1]"), zeros(64)
     with pytest.raises(SimtError, match="race"):
         launch(shifted, 1, 32, a[:32], a[:33])
-    assert launch(shifted, 1, 32, a[:32].copy(), a[:33]).clean
+    assert launch(shifted, 1, 32, np.copy(a[:32]), a[:33]).clean

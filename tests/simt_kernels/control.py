@@ -186,7 +186,7 @@ def float_becomes_an_integer_in_a_branch(a, out):
         out[i] = number * 3 // 2
 
 
-@example(2, 64, lambda rng: (rng.standard_normal(N), np.zeros(N)), lambda a, out: {1: a * 8 + 6})
+@example(1, 128, lambda rng: (rng.standard_normal(N), np.zeros(N)), lambda a, out: {1: a * 8 + 6})
 @cuda.jit
 def names_change_places_and_kinds_after_a_return(a, out):
     i = cuda.grid(1)
