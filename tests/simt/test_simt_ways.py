@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 from numba import cuda, float32
+from simt_helpers import kernel, zeros
 
-from pa_tutorial.simt import Finding, Trace, launch
+from pa_tutorial.simt import Finding, Report, Trace, launch
 from pa_tutorial.simt.trace import NO_TURN
 
 
@@ -25,53 +26,42 @@ def nested(out, a):
     while rest > 0:
         out[t] = total + out[t]
         rest -= 1
+    out[t] = element(a, 0, 0)
 
 
 def trace_of_nested(order: str | int = "together") -> Trace:
-    a = np.arange(32, dtype=np.float32).reshape(4, 8)
-    out = np.zeros(64, np.float32)
-    return launch(nested, 1, 64, out, a, trace=0, order=order).trace
+    return launch(nested, 1, 64, zeros(64), zeros(4, 8), trace=0, order=order).trace
 
 
 @pytest.mark.parametrize("order", ["together", "reverse", 3])
 def test_turns_say_which_element_is_read(order: str | int) -> None:
     """row and column follow from thread and turns: an oracle that knows nothing of the trace."""
     trace = trace_of_nested(order)
-    reads = trace.only(array="a")
+    reads = trace.only(array="a", turns={"once": 0})
     row, column = reads.the_array().indices(reads.records.address)
+    in_loops = 0
     for record, thread, r, c in zip(reads.records, reads.threads, row, column, strict=True):
         turns = dict(trace.loops(record.way))
+        if set(turns) == {"once"}:  # called behind the loops, nobody is in them any more
+            assert (r, c) == (0, 0)
+            continue
+        in_loops += 1
         assert set(turns) == {"row", "column", "once"}
         assert r == thread // 32 + 2 * turns["row"]
         assert c == thread % 32 + 4 * turns["column"]
+    assert (in_loops, len(reads)) == (48, 48 + 64)
 
 
 def test_a_way_names_its_loops_from_outside_and_its_call() -> None:
     trace = trace_of_nested()
-    (way,) = {trace.ways[record.way] for record in trace.only(array="a").records[:1]}
+    way = trace.ways[trace.only(array="a").records[0].way]
     texts = [trace.sites[place].text for place, _ in way]
-    turns = [turn for _, turn in way]
     assert texts[2] == "element(a, row, column)"
     assert [text.split(" in")[0] for text in texts[:2]] == ["for row", "for column"]
-    assert turns == [0, 0, NO_TURN, 0]
-
-
-def test_after_a_loop_nobody_is_in_it() -> None:
-    trace = trace_of_nested()
-    names = {name for r in trace.only(array="out").records for name, _ in trace.loops(r.way)}
-    assert names == {"while rest > 0"}
-
-
-def test_after_a_call_nobody_is_in_it() -> None:
-    @cuda.jit
-    def kernel(out, a):
-        t = cuda.threadIdx.x
-        out[t] = element(a, 0, t)
-
-    a = np.zeros((1, 8), np.float32)
-    trace = launch(kernel, 1, 8, np.zeros(8, np.float32), a, trace=0).trace
-    assert {len(trace.ways[r.way]) for r in trace.only(array="a").records} == {2}
-    assert {trace.ways[r.way] for r in trace.only(array="out").records} == {()}
+    assert [turn for _, turn in way] == [0, 0, NO_TURN, 0]
+    last = trace.only(array="out").records
+    assert {name for r in last for name, _ in trace.loops(r.way)} == {"while rest > 0"}
+    assert trace.ways[last[-1].way] == (), "after a loop and a call nobody is in it"
 
 
 def test_only_takes_turns() -> None:
@@ -95,33 +85,36 @@ def test_a_trace_has_the_text_of_every_function() -> None:
 
 # When a mistake was found -----------------------------------------------------------------------
 
-
-@cuda.jit
-def shifted(out, a):
+SHIFTED = kernel(
+    "out",
+    """
     s = cuda.shared.array(64, float32)
-    t = cuda.threadIdx.x
     s[t] = 0
-    s[t] = a[t]
+    s[t] = t
     out[t] = s[(t + 32) % 64]
     out[t] = s[(t + 32) % 64]
+    """,
+)
+
+
+def collected(broken: object, num_threads: int, *more: np.ndarray, **options) -> Report:
+    arguments = zeros(num_threads), *more
+    options = {"trace": 0, **options}
+    return launch(broken, 1, num_threads, *arguments, collect=True, **options)
 
 
 @pytest.mark.parametrize("order", ["together", "reverse"])
 def test_a_race_knows_its_two_accesses(order: str) -> None:
-    a = np.arange(64, dtype=np.float32)
-    report = launch(shifted, 1, 64, np.zeros_like(a), a, collect=True, trace=0, order=order)
+    report = collected(SHIFTED, 64, order=order)
     races = [finding for finding in report.findings if finding.check == "race"]
     assert races
     for race in races:
-        first, second = (
-            report.trace.only(instruction=number)
-            for number in (race.other_instruction, race.instruction)
-        )
         ends = []
-        for part, thread, site in (
-            (first, race.other_thread, race.other_site),
-            (second, race.thread, race.site),
+        for instruction, thread, site in (
+            (race.other_instruction, race.other_thread, race.other_site),
+            (race.instruction, race.thread, race.site),
         ):
+            part = report.trace.only(instruction=instruction)
             (record,) = part.records[part.threads == thread]
             assert part.sites[record.place] == site
             ends.append((record.address, record.address + record.num_bytes))
@@ -133,16 +126,16 @@ def test_a_race_knows_its_two_accesses(order: str) -> None:
 
 def in_turns(places: tuple[int, ...], read: int) -> tuple[Trace, Finding]:
     """Each thread writes to s at t + 64 * place, in turn; then it reads of another warp."""
-
-    @cuda.jit
-    def kernel(out):
+    writes = kernel(
+        "out",
+        f"""
         s = cuda.shared.array(128, float32)
-        t = cuda.threadIdx.x
-        for place in places:
+        for place in {places}:
             s[t + 64 * place] = t
-        out[t] = s[(t + 32) % 64 + 64 * read]
-
-    report = launch(kernel, 1, 64, np.zeros(64, np.float32), collect=True, trace=0)
+        out[t] = s[(t + 32) % 64 + 64 * {read}]
+        """,
+    )
+    report = collected(writes, 64)
     (race,) = report.findings
     return report.trace, race
 
@@ -163,16 +156,8 @@ def test_the_other_access_is_the_last_one_to_the_same_bytes(
 @pytest.mark.parametrize("order", ["together", "forward", "reverse"])
 def test_the_other_access_is_one_of_the_other_thread(order: str) -> None:
     """All threads of three warps read one word, which thread 0 then writes."""
-
-    @cuda.jit
-    def kernel(out, s):
-        t = cuda.threadIdx.x
-        out[t] = s[0]
-        if t == 0:
-            s[0] = 1
-
-    arrays = np.zeros(96, np.float32), np.zeros(1, np.float32)
-    report = launch(kernel, 1, 96, *arrays, collect=True, trace=0, order=order)
+    resets = kernel("out, s", "out[t] = s[0]\nif t == 0:\n    s[0] = 1")
+    report = collected(resets, 96, zeros(1), order=order)
     assert report.findings
     for race in report.findings:
         part = report.trace.only(instruction=race.other_instruction)
@@ -180,40 +165,24 @@ def test_the_other_access_is_one_of_the_other_thread(order: str) -> None:
 
 
 def test_a_value_that_nobody_wrote_is_found_at_its_read() -> None:
-    @cuda.jit
-    def unwritten(out):
-        s = cuda.shared.array(32, float32)
-        t = cuda.threadIdx.x
-        out[t] = t
-        out[t] = s[t]
-
-    report = launch(unwritten, 1, 32, np.zeros(32, np.float32), collect=True, trace=0)
+    body = "s = cuda.shared.array(32, float32)\nout[t] = t\nout[t] = s[t]"
+    report = collected(kernel("out", body), 32)
     (finding,) = report.findings
-    (read,) = {*report.trace.only(array="s").records.instruction.tolist()}
-    assert finding.instruction == read
+    assert {finding.instruction} == {*report.trace.only(array="s").records.instruction.tolist()}
     assert finding.other_instruction is None
 
 
 def test_an_index_outside_is_found_after_what_its_warp_did_before() -> None:
-    @cuda.jit
-    def outside(out, a):
-        t = cuda.threadIdx.x
-        out[t] = 1
-        if t >= 32:
-            out[t] = a[t]
-
-    arguments = np.zeros(64, np.float32), np.zeros(40, np.float32)
-    report = launch(outside, 1, 64, *arguments, collect=True, trace=0)
+    body = "out[t] = 1\nif t >= 32:\n    out[t] = a[t]"
+    report = collected(kernel("out, a", body), 64, zeros(40))
     (finding,) = report.findings
     record = report.trace.only(instruction=finding.instruction).records[0]
     assert (record.warp, report.trace.sites[record.place].text) == (1, "out[t]")
 
 
-def test_without_a_trace_there_is_no_moment() -> None:
-    a = np.arange(64, dtype=np.float32)
-    report = launch(shifted, 2, 64, np.zeros_like(a), a, collect=True)
-    assert {f.instruction for f in report.findings} == {None}
-    report = launch(shifted, 2, 64, np.zeros_like(a), a, collect=True, trace=1)
+@pytest.mark.parametrize("trace", [None, 1])
+def test_without_a_trace_of_the_block_there_is_no_moment(trace: int | None) -> None:
+    report = launch(SHIFTED, 2, 64, zeros(64), collect=True, trace=trace)
     first_block = [f for f in report.findings if f.block == (0, 0, 0)]
     assert first_block
     assert {f.instruction for f in first_block} == {None}
