@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from numba import cuda, float32, float64
-from simt_helpers import N, block_sum, double, floats, imported
+from numba import cuda
+from simt_helpers import N, block_sum, double, floats, imported, kernel
 
 from pa_tutorial.simt import launch
 
@@ -23,13 +23,10 @@ def test_variables_can_be_read_at_the_end() -> None:
 @pytest.mark.parametrize("order", ["together", "reverse"])
 def test_variables_can_be_read_at_a_line_and_at_a_barrier(order: str) -> None:
     a = floats(1, N)
-    watch = ["cuda.syncthreads()", "total += s[i]"]
-    report = launch(
-        block_sum, 1, N, floats(1), a, watch=watch, names=["s", "i", "total"], order=order
-    )
-    warps = 1 if order == "together" else 2
+    watch, names = ["cuda.syncthreads()", "total += s[i]"], ["s", "i", "total"]
+    report = launch(block_sum, 1, N, floats(1), a, watch=watch, names=names, order=order)
     at_barrier = report.at("cuda.syncthreads()")
-    assert len(at_barrier) == warps
+    assert len(at_barrier) == (1 if order == "together" else 2)
     np.testing.assert_array_equal(at_barrier[-1]["s"].compressed(), a[0])
     rows = report.rows("total += s[i]", "i", "total")
     assert len(rows) == N * N
@@ -38,18 +35,20 @@ def test_variables_can_be_read_at_a_line_and_at_a_barrier(order: str) -> None:
 
 
 def test_what_nobody_has_written_is_masked() -> None:
-    @cuda.jit
-    def kernel(out):
-        row = cuda.local.array((2, 3), float64)
+    writes_little = kernel(
+        "out",
+        """
+        row = cuda.local.array((2, 3), np.float64)
         s = cuda.shared.array(4, float32)
-        t = cuda.threadIdx.x
         row[1, 2] = t
         s[2] = 7
         if t > 0:
             late = t
             out[late] = 1
-
-    snapshot = launch(kernel, 1, 3, floats(4), watch="end", checks=("init",)).at("end")[0]
+        """,
+    )
+    report = launch(writes_little, 1, 3, floats(4), watch="end", checks=("init",))
+    (snapshot,) = report.at("end")
     assert snapshot["row"].shape == (3, 2, 3)
     assert snapshot["row"][2, 1, 2] == 2
     assert snapshot["row"].mask.sum() == 3 * 5
@@ -68,22 +67,12 @@ def test_a_line_can_be_watched_by_its_number() -> None:
 
 
 def test_a_number_means_a_line_of_the_kernels_own_file(tmp_path) -> None:
-    line = double.py_func.__code__.co_firstlineno + 4
     path = tmp_path / "elsewhere.py"
-    path.write_text(
-        "from numba import cuda\n@cuda.jit(device=True)\ndef far(x):\n"
-        + "    # nothing\n" * line
-        + "    return x\n",
-        encoding="utf-8",
-    )
-    far = imported(path).far
-
-    @cuda.jit
-    def kernel(out):
-        out[0] = far(1)
-
+    text = "from numba import cuda\n" * 20 + "@cuda.jit(device=True)\ndef far(x):\n    return x\n"
+    path.write_text(text, encoding="utf-8")
+    calls = kernel("out", "out[0] = far(1)", far=imported(path).far)
     with pytest.raises(ValueError, match="no statement of kernel is at"):
-        launch(kernel, 1, 1, floats(1), watch=line + 4)
+        launch(calls, 1, 1, floats(1), watch=23)
 
 
 @cuda.jit(device=True)
@@ -109,28 +98,22 @@ def marked(out):
 def test_a_mark_means_the_next_statement_also_in_a_device_function() -> None:
     watch = ("mark: half", "mark: turn", "mark: total")
     report = launch(marked, 1, 4, floats(4), watch=watch)
-    assert [snapshot.code for snapshot in report.snapshots] == 2 * ["half = x // 2"] + [
-        "out[t] = total"
-    ]
+    seen = [snapshot.code for snapshot in report.snapshots]
+    assert seen == ["half = x // 2", "half = x // 2", "out[t] = total"]
     for mark in ("mark: turn", "mark: total"):  # below both of them
         np.testing.assert_array_equal(report.rows(mark, "total").total, [1, 1, 3, 3])
     assert len(report.at("mark: half")) == 2
 
 
 def test_an_unknown_mark_is_refused_with_those_that_there_are() -> None:
-    with pytest.raises(
-        ValueError, match="at 'mark: hal'; its marks: mark: half, mark: total, mark: turn"
-    ):
+    words = "at 'mark: hal'; its marks: mark: half, mark: total, mark: turn"
+    with pytest.raises(ValueError, match=words):
         launch(marked, 1, 4, floats(4), watch="mark: hal")
 
 
 def test_the_end_is_no_piece_of_a_line() -> None:
-    @cuda.jit
-    def kernel(out):
-        end = 3
-        out[0] = end
-
-    report = launch(kernel, 1, 1, floats(1), watch=("end = 3", "end"))
+    ends = kernel("out", "end = 3\nout[0] = end")
+    report = launch(ends, 1, 1, floats(1), watch=("end = 3", "end"))
     assert [snapshot.line for snapshot in report.at("end")] == ["end"]
     assert [snapshot.code for snapshot in report.at("end = 3")] == ["end = 3"]
 
@@ -143,31 +126,13 @@ def test_names_may_be_one_string() -> None:
 
 @pytest.mark.parametrize(("name", "words"), [("thread", "columns already"), ("s", "is an array")])
 def test_rows_holds_only_scalars_under_their_own_names(name: str, words: str) -> None:
-    @cuda.jit
-    def kernel(out):
-        s = cuda.local.array(2, float32)
-        thread = cuda.threadIdx.x
-        s[0] = s[1] = thread
-        out[thread] = s[0]
-
-    report = launch(kernel, 1, 4, floats(4), watch="end")
+    body = "s = cuda.local.array(2, float32)\nthread = t\ns[0] = s[1] = thread\nout[t] = s[0]"
+    report = launch(kernel("out", body), 1, 4, floats(4), watch="end")
     with pytest.raises(ValueError, match=words):
         report.rows("end", name)
 
 
 def test_a_variable_of_two_types_is_shown_whole() -> None:
-    @cuda.jit
-    def kernel(out):
-        total = 0
-        t = cuda.threadIdx.x
-        if t >= 2:
-            total = 2.5
-        out[t] = total
-
-    rows = launch(kernel, 1, 4, floats(4), watch="end").rows("end", "total")
+    two_types = kernel("out", "total = 0\nif t >= 2:\n    total = 2.5\nout[t] = total")
+    rows = launch(two_types, 1, 4, floats(4), watch="end").rows("end", "total")
     assert rows.total.tolist() == [0, 0, 2.5, 2.5]
-
-
-def test_names_that_no_function_has_are_refused() -> None:
-    with pytest.raises(ValueError, match="has no variable 'typo'"):
-        launch(double, 1, 4, floats(4), floats(4), watch="end", names="typo")

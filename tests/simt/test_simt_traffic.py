@@ -1,17 +1,20 @@
-"""Sectors, lines and bank conflicts: closed forms, and a count by sets, thread by thread."""
+"""Sectors, lines and bank conflicts: closed forms, a count by sets, and the tables of them."""
 
 import math
 
 import numpy as np
 import pytest
 from numba import cuda, float32
-from simt_helpers import traced, wrong_counts
+from simt_helpers import kernel, traced, wrong_counts, zeros
 from simt_kernels.example import TRAFFIC
 
 from pa_tutorial import simt
 from pa_tutorial.simt import (
+    Trace,
+    bytes_by_space,
     different_sectors,
     global_traffic,
+    instructions,
     launch,
     shared_traffic,
 )
@@ -23,21 +26,11 @@ def test_every_line_costs_what_was_worked_out_by_hand(name: str, order: str) -> 
     assert not wrong_counts(simt, name, traced(name, order))
 
 
+def trace_of(parameters: str, body: str, num_threads: int, *args: object, **options) -> Trace:
+    return launch(kernel(parameters, body), 1, num_threads, *args, trace=0, **options).trace
+
+
 # Strides ------------------------------------------------------------------------------------
-
-
-@cuda.jit
-def strided(out, a, first, stride):
-    out[cuda.threadIdx.x] = a[first + stride * cuda.threadIdx.x]
-
-
-def reading(num_lanes: int, first: int, stride: int) -> dict[str, int]:
-    a = np.zeros(first + stride * num_lanes + 1, np.float32)
-    report = launch(
-        strided, 1, num_lanes, np.zeros(num_lanes, np.float32), a, first, stride, trace=0
-    )
-    table = global_traffic(report.trace.only(array="a"))
-    return dict(zip(table.columns, table.rows[0], strict=True))
 
 
 @pytest.mark.parametrize("num_lanes", [1, 5, 31, 32])
@@ -45,7 +38,10 @@ def reading(num_lanes: int, first: int, stride: int) -> dict[str, int]:
 @pytest.mark.parametrize("stride", [*range(10), 31, 32, 33, 64])
 def test_sectors_and_lines_of_a_stride(num_lanes: int, first: int, stride: int) -> None:
     """Up to a stride of one unit, all units between the ends; then one for each lane."""
-    found = reading(num_lanes, first, stride)
+    a = zeros(first + stride * num_lanes + 1)
+    body = f"out[t] = a[{first} + {stride} * t]"
+    table = global_traffic(trace_of("out, a", body, num_lanes, zeros(num_lanes), a).only(array="a"))
+    found = dict(zip(table.columns, table.rows[0], strict=True))
     last = first + stride * (num_lanes - 1)
     for column, floats in (("sectors", 8), ("lines", 32)):
         between = last // floats - first // floats + 1
@@ -56,18 +52,10 @@ def test_sectors_and_lines_of_a_stride(num_lanes: int, first: int, stride: int) 
     assert (found["requests"], found["lanes"]) == (1, num_lanes)
 
 
-@cuda.jit
-def strided_in_shared_memory(out, stride):
-    s = cuda.shared.array(2048, float32)
-    t = cuda.threadIdx.x
-    s[stride * t] = t
-    out[t] = s[stride * t]
-
-
 @pytest.mark.parametrize("stride", range(1, 64))
 def test_conflicts_of_a_stride_are_its_common_divisor_with_the_banks(stride: int) -> None:
-    trace = launch(strided_in_shared_memory, 1, 32, np.zeros(32, np.float32), stride, trace=0).trace
-    table = shared_traffic(trace)
+    body = f"s = cuda.shared.array(2048, float32)\ns[{stride} * t] = t\nout[t] = s[{stride} * t]"
+    table = shared_traffic(trace_of("out", body, 32, zeros(32)))
     assert table.column("wavefronts") == table.column("degree") == [math.gcd(stride, 32)] * 2
     assert table.column("ideal") == [1, 1]
     assert "in parts" not in str(table), "for words there is no second rule"
@@ -96,20 +84,19 @@ def by_sets(wanted: np.ndarray, size: int, first: int) -> dict[str, int]:
     counts = dict.fromkeys(
         ("requests", "sectors", "ideal sectors", "lines", "ideal lines", "wavefronts"), 0
     )
-    for warp in wanted:
-        for turn in warp.T:
-            items = {int(i) for i in turn if i >= 0}
-            if not items:
-                continue
-            touched = {first + i * size + b for i in items for b in range(size)}
-            words: dict[int, set[int]] = {}
-            for byte in touched:
-                words.setdefault(byte // 4 % 32, set()).add(byte // 4)
-            counts["requests"] += 1
-            for column, unit in (("sectors", 32), ("lines", 128)):
-                counts[column] += len({byte // unit for byte in touched})
-                counts[f"ideal {column}"] += -(-len(touched) // unit)
-            counts["wavefronts"] += max(map(len, words.values()))
+    for turn in (turn for warp in wanted for turn in warp.T):
+        items = {int(i) for i in turn if i >= 0}
+        if not items:
+            continue
+        touched = {first + i * size + b for i in items for b in range(size)}
+        words: dict[int, set[int]] = {}
+        for byte in touched:
+            words.setdefault(byte // 4 % 32, set()).add(byte // 4)
+        counts["requests"] += 1
+        for column, unit in (("sectors", 32), ("lines", 128)):
+            counts[column] += len({byte // unit for byte in touched})
+            counts[f"ideal {column}"] += -(-len(touched) // unit)
+        counts["wavefronts"] += max(map(len, words.values()))
     return counts
 
 
@@ -120,10 +107,8 @@ def test_counts_are_those_of_sets_for_accesses_anywhere(seed: int) -> None:
     num_threads, turns, grid = int(rng.choice([7, 32, 64])), 5, 2
     where = rng.integers(-reach // 3, reach, (grid * num_threads, turns))
     where_b = rng.integers(0, reach, where.shape)
-    store = rng.standard_normal(1000)
-    a, b = store[3 : 3 + reach], np.ones(900, np.float16)[1:]
-    out = np.zeros(grid * num_threads, np.float32)
-    arguments = (out, a, where, b, where_b)
+    a, b = rng.standard_normal(1000)[3 : 3 + reach], np.ones(900, np.float16)[1:]
+    arguments = zeros(grid * num_threads), a, where, b, where_b
     trace = launch(anywhere, grid, num_threads, *arguments, trace="all", checks=()).trace
 
     def by_warp(items: np.ndarray) -> np.ndarray:
@@ -137,22 +122,132 @@ def test_counts_are_those_of_sets_for_accesses_anywhere(seed: int) -> None:
     for name, items, size in (("a", where, 8), ("b", where_b, 2)):
         table = global_traffic(trace.only(array=name))
         expected = by_sets(by_warp(items), size, first[name])
-        assert {c: table.total(c) for c in expected if c in table.columns} == {
-            c: n for c, n in expected.items() if c in table.columns
-        }
+        del expected["wavefronts"]
+        assert {column: table.total(column) for column in expected} == expected
     table = shared_traffic(trace.only(array="s", kind="read"))
     assert table.total("wavefronts") == by_sets(by_warp(where_b), 2, 0)["wavefronts"]
 
 
+# What is counted, and how ----------------------------------------------------------------------
+
+
+def test_bytes_and_different_sectors_of_each_space() -> None:
+    trace = traced("transpose_with_padding")
+    spaces = [(space, kind) for space in ("global", "shared") for kind in ("read", "write")]
+    assert bytes_by_space(trace).rows == tuple((*one, 32, 4096) for one in spaces)
+    assert different_sectors(trace) == 2 * 4096 // 32
+    assert different_sectors(trace.only(space="shared")) == 0
+
+
+def test_instructions_of_every_kind_stand_in_the_table() -> None:
+    every_kind = """
+        mine = cuda.local.array(2, float32)
+        mine[0] = a[t]
+        x = cuda.shfl_xor_sync(0xFFFFFFFF, mine[0], 1)
+        if cuda.any_sync(0xFFFFFFFF, t > 3):
+            cuda.syncwarp()
+        cuda.syncthreads()
+        cuda.atomic.add(out, 0, x)
+    """
+    trace = trace_of("out, a", every_kind, 64, zeros(1), zeros(64))
+    table = instructions(trace)
+    kinds = {"write", "read", "shuffle", "vote", "syncwarp", "barrier", "atomic"}
+    assert set(table.column("does")) == kinds
+    assert table.column("instructions") == [2] * len(table.rows)
+    local = bytes_by_space(trace).rows[-2:]
+    assert local == (("local", "read", 2, 256), ("local", "write", 2, 256))
+    assert global_traffic(trace).column("does") == ["read", "atomic"]
+
+
+def test_atomics_have_no_wavefronts() -> None:
+    body = "s = cuda.shared.array(1, np.int32)\ns[0] = 0\ncuda.atomic.add(s, 0, 1)\nout[t] = s[0]"
+    table = shared_traffic(trace_of("out", body, 32, zeros(32), checks=()))
+    assert table.column("does") == ["write", "read"]
+
+
+def test_an_access_may_begin_within_a_word() -> None:
+    """128 bytes from byte 2 on: the ideal counts bytes, wherever they begin."""
+    a = np.zeros(200, np.uint8)[2:130].view(np.float32)
+    trace = trace_of("out, a", "out[t] = a[t]", 32, zeros(32), a, checks=())
+    table = global_traffic(trace.only(array="a"))
+    assert (table.total("sectors"), table.total("ideal sectors")) == (5, 4)
+
+
+def test_sums_are_wide() -> None:
+    body = "total = 0.0\nfor i in range(200):\n    total += a[i]\nout[t] = total"
+    read, write = bytes_by_space(trace_of("out, a", body, 40, np.zeros(40), np.zeros(200))).rows
+    assert read == ("global", "read", 400, 200 * 40 * 8)
+    assert write == ("global", "write", 2, 40 * 8)
+
+
 def test_sectors_of_requests_are_not_sectors_that_are_needed() -> None:
     """The two halves of a strided walk: each sector is asked for twice, and needed once."""
-    out, a = np.zeros(32, np.float32), np.zeros(64, np.float32)
+    trace = trace_of("out, a", "out[t] = a[2 * t] + a[2 * t + 1]", 32, zeros(32), zeros(64))
+    reads = trace.only(array="a")
+    assert (global_traffic(reads).total("sectors"), different_sectors(reads)) == (16, 8)
 
-    @cuda.jit
-    def both_halves(out, a):
-        t = cuda.threadIdx.x
-        out[t] = a[2 * t] + a[2 * t + 1]
 
-    trace = launch(both_halves, 1, 32, out, a, trace=0).trace.only(array="a")
-    assert global_traffic(trace).total("sectors") == 16
-    assert different_sectors(trace) == 8
+def test_the_degree_is_that_of_the_worst_request() -> None:
+    """64 words by 32 lanes of 8 bytes, 3 of them in one bank: 3 wavefronts for an ideal of 2."""
+    body = """
+        s = cuda.shared.array(128, np.float64)
+        for i in range(4):
+            s[t + 32 * i] = i
+        cuda.syncthreads()
+        for turn in range(2):
+            out[t] = s[t + 33 * turn * (t // 31)]  # lane 31 then reads number 64: bank 0 and 1
+    """
+    table = shared_traffic(trace_of("out", body, 32, np.zeros(32)))
+    (row,) = (dict(zip(table.columns, r, strict=True)) for r in table.rows if r[2] == "read")
+    assert (row["requests"], row["wavefronts"], row["ideal"], row["degree"]) == (2, 2 + 3, 4, 1.5)
+    assert "1.5" in str(table)
+    with pytest.raises(ValueError, match="'degree' cannot be added up; these can: requests, wave"):
+        table.total("degree")
+
+
+# Tables --------------------------------------------------------------------------------------
+
+
+def test_a_table_reads_well() -> None:
+    table = global_traffic(traced("stride_2"))
+    text = str(table)
+    assert text.splitlines()[0] == "Global memory: stride_2"
+    (sums,) = (line.split() for line in text.splitlines() if "in all" in line)
+    assert sums == ["in", "all", "2", "12", "8", "3", "2"]
+    assert "They are not bytes from DRAM" in text
+    assert "in all" not in str(global_traffic(traced("stride_2").only(array="a")))  # one row
+    with pytest.raises(KeyError, match="there is no column 'sector'; there are: line, expression"):
+        table.column("sector")
+
+
+def test_two_functions_of_one_text_have_a_row_each_and_are_named() -> None:
+    def element_of_every(step: int):
+        @cuda.jit(device=True)
+        def element(a, i):
+            return a[step * i]
+
+        return element
+
+    functions = {"near": element_of_every(1), "far": element_of_every(8)}
+    both = kernel("out, a", "out[t] = near(a, t) + far(a, t)", **functions)
+    table = global_traffic(launch(both, 1, 32, zeros(32), zeros(256), trace=0).trace)
+    assert table.column("in") == ["kernel", "element", "element"]
+    assert table.column("sectors") == [4, 4, 32]
+
+
+def test_an_expression_on_several_lines_is_shown_whole() -> None:
+    body = "out[t] = a[\n    t\n    + 1\n]"
+    table = global_traffic(trace_of("out, a", body, 8, zeros(8), zeros(9)))
+    assert "a[ t + 1 ]" in table.column("expression")
+
+
+def test_a_table_needs_a_trace() -> None:
+    with pytest.raises(TypeError, match=r"this is a NoneType; needed is launch\(\.\.\., trace=0\)"):
+        global_traffic(None)
+
+
+def test_nothing_to_count() -> None:
+    trace = trace_of("out", "return", 32, zeros(1))
+    assert len(trace) == trace.num_instructions == different_sectors(trace) == 0
+    for table in (global_traffic, shared_traffic, instructions, bytes_by_space):
+        assert str(table(trace)).endswith("nothing")
