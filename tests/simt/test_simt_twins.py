@@ -7,7 +7,7 @@ import pytest
 import torch
 from numba import cuda, float32
 from simt_helpers import kernel, zeros
-from simt_kernels.vectors import load2
+from simt_kernels.traffic import load2
 
 from pa_tutorial.simt import SimtError, Unsupported, launch, ptx, twin
 

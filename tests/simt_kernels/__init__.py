@@ -7,14 +7,12 @@ from simt_kernels import (
     arithmetic,
     control,
     faults_data,
-    faults_race,
-    faults_sync,
+    faults_order,
     memory,
     shared,
     traffic,
-    vectors,
     warps,
 )
 
-RIGHT = (arithmetic, control, memory, shared, traffic, vectors, warps)
-WRONG = (faults_data, faults_race, faults_sync)
+RIGHT = (arithmetic, control, memory, shared, traffic, warps)
+WRONG = (faults_data, faults_order)

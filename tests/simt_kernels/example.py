@@ -11,6 +11,7 @@ marks the other access (none if one line races with itself).
 import linecache
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from textwrap import dedent, indent
 
@@ -66,23 +67,21 @@ FAULTS: dict[str, Fault] = {}
 TRAFFIC: dict[str, dict[tuple[str, str], dict[str, int]]] = {}
 
 
-def example(
-    grid: Size,
-    block: Size,
-    arguments: Draw,
-    answer: Answer,
-    shared_bytes: int = 0,
-    rtol: float = 0.0,
-) -> Callable[[Callable], Callable]:
-    """Registers a @cuda.jit kernel as right."""
+def example(*how: object, **more: object) -> Callable[[Callable], Callable]:
+    """Registers a @cuda.jit kernel as right; what follows it in Example is given here."""
+    return partial(_register, EXAMPLES, lambda kernel: Example(kernel, *how, **more))
 
-    def register(kernel: Callable) -> Callable:
-        name = kernel.py_func.__name__
-        assert name not in EXAMPLES, f"two examples are called {name}"
-        EXAMPLES[name] = Example(kernel, grid, block, arguments, answer, shared_bytes, rtol)
-        return kernel
 
-    return register
+def fault(*how: object, **more: object) -> Callable[[Callable], Callable]:
+    """Registers a @cuda.jit kernel as wrong; what follows it in Fault is given here."""
+    return partial(_register, FAULTS, lambda kernel: Fault(kernel, *how, **more))
+
+
+def _register(table: dict[str, object], make: Callable, kernel: Callable) -> Callable:
+    name = kernel.py_func.__name__
+    assert name not in table, f"two kernels are called {name}"
+    table[name] = make(kernel)
+    return kernel
 
 
 def traffic(counts: dict[tuple[str, str], dict[str, int]]) -> Callable[[Callable], Callable]:
@@ -90,24 +89,6 @@ def traffic(counts: dict[tuple[str, str], dict[str, int]]) -> Callable[[Callable
 
     def register(kernel: Callable) -> Callable:
         TRAFFIC[kernel.py_func.__name__] = counts
-        return kernel
-
-    return register
-
-
-def fault(
-    check: str,
-    grid: Size,
-    block: Size,
-    arguments: Draw,
-    shared_bytes: int = 0,
-) -> Callable[[Callable], Callable]:
-    """Registers a @cuda.jit kernel as wrong, and by which check."""
-
-    def register(kernel: Callable) -> Callable:
-        name = kernel.py_func.__name__
-        assert name not in FAULTS, f"two faults are called {name}"
-        FAULTS[name] = Fault(kernel, check, grid, block, arguments, shared_bytes)
         return kernel
 
     return register

@@ -58,15 +58,6 @@ def variable_set_in_one_branch_only(a, out):
     out[i] = scale * a[i]  # FAULT
 
 
-@fault("init", 1, 32, lambda rng: (np.arange(32), np.zeros(32, np.int64)))
-@cuda.jit
-def variable_set_in_a_loop_that_may_not_run(lengths, out):
-    i = cuda.threadIdx.x
-    for j in range(lengths[i]):
-        last = j
-    out[i] = last  # FAULT
-
-
 @fault("init", 1, 64, source_and_result(64))
 @cuda.jit
 def shared_counter_never_zeroed(a, out):
@@ -132,14 +123,6 @@ def missing_tail_guard_on_a_write(squares):
     squares[i] = i * i  # FAULT
 
 
-@fault("memory", 1, 64, lambda rng: (rng.random(50, dtype=np.float32), np.zeros(50), 50))
-@cuda.jit
-def guard_comes_after_the_access(a, out, n):
-    i = cuda.threadIdx.x
-    if a[i] > 0.5 and i < n:  # FAULT
-        out[i] = 1
-
-
 @fault("memory", 1, (16, 8), source_and_result((8, 16)))
 @cuda.jit
 def swapped_indices(image, out):
@@ -147,39 +130,16 @@ def swapped_indices(image, out):
     out[y, x] = image[x, y]  # FAULT
 
 
-def block_table_and_cache(block_table):
-    def draw(rng):
-        cache = rng.random((4, 16), dtype=np.float32)
-        return np.array(block_table, np.int32), cache, np.zeros(16 * len(block_table), np.float32)
-
-    return draw
+def block_table_and_cache(rng):
+    return np.array([2, 1, -1], np.int32), rng.random((4, 16), np.float32), np.zeros(48, np.float32)
 
 
-@fault("memory", 1, 48, block_table_and_cache([2, 4, 0]))
-@cuda.jit
-def block_number_past_the_cache(block_table, key_cache, out):
-    i = cuda.threadIdx.x
-    physical_block_number = block_table[i // 16]
-    out[i] = key_cache[physical_block_number, i % 16]  # FAULT
-
-
-@fault("memory", 1, 48, block_table_and_cache([2, 1, -1]))
+@fault("memory", 1, 48, block_table_and_cache)
 @cuda.jit
 def unused_entry_of_the_block_table(block_table, key_cache, out):
     i = cuda.threadIdx.x
     block = key_cache[block_table[i // 16]]  # FAULT
     out[i] = block[i % 16]
-
-
-@fault("memory", 1, 64, source_and_result(64))
-@cuda.jit
-def stencil_reads_past_the_shared_tile(a, out):
-    tile = cuda.shared.array(64, float32)
-    i = cuda.threadIdx.x
-    tile[i] = a[i]
-    cuda.syncthreads()
-    right = tile[i + 1]  # FAULT
-    out[i] = tile[i] + right
 
 
 @fault("memory", 1, 32, source_and_result((32, 5), 32))
@@ -190,17 +150,6 @@ def local_array_one_short(a, out):
     for j in range(a.shape[1]):
         kept[j] = a[i, j]  # FAULT
     out[i] = kept[0]
-
-
-@fault("memory", 1, 32, source_and_result((32, 4), 32))
-@cuda.jit
-def row_view_read_into_the_next_row(a, out):
-    i = cuda.threadIdx.x
-    row = a[i]
-    total = float32(0)
-    for j in range(5):
-        total += row[j]  # FAULT
-    out[i] = total
 
 
 @fault("memory", 1, 32, source_and_result(64))

@@ -1,6 +1,5 @@
 """Arrays: up to four dimensions, strides, rows and slices, local memory, scalars."""
 
-import numba
 import numpy as np
 from numba import cuda
 
@@ -81,19 +80,6 @@ def scalars_keep_their_types(a, single, count, double, out):
     out[0, i] = a[i] * single
     out[1, i] = a[i] * double
     a[i] += count
-
-
-@example(
-    1,
-    32,
-    lambda rng: (numbers(rng, 32), np.ones(32, np.bool_), unwritten(32)),
-    lambda a, negative, out: {1: a < 0, 2: abs(a)},
-)
-@cuda.jit
-def array_of_booleans(a, negative, out):
-    i = cuda.grid(1)
-    negative[i] = a[i] < 0
-    out[i] = -a[i] if negative[i] else a[i]
 
 
 @example(2, 32, lambda rng: (np.zeros(64, np.int8),), lambda out: {0: np.arange(64) * 2})
@@ -217,7 +203,7 @@ def constant_shapes_own_types_and_ends_of_axes(a, out):
     ROWS = 2
     shape = (ROWS, COLUMNS)
     own = cuda.local.array(shape, dtype=a.dtype)
-    rows = cuda.shared.array((8, ROWS), a.dtype)
+    rows = cuda.shared.array((2 * 4, ROWS), a.dtype)
     own[:] = 2.5
     own[-1] = 7
     own[0, :1] = a[i, -1]
@@ -251,16 +237,3 @@ example(
     lambda rng: (numbers(rng, 48), unwritten(48, 4, 3, dtype=np.float64)),
     lambda a, out: {1: a[:, None, None] * np.arange(3.0) + np.arange(4.0)[:, None]},
 )(make_local(3, 4))
-
-
-@example(1, 32, one_and_result((32, 4)), lambda a, out: {1: np.cumsum(a, axis=1)})
-@cuda.jit
-def local_array_zeroed_in_a_loop(a, out):
-    sums = cuda.local.array(2 * 4 // 2, numba.int32)
-    i = cuda.threadIdx.x
-    for j in range(4):
-        sums[j] = 0
-    for j in range(4):
-        for k in range(j, 4):
-            sums[k] += a[i, j]
-        out[i, j] = sums[j]

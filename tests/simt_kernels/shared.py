@@ -128,18 +128,6 @@ def only_what_was_written_is_read(a, out):
             out[0] += tile[j]
 
 
-@example(1, 64, one_and_result((3, 64), 64), lambda a, out: {1: a.sum(0)[::-1]})
-@cuda.jit
-def tile_reused_after_a_second_barrier(a, out):
-    tile = cuda.shared.array(64, numba.int32)
-    i = cuda.threadIdx.x
-    for step in range(3):
-        tile[i] = a[step, i]
-        cuda.syncthreads()
-        out[i] += tile[63 - i]
-        cuda.syncthreads()
-
-
 @example(2, 64, one_and_result(128, 2), lambda a, out: {1: a.reshape(2, 64).sum(1)})
 @cuda.jit
 def tree_reduction(a, out):
@@ -165,28 +153,18 @@ def shift_in_place_with_a_barrier(a):
     a[i] = right
 
 
-@example(3, 64, one_and_result(192), reversed_in_blocks)
-@cuda.jit
-def barrier_in_a_branch_of_the_whole_block(a, out):
-    tile = cuda.shared.array(64, numba.int32)
-    i = cuda.threadIdx.x
-    tile[i] = a[cuda.grid(1)]
-    if cuda.blockIdx.x % 2 == 0:
-        cuda.syncthreads()
-    else:
-        cuda.syncthreads()
-    out[cuda.grid(1)] = tile[63 - i]
-
-
 @example(3, 64, one_and_result(128), reversed_in_blocks)
 @cuda.jit
-def early_return_of_a_whole_block(a, out):
+def whole_blocks_return_or_take_a_branch(a, out):
     tile = cuda.shared.array(64, numba.int32)
     i = cuda.threadIdx.x
     if cuda.blockIdx.x == 2:
         return
     tile[i] = a[cuda.grid(1)]
-    cuda.syncthreads()
+    if cuda.blockIdx.x == 0:
+        cuda.syncthreads()
+    else:
+        cuda.syncthreads()
     out[cuda.grid(1)] = tile[63 - i]
 
 

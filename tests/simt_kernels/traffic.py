@@ -1,11 +1,14 @@
-"""Accesses whose cost can be worked out by hand: sectors, lines, bank conflicts.
+"""Accesses whose cost can be worked out by hand: sectors, lines, bank conflicts, vectors.
 
 Arrays begin at a multiple of 256 bytes. A sector has 32 bytes, a line 128, a bank 4.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from numba import cuda, float32
 
+from pa_tutorial.kernels.vectors import vector_access
 from simt_kernels.example import example, from_text, traffic
 
 WARP = 32
@@ -44,7 +47,7 @@ def clashing(requests: int, wavefronts: int, ideal: int) -> dict[str, int]:
 def gathers(name: str, index: str, reads: dict[str, int], warps: int = 1) -> None:
     """Registers a kernel: out[t] = a[index]."""
     num_threads = warps * WARP
-    size = 1 + eval(index, {"t": num_threads - 1})
+    size = max(num_threads, 1 + eval(index, {"t": num_threads - 1}))
     kernel = from_text(name, "a, out", f"t = cuda.threadIdx.x\nout[t] = a[{index}]", globals())
     items = np.array([eval(index, {"t": t}) for t in range(num_threads)])
     counts = {(f"a[{index}]", "read"): reads, ("out[t]", "write"): whole(warps, 128 * warps)}
@@ -189,3 +192,122 @@ def halves_in_and_doubles_out_of_step(a, out):
     s[t] = a[t + 1]
     cuda.syncthreads()
     out[t] = s[31 - t]
+
+
+# Vectors -------------------------------------------------------------------------------------
+
+# Every kernel uses all numbers of its vectors. Where it uses only one, PTX still loads the vector,
+# but the GPU's code made of that PTX loads the one number.
+
+
+def sums(a: np.ndarray, count: int) -> np.ndarray:
+    """Of `count` neighbours each."""
+    return a.reshape(-1, count).sum(axis=1)
+
+
+def two_rules(requests: int, at_once: tuple[int, int], in_parts: tuple[int, int]) -> dict[str, int]:
+    """Shared accesses wider than a word: (wavefronts, ideal) by each rule."""
+    counts = {"requests": requests}
+    for rule, (wavefronts, ideal) in (("", at_once), (" in parts", in_parts)):
+        counts[f"wavefronts{rule}"], counts[f"ideal{rule}"] = wavefronts, ideal
+        counts[f"degree{rule}"] = wavefronts // ideal
+    return counts
+
+
+load1, load2, load4 = (vector_access(count).load for count in (1, 2, 4))
+
+
+@traffic(
+    {
+        ("load1(a, t)", "read"): whole(1, 128),
+        ("load2(a, 2 * t)", "read"): whole(1, 256),
+        ("load4(a, 4 * t)", "read"): whole(1, 512),
+        ("out[t]", "write"): whole(1, 128),
+    }
+)
+@example(
+    1,
+    WARP,
+    lambda rng: (floats(rng, 128), nothing(WARP)),
+    lambda a, out: {1: a[:32] + sums(a[:64], 2) + sums(a, 4)},
+    rtol=1e-5,
+)
+@cuda.jit
+def vectors_of_4_8_and_16_bytes(a, out):
+    t = cuda.threadIdx.x
+    (total,) = load1(a, t)
+    x, y = load2(a, 2 * t)
+    total += x + y
+    x, y, z, w = load4(a, 4 * t)
+    out[t] = total + x + y + z + w
+
+
+# 16 of every 32 bytes: half of each sector. 8 of every 16: half of them as well.
+@traffic(
+    {
+        ("load4(a, 8 * t)", "read"): moved(1, 32, sectors=(32, 16), lines=(8, 4)),
+        ("load2(a, 4 * t + 2)", "read"): moved(1, 32, sectors=(16, 8), lines=(4, 2)),
+        ("out[t]", "write"): whole(1, 128),
+    }
+)
+@example(
+    1,
+    WARP,
+    lambda rng: (floats(rng, 256), nothing(WARP)),
+    lambda a, out: {1: sums(a, 4)[::2] + sums(a[:128], 2)[1::2]},
+    rtol=1e-5,
+)
+@cuda.jit
+def vectors_with_gaps(a, out):
+    t = cuda.threadIdx.x
+    x, y, z, w = load4(a, 8 * t)
+    total = x + y + z + w
+    x, y = load2(a, 4 * t + 2)
+    out[t] = total + x + y
+
+
+def from_shared(name: str, loads: str, answer: Callable, reads: dict[str, dict]) -> None:
+    """Registers a kernel that copies 128 floats to s, a word a lane, four times; then it loads."""
+    counts = {
+        ("a[t + 32 * i]", "read"): whole(4, 512),
+        ("s[t + 32 * i]", "write"): two_rules(4, (4, 4), (4, 4)),
+        ("out[t]", "write"): whole(1, 128),
+    }
+    body = f"""t = cuda.threadIdx.x
+s = cuda.shared.array(128, float32, alignment=16)
+for i in range(4):
+    s[t + 32 * i] = a[t + 32 * i]
+cuda.syncthreads()
+{loads}"""
+    counts |= {(load, "read"): cost for load, cost in reads.items()}
+    kernel = traffic(counts)(from_text(name, "a, out", body, globals()))
+    words = lambda rng: (floats(rng, 128), nothing(WARP))  # noqa: E731
+    example(1, WARP, words, lambda a, out: {1: answer(a)}, rtol=1e-5)(kernel)
+
+
+# All words differ: 2 or 4 in each bank, in 2 or 4 wavefronts by either rule.
+from_shared(
+    "shared_vectors_of_neighbours",
+    "x, y = load2(s, 2 * t)\np, q, r, w = load4(s, 4 * t)\nout[t] = x + y + p + q + r + w",
+    lambda a: sums(a[:64], 2) + sums(a, 4),
+    {
+        "load2(s, 2 * t)": two_rules(1, (2, 2), (2, 2)),
+        "load4(s, 4 * t)": two_rules(1, (4, 4), (4, 4)),
+    },
+)
+# Two rows of 128 bytes, read by even and by odd lanes (the q_vecs of vLLM's kernel): 2 vectors in
+# the same two banks. At once: 4 words, 2 wavefronts where 1 would do; in halves twice that.
+from_shared(
+    "shared_vectors_of_two_rows",
+    "x, y = load2(s, t % 2 * 32)\nout[t] = x + y",
+    lambda a: sums(a, 2)[np.arange(WARP) % 2 * 16],
+    {"load2(s, t % 2 * 32)": two_rules(1, (2, 1), (4, 2))},
+)
+# Four lanes for each vector: 8 vectors of 16 bytes are 32 words, one wavefront at once. A quarter
+# of the warp reads 8 words, so 4 quarters take 4.
+from_shared(
+    "shared_vectors_for_four_lanes",
+    "x, y, z, w = load4(s, t // 4 * 4)\nout[t] = x + y + z + w",
+    lambda a: sums(a, 4)[np.arange(WARP) // 4],
+    {"load4(s, t // 4 * 4)": two_rules(1, (1, 1), (4, 4))},
+)

@@ -1,9 +1,8 @@
-"""Kernels in which two threads meet at one address, and nothing says who comes first.
+"""Kernels in which nothing says who comes first, or in which not all come who must.
 
 FIRST and FAULT stand in the order in which the lines run when all threads go line by line together.
 """
 
-import math
 from functools import partial
 
 import numpy as np
@@ -12,10 +11,11 @@ from numba import cuda, float32, float64, int32
 from simt_kernels.example import fault, one_and_result
 
 FULL = 0xFFFFFFFF
-NUM_WARPS = 4
-SCRATCH_SIZE = 2 * NUM_WARPS
+LOWER_HALF = 0x0000FFFF
 
 source_and_result = partial(one_and_result, dtype=np.float32)
+
+# race: two threads meet at one address -------------------------------------------------------
 
 
 def counters(count):
@@ -60,16 +60,6 @@ def shuffle_taken_for_a_memory_barrier(a, out):
     out[lane] = neighbour - pairs[lane ^ 1]  # FAULT
 
 
-@fault("race", 1, 64, source_and_result(64))
-@cuda.jit
-def syncwarp_between_two_warps(a, out):
-    tile = cuda.shared.array(64, float32)
-    i = cuda.threadIdx.x
-    tile[i] = a[i]  # FIRST
-    cuda.syncwarp()
-    out[i] = tile[63 - i]  # FAULT
-
-
 @fault("race", 1, 32, source_and_result(32))
 @cuda.jit
 def half_warps_synchronise_apart(a, out):
@@ -93,23 +83,6 @@ def two_dynamic_arrays_at_the_same_offset(a, out):
     tokens[i] = i  # FAULT
     cuda.syncthreads()
     out[i] = tokens[i]
-
-
-@fault("race", 1, 32 * NUM_WARPS, source_and_result(32 * NUM_WARPS))
-@cuda.jit
-def second_reduction_reuses_the_scratch(a, out):
-    red_smem = cuda.shared.array(SCRATCH_SIZE, float32)
-    i = cuda.threadIdx.x
-    warp = i // 32
-    if cuda.laneid == 0:
-        red_smem[warp] = a[i]
-    cuda.syncthreads()
-    largest = max(red_smem[0], red_smem[1], red_smem[2], red_smem[3])  # FIRST
-    # The second half of the scratch, from NUM_WARPS on, is there for this.
-    if cuda.laneid == 0:
-        red_smem[warp] = math.exp(a[i] - largest)  # FAULT
-    cuda.syncthreads()
-    out[i] = red_smem[0] + red_smem[1] + red_smem[2] + red_smem[3]
 
 
 @fault("race", 2, 64, source_and_result(128, 64))
@@ -160,18 +133,6 @@ def stencil_in_place(a):
     a[i] = smooth  # FAULT
 
 
-def one_array_twice(rng):
-    whole = rng.random(65, dtype=np.float32)
-    return whole[:64], whole[1:]
-
-
-@fault("race", 1, 64, one_array_twice)
-@cuda.jit
-def result_overlaps_the_source(source, shifted):
-    i = cuda.threadIdx.x
-    shifted[i] = source[i]  # FAULT
-
-
 def one_number_each(rng):
     return rng.integers(0, 9, 64).astype(np.int32), np.zeros(128, np.int32)
 
@@ -202,3 +163,135 @@ def read_by_one_block_and_written_by_the_next(a, out):
         cuda.syncthreads()
         if t == 0:
             a[0] = 1  # FAULT
+
+
+# sync: a barrier, a shuffle or a vote waits for threads that do not come ----------------------
+
+
+@fault("sync", 1, 64, source_and_result(64))
+@cuda.jit
+def barrier_for_even_threads_only(a, out):
+    tile = cuda.shared.array(64, float32)
+    i = cuda.threadIdx.x
+    tile[i] = a[i]
+    if i % 2 == 0:
+        cuda.syncthreads()  # FAULT
+        out[i] = tile[i + 1]
+
+
+@fault("sync", 1, 64, source_and_result(64))
+@cuda.jit
+def barrier_for_one_warp_only(a, out):
+    tile = cuda.shared.array(64, float32)
+    i = cuda.threadIdx.x
+    tile[i] = a[i]
+    if i // 32 == 0:
+        cuda.syncthreads()  # FAULT
+        out[i] = tile[63 - i]
+
+
+@fault("sync", 1, 64, source_and_result(64))
+@cuda.jit
+def one_barrier_in_each_branch(a, out):
+    tile = cuda.shared.array(64, float32)
+    i = cuda.threadIdx.x
+    if i < 32:
+        tile[i] = a[i]
+        cuda.syncthreads()  # FAULT
+    else:
+        tile[i] = -a[i]
+        cuda.syncthreads()
+    out[i] = tile[63 - i]
+
+
+@fault("sync", 1, 64, source_and_result(50))
+@cuda.jit
+def barrier_after_an_early_return(a, out):
+    tile = cuda.shared.array(64, float32)
+    i = cuda.threadIdx.x
+    if i >= a.shape[0]:
+        return
+    tile[i] = a[i]
+    cuda.syncthreads()  # FAULT
+    out[i] = tile[49 - i]
+
+
+def one_short_sequence(rng):
+    lengths = np.full(64, 3, np.int32)
+    lengths[40] = 2
+    return rng.random((3, 64), dtype=np.float32), lengths, np.zeros(64, np.float32)
+
+
+@fault("sync", 1, 64, one_short_sequence)
+@cuda.jit
+def barrier_in_a_loop_of_unequal_length(a, lengths, out):
+    tile = cuda.shared.array((3, 64), float32)
+    i = cuda.threadIdx.x
+    for step in range(lengths[i]):
+        tile[step, i] = a[step, i]
+        cuda.syncthreads()  # FAULT
+        out[i] += tile[step, 63 - i]
+
+
+# In the next three, the lanes that are missing wait at the last barrier.
+
+
+@fault("sync", 1, 32, source_and_result(32))
+@cuda.jit
+def full_mask_shuffle_in_a_branch(a, out):
+    tile = cuda.shared.array(32, float32)
+    lane = cuda.laneid
+    tile[lane] = a[lane]
+    if lane < 16:
+        tile[lane] += cuda.shfl_xor_sync(FULL, a[lane], 8)  # FAULT
+    cuda.syncthreads()
+    out[lane] = tile[31 - lane]
+
+
+@fault("sync", 1, 32, source_and_result(32))
+@cuda.jit
+def full_mask_syncwarp_in_a_branch(a, out):
+    tile = cuda.shared.array(32, float32)
+    lane = cuda.laneid
+    tile[lane] = a[lane]
+    if lane < 16:
+        cuda.syncwarp()  # FAULT
+        out[lane] = tile[15 - lane]
+    cuda.syncthreads()
+    out[lane] += tile[31 - lane]
+
+
+@fault("sync", 1, 32, source_and_result(32))
+@cuda.jit
+def vote_behind_a_short_circuit(a, out):
+    tile = cuda.shared.array(32, float32)
+    lane = cuda.laneid
+    tile[lane] = a[lane]
+    if lane < 16 and cuda.any_sync(FULL, a[lane] > 0.5):  # FAULT
+        tile[lane] = 1
+    cuda.syncthreads()
+    out[lane] = tile[31 - lane]
+
+
+@fault("sync", 1, 32, source_and_result(32))
+@cuda.jit
+def shuffle_mask_without_the_caller(a, out):
+    lane = cuda.laneid
+    out[lane] = cuda.shfl_xor_sync(LOWER_HALF, a[lane], 1)  # FAULT
+
+
+@fault("sync", 1, 32, source_and_result(32))
+@cuda.jit
+def shuffle_from_a_lane_that_has_returned(a, out):
+    lane = cuda.laneid
+    if lane >= 24:
+        return
+    out[lane] = a[lane] + cuda.shfl_down_sync(FULL, a[lane], 8)  # FAULT
+
+
+@fault("sync", 1, 32, lambda rng: (np.arange(32), np.zeros(32, np.int64)))
+@cuda.jit
+def half_warps_shuffle_across_their_border(a, out):
+    t = cuda.threadIdx.x
+    mask = 0xFFFF if t < 16 else 0xFFFF0000
+    out[t] = cuda.shfl_down_sync(mask, a[t], 1)  # FAULT
