@@ -137,14 +137,3 @@ def test_casts_of_integers_wrap(value: int, name: str) -> None:
         expected -= 2**bits
     assert cast(value, np.dtype(name)) == expected
     assert cast(np.array([value]), np.dtype(name))[0] == expected
-
-
-def test_floats_are_cut_towards_zero() -> None:
-    int32 = np.dtype(np.int32)
-    assert [int(cast(x, int32)) for x in (2.9, -2.9, -0.5)] == [2, -2, 0]
-    np.testing.assert_array_equal(cast(np.array([2.9, -2.9]), int32), [2, -2])
-
-
-def test_maximum_gives_way_to_a_number_as_in_c() -> None:
-    assert MATH[max](float("nan"), 1.0) == 1.0
-    np.testing.assert_array_equal(MATH[min](np.array([np.nan, 2.0]), 3.0), [3.0, 2.0])

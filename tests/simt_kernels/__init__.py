@@ -3,16 +3,6 @@
 Importing this package registers all of them in `example.EXAMPLES` and `example.FAULTS`.
 """
 
-from simt_kernels import (
-    arithmetic,
-    control,
-    faults_data,
-    faults_order,
-    memory,
-    shared,
-    traffic,
-    warps,
-)
+from simt_kernels import arithmetic, control, faults, memory, shared, traffic, warps
 
-RIGHT = (arithmetic, control, memory, shared, traffic, warps)
-WRONG = (faults_data, faults_order)
+REGISTERED = (arithmetic, control, faults, memory, shared, traffic, warps)

@@ -15,7 +15,8 @@ from simt_kernels.example import Arguments, example, from_text
 
 N = 100  # two blocks of 64 threads, the second one not full
 OFFSET = -7
-NAMES = {"numba": numba, "np": np, "math": math, "OFFSET": OFFSET, "__name__": __name__}
+WEYL = 0x9E3779B97F4A7C15  # an unsigned number of 64 bits
+NAMES = {"numba": numba, "np": np, "math": math, "OFFSET": OFFSET, "WEYL": WEYL}
 Draw = Callable[[np.random.Generator], np.ndarray]
 
 
@@ -128,6 +129,7 @@ each(
         "x + y": lambda x, y: wide(x) + y,
         "x - y": lambda x, y: wide(x) - y,
         "(x - y) >> 1": lambda x, y: (wide(x) - y).astype(np.uint64) >> 1,
+        "numba.uint64(x) * WEYL": lambda x, y: x.astype(np.uint64) * np.uint64(WEYL),
         "x // y": lambda x, y: x // y,
         "x % y": lambda x, y: x % y,
     },

@@ -4,7 +4,7 @@ Random kernels (tests/simt/simt_programs.py) try divergence; here is what they d
 """
 
 import numpy as np
-from numba import cuda, uint64
+from numba import cuda
 
 from simt_kernels.example import example
 
@@ -125,50 +125,32 @@ each(lambda x: 3 * x**3 - x + 8, numbers)(make_polynomial((3, 0, -1, 4), 3))
 # Grids ---------------------------------------------------------------------------------------
 
 
-def six_numbers(out):
-    """Thread and block of each element of out, whose axes are z, y and x."""
+def places_and_sizes(out):
+    """Thread and block of each element of out, whose axes are z, y and x; then what all have."""
     z, y, x = np.indices(out.shape[:3])
-    return {0: np.stack([x % 4, y % 2, z % 4, x // 4, y // 2, z // 4], -1).astype(np.int32)}
-
-
-@example((2, 2, 1), (4, 2, 4), lambda rng: (np.full((4, 4, 8, 6), 99, np.int32),), six_numbers)
-@cuda.jit
-def grid_of_three_dimensions(out):
-    x, y, z = cuda.grid(3)
-    out[z, y, x, 0] = cuda.threadIdx.x
-    out[z, y, x, 1] = cuda.threadIdx.y
-    out[z, y, x, 2] = cuda.threadIdx.z
-    out[z, y, x, 3] = cuda.blockIdx.x
-    out[z, y, x, 4] = cuda.blockIdx.y
-    out[z, y, x, 5] = cuda.blockIdx.z
+    places = np.stack([x % 4, y % 2, z % 4, x // 4, y // 2, z // 4], -1)
+    sizes = np.broadcast_to([4, 2, 4, 2, 2, 1, 8, 4], (*x.shape, 8))
+    return {0: np.concatenate([places, sizes], -1).astype(np.int32)}
 
 
 @example(
-    (4, 3, 2),
-    (8, 2, 1),
-    lambda rng: (np.full(8, 99, np.int32),),
-    lambda out: {0: np.array([8, 2, 1, 4, 3, 2, 32, 6], np.int32)},
+    (2, 2, 1), (4, 2, 4), lambda rng: (np.full((4, 4, 8, 14), 99, np.int32),), places_and_sizes
 )
 @cuda.jit
-def sizes_of_block_and_grid(out):
+def grid_of_three_dimensions(out):
     x, y, z = cuda.grid(3)
-    if x == 0 and y == 0 and z == 0:
-        width, height = cuda.gridsize(2)
-        out[0] = cuda.blockDim.x
-        out[1] = cuda.blockDim.y
-        out[2] = cuda.blockDim.z
-        out[3] = cuda.gridDim.x
-        out[4] = cuda.gridDim.y
-        out[5] = cuda.gridDim.z
-        out[6] = width
-        out[7] = height
+    width, height = cuda.gridsize(2)
+    mine = out[z, y, x]
+    mine[0], mine[1], mine[2] = cuda.threadIdx.x, cuda.threadIdx.y, cuda.threadIdx.z
+    mine[3], mine[4], mine[5] = cuda.blockIdx.x, cuda.blockIdx.y, cuda.blockIdx.z
+    mine[6], mine[7], mine[8] = cuda.blockDim.x, cuda.blockDim.y, cuda.blockDim.z
+    mine[9], mine[10], mine[11] = cuda.gridDim.x, cuda.gridDim.y, cuda.gridDim.z
+    mine[12], mine[13] = width, height
 
 
 # Names, as Numba allows ----------------------------------------------------------------------
 
 BIG = 2**53 + 1  # no float64 holds it
-WEYL = 0x9E3779B97F4A7C15  # an unsigned number of 64 bits
-MASK64 = 2**64 - 1
 
 
 @example(
@@ -199,19 +181,3 @@ def names_change_places_and_kinds_after_a_return(a, out):
         source, target = target, source
     parts = (1, 2, 3)
     out[i] += parts[0] + parts[1] + parts[2]
-
-
-def splitmix(_, out):
-    state = (np.arange(N, dtype=object) * WEYL) & MASK64
-    mixed = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & MASK64
-    return {1: (mixed ^ (mixed >> 27)).astype(np.uint64)}
-
-
-@example(2, 64, lambda rng: (MASK64, np.zeros(N, np.uint64)), splitmix)
-@cuda.jit
-def hash_of_unsigned_64_bits(mask, out):
-    i = cuda.grid(1)
-    if i < N:
-        state = uint64(i) * uint64(WEYL)
-        mixed = (state ^ (state >> uint64(30))) * uint64(0xBF58476D1CE4E5B9)
-        out[i] = (mixed ^ (mixed >> uint64(27))) & uint64(mask)
