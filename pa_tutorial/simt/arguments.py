@@ -126,16 +126,10 @@ def _view(name: str, array: np.ndarray, memories: list[tuple[int, Memory]]) -> A
     pointer = array.__array_interface__["data"][0]
     low, memory = max((m for m in memories if m[0] <= pointer), key=lambda m: m[0])
     offset, itemsize = pointer - low, array.itemsize
-    return Array(
-        memory,
-        array.dtype,
-        array.shape,
-        tuple(stride // itemsize for stride in array.strides),
-        offset // itemsize,
-        name,
-        offset % itemsize,
-        not array.flags.writeable,
-    )
+    strides = tuple(stride // itemsize for stride in array.strides)
+    first, phase = divmod(offset, itemsize)
+    read_only = not array.flags.writeable
+    return Array(memory, array.dtype, array.shape, strides, first, name, phase, read_only)
 
 
 def forget(name: str, arguments: dict[str, object]) -> None:

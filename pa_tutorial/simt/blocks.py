@@ -155,14 +155,9 @@ class Gang:
     def misses(self, place: int, waiting: int, missing: int, why: str) -> None:
         """A lane waits at a barrier for a thread that does not come."""
         name = self.machine.thread_name(missing)
-        self.find(
-            "sync",
-            place,
-            waiting,
-            f"waits at a barrier to which {name} does not come: it {why}",
-            other_block=self.block.index,
-            other_thread=int(missing),
-        )
+        what = f"waits at a barrier to which {name} does not come: it {why}"
+        more = {"other_block": self.block.index, "other_thread": int(missing)}
+        self.find("sync", place, waiting, what, **more)
 
     def thread_blocks(self) -> list[tuple[Index, np.ndarray]]:
         """Index and lanes [width] bool of each thread block that has lanes here."""

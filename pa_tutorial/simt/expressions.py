@@ -12,11 +12,7 @@ import numpy as np
 from pa_tutorial.simt import arithmetic
 from pa_tutorial.simt.access import load
 from pa_tutorial.simt.arithmetic import Value, dtype_of, plain
-from pa_tutorial.simt.intrinsics import (
-    REGISTERS,
-    SPECIAL,
-    position,
-)
+from pa_tutorial.simt.intrinsics import REGISTERS, SPECIAL, position
 from pa_tutorial.simt.known import UNKNOWN, Known
 from pa_tutorial.simt.lanes import Frame, merged
 from pa_tutorial.simt.memory import Array

@@ -40,14 +40,6 @@ class Finding:
     instruction: int | None = None
     other_instruction: int | None = None
 
-    @property
-    def line(self) -> int:
-        return self.site.line
-
-    @property
-    def other_line(self) -> int | None:
-        return self.other_site.line if self.other_site else None
-
     def __str__(self) -> str:
         lines = [f"{self.check}: {self.what}", *_quote(self.site)]
         if self.other_site and self.other_site != self.site:

@@ -232,11 +232,8 @@ class Statements(Calls):
         return self._loop(node, start, more, body, turn)
 
     def _for_each(self, node: ast.For) -> Step:
-        parts, target, body = (
-            self.translate(node.iter),
-            self._target(node.target),
-            self.body(node.body),
-        )
+        parts = self.translate(node.iter)
+        target, body = self._target(node.target), self.body(node.body)
 
         def start(frame: Frame) -> list:
             found = parts(frame)

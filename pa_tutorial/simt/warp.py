@@ -45,11 +45,8 @@ def check_mask(frame: Frame, place: int, mask: Value, what: str) -> None:
     gang, machine = frame.gang, frame.gang.machine
     if not machine.sync:
         return
-    if (
-        frame.lanes.count == gang.alive.count
-        and type(mask) is int
-        and mask & ALL_LANES == ALL_LANES
-    ):
+    everyone_calls = frame.lanes.count == gang.alive.count
+    if everyone_calls and type(mask) is int and mask & ALL_LANES == ALL_LANES:
         return
     for warp, one, callers in groups(frame, mask):
         start = warp * WARP_SIZE - gang.first  # lane of the gang that is lane 0 of the warp

@@ -11,7 +11,7 @@ from textwrap import dedent
 import numpy as np
 import pytest
 import torch
-from numba import cuda, float32, int32
+from numba import cuda, float32
 from simt_helpers import N, block_sum, double, floats, kernel, zeros
 from simt_kernels.example import EXAMPLES, FAULTS, Arguments
 from simt_programs import arguments, run_thread_by_thread, write_program
@@ -183,27 +183,6 @@ def test_a_snapshot_of_a_part_of_a_shared_array_is_left_to_the_blocks_alone(tria
     report = trial.both(row_of_shared, 2, 32, lambda: (zeros(2, 32),), watch="end")
     assert trial.batched is False
     assert report.at()[1]["row"].tolist() == [1.0] * 32
-
-
-def test_dynamic_shared_memory_of_two_types(trial: Trial) -> None:
-    @cuda.jit
-    def two_types(out):
-        whole = cuda.shared.array(3, float32)
-        bytes_ = cuda.shared.array(0, int32)
-        numbers = cuda.shared.array(0, float32)
-        t, b = cuda.threadIdx.x, cuda.blockIdx.y
-        if t < 3:
-            whole[t] = b * 100
-        bytes_[t] = b
-        numbers[32 + t] = b + t
-        cuda.syncthreads()
-        out[b, t] = numbers[63 - t] + bytes_[31 - t] + whole[t % 3]
-
-    report = trial.both(
-        two_types, (1, 7), 32, lambda: (zeros(7, 32),), shared_bytes=258, watch="end"
-    )
-    assert trial.batched
-    assert report.at()[5]["whole"].tolist() == [500] * 3
 
 
 @pytest.mark.parametrize("stage", ["cuda_naive", "cuda_v1", "cuda_v1_vector", "cuda_v2"])

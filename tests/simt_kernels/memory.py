@@ -106,18 +106,6 @@ def overlapping_views_touched_apart(low, high):
 # Rows and slices -----------------------------------------------------------------------------
 
 
-@example(1, (8, 4), one_and_result((4, 8)), lambda a, out: {1: a[::-1]})
-@cuda.jit
-def row_views_read_to_the_last_element(a, out):
-    row = a[a.shape[0] - 1 - cuda.threadIdx.y]
-    result = out[cuda.threadIdx.y]
-    first_half, second_half = row[:4], row[4:8]
-    if cuda.threadIdx.x < 4:
-        result[cuda.threadIdx.x] = first_half[cuda.threadIdx.x]
-    else:
-        result[cuda.threadIdx.x] = second_half[cuda.threadIdx.x - 4]
-
-
 def slices_answer(a, out):
     parts = [a[:, 2:], a[:, :3], a[:, 1:-1], a.T]
     return {1: np.stack([part.sum(1) for part in parts], 1).astype(np.int32)}

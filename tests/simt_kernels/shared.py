@@ -29,37 +29,20 @@ def static_shared_array_of_each_block(a, out):
 
 
 @example(
-    1,
-    32,
-    lambda rng: (numbers(rng, 32), rng.standard_normal(32), np.zeros(32)),
-    lambda a, b, out: {2: a[::-1] * np.roll(b, -1)},
-)
-@cuda.jit
-def two_static_shared_arrays(a, b, out):
-    t = cuda.threadIdx.x
-    integers = cuda.shared.array(32, numba.int32)
-    floats = cuda.shared.array(32, numba.float64)
-    integers[t] = a[t]
-    floats[t] = b[t]
-    cuda.syncthreads()
-    out[t] = integers[31 - t] * floats[(t + 1) % 32]
-
-
-@example(
-    1,
+    2,
     64,
-    lambda rng: (rng.standard_normal(64, np.float32), unwritten(64)),
-    lambda a, out: {1: a[::-1].copy().view(np.int32)},
-    shared_bytes=64 * 4,
+    lambda rng: (rng.standard_normal(128, np.float32), unwritten(128)),
+    lambda a, out: reversed_in_blocks(a.view(np.int32), out),
+    shared_bytes=64 * 4 + 2,
 )
 @cuda.jit
 def dynamic_shared_arrays_are_the_same_bytes(a, out):
     t = cuda.threadIdx.x
     floats = cuda.shared.array(0, np.float32)
     integers = cuda.shared.array(0, np.int32)
-    floats[t] = a[t]
+    floats[t] = a[cuda.grid(1)]
     cuda.syncthreads()
-    out[t] = integers[63 - t]
+    out[cuda.grid(1)] = integers[63 - t]
 
 
 @example(
@@ -142,15 +125,6 @@ def tree_reduction(a, out):
         stride //= 2
     if i == 0:
         out[cuda.blockIdx.x] = partial[0]
-
-
-@example(1, 64, lambda rng: (rng.integers(0, 10, 65),), lambda a: {0: np.append(a[1:], a[64])})
-@cuda.jit
-def shift_in_place_with_a_barrier(a):
-    i = cuda.threadIdx.x
-    right = a[i + 1]
-    cuda.syncthreads()
-    a[i] = right
 
 
 @example(3, 64, one_and_result(128), reversed_in_blocks)

@@ -159,7 +159,9 @@ def test_a_race_leads_to_its_two_accesses(read_page, tmp_path: Path, traced: int
         (mine,) = here[32 * here.warp + here.lane == party]
         assert mine.address == race.index[0] * 4
         assert reader.text(".chips .marked") == str(party % 32)
-        verb = "writes" if (button == "first") == (race.line > race.other_line) else "reads"
+        verb = (
+            "writes" if (button == "first") == (race.site.line > race.other_site.line) else "reads"
+        )
         assert reader.about[0].startswith(f"lane {party % 32} of warp {party // 32} {verb}")
 
 
