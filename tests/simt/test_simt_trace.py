@@ -155,7 +155,6 @@ def test_nothing_is_noted_of_the_other_thread_blocks(monkeypatch: pytest.MonkeyP
         *((one, TypeError, ".* is no thread block") for one in (["all"], [()], [1.0], [[0, 1]])),
         ((i for i in (0, 1)), TypeError, ".* is no thread block"),
     ],
-    ids=str,
 )
 def test_what_is_no_thread_block_of_the_launch_is_refused(wanted, error, words: str) -> None:
     with pytest.raises(error, match=f"trace: {words}"):
