@@ -165,12 +165,15 @@ def test_atomics_have_no_wavefronts() -> None:
     assert table.column("does") == ["write", "read"]
 
 
-def test_an_access_may_begin_within_a_word() -> None:
-    """128 bytes from byte 2 on: the ideal counts bytes, wherever they begin."""
-    a = np.zeros(200, np.uint8)[2:130].view(np.float32)
-    trace = trace_of("out, a", "out[t] = a[t]", 32, zeros(32), a, checks=())
+@pytest.mark.parametrize(
+    ("first_byte", "num_lanes", "sectors", "ideal"), [(2, 32, 5, 4), (29, 1, 2, 1)]
+)
+def test_an_access_may_begin_within_a_word(first_byte, num_lanes, sectors, ideal) -> None:
+    """The ideal counts bytes, wherever they begin; one byte in a sector costs all of it."""
+    a = np.zeros(200, np.uint8)[first_byte : first_byte + 4 * num_lanes].view(np.float32)
+    trace = trace_of("out, a", "out[t] = a[t]", num_lanes, zeros(num_lanes), a, checks=())
     table = global_traffic(trace.only(array="a"))
-    assert (table.total("sectors"), table.total("ideal sectors")) == (5, 4)
+    assert (table.total("sectors"), table.total("ideal sectors")) == (sectors, ideal)
 
 
 def test_sums_are_wide() -> None:
