@@ -1,4 +1,4 @@
-"""The CPU kernel: what each step brought, and in which order memory is read."""
+"""The figures of notebook 13: what each step brought, and in which order memory is read."""
 
 import json
 from collections.abc import Sequence
@@ -6,14 +6,16 @@ from itertools import product
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
 from pa_tutorial.paging.layouts import PlainLayout
 from pa_tutorial.viz import style
-from pa_tutorial.viz.measured import STEPS
+from pa_tutorial.viz.cpu_measured import BENCHMARKS
+from pa_tutorial.viz.drawing import box
 
 # What each step brought ----------------------------------------------------------------------
 
+# Of the CPU kernel, measured since it was rewritten.
+STEPS = BENCHMARKS / "intel-r-xeon-r-processor-2-cores.json"
 SHAPES = {
     "S1": "S1: 8 × 2,048 tokens",
     "GQA": "GQA 32/8: 8 × 2,048 tokens",
@@ -73,13 +75,6 @@ def _draw_times(
 # How memory is read --------------------------------------------------------------------------
 
 
-def _rectangle(
-    axes: Axes, x: float, y: float, width: float, height: float, **options: object
-) -> None:
-    corner = {"edgecolor": style.PAPER, "linewidth": 0.5}
-    style.add(axes, Rectangle((x, y), width, height, **corner, **options))
-
-
 def reading_order(
     table: Sequence[int], layout: PlainLayout, block_major: bool
 ) -> list[tuple[int, int]]:
@@ -112,21 +107,19 @@ def draw_order(table: Sequence[int], layout: PlainLayout) -> Figure:
     for axes, name, block_major in zip(panels, names, (False, True), strict=True):
         axes.set_title(f"{name}: K of a sequence with block table {list(table)}", weight="normal")
         for block, piece in product(range(layout.num_blocks), range(layout.num_kv_heads)):
-            _rectangle(axes, piece, block, 1, 1, facecolor=style.EMPTY, hatch=style.UNUSED_HATCH)
+            look = {"hatch": style.UNUSED_HATCH, "linewidth": 0.5}
+            box(axes, piece, block, 1, 1, style.EMPTY, **look)
         order = reading_order(table, layout, block_major)
         for when, (block, piece) in enumerate(order):
             color = style.lighter(style.K, 0.8 * when / len(order))
-            _rectangle(axes, piece, block, 1, 1, facecolor=color)
-            middle = piece + 0.5, block + 0.5
-            axes.text(*middle, f"{when}", ha="center", va="center", color=style.ink_on(color))
+            box(axes, piece, block, 1, 1, color, when, linewidth=0.5)
         axes.set_xlim(0, layout.num_kv_heads)
         axes.set_ylim(layout.num_blocks, 0)
         rows = range(layout.num_blocks)
         axes.set_yticks([r + 0.5 for r in rows], [f"block {r}" for r in rows])
         axes.set_xticks([])
         axes.tick_params(left=False)
-        for side in axes.spines.values():
-            side.set_visible(False)
+        axes.spines[:].set_visible(False)
     panels[1].set_xlabel(f"one row is {row // 1024} KiB of memory, one cell {size // 1024} KiB")
     return figure
 

@@ -2,18 +2,19 @@
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pa_tutorial.arguments import require
 from pa_tutorial.viz import style
-from pa_tutorial.viz.measured import RESULTS
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"  # what `make bench` wrote
+RESULTS = BENCHMARKS / "amd-epyc-2-cores.json"
 
 Row = dict  # of results["decode"]["rows"]: a shape, and the time of everything that ran on it
 
-BITS = {"float32": 32, "float16": 16, "bfloat16": 16}
-LARGE = 2**26  # bytes of K and V: smaller ones are in part still in the caches
 # name of a line -> label, colour, marker, and how the names begin of which it shows the fastest
 LINES = {
     "reading": ("reading K and V once", style.QUIET, "", ("read",)),
@@ -26,16 +27,6 @@ LINES = {
 def load() -> dict:
     """The committed results of `make bench`."""
     return json.loads(RESULTS.read_text(encoding="utf-8"))
-
-
-def large(rows: Sequence[Row]) -> list[Row]:
-    """The rows that say something about memory; all of them if no row is large."""
-    return [row for row in rows if row["kv_bytes"] >= LARGE] or list(rows)
-
-
-def group_of(row: Row) -> int:
-    """Query heads that share a KV head."""
-    return row["shape"]["num_heads"] // row["shape"]["num_kv_heads"]
 
 
 # One call, timed again and again ----------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Pictures of a kernel's accesses, drawn from its trace: which bytes, and by which thread."""
+"""Figures of notebook 07: a kernel's accesses, drawn from its trace: which bytes, which thread."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
 from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.simt.trace import Trace
 from pa_tutorial.simt.traffic import SECTOR, global_traffic, units
 from pa_tutorial.viz import style
+from pa_tutorial.viz.drawing import board, box, cell, frame, note
 
-CELL = 0.2  # inches: room for a thread number
+# Which bytes ---------------------------------------------------------------------------------
 
 
 @style.styled
@@ -41,19 +41,20 @@ def _walk(axes: Axes, trace: Trace) -> None:
     record, sector = units(records, SECTOR)
     first = sector * SECTOR - array.address
     for row, x in sorted({*zip(request[record].tolist(), first.tolist(), strict=True)}):
-        box = (x, row + 0.1), SECTOR, 0.8
-        face = style.lighter(style.K)
-        style.add(axes, Rectangle(*box, facecolor=face, edgecolor=style.PAPER))
+        box(axes, x, row + 0.1, SECTOR, 0.8, style.lighter(style.K))
     begin = (records.address - array.address).tolist()
     wanted = {*zip(request.tolist(), begin, records.num_bytes.tolist(), strict=True)}
     for row, x, size in sorted(wanted):
-        style.add(axes, Rectangle((x, row + 0.1), size, 0.8, facecolor=style.K))
+        box(axes, x, row + 0.1, size, 0.8, style.K, edgecolor="none")
     low, high = int(first.min()), int(first.max()) + SECTOR
     axes.set_xlim(low, high)
     axes.set_ylim(int(request.max()) + 1.2, -0.2)
     axes.set_xticks(np.linspace(low, high, 5, dtype=int))
     axes.set_yticks([0.5, request.max() + 0.5], ["first", "last"])
     axes.set_xlabel(f"byte of {array.name}; light: sectors that move")
+
+
+# Which thread --------------------------------------------------------------------------------
 
 
 @style.styled
@@ -68,7 +69,7 @@ def draw_thread_map(traces: Mapping[str, Trace], title: str, **options: object) 
     heights = [one.height for one in maps.values()]
     figure, panels = style.new_figure(
         title,
-        0.4 + sum(CELL * 1.1 * height + 0.25 for height in heights),
+        0.4 + sum(0.22 * height + 0.25 for height in heights),
         nrows=len(maps),
         squeeze=False,
         height_ratios=heights,
@@ -117,16 +118,14 @@ class ThreadMap:
 
     def draw(self, axes: Axes) -> None:
         num_rows, runs, elements = self.shape
-        style.bare(axes, self.x(runs * elements), num_rows)
-        axes.set_ylim(num_rows + 0.05 + 1.1 * self.sectors, -0.05 - 0.9 * bool(self.run_name))
-        axes.set_aspect("auto")
+        bottom, top = num_rows + 0.05 + 1.1 * self.sectors, -0.05 - 0.9 * bool(self.run_name)
+        board(axes, self.x(runs * elements), bottom, top=top)
         self._elements(axes)
-        quiet = {"va": "center", "color": style.QUIET}
         for row in range(num_rows):
-            axes.text(-0.3, row + 0.5, f"{self.row_name} {row}", ha="right", **quiet)
+            note(axes, -0.3, row + 0.5, f"{self.row_name} {row}", "right")
         for run in range(runs if self.run_name else 0):
             middle = self.x(run * elements) + elements / 2
-            axes.text(middle, -0.5, f"{self.run_name} {run}", ha="center", **quiet)
+            note(axes, middle, -0.5, f"{self.run_name} {run}")
         if self.sectors:
             self._sectors(axes)
 
@@ -136,16 +135,14 @@ class ThreadMap:
         num_rows, runs, elements = self.shape
         for number in range(num_rows * runs * elements):
             row, column = divmod(number, runs * elements)
-            here = threads.get(number, [])
+            x, here = self.x(column), threads.get(number, [])
             if self.only_first and number not in first:
-                style.cell(axes, self.x(column), row, style.EMPTY)
+                cell(axes, x, row, style.EMPTY)
                 continue
             color = self._color(here[0]) if here else style.EMPTY
-            style.cell(axes, self.x(column), row, color, _in_words(here), unused=not here)
+            cell(axes, x, row, color, _in_words(here), unused=not here)
             if self.first_request and number in first:
-                corner = self.x(column) + 0.04, row + 0.05
-                box = Rectangle(corner, 0.92, 0.9, fill=False, edgecolor=style.INK, linewidth=1.6)
-                style.add(axes, box)
+                frame(axes, x + 0.04, row + 0.05, 0.92, 0.9, linewidth=1.6)
 
     def _color(self, thread: int) -> str:
         warp, lane = divmod(thread, WARP_SIZE)
@@ -161,9 +158,7 @@ class ThreadMap:
             ends = self.x(first) + 0.15, self.x(first + size - 1) + 0.85
             axes.plot(ends, [num_rows + 0.25] * len(ends), color=style.INK, linewidth=1.2)
             middle = sum(ends) / len(ends)
-            axes.text(
-                middle, num_rows + 0.75, "sector", ha="center", va="center", color=style.QUIET
-            )
+            note(axes, middle, num_rows + 0.75, "sector")
 
 
 def threads_of_elements(trace: Trace) -> dict[int, list[int]]:
