@@ -109,15 +109,13 @@ def _sum_in_words(lanes: frozenset[int], num_columns: int) -> str:
 
 
 @style.styled
-def draw_banks(
-    traces: Mapping[str, Trace], title: str, height: float = 3.6, color: str = style.K
-) -> Figure:
+def draw_banks(traces: Mapping[str, Trace], title: str) -> Figure:
     """Shared memory as rows of 32 banks, and the words that one request wants.
 
     traces  heading -> one warp instruction that touches shared memory; a panel each
     """
     figure, panels = style.new_figure(
-        title, height, ncols=len(traces), nrows=2, squeeze=False, height_ratios=(3, 1), sharex=True
+        title, 3.6, ncols=len(traces), nrows=2, squeeze=False, height_ratios=(3, 1), sharex=True
     )
     tallest = 0
     for (above, below), (heading, trace) in zip(panels.T, traces.items(), strict=True):
@@ -126,10 +124,10 @@ def draw_banks(
         count = shared_traffic(trace).total("wavefronts")
         words = f"{heading}: {count} wavefront{'s' * (count != 1)}"
         above.set_title(words, weight="normal")
-        _memory(above, trace, color)
+        _memory(above, trace)
         words = np.unique(units(trace.records, WORD)[1])
         per_bank = np.bincount(words % NUM_BANKS, minlength=NUM_BANKS)
-        below.bar(np.arange(NUM_BANKS) + 0.5, per_bank, width=0.8, color=color)
+        below.bar(np.arange(NUM_BANKS) + 0.5, per_bank, width=0.8, color=style.K)
         below.set_xlabel("bank")
         ticks = range(0, NUM_BANKS, NUM_BANKS // 4)
         below.set_xticks([tick + 0.5 for tick in ticks], ticks)
@@ -142,14 +140,14 @@ def draw_banks(
     return figure
 
 
-def _memory(axes: Axes, trace: Trace, color: str) -> None:
+def _memory(axes: Axes, trace: Trace) -> None:
     array = trace.the_array()
     begin = array.address // WORD
     num_words = -(-int(np.prod(array.shape)) * array.dtype.itemsize // WORD)
     wanted = set(units(trace.records, WORD)[1].tolist())
     for word in range(begin, begin + num_words):
         row, bank = divmod(word, NUM_BANKS)
-        face = color if word in wanted else style.EMPTY
+        face = style.K if word in wanted else style.EMPTY
         box(axes, bank, row, 0.9, 0.9, face, edgecolor="none")
     axes.set_xlim(0, NUM_BANKS)
     axes.set_ylim((begin + num_words - 1) // NUM_BANKS + 1, begin // NUM_BANKS)
