@@ -20,7 +20,7 @@ from pa_tutorial.simt import Trace, global_traffic, shared_traffic
 from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.viz import first_kernel, partitions, poster, query_and_key, rows, style, wide
 from pa_tutorial.viz.kernel_runs import REFERENCE, Run, run_v1, run_v2, values_of_block, watched
-from pa_tutorial.walk.cases import CASES, WORKED_EXAMPLE
+from pa_tutorial.walk.cases import WORKED_EXAMPLE
 from pa_tutorial.walk.problem import DecodeProblem
 
 FLOAT32 = replace(REFERENCE, dtype=torch.float32, head_size=64, block_size=8)
@@ -37,10 +37,10 @@ def blocks_of(problem: DecodeProblem) -> list[int]:
     return table
 
 
-def wrong_run(problem: DecodeProblem, old: str, new: str, loads: Callable = element_loads) -> Run:
+def wrong_run(problem: DecodeProblem, old: str, new: str) -> Run:
     """A run of the kernel with a piece of its text replaced."""
-    prepared = prepare_v1(**vars(problem.paged("vllm")), loads=loads)
-    kernel = changed(paged_attention, old, new)(prepared.geometry, loads)
+    prepared = prepare_v1(**vars(problem.paged("vllm")))
+    kernel = changed(paged_attention, old, new)(prepared.geometry)
     return watched(replace(prepared, kernel=kernel))
 
 
@@ -49,16 +49,6 @@ def wrong_run(problem: DecodeProblem, old: str, new: str, loads: Callable = elem
 
 def naive_trace(problem: DecodeProblem) -> Trace:
     return prepare_naive(**vars(problem.paged("vllm"))).simulate(trace="all").trace
-
-
-@pytest.mark.parametrize(("head", "kv_head"), [(0, 0), (1, 0), (2, 1), (3, 1)])
-def test_a_thread_reads_its_token_element_by_element(head: int, kv_head: int) -> None:
-    keys = first_kernel.keys_read(naive_trace(WORKED_EXAMPLE), head)
-    layout = VllmLayout(7, 2, head_size=32, block_size=8, dtype=WORKED_EXAMPLE.dtype)
-    assert sorted(keys) == list(range(11))
-    for token, places in keys.items():
-        block, offset = (5, 2)[token // 8], token % 8
-        assert places == [layout.k_place(block, kv_head, offset, d) for d in range(32)]
 
 
 @pytest.mark.parametrize(("num_kv_heads", "end"), [(2, "2 query heads read the same K"), (4, "")])
@@ -110,53 +100,12 @@ def test_terms_rows_and_weights_are_those_of_the_trace(problem: DecodeProblem) -
             assert tuple(rows.weights_read(run, block, lane)) == g.value_tokens(lane)
 
 
-def test_logits_vec_is_what_the_lane_has_read() -> None:
-    """Not what it should have read: every lane reads the first weights of the block here."""
-    old, new = "logits, token_idx - start_token_idx)", "logits, block_idx * BLOCK_SIZE)"
-    run = wrong_run(REFERENCE, old, new)
-    assert run.geometry.value_tokens(3) != tuple(range(8))
-    assert [rows.weights_read(run, b, 3) for b in blocks_of(REFERENCE)[:6]] == [[*range(8)]] * 6
-
-
 def test_the_plain_layout_takes_twice_the_sectors_and_the_same_bytes() -> None:
     run = run_v1(REFERENCE)
     plain, vllm = query_and_key.plain_key_trace(run), run.trace.only(array="k_cache")
     assert len(plain) == len(vllm)
     counts = [global_traffic(trace).total("sectors") for trace in (plain, vllm)]
     assert counts[0] == 2 * counts[1]
-
-
-def test_a_part_of_an_array_holds_only_its_own_accesses() -> None:
-    problem = CASES["decode/shuffled_blocks"]
-    run, (table, _) = run_v1(problem), problem.block_tables()[0]
-    for block_idx in (0, 5):
-        reads = values_of_block(run, table[block_idx])
-        assert {*reads.records.warp.tolist()} == {block_idx % run.geometry.NUM_WARPS}
-        assert len(reads) == run.geometry.HEAD_SIZE * run.geometry.BLOCK_SIZE
-
-
-@pytest.mark.parametrize("block_size", [8, 16, 32])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
-def test_the_reads_of_q_are_those_of_a_kernel_that_is_right(
-    block_size: int, dtype: torch.dtype
-) -> None:
-    """With padding too: the output is the same, bit by bit."""
-    g = Geometry(64, block_size, dtype, num_queries_per_kv=2)
-    plain, padded = (query_and_key.padded_run(g, padding) for padding in (0, 1))
-    assert plain.geometry == padded.geometry == g
-    assert plain.prepared.kernel is paged_attention(g, element_loads)  # as it is
-    assert torch.isfinite(plain.prepared.out).all()
-    assert torch.equal(plain.prepared.out, padded.prepared.out)
-    for padding in (0, 1):
-        reads = query_and_key.query_reads(g, padding)
-        row, vec, element = reads.the_array().indices(reads.records.address)
-        shape = g.THREAD_GROUP_SIZE, g.NUM_VECS_PER_THREAD + padding, g.VEC_SIZE
-        assert reads.the_array().shape == shape
-        assert (row == reads.records.lane % g.THREAD_GROUP_SIZE).all()
-        assert (vec < g.NUM_VECS_PER_THREAD).all()
-        assert (reads.records.warp == 0).all()
-        assert reads.num_instructions == g.NUM_ELEMS_PER_THREAD
-        assert len(np.unique(vec * g.VEC_SIZE + element)) == g.NUM_ELEMS_PER_THREAD
 
 
 @pytest.mark.parametrize(
@@ -167,19 +116,28 @@ def test_the_reads_of_q_are_those_of_a_kernel_that_is_right(
         (128, 16, torch.bfloat16, 2),
         (128, 32, torch.float16, 1),
         (80, 16, torch.float16, 1),
-        (112, 16, torch.float16, 1),
         (32, 8, torch.float16, 1),
         (64, 8, torch.float32, 2),
         (128, 8, torch.float32, 4),
     ],
 )
-def test_one_vec_of_padding_removes_the_conflicts_of_notebook_09(
+def test_one_vec_of_padding_removes_the_conflicts_of_q_and_changes_no_output(
     head_size: int, block_size: int, dtype: torch.dtype, wavefronts: int
 ) -> None:
-    geometry = Geometry(head_size, block_size, dtype)
+    g = Geometry(head_size, block_size, dtype)
+    plain, padded = (query_and_key.padded_run(g, padding) for padding in (0, 1))
+    assert plain.prepared.kernel is paged_attention(g, element_loads)  # as it is
+    assert torch.isfinite(plain.prepared.out).all()
+    assert torch.equal(plain.prepared.out, padded.prepared.out)
     for padding, expected in ((0, wavefronts), (1, 1)):
-        table = shared_traffic(query_and_key.query_reads(geometry, padding))
+        reads = query_and_key.query_reads(g, padding)
+        table = shared_traffic(reads)
         assert table.total("wavefronts") == expected * table.total("requests")
+        row, vec, element = reads.the_array().indices(reads.records.address)
+        shape = g.THREAD_GROUP_SIZE, g.NUM_VECS_PER_THREAD + padding, g.VEC_SIZE
+        assert reads.the_array().shape == shape
+        assert (row == reads.records.lane % g.THREAD_GROUP_SIZE).all()
+        assert {*(vec * g.VEC_SIZE + element)} == {*range(g.NUM_ELEMS_PER_THREAD)}
 
 
 def first_reads(run: Run, array: str) -> list[wide.Read]:
@@ -207,17 +165,12 @@ def test_the_first_bytes_are_read_by_the_threads_of_the_formula(
     ]
 
 
-@pytest.mark.parametrize("loads", [element_loads, vector_loads])
-def test_the_picture_shows_what_was_read(loads: Callable) -> None:
-    """Not what should have been read: here all tokens of a block are read as token 0."""
-    run = wrong_run(REFERENCE, "+ physical_block_offset * X", "+ 0 * X", loads)
-    bytes_read = {read.byte for read in first_reads(run, "k_cache")}
-    right = {read.byte for read in first_reads(run_v1(REFERENCE, loads=loads), "k_cache")}
-    assert max(bytes_read) < 16
-    assert right > bytes_read
-
-
 # Values --------------------------------------------------------------------------------------
+
+
+def weights(run: Run) -> list[list[int]]:
+    """The tokens whose weights lane 3 reads."""
+    return [rows.weights_read(run, block, 3) for block in blocks_of(REFERENCE)[:6]]
 
 
 @by_problem
@@ -231,22 +184,7 @@ def test_the_sum_over_the_group_is_the_score_that_the_kernel_has(problem: Decode
         np.testing.assert_allclose(last * run["scale"], found, rtol=1e-5)
 
 
-def test_the_vecs_of_a_group_are_the_head_and_one_key_token() -> None:
-    run, g = run_v1(WORKED_EXAMPLE), run_v1(WORKED_EXAMPLE).geometry
-    snapshot, inputs = run.snapshot(SCORES_DONE), WORKED_EXAMPLE.inputs()
-    for token in range(11):
-        vecs = query_and_key.keys_of_group(snapshot, token)
-        for offset in range(g.THREAD_GROUP_SIZE):
-            own = list(g.head_elements(offset))
-            assert vecs[offset].ravel().tolist() == inputs.keys[0][token, 0, own].tolist()
-            assert snapshot["q_vecs"][offset].ravel().tolist() == inputs.q[0, 0, own].tolist()
-    figure = query_and_key.draw_qk(snapshot, 0, float(run["scale"]))
-    of_thread_3 = ["6–7", "14–15", "22–23", "30–31"]
-    assert [text for text in texts_of(figure) if text in of_thread_3] == of_thread_3
-    assert f"{snapshot['qk'][0]:.3f}" in texts_of(figure)[-1]
-
-
-@pytest.mark.parametrize("head", range(4))
+@pytest.mark.parametrize("head", [0, 3])
 def test_the_page_shows_what_the_oracle_says(head: int) -> None:
     expected = {name: array[0, head] for name, array in WORKED_EXAMPLE.expected().items()}
     run = run_v1(WORKED_EXAMPLE, head)
@@ -266,6 +204,7 @@ def test_the_page_shows_what_the_oracle_says(head: int) -> None:
 
 
 LOOP_OVER_K = "range(start_block_idx + {}, end_block_idx, NUM_WARPS):\n            # 64 bits"
+TOKEN = "(thread_group_idx + {}) % BLOCK_SIZE"
 
 
 @pytest.mark.parametrize(
@@ -273,23 +212,18 @@ LOOP_OVER_K = "range(start_block_idx + {}, end_block_idx, NUM_WARPS):\n         
     [
         ("math.exp(logits[i] - qk_max)", "math.exp(logits[i])", rows.softmax_lines),
         ("if thread_group_offset == 0:", "if thread_group_offset == 1:", rows.writers),
-        (
-            "(thread_group_idx + i * WARP_SIZE) % BLOCK_SIZE",
-            "(thread_group_idx + 1) % BLOCK_SIZE",
-            rows.threads_of_scores,
-        ),
+        (TOKEN.format("i * WARP_SIZE"), TOKEN.format("1"), rows.threads_of_scores),
         (LOOP_OVER_K.format("warp_idx"), LOOP_OVER_K.format("(warp_idx + 3) % 4"), rows.writers),
+        ("logits, token_idx - start_token_idx)", "logits, block_idx * BLOCK_SIZE)", weights),
+        ("+ physical_block_offset * X", "+ 0 * X", lambda run: first_reads(run, "k_cache")),
     ],
-    ids=("exps", "writers", "tokens", "warps"),
+    ids=("exps", "writers", "tokens", "warps", "weights", "first reads"),
 )
-def test_the_page_shows_what_a_wrong_kernel_does(
-    old: str, new: str, read: Callable[[Run], dict]
+def test_a_picture_shows_what_a_wrong_kernel_does(
+    old: str, new: str, read: Callable[[Run], dict | list]
 ) -> None:
-    right, wrong = (
-        {key: np.asarray(v).tolist() for key, v in read(run).items()}
-        for run in (run_v1(WORKED_EXAMPLE), wrong_run(WORKED_EXAMPLE, old, new))
-    )
-    assert right != wrong
+    right, wrong = (read(run) for run in (run_v1(REFERENCE), wrong_run(REFERENCE, old, new)))
+    assert repr(right) != repr(wrong)
 
 
 @pytest.mark.parametrize("problem", [FLOAT32, LARGE_BLOCKS], ids=("float32", "blocks_of_32"))
@@ -391,7 +325,7 @@ def test_a_thread_block_goes_to_the_multiprocessor_that_is_free_first() -> None:
     assert "ends at 4,096\n15 % of the time is work" in texts_of(figure)
 
 
-@pytest.mark.parametrize("head", range(4))
+@pytest.mark.parametrize("head", [0, 3])
 def test_the_split_shows_what_each_partition_computes_and_leaves(head: int) -> None:
     figure = partitions.draw_split(WORKED_EXAMPLE, partition_size=8, head=head)
     texts, oracle = texts_of(figure), WORKED_EXAMPLE.expected()

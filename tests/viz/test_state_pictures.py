@@ -6,10 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from matplotlib.axes import Axes
 from pictures import require_readable, texts_of
 
-from pa_tutorial.distributed.context import deal_out
 from pa_tutorial.paging.block_table import BlockTable
 from pa_tutorial.paging.layouts import PlainLayout, VllmLayout
 from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
@@ -18,7 +16,7 @@ from pa_tutorial.viz.blocks import draw_translation, snapshot
 from pa_tutorial.viz.cpu_figures import reading_order
 from pa_tutorial.viz.engine_figures import WAITS, draw_batch, draw_timeline
 from pa_tutorial.viz.latent import draw_two_ways
-from pa_tutorial.viz.many_devices import FOUR_BLOCKS, draw_blocks, draw_heads, is_written
+from pa_tutorial.viz.many_devices import FOUR_BLOCKS, draw_blocks, draw_heads
 from pa_tutorial.viz.tiles import draw_tile, place_of
 
 # Blocks and layouts --------------------------------------------------------------------------
@@ -76,28 +74,17 @@ def test_slot_write_finds_every_token_at_its_slot_and_nothing_elsewhere() -> Non
         assert {index: layouts.found(cache[index].item()) for index in at} == expected
 
 
-def outlined(axes: Axes) -> list[tuple[float, float]]:
-    """The cells with a strong outline, without those of the new tokens in the upper half."""
-    return [p.get_xy() for p in axes.patches if not p.get_fill() and p.get_y() > 8]
-
-
 def test_slot_write_shows_each_number_where_it_is_in_memory() -> None:
-    written = small_slot_write()
-    figure = layouts.draw_slot_write(written, followed=4)
+    figure = layouts.draw_slot_write(small_slot_write(), followed=4)
     shown = texts_of(figure)
     for token in range(6):
         for dim in range(8):
             new = token >= 2  # once more in the rows of new tokens, as K and as V
             assert shown.count(f"{token}.{dim}") == (4 if new else 2)
-    cells = outlined(figure.axes[0])
+    (axes,) = figure.axes
+    cells = [p.get_xy() for p in axes.patches if not p.get_fill() and p.get_y() > 8]  # in memory
     assert {x for x, _ in cells} == {0, 1, 2, 3, 24}, "4 numbers of K, 1 column of V"
     assert len(cells) == 2 * 4 + 8
-
-    k_cache = written.k_cache.clone()
-    k_cache[2, 0, :, 3] = k_cache[2, 0, :, 0]  # the K of token 4 at offset 3, by mistake
-    k_cache[2, 0, :, 0] = float("nan")
-    moved = layouts.draw_slot_write(replace(written, k_cache=k_cache), followed=4)
-    assert {x for x, _ in outlined(moved.axes[0])} == {12, 13, 14, 15, 24}
 
 
 def test_bytes_that_touch_are_one_piece_and_a_sector_counts_once() -> None:
@@ -163,18 +150,6 @@ def test_blocks_are_dealt_out_and_numbered_by_each_rank() -> None:
     assert "rank 2   block table []" in texts_of(draw_blocks(two_blocks, 3))
 
 
-def test_only_blocks_of_the_sequence_are_written() -> None:
-    inputs = FOUR_BLOCKS.paged("plain")
-    written = is_written(inputs.v_cache)
-    assert {*np.nonzero(written)[0].tolist()} == {1, 2, 5, 6}
-    assert written[[1, 2, 5, 6]].all()
-    whole = inputs.k_cache, inputs.v_cache, inputs.block_tables, inputs.seq_lens
-    for rank in range(2):
-        of_rank = is_written(deal_out(*whole, rank, 2).v_cache)
-        assert not of_rank[0].any(), "the null block is nobody's"
-        assert of_rank[1:].all()
-
-
 def test_the_two_ways_of_a_latent_cache_multiply_sizes_that_fit() -> None:
     """512 elements of latent, 64 of position, 128 heads of 128."""
     rows = "rows of the cache\nT × (512 + 64)"
@@ -221,15 +196,6 @@ def test_bandwidth_shows_the_speed_of_each_and_labels_what_was_measured() -> Non
     assert {label for label, *_ in cpu_measured.LINES.values()} == {*texts_of(figure)}
     with pytest.raises(ValueError, match="some with 32 query and 1 KV heads"):
         cpu_measured.contexts(rows, 32, 1)
-
-
-def test_labels_of_lines_that_end_together_do_not_overlap() -> None:
-    _, axes = style.new_figure("", 3)
-    axes.set_ylim(0, 10)
-    cpu_measured.label_ends(axes, {"cpu": 5, "gather": 5.1, "reading": 1}, 0.1)
-    gather, kernel, reading = sorted((t.get_position()[1] for t in axes.texts), reverse=True)
-    assert gather - kernel == pytest.approx(0.1)
-    assert reading == pytest.approx(0.1)
 
 
 def test_noise_shows_every_time_and_both_ways_to_compare() -> None:

@@ -12,7 +12,7 @@ from numba import cuda, float32
 from pictures import require_readable, texts_of
 from simt_kernels.example import EXAMPLES
 
-from pa_tutorial.simt import Trace, global_traffic, launch
+from pa_tutorial.simt import Trace, launch
 from pa_tutorial.simt.gpus import H100
 from pa_tutorial.viz import style, traces, warps
 from pa_tutorial.viz.traces import draw_thread_map, draw_walk, threads_of_elements
@@ -92,16 +92,6 @@ def test_the_walk_shows_the_bytes_and_the_sectors_of_each_request() -> None:
     assert axes.get_title(loc="left").endswith("3 sectors, 2 at best")
 
 
-@pytest.mark.parametrize("view", [slice(3, None), slice(None, None, -2)], ids=["late", "back"])
-def test_the_walk_of_a_view_shows_its_sectors(view: slice) -> None:
-    trace = trace_of(read_one, 32, np.zeros(64, np.float32)[view]).only(array="a")
-    (axes,) = draw_walk({"": trace}, "title").axes
-    sectors = [x for x, _, width in rectangles(axes) if width == 32]
-    assert len(sectors) == global_traffic(trace).total("sectors")
-    low, high = axes.get_xlim()
-    assert all(low <= x < x + width <= high for x, _, width in rectangles(axes))
-
-
 def test_the_map_names_every_thread_of_every_element() -> None:
     @cuda.jit
     def kernel(out, a):
@@ -152,14 +142,6 @@ def test_a_shuffle_down_leaves_the_whole_sum_in_the_first_lane_only() -> None:
     assert draw_reduction(trace).get_suptitle().endswith("lane 0 holds the sum of 32 lanes")
 
 
-def test_arrows_lead_from_the_lane_that_is_read() -> None:
-    (axes,) = draw_reduction(trace_of(sum_downwards, 32, 1)).axes
-    arrows = [p._posA_posB for p in axes.patches if hasattr(p, "get_arrowstyle")]
-    ends = {(tail[0] - 0.5, head[0] - 0.5) for tail, head in arrows}
-    assert ends == {(31, 31), *((lane + 1, lane) for lane in range(31))}
-    assert all(tail[1] < head[1] for tail, head in arrows), "downwards"
-
-
 @pytest.mark.parametrize(("size", "padding", "tallest"), [(32, 0, 32), (32, 1, 1), (16, 0, 8)])
 def test_the_bank_map_counts_the_words_of_each_bank(size: int, padding: int, tallest: int) -> None:
     """Of a column of a tile with rows of size + padding words."""
@@ -191,27 +173,24 @@ def test_what_a_picture_cannot_show_is_refused() -> None:
 
 # The GPU -------------------------------------------------------------------------------------
 
+# threads, registers, shared bytes -> resident thread blocks: NVIDIA's occupancy calculator, 9.0
+OCCUPANCY = {
+    (128, 32, 0): 16,  # 64 warps
+    (128, 56, 0): 9,  # 36 warps: 1,792 registers each, 9 in each quarter
+    (64, 40, 0): 24,  # 48 warps: 12 in each quarter; without quarters there would be 25
+    (128, 33, 0): 12,  # 1,056 registers of a warp are rounded to 1,280
+    (128, 32, 32_329): 6,  # with what CUDA keeps, rounded to 33,408 bytes
+    (128, 255, 0): 2,
+    (1024, 64, 0): 1,
+    (32, 16, 0): 32,  # thread blocks
+    (128, 32, 48 * 1024): 4,  # 49 KB each with what CUDA keeps
+    (128, 32, 227 * 1024): 1,
+}
 
-@pytest.mark.parametrize(
-    ("threads", "registers", "shared", "expected"),
-    [
-        # NVIDIA's occupancy calculator, compute capability 9.0
-        (128, 32, 0, 16),  # 64 warps
-        (128, 56, 0, 9),  # 36 warps: 1,792 registers each, 9 in each quarter
-        (128, 64, 0, 8),
-        (64, 40, 0, 24),  # 48 warps: 12 in each quarter; without quarters there would be 25
-        (128, 33, 0, 12),  # 1,056 registers of a warp are rounded to 1,280
-        (128, 32, 32_329, 6),  # with what CUDA keeps, rounded to 33,408 bytes
-        (128, 128, 0, 4),
-        (128, 255, 0, 2),
-        (1024, 64, 0, 1),
-        (32, 16, 0, 32),  # thread blocks
-        (128, 32, 48 * 1024, 4),  # 49 KB each with what CUDA keeps
-        (128, 32, 227 * 1024, 1),
-    ],
-)
-def test_resident_blocks(threads: int, registers: int, shared: int, expected: int) -> None:
-    assert min(H100.resident_blocks(threads, registers, shared).values()) == expected
+
+@pytest.mark.parametrize(("sizes", "expected"), OCCUPANCY.items())
+def test_resident_blocks(sizes: tuple[int, int, int], expected: int) -> None:
+    assert min(H100.resident_blocks(*sizes).values()) == expected
 
 
 @pytest.mark.parametrize(
