@@ -36,10 +36,6 @@ class Frame:
     blocks: tuple[BlockState, ...]
     tables: dict[str, tuple[int, ...]]
 
-    @property
-    def num_used(self) -> int:
-        return sum(block.ref_count > 0 for block in self.blocks)
-
 
 def frame_of(
     caption: str,

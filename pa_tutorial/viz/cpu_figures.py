@@ -12,8 +12,6 @@ from pa_tutorial.viz import style
 from pa_tutorial.viz.cpu_measured import BENCHMARKS
 from pa_tutorial.viz.drawing import box
 
-# What each step brought ----------------------------------------------------------------------
-
 # Of the CPU kernel, measured since it was rewritten.
 STEPS = BENCHMARKS / "intel-r-xeon-r-processor-2-cores.json"
 SHAPES = {
@@ -35,13 +33,8 @@ def draw_steps() -> Figure:
         row["times"][names[0]]["median_ms"] / row["times"][names[-1]]["median_ms"]
         for row in rows.values()
     ]
-    figure, panels = style.new_figure(
-        f"The last step is {min(gains):.1f} to {max(gains):.1f} times as fast as the first",
-        4.6,
-        ncols=2,
-        nrows=2,
-        sharey=True,
-    )
+    title = f"The last step is {min(gains):.1f} to {max(gains):.1f} times as fast as the first"
+    figure, panels = style.new_figure(title, 4.6, ncols=2, nrows=2, sharey=True)
     for axes, (shape, words) in zip(panels.flat, SHAPES.items(), strict=True):
         axes.set_title(words, weight="normal")
         for dtype, color in COLORS.items():
@@ -72,9 +65,6 @@ def _draw_times(
     axes.axvline(row["read_ms"], color=color, linewidth=1, linestyle=":")
 
 
-# How memory is read --------------------------------------------------------------------------
-
-
 def reading_order(
     table: Sequence[int], layout: PlainLayout, block_major: bool
 ) -> list[tuple[int, int]]:
@@ -97,12 +87,11 @@ def draw_order(table: Sequence[int], layout: PlainLayout) -> Figure:
     """K as it lies in memory, a row for each block; the number says when a piece is read."""
     size = layout.block_size * layout.head_size * layout.dtype.itemsize
     row = size * layout.num_kv_heads
-    figure, panels = style.new_figure(
+    title = (
         f"With the blocks outside, memory is read in pieces of {row // 1024} KiB, "
-        f"not of {size // 1024} KiB",
-        3.9,
-        nrows=2,
+        f"not of {size // 1024} KiB"
     )
+    figure, panels = style.new_figure(title, 3.9, nrows=2)
     names = "heads outside, blocks inside", "blocks outside, heads inside"
     for axes, name, block_major in zip(panels, names, (False, True), strict=True):
         axes.set_title(f"{name}: K of a sequence with block table {list(table)}", weight="normal")

@@ -29,9 +29,6 @@ def load() -> dict:
     return json.loads(RESULTS.read_text(encoding="utf-8"))
 
 
-# One call, timed again and again ----------------------------------------------------------------
-
-
 @style.styled
 def draw_noise(
     seconds: Sequence[float],
@@ -40,14 +37,12 @@ def draw_noise(
     together: Sequence[float],
 ) -> Figure:
     """times: milliseconds of the same call; apart, together: its ratios to itself."""
-    figure, (series, compared) = style.new_figure(
+    title = (
         f"The same call against itself, one after another: {min(apart):.2f} to {max(apart):.2f} "
         f"times as long.\nInterleaved, one ratio a round: {min(together):.2f} to "
-        f"{max(together):.2f}",
-        2.6,
-        ncols=2,
-        width_ratios=(2, 1),
+        f"{max(together):.2f}"
     )
+    figure, (series, compared) = style.new_figure(title, 2.6, ncols=2, width_ratios=(2, 1))
     series.plot(seconds, times, "o", ms=2.5, color=style.INK)
     series.set_xlabel("seconds since the first call")
     series.set_ylabel("ms for the same call")
@@ -60,9 +55,6 @@ def draw_noise(
     compared.set_xlim(-0.6, 1.6)
     compared.set_ylabel("B over A")
     return figure
-
-
-# Bandwidth --------------------------------------------------------------------------------------
 
 
 def gb_per_s(row: Row) -> dict[str, float]:
@@ -103,13 +95,11 @@ def draw_bandwidth(results: dict | None = None) -> Figure:
         gb_per_s(sweep[-1])[name] / gb_per_s(sweep[-1])["reading"]
         for sweep, name in ((sweeps[0], "cpu"), (sweeps[0], "gather"), (sweeps[1], "cpu"))
     )
-    figure, axes = style.new_figure(
+    title = (
         f"Long contexts: the kernel reaches {kernel:.0%} of the speed of reading, the best gather "
-        f"{gather:.0%};\nwith four query heads a KV head the kernel reaches {shared:.0%}",
-        3.2,
-        ncols=2,
-        sharey=True,
+        f"{gather:.0%};\nwith four query heads a KV head the kernel reaches {shared:.0%}"
     )
+    figure, axes = style.new_figure(title, 3.2, ncols=2, sharey=True)
     for panel, sweep, group in zip(
         axes, sweeps, ("one query head", "four query heads"), strict=True
     ):

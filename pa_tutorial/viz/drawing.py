@@ -125,12 +125,7 @@ def arrow(
 
 
 def label_line(
-    axes: Axes,
-    xs: Sequence[float],
-    ys: Sequence[float],
-    text: str,
-    color: str,
-    rise: float = 0,
+    axes: Axes, xs: Sequence[float], ys: Sequence[float], text: str, color: str, rise: float = 0
 ) -> None:
     """A line with its name at its end, in place of a legend; `rise` moves the name, in points."""
     axes.plot(xs, ys, color=color, linewidth=2)

@@ -29,9 +29,6 @@ BATCH = DecodeProblem(
 Keys = dict[int, list[tuple[int, ...]]]  # thread -> what it reads
 
 
-# The grid ------------------------------------------------------------------------------------
-
-
 def keys_read(trace: Trace, block: int | tuple[int, ...]) -> Keys:
     """Thread -> indices (block, KV head, piece, offset, place) of K that it reads, in order."""
     reads = trace.only(array="k_cache", block=block)
@@ -48,11 +45,10 @@ def draw_grid(trace: Trace, seq_lens: Sequence[int]) -> Figure:
     num_heads, num_seqs, _ = trace.grid
     num_threads = trace.block[0]
     num_kv_heads = trace.only(array="k_cache").the_array().shape[1]
-    figure, axes = style.new_figure(
-        f"{num_heads * num_seqs} thread blocks, one for each head of each sequence"
-        + _sharing(trace),
-        0.5 + 0.78 * num_seqs,
+    title = f"{num_heads * num_seqs} thread blocks, one for each head of each sequence" + _sharing(
+        trace
     )
+    figure, axes = style.new_figure(title, 0.5 + 0.78 * num_seqs)
     board(axes, num_heads, num_seqs, -0.62, -0.32)
     for head in range(num_heads):
         note(axes, head + 0.48, -0.18, f"query head {head}")
@@ -85,8 +81,6 @@ def _thread_block(axes: Axes, x: float, y: float, color: str, at_work: float) ->
     box(axes, x + 0.02, y + 0.83, 0.92, 0.07, style.EMPTY, linewidth=0)
     box(axes, x + 0.02, y + 0.83, 0.92 * at_work, 0.07, style.INK, linewidth=0)
 
-
-# Addresses -----------------------------------------------------------------------------------
 
 CELL, ROW = 0.29, 0.21  # inches: a slot in the picture
 LEFT, GAP = 1.42, 0.62  # inches: the words at the left, and between two blocks

@@ -35,12 +35,10 @@ WIDE, HIGH = 0.8, 0.72
 @style.styled
 def draw_two_ways() -> Figure:
     """DeepSeek-V3, one sequence of T tokens: what is made on the way to the output."""
-    figure, (above, below) = style.new_figure(
-        "Expanded makes K and V of every token and head; absorbed changes one query and one output",
-        4.6,
-        nrows=2,
-        height_ratios=(2.8, 2.2),
+    title = (
+        "Expanded makes K and V of every token and head; absorbed changes one query and one output"
     )
+    figure, (above, below) = style.new_figure(title, 4.6, nrows=2, height_ratios=(2.8, 2.2))
     for axes, name, boxes, arrows, end in (
         (above, "expanded", EXPANDED, EXPANDED_ARROWS, 1.05),
         (below, "absorbed", ABSORBED, ABSORBED_ARROWS, 0.45),

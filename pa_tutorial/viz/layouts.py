@@ -23,8 +23,6 @@ from pa_tutorial.paging.layouts import (
 from pa_tutorial.viz import style
 from pa_tutorial.viz.drawing import board, box, cell, frame, note, write
 
-# The slot write ------------------------------------------------------------------------------
-
 PARTS = 64
 
 
@@ -165,8 +163,6 @@ def _draw_numbers(
             if token == followed:
                 frame(axes, x, y, 1, 1, zorder=3)
 
-
-# Two reads -----------------------------------------------------------------------------------
 
 SECTOR = 32  # bytes: the smallest piece that a GPU fetches from memory
 

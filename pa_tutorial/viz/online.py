@@ -17,13 +17,11 @@ from pa_tutorial.viz.drawing import add, arrow, board, box, note, plate, write
 def draw_trail(scores: Sequence[float], parts: Sequence[Part]) -> Figure:
     """m, l and the first element of acc after 0, 1, 2, … tokens."""
     new_maximum = [j for j, score in enumerate(scores) if score > parts[j].m][1:]
-    figure, (top, middle, bottom) = style.new_figure(
+    title = (
         f"At tokens {' and '.join(str(j) for j in new_maximum)} a new maximum comes: "
-        "the old sums are multiplied",
-        4.6,
-        nrows=3,
-        sharex=True,
+        "the old sums are multiplied"
     )
+    figure, (top, middle, bottom) = style.new_figure(title, 4.6, nrows=3, sharex=True)
     tokens, end, last = range(len(scores)), len(scores) - 0.3, parts[-1]
     top.bar(tokens, scores, width=0.6, color=style.LOGITS)
     top.step(tokens, [part.m for part in parts[1:]], where="mid", color=style.INK, linewidth=2)

@@ -26,12 +26,8 @@ from pa_tutorial.walk.problem import DecodeProblem
 SMALL = 7.5  # points: numbers in cells
 # The batch of notebook 08 with one long sequence; sequence 0 is the worked example.
 MIXED = replace(
-    BATCH,
-    seq_lens=(*BATCH.seq_lens, 61),
-    tables=(*BATCH.tables, (10, 8, 15, 7, 12, 9, 14, 11)),
+    BATCH, seq_lens=(*BATCH.seq_lens, 61), tables=(*BATCH.tables, (10, 8, 15, 7, 12, 9, 14, 11))
 )
-
-# Idle multiprocessors ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -138,9 +134,6 @@ def _draw_pieces(axes: Axes, pieces: Sequence[Piece], count: int) -> None:
     write(axes, 0.97, 0.06, words, "right", **where)
 
 
-# Split ---------------------------------------------------------------------------------------
-
-
 @style.styled
 def draw_split(problem: DecodeProblem, partition_size: int, head: int = 0, rows: int = 4) -> Figure:
     """One head of a short sequence: what each partition computes and leaves, and v1 beside it.
@@ -195,9 +188,6 @@ def _leaves(
         shade = style.lighter(style.LOGITS, amount)
         box(axes, x, y, rows, 1, shade, f"{float(number):.3f}", SMALL)
     cells(axes, x, 8, [f"{float(number):.2f}" for number in out[:rows]], style.OUT, size=SMALL)
-
-
-# A mixed batch -------------------------------------------------------------------------------
 
 
 def tokens_of_thread_blocks(trace: Trace) -> np.ndarray:

@@ -17,10 +17,7 @@ from pa_tutorial.simt import Snapshot, Trace, shared_traffic
 from pa_tutorial.simt.traffic import NUM_BANKS, WORD
 from pa_tutorial.viz import style
 from pa_tutorial.viz.drawing import arrow, board, box, cell, cells, note, write
-from pa_tutorial.viz.kernel_runs import Run, keys_of_block, watched
-from pa_tutorial.walk.problem import DecodeProblem
-
-# K -------------------------------------------------------------------------------------------
+from pa_tutorial.viz.kernel_runs import REFERENCE, Run, keys_of_block, watched
 
 
 @style.styled
@@ -65,9 +62,6 @@ def _tokens_of_block(axes: Axes, run: Run, block: int, width: float, y: float) -
         face = style.lighter(style.K, 0.3 + 0.35 * (offset % 2))
         text = f"{threads[0]}–{threads[-1]}" if len(threads) > 1 else threads[0]
         box(axes, offset * width / size, y, width / size, 1, face, text)
-
-
-# The address ---------------------------------------------------------------------------------
 
 
 def key_terms(run: Run, thread: int, block: int, j: int) -> dict[str, int]:
@@ -151,9 +145,6 @@ def _level(
         axes.plot((corner, edge), (y + 1, y + 1.75), color=style.QUIET, linewidth=0.8)
 
 
-# vLLM's layout and the plain one -------------------------------------------------------------
-
-
 class PlainGeometry(Geometry):
     """X = HEAD_SIZE makes vLLM's layout of K the plain one: all elements of a token together."""
 
@@ -184,14 +175,14 @@ def plain_key_trace(run: Run, loads: LoadsOf = element_loads) -> Trace:
     return report.trace.only(array="k_cache")
 
 
-# The banks of q ------------------------------------------------------------------------------
-
-
 @cache
-def padded_run(geometry: Geometry, padding: int, loads: LoadsOf = element_loads) -> Run:
+def padded_run(geometry: Geometry, padding: int) -> Run:
     """The kernel on one full block of tokens; `padding` unused vecs end each row of q_vecs."""
-    inputs = vars(one_block(geometry).paged("vllm"))
-    prepared = prepare_v1(**inputs, num_threads=geometry.num_threads, loads=loads)
+    sizes = {"head_size": geometry.head_size, "block_size": geometry.block_size}
+    sizes |= {"num_heads": geometry.num_queries_per_kv, "num_kv_heads": 1}
+    seq_lens = (geometry.block_size,)
+    problem = replace(REFERENCE, seq_lens=seq_lens, dtype=geometry.dtype, **sizes)
+    prepared = prepare_v1(**vars(problem.paged("vllm")), num_threads=geometry.num_threads)
     if padding:
         g = prepared.geometry
         shape = g.THREAD_GROUP_SIZE, g.NUM_VECS_PER_THREAD + padding, g.VEC_SIZE
@@ -199,24 +190,9 @@ def padded_run(geometry: Geometry, padding: int, loads: LoadsOf = element_loads)
     return watched(prepared)
 
 
-def one_block(geometry: Geometry) -> DecodeProblem:
-    """A decode step of this geometry over one full block."""
-    return DecodeProblem(
-        "one_block",
-        "the reads of q_vecs for one key token",
-        "",
-        seq_lens=(geometry.block_size,),
-        num_heads=geometry.num_queries_per_kv,
-        num_kv_heads=1,
-        head_size=geometry.head_size,
-        block_size=geometry.block_size,
-        dtype=geometry.dtype,
-    )
-
-
-def query_reads(geometry: Geometry, padding: int = 0, loads: LoadsOf = element_loads) -> Trace:
+def query_reads(geometry: Geometry, padding: int = 0) -> Trace:
     """How the first warp reads q_vecs in the kernel, for one key token of each thread group."""
-    return padded_run(geometry, padding, loads).trace.only(array="q_vecs", kind="read", warp=0)
+    return padded_run(geometry, padding).trace.only(array="q_vecs", kind="read", warp=0)
 
 
 @style.styled
@@ -257,8 +233,6 @@ def _banks_of_rows(axes: Axes, read: Trace, geometry: Geometry, padding: int) ->
     for number in range(rows):
         note(axes, -0.1, number + 0.5, f"offset {number}: bank", "right")
 
-
-# q times k -----------------------------------------------------------------------------------
 
 SMALL = 7  # points
 VEC_GAP, SUM_GAP = 0.15, 0.7  # cells

@@ -22,9 +22,6 @@ SMALL = 7.5  # points: numbers in cells
 GAP = 0.4  # cells: between the rows of V of two turns
 
 
-# The rows of V -------------------------------------------------------------------------------
-
-
 def weights_read(run: Run, block: int, lane: int) -> list[int]:
     """The tokens of a block, by their offset in it, whose weights a lane reads: its logits_vec."""
     values = values_of_block(run, block).records
@@ -100,9 +97,6 @@ def _draw_weights(axes: Axes, run: Run, block: int, lane: int) -> None:
 def draw_reference_value_rows() -> Figure:
     (table,), _ = REFERENCE.block_tables()
     return draw_value_rows(run_v1(REFERENCE), table[0], lane=0)
-
-
-# All of it -----------------------------------------------------------------------------------
 
 
 def writers(run: Run) -> dict[int, int]:

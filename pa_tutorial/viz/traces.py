@@ -12,8 +12,6 @@ from pa_tutorial.simt.traffic import SECTOR, global_traffic, units
 from pa_tutorial.viz import style
 from pa_tutorial.viz.drawing import board, box, cell, note
 
-# Which bytes ---------------------------------------------------------------------------------
-
 
 @style.styled
 def draw_walk(traces: Mapping[str, Trace], title: str) -> Figure:
@@ -51,9 +49,6 @@ def _walk(axes: Axes, trace: Trace) -> None:
     axes.set_xticks(np.linspace(low, high, 5, dtype=int))
     axes.set_yticks([0.5, request.max() + 0.5], ["first", "last"])
     axes.set_xlabel(f"byte of {array.name}; light: sectors that move")
-
-
-# Which thread --------------------------------------------------------------------------------
 
 
 @style.styled

@@ -15,8 +15,6 @@ from pa_tutorial.simt.traffic import NUM_BANKS, WORD, shared_traffic, units
 from pa_tutorial.viz import style
 from pa_tutorial.viz.drawing import arrow, board, box, cell, note
 
-# Shuffles ------------------------------------------------------------------------------------
-
 ROOM_FOR_WORDS = 12  # lanes beside each other whose cells hold a text like "12–15"
 STEP = 1.9  # rows of lanes are this far apart
 
@@ -105,9 +103,6 @@ def _sum_in_words(lanes: frozenset[int], num_columns: int) -> str:
     return f"{first}–{last}" if whole else "+".join(map(str, sorted(lanes)))
 
 
-# Banks ---------------------------------------------------------------------------------------
-
-
 @style.styled
 def draw_banks(traces: Mapping[str, Trace], title: str) -> Figure:
     """Shared memory as rows of 32 banks, and the words that one request wants.
@@ -153,8 +148,6 @@ def _memory(axes: Axes, trace: Trace) -> None:
     axes.set_ylim((begin + num_words - 1) // NUM_BANKS + 1, begin // NUM_BANKS)
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
 
-
-# A GPU ---------------------------------------------------------------------------------------
 
 NUM_THREADS = 128  # of a thread block, in vLLM
 

@@ -1,27 +1,16 @@
 """The figures of notebook 02, and the first of notebook 00."""
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pa_tutorial.paging.reservations import Blocks, Contiguous, Request, long_tailed_requests
-from pa_tutorial.paging.waste import (
-    NOBODY,
-    Kind,
-    MemoryMap,
-    Simulation,
-    bytes_per_block,
-    memory_map_at,
-    simulate,
-)
+from pa_tutorial.paging.waste import NOBODY, Kind, MemoryMap, Simulation, memory_map_at
 from pa_tutorial.viz import style
 from pa_tutorial.viz.drawing import board, box, plate, without_frame, write
 
-# OPT-13B in float16 on 40 GB: what is left beside 26 GB of weights, in slots of one token.
-NUM_SLOTS = 14_000_000_000 // bytes_per_block(40, 1, 40, 128, 2)
 PAGES_A_ROW = 32  # of the picture in notebook 00
 
 KIND_STYLES = {
@@ -31,23 +20,6 @@ KIND_STYLES = {
     Kind.EXTERNAL: ("gaps", {"color": style.PAPER, "hatch": "...."}),
     Kind.FREE: ("free", {"color": style.PAPER}),
 }
-
-
-@cache
-def example_requests() -> tuple[Request, ...]:
-    """The workload of the figures."""
-    return tuple(long_tailed_requests(400, seed=0))
-
-
-@cache
-def run_policies() -> dict[str, Simulation]:
-    """Name of a policy -> the run of the example requests."""
-    memories = {
-        "the maximum": Contiguous(NUM_SLOTS, "max"),
-        "exact length": Contiguous(NUM_SLOTS, "oracle"),
-        "blocks of 16": Blocks(NUM_SLOTS, 16),
-    }
-    return {name: simulate(example_requests(), memory) for name, memory in memories.items()}
 
 
 @style.styled
@@ -85,32 +57,35 @@ def _draw_share(axes: Axes, row: int, left: float, share: float, kind: Kind) -> 
 
 
 @style.styled
-def draw_memory_map(
-    requests: Sequence[Request],
-    memories: Mapping[str, Contiguous | Blocks],
-    step: int,
-    row_len: int = 16,
-) -> Figure:
-    """Every slot of each memory after that many steps; a hue and a number for each request.
+def draw_small_memory_map() -> Figure:
+    """Every slot of 384 after 30 steps, given out in three ways; a hue and a number for a request.
 
     Full colour: a token stands there. Light: held, a token will come. Hatched: held for nothing.
     White: free. Dots: free, and the next request does not fit into any gap.
     """
+    step, row_len = 30, 16
+    # Those of notebook 02, 24 times shorter, so that every slot can be seen.
+    requests = [
+        Request(-(-request.prompt_len // 24), -(-request.output_len // 24))
+        for request in long_tailed_requests(400, seed=0)
+    ]
+    memories = {
+        "the maximum, 96": Contiguous(384, "max", max_len=96),
+        "exact length": Contiguous(384, "oracle", max_len=96),
+        "blocks of 8": Blocks(384, 8),
+    }
     maps = {name: memory_map_at(step, requests, memory) for name, memory in memories.items()}
     fit = [_num_requests(one) for one in maps.values()]
-    numbers = " or ".join(filter(None, [", ".join(map(str, fit[:-1])), str(fit[-1])]))
     num_rows = max(-(-len(one.kinds) // row_len) for one in maps.values())
-    figure, panels = style.new_figure(
-        f"After {step} steps, the same memory holds {numbers} requests, "
-        "depending on how it is given out",
-        1.0 + 0.15 * num_rows,
-        ncols=len(maps),
+    title = (
+        f"After {step} steps, the same memory holds {fit[0]}, {fit[1]} or {fit[2]} requests, "
+        "depending on how it is given out"
     )
-    for axes, (name, drawn), count in zip(np.atleast_1d(panels), maps.items(), fit, strict=True):
+    figure, panels = style.new_figure(title, 1.0 + 0.15 * num_rows, ncols=len(maps))
+    for axes, (name, drawn), count in zip(panels, maps.items(), fit, strict=True):
         _draw_slots(axes, drawn.kinds, drawn.owner, row_len)
         _number_runs(axes, drawn.owner, row_len)
-        noun = "request" if count == 1 else "requests"
-        axes.set_title(f"{name}: {count} {noun}", loc="center", weight="normal")
+        axes.set_title(f"{name}: {count} requests", loc="center", weight="normal")
         board(axes, row_len + 0.1, num_rows + 0.1, -0.1, -0.1)
     figure.supxlabel(
         "full colour: a token · light: a token will come · hatched: held, never used\n"
@@ -149,12 +124,11 @@ def draw_with_and_without_pages(
     """The same memory after that many steps, reserved and in pages; a square is a page."""
     maps = [memory_map_at(step, requests, memory) for memory in (reserved, paged)]
     fit, pages = [_num_requests(one) for one in maps], paged.block_size
-    figure, panels = style.new_figure(
+    title = (
         f"The same memory serves {fit[0]} requests when each reserves room for the longest text, "
-        f"and {fit[1]} in pages",
-        4.3,
-        ncols=2,
+        f"and {fit[1]} in pages"
     )
+    figure, panels = style.new_figure(title, 4.3, ncols=2)
     names = (f"reserved for {reserved.max_len:,} tokens each", f"pages of {pages} tokens")
     for axes, name, drawn, count in zip(panels, names, maps, fit, strict=True):
         used = (drawn.kinds == Kind.TOKENS).mean()
@@ -170,25 +144,3 @@ def draw_with_and_without_pages(
         fontsize=9,
     )
     return figure
-
-
-def small_requests() -> list[Request]:
-    """The example requests, 24 times shorter, for a pool of which every slot can be seen."""
-    return [
-        Request(-(-request.prompt_len // 24), -(-request.output_len // 24))
-        for request in example_requests()
-    ]
-
-
-def small_memories() -> dict[str, Contiguous | Blocks]:
-    """384 slots, three times."""
-    return {
-        "the maximum, 96": Contiguous(384, "max", max_len=96),
-        "exact length": Contiguous(384, "oracle", max_len=96),
-        "blocks of 8": Blocks(384, 8),
-    }
-
-
-def draw_small_memory_map() -> Figure:
-    """draw_memory_map on the example of notebook 02."""
-    return draw_memory_map(small_requests(), small_memories(), step=30)

@@ -83,8 +83,7 @@ def test_slides_are_pictures_of_notebooks_and_figures_of_pages(
 
 
 @pytest.mark.parametrize(
-    "draw",
-    [walk.draw_map, latent.draw_two_ways, many_devices.draw_heads, many_devices.draw_blocks],
+    "draw", [walk.draw_map, latent.draw_two_ways, many_devices.draw_heads, many_devices.draw_blocks]
 )
 def test_words_can_be_read(draw: Callable) -> None:
     require_readable(draw())

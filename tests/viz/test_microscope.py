@@ -24,11 +24,7 @@ from pa_tutorial.viz.kernel_runs import REFERENCE, run_v1
 from pa_tutorial.viz.microscope import Axis, Pane, microscope
 from pa_tutorial.viz.microscope.data import TYPES, aliases, packed
 from pa_tutorial.viz.microscope.page import STATIC
-from pa_tutorial.viz.microscope.paged_panes import (
-    paged_panes,
-    reference_microscope,
-    run_microscope,
-)
+from pa_tutorial.viz.microscope.paged_panes import paged_panes, reference_microscope, run_microscope
 
 DTYPES = {name: kind for kind, name in TYPES.items()}
 
