@@ -14,27 +14,19 @@ from pa_tutorial.viz.drawing import arrow, board, box, cell, frame, note, write
 
 
 @dataclass(frozen=True)
-class BlockState:
-    """One block at one moment.
-
-    tokens  what it holds, from the start
-    owners  names of the sequences whose tables name it
-    """
-
-    number: int
-    ref_count: int
-    tokens: tuple[int, ...]
-    owners: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Frame:
-    """The pool and the block tables at one moment, copied: later operations do not change it."""
+    """The pool and the block tables at one moment, copied: later operations do not change it.
+
+    tokens  block number -> what the block holds, from its start, if anything is known of it
+    owners  block number -> the sequences whose tables name it
+    """
 
     caption: str
     block_size: int
-    blocks: tuple[BlockState, ...]
+    ref_counts: tuple[int, ...]
     tables: dict[str, tuple[int, ...]]
+    tokens: dict[int, tuple[int, ...]]
+    owners: dict[int, tuple[str, ...]]
 
 
 def frame_of(
@@ -49,20 +41,15 @@ def frame_of(
     sequences  name -> (its tokens, its block table)
     cached     the tokens of blocks that can be found again, held or not
     """
-    contents = {block: tuple(tokens) for block, tokens in (cached or {}).items()}
-    owners: dict[int, list[str]] = {}
+    held = {block: tuple(tokens) for block, tokens in (cached or {}).items()}
+    owners: dict[int, tuple[str, ...]] = {}
     for name, (tokens, table) in sequences.items():
         for index, block in enumerate(table):
-            if block == NULL_BLOCK:
-                continue
-            contents[block] = tuple(tokens[index * block_size : (index + 1) * block_size])
-            owners.setdefault(block, []).append(name)
-    blocks = tuple(
-        BlockState(number, count, contents.get(number, ()), tuple(owners.get(number, ())))
-        for number, count in enumerate(ref_counts)
-    )
+            if block != NULL_BLOCK:
+                held[block] = tuple(tokens[index * block_size : (index + 1) * block_size])
+                owners[block] = (*owners.get(block, ()), name)
     tables = {name: tuple(table) for name, (_, table) in sequences.items()}
-    return Frame(caption, block_size, blocks, tables)
+    return Frame(caption, block_size, tuple(ref_counts), tables, held, owners)
 
 
 def snapshot(caption: str, allocator: BlockAllocator, tables: Mapping[str, BlockTable]) -> Frame:
@@ -107,15 +94,15 @@ def draw_frames(frames: Sequence[Frame], title: str) -> Figure:
     """
     heights = [max(ROW, 1.5 + 1.25 * len(frame.tables)) for frame in frames]
     size = frames[0].block_size
-    width = max(len(frame.blocks) for frame in frames) * (size + GAP)
+    width = max(len(frame.ref_counts) for frame in frames) * (size + GAP)
     total = width + 9.5  # cells, the block tables included
     figure, axes = style.new_figure(title, 0.35 + sum(heights) * (style.WIDTH - 0.3) / total)
     board(axes, total, sum(heights), 0, 0, square=True)
     y = 0.0
     for one, height in zip(frames, heights, strict=True):
         write(axes, 0, y + 0.75, one.caption, "left")
-        for block in one.blocks:
-            _draw_block(axes, block.number * (size + GAP), y + 1.35, block, size)
+        for number in range(len(one.ref_counts)):
+            _draw_block(axes, number * (size + GAP), y + 1.35, one, number)
         for line, (name, blocks) in enumerate(one.tables.items()):
             top = y + 1.35 + 1.25 * line
             write(axes, width + 0.7, top + 0.5, name, weight="bold")
@@ -125,28 +112,29 @@ def draw_frames(frames: Sequence[Frame], title: str) -> Figure:
     return figure
 
 
-def _draw_block(axes: Axes, x: float, y: float, block: BlockState, size: int) -> None:
+def _draw_block(axes: Axes, x: float, y: float, moment: Frame, number: int) -> None:
     """Its slots, then its number and reference count."""
+    count, tokens, size = (
+        moment.ref_counts[number],
+        moment.tokens.get(number, ()),
+        moment.block_size,
+    )
+    owners = moment.owners.get(number, ())
     for offset in range(size):
-        token = block.tokens[offset] if offset < len(block.tokens) else None
-        _draw_slot(axes, x + offset, y, block, token)
-    color = style.INK if block.ref_count else style.QUIET
+        if offset < len(tokens):
+            _draw_token(axes, x + offset, y, owners, tokens[offset])
+        else:
+            cell(axes, x + offset, y, style.EMPTY, unused=count > 0)
+    color = style.INK if count else style.QUIET
     frame(axes, x, y, size, 1, color, linewidth=0.8)
-    if block.number == NULL_BLOCK:
-        words = "0: null"
-    elif block.ref_count:
-        words = f"{block.number}: {block.ref_count} ref" + "s" * (block.ref_count > 1)
-    else:
-        words = f"{block.number}: " + ("cached" if block.tokens else "free")
+    words = f"{count} ref" + "s" * (count > 1) if count else "cached" if tokens else "free"
+    words = f"{number}: " + ("null" if number == NULL_BLOCK else words)
     write(axes, x + size / 2, y + 1.5, words, color=color, size=SMALL)
 
 
-def _draw_slot(axes: Axes, x: float, y: float, block: BlockState, token: int | None) -> None:
+def _draw_token(axes: Axes, x: float, y: float, owners: Sequence[str], token: int) -> None:
     """One slot: a stripe for every sequence whose token it is."""
-    if token is None:
-        cell(axes, x, y, style.EMPTY, unused=block.ref_count > 0)
-        return
-    colors = [hue(name) for name in block.owners] or [style.lighter(style.QUIET, 0.7)]
+    colors = [hue(name) for name in owners] or [style.lighter(style.QUIET, 0.7)]
     if len(colors) > 1:  # light, so that the letter can be read over all of them
         colors = [style.lighter(color, 0.5) for color in colors]
     height = 1 / len(colors)

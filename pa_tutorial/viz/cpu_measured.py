@@ -24,11 +24,6 @@ LINES = {
 }
 
 
-def load() -> dict:
-    """The committed results of `make bench`."""
-    return json.loads(RESULTS.read_text(encoding="utf-8"))
-
-
 @style.styled
 def draw_noise(
     seconds: Sequence[float],
@@ -89,7 +84,8 @@ def label_ends(axes: Axes, ends: dict[str, float], gap: float = 0.08) -> None:
 @style.styled
 def draw_bandwidth(results: dict | None = None) -> Figure:
     """GB/s of K and V by context, with one query head a KV head and with four."""
-    rows = (results or load())["decode"]["rows"]
+    results = results or json.loads(RESULTS.read_text(encoding="utf-8"))
+    rows = results["decode"]["rows"]
     sweeps = [contexts(rows, *heads) for heads in ((16, 16), (32, 8))]
     kernel, gather, shared = (
         gb_per_s(sweep[-1])[name] / gb_per_s(sweep[-1])["reading"]

@@ -60,6 +60,12 @@ def plate(pad: float, color: str = PAPER) -> dict[str, object]:
     return {"facecolor": color, "edgecolor": "none", "pad": pad}
 
 
+def span(numbers: Sequence[int]) -> str:
+    """The numbers 4, 5, 6, 7 as 4–7."""
+    first, last = numbers[0], numbers[-1]
+    return f"{first}–{last}" if last > first else str(first)
+
+
 def box(
     axes: Axes,
     x: float,

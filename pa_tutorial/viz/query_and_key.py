@@ -16,7 +16,7 @@ from pa_tutorial.kernels.vectors import as_float
 from pa_tutorial.simt import Snapshot, Trace, shared_traffic
 from pa_tutorial.simt.traffic import NUM_BANKS, WORD
 from pa_tutorial.viz import style
-from pa_tutorial.viz.drawing import arrow, board, box, cell, cells, note, write
+from pa_tutorial.viz.drawing import arrow, board, box, cell, cells, note, span, write
 from pa_tutorial.viz.kernel_runs import REFERENCE, Run, keys_of_block, watched
 
 
@@ -60,8 +60,7 @@ def _tokens_of_block(axes: Axes, run: Run, block: int, width: float, y: float) -
     for offset in range(size):
         threads = np.unique(keys.threads[token == offset])
         face = style.lighter(style.K, 0.3 + 0.35 * (offset % 2))
-        text = f"{threads[0]}–{threads[-1]}" if len(threads) > 1 else threads[0]
-        box(axes, offset * width / size, y, width / size, 1, face, text)
+        box(axes, offset * width / size, y, width / size, 1, face, span(threads))
 
 
 def key_terms(run: Run, thread: int, block: int, j: int) -> dict[str, int]:
@@ -302,8 +301,7 @@ def _thread(
     for j in range(num_vecs):
         x = j * (vec_size + VEC_GAP)
         first = (offset + j * size) * vec_size
-        words = f"{first}–{first + vec_size - 1}" if vec_size > 1 else str(first)
-        note(axes, x + vec_size / 2, y - 0.25, words, size=SMALL)
+        note(axes, x + vec_size / 2, y - 0.25, span((first, first + vec_size - 1)), size=SMALL)
         cells(axes, x, y, map(_rounded, q[j]), style.lighter(style.Q, 0.6), size=SMALL)
         cells(axes, x, y + 1, map(_rounded, k[j]), style.lighter(style.K, 0.45), size=SMALL)
 

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from pa_tutorial.kernels.intermediates import ROWS_DONE, SCORES_DONE, SUM_DONE, WEIGHTS_DONE
 from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.viz import style
-from pa_tutorial.viz.drawing import board, box, cell, cells, note, write
+from pa_tutorial.viz.drawing import board, box, cell, cells, note, span, write
 from pa_tutorial.viz.kernel_runs import (
     REFERENCE,
     Run,
@@ -64,9 +64,8 @@ def draw_value_rows(run: Run, block: int, lane: int) -> Figure:
     for turn in range(turns):
         middle = turn * (wide + GAP) + wide / 2
         first = turn * g.NUM_ROWS_PER_ITER
-        last = min(first + g.NUM_ROWS_PER_ITER, g.HEAD_SIZE) - 1
         write(axes, middle, -1.4, f"accs[{turn}]")
-        note(axes, middle, -0.5, f"{first}–{last}")
+        note(axes, middle, -0.5, span(range(g.HEAD_SIZE)[first : first + g.NUM_ROWS_PER_ITER]))
     below = g.NUM_ROWS_PER_ITER + 0.6
     for vec in range(wide if wide <= 2 else 0):
         first = vec * g.V_VEC_SIZE
@@ -141,7 +140,7 @@ def draw_whole_kernel(run: Run, rows: int = 4) -> Figure:
     figure, axes = style.new_figure(title, 3.9)
     _blocks_and_warps(axes, run, seq_len)
     threads = threads_of_scores(run)
-    ranges = [_range(threads[token]) for token in range(seq_len)]
+    ranges = [span(threads[token]) for token in range(seq_len)]
     for y, name, texts in ((1.1, "token", range(seq_len)), (2.1, "threads for qk", ranges)):
         note(axes, -0.15, y + 0.5, name, "right")
         for column, text in enumerate(texts):
@@ -165,12 +164,6 @@ def _blocks_and_warps(axes: Axes, run: Run, seq_len: int) -> None:
         words = f"block {table[first // size]}: warp {', '.join(map(str, warps))}"
         axes.plot((first + 0.05, end - 0.05), (0.95, 0.95), color=style.INK, lw=1)
         write(axes, (first + end) / 2, 0.45, words)
-
-
-def _range(threads: list[int]) -> str:
-    """The threads 4, 5, 6, 7 as 4–7."""
-    first, last = threads[0], threads[-1]
-    return f"{first}–{last}" if last > first else str(first)
 
 
 def _line(axes: Axes, y: float, name: str, texts: list[str], color: str) -> None:

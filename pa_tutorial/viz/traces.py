@@ -10,7 +10,7 @@ from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.simt.trace import Trace
 from pa_tutorial.simt.traffic import SECTOR, global_traffic, units
 from pa_tutorial.viz import style
-from pa_tutorial.viz.drawing import board, box, cell, note
+from pa_tutorial.viz.drawing import board, box, cell, note, span
 
 
 @style.styled
@@ -107,7 +107,7 @@ def _draw_elements(axes: Axes, trace: Trace, shape: tuple[int, int, int], group:
             warp, lane = divmod(here[0], WARP_SIZE)
             shade = 0.5 * (lane // group % 2) + 0.4 * warp / trace.num_warps
             color = style.lighter(style.K, shade)
-        cell(axes, _x(column, elements), row, color, _in_words(here))
+        cell(axes, _x(column, elements), row, color, span(here) if here else "")
 
 
 def _draw_sectors(axes: Axes, trace: Trace, shape: tuple[int, int, int]) -> None:
@@ -132,11 +132,3 @@ def threads_of_elements(trace: Trace) -> dict[int, list[int]]:
         for element in range(int(first), int(first + count)):
             found.setdefault(element, set()).add(thread)
     return {number: sorted(threads) for number, threads in found.items()}
-
-
-def _in_words(threads: list[int]) -> str:
-    if len(threads) < 2:
-        return "".join(map(str, threads))
-    if threads == list(range(threads[0], threads[-1] + 1)):
-        return f"{threads[0]}–{threads[-1]}"
-    return f"{threads[0]}, …"

@@ -15,7 +15,6 @@ from pa_tutorial.simt.traffic import NUM_BANKS, WORD, shared_traffic, units
 from pa_tutorial.viz import style
 from pa_tutorial.viz.drawing import arrow, board, box, cell, note
 
-ROOM_FOR_WORDS = 12  # lanes beside each other whose cells hold a text like "12–15"
 STEP = 1.9  # rows of lanes are this far apart
 
 
@@ -50,16 +49,18 @@ def summed_lanes(trace: Trace) -> list[dict[int, frozenset[int]]]:
 
 def _steps(shuffles: Trace) -> list[list[tuple[int, int]]]:
     """(lane, lane that it reads from) for each shuffle."""
-    records = shuffles.records
     steps: dict[int, list[tuple[int, int]]] = {}
-    for r in records:
+    for r in shuffles.records:
         steps.setdefault(int(r.instruction), []).append((int(r.lane), int(r.source_lane)))
     return list(steps.values())
 
 
 @style.styled
 def draw_reduction(trace: Trace) -> Figure:
-    """A reduction of one warp, drawn from its shuffles: from row to row, who reads from whom."""
+    """A reduction of one warp, drawn from its shuffles: from row to row, who reads from whom.
+
+    In the first row stands the lane, then how many lanes are in its sum.
+    """
     states = summed_lanes(trace)
     lanes = sorted(states[0])
     figure, axes = style.new_figure(_finding(states), 0.5 + 0.55 * len(states))
@@ -77,7 +78,7 @@ def draw_reduction(trace: Trace) -> Figure:
         for column, lane in enumerate(lanes):
             missing = 1 - np.log2(len(state[lane]) + 1) / np.log2(largest + 1)
             shade = style.lighter(style.LOGITS, 0.8 * missing)
-            cell(axes, column, STEP * number, shade, _sum_in_words(state[lane], len(lanes)))
+            cell(axes, column, STEP * number, shade, len(state[lane]) if number else lane)
         name = f"shuffle {number}" if number else "lane"
         note(axes, -0.15, STEP * number + 0.5, name, "right")
     return figure
@@ -90,17 +91,6 @@ def _finding(states: list[dict[int, frozenset[int]]]) -> str:
     who = f"lane {holders[0]} holds" if len(holders) == 1 else f"{len(holders)} lanes hold"
     who = "every lane holds" if len(holders) == len(last) else who
     return f"After {len(states) - 1} shuffles {who} the sum of {largest} lanes"
-
-
-def _sum_in_words(lanes: frozenset[int], num_columns: int) -> str:
-    """The lanes that are summed, "4–7", or how many where there is no room."""
-    if len(lanes) == 1:
-        return str(*lanes)
-    if num_columns > ROOM_FOR_WORDS:
-        return f"{len(lanes)}"
-    first, last = min(lanes), max(lanes)
-    whole = len(lanes) == last - first + 1
-    return f"{first}–{last}" if whole else "+".join(map(str, sorted(lanes)))
 
 
 @style.styled

@@ -35,14 +35,15 @@ def test_a_frame_is_the_state_at_its_moment() -> None:
     tables["b"].free()
 
     assert before.tables == {"a": (0, 0, 3, 4), "b": (1, 2, 3, 4)}
-    both, own = (2, ("a", "b")), (1, ("b",))
-    assert [(b.ref_count, b.owners) for b in before.blocks[:5]] == [(0, ()), own, own, both, both]
-    tokens = [(4, 5, 6, 7), (8, 9, 10, 11), (12, 13)]
-    assert [block.tokens for block in before.blocks[2:5]] == tokens
-    assert sum(block.ref_count > 0 for block in after.blocks) == 4
+    assert before.ref_counts[:5] == (0, 1, 1, 2, 2)
+    assert before.owners == {1: ("b",), 2: ("b",), 3: ("a", "b"), 4: ("a", "b")}
+    tokens = {2: (4, 5, 6, 7), 3: (8, 9, 10, 11), 4: (12, 13)}
+    assert {block: before.tokens[block] for block in tokens} == tokens
+    assert after.ref_counts[1:5] == (1, 1, 1, 1)
     cached = snapshot("", pool, {})
-    assert [block.tokens for block in cached.blocks[3:5]] == [(8, 9, 10, 11), ()]
-    assert not any(block.ref_count for block in cached.blocks)
+    assert cached.tokens[3] == (8, 9, 10, 11)
+    assert 4 not in cached.tokens
+    assert not any(cached.ref_counts)
 
 
 def test_a_translation_says_the_slot() -> None:
