@@ -119,17 +119,21 @@ def _draw_block(axes: Axes, x: float, y: float, moment: Frame, number: int) -> N
         moment.tokens.get(number, ()),
         moment.block_size,
     )
-    owners = moment.owners.get(number, ())
     for offset in range(size):
         if offset < len(tokens):
-            _draw_token(axes, x + offset, y, owners, tokens[offset])
+            _draw_token(axes, x + offset, y, moment.owners.get(number, ()), tokens[offset])
         else:
             cell(axes, x + offset, y, style.EMPTY, unused=count > 0)
     color = style.INK if count else style.QUIET
     frame(axes, x, y, size, 1, color, linewidth=0.8)
-    words = f"{count} ref" + "s" * (count > 1) if count else "cached" if tokens else "free"
-    words = f"{number}: " + ("null" if number == NULL_BLOCK else words)
-    write(axes, x + size / 2, y + 1.5, words, color=color, size=SMALL)
+    words = "null" if number == NULL_BLOCK else _in_words(count, bool(tokens))
+    write(axes, x + size / 2, y + 1.5, f"{number}: {words}", color=color, size=SMALL)
+
+
+def _in_words(ref_count: int, is_known: bool) -> str:
+    if ref_count:
+        return f"{ref_count} ref" + "s" * (ref_count > 1)
+    return "cached" if is_known else "free"
 
 
 def _draw_token(axes: Axes, x: float, y: float, owners: Sequence[str], token: int) -> None:
@@ -167,27 +171,20 @@ def draw_translation(
     for x, text in ((0, "the sequence"), (table_x - 1, "block table"), (pool_x, "the pool")):
         note(axes, x, 0.4, text, "left")
     for index, number in enumerate(table):
-        y, chosen = (first_row + index) * step, offset if index == logical else None
-        labels = tokens[index * block_size : (index + 1) * block_size]
+        y, below, strong = (first_row + index) * step, (1 + number) * step, index == logical
+        labels, chosen = tokens[index * block_size :][:block_size], offset if strong else None
         _draw_slots(axes, 0, y, labels, block_size, chosen)
+        _draw_slots(axes, pool_x, below, labels, block_size, chosen)
         note(axes, block_size + 0.3, y + 0.5, f"logical {index}", "left")
-        color = HUE if index == logical else PALE
-        cell(axes, table_x, y, color, number)
-        line = {"color": style.INK, "linewidth": 1.4} if index == logical else {"linewidth": 0.7}
+        cell(axes, table_x, y, HUE if strong else PALE, number)
+        line = {"color": style.INK, "linewidth": 1.4} if strong else {"linewidth": 0.7}
         arrow(axes, (block_size + 3.3, y + 0.5), (table_x - 0.1, y + 0.5), size=9, **line)
-        end = pool_x - 0.1, (1 + number) * step + 0.5
-        arrow(axes, (table_x + 1.1, y + 0.5), end, size=9, **line)
+        arrow(axes, (table_x + 1.1, y + 0.5), (pool_x - 0.1, below + 0.5), size=9, **line)
     for number in range(num_blocks):
         y = (1 + number) * step
         write(axes, pool_x + block_size + 0.3, y + 0.5, f"block {number}", "left")
-        if number in table:
-            index = list(table).index(number)
-            chosen = offset if index == logical else None
-            labels = tokens[index * block_size : (index + 1) * block_size]
-            _draw_slots(axes, pool_x, y, labels, block_size, chosen)
-        else:
-            for place in range(block_size):
-                cell(axes, pool_x + place, y, style.EMPTY)
+        for place in range(0 if number in table else block_size):
+            cell(axes, pool_x + place, y, style.EMPTY)
     return figure
 
 

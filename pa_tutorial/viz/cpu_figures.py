@@ -72,12 +72,9 @@ def reading_order(
 
     A piece is what one head has in one block; where it lies is asked of the layout.
     """
-    heads = range(layout.num_kv_heads)
-    if block_major:
-        order = [(block, head) for block, head in product(table, heads)]
-    else:
-        order = [(block, head) for head, block in product(heads, table)]
-    size = layout.block_size * layout.head_size
+    heads, size = range(layout.num_kv_heads), layout.block_size * layout.head_size
+    head_major = [(block, head) for head, block in product(heads, table)]
+    order = product(table, heads) if block_major else head_major
     pieces = [layout.k_element(block, head, 0, 0) // size for block, head in order]
     return [divmod(piece, layout.num_kv_heads) for piece in pieces]
 

@@ -1,6 +1,7 @@
 """The figures of notebook 08: who reads what in the first paged kernel, drawn from its traces."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -93,27 +94,45 @@ def draw_addresses(trace: Trace, block_table: Sequence[int], marked: Sequence[in
     block_table  as the kernel gets it, padding included
     marked       threads whose addresses are written out; the last one gives the title
     """
-    keys = keys_read(trace, 0)
     array = trace.only(array="k_cache").the_array()
-    _, _, num_pieces, block_size, _ = array.shape
+    reads = Reads(keys_read(trace, 0), array, block_table, marked, trace.block[0])
     last = marked[-1]
-    number, _, _, offset, _ = keys[last][0]
-    logical = last // block_size
+    number, _, _, offset, _ = reads.keys[last][0]
+    logical = last // reads.block_size
     figure, axes = style.new_figure(
         f"Thread {last} takes token {last}: logical block {logical}, offset {offset}; "
         f"the block table says block {number}",
-        2.45 + ROW * (num_pieces + len(marked)),
+        2.45 + ROW * (array.shape[2] + len(marked)),
     )
-    y = _lookup(axes, keys, block_table, block_size, trace.block[0], marked)
-    y = _memory(axes, keys, array, block_table, marked, y + 0.4)
-    y = _sums(axes, keys, array, marked, y + 0.32)
+    y = _lookup(axes, reads)
+    y = _memory(axes, reads, y + 0.4)
+    y = _sums(axes, reads, y + 0.32)
     board(axes, style.WIDTH, y, 0, 0)
     return figure
 
 
-def _x(token: int, block_size: int) -> float:
-    """Where a token stands: there is a gap after each block."""
-    return LEFT + CELL * token + GAP * (token // block_size)
+@dataclass(frozen=True)
+class Reads:
+    """What the threads of thread block 0 read of K; `marked`: those whose addresses are shown."""
+
+    keys: Keys
+    array: TracedArray
+    block_table: Sequence[int]
+    marked: Sequence[int]
+    num_threads: int
+
+    @property
+    def block_size(self) -> int:
+        return self.array.shape[3]
+
+    @property
+    def steps(self) -> list[int]:
+        """Bytes that one step of each index passes over."""
+        return [stride * self.array.dtype.itemsize for stride in self.array.strides]
+
+    def x(self, token: int) -> float:
+        """Where a token stands: there is a gap after each block."""
+        return LEFT + CELL * token + GAP * (token // self.block_size)
 
 
 def _words(axes: Axes, x: float, y: float, text: str, align: str = "right") -> None:
@@ -121,66 +140,49 @@ def _words(axes: Axes, x: float, y: float, text: str, align: str = "right") -> N
     note(axes, x, y + ROW / 2, text, align)
 
 
-def _lookup(
-    axes: Axes,
-    keys: Keys,
-    block_table: Sequence[int],
-    block_size: int,
-    num_threads: int,
-    marked: Sequence[int],
-) -> float:
+def _lookup(axes: Axes, reads: Reads) -> float:
     """Threads, their logical blocks, and the row of the block table; returns where it ends."""
-    hue, end = style.SEQUENCES[0], len(keys)
+    hue, end, size = style.SEQUENCES[0], len(reads.keys), reads.block_size
     rows = [0.05 + 1.25 * ROW * row for row in range(3)]
     for y, text in zip(rows, ("thread, token", "logical block", "block table"), strict=True):
         _words(axes, LEFT - 0.1, y, text)
-    for thread in sorted(keys):
-        color = hue if thread in marked else style.lighter(hue)
-        box(axes, _x(thread, block_size), rows[0], CELL, ROW, color, thread, linewidth=1.2)
-    _words(axes, _x(end, block_size) + 0.08, rows[0], f"{end} to {num_threads - 1}: none", "left")
-    for logical in range(-(-end // block_size)):
-        tokens = min(block_size, end - logical * block_size)
-        x, width, pale = (
-            _x(logical * block_size, block_size),
-            CELL * tokens,
-            style.lighter(hue, 0.8),
-        )
-        shown = [token for token in marked if token // block_size == logical and tokens > 2]
-        text = f"{shown[0]} // {block_size} = {logical}" if shown else str(logical)
-        box(axes, x, rows[1], width, ROW, pale, text, linewidth=1.2)
-        box(axes, x, rows[2], width, ROW, pale, block_table[logical], linewidth=1.2)
-    padding = ", ".join(map(str, block_table[-(-end // block_size) :]))
-    _words(axes, _x(end, block_size) + 0.08, rows[2], f"padding: {padding}", "left")
+    for thread in sorted(reads.keys):
+        color = hue if thread in reads.marked else style.lighter(hue)
+        box(axes, reads.x(thread), rows[0], CELL, ROW, color, thread, linewidth=1.2)
+    words = f"{end} to {reads.num_threads - 1}: none"
+    _words(axes, reads.x(end) + 0.08, rows[0], words, "left")
+    for logical in range(-(-end // size)):
+        tokens = range(logical * size, min(end, logical * size + size))
+        shown = [token for token in reads.marked if token in tokens and len(tokens) > 2]
+        text = f"{shown[0]} // {size} = {logical}" if shown else str(logical)
+        for y, words in ((rows[1], text), (rows[2], reads.block_table[logical])):
+            place = reads.x(tokens[0]), y, CELL * len(tokens), ROW
+            box(axes, *place, style.lighter(hue, 0.8), words, linewidth=1.2)
+    padding = ", ".join(map(str, reads.block_table[-(-end // size) :]))
+    _words(axes, reads.x(end) + 0.08, rows[2], f"padding: {padding}", "left")
     return rows[2] + ROW
 
 
-def _memory(
-    axes: Axes,
-    keys: Keys,
-    array: TracedArray,
-    block_table: Sequence[int],
-    marked: Sequence[int],
-    top: float,
-) -> float:
+def _memory(axes: Axes, reads: Reads, top: float) -> float:
     """The blocks that are read, piece by piece: who reads which slot; returns where it ends."""
-    _, _, num_pieces, block_size, _ = array.shape
-    steps = _steps(array)
+    _, _, num_pieces, size, _ = reads.array.shape
+    keys, steps = reads.keys, reads.steps
     readers = {place[:4]: thread for thread, places in keys.items() for place in places}
     kv_head = next(iter(readers))[1]
-    for logical in range(-(-len(keys) // block_size)):
-        block, left = block_table[logical], _x(logical * block_size, block_size)
+    for logical in range(-(-len(keys) // size)):
+        block, left = reads.block_table[logical], reads.x(logical * size)
         line = {"arrowstyle": "-|>", "color": style.QUIET, "shrinkA": 0, "shrinkB": 0}
-        tail = left + CELL * min(block_size, len(keys) - logical * block_size) / 2
+        tail = left + CELL * min(size, len(keys) - logical * size) / 2
         axes.annotate("", (tail, top - 0.2), (tail, top - 0.39), arrowprops=line)
-        words, right = f"block {block}, KV head {kv_head}", left + CELL * block_size
+        words, right = f"block {block}, KV head {kv_head}", left + CELL * size
         write(axes, right, top - 0.13, words, "right", weight="bold")
         for piece in range(num_pieces):
             y = top + ROW * piece
             byte = block * steps[0] + kv_head * steps[1] + piece * steps[2]
             _words(axes, left - 0.06, y, f"{byte}")
-            for offset in range(block_size):
+            for offset in range(size):
                 thread = readers.get((block, kv_head, piece, offset))
-                _slot(axes, left + CELL * offset, y, thread, thread in marked)
+                _slot(axes, left + CELL * offset, y, thread, thread in reads.marked)
     for piece in range(num_pieces):
         _words(axes, 0.02, top + ROW * piece, f"piece {piece}", "left")
     _words(axes, LEFT - 0.06, top - ROW - 0.02, "byte", "right")
@@ -189,17 +191,15 @@ def _memory(
 
 def _slot(axes: Axes, x: float, y: float, thread: int | None, marked: bool) -> None:
     """A vec of K with its reader; hatched: nobody reads it."""
-    if thread is None:
-        look = {"hatch": style.UNUSED_HATCH, "linewidth": 1.2}
-        box(axes, x, y, CELL, ROW, style.EMPTY, **look)
-    else:
-        color = style.K if marked else style.lighter(style.K, 0.7)
-        box(axes, x, y, CELL, ROW, color, thread, linewidth=1.2)
+    color = style.K if marked else style.lighter(style.K, 0.7)
+    look = {"hatch": style.UNUSED_HATCH} if thread is None else {}
+    color, text = (style.EMPTY, "") if thread is None else (color, thread)
+    box(axes, x, y, CELL, ROW, color, text, linewidth=1.2, **look)
 
 
-def _sums(axes: Axes, keys: Keys, array: TracedArray, marked: Sequence[int], y: float) -> float:
+def _sums(axes: Axes, reads: Reads, y: float) -> float:
     """The addresses of the marked threads, each a sum of five terms; returns where it ends."""
-    steps = _steps(array)
+    keys, steps, marked = reads.keys, reads.steps, reads.marked
     columns = [1.75 + 0.95 * column for column in range(len(steps))]
     names = ("block", "KV head", "piece", "offset", "place", "byte")
     for x, name in zip((*columns, 6.62), names, strict=True):
@@ -217,8 +217,3 @@ def _sums(axes: Axes, keys: Keys, array: TracedArray, marked: Sequence[int], y: 
         byte = sum(index * step for index, step in zip(place, steps, strict=True))
         write(axes, 6.62, y, byte, weight="bold")
     return y + ROW
-
-
-def _steps(array: TracedArray) -> list[int]:
-    """Bytes that one step of each index passes over."""
-    return [stride * array.dtype.itemsize for stride in array.strides]

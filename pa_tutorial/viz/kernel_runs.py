@@ -113,11 +113,15 @@ def scores_written(run: Run) -> Trace:
     return between(run.trace, before=SCORES_DONE).only(array="shared_mem", kind="write")
 
 
+def of_function(trace: Trace, name: str) -> Trace:
+    """What the lines of one function do: of the kernel, or of a device function."""
+    there = [site.function == name for site in trace.sites]
+    return replace(trace, records=trace.records[np.array(there)[trace.records.place]])
+
+
 def reads_of_weights(trace: Trace) -> Trace:
     """The reads of logits for V; other lines read logits one number at a time."""
-    of_load = [n for n, site in enumerate(trace.sites) if site.function == "load_logits"]
-    shared = trace.only(space="shared", kind="read")
-    return replace(shared, records=shared.records[np.isin(shared.records.place, of_load)])
+    return of_function(trace.only(space="shared", kind="read"), "load_logits")
 
 
 def part_of_array(

@@ -1,6 +1,6 @@
 """The poster of v1, and of v2: which step moves what between which memories, and who does it."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -16,7 +16,7 @@ from pa_tutorial.simt import Trace
 from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.viz import drawing, style
 from pa_tutorial.viz.drawing import add, arrow, write
-from pa_tutorial.viz.kernel_runs import Run, between, run_v1, watched
+from pa_tutorial.viz.kernel_runs import Run, between, of_function, run_v1, watched
 from pa_tutorial.walk.cases import WORKED_EXAMPLE
 
 SMALL = 7  # points
@@ -79,10 +79,7 @@ def threads_of(run: Run, step: Step) -> list[int]:
 
 
 def shuffles(trace: Trace, function: str) -> Trace:
-    """The shuffles of a function."""
-    of_function = [n for n, site in enumerate(trace.sites) if site.function == function]
-    found = trace.only(kind="shuffle")
-    return replace(found, records=found.records[np.isin(found.records.place, of_function)])
+    return of_function(trace.only(kind="shuffle"), function)
 
 
 def num_barriers(run: Run) -> int:
@@ -218,8 +215,7 @@ def _crew(board: Board, step: Step, middle: float, threads: list[int], run: Run)
         at_work = not {*range(first, first + unit)}.isdisjoint(threads)
         size = unit * lane - (0.5 * lane if unit > 1 else 0), 0.05
         color = board.ink(step.name) if at_work else "#DDDDDD"
-        look = {"edgecolor": "none", "antialiased": False}
-        drawing.box(board.axes, *corner, *size, color, **look)
+        drawing.box(board.axes, *corner, *size, color, edgecolor="none", antialiased=False)
 
 
 def _barriers(board: Board, run: Run) -> None:

@@ -76,12 +76,7 @@ def draw_thread_map(
         axes.set_title(heading, weight="normal")
         _draw_elements(axes, traces[heading], shape, group)
         _draw_sectors(axes, traces[heading], shape)
-        num_rows, runs, elements = shape
-        for row in range(num_rows):
-            note(axes, -0.3, row + 0.5, f"{row_name} {row}", "right")
-        for run in range(runs):
-            note(axes, _x(run * elements, elements) + elements / 2, -0.5, f"{run_name} {run}")
-        board(axes, _x(runs * elements, elements), num_rows + 1.15, top=-0.95)
+        _draw_words(axes, shape, row_name, run_name)
     return figure
 
 
@@ -94,6 +89,15 @@ def _rows_runs_elements(trace: Trace) -> tuple[int, int, int]:
 def _x(column: int, elements: int) -> float:
     """Where a column begins: there is a gap after each run."""
     return column + 0.3 * (column // elements)
+
+
+def _draw_words(axes: Axes, shape: tuple[int, int, int], row_name: str, run_name: str) -> None:
+    num_rows, runs, elements = shape
+    for row in range(num_rows):
+        note(axes, -0.3, row + 0.5, f"{row_name} {row}", "right")
+    for run in range(runs):
+        note(axes, _x(run * elements, elements) + elements / 2, -0.5, f"{run_name} {run}")
+    board(axes, _x(runs * elements, elements), num_rows + 1.15, top=-0.95)
 
 
 def _draw_elements(axes: Axes, trace: Trace, shape: tuple[int, int, int], group: int) -> None:

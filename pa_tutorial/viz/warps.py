@@ -149,8 +149,6 @@ def draw_gpu(gpu: Gpu = H100) -> Figure:
     figure, (left, right) = style.new_figure(title, 3.7, ncols=2, width_ratios=(1, 1.15))
     _whole(left, gpu)
     _multiprocessor(right, gpu)
-    for axes in (left, right):
-        board(axes, 10, 10, 0, 0)
     return figure
 
 
@@ -161,6 +159,7 @@ def _memory_box(axes: Axes, y: float, height: float, text: str) -> None:
 
 def _whole(axes: Axes, gpu: Gpu) -> None:
     count = gpu.num_multiprocessors
+    board(axes, 10, 10, 0, 0)
     axes.set_title(f"{count} multiprocessors share L2 and DRAM", weight="normal")
     columns = round(math.sqrt(2 * count))
     wide, high = 9.8 / columns, 4.9 / -(-count // columns)
@@ -175,6 +174,7 @@ def _whole(axes: Axes, gpu: Gpu) -> None:
 
 
 def _multiprocessor(axes: Axes, gpu: Gpu) -> None:
+    board(axes, 10, 10, 0, 0)
     axes.set_title(f"one of them: room for {gpu.max_warps} warps", weight="normal")
     warps, wide = NUM_THREADS // WARP_SIZE, 9.8 * NUM_SCHEDULERS / gpu.max_warps
     for number in range(gpu.max_warps):
