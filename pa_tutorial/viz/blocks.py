@@ -5,40 +5,28 @@ from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import FancyArrowPatch, Rectangle
 
 from pa_tutorial.paging.allocator import NULL_BLOCK, BlockAllocator
 from pa_tutorial.paging.block_table import BlockTable
 from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
 from pa_tutorial.viz import style
-
-
-@dataclass(frozen=True)
-class BlockState:
-    """One block at one moment.
-
-    tokens  what it holds, from the start
-    owners  names of the sequences whose tables name it
-    """
-
-    number: int
-    ref_count: int
-    tokens: tuple[int, ...]
-    owners: tuple[str, ...]
+from pa_tutorial.viz.drawing import arrow, board, box, cell, frame, note, write
 
 
 @dataclass(frozen=True)
 class Frame:
-    """The pool and the block tables at one moment, copied: later operations do not change it."""
+    """The pool and the block tables at one moment, copied: later operations do not change it.
+
+    tokens  block number -> what the block holds, from its start, if anything is known of it
+    owners  block number -> the sequences whose tables name it
+    """
 
     caption: str
     block_size: int
-    blocks: tuple[BlockState, ...]
+    ref_counts: tuple[int, ...]
     tables: dict[str, tuple[int, ...]]
-
-    @property
-    def num_used(self) -> int:
-        return sum(block.ref_count > 0 for block in self.blocks)
+    tokens: dict[int, tuple[int, ...]]
+    owners: dict[int, tuple[str, ...]]
 
 
 def frame_of(
@@ -53,23 +41,15 @@ def frame_of(
     sequences  name -> (its tokens, its block table)
     cached     the tokens of blocks that can be found again, held or not
     """
-    contents = {block: tuple(tokens) for block, tokens in (cached or {}).items()}
-    owners: dict[int, list[str]] = {}
+    held = {block: tuple(tokens) for block, tokens in (cached or {}).items()}
+    owners: dict[int, tuple[str, ...]] = {}
     for name, (tokens, table) in sequences.items():
         for index, block in enumerate(table):
-            if block == NULL_BLOCK:
-                continue
-            contents[block] = tuple(tokens[index * block_size : (index + 1) * block_size])
-            owners.setdefault(block, []).append(name)
-    return Frame(
-        caption,
-        block_size,
-        tuple(
-            BlockState(number, count, contents.get(number, ()), tuple(owners.get(number, ())))
-            for number, count in enumerate(ref_counts)
-        ),
-        {name: tuple(table) for name, (_, table) in sequences.items()},
-    )
+            if block != NULL_BLOCK:
+                held[block] = tuple(tokens[index * block_size : (index + 1) * block_size])
+                owners[block] = (*owners.get(block, ()), name)
+    tables = {name: tuple(table) for name, (_, table) in sequences.items()}
+    return Frame(caption, block_size, tuple(ref_counts), tables, held, owners)
 
 
 def snapshot(caption: str, allocator: BlockAllocator, tables: Mapping[str, BlockTable]) -> Frame:
@@ -99,6 +79,9 @@ def letter(token: int) -> str:
 
 GAP = 0.7  # between blocks, in cells
 ROW = 3.6  # height of a frame
+SMALL = 7.5  # points
+HUE = style.SEQUENCES[0]
+PALE = style.lighter(HUE, 0.55)
 
 
 @style.styled
@@ -109,70 +92,61 @@ def draw_frames(frames: Sequence[Frame], title: str) -> Figure:
     a block that is held. Light: a block that nobody holds but the cache still knows.
     Under a block: its number, and its reference count if it is held.
     """
-    lengths = [len(frame.tables) for frame in frames]
-    heights = [max(ROW, 1.5 + 1.25 * length) for length in lengths]
+    heights = [max(ROW, 1.5 + 1.25 * len(frame.tables)) for frame in frames]
     size = frames[0].block_size
-    width = max(len(frame.blocks) for frame in frames) * (size + GAP)
+    width = max(len(frame.ref_counts) for frame in frames) * (size + GAP)
     total = width + 9.5  # cells, the block tables included
     figure, axes = style.new_figure(title, 0.35 + sum(heights) * (style.WIDTH - 0.3) / total)
-    axes.set_xlim(0, total)
-    axes.set_ylim(sum(heights), 0)
-    axes.set_aspect("equal")
-    axes.axis("off")
+    board(axes, total, sum(heights), 0, 0, square=True)
     y = 0.0
-    for frame, height in zip(frames, heights, strict=True):
-        axes.text(0, y + 0.75, frame.caption, va="center")
-        for block in frame.blocks:
-            _draw_block(axes, block.number * (size + GAP), y + 1.35, block, size)
-        for row, (name, blocks) in enumerate(frame.tables.items()):
-            _draw_table(axes, width + 0.3, y + 1.35 + 1.25 * row, name, blocks)
+    for one, height in zip(frames, heights, strict=True):
+        write(axes, 0, y + 0.75, one.caption, "left")
+        for number in range(len(one.ref_counts)):
+            _draw_block(axes, number * (size + GAP), y + 1.35, one, number)
+        for line, (name, blocks) in enumerate(one.tables.items()):
+            top = y + 1.35 + 1.25 * line
+            write(axes, width + 0.7, top + 0.5, name, weight="bold")
+            for index, number in enumerate(blocks):
+                cell(axes, width + 1.3 + 1.1 * index, top, hue(name), number)
         y += height
     return figure
 
 
-def _draw_block(axes: Axes, x: float, y: float, block: BlockState, size: int) -> None:
+def _draw_block(axes: Axes, x: float, y: float, moment: Frame, number: int) -> None:
     """Its slots, then its number and reference count."""
+    count, tokens, size = (
+        moment.ref_counts[number],
+        moment.tokens.get(number, ()),
+        moment.block_size,
+    )
     for offset in range(size):
-        token = block.tokens[offset] if offset < len(block.tokens) else None
-        _draw_slot(axes, x + offset, y, block, token)
-    frame_color = style.INK if block.ref_count else style.QUIET
-    style.add(axes, Rectangle((x, y), size, 1, fill=False, edgecolor=frame_color, linewidth=0.8))
-    if block.number == NULL_BLOCK:
-        note = "0: null"
-    elif block.ref_count:
-        note = f"{block.number}: {block.ref_count} ref" + "s" * (block.ref_count > 1)
-    else:
-        note = f"{block.number}: " + ("cached" if block.tokens else "free")
-    color = style.INK if block.ref_count else style.QUIET
-    axes.text(x + size / 2, y + 1.5, note, ha="center", va="center", color=color, fontsize=7.5)
+        if offset < len(tokens):
+            _draw_token(axes, x + offset, y, moment.owners.get(number, ()), tokens[offset])
+        else:
+            cell(axes, x + offset, y, style.EMPTY, unused=count > 0)
+    color = style.INK if count else style.QUIET
+    frame(axes, x, y, size, 1, color, linewidth=0.8)
+    words = "null" if number == NULL_BLOCK else _in_words(count, bool(tokens))
+    write(axes, x + size / 2, y + 1.5, f"{number}: {words}", color=color, size=SMALL)
 
 
-def _draw_slot(axes: Axes, x: float, y: float, block: BlockState, token: int | None) -> None:
+def _in_words(ref_count: int, is_known: bool) -> str:
+    if ref_count:
+        return f"{ref_count} ref" + "s" * (ref_count > 1)
+    return "cached" if is_known else "free"
+
+
+def _draw_token(axes: Axes, x: float, y: float, owners: Sequence[str], token: int) -> None:
     """One slot: a stripe for every sequence whose token it is."""
-    owners = block.owners
-    if token is None:
-        held = block.ref_count > 0
-        style.cell(axes, x, y, style.EMPTY, unused=held)
-        return
     colors = [hue(name) for name in owners] or [style.lighter(style.QUIET, 0.7)]
     if len(colors) > 1:  # light, so that the letter can be read over all of them
         colors = [style.lighter(color, 0.5) for color in colors]
+    height = 1 / len(colors)
     for stripe, color in enumerate(colors):
-        height = 1 / len(colors)
-        style.add(
-            axes, Rectangle((x, y + stripe * height), 1, height, facecolor=color, edgecolor="none")
-        )
-    style.add(axes, Rectangle((x, y), 1, 1, fill=False, edgecolor=style.PAPER, linewidth=1.2))
+        box(axes, x, y + stripe * height, 1, height, color, edgecolor="none")
+    frame(axes, x, y, 1, 1, style.PAPER, linewidth=1.2)
     ink = style.ink_on(colors[0]) if len(colors) == 1 else style.INK
-    place = (x + 0.5, y + 0.53)
-    axes.text(*place, letter(token), ha="center", va="center", color=ink, fontsize=7.5)
-
-
-def _draw_table(axes: Axes, x: float, y: float, name: str, blocks: Sequence[int]) -> None:
-    """A block table: the name of the sequence, then one physical block number a column."""
-    axes.text(x + 0.4, y + 0.5, name, ha="center", va="center", weight="bold")
-    for index, block in enumerate(blocks):
-        style.cell(axes, x + 1 + 1.1 * index, y, hue(name), str(block))
+    write(axes, x + 0.5, y + 0.53, letter(token), color=ink, size=SMALL)
 
 
 @style.styled
@@ -192,59 +166,33 @@ def draw_translation(
     )
     step = 1.15
     table_x, pool_x = block_size + 5, block_size + 9.5
-    style.bare(axes, pool_x + block_size + 4, num_blocks * step + 1.3)
+    board(axes, pool_x + block_size + 4, num_blocks * step + 1.3, square=True)
     first_row = 1 + (num_blocks - len(table)) / 2  # the sequence stands at half height
-    headings = ((0, "the sequence"), (table_x - 1, "block table"), (pool_x, "the pool"))
-    for x, text in headings:
-        axes.text(x, 0.4, text, va="center", color=style.QUIET)
-    for row, number in enumerate(table):
-        y, chosen = (first_row + row) * step, row == logical
-        labels = tokens[row * block_size : (row + 1) * block_size]
-        _draw_row(axes, 0, y, labels, block_size, offset if chosen else None)
-        axes.text(block_size + 0.3, y + 0.5, f"logical {row}", va="center", color=style.QUIET)
-        color = style.SEQUENCES[0] if chosen else style.lighter(style.SEQUENCES[0], 0.55)
-        style.cell(axes, table_x, y, color, str(number))
-        _draw_arrow(axes, (block_size + 3.3, y + 0.5), (table_x - 0.1, y + 0.5), chosen)
-        end = (pool_x - 0.1, (1 + number) * step + 0.5)
-        _draw_arrow(axes, (table_x + 1.1, y + 0.5), end, chosen)
+    for x, text in ((0, "the sequence"), (table_x - 1, "block table"), (pool_x, "the pool")):
+        note(axes, x, 0.4, text, "left")
+    for index, number in enumerate(table):
+        y, below, strong = (first_row + index) * step, (1 + number) * step, index == logical
+        labels, chosen = tokens[index * block_size :][:block_size], offset if strong else None
+        _draw_slots(axes, 0, y, labels, block_size, chosen)
+        _draw_slots(axes, pool_x, below, labels, block_size, chosen)
+        note(axes, block_size + 0.3, y + 0.5, f"logical {index}", "left")
+        cell(axes, table_x, y, HUE if strong else PALE, number)
+        line = {"color": style.INK, "linewidth": 1.4} if strong else {"linewidth": 0.7}
+        arrow(axes, (block_size + 3.3, y + 0.5), (table_x - 0.1, y + 0.5), size=9, **line)
+        arrow(axes, (table_x + 1.1, y + 0.5), (pool_x - 0.1, below + 0.5), size=9, **line)
     for number in range(num_blocks):
         y = (1 + number) * step
-        axes.text(pool_x + block_size + 0.3, y + 0.5, f"block {number}", va="center")
-        if number in table:
-            row = list(table).index(number)
-            labels = tokens[row * block_size : (row + 1) * block_size]
-            _draw_row(axes, pool_x, y, labels, block_size, offset if row == logical else None)
-        else:
-            for place in range(block_size):
-                style.cell(axes, pool_x + place, y, style.EMPTY)
+        write(axes, pool_x + block_size + 0.3, y + 0.5, f"block {number}", "left")
+        for place in range(0 if number in table else block_size):
+            cell(axes, pool_x + place, y, style.EMPTY)
     return figure
 
 
-def _draw_row(
+def _draw_slots(
     axes: Axes, x: float, y: float, labels: Sequence[str], block_size: int, chosen: int | None
 ) -> None:
     """The slots of one block; `chosen` is the offset of the token that we follow."""
     for place in range(block_size):
-        strong = place == chosen
-        color = style.SEQUENCES[0] if strong else style.lighter(style.SEQUENCES[0], 0.55)
         known = place < len(labels)
-        style.cell(axes, x + place, y, color, labels[place] if known else "", unused=not known)
-
-
-def _draw_arrow(
-    axes: Axes, start: tuple[float, float], end: tuple[float, float], chosen: bool
-) -> None:
-    color, width = (style.INK, 1.4) if chosen else (style.QUIET, 0.7)
-    style.add(
-        axes,
-        FancyArrowPatch(
-            start,
-            end,
-            arrowstyle="-|>",
-            mutation_scale=9,
-            color=color,
-            linewidth=width,
-            shrinkA=0,
-            shrinkB=0,
-        ),
-    )
+        color = HUE if place == chosen else PALE
+        cell(axes, x + place, y, color, labels[place] if known else "", unused=not known)

@@ -1,4 +1,4 @@
-"""The CPU kernel: what each step brought, and in which order memory is read."""
+"""The figures of notebook 13: what each step brought, and in which order memory is read."""
 
 import json
 from collections.abc import Sequence
@@ -6,14 +6,14 @@ from itertools import product
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
 from pa_tutorial.paging.layouts import PlainLayout
 from pa_tutorial.viz import style
-from pa_tutorial.viz.measured import STEPS
+from pa_tutorial.viz.cpu_measured import BENCHMARKS
+from pa_tutorial.viz.drawing import box
 
-# What each step brought ----------------------------------------------------------------------
-
+# Of the CPU kernel, measured since it was rewritten.
+STEPS = BENCHMARKS / "intel-r-xeon-r-processor-2-cores.json"
 SHAPES = {
     "S1": "S1: 8 × 2,048 tokens",
     "GQA": "GQA 32/8: 8 × 2,048 tokens",
@@ -33,13 +33,8 @@ def draw_steps() -> Figure:
         row["times"][names[0]]["median_ms"] / row["times"][names[-1]]["median_ms"]
         for row in rows.values()
     ]
-    figure, panels = style.new_figure(
-        f"The last step is {min(gains):.1f} to {max(gains):.1f} times as fast as the first",
-        4.6,
-        ncols=2,
-        nrows=2,
-        sharey=True,
-    )
+    title = f"The last step is {min(gains):.1f} to {max(gains):.1f} times as fast as the first"
+    figure, panels = style.new_figure(title, 4.6, ncols=2, nrows=2, sharey=True)
     for axes, (shape, words) in zip(panels.flat, SHAPES.items(), strict=True):
         axes.set_title(words, weight="normal")
         for dtype, color in COLORS.items():
@@ -70,16 +65,6 @@ def _draw_times(
     axes.axvline(row["read_ms"], color=color, linewidth=1, linestyle=":")
 
 
-# How memory is read --------------------------------------------------------------------------
-
-
-def _rectangle(
-    axes: Axes, x: float, y: float, width: float, height: float, **options: object
-) -> None:
-    corner = {"edgecolor": style.PAPER, "linewidth": 0.5}
-    style.add(axes, Rectangle((x, y), width, height, **corner, **options))
-
-
 def reading_order(
     table: Sequence[int], layout: PlainLayout, block_major: bool
 ) -> list[tuple[int, int]]:
@@ -87,12 +72,9 @@ def reading_order(
 
     A piece is what one head has in one block; where it lies is asked of the layout.
     """
-    heads = range(layout.num_kv_heads)
-    if block_major:
-        order = [(block, head) for block, head in product(table, heads)]
-    else:
-        order = [(block, head) for head, block in product(heads, table)]
-    size = layout.block_size * layout.head_size
+    heads, size = range(layout.num_kv_heads), layout.block_size * layout.head_size
+    head_major = [(block, head) for head, block in product(heads, table)]
+    order = product(table, heads) if block_major else head_major
     pieces = [layout.k_element(block, head, 0, 0) // size for block, head in order]
     return [divmod(piece, layout.num_kv_heads) for piece in pieces]
 
@@ -102,31 +84,28 @@ def draw_order(table: Sequence[int], layout: PlainLayout) -> Figure:
     """K as it lies in memory, a row for each block; the number says when a piece is read."""
     size = layout.block_size * layout.head_size * layout.dtype.itemsize
     row = size * layout.num_kv_heads
-    figure, panels = style.new_figure(
+    title = (
         f"With the blocks outside, memory is read in pieces of {row // 1024} KiB, "
-        f"not of {size // 1024} KiB",
-        3.9,
-        nrows=2,
+        f"not of {size // 1024} KiB"
     )
+    figure, panels = style.new_figure(title, 3.9, nrows=2)
     names = "heads outside, blocks inside", "blocks outside, heads inside"
     for axes, name, block_major in zip(panels, names, (False, True), strict=True):
         axes.set_title(f"{name}: K of a sequence with block table {list(table)}", weight="normal")
         for block, piece in product(range(layout.num_blocks), range(layout.num_kv_heads)):
-            _rectangle(axes, piece, block, 1, 1, facecolor=style.EMPTY, hatch=style.UNUSED_HATCH)
+            look = {"hatch": style.UNUSED_HATCH, "linewidth": 0.5}
+            box(axes, piece, block, 1, 1, style.EMPTY, **look)
         order = reading_order(table, layout, block_major)
         for when, (block, piece) in enumerate(order):
             color = style.lighter(style.K, 0.8 * when / len(order))
-            _rectangle(axes, piece, block, 1, 1, facecolor=color)
-            middle = piece + 0.5, block + 0.5
-            axes.text(*middle, f"{when}", ha="center", va="center", color=style.ink_on(color))
+            box(axes, piece, block, 1, 1, color, when, linewidth=0.5)
         axes.set_xlim(0, layout.num_kv_heads)
         axes.set_ylim(layout.num_blocks, 0)
         rows = range(layout.num_blocks)
         axes.set_yticks([r + 0.5 for r in rows], [f"block {r}" for r in rows])
         axes.set_xticks([])
         axes.tick_params(left=False)
-        for side in axes.spines.values():
-            side.set_visible(False)
+        axes.spines[:].set_visible(False)
     panels[1].set_xlabel(f"one row is {row // 1024} KiB of memory, one cell {size // 1024} KiB")
     return figure
 

@@ -2,18 +2,19 @@
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pa_tutorial.arguments import require
 from pa_tutorial.viz import style
-from pa_tutorial.viz.measured import RESULTS
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"  # what `make bench` wrote
+RESULTS = BENCHMARKS / "amd-epyc-2-cores.json"
 
 Row = dict  # of results["decode"]["rows"]: a shape, and the time of everything that ran on it
 
-BITS = {"float32": 32, "float16": 16, "bfloat16": 16}
-LARGE = 2**26  # bytes of K and V: smaller ones are in part still in the caches
 # name of a line -> label, colour, marker, and how the names begin of which it shows the fastest
 LINES = {
     "reading": ("reading K and V once", style.QUIET, "", ("read",)),
@@ -21,24 +22,6 @@ LINES = {
     "contiguous": ("best on contiguous K, V", style.QUIET, "s", ("sdpa", "matmul")),
     "gather": ("best gather + attention", style.QUIET, "^", ("gather_",)),
 }
-
-
-def load() -> dict:
-    """The committed results of `make bench`."""
-    return json.loads(RESULTS.read_text(encoding="utf-8"))
-
-
-def large(rows: Sequence[Row]) -> list[Row]:
-    """The rows that say something about memory; all of them if no row is large."""
-    return [row for row in rows if row["kv_bytes"] >= LARGE] or list(rows)
-
-
-def group_of(row: Row) -> int:
-    """Query heads that share a KV head."""
-    return row["shape"]["num_heads"] // row["shape"]["num_kv_heads"]
-
-
-# One call, timed again and again ----------------------------------------------------------------
 
 
 @style.styled
@@ -49,14 +32,12 @@ def draw_noise(
     together: Sequence[float],
 ) -> Figure:
     """times: milliseconds of the same call; apart, together: its ratios to itself."""
-    figure, (series, compared) = style.new_figure(
+    title = (
         f"The same call against itself, one after another: {min(apart):.2f} to {max(apart):.2f} "
         f"times as long.\nInterleaved, one ratio a round: {min(together):.2f} to "
-        f"{max(together):.2f}",
-        2.6,
-        ncols=2,
-        width_ratios=(2, 1),
+        f"{max(together):.2f}"
     )
+    figure, (series, compared) = style.new_figure(title, 2.6, ncols=2, width_ratios=(2, 1))
     series.plot(seconds, times, "o", ms=2.5, color=style.INK)
     series.set_xlabel("seconds since the first call")
     series.set_ylabel("ms for the same call")
@@ -69,9 +50,6 @@ def draw_noise(
     compared.set_xlim(-0.6, 1.6)
     compared.set_ylabel("B over A")
     return figure
-
-
-# Bandwidth --------------------------------------------------------------------------------------
 
 
 def gb_per_s(row: Row) -> dict[str, float]:
@@ -106,19 +84,18 @@ def label_ends(axes: Axes, ends: dict[str, float], gap: float = 0.08) -> None:
 @style.styled
 def draw_bandwidth(results: dict | None = None) -> Figure:
     """GB/s of K and V by context, with one query head a KV head and with four."""
-    rows = (results or load())["decode"]["rows"]
+    results = results or json.loads(RESULTS.read_text(encoding="utf-8"))
+    rows = results["decode"]["rows"]
     sweeps = [contexts(rows, *heads) for heads in ((16, 16), (32, 8))]
     kernel, gather, shared = (
         gb_per_s(sweep[-1])[name] / gb_per_s(sweep[-1])["reading"]
         for sweep, name in ((sweeps[0], "cpu"), (sweeps[0], "gather"), (sweeps[1], "cpu"))
     )
-    figure, axes = style.new_figure(
+    title = (
         f"Long contexts: the kernel reaches {kernel:.0%} of the speed of reading, the best gather "
-        f"{gather:.0%};\nwith four query heads a KV head the kernel reaches {shared:.0%}",
-        3.2,
-        ncols=2,
-        sharey=True,
+        f"{gather:.0%};\nwith four query heads a KV head the kernel reaches {shared:.0%}"
     )
+    figure, axes = style.new_figure(title, 3.2, ncols=2, sharey=True)
     for panel, sweep, group in zip(
         axes, sweeps, ("one query head", "four query heads"), strict=True
     ):

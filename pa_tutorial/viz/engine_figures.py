@@ -10,7 +10,8 @@ from torch import Tensor
 
 from pa_tutorial.viz import style
 from pa_tutorial.viz.blocks import hue, letter
-from pa_tutorial.viz.measured import RESULTS
+from pa_tutorial.viz.cpu_measured import RESULTS
+from pa_tutorial.viz.drawing import board, cell, note, write
 
 WAITS = "waits"
 
@@ -24,24 +25,21 @@ def draw_timeline(history: Several[Mapping[str, int | str]], title: str) -> Figu
     """
     names = sorted({name for moment in history for name in moment})
     figure, axes = style.new_figure(title, 0.75 + 0.26 * len(names))
-    axes.set_xlim(-1.5, len(history))
-    axes.set_ylim(len(names) + 1, -0.1)
-    axes.axis("off")
+    board(axes, len(history), len(names) + 1, -1.5, -0.1)
     for row, name in enumerate(names):
-        axes.text(-0.5, row + 0.5, name, ha="center", va="center", weight="bold")
+        write(axes, -0.5, row + 0.5, name, weight="bold")
         before: int | str = WAITS
         for step, moment in enumerate(history):
             if moment.get(name) == WAITS:
                 lost = before != WAITS
-                style.cell(axes, step, row, style.EMPTY, "×" if lost else "", unused=not lost)
+                cell(axes, step, row, style.EMPTY, "×" if lost else "", unused=not lost)
             elif name in moment:
                 color = hue(name) if moment[name] > 1 else style.lighter(hue(name), 0.5)
-                style.cell(axes, step, row, color, str(moment[name]))
+                cell(axes, step, row, color, moment[name])
             before = moment.get(name, WAITS)
     for step in range(0, len(history), 5 if len(history) > 12 else 1):
-        place = (step + 0.5, len(names) + 0.45)
-        axes.text(*place, str(step), ha="center", va="center", color=style.QUIET)
-    axes.text(-1.4, len(names) + 0.45, "step", va="center", color=style.QUIET)
+        note(axes, step + 0.5, len(names) + 0.45, step)
+    note(axes, -1.4, len(names) + 0.45, "step", "left")
     return figure
 
 
@@ -55,20 +53,18 @@ def draw_batch(batch: Mapping[str, Tensor], names: Several[str], title: str) -> 
     query_lens, width = batch["query_lens"].tolist(), batch["block_tables"].shape[1]
     owners = [name for name, number in zip(names, query_lens, strict=True) for _ in range(number)]
     figure, axes = style.new_figure(title, 1.25 + 0.27 * len(names))
-    axes.set_xlim(-4.2, max(len(owners), width + 8) + 0.2)
-    axes.set_ylim(5.2 + 1.1 * len(names), -0.1)
-    axes.axis("off")
+    board(axes, max(len(owners), width + 8) + 0.2, 5.2 + 1.1 * len(names), -4.2, -0.1)
     for row, label in enumerate(("input_ids", "positions", "slot_mapping")):
-        axes.text(-0.3, 1.1 * row + 0.5, label, ha="right", va="center")
+        write(axes, -0.3, 1.1 * row + 0.5, label, "right")
         for column, (value, name) in enumerate(zip(batch[label].tolist(), owners, strict=True)):
             shown = value if row else letter(value)
             _draw_value(axes, column, 1.1 * row, name, shown)
-    axes.text(0, 4.0, "block_tables", va="center", color=style.QUIET)
+    note(axes, 0, 4.0, "block_tables", "left")
     for x, label in ((width + 2.3, "seq_lens"), (width + 6.0, "query_lens")):
-        axes.text(x, 4.0, label, ha="center", va="center", color=style.QUIET)
+        note(axes, x, 4.0, label)
     for index, name in enumerate(names):
         y = 4.5 + 1.1 * index
-        axes.text(-0.3, y + 0.5, name, ha="right", va="center", weight="bold")
+        write(axes, -0.3, y + 0.5, name, "right", weight="bold")
         for column, block in enumerate(batch["block_tables"][index].tolist()):
             _draw_value(axes, column, y, name if block else "", block)
         _draw_value(axes, width + 1.8, y, name, int(batch["seq_lens"][index]))
@@ -77,7 +73,7 @@ def draw_batch(batch: Mapping[str, Tensor], names: Several[str], title: str) -> 
 
 
 def _draw_value(axes: Axes, x: float, y: float, name: str, value: object) -> None:
-    style.cell(axes, x, y, style.lighter(hue(name), 0.5) if name else style.EMPTY, str(value))
+    cell(axes, x, y, style.lighter(hue(name), 0.5) if name else style.EMPTY, value)
 
 
 @style.styled

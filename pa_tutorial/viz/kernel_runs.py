@@ -79,11 +79,10 @@ def watched(prepared: Launch, head: int = 0) -> Run:
 
 @dataclass(frozen=True)
 class RunOfV2:
-    """Both kernels of v2, with the traces of all thread blocks and snapshots."""
+    """The paged kernel of v2, with the traces of all thread blocks and snapshots."""
 
     prepared: Partitioned
     partitions: Report
-    reduce: Report
 
     def snapshot(self, where: str, head: int, sequence: int, partition: int) -> Snapshot:
         """Of one thread block of the paged kernel, at a mark."""
@@ -93,10 +92,10 @@ class RunOfV2:
 
 @cache
 def run_v2(problem: DecodeProblem, partition_size: int) -> RunOfV2:
-    """paged_attention_v2 on a problem, all checks on, everything traced."""
+    """paged_attention_v2 on a problem up to its reduce kernel, all checks on, everything traced."""
     prepared = prepare_v2(**vars(problem.paged("vllm")), partition_size=partition_size)
     partitions = prepared.partitions.simulate(trace="all", watch=MARKS, names=NAMES)
-    return RunOfV2(prepared, partitions, prepared.reduce.simulate(trace="all"))
+    return RunOfV2(prepared, partitions)
 
 
 def between(trace: Trace, after: str | None = None, before: str | None = None) -> Trace:
@@ -114,11 +113,15 @@ def scores_written(run: Run) -> Trace:
     return between(run.trace, before=SCORES_DONE).only(array="shared_mem", kind="write")
 
 
+def of_function(trace: Trace, name: str) -> Trace:
+    """What the lines of one function do: of the kernel, or of a device function."""
+    there = [site.function == name for site in trace.sites]
+    return replace(trace, records=trace.records[np.array(there)[trace.records.place]])
+
+
 def reads_of_weights(trace: Trace) -> Trace:
     """The reads of logits for V; other lines read logits one number at a time."""
-    of_load = [n for n, site in enumerate(trace.sites) if site.function == "load_logits"]
-    shared = trace.only(space="shared", kind="read")
-    return replace(shared, records=shared.records[np.isin(shared.records.place, of_load)])
+    return of_function(trace.only(space="shared", kind="read"), "load_logits")
 
 
 def part_of_array(
@@ -138,26 +141,21 @@ def part_of_array(
     records.address -= (records.address - start) % item_bytes
     records.num_bytes = np.maximum(records.num_bytes, item_bytes)
     strides = tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
-    part = replace(
-        array, dtype=np.dtype(f"V{item_bytes}"), shape=shape, strides=strides, address=start
-    )
+    item = np.dtype(f"V{item_bytes}")
+    part = replace(array, dtype=item, shape=shape, strides=strides, address=start)
     arrays = tuple(part if one is array else one for one in trace.arrays)
     return replace(whole, records=records, arrays=arrays)
 
 
 def keys_of_block(run: Run, block: int) -> Trace:
     """The reads of K in one physical block, [HEAD_SIZE / X, BLOCK_SIZE, vecs]."""
-    geometry = run.geometry
-    itemsize, per_piece = geometry.ITEMSIZE, geometry.X // geometry.VEC_SIZE
-    shape = (geometry.HEAD_SIZE // geometry.X, geometry.BLOCK_SIZE, per_piece)
-    first = run.start_of_block(block) * itemsize
-    return part_of_array(run.trace, "k_cache", first, shape, geometry.VEC_SIZE * itemsize)
+    g, first = run.geometry, run.start_of_block(block) * run.geometry.ITEMSIZE
+    shape = g.HEAD_SIZE // g.X, g.BLOCK_SIZE, g.X // g.VEC_SIZE
+    return part_of_array(run.trace, "k_cache", first, shape, g.VEC_SIZE * g.ITEMSIZE)
 
 
 def values_of_block(run: Run, block: int) -> Trace:
     """The reads of V in one physical block, [HEAD_SIZE, vecs of a row]."""
-    geometry = run.geometry
-    shape = (geometry.HEAD_SIZE, geometry.NUM_V_VECS_PER_ROW)
-    first = run.start_of_block(block) * geometry.ITEMSIZE
-    item_bytes = geometry.V_VEC_SIZE * geometry.ITEMSIZE
-    return part_of_array(run.trace, "v_cache", first, shape, item_bytes)
+    g, first = run.geometry, run.start_of_block(block) * run.geometry.ITEMSIZE
+    shape = g.HEAD_SIZE, g.NUM_V_VECS_PER_ROW
+    return part_of_array(run.trace, "v_cache", first, shape, g.V_VEC_SIZE * g.ITEMSIZE)

@@ -1,35 +1,35 @@
-"""The figures of notebook 01."""
+"""The figures of notebook 01: what a cache keeps, and what it saves."""
 
 from collections.abc import Callable, Sequence
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pa_tutorial.attention.tiny_lm import load
-from pa_tutorial.attention.work import attention_flops_and_bytes, flops_per_token
+from pa_tutorial.attention.work import attention_flops_and_bytes
 from pa_tutorial.viz import style
+from pa_tutorial.viz.drawing import board, cell, label_line
 
 
 @style.styled
 def draw_prefill_and_decode(prompt_len: int = 4, seq_len: int = 6) -> Figure:
     """Which key each query reads: all rows at prefill, one new row at each decode step."""
-    figure, panels = style.new_figure(
-        "A decode step computes one new row, and reads k and v of all older tokens from the cache",
-        2.9,
-        ncols=3,
+    title = (
+        "A decode step computes one new row, and reads k and v of all older tokens from the cache"
     )
+    figure, panels = style.new_figure(title, 2.9, ncols=3)
     steps = [(0, prompt_len)] + [(end - 1, end) for end in range(prompt_len + 1, seq_len + 1)]
     for axes, (first, last) in zip(panels, steps, strict=True):
-        style.bare(axes, seq_len + 1.3, seq_len + 2.3)
+        board(axes, seq_len + 1.3, seq_len + 2.3, square=True)
         kind = "prefill" if first == 0 else f"decode, step {last - prompt_len}"
         axes.set_title(kind, loc="center", weight="normal")
         for row, (letter, color) in enumerate((("k", style.K), ("v", style.V))):
             for j in range(last):
                 shade = color if j >= first else style.lighter(color)
-                style.cell(axes, j + 1.2, row, shade, f"${letter}_{j}$")
+                cell(axes, j + 1.2, row, shade, f"${letter}_{j}$")
         for row, i in enumerate(range(first, last), start=2):
-            style.cell(axes, 0, row + 0.2, style.Q, f"$q_{i}$")
+            cell(axes, 0, row + 0.2, style.Q, f"$q_{i}$")
             for j in range(last):
-                style.cell(axes, j + 1.2, row + 0.2, style.LOGITS, unused=j > i)
+                cell(axes, j + 1.2, row + 0.2, style.LOGITS, unused=j > i)
         nouns = "query, key and value" if last - first == 1 else "queries, keys and values"
         computed = f"new: {last - first} {nouns}"
         cached = "pink: weights; hatched: masked"
@@ -42,26 +42,29 @@ def draw_prefill_and_decode(prompt_len: int = 4, seq_len: int = 6) -> Figure:
 @style.styled
 def draw_work_per_token(recompute: Sequence[int], cached: Sequence[int]) -> Figure:
     """Operations for each next token, counted: two lists from flops_per_token."""
+    num_tokens = len(cached)
     figure, axes = style.new_figure(
-        f"At token {len(cached)}, recomputing does {recompute[-1] / cached[-1]:.0f} times "
+        f"At token {num_tokens}, recomputing does {recompute[-1] / cached[-1]:.0f} times "
         "the work of the cache",
         2.6,
     )
-    tokens = range(1, len(cached) + 1)
-    for counts, name, color in (
-        (recompute, "everything again", style.QUIET),
-        (cached, "with the cache", style.INK),
-    ):
-        style.label_line(axes, tokens, [count / 1e6 for count in counts], name, color)
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    axes.set_xlim(0.95, len(cached) * 2.6)
-    ticks = [2**power for power in range(len(cached).bit_length())]
-    axes.set_xticks(ticks, [str(tick) for tick in ticks])
-    axes.minorticks_off()
+    lines = ((recompute, "everything again", style.QUIET), (cached, "with the cache", style.INK))
+    for counts, name, color in lines:
+        millions = [count / 1e6 for count in counts]
+        label_line(axes, range(1, num_tokens + 1), millions, name, color)
+    _scales(axes, [2**power for power in range(num_tokens.bit_length())])
+    axes.set_xlim(0.95, num_tokens * 2.6)
     axes.set_xlabel("tokens in the sequence")
     axes.set_ylabel("million operations\nfor the next token")
     return figure
+
+
+def _scales(axes: Axes, ticks: Sequence[int]) -> None:
+    """Both logarithmic; the ticks are powers of two."""
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xticks(ticks, [str(tick) for tick in ticks])
+    axes.minorticks_off()
 
 
 # Dense 16-bit peak and memory bandwidth, from NVIDIA's data sheets: TFLOP/s, TB/s.
@@ -84,35 +87,17 @@ def draw_intensity(
     for num_kv_heads, rise, color in ((8, -6, style.INK), (2, 6, style.QUIET)):
         counts = [operations_and_bytes(n, seq_len, 8, num_kv_heads, 128) for n in new_tokens]
         values = [flops / num_bytes for flops, num_bytes in counts]
-        style.label_line(axes, new_tokens, values, f"{num_kv_heads} KV heads", color, rise)
+        label_line(axes, new_tokens, values, f"{num_kv_heads} KV heads", color, rise)
         axes.plot(new_tokens[:1], values[:1], "o", color=color)
-        axes.annotate(
-            f"{values[0]:.1f}",
-            (1, values[0]),
-            xytext=(6, -3),
-            textcoords="offset points",
-            va="top",
-            color=color,
-        )
+        place = {"xytext": (6, -3), "textcoords": "offset points", "va": "top"}
+        axes.annotate(f"{values[0]:.1f}", (1, values[0]), color=color, **place)
     for gpu, (tflops, terabytes) in GPUS.items():
         axes.axhline(tflops / terabytes, color=style.QUIET, linestyle=":", linewidth=1)
         side, factor = ("bottom", 1.06) if gpu == "H200" else ("top", 0.94)
         axes.text(1, tflops / terabytes * factor, f"{gpu}: {tflops / terabytes:.0f}", va=side)
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
+    _scales(axes, new_tokens)
     axes.set_xlim(0.9, seq_len * 4)
     axes.set_ylim(0.3, 2000)
-    axes.set_xticks(new_tokens, [str(n) for n in new_tokens])
-    axes.minorticks_off()
     axes.set_xlabel(f"new tokens in the call, of {seq_len} tokens in all")
     axes.set_ylabel("operations per byte")
     return figure
-
-
-def draw_work_of_tiny_lm(num_tokens: int = 128) -> Figure:
-    """draw_work_per_token on the trained TinyLM."""
-    model = load()
-    return draw_work_per_token(
-        flops_per_token(model, num_tokens, use_cache=False),
-        flops_per_token(model, num_tokens, use_cache=True),
-    )

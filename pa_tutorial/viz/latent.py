@@ -1,10 +1,11 @@
-"""Attention over a latent cache: what is made on the way to the output, expanded and absorbed."""
+"""The figure of notebook 18: what attention over a latent cache makes on its way, in two ways."""
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
 from pa_tutorial.viz import style
+from pa_tutorial.viz.drawing import add, arrow, board, write
 
 LATENT = style.lighter(style.QUIET, 0.3)
 BOX = {"boxstyle": "round,pad=0.02,rounding_size=0.08", "linewidth": 0.8, "edgecolor": style.QUIET}
@@ -34,12 +35,10 @@ WIDE, HIGH = 0.8, 0.72
 @style.styled
 def draw_two_ways() -> Figure:
     """DeepSeek-V3, one sequence of T tokens: what is made on the way to the output."""
-    figure, (above, below) = style.new_figure(
-        "Expanded makes K and V of every token and head; absorbed changes one query and one output",
-        4.6,
-        nrows=2,
-        height_ratios=(2.8, 2.2),
+    title = (
+        "Expanded makes K and V of every token and head; absorbed changes one query and one output"
     )
+    figure, (above, below) = style.new_figure(title, 4.6, nrows=2, height_ratios=(2.8, 2.2))
     for axes, name, boxes, arrows, end in (
         (above, "expanded", EXPANDED, EXPANDED_ARROWS, 1.05),
         (below, "absorbed", ABSORBED, ABSORBED_ARROWS, 0.45),
@@ -48,17 +47,15 @@ def draw_two_ways() -> Figure:
             _draw_step(axes, tail, head)
         for column, row, words, color in boxes:
             _draw_box(axes, column, row, words, color)
-        axes.text(-0.42, -1.3, name, va="center", weight="bold")
-        axes.set_xlim(-0.45, 3.45)
-        axes.set_ylim(end, -1.75)
-        axes.axis("off")
+        write(axes, -0.42, -1.3, name, "left", weight="bold")
+        board(axes, 3.45, end, -0.45, -1.75)
     return figure
 
 
 def _draw_box(axes: Axes, column: float, row: float, words: str, color: str) -> None:
     corner = column - WIDE / 2, row - HIGH / 2
-    style.add(axes, FancyBboxPatch(corner, WIDE, HIGH, facecolor=style.lighter(color), **BOX))
-    axes.text(column, row, words, ha="center", va="center", size=8)
+    add(axes, FancyBboxPatch(corner, WIDE, HIGH, facecolor=style.lighter(color), **BOX))
+    write(axes, column, row, words, size=8)
 
 
 def _draw_step(axes: Axes, tail: tuple[float, float], head: tuple[float, float]) -> None:
@@ -67,4 +64,4 @@ def _draw_step(axes: Axes, tail: tuple[float, float], head: tuple[float, float])
         start, end = (tail[0], tail[1] + HIGH / 2 + 0.03), (head[0], head[1] - HIGH / 2 - 0.03)
     else:
         start, end = (tail[0] + WIDE / 2 + 0.03, tail[1]), (head[0] - WIDE / 2 - 0.03, head[1])
-    style.add(axes, style.arrow(start, end))
+    arrow(axes, start, end)

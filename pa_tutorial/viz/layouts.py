@@ -1,13 +1,168 @@
-"""Two reads of K and V in both layouts, by the layouts' own addresses (notebook 04)."""
+"""The figures of notebook 04: a slot write, and two reads of both layouts.
+
+In the slot write, K and V hold numbers that say where they come from: dimension d of the K of a
+token is token + d/64, and of its V 64 more. So the picture is read from the cache, not computed.
+"""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import isnan, nan
 
+import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
+from torch import Tensor
 
-from pa_tutorial.paging.layouts import PlainLayout, VllmLayout
+from pa_tutorial.paging.layouts import (
+    PAD_SLOT,
+    PlainLayout,
+    VllmLayout,
+    reshape_and_cache,
+    slot_mapping,
+)
 from pa_tutorial.viz import style
+from pa_tutorial.viz.drawing import board, box, cell, frame, note, write
+
+PARTS = 64
+
+
+def key_and_value(tokens: Sequence[int], layout: VllmLayout) -> tuple[Tensor, Tensor]:
+    """K and V that name their token and dimension; [num_tokens, num_kv_heads, head_size]."""
+    dims = torch.arange(layout.head_size, dtype=layout.dtype) / PARTS
+    key = (torch.tensor(tokens)[:, None, None] + dims).repeat(1, layout.num_kv_heads, 1)
+    return key, key + PARTS
+
+
+def found(number: float) -> tuple[str, int, int] | None:
+    """K or V, of which token, which dimension; None for NaN: nothing was written here."""
+    if isnan(number):
+        return None
+    side, token = divmod(int(number), PARTS)
+    return "KV"[side], token, round(number % 1 * PARTS)
+
+
+@dataclass(frozen=True)
+class SlotWrite:
+    """The cache after a chunk of new tokens was written.
+
+    rows        the token of each row of the batch; None: padding
+    slots       the slot of each row
+    key, value  [rows, num_kv_heads, head_size]
+    """
+
+    layout: VllmLayout
+    rows: tuple[int | None, ...]
+    slots: tuple[int, ...]
+    key: Tensor
+    value: Tensor
+    k_cache: Tensor
+    v_cache: Tensor
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """The blocks that were written, in the order of the tokens."""
+        size = self.layout.block_size
+        return tuple(dict.fromkeys(slot // size for slot in self.slots if slot != PAD_SLOT))
+
+
+def write_chunk(
+    table: Sequence[int],
+    first: int,
+    last: int,
+    layout: VllmLayout,
+    write: Callable[..., None] = reshape_and_cache,
+) -> SlotWrite:
+    """Tokens 0 to first - 1 are in the cache; first to last - 1 come, with a row of padding."""
+    k_cache, v_cache = layout.empty()
+    old, new = [*range(first)], [*range(first, last), last - 1]  # padding may hold anything
+    old_slots, slots = (slot_mapping(table, tokens, layout.block_size) for tokens in (old, new))
+    slots[-1] = PAD_SLOT
+    write(*key_and_value(old, layout), k_cache, v_cache, old_slots)
+    key, value = key_and_value(new, layout)
+    write(key, value, k_cache, v_cache, slots)
+    rows = (*range(first, last), None)
+    return SlotWrite(layout, rows, tuple(slots.tolist()), key, value, k_cache, v_cache)
+
+
+# The columns of the drawing, in cells
+SLOT, NEW_K = 3.0, 11.8
+
+
+@style.styled
+def draw_slot_write(written: SlotWrite, followed: int) -> Figure:
+    """The new tokens with their slots; below, what stands in the memory of their blocks.
+
+    A row of K is a piece of every token, a row of V one dimension of every token, as they lie in
+    memory. `followed` is the token with the outline.
+    """
+    layout, size = written.layout, written.layout.block_size
+    pieces, num_rows = layout.head_size // layout.x, len(written.rows)
+    slot = written.slots[written.rows.index(followed)]
+    figure, axes = style.new_figure(
+        f"Slot {slot} is offset {slot % size} of block {slot // size}: there K of token {followed} "
+        f"lies in {pieces} pieces, its V in {layout.head_size}",
+        4.3,
+    )
+    v_x, y = size * layout.x + 3, num_rows + 3.9
+    board(axes, v_x + len(written.blocks) * (size + 1), y + layout.head_size + 0.3, square=True)
+    _draw_new_tokens(axes, written, followed)
+    note(axes, 0, y - 1.6, f"k_cache {list(layout.k_shape)}: rows are pieces", "left")
+    note(axes, v_x, y - 1.6, f"v_cache {list(layout.v_shape)}: rows are elements", "left")
+    for index, block in enumerate(written.blocks):
+        for x, down, cache, columns in (
+            (0, index * (pieces + 1.6), written.k_cache, size * layout.x),
+            (v_x + index * (size + 1), 0, written.v_cache, size),
+        ):
+            axes.text(x, y + down - 0.5, f"block {block}", va="center", size=8)
+            memory = cache[block].flatten().reshape(-1, columns).tolist()
+            _draw_numbers(axes, (x, y + down), memory, written.rows, followed)
+    k_end = y + len(written.blocks) * (pieces + 1.6)
+    words = f"{followed}.1: token {followed}, element 1 · light: was there before"
+    note(axes, 0, k_end - 0.6, words, "left")
+    return figure
+
+
+def _draw_new_tokens(axes: Axes, written: SlotWrite, followed: int) -> None:
+    """One row of the batch under the other: token, slot, K, V."""
+    layout = written.layout
+    new_v = NEW_K + layout.head_size + 1
+    for x, words in ((SLOT, "slot_mapping"), (NEW_K, "key"), (new_v, "value")):
+        note(axes, x, 0.4, words, "left")
+    for row, (token, slot) in enumerate(zip(written.rows, written.slots, strict=True)):
+        y, size = row + 1, layout.block_size
+        sum_of = f"{slot} = {slot // size} × {size} + {slot % size}"
+        words = ("padding", "-1: not written") if token is None else (f"token {token}", sum_of)
+        axes.text(0, y + 0.5, words[0], va="center")
+        axes.text(SLOT, y + 0.5, words[1], va="center")
+        for x, numbers in ((NEW_K, written.key), (new_v, written.value)):
+            line = numbers[row, 0] if token is not None else torch.full_like(numbers[row, 0], nan)
+            _draw_numbers(axes, (x, y), [line.tolist()], written.rows, followed)
+
+
+def _draw_numbers(
+    axes: Axes,
+    corner: tuple[float, float],
+    rows: Sequence[Sequence[float]],
+    new: Sequence[int | None],
+    followed: int,
+) -> None:
+    """A piece of memory, row by row; each cell says what was found in it."""
+    for row, numbers in enumerate(rows):
+        for column, number in enumerate(numbers):
+            x, y, name = corner[0] + column, corner[1] + row, found(number)
+            if name is None:
+                cell(axes, x, y, style.EMPTY, unused=True)
+                continue
+            side, token, dim = name
+            color = style.K if side == "K" else style.V
+            face = (
+                color if token == followed else style.lighter(color, 0.4 if token in new else 0.8)
+            )
+            cell(axes, x, y, face)
+            write(axes, x + 0.5, y + 0.53, f"{token}.{dim}", color=style.ink_on(face), size=7)
+            if token == followed:
+                frame(axes, x, y, 1, 1, zorder=3)
+
 
 SECTOR = 32  # bytes: the smallest piece that a GPU fetches from memory
 
@@ -32,37 +187,25 @@ def sectors(runs: Sequence[tuple[int, int]]) -> int:
 def draw_neighbours(vllm: VllmLayout, plain: PlainLayout) -> Figure:
     """Two reads from both layouts: 16 bytes of K of every token of a block, by as many threads;
     and dimension 0 of V of every token, by one thread. The bytes of block 0, head 0."""
-    x, itemsize, tokens = vllm.x, vllm.dtype.itemsize, range(vllm.block_size)
-    questions = (
-        (f"K: {len(tokens)} threads, each reads {x} elements of another token",
-         [(0, 0, token, dim) for token in tokens for dim in range(x)], style.K, "k_element"),
-        (f"V: one thread reads one element of {len(tokens)} tokens",
-         [(0, 0, token, 0) for token in tokens], style.V, "v_element"),
-    )  # fmt: skip
-    answers = [
-        [byte_runs(getattr(layout, element), itemsize, places) for layout in (vllm, plain)]
-        for _, places, _, element in questions
-    ]
-    k_sectors = [sectors(runs) for runs in answers[0]]
-    v_loads = [len(runs) for runs in answers[1]]
+    itemsize, tokens = vllm.dtype.itemsize, range(vllm.block_size)
+    vecs = [(0, 0, token, dim) for token in tokens for dim in range(vllm.x)]
+    k_runs = [byte_runs(layout.k_element, itemsize, vecs) for layout in (vllm, plain)]
+    column = [(0, 0, token, 0) for token in tokens]
+    v_runs = [byte_runs(layout.v_element, itemsize, column) for layout in (vllm, plain)]
+    k_sectors, v_loads = [sectors(runs) for runs in k_runs], [len(runs) for runs in v_runs]
     figure, axes = style.new_figure(
         f"In vLLM's layout, {len(tokens)} threads touch {k_sectors[0]} sectors of K, not "
         f"{k_sectors[1]}; a thread needs {v_loads[0]} load for V, not {v_loads[1]}",
         2.7,
     )
     size = vllm.head_size * vllm.block_size * itemsize
-    y = 0.0
-    labels = ([f"{count} sectors" for count in k_sectors], [f"{count} loads" for count in v_loads])
-    for (text, _, color, _), pair, notes in zip(questions, answers, labels, strict=True):
-        axes.text(0, y + 0.4, text, va="center")
-        for layout, runs, note in zip((vllm, plain), pair, notes, strict=True):
-            y += 1
-            _draw_strip(axes, y, size, runs, color)
-            note = note.removesuffix("s") if note.startswith("1 ") else note
-            axes.text(size + 8, y + 0.35, f"{layout.name}: {note}", va="center")
-        y += 1.3
+    text = f"K: {len(tokens)} threads, each reads {vllm.x} elements of another token"
+    _draw_read(axes, 0, size, text, k_runs, [f"{count} sectors" for count in k_sectors], style.K)
+    text = f"V: one thread reads one element of {len(tokens)} tokens"
+    loads = [f"{count} load" + "s" * (count > 1) for count in v_loads]
+    _draw_read(axes, 3.3, size, text, v_runs, loads, style.V)
     axes.set_xlim(-2, size * 1.27)
-    axes.set_ylim(y + 0.2, -0.1)
+    axes.set_ylim(6.8, -0.1)
     axes.set_yticks([])
     axes.spines[["left", "bottom"]].set_visible(False)
     axes.set_xticks(range(0, size + 1, 64))
@@ -70,14 +213,15 @@ def draw_neighbours(vllm: VllmLayout, plain: PlainLayout) -> Figure:
     return figure
 
 
-def _draw_strip(
-    axes: Axes, y: float, size: int, runs: Sequence[tuple[int, int]], color: str
+def _draw_read(
+    axes: Axes, y: float, size: int, text: str, found: list, counts: list[str], color: str
 ) -> None:
-    """The memory of a block and head as boxes of one sector; what is read is coloured."""
-    for first, end in runs:
-        style.add(axes, Rectangle((first, y), end - first, 0.7, facecolor=color, edgecolor="none"))
-    for first in range(0, size, SECTOR):
-        style.add(
-            axes,
-            Rectangle((first, y), SECTOR, 0.7, fill=False, edgecolor=style.QUIET, linewidth=0.7),
-        )
+    """The memory of a block and head in both layouts, as boxes of one sector; coloured: read."""
+    write(axes, 0, y + 0.4, text, "left")
+    for layout, runs, count in zip((VllmLayout, PlainLayout), found, counts, strict=True):
+        y += 1
+        for first, end in runs:
+            box(axes, first, y, end - first, 0.7, color, edgecolor="none")
+        for first in range(0, size, SECTOR):
+            frame(axes, first, y, SECTOR, 0.7, style.QUIET, linewidth=0.7)
+        write(axes, size + 8, y + 0.35, f"{layout.name}: {count}", "left")

@@ -11,6 +11,7 @@ from torch import Tensor
 from pa_tutorial.distributed.context import deal_out
 from pa_tutorial.distributed.heads import heads_of
 from pa_tutorial.viz import style
+from pa_tutorial.viz.drawing import board, cell, note, write
 from pa_tutorial.walk.cases import WORKED_EXAMPLE
 from pa_tutorial.walk.problem import DecodeProblem
 
@@ -67,17 +68,16 @@ def pools_by_blocks(problem: DecodeProblem, num_ranks: int) -> list[Pool]:
 
 def _draw_pool(axes: Axes, y: int, pool: Pool) -> None:
     """Its blocks are columns, its KV heads rows. The table stands in the title."""
-    small = {"va": "center", "color": style.QUIET, "size": SMALL}
     table = ", ".join(map(str, pool.table))
-    axes.text(0, y - 1.25, f"{pool.title}   block table [{table}]", va="center", weight="bold")
+    write(axes, 0, y - 1.25, f"{pool.title}   block table [{table}]", "left", weight="bold")
     written = is_written(pool.v_cache)
     for block in range(len(written)):
-        axes.text(block + 0.5, y - 0.4, str(block), ha="center", **small)
+        note(axes, block + 0.5, y - 0.4, block, size=SMALL)
     for row, head in enumerate(pool.heads):
-        axes.text(-0.25, y + row + 0.5, f"head {head}", ha="right", **small)
+        note(axes, -0.25, y + row + 0.5, f"head {head}", "right", size=SMALL)
         for block, here in enumerate(written[:, row]):
             name = str(pool.names[block]) if here else ""
-            style.cell(axes, block, y + row, SEQUENCE, name, unused=not here)
+            cell(axes, block, y + row, SEQUENCE, name, unused=not here)
 
 
 def _draw_cut(title: str, whole: Pool, pools: Sequence[Pool]) -> Figure:
@@ -85,8 +85,7 @@ def _draw_cut(title: str, whole: Pool, pools: Sequence[Pool]) -> Figure:
     rows = max(2 + len(whole.heads), sum(2 + len(pool.heads) for pool in pools))
     figure, boards = style.new_figure(title, 0.6 + 0.27 * rows, ncols=2)
     for axes, drawn in zip(boards, ([whole], pools), strict=True):
-        style.bare(axes, len(whole.v_cache), rows)
-        axes.set_xlim(-1.6, len(whole.v_cache))
+        board(axes, len(whole.v_cache), rows, -1.6, square=True)
         y = 2
         for pool in drawn:
             _draw_pool(axes, y, pool)

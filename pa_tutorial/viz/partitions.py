@@ -1,30 +1,137 @@
-"""The partitions of v2: what each leaves, and which do not exist."""
+"""The figures of notebook 12: the partitions of v2, and the multiprocessors that v1 leaves idle.
 
-from dataclasses import replace
+Idle multiprocessors are a model, not a measurement: a multiprocessor works on one thread block at a
+time, a thread block takes as long as it has tokens, and the next one goes to whoever is free first.
+On a GPU, several thread blocks share a multiprocessor; what it reads in all stays the same.
+"""
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
+from pa_tutorial.kernels.choose import VLLM_PARTITION_SIZE
 from pa_tutorial.kernels.intermediates import SCORES_DONE, SUM_DONE, WEIGHTS_DONE
 from pa_tutorial.simt import Trace
+from pa_tutorial.simt.gpus import H100, Gpu
 from pa_tutorial.viz import style
+from pa_tutorial.viz.drawing import board, box, cell, cells, note, plate, write
 from pa_tutorial.viz.first_kernel import BATCH
 from pa_tutorial.viz.kernel_runs import RunOfV2, between, run_v1, run_v2
-from pa_tutorial.walk.cases import WORKED_EXAMPLE
 from pa_tutorial.walk.problem import DecodeProblem
 
 SMALL = 7.5  # points: numbers in cells
 # The batch of notebook 08 with one long sequence; sequence 0 is the worked example.
 MIXED = replace(
-    BATCH,
-    seq_lens=(*BATCH.seq_lens, 61),
-    tables=(*BATCH.tables, (10, 8, 15, 7, 12, 9, 14, 11)),
+    BATCH, seq_lens=(*BATCH.seq_lens, 61), tables=(*BATCH.tables, (10, 8, 15, 7, 12, 9, 14, 11))
 )
 
 
-# Split ---------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Piece:
+    """One thread block on its multiprocessor, from one token of its time to another."""
+
+    multiprocessor: int
+    sequence: int
+    start: int
+    end: int
+
+
+def thread_blocks(
+    seq_lens: Sequence[int], num_heads: int, partition_size: int = 0
+) -> list[tuple[int, int]]:
+    """(sequence, tokens) of each thread block that has tokens, in the order of the grid.
+
+    partition_size  0: v1, one thread block reads the whole sequence
+    """
+    size = partition_size or max(seq_lens)
+    return [
+        (sequence, min(size, seq_len - start))
+        for start in range(0, max(seq_lens), size)
+        for sequence, seq_len in enumerate(seq_lens)
+        for _ in range(num_heads)
+        if start < seq_len
+    ]
+
+
+def schedule(work: Sequence[tuple[int, int]], num_multiprocessors: int) -> list[Piece]:
+    """Each thread block, in this order, goes to the multiprocessor that is free first."""
+    free = [(0, number) for number in range(num_multiprocessors)]
+    pieces = []
+    for sequence, tokens in work:
+        start, number = heapq.heappop(free)
+        pieces.append(Piece(number, sequence, start, start + tokens))
+        heapq.heappush(free, (start + tokens, number))
+    return pieces
+
+
+def end_of(pieces: Sequence[Piece]) -> int:
+    """When the last multiprocessor has finished."""
+    return max(piece.end for piece in pieces)
+
+
+def busy(pieces: Sequence[Piece], num_multiprocessors: int) -> float:
+    """The share of all multiprocessors' time that is work, until the last one has finished."""
+    done = sum(piece.end - piece.start for piece in pieces)
+    return done / (num_multiprocessors * end_of(pieces))
+
+
+@style.styled
+def draw_idle(
+    batches: Sequence[Sequence[int]],
+    num_heads: int,
+    partition_size: int = VLLM_PARTITION_SIZE,
+    gpu: Gpu = H100,
+) -> Figure:
+    """Left v1, right v2; a row of panels for each batch, a line for each multiprocessor."""
+    count = gpu.num_multiprocessors
+    found = [
+        [schedule(thread_blocks(lens, num_heads, size), count) for size in (0, partition_size)]
+        for lens in batches
+    ]
+    idle = count - len({piece.multiprocessor for piece in found[0][0]})
+    figure, panels = style.new_figure(
+        f"One sequence: v1 leaves {idle} of {count} multiprocessors idle, v2 has work for all",
+        1.0 + 1.75 * len(batches),
+        ncols=2,
+        nrows=len(batches),
+        sharex=True,
+        sharey=True,
+        squeeze=False,
+    )
+    for row, (lens, pair) in enumerate(zip(batches, found, strict=True)):
+        for axes, pieces, name in zip(panels[row], pair, ("v1", "v2"), strict=True):
+            tokens = " + ".join(f"{n:,}" for n in lens)
+            axes.set_title(f"{name}: {tokens} tokens", weight="normal")
+            _draw_pieces(axes, pieces, count)
+    longest = max(end_of(pieces) for pair in found for pieces in pair)
+    panels[0, 0].set_xlim(0, 1.02 * longest)
+    panels[0, 0].set_ylim(count, 0)
+    ticks = range(0, longest + 1, longest // 4)
+    panels[0, 0].set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+    for axes in panels[:, 0]:
+        axes.set_ylabel(f"{count} multiprocessors")
+        axes.set_yticks([])
+    for axes in panels[-1]:
+        axes.set_xlabel("time, as tokens of one thread block")
+    return figure
+
+
+def _draw_pieces(axes: Axes, pieces: Sequence[Piece], count: int) -> None:
+    end = end_of(pieces)
+    idle = {"hatch": style.UNUSED_HATCH, "linewidth": 0, "edgecolor": None}
+    box(axes, 0, 0, end, count, style.EMPTY, **idle)
+    for piece in pieces:
+        corner, color = (piece.start, piece.multiprocessor), style.SEQUENCES[piece.sequence]
+        box(axes, *corner, piece.end - piece.start, 1, color, linewidth=0)
+    ends, places = zip(*((piece.end, piece.multiprocessor) for piece in pieces), strict=True)
+    axes.vlines(ends, places, [place + 1 for place in places], color=style.PAPER, linewidth=0.8)
+    words = f"ends at {end:,}\n{100 * busy(pieces, count):.0f} % of the time is work"
+    where = {"transform": axes.transAxes, "va": "bottom", "bbox": plate(2)}
+    write(axes, 0.97, 0.06, words, "right", **where)
 
 
 @style.styled
@@ -50,9 +157,8 @@ def draw_split(problem: DecodeProblem, partition_size: int, head: int = 0, rows:
     _leaves(axes, corner, "v1 (notebook 10):", *numbers, whole.prepared.out[0, head], rows)
     names = ("", "token", "qk", "exp(qk - max)", "weight", "", "maximum", "exp_sum", "output")
     for y, name in enumerate(names):
-        axes.text(-0.2, y + 0.5, name, ha="right", va="center", color=style.QUIET)
-    style.bare(axes, corner + rows, len(names))
-    axes.set_aspect("auto")
+        note(axes, -0.2, y + 0.5, name, "right")
+    board(axes, corner + rows, len(names))
     return figure
 
 
@@ -65,37 +171,23 @@ def _lines(run: RunOfV2, head: int, partition: int) -> list[np.ndarray]:
 
 def _tokens(axes: Axes, x: float, name: str, tokens: range, lines: list[np.ndarray]) -> None:
     axes.plot((x + 0.05, x + len(tokens) - 0.05), (0.95, 0.95), color=style.INK, lw=1)
-    axes.text(x + len(tokens) / 2, 0.45, name, ha="center", va="center")
+    write(axes, x + len(tokens) / 2, 0.45, name)
     for place, token in enumerate(tokens):
-        where = x + place + 0.5, 1.5
-        axes.text(*where, str(token), ha="center", va="center", size=SMALL, color=style.QUIET)
+        note(axes, x + place + 0.5, 1.5, token, size=SMALL)
         for number, values in enumerate(lines):
             shade = style.lighter(style.LOGITS, 0.75 - 0.375 * number)
-            _number(axes, x + place, number + 2, f"{values[place]:.2f}", shade)
+            box(axes, x + place, number + 2, 1, 1, shade, f"{values[place]:.2f}", SMALL)
 
 
 def _leaves(
     axes: Axes, x: float, title: str, largest: object, total: object, out: object, rows: int
 ) -> None:
     """Three lines: maximum, sum, the first numbers of an output."""
-    axes.text(x + rows / 2, 5.5, title, ha="center", va="center")
-    _number(axes, x, 6, f"{float(largest):.3f}", style.lighter(style.LOGITS, 0.75), rows)
-    _number(axes, x, 7, f"{float(total):.3f}", style.lighter(style.LOGITS, 0.375), rows)
-    for row in range(rows):
-        _number(axes, x + row, 8, f"{float(out[row]):.2f}", style.OUT)
-
-
-def _number(axes: Axes, x: float, y: float, text: str, color: str, width: int = 1) -> None:
-    style.add(axes, Rectangle((x, y), width, 1, facecolor=color, edgecolor=style.PAPER))
-    middle = x + width / 2, y + 0.5
-    axes.text(*middle, text, ha="center", va="center", size=SMALL, color=style.ink_on(color))
-
-
-def draw_worked_split() -> Figure:
-    return draw_split(WORKED_EXAMPLE, partition_size=8)
-
-
-# A mixed batch -------------------------------------------------------------------------------
+    write(axes, x + rows / 2, 5.5, title)
+    for y, number, amount in ((6, largest, 0.75), (7, total, 0.375)):
+        shade = style.lighter(style.LOGITS, amount)
+        box(axes, x, y, rows, 1, shade, f"{float(number):.3f}", SMALL)
+    cells(axes, x, 8, [f"{float(number):.2f}" for number in out[:rows]], style.OUT, size=SMALL)
 
 
 def tokens_of_thread_blocks(trace: Trace) -> np.ndarray:
@@ -121,27 +213,14 @@ def draw_mixed(problem: DecodeProblem, partition_size: int) -> Figure:
         "the grid is for the longest sequence",
         0.75 + 0.4 * num_seqs,
     )
-    style.bare(axes, num_partitions, num_seqs)
-    axes.set_aspect("auto")
-    axes.set_xlim(-1.9, num_partitions)
-    axes.set_ylim(num_seqs, -0.7)
+    board(axes, num_partitions, num_seqs, -1.9, -0.7)
     for partition in range(num_partitions):
-        place = partition + 0.5, -0.35
-        axes.text(*place, f"partition {partition}", ha="center", va="center", color=style.QUIET)
+        note(axes, partition + 0.5, -0.35, f"partition {partition}")
     for (sequence, partition), tokens in np.ndenumerate(found):
-        color = style.SEQUENCES[sequence]
-        style.cell(axes, partition, sequence, style.EMPTY, unused=not tokens)
+        cell(axes, partition, sequence, style.EMPTY, unused=not tokens)
         if tokens:
-            width, ink = tokens / partition_size, style.ink_on(color)
-            box = Rectangle((partition, sequence), width, 1, edgecolor=style.PAPER, facecolor=color)
-            style.add(axes, box)
-            place = partition + width / 2, sequence + 0.5
-            axes.text(*place, f"{tokens}", ha="center", va="center", color=ink)
+            width, color = tokens / partition_size, style.SEQUENCES[sequence]
+            box(axes, partition, sequence, width, 1, color, tokens)
     for sequence, tokens in enumerate(found.sum(axis=1)):
-        words = f"sequence {sequence}\n{tokens} tokens"
-        axes.text(-0.1, sequence + 0.5, words, ha="right", va="center", color=style.QUIET)
+        note(axes, -0.1, sequence + 0.5, f"sequence {sequence}\n{tokens} tokens", "right")
     return figure
-
-
-def draw_mixed_batch() -> Figure:
-    return draw_mixed(MIXED, partition_size=8)

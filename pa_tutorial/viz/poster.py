@@ -1,12 +1,12 @@
 """The poster of v1, and of v2: which step moves what between which memories, and who does it."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Circle, FancyArrowPatch, Rectangle
+from matplotlib.patches import Circle
 
 from pa_tutorial.arguments import require
 from pa_tutorial.kernels.intermediates import ROWS_DONE, SCORES_DONE, SUM_DONE, WEIGHTS_DONE
@@ -14,8 +14,9 @@ from pa_tutorial.kernels.launch import prepare_v2
 from pa_tutorial.kernels.loads import element_loads
 from pa_tutorial.simt import Trace
 from pa_tutorial.simt.races import WARP_SIZE
-from pa_tutorial.viz import style
-from pa_tutorial.viz.kernel_runs import Run, between, run_v1, watched
+from pa_tutorial.viz import drawing, style
+from pa_tutorial.viz.drawing import add, arrow, write
+from pa_tutorial.viz.kernel_runs import Run, between, of_function, run_v1, watched
 from pa_tutorial.walk.cases import WORKED_EXAMPLE
 
 SMALL = 7  # points
@@ -78,10 +79,7 @@ def threads_of(run: Run, step: Step) -> list[int]:
 
 
 def shuffles(trace: Trace, function: str) -> Trace:
-    """The shuffles of a function."""
-    of_function = [n for n, site in enumerate(trace.sites) if site.function == function]
-    found = trace.only(kind="shuffle")
-    return replace(found, records=found.records[np.isin(found.records.place, of_function)])
+    return of_function(trace.only(kind="shuffle"), function)
 
 
 def num_barriers(run: Run) -> int:
@@ -105,8 +103,8 @@ class Board:
         return color if self.strong(steps) else style.lighter(color, 0.8)
 
     def words(self, steps: str, x: float, y: float, text: str, **options: object) -> None:
-        options = {"ha": "center", "va": "center_baseline", "size": SMALL, **options}
-        self.axes.text(x, y, text, color=self.ink(steps), **options)
+        options = {"va": "center_baseline", "size": SMALL, **options}
+        write(self.axes, x, y, text, color=self.ink(steps), **options)
 
     def box(
         self,
@@ -120,30 +118,25 @@ class Board:
     ) -> None:
         face = self.shade(color, steps)
         edge = style.INK if self.here and self.strong(steps) else style.PAPER
-        patch = Rectangle((x, y), width, high, facecolor=face, edgecolor=edge, lw=0.8, zorder=3)
-        style.add(self.axes, patch)
+        look = {"edgecolor": edge, "linewidth": 0.8, "zorder": 3}
+        drawing.box(self.axes, x, y, width, high, face, **look)
         ink = style.ink_on(face) if self.strong(steps) else self.ink(steps)
-        middle = x + width / 2, y + high / 2
-        middled = {"ha": "center", "va": "center", "linespacing": 1.05, "zorder": 4}
-        self.axes.text(*middle, text, size=SMALL, color=ink, **middled)
+        look = {"size": SMALL, "color": ink, "linespacing": 1.05, "zorder": 4}
+        write(self.axes, x + width / 2, y + high / 2, text, **look)
 
     def vecs(self, steps: str, x: float, y: float, color: str, count: int, size: int) -> None:
         """`count` vecs of `size` elements in a row."""
         wide = 0.76 / size / count if count == 1 else 0.9 / size / count
         for number in range(count * size):
-            corner = x + number * wide + 0.04 * (number // size), y
-            face = self.shade(color, steps)
-            box = Rectangle(corner, wide, 0.15, facecolor=face, edgecolor=style.PAPER, lw=0.8)
-            style.add(self.axes, box)
+            left, face = x + number * wide + 0.04 * (number // size), self.shade(color, steps)
+            drawing.box(self.axes, left, y, wide, 0.15, face, linewidth=0.8)
 
     def path(self, steps: str, *points: tuple[float, float]) -> None:
         """The way of data: straight lines, an arrow at the end."""
         color, width = self.ink(steps), 1.3 if self.strong(steps) and self.here else 0.9
         if len(points) > 2:
             self.axes.plot(*zip(*points[:-1], strict=True), color=color, lw=width, zorder=2)
-        line = {"color": color, "linewidth": width, "shrinkA": 0, "shrinkB": 0, "zorder": 2}
-        head = {"arrowstyle": "-|>", "mutation_scale": 7}
-        style.add(self.axes, FancyArrowPatch(*points[-2:], **line, **head))
+        arrow(self.axes, *points[-2:], color, width, zorder=2)
 
 
 @cache
@@ -170,9 +163,7 @@ def draw_poster(here: str | None = None, partitions: bool = False) -> Figure:
         "scores and weights never leave the chip"
     )
     figure, axes = style.new_figure(title, HEIGHT + 0.25)
-    axes.set_xlim(0, style.WIDTH)
-    axes.set_ylim(HEIGHT, 0)
-    axes.axis("off")
+    drawing.board(axes, style.WIDTH, HEIGHT, 0, 0)
     board = Board(axes, here)
     _bands(board)
     for number, step in enumerate(STEPS, start=1):
@@ -188,24 +179,24 @@ def draw_poster(here: str | None = None, partitions: bool = False) -> Figure:
 
 def _bands(board: Board) -> None:
     for name, (top, bottom) in BANDS.items():
-        size = style.WIDTH - LEFT, bottom - top
-        style.add(board.axes, Rectangle((LEFT, top), *size, facecolor="#F6F6F6", zorder=-2))
-        board.axes.text(0, (top + bottom) / 2, name, va="center", size=8)
+        look = {"edgecolor": "none", "zorder": -2}
+        drawing.box(board.axes, LEFT, top, style.WIDTH - LEFT, bottom - top, "#F6F6F6", **look)
+        write(board.axes, 0, (top + bottom) / 2, name, "left", size=8)
     for y, name in ((0.78, "threads\nat work"), (1.18, "who"), (5.21, "barriers")):
-        board.axes.text(0, y, name, va="center", size=8)
+        write(board.axes, 0, y, name, "left", size=8)
 
 
 def _head(board: Board, number: int, step: Step, run: Run) -> None:
     """Number and name of a step; the threads at work in it, those of a unit as one piece."""
     x, middle = STARTS[step.name], STARTS[step.name] + step.width / 2
     if board.here == step.name:
-        corner, size = (x + 0.02, 0.16), (step.width - 0.04, BOTTOM - 0.12)
-        frame = {"facecolor": HERE, "edgecolor": style.INK, "linewidth": 1.4, "zorder": -1}
-        style.add(board.axes, Rectangle(corner, *size, **frame))
+        place = x + 0.02, 0.16, step.width - 0.04, BOTTOM - 0.12
+        look = {"edgecolor": style.INK, "linewidth": 1.4, "zorder": -1}
+        drawing.box(board.axes, *place, HERE, **look)
         board.words(step.name, min(middle, style.WIDTH - 0.35), 0.07, "you are here", weight="bold")
-    style.add(board.axes, Circle((middle, 0.29), 0.085, facecolor=board.ink(step.name)))
-    white = {"ha": "center", "va": "center_baseline", "size": SMALL, "color": style.PAPER}
-    board.axes.text(middle, 0.29, str(number), **white)
+    add(board.axes, Circle((middle, 0.29), 0.085, facecolor=board.ink(step.name)))
+    white = {"va": "center_baseline", "size": SMALL, "color": style.PAPER}
+    write(board.axes, middle, 0.29, number, **white)
     board.words(step.name, middle, 0.48, step.words, size=8, weight="bold")
     threads = threads_of(run, step)
     _crew(board, step, middle, threads, run)
@@ -224,7 +215,7 @@ def _crew(board: Board, step: Step, middle: float, threads: list[int], run: Run)
         at_work = not {*range(first, first + unit)}.isdisjoint(threads)
         size = unit * lane - (0.5 * lane if unit > 1 else 0), 0.05
         color = board.ink(step.name) if at_work else "#DDDDDD"
-        style.add(board.axes, Rectangle(corner, *size, facecolor=color, antialiased=False))
+        drawing.box(board.axes, *corner, *size, color, edgecolor="none", antialiased=False)
 
 
 def _barriers(board: Board, run: Run) -> None:
@@ -234,7 +225,7 @@ def _barriers(board: Board, run: Run) -> None:
     bars = {**dict.fromkeys(once, 1), middle["warps"]: num_barriers(run) - len(once)}
     for x, count in bars.items():
         board.axes.plot((x, x), (BANDS_TOP, BOTTOM + 0.04), color=style.QUIET, lw=2, zorder=1)
-        board.axes.text(x, 5.21, str(count), ha="center", va="center", size=8)
+        write(board.axes, x, 5.21, count, size=8)
 
 
 def _shape(*sizes: int) -> str:
@@ -349,7 +340,3 @@ def _partitions(board: Board, run: Run) -> None:
     board.path("output", (o + 0.02, 1.99), (r + 0.46, 1.99))
     board.path("output", (r + 0.2, 1.84), (r + 0.2, 1.58), (o + 0.02, 1.58))
     board.box("output", o + 0.02, 1.43, 0.42, f"out\n{size}", style.OUT, 0.3)
-
-
-def draw_poster_of_v2() -> Figure:
-    return draw_poster(partitions=True)

@@ -1,13 +1,13 @@
-"""The rows of V, and the whole computation on one page."""
+"""The figures of notebook 10: the rows of V, and the whole computation on one page."""
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
 from pa_tutorial.kernels.intermediates import ROWS_DONE, SCORES_DONE, SUM_DONE, WEIGHTS_DONE
 from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.viz import style
+from pa_tutorial.viz.drawing import board, box, cell, cells, note, span, write
 from pa_tutorial.viz.kernel_runs import (
     REFERENCE,
     Run,
@@ -17,13 +17,9 @@ from pa_tutorial.viz.kernel_runs import (
     scores_written,
     values_of_block,
 )
-from pa_tutorial.walk.cases import WORKED_EXAMPLE
 
 SMALL = 7.5  # points: numbers in cells
 GAP = 0.4  # cells: between the rows of V of two turns
-
-
-# The rows of V -------------------------------------------------------------------------------
 
 
 def weights_read(run: Run, block: int, lane: int) -> list[int]:
@@ -45,12 +41,11 @@ def draw_value_rows(run: Run, block: int, lane: int) -> Figure:
     """One block: the weights that a lane reads, which lane reads which vec of V, and its rows."""
     g, reads = run.geometry, values_of_block(run, block)
     rows, vecs = reads.the_array().indices(reads.records.address)
-    owner = {}
-    for row, vec, one in zip(
-        rows.tolist(), vecs.tolist(), reads.records.lane.tolist(), strict=True
-    ):
-        owner.setdefault((row, vec), one)
-    mine = sorted(row for (row, vec), one in owner.items() if one == lane)
+    places = zip(rows.tolist(), vecs.tolist(), strict=True)
+    owner: dict[tuple[int, int], int] = {}
+    for place, one in zip(places, reads.records.lane.tolist(), strict=True):
+        owner.setdefault(place, one)
+    mine = sorted(line for (line, _), one in owner.items() if one == lane)
     tokens = g.value_tokens(lane)
     figure, (above, axes) = style.new_figure(
         f"Lane {lane} reads the rows {mine[0]}, {mine[1]}, …, {mine[-1]} of V, the tokens "
@@ -61,31 +56,25 @@ def draw_value_rows(run: Run, block: int, lane: int) -> Figure:
     )
     _draw_weights(above, run, block, lane)
     wide, turns = g.NUM_V_VECS_PER_ROW, g.NUM_ROWS_PER_THREAD
-    style.bare(axes, turns * (wide + GAP), g.NUM_ROWS_PER_ITER)
-    axes.set_aspect("auto")
-    for (row, vec), one in owner.items():
-        turn, within = divmod(row, g.NUM_ROWS_PER_ITER)
+    board(axes, turns * (wide + GAP), g.NUM_ROWS_PER_ITER + 1.1, top=-2)
+    for (line, vec), one in owner.items():
+        turn, within = divmod(line, g.NUM_ROWS_PER_ITER)
         shade = style.V if one == lane else style.lighter(style.V, 0.72 + 0.12 * (one % 2))
-        style.cell(axes, turn * (wide + GAP) + vec, within, shade, str(one))
+        cell(axes, turn * (wide + GAP) + vec, within, shade, one)
     for turn in range(turns):
         middle = turn * (wide + GAP) + wide / 2
         first = turn * g.NUM_ROWS_PER_ITER
-        last = min(first + g.NUM_ROWS_PER_ITER, g.HEAD_SIZE) - 1
-        axes.text(middle, -1.4, f"accs[{turn}]", ha="center", va="center")
-        words = f"{first}–{last}"
-        axes.text(middle, -0.5, words, ha="center", va="center", color=style.QUIET)
+        write(axes, middle, -1.4, f"accs[{turn}]")
+        note(axes, middle, -0.5, span(range(g.HEAD_SIZE)[first : first + g.NUM_ROWS_PER_ITER]))
+    below = g.NUM_ROWS_PER_ITER + 0.6
     for vec in range(wide if wide <= 2 else 0):
         first = vec * g.V_VEC_SIZE
-        words = f"{first}–{first + g.V_VEC_SIZE - 1}"
-        place = vec + 0.5, g.NUM_ROWS_PER_ITER + 0.6
-        axes.text(*place, words, ha="center", va="center", color=style.QUIET)
-    for x, words, side in ((-0.15, "tokens", "right"), (wide + GAP, "a number is a lane", "left")):
-        place = x, g.NUM_ROWS_PER_ITER + 0.6
-        axes.text(*place, words, ha=side, va="center", color=style.QUIET)
-    axes.text(-0.15, -0.5, "rows", ha="right", va="center", color=style.QUIET)
+        note(axes, vec + 0.5, below, f"{first}–{first + g.V_VEC_SIZE - 1}")
+    note(axes, -0.15, below, "tokens", "right")
+    note(axes, wide + GAP, below, "a number is a lane", "left")
+    note(axes, -0.15, -0.5, "rows", "right")
     for within in range(0, g.NUM_ROWS_PER_ITER, 5):
-        axes.text(-0.15, within + 0.5, f"+{within}", ha="right", va="center", color=style.QUIET)
-    axes.set_ylim(g.NUM_ROWS_PER_ITER + 1.1, -2)
+        note(axes, -0.15, within + 0.5, f"+{within}", "right")
     return figure
 
 
@@ -98,19 +87,15 @@ def _draw_weights(axes: Axes, run: Run, block: int, lane: int) -> None:
         weight="normal",
     )
     room = run.geometry.NUM_ROWS_PER_THREAD * (run.geometry.NUM_V_VECS_PER_ROW + GAP)
-    style.bare(axes, size * room / (room - GAP), 1)  # as wide as the rows of V below
-    axes.set_aspect("auto")
+    board(axes, size * room / (room - GAP), 1)  # as wide as the rows of V below
     for token in range(size):
         shade = style.LOGITS if token in tokens else style.lighter(style.LOGITS, 0.75)
-        style.cell(axes, token, 0, shade, str(token))
+        cell(axes, token, 0, shade, token)
 
 
 def draw_reference_value_rows() -> Figure:
     (table,), _ = REFERENCE.block_tables()
     return draw_value_rows(run_v1(REFERENCE), table[0], lane=0)
-
-
-# All of it -----------------------------------------------------------------------------------
 
 
 def writers(run: Run) -> dict[int, int]:
@@ -153,19 +138,19 @@ def draw_whole_kernel(run: Run, rows: int = 4) -> Figure:
     accs = run.snapshot(ROWS_DONE)["accs"]
     title = f"One head from its scores to its output: qk_max {qk_max:.3f}, exp_sum {exp_sum:.3f}"
     figure, axes = style.new_figure(title, 3.9)
-    style.bare(axes, seq_len + 6.2, 9 + rows)
-    axes.set_aspect("auto")
     _blocks_and_warps(axes, run, seq_len)
     threads = threads_of_scores(run)
-    ranges = [_range(threads[token]) for token in range(seq_len)]
-    _line(axes, 1.1, "token", [str(token) for token in range(seq_len)], None)
-    _line(axes, 2.1, "threads for qk", ranges, None)
+    ranges = [span(threads[token]) for token in range(seq_len)]
+    for y, name, texts in ((1.1, "token", range(seq_len)), (2.1, "threads for qk", ranges)):
+        note(axes, -0.15, y + 0.5, name, "right")
+        for column, text in enumerate(texts):
+            note(axes, column + 0.5, y + 0.5, text, size=SMALL)
     lines = softmax_lines(run)
     for number, (name, values) in enumerate(lines.items()):
         shade = style.lighter(style.LOGITS, 0.75 - 0.25 * number) if number < 2 else style.LOGITS
         _line(axes, number + 3.1, name, [f"{value:.2f}" for value in values], shade)
     _values_and_output(axes, run, accs, seq_len, rows, len(lines) + 4.2)
-    axes.set_ylim(len(lines) + 4.3 + rows, -0.1)
+    board(axes, seq_len + 6.2, len(lines) + 4.3 + rows, top=-0.1)
     return figure
 
 
@@ -178,23 +163,12 @@ def _blocks_and_warps(axes: Axes, run: Run, seq_len: int) -> None:
         warps = sorted({written[token] // WARP_SIZE for token in range(first, end)})
         words = f"block {table[first // size]}: warp {', '.join(map(str, warps))}"
         axes.plot((first + 0.05, end - 0.05), (0.95, 0.95), color=style.INK, lw=1)
-        axes.text((first + end) / 2, 0.45, words, ha="center", va="center")
+        write(axes, (first + end) / 2, 0.45, words)
 
 
-def _range(threads: list[int]) -> str:
-    """The threads 4, 5, 6, 7 as 4–7."""
-    first, last = threads[0], threads[-1]
-    return f"{first}–{last}" if last > first else str(first)
-
-
-def _line(axes: Axes, y: float, name: str, texts: list[str], color: str | None) -> None:
-    axes.text(-0.15, y + 0.5, name, ha="right", va="center", color=style.QUIET)
-    for column, text in enumerate(texts):
-        if color:
-            box = Rectangle((column, y), 1, 1, facecolor=color, edgecolor=style.PAPER)
-            style.add(axes, box)
-        ink = style.ink_on(color) if color else style.QUIET
-        axes.text(column + 0.5, y + 0.5, text, ha="center", va="center", size=SMALL, color=ink)
+def _line(axes: Axes, y: float, name: str, texts: list[str], color: str) -> None:
+    note(axes, -0.15, y + 0.5, name, "right")
+    cells(axes, 0, y, texts, color, size=SMALL)
 
 
 def value_of(run: Run, token: int, row: int) -> float:
@@ -210,25 +184,17 @@ def _values_and_output(
     """V of the tokens, the sums of the two warps that have tokens, and the output."""
     g = run.geometry
     warps = range(min(g.NUM_WARPS, -(-seq_len // g.BLOCK_SIZE)))
-    heads = [*(f"warp {warp}" for warp in warps), "out"]
-    for number, name in enumerate(heads):
-        x = seq_len + 0.6 + 1.7 * number
-        axes.text(x + 0.75, y - 0.45, name, ha="center", va="center", color=style.QUIET)
-    axes.text(-0.15, y - 0.45, "V", ha="right", va="center", color=style.QUIET)
-    for row in range(rows):
-        texts = [f"{value_of(run, token, row) + 0.0:.2f}" for token in range(seq_len)]
-        _line(axes, y + row, f"row {row}", texts, style.lighter(style.V, 0.5))
-        lane = next(one for one in range(WARP_SIZE) if row in g.value_rows(one))
-        place = g.value_rows(lane).index(row)
+    for number, name in enumerate([*(f"warp {warp}" for warp in warps), "out"]):
+        note(axes, seq_len + 0.6 + 1.7 * number + 0.75, y - 0.45, name)
+    note(axes, -0.15, y - 0.45, "V", "right")
+    for line in range(rows):
+        texts = [f"{value_of(run, token, line) + 0.0:.2f}" for token in range(seq_len)]
+        _line(axes, y + line, f"row {line}", texts, style.lighter(style.V, 0.5))
+        lane = next(one for one in range(WARP_SIZE) if line in g.value_rows(one))
+        place = g.value_rows(lane).index(line)
         sums = [float(accs[warp * WARP_SIZE + lane, place]) for warp in warps]
-        out = run.prepared.out[0, run.head, row].item()
+        out = run.prepared.out[0, run.head, line].item()
         colors = [*(style.lighter(style.OUT, 0.6) for _ in warps), style.OUT]
         for number, (value, color) in enumerate(zip([*sums, out], colors, strict=True)):
             x = seq_len + 0.6 + 1.7 * number
-            box = Rectangle((x, y + row), 1.5, 1, facecolor=color, edgecolor=style.PAPER)
-            style.add(axes, box)
-            axes.text(x + 0.75, y + row + 0.5, f"{value:.3f}", ha="center", va="center", size=SMALL)
-
-
-def draw_worked_kernel() -> Figure:
-    return draw_whole_kernel(run_v1(WORKED_EXAMPLE))
+            box(axes, x, y + line, 1.5, 1, color, f"{value:.3f}", SMALL)

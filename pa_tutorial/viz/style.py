@@ -6,16 +6,14 @@ a colour vision deficiency can tell apart, and their lightness differs, so grey 
 """
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import wraps
 
 from matplotlib import rc_context
-from matplotlib.axes import Axes
 from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
-from matplotlib.patches import FancyArrowPatch, Patch, Rectangle
 
 Q = "#0072B2"
 K = "#E69F00"
@@ -126,48 +124,6 @@ def show(figure: Figure) -> object:
     )
 
 
-def bare(axes: Axes, width: float, height: float) -> None:
-    """A drawing board: no ticks, no frame, square cells, the origin at the top left."""
-    axes.set_xlim(-0.05, width)
-    axes.set_ylim(height, -0.05)
-    axes.set_aspect("equal")
-    axes.axis("off")
-
-
-def add(axes: Axes, patch: Patch) -> None:
-    """A patch on a drawing board, whose limits are given: it needs no room beyond them.
-
-    With `add_patch` and the layout, Matplotlib would look for the limits and for that room: a
-    quarter of the time that a figure of many cells takes.
-    """
-    axes.add_artist(patch).set_in_layout(False)
-
-
-def cell(axes: Axes, x: float, y: float, color: str, text: str = "", unused: bool = False) -> None:
-    """One square; hatched if unused."""
-    add(
-        axes,
-        Rectangle(
-            (x, y),
-            1,
-            1,
-            facecolor=EMPTY if unused else color,
-            edgecolor=PAPER,
-            linewidth=1.2,
-            hatch=UNUSED_HATCH if unused else None,
-        ),
-    )
-    if text:
-        label = axes.text(x + 0.5, y + 0.5, text, ha="center", va="center", color=ink_on(color))
-        label.set_in_layout(len(text) > 3)  # a short one needs no room beyond its square
-
-
-def arrow(tail: tuple[float, float], head: tuple[float, float]) -> FancyArrowPatch:
-    """A thin arrow, for what goes from one lane to another."""
-    line = {"color": QUIET, "linewidth": 0.8, "shrinkA": 0, "shrinkB": 0}
-    return FancyArrowPatch(tail, head, arrowstyle="-|>", mutation_scale=7, **line)
-
-
 def lighter(color: str, amount: float = 0.6) -> str:
     """The colour, mixed with white: the same thing, but not new."""
     parts = (int(color[i : i + 2], 16) for i in (1, 3, 5))
@@ -178,24 +134,3 @@ def ink_on(color: str) -> str:
     """Black or white, whichever can be read on the colour."""
     red, green, blue = (int(color[i : i + 2], 16) / 255 for i in (1, 3, 5))
     return INK if 0.299 * red + 0.587 * green + 0.114 * blue > 0.45 else PAPER
-
-
-def label_line(
-    axes: Axes,
-    xs: Sequence[float],
-    ys: Sequence[float],
-    text: str,
-    color: str,
-    rise: float = 0,
-) -> None:
-    """A line with its name at its end, in place of a legend; `rise` moves the name, in points."""
-    axes.plot(xs, ys, color=color, linewidth=2)
-    axes.annotate(
-        text,
-        (xs[-1], ys[-1]),
-        xytext=(4, rise),
-        textcoords="offset points",
-        va="center",
-        color=color,
-        annotation_clip=False,
-    )

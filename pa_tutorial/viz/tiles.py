@@ -1,12 +1,12 @@
-"""A tile of a Triton kernel: where each token of it lies, and what is masked."""
+"""The figure of notebook 14: where each token of a tile lies, and what is masked."""
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 from torch import Tensor
 
 from pa_tutorial.viz import style
+from pa_tutorial.viz.drawing import board, cell, frame, note, plate, write
 
 PIECE = 8  # elements that are drawn as one
 
@@ -26,17 +26,16 @@ def draw_tile(offset: Tensor, is_kv: Tensor, k_cache: Tensor) -> Figure:
         f"{num_tokens} tokens with heads of {used}",
         4.2,
     )
-    style.bare(axes, width / PIECE + 0.2, tile_size + 1.2)
-    axes.set_aspect("auto")
+    board(axes, width / PIECE + 0.2, tile_size + 1.2)
     for element in range(0, width, 4 * PIECE):
         text = f"element {element}" if element == 0 else str(element)
-        axes.text(element / PIECE + 0.05, 0.5, text, va="center", color=style.QUIET)
+        note(axes, element / PIECE + 0.05, 0.5, text, "left")
     for token in range(tile_size):
         text = f"token {token}   {place_of(offset, is_kv, k_cache, token)}"
-        axes.text(-0.15, token + 1.5, text, ha="right", va="center", color=style.QUIET)
+        note(axes, -0.15, token + 1.5, text, "right")
         for element in range(0, width, PIECE):
             unused = not is_kv[token, element]
-            style.cell(axes, element // PIECE, token + 1, style.K, unused=unused)
+            cell(axes, element // PIECE, token + 1, style.K, unused=unused)
     columns = np.array((used, width - used, width)) / PIECE
     _outline(axes, columns[0], 1, columns[1], tile_size, "element < HEAD_SIZE\nis false")
     _outline(axes, 0, num_tokens + 1, columns[2], tile_size - num_tokens, "is_token is false")
@@ -53,9 +52,5 @@ def place_of(offset: Tensor, is_kv: Tensor, k_cache: Tensor, token: int) -> str:
 
 def _outline(axes: Axes, x: float, y: float, width: float, height: float, text: str) -> None:
     """A frame around what a mask keeps out, with its name on it."""
-    style.add(
-        axes, Rectangle((x, y), width, height, fill=False, edgecolor=style.NAN, linewidth=1.2)
-    )
-    behind = {"facecolor": style.PAPER, "edgecolor": "none", "pad": 1.5}
-    place = x + width / 2, y + height / 2
-    axes.text(*place, text, ha="center", va="center", bbox=behind, color=style.NAN)
+    frame(axes, x, y, width, height, style.NAN, linewidth=1.2)
+    write(axes, x + width / 2, y + height / 2, text, color=style.NAN, bbox=plate(1.5))

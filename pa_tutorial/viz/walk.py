@@ -2,9 +2,10 @@
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+from matplotlib.patches import FancyBboxPatch
 
 from pa_tutorial.viz import style
+from pa_tutorial.viz.drawing import add, arrow, board, note, write
 
 # name, what is new, notebook, checked against, (column, row)
 PLAN = (
@@ -29,15 +30,15 @@ def draw_map() -> Figure:
     figure, axes = style.new_figure(
         "The walk: each stage is checked against the stages that its arrows come from", 5.0
     )
-    style.bare(axes, 2.25 * STEP[0] + BOX[0] + 0.1, 4 * STEP[1] + BOX[1] + 0.5)
+    board(axes, 2.25 * STEP[0] + BOX[0] + 0.1, 4 * STEP[1] + BOX[1] + 0.5, square=True)
     corner = {name: (c * STEP[0] + 0.05, r * STEP[1] + 0.4) for name, *_, (c, r) in PLAN}
     for column, heading in ((0, "in torch"), (2.25, "CUDA, in the simulator")):
         x = column * STEP[0] + 0.05 + BOX[0] / 2
-        axes.text(x, 0.2, heading, ha="center", va="center", color=style.QUIET)
+        note(axes, x, 0.2, heading)
     for name, new, notebook, before, _ in PLAN:
         _draw_box(axes, corner[name], name, new, f"notebook {notebook}", facecolor=style.OUT)
         for previous in before:
-            style.add(axes, _arrow(corner[previous], corner[name]))
+            _draw_arrow(axes, corner[previous], corner[name])
     legend = corner["cuda_naive"][0], corner["cpu"][1]
     _draw_box(axes, legend, "name of a stage", "what is new", "where", facecolor=style.PAPER)
     return figure
@@ -46,15 +47,15 @@ def draw_map() -> Figure:
 def _draw_box(axes: Axes, place: tuple[float, float], *lines: str, facecolor: str) -> None:
     """Three lines in a box; the first is bold."""
     form = {"boxstyle": "round,pad=0,rounding_size=0.12", "edgecolor": style.INK}
-    style.add(axes, FancyBboxPatch(place, *BOX, facecolor=facecolor, **form))
+    add(axes, FancyBboxPatch(place, *BOX, facecolor=facecolor, **form))
     x, y = place
     for text, down, weight in zip(
         lines, (0.25, 0.5, 0.73), ("bold", "normal", "normal"), strict=True
     ):
-        axes.text(x + BOX[0] / 2, y + down, text, ha="center", va="center", weight=weight)
+        write(axes, x + BOX[0] / 2, y + down, text, weight=weight)
 
 
-def _arrow(start: tuple[float, float], end: tuple[float, float]) -> FancyArrowPatch:
+def _draw_arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float]) -> None:
     """Down from one box to the next, up, or sideways in the same row."""
     (x0, y0), (x1, y1) = start, end
     width, height = BOX
@@ -64,6 +65,4 @@ def _arrow(start: tuple[float, float], end: tuple[float, float]) -> FancyArrowPa
         tail, head = (x0 + width / 2, y0), (x1 + width / 2, y1 + height)
     else:
         tail, head = (x0 + width, y0 + height / 2), (x1, y1 + height / 2)
-    return FancyArrowPatch(
-        tail, head, arrowstyle="-|>", mutation_scale=10, color=style.INK, shrinkA=0, shrinkB=0
-    )
+    arrow(axes, tail, head, style.INK, 1, 10)

@@ -1,18 +1,20 @@
-"""Pictures of what the lanes of a warp do together, drawn from a trace: shuffles and banks."""
+"""Figures of notebook 07: what the lanes of a warp do together, and the GPU that they run on."""
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
+from pa_tutorial.simt.gpus import GB, H100, KB, MB, NUM_SCHEDULERS, REGISTER, Gpu
+from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.simt.trace import Trace
 from pa_tutorial.simt.traffic import NUM_BANKS, WORD, shared_traffic, units
 from pa_tutorial.viz import style
+from pa_tutorial.viz.drawing import arrow, board, box, cell, note
 
-ROOM_FOR_WORDS = 12  # lanes beside each other whose cells hold a text like "12–15"
 STEP = 1.9  # rows of lanes are this far apart
 
 
@@ -47,26 +49,27 @@ def summed_lanes(trace: Trace) -> list[dict[int, frozenset[int]]]:
 
 def _steps(shuffles: Trace) -> list[list[tuple[int, int]]]:
     """(lane, lane that it reads from) for each shuffle."""
-    records = shuffles.records
     steps: dict[int, list[tuple[int, int]]] = {}
-    for r in records:
+    for r in shuffles.records:
         steps.setdefault(int(r.instruction), []).append((int(r.lane), int(r.source_lane)))
     return list(steps.values())
 
 
 @style.styled
 def draw_reduction(trace: Trace) -> Figure:
-    """A reduction of one warp, drawn from its shuffles: from row to row, who reads from whom."""
+    """A reduction of one warp, drawn from its shuffles: from row to row, who reads from whom.
+
+    In the first row stands the lane, then how many lanes are in its sum.
+    """
     states = summed_lanes(trace)
     lanes = sorted(states[0])
     figure, axes = style.new_figure(_finding(states), 0.5 + 0.55 * len(states))
-    style.bare(axes, len(lanes) + 0.05, STEP * (len(states) - 1) + 1)
-    axes.set_aspect("auto")
+    board(axes, len(lanes) + 0.05, STEP * (len(states) - 1) + 1)
     for number, step in enumerate(_steps(trace.only(kind="shuffle"))):
         ends = STEP * number + 1, STEP * (number + 1)
         for lane, source in step:
             xs = lanes.index(source) + 0.5, lanes.index(lane) + 0.5
-            style.add(axes, style.arrow(*zip(xs, ends, strict=True)))
+            arrow(axes, *zip(xs, ends, strict=True))
         for column in range(len(lanes)):  # each lane keeps what it has
             own = [column + 0.5] * len(ends)
             axes.plot(own, ends, color=style.lighter(style.QUIET), zorder=0)
@@ -75,10 +78,9 @@ def draw_reduction(trace: Trace) -> Figure:
         for column, lane in enumerate(lanes):
             missing = 1 - np.log2(len(state[lane]) + 1) / np.log2(largest + 1)
             shade = style.lighter(style.LOGITS, 0.8 * missing)
-            style.cell(axes, column, STEP * number, shade, _sum_in_words(state[lane], len(lanes)))
+            cell(axes, column, STEP * number, shade, len(state[lane]) if number else lane)
         name = f"shuffle {number}" if number else "lane"
-        place = -0.15, STEP * number + 0.5
-        axes.text(*place, name, ha="right", va="center", color=style.QUIET)
+        note(axes, -0.15, STEP * number + 0.5, name, "right")
     return figure
 
 
@@ -91,38 +93,26 @@ def _finding(states: list[dict[int, frozenset[int]]]) -> str:
     return f"After {len(states) - 1} shuffles {who} the sum of {largest} lanes"
 
 
-def _sum_in_words(lanes: frozenset[int], num_columns: int) -> str:
-    """The lanes that are summed, "4–7", or how many where there is no room."""
-    if len(lanes) == 1:
-        return str(*lanes)
-    if num_columns > ROOM_FOR_WORDS:
-        return f"{len(lanes)}"
-    first, last = min(lanes), max(lanes)
-    whole = len(lanes) == last - first + 1
-    return f"{first}–{last}" if whole else "+".join(map(str, sorted(lanes)))
-
-
 @style.styled
-def draw_banks(
-    traces: Mapping[str, Trace], title: str, height: float = 3.6, color: str = style.K
-) -> Figure:
+def draw_banks(traces: Mapping[str, Trace], title: str) -> Figure:
     """Shared memory as rows of 32 banks, and the words that one request wants.
 
     traces  heading -> one warp instruction that touches shared memory; a panel each
     """
     figure, panels = style.new_figure(
-        title, height, ncols=len(traces), nrows=2, squeeze=False, height_ratios=(3, 1), sharex=True
+        title, 3.6, ncols=len(traces), nrows=2, squeeze=False, height_ratios=(3, 1), sharex=True
     )
     tallest = 0
     for (above, below), (heading, trace) in zip(panels.T, traces.items(), strict=True):
         if trace.num_instructions != 1:
             raise ValueError(f"{heading}: {trace.num_instructions} requests; a bank map shows one")
-        wavefronts = shared_traffic(trace).total("wavefronts")
-        above.set_title(f"{heading}: {_count(wavefronts, 'wavefront')}", weight="normal")
-        _memory(above, trace, color)
+        count = shared_traffic(trace).total("wavefronts")
+        words = f"{heading}: {count} wavefront{'s' * (count != 1)}"
+        above.set_title(words, weight="normal")
+        _memory(above, trace)
         words = np.unique(units(trace.records, WORD)[1])
         per_bank = np.bincount(words % NUM_BANKS, minlength=NUM_BANKS)
-        below.bar(np.arange(NUM_BANKS) + 0.5, per_bank, width=0.8, color=color)
+        below.bar(np.arange(NUM_BANKS) + 0.5, per_bank, width=0.8, color=style.K)
         below.set_xlabel("bank")
         ticks = range(0, NUM_BANKS, NUM_BANKS // 4)
         below.set_xticks([tick + 0.5 for tick in ticks], ticks)
@@ -135,19 +125,74 @@ def draw_banks(
     return figure
 
 
-def _memory(axes: Axes, trace: Trace, color: str) -> None:
+def _memory(axes: Axes, trace: Trace) -> None:
     array = trace.the_array()
     begin = array.address // WORD
     num_words = -(-int(np.prod(array.shape)) * array.dtype.itemsize // WORD)
     wanted = set(units(trace.records, WORD)[1].tolist())
     for word in range(begin, begin + num_words):
         row, bank = divmod(word, NUM_BANKS)
-        face = color if word in wanted else style.EMPTY
-        style.add(axes, Rectangle((bank, row), 0.9, 0.9, facecolor=face))
+        face = style.K if word in wanted else style.EMPTY
+        box(axes, bank, row, 0.9, 0.9, face, edgecolor="none")
     axes.set_xlim(0, NUM_BANKS)
     axes.set_ylim((begin + num_words - 1) // NUM_BANKS + 1, begin // NUM_BANKS)
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+NUM_THREADS = 128  # of a thread block, in vLLM
+
+
+@style.styled
+def draw_gpu(gpu: Gpu = H100) -> Figure:
+    """The whole GPU on the left, one multiprocessor on the right."""
+    title = f"{gpu.name}: small and fast memory near the threads, large and slow memory far away"
+    figure, (left, right) = style.new_figure(title, 3.7, ncols=2, width_ratios=(1, 1.15))
+    _whole(left, gpu)
+    _multiprocessor(right, gpu)
+    return figure
+
+
+def _memory_box(axes: Axes, y: float, height: float, text: str) -> None:
+    color, look = style.lighter(style.QUIET, 0.75), {"edgecolor": style.INK, "linewidth": 0.8}
+    box(axes, 0.1, y, 9.7, height, color, text, **look)
+
+
+def _whole(axes: Axes, gpu: Gpu) -> None:
+    count = gpu.num_multiprocessors
+    board(axes, 10, 10, 0, 0)
+    axes.set_title(f"{count} multiprocessors share L2 and DRAM", weight="normal")
+    columns = round(math.sqrt(2 * count))
+    wide, high = 9.8 / columns, 4.9 / -(-count // columns)
+    for number in range(count):
+        row, column = divmod(number, columns)
+        face, corner = style.QUIET if number else style.INK, (0.1 + column * wide, 0.1 + row * high)
+        box(axes, *corner, wide * 0.82, high * 0.78, face, edgecolor="none")
+    _memory_box(axes, 5.5, 1.6, f"L2 cache: {gpu.l2_bytes // MB} MB")
+    speed = gpu.dram_bytes_per_second / 1e12
+    text = f"DRAM: {gpu.dram_bytes // GB} GB\nread at {speed:.2f} TB/s, for all together"
+    _memory_box(axes, 7.6, 2.2, text)
+
+
+def _multiprocessor(axes: Axes, gpu: Gpu) -> None:
+    board(axes, 10, 10, 0, 0)
+    axes.set_title(f"one of them: room for {gpu.max_warps} warps", weight="normal")
+    warps, wide = NUM_THREADS // WARP_SIZE, 9.8 * NUM_SCHEDULERS / gpu.max_warps
+    for number in range(gpu.max_warps):
+        column, row = divmod(number, NUM_SCHEDULERS)
+        corner = 0.1 + column * wide, 0.1 + row * 0.62
+        face = style.INK if number < warps else style.QUIET
+        box(axes, *corner, wide * 0.82, 0.5, face, edgecolor="none")
+    words = f"dark: the {warps} warps of one thread block of {NUM_THREADS} threads"
+    note(axes, 0.1, 2.95, words, "left")
+    registers = gpu.registers * REGISTER // KB
+    text = (
+        f"registers: {gpu.registers:,} of {REGISTER} bytes, {registers} KB\n"
+        f"a thread has its own, at most {gpu.max_registers_per_thread}"
+    )
+    _memory_box(axes, 3.5, 2.6, text)
+    text = (
+        f"shared memory and L1 cache: {gpu.l1_bytes // KB} KB\n"
+        f"shared: at most {gpu.shared_bytes // KB} KB, and\n"
+        f"{gpu.max_shared_bytes_per_block // KB} KB for one thread block"
+    )
+    _memory_box(axes, 6.6, 3.2, text)

@@ -1,52 +1,25 @@
 """The figures of notebook 02, and the first of notebook 00."""
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
 from pa_tutorial.paging.reservations import Blocks, Contiguous, Request, long_tailed_requests
-from pa_tutorial.paging.waste import (
-    NOBODY,
-    Kind,
-    Simulation,
-    bytes_per_block,
-    memory_map_at,
-    simulate,
-)
+from pa_tutorial.paging.waste import NOBODY, Kind, MemoryMap, Simulation, memory_map_at
 from pa_tutorial.viz import style
+from pa_tutorial.viz.drawing import board, box, plate, without_frame, write
 
-# OPT-13B in float16 on 40 GB: what is left beside 26 GB of weights, in slots of one token.
-NUM_SLOTS = 14_000_000_000 // bytes_per_block(40, 1, 40, 128, 2)
 PAGES_A_ROW = 32  # of the picture in notebook 00
 
 KIND_STYLES = {
-    Kind.TOKENS: ("tokens", {"facecolor": style.INK}),
-    Kind.RESERVED: ("for later", {"facecolor": style.lighter(style.INK, 0.65)}),
-    Kind.INTERNAL: ("never used", {"facecolor": style.EMPTY, "hatch": style.UNUSED_HATCH}),
-    Kind.EXTERNAL: ("gaps", {"facecolor": style.PAPER, "hatch": "...."}),
-    Kind.FREE: ("free", {"facecolor": style.PAPER}),
+    Kind.TOKENS: ("tokens", {"color": style.INK}),
+    Kind.RESERVED: ("for later", {"color": style.lighter(style.INK, 0.65)}),
+    Kind.INTERNAL: ("never used", {"color": style.EMPTY, "hatch": style.UNUSED_HATCH}),
+    Kind.EXTERNAL: ("gaps", {"color": style.PAPER, "hatch": "...."}),
+    Kind.FREE: ("free", {"color": style.PAPER}),
 }
-
-
-@cache
-def example_requests() -> tuple[Request, ...]:
-    """The workload of the figures."""
-    return tuple(long_tailed_requests(400, seed=0))
-
-
-@cache
-def run_policies() -> dict[str, Simulation]:
-    """Name of a policy -> the run of the example requests."""
-    memories = {
-        "the maximum": Contiguous(NUM_SLOTS, "max"),
-        "exact length": Contiguous(NUM_SLOTS, "oracle"),
-        "blocks of 16": Blocks(NUM_SLOTS, 16),
-    }
-    return {name: simulate(example_requests(), memory) for name, memory in memories.items()}
 
 
 @style.styled
@@ -63,76 +36,57 @@ def draw_shares(runs: Mapping[str, Simulation]) -> Figure:
         for kind, share in run.shares.items():
             _draw_share(axes, row, left, share, kind)
             left += share
-        axes.text(1.02, row, f"{run.mean_running:.1f} requests\nat once", va="center")
+        write(axes, 1.02, row, f"{run.mean_running:.1f} requests\nat once", "left")
     axes.set_yticks(range(len(runs)), list(runs))
     axes.set_ylim(len(runs) - 0.5, -0.5)
     axes.set_xlim(0, 1.003)
     axes.set_xticks([])
-    axes.tick_params(length=0)
-    for side in ("bottom", "left"):
-        axes.spines[side].set_visible(False)
+    without_frame(axes)
     return figure
 
 
 def _draw_share(axes: Axes, row: int, left: float, share: float, kind: Kind) -> None:
     """One piece of a bar, with its name if there is room."""
     name, look = KIND_STYLES[kind]
-    style.add(
-        axes,
-        Rectangle((left, row - 0.38), share, 0.76, edgecolor=style.QUIET, linewidth=0.6, **look),
-    )
+    box(axes, left, row - 0.38, share, 0.76, edgecolor=style.QUIET, linewidth=0.6, **look)
     if share < 0.045:
         return
-    text = f"{name}\n{share:.1%}" if share > 0.1 else f"{share:.1%}"
-    face = look["facecolor"]
-    axes.text(
-        left + share / 2,
-        row,
-        text,
-        ha="center",
-        va="center",
-        color=style.ink_on(face),
-        bbox={"facecolor": face, "edgecolor": "none", "pad": 0.8},
-    )
-
-
-def draw_shares_by_policy() -> Figure:
-    """draw_shares on the example of notebook 02."""
-    return draw_shares(run_policies())
+    text, color = f"{name}\n{share:.1%}" if share > 0.1 else f"{share:.1%}", look["color"]
+    behind = plate(0.8, color)
+    write(axes, left + share / 2, row, text, color=style.ink_on(color), bbox=behind)
 
 
 @style.styled
-def draw_memory_map(
-    requests: Sequence[Request],
-    memories: Mapping[str, Contiguous | Blocks],
-    step: int,
-    row_len: int = 16,
-) -> Figure:
-    """Every slot of each memory after that many steps; a hue and a number for each request.
+def draw_small_memory_map() -> Figure:
+    """Every slot of 384 after 30 steps, given out in three ways; a hue and a number for a request.
 
     Full colour: a token stands there. Light: held, a token will come. Hatched: held for nothing.
     White: free. Dots: free, and the next request does not fit into any gap.
     """
+    step, row_len = 30, 16
+    # Those of notebook 02, 24 times shorter, so that every slot can be seen.
+    requests = [
+        Request(-(-request.prompt_len // 24), -(-request.output_len // 24))
+        for request in long_tailed_requests(400, seed=0)
+    ]
+    memories = {
+        "the maximum, 96": Contiguous(384, "max", max_len=96),
+        "exact length": Contiguous(384, "oracle", max_len=96),
+        "blocks of 8": Blocks(384, 8),
+    }
     maps = {name: memory_map_at(step, requests, memory) for name, memory in memories.items()}
-    fit = [len(set(m.owner[m.owner != NOBODY].tolist())) for m in maps.values()]
-    numbers = " or ".join(filter(None, [", ".join(map(str, fit[:-1])), str(fit[-1])]))
-    num_rows = max(-(-len(m.kinds) // row_len) for m in maps.values())
-    figure, panels = style.new_figure(
-        f"After {step} steps, the same memory holds {numbers} requests, "
-        "depending on how it is given out",
-        1.0 + 0.15 * num_rows,
-        ncols=len(maps),
+    fit = [_num_requests(one) for one in maps.values()]
+    num_rows = max(-(-len(one.kinds) // row_len) for one in maps.values())
+    title = (
+        f"After {step} steps, the same memory holds {fit[0]}, {fit[1]} or {fit[2]} requests, "
+        "depending on how it is given out"
     )
-    for axes, (name, drawn), num_requests in zip(
-        np.atleast_1d(panels), maps.items(), fit, strict=True
-    ):
+    figure, panels = style.new_figure(title, 1.0 + 0.15 * num_rows, ncols=len(maps))
+    for axes, (name, drawn), count in zip(panels, maps.items(), fit, strict=True):
         _draw_slots(axes, drawn.kinds, drawn.owner, row_len)
         _number_runs(axes, drawn.owner, row_len)
-        noun = "request" if num_requests == 1 else "requests"
-        axes.set_title(f"{name}: {num_requests} {noun}", loc="center", weight="normal")
-        axes.set_xlim(-0.1, row_len + 0.1)
-        axes.set_ylim(num_rows + 0.1, -0.1)
-        axes.axis("off")
+        axes.set_title(f"{name}: {count} requests", loc="center", weight="normal")
+        board(axes, row_len + 0.1, num_rows + 0.1, -0.1, -0.1)
     figure.supxlabel(
         "full colour: a token · light: a token will come · hatched: held, never used\n"
         "white: free · dots: free, but the next request fits into no gap",
@@ -141,23 +95,17 @@ def draw_memory_map(
     return figure
 
 
+def _num_requests(drawn: MemoryMap) -> int:
+    return len(set(drawn.owner[drawn.owner != NOBODY].tolist()))
+
+
 def _draw_slots(axes: Axes, kinds: np.ndarray, owner: np.ndarray, row_len: int) -> None:
     for slot, (kind, number) in enumerate(zip(kinds.tolist(), owner.tolist(), strict=True)):
         look = dict(KIND_STYLES[Kind(kind)][1])
         if number != NOBODY:
             hue = style.SEQUENCES[number % len(style.SEQUENCES)]
-            look["facecolor"] = hue if kind == Kind.TOKENS else style.lighter(hue, 0.6)
-        style.add(
-            axes,
-            Rectangle(
-                (slot % row_len, slot // row_len),
-                1,
-                1,
-                edgecolor=style.PAPER,
-                linewidth=0.4,
-                **look,
-            ),
-        )
+            look["color"] = hue if kind == Kind.TOKENS else style.lighter(hue, 0.6)
+        box(axes, slot % row_len, slot // row_len, 1, 1, linewidth=0.4, **look)
 
 
 def _number_runs(axes: Axes, owner: np.ndarray, row_len: int) -> None:
@@ -165,15 +113,8 @@ def _number_runs(axes: Axes, owner: np.ndarray, row_len: int) -> None:
     starts = np.flatnonzero(np.diff(owner, prepend=NOBODY) != 0)
     for slot in starts.tolist():
         if owner[slot] != NOBODY:
-            axes.text(
-                slot % row_len + 0.2,
-                slot // row_len + 0.55,
-                str(owner[slot]),
-                va="center",
-                fontsize=7,
-                color=style.INK,
-                bbox={"facecolor": style.PAPER, "edgecolor": "none", "pad": 0.5},
-            )
+            place = slot % row_len + 0.2, slot // row_len + 0.55
+            write(axes, *place, owner[slot], "left", size=7, bbox=plate(0.5))
 
 
 @style.styled
@@ -182,14 +123,12 @@ def draw_with_and_without_pages(
 ) -> Figure:
     """The same memory after that many steps, reserved and in pages; a square is a page."""
     maps = [memory_map_at(step, requests, memory) for memory in (reserved, paged)]
-    fit = [len(set(m.owner[m.owner != NOBODY].tolist())) for m in maps]
-    pages = paged.block_size
-    figure, panels = style.new_figure(
+    fit, pages = [_num_requests(one) for one in maps], paged.block_size
+    title = (
         f"The same memory serves {fit[0]} requests when each reserves room for the longest text, "
-        f"and {fit[1]} in pages",
-        4.3,
-        ncols=2,
+        f"and {fit[1]} in pages"
     )
+    figure, panels = style.new_figure(title, 4.3, ncols=2)
     names = (f"reserved for {reserved.max_len:,} tokens each", f"pages of {pages} tokens")
     for axes, name, drawn, count in zip(panels, names, maps, fit, strict=True):
         used = (drawn.kinds == Kind.TOKENS).mean()
@@ -198,38 +137,10 @@ def draw_with_and_without_pages(
         num_pages = len(drawn.kinds) // pages
         first = slice(None, num_pages * pages, pages)  # a page is drawn as its first slot
         _draw_slots(axes, drawn.kinds[first], drawn.owner[first], PAGES_A_ROW)
-        style.bare(axes, PAGES_A_ROW + 0.1, -(-num_pages // PAGES_A_ROW) + 0.1)
+        board(axes, PAGES_A_ROW + 0.1, -(-num_pages // PAGES_A_ROW) + 0.1, square=True)
     figure.supxlabel(
         "colour: a request (colours repeat) · full: tokens · light: its next tokens come here\n"
         "hatched: held until it ends, never used · white: free",
         fontsize=9,
     )
     return figure
-
-
-def draw_example_pages() -> Figure:
-    """draw_with_and_without_pages on the example of notebook 00."""
-    memories = Contiguous(NUM_SLOTS, "max"), Blocks(NUM_SLOTS, 16)
-    return draw_with_and_without_pages(example_requests(), *memories, step=1042)
-
-
-def small_requests() -> list[Request]:
-    """The example requests, 24 times shorter, for a pool of which every slot can be seen."""
-    return [
-        Request(-(-request.prompt_len // 24), -(-request.output_len // 24))
-        for request in example_requests()
-    ]
-
-
-def small_memories() -> dict[str, Contiguous | Blocks]:
-    """384 slots, three times."""
-    return {
-        "the maximum, 96": Contiguous(384, "max", max_len=96),
-        "exact length": Contiguous(384, "oracle", max_len=96),
-        "blocks of 8": Blocks(384, 8),
-    }
-
-
-def draw_small_memory_map() -> Figure:
-    """draw_memory_map on the example of notebook 02."""
-    return draw_memory_map(small_requests(), small_memories(), step=30)

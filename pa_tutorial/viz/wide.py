@@ -1,4 +1,4 @@
-"""Who reads the first bytes of a block, request by request, drawn from traces."""
+"""The figure of notebook 11: who reads the first bytes of a block, request by request."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,13 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
-from pa_tutorial.kernels.vectors import vector_loads
 from pa_tutorial.simt import Trace
 from pa_tutorial.simt.traffic import SECTOR
 from pa_tutorial.viz import style
-from pa_tutorial.viz.kernel_runs import REFERENCE, run_v1
+from pa_tutorial.viz.drawing import board, box, note
 
 SHOWN = 2 * SECTOR  # bytes of each array: what fits into a picture
 ARRAYS = {"K": ("k_cache", style.K), "V": ("v_cache", style.V)}
@@ -66,26 +64,14 @@ def draw_first_reads(traces: Mapping[str, Trace], start: int) -> Figure:
 
 
 def _requests(axes: Axes, reads: list[Read], count: int, color: str) -> None:
-    style.bare(axes, SHOWN, count)
-    axes.set_aspect("auto")
+    board(axes, SHOWN, count + 0.9)
     for row in range(count):
-        style.add(axes, Rectangle((0, row), SHOWN, 1, facecolor=style.EMPTY))
+        box(axes, 0, row, SHOWN, 1, style.EMPTY, edgecolor="none")
     for read in reads:
         shade = style.lighter(color, 0.5 * (read.thread % 2))
-        box = (read.byte, read.request), read.num_bytes, 1
-        style.add(axes, Rectangle(*box, facecolor=shade, edgecolor=style.PAPER, linewidth=1.2))
         text = str(read.thread) if read.num_bytes < 4 else f"thread {read.thread}"
-        middle = read.byte + read.num_bytes / 2, read.request + 0.5
-        axes.text(*middle, text, ha="center", va="center", color=style.ink_on(shade))
+        box(axes, read.byte, read.request, read.num_bytes, 1, shade, text, linewidth=1.2)
     for byte in range(0, SHOWN + 1, SECTOR):
         side = {0: "left", SHOWN: "right"}.get(byte, "center")
         words = "byte 0" if byte == 0 else str(byte)
-        axes.text(byte, count + 0.45, words, ha=side, va="center", color=style.QUIET)
-    axes.set_ylim(count + 0.9, -0.05)
-
-
-def draw_reference_first_reads() -> Figure:
-    elements, vecs = run_v1(REFERENCE), run_v1(REFERENCE, loads=vector_loads)
-    start = elements.start_of_block(int(elements["block_tables"][0, 0]))
-    traces = {"element by element": elements.trace, "a vec at once": vecs.trace}
-    return draw_first_reads(traces, start * elements.geometry.ITEMSIZE)
+        note(axes, byte, count + 0.45, words, side)

@@ -1,4 +1,4 @@
-"""Tools of the kernel notebooks: a changed kernel, a piece of its text."""
+"""Tools of the kernel notebooks: a changed kernel."""
 
 from dataclasses import replace
 
@@ -8,7 +8,6 @@ import torch
 from pa_tutorial.kernels.changed import changed
 from pa_tutorial.kernels.launch import prepare_v1
 from pa_tutorial.kernels.paged_attention import paged_attention
-from pa_tutorial.viz.source import piece
 from pa_tutorial.walk.cases import WORKED_EXAMPLE
 
 
@@ -31,24 +30,3 @@ def test_a_changed_kernel_does_something_else_and_the_original_does_not_change()
 def test_the_text_to_change_must_stand_there_once(old: str, times: int) -> None:
     with pytest.raises(ValueError, match=f"it stands there {times} times"):
         changed(paged_attention, old)
-
-
-def halved(n: int) -> int:
-    while n > 1:
-        mid = n // 2
-        n = mid
-    return n
-
-
-def test_a_piece_begins_and_ends_where_it_is_told() -> None:
-    assert piece(halved, "while", "mid = ") == "while n > 1:\n    mid = n // 2"
-    assert piece(halved, "mid = ", "mid = ") == "mid = n // 2"
-
-
-@pytest.mark.parametrize(
-    ("first", "last", "named"),
-    [("no such line", "mid", "first: "), ("mid = ", "while", "last: ")],
-)
-def test_a_piece_that_is_not_there_is_an_error(first: str, last: str, named: str) -> None:
-    with pytest.raises(ValueError, match=named):
-        piece(halved, first, last)

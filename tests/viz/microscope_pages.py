@@ -13,6 +13,7 @@ from pa_tutorial.simt import Report, Trace
 from pa_tutorial.simt.trace import KINDS, SPACES
 from pa_tutorial.viz.kernel_runs import REFERENCE, prepare_v1
 from pa_tutorial.viz.microscope import microscope
+from pa_tutorial.viz.microscope.data import LANE_COLORS
 from pa_tutorial.viz.microscope.paged_panes import paged_panes
 
 EMPTY, INK, ALARM = "#f2f2f2", "#222222", "#d55e00"
@@ -190,6 +191,11 @@ class Reader:
     def look(self) -> list[dict]:
         return json.loads(self.page.evaluate(LOOK))
 
+    @property
+    def warp(self) -> str:
+        """The warp that is followed; empty: all."""
+        return self.page.get_by_label("warp", exact=True).input_value()
+
 
 # What must be seen -----------------------------------------------------------------------------
 
@@ -201,6 +207,19 @@ def reference() -> tuple[Launch, Report]:
     return prepared, prepared.simulate(trace=(0, 0, 0))
 
 
+def the_trace() -> Trace:
+    return reference()[1].trace
+
+
+def physical(logical_block: int) -> int:
+    return int(reference()[0].arguments["block_tables"][0, logical_block])
+
+
+def position(instruction: int) -> int:
+    """Its number on the page, from 1."""
+    return int(np.searchsorted(np.unique(the_trace().records.instruction), instruction)) + 1
+
+
 def save_reference(path: Path) -> Path:
     prepared, report = reference()
     microscope(report, panes=paged_panes(prepared)).save_html(path)
@@ -210,10 +229,8 @@ def save_reference(path: Path) -> Path:
 def stops(trace: Trace, warp: int | None = None, lane: int | None = None) -> list[int]:
     """The instructions at which a reader stops who follows a warp and a lane."""
     records = trace.records[trace.records.space != SPACES.index("local")]
-    if warp is not None:
-        records = records[records.warp == warp]
-    if lane is not None:
-        records = records[records.lane == lane]
+    for field, wanted in (("warp", warp), ("lane", lane)):
+        records = records if wanted is None else records[records[field] == wanted]
     return np.unique(records.instruction).tolist()
 
 
@@ -228,8 +245,8 @@ def panes_of(trace: Trace, records: np.ndarray) -> dict[tuple[str, str | None], 
     panes = defaultdict(lambda: np.zeros(len(trace.arrays), bool))
     for number, array in enumerate(trace.arrays):
         panes[array.space, None if array.space == "shared" else array.name][number] = True
-    records = records[records.array >= 0]
-    return {pane: records[numbers[records.array]] for pane, numbers in panes.items()}
+    records = records[records["array"] >= 0]
+    return {pane: records[numbers[records["array"]]] for pane, numbers in panes.items()}
 
 
 def touched(trace: Trace, records: np.ndarray) -> dict[tuple[str, str | None], Cells]:
@@ -238,8 +255,8 @@ def touched(trace: Trace, records: np.ndarray) -> dict[tuple[str, str | None], C
     for pane, accesses in panes_of(trace, records).items():
         lanes, written = defaultdict(set), set()
         for record in accesses:
-            first, count = int(record["address"]), int(record["num_bytes"])
-            for address in range(first, first + count, unit_of(trace, *pane)):
+            first, end = int(record["address"]), int(record["address"] + record["num_bytes"])
+            for address in range(first, end, unit_of(trace, *pane)):
                 lanes[address].add(int(record["lane"]))
                 if KINDS[record["kind"]] != "read":
                     written.add(address)
@@ -251,8 +268,7 @@ def ever_touched(trace: Trace, records: np.ndarray) -> dict[tuple[str, str | Non
     """(space, array) -> the addresses of the elements that some records touch."""
     found = {}
     for pane, accesses in panes_of(trace, records).items():
-        unit, most = unit_of(trace, *pane), accesses.num_bytes.max(initial=0)
-        offsets = np.arange(0, most, unit)
+        offsets = np.arange(0, accesses.num_bytes.max(initial=0), unit_of(trace, *pane))
         inside = offsets < accesses.num_bytes[:, None]
         found[pane] = {*(accesses.address[:, None] + offsets)[inside].tolist()}
     return found
@@ -267,3 +283,47 @@ def locals_after(trace: Trace, instruction: int, lane: int | None) -> np.ndarray
     end = not_local.min() if len(not_local) else np.inf
     owner = here.lane.min() if lane is None else lane
     return mine[(mine.instruction < end) & (mine.lane == owner)]
+
+
+def require_cells(
+    reader: Reader, trace: Trace, warp: int | None = None, lane: int | None = None
+) -> None:
+    """What is lit, what was touched before, and the pixels of both, against the trace."""
+    records, at = trace.records, reader.at
+    mine = records if lane is None else records[records.lane == lane]
+    mine = mine if warp is None else mine[mine.warp == warp]
+    here, after = records[records.instruction == at], locals_after(trace, at, lane)
+    now = touched(trace, np.append(mine[mine.instruction == at], after))
+    before = ever_touched(trace, mine[mine.instruction <= at])
+    owner = here.lane.min() if lane is None else lane
+    last = after.instruction.max(initial=at)
+    own = (records.warp == here.warp[0]) & (records.lane == owner) & (records.instruction <= last)
+    before_of_owner = ever_touched(trace, records[own])
+    for pane in reader.look():
+        name = pane["space"], pane["array"]
+        expected = now.pop(name)
+        shown = {a: (tuple(sorted(lanes)), write) for a, lanes, write in pane["now"]}
+        assert shown == expected, f"{name} at instruction {at}"
+        past = before_of_owner if pane["space"] == "local" else before
+        assert {*pane["before"]} == past[name], f"{name} before instruction {at}"
+        require_pixels(pane, expected, lane)
+    assert not any(now.values()), "a touched array has a pane"
+
+
+def require_pixels(pane: dict, now: Cells, lane: int | None) -> None:
+    """The colours in the tile that is shown."""
+    before, visible = {*pane["before"]}, {address for address, *_ in pane["cells"]}
+    assert not now or visible & {*now}, "the tile that is shown is one that is touched"
+    for address, top, bottom, within in pane["cells"]:
+        what = f"{pane['space']} {pane['array']}, address {address}"
+        if address not in now:
+            expected = pane["color"] if address in before else EMPTY
+            assert (top, bottom) == (expected, expected), what
+            continue
+        lanes, write = now[address]
+        color = LANE_COLORS[lanes[0]]
+        # a frame around what the lane that is followed touches; a dark foot under what is written
+        framed = lane in lanes or pane["space"] == "local"
+        assert top == (INK if framed else color), what
+        assert bottom == (INK if framed or write else color), what
+        assert color in within, what

@@ -1,31 +1,34 @@
-"""What the figures of notebooks 08 to 10 show is what the kernel did."""
+"""What the figures of notebooks 08 to 12 show is what the kernels did."""
 
-import dataclasses
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from matplotlib.figure import Figure
+from pictures import require_readable, texts_of
 
 from pa_tutorial.kernels.changed import changed
 from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.intermediates import SCORES_DONE
-from pa_tutorial.kernels.launch import prepare_v1
+from pa_tutorial.kernels.launch import prepare_naive, prepare_v1
 from pa_tutorial.kernels.loads import element_loads
 from pa_tutorial.kernels.paged_attention import paged_attention
-from pa_tutorial.simt import global_traffic, shared_traffic
+from pa_tutorial.kernels.vectors import vector_loads
+from pa_tutorial.paging.layouts import VllmLayout
+from pa_tutorial.simt import Trace, global_traffic, shared_traffic
 from pa_tutorial.simt.races import WARP_SIZE
-from pa_tutorial.viz import keys, poster, qk, query, rows, style
-from pa_tutorial.viz.kernel_runs import REFERENCE, Run, run_v1, values_of_block, watched
-from pa_tutorial.walk.cases import CASES, WORKED_EXAMPLE
+from pa_tutorial.viz import first_kernel, partitions, poster, query_and_key, rows, style, wide
+from pa_tutorial.viz.kernel_runs import REFERENCE, Run, run_v1, run_v2, values_of_block, watched
+from pa_tutorial.walk.cases import WORKED_EXAMPLE
 from pa_tutorial.walk.problem import DecodeProblem
 
-FLOAT32 = dataclasses.replace(REFERENCE, dtype=torch.float32, head_size=64, block_size=8)
-LARGE_BLOCKS = dataclasses.replace(REFERENCE, head_size=64, block_size=32)
-PROBLEMS = (WORKED_EXAMPLE, REFERENCE, FLOAT32, LARGE_BLOCKS)
+FLOAT32 = replace(REFERENCE, dtype=torch.float32, head_size=64, block_size=8)
+LARGE_BLOCKS = replace(REFERENCE, head_size=64, block_size=32)
 by_problem = pytest.mark.parametrize(
-    "problem", PROBLEMS, ids=("worked_example", "reference", "float32", "blocks_of_32")
+    "problem",
+    [WORKED_EXAMPLE, REFERENCE, FLOAT32, LARGE_BLOCKS],
+    ids=("worked_example", "reference", "float32", "blocks_of_32"),
 )
 
 
@@ -38,85 +41,71 @@ def wrong_run(problem: DecodeProblem, old: str, new: str) -> Run:
     """A run of the kernel with a piece of its text replaced."""
     prepared = prepare_v1(**vars(problem.paged("vllm")))
     kernel = changed(paged_attention, old, new)(prepared.geometry)
-    return watched(dataclasses.replace(prepared, kernel=kernel))
+    return watched(replace(prepared, kernel=kernel))
+
+
+# The first kernel ----------------------------------------------------------------------------
+
+
+def naive_trace(problem: DecodeProblem) -> Trace:
+    return prepare_naive(**vars(problem.paged("vllm"))).simulate(trace="all").trace
+
+
+@pytest.mark.parametrize(("num_kv_heads", "end"), [(2, "2 query heads read the same K"), (4, "")])
+def test_the_grid_names_the_blocks_of_each_sequence(num_kv_heads: int, end: str) -> None:
+    problem = replace(first_kernel.BATCH, num_kv_heads=num_kv_heads)
+    figure = first_kernel.draw_grid(naive_trace(problem), problem.seq_lens)
+    assert figure.get_suptitle().endswith(end or "one for each head of each sequence")
+    for seq_len, table in zip(problem.seq_lens, problem.tables, strict=True):
+        line = f"block{'s' * (len(table) > 1)} {', '.join(map(str, table))}"
+        here = [text for text in texts_of(figure) if text.split("\n")[0] == line]
+        assert len(here) == problem.num_heads
+        assert sum("KV head 1" in text for text in here) == problem.num_heads // num_kv_heads
+        assert f"{seq_len} of 128 threads" in here[0]
+
+
+def test_the_addresses_follow_the_block_table_and_the_layout() -> None:
+    problem = replace(WORKED_EXAMPLE, tables=((3, 6),))
+    table = problem.paged("vllm").block_tables[0].tolist()
+    figure = first_kernel.draw_addresses(naive_trace(problem), table, (0, 10))
+    layout = VllmLayout(7, 2, head_size=32, block_size=8, dtype=WORKED_EXAMPLE.dtype)
+    sums = {str(layout.k_element(*at) * 2) for at in ((3, 0, 0, 0), (6, 0, 2, 0), (6, 0, 2, 31))}
+    assert sums | {"block 6, KV head 0"} <= {*texts_of(figure)}
+    assert figure.get_suptitle() == (
+        "Thread 10 takes token 10: logical block 1, offset 2; the block table says block 6"
+    )
+
+
+# Who reads which bytes -----------------------------------------------------------------------
 
 
 @by_problem
-def test_the_five_terms_are_the_address_of_the_trace(problem: DecodeProblem) -> None:
+def test_terms_rows_and_weights_are_those_of_the_trace(problem: DecodeProblem) -> None:
+    """The five terms of an address of K; a lane's rows and tokens of V; its weights."""
     run = run_v1(problem, head=1)
     g = run.geometry
     for block_idx, block in enumerate(blocks_of(problem)[:6]):
-        warp = block_idx % g.NUM_WARPS
-        for thread in range(warp * WARP_SIZE, warp * WARP_SIZE + WARP_SIZE):
+        first = block_idx % g.NUM_WARPS * WARP_SIZE
+        reads = values_of_block(run, block)
+        row, vec = reads.the_array().indices(reads.records.address)
+        for lane in range(WARP_SIZE):
             terms = [
-                sum(keys.key_terms(run, thread, block, j).values())
+                sum(query_and_key.key_terms(run, first + lane, block, j).values())
                 for j in range(g.NUM_VECS_PER_THREAD)
             ]
-            assert keys.key_offsets(run, thread, block) == terms
-
-
-@by_problem
-def test_a_lane_reads_the_rows_and_tokens_of_the_geometry(problem: DecodeProblem) -> None:
-    run = run_v1(problem)
-    g, reads = run.geometry, values_of_block(run, blocks_of(problem)[0])
-    row, vec = reads.the_array().indices(reads.records.address)
-    for lane in range(WARP_SIZE):
-        mine = reads.records.lane == lane
-        assert tuple(np.unique(row[mine])) == g.value_rows(lane)
-        assert set(vec[mine] * g.V_VEC_SIZE) == {g.value_tokens(lane)[0]}
-
-
-@by_problem
-def test_logits_vec_is_the_weights_of_the_tokens_of_the_geometry(problem: DecodeProblem) -> None:
-    run = run_v1(problem)
-    for block in blocks_of(problem)[:6]:
-        for lane in range(WARP_SIZE):
-            found = tuple(rows.weights_read(run, block, lane))
-            assert found == run.geometry.value_tokens(lane)
-
-
-def test_logits_vec_is_what_the_lane_has_read() -> None:
-    """Not what it should have read: every lane reads the first weights of the block here."""
-    old, new = "logits, token_idx - start_token_idx)", "logits, block_idx * BLOCK_SIZE)"
-    run = wrong_run(REFERENCE, old, new)
-    assert run.geometry.value_tokens(3) != tuple(range(8))
-    for block in blocks_of(REFERENCE)[:6]:
-        assert rows.weights_read(run, block, 3) == [*range(8)]
+            assert query_and_key.key_offsets(run, first + lane, block) == terms
+            mine = reads.records.lane == lane
+            assert tuple(np.unique(row[mine])) == g.value_rows(lane)
+            assert {*vec[mine] * g.V_VEC_SIZE} == {g.value_tokens(lane)[0]}
+            assert tuple(rows.weights_read(run, block, lane)) == g.value_tokens(lane)
 
 
 def test_the_plain_layout_takes_twice_the_sectors_and_the_same_bytes() -> None:
     run = run_v1(REFERENCE)
-    plain, vllm = keys.plain_key_trace(run), run.trace.only(array="k_cache")
+    plain, vllm = query_and_key.plain_key_trace(run), run.trace.only(array="k_cache")
     assert len(plain) == len(vllm)
     counts = [global_traffic(trace).total("sectors") for trace in (plain, vllm)]
     assert counts[0] == 2 * counts[1]
-
-
-GEOMETRIES = [
-    Geometry(64, block_size, dtype, num_queries_per_kv=2)
-    for block_size in (8, 16, 32)
-    for dtype in (torch.float16, torch.bfloat16, torch.float32)
-]
-
-
-@pytest.mark.parametrize("geometry", GEOMETRIES, ids=lambda g: f"{g.dtype}-{g.block_size}"[6:])
-def test_the_reads_of_q_are_those_of_a_kernel_that_is_right(geometry: Geometry) -> None:
-    """With padding too: the output is the same, bit by bit."""
-    plain, padded = (query.padded_run(geometry, padding) for padding in (0, 1))
-    assert plain.geometry == padded.geometry == geometry
-    assert plain.prepared.kernel is paged_attention(geometry, element_loads)  # as it is
-    assert torch.isfinite(plain.prepared.out).all()
-    assert torch.equal(plain.prepared.out, padded.prepared.out)
-    rows_of_q = geometry.THREAD_GROUP_SIZE, geometry.NUM_VECS_PER_THREAD, geometry.VEC_SIZE
-    for padding in (0, 1):
-        reads = query.query_reads(geometry, padding)
-        row, vec, element = reads.the_array().indices(reads.records.address)
-        assert reads.the_array().shape == (rows_of_q[0], rows_of_q[1] + padding, rows_of_q[2])
-        assert (row == reads.records.lane % geometry.THREAD_GROUP_SIZE).all()
-        assert (vec < geometry.NUM_VECS_PER_THREAD).all()
-        assert (reads.records.warp == 0).all()
-        assert reads.num_instructions == geometry.NUM_ELEMS_PER_THREAD
-        assert len(np.unique(vec * geometry.VEC_SIZE + element)) == geometry.NUM_ELEMS_PER_THREAD
 
 
 @pytest.mark.parametrize(
@@ -127,90 +116,61 @@ def test_the_reads_of_q_are_those_of_a_kernel_that_is_right(geometry: Geometry) 
         (128, 16, torch.bfloat16, 2),
         (128, 32, torch.float16, 1),
         (80, 16, torch.float16, 1),
-        (112, 16, torch.float16, 1),
+        (32, 8, torch.float16, 1),
+        (64, 8, torch.float32, 2),
         (128, 8, torch.float32, 4),
     ],
 )
-def test_the_conflicts_of_notebook_09(
+def test_one_vec_of_padding_removes_the_conflicts_of_q_and_changes_no_output(
     head_size: int, block_size: int, dtype: torch.dtype, wavefronts: int
 ) -> None:
-    geometry = Geometry(head_size, block_size, dtype)
+    g = Geometry(head_size, block_size, dtype)
+    plain, padded = (query_and_key.padded_run(g, padding) for padding in (0, 1))
+    assert plain.prepared.kernel is paged_attention(g, element_loads)  # as it is
+    assert torch.isfinite(plain.prepared.out).all()
+    assert torch.equal(plain.prepared.out, padded.prepared.out)
     for padding, expected in ((0, wavefronts), (1, 1)):
-        table = shared_traffic(query.query_reads(geometry, padding))
+        reads = query_and_key.query_reads(g, padding)
+        table = shared_traffic(reads)
         assert table.total("wavefronts") == expected * table.total("requests")
+        row, vec, element = reads.the_array().indices(reads.records.address)
+        shape = g.THREAD_GROUP_SIZE, g.NUM_VECS_PER_THREAD + padding, g.VEC_SIZE
+        assert reads.the_array().shape == shape
+        assert (row == reads.records.lane % g.THREAD_GROUP_SIZE).all()
+        assert {*(vec * g.VEC_SIZE + element)} == {*range(g.NUM_ELEMS_PER_THREAD)}
 
 
-def test_one_vec_of_padding_removes_every_conflict_of_q() -> None:
-    for problem, wavefronts in ((REFERENCE, 2), (FLOAT32, 2), (WORKED_EXAMPLE, 1)):
-        geometry = run_v1(problem).geometry
-        for padding, expected in ((0, wavefronts), (1, 1)):
-            table = shared_traffic(query.query_reads(geometry, padding))
-            assert table.total("wavefronts") == expected * table.total("requests")
+def first_reads(run: Run, array: str) -> list[wide.Read]:
+    start = run.start_of_block(int(run["block_tables"][0, 0])) * run.geometry.ITEMSIZE
+    return sorted(wide.first_reads(run.trace, array, start), key=lambda read: read.byte)
 
 
-def test_the_values_of_the_page_are_those_of_the_inputs() -> None:
-    run = run_v1(WORKED_EXAMPLE, head=3)
-    values = WORKED_EXAMPLE.inputs().values[0][:, 1]  # heads 2 and 3 share KV head 1
-    found = [[rows.value_of(run, token, row) for row in range(32)] for token in range(11)]
-    assert found == values.tolist()
-
-
-def texts_of(figure: Figure) -> list[str]:
-    return [text.get_text() for axes in figure.axes for text in axes.texts]
-
-
-@pytest.mark.parametrize("head", range(4))
-def test_the_page_shows_what_the_oracle_says(head: int) -> None:
-    expected = {name: array[0, head] for name, array in WORKED_EXAMPLE.expected().items()}
-    run = run_v1(WORKED_EXAMPLE, head)
-    lines, texts = rows.softmax_lines(run), texts_of(rows.draw_whole_kernel(run))
-    assert list(lines) == ["qk", "exp(qk - qk_max)", "weight"]
-    of_oracle = expected["qk"], np.exp(expected["qk"] - expected["qk_max"]), expected["logits"]
-    for (name, found), right in zip(lines.items(), of_oracle, strict=True):
-        np.testing.assert_allclose(found, right, rtol=1e-5, atol=1e-6)
-        first = texts.index(name) + 1
-        assert texts[first : first + len(right)] == [f"{number:.2f}" for number in right]
-
-
-def test_the_page_shows_the_threads_of_each_token() -> None:
-    run = run_v1(WORKED_EXAMPLE)
-    groups = {token: [*range(4 * token, 4 * token + 4)] for token in range(16)}  # 2 blocks of 8
-    assert rows.threads_of_scores(run) == groups
-    assert rows.writers(run) == {token: 4 * token for token in range(16)}
-    texts = texts_of(rows.draw_whole_kernel(run))
-    table = blocks_of(WORKED_EXAMPLE)
-    wanted = [f"block {table[0]}: warp 0", f"block {table[1]}: warp 1", "0–3", "28–31", "40–43"]
-    assert [text for text in wanted if text not in texts] == []
-    assert "44–47" not in texts  # token 11 does not exist
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "read"),
-    [
-        ("math.exp(logits[i] - qk_max)", "math.exp(logits[i])", rows.softmax_lines),
-        ("if thread_group_offset == 0:", "if thread_group_offset == 1:", rows.writers),
-        (
-            "(thread_group_idx + i * WARP_SIZE) % BLOCK_SIZE",
-            "(thread_group_idx + 1) % BLOCK_SIZE",
-            rows.threads_of_scores,
-        ),
-        (
-            "range(start_block_idx + warp_idx, end_block_idx, NUM_WARPS):\n            # 64 bits",
-            "range(start_block_idx + (warp_idx + 3) % 4, end_block_idx, NUM_WARPS):\n"
-            "            # 64 bits",
-            rows.writers,
-        ),
-    ],
-    ids=("exps", "writers", "tokens", "warps"),
-)
-def test_the_page_shows_what_a_wrong_kernel_does(
-    old: str, new: str, read: Callable[[Run], dict]
+@by_problem
+@pytest.mark.parametrize("array", ["k_cache", "v_cache"])
+def test_the_first_bytes_are_read_by_the_threads_of_the_formula(
+    problem: DecodeProblem, array: str
 ) -> None:
-    right, wrong = run_v1(WORKED_EXAMPLE), wrong_run(WORKED_EXAMPLE, old, new)
-    as_lists = [
-        {key: np.asarray(v).tolist() for key, v in read(run).items()} for run in (right, wrong)
+    """The first bytes of K are piece 0 of the first tokens, those of V the first rows."""
+    elements, vectors = run_v1(problem), run_v1(problem, loads=vector_loads)
+    g = elements.geometry
+    size = g.VEC_SIZE if array == "k_cache" else g.V_VEC_SIZE
+    starts = [*enumerate(range(0, wide.SHOWN, size * g.ITEMSIZE))]
+    assert first_reads(vectors, array) == [
+        wide.Read(0, thread, start, size * g.ITEMSIZE) for thread, start in starts
     ]
-    assert as_lists[0] != as_lists[1]
+    assert first_reads(elements, array) == [
+        wide.Read(e, thread, start + e * g.ITEMSIZE, g.ITEMSIZE)
+        for thread, start in starts
+        for e in range(size)
+    ]
+
+
+# Values --------------------------------------------------------------------------------------
+
+
+def weights(run: Run) -> list[list[int]]:
+    """The tokens whose weights lane 3 reads."""
+    return [rows.weights_read(run, block, 3) for block in blocks_of(REFERENCE)[:6]]
 
 
 @by_problem
@@ -218,45 +178,94 @@ def test_the_sum_over_the_group_is_the_score_that_the_kernel_has(problem: Decode
     run = run_v1(problem, head=1)
     snapshot, g = run.snapshot(SCORES_DONE), run.geometry
     for group in (0, g.NUM_THREAD_GROUPS // g.NUM_WARPS):  # the first of warp 0, and of warp 1
-        *_, last = qk.partial_sums(snapshot, group)
+        *_, last = query_and_key.partial_sums(snapshot, group)
         first = group * g.THREAD_GROUP_SIZE
         found = snapshot["qk"][first : first + g.THREAD_GROUP_SIZE]
         np.testing.assert_allclose(last * run["scale"], found, rtol=1e-5)
 
 
-def test_the_vecs_of_a_group_are_the_head_and_one_key_token() -> None:
-    run, g = run_v1(WORKED_EXAMPLE), run_v1(WORKED_EXAMPLE).geometry
-    snapshot, inputs = run.snapshot(SCORES_DONE), WORKED_EXAMPLE.inputs()
-    for token in range(11):
-        vecs = qk.keys_of_group(snapshot, token)
-        for offset in range(g.THREAD_GROUP_SIZE):
-            own = list(g.head_elements(offset))
-            assert vecs[offset].ravel().tolist() == inputs.keys[0][token, 0, own].tolist()
-            assert snapshot["q_vecs"][offset].ravel().tolist() == inputs.q[0, 0, own].tolist()
-    shown = texts_of(qk.draw_qk(snapshot, 0, float(run["scale"])))
-    of_thread_3 = ["6–7", "14–15", "22–23", "30–31"]
-    assert [text for text in shown if text in of_thread_3] == of_thread_3
-    assert f"{snapshot['qk'][0]:.3f}" in shown[-1]
+@pytest.mark.parametrize("head", [0, 3])
+def test_the_page_shows_what_the_oracle_says(head: int) -> None:
+    expected = {name: array[0, head] for name, array in WORKED_EXAMPLE.expected().items()}
+    run = run_v1(WORKED_EXAMPLE, head)
+    lines, texts = rows.softmax_lines(run), texts_of(rows.draw_whole_kernel(run))
+    of_oracle = expected["qk"], np.exp(expected["qk"] - expected["qk_max"]), expected["logits"]
+    for (name, found), right in zip(lines.items(), of_oracle, strict=True):
+        np.testing.assert_allclose(found, right, rtol=1e-5, atol=1e-6)
+        first = texts.index(name) + 1
+        assert texts[first : first + len(right)] == [f"{number:.2f}" for number in right]
+    found = [[rows.value_of(run, token, row) for row in range(32)] for token in range(11)]
+    assert found == WORKED_EXAMPLE.inputs().values[0][:, head // 2].tolist()
+    assert rows.writers(run) == {token: 4 * token for token in range(16)}  # 2 blocks of 8
+    table = blocks_of(WORKED_EXAMPLE)
+    wanted = {f"block {table[0]}: warp 0", f"block {table[1]}: warp 1", "0–3", "28–31", "40–43"}
+    assert wanted <= {*texts}
+    assert "44–47" not in texts  # token 11 does not exist
 
 
-def test_the_poster_says_who_is_at_work_and_where_the_barriers_are() -> None:
-    run = run_v1(WORKED_EXAMPLE)
-    threads = [len(poster.threads_of(run, step)) for step in poster.STEPS]
-    assert threads == [16, 64, 128, 11, 11, 64, 128, 32]
+LOOP_OVER_K = "range(start_block_idx + {}, end_block_idx, NUM_WARPS):\n            # 64 bits"
+TOKEN = "(thread_group_idx + {}) % BLOCK_SIZE"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "read"),
+    [
+        ("math.exp(logits[i] - qk_max)", "math.exp(logits[i])", rows.softmax_lines),
+        ("if thread_group_offset == 0:", "if thread_group_offset == 1:", rows.writers),
+        (TOKEN.format("i * WARP_SIZE"), TOKEN.format("1"), rows.threads_of_scores),
+        (LOOP_OVER_K.format("warp_idx"), LOOP_OVER_K.format("(warp_idx + 3) % 4"), rows.writers),
+        ("logits, token_idx - start_token_idx)", "logits, block_idx * BLOCK_SIZE)", weights),
+        ("+ physical_block_offset * X", "+ 0 * X", lambda run: first_reads(run, "k_cache")),
+    ],
+    ids=("exps", "writers", "tokens", "warps", "weights", "first reads"),
+)
+def test_a_picture_shows_what_a_wrong_kernel_does(
+    old: str, new: str, read: Callable[[Run], dict | list]
+) -> None:
+    right, wrong = (read(run) for run in (run_v1(REFERENCE), wrong_run(REFERENCE, old, new)))
+    assert repr(right) != repr(wrong)
+
+
+@pytest.mark.parametrize("problem", [FLOAT32, LARGE_BLOCKS], ids=("float32", "blocks_of_32"))
+def test_the_figures_are_drawn_for_other_geometries(problem: DecodeProblem) -> None:
+    run, block = run_v1(problem), blocks_of(problem)[0]
+    for figure in (
+        query_and_key.draw_query_banks(run.geometry),
+        query_and_key.draw_blocks_of_warps(run),
+        query_and_key.draw_key_address(run, 5, block),
+        rows.draw_value_rows(run, block, 3),
+    ):
+        assert figure.get_suptitle()
+
+
+# The poster ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("run", "at_work"),
+    [
+        (lambda: run_v1(WORKED_EXAMPLE), [16, 64, 128, 11, 11, 64, 128, 32]),
+        (poster.run_of_partition, [16, 32, 128, 8, 8, 32, 128, 32]),
+    ],
+    ids=("v1", "v2"),
+)
+def test_the_poster_says_who_is_at_work_and_where_the_barriers_are(
+    run: Callable[[], Run], at_work: list[int]
+) -> None:
+    run = run()
+    assert [len(poster.threads_of(run, step)) for step in poster.STEPS] == at_work
     of_sum, of_maximum = poster.shuffles(run.trace, "block_sum"), poster.trace_of(run, "maximum")
     assert of_maximum.only(warp=0).num_instructions == 3 + 2 + 1
     assert of_sum.only(warp=0).num_instructions == 5 + 2 + 1
-    steps = [poster.trace_of(run, name).records.instruction for name in poster.NAMES]
     barriers = np.unique(run.trace.only(kind="barrier", warp=0).records.instruction).tolist()
     assert len(barriers) == poster.num_barriers(run) == 9
-    q, k, maxima, weights, values, tree, out = (steps[i] for i in (0, 1, 2, 4, 5, 6, 7))
-    sums = of_sum.records.instruction
-    assert q.max() < barriers[0] < k.min()
-    assert maxima.min() < barriers[1] < maxima.max()
-    assert sums.min() < barriers[2] < sums.max()
-    assert weights.max() < barriers[3] < values.min()
-    assert values.max() < barriers[4] < tree.min()
-    assert tree.min() < barriers[5] < barriers[8] < out.min()
+    steps = {name: poster.trace_of(run, name).records.instruction for name in poster.NAMES}
+    assert steps["query"].max() < barriers[0] < steps["scores"].min()
+    assert steps["maximum"].min() < barriers[1] < steps["maximum"].max()
+    assert of_sum.records.instruction.min() < barriers[2] < of_sum.records.instruction.max()
+    assert steps["weights"].max() < barriers[3] < steps["values"].min()
+    assert steps["values"].max() < barriers[4] < steps["warps"].min()
+    assert steps["warps"].min() < barriers[5] < barriers[8] < steps["output"].min()
 
 
 def test_the_title_of_the_poster_is_true_in_the_trace() -> None:
@@ -271,58 +280,82 @@ def test_the_title_of_the_poster_is_true_in_the_trace() -> None:
 
 @pytest.mark.parametrize("here", poster.NAMES)
 def test_the_poster_marks_one_step(here: str) -> None:
-    figure = poster.draw_poster(here)
-    assert texts_of(figure).count("you are here") == 1
-    bold = [text for text in figure.axes[0].texts if text.get_weight() == "bold"]
-    strong = {text.get_text() for text in bold if text.get_color() == style.INK}
-    assert strong == {"you are here", *(step.words for step in poster.STEPS if step.name == here)}
+    (axes,) = poster.draw_poster(here).axes
+    strong = [t for t in axes.texts if t.get_weight() == "bold" and t.get_color() == style.INK]
+    (words,) = (step.words for step in poster.STEPS if step.name == here)
+    assert sorted(text.get_text() for text in strong) == sorted(["you are here", words])
 
 
-def test_the_poster_has_the_shapes_of_the_geometry() -> None:
-    texts, g = texts_of(poster.draw_poster()), run_v1(WORKED_EXAMPLE).geometry
-    assert "you are here" not in texts
+def test_the_posters_have_the_shapes_of_the_geometry() -> None:
+    v1, v2 = ({*texts_of(poster.draw_poster(partitions=two))} for two in (False, True))
+    g, paged = run_v1(WORKED_EXAMPLE).geometry, WORKED_EXAMPLE.paged("vllm")
     shape = [g.THREAD_GROUP_SIZE, g.NUM_VECS_PER_THREAD, g.VEC_SIZE]
-    wanted = [f"q_vecs {shape}", f"logits_vec [{g.V_VEC_SIZE}]", f"accs [{g.NUM_ROWS_PER_THREAD}]"]
-    paged = WORKED_EXAMPLE.paged("vllm")
-    wanted += [f"k_cache\n{[*paged.k_cache.shape]}", f"v_cache\n{[*paged.v_cache.shape]}"]
-    assert [text for text in wanted if text not in texts] == []
+    wanted = {f"q_vecs {shape}", f"logits_vec [{g.V_VEC_SIZE}]", f"accs [{g.NUM_ROWS_PER_THREAD}]"}
+    wanted |= {f"k_cache\n{[*paged.k_cache.shape]}", f"v_cache\n{[*paged.v_cache.shape]}"}
+    assert wanted <= v1
+    own = {"logits [8]: scores", "exp_sums\nmax_logits", "tmp_out\n[32]", "reduce\nkernel"}
+    assert own <= v2
+    assert not own & v1
     with pytest.raises(ValueError, match="here"):
         poster.draw_poster("somewhere")
 
 
-def test_the_poster_of_v2_shows_the_first_partition_only() -> None:
-    run, texts = poster.run_of_partition(), texts_of(poster.draw_poster_of_v2())
-    threads = [len(poster.threads_of(run, step)) for step in poster.STEPS]
-    assert threads == [16, 32, 128, 8, 8, 32, 128, 32]
-    assert poster.num_barriers(run) == 9
-    wanted = {"logits [8]: scores", "exp_sums\nmax_logits", "tmp_out\n[32]", "reduce\nkernel"}
-    assert wanted <= {*texts}
-    assert not wanted & {*texts_of(poster.draw_poster())}
-    assert "5" in texts
-    assert "2" not in texts[texts.index("block_tables") :][:3]  # block 2 is the second partition's
+# Partitions ----------------------------------------------------------------------------------
 
 
-def drawings(run: Run, block: int) -> list:
-    return [
-        query.draw_query_banks(run.geometry),
-        keys.draw_blocks_of_warps(run),
-        keys.draw_key_address(run, 5, block),
-        rows.draw_value_rows(run, block, 3),
-    ]
+@pytest.mark.parametrize("size", [0, 512, 1000])
+def test_every_token_of_every_head_is_in_one_thread_block(size: int) -> None:
+    seq_lens = (4096, 700, 512)
+    work = partitions.thread_blocks(seq_lens, 3, size)
+    for sequence, seq_len in enumerate(seq_lens):
+        mine = [tokens for owner, tokens in work if owner == sequence]
+        assert (sum(mine), len(mine)) == (3 * seq_len, 3 * (-(-seq_len // size) if size else 1))
+    in_order = [(0, 8), (0, 8), (1, 5), (1, 5), (0, 8), (0, 8)]  # heads count fastest
+    assert partitions.thread_blocks((16, 5), 2, partition_size=8) == in_order
 
 
-@pytest.mark.parametrize("problem", [FLOAT32, LARGE_BLOCKS], ids=("float32", "blocks_of_32"))
-def test_the_figures_are_drawn_for_other_geometries(problem: DecodeProblem) -> None:
-    run = run_v1(problem)
-    for figure in drawings(run, blocks_of(problem)[0]):
-        assert figure.get_suptitle()
+def test_a_thread_block_goes_to_the_multiprocessor_that_is_free_first() -> None:
+    pieces = partitions.schedule([(0, 9), (0, 2), (1, 4), (1, 4)], num_multiprocessors=2)
+    found = [(piece.multiprocessor, piece.start, piece.end) for piece in pieces]
+    assert found == [(0, 0, 9), (1, 0, 2), (1, 2, 6), (1, 6, 10)]
+    assert partitions.end_of(pieces) == 10
+    assert partitions.busy(pieces, 2) == 19 / 20
+    figure = partitions.draw_idle([(4096,)], num_heads=20)
+    assert figure.get_suptitle().startswith("One sequence: v1 leaves 112 of 132 multiprocessors")
+    assert "ends at 4,096\n15 % of the time is work" in texts_of(figure)
 
 
-def test_a_part_of_an_array_holds_only_its_own_accesses() -> None:
-    run = run_v1(CASES["decode/shuffled_blocks"])
-    g = run.geometry
-    (table, _), _ = CASES["decode/shuffled_blocks"].block_tables()
-    for block_idx in (0, 5):
-        reads = values_of_block(run, table[block_idx])
-        assert {*reads.records.warp.tolist()} == {block_idx % g.NUM_WARPS}
-        assert len(reads) == g.HEAD_SIZE * g.BLOCK_SIZE
+@pytest.mark.parametrize("head", [0, 3])
+def test_the_split_shows_what_each_partition_computes_and_leaves(head: int) -> None:
+    figure = partitions.draw_split(WORKED_EXAMPLE, partition_size=8, head=head)
+    texts, oracle = texts_of(figure), WORKED_EXAMPLE.expected()
+    require_readable(figure)
+    ends = [i for i, text in enumerate(texts) if text in ("leaves:", "v1 (notebook 10):")]
+    all_qk = oracle["qk"][0, head]
+    for partition, qk in enumerate((all_qk[:8], all_qk[8:])):
+        exps = np.exp(qk - qk.max())
+        start = texts.index(f"partition {partition}") + 1
+        columns = zip(qk, exps, exps / exps.sum(), strict=True)
+        shown = texts[start : ends[partition]]
+        found = [shown[i + 1 : i + 4] for i in range(0, len(shown), 4)]
+        assert found == [[f"{number:.2f}" for number in column] for column in columns]
+        left = texts[ends[partition] + 1 : ends[partition] + 3]
+        assert left == [f"{qk.max():.3f}", f"{exps.sum():.3f}"]
+    whole = [f"{oracle[name][0, head, 0]:.3f}" for name in ("qk_max", "exp_sum")]
+    assert texts[ends[2] + 1 : ends[2] + 3] == whole
+    shown = [float(text) for text in texts[ends[2] + 3 : ends[2] + 7]]
+    np.testing.assert_allclose(shown, oracle["out"][0, head, :4], atol=0.006)
+
+
+@pytest.mark.parametrize("size", [8, 16, 24, 64])
+def test_thread_blocks_have_the_tokens_of_their_partition(size: int) -> None:
+    problem = partitions.MIXED
+    starts = range(0, max(problem.seq_lens), size)
+    expected = [[max(0, min(n - start, size)) for start in starts] for n in problem.seq_lens]
+    trace = run_v2(problem, size).partitions.trace
+    assert partitions.tokens_of_thread_blocks(trace).tolist() == expected
+    figure = partitions.draw_mixed(problem, size)
+    drawn = [tokens for line in expected for tokens in line if tokens]
+    assert [int(text) for text in texts_of(figure) if text.isdigit()] == drawn
+    empty, count = sum(line.count(0) for line in expected), len(starts) * len(expected)
+    assert figure.get_suptitle().startswith(f"{empty} of {count} thread blocks")

@@ -2,24 +2,30 @@
 
 import base64
 import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from numba import cuda, float32
 from simt_kernels.example import EXAMPLES
 
+from pa_tutorial.attention.step import DecodeStep
+from pa_tutorial.kernels.launch import prepare_naive, prepare_v1, prepare_v2
 from pa_tutorial.kernels.vectors import vector_loads
-from pa_tutorial.simt import Report, Trace, global_traffic, launch, shared_traffic
+from pa_tutorial.paging.layouts import VllmLayout
+from pa_tutorial.simt import global_traffic, launch, shared_traffic
 from pa_tutorial.simt.trace import NO_LANE
 from pa_tutorial.simt.traffic import costs
 from pa_tutorial.viz.kernel_runs import REFERENCE, run_v1
-from pa_tutorial.viz.microscope import microscope
+from pa_tutorial.viz.microscope import Axis, Pane, microscope
 from pa_tutorial.viz.microscope.data import TYPES, aliases, packed
 from pa_tutorial.viz.microscope.page import STATIC
-from pa_tutorial.viz.microscope.paged_panes import reference_microscope, run_microscope
+from pa_tutorial.viz.microscope.paged_panes import paged_panes, reference_microscope, run_microscope
 
-ROOT = Path(__file__).parents[2]
 DTYPES = {name: kind for kind, name in TYPES.items()}
 
 
@@ -27,38 +33,36 @@ def unpacked(column: dict[str, str]) -> np.ndarray:
     return np.frombuffer(base64.b64decode(column["data"]), "<" + DTYPES[column["type"]])
 
 
-def traced(name: str) -> Report:
-    example = EXAMPLES[name]
-    sizes = example.grid, example.block
-    arguments = {"shared_bytes": example.shared_bytes, "checks": (), "trace": 0}
-    return launch(example.kernel, *sizes, *example.draw(), **arguments)
-
-
 # Nothing is lost --------------------------------------------------------------------------------
+
+
+def records_of(data: dict) -> list[tuple]:
+    """The records that a page can make of its data."""
+    columns = {key: unpacked(column) for key, column in data["columns"].items()}
+    patterns, found = columns["patterns"].reshape(-1, 32), []
+    for i, lanes in enumerate(columns["lanes"].tolist()):
+        array = data["arrays"][columns["array"][i] - 1]["name"] if columns["array"][i] else ""
+        fields = [int(columns[f][i]) for f in ("number", "warp", "kind", "space", "num_bytes")]
+        place = data["places"][columns["place"][i]]["text"]
+        way = tuple(tuple(step) for step in data["ways"][columns["way"][i]])
+        for lane in (lane for lane in range(32) if lanes >> lane & 1):
+            value = int(columns["base"][i] + patterns[columns["pattern"][i], lane])
+            found.append((*fields, lane, value, array, place, way))
+    return found
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_page_knows_every_record_of_the_trace(name: str) -> None:
-    report = traced(name)
-    if not len(report.trace):
-        pytest.skip("this kernel touches nothing")
-    data = microscope(report).data
-    columns = {key: unpacked(column) for key, column in data["columns"].items()}
-    patterns = columns["patterns"].reshape(-1, 32)
-    found = []
-    for i, lanes in enumerate(columns["lanes"].tolist()):
-        for lane in (lane for lane in range(32) if lanes >> lane & 1):
-            value = columns["base"][i] + patterns[columns["pattern"][i], lane]
-            array = data["arrays"][columns["array"][i] - 1]["name"] if columns["array"][i] else ""
-            fields = [columns[f][i] for f in ("number", "warp", "kind", "space", "num_bytes")]
-            place = data["places"][columns["place"][i]]["text"]
-            way = [tuple(step) for step in data["ways"][columns["way"][i]]]
-            found.append((*map(int, fields), lane, int(value), array, place, tuple(way)))
+    example = EXAMPLES[name]
+    options = {"shared_bytes": example.shared_bytes, "checks": (), "trace": 0}
+    report = launch(example.kernel, example.grid, example.block, *example.draw(), **options)
     trace = report.trace
-    expected = [
+    if not len(trace):
+        pytest.skip("this kernel touches nothing")
+    fields = ("instruction", "warp", "kind", "space", "num_bytes", "lane")
+    assert records_of(microscope(report).data) == [
         (
-            *(int(r[f]) for f in ("instruction", "warp", "kind", "space", "num_bytes")),
-            int(r.lane),
+            *(int(r[f]) for f in fields),
             int(r.address if r.space else max(r.source_lane, 0)),
             trace.arrays[r.array].name if r.array >= 0 else "",
             trace.sites[r.place].text,
@@ -66,13 +70,6 @@ def test_the_page_knows_every_record_of_the_trace(name: str) -> None:
         )
         for r in trace.records
     ]
-    assert found == expected
-
-
-def test_shuffles_keep_the_lane_that_is_read() -> None:
-    trace = run_v1(REFERENCE).trace.only(kind="shuffle")
-    assert np.all(trace.records.source_lane != NO_LANE)
-    assert not np.array_equal(trace.records.source_lane, trace.records.lane)
 
 
 @pytest.mark.parametrize("values", [[0, 255], [0, 256], [-1, 3], [2**31], [2**40, -5], []])
@@ -80,7 +77,7 @@ def test_numbers_survive_packing(values: list[int]) -> None:
     assert unpacked(packed(np.array(values, np.int64))).tolist() == values
 
 
-def test_costs_are_those_of_the_tables() -> None:
+def test_costs_are_those_of_the_tables_and_shuffles_keep_the_lane_that_is_read() -> None:
     trace = run_v1(REFERENCE, loads=vector_loads).trace
     found = costs(trace)
     shared, of_global = shared_traffic(trace), global_traffic(trace)
@@ -88,20 +85,14 @@ def test_costs_are_those_of_the_tables() -> None:
     assert found["ideal_sectors"].sum() == of_global.total("ideal sectors")
     assert found["wavefronts"].sum() == shared.total("wavefronts")
     assert found["ideal"].sum() == shared.total("ideal")
-    for warp in range(4):
-        part = trace.only(warp=warp)
-        numbers = np.unique(part.records.instruction)
-        of_warp = np.isin(np.unique(trace.records.instruction), numbers)
-        assert found["sectors"][of_warp].sum() == global_traffic(part).total("sectors")
+    shuffles = trace.only(kind="shuffle").records
+    assert np.all(shuffles.source_lane != NO_LANE)
+    assert not np.array_equal(shuffles.source_lane, shuffles.lane)
 
 
-def test_other_names_of_an_array() -> None:
-    assert aliases(run_v1(REFERENCE).trace) == {"shared_mem": ["logits", "out_smem"]}
-
-
-def test_a_name_of_a_name() -> None:
+def test_names_of_names_are_found_and_a_tag_does_not_end_the_page(tmp_path: Path) -> None:
     @cuda.jit
-    def kernel(out):
+    def kernel(out):  # </script><script>alert(1)</script>
         s = cuda.shared.array(8, float32)
         first = s
         second = first
@@ -109,108 +100,204 @@ def test_a_name_of_a_name() -> None:
         second[t] = t
         out[t] = first[t]
 
-    assert aliases(launch(kernel, 1, 8, np.zeros(8), trace=0).trace) == {"s": ["first", "second"]}
+    report = launch(kernel, 1, 8, np.zeros(8), trace=0)
+    assert aliases(report.trace) == {"s": ["first", "second"]}
+    microscope(report).save_html(tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert page.count("</script>") == 2, "a tag in the source does not end the page"
 
 
-def test_a_thread_block_has_only_its_own_arrays() -> None:
-    @cuda.jit
-    def kernel(out, a, b):
-        t = cuda.threadIdx.x
-        if cuda.blockIdx.x == 0:
-            out[t] = a[t]
-        else:
-            b[t] = 1
-
-    report = launch(kernel, 2, 8, np.zeros(8), np.zeros(8), np.zeros(8), trace="all")
-    second = microscope(report, block=1)
-    assert [array.name for array in second.trace.arrays] == ["b"]
-    assert set(second.trace.records.array.tolist()) == {0}
-    assert [pane.array for pane in second.panes] == ["b"]
+@cuda.jit
+def two_blocks(out, b):
+    s = cuda.shared.array(64, float32)
+    t = cuda.threadIdx.x
+    if cuda.blockIdx.x == 1:
+        s[t] = t
+        out[t] = s[63 - t]
+    else:
+        b[t] = 1
 
 
-def test_a_finding_is_at_its_place_in_this_thread_block() -> None:
-    @cuda.jit
-    def kernel(out):
-        s = cuda.shared.array(64, float32)
-        t = cuda.threadIdx.x
-        if cuda.blockIdx.x == 1:
-            s[t] = t
-            out[t] = s[63 - t]
-        else:
-            out[t] = 0
-
-    report = launch(kernel, 2, 64, np.zeros(64), trace="all", collect=True, checks=("init", "race"))
-    of_block = [f for f in report.findings if f.array == "s"]
-    (race,) = of_block
+def test_a_thread_block_has_its_own_arrays_and_findings() -> None:
+    options = {"trace": "all", "collect": True, "checks": ("init", "race")}
+    report = launch(two_blocks, 2, 64, np.zeros(64), np.zeros(64), **options)
+    first, second = (microscope(report, block=block) for block in (0, 1))
+    assert [array.name for array in first.trace.arrays] == [p.array for p in first.panes] == ["b"]
+    assert {*first.trace.records.array.tolist()} == {0}
+    (race,) = (finding for finding in report.findings if finding.array == "s")
     place = report.findings.index(race)
-    found = microscope(report, block=1).data["findings"][place]
-    start = report.trace.only(block=1).records.instruction[0]
-    assert (found["first"], found["second"]) == (
-        race.other_instruction - start,
-        race.instruction - start,
-    )
+    start, found = second.trace.records.instruction[0], second.data["findings"][place]
+    wanted = race.other_instruction - start, race.instruction - start
+    assert (found["first"], found["second"]) == wanted
     assert (found["first_lane"], found["second_lane"]) == (31, 0)
-    elsewhere = microscope(report, block=0).data["findings"][place]
+    elsewhere = first.data["findings"][place]
     assert (elsewhere["first"], elsewhere["second"]) == (None, None)
 
 
 # What is shown where nothing runs ---------------------------------------------------------------
 
 
-def test_a_notebook_that_is_committed_has_a_picture(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(STATIC, "1")
-    bundle, _ = reference_microscope()._repr_mimebundle_()
-    assert set(bundle) == {"image/png", "text/plain"}
-    assert bundle["text/plain"].startswith("Instruction 81 of 6,156: warp 2 reads k_cache")
-
-
-def test_in_jupyter_it_is_a_widget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(STATIC, raising=False)
-    look = reference_microscope()
-    bundle = look._repr_mimebundle_()
-    bundle = bundle[0] if isinstance(bundle, tuple) else bundle
-    assert "application/vnd.jupyter.widget-view+json" in bundle
-    assert json.loads(look.widget().data)["kernel"] == "paged_attention_kernel"
-
-
-def test_without_anywidget_it_is_a_picture(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(STATIC, raising=False)
-    monkeypatch.setattr("pa_tutorial.viz.microscope.page._widget_class", no_widget)
-    bundle, _ = reference_microscope()._repr_mimebundle_()
-    assert "image/png" in bundle
-
-
 def no_widget() -> type:
     raise ImportError("No module named 'anywidget'")
 
 
-def pieces(trace: Trace) -> dict[str, Trace]:
-    return {
-        "k": trace.only(array="k_cache", warp=1),
-        "shared write": trace.only(array="q_vecs", kind="write"),
-        "local": trace.only(array="accs"),
-        "shuffle": trace.only(kind="shuffle"),
-        "barrier": trace.only(kind="barrier"),
-    }
+@pytest.mark.parametrize("way", ["committed", "jupyter", "without anywidget"])
+def test_a_notebook_shows_a_widget_or_a_picture(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(STATIC, "1" if way == "committed" else "")
+    if way == "without anywidget":
+        monkeypatch.setattr("pa_tutorial.viz.microscope.page._widget_class", no_widget)
+    look = reference_microscope()
+    bundle = look._repr_mimebundle_()
+    bundle = bundle[0] if isinstance(bundle, tuple) else bundle
+    if way == "jupyter":
+        assert "application/vnd.jupyter.widget-view+json" in bundle
+        assert json.loads(look.widget().data)["kernel"] == "paged_attention_kernel"
+    else:
+        assert {*bundle} == {"image/png", "text/plain"}
+        assert bundle["text/plain"].startswith("Instruction 81 of 6,156: warp 2 reads k_cache")
 
 
-@pytest.mark.parametrize("name", ["k", "shared write", "local", "shuffle", "barrier"])
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"array": "k_cache", "warp": 1},
+        {"array": "q_vecs", "kind": "write"},
+        {"array": "accs"},
+        {"kind": "shuffle"},
+        {"kind": "barrier"},
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("lane", [None, 3])
-def test_every_kind_of_instruction_has_a_picture(name: str, lane: int | None) -> None:
+def test_every_kind_of_instruction_has_a_picture(part: dict, lane: int | None) -> None:
     run = run_v1(REFERENCE)
-    figure = run_microscope(run, at=pieces(run.trace)[name], lane=lane).picture()
+    figure = run_microscope(run, at=run.trace.only(**part), lane=lane).picture()
     assert len(figure.get_suptitle().split()) >= 6
 
 
-def test_a_tag_in_the_source_does_not_end_the_page(tmp_path: Path) -> None:
-    @cuda.jit
-    def kernel(out):  # </script><script>alert(1)</script>
-        s = cuda.shared.array(4, float32)
-        t = cuda.threadIdx.x
-        s[t] = 1
-        out[t] = s[t]
+# Panes ------------------------------------------------------------------------------------------
 
-    report = launch(kernel, 1, 4, np.zeros(4, np.float32), trace=0)
-    microscope(report).save_html(tmp_path / "page.html")
-    page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert page.count("</script>") == 2
+
+def elements_of(pane: Pane) -> list[tuple[int, dict[str, int]]]:
+    """Every element of every tile, and its labels: by hand."""
+    found, axes = [], (*pane.rows, *pane.columns)
+    for tile in pane.tiles:
+        for at in np.ndindex(*(axis.size for axis in axes)):
+            values = {**tile.values, **{a.name: n for a, n in zip(axes, at, strict=True)}}
+            labels = {
+                name: sum(values[term] * factor for term, factor in terms.items())
+                for name, terms in pane.labels.items()
+            }
+            steps = sum(axis.stride * n for axis, n in zip(axes, at, strict=True))
+            found.append((tile.start + steps, labels))
+    return found
+
+
+@pytest.mark.parametrize("head", [0, 5])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+def test_panes_of_k_and_v_say_what_the_layout_says(head: int, dtype: torch.dtype) -> None:
+    """Every element of every tile, against VllmLayout."""
+    sizes = {"num_heads": 6, "num_kv_heads": 3, "head_size": 32, "block_size": 8}
+    inputs = replace(REFERENCE, seq_lens=(5, 19), dtype=dtype, **sizes).paged("vllm")
+    _, k_pane, v_pane, _ = paged_panes(prepare_v1(**vars(inputs)), (head, 1, 0))
+    layout = VllmLayout(inputs.k_cache.shape[0], 3, 32, 8, dtype)
+    for pane, element in ((k_pane, layout.k_element), (v_pane, layout.v_element)):
+        seen = set()
+        for found, labels in elements_of(pane):
+            block = int(inputs.block_tables[1, labels["logical block"]])
+            assert labels["physical block"] == block
+            assert labels["token"] == labels["logical block"] * 8 + labels["offset"]
+            assert labels["KV head"] == head // 2
+            assert found == element(block, head // 2, labels["offset"], labels["element"])
+            seen.add((labels["token"], labels["element"]))
+        assert seen == {(token, e) for token in range(24) for e in range(32)}
+
+
+def test_every_access_of_the_kernel_lies_in_a_pane_of_its_partition() -> None:
+    """q, K, V and out of each thread block: where the kernel goes, the pane has a cell."""
+    problem = replace(REFERENCE, seq_lens=(70, 33))
+    prepared = prepare_v2(**vars(problem.paged("vllm")), partition_size=32).partitions
+    report = prepared.simulate(trace="all")
+    for block in np.ndindex(*prepared.grid[::-1]):
+        head, sequence, partition = index = tuple(int(i) for i in block[::-1])
+        if partition * 32 >= problem.seq_lens[sequence]:
+            continue  # the sequence ends before this partition
+        trace, panes = report.trace.only(block=index), paged_panes(prepared, index)
+        assert panes[1].tiles[0].values["logical block"] == partition * 2
+        assert panes[3].tiles[0].start == ((sequence * 2 + head) * 3 + partition) * 128
+        for pane in panes:
+            part = trace.only(array=pane.array)
+            array = part.the_array()
+            touched = (part.records.address - array.address) // array.dtype.itemsize
+            assert len(part)
+            cells = {element for element, _ in elements_of(pane)}
+            assert {*touched.tolist()} <= cells, (index, pane.array)
+
+
+def test_a_block_that_stands_twice_in_the_table_is_one_tile() -> None:
+    inputs = REFERENCE.paged("vllm")
+    inputs.block_tables[0, 3] = inputs.block_tables[0, 1]
+    pane = paged_panes(prepare_v1(**vars(inputs)))[1]
+    assert len(pane.tiles) == 10
+    assert pane.tiles[1].title.startswith("1 and 3 →")
+
+
+@cuda.jit
+def far_apart(out, a, middle):
+    t = cuda.threadIdx.x
+    out[t, 1] = a[t] + a[900 + t] + middle[160 + t]
+
+
+def test_memory_that_nobody_touches_is_left_out() -> None:
+    out = np.zeros((96, 4), np.float32)
+    report = launch(far_apart, 1, 96, out, np.zeros(2000), np.zeros(2000), trace=0)
+    panes = {pane.array: pane for pane in microscope(report).panes}
+    covered = {element for element, _ in elements_of(panes["a"])}
+    assert {*range(96), *range(900, 996)} <= covered
+    assert len(panes["a"].tiles) == 2
+    assert len(covered) <= 2 * 16 * 32
+    assert [(tile.start, tile.title) for tile in panes["middle"].tiles] == [(160, "")]
+    assert panes["middle"].rows[0].size == 3
+    assert panes["out"].columns[0].size == 4
+
+
+# Bad input --------------------------------------------------------------------------------------
+
+ROW = (Axis("row", 1, 1),)
+BAD = {
+    "block is 2; it must be a traced one that touched": lambda r: microscope(r, block=2),
+    "there is no thread block 7": lambda r: microscope(r, block=7),
+    "at is 99; it must be a warp instruction": lambda r: microscope(r, at=99),
+    "at is a trace of nothing": lambda r: microscope(r, at=r.trace.only(kind="atomic")),
+    "lane is 32; it must be 0 to 31": lambda r: microscope(r, lane=32),
+    "lane is True": lambda r: microscope(r, lane=True),
+    "panes: the array is 'b'": lambda r: microscope(r, panes=[Pane("b", "", ROW, ())]),
+    "report is without a trace": lambda r: microscope(replace(r, trace=None)),
+    "touched nothing": lambda r: microscope(replace(r, trace=r.trace.only(kind="atomic"))),
+    "report is a int": lambda r: microscope(3),
+    "panes holds 'a'": lambda r: microscope(r, panes=["a"]),
+    "label 'b' of a is 'c'": lambda r: Pane("a", "", ROW, (), labels={"b": {"c": 1}}),
+    "rows, columns is": lambda r: Pane("a", "", (), ()),
+    "of different names": lambda r: Pane("a", "", ROW, ROW),
+    "color is 'notacolor'": lambda r: Pane("a", "", ROW, (), color="notacolor"),
+    "tiles is empty": lambda r: Pane("a", "", ROW, (), tiles=()),
+    "size of the axis 'row' is 0": lambda r: Axis("row", 0, 1),
+    "size of the axis 'row' is 2.5": lambda r: Axis("row", 2.5, 1),
+    "stride of the axis 'row' is -1": lambda r: Axis("row", 1, -1),
+    "a launch of another kernel": lambda r: paged_panes(prepare_naive(**vars(paged()))),
+    "block is (2, 0, 0); it must be in the grid": lambda r: paged_panes(
+        prepare_v1(**vars(paged())), (2, 0, 0)
+    ),
+}
+
+
+def paged() -> DecodeStep:
+    return REFERENCE.paged("vllm")
+
+
+@pytest.mark.parametrize(("message", "make"), BAD.items(), ids=BAD)
+def test_what_cannot_be_shown_is_refused(message: str, make: Callable) -> None:
+    arrays = np.zeros((8, 4), np.float32), np.zeros(2000), np.zeros(2000)
+    report = launch(far_apart, 3, 8, *arrays, trace=1, checks=())
+    with pytest.raises((ValueError, TypeError), match=re.escape(message)):
+        make(report)

@@ -1,15 +1,14 @@
-"""Other kernels under the microscope, in a real browser; and its findings."""
+"""Other kernels under the microscope, in a real browser; where clicks lead; and its findings."""
 
-import math
 from pathlib import Path
 
 import numpy as np
 import pytest
-from microscope_cells import require_cells
-from microscope_pages import ALARM, INK, stops
+from microscope_pages import ALARM, INK, Reader, require_cells, stops
 from numba import cuda, float32, float64, int16, int32
 
 from pa_tutorial.simt import Report, launch
+from pa_tutorial.simt.trace import SPACES
 from pa_tutorial.viz.microscope import microscope
 
 
@@ -35,72 +34,99 @@ def patchwork(out, columns, backwards, cube, count, steps):
         out[t, 1] = doubles[39 - t] + value + mine[1, 1]
 
 
-def run_patchwork() -> Report:
+@pytest.fixture(scope="module")
+def patches() -> Report:
     columns = np.arange(45.0).reshape(9, 5).T  # strides 1 and 5 items
     backwards = np.arange(80, dtype=np.int8)[::-2]
     cube = np.arange(48, dtype=np.float32).reshape(2, 6, 4)[:, ::-2, 1:]
     count, steps = np.zeros(2, np.int32), np.arange(40, dtype=np.int32) % 5
-    out = np.zeros((40, 3))
-    arguments = out, columns, backwards, cube, count, steps
+    arguments = np.zeros((40, 3)), columns, backwards, cube, count, steps
     return launch(patchwork, 1, 40, *arguments, trace=0, checks=())
+
+
+@pytest.fixture
+def read(read_page, tmp_path: Path):
+    """read(report, …): the page of a microscope."""
+
+    def read(report: Report, **options: object) -> Reader:
+        microscope(report, **options).save_html(tmp_path / "page.html")
+        return read_page(tmp_path / "page.html")
+
+    return read
 
 
 @pytest.mark.parametrize(("warp", "lane"), [(None, None), (None, 6), (1, None), (1, 3)])
 def test_any_kernel_can_be_looked_at(
-    read_page, tmp_path: Path, warp: int | None, lane: int | None
+    read, patches: Report, warp: int | None, lane: int | None
 ) -> None:
     """Would catch: panes that only suit the paged kernel (flat arrays, full warps, for loops)."""
-    report = run_patchwork()
-    microscope(report).save_html(tmp_path / "patchwork.html")
-    reader = read_page(tmp_path / "patchwork.html")
+    reader = read(patches)
     reader.follow(warp=warp, lane=lane)
     if lane is not None and warp is None:
         warp = 0  # a lane is one of the warp at which the page stands
-    for number in stops(report.trace, warp, lane):
+    for number in stops(patches.trace, warp, lane):
         reader.go(number)
-        require_cells(reader, report.trace, warp, lane)
+        require_cells(reader, patches.trace, warp, lane)
 
 
-def test_elements_of_views_have_their_index(read_page, tmp_path: Path) -> None:
-    """Would catch: an index that forgets a stride, its sign, or where a view begins."""
-    report = run_patchwork()
-    microscope(report).save_html(tmp_path / "patchwork.html")
-    reader = read_page(tmp_path / "patchwork.html")
-    for array in report.trace.arrays:
-        if array.space != "global":
-            continue
+def test_elements_of_views_have_their_index_and_nothing_lies_behind_the_end(
+    read, patches: Report
+) -> None:
+    """Would catch: an index that forgets a stride, its sign, or where a view begins; cells of the
+    last tile that belong to the next array; a clean report that looks like one never checked."""
+    reader = read(patches)
+    assert reader.text(".findings") == "Findings: none (checked nothing)."
+    cells_of = """(name) => {
+      const grid = microscope.grids.find((g) => g.shape.title.startsWith(`${name},`));
+      const cells = [...Array(grid.perTile * grid.shape.tiles.length).keys()];
+      return cells.filter((cell) => grid.exists(cell)).map((cell) => [cell, grid.address(cell)]);
+    }"""
+    for array in (array for array in patches.trace.arrays if array.space == "global"):
         names = {}
         for index in np.ndindex(array.shape):
             items = sum(i * s for i, s in zip(index, array.strides, strict=True))
             address = array.address + items * array.dtype.itemsize
             names[address] = f"{array.name}[{', '.join(map(str, index))}]"
-        assert len(names) == math.prod(array.shape)
-        cells = reader.page.evaluate(
-            """(name) => {
-              const grid = microscope.grids.find((g) => g.shape.title.startsWith(`${name},`));
-              const count = grid.perTile * grid.shape.tiles.length;
-              return [...Array(count).keys()].map((cell) => grid.address(cell));
-            }""",
-            array.name,
-        )
-        within = [c for c, at in enumerate(cells) if min(names) <= at <= max(names)]
-        for cell in within[:: 1 + len(within) // 8]:
+        cells = reader.page.evaluate(cells_of, array.name)
+        addresses = [address for _, address in cells]
+        assert min(names) <= min(addresses) <= max(addresses) <= max(names), array.name
+        for cell, address in cells[:: 1 + len(cells) // 8]:
             words = reader.hover(f"{array.name},", cell)
-            assert words[0] == names.get(cells[cell], "no element begins here")
+            assert words[0] == names.get(address, "no element begins here")
 
 
-def test_a_shuffle_says_from_whom(read_page, tmp_path: Path) -> None:
-    """Would catch: the lane that reads taken for the lane that is read."""
-    report = run_patchwork()
-    microscope(report, lane=4).save_html(tmp_path / "patchwork.html")
-    reader = read_page(tmp_path / "patchwork.html")
-    reader.go(int(report.trace.only(kind="shuffle").records.instruction[0]))
+def test_shuffles_atomics_and_the_cursor(read, patches: Report) -> None:
+    """Would catch: the lane that reads taken for the lane that is read; a cursor elsewhere; a
+    write by an expression without a name that was "last written as cuda"."""
+    reader = read(patches, lane=4)
+    reader.go(int(patches.trace.only(kind="shuffle").records.instruction[0]))
     assert "lane 4 reads from lane 7" in reader.text(".sentence")
-    chips = reader.text(".chips").split()
-    assert chips[:29] == [f"{lane}←{lane + 3}" for lane in range(29)]
+    assert reader.text(".chips").split()[:29] == [f"{lane}←{lane + 3}" for lane in range(29)]
+    row = reader.pixels(".timeline", 2 * 13 + 1)  # below the warps
+    dark = [x for x, color in enumerate(row) if color == INK]
+    numbers = np.unique(patches.trace.records.instruction).tolist()
+    width = reader.page.locator(".timeline").bounding_box()["width"]
+    place = 48 + (numbers.index(reader.at) + 0.5) / len(numbers) * (width - 52)
+    assert abs(np.mean(dark) + 0.5 - place) <= 1.5
+    reader.find("count[1]")
+    assert reader.text(".details .caption") == "count[1]: touched 20 times, every lane counted"
+    assert "warp 1 lane 7 (thread 39)" in reader.text(".last")
 
 
-# Findings --------------------------------------------------------------------------------------
+@cuda.jit
+def scattered(out, a):
+    t = cuda.threadIdx.x
+    out[t] = a[512 * t]
+
+
+def test_every_tile_that_is_touched_is_marked(read) -> None:
+    """Would catch: an instruction that touches four tiles and seems to touch one; counts of
+    the best that are those of the real one."""
+    reader = read(launch(scattered, 1, 4, np.zeros(4), np.zeros(2048), trace=0))
+    row = reader.pixels("canvas[aria-label^='a,']", 17)
+    assert [row[int((tile + 0.5) * len(row) / 4)] for tile in range(4)] == [ALARM] * 4
+    assert "4 sectors (1 at best)" in reader.text(".sentence")
+    assert "4 sectors of global memory (1 at best)" in reader.text(".counts")
 
 
 @cuda.jit
@@ -110,11 +136,9 @@ def triangle(a):
             a[i, j] = cuda.threadIdx.x
 
 
-def test_a_turn_stays_in_its_turn_of_the_loop_around(read_page, tmp_path: Path) -> None:
+def test_a_turn_stays_in_its_turn_of_the_loop_around(read) -> None:
     """Would catch: a jump into another turn of the outer loop, where the inner one is longer."""
-    report = launch(triangle, 1, 1, np.zeros((3, 3), np.float32), trace=0)
-    microscope(report).save_html(tmp_path / "triangle.html")
-    reader = read_page(tmp_path / "triangle.html")
+    reader = read(launch(triangle, 1, 1, np.zeros((3, 3), np.float32), trace=0))
     order = [(i, j) for i in range(3) for j in range(i + 1)]
     for start, button, end in (
         ((0, 0), "j: the next turn", (0, 0)),
@@ -126,6 +150,87 @@ def test_a_turn_stays_in_its_turn_of_the_loop_around(read_page, tmp_path: Path) 
         reader.go(order.index(start))
         reader.button(button).click()
         assert order[reader.at] == end, (start, button)
+
+
+# Where clicks lead, and where they cannot ------------------------------------------------------
+
+
+@cuda.jit
+def three_parts(out, a):
+    s = cuda.shared.array(32, float32)
+    mine = cuda.local.array(2, float32)
+    other = cuda.local.array(2, float32)
+    t = cuda.threadIdx.x
+    lane = t % 32
+    mine[0] = a[t]
+    if t < 32:
+        s[lane] = mine[0]
+    for i in range(3):
+        mine[1] = lane + i
+        other[0] = i
+    cuda.syncthreads()
+    out[t] = s[lane] + mine[1]
+
+
+@pytest.fixture(scope="module")
+def parts() -> Report:
+    arrays = np.zeros(64, np.float32), np.zeros(64, np.float32)
+    return launch(three_parts, 1, 64, *arrays, trace=0)
+
+
+def test_a_line_is_found_wherever_we_are_or_says_why_not(read, parts: Report) -> None:
+    """Would catch: a click that does nothing and says nothing; an earlier line that is ignored."""
+    reader = read(parts)
+    reader.press("End")
+    reader.click_line("mine[0] = a[t]")
+    assert reader.at == parts.trace.only(array="a").records.instruction.min()
+    reader.follow(warp=1)
+    at = reader.at
+    reader.click_line("s[lane] = mine[0]")
+    assert reader.text(".notice").startswith("warp 1 does not come to line")
+    assert reader.at == at
+    reader.click_line("mine[1] = lane + i")
+    assert "local arrays only" in reader.text(".notice")
+    reader.press("ArrowRight")
+    assert reader.text(".notice") == ""
+
+
+def test_a_lane_that_is_let_go_gives_all_warps_back(read, parts: Report) -> None:
+    """Would catch: a filter that stays, though nobody asked for it; with a page that opened with
+    a lane, no step that anybody may stop at."""
+    reader = read(parts)
+    for warp, lane, expected in ((None, 3, "0"), (None, 3, ""), (1, 3, "1"), (None, 3, "1")):
+        reader.follow(warp=warp, lane=lane)
+        assert reader.warp == expected
+    reader = read(parts, at=parts.trace.only(array="a", warp=1), lane=3)
+    assert reader.warp == "1"
+    reader.follow(lane=3)
+    assert reader.warp == ""
+    reader.press("Home")
+    assert reader.at == stops(parts.trace, warp=0)[0]
+
+
+def test_the_time_line_is_drawn_where_clicks_find_it(read, parts: Report) -> None:
+    """Would catch: bars that are drawn beside their instruction; a gap that leads elsewhere."""
+    reader = read(parts)
+    colors = {"global": "#e69f00", "shared": "#cc79a7", "local": "#d9d9d9", "none": "#0072b2"}
+    canvas = reader.page.locator(".timeline")
+    width = canvas.bounding_box()["width"]
+    numbers = np.unique(parts.trace.records.instruction).tolist()
+    for place, number in enumerate(numbers):
+        record = parts.trace.only(instruction=number).records[0]
+        y = 13 * int(record.warp) + 6
+        for part in (0.15, 0.85):
+            reader.go(numbers[place - len(numbers) // 2])  # the cursor is elsewhere
+            x = 48 + (place + part) / len(numbers) * (width - 52)
+            assert reader.pixels(".timeline", y)[int(x)] == colors[SPACES[record.space]]
+            canvas.click(position={"x": x, "y": y})
+            assert reader.at == number
+            title = f"warp {record.warp}: instruction {place + 1},"
+            assert canvas.get_attribute("title").startswith(title)
+
+
+# Findings --------------------------------------------------------------------------------------
 
 
 @cuda.jit
@@ -140,14 +245,13 @@ def races(out, a):
 
 
 @pytest.mark.parametrize("traced", [0, 1])
-def test_a_race_leads_to_its_two_accesses(read_page, tmp_path: Path, traced: int) -> None:
+def test_a_race_leads_to_its_two_accesses(read, traced: int) -> None:
     """Would catch: buttons exchanged, a lane of the wrong party, a jump outside the trace."""
     arguments = np.zeros((2, 64), np.float32), np.ones((2, 64), np.float32)
     report = launch(races, 2, 64, *arguments, collect=True, trace=traced)
     (race,) = report.findings
     assert race.check == "race"
-    microscope(report).save_html(tmp_path / "race.html")
-    reader = read_page(tmp_path / "race.html")
+    reader = read(report)
     assert reader.text(".finding pre") == str(race)
     if traced == 0:  # the race is in thread block 1
         assert reader.button("not in this thread block").is_disabled()
@@ -163,66 +267,3 @@ def test_a_race_leads_to_its_two_accesses(read_page, tmp_path: Path, traced: int
             "writes" if (button == "first") == (race.site.line > race.other_site.line) else "reads"
         )
         assert reader.about[0].startswith(f"lane {party % 32} of warp {party // 32} {verb}")
-
-
-def test_without_findings_it_says_what_was_checked(read_page, tmp_path: Path) -> None:
-    """Would catch: a clean report that looks like one that was never checked."""
-    microscope(run_patchwork()).save_html(tmp_path / "patchwork.html")
-    reader = read_page(tmp_path / "patchwork.html")
-    assert reader.text(".findings") == "Findings: none (checked nothing)."
-
-
-def test_nothing_lies_behind_the_end_of_an_array(read_page, tmp_path: Path) -> None:
-    """Would catch: cells of the last tile that belong to the next array."""
-    report = run_patchwork()
-    microscope(report).save_html(tmp_path / "patchwork.html")
-    reader = read_page(tmp_path / "patchwork.html")
-    shown = reader.page.evaluate(
-        """() => microscope.grids.filter((g) => g.space === "global").map((grid) => [
-          microscope.data.arrays[grid.shape.array].name,
-          [...grid.first.keys()].filter((cell) => grid.exists(cell)).map((c) => grid.address(c)),
-        ])"""
-    )
-    sizes = {array.name: array for array in report.trace.arrays}
-    for name, addresses in shown:
-        array = sizes[name]
-        steps = [s * (n - 1) for s, n in zip(array.strides, array.shape, strict=True)]
-        first = array.address + sum(min(s, 0) for s in steps) * array.dtype.itemsize
-        last = array.address + sum(max(s, 0) for s in steps) * array.dtype.itemsize
-        assert first <= min(addresses)
-        assert max(addresses) <= last, name
-
-
-@cuda.jit
-def scattered(out, a):
-    t = cuda.threadIdx.x
-    out[t] = a[512 * t]
-
-
-def test_every_tile_that_is_touched_is_marked(read_page, tmp_path: Path) -> None:
-    """Would catch: an instruction that touches four tiles and seems to touch one; counts of
-    the best that are those of the real one."""
-    report = launch(scattered, 1, 4, np.zeros(4), np.zeros(2048), trace=0)
-    microscope(report).save_html(tmp_path / "scattered.html")
-    reader = read_page(tmp_path / "scattered.html")
-    row = reader.pixels("canvas[aria-label^='a,']", 17)
-    marks = [row[int((tile + 0.5) * len(row) / 4)] for tile in range(4)]
-    assert marks == [ALARM] * 4
-    assert "4 sectors (1 at best)" in reader.text(".sentence")
-    assert "4 sectors of global memory (1 at best)" in reader.text(".counts")
-
-
-def test_the_time_line_has_its_cursor_where_we_are(read_page, tmp_path: Path) -> None:
-    """Would catch: a cursor that is drawn elsewhere."""
-    report = run_patchwork()
-    microscope(report).save_html(tmp_path / "patchwork.html")
-    reader = read_page(tmp_path / "patchwork.html")
-    numbers = np.unique(report.trace.records.instruction).tolist()
-    for number in (numbers[0], numbers[len(numbers) // 2], numbers[-1]):
-        reader.go(number)
-        row = reader.pixels(".timeline", 2 * 13 + 1)  # below the warps
-        dark = [x for x, color in enumerate(row) if color == INK]
-        box = reader.page.locator(".timeline").bounding_box()
-        place = (numbers.index(number) + 0.5) / len(numbers)
-        assert 1 <= len(dark) <= 3
-        assert abs(np.mean(dark) + 0.5 - (48 + place * (box["width"] - 52))) <= 1.5

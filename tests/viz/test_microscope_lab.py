@@ -56,7 +56,7 @@ def lab(tmp_path: Path, chromium_path: str) -> Iterator[str]:
         subprocess.Popen(command, env=os.environ | own, stdout=log, stderr=log) as server,
     ):
         try:
-            yield address(server, tmp_path).format("look.ipynb")
+            yield address(server, tmp_path)
         finally:
             server.terminate()  # it stops its kernels too
             try:
@@ -66,16 +66,15 @@ def lab(tmp_path: Path, chromium_path: str) -> Iterator[str]:
 
 
 def address(server: subprocess.Popen, folder: Path) -> str:
-    """Where the server waits; it leaves a note when it is ready."""
+    """Where the server waits; it leaves a note, which may be half written, when it is ready."""
     note = folder / "runtime" / f"jpserver-{server.pid}.json"
     end = time.monotonic() + SECONDS
-    # It may be half written.
     while not (note.exists() and note.read_text(encoding="utf-8").endswith("}")):
         waiting = server.poll() is None and time.monotonic() < end
         assert waiting, (folder / "log").read_text(encoding="utf-8")
         time.sleep(0.1)
     said = json.loads(note.read_text(encoding="utf-8"))
-    return f"{said['url']}lab/tree/{{}}?token={said['token']}"
+    return f"{said['url']}lab/tree/look.ipynb?token={said['token']}"
 
 
 def test_the_microscope_works_in_jupyterlab(browser, lab: str) -> None:

@@ -17,12 +17,7 @@ from pa_tutorial.simt import Report, Trace
 from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.simt.trace import KINDS, SPACES, loop_name
 from pa_tutorial.simt.traffic import costs
-from pa_tutorial.viz.microscope.panes import (
-    Pane,
-    local_as_data,
-    pane_as_data,
-    shared_as_data,
-)
+from pa_tutorial.viz.microscope.panes import Pane, local_as_data, pane_as_data, shared_as_data
 
 TYPES = {"u1": "Uint8Array", "u2": "Uint16Array", "u4": "Uint32Array", "f8": "Float64Array"}
 TYPES |= {"i4": "Int32Array"}

@@ -1,0 +1,139 @@
+"""What figures are made of: boards, words, boxes, cells in rows, arrows, lines with their names."""
+
+from collections.abc import Iterable, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.patches import FancyArrowPatch, Patch, Rectangle
+from matplotlib.text import Text
+
+from pa_tutorial.viz.style import EMPTY, INK, PAPER, QUIET, UNUSED_HATCH, ink_on
+
+Place = tuple[float, float]
+
+
+def board(
+    axes: Axes,
+    right: float,
+    bottom: float,
+    left: float = -0.05,
+    top: float = -0.05,
+    square: bool = False,
+) -> None:
+    """No ticks, no frame, the origin at the top left; `square`: a cell is as wide as high."""
+    axes.set_xlim(left, right)
+    axes.set_ylim(bottom, top)
+    axes.set_aspect("equal" if square else "auto")
+    axes.axis("off")
+
+
+def without_frame(axes: Axes) -> None:
+    """Axes whose labels say enough: no lines around them, no ticks."""
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+
+
+def add(axes: Axes, patch: Patch) -> None:
+    """A patch on a board, whose limits are given: it needs no room beyond them.
+
+    With `add_patch` and the layout, Matplotlib would look for the limits and for that room: a
+    quarter of the time that a figure of many cells takes.
+    """
+    axes.add_artist(patch).set_in_layout(False)
+
+
+def write(
+    axes: Axes, x: float, y: float, text: object, ha: str = "center", **options: object
+) -> Text:
+    """A text around a place, or beside it: `ha` is the side at which the place is."""
+    return axes.text(x, y, str(text), ha=ha, **{"va": "center", **options})
+
+
+def note(
+    axes: Axes, x: float, y: float, text: object, ha: str = "center", **options: object
+) -> Text:
+    """A text that says what something is, not what it holds: grey."""
+    return write(axes, x, y, text, ha, color=QUIET, **options)
+
+
+def plate(pad: float, color: str = PAPER) -> dict[str, object]:
+    """The bbox of a text that must be read over something else."""
+    return {"facecolor": color, "edgecolor": "none", "pad": pad}
+
+
+def span(numbers: Sequence[int]) -> str:
+    """The numbers 4, 5, 6, 7 as 4–7."""
+    first, last = numbers[0], numbers[-1]
+    return f"{first}–{last}" if last > first else str(first)
+
+
+def box(
+    axes: Axes,
+    x: float,
+    y: float,
+    width: float,
+    height: float,
+    color: str,
+    text: object = "",
+    size: float | None = None,
+    **look: object,
+) -> None:
+    """A rectangle, with a text in its middle that can be read on its colour."""
+    look = {"facecolor": color, "edgecolor": PAPER, **look}
+    add(axes, Rectangle((x, y), width, height, **look))
+    if text != "":
+        write(axes, x + width / 2, y + height / 2, text, color=ink_on(color), size=size)
+
+
+def frame(
+    axes: Axes, x: float, y: float, width: float, height: float, color: str = INK, **look: object
+) -> None:
+    """An outline around what is there."""
+    add(axes, Rectangle((x, y), width, height, fill=False, edgecolor=color, **look))
+
+
+def cell(
+    axes: Axes, x: float, y: float, color: str, text: object = "", unused: bool = False
+) -> None:
+    """One square; hatched if unused."""
+    look = {"facecolor": EMPTY, "hatch": UNUSED_HATCH} if unused else {"facecolor": color}
+    add(axes, Rectangle((x, y), 1, 1, edgecolor=PAPER, linewidth=1.2, **look))
+    if text != "":
+        label = write(axes, x + 0.5, y + 0.5, text, color=ink_on(color))
+        label.set_in_layout(len(str(text)) > 3)  # a short one needs no room beyond its square
+
+
+def cells(
+    axes: Axes,
+    x: float,
+    y: float,
+    texts: Iterable[object],
+    color: str,
+    step: float = 1,
+    size: float | None = None,
+) -> None:
+    """An array: cells of one colour from left to right, each with its text, as wide as `step`."""
+    for column, text in enumerate(texts):
+        box(axes, x + step * column, y, step, 1, color, text, size)
+
+
+def arrow(
+    axes: Axes,
+    tail: Place,
+    head: Place,
+    color: str = QUIET,
+    linewidth: float = 0.8,
+    size: float = 7,
+    **options: object,
+) -> None:
+    """A straight arrow, as long as it is told to be; `size` is that of its head, in points."""
+    line = {"color": color, "linewidth": linewidth, "shrinkA": 0, "shrinkB": 0, **options}
+    add(axes, FancyArrowPatch(tail, head, arrowstyle="-|>", mutation_scale=size, **line))
+
+
+def label_line(
+    axes: Axes, xs: Sequence[float], ys: Sequence[float], text: str, color: str, rise: float = 0
+) -> None:
+    """A line with its name at its end, in place of a legend; `rise` moves the name, in points."""
+    axes.plot(xs, ys, color=color, linewidth=2)
+    place = {"xytext": (4, rise), "textcoords": "offset points", "va": "center"}
+    axes.annotate(text, (xs[-1], ys[-1]), color=color, annotation_clip=False, **place)

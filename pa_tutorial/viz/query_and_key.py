@@ -1,0 +1,328 @@
+"""The figures of notebook 09: who reads which bytes of q and K, and q times k in a thread group."""
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from pa_tutorial.kernels.geometry import Geometry
+from pa_tutorial.kernels.launch import prepare_v1
+from pa_tutorial.kernels.loads import LoadsOf, element_loads
+from pa_tutorial.kernels.paged_attention import paged_attention
+from pa_tutorial.kernels.running import flat, with_names
+from pa_tutorial.kernels.vectors import as_float
+from pa_tutorial.simt import Snapshot, Trace, shared_traffic
+from pa_tutorial.simt.traffic import NUM_BANKS, WORD
+from pa_tutorial.viz import style
+from pa_tutorial.viz.drawing import arrow, board, box, cell, cells, note, span, write
+from pa_tutorial.viz.kernel_runs import REFERENCE, Run, keys_of_block, watched
+
+
+@style.styled
+def draw_blocks_of_warps(run: Run) -> Figure:
+    """Which warp reads the K of which block, and which threads take which token of it."""
+    (table,), geometry = run["block_tables"].tolist(), run.geometry
+    reads = run.trace.only(array="k_cache")
+    element = reads.the_array().indices(reads.records.address)[0]
+    physical = element // run["kv_block_stride"]
+    used = {*physical.tolist()}
+    table = [number for number in table if number in used]
+    readers = {b: np.unique(reads.records.warp[physical == b]).tolist() for b in used}
+    figure, axes = style.new_figure(
+        f"Warp w takes the blocks w, w + {geometry.NUM_WARPS}, …; "
+        f"in a block, each group of {geometry.THREAD_GROUP_SIZE} threads takes a token",
+        2.4,
+    )
+    board(axes, len(table), geometry.NUM_WARPS + 3.4, top=-0.8)
+    note(axes, 0, -0.45, "logical block index", "left")
+    for block_idx, number in enumerate(table):
+        write(axes, block_idx + 0.5, 0.35, block_idx)
+        for warp in range(geometry.NUM_WARPS):
+            here = warp in readers[number]
+            shade = style.lighter(style.K, 0.7 * warp / geometry.NUM_WARPS)
+            color = shade if here else style.EMPTY
+            cell(axes, block_idx, warp + 0.8, color, f"block {number}" if here else "")
+    for warp in range(geometry.NUM_WARPS):
+        note(axes, -0.1, warp + 1.3, f"warp {warp}", "right")
+    _tokens_of_block(axes, run, table[1], len(table), geometry.NUM_WARPS + 2.2)
+    return figure
+
+
+def _tokens_of_block(axes: Axes, run: Run, block: int, width: float, y: float) -> None:
+    """The tokens of the block with logical index 1, with the threads that read their K."""
+    keys = keys_of_block(run, block)
+    _, token, _ = keys.the_array().indices(keys.records.address)
+    size = run.geometry.BLOCK_SIZE
+    words = f"block {block}: the threads that read the K of its {size} tokens"
+    note(axes, 0, y - 0.4, words, "left")
+    for offset in range(size):
+        threads = np.unique(keys.threads[token == offset])
+        face = style.lighter(style.K, 0.3 + 0.35 * (offset % 2))
+        box(axes, offset * width / size, y, width / size, 1, face, span(threads))
+
+
+def key_terms(run: Run, thread: int, block: int, j: int) -> dict[str, int]:
+    """The terms of the offset of vec j of a thread, in elements, by their names in the kernel."""
+    g = run.geometry
+    physical_block_offset = thread // g.THREAD_GROUP_SIZE % g.BLOCK_SIZE
+    vec = (thread % g.THREAD_GROUP_SIZE + j * g.THREAD_GROUP_SIZE) * g.VEC_SIZE
+    return {
+        "physical_block_number * kv_block_stride": block * run["kv_block_stride"],
+        "kv_head_idx * kv_head_stride": run.kv_head * run["kv_head_stride"],
+        "physical_block_offset * X": physical_block_offset * g.X,
+        "offset1 * BLOCK_SIZE * X": vec // g.X * g.BLOCK_SIZE * g.X,
+        "offset2": vec % g.X,
+    }
+
+
+def key_offsets(run: Run, thread: int, block: int) -> list[int]:
+    """The first element of each vec that a thread reads of a block, in its order: the trace's."""
+    reads, g = run.trace.only(array="k_cache"), run.geometry
+    element = reads.the_array().indices(reads.records.address)[0]
+    first = run.start_of_block(block)
+    here = (element >= first) & (element < first + g.HEAD_SIZE * g.BLOCK_SIZE)
+    return element[here & (reads.threads == thread)][:: g.VEC_SIZE].tolist()
+
+
+@style.styled
+def draw_key_address(run: Run, thread: int, block: int) -> Figure:
+    """From the pool to a vec: each term of the address is a step into the picture."""
+    g, offsets = run.geometry, key_offsets(run, thread, block)
+    last = len(offsets) - 1
+    terms = key_terms(run, thread, block, last)
+    figure, axes = style.new_figure(
+        f"Thread {thread} reads its vec j = {last} at element {offsets[last]} of k_cache: "
+        "a sum of five terms",
+        4.1,
+    )
+    columns, top = g.BLOCK_SIZE * g.X // g.VEC_SIZE, 6.4
+    bottom = top + g.HEAD_SIZE // g.X + 0.25
+    board(axes, columns, bottom + 0.9, top=-0.9)
+    num_blocks = run["k_cache"].numel() // run["kv_block_stride"]
+    num_kv_heads = run["kv_block_stride"] // run["kv_head_stride"]
+    names, values = list(terms), list(terms.values())
+    _level(axes, 0, num_blocks, block, columns, "block", f"{names[0]} = {values[0]}")
+    _level(axes, 2.2, num_kv_heads, run.kv_head, columns, "KV head", f"{names[1]} = {values[1]}")
+    keys = keys_of_block(run, block)
+    mine = replace(keys, records=keys.records[keys.threads == thread])
+    order = list(dict.fromkeys(zip(*mine.the_array().indices(mine.records.address), strict=True)))
+    per_piece = g.X // g.VEC_SIZE
+    token = thread // g.THREAD_GROUP_SIZE % g.BLOCK_SIZE
+    write(axes, 0, top - 1.75, f"{names[2]} = {values[2]}: the column of the token", "left")
+    below = f"{names[3]} = {values[3]}: the row of the piece;   {names[4]} = {values[4]}: the vec"
+    write(axes, 0, top - 1.1, below, "left")
+    for piece in range(g.HEAD_SIZE // g.X):
+        for column in range(columns):
+            own = column // per_piece == token
+            face = style.lighter(style.K, 0.6) if own else style.EMPTY
+            place = (piece, column // per_piece, column % per_piece)
+            text = f"j={order.index(place)}" if place in order else ""
+            cell(axes, column, top + piece, style.K if text else face, text)
+        write(axes, -0.2, top + piece + 0.5, f"piece {piece}", "right")
+    ends = token * per_piece + 0.05, (token + 1) * per_piece - 0.05
+    axes.plot(ends, (bottom, bottom), color=style.INK, linewidth=1.2)
+    write(axes, sum(ends) / 2, bottom + 0.5, f"x = {g.X} elements, 16 bytes")
+    for offset in range(g.BLOCK_SIZE):
+        note(axes, (offset + 0.5) * per_piece, top - 0.35, f"token {offset}")
+    return figure
+
+
+def _level(
+    axes: Axes, y: float, count: int, chosen: int, columns: int, name: str, term: str
+) -> None:
+    """One step of the zoom: equal parts, one of them chosen."""
+    # Where no line of the zoom passes: above the first level, between the lines of the second.
+    x, side = (0, "left") if y == 0 else (0.64 * columns, "center")
+    write(axes, x, y - 0.4, term, side)
+    step = columns / count
+    for number in range(count):
+        face = style.K if number == chosen else style.EMPTY
+        box(axes, number * step, y, step, 1, face, f"{name} {number}")
+    for corner, edge in ((chosen * step, 0), ((chosen + 1) * step, columns)):
+        axes.plot((corner, edge), (y + 1, y + 1.75), color=style.QUIET, linewidth=0.8)
+
+
+class PlainGeometry(Geometry):
+    """X = HEAD_SIZE makes vLLM's layout of K the plain one: all elements of a token together."""
+
+    @property
+    def X(self) -> int:
+        return self.head_size
+
+
+def plain_key_trace(run: Run, loads: LoadsOf = element_loads) -> Trace:
+    """The reads of K of the same kernel, over the same tokens in the plain layout.
+
+    loads  those of `run`
+
+    Raises AssertionError if the output is not that of `run`.
+    """
+    g, prepared = run.geometry, run.prepared
+    x = g.X
+    arguments = dict(prepared.arguments)
+    k = arguments["k_cache"].reshape(-1, g.HEAD_SIZE // x, g.BLOCK_SIZE, x)
+    arguments["k_cache"] = flat(k.transpose(1, 2).contiguous())  # [block and head, token, element]
+    arguments["out"] = flat(out := prepared.out.clone().fill_(float("nan")))
+    plain = PlainGeometry(
+        g.head_size, g.block_size, g.dtype, num_queries_per_kv=g.num_queries_per_kv
+    )
+    again = replace(prepared, kernel=paged_attention(plain, loads), arguments=arguments)
+    report = again.simulate(trace=0)
+    assert (out == prepared.out).all(), "another layout of K must not change the output"
+    return report.trace.only(array="k_cache")
+
+
+@cache
+def padded_run(geometry: Geometry, padding: int) -> Run:
+    """The kernel on one full block of tokens; `padding` unused vecs end each row of q_vecs."""
+    sizes = {"head_size": geometry.head_size, "block_size": geometry.block_size}
+    sizes |= {"num_heads": geometry.num_queries_per_kv, "num_kv_heads": 1}
+    seq_lens = (geometry.block_size,)
+    problem = replace(REFERENCE, seq_lens=seq_lens, dtype=geometry.dtype, **sizes)
+    prepared = prepare_v1(**vars(problem.paged("vllm")), num_threads=geometry.num_threads)
+    if padding:
+        g = prepared.geometry
+        shape = g.THREAD_GROUP_SIZE, g.NUM_VECS_PER_THREAD + padding, g.VEC_SIZE
+        prepared = replace(prepared, kernel=with_names(prepared.kernel, Q_VECS_SHAPE=shape))
+    return watched(prepared)
+
+
+def query_reads(geometry: Geometry, padding: int = 0) -> Trace:
+    """How the first warp reads q_vecs in the kernel, for one key token of each thread group."""
+    return padded_run(geometry, padding).trace.only(array="q_vecs", kind="read", warp=0)
+
+
+@style.styled
+def draw_query_banks(geometry: Geometry) -> Figure:
+    """q_vecs in its banks, and the first read of it: as in vLLM, and with one vec of padding."""
+    rows, wavefronts = geometry.THREAD_GROUP_SIZE, []
+    figure, panels = style.new_figure("", 0.9 + 0.5 * rows, nrows=2)
+    for axes, padding in zip(panels, (0, 1), strict=True):
+        reads = query_reads(geometry, padding)
+        first = reads.only(instruction=int(reads.records.instruction.min()))
+        wavefronts.append(shared_traffic(first).total("wavefronts"))
+        words = "as in vLLM" if padding == 0 else "one vec more in each row"
+        count = f"{wavefronts[-1]} wavefront{'s' * (wavefronts[-1] > 1)}"
+        axes.set_title(f"q_vecs {words}: {count}", weight="normal")
+        _banks_of_rows(axes, first, geometry, padding)
+    figure.suptitle(
+        f"The {rows} rows of q_vecs begin in the same bank: {wavefronts[0]} wavefronts for a read. "
+        f"One vec of padding: {wavefronts[1]}",
+        **style.TITLE,
+    )
+    return figure
+
+
+def _banks_of_rows(axes: Axes, read: Trace, geometry: Geometry, padding: int) -> None:
+    """A cell is a vec, the number its first bank; dark: read by the request, hatched: padding."""
+    array = read.the_array()
+    rows, columns, size = array.shape
+    board(axes, columns, rows)
+    at, vec, _ = array.indices(read.records.address)
+    wanted = {*zip(at.tolist(), vec.tolist(), strict=True)}
+    vec_bytes = size * geometry.ITEMSIZE
+    for number in range(rows * columns):
+        y, x = place = divmod(number, columns)
+        bank = (array.address + number * vec_bytes) // WORD % NUM_BANKS
+        color = style.Q if place in wanted else style.lighter(style.Q, 0.8)
+        unused = x >= columns - padding
+        cell(axes, x, y, color, "" if unused else bank, unused=unused)
+    for number in range(rows):
+        note(axes, -0.1, number + 0.5, f"offset {number}: bank", "right")
+
+
+SMALL = 7  # points
+VEC_GAP, SUM_GAP = 0.15, 0.7  # cells
+THREAD = 3.1  # rows from one thread to the next
+
+
+def partial_sums(snapshot: Snapshot, group: int) -> list[np.ndarray]:
+    """What each thread of a group has before the shuffles and after each: [THREAD_GROUP_SIZE].
+
+    snapshot   holds q_vecs [THREAD_GROUP_SIZE, NUM_VECS_PER_THREAD, VEC_SIZE] and, of each thread,
+           k_vecs [NUM_VECS_PER_THREAD, VEC_SIZE], in float32
+    """
+    q_vecs = as_float(snapshot["q_vecs"].data)
+    products = q_vecs * keys_of_group(snapshot, group)
+    size = len(q_vecs)
+    # One addition after the other, as in the kernel.
+    sums = [np.cumsum(products.reshape(size, -1), axis=1, dtype=np.float32)[:, -1]]
+    mask = size // 2
+    while mask >= 1:
+        sums.append(sums[-1] + sums[-1][np.arange(size) ^ mask])
+        mask //= 2
+    return sums
+
+
+def keys_of_group(snapshot: Snapshot, group: int) -> np.ndarray:
+    """k_vecs of the threads of a group, [THREAD_GROUP_SIZE, NUM_VECS_PER_THREAD, VEC_SIZE]."""
+    size = len(snapshot["q_vecs"])
+    places = np.searchsorted(snapshot.threads, range(group * size, group * size + size))
+    return np.ma.filled(snapshot["k_vecs"][places], np.nan)
+
+
+@style.styled
+def draw_qk(snapshot: Snapshot, group: int, scale: float) -> Figure:
+    """One key token in one thread group, with its numbers.
+
+    snapshot  where the threads hold q_vecs, and k_vecs of this token; see partial_sums
+    group     number of the thread group in the thread block
+    scale     that the kernel multiplies by
+    """
+    q_vecs, k_vecs = as_float(snapshot["q_vecs"].data), keys_of_group(snapshot, group)
+    size, num_vecs, vec_size = k_vecs.shape
+    sums, first = partial_sums(snapshot, group), group * len(q_vecs)
+    qk = scale * float(sums[-1][0])
+    figure, axes = style.new_figure(
+        f"{size} threads share one key token: {num_vecs * vec_size} products each, "
+        f"{len(sums) - 1} shuffles, and all of them have its score {qk:.3f}",
+        0.5 + 0.2 * THREAD * size,
+    )
+    wide = num_vecs * (vec_size + VEC_GAP)
+    right = wide + 0.8 + len(sums) * (1 + SUM_GAP) + 0.8
+    board(axes, right, THREAD * size - 0.3, -2.85, -0.7)
+    for thread in range(size):
+        _thread(axes, THREAD * thread, first, q_vecs[thread], k_vecs[thread], thread, size)
+    note(axes, -0.1, -0.25, "elements", "right", size=SMALL)
+    _sums(axes, wide + 0.8, sums, scale, qk)
+    return figure
+
+
+def _thread(
+    axes: Axes, y: float, group_start: int, q: np.ndarray, k: np.ndarray, offset: int, size: int
+) -> None:
+    """A thread's vecs: row `offset` of q_vecs above, its k_vecs below."""
+    write(axes, -2.85, y + 1, f"thread {group_start + offset}", "left", weight="bold", size=8)
+    note(axes, -0.1, y + 0.5, f"q_vecs[{offset}]", "right", size=SMALL)
+    note(axes, -0.1, y + 1.5, "k_vecs", "right", size=SMALL)
+    num_vecs, vec_size = q.shape
+    for j in range(num_vecs):
+        x = j * (vec_size + VEC_GAP)
+        first = (offset + j * size) * vec_size
+        note(axes, x + vec_size / 2, y - 0.25, span((first, first + vec_size - 1)), size=SMALL)
+        cells(axes, x, y, map(_rounded, q[j]), style.lighter(style.Q, 0.6), size=SMALL)
+        cells(axes, x, y + 1, map(_rounded, k[j]), style.lighter(style.K, 0.45), size=SMALL)
+
+
+def _rounded(value: np.floating) -> str:
+    return f"{round(float(value), 3) + 0.0:g}"
+
+
+def _sums(axes: Axes, x: float, sums: list[np.ndarray], scale: float, qk: float) -> None:
+    """A column for the sums before the shuffles and after each; at the end, the score."""
+    size, step = len(sums[0]), 1 + SUM_GAP
+    for column, values in enumerate(sums):
+        shade = style.lighter(style.LOGITS, 0.8 - 0.3 * column)
+        left, mask = x + column * step, size >> column
+        note(axes, left + 0.5, -0.25, f"mask {mask}" if column else "sum", size=SMALL)
+        for thread, value in enumerate(values):
+            here = THREAD * thread + 0.5
+            box(axes, left, here, 1, 1, shade, _rounded(value), SMALL)
+            if column:
+                ends, own, other = (left - SUM_GAP, left), here + 0.5, THREAD * (thread ^ mask) + 1
+                axes.plot(ends, (own, own), color=style.QUIET, lw=0.8, zorder=0)
+                arrow(axes, (ends[0], other), (ends[1], own))
+    last = x + len(sums) * step - SUM_GAP
+    write(axes, last + 0.05, 1, f"× {scale:.3f}\n= {qk:.3f}", "left", size=8, weight="bold")
