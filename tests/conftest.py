@@ -101,7 +101,7 @@ def ranks_of() -> Iterator[Callable]:
     pools: dict[int, Ranks] = {}
 
     def get(num_ranks: int) -> Ranks:
-        if num_ranks not in pools or not pools[num_ranks].is_alive:
+        if num_ranks not in pools or not pools[num_ranks].processes:
             pools[num_ranks] = Ranks(num_ranks)
         return pools[num_ranks]
 

@@ -140,15 +140,14 @@ def test_what_a_system_cannot_do_is_not_asked_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Forks of a process that has imported torch; the name of a Mac; libuv in torch's store."""
-    environment: dict[str, str] = {}
+    environment = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
     monkeypatch.setattr(group.os, "environ", environment)
     monkeypatch.setattr(sys, "platform", system)
     assert ranks._context().get_start_method() == start
     assert client_type() is client
-    group.stay_on_this_mac(2)
+    group.stay_on_this_mac()
     assert environment.get("GLOO_SOCKET_IFNAME") == interface
-    store = group.tcp_store("127.0.0.1", 0, 5, is_master=True, wait_for_workers=False)
-    assert store.libuvBackend == libuv
+    assert ranks.new_store().libuvBackend == libuv
 
 
 def test_a_processor_without_bfloat16_is_no_defect() -> None:

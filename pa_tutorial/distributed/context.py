@@ -4,7 +4,10 @@ Where the cache of one sequence is too large for one device, or reading it takes
 blocks are dealt out: logical block 0 to rank 0, block 1 to rank 1, and so on, and around again.
 Each rank attends to what it has. It is v2's partition, on a device of its own: what is left of it
 is a maximum, a sum and an accumulator for every head. They are merged over the network, by the
-rule of v2's reduce kernel.
+rule of v2's reduce kernel. On every rank, a decode step is
+
+    share = deal_out(k_cache, v_cache, block_tables, seq_lens, rank, num_ranks)
+    out = merge_over_ranks(own_part(q, share, seq_lens, scale))
 
 Source of the rule: vLLM, paged_attention_v2_reduce_kernel in
 csrc/attention/attention_kernels.cuh.
@@ -97,6 +100,7 @@ def own_part(
 ) -> Part:
     """Attention of one rank over its own blocks.
 
+    q        [num_seqs, num_heads, head_size]   the same on every rank, as is seq_lens
     returns  m, l [num_seqs, num_heads], acc [num_seqs, num_heads, head_size], float32;
              -inf, 0 and 0 for a sequence of which the rank holds no block
     """
@@ -136,20 +140,3 @@ def merge_over_ranks(part: Part) -> Tensor:
     dist.all_reduce(mine, dist.ReduceOp.SUM)
     l, acc = mine[..., :1], mine[..., 1:]
     return acc / l
-
-
-def context_parallel_decode(
-    q: Tensor,
-    share: ContextShare,
-    seq_lens: Tensor,
-    scale: float,
-    alibi_slopes: Tensor | None = None,
-) -> Tensor:
-    """One decode step, of which each rank reads its own blocks only; every rank calls this.
-
-    q         [num_seqs, num_heads, head_size]   the same on every rank
-    seq_lens  [num_seqs] int32                   of the whole sequences
-    returns   [num_seqs, num_heads, head_size] in the dtype of q, on every rank
-    """
-    part = own_part(q, share, seq_lens, scale, alibi_slopes)
-    return merge_over_ranks(part).to(q.dtype)

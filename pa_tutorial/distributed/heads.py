@@ -14,20 +14,16 @@ Source: Shoeybi et al., "Megatron-LM" (2019), section 3; vLLM, QKVParallelLinear
 RowParallelLinear in vllm/model_executor/layers/linear.py.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate
-from torch.distributed.tensor.parallel import (
-    ColwiseParallel,
-    ParallelStyle,
-    RowwiseParallel,
-    parallelize_module,
-)
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from pa_tutorial.arguments import require
+from pa_tutorial.distributed.group import Group
 from pa_tutorial.engine.runner import Model, ModelConfig
 
 # The linear layers of TinyLM, then those of Llama and Qwen2, by the last part of their names.
@@ -55,24 +51,23 @@ def linear_layers(model: nn.Module) -> Iterator[tuple[str, str, nn.Linear]]:
             yield name, name.rpartition(".")[2], layer
 
 
-def allowed_num_ranks(model: Model) -> list[int]:
-    """Over how many ranks a model can be cut: the heads, and the numbers between two layers."""
-    num_heads, num_kv_heads = model.config.num_heads, model.config.num_kv_heads
-    widths = [layer.in_features for _, last, layer in linear_layers(model) if last in ROWS]
+def equal_splits(num_heads: int, num_kv_heads: int, widths: Collection[int]) -> list[int]:
+    """Over how many ranks the heads, and these numbers between two layers, divide equally."""
     return [
         n
         for n in range(1, num_heads + 1)
-        if num_heads % n == 0
+        if all(size % n == 0 for size in (num_heads, *widths))
         and (num_kv_heads % n == 0 or n % num_kv_heads == 0)
-        and all(width % n == 0 for width in widths)
     ]
 
 
 def require_num_ranks(model: Model, num_ranks: int, name: str = "num_ranks") -> None:
     """Raise ValueError unless the model can be cut over so many ranks."""
-    allowed = allowed_num_ranks(model)
-    heads = f"{model.config.num_heads} query heads and {model.config.num_kv_heads} KV heads"
+    num_heads, num_kv_heads = model.config.num_heads, model.config.num_kv_heads
+    widths = [layer.in_features for _, last, layer in linear_layers(model) if last in ROWS]
+    allowed = equal_splits(num_heads, num_kv_heads, widths)
     choice = ", ".join(map(str, allowed))
+    heads = f"{num_heads} query heads and {num_kv_heads} KV heads"
     require(num_ranks in allowed, name, num_ranks, f"one of {choice}: the model has {heads}")
 
 
@@ -86,50 +81,40 @@ class LocalConfig:
         self.num_heads, self.num_kv_heads = len(self.heads), len(self.kv_heads)
 
     def alibi_slopes(self) -> Tensor | None:
-        """Of its own query heads."""
         slopes = self.whole.alibi_slopes()
         return None if slopes is None else slopes[self.heads.start : self.heads.stop]
 
     def __getattr__(self, name: str) -> Any:
-        if name == "whole":  # a copy in the making has nothing yet
-            raise AttributeError(name)
         return getattr(self.whole, name)
 
 
-class HeadShare:
-    """One rank's part of a model. To the engine it is a model with fewer heads."""
-
-    def __init__(self, model: Model, config: LocalConfig) -> None:
-        self.config = config
-        self.run: Callable[..., Tensor] = model.run
-        self.parameters = model.parameters
-
-
-def shard_heads(model: Model, mesh: DeviceMesh) -> HeadShare:
+def shard_heads(model: Model, group: Group) -> None:
     """Cut the linear layers of a model over the ranks, in place; every rank calls this.
 
-    The parts come from rank 0, and go to the device of each rank, weight by weight: no device needs
-    room for the whole model. Embedding and norms stay whole, on every rank.
+    Afterwards it is, to the engine, a model with fewer heads. The parts come from rank 0, and go to
+    the device of each rank, weight by weight: no device needs room for the whole model. Embedding
+    and norms stay whole, on every rank.
 
     Raises ValueError, before anything is cut, if the heads do not divide or a linear layer is not
     known.
     """
-    require_num_ranks(model, mesh.size())
+    require_num_ranks(model, group.num_ranks)
     for name, last, _ in linear_layers(model):
         require(last in (*COLUMNS, *ROWS, *SCORES), "layer", name, "one that heads.py can cut")
     for _, last, layer in linear_layers(model):
         if last in KV:
-            repeat_heads(layer, model.config, mesh.size())
+            repeat_heads(layer, model.config, group.num_ranks)
     plan = {name: style_of(last) for name, last, _ in linear_layers(model)}
-    parallelize_module(model, mesh, plan)
-    model.to(mesh.device_type)  # what was not cut
+    ranks = init_device_mesh(group.device.type, (group.num_ranks,))
+    parallelize_module(model, ranks, plan)
+    model.to(group.device)  # what was not cut
     for _, last, layer in linear_layers(model):
         if last in ROWS and layer.bias is not None:
             add_bias_after_sum(layer)
-    return HeadShare(model, LocalConfig(model.config, mesh.get_local_rank(), mesh.size()))
+    model.config = LocalConfig(model.config, group.rank, group.num_ranks)
 
 
-def style_of(last: str) -> ParallelStyle:
+def style_of(last: str) -> ColwiseParallel | RowwiseParallel:
     """How a linear layer is cut."""
     if last in ROWS:
         return RowwiseParallel()  # in: of this rank's heads; out: the sum, by an all-reduce

@@ -19,63 +19,56 @@ many devices, is not.
 from dataclasses import dataclass
 
 from pa_tutorial.arguments import require
-from pa_tutorial.distributed.sizes import Device, Link, ModelSizes
+from pa_tutorial.distributed.heads import equal_splits
+from pa_tutorial.engine.model import LlamaConfig
 
-FLOAT32 = 4  # bytes: what attention has found is merged in float32
-USABLE = 0.9  # of a device's memory: gpu_memory_utilization in vLLM; the rest is for activations
-
-
-def head_splits(model: ModelSizes) -> list[int]:
-    """Over how many devices the heads can be divided with equal shares."""
-    divided = (model.num_heads, model.mlp_size, model.vocab_size)
-    kv_heads = model.num_kv_heads
-    return [
-        n
-        for n in range(1, model.num_heads + 1)
-        if all(size % n == 0 for size in divided) and (kv_heads % n == 0 or n % kv_heads == 0)
-    ]
+ITEMSIZE = 2  # bytes of a number
+FLOAT32 = 4  # what attention has found is merged in float32
 
 
-def require_sizes(
-    model: ModelSizes, heads: int = 1, contexts: int = 1, batch: int = 1, context: int = 1
-) -> None:
-    allowed = head_splits(model)
-    require(heads in allowed, "heads", heads, f"one of {allowed} for {model.name}")
-    for name, number in {"contexts": contexts, "batch": batch, "context": context}.items():
+@dataclass(frozen=True)
+class Device:
+    """bandwidth: bytes/s of its memory. flops: operations a second, 16 bits."""
+
+    bandwidth: float
+    flops: float
+
+
+@dataclass(frozen=True)
+class Link:
+    """bandwidth: bytes/s that one device sends while it receives as many. latency: s for a hop."""
+
+    bandwidth: float
+    latency: float
+
+
+# NVIDIA, data sheet "H100 Tensor Core GPU", column SXM: operations without sparsity; of a link
+# half of what it gives for both directions. The latency is an assumption: that with which NCCL
+# itself predicts a ring of small messages (hwLat in src/graph/tuning.cc, protocol LL).
+H100 = Device(bandwidth=3.35e12, flops=989.5e12)
+NVLINK_4 = Link(bandwidth=450e9, latency=0.6e-6)
+LLAMA_3_1_70B = LlamaConfig(80, 64, 8, 128, 8192, 28672, 128256, max_len=131072)
+
+
+def require_sizes(model: LlamaConfig, heads: int, **sizes: int) -> None:
+    divided = model.mlp_size, model.vocab_size
+    allowed = equal_splits(model.num_heads, model.num_kv_heads, divided)
+    require(heads in allowed, "heads", heads, f"one of {allowed}")
+    for name, number in sizes.items():
         require(number >= 1, name, number, "at least 1")
 
 
-# Bytes and operations of one device -------------------------------------------------------------
-
-
-def kv_heads_per_device(model: ModelSizes, heads: int) -> int:
+def kv_heads_per_device(model: LlamaConfig, heads: int) -> int:
     return max(1, model.num_kv_heads // heads)
 
 
-def kv_bytes_per_token(model: ModelSizes, heads: int = 1) -> int:
-    """K and V of one token, in all layers."""
-    numbers = 2 * model.num_layers * kv_heads_per_device(model, heads) * model.head_size
-    return numbers * model.bytes_per_number
-
-
-def matrix_numbers(model: ModelSizes, heads: int = 1) -> int:
+def matrix_numbers(model: LlamaConfig, heads: int) -> int:
     """Weights of the linear layers, the vocabulary projection included."""
     q_and_out = 2 * model.num_heads // heads * model.head_size
     k_and_v = 2 * kv_heads_per_device(model, heads) * model.head_size
     mlp = 3 * model.mlp_size // heads  # gate, up and down
     rows = model.num_layers * (q_and_out + k_and_v + mlp) + model.vocab_size // heads
     return rows * model.hidden_size
-
-
-def weight_bytes(model: ModelSizes, heads: int = 1, embedding_rows: int | None = None) -> int:
-    """Matrices, norms and rows of the embedding: all that it holds, or those that a step reads."""
-    rows = model.vocab_size if embedding_rows is None else embedding_rows
-    norms = 2 * model.num_layers + 1
-    numbers = matrix_numbers(model, heads) + (norms + rows) * model.hidden_size
-    return numbers * model.bytes_per_number
-
-
-# Communication ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -86,81 +79,44 @@ class Collective:
     passes     around the ring: 2 for an all-reduce, 1 for an all-gather
     """
 
-    what: str
     times: int
     num_bytes: int
     devices: int
     passes: int
 
-    @property
-    def hops(self) -> int:
-        return self.passes * (self.devices - 1)
-
-    @property
-    def bytes_sent(self) -> float:
-        """By one device: an n-th of the result with each hop."""
-        return self.hops * self.num_bytes / self.devices
-
     def seconds(self, link: Link) -> float:
-        # all-reduce of B bytes over n devices: 2 (n - 1) / n * B / bandwidth + 2 (n - 1) * latency
-        return self.bytes_sent / link.bandwidth + self.hops * link.latency
+        """An all-reduce of B bytes over n devices: 2 (n - 1) hops, each of B / n bytes."""
+        hops = self.passes * (self.devices - 1)
+        return hops * (self.num_bytes / self.devices / link.bandwidth + link.latency)
 
 
-def collectives(
-    model: ModelSizes, batch: int, heads: int = 1, contexts: int = 1
-) -> list[Collective]:
+def collectives(model: LlamaConfig, batch: int, heads: int, contexts: int) -> list[Collective]:
     """All that a step sends. The length of the context is nowhere in it."""
-    require_sizes(model, heads, contexts, batch)
-    layers, numbers = model.num_layers, batch * model.bytes_per_number
+    layers, numbers = model.num_layers, batch * ITEMSIZE
     merged = batch * model.num_heads // heads * FLOAT32  # a number for each sequence and head
     return [
-        Collective("join heads, join the MLP", 2 * layers, numbers * model.hidden_size, heads, 2),
-        Collective("gather the scores of all tokens", 1, numbers * model.vocab_size, heads, 1),
-        Collective("largest score", layers, merged, contexts, 2),
-        Collective("sum and output", layers, merged * (1 + model.head_size), contexts, 2),
+        Collective(2 * layers, numbers * model.hidden_size, heads, 2),  # join heads, join the MLP
+        Collective(1, numbers * model.vocab_size, heads, 1),  # gather the scores of all tokens
+        Collective(layers, merged, contexts, 2),  # largest score
+        Collective(layers, merged * (1 + model.head_size), contexts, 2),  # sum and output
     ]
-
-
-def bytes_on_the_wire(model: ModelSizes, batch: int, heads: int = 1, contexts: int = 1) -> float:
-    """Sent in one step by each device."""
-    parts = collectives(model, batch, heads, contexts)
-    return sum(part.times * part.bytes_sent for part in parts)
-
-
-# Time -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds of one step: reading weights, reading K and V, computing, talking."""
+    """Seconds of one step: reading weights, K and V; computing; talking."""
 
-    weights: float
-    kv: float
+    reading: float
     computing: float
     talking: float
-
-    @property
-    def reading(self) -> float:
-        return self.weights + self.kv
 
     @property
     def total(self) -> float:
         return max(self.reading, self.computing) + self.talking
 
 
-def attention_time(
-    model: ModelSizes, device: Device, batch: int, context: int, heads: int = 1, contexts: int = 1
-) -> Times:
-    """Of attention alone, in all layers, on one of the devices."""
-    require_sizes(model, heads, contexts, batch, context)
-    tokens = batch * context / contexts
-    flops = 4 * tokens * model.num_layers * model.num_heads // heads * model.head_size
-    kv = tokens * kv_bytes_per_token(model, heads) / device.bandwidth
-    return Times(weights=0, kv=kv, computing=flops / device.flops, talking=0)
-
-
 def decode_time(
-    model: ModelSizes,
+    model: LlamaConfig,
     device: Device,
     link: Link,
     batch: int,
@@ -172,69 +128,16 @@ def decode_time(
 
     Raises ValueError for a split with unequal shares.
     """
-    attention = attention_time(model, device, batch, context, heads, contexts)
-    flops = 2 * batch * matrix_numbers(model, heads)
+    require_sizes(model, heads, contexts=contexts, batch=batch, context=context)
+    matrices = matrix_numbers(model, heads)
+    norms_and_embedding = (2 * model.num_layers + 1 + batch) * model.hidden_size
+    places = batch * context / contexts * model.num_layers * model.head_size  # of one head
+    kv = 2 * places * kv_heads_per_device(model, heads)
+    numbers = matrices + norms_and_embedding + kv
+    flops = 2 * batch * matrices + 4 * places * (model.num_heads // heads)
+    parts = collectives(model, batch, heads, contexts)
     return Times(
-        weights=weight_bytes(model, heads, embedding_rows=batch) / device.bandwidth,
-        kv=attention.kv,
-        computing=attention.computing + flops / device.flops,
-        talking=sum(
-            part.times * part.seconds(link) for part in collectives(model, batch, heads, contexts)
-        ),
+        reading=numbers * ITEMSIZE / device.bandwidth,
+        computing=flops / device.flops,
+        talking=sum(part.times * part.seconds(link) for part in parts),
     )
-
-
-# Memory, and the best split ---------------------------------------------------------------------
-
-
-def num_users(
-    model: ModelSizes,
-    device: Device,
-    context: int,
-    shared_tokens: int = 0,
-    heads: int = 1,
-    contexts: int = 1,
-    block_size: int = 16,
-    usable: float = USABLE,
-) -> int:
-    """How many sequences of `context` tokens fit beside the weights, over heads x contexts devices.
-
-    shared_tokens  so many of the first tokens are the same in all sequences; their full blocks
-                   are held once. At least the newest token is a sequence's own
-    contexts       block i of every sequence is on device i % contexts
-    """
-    require_sizes(model, heads, contexts, context=context)
-    require(block_size >= 1, "block_size", block_size, "at least 1")
-    require(0 <= shared_tokens < context, "shared_tokens", shared_tokens, f"0 to {context - 1}")
-    free = usable * device.memory - weight_bytes(model, heads)
-    pool = max(0, free // (block_size * kv_bytes_per_token(model, heads)))  # blocks of a device
-    num_shared, num_blocks = shared_tokens // block_size, -(-context // block_size)
-    room = []
-    for rank in range(contexts):
-        shared = len(range(rank, num_shared, contexts))
-        own = len(range(rank, num_blocks, contexts)) - shared
-        if own:  # the device with a sequence's last block has some, and no other has more blocks
-            room.append(int(max(0, pool - shared) // own))
-    return min(room)
-
-
-def splits(model: ModelSizes, num_devices: int) -> list[tuple[int, int]]:
-    """Every (heads, contexts) that takes all the devices."""
-    require(num_devices >= 1, "num_devices", num_devices, "at least 1")
-    return [(n, num_devices // n) for n in head_splits(model) if num_devices % n == 0]
-
-
-def best_split(
-    model: ModelSizes, device: Device, link: Link, batch: int, context: int, num_devices: int
-) -> tuple[int, int] | None:
-    """The (heads, contexts) with the fastest step; None if weights, K and V fit into no split."""
-    require_sizes(model, batch=batch, context=context)
-
-    def fits(split: tuple[int, int]) -> bool:
-        heads, contexts = split
-        return num_users(model, device, context, heads=heads, contexts=contexts) >= batch
-
-    def seconds(split: tuple[int, int]) -> float:
-        return decode_time(model, device, link, batch, context, *split).total
-
-    return min(filter(fits, splits(model, num_devices)), key=seconds, default=None)

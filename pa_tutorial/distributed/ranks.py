@@ -1,34 +1,30 @@
 """Ranks as processes of this machine, for a notebook or a test; a program uses torchrun."""
 
-import atexit
 import multiprocessing
 import os
 import pickle
 import sys
 import threading
-import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from typing import Any, NoReturn
 
 import numba
 import torch
+import torch.distributed as dist
 
 from pa_tutorial.arguments import require
-from pa_tutorial.distributed.group import LIMIT, end_process, joined, tcp_store
+from pa_tutorial.distributed.group import LIMIT, joined
 from pa_tutorial.private_names import PLACE, cloudpickle
-
-START_SECONDS = 120.0  # until all have imported torch and met
-LEAVE_SECONDS = 10.0  # to leave the group
 
 
 class RanksLost(RuntimeError):
     """The job has ended; the message names the rank that was the cause."""
 
 
-class Ranks:
+class Ranks(AbstractContextManager):
     """Processes that run the same function side by side, joined in one Group.
 
         with Ranks(2) as ranks:
@@ -44,95 +40,71 @@ class Ranks:
 
     def __init__(self, num_ranks: int, limit: float = LIMIT) -> None:
         require(num_ranks >= 1, "num_ranks", num_ranks, "at least 1")
-        self.num_ranks = num_ranks
-        # Here, in no rank: it outlives all of them.
-        self._store = tcp_store("127.0.0.1", 0, 5, is_master=True, wait_for_workers=False)
+        self.store = new_store()  # here, in no rank: it outlives all of them
+        self.processes: dict[Connection, multiprocessing.Process] = {}  # by rank
         context = _context()
-        self._pipes: list[Connection] = []
-        self._processes: list[multiprocessing.Process] = []
         for rank in range(num_ranks):
-            mine, theirs = context.Pipe()
-            arguments = theirs, rank, num_ranks, self._store.port, limit
+            pipe, theirs = context.Pipe()
+            arguments = theirs, rank, num_ranks, self.store.port, limit
             name = f"rank {rank}"
             process = context.Process(target=_live, args=arguments, name=name, daemon=True)
             process.start()
             theirs.close()  # so that the end of the process is the end of the pipe
-            self._pipes.append(mine)
-            self._processes.append(process)
-        atexit.register(self.close)  # before multiprocessing's own end, which waits for them
-        self._results(START_SECONDS)  # all have joined
-
-    def __enter__(self) -> "Ranks":
-        return self
+            self.processes[pipe] = process
+        self._results()  # all have joined
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    @property
-    def is_alive(self) -> bool:
-        return bool(self._processes) and all(process.is_alive() for process in self._processes)
 
     def run(self, function: Callable[..., Any], *args: Any, **options: Any) -> list[Any]:
         """function(group, *args, **options) on every rank; what each returned, by rank.
 
         Raises RanksLost, after which these ranks are gone; they are, too, if this is interrupted.
         """
-        if not self._processes:
+        if not self.processes:
             raise RanksLost("the ranks have ended already: start new ones")
         # Bytes, not objects: a tensor that is sent shares its memory with the one that is received.
         task = cloudpickle.dumps((function, args, options))
-        for pipe in self._pipes:
+        for pipe in self.processes:
             with suppress(OSError):  # nobody reads: it has died meanwhile, and is named below
                 pipe.send_bytes(task)
-        return self._results(None)
+        return self._results()
 
     def close(self) -> None:
-        """End the processes; they leave the group first if they can."""
-        self._end(LEAVE_SECONDS)
+        """End the processes."""
+        for pipe, process in self.processes.items():
+            process.kill()
+            process.join()
+            pipe.close()
+        self.processes = {}
 
-    def _end(self, seconds: float) -> None:
-        """Let the processes end by themselves, for so long; then kill them."""
-        atexit.unregister(self.close)
-        for pipe in self._pipes:
-            pipe.close()  # a rank that reads the end of its pipe leaves
-        deadline = time.monotonic() + seconds
-        for process in self._processes:
-            process.join(max(0.0, deadline - time.monotonic()))
-            if process.is_alive():
-                process.kill()
-                process.join()
-        self._pipes, self._processes = [], []
-
-    def _results(self, seconds: float | None) -> list[Any]:
-        """One from each rank. If there is none, for whatever reason, the ranks are ended."""
+    def _results(self) -> list[Any]:
+        """One from each rank. RanksLost at the first last word of one, or the first that ends."""
+        results: dict[Connection, Any] = {}
         try:
-            return self._wait_for_results(seconds)
+            while waiting := [pipe for pipe in self.processes if pipe not in results]:
+                results |= {pipe: self._result_from(pipe) for pipe in wait(waiting)}
         except BaseException:
-            self._end(0)  # what they return now would be taken for the results of the next run
+            self.close()  # what they return now would be taken for the results of the next run
             raise
+        return [results[pipe] for pipe in self.processes]
 
-    def _wait_for_results(self, seconds: float | None) -> list[Any]:
-        """RanksLost with the first last word of a rank, or at the first end of a process."""
-        results: dict[int, Any] = {}
-        deadline = None if seconds is None else time.monotonic() + seconds
-        while len(results) < self.num_ranks:
-            waiting = [pipe for rank, pipe in enumerate(self._pipes) if rank not in results]
-            rest = None if deadline is None else max(0.0, deadline - time.monotonic())
-            prepared = wait(waiting, rest)
-            if not prepared:
-                raise RanksLost(f"the ranks did not start within {seconds:g} s")
-            for pipe in prepared:
-                rank = self._pipes.index(pipe)
-                try:
-                    is_result, answer = pickle.loads(pipe.recv_bytes())
-                except (EOFError, ConnectionError):
-                    process = self._processes[rank]
-                    process.join()
-                    raise RanksLost(f"rank {rank} ended with code {process.exitcode}") from None
-                if not is_result:
-                    raise RanksLost(answer)
-                results[rank] = answer
-        return [results[rank] for rank in range(self.num_ranks)]
+    def _result_from(self, pipe: Connection) -> Any:
+        try:
+            is_result, answer = pickle.loads(pipe.recv_bytes())
+        except (EOFError, ConnectionError):
+            process = self.processes[pipe]
+            process.join()
+            raise RanksLost(f"{process.name} ended with code {process.exitcode}") from None
+        if not is_result:
+            raise RanksLost(answer)
+        return answer
+
+
+def new_store() -> dist.TCPStore:
+    """Where ranks meet. torch's wheels for Windows lack libuv, by which it works elsewhere."""
+    options = {"is_master": True, "wait_for_workers": False}
+    return dist.TCPStore("127.0.0.1", 0, use_libuv=sys.platform != "win32", **options)
 
 
 def _context() -> BaseContext:
@@ -154,40 +126,25 @@ def _live(pipe: Connection, rank: int, num_ranks: int, port: int, limit: float) 
     """What a process does: join, then one function after the other."""
     numba.set_num_threads(1)  # first: it starts its threads, and torch would have two again
     torch.set_num_threads(1)
-    os.environ |= {
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": str(num_ranks),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "TORCHELASTIC_USE_AGENT_STORE": "True",  # the store is there already
-        "OMP_NUM_THREADS": "1",
-    }
+    own, all_of_us = str(rank), str(num_ranks)
+    os.environ |= {"RANK": own, "WORLD_SIZE": all_of_us, "MASTER_ADDR": "127.0.0.1"}
+    os.environ |= {"LOCAL_RANK": own, "LOCAL_WORLD_SIZE": all_of_us, "MASTER_PORT": str(port)}
+    os.environ |= {"OMP_NUM_THREADS": "1", "TORCHELASTIC_USE_AGENT_STORE": "True"}  # that of Ranks
 
-    def say_to_parent(_: int, verdict: str) -> NoReturn:
+    def say(last_word: str) -> None:
         with suppress(OSError):  # the parent may be gone
-            pipe.send_bytes(pickle.dumps((False, verdict)))
-        end_process(1)
+            pipe.send_bytes(pickle.dumps((False, last_word)))
 
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    with joined(limit, say_to_parent) as group:
+    with joined(limit, say) as group:
         pipe.send_bytes(pickle.dumps((True, None)))
-        while task := _next_task(pipe):
-            function, args, options = pickle.loads(task)
+        while True:
+            function, args, options = pickle.loads(pipe.recv_bytes())
             group.doing = getattr(function, "__name__", repr(function))
             pipe.send_bytes(cloudpickle.dumps((True, function(group, *args, **options))))
-    end_process(0)
 
 
 def _end_with_parent() -> NoReturn:
     """Whatever the function does that runs here: nobody would take its result."""
     multiprocessing.parent_process().join()
-    end_process(1)
-
-
-def _next_task(pipe: Connection) -> bytes | None:
-    """None if the parent has closed, or is gone."""
-    try:
-        return pipe.recv_bytes()
-    except (EOFError, ConnectionError):
-        return None
+    os._exit(1)

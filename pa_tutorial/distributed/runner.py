@@ -3,18 +3,15 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
 
 from torch import Tensor
 
 from pa_tutorial.distributed.group import Group, hash_of
-from pa_tutorial.distributed.heads import HeadShare, shard_heads
+from pa_tutorial.distributed.heads import shard_heads
 from pa_tutorial.engine.batch import Batch
 from pa_tutorial.engine.llm import LLM
 from pa_tutorial.engine.runner import Model, Runner
 from pa_tutorial.engine.tokenizer import Tokenizer
-
-Result = TypeVar("Result")
 
 
 class ParallelRunner(Runner):
@@ -30,7 +27,7 @@ class ParallelRunner(Runner):
     """
 
     def __init__(
-        self, model: HeadShare, stage: str, num_blocks: int, block_size: int, group: Group
+        self, model: Model, stage: str, num_blocks: int, block_size: int, group: Group
     ) -> None:
         super().__init__(model, stage, num_blocks, block_size)
         self.group = group
@@ -40,25 +37,21 @@ class ParallelRunner(Runner):
 
     def run(self, batch: Batch) -> Tensor:
         """On rank 0: compute a batch, together with all ranks that follow."""
-        return self._guarded(batch)
+        try:
+            return self._step(batch)
+        except Exception as error:  # of which the engine would try every sequence again
+            self.group.fail(error)
 
     def follow(self) -> None:
         """On the other ranks: compute what rank 0 computes, until it stops."""
-        while self._guarded() is not None:
+        while self._step() is not None:
             pass
 
     def stop(self) -> None:
         """On rank 0: let the others return from `follow`."""
         self.group.from_rank_0(None)
 
-    def _guarded(self, batch: Batch | None = None) -> Tensor | None:
-        try:
-            return self._step(batch)
-        except Exception as error:
-            self.group.fail(error)
-            raise
-
-    def _step(self, batch: Batch | None) -> Tensor | None:
+    def _step(self, batch: Batch | None = None) -> Tensor | None:
         """The scores; None if rank 0 has stopped."""
         # The sequences stay on rank 0, with the scheduler that knows them.
         batch = self.group.from_rank_0(None if batch is None else replace(batch, sampled=[]))
@@ -76,9 +69,9 @@ def serve(
     model: Model,
     tokenizer: Tokenizer | None,
     group: Group,
-    work: Callable[[LLM], Result],
+    work: Callable[[LLM], object],
     **options: object,
-) -> Result | None:
+) -> object:
     """Cut a model over the ranks, and let rank 0 work with it; every rank calls this.
 
     model    the same on every rank; its layers are cut in place
@@ -91,9 +84,9 @@ def serve(
     # Not only the sizes: embedding and norms stay on every rank as they are.
     weights = [hash_of(weight) for weight in model.parameters()]
     group.agree("before the model is cut", {"sizes": model.config, "weights": weights})
-    share = shard_heads(model, group.mesh)
+    shard_heads(model, group)
     # Every rank makes an Engine, so that sizes and defaults are the same; one of them schedules.
-    llm = LLM(share, tokenizer, make_runner=partial(ParallelRunner, group=group), **options)
+    llm = LLM(model, tokenizer, make_runner=partial(ParallelRunner, group=group), **options)
     runner = llm.engine.runner
     if group.rank > 0:
         return runner.follow()

@@ -3,26 +3,24 @@
     FAULT=kill:1:2 torchrun --nproc-per-node 2 -m distributed_faults --tensor-parallel 2 …
 
 does harm to rank 1 in its step 2, after the first layer: the others wait in the next sum. Kinds:
+those of distributed_serving.do_harm, and
 
-    kill     the process is gone (SIGKILL)
-    hang     it sleeps
-    raise    the model raises
     slow     every layer of every rank takes long; rank and step only say when it is told
     options  not in a step: this rank is started with another --block-size
 """
 
 import os
-import signal
 import sys
 import time
 
+from distributed_serving import do_harm
 from torch import Tensor
 
 from pa_tutorial.engine.__main__ import main
 from pa_tutorial.engine.batch import Batch
 from pa_tutorial.engine.runner import Runner
 
-kind, at_rank, at_step = os.environ.get("FAULT", "none:0:0").split(":")
+kind, at_rank, at_step = os.environ.get("FAULT", "raise:-1:0").split(":")
 plain_attention = Runner.attention
 num_steps = 0
 
@@ -34,20 +32,12 @@ def attention(runner: Runner, layer: int, q: Tensor, batch: Batch) -> Tensor:
     out = plain_attention(runner, layer, q, batch)
     if kind == "slow":
         time.sleep(0.2)
-    here = os.environ["RANK"] == at_rank and num_steps - 1 == int(at_step)
-    if here and layer == 1:
-        do_harm()
+    here = (os.environ["RANK"], num_steps - 1, layer) == (at_rank, int(at_step), 1)
+    if here and kind != "options":
+        print(f"fault at {time.time()}", file=sys.stderr, flush=True)
+        if kind != "slow":
+            do_harm(kind)
     return out
-
-
-def do_harm() -> None:
-    print(f"fault at {time.time()}", file=sys.stderr, flush=True)
-    if kind == "kill":
-        os.kill(os.getpid(), signal.SIGKILL)
-    if kind == "hang":
-        time.sleep(1000)
-    if kind == "raise":
-        raise ArithmeticError("a layer broke")
 
 
 if __name__ == "__main__":

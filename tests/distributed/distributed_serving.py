@@ -1,20 +1,27 @@
-"""Models, requests, and what every rank does with them: ranks import their functions from here."""
+"""Models, requests, and what ranks do with them: the processes import their functions from here."""
 
 import os
+import signal
+import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
 import numba
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
 from pa_tutorial.attention import tiny_lm
+from pa_tutorial.attention.online import Part
 from pa_tutorial.attention.tiny_lm import TinyConfig, TinyLM
+from pa_tutorial.distributed.context import merge_over_ranks
 from pa_tutorial.distributed.group import Disagreement, Group
-from pa_tutorial.distributed.heads import HeadShare, shard_heads
+from pa_tutorial.distributed.heads import shard_heads
 from pa_tutorial.distributed.runner import ParallelRunner, serve
 from pa_tutorial.distributed.wire import Collective, Wire
 from pa_tutorial.engine import LLM, Completion, SamplingParams
@@ -22,8 +29,7 @@ from pa_tutorial.engine.batch import Batch
 from pa_tutorial.engine.engine import StepStatistics
 from pa_tutorial.engine.llm import load_model
 from pa_tutorial.engine.model import Llama, LlamaConfig
-from pa_tutorial.engine.runner import Model, Runner, prefill_attention
-from pa_tutorial.paging.layouts import by_token, gather
+from pa_tutorial.engine.runner import Model, Runner
 
 NUM_REQUESTS = 16
 LONGEST_PROMPT = 40
@@ -150,136 +156,121 @@ def one_device(
     dtype: torch.dtype = torch.float64,
     num_requests: int = NUM_REQUESTS,
     **options: object,
-) -> tuple[Served, float, list[tuple[Tensor, Tensor]]]:
-    """What one device answers, its smallest gap, and its cache afterwards."""
+) -> tuple[Served, float]:
+    """What one device answers, and the smallest gap between its best two scores."""
     llm = LLM(new_model(name, dtype), None, make_runner=Gaps, **options)
-    served = answer_all(llm, num_requests)
-    return served, min(llm.engine.runner.gaps), caches_of(llm)
+    return answer_all(llm, num_requests), min(llm.engine.runner.gaps)
 
 
-def caches_of(llm: LLM) -> list[tuple[Tensor, Tensor]]:
-    """K and V of every layer, [num_blocks, block_size, num_kv_heads, …], in whatever layout."""
-    cache = llm.engine.runner.cache
-    return [by_token(k, v) for k, v in zip(cache.k, cache.v, strict=True)]
-
-
-def serve_and_show(group: Group, name: str, **options: object) -> list[tuple[Tensor, Tensor]]:
-    """As serve_all; each rank returns its own cache."""
-    share = shard_heads(new_model(name), group.mesh)
-    llm = LLM(share, None, make_runner=partial(ParallelRunner, group=group), **options)
-    if group.rank > 0:
-        llm.engine.runner.follow()
-    else:
-        answer_all(llm)
-        llm.engine.runner.stop()
-    return caches_of(llm)
-
-
-def exact_decode(
-    q: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    block_tables: Tensor,
-    seq_lens: Tensor,
-    scale: float,
-    alibi_slopes: Tensor | None = None,
-) -> Tensor:
-    """A decode step in the dtype of q; the stages of the ladder compute in float32."""
-    outs = []
-    for query, table, seq_len in zip(q, block_tables, seq_lens.tolist(), strict=True):
-        k, v = gather(k_cache, v_cache, table, seq_len)
-        outs.append(prefill_attention(query[None], k, v, scale, alibi_slopes))
-    return torch.cat(outs)
-
-
-def keep_scores(model: Model | HeadShare) -> list[Tensor]:
-    """What the model returns in every step from now on, before it is made float32."""
-    kept, run = [], model.run
-
-    def run_and_keep(*args: object, **options: object) -> Tensor:
-        kept.append(run(*args, **options))
-        return kept[-1]
-
-    model.run = run_and_keep
-    return kept
-
-
-def score_all(group: Group | None, name: str) -> list[Tensor]:
-    """The scores of every step, on this rank or (without a group) on one device."""
-    model = new_model(name)
-    make_runner = Runner
-    if group:
-        model = shard_heads(model, group.mesh)
-        make_runner = partial(ParallelRunner, group=group)
-    kept = keep_scores(model)
-    llm = LLM(model, None, make_runner=make_runner, stage="paged_gather", **TIGHT)
-    runner = llm.engine.runner
-    runner.stage = replace(runner.stage, at=exact_decode)
-    if group and group.rank > 0:
-        runner.follow()
-    else:
-        answer_all(llm, 6)
-        if group:
-            runner.stop()
-    return kept
-
-
-class Counting(ParallelRunner):
-    """Counts the collectives of every step."""
-
-    def __init__(self, *args: object, **options: object) -> None:
-        super().__init__(*args, **options)
-        self.steps: list[tuple[tuple[int, int], list[Collective]]] = []
-
-    def _step(self, batch: Batch | None) -> Tensor | None:
-        shape = (len(batch.input_ids), len(batch.last_rows)) if batch else (0, 0)  # on rank 0
-        with Wire() as wire:
-            scores = super()._step(batch)
-        if scores is not None:
-            self.steps.append((shape, wire.collectives))
-        return scores
-
-
-def count_collectives(group: Group, name: str) -> list[tuple[tuple[int, int], list[Collective]]]:
-    """Of each step.
-
-    returns  (tokens, rows of scores), which only rank 0 knows, and the collectives
-    """
-    share = shard_heads(new_model(name), group.mesh)
-    llm = LLM(share, None, make_runner=partial(Counting, group=group))
-    if group.rank > 0:
-        llm.engine.runner.follow()
-    else:
-        llm.generate(
-            [[1] * 50, [2, 3]], SamplingParams(max_tokens=40, ignore_eos=True), progress=False
-        )
-        llm.engine.runner.stop()
-    return llm.engine.runner.steps
-
-
-def refuse_unknown_layer(group: Group) -> tuple[str, list[str]]:
-    """The refusal, and the names of the weights that changed nevertheless."""
-    model = TinyLM(TinyConfig(num_layers=1, num_kv_heads=1)).requires_grad_(False)
-    model.layers[0].mlp_extra = nn.Linear(128, 128)
-    before = {name: weight.clone() for name, weight in model.named_parameters()}
-    try:
-        shard_heads(model, group.mesh)
-    except ValueError as error:
-        changed = [
-            name for name, weight in model.named_parameters() if weight.shape != before[name].shape
-        ]
-        return str(error), changed
-    return "no refusal", []
+# What each rank has, and what it sends ----------------------------------------------------------
 
 
 def weights_of(group: Group, name: str) -> dict[str, Tensor]:
     """What one rank keeps of every weight."""
     model = new_model(name)
-    shard_heads(model, group.mesh)
+    shard_heads(model, group)
     return {
         name: weight.to_local() if isinstance(weight, DTensor) else weight
         for name, weight in model.named_parameters()
     }
+
+
+def refuse_unknown_layer(group: Group) -> str:
+    """The refusal. No weight may have changed."""
+    model = TinyLM(TinyConfig(num_layers=1, num_kv_heads=1)).requires_grad_(False)
+    model.layers[0].mlp_extra = nn.Linear(128, 128)
+    shapes = [weight.shape for weight in model.parameters()]
+    try:
+        shard_heads(model, group)
+    except ValueError as error:
+        assert shapes == [weight.shape for weight in model.parameters()]
+        return str(error)
+    return "no refusal"
+
+
+class Counting(ParallelRunner):
+    """Counts the collectives of every step."""
+
+    steps: list[list[Collective]]
+
+    def _step(self, batch: Batch | None = None) -> Tensor | None:
+        with Wire() as wire:
+            scores = super()._step(batch)
+        if scores is not None:
+            self.steps.append(wire.collectives)
+        return scores
+
+
+def count_collectives(group: Group, name: str) -> list[list[Collective]]:
+    """Of each step: two prompts, then 39 decode steps of both."""
+    model = new_model(name)
+    shard_heads(model, group)
+    llm = LLM(model, None, make_runner=partial(Counting, group=group))
+    runner = llm.engine.runner
+    runner.steps = []
+    if group.rank > 0:
+        runner.follow()
+    else:
+        params = SamplingParams(max_tokens=40, ignore_eos=True)
+        llm.generate([[1] * 50, [2, 3]], params, progress=False)
+        runner.stop()
+    return runner.steps
+
+
+def merge_given(
+    group: Group, parts: list[tuple[Tensor, Tensor, Tensor]]
+) -> tuple[Tensor, list[Collective]]:
+    """Each rank comes with its own part."""
+    with Wire() as wire:
+        return merge_over_ranks(Part(*parts[group.rank])), wire.collectives
+
+
+def redistributed(tensor: Tensor, before: object, after: object) -> None:
+    """From one placement to another, by torch.distributed.tensor."""
+    ranks = init_device_mesh("cpu", (dist.get_world_size(),))
+    DTensor.from_local(tensor, ranks, [before]).redistribute(ranks, [after]).to_local()
+
+
+COLLECTIVES: dict[str, Callable[[Tensor], object]] = {
+    "all_reduce": dist.all_reduce,
+    "all_gather": lambda tensor: dist.all_gather([tensor.clone(), tensor.clone()], tensor),
+    "broadcast": lambda tensor: dist.broadcast(tensor, 0),
+    "barrier": lambda tensor: dist.barrier(),
+    "sum of tensors": lambda tensor: redistributed(tensor, Partial(), Replicate()),
+    "whole of tensors": lambda tensor: redistributed(tensor, Shard(0), Replicate()),
+    "nothing": lambda tensor: tensor * 2,
+    "not known": lambda tensor: dist.all_to_all_single(tensor, tensor.clone()),
+}
+
+
+def counted(group: Group, name: str) -> list[tuple[str, int]] | str:
+    """What Wire counts while a collective runs with 96 bytes; what it says if it refuses."""
+    try:
+        with Wire() as wire:
+            COLLECTIVES[name](torch.arange(12, dtype=torch.float64))
+    except NotImplementedError as error:
+        return str(error)
+    return [(one.name, one.num_bytes) for one in wire.collectives]
+
+
+# What goes wrong --------------------------------------------------------------------------------
+
+
+def do_harm(kind: str) -> None:
+    if kind == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if kind == "stop":  # it stands still as a whole, but lives
+        os.kill(os.getpid(), signal.SIGSTOP)
+    if kind == "hang":
+        time.sleep(1000)
+    raise ArithmeticError("a layer broke")
+
+
+def meet(group: Group, kind: str, rank: int) -> None:
+    """One rank does not come, or not to the end; the others wait for it."""
+    if group.rank == rank:
+        do_harm(kind)
+    dist.all_reduce(torch.zeros(1))
 
 
 class Faulty(ParallelRunner):
@@ -290,16 +281,15 @@ class Faulty(ParallelRunner):
     def attention(self, layer: int, q: Tensor, batch: Batch) -> Tensor:
         kind, rank = self.harm
         if (self.num_steps, layer, self.group.rank) == (3, 1, rank):
-            if kind == "hang":
-                time.sleep(1000)
-            raise ArithmeticError("a layer broke")
+            do_harm(kind)
         return super().attention(layer, q, batch)
 
 
 def serve_with_fault(group: Group, kind: str, rank: int) -> None:
     Faulty.harm = kind, rank
-    share = shard_heads(new_model("llama"), group.mesh)
-    llm = LLM(share, None, make_runner=partial(Faulty, group=group), **TIGHT)
+    model = new_model("llama")
+    shard_heads(model, group)
+    llm = LLM(model, None, make_runner=partial(Faulty, group=group), **TIGHT)
     if group.rank > 0:
         llm.engine.runner.follow()
     else:
@@ -314,8 +304,6 @@ def serve_different(group: Group, what: str) -> str:
         match what:
             case "norm":
                 model.norm.weight[0] += 1
-            case "bias":
-                model.layers[1].mlp.down_proj.bias[5] += 1
             case "sizes":
                 model = new_model("llama")
             case "dtype":
@@ -341,10 +329,6 @@ def fail_at_work(group: Group) -> None:
     serve(new_model("llama"), None, group, work)
 
 
-def pid_of(group: Group) -> int:
-    return os.getpid()
-
-
 def pause(group: Group, seconds: float) -> bool | None:
     """Some work, a pause without requests, and some more work."""
 
@@ -364,3 +348,29 @@ def threads_after_the_cpu_stage(group: Group) -> tuple[int, int]:
 
     serve(*load_model("tiny"), group, work, stage="cpu")
     return torch.get_num_threads(), numba.get_num_threads()
+
+
+def rank_of(group: Group) -> int:
+    return group.rank
+
+
+def sleep_on_all(group: Group, seconds: float) -> str:
+    time.sleep(seconds)
+    return "of the run that was interrupted"
+
+
+def a_lock(group: Group) -> object:
+    """Of a process: it cannot be sent."""
+    return threading.Lock()
+
+
+def write_to(group: Group, tensor: Tensor) -> Tensor:
+    tensor += 1 + group.rank
+    dist.barrier()
+    return tensor
+
+
+def end_soon(group: Group) -> None:
+    """Die between two runs."""
+    if group.rank == 1:
+        threading.Timer(0.3, os._exit, (7,)).start()

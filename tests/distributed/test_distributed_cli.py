@@ -91,19 +91,6 @@ def run(folder: Path, *arguments: object, **options: str) -> Ended:
         return end_of(job, folder)
 
 
-def run_with_fault(folder: Path, fault: str) -> Ended:
-    return run(folder, *PROMPTS, "--limit", LIMIT, module="distributed_faults", fault=fault)
-
-
-def require_clear_end(ended: Ended, within: float) -> None:
-    """Soon, without an answer, and nobody is left."""
-    assert ended.code != 0
-    assert ended.out == "", "no answer of a broken step"
-    assert ended.at - ended.of_fault() < within + SLACK
-    assert len(ended.pids()) == 2
-    assert not still_there(ended.pids(), 5)
-
-
 SAMPLING = ["--max-tokens", "6", "--num-samples", "2", "--temperature", "0.7", "--every", "2"]
 
 
@@ -145,36 +132,33 @@ def test_a_checkpoint_on_two_ranks_answers_as_on_one_device(
     assert ended.code == 0
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_that_is_killed_in_a_step_is_named_by_torchrun(rank: int, tmp_path: Path) -> None:
-    ended = run_with_fault(tmp_path, f"kill:{rank}:2")
-    require_clear_end(ended, within=1)
-    cause = ended.told[ended.told.index("Root Cause") :]
-    assert re.search(rf"rank +: {rank} ", cause)
-    assert "SIGKILL" in cause
-
-
-def test_a_rank_that_hangs_in_a_step_is_named_by_the_other(tmp_path: Path) -> None:
-    ended = run_with_fault(tmp_path, "hang:1:2")
-    require_clear_end(ended, within=LIMIT + GRACE)
-    assert "[rank 0] the job ends: rank 1 did not come to step 2" in ended.said[0]
-
-
-def test_a_model_that_raises_on_rank_0_is_named(tmp_path: Path) -> None:
-    """The engine of one device would try again, sequence by sequence."""
-    ended = run_with_fault(tmp_path, "raise:0:2")
-    require_clear_end(ended, within=1)
-    message = "[rank 0] the job ends: rank 0 failed in step 2: ArithmeticError: a layer broke"
-    assert message in ended.said[0]
+# kind, rank: what torchrun or a rank says, and how long after the fault all may take to end.
+@pytest.mark.parametrize(
+    ("fault", "says", "within"),
+    [
+        ("kill:0:2", r"Root Cause[^*]*rank +: 0 [^*]*SIGKILL", 1),
+        ("kill:1:2", r"Root Cause[^*]*rank +: 1 [^*]*SIGKILL", 1),
+        ("hang:1:2", r"\[rank 0\] the job ends: rank 1 did not come to step 2", LIMIT + GRACE),
+        # The engine of one device would try again, sequence by sequence.
+        ("raise:0:2", r"\[rank 0\] .*: rank 0 failed in step 2: ArithmeticError: a layer broke", 1),
+    ],
+)
+def test_a_rank_that_is_lost_in_a_step_is_named(
+    fault: str, says: str, within: float, tmp_path: Path
+) -> None:
+    """Soon, without an answer, and nobody is left."""
+    ended = run(tmp_path, *PROMPTS, "--limit", LIMIT, module="distributed_faults", fault=fault)
+    assert re.search(says, ended.told + "".join(ended.said), re.S)
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.at - ended.of_fault() < within + SLACK
+    assert len(ended.pids()) == 2
+    assert not still_there(ended.pids(), 5)
 
 
 def test_a_rank_with_another_block_size_is_refused_by_all(tmp_path: Path) -> None:
-    ended = run_with_fault(tmp_path, "options:1:0")
+    ended = run(tmp_path, *PROMPTS, module="distributed_faults", fault="options:1:0")
     assert (ended.code, ended.out) == (1, "")
-    message = (
-        "the job ends: before the first step: rank 1 has other cache than rank 0; nothing was "
-        "computed"
-    )
+    message = "the job ends: before the first step: rank 1 has other cache than rank 0; nothing"
     assert message in "".join(ended.said)
 
 
@@ -195,45 +179,38 @@ def test_an_interrupt_in_a_step_leaves_no_process(tmp_path: Path) -> None:
     assert not still_there([job.pid, *ended.pids()], 5)
 
 
-def refusal(arguments: list[str], capsys: pytest.CaptureFixture) -> str:
+ONE_OF = "it must be one of 1, 2, 4: the model has 4 query heads and 2 KV heads"
+NO_TIME = "it must be seconds, more than 0"
+START = "ranks run; use torchrun --nproc-per-node 2 -m pa_tutorial.engine"
+
+
+@pytest.mark.parametrize(
+    ("started", "arguments", "message"),
+    [
+        *(
+            (n, ["--tensor-parallel", n], f"--tensor-parallel is {n}; {ONE_OF}")
+            for n in ("3", "-2")
+        ),
+        ("0", ["--tensor-parallel", "0"], f"--tensor-parallel is 0; {ONE_OF}"),
+        (None, ["--tensor-parallel", "2"], f"--tensor-parallel is 2, but 0 {START}"),
+        ("4", ["--tensor-parallel", "2"], f"--tensor-parallel is 2, but 4 {START}"),
+        ("2", ["--tensor-parallel", "2", "--limit", "0"], f"limit is 0.0; {NO_TIME}"),
+        ("2", ["--tensor-parallel", "2", "--limit", "nan"], f"limit is nan; {NO_TIME}"),
+        ("2", ["--tensor-parallel", "2", "--limit", "inf"], f"limit is inf; {NO_TIME}"),
+    ],
+)
+def test_what_cannot_be_is_refused_on_every_rank(
+    started: str | None,
+    arguments: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Before it joins the others, a rank is a process like any other: no need to start some."""
-    with pytest.raises(SystemExit) as ended:
-        main([*arguments, "--no-progress"])
-    assert ended.value.code == 2
-    return capsys.readouterr().err
-
-
-@pytest.mark.parametrize("number", ["3", "8", "0", "-2"])
-@pytest.mark.parametrize("rank", ["0", "1", "2"])
-def test_a_number_that_does_not_divide_is_refused_on_every_rank(
-    number: str, rank: str, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WORLD_SIZE", number)
-    monkeypatch.setenv("RANK", rank)
-    assert (
-        f"--tensor-parallel is {number}; it must be one of 1, 2, 4: the model has 4 query heads "
-        "and 2 KV heads"
-    ) in refusal(["x", "--tensor-parallel", number], capsys)
-
-
-@pytest.mark.parametrize("started", [None, "1", "4"])
-def test_without_the_right_number_of_ranks_it_says_how_to_start(
-    started: str | None, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     if started:
         monkeypatch.setenv("WORLD_SIZE", started)
-    assert (
-        f"--tensor-parallel is 2, but {started or 0} ranks run; "
-        "use torchrun --nproc-per-node 2 -m pa_tutorial.engine"
-    ) in refusal(["x", "--tensor-parallel", "2"], capsys)
-
-
-@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf"])
-def test_a_limit_that_is_no_time_is_refused(
-    seconds: str, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setenv("RANK", "0")
-    said = refusal(["x", "--tensor-parallel", "2", "--limit", seconds], capsys)
-    assert f"limit is {float(seconds)}; it must be seconds, more than 0" in said
+    with pytest.raises(SystemExit) as ended:
+        main(["x", *arguments, "--no-progress"])
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
