@@ -21,8 +21,8 @@ from wrong_examples import (
 
 from pa_tutorial.checks.block_manager_check import BLOCK_MANAGER
 from pa_tutorial.checks.engine_check import ENGINE
-from pa_tutorial.checks.scene import SCENES
-from pa_tutorial.checks.story import STORIES
+from pa_tutorial.checks.engine_scenes import SCENES
+from pa_tutorial.checks.stories import STORIES
 from pa_tutorial.text_changes import Change
 from pa_tutorial.walk.cases import CASES, SHORT_CHECK
 from pa_tutorial.walk.ladder import STAGES

@@ -7,18 +7,14 @@ a ListModel, which keeps each sequence as a list of tokens. At the end, what eac
 reads through its block table must equal its list.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 import torch
 from torch import Tensor
 
-from pa_tutorial.checks import (  # noqa: F401 (they fill STORIES)
-    stories,
-    stories_of_eviction,
-    stories_of_prefixes,
-)
 from pa_tutorial.checks.running import Trial
-from pa_tutorial.checks.story import STORIES
+from pa_tutorial.checks.stories import STORIES
+from pa_tutorial.paging import errors
 from pa_tutorial.paging.allocator import NULL_BLOCK, Admission
 from pa_tutorial.paging.block_table import Appended, BlockTable, padded_block_tables
 from pa_tutorial.paging.kv_cache import PagedKVCache, swap_blocks
@@ -32,6 +28,23 @@ NUM_LAYERS = 3  # the first, one between, and the last
 HEADS = (2, 8)  # num_kv_heads, head_size: two pieces of x = 4
 # [num_kv_heads, head_size]; exact in float32 together with a token or a prefix number
 MARKS = 65536.0 * torch.arange(16.0).reshape(HEADS)
+
+
+def same_hash(*content: object) -> int:
+    """A hash function on purpose so bad that everything collides."""
+    return 7
+
+
+def hash_of_tokens(previous: int | None, tokens: tuple[int, ...], extra: Hashable) -> int:
+    """Neither the chain nor the key."""
+    return hash(tokens)
+
+
+def hash_of_last_token(previous: int | None, tokens: tuple[int, ...], extra: Hashable) -> int:
+    return tokens[-1]
+
+
+HASHES = {one.__name__: one for one in (same_hash, hash_of_tokens, hash_of_last_token)}
 
 
 def prefix_numbers(tokens: list[int], extra: int) -> list[int]:
@@ -52,11 +65,11 @@ class ListModel:
         self.gone: dict[str, int] = {}  # tokens that slid out of the window
         self.facts: list[float] = []
 
-    def start(self, name: str, tokens: list[int], extra: int = 0) -> None:
+    def start(self, name: str, *tokens: int, extra: int = 0) -> None:
         """A new sequence with a prompt."""
         self.tokens[name], self.extra[name], self.gone[name] = list(tokens), extra, 0
 
-    def append(self, name: str, tokens: list[int]) -> None:
+    def append(self, name: str, *tokens: int) -> None:
         self.tokens[name] += tokens
 
     def fork(self, name: str, new: str) -> None:
@@ -70,8 +83,8 @@ class ListModel:
         outside = max(0, len(self.tokens[name]) - window)
         self.gone[name] = max(self.gone[name], outside - outside % BLOCK_SIZE)
 
-    def swap(self, name: str, to_host: bool) -> None:
-        pass
+    def swap(self, name: str, to: str) -> None:
+        """Move a sequence to the pool of the host, or back to that of the device."""
 
     def reset(self) -> None:
         pass
@@ -80,12 +93,13 @@ class ListModel:
         """A number that must be right now; `what` is an attribute of World."""
         self.facts.append(expected)
 
-    def may_start(self, num_blocks: int, expected: Admission) -> None:
-        """What can_allocate must answer right now."""
-        self.facts.append(list(Admission).index(expected))
+    def may_start(self, num_blocks: int, expected: str) -> None:
+        """What can_allocate must answer right now: now, later or never."""
+        self.facts.append(list(Admission).index(Admission(expected)))
 
-    def refused(self, error: type[Exception], operation: str, *arguments: object) -> None:
-        """The operation must raise this error and change nothing."""
+    def refused(self, error: str, operation: str, *arguments: object) -> None:
+        """The operation must raise this error, of paging/errors.py or ValueError, and change
+        nothing."""
         self.facts.append(0)
 
     def rows(self) -> Tensor:
@@ -109,8 +123,11 @@ class World:
         self,
         allocator_class: Callable[..., PrefixCachingAllocator] = PrefixCachingAllocator,
         num_blocks: int = 10,
+        hash_function: str | None = None,
         **options: object,
     ) -> None:
+        if hash_function:
+            options["hash_function"] = HASHES[hash_function]
         self.allocator = allocator_class(num_blocks, **options)
         self.host = PrefixCachingAllocator(num_blocks)
         self.caches = {
@@ -133,13 +150,13 @@ class World:
     def cached(self) -> int:
         return self.allocator.num_cached
 
-    def start(self, name: str, tokens: list[int], extra: int = 0) -> None:
+    def start(self, name: str, *tokens: int, extra: int = 0) -> None:
         table = BlockTable(self.allocator, BLOCK_SIZE, extra)
         appended = table.append(tokens)  # first: it may be refused
         self.tables[name] = table
         self._write(table, appended)
 
-    def append(self, name: str, tokens: list[int]) -> None:
+    def append(self, name: str, *tokens: int) -> None:
         table = self._table(name)
         self._write(table, table.append(tokens))
 
@@ -153,8 +170,8 @@ class World:
     def slide(self, name: str, window: int) -> None:
         self.tables[name].slide(window)
 
-    def swap(self, name: str, to_host: bool) -> None:
-        table, target = self.tables[name], self.host if to_host else self.allocator
+    def swap(self, name: str, to: str) -> None:
+        table, target = self.tables[name], {"host": self.host, "device": self.allocator}[to]
         source = self.caches[table.allocator]
         pairs = table.move_to(target)
         self.shared_writes += sum(target.ref_counts[new] > 1 for _, new in pairs)
@@ -176,14 +193,14 @@ class World:
     def fact(self, what: str, expected: int) -> None:
         self.facts.append(getattr(self, what))
 
-    def may_start(self, num_blocks: int, expected: Admission) -> None:
+    def may_start(self, num_blocks: int, expected: str) -> None:
         self.facts.append(list(Admission).index(self.allocator.can_allocate(num_blocks)))
 
-    def refused(self, error: type[Exception], operation: str, *arguments: object) -> None:
+    def refused(self, error: str, operation: str, *arguments: object) -> None:
         before = self._numbers()
         try:
             getattr(self, operation)(*arguments)
-        except error:
+        except getattr(errors, error, ValueError):
             self.facts.append(float(self._numbers() != before))
         else:
             self.facts.append(2)  # not refused
@@ -265,12 +282,12 @@ def story_trial(name: str) -> Trial:
 
     def run(allocator_class: Callable | None) -> dict[str, Tensor]:
         world = World(allocator_class or PrefixCachingAllocator, **story.options)
-        story.tell(world)
+        story.play(world)
         return {"out": world.rows()}
 
     def expected() -> dict[str, Tensor]:
         model = ListModel(**story.options)
-        story.tell(model)
+        story.play(model)
         return {"out": model.rows()}
 
     return Trial(

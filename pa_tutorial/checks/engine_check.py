@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.attention import tiny_lm
-from pa_tutorial.checks import engine_scenes  # noqa: F401 (it fills SCENES)
 from pa_tutorial.checks.engine_alone import (
     AT_THE_END,
     ENDS,
@@ -24,8 +23,8 @@ from pa_tutorial.checks.engine_alone import (
     ConfigWithEnd,
     trained,
 )
+from pa_tutorial.checks.engine_scenes import SCENES
 from pa_tutorial.checks.running import Trial
-from pa_tutorial.checks.scene import SCENES
 from pa_tutorial.engine.engine import Engine
 from pa_tutorial.engine.request import SamplingParams
 

@@ -1,6 +1,6 @@
 """A result, and how it is shown: a line if all is well, else a table, as text and as HTML."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from itertools import groupby
 
@@ -36,11 +36,15 @@ class CaseResult:
 
 @dataclass(frozen=True)
 class Result:
-    """The outcome of a check; a notebook shows it, a course reads the numbers."""
+    """The outcome of a check; a notebook shows it, a course reads the numbers.
+
+    in_full  every case is shown, also if all pass
+    """
 
     title: str
     references: tuple[str, ...]
     cases: tuple[CaseResult, ...]
+    in_full: bool = False
 
     @property
     def passed(self) -> int:
@@ -58,32 +62,18 @@ class Result:
     def first_failure(self) -> CaseResult | None:
         return next((case for case in self.cases if not case.passed), None)
 
-    def table(self) -> "Table":
-        """Every case with its verdict, also if all pass."""
-        return Table(self)
+    def table(self) -> "Result":
+        """The same with every case and its verdict, also if all pass."""
+        return replace(self, in_full=True)
 
     def __str__(self) -> str:
-        return headline(self) if self.ok else as_text(self)
+        return headline(self) if self.ok and not self.in_full else as_text(self)
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return f"<b>{escape(headline(self))}</b>" if self.ok else as_html(self)
-
-
-@dataclass(frozen=True)
-class Table:
-    """All cases of a result, for a notebook or a terminal."""
-
-    result: Result
-
-    def __str__(self) -> str:
-        return as_text(self.result)
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return as_html(self.result)
+        brief = self.ok and not self.in_full
+        return f"<b>{escape(headline(self))}</b>" if brief else as_html(self)
 
 
 def verdict(case: CaseResult) -> str:

@@ -307,32 +307,3 @@ def gather(
         )
     place = (slots // block_size, slots % block_size)
     return k_tokens[place].flatten(2), v_tokens[place]
-
-
-def split_kv_cache(kv_cache: Tensor, num_kv_heads: int, head_size: int) -> tuple[Tensor, Tensor]:
-    """K and V as views of the one tensor that a layer has in vLLM's CPU backend.
-
-    kv_cache  [2, num_blocks, block_size * num_kv_heads * head_size]
-    returns   k_cache and v_cache in vLLM's layout
-
-    Raises ValueError if the sizes do not divide.
-    Source: vLLM, PagedAttention.split_kv_cache in vllm/attention/ops/paged_attn.py.
-    """
-    if kv_cache.dim() != 3 or kv_cache.shape[0] != 2:
-        raise ValueError(
-            f"kv_cache has shape {list(kv_cache.shape)}; "
-            "it must be [2, num_blocks, numbers in a block]"
-        )
-    if num_kv_heads < 1 or head_size < 1:
-        raise ValueError(
-            f"num_kv_heads is {num_kv_heads} and head_size {head_size}; both must be at least 1"
-        )
-    num_blocks, per_block = kv_cache.shape[1:]
-    block_size, rest = divmod(per_block, num_kv_heads * head_size)
-    if rest or block_size < 1:
-        raise ValueError(
-            f"kv_cache has {per_block} numbers a block; it must be a multiple of "
-            f"num_kv_heads * head_size, which is {num_kv_heads * head_size}"
-        )
-    layout = VllmLayout(num_blocks, num_kv_heads, head_size, block_size, kv_cache.dtype)
-    return kv_cache[0].view(layout.k_shape), kv_cache[1].view(layout.v_shape)

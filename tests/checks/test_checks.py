@@ -17,10 +17,10 @@ from pa_tutorial.checks.__main__ import main
 from pa_tutorial.checks.block_manager_check import story_trial
 from pa_tutorial.checks.comparing import compare, load_bounds, relative_errors
 from pa_tutorial.checks.diagnosing import _position_pattern
+from pa_tutorial.checks.engine_scenes import SCENES
 from pa_tutorial.checks.running import judge
-from pa_tutorial.checks.scene import SCENES
 from pa_tutorial.checks.showing import CaseResult, Result, rows
-from pa_tutorial.checks.story import STORIES
+from pa_tutorial.checks.stories import STORIES
 from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
 from pa_tutorial.walk.calls import AnswerError
 from pa_tutorial.walk.cases import CASES, SEQUENCE_CASES, SHORT_CHECK

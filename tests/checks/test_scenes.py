@@ -6,8 +6,8 @@ import torch
 from pa_tutorial.checks import attempt
 from pa_tutorial.checks.engine_alone import Alone, trained
 from pa_tutorial.checks.engine_check import MOST_STEPS, WIDTH, Served, scene_trial
+from pa_tutorial.checks.engine_scenes import SCENES
 from pa_tutorial.checks.running import judge
-from pa_tutorial.checks.scene import SCENES
 from pa_tutorial.engine.engine import Engine
 
 CLEAR = 1e-3  # far above the rounding of float32, so that no other machine chooses otherwise

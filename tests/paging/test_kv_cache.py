@@ -4,18 +4,17 @@ from itertools import product
 
 import pytest
 import torch
-from block_helpers import BLOCK_SIZE, make_cache
 
-from pa_tutorial.paging.errors import (
-    UnknownBlock,
-)
+from pa_tutorial.paging.errors import UnknownBlock
 from pa_tutorial.paging.kv_cache import PagedKVCache, swap_blocks
 from pa_tutorial.paging.layouts import LAYOUTS
 
 EACH_LAYOUT = pytest.mark.parametrize("layout", LAYOUTS)
 
 
-# The cache tensors
+def make_cache(layout: str, num_layers: int = 2, **changes: object) -> PagedKVCache:
+    sizes = {"num_blocks": 6, "num_kv_heads": 1, "head_size": 8, "block_size": 4}
+    return PagedKVCache(LAYOUTS[layout](**(sizes | changes)), num_layers)
 
 
 def numbered_cache(layout: str) -> PagedKVCache:
@@ -52,11 +51,10 @@ def contents(cache: PagedKVCache) -> list[float]:
 )
 def test_blocks_are_copied_in_every_layer_and_in_order(layout, pairs, expected) -> None:
     cache = numbered_cache(layout)
-    cache.copy_blocks(pairs)
+    cache.copy_blocks(pair for pair in pairs)
     assert contents(cache) == expected
 
 
-@EACH_LAYOUT
 @pytest.mark.parametrize(
     ("pair", "message"),
     [
@@ -66,8 +64,8 @@ def test_blocks_are_copied_in_every_layer_and_in_order(layout, pairs, expected) 
         ((2, 6), "destination block is 6; the pool has 0 to 5"),
     ],
 )
-def test_an_unknown_block_is_refused_before_anything_is_copied(layout, pair, message) -> None:
-    cache = numbered_cache(layout)
+def test_an_unknown_block_is_refused_before_anything_is_copied(pair, message) -> None:
+    cache = numbered_cache("vllm")
     with pytest.raises(UnknownBlock, match=message):
         cache.copy_blocks([(1, 4), pair])
     assert contents(cache) == [0, 1, 2, 3, 4, 5]
@@ -75,12 +73,18 @@ def test_an_unknown_block_is_refused_before_anything_is_copied(layout, pair, mes
 
 @pytest.mark.parametrize(
     "changes",
-    [{"num_kv_heads": 2}, {"head_size": 8}, {"block_size": 8}, {"num_layers": 3}],
+    [
+        {"num_kv_heads": 2},
+        {"head_size": 16},
+        {"block_size": 8},
+        {"num_layers": 3},
+        {"layout": "plain"},
+        {"dtype": torch.float16},
+    ],
     ids=str,
 )
-@EACH_LAYOUT
-def test_pools_with_blocks_of_another_shape_are_not_swapped(layout, changes) -> None:
-    source, destination = numbered_cache(layout), make_cache(layout, **changes)
+def test_pools_with_blocks_of_another_shape_are_not_swapped(changes) -> None:
+    source, destination = numbered_cache("vllm"), make_cache(**({"layout": "vllm"} | changes))
     for pools in ((source, destination), (destination, source)):
         with pytest.raises(ValueError, match=r"destination has blocks of .*; source has"):
             swap_blocks(*pools, [(1, 2)])
@@ -88,18 +92,10 @@ def test_pools_with_blocks_of_another_shape_are_not_swapped(layout, changes) -> 
     assert all(cache.isnan().all() for cache in (*destination.k, *destination.v))
 
 
-def test_pools_of_different_layouts_or_dtypes_are_not_swapped() -> None:
-    half = PagedKVCache(LAYOUTS["plain"](6, 1, 8, BLOCK_SIZE, torch.float16), 2)
-    bfloat = PagedKVCache(LAYOUTS["plain"](6, 1, 8, BLOCK_SIZE, torch.bfloat16), 2)
-    for pools in ((half, bfloat), (make_cache("plain"), make_cache("vllm"))):
-        with pytest.raises(ValueError, match="destination has blocks of"):
-            swap_blocks(*pools, [(1, 2)])
-
-
 @EACH_LAYOUT
 def test_layers_are_written_and_read_apart(layout) -> None:
     cache = make_cache(layout)
-    key, value = torch.randn(2, 6, 1, 4, generator=torch.Generator().manual_seed(0))
+    key, value = torch.randn(2, 6, 1, 8, generator=torch.Generator().manual_seed(0))
     slots = torch.tensor([20, 21, 22, 23, 8, 9])
     cache.write(1, key, value, slots)
     k, v = cache.read(1, torch.tensor([5, 2]), 6)
@@ -113,9 +109,3 @@ def test_layers_are_written_and_read_apart(layout) -> None:
 def test_a_cache_without_layers_is_refused() -> None:
     with pytest.raises(ValueError, match="num_layers is 0; it must be at least 1"):
         make_cache("plain", num_layers=0)
-
-
-def test_pairs_may_come_from_a_generator() -> None:
-    cache = numbered_cache("vllm")
-    cache.copy_blocks(pair for pair in [(1, 4)])
-    assert contents(cache) == [0, 1, 2, 3, 1, 5]
