@@ -1,5 +1,7 @@
 """What is said of times, given made-up ones: targets reached or missed, and what got worse."""
 
+import json
+
 import pytest
 
 from pa_tutorial.bench import cpu_targets
@@ -7,7 +9,7 @@ from pa_tutorial.bench.compare import comparison, worse
 from pa_tutorial.bench.cpu_shapes import Shape
 from pa_tutorial.bench.cpu_targets import Group, Target, targets_of
 from pa_tutorial.bench.table import targets_table
-from pa_tutorial.viz.cpu_measured import load
+from pa_tutorial.viz.cpu_measured import RESULTS
 
 TAIL = Shape("tail", (37, 37), num_heads=4, num_kv_heads=4, head_size=64)
 
@@ -103,7 +105,7 @@ def test_comparison_is_of_times_by_the_read_bound() -> None:
 
 def test_the_committed_results_reach_all_that_is_asked() -> None:
     """A later run that misses a target may be committed only with a reason: change this test."""
-    rows = load()["targets"]["rows"]
+    rows = json.loads(RESULTS.read_text(encoding="utf-8"))["targets"]["rows"]
     asked = {
         (str(group.shape.as_row()), target.name)
         for group in cpu_targets.groups()
