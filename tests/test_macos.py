@@ -65,9 +65,8 @@ def test_no_compiler_for_a_gpu_is_in_the_environment(python: str) -> None:
     assert run(python, "-c", program) == "[]\n"
 
 
-@pytest.mark.parametrize("profile", [(), ("--rest",)], ids=["quick", "rest"])
-def test_kernels_warp_functions_notebooks_and_a_stage_run(python: str, profile: tuple) -> None:
-    said = run(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", SELECTED, *profile)
+def test_kernels_warp_functions_notebooks_and_a_stage_run(python: str) -> None:
+    said = run(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", SELECTED)
     assert " passed" in said.splitlines()[-1]
     skipped = [line for line in said.splitlines() if line.startswith("SKIPPED")]
     assert all(any(name in line for name in NOT_HERE) for line in skipped), skipped
