@@ -114,11 +114,8 @@ def draw_frames(frames: Sequence[Frame], title: str) -> Figure:
 
 def _draw_block(axes: Axes, x: float, y: float, moment: Frame, number: int) -> None:
     """Its slots, then its number and reference count."""
-    count, tokens, size = (
-        moment.ref_counts[number],
-        moment.tokens.get(number, ()),
-        moment.block_size,
-    )
+    count, tokens = moment.ref_counts[number], moment.tokens.get(number, ())
+    size = moment.block_size
     for offset in range(size):
         if offset < len(tokens):
             _draw_token(axes, x + offset, y, moment.owners.get(number, ()), tokens[offset])

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pa_tutorial.attention.work import attention_flops_and_bytes
 from pa_tutorial.viz import style
 from pa_tutorial.viz.drawing import board, cell, label_line
 
@@ -72,18 +71,16 @@ GPUS = {"A100 80GB": (312, 2.04), "H200": (989, 4.8)}
 
 
 @style.styled
-def draw_intensity(
-    operations_and_bytes: Callable[..., tuple[int, int]] = attention_flops_and_bytes,
-    seq_len: int = 1024,
-) -> Figure:
+def draw_intensity(operations_and_bytes: Callable[..., tuple[int, int]]) -> Figure:
     """Operations per byte against the number of new tokens, beside what GPUs need to be busy.
 
     operations_and_bytes  (num_new_tokens, seq_len, num_heads, num_kv_heads, head_size), float16
     """
+    seq_len = 1024
     figure, axes = style.new_figure(
         "Attention in a decode step does 1 to 4 operations per byte; a GPU needs over 150", 2.8
     )
-    new_tokens = [2**power for power in range(11) if 2**power <= seq_len]
+    new_tokens = [2**power for power in range(11)]
     for num_kv_heads, rise, color in ((8, -6, style.INK), (2, 6, style.QUIET)):
         counts = [operations_and_bytes(n, seq_len, 8, num_kv_heads, 128) for n in new_tokens]
         values = [flops / num_bytes for flops, num_bytes in counts]

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
@@ -30,11 +29,6 @@ class Pool:
     table: Sequence[int]
     names: dict[int, int]
     heads: Sequence[int]
-
-
-def is_written(v_cache: Tensor) -> np.ndarray:
-    """[num_blocks, num_kv_heads] which blocks hold a token; the rest is NaN. The plain layout."""
-    return (~v_cache.isnan()).any(dim=3).any(dim=2).numpy()
 
 
 def whole_pool(problem: DecodeProblem) -> Pool:
@@ -70,7 +64,7 @@ def _draw_pool(axes: Axes, y: int, pool: Pool) -> None:
     """Its blocks are columns, its KV heads rows. The table stands in the title."""
     table = ", ".join(map(str, pool.table))
     write(axes, 0, y - 1.25, f"{pool.title}   block table [{table}]", "left", weight="bold")
-    written = is_written(pool.v_cache)
+    written = ~pool.v_cache.isnan().all(dim=3).all(dim=2)  # NaN: no token is there
     for block in range(len(written)):
         note(axes, block + 0.5, y - 0.4, block, size=SMALL)
     for row, head in enumerate(pool.heads):

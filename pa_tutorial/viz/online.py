@@ -80,10 +80,10 @@ def draw_merge(scores: Sequence[float], parts: Sequence[Part], whole: Part, cut:
         middle = x + 1.35 * (end - start) / 2
         middles.append(min(middle, width - 3.6))
         _draw_part(axes, middles[-1], 2.1, parts[index], f"part of tokens {start} to {end - 1}")
-        arrow(axes, (middle, 1.05), (middles[-1], 1.95), style.INK, 1, 10)
+        arrow(axes, (middle, 1.05), (middles[-1], 1.95), 10, color=style.INK, linewidth=1)
     _draw_part(axes, center, 5.3, whole, f"part of tokens 0 to {len(scores) - 1}")
     for middle, part in zip(middles, parts, strict=True):
-        arrow(axes, (middle, 4.05), (center, 5.2), style.INK, 1, 10)
+        arrow(axes, (middle, 4.05), (center, 5.2), 10, color=style.INK, linewidth=1)
         factor = math.exp(part.m - whole.m)
         write(axes, (middle + center) / 2, 4.5, f"× {factor:.2f}", bbox=plate(1))
     out = ", ".join(f"{x / whole.l:.2f}" for x in whole.acc)

@@ -15,12 +15,12 @@ from matplotlib.figure import Figure
 
 from pa_tutorial.kernels.choose import VLLM_PARTITION_SIZE
 from pa_tutorial.kernels.intermediates import SCORES_DONE, SUM_DONE, WEIGHTS_DONE
-from pa_tutorial.simt import Trace
-from pa_tutorial.simt.gpus import H100, Gpu
+from pa_tutorial.simt import Report, Trace
+from pa_tutorial.simt.gpus import H100
 from pa_tutorial.viz import style
 from pa_tutorial.viz.drawing import board, box, cell, cells, note, plate, write
 from pa_tutorial.viz.first_kernel import BATCH
-from pa_tutorial.viz.kernel_runs import RunOfV2, between, run_v1, run_v2
+from pa_tutorial.viz.kernel_runs import between, run_v1, run_v2
 from pa_tutorial.walk.problem import DecodeProblem
 
 SMALL = 7.5  # points: numbers in cells
@@ -80,16 +80,11 @@ def busy(pieces: Sequence[Piece], num_multiprocessors: int) -> float:
 
 
 @style.styled
-def draw_idle(
-    batches: Sequence[Sequence[int]],
-    num_heads: int,
-    partition_size: int = VLLM_PARTITION_SIZE,
-    gpu: Gpu = H100,
-) -> Figure:
+def draw_idle(batches: Sequence[Sequence[int]], num_heads: int) -> Figure:
     """Left v1, right v2; a row of panels for each batch, a line for each multiprocessor."""
-    count = gpu.num_multiprocessors
+    count, sizes = H100.num_multiprocessors, (0, VLLM_PARTITION_SIZE)
     found = [
-        [schedule(thread_blocks(lens, num_heads, size), count) for size in (0, partition_size)]
+        [schedule(thread_blocks(lens, num_heads, size), count) for size in sizes]
         for lens in batches
     ]
     idle = count - len({piece.multiprocessor for piece in found[0][0]})
@@ -140,8 +135,8 @@ def draw_split(problem: DecodeProblem, partition_size: int, head: int = 0, rows:
 
     rows  elements of the outputs that are shown
     """
-    run, whole = run_v2(problem, partition_size), run_v1(problem, head)
-    seq_len, left = problem.seq_lens[0], run.prepared
+    (left, report), whole = run_v2(problem, partition_size), run_v1(problem, head)
+    seq_len = problem.seq_lens[0]
     starts = range(0, seq_len, partition_size)
     figure, axes = style.new_figure(
         f"Each of {len(starts)} partitions leaves a maximum, a sum and an output of its own", 3.4
@@ -149,7 +144,7 @@ def draw_split(problem: DecodeProblem, partition_size: int, head: int = 0, rows:
     corner = 0.0
     for partition, start in enumerate(starts):
         tokens = range(start, min(start + partition_size, seq_len))
-        _tokens(axes, corner, f"partition {partition}", tokens, _lines(run, head, partition))
+        _tokens(axes, corner, f"partition {partition}", tokens, _lines(report, head, partition))
         numbers = (t[0, head, partition] for t in (left.max_logits, left.exp_sums, left.tmp_out))
         _leaves(axes, corner, "leaves:", *numbers, rows)
         corner += max(len(tokens), rows) + 0.5
@@ -162,11 +157,11 @@ def draw_split(problem: DecodeProblem, partition_size: int, head: int = 0, rows:
     return figure
 
 
-def _lines(run: RunOfV2, head: int, partition: int) -> list[np.ndarray]:
+def _lines(report: Report, head: int, partition: int) -> list[np.ndarray]:
     """One number a token: what `logits` of one thread block holds at three moments."""
     moments = SCORES_DONE, SUM_DONE, WEIGHTS_DONE
-    snapshots = [run.snapshot(where, head, 0, partition)["logits"] for where in moments]
-    return [np.ma.filled(snapshot, np.nan) for snapshot in snapshots]
+    snapshots = [report.at(where, (head, 0, partition))[0] for where in moments]
+    return [np.ma.filled(snapshot["logits"], np.nan) for snapshot in snapshots]
 
 
 def _tokens(axes: Axes, x: float, name: str, tokens: range, lines: list[np.ndarray]) -> None:
@@ -187,7 +182,7 @@ def _leaves(
     for y, number, amount in ((6, largest, 0.75), (7, total, 0.375)):
         shade = style.lighter(style.LOGITS, amount)
         box(axes, x, y, rows, 1, shade, f"{float(number):.3f}", SMALL)
-    cells(axes, x, 8, [f"{float(number):.2f}" for number in out[:rows]], style.OUT, size=SMALL)
+    cells(axes, x, 8, [f"{float(number):.2f}" for number in out[:rows]], style.OUT, SMALL)
 
 
 def tokens_of_thread_blocks(trace: Trace) -> np.ndarray:
@@ -206,7 +201,7 @@ def tokens_of_thread_blocks(trace: Trace) -> np.ndarray:
 @style.styled
 def draw_mixed(problem: DecodeProblem, partition_size: int) -> Figure:
     """One head of a mixed batch: the thread blocks that have tokens, and those that have none."""
-    found = tokens_of_thread_blocks(run_v2(problem, partition_size).partitions.trace)
+    found = tokens_of_thread_blocks(run_v2(problem, partition_size)[1].trace)
     num_seqs, num_partitions = found.shape
     figure, axes = style.new_figure(
         f"{(found == 0).sum()} of {found.size} thread blocks of each head return at once: "

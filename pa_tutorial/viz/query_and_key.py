@@ -302,8 +302,8 @@ def _thread(
         x = j * (vec_size + VEC_GAP)
         first = (offset + j * size) * vec_size
         note(axes, x + vec_size / 2, y - 0.25, span((first, first + vec_size - 1)), size=SMALL)
-        cells(axes, x, y, map(_rounded, q[j]), style.lighter(style.Q, 0.6), size=SMALL)
-        cells(axes, x, y + 1, map(_rounded, k[j]), style.lighter(style.K, 0.45), size=SMALL)
+        cells(axes, x, y, map(_rounded, q[j]), style.lighter(style.Q, 0.6), SMALL)
+        cells(axes, x, y + 1, map(_rounded, k[j]), style.lighter(style.K, 0.45), SMALL)
 
 
 def _rounded(value: np.floating) -> str:

@@ -11,10 +11,10 @@ from pa_tutorial.viz.drawing import board, box, cell, cells, note, span, write
 from pa_tutorial.viz.kernel_runs import (
     REFERENCE,
     Run,
+    between,
     keys_of_block,
-    reads_of_weights,
+    of_function,
     run_v1,
-    scores_written,
     values_of_block,
 )
 
@@ -28,7 +28,8 @@ def weights_read(run: Run, block: int, lane: int) -> list[int]:
     warp, first = int(values.warp[0]), int(values.instruction.min())
     of_warp = run.trace.only(array="v_cache", warp=warp).records.instruction
     before = int(of_warp[of_warp < first].max(initial=-1))  # the V of the warp's last block
-    reads = reads_of_weights(run.trace).only(warp=warp)
+    # Other lines read logits one number at a time.
+    reads = of_function(run.trace.only(space="shared", kind="read", warp=warp), "load_logits")
     (tokens,) = reads.the_array().indices(reads.records.address)
     at = reads.records.instruction
     here = (reads.records.lane == lane) & (at > before) & (at < first)
@@ -100,7 +101,7 @@ def draw_reference_value_rows() -> Figure:
 
 def writers(run: Run) -> dict[int, int]:
     """token -> the thread that writes its score, from the trace."""
-    writes = scores_written(run)
+    writes = between(run.trace, before=SCORES_DONE).only(array="shared_mem", kind="write")
     (tokens,) = writes.the_array().indices(writes.records.address)
     return dict(zip(tokens.tolist(), writes.threads.tolist(), strict=True))
 
@@ -168,7 +169,7 @@ def _blocks_and_warps(axes: Axes, run: Run, seq_len: int) -> None:
 
 def _line(axes: Axes, y: float, name: str, texts: list[str], color: str) -> None:
     note(axes, -0.15, y + 0.5, name, "right")
-    cells(axes, 0, y, texts, color, size=SMALL)
+    cells(axes, 0, y, texts, color, SMALL)
 
 
 def value_of(run: Run, token: int, row: int) -> float:

@@ -6,8 +6,6 @@ a colour vision deficiency can tell apart, and their lightness differs, so grey 
 """
 
 import io
-from collections.abc import Callable
-from functools import wraps
 
 from matplotlib import rc_context
 from matplotlib.backend_bases import FigureCanvasBase
@@ -60,15 +58,8 @@ RC = {
 }
 
 
-def styled(draw: Callable[..., Figure]) -> Callable[..., Figure]:
-    """Decorator of every function that draws a figure: the style holds for all that it adds."""
-
-    @wraps(draw)
-    def draw_in_style(*arguments: object, **options: object) -> Figure:
-        with rc_context(RC):
-            return draw(*arguments, **options)
-
-    return draw_in_style
+# Decorator of every function that draws a figure: the style holds for all that it adds.
+styled = rc_context(RC)
 
 
 def new_figure(

@@ -65,4 +65,4 @@ def _draw_arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float]
         tail, head = (x0 + width / 2, y0), (x1 + width / 2, y1 + height)
     else:
         tail, head = (x0 + width, y0 + height / 2), (x1, y1 + height / 2)
-    arrow(axes, tail, head, style.INK, 1, 10)
+    arrow(axes, tail, head, 10, color=style.INK, linewidth=1)

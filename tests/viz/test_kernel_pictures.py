@@ -258,7 +258,7 @@ def test_the_poster_says_who_is_at_work_and_where_the_barriers_are(
     assert of_maximum.only(warp=0).num_instructions == 3 + 2 + 1
     assert of_sum.only(warp=0).num_instructions == 5 + 2 + 1
     barriers = np.unique(run.trace.only(kind="barrier", warp=0).records.instruction).tolist()
-    assert len(barriers) == poster.num_barriers(run) == 9
+    assert len(barriers) == 9
     steps = {name: poster.trace_of(run, name).records.instruction for name in poster.NAMES}
     assert steps["query"].max() < barriers[0] < steps["scores"].min()
     assert steps["maximum"].min() < barriers[1] < steps["maximum"].max()
@@ -352,7 +352,7 @@ def test_thread_blocks_have_the_tokens_of_their_partition(size: int) -> None:
     problem = partitions.MIXED
     starts = range(0, max(problem.seq_lens), size)
     expected = [[max(0, min(n - start, size)) for start in starts] for n in problem.seq_lens]
-    trace = run_v2(problem, size).partitions.trace
+    trace = run_v2(problem, size)[1].trace
     assert partitions.tokens_of_thread_blocks(trace).tolist() == expected
     figure = partitions.draw_mixed(problem, size)
     drawn = [tokens for line in expected for tokens in line if tokens]
