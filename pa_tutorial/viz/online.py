@@ -64,9 +64,8 @@ def _draw_sums(axes: Axes, parts: Sequence[Part]) -> None:
 @style.styled
 def draw_merge(scores: Sequence[float], parts: Sequence[Part], whole: Part, cut: int) -> Figure:
     """The tokens cut in two, the part of each piece, and the part of all of them."""
-    figure, axes = style.new_figure(
-        "Each piece is attended alone; merged, the parts give the output of all tokens", 3.7
-    )
+    title = "Each piece is attended alone; merged, the parts give the output of all tokens"
+    figure, axes = style.new_figure(title, 3.7)
     width = 1.35 * len(scores) + 1.2
     board(axes, width, 7.4, -0.2, -0.9)
     center, middles = width / 2, []

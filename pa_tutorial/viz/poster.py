@@ -73,11 +73,6 @@ def trace_of(run: Run, step: str) -> Trace:
     return between(trace, *marks.get(step, (ROWS_DONE,))).only(array="shared_mem")
 
 
-def threads_of(run: Run, step: Step) -> list[int]:
-    """The threads that take part in a step, from the trace."""
-    return np.unique(trace_of(run, step.name).threads).tolist()
-
-
 def shuffles(trace: Trace, function: str) -> Trace:
     return of_function(trace.only(kind="shuffle"), function)
 
@@ -187,7 +182,7 @@ def _head(board: Board, number: int, step: Step, run: Run) -> None:
     white = {"va": "center_baseline", "size": SMALL, "color": style.PAPER}
     write(board.axes, middle, 0.29, number, **white)
     board.words(step.name, middle, 0.48, step.words, size=8, weight="bold")
-    threads = threads_of(run, step)
+    threads = np.unique(trace_of(run, step.name).threads).tolist()
     _crew(board, step, middle, threads, run)
     board.words(step.name, middle, 0.94, str(len(threads)))
     board.words(step.name, middle, 1.18, step.who, va="center")

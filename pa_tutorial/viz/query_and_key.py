@@ -165,10 +165,8 @@ def plain_key_trace(run: Run, loads: LoadsOf = element_loads) -> Trace:
     k = arguments["k_cache"].reshape(-1, g.HEAD_SIZE // x, g.BLOCK_SIZE, x)
     arguments["k_cache"] = flat(k.transpose(1, 2).contiguous())  # [block and head, token, element]
     arguments["out"] = flat(out := prepared.out.clone().fill_(float("nan")))
-    plain = PlainGeometry(
-        g.head_size, g.block_size, g.dtype, num_queries_per_kv=g.num_queries_per_kv
-    )
-    again = replace(prepared, kernel=paged_attention(plain, loads), arguments=arguments)
+    kernel = paged_attention(PlainGeometry(**vars(g)), loads)
+    again = replace(prepared, kernel=kernel, arguments=arguments)
     report = again.simulate(trace=0)
     assert (out == prepared.out).all(), "another layout of K must not change the output"
     return report.trace.only(array="k_cache")

@@ -253,7 +253,7 @@ def test_the_poster_says_who_is_at_work_and_where_the_barriers_are(
     run: Callable[[], Run], at_work: list[int]
 ) -> None:
     run = run()
-    assert [len(poster.threads_of(run, step)) for step in poster.STEPS] == at_work
+    assert [len(np.unique(poster.trace_of(run, name).threads)) for name in poster.NAMES] == at_work
     of_sum, of_maximum = poster.shuffles(run.trace, "block_sum"), poster.trace_of(run, "maximum")
     assert of_maximum.only(warp=0).num_instructions == 3 + 2 + 1
     assert of_sum.only(warp=0).num_instructions == 5 + 2 + 1
