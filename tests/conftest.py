@@ -129,27 +129,20 @@ def browser(chromium_path: str) -> Iterator:
         browser.close()
 
 
-@pytest.fixture(scope="module")
-def screens(browser):
-    from microscope_pages import Screens
-
-    return Screens(browser)
-
-
 @pytest.fixture
-def read_page(screens) -> Iterator[Callable]:
+def read_page(browser) -> Iterator[Callable]:
     """read_page(html, ...): a Reader. At the end, no page may have complained or asked for more."""
     from microscope_pages import Reader
 
     readers: dict[str, Reader] = {}
 
     def read(html: Path, **options: object) -> Reader:
-        readers[html.as_uri()] = reader = Reader(screens, html, **options)
+        readers[html.as_uri()] = reader = Reader(browser, html, **options)
         return reader
 
     yield read
     for uri, reader in readers.items():
-        reader.leave()
+        reader.page.close()
         assert reader.problems == [], "the page wrote to the console"
         assert reader.requests == [uri], "the page loaded something"
 
