@@ -101,18 +101,11 @@ def test_the_plain_layout_takes_twice_the_sectors_and_the_same_bytes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("head_size", "block_size", "dtype", "wavefronts"),
-    [
-        (128, 16, torch.float16, 2),
-        (128, 32, torch.bfloat16, 1),
-        (80, 16, torch.float16, 1),
-        (128, 8, torch.float32, 4),
-    ],
+    ("geometry", "wavefronts"),
+    [((128, 16, torch.float16), 2), ((80, 16, torch.float16), 1), ((128, 8, torch.float32), 4)],
 )
-def test_one_vec_of_padding_removes_the_conflicts_of_q_and_changes_no_output(
-    head_size: int, block_size: int, dtype: torch.dtype, wavefronts: int
-) -> None:
-    g = Geometry(head_size, block_size, dtype)
+def test_one_vec_of_padding_removes_the_conflicts_of_q(geometry: tuple, wavefronts: int) -> None:
+    g = Geometry(*geometry)
     plain, padded = (query_and_key.padded_run(g, padding) for padding in (0, 1))
     assert torch.isfinite(plain.prepared.out).all()
     assert torch.equal(plain.prepared.out, padded.prepared.out)

@@ -5,44 +5,41 @@ from pathlib import Path
 import numpy as np
 import pytest
 from microscope_pages import ALARM, Reader, require_cells, stops
-from numba import cuda, float32, float64, int16, int32
+from numba import int16
 from simt_helpers import kernel, zeros
 
 from pa_tutorial.simt import Report, launch
 from pa_tutorial.simt.trace import SPACES
 from pa_tutorial.viz.microscope import microscope
 
-
-@cuda.jit
-def patchwork(out, columns, backwards, cube, count, steps):
-    """Views of all kinds, a warp that is not full, loops of different lengths, shuffles."""
-    t = cuda.threadIdx.x
-    doubles = cuda.shared.array(40, float64)
-    shorts = cuda.shared.array((2, 20), int16)
-    mine = cuda.local.array((2, 3), float32)
-    doubles[t] = columns[t % 5, t // 5]
-    shorts[t // 20, t % 20] = backwards[t]
-    cuda.syncthreads()
-    left = steps[t]
-    while left > 0:
-        mine[left % 2, left % 3] = cube[left % 2, t % 3, 1]
-        left -= 1
-    value = int32(shorts[1 - t // 20, t % 20])
-    if t < 32:
-        value = cuda.shfl_down_sync(0xFFFFFFFF, value, 3)
-    cuda.atomic.add(count, t % 2, 1)
-    if t % 2 == 0:
-        out[t, 1] = doubles[39 - t] + value + mine[1, 1]
+# Of a pane, the number of each cell, and its address.
+CELLS = """(name) => {
+  const grid = microscope.grids.find((g) => g.shape.title.startsWith(`${name},`));
+  const cells = [...Array(grid.perTile * grid.shape.tiles.length).keys()];
+  return cells.filter((cell) => grid.exists(cell)).map((cell) => [cell, grid.address(cell)]);
+}"""
 
 
 @pytest.fixture(scope="module")
-def patches() -> Report:
+def views() -> Report:
+    """Views of all kinds, a warp that is not full, loops of different lengths."""
     columns = np.arange(45.0).reshape(9, 5).T  # strides 1 and 5 items
     backwards = np.arange(80, dtype=np.int8)[::-2]
     cube = np.arange(48, dtype=np.float32).reshape(2, 6, 4)[:, ::-2, 1:]
-    count, steps = np.zeros(2, np.int32), np.arange(40, dtype=np.int32) % 5
-    arguments = np.zeros((40, 3)), columns, backwards, cube, count, steps
-    return launch(patchwork, 1, 40, *arguments, trace=0, checks=())
+    body = """
+        shorts = cuda.shared.array((2, 20), int16)
+        mine = cuda.local.array((2, 3), float32)
+        shorts[t // 20, t % 20] = backwards[t]
+        cuda.syncthreads()
+        left = t % 5
+        while left > 0:
+            mine[left % 2, left % 3] = cube[left % 2, t % 3, 1]
+            left -= 1
+        if t % 2 == 0:
+            out[t, 1] = columns[t % 5, t // 5] + shorts[1 - t // 20, t % 20] + mine[1, 1]
+    """
+    made = kernel("out, columns, backwards, cube", body, int16=int16)
+    return launch(made, 1, 40, zeros(40, 3), columns, backwards, cube, trace=0, checks=())
 
 
 @pytest.fixture
@@ -57,33 +54,25 @@ def read(read_page, tmp_path: Path):
 
 
 @pytest.mark.parametrize(("warp", "lane"), [(None, None), (1, 3)])
-def test_any_kernel_can_be_looked_at(
-    read, patches: Report, warp: int | None, lane: int | None
-) -> None:
+def test_any_kernel_can_be_looked_at(read, views: Report, warp: int, lane: int) -> None:
     """Not only the paged one, with flat arrays, full warps, for loops."""
-    reader = read(patches)
+    reader = read(views)
     reader.follow(warp=warp, lane=lane)
-    for number in stops(patches.trace, warp, lane):
+    for number in stops(views.trace, warp, lane):
         reader.go(number)
-        require_cells(reader, patches.trace, warp, lane)
+        require_cells(reader, views.trace, warp, lane)
 
 
 def test_elements_of_views_have_their_index_and_nothing_lies_behind_the_end(
-    read, patches: Report
+    read, views: Report
 ) -> None:
-    reader = read(patches)
+    reader = read(views)
     assert reader.text(".findings") == "Findings: none (checked nothing)."
-    cells_of = """(name) => {
-      const grid = microscope.grids.find((g) => g.shape.title.startsWith(`${name},`));
-      const cells = [...Array(grid.perTile * grid.shape.tiles.length).keys()];
-      return cells.filter((cell) => grid.exists(cell)).map((cell) => [cell, grid.address(cell)]);
-    }"""
-    for array in (array for array in patches.trace.arrays if array.space == "global"):
-        names = {}
-        for index in np.ndindex(array.shape):
-            address = array.address + np.dot(index, array.strides) * array.dtype.itemsize
-            names[address] = f"{array.name}[{', '.join(map(str, index))}]"
-        cells = reader.page.evaluate(cells_of, array.name)
+    for array in (array for array in views.trace.arrays if array.space == "global"):
+        step = np.array(array.strides) * array.dtype.itemsize
+        indices = [*np.ndindex(array.shape)]
+        names = {array.address + np.dot(i, step): f"{array.name}{[*i]}" for i in indices}
+        cells = reader.page.evaluate(CELLS, array.name)
         addresses = [address for _, address in cells]
         assert min(names) <= min(addresses) <= max(addresses) <= max(names), array.name
         for cell, address in cells[:: 1 + len(cells) // 4]:
@@ -91,9 +80,11 @@ def test_elements_of_views_have_their_index_and_nothing_lies_behind_the_end(
             assert words[0] == names.get(address, "no element begins here")
 
 
-def test_shuffles_and_atomics(read, patches: Report) -> None:
-    reader = read(patches, lane=4)
-    reader.go(patches.trace.only(kind="shuffle").records.instruction[0])
+def test_shuffles_and_atomics(read) -> None:
+    body = "if t < 32:\n    out[t] = cuda.shfl_down_sync(0xFFFFFFFF, t, 3)\n"
+    made = kernel("out, count", body + "cuda.atomic.add(count, t % 2, 1)")
+    report = launch(made, 1, 40, zeros(40), np.zeros(2, np.int32), trace=0)
+    reader = read(report, at=report.trace.only(kind="shuffle"), lane=4)
     assert "lane 4 reads from lane 7" in reader.text(".sentence")
     assert reader.text(".chips").split()[:29] == [f"{lane}←{lane + 3}" for lane in range(29)]
     reader.find("count[1]")

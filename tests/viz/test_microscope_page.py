@@ -175,17 +175,6 @@ def test_cells_are_those_of_the_trace(reader: Reader, warp: int | None, lane: in
         require_cells(reader, the_trace(), warp, lane)
 
 
-def test_each_step_goes_to_the_next_cells_and_back(reader: Reader) -> None:
-    expected = stops(the_trace())[:15]
-    for number in expected:
-        assert reader.at == number
-        require_cells(reader, the_trace())
-        reader.press("ArrowRight")
-    reader.press(*["ArrowLeft"] * 10)
-    assert reader.at == expected[5]
-    require_cells(reader, the_trace())
-
-
 @pytest.mark.parametrize(("width", "scale"), [(700, 1), (1920, 1.5)])
 def test_cells_fit_on_every_screen(
     read_page, reference_html: Path, width: int, scale: float
@@ -221,14 +210,9 @@ def test_the_pointer_names_an_element_and_a_click_picks_it(reader: Reader, part:
 # What stands beside the cells ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("part", "warp"), [("block_table[block_idx]", 3), ("load_values(v_cache", 0), ("shfl_xor", 2)]
-)
-def test_lines_turns_and_lanes_are_those_of_the_instruction(
-    reader: Reader, part: str, warp: int
-) -> None:
+def test_lines_turns_and_lanes_are_those_of_the_instruction(reader: Reader) -> None:
     trace = the_trace()
-    records = trace.only(part, warp=warp).records
+    records = trace.only("load_values(v_cache", warp=0).records
     here = records[records.instruction == records.instruction.max()]
     reader.go(here.instruction[0])
     sites = [(trace.sites[place], turn) for place, turn in trace.ways[here.way[0]]]
@@ -246,7 +230,14 @@ def test_lines_turns_and_lanes_are_those_of_the_instruction(
     assert reader.page.evaluate(colors) == [f"rgb({color})" for color in rgb]
 
 
-def test_the_costs_are_those_of_the_tables(reader: Reader) -> None:
+def test_costs_are_those_of_the_tables_and_shared_memory_has_one_beginning(reader: Reader) -> None:
+    reader.follow(warp=0, lane=17)
+    reader.click_line("logits[i] *= inv_sum")
+    first = 128 * 2 + 2 * 4 * 4 + 4 * 17  # behind q_vecs and red_smem
+    where = f"bytes {first}–{first + 3} of shared memory"
+    name = "beginning at shared_mem[17] = logits[17] = out_smem[17]"
+    assert reader.about[0] == f"lane 17 of warp 0 reads {where} · {name}"
+    reader.press("Escape")
     reader.press("End")
     for table, unit, best, space in (
         (global_traffic(the_trace()), "sectors", "ideal sectors", "global"),
@@ -254,15 +245,6 @@ def test_the_costs_are_those_of_the_tables(reader: Reader) -> None:
     ):
         told = f"{table.total(unit):,} {unit} of {space} memory ({table.total(best):,} at best)"
         assert told in reader.text(".counts")
-
-
-def test_bytes_of_shared_memory_count_from_its_beginning(reader: Reader) -> None:
-    reader.follow(warp=0, lane=17)
-    reader.click_line("logits[i] *= inv_sum")
-    first = 128 * 2 + 2 * 4 * 4 + 4 * 17  # behind q_vecs and red_smem
-    where = f"bytes {first}–{first + 3} of shared memory"
-    name = "beginning at shared_mem[17] = logits[17] = out_smem[17]"
-    assert reader.about[0] == f"lane 17 of warp 0 reads {where} · {name}"
 
 
 # Keys ------------------------------------------------------------------------------------------
@@ -283,6 +265,7 @@ def test_keys_step_and_stop_at_the_ends(reader: Reader) -> None:
         reader.go(expected[0])
         reader.press(*keys)
         assert reader.at == expected[place], keys
+    require_cells(reader, the_trace())
     numbers = np.unique(the_trace().records.instruction)
     first = the_trace().only(space="local").records.instruction[0]
     reader.go(first - 1)
@@ -291,25 +274,19 @@ def test_keys_step_and_stop_at_the_ends(reader: Reader) -> None:
     assert reader.at == numbers[numbers >= first][1]
 
 
-def test_w_l_and_n_follow_a_warp_a_lane_and_a_line(reader: Reader) -> None:
+def test_w_and_l_choose_a_warp_and_a_lane_and_escape_lets_them_go(reader: Reader) -> None:
     for warp in ("0", "1", "2", "3", "", "0", "1", "2"):
         reader.press("w")
         assert reader.warp == warp
-    reader.press("L", "L")
     chosen = reader.page.locator(".chips .chosen")
-    assert chosen.inner_text() == "30"
-    for number in [n for n in stops(the_trace(), warp=2, lane=30) if n > reader.at][:10]:
+    for key, lane in (("L", "31"), ("L", "30"), ("l", "31")):
+        reader.press(key)
+        assert chosen.inner_text() == lane
+    for number in [n for n in stops(the_trace(), warp=2, lane=31) if n > reader.at][:10]:
         reader.press("ArrowRight")
         assert reader.at == number
-    reader.press("l", "l", "l")
-    assert chosen.inner_text() == "0"
     reader.press("Escape")
     assert (chosen.count(), reader.warp) == (0, "")
-    visits = np.unique(the_trace().only(array="v_cache", warp=1).records.instruction).tolist()
-    reader.follow(warp=1)
-    reader.go(visits[0])
-    reader.press("n", "n", "n", "N")
-    assert reader.at == visits[2]
 
 
 def test_space_plays_and_stops(reader: Reader) -> None:
