@@ -190,6 +190,14 @@ many_sequences seq_lens="{(1, 2, 3) * 23 + (40, 20)}" num_heads=1 num_kv_heads=1
 71 sequences, most of 1 to 3 tokens
 A loop over sequences stops early, or they are counted up to 64 only.
 """
+_DECODE += "".join(
+    f"""
+head_size_{head_size} head_size={head_size}
+every head size of the kernel
+A loop over the head dimension stops early or runs over.
+"""
+    for head_size in HEAD_SIZES
+)
 # For stages that read a paged cache.
 _BLOCKS = """
 worked_example seq_lens=(11,) num_kv_heads=2 head_size=32 dtype=float16 rounded_to=0.125 \
@@ -277,15 +285,6 @@ def _problems(kind: type[Problem], text: str, **options: Any) -> Iterator[Proble
 SEQUENCE_CASES = tuple(_problems(SequenceProblem, _SEQUENCE))
 DECODE_CASES = (
     *_problems(DecodeProblem, _DECODE),
-    *(
-        DecodeProblem(
-            f"head_size_{head_size}",
-            "every head size of the kernel",
-            "A loop over the head dimension stops early or runs over.",
-            head_size=head_size,
-        )
-        for head_size in HEAD_SIZES
-    ),
     *_problems(DecodeProblem, _BLOCKS, about_blocks=True),
 )
 CASES: dict[str, Problem] = {case.id: case for case in (*SEQUENCE_CASES, *DECODE_CASES)}
@@ -295,18 +294,8 @@ WORKED_EXAMPLE: DecodeProblem = CASES["decode/worked_example"]
 
 # The short check of a kernel: of the mistakes kept in tests/wrong, each that is made in a kernel
 # fails in one of these cases at least.
-SHORT_CHECK = (
-    "decode/gqa",
-    "decode/alibi",
-    "decode/drifting_scores",
-    "decode/long_context",
-    "decode/bfloat16",
-    "decode/many_sequences",
-    "decode/worked_example",
-    "decode/tail",
-    "decode/stale_slots_far_above",
-    "decode/gaps_in_the_cache",
-    "decode/head_size_120_float16",
-    "decode/alibi_block_size_8",
-    "decode/strided_q_float16",
-)
+_SHORT = """
+gqa alibi drifting_scores long_context bfloat16 many_sequences worked_example tail
+stale_slots_far_above gaps_in_the_cache head_size_120_float16 alibi_block_size_8 strided_q_float16
+"""
+SHORT_CHECK = tuple(f"decode/{name}" for name in _SHORT.split())
