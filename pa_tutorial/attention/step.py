@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.arguments import (
+    FLT_MAX,
     require,
-    require_caches,
     require_dense,
-    require_heads_that_fit,
     require_readable,
-    require_slopes,
     steps,
 )
+from pa_tutorial.attention.full import require_heads_that_fit
+from pa_tutorial.paging.layouts import require_caches
 
 MAX_GRID_YZ = 65_535  # thread blocks along axis y or z of a grid
 SLOPE_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -156,6 +156,14 @@ class DecodeStep:
         if self.alibi_slopes is None:
             return torch.zeros(self.q.shape[1], device=self.q.device)
         return self.alibi_slopes.float()
+
+
+def require_slopes(alibi_slopes: Tensor) -> None:
+    """Raise ValueError unless every slope is finite as a float32. It reads the numbers."""
+    for head, slope in enumerate(alibi_slopes.float().tolist()):
+        finite = abs(slope) <= FLT_MAX
+        original = alibi_slopes[head].item()
+        require(finite, f"alibi_slopes[{head}]", original, "finite, as a float32")
 
 
 def require_blocks_and_lengths(
