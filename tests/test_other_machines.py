@@ -40,7 +40,7 @@ def test_line_ends_stay_where_git_is_told_to_change_them(tmp_path: Path) -> None
 # What others import stays theirs: the names are taken away afterwards.
 ON_WINDOWS = """
 import fnmatch, importlib, os, pathlib, pkgutil, signal, sys
-import filelock, matplotlib.pyplot, nbclient, pytest, torch._dynamo
+import matplotlib.pyplot, nbclient, pytest, torch._dynamo
 from transformers import LlamaForCausalLM, Qwen2ForCausalLM
 import pa_tutorial
 
@@ -59,7 +59,7 @@ for name in [*ours, *tests]:
     except ModuleNotFoundError as error:
         if not (error.name.startswith("triton") and ".triton_" in name):
             raise
-names = fnmatch.filter(tests, "test_triton_[cdim]*") + ["test_chromium"]
+names = fnmatch.filter(tests, "test_triton_[cdim]*") + ["test_macos"]
 files = [tests[name] for name in names]
 pytest.main(["-q", "-rs", "--assert=plain", "-p", "no:cacheprovider", "-p", "no:xdist", *files])
 """
@@ -79,7 +79,7 @@ def test_without_posix_and_triton_all_is_imported_and_the_skipped_are_counted() 
     assert not re.search("passed|failed|error", said), said
     skipped = re.findall(r"^SKIPPED \[(\d+)\] .*: needs (Triton|POSIX): ", said, re.M)
     counted = {what: sum(int(n) for n, of in skipped if of == what) for what in ("Triton", "POSIX")}
-    assert min(counted.values()) > 10
+    assert min(counted.values()) > 1
     for what, number in counted.items():
         assert f"{what} ({number} tests skipped)" in said
 
