@@ -2,14 +2,15 @@
 
 import gc
 import os
+import shutil
 import signal
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import absent
 import numba
 import profiles
-import progress
 import pytest
 import torch
 
@@ -20,6 +21,12 @@ NOTES = {
     "registers": "registers of the paged kernels",  # on other compilers they change
     "rounded": "rounded otherwise than on Linux on x86-64, and no defect",
 }
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+# Files that take longest, so that no core is left with one of them in the end.
+FIRST = (
+    *("test_notebooks.py", "test_wrong.py", "test_window_assignment.py", "test_paged_kernel.py"),
+    *("test_ladder.py", "test_macos.py", "test_exercises.py", "test_engine_failures.py"),
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -33,16 +40,12 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", f"{stage.name}: verifies the stage {stage.name}")
     config.addinivalue_line("markers", "block_manager: verifies the memory manager")
     config.addinivalue_line("markers", "engine: verifies the serving engine")
-    reports = "PYTEST_XDIST_WORKER" not in os.environ
-    if reports and config.get_verbosity() == 0 and not config.option.collectonly:
-        config.pluginmanager.register(progress.Progress(config, profiles.chosen(config)))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("profiles", "without any: what a clone is trusted by")
     group.addoption("--rest", action="store_true", help="run what tests/rest.toml lists instead")
     group.addoption("--hours", action="store_true", help="run the sweeps instead: they take hours")
-    group.addoption("--write-seconds", action="store_true", help="write tests/seconds.json")
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -52,8 +55,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 @pytest.hookimpl(tryfirst=True)  # it sees whole files: no option has taken tests away yet
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     profiles.select(config, items)
-    seconds = progress.measured().get(profiles.chosen(config), {})
-    items.sort(key=lambda item: -seconds.get(progress.file_of(item.nodeid), progress.UNKNOWN))
+    items.sort(key=lambda item: (*FIRST, item.path.name).index(item.path.name))
     for item in items:
         needed = [what for mark in item.iter_markers("needs") for what in mark.args]
         needed += ["Triton"] if item.get_closest_marker("triton") else []
@@ -112,9 +114,11 @@ def ranks_of() -> Iterator[Callable]:
 
 @pytest.fixture(scope="session")
 def chromium_path() -> str:
-    from chromium import chromium
-
-    return chromium()
+    """The first that runs. (Ubuntu has a script of this name that only asks for a snap.)"""
+    for path in filter(None, map(shutil.which, CHROMIUM)):
+        if subprocess.run([path, "--version"], capture_output=True).returncode == 0:
+            return path
+    absent.skip("Chromium", "none is found; install one, such as apt-get install chromium")
 
 
 @pytest.fixture(scope="module")
