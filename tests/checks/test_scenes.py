@@ -64,7 +64,7 @@ def test_another_engine_may_be_checked() -> None:
 def test_an_engine_that_never_ends_is_stopped() -> None:
     class Idle(Engine):
         def step(self) -> object:
-            self.statistics.append(self._count([], None))
+            self.statistics.append(self._count(None))
             return self.statistics[-1]
 
     trial = scene_trial("one_request")
