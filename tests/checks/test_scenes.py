@@ -39,7 +39,7 @@ def test_every_scene_fits_into_the_comparison_and_its_choices_are_clear(name: st
 def test_an_engine_that_never_ends_is_stopped() -> None:
     class Idle(Engine):
         def step(self) -> object:
-            self.statistics.append(self._count([], None))
+            self.statistics.append(self._count(None))
             return self.statistics[-1]
 
     served = Served(Idle)

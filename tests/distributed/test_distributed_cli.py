@@ -179,7 +179,7 @@ def test_an_interrupt_in_a_step_leaves_no_process(tmp_path: Path) -> None:
     assert not still_there([job.pid, *ended.pids()], 5)
 
 
-ONE_OF = "it must be one of 1, 2, 4: the model has 4 query heads and 2 KV heads"
+ONE_OF = "it must be one of [1, 2, 4]: the model has 4 query heads and 2 KV heads"
 NO_TIME = "it must be seconds, more than 0"
 START = "ranks run; use torchrun --nproc-per-node 2 -m pa_tutorial.engine"
 

@@ -118,7 +118,7 @@ def test_every_token_is_on_exactly_one_rank(
         # One by one: in runs, ranks would have nothing to do until a sequence is long.
         assert share.block_indices.tolist() == [rank + num_ranks * i for i in range(width)]
         k, v = by_token(share.k_cache, share.v_cache)
-        positions, is_token = share.positions(), share.is_token(seq_lens)
+        positions, is_token = share.positions(), share.positions() < seq_lens[:, None]
         for sequence, slot in is_token.nonzero().tolist():
             position = int(positions[slot])
             found.append((sequence, position))
@@ -143,7 +143,8 @@ def test_block_0_of_a_rank_belongs_to_nobody_and_holds_nan(layout: str) -> None:
     for share in shares(problem(), 4, layout):
         assert share.k_cache[0].isnan().all()
         assert share.v_cache[0].isnan().all()
-        used = share.is_token(torch.tensor([13, 5, 8])).unflatten(1, (-1, 4)).any(dim=-1)
+        is_token = share.positions() < torch.tensor([[13], [5], [8]])
+        used = is_token.unflatten(1, (-1, 4)).any(dim=-1)
         assert ((share.block_tables > 0) == used).all()
 
 

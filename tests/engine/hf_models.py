@@ -14,6 +14,7 @@ from torch import Tensor
 
 from pa_tutorial.engine import LLM
 
+tokenizers = pytest.importorskip("tokenizers")
 transformers = pytest.importorskip(
     "transformers", reason="transformers is the reference of the engine: an extra for tests"
 )
@@ -23,28 +24,13 @@ transformers.utils.logging.disable_progress_bar()
 VOCAB_SIZE = 96
 MAX_LEN = 128
 # Heads of 32 dimensions, which the kernels of the ladder take; fewer KV heads than heads.
-SIZES = {
-    "vocab_size": VOCAB_SIZE,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "max_position_embeddings": MAX_LEN,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "tie_word_embeddings": False,
-}
-LLAMA = SIZES | {
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 32,  # twice that of the default, 64 / 4
-    "eos_token_id": [75, 35],
-}
-QWEN2 = SIZES | {
-    "hidden_size": 96,
-    "num_attention_heads": 3,
-    "num_key_value_heads": 1,
-    "eos_token_id": 10,
-}
+SIZES = {"vocab_size": VOCAB_SIZE, "intermediate_size": 96, "num_hidden_layers": 2}
+SIZES |= {"max_position_embeddings": MAX_LEN, "pad_token_id": 0, "bos_token_id": 1}
+SIZES |= {"tie_word_embeddings": False}
+LLAMA = SIZES | {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2}
+LLAMA |= {"head_dim": 32, "eos_token_id": [75, 35]}  # twice the default, 64 / 4
+QWEN2 = SIZES | {"hidden_size": 96, "num_attention_heads": 3, "num_key_value_heads": 1}
+QWEN2 |= {"eos_token_id": 10}
 CLASSES = {
     "llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM, LLAMA),
     "qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM, QWEN2),
@@ -112,14 +98,9 @@ def reference(
 ) -> Reference:
     """Greedy, the prompt alone."""
     input_ids = torch.tensor([list(prompt)])
-    out = model.generate(
-        input_ids,
-        attention_mask=torch.ones_like(input_ids),
-        max_new_tokens=max_tokens,
-        do_sample=False,
-        output_scores=True,
-        return_dict_in_generate=True,
-    )
+    options = {"max_new_tokens": max_tokens, "do_sample": False}
+    options |= {"output_scores": True, "return_dict_in_generate": True}
+    out = model.generate(input_ids, attention_mask=torch.ones_like(input_ids), **options)
     best = torch.cat(out.scores).topk(2).values
     margin = float((best[:, 0] - best[:, 1]).min())
     return Reference(out.sequences[0, len(prompt) :].tolist(), margin)
@@ -145,6 +126,15 @@ def change_tensors(folder: Path, change: Callable[[dict], object]) -> Path:
     change(tensors)
     save_file(tensors, path, {"format": "pt"})
     return folder
+
+
+def save_tokenizer(folder: Path) -> object:
+    """One word a token, as many as the models have; made here, so that nothing is downloaded."""
+    words = {f"w{number}": number for number in range(VOCAB_SIZE)}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="w0"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return tokenizer
 
 
 def require_no_retry(llm: LLM) -> None:

@@ -52,7 +52,7 @@ def require_refused_alone(
         (np.array([True]), f"prompt[0] is np.True_; {TOKENS}"),
         (torch.tensor([1.5]), f"prompt[0] is tensor(1.5000); {TOKENS}"),
         (torch.tensor([[1, 2]]), f"prompt[0] is tensor([1, 2]); {TOKENS}"),
-        ([1] * 33, "len(prompt) is 33; it must be at most 32, the slots"),
+        ([1] * 33, "len(prompt) + max_tokens - 1 is 36; it must be at most 32, the slots"),
         ([1] * 30, "len(prompt) + max_tokens - 1 is 33; it must be at most 32, the slots"),
         ([1] * 62, "len(prompt) + max_tokens - 1 is 65; it must be at most 64, the positions"),
         ("text", "prompt is text; this model has no tokenizer"),
@@ -71,12 +71,12 @@ def test_a_bad_prompt_is_refused_alone(prompt: object, message: str) -> None:
         ({"max_tokens": 1.5}, "max_tokens is 1.5; it must be a whole number"),
         ({"max_tokens": True}, "max_tokens is True; it must be a whole number"),
         ({"max_tokens": "4"}, "max_tokens is 4; it must be a whole number"),
-        ({"temperature": -0.1}, "temperature is -0.1; it must be at least 0"),
-        ({"temperature": float("nan")}, "temperature is nan; it must be a number"),
-        ({"temperature": float("inf")}, "temperature is inf; it must be a number"),
-        ({"temperature": "hot"}, "temperature is hot; it must be a number"),
-        ({"temperature": None}, "temperature is None; it must be a number"),
-        ({"temperature": 10**400}, "it must be a number"),
+        ({"temperature": -0.1}, "temperature is -0.1; it must be a finite number, at least 0"),
+        ({"temperature": float("nan")}, "temperature is nan; it must be a finite number"),
+        ({"temperature": float("inf")}, "temperature is inf; it must be a finite number"),
+        ({"temperature": "hot"}, "temperature is hot; it must be a finite number"),
+        ({"temperature": None}, "temperature is None; it must be a finite number"),
+        ({"temperature": 10**400}, "it must be a finite number"),
         ({"top_k": -1}, "top_k is -1; it must be a whole number, at least 0"),
         ({"top_p": 0.0}, "top_p is 0.0; it must be in (0, 1]"),
         ({"top_p": 1.1}, "top_p is 1.1; it must be in (0, 1]"),
@@ -103,14 +103,14 @@ def test_parameters_of_another_type_are_refused_alone(params: object) -> None:
 
 
 def test_the_watermark_is_no_place_for_a_sequence() -> None:
-    message = "len(prompt) is 13; it must be at most 12"
+    message = "len(prompt) + max_tokens - 1 is 16; it must be at most 12"
     require_refused_alone([1] * 13, PARAMS, message, make_llm(num_blocks=6, watermark=2))
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("text",), "prompts is a str; it must be a list of prompts"),
+        (("text",), "prompts is 'text'; it must be a list of prompts"),
         ((5,), "prompts is 5; it must be a list of prompts"),
         ((None,), "prompts is None; it must be a list of prompts"),
         (([[1]], 5), "params is 5; it must be SamplingParams, or a list of them"),
