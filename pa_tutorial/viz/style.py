@@ -7,6 +7,7 @@ a colour vision deficiency can tell apart, and their lightness differs, so grey 
 
 import io
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import wraps
 
 from matplotlib import rc_context
@@ -31,6 +32,7 @@ EMPTY = "#F2F2F2"
 SEQUENCES = ("#332288", "#CFE08A", "#4D5A2A", "#E3C9B0", "#661100", "#882255")
 UNUSED_HATCH = "////"
 
+SVG, PNG = "image/svg+xml", "image/png"
 WIDTH = 7.2  # inches: the width of a notebook's text
 DPI = 120
 TITLE = {"x": 0.01, "ha": "left", "weight": "bold", "size": 9}
@@ -115,13 +117,24 @@ def svg(figure: Figure) -> bytes:
     return _save(figure, FigureCanvasSVG, 72, **options)
 
 
-def show(figure: Figure) -> object:
-    """The figure as a picture for a notebook; its title is the text for who cannot see it."""
-    from IPython.display import Image
+@dataclass(frozen=True)
+class Shown:
+    """A figure as a notebook shows it; its title is the text for who cannot see it.
 
-    return Image(
-        data=png(figure), width=round(WIDTH * 100), alt=figure.get_suptitle().replace("\n", " ")
-    )
+    The SVG is sharp at any size. JupyterLab shows none in a notebook that it does not trust, as
+    after a clone: then it takes the PNG.
+    """
+
+    figure: Figure
+
+    def _repr_mimebundle_(self, **options: object) -> tuple[dict, dict]:
+        alt = self.figure.get_suptitle().replace("\n", " ")
+        bundle = {SVG: svg(self.figure).decode(), PNG: png(self.figure), "text/plain": alt}
+        return bundle, {PNG: {"width": round(WIDTH * 100), "alt": alt}}
+
+
+def show(figure: Figure) -> Shown:
+    return Shown(figure)
 
 
 def lighter(color: str, amount: float = 0.6) -> str:
