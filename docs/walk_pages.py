@@ -34,14 +34,11 @@ def notebook(app: Sphinx, number: int | str) -> str:
     return f"notebooks/{path.stem}"
 
 
-# Before a page is parsed -------------------------------------------------------------------------
-
-
 def on_source(app: Sphinx, docname: str, source: list[str]) -> None:
     if docname.startswith("notebooks/") and source[0].startswith("{"):
         source[0] = json.dumps(walk_notebook(app, docname, json.loads(source[0])))
     else:
-        source[0] = CELL_LINK.sub(r"](#\1)", source[0])
+        source[0] = CELL_LINK.sub(r"](#cell-\1)", source[0])
     if docname == app.config.root_doc:
         source[0] += "".join(toctree(app, *tree) for tree in TREES.items())
 
@@ -55,9 +52,12 @@ def toctree(app: Sphinx, caption: str, pages: list) -> str:
 def walk_notebook(app: Sphinx, docname: str, content: dict) -> dict:
     cells = []
     for cell in content["cells"]:
-        text, target = "".join(cell["source"]), f"({cell['id']})=\n"
+        text, target = (
+            "".join(cell["source"]),
+            f"(cell-{cell['id']})=\n",
+        )  # an id begins with a letter
         if cell["cell_type"] == "markdown":
-            cells.append(cell | {"source": target + CELL_LINK.sub(r"](#\1)", text)})
+            cells.append(cell | {"source": target + CELL_LINK.sub(r"](#cell-\1)", text)})
             continue
         cells.append({"cell_type": "markdown", "id": f"{cell['id']}-at", "metadata": {}})
         cells[-1]["source"] = target
@@ -67,7 +67,7 @@ def walk_notebook(app: Sphinx, docname: str, content: dict) -> dict:
             alt = "".join(data.get("text/plain", ""))
             cell["metadata"]["mystnb"] = {"image": {"alt": alt}}
             if DATA in data:
-                data["text/html"] = live(app, cell["id"], alt, "".join(data[DATA]))
+                data["text/html"] = live(app, cell["id"], alt, "".join(data.pop(DATA)))
         cells.append(cell)
     for way in two_hours(app, docname):
         cells.insert(1, {"cell_type": "markdown", "id": "way", "metadata": {}, "source": way})
@@ -87,7 +87,7 @@ def two_hours(app: Sphinx, docname: str) -> Iterator[str]:
     """The way through a notebook of the two-hour path, as the README says the path."""
     said = Path(app.srcdir, "README.md").read_text(encoding="utf-8")
     path = TWO_HOURS.findall(said.partition("**A kernel to write on Monday?**")[2].split("\n")[0])
-    after = dict(zip(path, path[1:] + [("", "")], strict=True))
+    after = dict(zip(path, [*path[1:], ("", "")], strict=True))
     for (number, parts), (on, _) in after.items():
         if docname == notebook(app, number):
             here = f"parts {parts}" if parts else "all of it"
@@ -95,22 +95,14 @@ def two_hours(app: Sphinx, docname: str) -> Iterator[str]:
             yield f":::{{container}} two-hours\nThe two-hour path: here {here}{link}.\n:::\n"
 
 
-# After it is parsed ------------------------------------------------------------------------------
-
-
 def on_doctree(app: Sphinx, doctree: nodes.document) -> None:
     """Links to files of the project lead to pages with their text."""
     for link in list(doctree.findall(download_reference)):
         target = Path(app.env.relfn2path(link["reftarget"], app.env.docname)[1])
-        inside = target.resolve().relative_to(app.srcdir)
-        app.env.walk_files = getattr(app.env, "walk_files", set()) | {str(inside)}
-        link.replace_self(nodes.reference("", "", *link.children, walk_file=str(inside)))
-
-
-def on_resolved(app: Sphinx, doctree: nodes.document, docname: str) -> None:
-    for link in doctree.findall(lambda node: "walk_file" in getattr(node, "attributes", {})):
-        up = "../" * docname.count("/")
-        link["refuri"] = up + page_of(link.attributes.pop("walk_file"))
+        file = target.resolve().relative_to(app.srcdir).as_posix()
+        app.env.walk_files = getattr(app.env, "walk_files", set()) | {file}
+        uri = "../" * app.env.docname.count("/") + page_of(file)
+        link.replace_self(nodes.reference("", "", *link.children, refuri=uri))
 
 
 def page_of(file: str) -> str:
@@ -126,14 +118,8 @@ def source_pages(app: Sphinx) -> Iterator[tuple[str, dict, str]]:
             continue
         language = {".py": "python", ".cu": "cuda"}.get(path.suffix, "text")
         text = path.read_text(encoding="utf-8")
-        body = app.builder.highlighter.highlight_block(text, language, linenos="inline")
+        body = app.builder.highlighter.highlight_block(text, language)
         yield file, {"title": file, "body": f"<h1>{file}</h1>{body}"}, "page.html"
-
-
-def on_finished(app: Sphinx, exception: Exception | None) -> None:
-    to = f"{app.config.root_doc}.html"
-    text = f'<!doctype html><meta http-equiv="refresh" content="0; url={to}"><a href="{to}">Go</a>'
-    Path(app.outdir, "index.html").write_text(text, encoding="utf-8")
 
 
 def math(writer: nodes.NodeVisitor, node: nodes.Element) -> None:
@@ -145,8 +131,6 @@ def math(writer: nodes.NodeVisitor, node: nodes.Element) -> None:
 def setup(app: Sphinx) -> dict[str, bool]:
     app.add_html_math_renderer("mathml", (math, None), (math, None))
     app.connect("source-read", on_source)
-    app.connect("doctree-read", on_doctree)
-    app.connect("doctree-resolved", on_resolved)
+    app.connect("doctree-read", on_doctree, priority=100)  # before Sphinx collects downloads
     app.connect("html-collect-pages", source_pages)
-    app.connect("build-finished", on_finished)
     return {"parallel_read_safe": False, "parallel_write_safe": True}
