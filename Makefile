@@ -3,15 +3,16 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-# Marks of readiness: what a reader needs, and what all tests need.
+# Marks of readiness: what a reader, all tests and the site need.
 LAB    := $(VENV)/.lab-ready
 ALL    := $(VENV)/.all-ready
+SITE   := $(VENV)/.site-ready
 PIP    := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 # Bytecode is made of what is imported, and kept: pip would make it of all that is installed, and
 # without keeping it, each of the many processes that the tests start would make it again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help lab test test-all test-hours test-macos refresh figures bench gpu lint size clean
+.PHONY: help lab test test-all test-hours test-macos refresh figures bench gpu lint size site clean
 .DEFAULT_GOAL := help
 
 help:  ## list the commands
@@ -60,6 +61,15 @@ refresh: $(ALL)  ## after a change: write anew what programs write, and say what
 figures: $(ALL)  ## draw every figure for slides, as SVG and PNG, into build/figures/
 	@echo "Drawing build/figures/."
 	$(BIN)/python -m pa_tutorial.viz
+
+$(SITE): $(LAB)
+	@echo "Adding what makes the site, once."
+	@$(PIP) --no-compile -e '.[site]'
+	@touch $(SITE)
+
+site: $(SITE)  ## make the notebooks and pages a site, into build/site/ (2 minutes at most)
+	@$(BIN)/python -m sphinx -q -W --keep-going -c docs -d build/doctrees . build/site
+	@echo "The site is build/site/index.html."
 
 bench: $(LAB)  ## measure on this machine's CPU, Triton on its GPU if it has one; writes benchmarks/
 	@echo "Measuring on the CPU."

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from importlib import metadata
+from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -33,3 +34,15 @@ def chosen(requirement: str, elsewhere: Mapping[str, str] | None = None) -> set[
                 ):
                     waiting.append(needed)
     return {name for name, _ in seen}
+
+
+def link_packages(names: set[str], site: Path) -> None:
+    """Make the packages of those names, and no others, importable from a folder."""
+    for name in names:
+        package = metadata.distribution(name)
+        tops = {
+            file.parts[0] for file in package.files if file.parts[0] not in ("..", "__pycache__")
+        }
+        for top in tops:
+            (site / top).unlink(missing_ok=True)
+            (site / top).symlink_to(package.locate_file(top))
