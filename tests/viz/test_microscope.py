@@ -3,8 +3,9 @@
 import base64
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -98,12 +99,11 @@ def test_a_thread_block_has_its_own_arrays_and_findings() -> None:
     report = launch(kernel("out, b", body), 2, 64, zeros(64), zeros(64), **options)
     first, second = (microscope(report, block=block) for block in (0, 1))
     assert [array.name for array in first.trace.arrays] == [p.array for p in first.panes] == ["b"]
-    assert {*first.trace.records.array.tolist()} == {0}
     (race,) = (finding for finding in report.findings if finding.array == "s")
     place, start = report.findings.index(race), second.trace.records.instruction[0]
     found, elsewhere = (one.data["findings"][place] for one in (second, first))
-    numbers = race.other_instruction - start, race.instruction - start, 31, 0
-    assert tuple(map(found.get, ("first", "second", "first_lane", "second_lane"))) == numbers
+    wanted = race.other_instruction - start, race.instruction - start
+    assert (found["first"], found["second"]) == wanted
     assert (elsewhere["first"], elsewhere["second"]) == (None, None)
 
 
@@ -144,19 +144,14 @@ def test_every_kind_of_instruction_has_a_picture(kind: str, name: str, lane: int
 # Panes ------------------------------------------------------------------------------------------
 
 
-def elements_of(pane: Pane) -> list[tuple[int, dict[str, int]]]:
+def elements_of(pane: Pane) -> Iterator[tuple[int, dict[str, int]]]:
     """Every element of every tile, and its labels: by hand."""
-    found, axes = [], (*pane.rows, *pane.columns)
-    for tile in pane.tiles:
-        for at in np.ndindex(*(axis.size for axis in axes)):
-            values = {**tile.values, **{a.name: n for a, n in zip(axes, at, strict=True)}}
-            labels = {
-                name: sum(values[term] * factor for term, factor in terms.items())
-                for name, terms in pane.labels.items()
-            }
-            steps = sum(axis.stride * n for axis, n in zip(axes, at, strict=True))
-            found.append((tile.start + steps, labels))
-    return found
+    axes = *pane.rows, *pane.columns
+    for tile, *at in product(pane.tiles, *(range(axis.size) for axis in axes)):
+        values = {**tile.values, **{a.name: n for a, n in zip(axes, at, strict=True)}}
+        terms = {name: terms.items() for name, terms in pane.labels.items()}
+        labels = {name: sum(values[k] * factor for k, factor in of) for name, of in terms.items()}
+        yield tile.start + sum(a.stride * n for a, n in zip(axes, at, strict=True)), labels
 
 
 @pytest.mark.parametrize(("head", "dtype"), [(0, torch.float32), (5, torch.float16)], ids=str)
@@ -182,21 +177,18 @@ def test_every_access_of_the_kernel_lies_in_a_pane_of_its_partition() -> None:
     """q, K, V and out of each thread block: where the kernel goes, the pane has a cell."""
     problem = replace(REFERENCE, seq_lens=(70, 33))
     prepared = prepare_v2(**vars(problem.paged("vllm")), partition_size=32).partitions
-    report = prepared.simulate(trace="all")
-    for block in np.ndindex(*prepared.grid[::-1]):
-        head, sequence, partition = index = tuple(int(i) for i in block[::-1])
+    whole = prepared.simulate(trace="all").trace
+    for block in product(range(2), range(2), range(3)):
+        head, sequence, partition = block
         if partition * 32 >= problem.seq_lens[sequence]:
             continue  # the sequence ends before this partition
-        trace, panes = report.trace.only(block=index), paged_panes(prepared, index)
+        panes = paged_panes(prepared, block)
         assert panes[1].tiles[0].values["logical block"] == partition * 2
         assert panes[3].tiles[0].start == ((sequence * 2 + head) * 3 + partition) * 128
         for pane in panes:
-            part = trace.only(array=pane.array)
-            array = part.the_array()
-            touched = (part.records.address - array.address) // array.dtype.itemsize
-            assert len(part)
-            cells = {element for element, _ in elements_of(pane)}
-            assert {*touched.tolist()} <= cells, (index, pane.array)
+            part = whole.only(block=block, array=pane.array)
+            touched = part.the_array().indices(part.records.address)[0]
+            assert {*touched.tolist()} <= {element for element, _ in elements_of(pane)}, block
 
 
 def test_a_block_that_stands_twice_in_the_table_is_one_tile() -> None:
@@ -217,11 +209,9 @@ def test_memory_that_nobody_touches_is_left_out() -> None:
     panes = {pane.array: pane for pane in microscope(far_apart(96, 0)).panes}
     covered = {element for element, _ in elements_of(panes["a"])}
     assert {*range(96), *range(900, 996)} <= covered
-    assert len(panes["a"].tiles) == 2
-    assert len(covered) <= 2 * 16 * 32
+    assert (len(panes["a"].tiles), len(covered) <= 2 * 16 * 32) == (2, True)
     assert [(tile.start, tile.title) for tile in panes["middle"].tiles] == [(160, "")]
-    assert panes["middle"].rows[0].size == 3
-    assert panes["out"].columns[0].size == 4
+    assert (panes["middle"].rows[0].size, panes["out"].columns[0].size) == (3, 4)
 
 
 # Bad input --------------------------------------------------------------------------------------
