@@ -28,13 +28,14 @@ SIZES = {"vocab_size": VOCAB_SIZE, "intermediate_size": 96, "num_hidden_layers":
 SIZES |= {"max_position_embeddings": MAX_LEN, "pad_token_id": 0, "bos_token_id": 1}
 SIZES |= {"tie_word_embeddings": False}
 LLAMA = SIZES | {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2}
-LLAMA |= {"head_dim": 32, "eos_token_id": [75, 35]}  # twice the default, 64 / 4
+LLAMA |= {"head_dim": 32, "eos_token_id": [75, 35]}  # head_dim: twice the default, 64 / 4
 QWEN2 = SIZES | {"hidden_size": 96, "num_attention_heads": 3, "num_key_value_heads": 1}
 QWEN2 |= {"eos_token_id": 10}
 CLASSES = {
     "llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM, LLAMA),
     "qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM, QWEN2),
 }
+END_TOKENS = {"llama": {75, 35}, "qwen2": {10}}
 
 
 def random_model(name: str, seed: int = 0, **changes: object) -> "transformers.PreTrainedModel":
@@ -88,11 +89,6 @@ class Reference:
     margin: float
 
 
-def end_tokens(model: "transformers.PreTrainedModel") -> list[int]:
-    eos = model.config.eos_token_id
-    return eos if isinstance(eos, list) else [eos]
-
-
 def reference(
     model: "transformers.PreTrainedModel", prompt: Sequence[int], max_tokens: int
 ) -> Reference:
@@ -112,20 +108,19 @@ def scores_of(model: "transformers.PreTrainedModel", tokens: Sequence[int]) -> T
         return model(torch.tensor([list(tokens)]), use_cache=False).logits[0]
 
 
-def change_config(folder: Path, change: Callable[[dict], object]) -> Path:
+def change_config(folder: Path, **changes: object) -> None:
+    """In config.json; a value that is ... is taken away."""
     path = folder / "config.json"
-    values = json.loads(path.read_text(encoding="utf-8"))
-    change(values)
-    path.write_text(json.dumps(values), encoding="utf-8")
-    return folder
+    values = json.loads(path.read_text(encoding="utf-8")) | changes
+    kept = {key: value for key, value in values.items() if value is not ...}
+    path.write_text(json.dumps(kept), encoding="utf-8")
 
 
-def change_tensors(folder: Path, change: Callable[[dict], object]) -> Path:
+def change_tensors(folder: Path, change: Callable[[dict], object]) -> None:
     path = folder / "model.safetensors"
     tensors = load_file(path)
     change(tensors)
     save_file(tensors, path, {"format": "pt"})
-    return folder
 
 
 def save_tokenizer(folder: Path) -> object:

@@ -13,9 +13,9 @@ from engine_helpers import (
     require_all_returned,
     require_answered,
     require_sound,
-    run_to_the_end,
     small_model,
 )
+from torch import Tensor
 
 from pa_tutorial.engine import BadScores, Engine, SamplingParams
 from pa_tutorial.engine import engine as engine_module
@@ -33,7 +33,6 @@ PROMPTS = (
     ([8, 2], SamplingParams(max_tokens=6)),
 )
 NUM_RUNS = 10  # of the model, for all of them: how many places there are to fail
-IN_TURN = pytest.mark.parametrize("place", range(NUM_RUNS))
 
 
 class Trouble(Exception):
@@ -49,12 +48,9 @@ def make_engine(**options: object) -> Engine:
     return Engine(small_model(NUM_LAYERS), **(sizes | options))
 
 
-def ask(engine: Engine) -> list[Request]:
-    return [engine.add(*pair) for pair in PROMPTS]
-
-
-def serve(engine: Engine) -> list[Request]:
-    requests = ask(engine)
+def serve(engine: Engine, *requests: Request) -> list[Request]:
+    """To the end; those of PROMPTS, if none are given."""
+    requests = requests or [engine.add(*pair) for pair in PROMPTS]
     for _ in range(200):
         if engine.is_idle:
             return requests
@@ -98,88 +94,71 @@ def test_the_requests_share_blocks_are_cut_and_preempted_without_any_failure() -
     assert num_failures(engine) == 0
 
 
-# What fails, with what, and about how many calls of it a step has.
+def raises(error: type[BaseException]) -> Callable:
+    def instead(*_: object) -> None:
+        raise error("once")
+
+    return instead
+
+
+def scores(value: float) -> Callable:
+    def instead(run: Callable, batch: object) -> Tensor:
+        scores = run(batch)
+        scores[-1:] = value
+        return scores
+
+    return instead
+
+
+def nan_in_the_cache(write: Callable, layer: int, k: Tensor, v: Tensor, *places: object) -> None:
+    """And no error: in the middle of a prompt nobody looks at scores."""
+    write(layer, k + torch.nan, v + torch.nan, *places)
+
+
+# The part that fails and how, how many calls of it a step has, and how many steps may fail: not one
+# after Ctrl-C, else a second failure has mended what the interrupt left.
 FAILURES = {
-    "the model": ("attention", Trouble, NUM_LAYERS),
-    "Ctrl-C": ("attention", KeyboardInterrupt, NUM_LAYERS),
-    "the batch": ("build_batch", Trouble, 1),
-    "the choice": ("choose_token", Trouble, 1),
-    "a block": ("append", OutOfBlocks, 3),  # as if another had been quicker
+    "the model": ("attention", raises(Trouble), NUM_LAYERS, {1}),
+    "Ctrl-C": ("attention", raises(KeyboardInterrupt), NUM_LAYERS, {0}),
+    "the batch": ("build_batch", raises(Trouble), 1, {1}),
+    "the choice": ("choose_token", raises(Trouble), 1, {1}),
+    "a block": ("append", raises(OutOfBlocks), 3, {0}),  # as if another had been quicker
+    "NaN": ("run", scores(torch.nan), 1, {0, 1}),  # in the middle of a prompt there are no scores
+    "inf": ("run", scores(torch.inf), 1, {0, 1}),
+    "-inf": ("run", scores(-torch.inf), 1, {0, 1}),
+    "NaN in the cache": ("write", nan_in_the_cache, NUM_LAYERS, {0, 1, 2}),
 }
 
 
 @pytest.mark.parametrize("num_blocks", [7, 40])
 @pytest.mark.parametrize("what", FAILURES)
-@IN_TURN
+@pytest.mark.parametrize("place", range(NUM_RUNS))
 def test_a_failure_in_one_place_loses_nothing(
     place: int, what: str, num_blocks: int, around: Callable
 ) -> None:
     engine = make_engine(num_blocks=num_blocks)
-    name, error, calls_a_step = FAILURES[what]
-    owner = {"attention": engine.runner, "append": BlockTable}.get(name, engine_module)
+    name, instead, calls_a_step, how_many = FAILURES[what]
+    owners = {"attention": engine.runner, "run": engine.runner, "write": engine.runner.cache}
+    owners |= {"append": BlockTable}
     happened = []
 
     def fail_once(number: int, part: Callable, *arguments: object) -> object:
-        if number == place * calls_a_step + place % calls_a_step:
-            happened.append(number)
-            raise error("once")
-        return part(*arguments)
+        if number != place * calls_a_step + place % calls_a_step:
+            return part(*arguments)
+        happened.append(number)
+        return instead(part, *arguments)
 
-    around(owner, name, fail_once)
+    around(owners.get(name, engine_module), name, fail_once)
     require_nothing_lost(engine, serve(engine))
     assert happened
-    # After Ctrl-C none: else a second failure has mended what the interrupt left.
-    assert num_failures(engine) == (error is Trouble)
+    assert num_failures(engine) in how_many
 
 
-@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
-@IN_TURN
-def test_bad_scores_of_one_row_once_lose_nothing(
-    place: int, value: float, around: Callable
-) -> None:
-    engine = make_engine()
-    done: list[int] = []
+def always(around: Callable, engine: Engine, token: int, error: type[Exception]) -> None:
+    """A run with this token fails; or, if BadScores, gives NaN after it."""
 
-    def spoil(number: int, run: Callable, batch: object) -> torch.Tensor:
-        scores = run(batch)
-        if number >= place and len(scores) and not done:
-            scores[-1] = value
-            done.append(number)
-        return scores
-
-    around(engine.runner, "run", spoil)
-    require_nothing_lost(engine, serve(engine))
-    assert num_failures(engine) == 1
-
-
-@IN_TURN
-def test_bad_k_and_v_of_one_run_are_not_served_to_others(place: int, around: Callable) -> None:
-    """NaN in the cache, and no error: in the middle of a prompt nobody looks at scores."""
-    engine = make_engine()
-
-    def spoil(number: int, write: Callable, layer: int, k: object, v: object, *to: object) -> None:
-        nan = torch.nan if number == place * NUM_LAYERS else 0.0
-        write(layer, k + nan, v + nan, *to)
-
-    around(engine.runner.cache, "write", spoil)
-    require_nothing_lost(engine, serve(engine))
-
-
-def test_nan_in_a_cached_block_is_computed_again() -> None:
-    engine = make_engine(num_blocks=40)
-    serve(engine)
-    for block in engine.allocator.named_blocks():
-        for cache in (*engine.runner.cache.k, *engine.runner.cache.v):
-            cache[block] = torch.nan
-    require_nothing_lost(engine, serve(engine))
-    assert num_failures(engine) >= 1
-
-
-def always(around: Callable, engine: Engine, token: int | None, error: type[Exception]) -> None:
-    """A run with this token (with any, if None) fails; or, if BadScores, gives NaN after it."""
-
-    def change(_: int, run: Callable, batch: object) -> torch.Tensor:
-        is_bad = batch.input_ids == token if token is not None else batch.input_ids >= 0
+    def change(_: int, run: Callable, batch: object) -> Tensor:
+        is_bad = batch.input_ids == token
         if error is not BadScores and is_bad.any():
             raise error("always")
         scores = run(batch)
@@ -197,11 +176,11 @@ def test_a_request_that_always_fails_ends_alone(
     assert not any(BAD_TOKEN in alone(*pair, num_layers=NUM_LAYERS) for pair in PROMPTS)
     engine = make_engine()
     always(around, engine, BAD_TOKEN, error)
-    requests = ask(engine)
+    requests = [engine.add(*pair) for pair in PROMPTS]
     for _ in range(arrives):
         engine.step()
     bad = engine.add([1, 2, 3, 4, BAD_TOKEN], SamplingParams(max_tokens=3))  # others begin alike
-    run_to_the_end(engine)
+    serve(engine, bad, *requests)
     assert type(bad.error) is error
     assert [sample.finish_reason for sample in bad.samples] == ["error"]
     require_nothing_lost(engine, requests)
@@ -209,29 +188,14 @@ def test_a_request_that_always_fails_ends_alone(
 
 def test_all_samples_of_a_request_that_always_fails_end(around: Callable) -> None:
     engine = make_engine()
-    requests = ask(engine)
-    engine.step()
-    engine.step()
-    assert len(requests[1].samples) == 2
-    always(around, engine, requests[1].samples[1].generated[-1], BadScores)
-    run_to_the_end(engine)
-    assert type(requests[1].error) is BadScores
-    assert {sample.finish_reason for sample in requests[1].samples} <= {"error", "length"}
+    request = engine.add(*PROMPTS[1])
+    while len(request.samples) < 2:
+        engine.step()
+    always(around, engine, request.samples[1].generated[-1], BadScores)
+    serve(engine, request)
+    assert type(request.error) is BadScores
+    assert {sample.finish_reason for sample in request.samples} <= {"error", "length"}
     require_all_returned(engine)
-
-
-def test_a_failure_that_never_stops_ends_every_request(
-    around: Callable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And does not go on for ever."""
-    engine = make_engine()
-    always(around, engine, None, Trouble)
-    requests = ask(engine)
-    run_to_the_end(engine, most_steps=20)
-    assert [type(request.error) for request in requests] == [Trouble] * 3
-    require_all_returned(engine)
-    monkeypatch.undo()
-    require_nothing_lost(engine, serve(engine))
 
 
 @pytest.mark.parametrize("num_samples", [1, 3])
@@ -242,7 +206,7 @@ def test_an_end_that_cannot_be_found_out_ends_the_request(
     engine = make_engine(num_blocks=40)
     around(engine, "_finish_reason", lambda *_: 5 in 5)
     bad = engine.add([1, 2, 3], SamplingParams(max_tokens=2, num_samples=num_samples))
-    run_to_the_end(engine, most_steps=20)
+    serve(engine, bad)
     assert type(bad.error) is TypeError
     assert [sample.generated for sample in bad.samples] == [[]]
     require_all_returned(engine)

@@ -24,7 +24,6 @@ def step(scheduler: Scheduler) -> dict[int, int]:
         sequence = scheduled.sequence
         computed[sequence.request.number] = len(scheduled.slots)
         if scheduled.is_last:
-            scheduler.clear(sequence)
             sequence.token_ids.append(0)
             if len(sequence.generated) == sequence.request.params.max_tokens:
                 scheduler.finish(sequence, "length")
@@ -107,19 +106,3 @@ def test_a_known_prefix_costs_no_budget_and_no_new_blocks() -> None:
     assert step(scheduler) == {0: 1, 1: 1}
     assert scheduler.allocator.num_usable - scheduler.allocator.num_free == 4
     assert (scheduler.num_looked_up, scheduler.num_cached) == (18, 8)
-
-
-def test_a_suspect_is_served_alone_until_it_has_its_token() -> None:
-    scheduler = make_scheduler(chunk_size=4)
-    for number in range(3):
-        ask(scheduler, number, 6)
-    step(scheduler)
-    step(scheduler)
-    failed = [scheduled.sequence for scheduled in scheduler.schedule()][:2]
-    assert scheduler.suspect(failed) == []
-    assert [step(scheduler) for _ in range(4)] == [{0: 4}, {0: 3}, {1: 4}, {1: 3}]
-    assert set(step(scheduler)) == {0, 1, 2}
-    (first, *_) = [scheduled.sequence for scheduled in scheduler.schedule()]
-    scheduler.suspect([first])
-    scheduler.schedule()
-    assert scheduler.suspect([first]) == [first], "only who was alone is blamed"
