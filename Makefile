@@ -71,12 +71,15 @@ site: $(SITE)  ## make the notebooks and pages a site, into build/site/ (2 minut
 	@$(BIN)/python -m sphinx -q -W --keep-going -c docs -d build/doctrees . build/site
 	@echo "The site is build/site/index.html."
 
-bench: $(LAB)  ## measure on this machine's CPU, Triton on its GPU if it has one; writes benchmarks/
+bench: $(LAB)  ## measure on this machine's CPU, and the kernels on its GPU if it has one
 	@echo "Measuring on the CPU."
 	$(BIN)/python -m pa_tutorial.bench
 
 gpu:  ## check and measure on this machine's GPU, with its own python3; installs nothing
-	@$(PYTHON) -m pa_tutorial.bench.gpu
+	@$(PYTHON) -c 'import numba.cuda, pytest, torch' 2>/dev/null || \
+	  { echo "This needs pytest, torch and numba-cuda in '$(PYTHON)', and installs nothing."; exit 1; }
+	$(PYTHON) -m pytest -m gpu
+	$(PYTHON) -m pa_tutorial.bench.gpu
 
 lint: $(ALL)  ## ruff: style and format, notebooks included
 	$(BIN)/ruff check .

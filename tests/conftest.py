@@ -52,6 +52,14 @@ def pytest_report_header(config: pytest.Config) -> str:
     return f"profile: {profiles.chosen(config)} (quick; `pytest --rest`, `pytest --hours`)"
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`pytest -m gpu` imports no other file: that machine may lack what they need."""
+    is_test = collection_path.match("test_*.py") and profiles.chosen(config) == "gpu"
+    if is_test and "pytest.mark.gpu" not in collection_path.read_text(encoding="utf-8"):
+        return True
+    return None
+
+
 @pytest.hookimpl(tryfirst=True)  # it sees whole files: no option has taken tests away yet
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     profiles.select(config, items)
@@ -59,6 +67,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         needed = [what for mark in item.iter_markers("needs") for what in mark.args]
         needed += ["Triton"] if item.get_closest_marker("triton") else []
+        needed += ["a GPU"] if item.get_closest_marker("gpu") else []
         for why in filter(None, map(absent.reason, needed)):
             item.add_marker(pytest.mark.skip(reason=why))
 

@@ -7,8 +7,8 @@ rest.toml lists the others. The name of an entry is how the ids of its tests beg
     seconds = 7                                # on one core
     seen_by = "what sees the same mistakes in `pytest`"
 
-What takes hours is marked `hours` where it stands: `pytest --hours`. A test that is named with
-`::` runs in any case.
+What takes hours is marked `hours` where it stands: `pytest --hours`; what has CUDA tensors is
+marked `gpu`: `pytest -m gpu`. A test that is named with `::` runs in any case.
 """
 
 import tomllib
@@ -28,7 +28,9 @@ def load() -> dict[str, dict]:
 
 
 def chosen(config: pytest.Config) -> str:
-    """Which of the three this run is: quick, rest or hours."""
+    """Which of the four this run is: quick, rest, hours or gpu."""
+    if config.option.markexpr.startswith("gpu"):
+        return "gpu"
     return next((name for name in ("hours", "rest") if config.getoption(f"--{name}")), "quick")
 
 
@@ -39,8 +41,9 @@ def waits(name: str, entries: dict[str, dict]) -> bool:
 
 
 def profile_of(item: pytest.Item, entries: dict[str, dict]) -> str:
-    if item.get_closest_marker("hours"):
-        return "hours"
+    for name in ("hours", "gpu"):
+        if item.get_closest_marker(name):
+            return name
     return "rest" if waits(name_of(item), entries) else "quick"
 
 
