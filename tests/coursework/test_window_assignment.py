@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from test_paged_kernel_compiles import complaints
+from test_paged_kernel_compiles import complaints, reduce_arguments, v1_arguments
 from test_paged_kernel_compiles import pytestmark as needs_compiler
 
 from pa_tutorial.checks.running import Trial, judge, run_trials
@@ -20,13 +20,7 @@ from pa_tutorial.coursework.tasks import Task
 from pa_tutorial.coursework.window import NAME, files
 from pa_tutorial.coursework.window.cases import V1_CASES, problems
 from pa_tutorial.coursework.window.problem import attend_in_window
-from pa_tutorial.kernels.compiled import (
-    CAPABILITIES,
-    Capability,
-    compiled,
-    reduce_signature,
-    v1_signature,
-)
+from pa_tutorial.kernels.compiled import CAPABILITIES, Capability, compiled
 from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.loads import element_loads
 from pa_tutorial.kernels.vectors import vector_loads
@@ -270,12 +264,12 @@ V1, V2 = Geometry(128, 16, F16), Geometry(64, 8, F16, partition_size=512)
 )
 def test_the_solution_compiles(geometry: Geometry, loads: Callable, capability: Capability) -> None:
     kernel = files.solution()["v1"](geometry, loads, 1000)
-    assert not complaints(compiled(kernel, v1_signature(geometry), capability), geometry, None)
+    assert not complaints(compiled(kernel, *v1_arguments(F16), capability=capability))
 
 
 @needs_compiler
 @pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda c: f"sm_{c[0]}{c[1]}")
 def test_the_solution_of_reduce_compiles(capability: Capability) -> None:
     _, reduce = files.solution()["v2"]
-    build = compiled(reduce(V2, 1000), reduce_signature(V2), capability)
-    assert not complaints(build, V2, None)
+    build = compiled(reduce(V2, 1000), *reduce_arguments(F16), capability=capability)
+    assert not complaints(build)
