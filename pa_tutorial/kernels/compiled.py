@@ -105,7 +105,12 @@ def compiled(kernel: Callable, *arguments: object, capability: Capability = (9, 
 
     Raises ImportError, with what to install, where there is no compiler.
     """
-    require_compiler()
+    # In this order: with numba-cuda comes the package `cuda`, which find_spec asks for its core.
+    if find_spec("numba_cuda") is None or find_spec("cuda.core") is None:
+        raise ImportError(
+            "there is no CUDA compiler here: it comes with `pip install 'numba-cuda[cu13]'`, for "
+            "Linux and Windows (there are no wheels for macOS). No GPU is needed"
+        )
     return _compiled(kernel, signature_of(kernel, arguments), capability)
 
 
@@ -114,16 +119,6 @@ def _compiled(
     kernel: Callable, signature: tuple[types.Type, ...], capability: Capability
 ) -> Compiled:
     return assembled(lto_ir(kernel, signature, capability), capability)
-
-
-def require_compiler() -> None:
-    """Raise ImportError, with what to install, unless the compiler and the linker are here."""
-    # In this order: with numba-cuda comes the package `cuda`, which find_spec asks for its core.
-    if find_spec("numba_cuda") is None or find_spec("cuda.core") is None:
-        raise ImportError(
-            "there is no CUDA compiler here: it comes with `pip install 'numba-cuda[cu13]'`, for "
-            "Linux and Windows (there are no wheels for macOS). No GPU is needed"
-        )
 
 
 def signature_of(kernel: Callable, arguments: tuple[object, ...]) -> tuple[types.Type, ...]:

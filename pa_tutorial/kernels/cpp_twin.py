@@ -4,18 +4,23 @@ NVRTC compiles it, from the packages that numba-cuda[cu13] brings; no CUDA toolk
 """
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 from torch import Tensor
 
 from pa_tutorial.arguments import require
-from pa_tutorial.kernels.compiled import Capability, arch, linked, require_compiler
+from pa_tutorial.kernels.compiled import Capability, arch, linked
 from pa_tutorial.kernels.geometry import Geometry
 
 SOURCE = Path(__file__).with_name("paged_attention.cu")
 MACROS = ("HEAD_SIZE", "BLOCK_SIZE", "NUM_THREADS", "PARTITION_SIZE", "NUM_QUERIES_PER_KV")
+
+
+def twin_kernel(geometry: Geometry) -> "Twin":
+    """The twin in the place of paged_attention(geometry), for a GPU only."""
+    return Twin(geometry)
 
 
 class Twin:
@@ -34,31 +39,23 @@ class Twin:
         self.geometry = geometry
 
     def __getitem__(self, configuration: tuple) -> Callable[..., None]:
-        return partial(self._launch, *configuration)
+        grid, num_threads, stream, shared_bytes = configuration
 
-    def _launch(
-        self, grid: tuple, num_threads: int, stream: int, shared_bytes: int, *arguments: object
-    ) -> None:
-        from cuda.core import Device, LaunchConfig, Stream, launch
+        def run(*arguments: object) -> None:
+            from cuda.core import Device, LaunchConfig, Stream, launch
 
-        device = Device()
-        device.set_current()
-        capability = device.compute_capability
-        code = cubin(self.geometry, (capability.major, capability.minor))
-        config = LaunchConfig(grid=grid, block=num_threads, shmem_size=shared_bytes)
-        launch(Stream.from_handle(stream), config, loaded(code), *for_cpp(*arguments))
+            device = Device()
+            device.set_current()
+            capability = device.compute_capability
+            kernel = loaded(self.geometry, (capability.major, capability.minor))
+            config = LaunchConfig(grid=grid, block=num_threads, shmem_size=shared_bytes)
+            launch(Stream.from_handle(stream), config, kernel, *for_cpp(*arguments))
 
-
-def twin_kernel(geometry: Geometry) -> Twin:
-    """The twin in the place of paged_attention(geometry), for a GPU only."""
-    return Twin(geometry)
+        return run
 
 
-@cache
 def cubin(geometry: Geometry, capability: Capability) -> bytes:
-    """Machine code, with fast arithmetic as in the Numba kernel. ImportError without a compiler,
-    cuda.core's NVRTCError with the compiler's words for a wrong text."""
-    require_compiler()
+    """Machine code, with fast arithmetic as in the Numba kernel."""
     from cuda.core import Program, ProgramOptions
 
     macros = {name: str(getattr(geometry, name)) for name in MACROS}
@@ -75,11 +72,11 @@ def cubin(geometry: Geometry, capability: Capability) -> bytes:
 
 
 @cache
-def loaded(code: bytes) -> object:
+def loaded(geometry: Geometry, capability: Capability) -> object:
     """A cuda.core.Kernel, made once."""
     from cuda.core import ObjectCode
 
-    return ObjectCode.from_cubin(code).get_kernel("paged_attention_kernel")
+    return ObjectCode.from_cubin(cubin(geometry, capability)).get_kernel("paged_attention_kernel")
 
 
 def for_cpp(*arguments: object) -> list[object]:

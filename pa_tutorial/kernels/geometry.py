@@ -31,6 +31,10 @@ def divide_round_up(a: int, b: int) -> int:
     return -(-a // b)
 
 
+def require_below(name: str, value: int, end: int) -> None:
+    require(0 <= value < end, name, value, f"0 to {end - 1}")
+
+
 def constant(formula: str, value: Callable[["Geometry"], int]) -> property:
     """A number that follows from those that are given. Its docstring is the formula."""
     return property(value, doc=formula)
@@ -150,13 +154,13 @@ class Geometry:
         thread_group_offset + j * THREAD_GROUP_SIZE of the head.
         """
         size = self.THREAD_GROUP_SIZE
-        self._require_below("thread_group_offset", thread_group_offset, size)
+        require_below("thread_group_offset", thread_group_offset, size)
         vecs = range(thread_group_offset, self.NUM_VECS_PER_THREAD * size, size)
         return tuple(vec * self.VEC_SIZE + e for vec in vecs for e in range(self.VEC_SIZE))
 
     def value_rows(self, lane: int) -> tuple[int, ...]:
         """The rows of V (elements of the head) that a lane sums in its accs."""
-        self._require_below("lane", lane, WARP_SIZE)
+        require_below("lane", lane, WARP_SIZE)
         first = lane // self.NUM_V_VECS_PER_ROW
         rows = range(self.NUM_ROWS_PER_THREAD)
         rows = (first + i * self.NUM_ROWS_PER_ITER for i in rows)
@@ -164,13 +168,9 @@ class Geometry:
 
     def value_tokens(self, lane: int) -> tuple[int, ...]:
         """The tokens of a block, by their offset, whose V a lane reads."""
-        self._require_below("lane", lane, WARP_SIZE)
+        require_below("lane", lane, WARP_SIZE)
         first = lane % self.NUM_V_VECS_PER_ROW * self.V_VEC_SIZE
         return tuple(range(first, first + self.V_VEC_SIZE))
-
-    @staticmethod
-    def _require_below(name: str, value: int, end: int) -> None:
-        require(0 <= value < end, name, value, f"0 to {end - 1}")
 
     # Shared memory ------------------------------------------------------------------------------
 

@@ -71,10 +71,9 @@ _marked: dict[object, int] = {}  # handle of a kernel -> dynamic shared memory t
 
 
 def allow_shared(kernel: Callable, arguments: tuple[object, ...], num_bytes: int) -> None:
-    """Ask the driver for more dynamic shared memory than a launch gets by itself.
+    """Mark a kernel: without it, a launch with more than 48 KiB of shared memory fails.
 
-    A launch with more than 48 KiB fails unless the kernel was marked so before; vLLM does it
-    with cudaFuncSetAttribute. Numba has no function for it, so the driver is asked directly.
+    vLLM does it with cudaFuncSetAttribute. Numba has no function for it: the driver is asked.
     """
     from cuda.bindings.driver import CUfunction_attribute
 

@@ -1,37 +1,28 @@
 """Launches of the cache kernels: what they refuse, their way to a GPU, their cost."""
 
 import dataclasses
-import re
 from collections.abc import Callable
 from types import SimpleNamespace
 
 import numba
 import pytest
 import torch
+from kernel_inputs import nothing_runs, shifted, spread  # noqa: F401
 from test_cache_kernels import BF16, F16, check_copies, check_new_tokens, new_tokens, pool
 from torch import Tensor
 
 from pa_tutorial import arguments
-from pa_tutorial.kernels import running
 from pa_tutorial.kernels.launch import copy_blocks, reshape_and_cache_by_kernel
 from pa_tutorial.kernels.prepare_cache import prepare_copy_blocks, prepare_reshape_and_cache
 from pa_tutorial.kernels.running import Launch
 from pa_tutorial.paging.errors import UnknownBlock
 from pa_tutorial.paging.layouts import VllmLayout
-from pa_tutorial.simt import global_traffic, launch
+from pa_tutorial.simt import launch
 
 LAYOUT = VllmLayout(6, num_kv_heads=2, head_size=32, block_size=16, dtype=F16)
 
 
 # What is refused ------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    def start(*args: object, **options: object) -> None:
-        pytest.fail("the kernel was launched; the arguments must be refused before")
-
-    monkeypatch.setattr(running, "launch", start)
 
 
 def tokens() -> dict[str, Tensor]:
@@ -44,11 +35,6 @@ def tokens() -> dict[str, Tensor]:
 
 def with_slot(slot: int) -> Callable[[Tensor], Tensor]:
     return lambda slots: torch.cat([slots[:-1], torch.tensor([slot])])
-
-
-def spread(tensor: Tensor) -> Tensor:
-    """The same numbers with a gap behind each block or token."""
-    return torch.cat([tensor, tensor], dim=1)[:, : tensor.shape[1]]
 
 
 WRONG = [  # the argument, how it is changed, and a piece of the message
@@ -73,18 +59,12 @@ WRONG = [  # the argument, how it is changed, and a piece of the message
 ]
 
 
+@pytest.mark.usefixtures("nothing_runs")
 @pytest.mark.parametrize(("name", "change", "message"), WRONG, ids=[one[2] for one in WRONG])
-def test_wrong_tensors_of_tokens_are_refused(
-    name: str, change: Callable, message: str, nothing_runs: None
-) -> None:
+def test_wrong_tensors_of_tokens_are_refused(name: str, change: Callable, message: str) -> None:
     tensors = tokens()
     with pytest.raises((ValueError, TypeError), match=message):
         reshape_and_cache_by_kernel(**{**tensors, name: change(tensors[name])})
-
-
-def shifted(tensor: Tensor) -> Tensor:
-    """The same numbers, 4 bytes later in memory."""
-    return tensor.new_zeros(tensor.numel() + 2)[2:].view(tensor.shape).copy_(tensor)
 
 
 WRONG_COPIES = [  # how the caches of two layers are changed, the pairs, and the message
@@ -106,12 +86,11 @@ WRONG_COPIES = [  # how the caches of two layers are changed, the pairs, and the
 ]
 
 
+@pytest.mark.usefixtures("nothing_runs")
 @pytest.mark.parametrize(
     ("change", "pairs", "message"), WRONG_COPIES, ids=[one[2] for one in WRONG_COPIES]
 )
-def test_wrong_copies_are_refused(
-    change: Callable, pairs: object, message: str, nothing_runs: None
-) -> None:
+def test_wrong_copies_are_refused(change: Callable, pairs: object, message: str) -> None:
     made = pool(LAYOUT)
     with pytest.raises((ValueError, UnknownBlock), match=message):
         copy_blocks(*change(made.k, made.v), pairs)
@@ -173,29 +152,3 @@ def test_no_number_on_a_gpu_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> Non
     assert prepare_copy_blocks(*layers, table[:0]) == []
     from_the_host = prepare_copy_blocks(*layers, [(1, 2), (2, 3)])
     assert [one.arguments["pairs"].device.type for one in from_the_host] == ["meta"] * 4
-
-
-# Cost -----------------------------------------------------------------------------------------
-
-
-def sectors(prepared: Launch) -> dict[tuple[str, str], tuple[int, int]]:
-    """(array, read or write) -> sectors of one request, and the least that could hold it."""
-    table = global_traffic(prepared.simulate(trace=0).trace)
-    names = ("expression", "does", "requests", "sectors", "ideal sectors")
-    rows = zip(*map(table.column, names), strict=True)
-    return {
-        (re.search(r"\w+(?=[\[,])", text)[0], does): (found // requests, ideal // requests)
-        for text, does, requests, found, ideal in rows
-    }
-
-
-def test_a_token_is_written_in_pieces_of_x_and_a_block_512_bytes_a_warp() -> None:
-    (prepared,) = prepare_reshape_and_cache(**tokens())
-    found = sectors(prepared)
-    assert found["key", "read"] == found["value", "read"] == (2, 2)
-    assert found["k_cache", "write"] == (4, 2)  # 32 elements are 4 pieces of 16 bytes
-    assert found["v_cache", "write"] == (32, 2)
-    made = pool(LAYOUT)
-    found = sectors(prepare_copy_blocks(made.k, made.v, [(1, 2)])[0])
-    for name in ("k_cache", "v_cache"):
-        assert found[name, "read"] == found[name, "write"] == (16, 16)

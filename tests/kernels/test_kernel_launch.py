@@ -6,12 +6,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from kernel_inputs import NAMES, arguments, problem
+from kernel_inputs import NAMES, arguments, nothing_runs, problem, shifted, spread  # noqa: F401
 from torch import Tensor
 
-from pa_tutorial.kernels import launch, running
+from pa_tutorial.kernels import launch
 from pa_tutorial.simt.simulate import MAX_SHARED
 
+pytestmark = pytest.mark.usefixtures("nothing_runs")
 FUNCTIONS = (
     launch.paged_attention_naive,
     launch.paged_attention_v1,
@@ -27,16 +28,6 @@ by_tensor = pytest.mark.parametrize("name", [name for name in NAMES if name != "
 def inputs(**changes: object) -> dict[str, object]:
     """Arguments of paged_attention_v1, with slopes."""
     return arguments(problem(alibi=True, **changes))
-
-
-@pytest.fixture(autouse=True)
-def _nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The simulator must not start: an error comes before."""
-
-    def start(*args: object, **options: object) -> None:
-        pytest.fail("the kernel was launched; the arguments must be refused before")
-
-    monkeypatch.setattr(running, "launch", start)
 
 
 def refused(
@@ -62,11 +53,6 @@ def wide(tensor: Tensor) -> Tensor:
 def swapped(tensor: Tensor) -> Tensor:
     """The same numbers, stored with the last two dimensions in the other order."""
     return tensor.mT.contiguous().mT
-
-
-def spread(tensor: Tensor) -> Tensor:
-    """The same numbers with a gap behind each block."""
-    return torch.cat([tensor, tensor], dim=1)[:, : tensor.shape[1]]
 
 
 WRONG = [  # what is wrong: the argument, how it is changed, and a piece of the message
@@ -141,15 +127,6 @@ def test_scale_that_is_no_float32_is_refused(prepare: Callable) -> None:
     message = {ValueError: "^scale is .*; it must be finite", TypeError: "^scale is of type .*real"}
     for scale, error in SCALES.items():
         refused(prepare, {**inputs(), "scale": scale}, message[error], error)
-
-
-@by_prepare
-def test_real_number_becomes_a_scale_of_float32(prepare: Callable) -> None:
-    """With a float64, a GPU would compute the scores in float64; nothing here would."""
-    for scale in (2, -0.5, np.float16(0.1), np.float64(0.1), np.int64(3)):
-        prepared = prepare(**{**inputs(), "scale": scale})
-        found = getattr(prepared, "partitions", prepared).arguments["scale"]
-        assert (type(found), found) == (np.float32, np.float32(scale))
 
 
 @by_prepare
@@ -230,12 +207,6 @@ def test_max_seq_len_gives_the_size_of_the_launch(prepare: Callable) -> None:
 # Vecs must be aligned --------------------------------------------------------------------------
 
 
-def shifted(tensor: Tensor, elements: int) -> Tensor:
-    """The same numbers in memory that starts so many elements later."""
-    memory = tensor.new_zeros(tensor.numel() + elements)
-    return memory[elements:].view(tensor.shape).copy_(tensor)
-
-
 def with_gap(tensor: Tensor, dim: int, elements: int) -> Tensor:
     """The same numbers; from one index of dim to the next, so many elements more."""
     rows = tensor.new_zeros(*tensor.shape[: dim + 1], tensor[(0,) * (dim + 1)].numel() + elements)
@@ -245,9 +216,9 @@ def with_gap(tensor: Tensor, dim: int, elements: int) -> Tensor:
 @pytest.mark.parametrize(
     ("names", "change", "message"),
     [
-        (["q"], lambda t: shifted(t, 2), r"q.data_ptr\(\) is 4 bytes past a multiple of 8"),
-        (["k_cache"], lambda t: shifted(t, 2), r"k_cache.data_ptr\(\) is 4 .* multiple of 16"),
-        (["v_cache"], lambda t: shifted(t, 2), r"v_cache.data_ptr\(\) is 4 .* multiple of 16"),
+        (["q"], shifted, r"q.data_ptr\(\) is 4 bytes past a multiple of 8"),
+        (["k_cache"], shifted, r"k_cache.data_ptr\(\) is 4 .* multiple of 16"),
+        (["v_cache"], shifted, r"v_cache.data_ptr\(\) is 4 .* multiple of 16"),
         (["q"], lambda t: with_gap(t, 0, 2), r"q.stride\(0\) is 260 bytes; .* a multiple of 8"),
         (["k_cache", "v_cache"], lambda t: with_gap(t, 0, 4), r"k_cache.stride\(0\) is \d+ bytes"),
         (["k_cache", "v_cache"], lambda t: with_gap(t, 1, 4), r"k_cache.stride\(1\) is \d+ bytes"),
@@ -262,17 +233,6 @@ def test_misaligned_vecs_are_refused(names: list[str], change: Callable, message
 
 
 # What is passed on ------------------------------------------------------------------------------
-
-
-@by_function
-def test_nothing_is_watched_that_no_probe_asked_for(
-    function: Callable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen = []
-    monkeypatch.setattr(running, "launch", lambda *arguments, **options: seen.append(options))
-    function(**inputs())
-    assert seen
-    assert not any("watch" in options for options in seen)
 
 
 @by_prepare

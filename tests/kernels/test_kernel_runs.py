@@ -6,15 +6,12 @@ from collections.abc import Callable
 import pytest
 import torch
 from kernel_inputs import arguments, problem
-from numba import cuda, float32
 from torch import Tensor
 
 from pa_tutorial.checks.comparing import relative_errors, to_float64
 from pa_tutorial.checks.running import judge, stage_trial
 from pa_tutorial.kernels import launch as package
-from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.launch import prepare_naive, prepare_v1
-from pa_tutorial.kernels.loads import Loads, element_loads
 from pa_tutorial.walk.cases import CASES
 from pa_tutorial.walk.ladder import STAGES
 from pa_tutorial.walk.problem import DTYPES, DecodeProblem
@@ -135,28 +132,6 @@ def test_a_geometry_has_one_kernel_and_another_geometry_another(stage: str) -> N
         assert PREPARE[stage](**arguments(problem(**change))).kernel is not first.kernel
     other = PREPARE[stage](**arguments(problem(num_heads=6, num_kv_heads=1)))
     assert (other.grid, other.geometry.num_queries_per_kv) == ((6, 2, 1), 6)
-
-
-def loads_of_twice_v(geometry: Geometry) -> Loads:
-    loads, V_VEC_SIZE = element_loads(geometry), geometry.V_VEC_SIZE
-    load_once = loads.load_v
-
-    @cuda.jit(device=True)
-    def load_v(v_vec, v_cache, offset):
-        load_once(v_vec, v_cache, offset)
-        for e in range(V_VEC_SIZE):
-            v_vec[e] *= float32(2)
-
-    return loads._replace(load_v=load_v)
-
-
-@pytest.mark.cuda_v1
-def test_the_loads_that_are_given_are_used() -> None:
-    once, twice = (
-        prepare_v1(**arguments(problem()), loads=loads).run()
-        for loads in (element_loads, loads_of_twice_v)
-    )
-    assert torch.equal(twice, 2 * once)
 
 
 @pytest.mark.cuda_v1

@@ -1,4 +1,4 @@
-"""Numba accepts every kernel that a notebook or an exercise runs in the simulator."""
+"""Numba accepts every kernel that a notebook runs in the simulator."""
 
 import linecache
 import re
@@ -10,12 +10,10 @@ from itertools import cycle
 from pathlib import Path
 
 import nbformat
-import numpy as np
 import pytest
 import torch
 
 from pa_tutorial import simt
-from pa_tutorial.exercises import EXERCISES
 from pa_tutorial.kernels.compiled import compiled, linked, lto_ir, signature_of
 from pa_tutorial.kernels.remade import remade
 from pa_tutorial.viz.kernel_runs import REFERENCE
@@ -140,29 +138,3 @@ def test_machine_code_joins_the_reads_of_shared_memory(
     text = subprocess.run([nvdisasm, file], capture_output=True, encoding="utf-8", check=True)
     found = Counter(re.findall(r"\bLDS[.\w]*", text.stdout))
     assert {wide: number for wide, number in found.items() if wide != "LDS"} == reads
-
-
-def floats(*shape: int) -> np.ndarray:
-    return np.zeros(shape, np.float32)
-
-
-def numbers(*shape: int) -> np.ndarray:
-    return np.zeros(shape, np.int32)
-
-
-TABLE = numbers(1, 3), numbers(1)
-SOLUTIONS = {
-    "gather_tokens": (floats(32, 32), floats(4, 8, 32), numbers(2)),
-    **dict.fromkeys(
-        ("double_each", "largest_of_warp", "reverse_in_shared"), (floats(64), floats(64))
-    ),
-    "transpose_tokens": (floats(32, 32), floats(32, 64)),
-    "token_slots": (floats(1, 11), *TABLE, np.int32(8)),
-    "paged_values": (floats(1, 4, 32), floats(1, 4, 11), floats(7, 2, 8, 32), *TABLE),
-    "write_keys": (floats(7, 2, 8, 8, 4), floats(11, 2, 32), numbers(11).astype(np.int64)),
-}
-
-
-@pytest.mark.parametrize("name", SOLUTIONS)
-def test_solutions_of_exercises(name: str) -> None:
-    assert compile_all([(EXERCISES[name].solution, SOLUTIONS[name])]) == {name}

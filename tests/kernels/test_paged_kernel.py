@@ -3,22 +3,16 @@
 The order "together" is that of the ladder: tests/walk/test_ladder.py.
 """
 
-import ast
-import inspect
-import math
 import re
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from numba import cuda, float32
 from torch import Tensor
 
 from pa_tutorial.checks.running import judge, stage_trial
 from pa_tutorial.kernels.changed import changed
-from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.intermediates import (
     MARKS,
     NAMES,
@@ -26,25 +20,17 @@ from pa_tutorial.kernels.intermediates import (
     SCORES_DONE,
     SUM_DONE,
     WEIGHTS_DONE,
-    intermediates,
-    look_at_naive,
     look_at_v1,
-    look_at_v2,
     of_all,
 )
 from pa_tutorial.kernels.launch import (
     Launch,
-    Partitioned,
     prepare_naive,
     prepare_v1,
-    prepare_v2,
     run_probed,
 )
-from pa_tutorial.kernels.naive import naive_kernel
 from pa_tutorial.kernels.paged_attention import paged_attention
-from pa_tutorial.kernels.reduce import reduce
-from pa_tutorial.simt import launch
-from pa_tutorial.walk.cases import CASES, WORKED_EXAMPLE
+from pa_tutorial.walk.cases import CASES
 from pa_tutorial.walk.ladder import STAGES
 from pa_tutorial.walk.problem import DecodeProblem
 
@@ -140,92 +126,6 @@ def test_no_score_behind_the_last_token_becomes_the_maximum() -> None:
     unmasked = changed(paged_attention, MASKED, UNMASKED)(prepared.geometry)
     found = qk_max_of(replace(prepared, kernel=unmasked))
     assert (found > HUGE).all(), "or the line above would say nothing"
-
-
-# The text of the kernels ----------------------------------------------------------------------
-
-
-def spaced(prepared: Launch, factory: Callable) -> Launch:
-    """The launch with its kernel's module written anew: a comment above every statement."""
-    source = inspect.getsource(inspect.getmodule(factory))
-    lines = dict(enumerate(source.splitlines(keepends=True), start=1))
-    for statement in ast.walk(ast.parse(source)):
-        if isinstance(statement, ast.stmt):
-            number, indent = statement.lineno, " " * statement.col_offset
-            lines[number] = f"\n{indent}# as it was\n{lines[number]}"
-    kernel = changed(factory, source, "".join(lines.values()))(prepared.geometry)
-    return replace(prepared, kernel=kernel)
-
-
-@pytest.mark.cuda_v2
-def test_comments_and_blank_lines_do_not_move_a_look() -> None:
-    """The text has marks, and no probe asks for anything else in it."""
-    arguments = vars(WORKED_EXAMPLE.paged("vllm"))
-    naive, v1 = prepare_naive(**arguments), prepare_v1(**arguments)
-    v2 = prepare_v2(**arguments, partition_size=8)
-    both = spaced(v2.partitions, paged_attention), spaced(v2.reduce, reduce)
-    for look, before, after in (
-        (look_at_naive, naive, spaced(naive, naive_kernel)),
-        (look_at_v1, v1, spaced(v1, paged_attention)),
-        (look_at_v2, v2, Partitioned(*both)),
-    ):
-        found, again = look(before), look(after)
-        assert [*found] == [*again] != []
-        assert all(torch.equal(found[name], again[name]) for name in found), look.__name__
-
-
-# A kernel of a reader's own -------------------------------------------------------------------
-
-
-@cuda.jit(device=True)
-def softmax(logits, seq_len):
-    qk_max = logits[0]
-    for i in range(seq_len):
-        qk_max = max(qk_max, logits[i])
-    # mark: scores
-    exp_sum = float32(0)
-    for i in range(seq_len):
-        exp_sum += math.exp(logits[i] - qk_max)
-    cuda.syncthreads()
-    # mark: sum
-    for i in range(cuda.threadIdx.x, seq_len, 128):
-        logits[i] = math.exp(logits[i] - qk_max) / exp_sum
-    cuda.syncthreads()
-
-
-@cuda.jit
-def of_a_reader(q, k_cache, v_cache, block_tables, seq_lens, scale):
-    """A lane has one row of V, and a warp every fourth token."""
-    head, seq, t = cuda.blockIdx.x, cuda.blockIdx.y, cuda.threadIdx.x
-    seq_len, logits = seq_lens[seq], cuda.shared.array(0, float32)
-    for token in range(t, seq_len, 128):
-        block, dot = block_tables[seq, token // 8], float32(0)
-        for d in range(32):
-            dot += float32(q[seq, head, d]) * k_cache[block, head // 2, d // 8, token % 8, d % 8]
-        logits[token] = scale * dot
-    cuda.syncthreads()
-    softmax(logits, seq_len)
-    # mark: weights
-    accs = cuda.local.array(1, float32)
-    accs[0] = 0
-    for token in range(t // 32, seq_len, 4):
-        v = v_cache[block_tables[seq, token // 8], head // 2, t % 32, token % 8]
-        accs[0] += logits[token] * float32(v)
-    # mark: rows
-    cuda.syncthreads()
-
-
-@pytest.mark.cuda_v1
-@pytest.mark.parametrize("marks", [MARKS[:1], MARKS], ids=["scores", "all"])
-def test_a_kernel_of_a_reader_shows_its_intermediates(marks: tuple[str, ...]) -> None:
-    """With the marks and names of ours it may be written in any other way."""
-    paged = WORKED_EXAMPLE.paged("vllm")
-    arguments = (*list(vars(paged).values())[:5], np.float32(paged.scale))
-    report = launch(of_a_reader, (4, 1), 128, *arguments, shared_bytes=44, watch=marks, names=NAMES)
-    found = intermediates(report, Geometry(32, 8), paged.seq_lens, marks)
-    assert len(found) == (2 if len(marks) == 1 else 5)
-    for name, values in found.items():
-        np.testing.assert_allclose(values, WORKED_EXAMPLE.expected()[name], rtol=1e-5, err_msg=name)
 
 
 # What is wrong first --------------------------------------------------------------------------

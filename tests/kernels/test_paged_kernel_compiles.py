@@ -7,7 +7,6 @@ import pytest
 import torch
 from kernel_inputs import arguments, problem
 
-from pa_tutorial.kernels import cache
 from pa_tutorial.kernels.changed import changed
 from pa_tutorial.kernels.compiled import CAPABILITIES, Capability, Compiled, arch, compiled
 from pa_tutorial.kernels.cpp_twin import cubin
@@ -17,7 +16,6 @@ from pa_tutorial.kernels.naive import naive_kernel
 from pa_tutorial.kernels.paged_attention import paged_attention
 from pa_tutorial.kernels.prepare_cache import prepare_copy_blocks, prepare_reshape_and_cache
 from pa_tutorial.kernels.reduce import reduce
-from pa_tutorial.kernels.running import Launch
 from pa_tutorial.kernels.vectors import vector_loads
 from pa_tutorial.paging.kv_cache import PagedKVCache
 from pa_tutorial.paging.layouts import VllmLayout
@@ -176,19 +174,13 @@ def test_naive_compiles_to_float32_in_registers(
     assert not complaints(build)
 
 
-@pytest.mark.parametrize(
-    ("name", "values"),
-    [
-        ("head_size", HEAD_SIZES),
-        ("block_size", BLOCK_SIZES),
-        ("dtype", DTYPES),
-        ("num_threads", NUM_THREADS),
-        ("partition_size", (0, 512)),
+def test_the_geometries_have_every_value() -> None:
+    for name, values in (
+        *(("head_size", HEAD_SIZES), ("block_size", BLOCK_SIZES), ("dtype", DTYPES)),
+        *(("num_threads", NUM_THREADS), ("partition_size", (0, 512))),
         ("num_queries_per_kv", (1, 4, 8)),
-    ],
-)
-def test_the_geometries_have_every_value_of(name: str, values: tuple) -> None:
-    assert {getattr(geometry, name) for geometry in GEOMETRIES} == set(values)
+    ):
+        assert {getattr(geometry, name) for geometry in GEOMETRIES} == set(values)
 
 
 @pytest.mark.parametrize(
@@ -217,53 +209,33 @@ def test_the_twin_in_cpp_compiles(dtype: torch.dtype) -> None:
 
 # The kernels that write to the cache --------------------------------------------------------------
 
-LAYOUTS = {
-    "reference": VllmLayout(2, 8, 128, 16, F16),
-    "float32": VllmLayout(2, 2, 80, 8, F32),
-    "bfloat16": VllmLayout(2, 1, 120, 32, BF16),
-}
+LAYOUTS = (
+    VllmLayout(2, 8, 128, 16, F16),
+    VllmLayout(2, 2, 80, 8, F32),
+    VllmLayout(2, 1, 120, 32, BF16),
+)
 
 
-def of_tokens(layout: VllmLayout) -> Launch:
-    key, value = torch.zeros(2, 1, layout.num_kv_heads, layout.head_size, dtype=layout.dtype)
-    return prepare_reshape_and_cache(key, value, *layout.empty(), torch.tensor([3]))[0]
-
-
-def of_blocks(layout: VllmLayout) -> Launch:
-    pool = PagedKVCache(layout, 1)
-    return prepare_copy_blocks(pool.k, pool.v, [(0, 1)])[0]
-
-
-def places(build: Compiled, item_bytes: int) -> bool:
-    """Reads and writes item_bytes at once, but for slots and block numbers of 8 bytes."""
-    stores = {
-        (space, int(length or 1) * int(bits) // 8)
-        for space, length, bits in re.findall(r"\bst\.(\w+)\.(?:v(\d)\.)?[busf](\d+)", build.ptx)
-    }
-    loads = {place for place in build.loads if place[0] != "param"}
-    one = ("global", item_bytes)
-    return (loads, stores) == ({("global", 8), one}, {one})
+def places(build: Compiled) -> tuple[set, set]:
+    """(space, bytes) of what is loaded, and of what is stored."""
+    stores = re.findall(r"\bst\.(\w+)\.(?:v(\d)\.)?[busf](\d+)", build.ptx)
+    return (
+        {place for place in build.loads if place[0] != "param"},
+        {(space, int(length or 1) * int(bits) // 8) for space, length, bits in stores},
+    )
 
 
 @by_capability
-@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: str(layout.dtype))
 def test_tokens_are_moved_by_elements_and_blocks_by_16_bytes(
     layout: VllmLayout, capability: Capability
 ) -> None:
-    for prepared, item_bytes in (
-        (of_tokens(layout), layout.dtype.itemsize),
-        (of_blocks(layout), 16),
-    ):
+    key, value = torch.zeros(2, 1, layout.num_kv_heads, layout.head_size, dtype=layout.dtype)
+    pool = PagedKVCache(layout, num_layers=1)
+    (tokens,) = prepare_reshape_and_cache(key, value, pool.k[0], pool.v[0], torch.tensor([3]))
+    (blocks,) = prepare_copy_blocks(pool.k, pool.v, [(0, 1)])
+    for prepared, item_bytes in ((tokens, layout.dtype.itemsize), (blocks, 16)):
         build = compiled(prepared.kernel, *prepared.kernel_arguments, capability=capability)
+        one = ("global", item_bytes)
         assert not complaints(build)
-        assert places(build, item_bytes)
-
-
-def test_a_copy_element_by_element_is_seen() -> None:
-    one_by_one = """\
-            for e in range(VEC_SIZE):
-                k_cache[destination + uint64(e)] = k_cache[source + uint64(e)]
-"""
-    in_one = "            store(k_cache, destination, load(k_cache, source))\n"
-    kernel = changed(cache.copy_blocks_kernel, in_one, one_by_one)(128 * 16 * 8, 8, 1024)
-    assert not places(compiled(kernel, *of_blocks(LAYOUTS["reference"]).kernel_arguments), 16)
+        assert places(build) == ({("global", 8), one}, {one}), "8: slots and block numbers"

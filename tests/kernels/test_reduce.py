@@ -8,7 +8,6 @@ import pytest
 import torch
 from kernel_inputs import arguments, problem
 
-from pa_tutorial.kernels.changed import changed
 from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.launch import paged_attention_v2, prepare_v1, prepare_v2
 from pa_tutorial.kernels.reduce import reduce
@@ -41,7 +40,7 @@ def reduced(geometry: Geometry, parts: dict[str, torch.Tensor], **options: objec
     num_seqs, num_heads, num_partitions, head_size = parts["tmp_out"].shape
     out = torch.full((num_seqs, num_heads, head_size), torch.nan)
     launch(
-        options.pop("kernel", reduce(geometry)),
+        reduce(geometry),
         (num_heads, num_seqs),
         geometry.NUM_THREADS,
         *(out.view(-1), *(parts[n].view(-1) for n in ("exp_sums", "max_logits", "tmp_out"))),
@@ -93,24 +92,6 @@ def test_the_largest_maximum_is_found_wherever_it_is(largest: int) -> None:
     parts["max_logits"][..., largest] = 200.0
     out = reduced(geometry, parts)
     np.testing.assert_allclose(out, parts["tmp_out"][:, :, largest], rtol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "first"),
-    [
-        ("max_logit = max(max_logit, value)", "max_logit = value", 200.0),
-        ("global_exp_sum += rescaled", "global_exp_sum = rescaled", 0.0),
-        ("for j in range(num_partitions):", "for j in range(min(num_partitions, 64)):", 0.0),
-    ],
-)
-def test_a_mistake_with_more_partitions_than_threads_is_seen(
-    old: str, new: str, first: float
-) -> None:
-    """The decode steps of the ladder have fewer: there these three pass. first: a maximum."""
-    geometry, parts = invented(LENGTHS["more_than_threads"], 1.0)
-    parts["max_logits"][:, :, 0] = first
-    out = reduced(geometry, parts, kernel=changed(reduce, old, new)(geometry))
-    assert not np.allclose(out, expected(parts), rtol=1e-4, atol=2e-5)
 
 
 def test_one_partition_is_copied_bit_for_bit() -> None:

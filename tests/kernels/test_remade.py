@@ -1,19 +1,13 @@
-"""Tools of the kernel notebooks: a kernel remade for other constants, or changed; the score."""
-
-from dataclasses import replace
+"""Tools of the kernel notebooks: a kernel remade for other constants; the score."""
 
 import numpy as np
 import pytest
 import torch
 from numba import cuda, float32
 
-from pa_tutorial.kernels.changed import changed
-from pa_tutorial.kernels.launch import prepare_v1
-from pa_tutorial.kernels.paged_attention import paged_attention
 from pa_tutorial.kernels.remade import remade
 from pa_tutorial.simt import launch
 from pa_tutorial.viz.score import STEP, score
-from pa_tutorial.walk.cases import WORKED_EXAMPLE
 
 # This module is the notebook, and `In` has the texts of its cells.
 HEAD_SIZE = 32
@@ -50,25 +44,6 @@ def test_the_names_of_the_notebook_stay_as_they_are() -> None:
 def test_a_constant_that_no_cell_assigns_is_named() -> None:
     with pytest.raises(ValueError, match="no cell of this notebook assigns HEAD_SIZE, BLOCK_SIZE"):
         remade(write_width, HEAD_SIZE=64, BLOCK_SIZE=8)
-
-
-# A changed kernel ------------------------------------------------------------------------------
-
-
-def test_a_changed_kernel_does_something_else_and_the_original_does_not_change() -> None:
-    prepared = prepare_v1(**vars(WORKED_EXAMPLE.paged("vllm")))
-    old = "inv_sum = float32(1) / (exp_sum + float32(1e-6))"
-    halved = changed(paged_attention, old, old.replace("float32(1) /", "float32(0.5) /"))
-    right = prepared.run().clone()
-    half = replace(prepared, kernel=halved(prepared.geometry)).run().clone()
-    torch.testing.assert_close(half, right / 2, rtol=2e-3, atol=0)
-    assert torch.equal(prepared.run(), right)
-
-
-@pytest.mark.parametrize(("old", "times"), [("no such line", 0), ("cuda.syncthreads()", 6)])
-def test_the_text_to_change_must_stand_there_once(old: str, times: int) -> None:
-    with pytest.raises(ValueError, match=f"it stands there {times} times"):
-        changed(paged_attention, old)
 
 
 # The score ----------------------------------------------------------------------------------------

@@ -12,9 +12,8 @@ from numba.core import extending
 from pa_tutorial.kernels import vectors
 from pa_tutorial.kernels.geometry import BLOCK_SIZES, DTYPES
 from pa_tutorial.kernels.launch import prepare_v1
-from pa_tutorial.kernels.loads import element_loads
 from pa_tutorial.kernels.vectors import VectorAccess, vector_access, vector_loads
-from pa_tutorial.simt import SimtError, global_traffic, launch, ptx
+from pa_tutorial.simt import global_traffic, launch, ptx
 
 pytestmark = pytest.mark.cuda_v1_vector
 needs_the_compiler = pytest.mark.needs("numba-cuda")
@@ -113,20 +112,6 @@ def test_the_compiler_emits_one_load_and_one_store(name: str, count: int) -> Non
     assert not any(line and line[0].startswith("ld.local") for line in lines)
 
 
-@pytest.mark.parametrize("count", [2, 4])
-def test_a_misaligned_vec_is_a_finding(count: int) -> None:
-    load, store, _ = vector_access(count)
-
-    @cuda.jit
-    def shifted(out, a):
-        t = cuda.threadIdx.x
-        store(out, count * t, load(a, count * t + 1))
-
-    a = numbers("float32", 32 * count + count)
-    with pytest.raises(SimtError, match=r"4 bytes past a multiple of \d+: a misaligned vector"):
-        launch(shifted, 1, 32, np.zeros_like(a), a)
-
-
 # In the kernel ---------------------------------------------------------------------------------
 
 
@@ -139,16 +124,3 @@ def test_the_output_is_bit_for_bit_that_of_element_loads(
     arguments = values(problem(**changes, alibi=True, strided_q=True).paged("vllm"))
     elements, vecs = prepare_v1(*arguments), prepare_v1(*arguments, loads=vector_loads)
     assert torch.equal(elements.run(), vecs.run())
-
-
-@pytest.mark.parametrize(("array", "elements_of_a_vec"), [("k_cache", 4), ("v_cache", 8)])
-def test_a_vec_is_one_request_where_each_of_its_elements_was_one(
-    array: str, elements_of_a_vec: int
-) -> None:
-    sizes = {"head_size": 128, "seq_lens": (64,), "num_heads": 1, "num_kv_heads": 1}
-    arguments = values(problem(**sizes, dtype=torch.float16).paged("vllm"))
-    requests = {}
-    for loads in (element_loads, vector_loads):
-        trace = prepare_v1(*arguments, loads=loads).simulate(trace=0).trace
-        requests[loads] = sum(global_traffic(trace.only(array=array)).column("requests"))
-    assert requests[element_loads] == elements_of_a_vec * requests[vector_loads] > 0
