@@ -1,32 +1,56 @@
-"""Compile the paged kernels without a GPU, and read what the compiler made of them.
+"""What the compiler makes of a kernel, without a GPU: asked now, or as it was recorded.
 
-As Numba does at a launch: Python -> LTO IR -> nvJitLink -> machine code, with or without fastmath
-as the kernel's decorator says.
+A kernel is compiled as Numba does at a launch: Python -> LTO IR -> nvJitLink -> machine code, with
+or without fastmath as its decorator says.
+
+Registers and instructions change with the version of the compiler, and for macOS there is none.
+So the answers that a notebook shows are kept in evidence.json, each for one source. Where the
+version that gave them is installed, it is asked; elsewhere the record is shown. Either way, the
+same is printed. `make refresh` records what the notebooks ask.
 """
 
+import inspect
+import json
+import os
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
-import torch
 from numba import cuda, types
 
-from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.private_names import PLACE
+from pa_tutorial.simt import ptx
+from pa_tutorial.simt.arguments import arrays_of, named
+from pa_tutorial.simt.gpus import H100
+from pa_tutorial.simt.signatures import types_of
+from pa_tutorial.simt.tables import Table
 
 Capability = tuple[int, int]
 CAPABILITIES: tuple[Capability, ...] = ((8, 0), (9, 0))
-# How the elements of an array are kept; Numba has no bfloat16.
-STORED = {torch.float32: types.float32, torch.float16: types.float16, torch.bfloat16: types.uint16}
 
 SPACES = ("global", "shared", "local", "const", "param")
 GENERIC = "generic"  # the address says which space it is, when the kernel runs
+
+FILE = Path(__file__).with_name("evidence.json")
+COMPILER = ("numba-cuda", "llvmlite", "nvidia-nvvm", "nvidia-nvjitlink", "nvidia-cuda-nvrtc")
+# Set while the notebooks are run to be committed: then the answers are kept.
+RECORDING = "PA_TUTORIAL_RECORDING"
+UNKNOWN = "?"  # the compiler of the record is not here, and the record is of another source
+NUMBERS = ("registers", "thread blocks", "stack bytes", "spilled bytes")
+COLUMNS = ("kernel", *NUMBERS, "global loads", "shared loads")
+NOTE = "thread blocks: how many have enough registers on a multiprocessor; 2 x 16: two of 16 bytes"
+
+
+# Reading ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -47,21 +71,6 @@ class Compiled:
     def loads(self) -> dict[tuple[str, int], int]:
         """(space, bytes) -> instructions in the text that load so much at once."""
         return loads_of(self.ptx)
-
-    @property
-    def num_doubles(self) -> int:
-        """Instructions on float64. A bare 1.0 in a kernel is one."""
-        return self.ptx.count(".f64")
-
-    @property
-    def num_exact(self) -> int:
-        """Divisions and roots that are exactly rounded; with fastmath they are approximate."""
-        return len(re.findall(r"\b(?:div|rcp|sqrt)\.rn(?:\.ftz)?\.f32", self.ptx))
-
-    @property
-    def num_local(self) -> int:
-        """Loads from and stores to local memory."""
-        return len(re.findall(r"\b(?:ld|st)\.local", self.ptx))
 
 
 def loads_of(ptx: str) -> dict[tuple[str, int], int]:
@@ -87,57 +96,39 @@ def _space_and_bytes(words: list[str]) -> tuple[str, int]:
     return (spaces[0] if spaces else GENERIC), length * int(item.group(1)) // 8
 
 
-# Signatures --------------------------------------------------------------------------------------
+# Compiling ----------------------------------------------------------------------------------------
 
 
-def array(item: types.Type, ndim: int = 1) -> types.Array:
-    """The type of a C array in a signature."""
-    return types.Array(item, ndim, "C")
+def compiled(kernel: Callable, *arguments: object, capability: Capability = (9, 0)) -> Compiled:
+    """Compile a @cuda.jit kernel for one GPU, and for the types of these arguments; some seconds,
+    once.
 
-
-def v1_signature(geometry: Geometry) -> tuple[types.Type, ...]:
-    """The types of the arguments of paged_attention's kernel."""
-    stored, of_float = array(STORED[geometry.dtype]), array(types.float32)
-    return (
-        *(of_float, of_float),  # exp_sums, max_logits
-        *(stored, stored, stored, stored),  # out, q, k_cache, v_cache
-        types.float32,  # scale
-        *(array(types.int32, 2), array(types.int32), of_float),  # block_tables, seq_lens, slopes
-        *(types.int64, types.int64, types.int64),  # q_stride, kv_block_stride, kv_head_stride
-    )
-
-
-def reduce_signature(geometry: Geometry) -> tuple[types.Type, ...]:
-    """The types of the arguments of reduce's kernel."""
-    stored, of_float = array(STORED[geometry.dtype]), array(types.float32)
-    return (stored, of_float, of_float, stored, array(types.int32), types.int64)
-
-
-def naive_signature(geometry: Geometry) -> tuple[types.Type, ...]:
-    """The types of the arguments of naive_kernel."""
-    stored = STORED[geometry.dtype]
-    tensors = tuple(array(stored, ndim) for ndim in (3, 3, 5, 4))  # out, q, k_cache, v_cache
-    numbers = array(types.int32, 2), array(types.int32), array(types.float32)
-    return (*tensors, types.float32, *numbers)
-
-
-# Compiling ---------------------------------------------------------------------------------------
-
-
-def require_compiler() -> None:
-    """Raise ImportError, with what to install, unless the compiler and the linker are here."""
+    Raises ImportError, with what to install, where there is no compiler.
+    """
     # In this order: with numba-cuda comes the package `cuda`, which find_spec asks for its core.
     if find_spec("numba_cuda") is None or find_spec("cuda.core") is None:
         raise ImportError(
             "there is no CUDA compiler here: it comes with `pip install 'numba-cuda[cu13]'`, for "
             "Linux and Windows (there are no wheels for macOS). No GPU is needed"
         )
+    return _compiled(kernel, signature_of(kernel, arguments), capability)
+
+
+@cache
+def _compiled(
+    kernel: Callable, signature: tuple[types.Type, ...], capability: Capability
+) -> Compiled:
+    return assembled(lto_ir(kernel, signature, capability), capability)
+
+
+def signature_of(kernel: Callable, arguments: tuple[object, ...]) -> tuple[types.Type, ...]:
+    """The types for which a launch with these arguments compiles a kernel."""
+    by_name = named(kernel.py_func, arguments)
+    return tuple(types_of(kernel.py_func, (by_name | arrays_of(by_name)).values()))
 
 
 def lto_ir(kernel: Callable, signature: tuple[types.Type, ...], capability: Capability) -> bytes:
-    """A @cuda.jit kernel as the linker takes it. ImportError where there is no compiler."""
-    require_compiler()
-
+    """A @cuda.jit kernel as the linker takes it."""
     # Device functions ask for "the current device" while they are compiled; there is none.
     device = SimpleNamespace(compute_capability=capability)
     with (
@@ -181,29 +172,99 @@ def assembled(code: bytes, capability: Capability) -> Compiled:
     """LTO IR to machine code. RuntimeError if the linker does not say what it used."""
     ptx, _ = linked(code, capability, "ptx")
     _, log = linked(code, capability, "cubin")
-
-    def found(pattern: str) -> list[int]:
-        match = re.search(pattern, log)
-        if match is None:
-            raise RuntimeError(f"the linker's log does not say {pattern!r}:\n{log}")
-        return [int(number) for number in match.groups()]
-
-    (registers,) = found(r"Used (\d+) registers")
-    (stack,) = found(r"(\d+) bytes stack frame")
-    spills = found(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
-    return Compiled(ptx.decode(), registers, stack, sum(spills))
-
-
-def compiled(
-    kernel: Callable, signature: tuple[types.Type, ...], capability: Capability
-) -> Compiled:
-    """Compile a @cuda.jit kernel for one GPU; some seconds, once. Errors: lto_ir, assembled."""
-    require_compiler()
-    return _compiled(kernel, signature, capability)
+    used = re.search(
+        r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
+        r".*Used (\d+) registers",
+        log,
+        re.DOTALL,
+    )
+    if used is None:
+        raise RuntimeError(f"the linker's log does not say what a thread needs:\n{log}")
+    stack, stored, loaded, registers = map(int, used.groups())
+    return Compiled(ptx.decode(), registers, stack, stored + loaded)
 
 
-@cache
-def _compiled(
-    kernel: Callable, signature: tuple[types.Type, ...], capability: Capability
-) -> Compiled:
-    return assembled(lto_ir(kernel, signature, capability), capability)
+# What a notebook asks -----------------------------------------------------------------------------
+
+
+def assembly(kernel: Callable, *arguments: object) -> str:
+    """The instructions of a kernel in PTX, one a line, or UNKNOWN."""
+
+    def ask() -> str:
+        text = ptx(kernel, *arguments)
+        body = text[text.index("{") + 1 : text.rindex("}")]
+        return "\n".join(" ".join(line.split()) for line in body.splitlines() if line.strip())
+
+    return answer(kernel.py_func.__name__, kernel, ask)
+
+
+def compared(kernels: Mapping[str, Callable], num_threads: int, *arguments: object) -> Table:
+    """What an H100's machine code of each kernel needs: bytes of a thread, load instructions.
+
+    kernels      name of the row -> a @cuda.jit kernel
+    num_threads  of a thread block
+    arguments    of all kernels
+    """
+
+    def row(kernel: Callable) -> list[int | str]:
+        made = compiled(kernel, *arguments)
+        fit = H100.resident_blocks(num_threads, made.registers, 0)["registers"]
+        loads = {space: [] for space in ("global", "shared")}
+        for (space, width), count in made.loads.items():
+            loads.get(space, []).append(f"{count} x {width}")
+        numbers = made.registers, fit, made.stack_bytes, made.spill_bytes
+        return [*numbers, *map(", ".join, loads.values())]
+
+    rows, unknown = [], [UNKNOWN] * (len(COLUMNS) - 1)
+    for name, kernel in kernels.items():
+        found = answer(name, kernel, lambda kernel=kernel: row(kernel))
+        rows.append((name, *(unknown if found == UNKNOWN else found)))
+    return Table("On an H100 (sm_90)", COLUMNS, tuple(rows), note=NOTE)
+
+
+def answer(name: str, kernel: Callable, ask: Callable) -> object:
+    """ask(), where the compiler of the record is installed; else what was recorded under `name`
+    for a kernel with this source, or UNKNOWN."""
+    source = sha256("".join(sources(kernel)).encode()).hexdigest()[:16]
+    if not is_asked():
+        found = recorded()["answers"].get(name, {})
+        return found["answer"] if found.get("source") == source else UNKNOWN
+    said = ask()
+    if RECORDING in os.environ:
+        answers = recorded()["answers"] | {name: {"source": source, "answer": said}}
+        text = json.dumps({"compiler": installed(), "answers": answers}, indent=1)
+        FILE.write_text(text + "\n", encoding="utf-8", newline="\n")
+    return said
+
+
+def sources(kernel: Callable, seen: tuple[str, ...] = ()) -> Iterator[str]:
+    """The text of a kernel and of the device functions that it calls."""
+    function = kernel.py_func
+    yield inspect.getsource(function)
+    for name in function.__code__.co_names:
+        called = function.__globals__.get(name)
+        if hasattr(called, "py_func") and name not in seen:
+            yield from sources(called, (*seen, name))
+
+
+def is_asked() -> bool:
+    """Whether the compiler of the record is the one that is installed, or to be recorded."""
+    is_recording = RECORDING in os.environ and all(installed().values())
+    return is_recording or installed() == recorded()["compiler"]
+
+
+def installed() -> dict[str, str | None]:
+    """The packages that a kernel goes through, with their versions; None: not here."""
+
+    def found(name: str) -> str | None:
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            return None
+
+    return {name: found(name) for name in COMPILER}
+
+
+def recorded() -> dict[str, dict]:
+    """What evidence.json holds."""
+    return json.loads(FILE.read_text(encoding="utf-8"))

@@ -5,6 +5,7 @@ Geometry: the numbers are known when it is compiled.
 Source: vLLM, csrc/attention/attention_kernels.cuh, paged_attention_kernel.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -25,29 +26,18 @@ FLT_MAX = float(torch.finfo(torch.float32).max)
 # The fields of Geometry that are whole numbers.
 INTEGERS = ("head_size", "block_size", "num_threads", "partition_size", "num_queries_per_kv")
 
-CONSTANTS = (
-    "HEAD_SIZE",
-    "BLOCK_SIZE",
-    "NUM_THREADS",
-    "PARTITION_SIZE",
-    "NUM_QUERIES_PER_KV",
-    "NUM_WARPS",
-    "THREAD_GROUP_SIZE",
-    "NUM_THREAD_GROUPS",
-    "NUM_TOKENS_PER_THREAD_GROUP",
-    "VEC_SIZE",
-    "NUM_ELEMS_PER_THREAD",
-    "NUM_VECS_PER_THREAD",
-    "X",
-    "V_VEC_SIZE",
-    "NUM_V_VECS_PER_ROW",
-    "NUM_ROWS_PER_ITER",
-    "NUM_ROWS_PER_THREAD",
-)
-
 
 def divide_round_up(a: int, b: int) -> int:
     return -(-a // b)
+
+
+def require_below(name: str, value: int, end: int) -> None:
+    require(0 <= value < end, name, value, f"0 to {end - 1}")
+
+
+def constant(formula: str, value: Callable[["Geometry"], int]) -> property:
+    """A number that follows from those that are given. Its docstring is the formula."""
+    return property(value, doc=formula)
 
 
 @dataclass(frozen=True)
@@ -93,30 +83,11 @@ class Geometry:
 
     # Given --------------------------------------------------------------------------------------
 
-    @property
-    def HEAD_SIZE(self) -> int:
-        """given"""
-        return self.head_size
-
-    @property
-    def BLOCK_SIZE(self) -> int:
-        """given"""
-        return self.block_size
-
-    @property
-    def NUM_THREADS(self) -> int:
-        """given"""
-        return self.num_threads
-
-    @property
-    def PARTITION_SIZE(self) -> int:
-        """given: tokens of a partition; 0 is v1"""
-        return self.partition_size
-
-    @property
-    def NUM_QUERIES_PER_KV(self) -> int:
-        """num_heads / num_kv_heads"""
-        return self.num_queries_per_kv
+    HEAD_SIZE = constant("given", lambda g: g.head_size)
+    BLOCK_SIZE = constant("given", lambda g: g.block_size)
+    NUM_THREADS = constant("given", lambda g: g.num_threads)
+    PARTITION_SIZE = constant("given: tokens of a partition; 0 is v1", lambda g: g.partition_size)
+    NUM_QUERIES_PER_KV = constant("num_heads / num_kv_heads", lambda g: g.num_queries_per_kv)
 
     @property
     def ITEMSIZE(self) -> int:
@@ -125,69 +96,54 @@ class Geometry:
 
     # Threads ------------------------------------------------------------------------------------
 
-    @property
-    def NUM_WARPS(self) -> int:
-        """NUM_THREADS / WARP_SIZE"""
-        return self.num_threads // WARP_SIZE
-
-    @property
-    def THREAD_GROUP_SIZE(self) -> int:
-        """max(WARP_SIZE / BLOCK_SIZE, 1): the threads that share one key token"""
-        return max(WARP_SIZE // self.block_size, 1)
-
-    @property
-    def NUM_THREAD_GROUPS(self) -> int:
-        """NUM_THREADS / THREAD_GROUP_SIZE"""
-        return self.num_threads // self.THREAD_GROUP_SIZE
-
-    @property
-    def NUM_TOKENS_PER_THREAD_GROUP(self) -> int:
-        """ceil(BLOCK_SIZE / WARP_SIZE): tokens of one block that a group handles"""
-        return divide_round_up(self.block_size, WARP_SIZE)
+    NUM_WARPS = constant("NUM_THREADS / WARP_SIZE", lambda g: g.NUM_THREADS // WARP_SIZE)
+    THREAD_GROUP_SIZE = constant(
+        "max(WARP_SIZE / BLOCK_SIZE, 1): the threads that share one key token",
+        lambda g: max(WARP_SIZE // g.BLOCK_SIZE, 1),
+    )
+    NUM_THREAD_GROUPS = constant(
+        "NUM_THREADS / THREAD_GROUP_SIZE", lambda g: g.NUM_THREADS // g.THREAD_GROUP_SIZE
+    )
+    NUM_TOKENS_PER_THREAD_GROUP = constant(
+        "ceil(BLOCK_SIZE / WARP_SIZE): tokens of one block that a group handles",
+        lambda g: divide_round_up(g.BLOCK_SIZE, WARP_SIZE),
+    )
 
     # q and K ------------------------------------------------------------------------------------
 
-    @property
-    def VEC_SIZE(self) -> int:
-        """max(16 / (THREAD_GROUP_SIZE * itemsize), 1): a group reads 16 bytes at once"""
-        return max(VEC_BYTES // (self.THREAD_GROUP_SIZE * self.ITEMSIZE), 1)
-
-    @property
-    def NUM_ELEMS_PER_THREAD(self) -> int:
-        """HEAD_SIZE / THREAD_GROUP_SIZE"""
-        return self.head_size // self.THREAD_GROUP_SIZE
-
-    @property
-    def NUM_VECS_PER_THREAD(self) -> int:
-        """NUM_ELEMS_PER_THREAD / VEC_SIZE"""
-        return self.NUM_ELEMS_PER_THREAD // self.VEC_SIZE
-
-    @property
-    def X(self) -> int:
-        """16 / itemsize of the cache: elements of K that lie side by side"""
-        return VEC_BYTES // self.ITEMSIZE
+    VEC_SIZE = constant(
+        "max(16 / (THREAD_GROUP_SIZE * itemsize), 1): a group reads 16 bytes at once",
+        lambda g: max(VEC_BYTES // (g.THREAD_GROUP_SIZE * g.ITEMSIZE), 1),
+    )
+    NUM_ELEMS_PER_THREAD = constant(
+        "HEAD_SIZE / THREAD_GROUP_SIZE", lambda g: g.HEAD_SIZE // g.THREAD_GROUP_SIZE
+    )
+    NUM_VECS_PER_THREAD = constant(
+        "NUM_ELEMS_PER_THREAD / VEC_SIZE", lambda g: g.NUM_ELEMS_PER_THREAD // g.VEC_SIZE
+    )
+    X = constant(
+        "16 / itemsize of the cache: elements of K that lie side by side",
+        lambda g: VEC_BYTES // g.ITEMSIZE,
+    )
 
     # V ------------------------------------------------------------------------------------------
 
-    @property
-    def V_VEC_SIZE(self) -> int:
-        """min(16 / itemsize, BLOCK_SIZE): tokens of one row of V that a thread reads at once"""
-        return min(VEC_BYTES // self.ITEMSIZE, self.block_size)
-
-    @property
-    def NUM_V_VECS_PER_ROW(self) -> int:
-        """BLOCK_SIZE / V_VEC_SIZE: lanes that share a row of V"""
-        return self.block_size // self.V_VEC_SIZE
-
-    @property
-    def NUM_ROWS_PER_ITER(self) -> int:
-        """WARP_SIZE / NUM_V_VECS_PER_ROW: rows that a warp reads at once"""
-        return WARP_SIZE // self.NUM_V_VECS_PER_ROW
-
-    @property
-    def NUM_ROWS_PER_THREAD(self) -> int:
-        """ceil(HEAD_SIZE / NUM_ROWS_PER_ITER)"""
-        return divide_round_up(self.head_size, self.NUM_ROWS_PER_ITER)
+    V_VEC_SIZE = constant(
+        "min(16 / itemsize, BLOCK_SIZE): tokens of one row of V that a thread reads at once",
+        lambda g: min(VEC_BYTES // g.ITEMSIZE, g.BLOCK_SIZE),
+    )
+    NUM_V_VECS_PER_ROW = constant(
+        "BLOCK_SIZE / V_VEC_SIZE: lanes that share a row of V",
+        lambda g: g.BLOCK_SIZE // g.V_VEC_SIZE,
+    )
+    NUM_ROWS_PER_ITER = constant(
+        "WARP_SIZE / NUM_V_VECS_PER_ROW: rows that a warp reads at once",
+        lambda g: WARP_SIZE // g.NUM_V_VECS_PER_ROW,
+    )
+    NUM_ROWS_PER_THREAD = constant(
+        "ceil(HEAD_SIZE / NUM_ROWS_PER_ITER)",
+        lambda g: divide_round_up(g.HEAD_SIZE, g.NUM_ROWS_PER_ITER),
+    )
 
     # Who owns what ------------------------------------------------------------------------------
 
@@ -198,13 +154,13 @@ class Geometry:
         thread_group_offset + j * THREAD_GROUP_SIZE of the head.
         """
         size = self.THREAD_GROUP_SIZE
-        self._require_below("thread_group_offset", thread_group_offset, size)
+        require_below("thread_group_offset", thread_group_offset, size)
         vecs = range(thread_group_offset, self.NUM_VECS_PER_THREAD * size, size)
         return tuple(vec * self.VEC_SIZE + e for vec in vecs for e in range(self.VEC_SIZE))
 
     def value_rows(self, lane: int) -> tuple[int, ...]:
         """The rows of V (elements of the head) that a lane sums in its accs."""
-        self._require_below("lane", lane, WARP_SIZE)
+        require_below("lane", lane, WARP_SIZE)
         first = lane // self.NUM_V_VECS_PER_ROW
         rows = range(self.NUM_ROWS_PER_THREAD)
         rows = (first + i * self.NUM_ROWS_PER_ITER for i in rows)
@@ -212,13 +168,9 @@ class Geometry:
 
     def value_tokens(self, lane: int) -> tuple[int, ...]:
         """The tokens of a block, by their offset, whose V a lane reads."""
-        self._require_below("lane", lane, WARP_SIZE)
+        require_below("lane", lane, WARP_SIZE)
         first = lane % self.NUM_V_VECS_PER_ROW * self.V_VEC_SIZE
         return tuple(range(first, first + self.V_VEC_SIZE))
-
-    @staticmethod
-    def _require_below(name: str, value: int, end: int) -> None:
-        require(0 <= value < end, name, value, f"0 to {end - 1}")
 
     # Shared memory ------------------------------------------------------------------------------
 
@@ -251,3 +203,7 @@ class Geometry:
             formula = getattr(type(self), name).__doc__
             lines.append(f"{name:<{width}}  {getattr(self, name):>4}  {formula}")
         return "\n".join([title, *lines])
+
+
+# In the order in which one follows from another. (vLLM asks sizeof() in place of ITEMSIZE.)
+CONSTANTS = tuple(name for name in vars(Geometry) if name.isupper() and name != "ITEMSIZE")

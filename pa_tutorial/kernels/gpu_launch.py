@@ -14,21 +14,11 @@ DEFAULT_SHARED = 48 * 1024  # bytes of shared memory that a launch gets without 
 class OnGpu:
     """One launch of a kernel on a GPU. Call it to put the launch on torch's current stream.
 
-    The arguments are wrapped for Numba once, here; a call only launches. It does not wait for
-    the GPU, and copies nothing. So it can be captured in a CUDA graph, if it was called once
-    before: the first call compiles the kernel.
+    The arguments, CUDA tensors and numbers, are wrapped for Numba once, here; a call only
+    launches. It does not wait for the GPU, and copies nothing. So it can be captured in a CUDA
+    graph, if it was called once before: the first call compiles the kernel.
 
-        launch = OnGpu(...)
-        launch()
-        with torch.cuda.graph(graph):
-            launch()
-
-    kernel        a @cuda.jit kernel
-    grid          thread blocks along x, y, z
-    num_threads   of a thread block
-    shared_bytes  dynamic shared memory of a thread block
-    static_bytes  static shared memory of it
-    arguments     of the kernel: CUDA tensors and numbers
+    shared_bytes, static_bytes  shared memory of a thread block, dynamic and static
     """
 
     def __init__(
@@ -40,10 +30,7 @@ class OnGpu:
         static_bytes: int,
         arguments: tuple[object, ...],
     ) -> None:
-        for argument in arguments:
-            require_current_device(argument)
-        self.kernel, self.size = kernel, (grid, num_threads)
-        self.shared_bytes = shared_bytes
+        self.kernel, self.size, self.shared_bytes = kernel, (grid, num_threads), shared_bytes
         self.arguments = tuple(wrapped(argument) for argument in arguments)
         self.configured: dict[int, Callable] = {}  # handle of a stream -> the launch on it
         if shared_bytes + static_bytes > DEFAULT_SHARED:
@@ -64,18 +51,17 @@ class OnGpu:
             return self.kernel[(*self.size, numba_stream, self.shared_bytes)]
 
 
-def require_current_device(argument: object) -> None:
-    """Raise ValueError for a tensor of another GPU than the current one, on which a launch runs."""
-    if isinstance(argument, Tensor) and argument.is_cuda:
+def wrapped(argument: object) -> object:
+    """A tensor as Numba takes it: the same memory. Anything else as it is.
+
+    Raises ValueError for a tensor of another GPU than the current one, on which a launch runs.
+    """
+    if not isinstance(argument, Tensor):
+        return argument
+    if argument.is_cuda:
         current, index = torch.cuda.current_device(), argument.device.index
         allowed = f"cuda:{current}, the current device; see torch.cuda.device"
         require(index == current, "device", argument.device, allowed)
-
-
-def wrapped(argument: object) -> object:
-    """A tensor as Numba takes it: the same memory. Anything else as it is."""
-    if not isinstance(argument, Tensor):
-        return argument
     from numba import cuda
 
     return cuda.as_cuda_array(argument.detach(), sync=False)
@@ -85,10 +71,9 @@ _marked: dict[object, int] = {}  # handle of a kernel -> dynamic shared memory t
 
 
 def allow_shared(kernel: Callable, arguments: tuple[object, ...], num_bytes: int) -> None:
-    """Ask the driver for more dynamic shared memory than a launch gets by itself.
+    """Mark a kernel: without it, a launch with more than 48 KiB of shared memory fails.
 
-    A launch with more than 48 KiB fails unless the kernel was marked so before; vLLM does it
-    with cudaFuncSetAttribute. Numba has no function for it, so the driver is asked directly.
+    vLLM does it with cudaFuncSetAttribute. Numba has no function for it: the driver is asked.
     """
     from cuda.bindings.driver import CUfunction_attribute
 

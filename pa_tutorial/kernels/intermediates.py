@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.kernels.geometry import Geometry
-from pa_tutorial.kernels.running import Launch, Partitioned, say_simulated
+from pa_tutorial.kernels.running import Launch, Partitioned
 from pa_tutorial.simt import Report, Snapshot
 from pa_tutorial.simt.races import WARP_SIZE
 
@@ -32,40 +32,25 @@ REDUCED = "mark: rescaled"
 REDUCED_NAMES = ("max_logit", "global_exp_sum")
 
 
-def probe_naive(prepared: Launch, probe: dict[str, Tensor]) -> Tensor:
-    """Run a launch of naive_kernel in the simulator; probe receives qk."""
-    require_simulated(prepared.out, probe)
+def look_at_naive(prepared: Launch) -> dict[str, Tensor]:
+    """Run a launch of naive_kernel in the simulator: its qk."""
     report = prepared.simulate(watch="end", names="qk")
-    probe["qk"] = scores(report, "end", "qk", prepared.arguments["seq_lens"])
-    return prepared.out
+    return {"qk": scores(report, "end", "qk", prepared.arguments["seq_lens"])}
 
 
-def probe_v1(prepared: Launch, probe: dict[str, Tensor]) -> Tensor:
-    """Run a launch of v1 in the simulator; probe receives the intermediates."""
-    require_simulated(prepared.out, probe)
+def look_at_v1(prepared: Launch) -> dict[str, Tensor]:
+    """Run a launch of v1 in the simulator: its intermediates."""
     report = prepared.simulate(watch=MARKS, names=NAMES)
-    probe.update(intermediates(report, prepared.geometry, prepared.arguments["seq_lens"]))
-    return prepared.out
+    return intermediates(report, prepared.geometry, prepared.arguments["seq_lens"])
 
 
-def probe_v2(prepared: Partitioned, probe: dict[str, Tensor]) -> Tensor:
-    """Run both launches of v2 in the simulator; probe receives the intermediates."""
-    require_simulated(prepared.out, probe)
-    report = prepared.partitions.simulate(watch=MARKS, names=NAMES)
+def look_at_v2(prepared: Partitioned) -> dict[str, Tensor]:
+    """Run both launches of v2 in the simulator: their intermediates."""
+    partitions = prepared.partitions
+    report = partitions.simulate(watch=MARKS, names=NAMES)
     reduced = prepared.reduce.simulate(watch=REDUCED, names=REDUCED_NAMES)
-    arguments, sums = prepared.partitions.arguments, (prepared.max_logits, prepared.exp_sums)
-    both = report, reduced
-    probe.update(
-        intermediates_of_v2(*both, prepared.partitions.geometry, arguments["seq_lens"], *sums)
-    )
-    return prepared.out
-
-
-def require_simulated(out: Tensor, probe: dict[str, Tensor]) -> None:
-    """Raise ValueError for a probe on a GPU: nobody can look into a kernel there."""
-    if out.is_cuda:
-        raise ValueError(f"probe is a {type(probe).__name__}; on a GPU it must be None")
-    say_simulated()
+    inputs = partitions.geometry, partitions.arguments["seq_lens"]
+    return intermediates_of_v2(report, reduced, *inputs, prepared.max_logits, prepared.exp_sums)
 
 
 def intermediates(

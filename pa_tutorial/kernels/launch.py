@@ -8,77 +8,49 @@ to watch it, or to put it into a CUDA graph:
     prepared.run()                # as often as you like; prepared.out is written each time
 """
 
+from collections.abc import Callable
+
 from torch import Tensor
 
 from pa_tutorial.attention.step import DecodeStep
-from pa_tutorial.kernels.choose import VLLM_PARTITION_SIZE, choose
-from pa_tutorial.kernels.intermediates import probe_naive, probe_v1, probe_v2
-from pa_tutorial.kernels.prepare import (
-    launch_of_naive,
-    launch_of_v1,
-    launches_of_v2,
-    prepare_naive,
-    prepare_v1,
-    prepare_v2,
-)
-from pa_tutorial.kernels.prepare_cache import (
-    copy_blocks,
-    prepare_copy_blocks,
-    prepare_reshape_and_cache,
-    reshape_and_cache_by_kernel,
-)
-from pa_tutorial.kernels.running import Launch, Partitioned
+from pa_tutorial.kernels.choose import VLLM_PARTITION_SIZE
+from pa_tutorial.kernels.intermediates import look_at_naive, look_at_v1, look_at_v2
+from pa_tutorial.kernels.prepare import prepare_naive, prepare_v1, prepare_v2, takes_tensors
+from pa_tutorial.kernels.prepare_cache import copy_blocks, reshape_and_cache_by_kernel
+from pa_tutorial.kernels.running import Launch, Partitioned, say_simulated
 from pa_tutorial.kernels.vectors import vector_loads
 
 __all__ = [
     "Launch",
     "Partitioned",
-    "choose",
     "copy_blocks",
     "paged_attention_naive",
     "paged_attention_v1",
     "paged_attention_v1_vector",
     "paged_attention_v2",
-    "prepare_copy_blocks",
     "prepare_naive",
-    "prepare_reshape_and_cache",
     "prepare_v1",
     "prepare_v2",
     "reshape_and_cache_by_kernel",
-    "run_probed",
 ]
 
+Probe = dict[str, Tensor]
 
+
+@takes_tensors
 def paged_attention_naive(
-    q: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    block_tables: Tensor,
-    seq_lens: Tensor,
-    scale: float,
-    alibi_slopes: Tensor | None = None,
-    probe: dict[str, Tensor] | None = None,
-    max_seq_len: int | None = None,
+    step: DecodeStep, probe: Probe | None = None, max_seq_len: int | None = None
 ) -> Tensor:
     """One decode step by the first paged kernel. Stage `cuda_naive`.
 
     Arguments, result and errors are those of paged_attention_v1; probe receives `qk` only.
     """
-    step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
-    prepared = launch_of_naive(step, max_seq_len=max_seq_len)
-    return prepared.run() if probe is None else probe_naive(prepared, probe)
+    return run_probed(prepare_naive(**vars(step), max_seq_len=max_seq_len), look_at_naive, probe)
 
 
+@takes_tensors
 def paged_attention_v1(
-    q: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    block_tables: Tensor,
-    seq_lens: Tensor,
-    scale: float,
-    alibi_slopes: Tensor | None = None,
-    probe: dict[str, Tensor] | None = None,
-    max_seq_len: int | None = None,
+    step: DecodeStep, probe: Probe | None = None, max_seq_len: int | None = None
 ) -> Tensor:
     """One decode step by vLLM's kernel. Stage `cuda_v1`.
 
@@ -110,20 +82,12 @@ def paged_attention_v1(
     wait. There is no backward pass: the result has no graph, also where an input requires_grad.
     Source: vLLM, paged_attention_v1 in csrc/attention/paged_attention_v1.cu.
     """
-    step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
-    return run_probed(launch_of_v1(step, max_seq_len=max_seq_len), probe)
+    return run_probed(prepare_v1(**vars(step), max_seq_len=max_seq_len), look_at_v1, probe)
 
 
+@takes_tensors
 def paged_attention_v1_vector(
-    q: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    block_tables: Tensor,
-    seq_lens: Tensor,
-    scale: float,
-    alibi_slopes: Tensor | None = None,
-    probe: dict[str, Tensor] | None = None,
-    max_seq_len: int | None = None,
+    step: DecodeStep, probe: Probe | None = None, max_seq_len: int | None = None
 ) -> Tensor:
     """The same kernel with loads of 4, 8 and 16 bytes. Stage `cuda_v1_vector`.
 
@@ -131,19 +95,14 @@ def paged_attention_v1_vector(
     start at a multiple of what one load brings (16 bytes, for q sometimes less), and so must each
     sequence of q, each block and each head: ValueError otherwise. torch's own tensors do.
     """
-    step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
-    return run_probed(launch_of_v1(step, loads=vector_loads, max_seq_len=max_seq_len), probe)
+    prepared = prepare_v1(**vars(step), loads=vector_loads, max_seq_len=max_seq_len)
+    return run_probed(prepared, look_at_v1, probe)
 
 
+@takes_tensors
 def paged_attention_v2(
-    q: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    block_tables: Tensor,
-    seq_lens: Tensor,
-    scale: float,
-    alibi_slopes: Tensor | None = None,
-    probe: dict[str, Tensor] | None = None,
+    step: DecodeStep,
+    probe: Probe | None = None,
     max_seq_len: int | None = None,
     partition_size: int = VLLM_PARTITION_SIZE,
 ) -> Tensor:
@@ -156,11 +115,19 @@ def paged_attention_v2(
     needs no more shared memory than a short one, but for 8 bytes a partition.
     Source: vLLM, paged_attention_v2 in csrc/attention/paged_attention_v2.cu.
     """
-    step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
-    prepared = launches_of_v2(step, max_seq_len=max_seq_len, partition_size=partition_size)
-    return prepared.run() if probe is None else probe_v2(prepared, probe)
+    sizes = {"max_seq_len": max_seq_len, "partition_size": partition_size}
+    return run_probed(prepare_v2(**vars(step), **sizes), look_at_v2, probe)
 
 
-def run_probed(prepared: Launch, probe: dict[str, Tensor] | None) -> Tensor:
-    """Run a launch of v1 and return its output; probe receives the intermediates."""
-    return prepared.run() if probe is None else probe_v1(prepared, probe)
+def run_probed(prepared: Launch | Partitioned, look: Callable, probe: Probe | None) -> Tensor:
+    """Run what is prepared and return its output; probe receives what `look` sees of the run.
+
+    Raises ValueError for a probe on a GPU: nobody can look into a kernel there.
+    """
+    if probe is None:
+        return prepared.run()
+    if prepared.out.is_cuda:
+        raise ValueError(f"probe is a {type(probe).__name__}; on a GPU it must be None")
+    say_simulated()
+    probe.update(look(prepared))
+    return prepared.out

@@ -1,6 +1,8 @@
 """From a decode step to launches: what is checked, allocated and handed to the kernels."""
 
 from collections.abc import Callable
+from functools import wraps
+from inspect import signature
 
 import torch
 from torch import Tensor
@@ -18,10 +20,11 @@ from pa_tutorial.kernels.running import Launch, Partitioned, as_stored, flat
 from pa_tutorial.kernels.vectors import vector_loads
 from pa_tutorial.simt.simulate import MAX_SHARED
 
-V1_HINT = (
+OF_A_TOKEN = (
     "4 for each token. paged_attention_v2 has no such limit: each of its thread blocks has the "
     "scores of one partition"
 )
+OF_A_PARTITION = "8 for each partition: a larger partition_size needs less"
 
 # The arguments of the kernels, in the order of their signatures.
 NAIVE = ("out", "q", "k_cache", "v_cache", "scale", "block_tables", "seq_lens", "alibi_slopes")
@@ -30,30 +33,52 @@ PAGED = ("exp_sums", "max_logits", *NAIVE, *STRIDES)
 REDUCE = ("out", "exp_sums", "max_logits", "tmp_out", "seq_lens", "max_num_partitions")
 
 
+def takes_tensors(function: Callable) -> Callable:
+    """A function of a DecodeStep, as one that is called with the tensors of the step:
+
+    function(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes=None, ...)
+    """
+
+    @wraps(function)
+    def of_tensors(
+        q: Tensor,
+        k_cache: Tensor,
+        v_cache: Tensor,
+        block_tables: Tensor,
+        seq_lens: Tensor,
+        scale: float,
+        alibi_slopes: Tensor | None = None,
+        *more: object,
+        **options: object,
+    ) -> object:
+        step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
+        return function(step, *more, **options)
+
+    of_step = signature(function)
+    fields, (_, *options) = signature(DecodeStep).parameters, of_step.parameters.values()
+    of_tensors.__signature__ = of_step.replace(parameters=[*fields.values(), *options])
+    return of_tensors
+
+
+@takes_tensors
 def prepare_naive(
-    q: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    block_tables: Tensor,
-    seq_lens: Tensor,
-    scale: float,
-    alibi_slopes: Tensor | None = None,
-    num_threads: int = 128,
-    max_seq_len: int | None = None,
+    step: DecodeStep, num_threads: int = 128, max_seq_len: int | None = None
 ) -> Launch:
     """The launch of naive_kernel. Arguments and errors are those of paged_attention_v1."""
-    step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
-    return launch_of_naive(step, num_threads, max_seq_len)
+    q, geometry = step.q, geometry_of(step, num_threads)
+    max_seq_len = step.longest(max_seq_len)
+    shared_bytes = FLOAT_BYTES * max_seq_len
+    require_shared(shared_bytes, q, max_seq_len, OF_A_TOKEN)
+    out = not_written(q.shape, q)
+    named = {"out": as_stored(out)} | arguments_of(step, as_stored)
+    arguments = {name: named[name] for name in NAIVE}
+    grid = (q.shape[1], q.shape[0], 1)
+    return Launch(naive_kernel(geometry), geometry, grid, shared_bytes, arguments, NAIVE, out)
 
 
+@takes_tensors
 def prepare_v1(
-    q: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    block_tables: Tensor,
-    seq_lens: Tensor,
-    scale: float,
-    alibi_slopes: Tensor | None = None,
+    step: DecodeStep,
     num_threads: int = 128,
     loads: LoadsOf = element_loads,
     max_seq_len: int | None = None,
@@ -66,18 +91,22 @@ def prepare_v1(
     Arguments and errors are those of paged_attention_v1; num_threads may be 64 or 256 too, loads
     is element_loads or vector_loads.
     """
-    step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
-    return launch_of_v1(step, num_threads, loads, max_seq_len)
+    q, geometry = step.q, geometry_of(step, num_threads)
+    max_seq_len = step.longest(max_seq_len)
+    shared_bytes = require_launch(step, geometry, loads, max_seq_len)
+    # v1 has no partitions to tell about: touching these is a finding of the simulator. (A GPU
+    # needs an address.)
+    nothing = torch.empty(1 if q.is_cuda else 0, device=q.device)
+    out = not_written(q.shape, q)
+    written = {"exp_sums": nothing, "max_logits": nothing, "out": flat(out)}
+    arguments = written | arguments_of(step)
+    grid, kernel = (q.shape[1], q.shape[0], 1), paged_attention(geometry, loads)
+    return Launch(kernel, geometry, grid, shared_bytes, arguments, PAGED, out)
 
 
+@takes_tensors
 def prepare_v2(
-    q: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    block_tables: Tensor,
-    seq_lens: Tensor,
-    scale: float,
-    alibi_slopes: Tensor | None = None,
+    step: DecodeStep,
     num_threads: int = 128,
     loads: LoadsOf = vector_loads,
     max_seq_len: int | None = None,
@@ -91,91 +120,22 @@ def prepare_v2(
     Arguments and errors are those of paged_attention_v2; num_threads may be 64 or 256 too, loads
     is element_loads or vector_loads.
     """
-    step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
-    return launches_of_v2(step, num_threads, loads, max_seq_len, partition_size)
-
-
-# A step becomes a launch ----------------------------------------------------------------------
-
-
-def launch_of_naive(
-    step: DecodeStep, num_threads: int = 128, max_seq_len: int | None = None
-) -> Launch:
-    """The launch of prepare_naive."""
-    q = step.q
-    geometry = geometry_of(step, num_threads)
-    max_seq_len = step.longest(max_seq_len)
-    shared_bytes = FLOAT_BYTES * max_seq_len
-    require_shared(shared_bytes, max_seq_len, most_shared(q))
-    out = not_written(q.shape, q)
-    read = arguments_of(step, as_stored)
-    arguments = {"out": as_stored(out)} | {name: read[name] for name in NAIVE[1:]}
-    grid = (q.shape[1], q.shape[0], 1)
-    return Launch(naive_kernel(geometry), geometry, grid, shared_bytes, arguments, NAIVE, out)
-
-
-def launch_of_v1(
-    step: DecodeStep,
-    num_threads: int = 128,
-    loads: LoadsOf = element_loads,
-    max_seq_len: int | None = None,
-) -> Launch:
-    """The launch of prepare_v1."""
-    q = step.q
-    geometry = geometry_of(step, num_threads)
-    max_seq_len = step.longest(max_seq_len)
-    shared_bytes = geometry.dynamic_shared_bytes(max_seq_len)
-    require_shared(shared_bytes + geometry.static_shared_bytes, max_seq_len, most_shared(q))
-    if loads is vector_loads:
-        require_aligned(geometry, step)
-    out = not_written(q.shape, q)
-    # v1 has no partitions to tell about: touching these is a finding of the simulator. (A GPU
-    # needs an address.)
-    nothing = torch.empty(1 if q.is_cuda else 0, device=q.device)
-    written = {"exp_sums": nothing, "max_logits": nothing, "out": flat(out)}
-    grid = (q.shape[1], q.shape[0], 1)
-    kernel = paged_attention(geometry, loads)
-    arguments = written | arguments_of(step)
-    return Launch(kernel, geometry, grid, shared_bytes, arguments, PAGED, out)
-
-
-def launches_of_v2(
-    step: DecodeStep,
-    num_threads: int = 128,
-    loads: LoadsOf = vector_loads,
-    max_seq_len: int | None = None,
-    partition_size: int = VLLM_PARTITION_SIZE,
-) -> Partitioned:
-    """The launches of prepare_v2."""
     q = step.q
     require(partition_size != 0, "partition_size", partition_size, "1 or more; v1 is without")
     geometry = geometry_of(step, num_threads, partition_size)
     max_seq_len = step.longest(max_seq_len)
-    num_partitions = divide_round_up(max_seq_len, partition_size)
-    shared_bytes = geometry.dynamic_shared_bytes(max_seq_len)
-    total, of_a_token = shared_bytes + geometry.static_shared_bytes, "4 for each of its tokens"
-    require_shared(total, partition_size, most_shared(q), "partition_size", of_a_token)
-    if loads is vector_loads:
-        require_aligned(geometry, step)
+    shared_bytes = require_launch(step, geometry, loads, max_seq_len)
     num_seqs, num_heads, head_size = q.shape
+    num_partitions = divide_round_up(max_seq_len, partition_size)
     of_a_head = (num_seqs, num_heads, num_partitions)
     # NaN: places of partitions that a short sequence does not have are never written.
+    exp_sums, max_logits = (not_written(of_a_head, q, torch.float32) for _ in range(2))
     tmp_out = not_written((*of_a_head, head_size), q)
-    written = {
-        "exp_sums": flat(not_written(of_a_head, q, torch.float32)),
-        "max_logits": flat(not_written(of_a_head, q, torch.float32)),
-        "out": flat(tmp_out),
-    }
-    partitions = Launch(
-        kernel=paged_attention(geometry, loads),
-        geometry=geometry,
-        grid=(num_heads, num_seqs, num_partitions),
-        shared_bytes=shared_bytes,
-        arguments=written | arguments_of(step),
-        order=PAGED,
-        out=tmp_out,
-        unwritten=tuple(written),
-    )
+    written = {"exp_sums": flat(exp_sums), "max_logits": flat(max_logits), "out": flat(tmp_out)}
+    arguments = written | arguments_of(step)
+    grid, kernel = (num_heads, num_seqs, num_partitions), paged_attention(geometry, loads)
+    sizes = geometry, grid, shared_bytes
+    partitions = Launch(kernel, *sizes, arguments, PAGED, tmp_out, unwritten=tuple(written))
     return Partitioned(partitions, prepare_reduce(partitions))
 
 
@@ -185,14 +145,11 @@ def prepare_reduce(partitions: Launch) -> Launch:
     num_seqs, num_heads, num_partitions, head_size = tmp_out.shape
     shared_bytes = 2 * num_partitions * FLOAT_BYTES
     total = shared_bytes + 2 * geometry.NUM_WARPS * FLOAT_BYTES  # and red_smem
-    max_seq_len = num_partitions * geometry.PARTITION_SIZE
-    hint = "8 for each partition: a larger partition_size needs less"
-    require_shared(total, max_seq_len, most_shared(tmp_out), hint=hint)
+    require_shared(total, tmp_out, num_partitions * geometry.PARTITION_SIZE, OF_A_PARTITION)
     out = not_written((num_seqs, num_heads, head_size), tmp_out)
     read = {name: partitions.arguments[name] for name in ("exp_sums", "max_logits", "seq_lens")}
     own = {"tmp_out": partitions.arguments["out"], "max_num_partitions": num_partitions}
-    grid = (num_heads, num_seqs, 1)
-    arguments = {"out": flat(out)} | read | own
+    grid, arguments = (num_heads, num_seqs, 1), {"out": flat(out)} | read | own
     return Launch(reduce(geometry), geometry, grid, shared_bytes, arguments, REDUCE, out)
 
 
@@ -234,6 +191,19 @@ def geometry_of(step: DecodeStep, num_threads: int, partition_size: int = 0) -> 
     )
 
 
+def require_launch(step: DecodeStep, geometry: Geometry, loads: LoadsOf, max_seq_len: int) -> int:
+    """The dynamic shared memory of the paged kernel; ValueError if it cannot be launched so."""
+    shared_bytes = geometry.dynamic_shared_bytes(max_seq_len)
+    total, size = shared_bytes + geometry.static_shared_bytes, geometry.PARTITION_SIZE
+    if size:
+        require_shared(total, step.q, size, "4 for each of its tokens", "partition_size")
+    else:
+        require_shared(total, step.q, max_seq_len, OF_A_TOKEN)
+    if loads is vector_loads:
+        require_aligned(geometry, step)
+    return shared_bytes
+
+
 def require_aligned(geometry: Geometry, step: DecodeStep) -> None:
     """Raise ValueError unless every vec starts at a multiple of its size.
 
@@ -263,16 +233,13 @@ def require_aligned_start(name: str, tensor: Tensor, num_bytes: int) -> None:
 
 
 def require_shared(
-    num_bytes: int,
-    value: int,
-    limit: int = MAX_SHARED,
-    name: str = "max_seq_len",
-    hint: str = V1_HINT,
+    num_bytes: int, where: Tensor, value: int, hint: str, name: str = "max_seq_len"
 ) -> None:
     """Raise ValueError for a value that asks for more shared memory than a thread block can have.
 
     In v1 all scores of a sequence lie there; so its length has an end.
     """
+    limit = most_shared(where)
     if num_bytes > limit:
         raise ValueError(
             f"{name} is {value}, which needs {num_bytes:,} bytes of shared memory; a thread block "

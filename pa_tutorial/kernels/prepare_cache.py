@@ -1,7 +1,8 @@
 """reshape_and_cache and copy_blocks by kernels: tensors are checked, handed over, and written.
 
 In vLLM's layout, caches without gaps. CUDA tensors are written where they are, on torch's current
-stream; tensors on the CPU go through the simulator, with every check.
+stream; tensors on the CPU go through the simulator, with every check. The functions named prepare_
+give the launches, to be watched or repeated.
 """
 
 from collections import defaultdict
@@ -54,16 +55,14 @@ def reshape_and_cache_by_kernel(
 def prepare_reshape_and_cache(
     key: Tensor, value: Tensor, k_cache: Tensor, v_cache: Tensor, slot_mapping: Tensor
 ) -> list[Launch]:
-    """The launch of reshape_and_cache_by_kernel, to be watched or repeated; none without a token.
-
-    Arguments and errors are those of reshape_and_cache_by_kernel.
-    """
-    layout = layout_of("k_cache", k_cache, "v_cache", v_cache)
-    for name, tensor in (("key", key), ("value", value), ("slot_mapping", slot_mapping)):
+    """The launch of reshape_and_cache_by_kernel; none without a token."""
+    layout = layout_of({"k_cache": k_cache, "v_cache": v_cache})
+    tokens = {"key": key, "value": value}
+    for name, tensor in (tokens | {"slot_mapping": slot_mapping}).items():
         require_tensor(name, tensor)
         require_device(name, tensor, k_cache.device, "k_cache")
     require_tokens(key, value, k_cache, v_cache, slot_mapping)
-    for name, tensor in (("key", key), ("value", value)):
+    for name, tensor in tokens.items():
         require_dense(name, tensor, 2)
     if slot_mapping.device.type == "cpu":
         require_slots(slot_mapping, layout.num_blocks * layout.block_size)
@@ -71,18 +70,16 @@ def prepare_reshape_and_cache(
         return []
     num_threads = min(layout.num_kv_heads * layout.head_size, TOKEN_THREADS)
     sizes = layout.num_kv_heads, layout.head_size, layout.block_size, layout.x
-    arguments = {
-        "key": flat(key),
-        "value": flat(value),
+    kernel = reshape_and_cache_kernel(*sizes, num_threads)
+    named = {name: flat(tensor) for name, tensor in tokens.items()} | {
         "k_cache": flat(k_cache),
         "v_cache": flat(v_cache),
         "slot_mapping": slot_mapping,
         "key_stride": key.stride(0),
         "value_stride": value.stride(0),
     }
-    kernel = reshape_and_cache_kernel(*sizes, num_threads)
-    sizes = ThreadBlock(num_threads), (len(slot_mapping), 1, 1), 0
-    return [Launch(kernel, *sizes, arguments, NEW_TOKENS, k_cache, unwritten=())]
+    block, grid = ThreadBlock(num_threads), (len(slot_mapping), 1, 1)
+    return [Launch(kernel, block, grid, 0, named, NEW_TOKENS, k_cache, unwritten=())]
 
 
 # Blocks ---------------------------------------------------------------------------------------
@@ -94,9 +91,8 @@ def copy_blocks(
     """Copy blocks (source, destination), in every layer, one pair after the other:
     PagedKVCache.copy_blocks, by a kernel.
 
-    k_caches  for each layer [num_blocks, num_kv_heads, head_size/x, block_size, x]
-    v_caches  for each layer [num_blocks, num_kv_heads, head_size, block_size]
-    pairs     pairs of block numbers, or int64 [num_pairs, 2]
+    k_caches, v_caches  for each layer, as in reshape_and_cache_by_kernel
+    pairs               pairs of block numbers, or int64 [num_pairs, 2]
 
     The order counts. A kernel copies all its pairs at once, so they are cut into rounds. Pairs in
     a tensor on a GPU are not looked at, to look would be to wait: they are one round, and it is
@@ -114,25 +110,17 @@ def copy_blocks(
 def prepare_copy_blocks(
     k_caches: Sequence[Tensor], v_caches: Sequence[Tensor], pairs: Pairs | Tensor
 ) -> list[Launch]:
-    """The launches of copy_blocks, in their order: for each round, one for each layer.
-
-    Arguments and errors are those of copy_blocks.
-    """
+    """The launches of copy_blocks, in their order: for each round, one for each layer."""
     layout = layout_of_layers(k_caches, v_caches)
     numel_per_block = k_caches[0][0].numel()
-    num_threads = min(numel_per_block // layout.x, COPY_THREADS)
-    kernel = copy_blocks_kernel(numel_per_block, layout.x, num_threads)
+    block = ThreadBlock(min(numel_per_block // layout.x, COPY_THREADS))
+    kernel = copy_blocks_kernel(numel_per_block, layout.x, block.NUM_THREADS)
     launches = []
     for of_round in tables_of_rounds(pairs, layout.num_blocks, k_caches[0].device):
+        grid = (len(of_round), 1, 1)
         for k_cache, v_cache in zip(k_caches, v_caches, strict=True):
-            arguments = {
-                "k_cache": flat(k_cache),
-                "v_cache": flat(v_cache),
-                "pairs": of_round,
-            }
-            grid = (len(of_round), 1, 1)
-            sizes = ThreadBlock(num_threads), grid, 0
-            launches.append(Launch(kernel, *sizes, arguments, COPIES, k_cache, unwritten=()))
+            named = {"k_cache": flat(k_cache), "v_cache": flat(v_cache), "pairs": of_round}
+            launches.append(Launch(kernel, block, grid, 0, named, COPIES, k_cache, unwritten=()))
     return launches
 
 
@@ -177,27 +165,23 @@ def tables_of_rounds(pairs: Pairs | Tensor, num_blocks: int, device: torch.devic
 # What both can take ---------------------------------------------------------------------------
 
 
-def layout_of(k_name: str, k_cache: Tensor, v_name: str, v_cache: Tensor) -> VllmLayout:
-    """The sizes of the cache of one layer. TypeError or ValueError unless a kernel can write it."""
-    for name, cache in ((k_name, k_cache), (v_name, v_cache)):
+def layout_of(caches: dict[str, Tensor]) -> VllmLayout:
+    """The sizes of K and V of one layer. TypeError or ValueError unless a kernel can write them."""
+    (k_name, k_cache), (v_name, v_cache) = caches.items()
+    for name, cache in caches.items():
         require_readable(name, cache)
         allowed = f"one of {', '.join(map(str, SCALAR_TYPES))}"
         require(cache.dtype in SCALAR_TYPES, f"{name}.dtype", cache.dtype, allowed)
     require_device(v_name, v_cache, k_cache.device, k_name)
-    require(
-        v_cache.dtype == k_cache.dtype,
-        f"{v_name}.dtype",
-        v_cache.dtype,
-        f"{k_cache.dtype}, as {k_name}",
-    )
+    allowed = f"{k_cache.dtype}, as {k_name}"
+    require(v_cache.dtype == k_cache.dtype, f"{v_name}.dtype", v_cache.dtype, allowed)
     require(k_cache.dim() == 5, f"{k_name}.shape", list(k_cache.shape), "of 5 dimensions: vLLM's")
     num_blocks, num_kv_heads, pieces, block_size, x = k_cache.shape
-    allowed = f"x = {VEC_BYTES // k_cache.element_size()}"
-    require(x == VEC_BYTES // k_cache.element_size(), f"{k_name}.shape[4]", x, allowed)
     layout = VllmLayout(num_blocks, num_kv_heads, pieces * x, block_size, k_cache.dtype)
+    require(x == layout.x, f"{k_name}.shape[4]", x, f"x = {layout.x}")
     allowed = f"{list(layout.v_shape)}, beside this {k_name}"
     require(v_cache.shape == layout.v_shape, f"{v_name}.shape", list(v_cache.shape), allowed)
-    for name, cache in ((k_name, k_cache), (v_name, v_cache)):
+    for name, cache in caches.items():
         require_dense(name, cache, cache.dim())
     return layout
 
@@ -208,11 +192,12 @@ def layout_of_layers(k_caches: Sequence[Tensor], v_caches: Sequence[Tensor]) -> 
     allowed = f"{len(k_caches)}, as that of k_caches"
     require(len(v_caches) == len(k_caches), "len(v_caches)", len(v_caches), allowed)
     layouts = []
-    for layer, caches in enumerate(zip(k_caches, v_caches, strict=True)):
-        names = f"k_caches[{layer}]", f"v_caches[{layer}]"
-        layouts.append(layout_of(names[0], caches[0], names[1], caches[1]))
-        require(layouts[-1] == layouts[0], names[0], layouts[-1], f"{layouts[0]}, as k_caches[0]")
-        for name, cache in zip(names, caches, strict=True):
+    for layer, (k_cache, v_cache) in enumerate(zip(k_caches, v_caches, strict=True)):
+        caches = {f"k_caches[{layer}]": k_cache, f"v_caches[{layer}]": v_cache}
+        layouts.append(layout_of(caches))
+        same = layouts[-1] == layouts[0]
+        require(same, f"k_caches[{layer}]", layouts[-1], f"{layouts[0]}, as k_caches[0]")
+        for name, cache in caches.items():
             require_device(name, cache, k_caches[0].device, "k_caches[0]")
             require_aligned_start(name, cache, VEC_BYTES)
     return layouts[0]

@@ -30,8 +30,7 @@ class ThreadBlock:
 class Launch:
     """A kernel with all that it needs to run.
 
-    kernel        a @cuda.jit kernel, made for this geometry
-    geometry      of a paged kernel; of another, the size of its thread block
+    kernel        a @cuda.jit kernel, made for this geometry (or only for this thread block)
     grid          thread blocks along x, y, z: (num_heads, num_seqs, max_num_partitions)
     shared_bytes  dynamic shared memory of one thread block; the static comes on top
     arguments     of the kernel, by name
@@ -69,9 +68,9 @@ class Launch:
     @cached_property
     def on_gpu(self) -> OnGpu:
         """The launch on a GPU; its arguments are wrapped when it is first asked for."""
-        geometry = self.geometry
-        sizes = self.shared_bytes, geometry.static_shared_bytes
-        return OnGpu(self.kernel, self.grid, geometry.NUM_THREADS, *sizes, self.kernel_arguments)
+        threads, static = self.geometry.NUM_THREADS, self.geometry.static_shared_bytes
+        sizes = self.grid, threads, self.shared_bytes, static
+        return OnGpu(self.kernel, *sizes, self.kernel_arguments)
 
     def run(self) -> Tensor:
         """Run it where its tensors are, and return `out`.
@@ -90,32 +89,24 @@ class Launch:
 class Partitioned:
     """v2: two launches, one after the other.
 
-    partitions  the paged kernel: an output for each partition
-    reduce      the reduce kernel: one output of them all
+    partitions  the paged kernel
+    reduce      the reduce kernel, which joins what the first has left:
+    tmp_out     [num_seqs, num_heads, max_num_partitions, head_size]  an output a partition
+    exp_sums    [num_seqs, num_heads, max_num_partitions]  each below its partition's maximum
+    max_logits  the same: the largest score of each partition
+    out         [num_seqs, num_heads, head_size]  one output of them all
     """
 
     partitions: Launch
     reduce: Launch
+    tmp_out = property(lambda self: self.partitions.out)
+    exp_sums = property(lambda self: self.of_partitions("exp_sums"))
+    max_logits = property(lambda self: self.of_partitions("max_logits"))
+    out = property(lambda self: self.reduce.out)
 
-    @property
-    def out(self) -> Tensor:
-        """[num_seqs, num_heads, head_size]"""
-        return self.reduce.out
-
-    @property
-    def tmp_out(self) -> Tensor:
-        """[num_seqs, num_heads, max_num_partitions, head_size]  the output of each partition"""
-        return self.partitions.out
-
-    @property
-    def exp_sums(self) -> Tensor:
-        """[num_seqs, num_heads, max_num_partitions]  each below its partition's own maximum"""
-        return self.partitions.arguments["exp_sums"].view(self.tmp_out.shape[:3])
-
-    @property
-    def max_logits(self) -> Tensor:
-        """[num_seqs, num_heads, max_num_partitions]  the largest score of each partition"""
-        return self.partitions.arguments["max_logits"].view(self.tmp_out.shape[:3])
+    def of_partitions(self, name: str) -> Tensor:
+        """One number for each partition, from the array of this name."""
+        return self.partitions.arguments[name].view(self.tmp_out.shape[:3])
 
     def simulate(self, **options: object) -> tuple[Report, Report]:
         """Run both without a GPU. The options are those of simt.launch, the same for both."""

@@ -53,16 +53,19 @@ def numba_cuda(count: int) -> VectorAccess:
 
     word = ir.IntType(8 * WORD_BYTES)
 
-    def pointer_to_words(
-        context: object, builder: ir.IRBuilder, array_type: types.Array, array: ir.Value, *index
-    ) -> tuple[ir.Value, int, int]:
+    def address(context, builder, array_type, array, index) -> ir.Value:
+        struct = context.make_array(array_type)(context, builder, array)
+        return cgutils.get_item_pointer(
+            context, builder, array_type, struct, [index], wraparound=False
+        )
+
+    def pointer_to_words(context, builder, signature, args) -> tuple[ir.Value, int, int]:
         """Address of the element as one of words, and how many words and bytes the vector has."""
+        array_type, index_type = signature.args[:2]
         num_bytes = count * array_type.dtype.bitwidth // 8
         num_words = num_bytes // WORD_BYTES
-        struct = context.make_array(array_type)(context, builder, array)
-        element = cgutils.get_item_pointer(
-            context, builder, array_type, struct, list(index), wraparound=False
-        )
+        index = context.cast(builder, args[1], index_type, types.intp)
+        element = address(context, builder, array_type, args[0], index)
         words = ir.VectorType(word, num_words)
         return builder.bitcast(element, words.as_pointer()), num_words, num_bytes
 
@@ -71,23 +74,17 @@ def numba_cuda(count: int) -> VectorAccess:
         signature = types.UniTuple(array.dtype, count)(array, index)
 
         def codegen(context, builder, signature, args):
-            array_type, index_type = signature.args
-            index = context.cast(builder, args[1], index_type, types.intp)
-            pointer, num_words, num_bytes = pointer_to_words(
-                context, builder, array_type, args[0], index
-            )
+            pointer, num_words, num_bytes = pointer_to_words(context, builder, signature, args)
             words = builder.load(pointer, align=num_bytes)
             # One word at a time becomes its elements: one float32, or two of 16 bits.
-            element = context.get_data_type(array_type.dtype)
+            element = context.get_data_type(signature.args[0].dtype)
             of_a_word = ir.VectorType(element, count // num_words)
             elements = []
             for w in range(num_words):
                 bits = builder.extract_element(words, ir.Constant(word, w))
                 pair = builder.bitcast(bits, of_a_word)
-                elements += [
-                    builder.extract_element(pair, ir.Constant(word, e))
-                    for e in range(count // num_words)
-                ]
+                for e in range(count // num_words):
+                    elements.append(builder.extract_element(pair, ir.Constant(word, e)))
             return context.make_tuple(builder, signature.return_type, elements)
 
         return signature, codegen
@@ -97,12 +94,8 @@ def numba_cuda(count: int) -> VectorAccess:
         signature = types.void(array, index, values)
 
         def codegen(context, builder, signature, args):
-            array_type, index_type, _ = signature.args
-            index = context.cast(builder, args[1], index_type, types.intp)
-            pointer, num_words, num_bytes = pointer_to_words(
-                context, builder, array_type, args[0], index
-            )
-            element = context.get_data_type(array_type.dtype)
+            pointer, num_words, num_bytes = pointer_to_words(context, builder, signature, args)
+            element = context.get_data_type(signature.args[0].dtype)
             vector = ir.Constant(ir.VectorType(element, count), ir.Undefined)
             for e in range(count):
                 value = builder.extract_value(args[2], e)
@@ -119,7 +112,6 @@ def numba_cuda(count: int) -> VectorAccess:
 
         def codegen(context, builder, signature, args):
             array_type, tuple_type = signature.args
-            struct = context.make_array(array_type)(context, builder, args[0])
             for e in range(count):
                 value = builder.extract_value(args[1], e)
                 if tuple_type.dtype == types.uint16:  # bfloat16: the upper half of a float32
@@ -127,11 +119,8 @@ def numba_cuda(count: int) -> VectorAccess:
                     value = builder.bitcast(upper, ir.FloatType())
                 else:
                     value = context.cast(builder, value, tuple_type.dtype, types.float32)
-                place = [context.get_constant(types.intp, e)]
-                element = cgutils.get_item_pointer(
-                    context, builder, array_type, struct, place, wraparound=False
-                )
-                builder.store(value, element)
+                place = context.get_constant(types.intp, e)
+                builder.store(value, address(context, builder, array_type, args[0], place))
             return context.get_dummy_value()
 
         return signature, codegen
@@ -141,11 +130,7 @@ def numba_cuda(count: int) -> VectorAccess:
 
 def no_compiler(count: int) -> VectorAccess:
     """Where there is none (numba-cuda has no wheels for macOS), the simulator's twins remain."""
-    return VectorAccess(
-        lambda array, index: None,
-        lambda array, index, values: None,
-        lambda floats, values: None,
-    )
+    return VectorAccess(*(lambda *arguments: None for _ in VectorAccess._fields))
 
 
 COMPILER = numba_cuda if find_spec("numba_cuda") else no_compiler
@@ -189,11 +174,9 @@ def vector_loads(geometry: Geometry) -> Loads:
     """As element_loads, a vec at once: VEC_SIZE elements of q and K (4, 8 or 16 bytes),
     V_VEC_SIZE of V (16 bytes); the weights for them are float32, 16 bytes at a time."""
     V_VEC_SIZE, NUM_WEIGHTS = geometry.V_VEC_SIZE, VEC_BYTES // FLOAT_BYTES
-    vec, v_vec = vector_access(geometry.VEC_SIZE), vector_access(V_VEC_SIZE)
-    weights = vector_access(NUM_WEIGHTS)
-    load, store, widen = vec
-    load_values, _, widen_values = v_vec
-    load_weights, _, widen_weights = weights
+    load, store, widen = vector_access(geometry.VEC_SIZE)
+    load_values, _, widen_values = vector_access(V_VEC_SIZE)
+    load_weights, _, widen_weights = vector_access(NUM_WEIGHTS)
 
     @cuda.jit(device=True)
     def load_q(q_vec, q, offset):

@@ -11,18 +11,14 @@ from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 
-from pa_tutorial.kernels.compiled import compiled
-from pa_tutorial.kernels.evidence import RECORDING, is_asked
+from pa_tutorial.kernels.compiled import RECORDING, compiled, is_asked
 from pa_tutorial.simt import Report, global_traffic, shared_traffic
-from pa_tutorial.simt.arguments import arrays_of, named
-from pa_tutorial.simt.signatures import types_of
 from pa_tutorial.simt.tables import Table
 from pa_tutorial.viz.kernel_runs import REFERENCE
 
 # The reference sizes, with a sequence that is long enough for two partitions of 512.
 STEP = replace(REFERENCE, name="score", seq_lens=(1000,))
 FILE = Path(__file__).with_name("score.json")
-H100 = (9, 0)
 COLUMNS = (
     "kernel",
     "thread blocks",
@@ -86,7 +82,5 @@ def registers(
 ) -> int | str:
     """Of a thread on an H100: asked, or as recorded for a kernel with the same counts."""
     if is_asked():
-        by_name = named(kernel.py_func, arguments)
-        signature = types_of(kernel.py_func, (by_name | arrays_of(by_name)).values())
-        return compiled(kernel, signature, H100).registers
+        return compiled(kernel, *arguments).registers
     return recorded[-1] if recorded and list(recorded[1:-1]) == counts else "?"

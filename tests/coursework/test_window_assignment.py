@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from test_paged_kernel_compiles import complaints
+from test_paged_kernel_compiles import complaints, reduce_arguments, v1_arguments
 from test_paged_kernel_compiles import pytestmark as needs_compiler
 
 from pa_tutorial.checks.running import Trial, judge, run_trials
@@ -19,13 +19,7 @@ from pa_tutorial.coursework.tasks import Task
 from pa_tutorial.coursework.window import NAME, files
 from pa_tutorial.coursework.window.cases import V1_CASES, problems
 from pa_tutorial.coursework.window.problem import attend_in_window
-from pa_tutorial.kernels.compiled import (
-    CAPABILITIES,
-    Capability,
-    compiled,
-    reduce_signature,
-    v1_signature,
-)
+from pa_tutorial.kernels.compiled import CAPABILITIES, Capability, compiled
 from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.loads import element_loads
 from pa_tutorial.kernels.vectors import vector_loads
@@ -196,6 +190,6 @@ def test_the_solution_compiles(capability: Capability) -> None:
     v1, v2 = Geometry(128, 16, F16), Geometry(64, 8, F16, partition_size=512)
     kernel, reduce = files.solution()["v2"]
     for geometry, loads in ((v1, vector_loads), (v1, element_loads), (v2, vector_loads)):
-        build = compiled(kernel(geometry, loads, 1000), v1_signature(geometry), capability)
-        assert not complaints(build, geometry, None)
-    assert not complaints(compiled(reduce(v2, 1000), reduce_signature(v2), capability), v2, None)
+        built = compiled(kernel(geometry, loads, 1000), *v1_arguments(F16), capability=capability)
+        assert not complaints(built)
+    assert not complaints(compiled(reduce(v2, 1000), *reduce_arguments(F16), capability=capability))

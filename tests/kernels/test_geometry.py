@@ -1,44 +1,33 @@
-"""Geometry: each constant against numbers worked out by hand, shared memory, print, errors."""
+"""Geometry: constants against numbers worked out by hand, which thread has what, and errors."""
 
-import dataclasses
-import re
+import itertools
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
 
-from pa_tutorial.kernels.geometry import CONSTANTS, FLT_MAX, Geometry
+from pa_tutorial.kernels.geometry import (
+    BLOCK_SIZES,
+    CONSTANTS,
+    DTYPES,
+    HEAD_SIZES,
+    NUM_THREADS,
+    Geometry,
+)
 
+WARP_SIZE = 32
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
 REFERENCE = Geometry(head_size=128, block_size=16)  # float16, 128 threads
 
 # By hand, from the formulas of vLLM's kernel.
-OF_REFERENCE = {
-    "HEAD_SIZE": 128,
-    "BLOCK_SIZE": 16,
-    "NUM_THREADS": 128,
-    "PARTITION_SIZE": 0,
-    "NUM_QUERIES_PER_KV": 1,
-    "NUM_WARPS": 4,
-    "THREAD_GROUP_SIZE": 2,
-    "NUM_THREAD_GROUPS": 64,
-    "NUM_TOKENS_PER_THREAD_GROUP": 1,
-    "VEC_SIZE": 4,
-    "NUM_ELEMS_PER_THREAD": 64,
-    "NUM_VECS_PER_THREAD": 16,
-    "X": 8,
-    "V_VEC_SIZE": 8,
-    "NUM_V_VECS_PER_ROW": 2,
-    "NUM_ROWS_PER_ITER": 16,
-    "NUM_ROWS_PER_THREAD": 8,
-}
 NAMES = (
     *("NUM_WARPS", "THREAD_GROUP_SIZE", "NUM_THREAD_GROUPS", "NUM_TOKENS_PER_THREAD_GROUP"),
     *("VEC_SIZE", "NUM_ELEMS_PER_THREAD", "NUM_VECS_PER_THREAD", "X"),
     *("V_VEC_SIZE", "NUM_V_VECS_PER_ROW", "NUM_ROWS_PER_ITER", "NUM_ROWS_PER_THREAD"),
 )
 BY_HAND = {  # in the order of NAMES
+    REFERENCE: (4, 2, 64, 1, 4, 64, 16, 8, 8, 2, 16, 8),
     Geometry(64, 16, F32): (4, 2, 64, 1, 2, 32, 16, 4, 4, 4, 8, 8),
     Geometry(128, 8, F32): (4, 4, 32, 1, 1, 32, 32, 4, 4, 2, 16, 8),
     Geometry(128, 32, F32): (4, 1, 128, 1, 4, 128, 32, 4, 4, 8, 4, 32),
@@ -50,145 +39,139 @@ BY_HAND = {  # in the order of NAMES
 }
 
 
-def short(geometry: Geometry) -> str:
-    dtype = str(geometry.dtype).removeprefix("torch.")
-    return f"{dtype}-head{geometry.head_size}-bs{geometry.block_size}-t{geometry.num_threads}"
+@pytest.mark.parametrize(("geometry", "values"), BY_HAND.items())
+def test_constants_by_hand(geometry: Geometry, values: tuple[int, ...]) -> None:
+    assert {name: getattr(geometry, name) for name in NAMES} == dict(
+        zip(NAMES, values, strict=True)
+    )
 
 
-@pytest.mark.parametrize(("name", "value"), OF_REFERENCE.items())
-def test_constant_of_the_reference_geometry(name: str, value: int) -> None:
-    assert getattr(REFERENCE, name) == value
-
-
-@pytest.mark.parametrize(
-    ("geometry", "name", "value"),
-    [
-        pytest.param(geometry, name, value, id=f"{short(geometry)}-{name}")
-        for geometry, values in BY_HAND.items()
-        for name, value in zip(NAMES, values, strict=True)
-    ],
-)
-def test_constant_by_hand(geometry: Geometry, name: str, value: int) -> None:
-    assert getattr(geometry, name) == value
-
-
-def test_what_is_given_stays() -> None:
-    geometry = Geometry(64, 32, BF16, num_threads=64, partition_size=512, num_queries_per_kv=8)
-    assert (geometry.PARTITION_SIZE, geometry.NUM_QUERIES_PER_KV, geometry.ITEMSIZE) == (512, 8, 2)
-
-
-def test_the_least_float_is_that_of_float32() -> None:
-    assert FLT_MAX == (2 - 2**-23) * 2.0**127
+def test_print_shows_each_constant_with_its_value_and_formula() -> None:
+    title, *lines = str(Geometry(64, 32, BF16, 64, 512, 8)).splitlines()
+    assert title == "bfloat16, WARP_SIZE = 32"
+    given = {"HEAD_SIZE": 64, "BLOCK_SIZE": 32, "NUM_THREADS": 64}
+    given |= {"PARTITION_SIZE": 512, "NUM_QUERIES_PER_KV": 8}
+    assert (*given, *NAMES) == CONSTANTS
+    for name, line in zip(CONSTANTS, lines, strict=True):
+        found, value, formula = line.split(maxsplit=2)
+        assert (found, formula) == (name, getattr(Geometry, name).__doc__)
+        assert given.get(name, int(value)) == int(value)
 
 
 # Shared memory --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("geometry", "max_seq_len", "num_bytes"),
-    [
+def test_dynamic_shared_bytes() -> None:
+    for geometry, max_seq_len, num_bytes in (
         (REFERENCE, 11, 2 * 128 * 4),  # out_smem of two warps; logits are 16 * 4
-        (REFERENCE, 256, 1024),  # both are as large
         (REFERENCE, 257, 272 * 4),  # padded to whole blocks
-        (REFERENCE, 4100, 4112 * 4),
         (Geometry(128, 32), 4100, 4128 * 4),
-        (Geometry(32, 8, F16), 11, 2 * 32 * 4),
         (Geometry(32, 8, F16, 64), 11, 32 * 4),  # one of two warps leaves its rows
         (Geometry(256, 16, F32, 256), 11, 4 * 256 * 4),
-        (REFERENCE, 0, 1024),
-    ],
-)
-def test_dynamic_shared_bytes(geometry: Geometry, max_seq_len: int, num_bytes: int) -> None:
-    assert geometry.dynamic_shared_bytes(max_seq_len) == num_bytes
+        (Geometry(128, 16, partition_size=512), 100_000, 512 * 4),  # the length does not count
+    ):
+        assert geometry.dynamic_shared_bytes(max_seq_len) == num_bytes
 
 
-@pytest.mark.parametrize("max_seq_len", [1, 512, 513, 100_000])
-def test_with_partitions_the_length_does_not_count(max_seq_len: int) -> None:
-    geometry = Geometry(128, 16, partition_size=512)
-    assert geometry.dynamic_shared_bytes(max_seq_len) == 512 * 4
+# Who has what, in every supported combination -------------------------------------------------
+
+ALL = [
+    Geometry(*sizes) for sizes in itertools.product(HEAD_SIZES, BLOCK_SIZES, DTYPES, NUM_THREADS)
+]
 
 
-@pytest.mark.parametrize(
-    ("geometry", "num_bytes"),
-    [
-        (REFERENCE, 256 + 32),
-        (Geometry(256, 8, F32, 256), 1024 + 64),
-        (Geometry(120, 16, BF16, 64), 240 + 16),
-    ],
-)
-def test_static_shared_bytes_are_q_vecs_and_red_smem(geometry: Geometry, num_bytes: int) -> None:
-    assert geometry.static_shared_bytes == num_bytes
+def elements_of_a_group(g: Geometry) -> bool:
+    shares = [g.head_elements(offset) for offset in range(g.THREAD_GROUP_SIZE)]
+    equal = {len(share) for share in shares} == {g.NUM_ELEMS_PER_THREAD}
+    return equal and sorted(itertools.chain(*shares)) == list(range(g.HEAD_SIZE))
 
 
-# str() and errors -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", CONSTANTS)
-def test_print_shows_each_constant_with_its_value_and_formula(name: str) -> None:
-    line = next(line for line in str(REFERENCE).splitlines() if line.startswith(f"{name} "))
-    found, value, formula = line.split(maxsplit=2)
-    assert (found, int(value)) == (name, OF_REFERENCE[name])
-    assert formula == getattr(Geometry, name).__doc__
-
-
-def test_the_constants_that_are_shown_are_all_of_them() -> None:
-    assert set(CONSTANTS) == set(OF_REFERENCE)
-
-
-def test_print_names_dtype_and_warp_size() -> None:
-    assert str(Geometry(64, 16, BF16)).startswith("bfloat16, WARP_SIZE = 32\n")
-
-
-def test_a_geometry_does_not_change() -> None:
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        REFERENCE.head_size = 64
+def block_of_v_of_a_warp(g: Geometry) -> bool:
+    places = []
+    for lane in range(WARP_SIZE):
+        places += itertools.product(g.value_rows(lane), g.value_tokens(lane))
+    return sorted(places) == list(itertools.product(range(g.HEAD_SIZE), range(g.BLOCK_SIZE)))
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("why", "holds"),
     [
-        ({"head_size": 100}, "head_size is 100; .*one of 32, 64, 80, 96, 112, 120, 128, 192, 256"),
-        ({"head_size": 0}, "head_size is 0; "),
-        ({"block_size": 12}, "block_size is 12; .*one of 8, 16, 32"),
-        ({"block_size": 64}, "block_size is 64; .*one of 8, 16, 32"),
-        ({"dtype": torch.float64}, "dtype is torch.float64; .*one of torch.float32, torch.float16"),
-        ({"dtype": torch.int32}, "dtype is torch.int32; "),
-        ({"num_threads": 32}, "num_threads is 32; .*one of 64, 128, 256"),
-        ({"num_threads": 512}, "num_threads is 512; .*one of 64, 128, 256"),
-        ({"partition_size": 24}, "partition_size is 24; .*multiple of block_size, which is 16"),
-        ({"partition_size": -16}, "partition_size is -16; .*0, or a multiple"),
-        ({"num_queries_per_kv": 0}, "num_queries_per_kv is 0; .*1 or more"),
+        ("a group shares a head equally and without overlap", elements_of_a_group),
+        ("a warp reads each element of a block of V once", block_of_v_of_a_warp),
+        ("a group: 16 bytes of K", lambda g: g.THREAD_GROUP_SIZE * g.VEC_SIZE * g.ITEMSIZE == 16),
+        ("x is 16 bytes", lambda g: g.X * g.ITEMSIZE == 16),
+        ("a thread: 16 bytes of V", lambda g: g.V_VEC_SIZE * g.ITEMSIZE == 16),
+        # holds because a group reads 16 bytes at once; it is no definition
+        ("vecs are 16 bytes", lambda g: g.NUM_VECS_PER_THREAD * 16 == g.HEAD_SIZE * g.ITEMSIZE),
+        (
+            "the groups of a warp take one block",
+            lambda g: (
+                WARP_SIZE * g.NUM_TOKENS_PER_THREAD_GROUP == g.BLOCK_SIZE * g.THREAD_GROUP_SIZE
+            ),
+        ),
+        ("groups", lambda g: g.NUM_THREAD_GROUPS * g.THREAD_GROUP_SIZE == g.NUM_THREADS),
+        ("trees halve to 1", lambda g: (g.NUM_WARPS | g.NUM_V_VECS_PER_ROW << 8).bit_count() == 2),
+        ("some lane needs the last row", lambda g: len(g.value_rows(0)) == g.NUM_ROWS_PER_THREAD),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_in_every_combination(why: str, holds: Callable[[Geometry], bool]) -> None:
+    assert [g for g in ALL if not holds(g)] == [], why
+
+
+def test_rows_need_a_guard_where_the_last_turn_passes_the_head() -> None:
+    def guarded(block_size: int, dtype: torch.dtype) -> set[int]:
+        every = (Geometry(head_size, block_size, dtype) for head_size in HEAD_SIZES)
+        last = WARP_SIZE - 1
+        return {g.head_size for g in every if len(g.value_rows(last)) < g.NUM_ROWS_PER_THREAD}
+
+    assert (guarded(16, F16), guarded(8, F32)) == ({120}, {120})
+    assert guarded(8, F16) == guarded(8, BF16) == {80, 112, 120}
+    assert guarded(32, F16) == guarded(16, F32) == set()
+
+
+def test_what_descriptions_of_this_kernel_get_wrong() -> None:
+    assert REFERENCE.value_rows(0) == (0, 16, 32, 48, 64, 80, 96, 112)
+    assert Geometry(128, 8).value_rows(0) == (0, 32, 64, 96), "32 apart only in blocks of 8"
+    # vecs alternate between threads, and not elements
+    assert Geometry(32, 16, F16).head_elements(1)[:8] == (4, 5, 6, 7, 12, 13, 14, 15)
+    assert Geometry(32, 16, F32).head_elements(1)[:8] == (2, 3, 6, 7, 10, 11, 14, 15)
+    # 16 of 64 groups bring q once, and 48 bring nothing
+    step, vecs = REFERENCE.NUM_THREAD_GROUPS, REFERENCE.NUM_VECS_PER_THREAD
+    assert [len(range(group, vecs, step)) for group in range(step)] == [1] * 16 + [0] * 48
+
+
+# Errors ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("head_size", 100, "head_size is 100; .*one of 32, 64, 80, 96, 112, 120, 128, 192, 256"),
+        ("block_size", 64, "block_size is 64; .*one of 8, 16, 32"),
+        ("dtype", torch.float64, "dtype is torch.float64; .*one of torch.float32, torch.float16"),
+        ("num_threads", 32, "num_threads is 32; .*one of 64, 128, 256"),
+        ("partition_size", 24, "partition_size is 24; .*multiple of block_size, which is 16"),
+        ("partition_size", -16, "partition_size is -16; .*0, or a multiple"),
+        ("num_queries_per_kv", 0, "num_queries_per_kv is 0; .*1 or more"),
+        # 128.0 == 128: the kernel made for the one would be kept for the other.
+        ("head_size", 128.0, r"^head_size is 128\.0; it must be an int$"),
+        ("num_threads", "128", "^num_threads is '128'; it must be an int$"),
+        ("partition_size", True, "^partition_size is True; it must be an int$"),
+        ("block_size", np.int64(16), "^block_size is .*16.*; it must be an int$"),
     ],
 )
-def test_what_is_not_supported_is_refused_with_what_is(changes: dict, message: str) -> None:
+def test_what_is_not_supported_is_refused_with_what_is(
+    name: str, value: object, message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
-        Geometry(**{"head_size": 128, "block_size": 16, **changes})
-
-
-INTEGERS = {
-    "head_size": 128,
-    "block_size": 16,
-    "num_threads": 128,
-    "partition_size": 64,
-    "num_queries_per_kv": 2,
-}
-
-
-@pytest.mark.parametrize("name", INTEGERS)
-@pytest.mark.parametrize("kind", [float, str, np.int64, lambda n: None, lambda n: n == n])
-def test_what_is_no_int_is_refused(name: str, kind: Callable) -> None:
-    """128.0 == 128: the kernel made for the one would be kept for the other."""
-    value = kind(INTEGERS[name])
-    allowed = re.escape(f"{name} is {value!r}; it must be an int")
-    with pytest.raises(ValueError, match=f"^{allowed}$"):
-        Geometry(**{**INTEGERS, name: value})
+        Geometry(**{"head_size": 128, "block_size": 16, name: value})
 
 
 @pytest.mark.parametrize(
     ("method", "argument", "message"),
     [
         ("head_elements", 2, "thread_group_offset is 2; it must be 0 to 1"),
-        ("head_elements", -1, "thread_group_offset is -1"),
         ("value_rows", 32, "lane is 32; it must be 0 to 31"),
         ("value_tokens", -1, "lane is -1; it must be 0 to 31"),
         ("dynamic_shared_bytes", -1, "max_seq_len is -1; it must be 0 or more"),

@@ -1,25 +1,24 @@
-"""Numba compiles the paged kernels for real GPUs, and what comes out is what one hopes for."""
+"""Numba compiles the kernels of the package for real GPUs, and the code is what one hopes for."""
 
+import re
 from collections.abc import Callable
 
 import pytest
 import torch
+from kernel_inputs import arguments, problem
 
 from pa_tutorial.kernels.changed import changed
-from pa_tutorial.kernels.compiled import (
-    CAPABILITIES,
-    Capability,
-    Compiled,
-    compiled,
-    naive_signature,
-    reduce_signature,
-    v1_signature,
-)
+from pa_tutorial.kernels.compiled import CAPABILITIES, Capability, Compiled, arch, compiled
+from pa_tutorial.kernels.cpp_twin import cubin
 from pa_tutorial.kernels.geometry import BLOCK_SIZES, DTYPES, HEAD_SIZES, NUM_THREADS, Geometry
+from pa_tutorial.kernels.launch import prepare_naive, prepare_v1, prepare_v2
 from pa_tutorial.kernels.naive import naive_kernel
 from pa_tutorial.kernels.paged_attention import paged_attention
+from pa_tutorial.kernels.prepare_cache import prepare_copy_blocks, prepare_reshape_and_cache
 from pa_tutorial.kernels.reduce import reduce
 from pa_tutorial.kernels.vectors import vector_loads
+from pa_tutorial.paging.kv_cache import PagedKVCache
+from pa_tutorial.paging.layouts import VllmLayout
 
 pytestmark = pytest.mark.needs("numba-cuda")
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
@@ -45,10 +44,9 @@ GEOMETRIES = (
 )
 # In blocks of 32 a thread has a whole key. The loops over 192 float32 or 256 elements are too
 # long for the compiler to unroll: k_vecs or accs lie in local memory. Of all sizes and dtypes with
-# 128 threads on sm_90, these are the only ones.
-NOT_IN_REGISTERS = {(192, 32, F32), (256, 32, F32), (256, 32, F16), (256, 32, BF16)}
-# With vector loads there is less to unroll.
-NOT_IN_REGISTERS_AS_VECTORS = {(256, 32, F32), (256, 32, F16), (256, 32, BF16)}
+# 128 threads on sm_90, these are the only ones; with vector loads there is less to unroll.
+NOT_UNROLLED_AS_VECTORS = {(256, 32, F32), (256, 32, F16), (256, 32, BF16)}
+NOT_UNROLLED = {(192, 32, F32), *NOT_UNROLLED_AS_VECTORS}
 
 
 def short(geometry: Geometry) -> str:
@@ -58,21 +56,31 @@ def short(geometry: Geometry) -> str:
     return name + f"-gqa{geometry.num_queries_per_kv}" * (geometry.num_queries_per_kv > 1)
 
 
+by_capability = pytest.mark.parametrize("capability", CAPABILITIES, ids=arch)
+
+
+def v1_arguments(dtype: torch.dtype) -> tuple[object, ...]:
+    """Of one type, whatever the sizes are: what a launch passes to the kernel."""
+    return prepare_v1(**arguments(problem(dtype=dtype))).kernel_arguments
+
+
+def reduce_arguments(dtype: torch.dtype) -> tuple[object, ...]:
+    return prepare_v2(**arguments(problem(dtype=dtype))).reduce.kernel_arguments
+
+
 def complaints(
-    build: Compiled,
-    geometry: Geometry,
-    registers: int | None,
-    not_in_registers: set[tuple] = NOT_IN_REGISTERS,
+    build: Compiled, registers: int | None = None, not_unrolled: bool = False
 ) -> list[str]:
     """What is wrong with the machine code, in words. registers: at most so many; None: any."""
-    found = []
-    if build.num_doubles:
-        found.append(f"{build.num_doubles} times .f64: is there a bare 1.0, or uint64 with int64?")
-    if build.num_exact:
-        found.append(f"{build.num_exact} exact divisions: is fastmath missing?")
-    sizes = geometry.head_size, geometry.block_size, geometry.dtype
-    local = build.num_local, build.stack_bytes, build.spill_bytes
-    if any(local) and sizes not in not_in_registers:
+    found, exact = [], re.findall(r"\b(?:div|rcp|sqrt)\.rn(?:\.ftz)?\.f32", build.ptx)
+    if doubles := build.ptx.count(".f64"):
+        found.append(f"{doubles} times .f64: is there a bare 1.0, or uint64 with int64?")
+    if exact:
+        found.append(f"{len(exact)} exact divisions: is fastmath missing?")
+    local = len(re.findall(r"\b(?:ld|st)\.local", build.ptx)), build.stack_bytes, build.spill_bytes
+    if not_unrolled and not local[0]:
+        found.append("it fits into registers now: take it off NOT_UNROLLED")
+    if any(local) and not not_unrolled:
         found.append("{} loads and stores of local memory, {} bytes, {} spilled".format(*local))
     if registers is not None and build.registers > registers:
         found.append(f"{build.registers} registers: are indices signed that should not be?")
@@ -81,76 +89,65 @@ def complaints(
 
 def say(record: Callable, build: Compiled, capability: Capability, what: str) -> None:
     """For the summary at the end of a test run; see conftest.py."""
-    major, minor = capability
     spilled = f", {build.stack_bytes} bytes of stack" if build.stack_bytes else ""
-    record("registers", f"{what} sm_{major}{minor}: {build.registers} registers{spilled}")
+    record("registers", f"{what} {arch(capability)}: {build.registers} registers{spilled}")
+
+
+def sizes(geometry: Geometry) -> tuple[int, int, torch.dtype]:
+    return geometry.head_size, geometry.block_size, geometry.dtype
 
 
 @pytest.mark.cuda_v1
 @pytest.mark.parametrize(
     ("geometry", "capability"),
     [
-        pytest.param(
-            geometry,
-            (major, minor),
-            id=f"{short(geometry)}-sm_{major}{minor}",
-        )
+        pytest.param(geometry, capability, id=f"{short(geometry)}-{arch(capability)}")
         for geometry in GEOMETRIES
-        for major, minor in CAPABILITIES
+        for capability in CAPABILITIES
     ],
 )
 def test_v1_compiles_to_float32_in_registers(
     geometry: Geometry, capability: Capability, record_property: Callable
 ) -> None:
-    build = compiled(paged_attention(geometry), v1_signature(geometry), capability)
+    kernel = paged_attention(geometry)
+    build = compiled(kernel, *v1_arguments(geometry.dtype), capability=capability)
     say(record_property, build, capability, short(geometry))
-    is_reference = (geometry, capability) == (REFERENCE, (9, 0))
-    found = complaints(build, geometry, REGISTERS if is_reference else None)
-    assert not found, found
-    sizes = geometry.head_size, geometry.block_size, geometry.dtype
-    if sizes in NOT_IN_REGISTERS:
-        assert build.num_local > 0, "it fits into registers now: take it off NOT_IN_REGISTERS"
+    registers = REGISTERS if (geometry, capability) == (REFERENCE, (9, 0)) else None
+    assert not complaints(build, registers, sizes(geometry) in NOT_UNROLLED)
 
 
 @pytest.mark.cuda_v1_vector
 @pytest.mark.parametrize("geometry", GEOMETRIES, ids=short)
 def test_vector_loads_compile_to_wide_loads(geometry: Geometry, record_property: Callable) -> None:
-    build = compiled(paged_attention(geometry, vector_loads), v1_signature(geometry), (9, 0))
+    build = compiled(paged_attention(geometry, vector_loads), *v1_arguments(geometry.dtype))
     say(record_property, build, (9, 0), f"vectors {short(geometry)}")
-    registers = REGISTERS if geometry == REFERENCE else None
-    found = complaints(build, geometry, registers, NOT_IN_REGISTERS_AS_VECTORS)
-    assert not found, found
-    sizes = geometry.head_size, geometry.block_size, geometry.dtype
-    if sizes in NOT_IN_REGISTERS_AS_VECTORS:
-        assert build.num_local > 0, "it fits into registers now: take it off the list"
+    not_unrolled = sizes(geometry) in NOT_UNROLLED_AS_VECTORS
+    assert not complaints(build, REGISTERS if geometry == REFERENCE else None, not_unrolled)
     # Every vec of K and one of q, every row of V: no element of them is loaded alone. (float32 in
     # blocks of 8 has vecs of one element, and the lengths and tables are 4 bytes too.)
+    rows = 1 if not_unrolled else geometry.NUM_ROWS_PER_THREAD  # in the text
     wide = {}
     vec_bytes = geometry.VEC_SIZE * geometry.ITEMSIZE
-    for width, count in ((vec_bytes, geometry.NUM_VECS_PER_THREAD + 1), (16, rows(geometry))):
+    for width, count in ((vec_bytes, geometry.NUM_VECS_PER_THREAD + 1), (16, rows)):
         wide[width] = wide.get(width, 0) + count
     loads = {width: n for (space, width), n in build.loads.items() if space == "global"}
     assert all(loads.get(width, 0) >= count for width, count in wide.items()), (loads, wide)
     assert 2 not in loads
 
 
-def rows(geometry: Geometry) -> int:
-    """Loads of V in the text: 1, where the loop over the rows stays a loop."""
-    sizes = geometry.head_size, geometry.block_size, geometry.dtype
-    return 1 if sizes in NOT_IN_REGISTERS_AS_VECTORS else geometry.NUM_ROWS_PER_THREAD
-
-
 @pytest.mark.cuda_v1_vector
-@pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda c: f"sm_{c[0]}{c[1]}")
+@by_capability
 def test_the_reference_has_as_many_wide_loads_as_the_original(capability: Capability) -> None:
     kernel = paged_attention(REFERENCE, vector_loads)
-    build = compiled(kernel, v1_signature(REFERENCE), capability)
-    assert build.loads["global", 8] >= 17
-    assert build.loads["global", 16] >= 8
+    build = compiled(kernel, *v1_arguments(F16), capability=capability)
+    assert f".target {arch(capability)}" in build.ptx
     # q from shared memory by vecs of 8 bytes, the weights by 16
-    assert build.loads["shared", 8] >= 16
-    assert build.loads["shared", 16] >= 2
+    least = {("global", 8): 17, ("global", 16): 8, ("shared", 8): 16, ("shared", 16): 2}
+    assert all(build.loads[place] >= count for place, count in least.items())
     assert build.spill_bytes == build.stack_bytes == 0
+    # A wide load of shared memory needs an array that is aligned to its vecs.
+    aligned = [int(n) for n in re.findall(r"\.shared \.align (\d+) \.b8", build.ptx)]
+    assert sorted(aligned) == [4, 16, 16], "red_smem, q_vecs, and the dynamic shared memory"
 
 
 @pytest.mark.cuda_v2
@@ -158,39 +155,32 @@ def test_the_reference_has_as_many_wide_loads_as_the_original(capability: Capabi
 def test_reduce_compiles_to_float32_in_registers(
     geometry: Geometry, record_property: Callable
 ) -> None:
-    build = compiled(reduce(geometry), reduce_signature(geometry), (9, 0))
+    build = compiled(reduce(geometry), *reduce_arguments(geometry.dtype))
     say(record_property, build, (9, 0), f"reduce {short(geometry)}")
-    found = complaints(build, geometry, None)
-    assert not found, found
+    assert not complaints(build)
 
 
 @pytest.mark.cuda_naive
-@pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda c: f"sm_{c[0]}{c[1]}")
+@by_capability
 @pytest.mark.parametrize(
     "geometry", [REFERENCE, Geometry(120, 8, BF16, num_queries_per_kv=4)], ids=short
 )
 def test_naive_compiles_to_float32_in_registers(
     geometry: Geometry, capability: Capability, record_property: Callable
 ) -> None:
-    build = compiled(naive_kernel(geometry), naive_signature(geometry), capability)
+    inputs = prepare_naive(**arguments(problem(dtype=geometry.dtype))).kernel_arguments
+    build = compiled(naive_kernel(geometry), *inputs, capability=capability)
     say(record_property, build, capability, f"naive {short(geometry)}")
-    found = complaints(build, geometry, None)
-    assert not found, found
+    assert not complaints(build)
 
 
-@pytest.mark.parametrize(
-    ("name", "values"),
-    [
-        ("head_size", HEAD_SIZES),
-        ("block_size", BLOCK_SIZES),
-        ("dtype", DTYPES),
-        ("num_threads", NUM_THREADS),
-        ("partition_size", (0, 512)),
+def test_the_geometries_have_every_value() -> None:
+    for name, values in (
+        *(("head_size", HEAD_SIZES), ("block_size", BLOCK_SIZES), ("dtype", DTYPES)),
+        *(("num_threads", NUM_THREADS), ("partition_size", (0, 512))),
         ("num_queries_per_kv", (1, 4, 8)),
-    ],
-)
-def test_the_geometries_have_every_value_of(name: str, values: tuple) -> None:
-    assert {getattr(geometry, name) for geometry in GEOMETRIES} == set(values)
+    ):
+        assert {getattr(geometry, name) for geometry in GEOMETRIES} == set(values)
 
 
 @pytest.mark.parametrize(
@@ -207,11 +197,45 @@ def test_the_geometries_have_every_value_of(name: str, values: tuple) -> None:
     ],
 )
 def test_what_makes_a_kernel_slow_is_seen(old: str, new: str, complaint: str) -> None:
-    must_complain(changed(paged_attention, old, new)(REFERENCE), complaint)
-
-
-def must_complain(kernel: Callable, complaint: str) -> None:
-    """There is one complaint of the kernel for REFERENCE, with this word in it."""
-    build = compiled(kernel, v1_signature(REFERENCE), (9, 0))
-    found = complaints(build, REFERENCE, REGISTERS)
+    kernel = changed(paged_attention, old, new)(REFERENCE)
+    found = complaints(compiled(kernel, *v1_arguments(F16)), REGISTERS)
     assert [complaint in one for one in found] == [True], found
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_the_twin_in_cpp_compiles(dtype: torch.dtype) -> None:
+    assert cubin(Geometry(120, 8, dtype, partition_size=512), (9, 0)).startswith(b"\x7fELF")
+
+
+# The kernels that write to the cache --------------------------------------------------------------
+
+LAYOUTS = (
+    VllmLayout(2, 8, 128, 16, F16),
+    VllmLayout(2, 2, 80, 8, F32),
+    VllmLayout(2, 1, 120, 32, BF16),
+)
+
+
+def places(build: Compiled) -> tuple[set, set]:
+    """(space, bytes) of what is loaded, and of what is stored."""
+    stores = re.findall(r"\bst\.(\w+)\.(?:v(\d)\.)?[busf](\d+)", build.ptx)
+    return (
+        {place for place in build.loads if place[0] != "param"},
+        {(space, int(length or 1) * int(bits) // 8) for space, length, bits in stores},
+    )
+
+
+@by_capability
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: str(layout.dtype))
+def test_tokens_are_moved_by_elements_and_blocks_by_16_bytes(
+    layout: VllmLayout, capability: Capability
+) -> None:
+    key, value = torch.zeros(2, 1, layout.num_kv_heads, layout.head_size, dtype=layout.dtype)
+    pool = PagedKVCache(layout, num_layers=1)
+    (tokens,) = prepare_reshape_and_cache(key, value, pool.k[0], pool.v[0], torch.tensor([3]))
+    (blocks,) = prepare_copy_blocks(pool.k, pool.v, [(0, 1)])
+    for prepared, item_bytes in ((tokens, layout.dtype.itemsize), (blocks, 16)):
+        build = compiled(prepared.kernel, *prepared.kernel_arguments, capability=capability)
+        one = ("global", item_bytes)
+        assert not complaints(build)
+        assert places(build) == ({("global", 8), one}, {one}), "8: slots and block numbers"

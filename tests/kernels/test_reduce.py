@@ -1,36 +1,30 @@
-"""The reduce kernel alone, on invented partitions: many more than a small decode step has."""
+"""v2: the reduce kernel alone, on invented partitions, and what the paged kernel leaves for it.
 
-import dataclasses
+The ladder runs both on all cases; a small decode step has few partitions.
+"""
 
 import numpy as np
 import pytest
 import torch
-from kernel_inputs import problem, values
+from kernel_inputs import arguments, problem
 
-from pa_tutorial.kernels.changed import changed
 from pa_tutorial.kernels.geometry import Geometry
-from pa_tutorial.kernels.launch import paged_attention_v2, prepare_v2
+from pa_tutorial.kernels.launch import paged_attention_v2, prepare_v1, prepare_v2
 from pa_tutorial.kernels.reduce import reduce
-from pa_tutorial.kernels.running import Partitioned
 from pa_tutorial.simt import launch
+from pa_tutorial.walk.problem import DecodeProblem
 
 pytestmark = pytest.mark.cuda_v2
 SIZE = 16  # tokens of a partition
-SPREADS = {"alike": 1.0, "far_apart": 100.0}
 
 
 def invented(
-    seq_lens: tuple[int, ...],
-    spread: float,
-    num_heads: int = 2,
-    num_threads: int = 64,
-    head_size: int = 32,
+    seq_lens: tuple[int, ...], spread: float, head_size: int = 32
 ) -> tuple[Geometry, dict[str, torch.Tensor]]:
     """Partitions as the paged kernel would leave them; NaN where a sequence has none."""
-    geometry = Geometry(head_size, 16, torch.float32, num_threads, partition_size=SIZE)
+    geometry = Geometry(head_size, 16, torch.float32, num_threads=64, partition_size=SIZE)
     rng = torch.Generator().manual_seed(0)
-    num_partitions = -(-max(seq_lens) // SIZE)
-    of_a_head = (len(seq_lens), num_heads, num_partitions)
+    of_a_head = (len(seq_lens), 2, -(-max(seq_lens) // SIZE))
     parts = {
         "exp_sums": 1 + 15 * torch.rand(of_a_head, generator=rng),
         "max_logits": spread * torch.randn(of_a_head, generator=rng),
@@ -46,7 +40,7 @@ def reduced(geometry: Geometry, parts: dict[str, torch.Tensor], **options: objec
     num_seqs, num_heads, num_partitions, head_size = parts["tmp_out"].shape
     out = torch.full((num_seqs, num_heads, head_size), torch.nan)
     launch(
-        options.pop("kernel", reduce(geometry)),
+        reduce(geometry),
         (num_heads, num_seqs),
         geometry.NUM_THREADS,
         *(out.view(-1), *(parts[n].view(-1) for n in ("exp_sums", "max_logits", "tmp_out"))),
@@ -72,23 +66,23 @@ def expected(parts: dict[str, torch.Tensor]) -> np.ndarray:
     return np.stack(rows)
 
 
-LENGTHS = {
-    "one_each": (1, 16),
+LENGTHS = {  # of 64 threads
     "two_and_one": (17, 16),
-    "as_many_as_lanes": (32 * SIZE, 31 * SIZE),
     "more_than_a_warp": (33 * SIZE, 1),
     "as_many_as_threads": (64 * SIZE, 63 * SIZE + 1),
     "more_than_threads": (65 * SIZE, 200 * SIZE - 3),
 }
 
 
-@pytest.mark.parametrize("spread", SPREADS.values(), ids=SPREADS)
+@pytest.mark.parametrize("spread", [1.0, 100.0], ids=["alike", "far_apart"])
 @pytest.mark.parametrize("seq_lens", LENGTHS.values(), ids=LENGTHS)
 def test_reduce_is_the_weighted_mean_of_the_partitions(
     seq_lens: tuple[int, ...], spread: float
 ) -> None:
     geometry, parts = invented(seq_lens, spread)
-    np.testing.assert_allclose(reduced(geometry, parts), expected(parts), rtol=1e-4, atol=2e-5)
+    out = reduced(geometry, parts)
+    np.testing.assert_allclose(out, expected(parts), rtol=1e-4, atol=2e-5)
+    assert torch.equal(reduced(geometry, parts, order=3), out), "in another order of the warps"
 
 
 @pytest.mark.parametrize("largest", [0, 31, 32, 63, 64, 199])
@@ -100,40 +94,12 @@ def test_the_largest_maximum_is_found_wherever_it_is(largest: int) -> None:
     np.testing.assert_allclose(out, parts["tmp_out"][:, :, largest], rtol=1e-5)
 
 
-@pytest.mark.parametrize("order", ["forward", "reverse", 3])
-def test_warps_may_run_in_any_order(order: str | int) -> None:
-    geometry, parts = invented(LENGTHS["more_than_threads"], 1.0)
-    together = reduced(geometry, parts)
-    assert torch.equal(reduced(geometry, parts, order=order), together)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "first"),
-    [
-        ("max_logit = max(max_logit, value)", "max_logit = value", 200.0),
-        ("global_exp_sum += rescaled", "global_exp_sum = rescaled", 0.0),
-        ("for j in range(num_partitions):", "for j in range(min(num_partitions, 64)):", 0.0),
-    ],
-)
-def test_a_mistake_with_more_partitions_than_threads_is_seen(
-    old: str, new: str, first: float
-) -> None:
-    """The decode steps of the ladder have fewer: there these three pass. first: a maximum."""
-    geometry, parts = invented(LENGTHS["more_than_threads"], 1.0)
-    parts["max_logits"][:, :, 0] = first
-    out = reduced(geometry, parts, kernel=changed(reduce, old, new)(geometry))
-    assert not np.allclose(out, expected(parts), rtol=1e-4, atol=2e-5)
-
-
 def test_one_partition_is_copied_bit_for_bit() -> None:
-    """Also where another sequence of the batch has more."""
-    geometry, parts = invented((SIZE, 1, 3 * SIZE), 100.0)
-    assert torch.equal(reduced(geometry, parts)[:2], parts["tmp_out"][:2, :, 0])
-
-
-def test_a_head_of_more_elements_than_threads_is_whole() -> None:
-    geometry, parts = invented((SIZE, 3 * SIZE), 1.0, head_size=256)
-    np.testing.assert_allclose(reduced(geometry, parts), expected(parts), rtol=1e-4, atol=2e-5)
+    """Also where another sequence of the batch has more, and a head more elements than threads."""
+    geometry, parts = invented((SIZE, 1, 3 * SIZE), 100.0, head_size=256)
+    out = reduced(geometry, parts)
+    assert torch.equal(out[:2], parts["tmp_out"][:2, :, 0])
+    np.testing.assert_allclose(out, expected(parts), rtol=1e-4, atol=2e-5)
 
 
 def test_a_geometry_without_partitions_is_refused() -> None:
@@ -144,40 +110,58 @@ def test_a_geometry_without_partitions_is_refused() -> None:
 # Both kernels --------------------------------------------------------------------------------
 
 
-def prepare(**options: object) -> Partitioned:
-    return prepare_v2(*values(problem(seq_lens=(70, 33)).paged("vllm")), **options)
+def two_heads(**changes: object) -> DecodeProblem:
+    return problem(**{"seq_lens": (70, 5, 33), "num_heads": 2, "num_kv_heads": 1, **changes})
 
 
-@pytest.mark.parametrize("partition_size", [16, 48, 512])
-def test_any_partition_size_gives_the_same_output(partition_size: int) -> None:
-    """It says how the tokens of one sequence are split, and nothing of GPUs."""
-    whole = prepare(partition_size=512)
-    whole.run()
-    split = prepare(partition_size=partition_size)
-    torch.testing.assert_close(split.run(), whole.out, rtol=1e-5, atol=1e-6)
-
-
-def test_places_of_partitions_that_a_sequence_does_not_have_stay_nan() -> None:
-    prepared = prepare(partition_size=16)
+@pytest.mark.parametrize(
+    ("case", "partition_size"),
+    [
+        (two_heads(), 16),
+        (two_heads(block_size=8, alibi=True), 24),
+        (two_heads(seq_lens=(140, 64, 1), block_size=32), 64),
+        (two_heads(dtype=torch.bfloat16), 32),
+        (two_heads(scores="drifting"), 32),
+        (two_heads(scores="deep_negative"), 32),
+    ],
+)
+def test_a_partition_leaves_its_own_maximum_and_its_sum_below_it(
+    case: DecodeProblem, partition_size: int
+) -> None:
+    """And nothing where a sequence has no partition: these places stay NaN."""
+    prepared = prepare_v2(**arguments(case), partition_size=partition_size)
     prepared.simulate()
-    missing = prepared.partitions.out.isnan().all(dim=-1)
-    assert missing.any(dim=1).tolist() == [[False] * 5, [False] * 3 + [True] * 2]
+    for sequence, qk in enumerate(case.expected()["qk"]):
+        starts = range(0, case.seq_lens[sequence], partition_size)
+        ends = [min(start + partition_size, case.seq_lens[sequence]) for start in starts]
+        parts = [qk[:, start:end] for start, end in zip(starts, ends, strict=True)]
+        maxima = np.stack([part.max(axis=-1) for part in parts], axis=-1)
+        sums = [np.exp(part - part.max(axis=-1, keepdims=True)).sum(axis=-1) for part in parts]
+        for found, wanted in (
+            (prepared.max_logits[sequence], maxima),
+            (prepared.exp_sums[sequence], np.stack(sums, axis=-1)),
+        ):
+            # scores of 300 have steps of 3e-5
+            np.testing.assert_allclose(found[:, : len(parts)], wanted, rtol=1e-4, atol=1e-5)
+            assert found[:, len(parts) :].isnan().all()
+        assert prepared.tmp_out[sequence, :, len(parts) :].isnan().all()
     assert not prepared.out.isnan().any()
 
 
-def test_a_launch_can_be_repeated_with_other_numbers_in_the_same_tensors() -> None:
-    parts = values(problem(seq_lens=(70, 33)).paged("vllm"))
-    prepared = prepare_v2(*parts, partition_size=32)
-    prepared.run()
-    parts[0].mul_(-2)
-    fresh = prepare_v2(*parts, partition_size=32)
-    assert torch.equal(prepared.run(), fresh.run())
+def test_one_partition_is_v1_which_leaves_no_sums() -> None:
+    """exp_sums and max_logits are empty in v1: touching them would be found."""
+    inputs = arguments(two_heads())
+    v1, v2 = prepare_v1(**inputs), prepare_v2(**inputs)
+    assert [len(v1.arguments[name]) for name in ("exp_sums", "max_logits")] == [0, 0]
+    assert torch.equal(v2.run(), v1.run())
 
 
-def test_a_max_seq_len_with_room_changes_nothing() -> None:
+def test_numbers_may_change_in_place_and_a_max_seq_len_has_room() -> None:
     """As for a CUDA graph, which is captured once for the longest context."""
-    paged = problem(seq_lens=(70, 33)).paged("vllm")
-    wide = torch.nn.functional.pad(paged.block_tables, (0, 20))
-    parts = values(dataclasses.replace(paged, block_tables=wide))
-    out = paged_attention_v2(*parts, partition_size=32)
-    assert torch.equal(paged_attention_v2(*parts, partition_size=32, max_seq_len=400), out)
+    inputs = arguments(two_heads())
+    inputs["block_tables"] = torch.nn.functional.pad(inputs["block_tables"], (0, 20))
+    prepared = prepare_v2(**inputs, partition_size=32, max_seq_len=400)
+    first = prepared.run().clone()
+    assert torch.equal(paged_attention_v2(**inputs, partition_size=32), first)
+    inputs["q"].mul_(-2)
+    assert torch.equal(paged_attention_v2(**inputs, partition_size=32), prepared.run())

@@ -1,4 +1,4 @@
-"""A kernel of a notebook, remade for other constants."""
+"""Tools of the kernel notebooks: a kernel remade for other constants; the score."""
 
 import numpy as np
 import pytest

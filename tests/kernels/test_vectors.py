@@ -5,17 +5,15 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from kernel_inputs import arguments, problem, values
+from kernel_inputs import problem, values
 from numba import cuda, njit
 from numba.core import extending
 
-from pa_tutorial.kernels import launch as launches
 from pa_tutorial.kernels import vectors
 from pa_tutorial.kernels.geometry import BLOCK_SIZES, DTYPES
 from pa_tutorial.kernels.launch import prepare_v1
-from pa_tutorial.kernels.loads import element_loads
 from pa_tutorial.kernels.vectors import VectorAccess, vector_access, vector_loads
-from pa_tutorial.simt import SimtError, global_traffic, launch, ptx
+from pa_tutorial.simt import global_traffic, launch, ptx
 
 pytestmark = pytest.mark.cuda_v1_vector
 needs_the_compiler = pytest.mark.needs("numba-cuda")
@@ -114,20 +112,6 @@ def test_the_compiler_emits_one_load_and_one_store(name: str, count: int) -> Non
     assert not any(line and line[0].startswith("ld.local") for line in lines)
 
 
-@pytest.mark.parametrize("count", [2, 4])
-def test_a_misaligned_vec_is_a_finding(count: int) -> None:
-    load, store, _ = vector_access(count)
-
-    @cuda.jit
-    def shifted(out, a):
-        t = cuda.threadIdx.x
-        store(out, count * t, load(a, count * t + 1))
-
-    a = numbers("float32", 32 * count + count)
-    with pytest.raises(SimtError, match=r"4 bytes past a multiple of \d+: a misaligned vector"):
-        launch(shifted, 1, 32, np.zeros_like(a), a)
-
-
 # In the kernel ---------------------------------------------------------------------------------
 
 
@@ -140,77 +124,3 @@ def test_the_output_is_bit_for_bit_that_of_element_loads(
     arguments = values(problem(**changes, alibi=True, strided_q=True).paged("vllm"))
     elements, vecs = prepare_v1(*arguments), prepare_v1(*arguments, loads=vector_loads)
     assert torch.equal(elements.run(), vecs.run())
-
-
-@pytest.mark.parametrize("order", ["forward", "reverse"])
-def test_warps_may_run_in_any_order(order: str) -> None:
-    prepared = prepare_v1(*values(problem(seq_lens=(140,)).paged("vllm")), loads=vector_loads)
-    assert prepared.simulate(order=order).clean
-
-
-@pytest.mark.parametrize(("array", "elements_of_a_vec"), [("k_cache", 4), ("v_cache", 8)])
-def test_a_vec_is_one_request_where_each_of_its_elements_was_one(
-    array: str, elements_of_a_vec: int
-) -> None:
-    sizes = {"head_size": 128, "seq_lens": (64,), "num_heads": 1, "num_kv_heads": 1}
-    arguments = values(problem(**sizes, dtype=torch.float16).paged("vllm"))
-    requests = {}
-    for loads in (element_loads, vector_loads):
-        trace = prepare_v1(*arguments, loads=loads).simulate(trace=0).trace
-        requests[loads] = sum(global_traffic(trace.only(array=array)).column("requests"))
-    assert requests[element_loads] == elements_of_a_vec * requests[vector_loads] > 0
-
-
-def views(arguments: dict[str, object]) -> dict[str, object]:
-    """The same numbers as views into larger tensors, as an engine has them: they begin later, and
-    their strides are others. Slopes are every second of float64."""
-    q, tables, lens = arguments["q"], arguments["block_tables"], arguments["seq_lens"]
-    qkv = torch.full((3, *q.shape), torch.nan, dtype=q.dtype)
-    qkv[1] = q
-    wide = torch.full((len(lens), tables.shape[1] + 5), -9, dtype=torch.int32)
-    wide[:, 5:] = tables
-    all_lens = torch.full((2 * len(lens) + 1,), -9, dtype=torch.int32)
-    all_lens[1::2] = lens
-    caches = {}
-    for name in ("k_cache", "v_cache"):
-        cache = arguments[name]
-        layers = torch.full((len(cache), 2, *cache.shape[1:]), torch.nan, dtype=cache.dtype)
-        layers[:, 1] = cache  # two layers, block after block
-        caches[name] = layers[:, 1]
-    slopes = torch.full((2 * q.shape[1],), torch.nan, dtype=torch.float64)
-    slopes[::2] = arguments["alibi_slopes"]
-    views_of_batch = {"q": qkv[1], "block_tables": wide[:, 5:], "seq_lens": all_lens[1::2]}
-    return {**arguments, **views_of_batch, **caches, "alibi_slopes": slopes[::2]}
-
-
-FUNCTIONS = (
-    launches.paged_attention_v1,
-    launches.paged_attention_v1_vector,
-    launches.paged_attention_v2,
-)
-
-
-@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
-def test_views_into_larger_tensors_give_the_same_output(
-    function: Callable, dtype: torch.dtype
-) -> None:
-    inputs = arguments(problem(dtype=dtype, seq_lens=(70, 9), alibi=True))
-    assert torch.equal(function(**views(inputs)), function(**inputs))
-
-
-@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
-def test_a_stride_that_nobody_takes_may_be_anything(function: Callable) -> None:
-    """Of one sequence, one block and one KV head, the strides are never used."""
-    sizes = {"seq_lens": (9,), "num_heads": 2, "num_kv_heads": 1, "dtype": torch.float16}
-    inputs = arguments(problem(**sizes))
-    strange = {
-        "q": inputs["q"].as_strided(inputs["q"].shape, (7, *inputs["q"].stride()[1:])),
-        **{
-            name: inputs[name].as_strided(
-                inputs[name].shape, (inputs[name].stride(0), 3, *inputs[name].stride()[2:])
-            )
-            for name in ("k_cache", "v_cache")
-        },
-    }
-    assert torch.equal(function(**{**inputs, **strange}), function(**inputs))
