@@ -68,11 +68,8 @@ def css() -> str:
 
 
 def page(title: str, data: str) -> str:
-    """A page of one microscope.
-
-    data  Microscope.as_json; no tag can end within it
-    """
-    data = data.replace("<", "\\u003c")
+    """A page of one microscope. data: Microscope.as_json"""
+    data = data.replace("<", "\\u003c")  # no tag can end within it
     return PAGE.format(policy=POLICY, title=title, css=css(), data=data, script=script())
 
 
