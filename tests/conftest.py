@@ -163,6 +163,10 @@ def read_page(browser) -> Iterator[Callable]:
 @pytest.fixture(scope="session")
 def reference_html(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The microscope's page of the paged kernel, at the sizes of vLLM's document."""
-    from microscope_pages import save_reference
+    from microscope_pages import reference
 
-    return save_reference(tmp_path_factory.mktemp("pages") / "reference.html")
+    from pa_tutorial.viz.microscope.paged_panes import run_microscope
+
+    path = tmp_path_factory.mktemp("pages") / "reference.html"
+    run_microscope(reference()).save_html(path)
+    return path

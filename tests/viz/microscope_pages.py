@@ -2,21 +2,17 @@
 
 import json
 from collections import defaultdict
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 
-from pa_tutorial.kernels.running import Launch
 from pa_tutorial.kernels.vectors import vector_loads
-from pa_tutorial.simt import Report, Trace
+from pa_tutorial.simt import Trace
 from pa_tutorial.simt.trace import KINDS, SPACES
-from pa_tutorial.viz.kernel_runs import REFERENCE, prepare_v1
-from pa_tutorial.viz.microscope import microscope
+from pa_tutorial.viz.kernel_runs import REFERENCE, Run, run_v1
 from pa_tutorial.viz.microscope.data import LANE_COLORS
-from pa_tutorial.viz.microscope.paged_panes import paged_panes
 
-EMPTY, INK, ALARM = "#f2f2f2", "#222222", "#d55e00"
+EMPTY, INK = "#f2f2f2", "#222222"
 
 # What each pane holds, and the colour at the top of each cell that is seen.
 LOOK = """() => {
@@ -49,12 +45,6 @@ PLACE = """([title, cell]) => {
   grid.draw();
   const { x, y, w, h } = grid.box(cell);
   return { x: x + w / 2, y: y + h / 2 };
-}"""
-PIXELS = """([canvas, row]) => {
-  const { width, height } = document.querySelector(canvas);
-  const copy = new OffscreenCanvas(width, height).getContext("2d");
-  copy.drawImage(document.querySelector(canvas), 0, 0);
-  return [...copy.getImageData(0, row, width, 1).data];
 }"""
 
 Pane = tuple[str, str | None]  # space and array; shared memory is one array, None
@@ -137,34 +127,21 @@ class Reader:
         self.canvas(title).hover(position=self.place(title, cell))
         return self.text(".tip").splitlines()
 
-    def pixels(self, canvas: str, row: int) -> list[str]:
-        """The colours of a row of a canvas."""
-        found = bytes(self.page.evaluate(PIXELS, [canvas, row]))
-        return ["#" + found[i : i + 3].hex() for i in range(0, len(found), 4)]
-
 
 # What must be seen -----------------------------------------------------------------------------
 
 
-@cache
-def reference() -> tuple[Launch, Report]:
+def reference() -> Run:
     """The kernel at the sizes of vLLM's document, with its vector loads; thread block 0 traced."""
-    prepared = prepare_v1(**vars(REFERENCE.paged("vllm")), loads=vector_loads)
-    return prepared, prepared.simulate(trace=(0, 0, 0))
+    return run_v1(REFERENCE, loads=vector_loads)
 
 
 def the_trace() -> Trace:
-    return reference()[1].trace
+    return reference().trace
 
 
 def physical(logical_block: int) -> int:
-    return int(reference()[0].arguments["block_tables"][0, logical_block])
-
-
-def save_reference(path: Path) -> Path:
-    prepared, report = reference()
-    microscope(report, panes=paged_panes(prepared)).save_html(path)
-    return path
+    return int(reference()["block_tables"][0, logical_block])
 
 
 def stops(trace: Trace, warp: int | None = None, lane: int | None = None) -> list[int]:

@@ -37,12 +37,10 @@ def test_a_frame_is_the_state_at_its_moment() -> None:
     assert before.tables == {"a": (0, 0, 3, 4), "b": (1, 2, 3, 4)}
     assert before.ref_counts[:5] == (0, 1, 1, 2, 2)
     assert before.owners == {1: ("b",), 2: ("b",), 3: ("a", "b"), 4: ("a", "b")}
-    tokens = {2: (4, 5, 6, 7), 3: (8, 9, 10, 11), 4: (12, 13)}
-    assert {block: before.tokens[block] for block in tokens} == tokens
+    assert [before.tokens[n] for n in (2, 3, 4)] == [(4, 5, 6, 7), (8, 9, 10, 11), (12, 13)]
     assert after.ref_counts[1:5] == (1, 1, 1, 1)
     cached = snapshot("", pool, {})
-    assert cached.tokens[3] == (8, 9, 10, 11)
-    assert 4 not in cached.tokens
+    assert (cached.tokens[3], 4 in cached.tokens) == ((8, 9, 10, 11), False)
     assert not any(cached.ref_counts)
 
 
