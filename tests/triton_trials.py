@@ -93,31 +93,34 @@ def a_query_behind_two_billion_elements() -> str:
     return "" if same else "queries behind 2**31 elements are not read where they are"
 
 
+def taken_out(arguments: dict[str, object]) -> dict[str, object]:
+    """The same step with K and V of the newest tokens beside the cache, where their slots are NaN
+    now."""
+    last, block_size = arguments["seq_lens"].long() - 1, arguments["k_cache"].shape[2]
+    blocks = arguments["block_tables"][torch.arange(len(last)), last // block_size].long()
+    places = blocks, slice(None), last % block_size
+    changed = {"seq_lens": arguments["seq_lens"] - 1}
+    for name in ("k_cache", "v_cache"):
+        changed[f"{name[0]}_new"] = arguments[name][places].clone()
+        changed[name] = arguments[name].clone()
+        changed[name][places] = torch.nan
+    return arguments | changed
+
+
 BESIDE = ("one_token", "gqa_alibi", "tail", "head_size_80", "strided_q_float16", "bfloat16")
 
 
 def beside_the_cache_is_equal_to_in_it() -> str:
-    """The slots of the newest tokens are NaN while these are given beside the cache."""
     cases = importlib.import_module("pa_tutorial.walk.cases").CASES
     launch = importlib.import_module("pa_tutorial.kernels.triton_launch")
     for name in BESIDE:
         problem = cases[f"decode/{name}"]
-        inputs = problem.paged("plain")
-        caches = inputs.k_cache, inputs.v_cache
+        arguments = dict(vars(problem.paged("plain")))
         sizes = {"partition_size": problem.block_size, "tile_size": 16}
-        scale_and_slopes = inputs.scale, inputs.alibi_slopes
-        lens = inputs.seq_lens
-        expected = launch.paged_attention_triton(
-            inputs.q, *caches, inputs.block_tables, lens, *scale_and_slopes, **sizes
-        )
-        last = lens.long() - 1
-        blocks = inputs.block_tables[torch.arange(len(lens)), last // problem.block_size].long()
-        newest = [cache[blocks, :, last % problem.block_size].clone() for cache in caches]
-        for cache in caches:
-            cache[blocks, :, last % problem.block_size] = torch.nan
-        out = launch.paged_attention_triton_beside(
-            inputs.q, *newest, *caches, inputs.block_tables, lens - 1, *scale_and_slopes, **sizes
-        )
+        expected = launch.paged_attention_triton(**arguments, **sizes)
+        beside = taken_out(arguments)
+        beside["context_lens"] = beside.pop("seq_lens")
+        out = launch.paged_attention_triton_beside(**beside, **sizes)
         tolerance = 2 * torch.finfo(out.dtype).eps
         if not torch.allclose(out, expected, rtol=tolerance, atol=1e-6 + tolerance / 8):
             return f"{name}: beside the cache, the newest token gives another result"

@@ -26,7 +26,7 @@ def measure(rounds: int, shapes: Sequence[Shape] = SHAPES) -> list[dict[str, obj
     cold = ColdCaches()
     for shape in shapes:
         batch = Batch(shape)
-        functions = {name: step.prepare(*batch.arguments) for name, step in STEPS.items()}
+        functions = {name: prepare(*batch.arguments) for name, prepare in STEPS.items()}
         times = interleaved(functions | {"read": reading(batch)}, rounds, cold)
         read_ms = times.pop("read")["median_ms"]
         rows.append({"shape": shape.as_row(), "read_ms": read_ms, "times": times})

@@ -19,30 +19,13 @@ ANY_VALUE = ["table_stride", "partition_size", "max_num_partitions"]
 
 @triton.jit(do_not_specialize=ANY_VALUE)
 def paged_decode_kernel(
-    max_logits_ptr,
-    exp_sums_ptr,
-    tmp_out_ptr,
-    q_ptr,
-    k_cache_ptr,
-    v_cache_ptr,
-    block_tables_ptr,
-    seq_lens_ptr,
-    alibi_slopes_ptr,
-    scale,
-    partition_size,
-    max_num_partitions,
-    table_stride,
-    q_stride,
-    kv_block_stride,
-    kv_head_stride,
-    NUM_QUERIES_PER_KV: tl.constexpr,
-    HEAD_SIZE: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr,
-    TILE_SIZE: tl.constexpr,
-    NUM_QUERIES_PADDED: tl.constexpr,
-    HEAD_SIZE_PADDED: tl.constexpr,
+    max_logits_ptr, exp_sums_ptr, tmp_out_ptr, q_ptr, k_cache_ptr, v_cache_ptr, block_tables_ptr,
+    seq_lens_ptr, alibi_slopes_ptr, scale, partition_size, max_num_partitions, table_stride,
+    q_stride, kv_block_stride, kv_head_stride, NUM_QUERIES_PER_KV: tl.constexpr,
+    HEAD_SIZE: tl.constexpr, BLOCK_SIZE: tl.constexpr, TILE_SIZE: tl.constexpr,
+    NUM_QUERIES_PADDED: tl.constexpr, HEAD_SIZE_PADDED: tl.constexpr,
     NEWEST_IN_CACHE: tl.constexpr,
-):
+):  # fmt: skip
     """max_logits, exp_sums [num_seqs, num_heads, max_num_partitions], tmp_out [.., HEAD_SIZE]."""
     kv_head_idx = tl.program_id(0).to(tl.int64)
     seq_idx = tl.program_id(1).to(tl.int64)
@@ -102,24 +85,11 @@ def paged_decode_kernel(
 
 @triton.jit(do_not_specialize=ANY_VALUE)
 def reduce_kernel(
-    out_ptr,
-    max_logits_ptr,
-    exp_sums_ptr,
-    tmp_out_ptr,
-    q_ptr,
-    k_new_ptr,
-    v_new_ptr,
-    seq_lens_ptr,
-    scale,
-    partition_size,
-    max_num_partitions,
-    q_stride,
-    NUM_QUERIES_PER_KV: tl.constexpr,
-    HEAD_SIZE: tl.constexpr,
-    HEAD_SIZE_PADDED: tl.constexpr,
-    PARTITIONS_AT_ONCE: tl.constexpr,
+    out_ptr, max_logits_ptr, exp_sums_ptr, tmp_out_ptr, q_ptr, k_new_ptr, v_new_ptr, seq_lens_ptr,
+    scale, partition_size, max_num_partitions, q_stride, NUM_QUERIES_PER_KV: tl.constexpr,
+    HEAD_SIZE: tl.constexpr, HEAD_SIZE_PADDED: tl.constexpr, PARTITIONS_AT_ONCE: tl.constexpr,
     NEWEST_IN_CACHE: tl.constexpr,
-):
+):  # fmt: skip
     """out [num_seqs, num_heads, HEAD_SIZE]: one program a query head, by the same rule."""
     head_idx = tl.program_id(0)
     seq_idx = tl.program_id(1).to(tl.int64)

@@ -4,14 +4,20 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.arguments import require, require_dense
-from pa_tutorial.attention.step import MAX_GRID_YZ, DecodeStep
+from pa_tutorial.attention.step import DecodeStep
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 MIN_TILE = 16  # of a dimension over which tl.dot adds up
 KEY_BYTES = 8192  # of the keys of a tile, where nobody says how many there shall be
 MOST_TOKENS = 64  # of a tile, where nobody says how many
-MAX_TILE = 1024  # tokens: Triton has a limit of 2**20 numbers for a tile
-MOST_OF_A_PARTITION = 2**30  # with the length of a sequence it must have 32 bits
+# Name -> the values that it may have, and how they are called. A partition and the length of a
+# sequence must have 32 bits together; Triton has a limit of 2**20 numbers for a tile.
+SIZES = {
+    "partition_size": (range(1, 2**30 + 1), f"1 to {2**30}"),
+    "tile_size": ([2**i for i in range(4, 11)], f"a power of two, {MIN_TILE} to 1024"),
+    "num_warps": ([2**i for i in range(6)], "1, 2, 4, 8, 16 or 32"),
+    "num_stages": (range(1, 2**31), "at least 1"),
+}
 
 
 def next_power_of_two(n: int) -> int:
@@ -55,30 +61,10 @@ def require_triton_inputs(step: DecodeStep, newest: dict[str, Tensor] | None) ->
     step.require_numbers(lens_name, least)
 
 
-def require_sizes(partition_size: int, tile_size: int, num_warps: int, num_stages: int) -> None:
+def require_sizes(**sizes: int) -> None:
     """Raise TypeError or ValueError for a size that the kernels cannot have."""
-    sizes = {
-        "partition_size": partition_size,
-        "tile_size": tile_size,
-        "num_warps": num_warps,
-        "num_stages": num_stages,
-    }
     for name, size in sizes.items():
         if not isinstance(size, int) or isinstance(size, bool):
             raise TypeError(f"{name} is of type {type(size).__name__}; it must be an int")
-    is_size = 1 <= partition_size <= MOST_OF_A_PARTITION
-    require(is_size, "partition_size", partition_size, f"1 to {MOST_OF_A_PARTITION}")
-    is_tile = MIN_TILE <= tile_size <= MAX_TILE and tile_size == next_power_of_two(tile_size)
-    require(is_tile, "tile_size", tile_size, f"a power of two, {MIN_TILE} to {MAX_TILE}")
-    is_power = num_warps >= 1 and num_warps == next_power_of_two(num_warps)
-    require(is_power and num_warps <= 32, "num_warps", num_warps, "1, 2, 4, 8, 16 or 32")
-    require(num_stages >= 1, "num_stages", num_stages, "at least 1")
-
-
-def require_partitions(max_num_partitions: int, partition_size: int) -> None:
-    """Raise ValueError for more partitions than a grid can have."""
-    if max_num_partitions > MAX_GRID_YZ:
-        raise ValueError(
-            f"partition_size is {partition_size}, which makes {max_num_partitions:,} partitions; "
-            f"there may be {MAX_GRID_YZ:,}: axis z of a grid"
-        )
+        values, allowed = SIZES[name]
+        require(size in values, name, size, allowed)
