@@ -122,9 +122,7 @@ def first_reads(run: Run, array: str) -> list[wide.Read]:
 
 @by_problem
 @pytest.mark.parametrize("array", ["k_cache", "v_cache"])
-def test_the_first_bytes_are_read_by_the_threads_of_the_formula(
-    problem: DecodeProblem, array: str
-) -> None:
+def test_the_first_bytes_are_read_by_the_threads_of_the_formula(problem, array: str) -> None:
     """The first bytes of K are piece 0 of the first tokens, those of V the first rows."""
     elements, vectors = run_v1(problem), run_v1(problem, loads=vector_loads)
     g = elements.geometry
@@ -198,18 +196,15 @@ def test_a_picture_shows_what_a_wrong_kernel_does(
 # The poster ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("run", "at_work"),
-    [
-        (lambda: run_v1(WORKED_EXAMPLE), [16, 64, 128, 11, 11, 64, 128, 32]),
-        (poster.run_of_partition, [16, 32, 128, 8, 8, 32, 128, 32]),
-    ],
-    ids=("v1", "v2"),
-)
-def test_the_poster_says_who_is_at_work_and_where_the_barriers_are(
-    run: Callable[[], Run], at_work: list[int]
-) -> None:
-    run = run()
+AT_WORK = {
+    run_v1: [16, 64, 128, 11, 11, 64, 128, 32],
+    lambda _: poster.run_of_partition(): [16, 32, 128, 8, 8, 32, 128, 32],
+}
+
+
+@pytest.mark.parametrize(("run", "at_work"), AT_WORK.items(), ids=("v1", "v2"))
+def test_the_poster_says_who_is_at_work_and_where_barriers_are(run, at_work: list[int]) -> None:
+    run = run(WORKED_EXAMPLE)
     assert [len(np.unique(poster.trace_of(run, name).threads)) for name in poster.NAMES] == at_work
     of_sum, of_maximum = poster.shuffles(run.trace, "block_sum"), poster.trace_of(run, "maximum")
     counts = [shuffles.only(warp=0).num_instructions for shuffles in (of_maximum, of_sum)]
