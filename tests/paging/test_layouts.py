@@ -115,20 +115,11 @@ def test_the_oracle_builds_the_same_cache_by_another_program(name, dtype) -> Non
         assert torch.equal(ours.nan_to_num(), other.nan_to_num())
 
 
-@pytest.mark.parametrize(
-    ("positions", "expected"),
-    [
-        (range(11), [*range(40, 48), 16, 17, 18]),  # prefill: the prompt
-        ([10], [18]),  # decode: the last token
-        ([8, 7], [16, 47]),  # across the border of two blocks
-        ([], []),
-    ],
-)
-def test_slots_follow_the_table_at_prefill_and_at_decode(positions, expected) -> None:
-    for table in ([5, 2], torch.tensor([5, 2], dtype=torch.int32)):
-        slots = slot_mapping(table, positions, 8)
-        assert slots.dtype == torch.int64
-        assert slots.tolist() == expected
+@pytest.mark.parametrize("table", [[5, 2], torch.tensor([5, 2], dtype=torch.int32)], ids=str)
+def test_slots_follow_the_table_at_prefill_and_at_decode(table) -> None:
+    assert slot_mapping(table, range(11), 8).tolist() == [*range(40, 48), 16, 17, 18]
+    assert slot_mapping(table, [8, 7], 8).tolist() == [16, 47]
+    assert slot_mapping(table, [], 8).dtype == torch.int64
 
 
 # Refusals
@@ -183,13 +174,11 @@ def gathered(table: list[int], seq_len: int, k_dtype: torch.dtype = torch.float3
         (lambda: make("plain", torch.float16, head_size=12), "head_size is 12; .* of x .*8 for"),
         (lambda: cached((5, 2, 4, 4, 4), (5, 2, 4, 16)), r"v_cache is .*must be \[5, 2, 16, 4\]"),
         (lambda: cached((5, 2, 4, 16), (5, 2, 16, 4)), r"v_cache is .*must be \[5, 2, 4, 16\]"),
-        (lambda: cached((5, 2, 4, 16), (6, 2, 4, 16)), r"v_cache is .*must be \[5, 2, 4, 16\]"),
         (lambda: cached((5, 2, 64), (5, 2, 16, 4)), r"k_cache has shape \[5, 2, 64\].* or 4"),
         (lambda: slot_mapping([5, 2], [3, -1], 8), "positions holds -1; .* must be 0 to 15"),
         (lambda: slot_mapping([5, 2], [3, 16], 8), "positions holds 16; .* must be 0 to 15"),
         (lambda: slot_mapping([-1], [3], 4), "block_table names block -1"),
         (lambda: slot_mapping([1.0], [0], 4), "must be one row of whole numbers"),
-        (lambda: slot_mapping([[1, 2]], [0], 4), "must be one row of whole numbers"),
         (lambda: gathered([1, 3], 5), "block_table names block 3; it must be 0 to 2"),
         (lambda: gathered([1], 4, torch.half), "v_cache is .*float32; .* be .*float16"),
     ],
