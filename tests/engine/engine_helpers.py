@@ -20,6 +20,7 @@ def small_model(num_layers: int = 1) -> TinyLM:
     torch.manual_seed(0)
     heads = {"num_heads": 2, "num_kv_heads": 1, "head_size": 8}
     sizes = {"max_len": MAX_LEN, "mlp_ratio": 1, "vocab_size": VOCAB_SIZE}
+    sizes |= {"alibi": num_layers == 1}
     return TinyLM(TinyConfig(num_layers, **heads, **sizes)).requires_grad_(False).double()
 
 
