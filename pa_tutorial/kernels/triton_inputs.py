@@ -1,7 +1,6 @@
 """What the Triton kernels can take, and the sizes of their tiles."""
 
 import torch
-from torch import Tensor
 
 from pa_tutorial.arguments import require, require_dense
 from pa_tutorial.attention.step import DecodeStep
@@ -34,31 +33,22 @@ def usual_tile(head_size: int, itemsize: int) -> int:
     return min(MOST_TOKENS, max(MIN_TILE, KEY_BYTES // (padded(head_size) * itemsize)))
 
 
-def require_triton_inputs(step: DecodeStep, newest: dict[str, Tensor] | None) -> None:
-    """Raise TypeError or ValueError, naming the argument, unless the kernels can read all.
-
-    newest  k_new and v_new by name, if they are beside the cache: then seq_lens is what the caller
-            calls context_lens, and may be 0
-    """
-    lens_name, least = ("seq_lens", 1) if newest is None else ("context_lens", 0)
-    newest = newest or {}
-    q, k_cache, v_cache = step.q, step.k_cache, step.v_cache
-    step.require_readable(None, lens_name, newest)
+def require_triton_inputs(step: DecodeStep) -> None:
+    """Raise TypeError or ValueError, naming the argument, unless the kernels can read all."""
+    step.require_readable(None)
+    q, k_cache = step.q, step.k_cache
     allowed = "of 4 dimensions: the plain layout"
     require(k_cache.dim() == 4, "k_cache.shape", list(k_cache.shape), allowed)
-    step.require_shapes(lens_name)
+    step.require_shapes()
     require(q.dtype in DTYPES, "q.dtype", q.dtype, f"one of {', '.join(map(str, DTYPES))}")
-    for name, tensor in newest.items():
-        shape = [len(q), k_cache.shape[1], q.shape[2]]
-        require(list(tensor.shape) == shape, f"{name}.shape", list(tensor.shape), shape)
-        require_dense(name, tensor, 3)
-    for name, tensor in {"k_cache": k_cache, "v_cache": v_cache, **newest}.items():
-        require(tensor.dtype == q.dtype, f"{name}.dtype", tensor.dtype, f"{q.dtype}, as q")
+    for name in ("k_cache", "v_cache"):
+        dtype = getattr(step, name).dtype
+        require(dtype == q.dtype, f"{name}.dtype", dtype, f"{q.dtype}, as q")
     step.require_strides(k_dims=2, v_dims=2)
     require_dense("block_tables", step.block_tables, 1)
-    require_dense(lens_name, step.seq_lens, 1)
+    require_dense("seq_lens", step.seq_lens, 1)
     step.require_for_grid()
-    step.require_numbers(lens_name, least)
+    step.require_numbers()
 
 
 def require_sizes(**sizes: int) -> None:

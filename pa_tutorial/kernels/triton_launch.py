@@ -67,9 +67,9 @@ class TritonCall:
 
     def run(self) -> None:
         """On the GPU, on torch's current stream, for CUDA tensors; else in the interpreter."""
-        q = self.arguments["q_ptr"]
-        if q.is_cuda:
-            with torch.cuda.device(q.device):  # Triton launches on the current one
+        lens = self.arguments["seq_lens_ptr"]
+        if lens.is_cuda:
+            with torch.cuda.device(lens.device):  # Triton launches on the current one
                 self.kernel[self.grid](**self.for_gpu)
         else:
             from pa_tutorial.kernels.triton_interpreter import interpret
@@ -123,52 +123,46 @@ def prepare_triton(
     seq_lens: Tensor,
     scale: float,
     alibi_slopes: Tensor | None = None,
-    k_new: Tensor | None = None,
-    v_new: Tensor | None = None,
     **sizes: int | None,
 ) -> TritonLaunch:
     """Check everything and allocate the outputs once; then `run()` as often as you like.
 
-    k_new, v_new  K and V of the newest token, beside the cache: see
-                  paged_attention_triton_beside; the lengths do not count it then
-    sizes         max_seq_len, partition_size and tile_size; for a GPU num_warps and num_stages
-                  too: see TritonCall
+    sizes  max_seq_len, partition_size and tile_size; for a GPU num_warps and num_stages too: see
+           TritonCall
 
     The other arguments and the errors are those of paged_attention_triton.
     """
     step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
-    newest = None if k_new is None and v_new is None else {"k_new": k_new, "v_new": v_new}
-    return launch_of_triton(step, newest, **sizes)
+    return launch_of_triton(step, **sizes)
 
 
 def launch_of_triton(
     step: DecodeStep,
-    newest: dict[str, Tensor] | None = None,
     max_seq_len: int | None = None,
     partition_size: int = VLLM_PARTITION_SIZE,
     tile_size: int | None = None,
     num_warps: int = NUM_WARPS,
     num_stages: int = NUM_STAGES,
 ) -> TritonLaunch:
-    """The launch of prepare_triton; newest is k_new and v_new by name, if they are given."""
+    """The launch of prepare_triton."""
     if why := why_absent():
         raise ImportError(f"the Triton kernels cannot run here: {why}")
     from pa_tutorial.kernels import triton_decode
 
-    require_triton_inputs(step, newest)
+    require_triton_inputs(step)
     num_seqs, num_heads, head_size = step.q.shape
     if tile_size is None:
         tile_size = usual_tile(head_size, step.q.element_size())
     options = {"num_warps": num_warps, "num_stages": num_stages}
     require_sizes(partition_size=partition_size, tile_size=tile_size, **options)
     most = step.longest(max_seq_len)
-    max_num_partitions = max(1, divide_round_up(most, partition_size))
+    max_num_partitions = divide_round_up(most, partition_size)
     least = divide_round_up(most, MAX_GRID_YZ)
     allowed = f"at least {least}: a grid has room for {MAX_GRID_YZ:,} partitions along axis z"
     require(partition_size >= least, "partition_size", partition_size, allowed)
-    values = values_of(step, newest or {}) | unwritten_outputs(step.q, max_num_partitions)
+    values = values_of(step) | unwritten_outputs(step.q, max_num_partitions)
     values |= {"partition_size": partition_size, "max_num_partitions": max_num_partitions}
-    values |= {"TILE_SIZE": tile_size, "NEWEST_IN_CACHE": newest is None}
+    values |= {"TILE_SIZE": tile_size}
     grid = step.k_cache.shape[1], num_seqs, max_num_partitions
     partitions = call_of(triton_decode.paged_decode_kernel, grid, values, **options)
     reduce = call_of(triton_decode.reduce_kernel, (num_heads, num_seqs, 1), values)
@@ -184,7 +178,7 @@ def call_of(
     return TritonCall(kernel, grid, known, constants, **options)
 
 
-def values_of(step: DecodeStep, newest: dict[str, Tensor]) -> dict[str, object]:
+def values_of(step: DecodeStep) -> dict[str, object]:
     """What the step says of the arguments and constants of both kernels."""
     num_heads, head_size = step.q.shape[1:]
     _, num_kv_heads, block_size, _ = step.k_cache.shape
@@ -192,8 +186,6 @@ def values_of(step: DecodeStep, newest: dict[str, Tensor]) -> dict[str, object]:
         "q_ptr": step.q.detach(),
         "k_cache_ptr": step.k_cache.detach(),
         "v_cache_ptr": step.v_cache.detach(),
-        "k_new_ptr": newest.get("k_new"),
-        "v_new_ptr": newest.get("v_new"),
         "block_tables_ptr": step.block_tables,
         "seq_lens_ptr": step.seq_lens,
         "alibi_slopes_ptr": step.float_slopes(),
@@ -264,29 +256,3 @@ def paged_attention_triton(
         m, l, acc = prepared.merged()
         probe |= {"qk_max": m[..., None], "exp_sum": l[..., None], "accs": acc / l[..., None]}
     return out
-
-
-def paged_attention_triton_beside(
-    q: Tensor,
-    k_new: Tensor,
-    v_new: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    block_tables: Tensor,
-    context_lens: Tensor,
-    scale: float,
-    alibi_slopes: Tensor | None = None,
-    **sizes: int | None,
-) -> Tensor:
-    """paged_attention_triton with K and V of the newest token beside the cache, not yet in it.
-
-    k_new, v_new  [num_seqs, num_kv_heads, head_size], without gaps
-    context_lens  [num_seqs] int32   tokens in the cache: seq_len - 1, so 0 for a first token
-    sizes         max_seq_len (of the longest context), partition_size, tile_size
-    returns       what paged_attention_triton returns once k_new and v_new are in the cache
-
-    Errors: those of paged_attention_triton.
-    Source: the rosellm project, "paged attention in rosellm": its kernel takes them so.
-    """
-    step = DecodeStep(q, k_cache, v_cache, block_tables, context_lens, scale, alibi_slopes)
-    return launch_of_triton(step, {"k_new": k_new, "v_new": v_new}, **sizes).run()

@@ -28,12 +28,10 @@ from pa_tutorial.bench.record import IDS, KERNELS, checksum, load, moved, output
 from pa_tutorial.checks.comparing import relative_errors, to_float64
 from pa_tutorial.checks.running import judge, stage_trial
 from pa_tutorial.kernels import launch
-from pa_tutorial.kernels.geometry import BLOCK_SIZES, DTYPES
+from pa_tutorial.kernels.geometry import BLOCK_SIZES
 from pa_tutorial.kernels.gpu_launch import DEFAULT_SHARED
 from pa_tutorial.kernels.prepare import most_shared
-from pa_tutorial.kernels.running import as_stored
 from pa_tutorial.kernels.vectors import vector_loads
-from pa_tutorial.paging import layouts
 from pa_tutorial.walk.cases import CASES
 from pa_tutorial.walk.ladder import STAGES, Stage
 
@@ -171,41 +169,6 @@ def test_a_small_kernel_gives_the_answer_of_the_simulator(name: str) -> None:
     for position in example.answer(*example.draw()):
         rtol = max(example.rtol, least.get(expected[position].dtype, 0.0))
         np.testing.assert_allclose(found[position], expected[position], rtol=rtol, atol=rtol)
-
-
-# The cache kernels ------------------------------------------------------------------------------
-
-# A chain, a block with two copies, an exchange by way of a third: the order counts.
-PAIRS = ((1, 2), (2, 3), (4, 5), (4, 6), (7, 8), (9, 7), (8, 9))
-
-
-def bits(cache: Tensor) -> Tensor:
-    return cache.view({4: torch.int32, 2: torch.int16}[cache.element_size()])
-
-
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("head_size", [80, 128])
-@pytest.mark.parametrize("block_size", BLOCK_SIZES)
-@by_device
-def test_cache_kernels_write_the_bits_of_torch(
-    device: str, dtype: torch.dtype, head_size: int, block_size: int
-) -> None:
-    layout = layouts.VllmLayout(24, 3, head_size, block_size, dtype)
-    ours, theirs = (tuple(cache.to(device) for cache in layout.empty()) for _ in range(2))
-    qkv = torch.randn(42, 9, head_size, device=device).to(dtype)
-    key, value = qkv[:, 3:6], qkv[:, 6:]  # views into one tensor, as a model makes them
-    slots = torch.randperm(24 * block_size)[:42]
-    slots[::5] = layouts.PAD_SLOT
-    slots = slots.to(device)
-    launch.reshape_and_cache_by_kernel(key, value, *ours, slots)
-    layouts.reshape_and_cache(key, value, *theirs, slots)
-    for written, expected in zip(ours, theirs, strict=True):
-        assert torch.equal(bits(written), bits(expected))
-    launch.copy_blocks([ours[0]], [ours[1]], PAIRS)
-    for written, expected in zip(ours, theirs, strict=True):
-        for source, destination in PAIRS:
-            as_stored(expected)[destination] = as_stored(expected)[source]
-        assert torch.equal(bits(written), bits(expected))
 
 
 # Streams, graphs, shared memory -----------------------------------------------------------------

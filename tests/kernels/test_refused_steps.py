@@ -7,13 +7,11 @@ import pytest
 import torch
 from plain_steps import step
 from torch import Tensor
-from triton_trials import taken_out
 
 from pa_tutorial.kernels.cpu_launch import paged_attention_cpu
 from pa_tutorial.kernels.triton_launch import (
     TritonCall,
     paged_attention_triton,
-    paged_attention_triton_beside,
     prepare_triton,
 )
 
@@ -26,11 +24,6 @@ def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.fail(f"{call.kernel.__name__} was launched; the arguments must be refused before")
 
     monkeypatch.setattr(TritonCall, "run", run)
-
-
-def beside(**arguments: object) -> Tensor:
-    arguments["context_lens"] = arguments.pop("seq_lens")
-    return paged_attention_triton_beside(**arguments)
 
 
 def with_item(place: tuple[int, ...], value: float) -> Callable[[Tensor], Tensor]:
@@ -58,7 +51,7 @@ def apart(tensor: Tensor) -> Tensor:
 
 
 CPU, TRITON = {paged_attention_cpu: "cpu"}, {paged_attention_triton: "triton"}
-BOTH, BESIDE = CPU | TRITON, {beside: "triton"}
+BOTH = CPU | TRITON
 # Who refuses, the argument, how it is changed, a piece of the message. The step has 2 sequences of
 # 20 and 9 tokens, 4 heads, 2 KV heads of size 16, blocks of 8 tokens, tables 4 wide.
 REFUSED = (
@@ -83,13 +76,6 @@ REFUSED = (
     (BOTH, "alibi_slopes", with_item((3,), torch.inf), r"alibi_slopes\[3\] is inf; .* finite"),
     (TRITON, "alibi_slopes", lambda s: s.int(), "alibi_slopes.dtype is torch.int32; .*of"),
     (BOTH, "scale", lambda s: torch.nan, "scale is nan; it must be finite"),
-    (BESIDE, "v_new", lambda v: None, "v_new is of type NoneType; it must be a torch.T"),
-    (BESIDE, "k_new", lambda k: None, "k_new is of type NoneType; it must be a torch.T"),
-    (BESIDE, "k_new", lambda k: k[:1], r"k_new.shape is \[1, 2, 16\]; .*\[2, 2, 16\]"),
-    (BESIDE, "v_new", half, "v_new.dtype is torch.float16; .*, as q"),
-    (BESIDE, "v_new", apart, r"v_new.stride\(\)\[-3:\] is .*without gaps"),
-    (BESIDE, "seq_lens", with_item((0,), -1), r"context_lens\[0\] is -1; it must be 0 to 32"),
-    (BESIDE, "seq_lens", lambda n: n.long(), "context_lens is torch.int64; "),
 )
 
 
@@ -105,8 +91,6 @@ def test_what_a_kernel_cannot_take_is_refused(
     function: Callable, name: str, change: Callable, message: str
 ) -> None:
     arguments = step(alibi=True)
-    if function is beside:
-        arguments = taken_out(arguments)
     arguments[name] = change(arguments[name])
     with pytest.raises((TypeError, ValueError), match=message):
         function(**arguments)

@@ -13,7 +13,6 @@ import pytest
 import torch
 from plain_steps import step
 from torch import Tensor
-from triton_trials import taken_out
 
 from pa_tutorial.kernels.changed import changed
 from pa_tutorial.kernels.running import flat
@@ -25,7 +24,7 @@ if why_absent() is None:
     from pa_tutorial.kernels import triton_decode
 
 pytestmark = pytest.mark.triton
-WHOLE = "q", "seq_lens", "k_new", "v_new"
+WHOLE = "q", "seq_lens"
 
 
 def addresses(tensor: Tensor) -> Tensor:
@@ -36,7 +35,7 @@ def addresses(tensor: Tensor) -> Tensor:
 
 def readable(arguments: dict[str, object]) -> dict[str, set[int]]:
     """Name -> the addresses that a step has to read: of the caches, those of its tokens."""
-    used = {name: [addresses(arguments[name])] for name in WHOLE if name in arguments}
+    used = {name: [addresses(arguments[name])] for name in WHOLE}
     used |= {"k_cache": [], "v_cache": [], "block_tables": []}
     block_size = arguments["k_cache"].shape[2]
     for sequence, length in enumerate(arguments["seq_lens"].tolist()):
@@ -81,7 +80,6 @@ STEPS = {
     "padded": step(num_heads=6, head_size=24, alibi=True),
     "gaps": step(seq_lens=(15, 1, 7), num_heads=3, num_kv_heads=1, head_size=40, gaps=True),
     "float16": step(seq_lens=(8, 30), block_size=5, strided_q=True, dtype=torch.float16),
-    "beside": taken_out(step(seq_lens=(1, 15, 9), num_heads=6, head_size=24)),
 }
 by_step = pytest.mark.parametrize("arguments", STEPS.values(), ids=STEPS)
 
