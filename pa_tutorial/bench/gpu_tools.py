@@ -142,7 +142,7 @@ def sanitizer() -> dict[str, object]:
         else:
             summary = " ".join(re.findall(r"^=+ (.*SUMMARY.*)", said, re.MULTILINE))
             found[tool] = f"exit status {status}: {summary or said[-500:]}"
-            wrong += [f"{tool}: {found[tool]}"] * bool(status)
+            wrong += [f"{tool}: {found[tool]}"] * (status == 99)
         print(f"{tool}: {found[tool]}")
     return found | {"wrong": wrong}
 
