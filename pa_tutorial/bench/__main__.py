@@ -44,14 +44,14 @@ def main(command_line: list[str] | None = None) -> None:
         parser().error(f"--rounds is {arguments.rounds}; it must be at least 1")
     machine, processor = describe_machine(), describe_processor()
     name = f"{cpu_name()} {machine['cores']} cores"
-    cache = processor["last_cache_bytes"] / 2**20
     print(f"{machine['cpu']} ({processor['name']}), {machine['cores']} cores, torch ", end="")
-    print(f"{machine['torch']}, {cache:.0f} MiB of cache, {' '.join(processor['vectors'])}")
+    print(f"{machine['torch']}, {processor['last_cache_bytes'] / 2**20:.0f} MiB of cache")
     committed, results = read_results(name), read_results(name, arguments.out)
     for section in arguments.only or SECTIONS:
         what, measure = SECTIONS[section]
         print(f"\n{section}: {what}", flush=True)
-        results |= {section: measure(arguments.rounds), "processor": processor}
+        results |= {"machine": machine, "processor": processor}
+        results[section] = measure(arguments.rounds)
         path = write_results(results, name, arguments.out)
     if arguments.compare:
         print("\n" + comparison(results, committed))

@@ -46,10 +46,10 @@ def run_tool(name: str, *arguments: str) -> tuple[int, str]:
         raise RuntimeError(f"there is no {name} on PATH, nor in {', '.join(PLACES)}")
     # torch takes each tensor from the driver by itself: otherwise a read behind one tensor is a
     # read of the next, and no tool sees it.
-    environment = os.environ | {"LC_ALL": "C", "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    env = os.environ | {"LC_ALL": "C", "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "encoding": "utf-8"}
     process = subprocess.Popen(
-        [found, *arguments], cwd=ROOT, env=environment, start_new_session=True, **pipes
+        [found, *arguments], cwd=ROOT, env=env, start_new_session=True, errors="replace", **pipes
     )
     try:
         said, _ = process.communicate(timeout=SECONDS)
@@ -142,7 +142,7 @@ def sanitizer() -> dict[str, object]:
         else:
             summary = " ".join(re.findall(r"^=+ (.*SUMMARY.*)", said, re.MULTILINE))
             found[tool] = f"exit status {status}: {summary or said[-500:]}"
-            wrong += [f"{tool}: {found[tool]}"] * bool(status)
+            wrong += [f"{tool}: {found[tool]}"] * (status == 99)
         print(f"{tool}: {found[tool]}")
     return found | {"wrong": wrong}
 

@@ -281,10 +281,8 @@ def test_every_step_that_is_timed_is_attention() -> None:
 
 def test_a_wrong_step_is_told_and_not_timed() -> None:
     timed = {"sdpa": lambda: torch.ones(2), "no": lambda: torch.zeros(2), "fails": lambda: 1 / 0}
-    wrong = gpu.whats_wrong(timed)
-    assert wrong["no"] == "its result has the error 1.0e+00"
-    assert wrong["fails"] == "ZeroDivisionError: division by zero"
-    assert len(wrong) == 2
+    why = ["its result has the error 1.0e+00", "ZeroDivisionError: division by zero"]
+    assert gpu.whats_wrong(timed) == dict(zip(("no", "fails"), why, strict=True))
 
 
 def test_a_row_has_the_bandwidth_beside_that_of_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
