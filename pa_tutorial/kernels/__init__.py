@@ -2,6 +2,6 @@
 
 To read on: geometry (the constants), naive (the indexing), then paged_attention with loads, warp
 and dtypes beside it. cache has the kernels that write to the cache. launch takes torch tensors,
-which inputs checks; intermediates says what a run computed on the way; changed makes a kernel with
-a piece of its text replaced.
+which prepare checks; intermediates says what a run computed on the way; compiled what the compiler
+made of a kernel; changed makes a kernel with a piece of its text replaced.
 """

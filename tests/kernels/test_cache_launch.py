@@ -33,19 +33,10 @@ def tokens() -> dict[str, Tensor]:
     return dict(zip(names, (key, value, k_cache, v_cache, slots), strict=True))
 
 
-def with_slot(slot: int) -> Callable[[Tensor], Tensor]:
-    return lambda slots: torch.cat([slots[:-1], torch.tensor([slot])])
-
-
 WRONG = [  # the argument, how it is changed, and a piece of the message
-    ("slot_mapping", lambda s: s.int(), "slot_mapping is torch.int32 .*int64"),
-    ("slot_mapping", with_slot(96), "holds 96; .* -1, or 0 to 95"),
-    ("slot_mapping", with_slot(-2), "holds -2; it must be -1"),
-    ("slot_mapping", with_slot(3 * 16 + 1), "holds a slot twice"),
-    ("key", lambda t: t.repeat(2, 1, 1), r"key has shape \[14, 2, 32\]"),
+    ("slot_mapping", lambda s: s.clamp(0, 7), "holds a slot twice"),
     ("key", lambda t: t.float(), "key is torch.float32; it must be .*float16"),
     ("key", lambda t: t.mT.contiguous().mT, r"key.stride\(\)\[-2:\] is \(1, 2\); .* \(32, 1\)"),
-    ("value", lambda t: t[:, :1], r"value has shape \[7, 1, 32\]"),
     ("k_cache", lambda t: t[:, :, 0], "k_cache.shape is .* 5 dimensions: vLLM"),
     ("k_cache", lambda t: t.reshape(6, 2, 8, 16, 4), r"k_cache.shape\[4\] is 4; .* x = 8"),
     ("k_cache", lambda t: t.to(torch.int16), "k_cache.dtype is torch.int16"),
