@@ -6,7 +6,7 @@ Source: vLLM, csrc/attention/attention_kernels.cuh, paged_attention_kernel.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 
@@ -22,9 +22,6 @@ DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 VEC_BYTES = 16  # what a thread group reads of K, and one thread of V, at once
 FLOAT_BYTES = 4  # logits, partial results and sums are float32
 FLT_MAX = float(torch.finfo(torch.float32).max)
-
-# The fields of Geometry that are whole numbers.
-INTEGERS = ("head_size", "block_size", "num_threads", "partition_size", "num_queries_per_kv")
 
 
 def divide_round_up(a: int, b: int) -> int:
@@ -62,11 +59,11 @@ class Geometry:
     num_queries_per_kv: int = 1
 
     def __post_init__(self) -> None:
-        for name in INTEGERS:
-            value = getattr(self, name)
+        for field in fields(self):
+            value = getattr(self, field.name)
             # 96.0 == 96: the kernel made for one would be kept for the other too.
-            is_int = isinstance(value, int) and not isinstance(value, bool)
-            require(is_int, name, repr(value), "an int")
+            fits = field.name == "dtype" or (isinstance(value, int) and not isinstance(value, bool))
+            require(fits, field.name, repr(value), "an int")
         for name, supported in (
             ("head_size", HEAD_SIZES),
             ("block_size", BLOCK_SIZES),

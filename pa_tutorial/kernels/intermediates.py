@@ -20,12 +20,8 @@ from pa_tutorial.simt.races import WARP_SIZE
 
 # What is complete at a mark: qk_max and all scores; exp_sum; all weights; in accs, the sum over
 # the lanes that share a row.
-SCORES_DONE, SUM_DONE, WEIGHTS_DONE, ROWS_DONE = MARKS = (
-    "mark: scores",
-    "mark: sum",
-    "mark: weights",
-    "mark: rows",
-)
+MARKS = ("mark: scores", "mark: sum", "mark: weights", "mark: rows")
+SCORES_DONE, SUM_DONE, WEIGHTS_DONE, ROWS_DONE = MARKS
 NAMES = ("logits", "qk_max", "exp_sum", "accs")
 # The same for the reduce kernel.
 REDUCED = "mark: rescaled"

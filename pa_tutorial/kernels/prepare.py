@@ -38,26 +38,18 @@ def takes_tensors(function: Callable) -> Callable:
 
     function(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes=None, ...)
     """
+    of_step, fields = signature(function), signature(DecodeStep).parameters
+    _, *options = of_step.parameters.values()
+    of_tensors = of_step.replace(parameters=[*fields.values(), *options])
 
     @wraps(function)
-    def of_tensors(
-        q: Tensor,
-        k_cache: Tensor,
-        v_cache: Tensor,
-        block_tables: Tensor,
-        seq_lens: Tensor,
-        scale: float,
-        alibi_slopes: Tensor | None = None,
-        *more: object,
-        **options: object,
-    ) -> object:
-        step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
-        return function(step, *more, **options)
+    def called(*tensors: object, **named: object) -> object:
+        given = of_tensors.bind(*tensors, **named).arguments
+        step = DecodeStep(**{name: given.pop(name) for name in fields if name in given})
+        return function(step, **given)
 
-    of_step = signature(function)
-    fields, (_, *options) = signature(DecodeStep).parameters, of_step.parameters.values()
-    of_tensors.__signature__ = of_step.replace(parameters=[*fields.values(), *options])
-    return of_tensors
+    called.__signature__ = of_tensors
+    return called
 
 
 @takes_tensors
