@@ -15,7 +15,6 @@ from pa_tutorial.viz import cpu_measured, layouts
 from pa_tutorial.viz.blocks import draw_translation, snapshot
 from pa_tutorial.viz.cpu_figures import reading_order
 from pa_tutorial.viz.engine_figures import WAITS, draw_batch, draw_timeline
-from pa_tutorial.viz.latent import draw_two_ways
 from pa_tutorial.viz.many_devices import FOUR_BLOCKS, draw_blocks, draw_heads
 from pa_tutorial.viz.tiles import draw_tile, place_of
 
@@ -131,13 +130,6 @@ def test_blocks_are_dealt_out_and_numbered_by_each_rank() -> None:
     assert titles <= {*texts_of(draw_blocks(FOUR_BLOCKS, 2))}
     two_blocks = replace(FOUR_BLOCKS, seq_lens=(11,), tables=((5, 2),))
     assert "rank 2   block table []" in texts_of(draw_blocks(two_blocks, 3))
-
-
-def test_the_two_ways_of_a_latent_cache_multiply_sizes_that_fit() -> None:
-    """512 elements of latent, 64 of position, 128 heads of 128."""
-    rows = "rows of the cache\nT × (512 + 64)"
-    wanted = {rows, "q\n128 × 192", "q · w_k\n128 × (512 + 64)", "out\n128 × 128"}
-    assert wanted | {"V = latents · w_v\nT × 128 × 128"} <= {*texts_of(draw_two_ways())}
 
 
 # Measurements --------------------------------------------------------------------------------
