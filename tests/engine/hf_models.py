@@ -13,7 +13,6 @@ from torch import Tensor
 
 from pa_tutorial.engine import LLM
 
-tokenizers = pytest.importorskip("tokenizers")
 transformers = pytest.importorskip(
     "transformers", reason="transformers is the reference of the engine: an extra for tests"
 )
@@ -102,15 +101,6 @@ def change_tensors(folder: Path, change: Callable[[dict], object]) -> None:
     tensors = load_file(path)
     change(tensors)
     save_file(tensors, path, {"format": "pt"})
-
-
-def save_tokenizer(folder: Path) -> object:
-    """One word a token, as many as the models have; made here, so that nothing is downloaded."""
-    words = {f"w{number}": number for number in range(VOCAB_SIZE)}
-    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="w0"))
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    tokenizer.save(str(folder / "tokenizer.json"))
-    return tokenizer
 
 
 def require_no_retry(llm: LLM) -> None:

@@ -80,7 +80,6 @@ def test_a_bad_request_is_refused_alone(bad: object, message: str) -> None:
         (([[1]], 5), "params is 5; it must be SamplingParams, or a list of them"),
         (([[1]], [PARAMS, PARAMS]), "params has 2; it must be one for each prompt"),
         (([[1]], PARAMS, []), "arrivals has 0; it must be one for each prompt"),
-        (([[1]], PARAMS, 5), "arrivals is 5; it must be a list of steps"),
         (([[1]], PARAMS, [-1]), "arrivals[0] is -1; it must be a whole number, at least 0"),
         (([[1]], PARAMS, ["1"]), "arrivals[0] is '1'; it must be a whole number"),
     ],

@@ -37,11 +37,6 @@ PLANS = {
         [(8, 3)] * 3,
         [{0: 6, 1: 4}, {0: 2, 1: 4, 2: 4}, {0: 1, 1: 1, 2: 4}],
     ),
-    "a chunk is no longer than the chunk size": (
-        {"token_budget": 100, "chunk_size": 3},
-        [(8, 2)],
-        [{0: 3}, {0: 3}, {0: 2}, {0: 1}, {}],
-    ),
     "nobody overtakes one that needs 3 blocks where 2 are free": (
         {"num_blocks": 6},
         [(12, 3), (12, 1), (4, 1)],
