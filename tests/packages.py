@@ -22,14 +22,10 @@ def chosen(requirement: str, elsewhere: Mapping[str, str] | None = None) -> set[
     while waiting:
         wanted = waiting.pop()
         name = canonicalize_name(wanted.name)
-        for extra in ("", *wanted.extras):
-            if name in ONLY_THERE or (name, extra) in seen:
-                continue
-            seen.add((name, extra))
-            for text in metadata.requires(name) or ():
-                needed = Requirement(text)
-                if not needed.marker or needed.marker.evaluate(
-                    {**(elsewhere or {}), "extra": extra}
-                ):
-                    waiting.append(needed)
-    return {name for name, _ in seen}
+        extras = {("", name), *((extra, name) for extra in wanted.extras)} - seen
+        for extra, _ in extras if name not in ONLY_THERE else ():
+            seen.add((extra, name))
+            machine = {**(elsewhere or {}), "extra": extra}
+            needed = map(Requirement, metadata.requires(name) or ())
+            waiting += [n for n in needed if not n.marker or n.marker.evaluate(machine)]
+    return {name for _, name in seen}
