@@ -65,7 +65,7 @@ def test_committed_notebook_is_clean(path) -> None:
 
 
 def test_a_number_is_left_out() -> None:
-    assert [int(path.stem[:2]) for path in PATHS] == list(range(19))
+    assert [int(path.stem[:2]) for path in PATHS] == list(range(max(len(PATHS), 1)))
 
 
 def functions_of(path) -> dict[str, str]:
