@@ -17,8 +17,6 @@ ROOT = Path(__file__).parent.parent
 # What runs on a Mac: everything marked `macos`, and a stage as the README says it.
 SELECTED = "macos or kv_cache"
 NOT_HERE = ("Triton", "hypothesis")  # whole files need them, none of them SELECTED
-
-
 # A link needs a right on Windows, and the environment of a Mac is laid out as on Linux.
 pytestmark = pytest.mark.needs("POSIX")
 
@@ -37,10 +35,9 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def run(*command: str) -> str:
-    done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, encoding="utf-8", errors="replace"
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    piped = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    done = subprocess.run(command, cwd=ROOT, **piped, encoding="utf-8", errors="replace")
+    assert done.returncode == 0, done.stdout
     return done.stdout
 
 

@@ -99,9 +99,7 @@ def test_compilations_are_counted_and_nothing_is_compiled() -> None:
     steps = prepared(), larger, *others, prepared()
     for _ in range(2):
         assert num_compilations([step.partitions for step in steps]) == 5
-        assert (
-            num_compilations([step.reduce for step in steps]) == 3
-        )  # no tiles, no groups
+        assert num_compilations([step.reduce for step in steps]) == 3  # no tiles, no groups
 
 
 def test_afterwards_triton_asks_for_the_gpu_that_is_there() -> None:
