@@ -65,11 +65,11 @@ class ColdL2:
 
 def twin(prepared: object) -> Tensor:
     """The kernel's twin in C++ in its place, on torch's current stream."""
-    from pa_tutorial.kernels.cpp_twin import twin_kernel
+    from pa_tutorial.kernels.cpp_twin import Twin
 
     geometry, stream = prepared.geometry, torch.cuda.current_stream().cuda_stream
     configuration = prepared.grid, geometry.NUM_THREADS, stream, prepared.shared_bytes
-    twin_kernel(geometry)[configuration](*prepared.kernel_arguments)
+    Twin(geometry)[configuration](*prepared.kernel_arguments)
     return prepared.out
 
 
@@ -142,12 +142,12 @@ def measure_shape(
 
 
 def times(rounds: int, shapes: Iterable[Shape] = SHAPES) -> dict[str, object]:
-    """rows; points: those of v1 and v2, as pa_tutorial.kernels.choose takes them; wrong."""
+    """rows, one a shape, and what was wrong."""
     if not torch.cuda.is_available():
         print(NO_GPU)
         return {"left_out": NO_GPU}
     torch.cuda.set_stream(torch.cuda.Stream())  # the twin asks for a stream with a handle
-    rows, points, wrong, milliseconds = [], [], [], ColdL2()
+    rows, wrong, milliseconds = [], [], ColdL2()
     for shape in shapes:
         if torch.cuda.mem_get_info()[0] < COPIES * shape.kv_bytes:
             print(f"left out, no memory: {shape}")
@@ -159,13 +159,8 @@ def times(rounds: int, shapes: Iterable[Shape] = SHAPES) -> dict[str, object]:
         for name, why in (row["left_out"] | row["wrong"]).items():
             print(f"  {name}: {why}")
         wrong += [f"{shape}: {name}: {why}" for name, why in row["wrong"].items()]
-        ms = {name: time["median_ms"] for name, time in row["times"].items()}
-        if {"cuda_v1_vector", "cuda_v2"} <= ms.keys():
-            point = {"num_seqs": len(shape.seq_lens), "num_heads": shape.num_heads}
-            point |= {"max_seq_len": max(shape.seq_lens), "v1": ms["cuda_v1_vector"]}
-            points.append(point | {"v2": ms["cuda_v2"]})
         torch.cuda.empty_cache()
-    return {"gpu": torch.cuda.get_device_name(), "rows": rows, "points": points, "wrong": wrong}
+    return {"gpu": torch.cuda.get_device_name(), "rows": rows, "wrong": wrong}
 
 
 SECTIONS = {

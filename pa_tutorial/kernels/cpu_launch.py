@@ -130,11 +130,6 @@ class CpuLaunch:
     def __post_init__(self) -> None:
         self.values = tuple(self.arguments.values())
 
-    @property
-    def bytes_beside_the_cache(self) -> int:
-        """Of the partitions: what the kernel needs beside inputs and output."""
-        return sum(self.arguments[name].nbytes for name in ("max_logits", "exp_sums", "tmp_out"))
-
     def run(self) -> Tensor:
         """One decode step: `out`, which the next run overwrites."""
         if self.rows is not self.q:

@@ -106,11 +106,6 @@ def test_there_is_no_backward_pass() -> None:
     assert is_right(out, inputs)
 
 
-def test_memory_beside_the_cache_is_a_few_kilobytes_a_partition() -> None:
-    prepared = prepare_cpu(**mixed(), num_shares=4)
-    assert prepared.bytes_beside_the_cache == 2 * 4 * (4 * 4 * (64 + 2))  # of 4 heads, in float32
-
-
 @njit
 def exp_of(xs: np.ndarray) -> np.ndarray:
     out = np.empty_like(xs)
