@@ -52,9 +52,8 @@ def draw_grid(trace: Trace, seq_lens: Sequence[int]) -> Figure:
             (kv_head,) = {place[1] for places in keys.values() for place in places}
             hue = style.lighter(style.SEQUENCES[sequence], 0.45 + 0.5 * kv_head / num_kv_heads)
             _thread_block(axes, head, sequence, hue, len(keys) / num_threads)
-            name = "block" if len(blocks) == 1 else "blocks"
-            words = f"{name} {', '.join(map(str, blocks))}\nKV head {kv_head}"
-            words += f"\n{len(keys)} of {num_threads} threads"
+            words = f"block{'s' * (len(blocks) > 1)} {', '.join(map(str, blocks))}"
+            words += f"\nKV head {kv_head}\n{len(keys)} of {num_threads} threads"
             write(axes, head + 0.48, sequence + 0.44, words)
     return figure
 

@@ -224,8 +224,7 @@ def _table(board: Board, step: str, x: float, run: Run) -> None:
 
 def _num_blocks(run: Run) -> int:
     """Blocks of the sequence; of v2, of the first partition."""
-    g = run.geometry
-    tokens = int(run["seq_lens"][0])
+    g, tokens = run.geometry, int(run["seq_lens"][0])
     return -(-min(tokens, g.PARTITION_SIZE or tokens) // g.BLOCK_SIZE)
 
 

@@ -12,7 +12,7 @@ from pa_tutorial.viz import style
 from pa_tutorial.viz.drawing import board, box, plate, write
 
 PAGES_A_ROW = 32  # of the picture in notebook 00
-SMALL_MEMORY = 384  # slots, where every slot is seen
+SLOTS_A_ROW = 16  # where every slot is drawn
 
 KIND_STYLES = {
     Kind.TOKENS: ("tokens", {"color": style.INK}),
@@ -58,47 +58,46 @@ def _draw_share(axes: Axes, row: int, left: float, share: float, kind: Kind) -> 
     write(axes, left + share / 2, row, text, color=style.ink_on(color), bbox=behind)
 
 
-@style.styled
 def draw_small_memory_map() -> Figure:
-    """Every slot after 30 steps, given out in three ways; a hue and a number for a request.
+    """The requests of notebook 02, 24 times shorter, so that every slot of 384 can be seen."""
+    requests = [
+        Request(-(-request.prompt_len // 24), -(-request.output_len // 24))
+        for request in long_tailed_requests(400, seed=0)
+    ]
+    memories = {
+        "the maximum, 96": Contiguous(384, "max", max_len=96),
+        "exact length": Contiguous(384, "oracle", max_len=96),
+        "blocks of 8": Blocks(384, 8),
+    }
+    step, ways = 30, memories.items()
+    return _draw_maps({name: memory_map_at(step, requests, way) for name, way in ways}, step)
+
+
+@style.styled
+def _draw_maps(maps: Mapping[str, MemoryMap], step: int) -> Figure:
+    """Every slot after so many steps; a hue and a number for a request.
 
     Full colour: a token stands there. Light: held, a token will come. Hatched: held for nothing.
     White: free. Dots: free, and the next request does not fit into any gap.
     """
-    step, row_len = 30, 16
-    maps = _small_maps(step)
     fit = [_num_requests(one) for one in maps.values()]
     title = (
         f"After {step} steps, the same memory holds {fit[0]}, {fit[1]} or {fit[2]} requests, "
         "depending on how it is given out"
     )
-    num_rows = SMALL_MEMORY // row_len
+    num_rows = max(-(-len(one.kinds) // SLOTS_A_ROW) for one in maps.values())
     figure, panels = style.new_figure(title, 1.0 + 0.15 * num_rows, ncols=len(maps))
     for axes, (name, drawn), count in zip(panels, maps.items(), fit, strict=True):
-        _draw_slots(axes, drawn.kinds, drawn.owner, row_len)
-        _number_runs(axes, drawn.owner, row_len)
+        _draw_slots(axes, drawn.kinds, drawn.owner, SLOTS_A_ROW)
+        _number_runs(axes, drawn.owner, SLOTS_A_ROW)
         axes.set_title(f"{name}: {count} requests", loc="center", weight="normal")
-        board(axes, row_len + 0.1, num_rows + 0.1, -0.1, -0.1)
+        board(axes, SLOTS_A_ROW + 0.1, num_rows + 0.1, -0.1, -0.1)
     figure.supxlabel(
         "full colour: a token · light: a token will come · hatched: held, never used\n"
         "white: free · dots: free, but the next request fits into no gap",
         fontsize=9,
     )
     return figure
-
-
-def _small_maps(step: int) -> dict[str, MemoryMap]:
-    """The requests of notebook 02, 24 times shorter, so that every slot can be seen."""
-    requests = [
-        Request(-(-request.prompt_len // 24), -(-request.output_len // 24))
-        for request in long_tailed_requests(400, seed=0)
-    ]
-    memories = {
-        "the maximum, 96": Contiguous(SMALL_MEMORY, "max", max_len=96),
-        "exact length": Contiguous(SMALL_MEMORY, "oracle", max_len=96),
-        "blocks of 8": Blocks(SMALL_MEMORY, 8),
-    }
-    return {name: memory_map_at(step, requests, memory) for name, memory in memories.items()}
 
 
 def _num_requests(drawn: MemoryMap) -> int:

@@ -1,7 +1,6 @@
 """Operates the microscope's page as a reader does, and says what it must show: from the trace."""
 
 import json
-from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
@@ -155,24 +154,26 @@ def stops(trace: Trace, warp: int | None = None, lane: int | None = None) -> lis
 def touched(trace: Trace, records: np.recarray) -> dict[Pane, tuple[np.ndarray, ...]]:
     """For each pane the elements that some records touch: addresses, lanes, is it a write?"""
     found = {}
-    for pane in {(a.space, None if a.space == "shared" else a.name) for a in trace.arrays}:
-        mine = np.array([a.space == pane[0] and pane[1] in (None, a.name) for a in trace.arrays])
+    for space, name in {(a.space, None if a.space == "shared" else a.name) for a in trace.arrays}:
+        mine = np.array([a.space == space and name in (None, a.name) for a in trace.arrays])
         sizes = [trace.arrays[number].dtype.itemsize for number in np.flatnonzero(mine)]
         part = records[(records.array >= 0) & mine[records.array]]
-        unit = min(4, *sizes) if pane[0] == "shared" else min(sizes)  # bytes of a cell
+        unit = min(4, *sizes) if space == "shared" else min(sizes)  # bytes of a cell
         offsets = np.arange(0, part.num_bytes.max(initial=0), unit)
         row, column = (offsets < part.num_bytes[:, None]).nonzero()
         written = part.kind[row] != KINDS.index("read")
-        found[pane] = part.address[row] + offsets[column], part.lane[row], written
+        found[space, name] = part.address[row] + offsets[column], part.lane[row], written
     return found
 
 
 def by_address(addresses: np.ndarray, lanes: np.ndarray, written: np.ndarray) -> dict[int, list]:
     """address -> its lanes, and is it written?"""
-    found = defaultdict(lambda: [[], False])
-    for address, lane, write in zip(addresses.tolist(), lanes.tolist(), written, strict=True):
-        cell = found[address]
-        cell[:] = sorted({*cell[0], lane}), bool(cell[1] or write)
+    found = {}
+    for address, lane, write in zip(
+        *map(np.ndarray.tolist, (addresses, lanes, written)), strict=True
+    ):
+        others, before = found.get(address, ([], False))
+        found[address] = [sorted({*others, lane}), before or write]
     return found
 
 
