@@ -62,7 +62,6 @@ HALVES = [np.log(0.5), np.log(0.25), np.log(0.125), np.log(0.125)]
         *((HALVES, {"top_p": part}, [0, 1, 2]) for part in (0.76, 0.87)),
         (HALVES, {"top_p": 0.999}, [0, 1, 2, 3]),
         ([0.0] * 4, {"top_p": 0.5}, [0, 1]),
-        ([0.0] * 4, {"top_k": 4}, [0, 1, 2, 3]),
     ],
     ids=str,
 )

@@ -46,13 +46,14 @@ def references(name: str) -> list[list[int]]:
 
 
 # (stage, prefix caching, block size, blocks, chunk size, token budget, sequences at once, seed of
-# the order of arrival). Chosen such that every two values of chunk, caching, pool and stage meet.
+# the order of arrival). Chosen such that every two values of chunk, caching and pool meet.
 ROOMY, TIGHT = 300, 13  # blocks of 8 tokens; the longest request needs 11
 COVERING = [
     ("paged_online", True, 8, ROOMY, 64, 256, 64, None),
     ("paged_online", True, 8, TIGHT, 16, 64, 64, 1),
     ("paged_online", True, 8, TIGHT, 1, 16, 16, 2),
     ("paged_online", False, 8, TIGHT, 3, 33, 5, 3),
+    ("paged_online", False, 8, ROOMY, 1, 7, 64, None),
     ("paged_online", True, 1, 250, 3, 20, 8, 4),
     ("paged_online", False, 128, ROOMY, 16, 256, 64, 6),
     # One block size, because the kernel is compiled for each; the ladder has the others.
