@@ -62,20 +62,7 @@ def second(text: str) -> dict[str, str]:
 
 
 # Trials run our own solution in the place of None.
-NO_FUNCTIONS = f"""
-def {FIRST}():
-    return None
-
-
-def {SECOND}():
-    return (None, None)
-
-
-def {THIRD}():
-    from answers import {THIRD}
-
-    return {THIRD}
-"""
+NO_FUNCTIONS = f"{FIRST} = {THIRD} = lambda: None\n{SECOND} = lambda: (None, None)\n"
 FORGED = "    raise ValueError('\\n  10.00 of 10  \\ud800 \\x1b[31m' + 'x' * 10**7)"
 OWN = "import math\n\n" + RIGHT[FIRST].replace("Iterator[float]", "object")
 MOVED = files(EMPTY)["adapters.py"].replace(f"answers import {FIRST}", f"own import {FIRST}")
@@ -91,7 +78,7 @@ ENDS = f"def {SECOND}(parts):\n    import os, sys\n    "
 # what is handed in -> its files, the points of its tasks, what the second task's grade says
 ODD = {
     "no functions": (
-        {**files(RIGHT), "answers.py": f"{THIRD} = None\n", "adapters.py": NO_FUNCTIONS},
+        {**files(RIGHT), "adapters.py": NO_FUNCTIONS},
         [0, 0, 0],
         "it must return the function",
     ),

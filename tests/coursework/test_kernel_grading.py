@@ -22,6 +22,7 @@ from pa_tutorial.walk.calls import AnswerError
 A = np.arange(64, dtype=np.float32)
 LITTLE = {0: Enough.of(64), 1: Enough.of(64)}
 BUT_40 = np.where(np.arange(64) == 40, np.float32("nan"), A)  # NaN: it must stay as it is
+WITH_NAN = np.append(A, np.float32("nan"))
 load, store, _ = vector_access(2)
 
 
@@ -50,6 +51,8 @@ for i in range(2):
     s[t, i] = a[t + 32 * i]
     out[t + 32 * i] = s[t, i]
 """
+GAP = loop("if i != 40:", "    out[i] = a[i]")
+GAP_OF_TWO = "if t != 20:\n    store(out, 2 * t, load(a, 2 * t))"
 ONE_WARP = "if t < 32:\n" + indent(COPY, "    ")
 BLOCKS = "i = 32 * cuda.blockIdx.x + t\nout[i] = a[i]"
 ATOMIC = loop("out[i] = a[i]", "cuda.atomic.max(out, i, a[i])")
@@ -78,51 +81,23 @@ WRONG = {
     "sectors": (TWICE, {"parameters": "b, a", "enough": LITTLE}, "but 16 sectors for b; 8 are"),
     "line": (THRICE, {"enough": {1: Enough(10, 99)}}, r"line \d+: a\[i\]"),
     "idle lanes": (half("out[i] = a[i]"), {"enough": LITTLE}, "but 4 requests for out; 2 are"),
-    "gap": (
-        loop("if i != 40:", "    out[i] = a[i]"),
-        {},
-        r"1 elements of out were never .* is out\[40\]",
-    ),
-    "gap of a vector": (
-        "if t != 20:\n    store(out, 2 * t, load(a, 2 * t))",
-        {},
-        r"2 elements of out were never .* is out\[40\]",
-    ),
+    "gap": (GAP, {}, r"1 elements of out were never written, the first is out\[40\]"),
+    "gap of a vector": (GAP_OF_TWO, {}, r"2 elements .* never written, the first is out\[40\]"),
     "nothing": ("return", {}, "not written yet"),
     "input": (loop("out[i] = a[i]", "a[i] = float32(0)"), {}, "it changed one of its inputs"),
     "shuffles": (SHUFFLE, {"most_shuffles": 1}, "with 2 shuffles; 1 is enough"),
     "not shared": (COPY, {"through_shared": True}, "not all of it goes through shared memory"),
-    "conflicts": (
-        CONFLICTS,
-        {"through_shared": True},
-        r"128 wavefronts, where 4 would do. Look at line \d+: s\[t, i\]",
-    ),
+    "conflicts": (CONFLICTS, {"through_shared": True}, r"128 .*, where 4 would .*: s\[t, i\]"),
     "warps": (ONE_WARP, {"threads": 64, "busy_warps": 2}, "only 1 of 2 warps write to out"),
     "out read": (loop("out[i] += a[i]"), {}, r"init: .* reads out"),
-    "NaN": (
-        loop("out[i] = a[i + 1]"),
-        {"inputs": (np.append(A, np.float32("nan")),)},
-        r"out\[63\] is NaN: something was read",
-    ),
+    "NaN": (loop("out[i] = a[i + 1]"), {"inputs": (WITH_NAN,)}, r"out\[63\] is NaN: something was"),
     "race": ("for i in range(64):\n    out[i] = a[i]", {}, "race"),
     "must stay": (COPY, {"expected": BUT_40}, r"out\[40\] was written; it must stay as it is"),
-    "blocks": (
-        BLOCKS,
-        {"enough": {1: Enough(8, 1)}, "grid": (2,)},
-        "2 requests for a; 1 is enough",
-    ),
+    "blocks": (BLOCKS, {"enough": {1: Enough(8, 1)}, "grid": (2,)}, "2 requests for a; 1 is"),
     "too little shared": (DYNAMIC, {"shared_bytes": 128}, r"memory: .* asks for s\[32\]"),
-    "writes": (
-        DYNAMIC,
-        also(require_shared_requests, "write", 1),
-        "with 2 writes to shared memory",
-    ),
+    "writes": (DYNAMIC, also(require_shared_requests, "write", 1), "with 2 writes to shared"),
     "barriers": (DYNAMIC, also(require_barriers, 1), "with 2 barriers; 1 is enough"),
-    "atomics": (
-        ATOMIC,
-        also(require_atomics, 63, "they wait"),
-        "with 64 atomic operations: they wait",
-    ),
+    "atomics": (ATOMIC, also(require_atomics, 63, "they wait"), "with 64 .*: they wait"),
 }
 
 
@@ -140,7 +115,7 @@ def test_what_is_wrong_or_dear_is_named(name: str) -> None:
 
 
 def test_what_must_stay_is_left_out_of_the_answer() -> None:
-    out = run(loop("if i != 40:", "    out[i] = a[i]"), expected=BUT_40)["out"]
+    out = run(GAP, expected=BUT_40)["out"]
     assert (out[39], out[40], out[41]) == (39, 0, 41)
 
 
