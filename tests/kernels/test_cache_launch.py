@@ -1,23 +1,18 @@
-"""Launches of the cache kernels: what they refuse, their way to a GPU, their cost."""
+"""Launches of the cache kernels: what they refuse, and what they look at."""
 
-import dataclasses
 from collections.abc import Callable
-from types import SimpleNamespace
 
-import numba
 import pytest
 import torch
 from kernel_inputs import nothing_runs, shifted, spread  # noqa: F401
-from test_cache_kernels import BF16, F16, check_copies, check_new_tokens, new_tokens, pool
+from test_cache_kernels import F16, new_tokens, pool
 from torch import Tensor
 
 from pa_tutorial import arguments
 from pa_tutorial.kernels.launch import copy_blocks, reshape_and_cache_by_kernel
 from pa_tutorial.kernels.prepare_cache import prepare_copy_blocks, prepare_reshape_and_cache
-from pa_tutorial.kernels.running import Launch
 from pa_tutorial.paging.errors import UnknownBlock
 from pa_tutorial.paging.layouts import VllmLayout
-from pa_tutorial.simt import launch
 
 LAYOUT = VllmLayout(6, num_kv_heads=2, head_size=32, block_size=16, dtype=F16)
 
@@ -87,46 +82,7 @@ def test_wrong_copies_are_refused(change: Callable, pairs: object, message: str)
         copy_blocks(*change(made.k, made.v), pairs)
 
 
-# On a GPU: with stand-ins ---------------------------------------------------------------------
-
-
-@dataclasses.dataclass
-class StandIn:
-    """numba.cuda, and a kernel on it: it writes down what is asked of it, and simulates."""
-
-    kernel: Callable
-    done: list[object]
-
-    def as_cuda_array(self, tensor: Tensor, sync: bool) -> Tensor:
-        assert not sync, "to synchronise is to wait for the stream that wrote the tensor"
-        return tensor
-
-    def external_stream(self, handle: int) -> str:
-        return f"stream {handle}"
-
-    def __getitem__(self, configuration: tuple) -> Callable:
-        """kernel[grid, block, stream, shared_bytes]"""
-        self.done.append(configuration)
-        return lambda *arguments: launch(self.kernel, *configuration[:2], *arguments)
-
-
-def test_tokens_and_blocks_are_written_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    done: list[object] = []
-
-    def run(prepared: Launch) -> None:
-        stand_in = StandIn(prepared.kernel, done)
-        with monkeypatch.context() as patch:
-            patch.setattr(numba, "cuda", stand_in)
-            dataclasses.replace(prepared, kernel=stand_in).on_gpu()
-
-    stream = SimpleNamespace(cuda_stream=7)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
-    monkeypatch.setattr(Launch, "run", run)
-    check_new_tokens(dataclasses.replace(LAYOUT, dtype=BF16))
-    check_copies(LAYOUT, [(1, 2), (2, 3), (4, 5)])
-    # 2 heads of 32; 1024 elements are 128 vecs
-    two, one = (((n, 1, 1), 128, "stream 7", 0) for n in (2, 1))
-    assert done == [((7, 1, 1), 64, "stream 7", 0), two, two, one, one]
+# On a GPU ------------------------------------------------------------------------------------
 
 
 def test_no_number_on_a_gpu_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
