@@ -3,15 +3,16 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-# Marks of readiness: what a reader needs, and what all tests need.
+# Marks of readiness: what a reader, all tests and the site need.
 LAB    := $(VENV)/.lab-ready
 ALL    := $(VENV)/.all-ready
+SITE   := $(VENV)/.site-ready
 PIP    := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 # Bytecode is made of what is imported, and kept: pip would make it of all that is installed, and
 # without keeping it, each of the many processes that the tests start would make it again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help lab test test-all test-hours test-macos refresh figures bench gpu lint size clean
+.PHONY: help lab test test-all test-hours test-macos refresh figures bench gpu lint size site clean
 .DEFAULT_GOAL := help
 
 help:  ## list the commands
@@ -61,12 +62,24 @@ figures: $(ALL)  ## draw every figure for slides, as SVG and PNG, into build/fig
 	@echo "Drawing build/figures/."
 	$(BIN)/python -m pa_tutorial.viz
 
-bench: $(LAB)  ## measure on this machine's CPU, Triton on its GPU if it has one; writes benchmarks/
+$(SITE): $(LAB)
+	@echo "Adding what makes the site, once."
+	@$(PIP) --no-compile -e '.[site]'
+	@touch $(SITE)
+
+site: $(SITE)  ## make the notebooks and pages a site, into build/site/ (2 minutes at most)
+	@$(BIN)/python -m sphinx -q -W --keep-going -c docs -d build/doctrees . build/site
+	@echo "The site is build/site/index.html."
+
+bench: $(LAB)  ## measure on this machine's CPU, and the kernels on its GPU if it has one
 	@echo "Measuring on the CPU."
 	$(BIN)/python -m pa_tutorial.bench
 
 gpu:  ## check and measure on this machine's GPU, with its own python3; installs nothing
-	@$(PYTHON) -m pa_tutorial.bench.gpu
+	@$(PYTHON) -c 'import numba.cuda, pytest, torch' 2>/dev/null || \
+	  { echo "This needs pytest, torch and numba-cuda in '$(PYTHON)', and installs nothing."; exit 1; }
+	$(PYTHON) -m pytest -m gpu
+	$(PYTHON) -m pa_tutorial.bench.gpu
 
 lint: $(ALL)  ## ruff: style and format, notebooks included
 	$(BIN)/ruff check .

@@ -24,49 +24,6 @@ def require_heads(num_heads: int, num_kv_heads: int) -> None:
     )
 
 
-def require_heads_that_fit(
-    num_heads: int,
-    head_size: int,
-    num_kv_heads: int,
-    k_head_size: int,
-    alibi_slopes: Tensor | None,
-) -> None:
-    """Raise ValueError unless the heads of q fit those of k, and the slopes those of q."""
-    if head_size != k_head_size:
-        raise ValueError(f"k has head_size {k_head_size}; it must be that of q, {head_size}")
-    if num_kv_heads < 1 or num_heads % num_kv_heads != 0:
-        raise ValueError(
-            f"num_kv_heads is {num_kv_heads}; it must divide num_heads, which is {num_heads}"
-        )
-    if alibi_slopes is not None and alibi_slopes.shape != (num_heads,):
-        raise ValueError(
-            f"alibi_slopes has shape {list(alibi_slopes.shape)}; "
-            f"it must be [{num_heads}], one slope a head"
-        )
-
-
-def require_caches(k_cache: Tensor, v_cache: Tensor) -> tuple[int, int, int, int]:
-    """num_blocks, num_kv_heads, block_size and head_size of a cache in either layout.
-
-    The layout is told from the shape of k_cache. Raises ValueError if v_cache does not suit it.
-    """
-    if k_cache.dim() not in (4, 5):
-        raise ValueError(
-            f"k_cache has shape {list(k_cache.shape)}; "
-            "it must have 5 dimensions (vLLM) or 4 (plain)"
-        )
-    vllm = k_cache.dim() == 5
-    num_blocks, num_kv_heads, *rest = k_cache.shape
-    head_size, block_size = (rest[0] * rest[2], rest[1]) if vllm else (rest[1], rest[0])
-    v_shape = [num_blocks, num_kv_heads, *([head_size, block_size] if vllm else rest)]
-    if list(v_cache.shape) != v_shape or v_cache.dtype != k_cache.dtype:
-        raise ValueError(
-            f"v_cache is {list(v_cache.shape)}, {v_cache.dtype}; beside this k_cache it must be "
-            f"{v_shape}, {k_cache.dtype}"
-        )
-    return num_blocks, num_kv_heads, block_size, head_size
-
-
 def require_tensor(name: str, tensor: Tensor) -> None:
     """Raise TypeError or ValueError unless this is a tensor whose memory holds its numbers."""
     if not isinstance(tensor, Tensor):
@@ -99,14 +56,6 @@ def steps(tensor: Tensor) -> tuple[int, ...]:
     """The strides; 0 for a dimension of size 1, where nobody steps: any stride will do."""
     sizes = zip(tensor.shape, tensor.stride(), strict=True)
     return tuple(stride if n > 1 else 0 for n, stride in sizes)
-
-
-def require_slopes(alibi_slopes: Tensor) -> None:
-    """Raise ValueError unless every slope is finite as a float32. It reads the numbers."""
-    for head, slope in enumerate(alibi_slopes.float().tolist()):
-        finite = abs(slope) <= FLT_MAX
-        original = alibi_slopes[head].item()
-        require(finite, f"alibi_slopes[{head}]", original, "finite, as a float32")
 
 
 def float32_scale(scale: float) -> np.float32:

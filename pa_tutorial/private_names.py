@@ -23,7 +23,7 @@ NEEDED = {
         "torch._dynamo",
     ),
     "distributed.ranks cannot run functions of a notebook's cells": ("numba.cloudpickle",),
-    "bench.gpu_streams cannot keep a stream of a GPU busy": ("torch.cuda._sleep",),
+    "`pytest -m gpu` cannot keep a stream of a GPU busy": ("torch.cuda._sleep",),
     "simt.signatures cannot have a kernel with a signature where there is no GPU": (
         "numba.core.sigutils.is_signature",
         "numba.core.sigutils.normalize_signature",
@@ -43,12 +43,6 @@ NEEDED = {
         "numba.cuda.dispatcher._Kernel.library",
     ),
     "kernels.cpu cannot deal out its loops": ("numba.core.cpu.ParallelOptions",),
-    "bench.vllm_peer cannot tell which of vLLM's builds this CPU runs": (
-        "torch.cpu._init_amx",
-        "torch.cpu._is_amx_tile_supported",
-        "torch.cpu._is_avx512_bf16_supported",
-        "torch.cpu._is_avx512_supported",
-    ),
     "kernels.triton_compiled cannot compile for a GPU that is not there": (
         "triton.runtime.driver.DriverConfig.active",
     ),

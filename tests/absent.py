@@ -23,7 +23,7 @@ WHY = {
     "numba-cuda": "" if find_spec("numba_cuda") else f"not installed on this {sys.platform}",
     "Triton": why_no_triton() or "",
     "a C++ compiler": "" if CPP_COMPILER else "neither g++ nor clang++ can be found",
-    "Chromium": "",  # tests/chromium.py looks for it when a test asks for a browser
+    "Chromium": "",  # tests/conftest.py looks for it when a test asks for a browser
     "a GPU": "" if torch.cuda.is_available() else "torch sees none",
     "limits of memory": "" if sys.platform == "linux" else f"we know none for {sys.platform}",
     "POSIX": "" if hasattr(os, "fork") else f"this is {sys.platform}: no fork, no process groups",

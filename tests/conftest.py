@@ -2,14 +2,15 @@
 
 import gc
 import os
+import shutil
 import signal
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import absent
 import numba
 import profiles
-import progress
 import pytest
 import torch
 
@@ -20,6 +21,12 @@ NOTES = {
     "registers": "registers of the paged kernels",  # on other compilers they change
     "rounded": "rounded otherwise than on Linux on x86-64, and no defect",
 }
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+# Files that take longest, so that no core is left with one of them in the end.
+FIRST = (
+    *("test_notebooks.py", "test_wrong.py", "test_window_assignment.py", "test_paged_kernel.py"),
+    *("test_ladder.py", "test_macos.py", "test_exercises.py", "test_engine_failures.py"),
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -33,30 +40,34 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", f"{stage.name}: verifies the stage {stage.name}")
     config.addinivalue_line("markers", "block_manager: verifies the memory manager")
     config.addinivalue_line("markers", "engine: verifies the serving engine")
-    reports = "PYTEST_XDIST_WORKER" not in os.environ
-    if reports and config.get_verbosity() == 0 and not config.option.collectonly:
-        config.pluginmanager.register(progress.Progress(config, profiles.chosen(config)))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("profiles", "without any: what a clone is trusted by")
     group.addoption("--rest", action="store_true", help="run what tests/rest.toml lists instead")
     group.addoption("--hours", action="store_true", help="run the sweeps instead: they take hours")
-    group.addoption("--write-seconds", action="store_true", help="write tests/seconds.json")
 
 
 def pytest_report_header(config: pytest.Config) -> str:
     return f"profile: {profiles.chosen(config)} (quick; `pytest --rest`, `pytest --hours`)"
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`pytest -m gpu` imports no other file: that machine may lack what they need."""
+    is_test = collection_path.match("test_*.py") and profiles.chosen(config) == "gpu"
+    if is_test and "pytest.mark.gpu" not in collection_path.read_text(encoding="utf-8"):
+        return True
+    return None
+
+
 @pytest.hookimpl(tryfirst=True)  # it sees whole files: no option has taken tests away yet
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     profiles.select(config, items)
-    seconds = progress.measured().get(profiles.chosen(config), {})
-    items.sort(key=lambda item: -seconds.get(progress.file_of(item.nodeid), progress.UNKNOWN))
+    items.sort(key=lambda item: (*FIRST, item.path.name).index(item.path.name))
     for item in items:
         needed = [what for mark in item.iter_markers("needs") for what in mark.args]
         needed += ["Triton"] if item.get_closest_marker("triton") else []
+        needed += ["a GPU"] if item.get_closest_marker("gpu") else []
         for why in filter(None, map(absent.reason, needed)):
             item.add_marker(pytest.mark.skip(reason=why))
 
@@ -112,9 +123,11 @@ def ranks_of() -> Iterator[Callable]:
 
 @pytest.fixture(scope="session")
 def chromium_path() -> str:
-    from chromium import chromium
-
-    return chromium()
+    """The first that runs. (Ubuntu has a script of this name that only asks for a snap.)"""
+    for path in filter(None, map(shutil.which, CHROMIUM)):
+        if subprocess.run([path, "--version"], capture_output=True).returncode == 0:
+            return path
+    absent.skip("Chromium", "none is found; install one, such as apt-get install chromium")
 
 
 @pytest.fixture(scope="module")
@@ -129,27 +142,20 @@ def browser(chromium_path: str) -> Iterator:
         browser.close()
 
 
-@pytest.fixture(scope="module")
-def screens(browser):
-    from microscope_pages import Screens
-
-    return Screens(browser)
-
-
 @pytest.fixture
-def read_page(screens) -> Iterator[Callable]:
+def read_page(browser) -> Iterator[Callable]:
     """read_page(html, ...): a Reader. At the end, no page may have complained or asked for more."""
     from microscope_pages import Reader
 
     readers: dict[str, Reader] = {}
 
     def read(html: Path, **options: object) -> Reader:
-        readers[html.as_uri()] = reader = Reader(screens, html, **options)
+        readers[html.as_uri()] = reader = Reader(browser, html, **options)
         return reader
 
     yield read
     for uri, reader in readers.items():
-        reader.leave()
+        reader.page.close()
         assert reader.problems == [], "the page wrote to the console"
         assert reader.requests == [uri], "the page loaded something"
 
@@ -157,6 +163,10 @@ def read_page(screens) -> Iterator[Callable]:
 @pytest.fixture(scope="session")
 def reference_html(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The microscope's page of the paged kernel, at the sizes of vLLM's document."""
-    from microscope_pages import save_reference
+    from microscope_pages import reference
 
-    return save_reference(tmp_path_factory.mktemp("pages") / "reference.html")
+    from pa_tutorial.viz.microscope.paged_panes import run_microscope
+
+    path = tmp_path_factory.mktemp("pages") / "reference.html"
+    run_microscope(reference()).save_html(path)
+    return path

@@ -92,7 +92,7 @@ def serving(group: Group, model: str) -> str:
     served = here.serve_all(group, model, **options)
     if served is None:
         return ""
-    expected, _ = here.one_device(model, **options)
+    expected = here.one_device(model, **options)
     wrong = [
         index
         for index, pair in enumerate(zip(served.completions, expected.completions, strict=True))

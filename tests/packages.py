@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from importlib import metadata
+from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -22,14 +23,19 @@ def chosen(requirement: str, elsewhere: Mapping[str, str] | None = None) -> set[
     while waiting:
         wanted = waiting.pop()
         name = canonicalize_name(wanted.name)
-        for extra in ("", *wanted.extras):
-            if name in ONLY_THERE or (name, extra) in seen:
-                continue
-            seen.add((name, extra))
-            for text in metadata.requires(name) or ():
-                needed = Requirement(text)
-                if not needed.marker or needed.marker.evaluate(
-                    {**(elsewhere or {}), "extra": extra}
-                ):
-                    waiting.append(needed)
-    return {name for name, _ in seen}
+        extras = {("", name), *((extra, name) for extra in wanted.extras)} - seen
+        for extra, _ in extras if name not in ONLY_THERE else ():
+            seen.add((extra, name))
+            machine = {**(elsewhere or {}), "extra": extra}
+            needed = map(Requirement, metadata.requires(name) or ())
+            waiting += [n for n in needed if not n.marker or n.marker.evaluate(machine)]
+    return {name for _, name in seen}
+
+
+def link_packages(names: set[str], site: Path) -> None:
+    """Make the packages of those names, and no others, importable from a folder."""
+    for name in names:
+        package = metadata.distribution(name)
+        for top in {file.parts[0] for file in package.files} - {"..", "__pycache__"}:
+            (site / top).unlink(missing_ok=True)
+            (site / top).symlink_to(package.locate_file(top))

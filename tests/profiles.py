@@ -7,13 +7,12 @@ rest.toml lists the others. The name of an entry is how the ids of its tests beg
     seconds = 7                                # on one core
     seen_by = "what sees the same mistakes in `pytest`"
 
-What takes hours is marked `hours` where it stands: `pytest --hours`. A test that is named with
-`::` runs in any case.
+What takes hours is marked `hours` where it stands: `pytest --hours`; what has CUDA tensors is
+marked `gpu`: `pytest -m gpu`. A test that is named with `::` runs in any case.
 """
 
 import tomllib
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -23,39 +22,29 @@ UNUSED = pytest.StashKey[list[str]]()  # beginnings in rest.toml that no test ha
 QUICK = pytest.StashKey[set[str]]()  # what `pytest` runs of the files that are collected
 
 
-@dataclass(frozen=True)
-class Entry:
-    begins: str
-    seconds: float
-    seen_by: str
-    keep: tuple[str, ...] = ()
-
-    @property
-    def file(self) -> str:
-        return self.begins.partition("::")[0]
-
-    def has(self, name: str) -> bool:
-        return name.startswith(self.begins) and not name.startswith(self.keep)
-
-
-def load() -> list[Entry]:
-    listed = tomllib.loads(FILE.read_text(encoding="utf-8"))
-    return [
-        Entry(begins, said["seconds"], said["seen_by"], tuple(said.get("keep", ())))
-        for begins, said in listed.items()
-    ]
+def load() -> dict[str, dict]:
+    """How ids begin -> what their entry says."""
+    return tomllib.loads(FILE.read_text(encoding="utf-8"))
 
 
 def chosen(config: pytest.Config) -> str:
-    """Which of the three this run is: quick, rest or hours."""
+    """Which of the four this run is: quick, rest, hours or gpu."""
+    if config.option.markexpr.startswith("gpu"):
+        return "gpu"
     return next((name for name in ("hours", "rest") if config.getoption(f"--{name}")), "quick")
 
 
-def profile_of(item: pytest.Item, entries: list[Entry]) -> str:
-    if item.get_closest_marker("hours"):
-        return "hours"
-    left = any(entry.has(name_of(item)) for entry in entries)
-    return "rest" if left else "quick"
+def waits(name: str, entries: dict[str, dict]) -> bool:
+    """Whether an entry leaves a test to `pytest --rest`."""
+    begun = (entry for begins, entry in entries.items() if name.startswith(begins))
+    return any(not name.startswith(tuple(entry.get("keep", ()))) for entry in begun)
+
+
+def profile_of(item: pytest.Item, entries: dict[str, dict]) -> str:
+    for name in ("hours", "gpu"):
+        if item.get_closest_marker(name):
+            return name
+    return "rest" if waits(name_of(item), entries) else "quick"
 
 
 def name_of(item: pytest.Item) -> str:
@@ -64,12 +53,13 @@ def name_of(item: pytest.Item) -> str:
     return file.rpartition("/")[2] + colons + test
 
 
-def unused(entries: list[Entry], names: Iterable[str]) -> list[str]:
+def unused(entries: dict[str, dict], names: Iterable[str]) -> list[str]:
     """Beginnings in rest.toml that no test has, of the files that have been collected."""
     names = list(names)
-    files = {name.partition("::")[0] for name in names}
-    judged = [e for e in entries if e.file in files or not any(FILE.parent.rglob(e.file))]
-    begins = [begin for entry in judged for begin in (entry.begins, *entry.keep)]
+    collected = {name.partition("::")[0] for name in names}
+    begins = [begin for one in entries for begin in (one, *entries[one].get("keep", ()))]
+    files = {begin: begin.partition("::")[0] for begin in begins}
+    begins = [b for b in begins if files[b] in collected or not any(FILE.parent.rglob(files[b]))]
     return [begin for begin in begins if not any(name.startswith(begin) for name in names)]
 
 
@@ -80,8 +70,7 @@ def select(config: pytest.Config, items: list[pytest.Item]) -> None:
     config.stash[QUICK] = {name_of(item) for item in items if profiles[item] == "quick"}
     names_tests = any("::" in arg for arg in config.args)
     config.stash[UNUSED] = [] if names_tests else unused(entries, map(name_of, items))
-    if names_tests:
-        return
-    left_out = [item for item in items if profiles[item] != chosen(config)]
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if profiles[item] == chosen(config)]
+    if not names_tests:
+        left_out = [item for item in items if profiles[item] != chosen(config)]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if profiles[item] == chosen(config)]

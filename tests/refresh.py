@@ -7,21 +7,20 @@
                                              compare it, or after a merge of two refreshes
 
 A thing is up to date if what it is made from (made_from.py), and what stands there, is as it was
-when it was made: refreshed.json has a digest of both, one line a thing. Of what shows lines of our
-code (notebooks, figures) the whole text of a module counts; else its code only.
+when it was made: refreshed.json has a digest of both, one line a thing.
 """
 
 import argparse
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import nbformat
 from lost_changes import lost_changes
-from made_from import PACKAGE, Sources, hash_of
+from made_from import PACKAGE, Sources, text
 from same_output import made_here
 
 from pa_tutorial.checks import OTHERS
@@ -35,9 +34,6 @@ OURS = HERE.parent / PACKAGE
 NOTEBOOKS, FIGURES = HERE.parent / "notebooks", HERE.parent / "figures"
 DIGESTS = HERE / "refreshed.json"
 BOUNDS = OURS / "checks" / "bounds.json"
-SIMULATED = OURS / "bench" / "simulated.npz"
-
-Made = Iterator[tuple[str, str]]  # as each is done: its name, and what changed
 
 
 @dataclass(frozen=True)
@@ -47,17 +43,13 @@ class Kind:
     seconds  that one takes, about
     names    of all of them
     digest   of what one is made from, and of what stands there
-    make     writes those of the names
+    make     writes one; what changed
     """
 
     seconds: float
     names: Callable[[], list[str]]
     digest: Callable[[str], str]
-    make: Callable[[list[str]], Made]
-
-
-def text(path: Path) -> str:
-    return path.read_text(encoding="utf-8")
+    make: Callable[[str], str]
 
 
 @cache
@@ -74,135 +66,112 @@ def sources() -> Sources:
 
 def digest_of_bounds(case_id: str) -> str:
     """Not of the file of all cases, but of this one and the wrong examples that name it."""
-    wrong = [one for one in wrong_examples() if repr(case_id) in one]
     stands = json.dumps(json.loads(text(BOUNDS)).get(case_id))
+    wrong = [one for one in wrong_examples() if repr(case_id) in one]
     roots = {module for name in STAGES for module in sources().by_name[name]}
     roots |= {f"{PACKAGE}.checks.running", f"{PACKAGE}.walk.problem"}
-    texts = [repr(CASES[case_id]), stands, *wrong]
-    return sources().digest(roots, texts, True, frozenset({BOUNDS, OURS / "walk" / "cases.py"}))
-
-
-def make_bounds(names: list[str]) -> Made:
-    from record_bounds import record
-
-    yield from record(names).items()
+    but = frozenset({BOUNDS, OURS / "walk" / "cases.py"})
+    return sources().digest(roots, [repr(CASES[case_id]), stands, *wrong], but)
 
 
 @cache
 def wrong_examples() -> list[str]:
-    return [
-        repr(one) for path in sorted((HERE / "wrong").glob("*.toml")) for one in load_versions(path)
-    ]
+    files = sorted((HERE / "wrong").glob("*.toml"))
+    return [repr(version) for file in files for version in load_versions(file)]
+
+
+def make_bounds(case_id: str) -> str:
+    from record_bounds import record
+
+    return record(case_id)
 
 
 # What the simulator says ------------------------------------------------------------------------
 
 
-def digest_of_file(file: Path) -> Callable[[str], str]:
-    """file  with its module as its name: what stands in it is not what it is made from"""
-    return lambda module: sources().digest(
-        [f"{PACKAGE}.{module}"], [hash_of(file.read_bytes())], True, frozenset({file})
-    )
+def digest_of_simulated(module: str) -> str:
+    return sources().digest([f"{PACKAGE}.{module}"])  # it names the file
 
 
-def make_simulated(names: list[str]) -> Made:
+def make_simulated(_: str) -> str:
     from pa_tutorial.bench import record
 
-    for name in names:
-        before = record.load()
-        record.record()
-        after = record.load()
-        same = {a for a in after if a in before and after[a].tobytes() == before[a].tobytes()}
-        yield name, ", ".join(array for array in after if array not in same)
+    before = record.load()
+    record.record()
+    after = record.load()
+    same = {a for a in after if a in before and after[a].tobytes() == before[a].tobytes()}
+    return ", ".join(array for array in after if array not in same)
 
 
-# Exercises: the cells in the notebooks ----------------------------------------------------------
+# Notebooks: the exercises' cells, and what all cells print --------------------------------------
 
 
 def notebooks() -> list[str]:
     return sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb"))
 
 
-def with_exercises() -> list[str]:
-    return [name for name in notebooks() if f"{PACKAGE}.exercises.{name}" in sources().modules]
-
-
 def cells_of(name: str) -> list[dict]:
     return json.loads(text(NOTEBOOKS / f"{name}.ipynb"))["cells"]
 
 
-def digest_of_exercises(name: str) -> str:
-    cells = ["".join(c["source"]) for c in cells_of(name) if "exercise" in c["metadata"]]
-    return sources().digest([f"{PACKAGE}.exercises.{name}", f"{PACKAGE}.exercises.cells"], cells)
-
-
-def make_exercises(names: list[str]) -> Made:
-    from pa_tutorial.exercises import EXERCISES
-    from pa_tutorial.exercises.cells import fill
-
-    for name in names:
-        path = NOTEBOOKS / f"{name}.ipynb"
-        notebook = nbformat.read(path, as_version=4)
-        if changed := fill(notebook, [e for e in EXERCISES.values() if e.notebook == name]):
-            nbformat.write(notebook, path)
-        yield name, ", ".join(changed)
-
-
-# What notebooks print, and the figures of the pages ---------------------------------------------
-
-
 def digest_of_notebook(name: str) -> str:
-    """Of the code in its cells and what they print; its Markdown may change."""
-    cells = [cell for cell in cells_of(name) if cell["cell_type"] == "code"]
+    """Of the code in its cells, what they print, and its exercises; its Markdown may change."""
+    cells = [c for c in cells_of(name) if c["cell_type"] == "code" or "exercise" in c["metadata"]]
     code = "\n".join("".join(cell["source"]) for cell in cells)
-    roots = sources().parts(code, NOTEBOOKS).modules
+    named = sources().named(code, NOTEBOOKS)
+    roots = {module for module, file in sources().modules.items() if file in named}
     roots |= {f"{PACKAGE}.exercises.{name}"} & sources().modules.keys()
-    return sources().digest(roots, [code, json.dumps([cell["outputs"] for cell in cells])])
+    return sources().digest(roots, [code, json.dumps([cell.get("outputs") for cell in cells])])
 
 
-def make_notebooks(names: list[str]) -> Made:
+def make_notebook(name: str) -> str:
     from forked_kernels import client_type
     from run_notebooks import execute, keep
 
+    from pa_tutorial.exercises import EXERCISES
+    from pa_tutorial.exercises.cells import fill
+
     os.environ[RECORDING] = "1"
-    for name in names:
-        path = NOTEBOOKS / f"{name}.ipynb"
-        before = cells_of(name)
-        nbformat.write(keep(execute(path, client_type())), path)
-        changed = [
-            number
-            for number, (old, new) in enumerate(zip(before, cells_of(name), strict=True), start=1)
-            if old.get("outputs") != new.get("outputs")
-        ]
-        yield name, "what it prints in cell " + ", ".join(map(str, changed)) if changed else ""
+    path, before = NOTEBOOKS / f"{name}.ipynb", cells_of(name)
+    notebook = nbformat.read(path, as_version=4)
+    changed = fill(notebook, [e for e in EXERCISES.values() if e.notebook == name])
+    nbformat.write(notebook, path)
+    nbformat.write(keep(execute(path, client_type())), path)
+    pairs = enumerate(zip(before, cells_of(name), strict=True), start=1)
+    printed = [str(n) for n, (old, new) in pairs if old.get("outputs") != new.get("outputs")]
+    return ", ".join(changed + ["what it prints in cell " + ", ".join(printed)] * bool(printed))
+
+
+# The figures of the pages -----------------------------------------------------------------------
 
 
 def digest_of_figure(file: str) -> str:
     return sources().digest([f"{PACKAGE}.viz.__main__"], [text(FIGURES / file)])
 
 
-def make_figures(names: list[str]) -> Made:
+def make_figure(file: str) -> str:
     from pa_tutorial.viz.__main__ import FIGURES as DRAWN
     from pa_tutorial.viz.__main__ import PAGES
     from pa_tutorial.viz.style import svg
 
-    for path in (FIGURES / name for name in names):
-        before = path.read_bytes()
-        if path.suffix == ".html":
-            PAGES[path.stem]().save_html(path)
-        else:
-            path.write_bytes(svg(DRAWN[path.stem]()))
-        yield path.name, "" if path.read_bytes() == before else "drawn anew"
+    path = FIGURES / file
+    before = path.read_bytes()
+    if path.suffix == ".html":
+        PAGES[path.stem]().save_html(path)
+    else:
+        path.write_bytes(svg(DRAWN[path.stem]()))
+    return "" if path.read_bytes() == before else "drawn anew"
+
+
+def figures() -> list[str]:
+    return sorted(path.name for path in FIGURES.iterdir())
 
 
 KINDS = {  # in this order: what is written first is read by those that follow
-    "bounds": Kind(2.5, lambda: list(CASES), digest_of_bounds, make_bounds),
-    "simulated": Kind(5, lambda: ["bench.record"], digest_of_file(SIMULATED), make_simulated),
-    "exercises": Kind(0.2, with_exercises, digest_of_exercises, make_exercises),
-    "notebooks": Kind(10, notebooks, digest_of_notebook, make_notebooks),
-    "figures": Kind(
-        0.5, lambda: sorted(p.name for p in FIGURES.iterdir()), digest_of_figure, make_figures
-    ),
+    "bounds": Kind(6, lambda: list(CASES), digest_of_bounds, make_bounds),
+    "simulated": Kind(5, lambda: ["bench.record"], digest_of_simulated, make_simulated),
+    "notebooks": Kind(10, notebooks, digest_of_notebook, make_notebook),
+    "figures": Kind(0.5, figures, digest_of_figure, make_figure),
 }
 
 
@@ -211,18 +180,17 @@ def recorded() -> dict[str, str]:
     return json.loads(text(DIGESTS)) if DIGESTS.exists() else {}
 
 
-def note(found: dict[str, str]) -> None:
+def note(kind: str, names: list[str]) -> None:
     """Write digests into refreshed.json, and drop those of things that are gone."""
-    known = recorded() | found
-    names = [f"{kind} {name}" for kind, things in KINDS.items() for name in things.names()]
-    kept = {name: known[name] for name in names if name in known}
+    known = recorded() | {f"{kind} {name}": KINDS[kind].digest(name) for name in names}
+    things = [f"{kind} {name}" for kind in KINDS for name in KINDS[kind].names()]
+    kept = {thing: known[thing] for thing in things if thing in known}
     DIGESTS.write_text(json.dumps(kept, indent=0) + "\n", encoding="utf-8", newline="\n")
 
 
 def out_of_date(kind: str) -> list[str]:
-    known = recorded()
-    things = KINDS[kind]
-    return [n for n in things.names() if known.get(f"{kind} {n}") != things.digest(n)]
+    known, digest = recorded(), KINDS[kind].digest
+    return [name for name in KINDS[kind].names() if known.get(f"{kind} {name}") != digest(name)]
 
 
 def refresh(kind: str, names: list[str]) -> None:
@@ -230,8 +198,9 @@ def refresh(kind: str, names: list[str]) -> None:
     minutes = KINDS[kind].seconds * len(names) / 60
     long = f"; about {minutes:.0f} minutes" if minutes > 1 else ""
     print(f"{kind}: {len(names)} of {len(KINDS[kind].names())} to make{long}", flush=True)
-    for name, changed in KINDS[kind].make(names):
-        note({f"{kind} {name}": KINDS[kind].digest(name)})
+    for name in names:
+        changed = KINDS[kind].make(name)
+        note(kind, [name])
         print(f"  {name}: {changed or 'as it was'}", flush=True)
 
 
@@ -247,10 +216,9 @@ def main() -> None:
     for kind in [args.kind] if args.kind else KINDS:
         names = KINDS[kind].names()
         if args.as_it_stands:
-            note({f"{kind} {name}": KINDS[kind].digest(name) for name in names})
+            note(kind, names)
         elif args.kind and not args.dry_run:
-            begins = tuple(args.names) or ("",)
-            refresh(kind, [name for name in names if name.startswith(begins)])
+            refresh(kind, [name for name in names if name.startswith(tuple(args.names) or "")])
         elif not (names := out_of_date(kind)):
             print(f"{kind}: up to date")
         elif args.dry_run:

@@ -8,30 +8,15 @@ their own; on a Mac they are those that are here.
 import subprocess
 import sys
 import venv
-from importlib import metadata
 from pathlib import Path
 
 import pytest
-from packages import MAC, chosen
+from packages import MAC, chosen, link_packages
 
 ROOT = Path(__file__).parent.parent
 # What runs on a Mac: everything marked `macos`, and a stage as the README says it.
 SELECTED = "macos or kv_cache"
 NOT_HERE = ("Triton", "hypothesis")  # whole files need them, none of them SELECTED
-
-
-def link_packages(names: set[str], site: Path) -> None:
-    """Make the packages of those names, and no others, importable from a folder."""
-    for name in names:
-        package = metadata.distribution(name)
-        tops = {
-            file.parts[0] for file in package.files if file.parts[0] not in ("..", "__pycache__")
-        }
-        for top in tops:
-            (site / top).unlink(missing_ok=True)
-            (site / top).symlink_to(package.locate_file(top))
-
-
 # A link needs a right on Windows, and the environment of a Mac is laid out as on Linux.
 pytestmark = pytest.mark.needs("POSIX")
 
@@ -50,10 +35,9 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def run(*command: str) -> str:
-    done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, encoding="utf-8", errors="replace"
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    piped = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    done = subprocess.run(command, cwd=ROOT, **piped, encoding="utf-8", errors="replace")
+    assert done.returncode == 0, done.stdout
     return done.stdout
 
 

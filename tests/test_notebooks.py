@@ -56,19 +56,16 @@ def test_committed_notebook_is_clean(path) -> None:
     for cell in notebook.cells:
         if cell.cell_type != "code":
             continue
-        lines = len(cell.source.splitlines())
         of_kernel = any(mark in cell.source for mark in KERNEL_MARKS)
         most = MAX_KERNEL_LINES if of_kernel else MAX_CELL_LINES
-        assert lines <= most or "exercise" in cell.metadata, cell.source
+        assert len(cell.source.splitlines()) <= most or "exercise" in cell.metadata, cell.source
         live = "live" in cell.metadata.get("tags", [])
         assert bool(cell.execution_count), "a cell was never run"
         assert not (live and cell.outputs), "live output is not committed"
 
 
-def test_there_are_notebooks() -> None:
-    numbers = [int(path.stem[:2]) for path in PATHS]
-    assert numbers == list(range(len(PATHS)))
-    assert len(PATHS) >= 5
+def test_a_number_is_left_out() -> None:
+    assert [int(path.stem[:2]) for path in PATHS] == list(range(max(len(PATHS), 1)))
 
 
 def functions_of(path) -> dict[str, str]:

@@ -1,11 +1,14 @@
 """The READMEs are true: their examples print what stands there, their links and commands exist.
 
 An example is a Python block. The block without a language right after it, if there is one, is what
-it prints, or the error that it ends in.
+it prints, or the error that it ends in. On the pages beside the notebooks, a link to a cell or to a
+file of the package has terms in backticks: [09 `qk_dot`](...), and they stand there.
 """
 
 import re
 import runpy
+from collections.abc import Iterator
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,9 +20,14 @@ from pa_tutorial.kernels import running
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "pa_tutorial"
 READMES = [ROOT / "README.md", ROOT / "tests" / "README.md", *sorted(PACKAGE.rglob("README.md"))]
+PAGES = ("INDEX", "ERRATA", "QUESTIONS", "MONDAY")
 DOCUMENTS = [*READMES, ROOT / "COURSE.md", ROOT / "CONTRIBUTING.md"]
 DOCUMENTS += sorted((ROOT / "notebooks").glob("*"))
 EXAMPLE = re.compile(r"^```python\n(.*?)^```\n(?:\n```\n(.*?)^```)?", re.DOTALL | re.MULTILINE)
+PLACE = r"\(([^)#\s]+\.(?:ipynb|py))(?:#(?:cell-id=)?([\w-]+))?\)"
+LINK = re.compile(r"\[((?:`[^`]*`|[^\[\]`])*)\]" + PLACE)
+ROW = re.compile(r"^\| (?!---|what is said)", re.MULTILINE)
+MOST_BOXES = 8
 TARGETS = set(
     re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
 )
@@ -38,7 +46,7 @@ def text(path: Path) -> str:
 
 
 def examples() -> list:
-    """Code and what it prints, of every example of every README."""
+    """Code and what it prints."""
     return [
         pytest.param(
             *example.groups(),
@@ -99,3 +107,56 @@ def test_a_command_is_not_there(path: Path) -> None:
     assert not [module for module in modules if find_spec(module) is None]
     tests = set(re.findall(r"\btests/(?:\w+/)?[\w*]+\.py", named))
     assert not [test for test in tests if not any(ROOT.glob(test))]
+
+
+# The pages beside the notebooks -----------------------------------------------------------------
+
+
+def page(name: str) -> str:
+    return text(ROOT / "notebooks" / f"{name}.md")
+
+
+@cache
+def cells(notebook: Path) -> dict[str, str]:
+    """Id -> what a cell says and prints."""
+    return {
+        cell.id: "\n".join([cell.source, *(o.get("text", "") for o in cell.get("outputs", []))])
+        for cell in nbformat.read(notebook, as_version=4).cells
+    }
+
+
+def links(text: str) -> Iterator[tuple[list[str], Path, str]]:
+    """The terms of each link, the file it leads to, and the place there."""
+    for label, file, place in LINK.findall(text):
+        yield re.findall(r"`([^`]+)`", label), ROOT / "notebooks" / file, place
+
+
+def says(text: str, term: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(term)}(?!\w)", text) is not None
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_place_does_not_hold_the_term_of_its_link(name: str) -> None:
+    wrong = []
+    for terms, file, place in links(page(name)):
+        if place or file.suffix == ".py":
+            there = cells(file).get(place, "") if place else file.read_text(encoding="utf-8")
+            if not terms or not all(says(there, term) for term in terms):
+                wrong.append((terms, file, place))
+    assert not wrong
+
+
+def test_an_error_of_the_sources_or_a_question_has_no_cell() -> None:
+    shown, read = page("ERRATA").split("## Read, not run")
+    rows = [line for line in shown.splitlines() if ROW.match(line)]
+    assert len(rows) + len(ROW.findall(read)) >= 58  # none gets lost
+    assert not [row for row in rows if not list(links(row))]
+    answers = [text for text in page("QUESTIONS").split("\n\n") if text.startswith("**")]
+    assert len(answers) > 30
+    assert not [text for text in answers if len(list(links(text))) != 1]
+
+
+def test_too_many_boxes_of_bugs() -> None:
+    notebooks = (ROOT / "notebooks").glob("*.ipynb")
+    texts = [text for path in notebooks for text in cells(path).values()]
+    assert sum("A bug you could make" in text for text in texts) <= MOST_BOXES

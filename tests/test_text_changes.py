@@ -38,15 +38,10 @@ def test_a_change_that_has_lost_its_place_is_named(monkeypatch: pytest.MonkeyPat
     exercise = EXERCISES["find_slots"]
     shorter = exercise.source.replace("range(first, last)", "range(first, last + 1)")
     monkeypatch.setattr(type(exercise), "source", property(lambda self: shorter))
-    lost = lost_changes()
-    assert "exercise find_slots: positions count from 0" in "\n".join(lost)
-    assert "it stands there 0 times:\nrange(first, last)" in "\n".join(lost)
-
-
-@pytest.mark.parametrize(("text", "count"), [("b", 0), ("aa", 2)])
-def test_what_does_not_stand_there_once_is_refused(text: str, count: int) -> None:
-    with pytest.raises(ValueError, match=f"in mine once, it stands there {count} times:\na"):
-        Change("mine", "a", "b").made_in(text)
+    (lost,) = (text for text in lost_changes() if "exercise find_slots: positions" in text)
+    assert "it stands there 0 times:\nrange(first, last)" in lost
+    with pytest.raises(ValueError, match="in mine once, it stands there 2 times:\na"):
+        Change("mine", "a", "b").made_in("aa")
 
 
 def test_one_change_builds_on_the_other() -> None:

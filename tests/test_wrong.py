@@ -1,23 +1,15 @@
 """Every wrong example fails where its header says, and only the property it breaks."""
 
-import importlib
 import sys
+from dataclasses import replace
 
 import pytest
-import torch
 from distributed_trials import DISTRIBUTED
 from profiles import QUICK
 from simt_kernels.example import EXAMPLES as KERNELS
 from simt_kernels.example import FAULTS
 from triton_trials import TRITON_LAUNCH
-from wrong_examples import (
-    PACKAGE,
-    SIMT,
-    WrongExample,
-    applied,
-    load_examples,
-    run_cases,
-)
+from wrong_examples import PACKAGE, SIMT, WrongExample, applied, load_examples, run_cases
 
 from pa_tutorial.checks.block_manager_check import BLOCK_MANAGER
 from pa_tutorial.checks.engine_check import ENGINE
@@ -30,17 +22,14 @@ from pa_tutorial.walk.ladder import STAGES
 EXAMPLES = load_examples()
 
 
-def needs_triton(example: WrongExample) -> bool:
+def marks(example: WrongExample) -> list[pytest.MarkDecorator]:
     stages = {stage for stage, _ in (*example.fails, *example.passes)}
-    return bool(stages & {"triton", TRITON_LAUNCH})
+    return [pytest.mark.triton] if stages & {"triton", TRITON_LAUNCH} else []
 
 
 by_name = pytest.mark.parametrize(
     "example",
-    [
-        pytest.param(example, id=example.name, marks=[pytest.mark.triton] * needs_triton(example))
-        for example in EXAMPLES
-    ],
+    [pytest.param(example, id=example.name, marks=marks(example)) for example in EXAMPLES],
 )
 
 
@@ -75,102 +64,45 @@ def test_wrong_example_fails_where_its_header_says_and_passes_its_controls(
     assert not crashed, f"{example.name} does not compute anything: {crashed}"
 
 
-def example_named(name: str) -> WrongExample:
-    return next(example for example in EXAMPLES if example.name == name)
-
-
-def test_an_offset_of_the_distance_is_seen_only_in_the_scores() -> None:
-    """It cancels in the softmax, so without `probe` nobody would notice."""
-    example = example_named("alibi_offset")
+def test_afterwards_the_package_is_as_before() -> None:
+    """Also where an example has lost its place."""
+    file, finders = PACKAGE / "walk" / "ladder.py", list(sys.meta_path)
+    before = {name: module for name, module in sys.modules.items() if "pa_tutorial" in name}
+    last_line = file.read_text(encoding="utf-8").splitlines()[-1]
+    change = Change("walk/ladder.py", last_line, "STAGES = {}")
+    example = WrongExample("made_up", "why", (change,), fails=(), passes=())
     with applied(example):
-        outcomes = run_cases(example.fails)
-    assert {outcome.quantity for outcome in outcomes.values()} == {"qk"}
-
-
-def test_a_maximum_that_starts_at_zero_is_seen_only_far_below_zero() -> None:
-    """The usual random inputs, and even huge scores, would pass."""
-    stage = STAGES["online_softmax"]
-    pairs = tuple((stage.name, case.id) for case in CASES.values() if stage.is_checked_on(case))
-    with applied(example_named("maximum_starts_at_zero")):
-        outcomes = run_cases(pairs)
-    failed = {CASES[case_id].scores for (_, case_id), o in outcomes.items() if not o.passed}
-    assert failed == {"deep_negative", "opposite", "extreme"}
-
-
-def test_the_last_barrier_of_the_tree_is_missed_by_the_race_check_only() -> None:
-    """The simulator runs the warps in lockstep: without its checks the result is right."""
-    inputs = CASES["decode/worked_example"].paged("vllm")
-    tensors = inputs.q, inputs.k_cache, inputs.v_cache, inputs.block_tables, inputs.seq_lens
-    expected = STAGES["cuda_v1"].function(*tensors, inputs.scale)
-    with applied(example_named("kernel_barrier_at_the_end_of_the_tree_missing")):
-        changed = importlib.import_module("pa_tutorial.kernels.launch")
-        prepared = changed.prepare_v1(*tensors, inputs.scale)
-        prepared.simulate(checks=())
-    assert torch.equal(prepared.out, expected)
-
-
-def our_modules() -> dict[str, object]:
-    return {name: module for name, module in sys.modules.items() if "pa_tutorial" in name}
-
-
-def made_up(old: str) -> WrongExample:
-    change = Change("walk/ladder.py", old, "STAGES = {}")
-    return WrongExample("made_up", "why", (change,), fails=(), passes=())
-
-
-def test_the_changed_package_is_gone_afterwards() -> None:
-    last_line = (PACKAGE / "walk" / "ladder.py").read_text(encoding="utf-8").splitlines()[-1]
-    before, finders = our_modules(), list(sys.meta_path)
-    with applied(made_up(last_line)):
         from pa_tutorial.walk.ladder import STAGES as changed
 
         assert changed == {}
-    assert our_modules() == before
-    assert sys.meta_path == finders  # one left behind would change the next example too
-    from pa_tutorial.walk.ladder import STAGES as again
-
-    assert again is STAGES
-
-
-def test_an_example_that_no_longer_fits_is_refused_and_changes_nothing() -> None:
-    before = our_modules()
-    with (
-        pytest.raises(ValueError, match=r"in walk/ladder.py once, it stands there 0 times"),
-        applied(made_up("no such line")),
-    ):
+    lost = replace(example, changes=(replace(change, old="no such line"),))
+    with pytest.raises(ValueError, match="it stands there 0 times"), applied(lost):
         pass
-    assert our_modules() == before
+    assert {name: sys.modules[name] for name in sys.modules if "pa_tutorial" in name} == before
+    assert sys.meta_path == finders  # one left behind would change the next example too
 
 
-def test_there_is_a_wrong_example_for_every_stage() -> None:
+def test_there_is_a_wrong_example_for_every_stage_and_no_two_have_one_name() -> None:
     caught_in = {stage for example in EXAMPLES for stage, _ in example.fails}
-    other_kinds = BLOCK_MANAGER, ENGINE, SIMT, TRITON_LAUNCH, DISTRIBUTED
-    assert caught_in == {*STAGES, *other_kinds}
-
-
-def test_no_two_wrong_examples_have_one_name() -> None:
+    assert caught_in == {*STAGES, BLOCK_MANAGER, ENGINE, SIMT, TRITON_LAUNCH, DISTRIBUTED}
     assert len({example.name for example in EXAMPLES}) == len(EXAMPLES)
 
 
 # The test that runs a pair of stage and case as it is, for what is no stage of the ladder.
+LADDER = "test_ladder.py::test_stage_is_right[{stage}-{case}]"
+FAULT = "test_the_right_check_finds_the_fault_at_the_right_line[{case}]"
+RIGHT = "test_the_answer_is_right_and_no_check_cries_wolf[{case}-together]"
 SEEN_BY = {
-    BLOCK_MANAGER: "test_stories.py::test_block_manager_tells_the_story_as_plain_lists_do[{}]",
-    ENGINE: "test_scenes.py::test_engine_plays_the_scene_as_each_request_alone[{}]",
-    TRITON_LAUNCH: "test_triton_decode.py::test_every_trial_finds_nothing_wrong[{}]",
-    DISTRIBUTED: "test_distributed_trials.py::test_every_trial_finds_nothing_wrong[{}]",
+    BLOCK_MANAGER: "test_stories.py::test_block_manager_tells_the_story_as_plain_lists_do[{case}]",
+    ENGINE: "test_scenes.py::test_engine_plays_the_scene_as_each_request_alone[{case}]",
+    TRITON_LAUNCH: "test_triton_decode.py::test_every_trial_finds_nothing_wrong[{case}]",
+    DISTRIBUTED: "test_distributed_trials.py::test_every_trial_finds_nothing_wrong[{case}]",
 }
 
 
 def id_of(stage: str, case: str) -> str:
-    if stage != SIMT:
-        return SEEN_BY.get(stage, f"test_ladder.py::test_stage_is_right[{stage}-{{}}]").format(case)
-    if case in FAULTS:
-        return (
-            f"test_simt_kernels.py::test_the_right_check_finds_the_fault_at_the_right_line[{case}]"
-        )
-    return (
-        f"test_simt_kernels.py::test_the_answer_is_right_and_no_check_cries_wolf[{case}-together]"
-    )
+    simt = f"test_simt_kernels.py::{FAULT if case in FAULTS else RIGHT}"
+    return (simt if stage == SIMT else SEEN_BY.get(stage, LADDER)).format(stage=stage, case=case)
 
 
 def test_each_wrong_example_fails_in_make_test(request: pytest.FixtureRequest) -> None:

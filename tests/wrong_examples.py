@@ -26,9 +26,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
-from types import CodeType
 
 import numpy as np
 from distributed_trials import DISTRIBUTED, run_on_ranks
@@ -37,8 +36,8 @@ from simt_kernels.example import EXAMPLES, FAULTS
 from triton_trials import TRIALS, TRITON_LAUNCH
 
 import pa_tutorial
-from pa_tutorial.checks.running import Trial
-from pa_tutorial.simt.machine import CHECKS
+from pa_tutorial.checks.block_manager_check import BLOCK_MANAGER
+from pa_tutorial.checks.engine_check import ENGINE
 from pa_tutorial.simt.twins import TWINS
 from pa_tutorial.text_changes import Change, Version, changed_texts, compiled, load_versions
 
@@ -92,27 +91,11 @@ def _example(version: Version) -> WrongExample:
         lines = sum(len(getattr(change, side).splitlines()) for change in version.changes)
         if lines > MAX_LINES:
             raise ValueError(f"{name}: `{side}` has {lines} lines; it may have {MAX_LINES} in all")
-
-    def pairs(part: str) -> tuple[tuple[str, str], ...]:
-        return tuple((stage, case) for stage, cases in more[part].items() for case in cases)
-
-    found_by = more.get("found_by")
-    if found_by not in (None, *CHECKS):
-        raise ValueError(
-            f"{name}: `found_by` is {found_by!r}; it must be one of {', '.join(CHECKS)}"
-        )
-    return WrongExample(
-        name, version.why, version.changes, pairs("fails"), pairs("passes"), found_by
+    fails, passes = (
+        tuple((stage, case) for stage, cases in more[part].items() for case in cases)
+        for part in ("fails", "passes")
     )
-
-
-class _ChangedLoader(SourceFileLoader):
-    def __init__(self, name: str, path: str, source: str) -> None:
-        super().__init__(name, path)
-        self._source = source
-
-    def get_code(self, fullname: str) -> CodeType:
-        return compiled(self._source, f"<changed {fullname}>")
+    return WrongExample(name, version.why, version.changes, fails, passes, more.get("found_by"))
 
 
 class _ChangedFinder:
@@ -125,7 +108,7 @@ class _ChangedFinder:
         if name not in self._sources:
             return None
         spec = PathFinder.find_spec(name, path)
-        spec.loader = _ChangedLoader(name, spec.origin, self._sources[name])
+        spec.loader.get_code = lambda _: compiled(self._sources[name], f"<changed {name}>")
         return spec
 
 
@@ -165,6 +148,40 @@ class Outcome:
         return stopped and stopped[1]
 
 
+def run_cases(pairs: tuple[tuple[str, str], ...]) -> dict[tuple[str, str], Outcome]:
+    """Run (stage, case) pairs on whatever pa_tutorial is now.
+
+    Also ("block_manager", story), ("engine", scene), ("simt", kernel), and the trials of
+    "triton_launch" and "distributed".
+    """
+    return {(stage, case_id): run_case(stage, case_id) for stage, case_id in pairs}
+
+
+def run_case(stage: str, case_id: str) -> Outcome:
+    if stage == SIMT:
+        return run_kernel(case_id)
+    if stage in (TRITON_LAUNCH, DISTRIBUTED):
+        wrong = run_on_ranks(case_id) if stage == DISTRIBUTED else TRIALS[case_id]()
+        return Outcome(not wrong, math.inf if wrong else 0.0, wrong)
+    running = importlib.import_module("pa_tutorial.checks.running")
+    if stage == BLOCK_MANAGER:
+        checks = importlib.import_module("pa_tutorial.checks.block_manager_check")
+        trial = checks.story_trial(case_id)
+    elif stage == ENGINE:
+        trial = importlib.import_module("pa_tutorial.checks.engine_check").scene_trial(case_id)
+    else:  # the stages before it are changed too, and would take as long again
+        stages = importlib.import_module("pa_tutorial.walk.ladder").STAGES
+        trial = running.stage_trial(stages[stage], case_id)
+        trial = replace(trial, references={"the oracle": trial.references["the oracle"]})
+    try:
+        case, comparisons = running.judge(trial, None)
+    except Exception as error:  # of an engine, each request alone: changed too
+        return Outcome(False, None, f"a reference raised {error!r}")
+    wrong = [c.quantity for c in comparisons if not c.passed]  # in order of computation
+    error = math.inf if case.refused else case.error
+    return Outcome(case.passed, error, case.diagnosis, wrong[-1] if wrong else "out")
+
+
 def run_kernel(name: str) -> Outcome:
     """A kernel of tests/simt_kernels in whatever pa_tutorial.simt is now.
 
@@ -187,58 +204,9 @@ def run_kernel(name: str) -> Outcome:
         return Outcome(False, math.inf, f"it raised {error!r}")
     if name in FAULTS:
         return Outcome(False, math.inf, "nothing was found")
-    right = all(
+    wrong = wrong_counts(simt, name, trace)
+    right = not wrong and all(
         np.allclose(args[position], expected, rtol=kernel.rtol, atol=0, equal_nan=True)
         for position, expected in kernel.answer(*kernel.draw()).items()
     )
-    wrong = wrong_counts(simt, name, trace)
-    right = right and not wrong
     return Outcome(right, 0.0 if right else math.inf, "\n".join(wrong) or "the answer")
-
-
-def run_trial(kind: str, name: str) -> Outcome:
-    """A trial of triton_trials.py or distributed_trials.py on whatever pa_tutorial is now."""
-    wrong = run_on_ranks(name) if kind == DISTRIBUTED else TRIALS[name]()
-    return Outcome(not wrong, math.inf if wrong else 0.0, wrong)
-
-
-def run_cases(pairs: tuple[tuple[str, str], ...]) -> dict[tuple[str, str], Outcome]:
-    """Run (stage, case) pairs on whatever pa_tutorial is now.
-
-    Also ("block_manager", story), ("engine", scene), ("simt", kernel), and the trials of
-    "triton_launch" and "distributed".
-    """
-    running = importlib.import_module("pa_tutorial.checks.running")
-    manager = importlib.import_module("pa_tutorial.checks.block_manager_check")
-    engine = importlib.import_module("pa_tutorial.checks.engine_check")
-    stages = importlib.import_module("pa_tutorial.walk.ladder").STAGES
-    outcomes = {}
-    for stage, case_id in pairs:
-        if stage == SIMT:
-            outcomes[stage, case_id] = run_kernel(case_id)
-            continue
-        if stage in (TRITON_LAUNCH, DISTRIBUTED):
-            outcomes[stage, case_id] = run_trial(stage, case_id)
-            continue
-        if stage == manager.BLOCK_MANAGER:
-            trial = manager.story_trial(case_id)
-        elif stage == engine.ENGINE:
-            trial = engine.scene_trial(case_id)
-        else:
-            trial = by_the_oracle(running.stage_trial(stages[stage], case_id))
-        try:
-            case, comparisons = running.judge(trial, None)
-        except Exception as error:  # of an engine, each request alone: changed too
-            outcomes[stage, case_id] = Outcome(False, None, f"a reference raised {error!r}")
-        else:
-            wrong = [c.quantity for c in comparisons if not c.passed]  # in order of computation
-            quantity = wrong[-1] if wrong else "out"
-            error = math.inf if case.refused else case.error
-            outcomes[stage, case_id] = Outcome(case.passed, error, case.diagnosis, quantity)
-    return outcomes
-
-
-def by_the_oracle(trial: Trial) -> Trial:
-    """The stages before it are changed too, and would take as long again."""
-    oracle = "the oracle"
-    return replace(trial, references={oracle: trial.references[oracle]})

@@ -3,7 +3,26 @@
 import torch
 from torch import Tensor
 
-from pa_tutorial.arguments import require_heads_that_fit
+
+def require_heads_that_fit(
+    num_heads: int,
+    head_size: int,
+    num_kv_heads: int,
+    k_head_size: int,
+    alibi_slopes: Tensor | None,
+) -> None:
+    """Raise ValueError unless the heads of q fit those of k, and the slopes those of q."""
+    if head_size != k_head_size:
+        raise ValueError(f"k has head_size {k_head_size}; it must be that of q, {head_size}")
+    if num_kv_heads < 1 or num_heads % num_kv_heads != 0:
+        raise ValueError(
+            f"num_kv_heads is {num_kv_heads}; it must divide num_heads, which is {num_heads}"
+        )
+    if alibi_slopes is not None and alibi_slopes.shape != (num_heads,):
+        raise ValueError(
+            f"alibi_slopes has shape {list(alibi_slopes.shape)}; "
+            f"it must be [{num_heads}], one slope a head"
+        )
 
 
 def require_attention_inputs(q: Tensor, k: Tensor, v: Tensor, alibi_slopes: Tensor | None) -> None:

@@ -138,3 +138,30 @@ def paged_online(
         q, k_cache, v_cache, block_tables, seq_lens, seq_lens - 1, scale, alibi_slopes, probe
     )
     return (part.acc / part.l[..., None]).to(q.dtype)
+
+
+def flatten_queries(
+    block_tables: Tensor, seq_lens: Tensor, query_lens: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Many query tokens as sequences of one query each: a decode step can then do prefill.
+
+    The query at position p sees the tokens 0 to p: it is the newest token of a sequence of
+    seq_len p + 1, over the same blocks. So the causal mask needs no code at all.
+
+    block_tables  [num_seqs, max_num_blocks_per_seq] int32
+    seq_lens      [num_seqs] int32   tokens in the cache, the new ones included
+    query_lens    [num_seqs]         how many of them are new; the last ones
+    returns       block_tables [num_queries, max_num_blocks_per_seq], seq_lens [num_queries] int32
+
+    Raises ValueError if a sequence has more new tokens than tokens, or none.
+    """
+    rows: list[Tensor] = []
+    lens: list[int] = []
+    for sequence, (row, seq_len, new) in enumerate(
+        zip(block_tables, seq_lens.tolist(), query_lens.tolist(), strict=True)
+    ):
+        if not 1 <= new <= seq_len:
+            raise ValueError(f"query_lens[{sequence}] is {new}; it must be 1 to {seq_len}")
+        rows += [row] * new
+        lens += range(seq_len - new + 1, seq_len + 1)
+    return torch.stack(rows), torch.tensor(lens, dtype=torch.int32)

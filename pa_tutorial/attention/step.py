@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.arguments import (
+    FLT_MAX,
     require,
-    require_caches,
     require_dense,
-    require_heads_that_fit,
     require_readable,
-    require_slopes,
     steps,
 )
+from pa_tutorial.attention.full import require_heads_that_fit
+from pa_tutorial.paging.layouts import require_caches
 
 MAX_GRID_YZ = 65_535  # thread blocks along axis y or z of a grid
 SLOPE_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -32,8 +32,7 @@ class DecodeStep:
 
     The functions that take vLLM's arguments make one at once. Nothing is checked then: what a
     stage can read, it requires by the methods, which raise TypeError or ValueError that names the
-    argument. lens_name is what the caller calls seq_lens: context_lens do not count the newest
-    token, whose K and V are beside the cache.
+    argument.
     """
 
     q: Tensor
@@ -57,16 +56,10 @@ class DecodeStep:
         self.require_for_grid()
         self.require_numbers()
 
-    def require_readable(
-        self,
-        device: torch.device | None = None,
-        lens_name: str = "seq_lens",
-        newest: dict[str, Tensor] | None = None,
-    ) -> None:
-        """All hold numbers, on this device, or else on that of q. newest: further tensors."""
+    def require_readable(self, device: torch.device | None = None) -> None:
+        """All hold numbers, on this device, or else on that of q."""
         tensors = {"q": self.q, "k_cache": self.k_cache, "v_cache": self.v_cache}
-        tensors |= {"block_tables": self.block_tables, lens_name: self.seq_lens}
-        tensors |= newest or {}
+        tensors |= {"block_tables": self.block_tables, "seq_lens": self.seq_lens}
         if self.alibi_slopes is not None:
             tensors["alibi_slopes"] = self.alibi_slopes
         for name, tensor in tensors.items():
@@ -76,7 +69,7 @@ class DecodeStep:
                 on = f"{where}, as q" if device is None else where
                 require(False, f"{name}.device", tensor.device, on)
 
-    def require_shapes(self, lens_name: str = "seq_lens") -> None:
+    def require_shapes(self) -> None:
         """Shapes and dtypes fit together; the cache is in either layout."""
         q, block_tables, seq_lens = self.q, self.block_tables, self.seq_lens
         if q.dim() != 3 or q.shape[0] == 0:
@@ -87,7 +80,7 @@ class DecodeStep:
         num_seqs = q.shape[0]
         _, num_kv_heads, _, head_size = require_caches(self.k_cache, self.v_cache)
         require_heads_that_fit(*q.shape[1:], num_kv_heads, head_size, self.alibi_slopes)
-        for name, tensor in (("block_tables", block_tables), (lens_name, seq_lens)):
+        for name, tensor in (("block_tables", block_tables), ("seq_lens", seq_lens)):
             if tensor.dtype != torch.int32:
                 raise ValueError(f"{name} is {tensor.dtype}; it must be torch.int32")
         if block_tables.dim() != 2 or block_tables.shape[0] != num_seqs:
@@ -96,9 +89,7 @@ class DecodeStep:
                 f"of the {num_seqs} sequences of q"
             )
         if seq_lens.shape != (num_seqs,):
-            raise ValueError(
-                f"{lens_name} has shape {list(seq_lens.shape)}; it must be [{num_seqs}]"
-            )
+            raise ValueError(f"seq_lens has shape {list(seq_lens.shape)}; it must be [{num_seqs}]")
 
     def require_strides(self, k_dims: int, v_dims: int) -> None:
         """So many last dimensions have no gaps (of q two), and K and V of a block and head lie as
@@ -109,17 +100,16 @@ class DecodeStep:
         same = steps(self.v_cache)[:2] == steps(self.k_cache)[:2]
         require(same, "v_cache.stride()[:2]", v_stride, f"{k_stride}, as those of k_cache")
 
-    def require_lengths(self, lens_name: str = "seq_lens", least: int = 1) -> None:
-        """Each sequence has `least` tokens or more, in blocks that exist. It reads the numbers."""
+    def require_lengths(self) -> None:
+        """Each sequence has a token or more, in blocks that exist. It reads the numbers."""
         num_blocks, _, block_size, _ = require_caches(self.k_cache, self.v_cache)
-        lengths = self.block_tables, self.seq_lens
-        require_blocks_and_lengths(*lengths, num_blocks, block_size, lens_name, least)
+        require_blocks_and_lengths(self.block_tables, self.seq_lens, num_blocks, block_size)
 
-    def require_numbers(self, lens_name: str = "seq_lens", least: int = 1) -> None:
+    def require_numbers(self) -> None:
         """Lengths, block numbers and slopes, unless they are on a GPU: to look at them would be to
         wait for everything that the GPU still has to do."""
         if self.q.device.type == "cpu":
-            self.require_lengths(lens_name, least)
+            self.require_lengths()
             if self.alibi_slopes is not None:
                 require_slopes(self.alibi_slopes)
 
@@ -158,26 +148,29 @@ class DecodeStep:
         return self.alibi_slopes.float()
 
 
+def require_slopes(alibi_slopes: Tensor) -> None:
+    """Raise ValueError unless every slope is finite as a float32. It reads the numbers."""
+    for head, slope in enumerate(alibi_slopes.float().tolist()):
+        finite = abs(slope) <= FLT_MAX
+        original = alibi_slopes[head].item()
+        require(finite, f"alibi_slopes[{head}]", original, "finite, as a float32")
+
+
 def require_blocks_and_lengths(
-    block_tables: Tensor,
-    seq_lens: Tensor,
-    num_blocks: int,
-    block_size: int,
-    lens_name: str = "seq_lens",
-    least: int = 1,
+    block_tables: Tensor, seq_lens: Tensor, num_blocks: int, block_size: int
 ) -> None:
-    """Raise ValueError unless every sequence has from `least` tokens to what its table has room
-    for, in blocks of the pool. This reads the numbers: of tensors on a GPU, it waits for them."""
+    """Raise ValueError unless every sequence has from one token to what its table has room for, in
+    blocks of the pool. This reads the numbers: of tensors on a GPU, it waits for them."""
     room = block_tables.shape[1] * block_size
     if seq_lens.device.type == "cpu":  # a quick look: most steps are right
         lens, tables = seq_lens.numpy(), block_tables.numpy()
         blocks_exist = tables.view(np.uint32).max() < num_blocks  # as one, a negative is large
-        if blocks_exist and lens.min() >= least and lens.max() <= room:
+        if blocks_exist and lens.min() >= 1 and lens.max() <= room:
             return
-    for sequence in ((seq_lens < least) | (seq_lens > room)).nonzero()[:1, 0].tolist():
+    for sequence in ((seq_lens < 1) | (seq_lens > room)).nonzero()[:1, 0].tolist():
         raise ValueError(
-            f"{lens_name}[{sequence}] is {seq_lens[sequence]}; it must be {least} to {room}, the "
-            "tokens for which its block table has room"
+            f"seq_lens[{sequence}] is {seq_lens[sequence]}; it must be 1 to {room}, the tokens for "
+            "which its block table has room"
         )
     first_token = torch.arange(0, room, block_size, device=seq_lens.device)
     used = first_token < seq_lens[:, None]

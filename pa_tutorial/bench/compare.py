@@ -7,7 +7,7 @@ reading as many bytes once, in the same rounds.
 from collections.abc import Mapping
 
 from pa_tutorial.bench.cpu_decode import READ
-from pa_tutorial.bench.table import table
+from pa_tutorial.bench.timing import table
 
 WORSE = 1.2  # times as long as before: less is noise
 
@@ -25,29 +25,19 @@ def relative(results: Results) -> dict[tuple[str, str], float]:
     return found
 
 
-def worse(new: Results, old: Results) -> list[dict[str, object]]:
-    """What takes more than WORSE times as long as before, the worst first."""
-    before, now = relative(old), relative(new)
-    rows = [
-        {
-            "shape": shape,
-            "name": name,
-            "before": round(before[shape, name], 2),
-            "now": round(now[shape, name], 2),
-            "times": round(now[shape, name] / before[shape, name], 2),
-        }
-        for shape, name in now
-        if (shape, name) in before and now[shape, name] > WORSE * before[shape, name]
-    ]
-    return sorted(rows, key=lambda row: -row["times"])
-
-
 def comparison(new: Results, old: Results) -> str:
-    """A table of what got worse, or one sentence."""
-    compared = len(relative(new).keys() & relative(old).keys())
-    rows = worse(new, old)
-    said = f"{len(rows)} of {compared} times are more than {WORSE} times as long as those committed"
-    if not rows:
+    """What takes more than WORSE times as long as before, the worst first; or one sentence."""
+    before, now = relative(old), relative(new)
+    both = now.keys() & before.keys()
+    worse = sorted(
+        (name for name in both if now[name] > WORSE * before[name]),
+        key=lambda name: before[name] / now[name],
+    )
+    said = f"{len(worse)} of {len(both)} times are more than {WORSE} times as long as before"
+    if not worse:
         return said + "."
-    head = ["shape", "function", "reads before", "reads now", "times"]
-    return f"{said}:\n" + table([head, *([str(value) for value in row.values()] for row in rows)])
+    rows = [["shape", "function", "reads before", "reads now", "times"]]
+    for name in worse:
+        numbers = before[name], now[name], now[name] / before[name]
+        rows.append([*name, *(f"{number:.2f}" for number in numbers)])
+    return f"{said}:\n{table(rows)}"

@@ -1,22 +1,75 @@
-"""Decode attention on this machine: every stage, its peers, and how fast memory can be read."""
+"""Decode attention on this machine: the kernel, its peers, and how fast memory can be read."""
 
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
+import torch
 from tqdm import tqdm
 
-from pa_tutorial.bench.cpu_inputs import Batch, ColdCaches, reading
-from pa_tutorial.bench.cpu_peers import Step, peers
-from pa_tutorial.bench.cpu_shapes import TINY, Shape, most_kv_bytes, that_fit
-from pa_tutorial.bench.cpu_stages import NOT_ON_A_CPU, simulated_stages, stages, too_much
-from pa_tutorial.bench.timing import host_milliseconds, interleaved
+from pa_tutorial.attention.paged import paged_gather, paged_online
+from pa_tutorial.bench.cpu_inputs import MAIN, Batch, ColdCaches, Shape, Step, reading
+from pa_tutorial.bench.cpu_peers import peers
+from pa_tutorial.bench.timing import host_milliseconds, interleaved, table
+from pa_tutorial.kernels.cpu_launch import prepare_cpu
 
 READ = "read"  # the time to read as many bytes once, among the times of a row
 SLOWEST_MS = 500.0  # what takes longer in its first call is left out; the kernel itself never
 SECONDS_A_SHAPE = 1.5  # rounds become fewer where one takes long, but not fewer than 3
 LEAST_ROUNDS = 3
+MOST_KV_BYTES = 2**30  # of K and V of one shape, and less where memory is short
+# The pool, its token-major form, K and V side by side, and two copies to gather into; and room.
+COPIES = 6
+MOST_REPEATED = 2**30  # bytes of K and V, repeated for each query head by the stages in torch
+
+CONTEXTS = (128, 512, 2048, 8192, 32768, 131072)
+BATCHES = (1, 4, 16, 64, 256)  # of 512 tokens
+HEADS = (
+    *((heads, torch.float32) for heads in ((16, 16), (32, 8), (32, 4), (32, 1))),
+    *((heads, torch.bfloat16) for heads in ((16, 16), (32, 8))),
+)
 
 
-def fast_enough(steps: Mapping[str, Step]) -> tuple[dict[str, Step], dict[str, str]]:
+def sweeps() -> list[Shape]:
+    """One sequence of every length, and batches of every size, for all kinds of heads."""
+    lengths = [("context", (seq_len,)) for seq_len in CONTEXTS]
+    lengths += [("batch", (512,) * num_seqs) for num_seqs in BATCHES]
+    return [
+        Shape(name, seq_lens, *heads, head_size, dtype)
+        for heads, dtype in HEADS
+        for head_size in (64, 128)
+        for name, seq_lens in lengths
+    ]
+
+
+def most_kv_bytes() -> int:
+    """How large K and V of one shape may be: a part of the memory that is free now, as far as
+    the system tells it; else of half of all."""
+    free = COPIES * MOST_KV_BYTES
+    if os.path.exists("/proc/meminfo"):
+        with open("/proc/meminfo", encoding="utf-8") as lines:
+            free = next(1024 * int(s.split()[1]) for s in lines if s.startswith("MemAvailable"))
+    elif hasattr(os, "sysconf"):
+        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    return min(MOST_KV_BYTES, free // COPIES)
+
+
+def cpu(batch: Batch) -> Step:
+    """The compiled kernel. Its arguments are checked once, here, as a server would do."""
+    return prepare_cpu(*batch.arguments).run
+
+
+def stages(batch: Batch) -> dict[str, Step]:
+    """The kernel, and where K and V for each query head are not too large, the stages in torch."""
+    steps = {"cpu": cpu(batch)}
+    shape = batch.shape
+    if 8 * shape.num_heads * max(shape.seq_lens) * shape.head_size <= MOST_REPEATED:
+        steps["paged_gather"] = partial(paged_gather, *batch.arguments)
+        steps["paged_online"] = partial(paged_online, *batch.arguments)
+    return steps
+
+
+def fast_enough(steps: Mapping[str, Callable]) -> tuple[dict[str, Callable], dict[str, str]]:
     """The steps that do not take long, and why each of the others is left out."""
     kept, left_out = {}, {}
     for name, step in steps.items():
@@ -28,58 +81,53 @@ def fast_enough(steps: Mapping[str, Step]) -> tuple[dict[str, Step], dict[str, s
     return kept, left_out
 
 
-def affordable(steps: Mapping[str, Step], rounds: int, cold: ColdCaches) -> int:
-    """How many rounds fit into SECONDS_A_SHAPE: at most those asked for."""
-    a_round = sum(cold(step) + host_milliseconds(cold.flush) for step in steps.values())
-    fitting = int(1e3 * SECONDS_A_SHAPE / a_round) - 1  # one round is not counted
-    return min(rounds, max(LEAST_ROUNDS, fitting))
-
-
-def measure(
-    shape: Shape, rounds: int, cold: ColdCaches | None = None, simulated: bool = False
-) -> dict[str, object]:
+def measure_shape(shape: Shape, rounds: int, cold: ColdCaches) -> dict[str, object]:
     """One row: the times of everything on one shape, with cold caches, interleaved.
 
-    rounds     at most; at least 1
-    simulated  whether the CUDA kernels run too, in the simulator
-    returns    shape, kv_bytes, rounds; times: name -> median, lowest and highest milliseconds;
-               gb_per_s: name -> bytes of K and V by the median; read_gb_per_s: of reading as many
-               bytes once, in the same rounds; left_out: name -> why
+    rounds   at most; at least 1
+    returns  shape, kv_bytes, rounds; times: name -> median, lowest and highest milliseconds,
+             with READ: reading as many bytes once, in the same rounds; left_out: name -> why
     """
-    cold = ColdCaches() if cold is None else cold
     batch = Batch(shape)
     steps, left_out = fast_enough({READ: reading(batch)} | stages(batch) | peers(batch))
-    if simulated:
-        steps |= simulated_stages(batch)
-    rounds = affordable(steps, rounds, cold)
-    times = interleaved(steps, rounds, cold)
-    gb_per_s = {
-        name: round(shape.kv_bytes / time["median_ms"] / 1e6, 4) for name, time in times.items()
-    }
+    a_round = sum(cold(step) + host_milliseconds(cold.flush) for step in steps.values())
+    affordable = int(1e3 * SECONDS_A_SHAPE / a_round) - 1  # one round is not counted
+    rounds = min(rounds, max(LEAST_ROUNDS, affordable))
     return {
         "shape": shape.as_row(),
         "kv_bytes": shape.kv_bytes,
         "rounds": rounds,
-        "read_gb_per_s": gb_per_s[READ],
-        "times": times,
-        "gb_per_s": gb_per_s,
-        "left_out": NOT_ON_A_CPU | too_much(shape) | left_out,
+        "times": interleaved(steps, rounds, cold),
+        "left_out": left_out,
     }
 
 
-def measure_all(
-    shapes: Iterable[Shape], rounds: int, most_bytes: int | None = None
-) -> dict[str, object]:
-    """A row for each shape that memory has room for, under a progress bar.
-
-    most_bytes  of K and V of a shape; if it is not given, what this machine has room for
-    returns     rows, and left_out: the shapes that memory has no room for, in words
-    """
-    fitting, left_out = that_fit(shapes, most_kv_bytes() if most_bytes is None else most_bytes)
-    cold = ColdCaches()
-    rows = []
-    with tqdm(fitting, desc="decode", unit="shape") as bar:
-        for shape in bar:
-            bar.set_postfix_str(str(shape))
-            rows.append(measure(shape, rounds, cold, simulated=shape == TINY))
+def measure(rounds: int, shapes: Iterable[Shape] = (*MAIN, *sweeps())) -> dict[str, object]:
+    """rows; left_out: the shapes that memory has no room for, in words. Prints both."""
+    most, cold, rows, left_out = most_kv_bytes(), ColdCaches(), [], []
+    for shape in (bar := tqdm(shapes, desc="decode", unit="shape")):
+        bar.set_postfix_str(str(shape))
+        if shape.kv_bytes <= most:
+            rows.append(measure_shape(shape, rounds, cold))
+        else:
+            sizes = shape.kv_bytes / 2**20, most / 2**20
+            left_out.append("{}: K and V are {:,.0f} MiB, over {:,.0f}".format(shape, *sizes))
+    print(decode_table(rows))
+    for sentence in left_out:
+        print("left out:", sentence)
     return {"rows": rows, "left_out": left_out}
+
+
+def decode_table(rows: Iterable[Mapping]) -> str:
+    """The kernel beside the read bound, the best on contiguous K and V, and the best gather."""
+    lines = [["shape", "MiB", "read ms", "cpu ms", "of bound", "contiguous ms", "gather ms"]]
+    words = "{name}: {num_seqs} x {seq_len}, {num_heads}/{num_kv_heads} x {head_size}, {dtype}"
+    for row in rows:
+        ms = {name: time["median_ms"] for name, time in row["times"].items()}
+        line = [words.format(**row["shape"]), f"{row['kv_bytes'] / 2**20:.1f}", f"{ms[READ]:.3f}"]
+        line += [f"{ms['cpu']:.3f}", f"{ms[READ] / ms['cpu']:.2f}"]
+        for begins in (("sdpa", "matmul"), "gather_"):
+            best = min((ms[name] for name in ms if name.startswith(begins)), default=None)
+            line.append("-" if best is None else f"{best:.3f}")
+        lines.append(line)
+    return table(lines)

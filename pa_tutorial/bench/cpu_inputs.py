@@ -1,6 +1,7 @@
 """Random decode steps in the plain layout, cold caches, and how fast memory can be read."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numba
@@ -9,10 +10,81 @@ import torch
 from numba import njit, prange
 from torch import Tensor
 
-from pa_tutorial.bench.cpu_shapes import Shape
-from pa_tutorial.bench.processor import last_cache_bytes
+from pa_tutorial.arguments import require_heads
+from pa_tutorial.bench.machine import last_cache_bytes
 from pa_tutorial.bench.timing import host_milliseconds
-from pa_tutorial.kernels.geometry import divide_round_up
+from pa_tutorial.kernels.geometry import VEC_BYTES, divide_round_up
+
+Step = Callable[[], Tensor]  # one decode step: [num_seqs, num_heads, head_size]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One decode step.
+
+    name      of a shape that the text speaks of, else the sweep that it belongs to
+    seq_lens  tokens of each sequence, the newest included
+    """
+
+    name: str
+    seq_lens: tuple[int, ...]
+    num_heads: int
+    num_kv_heads: int
+    head_size: int
+    dtype: torch.dtype = torch.float32
+    block_size: int = 16
+
+    def __post_init__(self) -> None:
+        require_heads(self.num_heads, self.num_kv_heads)
+
+    def __str__(self) -> str:
+        longest, shortest = max(self.seq_lens), min(self.seq_lens)
+        tokens = f"{longest}" if longest == shortest else f"{shortest} to {longest}"
+        heads = f"{self.num_heads}/{self.num_kv_heads} heads of {self.head_size}"
+        return f"{self.name}: {len(self.seq_lens)} x {tokens}, {heads}, {self.dtype_name}"
+
+    @property
+    def dtype_name(self) -> str:
+        return str(self.dtype).removeprefix("torch.")
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all sequences are equally long."""
+        return len(set(self.seq_lens)) == 1
+
+    @property
+    def kv_bytes(self) -> int:
+        """Of K and V of all sequences: what a step must read at least."""
+        return 2 * sum(self.seq_lens) * self.num_kv_heads * self.head_size * self.dtype.itemsize
+
+    @property
+    def lens_in_blocks(self) -> list[int]:
+        return [divide_round_up(seq_len, self.block_size) for seq_len in self.seq_lens]
+
+    def of(self, dtype: torch.dtype) -> "Shape":
+        """The same shape in another dtype."""
+        return replace(self, dtype=dtype)
+
+    def as_row(self) -> dict[str, object]:
+        """For the JSON file; seq_len is the longest of a batch of different lengths."""
+        return {
+            "name": self.name,
+            "num_seqs": len(self.seq_lens),
+            "seq_len": max(self.seq_lens),
+            "shortest_seq_len": min(self.seq_lens),
+            "num_heads": self.num_heads,
+            "num_kv_heads": self.num_kv_heads,
+            "head_size": self.head_size,
+            "block_size": self.block_size,
+            "dtype": self.dtype_name,
+        }
+
+
+S1 = Shape("S1", (2048,) * 8, num_heads=16, num_kv_heads=16, head_size=128)
+GQA = Shape("GQA", (2048,) * 8, num_heads=32, num_kv_heads=8, head_size=128)
+B1 = Shape("B1", (8192,), num_heads=16, num_kv_heads=16, head_size=64)
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+MAIN = tuple(shape.of(dtype) for shape in (S1, GQA, B1) for dtype in DTYPES)
 
 
 class ColdCaches:
@@ -45,37 +117,39 @@ class Batch:
                     which the tables are padded.
     """
 
-    def __init__(self, shape: Shape, seed: int = 0) -> None:
-        generator = torch.Generator().manual_seed(seed)
+    def __init__(self, shape: Shape, seed: int = 0, device: str = "cpu") -> None:
+        random = {"generator": torch.Generator(device).manual_seed(seed), "device": device}
         self.shape, num_seqs = shape, len(shape.seq_lens)
         block = shape.num_kv_heads, shape.block_size, shape.head_size
-        self.memory = torch.empty(2, shape.num_blocks + 1, *block, dtype=shape.dtype)
-        self.memory.normal_(generator=generator)
+        num_blocks = sum(shape.lens_in_blocks)
+        self.memory = torch.empty(2, num_blocks + 1, *block, dtype=shape.dtype, device=device)
+        self.memory.normal_(generator=random["generator"])
         self.k_cache, self.v_cache = self.memory
-        q = torch.randn(num_seqs, shape.num_heads, shape.head_size, generator=generator)
+        q = torch.randn(num_seqs, shape.num_heads, shape.head_size, **random)
         self.q = q.to(shape.dtype)
-        self.seq_lens = torch.tensor(shape.seq_lens, dtype=torch.int32)
+        self.seq_lens = torch.tensor(shape.seq_lens, dtype=torch.int32, device=device)
         self.scale = shape.head_size**-0.5
-        self.block_tables = self._tables(generator)
         self.memory[:, -1] = float("nan")
-        for table, seq_len in zip(self.block_tables, shape.seq_lens, strict=True):
+        self.block_tables = self.seq_lens.new_full(
+            (num_seqs, max(shape.lens_in_blocks)), num_blocks
+        )
+        blocks = torch.randperm(num_blocks, **random).split(shape.lens_in_blocks)
+        for table, own, seq_len in zip(self.block_tables, blocks, shape.seq_lens, strict=True):
+            table[: len(own)] = own
             last, end = divmod(seq_len - 1, shape.block_size)
             self.memory[:, table[last], :, end + 1 :] = float("nan")
 
-    def _tables(self, generator: torch.Generator) -> Tensor:
-        """[num_seqs, longest in blocks] int32: every block of the pool once, in random order."""
-        shape = self.shape
-        lengths = [divide_round_up(seq_len, shape.block_size) for seq_len in shape.seq_lens]
-        blocks = torch.randperm(shape.num_blocks, generator=generator).to(torch.int32)
-        tables = torch.full((len(lengths), max(lengths)), shape.num_blocks, dtype=torch.int32)
-        for table, own in zip(tables, blocks.split(lengths), strict=True):
-            table[: len(own)] = own
-        return tables
-
     @property
     def arguments(self) -> tuple:
-        """Of every paged stage, in order."""
+        """Of every stage that reads the plain layout, in order."""
         return self.q, self.k_cache, self.v_cache, self.block_tables, self.seq_lens, self.scale
+
+    @cached_property
+    def vllm_arguments(self) -> tuple:
+        """Of every stage that reads vLLM's layout, with a copy of the cache in it."""
+        x = VEC_BYTES // self.shape.dtype.itemsize
+        k_cache = self.k_cache.unflatten(-1, (-1, x)).transpose(2, 3).contiguous()
+        return self.q, k_cache, self.v_cache.mT.contiguous(), *self.arguments[3:]
 
     @cached_property
     def contiguous(self) -> tuple[Tensor, Tensor]:
@@ -86,12 +160,6 @@ class Batch:
         return k, v
 
     @cached_property
-    def sequences(self) -> list[tuple[Tensor, Tensor, Tensor]]:
-        """q [1, num_heads, head_size], K and V [seq_len, num_kv_heads, head_size] of each."""
-        k, v = (kv.transpose(1, 2).contiguous() for kv in self.contiguous)
-        return [(self.q[i : i + 1], k[i], v[i]) for i in range(len(self.q))]
-
-    @cached_property
     def token_major(self) -> tuple[Tensor, Tensor]:
         """K and V of the pool, [num_blocks, block_size, num_kv_heads, head_size]."""
         k, v = (cache.transpose(1, 2).contiguous() for cache in self.memory)
@@ -100,12 +168,8 @@ class Batch:
     @cached_property
     def words(self) -> np.ndarray:
         """As much of the pool as the step has to read, as whole numbers of 8 bytes."""
-        return (
-            self.memory.view(torch.uint8)
-            .view(-1)[: self.shape.kv_bytes // 8 * 8]
-            .view(torch.int64)
-            .numpy()
-        )
+        memory = self.memory.view(torch.uint8).view(-1)
+        return memory[: self.shape.kv_bytes // 8 * 8].view(torch.int64).numpy()
 
 
 @njit(parallel=True, cache=True)

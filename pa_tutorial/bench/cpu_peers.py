@@ -14,17 +14,12 @@ The memory to copy to and the row numbers are made before, though a server would
 anew at each step: the peers are given every advantage.
 """
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from pa_tutorial.arguments import require
-from pa_tutorial.bench.cpu_inputs import Batch
-
-Step = Callable[[], Tensor]  # one decode step: [num_seqs, num_heads, head_size]
-Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
+from pa_tutorial.bench.cpu_inputs import Batch, Step
 
 
 def sdpa(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -49,79 +44,48 @@ def matmul(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return (qk.softmax(dim=-1) @ v).flatten(1, 2)
 
 
-def contiguous_peers(batch: Batch) -> dict[str, Step]:
-    """Attention alone, on K and V of each sequence side by side."""
-    k, v = batch.contiguous
-    q = batch.q
-    steps = {"sdpa": lambda: sdpa(q, k, v), "matmul": lambda: matmul(q, k, v)}
-    if q.shape[1] != k.shape[1]:  # without shared KV heads it is the same call as sdpa
-        steps["sdpa_rows"] = lambda: sdpa_rows(q, k, v)
-    return steps
-
-
 class Gathered:
-    """Memory for K and V of all sequences, twice: as they are copied, and transposed."""
+    """Memory for K and V of all sequences, twice: as they are copied, and with heads outside."""
 
     def __init__(self, batch: Batch) -> None:
         shape = batch.shape
         self.batch, self.seq_len = batch, shape.seq_lens[0]
         self.numbers = batch.block_tables.flatten()
-        self.of_blocks = len(batch.q), batch.block_tables.shape[1]
         heads = torch.arange(shape.num_kv_heads, dtype=torch.int32)
         # [num_seqs, num_kv_heads, blocks]: row block * num_kv_heads + head
         rows = batch.block_tables[:, None] * shape.num_kv_heads + heads[:, None]
         self.rows = rows.flatten()
-        block = shape.num_kv_heads, shape.block_size, shape.head_size
-        size = len(self.numbers), *block
-        self.copies = [torch.zeros(size, dtype=shape.dtype) for _ in range(2)]
-        self.by_head = [torch.zeros(size, dtype=shape.dtype) for _ in range(2)]
+        num_seqs, num_blocks = batch.block_tables.shape
+        size = num_seqs, num_blocks, shape.num_kv_heads, shape.block_size, shape.head_size
+        self.copies = torch.zeros(2, *size, dtype=shape.dtype)
+        self.by_head = torch.zeros_like(self.copies.transpose(2, 3).contiguous())
 
     def whole_blocks(self) -> list[Tensor]:
         """Blocks side by side, then heads before blocks: every byte is moved twice."""
-        num_seqs, num_blocks = self.of_blocks
         for cache, copied, moved in zip(self.batch.memory, self.copies, self.by_head, strict=True):
-            torch.index_select(cache, 0, self.numbers, out=copied)
-            of_heads = moved.view(num_seqs, cache.shape[1], num_blocks, *cache.shape[2:])
-            of_heads.copy_(copied.unflatten(0, self.of_blocks).transpose(1, 2))
-        return self._side_by_side()
+            torch.index_select(cache, 0, self.numbers, out=copied.flatten(0, 1))
+            moved.copy_(copied.transpose(1, 2))
+        return self.side_by_side()
 
     def rows_of_heads(self) -> list[Tensor]:
         """(block, head) rows straight to their places: every byte is moved once."""
         for cache, moved in zip(self.batch.memory, self.by_head, strict=True):
             rows = cache.flatten(2).flatten(0, 1)
             torch.index_select(rows, 0, self.rows, out=moved.view(len(self.rows), -1))
-        return self._side_by_side()
+        return self.side_by_side()
+
+    def side_by_side(self) -> list[Tensor]:
+        return [moved.flatten(2, 3)[:, :, : self.seq_len] for moved in self.by_head]
 
     def blocks_of_tokens(self) -> list[Tensor]:
         """Blocks of the token-major cache: moved once, and then read in steps."""
+        found = []
         for cache, copied in zip(self.batch.token_major, self.copies, strict=True):
-            torch.index_select(cache, 0, self.numbers, out=copied.view(-1, *cache.shape[1:]))
-        num_seqs, _ = self.of_blocks
-        _, num_kv_heads, _, head_size = self.batch.k_cache.shape
-        views = [copied.view(num_seqs, -1, num_kv_heads, head_size) for copied in self.copies]
-        return [view[:, : self.seq_len].transpose(1, 2) for view in views]
-
-    def _side_by_side(self) -> list[Tensor]:
-        num_seqs, _ = self.of_blocks
-        _, num_kv_heads, _, head_size = self.batch.k_cache.shape
-        views = [moved.view(num_seqs, num_kv_heads, -1, head_size) for moved in self.by_head]
-        return [view[:, :, : self.seq_len] for view in views]
-
-
-def gathering_peers(batch: Batch) -> dict[str, Step]:
-    """Gather and attend, each way."""
-    gathered, q = Gathered(batch), batch.q
-
-    def step(gather: Callable[[], list[Tensor]], attention: Attention) -> Step:
-        return lambda: attention(q, *gather())
-
-    return {
-        "gather_own_sdpa": step(gathered.whole_blocks, sdpa_rows),
-        "gather_own_matmul": step(gathered.whole_blocks, matmul),
-        "gather_heads_sdpa": step(gathered.rows_of_heads, sdpa_rows),
-        "gather_heads_matmul": step(gathered.rows_of_heads, matmul),
-        "gather_tokens_sdpa": step(gathered.blocks_of_tokens, sdpa_rows),
-    }
+            out = copied.view(-1, *cache.shape[1:])
+            torch.index_select(cache, 0, self.numbers, out=out)
+            tokens = out.view(len(copied), -1, *cache.shape[2:])
+            found.append(tokens[:, : self.seq_len].transpose(1, 2))
+        return found
 
 
 def peers(batch: Batch) -> dict[str, Step]:
@@ -131,4 +95,14 @@ def peers(batch: Batch) -> dict[str, Step]:
     """
     lens = batch.shape.seq_lens
     require(batch.shape.is_even, "batch.shape.seq_lens", lens, "equal: the peers have no mask")
-    return contiguous_peers(batch) | gathering_peers(batch)
+    q, (k, v), gathered = batch.q, batch.contiguous, Gathered(batch)
+    steps = {"sdpa": lambda: sdpa(q, k, v), "matmul": lambda: matmul(q, k, v)}
+    if q.shape[1] != k.shape[1]:  # without shared KV heads it is the same call as sdpa
+        steps["sdpa_rows"] = lambda: sdpa_rows(q, k, v)
+    return steps | {
+        "gather_own_sdpa": lambda: sdpa_rows(q, *gathered.whole_blocks()),
+        "gather_own_matmul": lambda: matmul(q, *gathered.whole_blocks()),
+        "gather_heads_sdpa": lambda: sdpa_rows(q, *gathered.rows_of_heads()),
+        "gather_heads_matmul": lambda: matmul(q, *gathered.rows_of_heads()),
+        "gather_tokens_sdpa": lambda: sdpa_rows(q, *gathered.blocks_of_tokens()),
+    }

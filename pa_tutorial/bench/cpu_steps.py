@@ -1,12 +1,10 @@
 """What each step on the way to the CPU kernel brings: `python -m pa_tutorial.bench.cpu_steps`."""
 
-import argparse
 from collections.abc import Sequence
 
 import torch
 
-from pa_tutorial.bench.cpu_inputs import Batch, ColdCaches, reading
-from pa_tutorial.bench.cpu_shapes import B1, GQA, S1, Shape
+from pa_tutorial.bench.cpu_inputs import B1, GQA, S1, Batch, ColdCaches, Shape, reading
 from pa_tutorial.bench.timing import interleaved
 from pa_tutorial.kernels.cpu_steps import STEPS
 
@@ -16,8 +14,6 @@ MIXED = Shape("MIXED", MIXED_LENS, num_heads=16, num_kv_heads=16, head_size=128)
 SHAPES = tuple(
     shape.of(dtype) for shape in (S1, GQA, B1, MIXED) for dtype in (torch.float32, torch.bfloat16)
 )
-# For tests: nothing but that it runs.
-QUICK = (Shape("quick", (40, 17), num_heads=4, num_kv_heads=2, head_size=64),)
 
 
 def measure(rounds: int, shapes: Sequence[Shape] = SHAPES) -> list[dict[str, object]]:
@@ -30,7 +26,7 @@ def measure(rounds: int, shapes: Sequence[Shape] = SHAPES) -> list[dict[str, obj
     cold = ColdCaches()
     for shape in shapes:
         batch = Batch(shape)
-        functions = {name: step.prepare(*batch.arguments) for name, step in STEPS.items()}
+        functions = {name: prepare(*batch.arguments) for name, prepare in STEPS.items()}
         times = interleaved(functions | {"read": reading(batch)}, rounds, cold)
         read_ms = times.pop("read")["median_ms"]
         rows.append({"shape": shape.as_row(), "read_ms": read_ms, "times": times})
@@ -39,13 +35,5 @@ def measure(rounds: int, shapes: Sequence[Shape] = SHAPES) -> list[dict[str, obj
     return rows
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=11, help="measurements a point (median)")
-    parser.add_argument("--quick", action="store_true", help="a tiny shape: does it run?")
-    arguments = parser.parse_args()
-    measure(arguments.rounds, QUICK if arguments.quick else SHAPES)
-
-
 if __name__ == "__main__":
-    main()
+    measure(rounds=11)

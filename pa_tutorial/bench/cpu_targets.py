@@ -1,22 +1,21 @@
 """What the CPU kernel has to reach: ratios of two times of the same run, medians of five runs."""
 
 import statistics
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from tqdm import tqdm
 
-from pa_tutorial.bench.cpu_decode import READ
-from pa_tutorial.bench.cpu_inputs import Batch, ColdCaches, reading
-from pa_tutorial.bench.cpu_peers import Step, peers
-from pa_tutorial.bench.cpu_shapes import B1, DTYPES, GQA, S1, Shape, small
-from pa_tutorial.bench.cpu_stages import cpu
-from pa_tutorial.bench.timing import interleaved
+from pa_tutorial.bench.cpu_decode import READ, cpu
+from pa_tutorial.bench.cpu_inputs import GQA, MAIN, S1, Batch, ColdCaches, Shape, reading
+from pa_tutorial.bench.cpu_peers import peers
+from pa_tutorial.bench.timing import interleaved, table
 
 RUNS = 5
 SLACK = 0.1  # how far a ratio may miss, as a part of it
 Times = Mapping[str, Mapping[str, float]]  # of `interleaved`
+Row = dict[str, object]
 
 CPU = ("cpu",)
 SDPA = ("sdpa", "sdpa_rows")
@@ -40,7 +39,12 @@ class Target:
     at_least: bool = True
 
     def ratio(self, times: Times) -> float:
-        return fastest(times, self.above) / fastest(times, self.below)
+        """Of those that were measured."""
+        above, below = (
+            min(times[name]["median_ms"] for name in names if name in times)
+            for names in (self.above, self.below)
+        )
+        return above / below
 
     def is_reached(self, ratio: float) -> bool | None:
         if self.limit is None:
@@ -49,13 +53,12 @@ class Target:
             return ratio >= self.limit * (1 - SLACK)
         return ratio <= self.limit * (1 + SLACK)
 
-    def row(self, shape: Shape, runs: Iterable[Times]) -> dict[str, object]:
+    def row(self, runs: Iterable[Times]) -> Row:
         """For the JSON file: the median of the ratios of all runs, and whether it is enough."""
         ratios = [self.ratio(times) for times in runs]
         ratio = statistics.median(ratios)
         return {
             "name": self.name,
-            "shape": shape.as_row(),
             "ratio": round(ratio, 3),
             "must_reach": self.limit,
             "at_least": self.at_least,
@@ -64,117 +67,70 @@ class Target:
         }
 
 
-def fastest(times: Times, names: Iterable[str]) -> float:
-    """The smallest median of those that were measured, in milliseconds."""
-    return min(times[name]["median_ms"] for name in names if name in times)
+# 64 to 4096 tokens, in no order, as requests come; 2080 on average.
+MIXED_LENGTHS = (2080, 64, 4096, 1072, 3584, 576, 2576, 1584, 3088)
+MIXED = tuple(replace(shape, name="mixed", seq_lens=MIXED_LENGTHS) for shape in (S1, GQA))
 
 
 def targets_of(shape: Shape) -> tuple[Target, ...]:
-    """What is asked of the kernel on one of the main shapes, and what is recorded beside it."""
+    """What is asked of the kernel on one of the shapes, and what is recorded beside it."""
+    if shape.name == "mixed":
+        what = "bandwidth of mixed lengths against equal ones"
+        return (Target(what, ("equal",), ("mixed",), 0.9),)
     wide = shape.dtype == torch.float32
-    recorded = (
+    sdpa, own, best = {  # limits of the first three; None: nothing is asked
+        "S1": (1.2 if wide else None, 5.0, 2.7 if wide else 2.3),
+        "GQA": (None, 4.0 if wide else 2.5, None),
+        "B1": (1.1, None, None),
+    }[shape.name]
+    return (
+        Target("time against SDPA on contiguous K and V", CPU, SDPA, sdpa, at_least=False),
+        Target("times as fast as the best gather from its own layout", OWN, CPU, own),
+        Target("times as fast as the best gather from any layout", ANY, CPU, best),
         Target("part of the read bandwidth", (READ,), CPU),
         Target("time against the best on contiguous K and V", CPU, CONTIGUOUS),
     )
-    sdpa = "time against SDPA on contiguous K and V"
-    own = "times as fast as the best gather from its own layout"
-    best = "times as fast as the best gather from any layout"
-    asked: dict[str, tuple[Target, ...]] = {
-        "S1": (
-            Target(sdpa, CPU, SDPA, 1.2 if wide else None, at_least=False),
-            Target(own, OWN, CPU, 5.0),
-            Target(best, ANY, CPU, 2.7 if wide else 2.3),
-        ),
-        "GQA": (
-            Target(sdpa, CPU, SDPA, at_least=False),
-            Target(own, OWN, CPU, 4.0 if wide else 2.5),
-            Target(best, ANY, CPU),
-        ),
-        "B1": (
-            Target(sdpa, CPU, SDPA, 1.1, at_least=False),
-            Target(own, OWN, CPU),
-            Target(best, ANY, CPU),
-        ),
-    }
-    return asked[shape.name] + recorded
 
 
-MIXED = Target("bandwidth of mixed lengths against equal ones", ("equal",), ("mixed",), 0.9)
-# 64 to 4096 tokens, in no order, as requests come; 2080 on average.
-MIXED_LENGTHS = (2080, 64, 4096, 1072, 3584, 576, 2576, 1584, 3088)
-
-
-def mixed_and_equal(shape: Shape) -> tuple[Shape, Shape]:
-    """Two batches with the same bytes, one of them with mixed lengths."""
-    mean = sum(MIXED_LENGTHS) // len(MIXED_LENGTHS)
-    lengths = {"mixed": MIXED_LENGTHS, "equal": (mean,) * len(MIXED_LENGTHS)}
-    mixed, equal = (
-        Shape(name, lens, shape.num_heads, shape.num_kv_heads, shape.head_size, shape.dtype)
-        for name, lens in lengths.items()
-    )
-    return mixed, equal
-
-
-@dataclass(frozen=True)
-class Group:
-    """Targets whose times are measured together.
-
-    steps  seed -> what is to be timed, over fresh random numbers
-    """
-
-    shape: Shape
-    targets: tuple[Target, ...]
-    steps: Callable[[int], Mapping[str, Step]]
-
-    def rows(self, runs: Iterable[Times]) -> list[dict[str, object]]:
-        runs = list(runs)
-        return [target.row(self.shape, runs) for target in self.targets]
-
-
-def main_group(shape: Shape) -> Group:
-    """The kernel, its peers and the read bound on one shape."""
-
-    def steps(seed: int) -> dict[str, Step]:
-        batch = Batch(shape, seed)
+def steps_of(shape: Shape, seed: int) -> dict[str, Callable]:
+    """The kernel, its peers and the read bound, over fresh random numbers; of mixed lengths the
+    kernel alone, and on equal lengths with the same bytes of K and V."""
+    batch = Batch(shape, seed)
+    if shape.name != "mixed":
         return {READ: reading(batch), "cpu": cpu(batch)} | peers(batch)
-
-    return Group(shape, targets_of(shape), steps)
-
-
-def mixed_group(mixed: Shape, equal: Shape) -> Group:
-    """The kernel on mixed and on equal lengths, with the same bytes of K and V."""
-
-    def steps(seed: int) -> dict[str, Step]:
-        return {shape.name: cpu(Batch(shape, seed)) for shape in (mixed, equal)}
-
-    return Group(mixed, (MIXED,), steps)
+    num_seqs = len(shape.seq_lens)
+    equal = replace(shape, seq_lens=(sum(shape.seq_lens) // num_seqs,) * num_seqs)
+    return {"mixed": cpu(batch), "equal": cpu(Batch(equal, seed))}
 
 
-def groups() -> list[Group]:
-    """All that must be reached."""
-    main = [main_group(shape.of(dtype)) for shape in (S1, GQA, B1) for dtype in DTYPES]
-    return main + [mixed_group(*mixed_and_equal(shape)) for shape in (S1, GQA)]
+def measure(
+    rounds: int, shapes: Sequence[Shape] = (*MAIN, *MIXED), runs: int = RUNS
+) -> dict[str, list[Row]]:
+    """rows: for each target its shape and Target.row; prints a table.
 
-
-def smaller(group: Group) -> Group:
-    """The same targets on a small shape: for a quick look."""
-    return main_group(small(group.shape))
-
-
-def measure(rounds: int, chosen: Iterable[Group], runs: int = RUNS) -> list[dict[str, object]]:
-    """A row for each target: name, shape, ratio, must_reach, at_least, reached, five_runs.
-
-    rounds  in each run
+    rounds  a third of them in each run
     """
-    cold = ColdCaches()
-    rows = []
-    chosen = list(chosen)
-    with tqdm(total=runs * len(chosen), desc="targets", unit="run") as bar:
-        for group in chosen:
+    cold, rows = ColdCaches(), []
+    with tqdm(total=runs * len(shapes), desc="targets", unit="run") as bar:
+        for shape in shapes:
             times = []
             for seed in range(runs):
-                bar.set_postfix_str(str(group.shape))
-                times.append(interleaved(group.steps(seed), rounds, cold, seed))
+                bar.set_postfix_str(str(shape))
+                times.append(interleaved(steps_of(shape, seed), max(1, rounds // 3), cold, seed))
                 bar.update()
-            rows += group.rows(times)
-    return rows
+            rows += [{"shape": shape.as_row()} | target.row(times) for target in targets_of(shape)]
+    print(targets_table(rows))
+    return {"rows": rows}
+
+
+def targets_table(rows: Sequence[Mapping]) -> str:
+    """Every target with its ratio, what is asked, and whether it is reached."""
+    lines = [["target", "ratio", "asked", "reached", "runs"]]
+    for row in rows:
+        what = "{name}, {dtype}: ".format(**row["shape"]) if "shape" in row else ""
+        limit = f"{'at least' if row['at_least'] else 'at most'} {row['must_reach']}"
+        reached = {True: "yes", False: "NO", None: "-"}[row["reached"]]
+        runs = f"{min(row['five_runs']):.2f} to {max(row['five_runs']):.2f}"
+        limit = "-" if row["must_reach"] is None else limit
+        lines.append([what + row["name"], f"{row['ratio']:.2f}", limit, reached, runs])
+    return table(lines)

@@ -1,85 +1,150 @@
-"""The section `engine` of `make bench`: what paging brings to a small serving engine."""
+"""The section `engine` of `make bench`: a decode step of a serving engine, K and V kept each way.
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+Source of the workload: the rosellm project, "paged attention in rosellm": 64 requests, 54,784
+prompt tokens and 1,024 new ones.
+"""
 
-from pa_tutorial.bench import (
-    engine_batch_size,
-    engine_jobs,
-    engine_memory,
-    engine_profile,
-    engine_steps,
+import random
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+import torch
+from tqdm import tqdm
+
+from pa_tutorial.attention.tiny_lm import TinyConfig, TinyLM
+from pa_tutorial.bench.cpu_targets import Row, Target, targets_table
+from pa_tutorial.bench.engine_ways import GATHERS, WAYS, Way
+from pa_tutorial.bench.timing import interleaved, table
+from pa_tutorial.engine import Engine, Request, SamplingParams
+from pa_tutorial.kernels.geometry import divide_round_up
+
+SHARPER = 4.0  # q and k of random weights would attend to all tokens alike
+LOUDER = 8.0  # and what attention returns would not change the next token
+SETTLE_SECONDS = 3.0  # the system takes back the memory of the prefill, and disturbs meanwhile
+
+TARGETS = (
+    Target("times as fast as copying blocks in Python", ("block_lists",), ("cpu",), 15.0),
+    Target("times as fast as contiguous pasts", ("contiguous",), ("cpu",), 6.0),
+    Target("times as fast as the best gather", tuple(GATHERS), ("cpu",), 2.0),
 )
-from pa_tutorial.bench.engine_ways import GATHERS
-from pa_tutorial.bench.engine_workload import FULL, QUICK
-from pa_tutorial.bench.table import table
-
-QUICK_RESERVED = 2
 
 
-def measure(rounds: int, quick: bool) -> dict[str, object]:
-    """workload, steps (of each way), jobs (whole ones), memory, batch_size, profile."""
-    workload = QUICK if quick else FULL
-    steps = engine_steps.measure(workload)
-    print(steps_table(steps))
-    for name, why in steps["left_out"].items():
-        print(f"left out: {name}: {why}")
-    jobs = engine_jobs.measure(workload, steps, steps.pop("tokens"))
-    print(jobs_table(jobs))
-    memory = engine_memory.measure(workload, QUICK_RESERVED if quick else engine_memory.RESERVED)
-    print(f"At once in {memory['bytes'] / 2**20:.0f} MiB of K and V:")
-    print(rows_table(memory["rows"]))
-    counts = engine_batch_size.QUICK_COUNTS if quick else engine_batch_size.COUNTS
-    batch_size = engine_batch_size.measure(workload, rounds, counts)
-    print(rows_table(batch_size))
-    profile = engine_profile.measure(workload)
-    for name, result in profile.items():
-        print(f"profile of {name}: {result['ms']} ms, {result['parts']}")
-    return {
-        "workload": asdict(workload),
-        "steps": steps,
-        "jobs": jobs,
-        "memory": memory,
-        "batch_size": batch_size,
-        "profile": profile,
+@dataclass(frozen=True)
+class Workload:
+    """How many requests, how long, and the sizes of the model."""
+
+    num_requests: int = 64
+    prompt_len: int = 856
+    new_tokens: int = 16
+    num_layers: int = 4
+    num_heads: int = 8
+    head_size: int = 32
+    max_len: int = 1024
+    block_size: int = 16
+
+    @property
+    def num_blocks(self) -> int:
+        """For all requests at once, and the null block."""
+        # The last generated token is never fed back.
+        longest = self.prompt_len + self.new_tokens - 1
+        return self.num_requests * divide_round_up(longest, self.block_size) + 1
+
+    def prompts(self) -> list[list[int]]:
+        """Random bytes, the same each time."""
+        rng = random.Random(0)
+        lengths = [self.prompt_len] * self.num_requests
+        return [[rng.randrange(256) for _ in range(length)] for length in lengths]
+
+    def model(self) -> TinyLM:
+        """Random weights, such that a wrong attention changes the tokens that are generated."""
+        heads = {"num_heads": self.num_heads, "num_kv_heads": self.num_heads}
+        heads |= {"num_layers": self.num_layers, "head_size": self.head_size}
+        config = TinyConfig(**heads, max_len=self.max_len)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            model = TinyLM(config).requires_grad_(False)
+        for layer in model.layers:
+            layer.to_q.weight.mul_(SHARPER)
+            layer.to_k.weight.mul_(SHARPER)
+            layer.to_out.weight.mul_(LOUDER)
+        return model
+
+
+FULL = Workload()
+
+
+@dataclass
+class Job:
+    """All requests offline: one step computes all prompts, and then every step decodes for all."""
+
+    engine: Engine
+    requests: list[Request]
+
+    def step(self) -> None:
+        """ArithmeticError for a step that failed: the engine would try its sequences again, each
+        alone, and that is another measurement."""
+        if error := self.engine.step().error:
+            raise ArithmeticError(error)
+
+    @property
+    def tokens(self) -> list[list[int]]:
+        """What was generated, for each request."""
+        return [request.samples[0].generated for request in self.requests]
+
+
+def prefilled(model: TinyLM, workload: Workload, way: Way) -> Job:
+    """After the step that computes all prompts."""
+    engine = Engine(
+        model,
+        way.stage,
+        num_blocks=workload.num_blocks,
+        block_size=workload.block_size,
+        prefix_caching=False,
+        token_budget=workload.num_requests * workload.prompt_len,
+        max_num_seqs=workload.num_requests,
+    )
+    if way.runner is not None:
+        engine.runner = way.runner(engine.runner)
+    params = SamplingParams(max_tokens=workload.new_tokens)
+    job = Job(engine, [engine.add(prompt, params) for prompt in workload.prompts()])
+    job.step()
+    return job
+
+
+def measure(rounds: int, workload: Workload = FULL, ways: Mapping[str, Way] = WAYS) -> Row:
+    """workload; steps: times, name -> of a decode step, words, best_gather, targets.
+
+    Every way runs the whole job once, so that there are new_tokens - 1 decode steps of each, the
+    steps of all ways interleaved, the first not counted: `rounds` changes nothing. Raises
+    ArithmeticError, naming the way, if one generates other tokens than the stage cpu.
+    """
+    model, counted = workload.model(), workload.new_tokens - 2
+    bar = tqdm(ways.items(), desc="prefill", unit="way")
+    jobs = {name: prefilled(model, workload, way) for name, way in bar}
+    time.sleep(SETTLE_SECONDS if workload is FULL else 0)
+    times = interleaved({name: job.step for name, job in jobs.items()}, counted)
+    for name in jobs.keys() - {"no_attention"}:
+        if jobs[name].tokens != jobs["cpu"].tokens:
+            raise ArithmeticError(f"{name} generated other tokens than cpu")
+    steps = {
+        "rounds": counted,
+        "times": times,
+        "words": {name: way.words for name, way in ways.items()},
+        "best_gather": min(GATHERS, key=lambda name: times[name]["median_ms"]),
+        "targets": [target.row([times]) for target in TARGETS],
     }
+    print(steps_table(steps))
+    print(targets_table(steps["targets"]))
+    return {"workload": asdict(workload), "steps": steps}
 
 
 def steps_table(steps: Mapping) -> str:
-    """Every way with its time and how many times that of the stage cpu; then the targets."""
-    times = steps["times"]
-    cpu = times["cpu"]["median_ms"]
+    """Every way with its time and how many times that of the stage cpu."""
+    cpu = steps["times"]["cpu"]["median_ms"]
     lines = [["decode step", "ms", "lowest", "highest", "times cpu"]]
-    for name, time in times.items():
-        words = steps["words"][name]
-        if name in GATHERS and name == steps["best_gather"]:
-            words += " (best)"
-        milliseconds = [f"{time[key]:.1f}" for key in ("median_ms", "lowest_ms", "highest_ms")]
-        lines.append([words, *milliseconds, f"{time['median_ms'] / cpu:.2f}"])
-    targets = [["target", "ratio", "asked", "reached"]]
-    for row in steps["targets"]:
-        reached = "yes" if row["reached"] else "NO"
-        targets.append([row["name"], f"{row['ratio']:.2f}", f"{row['must_reach']:g}", reached])
-    return table(lines) + "\n" + table(targets)
-
-
-def jobs_table(jobs: Mapping) -> str:
-    lines = [["whole job, once", "s", "tokens/s", "decode tokens/s"]]
-
-    def add(words: str, row: Mapping) -> None:
-        keys = ("seconds", "tokens_per_s", "decode_tokens_per_s")
-        lines.append([words, *(f"{row[key]:.1f}" if key in row else "-" for key in keys)])
-
-    add("one at a time: cpu", jobs["one_at_a_time"])
-    for kind in ("offline", "online"):
-        for row in jobs[kind]:
-            add(f"{kind}: {row['words']}", row)
-    for row in jobs["shared_prompt"]:
-        found = "with" if row["prefix_caching"] else "without"
-        add(f"{row['shared_len']} tokens shared, {found} prefix caching", row)
+    for name, time_of in steps["times"].items():
+        words = steps["words"][name] + " (best gather)" * (name == steps["best_gather"])
+        milliseconds = (f"{ms:.1f}" for ms in time_of.values())
+        lines.append([words, *milliseconds, f"{time_of['median_ms'] / cpu:.2f}"])
     return table(lines)
-
-
-def rows_table(rows: Sequence[Mapping]) -> str:
-    """Rows with the same keys, as they are."""
-    return table([list(rows[0]), *([str(value) for value in row.values()] for row in rows)])

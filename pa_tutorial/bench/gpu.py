@@ -1,163 +1,195 @@
-"""Check and measure on this machine's GPU: `make gpu`, or `python3 -m pa_tutorial.bench.gpu`.
+"""Times of the kernels on this machine's GPU, beside torch's SDPA and a copy: `make gpu`.
 
-Runs from the working tree with whatever python3 has; installs nothing; names what is missing.
-Each section runs in a process of its own and has a number of seconds: what goes wrong in one is a
-line of the page and of the JSON file, the others go on, and the exit status is 1. A section that
-has no time left says what it left out.
+Runs from the working tree with whatever python3 has, and writes benchmarks/<gpu>.json. A decode
+step must read K and V once; nothing reads faster than the memory gives. So its bytes a second
+stand beside those that a plain copy moves (read and written) in the same rounds.
 """
 
 import argparse
 import os
 import sys
-import time
-import traceback
-from collections.abc import Sequence
-from contextlib import redirect_stdout
-from dataclasses import dataclass
-from importlib import import_module
-from importlib.util import find_spec
-from io import StringIO
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 
-# What is used there.
-PACKAGES = ("torch", "numba", "numba_cuda", "triton")
-NEEDED = ("numba", "numba_cuda")  # by every section
-TOTAL_SECONDS = 525  # of all sections: less than 9 minutes with what comes before and after
-GRACE_SECONDS = 15  # that a section may need to start and to end; then its process is ended
+import torch
+from torch import Tensor
 
-MOST_FAILURES = 8  # that the page names
+from pa_tutorial.attention.paged import paged_gather
+from pa_tutorial.bench import gpu_tools
+from pa_tutorial.bench.cpu_inputs import Batch, Shape, Step
+from pa_tutorial.bench.cpu_peers import sdpa
+from pa_tutorial.bench.timing import RESULTS, interleaved, write_results
+from pa_tutorial.kernels.launch import prepare_naive, prepare_v1, prepare_v2
+from pa_tutorial.kernels.triton_launch import prepare_triton, why_absent
+from pa_tutorial.kernels.vectors import vector_loads
 
-
-@dataclass(frozen=True)
-class Section:
-    """One part of the page.
-
-    module   of this folder: compare(seconds) prints a few lines and returns what goes into the
-             JSON file; what it names under "wrong" is a failure
-    seconds  that it may take
-    lines    of what it prints that are shown
-    """
-
-    title: str
-    module: str
-    seconds: float
-    lines: int
-
-
-SECTIONS = {
-    "streams": Section("Streams, graphs and shared memory", "gpu_streams", 25, 4),
-    "ladder": Section("Every case of the ladder", "gpu_ladder", 60, 7),
-    "cache": Section("New tokens and copied blocks", "gpu_cache", 15, 2),
-    "recorded": Section("Beside outputs of the simulator", "gpu_recorded", 35, 4),
-    "times": Section("Bandwidth, in % of a copy's", "gpu_times", 110, 18),
-    "choice": Section("v1 or v2", "gpu_choice", 35, 4),
-    "grid": Section("vLLM's grid", "gpu_grid", 115, 7),
-    "sanitizer": Section("compute-sanitizer", "gpu_sanitizer", 60, 2),
-    "simulated_kernels": Section("The simulator's small kernels", "gpu_kernels", 40, 3),
-    "traffic": Section("Counts of memory beside Nsight Compute's", "gpu_traffic", 35, 4),
+NO_GPU = "No GPU here: nothing was measured. The walk needs none."
+LARGE = {"num_heads": 32, "num_kv_heads": 32, "head_size": 128, "dtype": torch.float16}
+SHAPES = (
+    *(Shape("grid", (n,) * seqs, **LARGE) for seqs in (1, 8, 64) for n in (512, 4096)),
+    Shape("long", (32_768,), **LARGE),
+    Shape("gqa", (4096,) * 64, **LARGE | {"num_kv_heads": 8}),
+    Shape("bfloat16", (4096,) * 64, **LARGE | {"dtype": torch.bfloat16}),
+)
+COPIES = 8  # of K and V: the pool in two layouts, side by side, what is copied; and room
+LARGEST_ERROR = 2e-2  # relative: outputs are rounded to 16 bits, those of v2 twice
+# What one may choose without changing the result: tokens of one step of the loop, warps of a
+# program, tokens of a program; and with 5 stages the loads of the next step begin before.
+TRITON = {
+    "triton": {},
+    "triton 5 stages": {"num_stages": 5},
+    "triton tile 16": {"tile_size": 16, "num_warps": 2},
+    "triton tile 64": {"tile_size": 64, "num_warps": 8},
+    "triton partition 256": {"partition_size": 256, "num_stages": 5},
 }
 
 
-def missing_packages() -> list[str]:
-    return [name for name in PACKAGES if find_spec(name) is None]
+class ColdL2:
+    """Times one call by CUDA events, after the L2 cache was filled with something else."""
+
+    def __init__(self) -> None:
+        # Many times L2: writing it takes longer than the host needs for a launch.
+        self.memory = torch.empty(2**30, dtype=torch.int8, device="cuda")
+
+    def __call__(self, function: Callable[[], object]) -> float:
+        """Milliseconds; while the memory is written, the host launches what is timed."""
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        self.memory.zero_()
+        start.record()
+        function()
+        end.record()
+        end.synchronize()
+        return start.elapsed_time(end)
 
 
-def run_section(module_and_seconds: tuple[str, float]) -> dict[str, object]:
-    """In a process of its own: a section's results, and under "printed" its lines.
+def twin(prepared: object) -> Tensor:
+    """The kernel's twin in C++ in its place, on torch's current stream."""
+    from pa_tutorial.kernels.cpp_twin import Twin
 
-    module_and_seconds  the module of the section, and its seconds
-    """
-    module, seconds = module_and_seconds
-    printed = StringIO()
-    try:
-        with redirect_stdout(printed):
-            results = import_module(f"pa_tutorial.bench.{module}").compare(seconds)
-    except Exception as error:  # whatever goes wrong there is a line of the page
-        from pa_tutorial.bench.process_pool import in_a_line
-
-        results = {"wrong": [in_a_line(error)], "traceback": traceback.format_exc()}
-        print(f"failed: {in_a_line(error)}", file=printed)
-    return {"printed": printed.getvalue(), **results}
+    geometry, stream = prepared.geometry, torch.cuda.current_stream().cuda_stream
+    configuration = prepared.grid, geometry.NUM_THREADS, stream, prepared.shared_bytes
+    Twin(geometry)[configuration](*prepared.kernel_arguments)
+    return prepared.out
 
 
-def results_of(section: Section, seconds: float) -> dict[str, object]:
-    """What run_section gives; what there is instead if packages or time are missing, or if the
-    process does not come back."""
-    from pa_tutorial.bench.process_pool import run_in_pool
-
-    missing = [name for name in NEEDED if name in missing_packages()]
-    if missing:
-        why = f"missing on this machine: {', '.join(missing)}"
-        return {"not_run": why, "printed": f"not run: {why}\n"}
-    if seconds <= 0:
-        return {"not_run": "no time was left", "printed": "not run: no time was left\n"}
-    work = [(section.module, seconds)]
-    done = run_in_pool(run_section, work, workers=1, seconds=seconds + GRACE_SECONDS)
-    if done.results:
-        return done.results[0]
-    why = done.failed.get(0, f"it was not done after {seconds + GRACE_SECONDS:.0f} seconds")
-    return {"wrong": [why], "printed": f"failed: {why}\n"}
-
-
-def show(section: Section, results: dict[str, object]) -> None:
-    """A title, and as many lines as the section may have."""
-    lines = str(results.pop("printed")).splitlines()
-    print(f"{section.title} ({results['seconds']:.0f} s)")
-    for line in lines[: section.lines]:
-        print(f"  {line[:200]}")
-    if len(lines) > section.lines:
-        print(f"  … and {len(lines) - section.lines} more lines; all of it is in the JSON file")
-    sys.stdout.flush()
+def steps(batch: Batch) -> tuple[dict[str, Step], dict[str, str]]:
+    """name -> one decode step, prepared; and why each of the others is left out."""
+    vllm, longest = batch.vllm_arguments, {"max_seq_len": max(batch.shape.seq_lens)}
+    vector = partial(prepare_v1, *vllm, **longest, loads=vector_loads)
+    makers: dict[str, Callable[[], Step]] = {
+        "cuda_naive": lambda: prepare_naive(*vllm, **longest).run,
+        "cuda_v1": lambda: prepare_v1(*vllm, **longest).run,
+        "cuda_v1_vector": lambda: vector().run,
+        "cuda_v2": lambda: prepare_v2(*vllm, **longest).run,
+        "paged_gather": lambda: partial(paged_gather, *batch.arguments),
+        "sdpa": lambda: partial(sdpa, batch.q, *batch.contiguous),
+    }
+    if batch.q.is_cuda and longest["max_seq_len"] <= 8192:  # 48 KiB of scores, without asking
+        makers["twin_v1"] = lambda: partial(twin, vector())
+    made, left_out = {}, {}
+    if why := why_absent():
+        left_out["triton"] = why
+    else:
+        for name, sizes in TRITON.items():
+            makers[name] = lambda s=sizes: prepare_triton(*batch.arguments, **longest, **s).run
+    for name, make in makers.items():
+        try:
+            made[name] = make()
+        except ValueError as refused:  # v1: more tokens than fit into shared memory
+            left_out[name] = str(refused)
+    return made, left_out
 
 
-def measure(names: Sequence[str], machine: str, folder: Path) -> int:
-    """Run these sections, print the page, write the JSON file after each; the exit status."""
-    from pa_tutorial.bench.timing import write_results
-
-    start = time.monotonic()
-    results: dict[str, object] = {}
-    wrong = []
-    for name in names:
-        section, began = SECTIONS[name], time.monotonic()
-        left = TOTAL_SECONDS - GRACE_SECONDS - (began - start)
-        of_section = results_of(section, min(section.seconds, left))
-        of_section["seconds"] = round(time.monotonic() - began, 1)
-        show(section, of_section)
-        results[name] = of_section
-        wrong += [f"{name}: {what}" for what in of_section.get("wrong", ())]
-        results["wrong"] = wrong
-        results["total_seconds"] = round(time.monotonic() - start, 1)
-        path = write_results(results, machine, folder)
-    print(f"{len(wrong)} failures, {results['total_seconds']:.0f} seconds; wrote {path}")
-    for line in wrong[:MOST_FAILURES]:
-        print(f"  FAILED {line[:200]}")
-    if len(wrong) > MOST_FAILURES:
-        print(f"  … and {len(wrong) - MOST_FAILURES} more, in the JSON file")
-    return 1 if wrong else 0
+def whats_wrong(timed: Mapping[str, Step]) -> dict[str, str]:
+    """name -> why it must not be timed: it fails, or its result is not that of sdpa."""
+    expected, wrong = timed["sdpa"]().double(), {}
+    for name, step in timed.items():
+        try:
+            error = float((step().double() - expected).norm() / expected.norm())
+        except Exception as failed:  # of one step; the others are timed
+            wrong[name] = f"{type(failed).__name__}: {failed}".splitlines()[0]
+        else:
+            if not error <= LARGEST_ERROR:
+                wrong[name] = f"its result has the error {error:.1e}"
+    return wrong
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, help="folder for the JSON file (default: benchmarks)")
-    parser.add_argument("--only", nargs="+", choices=SECTIONS, help="these sections alone")
-    arguments = parser.parse_args()
-    for name in missing_packages():
-        print(f"{name} is missing on this machine: what needs it is skipped.")
-    if "torch" in missing_packages():
-        print("Nothing was measured.")
-        return 0
-    import torch
+def measure_shape(
+    shape: Shape, rounds: int, milliseconds: Callable, device: str = "cuda"
+) -> dict[str, object]:
+    """One row: times; fraction_of_copy: of its bandwidth; left_out and wrong: name -> why."""
+    batch = Batch(shape, device=device)
+    timed, left_out = steps(batch)
+    wrong = whats_wrong(timed)
+    # Triton refuses a setting for which this GPU has too little shared memory.
+    left_out |= {name: why for name, why in wrong.items() if why.startswith("OutOfResources")}
+    timed = {name: step for name, step in timed.items() if name not in wrong}
+    target = torch.empty_like(batch.memory)
+    times = interleaved(timed | {"copy": lambda: target.copy_(batch.memory)}, rounds, milliseconds)
+    copied = 2 * target.nbytes / times["copy"]["median_ms"]  # bytes a millisecond
+    return {
+        "shape": shape.as_row(),
+        "kv_bytes": shape.kv_bytes,
+        "copy_gb_per_s": round(copied / 1e6, 1),
+        "times": times,
+        "fraction_of_copy": {
+            name: round(shape.kv_bytes / times[name]["median_ms"] / copied, 3) for name in timed
+        },
+        "left_out": left_out,
+        "wrong": {name: why for name, why in wrong.items() if name not in left_out},
+    }
 
-    from pa_tutorial.bench.timing import RESULTS
 
+def times(rounds: int, shapes: Iterable[Shape] = SHAPES) -> dict[str, object]:
+    """rows, one a shape, and what was wrong."""
     if not torch.cuda.is_available():
-        print("No GPU here: nothing was measured. The walk needs none.")
+        print(NO_GPU)
+        return {"left_out": NO_GPU}
+    torch.cuda.set_stream(torch.cuda.Stream())  # the twin asks for a stream with a handle
+    rows, wrong, milliseconds = [], [], ColdL2()
+    for shape in shapes:
+        if torch.cuda.mem_get_info()[0] < COPIES * shape.kv_bytes:
+            print(f"left out, no memory: {shape}")
+            continue
+        row = measure_shape(shape, rounds, milliseconds)
+        rows.append(row)
+        shown = ", ".join(f"{name} {100 * of:.0f}" for name, of in row["fraction_of_copy"].items())
+        print(f"{shape}, % of a copy's {row['copy_gb_per_s']:,.0f} GB/s: {shown}", flush=True)
+        for name, why in (row["left_out"] | row["wrong"]).items():
+            print(f"  {name}: {why}")
+        wrong += [f"{shape}: {name}: {why}" for name, why in row["wrong"].items()]
+        torch.cuda.empty_cache()
+    return {"gpu": torch.cuda.get_device_name(), "rows": rows, "wrong": wrong}
+
+
+SECTIONS = {
+    "times": times,
+    "counters": lambda rounds: gpu_tools.counters(),
+    "sanitizer": lambda rounds: gpu_tools.sanitizer(),
+}
+
+
+def main(command_line: list[str] | None = None) -> int:
+    """The exit status: 1 if a result was wrong, or compute-sanitizer found an error."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=21, help="measurements a point (median)")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the JSON file")
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, help="these sections alone")
+    arguments = parser.parse_args(command_line)
+    if not torch.cuda.is_available():
+        print(NO_GPU)
         return 0
-    # Small grids are meant here: Numba, in the processes of the sections, need not warn of them.
-    os.environ["NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS"] = "0"
+    os.environ["NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS"] = "0"  # small grids are meant here
     name = torch.cuda.get_device_name()
     print(f"{name}, torch {torch.__version__}")
-    return measure(arguments.only or list(SECTIONS), name, arguments.out or RESULTS)
+    results = {}
+    for section in arguments.only or SECTIONS:
+        print(f"\n{section}:", flush=True)
+        results[section] = SECTIONS[section](arguments.rounds)
+        path = write_results(results, name, arguments.out)
+    print(f"\nwrote {path}")
+    return int(any(found["wrong"] for found in results.values()))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import random
 import re
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from pa_tutorial.bench.machine import describe_machine
@@ -70,3 +70,15 @@ def write_results(measurements: dict[str, object], name: str, folder: Path = RES
         json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8", newline="\n"
     )
     return path
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Lines with aligned columns: the first to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(
+            [row[0].ljust(widths[0])]
+            + [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        ).rstrip()
+        for row in rows
+    )

@@ -22,8 +22,8 @@ class Script:
     options: dict[str, Any]
 
     def play(self, side: Any) -> None:
-        for operation in self.operations:
-            operation.call_on(side)
+        for one in self.operations:
+            getattr(side, one.method)(*one.arguments, **one.options)
 
 
 def scripts(text: str) -> dict[str, Script]:

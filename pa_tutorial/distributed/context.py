@@ -39,10 +39,6 @@ class ContextShare:
     block_tables: Tensor
     block_indices: Tensor
 
-    def is_token(self, seq_lens: Tensor) -> Tensor:
-        """Which slots hold a token: [num_seqs, max_num_own_blocks * block_size]."""
-        return self.positions() < seq_lens[:, None]
-
     def positions(self) -> Tensor:
         """Of each slot in its sequence: [max_num_own_blocks * block_size]."""
         block_size = by_token(self.k_cache, self.v_cache)[1].shape[1]
@@ -82,13 +78,10 @@ def deal_out(
             block = int(block_tables[sequence, block_idx])
             # Two sequences may share a block: here it is one, too.
             own_tables[sequence, column] = number_of.setdefault(block, len(number_of) + 1)
-    caches = (_pool(cache, list(number_of)) for cache in (k_cache, v_cache))
-    return ContextShare(*caches, own_tables, block_indices)
-
-
-def _pool(cache: Tensor, blocks: list[int]) -> Tensor:
-    """The null block, then these."""
-    return torch.cat([torch.full_like(cache[:1], torch.nan), cache[blocks]])
+    pools = [cache[[0, *number_of]] for cache in (k_cache, v_cache)]
+    for pool in pools:
+        pool[0] = torch.nan  # the null block
+    return ContextShare(*pools, own_tables, block_indices)
 
 
 def own_part(
@@ -106,7 +99,8 @@ def own_part(
     """
     k_tokens, v_tokens = by_token(share.k_cache, share.v_cache)
     num_kv_heads = v_tokens.shape[2]
-    is_token, positions = share.is_token(seq_lens), share.positions()
+    positions = share.positions()
+    is_token = positions < seq_lens[:, None]  # [num_seqs, num_slots]
     numbers = share.block_tables.long()
     # k, v [num_seqs, num_kv_heads, num_slots, head_size]
     k = k_tokens[numbers].flatten(4).flatten(1, 2).transpose(1, 2).float()

@@ -77,14 +77,16 @@ class Group:
 
     def fail(self, error: Exception) -> NoReturn:
         """Say why the job ends, and end this process; who started the ranks ends the others."""
-        if isinstance(error, Disagreement):
-            self.say(str(error))
-        elif is_lost_contact(error):
-            self.say(f"{self._missing() or 'another rank'} did not come to {self.doing}")
-        else:
-            self.say(f"rank {self.rank} failed in {self.doing}: {type(error).__name__}: {error}")
+        self.say(self._last_word(error))
         sys.stdout.flush()
         os._exit(1)  # at once: gloo's threads do not always survive Python's own end
+
+    def _last_word(self, error: Exception) -> str:
+        if isinstance(error, Disagreement):
+            return str(error)
+        if isinstance(error, dist.DistError) or "gloo/transport" in str(error):
+            return f"{self._missing() or 'another rank'} did not come to {self.doing}"
+        return f"rank {self.rank} failed in {self.doing}: {type(error).__name__}: {error}"
 
     def _missing(self) -> str:
         """Who has not noticed, within the limit, that one of us is lost.
@@ -99,11 +101,6 @@ class Group:
             if len(missing) < 2 or time.monotonic() > deadline:
                 return " and ".join(f"rank {rank}" for rank in missing)
             time.sleep(0.1)
-
-
-def is_lost_contact(error: Exception) -> bool:
-    """Whether a collective failed because another rank is not there."""
-    return isinstance(error, dist.DistError) or "gloo/transport" in str(error)
 
 
 def hash_of(fact: object) -> int:

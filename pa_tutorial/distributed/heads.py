@@ -28,9 +28,11 @@ from pa_tutorial.engine.runner import Model, ModelConfig
 
 # The linear layers of TinyLM, then those of Llama and Qwen2, by the last part of their names.
 KV = ("to_k", "to_v", "k_proj", "v_proj")
-COLUMNS = ("to_q", "mlp_up", "q_proj", "gate_proj", "up_proj", *KV)
-ROWS = ("to_out", "mlp_down", "o_proj", "down_proj")
-SCORES = ("to_vocab", "lm_head")
+COLUMNS = ("to_q", "mlp_up", "q_proj", "gate_proj", "up_proj", *KV)  # out: of a rank's own heads
+ROWS = ("to_out", "mlp_down", "o_proj", "down_proj")  # in: of these; out: the sum, by an all-reduce
+SCORES = ("to_vocab", "lm_head")  # all of them on every rank
+STYLES = dict.fromkeys(COLUMNS, ColwiseParallel()) | dict.fromkeys(ROWS, RowwiseParallel())
+STYLES |= dict.fromkeys(SCORES, ColwiseParallel(output_layouts=Replicate()))
 
 
 def heads_of(rank: int, num_ranks: int, num_heads: int, num_kv_heads: int) -> tuple[range, range]:
@@ -53,12 +55,9 @@ def linear_layers(model: nn.Module) -> Iterator[tuple[str, str, nn.Linear]]:
 
 def equal_splits(num_heads: int, num_kv_heads: int, widths: Collection[int]) -> list[int]:
     """Over how many ranks the heads, and these numbers between two layers, divide equally."""
-    return [
-        n
-        for n in range(1, num_heads + 1)
-        if all(size % n == 0 for size in (num_heads, *widths))
-        and (num_kv_heads % n == 0 or n % num_kv_heads == 0)
-    ]
+    sizes = (num_heads, *widths)
+    divide = [n for n in range(1, num_heads + 1) if all(size % n == 0 for size in sizes)]
+    return [n for n in divide if num_kv_heads % n == 0 or n % num_kv_heads == 0]
 
 
 def require_num_ranks(model: Model, num_ranks: int, name: str = "num_ranks") -> None:
@@ -66,9 +65,8 @@ def require_num_ranks(model: Model, num_ranks: int, name: str = "num_ranks") -> 
     num_heads, num_kv_heads = model.config.num_heads, model.config.num_kv_heads
     widths = [layer.in_features for _, last, layer in linear_layers(model) if last in ROWS]
     allowed = equal_splits(num_heads, num_kv_heads, widths)
-    choice = ", ".join(map(str, allowed))
     heads = f"{num_heads} query heads and {num_kv_heads} KV heads"
-    require(num_ranks in allowed, name, num_ranks, f"one of {choice}: the model has {heads}")
+    require(num_ranks in allowed, name, num_ranks, f"one of {allowed}: the model has {heads}")
 
 
 class LocalConfig:
@@ -100,11 +98,11 @@ def shard_heads(model: Model, group: Group) -> None:
     """
     require_num_ranks(model, group.num_ranks)
     for name, last, _ in linear_layers(model):
-        require(last in (*COLUMNS, *ROWS, *SCORES), "layer", name, "one that heads.py can cut")
+        require(last in STYLES, "layer", name, "one that heads.py can cut")
     for _, last, layer in linear_layers(model):
-        if last in KV:
+        if last in KV and group.num_ranks > model.config.num_kv_heads:
             repeat_heads(layer, model.config, group.num_ranks)
-    plan = {name: style_of(last) for name, last, _ in linear_layers(model)}
+    plan = {name: STYLES[last] for name, last, _ in linear_layers(model)}
     ranks = init_device_mesh(group.device.type, (group.num_ranks,))
     parallelize_module(model, ranks, plan)
     model.to(group.device)  # what was not cut
@@ -112,15 +110,6 @@ def shard_heads(model: Model, group: Group) -> None:
         if last in ROWS and layer.bias is not None:
             add_bias_after_sum(layer)
     model.config = LocalConfig(model.config, group.rank, group.num_ranks)
-
-
-def style_of(last: str) -> ColwiseParallel | RowwiseParallel:
-    """How a linear layer is cut."""
-    if last in ROWS:
-        return RowwiseParallel()  # in: of this rank's heads; out: the sum, by an all-reduce
-    if last in SCORES:
-        return ColwiseParallel(output_layouts=Replicate())  # all scores on every rank
-    return ColwiseParallel()  # out: of this rank's heads
 
 
 def add_bias_after_sum(layer: nn.Linear) -> None:
@@ -137,8 +126,6 @@ def add_bias_after_sum(layer: nn.Linear) -> None:
 def repeat_heads(layer: nn.Linear, config: ModelConfig, num_ranks: int) -> None:
     """With fewer KV heads than ranks, repeat each, so that every rank's part is one whole head."""
     times = num_ranks // config.num_kv_heads
-    if times <= 1:
-        return
     for name, weight in list(layer.named_parameters()):
         # [num_kv_heads * head_size, …] -> [num_ranks * head_size, …]
         heads = weight.unflatten(0, (config.num_kv_heads, config.head_size))

@@ -117,8 +117,7 @@ def _context() -> BaseContext:
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     # torch imports its compiler, for seconds, at the first call of a layer that is cut.
-    runner = "pa_tutorial.distributed.runner"
-    context.set_forkserver_preload([__name__, runner, PLACE["dynamo"]])
+    context.set_forkserver_preload([__name__, "pa_tutorial.distributed.runner", PLACE["dynamo"]])
     return context
 
 

@@ -57,10 +57,9 @@ class ParallelRunner(Runner):
         batch = self.group.from_rank_0(None if batch is None else replace(batch, sampled=[]))
         if batch is None:
             return None
-        step = f"step {self.num_steps}"
+        self.group.doing = f"step {self.num_steps}"
         self.num_steps += 1
-        self.group.doing = step
-        self.group.agree(step, vars(batch))
+        self.group.agree(self.group.doing, vars(batch))
         scores = super().run(batch)
         return scores.clone()  # on every rank: waits for what the others are still sending
 

@@ -1,7 +1,7 @@
 """A small serving engine: requests come and go, the scheduler shares a pool of blocks."""
 
 from pa_tutorial.engine.checkpoint import CheckpointError, load_checkpoint
-from pa_tutorial.engine.engine import BadScores, Engine, StepStatistics
+from pa_tutorial.engine.engine import BadScores, Engine
 from pa_tutorial.engine.llm import LLM, Completion
 from pa_tutorial.engine.request import Request, SamplingParams
 
@@ -13,6 +13,5 @@ __all__ = [
     "Engine",
     "Request",
     "SamplingParams",
-    "StepStatistics",
     "load_checkpoint",
 ]

@@ -54,10 +54,7 @@ def build_batch(plan: Several[Scheduled]) -> Batch:
 
     Source: vLLM, ModelInputForCPUBuilder in vllm/worker/cpu_model_runner.py.
     """
-    input_ids: list[int] = []
-    positions: list[int] = []
-    slots: list[int] = []
-    last_rows: list[int] = []
+    input_ids, positions, slots, last_rows = [], [], [], []
     ordered = sorted(plan, key=lambda scheduled: len(scheduled.slots) > 1)  # decodes first
     for scheduled in ordered:
         first, last = scheduled.first, scheduled.first + len(scheduled.slots)

@@ -14,7 +14,9 @@ from pa_tutorial.engine.model import Llama, LlamaConfig
 from pa_tutorial.engine.rope import Rope
 
 MODEL_TYPES = ("llama", "qwen2")
-ROPE_TYPES = ("default", "linear", "llama3")
+# What each type of rotary embedding has beside theta, in the order of Rope's fields.
+LLAMA3 = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
+ROPE_TYPES = {"default": (), "linear": LLAMA3[:1], "llama3": LLAMA3}
 NAMED_AT_MOST = 5  # tensors in a message
 
 
@@ -135,19 +137,8 @@ def rope_from(values: Mapping[str, object]) -> Rope:
     part = rope_parameters.get("partial_rotary_factor", values.get("partial_rotary_factor", 1.0))
     require(part == 1, "partial_rotary_factor", part, "1: here all of a head is turned")
     scaling = rope_parameters.get("rope_type", rope_parameters.get("type", "default"))
-    require(scaling in ROPE_TYPES, "rope_type", scaling, f"one of {ROPE_TYPES}")
-    if scaling == "default":
-        return Rope(theta)
-    if scaling == "linear":
-        return Rope(theta, scaling, rope_parameters["factor"])
-    return Rope(
-        theta=theta,
-        scaling=scaling,
-        factor=rope_parameters["factor"],
-        low_freq_factor=rope_parameters["low_freq_factor"],
-        high_freq_factor=rope_parameters["high_freq_factor"],
-        old_len=rope_parameters["original_max_position_embeddings"],
-    )
+    require(scaling in ROPE_TYPES, "rope_type", scaling, f"one of {', '.join(ROPE_TYPES)}")
+    return Rope(theta, scaling, *(rope_parameters[name] for name in ROPE_TYPES[scaling]))
 
 
 def read_tensors(folder: Path) -> dict[str, Tensor]:
@@ -161,15 +152,12 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
         names = sorted(set(shards.values()))
     tensors: dict[str, Tensor] = {}
     for name in names:
-        path = folder / name
-        if not path.is_file():
-            raise CheckpointError(f"{folder} has no {name}, where weights must be")
         try:
-            with safe_open(path, framework="pt") as file:
+            with safe_open(folder / name, framework="pt") as file:
                 for key in file.keys():  # noqa: SIM118  (it is no dictionary)
                     tensors[key.removeprefix("model.")] = file.get_tensor(key)
-        except SafetensorError as error:
-            raise CheckpointError(f"{path} cannot be read: {error}") from error
+        except (OSError, SafetensorError) as error:
+            raise CheckpointError(f"{folder / name} cannot be read: {error}") from error
     # Old files carry the frequencies of the rotary embedding, which are computed here.
     return {key: value for key, value in tensors.items() if not key.endswith("rotary_emb.inv_freq")}
 
@@ -178,14 +166,14 @@ def require_tensors(
     folder: Path, expected: Mapping[str, Tensor], tensors: Mapping[str, Tensor]
 ) -> None:
     """Raise CheckpointError unless exactly the expected tensors are there, in their sizes."""
-    missing = [f"{name} is missing" for name in expected if name not in tensors]
-    wrong = [
-        f"{name} is {list(tensors[name].shape)}, and must be {list(expected[name].shape)}"
-        for name in expected
-        if name in tensors and tensors[name].shape != expected[name].shape
+    sizes, found = (
+        {name: list(tensor.shape) for name, tensor in of.items()} for of in (expected, tensors)
+    )
+    faults = [
+        f"{name} is {found.get(name, 'missing')}, and must be {sizes.get(name, 'left out')}"
+        for name in sizes | found
+        if found.get(name) != sizes.get(name)
     ]
-    surplus = [f"{name} has no place in the model" for name in tensors if name not in expected]
-    faults = missing + wrong + surplus
     if faults:
         more = len(faults) - NAMED_AT_MOST
         end = f"; and {more} more" if more > 0 else ""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from collections.abc import Sequence as Several
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -112,13 +112,11 @@ class Engine:
         require(isinstance(params, SamplingParams), "params", params, "SamplingParams")
         prompt = as_token_ids("prompt", prompt, config.vocab_size)
         require(len(prompt) > 0, "prompt", prompt, "at least one token")
-        params.require_valid(config.vocab_size)
+        params = params.checked(config.vocab_size)
         longest = len(prompt) + params.max_tokens - 1  # the last one is never fed back
         allowed = f"at most {config.max_len}, the positions of the model"
         require(longest <= config.max_len, "len(prompt) + max_tokens - 1", longest, allowed)
-        # As plain numbers: what a user's own collection answers to `in`, or later, is his matter.
-        stop_tokens = tuple(as_token_ids("stop_tokens", params.stop_tokens, config.vocab_size))
-        request = Request(self.num_requests, prompt, replace(params, stop_tokens=stop_tokens))
+        request = Request(self.num_requests, prompt, params)
         self.scheduler.admit(request)
         self.num_requests += 1
         return request
@@ -135,10 +133,8 @@ class Engine:
         with the error, in request.error; the others go on.
         """
         scheduler = self.scheduler
-        num_tokens, error = [], None
         try:
             plan = scheduler.schedule()
-            num_tokens = [len(scheduled.slots) for scheduled in plan]
             error = self._compute(plan) if plan else None
         except Exception as failure:
             sequences = self._in_this_step()
@@ -149,9 +145,8 @@ class Engine:
         except BaseException:  # an interrupt: nobody is to blame
             scheduler.suspect(self._in_this_step())
             raise
-        statistics = self._count(num_tokens, error)
-        self.statistics.append(statistics)
-        return statistics
+        self.statistics.append(self._count(error))
+        return self.statistics[-1]
 
     def _compute(self, plan: list) -> Exception | None:
         """Run the model, and give every sequence that is due its next token."""
@@ -185,10 +180,9 @@ class Engine:
         """The next token of a sequence, and why it ends there; after its prompt, the first one
         of every sample."""
         request, num_generated = sequence.request, len(sequence.generated)
-        wanted = range(sequence.index, sequence.index + 1)
-        if len(request.samples) < request.params.num_samples:
-            wanted = range(request.params.num_samples)
         params = request.params
+        to_fork = len(request.samples) < params.num_samples
+        wanted = range(params.num_samples) if to_fork else [sequence.index]
         if params.temperature == 0:
             tokens = [likeliest] * len(wanted)
         else:
@@ -216,8 +210,9 @@ class Engine:
             if sample.finish_reason is None:
                 self.scheduler.finish(sample, reason)
 
-    def _count(self, num_tokens: list[int], error: Exception | None) -> StepStatistics:
+    def _count(self, error: Exception | None) -> StepStatistics:
         scheduler, allocator = self.scheduler, self.allocator
+        num_tokens = [len(scheduled.slots) for scheduled in scheduler.plan]
         return StepStatistics(
             step=len(self.statistics),
             num_running=len(scheduler.running),

@@ -12,7 +12,7 @@ from tqdm import tqdm
 from pa_tutorial.arguments import require
 from pa_tutorial.attention import tiny_lm
 from pa_tutorial.engine.checkpoint import load_checkpoint
-from pa_tutorial.engine.engine import Engine, StepStatistics
+from pa_tutorial.engine.engine import Engine
 from pa_tutorial.engine.request import DEFAULT_PARAMS, Request, SamplingParams
 from pa_tutorial.engine.runner import Model
 from pa_tutorial.engine.tokenizer import ByteTokenizer, Tokenizer, load_tokenizer
@@ -67,11 +67,7 @@ class LLM:
     ) -> None:
         model, self.tokenizer = load_model(model, tokenizer)
         self.engine = Engine(model, **options)
-
-    @property
-    def statistics(self) -> list[StepStatistics]:
-        """Of every step so far, of earlier calls too."""
-        return self.engine.statistics
+        self.statistics = self.engine.statistics  # of every step so far, of earlier calls too
 
     def generate(
         self,
@@ -92,9 +88,7 @@ class LLM:
 
         Raises TypeError or ValueError if prompts is no list, or params and arrivals do not suit.
         """
-        if isinstance(prompts, str):
-            raise TypeError("prompts is a str; it must be a list of prompts, such as [prompt]")
-        prompts = as_list("prompts", prompts, "a list of prompts")
+        prompts = as_list("prompts", prompts, "a list of prompts, such as [prompt]")
         if isinstance(params, SamplingParams):
             params = [params] * len(prompts)
         each = as_list("params", params, "SamplingParams, or a list of them")
@@ -106,7 +100,7 @@ class LLM:
         for index, step in enumerate(arrivals):
             whole = isinstance(step, int) and step >= 0
             require(whole, f"arrivals[{index}]", repr(step), "a whole number, at least 0")
-        requests: list[Request | Exception | None] = [None] * len(prompts)
+        requests: dict[int, Request] = {}
         coming = deque(sorted(range(len(prompts)), key=lambda index: arrivals[index]))
         step = 0
         with tqdm(total=len(prompts), unit="request", disable=not progress) as bar:
@@ -117,18 +111,18 @@ class LLM:
                         requests[index] = self._add(prompts[index], each[index])
                     self.engine.step()
                     step += 1
-                    bar.update(sum(map(is_done, requests)) - bar.n)
+                    bar.update(sum(r.is_finished for r in requests.values()) - bar.n)
             finally:  # after an interrupt, the pool belongs to the next call
-                for request in requests:
-                    if isinstance(request, Request):
-                        self.engine.cancel(request)
-        return [self._completion(*pair) for pair in zip(prompts, requests, strict=True)]
+                for request in requests.values():
+                    self.engine.cancel(request)
+        return [self._completion(prompt, requests[i]) for i, prompt in enumerate(prompts)]
 
-    def _add(self, prompt: Prompt, params: SamplingParams) -> Request | Exception:
+    def _add(self, prompt: Prompt, params: SamplingParams) -> Request:
+        """If it is refused, one without samples, which is finished."""
         try:
             return self.engine.add(self._token_ids(prompt), params)
         except (TypeError, ValueError) as error:
-            return error
+            return Request(-1, [], params, error=error)
 
     def _token_ids(self, prompt: Prompt) -> list[int]:
         if not isinstance(prompt, str):
@@ -137,17 +131,11 @@ class LLM:
             raise ValueError("prompt is text; this model has no tokenizer: it must be token ids")
         return list(self.tokenizer.encode(prompt))
 
-    def _completion(self, prompt: Prompt, request: Request | Exception) -> Completion:
-        if isinstance(request, Exception):
-            return Completion(prompt, [], None, [], request)
+    def _completion(self, prompt: Prompt, request: Request) -> Completion:
         token_ids = [sample.generated for sample in request.samples]
-        return Completion(
-            prompt=prompt,
-            token_ids=token_ids,
-            texts=None if self.tokenizer is None else list(map(self.tokenizer.decode, token_ids)),
-            finish_reasons=[sample.finish_reason for sample in request.samples],
-            error=request.error,
-        )
+        texts = None if self.tokenizer is None else list(map(self.tokenizer.decode, token_ids))
+        finish_reasons = [sample.finish_reason for sample in request.samples]
+        return Completion(prompt, token_ids, texts, finish_reasons, request.error)
 
 
 def load_model(
@@ -163,11 +151,7 @@ def load_model(
 
 
 def as_list(name: str, values: object, allowed: str) -> list:
-    """Raises TypeError if it is nothing that can be listed."""
-    if not isinstance(values, Iterable):
+    """Raises TypeError for a text, and for what cannot be listed."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
         raise TypeError(f"{name} is {values!r}; it must be {allowed}")
     return list(values)
-
-
-def is_done(request: Request | Exception | None) -> bool:
-    return isinstance(request, Exception) or (request is not None and request.is_finished)

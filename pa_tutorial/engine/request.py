@@ -2,9 +2,9 @@
 
 from collections.abc import Collection, Iterable
 from collections.abc import Sequence as Several
-from dataclasses import dataclass, field
-from math import isfinite
+from dataclasses import dataclass, field, replace
 from operator import index as as_whole_number
+from sys import float_info
 
 from pa_tutorial.arguments import require
 from pa_tutorial.paging.block_table import BlockTable
@@ -24,8 +24,8 @@ class SamplingParams:
     stop_tokens  token ids that end the answer, beside the model's own end; they are kept
     ignore_eos   go on after the model's own end token
 
-    Nothing is checked when it is made: `require_valid` does it when the request arrives, so that
-    a bad request is refused alone.
+    Nothing is checked when it is made, but when the request arrives, so that a bad request is
+    refused alone.
     """
 
     max_tokens: int = 16
@@ -37,32 +37,26 @@ class SamplingParams:
     stop_tokens: Several[int] = ()
     ignore_eos: bool = False
 
-    def require_valid(self, vocab_size: int) -> None:
-        """Raise ValueError, naming the parameter, unless all can be followed."""
+    def checked(self, vocab_size: int) -> "SamplingParams":
+        """The same, stop_tokens as plain numbers. ValueError that names what cannot be followed."""
         for name, least in (("max_tokens", 1), ("num_samples", 1), ("top_k", 0), ("seed", 0)):
             value = getattr(self, name)
             whole = isinstance(value, int) and not isinstance(value, bool)
             require(whole and value >= least, name, value, f"a whole number, at least {least}")
-        for name, allowed in (("temperature", "a number, at least 0"), ("top_p", "in (0, 1]")):
-            value = getattr(self, name)
-            require(is_finite(value), name, value, allowed)
-        require(self.temperature >= 0, "temperature", self.temperature, "at least 0")
-        require(0 < self.top_p <= 1, "top_p", self.top_p, "in (0, 1]")
+        value = self.temperature  # a float holds no whole number of hundreds of digits
+        finite = isinstance(value, int | float) and 0 <= value <= float_info.max
+        require(finite, "temperature", value, "a finite number, at least 0")
+        within = isinstance(self.top_p, int | float) and 0 < self.top_p <= 1
+        require(within, "top_p", self.top_p, "in (0, 1]")
         # No iterator: it would be empty for the second request with these parameters.
         is_collection = isinstance(self.stop_tokens, Collection)
         require(is_collection, "stop_tokens", self.stop_tokens, "token ids")
-        as_token_ids("stop_tokens", self.stop_tokens, vocab_size)
+        # What a user's own collection answers to `in`, or later, is his matter.
+        stop_tokens = as_token_ids("stop_tokens", self.stop_tokens, vocab_size)
+        return replace(self, stop_tokens=tuple(stop_tokens))
 
 
 DEFAULT_PARAMS = SamplingParams()
-
-
-def is_finite(value: object) -> bool:
-    """Whether it is a number that a float can hold."""
-    try:
-        return isinstance(value, int | float) and isfinite(value)
-    except OverflowError:  # a whole number of hundreds of digits
-        return False
 
 
 def as_token_ids(name: str, token_ids: Several[int], vocab_size: int) -> list[int]:
@@ -71,16 +65,14 @@ def as_token_ids(name: str, token_ids: Several[int], vocab_size: int) -> list[in
     Raises ValueError unless all are in the vocabulary.
     """
     require(isinstance(token_ids, Iterable), name, token_ids, "token ids")
-    numbers = []
+    numbers, allowed = [], f"a token id, 0 to {vocab_size - 1}"
     for index, token in enumerate(token_ids):
         try:
             number = -1 if isinstance(token, bool) else as_whole_number(token)
         except TypeError:
             number = -1
         if not 0 <= number < vocab_size:
-            raise ValueError(
-                f"{name}[{index}] is {token!r}; it must be a token id, 0 to {vocab_size - 1}"
-            )
+            raise ValueError(f"{name}[{index}] is {token!r}; it must be {allowed}")
         numbers.append(number)
     return numbers
 

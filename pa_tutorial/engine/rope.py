@@ -12,8 +12,8 @@ class Rope:
     """The angles of a model.
 
     theta    the base: pair i of n turns by position * theta^(-i/n)
-    scaling  "default"; "linear": positions are divided by factor; "llama3": slow pairs are
-             divided by factor, fast pairs are kept, and those between are mixed
+    scaling  "default", with factor 1; "linear": positions are divided by factor; "llama3": slow
+             pairs are divided by factor, fast pairs are kept, and those between are mixed
     low_freq_factor, high_freq_factor, old_len  of "llama3": a pair is slow if it turns less than
              low_freq_factor times in old_len tokens, fast if more than high_freq_factor times
 
@@ -31,14 +31,12 @@ class Rope:
         """Angle per position of each pair of dimensions: [head_size / 2] float32."""
         exponent = torch.arange(0, head_size, 2, device=device).float() / head_size
         frequency = 1.0 / self.theta**exponent
-        if self.scaling == "linear":
+        if self.scaling != "llama3":
             return frequency / self.factor
-        if self.scaling == "llama3":
-            turns = self.old_len * frequency / (2 * pi)
-            between = self.high_freq_factor - self.low_freq_factor
-            kept = ((turns - self.low_freq_factor) / between).clamp(0, 1)
-            return kept * frequency + (1 - kept) * frequency / self.factor
-        return frequency
+        turns = self.old_len * frequency / (2 * pi)
+        between = self.high_freq_factor - self.low_freq_factor
+        kept = ((turns - self.low_freq_factor) / between).clamp(0, 1)
+        return kept * frequency + (1 - kept) * frequency / self.factor
 
     def cos_and_sin(self, positions: Tensor, head_size: int) -> tuple[Tensor, Tensor]:
         """positions [num_tokens] -> cos, sin [num_tokens, 1, head_size] float32."""

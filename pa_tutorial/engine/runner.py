@@ -25,9 +25,8 @@ class ModelConfig(Protocol):
     head_size: int
     vocab_size: int
     max_len: int
+    scale: float
 
-    @property
-    def scale(self) -> float: ...
     def alibi_slopes(self) -> Tensor | None: ...
 
 

@@ -2,6 +2,7 @@
 
 from bisect import insort
 from dataclasses import dataclass
+from operator import attrgetter
 
 from pa_tutorial.arguments import require
 from pa_tutorial.engine.interrupts import interrupts_held_back
@@ -9,6 +10,8 @@ from pa_tutorial.engine.request import Request, Sequence
 from pa_tutorial.paging.allocator import Admission, BlockAllocator
 from pa_tutorial.paging.block_table import BlockTable
 from pa_tutorial.paging.errors import OutOfBlocks
+
+by_age = attrgetter("age")
 
 
 @dataclass(frozen=True)
@@ -62,17 +65,13 @@ class Scheduler:
         max_num_seqs: int = 64,
     ) -> None:
         chunk_size = token_budget if chunk_size is None else chunk_size
-        for name, value in (
-            ("token_budget", token_budget),
-            ("chunk_size", chunk_size),
-            ("max_num_seqs", max_num_seqs),
-        ):
-            require(value >= 1, name, value, "at least 1")
         self.allocator = allocator
         self.block_size = block_size
         self.token_budget = token_budget
         self.chunk_size = chunk_size
         self.max_num_seqs = max_num_seqs
+        for name in ("token_budget", "chunk_size", "max_num_seqs"):
+            require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
         self.suspects: list[Sequence] = []
@@ -89,15 +88,14 @@ class Scheduler:
     @interrupts_held_back()
     def admit(self, request: Request) -> None:
         """Let a new request wait for its turn. ValueError if its turn can never come."""
-        num_samples, prompt = request.params.num_samples, len(request.prompt)
+        num_samples = request.params.num_samples
         allowed = f"at most {self.max_num_seqs}, the sequences that may run at the same time"
         require(num_samples <= self.max_num_seqs, "num_samples", num_samples, allowed)
         # The last generated token is never fed back: it needs no slot.
-        longest = prompt + request.params.max_tokens - 1
+        longest = len(request.prompt) + request.params.max_tokens - 1
         usable = self.allocator.num_usable - self.allocator.watermark
         places = max(0, usable) * self.block_size
         allowed = f"at most {places}, the slots that the pool can give to one sequence"
-        require(prompt <= places, "len(prompt)", prompt, allowed)
         require(longest <= places, "len(prompt) + max_tokens - 1", longest, allowed)
         request.samples.append(Sequence(request, 0, list(request.prompt)))
         insort(self.waiting, request.samples[0], key=by_age)
@@ -218,7 +216,6 @@ class Scheduler:
         for sequence in sequences:
             for block in () if sequence.table is None else sequence.table.blocks:
                 self.allocator.forget(block)
-        for sequence in sequences:
             if sequence.finish_reason is None:
                 self.remove(sequence)
                 insort(self.suspects, sequence, key=by_age)
@@ -238,7 +235,3 @@ def num_places(sequence: Sequence) -> int:
     """The sequence, and the samples that will be forked from it."""
     request = sequence.request
     return 1 + request.params.num_samples - len(request.samples)
-
-
-def by_age(sequence: Sequence) -> tuple[int, int]:
-    return sequence.age

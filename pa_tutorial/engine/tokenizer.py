@@ -1,6 +1,7 @@
 """Text to token ids and back."""
 
 from collections.abc import Sequence as Several
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -48,9 +49,7 @@ class FileTokenizer:
 def load_tokenizer(folder: Path) -> Tokenizer | None:
     """That of a checkpoint; None if it has none, or the library that reads it is not there."""
     path = folder / "tokenizer.json"
-    if not path.exists():
-        return None
-    try:
-        return FileTokenizer(path)
-    except ModuleNotFoundError:
-        return None
+    if path.exists():
+        with suppress(ModuleNotFoundError):
+            return FileTokenizer(path)
+    return None

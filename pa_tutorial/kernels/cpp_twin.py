@@ -18,13 +18,8 @@ SOURCE = Path(__file__).with_name("paged_attention.cu")
 MACROS = ("HEAD_SIZE", "BLOCK_SIZE", "NUM_THREADS", "PARTITION_SIZE", "NUM_QUERIES_PER_KV")
 
 
-def twin_kernel(geometry: Geometry) -> "Twin":
-    """The twin in the place of paged_attention(geometry), for a GPU only."""
-    return Twin(geometry)
-
-
 class Twin:
-    """The twin for one geometry, launched as a Numba kernel is, with the same arguments:
+    """The twin of paged_attention(geometry), for a GPU only, launched as a Numba kernel is:
 
         twin[grid, num_threads, stream, shared_bytes](*arguments)
 

@@ -18,7 +18,6 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -55,34 +54,15 @@ from pa_tutorial.private_names import ParallelOptions
 # What Numba deals out to the cores: the loops over prange and nothing else. To look for whole-array
 # expressions too takes up to a third of the time to compile, and outside these loops stands none
 # worth dealing out. Not a dict: `njit` empties it, and the next kernel would get none of it.
-ONLY_LOOPS = ParallelOptions(
-    dict.fromkeys(
-        ("comprehension", "reduction", "inplace_binop", "setitem", "numpy", "stencil", "fusion"),
-        False,
-    )
-)
+OTHERS = ("comprehension", "reduction", "inplace_binop", "setitem", "numpy", "stencil", "fusion")
+ONLY_LOOPS = ParallelOptions(dict.fromkeys(OTHERS, False))
 COMPILED = {"parallel": ONLY_LOOPS, "fastmath": set(REORDER), "error_model": "numpy"}
 # Of a text without a file (a changed copy of this one) nothing can be kept on disk.
 KEEP = Path((lambda: None).__code__.co_filename).exists()
-# Numba compiles anew what it kept on disk if this file changes; it does not look at others.
-VECTORS = crc32(Path(cpu_vectors.__file__).read_bytes())
 
 TOKENS = 4  # whose scores are computed together
 HEADS = LANES // TOKENS  # query heads of a KV head that go through K and V together, at most
 TURN = 64  # tokens between two looks at the maximum
-
-
-class Sizes(NamedTuple):
-    """The compile-time constants.
-
-    AHEAD    how many bytes before its use a line of K or V is asked for; 0: never
-    VECTORS  a checksum of cpu_vectors.py
-    """
-
-    HEAD_SIZE: int
-    BLOCK_SIZE: int
-    AHEAD: int
-    VECTORS: int = VECTORS
 
 
 def tiles(group: Value) -> Iterator[tuple[Value, int]]:
@@ -253,9 +233,7 @@ def add_scaled(source: Pointer, factor: Value, target: Pointer, HEAD_SIZE: int) 
         target.store(d, target.load(d, width) + source.load(d, width) * factor)
 
 
-@unrolled
-def exp(x: Value) -> Value:
-    return e_to_the(x)
+exp = unrolled(e_to_the)
 
 
 @unrolled
@@ -288,11 +266,16 @@ register("numba:compile", WhileCompiling())
 
 
 @cache
-def cpu_kernel(sizes: Sizes) -> Callable:
-    """The kernel for these sizes, compiled at its first call for the types that it is given."""
-    HEAD_SIZE, BLOCK_SIZE, AHEAD, _ = sizes
+def cpu_kernel(HEAD_SIZE: int, BLOCK_SIZE: int, AHEAD: int) -> Callable:
+    """The kernel for these sizes, compiled at its first call for the types that it is given.
+
+    AHEAD  how many bytes before its use a line of K or V is asked for; 0: never
+    """
     BLOCKS = TURN // BLOCK_SIZE  # in a turn
     ROWS = BLOCK_SIZE * HEAD_SIZE  # elements of one KV head in a block
+    # Numba compiles anew what it kept on disk if this file changes, or a name that the kernel takes
+    # from here. At cpu_vectors.py it does not look.
+    VECTORS = crc32(Path(cpu_vectors.__file__).read_bytes())
 
     @njit(cache=KEEP, **COMPILED)
     def kernel(
@@ -317,6 +300,7 @@ def cpu_kernel(sizes: Sizes) -> Callable:
         out,  # [num_seqs, num_heads * HEAD_SIZE] in the dtype of q
         wide,  # the same in float32, or nothing: [0, ...]
     ):
+        VECTORS  # noqa: B018
         num_seqs, num_heads, _ = q.shape
         group = num_heads // num_kv_heads
         BLOCK = num_kv_heads * ROWS
@@ -363,7 +347,7 @@ def cpu_kernel(sizes: Sizes) -> Callable:
                 start = share_start
                 while start < share_end:
                     stop = min(share_end, first_block[seq + 1])
-                    seq_len = np.int64(seq_lens[seq])
+                    seq_len, table = np.int64(seq_lens[seq]), block_tables[seq]
                     multiply(q[seq], element, scale, query, element, heads, HEAD_SIZE)
                     for head in range(first_head, first_head + heads):
                         m[head] = -np.inf
@@ -374,12 +358,10 @@ def cpu_kernel(sizes: Sizes) -> Callable:
                     for turn in range(start - first_block[seq], last_idx + 1, BLOCKS):
                         turn_end = min(turn + BLOCKS, last_idx + 1)
                         for block_idx in range(turn, turn_end):
-                            block = block_tables[seq, block_idx] * BLOCK + piece
-                            after = address(v_cache, block_tables[seq, turn] * BLOCK + piece)
+                            block = table[block_idx] * BLOCK + piece
+                            after = address(v_cache, table[turn] * BLOCK + piece)
                             if block_idx + 1 < turn_end:
-                                after = address(
-                                    k_cache, block_tables[seq, block_idx + 1] * BLOCK + piece
-                                )
+                                after = address(k_cache, table[block_idx + 1] * BLOCK + piece)
                             num_tokens = min(BLOCK_SIZE, seq_len - block_idx * BLOCK_SIZE)
                             token = (block_idx - turn) * BLOCK_SIZE
                             for kv_head in range(first_kv_head, end_kv_head):
@@ -397,13 +379,11 @@ def cpu_kernel(sizes: Sizes) -> Callable:
                             accs, element, heads, num_tokens, distance, HEAD_SIZE,
                         )  # fmt: skip
                         for block_idx in range(turn, turn_end):
-                            block = block_tables[seq, block_idx] * BLOCK + piece
+                            block = table[block_idx] * BLOCK + piece
                             next_idx = min(turn_end, last_idx)
-                            after = address(k_cache, block_tables[seq, next_idx] * BLOCK + piece)
+                            after = address(k_cache, table[next_idx] * BLOCK + piece)
                             if block_idx + 1 < turn_end:
-                                after = address(
-                                    v_cache, block_tables[seq, block_idx + 1] * BLOCK + piece
-                                )
+                                after = address(v_cache, table[block_idx + 1] * BLOCK + piece)
                             num_tokens = min(BLOCK_SIZE, seq_len - block_idx * BLOCK_SIZE)
                             token = (block_idx - turn) * BLOCK_SIZE
                             for kv_head in range(first_kv_head, end_kv_head):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pa_tutorial.arguments import float32_scale, require, require_dense, steps
 from pa_tutorial.attention.step import DecodeStep
-from pa_tutorial.kernels.cpu import Sizes, cpu_kernel
+from pa_tutorial.kernels.cpu import cpu_kernel
 
 CPU = torch.device("cpu")
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -37,74 +37,29 @@ def prepare_cpu(
     alibi_slopes: Tensor | None = None,
     num_shares: int | None = None,
     ahead: int = BYTES_AHEAD,
+    probed: bool = False,
 ) -> "CpuLaunch":
     """Check everything and allocate the outputs once; then `run()` as often as you like.
 
     The lengths, the block tables and the numbers of q, K and V may change between two runs, in
-    place; nobody checks them again. Arguments and errors are those of paged_attention_cpu; ahead,
-    in bytes, is how early a line of the cache is asked for, and 0 is never.
+    place; nobody checks them again. Arguments and errors are those of paged_attention_cpu.
+
+    ahead   how early a line of the cache is asked for, in bytes; 0 is never
+    probed  the output is kept in float32 too
     """
     step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
-    return launch_of_cpu(step, num_shares, ahead)
-
-
-def launch_of_cpu(
-    step: DecodeStep,
-    num_shares: int | None = None,
-    ahead: int = BYTES_AHEAD,
-    probed: bool = False,
-) -> "CpuLaunch":
-    """The launch of prepare_cpu. probed: the output is kept in float32 too."""
     require_cpu_inputs(step)
-    num_seqs, num_heads, head_size = step.q.shape
-    _, num_kv_heads, block_size, _ = step.k_cache.shape
+    require(num_shares is None or num_shares >= 1, "num_shares", num_shares, "at least 1")
     num_workers = numba.get_num_threads()
-    num_parts, shares = cut(step, num_workers)
-    if num_shares is not None:
-        require(num_shares >= 1, "num_shares", num_shares, "at least 1")
-        num_parts, shares = 1, num_shares
-    rows_of_partitions = 2 * num_parts * shares
-    q = step.q.detach()
+    pieces = (1, num_shares) if num_shares else cut(step, num_workers)
+    num_seqs, num_heads, head_size = q.shape
+    q = q.detach()
     rows = q if q.is_contiguous() or steps(q)[1:] == (head_size, 1) else q.contiguous()
-    no_slopes = step.alibi_slopes is None
-    max_logits = new_array(rows_of_partitions, num_heads)
-    exp_sums = new_array(rows_of_partitions, num_heads)
-    tmp_out = new_array(rows_of_partitions, num_heads * head_size)
-    qk_max, exp_sum = new_array(num_seqs, num_heads), new_array(num_seqs, num_heads)
     out = torch.empty(num_seqs, num_heads, head_size, dtype=q.dtype)
     accs = torch.empty(num_seqs if probed else 0, num_heads, head_size)
-    return CpuLaunch(
-        kernel=cpu_kernel(Sizes(head_size, block_size, ahead)),
-        arguments=(
-            as_array(rows),
-            float32_scale(step.scale),
-            as_array(step.k_cache).reshape(-1),
-            as_array(step.v_cache).reshape(-1),
-            num_kv_heads,
-            as_array(step.block_tables),
-            as_array(step.seq_lens),
-            np.zeros(num_heads, np.float32) if no_slopes else as_array(step.float_slopes()),
-            num_parts,
-            shares,
-            np.empty(num_workers, np.int64),
-            np.empty(num_seqs + 1, np.int64),
-            np.empty((num_parts, num_seqs), np.int64),
-            max_logits,
-            exp_sums,
-            tmp_out,
-            qk_max,
-            exp_sum,
-            as_array(out).reshape(num_seqs, num_heads * head_size),
-            as_array(accs).reshape(len(accs), num_heads * head_size),
-        ),
-        q=q,
-        rows=rows,
-        bytes_beside_the_cache=max_logits.nbytes + exp_sums.nbytes + tmp_out.nbytes,
-        qk_max=qk_max,
-        exp_sum=exp_sum,
-        accs=accs,
-        out=out,
-    )
+    kernel = cpu_kernel(head_size, k_cache.shape[2], ahead)
+    arguments = arguments_of(step, rows, (*pieces, num_workers), out, accs)
+    return CpuLaunch(kernel, arguments, q, rows, out, accs)
 
 
 def cut(step: DecodeStep, num_workers: int) -> tuple[int, int]:
@@ -123,33 +78,63 @@ def cut(step: DecodeStep, num_workers: int) -> tuple[int, int]:
     return 1, cores * shares_a_core
 
 
+def arguments_of(
+    step: DecodeStep, rows: Tensor, pieces: tuple[int, int, int], out: Tensor, accs: Tensor
+) -> dict[str, object]:
+    """The kernel's arguments, in its order and by its names; see there."""
+    num_seqs, num_heads, head_size = rows.shape
+    num_parts, num_shares, num_workers = pieces
+    partitions, width = 2 * num_parts * num_shares, num_heads * head_size
+    no_slopes = step.alibi_slopes is None
+    return {
+        "q": as_array(rows),
+        "scale": float32_scale(step.scale),
+        "k_cache": as_array(step.k_cache).reshape(-1),
+        "v_cache": as_array(step.v_cache).reshape(-1),
+        "num_kv_heads": step.k_cache.shape[1],
+        "block_tables": as_array(step.block_tables),
+        "seq_lens": as_array(step.seq_lens),
+        "slopes": np.zeros(num_heads, np.float32) if no_slopes else as_array(step.float_slopes()),
+        "num_parts": num_parts,
+        "num_shares": num_shares,
+        "taken": np.empty(num_workers, np.int64),
+        "first_block": np.empty(num_seqs + 1, np.int64),
+        "finished": np.empty((num_parts, num_seqs), np.int64),
+        "max_logits": np.empty((partitions, num_heads), np.float32),
+        "exp_sums": np.empty((partitions, num_heads), np.float32),
+        "tmp_out": np.empty((partitions, width), np.float32),
+        "qk_max": np.empty((num_seqs, num_heads), np.float32),
+        "exp_sum": np.empty((num_seqs, num_heads), np.float32),
+        "out": as_array(out).reshape(num_seqs, width),
+        "wide": as_array(accs).reshape(accs.shape[0], width),
+    }
+
+
 @dataclass
 class CpuLaunch:
     """The kernel with all that it reads and writes.
 
     arguments  of the kernel, in order
     q, rows    [num_seqs, num_heads, head_size]; rows is q, or a copy of it without gaps in a row
-    bytes_beside_the_cache  of the partitions: what the kernel needs beside inputs and output
-    qk_max, exp_sum  [num_seqs, num_heads] float32
-    accs       [num_seqs, num_heads, head_size] float32 if it was asked for, else nothing
-    out        the same in the dtype of q
+    out        the same, in the dtype of q
+    accs       the same in float32 if it was asked for, else nothing
     """
 
     kernel: Callable
-    arguments: tuple
+    arguments: dict[str, object]
     q: Tensor
     rows: Tensor
-    bytes_beside_the_cache: int
-    qk_max: np.ndarray
-    exp_sum: np.ndarray
-    accs: Tensor
     out: Tensor
+    accs: Tensor
+
+    def __post_init__(self) -> None:
+        self.values = tuple(self.arguments.values())
 
     def run(self) -> Tensor:
         """One decode step: `out`, which the next run overwrites."""
         if self.rows is not self.q:
             self.rows.copy_(self.q)
-        self.kernel(*self.arguments)
+        self.kernel(*self.values)
         return self.out
 
 
@@ -185,12 +170,12 @@ def paged_attention_cpu(
     kernel cannot take. There is no backward pass: the result has no graph, also where an input
     requires_grad.
     """
-    step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
-    prepared = launch_of_cpu(step, num_shares, probed=probe is not None)
+    step = q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes
+    prepared = prepare_cpu(*step, num_shares, probed=probe is not None)
     out = prepared.run()
     if probe is not None:
-        probe["qk_max"] = torch.from_numpy(prepared.qk_max)[..., None]
-        probe["exp_sum"] = torch.from_numpy(prepared.exp_sum)[..., None]
+        for name in ("qk_max", "exp_sum"):
+            probe[name] = torch.from_numpy(prepared.arguments[name])[..., None]
         probe["accs"] = prepared.accs
     return out
 
@@ -218,7 +203,3 @@ def as_array(tensor: Tensor) -> np.ndarray:
     if tensor.dtype in STORED_AS:
         tensor = tensor.view(STORED_AS[tensor.dtype])
     return tensor.numpy()
-
-
-def new_array(*shape: int) -> np.ndarray:
-    return np.empty(shape, np.float32)

@@ -13,7 +13,6 @@ The first three are plain loops, of which the compiler makes the vectors that it
 import math
 from collections.abc import Callable
 from functools import cache, partial
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -173,23 +172,12 @@ def prepare_loop(make: Callable, *inputs: object) -> Callable[[], Tensor]:
     return run
 
 
-class Step(NamedTuple):
-    """One step: what is new in it, and what makes it ready.
-
-    prepare  (q, k_cache, v_cache, block_tables, seq_lens, scale) -> a function without arguments
-             that returns out [num_seqs, num_heads, head_size] in the dtype of q
-    """
-
-    new: str
-    prepare: Callable[..., Callable[[], Tensor]]
-
-
-STEPS: dict[str, Step] = {
-    "two_passes": Step("the loop that everyone writes", partial(prepare_loop, two_passes)),
-    "online": Step("one pass", partial(prepare_loop, online)),
-    "block_major": Step("blocks outside, heads inside", partial(prepare_loop, block_major)),
-    "vectors": Step(
-        "our own vectors, shares for free cores", lambda *inputs: prepare_cpu(*inputs, ahead=0).run
-    ),
-    "ahead": Step("memory asked for early", lambda *inputs: prepare_cpu(*inputs).run),
+# (q, k_cache, v_cache, block_tables, seq_lens, scale) -> a function without arguments that returns
+# out [num_seqs, num_heads, head_size] in the dtype of q
+STEPS: dict[str, Callable[..., Callable[[], Tensor]]] = {
+    "two_passes": partial(prepare_loop, two_passes),
+    "online": partial(prepare_loop, online),
+    "block_major": partial(prepare_loop, block_major),
+    "vectors": lambda *inputs: prepare_cpu(*inputs, ahead=0).run,
+    "ahead": lambda *inputs: prepare_cpu(*inputs).run,
 }

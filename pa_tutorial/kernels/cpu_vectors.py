@@ -6,7 +6,7 @@ that runs once, while Numba compiles its caller: each operation on a Value emits
 and a Python loop is unrolled because it is simply run.
 
     @unrolled
-    def add(a: Pointer, b: Pointer, out: Pointer, SIZE: int):
+    def add(a: Pointer, b: Pointer, out: Pointer, SIZE: int) -> None:
         for i in range(0, SIZE, LANES):
             out.store(i, a.load(i) + b.load(i))
 
@@ -143,8 +143,7 @@ class Variable:
     """A Value that a loop changes: `total = Variable(zeros())`, `total.value += x`."""
 
     def __init__(self, value: Value) -> None:
-        self.memory = cgutils.alloca_once(emitting.builder, value.ir.type)  # LLVM: a register
-        self.value = value
+        self.memory = cgutils.alloca_once_value(emitting.builder, value.ir)  # LLVM: a register
 
     @property
     def value(self) -> Value:
@@ -271,8 +270,7 @@ def largest(vector: Value) -> Value:
     """The largest element; a NaN counts only if all are."""
     half = vector.ir.type.count // 2
     while half:
-        first, second = list(range(half)), list(range(half, 2 * half))
-        vector = maximum(vector.shuffled(first), vector.shuffled(second))
+        vector = maximum(vector.shuffled(range(half)), vector.shuffled(range(half, 2 * half)))
         half //= 2
     return element(vector, 0)
 
@@ -314,22 +312,17 @@ def when(condition: Value) -> Iterator[None]:
 
 def prefetch(address: Value) -> None:
     """Ask memory for the cache line of an address and go on. No address is an error."""
-    builder, number = emitting.builder, ir.IntType(32)
-    bytes_pointer = ir.IntType(8).as_pointer()
-    to_read, to_l1, of_data = number(0), number(3), number(1)
-    function = cgutils.get_or_insert_function(
-        builder.module,
-        ir.FunctionType(ir.VoidType(), [bytes_pointer, number, number, number]),
-        "llvm.prefetch.p0",
-    )
+    builder, bytes_pointer = emitting.builder, ir.IntType(8).as_pointer()
+    kind = ir.FunctionType(ir.VoidType(), [bytes_pointer, INT32, INT32, INT32])
+    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+    to_read, to_l1, of_data = INT32(0), INT32(3), INT32(1)
     place = builder.inttoptr(address.ir, bytes_pointer)
     builder.call(function, [place, to_read, to_l1, of_data])
 
 
 def fetch_add(counter: Pointer, amount: int) -> Value:
     """Add to an int64 that other cores add to as well; returns what it was before."""
-    builder, what = emitting.builder, INT64(amount)
-    return Value(builder.atomic_rmw("add", counter.address, what, "acq_rel"))
+    return Value(emitting.builder.atomic_rmw("add", counter.address, INT64(amount), "acq_rel"))
 
 
 RETURNED = {None: types.void, Value: types.float32, int: types.int64}
@@ -342,11 +335,11 @@ def unrolled(function: Callable) -> Callable:
     while Numba compiles), Value (a float32 or an int64). What it returns is a Value: a float32, or
     an int64 where the annotation says int.
     """
-    wanted = inspect.signature(function).parameters.values()
+    stated = inspect.signature(function)
+    wanted, returned = stated.parameters.values(), RETURNED[stated.return_annotation]
     names = ["typing_context"]
     for parameter in wanted:
         names += [parameter.name] + [f"{parameter.name}_at"] * (parameter.annotation is Pointer)
-    returned = inspect.signature(function).return_annotation
 
     def make(context, builder, signature, args):
         left = list(zip(signature.args, args, strict=True))
@@ -364,15 +357,12 @@ def unrolled(function: Callable) -> Callable:
             else:
                 to = types.int64 if isinstance(kind, types.Integer) else types.float32
                 arguments.append(Value(context.cast(builder, value, kind, to)))
-        outer, emitting.builder = emitting.builder, builder
-        try:
-            result = function(*arguments)
-        finally:
-            emitting.builder = outer
+        emitting.builder = builder
+        result = function(*arguments)
         return context.get_dummy_value() if result is None else result.ir
 
     def declare(typing_context, *kinds):
-        return RETURNED[returned](*kinds), make
+        return returned(*kinds), make
 
     # Numba asks for the names of the parameters, of which a Pointer has two.
     positional = inspect.Parameter.POSITIONAL_OR_KEYWORD

@@ -16,14 +16,12 @@ from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.kernels.choose import VLLM_PARTITION_SIZE
 from pa_tutorial.kernels.intermediates import look_at_naive, look_at_v1, look_at_v2
 from pa_tutorial.kernels.prepare import prepare_naive, prepare_v1, prepare_v2, takes_tensors
-from pa_tutorial.kernels.prepare_cache import copy_blocks, reshape_and_cache_by_kernel
 from pa_tutorial.kernels.running import Launch, Partitioned, say_simulated
 from pa_tutorial.kernels.vectors import vector_loads
 
 __all__ = [
     "Launch",
     "Partitioned",
-    "copy_blocks",
     "paged_attention_naive",
     "paged_attention_v1",
     "paged_attention_v1_vector",
@@ -31,7 +29,6 @@ __all__ = [
     "prepare_naive",
     "prepare_v1",
     "prepare_v2",
-    "reshape_and_cache_by_kernel",
 ]
 
 Probe = dict[str, Tensor]

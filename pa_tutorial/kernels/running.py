@@ -19,28 +19,20 @@ SIMULATED = (
 
 
 @dataclass(frozen=True)
-class ThreadBlock:
-    """What a launch asks of a geometry, for a kernel that needs no more of it."""
-
-    NUM_THREADS: int
-    static_shared_bytes: int = 0
-
-
-@dataclass(frozen=True)
 class Launch:
     """A kernel with all that it needs to run.
 
-    kernel        a @cuda.jit kernel, made for this geometry (or only for this thread block)
+    kernel        a @cuda.jit kernel, made for this geometry
     grid          thread blocks along x, y, z: (num_heads, num_seqs, max_num_partitions)
     shared_bytes  dynamic shared memory of one thread block; the static comes on top
     arguments     of the kernel, by name
     order         their names, in the order of the kernel's signature
-    out           what the kernel writes in the end: an output, NaN before the run; or a cache
+    out           what the kernel writes in the end: an output, NaN before the run
     unwritten     the arguments that hold nothing before the run
     """
 
     kernel: Callable
-    geometry: Geometry | ThreadBlock
+    geometry: Geometry
     grid: tuple[int, int, int]
     shared_bytes: int
     arguments: dict[str, object]

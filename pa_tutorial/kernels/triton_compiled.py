@@ -12,13 +12,13 @@ from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import triton
 from triton.backends.compiler import GPUTarget
-from triton.compiler import CompiledKernel
 
-from pa_tutorial.kernels.compiled import Capability, loads_of
+from pa_tutorial.kernels.compiled import Capability
 from pa_tutorial.kernels.triton_launch import TritonCall
 from pa_tutorial.private_names import PLACE
 
@@ -26,32 +26,16 @@ CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuob
 LANES = 32
 
 
-@dataclass(frozen=True)
-class NoGpu:
-    """What Triton asks of a driver before a kernel is launched.
-
-    device  what compiled kernels are kept for
-    """
-
-    capability: Capability
-    device: Hashable
-
-    def get_current_target(self) -> GPUTarget:
-        major, minor = self.capability
-        return GPUTarget("cuda", 10 * major + minor, LANES)
-
-    def get_current_device(self) -> Hashable:
-        return self.device
-
-    def get_current_stream(self, device: Hashable) -> int:
-        return 0
-
-
 @contextmanager
 def compiling_for(capability: Capability, device: Hashable) -> Iterator[None]:
-    """Inside, Triton believes that this GPU is there."""
-    answer = property(lambda self: NoGpu(capability, device))
-    with mock.patch(PLACE["active"], answer):
+    """Inside, Triton believes that this GPU is there; compiled kernels are kept for `device`."""
+    major, minor = capability
+    driver = SimpleNamespace(
+        get_current_target=lambda: GPUTarget("cuda", 10 * major + minor, LANES),
+        get_current_device=lambda: device,
+        get_current_stream=lambda device: 0,
+    )
+    with mock.patch(PLACE["active"], driver):
         yield
 
 
@@ -61,14 +45,12 @@ class TritonCompiled:
 
     ttgir         Triton's own form, in which every tile has a layout over the threads
     ptx           the assembly
-    registers     of one thread
     stack_bytes   of one thread, in local memory: what did not fit into the registers
     shared_bytes  of one program
     """
 
     ttgir: str
     ptx: str
-    registers: int
     stack_bytes: int
     shared_bytes: int
 
@@ -90,18 +72,12 @@ class TritonCompiled:
         return max(map(int, re.findall(pattern, self.ttgir)), default=0)
 
     @property
-    def loads(self) -> dict[tuple[str, int], int]:
-        """(space, bytes) -> instructions that load so much at once into registers."""
-        return loads_of(self.ptx)
-
-    @property
     def copies(self) -> dict[int, int]:
         """Bytes -> instructions that copy so much from global to shared memory, while the program
         goes on (cp.async)."""
-        found = re.findall(
-            r"cp\.async\.c[ag]\.shared\.global \[[^\]]*\], \[[^\]]*\], (\w+)", self.ptx
-        )
-        return dict(sorted(Counter(int(size, 16) for size in found).items()))
+        pattern = r"cp\.async\.c[ag]\.shared\.global \[[^\]]*\], \[[^\]]*\], (\w+)"
+        sizes = [int(size, 16) for size in re.findall(pattern, self.ptx)]
+        return dict(sorted(Counter(sizes).items()))
 
     def count(self, pattern: str) -> int:
         """How often an instruction stands in the text, by the beginning of its name."""
@@ -111,30 +87,20 @@ class TritonCompiled:
 def compile_call(call: TritonCall, capability: Capability = (9, 0)) -> TritonCompiled:
     """The kernel that this call would run on such a GPU; about a second, once for each."""
     with compiling_for(capability, device=capability):
-        kernel = ask_for(call)
-    registers, stack = used_by(kernel.asm["cubin"])
-    return TritonCompiled(
-        kernel.asm["ttgir"], kernel.asm["ptx"], registers, stack, kernel.metadata.shared
-    )
+        kernel = call.kernel.warmup(**call.for_gpu, grid=call.grid)
+    code = kernel.asm
+    stack_bytes = stack_of(code["cubin"])
+    return TritonCompiled(code["ttgir"], code["ptx"], stack_bytes, kernel.metadata.shared)
 
 
-def ask_for(call: TritonCall) -> CompiledKernel | None:
-    """What Triton would launch; it is not launched."""
-    return call.kernel.warmup(**call.arguments, **call.constants, **call.options, grid=call.grid)
-
-
-def used_by(cubin: bytes) -> tuple[int, int]:
-    """Registers and bytes of stack of one thread."""
+def stack_of(cubin: bytes) -> int:
+    """Bytes of stack of one thread."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(cubin)
-        said = subprocess.run(
-            [CUOBJDUMP, "-res-usage", path], capture_output=True, encoding="utf-8", check=True
-        ).stdout
-    found = re.search(r"REG:(\d+) STACK:(\d+)", said)
-    if found is None:
-        raise RuntimeError(f"cuobjdump does not say what the kernel uses:\n{said}")
-    return int(found[1]), int(found[2])
+        asked = [CUOBJDUMP, "-res-usage", path]
+        said = subprocess.run(asked, capture_output=True, encoding="utf-8", check=True).stdout
+    return int(re.search(r"STACK:(\d+)", said)[1])
 
 
 def num_compilations(calls: list[TritonCall], capability: Capability = (9, 0)) -> int:
@@ -149,5 +115,5 @@ def num_compilations(calls: list[TritonCall], capability: Capability = (9, 0)) -
     hook = mock.patch.object(triton.knobs.runtime, "jit_cache_hook", remember)
     with compiling_for(capability, new_device), hook:
         for call in calls:
-            ask_for(call)
+            call.kernel.warmup(**call.for_gpu, grid=call.grid)
     return len(keys)

@@ -19,30 +19,12 @@ ANY_VALUE = ["table_stride", "partition_size", "max_num_partitions"]
 
 @triton.jit(do_not_specialize=ANY_VALUE)
 def paged_decode_kernel(
-    max_logits_ptr,
-    exp_sums_ptr,
-    tmp_out_ptr,
-    q_ptr,
-    k_cache_ptr,
-    v_cache_ptr,
-    block_tables_ptr,
-    seq_lens_ptr,
-    alibi_slopes_ptr,
-    scale,
-    partition_size,
-    max_num_partitions,
-    table_stride,
-    q_stride,
-    kv_block_stride,
-    kv_head_stride,
-    NUM_QUERIES_PER_KV: tl.constexpr,
-    HEAD_SIZE: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr,
-    TILE_SIZE: tl.constexpr,
-    NUM_QUERIES_PADDED: tl.constexpr,
-    HEAD_SIZE_PADDED: tl.constexpr,
-    NEWEST_IN_CACHE: tl.constexpr,
-):
+    max_logits_ptr, exp_sums_ptr, tmp_out_ptr, q_ptr, k_cache_ptr, v_cache_ptr, block_tables_ptr,
+    seq_lens_ptr, alibi_slopes_ptr, scale, partition_size, max_num_partitions, table_stride,
+    q_stride, kv_block_stride, kv_head_stride, NUM_QUERIES_PER_KV: tl.constexpr,
+    HEAD_SIZE: tl.constexpr, BLOCK_SIZE: tl.constexpr, TILE_SIZE: tl.constexpr,
+    NUM_QUERIES_PADDED: tl.constexpr, HEAD_SIZE_PADDED: tl.constexpr,
+):  # fmt: skip
     """max_logits, exp_sums [num_seqs, num_heads, max_num_partitions], tmp_out [.., HEAD_SIZE]."""
     kv_head_idx = tl.program_id(0).to(tl.int64)
     seq_idx = tl.program_id(1).to(tl.int64)
@@ -62,7 +44,6 @@ def paged_decode_kernel(
     head_idx = kv_head_idx * NUM_QUERIES_PER_KV + row
     q_offset = seq_idx * q_stride + head_idx[:, None] * HEAD_SIZE + element[None, :]
     q = tl.load(q_ptr + q_offset, mask=is_query, other=0.0)
-    newest = seq_len - 1 if NEWEST_IN_CACHE else seq_len
     slopes = tl.load(alibi_slopes_ptr + head_idx, mask=is_row, other=0.0)
 
     m = tl.full([NUM_QUERIES_PADDED], float("-inf"), tl.float32)
@@ -78,10 +59,10 @@ def paged_decode_kernel(
         kv_offset = token_offset[:, None] + kv_head_idx * kv_head_stride + element[None, :]
         is_kv = is_token[:, None] & is_element[None, :]
 
-        # qk[h, t] = scale * (q_h . k_t) + slope_h * (t - newest)
+        # qk[h, t] = scale * (q_h . k_t) + slope_h * (t - seq_len + 1)
         k = tl.load(k_cache_ptr + kv_offset, mask=is_kv, other=0.0)
         qk = scale * tl.dot(q, tl.trans(k), input_precision="ieee")
-        qk += slopes[:, None] * (token_idx - newest)[None, :]
+        qk += slopes[:, None] * (token_idx - seq_len + 1)[None, :]
         qk = tl.where(is_token[None, :], qk, float("-inf"))
 
         # The rule of the online softmax; every tile has a token, so m_new is never -inf.
@@ -102,24 +83,10 @@ def paged_decode_kernel(
 
 @triton.jit(do_not_specialize=ANY_VALUE)
 def reduce_kernel(
-    out_ptr,
-    max_logits_ptr,
-    exp_sums_ptr,
-    tmp_out_ptr,
-    q_ptr,
-    k_new_ptr,
-    v_new_ptr,
-    seq_lens_ptr,
-    scale,
-    partition_size,
-    max_num_partitions,
-    q_stride,
-    NUM_QUERIES_PER_KV: tl.constexpr,
-    HEAD_SIZE: tl.constexpr,
-    HEAD_SIZE_PADDED: tl.constexpr,
+    out_ptr, max_logits_ptr, exp_sums_ptr, tmp_out_ptr, seq_lens_ptr, partition_size,
+    max_num_partitions, HEAD_SIZE: tl.constexpr, HEAD_SIZE_PADDED: tl.constexpr,
     PARTITIONS_AT_ONCE: tl.constexpr,
-    NEWEST_IN_CACHE: tl.constexpr,
-):
+):  # fmt: skip
     """out [num_seqs, num_heads, HEAD_SIZE]: one program a query head, by the same rule."""
     head_idx = tl.program_id(0)
     seq_idx = tl.program_id(1).to(tl.int64)
@@ -130,17 +97,6 @@ def reduce_kernel(
     m = float("-inf")
     l = 0.0
     acc = tl.full([HEAD_SIZE_PADDED], 0.0, tl.float32)
-    if not NEWEST_IN_CACHE:  # the newest token is a partition of one token: its weight is 1
-        q_offset = seq_idx * q_stride + head_idx * HEAD_SIZE + element
-        # NUM_QUERIES_PER_KV query heads have the same key: [num_seqs * num_kv_heads, HEAD_SIZE]
-        new_offset = query // NUM_QUERIES_PER_KV * HEAD_SIZE + element
-        q = tl.load(q_ptr + q_offset, mask=is_element, other=0.0).to(tl.float32)
-        k_new = tl.load(k_new_ptr + new_offset, mask=is_element, other=0.0).to(tl.float32)
-        v_new = tl.load(v_new_ptr + new_offset, mask=is_element, other=0.0).to(tl.float32)
-        m = scale * tl.sum(q * k_new, axis=0)
-        l = 1.0
-        acc = v_new
-
     num_partitions = (tl.load(seq_lens_ptr + seq_idx) + partition_size - 1) // partition_size
     for start in range(0, num_partitions, PARTITIONS_AT_ONCE):
         partition_idx = start + tl.arange(0, PARTITIONS_AT_ONCE)

@@ -1,17 +1,22 @@
 """What the Triton kernels can take, and the sizes of their tiles."""
 
 import torch
-from torch import Tensor
 
 from pa_tutorial.arguments import require, require_dense
-from pa_tutorial.attention.step import MAX_GRID_YZ, DecodeStep
+from pa_tutorial.attention.step import DecodeStep
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 MIN_TILE = 16  # of a dimension over which tl.dot adds up
 KEY_BYTES = 8192  # of the keys of a tile, where nobody says how many there shall be
 MOST_TOKENS = 64  # of a tile, where nobody says how many
-MAX_TILE = 1024  # tokens: Triton has a limit of 2**20 numbers for a tile
-MOST_OF_A_PARTITION = 2**30  # with the length of a sequence it must have 32 bits
+# Name -> the values that it may have, and how they are called. A partition and the length of a
+# sequence must have 32 bits together; Triton has a limit of 2**20 numbers for a tile.
+SIZES = {
+    "partition_size": (range(1, 2**30 + 1), f"1 to {2**30}"),
+    "tile_size": ([2**i for i in range(4, 11)], f"a power of two, {MIN_TILE} to 1024"),
+    "num_warps": ([2**i for i in range(6)], "1, 2, 4, 8, 16 or 32"),
+    "num_stages": (range(1, 2**31), "at least 1"),
+}
 
 
 def next_power_of_two(n: int) -> int:
@@ -28,57 +33,28 @@ def usual_tile(head_size: int, itemsize: int) -> int:
     return min(MOST_TOKENS, max(MIN_TILE, KEY_BYTES // (padded(head_size) * itemsize)))
 
 
-def require_triton_inputs(step: DecodeStep, newest: dict[str, Tensor] | None) -> None:
-    """Raise TypeError or ValueError, naming the argument, unless the kernels can read all.
-
-    newest  k_new and v_new by name, if they are beside the cache: then seq_lens is what the caller
-            calls context_lens, and may be 0
-    """
-    lens_name, least = ("seq_lens", 1) if newest is None else ("context_lens", 0)
-    newest = newest or {}
-    q, k_cache, v_cache = step.q, step.k_cache, step.v_cache
-    step.require_readable(None, lens_name, newest)
+def require_triton_inputs(step: DecodeStep) -> None:
+    """Raise TypeError or ValueError, naming the argument, unless the kernels can read all."""
+    step.require_readable(None)
+    q, k_cache = step.q, step.k_cache
     allowed = "of 4 dimensions: the plain layout"
     require(k_cache.dim() == 4, "k_cache.shape", list(k_cache.shape), allowed)
-    step.require_shapes(lens_name)
+    step.require_shapes()
     require(q.dtype in DTYPES, "q.dtype", q.dtype, f"one of {', '.join(map(str, DTYPES))}")
-    for name, tensor in newest.items():
-        shape = [len(q), k_cache.shape[1], q.shape[2]]
-        require(list(tensor.shape) == shape, f"{name}.shape", list(tensor.shape), shape)
-        require_dense(name, tensor, 3)
-    for name, tensor in {"k_cache": k_cache, "v_cache": v_cache, **newest}.items():
-        require(tensor.dtype == q.dtype, f"{name}.dtype", tensor.dtype, f"{q.dtype}, as q")
+    for name in ("k_cache", "v_cache"):
+        dtype = getattr(step, name).dtype
+        require(dtype == q.dtype, f"{name}.dtype", dtype, f"{q.dtype}, as q")
     step.require_strides(k_dims=2, v_dims=2)
     require_dense("block_tables", step.block_tables, 1)
-    require_dense(lens_name, step.seq_lens, 1)
+    require_dense("seq_lens", step.seq_lens, 1)
     step.require_for_grid()
-    step.require_numbers(lens_name, least)
+    step.require_numbers()
 
 
-def require_sizes(partition_size: int, tile_size: int, num_warps: int, num_stages: int) -> None:
+def require_sizes(**sizes: int) -> None:
     """Raise TypeError or ValueError for a size that the kernels cannot have."""
-    sizes = {
-        "partition_size": partition_size,
-        "tile_size": tile_size,
-        "num_warps": num_warps,
-        "num_stages": num_stages,
-    }
     for name, size in sizes.items():
         if not isinstance(size, int) or isinstance(size, bool):
             raise TypeError(f"{name} is of type {type(size).__name__}; it must be an int")
-    is_size = 1 <= partition_size <= MOST_OF_A_PARTITION
-    require(is_size, "partition_size", partition_size, f"1 to {MOST_OF_A_PARTITION}")
-    is_tile = MIN_TILE <= tile_size <= MAX_TILE and tile_size == next_power_of_two(tile_size)
-    require(is_tile, "tile_size", tile_size, f"a power of two, {MIN_TILE} to {MAX_TILE}")
-    is_power = num_warps >= 1 and num_warps == next_power_of_two(num_warps)
-    require(is_power and num_warps <= 32, "num_warps", num_warps, "1, 2, 4, 8, 16 or 32")
-    require(num_stages >= 1, "num_stages", num_stages, "at least 1")
-
-
-def require_partitions(max_num_partitions: int, partition_size: int) -> None:
-    """Raise ValueError for more partitions than a grid can have."""
-    if max_num_partitions > MAX_GRID_YZ:
-        raise ValueError(
-            f"partition_size is {partition_size}, which makes {max_num_partitions:,} partitions; "
-            f"there may be {MAX_GRID_YZ:,}: axis z of a grid"
-        )
+        values, allowed = SIZES[name]
+        require(size in values, name, size, allowed)

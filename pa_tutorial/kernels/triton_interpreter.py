@@ -26,15 +26,7 @@ from triton.runtime.jit import JITFunction
 
 from pa_tutorial import private_names
 from pa_tutorial.kernels.running import flat
-from pa_tutorial.private_names import (
-    PLACE,
-    InterpretedFunction,
-    InterpreterBuilder,
-    TensorHandle,
-    create_dot,
-)
-
-MODULES = (tl, tl.core, tl.math, tl.standard)
+from pa_tutorial.private_names import PLACE, InterpretedFunction, TensorHandle, create_dot
 
 
 class MemoryFault(Exception):
@@ -61,10 +53,7 @@ def interpret(kernel: JITFunction, grid: tuple[int, int, int], **arguments: obje
             raise
 
 
-@cache
-def interpreted(function: Callable) -> InterpretedFunction:
-    """What is below a @triton.jit, for the interpreter."""
-    return InterpretedFunction(function)
+interpreted = cache(InterpretedFunction)  # what is below a @triton.jit, for the interpreter
 
 
 # The language ------------------------------------------------------------------------------------
@@ -75,7 +64,8 @@ def interpreted_language() -> Iterator[None]:
     """Inside, the functions of triton.language work on the CPU. Afterwards all is as it was: what
     the interpreter itself changes there, it does not put back everywhere."""
     classes = [value for value in vars(tl.core).values() if inspect.isclass(value)]
-    before = [(place, dict(vars(place))) for place in (*MODULES, *classes)]
+    places = tl, tl.core, tl.math, tl.standard, *classes
+    before = [(place, dict(vars(place))) for place in places]
     try:
         # tl.sum and tl.max are @triton.jit functions, and a kernel may call others.
         of_kernel = property(lambda function: interpreted(function.fn))
@@ -89,12 +79,11 @@ def interpreted_language() -> Iterator[None]:
 def put_back(place: ModuleType | type, names: dict[str, object]) -> None:
     """Give a module or a class the attributes that it had."""
     for name, value in list(vars(place).items()):
-        if name not in names:
-            # The interpreter's own functions look up names that they have put into the modules.
-            if inspect.isclass(place):  # Triton 3.7 leaves some in classes
-                delattr(place, name)
-        elif value is not names[name]:
+        if name in names and value is not names[name]:
             setattr(place, name, names[name])
+        # The interpreter's own functions look up names that they have put into the modules.
+        if name not in names and inspect.isclass(place):  # Triton 3.7 leaves some in classes
+            delattr(place, name)
 
 
 @contextmanager
@@ -126,7 +115,7 @@ def checked_builder(arguments: dict[str, object]) -> Iterator[None]:
         "create_masked_store": partialmethod(access, store, "writes", ranges),
         "create_dot": dot_of_values,
     }
-    with mock.patch.multiple(InterpreterBuilder, **changed):
+    with mock.patch.multiple(private_names.InterpreterBuilder, **changed):
         yield
 
 
@@ -137,7 +126,7 @@ def range_of(tensor: Tensor) -> tuple[int, int]:
 
 
 def access(
-    builder: InterpreterBuilder,
+    builder: private_names.InterpreterBuilder,
     original: Callable,
     verb: str,
     ranges: dict[str, tuple[int, int]],
@@ -168,20 +157,19 @@ def outside_of(ranges: dict[str, tuple[int, int]], asked: np.ndarray, num_bytes:
 
 
 def describe(address: int, ranges: dict[str, tuple[int, int]]) -> str:
-    """How far an address is from the nearest tensor."""
-    places = []
-    for name, (start, end) in ranges.items():
-        if address < start:
-            distance, side = start - address, "before the first"
-        else:  # an element that begins inside and ends behind counts as directly behind
-            distance, side = max(0, address - end), "behind the last"
-        far = f"{distance:,} bytes" if distance else "directly"
-        places.append((distance, f"{far} {side} element of {name}"))
-    return min(places)[1]
+    """How far an address is from the nearest tensor. An element that begins inside and ends behind
+    counts as directly behind."""
+    distance, name, is_before = min(
+        (max(start - address, address - end, 0), name, address < start)
+        for name, (start, end) in ranges.items()
+    )
+    far = f"{distance:,} bytes" if distance else "directly"
+    side = "before the first" if is_before else "behind the last"
+    return f"{far} {side} element of {name}"
 
 
 def dot_of_values(
-    builder: InterpreterBuilder, a: TensorHandle, b: TensorHandle, *arguments: object
+    builder: private_names.InterpreterBuilder, a: TensorHandle, b: TensorHandle, *arguments: object
 ) -> TensorHandle:
     """tl.dot. The interpreter keeps a bfloat16 as an integer with its bits, and would multiply
     these (Triton 3.9)."""

@@ -6,21 +6,21 @@ Triton itself is imported only when a kernel is run: it has wheels for Linux onl
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from functools import reduce as fold
 from importlib.util import find_spec
 
 import torch
 from torch import Tensor
 
-from pa_tutorial.arguments import float32_scale
+from pa_tutorial.arguments import float32_scale, require
 from pa_tutorial.attention.online import Part, merge
-from pa_tutorial.attention.step import DecodeStep
+from pa_tutorial.attention.step import MAX_GRID_YZ, DecodeStep
 from pa_tutorial.kernels.choose import VLLM_PARTITION_SIZE
 from pa_tutorial.kernels.geometry import divide_round_up
 from pa_tutorial.kernels.triton_inputs import (
     next_power_of_two,
     padded,
-    require_partitions,
     require_sizes,
     require_triton_inputs,
     usual_tile,
@@ -60,17 +60,17 @@ class TritonCall:
     num_stages: int = NUM_STAGES
 
     @property
-    def options(self) -> dict[str, object]:
-        """Of the compiler. a * b + c is rounded once, as in CUDA."""
-        sizes = {"num_warps": self.num_warps, "num_stages": self.num_stages}
-        return sizes | {"enable_fp_fusion": True}
+    def for_gpu(self) -> dict[str, object]:
+        """All that the kernel is compiled with. a * b + c is rounded once, as in CUDA."""
+        options = {"num_warps": self.num_warps, "num_stages": self.num_stages}
+        return self.arguments | self.constants | options | {"enable_fp_fusion": True}
 
     def run(self) -> None:
         """On the GPU, on torch's current stream, for CUDA tensors; else in the interpreter."""
-        q = self.arguments["q_ptr"]
-        if q.is_cuda:
-            with torch.cuda.device(q.device):  # Triton launches on the current one
-                self.kernel[self.grid](**self.arguments, **self.constants, **self.options)
+        lens = self.arguments["seq_lens_ptr"]
+        if lens.is_cuda:
+            with torch.cuda.device(lens.device):  # Triton launches on the current one
+                self.kernel[self.grid](**self.for_gpu)
         else:
             from pa_tutorial.kernels.triton_interpreter import interpret
 
@@ -79,19 +79,19 @@ class TritonCall:
 
 @dataclass(frozen=True)
 class TritonLaunch:
-    """One decode step: an output for each partition, and one of them all.
+    """One decode step: what each partition comes to, then one output of them all.
 
-    out  [num_seqs, num_heads, head_size], in the dtype of q
-    max_logits, exp_sums  [num_seqs, num_heads, max_num_partitions] float32
-    tmp_out  [.., head_size] float32: the sum of weights times values, not divided
+    partitions  writes max_logits, exp_sums [num_seqs, num_heads, max_num_partitions] float32 and
+                tmp_out [.., head_size] float32: the sum of weights times values, not divided
+    reduce      writes out [num_seqs, num_heads, head_size], in the dtype of q
     """
 
     partitions: TritonCall
     reduce: TritonCall
-    out: Tensor
-    max_logits: Tensor
-    exp_sums: Tensor
-    tmp_out: Tensor
+
+    @property
+    def out(self) -> Tensor:
+        return self.reduce.arguments["out_ptr"]
 
     def run(self) -> Tensor:
         """Both kernels, and `out`: written anew at each run."""
@@ -102,20 +102,17 @@ class TritonLaunch:
     def merged(self) -> Part:
         """What the partitions of the last run come to, in torch: m, l [num_seqs, num_heads] and
         acc [.., head_size]. A partition behind the end of a sequence counts as empty."""
-        lens, size = self.partitions.arguments["seq_lens_ptr"], self.partition_size
-        partition_idx = torch.arange(self.max_logits.shape[2], device=lens.device)
-        is_empty = partition_idx * size >= lens[:, None]
+        values = self.partitions.arguments
+        lens, size = values["seq_lens_ptr"], values["partition_size"]
+        partition_idx = torch.arange(values["max_num_partitions"], device=lens.device)
+        is_empty = (partition_idx * size >= lens[:, None])[:, None]
         part = Part(
-            self.max_logits.masked_fill(is_empty[:, None], float("-inf")),
-            self.exp_sums.masked_fill(is_empty[:, None], 0.0),
-            self.tmp_out.masked_fill(is_empty[:, None, :, None], 0.0),
+            values["max_logits_ptr"].masked_fill(is_empty, float("-inf")),
+            values["exp_sums_ptr"].masked_fill(is_empty, 0.0),
+            values["tmp_out_ptr"].masked_fill(is_empty[..., None], 0.0),
         )
         columns = zip(*(tensor.unbind(2) for tensor in part), strict=True)
         return fold(merge, (Part(*column) for column in columns))
-
-    @property
-    def partition_size(self) -> int:
-        return self.partitions.arguments["partition_size"]
 
 
 def prepare_triton(
@@ -126,117 +123,98 @@ def prepare_triton(
     seq_lens: Tensor,
     scale: float,
     alibi_slopes: Tensor | None = None,
-    max_seq_len: int | None = None,
-    partition_size: int = VLLM_PARTITION_SIZE,
-    tile_size: int | None = None,
-    num_warps: int = NUM_WARPS,
-    num_stages: int = NUM_STAGES,
-    k_new: Tensor | None = None,
-    v_new: Tensor | None = None,
+    **sizes: int | None,
 ) -> TritonLaunch:
     """Check everything and allocate the outputs once; then `run()` as often as you like.
 
-    num_warps, num_stages  of each program, on a GPU: see TritonCall
-    k_new, v_new   K and V of the newest token, beside the cache: see
-                   paged_attention_triton_beside; the lengths do not count it then
+    sizes  max_seq_len, partition_size and tile_size; for a GPU num_warps and num_stages too: see
+           TritonCall
 
     The other arguments and the errors are those of paged_attention_triton.
     """
     step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
-    sizes = {"max_seq_len": max_seq_len, "partition_size": partition_size, "tile_size": tile_size}
-    newest = None if k_new is None and v_new is None else {"k_new": k_new, "v_new": v_new}
-    return launch_of_triton(step, newest, **sizes, num_warps=num_warps, num_stages=num_stages)
+    return launch_of_triton(step, **sizes)
 
 
 def launch_of_triton(
     step: DecodeStep,
-    newest: dict[str, Tensor] | None = None,
     max_seq_len: int | None = None,
     partition_size: int = VLLM_PARTITION_SIZE,
     tile_size: int | None = None,
     num_warps: int = NUM_WARPS,
     num_stages: int = NUM_STAGES,
 ) -> TritonLaunch:
-    """The launch of prepare_triton; newest is k_new and v_new by name, if they are given."""
+    """The launch of prepare_triton."""
     if why := why_absent():
         raise ImportError(f"the Triton kernels cannot run here: {why}")
     from pa_tutorial.kernels import triton_decode
 
-    require_triton_inputs(step, newest)
-    q = step.q
-    num_seqs, num_heads, head_size = q.shape
-    _, num_kv_heads, block_size, _ = step.v_cache.shape
+    require_triton_inputs(step)
+    num_seqs, num_heads, head_size = step.q.shape
     if tile_size is None:
-        tile_size = usual_tile(head_size, q.element_size())
-    require_sizes(partition_size, tile_size, num_warps, num_stages)
+        tile_size = usual_tile(head_size, step.q.element_size())
+    options = {"num_warps": num_warps, "num_stages": num_stages}
+    require_sizes(partition_size=partition_size, tile_size=tile_size, **options)
     most = step.longest(max_seq_len)
-    max_num_partitions = max(1, divide_round_up(most, partition_size))
-    require_partitions(max_num_partitions, partition_size)
-    out, max_logits, exp_sums, tmp_out = unwritten_outputs(q, max_num_partitions)
-    of_both = {
-        "max_logits_ptr": max_logits,
-        "exp_sums_ptr": exp_sums,
-        "tmp_out_ptr": tmp_out,
-        "q_ptr": q.detach(),
+    max_num_partitions = divide_round_up(most, partition_size)
+    least = divide_round_up(most, MAX_GRID_YZ)
+    allowed = f"at least {least}: a grid has room for {MAX_GRID_YZ:,} partitions along axis z"
+    require(partition_size >= least, "partition_size", partition_size, allowed)
+    values = values_of(step) | unwritten_outputs(step.q, max_num_partitions)
+    values |= {"partition_size": partition_size, "max_num_partitions": max_num_partitions}
+    values |= {"TILE_SIZE": tile_size}
+    grid = step.k_cache.shape[1], num_seqs, max_num_partitions
+    partitions = call_of(triton_decode.paged_decode_kernel, grid, values, **options)
+    reduce = call_of(triton_decode.reduce_kernel, (num_heads, num_seqs, 1), values)
+    return TritonLaunch(partitions, reduce)
+
+
+def call_of(
+    kernel: Callable, grid: tuple[int, int, int], values: dict[str, object], **options: int
+) -> TritonCall:
+    """The call with those of the values that the kernel takes; its constants are in capitals."""
+    known = {name: values[name] for name in kernel.arg_names}
+    constants = {name: known.pop(name) for name in list(known) if name.isupper()}
+    return TritonCall(kernel, grid, known, constants, **options)
+
+
+def values_of(step: DecodeStep) -> dict[str, object]:
+    """What the step says of the arguments and constants of both kernels."""
+    num_heads, head_size = step.q.shape[1:]
+    _, num_kv_heads, block_size, _ = step.k_cache.shape
+    return {
+        "q_ptr": step.q.detach(),
+        "k_cache_ptr": step.k_cache.detach(),
+        "v_cache_ptr": step.v_cache.detach(),
+        "block_tables_ptr": step.block_tables,
         "seq_lens_ptr": step.seq_lens,
+        "alibi_slopes_ptr": step.float_slopes(),
         "scale": float(float32_scale(step.scale)),
-        "partition_size": partition_size,
-        "max_num_partitions": max_num_partitions,
-        "q_stride": q.stride(0),
-    }
-    sizes = {
+        "table_stride": step.block_tables.stride(0),
+        "q_stride": step.q.stride(0),
+        "kv_block_stride": step.k_cache.stride(0),
+        "kv_head_stride": step.k_cache.stride(1),
         "NUM_QUERIES_PER_KV": num_heads // num_kv_heads,
+        "NUM_QUERIES_PADDED": next_power_of_two(num_heads // num_kv_heads),
         "HEAD_SIZE": head_size,
         "HEAD_SIZE_PADDED": padded(head_size),
-        "NEWEST_IN_CACHE": newest is None,
+        "BLOCK_SIZE": block_size,
+        "PARTITIONS_AT_ONCE": PARTITIONS_AT_ONCE,
     }
-    partitions = TritonCall(
-        triton_decode.paged_decode_kernel,
-        grid=(num_kv_heads, num_seqs, max_num_partitions),
-        arguments=of_both | of_the_cache(step),
-        constants=sizes
-        | {
-            "BLOCK_SIZE": block_size,
-            "TILE_SIZE": tile_size,
-            "NUM_QUERIES_PADDED": next_power_of_two(num_heads // num_kv_heads),
-        },
-        num_warps=num_warps,
-        num_stages=num_stages,
-    )
-    beside = newest or {}
-    reduce = TritonCall(
-        triton_decode.reduce_kernel,
-        grid=(num_heads, num_seqs, 1),
-        arguments=of_both
-        | {"out_ptr": out, "k_new_ptr": beside.get("k_new"), "v_new_ptr": beside.get("v_new")},
-        constants=sizes | {"PARTITIONS_AT_ONCE": PARTITIONS_AT_ONCE},
-    )
-    return TritonLaunch(partitions, reduce, out, max_logits, exp_sums, tmp_out)
 
 
-def unwritten_outputs(q: Tensor, max_num_partitions: int) -> tuple[Tensor, ...]:
-    """out, max_logits, exp_sums and tmp_out of a launch, all NaN.
+def unwritten_outputs(q: Tensor, max_num_partitions: int) -> dict[str, Tensor]:
+    """What both kernels write, all NaN.
 
     Each by itself: for a tensor that does not begin at a multiple of 16 bytes, as a piece of
     another may, Triton compiles anew.
     """
-    shape = *q.shape[:2], max_num_partitions
-    max_logits = q.new_full(shape, torch.nan, dtype=torch.float32)
-    exp_sums = torch.full_like(max_logits, torch.nan)
-    tmp_out = q.new_full((*shape, q.shape[2]), torch.nan, dtype=torch.float32)
-    return q.new_full(q.shape, torch.nan), max_logits, exp_sums, tmp_out
-
-
-def of_the_cache(step: DecodeStep) -> dict[str, object]:
-    """Arguments of the kernel that reads it."""
+    nan, shape = partial(q.new_full, fill_value=torch.nan), (*q.shape[:2], max_num_partitions)
     return {
-        "k_cache_ptr": step.k_cache.detach(),
-        "v_cache_ptr": step.v_cache.detach(),
-        "block_tables_ptr": step.block_tables,
-        "alibi_slopes_ptr": step.float_slopes(),
-        "table_stride": step.block_tables.stride(0),
-        "kv_block_stride": step.k_cache.stride(0),
-        "kv_head_stride": step.k_cache.stride(1),
+        "max_logits_ptr": nan(shape, dtype=torch.float32),
+        "exp_sums_ptr": nan(shape, dtype=torch.float32),
+        "tmp_out_ptr": nan((*shape, q.shape[2]), dtype=torch.float32),
+        "out_ptr": nan(q.shape),
     }
 
 
@@ -255,23 +233,15 @@ def paged_attention_triton(
 ) -> Tensor:
     """One decode step in Triton. Stage `triton`.
 
-    q                 [num_seqs, num_heads, head_size]   the newest token of each sequence; may be
-                      strided over sequences
-    k_cache, v_cache  [num_blocks, num_kv_heads, block_size, head_size]   the plain layout; may
-                      have gaps between blocks and heads, the same ones. Any head size, any block
-                      size
-    block_tables      [num_seqs, max_num_blocks_per_seq] int32
-    seq_lens          [num_seqs] int32   tokens in the cache, the newest included
-    alibi_slopes      [num_heads]; adds slope * (j - seq_len + 1) to the score of key j
-    probe             receives qk_max and exp_sum [num_seqs, num_heads, 1], and accs
-                      [num_seqs, num_heads, head_size], the output before it is rounded, all float32
-    max_seq_len       of the longest sequence, for the number of partitions. If it is not given:
-                      the largest of seq_lens; on a GPU, where nobody looks at them, all that a
-                      block table has room for
-    partition_size    tokens that one program goes through
-    tile_size         tokens of one step of its loop: a power of two, 16 to 1,024; if it is not
-                      given, what 8 KiB of keys come to, at most 64
-    returns           [num_seqs, num_heads, head_size], in the dtype of q
+    The arguments and the output are those of paged_attention_cpu. Any head size and block size will
+    do, and the caches may have gaps between blocks and heads, the same ones. Further:
+
+    max_seq_len     of the longest sequence, for the number of partitions. If it is not given:
+                    the largest of seq_lens; on a GPU, where nobody looks at them, all that a
+                    block table has room for
+    partition_size  tokens that one program goes through
+    tile_size       tokens of one step of its loop: a power of two, 16 to 1,024; if it is not
+                    given, what 8 KiB of keys come to, at most 64
 
     With CUDA tensors it runs on the GPU, on torch's current stream. With tensors on the CPU it
     runs in Triton's interpreter, about 4 ms for each tile.
@@ -286,29 +256,3 @@ def paged_attention_triton(
         m, l, acc = prepared.merged()
         probe |= {"qk_max": m[..., None], "exp_sum": l[..., None], "accs": acc / l[..., None]}
     return out
-
-
-def paged_attention_triton_beside(
-    q: Tensor,
-    k_new: Tensor,
-    v_new: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    block_tables: Tensor,
-    context_lens: Tensor,
-    scale: float,
-    alibi_slopes: Tensor | None = None,
-    **sizes: int | None,
-) -> Tensor:
-    """paged_attention_triton with K and V of the newest token beside the cache, not yet in it.
-
-    k_new, v_new  [num_seqs, num_kv_heads, head_size], without gaps
-    context_lens  [num_seqs] int32   tokens in the cache: seq_len - 1, so 0 for a first token
-    sizes         max_seq_len (of the longest context), partition_size, tile_size
-    returns       what paged_attention_triton returns once k_new and v_new are in the cache
-
-    Errors: those of paged_attention_triton.
-    Source: the rosellm project, "paged attention in rosellm": its kernel takes them so.
-    """
-    step = DecodeStep(q, k_cache, v_cache, block_tables, context_lens, scale, alibi_slopes)
-    return launch_of_triton(step, {"k_new": k_new, "v_new": v_new}, **sizes).run()

@@ -17,8 +17,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from pa_tutorial.arguments import require_caches
-
 # A token with this slot is not written.
 PAD_SLOT = -1
 # slot_mapping; which tokens it writes (None: all); their blocks and offsets
@@ -174,6 +172,28 @@ class PlainLayout(CacheLayout):
 LAYOUTS: dict[str, type[CacheLayout]] = {
     layout.name: layout for layout in (VllmLayout, PlainLayout)
 }
+
+
+def require_caches(k_cache: Tensor, v_cache: Tensor) -> tuple[int, int, int, int]:
+    """num_blocks, num_kv_heads, block_size and head_size of a cache in either layout.
+
+    The layout is told from the shape of k_cache. Raises ValueError if v_cache does not suit it.
+    """
+    if k_cache.dim() not in (4, 5):
+        raise ValueError(
+            f"k_cache has shape {list(k_cache.shape)}; "
+            "it must have 5 dimensions (vLLM) or 4 (plain)"
+        )
+    vllm = k_cache.dim() == 5
+    num_blocks, num_kv_heads, *rest = k_cache.shape
+    head_size, block_size = (rest[0] * rest[2], rest[1]) if vllm else (rest[1], rest[0])
+    v_shape = [num_blocks, num_kv_heads, *([head_size, block_size] if vllm else rest)]
+    if list(v_cache.shape) != v_shape or v_cache.dtype != k_cache.dtype:
+        raise ValueError(
+            f"v_cache is {list(v_cache.shape)}, {v_cache.dtype}; beside this k_cache it must be "
+            f"{v_shape}, {k_cache.dtype}"
+        )
+    return num_blocks, num_kv_heads, block_size, head_size
 
 
 def by_token(k_cache: Tensor, v_cache: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,12 +1,11 @@
 """Write pictures for slides into build/figures/: `python -m pa_tutorial.viz`.
 
-Each picture of a notebook, as it is committed there: PNG, named by the notebook and its cell. And
+Each picture of a notebook, as it is committed there: SVG, named by the notebook and its cell. And
 what README, COURSE.md and the pages of the rooms show, drawn anew: SVG and PNG, and the page of the
 microscope. `make refresh` writes these into figures/, too; for one more, put its SVG there once.
 """
 
 import argparse
-import base64
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,22 +27,24 @@ FIGURES: dict[str, Callable[[], Figure]] = {
 PAGES: dict[str, Callable[[], Microscope]] = {"microscope": reference_microscope}
 
 
-def pictures(notebook: Path) -> Iterator[tuple[str, bytes]]:
-    """The name of a cell and the PNG that it shows, for each that shows one."""
+def pictures(notebook: Path) -> Iterator[tuple[str, str]]:
+    """The name of a cell and the SVG that it shows, for each that shows one."""
     for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
         for output in cell.get("outputs", []):
-            if "image/png" in output.get("data", {}):
-                yield cell["id"], base64.b64decode("".join(output["data"]["image/png"]))
+            if style.SVG in output.get("data", {}):
+                yield cell["id"], "".join(output["data"][style.SVG])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("build/figures"), help="folder for them")
     out = parser.parse_args().out
+    if not NOTEBOOKS.is_dir():
+        parser.error("the notebooks are not here: they come with a clone or the source package")
     out.mkdir(parents=True, exist_ok=True)
     for notebook in sorted(NOTEBOOKS.glob("[0-9]*.ipynb")):
         for name, picture in pictures(notebook):
-            (out / f"{name}.png").write_bytes(picture)
+            (out / f"{name}.svg").write_text(picture, encoding="utf-8")
     for name, draw in FIGURES.items():
         figure = draw()
         (out / f"{name}.svg").write_bytes(style.svg(figure))

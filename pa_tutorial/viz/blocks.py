@@ -10,7 +10,7 @@ from pa_tutorial.paging.allocator import NULL_BLOCK, BlockAllocator
 from pa_tutorial.paging.block_table import BlockTable
 from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
 from pa_tutorial.viz import style
-from pa_tutorial.viz.drawing import arrow, board, box, cell, frame, note, write
+from pa_tutorial.viz.drawing import SMALL, arrow, board, box, cell, frame, note, write
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,6 @@ def letter(token: int) -> str:
 
 GAP = 0.7  # between blocks, in cells
 ROW = 3.6  # height of a frame
-SMALL = 7.5  # points
 HUE = style.SEQUENCES[0]
 PALE = style.lighter(HUE, 0.55)
 
@@ -114,11 +113,8 @@ def draw_frames(frames: Sequence[Frame], title: str) -> Figure:
 
 def _draw_block(axes: Axes, x: float, y: float, moment: Frame, number: int) -> None:
     """Its slots, then its number and reference count."""
-    count, tokens, size = (
-        moment.ref_counts[number],
-        moment.tokens.get(number, ()),
-        moment.block_size,
-    )
+    count, tokens = moment.ref_counts[number], moment.tokens.get(number, ())
+    size = moment.block_size
     for offset in range(size):
         if offset < len(tokens):
             _draw_token(axes, x + offset, y, moment.owners.get(number, ()), tokens[offset])
@@ -131,9 +127,8 @@ def _draw_block(axes: Axes, x: float, y: float, moment: Frame, number: int) -> N
 
 
 def _in_words(ref_count: int, is_known: bool) -> str:
-    if ref_count:
-        return f"{ref_count} ref" + "s" * (ref_count > 1)
-    return "cached" if is_known else "free"
+    unheld = "cached" if is_known else "free"
+    return f"{ref_count} ref" + "s" * (ref_count > 1) if ref_count else unheld
 
 
 def _draw_token(axes: Axes, x: float, y: float, owners: Sequence[str], token: int) -> None:

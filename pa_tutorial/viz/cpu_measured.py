@@ -96,9 +96,8 @@ def draw_bandwidth(results: dict | None = None) -> Figure:
         f"{gather:.0%};\nwith four query heads a KV head the kernel reaches {shared:.0%}"
     )
     figure, axes = style.new_figure(title, 3.2, ncols=2, sharey=True)
-    for panel, sweep, group in zip(
-        axes, sweeps, ("one query head", "four query heads"), strict=True
-    ):
+    groups = "one query head", "four query heads"
+    for panel, sweep, group in zip(axes, sweeps, groups, strict=True):
         panel.set_title(f"{group} a KV head", weight="normal")
         lens = [row["shape"]["seq_len"] for row in sweep]
         speeds = [gb_per_s(row) for row in sweep]

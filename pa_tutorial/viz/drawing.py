@@ -9,6 +9,7 @@ from matplotlib.text import Text
 from pa_tutorial.viz.style import EMPTY, INK, PAPER, QUIET, UNUSED_HATCH, ink_on
 
 Place = tuple[float, float]
+SMALL = 7.5  # points: numbers in cells
 
 
 def board(
@@ -24,12 +25,6 @@ def board(
     axes.set_ylim(bottom, top)
     axes.set_aspect("equal" if square else "auto")
     axes.axis("off")
-
-
-def without_frame(axes: Axes) -> None:
-    """Axes whose labels say enough: no lines around them, no ticks."""
-    axes.tick_params(length=0)
-    axes.spines[:].set_visible(False)
 
 
 def add(axes: Axes, patch: Patch) -> None:
@@ -102,32 +97,16 @@ def cell(
         label.set_in_layout(len(str(text)) > 3)  # a short one needs no room beyond its square
 
 
-def cells(
-    axes: Axes,
-    x: float,
-    y: float,
-    texts: Iterable[object],
-    color: str,
-    step: float = 1,
-    size: float | None = None,
-) -> None:
-    """An array: cells of one colour from left to right, each with its text, as wide as `step`."""
+def cells(axes: Axes, x: float, y: float, texts: Iterable[object], color: str, size: float) -> None:
+    """An array: cells of one colour from left to right, each with its text."""
     for column, text in enumerate(texts):
-        box(axes, x + step * column, y, step, 1, color, text, size)
+        box(axes, x + column, y, 1, 1, color, text, size)
 
 
-def arrow(
-    axes: Axes,
-    tail: Place,
-    head: Place,
-    color: str = QUIET,
-    linewidth: float = 0.8,
-    size: float = 7,
-    **options: object,
-) -> None:
+def arrow(axes: Axes, tail: Place, head: Place, size: float = 7, **look: object) -> None:
     """A straight arrow, as long as it is told to be; `size` is that of its head, in points."""
-    line = {"color": color, "linewidth": linewidth, "shrinkA": 0, "shrinkB": 0, **options}
-    add(axes, FancyArrowPatch(tail, head, arrowstyle="-|>", mutation_scale=size, **line))
+    look = {"color": QUIET, "linewidth": 0.8, "shrinkA": 0, "shrinkB": 0, **look}
+    add(axes, FancyArrowPatch(tail, head, arrowstyle="-|>", mutation_scale=size, **look))
 
 
 def label_line(

@@ -57,8 +57,7 @@ def draw_batch(batch: Mapping[str, Tensor], names: Several[str], title: str) -> 
     for row, label in enumerate(("input_ids", "positions", "slot_mapping")):
         write(axes, -0.3, 1.1 * row + 0.5, label, "right")
         for column, (value, name) in enumerate(zip(batch[label].tolist(), owners, strict=True)):
-            shown = value if row else letter(value)
-            _draw_value(axes, column, 1.1 * row, name, shown)
+            _draw_value(axes, column, 1.1 * row, name, value if row else letter(value))
     note(axes, 0, 4.0, "block_tables", "left")
     for x, label in ((width + 2.3, "seq_lens"), (width + 6.0, "query_lens")):
         note(axes, x, 4.0, label)
@@ -85,14 +84,10 @@ def draw_step_ways(results: dict | None = None) -> Figure:
     results = results or json.loads(RESULTS.read_text(encoding="utf-8"))["engine"]
     steps, workload = results["steps"], results["workload"]
     best, kernel = steps["best_gather"], "cpu"
-    labels = {name: f"paged: {name}" for name in ("paged_gather", "paged_online", kernel)}
-    labels = {
-        "block_lists": steps["words"]["block_lists"],
-        "contiguous": steps["words"]["contiguous"],
-        best: f"best gather: {steps['words'][best].removeprefix('gather, ')}",
-        **labels,
-        "no_attention": "no attention at all",
-    }
+    labels = {name: steps["words"][name] for name in ("block_lists", "contiguous")}
+    labels[best] = f"best gather: {steps['words'][best].removeprefix('gather, ')}"
+    labels |= {name: f"paged: {name}" for name in ("paged_gather", "paged_online", kernel)}
+    labels["no_attention"] = "no attention at all"
     times = {name: steps["times"][name]["median_ms"] for name in labels}
     slower = {name: time / times[kernel] for name, time in times.items()}
     figure, axes = style.new_figure(

@@ -1,11 +1,10 @@
 """The figures of notebook 08: who reads what in the first paged kernel, drawn from its traces."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
-import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -13,20 +12,10 @@ from pa_tutorial.simt import Trace
 from pa_tutorial.simt.trace import TracedArray
 from pa_tutorial.viz import style
 from pa_tutorial.viz.drawing import board, box, note, write
-from pa_tutorial.walk.problem import DecodeProblem
+from pa_tutorial.walk.cases import WORKED_EXAMPLE
 
-SIZES = {"num_heads": 4, "num_kv_heads": 2, "head_size": 32, "block_size": 8}
 # The worked example is sequence 0; one shorter and one longer sequence come with it.
-BATCH = DecodeProblem(
-    "batch",
-    "three sequences of different length",
-    "see notebook 08",
-    seq_lens=(11, 5, 20),
-    tables=((5, 2), (1,), (6, 3, 4)),
-    dtype=torch.float16,
-    rounded_to=0.125,
-    **SIZES,
-)
+BATCH = replace(WORKED_EXAMPLE, seq_lens=(11, 5, 20), tables=((5, 2), (1,), (6, 3, 4)))
 Keys = dict[int, list[tuple[int, ...]]]  # thread -> what it reads
 
 
@@ -46,9 +35,10 @@ def draw_grid(trace: Trace, seq_lens: Sequence[int]) -> Figure:
     num_heads, num_seqs, _ = trace.grid
     num_threads = trace.block[0]
     num_kv_heads = trace.only(array="k_cache").the_array().shape[1]
-    title = f"{num_heads * num_seqs} thread blocks, one for each head of each sequence" + _sharing(
-        trace
-    )
+    title = f"{num_heads * num_seqs} thread blocks, one for each head of each sequence"
+    firsts = [keys_read(trace, (head, 0))[0] for head in range(num_heads)]
+    count = firsts.count(firsts[0])
+    title += f"; {count} query heads read the same K" if count > 1 else ""
     figure, axes = style.new_figure(title, 0.5 + 0.78 * num_seqs)
     board(axes, num_heads, num_seqs, -0.62, -0.32)
     for head in range(num_heads):
@@ -67,13 +57,6 @@ def draw_grid(trace: Trace, seq_lens: Sequence[int]) -> Figure:
             words += f"\n{len(keys)} of {num_threads} threads"
             write(axes, head + 0.48, sequence + 0.44, words)
     return figure
-
-
-def _sharing(trace: Trace) -> str:
-    """In words, how many thread blocks of sequence 0 read what thread block 0 reads."""
-    firsts = [keys_read(trace, (head, 0))[0] for head in range(trace.grid[0])]
-    count = firsts.count(firsts[0])
-    return f"; {count} query heads read the same K" if count > 1 else ""
 
 
 def _thread_block(axes: Axes, x: float, y: float, color: str, at_work: float) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from pa_tutorial.kernels.geometry import Geometry
-from pa_tutorial.kernels.intermediates import MARKS, NAMES, SCORES_DONE
+from pa_tutorial.kernels.intermediates import MARKS, NAMES
 from pa_tutorial.kernels.launch import Launch, Partitioned, prepare_v1, prepare_v2
 from pa_tutorial.kernels.loads import LoadsOf, element_loads
 from pa_tutorial.simt import Report, Snapshot, Trace
@@ -77,25 +77,11 @@ def watched(prepared: Launch, head: int = 0) -> Run:
     return Run(prepared, prepared.simulate(trace=(head, 0, 0), watch=MARKS, names=names))
 
 
-@dataclass(frozen=True)
-class RunOfV2:
-    """The paged kernel of v2, with the traces of all thread blocks and snapshots."""
-
-    prepared: Partitioned
-    partitions: Report
-
-    def snapshot(self, where: str, head: int, sequence: int, partition: int) -> Snapshot:
-        """Of one thread block of the paged kernel, at a mark."""
-        (snapshot,) = self.partitions.at(where, (head, sequence, partition))
-        return snapshot
-
-
 @cache
-def run_v2(problem: DecodeProblem, partition_size: int) -> RunOfV2:
+def run_v2(problem: DecodeProblem, partition_size: int) -> tuple[Partitioned, Report]:
     """paged_attention_v2 on a problem up to its reduce kernel, all checks on, everything traced."""
     prepared = prepare_v2(**vars(problem.paged("vllm")), partition_size=partition_size)
-    partitions = prepared.partitions.simulate(trace="all", watch=MARKS, names=NAMES)
-    return RunOfV2(prepared, partitions)
+    return prepared, prepared.partitions.simulate(trace="all", watch=MARKS, names=NAMES)
 
 
 def between(trace: Trace, after: str | None = None, before: str | None = None) -> Trace:
@@ -108,20 +94,10 @@ def between(trace: Trace, after: str | None = None, before: str | None = None) -
     return replace(trace, records=trace.records[np.array(there)[trace.records.place]])
 
 
-def scores_written(run: Run) -> Trace:
-    """The writes of the scores."""
-    return between(run.trace, before=SCORES_DONE).only(array="shared_mem", kind="write")
-
-
 def of_function(trace: Trace, name: str) -> Trace:
     """What the lines of one function do: of the kernel, or of a device function."""
     there = [site.function == name for site in trace.sites]
     return replace(trace, records=trace.records[np.array(there)[trace.records.place]])
-
-
-def reads_of_weights(trace: Trace) -> Trace:
-    """The reads of logits for V; other lines read logits one number at a time."""
-    return of_function(trace.only(space="shared", kind="read"), "load_logits")
 
 
 def part_of_array(

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pa_tutorial.attention.work import attention_flops_and_bytes
 from pa_tutorial.viz import style
 from pa_tutorial.viz.drawing import board, cell, label_line
 
@@ -31,11 +30,9 @@ def draw_prefill_and_decode(prompt_len: int = 4, seq_len: int = 6) -> Figure:
             for j in range(last):
                 cell(axes, j + 1.2, row + 0.2, style.LOGITS, unused=j > i)
         nouns = "query, key and value" if last - first == 1 else "queries, keys and values"
-        computed = f"new: {last - first} {nouns}"
-        cached = "pink: weights; hatched: masked"
-        if first > 0:
-            cached = f"light: {first} k and v from the cache"
-        axes.text(0, last - first + 2.5, f"{computed}\n{cached}", va="top")
+        light = f"light: {first} k and v from the cache"
+        cached = light if first else "pink: weights; hatched: masked"
+        axes.text(0, last - first + 2.5, f"new: {last - first} {nouns}\n{cached}", va="top")
     return figure
 
 
@@ -72,18 +69,15 @@ GPUS = {"A100 80GB": (312, 2.04), "H200": (989, 4.8)}
 
 
 @style.styled
-def draw_intensity(
-    operations_and_bytes: Callable[..., tuple[int, int]] = attention_flops_and_bytes,
-    seq_len: int = 1024,
-) -> Figure:
+def draw_intensity(operations_and_bytes: Callable[..., tuple[int, int]]) -> Figure:
     """Operations per byte against the number of new tokens, beside what GPUs need to be busy.
 
     operations_and_bytes  (num_new_tokens, seq_len, num_heads, num_kv_heads, head_size), float16
     """
-    figure, axes = style.new_figure(
-        "Attention in a decode step does 1 to 4 operations per byte; a GPU needs over 150", 2.8
-    )
-    new_tokens = [2**power for power in range(11) if 2**power <= seq_len]
+    seq_len = 1024
+    title = "Attention in a decode step does 1 to 4 operations per byte; a GPU needs over 150"
+    figure, axes = style.new_figure(title, 2.8)
+    new_tokens = [2**power for power in range(11)]
     for num_kv_heads, rise, color in ((8, -6, style.INK), (2, 6, style.QUIET)):
         counts = [operations_and_bytes(n, seq_len, 8, num_kv_heads, 128) for n in new_tokens]
         values = [flops / num_bytes for flops, num_bytes in counts]

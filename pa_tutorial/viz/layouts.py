@@ -20,6 +20,7 @@ from pa_tutorial.paging.layouts import (
     reshape_and_cache,
     slot_mapping,
 )
+from pa_tutorial.simt.traffic import SECTOR
 from pa_tutorial.viz import style
 from pa_tutorial.viz.drawing import board, box, cell, frame, note, write
 
@@ -57,12 +58,6 @@ class SlotWrite:
     value: Tensor
     k_cache: Tensor
     v_cache: Tensor
-
-    @property
-    def blocks(self) -> tuple[int, ...]:
-        """The blocks that were written, in the order of the tokens."""
-        size = self.layout.block_size
-        return tuple(dict.fromkeys(slot // size for slot in self.slots if slot != PAD_SLOT))
 
 
 def write_chunk(
@@ -104,19 +99,20 @@ def draw_slot_write(written: SlotWrite, followed: int) -> Figure:
         4.3,
     )
     v_x, y = size * layout.x + 3, num_rows + 3.9
-    board(axes, v_x + len(written.blocks) * (size + 1), y + layout.head_size + 0.3, square=True)
+    blocks = [*dict.fromkeys(one // size for one in written.slots if one != PAD_SLOT)]
+    board(axes, v_x + len(blocks) * (size + 1), y + layout.head_size + 0.3, square=True)
     _draw_new_tokens(axes, written, followed)
     note(axes, 0, y - 1.6, f"k_cache {list(layout.k_shape)}: rows are pieces", "left")
     note(axes, v_x, y - 1.6, f"v_cache {list(layout.v_shape)}: rows are elements", "left")
-    for index, block in enumerate(written.blocks):
+    for index, block in enumerate(blocks):
         for x, down, cache, columns in (
             (0, index * (pieces + 1.6), written.k_cache, size * layout.x),
             (v_x + index * (size + 1), 0, written.v_cache, size),
         ):
             axes.text(x, y + down - 0.5, f"block {block}", va="center", size=8)
             memory = cache[block].flatten().reshape(-1, columns).tolist()
-            _draw_numbers(axes, (x, y + down), memory, written.rows, followed)
-    k_end = y + len(written.blocks) * (pieces + 1.6)
+            _draw_numbers(axes, x, y + down, memory, written, followed)
+    k_end = y + len(blocks) * (pieces + 1.6)
     words = f"{followed}.1: token {followed}, element 1 · light: was there before"
     note(axes, 0, k_end - 0.6, words, "left")
     return figure
@@ -136,35 +132,27 @@ def _draw_new_tokens(axes: Axes, written: SlotWrite, followed: int) -> None:
         axes.text(SLOT, y + 0.5, words[1], va="center")
         for x, numbers in ((NEW_K, written.key), (new_v, written.value)):
             line = numbers[row, 0] if token is not None else torch.full_like(numbers[row, 0], nan)
-            _draw_numbers(axes, (x, y), [line.tolist()], written.rows, followed)
+            _draw_numbers(axes, x, y, [line.tolist()], written, followed)
 
 
 def _draw_numbers(
-    axes: Axes,
-    corner: tuple[float, float],
-    rows: Sequence[Sequence[float]],
-    new: Sequence[int | None],
-    followed: int,
+    axes: Axes, left: float, top: float, rows: list, written: SlotWrite, followed: int
 ) -> None:
     """A piece of memory, row by row; each cell says what was found in it."""
     for row, numbers in enumerate(rows):
         for column, number in enumerate(numbers):
-            x, y, name = corner[0] + column, corner[1] + row, found(number)
+            x, y, name = left + column, top + row, found(number)
             if name is None:
                 cell(axes, x, y, style.EMPTY, unused=True)
                 continue
             side, token, dim = name
             color = style.K if side == "K" else style.V
-            face = (
-                color if token == followed else style.lighter(color, 0.4 if token in new else 0.8)
-            )
+            pale = style.lighter(color, 0.4 if token in written.rows else 0.8)
+            face = color if token == followed else pale
             cell(axes, x, y, face)
             write(axes, x + 0.5, y + 0.53, f"{token}.{dim}", color=style.ink_on(face), size=7)
             if token == followed:
                 frame(axes, x, y, 1, 1, zorder=3)
-
-
-SECTOR = 32  # bytes: the smallest piece that a GPU fetches from memory
 
 
 def byte_runs(element: Callable[..., int], itemsize: int, places: Sequence[tuple]) -> list:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
@@ -11,11 +10,10 @@ from torch import Tensor
 from pa_tutorial.distributed.context import deal_out
 from pa_tutorial.distributed.heads import heads_of
 from pa_tutorial.viz import style
-from pa_tutorial.viz.drawing import board, cell, note, write
+from pa_tutorial.viz.drawing import SMALL, board, cell, note, write
 from pa_tutorial.walk.cases import WORKED_EXAMPLE
 from pa_tutorial.walk.problem import DecodeProblem
 
-SMALL = 7.5  # points: numbers in cells
 SEQUENCE = style.SEQUENCES[0]
 # The worked example, grown to four blocks, the last one not full.
 FOUR_BLOCKS = replace(WORKED_EXAMPLE, seq_lens=(29,), tables=((5, 2, 6, 1),))
@@ -32,16 +30,11 @@ class Pool:
     heads: Sequence[int]
 
 
-def is_written(v_cache: Tensor) -> np.ndarray:
-    """[num_blocks, num_kv_heads] which blocks hold a token; the rest is NaN. The plain layout."""
-    return (~v_cache.isnan()).any(dim=3).any(dim=2).numpy()
-
-
 def whole_pool(problem: DecodeProblem) -> Pool:
     table = problem.tables[0]
     names = {block: index for index, block in enumerate(table)}
-    v_cache = problem.paged("plain").v_cache
-    return Pool("one device", v_cache, table, names, range(problem.num_kv_heads))
+    heads = range(problem.num_kv_heads)
+    return Pool("one device", problem.paged("plain").v_cache, table, names, heads)
 
 
 def pools_by_heads(problem: DecodeProblem, num_ranks: int) -> list[Pool]:
@@ -68,16 +61,15 @@ def pools_by_blocks(problem: DecodeProblem, num_ranks: int) -> list[Pool]:
 
 def _draw_pool(axes: Axes, y: int, pool: Pool) -> None:
     """Its blocks are columns, its KV heads rows. The table stands in the title."""
-    table = ", ".join(map(str, pool.table))
-    write(axes, 0, y - 1.25, f"{pool.title}   block table [{table}]", "left", weight="bold")
-    written = is_written(pool.v_cache)
+    title = f"{pool.title}   block table {[*pool.table]}"
+    write(axes, 0, y - 1.25, title, "left", weight="bold")
+    written = ~pool.v_cache.isnan().all(dim=3).all(dim=2)  # NaN: no token is there
     for block in range(len(written)):
         note(axes, block + 0.5, y - 0.4, block, size=SMALL)
     for row, head in enumerate(pool.heads):
         note(axes, -0.25, y + row + 0.5, f"head {head}", "right", size=SMALL)
         for block, here in enumerate(written[:, row]):
-            name = str(pool.names[block]) if here else ""
-            cell(axes, block, y + row, SEQUENCE, name, unused=not here)
+            cell(axes, block, y + row, SEQUENCE, pool.names[block] if here else "", not here)
 
 
 def _draw_cut(title: str, whole: Pool, pools: Sequence[Pool]) -> Figure:

@@ -64,9 +64,8 @@ def _draw_sums(axes: Axes, parts: Sequence[Part]) -> None:
 @style.styled
 def draw_merge(scores: Sequence[float], parts: Sequence[Part], whole: Part, cut: int) -> Figure:
     """The tokens cut in two, the part of each piece, and the part of all of them."""
-    figure, axes = style.new_figure(
-        "Each piece is attended alone; merged, the parts give the output of all tokens", 3.7
-    )
+    title = "Each piece is attended alone; merged, the parts give the output of all tokens"
+    figure, axes = style.new_figure(title, 3.7)
     width = 1.35 * len(scores) + 1.2
     board(axes, width, 7.4, -0.2, -0.9)
     center, middles = width / 2, []
@@ -80,10 +79,10 @@ def draw_merge(scores: Sequence[float], parts: Sequence[Part], whole: Part, cut:
         middle = x + 1.35 * (end - start) / 2
         middles.append(min(middle, width - 3.6))
         _draw_part(axes, middles[-1], 2.1, parts[index], f"part of tokens {start} to {end - 1}")
-        arrow(axes, (middle, 1.05), (middles[-1], 1.95), style.INK, 1, 10)
+        arrow(axes, (middle, 1.05), (middles[-1], 1.95), 10, color=style.INK, linewidth=1)
     _draw_part(axes, center, 5.3, whole, f"part of tokens 0 to {len(scores) - 1}")
     for middle, part in zip(middles, parts, strict=True):
-        arrow(axes, (middle, 4.05), (center, 5.2), style.INK, 1, 10)
+        arrow(axes, (middle, 4.05), (center, 5.2), 10, color=style.INK, linewidth=1)
         factor = math.exp(part.m - whole.m)
         write(axes, (middle + center) / 2, 4.5, f"× {factor:.2f}", bbox=plate(1))
     out = ", ".join(f"{x / whole.l:.2f}" for x in whole.acc)

@@ -15,15 +15,15 @@ from matplotlib.figure import Figure
 
 from pa_tutorial.kernels.choose import VLLM_PARTITION_SIZE
 from pa_tutorial.kernels.intermediates import SCORES_DONE, SUM_DONE, WEIGHTS_DONE
-from pa_tutorial.simt import Trace
-from pa_tutorial.simt.gpus import H100, Gpu
+from pa_tutorial.simt import Report, Trace
+from pa_tutorial.simt.gpus import H100
 from pa_tutorial.viz import style
-from pa_tutorial.viz.drawing import board, box, cell, cells, note, plate, write
+from pa_tutorial.viz.drawing import SMALL, board, box, cell, cells, note, plate, write
 from pa_tutorial.viz.first_kernel import BATCH
-from pa_tutorial.viz.kernel_runs import RunOfV2, between, run_v1, run_v2
+from pa_tutorial.viz.kernel_runs import between, run_v1, run_v2
 from pa_tutorial.walk.problem import DecodeProblem
 
-SMALL = 7.5  # points: numbers in cells
+ROWS = 4  # of an output that are shown
 # The batch of notebook 08 with one long sequence; sequence 0 is the worked example.
 MIXED = replace(
     BATCH, seq_lens=(*BATCH.seq_lens, 61), tables=(*BATCH.tables, (10, 8, 15, 7, 12, 9, 14, 11))
@@ -80,28 +80,17 @@ def busy(pieces: Sequence[Piece], num_multiprocessors: int) -> float:
 
 
 @style.styled
-def draw_idle(
-    batches: Sequence[Sequence[int]],
-    num_heads: int,
-    partition_size: int = VLLM_PARTITION_SIZE,
-    gpu: Gpu = H100,
-) -> Figure:
+def draw_idle(batches: Sequence[Sequence[int]], num_heads: int) -> Figure:
     """Left v1, right v2; a row of panels for each batch, a line for each multiprocessor."""
-    count = gpu.num_multiprocessors
+    count, sizes = H100.num_multiprocessors, (0, VLLM_PARTITION_SIZE)
     found = [
-        [schedule(thread_blocks(lens, num_heads, size), count) for size in (0, partition_size)]
+        [schedule(thread_blocks(lens, num_heads, size), count) for size in sizes]
         for lens in batches
     ]
     idle = count - len({piece.multiprocessor for piece in found[0][0]})
-    figure, panels = style.new_figure(
-        f"One sequence: v1 leaves {idle} of {count} multiprocessors idle, v2 has work for all",
-        1.0 + 1.75 * len(batches),
-        ncols=2,
-        nrows=len(batches),
-        sharex=True,
-        sharey=True,
-        squeeze=False,
-    )
+    title = f"One sequence: v1 leaves {idle} of {count} multiprocessors idle, v2 has work for all"
+    height, shared = 1.0 + 1.75 * len(batches), {"sharex": True, "sharey": True}
+    figure, panels = style.new_figure(title, height, 2, len(batches), squeeze=False, **shared)
     for row, (lens, pair) in enumerate(zip(batches, found, strict=True)):
         for axes, pieces, name in zip(panels[row], pair, ("v1", "v2"), strict=True):
             tokens = " + ".join(f"{n:,}" for n in lens)
@@ -135,38 +124,34 @@ def _draw_pieces(axes: Axes, pieces: Sequence[Piece], count: int) -> None:
 
 
 @style.styled
-def draw_split(problem: DecodeProblem, partition_size: int, head: int = 0, rows: int = 4) -> Figure:
-    """One head of a short sequence: what each partition computes and leaves, and v1 beside it.
-
-    rows  elements of the outputs that are shown
-    """
-    run, whole = run_v2(problem, partition_size), run_v1(problem, head)
-    seq_len, left = problem.seq_lens[0], run.prepared
+def draw_split(problem: DecodeProblem, partition_size: int, head: int = 0) -> Figure:
+    """One head of a short sequence: what each partition computes and leaves, and v1 beside it."""
+    (left, report), whole = run_v2(problem, partition_size), run_v1(problem, head)
+    seq_len = problem.seq_lens[0]
     starts = range(0, seq_len, partition_size)
-    figure, axes = style.new_figure(
-        f"Each of {len(starts)} partitions leaves a maximum, a sum and an output of its own", 3.4
-    )
+    title = f"Each of {len(starts)} partitions leaves a maximum, a sum and an output of its own"
+    figure, axes = style.new_figure(title, 3.4)
     corner = 0.0
     for partition, start in enumerate(starts):
         tokens = range(start, min(start + partition_size, seq_len))
-        _tokens(axes, corner, f"partition {partition}", tokens, _lines(run, head, partition))
+        _tokens(axes, corner, f"partition {partition}", tokens, _lines(report, head, partition))
         numbers = (t[0, head, partition] for t in (left.max_logits, left.exp_sums, left.tmp_out))
-        _leaves(axes, corner, "leaves:", *numbers, rows)
-        corner += max(len(tokens), rows) + 0.5
+        _leaves(axes, corner, "leaves:", *numbers)
+        corner += max(len(tokens), ROWS) + 0.5
     numbers = whole.snapshot(SCORES_DONE)["qk_max"][0], whole.snapshot(SUM_DONE)["exp_sum"][0]
-    _leaves(axes, corner, "v1 (notebook 10):", *numbers, whole.prepared.out[0, head], rows)
+    _leaves(axes, corner, "v1 (notebook 10):", *numbers, whole.prepared.out[0, head])
     names = ("", "token", "qk", "exp(qk - max)", "weight", "", "maximum", "exp_sum", "output")
     for y, name in enumerate(names):
         note(axes, -0.2, y + 0.5, name, "right")
-    board(axes, corner + rows, len(names))
+    board(axes, corner + ROWS, len(names))
     return figure
 
 
-def _lines(run: RunOfV2, head: int, partition: int) -> list[np.ndarray]:
+def _lines(report: Report, head: int, partition: int) -> list[np.ndarray]:
     """One number a token: what `logits` of one thread block holds at three moments."""
     moments = SCORES_DONE, SUM_DONE, WEIGHTS_DONE
-    snapshots = [run.snapshot(where, head, 0, partition)["logits"] for where in moments]
-    return [np.ma.filled(snapshot, np.nan) for snapshot in snapshots]
+    snapshots = [report.at(where, (head, 0, partition))[0] for where in moments]
+    return [np.ma.filled(snapshot["logits"], np.nan) for snapshot in snapshots]
 
 
 def _tokens(axes: Axes, x: float, name: str, tokens: range, lines: list[np.ndarray]) -> None:
@@ -179,15 +164,13 @@ def _tokens(axes: Axes, x: float, name: str, tokens: range, lines: list[np.ndarr
             box(axes, x + place, number + 2, 1, 1, shade, f"{values[place]:.2f}", SMALL)
 
 
-def _leaves(
-    axes: Axes, x: float, title: str, largest: object, total: object, out: object, rows: int
-) -> None:
+def _leaves(axes: Axes, x: float, title: str, largest: object, total: object, out: object) -> None:
     """Three lines: maximum, sum, the first numbers of an output."""
-    write(axes, x + rows / 2, 5.5, title)
+    write(axes, x + ROWS / 2, 5.5, title)
     for y, number, amount in ((6, largest, 0.75), (7, total, 0.375)):
         shade = style.lighter(style.LOGITS, amount)
-        box(axes, x, y, rows, 1, shade, f"{float(number):.3f}", SMALL)
-    cells(axes, x, 8, [f"{float(number):.2f}" for number in out[:rows]], style.OUT, size=SMALL)
+        box(axes, x, y, ROWS, 1, shade, f"{float(number):.3f}", SMALL)
+    cells(axes, x, 8, [f"{float(number):.2f}" for number in out[:ROWS]], style.OUT, SMALL)
 
 
 def tokens_of_thread_blocks(trace: Trace) -> np.ndarray:
@@ -206,7 +189,7 @@ def tokens_of_thread_blocks(trace: Trace) -> np.ndarray:
 @style.styled
 def draw_mixed(problem: DecodeProblem, partition_size: int) -> Figure:
     """One head of a mixed batch: the thread blocks that have tokens, and those that have none."""
-    found = tokens_of_thread_blocks(run_v2(problem, partition_size).partitions.trace)
+    found = tokens_of_thread_blocks(run_v2(problem, partition_size)[1].trace)
     num_seqs, num_partitions = found.shape
     figure, axes = style.new_figure(
         f"{(found == 0).sum()} of {found.size} thread blocks of each head return at once: "

@@ -73,17 +73,8 @@ def trace_of(run: Run, step: str) -> Trace:
     return between(trace, *marks.get(step, (ROWS_DONE,))).only(array="shared_mem")
 
 
-def threads_of(run: Run, step: Step) -> list[int]:
-    """The threads that take part in a step, from the trace."""
-    return np.unique(trace_of(run, step.name).threads).tolist()
-
-
 def shuffles(trace: Trace, function: str) -> Trace:
     return of_function(trace.only(kind="shuffle"), function)
-
-
-def num_barriers(run: Run) -> int:
-    return run.trace.only(kind="barrier", warp=0).num_instructions
 
 
 @dataclass(frozen=True)
@@ -107,22 +98,15 @@ class Board:
         write(self.axes, x, y, text, color=self.ink(steps), **options)
 
     def box(
-        self,
-        steps: str,
-        x: float,
-        y: float,
-        width: float,
-        text: str,
-        color: str,
-        high: float = 0.23,
+        self, steps: str, x: float, y: float, wide: float, text: str, color: str, high: float = 0.23
     ) -> None:
         face = self.shade(color, steps)
         edge = style.INK if self.here and self.strong(steps) else style.PAPER
         look = {"edgecolor": edge, "linewidth": 0.8, "zorder": 3}
-        drawing.box(self.axes, x, y, width, high, face, **look)
+        drawing.box(self.axes, x, y, wide, high, face, **look)
         ink = style.ink_on(face) if self.strong(steps) else self.ink(steps)
         look = {"size": SMALL, "color": ink, "linespacing": 1.05, "zorder": 4}
-        write(self.axes, x + width / 2, y + high / 2, text, **look)
+        write(self.axes, x + wide / 2, y + high / 2, text, **look)
 
     def vecs(self, steps: str, x: float, y: float, color: str, count: int, size: int) -> None:
         """`count` vecs of `size` elements in a row."""
@@ -136,7 +120,7 @@ class Board:
         color, width = self.ink(steps), 1.3 if self.strong(steps) and self.here else 0.9
         if len(points) > 2:
             self.axes.plot(*zip(*points[:-1], strict=True), color=color, lw=width, zorder=2)
-        arrow(self.axes, *points[-2:], color, width, zorder=2)
+        arrow(self.axes, *points[-2:], color=color, linewidth=width, zorder=2)
 
 
 @cache
@@ -198,7 +182,7 @@ def _head(board: Board, number: int, step: Step, run: Run) -> None:
     white = {"va": "center_baseline", "size": SMALL, "color": style.PAPER}
     write(board.axes, middle, 0.29, number, **white)
     board.words(step.name, middle, 0.48, step.words, size=8, weight="bold")
-    threads = threads_of(run, step)
+    threads = np.unique(trace_of(run, step.name).threads).tolist()
     _crew(board, step, middle, threads, run)
     board.words(step.name, middle, 0.94, str(len(threads)))
     board.words(step.name, middle, 1.18, step.who, va="center")
@@ -222,14 +206,11 @@ def _barriers(board: Board, run: Run) -> None:
     """One after q, the maximum, the sum, the weights and the rows; the others are the tree's."""
     middle = {step.name: STARTS[step.name] + step.width / 2 for step in STEPS}
     once = STARTS["scores"], middle["maximum"], middle["sum"], STARTS["values"], STARTS["warps"]
-    bars = {**dict.fromkeys(once, 1), middle["warps"]: num_barriers(run) - len(once)}
+    num_barriers = run.trace.only(kind="barrier", warp=0).num_instructions
+    bars = {**dict.fromkeys(once, 1), middle["warps"]: num_barriers - len(once)}
     for x, count in bars.items():
         board.axes.plot((x, x), (BANDS_TOP, BOTTOM + 0.04), color=style.QUIET, lw=2, zorder=1)
         write(board.axes, x, 5.21, count, size=8)
-
-
-def _shape(*sizes: int) -> str:
-    return f"[{', '.join(map(str, sizes))}]"
 
 
 def _table(board: Board, step: str, x: float, run: Run) -> None:
@@ -252,18 +233,18 @@ def _query_and_key(board: Board, run: Run) -> None:
     """q to shared memory; then one thread's part of q times k."""
     g, k_cache = run.geometry, WORKED_EXAMPLE.paged("vllm").k_cache
     q, k, vecs = STARTS["query"], STARTS["scores"], (g.NUM_VECS_PER_THREAD, g.VEC_SIZE)
-    board.box("query", q + 0.08, 1.84, 0.56, f"q\n{_shape(g.HEAD_SIZE)}", style.Q, 0.3)
+    board.box("query", q + 0.08, 1.84, 0.56, f"q\n{[g.HEAD_SIZE]}", style.Q, 0.3)
     board.path("query", (q + 0.36, 2.14), (q + 0.36, 2.38))
-    words = f"q_vecs {_shape(g.THREAD_GROUP_SIZE, *vecs)}"
+    words = f"q_vecs {[g.THREAD_GROUP_SIZE, *vecs]}"
     board.box("query scores", q + 0.06, 2.38, 1.15, words, style.Q)
     _table(board, "scores", k + 0.1, run)
-    board.box("scores", k + 0.1, 1.84, 1.14, f"k_cache\n{_shape(*k_cache.shape)}", style.K, 0.3)
+    board.box("scores", k + 0.1, 1.84, 1.14, f"k_cache\n{[*k_cache.shape]}", style.K, 0.3)
     board.path("scores", (k + 0.86, 2.14), (k + 0.86, 3.64))
-    board.words("scores", k + 0.12, 3.55, f"k_vecs {_shape(*vecs)}", ha="left")
+    board.words("scores", k + 0.12, 3.55, f"k_vecs {[*vecs]}", ha="left")
     board.vecs("scores", k + 0.12, 3.64, style.K, *vecs)
     board.words("scores", k + 0.6, 3.89, "×", size=9)
     board.vecs("scores", k + 0.12, 3.98, style.Q, *vecs)
-    board.words("scores", k + 0.12, 4.22, f"q_vecs[0] {_shape(*vecs)}", ha="left")
+    board.words("scores", k + 0.12, 4.22, f"q_vecs[0] {[*vecs]}", ha="left")
     board.path("scores", (k - 0.2, 2.61), (k - 0.2, 4.055), (k + 0.11, 4.055))
     number = shuffles(run.trace, "qk_dot").only(warp=0).num_instructions
     board.words("scores", k + 0.12, 4.42, f"sum, {number} shuffles", ha="left")
@@ -277,7 +258,7 @@ def _softmax(board: Board, run: Run) -> None:
     g, top = run.geometry, 2.38
     k, m, s, w, v = (STARTS[name] for name in ("scores", "maximum", "sum", "weights", "values"))
     shades = [style.lighter(style.LOGITS, amount) for amount in (0.75, 0.4, 0)]
-    words = f"logits {_shape(_num_blocks(run) * g.BLOCK_SIZE)}: scores"
+    words = f"logits {[_num_blocks(run) * g.BLOCK_SIZE]}: scores"
     board.box("scores maximum sum", k + 0.98, top, s - k - 0.98, words, shades[0])
     board.box("sum weights", s, top, w - s, "exp(qk − max)", shades[1])
     board.box("weights values", w, top, v + 0.4 - w, "weights", shades[2])
@@ -303,21 +284,21 @@ def _values(board: Board, run: Run) -> None:
     g, v_cache = run.geometry, WORKED_EXAMPLE.paged("vllm").v_cache
     v, r, o = STARTS["values"], STARTS["warps"], STARTS["output"]
     _table(board, "values", v + 0.1, run)
-    board.box("values", v + 0.1, 1.84, 0.88, f"v_cache\n{_shape(*v_cache.shape)}", style.V, 0.3)
+    board.box("values", v + 0.1, 1.84, 0.88, f"v_cache\n{[*v_cache.shape]}", style.V, 0.3)
     board.path("values", (v + 0.14, 2.61), (v + 0.14, 3.64))
-    board.words("values", v + 0.2, 3.55, f"logits_vec {_shape(g.V_VEC_SIZE)}", ha="left")
+    board.words("values", v + 0.2, 3.55, f"logits_vec {[g.V_VEC_SIZE]}", ha="left")
     board.vecs("values", v + 0.09, 3.64, style.LOGITS, 1, g.V_VEC_SIZE)
     board.words("values", v + 0.48, 3.89, "×", size=9)
     board.vecs("values", v + 0.09, 3.98, style.V, 1, g.V_VEC_SIZE)
-    board.words("values", v + 0.09, 4.22, f"v_vec {_shape(g.V_VEC_SIZE)}", ha="left")
+    board.words("values", v + 0.09, 4.22, f"v_vec {[g.V_VEC_SIZE]}", ha="left")
     board.path("values", (v + 0.97, 2.14), (v + 0.97, 4.055), (v + 0.88, 4.055))
     board.path("values", (v + 0.6, 4.29), (v + 0.6, 4.64))
-    words = f"accs {_shape(g.NUM_ROWS_PER_THREAD)}"
+    words = f"accs {[g.NUM_ROWS_PER_THREAD]}"
     pale = style.lighter(style.OUT, 0.5)
     board.box("values warps output", v + 0.2, 4.64, o + 0.38 - v - 0.2, words, pale)
     words = f"{g.NUM_V_VECS_PER_ROW.bit_length() - 1} shuffles"
     board.words("warps", r + 0.33, 4.97, words)
-    words = f"out_smem\n{_shape(g.NUM_WARPS // 2, g.HEAD_SIZE)}"
+    words = f"out_smem\n{[g.NUM_WARPS // 2, g.HEAD_SIZE]}"
     board.box("warps", r + 0.03, 2.35, 0.6, words, pale, 0.3)
     reused = {"color": board.ink("warps"), "linewidth": 0.9, "linestyle": "dotted"}
     board.axes.plot((v + 0.4, r + 0.03), (2.5, 2.5), **reused)
@@ -326,13 +307,13 @@ def _values(board: Board, run: Run) -> None:
     board.path("warps", (r + 0.49, 2.65), (r + 0.49, 4.64))
     board.path("output", (o + 0.23, 4.64), (o + 0.23, 2.14))
     name, color = ("tmp_out", pale) if g.PARTITION_SIZE else ("out", style.OUT)
-    board.box("output", o + 0.02, 1.84, 0.42, f"{name}\n{_shape(g.HEAD_SIZE)}", color, 0.3)
+    board.box("output", o + 0.02, 1.84, 0.42, f"{name}\n{[g.HEAD_SIZE]}", color, 0.3)
 
 
 def _partitions(board: Board, run: Run) -> None:
     """What thread 0 leaves beside tmp_out, and the reduce kernel that takes it."""
     w, r, o = STARTS["weights"], STARTS["warps"], STARTS["output"]
-    s, size = STARTS["sum"], _shape(run.geometry.HEAD_SIZE)
+    s, size = STARTS["sum"], [run.geometry.HEAD_SIZE]
     board.path("weights", (s + 0.8, 4.8), (w + 0.5, 4.8), (w + 0.5, 2.14))
     board.box("weights output", w + 0.04, 1.84, 0.62, "exp_sums\nmax_logits", GREY, 0.3)
     board.path("output", (w + 0.2, 2.14), (w + 0.2, 2.2), (r + 0.2, 2.2), (r + 0.2, 2.14))

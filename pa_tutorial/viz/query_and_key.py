@@ -165,10 +165,8 @@ def plain_key_trace(run: Run, loads: LoadsOf = element_loads) -> Trace:
     k = arguments["k_cache"].reshape(-1, g.HEAD_SIZE // x, g.BLOCK_SIZE, x)
     arguments["k_cache"] = flat(k.transpose(1, 2).contiguous())  # [block and head, token, element]
     arguments["out"] = flat(out := prepared.out.clone().fill_(float("nan")))
-    plain = PlainGeometry(
-        g.head_size, g.block_size, g.dtype, num_queries_per_kv=g.num_queries_per_kv
-    )
-    again = replace(prepared, kernel=paged_attention(plain, loads), arguments=arguments)
+    kernel = paged_attention(PlainGeometry(**vars(g)), loads)
+    again = replace(prepared, kernel=kernel, arguments=arguments)
     report = again.simulate(trace=0)
     assert (out == prepared.out).all(), "another layout of K must not change the output"
     return report.trace.only(array="k_cache")
@@ -302,8 +300,8 @@ def _thread(
         x = j * (vec_size + VEC_GAP)
         first = (offset + j * size) * vec_size
         note(axes, x + vec_size / 2, y - 0.25, span((first, first + vec_size - 1)), size=SMALL)
-        cells(axes, x, y, map(_rounded, q[j]), style.lighter(style.Q, 0.6), size=SMALL)
-        cells(axes, x, y + 1, map(_rounded, k[j]), style.lighter(style.K, 0.45), size=SMALL)
+        cells(axes, x, y, map(_rounded, q[j]), style.lighter(style.Q, 0.6), SMALL)
+        cells(axes, x, y + 1, map(_rounded, k[j]), style.lighter(style.K, 0.45), SMALL)
 
 
 def _rounded(value: np.floating) -> str:

@@ -7,18 +7,18 @@ from matplotlib.figure import Figure
 from pa_tutorial.kernels.intermediates import ROWS_DONE, SCORES_DONE, SUM_DONE, WEIGHTS_DONE
 from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.viz import style
-from pa_tutorial.viz.drawing import board, box, cell, cells, note, span, write
+from pa_tutorial.viz.drawing import SMALL, board, box, cell, cells, note, span, write
 from pa_tutorial.viz.kernel_runs import (
     REFERENCE,
     Run,
+    between,
     keys_of_block,
-    reads_of_weights,
+    of_function,
     run_v1,
-    scores_written,
     values_of_block,
 )
 
-SMALL = 7.5  # points: numbers in cells
+ROWS = 4  # of V and out that are shown of the whole kernel
 GAP = 0.4  # cells: between the rows of V of two turns
 
 
@@ -28,7 +28,8 @@ def weights_read(run: Run, block: int, lane: int) -> list[int]:
     warp, first = int(values.warp[0]), int(values.instruction.min())
     of_warp = run.trace.only(array="v_cache", warp=warp).records.instruction
     before = int(of_warp[of_warp < first].max(initial=-1))  # the V of the warp's last block
-    reads = reads_of_weights(run.trace).only(warp=warp)
+    # Other lines read logits one number at a time.
+    reads = of_function(run.trace.only(space="shared", kind="read", warp=warp), "load_logits")
     (tokens,) = reads.the_array().indices(reads.records.address)
     at = reads.records.instruction
     here = (reads.records.lane == lane) & (at > before) & (at < first)
@@ -100,7 +101,7 @@ def draw_reference_value_rows() -> Figure:
 
 def writers(run: Run) -> dict[int, int]:
     """token -> the thread that writes its score, from the trace."""
-    writes = scores_written(run)
+    writes = between(run.trace, before=SCORES_DONE).only(array="shared_mem", kind="write")
     (tokens,) = writes.the_array().indices(writes.records.address)
     return dict(zip(tokens.tolist(), writes.threads.tolist(), strict=True))
 
@@ -127,11 +128,8 @@ def softmax_lines(run: Run) -> dict[str, np.ndarray]:
 
 
 @style.styled
-def draw_whole_kernel(run: Run, rows: int = 4) -> Figure:
-    """The whole computation for one head of a short sequence, with its numbers.
-
-    rows  of V and out that are shown
-    """
+def draw_whole_kernel(run: Run) -> Figure:
+    """The whole computation for one head of a short sequence, with its numbers."""
     seq_len = int(run["seq_lens"][0])
     qk_max = float(run.snapshot(SCORES_DONE)["qk_max"][0])
     exp_sum = float(run.snapshot(SUM_DONE)["exp_sum"][0])
@@ -149,8 +147,8 @@ def draw_whole_kernel(run: Run, rows: int = 4) -> Figure:
     for number, (name, values) in enumerate(lines.items()):
         shade = style.lighter(style.LOGITS, 0.75 - 0.25 * number) if number < 2 else style.LOGITS
         _line(axes, number + 3.1, name, [f"{value:.2f}" for value in values], shade)
-    _values_and_output(axes, run, accs, seq_len, rows, len(lines) + 4.2)
-    board(axes, seq_len + 6.2, len(lines) + 4.3 + rows, top=-0.1)
+    _values_and_output(axes, run, accs, seq_len, len(lines) + 4.2)
+    board(axes, seq_len + 6.2, len(lines) + 4.3 + ROWS, top=-0.1)
     return figure
 
 
@@ -168,7 +166,7 @@ def _blocks_and_warps(axes: Axes, run: Run, seq_len: int) -> None:
 
 def _line(axes: Axes, y: float, name: str, texts: list[str], color: str) -> None:
     note(axes, -0.15, y + 0.5, name, "right")
-    cells(axes, 0, y, texts, color, size=SMALL)
+    cells(axes, 0, y, texts, color, SMALL)
 
 
 def value_of(run: Run, token: int, row: int) -> float:
@@ -178,16 +176,14 @@ def value_of(run: Run, token: int, row: int) -> float:
     return run["v_cache"][start + row * run.geometry.BLOCK_SIZE + offset].item()
 
 
-def _values_and_output(
-    axes: Axes, run: Run, accs: np.ma.MaskedArray, seq_len: int, rows: int, y: float
-) -> None:
+def _values_and_output(axes: Axes, run: Run, accs: np.ndarray, seq_len: int, y: float) -> None:
     """V of the tokens, the sums of the two warps that have tokens, and the output."""
     g = run.geometry
     warps = range(min(g.NUM_WARPS, -(-seq_len // g.BLOCK_SIZE)))
     for number, name in enumerate([*(f"warp {warp}" for warp in warps), "out"]):
         note(axes, seq_len + 0.6 + 1.7 * number + 0.75, y - 0.45, name)
     note(axes, -0.15, y - 0.45, "V", "right")
-    for line in range(rows):
+    for line in range(ROWS):
         texts = [f"{value_of(run, token, line) + 0.0:.2f}" for token in range(seq_len)]
         _line(axes, y + line, f"row {line}", texts, style.lighter(style.V, 0.5))
         lane = next(one for one in range(WARP_SIZE) if line in g.value_rows(one))

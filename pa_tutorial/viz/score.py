@@ -56,9 +56,8 @@ def score(
     row = [name, *counts, registers(kernel, arguments, recorded.get(name, []), counts)]
     if RECORDING in os.environ:
         recorded[name] = row
-        text = ",\n".join(
-            f"{json.dumps(key)}: {json.dumps(value)}" for key, value in recorded.items()
-        )
+        lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in recorded.items()]
+        text = ",\n".join(lines)
         FILE.write_text(f"{{\n{text}\n}}\n", encoding="utf-8", newline="\n")
     before = takewhile(lambda row: row[0] != name, recorded.values())
     return Table(TITLE, COLUMNS, tuple(map(tuple, [*before, row])), note=NOTE)
@@ -74,9 +73,7 @@ def counts_of(reports: Sequence[Report]) -> list[int]:
         *(table.total(column) for table in caches for column in ("requests", "sectors")),
         sum(shared_traffic(trace).total("wavefronts") for trace in traces),
         sum(trace.only(kind="barrier").num_instructions for trace in traces),
-        sum(
-            trace.num_instructions - trace.only(space="local").num_instructions for trace in traces
-        ),
+        sum(t.num_instructions - t.only(space="local").num_instructions for t in traces),
     ]
 
 

@@ -65,13 +65,9 @@ def draw_thread_map(
     """
     shapes = [_rows_runs_elements(trace) for trace in traces.values()]
     heights = [num_rows + 2 for num_rows, _, _ in shapes]
-    figure, panels = style.new_figure(
-        title,
-        0.4 + sum(0.22 * height + 0.25 for height in heights),
-        nrows=len(traces),
-        squeeze=False,
-        height_ratios=heights,
-    )
+    height = 0.4 + sum(0.22 * height + 0.25 for height in heights)
+    options = {"squeeze": False, "height_ratios": heights}
+    figure, panels = style.new_figure(title, height, nrows=len(traces), **options)
     for axes, heading, shape in zip(panels[:, 0], traces, shapes, strict=True):
         axes.set_title(heading, weight="normal")
         _draw_elements(axes, traces[heading], shape, group)

@@ -27,14 +27,12 @@ BOX, STEP = (1.85, 0.95), (2.15, 1.35)
 @style.styled
 def draw_map() -> Figure:
     """An arrow leads to the stage that is checked."""
-    figure, axes = style.new_figure(
-        "The walk: each stage is checked against the stages that its arrows come from", 5.0
-    )
+    title = "The walk: each stage is checked against the stages that its arrows come from"
+    figure, axes = style.new_figure(title, 5.0)
     board(axes, 2.25 * STEP[0] + BOX[0] + 0.1, 4 * STEP[1] + BOX[1] + 0.5, square=True)
     corner = {name: (c * STEP[0] + 0.05, r * STEP[1] + 0.4) for name, *_, (c, r) in PLAN}
     for column, heading in ((0, "in torch"), (2.25, "CUDA, in the simulator")):
-        x = column * STEP[0] + 0.05 + BOX[0] / 2
-        note(axes, x, 0.2, heading)
+        note(axes, column * STEP[0] + 0.05 + BOX[0] / 2, 0.2, heading)
     for name, new, notebook, before, _ in PLAN:
         _draw_box(axes, corner[name], name, new, f"notebook {notebook}", facecolor=style.OUT)
         for previous in before:
@@ -48,10 +46,8 @@ def _draw_box(axes: Axes, place: tuple[float, float], *lines: str, facecolor: st
     """Three lines in a box; the first is bold."""
     form = {"boxstyle": "round,pad=0,rounding_size=0.12", "edgecolor": style.INK}
     add(axes, FancyBboxPatch(place, *BOX, facecolor=facecolor, **form))
-    x, y = place
-    for text, down, weight in zip(
-        lines, (0.25, 0.5, 0.73), ("bold", "normal", "normal"), strict=True
-    ):
+    (x, y), weights = place, ("bold", "normal", "normal")
+    for text, down, weight in zip(lines, (0.25, 0.5, 0.73), weights, strict=True):
         write(axes, x + BOX[0] / 2, y + down, text, weight=weight)
 
 
@@ -65,4 +61,4 @@ def _draw_arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float]
         tail, head = (x0 + width / 2, y0), (x1 + width / 2, y1 + height)
     else:
         tail, head = (x0 + width, y0 + height / 2), (x1, y1 + height / 2)
-    arrow(axes, tail, head, style.INK, 1, 10)
+    arrow(axes, tail, head, 10, color=style.INK, linewidth=1)

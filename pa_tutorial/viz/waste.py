@@ -9,9 +9,10 @@ from matplotlib.figure import Figure
 from pa_tutorial.paging.reservations import Blocks, Contiguous, Request, long_tailed_requests
 from pa_tutorial.paging.waste import NOBODY, Kind, MemoryMap, Simulation, memory_map_at
 from pa_tutorial.viz import style
-from pa_tutorial.viz.drawing import board, box, plate, without_frame, write
+from pa_tutorial.viz.drawing import board, box, plate, write
 
 PAGES_A_ROW = 32  # of the picture in notebook 00
+SMALL_MEMORY = 384  # slots, where every slot is seen
 
 KIND_STYLES = {
     Kind.TOKENS: ("tokens", {"color": style.INK}),
@@ -41,7 +42,8 @@ def draw_shares(runs: Mapping[str, Simulation]) -> Figure:
     axes.set_ylim(len(runs) - 0.5, -0.5)
     axes.set_xlim(0, 1.003)
     axes.set_xticks([])
-    without_frame(axes)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
     return figure
 
 
@@ -58,29 +60,19 @@ def _draw_share(axes: Axes, row: int, left: float, share: float, kind: Kind) -> 
 
 @style.styled
 def draw_small_memory_map() -> Figure:
-    """Every slot of 384 after 30 steps, given out in three ways; a hue and a number for a request.
+    """Every slot after 30 steps, given out in three ways; a hue and a number for a request.
 
     Full colour: a token stands there. Light: held, a token will come. Hatched: held for nothing.
     White: free. Dots: free, and the next request does not fit into any gap.
     """
     step, row_len = 30, 16
-    # Those of notebook 02, 24 times shorter, so that every slot can be seen.
-    requests = [
-        Request(-(-request.prompt_len // 24), -(-request.output_len // 24))
-        for request in long_tailed_requests(400, seed=0)
-    ]
-    memories = {
-        "the maximum, 96": Contiguous(384, "max", max_len=96),
-        "exact length": Contiguous(384, "oracle", max_len=96),
-        "blocks of 8": Blocks(384, 8),
-    }
-    maps = {name: memory_map_at(step, requests, memory) for name, memory in memories.items()}
+    maps = _small_maps(step)
     fit = [_num_requests(one) for one in maps.values()]
-    num_rows = max(-(-len(one.kinds) // row_len) for one in maps.values())
     title = (
         f"After {step} steps, the same memory holds {fit[0]}, {fit[1]} or {fit[2]} requests, "
         "depending on how it is given out"
     )
+    num_rows = SMALL_MEMORY // row_len
     figure, panels = style.new_figure(title, 1.0 + 0.15 * num_rows, ncols=len(maps))
     for axes, (name, drawn), count in zip(panels, maps.items(), fit, strict=True):
         _draw_slots(axes, drawn.kinds, drawn.owner, row_len)
@@ -93,6 +85,20 @@ def draw_small_memory_map() -> Figure:
         fontsize=9,
     )
     return figure
+
+
+def _small_maps(step: int) -> dict[str, MemoryMap]:
+    """The requests of notebook 02, 24 times shorter, so that every slot can be seen."""
+    requests = [
+        Request(-(-request.prompt_len // 24), -(-request.output_len // 24))
+        for request in long_tailed_requests(400, seed=0)
+    ]
+    memories = {
+        "the maximum, 96": Contiguous(SMALL_MEMORY, "max", max_len=96),
+        "exact length": Contiguous(SMALL_MEMORY, "oracle", max_len=96),
+        "blocks of 8": Blocks(SMALL_MEMORY, 8),
+    }
+    return {name: memory_map_at(step, requests, memory) for name, memory in memories.items()}
 
 
 def _num_requests(drawn: MemoryMap) -> int:

@@ -6,7 +6,7 @@ the stage's output and intermediates in the shapes of `problem.expected()`.
 
 import inspect
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,6 +15,8 @@ from pa_tutorial.attention.cached import KVCache
 from pa_tutorial.walk.problem import DecodeProblem, SequenceProblem
 from pa_tutorial.walk.regimes import strided_view
 
+# What an intermediate holds where there is no token.
+EMPTY = {"qk": float("-inf"), "logits": 0.0}
 # Intermediates of which every head of every sequence has one: [num_seqs, num_heads, n].
 OF_A_HEAD = ("qk_max", "exp_sum", "accs")
 # Of the CPU kernel: more than most machines have cores, so that most problems have partitions to
@@ -81,44 +83,36 @@ def call(function: Function, tensors: dict[str, Tensor], *arguments: Any, **opti
     return out
 
 
-class Intermediates:
-    """Collects `qk` and `logits` of many calls into one array each, where a stage gives them.
+def collected(shape: tuple[int, ...], calls: list[tuple[Any, dict[str, Any]]]) -> dict[str, Tensor]:
+    """`qk` and `logits` of many calls in one array each, where a stage gives them.
 
-    shape   of the whole array; its last dimension counts tokens
+    shape  of the whole array; its last dimension counts tokens
+    calls  of each, the place in the array and the probe: [num_heads, num_queries, tokens so far]
+
+    Raises AnswerError if only some calls gave one, or in another shape.
     """
+    arrays = {}
+    for name, empty in EMPTY.items():
+        given = [(place, probe[name]) for place, probe in calls if name in probe]
+        if given:
+            arrays[name] = torch.full(shape, empty)
+        for place, piece in given:
+            _put(name, torch.as_tensor(piece), arrays[name][place])
+        if 0 < len(given) < len(calls):
+            raise AnswerError(f"probe[{name!r}] was filled in {len(given)} of {len(calls)} calls")
+    return arrays
 
-    EMPTY: ClassVar[dict[str, float]] = {"qk": float("-inf"), "logits": 0.0}
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self.arrays = {name: torch.full(shape, empty) for name, empty in self.EMPTY.items()}
-        self.filled = dict.fromkeys(self.EMPTY, 0)
-        self.calls = 0
-
-    def add(self, probe: dict[str, Any], place: tuple[Any, ...]) -> None:
-        """Put one call's intermediates, [num_heads, num_queries, tokens so far], to arrays[place].
-
-        Whatever width they have: too few or too many tokens show in the comparison.
-        """
-        self.calls += 1
-        for name in self.EMPTY.keys() & probe.keys():
-            piece = torch.as_tensor(probe[name])
-            target = self.arrays[name][place]
-            if piece.is_complex() or piece.shape[:-1].numel() != target.shape[:-1].numel():
-                raise AnswerError(
-                    f"probe[{name!r}] is {list(piece.shape)} {piece.dtype}; it must be real, "
-                    f"{list(target.shape[:-1])} and the tokens so far"
-                )
-            width = min(piece.shape[-1], target.shape[-1])
-            piece = piece.detach().float()[..., :width]
-            target[..., :width] = piece.reshape(*target.shape[:-1], width)
-            self.filled[name] += 1
-
-    def filled_arrays(self) -> dict[str, Tensor]:
-        """The arrays that every call filled; AnswerError if only some did."""
-        for name, filled in self.filled.items():
-            if 0 < filled < self.calls:
-                raise AnswerError(f"probe[{name!r}] was filled in {filled} of {self.calls} calls")
-        return {name: self.arrays[name] for name, filled in self.filled.items() if filled}
+def _put(name: str, piece: Tensor, target: Tensor) -> None:
+    """Whatever width it has: too few or too many tokens show in the comparison."""
+    if piece.is_complex() or piece.shape[:-1].numel() != target.shape[:-1].numel():
+        raise AnswerError(
+            f"probe[{name!r}] is {list(piece.shape)} {piece.dtype}; it must be real, "
+            f"{list(target.shape[:-1])} and the tokens so far"
+        )
+    width = min(piece.shape[-1], target.shape[-1])
+    piece = piece.detach().float()[..., :width]
+    target[..., :width] = piece.reshape(*target.shape[:-1], width)
 
 
 def run_sequence(problem: SequenceProblem, function: Function, cached: bool) -> dict[str, Tensor]:
@@ -127,38 +121,32 @@ def run_sequence(problem: SequenceProblem, function: Function, cached: bool) -> 
     seq_len = problem.seq_len
     # Twice the room that is needed: what lies behind the sequence is NaN.
     caches = model.new_caches(2 * seq_len) if cached else None
-    intermediates = Intermediates((config.num_layers, config.num_heads, seq_len, seq_len))
-    outs = []
+    outs, places, probes = [], [], []
+
+    def attention(q: Tensor, k: Tensor, v: Tensor, *arguments: Any) -> Tensor:
+        probes.append({})
+        q = strided_view(q) if problem.strided_q else q
+        return call(function, {"q": q, "k": k, "v": v}, *arguments, probe=probes[-1])
+
     first = 0
     for num_tokens in problem.steps if cached else (seq_len,):
-        last = first + num_tokens
-        probes: list[dict[str, Tensor]] = []
-
-        def attention(
-            q: Tensor, k: Tensor, v: Tensor, *arguments: Any, probes: list = probes
-        ) -> Tensor:
-            probes.append({})
-            q = strided_view(q) if problem.strided_q else q
-            return call(function, {"q": q, "k": k, "v": v}, *arguments, probe=probes[-1])
-
+        new = slice(first, first + num_tokens)
         step: dict[str, list[Tensor]] = {}
-        model(tokens[first:last], caches, attention, step)
+        model(tokens[new], caches, attention, step)
         outs.append(torch.stack(step["out"]))
-        for layer, probe in enumerate(probes):
-            intermediates.add(probe, (layer, slice(None), slice(first, last)))
-        first = last
-    return {**intermediates.filled_arrays(), "out": torch.cat(outs, dim=1)}
+        places += [(layer, slice(None), new) for layer in range(config.num_layers)]
+        first = new.stop
+    shape = (config.num_layers, config.num_heads, seq_len, seq_len)
+    calls = [*zip(places, probes, strict=True)]
+    return {**collected(shape, calls), "out": torch.cat(outs, dim=1)}
 
 
 def run_decode(problem: DecodeProblem, function: Function, cached: bool) -> dict[str, Tensor]:
     """One query a sequence. Without a cache, the queries before it are there too, all zero."""
     inputs = problem.inputs()
-    shape = (len(problem.seq_lens), problem.num_heads, max(problem.seq_lens))
-    intermediates = Intermediates(shape)
-    outs = []
-    for sequence, seq_len in enumerate(problem.seq_lens):
-        q = inputs.q[sequence : sequence + 1]
-        k, v = inputs.keys[sequence], inputs.values[sequence]
+    outs, probes = [], []
+    for q, k, v in zip(inputs.q.split(1), inputs.keys, inputs.values, strict=True):
+        seq_len = len(k)
         if cached:
             cache = KVCache(2 * seq_len, problem.num_kv_heads, problem.head_size, problem.dtype)
             cache.append(k[:-1], v[:-1])
@@ -166,13 +154,17 @@ def run_decode(problem: DecodeProblem, function: Function, cached: bool) -> dict
             k, v = cache.keys, cache.values
         else:
             q = torch.cat([q.new_zeros(seq_len - 1, *q.shape[1:]), q])
-        probe: dict[str, Tensor] = {}
+        probes.append({})
         tensors = {"q": q, "k": k, "v": v}
-        out = call(function, tensors, inputs.scale, inputs.alibi_slopes, probe=probe)
+        out = call(function, tensors, inputs.scale, inputs.alibi_slopes, probe=probes[-1])
         outs.append(out[-1])
-        if cached:  # the other form has a row for every older query
-            intermediates.add(probe, (sequence,))
-    return {**intermediates.filled_arrays(), "out": torch.stack(outs)}
+    # Without a cache, intermediates have a row for every older query.
+    given = collected(scores_shape(problem), [*enumerate(probes)] if cached else [])
+    return {**given, "out": torch.stack(outs)}
+
+
+def scores_shape(problem: DecodeProblem) -> tuple[int, int, int]:
+    return len(problem.seq_lens), problem.num_heads, max(problem.seq_lens)
 
 
 def some_partitions(problem: DecodeProblem) -> int:
@@ -188,16 +180,11 @@ def some_partitions(problem: DecodeProblem) -> int:
 def run_paged(problem: DecodeProblem, function: Function, layout: str) -> dict[str, Tensor]:
     """One call for the whole batch, over a cache in blocks."""
     inputs = problem.paged(layout)
-    intermediates = Intermediates((len(problem.seq_lens), problem.num_heads, max(problem.seq_lens)))
     names = ("q", "k_cache", "v_cache", "block_tables", "seq_lens")
     tensors = {name: getattr(inputs, name) for name in names}
     probe: dict[str, Tensor] = {}
-    options = {
-        "probe": probe,
-        "partition_size": some_partitions(problem),
-        "num_shares": NUM_SHARES,
-        "tile_size": TILE_SIZE,
-    }
+    options = {"partition_size": some_partitions(problem), "num_shares": NUM_SHARES}
+    options |= {"tile_size": TILE_SIZE, "probe": probe}
     out = call(function, tensors, inputs.scale, inputs.alibi_slopes, **options)
     if problem.called_twice:
         kept = out.clone()
@@ -205,6 +192,5 @@ def run_paged(problem: DecodeProblem, function: Function, layout: str) -> dict[s
         call(function, tensors | {"q": -inputs.q}, inputs.scale, inputs.alibi_slopes, **options)
         if not torch.equal(out, kept):
             raise AnswerError("the next call changed this result; each must return a new tensor")
-    intermediates.add(probe, (...,))
-    per_head = {name: probe[name] for name in OF_A_HEAD if name in probe}
-    return {**intermediates.filled_arrays(), **per_head, "out": out}
+    of_a_head = {name: probe[name] for name in OF_A_HEAD if name in probe}
+    return {**collected(scores_shape(problem), [(..., probe)]), **of_a_head, "out": out}

@@ -39,9 +39,9 @@ class Stage:
 
     name: str
     new: str
-    where: str
     at: str | Function
-    checked_against: tuple[str, ...]
+    where: str = "torch"
+    checked_against: tuple[str, ...] = ()
     own_kinds: tuple[str, ...] = (DECODE,)
     layout: str | None = None
     cached: bool = True
@@ -75,22 +75,21 @@ class Stage:
         return run(problem, chosen, self.cached)
 
 
+_KERNEL = {"where": "simulator, GPU", "layout": "vllm"}
+
 STAGES: dict[str, Stage] = {
     stage.name: stage
     for stage in (
         Stage(
             name="full_recompute",
             new="the definition, with the causal mask",
-            where="torch",
             at="attention.full:causal_attention",
-            checked_against=(),
             own_kinds=(SEQUENCE,),
             cached=False,
         ),
         Stage(
             name="kv_cache",
             new="keep K and V; prefill, then one query a step",
-            where="torch",
             at="attention.cached:cached_attention",
             checked_against=("full_recompute",),
             own_kinds=(SEQUENCE, DECODE),
@@ -98,7 +97,6 @@ STAGES: dict[str, Stage] = {
         Stage(
             name="paged_gather",
             new="K and V live in shuffled blocks; gather, then attend",
-            where="torch",
             at="attention.paged:paged_gather",
             checked_against=("kv_cache",),
             layout="vllm",
@@ -106,7 +104,6 @@ STAGES: dict[str, Stage] = {
         Stage(
             name="online_softmax",
             new="one pass with running max, sum and accumulator",
-            where="torch",
             at="attention.online:online_attention",
             checked_against=("kv_cache",),
             own_kinds=(SEQUENCE, DECODE),
@@ -114,7 +111,6 @@ STAGES: dict[str, Stage] = {
         Stage(
             name="paged_online",
             new="blocks streamed through the online softmax, batched",
-            where="torch",
             at="attention.paged:paged_online",
             checked_against=("paged_gather", "online_softmax"),
             layout="plain",
@@ -122,34 +118,30 @@ STAGES: dict[str, Stage] = {
         Stage(
             name="cuda_naive",
             new="one thread a token: the indexing with nothing else",
-            where="simulator, GPU",
             at="kernels.launch:paged_attention_naive",
             checked_against=("paged_online",),
-            layout="vllm",
+            **_KERNEL,
         ),
         Stage(
             name="cuda_v1",
             new="q_vecs, k_vecs, thread groups, reductions, LV: vLLM's v1",
-            where="simulator, GPU",
             at="kernels.launch:paged_attention_v1",
             checked_against=("cuda_naive",),
-            layout="vllm",
+            **_KERNEL,
         ),
         Stage(
             name="cuda_v1_vector",
             new="the same with loads of 4, 8 and 16 bytes",
-            where="simulator, GPU",
             at="kernels.launch:paged_attention_v1_vector",
             checked_against=("cuda_v1",),
-            layout="vllm",
+            **_KERNEL,
         ),
         Stage(
             name="cuda_v2",
             new="partitions and the reduce kernel",
-            where="simulator, GPU",
             at="kernels.launch:paged_attention_v2",
             checked_against=("cuda_v1_vector",),
-            layout="vllm",
+            **_KERNEL,
         ),
         Stage(
             name="cpu",

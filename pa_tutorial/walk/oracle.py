@@ -93,17 +93,15 @@ def paged_cache(
     returns       k_cache, v_cache in that layout (shapes: pa_tutorial.paging.layouts)
     """
     _, num_kv_heads, head_size = keys[0].shape
-    pool = (num_blocks, num_kv_heads)
-    if layout == "vllm":
-        k_cache = np.full((*pool, head_size // x, block_size, x), np.nan)
-        v_cache = np.full((*pool, head_size, block_size), np.nan)
-    else:
-        k_cache = np.full((*pool, block_size, head_size), np.nan)
-        v_cache = np.full_like(k_cache, np.nan)
+    vllm = layout == "vllm"
+    k_shape = (head_size // x, block_size, x) if vllm else (block_size, head_size)
+    v_shape = (head_size, block_size) if vllm else (block_size, head_size)
+    k_cache = np.full((num_blocks, num_kv_heads, *k_shape), np.nan)
+    v_cache = np.full((num_blocks, num_kv_heads, *v_shape), np.nan)
     for table, own_keys, own_values in zip(block_tables, keys, values, strict=True):
         for token, (key, value) in enumerate(zip(own_keys, own_values, strict=True)):
             block, offset = table[token // block_size], token % block_size
-            if layout == "vllm":
+            if vllm:
                 for chunk in range(head_size // x):
                     k_cache[block, :, chunk, offset, :] = key[:, chunk * x : (chunk + 1) * x]
                 v_cache[block, :, :, offset] = value

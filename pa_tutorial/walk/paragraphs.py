@@ -30,9 +30,6 @@ class Operation:
     arguments: tuple[Any, ...]
     options: dict[str, Any]
 
-    def call_on(self, target: object) -> None:
-        getattr(target, self.method)(*self.arguments, **self.options)
-
 
 @dataclass(frozen=True)
 class Paragraph:

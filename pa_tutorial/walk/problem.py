@@ -21,8 +21,8 @@ from pa_tutorial.walk.decode_inputs import DecodeInputs, draw_block_tables, with
 from pa_tutorial.walk.regimes import (
     SCORE_REGIMES,
     SOFTMAX_REGIMES,
-    draw_decode,
     make_extreme,
+    set_scores,
     strided_view,
 )
 
@@ -64,8 +64,8 @@ class SequenceProblem:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        require(len(self.steps) > 0, "steps", self.steps, "at least one step")
-        require(min(self.steps) >= 1, "steps", self.steps, "1 or more tokens each")
+        least = min(self.steps, default=0)
+        require(least >= 1, "steps", self.steps, "at least one step, 1 or more tokens each")
         longest = len(encode(SENTENCE)) if self.trained else TinyConfig.max_len
         require(self.seq_len <= longest, "steps", self.steps, f"at most {longest} tokens in all")
         require(self.num_layers >= 1, "num_layers", self.num_layers, "at least 1")
@@ -86,13 +86,8 @@ class SequenceProblem:
     def config(self) -> TinyConfig:
         if self.trained:
             return TinyConfig()
-        return TinyConfig(
-            num_layers=self.num_layers,
-            num_heads=self.num_heads,
-            num_kv_heads=self.num_kv_heads,
-            head_size=self.head_size,
-            alibi=self.alibi,
-        )
+        names = ("num_layers", "num_heads", "num_kv_heads", "head_size", "alibi")
+        return TinyConfig(**{name: getattr(self, name) for name in names})
 
     def tokens(self) -> Tensor:
         """[seq_len] int64"""
@@ -181,23 +176,17 @@ class DecodeProblem:
     about_blocks: bool = False
 
     def __post_init__(self) -> None:
-        require(len(self.seq_lens) > 0, "seq_lens", self.seq_lens, "at least one length")
-        require(min(self.seq_lens) >= 1, "seq_lens", self.seq_lens, "1 or more each")
+        least = min(self.seq_lens, default=0)
+        require(least >= 1, "seq_lens", self.seq_lens, "at least one length, 1 or more each")
         require_heads(self.num_heads, self.num_kv_heads)
         require(self.dtype in DTYPES, "dtype", self.dtype, f"one of {DTYPES}")
-        x = 16 // self.dtype.itemsize
-        require(
-            self.head_size >= 1 and self.head_size % x == 0,
-            "head_size",
-            self.head_size,
-            f"a multiple of x = 16 / itemsize, which is {x} for {self.dtype}",
-        )
+        fits = self.head_size >= 1 and self.head_size % self.x == 0
+        allowed = f"a multiple of x = 16 / itemsize, which is {self.x} for {self.dtype}"
+        require(fits, "head_size", self.head_size, allowed)
         require(self.scores in SCORE_REGIMES, "scores", self.scores, f"one of {SCORE_REGIMES}")
         require(self.block_size >= 1, "block_size", self.block_size, "at least 1")
-        most = min(self.seq_lens) // self.block_size
-        require(
-            0 <= self.shared_blocks <= most, "shared_blocks", self.shared_blocks, f"0 to {most}"
-        )
+        shared, most = self.shared_blocks, least // self.block_size
+        require(0 <= shared <= most, "shared_blocks", shared, f"0 to {most}")
 
     @property
     def id(self) -> str:
@@ -206,6 +195,10 @@ class DecodeProblem:
     @property
     def scale(self) -> float:
         return self.scale_factor * self.head_size**-0.5
+
+    @property
+    def x(self) -> int:
+        return 16 // self.dtype.itemsize
 
     def alibi_slopes(self) -> Tensor | None:
         """[num_heads] float32, or None.
@@ -219,18 +212,15 @@ class DecodeProblem:
 
     def inputs(self) -> DecodeInputs:
         """Fresh tensors, the same at every call."""
-        drawn = draw_decode(
-            self.seq_lens,
-            self.num_heads,
-            self.num_kv_heads,
-            self.head_size,
-            self.scale,
-            self.scores,
-            self.seed,
-        )
-        drawn[2][:] *= self.values_factor
+        rng = np.random.default_rng(self.seed)
+        q = rng.standard_normal((len(self.seq_lens), self.num_heads, self.head_size))
+        keys = rng.standard_normal((sum(self.seq_lens), self.num_kv_heads, self.head_size))
+        # A mean of one half in V: sums of V then grow with the length, as rounding errors like.
+        values = (rng.standard_normal(keys.shape) + 0.5) * self.values_factor
+        set_scores(self.scores, self.seq_lens, self.scale, q, keys, rng)
+        drawn = [q, keys, values]
         if self.rounded_to:
-            drawn = tuple((a / self.rounded_to).round() * self.rounded_to for a in drawn)
+            drawn = [(a / self.rounded_to).round() * self.rounded_to for a in drawn]
         q, keys, values = (torch.from_numpy(array).to(self.dtype) for array in drawn)
         if self.strided_q:
             q = strided_view(q)
@@ -245,8 +235,7 @@ class DecodeProblem:
     def block_tables(self) -> tuple[list[list[int]], int]:
         """The block tables without padding, and the number of blocks in the pool."""
         if self.tables is not None:
-            tables = [list(table) for table in self.tables]
-            return tables, 2 + max(max(table) for table in tables)
+            return [list(table) for table in self.tables], 2 + max(map(max, self.tables))
         return draw_block_tables(
             self.seq_lens, self.block_size, self.shared_blocks, self.block_zero, self.seed
         )
@@ -256,22 +245,15 @@ class DecodeProblem:
         require(layout in LAYOUTS, "layout", repr(layout), f"one of {tuple(LAYOUTS)}")
         inputs = self.inputs()
         tables, num_blocks = self.block_tables()
-        k_cache, v_cache = oracle.paged_cache(
-            [_float64(keys) for keys in inputs.keys],
-            [_float64(values) for values in inputs.values],
-            tables,
-            num_blocks,
-            self.block_size,
-            layout,
-            16 // self.dtype.itemsize,
-        )
+        tokens = ([_float64(own) for own in side] for side in (inputs.keys, inputs.values))
+        caches = oracle.paged_cache(*tokens, tables, num_blocks, self.block_size, layout, self.x)
         if self.stale:
             rng = np.random.default_rng((self.seed, 3))
-            for cache in (k_cache, v_cache):
+            for cache in caches:
                 empty = np.isnan(cache)
                 cache[empty] = rng.standard_normal(int(empty.sum()))
-        width = max(len(table) for table in tables) + self.pad_columns
-        caches = [torch.from_numpy(cache).to(self.dtype) for cache in (k_cache, v_cache)]
+        caches = [torch.from_numpy(cache).to(self.dtype) for cache in caches]
+        width = max(map(len, tables)) + self.pad_columns
         return DecodeStep(
             inputs.q,
             *(with_gaps(*caches) if self.gaps else caches),
@@ -295,42 +277,25 @@ def _float64(tensor: Tensor | None) -> oracle.Array | None:
 @lru_cache(maxsize=64)
 def _expected_of_sequence(problem: SequenceProblem) -> dict[str, oracle.Array]:
     weights = {name: _float64(w) for name, w in problem.model().state_dict().items()}
-    config = problem.config
-    return oracle.tiny_lm(
-        weights,
-        problem.tokens().numpy(),
-        config.num_layers,
-        config.head_size,
-        _float64(config.alibi_slopes()),
-    )
+    sizes = problem.config.num_layers, problem.config.head_size
+    slopes = _float64(problem.config.alibi_slopes())
+    return oracle.tiny_lm(weights, problem.tokens().numpy(), *sizes, slopes)
 
 
 @lru_cache(maxsize=64)
 def _expected_of_decode(problem: DecodeProblem) -> dict[str, oracle.Array]:
-    inputs = problem.inputs()
-    num_seqs, longest = len(problem.seq_lens), max(problem.seq_lens)
-    qk = np.full((num_seqs, problem.num_heads, longest), -np.inf)
+    inputs, slopes = problem.inputs(), _float64(problem.alibi_slopes())
+    qk = np.full((*inputs.q.shape[:2], max(problem.seq_lens)), -np.inf)
     logits = np.zeros_like(qk)
-    out = np.zeros((num_seqs, problem.num_heads, problem.head_size))
+    out = np.zeros(inputs.q.shape)
     for sequence, seq_len in enumerate(problem.seq_lens):
-        attended = oracle.attend(
-            _float64(inputs.q[sequence : sequence + 1]),
-            _float64(inputs.keys[sequence]),
-            _float64(inputs.values[sequence]),
-            inputs.scale,
-            _float64(inputs.alibi_slopes),
-            first=seq_len - 1,
-        )
+        of_one = inputs.q[sequence : sequence + 1], inputs.keys[sequence], inputs.values[sequence]
+        arrays = map(_float64, of_one)
+        attended = oracle.attend(*arrays, inputs.scale, slopes, first=seq_len - 1)
         qk[sequence, :, :seq_len] = attended["qk"][:, 0]
         logits[sequence, :, :seq_len] = attended["logits"][:, 0]
         out[sequence] = attended["out"][0]
     qk_max = qk.max(axis=-1, keepdims=True)
     exp_sum = np.exp(qk - qk_max).sum(axis=-1, keepdims=True)
-    return {
-        "qk": qk,
-        "qk_max": qk_max,
-        "exp_sum": exp_sum,
-        "logits": logits,
-        "accs": out,
-        "out": out,
-    }
+    scores = {"qk": qk, "qk_max": qk_max, "exp_sum": exp_sum, "logits": logits}
+    return scores | {"accs": out, "out": out}

@@ -10,113 +10,77 @@ from torch import Tensor
 from pa_tutorial.attention.tiny_lm import TinyLM
 
 SOFTMAX_REGIMES = ("flat", "ordinary", "sharp")
-SCORE_REGIMES = (
-    *SOFTMAX_REGIMES,
-    "deep_negative",
-    "huge",
-    "equal",
-    "opposite",
-    "extreme",
-    "drifting",
-)
-
 # All scores of a head are near this number.
 NEAR = {"deep_negative": -300.0, "huge": 1e4, "extreme": -300.0}
+SCORE_REGIMES = (*SOFTMAX_REGIMES, *NEAR, "equal", "opposite", "drifting")
 
 
-def draw_decode(
-    seq_lens: tuple[int, ...],
-    num_heads: int,
-    num_kv_heads: int,
-    head_size: int,
-    scale: float,
+def set_scores(
     scores: str,
-    seed: int,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The inputs of a decode step in a score regime, float64.
+    seq_lens: tuple[int, ...],
+    scale: float,
+    q: np.ndarray,
+    keys: np.ndarray,
+    rng: np.random.Generator,
+) -> None:
+    """Change random inputs of a decode step so that their scores are in a regime.
 
-    returns  q [num_seqs, num_heads, head_size];
-             keys, values [sum of seq_lens, num_kv_heads, head_size]
+    q     [num_seqs, num_heads, head_size]              standard normal, float64
+    keys  [sum of seq_lens, num_kv_heads, head_size]    standard normal, float64
     """
-    rng = np.random.default_rng(seed)
-    q = rng.standard_normal((len(seq_lens), num_heads, head_size))
-    keys = rng.standard_normal((sum(seq_lens), num_kv_heads, head_size))
-    # A mean of one half in V: sums of V then grow with the length, as rounding errors like.
-    values = rng.standard_normal(keys.shape) + 0.5
-    ratio = num_heads // num_kv_heads
+    keys_of_sequence = np.split(keys, np.cumsum(seq_lens)[:-1])  # views
     if scores == "flat":
         q *= 0.05
     elif scores == "sharp":
-        _sharpen(seq_lens, scale, q, keys, rng)
+        _sharpen(q, keys_of_sequence, scale, rng)
     elif scores in NEAR:
-        # q and k get opposite (or equal) parts along one direction; all else is orthogonal to it.
-        target = NEAR[scores]
-        signs = np.full((len(seq_lens), num_heads, 1), np.sign(target))
+        signs = np.full((*q.shape[:2], 1), np.sign(NEAR[scores]))
         if scores == "extreme":  # the other sign by turns, in heads and in sequences
             signs[np.indices(signs.shape).sum(axis=0) % 2 == 1] *= -1
-        direction = rng.standard_normal((num_kv_heads, head_size))
-        direction /= np.linalg.norm(direction, axis=-1, keepdims=True)
-        size = np.sqrt(abs(target) / scale)
-        for array, along, part in (
-            (keys, direction, size),
-            (q, np.repeat(direction, ratio, axis=0), size * signs),
-        ):
-            array += (part - (array * along).sum(-1, keepdims=True)) * along
-    elif scores == "drifting":
-        _drift(seq_lens, scale, q, keys, rng)
+        size = np.sqrt(abs(NEAR[scores]) / scale)
+        _lean(q, keys, size * signs, size, rng)
+    elif scores == "drifting":  # each key leans a little more towards q; odd heads read it negated
+        size = np.sqrt(300.0 / scale)
+        signs = np.where(np.arange(q.shape[1]) % 2, -1.0, 1.0)[:, None]
+        of_keys = np.concatenate([np.linspace(-size, size, seq_len) for seq_len in seq_lens])
+        _lean(q, keys, size * signs, of_keys[:, None, None], rng)
     elif scores == "equal":
-        start = 0
-        for seq_len in seq_lens:
-            keys[start : start + seq_len] = keys[start]
-            start += seq_len
+        for own_keys in keys_of_sequence:
+            own_keys[:] = own_keys[0]
     elif scores == "opposite":  # one product each: no order of a sum makes two scores differ
         q[:], keys[:] = 0, 0
         q[..., 0], keys[..., 0] = -1, 1
-    return q, keys, values
 
 
 def _sharpen(
-    seq_lens: tuple[int, ...],
-    scale: float,
-    q: np.ndarray,
-    keys: np.ndarray,
-    rng: np.random.Generator,
+    q: np.ndarray, keys_of_sequence: list[np.ndarray], scale: float, rng: np.random.Generator
 ) -> None:
     """Lean each query towards one key, harder and harder, until its weight is over one half."""
-    num_heads = q.shape[1]
-    ratio = num_heads // keys.shape[1]
-    start = 0
-    for sequence, seq_len in enumerate(seq_lens):
-        for head in range(num_heads):
-            own_keys = keys[start : start + seq_len, head // ratio]
-            target = own_keys[rng.integers(seq_len)]
+    for queries, keys in zip(q, keys_of_sequence, strict=True):
+        ratio = len(queries) // keys.shape[1]
+        for head, query in enumerate(queries):
+            own_keys = keys[:, head // ratio]
+            target = own_keys[rng.integers(len(own_keys))]
             for _ in range(32):
-                scores = own_keys @ q[sequence, head] * scale
+                scores = own_keys @ query * scale
                 weights = np.exp(scores - scores.max())
                 if weights.max() > 0.6 * weights.sum():
                     break
-                q[sequence, head] += target
-        start += seq_len
+                query += target
 
 
-def _drift(
-    seq_lens: tuple[int, ...],
-    scale: float,
+def _lean(
     q: np.ndarray,
     keys: np.ndarray,
+    of_q: np.ndarray,
+    of_keys: float | np.ndarray,
     rng: np.random.Generator,
 ) -> None:
-    """Along one direction, each key leans a little more towards q; odd heads read it negated."""
-    num_heads, num_kv_heads = q.shape[1], keys.shape[1]
+    """Give q and keys these parts along one direction; what is orthogonal to it stays."""
     direction = rng.standard_normal(keys.shape[1:])
     direction /= np.linalg.norm(direction, axis=-1, keepdims=True)
-    size = np.sqrt(300.0 / scale)
-    signs = np.where(np.arange(num_heads) % 2, -1.0, 1.0)[:, None]
-    along_keys = np.concatenate([np.linspace(-size, size, seq_len) for seq_len in seq_lens])
-    for array, along, part in (
-        (keys, direction, along_keys[:, None, None]),
-        (q, np.repeat(direction, num_heads // num_kv_heads, axis=0), size * signs),
-    ):
+    direction_of_heads = np.repeat(direction, q.shape[1] // keys.shape[1], axis=0)
+    for array, along, part in ((keys, direction, of_keys), (q, direction_of_heads, of_q)):
         array += (part - (array * along).sum(-1, keepdims=True)) * along
 
 

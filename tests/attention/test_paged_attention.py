@@ -2,28 +2,17 @@
 
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from pa_tutorial.attention.paged import (
-    paged_gather,
-    paged_online,
-    require_paged_inputs,
-)
+from pa_tutorial.attention.paged import paged_gather, paged_online, require_paged_inputs
 from pa_tutorial.attention.step import DecodeStep
-from pa_tutorial.paging.allocator import BlockAllocator
-from pa_tutorial.paging.block_table import BlockTable, padded_block_tables
-from pa_tutorial.paging.kv_cache import PagedKVCache
 from pa_tutorial.paging.layouts import LAYOUTS
-from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
-from pa_tutorial.walk.cases import DECODE_CASES
 from pa_tutorial.walk.problem import DTYPES, DecodeProblem
 
 EACH_LAYOUT = pytest.mark.parametrize("layout", LAYOUTS)
 EACH_DTYPE = pytest.mark.parametrize("dtype", DTYPES, ids=str)
-EACH_CASE = pytest.mark.parametrize("case", DECODE_CASES, ids=lambda case: case.name)
 
 
 def problem(**changes: object) -> DecodeProblem:
@@ -78,17 +67,6 @@ def test_each_sequence_is_alone_with_its_own_blocks(attend, layout) -> None:
         rows = slice(sequence, sequence + 1)
         alone = {name: getattr(inputs, name)[rows] for name in ("q", "block_tables", "seq_lens")}
         assert torch.equal(attend(inputs, **alone), batch[rows])
-
-
-@EACH_LAYOUT
-def test_nothing_that_is_given_is_written(attend, layout) -> None:
-    inputs = problem(alibi=True, strided_q=True).paged(layout)
-    tensors = {name: t for name, t in vars(inputs).items() if isinstance(t, Tensor)}
-    before = {name: tensor.clone() for name, tensor in tensors.items()}
-    attend(inputs)
-    for name, tensor in tensors.items():
-        assert torch.equal(tensor.nan_to_num(7), before[name].nan_to_num(7)), name
-        assert torch.equal(tensor.isnan(), before[name].isnan()), name
 
 
 @pytest.mark.parametrize(
@@ -160,74 +138,6 @@ def test_pad_entries_behind_the_end_are_not_looked_at(attend, layout, pad) -> No
         row[-(-seq_len // 4) :] = pad
     require_paged_inputs(**first_five(inputs, block_tables=padded))
     assert torch.equal(attend(inputs, block_tables=padded), attend(inputs))
-
-
-# Blocks that sequences share
-
-
-def k_and_v(layer: int, tokens: list[int]) -> tuple[Tensor, Tensor]:
-    """K and V [num_tokens, 2, 16]; those of a token depend on all tokens before it too."""
-    pairs = []
-    for end in range(1, len(tokens) + 1):
-        rng = np.random.default_rng((layer, *tokens[:end]))
-        pairs.append(rng.standard_normal((2, 2, 16)).astype(np.float32))
-    key, value = torch.from_numpy(np.stack(pairs, axis=1))
-    return key, value
-
-
-def append(table: BlockTable, cache: PagedKVCache, tokens: list[int]) -> None:
-    """What a step does with new tokens: the copies first, then K and V of every layer."""
-    appended = table.append(tokens)
-    cache.copy_blocks(appended.copies)
-    for layer in range(cache.num_layers):
-        key, value = k_and_v(layer, table.token_ids)
-        new = slice(table.num_tokens - len(tokens), None)
-        cache.write(layer, key[new], value[new], torch.tensor(appended.slots))
-
-
-def forked(cache: PagedKVCache) -> list[BlockTable]:
-    table = BlockTable(BlockAllocator(cache.layout.num_blocks), 4)
-    append(table, cache, [1, 2, 3, 4, 5, 6])
-    return [table, table.fork()]
-
-
-def hit_by_prefix(cache: PagedKVCache) -> list[BlockTable]:
-    pool = PrefixCachingAllocator(cache.layout.num_blocks)
-    tables = [BlockTable(pool, 4), BlockTable(pool, 4)]
-    append(tables[0], cache, [1, 2, 3, 4, 5, 6, 7, 8, 9])
-    append(tables[1], cache, [1, 2, 3, 4, 5, 6, 7, 8, 20, 21])
-    return tables
-
-
-@EACH_LAYOUT
-@pytest.mark.parametrize("story", [forked, hit_by_prefix])
-def test_shared_blocks_give_the_bits_that_copies_give(attend, layout, story) -> None:
-    shared = PagedKVCache(LAYOUTS[layout](12, 2, 16, 4), num_layers=2)
-    tables = story(shared)
-    assert tables[0].blocks[0] == tables[1].blocks[0]
-    for step in range(5):  # both sides write, in turns
-        append(tables[0], shared, [30 + step])
-        append(tables[1], shared, [40 + step])
-    assert tables[0].blocks[0] == tables[1].blocks[0]
-
-    copies = PagedKVCache(LAYOUTS[layout](20, 2, 16, 4), num_layers=2)
-    pool = BlockAllocator(20)
-    alone = [BlockTable(pool, 4), BlockTable(pool, 4)]
-    for own, table in zip(alone, tables, strict=True):
-        append(own, copies, table.token_ids)
-    assert not set(alone[0].blocks) & set(alone[1].blocks)
-
-    q = torch.randn(2, 4, 16, generator=torch.Generator().manual_seed(0))  # 2 heads a KV head
-    seq_lens = torch.tensor([table.num_tokens for table in tables], dtype=torch.int32)
-    for layer in (0, 1):
-        outs = [
-            attend(
-                DecodeStep(q, c.k[layer], c.v[layer], padded_block_tables(t), seq_lens, 0.25, None)
-            )
-            for c, t in ((shared, tables), (copies, alone))
-        ]
-        assert outs[0].isfinite().all()
-        assert torch.equal(*outs)
 
 
 def test_q_may_have_another_type_than_the_cache(attend) -> None:

@@ -3,7 +3,6 @@
 import pytest
 
 from pa_tutorial.coursework.excerpts import definitions, excerpt
-from pa_tutorial.coursework.notebooks import files_of_notebook
 
 # Cells; each defines `answer`, and answer() is 7.
 STYLES = {
@@ -78,23 +77,10 @@ def test_what_is_not_needed_is_not_cut_out() -> None:
     cells = ["import os\nm = os.getpid()", "def f(x):\n    m = x\n    return m"]
     assert excerpt(["f"], definitions(cells)) == cells[1]
     assert excerpt(["g"], definitions(cells)) == ""
-
-
-def test_the_last_import_of_a_name_counts() -> None:
-    cells = ["from math import log", "from cmath import log", "def f(x):\n    return log(x)"]
-    assert "from math" not in excerpt(["f"], definitions(cells))
+    twice = ["from math import log", "from cmath import log", "def f(x):\n    return log(x)"]
+    assert "from math" not in excerpt(["f"], definitions(twice))
 
 
 @pytest.mark.parametrize("cell", ["x = 1\0", "-" * 100_000 + "1", "'\ud800'"])
 def test_a_cell_that_cannot_be_read_defines_nothing(cell: str) -> None:
     assert definitions([cell]) == {}
-
-
-@pytest.mark.parametrize(
-    "text", ["", "{}", "[]", "null", '{"nbformat": 4, "nbformat_minor": 5, "cells": [{}]}', "\0\1"]
-)
-def test_what_is_no_notebook_is_refused_by_its_name(text: str, tmp_path) -> None:
-    path = tmp_path / "not_one.ipynb"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(ValueError, match=r"not_one\.ipynb"):
-        files_of_notebook(path)

@@ -1,163 +1,244 @@
-"""Each submission gets the points that it is worth, whatever its code does."""
+"""Each submission gets the points that it is worth, whatever its code does to get more."""
 
+import contextlib
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
 import pytest
 from coursework_students import (
     DRAW,
     EMPTY,
+    FIRST,
     LIMITS,
     NAME,
     RIGHT,
     SECOND,
     STUDENTS,
+    THIRD,
     files,
     is_worth,
 )
 
 from pa_tutorial.coursework import grading
+from pa_tutorial.coursework.__main__ import main
 from pa_tutorial.coursework.assignment import assignment
-from pa_tutorial.coursework.grading import Grade, grade, grade_task
+from pa_tutorial.coursework.child import require_functions
+from pa_tutorial.coursework.grading import ROOT, Grade, grade, grade_task, one_line
 from pa_tutorial.coursework.limits import Limits
-from pa_tutorial.coursework.plain import files_of_folder
-from pa_tutorial.exercises import EXERCISES
+from pa_tutorial.coursework.plain import MOST_BYTES, files_of_folder
+from pa_tutorial.walk.calls import AnswerError
+
+REFUSED = r"answers\.py: line \d+"
 
 
-def graded(answers: dict[str, str], limits: Limits = LIMITS, **more_files: str) -> Grade:
-    texts = {**files(answers), **{f"{name}.py": text for name, text in more_files.items()}}
-    return grade("student", texts, assignment(NAME), DRAW, limits)
+def graded(texts: dict[str, str]) -> Grade:
+    return grade("student", texts, assignment(NAME), DRAW, LIMITS)
 
 
 @pytest.mark.parametrize("student", STUDENTS)
 def test_students_get_what_they_are_worth(student: str) -> None:
     answers, wanted = STUDENTS[student]
-    result = graded(answers)
+    result = graded(files(answers))
     for task in result.tasks:
         assert is_worth(task.points, wanted[task.task]), result
         assert task.points == task.out_of or task.reasons, "it must say why"
     assert result.points == sum(task.points for task in result.tasks)
+    if student == "empty":
+        assert "not written yet" in result.tasks[0].reasons[0]
     if student == "never_ending":
         stopped = f"stopped after {LIMITS.seconds:g} s: it does not end, or is much too slow"
         assert result.tasks[1].note == stopped
 
 
-def test_points_are_the_part_of_the_cases_that_pass() -> None:
-    names = [trial.name for trial in EXERCISES[SECOND].trials(DRAW)]
-    said = [{"case": name, "passed": True} for name in names[:4]]
-    said += [{"case": names[4], "passed": False, "diagnosis": "it is not right"}]
-    result = grade_task(assignment(NAME).tasks[1], DRAW, [*said, {"problem": "it ended"}])
-    assert result.points == round(10 * 4 / len(names), 2)
-    reasons = [
-        "it ended",
-        f"{names[4]}: it is not right",
-        f"not run: {len(names) - 5} of its cases",
-    ]
-    assert result.reasons == reasons
+def second(text: str) -> dict[str, str]:
+    """Files that are right, but for the second task."""
+    return files({**RIGHT, SECOND: text})
 
 
-# Code that does more than its task asks: three answers a submission.
-EXCESS = {
-    "memory": (
-        "def running_max_and_sum(scores):\n    return [0.0] * 10**9",
-        "def merge_parts(parts):\n    return torch.ones(10**10)",
-        "def merge_outputs(outs, lses):\n    return merge_outputs(outs, lses)",
+# Trials run our own solution in the place of None.
+NO_FUNCTIONS = f"""
+def {FIRST}():
+    return None
+
+
+def {SECOND}():
+    return (None, None)
+
+
+def {THIRD}():
+    from answers import {THIRD}
+
+    return {THIRD}
+"""
+FORGED = "    raise ValueError('\\n  10.00 of 10  \\ud800 \\x1b[31m' + 'x' * 10**7)"
+OWN = "import math\n\n" + RIGHT[FIRST].replace("Iterator[float]", "object")
+MOVED = files(EMPTY)["adapters.py"].replace(f"answers import {FIRST}", f"own import {FIRST}")
+HELPING = "import math\nfrom collections.abc import Sequence\n\n\n" + RIGHT[SECOND]
+NOT_TORCH = "raise RuntimeError('this is not torch')\n"
+HUGE = {
+    FIRST: f"def {FIRST}(scores):\n    return [0.0] * 10**9",
+    SECOND: f"def {SECOND}(parts):\n    return torch.ones(10**10)",
+    THIRD: f"def {THIRD}(outs, lses):\n    return {THIRD}(outs, lses)",
+}
+FLOOD = "def merge_parts(parts):\n    print('10 of 10 points ' * 10**5)"
+ENDS = f"def {SECOND}(parts):\n    import os, sys\n    "
+# what is handed in -> its files, the points of its tasks, what the second task's grade says
+ODD = {
+    "no functions": (
+        {**files(RIGHT), "answers.py": f"{THIRD} = None\n", "adapters.py": NO_FUNCTIONS},
+        [0, 0, 0],
+        "it must return the function",
     ),
-    "ends": (
-        "def running_max_and_sum(scores):\n    raise SystemExit(0)",
-        "def merge_parts(parts):\n    print('10 of 10 points ' * 10**5)",
+    # README says that code may be moved.
+    "moved": ({**files(EMPTY), "adapters.py": MOVED, "own.py": OWN}, [10, 0, 0], "not written"),
+    "forged": (second(f"def {SECOND}(parts):\n{FORGED}\n"), [10, 0, 10], "10.00 of 10"),
+    "forbidden": (second("import sys\n\n\n" + RIGHT[SECOND]), [0, 0, 0], REFUSED),
+    "no Python": (second("def f(:"), [0, 0, 0], REFUSED),
+    "helped": (
+        {**second(f"from helping import {SECOND}\n"), "helping.py": HELPING, "torch.py": NOT_TORCH},
+        [10, 10, 10],
         "",
     ),
+    "memory": (files(HUGE), [0, 0, 0], ""),
+    "flood": (second(FLOOD), [10, 0, 10], ""),
+    # Nothing that the guard lets through does this; without it, the other tasks still count.
+    "ends": (second(ENDS + "sys.exit()\n"), [10, 0, 10], ""),
+    "ends at once": (second(ENDS + "os._exit(0)\n"), [10, 0, 10], "its process ended"),
+    "kills": (second(ENDS + "os.kill(0, 9)\n"), [10, 0, 10], "its process ended"),
 }
+MARKS = {"memory": [pytest.mark.needs("limits of memory")], "kills": [pytest.mark.needs("POSIX")]}
 
 
-@pytest.mark.parametrize(
-    "answers",
-    [
-        pytest.param(EXCESS["memory"], marks=pytest.mark.needs("limits of memory"), id="memory"),
-        pytest.param(EXCESS["ends"], id="ends"),
-    ],
-)
-def test_what_an_answer_does_costs_its_own_points_only(answers: tuple[str, str, str]) -> None:
-    result = graded(dict(zip(RIGHT, answers, strict=True)))
-    assert [len(task.reasons) for task in result.tasks] == [1, 1, 1 + (not answers[2])], result
-    assert result.points == 0
+@pytest.mark.parametrize("what", [pytest.param(one, marks=MARKS.get(one, ())) for one in ODD])
+def test_what_an_answer_does_costs_its_own_points_only(what: str, monkeypatch) -> None:
+    texts, points, said = ODD[what]
+    if "import os, sys" in texts["answers.py"]:
+        monkeypatch.setattr(grading, "objection_to", lambda files: "")
+    result = graded(texts)
+    assert [task.points for task in result.tasks] == points, result
+    reasons = "\n".join(result.tasks[1].reasons)
+    assert re.search(said, reasons)
+    assert all(why.isprintable() and len(why) < 3000 for t in result.tasks for why in t.reasons)
+    assert str(result).encode(), "no half of a character is left"
 
 
-@pytest.mark.parametrize(
-    "end",
-    [
-        "os._exit(0)",
-        pytest.param("os.kill(0, 9)", marks=pytest.mark.needs("POSIX")),
-        "sys.exit()",
-    ],
-)
-def test_a_process_that_ends_costs_the_task_in_which_it_did(end: str, monkeypatch) -> None:
-    """Nothing that the guard lets through does this; without it, the other tasks still count."""
-    monkeypatch.setattr(grading, "objection_to", lambda files: "")
-    crash = f"def merge_parts(parts):\n    import os, sys\n    {end}\n"
-    result = graded({**RIGHT, SECOND: crash})
-    assert [task.points for task in result.tasks] == [10, 0, 10], result
-    assert result.tasks[1].reasons
+def test_points_are_the_part_of_the_cases_that_pass() -> None:
+    """Whoever writes to the report cannot add cases, or count one twice."""
+    task = assignment(NAME).tasks[1]
+    names = [trial.name for trial in task.trials(DRAW)]
+    said = [{"case": name, "passed": True} for name in names[:4]]
+    said += [{"case": names[4], "passed": False, "diagnosis": "it is not right"}]
+    said += [{"case": "made_up", "passed": True}, {"case": names[5], "passed": 1}]
+    result = grade_task(task, DRAW, [*said, {"problem": "it ended"}])
+    assert result.points == round(10 * 4 / len(names), 2)
+    not_run = f"not run: {len(names) - 5} of its cases"
+    assert result.reasons == ["it ended", f"{names[4]}: it is not right", not_run]
+    assert one_line("a\nb\x1b\ud800é") == "a b  é"
 
 
-FORBIDDEN = {
-    "the solution": "from pa_tutorial.exercises import EXERCISES",
-    "the checks": "import pa_tutorial.checks.running",
-    "the checks, by another way": "from pa_tutorial import checks",
-    "this process": "import sys",
-    "the system, through another module": "import torch\n\ntorch.os.listdir()",
-    "files": "open('/etc/passwd')",
-    "text as code": "exec('import os')",
-    "an inside": "().__class__.__base__.__subclasses__()",
-    "attributes by text": "import torch\n\ngetattr(torch, 'o' + 's')",
-    "a syntax error": "def f(:",
-}
+@pytest.mark.parametrize("answer", [None, (), (len,), (len, None), (None, len)])
+def test_a_task_of_two_functions_needs_both(answer: object) -> None:
+    task = assignment("sliding_window").task("v2")
+    require_functions((len, len), task)
+    with pytest.raises(AnswerError, match="it must return"):
+        require_functions(answer, task)
 
 
-@pytest.mark.parametrize("what", FORBIDDEN)
-def test_what_an_answer_may_not_reach_is_refused_with_the_line(what: str) -> None:
-    result = graded({**RIGHT, SECOND: RIGHT[SECOND] + "\n\n" + FORBIDDEN[what] + "\n"})
-    assert result.points == 0
-    assert all(task.note.startswith("answers.py: line ") for task in result.tasks), result
-
-
-def test_files_beside_the_answers_may_be_imported_but_not_hide_a_library() -> None:
-    helped = {**RIGHT, SECOND: "from helping import merge_parts\n"}
-    text = "import math\nfrom collections.abc import Sequence\n\n\n" + RIGHT[SECOND]
-    torch_of_a_student = "raise RuntimeError('this is not torch')\n"
-    result = graded(helped, helping=text, torch=torch_of_a_student)
-    assert result.points == 30, result
-
-
-def test_tests_and_their_settings_of_a_student_are_not_read(tmp_path) -> None:
-    for name in ("test_tasks.py", "conftest.py", "answers.py", "adapters.py"):
-        (tmp_path / name).write_text("def v1(): ...\n", encoding="utf-8")
+def test_files_are_read_as_editors_write_them_without_tests_and_settings(tmp_path) -> None:
+    with pytest.raises(ValueError, match=r"has no adapters\.py"):
+        files_of_folder(tmp_path)
+    for name in ("test_tasks.py", "conftest.py", "adapters.py"):
+        (tmp_path / name).write_bytes(b"\xef\xbb\xbfdef v1(): ...\r\n")
+    (tmp_path / "folder.py").mkdir()
     one, found = files_of_folder(tmp_path)
     assert one.name == "sliding_window"
-    assert sorted(found) == ["adapters.py", "answers.py"]
-
-
-def test_a_folder_without_adapters_is_no_submission(tmp_path) -> None:
-    with pytest.raises(ValueError, match=r"has no adapters\.py"):
+    assert found == {"adapters.py": "def v1(): ...\n"}
+    (tmp_path / "large.py").write_bytes(b" " * (MOST_BYTES + 1))
+    with pytest.raises(ValueError, match=r"large\.py has 1,048,577 bytes"):
         files_of_folder(tmp_path)
 
 
-def test_only_cases_that_there_are_count() -> None:
-    """Whoever writes to the report cannot add cases, or count one twice."""
-    task = assignment(NAME).tasks[0]
-    names = [trial.name for trial in task.trials(DRAW)]
-    forged = [{"case": "made_up", "passed": True}, {"case": names[0], "passed": 1}]
-    result = grade_task(task, DRAW, forged)
-    assert result.points == 0
-    assert list(result.failed) == names
+# The command ------------------------------------------------------------------------------------
 
 
-def test_an_empty_answer_says_so() -> None:
-    assert "not written yet" in graded(EMPTY).tasks[0].reasons[0]
+def hand_in(folder: Path, answers: dict[str, str]) -> None:
+    folder.mkdir(parents=True)
+    for name, text in files(answers).items():
+        (folder / name).write_text(text, encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    ("limits", "message"),
-    [({"seconds": 0}, "seconds is 0"), ({"megabytes": 0}, "megabytes is 0")],
-)
-def test_a_limit_of_nothing_is_refused(limits: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Limits(**limits)
+def key_in(folder: Path, seconds: int) -> str:
+    key = {"draw": DRAW, "limits": {"seconds": seconds, "megabytes": 400}}
+    (folder / "key.json").write_text(json.dumps(key), encoding="utf-8")
+    return str(folder / "key.json")
+
+
+def test_what_cannot_be_graded_stops_no_other(tmp_path, capsys) -> None:
+    table = tmp_path / "points.csv"
+    paths = [str(tmp_path / student) for student in ("a", "nobody", "b")]
+    for path in (paths[0], paths[2]):
+        hand_in(Path(path), EMPTY)
+    command = ["grade", "--key", key_in(tmp_path, seconds=5), "--csv", str(table)]
+    assert main([*command, *paths]) == 2
+    assert "nobody: not graded" in capsys.readouterr().err
+    rows = table.read_text(encoding="utf-8").splitlines()
+    assert [sum(row.startswith(path) for row in rows) for path in paths] == [3, 1, 3]
+
+
+@pytest.mark.parametrize("text", ["nothing", "[]", "{}", '{"draw": 1, "limits": {"hours": 1}}'])
+def test_a_key_that_is_none_is_named(text: str, tmp_path, capsys) -> None:
+    key = tmp_path / "key.json"
+    key.write_text(text, encoding="utf-8")
+    assert main(["grade", "--key", str(key), str(tmp_path)]) == 2
+    assert "key is " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("limit", ["seconds", "megabytes"])
+def test_a_limit_of_nothing_is_refused(limit: str) -> None:
+    with pytest.raises(ValueError, match=f"{limit} is 0"):
+        Limits(**{limit: 0})
+
+
+@pytest.mark.needs("POSIX")
+def test_files_that_an_answer_writes_stay_small(tmp_path) -> None:
+    text = """
+import sys
+from pa_tutorial.coursework.limits import FILE_MEGABYTES, limit_files
+limit_files()
+with open(sys.argv[1], "wb") as file:
+    for _ in range(FILE_MEGABYTES + 1):
+        file.write(bytes(2**20))
+"""
+    command = [sys.executable, "-c", text, str(tmp_path / "x")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8")
+    assert "File too large" in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.needs("POSIX")
+def test_no_process_stays_when_grading_is_stopped(number: int, tmp_path) -> None:
+    hand_in(tmp_path / NAME, {**RIGHT, FIRST: f"def {FIRST}(s):\n    while True: pass\n"})
+    command = [sys.executable, "-m", "pa_tutorial.coursework", "grade"]
+    command += ["--key", key_in(tmp_path, seconds=100), str(tmp_path / NAME)]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE) as process:
+        while not (child := [c for c in psutil.Process(process.pid).children() if is_checking(c)]):
+            assert process.poll() is None
+            time.sleep(0.1)
+        time.sleep(0.5)  # the grader has noted that it started one
+        process.send_signal(number)
+        assert process.wait(30) in (130, 143)
+        assert not any(one.is_running() for one in child)
+        assert b"Traceback" not in process.stderr.read()
+
+
+def is_checking(process: psutil.Process) -> bool:
+    """Whether it checks answers; an import may have started another, for a moment."""
+    with contextlib.suppress(psutil.Error):  # it has ended since
+        return "pa_tutorial.coursework.child" in process.cmdline()
+    return False

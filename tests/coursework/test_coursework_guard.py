@@ -8,26 +8,43 @@ from pa_tutorial.coursework.guard import objection, own_modules
 from pa_tutorial.exercises import EXERCISES
 
 WAYS_AROUND = {
+    "the solution": "from pa_tutorial.exercises import EXERCISES",
+    "the checks": "import pa_tutorial.checks.running",
+    "the checks, by another way": "from pa_tutorial import checks",
+    "this process": "import sys",
+    "the system, through another module": "import torch\n\ntorch.os.listdir()",
     "a module that another imported": "from torch import os",
     "the same, under a name with _": "import random\n\nrandom._os",
     "the same, imported": "from random import _os",
     "the same, of ours": "from pa_tutorial.distributed.ranks import pickle",
     "the same, in a pattern": "import torch\n\nmatch torch:\n    case type(os=x):\n        pass",
     "the package by its name": "import pa_tutorial.engine\n\npa_tutorial.exercises",
-    "attributes by text": "from operator import attrgetter",
-    "text as code": "from typing import get_type_hints",
-    "text as code, of ours": "from pa_tutorial.kernels.changed import changed",
+    "attributes by text": "import torch\n\ngetattr(torch, 'o' + 's')",
+    "the same, by another way": "from operator import attrgetter",
+    "text as code": "exec('import os')",
+    "the same, in a type": "from typing import get_type_hints",
+    "the same, of ours as well": "from pa_tutorial.kernels.changed import changed",
     "a module below one that may be imported": "import torch.utils.cpp_extension",
+    "an inside": "().__class__.__base__.__subclasses__()",
     "what stands in every module": "__loader__.get_data('/etc/passwd')",
     "a changed library": "import torch\n\ntorch.equal = lambda *given: True",
     "a changed class of a library": "from torch import Tensor\n\nTensor.numpy = None",
-    "files": "import numpy as np\n\nnp.zeros(1).tofile('answers.py')",
+    "files": "open('/etc/passwd')",
+    "files of a library": "import numpy as np\n\nnp.zeros(1).tofile('answers.py')",
     "who called": "def f():\n    yield\n\n\nf().gi_frame.f_back",
     "another encoding": "# coding: utf-7\n# +AAo-import os",
+    "a syntax error": "def f(:",
     "a null byte": "x = 1\0",
     "half a character": "x = '\ud800'",
     "too many signs": "x = " + "-" * 100_000 + "1",
 }
+USUAL = [
+    "from __future__ import annotations",
+    "import torch.nn.functional as F\n\nF.softmax",
+    "class A:\n    def __init__(self):\n        self._m = 0\n        self._m.x = 1",
+    "import numpy as np\n\nx = np.zeros(3)\nx[0] = np.linalg.norm(x)",
+    "if __name__ == '__main__':\n    print(__doc__)",
+]
 
 
 @pytest.mark.parametrize("what", WAYS_AROUND)
@@ -43,25 +60,9 @@ def test_our_own_answers_are_not_refused(name: str) -> None:
         assert objection_to({**python, "adapters.py": adapters_file(one)}) == ""
 
 
-@pytest.mark.parametrize("exercise", EXERCISES.values(), ids=EXERCISES)
-def test_wrong_answers_are_not_refused(exercise) -> None:
-    assert [objection(exercise.wrong_source(wrong)) for wrong in exercise.wrong if wrong] == [
-        "" for _ in exercise.wrong
-    ]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "from __future__ import annotations",
-        "import torch.nn.functional as F\n\nF.softmax",
-        "class A:\n    def __init__(self):\n        self._m = 0\n        self._m.x = 1",
-        "import numpy as np\n\nx = np.zeros(3)\nx[0] = np.linalg.norm(x)",
-        "if __name__ == '__main__':\n    print(__doc__)",
-    ],
-)
-def test_what_is_usual_is_not_refused(text: str) -> None:
-    assert objection(text) == ""
+def test_what_is_usual_and_what_is_only_wrong_is_not_refused() -> None:
+    wrong = [e.wrong_source(version) for e in EXERCISES.values() for version in e.wrong]
+    assert {objection(text) for text in (*USUAL, *wrong)} == {""}
 
 
 def test_a_file_named_like_a_module_of_python_does_not_let_it_in() -> None:

@@ -3,18 +3,17 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
 import nbformat
 import pytest
-from coursework_students import DRAW, EMPTY, FIRST, LIMITS, NAME, SECOND, STUDENTS, THIRD, is_worth
+from coursework_students import DRAW, EMPTY, LIMITS, NAME, SECOND, STUDENTS, is_worth
 from nbformat import NotebookNode
 
 from pa_tutorial.coursework.__main__ import make
 from pa_tutorial.coursework.grading import ROOT
-from pa_tutorial.coursework.notebooks import nbgrader_notebook, student_notebook
+from pa_tutorial.coursework.notebooks import nbgrader_notebook
 from pa_tutorial.exercises import EXERCISES
 
 pytestmark = pytest.mark.skipif(
@@ -52,15 +51,18 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make([NAME], out, DRAW, LIMITS)
     folder = out / "nbgrader"
     config = folder / "nbgrader_config.py"
-    config.write_text(
-        config.read_text(encoding="utf-8") + f"c.Execute.timeout = {CELL_SECONDS}\n",
-        encoding="utf-8",
-    )
+    with config.open("a", encoding="utf-8") as file:
+        file.write(f"c.Execute.timeout = {CELL_SECONDS}\n")
     nbgrader(folder, "generate_assignment", NAME)
     released = nbformat.read(folder / "release" / NAME / f"{NAME}.ipynb", as_version=4)
     for student, (answers, _) in STUDENTS.items():
         notebook = nbformat.from_dict(released)
-        hand_in(notebook, answers, edit_tests if student == "cheating" else None)
+        cells = by_id(notebook)
+        for name, text in answers.items():
+            cells[name].source = text
+            if student == "cheating":  # the cells that give the points give them all
+                cells[f"{name}-grade"].source = FULL_MARKS
+                cells[f"{name}-grade"].metadata.nbgrader.locked = False
         target = folder / "submitted" / student / NAME
         target.mkdir(parents=True)
         nbformat.write(notebook, target / f"{NAME}.ipynb")
@@ -68,50 +70,28 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def hand_in(notebook: NotebookNode, answers: dict[str, str], edit: Callable | None) -> None:
-    cells = by_id(notebook)
-    for name, text in answers.items():
-        cells[name].source = text
-    if edit:
-        edit(cells)
-
-
-def edit_tests(cells: dict[str, NotebookNode]) -> None:
-    """The cells that give the points give them all, and say that they may be changed."""
-    for name in (FIRST, SECOND, THIRD):
-        cells[f"{name}-grade"].source = FULL_MARKS
-        cells[f"{name}-grade"].metadata.nbgrader.locked = False
-
-
-def points(course: Path, student: str) -> dict[str, float]:
+@pytest.mark.parametrize("student", STUDENTS)
+def test_students_get_what_they_are_worth(course: Path, student: str) -> None:
     from nbgrader.api import Gradebook
 
     with Gradebook(f"sqlite:///{course / 'gradebook.db'}") as book:
         notebook = book.find_submission_notebook(NAME, NAME, student)
-        return {grade.name.removesuffix("-grade"): grade.score for grade in notebook.grades}
-
-
-@pytest.mark.parametrize("student", STUDENTS)
-def test_students_get_what_they_are_worth(course: Path, student: str) -> None:
-    found, wanted = points(course, student), STUDENTS[student][1]
+        found = {grade.name.removesuffix("-grade"): grade.score for grade in notebook.grades}
+    wanted = STUDENTS[student][1]
     assert found.keys() == wanted.keys()
     assert all(is_worth(found[task], wanted[task]) for task in wanted), found
 
 
-def test_the_release_has_the_stubs_and_no_solution(course: Path) -> None:
-    released = nbformat.read(course / "release" / NAME / f"{NAME}.ipynb", as_version=4)
-    student = {cell.id: cell.source for cell in student_notebook(NAME).cells}
-    for cell in released.cells:
-        assert "BEGIN" not in cell.source
-        assert str(DRAW) not in cell.source, "the numbers of the grade are secret"
-        if not cell.id.startswith("grade-"):
-            assert cell.source == student[cell.id].rstrip("\n")
+def test_the_release_has_no_secrets_and_the_feedback_says_what_is_wrong(course: Path) -> None:
+    released, graded = (
+        nbformat.read(course / folder / NAME / f"{NAME}.ipynb", as_version=4)
+        for folder in ("release", "autograded/wrong")
+    )
     cells = by_id(released)
     assert {name: cells[name].source for name in EMPTY} == EMPTY
-
-
-def test_the_feedback_says_what_is_wrong(course: Path) -> None:
-    graded = nbformat.read(course / "autograded" / "wrong" / NAME / f"{NAME}.ipynb", as_version=4)
+    text = "\n".join(cell.source for cell in released.cells)
+    assert "BEGIN" not in text
+    assert str(DRAW) not in text, "the numbers of the grade are secret"
     shown = str(by_id(graded)[f"{SECOND}-grade"].outputs)
     assert SECOND in shown
     assert "of 10" in shown

@@ -15,9 +15,9 @@ from pa_tutorial.coursework.plain import write_folder
 from pa_tutorial.coursework.window import NAME as WINDOW
 
 
-def pytest_in(folder: Path, *words: str) -> str:
+def pytest_in(folder: Path) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -32,10 +32,9 @@ def test_pytest_says_what_is_wrong_and_grade_what_it_is_worth(tmp_path, capsys) 
     for name, text in files(answers).items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     output = pytest_in(tmp_path)
-    assert f"test_task[{SECOND}-" in output
     assert f"test_task[{FIRST}-" not in output, "it passes"
-    assert "this case usually fails because" in output
-    assert "not written yet" in output
+    for said in (f"test_task[{SECOND}-", "this case usually fails because", "not written yet"):
+        assert said in output
     assert main(["grade", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     assert f"10.00 of 10  {FIRST}" in printed

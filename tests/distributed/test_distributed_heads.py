@@ -8,21 +8,18 @@ import torch
 from distributed_serving import (
     CONFIGS,
     LLAMA,
-    NUM_REQUESTS,
     TIGHT,
     count_collectives,
     new_model,
     one_device,
     refuse_unknown_layer,
-    requests,
     serve_all,
     weights_of,
 )
 
-from pa_tutorial.attention.tiny_lm import TinyConfig, TinyLM
 from pa_tutorial.distributed import paper
 from pa_tutorial.distributed.group import hash_of
-from pa_tutorial.distributed.heads import LocalConfig, equal_splits, heads_of, require_num_ranks
+from pa_tutorial.distributed.heads import equal_splits, heads_of, require_num_ranks
 from pa_tutorial.engine.model import Llama
 
 
@@ -48,7 +45,6 @@ def test_a_query_head_has_its_kv_head_beside_it_and_no_other(num_heads: int) -> 
         (8, 4, 96, [1, 2, 4, 8]),
         (8, 4, 12, [1, 2, 4]),  # 8 ranks cannot share 12 numbers between the halves of the MLP
         (6, 2, 96, [1, 2, 6]),  # 3 ranks and 2 KV heads: one head would be cut in two
-        (12, 4, 96, [1, 2, 4, 12]),
         (6, 1, 96, [1, 2, 3, 6]),
         (3, 1, 97, [1]),
     ],
@@ -64,33 +60,10 @@ def test_exactly_these_numbers_of_ranks_are_allowed(
             continue
         with pytest.raises(ValueError, match="must be one of") as refused:
             require_num_ranks(model, num_ranks, "--tensor-parallel")
-        choice = ", ".join(map(str, allowed))
         assert str(refused.value) == (
-            f"--tensor-parallel is {num_ranks}; it must be one of {choice}: "
+            f"--tensor-parallel is {num_ranks}; it must be one of {allowed}: "
             f"the model has {num_heads} query heads and {num_kv_heads} KV heads"
         )
-
-
-def test_layers_of_tiny_lm_count_too() -> None:
-    """Its MLP is a multiple of its width: with heads of 1 number, as wide as it has heads."""
-    config = TinyConfig(num_layers=1, num_heads=6, num_kv_heads=3, head_size=1, mlp_ratio=1)
-    require_num_ranks(TinyLM(config), 6)
-    with pytest.raises(ValueError, match="one of 1, 3, 6"):
-        require_num_ranks(TinyLM(config), 2)
-
-
-@pytest.mark.parametrize("num_ranks", [1, 2, 4])
-def test_a_rank_sees_its_own_heads_and_slopes_and_the_other_sizes_of_the_model(
-    num_ranks: int,
-) -> None:
-    whole = CONFIGS["alibi"]
-    parts = [LocalConfig(whole, rank, num_ranks) for rank in range(num_ranks)]
-    assert torch.equal(torch.cat([part.alibi_slopes() for part in parts]), whole.alibi_slopes())
-    for part in parts:
-        assert (part.num_heads, part.num_kv_heads) == (4 // num_ranks, 4 // num_ranks)
-        assert (part.vocab_size, part.scale) == (whole.vocab_size, whole.scale)
-    with pytest.raises(AttributeError):
-        _ = parts[0].no_such_size
 
 
 def test_an_unknown_layer_is_refused_and_no_layer_is_changed(ranks_of: Callable) -> None:
@@ -99,13 +72,11 @@ def test_an_unknown_layer_is_refused_and_no_layer_is_changed(ranks_of: Callable)
     assert ranks_of(2).run(refuse_unknown_layer) == [message] * 2
 
 
-@pytest.mark.parametrize(("num_ranks", "name"), [(2, "biased"), (4, "biased")])
-def test_each_rank_keeps_only_its_part_of_a_layer(
-    num_ranks: int, name: str, ranks_of: Callable
-) -> None:
+@pytest.mark.parametrize("num_ranks", [2, 4])
+def test_each_rank_keeps_only_its_part_of_a_layer(num_ranks: int, ranks_of: Callable) -> None:
     """Rows of the first layers, columns of the next. On paper it has as many numbers."""
-    whole = dict(new_model(name).named_parameters())
-    for rank, part in enumerate(ranks_of(num_ranks).run(weights_of, name)):
+    whole = dict(new_model("biased").named_parameters())
+    for rank, part in enumerate(ranks_of(num_ranks).run(weights_of, "biased")):
         for key, weight in part.items():
             last, expected = key.split(".")[-2], whole[key]
             if last in ("k_proj", "v_proj") and num_ranks == 4:  # 2 KV heads, each on two ranks
@@ -117,7 +88,7 @@ def test_each_rank_keeps_only_its_part_of_a_layer(
                 expected = expected.chunk(num_ranks)[rank]
             assert torch.equal(weight, expected), key
         own = sum(w.numel() for key, w in part.items() if w.dim() == 2 and "embed" not in key)
-        assert own == paper.matrix_numbers(CONFIGS[name], num_ranks)
+        assert own == paper.matrix_numbers(CONFIGS["biased"], num_ranks)
 
 
 # 4 ranks: TinyLM has 2 KV heads, so two ranks have the same one. "biased": with a bias in a sum
@@ -130,12 +101,13 @@ def test_a_step_sends_what_it_sends_on_paper_and_no_more_with_a_longer_context(
     steps, *others = ranks_of(num_ranks).run(count_collectives, name)
     assert others == [steps] * (num_ranks - 1)
     assert len(steps) == 40
-    broadcasts = [[c.num_bytes for c in sent if c.name == "broadcast"] for sent in steps]
+    kinds = ("broadcast", "all_reduce", "all_gather")
+    broadcasts, sums, gathered = (
+        [[c.num_bytes for c in sent if c.name == kind] for sent in steps] for kind in kinds
+    )
     assert {sent[0] for sent in broadcasts} == {8}, "the length of a message, then the message"
     assert broadcasts[-1][1] - broadcasts[1][1] <= 4 * 2 * 3 + 16, "3 blocks more, of 2 sequences"
-    sums = [[c.num_bytes for c in sent if c.name == "all_reduce"] for sent in steps]
     # A hash of each field of the batch; then each rank's part of the scores.
-    gathered = [[c.num_bytes for c in sent if c.name == "all_gather"] for sent in steps]
     own_scores = -(-config.vocab_size // num_ranks)
     assert gathered == [[10 * 8, 2 * own_scores * 8]] * 40
     assert sums[0] == [52 * config.hidden_size * 8] * 2 * config.num_layers
@@ -145,66 +117,32 @@ def test_a_step_sends_what_it_sends_on_paper_and_no_more_with_a_longer_context(
         assert scores.num_bytes * 4 == num_ranks * gathered[1][1]
 
 
-# Requests ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["tiny", "llama", "qwen2", "alibi", "biased"])
-def test_the_requests_could_tell_wrong_from_right(name: str) -> None:
-    served, gap = one_device(name, **TIGHT)
-    assert gap > 1e-4, "no tie that rounding, some 1e-7 in a float32 stage, could turn"
-    assert [c.error for c in served.completions] == [None] * NUM_REQUESTS
-    assert {step.error for step in served.statistics} == {None}
-    assert served.statistics[-1].num_preemptions > 0
-    assert served.statistics[-1].hit_rate > 0.1
-    assert any(step.num_prefill and step.num_decode for step in served.statistics)
-    reasons = {reason for c in served.completions for reason in c.finish_reasons}
-    assert reasons == {"stop", "length"}
-    lengths = [len(prompt) for prompt in requests(64)[0]]
-    assert min(lengths) < TIGHT["chunk_size"] < max(lengths)
-    tokens = {token for c in served.completions for sample in c.token_ids for token in sample}
-    assert len(tokens) > 15, "varied"
-
-
 @pytest.mark.parametrize(
-    ("num_ranks", "name", "options"),
+    ("num_ranks", "options"),
     [
-        (2, "tiny", TIGHT),
-        (4, "tiny", TIGHT | {"prefix_caching": False}),
-        (2, "tiny", {"stage": "cuda_v1", "num_requests": 1, "block_size": 8}),
-        (2, "tiny", {"stage": "paged_gather"}),
-        (2, "tiny", {"stage": "cpu"}),
+        (2, TIGHT),
+        (4, TIGHT | {"prefix_caching": False}),
+        (2, {"stage": "cuda_v1", "num_requests": 1, "block_size": 8}),
+        (2, {"stage": "cpu"}),
     ],
-    ids=["tight", "without prefixes", "cuda_v1", "paged_gather", "cpu"],
+    ids=["tight", "without prefixes", "cuda_v1", "cpu"],
 )
 def test_completions_and_statistics_are_those_of_one_device(
-    ranks_of: Callable, num_ranks: int, name: str, options: dict
+    ranks_of: Callable, num_ranks: int, options: dict
 ) -> None:
-    """Other stages compute in float32, with the trained model."""
+    """Other stages compute in float32."""
     if "stage" in options:
         options = options | {"dtype": torch.float32, "num_blocks": 40}
-    served, gap = one_device(name, **options)
-    assert gap > (1e-3 if "stage" in options else 1e-4)
-    assert ranks_of(num_ranks).run(serve_all, name, **options) == [
-        served,
-        *[None] * (num_ranks - 1),
-    ]
-
-
-# Hashes -----------------------------------------------------------------------------------------
+    served = one_device("tiny", **options)
+    others = [None] * (num_ranks - 1)
+    assert ranks_of(num_ranks).run(serve_all, "tiny", **options) == [served, *others]
 
 
 def test_a_hash_is_of_the_numbers_the_type_and_the_shape() -> None:
     """All these have the same bytes. A column of a matrix is as good as its copy."""
     zeros = torch.zeros(4), torch.zeros(2, 2), torch.zeros(4, dtype=torch.int32), torch.ones(4)
-    assert len(set(map(hash_of, zeros))) == 4
-    assert hash_of(torch.tensor(1.0)) not in (hash_of(torch.tensor(2.0)), hash_of(torch.ones(1)))
+    hashes = set(map(hash_of, (*zeros, *range(1000))))
+    assert len(hashes) == 1004
+    assert min(hashes) < -(2**61), "8 bytes"
     column = torch.arange(6).reshape(2, 3)[:, 1]
     assert hash_of(column) == hash_of(column.clone())
-
-
-def test_a_hash_has_8_bytes() -> None:
-    """Of 10,000 facts, no two the same: of 4 bytes or less some would be, sooner or later."""
-    hashes = set(map(hash_of, range(10_000)))
-    assert len(hashes) == 10_000
-    assert max(hashes) > 2**61
-    assert min(hashes) < -(2**61)

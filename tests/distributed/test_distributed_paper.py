@@ -75,20 +75,6 @@ def test_a_merge_sends_what_it_sends_on_paper(ranks_of) -> None:
         assert [one.num_bytes for one in sent] == [largest.num_bytes, output.num_bytes]
 
 
-# What notebook 17 says --------------------------------------------------------------------------
-
-
-def seconds(batch: int, context: int, heads: int, contexts: int = 1) -> float:
-    return decode_time(LLAMA_3_1_70B, H100, NVLINK_4, batch, context, heads, contexts).total
-
-
-def test_heads_of_70b_pay_up_to_16_devices_and_then_contexts_do() -> None:
-    one_short = {n: seconds(1, 2048, n) for n in (2, 4, 8, 16, 32, 64)}
-    assert min(one_short, key=one_short.get) == 16
-    assert seconds(8, 100_000, 8, 2) < seconds(8, 100_000, 16)
-    assert 2 * seconds(8, 100_000, 8, 8) < seconds(8, 100_000, 64)
-
-
 @pytest.mark.parametrize("heads", [0, 3, 6, 16, -1])
 def test_unequal_shares_of_heads_are_refused_with_those_that_are_equal(heads: int) -> None:
     with pytest.raises(ValueError, match=rf"heads is {heads}; .*one of \[1, 2, 4, 8\]"):

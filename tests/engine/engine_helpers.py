@@ -18,43 +18,23 @@ MAX_LEN = 64
 def small_model(num_layers: int = 1) -> TinyLM:
     """In float64, so that a batch rounds no differently than a sequence alone."""
     torch.manual_seed(0)
-    config = TinyConfig(
-        num_layers=num_layers,
-        num_heads=2,
-        num_kv_heads=1,
-        head_size=8,
-        max_len=MAX_LEN,
-        mlp_ratio=1,
-        vocab_size=VOCAB_SIZE,
-    )
-    return TinyLM(config).requires_grad_(False).double()
-
-
-@cache
-def next_scores(tokens: tuple[int, ...], num_layers: int) -> torch.Tensor:
-    """By the definition of attention, without a cache."""
-    return small_model(num_layers)(torch.tensor(tokens))[-1].float()
+    heads = {"num_heads": 2, "num_kv_heads": 1, "head_size": 8}
+    sizes = {"max_len": MAX_LEN, "mlp_ratio": 1, "vocab_size": VOCAB_SIZE}
+    sizes |= {"alibi": num_layers == 1}
+    return TinyLM(TinyConfig(num_layers, **heads, **sizes)).requires_grad_(False).double()
 
 
 def alone(
     prompt: list[int], params: SamplingParams, sample: int = 0, num_layers: int = 1
 ) -> list[int]:
-    """What this sample must generate, whoever else is served."""
+    """What this sample must generate, whoever else is served; without a cache."""
     generated: list[int] = []
     while len(generated) < params.max_tokens:
-        scores = next_scores((*prompt, *generated), num_layers)
+        scores = small_model(num_layers)(torch.tensor([*prompt, *generated]))[-1].float()
         generated.append(choose_token(scores, params, sample, len(generated)))
         if generated[-1] in params.stop_tokens:
             break
     return generated
-
-
-def run_to_the_end(engine: Engine, most_steps: int = 1000) -> None:
-    for _ in range(most_steps):
-        if engine.is_idle:
-            return
-        engine.step()
-    raise AssertionError(f"the engine is not idle after {most_steps} steps")
 
 
 def require_answered(request: Request, num_layers: int = 1) -> None:

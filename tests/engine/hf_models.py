@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -23,32 +22,14 @@ transformers.utils.logging.disable_progress_bar()
 VOCAB_SIZE = 96
 MAX_LEN = 128
 # Heads of 32 dimensions, which the kernels of the ladder take; fewer KV heads than heads.
-SIZES = {
-    "vocab_size": VOCAB_SIZE,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "max_position_embeddings": MAX_LEN,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "tie_word_embeddings": False,
-}
-LLAMA = SIZES | {
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 32,  # twice that of the default, 64 / 4
-    "eos_token_id": [75, 35],
-}
-QWEN2 = SIZES | {
-    "hidden_size": 96,
-    "num_attention_heads": 3,
-    "num_key_value_heads": 1,
-    "eos_token_id": 10,
-}
-CLASSES = {
-    "llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM, LLAMA),
-    "qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM, QWEN2),
-}
+SIZES = {"vocab_size": VOCAB_SIZE, "intermediate_size": 96, "num_hidden_layers": 2}
+SIZES |= {"max_position_embeddings": MAX_LEN, "pad_token_id": 0, "bos_token_id": 1}
+SIZES |= {"tie_word_embeddings": False}
+LLAMA = SIZES | {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2}
+LLAMA |= {"head_dim": 32, "eos_token_id": [75, 35]}  # head_dim: twice the default, 64 / 4
+QWEN2 = SIZES | {"hidden_size": 96, "num_attention_heads": 3, "num_key_value_heads": 1}
+CONFIGS = {"llama": LLAMA, "qwen2": QWEN2 | {"eos_token_id": 10}}
+END_TOKENS = {"llama": {75, 35}, "qwen2": {10}}
 
 
 def random_model(name: str, seed: int = 0, **changes: object) -> "transformers.PreTrainedModel":
@@ -57,18 +38,16 @@ def random_model(name: str, seed: int = 0, **changes: object) -> "transformers.P
     name     "llama" or "qwen2"
     changes  of its configuration
     """
-    config_class, model_class, sizes = CLASSES[name]
-    model = model_class(config_class(**(sizes | changes))).eval().requires_grad_(False)
+    config = transformers.AutoConfig.for_model(name, **(CONFIGS[name] | changes))
+    model = transformers.AutoModelForCausalLM.from_config(config).eval().requires_grad_(False)
     random = torch.Generator().manual_seed(seed)  # not that of transformers' own initial weights
     for key, weight in model.named_parameters():
         if key.endswith("norm.weight"):
             weight.uniform_(0.5, 1.5, generator=random)
-        elif key.endswith(".bias"):
-            weight.normal_(0.0, 0.3, generator=random)
-        elif "embed_tokens" in key:
-            weight.normal_(0.0, 1.0, generator=random)
-        else:  # so wide that every layer changes which token is the likeliest
-            weight.normal_(0.0, 2.0 * weight.shape[-1] ** -0.5, generator=random)
+            continue
+        width = 2.0 * weight.shape[-1] ** -0.5  # every layer changes which token is the likeliest
+        width = 0.3 if key.endswith(".bias") else 1.0 if "embed_tokens" in key else width
+        weight.normal_(0.0, width, generator=random)
     return model
 
 
@@ -90,39 +69,17 @@ def folder_of(name: str) -> Path:
     return folder
 
 
-@dataclass(frozen=True)
-class Reference:
-    """What transformers generates after one prompt.
-
-    tokens  without the prompt; an end token is kept
-    margin  the smallest distance between the best two scores, over all tokens
-    """
-
-    tokens: list[int]
-    margin: float
-
-
-def end_tokens(model: "transformers.PreTrainedModel") -> list[int]:
-    eos = model.config.eos_token_id
-    return eos if isinstance(eos, list) else [eos]
-
-
 def reference(
     model: "transformers.PreTrainedModel", prompt: Sequence[int], max_tokens: int
-) -> Reference:
-    """Greedy, the prompt alone."""
+) -> list[int]:
+    """What transformers generates, greedy, after the prompt alone; an end token is kept."""
     input_ids = torch.tensor([list(prompt)])
-    out = model.generate(
-        input_ids,
-        attention_mask=torch.ones_like(input_ids),
-        max_new_tokens=max_tokens,
-        do_sample=False,
-        output_scores=True,
-        return_dict_in_generate=True,
-    )
+    options = {"max_new_tokens": max_tokens, "do_sample": False}
+    options |= {"output_scores": True, "return_dict_in_generate": True}
+    out = model.generate(input_ids, attention_mask=torch.ones_like(input_ids), **options)
     best = torch.cat(out.scores).topk(2).values
-    margin = float((best[:, 0] - best[:, 1]).min())
-    return Reference(out.sequences[0, len(prompt) :].tolist(), margin)
+    assert (best[:, 0] - best[:, 1]).min() > 1e-3, "no tie that rounding, some 1e-5, could turn"
+    return out.sequences[0, len(prompt) :].tolist()
 
 
 def scores_of(model: "transformers.PreTrainedModel", tokens: Sequence[int]) -> Tensor:
@@ -131,20 +88,19 @@ def scores_of(model: "transformers.PreTrainedModel", tokens: Sequence[int]) -> T
         return model(torch.tensor([list(tokens)]), use_cache=False).logits[0]
 
 
-def change_config(folder: Path, change: Callable[[dict], object]) -> Path:
+def change_config(folder: Path, **changes: object) -> None:
+    """In config.json; a value that is ... is taken away."""
     path = folder / "config.json"
-    values = json.loads(path.read_text(encoding="utf-8"))
-    change(values)
-    path.write_text(json.dumps(values), encoding="utf-8")
-    return folder
+    values = json.loads(path.read_text(encoding="utf-8")) | changes
+    kept = {key: value for key, value in values.items() if value is not ...}
+    path.write_text(json.dumps(kept), encoding="utf-8")
 
 
-def change_tensors(folder: Path, change: Callable[[dict], object]) -> Path:
+def change_tensors(folder: Path, change: Callable[[dict], object]) -> None:
     path = folder / "model.safetensors"
     tensors = load_file(path)
     change(tensors)
     save_file(tensors, path, {"format": "pt"})
-    return folder
 
 
 def require_no_retry(llm: LLM) -> None:

@@ -6,22 +6,18 @@ import absent
 import numpy as np
 import pytest
 from hf_models import (
-    MAX_LEN,
+    END_TOKENS,
     VOCAB_SIZE,
-    Reference,
-    end_tokens,
     folder_of,
     model_named,
     reference,
     require_no_retry,
 )
 
-from pa_tutorial.engine import LLM, Completion, SamplingParams
+from pa_tutorial.engine import LLM, SamplingParams
 
 MODELS = ("llama", "qwen2")
-NUM_REQUESTS = 32
-LONGEST_PROMPT = 60
-MOST_TOKENS = 28
+NUM_REQUESTS, LONGEST_PROMPT, MOST_TOKENS = 32, 60, 28
 
 
 @cache
@@ -43,46 +39,10 @@ def requests() -> list[tuple[list[int], int]]:
 
 
 @cache
-def references(name: str) -> list[Reference]:
-    model = model_named(name)
-    return [reference(model, prompt, most) for prompt, most in requests()]
-
-
-def answer(name: str, seed: int | None = None, **options: object) -> tuple[list[Completion], LLM]:
-    """All requests through one engine; with a seed, in a random order of arrival."""
-    llm = LLM(folder_of(name), **options)
-    prompts, most = zip(*requests(), strict=True)
-    params = [SamplingParams(max_tokens=number) for number in most]
-    arrivals = None
-    if seed is not None:
-        arrivals = np.random.default_rng(seed).integers(0, 40, NUM_REQUESTS).tolist()
-    return llm.generate(prompts, params, arrivals, progress=False), llm
-
-
-def require_equal(name: str, completions: list[Completion]) -> None:
-    ends = end_tokens(model_named(name))
-    for number, (completion, expected) in enumerate(
-        zip(completions, references(name), strict=True)
-    ):
-        assert completion.error is None, number
-        assert completion.token_ids == [expected.tokens], number
-        reason = "stop" if expected.tokens[-1] in ends else "length"
-        assert completion.finish_reasons == [reason], number
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_the_references_could_tell_wrong_from_right(name) -> None:
-    found, ends = references(name), end_tokens(model_named(name))
-    assert len({token for one in found for token in one.tokens}) > VOCAB_SIZE // 2, "varied"
-    assert min(one.margin for one in found) > 1e-3, "no tie that rounding, some 1e-5, could turn"
-    ended = {one.tokens[-1] for one in found} & set(ends)
-    assert ended == set(ends), "every end token ends some"
-    stopped = [one.tokens[-1] in ends for one in found]
-    assert 4 <= sum(stopped) <= NUM_REQUESTS - 8, "others reach max_tokens"
-    lengths = [len(prompt) for prompt, _ in requests()]
-    assert min(lengths) == 1
-    assert max(lengths) > 50
-    assert max(lengths) + MOST_TOKENS < MAX_LEN
+def references(name: str) -> list[list[int]]:
+    found = [reference(model_named(name), *request) for request in requests()]
+    assert {tokens[-1] for tokens in found} >= END_TOKENS[name], "some end"
+    return found
 
 
 # (stage, prefix caching, block size, blocks, chunk size, token budget, sequences at once, seed of
@@ -93,17 +53,13 @@ COVERING = [
     ("paged_online", True, 8, TIGHT, 16, 64, 64, 1),
     ("paged_online", True, 8, TIGHT, 1, 16, 16, 2),
     ("paged_online", False, 8, TIGHT, 3, 33, 5, 3),
-    ("paged_online", False, 8, ROOMY, 1, 7, 64, None),
     ("paged_online", True, 1, 250, 3, 20, 8, 4),
-    ("paged_online", True, 5, 25, 64, 64, 64, 5),
     ("paged_online", False, 128, ROOMY, 16, 256, 64, 6),
     # One block size, because the kernel is compiled for each; the ladder has the others.
     ("cpu", True, 16, 7, 3, 256, 64, None),
     ("cpu", True, 16, ROOMY, 16, 17, 64, 7),
     ("cpu", False, 16, 7, 64, 64, 64, 8),
     ("cpu", False, 16, ROOMY, 3, 64, 3, 9),
-    ("cpu", True, 16, 7, 1, 256, 64, 10),
-    ("cpu", False, 16, 7, 16, 64, 64, 11),
 ]
 
 
@@ -114,18 +70,19 @@ COVERING = [
 def test_tokens_are_those_of_transformers(
     stage, caching, block_size, num_blocks, chunk, budget, num_seqs, seed, name
 ) -> None:
-    completions, llm = answer(
-        name,
-        seed,
-        stage=stage,
-        prefix_caching=caching,
-        block_size=block_size,
-        num_blocks=num_blocks,
-        chunk_size=chunk,
-        token_budget=budget,
-        max_num_seqs=num_seqs,
-    )
-    require_equal(name, completions)
+    sizes = {"block_size": block_size, "num_blocks": num_blocks, "prefix_caching": caching}
+    limits = {"chunk_size": chunk, "token_budget": budget, "max_num_seqs": num_seqs}
+    llm = LLM(folder_of(name), stage=stage, **sizes, **limits)
+    prompts, most = zip(*requests(), strict=True)
+    latest = 1 if seed is None else 40
+    arrivals = np.random.default_rng(seed).integers(0, latest, NUM_REQUESTS).tolist()
+    params = [SamplingParams(max_tokens=number) for number in most]
+    completions = llm.generate(prompts, params, arrivals, progress=False)
+    for completion, expected in zip(completions, references(name), strict=True):
+        assert completion.error is None
+        assert completion.token_ids == [expected]
+        is_end = expected[-1] in END_TOKENS[name]
+        assert completion.finish_reasons == ["stop" if is_end else "length"]
     require_no_retry(llm)
     last = llm.statistics[-1]
     assert (last.num_running, last.num_waiting, last.blocks_used) == (0, 0, 0)
@@ -135,18 +92,12 @@ def test_tokens_are_those_of_transformers(
 
 
 # Simulated, a step takes seconds: short prompts, the second one over the end of a block.
-SHORT = (slice(0, 5), slice(7, 13))
 SIMULATED = [
     ("cuda_naive", 8, "llama"),
-    ("cuda_naive", 16, "qwen2"),
-    ("cuda_v1", 8, "qwen2"),
     ("cuda_v1", 16, "llama"),
-    ("cuda_v1_vector", 8, "llama"),
     ("cuda_v1_vector", 16, "qwen2"),
     ("cuda_v2", 8, "qwen2"),
-    ("cuda_v2", 16, "llama"),
     ("paged_gather", 4, "llama"),
-    ("paged_gather", 16, "qwen2"),
     ("triton", 8, "llama"),
     ("triton", 16, "qwen2"),
 ]
@@ -157,18 +108,9 @@ def test_every_stage_of_the_ladder_gives_these_tokens(stage, block_size, name) -
     """Two requests side by side, of different length; one ends before the other."""
     if stage == "triton":
         absent.require("Triton")
-    prompts = [requests()[2][0][part] for part in SHORT]
-    most = [3, 4]
-    params = [SamplingParams(max_tokens=number) for number in most]
+    prompts, most = [requests()[2][0][:5], requests()[2][0][7:13]], (3, 4)
     llm = LLM(folder_of(name), stage=stage, block_size=block_size, num_blocks=8)
-    completions = llm.generate(prompts, params, progress=False)
-    expected = [
-        reference(model_named(name), prompt, number)
-        for prompt, number in zip(prompts, most, strict=True)
-    ]
-    assert min(one.margin for one in expected) > 1e-3
-    assert [completion.error for completion in completions] == [None, None]
+    completions = llm.generate(prompts, [*map(SamplingParams, most)], progress=False)
     require_no_retry(llm)
-    assert [completion.token_ids for completion in completions] == [
-        [one.tokens] for one in expected
-    ]
+    for completion, *request in zip(completions, prompts, most, strict=True):
+        assert completion.token_ids == [reference(model_named(name), *request)]

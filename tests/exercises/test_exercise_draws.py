@@ -1,8 +1,11 @@
 """A grade is given on numbers that nobody has seen: another draw of the same cases."""
 
+from types import FunctionType
+
 import numpy as np
 import pytest
 from memorizing_student import MemorizingStudent
+from test_exercises import each, each_wrong
 
 from pa_tutorial.checks import attempt, check
 from pa_tutorial.checks.running import Trial
@@ -14,19 +17,6 @@ MANY_DRAWS = (1, 2, 3, 4, 5, 2**31 - 1)
 LUCK = 0.25  # of the cases, where two draws may want the same answer: "refused", 0, no slot
 
 
-def marks(exercise: Exercise) -> list[pytest.MarkDecorator]:
-    return [pytest.mark.triton] if exercise.notebook == "14_triton" else []
-
-
-each = pytest.mark.parametrize(
-    "exercise",
-    [
-        pytest.param(exercise, id=exercise.name, marks=marks(exercise))
-        for exercise in EXERCISES.values()
-    ],
-)
-
-
 def expected(trial: Trial) -> np.ndarray:
     reference = next(iter(trial.references.values()))
     return np.asarray(reference()["out"], dtype=float)
@@ -34,26 +24,25 @@ def expected(trial: Trial) -> np.ndarray:
 
 def plain(exercise: Exercise) -> bool:
     """Not a kernel, nor a function that makes one: these are not called with numbers."""
-    is_function = isinstance(exercise.solution, type(marks))
+    is_function = isinstance(exercise.solution, FunctionType)
     return is_function and "cuda." not in exercise.source and "tl." not in exercise.source
 
 
 @each
-def test_another_draw_has_the_same_cases(exercise: Exercise) -> None:
-    told = [[(trial.name, trial.meaning) for trial in exercise.trials(d)] for d in (0, DRAW)]
+def test_another_draw_has_the_same_cases_and_wants_other_answers(exercise: Exercise) -> None:
+    old, new, again = exercise.trials(0), exercise.trials(DRAW), exercise.trials(DRAW)
+    told = [[(trial.name, trial.meaning) for trial in trials] for trials in (old, new)]
     assert told[0] == told[1]
+    wanted = [[*map(expected, trials)] for trials in (old, new, again)]
+    pairs = zip(wanted[0], wanted[1], strict=True)
+    assert sum(np.array_equal(one, other, True) for one, other in pairs) <= LUCK * len(old)
+    for one, other in zip(wanted[1], wanted[2], strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 @each
 def test_the_solution_passes_another_draw(exercise: Exercise) -> None:
     check(exercise.name, draw=DRAW)
-
-
-@each
-def test_another_draw_wants_other_answers(exercise: Exercise) -> None:
-    pairs = zip(exercise.trials(0), exercise.trials(DRAW), strict=True)
-    same = [old.name for old, new in pairs if np.array_equal(expected(old), expected(new), True)]
-    assert len(same) <= LUCK * len(exercise.trials(0)), same
 
 
 @pytest.mark.parametrize(
@@ -66,12 +55,6 @@ def test_answers_known_by_heart_are_worth_nothing(exercise: Exercise) -> None:
     assert result.passed <= LUCK * result.total, result
 
 
-@each
-def test_the_same_draw_is_the_same(exercise: Exercise) -> None:
-    for one, other in zip(exercise.trials(DRAW), exercise.trials(DRAW), strict=True):
-        np.testing.assert_array_equal(expected(one), expected(other))
-
-
 @pytest.mark.hours
 @each
 @pytest.mark.parametrize("draw", MANY_DRAWS)
@@ -81,14 +64,7 @@ def test_the_solution_passes_many_draws(exercise: Exercise, draw: int) -> None:
 
 @pytest.mark.hours
 @pytest.mark.parametrize("draw", MANY_DRAWS)
-@pytest.mark.parametrize(
-    ("exercise", "wrong"),
-    [
-        pytest.param(exercise, wrong, id=f"{exercise.name}-{wrong.why}", marks=marks(exercise))
-        for exercise in EXERCISES.values()
-        for wrong in exercise.wrong
-    ],
-)
+@each_wrong
 def test_no_wrong_answer_passes_another_draw(exercise: Exercise, wrong: Version, draw: int) -> None:
     answer = exercise.answer(exercise.wrong_source(wrong))
     assert not attempt(exercise.name, answer, draw).ok

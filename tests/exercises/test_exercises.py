@@ -26,6 +26,14 @@ each = pytest.mark.parametrize(
         for exercise in EXERCISES.values()
     ],
 )
+each_wrong = pytest.mark.parametrize(
+    ("exercise", "wrong"),
+    [
+        pytest.param(exercise, wrong, id=f"{exercise.name}-{wrong.why}", marks=marks(exercise))
+        for exercise in EXERCISES.values()
+        for wrong in exercise.wrong
+    ],
+)
 
 
 @each
@@ -42,14 +50,7 @@ def test_stub_is_not_yet(exercise: Exercise) -> None:
     assert "not written yet" in result.first_failure.diagnosis
 
 
-@pytest.mark.parametrize(
-    ("exercise", "wrong"),
-    [
-        pytest.param(exercise, wrong, id=f"{exercise.name}-{wrong.why}", marks=marks(exercise))
-        for exercise in EXERCISES.values()
-        for wrong in exercise.wrong
-    ],
-)
+@each_wrong
 def test_wrong_answer_does_not_pass(exercise: Exercise, wrong: Version) -> None:
     result = attempt(exercise.name, exercise.answer(exercise.wrong_source(wrong)))
     assert not result.ok

@@ -14,11 +14,8 @@ from pa_tutorial.kernels.geometry import BLOCK_SIZES, DTYPES, HEAD_SIZES, NUM_TH
 from pa_tutorial.kernels.launch import prepare_naive, prepare_v1, prepare_v2
 from pa_tutorial.kernels.naive import naive_kernel
 from pa_tutorial.kernels.paged_attention import paged_attention
-from pa_tutorial.kernels.prepare_cache import prepare_copy_blocks, prepare_reshape_and_cache
 from pa_tutorial.kernels.reduce import reduce
 from pa_tutorial.kernels.vectors import vector_loads
-from pa_tutorial.paging.kv_cache import PagedKVCache
-from pa_tutorial.paging.layouts import VllmLayout
 
 pytestmark = pytest.mark.needs("numba-cuda")
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
@@ -205,37 +202,3 @@ def test_what_makes_a_kernel_slow_is_seen(old: str, new: str, complaint: str) ->
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_the_twin_in_cpp_compiles(dtype: torch.dtype) -> None:
     assert cubin(Geometry(120, 8, dtype, partition_size=512), (9, 0)).startswith(b"\x7fELF")
-
-
-# The kernels that write to the cache --------------------------------------------------------------
-
-LAYOUTS = (
-    VllmLayout(2, 8, 128, 16, F16),
-    VllmLayout(2, 2, 80, 8, F32),
-    VllmLayout(2, 1, 120, 32, BF16),
-)
-
-
-def places(build: Compiled) -> tuple[set, set]:
-    """(space, bytes) of what is loaded, and of what is stored."""
-    stores = re.findall(r"\bst\.(\w+)\.(?:v(\d)\.)?[busf](\d+)", build.ptx)
-    return (
-        {place for place in build.loads if place[0] != "param"},
-        {(space, int(length or 1) * int(bits) // 8) for space, length, bits in stores},
-    )
-
-
-@by_capability
-@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: str(layout.dtype))
-def test_tokens_are_moved_by_elements_and_blocks_by_16_bytes(
-    layout: VllmLayout, capability: Capability
-) -> None:
-    key, value = torch.zeros(2, 1, layout.num_kv_heads, layout.head_size, dtype=layout.dtype)
-    pool = PagedKVCache(layout, num_layers=1)
-    (tokens,) = prepare_reshape_and_cache(key, value, pool.k[0], pool.v[0], torch.tensor([3]))
-    (blocks,) = prepare_copy_blocks(pool.k, pool.v, [(0, 1)])
-    for prepared, item_bytes in ((tokens, layout.dtype.itemsize), (blocks, 16)):
-        build = compiled(prepared.kernel, *prepared.kernel_arguments, capability=capability)
-        one = ("global", item_bytes)
-        assert not complaints(build)
-        assert places(build) == ({("global", 8), one}, {one}), "8: slots and block numbers"

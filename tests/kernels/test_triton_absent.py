@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from triton_steps import draw
+from plain_steps import step
 
 from pa_tutorial.checks import attempt
 from pa_tutorial.kernels import triton_launch
@@ -20,37 +20,24 @@ WHY = {
 }
 
 
-@pytest.fixture(params=WHY)
-def why(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """On each platform, without Triton: the reason."""
+@pytest.mark.parametrize("platform", WHY)
+def test_the_reason_names_the_platform_or_what_to_install(
+    platform: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(triton_launch, "find_spec", lambda name: None)
-    monkeypatch.setattr(sys, "platform", request.param)
-    return WHY[request.param]
-
-
-def test_the_reason_names_the_platform_or_what_to_install(why: str) -> None:
-    assert why_absent() == why
+    monkeypatch.setattr(sys, "platform", platform)
+    assert why_absent() == WHY[platform]
+    with pytest.raises(ImportError) as of_kernel:
+        paged_attention_triton(**step())
+    assert str(of_kernel.value) == f"the Triton kernels cannot run here: {WHY[platform]}"
+    with pytest.raises(ImportError) as of_check:
+        attempt("triton")
+    assert str(of_check.value) == f"stage triton cannot run here: {WHY[platform]}"
 
 
 def test_nothing_is_absent_where_triton_can_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(triton_launch, "find_spec", lambda name: {"triton": object()}[name])
     assert why_absent() is None
-
-
-def test_the_kernel_says_why_it_cannot_run(why: str) -> None:
-    with pytest.raises(ImportError) as caught:
-        paged_attention_triton(**draw())
-    assert str(caught.value) == f"the Triton kernels cannot run here: {why}"
-
-
-def test_a_check_says_why_it_cannot_run(why: str) -> None:
-    with pytest.raises(ImportError) as caught:
-        attempt("triton")
-    assert str(caught.value) == f"stage triton cannot run here: {why}"
-
-
-# An import of Triton fails in the program that follows, and find_spec finds none.
-WITHOUT = "import runpy, sys; sys.modules['triton'] = None; "
 
 
 def run(program: str) -> str:
@@ -61,8 +48,9 @@ def run(program: str) -> str:
 
 
 def test_the_command_line_says_what_was_not_run_and_is_no_failure() -> None:
-    stage = "sys.argv = ['checks', 'triton']; "
-    said = run(WITHOUT + stage + "runpy.run_module('pa_tutorial.checks', run_name='__main__')")
+    """An import of Triton fails there, and find_spec finds none."""
+    without = "import runpy, sys; sys.modules['triton'] = None; sys.argv = ['checks', 'triton']; "
+    said = run(without + "runpy.run_module('pa_tutorial.checks', run_name='__main__')")
     assert said.startswith("triton: not run. Triton "), said
     assert said.strip().endswith(("[triton]'", sys.platform)), said
 

@@ -11,10 +11,11 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
+from plain_steps import step
 from torch import Tensor
-from triton_steps import draw, taken_out, token_places
 
 from pa_tutorial.kernels.changed import changed
+from pa_tutorial.kernels.running import flat
 from pa_tutorial.kernels.triton_launch import TritonLaunch, prepare_triton, why_absent
 
 if why_absent() is None:
@@ -23,30 +24,27 @@ if why_absent() is None:
     from pa_tutorial.kernels import triton_decode
 
 pytestmark = pytest.mark.triton
+WHOLE = "q", "seq_lens"
 
 
 def addresses(tensor: Tensor) -> Tensor:
     """Of every element, in the shape of the tensor."""
-    offsets = sum(
-        torch.arange(n).view([-1 if d == dim else 1 for d in range(tensor.dim())]) * stride
-        for dim, (n, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True))
-    )
-    return tensor.data_ptr() + offsets * tensor.element_size()
+    places = torch.arange(flat(tensor).numel()).as_strided(tensor.shape, tensor.stride())
+    return tensor.data_ptr() + places * tensor.element_size()
 
 
 def readable(arguments: dict[str, object]) -> dict[str, set[int]]:
     """Name -> the addresses that a step has to read: of the caches, those of its tokens."""
-    whole = "q", "seq_lens", "k_new", "v_new"
-    used = {name: addresses(arguments[name]) for name in whole if name in arguments}
+    used = {name: [addresses(arguments[name])] for name in WHOLE}
+    used |= {"k_cache": [], "v_cache": [], "block_tables": []}
     block_size = arguments["k_cache"].shape[2]
-    places = [token_places(arguments, sequence) for sequence in range(len(arguments["q"]))]
-    for name in ("k_cache", "v_cache"):
-        of_cache = addresses(arguments[name])
-        used[name] = torch.cat([of_cache[blocks, :, offsets] for blocks, offsets in places])
-    entries = [-(-int(length) // block_size) for length in arguments["seq_lens"]]
-    rows = zip(addresses(arguments["block_tables"]), entries, strict=True)
-    used["block_tables"] = torch.cat([row[:n] for row, n in rows])
-    return {name: set(numbers.flatten().tolist()) for name, numbers in used.items()}
+    for sequence, length in enumerate(arguments["seq_lens"].tolist()):
+        tokens, row = torch.arange(length), arguments["block_tables"][sequence]
+        blocks = row[tokens // block_size].long()
+        for name in ("k_cache", "v_cache"):
+            used[name].append(addresses(arguments[name])[blocks, :, tokens % block_size])
+        used["block_tables"].append(addresses(row)[: -(-length // block_size)])
+    return {name: set(torch.cat([x.flatten() for x in of]).tolist()) for name, of in used.items()}
 
 
 @contextmanager
@@ -79,72 +77,58 @@ def accesses(arguments: dict[str, object]) -> tuple[TritonLaunch, Counter[int], 
 
 
 STEPS = {
-    "padded": draw(num_heads=6, head_size=24, alibi=True),
-    "gaps": draw(seq_lens=(15, 1, 7), num_heads=3, num_kv_heads=1, head_size=40, gaps=True),
-    "float16": draw(seq_lens=(8, 30), block_size=5, head_size=16, dtype=torch.float16),
-    "beside": taken_out(draw(seq_lens=(1, 15, 9), num_heads=6, head_size=24, gaps=True)),
+    "padded": step(num_heads=6, head_size=24, alibi=True),
+    "gaps": step(seq_lens=(15, 1, 7), num_heads=3, num_kv_heads=1, head_size=40, gaps=True),
+    "float16": step(seq_lens=(8, 30), block_size=5, strided_q=True, dtype=torch.float16),
 }
 by_step = pytest.mark.parametrize("arguments", STEPS.values(), ids=STEPS)
 
 
 @by_step
-def test_what_is_read_is_what_a_step_has_to_read(arguments: dict[str, object]) -> None:
-    """All tokens and nothing else: no free slot, no gap, nothing behind the end of a tensor. The
-    slopes and what the first kernel hands to the second are tensors of the launch."""
+def test_a_step_reads_and_writes_what_it_has_to(arguments: dict[str, object]) -> None:
+    """Read: all tokens and nothing else, no free slot, no gap, nothing behind the end of a tensor;
+    K and V once, by one program for all query heads of its KV head, which is what saves memory
+    traffic. Written, once each: the output and what is merged; nothing for a partition without a
+    token. The slopes and what the first kernel hands to the second are tensors of the launch."""
     prepared, read, written = accesses(arguments)
+    values = prepared.partitions.arguments
     expected = readable(arguments)
-    own = set(addresses(prepared.partitions.arguments["alibi_slopes_ptr"]).tolist())
-    assert read.keys() - own - written.keys() == set().union(*expected.values())
+    own = set(addresses(values["alibi_slopes_ptr"]).tolist())
     assert own <= read.keys()
-
-
-@by_step
-def test_every_token_is_read_once(arguments: dict[str, object]) -> None:
-    """By one program, for all query heads of its KV head: that is what saves memory traffic."""
-    _, read, _ = accesses(arguments)
-    of_tokens = readable(arguments)
+    assert read.keys() - own - written.keys() == set().union(*expected.values()), "what is read"
     for name in ("k_cache", "v_cache"):
-        assert {read[address] for address in of_tokens[name]} == {1}, name
-
-
-@by_step
-def test_what_is_written_is_the_output_and_what_is_merged(arguments: dict[str, object]) -> None:
-    """Each once; nothing for a partition without a token."""
-    prepared, _, written = accesses(arguments)
-    expected = set(addresses(prepared.out).flatten().tolist())
-    for tensor in (prepared.max_logits, prepared.exp_sums, prepared.tmp_out):
-        for row, length in zip(addresses(tensor), arguments["seq_lens"].tolist(), strict=True):
-            expected |= set(row[:, : -(-length // 7)].flatten().tolist())
-    assert written.keys() == expected
+        assert {read[address] for address in expected[name]} == {1}, f"{name} is read once"
+    merged = set(addresses(prepared.out).flatten().tolist())
+    for name in ("max_logits_ptr", "exp_sums_ptr", "tmp_out_ptr"):
+        rows = zip(addresses(values[name]), arguments["seq_lens"].tolist(), strict=True)
+        for row, length in rows:
+            merged |= set(row[:, : -(-length // 7)].flatten().tolist())
+    assert written.keys() == merged, "what is written"
     assert set(written.values()) == {1}
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "test"),
+    ("old", "new", "seen"),
     [
         (
-            "k_cache_ptr + kv_offset, mask=is_kv",
-            "k_cache_ptr + kv_offset, mask=is_element[None, :]",
-            test_what_is_read_is_what_a_step_has_to_read,
+            "_ptr + kv_offset, mask=is_kv, other=0.0)\n        qk",
+            "_ptr + kv_offset, mask=is_element[None, :], other=0.0)\n        qk",
+            "what is read",
         ),
         (
             "range(first, last, TILE_SIZE)",
             "range(first // TILE_SIZE * TILE_SIZE, last, TILE_SIZE)",
-            test_every_token_is_read_once,
+            "is read once",
         ),
-        (
-            "if first >= seq_len:",
-            "if first > seq_len:",
-            test_what_is_written_is_the_output_and_what_is_merged,
-        ),
+        ("if first >= seq_len:", "if first > seq_len:", "what is written"),
     ],
     ids=["keys_of_free_slots", "tiles_that_overlap", "an_empty_partition"],
 )
 def test_a_mask_too_wide_is_seen(
-    old: str, new: str, test: Callable, monkeypatch: pytest.MonkeyPatch
+    old: str, new: str, seen: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With sequences of 7 and 15 tokens: one partition ends where the sequence does."""
     kernel = changed(triton_decode.paged_decode_kernel, old, new)
     monkeypatch.setattr(triton_decode, "paged_decode_kernel", kernel)
-    with pytest.raises(AssertionError):
-        test(STEPS["gaps"])
+    with pytest.raises(AssertionError, match=seen):
+        test_a_step_reads_and_writes_what_it_has_to(STEPS["gaps"])

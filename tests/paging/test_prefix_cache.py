@@ -1,4 +1,4 @@
-"""Named blocks: their chain and their hash, looking before appending, and forgetting."""
+"""Named blocks: their hash, looking before appending, and forgetting: what the engine needs."""
 
 import pytest
 from block_helpers import BLOCK_SIZE, sequence, snapshot, words
@@ -10,39 +10,10 @@ from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator, chained_hash
 BOTH = pytest.mark.parametrize("allocator_class", [BlockAllocator, PrefixCachingAllocator])
 
 
-# vLLM, tests/core/block/test_prefix_caching_block.py
-
-
-def test_only_full_blocks_have_a_name_and_each_knows_the_one_before() -> None:
-    table = sequence(PrefixCachingAllocator(6), words(0, 10))
-    first, second = table._names
-    assert [first.block, second.block] == table.blocks[:2]
-    assert first.previous is None
-    assert second.previous is first
-    assert first.hash == chained_hash(None, (0, 1, 2, 3), None)
-    assert second.hash == chained_hash(first.hash, (4, 5, 6, 7), None)
-    assert sorted(table.allocator.named_blocks()) == sorted(table.blocks[:2])
-    assert "previous" not in repr(second), "a chain prints all of itself"
-
-
 def test_the_hash_depends_on_all_that_k_and_v_depend_on() -> None:
     contents = [(None, (1, 2)), (0, (1, 2)), (7, (1, 2)), (None, (2, 1)), (None, (1,))]
     hashes = [chained_hash(*content, extra) for content in contents for extra in (None, "a")]
     assert len(set(hashes)) == len(hashes)
-
-
-def test_the_block_that_was_freed_longest_ago_is_evicted_first() -> None:
-    pool = PrefixCachingAllocator(5)
-    a, b, c, d = (sequence(pool, words(10 * n, 4)) for n in range(4))
-    blocks = {name: table.blocks[0] for name, table in zip("abcd", (a, b, c, d), strict=True)}
-    for table in (c, a, d, b):
-        table.free()
-    again = sequence(pool, words(20, 4))  # c, back to life
-    again.free()  # and now the youngest
-    assert [pool.allocate() for _ in range(4)] == [blocks[name] for name in "adbc"]
-
-
-# Looking before appending, and forgetting: what the engine needs
 
 
 @BOTH

@@ -20,34 +20,28 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "figures"
 
 
-@pytest.fixture
-def require_committed(record_property: Callable) -> Callable[[str, str], None]:
-    """require_committed(file, what the code draws)"""
-
-    def require(file: str, drawn: str) -> None:
-        committed = (FOLDER / file).read_bytes().decode()
-        require_same([drawn], [committed], f"{file}, which `make refresh` writes", record_property)
-
-    return require
+def require_committed(file: str, drawn: str, record_property: Callable) -> None:
+    committed = (FOLDER / file).read_bytes().decode()
+    require_same([drawn], [committed], f"{file}, which `make refresh` writes", record_property)
 
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_figure_states_its_finding_and_is_what_pages_show(
-    name: str, require_committed: Callable
+    name: str, record_property: Callable
 ) -> None:
     figure = FIGURES[name]()
     assert len(figure.get_suptitle().split()) >= 6, "the title is a sentence"
     assert figure.get_figwidth() == style.WIDTH, "as wide as a notebook"
-    require_committed(f"{name}.svg", style.svg(figure).decode())
+    require_committed(f"{name}.svg", style.svg(figure).decode(), record_property)
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_committed_page_is_what_the_code_writes_and_small(
-    name: str, tmp_path: Path, require_committed: Callable
+    name: str, tmp_path: Path, record_property: Callable
 ) -> None:
     PAGES[name]().save_html(tmp_path / "page.html")
     page = (tmp_path / "page.html").read_bytes()
-    require_committed(f"{name}.html", page.decode())
+    require_committed(f"{name}.html", page.decode(), record_property)
     assert len(page) < 3e6
 
 

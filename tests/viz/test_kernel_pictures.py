@@ -11,14 +11,13 @@ from pictures import require_readable, texts_of
 from pa_tutorial.kernels.changed import changed
 from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.intermediates import SCORES_DONE
-from pa_tutorial.kernels.launch import prepare_naive, prepare_v1
-from pa_tutorial.kernels.loads import element_loads
+from pa_tutorial.kernels.launch import prepare_naive
 from pa_tutorial.kernels.paged_attention import paged_attention
 from pa_tutorial.kernels.vectors import vector_loads
 from pa_tutorial.paging.layouts import VllmLayout
-from pa_tutorial.simt import Trace, global_traffic, shared_traffic
+from pa_tutorial.simt import Trace
 from pa_tutorial.simt.races import WARP_SIZE
-from pa_tutorial.viz import first_kernel, partitions, poster, query_and_key, rows, style, wide
+from pa_tutorial.viz import first_kernel, partitions, poster, query_and_key, rows, wide
 from pa_tutorial.viz.kernel_runs import REFERENCE, Run, run_v1, run_v2, values_of_block, watched
 from pa_tutorial.walk.cases import WORKED_EXAMPLE
 from pa_tutorial.walk.problem import DecodeProblem
@@ -35,13 +34,6 @@ by_problem = pytest.mark.parametrize(
 def blocks_of(problem: DecodeProblem) -> list[int]:
     (table,), _ = problem.block_tables()
     return table
-
-
-def wrong_run(problem: DecodeProblem, old: str, new: str) -> Run:
-    """A run of the kernel with a piece of its text replaced."""
-    prepared = prepare_v1(**vars(problem.paged("vllm")))
-    kernel = changed(paged_attention, old, new)(prepared.geometry)
-    return watched(replace(prepared, kernel=kernel))
 
 
 # The first kernel ----------------------------------------------------------------------------
@@ -100,44 +92,10 @@ def test_terms_rows_and_weights_are_those_of_the_trace(problem: DecodeProblem) -
             assert tuple(rows.weights_read(run, block, lane)) == g.value_tokens(lane)
 
 
-def test_the_plain_layout_takes_twice_the_sectors_and_the_same_bytes() -> None:
-    run = run_v1(REFERENCE)
-    plain, vllm = query_and_key.plain_key_trace(run), run.trace.only(array="k_cache")
-    assert len(plain) == len(vllm)
-    counts = [global_traffic(trace).total("sectors") for trace in (plain, vllm)]
-    assert counts[0] == 2 * counts[1]
-
-
-@pytest.mark.parametrize(
-    ("head_size", "block_size", "dtype", "wavefronts"),
-    [
-        (128, 8, torch.float16, 2),
-        (128, 16, torch.float16, 2),
-        (128, 16, torch.bfloat16, 2),
-        (128, 32, torch.float16, 1),
-        (80, 16, torch.float16, 1),
-        (32, 8, torch.float16, 1),
-        (64, 8, torch.float32, 2),
-        (128, 8, torch.float32, 4),
-    ],
-)
-def test_one_vec_of_padding_removes_the_conflicts_of_q_and_changes_no_output(
-    head_size: int, block_size: int, dtype: torch.dtype, wavefronts: int
-) -> None:
-    g = Geometry(head_size, block_size, dtype)
-    plain, padded = (query_and_key.padded_run(g, padding) for padding in (0, 1))
-    assert plain.prepared.kernel is paged_attention(g, element_loads)  # as it is
+def test_one_vec_of_padding_changes_no_output() -> None:
+    plain, padded = (query_and_key.padded_run(Geometry(128, 16), padding) for padding in (0, 1))
     assert torch.isfinite(plain.prepared.out).all()
     assert torch.equal(plain.prepared.out, padded.prepared.out)
-    for padding, expected in ((0, wavefronts), (1, 1)):
-        reads = query_and_key.query_reads(g, padding)
-        table = shared_traffic(reads)
-        assert table.total("wavefronts") == expected * table.total("requests")
-        row, vec, element = reads.the_array().indices(reads.records.address)
-        shape = g.THREAD_GROUP_SIZE, g.NUM_VECS_PER_THREAD + padding, g.VEC_SIZE
-        assert reads.the_array().shape == shape
-        assert (row == reads.records.lane % g.THREAD_GROUP_SIZE).all()
-        assert {*(vec * g.VEC_SIZE + element)} == {*range(g.NUM_ELEMS_PER_THREAD)}
 
 
 def first_reads(run: Run, array: str) -> list[wide.Read]:
@@ -147,9 +105,7 @@ def first_reads(run: Run, array: str) -> list[wide.Read]:
 
 @by_problem
 @pytest.mark.parametrize("array", ["k_cache", "v_cache"])
-def test_the_first_bytes_are_read_by_the_threads_of_the_formula(
-    problem: DecodeProblem, array: str
-) -> None:
+def test_the_first_bytes_are_read_by_the_threads_of_the_formula(problem, array: str) -> None:
     """The first bytes of K are piece 0 of the first tokens, those of V the first rows."""
     elements, vectors = run_v1(problem), run_v1(problem, loads=vector_loads)
     g = elements.geometry
@@ -166,11 +122,6 @@ def test_the_first_bytes_are_read_by_the_threads_of_the_formula(
 
 
 # Values --------------------------------------------------------------------------------------
-
-
-def weights(run: Run) -> list[list[int]]:
-    """The tokens whose weights lane 3 reads."""
-    return [rows.weights_read(run, block, 3) for block in blocks_of(REFERENCE)[:6]]
 
 
 @by_problem
@@ -203,8 +154,7 @@ def test_the_page_shows_what_the_oracle_says(head: int) -> None:
     assert "44–47" not in texts  # token 11 does not exist
 
 
-LOOP_OVER_K = "range(start_block_idx + {}, end_block_idx, NUM_WARPS):\n            # 64 bits"
-TOKEN = "(thread_group_idx + {}) % BLOCK_SIZE"
+WARPS = "range(start_block_idx + {}, end_block_idx, NUM_WARPS):\n            # 64 bits"
 
 
 @pytest.mark.parametrize(
@@ -212,59 +162,44 @@ TOKEN = "(thread_group_idx + {}) % BLOCK_SIZE"
     [
         ("math.exp(logits[i] - qk_max)", "math.exp(logits[i])", rows.softmax_lines),
         ("if thread_group_offset == 0:", "if thread_group_offset == 1:", rows.writers),
-        (TOKEN.format("i * WARP_SIZE"), TOKEN.format("1"), rows.threads_of_scores),
-        (LOOP_OVER_K.format("warp_idx"), LOOP_OVER_K.format("(warp_idx + 3) % 4"), rows.writers),
-        ("logits, token_idx - start_token_idx)", "logits, block_idx * BLOCK_SIZE)", weights),
+        (WARPS.format("warp_idx"), WARPS.format("(warp_idx + 3) % 4"), rows.writers),
         ("+ physical_block_offset * X", "+ 0 * X", lambda run: first_reads(run, "k_cache")),
     ],
-    ids=("exps", "writers", "tokens", "warps", "weights", "first reads"),
+    ids=("exps", "writers", "warps", "first reads"),
 )
 def test_a_picture_shows_what_a_wrong_kernel_does(
     old: str, new: str, read: Callable[[Run], dict | list]
 ) -> None:
-    right, wrong = (read(run) for run in (run_v1(REFERENCE), wrong_run(REFERENCE, old, new)))
-    assert repr(right) != repr(wrong)
-
-
-@pytest.mark.parametrize("problem", [FLOAT32, LARGE_BLOCKS], ids=("float32", "blocks_of_32"))
-def test_the_figures_are_drawn_for_other_geometries(problem: DecodeProblem) -> None:
-    run, block = run_v1(problem), blocks_of(problem)[0]
-    for figure in (
-        query_and_key.draw_query_banks(run.geometry),
-        query_and_key.draw_blocks_of_warps(run),
-        query_and_key.draw_key_address(run, 5, block),
-        rows.draw_value_rows(run, block, 3),
-    ):
-        assert figure.get_suptitle()
+    right = run_v1(REFERENCE)
+    kernel = changed(paged_attention, old, new)(right.geometry)
+    wrong = watched(replace(right.prepared, kernel=kernel))
+    assert repr(read(right)) != repr(read(wrong))
 
 
 # The poster ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("run", "at_work"),
-    [
-        (lambda: run_v1(WORKED_EXAMPLE), [16, 64, 128, 11, 11, 64, 128, 32]),
-        (poster.run_of_partition, [16, 32, 128, 8, 8, 32, 128, 32]),
-    ],
-    ids=("v1", "v2"),
-)
-def test_the_poster_says_who_is_at_work_and_where_the_barriers_are(
-    run: Callable[[], Run], at_work: list[int]
-) -> None:
-    run = run()
-    assert [len(poster.threads_of(run, step)) for step in poster.STEPS] == at_work
+AT_WORK = {
+    run_v1: [16, 64, 128, 11, 11, 64, 128, 32],
+    lambda _: poster.run_of_partition(): [16, 32, 128, 8, 8, 32, 128, 32],
+}
+
+
+@pytest.mark.parametrize(("run", "at_work"), AT_WORK.items(), ids=("v1", "v2"))
+def test_the_poster_says_who_is_at_work_and_where_barriers_are(run, at_work: list[int]) -> None:
+    run = run(WORKED_EXAMPLE)
+    assert [len(np.unique(poster.trace_of(run, name).threads)) for name in poster.NAMES] == at_work
     of_sum, of_maximum = poster.shuffles(run.trace, "block_sum"), poster.trace_of(run, "maximum")
-    assert of_maximum.only(warp=0).num_instructions == 3 + 2 + 1
-    assert of_sum.only(warp=0).num_instructions == 5 + 2 + 1
+    counts = [shuffles.only(warp=0).num_instructions for shuffles in (of_maximum, of_sum)]
+    assert counts == [3 + 2 + 1, 5 + 2 + 1]
     barriers = np.unique(run.trace.only(kind="barrier", warp=0).records.instruction).tolist()
-    assert len(barriers) == poster.num_barriers(run) == 9
+    assert len(barriers) == 9
     steps = {name: poster.trace_of(run, name).records.instruction for name in poster.NAMES}
-    assert steps["query"].max() < barriers[0] < steps["scores"].min()
-    assert steps["maximum"].min() < barriers[1] < steps["maximum"].max()
-    assert of_sum.records.instruction.min() < barriers[2] < of_sum.records.instruction.max()
-    assert steps["weights"].max() < barriers[3] < steps["values"].min()
-    assert steps["values"].max() < barriers[4] < steps["warps"].min()
+    once = (0, "query", "scores"), (3, "weights", "values"), (4, "values", "warps")
+    for number, before, after in once:
+        assert steps[before].max() < barriers[number] < steps[after].min()
+    for number, records in ((1, of_maximum.records), (2, of_sum.records)):
+        assert records.instruction.min() < barriers[number] < records.instruction.max()
     assert steps["warps"].min() < barriers[5] < barriers[8] < steps["output"].min()
 
 
@@ -276,14 +211,6 @@ def test_the_title_of_the_poster_is_true_in_the_trace() -> None:
         assert len(np.unique(addresses)) == len(addresses) > 0
     written = trace.only(space="global", kind="write")
     assert {written.arrays[number].name for number in written.records.array} == {"out"}
-
-
-@pytest.mark.parametrize("here", poster.NAMES)
-def test_the_poster_marks_one_step(here: str) -> None:
-    (axes,) = poster.draw_poster(here).axes
-    strong = [t for t in axes.texts if t.get_weight() == "bold" and t.get_color() == style.INK]
-    (words,) = (step.words for step in poster.STEPS if step.name == here)
-    assert sorted(text.get_text() for text in strong) == sorted(["you are here", words])
 
 
 def test_the_posters_have_the_shapes_of_the_geometry() -> None:
@@ -303,18 +230,9 @@ def test_the_posters_have_the_shapes_of_the_geometry() -> None:
 # Partitions ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [0, 512, 1000])
-def test_every_token_of_every_head_is_in_one_thread_block(size: int) -> None:
-    seq_lens = (4096, 700, 512)
-    work = partitions.thread_blocks(seq_lens, 3, size)
-    for sequence, seq_len in enumerate(seq_lens):
-        mine = [tokens for owner, tokens in work if owner == sequence]
-        assert (sum(mine), len(mine)) == (3 * seq_len, 3 * (-(-seq_len // size) if size else 1))
-    in_order = [(0, 8), (0, 8), (1, 5), (1, 5), (0, 8), (0, 8)]  # heads count fastest
-    assert partitions.thread_blocks((16, 5), 2, partition_size=8) == in_order
-
-
 def test_a_thread_block_goes_to_the_multiprocessor_that_is_free_first() -> None:
+    work = partitions.thread_blocks((16, 5), 2, partition_size=8)  # heads count fastest
+    assert work == [(0, 8), (0, 8), (1, 5), (1, 5), (0, 8), (0, 8)]
     pieces = partitions.schedule([(0, 9), (0, 2), (1, 4), (1, 4)], num_multiprocessors=2)
     found = [(piece.multiprocessor, piece.start, piece.end) for piece in pieces]
     assert found == [(0, 0, 9), (1, 0, 2), (1, 2, 6), (1, 6, 10)]
@@ -330,20 +248,17 @@ def test_the_split_shows_what_each_partition_computes_and_leaves(head: int) -> N
     figure = partitions.draw_split(WORKED_EXAMPLE, partition_size=8, head=head)
     texts, oracle = texts_of(figure), WORKED_EXAMPLE.expected()
     require_readable(figure)
-    ends = [i for i, text in enumerate(texts) if text in ("leaves:", "v1 (notebook 10):")]
-    all_qk = oracle["qk"][0, head]
-    for partition, qk in enumerate((all_qk[:8], all_qk[8:])):
-        exps = np.exp(qk - qk.max())
-        start = texts.index(f"partition {partition}") + 1
+    for partition, qk in enumerate((oracle["qk"][0, head, :8], oracle["qk"][0, head, 8:])):
+        exps, start = np.exp(qk - qk.max()), texts.index(f"partition {partition}") + 1
+        end = texts.index("leaves:", start)
         columns = zip(qk, exps, exps / exps.sum(), strict=True)
-        shown = texts[start : ends[partition]]
-        found = [shown[i + 1 : i + 4] for i in range(0, len(shown), 4)]
+        found = [texts[i + 1 : i + 4] for i in range(start, end, 4)]
         assert found == [[f"{number:.2f}" for number in column] for column in columns]
-        left = texts[ends[partition] + 1 : ends[partition] + 3]
-        assert left == [f"{qk.max():.3f}", f"{exps.sum():.3f}"]
+        assert texts[end + 1 : end + 3] == [f"{qk.max():.3f}", f"{exps.sum():.3f}"]
+    start = texts.index("v1 (notebook 10):") + 1
     whole = [f"{oracle[name][0, head, 0]:.3f}" for name in ("qk_max", "exp_sum")]
-    assert texts[ends[2] + 1 : ends[2] + 3] == whole
-    shown = [float(text) for text in texts[ends[2] + 3 : ends[2] + 7]]
+    assert texts[start : start + 2] == whole
+    shown = [float(text) for text in texts[start + 2 : start + 6]]
     np.testing.assert_allclose(shown, oracle["out"][0, head, :4], atol=0.006)
 
 
@@ -352,7 +267,7 @@ def test_thread_blocks_have_the_tokens_of_their_partition(size: int) -> None:
     problem = partitions.MIXED
     starts = range(0, max(problem.seq_lens), size)
     expected = [[max(0, min(n - start, size)) for start in starts] for n in problem.seq_lens]
-    trace = run_v2(problem, size).partitions.trace
+    trace = run_v2(problem, size)[1].trace
     assert partitions.tokens_of_thread_blocks(trace).tolist() == expected
     figure = partitions.draw_mixed(problem, size)
     drawn = [tokens for line in expected for tokens in line if tokens]

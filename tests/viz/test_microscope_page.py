@@ -4,39 +4,39 @@ That nothing was asked for and no error written, the fixture `read_page` checks 
 """
 
 import re
-import time
-from dataclasses import replace
 from pathlib import Path
-from statistics import median
 
 import numpy as np
 import pytest
-from microscope_pages import (
-    TIME_STEPS,
-    WHEN_DRAWN,
-    Reader,
-    physical,
-    position,
-    require_cells,
-    stops,
-    the_trace,
-)
+from microscope_pages import Reader, physical, require_cells, stops, the_trace
 
 from pa_tutorial.kernels.intermediates import SUM_DONE, WEIGHTS_DONE
-from pa_tutorial.kernels.vectors import vector_loads
 from pa_tutorial.paging.layouts import VllmLayout
 from pa_tutorial.simt import Trace, global_traffic, shared_traffic
-from pa_tutorial.simt.trace import NO_TURN, SPACES
-from pa_tutorial.viz.kernel_runs import REFERENCE, between, prepare_v1
-from pa_tutorial.viz.microscope import microscope
+from pa_tutorial.simt.trace import NO_TURN
+from pa_tutorial.viz.kernel_runs import REFERENCE, between
 from pa_tutorial.viz.microscope.data import LANE_COLORS
-from pa_tutorial.viz.microscope.paged_panes import paged_panes
 
 # Sizes of the reference, known apart from it.
-ITEMSIZE, BLOCK_SIZE, NUM_THREADS = 2, 16, 128
-THREAD_GROUP_SIZE, NUM_VECS_PER_THREAD, VEC_SIZE = 2, 16, 4
+ITEMSIZE, BLOCK_SIZE, THREAD_GROUP_SIZE, VEC_SIZE = 2, 16, 2, 4
 LAYOUT = VllmLayout(16, 1, head_size=128, block_size=BLOCK_SIZE, dtype=REFERENCE.dtype)
 LOAD_K = "load_k("
+
+# Milliseconds of one of many steps, drawing and layout included.
+TIME_STEPS = """(times) => {
+  const start = performance.now();
+  for (let i = 0; i < times; i++) {
+    microscope.root.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowRight" }));
+    microscope.root.getBoundingClientRect();
+  }
+  return (performance.now() - start) / times;
+}"""
+# Of each pane: how wide it is on the page and in pixels, and where its last cell ends.
+SIZES = """() => microscope.grids.map((grid) => {
+  const cells = [...grid.now.keys()].filter((cell) => grid.tileOf(cell) === grid.tile);
+  const ends = cells.map((cell) => grid.box(cell).x + grid.box(cell).w);
+  return [grid.canvas.clientWidth, grid.canvas.width, Math.max(0, ...ends)];
+})"""
 
 
 @pytest.fixture
@@ -45,7 +45,6 @@ def reader(read_page, reference_html: Path) -> Reader:
 
 
 def test_the_page_is_one_file_that_may_load_nothing(reader: Reader, reference_html: Path) -> None:
-    """Would catch: a script, font or picture from elsewhere."""
     policy = reader.page.locator("meta[http-equiv=Content-Security-Policy]")
     rules = dict(rule.strip().split(" ", 1) for rule in policy.get_attribute("content").split(";"))
     assert rules.pop("default-src") == "'none'"
@@ -67,18 +66,13 @@ def ask_for_k(reader: Reader, way: str) -> None:
         reader.press("n", "n", "n", "n", "N")
         return
     reader.follow(warp=2, lane=5)
-    if way == "clicks on the line":
-        reader.click_line(LOAD_K, times=4)
-        return
-    reader.click_line(LOAD_K)
-    for turn in range(3):
-        assert f"j: turn {turn}" in reader.text(".loops")
+    reader.click_line(LOAD_K, times=4 if way == "clicks on the line" else 1)
+    for _ in range(3 if way == "buttons of the loop" else 0):
         reader.button("j: the next turn").click()
 
 
 @pytest.mark.parametrize("way", ["clicks on the line", "buttons of the loop", "keys"])
 def test_which_bytes_does_lane_5_of_warp_2_read(reader: Reader, way: str) -> None:
-    """Would catch: a turn counted from 1, an address from a wrong start, another lane's bytes."""
     ask_for_k(reader, way)
     group, offset_in_group = divmod(32 * 2 + 5, THREAD_GROUP_SIZE)
     offset = group % BLOCK_SIZE
@@ -95,57 +89,44 @@ def test_which_bytes_does_lane_5_of_warp_2_read(reader: Reader, way: str) -> Non
     assert {reader.at} == {*trace.records.instruction.tolist()}
 
 
-@pytest.mark.parametrize("ii", [3, 12])
-def test_which_lanes_share_a_bank_when_q_vecs_is_read(reader: Reader, ii: int) -> None:
-    """Would catch: banks of one byte or of 8 bytes, lanes of one word called a conflict."""
+def test_which_lanes_share_a_bank_when_q_vecs_is_read(reader: Reader) -> None:
+    """Vec 3 begins at byte 24 of row 0 and at byte 152 of row 1: two words in the same banks."""
     reader.follow(warp=2, lane=5)
-    reader.click_line("load_q_vec(", times=ii + 1)
-    banks: dict[int, dict[int, list[int]]] = {}  # bank -> word -> lanes, of q_vecs[r, ii, :]
-    for lane in range(32):
-        row = lane % THREAD_GROUP_SIZE
-        first = (row * NUM_VECS_PER_THREAD + ii) * VEC_SIZE * ITEMSIZE // 4
-        for word in (first, first + 1):
-            banks.setdefault(word % 32, {}).setdefault(word, []).append(lane)
-    even, odd = [*range(0, 32, 2)], [*range(1, 32, 2)]
-    assert all([*lanes.values()] == [even, odd] for lanes in banks.values())
-    where = f"banks {', '.join(map(str, sorted(banks)))}"
+    reader.click_line("load_q_vec(", times=4)
     assert reader.about[1:] == [
-        f"{where}: a word for lanes 0, 2, …, 30; another for lanes 1, 3, …, 31",
-        f"with lane 5 in {where}: "
+        "banks 6, 7: a word for lanes 0, 2, …, 30; another for lanes 1, 3, …, 31",
+        "with lane 5 in banks 6, 7: "
         "the same word for lanes 1, 3, …, 31; another one for lanes 0, 2, …, 30",
     ]
-    assert f"ii: turn {ii}" in reader.text(".loops")
-    words = (
-        "reads q_vecs, as load(q_vecs[i], 0) · 32 lanes, 8 bytes each · 2 wavefronts (1 at best)"
-    )
-    assert words in reader.text(".sentence")
+    assert "ii: turn 3" in reader.text(".loops")
+    words = "reads q_vecs, as load(q_vecs[i], 0) · 32 lanes, 8 bytes each"
+    assert f"{words} · 2 wavefronts (1 at best)" in reader.text(".sentence")
 
 
 def test_when_does_logits_17_get_its_final_value_and_from_whom(reader: Reader) -> None:
-    """Would catch: the last write of the memory (it is used again) taken for that of logits; an
-    access of its history left out, one to a neighbour, or a row that leads elsewhere."""
+    """Not the last write of the memory: it is used again. All its accesses are listed."""
     reader.find("logits[17]")
-    thread, trace = 17 % NUM_THREADS, the_trace()
-    weights = between(trace, SUM_DONE, WEIGHTS_DONE).only(kind="write")
-    mine = weights.records[weights.threads == thread][0]
-    when, line = int(mine.instruction), trace.sites[mine.place].line
+    trace = the_trace()
+    numbers = np.unique(trace.records.instruction)  # the page counts them from 1
+    mine = between(trace, SUM_DONE, WEIGHTS_DONE).only(kind="write", warp=0).records
+    mine = mine[mine.lane == 17][0]
+    line, number = trace.sites[mine.place].line, np.searchsorted(numbers, mine.instruction) + 1
     last = reader.page.locator(".last", has_text="as logits")
     assert last.inner_text() == (
-        f"last written as logits: instruction {position(when):,}, warp 0 lane {thread} "
-        f"(thread {thread}), line {line}"
+        f"last written as logits: instruction {number:,}, warp 0 lane 17 (thread 17), line {line}"
     )
     last.get_by_role("button").click()
-    assert reader.at == when
+    assert reader.at == mine.instruction
     assert trace.sources[0].line(line) in reader.text(".line.now >> nth=0")
-    assert f"Instruction {position(when):,} of " in reader.text(".sentence")
 
     (array,) = (a for a in trace.arrays if a.name == "shared_mem")
     address, records = array.address + 17 * 4, trace.only(space="shared").records
     here = (records.address < address + 4) & (records.address + records.num_bytes > address)
+    positions = np.searchsorted(numbers, records[here].instruction) + 1
     rows = reader.page.locator(".details tr[data-i]")
     assert [text.split("\t")[:4] for text in rows.all_inner_texts()] == [
-        [f"{position(r.instruction):,}", str(r.warp), str(r.lane), ("reads", "writes")[r.kind]]
-        for r in records[here]
+        [f"{at:,}", str(r.warp), str(r.lane), ("reads", "writes")[r.kind]]
+        for r, at in zip(records[here], positions, strict=True)
     ]
     rows.nth(5).click()
     assert reader.at == records[here][5].instruction
@@ -153,29 +134,14 @@ def test_when_does_logits_17_get_its_final_value_and_from_whom(reader: Reader) -
 
 @pytest.mark.parametrize("name", ["logits[256]", "logits", "nothing[3]", "logits[1, 2]"])
 def test_a_name_that_is_not_there_is_explained(reader: Reader, name: str) -> None:
-    """Would catch: a search that stays silent, or breaks the page."""
     reader.find(name)
     said = reader.text(".details")
     assert any(words in said for words in ("there are", "has the shape", "as in logits[17]"))
 
 
-def test_context_256_opens_in_2_seconds_and_steps_at_once(read_page, tmp_path: Path) -> None:
-    """Would catch: a page that draws all it knows at every step, or data that grows too large."""
-    problem = replace(REFERENCE, seq_lens=(256,))
-    prepared = prepare_v1(**vars(problem.paged("vllm")), loads=vector_loads)
-    report = prepared.simulate(trace=(0, 0, 0))
-    seconds, steps = [], []
-    for number in range(3):
-        start = time.process_time()
-        path = tmp_path / f"{number}.html"
-        microscope(report, panes=paged_panes(prepared)).save_html(path)
-        in_python = time.process_time() - start
-        reader = read_page(path)
-        seconds.append(in_python + reader.page.evaluate(WHEN_DRAWN) / 1000)
-        steps.append(median(reader.page.evaluate(TIME_STEPS, 30)))
-    print(f"opens in {min(seconds):.2f} s, a step takes {min(steps):.1f} ms")
-    assert min(seconds) < 2
-    assert min(steps) < 50
+def test_a_step_takes_no_time(reader: Reader) -> None:
+    """Would catch: a page that draws all it knows at every step."""
+    assert min(reader.page.evaluate(TIME_STEPS, 20) for _ in range(3)) < 50
 
 
 # Cells -----------------------------------------------------------------------------------------
@@ -183,72 +149,45 @@ def test_context_256_opens_in_2_seconds_and_steps_at_once(read_page, tmp_path: P
 
 def sample(trace: Trace, warp: int | None = None, lane: int | None = None) -> list[int]:
     """Instructions at which a reader stops, one of each kind, array and place."""
-    rng = np.random.default_rng(0)
     records = trace.records[np.isin(trace.records.instruction, stops(trace, warp, lane))]
     sorts = np.stack([records.kind, records.array, records.place], axis=1)
-    chosen = set()
-    for sort in np.unique(sorts, axis=0):
-        numbers = np.unique(records.instruction[(sorts == sort).all(axis=1)])
-        chosen.add(int(rng.choice(numbers)))
-    return sorted(chosen)
+    _, first = np.unique(sorts[::-1], axis=0, return_index=True)  # the last of each sort
+    return np.unique(records.instruction[::-1][first]).tolist()
 
 
 @pytest.mark.parametrize(("warp", "lane"), [(None, None), (2, 5), (0, 31), (1, None)])
 def test_cells_are_those_of_the_trace(reader: Reader, warp: int | None, lane: int | None) -> None:
-    """Would catch: a wrong address, a cell off by one, a wrong colour, a highlight left over; of
-    one that is followed, cells of other lanes, or memories of what they touched."""
+    """Of one that is followed, no cells of other lanes, nor memories of what they touched."""
     reader.follow(warp=warp, lane=lane)
     for number in sample(the_trace(), warp, lane):
         reader.go(number)
         require_cells(reader, the_trace(), warp, lane)
 
 
-def test_each_step_goes_to_the_next_cells_and_back(reader: Reader) -> None:
-    """Would catch: a step that skips or repeats an instruction, or leaves the old cells."""
-    expected = stops(the_trace())[:15]
-    for number in expected:
-        assert reader.at == number
-        require_cells(reader, the_trace())
-        reader.press("ArrowRight")
-    for number in reversed(expected):
-        reader.press("ArrowLeft")
-        assert reader.at == number
-    require_cells(reader, the_trace())
-
-
 @pytest.mark.parametrize(("width", "scale"), [(700, 1), (1920, 1.5)])
-def test_cells_fit_on_every_screen(
-    read_page, reference_html: Path, width: int, scale: float
-) -> None:
-    """Would catch: boxes that leave their canvas, or drawing that forgets how sharp a screen is."""
+def test_cells_fit_on_every_screen(read_page, reference_html: Path, width: int, scale: int) -> None:
     reader = read_page(reference_html, width=width, scale=scale)
-    for part in "load(k_cache", "load_values(v_cache", "load(q_vecs":
-        reader.go(int(the_trace().only(part, warp=3).records.instruction[0]))
-        for pane in reader.look():
-            for address, lanes, _ in pane["now"] if pane["space"] != "local" else ():
-                (within,) = (within for at, *_, within in pane["cells"] if at == address)
-                assert LANE_COLORS[lanes[0]] in within
-    sizes = "grids => grids.map(({ canvas }) => [canvas.clientWidth, canvas.width])"
-    for on_page, of_pixels in reader.page.evaluate(f"({sizes})(microscope.grids)"):
+    reader.go(the_trace().only("load(k_cache", warp=3).records.instruction[0])
+    for on_page, of_pixels, right in reader.page.evaluate(SIZES):
         assert of_pixels == pytest.approx(on_page * scale, abs=1)
+        assert right <= on_page
     wide = reader.page.evaluate("document.documentElement.scrollWidth")
     assert wide <= width, "nothing hangs over the right edge"
 
 
 @pytest.mark.parametrize("part", ["K", "V"])
 def test_the_pointer_names_an_element_and_a_click_picks_it(reader: Reader, part: str) -> None:
-    """Would catch: rows and columns exchanged, blocks in the order of the pool, a wrong byte."""
     name, per_block = f"{part.lower()}_cache", LAYOUT.head_size * BLOCK_SIZE
     (start,) = (a.address for a in the_trace().arrays if a.name == name)
     element_of = LAYOUT.k_element if part == "K" else LAYOUT.v_element
-    for logical, offset, element in ((0, 0, 0), (2, 3, 28), (7, 9, 77), (10, 15, 127)):
-        place = element_of(physical(logical), 0, offset, element)
-        cell = (logical - physical(logical)) * per_block + place
+    for logical, offset, element in ((0, 0, 0), (2, 3, 28), (10, 15, 127)):
+        block = physical(logical)
+        place = element_of(block, 0, offset, element)
+        cell = (logical - block) * per_block + place
         assert reader.hover(f"{part}:", cell)[:3] == [
             f"{name}[{place}]",
-            f"token {logical * BLOCK_SIZE + offset} · logical block {logical} · "
-            f"physical block {physical(logical)} · offset {offset} · KV head 0 · "
-            f"element {element}",
+            f"token {logical * BLOCK_SIZE + offset} · logical block {logical} · physical block "
+            f"{block} · offset {offset} · KV head 0 · element {element}",
             f"byte {place * ITEMSIZE:,} of {name} (address {start + place * ITEMSIZE})",
         ]
         reader.canvas(f"{part}:").click(position=reader.place(f"{part}:", cell))
@@ -258,25 +197,11 @@ def test_the_pointer_names_an_element_and_a_click_picks_it(reader: Reader, part:
 # What stands beside the cells ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("part", "warp", "visit"),
-    [
-        ("block_table[block_idx]", 3, 0),
-        ("load(q_vecs", 2, 40),
-        ("load_values(v_cache", 0, -1),
-        ("shfl_xor_sync", 2, 0),
-    ],
-)
-def test_lines_turns_and_lanes_are_those_of_the_instruction(
-    reader: Reader, part: str, warp: int, visit: int
-) -> None:
-    """Would catch: a line of another function, a turn of another visit, a mark left over; lanes at
-    work that look idle, or colours that are not those of the cells."""
+def test_lines_turns_and_lanes_are_those_of_the_instruction(reader: Reader) -> None:
     trace = the_trace()
-    records = trace.only(part, warp=warp).records
-    records = records[records.space != SPACES.index("local")]
-    here = records[records.instruction == np.unique(records.instruction)[visit]]
-    reader.go(int(here.instruction[0]))
+    records = trace.only("load_values(v_cache", warp=0).records
+    here = records[records.instruction == records.instruction.max()]
+    reader.go(here.instruction[0])
     sites = [(trace.sites[place], turn) for place, turn in trace.ways[here.way[0]]]
     sites.append((trace.sites[here.place[0]], NO_TURN))
     shown = {
@@ -284,54 +209,34 @@ def test_lines_turns_and_lanes_are_those_of_the_instruction(
         for row in reader.page.locator(".line.around").all()
     }
     assert shown == {(str(s.line), f"turn {n}" if n != NO_TURN else "") for s, n in sites}
-    innermost = reader.page.locator(".line.now").all()[-1]
-    assert innermost.locator(".number").inner_text() == str(sites[-1][0].line)
     loops = [f"{name}: turn {turn}" for name, turn in trace.loops(here.way[0])]
     assert reader.text(".loops").replace(" ◀▶", "\n").split("\n")[: len(loops)] == loops
-
     colors = "[...document.querySelectorAll('.chips button')].map((c) => c.style.background)"
-    at_work = {*here.lane.tolist()}
-    for lane, color in enumerate(reader.page.evaluate(colors)):
-        wanted = bytes.fromhex(LANE_COLORS[lane][1:] if lane in at_work else "ffffff")
-        assert color == f"rgb({', '.join(map(str, wanted))})", lane
-    assert f" {len(at_work)} lane{'s' if len(at_work) > 1 else ''}" in reader.text(".sentence")
+    wanted = [LANE_COLORS[lane] if lane in here.lane else "#ffffff" for lane in range(32)]
+    rgb = [", ".join(str(n) for n in bytes.fromhex(color[1:])) for color in wanted]
+    assert reader.page.evaluate(colors) == [f"rgb({color})" for color in rgb]
 
 
-def test_the_costs_are_those_of_the_tables(reader: Reader) -> None:
-    """Would catch: best and real exchanged, a sum that leaves out a warp or counts twice."""
-    trace, words = the_trace(), "{:,} {} of {} memory ({:,} at best)"
-    reader.press("End")
-    for table, unit, best, space in (
-        (global_traffic(trace), "sectors", "ideal sectors", "global"),
-        (shared_traffic(trace), "wavefronts", "ideal", "shared"),
-    ):
-        told = words.format(table.total(unit), unit, space, table.total(best))
-        assert told in reader.text(".counts")
-
-
-def test_bytes_of_shared_memory_count_from_its_beginning(reader: Reader) -> None:
-    """Would catch: two origins, the array's and the memory's, in the words for one element."""
+def test_costs_are_those_of_the_tables_and_shared_memory_has_one_beginning(reader: Reader) -> None:
     reader.follow(warp=0, lane=17)
     reader.click_line("logits[i] *= inv_sum")
     first = 128 * 2 + 2 * 4 * 4 + 4 * 17  # behind q_vecs and red_smem
     where = f"bytes {first}–{first + 3} of shared memory"
     name = "beginning at shared_mem[17] = logits[17] = out_smem[17]"
     assert reader.about[0] == f"lane 17 of warp 0 reads {where} · {name}"
+    reader.press("Escape")
+    reader.press("End")
+    for table, unit, best, space in (
+        (global_traffic(the_trace()), "sectors", "ideal sectors", "global"),
+        (shared_traffic(the_trace()), "wavefronts", "ideal", "shared"),
+    ):
+        told = f"{table.total(unit):,} {unit} of {space} memory ({table.total(best):,} at best)"
+        assert told in reader.text(".counts")
 
 
 # Keys ------------------------------------------------------------------------------------------
 
-
-def tab_to(reader: Reader, css: str) -> None:
-    for _ in range(80):
-        if reader.page.evaluate("css => document.activeElement.matches(css)", css):
-            return
-        reader.press("Tab")
-    raise AssertionError(f"the Tab key does not come to {css}")
-
-
 STEPS = [  # keys, and the place among all stops
-    (("End",), -1),
     (("End", "ArrowRight"), -1),
     (("End", "Shift+ArrowLeft", "ArrowLeft"), -12),
     (("Home", "ArrowLeft"), 0),
@@ -342,117 +247,83 @@ STEPS = [  # keys, and the place among all stops
 
 
 def test_keys_step_and_stop_at_the_ends(reader: Reader) -> None:
-    """Would catch: a step that stops at accesses to local arrays, or runs over the ends."""
     expected = stops(the_trace())
     for keys, place in STEPS:
         reader.go(expected[0])
         reader.press(*keys)
         assert reader.at == expected[place], keys
+    require_cells(reader, the_trace())
     numbers = np.unique(the_trace().records.instruction)
-    first = int(the_trace().only(space="local").records.instruction[0])
+    first = the_trace().only(space="local").records.instruction[0]
     reader.go(first - 1)
-    tab_to(reader, "input[type=checkbox]")
+    reader.tab_to("input[type=checkbox]")
     reader.press(" ", "ArrowRight", "ArrowRight")  # through local arrays, too
     assert reader.at == numbers[numbers >= first][1]
 
 
-def test_w_l_and_n_follow_a_warp_a_lane_and_a_line(reader: Reader) -> None:
-    """Would catch: a key that leaves out a warp, a choice that is not shown, a visit of another."""
-    for warp in ("0", "1", "2", "3", ""):
+def test_w_and_l_choose_a_warp_and_a_lane_and_escape_lets_them_go(reader: Reader) -> None:
+    for warp in ("0", "1", "2", "3", "", "0", "1", "2"):
         reader.press("w")
         assert reader.warp == warp
-    reader.press("w", "w", "w", "L", "L")
     chosen = reader.page.locator(".chips .chosen")
-    assert chosen.inner_text() == "30"
-    for number in [n for n in stops(the_trace(), warp=2, lane=30) if n > reader.at][:40]:
+    for key, lane in (("L", "31"), ("L", "30"), ("l", "31")):
+        reader.press(key)
+        assert chosen.inner_text() == lane
+    for number in [n for n in stops(the_trace(), warp=2, lane=31) if n > reader.at][:10]:
         reader.press("ArrowRight")
         assert reader.at == number
-    reader.press("l", "l")
-    assert chosen.count() == 0
-    reader.press("l")
-    assert chosen.inner_text() == "0"
     reader.press("Escape")
     assert (chosen.count(), reader.warp) == (0, "")
-    visits = np.unique(the_trace().only(array="v_cache", warp=1).records.instruction).tolist()
-    reader.press("w", "w")
-    reader.go(visits[0])
-    for number in visits[1:20]:
-        reader.press("n")
-        assert reader.at == number
-    reader.press("N", "N")
-    assert reader.at == visits[17]
-    reader.page.get_by_label("warp", exact=True).select_option("warp 3")
-    reader.press("ArrowRight", "ArrowRight")  # not for the list of warps
-    assert reader.warp == "3"
-    assert reader.at in stops(the_trace(), warp=3)
 
 
 def test_space_plays_and_stops(reader: Reader) -> None:
-    """Would catch: a clock that runs on, or never starts; a jump from which it plays on."""
+    """A jump stops it, too."""
     reader.page.get_by_label("steps a second").select_option("50/s")
-    for end in (lambda: reader.press(" "), lambda: reader.click_line("logits[i] *= inv_sum")):
-        start = reader.at
+    jump = reader.page.locator(".line.reached", has_text="logits[i] *= inv_sum").first
+    for end in (lambda: reader.press(" "), lambda: jump.dispatch_event("click")):
+        start, tries = reader.at, 0
         reader.press(" ")
-        for _ in range(100):
+        while reader.at <= start + 20 and (tries := tries + 1) < 100:
             reader.page.wait_for_timeout(50)
-            if reader.at > start + 20:
-                break
-        assert reader.at > start + 20
         assert "stop" in reader.text(".bar")
         end()
         at = reader.at
         reader.page.wait_for_timeout(100)
-        assert reader.at == at
-        assert at in stops(the_trace())
+        assert reader.at == at > start + 20
         assert "stop" not in reader.text(".bar")
 
 
 def test_source_panes_buttons_and_chips_need_no_mouse(reader: Reader) -> None:
-    """Would catch: a list that only a mouse can use, a pane that says nothing without a pointer,
-    controls that are no buttons, chips that take 32 stops."""
-    at = reader.at
     reader.press("f")
     reader.keyboard.type("logits[17]")
     reader.press("Enter", "Escape")  # the field is left, the element stays
     assert reader.text(".details .caption").startswith("logits[17]: touched ")
     reader.press("Escape")
     assert "logits[17]" not in reader.text(".details")
-    tab_to(reader, "canvas[aria-label^='K:']")
-    reader.press("ArrowRight", "ArrowRight", "ArrowDown", "ArrowDown", "ArrowLeft")
-    # the second row below the first: piece 2, its first element
-    assert "offset 0 · KV head 0 · element 16" in reader.text(".tip")
-    reader.press("ArrowUp", "Enter")
-    assert reader.at == at
+    reader.tab_to("canvas[aria-label^='K:']")
+    reader.press("ArrowRight", "ArrowRight", "ArrowDown", "ArrowDown", "ArrowLeft", "ArrowUp")
+    # the row below the first: piece 1, its first element
+    assert "offset 0 · KV head 0 · element 8" in reader.text(".tip")
+    reader.press("Enter", "Tab")
     element = LAYOUT.k_element(physical(0), 0, 0, 8)
     assert reader.text(".details .caption").startswith(f"k_cache[{element}]: touched")
-    reader.press("Tab")
     assert not reader.page.locator(".tip").is_visible()
 
-    tab_to(reader, "button[title^='one step (']")
-    reader.press("Enter", " ")
-    assert reader.at == stops(the_trace())[2]
-    tab_to(reader, ".chips button:nth-child(1)")
-    reader.press(*["ArrowRight"] * 6, "ArrowLeft", " ")
+    reader.tab_to(".chips button:nth-child(1)")
+    reader.press(*["ArrowRight"] * 6, "ArrowLeft", " ", "Home")
     assert reader.text(".chips .chosen") == "5"
-    reader.press("Tab")
-    assert not reader.page.evaluate("document.activeElement.matches('.chips *')"), "one stop"
-
     records = the_trace().only(array="k_cache", warp=int(reader.warp)).records
     visits = np.unique(records.instruction[records.lane == 5]).tolist()
-    reader.press("Home")
-    tab_to(reader, ".listing")
-    line = reader.page.locator(".line.cursor")
-    for _ in range(100):
+    reader.tab_to(".listing")
+    reader.press("ArrowDown")
+    while LOAD_K not in reader.text(".line.cursor"):
         reader.press("ArrowDown")
-        if LOAD_K in line.inner_text():
-            break
     reader.press("Enter", "Enter", "Shift+Enter", "Enter", "Enter")
     assert reader.at == visits[2]
 
 
 def test_the_help_opens_and_names_every_key(reader: Reader) -> None:
-    """Would catch: a key that nobody can know of."""
-    tab_to(reader, "button[title=keys]")
+    reader.tab_to("button[title=keys]")
     reader.press("Enter")
     words = reader.text(".help")
     script = reader.page.evaluate("microscope.key.toString()")

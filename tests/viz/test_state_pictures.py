@@ -11,11 +11,10 @@ from pictures import require_readable, texts_of
 from pa_tutorial.paging.block_table import BlockTable
 from pa_tutorial.paging.layouts import PlainLayout, VllmLayout
 from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
-from pa_tutorial.viz import cpu_measured, layouts, style
+from pa_tutorial.viz import cpu_measured, layouts
 from pa_tutorial.viz.blocks import draw_translation, snapshot
 from pa_tutorial.viz.cpu_figures import reading_order
 from pa_tutorial.viz.engine_figures import WAITS, draw_batch, draw_timeline
-from pa_tutorial.viz.latent import draw_two_ways
 from pa_tutorial.viz.many_devices import FOUR_BLOCKS, draw_blocks, draw_heads
 from pa_tutorial.viz.tiles import draw_tile, place_of
 
@@ -37,12 +36,10 @@ def test_a_frame_is_the_state_at_its_moment() -> None:
     assert before.tables == {"a": (0, 0, 3, 4), "b": (1, 2, 3, 4)}
     assert before.ref_counts[:5] == (0, 1, 1, 2, 2)
     assert before.owners == {1: ("b",), 2: ("b",), 3: ("a", "b"), 4: ("a", "b")}
-    tokens = {2: (4, 5, 6, 7), 3: (8, 9, 10, 11), 4: (12, 13)}
-    assert {block: before.tokens[block] for block in tokens} == tokens
+    assert [before.tokens[n] for n in (2, 3, 4)] == [(4, 5, 6, 7), (8, 9, 10, 11), (12, 13)]
     assert after.ref_counts[1:5] == (1, 1, 1, 1)
     cached = snapshot("", pool, {})
-    assert cached.tokens[3] == (8, 9, 10, 11)
-    assert 4 not in cached.tokens
+    assert (cached.tokens[3], 4 in cached.tokens) == ((8, 9, 10, 11), False)
     assert not any(cached.ref_counts)
 
 
@@ -52,50 +49,36 @@ def test_a_translation_says_the_slot() -> None:
     require_readable(figure)
 
 
-def small_slot_write() -> layouts.SlotWrite:
+def test_slot_write_shows_every_token_at_its_slot_and_nothing_elsewhere() -> None:
     """Tokens 2 to 5 of a sequence in the blocks 5 and 2."""
     layout = VllmLayout(num_blocks=7, num_kv_heads=1, head_size=8, block_size=4)
-    return layouts.write_chunk([5, 2], 2, 6, layout)
-
-
-def test_slot_write_finds_every_token_at_its_slot_and_nothing_elsewhere() -> None:
-    written = small_slot_write()
+    written = layouts.write_chunk([5, 2], 2, 6, layout)
     assert written.slots == (22, 23, 8, 9, -1)
-    layout, slots = written.layout, (20, 21, 22, 23, 8, 9)
-    for side, place, cache in (
-        ("K", layout.k_place, written.k_cache),
-        ("V", layout.v_place, written.v_cache),
-    ):
+    places = ("K", layout.k_place, written.k_cache), ("V", layout.v_place, written.v_cache)
+    for side, place, cache in places:
         expected = {
             place(slot // 4, 0, slot % 4, dim): (side, token, dim)
-            for token, slot in enumerate(slots)
+            for token, slot in enumerate((20, 21, 22, 23, 8, 9))
             for dim in range(8)
         }
         at = [tuple(index) for index in (~cache.isnan()).nonzero().tolist()]
         assert {index: layouts.found(cache[index].item()) for index in at} == expected
-
-
-def test_slot_write_shows_each_number_where_it_is_in_memory() -> None:
-    figure = layouts.draw_slot_write(small_slot_write(), followed=4)
+    figure = layouts.draw_slot_write(written, followed=4)
     shown = texts_of(figure)
     for token in range(6):
-        for dim in range(8):
-            new = token >= 2  # once more in the rows of new tokens, as K and as V
-            assert shown.count(f"{token}.{dim}") == (4 if new else 2)
-    (axes,) = figure.axes
-    cells = [p.get_xy() for p in axes.patches if not p.get_fill() and p.get_y() > 8]  # in memory
+        times = 4 if token >= 2 else 2  # once more in the rows of new tokens, as K and as V
+        assert [shown.count(f"{token}.{dim}") for dim in range(8)] == [times] * 8
+    cells = [p.get_xy() for p in figure.axes[0].patches if not p.get_fill() and p.get_y() > 8]
     assert {x for x, _ in cells} == {0, 1, 2, 3, 24}, "4 numbers of K, 1 column of V"
-    assert len(cells) == 2 * 4 + 8
 
 
 def test_bytes_that_touch_are_one_piece_and_a_sector_counts_once() -> None:
-    sizes = (5, 2, 16, 4)
     token = [(3, 1, 2, dim) for dim in range(16)]
-    for layout, k_pieces, v_pieces in ((VllmLayout(*sizes), 4, 16), (PlainLayout(*sizes), 1, 1)):
-        assert len(layouts.byte_runs(layout.k_element, 4, token)) == k_pieces
-        runs = layouts.byte_runs(layout.v_element, 4, token)
-        assert len(runs) == v_pieces
-        assert sum(end - first for first, end in runs) == 16 * 4
+    for layout, num_k, num_v in ((VllmLayout, 4, 16), (PlainLayout, 1, 1)):
+        one = layout(5, 2, 16, 4)
+        runs = [layouts.byte_runs(element, 4, token) for element in (one.k_element, one.v_element)]
+        assert [len(pieces) for pieces in runs] == [num_k, num_v]
+        assert [sum(end - first for first, end in pieces) for pieces in runs] == [16 * 4] * 2
     for runs, count in (([(0, 4), (8, 12), (28, 32)], 1), ([(28, 36)], 2), ([(0, 128)], 4)):
         assert layouts.sectors(runs) == count
 
@@ -138,24 +121,15 @@ def test_batch_is_drawn_with_all_its_numbers() -> None:
 def test_heads_are_drawn_on_each_rank_that_has_them(num_ranks: int, times: int) -> None:
     drawn = texts_of(draw_heads(FOUR_BLOCKS, num_ranks))
     assert [drawn.count(f"head {head}") for head in range(2)] == [times] * 2
-    titles = [text for text in drawn if "block table" in text]
-    assert len(titles) == 1 + num_ranks
-    assert all(title.endswith("[5, 2, 6, 1]") for title in titles)
+    assert sum(text.endswith("block table [5, 2, 6, 1]") for text in drawn) == 1 + num_ranks
 
 
 def test_blocks_are_dealt_out_and_numbered_by_each_rank() -> None:
-    drawn = {*texts_of(draw_blocks(FOUR_BLOCKS, 2))}
     titles = {f"rank {rank}   block table [1, 2]" for rank in range(2)}
-    assert titles | {"one device   block table [5, 2, 6, 1]"} <= drawn
+    titles |= {"one device   block table [5, 2, 6, 1]"}
+    assert titles <= {*texts_of(draw_blocks(FOUR_BLOCKS, 2))}
     two_blocks = replace(FOUR_BLOCKS, seq_lens=(11,), tables=((5, 2),))
     assert "rank 2   block table []" in texts_of(draw_blocks(two_blocks, 3))
-
-
-def test_the_two_ways_of_a_latent_cache_multiply_sizes_that_fit() -> None:
-    """512 elements of latent, 64 of position, 128 heads of 128."""
-    rows = "rows of the cache\nT × (512 + 64)"
-    wanted = {rows, "q\n128 × 192", "q · w_k\n128 × (512 + 64)", "out\n128 × 128"}
-    assert wanted | {"V = latents · w_v\nT × 128 × 128"} <= {*texts_of(draw_two_ways())}
 
 
 # Measurements --------------------------------------------------------------------------------
@@ -171,29 +145,25 @@ def test_only_block_major_reads_neighbours() -> None:
         assert np.count_nonzero(np.diff(places) == 1) == neighbours
 
 
-# ms for 10**6 bytes of K and V: of reading 20 GB/s
-SLOWNESS = {"read": 0.05, "cpu": 0.1, "sdpa": 0.3, "sdpa_rows": 0.2, "gather_heads_x": 0.4}
-
-
-def row(seq_len: int, heads: tuple[int, int] = (16, 16), dtype: str = "float32") -> dict:
-    kv_bytes = 2 * seq_len * heads[1] * 64 * 4
-    shape = {"name": "context", "num_seqs": 1, "seq_len": seq_len, "head_size": 64}
-    shape |= {"num_heads": heads[0], "num_kv_heads": heads[1], "dtype": dtype}
-    times = {key: {"median_ms": slow * kv_bytes / 1e6} for key, slow in SLOWNESS.items()}
+def row(seq_len: int, num_heads: int, num_kv_heads: int, dtype: str = "float32") -> dict:
+    """Reading takes 20 GB/s."""
+    slowness = {"read": 0.05, "cpu": 0.1, "sdpa": 0.3, "sdpa_rows": 0.2, "gather_heads_x": 0.4}
+    kv_bytes = 2 * seq_len * num_kv_heads * 64 * 4
+    shape = {"name": "context", "seq_len": seq_len, "head_size": 64, "dtype": dtype}
+    shape |= {"num_heads": num_heads, "num_kv_heads": num_kv_heads}
+    times = {key: {"median_ms": slow * kv_bytes / 1e6} for key, slow in slowness.items()}
     return {"shape": shape, "kv_bytes": kv_bytes, "times": times}
 
 
 def test_bandwidth_shows_the_speed_of_each_and_labels_what_was_measured() -> None:
-    rows = [row(seq_len, of) for of in ((16, 16), (32, 8)) for seq_len in (8192, 128, 1024)]
-    rows.append(row(4096, dtype="bfloat16"))  # of another kind
-    speeds = cpu_measured.gb_per_s(rows[0])
-    assert speeds == pytest.approx({"reading": 20, "cpu": 10, "contiguous": 5, "gather": 2.5})
+    rows = [row(seq_len, *of) for of in ((16, 16), (32, 8)) for seq_len in (8192, 128, 1024)]
+    rows.append(row(4096, 16, 16, "bfloat16"))  # of another kind
     figure = cpu_measured.draw_bandwidth({"decode": {"rows": rows}})
     assert "reaches 50% of the speed of reading, the best gather 12%" in figure.get_suptitle()
     for panel in figure.axes:
-        (kernel,) = (line for line in panel.lines if line.get_color() == style.INK)
-        assert list(kernel.get_xdata()) == [128, 1024, 8192]
-        assert list(kernel.get_ydata()) == pytest.approx([10] * 3)
+        assert [list(line.get_xdata()) for line in panel.lines] == [[128, 1024, 8192]] * 4
+        speeds = [line.get_ydata()[0] for line in panel.lines]
+        assert speeds == pytest.approx([20, 10, 5, 2.5])
     assert {label for label, *_ in cpu_measured.LINES.values()} == {*texts_of(figure)}
     with pytest.raises(ValueError, match="some with 32 query and 1 KV heads"):
         cpu_measured.contexts(rows, 32, 1)

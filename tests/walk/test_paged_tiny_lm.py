@@ -2,15 +2,16 @@
 
 import pytest
 import torch
+from torch import Tensor
 
-from pa_tutorial.attention.paged import paged_gather, paged_online
+from pa_tutorial.attention.paged import flatten_queries, paged_online
 from pa_tutorial.attention.tiny_lm import TinyLM, encode, load
 from pa_tutorial.paging.allocator import BlockAllocator
 from pa_tutorial.paging.block_table import BlockTable
 from pa_tutorial.paging.errors import OutOfBlocks
 from pa_tutorial.paging.layouts import LAYOUTS
 from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
-from pa_tutorial.walk.paged_tiny_lm import PagedTinyLM, flatten_queries
+from pa_tutorial.walk.paged_tiny_lm import PagedTinyLM
 from pa_tutorial.walk.problem import SequenceProblem
 
 PROMPTS = (
@@ -36,7 +37,6 @@ def paged(model: TinyLM, num_blocks: int = 64, block_size: int = 8, **options) -
     [(layout, size) for layout in LAYOUTS for size in (1, 8, 16, 32)],
 )
 def test_tokens_of_20_prompts_are_equal_with_and_without_paging(model, block_size, layout) -> None:
-    assert len(set(PROMPTS)) == 20
     prompts = [encode(prompt) for prompt in PROMPTS]
     lm = paged(model, 2000 // block_size, block_size, layout=layout)
     free = lm.allocator.num_free
@@ -46,16 +46,10 @@ def test_tokens_of_20_prompts_are_equal_with_and_without_paging(model, block_siz
     assert lm.allocator.num_free == free
 
 
-@pytest.mark.paged_gather
-def test_any_paged_stage_can_attend(model) -> None:
-    prompts = [encode("A class"), encode("The")]
-    lm = paged(model, layout="vllm", attention=paged_gather)
-    for prompt, tokens in zip(prompts, lm.generate(prompts, 12), strict=True):
-        assert torch.equal(tokens, model.generate(prompt, 12))
-
-
-def scores_without_paging(model: TinyLM, text: str) -> torch.Tensor:
-    return model(encode(text))[-1]
+def require_scores(model: TinyLM, scores: Tensor, *texts: str) -> None:
+    """A row for each text: what follows, by the model without paging."""
+    expected = torch.stack([model(encode(text))[-1] for text in texts])
+    assert torch.allclose(scores, expected, atol=1e-4)
 
 
 @pytest.mark.parametrize("chunks", [(20,), (1,) * 20, (7, 6, 6, 1), (19, 1), (8, 8, 4)])
@@ -65,27 +59,16 @@ def test_a_decode_step_does_prefill_in_chunks_of_any_size(model, chunks) -> None
     table = lm.new_sequence()
     for tokens in encode(text).split(chunks):
         scores = lm.step([table], [tokens])
-    assert torch.allclose(scores[0], scores_without_paging(model, text), atol=1e-4)
+    require_scores(model, scores, text)
 
 
-def test_prefill_and_decode_share_a_step(model) -> None:
+def test_prefill_and_decode_share_a_step_with_alibi() -> None:
+    model = SequenceProblem("", "", "", num_heads=6, num_kv_heads=2, alibi=True).model()
     lm = paged(model)
     old, new = lm.new_sequence(), lm.new_sequence()
     lm.step([old], [encode("A lis")])
     scores = lm.step([new, old], [encode("The class statement"), encode("t")])
-    assert torch.allclose(scores[0], scores_without_paging(model, "The class statement"), atol=1e-4)
-    assert torch.allclose(scores[1], scores_without_paging(model, "A list"), atol=1e-4)
-
-
-def test_alibi_and_random_weights() -> None:
-    model = SequenceProblem(
-        "", "", "", num_heads=6, num_kv_heads=2, head_size=64, alibi=True
-    ).model()
-    lm = paged(model)
-    table = lm.new_sequence()
-    lm.step([table], [encode("some by")])
-    scores = lm.step([table], [encode("tes")])
-    assert torch.allclose(scores[0], scores_without_paging(model, "some bytes"), atol=1e-3)
+    require_scores(model, scores, "The class statement", "A list")
 
 
 @pytest.mark.parametrize("prompt", ["A class", "A class "])  # a shared tail, and full blocks only
@@ -94,10 +77,9 @@ def test_a_fork_shares_blocks_and_goes_its_own_way(model, prompt) -> None:
     one = lm.new_sequence()
     lm.step([one], [encode(prompt)])
     other = one.fork()
-    scores = lm.step([one, other], [encode("x"), encode("y")])
+    lm.step([one, other], [encode("x"), encode("y")])
     scores = lm.step([other, one], [encode("es"), encode("st")])
-    assert torch.allclose(scores[0], scores_without_paging(model, prompt + "yes"), atol=1e-4)
-    assert torch.allclose(scores[1], scores_without_paging(model, prompt + "xst"), atol=1e-4)
+    require_scores(model, scores, prompt + "yes", prompt + "xst")
 
 
 def test_a_known_prefix_is_not_computed_again(model) -> None:
@@ -108,24 +90,18 @@ def test_a_known_prefix_is_not_computed_again(model) -> None:
         return paged_online(q, *arguments)
 
     lm = PagedTinyLM(model, PrefixCachingAllocator(64), 8, attention=counting)
+    first, second, *both = (lm.new_sequence() for _ in range(4))
     text = "A list is a mutable seq"
-    first, second = lm.new_sequence(), lm.new_sequence()
     lm.step([first], [encode(text)])
     lm.step([first], [encode("u")])  # the third block is full now
     scores = lm.step([second], [encode(text + "u")])
     assert computed == [23, 23, 1, 1, 1, 1]  # two layers: all of it, one token, only the last
     assert second.blocks == first.blocks
-    assert torch.allclose(scores[0], scores_without_paging(model, text + "u"), atol=1e-4)
-
-
-def test_two_sequences_of_one_step_may_share_a_new_prefix(model) -> None:
-    lm = PagedTinyLM(model, PrefixCachingAllocator(64), 8)
-    tables = [lm.new_sequence(), lm.new_sequence()]
-    texts = ("A class has a name", "A class has a base")
-    scores = lm.step(tables, [encode(text) for text in texts])
-    assert tables[0].blocks[0] == tables[1].blocks[0]
-    for row, text in zip(scores, texts, strict=True):
-        assert torch.allclose(row, scores_without_paging(model, text), atol=1e-4)
+    require_scores(model, scores, text + "u")
+    texts = ("A class has a name", "A class has a base")  # a new prefix of two, in one step
+    scores = lm.step(both, [encode(text) for text in texts])
+    assert both[0].blocks[0] == both[1].blocks[0]
+    require_scores(model, scores, *texts)
 
 
 def test_a_step_that_is_refused_changes_nothing(model) -> None:
@@ -137,7 +113,7 @@ def test_a_step_that_is_refused_changes_nothing(model) -> None:
         ([one, other], [encode("x" * 9), encode("y" * 17)], OutOfBlocks, "free"),
         ([one, other], [encode("x"), torch.tensor([256])], ValueError, "tokens holds 256"),
         ([one, other], [encode("x"), encode("")], ValueError, r"tokens has shape \[0\]"),
-        ([one, other], [encode("x"), encode("y" * 257)], ValueError, "positions holds 256"),
+        ([one, other], [encode("x"), encode("y" * 257)], ValueError, "positions holds 256; .* 255"),
         ([one, one], [encode("x"), encode("y")], ValueError, r"tables\[1\] is in the batch twice"),
         ([one, stranger], [encode("x"), encode("y")], ValueError, r"tables\[1\] is of another"),
         ([one, other], [encode("x")], ValueError, "zip"),
@@ -147,18 +123,7 @@ def test_a_step_that_is_refused_changes_nothing(model) -> None:
         with pytest.raises(error, match=message):
             lm.step(tables, tokens)
         assert (one.num_tokens, other.num_tokens, lm.allocator.num_free) == (7, 0, 3)
-    scores = lm.step([one], [encode("e")])
-    assert torch.allclose(scores[0], scores_without_paging(model, "A classe"), atol=1e-4)
-
-
-def test_a_full_sequence_is_refused_one_token_more(model) -> None:
-    lm = paged(model)
-    table = lm.new_sequence()
-    lm.step([table], [encode("x" * 256)])
-    free = lm.allocator.num_free
-    with pytest.raises(ValueError, match="positions holds 256; it must be 0 to 255"):
-        lm.step([table], [encode("y")])
-    assert (table.num_tokens, lm.allocator.num_free) == (256, free)
+    require_scores(model, lm.step([one], [encode("e")]), "A classe")
 
 
 def test_blocks_are_given_back_when_generation_fails(model) -> None:
@@ -168,35 +133,13 @@ def test_blocks_are_given_back_when_generation_fails(model) -> None:
     assert lm.allocator.num_free == 2
 
 
-def test_no_tokens_wanted_no_tokens_given(model) -> None:
-    assert [len(tokens) for tokens in paged(model).generate([encode("A"), encode("B")], 0)] == [
-        0,
-        0,
-    ]
-
-
-def test_an_unknown_layout_is_named_with_the_known_ones(model) -> None:
-    with pytest.raises(ValueError, match="layout is 'vLLM'; it must be one of"):
-        paged(model, layout="vLLM")
-
-
 def test_flattened_queries_are_sequences_that_end_at_their_position() -> None:
-    tables = torch.tensor([[5, 2], [3, 0]], dtype=torch.int32)
-    rows, lens = flatten_queries(tables, torch.tensor([11, 4]), torch.tensor([3, 1]))
+    tables, seq_lens = torch.tensor([[5, 2], [3, 0]], dtype=torch.int32), torch.tensor([11, 4])
+    rows, lens = flatten_queries(tables, seq_lens, torch.tensor([3, 1]))
     assert rows.tolist() == [[5, 2], [5, 2], [5, 2], [3, 0]]
     assert lens.tolist() == [9, 10, 11, 4]
     assert (rows.dtype, lens.dtype) == (torch.int32, torch.int32)
-
-
-@pytest.mark.parametrize("new", [0, 12, -1])
-def test_more_new_tokens_than_tokens_are_refused(new) -> None:
-    tables = torch.zeros(1, 2, dtype=torch.int32)
-    with pytest.raises(ValueError, match=rf"query_lens\[0\] is {new}; it must be 1 to 11"):
-        flatten_queries(tables, torch.tensor([11]), torch.tensor([new]))
-
-
-@pytest.mark.parametrize("sizes", [(2, 2, 1), (2, 1, 2), (1, 2, 2)])
-def test_each_sequence_has_a_row_a_seq_len_and_a_query_len(sizes) -> None:
-    tables = torch.zeros(sizes[0], 2, dtype=torch.int32)
-    with pytest.raises(ValueError, match="zip"):
-        flatten_queries(tables, torch.full((sizes[1],), 3), torch.full((sizes[2],), 1))
+    for new in (0, 12):
+        message = rf"query_lens\[0\] is {new}; it must be 1 to 11"
+        with pytest.raises(ValueError, match=message):
+            flatten_queries(tables, seq_lens, torch.tensor([new, 1]))

@@ -8,7 +8,7 @@ panes.py      what is shown of an array, as data
 data.py       a trace as data for the page
 page.py       the widget, the page, the picture
 still.py      draws the picture
-paged.py      the panes of the paged kernel
+paged_panes.py  the panes of the paged kernel
 *.js, *.css   what runs in the browser: recording (asks the trace), grid (a pane),
               views (time line and source), microscope (controls), showing (words)
 """

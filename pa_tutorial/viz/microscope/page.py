@@ -16,6 +16,7 @@ from pa_tutorial.viz.microscope.panes import Pane, pane_as_data, shared_as_data
 from pa_tutorial.viz.microscope.still import draw_step
 
 STATIC = "PA_TUTORIAL_STATIC"  # set: show pictures, as in notebooks that are committed
+DATA = "application/vnd.pa-tutorial.microscope"  # beside the picture: what docs/ makes a page of
 SCRIPTS = (
     "recording.js",
     "grid.js",
@@ -66,6 +67,12 @@ def css() -> str:
     return (FOLDER / "microscope.css").read_text(encoding="utf-8")
 
 
+def page(title: str, data: str) -> str:
+    """A page of one microscope. data: Microscope.as_json"""
+    data = data.replace("<", "\\u003c")  # no tag can end within it
+    return PAGE.format(policy=POLICY, title=title, css=css(), data=data, script=script())
+
+
 @dataclass(frozen=True)
 class Microscope:
     """One thread block under the microscope. Show it in a notebook, or save it as a page.
@@ -102,11 +109,8 @@ class Microscope:
 
     def save_html(self, path: str | Path) -> None:
         """One file that any browser shows, without a network."""
-        # no tag can end within the data
-        data = self.as_json.replace("<", "\\u003c")
-        title = f"{self.trace.kernel} under the microscope"
-        page = PAGE.format(policy=POLICY, title=title, css=css(), data=data, script=script())
-        Path(path).write_text(page, encoding="utf-8", newline="\n")
+        text = page(f"{self.trace.kernel} under the microscope", self.as_json)
+        Path(path).write_text(text, encoding="utf-8", newline="\n")
 
     def picture(self) -> Figure:
         """The instruction at which it opens, drawn: what stands in a committed notebook."""
@@ -125,10 +129,8 @@ class Microscope:
                 return self.widget()._repr_mimebundle_(**options)
             except ImportError:
                 pass
-        picture = self.picture()
-        alt = picture.get_suptitle().replace("\n", " ")
-        bundle = {"image/png": style.png(picture), "text/plain": alt}
-        return bundle, {"image/png": {"width": round(style.WIDTH * 100), "alt": alt}}
+        bundle, metadata = style.Shown(self.picture())._repr_mimebundle_()
+        return bundle | {DATA: self.as_json}, metadata
 
 
 @cache

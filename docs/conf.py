@@ -1,0 +1,33 @@
+"""The walk as a site: `make site` builds it from the committed outputs; nothing runs."""
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+from sphinx.errors import ConfigError
+
+sys.path.insert(0, str(Path(__file__).parent))  # walk_pages
+for name in ("furo", "latex2mathml", "myst_nb", "sphinx_copybutton"):
+    if not find_spec(name):
+        raise ConfigError(f"The site needs {name}: pip install -c constraints.txt -e '.[site]'")
+
+project = "PagedAttention, step by step"
+author = "The authors of pa_tutorial"
+extensions = ["myst_nb", "sphinx_copybutton", "walk_pages"]
+
+root_doc = "README"
+include_patterns = ["*.md", "notebooks/*", "pa_tutorial/**/README.md", "tests/README.md"]
+
+nb_execution_mode = "off"
+nb_merge_streams = True
+myst_enable_extensions = ["dollarmath", "colon_fence"]
+myst_heading_anchors = 3  # every section has a link
+
+html_theme = "furo"
+html_title = project
+html_static_path = ["site.css"]
+html_css_files = ["site.css"]
+html_extra_path = ["index.html"]  # leads to the front page
+html_copy_source = False
+html_show_search_summary = False  # it would be fetched, which files on a disk refuse
+html_math_renderer = "mathml"

@@ -1,0 +1,136 @@
+"""Sphinx extension: cells that links reach, the live microscope, sources as pages, ways to read.
+
+What a notebook, a page or the README says stays as it is; only its links are led to the site.
+"""
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from docutils import nodes
+from latex2mathml.converter import convert
+from sphinx.addnodes import download_reference
+from sphinx.application import Sphinx
+
+from pa_tutorial.viz.microscope.page import DATA, page
+
+CELL_LINK = re.compile(r"\]\([\w./]*\.ipynb#cell-id=([\w-]+)\)")
+KERNEL = ("@cuda.jit", "@triton.jit")
+TWO_HOURS = re.compile(r"(\d\d)(?:, (?:parts? )?(\d+(?: (?:to|and) \d+)*))?[;.]")
+
+MAIN = [*range(13), 18]
+TREES = {
+    "The main path": MAIN,
+    "Side trips": range(13, 18),
+    "To look things up": ["notebooks/QUESTIONS", "notebooks/INDEX", "notebooks/*", "COURSE"],
+    "The package": ["pa_tutorial/*/README", "pa_tutorial/**/README", "tests/README", "C*"],
+}
+
+
+def notebook(app: Sphinx, number: int | str) -> str:
+    (path,) = Path(app.srcdir, "notebooks").glob(f"{int(number):02}_*.ipynb")
+    return f"notebooks/{path.stem}"
+
+
+def on_source(app: Sphinx, docname: str, source: list[str]) -> None:
+    if docname.startswith("notebooks/") and source[0].startswith("{"):
+        source[0] = json.dumps(walk_notebook(app, docname, json.loads(source[0])))
+    else:
+        source[0] = CELL_LINK.sub(r"](#cell-\1)", source[0])
+    if docname == app.config.root_doc:
+        source[0] += "".join(toctree(app, *tree) for tree in TREES.items())
+
+
+def toctree(app: Sphinx, caption: str, pages: list) -> str:
+    names = [f"/{notebook(app, p) if isinstance(p, int) else p}" for p in pages]
+    options = f":hidden:\n:glob:\n:caption: {caption}"
+    return "\n\n```{toctree}\n" + "\n".join([options, "", *names]) + "\n```\n"
+
+
+def walk_notebook(app: Sphinx, docname: str, content: dict) -> dict:
+    cells = []
+    for cell in content["cells"]:
+        text, target = (
+            "".join(cell["source"]),
+            f"(cell-{cell['id']})=\n",
+        )  # an id begins with a letter
+        if cell["cell_type"] == "markdown":
+            cells.append(cell | {"source": target + CELL_LINK.sub(r"](#cell-\1)", text)})
+            continue
+        cells.append({"cell_type": "markdown", "id": f"{cell['id']}-at", "metadata": {}})
+        cells[-1]["source"] = target
+        if any(mark in text for mark in KERNEL):
+            cell["metadata"].setdefault("tags", []).append("kernel")
+        for data in (output["data"] for output in cell["outputs"] if "data" in output):
+            alt = "".join(data.get("text/plain", ""))
+            cell["metadata"]["mystnb"] = {"image": {"alt": alt}}
+            if DATA in data:
+                data["text/html"] = live(app, cell["id"], alt, "".join(data.pop(DATA)))
+        cells.append(cell)
+    for way in two_hours(app, docname):
+        cells.insert(1, {"cell_type": "markdown", "id": "way", "metadata": {}, "source": way})
+        cells.append(cells[1] | {"id": "way-on"})
+    return content | {"cells": cells}
+
+
+def live(app: Sphinx, name: str, title: str, data: str) -> str:
+    """The microscope of a cell is a page of its own, shown in a frame: no network, any browser."""
+    folder = Path(app.outdir, "microscope")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.html").write_text(page(title, data), encoding="utf-8")
+    return f'<iframe class="microscope" src="../microscope/{name}.html" title="{title}"></iframe>'
+
+
+def two_hours(app: Sphinx, docname: str) -> Iterator[str]:
+    """The way through a notebook of the two-hour path, as the README says the path."""
+    said = Path(app.srcdir, "README.md").read_text(encoding="utf-8")
+    path = TWO_HOURS.findall(said.partition("**A kernel to write on Monday?**")[2].split("\n")[0])
+    after = dict(zip(path, [*path[1:], ("", "")], strict=True))
+    for (number, parts), (on, _) in after.items():
+        if docname == notebook(app, number):
+            here = f"parts {parts}" if parts else "all of it"
+            link = f", then [{on}](/{notebook(app, on)}.ipynb)" if on else ", and you are there"
+            yield f":::{{container}} two-hours\nThe two-hour path: here {here}{link}.\n:::\n"
+
+
+def on_doctree(app: Sphinx, doctree: nodes.document) -> None:
+    """Links to files of the project lead to pages with their text."""
+    for link in list(doctree.findall(download_reference)):
+        target = Path(app.env.relfn2path(link["reftarget"], app.env.docname)[1])
+        file = target.resolve().relative_to(app.srcdir).as_posix()
+        app.env.walk_files = getattr(app.env, "walk_files", set()) | {file}
+        uri = "../" * app.env.docname.count("/") + page_of(file)
+        link.replace_self(nodes.reference("", "", *link.children, refuri=uri))
+
+
+def page_of(file: str) -> str:
+    return file if file.endswith((".html", ".svg")) else f"{file}.html"
+
+
+def source_pages(app: Sphinx) -> Iterator[tuple[str, dict, str]]:
+    for file in sorted(getattr(app.env, "walk_files", ())):
+        path = Path(app.srcdir, file)
+        if page_of(file) == file:
+            Path(app.outdir, file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, Path(app.outdir, file))
+            continue
+        language = {".py": "python", ".cu": "cuda"}.get(path.suffix, "text")
+        text = path.read_text(encoding="utf-8")
+        body = app.builder.highlighter.highlight_block(text, language)
+        yield file, {"title": file, "body": f"<h1>{file}</h1>{body}"}, "page.html"
+
+
+def math(writer: nodes.NodeVisitor, node: nodes.Element) -> None:
+    display = "block" if isinstance(node, nodes.math_block) else "inline"
+    writer.body.append(convert(node.astext(), display=display))
+    raise nodes.SkipNode
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.add_html_math_renderer("mathml", (math, None), (math, None))
+    app.connect("source-read", on_source)
+    app.connect("doctree-read", on_doctree, priority=100)  # before Sphinx collects downloads
+    app.connect("html-collect-pages", source_pages)
+    return {"parallel_read_safe": False, "parallel_write_safe": True}

@@ -1,0 +1,146 @@
+"""What the CPU kernel and the Triton kernels refuse, before anything runs."""
+
+import sys
+from collections.abc import Callable
+
+import pytest
+import torch
+from plain_steps import step
+from torch import Tensor
+
+from pa_tutorial.kernels.cpu_launch import paged_attention_cpu
+from pa_tutorial.kernels.triton_launch import (
+    TritonCall,
+    paged_attention_triton,
+    prepare_triton,
+)
+
+
+@pytest.fixture(autouse=True)
+def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error comes before any kernel."""
+
+    def run(call: TritonCall) -> None:
+        pytest.fail(f"{call.kernel.__name__} was launched; the arguments must be refused before")
+
+    monkeypatch.setattr(TritonCall, "run", run)
+
+
+def with_item(place: tuple[int, ...], value: float) -> Callable[[Tensor], Tensor]:
+    return lambda tensor: tensor.clone().index_put_(
+        tuple(map(torch.tensor, place)), torch.tensor(value, dtype=tensor.dtype)
+    )
+
+
+def half(tensor: Tensor) -> Tensor:
+    return tensor.half()
+
+
+def on_meta(tensor: Tensor) -> Tensor:
+    return tensor.to("meta")
+
+
+def spread(tensor: Tensor) -> Tensor:
+    """The same numbers with a gap behind each."""
+    return torch.stack([tensor, tensor], dim=-1)[..., 0]
+
+
+def apart(tensor: Tensor) -> Tensor:
+    """The same numbers with a gap behind each block."""
+    return torch.cat([tensor, tensor], dim=1)[:, : tensor.shape[1]]
+
+
+CPU, TRITON = {paged_attention_cpu: "cpu"}, {paged_attention_triton: "triton"}
+BOTH = CPU | TRITON
+# Who refuses, the argument, how it is changed, a piece of the message. The step has 2 sequences of
+# 20 and 9 tokens, 4 heads, 2 KV heads of size 16, blocks of 8 tokens, tables 4 wide.
+REFUSED = (
+    (BOTH, "q", lambda q: [1.0], "q is of type list; it must be a torch.Tensor"),
+    (BOTH, "q", on_meta, "q.device is meta; it must be cpu or cuda"),
+    (BOTH, "q", lambda q: q[:, 0], r"q has shape \[2, 16\]; it must have 3 dim"),
+    (CPU, "q", half, "q.dtype is torch.float16; it must be torch.float32, as the cache"),
+    (TRITON, "q", half, "k_cache.dtype is torch.float32; .*float16, as q"),
+    (TRITON, "q", spread, r"q.stride\(\)\[-2:\] is .*without gaps"),
+    (BOTH, "k_cache", lambda k: k[..., None], "k_cache.shape is .*4 dimensions: the plain layout"),
+    (CPU, "k_cache", apart, r"k_cache.stride\(\)\[-4:\] is .*; it must be .*without gaps"),
+    (CPU, "v_cache", apart, r"v_cache.stride\(\)\[-4:\] is .*; it must be .*without gaps"),
+    (TRITON, "k_cache", spread, r"k_cache.stride\(\)\[-2:\] is .*without gaps"),
+    (TRITON, "v_cache", spread, r"v_cache.stride\(\)\[-2:\] is .*without gaps"),
+    (TRITON, "v_cache", apart, r"v_cache.stride\(\)\[:2\] is .*as those of k_cache"),
+    (BOTH, "v_cache", half, "v_cache is .*float16; .*float32"),
+    (TRITON, "block_tables", spread, r"block_tables.stride\(\)\[-1:\] is \(2,\)"),
+    (BOTH, "block_tables", lambda t: t[:, :2], r"seq_lens\[0\] is 20; it must be 1 to 16, the tok"),
+    (BOTH, "block_tables", with_item((1, 1), 99), r"block_tables\[1\] names block 99; .* 0 to"),
+    (TRITON, "seq_lens", spread, r"seq_lens.stride\(\)\[-1:\] is \(2,\)"),
+    (BOTH, "seq_lens", with_item((1,), 0), r"seq_lens\[1\] is 0; it must be 1 to 32"),
+    (BOTH, "alibi_slopes", with_item((3,), torch.inf), r"alibi_slopes\[3\] is inf; .* finite"),
+    (TRITON, "alibi_slopes", lambda s: s.int(), "alibi_slopes.dtype is torch.int32; .*of"),
+    (BOTH, "scale", lambda s: torch.nan, "scale is nan; it must be finite"),
+)
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "change", "message"),
+    [
+        pytest.param(function, *rest, marks=getattr(pytest.mark, stage), id=f"{stage}-{rest[0]}")
+        for who, *rest in REFUSED
+        for function, stage in who.items()
+    ],
+)
+def test_what_a_kernel_cannot_take_is_refused(
+    function: Callable, name: str, change: Callable, message: str
+) -> None:
+    arguments = step(alibi=True)
+    arguments[name] = change(arguments[name])
+    with pytest.raises((TypeError, ValueError), match=message):
+        function(**arguments)
+
+
+@pytest.mark.cpu
+def test_the_cpu_kernel_refuses_other_dtypes_blocks_and_no_shares() -> None:
+    with pytest.raises(ValueError, match=r"k_cache.shape\[2\] is 4; it must be one of \(8, 16, 32"):
+        paged_attention_cpu(**step(block_size=4))
+    with pytest.raises(ValueError, match="num_shares is 0; it must be at least 1"):
+        paged_attention_cpu(**step(), num_shares=0)
+    double = {name: step()[name].double() for name in ("q", "k_cache", "v_cache")}
+    with pytest.raises(ValueError, match="float64; it must be one of"):
+        paged_attention_cpu(**step() | double)
+
+
+# Size -> values of the right type, values of another
+SIZES = {
+    "partition_size": ((0, -1, 2**30 + 1, sys.maxsize), (True, 16.0, "16", None)),
+    "tile_size": ((8, 0, -16, 17, 48, 2048), (True, 16.0, "16")),
+    "num_warps": ((3, 0, -4, 64), (True, 4.0, "4", None)),
+    "num_stages": ((0, -1), (True, 3.0, None)),
+    "max_seq_len": ((19, 33, 0), (True, 20.0)),
+}
+
+
+@pytest.mark.triton
+@pytest.mark.parametrize("name", SIZES)
+def test_a_size_that_cannot_be_is_refused(name: str) -> None:
+    values, of_other_types = SIZES[name]
+    for value in values:
+        with pytest.raises(ValueError, match=f"{name} is {value}; it must be "):
+            prepare_triton(**step(), **{name: value})
+    for value in of_other_types:
+        kind = type(value).__name__
+        with pytest.raises(TypeError, match=f"{name} is of type {kind}; it must be an int"):
+            prepare_triton(**step(), **{name: value})
+
+
+@pytest.mark.triton
+def test_more_partitions_or_sequences_than_a_grid_has_room_for() -> None:
+    one = step(seq_lens=(3,), head_size=8)
+    wide = torch.zeros(1, 2**13 + 1, dtype=torch.int32)
+    long = one | {"block_tables": wide, "seq_lens": torch.tensor([2**16], dtype=torch.int32)}
+    message = "partition_size is 1; it must be at least 2: a grid has room for 65,535 partitions"
+    with pytest.raises(ValueError, match=message):
+        prepare_triton(**long, partition_size=1)
+    assert prepare_triton(**long, partition_size=2).partitions.grid[2] == 2**15
+    names = "q", "block_tables", "seq_lens"
+    many = one | {name: one[name].expand(2**16, *one[name].shape[1:]) for name in names}
+    many["seq_lens"] = many["seq_lens"].contiguous()
+    with pytest.raises(ValueError, match=r"len\(q\) is 65536; it must be at most 65535: axis y"):
+        prepare_triton(**many)
