@@ -39,6 +39,7 @@ CAPABILITIES: tuple[Capability, ...] = ((8, 0), (9, 0))
 
 SPACES = ("global", "shared", "local", "const", "param")
 GENERIC = "generic"  # the address says which space it is, when the kernel runs
+USED = r"(\d+) bytes stack.* (\d+) bytes spill stores, (\d+) bytes spill.*Used (\d+) registers"
 
 FILE = Path(__file__).with_name("evidence.json")
 COMPILER = ("numba-cuda", "llvmlite", "nvidia-nvvm", "nvidia-nvjitlink", "nvidia-cuda-nvrtc")
@@ -131,21 +132,13 @@ def lto_ir(kernel: Callable, signature: tuple[types.Type, ...], capability: Capa
     """A @cuda.jit kernel as the linker takes it."""
     # Device functions ask for "the current device" while they are compiled; there is none.
     device = SimpleNamespace(compute_capability=capability)
+    options = {"fastmath": kernel.targetoptions["fastmath"], "abi": "numba", "output": "ltoir"}
     with (
         mock.patch(PLACE["get_current_device"], return_value=device),
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")
-        code, _ = cuda.compile(
-            kernel.py_func,
-            signature,
-            device=False,
-            fastmath=kernel.targetoptions["fastmath"],
-            abi="numba",
-            cc=capability,
-            output="ltoir",
-        )
-    return code
+        return cuda.compile(kernel.py_func, signature, device=False, cc=capability, **options)[0]
 
 
 def linked(code: bytes, capability: Capability, target: str) -> tuple[bytes, str]:
@@ -172,12 +165,7 @@ def assembled(code: bytes, capability: Capability) -> Compiled:
     """LTO IR to machine code. RuntimeError if the linker does not say what it used."""
     ptx, _ = linked(code, capability, "ptx")
     _, log = linked(code, capability, "cubin")
-    used = re.search(
-        r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
-        r".*Used (\d+) registers",
-        log,
-        re.DOTALL,
-    )
+    used = re.search(USED, log, re.DOTALL)
     if used is None:
         raise RuntimeError(f"the linker's log does not say what a thread needs:\n{log}")
     stack, stored, loaded, registers = map(int, used.groups())

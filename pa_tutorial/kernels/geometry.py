@@ -159,9 +159,7 @@ class Geometry:
         """The rows of V (elements of the head) that a lane sums in its accs."""
         require_below("lane", lane, WARP_SIZE)
         first = lane // self.NUM_V_VECS_PER_ROW
-        rows = range(self.NUM_ROWS_PER_THREAD)
-        rows = (first + i * self.NUM_ROWS_PER_ITER for i in rows)
-        return tuple(row for row in rows if row < self.head_size)
+        return tuple(range(first, self.head_size, self.NUM_ROWS_PER_ITER))
 
     def value_tokens(self, lane: int) -> tuple[int, ...]:
         """The tokens of a block, by their offset, whose V a lane reads."""
@@ -195,11 +193,9 @@ class Geometry:
     def __str__(self) -> str:
         title = f"{str(self.dtype).removeprefix('torch.')}, WARP_SIZE = {WARP_SIZE}"
         width = max(map(len, CONSTANTS))
-        lines = []
-        for name in CONSTANTS:
-            formula = getattr(type(self), name).__doc__
-            lines.append(f"{name:<{width}}  {getattr(self, name):>4}  {formula}")
-        return "\n".join([title, *lines])
+        formulas = {name: getattr(type(self), name).__doc__ for name in CONSTANTS}
+        rows = (f"{n:<{width}}  {getattr(self, n):>4}  {text}" for n, text in formulas.items())
+        return "\n".join([title, *rows])
 
 
 # In the order in which one follows from another. (vLLM asks sizeof() in place of ITEMSIZE.)

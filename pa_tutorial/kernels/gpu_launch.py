@@ -18,23 +18,18 @@ class OnGpu:
     launches. It does not wait for the GPU, and copies nothing. So it can be captured in a CUDA
     graph, if it was called once before: the first call compiles the kernel.
 
-    shared_bytes, static_bytes  shared memory of a thread block, dynamic and static
+    size          thread blocks along x, y, z; threads of one of them
+    shared_bytes  dynamic and static shared memory of a thread block
     """
 
     def __init__(
-        self,
-        kernel: Callable,
-        grid: tuple[int, int, int],
-        num_threads: int,
-        shared_bytes: int,
-        static_bytes: int,
-        arguments: tuple[object, ...],
+        self, kernel: Callable, size: tuple, shared_bytes: tuple[int, int], arguments: tuple
     ) -> None:
-        self.kernel, self.size, self.shared_bytes = kernel, (grid, num_threads), shared_bytes
+        self.kernel, self.size, self.shared_bytes = kernel, size, shared_bytes[0]
         self.arguments = tuple(wrapped(argument) for argument in arguments)
         self.configured: dict[int, Callable] = {}  # handle of a stream -> the launch on it
-        if shared_bytes + static_bytes > DEFAULT_SHARED:
-            allow_shared(kernel, self.arguments, shared_bytes)
+        if sum(shared_bytes) > DEFAULT_SHARED:
+            allow_shared(kernel, self.arguments, self.shared_bytes)
 
     def __call__(self) -> None:
         stream = torch.cuda.current_stream().cuda_stream

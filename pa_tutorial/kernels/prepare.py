@@ -209,19 +209,14 @@ def require_aligned(geometry: Geometry, step: DecodeStep) -> None:
         ("k_cache", step.k_cache, VEC_BYTES, 2),
         ("v_cache", step.v_cache, VEC_BYTES, 2),
     ):
-        require_aligned_start(name, tensor, num_bytes)
+        past = tensor.data_ptr() % num_bytes
+        where = f"{past} bytes past a multiple of {num_bytes}"
+        allowed = f"at a multiple of {num_bytes}, the bytes that one load brings"
+        require(past == 0, f"{name}.data_ptr()", where, allowed)
         for dim, distance in enumerate(steps(tensor)[:dims]):
             stride = distance * geometry.ITEMSIZE
             allowed = f"a multiple of {num_bytes} bytes, what one load brings"
             require(stride % num_bytes == 0, f"{name}.stride({dim})", f"{stride} bytes", allowed)
-
-
-def require_aligned_start(name: str, tensor: Tensor, num_bytes: int) -> None:
-    """Raise ValueError unless the first element lies at a multiple of so many bytes."""
-    past = tensor.data_ptr() % num_bytes
-    where = f"{past} bytes past a multiple of {num_bytes}"
-    allowed = f"at a multiple of {num_bytes}, the bytes that one load brings"
-    require(past == 0, f"{name}.data_ptr()", where, allowed)
 
 
 def require_shared(

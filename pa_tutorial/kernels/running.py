@@ -60,9 +60,9 @@ class Launch:
     @cached_property
     def on_gpu(self) -> OnGpu:
         """The launch on a GPU; its arguments are wrapped when it is first asked for."""
-        threads, static = self.geometry.NUM_THREADS, self.geometry.static_shared_bytes
-        sizes = self.grid, threads, self.shared_bytes, static
-        return OnGpu(self.kernel, *sizes, self.kernel_arguments)
+        size = self.grid, self.geometry.NUM_THREADS
+        shared_bytes = self.shared_bytes, self.geometry.static_shared_bytes
+        return OnGpu(self.kernel, size, shared_bytes, self.kernel_arguments)
 
     def run(self) -> Tensor:
         """Run it where its tensors are, and return `out`.

@@ -6,13 +6,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from kernel_inputs import NAMES, arguments, nothing_runs, problem, shifted, spread  # noqa: F401
+from kernel_inputs import NAMES, arguments, problem
 from torch import Tensor
 
-from pa_tutorial.kernels import launch
+from pa_tutorial.kernels import launch, running
 from pa_tutorial.simt.simulate import MAX_SHARED
 
-pytestmark = pytest.mark.usefixtures("nothing_runs")
 FUNCTIONS = (
     launch.paged_attention_naive,
     launch.paged_attention_v1,
@@ -28,6 +27,16 @@ by_tensor = pytest.mark.parametrize("name", [name for name in NAMES if name != "
 def inputs(**changes: object) -> dict[str, object]:
     """Arguments of paged_attention_v1, with slopes."""
     return arguments(problem(alibi=True, **changes))
+
+
+@pytest.fixture(autouse=True)
+def _nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The simulator must not start: an error comes before."""
+
+    def start(*args: object, **options: object) -> None:
+        pytest.fail("the kernel was launched; the arguments must be refused before")
+
+    monkeypatch.setattr(running, "launch", start)
 
 
 def refused(
@@ -53,6 +62,17 @@ def wide(tensor: Tensor) -> Tensor:
 def swapped(tensor: Tensor) -> Tensor:
     """The same numbers, stored with the last two dimensions in the other order."""
     return tensor.mT.contiguous().mT
+
+
+def spread(tensor: Tensor) -> Tensor:
+    """The same numbers with a gap behind each block."""
+    return torch.cat([tensor, tensor], dim=1)[:, : tensor.shape[1]]
+
+
+def shifted(tensor: Tensor, elements: int = 2) -> Tensor:
+    """The same numbers in memory that starts so many elements later."""
+    memory = tensor.new_zeros(tensor.numel() + elements)
+    return memory[elements:].view(tensor.shape).copy_(tensor)
 
 
 # What every paged stage refuses, tests/attention/test_paged_attention.py has.
