@@ -17,17 +17,10 @@ from pa_tutorial.simt.writes import Writes
 
 
 def may_be_written(kernel) -> set[str]:
+    off = dict.fromkeys(("collect", "exited_may_skip", "shuffles_order_memory"), False)
+    one_warp = {"grid": (1, 1, 1), "block": (32, 1, 1), "order": "together"}
     machine = Machine(
-        grid=(1, 1, 1),
-        block=(32, 1, 1),
-        checks=CHECKS,
-        order="together",
-        collect=False,
-        shared_bytes=0,
-        exited_may_skip=False,
-        shuffles_order_memory=False,
-        max_turns=1000,
-        recorder=None,
+        **one_warp, **off, checks=CHECKS, shared_bytes=0, max_turns=1000, recorder=None
     )
     program = Program(kernel.py_func, machine, (), ())
     return set(Writes(program).parameters(kernel.py_func))
