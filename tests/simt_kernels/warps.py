@@ -45,14 +45,11 @@ for dtype in (np.int32, np.int64, np.float32, np.float64):
     )
 
 
-@example(
-    1,
-    64,
-    whole_and_result(64),
-    lambda a, out: {
-        1: np.where(np.arange(64) % 32 < 8, np.repeat(groups(a, 8).sum(1), 8), -a).astype(np.int32)
-    },
-)
+def sums_of_first_lanes(a, out):
+    return {1: np.where(np.arange(64) % 32 < 8, np.repeat(groups(a, 8).sum(1), 8), -a)}
+
+
+@example(1, 64, whole_and_result(64), sums_of_first_lanes)
 @cuda.jit
 def shuffle_in_a_branch_of_8_lanes(a, out):
     i = cuda.threadIdx.x
