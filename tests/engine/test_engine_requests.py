@@ -67,7 +67,7 @@ def test_a_bad_request_is_refused_alone(bad: object, message: str) -> None:
     assert (refused.token_ids, refused.finish_reasons) == ([], [])
     with pytest.raises(type(refused.error)):
         _ = refused.text
-    assert (first.error, last.error) == (None, None)
+    assert (first.error, last.error, llm.statistics[0].num_running) == (None, None, 2)
     assert [first.token_ids, last.token_ids] == [[alone(prompt, PARAMS)] for prompt in GOOD]
     assert llm.engine.allocator.num_free == llm.engine.allocator.num_usable
 

@@ -14,6 +14,19 @@ from simt_helpers import imported
 VARIABLES = ("a", "b", "c")
 NUM_THREADS = 40  # a full warp and a part of one
 ROW = 8
+DEVICE_FUNCTIONS = """
+from numba import cuda
+@cuda.jit(device=True)
+def quotient_and_rest(x, y):
+    return x // y, x % y
+@cuda.jit(device=True)
+def helper(a, b):
+    c, t = a - b, a"""
+KERNEL = """
+@cuda.jit
+def kernel(out, table):
+    t = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
+    row = table[t % 3]"""
 
 
 class Writer:
@@ -145,21 +158,11 @@ class Writer:
         self.loops -= 1
 
     def program(self) -> str:
-        self.add(0, "from numba import cuda\n\n")
-        self.add(0, "@cuda.jit(device=True)")
-        self.add(0, "def helper(a, b):")
-        self.add(1, "c = a - b")
-        self.add(1, "t = a")
+        self.add(0, DEVICE_FUNCTIONS)
         self.block(1, 2, 3)
-        self.add(1, f"return {self.number(1)} % 97\n\n")
-        self.add(0, "@cuda.jit(device=True)")
-        self.add(0, "def quotient_and_rest(x, y):")
-        self.add(1, "return x // y, x % y\n\n")
+        self.add(1, f"return {self.number(1)} % 97")
         self.in_kernel = True
-        self.add(0, "@cuda.jit")
-        self.add(0, "def kernel(out, table):")
-        self.add(1, "t = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x")
-        self.add(1, "row = table[t % 3]")
+        self.add(0, KERNEL)
         for name in VARIABLES:
             self.add(1, f"{name} = {self.random.randint(1, 9)} * t % {self.random.randint(2, 9)}")
         self.block(1, 3, 6)
@@ -187,7 +190,7 @@ def run_thread_by_thread(
     num_threads  of a thread block
     """
     out, table = arguments(num_blocks * num_threads)
-    rows, table = [[0] * ROW for _ in out], table.tolist()
+    rows, table = out.astype(object), table.tolist()  # of integers of Python
     cuda = SimpleNamespace(
         threadIdx=SimpleNamespace(x=0),
         blockIdx=SimpleNamespace(x=0),
@@ -199,18 +202,5 @@ def run_thread_by_thread(
     kernel = FunctionType(module.kernel.py_func.__code__, names)
     for thread in range(num_blocks * num_threads):
         cuda.blockIdx.x, cuda.threadIdx.x = divmod(thread, num_threads)
-        kernel(_Rows(rows), table)
-    return np.array(rows)
-
-
-class _Rows:
-    """out[t, i] on lists of Python's integers."""
-
-    def __init__(self, rows: list[list[int]]) -> None:
-        self.rows = rows
-
-    def __getitem__(self, index: tuple[int, int]) -> int:
-        return self.rows[index[0]][index[1]]
-
-    def __setitem__(self, index: tuple[int, int], value: int) -> None:
-        self.rows[index[0]][index[1]] = value
+        kernel(rows, table)
+    return rows.astype(out.dtype)

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 from numba import cuda
-from simt_helpers import N, floats, kernel, neighbour, zeros
+from simt_helpers import N, floats, kernel, neighbour, run, zeros
+from simt_kernels.example import FAULTS
 
 from pa_tutorial.simt import SimtError, launch
 
@@ -48,13 +49,6 @@ def test_a_finding_reads_as_a_sentence(broken: object, grid, block, words: str) 
         launch(broken, grid, block, floats(N), floats(N))
 
 
-def test_collecting_goes_on_after_an_access_out_of_bounds() -> None:
-    out, a = np.full(4, np.nan, np.float32), floats(4)
-    report = launch(kernel("out, a", "out[t] = a[t + 1]"), 1, 4, out, a, collect=True)
-    assert [f.check for f in report.findings] == ["memory"]
-    np.testing.assert_array_equal(out[:3], a[1:])
-
-
 @pytest.mark.parametrize("order", ["together", "forward"])
 def test_strictness_about_exited_threads_is_an_option(order: str) -> None:
     exits = kernel("out", "if t >= 40:\n    return\ncuda.syncthreads()\nout[t] = 1")
@@ -64,18 +58,8 @@ def test_strictness_about_exited_threads_is_an_option(order: str) -> None:
 
 
 def test_shuffles_order_memory_only_on_request() -> None:
-    shuffles = kernel(
-        "out",
-        """
-        s = cuda.shared.array(32, float32)
-        s[t] = t
-        out[t] = cuda.shfl_sync(0xFFFFFFFF, t, 0)
-        out[t] += s[31 - t]
-        """,
-    )
-    with pytest.raises(SimtError, match="race"):
-        launch(shuffles, 1, 32, zeros(32))
-    assert launch(shuffles, 1, 32, zeros(32), shuffles_order_memory=True).clean
+    relies = FAULTS["shuffle_taken_for_a_memory_barrier"]
+    assert run(relies, shuffles_order_memory=True).clean
 
 
 def test_orders_differ_where_there_is_a_race_and_repeat_themselves() -> None:

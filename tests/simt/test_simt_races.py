@@ -1,7 +1,6 @@
 """The race check against the definition: all accesses remembered, with full vector clocks."""
 
 import random
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -12,20 +11,12 @@ from pa_tutorial.simt.races import WARP_SIZE, Ordering, record
 CELLS = 2
 
 
-@dataclass
-class Access:
-    thread: int
-    kind: str
-    cell: int
-    time: int  # the thread's own clock
-
-
 class Definition:
     """Two accesses race if neither happens before the other. Nothing is forgotten."""
 
     def __init__(self, num_threads: int) -> None:
         self.clocks = np.eye(num_threads, dtype=int)  # [thread, what it knows of each thread]
-        self.history: list[Access] = []
+        self.history: list[tuple] = []  # thread, kind, cell, its own clock
 
     def meet(self, threads: np.ndarray) -> None:
         self.clocks[threads] = self.clocks[threads].max(axis=0)
@@ -34,13 +25,13 @@ class Definition:
     def races(self, thread: int, kind: str, cell: int) -> bool:
         """Does this access race with an earlier one?"""
         found = any(
-            other.cell == cell
-            and other.thread != thread
-            and {kind, other.kind} not in ({"read"}, {"atomic"})
-            and self.clocks[thread, other.thread] < other.time
-            for other in self.history
+            other_cell == cell
+            and other != thread
+            and {kind, other_kind} not in ({"read"}, {"atomic"})
+            and self.clocks[thread, other] < time
+            for other, other_kind, other_cell, time in self.history
         )
-        self.history.append(Access(thread, kind, cell, int(self.clocks[thread, thread])))
+        self.history.append((thread, kind, cell, self.clocks[thread, thread]))
         return found
 
 

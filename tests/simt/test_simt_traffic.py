@@ -30,28 +30,6 @@ def trace_of(parameters: str, body: str, num_threads: int, *args: object, **opti
     return launch(kernel(parameters, body), 1, num_threads, *args, trace=0, **options).trace
 
 
-# Strides ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("num_lanes", [1, 5, 31, 32])
-@pytest.mark.parametrize("first", [0, 1, 7, 8, 33])
-@pytest.mark.parametrize("stride", [*range(10), 31, 32, 33, 64])
-def test_sectors_and_lines_of_a_stride(num_lanes: int, first: int, stride: int) -> None:
-    """Up to a stride of one unit, all units between the ends; then one for each lane."""
-    a = zeros(first + stride * num_lanes + 1)
-    body = f"out[t] = a[{first} + {stride} * t]"
-    table = global_traffic(trace_of("out, a", body, num_lanes, zeros(num_lanes), a).only(array="a"))
-    found = dict(zip(table.columns, table.rows[0], strict=True))
-    last = first + stride * (num_lanes - 1)
-    for column, floats in (("sectors", 8), ("lines", 32)):
-        between = last // floats - first // floats + 1
-        assert found[column] == (between if stride <= floats else num_lanes)
-    different = num_lanes if stride else 1
-    assert found["ideal sectors"] == math.ceil(4 * different / 32)
-    assert found["ideal lines"] == math.ceil(4 * different / 128)
-    assert (found["requests"], found["lanes"]) == (1, num_lanes)
-
-
 @pytest.mark.parametrize("stride", range(1, 64))
 def test_conflicts_of_a_stride_are_its_common_divisor_with_the_banks(stride: int) -> None:
     body = f"s = cuda.shared.array(2048, float32)\ns[{stride} * t] = t\nout[t] = s[{stride} * t]"
@@ -174,13 +152,6 @@ def test_an_access_may_begin_within_a_word(first_byte, num_lanes, sectors, ideal
     trace = trace_of("out, a", "out[t] = a[t]", num_lanes, zeros(num_lanes), a, checks=())
     table = global_traffic(trace.only(array="a"))
     assert (table.total("sectors"), table.total("ideal sectors")) == (sectors, ideal)
-
-
-def test_sums_are_wide() -> None:
-    body = "total = 0.0\nfor i in range(200):\n    total += a[i]\nout[t] = total"
-    read, write = bytes_by_space(trace_of("out, a", body, 40, np.zeros(40), np.zeros(200))).rows
-    assert read == ("global", "read", 400, 200 * 40 * 8)
-    assert write == ("global", "write", 2, 40 * 8)
 
 
 def test_sectors_of_requests_are_not_sectors_that_are_needed() -> None:

@@ -17,18 +17,9 @@ from pa_tutorial.simt.writes import Writes
 
 
 def may_be_written(kernel) -> set[str]:
-    machine = Machine(
-        grid=(1, 1, 1),
-        block=(32, 1, 1),
-        checks=CHECKS,
-        order="together",
-        collect=False,
-        shared_bytes=0,
-        exited_may_skip=False,
-        shuffles_order_memory=False,
-        max_turns=1000,
-        recorder=None,
-    )
+    names = ("collect", "shared_bytes", "exited_may_skip", "shuffles_order_memory", "max_turns")
+    options = dict.fromkeys(names, 0)  # nothing runs
+    machine = Machine((1, 1, 1), (32, 1, 1), CHECKS, "together", recorder=None, **options)
     program = Program(kernel.py_func, machine, (), ())
     return set(Writes(program).parameters(kernel.py_func))
 

@@ -31,18 +31,6 @@ def each(answer, *draws):
     return example(2, 64, arguments, answers)
 
 
-@each(lambda x: sum(x * r + c for r in range(x % 5) for c in range(r, x % 7)), numbers)
-@cuda.jit
-def nested_loops_of_divergent_lengths(a, out):
-    i = cuda.grid(1)
-    if i < N:
-        total = 0
-        for row in range(a[i] % 5):
-            for column in range(row, a[i] % 7):
-                total += a[i] * row + column
-        out[i] = total
-
-
 @each(lambda x: next((d for d in range(2, 52) if x % d), 0), numbers)
 @cuda.jit
 def break_leaves_the_inner_loop_only(a, out):
@@ -129,12 +117,13 @@ def places_and_sizes(out):
     """Thread and block of each element of out, whose axes are z, y and x; then what all have."""
     z, y, x = np.indices(out.shape[:3])
     places = np.stack([x % 4, y % 2, z % 4, x // 4, y // 2, z // 4], -1)
-    sizes = np.broadcast_to([4, 2, 4, 2, 2, 1, 8, 4], (*x.shape, 8))
-    return {0: np.concatenate([places, sizes], -1).astype(np.int32)}
+    sizes = np.broadcast_to([4, 2, 4, 2, 2, 1, 8, 4, 32], (*x.shape, 9))
+    lanes = (x % 4 + 4 * (y % 2) + 8 * (z % 4))[..., None]
+    return {0: np.concatenate([places, sizes, lanes], -1).astype(np.int32)}
 
 
 @example(
-    (2, 2, 1), (4, 2, 4), lambda rng: (np.full((4, 4, 8, 14), 99, np.int32),), places_and_sizes
+    (2, 2, 1), (4, 2, 4), lambda rng: (np.full((4, 4, 8, 16), 99, np.int32),), places_and_sizes
 )
 @cuda.jit
 def grid_of_three_dimensions(out):
@@ -145,7 +134,7 @@ def grid_of_three_dimensions(out):
     mine[3], mine[4], mine[5] = cuda.blockIdx.x, cuda.blockIdx.y, cuda.blockIdx.z
     mine[6], mine[7], mine[8] = cuda.blockDim.x, cuda.blockDim.y, cuda.blockDim.z
     mine[9], mine[10], mine[11] = cuda.gridDim.x, cuda.gridDim.y, cuda.gridDim.z
-    mine[12], mine[13] = width, height
+    mine[12], mine[13], mine[14], mine[15] = width, height, cuda.warpsize, cuda.laneid
 
 
 # Names, as Numba allows ----------------------------------------------------------------------

@@ -107,16 +107,7 @@ def from_text(name: str, parameters: str, body: str, names: Mapping[str, object]
     return namespace[name]
 
 
-def one_and_result(
-    shape: Size, result: Size | None = None, dtype: type = np.int32, more: Arguments = ()
-) -> Draw:
-    """Small random numbers to read, and zeros to write to (of the same shape if not given).
-
-    float32 are between 0 and 1. `more` are further arguments.
-    """
-
-    def draw(rng: np.random.Generator) -> Arguments:
-        source = rng.random(shape, dtype) if dtype is np.float32 else rng.integers(0, 10, shape)
-        return source.astype(dtype), np.zeros(shape if result is None else result, dtype), *more
-
-    return draw
+def one_and_result(shape: Size, result: Size | None = None) -> Draw:
+    """Small random numbers to read, and zeros to write to (of the same shape if not given)."""
+    written = shape if result is None else result
+    return lambda rng: (rng.integers(0, 10, shape, np.int32), np.zeros(written, np.int32))

@@ -16,35 +16,34 @@ LOWER_HALF = 0x0000FFFF
 UPPER_HALF = 0xFFFF0000
 NAMES = {"math": math, "float32": float32, "float64": float64, "int32": int32, "int64": int64}
 NAMES |= {"ALL": ALL, "LOWER_HALF": LOWER_HALF, "UPPER_HALF": UPPER_HALF}
+NUM_THREADS = 64
 START = """
-    tile = cuda.shared.array({}, float32)
+    tile = cuda.shared.array(64, float32)
     i = cuda.threadIdx.x
 """
 
 
-def faulty(
-    check: str, num_threads: int, bodies: dict[str, str], num_blocks: int = 1, shared_bytes: int = 0
-) -> None:
+def faulty(check: str, bodies: dict[str, str], num_blocks: int = 1) -> None:
     """Registers kernels: i is the thread, and tile holds a float32 for each of the thread block.
 
     a has a number between 0 and 1 for each thread of the grid, and one more; out has zeros.
+    Dynamic shared memory has 8 bytes for each thread.
     bodies  name of the kernel -> what follows START
     """
 
     def arguments(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        size = num_blocks * num_threads
+        size = num_blocks * NUM_THREADS
         return rng.random(size + 1, np.float32), np.zeros(size, np.float32)
 
     for name, body in bodies.items():
-        kernel = from_text(name, "a, out", dedent(START.format(num_threads)) + dedent(body), NAMES)
-        fault(check, num_blocks, num_threads, arguments, shared_bytes)(kernel)
+        kernel = from_text(name, "a, out", dedent(START) + dedent(body), NAMES)
+        fault(check, num_blocks, NUM_THREADS, arguments, 8 * NUM_THREADS)(kernel)
 
 
 # init: what nobody has written ---------------------------------------------------------------
 
 faulty(
     "init",
-    32,
     {
         "accumulator_never_zeroed": """
             sums = cuda.local.array(4, float32)
@@ -61,12 +60,6 @@ faulty(
                 if turn == 0:
                     partial[0] = a[i]
                 out[i] += partial[0]  # FAULT""",
-    },
-)
-faulty(
-    "init",
-    64,
-    {
         "only_one_warp_fills_the_tile": """
             if i < 32:
                 tile[i] = a[i]
@@ -82,11 +75,15 @@ faulty(
         "shared_counter_never_zeroed": """
             if a[i] > 0.5:
                 out[i] = cuda.atomic.add(tile, 0, 1)  # FAULT""",
+        "only_the_lower_half_of_a_long_written": """
+            words = cuda.shared.array(0, int32)
+            longs = cuda.shared.array(0, int64)
+            words[2 * i] = i
+            out[i] = longs[i]  # FAULT""",
     },
 )
 faulty(
     "init",
-    64,
     {
         "shared_expected_from_the_block_before": """
             if cuda.blockIdx.x == 0:
@@ -96,53 +93,27 @@ faulty(
     },
     num_blocks=2,
 )
-faulty(
-    "init",
-    32,
-    {
-        "only_the_lower_half_of_a_long_written": """
-            words = cuda.shared.array(0, int32)
-            longs = cuda.shared.array(0, int64)
-            words[2 * i] = i
-            out[i] = longs[i]  # FAULT""",
-    },
-    shared_bytes=32 * 8,
-)
 
 # memory: outside of an array -----------------------------------------------------------------
 
 faulty(
     "memory",
-    64,
     {
         "difference_reads_before_the_start": "out[i] = a[i] - a[i - 1]  # FAULT",
         "missing_tail_guard_on_a_write": "out[i + 8] = i * i  # FAULT",
         "histogram_without_a_bin": "cuda.atomic.add(out, i + 1, 1)  # FAULT",
-    },
-)
-faulty(
-    "memory",
-    32,
-    {
         "local_array_one_short": """
             kept = cuda.local.array(4, float32)
             for j in range(5):
                 kept[j] = a[i]  # FAULT
             out[i] = kept[0]""",
         "slice_read_past_its_end": """
-            window = a[1:32]
+            window = a[1:64]
             out[i] = window[i]  # FAULT""",
-    },
-)
-faulty(
-    "memory",
-    64,
-    {
         "dynamic_shared_one_element_short": """
-            dynamic = cuda.shared.array(0, float32)
-            dynamic[i] = a[i]  # FAULT""",
+            dynamic = cuda.shared.array(0, float64)
+            dynamic[i + 1] = a[i]  # FAULT""",
     },
-    shared_bytes=63 * 4,
 )
 
 
@@ -173,7 +144,6 @@ def unused_entry_of_the_block_table(block_table, key_cache, out):
 
 faulty(
     "race",
-    64,
     {
         "all_threads_write_one_address": "out[0] = i  # FAULT",
         "missing_barrier_after_the_load": """
@@ -202,40 +172,26 @@ faulty(
             cuda.syncwarp()
             if 32 <= i < 48:
                 tile[i - 32] = a[i]  # FAULT""",
-    },
-)
-faulty(
-    "race",
-    32,
-    {
         "two_dynamic_arrays_at_the_same_offset": """
             weights = cuda.shared.array(0, float64)
             tokens = cuda.shared.array(0, int32)
             weights[i] = a[i]  # FIRST
             tokens[i] = i  # FAULT""",
-    },
-    shared_bytes=32 * 8,
-)
-faulty(
-    "race",
-    32,
-    {
         "shuffle_taken_for_a_memory_barrier": """
             tile[i] = a[i]  # FIRST
             neighbour = cuda.shfl_xor_sync(ALL, a[i], 1)
             out[i] = neighbour - tile[i ^ 1]  # FAULT""",
         "half_warps_synchronise_apart": """
             tile[i] = a[i]  # FIRST
-            if i < 16:
+            if i % 32 < 16:
                 cuda.syncwarp(LOWER_HALF)
             else:
                 cuda.syncwarp(UPPER_HALF)
-            out[i] = tile[31 - i]  # FAULT""",
+            out[i] = tile[i ^ 31]  # FAULT""",
     },
 )
 faulty(
     "race",
-    64,
     {
         "blocks_write_the_same_slots": "out[i] = a[cuda.grid(1)]  # FAULT",
         "read_by_one_block_and_written_by_the_next": """
@@ -247,23 +203,9 @@ faulty(
                 cuda.syncthreads()
                 if i == 0:
                     a[0] = 1  # FAULT""",
-    },
-    num_blocks=2,
-)
-faulty(
-    "race",
-    32,
-    {
         "blocks_add_to_one_sum_without_atomic": """
             if i == 0:
                 out[0] += a[cuda.grid(1)]  # FAULT""",
-    },
-    num_blocks=3,
-)
-faulty(
-    "race",
-    32,
-    {
         "barrier_taken_for_one_of_the_whole_grid": """
             right = a[cuda.grid(1) + 1]  # FIRST
             cuda.syncthreads()
@@ -276,7 +218,6 @@ faulty(
 
 faulty(
     "sync",
-    64,
     {
         "barrier_for_even_threads_only": """
             tile[i] = a[i]
@@ -306,12 +247,6 @@ faulty(
                 tile[i] = a[i] * step
                 cuda.syncthreads()  # FAULT
             out[i] = tile[i]""",
-    },
-)
-faulty(
-    "sync",
-    32,
-    {
         "full_mask_shuffle_in_a_branch": """
             if i < 16:
                 tile[i] = cuda.shfl_xor_sync(ALL, a[i], 8)  # FAULT
@@ -333,7 +268,7 @@ faulty(
                 return
             out[i] = a[i] + cuda.shfl_down_sync(ALL, a[i], 8)  # FAULT""",
         "half_warps_shuffle_across_their_border": """
-            mask = LOWER_HALF if i < 16 else UPPER_HALF
+            mask = LOWER_HALF if i % 32 < 16 else UPPER_HALF
             out[i] = cuda.shfl_down_sync(mask, a[i], 1)  # FAULT""",
     },
 )

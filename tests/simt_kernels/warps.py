@@ -45,14 +45,11 @@ for dtype in (np.int32, np.int64, np.float32, np.float64):
     )
 
 
-@example(
-    1,
-    64,
-    whole_and_result(64),
-    lambda a, out: {
-        1: np.where(np.arange(64) % 32 < 8, np.repeat(groups(a, 8).sum(1), 8), -a).astype(np.int32)
-    },
-)
+def sums_of_first_lanes(a, out):
+    return {1: np.where(np.arange(64) % 32 < 8, np.repeat(groups(a, 8).sum(1), 8), -a)}
+
+
+@example(1, 64, whole_and_result(64), sums_of_first_lanes)
 @cuda.jit
 def shuffle_in_a_branch_of_8_lanes(a, out):
     i = cuda.threadIdx.x
@@ -165,17 +162,6 @@ def each_warp_function(a, out):
 
 @example(
     1,
-    (16, 4),
-    lambda rng: (np.zeros((4, 16), np.int32),),
-    lambda out: {0: np.arange(64, dtype=np.int32).reshape(4, 16) % 32 + 3200},
-)
-@cuda.jit
-def lanes_of_a_block_of_two_dimensions(out):
-    out[cuda.threadIdx.y, cuda.threadIdx.x] = cuda.laneid + 100 * cuda.warpsize
-
-
-@example(
-    1,
     32,
     whole_and_result(32),
     lambda a, out: {1: np.append(a[:16][::-1], 2 * np.roll(a[16:], -1))},
@@ -280,24 +266,6 @@ def atomic_max_and_min(a, ends):
         cuda.atomic.min(ends, 1, a[i])
         cuda.atomic.max(ends, 2, a[i])
         cuda.atomic.min(ends, 3, a[i])
-
-
-def sums_of_cells(rows, columns, a, out):
-    sums = out.copy()
-    np.add.at(sums, (rows, columns), a)
-    return {3: sums}
-
-
-def cells(rng):
-    rows, columns = rng.integers(0, 3, 128), rng.integers(0, 5, 128)
-    return rows, columns, whole(rng, 128, np.float32), np.full((3, 5), 2, np.float32)
-
-
-@example(2, 64, cells, sums_of_cells)
-@cuda.jit
-def atomic_add_at_two_indices(rows, columns, a, out):
-    i = cuda.grid(1)
-    cuda.atomic.add(out, (rows[i], columns[i]), a[i])
 
 
 @example(
