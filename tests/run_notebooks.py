@@ -23,10 +23,10 @@ METADATA = {
 }
 
 
-def execute(path: Path, client_type: type[NotebookClient] = NotebookClient) -> NotebookNode:
+def execute(path: Path) -> NotebookNode:
     """The notebook with fresh outputs. Raises CellExecutionError if a cell fails."""
     notebook = nbformat.read(path, as_version=4)
-    client = client_type(
+    client = NotebookClient(
         notebook,
         timeout=CELL_TIMEOUT,
         kernel_name="python3",

@@ -6,7 +6,6 @@ import re
 
 import nbformat
 import pytest
-from forked_kernels import client_type
 from nbformat import NotebookNode
 from run_notebooks import METADATA, NOTEBOOKS, execute, keep
 from same_output import Piece, require_same
@@ -38,7 +37,7 @@ def outputs(cell: NotebookNode) -> list[Piece]:
 @each
 def test_notebook_runs_and_prints_what_is_committed(path, record_property) -> None:
     committed = nbformat.read(path, as_version=4)
-    fresh = execute(path, client_type())
+    fresh = execute(path)
     for cell in fresh.cells:
         for output in cell.get("outputs", []):
             assert output.output_type != "error"

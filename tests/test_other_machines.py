@@ -15,8 +15,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from forked_kernels import ForkingClient, client_type
-from nbclient import NotebookClient
 from PIL import Image
 from same_output import Piece, require_same
 
@@ -114,22 +112,21 @@ def test_outputs_may_differ_in_the_last_digit_and_by_a_shade_elsewhere(
 
 @pytest.mark.needs("POSIX")
 @pytest.mark.parametrize(
-    ("system", "start", "client", "interface", "libuv"),
+    ("system", "start", "interface", "libuv"),
     [
-        ("linux", "forkserver", ForkingClient, None, True),
-        ("darwin", "spawn", NotebookClient, "lo0", True),
-        ("win32", "spawn", NotebookClient, None, False),
+        ("linux", "forkserver", None, True),
+        ("darwin", "spawn", "lo0", True),
+        ("win32", "spawn", None, False),
     ],
 )
 def test_what_a_system_cannot_do_is_not_asked_of_it(
-    system, start, client, interface, libuv, monkeypatch
+    system, start, interface, libuv, monkeypatch
 ) -> None:
     """Forks of a process that has imported torch; the name of a Mac; libuv in torch's store."""
     environment = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
     monkeypatch.setattr(group.os, "environ", environment)
     monkeypatch.setattr(sys, "platform", system)
     assert ranks._context().get_start_method() == start
-    assert client_type() is client
     group.stay_on_this_mac()
     assert environment.get("GLOO_SOCKET_IFNAME") == interface
     assert ranks.new_store().libuvBackend == libuv
