@@ -10,8 +10,8 @@ import numba
 import numpy as np
 import pytest
 import torch
+from kernel_inputs import is_right, step
 from numba import njit
-from plain_steps import is_right, step
 
 from pa_tutorial import kernels
 from pa_tutorial.attention.step import DecodeStep

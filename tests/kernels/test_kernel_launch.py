@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from kernel_inputs import NAMES, arguments, problem
+from kernel_inputs import apart, arguments, half, problem, wide, with_item
 from torch import Tensor
 
 from pa_tutorial.kernels import launch, running
@@ -21,7 +21,7 @@ FUNCTIONS = (
 PREPARE = (launch.prepare_naive, launch.prepare_v1, launch.prepare_v2)
 by_function = pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
 by_prepare = pytest.mark.parametrize("prepare", PREPARE, ids=lambda f: f.__name__)
-by_tensor = pytest.mark.parametrize("name", [name for name in NAMES if name != "scale"])
+TENSORS = ("q", "k_cache", "v_cache", "block_tables", "seq_lens", "alibi_slopes")
 
 
 def inputs(**changes: object) -> dict[str, object]:
@@ -46,27 +46,9 @@ def refused(
         function(**arguments)
 
 
-def with_item(place: object, value: float) -> Callable[[Tensor], Tensor]:
-    def change(tensor: Tensor) -> Tensor:
-        tensor[place] = value
-        return tensor
-
-    return change
-
-
-def wide(tensor: Tensor) -> Tensor:
-    """The same numbers with a gap behind each in the last dimension."""
-    return torch.stack([tensor, tensor], dim=-1)[..., 0]
-
-
 def swapped(tensor: Tensor) -> Tensor:
     """The same numbers, stored with the last two dimensions in the other order."""
     return tensor.mT.contiguous().mT
-
-
-def spread(tensor: Tensor) -> Tensor:
-    """The same numbers with a gap behind each block."""
-    return torch.cat([tensor, tensor], dim=1)[:, : tensor.shape[1]]
 
 
 def shifted(tensor: Tensor, elements: int = 2) -> Tensor:
@@ -79,7 +61,7 @@ def shifted(tensor: Tensor, elements: int = 2) -> Tensor:
 WRONG = [  # the argument, how it is changed, and a piece of the message
     ("q", lambda q: q[:, 0], r"q has shape \[2, 32\]"),
     ("q", lambda q: q[:0], r"q has shape \[0, 4, 32\]; every size must"),
-    ("q", lambda q: q.half(), "q.dtype is .*16; .*float32, as the c"),
+    ("q", half, "q.dtype is .*16; .*float32, as the c"),
     ("q", lambda q: q.int(), "q.dtype is torch.int32; .*torch.float32"),
     ("q", wide, r"q.stride\(\)\[-2:\] is \(64, 2\); .*\(32, 1\)"),
     ("q", lambda q: q.mT.contiguous().mT, r"q.stride\(\)\[-2:\] is \(1, 4\)"),
@@ -87,11 +69,11 @@ WRONG = [  # the argument, how it is changed, and a piece of the message
     ("k_cache", lambda k: k.reshape(6, 2, 4, 16, 8), r"k_cache.shape\[4\] is 8; .* x = 4"),
     ("k_cache", wide, r"k_cache.stride\(\)\[-3:\] is \(128, 8, 2\)"),
     ("k_cache", swapped, r"k_cache.stride\(\)\[-3:\] is \(64, 1, 16\)"),
-    ("k_cache", spread, r"v_cache.stride\(\)\[:2\] .*those of k_cache"),
-    ("v_cache", lambda v: v.half(), "v_cache is .*float16; .*float32"),
+    ("k_cache", apart, r"v_cache.stride\(\)\[:2\] .*those of k_cache"),
+    ("v_cache", half, "v_cache is .*float16; .*float32"),
     ("v_cache", wide, r"v_cache.stride\(\)\[-2:\] is \(32, 2\)"),
     ("v_cache", swapped, r"v_cache.stride\(\)\[-2:\] is \(1, 32\)"),
-    ("v_cache", spread, r"v_cache.stride\(\)\[:2\] .*those of k_cache"),
+    ("v_cache", apart, r"v_cache.stride\(\)\[:2\] .*those of k_cache"),
     ("block_tables", lambda t: t[:, :0], r"block_tables has shape \[2, 0\]; every size must"),
     ("block_tables", with_item((0, 1), 6), r"block_tables\[0\] names block 6; .* 0 to 5"),
     ("seq_lens", with_item(1, 49), r"seq_lens\[1\] is 49; it must be 1 to 48"),
@@ -110,7 +92,7 @@ def test_wrong_tensor_is_refused(name: str, change: Callable, message: str) -> N
 
 
 @by_function
-@by_tensor
+@pytest.mark.parametrize("name", TENSORS)
 def test_every_function_refuses_what_is_no_tensor_of_its_own(function: Callable, name: str) -> None:
     arguments = inputs()
     tensor = arguments[name]
@@ -255,7 +237,7 @@ def test_the_kernel_reads_the_tensors_themselves(prepare: Callable) -> None:
     first = getattr(prepared, "partitions", prepared)
     signature = inspect.signature(first.kernel.py_func).parameters
     passed = dict(zip(signature, first.kernel_arguments, strict=True))
-    for name in ("q", "k_cache", "v_cache", "block_tables", "seq_lens", "alibi_slopes"):
+    for name in TENSORS:
         assert passed[name].data_ptr() == step[name].data_ptr(), name
     if prepare is launch.prepare_v2:
         signature = inspect.signature(prepared.reduce.kernel.py_func).parameters

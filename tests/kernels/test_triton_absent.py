@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from plain_steps import step
+from kernel_inputs import step
 
 from pa_tutorial.checks import attempt
 from pa_tutorial.kernels import triton_launch

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from plain_steps import is_right, step
+from kernel_inputs import is_right, step
 from triton_trials import TRIALS
 
 from pa_tutorial.kernels.triton_launch import (

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from plain_steps import is_right, step
+from kernel_inputs import is_right, step
 
 from pa_tutorial.kernels.triton_launch import paged_attention_triton, prepare_triton, why_absent
 
@@ -135,7 +135,7 @@ def test_a_kernel_may_call_functions_of_its_own() -> None:
 
 
 A_STEP = """
-from plain_steps import is_right, step
+from kernel_inputs import is_right, step
 from pa_tutorial.kernels.triton_launch import paged_attention_triton
 import torch
 for dtype in (torch.float32, torch.bfloat16):
