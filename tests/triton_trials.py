@@ -6,6 +6,7 @@ A trial says what is wrong with the pa_tutorial that can be imported when it run
 import importlib
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -45,27 +46,14 @@ def far(tensor: Tensor, dim: int, file: Path) -> Tensor:
     return pool.as_strided(tensor.shape, strides).copy_(tensor)
 
 
-def near_and_far(dims: dict[str, int], arguments: dict[str, object]) -> bool:
+def far_is_near(dims: dict[str, int], num_seqs: int, num_heads: int, num_blocks: int) -> str:
     """Whether a decode step gives the same with these arguments STRIDE apart along dims. An
-    offset that wrapped leads to another place, or out of the tensors."""
+    offset that wrapped leads to another place, or out of the tensors. Each sequence has two blocks:
+    the last of the pool, and block 1."""
     launch = importlib.import_module("pa_tutorial.kernels.triton_launch")
     interpreter = importlib.import_module("pa_tutorial.kernels.triton_interpreter")
-    near = launch.prepare_triton(**arguments).run()
-    with tempfile.TemporaryDirectory() as folder:
-        apart = {name: far(arguments[name], dim, Path(folder) / name) for name, dim in dims.items()}
-        prepared = launch.prepare_triton(**arguments | apart)
-        try:
-            return torch.equal(prepared.run(), near)
-        except interpreter.MemoryFault:
-            return False
-        finally:
-            del apart, prepared
-
-
-def drawn(num_seqs: int, num_heads: int, num_blocks: int) -> dict[str, object]:
-    """A decode step of two blocks a sequence: the last of the pool, and block 1."""
     shape = num_blocks, num_heads, 8, 16
-    return {
+    step = {
         "q": torch.randn(num_seqs, num_heads, 16).half(),
         "k_cache": torch.randn(shape).half(),
         "v_cache": torch.randn(shape).half(),
@@ -73,29 +61,28 @@ def drawn(num_seqs: int, num_heads: int, num_blocks: int) -> dict[str, object]:
         "seq_lens": torch.full((num_seqs,), 11, dtype=torch.int32),
         "scale": 0.5,
     }
-
-
-def a_block_behind_four_billion_elements() -> str:
-    same = near_and_far({"k_cache": 0, "v_cache": 0}, drawn(1, 2, num_blocks=5))
-    return "" if same else "blocks behind 2**31 elements are not read where they are"
-
-
-def a_head_behind_two_billion_elements() -> str:
-    same = near_and_far({"k_cache": 1, "v_cache": 1}, drawn(1, 3, num_blocks=3))
-    return "" if same else "KV heads behind 2**31 elements are not read where they are"
-
-
-def a_query_behind_two_billion_elements() -> str:
-    same = near_and_far({"q": 0}, drawn(3, 2, num_blocks=3))
-    return "" if same else "queries behind 2**31 elements are not read where they are"
+    near = launch.prepare_triton(**step).run()
+    with tempfile.TemporaryDirectory() as folder:
+        apart = {name: far(step[name], dim, Path(folder) / name) for name, dim in dims.items()}
+        prepared = launch.prepare_triton(**step | apart)
+        try:
+            same = torch.equal(prepared.run(), near)
+        except interpreter.MemoryFault:
+            same = False
+        finally:
+            del apart, prepared
+    return "" if same else f"{', '.join(dims)} behind 2**31 elements: not read where they are"
 
 
 TRIALS: dict[str, Callable[[], str]] = {
-    trial.__name__: trial
-    for trial in (
-        one_compilation_for_all_tables,
-        a_block_behind_four_billion_elements,
-        a_head_behind_two_billion_elements,
-        a_query_behind_two_billion_elements,
-    )
+    "one_compilation_for_all_tables": one_compilation_for_all_tables,
+    "a_block_behind_four_billion_elements": partial(
+        far_is_near, {"k_cache": 0, "v_cache": 0}, num_seqs=1, num_heads=2, num_blocks=5
+    ),
+    "a_head_behind_two_billion_elements": partial(
+        far_is_near, {"k_cache": 1, "v_cache": 1}, num_seqs=1, num_heads=3, num_blocks=3
+    ),
+    "a_query_behind_two_billion_elements": partial(
+        far_is_near, {"q": 0}, num_seqs=3, num_heads=2, num_blocks=3
+    ),
 }

@@ -1,12 +1,15 @@
-"""Small decode steps for the tests of the paged kernels."""
+"""Small decode steps for the tests of the kernels, and what is changed in them."""
 
-import dataclasses
+from collections.abc import Callable
 
-from pa_tutorial.attention.step import DecodeStep
+import torch
+from torch import Tensor
+
+from pa_tutorial.attention.paged import paged_gather
 from pa_tutorial.walk.problem import DecodeProblem
 
-# The arguments of prepare_v1 and of the kernels as functions, in their order.
-NAMES = tuple(field.name for field in dataclasses.fields(DecodeStep))
+# The largest relative norm of a head's error. Of the narrow types it is their own rounding.
+BOUNDS = {torch.float32: 2e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}
 
 
 def problem(**changes: object) -> DecodeProblem:
@@ -16,11 +19,49 @@ def problem(**changes: object) -> DecodeProblem:
 
 
 def arguments(case: DecodeProblem) -> dict[str, object]:
-    """The arguments by name."""
-    paged = case.paged("vllm")
-    return {name: getattr(paged, name) for name in NAMES}
+    """Of the CUDA kernels, by name."""
+    return dict(vars(case.paged("vllm")))
 
 
-def values(paged: DecodeStep) -> list[object]:
-    """The arguments in their order."""
-    return [getattr(paged, name) for name in NAMES]
+def step(**changes: object) -> dict[str, object]:
+    """Of the CPU and Triton kernels: 20 and 9 tokens, 4 heads, 2 KV heads of 16, blocks of 8."""
+    return dict(vars(problem(**{"head_size": 16, "block_size": 8, **changes}).paged("plain")))
+
+
+def error(out: Tensor, arguments: dict[str, object]) -> float:
+    """Of any head, relative to paged_gather in float64 on the same numbers; NaN if there is one."""
+    exact = dict(arguments)
+    for name, value in arguments.items():
+        if isinstance(value, Tensor) and value.is_floating_point():
+            exact[name] = value.detach().double()
+    expected = paged_gather(**exact)
+    return ((out.double() - expected).norm(dim=-1) / expected.norm(dim=-1)).max().item()
+
+
+def is_right(out: Tensor, arguments: dict[str, object]) -> bool:
+    return error(out, arguments) < BOUNDS[arguments["q"].dtype]
+
+
+# The same numbers, but for one or but for gaps ---------------------------------------------------
+
+
+def with_item(place: object, value: float) -> Callable[[Tensor], Tensor]:
+    def change(tensor: Tensor) -> Tensor:
+        tensor[place] = value
+        return tensor
+
+    return change
+
+
+def half(tensor: Tensor) -> Tensor:
+    return tensor.half()
+
+
+def wide(tensor: Tensor) -> Tensor:
+    """With a gap behind each in the last dimension."""
+    return torch.stack([tensor, tensor], dim=-1)[..., 0]
+
+
+def apart(tensor: Tensor) -> Tensor:
+    """With a gap behind each block."""
+    return torch.cat([tensor, tensor], dim=1)[:, : tensor.shape[1]]

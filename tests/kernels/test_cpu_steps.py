@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from plain_steps import error, step
+from kernel_inputs import error, step
 
 from pa_tutorial.kernels.cpu_steps import STEPS
 

@@ -58,19 +58,19 @@ def test_print_shows_each_constant_with_its_value_and_formula() -> None:
         assert given.get(name, int(value)) == int(value)
 
 
-# Shared memory --------------------------------------------------------------------------------
-
-
-def test_dynamic_shared_bytes() -> None:
-    for geometry, max_seq_len, num_bytes in (
+@pytest.mark.parametrize(
+    ("geometry", "max_seq_len", "num_bytes"),
+    [
         (REFERENCE, 11, 2 * 128 * 4),  # out_smem of two warps; logits are 16 * 4
         (REFERENCE, 257, 272 * 4),  # padded to whole blocks
         (Geometry(128, 32), 4100, 4128 * 4),
         (Geometry(32, 8, F16, 64), 11, 32 * 4),  # one of two warps leaves its rows
         (Geometry(256, 16, F32, 256), 11, 4 * 256 * 4),
         (Geometry(128, 16, partition_size=512), 100_000, 512 * 4),  # the length does not count
-    ):
-        assert geometry.dynamic_shared_bytes(max_seq_len) == num_bytes
+    ],
+)
+def test_dynamic_shared_bytes(geometry: Geometry, max_seq_len: int, num_bytes: int) -> None:
+    assert geometry.dynamic_shared_bytes(max_seq_len) == num_bytes
 
 
 # Who has what, in every supported combination -------------------------------------------------
@@ -81,12 +81,14 @@ ALL = [
 
 
 def elements_of_a_group(g: Geometry) -> bool:
+    """It shares a head equally and without overlap."""
     shares = [g.head_elements(offset) for offset in range(g.THREAD_GROUP_SIZE)]
     equal = {len(share) for share in shares} == {g.NUM_ELEMS_PER_THREAD}
     return equal and sorted(itertools.chain(*shares)) == list(range(g.HEAD_SIZE))
 
 
 def block_of_v_of_a_warp(g: Geometry) -> bool:
+    """It reads each element of a block of V once."""
     places = []
     for lane in range(WARP_SIZE):
         places += itertools.product(g.value_rows(lane), g.value_tokens(lane))
@@ -94,29 +96,24 @@ def block_of_v_of_a_warp(g: Geometry) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("why", "holds"),
+    "holds",
     [
-        ("a group shares a head equally and without overlap", elements_of_a_group),
-        ("a warp reads each element of a block of V once", block_of_v_of_a_warp),
-        ("a group: 16 bytes of K", lambda g: g.THREAD_GROUP_SIZE * g.VEC_SIZE * g.ITEMSIZE == 16),
-        ("x is 16 bytes", lambda g: g.X * g.ITEMSIZE == 16),
-        ("a thread: 16 bytes of V", lambda g: g.V_VEC_SIZE * g.ITEMSIZE == 16),
+        elements_of_a_group,
+        block_of_v_of_a_warp,
+        lambda g: g.THREAD_GROUP_SIZE * g.VEC_SIZE * g.ITEMSIZE == 16,  # of K, for a group
+        lambda g: g.X * g.ITEMSIZE == g.V_VEC_SIZE * g.ITEMSIZE == 16,
         # holds because a group reads 16 bytes at once; it is no definition
-        ("vecs are 16 bytes", lambda g: g.NUM_VECS_PER_THREAD * 16 == g.HEAD_SIZE * g.ITEMSIZE),
-        (
-            "the groups of a warp take one block",
-            lambda g: (
-                WARP_SIZE * g.NUM_TOKENS_PER_THREAD_GROUP == g.BLOCK_SIZE * g.THREAD_GROUP_SIZE
-            ),
-        ),
-        ("groups", lambda g: g.NUM_THREAD_GROUPS * g.THREAD_GROUP_SIZE == g.NUM_THREADS),
-        ("trees halve to 1", lambda g: (g.NUM_WARPS | g.NUM_V_VECS_PER_ROW << 8).bit_count() == 2),
-        ("some lane needs the last row", lambda g: len(g.value_rows(0)) == g.NUM_ROWS_PER_THREAD),
+        lambda g: g.NUM_VECS_PER_THREAD * 16 == g.HEAD_SIZE * g.ITEMSIZE,
+        # the groups of a warp take one block
+        lambda g: 32 * g.NUM_TOKENS_PER_THREAD_GROUP == g.BLOCK_SIZE * g.THREAD_GROUP_SIZE,
+        lambda g: g.NUM_THREAD_GROUPS * g.THREAD_GROUP_SIZE == g.NUM_THREADS,
+        # trees halve to 1
+        lambda g: (g.NUM_WARPS | g.NUM_V_VECS_PER_ROW << 8).bit_count() == 2,
+        lambda g: len(g.value_rows(0)) == g.NUM_ROWS_PER_THREAD,  # some lane needs the last row
     ],
-    ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_in_every_combination(why: str, holds: Callable[[Geometry], bool]) -> None:
-    assert [g for g in ALL if not holds(g)] == [], why
+def test_in_every_combination(holds: Callable[[Geometry], bool]) -> None:
+    assert [g for g in ALL if not holds(g)] == []
 
 
 def test_rows_need_a_guard_where_the_last_turn_passes_the_head() -> None:

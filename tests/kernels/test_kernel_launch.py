@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from kernel_inputs import NAMES, arguments, problem
+from kernel_inputs import apart, arguments, half, problem, wide, with_item
 from torch import Tensor
 
 from pa_tutorial.kernels import launch, running
@@ -21,7 +21,7 @@ FUNCTIONS = (
 PREPARE = (launch.prepare_naive, launch.prepare_v1, launch.prepare_v2)
 by_function = pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
 by_prepare = pytest.mark.parametrize("prepare", PREPARE, ids=lambda f: f.__name__)
-by_tensor = pytest.mark.parametrize("name", [name for name in NAMES if name != "scale"])
+TENSORS = ("q", "k_cache", "v_cache", "block_tables", "seq_lens", "alibi_slopes")
 
 
 def inputs(**changes: object) -> dict[str, object]:
@@ -46,52 +46,28 @@ def refused(
         function(**arguments)
 
 
-def with_item(place: object, value: float) -> Callable[[Tensor], Tensor]:
-    def change(tensor: Tensor) -> Tensor:
-        tensor[place] = value
-        return tensor
-
-    return change
-
-
-def wide(tensor: Tensor) -> Tensor:
-    """The same numbers with a gap behind each in the last dimension."""
-    return torch.stack([tensor, tensor], dim=-1)[..., 0]
-
-
 def swapped(tensor: Tensor) -> Tensor:
     """The same numbers, stored with the last two dimensions in the other order."""
     return tensor.mT.contiguous().mT
-
-
-def spread(tensor: Tensor) -> Tensor:
-    """The same numbers with a gap behind each block."""
-    return torch.cat([tensor, tensor], dim=1)[:, : tensor.shape[1]]
-
-
-def shifted(tensor: Tensor, elements: int = 2) -> Tensor:
-    """The same numbers in memory that starts so many elements later."""
-    memory = tensor.new_zeros(tensor.numel() + elements)
-    return memory[elements:].view(tensor.shape).copy_(tensor)
 
 
 # What every paged stage refuses, tests/attention/test_paged_attention.py has.
 WRONG = [  # the argument, how it is changed, and a piece of the message
     ("q", lambda q: q[:, 0], r"q has shape \[2, 32\]"),
     ("q", lambda q: q[:0], r"q has shape \[0, 4, 32\]; every size must"),
-    ("q", lambda q: q.half(), "q.dtype is .*16; .*float32, as the c"),
+    ("q", half, "q.dtype is .*16; .*float32, as the c"),
     ("q", lambda q: q.int(), "q.dtype is torch.int32; .*torch.float32"),
     ("q", wide, r"q.stride\(\)\[-2:\] is \(64, 2\); .*\(32, 1\)"),
-    ("q", lambda q: q.mT.contiguous().mT, r"q.stride\(\)\[-2:\] is \(1, 4\)"),
+    ("q", swapped, r"q.stride\(\)\[-2:\] is \(1, 4\)"),
     ("k_cache", lambda k: k[:, :, 0], r"k_cache.shape is .*5 dimensions"),
     ("k_cache", lambda k: k.reshape(6, 2, 4, 16, 8), r"k_cache.shape\[4\] is 8; .* x = 4"),
     ("k_cache", wide, r"k_cache.stride\(\)\[-3:\] is \(128, 8, 2\)"),
     ("k_cache", swapped, r"k_cache.stride\(\)\[-3:\] is \(64, 1, 16\)"),
-    ("k_cache", spread, r"v_cache.stride\(\)\[:2\] .*those of k_cache"),
-    ("v_cache", lambda v: v.half(), "v_cache is .*float16; .*float32"),
+    ("k_cache", apart, r"v_cache.stride\(\)\[:2\] .*those of k_cache"),
+    ("v_cache", half, "v_cache is .*float16; .*float32"),
     ("v_cache", wide, r"v_cache.stride\(\)\[-2:\] is \(32, 2\)"),
     ("v_cache", swapped, r"v_cache.stride\(\)\[-2:\] is \(1, 32\)"),
-    ("v_cache", spread, r"v_cache.stride\(\)\[:2\] .*those of k_cache"),
+    ("v_cache", apart, r"v_cache.stride\(\)\[:2\] .*those of k_cache"),
     ("block_tables", lambda t: t[:, :0], r"block_tables has shape \[2, 0\]; every size must"),
     ("block_tables", with_item((0, 1), 6), r"block_tables\[0\] names block 6; .* 0 to 5"),
     ("seq_lens", with_item(1, 49), r"seq_lens\[1\] is 49; it must be 1 to 48"),
@@ -110,7 +86,7 @@ def test_wrong_tensor_is_refused(name: str, change: Callable, message: str) -> N
 
 
 @by_function
-@by_tensor
+@pytest.mark.parametrize("name", TENSORS)
 def test_every_function_refuses_what_is_no_tensor_of_its_own(function: Callable, name: str) -> None:
     arguments = inputs()
     tensor = arguments[name]
@@ -124,17 +100,12 @@ def test_every_function_refuses_what_is_no_tensor_of_its_own(function: Callable,
         refused(function, {**arguments, name: other}, message, error)
 
 
-SCALES = {
-    **{scale: ValueError for scale in (float("nan"), -float("inf"), 1e39, 10**400)},
-    **dict.fromkeys([None, "0.1", True, 1j, np.complex64(1), torch.tensor(0.1)], TypeError),
-}
-
-
 @by_prepare
 def test_scale_that_is_no_float32_is_refused(prepare: Callable) -> None:
-    message = {ValueError: "^scale is .*; it must be finite", TypeError: "^scale is of type .*real"}
-    for scale, error in SCALES.items():
-        refused(prepare, {**inputs(), "scale": scale}, message[error], error)
+    for scale in (float("nan"), -float("inf"), 1e39, 10**400):
+        refused(prepare, inputs() | {"scale": scale}, "^scale is .*; it must be finite")
+    for scale in (None, "0.1", True, 1j, np.complex64(1), torch.tensor(0.1)):
+        refused(prepare, inputs() | {"scale": scale}, "^scale is of type .*real", TypeError)
 
 
 @by_prepare
@@ -173,15 +144,9 @@ def test_partitions_that_cannot_be_are_refused(partition_size: int, message: str
 
 def of_length(seq_len: int) -> dict[str, object]:
     """One sequence; all its blocks are block 0."""
-    cache = torch.zeros(1, 1, 32, 16)
-    return {
-        "q": torch.zeros(1, 1, 32),
-        "k_cache": cache.view(1, 1, 8, 16, 4),
-        "v_cache": cache,
-        "block_tables": torch.zeros(1, -(-seq_len // 16), dtype=torch.int32),
-        "seq_lens": torch.tensor([seq_len], dtype=torch.int32),
-        "scale": 1.0,
-    }
+    arguments = inputs(seq_lens=(16,), num_heads=1, num_kv_heads=1)
+    arguments["block_tables"] = torch.zeros(1, -(-seq_len // 16), dtype=torch.int32)
+    return arguments | {"seq_lens": torch.tensor([seq_len], dtype=torch.int32)}
 
 
 # 4 bytes a token, in v1 of whole blocks, with q_vecs 32 * 4 and red_smem 8 * 4; in v2 8 bytes a
@@ -221,20 +186,25 @@ def with_gap(tensor: Tensor, dim: int, elements: int) -> Tensor:
     return rows[..., :-elements].unflatten(-1, tensor.shape[dim + 1 :]).copy_(tensor)
 
 
+def shifted(tensor: Tensor) -> Tensor:
+    """The same numbers in memory that starts two elements later."""
+    return tensor.new_zeros(tensor.numel() + 2)[2:].view(tensor.shape).copy_(tensor)
+
+
 @pytest.mark.parametrize(
     ("names", "change", "message"),
     [
-        (["q"], shifted, r"q.data_ptr\(\) is 4 bytes past a multiple of 8"),
-        (["k_cache"], shifted, r"k_cache.data_ptr\(\) is 4 .* multiple of 16"),
-        (["v_cache"], shifted, r"v_cache.data_ptr\(\) is 4 .* multiple of 16"),
-        (["q"], lambda t: with_gap(t, 0, 2), r"q.stride\(0\) is 260 bytes; .* a multiple of 8"),
-        (["k_cache", "v_cache"], lambda t: with_gap(t, 0, 4), r"k_cache.stride\(0\) is \d+ bytes"),
-        (["k_cache", "v_cache"], lambda t: with_gap(t, 1, 4), r"k_cache.stride\(1\) is \d+ bytes"),
+        ("q", shifted, r"q.data_ptr\(\) is 4 bytes past a multiple of 8"),
+        ("k_cache", shifted, r"k_cache.data_ptr\(\) is 4 .* multiple of 16"),
+        ("v_cache", shifted, r"v_cache.data_ptr\(\) is 4 .* multiple of 16"),
+        ("q", lambda t: with_gap(t, 0, 2), r"q.stride\(0\) is 260 bytes; .* a multiple of 8"),
+        ("k_cache v_cache", lambda t: with_gap(t, 0, 4), r"k_cache.stride\(0\) is \d+ bytes"),
+        ("k_cache v_cache", lambda t: with_gap(t, 1, 4), r"k_cache.stride\(1\) is \d+ bytes"),
     ],
 )
-def test_misaligned_vecs_are_refused(names: list[str], change: Callable, message: str) -> None:
+def test_misaligned_vecs_are_refused(names: str, change: Callable, message: str) -> None:
     arguments = inputs(dtype=torch.float16)
-    arguments |= {name: change(arguments[name]) for name in names}
+    arguments |= {name: change(arguments[name]) for name in names.split()}
     for function in (launch.paged_attention_v1_vector, launch.paged_attention_v2):
         refused(function, arguments, message)
     assert launch.prepare_v1(**arguments).out.isnan().all(), "element loads take any address"
@@ -243,22 +213,22 @@ def test_misaligned_vecs_are_refused(names: list[str], change: Callable, message
 # What is passed on ------------------------------------------------------------------------------
 
 
+def passed(prepared: running.Launch) -> dict[str, object]:
+    """What the kernel is called with, by the names of its signature."""
+    names = inspect.signature(prepared.kernel.py_func).parameters
+    return dict(zip(names, prepared.kernel_arguments, strict=True))
+
+
 @by_prepare
 def test_the_kernel_reads_the_tensors_themselves(prepare: Callable) -> None:
-    """On a GPU, a copy would cost more than the kernel; and a graph would read old numbers.
-    They go by the names of the signature."""
+    """On a GPU, a copy would cost more than the kernel; and a graph would read old numbers."""
     step = inputs(strided_q=True, dtype=torch.bfloat16)
-    every_second = torch.zeros(2, 12, dtype=torch.int32)
-    every_second[:, ::2][:, : step["block_tables"].shape[1]] = step["block_tables"]
-    step["block_tables"] = every_second[:, : 2 * step["block_tables"].shape[1] : 2]
+    step["block_tables"] = wide(step["block_tables"])
     prepared = prepare(**step)
-    first = getattr(prepared, "partitions", prepared)
-    signature = inspect.signature(first.kernel.py_func).parameters
-    passed = dict(zip(signature, first.kernel_arguments, strict=True))
-    for name in ("q", "k_cache", "v_cache", "block_tables", "seq_lens", "alibi_slopes"):
-        assert passed[name].data_ptr() == step[name].data_ptr(), name
+    first = passed(getattr(prepared, "partitions", prepared))
+    for name in TENSORS:
+        assert first[name].data_ptr() == step[name].data_ptr(), name
     if prepare is launch.prepare_v2:
-        signature = inspect.signature(prepared.reduce.kernel.py_func).parameters
-        read = dict(zip(signature, prepared.reduce.kernel_arguments, strict=True))
+        second = passed(prepared.reduce)
         for left, name in (("exp_sums",) * 2, ("max_logits",) * 2, ("out", "tmp_out")):
-            assert passed[left].data_ptr() == read[name].data_ptr()
+            assert first[left].data_ptr() == second[name].data_ptr()

@@ -27,23 +27,21 @@ Launched = list[tuple[Callable, tuple]]
 def launched(monkeypatch: pytest.MonkeyPatch) -> Launched:
     """(kernel, arguments) of every launch from here on."""
     seen: Launched = []
+    original = simt.launch
 
     def launch(kernel: Callable, grid: object, block: object, *args: object, **options: object):
         seen.append((kernel, args))
         return original(kernel, grid, block, *args, **options)
 
-    original = simt.launch
     monkeypatch.setattr(simt, "launch", launch)
     return seen
 
 
 def compile_all(launched: Launched) -> set[str]:
     """Each kind of launch once, for sm_90 and sm_80 in turn; returns the names of the kernels."""
-    kinds = {}
-    for kernel, args in launched:
-        args = tuple(a.numpy() if isinstance(a, torch.Tensor) else a for a in args)
-        types = tuple((type(a), getattr(a, "dtype", None), getattr(a, "ndim", 0)) for a in args)
-        kinds[kernel.py_func, types] = kernel, args
+    kinds = {
+        (kernel.py_func, signature_of(kernel, args)): (kernel, args) for kernel, args in launched
+    }
     for (kernel, args), capability in zip(kinds.values(), cycle(((9, 0), (8, 0))), strict=False):
         assert ".entry" in simt.ptx(kernel, *args, compute_capability=capability)
     return {kernel.__name__ for kernel, _ in kinds}

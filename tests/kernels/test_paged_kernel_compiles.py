@@ -42,8 +42,8 @@ GEOMETRIES = (
 # In blocks of 32 a thread has a whole key. The loops over 192 float32 or 256 elements are too
 # long for the compiler to unroll: k_vecs or accs lie in local memory. Of all sizes and dtypes with
 # 128 threads on sm_90, these are the only ones; with vector loads there is less to unroll.
-NOT_UNROLLED_AS_VECTORS = {(256, 32, F32), (256, 32, F16), (256, 32, BF16)}
-NOT_UNROLLED = {(192, 32, F32), *NOT_UNROLLED_AS_VECTORS}
+NOT_UNROLLED_AS_VECTORS = [Geometry(256, 32, dtype) for dtype in DTYPES]
+NOT_UNROLLED = [Geometry(192, 32, F32), *NOT_UNROLLED_AS_VECTORS]
 
 
 def short(geometry: Geometry) -> str:
@@ -90,19 +90,9 @@ def say(record: Callable, build: Compiled, capability: Capability, what: str) ->
     record("registers", f"{what} {arch(capability)}: {build.registers} registers{spilled}")
 
 
-def sizes(geometry: Geometry) -> tuple[int, int, torch.dtype]:
-    return geometry.head_size, geometry.block_size, geometry.dtype
-
-
 @pytest.mark.cuda_v1
-@pytest.mark.parametrize(
-    ("geometry", "capability"),
-    [
-        pytest.param(geometry, capability, id=f"{short(geometry)}-{arch(capability)}")
-        for geometry in GEOMETRIES
-        for capability in CAPABILITIES
-    ],
-)
+@by_capability
+@pytest.mark.parametrize("geometry", GEOMETRIES, ids=short)
 def test_v1_compiles_to_float32_in_registers(
     geometry: Geometry, capability: Capability, record_property: Callable
 ) -> None:
@@ -110,7 +100,7 @@ def test_v1_compiles_to_float32_in_registers(
     build = compiled(kernel, *v1_arguments(geometry.dtype), capability=capability)
     say(record_property, build, capability, short(geometry))
     registers = REGISTERS if (geometry, capability) == (REFERENCE, (9, 0)) else None
-    assert not complaints(build, registers, sizes(geometry) in NOT_UNROLLED)
+    assert not complaints(build, registers, geometry in NOT_UNROLLED)
 
 
 @pytest.mark.cuda_v1_vector
@@ -118,7 +108,7 @@ def test_v1_compiles_to_float32_in_registers(
 def test_vector_loads_compile_to_wide_loads(geometry: Geometry, record_property: Callable) -> None:
     build = compiled(paged_attention(geometry, vector_loads), *v1_arguments(geometry.dtype))
     say(record_property, build, (9, 0), f"vectors {short(geometry)}")
-    not_unrolled = sizes(geometry) in NOT_UNROLLED_AS_VECTORS
+    not_unrolled = geometry in NOT_UNROLLED_AS_VECTORS
     assert not complaints(build, REGISTERS if geometry == REFERENCE else None, not_unrolled)
     # Every vec of K and one of q, every row of V: no element of them is loaded alone. (float32 in
     # blocks of 8 has vecs of one element, and the lengths and tables are 4 bytes too.)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from plain_steps import step
+from kernel_inputs import apart, half, step, wide, with_item
 from torch import Tensor
 
 from pa_tutorial.kernels.cpu_launch import paged_attention_cpu
@@ -26,28 +26,8 @@ def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TritonCall, "run", run)
 
 
-def with_item(place: tuple[int, ...], value: float) -> Callable[[Tensor], Tensor]:
-    return lambda tensor: tensor.clone().index_put_(
-        tuple(map(torch.tensor, place)), torch.tensor(value, dtype=tensor.dtype)
-    )
-
-
-def half(tensor: Tensor) -> Tensor:
-    return tensor.half()
-
-
 def on_meta(tensor: Tensor) -> Tensor:
     return tensor.to("meta")
-
-
-def spread(tensor: Tensor) -> Tensor:
-    """The same numbers with a gap behind each."""
-    return torch.stack([tensor, tensor], dim=-1)[..., 0]
-
-
-def apart(tensor: Tensor) -> Tensor:
-    """The same numbers with a gap behind each block."""
-    return torch.cat([tensor, tensor], dim=1)[:, : tensor.shape[1]]
 
 
 CPU, TRITON = {paged_attention_cpu: "cpu"}, {paged_attention_triton: "triton"}
@@ -60,20 +40,20 @@ REFUSED = (
     (BOTH, "q", lambda q: q[:, 0], r"q has shape \[2, 16\]; it must have 3 dim"),
     (CPU, "q", half, "q.dtype is torch.float16; it must be torch.float32, as the cache"),
     (TRITON, "q", half, "k_cache.dtype is torch.float32; .*float16, as q"),
-    (TRITON, "q", spread, r"q.stride\(\)\[-2:\] is .*without gaps"),
+    (TRITON, "q", wide, r"q.stride\(\)\[-2:\] is .*without gaps"),
     (BOTH, "k_cache", lambda k: k[..., None], "k_cache.shape is .*4 dimensions: the plain layout"),
     (CPU, "k_cache", apart, r"k_cache.stride\(\)\[-4:\] is .*; it must be .*without gaps"),
     (CPU, "v_cache", apart, r"v_cache.stride\(\)\[-4:\] is .*; it must be .*without gaps"),
-    (TRITON, "k_cache", spread, r"k_cache.stride\(\)\[-2:\] is .*without gaps"),
-    (TRITON, "v_cache", spread, r"v_cache.stride\(\)\[-2:\] is .*without gaps"),
+    (TRITON, "k_cache", wide, r"k_cache.stride\(\)\[-2:\] is .*without gaps"),
+    (TRITON, "v_cache", wide, r"v_cache.stride\(\)\[-2:\] is .*without gaps"),
     (TRITON, "v_cache", apart, r"v_cache.stride\(\)\[:2\] is .*as those of k_cache"),
     (BOTH, "v_cache", half, "v_cache is .*float16; .*float32"),
-    (TRITON, "block_tables", spread, r"block_tables.stride\(\)\[-1:\] is \(2,\)"),
+    (TRITON, "block_tables", wide, r"block_tables.stride\(\)\[-1:\] is \(2,\)"),
     (BOTH, "block_tables", lambda t: t[:, :2], r"seq_lens\[0\] is 20; it must be 1 to 16, the tok"),
     (BOTH, "block_tables", with_item((1, 1), 99), r"block_tables\[1\] names block 99; .* 0 to"),
-    (TRITON, "seq_lens", spread, r"seq_lens.stride\(\)\[-1:\] is \(2,\)"),
-    (BOTH, "seq_lens", with_item((1,), 0), r"seq_lens\[1\] is 0; it must be 1 to 32"),
-    (BOTH, "alibi_slopes", with_item((3,), torch.inf), r"alibi_slopes\[3\] is inf; .* finite"),
+    (TRITON, "seq_lens", wide, r"seq_lens.stride\(\)\[-1:\] is \(2,\)"),
+    (BOTH, "seq_lens", with_item(1, 0), r"seq_lens\[1\] is 0; it must be 1 to 32"),
+    (BOTH, "alibi_slopes", with_item(3, torch.inf), r"alibi_slopes\[3\] is inf; .* finite"),
     (TRITON, "alibi_slopes", lambda s: s.int(), "alibi_slopes.dtype is torch.int32; .*of"),
     (BOTH, "scale", lambda s: torch.nan, "scale is nan; it must be finite"),
 )
@@ -107,26 +87,23 @@ def test_the_cpu_kernel_refuses_other_dtypes_blocks_and_no_shares() -> None:
         paged_attention_cpu(**step() | double)
 
 
-# Size -> values of the right type, values of another
 SIZES = {
-    "partition_size": ((0, -1, 2**30 + 1, sys.maxsize), (True, 16.0, "16", None)),
-    "tile_size": ((8, 0, -16, 17, 48, 2048), (True, 16.0, "16")),
-    "num_warps": ((3, 0, -4, 64), (True, 4.0, "4", None)),
-    "num_stages": ((0, -1), (True, 3.0, None)),
-    "max_seq_len": ((19, 33, 0), (True, 20.0)),
+    "partition_size": (0, -1, 2**30 + 1, sys.maxsize, True, 16.0, "16", None),
+    "tile_size": (8, 0, -16, 17, 48, 2048, True, 16.0, "16"),
+    "num_warps": (3, 0, -4, 64, True, 4.0, "4", None),
+    "num_stages": (0, -1, True, 3.0, None),
+    "max_seq_len": (19, 33, 0, True, 20.0),
 }
 
 
 @pytest.mark.triton
 @pytest.mark.parametrize("name", SIZES)
 def test_a_size_that_cannot_be_is_refused(name: str) -> None:
-    values, of_other_types = SIZES[name]
-    for value in values:
-        with pytest.raises(ValueError, match=f"{name} is {value}; it must be "):
-            prepare_triton(**step(), **{name: value})
-    for value in of_other_types:
-        kind = type(value).__name__
-        with pytest.raises(TypeError, match=f"{name} is of type {kind}; it must be an int"):
+    for value in SIZES[name]:
+        error, said = ValueError, f"is {value}; it must be "
+        if type(value) is not int:
+            error, said = TypeError, f"is of type {type(value).__name__}; it must be an int"
+        with pytest.raises(error, match=f"{name} {said}"):
             prepare_triton(**step(), **{name: value})
 
 

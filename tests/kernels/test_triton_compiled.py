@@ -5,13 +5,11 @@ Which registers it takes differs between versions of Triton: no number of them s
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 
 from pa_tutorial.kernels.changed import changed
-from pa_tutorial.kernels.compiled import CAPABILITIES, Capability, loads_of
+from pa_tutorial.kernels.compiled import CAPABILITIES, Capability, arch, loads_of
 from pa_tutorial.kernels.triton_launch import TritonLaunch, prepare_triton, why_absent
 
 if why_absent() is None:
@@ -26,6 +24,7 @@ SHARED_OF_AN_A100 = 163 * 1024  # bytes, of one program
 # (head size, dtype, query heads to a KV head): about a second each, the first time
 GEOMETRIES = ((128, F16, 1), (128, BF16, 8), (80, BF16, 5), (64, F32, 4), (256, F16, 16))
 SCALAR_BYTES = 4  # lengths, block numbers, slopes
+by_capability = pytest.mark.parametrize("capability", CAPABILITIES, ids=arch)
 
 
 def prepared(
@@ -57,7 +56,7 @@ def complaints(build: TritonCompiled, dtype: torch.dtype) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda c: f"sm_{c[0]}{c[1]}")
+@by_capability
 @pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
 def test_wide_copies_tensor_cores_and_no_rounding(
     geometry: tuple[int, torch.dtype, int], capability: Capability
@@ -65,7 +64,7 @@ def test_wide_copies_tensor_cores_and_no_rounding(
     build = compile_call(prepared(*geometry).partitions, capability)
     found = complaints(build, geometry[1])
     assert not found, found
-    assert f".target sm_{capability[0]}{capability[1]}" in build.ptx
+    assert f".target {arch(capability)}" in build.ptx
     if geometry == (128, F16, 1):
         assert build.stack_bytes == 0
 
@@ -78,28 +77,25 @@ def test_the_usual_tile_fits_into_shared_memory(head_size: int, dtype: torch.dty
     assert build.shared_bytes <= SHARED_OF_AN_A100, build.shared_bytes
 
 
-@pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda c: f"sm_{c[0]}{c[1]}")
+@by_capability
 def test_the_second_kernel_is_small(capability: Capability) -> None:
     """The interpreter lets a name change its type in a loop; the compiler does not."""
-    launch = prepared(group=8)
-    assert not complaints(compile_call(launch.partitions, capability), F16)
-    build = compile_call(launch.reduce, capability)
+    build = compile_call(prepared(group=8).reduce, capability)
     assert build.stack_bytes == 0
     assert ".f64" not in build.ptx
     assert loads_of(build.ptx)["global", 16] > 0  # tmp_out
 
 
 def test_compilations_are_counted_and_nothing_is_compiled() -> None:
-    """That one serves tables of any width is a trial of test_triton_decode.py. Here another number
-    of sequences, dtype, head size, tile and group: so the number counts something."""
+    """That one serves tables of any width is a trial: triton_trials.py. Here another dtype, head
+    size, tile and group; and one that needs no other, with more of everything."""
     q, cache = torch.zeros(3, 2, 128, dtype=F16), torch.zeros(9, 2, 16, 128, dtype=F16)
     tables, lens = torch.zeros(3, 4, dtype=torch.int32), torch.full((3,), 50, dtype=torch.int32)
     larger = prepare_triton(q, cache, cache, tables, lens, 0.3, partition_size=7)
     others = prepared(dtype=BF16), prepared(64), prepared(tile_size=16), prepared(group=2)
-    steps = prepared(), larger, *others, prepared()
-    for _ in range(2):
-        assert num_compilations([step.partitions for step in steps]) == 5
-        assert num_compilations([step.reduce for step in steps]) == 3  # no tiles, no groups
+    steps = prepared(), larger, *others
+    assert num_compilations([step.partitions for step in steps]) == 5
+    assert num_compilations([step.reduce for step in steps]) == 3  # no tiles, no groups
 
 
 def test_afterwards_triton_asks_for_the_gpu_that_is_there() -> None:
@@ -128,28 +124,6 @@ def test_what_makes_a_kernel_slow_or_inexact_is_seen(
     monkeypatch.setattr(triton_decode, "paged_decode_kernel", kernel)
     found = complaints(compile_call(prepared(group=2).partitions), F16)
     assert any(complaint in one for one in found), found
-
-
-def test_a_stride_that_is_no_multiple_of_16_costs_the_wide_copies() -> None:
-    """As notebook 14 says; the numbers at run time decide what is compiled."""
-    call = prepared(group=4).partitions
-    stride = call.arguments["kv_block_stride"]
-
-    def copies(more: int) -> dict[int, int]:
-        strided = call.arguments | {"kv_block_stride": stride + more}
-        return compile_call(replace(call, arguments=strided)).copies
-
-    assert copies(16) == copies(0)
-    assert 16 in copies(0)
-    assert 16 not in copies(8)
-
-
-def test_with_more_stages_there_is_room_for_the_next_tile() -> None:
-    rooms = {}
-    for num_stages in (1, 3, 5):
-        call = prepared(group=4, tile_size=16, num_stages=num_stages).partitions
-        rooms[num_stages] = compile_call(call).tiles_in_shared_memory(16, 128)
-    assert rooms == {1: 0, 3: 1, 5: 2}
 
 
 def test_a_tile_that_is_not_there_has_no_layout() -> None:

@@ -11,7 +11,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
-from plain_steps import step
+from kernel_inputs import step
 from torch import Tensor
 
 from pa_tutorial.kernels.changed import changed

@@ -1,18 +1,15 @@
-"""Loads of 4, 8 and 16 bytes: the intrinsics, their twins, and the kernel that reads with them."""
+"""Loads of 4, 8 and 16 bytes: the intrinsics and their twins."""
 
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
-from kernel_inputs import problem, values
 from numba import cuda, njit
 from numba.core import extending
 
 from pa_tutorial.kernels import vectors
-from pa_tutorial.kernels.geometry import BLOCK_SIZES, DTYPES
-from pa_tutorial.kernels.launch import prepare_v1
-from pa_tutorial.kernels.vectors import VectorAccess, vector_access, vector_loads
+from pa_tutorial.kernels.vectors import VectorAccess, vector_access
 from pa_tutorial.simt import global_traffic, launch, ptx
 
 pytestmark = pytest.mark.cuda_v1_vector
@@ -110,17 +107,3 @@ def test_the_compiler_emits_one_load_and_one_store(name: str, count: int) -> Non
     assert f"{width}." in loads[0]
     assert loads[0][-3:] in ("u32", "b32", "f32", "s32")
     assert not any(line and line[0].startswith("ld.local") for line in lines)
-
-
-# In the kernel ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("block_size", BLOCK_SIZES)
-def test_the_output_is_bit_for_bit_that_of_element_loads(
-    dtype: torch.dtype, block_size: int
-) -> None:
-    changes = {"dtype": dtype, "block_size": block_size, "head_size": 80, "seq_lens": (70, 9)}
-    arguments = values(problem(**changes, alibi=True, strided_q=True).paged("vllm"))
-    elements, vecs = prepare_v1(*arguments), prepare_v1(*arguments, loads=vector_loads)
-    assert torch.equal(elements.run(), vecs.run())
