@@ -20,7 +20,7 @@ from pa_tutorial.simt import Report, launch
 from pa_tutorial.viz.kernel_runs import REFERENCE, run_v1
 from pa_tutorial.viz.microscope import Axis, Pane, microscope
 from pa_tutorial.viz.microscope.data import TYPES, aliases, packed
-from pa_tutorial.viz.microscope.page import STATIC
+from pa_tutorial.viz.microscope.page import DATA, STATIC
 from pa_tutorial.viz.microscope.paged_panes import paged_panes, reference_microscope, run_microscope
 
 DTYPES = {name: kind for kind, name in TYPES.items()}
@@ -114,7 +114,7 @@ def test_a_notebook_shows_a_widget_or_a_picture(way: str, monkeypatch: pytest.Mo
         assert "application/vnd.jupyter.widget-view+json" in bundle
         assert json.loads(look.widget().data)["kernel"] == "paged_attention_kernel"
     else:
-        assert {*bundle} == {"image/png", "text/plain"}
+        assert {*bundle} == {"image/svg+xml", "image/png", DATA, "text/plain"}
         assert bundle["text/plain"].startswith("Instruction 81 of 6,156: warp 2 reads k_cache")
 
 
