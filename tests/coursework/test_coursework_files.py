@@ -165,6 +165,7 @@ def test_make_writes_every_form_and_grade_the_points(tmp_path, capsys) -> None:
         ("make 02_memory_waste --out .", "out is .; it must be a new or empty folder"),
         ("make 02_memory_waste --out new --draw 0", "draw is 0; it must be 1"),
         ("make 02_memory_waste --out new --seconds 0", "seconds is 0"),
+        ("make 02_memory_waste --out new --megabytes 0", "megabytes is 0"),
         ("grade --key none.json x.ipynb", "none.json"),
     ],
 )
