@@ -183,14 +183,6 @@ def test_what_cannot_be_graded_stops_no_other(tmp_path, capsys) -> None:
     assert [sum(row.startswith(path) for row in rows) for path in paths] == [3, 1, 3]
 
 
-@pytest.mark.parametrize("text", ["nothing", "[]", "{}", '{"draw": 1, "limits": {"hours": 1}}'])
-def test_a_key_that_is_none_is_named(text: str, tmp_path, capsys) -> None:
-    key = tmp_path / "key.json"
-    key.write_text(text, encoding="utf-8")
-    assert main(["grade", "--key", str(key), str(tmp_path)]) == 2
-    assert "key is " in capsys.readouterr().err
-
-
 @pytest.mark.needs("POSIX")
 def test_files_that_an_answer_writes_stay_small(tmp_path) -> None:
     text = "from pa_tutorial.coursework.limits import FILE_MEGABYTES, limit_files\nlimit_files()\n"
