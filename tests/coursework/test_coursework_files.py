@@ -74,9 +74,6 @@ def test_what_is_no_submission_is_refused(text: str, message: str, tmp_path) -> 
         files_of_notebook(tmp_path / "mine.ipynb")
 
 
-# The plain form ----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", [*names(), WINDOW])
 def test_starter_and_solution_are_the_same_files_as_adapters_and_readme_say(name: str) -> None:
     one = assignment(name)
@@ -104,10 +101,7 @@ def test_answers_have_all_that_they_need(name: str) -> None:
         assert case.passed, case.report()
 
 
-# The command line --------------------------------------------------------------------------------
-
-
-def test_make_writes_every_form_and_grade_the_points(tmp_path, capsys) -> None:
+def test_make_writes_every_form_and_grade_the_points_of_all_it_can(tmp_path, capsys) -> None:
     out = tmp_path / "course"
     assert main(["make", "02_memory_waste", WINDOW, "--out", str(out), "--draw", "5"]) == 0
     found = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
@@ -129,12 +123,14 @@ def test_make_writes_every_form_and_grade_the_points(tmp_path, capsys) -> None:
     cell.source = first.source
     ada, points = tmp_path / "ada.ipynb", tmp_path / "points.csv"
     nbformat.write(notebook, ada)
-    words = ["--key", str(out / "instructor" / "key.json"), "--csv", str(points), str(ada)]
-    assert main(["grade", *words]) == 0
-    assert f"ada.ipynb: 10 of {10 + 10 * len(rest)} points" in capsys.readouterr().out
+    words = ["--key", str(out / "instructor" / "key.json"), "--csv", str(points)]
+    assert main(["grade", *words, "nobody", str(ada)]) == 2
+    printed = capsys.readouterr()
+    assert f"ada.ipynb: 10 of {10 + 10 * len(rest)} points" in printed.out
+    assert "nobody: not graded" in printed.err
     rows = points.read_text(encoding="utf-8").splitlines()
-    assert len(rows) == 2 + len(rest)
     assert rows[1] == f"{ada},02_memory_waste,{first.name},10.0,10.0,,"
+    assert rows[2 + len(rest)].startswith("nobody,,,,,,")
 
 
 BAD = {

@@ -1,7 +1,6 @@
 """Each submission gets the points that it is worth, whatever its code does to get more."""
 
 import contextlib
-import json
 import os
 import re
 import signal
@@ -141,19 +140,10 @@ def test_files_are_read_as_editors_write_them_without_tests_and_settings(tmp_pat
         files_of_folder(tmp_path)
 
 
-# The command ------------------------------------------------------------------------------------
-
-
 def hand_in(folder: Path, answers: dict[str, str]) -> None:
     folder.mkdir(exist_ok=True)
     for name, text in files(answers).items():
         (folder / name).write_text(text, encoding="utf-8")
-
-
-def key_in(folder: Path, seconds: int) -> str:
-    key = {"draw": DRAW, "limits": {"seconds": seconds, "megabytes": 400}}
-    (folder / "key.json").write_text(json.dumps(key), encoding="utf-8")
-    return str(folder / "key.json")
 
 
 def test_pytest_says_in_a_folder_what_is_wrong_and_grade_what_it_is_worth(tmp_path, capsys) -> None:
@@ -171,18 +161,6 @@ def test_pytest_says_in_a_folder_what_is_wrong_and_grade_what_it_is_worth(tmp_pa
     assert f" 0.00 of 10  {THIRD}" in printed
 
 
-def test_what_cannot_be_graded_stops_no_other(tmp_path, capsys) -> None:
-    table = tmp_path / "points.csv"
-    paths = [str(tmp_path / student) for student in ("a", "nobody", "b")]
-    for path in (paths[0], paths[2]):
-        hand_in(Path(path), EMPTY)
-    command = ["grade", "--key", key_in(tmp_path, seconds=5), "--csv", str(table)]
-    assert main([*command, *paths]) == 2
-    assert "nobody: not graded" in capsys.readouterr().err
-    rows = table.read_text(encoding="utf-8").splitlines()
-    assert [sum(row.startswith(path) for row in rows) for path in paths] == [3, 1, 3]
-
-
 @pytest.mark.needs("POSIX")
 def test_files_that_an_answer_writes_stay_small(tmp_path) -> None:
     text = "from pa_tutorial.coursework.limits import FILE_MEGABYTES, limit_files\nlimit_files()\n"
@@ -196,8 +174,7 @@ def test_files_that_an_answer_writes_stay_small(tmp_path) -> None:
 @pytest.mark.needs("POSIX")
 def test_no_process_stays_when_grading_is_stopped(number: int, tmp_path) -> None:
     hand_in(tmp_path / NAME, {**RIGHT, FIRST: f"def {FIRST}(s):\n    while True: pass\n"})
-    command = [sys.executable, "-m", "pa_tutorial.coursework", "grade"]
-    command += ["--key", key_in(tmp_path, seconds=100), str(tmp_path / NAME)]
+    command = [sys.executable, "-m", "pa_tutorial.coursework", "grade", str(tmp_path / NAME)]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE) as process:
         while not (child := [c for c in psutil.Process(process.pid).children() if is_checking(c)]):
             assert process.poll() is None
