@@ -21,8 +21,6 @@ STYLES = {
         "for i in range(2):\n    table[i] = 2",
         "def answer():\n    return sum(table.values())",
     ],
-    "a list, filled": ["found = []\nfound.append(7)", "answer = lambda: found[0]"],
-    "only if": ["if True:\n    def seven():\n        return 7", "answer = lambda: seven()"],
     "only if there is": [
         "try:\n    import no_such_module as math\nexcept ImportError:\n    import math",
         "def answer():\n    return math.floor(7.5)",
@@ -36,7 +34,6 @@ STYLES = {
         "seven = 7",
         "def answer():\n    other = lambda seven: seven\n    return other(seven)",
     ],
-    "a comprehension": ["n = 7", "def answer():\n    [n for n in range(3)]\n    return n"],
     "a walrus": ["(seven := 7)", "def answer():\n    return seven"],
     "a class": [
         "base = 3",
@@ -58,7 +55,6 @@ STYLES = {
     "lines of Windows": ["\ufeffs = 7\r\ndef answer():\r\n    return s\r\n"],
     "a form feed": ["x = '\x0c\u2028'\ny = 1\ndef answer():\n    return 7"],
     "other letters": ["größe = 7", "def answer():\n    return f'{größe}' and größe"],
-    "two on a line": ["a = 3; b = 4", "def answer():\n    return a + b"],
     "two modules, one name": [
         "import collections.abc\nimport collections",
         "def answer():\n    return isinstance(7, collections.abc.Hashable) * 7",

@@ -25,22 +25,15 @@ FULL_MARKS = "10.0  # the points of this cell"
 
 
 def by_id(notebook: NotebookNode) -> dict[str, NotebookNode]:
-    return {
-        cell.metadata.nbgrader.grade_id: cell
-        for cell in notebook.cells
-        if "nbgrader" in cell.metadata
-    }
+    cells = (cell for cell in notebook.cells if "nbgrader" in cell.metadata)
+    return {cell.metadata.nbgrader.grade_id: cell for cell in cells}
 
 
 def nbgrader(course: Path, *words: str) -> None:
     programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # it calls alembic
-    done = subprocess.run(
-        [sys.executable, "-m", "nbgrader", *words],
-        cwd=course,
-        env={**os.environ, "PATH": programs, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        encoding="utf-8",
-    )
+    own = {"cwd": course, "env": {**os.environ, "PATH": programs, "PYTHONPATH": str(ROOT)}}
+    command = [sys.executable, "-m", "nbgrader", *words]
+    done = subprocess.run(command, **own, capture_output=True, encoding="utf-8")
     assert done.returncode == 0, done.stderr[-3000:]
 
 
@@ -50,8 +43,7 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("course") / "out"
     make([NAME], out, DRAW, LIMITS)
     folder = out / "nbgrader"
-    config = folder / "nbgrader_config.py"
-    with config.open("a", encoding="utf-8") as file:
+    with (folder / "nbgrader_config.py").open("a", encoding="utf-8") as file:
         file.write(f"c.Execute.timeout = {CELL_SECONDS}\n")
     nbgrader(folder, "generate_assignment", NAME)
     released = nbformat.read(folder / "release" / NAME / f"{NAME}.ipynb", as_version=4)

@@ -2,16 +2,16 @@
 
 import re
 import sys
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from test_exercise_draws import expected
 from test_paged_kernel_compiles import complaints, reduce_arguments, v1_arguments
 from test_paged_kernel_compiles import pytestmark as needs_compiler
 
-from pa_tutorial.checks.running import Trial, judge, run_trials
+from pa_tutorial.checks.running import judge, run_trials
 from pa_tutorial.checks.showing import CaseResult, Result
 from pa_tutorial.coursework.assignment import assignment
 from pa_tutorial.coursework.plain import write_folder
@@ -28,49 +28,36 @@ from pa_tutorial.text_changes import Version
 TASKS = {task.name: task for task in assignment(NAME).tasks}
 each = pytest.mark.parametrize("task", TASKS.values(), ids=lambda task: task.name)
 each_draw = pytest.mark.parametrize("draw", [0, 1, 2**63])
-F16 = torch.float16
-
-
-@cache
-def starter() -> dict:
-    return files.load(files.starter_files())
-
-
-def answers_of(one: Version) -> dict:
-    return files.load(files.solution_files(one.changes))
+F16, STARTER = torch.float16, files.load(files.starter_files())
 
 
 def result_of(task: Task, answers: dict, draw: int = 0) -> Result:
     return run_trials(task.name, task.trials(draw), answers[task.name])
 
 
-def case_of(task: Task, name: str, answers: dict, draw: int = 0) -> CaseResult:
-    (trial,) = (trial for trial in task.trials(draw) if trial.name == name)
-    return judge(trial, answers[task.name])[0]
+def case_of(task: str, name: str, answers: dict, draw: int = 0) -> CaseResult:
+    (trial,) = (trial for trial in TASKS[task].trials(draw) if trial.name == name)
+    return judge(trial, answers[task])[0]
 
 
 @each_draw
 @each
 def test_starter_earns_nothing_and_solution_all(task: Task, draw: int) -> None:
-    assert result_of(task, starter(), draw).passed == 0
+    assert result_of(task, STARTER, draw).passed == 0
     result = result_of(task, files.solution(), draw)
     assert result.ok, result
+
+
+def answers_of(one: Version) -> dict:
+    return files.load(files.solution_files(one.changes))
 
 
 @each_draw
 @pytest.mark.parametrize("one", files.WRONG, ids=lambda one: f"{one.name}-{one.why}")
 def test_wrong_answer_fails_the_case_that_is_about_it(one: Version, draw: int) -> None:
-    case = case_of(TASKS[one.name], one.more["fails"], answers_of(one), draw)
+    case = case_of(one.name, one.more["fails"], answers_of(one), draw)
     assert not case.passed
     assert case.diagnosis
-
-
-@each
-def test_no_wrong_answer_earns_all_and_most_earn_points_for_the_rest(task: Task) -> None:
-    results = [result_of(task, answers_of(one)) for one in files.WRONG if one.name == task.name]
-    assert len(results) >= 4
-    assert not any(result.ok for result in results)
-    assert sum(result.passed > 0 for result in results) > len(results) / 2
 
 
 def test_all_tasks_together_have_20_points() -> None:
@@ -85,17 +72,11 @@ def test_a_kernel_that_masks_and_does_not_skip_loses_only_what_counts_bytes() ->
     assert "the output is right, but" in failed["skips_k"].diagnosis
 
 
-def expected(trial: Trial) -> np.ndarray:
-    (reference,) = trial.references.values()
-    return np.asarray(reference()["out"], dtype=float)
-
-
 @each
 def test_another_draw_has_the_same_cases_on_other_numbers(task: Task) -> None:
-    old, new, again = task.trials(0), task.trials(7), task.trials(7)
-    told = [[(t.name, t.isolates, t.meaning) for t in trials] for trials in (old, new)]
-    assert told[0] == told[1]
-    wanted = [[*map(expected, trials)] for trials in (old, new, again)]
+    old, new, again = (task.trials(draw) for draw in (0, 7, 7))
+    assert [(t.name, t.meaning) for t in old] == [(t.name, t.meaning) for t in new]
+    wanted = [[expected(trial) for trial in trials] for trials in (old, new, again)]
     assert sum(map(np.array_equal, wanted[0], wanted[1])) <= len(old) / 4
     assert all(map(np.array_equal, wanted[1], wanted[2]))
 
@@ -131,29 +112,19 @@ def test_the_code_of_the_hand_out_runs(tmp_path: Path, capsys, monkeypatch) -> N
     code = "\n".join(part.split("```")[0] for part in parts)
     exec(compile(code, "README.md", "exec"), {})
     printed = capsys.readouterr().out
-    assert printed.count("Global memory: paged_attention_kernel") == 2
     assert printed.count("load_k") == 2  # what is traced is not a thread block that returns at once
     assert "start_block_idx 3\n" in printed  # v1: 27 // 8
     assert "thread block (0, 0, 2) {'start_block_idx': 5" in printed  # v2: 46 // 8
-    assert "thread block (0, 0, 1)" not in printed
     assert (tmp_path / "look.html").stat().st_size > 0
-
-
-WANTED_3 = "must return 3 whole numbers"
-NO_KERNEL = "None: not written yet|it must return a kernel"
 
 
 @pytest.mark.parametrize(
     ("task", "case", "answer", "said"),
     [
         # the answer, or words of the wrong answer
-        ("v1", "one_token", lambda *_: None, NO_KERNEL),
-        ("v1", "one_token", lambda *_: 3, NO_KERNEL),
-        ("v2", "one_token", (lambda *_: None, lambda *_: None), NO_KERNEL),
-        ("v2", "one_token", (lambda *_: 3, lambda *_: 3), NO_KERNEL),
-        ("blocks_in_window", "one_token", lambda *_: (1, 2), WANTED_3),
-        ("blocks_in_window", "one_token", lambda *_: 3, WANTED_3),
-        ("blocks_in_window", "one_token", lambda *_: (1.0, 2, 3), WANTED_3),
+        ("v1", "one_token", lambda *_: None, "None: not written yet"),
+        ("v2", "one_token", (lambda *_: 3, lambda *_: 3), "it must return a kernel"),
+        ("blocks_in_window", "one_token", lambda *_: (1.0, 2, 3), "must return 3 whole numbers"),
         ("shared_bytes", "one_more", (lambda *_: 1.5, None), "must return 1 whole numbers"),
         ("blocks_in_window", "no_window", "window of no", r"\(\d+, 0, \d+\), first_token_idx"),
         ("shared_bytes", "no_window", "window of no", r"of \d+, \d+, 0\), what it returns"),
@@ -168,20 +139,9 @@ def test_a_message_says_where_it_is_wrong(task: str, case: str, answer: object, 
     if isinstance(answer, str):
         (one,) = (one for one in files.WRONG if one.name == task and answer in one.why)
         answers = answers_of(one)
-    result = case_of(TASKS[task], case, answers)
+    result = case_of(task, case, answers)
     assert not result.passed
     assert re.search(said, result.diagnosis), result.diagnosis
-
-
-def test_the_starter_differs_from_the_live_kernels_by_the_window_only() -> None:
-    """All changes apply, and each of them is about the window or the hand-out."""
-    texts = files.starter_files()
-    for name, live in ((files.KERNEL, "paged_attention.py"), (files.REDUCE, "reduce.py")):
-        old = (files.PACKAGE / "kernels" / live).read_text(encoding="utf-8").splitlines()
-        new = texts[name].splitlines()
-        added = [line for line in new if line not in old]
-        assert 4 <= len(added) <= 8
-        assert "    WINDOW = window  # your task: use it" in added
 
 
 @needs_compiler

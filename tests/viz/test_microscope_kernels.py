@@ -107,8 +107,6 @@ def test_a_turn_stays_in_its_turn_of_the_loop_around(read) -> None:
         assert order[reader.at] == end, (start, button)
 
 
-# Where clicks lead, and where they cannot ------------------------------------------------------
-
 PARTS = """
     s = cuda.shared.array(32, float32)
     mine = cuda.local.array(2, float32)
@@ -164,8 +162,6 @@ def test_a_click_on_the_time_line_finds_its_instruction(read, parts: Report) -> 
         wanted = f"warp {record.warp}: instruction {place + 1},"
         assert canvas.get_attribute("title").startswith(wanted)
 
-
-# Findings --------------------------------------------------------------------------------------
 
 RACES = """
     s = cuda.shared.array(64, float32)

@@ -18,8 +18,6 @@ from pa_tutorial.viz.engine_figures import WAITS, draw_batch, draw_timeline
 from pa_tutorial.viz.many_devices import FOUR_BLOCKS, draw_blocks, draw_heads
 from pa_tutorial.viz.tiles import draw_tile, place_of
 
-# Blocks and layouts --------------------------------------------------------------------------
-
 
 def test_a_frame_is_the_state_at_its_moment() -> None:
     pool = PrefixCachingAllocator(7)
@@ -50,7 +48,6 @@ def test_a_translation_says_the_slot() -> None:
 
 
 def test_slot_write_shows_every_token_at_its_slot_and_nothing_elsewhere() -> None:
-    """Tokens 2 to 5 of a sequence in the blocks 5 and 2."""
     layout = VllmLayout(num_blocks=7, num_kv_heads=1, head_size=8, block_size=4)
     written = layouts.write_chunk([5, 2], 2, 6, layout)
     assert written.slots == (22, 23, 8, 9, -1)
@@ -93,9 +90,6 @@ def test_a_token_of_a_tile_is_named_by_what_the_kernel_found() -> None:
     assert title == "Of a tile of 3 × 32, 50% is loaded: 2 tokens with heads of 24"
 
 
-# Engine and devices --------------------------------------------------------------------------
-
-
 def test_timeline_tells_who_lost_its_blocks_from_who_still_waits() -> None:
     history = [{"a": 8, "b": WAITS}, {"a": 1, "b": 7}, {"a": 1, "b": WAITS}, {"b": WAITS}, {"b": 3}]
     figure = draw_timeline(history, "title")
@@ -132,11 +126,7 @@ def test_blocks_are_dealt_out_and_numbered_by_each_rank() -> None:
     assert "rank 2   block table []" in texts_of(draw_blocks(two_blocks, 3))
 
 
-# Measurements --------------------------------------------------------------------------------
-
-
 def test_only_block_major_reads_neighbours() -> None:
-    """Within a block each piece follows the one before; head-major never stays in a block."""
     layout = PlainLayout(6, 16, 128, 16)
     orders = [reading_order([4, 1, 5, 2], layout, block_major) for block_major in (False, True)]
     assert sorted(orders[0]) == sorted(orders[1])
