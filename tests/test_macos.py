@@ -16,7 +16,7 @@ from packages import MAC, chosen, link_packages
 ROOT = Path(__file__).parent.parent
 # What runs on a Mac: everything marked `macos`, and a stage as the README says it.
 SELECTED = "macos or kv_cache"
-NOT_HERE = ("Triton", "hypothesis")  # whole files need them, none of them SELECTED
+NOT_HERE = ("Triton", "hypothesis", "Sphinx")  # whole files need them, none of them SELECTED
 # A link needs a right on Windows, and the environment of a Mac is laid out as on Linux.
 pytestmark = pytest.mark.needs("POSIX")
 
