@@ -51,15 +51,23 @@ def test_solving_fills_only_the_marked_places(name: str) -> None:
 
 
 @each_notebook
-def test_the_solved_notebook_and_that_of_the_walk_are_read_back(name: str, tmp_path) -> None:
+def test_answers_of_folders_and_notebooks_have_all_that_they_need(name: str, tmp_path) -> None:
+    if name == "14_triton":
+        absent.require("Triton")
+    one = assignment(name)
     nbformat.write(instructor_notebook(name), tmp_path / "solved.ipynb")
-    for path in (tmp_path / "solved.ipynb", NOTEBOOKS / f"{name}.ipynb"):
-        one, found = files_of_notebook(path)
-        assert one.name == name
-        assert all(f"def {e.name}(" in found[ANSWERS] for e in exercises_of(name))
-        assert {objection(text, frozenset({"answers"})) for text in found.values()} == {""}
-        if name != "14_triton":
-            assert {e.name for e in exercises_of(name)} <= run(found[ANSWERS]).keys()
+    paths = tmp_path / "solved.ipynb", NOTEBOOKS / f"{name}.ipynb"
+    read = [files_of_notebook(path) for path in paths]
+    assert [found.name for found, _ in read] == [name, name]
+    texts = [one.solution, read[0][1], one.starter, read[1][1]]
+    objections = {objection(text, frozenset({"answers"})) for of in texts for text in of.values()}
+    assert objections == {""}
+    *solved, starter, walk = (run(of[ANSWERS]) for of in texts)
+    for task in one.tasks:
+        assert task.name in starter.keys() & walk.keys()
+        for answers in solved:
+            case, _ = judge(task.trials(0)[0], answers[task.name])
+            assert case.passed, case.report()
 
 
 NO_CELL = '{"nbformat": 4, "nbformat_minor": 5, "cells": [{}]}'
@@ -87,18 +95,6 @@ def test_starter_and_solution_are_the_same_files_as_adapters_and_readme_say(name
         for file, function in task.places:
             assert f"def {function}(" in one.starter[file]
             assert f"from {file.removesuffix('.py')} import {function}" in adapters
-
-
-@each_notebook
-def test_answers_have_all_that_they_need(name: str) -> None:
-    one = assignment(name)
-    if name == "14_triton":
-        absent.require("Triton")
-    starter, solution = run(one.starter[ANSWERS]), run(one.solution[ANSWERS])
-    for task in one.tasks:
-        assert task.name in starter
-        case, _ = judge(task.trials(0)[0], solution[task.name])
-        assert case.passed, case.report()
 
 
 def test_make_writes_every_form_and_grade_the_points_of_all_it_can(tmp_path, capsys) -> None:

@@ -90,11 +90,10 @@ class Reader:
             self.keyboard.press(key)
 
     def tab_to(self, css: str) -> None:
-        for _ in range(80):
-            if self.page.evaluate("css => document.activeElement.matches(css)", css):
-                return
+        presses = 0
+        while not self.page.evaluate("css => document.activeElement.matches(css)", css):
             self.press("Tab")
-        raise AssertionError(f"the Tab key does not come to {css}")
+            assert (presses := presses + 1) < 80, f"the Tab key does not come to {css}"
 
     def follow(self, *, warp: int | None = None, lane: int | None = None) -> None:
         if warp is not None:
@@ -127,9 +126,6 @@ class Reader:
         return self.text(".tip").splitlines()
 
 
-# What must be seen -----------------------------------------------------------------------------
-
-
 def reference() -> Run:
     """The kernel at the sizes of vLLM's document, with its vector loads; thread block 0 traced."""
     return run_v1(REFERENCE, loads=vector_loads)
@@ -146,9 +142,7 @@ def physical(logical_block: int) -> int:
 def stops(trace: Trace, warp: int | None = None, lane: int | None = None) -> list[int]:
     """The instructions at which a reader stops who follows a warp and a lane."""
     records = trace.records[trace.records.space != SPACES.index("local")]
-    for field, wanted in (("warp", warp), ("lane", lane)):
-        records = records if wanted is None else records[records[field] == wanted]
-    return np.unique(records.instruction).tolist()
+    return np.unique(followed(records, warp, lane).instruction).tolist()
 
 
 def touched(trace: Trace, records: np.recarray) -> dict[Pane, tuple[np.ndarray, ...]]:
@@ -166,12 +160,10 @@ def touched(trace: Trace, records: np.recarray) -> dict[Pane, tuple[np.ndarray, 
     return found
 
 
-def by_address(addresses: np.ndarray, lanes: np.ndarray, written: np.ndarray) -> dict[int, list]:
-    """address -> its lanes, and is it written?"""
+def by_address(*columns: np.ndarray) -> dict[int, list]:
+    """Of addresses, lanes, and whether they are written: address -> its lanes, is it written?"""
     found = {}
-    for address, lane, write in zip(
-        *map(np.ndarray.tolist, (addresses, lanes, written)), strict=True
-    ):
+    for address, lane, write in zip(*(column.tolist() for column in columns), strict=True):
         others, before = found.get(address, ([], False))
         found[address] = [sorted({*others, lane}), before or write]
     return found
@@ -186,13 +178,19 @@ def locals_after(trace: Trace, instruction: int, lane: int) -> np.recarray:
     return records[after & (records.instruction < end) & (records.lane == lane)]
 
 
+def followed(records: np.recarray, warp: int | None, lane: int | None) -> np.recarray:
+    """The records of a warp and a lane; None: of all."""
+    for field, wanted in (("warp", warp), ("lane", lane)):
+        records = records if wanted is None else records[records[field] == wanted]
+    return records
+
+
 def require_cells(
     reader: Reader, trace: Trace, warp: int | None = None, lane: int | None = None
 ) -> None:
     """What is lit, what was touched before, and the colours of both, against the trace."""
     records, at = trace.records, reader.at
-    mine = records if lane is None else records[records.lane == lane]
-    mine = mine if warp is None else mine[mine.warp == warp]
+    mine = followed(records, warp, lane)
     here = records[records.instruction == at]
     owner = here.lane.min() if lane is None else lane  # whose local arrays are shown
     after = locals_after(trace, at, owner)

@@ -22,22 +22,6 @@ ITEMSIZE, BLOCK_SIZE, THREAD_GROUP_SIZE, VEC_SIZE = 2, 16, 2, 4
 LAYOUT = VllmLayout(16, 1, head_size=128, block_size=BLOCK_SIZE, dtype=REFERENCE.dtype)
 LOAD_K = "load_k("
 
-# Milliseconds of one of many steps, drawing and layout included.
-TIME_STEPS = """(times) => {
-  const start = performance.now();
-  for (let i = 0; i < times; i++) {
-    microscope.root.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowRight" }));
-    microscope.root.getBoundingClientRect();
-  }
-  return (performance.now() - start) / times;
-}"""
-# Of each pane: how wide it is on the page and in pixels, and where its last cell ends.
-SIZES = """() => microscope.grids.map((grid) => {
-  const cells = [...grid.now.keys()].filter((cell) => grid.tileOf(cell) === grid.tile);
-  const ends = cells.map((cell) => grid.box(cell).x + grid.box(cell).w);
-  return [grid.canvas.clientWidth, grid.canvas.width, Math.max(0, ...ends)];
-})"""
-
 
 @pytest.fixture
 def reader(read_page, reference_html: Path) -> Reader:
@@ -132,16 +116,10 @@ def test_when_does_logits_17_get_its_final_value_and_from_whom(reader: Reader) -
     assert reader.at == records[here][5].instruction
 
 
-@pytest.mark.parametrize("name", ["logits[256]", "logits", "nothing[3]", "logits[1, 2]"])
-def test_a_name_that_is_not_there_is_explained(reader: Reader, name: str) -> None:
-    reader.find(name)
-    said = reader.text(".details")
-    assert any(words in said for words in ("there are", "has the shape", "as in logits[17]"))
-
-
-def test_a_step_takes_no_time(reader: Reader) -> None:
-    """Would catch: a page that draws all it knows at every step."""
-    assert min(reader.page.evaluate(TIME_STEPS, 20) for _ in range(3)) < 50
+def test_a_name_that_is_not_there_is_explained(reader: Reader) -> None:
+    for name in ("logits[256]", "logits", "nothing[3]", "logits[1, 2]"):
+        reader.find(name)
+        assert re.search(r"there are|has the shape|as in logits\[17\]", reader.text(".details"))
 
 
 # Cells -----------------------------------------------------------------------------------------
@@ -167,10 +145,9 @@ def test_cells_are_those_of_the_trace(reader: Reader, warp: int | None, lane: in
 @pytest.mark.parametrize(("width", "scale"), [(700, 1), (1920, 1.5)])
 def test_cells_fit_on_every_screen(read_page, reference_html: Path, width: int, scale: int) -> None:
     reader = read_page(reference_html, width=width, scale=scale)
-    reader.go(the_trace().only("load(k_cache", warp=3).records.instruction[0])
-    for on_page, of_pixels, right in reader.page.evaluate(SIZES):
+    sizes = "microscope.grids.map(({ canvas }) => [canvas.clientWidth, canvas.width])"
+    for on_page, of_pixels in reader.page.evaluate(sizes):
         assert of_pixels == pytest.approx(on_page * scale, abs=1)
-        assert right <= on_page
     wide = reader.page.evaluate("document.documentElement.scrollWidth")
     assert wide <= width, "nothing hangs over the right edge"
 
@@ -236,23 +213,22 @@ def test_costs_are_those_of_the_tables_and_shared_memory_has_one_beginning(reade
 
 # Keys ------------------------------------------------------------------------------------------
 
-STEPS = [  # keys, and the place among all stops
-    (("End", "ArrowRight"), -1),
-    (("End", "Shift+ArrowLeft", "ArrowLeft"), -12),
-    (("Home", "ArrowLeft"), 0),
-    (("Home", "Shift+ArrowRight", "ArrowRight"), 11),
-    (("ArrowRight",), 1),  # at once: nobody has clicked
-    (("f", "End", "Escape", "ArrowRight"), 1),  # in the field, keys are no commands
-]
+STEPS = {  # keys -> the place among all stops
+    "ArrowRight": 1,  # at once: nobody has clicked
+    "End ArrowRight": -1,
+    "End Shift+ArrowLeft ArrowLeft": -12,
+    "Home ArrowLeft": 0,
+    "Home Shift+ArrowRight ArrowRight": 11,
+    "Home f End Escape ArrowRight": 1,  # in the field, keys are no commands
+}
 
 
 def test_keys_step_and_stop_at_the_ends(reader: Reader) -> None:
     expected = stops(the_trace())
-    for keys, place in STEPS:
-        reader.go(expected[0])
-        reader.press(*keys)
+    reader.go(expected[0])
+    for keys, place in STEPS.items():
+        reader.press(*keys.split())
         assert reader.at == expected[place], keys
-    require_cells(reader, the_trace())
     numbers = np.unique(the_trace().records.instruction)
     first = the_trace().only(space="local").records.instruction[0]
     reader.go(first - 1)
@@ -285,7 +261,6 @@ def test_space_plays_and_stops(reader: Reader) -> None:
         reader.press(" ")
         while reader.at <= start + 20 and (tries := tries + 1) < 100:
             reader.page.wait_for_timeout(50)
-        assert "stop" in reader.text(".bar")
         end()
         at = reader.at
         reader.page.wait_for_timeout(100)
@@ -325,12 +300,11 @@ def test_source_panes_buttons_and_chips_need_no_mouse(reader: Reader) -> None:
 def test_the_help_opens_and_names_every_key(reader: Reader) -> None:
     reader.tab_to("button[title=keys]")
     reader.press("Enter")
-    words = reader.text(".help")
+    words = {*re.findall(r"\w+|[→←]", reader.text(".help"))}
     script = reader.page.evaluate("microscope.key.toString()")
-    keys = re.findall(r"^ {6}\"?(\w+| )\"?: \(\) =>", script, re.MULTILINE)
-    assert {"n", "N", "w", "l", "L", "f", "Home", "End", "Escape", " "} <= {*keys}
+    keys = {*re.findall(r"^ {6}\"?(\w+| )\"?: \(\) =>", script, re.MULTILINE)}
+    assert keys >= {"n", "N", "w", "l", "L", "f", "Home", "End", "Escape", " "}
     spoken = {"ArrowRight": "→", "ArrowLeft": "←", " ": "space", "Escape": "Esc"}
-    for key in keys:
-        assert re.search(rf"(?<!\w){spoken.get(key, key)}(?!\w)", words), key
+    assert words >= {spoken.get(key, key) for key in keys}
     reader.press("Enter")
     assert not reader.page.locator(".help").is_visible()
