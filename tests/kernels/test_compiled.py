@@ -80,9 +80,8 @@ def test_elsewhere_the_record_is_shown_for_the_same_source_only(
 ) -> None:
     """It is kept only while notebooks are recorded. (If there is no compiler, any will do.)"""
     file = tmp_path / "evidence.json"
-    file.write_text(
-        json.dumps({"compiler": compiling.installed(), "answers": {}}), encoding="utf-8"
-    )
+    empty = json.dumps({"compiler": compiling.installed(), "answers": {}})
+    file.write_text(empty, encoding="utf-8")
     monkeypatch.setattr(compiling, "FILE", file)
     assert answer("other", other, lambda: "said") == "said"
     monkeypatch.setenv(compiling.RECORDING, "1")
