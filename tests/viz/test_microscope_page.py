@@ -38,26 +38,19 @@ def test_the_page_is_one_file_that_may_load_nothing(reader: Reader, reference_ht
     assert reader.page.title() == "paged_attention_kernel under the microscope"
 
 
-# Three questions -------------------------------------------------------------------------------
-
-
-def ask_for_k(reader: Reader, way: str) -> None:
-    """Of lane 5 of warp 2, the turn j = 3."""
+@pytest.mark.parametrize("way", ["clicks on the line", "buttons of the loop", "keys"])
+def test_which_bytes_does_lane_5_of_warp_2_read(reader: Reader, way: str) -> None:
+    """In the turn j = 3."""
     if way == "keys":
         reader.press("Tab", "w", "w", "w", *"llllll")
         while "reads k_cache" not in reader.text(".sentence"):
             reader.press("ArrowRight")
         reader.press("n", "n", "n", "n", "N")
-        return
-    reader.follow(warp=2, lane=5)
-    reader.click_line(LOAD_K, times=4 if way == "clicks on the line" else 1)
-    for _ in range(3 if way == "buttons of the loop" else 0):
-        reader.button("j: the next turn").click()
-
-
-@pytest.mark.parametrize("way", ["clicks on the line", "buttons of the loop", "keys"])
-def test_which_bytes_does_lane_5_of_warp_2_read(reader: Reader, way: str) -> None:
-    ask_for_k(reader, way)
+    else:
+        reader.follow(warp=2, lane=5)
+        reader.click_line(LOAD_K, times=4 if way == "clicks on the line" else 1)
+        for _ in range(3 if way == "buttons of the loop" else 0):
+            reader.button("j: the next turn").click()
     group, offset_in_group = divmod(32 * 2 + 5, THREAD_GROUP_SIZE)
     offset = group % BLOCK_SIZE
     element = (offset_in_group + 3 * THREAD_GROUP_SIZE) * VEC_SIZE
@@ -122,9 +115,6 @@ def test_a_name_that_is_not_there_is_explained(reader: Reader) -> None:
         assert re.search(r"there are|has the shape|as in logits\[17\]", reader.text(".details"))
 
 
-# Cells -----------------------------------------------------------------------------------------
-
-
 def sample(trace: Trace, warp: int | None = None, lane: int | None = None) -> list[int]:
     """Instructions at which a reader stops, one of each kind, array and place."""
     records = trace.records[np.isin(trace.records.instruction, stops(trace, warp, lane))]
@@ -171,9 +161,6 @@ def test_the_pointer_names_an_element_and_a_click_picks_it(reader: Reader, part:
         assert reader.text(".details .caption").startswith(f"{name}[{place}]: ")
 
 
-# What stands beside the cells ------------------------------------------------------------------
-
-
 def test_lines_turns_and_lanes_are_those_of_the_instruction(reader: Reader) -> None:
     trace = the_trace()
     records = trace.only("load_values(v_cache", warp=0).records
@@ -210,8 +197,6 @@ def test_costs_are_those_of_the_tables_and_shared_memory_has_one_beginning(reade
         told = f"{table.total(unit):,} {unit} of {space} memory ({table.total(best):,} at best)"
         assert told in reader.text(".counts")
 
-
-# Keys ------------------------------------------------------------------------------------------
 
 STEPS = {  # keys -> the place among all stops
     "ArrowRight": 1,  # at once: nobody has clicked
