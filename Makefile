@@ -70,7 +70,8 @@ $(SITE): $(LAB)
 site: $(SITE)  ## make the notebooks and pages a site, into build/site/ (2 minutes at most)
 	@$(BIN)/python -c 'import furo, latex2mathml, myst_nb, sphinx, sphinx_copybutton' 2>/dev/null || \
 	  { echo "The site needs Sphinx and more: $(BIN)/pip install -c constraints.txt -e '.[site]'"; exit 1; }
-	@$(BIN)/python -m sphinx -q -W --keep-going -c docs -d build/doctrees . build/site
+	@rm -rf build/site
+	@$(BIN)/python -m sphinx -q -E -W --keep-going -c docs -d build/doctrees . build/site
 	@echo "The site is build/site/index.html."
 
 bench: $(LAB)  ## measure on this machine's CPU, and the kernels on its GPU if it has one

@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
+from html import escape
 from pathlib import Path
 
 from docutils import nodes
@@ -52,10 +53,8 @@ def toctree(app: Sphinx, caption: str, pages: list) -> str:
 def walk_notebook(app: Sphinx, docname: str, content: dict) -> dict:
     cells = []
     for cell in content["cells"]:
-        text, target = (
-            "".join(cell["source"]),
-            f"(cell-{cell['id']})=\n",
-        )  # an id begins with a letter
+        text = "".join(cell["source"])
+        target = f"(cell-{cell['id']})=\n"  # an id begins with a letter
         if cell["cell_type"] == "markdown":
             cells.append(cell | {"source": target + CELL_LINK.sub(r"](#cell-\1)", text)})
             continue
@@ -67,7 +66,7 @@ def walk_notebook(app: Sphinx, docname: str, content: dict) -> dict:
             alt = "".join(data.get("text/plain", ""))
             cell["metadata"]["mystnb"] = {"image": {"alt": alt}}
             if DATA in data:
-                data["text/html"] = live(app, cell["id"], alt, "".join(data.pop(DATA)))
+                data["text/html"] = live(app, cell["id"], escape(alt), "".join(data.pop(DATA)))
         cells.append(cell)
     for way in two_hours(app, docname):
         cells.insert(1, {"cell_type": "markdown", "id": "way", "metadata": {}, "source": way})

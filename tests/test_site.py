@@ -60,15 +60,6 @@ def test_every_link_inside_leads_to_a_page_and_a_place_in_it(pages: dict[Path, P
     assert not wrong
 
 
-def test_cells_that_questions_name_are_linked(pages: dict[Path, Page], site: Path) -> None:
-    """Would catch: a link that leads to a file to download, or to the top of a notebook."""
-    for name, text in (("QUESTIONS", "QUESTIONS.md"), ("INDEX", "INDEX.md")):
-        source = (ROOT / "notebooks" / text).read_text(encoding="utf-8")
-        named = {f"cell-{cell}" for cell in re.findall(r"#cell-id=([\w-]+)", source)}
-        links = pages[site / "notebooks" / f"{name}.html"].links
-        assert named <= {urldefrag(link).fragment for link in links}
-
-
 def test_the_whole_is_small(site: Path) -> None:
     assert sum(path.stat().st_size for path in site.rglob("*") if path.is_file()) < 20e6
 

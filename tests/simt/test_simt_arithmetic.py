@@ -16,7 +16,6 @@ from pa_tutorial.simt.arithmetic import MATH, OPERATORS, binary, cast, dtype_of,
 DTYPES = [np.dtype(name) for name in ("bool", "int8", "int16", "int32", "int64")]
 DTYPES += [np.dtype(name) for name in ("uint8", "uint16", "uint32", "uint64")]
 DTYPES += [np.dtype(name) for name in ("float16", "float32", "float64")]
-COMPARISONS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
 # Numba without numba-cuda has no min, max and int of half precision.
 OF_FUNCTIONS = [d for d in DTYPES if find_spec("numba_cuda") or d != np.float16]
 
