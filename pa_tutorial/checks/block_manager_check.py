@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.checks.running import Trial
+from pa_tutorial.checks.script import Script
 from pa_tutorial.checks.stories import STORIES
 from pa_tutorial.paging import errors
 from pa_tutorial.paging.allocator import NULL_BLOCK, Admission
@@ -98,8 +99,7 @@ class ListModel:
         self.facts.append(list(Admission).index(Admission(expected)))
 
     def refused(self, error: str, operation: str, *arguments: object) -> None:
-        """The operation must raise this error, of paging/errors.py or ValueError, and change
-        nothing."""
+        """The operation must raise this, of paging/errors.py or ValueError, and change nothing."""
         self.facts.append(0)
 
     def rows(self) -> Tensor:
@@ -123,11 +123,8 @@ class World:
         self,
         allocator_class: Callable[..., PrefixCachingAllocator] = PrefixCachingAllocator,
         num_blocks: int = 10,
-        hash_function: str | None = None,
         **options: object,
     ) -> None:
-        if hash_function:
-            options["hash_function"] = HASHES[hash_function]
         self.allocator = allocator_class(num_blocks, **options)
         self.host = PrefixCachingAllocator(num_blocks)
         self.caches = {
@@ -276,12 +273,17 @@ def as_rows(rows: list[list[float]]) -> Tensor:
     return torch.tensor([[*row, *[0] * (WIDTH - len(row))] for row in rows], dtype=torch.float64)
 
 
+def pool_options(story: Script) -> dict[str, object]:
+    """Those of the allocator; a story names its hash function."""
+    return {name: HASHES.get(value, value) for name, value in story.options.items()}
+
+
 def story_trial(name: str) -> Trial:
     """One story; the function in its place is a class like PrefixCachingAllocator."""
     story = STORIES[name]
 
     def run(allocator_class: Callable | None) -> dict[str, Tensor]:
-        world = World(allocator_class or PrefixCachingAllocator, **story.options)
+        world = World(allocator_class or PrefixCachingAllocator, **pool_options(story))
         story.play(world)
         return {"out": world.rows()}
 

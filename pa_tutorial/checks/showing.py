@@ -72,8 +72,7 @@ class Result:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        brief = self.ok and not self.in_full
-        return f"<b>{escape(headline(self))}</b>" if brief else as_html(self)
+        return as_html(self) if self.in_full or not self.ok else f"<b>{escape(headline(self))}</b>"
 
 
 def verdict(case: CaseResult) -> str:

@@ -67,10 +67,9 @@ def deal_out(
     num_blocks, block_size = by_token(k_cache, v_cache)[1].shape[:2]
     require_blocks_and_lengths(block_tables, seq_lens, num_blocks, block_size)
     width = -(-block_tables.shape[1] // num_ranks)  # the same on all ranks: some have no block
-    device = k_cache.device
-    block_indices = rank + num_ranks * torch.arange(width, device=device)
+    block_indices = rank + num_ranks * torch.arange(width, device=k_cache.device)
     number_of: dict[int, int] = {}  # block of the whole pool -> its number here; 0 is nobody's
-    own_tables = torch.zeros(len(block_tables), width, dtype=torch.int32, device=device)
+    own_tables = block_tables.new_zeros(len(block_tables), width)
     for sequence, seq_len in enumerate(seq_lens.tolist()):
         for column, block_idx in enumerate(block_indices.tolist()):
             if block_idx * block_size >= seq_len:
@@ -79,8 +78,7 @@ def deal_out(
             # Two sequences may share a block: here it is one, too.
             own_tables[sequence, column] = number_of.setdefault(block, len(number_of) + 1)
     pools = [cache[[0, *number_of]] for cache in (k_cache, v_cache)]
-    for pool in pools:
-        pool[0] = torch.nan  # the null block
+    pools[0][0] = pools[1][0] = torch.nan  # the null block
     return ContextShare(*pools, own_tables, block_indices)
 
 
@@ -98,13 +96,11 @@ def own_part(
              -inf, 0 and 0 for a sequence of which the rank holds no block
     """
     k_tokens, v_tokens = by_token(share.k_cache, share.v_cache)
-    num_kv_heads = v_tokens.shape[2]
-    positions = share.positions()
+    num_kv_heads, positions = v_tokens.shape[2], share.positions()
     is_token = positions < seq_lens[:, None]  # [num_seqs, num_slots]
-    numbers = share.block_tables.long()
     # k, v [num_seqs, num_kv_heads, num_slots, head_size]
-    k = k_tokens[numbers].flatten(4).flatten(1, 2).transpose(1, 2).float()
-    v = v_tokens[numbers].flatten(1, 2).transpose(1, 2).float()
+    k = k_tokens[share.block_tables].flatten(4).flatten(1, 2).transpose(1, 2).float()
+    v = v_tokens[share.block_tables].flatten(1, 2).transpose(1, 2).float()
     v = v.masked_fill(~is_token[:, None, :, None], 0.0)  # 0 * NaN is NaN
 
     # qk[s, h, t] = scale * (q_sh . k_st)        [num_seqs, num_kv_heads, group, num_slots]

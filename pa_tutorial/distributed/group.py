@@ -77,7 +77,10 @@ class Group:
 
     def fail(self, error: Exception) -> NoReturn:
         """Say why the job ends, and end this process; who started the ranks ends the others."""
-        self.say(self._last_word(error))
+        self.end(self._last_word(error))
+
+    def end(self, last_word: str) -> NoReturn:
+        self.say(last_word)
         sys.stdout.flush()
         os._exit(1)  # at once: gloo's threads do not always survive Python's own end
 

@@ -62,10 +62,9 @@ def equal_splits(num_heads: int, num_kv_heads: int, widths: Collection[int]) -> 
 
 def require_num_ranks(model: Model, num_ranks: int, name: str = "num_ranks") -> None:
     """Raise ValueError unless the model can be cut over so many ranks."""
-    num_heads, num_kv_heads = model.config.num_heads, model.config.num_kv_heads
     widths = [layer.in_features for _, last, layer in linear_layers(model) if last in ROWS]
-    allowed = equal_splits(num_heads, num_kv_heads, widths)
-    heads = f"{num_heads} query heads and {num_kv_heads} KV heads"
+    allowed = equal_splits(model.config.num_heads, model.config.num_kv_heads, widths)
+    heads = f"{model.config.num_heads} query heads and {model.config.num_kv_heads} KV heads"
     require(num_ranks in allowed, name, num_ranks, f"one of {allowed}: the model has {heads}")
 
 
@@ -93,8 +92,7 @@ def shard_heads(model: Model, group: Group) -> None:
     the device of each rank, weight by weight: no device needs room for the whole model. Embedding
     and norms stay whole, on every rank.
 
-    Raises ValueError, before anything is cut, if the heads do not divide or a linear layer is not
-    known.
+    Raises ValueError, before anything is cut, if the heads do not divide or a layer is unknown.
     """
     require_num_ranks(model, group.num_ranks)
     for name, last, _ in linear_layers(model):
@@ -103,8 +101,7 @@ def shard_heads(model: Model, group: Group) -> None:
         if last in KV and group.num_ranks > model.config.num_kv_heads:
             repeat_heads(layer, model.config, group.num_ranks)
     plan = {name: STYLES[last] for name, last, _ in linear_layers(model)}
-    ranks = init_device_mesh(group.device.type, (group.num_ranks,))
-    parallelize_module(model, ranks, plan)
+    parallelize_module(model, init_device_mesh(group.device.type, (group.num_ranks,)), plan)
     model.to(group.device)  # what was not cut
     for _, last, layer in linear_layers(model):
         if last in ROWS and layer.bias is not None:

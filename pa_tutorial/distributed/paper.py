@@ -84,10 +84,14 @@ class Collective:
     devices: int
     passes: int
 
+    @property
+    def all_hops(self) -> int:
+        """Of a step; an all-reduce of B bytes over n devices: 2 (n - 1), each of B / n bytes."""
+        return self.times * self.passes * (self.devices - 1)
+
     def seconds(self, link: Link) -> float:
-        """An all-reduce of B bytes over n devices: 2 (n - 1) hops, each of B / n bytes."""
-        hops = self.passes * (self.devices - 1)
-        return hops * (self.num_bytes / self.devices / link.bandwidth + link.latency)
+        """Of a step."""
+        return self.all_hops * (self.num_bytes / self.devices / link.bandwidth + link.latency)
 
 
 def collectives(model: LlamaConfig, batch: int, heads: int, contexts: int) -> list[Collective]:
@@ -132,12 +136,9 @@ def decode_time(
     matrices = matrix_numbers(model, heads)
     norms_and_embedding = (2 * model.num_layers + 1 + batch) * model.hidden_size
     places = batch * context / contexts * model.num_layers * model.head_size  # of one head
-    kv = 2 * places * kv_heads_per_device(model, heads)
-    numbers = matrices + norms_and_embedding + kv
-    flops = 2 * batch * matrices + 4 * places * (model.num_heads // heads)
-    parts = collectives(model, batch, heads, contexts)
+    numbers = matrices + norms_and_embedding + 2 * places * kv_heads_per_device(model, heads)
     return Times(
         reading=numbers * ITEMSIZE / device.bandwidth,
-        computing=flops / device.flops,
-        talking=sum(part.times * part.seconds(link) for part in parts),
+        computing=(2 * batch * matrices + 4 * places * (model.num_heads // heads)) / device.flops,
+        talking=sum(part.seconds(link) for part in collectives(model, batch, heads, contexts)),
     )

@@ -6,7 +6,7 @@ import pickle
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import ExitStack, suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from typing import Any, NoReturn
@@ -24,7 +24,7 @@ class RanksLost(RuntimeError):
     """The job has ended; the message names the rank that was the cause."""
 
 
-class Ranks(AbstractContextManager):
+class Ranks(ExitStack):
     """Processes that run the same function side by side, joined in one Group.
 
         with Ranks(2) as ranks:
@@ -35,10 +35,11 @@ class Ranks(AbstractContextManager):
 
     The function may stand in a cell of a notebook: it is sent, with the globals that it uses. If
     it raises, or a process dies or hangs, `run` raises RanksLost and the job is over. Leaving the
-    block ends the processes.
+    block, or `close`, ends the processes.
     """
 
     def __init__(self, num_ranks: int, limit: float = LIMIT) -> None:
+        super().__init__()
         require(num_ranks >= 1, "num_ranks", num_ranks, "at least 1")
         self.store = new_store()  # here, in no rank: it outlives all of them
         self.processes: dict[Connection, multiprocessing.Process] = {}  # by rank
@@ -51,10 +52,8 @@ class Ranks(AbstractContextManager):
             process.start()
             theirs.close()  # so that the end of the process is the end of the pipe
             self.processes[pipe] = process
+            self.callback(self._end, pipe)
         self._results()  # all have joined
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def run(self, function: Callable[..., Any], *args: Any, **options: Any) -> list[Any]:
         """function(group, *args, **options) on every rank; what each returned, by rank.
@@ -70,23 +69,25 @@ class Ranks(AbstractContextManager):
                 pipe.send_bytes(task)
         return self._results()
 
-    def close(self) -> None:
-        """End the processes."""
-        for pipe, process in self.processes.items():
-            process.kill()
-            process.join()
-            pipe.close()
-        self.processes = {}
+    def _end(self, pipe: Connection) -> None:
+        process = self.processes.pop(pipe)
+        process.kill()
+        process.join()
+        pipe.close()
 
     def _results(self) -> list[Any]:
-        """One from each rank. RanksLost at the first last word of one, or the first that ends."""
-        results: dict[Connection, Any] = {}
+        """One from each rank. If there is none, for whatever reason, the ranks are ended."""
         try:
-            while waiting := [pipe for pipe in self.processes if pipe not in results]:
-                results |= {pipe: self._result_from(pipe) for pipe in wait(waiting)}
+            return self._wait_for_results()
         except BaseException:
             self.close()  # what they return now would be taken for the results of the next run
             raise
+
+    def _wait_for_results(self) -> list[Any]:
+        """RanksLost at the first last word of a rank, or the first end of a process."""
+        results: dict[Connection, Any] = {}
+        while waiting := [pipe for pipe in self.processes if pipe not in results]:
+            results |= {pipe: self._result_from(pipe) for pipe in wait(waiting)}
         return [results[pipe] for pipe in self.processes]
 
     def _result_from(self, pipe: Connection) -> Any:

@@ -37,6 +37,9 @@ class ParallelRunner(Runner):
 
     def run(self, batch: Batch) -> Tensor:
         """On rank 0: compute a batch, together with all ranks that follow."""
+        return self._guarded(batch)
+
+    def _guarded(self, batch: Batch) -> Tensor:
         try:
             return self._step(batch)
         except Exception as error:  # of which the engine would try every sequence again

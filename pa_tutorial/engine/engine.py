@@ -211,17 +211,16 @@ class Engine:
                 self.scheduler.finish(sample, reason)
 
     def _count(self, error: Exception | None) -> StepStatistics:
-        scheduler, allocator = self.scheduler, self.allocator
-        num_tokens = [len(scheduled.slots) for scheduled in scheduler.plan]
+        num_tokens = [len(scheduled.slots) for scheduled in self.scheduler.plan]
         return StepStatistics(
             step=len(self.statistics),
-            num_running=len(scheduler.running),
-            num_waiting=len(scheduler.waiting) + len(scheduler.suspects),
+            num_running=len(self.scheduler.running),
+            num_waiting=len(self.scheduler.waiting) + len(self.scheduler.suspects),
             num_prefill=sum(number for number in num_tokens if number > 1),
             num_decode=sum(number == 1 for number in num_tokens),
-            blocks_used=allocator.num_usable - allocator.num_free,
-            blocks_cached=getattr(allocator, "num_cached", 0),
-            hit_rate=scheduler.num_cached / max(1, scheduler.num_looked_up),
-            num_preemptions=scheduler.num_preemptions,
+            blocks_used=self.allocator.num_usable - self.allocator.num_free,
+            blocks_cached=getattr(self.allocator, "num_cached", 0),
+            hit_rate=self.scheduler.num_cached / max(1, self.scheduler.num_looked_up),
+            num_preemptions=self.scheduler.num_preemptions,
             error=None if error is None else f"{type(error).__name__}: {error}",
         )

@@ -18,6 +18,7 @@ from pa_tutorial.engine.runner import Model
 from pa_tutorial.engine.tokenizer import ByteTokenizer, Tokenizer, load_tokenizer
 
 Prompt = str | Several[int]
+ModelOrPlace = Model | str | os.PathLike
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,7 @@ class LLM:
     """
 
     def __init__(
-        self,
-        model: str | os.PathLike | Model = "tiny",
-        tokenizer: Tokenizer | None = None,
-        **options: object,
+        self, model: ModelOrPlace = "tiny", tokenizer: Tokenizer | None = None, **options: object
     ) -> None:
         model, self.tokenizer = load_model(model, tokenizer)
         self.engine = Engine(model, **options)
@@ -118,11 +116,10 @@ class LLM:
         return [self._completion(prompt, requests[i]) for i, prompt in enumerate(prompts)]
 
     def _add(self, prompt: Prompt, params: SamplingParams) -> Request:
-        """If it is refused, one without samples, which is finished."""
         try:
             return self.engine.add(self._token_ids(prompt), params)
         except (TypeError, ValueError) as error:
-            return Request(-1, [], params, error=error)
+            return Request(-1, [], params, error=error)  # without samples: it is finished
 
     def _token_ids(self, prompt: Prompt) -> list[int]:
         if not isinstance(prompt, str):
@@ -139,7 +136,7 @@ class LLM:
 
 
 def load_model(
-    model: str | os.PathLike | Model, tokenizer: Tokenizer | None = None
+    model: ModelOrPlace, tokenizer: Tokenizer | None = None
 ) -> tuple[Model, Tokenizer | None]:
     """What LLM takes as a model, loaded; with its own tokenizer if none is given."""
     if isinstance(model, str) and model == "tiny":

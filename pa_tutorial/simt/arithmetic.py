@@ -185,17 +185,17 @@ def wrapped(value: int) -> int:
 
 def negative(value: Value) -> Value:
     """-value: in its own width first, then 64 bits wide."""
-    return positive(np.negative(cast(value, INT64) if dtype_of(value) == BOOL else value))
+    return widened(np.negative(cast(value, INT64) if dtype_of(value) == BOOL else value))
 
 
 def invert(value: Value) -> Value:
     """~value: in its own width first, then 64 bits wide."""
     _bits_type(dtype_of(value), INT64)
-    return plain(np.invert(value)) if dtype_of(value) == BOOL else positive(np.invert(value))
+    return plain(np.invert(value)) if dtype_of(value) == BOOL else widened(np.invert(value))
 
 
-def positive(value: Value) -> Value:
-    """+value, 64 bits wide."""
+def widened(value: Value) -> Value:
+    """+value: 64 bits wide."""
     dtype = dtype_of(value)
     wide = UINT64 if dtype.kind == "u" else INT64
     return plain(value if _is_float(dtype) else cast(value, wide))

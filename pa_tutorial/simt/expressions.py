@@ -143,7 +143,7 @@ class Expressions(Known):
         operand = self.translate(node.operand)
         apply = {
             ast.USub: arithmetic.negative,
-            ast.UAdd: arithmetic.positive,
+            ast.UAdd: arithmetic.widened,
             ast.Invert: arithmetic.invert,
             ast.Not: arithmetic.logical_not,
         }[type(node.op)]
