@@ -102,17 +102,19 @@ def _space_and_bytes(words: list[str]) -> tuple[str, int]:
 
 def compiled(kernel: Callable, *arguments: object, capability: Capability = (9, 0)) -> Compiled:
     """Compile a @cuda.jit kernel for one GPU, and for the types of these arguments; some seconds,
-    once.
+    once. Errors: require_compiler."""
+    require_compiler()
+    return _compiled(kernel, signature_of(kernel, arguments), capability)
 
-    Raises ImportError, with what to install, where there is no compiler.
-    """
+
+def require_compiler() -> None:
+    """Raise ImportError, with what to install, where there is no compiler."""
     # In this order: with numba-cuda comes the package `cuda`, which find_spec asks for its core.
     if find_spec("numba_cuda") is None or find_spec("cuda.core") is None:
         raise ImportError(
             "there is no CUDA compiler here: it comes with `pip install 'numba-cuda[cu13]'`, for "
             "Linux and Windows (there are no wheels for macOS). No GPU is needed"
         )
-    return _compiled(kernel, signature_of(kernel, arguments), capability)
 
 
 @cache

@@ -4,7 +4,7 @@ NVRTC compiles it, from the packages that numba-cuda[cu13] brings; no CUDA toolk
 """
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -34,19 +34,19 @@ class Twin:
         self.geometry = geometry
 
     def __getitem__(self, configuration: tuple) -> Callable[..., None]:
-        grid, num_threads, stream, shared_bytes = configuration
+        return partial(self._launch, *configuration)
 
-        def run(*arguments: object) -> None:
-            from cuda.core import Device, LaunchConfig, Stream, launch
+    def _launch(
+        self, grid: tuple, num_threads: int, stream: int, shared_bytes: int, *arguments: object
+    ) -> None:
+        from cuda.core import Device, LaunchConfig, Stream, launch
 
-            device = Device()
-            device.set_current()
-            capability = device.compute_capability
-            kernel = loaded(self.geometry, (capability.major, capability.minor))
-            config = LaunchConfig(grid=grid, block=num_threads, shmem_size=shared_bytes)
-            launch(Stream.from_handle(stream), config, kernel, *for_cpp(*arguments))
-
-        return run
+        device = Device()
+        device.set_current()
+        capability = device.compute_capability
+        kernel = loaded(self.geometry, (capability.major, capability.minor))
+        config = LaunchConfig(grid=grid, block=num_threads, shmem_size=shared_bytes)
+        launch(Stream.from_handle(stream), config, kernel, *for_cpp(*arguments))
 
 
 def cubin(geometry: Geometry, capability: Capability) -> bytes:

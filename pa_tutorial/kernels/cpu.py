@@ -267,10 +267,7 @@ register("numba:compile", WhileCompiling())
 
 @cache
 def cpu_kernel(HEAD_SIZE: int, BLOCK_SIZE: int, AHEAD: int) -> Callable:
-    """The kernel for these sizes, compiled at its first call for the types that it is given.
-
-    AHEAD  how many bytes before its use a line of K or V is asked for; 0: never
-    """
+    """Compiled at its first call, for the types that it is given. AHEAD is in bytes; 0: never."""
     BLOCKS = TURN // BLOCK_SIZE  # in a turn
     ROWS = BLOCK_SIZE * HEAD_SIZE  # elements of one KV head in a block
     # Numba compiles anew what it kept on disk if this file changes, or a name that the kernel takes

@@ -37,28 +37,35 @@ def prepare_cpu(
     alibi_slopes: Tensor | None = None,
     num_shares: int | None = None,
     ahead: int = BYTES_AHEAD,
-    probed: bool = False,
 ) -> "CpuLaunch":
     """Check everything and allocate the outputs once; then `run()` as often as you like.
 
     The lengths, the block tables and the numbers of q, K and V may change between two runs, in
-    place; nobody checks them again. Arguments and errors are those of paged_attention_cpu.
-
-    ahead   how early a line of the cache is asked for, in bytes; 0 is never
-    probed  the output is kept in float32 too
+    place; nobody checks them again. Arguments and errors are those of paged_attention_cpu; ahead,
+    in bytes, is how early a line of the cache is asked for, and 0 is never.
     """
     step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
+    return launch_of_cpu(step, num_shares, ahead)
+
+
+def launch_of_cpu(
+    step: DecodeStep,
+    num_shares: int | None = None,
+    ahead: int = BYTES_AHEAD,
+    probed: bool = False,
+) -> "CpuLaunch":
+    """The launch of prepare_cpu. probed: the output is kept in float32 too."""
     require_cpu_inputs(step)
     require(num_shares is None or num_shares >= 1, "num_shares", num_shares, "at least 1")
     num_workers = numba.get_num_threads()
     pieces = (1, num_shares) if num_shares else cut(step, num_workers)
+    q = step.q.detach()
     num_seqs, num_heads, head_size = q.shape
-    q = q.detach()
     rows = q if q.is_contiguous() or steps(q)[1:] == (head_size, 1) else q.contiguous()
     out = torch.empty(num_seqs, num_heads, head_size, dtype=q.dtype)
     accs = torch.empty(num_seqs if probed else 0, num_heads, head_size)
-    kernel = cpu_kernel(head_size, k_cache.shape[2], ahead)
-    arguments = arguments_of(step, rows, (*pieces, num_workers), out, accs)
+    kernel = cpu_kernel(head_size, step.k_cache.shape[2], ahead)
+    arguments = kernel_arguments(step, rows, (*pieces, num_workers), out, accs)
     return CpuLaunch(kernel, arguments, q, rows, out, accs)
 
 
@@ -78,7 +85,7 @@ def cut(step: DecodeStep, num_workers: int) -> tuple[int, int]:
     return 1, cores * shares_a_core
 
 
-def arguments_of(
+def kernel_arguments(
     step: DecodeStep, rows: Tensor, pieces: tuple[int, int, int], out: Tensor, accs: Tensor
 ) -> dict[str, object]:
     """The kernel's arguments, in its order and by its names; see there."""
@@ -170,8 +177,8 @@ def paged_attention_cpu(
     kernel cannot take. There is no backward pass: the result has no graph, also where an input
     requires_grad.
     """
-    step = q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes
-    prepared = prepare_cpu(*step, num_shares, probed=probe is not None)
+    step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
+    prepared = launch_of_cpu(step, num_shares, probed=probe is not None)
     out = prepared.run()
     if probe is not None:
         for name in ("qk_max", "exp_sum"):

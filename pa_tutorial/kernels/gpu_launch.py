@@ -47,19 +47,21 @@ class OnGpu:
 
 
 def wrapped(argument: object) -> object:
-    """A tensor as Numba takes it: the same memory. Anything else as it is.
-
-    Raises ValueError for a tensor of another GPU than the current one, on which a launch runs.
-    """
+    """A tensor as Numba takes it: the same memory. Anything else as it is."""
     if not isinstance(argument, Tensor):
         return argument
-    if argument.is_cuda:
-        current, index = torch.cuda.current_device(), argument.device.index
-        allowed = f"cuda:{current}, the current device; see torch.cuda.device"
-        require(index == current, "device", argument.device, allowed)
     from numba import cuda
 
-    return cuda.as_cuda_array(argument.detach(), sync=False)
+    return cuda.as_cuda_array(on_current_device(argument).detach(), sync=False)
+
+
+def on_current_device(tensor: Tensor) -> Tensor:
+    """Itself. Raises ValueError if it is on another GPU than the one on which a launch runs."""
+    if tensor.is_cuda:
+        current, index = torch.cuda.current_device(), tensor.device.index
+        allowed = f"cuda:{current}, the current device; see torch.cuda.device"
+        require(index == current, "device", tensor.device, allowed)
+    return tensor
 
 
 _marked: dict[object, int] = {}  # handle of a kernel -> dynamic shared memory that it may have

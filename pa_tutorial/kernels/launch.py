@@ -117,12 +117,12 @@ def paged_attention_v2(
 
 
 def run_probed(prepared: Launch | Partitioned, look: Callable, probe: Probe | None) -> Tensor:
-    """Run what is prepared and return its output; probe receives what `look` sees of the run.
+    """Run what is prepared and return its output; probe receives what `look` sees of the run."""
+    return prepared.run() if probe is None else run_watched(prepared, look, probe)
 
-    Raises ValueError for a probe on a GPU: nobody can look into a kernel there.
-    """
-    if probe is None:
-        return prepared.run()
+
+def run_watched(prepared: Launch | Partitioned, look: Callable, probe: Probe) -> Tensor:
+    """Raises ValueError on a GPU: nobody can look into a kernel there."""
     if prepared.out.is_cuda:
         raise ValueError(f"probe is a {type(probe).__name__}; on a GPU it must be None")
     say_simulated()

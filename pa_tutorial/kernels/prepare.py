@@ -83,17 +83,7 @@ def prepare_v1(
     Arguments and errors are those of paged_attention_v1; num_threads may be 64 or 256 too, loads
     is element_loads or vector_loads.
     """
-    q, geometry = step.q, geometry_of(step, num_threads)
-    max_seq_len = step.longest(max_seq_len)
-    shared_bytes = require_launch(step, geometry, loads, max_seq_len)
-    # v1 has no partitions to tell about: touching these is a finding of the simulator. (A GPU
-    # needs an address.)
-    nothing = torch.empty(1 if q.is_cuda else 0, device=q.device)
-    out = not_written(q.shape, q)
-    written = {"exp_sums": nothing, "max_logits": nothing, "out": flat(out)}
-    arguments = written | arguments_of(step)
-    grid, kernel = (q.shape[1], q.shape[0], 1), paged_attention(geometry, loads)
-    return Launch(kernel, geometry, grid, shared_bytes, arguments, PAGED, out)
+    return launch_of(step, geometry_of(step, num_threads), loads, max_seq_len)
 
 
 @takes_tensors
@@ -112,23 +102,42 @@ def prepare_v2(
     Arguments and errors are those of paged_attention_v2; num_threads may be 64 or 256 too, loads
     is element_loads or vector_loads.
     """
-    q = step.q
     require(partition_size != 0, "partition_size", partition_size, "1 or more; v1 is without")
     geometry = geometry_of(step, num_threads, partition_size)
+    partitions = launch_of(step, geometry, loads, max_seq_len)
+    return Partitioned(partitions, prepare_reduce(partitions))
+
+
+def launch_of(
+    step: DecodeStep, geometry: Geometry, loads: LoadsOf, max_seq_len: int | None
+) -> Launch:
+    """The launch of the paged kernel, of v1 or v2."""
     max_seq_len = step.longest(max_seq_len)
     shared_bytes = require_launch(step, geometry, loads, max_seq_len)
+    num_partitions, unwritten = 0, ()
+    if geometry.PARTITION_SIZE:  # places of partitions that a short sequence lacks stay unwritten
+        num_partitions = divide_round_up(max_seq_len, geometry.PARTITION_SIZE)
+        unwritten = "exp_sums", "max_logits", "out"
+    num_seqs, num_heads, _ = step.q.shape
+    grid, kernel = (num_heads, num_seqs, num_partitions or 1), paged_attention(geometry, loads)
+    written = outputs(step.q, num_partitions)
+    arguments = {name: flat(tensor) for name, tensor in written.items()} | arguments_of(step)
+    sizes, out = (geometry, grid, shared_bytes), written["out"]
+    return Launch(kernel, *sizes, arguments, PAGED, out, unwritten=unwritten)
+
+
+def outputs(q: Tensor, num_partitions: int) -> dict[str, Tensor]:
+    """What the paged kernel writes, by the names of its arguments; of v2, out is tmp_out."""
+    if not num_partitions:
+        # v1 has no partitions to tell about: touching these is a finding of the simulator. (A GPU
+        # needs an address.)
+        nothing = torch.empty(1 if q.is_cuda else 0, device=q.device)
+        return {"exp_sums": nothing, "max_logits": nothing, "out": not_written(q.shape, q)}
     num_seqs, num_heads, head_size = q.shape
-    num_partitions = divide_round_up(max_seq_len, partition_size)
-    of_a_head = (num_seqs, num_heads, num_partitions)
-    # NaN: places of partitions that a short sequence does not have are never written.
+    of_a_head = num_seqs, num_heads, num_partitions
     exp_sums, max_logits = (not_written(of_a_head, q, torch.float32) for _ in range(2))
     tmp_out = not_written((*of_a_head, head_size), q)
-    written = {"exp_sums": flat(exp_sums), "max_logits": flat(max_logits), "out": flat(tmp_out)}
-    arguments = written | arguments_of(step)
-    grid, kernel = (num_heads, num_seqs, num_partitions), paged_attention(geometry, loads)
-    sizes = geometry, grid, shared_bytes
-    partitions = Launch(kernel, *sizes, arguments, PAGED, tmp_out, unwritten=tuple(written))
-    return Partitioned(partitions, prepare_reduce(partitions))
+    return {"exp_sums": exp_sums, "max_logits": max_logits, "out": tmp_out}
 
 
 def prepare_reduce(partitions: Launch) -> Launch:
@@ -209,14 +218,18 @@ def require_aligned(geometry: Geometry, step: DecodeStep) -> None:
         ("k_cache", step.k_cache, VEC_BYTES, 2),
         ("v_cache", step.v_cache, VEC_BYTES, 2),
     ):
-        past = tensor.data_ptr() % num_bytes
-        where = f"{past} bytes past a multiple of {num_bytes}"
-        allowed = f"at a multiple of {num_bytes}, the bytes that one load brings"
-        require(past == 0, f"{name}.data_ptr()", where, allowed)
+        require_aligned_start(name, tensor, num_bytes)
         for dim, distance in enumerate(steps(tensor)[:dims]):
             stride = distance * geometry.ITEMSIZE
             allowed = f"a multiple of {num_bytes} bytes, what one load brings"
             require(stride % num_bytes == 0, f"{name}.stride({dim})", f"{stride} bytes", allowed)
+
+
+def require_aligned_start(name: str, tensor: Tensor, num_bytes: int) -> None:
+    past = tensor.data_ptr() % num_bytes
+    where = f"{past} bytes past a multiple of {num_bytes}"
+    allowed = f"at a multiple of {num_bytes}, the bytes that one load brings"
+    require(past == 0, f"{name}.data_ptr()", where, allowed)
 
 
 def require_shared(

@@ -29,14 +29,18 @@ LANES = 32
 @contextmanager
 def compiling_for(capability: Capability, device: Hashable) -> Iterator[None]:
     """Inside, Triton believes that this GPU is there; compiled kernels are kept for `device`."""
+    with mock.patch(PLACE["active"], driver(capability, device)):
+        yield
+
+
+def driver(capability: Capability, device: Hashable) -> SimpleNamespace:
+    """All that Triton asks its driver for."""
     major, minor = capability
-    driver = SimpleNamespace(
+    return SimpleNamespace(
         get_current_target=lambda: GPUTarget("cuda", 10 * major + minor, LANES),
         get_current_device=lambda: device,
         get_current_stream=lambda device: 0,
     )
-    with mock.patch(PLACE["active"], driver):
-        yield
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,7 @@ def interpret(kernel: JITFunction, grid: tuple[int, int, int], **arguments: obje
             raise
 
 
+MODULES = tl, tl.core, tl.math, tl.standard
 interpreted = cache(InterpretedFunction)  # what is below a @triton.jit, for the interpreter
 
 
@@ -64,8 +65,7 @@ def interpreted_language() -> Iterator[None]:
     """Inside, the functions of triton.language work on the CPU. Afterwards all is as it was: what
     the interpreter itself changes there, it does not put back everywhere."""
     classes = [value for value in vars(tl.core).values() if inspect.isclass(value)]
-    places = tl, tl.core, tl.math, tl.standard, *classes
-    before = [(place, dict(vars(place))) for place in places]
+    before = [(place, dict(vars(place))) for place in (*MODULES, *classes)]
     try:
         # tl.sum and tl.max are @triton.jit functions, and a kernel may call others.
         of_kernel = property(lambda function: interpreted(function.fn))

@@ -103,16 +103,15 @@ class TritonLaunch:
         """What the partitions of the last run come to, in torch: m, l [num_seqs, num_heads] and
         acc [.., head_size]. A partition behind the end of a sequence counts as empty."""
         values = self.partitions.arguments
-        lens, size = values["seq_lens_ptr"], values["partition_size"]
-        partition_idx = torch.arange(values["max_num_partitions"], device=lens.device)
-        is_empty = (partition_idx * size >= lens[:, None])[:, None]
+        lens, num_partitions = values["seq_lens_ptr"], values["max_num_partitions"]
+        starts = values["partition_size"] * torch.arange(num_partitions, device=lens.device)
+        is_empty = (starts >= lens[:, None])[:, None]
         part = Part(
             values["max_logits_ptr"].masked_fill(is_empty, float("-inf")),
             values["exp_sums_ptr"].masked_fill(is_empty, 0.0),
             values["tmp_out_ptr"].masked_fill(is_empty[..., None], 0.0),
         )
-        columns = zip(*(tensor.unbind(2) for tensor in part), strict=True)
-        return fold(merge, (Part(*column) for column in columns))
+        return fold(merge, map(Part, *(tensor.unbind(2) for tensor in part)))
 
 
 def prepare_triton(
@@ -204,11 +203,8 @@ def values_of(step: DecodeStep) -> dict[str, object]:
 
 
 def unwritten_outputs(q: Tensor, max_num_partitions: int) -> dict[str, Tensor]:
-    """What both kernels write, all NaN.
-
-    Each by itself: for a tensor that does not begin at a multiple of 16 bytes, as a piece of
-    another may, Triton compiles anew.
-    """
+    """What both kernels write, all NaN. Each by itself: for a tensor that does not begin at a
+    multiple of 16 bytes, as a piece of another may, Triton compiles anew."""
     nan, shape = partial(q.new_full, fill_value=torch.nan), (*q.shape[:2], max_num_partitions)
     return {
         "max_logits_ptr": nan(shape, dtype=torch.float32),
