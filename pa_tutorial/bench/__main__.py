@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pa_tutorial.bench import cpu_decode, cpu_steps, cpu_targets, engine_bench, gpu, noise
 from pa_tutorial.bench.compare import comparison
-from pa_tutorial.bench.machine import cpu_name, describe_machine, describe_processor
+from pa_tutorial.bench.machine import cpu_name, describe_machine, processor_facts
 from pa_tutorial.bench.timing import RESULTS, read_results, write_results
 
 # name -> what it is; and rounds -> what goes into the JSON file under that name
@@ -42,7 +42,7 @@ def main(command_line: list[str] | None = None) -> None:
     arguments = parser().parse_args(command_line)
     if arguments.rounds < 1:
         parser().error(f"--rounds is {arguments.rounds}; it must be at least 1")
-    machine, processor = describe_machine(), describe_processor()
+    machine, processor = describe_machine(), processor_facts()
     name = f"{cpu_name()} {machine['cores']} cores"
     print(f"{machine['cpu']} ({processor['name']}), {machine['cores']} cores, torch ", end="")
     print(f"{machine['torch']}, {processor['last_cache_bytes'] / 2**20:.0f} MiB of cache")

@@ -26,18 +26,17 @@ def relative(results: Results) -> dict[tuple[str, str], float]:
 
 
 def comparison(new: Results, old: Results) -> str:
-    """What takes more than WORSE times as long as before, the worst first; or one sentence."""
+    """A table of what got worse, or one sentence."""
     before, now = relative(old), relative(new)
-    both = now.keys() & before.keys()
-    worse = sorted(
-        (name for name in both if now[name] > WORSE * before[name]),
-        key=lambda name: before[name] / now[name],
-    )
-    said = f"{len(worse)} of {len(both)} times are more than {WORSE} times as long as before"
-    if not worse:
-        return said + "."
-    rows = [["shape", "function", "reads before", "reads now", "times"]]
-    for name in worse:
-        numbers = before[name], now[name], now[name] / before[name]
-        rows.append([*name, *(f"{number:.2f}" for number in numbers)])
-    return f"{said}:\n{table(rows)}"
+    rows = worse(before, now)
+    compared = len(now.keys() & before.keys())
+    said = f"{len(rows)} of {compared} times are more than {WORSE} times as long as before"
+    head = ["shape", "function", "reads before", "reads now", "times"]
+    return f"{said}:\n{table([head, *rows])}" if rows else said + "."
+
+
+def worse(before: Mapping, now: Mapping) -> list[list[str]]:
+    """What takes more than WORSE times as long as before, the worst first."""
+    times = {name: now[name] / before[name] for name in now.keys() & before.keys()}
+    names = sorted((name for name in times if times[name] > WORSE), key=times.get, reverse=True)
+    return [[*name, *(f"{of[name]:.2f}" for of in (before, now, times))] for name in names]

@@ -43,15 +43,18 @@ def sweeps() -> list[Shape]:
 
 
 def most_kv_bytes() -> int:
-    """How large K and V of one shape may be: a part of the memory that is free now, as far as
-    the system tells it; else of half of all."""
-    free = COPIES * MOST_KV_BYTES
+    """How large K and V of one shape may be on this machine."""
+    return min(MOST_KV_BYTES, available_bytes() // COPIES)
+
+
+def available_bytes() -> int:
+    """Memory that is free now, as far as the system tells it; else half of all."""
     if os.path.exists("/proc/meminfo"):
         with open("/proc/meminfo", encoding="utf-8") as lines:
-            free = next(1024 * int(s.split()[1]) for s in lines if s.startswith("MemAvailable"))
-    elif hasattr(os, "sysconf"):
-        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-    return min(MOST_KV_BYTES, free // COPIES)
+            return next(1024 * int(s.split()[1]) for s in lines if s.startswith("MemAvailable"))
+    if hasattr(os, "sysconf"):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    return COPIES * MOST_KV_BYTES
 
 
 def cpu(batch: Batch) -> Step:

@@ -126,18 +126,21 @@ class Batch:
         self.memory.normal_(generator=random["generator"])
         self.k_cache, self.v_cache = self.memory
         q = torch.randn(num_seqs, shape.num_heads, shape.head_size, **random)
-        self.q = q.to(shape.dtype)
+        self.q, self.scale = q.to(shape.dtype), shape.head_size**-0.5
         self.seq_lens = torch.tensor(shape.seq_lens, dtype=torch.int32, device=device)
-        self.scale = shape.head_size**-0.5
+        self.block_tables = self._tables(random)
         self.memory[:, -1] = float("nan")
-        self.block_tables = self.seq_lens.new_full(
-            (num_seqs, max(shape.lens_in_blocks)), num_blocks
-        )
-        blocks = torch.randperm(num_blocks, **random).split(shape.lens_in_blocks)
-        for table, own, seq_len in zip(self.block_tables, blocks, shape.seq_lens, strict=True):
-            table[: len(own)] = own
+        for table, seq_len in zip(self.block_tables, shape.seq_lens, strict=True):
             last, end = divmod(seq_len - 1, shape.block_size)
             self.memory[:, table[last], :, end + 1 :] = float("nan")
+
+    def _tables(self, random: dict[str, object]) -> Tensor:
+        lens, num_blocks = self.shape.lens_in_blocks, self.memory.shape[1] - 1
+        tables = self.seq_lens.new_full((len(lens), max(lens)), num_blocks)
+        blocks = torch.randperm(num_blocks, **random).split(lens)
+        for table, own in zip(tables, blocks, strict=True):
+            table[: len(own)] = own
+        return tables
 
     @property
     def arguments(self) -> tuple:

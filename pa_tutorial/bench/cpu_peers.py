@@ -81,9 +81,8 @@ class Gathered:
         """Blocks of the token-major cache: moved once, and then read in steps."""
         found = []
         for cache, copied in zip(self.batch.token_major, self.copies, strict=True):
-            out = copied.view(-1, *cache.shape[1:])
-            torch.index_select(cache, 0, self.numbers, out=out)
-            tokens = out.view(len(copied), -1, *cache.shape[2:])
+            torch.index_select(cache, 0, self.numbers, out=copied.view(-1, *cache.shape[1:]))
+            tokens = copied.view(len(copied), -1, *cache.shape[2:])
             found.append(tokens[:, : self.seq_len].transpose(1, 2))
         return found
 
@@ -95,11 +94,22 @@ def peers(batch: Batch) -> dict[str, Step]:
     """
     lens = batch.shape.seq_lens
     require(batch.shape.is_even, "batch.shape.seq_lens", lens, "equal: the peers have no mask")
-    q, (k, v), gathered = batch.q, batch.contiguous, Gathered(batch)
+    return contiguous_peers(batch) | gathering_peers(batch)
+
+
+def contiguous_peers(batch: Batch) -> dict[str, Step]:
+    """Attention alone, on K and V of each sequence side by side."""
+    q, (k, v) = batch.q, batch.contiguous
     steps = {"sdpa": lambda: sdpa(q, k, v), "matmul": lambda: matmul(q, k, v)}
     if q.shape[1] != k.shape[1]:  # without shared KV heads it is the same call as sdpa
         steps["sdpa_rows"] = lambda: sdpa_rows(q, k, v)
-    return steps | {
+    return steps
+
+
+def gathering_peers(batch: Batch) -> dict[str, Step]:
+    """Gather and attend, each way."""
+    q, gathered = batch.q, Gathered(batch)
+    return {
         "gather_own_sdpa": lambda: sdpa_rows(q, *gathered.whole_blocks()),
         "gather_own_matmul": lambda: matmul(q, *gathered.whole_blocks()),
         "gather_heads_sdpa": lambda: sdpa_rows(q, *gathered.rows_of_heads()),

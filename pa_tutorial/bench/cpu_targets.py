@@ -39,12 +39,7 @@ class Target:
     at_least: bool = True
 
     def ratio(self, times: Times) -> float:
-        """Of those that were measured."""
-        above, below = (
-            min(times[name]["median_ms"] for name in names if name in times)
-            for names in (self.above, self.below)
-        )
-        return above / below
+        return fastest(times, self.above) / fastest(times, self.below)
 
     def is_reached(self, ratio: float) -> bool | None:
         if self.limit is None:
@@ -65,6 +60,11 @@ class Target:
             "reached": self.is_reached(ratio),
             "five_runs": [round(each, 3) for each in ratios],
         }
+
+
+def fastest(times: Times, names: Iterable[str]) -> float:
+    """The smallest median of those that were measured, in milliseconds."""
+    return min(times[name]["median_ms"] for name in names if name in times)
 
 
 # 64 to 4096 tokens, in no order, as requests come; 2080 on average.
@@ -106,10 +106,7 @@ def steps_of(shape: Shape, seed: int) -> dict[str, Callable]:
 def measure(
     rounds: int, shapes: Sequence[Shape] = (*MAIN, *MIXED), runs: int = RUNS
 ) -> dict[str, list[Row]]:
-    """rows: for each target its shape and Target.row; prints a table.
-
-    rounds  a third of them in each run
-    """
+    """rows: of each target shape and Target.row; prints a table. A third of `rounds` in a run."""
     cold, rows = ColdCaches(), []
     with tqdm(total=runs * len(shapes), desc="targets", unit="run") as bar:
         for shape in shapes:

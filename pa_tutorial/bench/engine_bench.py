@@ -44,7 +44,7 @@ class Workload:
     block_size: int = 16
 
     @property
-    def num_blocks(self) -> int:
+    def blocks_needed(self) -> int:
         """For all requests at once, and the null block."""
         # The last generated token is never fed back.
         longest = self.prompt_len + self.new_tokens - 1
@@ -53,8 +53,8 @@ class Workload:
     def prompts(self) -> list[list[int]]:
         """Random bytes, the same each time."""
         rng = random.Random(0)
-        lengths = [self.prompt_len] * self.num_requests
-        return [[rng.randrange(256) for _ in range(length)] for length in lengths]
+        of_one = range(self.prompt_len)
+        return [[rng.randrange(256) for _ in of_one] for _ in range(self.num_requests)]
 
     def model(self) -> TinyLM:
         """Random weights, such that a wrong attention changes the tokens that are generated."""
@@ -95,10 +95,17 @@ class Job:
 
 def prefilled(model: TinyLM, workload: Workload, way: Way) -> Job:
     """After the step that computes all prompts."""
+    job = offline_job(model, workload, way)
+    job.step()
+    return job
+
+
+def offline_job(model: TinyLM, workload: Workload, way: Way) -> Job:
+    """An engine with all requests waiting."""
     engine = Engine(
         model,
         way.stage,
-        num_blocks=workload.num_blocks,
+        num_blocks=workload.blocks_needed,
         block_size=workload.block_size,
         prefix_caching=False,
         token_budget=workload.num_requests * workload.prompt_len,
@@ -107,9 +114,7 @@ def prefilled(model: TinyLM, workload: Workload, way: Way) -> Job:
     if way.runner is not None:
         engine.runner = way.runner(engine.runner)
     params = SamplingParams(max_tokens=workload.new_tokens)
-    job = Job(engine, [engine.add(prompt, params) for prompt in workload.prompts()])
-    job.step()
-    return job
+    return Job(engine, [engine.add(prompt, params) for prompt in workload.prompts()])
 
 
 def measure(rounds: int, workload: Workload = FULL, ways: Mapping[str, Way] = WAYS) -> Row:

@@ -179,7 +179,7 @@ class NoAttention(Pasts):
 # Gathered ---------------------------------------------------------------------------------------
 
 
-class Gather:
+class GatherStage:
     """The best that torch can do with blocks: one index_select into memory that is there already.
 
     Called as a stage of the ladder. The numbers of rows are made once a step and serve every
@@ -219,10 +219,9 @@ class Gather:
     def gather(self, cache: Tensor, memory: Tensor) -> Tensor:
         """[num_seqs, num_heads, longest, head_size]"""
         num_seqs, (_, num_heads, _, head_size) = len(self.tables), cache.shape
-        if self.token_major:
-            rows = cache.transpose(1, 2).flatten(1)
-        else:
-            rows = cache.flatten(2).flatten(0, 1)
+        rows = (
+            cache.transpose(1, 2).flatten(1) if self.token_major else cache.flatten(2).flatten(0, 1)
+        )
         out = memory[: self.rows.numel() * rows.shape[1]].view(-1, rows.shape[1])
         torch.index_select(rows, 0, self.rows.flatten(), out=out)
         if self.token_major:
@@ -234,7 +233,7 @@ def gathering(attention: Attention, token_major: bool) -> Callable[[Runner], Run
     """Of the engine's Runner with the plain layout: the same with such a gather as its stage."""
 
     def change(runner: Runner) -> Runner:
-        runner.stage = replace(runner.stage, at=Gather(runner, attention, token_major))
+        runner.stage = replace(runner.stage, at=GatherStage(runner, attention, token_major))
         return runner
 
     return change

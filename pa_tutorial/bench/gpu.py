@@ -73,11 +73,11 @@ def twin(prepared: object) -> Tensor:
     return prepared.out
 
 
-def steps(batch: Batch) -> tuple[dict[str, Step], dict[str, str]]:
-    """name -> one decode step, prepared; and why each of the others is left out."""
+def makers(batch: Batch) -> dict[str, Callable[[], Step]]:
+    """name -> what prepares this way of one decode step."""
     vllm, longest = batch.vllm_arguments, {"max_seq_len": max(batch.shape.seq_lens)}
     vector = partial(prepare_v1, *vllm, **longest, loads=vector_loads)
-    makers: dict[str, Callable[[], Step]] = {
+    found = {
         "cuda_naive": lambda: prepare_naive(*vllm, **longest).run,
         "cuda_v1": lambda: prepare_v1(*vllm, **longest).run,
         "cuda_v1_vector": lambda: vector().run,
@@ -86,14 +86,17 @@ def steps(batch: Batch) -> tuple[dict[str, Step], dict[str, str]]:
         "sdpa": lambda: partial(sdpa, batch.q, *batch.contiguous),
     }
     if batch.q.is_cuda and longest["max_seq_len"] <= 8192:  # 48 KiB of scores, without asking
-        makers["twin_v1"] = lambda: partial(twin, vector())
-    made, left_out = {}, {}
-    if why := why_absent():
-        left_out["triton"] = why
-    else:
-        for name, sizes in TRITON.items():
-            makers[name] = lambda s=sizes: prepare_triton(*batch.arguments, **longest, **s).run
-    for name, make in makers.items():
+        found["twin_v1"] = lambda: partial(twin, vector())
+    for name, sizes in TRITON.items() if why_absent() is None else ():
+        found[name] = lambda s=sizes: prepare_triton(*batch.arguments, **longest, **s).run
+    return found
+
+
+def steps(batch: Batch) -> tuple[dict[str, Step], dict[str, str]]:
+    """name -> one decode step, prepared; and why each of the others is left out."""
+    why = why_absent()
+    made, left_out = {}, {} if why is None else {"triton": why}
+    for name, make in makers(batch).items():
         try:
             made[name] = make()
         except ValueError as refused:  # v1: more tokens than fit into shared memory
@@ -101,7 +104,7 @@ def steps(batch: Batch) -> tuple[dict[str, Step], dict[str, str]]:
     return made, left_out
 
 
-def whats_wrong(timed: Mapping[str, Step]) -> dict[str, str]:
+def why_wrong(timed: Mapping[str, Step]) -> dict[str, str]:
     """name -> why it must not be timed: it fails, or its result is not that of sdpa."""
     expected, wrong = timed["sdpa"]().double(), {}
     for name, step in timed.items():
@@ -121,7 +124,7 @@ def measure_shape(
     """One row: times; fraction_of_copy: of its bandwidth; left_out and wrong: name -> why."""
     batch = Batch(shape, device=device)
     timed, left_out = steps(batch)
-    wrong = whats_wrong(timed)
+    wrong = why_wrong(timed)
     # Triton refuses a setting for which this GPU has too little shared memory.
     left_out |= {name: why for name, why in wrong.items() if why.startswith("OutOfResources")}
     timed = {name: step for name, step in timed.items() if name not in wrong}

@@ -17,13 +17,11 @@ VECTORS = ("avx", "avx2", "fma", "f16c", "avx512f", "avx512bf16", "avx512fp16", 
 
 def cpu_name() -> str:
     """The processor's model name, as far as the system tells it."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as lines:
-            for line in lines:
-                if line.startswith("model name"):
-                    return line.partition(":")[2].strip()
-    except OSError:
-        pass  # no Linux: the platform module knows less, but something
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as lines:
+        for line in lines:
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    # No Linux: the platform module knows less, but something.
     return platform.processor() or platform.machine()
 
 
@@ -57,7 +55,7 @@ def last_cache_bytes() -> int:
     return max(sizes)
 
 
-def describe_processor() -> dict[str, object]:
+def processor_facts() -> dict[str, object]:
     """Beside describe_machine, for measurements: what the compiler knows of the processor."""
     import numba
     from llvmlite import binding

@@ -19,8 +19,7 @@ def measure(rounds: int, shape: Shape = SHAPE) -> dict[str, object]:
     """
     step, cold = cpu(Batch(shape)), ColdCaches()
     step()  # compiles, or reads from disk what was compiled before
-    times = {"seconds": [], "cold_ms": [], "warm_ms": []}
-    start = time.perf_counter()
+    times, start = {"seconds": [], "cold_ms": [], "warm_ms": []}, time.perf_counter()
     for _ in range(15 * rounds):
         times["seconds"].append(round(time.perf_counter() - start, 3))
         times["cold_ms"].append(round(cold(step), 4))

@@ -34,7 +34,7 @@ def moved(tensor: Tensor, device: str) -> Tensor:
     return memory.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
 
-def arguments_of(case_id: str, device: str = "cpu") -> dict[str, object]:
+def inputs_of(case_id: str, device: str = "cpu") -> dict[str, object]:
     return {
         name: moved(value, device) if isinstance(value, Tensor) else value
         for name, value in vars(CASES[case_id].paged("vllm")).items()
@@ -43,7 +43,7 @@ def arguments_of(case_id: str, device: str = "cpu") -> dict[str, object]:
 
 def outputs(case_id: str, kernel: str, device: str = "cpu") -> Outputs:
     """What one kernel writes for one case, by name; on the CPU: in the simulator."""
-    arguments = arguments_of(case_id, device)
+    arguments = inputs_of(case_id, device)
     if kernel != "v2":
         loads = {"loads": vector_loads} if kernel == "v1_vector" else {}
         return {"out": prepare_v1(**arguments, **loads).run().cpu()}
@@ -54,7 +54,7 @@ def outputs(case_id: str, kernel: str, device: str = "cpu") -> Outputs:
 
 def checksum(case_id: str) -> int:
     """Of the numbers that the kernels read: were others drawn, their outputs would differ."""
-    tensors = [value for value in arguments_of(case_id).values() if isinstance(value, Tensor)]
+    tensors = [value for value in inputs_of(case_id).values() if isinstance(value, Tensor)]
     return zlib.crc32(b"".join(as_stored(t).contiguous().numpy().tobytes() for t in tensors))
 
 
@@ -79,13 +79,18 @@ def load() -> dict[str, np.ndarray]:
         return dict(arrays)
 
 
+def as_arrays(case_id: str) -> dict[str, np.ndarray]:
+    arrays = {f"{case_id} inputs": np.array(checksum(case_id), np.uint32)}
+    for kernel in ("v1_vector", "v2"):
+        for name, tensor in outputs(case_id, kernel).items():
+            key = f"{case_id} {kernel.removesuffix('_vector')} {name}"
+            arrays[key] = as_stored(tensor).numpy()
+    return arrays
+
+
 def record() -> None:
     """Write simulated.npz."""
     arrays = {}
     for case_id in IDS:
-        arrays[f"{case_id} inputs"] = np.array(checksum(case_id), np.uint32)
-        for kernel in ("v1_vector", "v2"):
-            for name, tensor in outputs(case_id, kernel).items():
-                key = f"{case_id} {kernel.removesuffix('_vector')} {name}"
-                arrays[key] = as_stored(tensor).numpy()
+        arrays |= as_arrays(case_id)
     np.savez_compressed(FILE, **arrays)

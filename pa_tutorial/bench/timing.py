@@ -66,19 +66,13 @@ def write_results(measurements: dict[str, object], name: str, folder: Path = RES
     folder.mkdir(parents=True, exist_ok=True)
     path = results_path(name, folder)
     content = {"machine": describe_machine(), **measurements}
-    path.write_text(
-        json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8", newline="\n"
-    )
+    text = json.dumps(content, indent=1, ensure_ascii=False)
+    path.write_text(text + "\n", encoding="utf-8", newline="\n")
     return path
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
     """Lines with aligned columns: the first to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(
-            [row[0].ljust(widths[0])]
-            + [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-        ).rstrip()
-        for row in rows
-    )
+    lines = ([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])] for row in rows)
+    return "\n".join("  ".join(line).rstrip() for line in lines)

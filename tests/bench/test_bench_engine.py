@@ -50,7 +50,7 @@ def test_attention_decides_which_tokens_come(alone: list) -> None:
 def test_shorter_sequences_of_a_batch_are_masked(name: str) -> None:
     """Arrivals one after another: decode steps of different lengths, beside a prefill."""
     model = SMALL.model()
-    llm = LLM(model, num_blocks=SMALL.num_blocks, prefix_caching=False, token_budget=31)
+    llm = LLM(model, num_blocks=SMALL.blocks_needed, prefix_caching=False, token_budget=31)
     llm.engine.runner = WAYS[name].runner(llm.engine.runner)
     prompts = [prompt[: 20 + 9 * n] for n, prompt in enumerate(SMALL.prompts())]
     completions = llm.generate(prompts, PARAMS, [0, 2, 5], progress=False)

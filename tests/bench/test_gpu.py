@@ -276,13 +276,13 @@ def test_every_step_that_is_timed_is_attention() -> None:
     timed, left_out = gpu.steps(Batch(SMALL))
     assert set(timed) | set(left_out) >= {"cuda_naive", "cuda_v1", "cuda_v1_vector", "cuda_v2"}
     assert ("triton" in timed) != ("triton" in left_out)
-    assert gpu.whats_wrong(timed) == {}
+    assert gpu.why_wrong(timed) == {}
 
 
 def test_a_wrong_step_is_told_and_not_timed() -> None:
     timed = {"sdpa": lambda: torch.ones(2), "no": lambda: torch.zeros(2), "fails": lambda: 1 / 0}
     why = ["its result has the error 1.0e+00", "ZeroDivisionError: division by zero"]
-    assert gpu.whats_wrong(timed) == dict(zip(("no", "fails"), why, strict=True))
+    assert gpu.why_wrong(timed) == dict(zip(("no", "fails"), why, strict=True))
 
 
 def test_a_row_has_the_bandwidth_beside_that_of_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
