@@ -41,6 +41,12 @@ def main() -> None:
     out = parser.parse_args().out
     if not NOTEBOOKS.is_dir():
         parser.error("the notebooks are not here: they come with a clone or the source package")
+    write_all(out)
+    print(f"{len([*out.iterdir()])} files are in {out}.")
+
+
+def write_all(out: Path) -> None:
+    """Every picture and page."""
     out.mkdir(parents=True, exist_ok=True)
     for notebook in sorted(NOTEBOOKS.glob("[0-9]*.ipynb")):
         for name, picture in pictures(notebook):
@@ -51,7 +57,6 @@ def main() -> None:
         (out / f"{name}.png").write_bytes(style.png(figure))
     for name, make in PAGES.items():
         make().save_html(out / f"{name}.html")
-    print(f"{len([*out.iterdir()])} files are in {out}.")
 
 
 if __name__ == "__main__":

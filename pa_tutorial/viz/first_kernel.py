@@ -118,7 +118,6 @@ class Reads:
 
 
 def _words(axes: Axes, x: float, y: float, text: str, align: str = "right") -> None:
-    """Beside a row that begins at y."""
     note(axes, x, y + ROW / 2, text, align)
 
 

@@ -202,12 +202,15 @@ def _crew(board: Board, step: Step, middle: float, threads: list[int], run: Run)
         drawing.box(board.axes, *corner, *size, color, edgecolor="none", antialiased=False)
 
 
+def num_barriers(run: Run) -> int:
+    return run.trace.only(kind="barrier", warp=0).num_instructions
+
+
 def _barriers(board: Board, run: Run) -> None:
     """One after q, the maximum, the sum, the weights and the rows; the others are the tree's."""
     middle = {step.name: STARTS[step.name] + step.width / 2 for step in STEPS}
     once = STARTS["scores"], middle["maximum"], middle["sum"], STARTS["values"], STARTS["warps"]
-    num_barriers = run.trace.only(kind="barrier", warp=0).num_instructions
-    bars = {**dict.fromkeys(once, 1), middle["warps"]: num_barriers - len(once)}
+    bars = {**dict.fromkeys(once, 1), middle["warps"]: num_barriers(run) - len(once)}
     for x, count in bars.items():
         board.axes.plot((x, x), (BANDS_TOP, BOTTOM + 0.04), color=style.QUIET, lw=2, zorder=1)
         write(board.axes, x, 5.21, count, size=8)

@@ -18,6 +18,7 @@ from pa_tutorial.simt.traffic import NUM_BANKS, WORD
 from pa_tutorial.viz import style
 from pa_tutorial.viz.drawing import arrow, board, box, cell, cells, note, span, write
 from pa_tutorial.viz.kernel_runs import REFERENCE, Run, keys_of_block, watched
+from pa_tutorial.walk.problem import DecodeProblem
 
 
 @style.styled
@@ -172,14 +173,18 @@ def plain_key_trace(run: Run, loads: LoadsOf = element_loads) -> Trace:
     return report.trace.only(array="k_cache")
 
 
+def one_block(geometry: Geometry) -> DecodeProblem:
+    """A decode step of this geometry over one full block."""
+    sizes = {"head_size": geometry.head_size, "block_size": geometry.block_size}
+    sizes |= {"num_heads": geometry.num_queries_per_kv, "num_kv_heads": 1}
+    return replace(REFERENCE, seq_lens=(geometry.block_size,), dtype=geometry.dtype, **sizes)
+
+
 @cache
 def padded_run(geometry: Geometry, padding: int) -> Run:
     """The kernel on one full block of tokens; `padding` unused vecs end each row of q_vecs."""
-    sizes = {"head_size": geometry.head_size, "block_size": geometry.block_size}
-    sizes |= {"num_heads": geometry.num_queries_per_kv, "num_kv_heads": 1}
-    seq_lens = (geometry.block_size,)
-    problem = replace(REFERENCE, seq_lens=seq_lens, dtype=geometry.dtype, **sizes)
-    prepared = prepare_v1(**vars(problem.paged("vllm")), num_threads=geometry.num_threads)
+    inputs = vars(one_block(geometry).paged("vllm"))
+    prepared = prepare_v1(**inputs, num_threads=geometry.num_threads)
     if padding:
         g = prepared.geometry
         shape = g.THREAD_GROUP_SIZE, g.NUM_VECS_PER_THREAD + padding, g.VEC_SIZE

@@ -28,7 +28,6 @@ def weights_read(run: Run, block: int, lane: int) -> list[int]:
     warp, first = int(values.warp[0]), int(values.instruction.min())
     of_warp = run.trace.only(array="v_cache", warp=warp).records.instruction
     before = int(of_warp[of_warp < first].max(initial=-1))  # the V of the warp's last block
-    # Other lines read logits one number at a time.
     reads = of_function(run.trace.only(space="shared", kind="read", warp=warp), "load_logits")
     (tokens,) = reads.the_array().indices(reads.records.address)
     at = reads.records.instruction

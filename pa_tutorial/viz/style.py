@@ -32,6 +32,7 @@ SEQUENCES = ("#332288", "#CFE08A", "#4D5A2A", "#E3C9B0", "#661100", "#882255")
 UNUSED_HATCH = "////"
 
 SVG, PNG = "image/svg+xml", "image/png"
+# A place has two digits: 1/7,200 inch is enough, and a third less to store.
 PLACE = re.compile(rb"\b([1-9]\d*\.\d\d)\d+")  # not the small factors that scale letters
 WIDTH = 7.2  # inches: the width of a notebook's text
 DPI = 120
@@ -96,10 +97,7 @@ def png(figure: Figure) -> bytes:
 
 
 def svg(figure: Figure) -> bytes:
-    """Without date, program version or random ids: equal figures are equal bytes.
-
-    Places have two digits: 1/7,200 inch is enough, and a third less to store.
-    """
+    """Without date, program version or random ids: equal figures are equal bytes."""
     options = {"format": "svg", "metadata": {"Date": None, "Creator": None}}
     return PLACE.sub(rb"\1", _save(figure, FigureCanvasSVG, 72, **options))
 

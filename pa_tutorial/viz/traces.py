@@ -55,19 +55,17 @@ def _walk(axes: Axes, trace: Trace) -> None:
 def draw_thread_map(
     traces: Mapping[str, Trace], title: str, group: int, row_name: str, run_name: str
 ) -> Figure:
-    """Which thread touches which element of an array with the first warp instruction: its number
-    stands in the element. Below, what lies in one sector; rows must be whole sectors.
+    """Which thread touches which element with the first warp instruction; below, the sectors.
 
-    traces   heading -> accesses to one array; a panel each. The last two axes of the array run
-             along a row, with a gap after each run of the last one.
+    traces   heading -> accesses to one array with rows of whole sectors; a panel each. Its last two
+             axes run along a row, with a gap after each run of the last one.
     group    neighbouring lanes that share a shade; a later warp is lighter
     row_name, run_name   words for the rows, and for the runs in a row
     """
     shapes = [_rows_runs_elements(trace) for trace in traces.values()]
     heights = [num_rows + 2 for num_rows, _, _ in shapes]
-    height = 0.4 + sum(0.22 * height + 0.25 for height in heights)
-    options = {"squeeze": False, "height_ratios": heights}
-    figure, panels = style.new_figure(title, height, nrows=len(traces), **options)
+    options = {"nrows": len(traces), "squeeze": False, "height_ratios": heights}
+    figure, panels = style.new_figure(title, 0.4 + sum(0.22 * n + 0.25 for n in heights), **options)
     for axes, heading, shape in zip(panels[:, 0], traces, shapes, strict=True):
         axes.set_title(heading, weight="normal")
         _draw_elements(axes, traces[heading], shape, group)
@@ -122,13 +120,17 @@ def _draw_sectors(axes: Axes, trace: Trace, shape: tuple[int, int, int]) -> None
 
 
 def threads_of_elements(trace: Trace) -> dict[int, list[int]]:
-    """Element of the array, counted in the order of its indices -> threads that touch it; a vector
-    touches several elements."""
+    """Element of the array, counted in the order of its indices -> threads that touch it."""
     found: dict[int, set[int]] = {}
-    array = trace.the_array()
-    firsts = np.ravel_multi_index(array.indices(trace.records.address), array.shape)
-    counts = trace.records.num_bytes // array.dtype.itemsize
-    for first, count, thread in zip(firsts, counts, trace.threads.tolist(), strict=True):
-        for element in range(int(first), int(first + count)):
+    for elements, thread in zip(elements_of_records(trace), trace.threads.tolist(), strict=True):
+        for element in elements:
             found.setdefault(element, set()).add(thread)
     return {number: sorted(threads) for number, threads in found.items()}
+
+
+def elements_of_records(trace: Trace) -> list[range]:
+    """For each record the elements that it touches, several for a vector."""
+    array = trace.the_array()
+    first = np.ravel_multi_index(array.indices(trace.records.address), array.shape)
+    counts = trace.records.num_bytes // array.dtype.itemsize
+    return [range(n, n + c) for n, c in zip(first.tolist(), counts.tolist(), strict=True)]

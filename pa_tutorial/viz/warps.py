@@ -57,10 +57,8 @@ def _steps(shuffles: Trace) -> list[list[tuple[int, int]]]:
 
 @style.styled
 def draw_reduction(trace: Trace) -> Figure:
-    """A reduction of one warp, drawn from its shuffles: from row to row, who reads from whom.
-
-    In the first row stands the lane, then how many lanes are in its sum.
-    """
+    """A reduction of one warp, drawn from its shuffles: from row to row, who reads from whom. Below
+    the lane stands how many lanes are in its sum."""
     states = summed_lanes(trace)
     lanes = sorted(states[0])
     figure, axes = style.new_figure(_finding(states), 0.5 + 0.55 * len(states))
@@ -79,8 +77,7 @@ def draw_reduction(trace: Trace) -> Figure:
             missing = 1 - np.log2(len(state[lane]) + 1) / np.log2(largest + 1)
             shade = style.lighter(style.LOGITS, 0.8 * missing)
             cell(axes, column, STEP * number, shade, len(state[lane]) if number else lane)
-        name = f"shuffle {number}" if number else "lane"
-        note(axes, -0.15, STEP * number + 0.5, name, "right")
+        note(axes, -0.15, STEP * number + 0.5, f"shuffle {number}" if number else "lane", "right")
     return figure
 
 

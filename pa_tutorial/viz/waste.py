@@ -59,18 +59,21 @@ def _draw_share(axes: Axes, row: int, left: float, share: float, kind: Kind) -> 
 
 
 def draw_small_memory_map() -> Figure:
+    """The example of notebook 02."""
+    return _draw_maps(small_memory_maps(step=30), step=30)
+
+
+def small_memory_maps(step: int) -> dict[str, MemoryMap]:
     """The requests of notebook 02, 24 times shorter, so that every slot of 384 can be seen."""
     requests = [
         Request(-(-request.prompt_len // 24), -(-request.output_len // 24))
         for request in long_tailed_requests(400, seed=0)
     ]
-    memories = {
-        "the maximum, 96": Contiguous(384, "max", max_len=96),
-        "exact length": Contiguous(384, "oracle", max_len=96),
-        "blocks of 8": Blocks(384, 8),
+    return {
+        "the maximum, 96": memory_map_at(step, requests, Contiguous(384, "max", max_len=96)),
+        "exact length": memory_map_at(step, requests, Contiguous(384, "oracle", max_len=96)),
+        "blocks of 8": memory_map_at(step, requests, Blocks(384, 8)),
     }
-    step, ways = 30, memories.items()
-    return _draw_maps({name: memory_map_at(step, requests, way) for name, way in ways}, step)
 
 
 @style.styled
