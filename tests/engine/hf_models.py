@@ -1,6 +1,8 @@
 """Small random models of the transformers library, and the tokens that it generates with them."""
 
+import atexit
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -65,6 +67,7 @@ def model_named(name: str) -> "transformers.PreTrainedModel":
 def folder_of(name: str) -> Path:
     """Its checkpoint."""
     folder = Path(mkdtemp(prefix=name))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     model_named(name).save_pretrained(folder)
     return folder
 
