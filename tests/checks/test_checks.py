@@ -3,6 +3,7 @@
 import sys
 from dataclasses import replace
 from decimal import Decimal
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,9 +14,10 @@ from pa_tutorial.attention.cached import cached_attention
 from pa_tutorial.attention.full import unmasked_attention
 from pa_tutorial.checks import CheckFailure, attempt, check
 from pa_tutorial.checks.__main__ import main
-from pa_tutorial.checks.comparing import compare, load_bounds, relative_errors
+from pa_tutorial.checks.comparing import bounds_of, compare, load_bounds, relative_errors
 from pa_tutorial.checks.diagnosing import _position_pattern
 from pa_tutorial.checks.engine_scenes import SCENES
+from pa_tutorial.checks.running import run_trials
 from pa_tutorial.checks.showing import CaseResult, Result, rows
 from pa_tutorial.checks.stories import STORIES
 from pa_tutorial.walk.calls import AnswerError
@@ -67,12 +69,19 @@ class CountsAsFalse(list):
         """Not written yet."""
 
 
-def test_our_own_stage_is_not_run_in_the_place_of_another() -> None:
+def test_our_own_stage_is_not_run_in_the_place_of_another(monkeypatch) -> None:
     assert attempt("full_recompute", CountsAsFalse()).passed == 0
     with pytest.raises(TypeError, match="function is None; it must be something"):
         attempt("kv_cache", None)
     with pytest.raises(ValueError, match=r"'kvcache'.*kv_cache.*attend_newest"):
         attempt("kvcache")
+    with pytest.raises(ValueError, match="nothing has no cases to run"):
+        run_trials("nothing", [], None)
+    with pytest.raises(KeyError, match="no bound is recorded for a_new_case: run `make refresh`"):
+        bounds_of("a_new_case")
+    monkeypatch.setitem(STAGES, "triton", SimpleNamespace(why_absent=lambda: "no wheel"))
+    with pytest.raises(ImportError, match="stage triton cannot run here: no wheel"):
+        attempt("triton")
 
 
 def test_what_a_function_does_to_torch_is_undone() -> None:
