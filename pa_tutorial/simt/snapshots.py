@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pa_tutorial.simt.lanes import RESULT, Frame, Lanes
+from pa_tutorial.simt.lanes import RESULT, Frame, Lanes, Variable
 from pa_tutorial.simt.memory import Array
 
 END = "end"  # stands for the line of a snapshot that is taken when the thread block has ended
@@ -75,7 +75,7 @@ def _values(
         if not holders.where(everybody).count:
             continue  # only other thread blocks have given it a value
         present = lanes.where(holders.flags)
-        found = variable.read(present) if present.count else variable.value
+        found = _value(variable, present) if present.count else variable.value
         value = _copied(frame, found, lanes.numbers)
         if value is None:
             continue
@@ -83,6 +83,14 @@ def _values(
             value[~present.flags[lanes.numbers]] = np.ma.masked
         values[name] = value
     return values
+
+
+def _value(variable: Variable, lanes: Lanes) -> object:
+    """None where these lanes have different arrays: some may have returned before others."""
+    try:
+        return variable.read(lanes)
+    except TypeError:
+        return None
 
 
 def _per_lane(value: object) -> bool:

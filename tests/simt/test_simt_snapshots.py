@@ -136,3 +136,9 @@ def test_a_variable_of_two_types_is_shown_whole() -> None:
     two_types = kernel("out", "total = 0\nif t >= 2:\n    total = 2.5\nout[t] = total")
     rows = launch(two_types, 1, 4, floats(4), watch="end").rows("end", "total")
     assert rows.total.tolist() == [0, 0, 2.5, 2.5]
+
+
+def test_a_name_for_two_arrays_is_left_out() -> None:
+    two_arrays = kernel("a, b", "x = a\nif t == 0:\n    return\nx = b\nx[0] = 1")
+    (snapshot,) = launch(two_arrays, 1, 2, floats(1), floats(1), watch="end").at("end")
+    assert list(snapshot.values) == ["t"]
