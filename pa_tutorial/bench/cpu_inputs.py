@@ -14,6 +14,7 @@ from pa_tutorial.arguments import require_heads
 from pa_tutorial.bench.machine import last_cache_bytes
 from pa_tutorial.bench.timing import host_milliseconds
 from pa_tutorial.kernels.geometry import VEC_BYTES, divide_round_up
+from pa_tutorial.paging.layouts import DTYPES
 
 Step = Callable[[], Tensor]  # one decode step: [num_seqs, num_heads, head_size]
 
@@ -83,7 +84,7 @@ class Shape:
 S1 = Shape("S1", (2048,) * 8, num_heads=16, num_kv_heads=16, head_size=128)
 GQA = Shape("GQA", (2048,) * 8, num_heads=32, num_kv_heads=8, head_size=128)
 B1 = Shape("B1", (8192,), num_heads=16, num_kv_heads=16, head_size=64)
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
 MAIN = tuple(shape.of(dtype) for shape in (S1, GQA, B1) for dtype in DTYPES)
 
 

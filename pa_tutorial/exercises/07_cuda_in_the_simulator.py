@@ -8,9 +8,7 @@ from numba import cuda, float32
 from pa_tutorial.exercises.drawing import seeded
 from pa_tutorial.exercises.exercise import Exercise
 from pa_tutorial.exercises.kernels import Enough, Task, on_tasks
-from pa_tutorial.simt.races import WARP_SIZE
-
-ALL_LANES = 0xFFFFFFFF  # the mask of a shuffle in which all 32 lanes take part
+from pa_tutorial.simt.gpus import ALL_LANES, WARP_SIZE
 
 
 # Warm-ups ---------------------------------------------------------------------------------------

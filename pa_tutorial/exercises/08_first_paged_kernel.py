@@ -8,7 +8,7 @@ from pa_tutorial.exercises.drawing import seeded, seeded_torch
 from pa_tutorial.exercises.exercise import Exercise
 from pa_tutorial.exercises.kernels import ITEM, Enough, Task, on_tasks
 from pa_tutorial.paging.layouts import VllmLayout, reshape_and_cache, slot_mapping
-from pa_tutorial.simt.races import WARP_SIZE
+from pa_tutorial.simt.gpus import WARP_SIZE
 from pa_tutorial.simt.traffic import SECTOR
 from pa_tutorial.walk.problem import DecodeProblem
 

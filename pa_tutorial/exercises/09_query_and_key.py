@@ -16,7 +16,7 @@ from pa_tutorial.exercises.kernels import Enough, Task, on_tasks
 from pa_tutorial.kernels.dtypes import SCALAR_TYPES
 from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.simt import Trace, shared_traffic
-from pa_tutorial.simt.races import WARP_SIZE
+from pa_tutorial.simt.gpus import WARP_SIZE
 from pa_tutorial.simt.traffic import SECTOR
 from pa_tutorial.walk.calls import AnswerError, Function
 

@@ -13,7 +13,7 @@ from pa_tutorial.exercises.grading import graded
 from pa_tutorial.exercises.kernels import ITEM, Enough, Task, on_tasks
 from pa_tutorial.kernels.geometry import divide_round_up
 from pa_tutorial.kernels.vectors import vector_access
-from pa_tutorial.simt.races import WARP_SIZE
+from pa_tutorial.simt.gpus import WARP_SIZE
 from pa_tutorial.simt.traffic import SECTOR
 from pa_tutorial.walk.calls import AnswerError, Function, require_written
 

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.simt import Trace, global_traffic, launch, shared_traffic
+from pa_tutorial.simt.gpus import WARP_SIZE
 from pa_tutorial.simt.names import plain_function
-from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.simt.tables import Table
 from pa_tutorial.simt.trace import KINDS
 from pa_tutorial.simt.traffic import SECTOR

@@ -11,11 +11,10 @@ from torch import Tensor
 from pa_tutorial.arguments import float32_scale, require, require_dense, steps
 from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.kernels.cpu import cpu_kernel
+from pa_tutorial.paging.layouts import BLOCK_SIZES, DTYPES
 
 CPU = torch.device("cpu")
-DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 ALLOWED_DTYPES = f"one of {', '.join(map(str, DTYPES))}"
-BLOCK_SIZES = (8, 16, 32)
 BYTES_AHEAD = 8192  # how long before its use a line is asked for, in bytes of K or V
 # How a step is cut. Work is counted in elements of q, K and V that meet in products. A core is
 # worth waking for WORK_A_CORE; it has up to SHARES_A_CORE shares, so that one that is held up

@@ -11,13 +11,10 @@ from dataclasses import dataclass, fields
 import torch
 
 from pa_tutorial.arguments import require
-from pa_tutorial.simt.races import WARP_SIZE
+from pa_tutorial.paging.layouts import BLOCK_SIZES, DTYPES, HEAD_SIZES
+from pa_tutorial.simt.gpus import WARP_SIZE
 
-# What vLLM compiles; it has 128 threads only.
-HEAD_SIZES = (32, 64, 80, 96, 112, 120, 128, 192, 256)
-BLOCK_SIZES = (8, 16, 32)
-NUM_THREADS = (64, 128, 256)
-DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+NUM_THREADS = (64, 128, 256)  # vLLM has 128 only
 
 VEC_BYTES = 16  # what a thread group reads of K, and one thread of V, at once
 FLOAT_BYTES = 4  # logits, partial results and sums are float32

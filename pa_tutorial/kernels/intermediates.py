@@ -16,7 +16,7 @@ from torch import Tensor
 from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.running import Launch, Partitioned
 from pa_tutorial.simt import Report, Snapshot
-from pa_tutorial.simt.races import WARP_SIZE
+from pa_tutorial.simt.gpus import WARP_SIZE
 
 # What is complete at a mark: qk_max and all scores; exp_sum; all weights; in accs, the sum over
 # the lanes that share a row.

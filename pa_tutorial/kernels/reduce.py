@@ -12,7 +12,7 @@ from numba import cuda, float32, int32, int64, uint32
 from pa_tutorial.kernels.dtypes import SCALAR_TYPES
 from pa_tutorial.kernels.geometry import FLT_MAX, Geometry
 from pa_tutorial.kernels.warp import ALL_LANES, make_block_sum
-from pa_tutorial.simt.races import WARP_SIZE
+from pa_tutorial.simt.gpus import WARP_SIZE
 
 
 @cache

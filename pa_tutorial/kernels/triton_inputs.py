@@ -1,11 +1,9 @@
 """What the Triton kernels can take, and the sizes of their tiles."""
 
-import torch
-
 from pa_tutorial.arguments import require, require_dense
 from pa_tutorial.attention.step import DecodeStep
+from pa_tutorial.paging.layouts import DTYPES
 
-DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 MIN_TILE = 16  # of a dimension over which tl.dot adds up
 KEY_BYTES = 8192  # of the keys of a tile, where nobody says how many there shall be
 MOST_TOKENS = 64  # of a tile, where nobody says how many

@@ -8,9 +8,7 @@ from collections.abc import Callable
 from numba import cuda, float32, int32, uint32
 
 from pa_tutorial.kernels.geometry import Geometry
-from pa_tutorial.simt.races import WARP_SIZE
-
-ALL_LANES = 0xFFFFFFFF  # the mask of a shuffle in which all lanes of the warp take part
+from pa_tutorial.simt.gpus import ALL_LANES, WARP_SIZE
 
 
 def make_qk_dot(geometry: Geometry, load_q_vec: Callable) -> Callable:

@@ -17,6 +17,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+# What vLLM compiles its kernels for.
+HEAD_SIZES = (32, 64, 80, 96, 112, 120, 128, 192, 256)
+BLOCK_SIZES = (8, 16, 32)
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 # A token with this slot is not written.
 PAD_SLOT = -1
 # slot_mapping; which tokens it writes (None: all); their blocks and offsets

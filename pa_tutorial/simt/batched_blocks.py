@@ -17,10 +17,11 @@ from copy import copy
 import numpy as np
 
 from pa_tutorial.simt.blocks import Body, Gang
+from pa_tutorial.simt.gpus import WARP_SIZE
 from pa_tutorial.simt.lanes import Frame
 from pa_tutorial.simt.machine import CHECKS, Machine, SharedSpec
 from pa_tutorial.simt.memory import LARGEST_ITEM, Array, Memory, aligned, contiguous
-from pa_tutorial.simt.races import RACES_WITH, WARP_SIZE
+from pa_tutorial.simt.races import RACES_WITH
 from pa_tutorial.simt.snapshots import Index
 
 LANES = 4096  # of a wide gang, at most: its values stay in the processor's cache

@@ -11,10 +11,11 @@ from contextvars import copy_context
 
 import numpy as np
 
+from pa_tutorial.simt.gpus import WARP_SIZE
 from pa_tutorial.simt.lanes import Frame, Lanes
 from pa_tutorial.simt.machine import Machine, SharedSpec
 from pa_tutorial.simt.memory import LARGEST_ITEM, Array, Memory, aligned, contiguous
-from pa_tutorial.simt.races import WARP_SIZE, Conflict, record
+from pa_tutorial.simt.races import Conflict, record
 from pa_tutorial.simt.report import Finding
 from pa_tutorial.simt.snapshots import Index
 from pa_tutorial.simt.trace import Way

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 
 from pa_tutorial.simt.memory import aligned
-from pa_tutorial.simt.races import WARP_SIZE
 
+WARP_SIZE = 32  # lanes
+ALL_LANES = 0xFFFFFFFF  # the mask of a shuffle in which all lanes of a warp take part
 KB, MB, GB = 1024, 1024**2, 1000**3
 MAX_THREADS = 1024  # of a thread block, on every GPU
 REGISTER = 4  # bytes

@@ -10,9 +10,9 @@ import numpy as np
 
 from pa_tutorial.simt.access import check, locate
 from pa_tutorial.simt.arithmetic import FLOAT32, FLOAT64, Value, cast, dtype_of, plain, truth
+from pa_tutorial.simt.gpus import WARP_SIZE
 from pa_tutorial.simt.lanes import Frame
 from pa_tutorial.simt.memory import Array
-from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.simt.warp import WARP_FUNCTIONS
 
 AXES = "xyz"

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pa_tutorial.simt.races import WARP_SIZE
+from pa_tutorial.simt.gpus import WARP_SIZE
 from pa_tutorial.simt.report import Finding
 from pa_tutorial.simt.trace import Trace, block_number
 

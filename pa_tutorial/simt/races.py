@@ -15,6 +15,7 @@ Source: the happens-before of FastTrack (Flanagan and Freund, 2009), for barrier
 
 import numpy as np
 
+from pa_tutorial.simt.gpus import WARP_SIZE
 from pa_tutorial.simt.memory import Memory
 
 # A stamp from the low end: 10 bits thread, 16 bits clock, 13 bits place, the rest interval.
@@ -23,7 +24,6 @@ CLOCK, PLACE = THREAD_BITS, THREAD_BITS + CLOCK_BITS
 INTERVAL = PLACE + PLACE_BITS
 THREADS, CLOCKS, PLACES = (1 << THREAD_BITS) - 1, (1 << CLOCK_BITS) - 1, (1 << PLACE_BITS) - 1
 MAX_INTERVALS = 1 << (63 - INTERVAL)
-WARP_SIZE = 32
 
 RACES_WITH = {
     "read": ("write", "atomic"),

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pa_tutorial.simt.gpus import WARP_SIZE
 from pa_tutorial.simt.lanes import Frame, Lanes
 from pa_tutorial.simt.memory import Array
-from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.simt.snapshots import Index
 from pa_tutorial.simt.source import Site, Source
 from pa_tutorial.simt.trace import KINDS, NO_ARRAY, NO_LANE, RECORD, SPACES, Trace, TracedArray, Way

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from pa_tutorial.simt.gpus import WARP_SIZE
 from pa_tutorial.simt.memory import index_of
-from pa_tutorial.simt.races import WARP_SIZE
 from pa_tutorial.simt.snapshots import Index
 from pa_tutorial.simt.source import Site, Source
 

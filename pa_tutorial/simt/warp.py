@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from pa_tutorial.simt.arithmetic import FLOAT32, FLOAT64, INT64, Value, dtype_of, truth
+from pa_tutorial.simt.gpus import ALL_LANES, WARP_SIZE
 from pa_tutorial.simt.lanes import Frame
-from pa_tutorial.simt.races import WARP_SIZE
 
-ALL_LANES = 0xFFFFFFFF
 SHUFFLED = frozenset((np.dtype(np.int32), INT64, FLOAT32, FLOAT64))
 
 

@@ -13,7 +13,7 @@ from pa_tutorial.kernels.intermediates import ROWS_DONE, SCORES_DONE, SUM_DONE, 
 from pa_tutorial.kernels.launch import prepare_v2
 from pa_tutorial.kernels.loads import element_loads
 from pa_tutorial.simt import Trace
-from pa_tutorial.simt.races import WARP_SIZE
+from pa_tutorial.simt.gpus import WARP_SIZE
 from pa_tutorial.viz import drawing, style
 from pa_tutorial.viz.drawing import add, arrow, write
 from pa_tutorial.viz.kernel_runs import Run, between, of_function, run_v1, watched

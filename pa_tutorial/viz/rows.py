@@ -5,7 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pa_tutorial.kernels.intermediates import ROWS_DONE, SCORES_DONE, SUM_DONE, WEIGHTS_DONE
-from pa_tutorial.simt.races import WARP_SIZE
+from pa_tutorial.simt.gpus import WARP_SIZE
 from pa_tutorial.viz import style
 from pa_tutorial.viz.drawing import SMALL, board, box, cell, cells, note, span, write
 from pa_tutorial.viz.kernel_runs import (

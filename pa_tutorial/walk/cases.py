@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
+from pa_tutorial.paging.layouts import HEAD_SIZES
 from pa_tutorial.walk.paragraphs import paragraphs
-from pa_tutorial.walk.problem import HEAD_SIZES, DecodeProblem, SequenceProblem
+from pa_tutorial.walk.problem import DecodeProblem, SequenceProblem
 
 Problem = SequenceProblem | DecodeProblem
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from pa_tutorial.arguments import require, require_heads
 from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.attention.tiny_lm import TinyConfig, TinyLM, encode, load
-from pa_tutorial.paging.layouts import LAYOUTS
+from pa_tutorial.paging.layouts import DTYPES, HEAD_SIZES, LAYOUTS
 from pa_tutorial.walk import oracle
 from pa_tutorial.walk.decode_inputs import DecodeInputs, draw_block_tables, with_gaps
 from pa_tutorial.walk.regimes import (
@@ -25,9 +25,6 @@ from pa_tutorial.walk.regimes import (
     set_scores,
     strided_view,
 )
-
-HEAD_SIZES = (32, 64, 80, 96, 112, 120, 128, 192, 256)
-DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 # The trained model reads a sentence of its own subject.
 SENTENCE = "The class statement defines a new class, and the methods of its instances."

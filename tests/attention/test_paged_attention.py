@@ -8,8 +8,8 @@ from torch import Tensor
 
 from pa_tutorial.attention.paged import paged_gather, paged_online, require_paged_inputs
 from pa_tutorial.attention.step import DecodeStep
-from pa_tutorial.paging.layouts import LAYOUTS
-from pa_tutorial.walk.problem import DTYPES, DecodeProblem
+from pa_tutorial.paging.layouts import DTYPES, LAYOUTS
+from pa_tutorial.walk.problem import DecodeProblem
 
 EACH_LAYOUT = pytest.mark.parametrize("layout", LAYOUTS)
 EACH_DTYPE = pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -9,12 +9,13 @@ from pa_tutorial.attention.paged import paged_gather
 from pa_tutorial.bench import __main__ as bench
 from pa_tutorial.bench import cpu_decode, cpu_steps, cpu_targets, noise
 from pa_tutorial.bench.compare import comparison
-from pa_tutorial.bench.cpu_inputs import DTYPES, Batch, ColdCaches, Shape, read_once
+from pa_tutorial.bench.cpu_inputs import Batch, ColdCaches, Shape, read_once
 from pa_tutorial.bench.cpu_peers import peers
 from pa_tutorial.bench.cpu_targets import MIXED, Target, targets_of
 from pa_tutorial.bench.machine import describe_machine, report
 from pa_tutorial.bench.timing import interleaved
 from pa_tutorial.kernels.cpu_steps import STEPS
+from pa_tutorial.paging.layouts import DTYPES
 from pa_tutorial.viz.cpu_measured import RESULTS
 
 # Two sequences with a tail; two block tables in one pool.

@@ -10,12 +10,13 @@ from kernel_inputs import arguments, problem
 from pa_tutorial.kernels.changed import changed
 from pa_tutorial.kernels.compiled import CAPABILITIES, Capability, Compiled, arch, compiled
 from pa_tutorial.kernels.cpp_twin import cubin
-from pa_tutorial.kernels.geometry import BLOCK_SIZES, DTYPES, HEAD_SIZES, NUM_THREADS, Geometry
+from pa_tutorial.kernels.geometry import NUM_THREADS, Geometry
 from pa_tutorial.kernels.launch import prepare_naive, prepare_v1, prepare_v2
 from pa_tutorial.kernels.naive import naive_kernel
 from pa_tutorial.kernels.paged_attention import paged_attention
 from pa_tutorial.kernels.reduce import reduce
 from pa_tutorial.kernels.vectors import vector_loads
+from pa_tutorial.paging.layouts import BLOCK_SIZES, DTYPES, HEAD_SIZES
 
 pytestmark = pytest.mark.needs("numba-cuda")
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16

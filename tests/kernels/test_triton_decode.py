@@ -10,9 +10,9 @@ from pa_tutorial.kernels.triton_launch import (
     paged_attention_triton,
     prepare_triton,
 )
+from pa_tutorial.paging.layouts import DTYPES
 
 pytestmark = pytest.mark.triton
-DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.paging.layouts import (
+    DTYPES,
     LAYOUTS,
     CacheLayout,
     by_token,
@@ -17,7 +18,6 @@ from pa_tutorial.paging.layouts import (
     slot_mapping,
 )
 from pa_tutorial.walk import oracle
-from pa_tutorial.walk.problem import DTYPES
 
 EACH_LAYOUT = pytest.mark.parametrize("name", LAYOUTS)
 EACH_DTYPE = pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -5,8 +5,9 @@ import random
 import numpy as np
 import pytest
 
+from pa_tutorial.simt.gpus import WARP_SIZE
 from pa_tutorial.simt.memory import Memory
-from pa_tutorial.simt.races import WARP_SIZE, Ordering, record
+from pa_tutorial.simt.races import Ordering, record
 
 CELLS = 2
 

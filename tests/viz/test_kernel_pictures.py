@@ -15,7 +15,7 @@ from pa_tutorial.kernels.paged_attention import paged_attention
 from pa_tutorial.kernels.vectors import vector_loads
 from pa_tutorial.paging.layouts import VllmLayout
 from pa_tutorial.simt import Trace
-from pa_tutorial.simt.races import WARP_SIZE
+from pa_tutorial.simt.gpus import WARP_SIZE
 from pa_tutorial.viz import first_kernel, partitions, poster, query_and_key, rows, wide
 from pa_tutorial.viz.kernel_runs import REFERENCE, Run, run_v1, run_v2, values_of_block, watched
 from pa_tutorial.walk.cases import WORKED_EXAMPLE

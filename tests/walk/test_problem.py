@@ -5,8 +5,9 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
+from pa_tutorial.paging.layouts import DTYPES
 from pa_tutorial.walk.cases import CASES, DECODE_CASES, SEQUENCE_CASES
-from pa_tutorial.walk.problem import DTYPES, DecodeProblem, SequenceProblem
+from pa_tutorial.walk.problem import DecodeProblem, SequenceProblem
 from pa_tutorial.walk.regimes import SCORE_REGIMES
 
 

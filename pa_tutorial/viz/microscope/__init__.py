@@ -19,7 +19,7 @@ import numpy as np
 
 from pa_tutorial.arguments import require
 from pa_tutorial.simt import Report, Trace
-from pa_tutorial.simt.races import WARP_SIZE
+from pa_tutorial.simt.gpus import WARP_SIZE
 from pa_tutorial.simt.snapshots import Index
 from pa_tutorial.viz.microscope.data import one_block
 from pa_tutorial.viz.microscope.page import Microscope

@@ -14,7 +14,7 @@ from matplotlib import colormaps
 from matplotlib.colors import to_hex
 
 from pa_tutorial.simt import Report, Trace
-from pa_tutorial.simt.races import WARP_SIZE
+from pa_tutorial.simt.gpus import WARP_SIZE
 from pa_tutorial.simt.trace import KINDS, SPACES, loop_name
 from pa_tutorial.simt.traffic import costs
 from pa_tutorial.viz.microscope.panes import Pane, local_as_data, pane_as_data, shared_as_data

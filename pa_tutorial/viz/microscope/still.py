@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from pa_tutorial.simt import Trace
-from pa_tutorial.simt.races import WARP_SIZE
+from pa_tutorial.simt.gpus import WARP_SIZE
 from pa_tutorial.simt.source import Site
 from pa_tutorial.simt.trace import KINDS, NO_LANE, NO_TURN, SPACES, loop_name
 from pa_tutorial.simt.traffic import NUM_BANKS, WORD, costs, units
