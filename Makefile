@@ -56,7 +56,7 @@ test-macos: $(ALL)  ## run kernels, notebooks 07 and 09 and a stage with what a 
 	$(BIN)/python -m pytest tests/test_macos.py
 
 refresh: $(ALL)  ## after a change: write anew what programs write, and say what changed
-	@$(BIN)/python tests/refresh.py $(ONLY)
+	@$(BIN)/python -m tests.refresh $(ONLY)
 
 figures: $(ALL)  ## draw every figure for slides, as SVG and PNG, into build/figures/
 	@echo "Drawing build/figures/."
@@ -89,7 +89,7 @@ lint: $(ALL)  ## ruff: style and format, notebooks included
 	$(BIN)/ruff format --check .
 
 size: $(ALL)  ## lines, files and words, each against its limit
-	@$(BIN)/python tests/house_size.py
+	@$(BIN)/python -m tests.house_size
 
 clean:  ## remove the environment
 	rm -rf $(VENV)

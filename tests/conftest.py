@@ -8,13 +8,12 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import absent
 import numba
-import profiles
 import pytest
 import torch
 
 from pa_tutorial.walk.ladder import STAGES
+from tests import absent, profiles
 
 # What tests note with record_property -> the section of the summary in which it is told.
 NOTES = {
@@ -145,7 +144,7 @@ def browser(chromium_path: str) -> Iterator:
 @pytest.fixture
 def read_page(browser) -> Iterator[Callable]:
     """read_page(html, ...): a Reader. At the end, no page may have complained or asked for more."""
-    from microscope_pages import Reader
+    from tests.viz.microscope_pages import Reader
 
     readers: dict[str, Reader] = {}
 
@@ -163,9 +162,8 @@ def read_page(browser) -> Iterator[Callable]:
 @pytest.fixture(scope="session")
 def reference_html(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The microscope's page of the paged kernel, at the sizes of vLLM's document."""
-    from microscope_pages import reference
-
     from pa_tutorial.viz.microscope.paged_panes import run_microscope
+    from tests.viz.microscope_pages import reference
 
     path = tmp_path_factory.mktemp("pages") / "reference.html"
     run_microscope(reference()).save_html(path)

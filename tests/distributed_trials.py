@@ -46,16 +46,16 @@ def end_ranks() -> None:
 
 def changed_sources() -> dict[str, str]:
     """Module name -> source, of the wrong example that is applied now."""
-    from wrong_examples import _ChangedFinder
+    from tests.wrong_examples import _ChangedFinder
 
     finders = [finder for finder in sys.meta_path if isinstance(finder, _ChangedFinder)]
     return finders[0]._sources if finders else {}
 
 
 def _on_a_rank(group: Group, name: str, sources: dict[str, str]) -> str:
-    from wrong_examples import applied
+    from tests.wrong_examples import applied
 
-    kept = sys.modules.pop("distributed_serving", None)
+    kept = sys.modules.pop("tests.distributed.distributed_serving", None)
     try:
         with applied(SimpleNamespace(sources=lambda: sources)):
             # Hashes and comparisons are those of the changed package, too.
@@ -68,9 +68,9 @@ def _on_a_rank(group: Group, name: str, sources: dict[str, str]) -> str:
             group.fail(error)
         return str(error)
     finally:
-        sys.modules.pop("distributed_serving", None)
+        sys.modules.pop("tests.distributed.distributed_serving", None)
         if kept:
-            sys.modules["distributed_serving"] = kept
+            sys.modules["tests.distributed.distributed_serving"] = kept
 
 
 class Disagreed(BaseException):
@@ -87,7 +87,7 @@ def fail_alone(group: Group, error: Exception) -> None:
 
 def serving(group: Group, model: str) -> str:
     """The tokens are those of one device. Half of the requests show what is wrong."""
-    here = importlib.import_module("distributed_serving")
+    here = importlib.import_module("tests.distributed.distributed_serving")
     options = here.TIGHT | {"num_requests": here.NUM_REQUESTS // 2}
     served = here.serve_all(group, model, **options)
     if served is None:

@@ -1,16 +1,15 @@
 """Which changes have lost their place: what they replace no longer stands in its file once.
 
-python tests/lost_changes.py    lists them; exits with 1 if there are any
+python -m tests.lost_changes    lists them; exits with 1 if there are any
 """
 
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from wrong_examples import load_examples
-
 from pa_tutorial.coursework.window import files
 from pa_tutorial.exercises import EXERCISES
+from tests.wrong_examples import load_examples
 
 
 def every_change() -> Iterator[tuple[str, Callable[[], object]]]:

@@ -1,7 +1,7 @@
 """Measure the two figures behind the bounds of a case, and write pa_tutorial/checks/bounds.json.
 
     make refresh
-    python tests/refresh.py bounds decode/tail    # this case only
+    python -m tests.refresh bounds decode/tail    # this case only
 
 worst_correct   the worst error of any correct stage, against the oracle and the stages before it
 smallest_wrong  the smallest error of any wrong example that is named to fail in the case
@@ -19,13 +19,13 @@ from contextlib import redirect_stderr, redirect_stdout
 
 import numpy as np
 import torch
-from wrong_examples import applied, load_examples, run_cases
 
 from pa_tutorial.checks.comparing import BOUNDS_FILE, QUANTITIES, load_bounds
 from pa_tutorial.checks.running import judge, stage_trial
 from pa_tutorial.walk.cases import CASES
 from pa_tutorial.walk.ladder import STAGES
 from pa_tutorial.walk.problem import DecodeProblem
+from tests.wrong_examples import applied, load_examples, run_cases
 
 FACTOR = 10.0
 MOST = 1.25  # by which a figure may move, up or down, and stay as it is written

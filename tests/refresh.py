@@ -1,7 +1,7 @@
 """Write anew what programs write, and say what changed: `make refresh`.
 
-python tests/refresh.py                  all of it: a quarter of an hour
-python tests/refresh.py notebooks 09     one kind, or some things of it
+python -m tests.refresh                  all of it: a quarter of an hour
+python -m tests.refresh notebooks 09     one kind, or some things of it
 """
 
 import argparse
@@ -12,10 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import nbformat
-from lost_changes import lost_changes
-from record_bounds import record as make_bounds
-from run_notebooks import NOTEBOOKS, execute, keep
-from same_output import made_here
 
 from pa_tutorial.exercises import EXERCISES
 from pa_tutorial.exercises.cells import fill
@@ -23,6 +19,10 @@ from pa_tutorial.viz.__main__ import FIGURES, PAGES
 from pa_tutorial.viz.score import RECORDING
 from pa_tutorial.viz.style import svg
 from pa_tutorial.walk.cases import CASES
+from tests.lost_changes import lost_changes
+from tests.record_bounds import record as make_bounds
+from tests.run_notebooks import NOTEBOOKS, execute, keep
+from tests.same_output import made_here
 
 FOLDER = Path(__file__).parent.parent / "figures"
 

@@ -8,9 +8,9 @@ from types import ModuleType
 
 import numpy as np
 from numba import cuda, float32
-from simt_kernels.example import EXAMPLES, TRAFFIC, Example, Fault, from_text
 
 from pa_tutorial.simt import Report, Trace, launch
+from tests.simt_kernels.example import EXAMPLES, TRAFFIC, Example, Fault, from_text
 
 N = 64
 

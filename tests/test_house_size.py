@@ -1,6 +1,6 @@
 """Nothing in the house has outgrown its limit."""
 
-from house_size import TOO_LARGE, row, rows
+from tests.house_size import TOO_LARGE, row, rows
 
 
 def test_something_has_outgrown_its_limit() -> None:

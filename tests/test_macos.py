@@ -11,7 +11,8 @@ import venv
 from pathlib import Path
 
 import pytest
-from packages import MAC, chosen, link_packages
+
+from tests.packages import MAC, chosen, link_packages
 
 ROOT = Path(__file__).parent.parent
 # What runs on a Mac: everything marked `macos`, and a stage as the README says it.

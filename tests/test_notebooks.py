@@ -7,8 +7,9 @@ import re
 import nbformat
 import pytest
 from nbformat import NotebookNode
-from run_notebooks import METADATA, NOTEBOOKS, execute, keep
-from same_output import Piece, require_same
+
+from tests.run_notebooks import METADATA, NOTEBOOKS, execute, keep
+from tests.same_output import Piece, require_same
 
 PATHS = sorted(NOTEBOOKS.glob("*.ipynb"))
 MARKS = {

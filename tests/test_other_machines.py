@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from same_output import Piece, require_same
 
 import pa_tutorial
 from pa_tutorial.distributed import group, ranks
+from tests.same_output import Piece, require_same
 
 ROOT = Path(__file__).parent.parent
 
@@ -47,9 +47,8 @@ for name in ("SIGKILL", "SIGSTOP", "SIGCHLD", "SIGALRM", "SIGUSR1", "pthread_kil
     vars(signal).pop(name, None)
 sys.modules |= dict.fromkeys(("fcntl", "grp", "pwd", "resource", "termios", "triton"))
 ours = [module.name for module in pkgutil.walk_packages(pa_tutorial.__path__, "pa_tutorial.")]
-paths = [p for p in pathlib.Path("tests").rglob("*.py") if p.parent.name != "simt_kernels"]
-sys.path += {str(path.parent) for path in paths}
-for name in [*ours, *(path.stem for path in paths)]:
+tests = [".".join(path.with_suffix("").parts) for path in pathlib.Path("tests").rglob("*.py")]
+for name in [*ours, *tests]:
     try:
         importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -61,11 +60,10 @@ pytest.main(["-q", "-rs", "--assert=plain", "-p", "no:cacheprovider", "-p", "no:
 
 
 def test_without_posix_and_triton_all_is_imported_and_the_skipped_are_counted() -> None:
-    paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
     done = subprocess.run(
         [sys.executable, "-c", ON_WINDOWS],
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": paths},
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         encoding="utf-8",
     )

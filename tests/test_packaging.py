@@ -7,17 +7,17 @@ import tomllib
 from importlib.metadata import distributions, metadata, packages_distributions
 from pathlib import Path
 
-import absent
 import nbformat
 import pytest
 import yaml
-from packages import chosen
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from pa_tutorial.viz.walk import PLAN
 from pa_tutorial.walk.ladder import STAGES
+from tests import absent
+from tests.packages import chosen
 
 ROOT = Path(__file__).parent.parent
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

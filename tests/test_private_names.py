@@ -4,11 +4,11 @@ import re
 from importlib.util import find_spec
 from pathlib import Path
 
-import absent
 import pytest
 
 from pa_tutorial import private_names
 from pa_tutorial.private_names import BREAKS, PLACE
+from tests import absent
 
 NEEDS = {"triton.": "Triton", "numba.cuda.": "numba-cuda", "cuda.": "numba-cuda"}
 PACKAGE = Path(private_names.__file__).parent

@@ -1,7 +1,8 @@
 """What `pytest` runs and what it leaves to `pytest --rest`."""
 
 import pytest
-from profiles import UNUSED, load, waits
+
+from tests.profiles import UNUSED, load, waits
 
 
 def test_every_entry_begins_the_id_of_a_test(request: pytest.FixtureRequest) -> None:

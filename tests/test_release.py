@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from packages import chosen, link_packages
+
+from tests.packages import chosen, link_packages
 
 ROOT = Path(__file__).parent.parent
 pytestmark = pytest.mark.needs("POSIX")  # links, and the folders of its environments

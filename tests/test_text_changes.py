@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from lost_changes import lost_changes
 
 from pa_tutorial.exercises import EXERCISES
 from pa_tutorial.text_changes import Change, changed_texts, load_versions
+from tests.lost_changes import lost_changes
 
 TWO_FORMS = """
 file = "usual.py"

@@ -4,12 +4,6 @@ import sys
 from dataclasses import replace
 
 import pytest
-from distributed_trials import DISTRIBUTED
-from profiles import QUICK
-from simt_kernels.example import EXAMPLES as KERNELS
-from simt_kernels.example import FAULTS
-from triton_trials import TRITON_LAUNCH
-from wrong_examples import PACKAGE, SIMT, WrongExample, applied, load_examples, run_cases
 
 from pa_tutorial.checks.block_manager_check import BLOCK_MANAGER
 from pa_tutorial.checks.engine_check import ENGINE
@@ -18,6 +12,12 @@ from pa_tutorial.checks.stories import STORIES
 from pa_tutorial.text_changes import Change
 from pa_tutorial.walk.cases import CASES, SHORT_CHECK
 from pa_tutorial.walk.ladder import STAGES
+from tests.distributed_trials import DISTRIBUTED
+from tests.profiles import QUICK
+from tests.simt_kernels.example import EXAMPLES as KERNELS
+from tests.simt_kernels.example import FAULTS
+from tests.triton_trials import TRITON_LAUNCH
+from tests.wrong_examples import PACKAGE, SIMT, WrongExample, applied, load_examples, run_cases
 
 EXAMPLES = load_examples()
 

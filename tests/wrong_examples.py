@@ -30,16 +30,16 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 import numpy as np
-from distributed_trials import DISTRIBUTED, run_on_ranks
-from simt_helpers import wrong_counts
-from simt_kernels.example import EXAMPLES, FAULTS
-from triton_trials import TRIALS, TRITON_LAUNCH
 
 import pa_tutorial
 from pa_tutorial.checks.block_manager_check import BLOCK_MANAGER
 from pa_tutorial.checks.engine_check import ENGINE
 from pa_tutorial.simt.twins import TWINS
 from pa_tutorial.text_changes import Change, Version, changed_texts, compiled, load_versions
+from tests.distributed_trials import DISTRIBUTED, run_on_ranks
+from tests.simt_helpers import wrong_counts
+from tests.simt_kernels.example import EXAMPLES, FAULTS
+from tests.triton_trials import TRIALS, TRITON_LAUNCH
 
 PACKAGE = Path(pa_tutorial.__file__).parent
 FOLDER = Path(__file__).with_name("wrong")

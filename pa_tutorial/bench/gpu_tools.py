@@ -62,9 +62,9 @@ def run_tool(name: str, *arguments: str) -> tuple[int, str]:
 
 def examples() -> tuple[dict, dict]:
     """The kernels of tests/simt_kernels, and what every access of some of them costs."""
-    if str(ROOT / "tests") not in sys.path:
-        sys.path.insert(0, str(ROOT / "tests"))
-    from simt_kernels.example import EXAMPLES, TRAFFIC
+    if str(ROOT) not in sys.path:
+        sys.path.insert(0, str(ROOT))
+    from tests.simt_kernels.example import EXAMPLES, TRAFFIC
 
     return EXAMPLES, TRAFFIC
 

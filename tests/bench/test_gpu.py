@@ -17,7 +17,6 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from simt_kernels.example import EXAMPLES
 from torch import Tensor
 
 from pa_tutorial import private_names, simt
@@ -34,6 +33,7 @@ from pa_tutorial.kernels.prepare import most_shared
 from pa_tutorial.kernels.vectors import vector_loads
 from pa_tutorial.walk.cases import CASES
 from pa_tutorial.walk.ladder import STAGES, Stage
+from tests.simt_kernels.example import EXAMPLES
 
 pytestmark = pytest.mark.filterwarnings("default")  # libraries warn of small grids, and of copies
 ON_GPU = pytest.mark.gpu

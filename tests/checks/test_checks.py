@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from wrong_examples import applied, load_examples, run_cases
 
 from pa_tutorial.attention.cached import cached_attention
 from pa_tutorial.attention.full import unmasked_attention
@@ -23,6 +22,7 @@ from pa_tutorial.checks.stories import STORIES
 from pa_tutorial.walk.calls import AnswerError
 from pa_tutorial.walk.cases import CASES, SEQUENCE_CASES, SHORT_CHECK
 from pa_tutorial.walk.ladder import STAGES
+from tests.wrong_examples import applied, load_examples, run_cases
 
 
 def test_check_raises_an_assertion_error_that_holds_the_result() -> None:

@@ -4,7 +4,6 @@ import re
 from itertools import count
 from pathlib import Path
 
-import absent
 import nbformat
 import pytest
 
@@ -22,6 +21,7 @@ from pa_tutorial.coursework.plain import files
 from pa_tutorial.coursework.window import NAME as WINDOW
 from pa_tutorial.exercises.exercise import BEGIN, END, PLACEHOLDER
 from pa_tutorial.text_changes import compiled
+from tests import absent
 
 NUMBERS = count(1)
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"

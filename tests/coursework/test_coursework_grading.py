@@ -9,10 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-import coursework_students as students
 import psutil
 import pytest
-from coursework_students import DRAW, EMPTY, FIRST, LIMITS, NAME, RIGHT, SECOND, THIRD, files
 
 from pa_tutorial.coursework import grading
 from pa_tutorial.coursework.__main__ import main
@@ -21,6 +19,18 @@ from pa_tutorial.coursework.child import require_functions
 from pa_tutorial.coursework.grading import ROOT, Grade, grade, grade_task, one_line
 from pa_tutorial.coursework.plain import MOST_BYTES, files_of_folder, write_folder
 from pa_tutorial.walk.calls import AnswerError
+from tests.coursework import coursework_students as students
+from tests.coursework.coursework_students import (
+    DRAW,
+    EMPTY,
+    FIRST,
+    LIMITS,
+    NAME,
+    RIGHT,
+    SECOND,
+    THIRD,
+    files,
+)
 
 
 def graded(texts: dict[str, str]) -> Grade:

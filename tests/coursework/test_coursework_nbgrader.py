@@ -8,13 +8,21 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from coursework_students import DRAW, EMPTY, LIMITS, NAME, SECOND, STUDENTS, is_worth
 from nbformat import NotebookNode
 
 from pa_tutorial.coursework.__main__ import make
 from pa_tutorial.coursework.grading import ROOT
 from pa_tutorial.coursework.notebooks import nbgrader_notebook
 from pa_tutorial.exercises import EXERCISES
+from tests.coursework.coursework_students import (
+    DRAW,
+    EMPTY,
+    LIMITS,
+    NAME,
+    SECOND,
+    STUDENTS,
+    is_worth,
+)
 
 pytestmark = pytest.mark.skipif(
     find_spec("nbgrader") is None, reason="needs nbgrader: pip install -e '.[coursework]'"

@@ -4,13 +4,13 @@ from textwrap import indent
 
 import numpy as np
 import pytest
-from simt_helpers import kernel
 
 from pa_tutorial.checks.running import run_trials
 from pa_tutorial.exercises import kernels as grader
 from pa_tutorial.exercises.kernels import Enough, Task, trial
 from pa_tutorial.simt import SimtError
 from pa_tutorial.walk.calls import AnswerError
+from tests.simt_helpers import kernel
 
 A = np.arange(64, dtype=np.float32)
 LITTLE = {0: Enough.of(64), 1: Enough.of(64)}

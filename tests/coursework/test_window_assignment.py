@@ -7,9 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from test_exercise_draws import expected
-from test_paged_kernel_compiles import complaints, reduce_arguments, v1_arguments
-from test_paged_kernel_compiles import pytestmark as needs_compiler
 
 from pa_tutorial.checks.running import judge, run_trials
 from pa_tutorial.checks.showing import CaseResult, Result
@@ -24,6 +21,9 @@ from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.loads import element_loads
 from pa_tutorial.kernels.vectors import vector_loads
 from pa_tutorial.text_changes import Version
+from tests.exercises.test_exercise_draws import expected
+from tests.kernels.test_paged_kernel_compiles import complaints, reduce_arguments, v1_arguments
+from tests.kernels.test_paged_kernel_compiles import pytestmark as needs_compiler
 
 TASKS = {task.name: task for task in assignment(NAME).tasks}
 each = pytest.mark.parametrize("task", TASKS.values(), ids=lambda task: task.name)

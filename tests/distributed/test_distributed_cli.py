@@ -7,18 +7,18 @@ import subprocess
 import sys
 from pathlib import Path
 
-import absent
 import pytest
-from processes import still_there
 
 from pa_tutorial.engine.__main__ import main
+from tests import absent
+from tests.processes import still_there
 
 TESTS, ROOT = Path(__file__).parent, Path(__file__).parents[2]
 PROMPTS = ["The for statement", "The for", "The while statement"]
 # The command line, with a fault on rank 1: in its step 2, after the first layer of two.
 FAULTY = """
 import os, sys
-import distributed_serving
+from tests.distributed import distributed_serving
 from pa_tutorial.engine.__main__ import main
 from pa_tutorial.engine.runner import Runner
 

@@ -5,12 +5,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from distributed_serving import merge_given
 from torch import Tensor
 
 from pa_tutorial.distributed.context import deal_out
 from pa_tutorial.paging.layouts import LAYOUTS, by_token
 from pa_tutorial.walk.problem import DecodeProblem
+from tests.distributed.distributed_serving import merge_given
 
 HEAD_SIZE = 32
 

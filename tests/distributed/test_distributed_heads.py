@@ -5,7 +5,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from distributed_serving import (
+
+from pa_tutorial.distributed import paper
+from pa_tutorial.distributed.group import hash_of
+from pa_tutorial.distributed.heads import equal_splits, heads_of, require_num_ranks
+from pa_tutorial.engine.model import Llama
+from tests.distributed.distributed_serving import (
     CONFIGS,
     LLAMA,
     TIGHT,
@@ -16,11 +21,6 @@ from distributed_serving import (
     serve_all,
     weights_of,
 )
-
-from pa_tutorial.distributed import paper
-from pa_tutorial.distributed.group import hash_of
-from pa_tutorial.distributed.heads import equal_splits, heads_of, require_num_ranks
-from pa_tutorial.engine.model import Llama
 
 
 @pytest.mark.parametrize("num_heads", range(1, 13))

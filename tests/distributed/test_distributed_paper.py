@@ -3,8 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from distributed_serving import merge_given
-from test_distributed_context import hostile_parts
 
 from pa_tutorial.distributed.paper import (
     H100,
@@ -17,6 +15,8 @@ from pa_tutorial.distributed.paper import (
     matrix_numbers,
 )
 from pa_tutorial.engine.model import Llama, LlamaConfig
+from tests.distributed.distributed_serving import merge_given
+from tests.distributed.test_distributed_context import hostile_parts
 
 # 8 query heads, 4 KV heads; every size differs from every other, so that none can stand in.
 SMALL = LlamaConfig(3, 8, 4, 6, 24, 56, 80, max_len=16)

@@ -9,14 +9,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import distributed_serving as serving
 import psutil
 import pytest
 import torch
-from processes import still_there
 
 from pa_tutorial.distributed import ranks as ranks_module
 from pa_tutorial.distributed.ranks import Ranks, RanksLost
+from tests.distributed import distributed_serving as serving
+from tests.processes import still_there
 
 LIMIT = 4.0
 sends_signals = pytest.mark.needs("POSIX")
@@ -125,7 +125,7 @@ def test_no_ranks_are_refused() -> None:
 
 # Like a notebook: the parent has no file that the ranks could import.
 NOTEBOOK = """
-import distributed_serving as serving
+from tests.distributed import distributed_serving as serving
 from pa_tutorial.distributed.ranks import Ranks
 ranks = Ranks(1)
 print(*[p.pid for p in ranks.processes.values()], flush=True)

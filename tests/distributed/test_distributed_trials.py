@@ -1,7 +1,8 @@
 """What the wrong examples of many devices are tried on finds nothing in the right ones."""
 
 import pytest
-from distributed_trials import TRIALS, run_on_ranks
+
+from tests.distributed_trials import TRIALS, run_on_ranks
 
 
 @pytest.mark.parametrize("name", TRIALS)

@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from hf_models import (
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from torch import Tensor
+
+from pa_tutorial.attention.cached import cached_attention
+from pa_tutorial.engine import LLM, CheckpointError, SamplingParams, load_checkpoint
+from tests.engine.hf_models import (
     VOCAB_SIZE,
     change_config,
     change_tensors,
@@ -17,13 +24,6 @@ from hf_models import (
     scores_of,
     transformers,
 )
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import Whitespace
-from torch import Tensor
-
-from pa_tutorial.attention.cached import cached_attention
-from pa_tutorial.engine import LLM, CheckpointError, SamplingParams, load_checkpoint
 
 TOKENS = torch.randint(0, VOCAB_SIZE, (48,), generator=torch.Generator().manual_seed(1)).tolist()
 LINEAR = {"rope_type": "linear", "rope_theta": 20_000.0, "factor": 4.0}

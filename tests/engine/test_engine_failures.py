@@ -8,13 +8,6 @@ from itertools import count
 
 import pytest
 import torch
-from engine_helpers import (
-    alone,
-    require_all_returned,
-    require_answered,
-    require_sound,
-    small_model,
-)
 from torch import Tensor
 
 from pa_tutorial.engine import BadScores, Engine, SamplingParams
@@ -22,6 +15,13 @@ from pa_tutorial.engine import engine as engine_module
 from pa_tutorial.engine.request import Request
 from pa_tutorial.paging.block_table import BlockTable
 from pa_tutorial.paging.errors import OutOfBlocks
+from tests.engine.engine_helpers import (
+    alone,
+    require_all_returned,
+    require_answered,
+    require_sound,
+    small_model,
+)
 
 pytestmark = pytest.mark.usefixtures("interrupts_arrive")
 

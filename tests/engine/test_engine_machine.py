@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 from random import Random
 
 import pytest
-from engine_helpers import (
+
+from pa_tutorial.engine import Engine, SamplingParams
+from pa_tutorial.engine.request import Request, Sequence
+from tests.engine.engine_helpers import (
     VOCAB_SIZE,
     require_all_returned,
     require_answered,
     require_sound,
     small_model,
 )
-
-from pa_tutorial.engine import Engine, SamplingParams
-from pa_tutorial.engine.request import Request, Sequence
 
 STEPS = 10_000
 SEEDS = range(4)

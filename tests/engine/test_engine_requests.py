@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from engine_helpers import VOCAB_SIZE, alone, small_model
 
 from pa_tutorial.engine import LLM, SamplingParams
 from pa_tutorial.walk.ladder import STAGES
+from tests.engine.engine_helpers import VOCAB_SIZE, alone, small_model
 
 GOOD = ([1, 2, 3], [4, 5, 6, 7, 8])
 PARAMS = SamplingParams(max_tokens=4)

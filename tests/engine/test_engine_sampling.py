@@ -6,11 +6,11 @@ That a sample depends on its request and its number alone: test_engine_machine.p
 import numpy as np
 import pytest
 import torch
-from hf_models import transformers
 from torch import Tensor
 
 from pa_tutorial.engine import SamplingParams
 from pa_tutorial.engine.sampling import choose_token, probabilities, random_number
+from tests.engine.hf_models import transformers
 
 SETTINGS = [
     SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p)

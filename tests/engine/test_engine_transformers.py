@@ -2,10 +2,12 @@
 
 from functools import cache
 
-import absent
 import numpy as np
 import pytest
-from hf_models import (
+
+from pa_tutorial.engine import LLM, SamplingParams
+from tests import absent
+from tests.engine.hf_models import (
     END_TOKENS,
     VOCAB_SIZE,
     folder_of,
@@ -13,8 +15,6 @@ from hf_models import (
     reference,
     require_no_retry,
 )
-
-from pa_tutorial.engine import LLM, SamplingParams
 
 MODELS = ("llama", "qwen2")
 NUM_REQUESTS, LONGEST_PROMPT, MOST_TOKENS = 32, 60, 28

@@ -4,13 +4,13 @@ from types import FunctionType
 
 import numpy as np
 import pytest
-from memorizing_student import MemorizingStudent
-from test_exercises import each, each_wrong
 
 from pa_tutorial.checks import attempt, check
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises import EXERCISES, Exercise
 from pa_tutorial.text_changes import Version
+from tests.coursework.memorizing_student import MemorizingStudent
+from tests.exercises.test_exercises import each, each_wrong
 
 DRAW = 20261122
 MANY_DRAWS = (1, 2, 3, 4, 5, 2**31 - 1)

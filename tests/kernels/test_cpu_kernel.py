@@ -10,7 +10,6 @@ import numba
 import numpy as np
 import pytest
 import torch
-from kernel_inputs import is_right, step
 from numba import njit
 
 from pa_tutorial import kernels
@@ -18,6 +17,7 @@ from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.kernels import cpu, cpu_vectors
 from pa_tutorial.kernels.changed import changed
 from pa_tutorial.kernels.cpu_launch import BYTES_AHEAD, cut, paged_attention_cpu, prepare_cpu
+from tests.kernels.kernel_inputs import is_right, step
 
 pytestmark = pytest.mark.cpu
 # All of one head size, block size and dtype: they are compiled once.

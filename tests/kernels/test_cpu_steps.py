@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from kernel_inputs import error, step
 
 from pa_tutorial.kernels.cpu_steps import STEPS
+from tests.kernels.kernel_inputs import error, step
 
 # One head size and block size: each step is compiled anew for each size and dtype. They are those
 # of the large batches that are timed: the kernel itself is then kept on disk. 37 tokens: a last

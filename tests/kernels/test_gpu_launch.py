@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from kernel_inputs import arguments, problem
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
 from pa_tutorial.kernels import launch, prepare, running
+from tests.kernels.kernel_inputs import arguments, problem
 
 PREPARE = (launch.prepare_naive, launch.prepare_v1, launch.prepare_v2)
 by_prepare = pytest.mark.parametrize("prepare_it", PREPARE, ids=lambda f: f.__name__)

@@ -6,11 +6,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from kernel_inputs import apart, arguments, half, problem, wide, with_item
 from torch import Tensor
 
 from pa_tutorial.kernels import launch, running
 from pa_tutorial.simt.simulate import MAX_SHARED
+from tests.kernels.kernel_inputs import apart, arguments, half, problem, wide, with_item
 
 FUNCTIONS = (
     launch.paged_attention_naive,

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from kernel_inputs import arguments, problem
 from torch import Tensor
 
 from pa_tutorial.checks.comparing import relative_errors, to_float64
@@ -16,6 +15,7 @@ from pa_tutorial.kernels.launch import prepare_naive, prepare_v1
 from pa_tutorial.paging.layouts import BLOCK_SIZES, DTYPES, HEAD_SIZES
 from pa_tutorial.walk.cases import CASES
 from pa_tutorial.walk.problem import DecodeProblem
+from tests.kernels.kernel_inputs import arguments, problem
 
 PREPARE = {"cuda_naive": prepare_naive, "cuda_v1": prepare_v1}
 by_stage = pytest.mark.parametrize(

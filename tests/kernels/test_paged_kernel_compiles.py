@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from kernel_inputs import arguments, problem
 
 from pa_tutorial.kernels.changed import changed
 from pa_tutorial.kernels.compiled import CAPABILITIES, Capability, Compiled, arch, compiled
@@ -17,6 +16,7 @@ from pa_tutorial.kernels.paged_attention import paged_attention
 from pa_tutorial.kernels.reduce import reduce
 from pa_tutorial.kernels.vectors import vector_loads
 from pa_tutorial.paging.layouts import BLOCK_SIZES, DTYPES, HEAD_SIZES
+from tests.kernels.kernel_inputs import arguments, problem
 
 pytestmark = pytest.mark.needs("numba-cuda")
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16

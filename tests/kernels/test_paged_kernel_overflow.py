@@ -10,9 +10,7 @@ from types import ModuleType
 
 import pytest
 import torch
-from kernel_inputs import arguments, problem
 from torch import Tensor
-from wrong_examples import WrongExample, applied
 
 from pa_tutorial.kernels import launch
 from pa_tutorial.kernels.loads import element_loads
@@ -20,6 +18,8 @@ from pa_tutorial.kernels.running import as_stored
 from pa_tutorial.kernels.vectors import vector_loads
 from pa_tutorial.text_changes import Change
 from pa_tutorial.walk.cases import CASES
+from tests.kernels.kernel_inputs import arguments, problem
+from tests.wrong_examples import WrongExample, applied
 
 BLOCK_STRIDE = 2**29  # block 5 of the worked example begins behind 2**31
 TWO_SEQUENCES = problem(num_heads=1, num_kv_heads=1, dtype=torch.float16)

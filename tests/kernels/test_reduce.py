@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from kernel_inputs import arguments, problem
 
 from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.launch import paged_attention_v2, prepare_v2
 from pa_tutorial.kernels.reduce import reduce
 from pa_tutorial.simt import launch
 from pa_tutorial.walk.problem import DecodeProblem
+from tests.kernels.kernel_inputs import arguments, problem
 
 pytestmark = pytest.mark.cuda_v2
 SIZE = 16  # tokens of a partition

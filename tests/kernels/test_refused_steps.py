@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from kernel_inputs import apart, half, step, wide, with_item
 from torch import Tensor
 
 from pa_tutorial.kernels.cpu_launch import paged_attention_cpu
@@ -14,6 +13,7 @@ from pa_tutorial.kernels.triton_launch import (
     paged_attention_triton,
     prepare_triton,
 )
+from tests.kernels.kernel_inputs import apart, half, step, wide, with_item
 
 
 @pytest.fixture(autouse=True)

@@ -7,11 +7,11 @@ import subprocess
 import sys
 
 import pytest
-from kernel_inputs import step
 
 from pa_tutorial.checks import attempt
 from pa_tutorial.kernels import triton_launch
 from pa_tutorial.kernels.triton_launch import paged_attention_triton, why_absent
+from tests.kernels.kernel_inputs import step
 
 WHY = {
     "linux": r"Triton is not installed: pip install 'pa-tutorial[triton]'",

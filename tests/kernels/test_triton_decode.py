@@ -2,8 +2,6 @@
 
 import pytest
 import torch
-from kernel_inputs import is_right, step
-from triton_trials import TRIALS
 
 from pa_tutorial.kernels.triton_launch import (
     PARTITIONS_AT_ONCE,
@@ -11,6 +9,8 @@ from pa_tutorial.kernels.triton_launch import (
     prepare_triton,
 )
 from pa_tutorial.paging.layouts import DTYPES
+from tests.kernels.kernel_inputs import is_right, step
+from tests.triton_trials import TRIALS
 
 pytestmark = pytest.mark.triton
 

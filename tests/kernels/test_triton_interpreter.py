@@ -11,9 +11,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from kernel_inputs import is_right, step
 
 from pa_tutorial.kernels.triton_launch import paged_attention_triton, prepare_triton, why_absent
+from tests.kernels.kernel_inputs import is_right, step
 
 pytestmark = pytest.mark.triton
 
@@ -134,7 +134,7 @@ def test_a_kernel_may_call_functions_of_its_own() -> None:
 
 
 A_STEP = """
-from kernel_inputs import is_right, step
+from tests.kernels.kernel_inputs import is_right, step
 from pa_tutorial.kernels.triton_launch import paged_attention_triton
 import torch
 for dtype in (torch.float32, torch.bfloat16):
@@ -146,9 +146,8 @@ for dtype in (torch.float32, torch.bfloat16):
 @pytest.mark.parametrize("environment", [{}, {"TRITON_INTERPRET": "1"}], ids=["alone", "asked"])
 @pytest.mark.parametrize("before", ["", "import triton", "import torch._dynamo"])
 def test_it_does_not_matter_what_came_before(before: str, environment: dict[str, str]) -> None:
-    """Triton's own choice is made when it is imported, and torch may have done that already. In a
-    Python of its own, where this folder can be imported."""
-    path = os.pathsep.join(filter(None, [os.path.dirname(__file__), *sys.path]))
+    """Triton's own choice is made when it is imported, and torch may have done that already."""
+    path = os.pathsep.join(filter(None, sys.path))
     environment = os.environ | {"PYTHONPATH": path} | environment
     subprocess.run([sys.executable, "-c", before + A_STEP], env=environment, check=True)
 

@@ -11,12 +11,12 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
-from kernel_inputs import step
 from torch import Tensor
 
 from pa_tutorial.kernels.changed import changed
 from pa_tutorial.kernels.running import flat
 from pa_tutorial.kernels.triton_launch import TritonLaunch, prepare_triton, why_absent
+from tests.kernels.kernel_inputs import step
 
 if why_absent() is None:
     from triton.runtime.interpreter import InterpreterBuilder

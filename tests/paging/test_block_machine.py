@@ -11,13 +11,13 @@ from functools import partial
 from typing import ClassVar
 
 import pytest
-from block_helpers import snapshot
 
 from pa_tutorial.paging.allocator import NULL_BLOCK, BlockAllocator
 from pa_tutorial.paging.block_table import Appended, BlockTable
 from pa_tutorial.paging.errors import DoubleFree, OutOfBlocks, UseAfterFree
 from pa_tutorial.paging.layouts import PAD_SLOT
 from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
+from tests.paging.block_helpers import snapshot
 
 hypothesis = pytest.importorskip(
     "hypothesis", reason="hypothesis draws the tests: an extra for tests"

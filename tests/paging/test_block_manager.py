@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from block_helpers import BLOCK_SIZE, sequence, snapshot, words
 
 from pa_tutorial.paging.allocator import NULL_BLOCK, BlockAllocator
 from pa_tutorial.paging.block_table import BlockTable, padded_block_tables
@@ -21,6 +20,7 @@ from pa_tutorial.paging.errors import (
     UseAfterFree,
 )
 from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
+from tests.paging.block_helpers import BLOCK_SIZE, sequence, snapshot, words
 
 BOTH = pytest.mark.parametrize("allocator_class", [BlockAllocator, PrefixCachingAllocator])
 

@@ -1,11 +1,11 @@
 """Named blocks: their hash, looking before appending, and forgetting: what the engine needs."""
 
 import pytest
-from block_helpers import BLOCK_SIZE, sequence, snapshot, words
 
 from pa_tutorial.paging.allocator import BlockAllocator
 from pa_tutorial.paging.block_table import BlockTable
 from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator, chained_hash
+from tests.paging.block_helpers import BLOCK_SIZE, sequence, snapshot, words
 
 BOTH = pytest.mark.parametrize("allocator_class", [BlockAllocator, PrefixCachingAllocator])
 

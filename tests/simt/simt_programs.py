@@ -9,7 +9,8 @@ from pathlib import Path
 from types import FunctionType, ModuleType, SimpleNamespace
 
 import numpy as np
-from simt_helpers import imported
+
+from tests.simt_helpers import imported
 
 VARIABLES = ("a", "b", "c")
 NUM_THREADS = 40  # a full warp and a part of one

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 import torch
 from numba import cuda, float32
-from simt_helpers import N, block_sum, double, floats, kernel, zeros
-from simt_kernels.example import EXAMPLES, FAULTS, Arguments
-from simt_programs import arguments, run_thread_by_thread, write_program
 
 from pa_tutorial.simt import Report, Snapshot, launch, program
 from pa_tutorial.walk.cases import CASES
 from pa_tutorial.walk.ladder import STAGES
+from tests.simt.simt_programs import arguments, run_thread_by_thread, write_program
+from tests.simt_helpers import N, block_sum, double, floats, kernel, zeros
+from tests.simt_kernels.example import EXAMPLES, FAULTS, Arguments
 
 
 class Trial:

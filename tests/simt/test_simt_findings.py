@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 from numba import cuda
-from simt_helpers import N, floats, kernel, neighbour, run, zeros
-from simt_kernels.example import FAULTS
 
 from pa_tutorial.simt import SimtError, launch
+from tests.simt_helpers import N, floats, kernel, neighbour, run, zeros
+from tests.simt_kernels.example import FAULTS
 
 
 def test_findings_are_collected_once_for_each_place() -> None:

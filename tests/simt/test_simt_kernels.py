@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from simt_helpers import double, run
-from simt_kernels.example import EXAMPLES, FAULTS, Example, Fault
-from simt_programs import NUM_THREADS, arguments, run_thread_by_thread, write_program
 
 from pa_tutorial.simt import CHECKS, Finding, SimtError, launch, ptx
+from tests.simt.simt_programs import NUM_THREADS, arguments, run_thread_by_thread, write_program
+from tests.simt_helpers import double, run
+from tests.simt_kernels.example import EXAMPLES, FAULTS, Example, Fault
 
 ORDERS = (pytest.param("together", marks=pytest.mark.macos), "forward", "reverse", 7)
 

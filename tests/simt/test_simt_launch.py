@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 from numba import cuda, from_dtype
-from simt_helpers import double, floats, imported, item, kernel, neighbour, plain, zeros
 
 from pa_tutorial.simt import SimtError, Unsupported, launch
+from tests.simt_helpers import double, floats, imported, item, kernel, neighbour, plain, zeros
 
 # Arguments -----------------------------------------------------------------------------------
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 from numba import cuda
-from simt_helpers import N, block_sum, double, floats, imported, kernel
 
 from pa_tutorial.simt import launch
+from tests.simt_helpers import N, block_sum, double, floats, imported, kernel
 
 
 def test_variables_can_be_read_at_the_end() -> None:

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from simt_helpers import imported, kernel, shifted, trace_of_shifted, traced, zeros
-from simt_kernels.example import EXAMPLES
 
 from pa_tutorial.simt import SimtError, launch
 from pa_tutorial.simt.recorder import Recorder
 from pa_tutorial.simt.trace import KINDS, NO_ARRAY, NO_LANE, RECORD, SPACES, Trace
+from tests.simt_helpers import imported, kernel, shifted, trace_of_shifted, traced, zeros
+from tests.simt_kernels.example import EXAMPLES
 
 
 def test_a_record_says_who_touched_what() -> None:

@@ -5,9 +5,9 @@ from itertools import permutations
 import numpy as np
 import pytest
 from numba import cuda, float32
-from simt_helpers import kernel, zeros
 
 from pa_tutorial.simt import Trace, launch
+from tests.simt_helpers import kernel, zeros
 
 
 def read_of(body: str, num_threads: int, a: np.ndarray) -> tuple[np.ndarray, ...]:

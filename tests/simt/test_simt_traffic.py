@@ -5,8 +5,6 @@ import math
 import numpy as np
 import pytest
 from numba import cuda, float32
-from simt_helpers import kernel, traced, wrong_counts, zeros
-from simt_kernels.example import TRAFFIC
 
 from pa_tutorial import simt
 from pa_tutorial.simt import (
@@ -18,6 +16,8 @@ from pa_tutorial.simt import (
     launch,
     shared_traffic,
 )
+from tests.simt_helpers import kernel, traced, wrong_counts, zeros
+from tests.simt_kernels.example import TRAFFIC
 
 
 @pytest.mark.parametrize("order", ["together", "reverse"])

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 from numba import cuda, float32
-from simt_helpers import kernel, zeros
-from simt_kernels.traffic import load2
 
 from pa_tutorial.simt import SimtError, Unsupported, launch, ptx, twin
+from tests.simt_helpers import kernel, zeros
+from tests.simt_kernels.traffic import load2
 
 ITEMS = np.arange(64, dtype=np.float32)
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 from numba import cuda, float32
-from simt_helpers import kernel, zeros
 
 from pa_tutorial.simt import Finding, Report, Trace, launch
 from pa_tutorial.simt.trace import NO_TURN
+from tests.simt_helpers import kernel, zeros
 
 
 @cuda.jit(device=True)

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from numba import cuda
-from simt_helpers import kernel, zeros
 
 from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.loads import element_loads
@@ -14,6 +13,7 @@ from pa_tutorial.simt import SimtError, launch, twin
 from pa_tutorial.simt.machine import CHECKS, Machine
 from pa_tutorial.simt.program import Program
 from pa_tutorial.simt.writes import Writes
+from tests.simt_helpers import kernel, zeros
 
 
 def may_be_written(kernel) -> set[str]:

@@ -11,7 +11,7 @@ import numba
 import numpy as np
 from numba import cuda
 
-from simt_kernels.example import Arguments, example, from_text
+from tests.simt_kernels.example import Arguments, example, from_text
 
 N = 100  # two blocks of 64 threads, the second one not full
 OFFSET = -7

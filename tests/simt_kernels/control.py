@@ -6,7 +6,7 @@ Random kernels (tests/simt/simt_programs.py) try divergence; here is what they d
 import numpy as np
 from numba import cuda
 
-from simt_kernels.example import example
+from tests.simt_kernels.example import example
 
 N = 100  # two blocks of 64 threads, the second one not full
 

@@ -9,7 +9,7 @@ from textwrap import dedent
 import numpy as np
 from numba import cuda, float32, float64, int32, int64
 
-from simt_kernels.example import fault, from_text
+from tests.simt_kernels.example import fault, from_text
 
 ALL = 0xFFFFFFFF
 LOWER_HALF = 0x0000FFFF

@@ -3,7 +3,7 @@
 import numpy as np
 from numba import cuda
 
-from simt_kernels.example import example, one_and_result
+from tests.simt_kernels.example import example, one_and_result
 
 
 def numbers(rng, *shape):

@@ -7,7 +7,7 @@ import numba
 import numpy as np
 from numba import cuda
 
-from simt_kernels.example import example, one_and_result
+from tests.simt_kernels.example import example, one_and_result
 
 
 @example(

@@ -9,7 +9,7 @@ from textwrap import dedent
 import numpy as np
 
 from pa_tutorial.kernels.vectors import vector_access
-from simt_kernels.example import Arguments, Size, example, from_text, traffic
+from tests.simt_kernels.example import Arguments, Size, example, from_text, traffic
 
 WARP = 32
 Counts = dict[str, int]  # column of a table -> count

@@ -4,7 +4,7 @@ import numba
 import numpy as np
 from numba import cuda
 
-from simt_kernels.example import example, from_text, one_and_result
+from tests.simt_kernels.example import example, from_text, one_and_result
 
 ALL = 0xFFFFFFFF
 LOWER_HALF = 0x0000FFFF

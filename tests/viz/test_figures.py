@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pictures import require_readable
-from same_output import require_same
 
 from pa_tutorial.viz import __main__ as viz
 from pa_tutorial.viz import latent, many_devices, style, walk
 from pa_tutorial.viz.__main__ import FIGURES, PAGES
+from tests.same_output import require_same
+from tests.viz.pictures import require_readable
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "figures"

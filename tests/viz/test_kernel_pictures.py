@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from pictures import require_readable, texts_of
 
 from pa_tutorial.kernels.changed import changed
 from pa_tutorial.kernels.intermediates import SCORES_DONE
@@ -20,6 +19,7 @@ from pa_tutorial.viz import first_kernel, partitions, poster, query_and_key, row
 from pa_tutorial.viz.kernel_runs import REFERENCE, Run, run_v1, run_v2, values_of_block, watched
 from pa_tutorial.walk.cases import WORKED_EXAMPLE
 from pa_tutorial.walk.problem import DecodeProblem
+from tests.viz.pictures import require_readable, texts_of
 
 FLOAT32 = replace(REFERENCE, dtype=torch.float32, head_size=64, block_size=8)
 LARGE_BLOCKS = replace(REFERENCE, head_size=64, block_size=32)

@@ -12,8 +12,6 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
-from simt_helpers import kernel, run, zeros
-from simt_kernels.example import EXAMPLES
 
 from pa_tutorial.kernels.launch import prepare_naive, prepare_v1, prepare_v2
 from pa_tutorial.paging.layouts import VllmLayout
@@ -23,6 +21,8 @@ from pa_tutorial.viz.microscope import Axis, Pane, microscope, page
 from pa_tutorial.viz.microscope.data import TYPES, aliases, packed
 from pa_tutorial.viz.microscope.page import DATA, STATIC
 from pa_tutorial.viz.microscope.paged_panes import paged_panes, reference_microscope, run_microscope
+from tests.simt_helpers import kernel, run, zeros
+from tests.simt_kernels.example import EXAMPLES
 
 DTYPES = {name: kind for kind, name in TYPES.items()}
 

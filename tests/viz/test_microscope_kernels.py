@@ -4,12 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from microscope_pages import Reader, require_cells, stops
 from numba import int16
-from simt_helpers import kernel, zeros
 
 from pa_tutorial.simt import Report, launch
 from pa_tutorial.viz.microscope import microscope
+from tests.simt_helpers import kernel, zeros
+from tests.viz.microscope_pages import Reader, require_cells, stops
 
 # Of a pane, the number of each cell, and its address.
 CELLS = """(name) => {

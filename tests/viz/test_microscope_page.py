@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from microscope_pages import Reader, physical, require_cells, stops, the_trace
 
 from pa_tutorial.kernels.intermediates import SUM_DONE, WEIGHTS_DONE
 from pa_tutorial.paging.layouts import VllmLayout
@@ -16,6 +15,7 @@ from pa_tutorial.simt import Trace, global_traffic, shared_traffic
 from pa_tutorial.simt.trace import NO_TURN
 from pa_tutorial.viz.kernel_runs import REFERENCE, between
 from pa_tutorial.viz.microscope.data import LANE_COLORS
+from tests.viz.microscope_pages import Reader, physical, require_cells, stops, the_trace
 
 # Sizes of the reference, known apart from it.
 ITEMSIZE, BLOCK_SIZE, THREAD_GROUP_SIZE, VEC_SIZE = 2, 16, 2, 4

@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from pictures import require_readable, texts_of
 
 from pa_tutorial.paging.block_table import BlockTable
 from pa_tutorial.paging.layouts import PlainLayout, VllmLayout
@@ -17,6 +16,7 @@ from pa_tutorial.viz.cpu_figures import reading_order
 from pa_tutorial.viz.engine_figures import WAITS, draw_batch, draw_timeline
 from pa_tutorial.viz.many_devices import FOUR_BLOCKS, draw_blocks, draw_heads
 from pa_tutorial.viz.tiles import draw_tile, place_of
+from tests.viz.pictures import require_readable, texts_of
 
 
 def test_a_frame_is_the_state_at_its_moment() -> None:

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgba
-from pictures import require_readable, texts_of
-from simt_helpers import kernel, run, zeros
-from simt_kernels.example import EXAMPLES
 
 from pa_tutorial.simt import Trace, launch
 from pa_tutorial.simt.gpus import H100
 from pa_tutorial.viz import style
 from pa_tutorial.viz.traces import draw_thread_map, draw_walk, threads_of_elements
 from pa_tutorial.viz.warps import draw_banks, draw_gpu, draw_reduction, summed_lanes
+from tests.simt_helpers import kernel, run, zeros
+from tests.simt_kernels.example import EXAMPLES
+from tests.viz.pictures import require_readable, texts_of
 
 WORDS = {"group": 4, "row_name": "row", "run_name": "run"}
 
