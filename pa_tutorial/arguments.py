@@ -47,13 +47,13 @@ def require_dense(name: str, tensor: Tensor, dims: int) -> None:
     if dims == tensor.dim() and tensor.is_contiguous():  # the usual case costs nothing
         return
     dense = torch.empty(tensor.shape[-dims:], device="meta")
-    same = steps(tensor)[-dims:] == steps(dense)
+    same = strides(tensor)[-dims:] == strides(dense)
     allowed = f"{dense.stride()}: the last {dims} dimensions without gaps"
     require(same, f"{name}.stride()[-{dims}:]", tensor.stride()[-dims:], allowed)
 
 
-def steps(tensor: Tensor) -> tuple[int, ...]:
-    """The strides; 0 for a dimension of size 1, where nobody steps: any stride will do."""
+def strides(tensor: Tensor) -> tuple[int, ...]:
+    """Strides; 0 for dimensions of size 1, where any stride will do."""
     sizes = zip(tensor.shape, tensor.stride(), strict=True)
     return tuple(stride if n > 1 else 0 for n, stride in sizes)
 

@@ -1,4 +1,4 @@
-"""One decode step over a paged cache: its arguments, checked in one place, travel together."""
+"""One decode step over a paged cache: what it reads, checked once, and passed on whole."""
 
 from dataclasses import dataclass
 
@@ -8,31 +8,37 @@ from torch import Tensor
 
 from pa_tutorial.arguments import (
     FLT_MAX,
+    float32_scale,
     require,
     require_dense,
     require_readable,
-    steps,
+    strides,
 )
 from pa_tutorial.attention.full import require_heads_that_fit
 from pa_tutorial.paging.layouts import require_caches
 
-MAX_GRID_YZ = 65_535  # thread blocks along axis y or z of a grid
 SLOPE_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 @dataclass(frozen=True)
 class DecodeStep:
-    """What a decode step over a paged cache reads: the arguments of every paged stage.
+    """What a decode step over a paged cache reads. Every backend takes one (pa_tutorial.backends).
 
-    q             [num_seqs, num_heads, head_size]; may be strided over sequences
-    k_cache, v_cache  in the layout that the stage declares
+    q             [num_seqs, num_heads, head_size]   the newest token of each sequence; may be
+                  strided over sequences
+    k_cache       [num_blocks, num_kv_heads, head_size/x, block_size, x]   vLLM's layout, or
+                  [num_blocks, num_kv_heads, block_size, head_size]        the plain one
+    v_cache       [num_blocks, num_kv_heads, head_size, block_size]        vLLM's, or as k_cache
     block_tables  [num_seqs, max_num_blocks_per_seq] int32, padded with 0
-    seq_lens      [num_seqs] int32
-    alibi_slopes  [num_heads] or None
+    seq_lens      [num_seqs] int32   tokens in the cache, the newest included
+    scale         usually head_size ** -0.5
+    alibi_slopes  [num_heads] or None; adds slope * (j - seq_len + 1) to the score of key j
 
-    The functions that take vLLM's arguments make one at once. Nothing is checked then: what a
-    stage can read, it requires by the methods, which raise TypeError or ValueError that names the
-    argument.
+    It is checked when it is made: TypeError or ValueError, naming the argument, for what is no
+    tensor or number, and for shapes, dtypes, devices, lengths, block numbers, slopes and scales
+    that don't fit together. Lengths, block numbers and slopes on a GPU are the caller's promise:
+    to read them would be to wait for everything that the GPU still has to do. What only one
+    backend asks for, it checks when it prepares a launch.
     """
 
     q: Tensor
@@ -43,33 +49,38 @@ class DecodeStep:
     scale: float
     alibi_slopes: Tensor | None = None
 
-    def require_for_cuda(self) -> None:
-        """vLLM's layout, as the kernels compute their offsets in it."""
-        self.require_readable()
-        k_cache, dtype = self.k_cache, self.q.dtype
-        require(k_cache.dim() == 5, "k_cache.shape", list(k_cache.shape), "of 5 dimensions: vLLM's")
-        self.require_shapes()
-        x = 16 // k_cache.element_size()
-        require(k_cache.shape[4] == x, "k_cache.shape[4]", k_cache.shape[4], f"x = {x}")
-        require(dtype == k_cache.dtype, "q.dtype", dtype, f"{k_cache.dtype}, as the cache")
-        self.require_strides(k_dims=3, v_dims=2)
-        self.require_for_grid()
-        self.require_numbers()
+    def __post_init__(self) -> None:
+        self._require_readable()
+        self._require_shapes()
+        float32_scale(self.scale)
+        if self.q.device.type == "cpu":
+            self._require_numbers()
 
-    def require_readable(self, device: torch.device | None = None) -> None:
-        """All hold numbers, on this device, or else on that of q."""
+    @property
+    def num_kv_heads(self) -> int:
+        return self.k_cache.shape[1]
+
+    @property
+    def block_size(self) -> int:
+        return require_caches(self.k_cache, self.v_cache)[2]
+
+    @property
+    def layout(self) -> str:
+        """The layout of the cache, told from its shape: "vllm" or "plain"."""
+        return "vllm" if self.k_cache.dim() == 5 else "plain"
+
+    def _require_readable(self) -> None:
+        """Tensors with elements, all on the device of q."""
         tensors = {"q": self.q, "k_cache": self.k_cache, "v_cache": self.v_cache}
         tensors |= {"block_tables": self.block_tables, "seq_lens": self.seq_lens}
         if self.alibi_slopes is not None:
             tensors["alibi_slopes"] = self.alibi_slopes
         for name, tensor in tensors.items():
             require_readable(name, tensor)
-            where = self.q.device if device is None else device
-            if tensor.device != where:
-                on = f"{where}, as q" if device is None else where
-                require(False, f"{name}.device", tensor.device, on)
+            same = tensor.device == self.q.device
+            require(same, f"{name}.device", tensor.device, f"{self.q.device}, as q")
 
-    def require_shapes(self) -> None:
+    def _require_shapes(self) -> None:
         """Shapes and dtypes fit together; the cache is in either layout."""
         q, block_tables, seq_lens = self.q, self.block_tables, self.seq_lens
         if q.dim() != 3 or q.shape[0] == 0:
@@ -80,6 +91,9 @@ class DecodeStep:
         num_seqs = q.shape[0]
         _, num_kv_heads, _, head_size = require_caches(self.k_cache, self.v_cache)
         require_heads_that_fit(*q.shape[1:], num_kv_heads, head_size, self.alibi_slopes)
+        if self.alibi_slopes is not None:
+            dtype, names = self.alibi_slopes.dtype, ", ".join(map(str, SLOPE_DTYPES))
+            require(dtype in SLOPE_DTYPES, "alibi_slopes.dtype", dtype, f"one of {names}")
         for name, tensor in (("block_tables", block_tables), ("seq_lens", seq_lens)):
             if tensor.dtype != torch.int32:
                 raise ValueError(f"{name} is {tensor.dtype}; it must be torch.int32")
@@ -91,44 +105,41 @@ class DecodeStep:
         if seq_lens.shape != (num_seqs,):
             raise ValueError(f"seq_lens has shape {list(seq_lens.shape)}; it must be [{num_seqs}]")
 
+    def _require_numbers(self) -> None:
+        num_blocks, _, block_size, _ = require_caches(self.k_cache, self.v_cache)
+        require_blocks_and_lengths(self.block_tables, self.seq_lens, num_blocks, block_size)
+        if self.alibi_slopes is not None:
+            require_slopes(self.alibi_slopes)
+
+    def require_layout(self, layout: str) -> None:
+        """Raise ValueError unless the cache is in this layout, "vllm" or "plain"."""
+        allowed = "of 5 dimensions: vLLM's" if layout == "vllm" else "of 4 dimensions: the plain"
+        require(
+            self.layout == layout, "k_cache.shape", list(self.k_cache.shape), f"{allowed} layout"
+        )
+
+    def require_same_dtype(self, allowed: tuple[torch.dtype, ...]) -> None:
+        """Raise ValueError unless q and the cache have the same of these dtypes."""
+        dtype, names = self.q.dtype, ", ".join(map(str, allowed))
+        require(dtype in allowed, "q.dtype", dtype, f"one of {names}")
+        cached = self.k_cache.dtype
+        require(dtype == cached, "q.dtype", dtype, f"{cached}, as the cache")
+
     def require_strides(self, k_dims: int, v_dims: int) -> None:
-        """So many last dimensions have no gaps (of q two), and K and V of a block and head lie as
-        far from the first."""
+        """Raise ValueError unless the last dimensions (2 of q, k_dims, v_dims) have no gaps, and
+        K and V have the same strides over blocks and heads."""
         for name, dims in (("q", 2), ("k_cache", k_dims), ("v_cache", v_dims)):
             require_dense(name, getattr(self, name), dims)
         k_stride, v_stride = self.k_cache.stride()[:2], self.v_cache.stride()[:2]
-        same = steps(self.v_cache)[:2] == steps(self.k_cache)[:2]
+        same = strides(self.v_cache)[:2] == strides(self.k_cache)[:2]
         require(same, "v_cache.stride()[:2]", v_stride, f"{k_stride}, as those of k_cache")
-
-    def require_lengths(self) -> None:
-        """Each sequence has a token or more, in blocks that exist. It reads the numbers."""
-        num_blocks, _, block_size, _ = require_caches(self.k_cache, self.v_cache)
-        require_blocks_and_lengths(self.block_tables, self.seq_lens, num_blocks, block_size)
-
-    def require_numbers(self) -> None:
-        """Lengths, block numbers and slopes, unless they are on a GPU: to look at them would be to
-        wait for everything that the GPU still has to do."""
-        if self.q.device.type == "cpu":
-            self.require_lengths()
-            if self.alibi_slopes is not None:
-                require_slopes(self.alibi_slopes)
-
-    def require_for_grid(self) -> None:
-        """A grid has room for the sequences, and the slopes are floats."""
-        allowed = f"at most {MAX_GRID_YZ}: axis y of a grid"
-        require(len(self.q) <= MAX_GRID_YZ, "len(q)", len(self.q), allowed)
-        if self.alibi_slopes is not None:
-            allowed = f"one of {', '.join(map(str, SLOPE_DTYPES))}"
-            dtype = self.alibi_slopes.dtype
-            require(dtype in SLOPE_DTYPES, "alibi_slopes.dtype", dtype, allowed)
 
     def longest(self, max_seq_len: int | None) -> int:
         """max_seq_len of a launch: what is given, or the longest of seq_lens.
 
-        On a GPU nobody looks at seq_lens; there it is all that a block table has room for.
+        On a GPU seq_lens isn't read; there it is as many tokens as a block table has room for.
         """
-        block_size = require_caches(self.k_cache, self.v_cache)[2]
-        room = self.block_tables.shape[1] * block_size
+        room = self.block_tables.shape[1] * self.block_size
         on_cpu = self.seq_lens.device.type == "cpu"
         least = int(self.seq_lens.max()) if on_cpu else 1
         if max_seq_len is None:

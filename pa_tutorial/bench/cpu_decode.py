@@ -8,10 +8,11 @@ import torch
 from tqdm import tqdm
 
 from pa_tutorial.attention.paged import paged_gather, paged_online
+from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.bench.cpu_inputs import MAIN, Batch, ColdCaches, Shape, Step, reading
 from pa_tutorial.bench.cpu_peers import peers
 from pa_tutorial.bench.timing import host_milliseconds, interleaved, table
-from pa_tutorial.kernels.cpu_launch import prepare_cpu
+from pa_tutorial.kernels.cpu_launch import cpu_backend
 
 READ = "read"  # the time to read as many bytes once, among the times of a row
 SLOWEST_MS = 500.0  # what takes longer in its first call is left out; the kernel itself never
@@ -59,7 +60,7 @@ def available_bytes() -> int:
 
 def cpu(batch: Batch) -> Step:
     """The compiled kernel. Its arguments are checked once, here, as a server would do."""
-    return prepare_cpu(*batch.arguments).run
+    return cpu_backend.prepare(DecodeStep(*batch.arguments)).run
 
 
 def stages(batch: Batch) -> dict[str, Step]:

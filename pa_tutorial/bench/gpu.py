@@ -16,13 +16,18 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.attention.paged import paged_gather
+from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.bench import gpu_tools
 from pa_tutorial.bench.cpu_inputs import Batch, Shape, Step
 from pa_tutorial.bench.cpu_peers import sdpa
 from pa_tutorial.bench.timing import RESULTS, interleaved, write_results
-from pa_tutorial.kernels.launch import prepare_naive, prepare_v1, prepare_v2
-from pa_tutorial.kernels.triton_launch import prepare_triton, why_absent
-from pa_tutorial.kernels.vectors import vector_loads
+from pa_tutorial.kernels.prepare import (
+    naive_backend,
+    v1_backend,
+    v1_vector_backend,
+    v2_backend,
+)
+from pa_tutorial.kernels.triton_launch import triton_backend, why_absent
 
 NO_GPU = "No GPU here: nothing was measured. The walk needs none."
 LARGE = {"num_heads": 32, "num_kv_heads": 32, "head_size": 128, "dtype": torch.float16}
@@ -69,26 +74,27 @@ def twin(prepared: object) -> Tensor:
 
     geometry, stream = prepared.geometry, torch.cuda.current_stream().cuda_stream
     configuration = prepared.grid, geometry.NUM_THREADS, stream, prepared.shared_bytes
-    Twin(geometry)[configuration](*prepared.kernel_arguments)
+    Twin(geometry)[configuration](*prepared.arguments.values())
     return prepared.out
 
 
 def makers(batch: Batch) -> dict[str, Callable[[], Step]]:
     """name -> what prepares this way of one decode step."""
-    vllm, longest = batch.vllm_arguments, {"max_seq_len": max(batch.shape.seq_lens)}
-    vector = partial(prepare_v1, *vllm, **longest, loads=vector_loads)
+    vllm, plain = DecodeStep(*batch.vllm_arguments), DecodeStep(*batch.arguments)
+    longest = {"max_seq_len": max(batch.shape.seq_lens)}
+    vector = partial(v1_vector_backend.prepare, vllm, **longest)
     found = {
-        "cuda_naive": lambda: prepare_naive(*vllm, **longest).run,
-        "cuda_v1": lambda: prepare_v1(*vllm, **longest).run,
+        "cuda_naive": lambda: naive_backend.prepare(vllm, **longest).run,
+        "cuda_v1": lambda: v1_backend.prepare(vllm, **longest).run,
         "cuda_v1_vector": lambda: vector().run,
-        "cuda_v2": lambda: prepare_v2(*vllm, **longest).run,
+        "cuda_v2": lambda: v2_backend.prepare(vllm, **longest).run,
         "paged_gather": lambda: partial(paged_gather, *batch.arguments),
         "sdpa": lambda: partial(sdpa, batch.q, *batch.contiguous),
     }
     if batch.q.is_cuda and longest["max_seq_len"] <= 8192:  # 48 KiB of scores, without asking
         found["twin_v1"] = lambda: partial(twin, vector())
     for name, sizes in TRITON.items() if why_absent() is None else ():
-        found[name] = lambda s=sizes: prepare_triton(*batch.arguments, **longest, **s).run
+        found[name] = lambda s=sizes: triton_backend.prepare(plain, **longest, **s).run
     return found
 
 

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pa_tutorial.kernels.launch import prepare_v1, prepare_v2
+from pa_tutorial.attention.step import DecodeStep
+from pa_tutorial.kernels.prepare import v1_backend, v1_vector_backend, v2_backend
 from pa_tutorial.kernels.running import as_stored
-from pa_tutorial.kernels.vectors import vector_loads
 from pa_tutorial.walk.calls import some_partitions
 from pa_tutorial.walk.cases import CASES
 
@@ -43,11 +43,11 @@ def inputs_of(case_id: str, device: str = "cpu") -> dict[str, object]:
 
 def outputs(case_id: str, kernel: str, device: str = "cpu") -> Outputs:
     """What one kernel writes for one case, by name; on the CPU: in the simulator."""
-    arguments = inputs_of(case_id, device)
+    step = DecodeStep(**inputs_of(case_id, device))
     if kernel != "v2":
-        loads = {"loads": vector_loads} if kernel == "v1_vector" else {}
-        return {"out": prepare_v1(**arguments, **loads).run().cpu()}
-    prepared = prepare_v2(**arguments, partition_size=some_partitions(CASES[case_id]))
+        backend = v1_vector_backend if kernel == "v1_vector" else v1_backend
+        return {"out": backend.prepare(step).run().cpu()}
+    prepared = v2_backend.prepare(step, partition_size=some_partitions(CASES[case_id]))
     prepared.run()
     return {name: getattr(prepared, name).cpu() for name in OF_V2}
 

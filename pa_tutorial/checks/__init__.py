@@ -12,8 +12,10 @@
 Both return a Result: .ok, .passed, .total, .first_failure, .cases.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
+from pa_tutorial.backends import Backend
 from pa_tutorial.checks.running import CheckFailure, Trial, run_trials, stage_trials
 from pa_tutorial.checks.showing import CaseResult, Result
 from pa_tutorial.walk.calls import Function
@@ -30,18 +32,28 @@ OTHERS = {
 OURS: Any = object()  # a function of None is a reader's mistake, not a wish for ours
 
 
-def attempt(name: str, function: Function = OURS, draw: int = 0, short: bool = False) -> Result:
+def attempt(
+    name: str,
+    function: Function | Backend = OURS,
+    draw: int = 0,
+    short: bool = False,
+    takes: Sequence[str] = (),
+) -> Result:
     """Run a stage or an exercise over all its cases; never raises because of a wrong result.
 
     name      a stage (`python -m pa_tutorial.checks --help` lists them), "block_manager",
               "engine", or an exercise
-    function  what to run in its place; left out, the stage or the solution of the exercise;
-              for "block_manager" a class like PrefixCachingAllocator, for "engine" one like
-              Engine
+    function  what to run in its place; left out, the stage or the solution of the exercise.
+              For a stage that reads blocks, a function of the seven fields of a DecodeStep, or a
+              backend; for "block_manager" a class like PrefixCachingAllocator, for "engine" one
+              like Engine
     draw      of an exercise only: 0 are the cases of the notebook, any other number are the same
               cases with other numbers in them, for grading
     short     of a stage that reads blocks only: SHORT_CHECK (walk/cases.py) in place of all cases,
-              because a simulated kernel takes about a second a case
+              because a simulated kernel takes about a second per case
+    takes     of a function in place of a stage only: what else it takes by name. With "probe", a
+              dict that it fills with qk, logits and the like, a failing check says which is wrong
+              first; "partition_size" gives a v2 several partitions
 
     Raises ValueError for an unknown name, for a draw of what is no exercise and for a short check
     of what has none, TypeError if `function` cannot be called, ImportError for a stage of ours
@@ -51,24 +63,30 @@ def attempt(name: str, function: Function = OURS, draw: int = 0, short: bool = F
         if name in STAGES and (why := STAGES[name].why_absent()):
             raise ImportError(f"stage {name} cannot run here: {why}")
         return run_trials(name, _trials(name, draw, short), None)
-    if not callable(function):
+    if not callable(function) and not isinstance(function, Backend):
         raise TypeError(f"function is {function!r}; it must be something that can be called")
-    return run_trials(name, _trials(name, draw, short), function)
+    return run_trials(name, _trials(name, draw, short, takes), function)
 
 
-def check(name: str, function: Function = OURS, draw: int = 0, short: bool = False) -> Result:
+def check(
+    name: str,
+    function: Function | Backend = OURS,
+    draw: int = 0,
+    short: bool = False,
+    takes: Sequence[str] = (),
+) -> Result:
     """The same as attempt, but raises CheckFailure (an AssertionError) if any case fails."""
-    result = attempt(name, function, draw, short)
+    result = attempt(name, function, draw, short, takes)
     if not result.ok:
         raise CheckFailure(result)
     return result
 
 
 def has_short_check(name: str) -> bool:
-    return name in STAGES and STAGES[name].layout is not None
+    return name in STAGES and STAGES[name].is_paged
 
 
-def _trials(name: str, draw: int, short: bool) -> list[Trial]:
+def _trials(name: str, draw: int, short: bool, takes: Sequence[str] = ()) -> list[Trial]:
     if draw and name in (*STAGES, *OTHERS):
         raise ValueError(f"draw is {draw}; it must be 0: only exercises are drawn anew")
     if short and not has_short_check(name):
@@ -76,8 +94,10 @@ def _trials(name: str, draw: int, short: bool) -> list[Trial]:
             f"short is {short}; it must be False for {name!r}: only the stages that read blocks "
             "have a short check"
         )
+    if takes and name not in STAGES:
+        raise ValueError(f"takes is {takes!r}; it must be empty for {name!r}, which is no stage")
     if name in STAGES:
-        return stage_trials(STAGES[name], short)
+        return stage_trials(STAGES[name], short, takes)
     if name in OTHERS:
         return load(OTHERS[name])()
     from pa_tutorial import exercises  # here, because exercises are made of trials

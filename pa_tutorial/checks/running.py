@@ -111,19 +111,25 @@ def run_trials(title: str, trials: Sequence[Trial], function: Function | None) -
     return Result(title, tuple(trials[0].references), cases)
 
 
-def stage_trials(stage: Stage, short: bool = False) -> list[Trial]:
+def stage_trials(stage: Stage, short: bool = False, takes: Sequence[str] = ()) -> list[Trial]:
     """The cases of a stage, each against the oracle and against the stages before it.
 
     short  only those of SHORT_CHECK
+    takes  what a function in its place takes by name: see Candidate
     """
     return [
-        stage_trial(stage, case.id)
+        stage_trial(stage, case.id, takes=takes)
         for case in CASES.values()
         if stage.is_checked_on(case) and (case.id in SHORT_CHECK or not short)
     ]
 
 
-def stage_trial(stage: Stage, case_id: str, bounds: Mapping[str, float] | None = None) -> Trial:
+def stage_trial(
+    stage: Stage,
+    case_id: str,
+    bounds: Mapping[str, float] | None = None,
+    takes: Sequence[str] = (),
+) -> Trial:
     """One case of a stage. `bounds` in place of the recorded ones is for recording them."""
     problem = CASES[case_id]
 
@@ -132,7 +138,7 @@ def stage_trial(stage: Stage, case_id: str, bounds: Mapping[str, float] | None =
         name=case_id,
         isolates=problem.isolates,
         meaning=problem.meaning,
-        run=lambda function: stage.run(problem, function),
+        run=lambda function: stage.run(problem, function, takes),
         references={"the oracle": problem.expected, **before},
         bounds=bounds or bounds_of(case_id),
         axes=problem.axes,

@@ -16,12 +16,12 @@ from functools import partial
 from pathlib import Path
 
 from pa_tutorial.arguments import require
+from pa_tutorial.backends import BACKENDS
 from pa_tutorial.engine.engine import StepStatistics
 from pa_tutorial.engine.llm import LLM, Completion, load_model
 from pa_tutorial.engine.request import SamplingParams
-from pa_tutorial.walk.ladder import STAGES
 
-STAGE_NAMES = [stage.name for stage in STAGES.values() if stage.layout]
+STAGE_NAMES = [*BACKENDS]
 
 
 def make_parser() -> argparse.ArgumentParser:

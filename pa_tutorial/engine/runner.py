@@ -9,11 +9,11 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from pa_tutorial.arguments import require
-from pa_tutorial.attention.step import require_blocks_and_lengths
+from pa_tutorial.attention.step import DecodeStep, require_blocks_and_lengths
+from pa_tutorial.backends import BACKENDS, Backend, backend_named
 from pa_tutorial.engine.batch import Batch
 from pa_tutorial.paging.kv_cache import PagedKVCache
 from pa_tutorial.paging.layouts import LAYOUTS
-from pa_tutorial.walk.ladder import STAGES, Stage, load, stage_named
 
 
 class ModelConfig(Protocol):
@@ -43,15 +43,13 @@ class Model(Protocol):
     def parameters(self) -> object: ...
 
 
-def paged_stage(name: str) -> Stage:
-    """The stage of that name; ValueError if it cannot decode over blocks on this machine."""
-    stage = stage_named(name)
-    if stage.layout is None:
-        paged = ", ".join(other.name for other in STAGES.values() if other.layout)
-        raise ValueError(f"stage is {name!r}, which reads no blocks; it must be one of {paged}")
-    if why := stage.why_absent():
+def backend_here(name: str) -> Backend:
+    """The backend of that name; ValueError if there is none, or if it can't run on this machine."""
+    require(name in BACKENDS, "stage", repr(name), f"one of {', '.join(BACKENDS)}")
+    backend = backend_named(name)
+    if why := backend.why_absent():
         raise ValueError(f"stage is {name!r}, which cannot run here: {why}")
-    return stage
+    return backend
 
 
 def prefill_attention(
@@ -77,18 +75,30 @@ def prefill_attention(
     return scaled_dot_product_attention(q, k, v, mask, **options)[0].transpose(0, 1)
 
 
-class Prepared:
-    """Decode steps of one shape, checked and allocated once; each step fills in its numbers."""
+class DecodeLaunches:
+    """The decode steps of all layers, prepared together: one launch per layer, over the same q,
+    block tables and lengths, whose numbers may change.
+
+    q, tables, seq_lens  as in DecodeStep; they belong to the launches
+    """
 
     def __init__(
-        self, cache: PagedKVCache, q: Tensor, tables: Tensor, seq_lens: Tensor, *options: object
+        self,
+        backend: Backend,
+        cache: PagedKVCache,
+        q: Tensor,
+        tables: Tensor,
+        seq_lens: Tensor,
+        scale: float,
+        slopes: Tensor | None,
     ) -> None:
         self.cache, self.q, self.tables, self.seq_lens = cache, q, tables, seq_lens
-        prepare = load("kernels.cpu_launch:prepare_cpu")
-        layers = zip(cache.k, cache.v, strict=True)
-        self.launches = [prepare(q, k, v, tables, seq_lens, *options) for k, v in layers]
+        self.launches = [
+            backend.prepare(DecodeStep(q, k, v, tables, seq_lens, scale, slopes))
+            for k, v in zip(cache.k, cache.v, strict=True)
+        ]
 
-    def fill(self, cache: PagedKVCache, tables: Tensor, seq_lens: Tensor) -> bool:
+    def refill(self, cache: PagedKVCache, tables: Tensor, seq_lens: Tensor) -> bool:
         """Take the numbers of a step; False if it has another shape. ValueError for a bad one."""
         if cache is not self.cache or tables.shape != self.tables.shape:
             return False
@@ -98,7 +108,8 @@ class Prepared:
         self.seq_lens.copy_(seq_lens)
         return True
 
-    def decode(self, layer: int, q: Tensor) -> Tensor:
+    def run(self, layer: int, q: Tensor) -> Tensor:
+        """The attention of one layer; the result is overwritten by the layer's next run."""
         same = (q.shape, q.dtype) == (self.q.shape, self.q.dtype)
         require(same, "q", (q.shape, q.dtype), (self.q.shape, self.q.dtype))
         self.q.copy_(q)
@@ -108,35 +119,41 @@ class Prepared:
 class Runner:
     """The model, the cache tensors, and the attention between them.
 
-    stage  a paged stage of the ladder, by name: it does the decode steps, and declares in which
+    stage  a backend by name (pa_tutorial.backends): it does the decode steps, and declares in which
            layout the cache is kept
 
-    Raises ValueError if the stage cannot run here, or not with these sizes: it is tried once.
+    Raises ValueError if the backend can't run here, or not with these sizes: it is tried once.
     """
 
     def __init__(self, model: Model, stage: str, num_blocks: int, block_size: int) -> None:
         config = model.config
         self.model = model
-        self.stage = paged_stage(stage)
+        self.backend = backend_here(stage)
         weight = next(iter(model.parameters()))
         self.device = weight.device
         sizes = (num_blocks, config.num_kv_heads, config.head_size, block_size, weight.dtype)
-        layout = LAYOUTS[self.stage.layout](*sizes)
+        layout = LAYOUTS[self.backend.layout](*sizes)
         self.cache = PagedKVCache(layout, config.num_layers, self.device)
         slopes = config.alibi_slopes()
         self.slopes = None if slopes is None else slopes.to(self.device)
-        self.prepared: Prepared | None = None
-        self._try_stage()
+        self.prepared: DecodeLaunches | None = None
+        self._try_backend()
 
-    def _try_stage(self) -> None:
+    def _try_backend(self) -> None:
         """One query over one token that is all zero, so that what does not fit shows now."""
         config, layout = self.model.config, self.cache.layout
-        shape = (1, config.num_heads, config.head_size)
         one_block = replace(layout, num_blocks=1)
         caches = [torch.zeros_like(cache, device=self.device) for cache in one_block.empty()]
         one = torch.ones(1, dtype=torch.int32, device=self.device)
-        q = torch.zeros(shape, dtype=layout.dtype, device=self.device)
-        self.stage.function(q, *caches, one[:, None] - 1, one, config.scale, self.slopes)
+        q = self._empty_q(1).zero_()
+        step = DecodeStep(q, *caches, one[:, None] - 1, one, config.scale, self.slopes)
+        self.backend.prepare(step).run()
+
+    def _empty_q(self, num_seqs: int) -> Tensor:
+        config, dtype = self.model.config, self.cache.layout.dtype
+        return torch.empty(
+            num_seqs, config.num_heads, config.head_size, dtype=dtype, device=self.device
+        )
 
     # Not inference_mode: there, a layer that is cut over ranks costs 0.2 s more for every number of
     # tokens that is new (torch then finds out by trial how the parts of a product are cut).
@@ -148,40 +165,40 @@ class Runner:
         """
         batch = batch.to(self.device)
         self.cache.copy_blocks(batch.copies)
-        places, self.decode = self.cache.places(batch.slot_mapping), self._decode_of(batch)
+        places = self.cache.places(batch.slot_mapping)
+        decode = self._decode_launches(batch) if batch.num_decodes else None
 
         def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             # All of the step first: a sequence may read what another writes in the same step.
             self.cache.write(layer, k, v, places)
-            return self.attention(layer, q, batch)
+            return self.attention(layer, q, batch, decode)
 
         scores = self.model.run(batch.input_ids, batch.positions, attend, rows=batch.last_rows)
         return scores.float()
 
-    def _decode_of(self, batch: Batch) -> Callable[[int, Tensor], Tensor]:
-        """decode(layer, q) -> out, for the sequences of a batch that decode.
+    def _decode_launches(self, batch: Batch) -> DecodeLaunches:
+        """The launches for the sequences of a batch that decode.
 
-        The stage `cpu` is prepared for all steps of the same shape.
+        A backend whose launches can be reused is prepared once for all steps of the same shape.
         """
         tables, seq_lens = (x[: batch.num_decodes] for x in (batch.block_tables, batch.seq_lens))
-        config, options = self.model.config, (self.model.config.scale, self.slopes)
-        if self.stage.at != STAGES["cpu"].at or not batch.num_decodes:
-            function, cache = self.stage.function, self.cache
-            return lambda i, q: function(q, cache.k[i], cache.v[i], tables, seq_lens, *options)
-        if self.prepared is None or not self.prepared.fill(self.cache, tables, seq_lens):
-            shape = (len(tables), config.num_heads, config.head_size)
-            q = torch.zeros(shape, dtype=self.cache.layout.dtype)
-            self.prepared = Prepared(self.cache, q, tables, seq_lens, *options)
-        return self.prepared.decode
+        reusable = self.prepared if self.backend.reusable else None
+        if reusable is None or not reusable.refill(self.cache, tables, seq_lens):
+            own = self._empty_q(len(tables)), tables.clone(), seq_lens.clone()
+            options = self.model.config.scale, self.slopes
+            self.prepared = DecodeLaunches(self.backend, self.cache, *own, *options)
+        return self.prepared
 
-    def attention(self, layer: int, q: Tensor, batch: Batch) -> Tensor:
-        """Decode by the stage, all sequences in one call; prefill sequence by sequence.
+    def attention(
+        self, layer: int, q: Tensor, batch: Batch, decode: DecodeLaunches | None
+    ) -> Tensor:
+        """Decode by the backend, all sequences in one launch; prefill sequence by sequence.
 
         q        [num_tokens, num_heads, head_size]
         returns  the same shape
         """
         first, scale = batch.num_decodes, self.model.config.scale
-        outs = [self.decode(layer, q[:first])] if first else []
+        outs = [decode.run(layer, q[:first])] if decode else []
         for sequence in range(batch.num_decodes, len(batch.query_lens)):
             last = first + batch.query_lens[sequence]
             seq_len = int(batch.seq_lens[sequence])

@@ -1,20 +1,19 @@
 """The kernel for the CPU as a function: torch tensors in, a torch tensor out."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numba
 import numpy as np
 import torch
 from torch import Tensor
 
-from pa_tutorial.arguments import float32_scale, require, require_dense, steps
+from pa_tutorial.arguments import float32_scale, require, require_dense, strides
 from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.kernels.cpu import cpu_kernel
 from pa_tutorial.paging.layouts import BLOCK_SIZES, DTYPES
 
-CPU = torch.device("cpu")
-ALLOWED_DTYPES = f"one of {', '.join(map(str, DTYPES))}"
 BYTES_AHEAD = 8192  # how long before its use a line is asked for, in bytes of K or V
 # How a step is cut. Work is counted in elements of q, K and V that meet in products. A core is
 # worth waking for WORK_A_CORE; it has up to SHARES_A_CORE shares, so that one that is held up
@@ -22,50 +21,45 @@ BYTES_AHEAD = 8192  # how long before its use a line is asked for, in bytes of K
 WORK_A_CORE = 2**17
 WORK_A_SHARE = 2**20
 SHARES_A_CORE = 8
-# As what the numbers of the cache are given to Numba, which has no 16-bit floats on a CPU.
+# The type under which Numba sees the cache's elements: it has no 16-bit floats on a CPU.
+NO_PROBE = torch.empty(0, 0, 0)  # where accs in float32 would be written
 STORED_AS = {torch.float16: torch.int16, torch.bfloat16: torch.uint16}
 
 
-def prepare_cpu(
-    q: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    block_tables: Tensor,
-    seq_lens: Tensor,
-    scale: float,
-    alibi_slopes: Tensor | None = None,
-    num_shares: int | None = None,
-    ahead: int = BYTES_AHEAD,
-) -> "CpuLaunch":
-    """Check everything and allocate the outputs once; then `run()` as often as you like.
+@dataclass(frozen=True)
+class CpuBackend:
+    """The CPU kernel: all cores, the plain layout without gaps."""
 
-    The lengths, the block tables and the numbers of q, K and V may change between two runs, in
-    place; nobody checks them again. Arguments and errors are those of paged_attention_cpu; ahead,
-    in bytes, is how early a line of the cache is asked for, and 0 is never.
-    """
-    step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
-    return launch_of_cpu(step, num_shares, ahead)
+    layout: ClassVar[str] = "plain"
+    reusable: ClassVar[bool] = True
 
+    def prepare(
+        self, step: DecodeStep, num_shares: int | None = None, ahead: int = BYTES_AHEAD
+    ) -> "CpuLaunch":
+        """Check everything and allocate the outputs once; then `run()` as often as you like.
 
-def launch_of_cpu(
-    step: DecodeStep,
-    num_shares: int | None = None,
-    ahead: int = BYTES_AHEAD,
-    probed: bool = False,
-) -> "CpuLaunch":
-    """The launch of prepare_cpu. probed: the output is kept in float32 too."""
-    require_cpu_inputs(step)
-    require(num_shares is None or num_shares >= 1, "num_shares", num_shares, "at least 1")
-    num_workers = numba.get_num_threads()
-    pieces = (1, num_shares) if num_shares else cut(step, num_workers)
-    q = step.q.detach()
-    num_seqs, num_heads, head_size = q.shape
-    rows = q if q.is_contiguous() or steps(q)[1:] == (head_size, 1) else q.contiguous()
-    out = torch.empty(num_seqs, num_heads, head_size, dtype=q.dtype)
-    accs = torch.empty(num_seqs if probed else 0, num_heads, head_size)
-    kernel = cpu_kernel(head_size, step.k_cache.shape[2], ahead)
-    arguments = kernel_arguments(step, rows, (*pieces, num_workers), out, accs)
-    return CpuLaunch(kernel, arguments, q, rows, out, accs)
+        num_shares  into how many shares the blocks of the batch are cut; by default as many as
+                    keep all threads of Numba at work: see cut
+        ahead       how early a line of the cache is asked for, in bytes; 0 is never
+
+        The lengths, the block tables and the numbers of q, K and V may change between two runs, in
+        place; they aren't checked again. Errors are those of paged_attention_cpu.
+        """
+        require_cpu_inputs(step)
+        require(num_shares is None or num_shares >= 1, "num_shares", num_shares, "at least 1")
+        num_workers = numba.get_num_threads()
+        pieces = (1, num_shares) if num_shares else cut(step, num_workers)
+        q = step.q.detach()
+        num_seqs, num_heads, head_size = q.shape
+        rows = q if q.is_contiguous() or strides(q)[1:] == (head_size, 1) else q.contiguous()
+        out = torch.empty(num_seqs, num_heads, head_size, dtype=q.dtype)
+        kernel = cpu_kernel(head_size, step.block_size, ahead)
+        arguments = kernel_arguments(step, rows, (*pieces, num_workers), out, NO_PROBE)
+        return CpuLaunch(kernel, arguments, q, rows, out)
+
+    def why_absent(self) -> None:
+        """It runs everywhere."""
+        return None
 
 
 def cut(step: DecodeStep, num_workers: int) -> tuple[int, int]:
@@ -123,7 +117,6 @@ class CpuLaunch:
     arguments  of the kernel, in order
     q, rows    [num_seqs, num_heads, head_size]; rows is q, or a copy of it without gaps in a row
     out        the same, in the dtype of q
-    accs       the same in float32 if it was asked for, else nothing
     """
 
     kernel: Callable
@@ -131,7 +124,6 @@ class CpuLaunch:
     q: Tensor
     rows: Tensor
     out: Tensor
-    accs: Tensor
 
     def __post_init__(self) -> None:
         self.values = tuple(self.arguments.values())
@@ -143,6 +135,15 @@ class CpuLaunch:
         self.kernel(*self.values)
         return self.out
 
+    def probe(self) -> dict[str, Tensor]:
+        """One decode step: `out`, and qk_max, exp_sum [num_seqs, num_heads, 1] and accs
+        [num_seqs, num_heads, head_size], all float32."""
+        accs = torch.empty(self.out.shape)
+        wide = as_array(accs).reshape(len(accs), -1)
+        replace(self, arguments=self.arguments | {"wide": wide}).run()
+        found = {n: torch.from_numpy(self.arguments[n])[..., None] for n in ("qk_max", "exp_sum")}
+        return found | {"accs": accs, "out": self.out}
+
 
 def paged_attention_cpu(
     q: Tensor,
@@ -152,8 +153,6 @@ def paged_attention_cpu(
     seq_lens: Tensor,
     scale: float,
     alibi_slopes: Tensor | None = None,
-    probe: dict[str, Tensor] | None = None,
-    num_shares: int | None = None,
 ) -> Tensor:
     """One decode step on all cores of the CPU. Stage `cpu`.
 
@@ -164,42 +163,30 @@ def paged_attention_cpu(
     block_tables      [num_seqs, max_num_blocks_per_seq] int32
     seq_lens          [num_seqs] int32   tokens in the cache, the newest included
     alibi_slopes      [num_heads]; adds slope * (j - seq_len + 1) to the score of key j
-    probe             receives qk_max and exp_sum [num_seqs, num_heads, 1], and accs
-                      [num_seqs, num_heads, head_size], all float32
-    num_shares        into how many shares the blocks of the batch are cut; if it is not given,
-                      as many as keep all threads of Numba at work: see cut
     returns           [num_seqs, num_heads, head_size], in the dtype of q
 
     The first call for a head size, block size and dtype compiles, some seconds; Numba keeps the
     result on disk, beside this file.
-    Raises, before anything runs, TypeError or ValueError, naming the argument, for what the
-    kernel cannot take. There is no backward pass: the result has no graph, also where an input
-    requires_grad.
+    Raises, before anything runs, TypeError or ValueError, naming the argument, for what DecodeStep
+    or the kernel can't take. There is no backward pass: the result has no graph, also where an
+    input requires_grad.
     """
     step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
-    prepared = launch_of_cpu(step, num_shares, probed=probe is not None)
-    out = prepared.run()
-    if probe is not None:
-        for name in ("qk_max", "exp_sum"):
-            probe[name] = torch.from_numpy(prepared.arguments[name])[..., None]
-        probe["accs"] = prepared.accs
-    return out
+    return cpu_backend.prepare(step).run()
+
+
+cpu_backend = CpuBackend()
 
 
 def require_cpu_inputs(step: DecodeStep) -> None:
-    """Raise TypeError or ValueError, naming the argument, unless the kernel can read all."""
-    q, k_cache = step.q, step.k_cache
-    step.require_readable(CPU)
-    allowed = "of 4 dimensions: the plain layout"
-    require(k_cache.dim() == 4, "k_cache.shape", list(k_cache.shape), allowed)
-    step.require_shapes()
-    block_size = k_cache.shape[2]
-    require(q.dtype in DTYPES, "q.dtype", q.dtype, ALLOWED_DTYPES)
-    require(q.dtype == k_cache.dtype, "q.dtype", q.dtype, f"{k_cache.dtype}, as the cache")
-    require(block_size in BLOCK_SIZES, "k_cache.shape[2]", block_size, f"one of {BLOCK_SIZES}")
-    require_dense("k_cache", k_cache, 4)
+    """Raise ValueError, naming the argument, unless the kernel can read all."""
+    require(step.q.device.type == "cpu", "q.device", step.q.device, "cpu")
+    step.require_layout("plain")
+    step.require_same_dtype(DTYPES)
+    size = step.block_size
+    require(size in BLOCK_SIZES, "k_cache.shape[2]", size, f"one of {BLOCK_SIZES}")
+    require_dense("k_cache", step.k_cache, 4)
     require_dense("v_cache", step.v_cache, 4)
-    step.require_numbers()
 
 
 def as_array(tensor: Tensor) -> np.ndarray:

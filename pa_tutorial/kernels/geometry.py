@@ -115,6 +115,12 @@ class Geometry:
     NUM_VECS_PER_THREAD = constant(
         "NUM_ELEMS_PER_THREAD / VEC_SIZE", lambda g: g.NUM_ELEMS_PER_THREAD // g.VEC_SIZE
     )
+
+    @property
+    def q_vecs_shape(self) -> tuple[int, int, int]:
+        """q_vecs in shared memory: for each thread of a group, its vecs"""
+        return self.THREAD_GROUP_SIZE, self.NUM_VECS_PER_THREAD, self.VEC_SIZE
+
     X = constant(
         "16 / itemsize of the cache: elements of K that lie side by side",
         lambda g: VEC_BYTES // g.ITEMSIZE,

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.kernels.geometry import Geometry
-from pa_tutorial.kernels.running import Launch, Partitioned
 from pa_tutorial.simt import Report, Snapshot
 from pa_tutorial.simt.gpus import WARP_SIZE
 
@@ -26,27 +25,6 @@ NAMES = ("logits", "qk_max", "exp_sum", "accs")
 # The same for the reduce kernel.
 REDUCED = "mark: rescaled"
 REDUCED_NAMES = ("max_logit", "global_exp_sum")
-
-
-def look_at_naive(prepared: Launch) -> dict[str, Tensor]:
-    """Run a launch of naive_kernel in the simulator: its qk."""
-    report = prepared.simulate(watch="end", names="qk")
-    return {"qk": scores(report, "end", "qk", prepared.arguments["seq_lens"])}
-
-
-def look_at_v1(prepared: Launch) -> dict[str, Tensor]:
-    """Run a launch of v1 in the simulator: its intermediates."""
-    report = prepared.simulate(watch=MARKS, names=NAMES)
-    return intermediates(report, prepared.geometry, prepared.arguments["seq_lens"])
-
-
-def look_at_v2(prepared: Partitioned) -> dict[str, Tensor]:
-    """Run both launches of v2 in the simulator: their intermediates."""
-    partitions = prepared.partitions
-    report = partitions.simulate(watch=MARKS, names=NAMES)
-    reduced = prepared.reduce.simulate(watch=REDUCED, names=REDUCED_NAMES)
-    inputs = partitions.geometry, partitions.arguments["seq_lens"]
-    return intermediates_of_v2(report, reduced, *inputs, prepared.max_logits, prepared.exp_sums)
 
 
 def intermediates(

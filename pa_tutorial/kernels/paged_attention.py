@@ -42,7 +42,7 @@ def paged_attention(
     NUM_ROWS_PER_THREAD = geometry.NUM_ROWS_PER_THREAD
 
     # The shape of an array in a kernel must be a name.
-    Q_VECS_SHAPE = (THREAD_GROUP_SIZE, NUM_VECS_PER_THREAD, VEC_SIZE)
+    Q_VECS_SHAPE = geometry.q_vecs_shape
     K_VECS_SHAPE = (NUM_VECS_PER_THREAD, VEC_SIZE)
     RED_SMEM_SIZE = 2 * NUM_WARPS
 

@@ -1,13 +1,17 @@
-"""From a decode step to launches: what is checked, allocated and handed to the kernels."""
+"""From a decode step to launches: the backends of the CUDA kernels.
+
+Each checks what its kernel can take, allocates the outputs, and hands all of it to a launch
+(running.py), which runs on the GPU for CUDA tensors and in the simulator for others.
+"""
 
 from collections.abc import Callable
-from functools import wraps
-from inspect import signature
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from pa_tutorial.arguments import float32_scale, require, steps
+from pa_tutorial.arguments import float32_scale, require, strides
 from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.kernels.choose import VLLM_PARTITION_SIZE
 from pa_tutorial.kernels.geometry import FLOAT_BYTES, VEC_BYTES, Geometry, divide_round_up
@@ -16,8 +20,17 @@ from pa_tutorial.kernels.loads import LoadsOf, element_loads
 from pa_tutorial.kernels.naive import naive_kernel
 from pa_tutorial.kernels.paged_attention import paged_attention
 from pa_tutorial.kernels.reduce import reduce
-from pa_tutorial.kernels.running import Launch, Partitioned, as_stored, flat
+from pa_tutorial.kernels.running import (
+    CudaLaunch,
+    NaiveLaunch,
+    PagedLaunch,
+    PartitionedLaunch,
+    as_stored,
+    flat,
+)
 from pa_tutorial.kernels.vectors import vector_loads
+from pa_tutorial.paging.layouts import DTYPES
+from pa_tutorial.simt.gpus import MAX_GRID_YZ
 from pa_tutorial.simt.simulate import MAX_SHARED
 
 OF_A_TOKEN = (
@@ -26,91 +39,104 @@ OF_A_TOKEN = (
 )
 OF_A_PARTITION = "8 for each partition: a larger partition_size needs less"
 
-# The arguments of the kernels, in the order of their signatures.
-NAIVE = ("out", "q", "k_cache", "v_cache", "scale", "block_tables", "seq_lens", "alibi_slopes")
-STRIDES = ("q_stride", "kv_block_stride", "kv_head_stride")
-PAGED = ("exp_sums", "max_logits", *NAIVE, *STRIDES)
-REDUCE = ("out", "exp_sums", "max_logits", "tmp_out", "seq_lens", "max_num_partitions")
+
+@dataclass(frozen=True)
+class CudaBackend:
+    """What the backends of the CUDA kernels share."""
+
+    layout: ClassVar[str] = "vllm"
+    # A launch has the shared memory, and v2 the partitions, of the lengths when it was prepared.
+    reusable: ClassVar[bool] = False
+
+    def why_absent(self) -> None:
+        """They run everywhere: without a GPU, in the simulator."""
+        return None
 
 
-def takes_tensors(function: Callable) -> Callable:
-    """A function of a DecodeStep, as one that is called with the tensors of the step:
+class NaiveBackend(CudaBackend):
+    """The first paged kernel: one thread per token."""
 
-    function(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes=None, ...)
-    """
-    of_step, fields = signature(function), signature(DecodeStep).parameters
-    _, *options = of_step.parameters.values()
-    of_tensors = of_step.replace(parameters=[*fields.values(), *options])
-
-    @wraps(function)
-    def called(*tensors: object, **named: object) -> object:
-        given = of_tensors.bind(*tensors, **named).arguments
-        step = DecodeStep(**{name: given.pop(name) for name in fields if name in given})
-        return function(step, **given)
-
-    called.__signature__ = of_tensors
-    return called
+    def prepare(
+        self, step: DecodeStep, num_threads: int = 128, max_seq_len: int | None = None
+    ) -> NaiveLaunch:
+        """The launch of naive_kernel. Sizes and errors are those of PagedBackend.prepare."""
+        q, geometry = step.q, geometry_of(step, num_threads)
+        max_seq_len = step.longest(max_seq_len)
+        shared_bytes = FLOAT_BYTES * max_seq_len
+        require_shared(shared_bytes, q, max_seq_len, OF_A_TOKEN)
+        out = not_written(q.shape, q)
+        arguments = {"out": as_stored(out)} | arguments_of(step, as_stored)
+        grid = (q.shape[1], q.shape[0], 1)
+        return NaiveLaunch(naive_kernel(geometry), geometry, grid, shared_bytes, arguments, out)
 
 
-@takes_tensors
-def prepare_naive(
-    step: DecodeStep, num_threads: int = 128, max_seq_len: int | None = None
-) -> Launch:
-    """The launch of naive_kernel. Arguments and errors are those of paged_attention_v1."""
-    q, geometry = step.q, geometry_of(step, num_threads)
-    max_seq_len = step.longest(max_seq_len)
-    shared_bytes = FLOAT_BYTES * max_seq_len
-    require_shared(shared_bytes, q, max_seq_len, OF_A_TOKEN)
-    out = not_written(q.shape, q)
-    named = {"out": as_stored(out)} | arguments_of(step, as_stored)
-    arguments = {name: named[name] for name in NAIVE}
-    grid = (q.shape[1], q.shape[0], 1)
-    return Launch(naive_kernel(geometry), geometry, grid, shared_bytes, arguments, NAIVE, out)
+@dataclass(frozen=True)
+class PagedBackend(CudaBackend):
+    """vLLM's v1. loads: element_loads, or vector_loads for loads of 4, 8 and 16 bytes."""
+
+    loads: LoadsOf
+
+    def prepare(
+        self, step: DecodeStep, num_threads: int = 128, max_seq_len: int | None = None
+    ) -> PagedLaunch:
+        """The launch of the paged kernel, to run it, to watch it or to repeat it.
+
+            launch = v1_backend.prepare(step)
+            report = launch.simulate(trace=0)
+
+        num_threads  of a thread block: 64, 128 or 256
+        max_seq_len  of the longest sequence, for the size of the shared memory. By default the
+                     largest of seq_lens; on a GPU, where they aren't read, as many tokens as a
+                     block table has room for
+
+        Raises ValueError for shapes, dtypes, strides and sizes that the kernel can't take, and for
+        a context beyond the shared memory; with vector_loads also unless q and the caches, each
+        sequence of q, each block and each head start at a multiple of what one load brings
+        (16 bytes, for q sometimes less). torch's own tensors do.
+        Source: vLLM, csrc/attention/paged_attention_v1.cu.
+        """
+        return paged_launch(step, geometry_of(step, num_threads), self.loads, max_seq_len)
 
 
-@takes_tensors
-def prepare_v1(
-    step: DecodeStep,
-    num_threads: int = 128,
-    loads: LoadsOf = element_loads,
-    max_seq_len: int | None = None,
-) -> Launch:
-    """The launch of paged_attention_v1, for those who want to watch it or to repeat it.
+@dataclass(frozen=True)
+class PartitionedBackend(CudaBackend):
+    """vLLM's v2: a thread block per partition of each sequence and head, then the reduce kernel."""
 
-        prepared = prepare_v1(...)
-        report = prepared.simulate(trace=0)
+    loads: LoadsOf
 
-    Arguments and errors are those of paged_attention_v1; num_threads may be 64 or 256 too, loads
-    is element_loads or vector_loads.
-    """
-    return launch_of(step, geometry_of(step, num_threads), loads, max_seq_len)
+    def prepare(
+        self,
+        step: DecodeStep,
+        num_threads: int = 128,
+        max_seq_len: int | None = None,
+        partition_size: int = VLLM_PARTITION_SIZE,
+    ) -> PartitionedLaunch:
+        """The two launches of v2.
 
+            launch = v2_backend.prepare(step)
+            partitions, reduced = launch.simulate()    # the reports of both
 
-@takes_tensors
-def prepare_v2(
-    step: DecodeStep,
-    num_threads: int = 128,
-    loads: LoadsOf = vector_loads,
-    max_seq_len: int | None = None,
-    partition_size: int = VLLM_PARTITION_SIZE,
-) -> Partitioned:
-    """The two launches of paged_attention_v2, for those who want to watch or to repeat them.
+        partition_size  tokens of a partition, a multiple of the block size; vLLM has 512
 
-        prepared = prepare_v2(...)
-        partitions, reduced = prepared.simulate()    # the reports of both
-
-    Arguments and errors are those of paged_attention_v2; num_threads may be 64 or 256 too, loads
-    is element_loads or vector_loads.
-    """
-    require(partition_size != 0, "partition_size", partition_size, "1 or more; v1 is without")
-    geometry = geometry_of(step, num_threads, partition_size)
-    partitions = launch_of(step, geometry, loads, max_seq_len)
-    return Partitioned(partitions, prepare_reduce(partitions))
+        Other sizes and errors are those of PagedBackend.prepare. A long context needs no more
+        shared memory than a short one, but for 8 bytes per partition.
+        Source: vLLM, csrc/attention/paged_attention_v2.cu.
+        """
+        require(partition_size != 0, "partition_size", partition_size, "1 or more; v1 is without")
+        geometry = geometry_of(step, num_threads, partition_size)
+        partitions = paged_launch(step, geometry, self.loads, max_seq_len)
+        return PartitionedLaunch(partitions, reduce_launch(partitions))
 
 
-def launch_of(
+naive_backend = NaiveBackend()
+v1_backend = PagedBackend(element_loads)
+v1_vector_backend = PagedBackend(vector_loads)
+v2_backend = PartitionedBackend(vector_loads)
+
+
+def paged_launch(
     step: DecodeStep, geometry: Geometry, loads: LoadsOf, max_seq_len: int | None
-) -> Launch:
+) -> PagedLaunch:
     """The launch of the paged kernel, of v1 or v2."""
     max_seq_len = step.longest(max_seq_len)
     shared_bytes = require_launch(step, geometry, loads, max_seq_len)
@@ -122,8 +148,9 @@ def launch_of(
     grid, kernel = (num_heads, num_seqs, num_partitions or 1), paged_attention(geometry, loads)
     written = outputs(step.q, num_partitions)
     arguments = {name: flat(tensor) for name, tensor in written.items()} | arguments_of(step)
+    arguments |= strides_of(step)
     sizes, out = (geometry, grid, shared_bytes), written["out"]
-    return Launch(kernel, *sizes, arguments, PAGED, out, unwritten=unwritten)
+    return PagedLaunch(kernel, *sizes, arguments, out, unwritten=unwritten)
 
 
 def outputs(q: Tensor, num_partitions: int) -> dict[str, Tensor]:
@@ -140,7 +167,7 @@ def outputs(q: Tensor, num_partitions: int) -> dict[str, Tensor]:
     return {"exp_sums": exp_sums, "max_logits": max_logits, "out": tmp_out}
 
 
-def prepare_reduce(partitions: Launch) -> Launch:
+def reduce_launch(partitions: PagedLaunch) -> CudaLaunch:
     """The launch that joins the partitions of another launch."""
     tmp_out, geometry = partitions.out, partitions.geometry
     num_seqs, num_heads, num_partitions, head_size = tmp_out.shape
@@ -148,14 +175,22 @@ def prepare_reduce(partitions: Launch) -> Launch:
     total = shared_bytes + 2 * geometry.NUM_WARPS * FLOAT_BYTES  # and red_smem
     require_shared(total, tmp_out, num_partitions * geometry.PARTITION_SIZE, OF_A_PARTITION)
     out = not_written((num_seqs, num_heads, head_size), tmp_out)
-    read = {name: partitions.arguments[name] for name in ("exp_sums", "max_logits", "seq_lens")}
-    own = {"tmp_out": partitions.arguments["out"], "max_num_partitions": num_partitions}
-    grid, arguments = (num_heads, num_seqs, 1), {"out": flat(out)} | read | own
-    return Launch(reduce(geometry), geometry, grid, shared_bytes, arguments, REDUCE, out)
+    left = partitions.arguments
+    arguments = {
+        "out": flat(out),
+        "exp_sums": left["exp_sums"],
+        "max_logits": left["max_logits"],
+        "tmp_out": left["out"],
+        "seq_lens": left["seq_lens"],
+        "max_num_partitions": num_partitions,
+    }
+    grid = (num_heads, num_seqs, 1)
+    return CudaLaunch(reduce(geometry), geometry, grid, shared_bytes, arguments, out)
 
 
 def arguments_of(step: DecodeStep, memory: Callable[[Tensor], Tensor] = flat) -> dict[str, object]:
-    """What the kernels read, by name; memory is how they see q and the caches."""
+    """What the kernels read, in the order of their signatures; memory is how they see q and the
+    caches."""
     return {
         "q": memory(step.q),
         "k_cache": memory(step.k_cache),
@@ -164,6 +199,12 @@ def arguments_of(step: DecodeStep, memory: Callable[[Tensor], Tensor] = flat) ->
         "block_tables": step.block_tables,
         "seq_lens": step.seq_lens,
         "alibi_slopes": step.float_slopes(),
+    }
+
+
+def strides_of(step: DecodeStep) -> dict[str, int]:
+    """What the paged kernel takes after that, since it sees flat memory."""
+    return {
         "q_stride": step.q.stride(0),
         "kv_block_stride": step.k_cache.stride(0),
         "kv_head_stride": step.k_cache.stride(1),
@@ -180,7 +221,13 @@ def not_written(shape: tuple[int, ...], like: Tensor, dtype: torch.dtype | None 
 
 def geometry_of(step: DecodeStep, num_threads: int, partition_size: int = 0) -> Geometry:
     """The geometry that a step asks for. TypeError or ValueError for what no kernel can take."""
-    step.require_for_cuda()
+    step.require_layout("vllm")
+    step.require_same_dtype(DTYPES)
+    x = 16 // step.k_cache.element_size()
+    require(step.k_cache.shape[4] == x, "k_cache.shape[4]", step.k_cache.shape[4], f"x = {x}")
+    step.require_strides(k_dims=3, v_dims=2)
+    allowed = f"at most {MAX_GRID_YZ}: axis y of a grid"
+    require(len(step.q) <= MAX_GRID_YZ, "len(q)", len(step.q), allowed)
     num_heads, head_size = step.q.shape[1:]
     return Geometry(
         head_size=head_size,
@@ -219,7 +266,7 @@ def require_aligned(geometry: Geometry, step: DecodeStep) -> None:
         ("v_cache", step.v_cache, VEC_BYTES, 2),
     ):
         require_aligned_start(name, tensor, num_bytes)
-        for dim, distance in enumerate(steps(tensor)[:dims]):
+        for dim, distance in enumerate(strides(tensor)[:dims]):
             stride = distance * geometry.ITEMSIZE
             allowed = f"a multiple of {num_bytes} bytes, what one load brings"
             require(stride % num_bytes == 0, f"{name}.stride({dim})", f"{stride} bytes", allowed)

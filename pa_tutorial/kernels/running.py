@@ -1,15 +1,24 @@
 """A kernel with all that it needs to run: on the GPU for CUDA tensors, else in the simulator."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from types import CellType, FunctionType
 
 import torch
 from torch import Tensor
 
+from pa_tutorial.arguments import require
 from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.gpu_launch import OnGpu
+from pa_tutorial.kernels.intermediates import (
+    MARKS,
+    NAMES,
+    REDUCED,
+    REDUCED_NAMES,
+    intermediates,
+    intermediates_of_v2,
+    scores,
+)
 from pa_tutorial.simt import Report, launch
 
 SIMULATED = (
@@ -19,15 +28,14 @@ SIMULATED = (
 
 
 @dataclass(frozen=True)
-class Launch:
-    """A kernel with all that it needs to run.
+class CudaLaunch:
+    """A CUDA kernel with all that it needs to run.
 
     kernel        a @cuda.jit kernel, made for this geometry
     grid          thread blocks along x, y, z: (num_heads, num_seqs, max_num_partitions)
     shared_bytes  dynamic shared memory of one thread block; the static comes on top
-    arguments     of the kernel, by name
-    order         their names, in the order of the kernel's signature
-    out           what the kernel writes in the end: an output, NaN before the run
+    arguments     of the kernel, by name, in the order of its signature
+    out           what the kernel writes in the end: NaN before the run
     unwritten     the arguments that hold nothing before the run
     """
 
@@ -36,14 +44,12 @@ class Launch:
     grid: tuple[int, int, int]
     shared_bytes: int
     arguments: dict[str, object]
-    order: tuple[str, ...]
     out: Tensor
     unwritten: tuple[str, ...] = ("out",)
 
     @property
-    def kernel_arguments(self) -> tuple[object, ...]:
-        """What the kernel is called with."""
-        return tuple(self.arguments[name] for name in self.order)
+    def seq_lens(self) -> Tensor:
+        return self.arguments["seq_lens"]
 
     def simulate(self, **options: object) -> Report:
         """Run it without a GPU; `out` is written. The options are those of simt.launch."""
@@ -51,7 +57,7 @@ class Launch:
             self.kernel,
             self.grid,
             self.geometry.NUM_THREADS,
-            *self.kernel_arguments,
+            *self.arguments.values(),
             shared_bytes=self.shared_bytes,
             unwritten=self.unwritten,
             **options,
@@ -62,12 +68,12 @@ class Launch:
         """The launch on a GPU; its arguments are wrapped when it is first asked for."""
         size = self.grid, self.geometry.NUM_THREADS
         shared_bytes = self.shared_bytes, self.geometry.static_shared_bytes
-        return OnGpu(self.kernel, size, shared_bytes, self.kernel_arguments)
+        return OnGpu(self.kernel, size, shared_bytes, tuple(self.arguments.values()))
 
     def run(self) -> Tensor:
         """Run it where its tensors are, and return `out`.
 
-        On a GPU it is put on torch's current stream, and nobody waits for it.
+        On a GPU it is put on torch's current stream, and the call returns at once.
         """
         if self.out.is_cuda:
             self.on_gpu()
@@ -76,28 +82,56 @@ class Launch:
             self.simulate()
         return self.out
 
+    def watched(self, where: Sequence[str] | str, names: Sequence[str]) -> Report:
+        """Run it in the simulator, with snapshots of these variables at these marks.
+
+        Raises ValueError for tensors on a GPU.
+        """
+        allowed = "on the CPU: a kernel can be watched in the simulator only"
+        require(not self.out.is_cuda, "q.device", self.out.device, allowed)
+        say_simulated()
+        return self.simulate(watch=where, names=names)
+
+
+class NaiveLaunch(CudaLaunch):
+    """A launch of naive_kernel."""
+
+    def probe(self) -> dict[str, Tensor]:
+        """Run it in the simulator: `out` and qk."""
+        report = self.watched("end", ("qk",))
+        return {"qk": scores(report, "end", "qk", self.seq_lens), "out": self.out}
+
+
+class PagedLaunch(CudaLaunch):
+    """A launch of the paged kernel: v1, or the first half of v2."""
+
+    def probe(self) -> dict[str, Tensor]:
+        """Run it in the simulator: `out` and the intermediates of v1."""
+        report = self.watched(MARKS, NAMES)
+        return intermediates(report, self.geometry, self.seq_lens) | {"out": self.out}
+
 
 @dataclass(frozen=True)
-class Partitioned:
+class PartitionedLaunch:
     """v2: two launches, one after the other.
 
     partitions  the paged kernel
     reduce      the reduce kernel, which joins what the first has left:
-    tmp_out     [num_seqs, num_heads, max_num_partitions, head_size]  an output a partition
+    tmp_out     [num_seqs, num_heads, max_num_partitions, head_size]  an output per partition
     exp_sums    [num_seqs, num_heads, max_num_partitions]  each below its partition's maximum
     max_logits  the same: the largest score of each partition
     out         [num_seqs, num_heads, head_size]  one output of them all
     """
 
-    partitions: Launch
-    reduce: Launch
+    partitions: PagedLaunch
+    reduce: CudaLaunch
     tmp_out = property(lambda self: self.partitions.out)
     exp_sums = property(lambda self: self.of_partitions("exp_sums"))
     max_logits = property(lambda self: self.of_partitions("max_logits"))
     out = property(lambda self: self.reduce.out)
 
     def of_partitions(self, name: str) -> Tensor:
-        """One number for each partition, from the array of this name."""
+        """One number per partition, from the array of this name."""
         return self.partitions.arguments[name].view(self.tmp_out.shape[:3])
 
     def simulate(self, **options: object) -> tuple[Report, Report]:
@@ -109,27 +143,20 @@ class Partitioned:
         self.partitions.run()
         return self.reduce.run()
 
-
-def with_names(kernel: Callable, **values: object) -> FunctionType:
-    """The plain function of a kernel, with other values for names that it takes from around it.
-
-    Raises ValueError for a name that it does not use.
-    """
-    function = kernel.py_func
-    code, cells = function.__code__, function.__closure__ or ()
-    unknown = set(values) - {*code.co_names, *code.co_freevars}
-    if unknown:
-        raise ValueError(f"values: {code.co_name} does not use {', '.join(sorted(unknown))}")
-    around = {n: cell.cell_contents for n, cell in zip(code.co_freevars, cells, strict=True)}
-    closure = tuple(CellType(values.get(name, value)) for name, value in around.items())
-    return FunctionType(code, function.__globals__ | values, code.co_name, None, closure)
+    def probe(self) -> dict[str, Tensor]:
+        """Run both in the simulator: `out` and the intermediates of the whole sequence."""
+        report = self.partitions.watched(MARKS, NAMES)
+        reduced = self.reduce.watched(REDUCED, REDUCED_NAMES)
+        inputs = self.partitions.geometry, self.partitions.seq_lens
+        found = intermediates_of_v2(report, reduced, *inputs, self.max_logits, self.exp_sums)
+        return found | {"out": self.out}
 
 
 _said = False
 
 
 def say_simulated() -> None:
-    """That there is no GPU in this: once in a process."""
+    """Say once per process that no GPU is used."""
     global _said
     if not _said:
         print(SIMULATED)

@@ -3,6 +3,7 @@
 from pa_tutorial.arguments import require, require_dense
 from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.paging.layouts import DTYPES
+from pa_tutorial.simt.gpus import MAX_GRID_YZ
 
 MIN_TILE = 16  # of a dimension over which tl.dot adds up
 KEY_BYTES = 8192  # of the keys of a tile, where nobody says how many there shall be
@@ -33,20 +34,13 @@ def usual_tile(head_size: int, itemsize: int) -> int:
 
 def require_triton_inputs(step: DecodeStep) -> None:
     """Raise TypeError or ValueError, naming the argument, unless the kernels can read all."""
-    step.require_readable(None)
-    q, k_cache = step.q, step.k_cache
-    allowed = "of 4 dimensions: the plain layout"
-    require(k_cache.dim() == 4, "k_cache.shape", list(k_cache.shape), allowed)
-    step.require_shapes()
-    require(q.dtype in DTYPES, "q.dtype", q.dtype, f"one of {', '.join(map(str, DTYPES))}")
-    for name in ("k_cache", "v_cache"):
-        dtype = getattr(step, name).dtype
-        require(dtype == q.dtype, f"{name}.dtype", dtype, f"{q.dtype}, as q")
+    step.require_layout("plain")
+    step.require_same_dtype(DTYPES)
     step.require_strides(k_dims=2, v_dims=2)
     require_dense("block_tables", step.block_tables, 1)
     require_dense("seq_lens", step.seq_lens, 1)
-    step.require_for_grid()
-    step.require_numbers()
+    allowed = f"at most {MAX_GRID_YZ}: axis y of a grid"
+    require(len(step.q) <= MAX_GRID_YZ, "len(q)", len(step.q), allowed)
 
 
 def require_sizes(**sizes: int) -> None:

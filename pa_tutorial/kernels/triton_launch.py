@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from functools import partial
 from functools import reduce as fold
 from importlib.util import find_spec
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from pa_tutorial.arguments import float32_scale, require
 from pa_tutorial.attention.online import Part, merge
-from pa_tutorial.attention.step import MAX_GRID_YZ, DecodeStep
+from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.kernels.choose import VLLM_PARTITION_SIZE
 from pa_tutorial.kernels.geometry import divide_round_up
 from pa_tutorial.kernels.triton_inputs import (
@@ -25,6 +26,7 @@ from pa_tutorial.kernels.triton_inputs import (
     require_triton_inputs,
     usual_tile,
 )
+from pa_tutorial.simt.gpus import MAX_GRID_YZ
 
 NUM_WARPS = 4
 NUM_STAGES = 3  # as Triton takes where nobody says anything
@@ -99,9 +101,17 @@ class TritonLaunch:
         self.reduce.run()
         return self.out
 
+    def probe(self) -> dict[str, Tensor]:
+        """Run both kernels: `out`, qk_max and exp_sum [num_seqs, num_heads, 1], and accs
+        [num_seqs, num_heads, head_size]."""
+        self.run()
+        m, l, acc = self.merged()
+        found = {"qk_max": m[..., None], "exp_sum": l[..., None], "accs": acc / l[..., None]}
+        return found | {"out": self.out}
+
     def merged(self) -> Part:
-        """What the partitions of the last run come to, in torch: m, l [num_seqs, num_heads] and
-        acc [.., head_size]. A partition behind the end of a sequence counts as empty."""
+        """The partitions of the last run, merged in torch: m, l [num_seqs, num_heads] and
+        acc [.., head_size]. A partition past the end of a sequence counts as empty."""
         values = self.partitions.arguments
         lens, num_partitions = values["seq_lens_ptr"], values["max_num_partitions"]
         starts = values["partition_size"] * torch.arange(num_partitions, device=lens.device)
@@ -114,58 +124,62 @@ class TritonLaunch:
         return fold(merge, map(Part, *(tensor.unbind(2) for tensor in part)))
 
 
-def prepare_triton(
-    q: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    block_tables: Tensor,
-    seq_lens: Tensor,
-    scale: float,
-    alibi_slopes: Tensor | None = None,
-    **sizes: int | None,
-) -> TritonLaunch:
-    """Check everything and allocate the outputs once; then `run()` as often as you like.
+@dataclass(frozen=True)
+class TritonBackend:
+    """The Triton kernels: any head size and block size, the plain layout."""
 
-    sizes  max_seq_len, partition_size and tile_size; for a GPU num_warps and num_stages too: see
-           TritonCall
+    layout: ClassVar[str] = "plain"
+    reusable: ClassVar[bool] = False  # a launch has the partitions of the lengths it was made for
 
-    The other arguments and the errors are those of paged_attention_triton.
-    """
-    step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
-    return launch_of_triton(step, **sizes)
+    def prepare(
+        self,
+        step: DecodeStep,
+        max_seq_len: int | None = None,
+        partition_size: int = VLLM_PARTITION_SIZE,
+        tile_size: int | None = None,
+        num_warps: int = NUM_WARPS,
+        num_stages: int = NUM_STAGES,
+    ) -> TritonLaunch:
+        """Check everything and allocate the outputs once; then `run()` as often as you like.
+
+        max_seq_len     of the longest sequence, for the number of partitions. By default the
+                        largest of seq_lens; on a GPU, where they aren't read, as many tokens as a
+                        block table has room for
+        partition_size  tokens that one program goes through
+        tile_size       tokens of one step of its loop: a power of two, 16 to 1,024; by default as
+                        many as 8 KiB of keys hold, at most 64
+        num_warps, num_stages  on a GPU: see TritonCall
+
+        Errors are those of paged_attention_triton.
+        """
+        if why := why_absent():
+            raise ImportError(f"the Triton kernels cannot run here: {why}")
+        from pa_tutorial.kernels import triton_decode
+
+        require_triton_inputs(step)
+        num_seqs, num_heads, head_size = step.q.shape
+        if tile_size is None:
+            tile_size = usual_tile(head_size, step.q.element_size())
+        options = {"num_warps": num_warps, "num_stages": num_stages}
+        require_sizes(partition_size=partition_size, tile_size=tile_size, **options)
+        most = step.longest(max_seq_len)
+        max_num_partitions = divide_round_up(most, partition_size)
+        least = divide_round_up(most, MAX_GRID_YZ)
+        allowed = f"at least {least}: a grid has room for {MAX_GRID_YZ:,} partitions along axis z"
+        require(partition_size >= least, "partition_size", partition_size, allowed)
+        values = values_of(step) | unwritten_outputs(step.q, max_num_partitions)
+        values |= {"partition_size": partition_size, "max_num_partitions": max_num_partitions}
+        values |= {"TILE_SIZE": tile_size}
+        grid = step.num_kv_heads, num_seqs, max_num_partitions
+        partitions = call_of(triton_decode.paged_decode_kernel, grid, values, **options)
+        reduce = call_of(triton_decode.reduce_kernel, (num_heads, num_seqs, 1), values)
+        return TritonLaunch(partitions, reduce)
+
+    def why_absent(self) -> str | None:
+        return why_absent()
 
 
-def launch_of_triton(
-    step: DecodeStep,
-    max_seq_len: int | None = None,
-    partition_size: int = VLLM_PARTITION_SIZE,
-    tile_size: int | None = None,
-    num_warps: int = NUM_WARPS,
-    num_stages: int = NUM_STAGES,
-) -> TritonLaunch:
-    """The launch of prepare_triton."""
-    if why := why_absent():
-        raise ImportError(f"the Triton kernels cannot run here: {why}")
-    from pa_tutorial.kernels import triton_decode
-
-    require_triton_inputs(step)
-    num_seqs, num_heads, head_size = step.q.shape
-    if tile_size is None:
-        tile_size = usual_tile(head_size, step.q.element_size())
-    options = {"num_warps": num_warps, "num_stages": num_stages}
-    require_sizes(partition_size=partition_size, tile_size=tile_size, **options)
-    most = step.longest(max_seq_len)
-    max_num_partitions = divide_round_up(most, partition_size)
-    least = divide_round_up(most, MAX_GRID_YZ)
-    allowed = f"at least {least}: a grid has room for {MAX_GRID_YZ:,} partitions along axis z"
-    require(partition_size >= least, "partition_size", partition_size, allowed)
-    values = values_of(step) | unwritten_outputs(step.q, max_num_partitions)
-    values |= {"partition_size": partition_size, "max_num_partitions": max_num_partitions}
-    values |= {"TILE_SIZE": tile_size}
-    grid = step.k_cache.shape[1], num_seqs, max_num_partitions
-    partitions = call_of(triton_decode.paged_decode_kernel, grid, values, **options)
-    reduce = call_of(triton_decode.reduce_kernel, (num_heads, num_seqs, 1), values)
-    return TritonLaunch(partitions, reduce)
+triton_backend = TritonBackend()
 
 
 def call_of(
@@ -222,33 +236,17 @@ def paged_attention_triton(
     seq_lens: Tensor,
     scale: float,
     alibi_slopes: Tensor | None = None,
-    probe: dict[str, Tensor] | None = None,
-    max_seq_len: int | None = None,
-    partition_size: int = VLLM_PARTITION_SIZE,
-    tile_size: int | None = None,
 ) -> Tensor:
     """One decode step in Triton. Stage `triton`.
 
     The arguments and the output are those of paged_attention_cpu. Any head size and block size will
-    do, and the caches may have gaps between blocks and heads, the same ones. Further:
-
-    max_seq_len     of the longest sequence, for the number of partitions. If it is not given:
-                    the largest of seq_lens; on a GPU, where nobody looks at them, all that a
-                    block table has room for
-    partition_size  tokens that one program goes through
-    tile_size       tokens of one step of its loop: a power of two, 16 to 1,024; if it is not
-                    given, what 8 KiB of keys come to, at most 64
+    do, and the caches may have gaps between blocks and heads, the same ones. Sizes other than the
+    usual: triton_backend.prepare.
 
     With CUDA tensors it runs on the GPU, on torch's current stream. With tensors on the CPU it
-    runs in Triton's interpreter, about 4 ms for each tile.
+    runs in Triton's interpreter, about 4 ms per tile.
     Raises ImportError, with the reason, where there is no Triton; before anything runs, TypeError
-    or ValueError, naming the argument, for what the kernel cannot take.
+    or ValueError, naming the argument, for what DecodeStep or the kernel can't take.
     """
-    sizes = {"max_seq_len": max_seq_len, "partition_size": partition_size, "tile_size": tile_size}
     step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
-    prepared = launch_of_triton(step, **sizes)
-    out = prepared.run()
-    if probe is not None:
-        m, l, acc = prepared.merged()
-        probe |= {"qk_max": m[..., None], "exp_sum": l[..., None], "accs": acc / l[..., None]}
-    return out
+    return triton_backend.prepare(step).run()

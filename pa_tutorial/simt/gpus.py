@@ -8,6 +8,7 @@ WARP_SIZE = 32  # lanes
 ALL_LANES = 0xFFFFFFFF  # the mask of a shuffle in which all lanes of a warp take part
 KB, MB, GB = 1024, 1024**2, 1000**3
 MAX_THREADS = 1024  # of a thread block, on every GPU
+MAX_GRID_YZ = 65_535  # thread blocks along axis y or z of a grid
 REGISTER = 4  # bytes
 REGISTERS_AT_ONCE = 256  # a warp gets its registers in pieces of this many
 SHARED_AT_ONCE = 128  # bytes

@@ -9,8 +9,9 @@ import torch
 
 from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.intermediates import MARKS, NAMES
-from pa_tutorial.kernels.launch import Launch, Partitioned, prepare_v1, prepare_v2
 from pa_tutorial.kernels.loads import LoadsOf, element_loads
+from pa_tutorial.kernels.prepare import PagedBackend, v2_backend
+from pa_tutorial.kernels.running import PagedLaunch, PartitionedLaunch
 from pa_tutorial.simt import Report, Snapshot, Trace
 from pa_tutorial.walk.problem import DecodeProblem
 
@@ -31,7 +32,7 @@ REFERENCE = DecodeProblem(
 class Run:
     """One launch of the kernel, with the trace of one thread block and snapshots of all."""
 
-    prepared: Launch
+    prepared: PagedLaunch
     report: Report
 
     @property
@@ -68,19 +69,19 @@ class Run:
 @cache
 def run_v1(problem: DecodeProblem, head: int = 0, loads: LoadsOf = element_loads) -> Run:
     """paged_attention_v1 on a problem, all checks on; thread block (head, 0, 0) is traced."""
-    return watched(prepare_v1(**vars(problem.paged("vllm")), loads=loads), head)
+    return watched(PagedBackend(loads).prepare(problem.paged("vllm")), head)
 
 
-def watched(prepared: Launch, head: int = 0) -> Run:
+def watched(prepared: PagedLaunch, head: int = 0) -> Run:
     """Run a launch, of the kernel or of a changed one; thread block (head, 0, 0) is traced."""
     names = (*NAMES, "red_smem", "q_vecs", "k_vecs", "qk")
     return Run(prepared, prepared.simulate(trace=(head, 0, 0), watch=MARKS, names=names))
 
 
 @cache
-def run_v2(problem: DecodeProblem, partition_size: int) -> tuple[Partitioned, Report]:
+def run_v2(problem: DecodeProblem, partition_size: int) -> tuple[PartitionedLaunch, Report]:
     """paged_attention_v2 on a problem up to its reduce kernel, all checks on, everything traced."""
-    prepared = prepare_v2(**vars(problem.paged("vllm")), partition_size=partition_size)
+    prepared = v2_backend.prepare(problem.paged("vllm"), partition_size=partition_size)
     return prepared, prepared.partitions.simulate(trace="all", watch=MARKS, names=NAMES)
 
 

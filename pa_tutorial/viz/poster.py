@@ -10,8 +10,8 @@ from matplotlib.patches import Circle
 
 from pa_tutorial.arguments import require
 from pa_tutorial.kernels.intermediates import ROWS_DONE, SCORES_DONE, SUM_DONE, WEIGHTS_DONE
-from pa_tutorial.kernels.launch import prepare_v2
 from pa_tutorial.kernels.loads import element_loads
+from pa_tutorial.kernels.prepare import PartitionedBackend
 from pa_tutorial.simt import Trace
 from pa_tutorial.simt.gpus import WARP_SIZE
 from pa_tutorial.viz import drawing, style
@@ -126,9 +126,10 @@ class Board:
 @cache
 def run_of_partition() -> Run:
     """The paged kernel of v2 on the worked example: the thread block of partition 0, head 0."""
-    paged = vars(WORKED_EXAMPLE.paged("vllm"))
     size = WORKED_EXAMPLE.block_size
-    return watched(prepare_v2(**paged, partition_size=size, loads=element_loads).partitions)
+    backend = PartitionedBackend(element_loads)
+    launch = backend.prepare(WORKED_EXAMPLE.paged("vllm"), partition_size=size)
+    return watched(launch.partitions)
 
 
 @style.styled

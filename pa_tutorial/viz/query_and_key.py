@@ -1,6 +1,6 @@
 """The figures of notebook 09: who reads which bytes of q and K, and q times k in a thread group."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -8,10 +8,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pa_tutorial.kernels.geometry import Geometry
-from pa_tutorial.kernels.launch import prepare_v1
 from pa_tutorial.kernels.loads import LoadsOf, element_loads
 from pa_tutorial.kernels.paged_attention import paged_attention
-from pa_tutorial.kernels.running import flat, with_names
+from pa_tutorial.kernels.prepare import v1_backend
+from pa_tutorial.kernels.running import flat
 from pa_tutorial.kernels.vectors import as_float
 from pa_tutorial.simt import Snapshot, Trace, shared_traffic
 from pa_tutorial.simt.traffic import NUM_BANKS, WORD
@@ -153,6 +153,18 @@ class PlainGeometry(Geometry):
         return self.head_size
 
 
+@dataclass(frozen=True)
+class PaddedGeometry(Geometry):
+    """Each row of q_vecs ends in so many unused vecs."""
+
+    padding: int = 0
+
+    @property
+    def q_vecs_shape(self) -> tuple[int, int, int]:
+        threads, vecs, elements = super().q_vecs_shape
+        return threads, vecs + self.padding, elements
+
+
 def plain_key_trace(run: Run, loads: LoadsOf = element_loads) -> Trace:
     """The reads of K of the same kernel, over the same tokens in the plain layout.
 
@@ -183,13 +195,12 @@ def one_block(geometry: Geometry) -> DecodeProblem:
 @cache
 def padded_run(geometry: Geometry, padding: int) -> Run:
     """The kernel on one full block of tokens; `padding` unused vecs end each row of q_vecs."""
-    inputs = vars(one_block(geometry).paged("vllm"))
-    prepared = prepare_v1(**inputs, num_threads=geometry.num_threads)
+    step = one_block(geometry).paged("vllm")
+    launch = v1_backend.prepare(step, num_threads=geometry.num_threads)
     if padding:
-        g = prepared.geometry
-        shape = g.THREAD_GROUP_SIZE, g.NUM_VECS_PER_THREAD + padding, g.VEC_SIZE
-        prepared = replace(prepared, kernel=with_names(prepared.kernel, Q_VECS_SHAPE=shape))
-    return watched(prepared)
+        padded = PaddedGeometry(**vars(launch.geometry), padding=padding)
+        launch = replace(launch, kernel=paged_attention(padded, element_loads))
+    return watched(launch)
 
 
 def query_reads(geometry: Geometry, padding: int = 0) -> Trace:

@@ -1,24 +1,26 @@
-"""Calls of a function under test, on a problem: how it is fed, and how it must behave.
+"""How a stage, or a reader's function in its place, is run on a problem, and how it must behave.
 
-The functions here adapt a stage, which knows only tensors, to a problem. They return
-the stage's output and intermediates in the shapes of `problem.expected()`.
+The functions here return the output and the intermediates in the shapes of `problem.expected()`.
 """
 
-import inspect
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from pa_tutorial.attention.cached import KVCache
+from pa_tutorial.attention.step import DecodeStep
+from pa_tutorial.backends import Backend
 from pa_tutorial.walk.problem import DecodeProblem, SequenceProblem
 from pa_tutorial.walk.regimes import strided_view
 
 # What an intermediate holds where there is no token.
 EMPTY = {"qk": float("-inf"), "logits": 0.0}
-# Intermediates of which every head of every sequence has one: [num_seqs, num_heads, n].
-OF_A_HEAD = ("qk_max", "exp_sum", "accs")
+# Intermediates that each head of each sequence has once: [num_seqs, num_heads, n].
+PER_HEAD = ("qk_max", "exp_sum", "accs")
 # Of the CPU kernel: more than most machines have cores, so that most problems have partitions to
 # merge; and the result is the same on every machine.
 NUM_SHARES = 5
@@ -41,32 +43,16 @@ def require_written(result: Any) -> Any:
     return result
 
 
-def takes(function: Function, name: str) -> bool:
-    """Whether the function itself can be called with this argument by name."""
-    try:
-        parameters = inspect.signature(function, follow_wrapped=False).parameters
-    except (TypeError, ValueError):  # some built-in functions hide their arguments
-        return False
-    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return name in parameters and parameters[name].kind in named
+def checked(run: Callable[[], Any], inputs: dict[str, Tensor]) -> Tensor:
+    """The result of a run, if it behaved.
 
+    inputs  the tensors that it reads, by name; q among them
 
-def call(function: Function, tensors: dict[str, Tensor], *arguments: Any, **options: Any) -> Tensor:
-    """Call an attention function and check how it behaved.
-
-    tensors  its first arguments by name, q first
-    arguments  the scale and the slopes, if there are any
-    options  given by name, if the function takes them: probe, partition_size, num_shares,
-             tile_size
-
-    Raises AnswerError if it returned no tensor like q, wrote to a tensor, or returned the
-    memory of one.
+    Raises AnswerError if it returned no tensor like q, wrote to an input, or returned the memory of
+    one.
     """
-    options = {name: value for name, value in options.items() if takes(function, name)}
-    slopes = next((other for other in arguments if isinstance(other, Tensor)), None)
-    inputs = tensors if slopes is None else tensors | {"alibi_slopes": slopes}
     before = {name: tensor.clone() for name, tensor in inputs.items()}
-    out = require_written(function(*tensors.values(), *arguments, **options))
+    out = require_written(run())
     q = before["q"]
     if not isinstance(out, Tensor):
         raise AnswerError(f"the function returned a {type(out).__name__}; it must return a tensor")
@@ -81,6 +67,58 @@ def call(function: Function, tensors: dict[str, Tensor], *arguments: Any, **opti
         if out.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr():
             raise AnswerError(f"the function returned {name} itself; it must return a new tensor")
     return out
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A function to try in place of a stage.
+
+    function  of (q, k, v, scale, alibi_slopes), or of the seven fields of a DecodeStep
+    takes     what else it takes by name: "probe", a dict that it fills with qk and logits;
+              "partition_size" in place of v2
+    """
+
+    function: Function
+    takes: Sequence[str] = ()
+
+    def __call__(self, *inputs: object, **options: object) -> Any:
+        taken = {name: value for name, value in options.items() if name in self.takes}
+        return self.function(*inputs, **taken)
+
+
+@dataclass
+class CandidateLaunch:
+    """One decode step by a candidate."""
+
+    candidate: Candidate
+    step: DecodeStep
+    sizes: dict[str, int]
+    out: Any = None
+
+    def run(self) -> Any:
+        return self.probe()["out"]
+
+    def probe(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        s = self.step
+        inputs = (s.q, s.k_cache, s.v_cache, s.block_tables, s.seq_lens, s.scale, s.alibi_slopes)
+        self.out = self.candidate(*inputs, probe=found, **self.sizes)
+        return found | {"out": self.out}
+
+
+@dataclass(frozen=True)
+class CandidateBackend:
+    """A candidate as a backend (pa_tutorial.backends)."""
+
+    candidate: Candidate
+    layout: str
+    reusable: ClassVar[bool] = False
+
+    def prepare(self, step: DecodeStep, **sizes: int) -> CandidateLaunch:
+        return CandidateLaunch(self.candidate, step, sizes)
+
+    def why_absent(self) -> None:
+        return None
 
 
 def collected(shape: tuple[int, ...], calls: list[tuple[Any, dict[str, Any]]]) -> dict[str, Tensor]:
@@ -115,7 +153,12 @@ def _put(name: str, piece: Tensor, target: Tensor) -> None:
     target[..., :width] = piece.reshape(*target.shape[:-1], width)
 
 
-def run_sequence(problem: SequenceProblem, function: Function, cached: bool) -> dict[str, Tensor]:
+def tensors_of(**inputs: Tensor | None) -> dict[str, Tensor]:
+    """Those that are given."""
+    return {name: tensor for name, tensor in inputs.items() if tensor is not None}
+
+
+def run_sequence(problem: SequenceProblem, candidate: Candidate, cached: bool) -> dict[str, Tensor]:
     """Feed the sequence to the model, in steps if there is a cache; collect every layer."""
     model, tokens, config = problem.model(), problem.tokens(), problem.config
     seq_len = problem.seq_len
@@ -123,10 +166,14 @@ def run_sequence(problem: SequenceProblem, function: Function, cached: bool) -> 
     caches = model.new_caches(2 * seq_len) if cached else None
     outs, places, probes = [], [], []
 
-    def attention(q: Tensor, k: Tensor, v: Tensor, *arguments: Any) -> Tensor:
-        probes.append({})
+    def attention(
+        q: Tensor, k: Tensor, v: Tensor, scale: float, alibi_slopes: Tensor | None
+    ) -> Tensor:
+        probe: dict[str, Tensor] = {}
+        probes.append(probe)
         q = strided_view(q) if problem.strided_q else q
-        return call(function, {"q": q, "k": k, "v": v}, *arguments, probe=probes[-1])
+        run = partial(candidate, q, k, v, scale, alibi_slopes, probe=probe)
+        return checked(run, tensors_of(q=q, k=k, v=v, alibi_slopes=alibi_slopes))
 
     first = 0
     for num_tokens in problem.steps if cached else (seq_len,):
@@ -141,8 +188,8 @@ def run_sequence(problem: SequenceProblem, function: Function, cached: bool) -> 
     return {**collected(shape, calls), "out": torch.cat(outs, dim=1)}
 
 
-def run_decode(problem: DecodeProblem, function: Function, cached: bool) -> dict[str, Tensor]:
-    """One query a sequence. Without a cache, the queries before it are there too, all zero."""
+def run_decode(problem: DecodeProblem, candidate: Candidate, cached: bool) -> dict[str, Tensor]:
+    """One query per sequence. Without a cache, the queries before it are there too, all zero."""
     inputs = problem.inputs()
     outs, probes = [], []
     for q, k, v in zip(inputs.q.split(1), inputs.keys, inputs.values, strict=True):
@@ -154,10 +201,11 @@ def run_decode(problem: DecodeProblem, function: Function, cached: bool) -> dict
             k, v = cache.keys, cache.values
         else:
             q = torch.cat([q.new_zeros(seq_len - 1, *q.shape[1:]), q])
-        probes.append({})
-        tensors = {"q": q, "k": k, "v": v}
-        out = call(function, tensors, inputs.scale, inputs.alibi_slopes, probe=probes[-1])
-        outs.append(out[-1])
+        probe: dict[str, Tensor] = {}
+        probes.append(probe)
+        slopes = inputs.alibi_slopes
+        run = partial(candidate, q, k, v, inputs.scale, slopes, probe=probe)
+        outs.append(checked(run, tensors_of(q=q, k=k, v=v, alibi_slopes=slopes))[-1])
     # Without a cache, intermediates have a row for every older query.
     given = collected(scores_shape(problem), [*enumerate(probes)] if cached else [])
     return {**given, "out": torch.stack(outs)}
@@ -177,20 +225,52 @@ def some_partitions(problem: DecodeProblem) -> int:
     return min(third_of_blocks * problem.block_size, MOST_OF_A_PARTITION)
 
 
-def run_paged(problem: DecodeProblem, function: Function, layout: str) -> dict[str, Tensor]:
-    """One call for the whole batch, over a cache in blocks."""
-    inputs = problem.paged(layout)
-    names = ("q", "k_cache", "v_cache", "block_tables", "seq_lens")
-    tensors = {name: getattr(inputs, name) for name in names}
-    probe: dict[str, Tensor] = {}
-    options = {"partition_size": some_partitions(problem), "num_shares": NUM_SHARES}
-    options |= {"tile_size": TILE_SIZE, "probe": probe}
-    out = call(function, tensors, inputs.scale, inputs.alibi_slopes, **options)
+def no_sizes(problem: DecodeProblem) -> dict[str, int]:
+    """Of most backends."""
+    return {}
+
+
+def v2_sizes(problem: DecodeProblem) -> dict[str, int]:
+    return {"partition_size": some_partitions(problem)}
+
+
+def cpu_sizes(problem: DecodeProblem) -> dict[str, int]:
+    return {"num_shares": NUM_SHARES}
+
+
+def triton_sizes(problem: DecodeProblem) -> dict[str, int]:
+    return {"partition_size": some_partitions(problem), "tile_size": TILE_SIZE}
+
+
+def run_paged(problem: DecodeProblem, backend: Backend, sizes: dict[str, int]) -> dict[str, Tensor]:
+    """One decode step for the whole batch, over a cache in blocks."""
+    step = problem.paged(backend.layout)
+    found = probed(backend, step, sizes)
+    out = found["out"]
     if problem.called_twice:
         kept = out.clone()
-        options["probe"] = {}
-        call(function, tensors | {"q": -inputs.q}, inputs.scale, inputs.alibi_slopes, **options)
+        probed(backend, replace(step, q=-step.q), sizes)
         if not torch.equal(out, kept):
             raise AnswerError("the next call changed this result; each must return a new tensor")
-    of_a_head = {name: probe[name] for name in OF_A_HEAD if name in probe}
-    return {**collected(scores_shape(problem), [(..., probe)]), **of_a_head, "out": out}
+    per_head = {name: found[name] for name in PER_HEAD if name in found}
+    return {**collected(scores_shape(problem), [(..., found)]), **per_head, "out": out}
+
+
+def probed(backend: Backend, step: DecodeStep, sizes: dict[str, int]) -> dict[str, Tensor]:
+    """The output and the intermediates of a step; AnswerError as `checked`."""
+    inputs = tensors_of(
+        q=step.q,
+        k_cache=step.k_cache,
+        v_cache=step.v_cache,
+        block_tables=step.block_tables,
+        seq_lens=step.seq_lens,
+        alibi_slopes=step.alibi_slopes,
+    )
+    found: dict[str, Tensor] = {}
+
+    def run() -> Tensor:
+        found.update(backend.prepare(step, **sizes).probe())
+        return found["out"]
+
+    checked(run, inputs)
+    return found

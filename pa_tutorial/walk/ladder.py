@@ -1,60 +1,77 @@
 """The stages in order: what is new in each, where it runs, and what it is checked against.
 
-A stage names its function by a path, "module of pa_tutorial:function", so that looking at the
-ladder loads none of them.
+A stage names its function by a path, "module of pa_tutorial:function", or its backend by name
+(pa_tutorial.backends), so that looking at the ladder loads none of them.
 """
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from pa_tutorial.walk.calls import Function, run_decode, run_paged, run_sequence
+from pa_tutorial.backends import Backend, backend_named
+from pa_tutorial.walk.calls import (
+    Candidate,
+    CandidateBackend,
+    Function,
+    cpu_sizes,
+    no_sizes,
+    run_decode,
+    run_paged,
+    run_sequence,
+    triton_sizes,
+    v2_sizes,
+)
 from pa_tutorial.walk.problem import DecodeProblem, SequenceProblem
 
 SEQUENCE, DECODE = SequenceProblem.kind, DecodeProblem.kind
 
 
-def load(at: str | Callable) -> Callable:
-    """The function at a path, "attention.full:causal_attention"; or the function itself."""
-    if not isinstance(at, str):
-        return at
-    module, _, name = at.partition(":")
+def load(path: str) -> Callable:
+    """The function at a path, "attention.full:causal_attention"."""
+    module, _, name = path.partition(":")
     return getattr(importlib.import_module(f"pa_tutorial.{module}"), name)
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One step of the walk.
+    """One step of the walk: a function before paging, a backend from then on.
 
-    at               where its function is, or the function; what the reader may replace
+    function         where it is, or the function itself; it takes (q, k, v, scale, alibi_slopes,
+                     probe)
+    backend          its name in pa_tutorial.backends, or the object
     checked_against  the stages before it that must give the same result
     own_kinds        the kinds of problem on which the stage itself is checked
-    layout           the cache layout that it reads, "vllm" or "plain"; None before paging
     cached           without blocks: K and V are kept from step to step
     takes_gaps       the cache may have gaps between blocks and heads
-    absence          where the function is that says why the stage cannot run here; None: it can
+    sizes            of the backend, for a problem: small, so that there is something to merge
     """
 
     name: str
     new: str
-    at: str | Function
+    function: str | Function | None = None
+    backend: str | Backend | None = None
     where: str = "torch"
     checked_against: tuple[str, ...] = ()
     own_kinds: tuple[str, ...] = (DECODE,)
-    layout: str | None = None
     cached: bool = True
     takes_gaps: bool = True
-    absence: str | Callable[[], str | None] | None = None
+    sizes: Callable[[DecodeProblem], dict[str, int]] = no_sizes
 
     @property
-    def function(self) -> Function:
-        return load(self.at)
+    def is_paged(self) -> bool:
+        return self.backend is not None
+
+    def loaded_backend(self) -> Backend:
+        return backend_named(self.backend) if isinstance(self.backend, str) else self.backend
+
+    def loaded_function(self) -> Function:
+        return load(self.function) if isinstance(self.function, str) else self.function
 
     def why_absent(self) -> str | None:
         """Why the stage cannot run on this machine; None if it can."""
-        return load(self.absence)() if self.absence else None
+        return self.loaded_backend().why_absent() if self.is_paged else None
 
     def is_checked_on(self, problem: SequenceProblem | DecodeProblem) -> bool:
         """Cases about blocks are for the stages that read blocks."""
@@ -62,20 +79,32 @@ class Stage:
             return False
         if not isinstance(problem, DecodeProblem) or not problem.about_blocks:
             return True
-        return self.layout is not None and (self.takes_gaps or not problem.gaps)
+        return self.is_paged and (self.takes_gaps or not problem.gaps)
 
     def run(
-        self, problem: SequenceProblem | DecodeProblem, function: Function | None = None
+        self,
+        problem: SequenceProblem | DecodeProblem,
+        tried: Function | Backend | None = None,
+        takes: Sequence[str] = (),
     ) -> dict[str, Tensor]:
-        """The stage's `out` (and `qk`, `logits` where it exposes them) on a problem."""
-        chosen = self.function if function is None else function
-        if self.layout:
-            return run_paged(problem, chosen, self.layout)
+        """`out` on a problem, and the intermediates that are shown.
+
+        tried  what to run in place of the stage: a function, or a backend for a paged stage
+        takes  what else the function takes by name: see Candidate
+        """
+        if self.is_paged:
+            backend = self.loaded_backend()
+            if isinstance(tried, Backend):
+                backend = tried
+            elif tried is not None:
+                backend = CandidateBackend(Candidate(tried, takes), backend.layout)
+            return run_paged(problem, backend, self.sizes(problem))
+        candidate = Candidate(tried, takes)
+        if tried is None:
+            candidate = Candidate(self.loaded_function(), takes=("probe",))
         run = run_sequence if problem.kind == SEQUENCE else run_decode
-        return run(problem, chosen, self.cached)
+        return run(problem, candidate, self.cached)
 
-
-_KERNEL = {"where": "simulator, GPU", "layout": "vllm"}
 
 STAGES: dict[str, Stage] = {
     stage.name: stage
@@ -83,90 +112,81 @@ STAGES: dict[str, Stage] = {
         Stage(
             name="full_recompute",
             new="the definition, with the causal mask",
-            at="attention.full:causal_attention",
+            function="attention.full:causal_attention",
             own_kinds=(SEQUENCE,),
             cached=False,
         ),
         Stage(
             name="kv_cache",
             new="keep K and V; prefill, then one query a step",
-            at="attention.cached:cached_attention",
+            function="attention.cached:cached_attention",
             checked_against=("full_recompute",),
             own_kinds=(SEQUENCE, DECODE),
         ),
         Stage(
             name="paged_gather",
             new="K and V live in shuffled blocks; gather, then attend",
-            at="attention.paged:paged_gather",
+            backend="paged_gather",
             checked_against=("kv_cache",),
-            layout="vllm",
         ),
         Stage(
             name="online_softmax",
             new="one pass with running max, sum and accumulator",
-            at="attention.online:online_attention",
+            function="attention.online:online_attention",
             checked_against=("kv_cache",),
             own_kinds=(SEQUENCE, DECODE),
         ),
         Stage(
             name="paged_online",
             new="blocks streamed through the online softmax, batched",
-            at="attention.paged:paged_online",
+            backend="paged_online",
             checked_against=("paged_gather", "online_softmax"),
-            layout="plain",
         ),
         Stage(
             name="cuda_naive",
             new="one thread a token: the indexing with nothing else",
-            at="kernels.launch:paged_attention_naive",
+            backend="cuda_naive",
             checked_against=("paged_online",),
-            **_KERNEL,
+            where="simulator, GPU",
         ),
         Stage(
             name="cuda_v1",
             new="q_vecs, k_vecs, thread groups, reductions, LV: vLLM's v1",
-            at="kernels.launch:paged_attention_v1",
+            backend="cuda_v1",
             checked_against=("cuda_naive",),
-            **_KERNEL,
+            where="simulator, GPU",
         ),
         Stage(
             name="cuda_v1_vector",
             new="the same with loads of 4, 8 and 16 bytes",
-            at="kernels.launch:paged_attention_v1_vector",
+            backend="cuda_v1_vector",
             checked_against=("cuda_v1",),
-            **_KERNEL,
+            where="simulator, GPU",
         ),
         Stage(
             name="cuda_v2",
             new="partitions and the reduce kernel",
-            at="kernels.launch:paged_attention_v2",
+            backend="cuda_v2",
             checked_against=("cuda_v1_vector",),
-            **_KERNEL,
+            sizes=v2_sizes,
+            where="simulator, GPU",
         ),
         Stage(
             name="cpu",
             new="compiled with numba.njit, all cores",
             where="CPU",
-            at="kernels.cpu_launch:paged_attention_cpu",
+            backend="cpu",
             checked_against=("paged_online",),
-            layout="plain",
             takes_gaps=False,
+            sizes=cpu_sizes,
         ),
         Stage(
             name="triton",
             new="the same algorithm in Triton",
             where="interpreter, GPU",
-            at="kernels.triton_launch:paged_attention_triton",
+            backend="triton",
             checked_against=("paged_online",),
-            layout="plain",
-            absence="kernels.triton_launch:why_absent",
+            sizes=triton_sizes,
         ),
     )
 }
-
-
-def stage_named(name: str) -> Stage:
-    """The stage of that name; ValueError lists the names there are."""
-    if name not in STAGES:
-        raise ValueError(f"stage is {name!r}; it must be one of {', '.join(STAGES)}")
-    return STAGES[name]

@@ -11,8 +11,9 @@ from pa_tutorial.checks.running import Trial
 from pa_tutorial.coursework.window.cases import V1_CASES, V1_READS, problems
 from pa_tutorial.coursework.window.files import solved
 from pa_tutorial.coursework.window.problem import WindowProblem
-from pa_tutorial.kernels.launch import Launch, prepare_v1
 from pa_tutorial.kernels.loads import element_loads
+from pa_tutorial.kernels.prepare import PagedBackend
+from pa_tutorial.kernels.running import PagedLaunch
 from pa_tutorial.kernels.vectors import vector_loads
 from pa_tutorial.simt import Trace
 from pa_tutorial.walk.calls import AnswerError, require_written
@@ -36,12 +37,11 @@ def loads_of(problem: WindowProblem) -> Callable:
     return vector_loads if problem.vectors else element_loads
 
 
-def v1_launch(problem: WindowProblem, paged_attention: Callable) -> Launch:
+def v1_launch(problem: WindowProblem, paged_attention: Callable) -> PagedLaunch:
     """The launch of an answer to the task v1: `paged_attention(geometry, loads, window)`."""
     loads = loads_of(problem)
-    prepared = prepare_v1(
-        **vars(problem.paged("vllm")), num_threads=problem.num_threads, loads=loads
-    )
+    step = problem.paged("vllm")
+    prepared = PagedBackend(loads).prepare(step, num_threads=problem.num_threads)
     kernel = require_kernel(paged_attention(prepared.geometry, loads, problem.window))
     return replace(prepared, kernel=kernel)
 

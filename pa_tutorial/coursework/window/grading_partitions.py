@@ -25,7 +25,8 @@ from pa_tutorial.coursework.window.grading import (
     window_trial,
 )
 from pa_tutorial.coursework.window.problem import WindowProblem
-from pa_tutorial.kernels.launch import Partitioned, prepare_v2
+from pa_tutorial.kernels.prepare import PartitionedBackend
+from pa_tutorial.kernels.running import PartitionedLaunch
 from pa_tutorial.simt import Trace
 from pa_tutorial.walk.calls import AnswerError
 from pa_tutorial.walk.oracle import Array
@@ -44,20 +45,19 @@ def v2_trials(draw: int = 0) -> list[Trial]:
     return trials(V2_CASES) + first + trials(REDUCE_CASES, reduce_out, reduce_out)
 
 
-def v2_launches(problem: WindowProblem, kernels: Kernels) -> Partitioned:
+def v2_launches(problem: WindowProblem, kernels: Kernels) -> PartitionedLaunch:
     """The two launches of an answer to the task v2: paged_attention and reduce."""
     paged_attention, reduce = kernels
     loads = loads_of(problem)
-    prepared = prepare_v2(
-        **vars(problem.paged("vllm")),
+    prepared = PartitionedBackend(loads).prepare(
+        problem.paged("vllm"),
         num_threads=problem.num_threads,
-        loads=loads,
         partition_size=problem.partition_size,
     )
     geometry, window = prepared.partitions.geometry, problem.window
     first = require_kernel(paged_attention(geometry, loads, window))
     second = require_kernel(reduce(geometry, window))
-    return Partitioned(
+    return PartitionedLaunch(
         replace(prepared.partitions, kernel=first), replace(prepared.reduce, kernel=second)
     )
 
@@ -85,7 +85,7 @@ def reduce_out(problem: WindowProblem, kernels: Kernels) -> Tensor:
     return v2_out(problem, (solution()["v2"][0], kernels[1]))
 
 
-def left_by(prepared: Partitioned) -> tuple[Tensor, Tensor, Tensor]:
+def left_by(prepared: PartitionedLaunch) -> tuple[Tensor, Tensor, Tensor]:
     """What the first kernel leaves for the second."""
     return prepared.exp_sums, prepared.max_logits, prepared.tmp_out
 
@@ -114,7 +114,7 @@ def require_no_reads_before(trace: Trace, problem: WindowProblem) -> None:
             )
 
 
-def require_copies(problem: WindowProblem, prepared: Partitioned) -> None:
+def require_copies(problem: WindowProblem, prepared: PartitionedLaunch) -> None:
     """AnswerError if one partition is left and its output is not copied bit by bit."""
     for sequence, (start, end) in enumerate(reached(problem)):
         copied = prepared.tmp_out[sequence, :, start].equal(prepared.out[sequence])

@@ -16,7 +16,7 @@ from pa_tutorial.coursework.window.files import solved
 from pa_tutorial.coursework.window.grading import loads_of, require_kernel, window_trial
 from pa_tutorial.coursework.window.problem import WindowProblem
 from pa_tutorial.kernels.geometry import FLOAT_BYTES, Geometry
-from pa_tutorial.kernels.launch import prepare_v1
+from pa_tutorial.kernels.prepare import PagedBackend
 from pa_tutorial.simt.simulate import MAX_SHARED
 from pa_tutorial.walk.calls import AnswerError, require_written
 
@@ -204,11 +204,11 @@ def long_out(problem: WindowProblem, answer: tuple[Callable, Callable]) -> Tenso
     tables = inputs.block_tables
     gone = torch.zeros(len(tables), in_front, dtype=tables.dtype)
     seq_lens = inputs.seq_lens + in_front * problem.block_size
-    inputs = replace(inputs, block_tables=torch.cat([gone, tables], dim=1))
     # Lengths of 1, until it is known how much shared memory there will be.
-    arguments = {**vars(inputs), "seq_lens": torch.ones_like(seq_lens)}
+    short = torch.ones_like(seq_lens)
+    step = replace(inputs, block_tables=torch.cat([gone, tables], dim=1), seq_lens=short)
     loads = loads_of(problem)
-    prepared = prepare_v1(**arguments, num_threads=problem.num_threads, loads=loads)
+    prepared = PagedBackend(loads).prepare(step, num_threads=problem.num_threads)
     asked = shared_bytes(prepared.geometry, int(seq_lens.max()), problem.window)
     kernel = paged_attention(prepared.geometry, loads, problem.window)
     launch = replace(

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from pa_tutorial.arguments import require
 from pa_tutorial.kernels.geometry import Geometry
-from pa_tutorial.kernels.running import Launch
+from pa_tutorial.kernels.running import PagedLaunch
 from pa_tutorial.kernels.vectors import vector_loads
 from pa_tutorial.simt import Trace
 from pa_tutorial.simt.snapshots import Index
@@ -27,7 +27,7 @@ def run_microscope(run: Run, at: int | Trace | None = None, lane: int | None = N
     return microscope(run.report, panes=panes, at=at, lane=lane)
 
 
-def paged_panes(prepared: Launch, block: Index = (0, 0, 0)) -> tuple[Pane, ...]:
+def paged_panes(prepared: PagedLaunch, block: Index = (0, 0, 0)) -> tuple[Pane, ...]:
     """For one thread block (head, sequence, partition) of a prepared launch of the paged kernel.
 
     A tile of K or V is one block of the KV cache, for one KV head, in the order of the sequence.
@@ -36,7 +36,12 @@ def paged_panes(prepared: Launch, block: Index = (0, 0, 0)) -> tuple[Pane, ...]:
     Raises ValueError for a launch of another kernel, or a thread block that it does not have.
     """
     whole = {"q", "k_cache", "v_cache", "kv_block_stride"} <= set(prepared.arguments)
-    require(whole, "prepared", "a launch of another kernel", "of prepare_v1, or partitions of v2")
+    require(
+        whole,
+        "prepared",
+        "a launch of another kernel",
+        "of the paged kernel: v1, or the partitions of v2",
+    )
     inside = len(block) == 3 and all(0 <= i < n for i, n in zip(block, prepared.grid, strict=True))
     require(inside, "block", block, f"in the grid {prepared.grid}")
     g, (head, sequence, partition) = prepared.geometry, block
@@ -58,7 +63,7 @@ def paged_panes(prepared: Launch, block: Index = (0, 0, 0)) -> tuple[Pane, ...]:
     )
 
 
-def _tiles(prepared: Launch, block: Index) -> tuple[Tile, ...]:
+def _tiles(prepared: PagedLaunch, block: Index) -> tuple[Tile, ...]:
     """The blocks that one thread block reads. One that stands twice in the table is one tile."""
     g, (head, sequence, partition) = prepared.geometry, block
     kv_head = head // g.NUM_QUERIES_PER_KV
@@ -104,7 +109,7 @@ def _head_pane(
     return Pane(array, f"{array}, one head", (), columns, (tile,), labels, color)
 
 
-def _out_pane(prepared: Launch, head: int, sequence: int, partition: int) -> Pane:
+def _out_pane(prepared: PagedLaunch, head: int, sequence: int, partition: int) -> Pane:
     """v1's out, or in v2 the row of one partition."""
     num_heads, _, num_partitions = prepared.grid
     row = (sequence * num_heads + head) * num_partitions + partition
