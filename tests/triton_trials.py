@@ -17,16 +17,22 @@ WIDTHS = (1, 2, 3, 15, 16, 17, 32, 300)
 STRIDE = 2**30  # 2 * STRIDE has 32 bits: as an int32 it is negative, and 4 * STRIDE is 0
 
 
+def prepare(*values: object, partition_size: int = 512, **named: object) -> object:
+    """A launch of the Triton backend that can be imported now, from the fields of a DecodeStep."""
+    launch = importlib.import_module("pa_tutorial.kernels.triton_launch")
+    step = launch.DecodeStep(*values, **named)
+    return launch.triton_backend.prepare(step, partition_size=partition_size)
+
+
 def one_compilation_for_all_tables() -> str:
     """Tables of any width: 1 and multiples of 16 are what Triton treats apart."""
-    launch = importlib.import_module("pa_tutorial.kernels.triton_launch")
     compiled = importlib.import_module("pa_tutorial.kernels.triton_compiled")
     q, cache = torch.zeros(1, 2, 32), torch.zeros(4, 2, 16, 32)
 
     def calls(width: int) -> tuple[object, object]:
         tables = torch.zeros(1, width, dtype=torch.int32)
         lens = torch.tensor([16 * width], dtype=torch.int32)
-        prepared = launch.prepare_triton(q, cache, cache, tables, lens, 0.1, partition_size=16)
+        prepared = prepare(q, cache, cache, tables, lens, 0.1, partition_size=16)
         return prepared.partitions, prepared.reduce
 
     for of_one_kernel in zip(*map(calls, WIDTHS), strict=True):
@@ -50,7 +56,6 @@ def far_is_near(dims: dict[str, int], num_seqs: int, num_heads: int, num_blocks:
     """Whether a decode step gives the same with these arguments STRIDE apart along dims. An
     offset that wrapped leads to another place, or out of the tensors. Each sequence has two blocks:
     the last of the pool, and block 1."""
-    launch = importlib.import_module("pa_tutorial.kernels.triton_launch")
     interpreter = importlib.import_module("pa_tutorial.kernels.triton_interpreter")
     shape = num_blocks, num_heads, 8, 16
     step = {
@@ -61,10 +66,10 @@ def far_is_near(dims: dict[str, int], num_seqs: int, num_heads: int, num_blocks:
         "seq_lens": torch.full((num_seqs,), 11, dtype=torch.int32),
         "scale": 0.5,
     }
-    near = launch.prepare_triton(**step).run()
+    near = prepare(**step).run()
     with tempfile.TemporaryDirectory() as folder:
         apart = {name: far(step[name], dim, Path(folder) / name) for name, dim in dims.items()}
-        prepared = launch.prepare_triton(**step | apart)
+        prepared = prepare(**step | apart)
         try:
             same = torch.equal(prepared.run(), near)
         except interpreter.MemoryFault:

@@ -11,6 +11,8 @@ import torch
 
 from pa_tutorial.attention.cached import cached_attention
 from pa_tutorial.attention.full import unmasked_attention
+from pa_tutorial.attention.paged import TorchBackend
+from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.checks import CheckFailure, attempt, check
 from pa_tutorial.checks.__main__ import main
 from pa_tutorial.checks.comparing import bounds_of, compare, load_bounds, relative_errors
@@ -104,7 +106,7 @@ def test_a_wrong_intermediate_fails_even_if_the_output_is_right() -> None:
         probe["qk"] = 1.1 * probe["qk"]  # after the softmax has read it
         return out
 
-    result = attempt("kv_cache", stretched_scores)
+    result = attempt("kv_cache", stretched_scores, takes=["probe"])
     assert result.passed == 0
     assert "first wrong: qk" in result.first_failure.diagnosis
     assert "out itself is within its bound" in result.first_failure.diagnosis
@@ -204,8 +206,15 @@ def test_command_line_verifies_stages_the_block_manager_and_the_engine(capsys) -
         assert f"{number} of {number} cases, against {reference}" in said
 
 
+def copy_of_q(step: DecodeStep, probe: object = None) -> torch.Tensor:
+    return step.q.clone()
+
+
 def test_command_line_exits_with_1_for_a_stage_that_is_wrong(monkeypatch, capsys) -> None:
-    wrong = replace(STAGES["paged_gather"], at=lambda q, *arguments: q.clone())
+    wrong = replace(
+        STAGES["paged_gather"],
+        backend=TorchBackend(copy_of_q, "vllm"),
+    )
     monkeypatch.setitem(STAGES, "paged_gather", wrong)
     assert main(["--short", "paged_gather"]) == 1
     assert "not yet; 0 of" in capsys.readouterr().out

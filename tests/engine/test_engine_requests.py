@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pa_tutorial.engine import LLM, SamplingParams
-from pa_tutorial.walk.ladder import STAGES
+from pa_tutorial.kernels.cpu_launch import cpu_backend
 from tests.engine.engine_helpers import VOCAB_SIZE, alone, small_model
 
 GOOD = ([1, 2, 3], [4, 5, 6, 7, 8])
@@ -118,8 +118,7 @@ def test_an_engine_that_cannot_be_is_refused(options: dict[str, object], message
 
 
 def test_a_stage_that_is_absent_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    absent = replace(STAGES["cpu"], absence=lambda: "There is no CPU.")
-    monkeypatch.setitem(STAGES, "cpu", absent)
+    monkeypatch.setattr(type(cpu_backend), "why_absent", lambda self: "There is no CPU.")
     with pytest.raises(ValueError, match=r"stage is 'cpu', which cannot run here: There is no CPU"):
         make_llm(stage="cpu")
 

@@ -1,11 +1,15 @@
 """Small decode steps for the tests of the kernels, and what is changed in them."""
 
 from collections.abc import Callable
+from dataclasses import fields
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from pa_tutorial.attention.paged import paged_gather
+from pa_tutorial.attention.step import DecodeStep
+from pa_tutorial.backends import Launch, backend_named
 from pa_tutorial.walk.problem import DecodeProblem
 
 # The largest relative norm of a head's error. Of the narrow types it is their own rounding.
@@ -26,6 +30,21 @@ def arguments(case: DecodeProblem) -> dict[str, object]:
 def step(**changes: object) -> dict[str, object]:
     """Of the CPU and Triton kernels: 20 and 9 tokens, 4 heads, 2 KV heads of 16, blocks of 8."""
     return dict(vars(problem(**{"head_size": 16, "block_size": 8, **changes}).paged("plain")))
+
+
+FIELDS = tuple(field.name for field in fields(DecodeStep))
+
+
+def prepare(backend: str, *values: object, **named: object) -> Launch:
+    """A launch of the backend of this name, from the fields of a DecodeStep, and its sizes."""
+    step = {name: named.pop(name) for name in FIELDS if name in named}
+    return backend_named(backend).prepare(DecodeStep(*values, **step), **named)
+
+
+prepare_naive, prepare_v1, prepare_v1_vector, prepare_v2, prepare_cpu, prepare_triton = (
+    partial(prepare, name)
+    for name in ("cuda_naive", "cuda_v1", "cuda_v1_vector", "cuda_v2", "cpu", "triton")
+)
 
 
 def error(out: Tensor, arguments: dict[str, object]) -> float:

@@ -15,9 +15,9 @@ from numba import njit
 from pa_tutorial import kernels
 from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.kernels import cpu, cpu_vectors
-from pa_tutorial.kernels.changed import changed
-from pa_tutorial.kernels.cpu_launch import BYTES_AHEAD, cut, paged_attention_cpu, prepare_cpu
-from tests.kernels.kernel_inputs import is_right, step
+from pa_tutorial.kernels.cpu_launch import BYTES_AHEAD, cut, paged_attention_cpu
+from tests.changed import changed
+from tests.kernels.kernel_inputs import is_right, prepare_cpu, step
 
 pytestmark = pytest.mark.cpu
 # All of one head size, block size and dtype: they are compiled once.
@@ -33,7 +33,7 @@ def mixed(**changes: object) -> dict[str, object]:
 def test_any_number_of_shares_gives_the_same_step(num_shares: int) -> None:
     """33 blocks in all: one a share, and more shares than blocks."""
     arguments = mixed()
-    assert is_right(paged_attention_cpu(**arguments, num_shares=num_shares), arguments)
+    assert is_right(prepare_cpu(**arguments, num_shares=num_shares).run(), arguments)
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
 from pa_tutorial.kernels import launch, prepare, running
-from tests.kernels.kernel_inputs import arguments, problem
+from tests.kernels.kernel_inputs import arguments, prepare_naive, prepare_v1, prepare_v2, problem
 
-PREPARE = (launch.prepare_naive, launch.prepare_v1, launch.prepare_v2)
-by_prepare = pytest.mark.parametrize("prepare_it", PREPARE, ids=lambda f: f.__name__)
+PREPARE = (prepare_naive, prepare_v1, prepare_v2)
+by_prepare = pytest.mark.parametrize("prepare_it", PREPARE, ids=("naive", "v1", "v2"))
 ignore_data_ptr = pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor")
 
 
@@ -53,9 +53,9 @@ def test_a_launch_is_prepared_without_a_look_at_any_number(
     """With slopes and without; they are made on the GPU too."""
     for changes in ({}, {"alibi_slopes": None}):
         prepared = prepare_it(**on_gpu(dtype=dtype, strided_q=True) | changes)
-        is_v2 = prepare_it is launch.prepare_v2
+        is_v2 = prepare_it is prepare_v2
         for one in (prepared.partitions, prepared.reduce) if is_v2 else (prepared,):
-            tensors = [a for a in one.kernel_arguments if isinstance(a, torch.Tensor)]
+            tensors = [a for a in one.arguments.values() if isinstance(a, torch.Tensor)]
             assert all(tensor.is_cuda and tensor.numel() for tensor in tensors)
 
 
@@ -86,14 +86,14 @@ def test_v1_beyond_the_shared_memory_of_this_gpu_says_to_use_v2(on_gpu: Callable
     arguments["block_tables"] = torch.empty(2, 2000, dtype=torch.int32, device="cuda")
     message = r"has at most 102,400, 4 for each token\. paged_attention_v2 has no such limit"
     with pytest.raises(ValueError, match=message):
-        launch.prepare_v1(**arguments)
+        prepare_v1(**arguments)
 
 
 @ignore_data_ptr
 def test_a_probe_on_a_gpu_is_refused(on_gpu: Callable) -> None:
-    for function in (launch.paged_attention_naive, launch.paged_attention_v2):
-        with pytest.raises(ValueError, match="probe is a dict; on a GPU it must be None"):
-            function(**on_gpu(), probe={})
+    for prepare_it in (prepare_naive, prepare_v2):
+        with pytest.raises(ValueError, match=r"q.device is .*; it must be on the CPU"):
+            prepare_it(**on_gpu()).probe()
 
 
 def test_the_simulator_is_named_once_unless_it_is_asked_for(
@@ -101,9 +101,9 @@ def test_the_simulator_is_named_once_unless_it_is_asked_for(
 ) -> None:
     monkeypatch.setattr(running, "_said", False)
     inputs = arguments(problem(seq_lens=(9,), num_heads=1, num_kv_heads=1))
-    launch.prepare_v1(**inputs).simulate()
+    prepare_v1(**inputs).simulate()
     assert capsys.readouterr().out == ""
     for _ in range(2):
         launch.paged_attention_v1(**inputs)
-        launch.prepare_v2(**inputs).run()
+        prepare_v2(**inputs).run()
     assert capsys.readouterr().out == running.SIMULATED + "\n"

@@ -10,7 +10,17 @@ from torch import Tensor
 
 from pa_tutorial.kernels import launch, running
 from pa_tutorial.simt.simulate import MAX_SHARED
-from tests.kernels.kernel_inputs import apart, arguments, half, problem, wide, with_item
+from tests.kernels.kernel_inputs import (
+    apart,
+    arguments,
+    half,
+    prepare_naive,
+    prepare_v1,
+    prepare_v2,
+    problem,
+    wide,
+    with_item,
+)
 
 FUNCTIONS = (
     launch.paged_attention_naive,
@@ -18,9 +28,9 @@ FUNCTIONS = (
     launch.paged_attention_v1_vector,
     launch.paged_attention_v2,
 )
-PREPARE = (launch.prepare_naive, launch.prepare_v1, launch.prepare_v2)
+PREPARE = (prepare_naive, prepare_v1, prepare_v2)
 by_function = pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
-by_prepare = pytest.mark.parametrize("prepare", PREPARE, ids=lambda f: f.__name__)
+by_prepare = pytest.mark.parametrize("prepare", PREPARE, ids=("naive", "v1", "v2"))
 TENSORS = ("q", "k_cache", "v_cache", "block_tables", "seq_lens", "alibi_slopes")
 
 
@@ -136,7 +146,7 @@ def test_sizes_that_cannot_be_are_refused(
     ],
 )
 def test_partitions_that_cannot_be_are_refused(partition_size: int, message: str) -> None:
-    refused(launch.paged_attention_v2, inputs() | {"partition_size": partition_size}, message)
+    refused(prepare_v2, inputs() | {"partition_size": partition_size}, message)
 
 
 # Shared memory ----------------------------------------------------------------------------------
@@ -171,10 +181,10 @@ def test_max_seq_len_gives_the_size_of_the_launch(prepare: Callable) -> None:
     arguments = inputs()
     arguments["block_tables"] = torch.nn.functional.pad(arguments["block_tables"], (0, 98))
     prepared = prepare(**arguments, max_seq_len=1000)
-    if prepare is launch.prepare_v2:
+    if prepare is prepare_v2:
         assert prepared.partitions.grid == (*prepared.reduce.grid[:2], 2) == (4, 2, 2)
     else:
-        assert prepared.shared_bytes == 4 * (1000 if prepare is launch.prepare_naive else 1008)
+        assert prepared.shared_bytes == 4 * (1000 if prepare is prepare_naive else 1008)
 
 
 # Vecs must be aligned --------------------------------------------------------------------------
@@ -207,16 +217,16 @@ def test_misaligned_vecs_are_refused(names: str, change: Callable, message: str)
     arguments |= {name: change(arguments[name]) for name in names.split()}
     for function in (launch.paged_attention_v1_vector, launch.paged_attention_v2):
         refused(function, arguments, message)
-    assert launch.prepare_v1(**arguments).out.isnan().all(), "element loads take any address"
+    assert prepare_v1(**arguments).out.isnan().all(), "element loads take any address"
 
 
 # What is passed on ------------------------------------------------------------------------------
 
 
-def passed(prepared: running.Launch) -> dict[str, object]:
+def passed(prepared: running.CudaLaunch) -> dict[str, object]:
     """What the kernel is called with, by the names of its signature."""
     names = inspect.signature(prepared.kernel.py_func).parameters
-    return dict(zip(names, prepared.kernel_arguments, strict=True))
+    return dict(zip(names, prepared.arguments.values(), strict=True))
 
 
 @by_prepare
@@ -228,7 +238,7 @@ def test_the_kernel_reads_the_tensors_themselves(prepare: Callable) -> None:
     first = passed(getattr(prepared, "partitions", prepared))
     for name in TENSORS:
         assert first[name].data_ptr() == step[name].data_ptr(), name
-    if prepare is launch.prepare_v2:
+    if prepare is prepare_v2:
         second = passed(prepared.reduce)
         for left, name in (("exp_sums",) * 2, ("max_logits",) * 2, ("out", "tmp_out")):
             assert first[left].data_ptr() == second[name].data_ptr()

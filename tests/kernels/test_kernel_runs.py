@@ -11,11 +11,10 @@ from torch import Tensor
 from pa_tutorial.checks.comparing import relative_errors, to_float64
 from pa_tutorial.kernels import launch as package
 from pa_tutorial.kernels.geometry import NUM_THREADS
-from pa_tutorial.kernels.launch import prepare_naive, prepare_v1
 from pa_tutorial.paging.layouts import BLOCK_SIZES, DTYPES, HEAD_SIZES
 from pa_tutorial.walk.cases import CASES
 from pa_tutorial.walk.problem import DecodeProblem
-from tests.kernels.kernel_inputs import arguments, problem
+from tests.kernels.kernel_inputs import arguments, prepare_naive, prepare_v1, problem
 
 PREPARE = {"cuda_naive": prepare_naive, "cuda_v1": prepare_v1}
 by_stage = pytest.mark.parametrize(

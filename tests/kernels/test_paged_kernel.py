@@ -6,20 +6,22 @@ from dataclasses import replace
 import pytest
 from torch import Tensor
 
+from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.checks.running import judge, stage_trial
-from pa_tutorial.kernels.changed import changed
-from pa_tutorial.kernels.intermediates import look_at_v1
-from pa_tutorial.kernels.launch import prepare_naive, prepare_v1, run_probed
+from pa_tutorial.kernels.loads import element_loads
 from pa_tutorial.kernels.paged_attention import paged_attention
+from pa_tutorial.kernels.prepare import PagedBackend, naive_backend, v1_backend
+from pa_tutorial.kernels.running import PagedLaunch
 from pa_tutorial.walk.cases import CASES
 from pa_tutorial.walk.ladder import STAGES
+from tests.changed import changed
 
-PREPARE = {"cuda_naive": prepare_naive, "cuda_v1": prepare_v1}
+BACKENDS = {"cuda_naive": naive_backend, "cuda_v1": v1_backend}
 ORDERED = [
     pytest.param(
         stage, case.id, order, id=f"{stage}-{order}-{case.name}", marks=getattr(pytest.mark, stage)
     )
-    for stage in PREPARE
+    for stage in BACKENDS
     for order in ("forward", "reverse")
     for case in CASES.values()
     if STAGES[stage].is_checked_on(case)
@@ -28,12 +30,12 @@ ORDERED = [
 
 @pytest.mark.parametrize(("stage", "case_id", "order"), ORDERED)
 def test_the_order_of_the_warps_does_not_matter(stage: str, case_id: str, order: str) -> None:
-    def function(*tensors: object) -> Tensor:
-        prepared = PREPARE[stage](*tensors)
-        prepared.simulate(order=order)
-        return prepared.out
+    def in_order(*step: object) -> Tensor:
+        launch = BACKENDS[stage].prepare(DecodeStep(*step))
+        launch.simulate(order=order)
+        return launch.out
 
-    result, _ = judge(stage_trial(STAGES[stage], case_id), function)
+    result, _ = judge(stage_trial(STAGES[stage], case_id), in_order)
     assert result.passed, result.report()
 
 
@@ -57,11 +59,13 @@ def test_a_failing_check_names_what_is_wrong_first(
 ) -> None:
     wrong = changed(paged_attention, old, new)
 
-    def decode(*tensors: object, probe: dict[str, Tensor]) -> Tensor:
-        prepared = prepare_v1(*tensors)
-        return run_probed(replace(prepared, kernel=wrong(prepared.geometry)), look_at_v1, probe)
+    class WrongBackend(PagedBackend):
+        def prepare(self, step: DecodeStep) -> PagedLaunch:
+            launch = super().prepare(step)
+            return replace(launch, kernel=wrong(launch.geometry))
 
-    result, _ = judge(stage_trial(STAGES["cuda_v1"], f"decode/{case}"), decode)
+    trial = stage_trial(STAGES["cuda_v1"], f"decode/{case}")
+    result, _ = judge(trial, WrongBackend(element_loads))
     assert re.search(said, result.diagnosis), result.diagnosis
     # A wrong maximum need not show in the output.
     assert ("out itself is within its bound" in result.diagnosis) >= ("qk_max" in said)

@@ -6,17 +6,16 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from pa_tutorial.kernels.changed import changed
 from pa_tutorial.kernels.compiled import CAPABILITIES, Capability, Compiled, arch, compiled
 from pa_tutorial.kernels.cpp_twin import cubin
 from pa_tutorial.kernels.geometry import NUM_THREADS, Geometry
-from pa_tutorial.kernels.launch import prepare_naive, prepare_v1, prepare_v2
 from pa_tutorial.kernels.naive import naive_kernel
 from pa_tutorial.kernels.paged_attention import paged_attention
 from pa_tutorial.kernels.reduce import reduce
 from pa_tutorial.kernels.vectors import vector_loads
 from pa_tutorial.paging.layouts import BLOCK_SIZES, DTYPES, HEAD_SIZES
-from tests.kernels.kernel_inputs import arguments, problem
+from tests.changed import changed
+from tests.kernels.kernel_inputs import arguments, prepare_naive, prepare_v1, prepare_v2, problem
 
 pytestmark = pytest.mark.needs("numba-cuda")
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
@@ -59,11 +58,11 @@ by_capability = pytest.mark.parametrize("capability", CAPABILITIES, ids=arch)
 
 def v1_arguments(dtype: torch.dtype) -> tuple[object, ...]:
     """Of one type, whatever the sizes are: what a launch passes to the kernel."""
-    return prepare_v1(**arguments(problem(dtype=dtype))).kernel_arguments
+    return prepare_v1(**arguments(problem(dtype=dtype))).arguments.values()
 
 
 def reduce_arguments(dtype: torch.dtype) -> tuple[object, ...]:
-    return prepare_v2(**arguments(problem(dtype=dtype))).reduce.kernel_arguments
+    return prepare_v2(**arguments(problem(dtype=dtype))).reduce.arguments.values()
 
 
 def complaints(
@@ -156,7 +155,7 @@ def test_reduce_compiles_to_float32_in_registers(
 def test_naive_compiles_to_float32_in_registers(
     geometry: Geometry, capability: Capability, record_property: Callable
 ) -> None:
-    inputs = prepare_naive(**arguments(problem(dtype=geometry.dtype))).kernel_arguments
+    inputs = prepare_naive(**arguments(problem(dtype=geometry.dtype))).arguments.values()
     build = compiled(naive_kernel(geometry), *inputs, capability=capability)
     say(record_property, build, capability, f"naive {short(geometry)}")
     assert not complaints(build)

@@ -12,13 +12,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from pa_tutorial.kernels import launch
-from pa_tutorial.kernels.loads import element_loads
 from pa_tutorial.kernels.running import as_stored
-from pa_tutorial.kernels.vectors import vector_loads
 from pa_tutorial.text_changes import Change
 from pa_tutorial.walk.cases import CASES
-from tests.kernels.kernel_inputs import arguments, problem
+from tests.kernels.kernel_inputs import (
+    arguments,
+    prepare_naive,
+    prepare_v1,
+    prepare_v1_vector,
+    prepare_v2,
+    problem,
+)
 from tests.wrong_examples import WrongExample, applied
 
 BLOCK_STRIDE = 2**29  # block 5 of the worked example begins behind 2**31
@@ -54,7 +58,7 @@ def far_queries() -> dict[str, object]:
 
 def far_partitions(package: ModuleType) -> Tensor:
     """Two sequences by v2, as if there were room for ROOM partitions of each."""
-    prepared = package.prepare_v2(**arguments(TWO_SEQUENCES), partition_size=16)
+    prepared = package.v2_backend.prepare(TWO_SEQUENCES.paged("vllm"), partition_size=16)
     num_places, head_size = ROOM + 1, TWO_SEQUENCES.head_size  # the second has one partition
     places = {name: torch.empty(num_places) for name in ("exp_sums", "max_logits")}
     tmp_out = as_stored(torch.empty(num_places * head_size, dtype=torch.float16))
@@ -68,14 +72,14 @@ def far_partitions(package: ModuleType) -> Tensor:
 @pytest.mark.parametrize("far", [large_pool, far_queries])
 def test_what_lies_behind_two_billion_elements_is_read(far: Callable) -> None:
     near = arguments(CASES["decode/worked_example"] if far is large_pool else TWO_SEQUENCES)
-    assert torch.equal(launch.prepare_naive(**far()).run(), launch.prepare_naive(**near).run())
-    for loads in (element_loads, vector_loads):
-        found, wanted = (launch.prepare_v1(**inputs, loads=loads) for inputs in (far(), near))
+    assert torch.equal(prepare_naive(**far()).run(), prepare_naive(**near).run())
+    for prepare in (prepare_v1, prepare_v1_vector):
+        found, wanted = (prepare(**inputs) for inputs in (far(), near))
         assert torch.equal(found.run(), wanted.run())
 
 
 def test_partitions_behind_two_billion_elements_are_written_and_read() -> None:
-    near = launch.paged_attention_v2(**arguments(TWO_SEQUENCES), partition_size=16)
+    near = prepare_v2(**arguments(TWO_SEQUENCES), partition_size=16).run()
     with applied(WrongExample("far", "why", (WITH_ROOM,), fails=(), passes=())):
-        found = far_partitions(importlib.import_module("pa_tutorial.kernels.launch"))
+        found = far_partitions(importlib.import_module("pa_tutorial.kernels.prepare"))
     assert torch.equal(found, near)

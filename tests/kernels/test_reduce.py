@@ -5,11 +5,10 @@ import pytest
 import torch
 
 from pa_tutorial.kernels.geometry import Geometry
-from pa_tutorial.kernels.launch import paged_attention_v2, prepare_v2
 from pa_tutorial.kernels.reduce import reduce
 from pa_tutorial.simt import launch
 from pa_tutorial.walk.problem import DecodeProblem
-from tests.kernels.kernel_inputs import arguments, problem
+from tests.kernels.kernel_inputs import arguments, prepare_v2, problem
 
 pytestmark = pytest.mark.cuda_v2
 SIZE = 16  # tokens of a partition
@@ -135,5 +134,5 @@ def test_numbers_may_change_in_place_and_a_max_seq_len_has_room() -> None:
     inputs["block_tables"] = torch.nn.functional.pad(inputs["block_tables"], (0, 20))
     prepared = prepare_v2(**inputs, partition_size=32, max_seq_len=400)
     for _ in range(2):
-        assert torch.equal(paged_attention_v2(**inputs, partition_size=32), prepared.run())
+        assert torch.equal(prepare_v2(**inputs, partition_size=32).run(), prepared.run())
         inputs["q"].mul_(-2)

@@ -11,9 +11,16 @@ from pa_tutorial.kernels.cpu_launch import paged_attention_cpu
 from pa_tutorial.kernels.triton_launch import (
     TritonCall,
     paged_attention_triton,
-    prepare_triton,
 )
-from tests.kernels.kernel_inputs import apart, half, step, wide, with_item
+from tests.kernels.kernel_inputs import (
+    apart,
+    half,
+    prepare_cpu,
+    prepare_triton,
+    step,
+    wide,
+    with_item,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +46,7 @@ REFUSED = (
     (BOTH, "q", on_meta, "q.device is meta; it must be cpu or cuda"),
     (BOTH, "q", lambda q: q[:, 0], r"q has shape \[2, 16\]; it must have 3 dim"),
     (CPU, "q", half, "q.dtype is torch.float16; it must be torch.float32, as the cache"),
-    (TRITON, "q", half, "k_cache.dtype is torch.float32; .*float16, as q"),
+    (TRITON, "q", half, "q.dtype is torch.float16; .*float32, as the c"),
     (TRITON, "q", wide, r"q.stride\(\)\[-2:\] is .*without gaps"),
     (BOTH, "k_cache", lambda k: k[..., None], "k_cache.shape is .*4 dimensions: the plain layout"),
     (CPU, "k_cache", apart, r"k_cache.stride\(\)\[-4:\] is .*; it must be .*without gaps"),
@@ -81,7 +88,7 @@ def test_the_cpu_kernel_refuses_other_dtypes_blocks_and_no_shares() -> None:
     with pytest.raises(ValueError, match=r"k_cache.shape\[2\] is 4; it must be one of \(8, 16, 32"):
         paged_attention_cpu(**step(block_size=4))
     with pytest.raises(ValueError, match="num_shares is 0; it must be at least 1"):
-        paged_attention_cpu(**step(), num_shares=0)
+        prepare_cpu(**step(), num_shares=0)
     double = {name: step()[name].double() for name in ("q", "k_cache", "v_cache")}
     with pytest.raises(ValueError, match="float64; it must be one of"):
         paged_attention_cpu(**step() | double)

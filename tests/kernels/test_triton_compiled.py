@@ -8,9 +8,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pa_tutorial.kernels.changed import changed
 from pa_tutorial.kernels.compiled import CAPABILITIES, Capability, arch, loads_of
-from pa_tutorial.kernels.triton_launch import TritonLaunch, prepare_triton, why_absent
+from pa_tutorial.kernels.triton_launch import TritonLaunch, why_absent
+from tests.changed import changed
+from tests.kernels.kernel_inputs import prepare_triton
 
 if why_absent() is None:
     from triton.runtime import driver

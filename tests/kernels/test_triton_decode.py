@@ -6,10 +6,9 @@ import torch
 from pa_tutorial.kernels.triton_launch import (
     PARTITIONS_AT_ONCE,
     paged_attention_triton,
-    prepare_triton,
 )
 from pa_tutorial.paging.layouts import DTYPES
-from tests.kernels.kernel_inputs import is_right, step
+from tests.kernels.kernel_inputs import is_right, prepare_triton, step
 from tests.triton_trials import TRIALS
 
 pytestmark = pytest.mark.triton

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from pa_tutorial.kernels.triton_launch import paged_attention_triton, prepare_triton, why_absent
-from tests.kernels.kernel_inputs import is_right, step
+from pa_tutorial.kernels.triton_launch import paged_attention_triton, why_absent
+from tests.kernels.kernel_inputs import is_right, prepare_triton, step
 
 pytestmark = pytest.mark.triton
 
@@ -105,7 +105,7 @@ def test_warnings_and_numpy_are_as_before() -> None:
     before = np.geterr(), list(warnings.filters)
     arguments = step()
     arguments["q"][0] = torch.nan
-    assert paged_attention_triton(**arguments, tile_size=16)[0].isnan().all()
+    assert prepare_triton(**arguments, tile_size=16).run()[0].isnan().all()
     assert (np.geterr(), list(warnings.filters)) == before
 
 
@@ -134,12 +134,11 @@ def test_a_kernel_may_call_functions_of_its_own() -> None:
 
 
 A_STEP = """
-from tests.kernels.kernel_inputs import is_right, step
-from pa_tutorial.kernels.triton_launch import paged_attention_triton
+from tests.kernels.kernel_inputs import is_right, prepare_triton, step
 import torch
 for dtype in (torch.float32, torch.bfloat16):
     given = step(dtype=dtype, alibi=True)
-    assert is_right(paged_attention_triton(**given, partition_size=8), given)
+    assert is_right(prepare_triton(**given, partition_size=8).run(), given)
 """
 
 

@@ -13,10 +13,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from pa_tutorial.kernels.changed import changed
 from pa_tutorial.kernels.running import flat
-from pa_tutorial.kernels.triton_launch import TritonLaunch, prepare_triton, why_absent
-from tests.kernels.kernel_inputs import step
+from pa_tutorial.kernels.triton_launch import TritonLaunch, why_absent
+from tests.changed import changed
+from tests.kernels.kernel_inputs import prepare_triton, step
 
 if why_absent() is None:
     from triton.runtime.interpreter import InterpreterBuilder

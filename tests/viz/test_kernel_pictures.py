@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from pa_tutorial.kernels.changed import changed
 from pa_tutorial.kernels.intermediates import SCORES_DONE
-from pa_tutorial.kernels.launch import prepare_naive
 from pa_tutorial.kernels.paged_attention import paged_attention
+from pa_tutorial.kernels.prepare import naive_backend
 from pa_tutorial.kernels.vectors import vector_loads
 from pa_tutorial.paging.layouts import VllmLayout
 from pa_tutorial.simt import Trace
@@ -19,6 +18,7 @@ from pa_tutorial.viz import first_kernel, partitions, poster, query_and_key, row
 from pa_tutorial.viz.kernel_runs import REFERENCE, Run, run_v1, run_v2, values_of_block, watched
 from pa_tutorial.walk.cases import WORKED_EXAMPLE
 from pa_tutorial.walk.problem import DecodeProblem
+from tests.changed import changed
 from tests.viz.pictures import require_readable, texts_of
 
 FLOAT32 = replace(REFERENCE, dtype=torch.float32, head_size=64, block_size=8)
@@ -31,7 +31,7 @@ by_problem = pytest.mark.parametrize(
 
 
 def naive_trace(problem: DecodeProblem) -> Trace:
-    return prepare_naive(**vars(problem.paged("vllm"))).simulate(trace="all").trace
+    return naive_backend.prepare(problem.paged("vllm")).simulate(trace="all").trace
 
 
 @pytest.mark.parametrize(("num_kv_heads", "end"), [(2, "2 query heads read the same K"), (4, "")])

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from pa_tutorial.kernels.launch import prepare_naive, prepare_v1, prepare_v2
+from pa_tutorial.kernels.prepare import naive_backend, v1_backend, v2_backend
 from pa_tutorial.paging.layouts import VllmLayout
 from pa_tutorial.simt import Report, launch
 from pa_tutorial.viz.kernel_runs import REFERENCE, run_v1
@@ -134,7 +134,7 @@ def test_panes_of_k_and_v_say_what_the_layout_says(head: int, dtype: torch.dtype
     """Every element of every tile, against VllmLayout."""
     sizes = {"num_heads": 6, "num_kv_heads": 3, "head_size": 32, "block_size": 8}
     inputs = replace(REFERENCE, seq_lens=(5, 19), dtype=dtype, **sizes).paged("vllm")
-    _, k_pane, v_pane, _ = paged_panes(prepare_v1(**vars(inputs)), (head, 1, 0))
+    _, k_pane, v_pane, _ = paged_panes(v1_backend.prepare(inputs), (head, 1, 0))
     layout = VllmLayout(inputs.k_cache.shape[0], 3, 32, 8, dtype)
     for pane, element in ((k_pane, layout.k_element), (v_pane, layout.v_element)):
         seen = set()
@@ -151,7 +151,7 @@ def test_panes_of_k_and_v_say_what_the_layout_says(head: int, dtype: torch.dtype
 def test_every_access_of_the_kernel_lies_in_a_pane_of_its_partition() -> None:
     """q, K, V and out of each thread block: where the kernel goes, the pane has a cell."""
     problem = replace(REFERENCE, seq_lens=(70, 33))
-    prepared = prepare_v2(**vars(problem.paged("vllm")), partition_size=32).partitions
+    prepared = v2_backend.prepare(problem.paged("vllm"), partition_size=32).partitions
     whole = prepared.simulate(trace="all").trace
     for block in product(range(2), range(2), range(3)):
         head, sequence, partition = block
@@ -169,7 +169,7 @@ def test_every_access_of_the_kernel_lies_in_a_pane_of_its_partition() -> None:
 def test_a_block_that_stands_twice_in_the_table_is_one_tile() -> None:
     inputs = REFERENCE.paged("vllm")
     inputs.block_tables[0, 3] = inputs.block_tables[0, 1]
-    pane = paged_panes(prepare_v1(**vars(inputs)))[1]
+    pane = paged_panes(v1_backend.prepare(inputs))[1]
     assert len(pane.tiles) == 10
     assert pane.tiles[1].title.startswith("1 and 3 →")
 
@@ -189,7 +189,8 @@ def test_memory_that_nobody_touches_is_left_out() -> None:
     assert (panes["middle"].rows[0].size, panes["out"].columns[0].size) == (3, 4)
 
 
-ROW, PAGED = (Axis("row", 1, 1),), vars(REFERENCE.paged("vllm"))
+ROW, PAGED = (Axis("row", 1, 1),), REFERENCE.paged("vllm")
+OF_V1 = v1_backend.prepare(PAGED)
 BAD = {
     "block is 2; it must be a traced one that touched": lambda r: microscope(r, block=2),
     "there is no thread block 7": lambda r: microscope(r, block=7),
@@ -206,8 +207,8 @@ BAD = {
     "tiles is empty": lambda r: Pane("a", "", ROW, (), tiles=()),
     "size of the axis 'row' is 0": lambda r: Axis("row", 0, 1),
     "stride of the axis 'row' is -1": lambda r: Axis("row", 1, -1),
-    "a launch of another kernel": lambda r: paged_panes(prepare_naive(**PAGED)),
-    "block is (2, 0, 0); it must be in": lambda r: paged_panes(prepare_v1(**PAGED), (2, 0, 0)),
+    "a launch of another kernel": lambda r: paged_panes(naive_backend.prepare(PAGED)),
+    "block is (2, 0, 0); it must be in": lambda r: paged_panes(OF_V1, (2, 0, 0)),
 }
 
 

@@ -6,9 +6,13 @@ from dataclasses import replace
 import pytest
 import torch
 
+from pa_tutorial.attention.cached import cached_attention
 from pa_tutorial.checks.running import Trial, judge, stage_trial
+from pa_tutorial.kernels import prepare
+from pa_tutorial.kernels.loads import element_loads
+from pa_tutorial.kernels.vectors import vector_loads
 from pa_tutorial.paging.layouts import by_token
-from pa_tutorial.walk.calls import AnswerError, some_partitions, takes
+from pa_tutorial.walk.calls import AnswerError, some_partitions
 from pa_tutorial.walk.cases import CASES, SHORT_CHECK
 from pa_tutorial.walk.ladder import STAGES, Stage
 from pa_tutorial.walk.problem import DecodeProblem
@@ -70,7 +74,7 @@ def test_every_stage_is_checked_against_one_before_it() -> None:
 
 
 def attend(*inputs):
-    return STAGES["kv_cache"].function(*inputs)
+    return cached_attention(*inputs)
 
 
 def change_k(q, k, v, scale, slopes):
@@ -86,7 +90,7 @@ def change_slopes(q, k, v, scale, slopes):
 
 
 def sometimes(q, k, v, scale, slopes, probe):
-    return STAGES["kv_cache"].function(q, k, v, scale, slopes, probe if len(q) > 1 else None)
+    return cached_attention(q, k, v, scale, slopes, probe if len(q) > 1 else None)
 
 
 @pytest.mark.parametrize("kind", ["sequence", "decode"])
@@ -109,21 +113,21 @@ def test_a_stage_reads_its_inputs_and_returns_new_memory(kind, function, message
 @pytest.mark.parametrize("case", ["sequence/two_layers", "decode/ordinary_softmax"])
 def test_each_intermediate_may_be_given_alone_but_in_every_call(case: str) -> None:
     def only_logits(q, k, v, scale, slopes, probe):
-        out = STAGES["kv_cache"].function(q, k, v, scale, slopes, inner := {})
+        out = cached_attention(q, k, v, scale, slopes, inner := {})
         probe["logits"] = inner["logits"].numpy()
         return out
 
-    assert STAGES["kv_cache"].run(CASES[case], only_logits).keys() == {"logits", "out"}
-    wrapped = functools.wraps(only_logits)(lambda *inputs: attend(*inputs))
-    assert STAGES["kv_cache"].run(CASES[case], wrapped).keys() == {"out"}, "it takes no probe"
+    stage, takes = STAGES["kv_cache"], ["probe"]
+    assert stage.run(CASES[case], only_logits, takes).keys() == {"logits", "out"}
+    assert stage.run(CASES[case], attend).keys() == {"out"}, "it takes no probe"
     with pytest.raises(AnswerError, match=r"probe\['qk'\] was filled in 2 of 10 calls"):
-        STAGES["kv_cache"].run(CASES["sequence/two_layers"], sometimes)
+        stage.run(CASES["sequence/two_layers"], sometimes, takes)
 
 
 PAGED = [
     pytest.param(stage, id=name, marks=getattr(pytest.mark, name))
     for name, stage in STAGES.items()
-    if stage.layout
+    if stage.is_paged
 ]
 
 
@@ -132,7 +136,9 @@ PAGED = [
 def test_a_nan_of_a_token_is_in_all_that_reads_it(stage: Stage, name: str) -> None:
     """A maximum may pass over it, the weights may not. Here the last token of the first sequence
     has it: in a slot after that, it would not be read."""
-    inputs = DecodeProblem("nan", "", "", seq_lens=(40, 20), num_kv_heads=2).paged(stage.layout)
+    backend = stage.loaded_backend()
+    case = DecodeProblem("nan", "", "", seq_lens=(40, 20), num_kv_heads=2)
+    inputs = case.paged(backend.layout)
     k_tokens, v_tokens = by_token(inputs.k_cache, inputs.v_cache)
     block, offset = inputs.block_tables[0, 2], 39 % 16
     expected = torch.zeros_like(inputs.q, dtype=torch.bool)
@@ -142,14 +148,17 @@ def test_a_nan_of_a_token_is_in_all_that_reads_it(stage: Stage, name: str) -> No
         k_tokens[block, offset, 1], expected[0, 2:] = torch.nan, True
     else:
         v_tokens[block, offset, 1, 5], expected[0, 2:, 5] = torch.nan, True
-    sizes = {"partition_size": 16} if takes(stage.function, "partition_size") else {}
-    assert torch.equal(stage.function(*vars(inputs).values(), **sizes).isnan(), expected)
+    out = backend.prepare(inputs, **stage.sizes(case)).run()
+    assert torch.equal(out.isnan(), expected)
 
 
-def test_the_stages_of_the_kernel_are_the_functions_of_that_name() -> None:
+def test_the_stages_of_the_kernel_are_its_backends() -> None:
     """Each gives the same output, so no check would see one in the place of another."""
     for name in ("naive", "v1", "v1_vector", "v2"):
-        assert STAGES[f"cuda_{name}"].function.__name__ == f"paged_attention_{name}"
+        backend = getattr(prepare, f"{name}_backend")
+        assert STAGES[f"cuda_{name}"].loaded_backend() is backend
+    assert prepare.v1_backend.loads is element_loads
+    assert prepare.v1_vector_backend.loads is prepare.v2_backend.loads is vector_loads
 
 
 def test_most_cases_have_something_to_merge() -> None:
