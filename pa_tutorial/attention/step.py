@@ -15,7 +15,7 @@ from pa_tutorial.arguments import (
     strides,
 )
 from pa_tutorial.attention.full import require_heads_that_fit
-from pa_tutorial.paging.layouts import require_caches
+from pa_tutorial.paging.layouts import DTYPES, require_caches
 
 SLOPE_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -111,18 +111,17 @@ class DecodeStep:
         if self.alibi_slopes is not None:
             require_slopes(self.alibi_slopes)
 
-    def require_layout(self, layout: str) -> None:
-        """Raise ValueError unless the cache is in this layout, "vllm" or "plain"."""
-        allowed = "of 5 dimensions: vLLM's" if layout == "vllm" else "of 4 dimensions: the plain"
-        require(
-            self.layout == layout, "k_cache.shape", list(self.k_cache.shape), f"{allowed} layout"
-        )
-
-    def require_same_dtype(self, allowed: tuple[torch.dtype, ...]) -> None:
-        """Raise ValueError unless q and the cache have the same of these dtypes."""
-        dtype, names = self.q.dtype, ", ".join(map(str, allowed))
-        require(dtype in allowed, "q.dtype", dtype, f"one of {names}")
-        cached = self.k_cache.dtype
+    def require_for_kernel(self, layout: str) -> None:
+        """Raise ValueError unless the cache is in this layout, "vllm" or "plain", and q and the
+        cache have the same dtype, one that the kernels know."""
+        described = {
+            "vllm": "5 dimensions: vLLM's layout",
+            "plain": "4 dimensions: the plain layout",
+        }
+        shape = list(self.k_cache.shape)
+        require(self.layout == layout, "k_cache.shape", shape, f"of {described[layout]} layout")
+        dtype, cached = self.q.dtype, self.k_cache.dtype
+        require(dtype in DTYPES, "q.dtype", dtype, f"one of {', '.join(map(str, DTYPES))}")
         require(dtype == cached, "q.dtype", dtype, f"{cached}, as the cache")
 
     def require_strides(self, k_dims: int, v_dims: int) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from pa_tutorial.arguments import float32_scale, require, require_dense, strides
 from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.kernels.cpu import cpu_kernel
-from pa_tutorial.paging.layouts import BLOCK_SIZES, DTYPES
+from pa_tutorial.paging.layouts import BLOCK_SIZES
 
 BYTES_AHEAD = 8192  # how long before its use a line is asked for, in bytes of K or V
 # How a step is cut. Work is counted in elements of q, K and V that meet in products. A core is
@@ -181,8 +181,7 @@ cpu_backend = CpuBackend()
 def require_cpu_inputs(step: DecodeStep) -> None:
     """Raise ValueError, naming the argument, unless the kernel can read all."""
     require(step.q.device.type == "cpu", "q.device", step.q.device, "cpu")
-    step.require_layout("plain")
-    step.require_same_dtype(DTYPES)
+    step.require_for_kernel("plain")
     size = step.block_size
     require(size in BLOCK_SIZES, "k_cache.shape[2]", size, f"one of {BLOCK_SIZES}")
     require_dense("k_cache", step.k_cache, 4)

@@ -29,7 +29,6 @@ from pa_tutorial.kernels.running import (
     flat,
 )
 from pa_tutorial.kernels.vectors import vector_loads
-from pa_tutorial.paging.layouts import DTYPES
 from pa_tutorial.simt.gpus import MAX_GRID_YZ
 from pa_tutorial.simt.simulate import MAX_SHARED
 
@@ -221,8 +220,7 @@ def not_written(shape: tuple[int, ...], like: Tensor, dtype: torch.dtype | None 
 
 def geometry_of(step: DecodeStep, num_threads: int, partition_size: int = 0) -> Geometry:
     """The geometry that a step asks for. TypeError or ValueError for what no kernel can take."""
-    step.require_layout("vllm")
-    step.require_same_dtype(DTYPES)
+    step.require_for_kernel("vllm")
     x = 16 // step.k_cache.element_size()
     require(step.k_cache.shape[4] == x, "k_cache.shape[4]", step.k_cache.shape[4], f"x = {x}")
     step.require_strides(k_dims=3, v_dims=2)

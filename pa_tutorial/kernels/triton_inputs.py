@@ -2,7 +2,6 @@
 
 from pa_tutorial.arguments import require, require_dense
 from pa_tutorial.attention.step import DecodeStep
-from pa_tutorial.paging.layouts import DTYPES
 from pa_tutorial.simt.gpus import MAX_GRID_YZ
 
 MIN_TILE = 16  # of a dimension over which tl.dot adds up
@@ -34,8 +33,7 @@ def usual_tile(head_size: int, itemsize: int) -> int:
 
 def require_triton_inputs(step: DecodeStep) -> None:
     """Raise TypeError or ValueError, naming the argument, unless the kernels can read all."""
-    step.require_layout("plain")
-    step.require_same_dtype(DTYPES)
+    step.require_for_kernel("plain")
     step.require_strides(k_dims=2, v_dims=2)
     require_dense("block_tables", step.block_tables, 1)
     require_dense("seq_lens", step.seq_lens, 1)

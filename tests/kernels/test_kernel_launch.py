@@ -69,7 +69,7 @@ WRONG = [  # the argument, how it is changed, and a piece of the message
     ("q", lambda q: q.int(), "q.dtype is torch.int32; .*torch.float32"),
     ("q", wide, r"q.stride\(\)\[-2:\] is \(64, 2\); .*\(32, 1\)"),
     ("q", swapped, r"q.stride\(\)\[-2:\] is \(1, 4\)"),
-    ("k_cache", lambda k: k[:, :, 0], r"k_cache.shape is .*5 dimensions"),
+    ("k_cache", lambda k: k[:, :, 0], r"v_cache is .*; beside this k_cache it must be"),
     ("k_cache", lambda k: k.reshape(6, 2, 4, 16, 8), r"k_cache.shape\[4\] is 8; .* x = 4"),
     ("k_cache", wide, r"k_cache.stride\(\)\[-3:\] is \(128, 8, 2\)"),
     ("k_cache", swapped, r"k_cache.stride\(\)\[-3:\] is \(64, 1, 16\)"),

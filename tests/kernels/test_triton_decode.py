@@ -39,7 +39,7 @@ PARTITIONS = [
 @pytest.mark.parametrize(("changes", "sizes"), TILES + PARTITIONS, ids=str)
 def test_any_block_tile_and_partition_size(changes: dict, sizes: dict) -> None:
     arguments = step(**changes)
-    assert is_right(paged_attention_triton(**arguments, **sizes), arguments)
+    assert is_right(prepare_triton(**arguments, **sizes).run(), arguments)
 
 
 @pytest.mark.parametrize("num_partitions", [1, 2, 15, 16, 17, 33])
