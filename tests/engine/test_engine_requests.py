@@ -101,8 +101,8 @@ def test_parameters_of_another_type_are_refused_alone() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"stage": "paged"}, "stage is 'paged'; it must be one of full_recompute"),
-        ({"stage": "kv_cache"}, "stage is 'kv_cache', which reads no blocks; it must be one of"),
+        ({"stage": "paged"}, "stage is 'paged'; it must be one of paged_gather, paged_online"),
+        ({"stage": "kv_cache"}, "stage is 'kv_cache'; it must be one of paged_gather"),
         ({"num_blocks": 1}, "num_blocks is 1; it must be at least 2"),
         ({"block_size": 0}, "block_size is 0; it must be at least 1"),
         ({"watermark": -1}, "watermark is -1; it must be 0 to 8"),

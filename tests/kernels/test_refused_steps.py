@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from pa_tutorial.backends import BACKENDS, backend_named
 from pa_tutorial.kernels.cpu_launch import paged_attention_cpu
 from pa_tutorial.kernels.triton_launch import (
     TritonCall,
@@ -17,6 +18,7 @@ from tests.kernels.kernel_inputs import (
     half,
     prepare_cpu,
     prepare_triton,
+    problem,
     step,
     wide,
     with_item,
@@ -48,7 +50,6 @@ REFUSED = (
     (CPU, "q", half, "q.dtype is torch.float16; it must be torch.float32, as the cache"),
     (TRITON, "q", half, "q.dtype is torch.float16; .*float32, as the c"),
     (TRITON, "q", wide, r"q.stride\(\)\[-2:\] is .*without gaps"),
-    (BOTH, "k_cache", lambda k: k[..., None], "k_cache.shape is .*4 dimensions: the plain layout"),
     (CPU, "k_cache", apart, r"k_cache.stride\(\)\[-4:\] is .*; it must be .*without gaps"),
     (CPU, "v_cache", apart, r"v_cache.stride\(\)\[-4:\] is .*; it must be .*without gaps"),
     (TRITON, "k_cache", wide, r"k_cache.stride\(\)\[-2:\] is .*without gaps"),
@@ -92,6 +93,16 @@ def test_the_cpu_kernel_refuses_other_dtypes_blocks_and_no_shares() -> None:
     double = {name: step()[name].double() for name in ("q", "k_cache", "v_cache")}
     with pytest.raises(ValueError, match="float64; it must be one of"):
         paged_attention_cpu(**step() | double)
+
+
+@pytest.mark.parametrize("name", [name for name in BACKENDS if "paged" not in name])
+def test_a_cache_in_the_other_layout_is_refused(name: str) -> None:
+    backend = backend_named(name)
+    other, wanted = "plain", "5 dimensions: vLLM's layout"
+    if backend.layout == "plain":
+        other, wanted = "vllm", "4 dimensions: the plain layout"
+    with pytest.raises(ValueError, match=rf"k_cache.shape is .*; it must be of {wanted}"):
+        backend.prepare(problem().paged(other))
 
 
 SIZES = {
