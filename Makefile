@@ -88,7 +88,7 @@ lint: $(ALL)  ## ruff: style and format, notebooks included
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-size: $(ALL)  ## lines, files and words, each against its limit
+size: $(ALL)  ## lines of code, files and words, each against its limit
 	@$(BIN)/python -m tests.house_size
 
 clean:  ## remove the environment
