@@ -1,7 +1,9 @@
-"""Write anew what programs write, and say what changed: `make refresh`.
+"""Rewrite what programs write, and print what changed: `make refresh`.
 
-python -m tests.refresh                  all of it: a quarter of an hour
-python -m tests.refresh notebooks 09     one kind, or some things of it
+python -m tests.refresh                  everything
+python -m tests.refresh notebooks 09     the things of a kind whose names begin like this
+
+What a test judges by is not written here: bounds have their own command, `make bounds`.
 """
 
 import argparse
@@ -18,9 +20,7 @@ from pa_tutorial.exercises.cells import fill
 from pa_tutorial.viz.__main__ import FIGURES, PAGES
 from pa_tutorial.viz.score import RECORDING
 from pa_tutorial.viz.style import svg
-from pa_tutorial.walk.cases import CASES
 from tests.lost_changes import lost_changes
-from tests.record_bounds import record as make_bounds
 from tests.run_notebooks import NOTEBOOKS, execute, keep
 from tests.same_output import made_here
 
@@ -29,11 +29,11 @@ FOLDER = Path(__file__).parent.parent / "figures"
 
 @dataclass(frozen=True)
 class Kind:
-    """Things that are written in the same way.
+    """Things that are written the same way.
 
-    seconds  that one takes, about
+    seconds  one of them takes, about
     names    of all of them
-    make     writes one; what changed
+    make     writes one, and returns what changed
     """
 
     seconds: float
@@ -42,7 +42,7 @@ class Kind:
 
 
 def make_simulated(_: str) -> str:
-    """What the simulator says, which a GPU is compared with."""
+    """The simulator's results, which a GPU's are compared with."""
     from pa_tutorial.bench import record
 
     before = record.load()
@@ -57,7 +57,7 @@ def cells_of(path: Path) -> list[dict]:
 
 
 def make_notebook(name: str) -> str:
-    """The exercises' cells, and what all cells print."""
+    """The exercises' cells, and the outputs of all cells."""
     os.environ[RECORDING] = "1"
     path = NOTEBOOKS / f"{name}.ipynb"
     before, notebook = cells_of(path), nbformat.read(path, as_version=4)
@@ -66,7 +66,7 @@ def make_notebook(name: str) -> str:
     nbformat.write(keep(execute(path)), path)
     pairs = enumerate(zip(before, cells_of(path), strict=True), start=1)
     printed = [str(n) for n, (old, new) in pairs if old.get("outputs") != new.get("outputs")]
-    return ", ".join(changed + ["what it prints in cell " + ", ".join(printed)] * bool(printed))
+    return ", ".join(changed + ["outputs of cell " + ", ".join(printed)] * bool(printed))
 
 
 def make_figure(file: str) -> str:
@@ -77,11 +77,10 @@ def make_figure(file: str) -> str:
         PAGES[path.stem]().save_html(path)
     else:
         path.write_bytes(svg(FIGURES[path.stem]()))
-    return "" if path.read_bytes() == before else "drawn anew"
+    return "" if path.read_bytes() == before else "redrawn"
 
 
-KINDS = {  # in this order: what is written first is read by those that follow
-    "bounds": Kind(6, list(CASES), make_bounds),
+KINDS = {
     "simulated": Kind(5, ["bench.record"], make_simulated),
     "notebooks": Kind(12, sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb")), make_notebook),
     "figures": Kind(0.5, sorted(path.name for path in FOLDER.iterdir()), make_figure),
@@ -93,20 +92,20 @@ def refresh(kind: str, begins: tuple[str, ...]) -> None:
     minutes = KINDS[kind].seconds * len(names) / 60
     print(f"{kind}: {len(names)} to make, about {minutes:.0f} minutes", flush=True)
     for name in names:
-        print(f"  {name}: {KINDS[kind].make(name) or 'as it was'}", flush=True)
+        print(f"  {name}: {KINDS[kind].make(name) or 'unchanged'}", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("kind", nargs="?", choices=KINDS, help="none: all of them")
-    parser.add_argument("names", nargs="*", help="how names of that kind begin; none: all of it")
+    parser.add_argument("kind", nargs="?", choices=KINDS, help="default: all kinds")
+    parser.add_argument("names", nargs="*", help="beginnings of names; default: all")
     args = parser.parse_args()
     if not made_here():
-        print("Written on Linux on x86-64; here, last digits may be rounded otherwise.")
+        print("Committed files are written on Linux on x86-64; here, last digits may differ.")
     for kind in [args.kind] if args.kind else KINDS:
         refresh(kind, tuple(args.names) or ("",))
     if lost := lost_changes():
-        print("Changes of our code that lost their place:", *lost, sep="\n")
+        print("Wrong examples whose place in our code is gone:", *lost, sep="\n")
 
 
 if __name__ == "__main__":
