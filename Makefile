@@ -53,7 +53,7 @@ test-hours: $(ALL)  ## try every wrong example on every case, a million operatio
 	$(TEST) --dist load --hours
 
 test-macos: $(ALL)  ## run kernels, notebooks 07 and 09 and a stage with what a Mac has
-	$(BIN)/python -m pytest tests/test_macos.py
+	$(BIN)/python -m pytest --rest tests/test_macos.py
 
 refresh: $(ALL)  ## after a change of a kernel: rewrite notebooks' outputs and figures (5 minutes)
 	@$(BIN)/python -m tests.refresh $(ONLY)
