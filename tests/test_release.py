@@ -13,47 +13,41 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parent.parent
-BUILD = "from setuptools import build_meta as b; b.build_wheel({0!r}); b.build_sdist({0!r})"
+BUILD = "from setuptools import build_meta as b; b.build_wheel('dist'); b.build_sdist('dist')"
 
 
-def run(*arguments: str, cwd: Path, path: Path) -> str:
-    """Runs Python, with what is installed but only the pa_tutorial in `path`."""
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=cwd,
-        env=os.environ | {"PYTHONPATH": str(path)},
-        capture_output=True,
-        encoding="utf-8",
-        errors="replace",
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+def run(*arguments: str, cwd: Path, path: Path) -> None:
+    """Runs Python with the pa_tutorial that is in `path`."""
+    environment = os.environ | {"PYTHONPATH": str(path)}
+    subprocess.run([sys.executable, *arguments], cwd=cwd, env=environment, check=True)
 
 
 @pytest.fixture(scope="module")
-def tracked() -> set[str]:
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What git tracks, and nothing else."""
     if not (ROOT / ".git").exists():
         pytest.skip("this is no clone, so there is no list of its files")
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, encoding="utf-8")
-    return {name for name in listed.stdout.splitlines() if (ROOT / name).exists()}
+    copy = tmp_path_factory.mktemp("copy")
+    git = ["git", "checkout-index", "--all", f"--prefix={copy}/"]
+    subprocess.run(git, cwd=ROOT, check=True)
+    return copy
 
 
 @pytest.fixture(scope="module")
-def built(tracked: set[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the wheel and the source package, built from the tracked files."""
-    copy, out = tmp_path_factory.mktemp("copy"), tmp_path_factory.mktemp("dist")
-    for name in tracked:
-        (copy / name).parent.mkdir(parents=True, exist_ok=True)
-        (copy / name).write_bytes((ROOT / name).read_bytes())
-    run("-c", BUILD.format(str(out)), cwd=copy, path=copy)
-    return out
+def built(copy: Path) -> Path:
+    """A folder with the wheel and the source package."""
+    run("-c", BUILD, cwd=copy, path=copy)
+    return copy / "dist"
 
 
-def test_the_wheel_has_the_package_and_the_source_package_everything(built, tracked) -> None:
-    (wheel,), (source,) = built.glob("*.whl"), built.glob("*.tar.gz")
-    names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    assert names == {name for name in tracked if name.startswith("pa_tutorial/")}
-    with tarfile.open(source) as files:
+def test_the_wheel_has_the_package_and_the_source_package_everything(copy, built) -> None:
+    git = ["git", "ls-files"]
+    listed = subprocess.run(git, cwd=ROOT, capture_output=True, encoding="utf-8", check=True)
+    tracked = set(listed.stdout.splitlines())
+    names = {name for name in zipfile.ZipFile(*built.glob("*.whl")).namelist()}
+    assert names >= {name for name in tracked if name.startswith("pa_tutorial/")}
+    assert {name.partition("/")[0] for name in names if ".dist-info" not in name} == {"pa_tutorial"}
+    with tarfile.open(*built.glob("*.tar.gz")) as files:
         names = {member.name.partition("/")[2] for member in files if member.isfile()}
     assert names >= tracked - {".gitattributes", ".gitignore"}
 
@@ -61,8 +55,8 @@ def test_the_wheel_has_the_package_and_the_source_package_everything(built, trac
 def test_checks_and_the_example_of_the_simulator_work_from_the_wheel(built, tmp_path) -> None:
     site = tmp_path / "site"
     zipfile.ZipFile(*built.glob("*.whl")).extractall(site)
-    where = "import pa_tutorial; print(pa_tutorial.__file__)"
-    assert str(site) in run("-c", where, cwd=tmp_path, path=site)
+    program = f"import pa_tutorial; assert {str(site)!r} in pa_tutorial.__file__"
+    run("-c", program, cwd=tmp_path, path=site)
     for stage in ("kv_cache", "cuda_v1"):
         run("-m", "pa_tutorial.checks", stage, "--short", cwd=tmp_path, path=site)
     readme = (ROOT / "pa_tutorial" / "simt" / "README.md").read_text(encoding="utf-8")
