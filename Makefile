@@ -12,7 +12,7 @@ PIP    := $(BIN)/python -m pip install --disable-pip-version-check -c constraint
 # without keeping it, each of the many processes that the tests start would make it again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help lab test test-all test-hours test-macos refresh figures bench gpu lint size site clean
+.PHONY: help lab test test-all test-hours test-macos refresh bounds figures bench gpu lint size site clean
 .DEFAULT_GOAL := help
 
 help:  ## list the commands
@@ -39,10 +39,10 @@ lab: $(LAB)  ## open JupyterLab on the first notebook
 	@echo "Opening JupyterLab on notebooks/00_start_here.ipynb (stop it with Ctrl-C)."
 	$(BIN)/jupyter lab --ServerApp.root_dir='$(CURDIR)' --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb
 
-# Tests that share compiled kernels or ranks stand in one file: a file stays with one worker.
+# Tests that share compiled kernels or ranks are in one file, so a file stays with one worker.
 TEST := $(BIN)/python -m pytest -n auto --no-loadscope-reorder
 
-test: $(ALL)  ## run what a clone is trusted by, every notebook included (6 minutes on 2 cores)
+test: $(ALL)  ## run the checks that show a clone works, every notebook included (5 minutes on 2 cores)
 	$(TEST) --dist loadfile
 
 test-all: $(ALL)  ## run the tests that `make test` leaves out (30 minutes at most)
@@ -53,10 +53,13 @@ test-hours: $(ALL)  ## try every wrong example on every case, a million operatio
 	$(TEST) --dist load --hours
 
 test-macos: $(ALL)  ## run kernels, notebooks 07 and 09 and a stage with what a Mac has
-	$(BIN)/python -m pytest tests/test_macos.py
+	$(BIN)/python -m pytest --rest tests/test_macos.py
 
-refresh: $(ALL)  ## after a change: write anew what programs write, and say what changed
+refresh: $(ALL)  ## after a change of a kernel: rewrite notebooks' outputs and figures (5 minutes)
 	@$(BIN)/python -m tests.refresh $(ONLY)
+
+bounds: $(ALL)  ## measure the bounds of the checks, and print old beside new (10 minutes)
+	@$(BIN)/python -m tests.record_bounds $(ONLY)
 
 figures: $(ALL)  ## draw every figure for slides, as SVG and PNG, into build/figures/
 	@echo "Drawing build/figures/."
@@ -84,11 +87,13 @@ gpu:  ## check and measure on this machine's GPU, with its own python3; installs
 	$(PYTHON) -m pytest -m gpu
 	$(PYTHON) -m pa_tutorial.bench.gpu
 
+# PLW1514: text is opened with its encoding named, because Windows assumes another one.
 lint: $(ALL)  ## ruff: style and format, notebooks included
 	$(BIN)/ruff check .
+	$(BIN)/ruff check --quiet --preview --select PLW1514 .
 	$(BIN)/ruff format --check .
 
-size: $(ALL)  ## lines, files and words, each against its limit
+size: $(ALL)  ## lines of code, files and words, each against its limit
 	@$(BIN)/python -m tests.house_size
 
 clean:  ## remove the environment

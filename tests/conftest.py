@@ -1,4 +1,4 @@
-"""One marker a stage (`pytest -m kv_cache`), profiles (`pytest --rest`), a browser, ranks."""
+"""A marker per stage (`pytest -m kv_cache`), profiles (`pytest --rest`), a browser, ranks."""
 
 import gc
 import os
@@ -15,21 +15,16 @@ import torch
 from pa_tutorial.walk.ladder import STAGES
 from tests import absent, profiles
 
-# What tests note with record_property -> the section of the summary in which it is told.
-NOTES = {
-    "registers": "registers of the paged kernels",  # on other compilers they change
-    "rounded": "rounded otherwise than on Linux on x86-64, and no defect",
-}
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-# Files that take longest, so that no core is left with one of them in the end.
+# The files that take longest, so that no worker begins one of them at the end.
 FIRST = (
     *("test_notebooks.py", "test_wrong.py", "test_window_assignment.py", "test_paged_kernel.py"),
-    *("test_ladder.py", "test_macos.py", "test_exercises.py", "test_engine_failures.py"),
+    *("test_ladder.py", "test_exercises.py", "test_engine_failures.py"),
 )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    gc.disable()  # until all tests are collected: there is nothing to find
+    gc.disable()  # until all tests are collected: there is no garbage to find
     os.environ["PYTHONUTF8"] = "1"  # what other processes print is read as UTF-8
     if "PYTEST_XDIST_WORKER" in os.environ:
         torch.set_num_threads(1)  # the workers share the cores
@@ -42,7 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    group = parser.getgroup("profiles", "without any: what a clone is trusted by")
+    group = parser.getgroup("profiles", "by default: the checks that show a clone works")
     group.addoption("--rest", action="store_true", help="run what tests/rest.toml lists instead")
     group.addoption("--hours", action="store_true", help="run the sweeps instead: they take hours")
 
@@ -52,14 +47,14 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """`pytest -m gpu` imports no other file: that machine may lack what they need."""
+    """`pytest -m gpu` imports no other file: a machine with a GPU may lack what they need."""
     is_test = collection_path.match("test_*.py") and profiles.chosen(config) == "gpu"
     if is_test and "pytest.mark.gpu" not in collection_path.read_text(encoding="utf-8"):
         return True
     return None
 
 
-@pytest.hookimpl(tryfirst=True)  # it sees whole files: no option has taken tests away yet
+@pytest.hookimpl(tryfirst=True)  # before options such as -k deselect any test of a file
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     profiles.select(config, items)
     items.sort(key=lambda item: (*FIRST, item.path.name).index(item.path.name))
@@ -72,32 +67,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """All tests stay until the end: Python need not search them for garbage, again and again."""
+    """All tests stay until the end, so Python needn't search them for garbage again and again."""
     gc.collect()
     gc.freeze()
     gc.enable()
 
 
 def pytest_unconfigure() -> None:
-    gc.unfreeze()  # libraries complain about what is not freed in the end
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What is absent here, and what the tests have noted."""
-    skipped = terminalreporter.stats.get("skipped", [])
-    terminalreporter.line(absent.summary(str(report.longrepr) for report in skipped))
-    reports = terminalreporter.stats.get("passed", []) + terminalreporter.stats.get("failed", [])
-    for noted, title in NOTES.items():
-        lines = {value for r in reports for name, value in r.user_properties if name == noted}
-        if lines:
-            terminalreporter.section(title)
-            for line in sorted(lines):
-                terminalreporter.line(line)
+    gc.unfreeze()  # libraries complain about objects that are never freed
 
 
 @pytest.fixture
 def interrupts_arrive() -> Iterator[None]:
-    """A shell starts what runs in the background with SIGINT ignored."""
+    """SIGINT interrupts even if a shell started the tests in the background and ignores it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -105,7 +87,7 @@ def interrupts_arrive() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def ranks_of() -> Iterator[Callable]:
-    """ranks_of(2): two ranks, which the tests of a module share until one has ended them."""
+    """ranks_of(2): two ranks, which a module's tests share until one of them ends the ranks."""
     from pa_tutorial.distributed.ranks import Ranks
 
     pools: dict[int, Ranks] = {}
@@ -122,16 +104,16 @@ def ranks_of() -> Iterator[Callable]:
 
 @pytest.fixture(scope="session")
 def chromium_path() -> str:
-    """The first that runs. (Ubuntu has a script of this name that only asks for a snap.)"""
+    """The first that runs: Ubuntu's script of this name only asks for a snap."""
     for path in filter(None, map(shutil.which, CHROMIUM)):
         if subprocess.run([path, "--version"], capture_output=True).returncode == 0:
             return path
-    absent.skip("Chromium", "none is found; install one, such as apt-get install chromium")
+    pytest.skip("needs Chromium, for example by apt-get install chromium")
 
 
 @pytest.fixture(scope="module")
 def browser(chromium_path: str) -> Iterator:
-    """Closed at the end of a module: while Playwright is open, nobody else can run asyncio."""
+    """Closed at the end of a module: while Playwright is open, no other test can run asyncio."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -143,7 +125,7 @@ def browser(chromium_path: str) -> Iterator:
 
 @pytest.fixture
 def read_page(browser) -> Iterator[Callable]:
-    """read_page(html, ...): a Reader. At the end, no page may have complained or asked for more."""
+    """read_page(html, ...): a Reader. No page may write to its console or load anything."""
     from tests.viz.microscope_pages import Reader
 
     readers: dict[str, Reader] = {}

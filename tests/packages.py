@@ -1,8 +1,7 @@
-"""Which packages pip installs for a requirement, here or elsewhere, told from what is installed."""
+"""Which packages pip installs for a requirement, here or on a Mac, judged by what is installed."""
 
 from collections.abc import Mapping
 from importlib import metadata
-from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -13,11 +12,11 @@ MAC = {
     "platform_machine": "arm64",
     "os_name": "posix",
 }
-ONLY_THERE = {"appnope"}  # what ipykernel needs on macOS, and only there
+ONLY_THERE = {"appnope"}  # ipykernel needs it on macOS only
 
 
 def chosen(requirement: str, elsewhere: Mapping[str, str] | None = None) -> set[str]:
-    """The names of a requirement and of all that it needs, under the markers of another system."""
+    """The names of a requirement and all it needs, under the markers of another system."""
     seen: set[tuple[str, str]] = set()
     waiting = [Requirement(requirement)]
     while waiting:
@@ -30,12 +29,3 @@ def chosen(requirement: str, elsewhere: Mapping[str, str] | None = None) -> set[
             needed = map(Requirement, metadata.requires(name) or ())
             waiting += [n for n in needed if not n.marker or n.marker.evaluate(machine)]
     return {name for _, name in seen}
-
-
-def link_packages(names: set[str], site: Path) -> None:
-    """Make the packages of those names, and no others, importable from a folder."""
-    for name in names:
-        package = metadata.distribution(name)
-        for top in {file.parts[0] for file in package.files} - {"..", "__pycache__"}:
-            (site / top).unlink(missing_ok=True)
-            (site / top).symlink_to(package.locate_file(top))

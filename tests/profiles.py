@@ -1,14 +1,14 @@
-"""Which tests a run has: `pytest` what a clone is trusted by, `pytest --rest` the others.
+"""Which tests a run has: `pytest` the checks that show a clone works, `pytest --rest` the others.
 
 rest.toml lists the others. The name of an entry is how the ids of its tests begin:
 
     ["test_cpu_steps.py::test_step_is_attention"]
     keep = ["test_cpu_steps.py::test_step_is_attention[tails-online]"]  # all but these
     seconds = 7                                # on one core
-    seen_by = "what sees the same mistakes in `pytest`"
+    seen_by = "what catches the same mistakes in `pytest`"
 
-What takes hours is marked `hours` where it stands: `pytest --hours`; what has CUDA tensors is
-marked `gpu`: `pytest -m gpu`. A test that is named with `::` runs in any case.
+A test that takes hours is marked `hours` (`pytest --hours`); one with CUDA tensors is marked `gpu`
+(`pytest -m gpu`). A test named with `::` on the command line runs in any case.
 """
 
 import tomllib
@@ -18,24 +18,24 @@ from pathlib import Path
 import pytest
 
 FILE = Path(__file__).with_name("rest.toml")
-UNUSED = pytest.StashKey[list[str]]()  # beginnings in rest.toml that no test has
-QUICK = pytest.StashKey[set[str]]()  # what `pytest` runs of the files that are collected
+UNUSED = pytest.StashKey[list[str]]()  # beginnings in rest.toml that fit no test
+QUICK = pytest.StashKey[set[str]]()  # the tests of the collected files that `pytest` runs
 
 
 def load() -> dict[str, dict]:
-    """How ids begin -> what their entry says."""
+    """Beginning of ids -> its entry."""
     return tomllib.loads(FILE.read_text(encoding="utf-8"))
 
 
 def chosen(config: pytest.Config) -> str:
-    """Which of the four this run is: quick, rest, hours or gpu."""
+    """The profile of this run: quick, rest, hours or gpu."""
     if config.option.markexpr.startswith("gpu"):
         return "gpu"
     return next((name for name in ("hours", "rest") if config.getoption(f"--{name}")), "quick")
 
 
 def waits(name: str, entries: dict[str, dict]) -> bool:
-    """Whether an entry leaves a test to `pytest --rest`."""
+    """Whether a test is left to `pytest --rest`."""
     begun = (entry for begins, entry in entries.items() if name.startswith(begins))
     return any(not name.startswith(tuple(entry.get("keep", ()))) for entry in begun)
 
@@ -48,13 +48,13 @@ def profile_of(item: pytest.Item, entries: dict[str, dict]) -> str:
 
 
 def name_of(item: pytest.Item) -> str:
-    """Without its folder: no two files have the same name."""
+    """The id without its folder: no two files have the same name."""
     file, colons, test = item.nodeid.partition("::")
     return file.rpartition("/")[2] + colons + test
 
 
 def unused(entries: dict[str, dict], names: Iterable[str]) -> list[str]:
-    """Beginnings in rest.toml that no test has, of the files that have been collected."""
+    """Beginnings in rest.toml that fit no test, among the files that were collected."""
     names = list(names)
     collected = {name.partition("::")[0] for name in names}
     begins = [begin for one in entries for begin in (one, *entries[one].get("keep", ()))]
@@ -64,7 +64,7 @@ def unused(entries: dict[str, dict], names: Iterable[str]) -> list[str]:
 
 
 def select(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave in `items` those of the profile that was chosen."""
+    """Keep only the tests of the chosen profile in `items`."""
     entries = load()
     profiles = {item: profile_of(item, entries) for item in items}
     config.stash[QUICK] = {name_of(item) for item in items if profiles[item] == "quick"}

@@ -1,20 +1,22 @@
-"""Measure the two figures behind the bounds of a case, and write pa_tutorial/checks/bounds.json.
+"""Measure the bounds of the checks, write checks/bounds.json, print old beside new: `make bounds`.
 
-    make refresh
-    python -m tests.refresh bounds decode/tail    # this case only
+    python -m tests.record_bounds                   every case
+    python -m tests.record_bounds decode/tail       the cases whose ids begin like this
 
 worst_correct   the worst error of any correct stage, against the oracle and the stages before it
 smallest_wrong  the smallest error of any wrong example that is named to fail in the case
 bound           min(10 * worst_correct, smallest_wrong / 10), two digits, rounded down
 
-Another processor rounds otherwise: where no figure moves by more than a quarter, those that stand
-there stay.
+Tests judge by these numbers, so `make refresh` leaves them alone. Another processor rounds
+differently: if no figure of a quantity moves by more than a quarter, the recorded ones stay.
 """
 
 import importlib
 import io
 import json
 import math
+import sys
+from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 
 import numpy as np
@@ -28,28 +30,37 @@ from pa_tutorial.walk.problem import DecodeProblem
 from tests.wrong_examples import applied, load_examples, run_cases
 
 FACTOR = 10.0
-MOST = 1.25  # by which a figure may move, up or down, and stay as it is written
+MOST = 1.25  # a figure that moves by less than this factor is not rewritten
 
 Worst = dict[str, tuple[float, str]]  # quantity -> an error, and whose it is
 
 
-def record(case_id: str) -> str:
-    """Measure a case and write it into bounds.json; which bounds moved."""
+def record(case_id: str) -> Iterator[str]:
+    """Measure a case and write it into bounds.json; for each change, old beside new."""
     bounds = json.loads(BOUNDS_FILE.read_text(encoding="utf-8"))
     old, new = bounds.get(case_id, {}), figures_of(case_id)
     bounds[case_id] = {q: old[q] if is_close(new[q], old.get(q, {})) else new[q] for q in new}
     kept = {name: bounds[name] for name in CASES if name in bounds}
     BOUNDS_FILE.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8", newline="\n")
     load_bounds.cache_clear()
-    return "; ".join(
-        f"{quantity} {old.get(quantity, {}).get('bound', 'none')} -> {one['bound']}"
-        for quantity, one in bounds[case_id].items()
-        if one != old.get(quantity)
-    )
+    for quantity in {**old, **new}:
+        before, after = old.get(quantity), bounds[case_id].get(quantity)
+        if before != after:
+            yield f"{case_id}, {quantity}: {shown(before)}  ->  {shown(after)}"
+
+
+def shown(figures: dict | None) -> str:
+    """The figures of one quantity in a line; None if it has no bound."""
+    if figures is None:
+        return "no bound"
+    return ", ".join(f"{name} {value}" for name, value in figures.items())
 
 
 def figures_of(case_id: str) -> dict[str, dict]:
-    """What bounds.json holds of a case, by quantity. Raises SystemExit if it tells too little."""
+    """A case's entry in bounds.json, by quantity.
+
+    Raises SystemExit if an error of a wrong example is too close to the errors of correct stages.
+    """
     figures = {
         quantity: {
             "bound": two_digits(FACTOR * error, up=False),
@@ -87,20 +98,20 @@ def worst_of_correct_stages(case_id: str) -> Worst:
 
 
 def rounding_of_the_output(case_id: str, quantity: str) -> float:
-    """The least that any stage may be off: half a unit in the last place of what it returns."""
+    """Half a unit in the last place of what a stage returns: no stage can promise less."""
     problem = CASES[case_id]
     narrow = quantity == "out" and isinstance(problem, DecodeProblem)
     return torch.finfo(problem.dtype if narrow else torch.float32).eps / 2
 
 
 def smallest_of_wrong_examples(case_id: str, bounds: dict[str, dict]) -> Worst:
-    """The quantity is `out`, or the intermediate in which alone the example can be seen."""
+    """By quantity: `out`, or the only intermediate in which an example shows."""
     smallest: Worst = {}
     for example in load_examples():
         pairs = tuple(pair for pair in example.fails if pair[1] == case_id)
         if not pairs:
             continue
-        said = io.StringIO()  # each is a package anew, which says anew what it says once
+        said = io.StringIO()  # each is a new package, which prints its one-time messages again
         with redirect_stdout(said), redirect_stderr(said), applied(example):
             comparing = importlib.import_module("pa_tutorial.checks.comparing")
             comparing.load_bounds = lambda: {case_id: bounds}
@@ -113,7 +124,7 @@ def smallest_of_wrong_examples(case_id: str, bounds: dict[str, dict]) -> Worst:
 
 
 def is_close(new: dict, old: dict) -> bool:
-    """Whether figures of one quantity are those that were measured before, but for rounding."""
+    """Whether figures of one quantity differ from the recorded ones by rounding only."""
     names = {None, *STAGES, *(example.name for example in load_examples())}
     if new.keys() != old.keys() or not {old["stage"], old.get("wrong_example")} <= names:
         return False
@@ -126,3 +137,15 @@ def two_digits(value: float, up: bool) -> float:
     exponent = math.floor(math.log10(value)) - 1
     digits = (math.ceil if up else math.floor)(value / 10.0**exponent)
     return float(f"{digits}e{exponent}")
+
+
+def main() -> None:
+    begins = tuple(sys.argv[1:]) or ("",)
+    cases = [case_id for case_id in CASES if case_id.startswith(begins)]
+    print(f"{len(cases)} cases, about {0.1 * len(cases):.0f} minutes", flush=True)
+    for case_id in cases:
+        print(*list(record(case_id)) or [f"{case_id}: unchanged"], sep="\n", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,14 +1,14 @@
-"""Write anew what programs write, and say what changed: `make refresh`.
+"""Rewrite what programs write, and print what changed: `make refresh`.
 
-python -m tests.refresh                  all of it: a quarter of an hour
-python -m tests.refresh notebooks 09     one kind, or some things of it
+python -m tests.refresh            every notebook and figure
+python -m tests.refresh 09 map     those whose names begin like this
+
+What a test judges by is not written here: bounds have their own command, `make bounds`.
 """
 
-import argparse
 import json
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+import sys
 from pathlib import Path
 
 import nbformat
@@ -18,38 +18,11 @@ from pa_tutorial.exercises.cells import fill
 from pa_tutorial.viz.__main__ import FIGURES, PAGES
 from pa_tutorial.viz.score import RECORDING
 from pa_tutorial.viz.style import svg
-from pa_tutorial.walk.cases import CASES
 from tests.lost_changes import lost_changes
-from tests.record_bounds import record as make_bounds
 from tests.run_notebooks import NOTEBOOKS, execute, keep
 from tests.same_output import made_here
 
 FOLDER = Path(__file__).parent.parent / "figures"
-
-
-@dataclass(frozen=True)
-class Kind:
-    """Things that are written in the same way.
-
-    seconds  that one takes, about
-    names    of all of them
-    make     writes one; what changed
-    """
-
-    seconds: float
-    names: list[str]
-    make: Callable[[str], str]
-
-
-def make_simulated(_: str) -> str:
-    """What the simulator says, which a GPU is compared with."""
-    from pa_tutorial.bench import record
-
-    before = record.load()
-    record.record()
-    after = record.load()
-    same = {a for a in after if a in before and after[a].tobytes() == before[a].tobytes()}
-    return ", ".join(array for array in after if array not in same)
 
 
 def cells_of(path: Path) -> list[dict]:
@@ -57,56 +30,44 @@ def cells_of(path: Path) -> list[dict]:
 
 
 def make_notebook(name: str) -> str:
-    """The exercises' cells, and what all cells print."""
+    """The exercises' cells, the outputs of all cells, and what the compiler answers them.
+
+    Returns the ids of the cells that changed.
+    """
     os.environ[RECORDING] = "1"
-    path = NOTEBOOKS / f"{name}.ipynb"
+    path = NOTEBOOKS / name
     before, notebook = cells_of(path), nbformat.read(path, as_version=4)
-    changed = fill(notebook, [e for e in EXERCISES.values() if e.notebook == name])
+    changed = fill(notebook, [e for e in EXERCISES.values() if e.notebook == path.stem])
     nbformat.write(notebook, path)
     nbformat.write(keep(execute(path)), path)
-    pairs = enumerate(zip(before, cells_of(path), strict=True), start=1)
-    printed = [str(n) for n, (old, new) in pairs if old.get("outputs") != new.get("outputs")]
-    return ", ".join(changed + ["what it prints in cell " + ", ".join(printed)] * bool(printed))
+    pairs = zip(before, cells_of(path), strict=True)
+    printed = [new["id"] for old, new in pairs if old.get("outputs") != new.get("outputs")]
+    return ", ".join(changed + printed)
 
 
 def make_figure(file: str) -> str:
-    """A figure of the pages."""
     path = FOLDER / file
     before = path.read_bytes()
     if path.suffix == ".html":
         PAGES[path.stem]().save_html(path)
     else:
         path.write_bytes(svg(FIGURES[path.stem]()))
-    return "" if path.read_bytes() == before else "drawn anew"
+    return "" if path.read_bytes() == before else "redrawn"
 
 
-KINDS = {  # in this order: what is written first is read by those that follow
-    "bounds": Kind(6, list(CASES), make_bounds),
-    "simulated": Kind(5, ["bench.record"], make_simulated),
-    "notebooks": Kind(12, sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb")), make_notebook),
-    "figures": Kind(0.5, sorted(path.name for path in FOLDER.iterdir()), make_figure),
-}
-
-
-def refresh(kind: str, begins: tuple[str, ...]) -> None:
-    names = [name for name in KINDS[kind].names if name.startswith(begins)]
-    minutes = KINDS[kind].seconds * len(names) / 60
-    print(f"{kind}: {len(names)} to make, about {minutes:.0f} minutes", flush=True)
-    for name in names:
-        print(f"  {name}: {KINDS[kind].make(name) or 'as it was'}", flush=True)
+MAKERS = dict.fromkeys(sorted(path.name for path in NOTEBOOKS.glob("*.ipynb")), make_notebook)
+MAKERS |= dict.fromkeys(sorted(path.name for path in FOLDER.iterdir()), make_figure)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("kind", nargs="?", choices=KINDS, help="none: all of them")
-    parser.add_argument("names", nargs="*", help="how names of that kind begin; none: all of it")
-    args = parser.parse_args()
+    begins = tuple(sys.argv[1:]) or ("",)
     if not made_here():
-        print("Written on Linux on x86-64; here, last digits may be rounded otherwise.")
-    for kind in [args.kind] if args.kind else KINDS:
-        refresh(kind, tuple(args.names) or ("",))
+        print("Committed files are written on Linux on x86-64; here, last digits may differ.")
+    for name, make in MAKERS.items():
+        if name.startswith(begins):
+            print(f"{name}: {make(name) or 'unchanged'}", flush=True)
     if lost := lost_changes():
-        print("Changes of our code that lost their place:", *lost, sep="\n")
+        print("Wrong examples whose place in our code is gone:", *lost, sep="\n")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Run a notebook in a clean kernel, and keep what it prints: `make refresh`.
+"""Run a notebook in a clean kernel, and keep what is committed of it: `make refresh`.
 
-Cells tagged `live` show this machine (names, times); their outputs are not kept. The microscope
-leaves a picture: a widget shows nothing where nothing runs.
+Cells tagged `live` show this machine (names, times), so their outputs are not kept. The microscope
+leaves a picture, because a widget shows nothing where no kernel runs.
 """
 
 import os

@@ -1,7 +1,8 @@
 // paged_attention.py in CUDA C++: the same statements in the same order with the same names.
 // Algorithm: vLLM, csrc/attention/attention_kernels.cuh, paged_attention_kernel.
 //
-// Nothing is included: NVRTC compiles this on a machine without a CUDA toolkit (cpp_twin.py).
+// Nothing is included: NVRTC compiles this on a machine without a CUDA toolkit (cpp_twin.py). The
+// tests compile it and never run it; `make gpu` runs it on a GPU and compares it with torch's sdpa.
 // The geometry comes as macros: SCALAR_T (float32, float16 or bfloat16), HEAD_SIZE, BLOCK_SIZE,
 // NUM_THREADS, PARTITION_SIZE, NUM_QUERIES_PER_KV.
 //
@@ -56,7 +57,7 @@ __device__ void from_float(bfloat16& element, float value) {
   element.bits = is_nan ? 0x7FFF : (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
 }
 
-#ifdef __CUDACC__  // the tests compile this file for a CPU too, which has other instructions
+#ifdef __CUDACC__  // only compilers for GPUs know these instructions
 __device__ float to_float(float16 element) {
   float value;
   asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(element.bits));

@@ -20,28 +20,24 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "figures"
 
 
-def require_committed(file: str, drawn: str, record_property: Callable) -> None:
+def require_committed(file: str, drawn: str) -> None:
     committed = (FOLDER / file).read_bytes().decode()
-    require_same([drawn], [committed], f"{file}, which `make refresh` writes", record_property)
+    require_same([drawn], [committed], f"{file}, which `make refresh` writes")
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_figure_states_its_finding_and_is_what_pages_show(
-    name: str, record_property: Callable
-) -> None:
+def test_figure_states_its_finding_and_is_what_pages_show(name: str) -> None:
     figure = FIGURES[name]()
     assert len(figure.get_suptitle().split()) >= 6, "the title is a sentence"
     assert figure.get_figwidth() == style.WIDTH, "as wide as a notebook"
-    require_committed(f"{name}.svg", style.svg(figure).decode(), record_property)
+    require_committed(f"{name}.svg", style.svg(figure).decode())
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_committed_page_is_what_the_code_writes_and_small(
-    name: str, tmp_path: Path, record_property: Callable
-) -> None:
+def test_committed_page_is_what_the_code_writes_and_small(name: str, tmp_path: Path) -> None:
     PAGES[name]().save_html(tmp_path / "page.html")
     page = (tmp_path / "page.html").read_bytes()
-    require_committed(f"{name}.html", page.decode(), record_property)
+    require_committed(f"{name}.html", page.decode())
     assert len(page) < 3e6
 
 
