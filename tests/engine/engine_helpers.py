@@ -6,7 +6,7 @@ from functools import cache
 import torch
 
 from pa_tutorial.attention.tiny_lm import TinyConfig, TinyLM
-from pa_tutorial.engine import Engine, SamplingParams
+from pa_tutorial.engine import Engine
 from pa_tutorial.engine.request import Request, Sequence
 from pa_tutorial.engine.sampling import choose_token
 
@@ -24,21 +24,8 @@ def small_model(num_layers: int = 1) -> TinyLM:
     return TinyLM(TinyConfig(num_layers, **heads, **sizes)).requires_grad_(False).double()
 
 
-def alone(
-    prompt: list[int], params: SamplingParams, sample: int = 0, num_layers: int = 1
-) -> list[int]:
-    """What this sample must generate, whoever else is served; without a cache."""
-    generated: list[int] = []
-    while len(generated) < params.max_tokens:
-        scores = small_model(num_layers)(torch.tensor([*prompt, *generated]))[-1].float()
-        generated.append(choose_token(scores, params, sample, len(generated)))
-        if generated[-1] in params.stop_tokens:
-            break
-    return generated
-
-
 def require_answered(request: Request, num_layers: int = 1) -> None:
-    """All samples, and each as alone."""
+    """All samples, and each as the model answers alone, without a cache."""
     assert request.error is None, request.error
     assert len(request.samples) == request.params.num_samples
     for sample in request.samples:
