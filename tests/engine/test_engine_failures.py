@@ -88,7 +88,7 @@ def raises(error: type[BaseException]) -> Callable:
     return instead
 
 
-def scores(value: float) -> Callable:
+def last_scores(value: float) -> Callable:
     def instead(run: Callable, batch: object) -> Tensor:
         scores = run(batch)
         scores[-1:] = value
@@ -110,16 +110,20 @@ FAILURES = {
     "the batch": ("build_batch", raises(Trouble), 1, {1}),
     "the choice": ("choose_token", raises(Trouble), 1, {1}),
     "a block": ("append", raises(OutOfBlocks), 3, {0}),  # as if another had been quicker
-    "NaN": ("run", scores(torch.nan), 1, {0, 1}),  # in the middle of a prompt there are no scores
-    "inf": ("run", scores(torch.inf), 1, {0, 1}),
-    "-inf": ("run", scores(-torch.inf), 1, {0, 1}),
+    "NaN": (
+        "run",
+        last_scores(torch.nan),
+        1,
+        {0, 1},
+    ),  # in the middle of a prompt there are no scores
+    "-inf": ("run", last_scores(-torch.inf), 1, {0, 1}),
     "NaN in the cache": ("write", nan_in_the_cache, NUM_LAYERS, {0, 1, 2}),
 }
 
 
-@pytest.mark.parametrize("num_blocks", [7, 40])
-@pytest.mark.parametrize("what", FAILURES)
 @pytest.mark.parametrize("place", range(NUM_RUNS))
+@pytest.mark.parametrize("what", FAILURES)
+@pytest.mark.parametrize("num_blocks", [7, 40])
 def test_a_failure_in_one_place_loses_nothing(
     place: int, what: str, num_blocks: int, around: Callable
 ) -> None:
