@@ -7,8 +7,9 @@ import torch
 
 from pa_tutorial.attention.tiny_lm import TinyConfig, TinyLM
 from pa_tutorial.engine import Engine
-from pa_tutorial.engine.request import Request, Sequence
+from pa_tutorial.engine.request import Request
 from pa_tutorial.engine.sampling import choose_token
+from tests.paging.block_helpers import require_balanced
 
 VOCAB_SIZE = 16
 MAX_LEN = 64
@@ -61,17 +62,8 @@ def require_sound(engine: Engine, requests: list[Request]) -> None:
         assert group == sorted(group, key=lambda sequence: sequence.age)
     assert len(scheduler.running) <= scheduler.max_num_seqs
     assert all(sequence.table is None for sequence in scheduler.waiting)
-    require_balanced(engine, [sequence for sequence in listed if sequence.table])
-
-
-def require_balanced(engine: Engine, holders: list[Sequence]) -> None:
-    """Reference counts are the tables that name a block; no block is lost or twice."""
-    allocator = engine.allocator
-    named = Counter(block for sequence in holders for block in sequence.table.blocks)
-    assert allocator.ref_counts == [named[block] for block in range(allocator.num_blocks)]
-    cached = list(getattr(allocator, "_evictable", ()))
-    everywhere = [*allocator._free, *cached, *named]
-    assert sorted(everywhere) == list(range(1, allocator.num_blocks)), "a block is lost or twice"
+    holders = [sequence for sequence in listed if sequence.table]
+    require_balanced(engine.allocator, [sequence.table for sequence in holders])
     for sequence in holders:
         table = sequence.table
         assert table.token_ids == sequence.token_ids[: table.num_tokens]
