@@ -1,13 +1,12 @@
 """A small serving engine: requests come and go, the scheduler shares a pool of blocks."""
 
 from pa_tutorial.engine.checkpoint import CheckpointError, load_checkpoint
-from pa_tutorial.engine.engine import BadScores, Engine
+from pa_tutorial.engine.engine import Engine
 from pa_tutorial.engine.llm import LLM, Completion
 from pa_tutorial.engine.request import Request, SamplingParams
 
 __all__ = [
     "LLM",
-    "BadScores",
     "CheckpointError",
     "Completion",
     "Engine",

@@ -40,8 +40,6 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """The same with its tensors on a device."""
-        if self.input_ids.device == device:
-            return self
         tensors = {n: value for n, value in vars(self).items() if isinstance(value, Tensor)}
         return replace(self, **{name: tensor.to(device) for name, tensor in tensors.items()})
 

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from pa_tutorial.arguments import require
 from pa_tutorial.engine.batch import build_batch
-from pa_tutorial.engine.interrupts import interrupts_held_back
 from pa_tutorial.engine.request import (
     DEFAULT_PARAMS,
     Request,
@@ -142,7 +141,7 @@ class Engine:
                 raise
             error = failure
             self._retry_alone(sequences, failure)
-        except BaseException:  # an interrupt: nobody is to blame
+        except BaseException:  # an interrupt, nearly always in the model: nobody is to blame
             scheduler.suspect(self._in_this_step())
             raise
         self.statistics.append(self._count(error))
@@ -165,7 +164,6 @@ class Engine:
         self._retry_alone(bad, error)
         return error
 
-    @interrupts_held_back()
     def _advance(self, choices: list[tuple[Sequence, Chosen]]) -> None:
         """Append what was chosen, and let those go that have ended."""
         for sequence, chosen in choices:
@@ -187,8 +185,7 @@ class Engine:
             tokens = [likeliest] * len(wanted)
         else:
             tokens = [choose_token(scores, params, index, num_generated) for index in wanted]
-        length = len(sequence.generated) + 1
-        return [(token, self._finish_reason(token, length, params)) for token in tokens]
+        return [(token, self._finish_reason(token, num_generated + 1, params)) for token in tokens]
 
     def _finish_reason(self, token: int, num_generated: int, params: SamplingParams) -> str | None:
         ends = () if params.ignore_eos else getattr(self.model.config, "eos_tokens", ())
@@ -204,7 +201,6 @@ class Engine:
             sequence.request.error = error
             self._end(sequence.request, "error")
 
-    @interrupts_held_back()
     def _end(self, request: Request, reason: str) -> None:
         for sample in request.samples:
             if sample.finish_reason is None:

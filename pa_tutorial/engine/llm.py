@@ -9,7 +9,6 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from pa_tutorial.arguments import require
 from pa_tutorial.attention import tiny_lm
 from pa_tutorial.engine.checkpoint import load_checkpoint
 from pa_tutorial.engine.engine import Engine
@@ -95,9 +94,6 @@ class LLM:
         for name, values in (("params", each), ("arrivals", arrivals)):
             if len(values) != len(prompts):
                 raise ValueError(f"{name} has {len(values)}; it must be one for each prompt")
-        for index, step in enumerate(arrivals):
-            whole = isinstance(step, int) and step >= 0
-            require(whole, f"arrivals[{index}]", repr(step), "a whole number, at least 0")
         requests: dict[int, Request] = {}
         coming = deque(sorted(range(len(prompts)), key=lambda index: arrivals[index]))
         step = 0

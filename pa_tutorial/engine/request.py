@@ -1,10 +1,9 @@
 """What a user asks for, and the sequences that answer it."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from collections.abc import Sequence as Several
 from dataclasses import dataclass, field, replace
 from operator import index as as_whole_number
-from sys import float_info
 
 from pa_tutorial.arguments import require
 from pa_tutorial.paging.block_table import BlockTable
@@ -43,15 +42,12 @@ class SamplingParams:
             value = getattr(self, name)
             whole = isinstance(value, int) and not isinstance(value, bool)
             require(whole and value >= least, name, value, f"a whole number, at least {least}")
-        value = self.temperature  # a float holds no whole number of hundreds of digits
-        finite = isinstance(value, int | float) and 0 <= value <= float_info.max
+        value = self.temperature
+        finite = isinstance(value, int | float) and 0 <= value < float("inf")
         require(finite, "temperature", value, "a finite number, at least 0")
         within = isinstance(self.top_p, int | float) and 0 < self.top_p <= 1
         require(within, "top_p", self.top_p, "in (0, 1]")
-        # No iterator: it would be empty for the second request with these parameters.
-        is_collection = isinstance(self.stop_tokens, Collection)
-        require(is_collection, "stop_tokens", self.stop_tokens, "token ids")
-        # What a user's own collection answers to `in`, or later, is his matter.
+        # As a tuple: we don't guard against a custom collection whose `in` misbehaves.
         stop_tokens = as_token_ids("stop_tokens", self.stop_tokens, vocab_size)
         return replace(self, stop_tokens=tuple(stop_tokens))
 

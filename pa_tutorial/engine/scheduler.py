@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from pa_tutorial.arguments import require
-from pa_tutorial.engine.interrupts import interrupts_held_back
 from pa_tutorial.engine.request import Request, Sequence
 from pa_tutorial.paging.allocator import Admission, BlockAllocator
 from pa_tutorial.paging.block_table import BlockTable
@@ -85,7 +84,6 @@ class Scheduler:
     def is_idle(self) -> bool:
         return not (self.waiting or self.running or self.suspects)
 
-    @interrupts_held_back()
     def admit(self, request: Request) -> None:
         """Let a new request wait for its turn. ValueError if its turn can never come."""
         num_samples = request.params.num_samples
@@ -100,7 +98,6 @@ class Scheduler:
         request.samples.append(Sequence(request, 0, list(request.prompt)))
         insort(self.waiting, request.samples[0], key=by_age)
 
-    @interrupts_held_back()
     def schedule(self) -> list[Scheduled]:
         """Choose what the next step computes, and give it its blocks.
 
@@ -204,7 +201,6 @@ class Scheduler:
             self.suspects.remove(sequence)
             insort(self.running, sequence, key=by_age)
 
-    @interrupts_held_back()
     def suspect(self, sequences: list[Sequence]) -> list[Sequence]:
         """Take back what these sequences did in a step that failed; try each again alone.
 

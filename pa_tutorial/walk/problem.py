@@ -4,9 +4,9 @@ A problem is a handful of numbers and a seed. Its tensors are drawn anew at ever
 so no stage can change what the next one sees, and no stage receives the oracle.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
@@ -30,8 +30,20 @@ from pa_tutorial.walk.regimes import (
 SENTENCE = "The class statement defines a new class, and the methods of its instances."
 
 
+class _Case:
+    """What both kinds of problem have in common as cases: an id, and what they say about it."""
+
+    @property
+    def id(self) -> str:
+        return f"{self.kind}/{self.name}"
+
+    def isolating(self, isolates: str, meaning: str) -> Self:
+        """The same problem, with the property that it isolates and what a failure usually means."""
+        return replace(self, isolates=isolates, meaning=meaning)
+
+
 @dataclass(frozen=True)
-class SequenceProblem:
+class SequenceProblem(_Case):
     """One sequence through a whole TinyLM; attention is compared in every layer at every position.
 
     steps      how many tokens are given to a cache at a time: the prompt, then 1, 1, 1, …;
@@ -47,8 +59,8 @@ class SequenceProblem:
     axes: ClassVar[tuple[str, ...]] = ("layer", "position", "head", "dimension")
 
     name: str
-    isolates: str
-    meaning: str
+    isolates: str = ""
+    meaning: str = ""
     steps: tuple[int, ...] = (9, 1, 1, 1, 1)
     num_layers: int = 2
     num_heads: int = 4
@@ -70,10 +82,6 @@ class SequenceProblem:
         require(self.head_size in HEAD_SIZES, "head_size", self.head_size, f"one of {HEAD_SIZES}")
         allowed = (*SOFTMAX_REGIMES, "extreme")
         require(self.scores in allowed, "scores", self.scores, f"one of {allowed}")
-
-    @property
-    def id(self) -> str:
-        return f"{self.kind}/{self.name}"
 
     @property
     def seq_len(self) -> int:
@@ -119,7 +127,7 @@ class SequenceProblem:
 
 
 @dataclass(frozen=True)
-class DecodeProblem:
+class DecodeProblem(_Case):
     """One decode step: each sequence has one new query over all its keys and values.
 
     seq_lens   tokens of each sequence, the current one included
@@ -148,8 +156,8 @@ class DecodeProblem:
     axes: ClassVar[tuple[str, ...]] = ("sequence", "head", "dimension")
 
     name: str
-    isolates: str
-    meaning: str
+    isolates: str = ""
+    meaning: str = ""
     seq_lens: tuple[int, ...] = (29, 17)
     num_heads: int = 4
     num_kv_heads: int = 4
@@ -184,10 +192,6 @@ class DecodeProblem:
         require(self.block_size >= 1, "block_size", self.block_size, "at least 1")
         shared, most = self.shared_blocks, least // self.block_size
         require(0 <= shared <= most, "shared_blocks", shared, f"0 to {most}")
-
-    @property
-    def id(self) -> str:
-        return f"{self.kind}/{self.name}"
 
     @property
     def scale(self) -> float:

@@ -37,12 +37,12 @@ def test_shapes_that_do_not_fit_are_refused(attention, shapes, message) -> None:
 
 
 @EACH
-def test_one_slope_a_head(attention) -> None:
+def test_slopes_of_another_number_of_heads_are_refused(attention) -> None:
     with pytest.raises(ValueError, match=r"alibi_slopes has shape \[2\]; it must be \[4\]"):
         attention(*qkv(), 1.0, torch.ones(2))
 
 
-def test_causal_attention_wants_every_query() -> None:
+def test_a_query_missing_in_causal_attention_is_refused() -> None:
     with pytest.raises(ValueError, match="q holds 3 tokens; it must hold all 5"):
         causal_attention(*qkv(q=(3, 4, 8)), 1.0)
 
@@ -64,32 +64,28 @@ def test_cache_places_without_a_token_are_nan() -> None:
     assert cache.num_bytes == 2 * 3 * 2 * 8 * 4
 
 
+ONE = torch.zeros(1, 2, 8)
+
+
 @pytest.mark.parametrize(
     ("k", "v", "message"),
     [
-        ((2, 2, 8), (2, 2, 8), "k holds 2 tokens; the cache has room for 1 more"),
-        ((1, 3, 8), (1, 3, 8), r"k has shape \[1, 3, 8\]; it must be \[1, 2, 8\]"),
-        ((1, 2, 8), (1, 2, 4), r"v has shape \[1, 2, 4\]; it must be \[1, 2, 8\]"),
-        ((1, 2, 8), (2, 2, 8), r"v has shape \[2, 2, 8\]; it must be \[1, 2, 8\]"),
+        (torch.zeros(2, 2, 8), torch.zeros(2, 2, 8), "k holds 2 tokens; .* room for 1 more"),
+        (torch.zeros(1, 3, 8), ONE, r"k has shape \[1, 3, 8\]; it must be \[1, 2, 8\]"),
+        (ONE, torch.zeros(1, 2, 4), r"v has shape \[1, 2, 4\]; it must be \[1, 2, 8\]"),
+        (ONE, torch.zeros(2, 2, 8), r"v has shape \[2, 2, 8\]; it must be \[1, 2, 8\]"),
+        (ONE, ONE.half(), "v is torch.float16; it must be torch.float32"),
     ],
 )
-def test_refused_append_changes_nothing(k, v, message) -> None:
+def test_a_refused_append_changes_nothing(k, v, message) -> None:
     cache = KVCache(4, 2, 8)
     cache.append(torch.ones(3, 2, 8), torch.ones(3, 2, 8))
     before = cache._keys.clone(), cache._values.clone()
     with pytest.raises(ValueError, match=message):
-        cache.append(torch.zeros(k), torch.zeros(v))
+        cache.append(k, v)
     assert cache.seq_len == 3
     assert torch.equal(cache._keys.nan_to_num(7), before[0].nan_to_num(7))
     assert torch.equal(cache._values.nan_to_num(7), before[1].nan_to_num(7))
-
-
-def test_append_of_another_dtype_is_refused() -> None:
-    cache = KVCache(4, 2, 8)
-    with pytest.raises(ValueError, match=r"v is torch.float16; it must be torch.float32"):
-        cache.append(torch.ones(1, 2, 8), torch.ones(1, 2, 8).half())
-    assert cache.seq_len == 0
-    assert cache._keys.isnan().all()
 
 
 def test_counted_work_equals_the_formula() -> None:

@@ -6,13 +6,8 @@ from decimal import Decimal, localcontext
 
 import pytest
 import torch
-from torch import Tensor
 
-from pa_tutorial.attention.cached import cached_attention
 from pa_tutorial.attention.online import Part, empty_part, exps_from, merge, part_of
-from pa_tutorial.checks.comparing import bounds_of, relative_errors, to_float64
-from pa_tutorial.walk.cases import DECODE_CASES
-from pa_tutorial.walk.problem import DecodeProblem
 
 hypothesis = pytest.importorskip(
     "hypothesis", reason="hypothesis draws the tests: an extra for tests"
@@ -59,10 +54,9 @@ def output(part: Part) -> list[float]:
     return (part.acc / part.l[..., None])[0].tolist()
 
 
-def test_the_trap_is_there() -> None:
-    assert math.isnan(-math.inf - (-math.inf))
+def test_exps_of_masked_scores_are_zero_not_nan() -> None:
     infinite = torch.tensor([-math.inf])
-    assert torch.exp(infinite - infinite).isnan()
+    assert torch.exp(infinite - infinite).isnan(), "the trap"
     assert exps_from(infinite, infinite) == 0.0
 
 
@@ -100,51 +94,18 @@ def merged_in_any_order(parts: list[Part], order: random.Random) -> Part:
 @hypothesis.example([-math.inf, -math.inf, 1.0, -math.inf], {1, 2, 3}, random.Random(0))
 @hypothesis.example([-1e4, 1e4, -1e4], {1}, random.Random(0))
 @given(scores_lists, st.sets(st.integers(1, 23)), st.randoms(use_true_random=False))
+@pytest.mark.online_softmax
 def test_any_split_and_any_order_of_merging_is_exact(scores, cuts, order) -> None:
     values = values_for(scores)
     parts = [float64_part(scores[p], values[p]) for p in pieces(len(scores), cuts)]
+    parts += [empty_part((1,), 2)]  # a part of no token changes nothing wherever it comes in
     part = merged_in_any_order(parts, order)
     assert part.m.item() == max(scores)
     assert_close(output(part), scores, values)
 
 
-CASES = {
-    case.name: case
-    for case in DECODE_CASES
-    if not case.about_blocks and max(case.seq_lens) <= 160 and case.head_size == 64
-}
-
-
-def scores_and_values(case: DecodeProblem, sequence: int) -> tuple[Tensor, Tensor]:
-    """qk [num_heads, 1, seq_len] of the stage kv_cache, v [num_heads, seq_len, head_size]."""
-    inputs = case.inputs()
-    q, k, v = inputs.q[sequence : sequence + 1], inputs.keys[sequence], inputs.values[sequence]
-    probe: dict[str, Tensor] = {}
-    cached_attention(q, k, v, inputs.scale, inputs.alibi_slopes, probe)
-    group = case.num_heads // case.num_kv_heads
-    return probe["qk"], v.float().repeat_interleave(group, dim=1).transpose(0, 1)
-
-
-@pytest.mark.online_softmax
-@pytest.mark.parametrize("name", CASES)
-@settings(max_examples=10, deadline=None, derandomize=True)
-@given(data=st.data(), order=st.randoms(use_true_random=False))
-def test_any_split_and_any_order_is_within_the_bound(name, data, order) -> None:
-    case = CASES[name]
-    for sequence, seq_len in enumerate(case.seq_lens):
-        qk, v = scores_and_values(case, sequence)
-        cuts = data.draw(st.sets(st.integers(1, max(1, seq_len - 1)), max_size=12))
-        parts = [part_of(qk[..., p], v[:, p]) for p in pieces(seq_len, cuts)]
-        # Parts of no token, and of masked tokens only, change nothing wherever they come in.
-        parts += [empty_part(qk.shape[:2], case.head_size), part_of(qk - math.inf, v)]
-        part = merged_in_any_order(parts, order)
-        out = (part.acc / part.l[..., None])[:, 0].to(case.dtype)
-        errors = relative_errors(to_float64(out), case.expected()["out"][sequence])
-        assert errors.max() <= bounds_of(case.id)["out"]
-
-
 def test_the_order_of_two_parts_changes_no_bit() -> None:
-    qk, v = scores_and_values(CASES["ordinary_softmax"], 0)
+    qk, v = torch.randn(4, 1, 29), torch.randn(4, 29, 64)
     one, other = part_of(qk[..., :9], v[:, :9]), part_of(qk[..., 9:], v[:, 9:])
     assert all(map(torch.equal, merge(one, other), merge(other, one)))
 

@@ -15,7 +15,7 @@ def test_tokens_are_equal_with_and_without_cache(prompt: str) -> None:
     assert torch.equal(model.generate(tokens, 40), model.generate(tokens, 40, use_cache=False))
 
 
-def test_it_has_learnt_something() -> None:
+def test_the_committed_weights_are_trained() -> None:
     text = encode(
         "Assert statements are a convenient way to insert debugging assertions\ninto a program:"
     )
@@ -30,9 +30,7 @@ def test_weights_are_under_one_megabyte_and_survive_saving(tmp_path) -> None:
     save(model, tmp_path / "copy.pt")
     again = load(tmp_path / "copy.pt")
     assert again.config == model.config
-    assert all(
-        torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True)
-    )
+    assert all(map(torch.equal, model.parameters(), again.parameters()))
 
 
 def test_training_lowers_the_loss() -> None:
@@ -50,7 +48,6 @@ def test_training_lowers_the_loss() -> None:
     ("tokens", "message"),
     [
         (torch.zeros(0, dtype=torch.int64), r"tokens has shape \[0\]; .*at least one"),
-        (torch.zeros(2, 2, dtype=torch.int64), r"tokens has shape \[2, 2\]"),
         (torch.zeros(300, dtype=torch.int64), "positions holds 256; it must be 0 to 255"),
         (torch.tensor([3, 256]), "tokens holds 256; it must be 0 to 255"),
         (torch.tensor([-1]), "tokens holds -1; it must be 0 to 255"),

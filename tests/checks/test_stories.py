@@ -31,14 +31,14 @@ class Forgetful(PrefixCachingAllocator):
         return None
 
 
-def test_another_allocator_may_be_checked() -> None:
+def test_an_allocator_that_shares_nothing_fails_only_where_sharing_is_asked_for() -> None:
     cases = attempt("block_manager", Forgetful).cases
     failed = {case.name for case in cases if not case.passed}
     assert {"shared_prompt", "hash_collision", "deepest_is_evicted_first"} <= failed
     assert "fork_and_write" not in failed
 
 
-def test_an_operation_that_is_not_refused_or_changes_something_fails_the_story() -> None:
+def test_the_story_notes_an_operation_that_is_not_refused_or_changes_something() -> None:
     world = World(num_blocks=5)
     world.start("a", 1, 2)
 

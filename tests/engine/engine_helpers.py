@@ -6,9 +6,10 @@ from functools import cache
 import torch
 
 from pa_tutorial.attention.tiny_lm import TinyConfig, TinyLM
-from pa_tutorial.engine import Engine, SamplingParams
-from pa_tutorial.engine.request import Request, Sequence
+from pa_tutorial.engine import Engine
+from pa_tutorial.engine.request import Request
 from pa_tutorial.engine.sampling import choose_token
+from tests.paging.block_helpers import require_balanced
 
 VOCAB_SIZE = 16
 MAX_LEN = 64
@@ -24,21 +25,8 @@ def small_model(num_layers: int = 1) -> TinyLM:
     return TinyLM(TinyConfig(num_layers, **heads, **sizes)).requires_grad_(False).double()
 
 
-def alone(
-    prompt: list[int], params: SamplingParams, sample: int = 0, num_layers: int = 1
-) -> list[int]:
-    """What this sample must generate, whoever else is served; without a cache."""
-    generated: list[int] = []
-    while len(generated) < params.max_tokens:
-        scores = small_model(num_layers)(torch.tensor([*prompt, *generated]))[-1].float()
-        generated.append(choose_token(scores, params, sample, len(generated)))
-        if generated[-1] in params.stop_tokens:
-            break
-    return generated
-
-
 def require_answered(request: Request, num_layers: int = 1) -> None:
-    """All samples, and each as alone."""
+    """All samples, and each as the model answers alone, without a cache."""
     assert request.error is None, request.error
     assert len(request.samples) == request.params.num_samples
     for sample in request.samples:
@@ -74,17 +62,8 @@ def require_sound(engine: Engine, requests: list[Request]) -> None:
         assert group == sorted(group, key=lambda sequence: sequence.age)
     assert len(scheduler.running) <= scheduler.max_num_seqs
     assert all(sequence.table is None for sequence in scheduler.waiting)
-    require_balanced(engine, [sequence for sequence in listed if sequence.table])
-
-
-def require_balanced(engine: Engine, holders: list[Sequence]) -> None:
-    """Reference counts are the tables that name a block; no block is lost or twice."""
-    allocator = engine.allocator
-    named = Counter(block for sequence in holders for block in sequence.table.blocks)
-    assert allocator.ref_counts == [named[block] for block in range(allocator.num_blocks)]
-    cached = list(getattr(allocator, "_evictable", ()))
-    everywhere = [*allocator._free, *cached, *named]
-    assert sorted(everywhere) == list(range(1, allocator.num_blocks)), "a block is lost or twice"
+    holders = [sequence for sequence in listed if sequence.table]
+    require_balanced(engine.allocator, [sequence.table for sequence in holders])
     for sequence in holders:
         table = sequence.table
         assert table.token_ids == sequence.token_ids[: table.num_tokens]

@@ -4,6 +4,7 @@ The message then names the file and what is wrong with it.
 """
 
 import json
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,6 @@ from tests.engine.hf_models import (
     model_named,
     random_model,
     scores_of,
-    transformers,
 )
 
 TOKENS = torch.randint(0, VOCAB_SIZE, (48,), generator=torch.Generator().manual_seed(1)).tolist()
@@ -115,19 +115,17 @@ def test_shards_are_put_together(tmp_path) -> None:
         load_checkpoint(tmp_path)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
-def test_files_in_bfloat16_are_computed_in_the_dtype_that_is_asked_for(dtype, tmp_path) -> None:
-    random_model("llama").bfloat16().save_pretrained(tmp_path)
-    load = transformers.AutoModelForCausalLM.from_pretrained
-    exact = scores_of(load(tmp_path, dtype=torch.float64), TOKENS)
-    ours, theirs = our_scores(tmp_path, dtype), scores_of(load(tmp_path, dtype=dtype), TOKENS)
-    assert ours.dtype == dtype
+def test_weights_are_computed_in_the_dtype_that_is_asked_for(folder) -> None:
+    model = model_named("llama")
+    exact, theirs = scores_of(model, TOKENS), scores_of(deepcopy(model).bfloat16(), TOKENS)
+    ours = our_scores(folder, torch.bfloat16)
+    assert ours.dtype == torch.bfloat16
     # As far from the exact scores as transformers, not farther.
     assert (ours - exact).abs().mean() < 2 * (theirs - exact).abs().mean()
 
 
-def test_tensors_that_are_not_needed_are_passed_over(tmp_path) -> None:
-    """Frequencies in old files, and a tied weight that is there twice."""
+def test_unneeded_tensors_are_ignored(tmp_path) -> None:
+    """Frequencies in old files, and a tied weight that is stored twice."""
     model = random_model("llama", tie_word_embeddings=True)
     model.save_pretrained(tmp_path)
 
@@ -145,14 +143,12 @@ def test_tensors_that_are_not_needed_are_passed_over(tmp_path) -> None:
     [
         (None, 5, {5}),
         (None, [5, 9], {5, 9}),
-        (None, None, set()),
-        ({"eos_token_id": 6}, 5, {6}),
         ({"eos_token_id": [6, 8]}, 5, {6, 8}),
         ({"eos_token_id": None}, 5, {5}),
         ({"do_sample": True}, 5, {5}),
     ],
 )
-def test_where_a_text_ends(generation, eos, expected, folder) -> None:
+def test_end_tokens_are_read_from_either_config(generation, eos, expected, folder) -> None:
     change_config(folder, eos_token_id=eos)
     path = folder / "generation_config.json"
     path.write_text(json.dumps(generation), encoding="utf-8") if generation else path.unlink()
@@ -192,7 +188,6 @@ SIZES += ("intermediate_size", "max_position_embeddings")
         ({ROPE: {"rope_type": "yarn"}}, "rope_type is yarn; it must be one of .*linear"),
         ({ROPE: {"rope_type": "linear"}}, "config.json has no 'factor'"),
         ({ROPE: {"partial_rotary_factor": 0.5}}, "partial_rotary_factor is 0.5"),
-        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5"),
         ({"num_key_value_heads": 3}, "num_key_value_heads is 3; .*divisor of num_att.* is 4"),
         ({"vocab_size": True}, "vocab_size is True; it must be a whole number, at least 1"),
         *(({key: "64"}, f"config.json: {key} is 64; it must be a whole number") for key in SIZES),
@@ -201,7 +196,7 @@ SIZES += ("intermediate_size", "max_position_embeddings")
     ],
     ids=str,
 )
-def test_a_config_that_this_model_cannot_follow(change, message, folder) -> None:
+def test_an_unsupported_config_is_refused(change, message, folder) -> None:
     change_config(folder, **change)
     with pytest.raises(CheckpointError, match=message):
         load_checkpoint(folder)
@@ -216,16 +211,15 @@ INDEX = "model.safetensors.index.json"
         *(
             (name, content, rf"{name} is no JSON")
             for name in ("config.json", "generation_config.json", INDEX)
-            for content in (b"{", b"[1, 2]", b"\xff\xfe{}")
+            for content in (b"{", b"[1, 2]")
         ),
-        (INDEX, b"{}", "has no weight_map"),
         (INDEX, b'{"weight_map": 3}', "has no weight_map"),
         ("model.safetensors", b"\x99", "model.safetensors cannot be read"),
         ("tokenizer.json", b"{}", "tokenizer.json cannot be read"),
         ("config.json", None, "has no config.json"),
     ],
 )
-def test_a_file_that_is_not_there_or_broken_is_named(name, content, message, folder) -> None:
+def test_a_missing_or_broken_file_is_refused_by_name(name, content, message, folder) -> None:
     (folder / name).write_bytes(content) if content else (folder / name).unlink()
     with pytest.raises(ValueError, match=message):
         LLM(folder)
@@ -243,7 +237,7 @@ UP, THIRD = "model.layers.1.mlp.up_proj.weight", "model.layers.2.mlp.up_proj.wei
         (lambda t: [t.pop(key) for key in list(t) if "layers.0." in key], "missing.*; and 4 more"),
     ],
 )
-def test_tensors_that_do_not_fit_are_named(change, message, folder) -> None:
+def test_unfit_tensors_are_refused_by_name(change, message, folder) -> None:
     change_tensors(folder, change)
     with pytest.raises(CheckpointError, match=message):
         load_checkpoint(folder)

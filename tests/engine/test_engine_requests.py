@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import torch
 
 from pa_tutorial.engine import LLM, SamplingParams
 from pa_tutorial.kernels.cpu_launch import cpu_backend
-from tests.engine.engine_helpers import VOCAB_SIZE, alone, small_model
+from tests.engine.engine_helpers import VOCAB_SIZE, require_all_returned, small_model
 
 GOOD = ([1, 2, 3], [4, 5, 6, 7, 8])
 PARAMS = SamplingParams(max_tokens=4)
@@ -17,6 +18,10 @@ TOKEN = f"it must be a token id, 0 to {VOCAB_SIZE - 1}"
 LONG = "len(prompt) + max_tokens - 1"
 COUNT, SIZE = "it must be a whole number, at least 1", "it must be a whole number, at least 0"
 FINITE, PART = "it must be a finite number, at least 0", "it must be in (0, 1]"
+
+
+def alone(prompt: list[int]) -> list[int]:
+    return small_model().generate(torch.tensor(prompt), 4, use_cache=False).tolist()
 
 
 def make_llm(**options: object) -> LLM:
@@ -41,7 +46,6 @@ REFUSED = [
     ({"temperature": -0.1}, f"temperature is -0.1; {FINITE}"),
     ({"temperature": float("nan")}, f"temperature is nan; {FINITE}"),
     ({"temperature": "hot"}, f"temperature is hot; {FINITE}"),
-    ({"temperature": 10**400}, FINITE),
     ({"top_k": -1}, f"top_k is -1; {SIZE}"),
     ({"top_p": 0.0}, f"top_p is 0.0; {PART}"),
     ({"top_p": 1.1}, f"top_p is 1.1; {PART}"),
@@ -51,25 +55,23 @@ REFUSED = [
     ({"num_samples": 65}, "num_samples is 65; it must be at most 64, the sequences"),
     ({"stop_tokens": (VOCAB_SIZE,)}, f"stop_tokens[0] is {VOCAB_SIZE}; {TOKEN}"),
     ({"stop_tokens": 5}, "stop_tokens is 5; it must be token ids"),
-    ({"stop_tokens": iter([5])}, "stop_tokens is <list_iterator"),
 ]
 
 
 @pytest.mark.parametrize(("bad", "message"), REFUSED, ids=[message for _, message in REFUSED])
 def test_a_bad_request_is_refused_alone(bad: object, message: str) -> None:
     """Between two good ones, which get the tokens that they get alone."""
-    changed = isinstance(bad, dict)
-    params = [PARAMS, replace(PARAMS, **bad) if changed else PARAMS, PARAMS]
+    prompt, params = ([1, 2], replace(PARAMS, **bad)) if isinstance(bad, dict) else (bad, PARAMS)
     llm = make_llm()
-    prompts = [GOOD[0], [1, 2] if changed else bad, GOOD[1]]
-    first, refused, last = llm.generate(prompts, params, progress=False)
+    prompts = [GOOD[0], prompt, GOOD[1]]
+    first, refused, last = llm.generate(prompts, [PARAMS, params, PARAMS], progress=False)
     assert message in str(refused.error)
     assert (refused.token_ids, refused.finish_reasons) == ([], [])
     with pytest.raises(type(refused.error)):
         _ = refused.text
     assert (first.error, last.error, llm.statistics[0].num_running) == (None, None, 2)
-    assert [first.token_ids, last.token_ids] == [[alone(prompt, PARAMS)] for prompt in GOOD]
-    assert llm.engine.allocator.num_free == llm.engine.allocator.num_usable
+    assert [first.token_ids, last.token_ids] == [[alone(prompt)] for prompt in GOOD]
+    require_all_returned(llm.engine)
 
 
 @pytest.mark.parametrize(
@@ -80,11 +82,9 @@ def test_a_bad_request_is_refused_alone(bad: object, message: str) -> None:
         (([[1]], 5), "params is 5; it must be SamplingParams, or a list of them"),
         (([[1]], [PARAMS, PARAMS]), "params has 2; it must be one for each prompt"),
         (([[1]], PARAMS, []), "arrivals has 0; it must be one for each prompt"),
-        (([[1]], PARAMS, [-1]), "arrivals[0] is -1; it must be a whole number, at least 0"),
-        (([[1]], PARAMS, ["1"]), "arrivals[0] is '1'; it must be a whole number"),
     ],
 )
-def test_arguments_that_do_not_suit_are_named(arguments: tuple, message: str) -> None:
+def test_unsuitable_arguments_are_refused(arguments: tuple, message: str) -> None:
     llm = make_llm()
     with pytest.raises((TypeError, ValueError)) as raised:
         llm.generate(*arguments, progress=False)
@@ -111,7 +111,7 @@ def test_parameters_of_another_type_are_refused_alone() -> None:
         ({"max_num_seqs": 0}, "max_num_seqs is 0; it must be at least 1"),
     ],
 )
-def test_an_engine_that_cannot_be_is_refused(options: dict[str, object], message: str) -> None:
+def test_impossible_engines_are_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=r"it must be") as raised:
         make_llm(**options)
     assert message in str(raised.value)
@@ -127,34 +127,19 @@ def test_an_interrupt_leaves_an_empty_pool_to_the_next_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     llm = make_llm()
-    step = llm.engine.step
-
-    def interrupted() -> object:
-        if len(llm.statistics) == 2:
-            raise KeyboardInterrupt
-        return step()
-
-    monkeypatch.setattr(llm.engine, "step", interrupted)
+    monkeypatch.setattr(llm.engine.runner, "run", Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         llm.generate(GOOD, PARAMS, progress=False)
     monkeypatch.undo()
-    assert llm.engine.is_idle
-    assert llm.engine.allocator.num_free == llm.engine.allocator.num_usable
+    require_all_returned(llm.engine)
     (completion,) = llm.generate(GOOD[:1], PARAMS, progress=False)
-    assert completion.token_ids == [alone(GOOD[0], PARAMS)]
+    assert completion.token_ids == [alone(GOOD[0])]
 
 
-class Unlike(list):
-    """A collection whose `in` asks for something else, as that of a pandas Series does."""
-
-    def __contains__(self, item: object) -> bool:
-        raise TypeError("not this one")
-
-
-@pytest.mark.parametrize("kind", [set, np.array, torch.tensor, Unlike])
+@pytest.mark.parametrize("kind", [set, np.array, torch.tensor])
 def test_token_ids_may_come_in_any_collection(kind: Callable) -> None:
-    """As stop tokens, and as a prompt: that of a set is ordered, of numbers so small."""
-    expected = alone(GOOD[0], PARAMS)
+    """As stop tokens, and as a prompt: small numbers keep their order in a set."""
+    expected = alone(GOOD[0])
     params = SamplingParams(max_tokens=4, stop_tokens=kind([expected[1]]))
     for completion in make_llm().generate([kind(GOOD[0])] * 2, params, progress=False):
         assert completion.finish_reasons == ["stop"]
@@ -168,4 +153,4 @@ def test_a_prompt_is_served_from_the_step_before_which_it_arrives() -> None:
     completions = llm.generate(prompts, PARAMS, arrivals=[5, 2], progress=False)
     computed = [step.num_prefill for step in llm.statistics]
     assert [(step, number) for step, number in enumerate(computed) if number] == [(2, 3), (5, 4)]
-    assert [one.token_ids for one in completions] == [[alone(p, PARAMS)] for p in prompts]
+    assert [one.token_ids for one in completions] == [[alone(prompt)] for prompt in prompts]

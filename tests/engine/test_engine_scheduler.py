@@ -37,7 +37,7 @@ PLANS = {
         [(8, 3)] * 3,
         [{0: 6, 1: 4}, {0: 2, 1: 4, 2: 4}, {0: 1, 1: 1, 2: 4}],
     ),
-    "nobody overtakes one that needs 3 blocks where 2 are free": (
+    "one that needs 3 blocks where 2 are free is not overtaken": (
         {"num_blocks": 6},
         [(12, 3), (12, 1), (4, 1)],
         [{0: 12}, {0: 1}],
@@ -47,22 +47,17 @@ PLANS = {
         [(4, 5)] * 4,  # one full block each; 0 takes that of 3, and 1 that of 2
         [{0: 4, 1: 4, 2: 4, 3: 4}, *[{0: 1, 1: 1}] * 4, {2: 5, 3: 5}, {2: 1, 3: 1}],
     ),
-    "who gives up its blocks lets nobody in": (
+    "after a preemption no sequence is let in": (
         {"num_blocks": 4},
         [(8, 4), (4, 4), (1, 1)],
         [{0: 8, 1: 4}, {0: 1}, {0: 1}, {0: 1}, {1: 5, 2: 1}],
     ),
-    "the watermark stays free": (
-        {"num_blocks": 7, "watermark": 2},
-        [(1, 3), (12, 1)],
-        [{0: 1, 1: 12}],
-    ),
-    "the watermark is not free for one token more": (
+    "the watermark stays free when a sequence is let in": (
         {"num_blocks": 7, "watermark": 2},
         [(1, 3), (13, 1)],
         [{0: 1}, {0: 1}, {0: 1}, {1: 13}],
     ),
-    "those that run may use the watermark": (
+    "running sequences may use the watermark": (
         {"num_blocks": 5, "watermark": 2},
         [(4, 5), (4, 5)],
         [{0: 4, 1: 4}, *[{0: 1, 1: 1}] * 4, {}],
@@ -71,7 +66,7 @@ PLANS = {
 
 
 @pytest.mark.parametrize("name", PLANS)
-def test_who_computes(name: str) -> None:
+def test_sequences_compute_as_planned(name: str) -> None:
     options, requests, plans = PLANS[name]
     scheduler = make_scheduler(**options)
     for number, sizes in enumerate(requests):

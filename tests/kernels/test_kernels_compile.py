@@ -101,19 +101,6 @@ def of_notebook_11() -> dict[str, object]:
     return run_cells("11_vector_loads", last="11-by-element")
 
 
-@pytest.mark.parametrize("capability", [(8, 0), (9, 0)])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_kernels_of_notebook_11(
-    of_notebook_11: dict, dtype: torch.dtype, capability: tuple[int, int]
-) -> None:
-    names, step = of_notebook_11, replace(REFERENCE, dtype=dtype).paged("vllm")
-    kernel = names["remade"](names["paged_attention_v1"], **names["sizes"] | {"DTYPE": dtype})
-    _, arguments, _ = names["run"](kernel, **vars(step))
-    build = compiled(kernel, *arguments, capability=capability)
-    assert build.registers <= 64
-    assert (build.spill_bytes, build.stack_bytes, build.ptx.count(".f64")) == (0, 0, 0)
-
-
 @pytest.mark.parametrize(
     ("name", "in_ptx", "reads"),
     [

@@ -10,13 +10,11 @@ import torch
 
 from pa_tutorial.kernels.compiled import CAPABILITIES, Capability, arch, loads_of
 from pa_tutorial.kernels.triton_launch import TritonLaunch, why_absent
-from tests.changed import changed
 from tests.kernels.kernel_inputs import prepare_triton
 
 if why_absent() is None:
     from triton.runtime import driver
 
-    from pa_tutorial.kernels import triton_decode
     from pa_tutorial.kernels.triton_compiled import TritonCompiled, compile_call, num_compilations
 
 pytestmark = pytest.mark.triton
@@ -103,28 +101,6 @@ def test_afterwards_triton_asks_for_the_gpu_that_is_there() -> None:
     before = type(driver).active
     compile_call(prepared().partitions)
     assert type(driver).active is before
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "complaint"),
-    [
-        ('tl.dot(weights, v, input_precision="ieee")', "tl.dot(weights, v)", "tf32"),
-        (
-            'tl.dot(q, tl.trans(k), input_precision="ieee")',
-            "tl.sum(q[:, None, :].to(tl.float32) * k[None, :, :], axis=2)",
-            "no tensor core",
-        ),
-        ("+ element[None, :]\n        is_kv", "+ 3 * element[None, :]\n        is_kv", "copies of"),
-    ],
-    ids=["tf32", "no_tensor_core", "narrow_copies"],
-)
-def test_what_makes_a_kernel_slow_or_inexact_is_seen(
-    old: str, new: str, complaint: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kernel = changed(triton_decode.paged_decode_kernel, old, new)
-    monkeypatch.setattr(triton_decode, "paged_decode_kernel", kernel)
-    found = complaints(compile_call(prepared(group=2).partitions), F16)
-    assert any(complaint in one for one in found), found
 
 
 def test_a_tile_that_is_not_there_has_no_layout() -> None:

@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -20,28 +19,11 @@ pytestmark = pytest.mark.triton
 if why_absent() is None:
     import triton
     import triton.language as tl
-    from triton.runtime import interpreter
     from triton.runtime.errors import InterpreterError
     from triton.runtime.jit import JITFunction
 
     from pa_tutorial.kernels.triton_compiled import compile_call
     from pa_tutorial.kernels.triton_interpreter import MemoryFault, interpret
-
-    @triton.jit
-    def product_kernel(out_ptr, a_ptr, b_ptr, N: tl.constexpr):
-        place = tl.arange(0, N)[:, None] * N + tl.arange(0, N)[None, :]
-        product = tl.dot(tl.load(a_ptr + place), tl.load(b_ptr + place), input_precision="ieee")
-        tl.store(out_ptr + place, product)
-
-    @triton.jit
-    def sum_and_product(x, N: tl.constexpr):
-        return tl.sum(x, axis=0), x * N
-
-    @triton.jit
-    def kernel_of_functions(out_ptr, x_ptr, N: tl.constexpr):
-        i = tl.arange(0, N)
-        total, product = sum_and_product(tl.load(x_ptr + i), N)
-        tl.store(out_ptr + i, total + product)
 
     @triton.jit
     def failing_kernel(out_ptr):
@@ -82,24 +64,6 @@ def test_the_language_is_as_before_also_when_a_kernel_fails() -> None:
     assert isinstance(tl.sum, JITFunction)
 
 
-def test_a_kernel_and_its_functions_change_the_language_once_a_module(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Triton does so at each call of a function: 34 times here."""
-    change, changed = interpreter._patch_lang, []
-
-    def count(function: Callable) -> object:
-        changed.append(function.__module__)
-        return change(function)
-
-    monkeypatch.setattr(interpreter, "_patch_lang", count)
-    for _ in range(2):  # two kernels; each calls functions of Triton's
-        changed.clear()
-        paged_attention_triton(**step())
-        assert changed == ["pa_tutorial.kernels.triton_decode", "triton.language.standard"] * 2
-    assert interpreter._patch_lang is count
-
-
 def test_warnings_and_numpy_are_as_before() -> None:
     """NumPy warns of a tile in which all scores are NaN: of 20 tokens, the first 16."""
     before = np.geterr(), list(warnings.filters)
@@ -118,21 +82,6 @@ def test_a_kernel_can_still_be_compiled() -> None:
         assert "tl.dot" not in compile_call(prepared.partitions).ttgir
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
-def test_dot_multiplies_values(dtype: torch.dtype) -> None:
-    """The interpreter keeps a bfloat16 as an integer: it must not multiply these."""
-    a, b = (torch.randn(16, 16).to(dtype) for _ in range(2))
-    out = torch.empty(16, 16)
-    interpret(product_kernel, (1, 1, 1), out_ptr=out, a_ptr=a, b_ptr=b, N=16)
-    torch.testing.assert_close(out.double(), a.double() @ b.double(), rtol=1e-5, atol=1e-5)
-
-
-def test_a_kernel_may_call_functions_of_its_own() -> None:
-    x, out = torch.tensor([1.0, 2.0, 3.0, 4.0]), torch.zeros(4)
-    interpret(kernel_of_functions, (1, 1, 1), out_ptr=out, x_ptr=x, N=4)
-    assert out.tolist() == [14.0, 18.0, 22.0, 26.0]
-
-
 A_STEP = """
 from tests.kernels.kernel_inputs import is_right, prepare_triton, step
 import torch
@@ -142,12 +91,12 @@ for dtype in (torch.float32, torch.bfloat16):
 """
 
 
-@pytest.mark.parametrize("environment", [{}, {"TRITON_INTERPRET": "1"}], ids=["alone", "asked"])
-@pytest.mark.parametrize("before", ["", "import triton", "import torch._dynamo"])
-def test_it_does_not_matter_what_came_before(before: str, environment: dict[str, str]) -> None:
+@pytest.mark.parametrize("asked", [{}, {"TRITON_INTERPRET": "1"}], ids=["alone", "asked"])
+@pytest.mark.parametrize("before", ["", "import torch._dynamo"])
+def test_a_step_runs_whatever_was_imported_before(before: str, asked: dict[str, str]) -> None:
     """Triton's own choice is made when it is imported, and torch may have done that already."""
     path = os.pathsep.join(filter(None, sys.path))
-    environment = os.environ | {"PYTHONPATH": path} | environment
+    environment = os.environ | {"PYTHONPATH": path} | asked
     subprocess.run([sys.executable, "-c", before + A_STEP], env=environment, check=True)
 
 

@@ -15,13 +15,10 @@ from torch import Tensor
 
 from pa_tutorial.kernels.running import flat
 from pa_tutorial.kernels.triton_launch import TritonLaunch, why_absent
-from tests.changed import changed
 from tests.kernels.kernel_inputs import prepare_triton, step
 
 if why_absent() is None:
     from triton.runtime.interpreter import InterpreterBuilder
-
-    from pa_tutorial.kernels import triton_decode
 
 pytestmark = pytest.mark.triton
 WHOLE = "q", "seq_lens"
@@ -105,30 +102,3 @@ def test_a_step_reads_and_writes_what_it_has_to(arguments: dict[str, object]) ->
             merged |= set(row[:, : -(-length // 7)].flatten().tolist())
     assert written.keys() == merged, "what is written"
     assert set(written.values()) == {1}
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "seen"),
-    [
-        (
-            "_ptr + kv_offset, mask=is_kv, other=0.0)\n        qk",
-            "_ptr + kv_offset, mask=is_element[None, :], other=0.0)\n        qk",
-            "what is read",
-        ),
-        (
-            "range(first, last, TILE_SIZE)",
-            "range(first // TILE_SIZE * TILE_SIZE, last, TILE_SIZE)",
-            "is read once",
-        ),
-        ("if first >= seq_len:", "if first > seq_len:", "what is written"),
-    ],
-    ids=["keys_of_free_slots", "tiles_that_overlap", "an_empty_partition"],
-)
-def test_a_mask_too_wide_is_seen(
-    old: str, new: str, seen: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With sequences of 7 and 15 tokens: one partition ends where the sequence does."""
-    kernel = changed(triton_decode.paged_decode_kernel, old, new)
-    monkeypatch.setattr(triton_decode, "paged_decode_kernel", kernel)
-    with pytest.raises(AssertionError, match=seen):
-        test_a_step_reads_and_writes_what_it_has_to(STEPS["gaps"])

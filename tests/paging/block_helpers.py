@@ -1,6 +1,9 @@
 """Short ways to make and compare pools and sequences, for tests of the manager."""
 
-from pa_tutorial.paging.allocator import BlockAllocator
+from collections import Counter
+from collections.abc import Iterable
+
+from pa_tutorial.paging.allocator import NULL_BLOCK, BlockAllocator
 from pa_tutorial.paging.block_table import BlockTable
 
 BLOCK_SIZE = 4
@@ -14,6 +17,17 @@ def sequence(allocator: BlockAllocator, tokens: list[int]) -> BlockTable:
     table = BlockTable(allocator, BLOCK_SIZE)
     table.append(tokens)
     return table
+
+
+def require_balanced(pool: BlockAllocator, tables: Iterable[BlockTable]) -> None:
+    """Reference counts are the tables that name a block; no block is lost or listed twice."""
+    named = Counter(block for table in tables for block in table.blocks if block != NULL_BLOCK)
+    assert pool.ref_counts == [named[block] for block in range(pool.num_blocks)]
+    cached = list(getattr(pool, "_evictable", ()))
+    everywhere = sorted([*pool._free, *cached, *named])
+    assert everywhere == list(range(1, pool.num_blocks)), "a block is lost or listed twice"
+    assert pool.num_free == len(pool._free) + len(cached)
+    assert len(cached) == getattr(pool, "num_cached", 0)
 
 
 def snapshot(*things: BlockAllocator | BlockTable) -> list[dict[str, object]]:

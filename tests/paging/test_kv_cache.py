@@ -62,17 +62,10 @@ def test_an_unknown_block_is_refused_before_anything_is_copied() -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [
-        {"num_kv_heads": 2},
-        {"head_size": 16},
-        {"block_size": 8},
-        {"num_layers": 3},
-        {"layout": "plain"},
-        {"dtype": torch.float16},
-    ],
+    [{"head_size": 16}, {"num_layers": 3}, {"layout": "plain"}, {"dtype": torch.float16}],
     ids=str,
 )
-def test_pools_with_blocks_of_another_shape_are_not_swapped(changes) -> None:
+def test_a_swap_between_pools_with_other_blocks_is_refused(changes) -> None:
     source, destination = numbered_cache("vllm"), make_cache(**({"layout": "vllm"} | changes))
     for pools in ((source, destination), (destination, source)):
         with pytest.raises(ValueError, match=r"destination has blocks of .*; source has"):

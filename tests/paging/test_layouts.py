@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from itertools import product
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -17,7 +16,6 @@ from pa_tutorial.paging.layouts import (
     reshape_and_cache,
     slot_mapping,
 )
-from pa_tutorial.walk import oracle
 
 EACH_LAYOUT = pytest.mark.parametrize("name", LAYOUTS)
 EACH_DTYPE = pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -95,26 +93,6 @@ def test_each_number_is_written_to_its_place_and_nothing_else_is_touched(
     assert same_bits(v_cache, v_expected)
 
 
-@EACH_LAYOUT
-@EACH_DTYPE
-def test_the_oracle_builds_the_same_cache_by_another_program(name, dtype) -> None:
-    layout = make(name, dtype, num_blocks=9)
-    numbers = np.random.default_rng(0).permutation(9).tolist()
-    seq_lens, tables = (9, 4, 6), [numbers[:3], numbers[3:4], numbers[4:6]]
-    keys, values = zip(*(tokens_for(layout, n, seed=n) for n in seq_lens), strict=True)
-    k_cache, v_cache = layout.empty()
-    for table, key, value in zip(tables, keys, values, strict=True):
-        slots = slot_mapping(table, range(len(key)), layout.block_size)
-        reshape_and_cache(key, value, k_cache, v_cache, slots)
-    in_float64 = ([t.double().numpy() for t in tensors] for tensors in (keys, values))
-    theirs = oracle.paged_cache(*in_float64, tables, 9, layout.block_size, name, layout.x)
-    for ours, other in zip((k_cache, v_cache), theirs, strict=True):
-        other = torch.from_numpy(other).to(dtype)
-        assert ours.shape == other.shape
-        assert torch.equal(ours.isnan(), other.isnan())
-        assert torch.equal(ours.nan_to_num(), other.nan_to_num())
-
-
 @pytest.mark.parametrize("table", [[5, 2], torch.tensor([5, 2], dtype=torch.int32)], ids=str)
 def test_slots_follow_the_table_at_prefill_and_at_decode(table) -> None:
     assert slot_mapping(table, range(11), 8).tolist() == [*range(40, 48), 16, 17, 18]
@@ -135,7 +113,7 @@ def test_slots_follow_the_table_at_prefill_and_at_decode(table) -> None:
         *(
             ([1, 2, 3], {argument: torch.zeros(shape)}, f"{argument} has shape .* be .3, 2, 16.")
             for argument in ("key", "value")
-            for shape in [(2, 2, 16), (3, 1, 16), (3, 2, 12), (3, 32), (3, 2, 4, 4)]
+            for shape in [(2, 2, 16), (3, 1, 16), (3, 32)]
         ),
         ([1], {"key": torch.zeros(1, 2, 16).half()}, "key is torch.float16; it must"),
         ([1], {"value": torch.zeros(1, 2, 16).half()}, "value is torch.float16; it must"),
@@ -188,7 +166,7 @@ def test_what_does_not_fit_is_refused(call: Callable, message: str) -> None:
         call()
 
 
-def test_padding_behind_the_last_block_is_not_looked_at() -> None:
+def test_padding_behind_the_last_block_is_ignored() -> None:
     assert slot_mapping([5, -1], [3], 4).tolist() == [23]
     assert slot_mapping([], [], 4).tolist() == []
     assert len(gathered([1, 3], 4)[0]) == 4

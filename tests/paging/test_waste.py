@@ -23,7 +23,7 @@ MEMORIES = {
 
 
 @pytest.mark.parametrize("memory", MEMORIES.values(), ids=list(MEMORIES))
-def test_what_holds_at_every_step(memory) -> None:
+def test_slots_are_counted_once_at_every_step(memory) -> None:
     requests = long_tailed_requests(60, seed=3, max_len=300)
     server, admitted = Server(requests, memory), 0
     while not server.done:
@@ -75,7 +75,7 @@ def test_free_slots_are_external_only_if_together_they_are_enough() -> None:
     for _ in range(2):
         server.step()
         assert server.counts()[Kind.EXTERNAL :] == [0, 1]
-    server.step()  # 0-2, 13-15 and 26 are free: 7 in all, and that is what the next request needs
+    server.step()  # 0-2, 13-15 and 26 are free: 7 in all, which the next request needs
     assert server.counts()[Kind.EXTERNAL :] == [7, 0]
 
 
@@ -107,33 +107,13 @@ def test_the_youngest_gives_its_blocks_back_and_comes_again() -> None:
     assert (server.running, server.num_tokens, server.done) == ([1], [5, 3], True)
 
 
-def test_who_had_to_go_is_not_overtaken() -> None:
-    server = Server([Request(2, 2), Request(4, 4), Request(1, 1)], Blocks(8, 1))
-    server.step()
-    assert server.running == [0, 1]
-    server.step()  # 4 + 6 tokens do not fit into 8; request 2 would fit, but comes later
-    assert (server.running, list(server.waiting)) == ([0], [1, 2])
-    assert server.counts() == [4, 0, 0, 0, 4]
-
-
-@pytest.mark.parametrize("size", [1, 2, 16, 256])
-def test_unfilled_slots_follow_the_formula(size) -> None:
-    num_slots = 17_089
-    run = simulate(long_tailed_requests(400, seed=0), Blocks(num_slots, size))
-    unfilled = run.shares[Kind.RESERVED] + run.shares[Kind.INTERNAL]
-    formula = run.mean_running * (size - 1) / 2 / num_slots  # half of a last block is empty
-    assert unfilled == pytest.approx(formula, rel=0.05, abs=1e-12)
-
-
 def test_lengths_are_long_tailed_with_the_means_of_the_paper() -> None:
     requests = long_tailed_requests(20_000, seed=0)
     prompts, outputs = np.array([(r.prompt_len, r.output_len) for r in requests]).T
     assert prompts.mean() == pytest.approx(161, rel=0.03)
     assert outputs.mean() == pytest.approx(338, rel=0.06)  # long texts are cut
     assert np.median(outputs) < 0.7 * outputs.mean()
-    assert prompts.min() >= 1
     assert (prompts + outputs).max() == 2048
-    assert long_tailed_requests(9, seed=1) != long_tailed_requests(9, seed=2)
     assert set(long_tailed_requests(5, seed=0, max_len=2)) == {Request(1, 1)}
 
 
@@ -164,7 +144,6 @@ ONE = [Request(1, 1)]
     ("call", "arguments", "message"),
     [
         (Request, (0, 1), "prompt_len is 0; it must be at least 1"),
-        (Request, (1, -1), "output_len is -1; it must be at least 1"),
         (long_tailed_requests, (0, 0), "num_requests is 0; it must be at least 1"),
         (long_tailed_requests, (1, 0, 1), "max_len is 1; it must be at least 2"),
         (Contiguous, (0, "max"), "num_slots is 0; it must be at least 1"),
@@ -178,14 +157,10 @@ ONE = [Request(1, 1)]
         (lambda: simulate(ONE, Blocks(8, 4)).shares, (), "at which a request waits is 0"),
         (memory_map_at, (0, ONE, Blocks(4, 2)), "step is 0; it must be"),
         (bytes_per_block, (1, 16, 0, 128, 2), "num_kv_heads is 0; it must be at least 1"),
-        (num_available_blocks, (0, 0.9, 0, 1), "total_bytes is 0"),
-        (num_available_blocks, (9, 1.1, 0, 1), "utilization is 1.1; it must be above 0"),
         (num_available_blocks, (9, 0.0, 0, 1), "utilization is 0.0; it must be above 0"),
-        (num_available_blocks, (9, 0.9, -1, 1), "bytes_in_use is -1"),
-        (num_available_blocks, (9, 0.9, 0, 0), "bytes_per_block is 0"),
         (num_available_blocks, (100, 0.9, 80, 11), "left for blocks is 10 bytes; .* least 11, one"),
     ],
 )
-def test_error_says_what_was_wrong_and_what_is_allowed(call, arguments, message) -> None:
+def test_bad_arguments_are_refused_with_what_is_allowed(call, arguments, message) -> None:
     with pytest.raises(ValueError, match=message):
         call(*arguments)

@@ -1,22 +1,28 @@
-"""Problems: reproducible, hostile, and refused when impossible; and the oracle is an oracle."""
+"""Problems: reproducible, hostile, and refused when impossible; and the oracle is an oracle.
+
+Hostile means NaN in every slot that no token owns, shuffled blocks, pads, and shared blocks.
+"""
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from pa_tutorial.paging.layouts import DTYPES
+from pa_tutorial.paging.layouts import DTYPES, LAYOUTS, by_token
 from pa_tutorial.walk.cases import CASES, DECODE_CASES, SEQUENCE_CASES
 from pa_tutorial.walk.problem import DecodeProblem, SequenceProblem
 from pa_tutorial.walk.regimes import SCORE_REGIMES
 
+EACH_CASE = pytest.mark.parametrize("case", DECODE_CASES, ids=lambda case: case.name)
+
 
 def decode_problem(**changes: object) -> DecodeProblem:
-    return DecodeProblem("name", "isolates", "meaning", **changes)
+    return DecodeProblem("name", **changes)
 
 
 def sequence_problem(**changes: object) -> SequenceProblem:
-    return SequenceProblem("name", "isolates", "meaning", **changes)
+    return SequenceProblem("name", **changes)
 
 
 @pytest.mark.parametrize("case", ["two_layers", "gqa_alibi_chunks", "trained_model"])
@@ -86,6 +92,58 @@ def test_a_problem_is_the_same_every_time_and_its_tensors_are_fresh() -> None:
     assert torch.equal(sequence_problem().tokens(), sequence_problem().tokens())
 
 
+def owned_slots(case: DecodeProblem) -> Tensor:
+    """[num_blocks, block_size], whether a token of a sequence lives there."""
+    tables, num_blocks = case.block_tables()
+    owned = torch.zeros(num_blocks, case.block_size, dtype=torch.bool)
+    for table, seq_len in zip(tables, case.seq_lens, strict=True):
+        for token in range(seq_len):
+            owned[table[token // case.block_size], token % case.block_size] = True
+    return owned
+
+
+@EACH_CASE
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_slot_that_no_token_owns_is_nan_and_no_other(case, layout) -> None:
+    inputs = case.paged(layout)
+    owned = owned_slots(case)
+    for tokens in by_token(inputs.k_cache, inputs.v_cache):
+        is_nan = tokens.isnan().flatten(2)
+        assert is_nan[~owned].all() or case.stale
+        assert not is_nan[owned].any()
+        assert not (case.stale and is_nan.any())
+
+
+@EACH_CASE
+def test_tables_are_shuffled_and_padded_with_block_zero(case) -> None:
+    inputs, (tables, num_blocks) = case.paged("plain"), case.block_tables()
+    for table in tables:
+        assert len(set(table)) == len(table)
+        assert len(table) == 1 or table != list(range(table[0], table[0] + len(table)))
+    width = max(map(len, tables)) + case.pad_columns
+    assert case.pad_columns >= 1 or case.name == "one_full_block"
+    assert (inputs.block_tables.dtype, inputs.seq_lens.dtype) == (torch.int32, torch.int32)
+    assert inputs.block_tables.tolist() == [table + [0] * (width - len(table)) for table in tables]
+    # Block 0 has an owner in one case only, where it looks like padding.
+    assert [0 in table for table in tables] == [case.block_zero] + [False] * (len(tables) - 1)
+    assert case.block_zero == (case.name == "block_zero_in_use")
+    assert tables[0][-1] == 0 or not case.block_zero
+    # A part of the pool belongs to nobody.
+    used = {number for table in tables for number in table}
+    assert num_blocks - len(used) >= (2 if case.tables else num_blocks // 4)
+
+
+def test_shared_blocks_hold_the_same_tokens_under_the_same_numbers() -> None:
+    case = CASES["decode/shared_blocks"]
+    inputs, (tables, _) = case.inputs(), case.block_tables()
+    assert len({tuple(table[:2]) for table in tables}) == 1
+    own = [block for table in tables for block in table[2:]]
+    assert len(set(own)) == len(own)
+    for first, second, _ in (inputs.keys, inputs.values):
+        assert torch.equal(first[:32], second[:32])
+        assert not torch.equal(first[32], second[32])
+
+
 @pytest.mark.parametrize(
     ("make", "changes", "message"),
     [
@@ -109,7 +167,12 @@ def test_impossible_problems_are_refused(make, changes: dict, message: str) -> N
         make(**changes)
 
 
-def test_cases_have_names_of_their_own_and_say_what_failing_means() -> None:
+def test_an_unknown_layout_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ValueError, match=r"layout is 'vLLM'; it must be one of .*'vllm', 'plain'"):
+        decode_problem().paged("vLLM")
+
+
+def test_cases_have_unique_names_and_say_what_a_failure_means() -> None:
     assert len(CASES) == len(SEQUENCE_CASES) + len(DECODE_CASES)
     for case in CASES.values():
         assert case.isolates
