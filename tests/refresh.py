@@ -41,17 +41,6 @@ class Kind:
     make: Callable[[str], str]
 
 
-def make_simulated(_: str) -> str:
-    """What the simulator says, which a GPU is compared with."""
-    from pa_tutorial.bench import record
-
-    before = record.load()
-    record.record()
-    after = record.load()
-    same = {a for a in after if a in before and after[a].tobytes() == before[a].tobytes()}
-    return ", ".join(array for array in after if array not in same)
-
-
 def cells_of(path: Path) -> list[dict]:
     return json.loads(path.read_text(encoding="utf-8"))["cells"]
 
@@ -82,7 +71,6 @@ def make_figure(file: str) -> str:
 
 KINDS = {  # in this order: what is written first is read by those that follow
     "bounds": Kind(6, list(CASES), make_bounds),
-    "simulated": Kind(5, ["bench.record"], make_simulated),
     "notebooks": Kind(12, sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb")), make_notebook),
     "figures": Kind(0.5, sorted(path.name for path in FOLDER.iterdir()), make_figure),
 }

@@ -141,11 +141,7 @@ def test_a_run_of_one_section_keeps_the_others(monkeypatch, tmp_path) -> None:
     assert torch.__version__ in report()
 
 
-def test_zero_rounds_and_an_unknown_section_are_refused(capsys) -> None:
-    for arguments, message in (
-        (["--rounds", "0"], "--rounds is 0; it must be at least 1"),
-        (["--only", "nothing"], "invalid choice: 'nothing'"),
-    ):
-        with pytest.raises(SystemExit):
-            bench.main(arguments)
-        assert message in capsys.readouterr().err
+def test_zero_rounds_are_refused(capsys) -> None:
+    with pytest.raises(SystemExit):
+        bench.main(["--rounds", "0"])
+    assert "--rounds is 0; it must be at least 1" in capsys.readouterr().err

@@ -259,7 +259,7 @@ def test_every_step_that_is_timed_is_attention() -> None:
     assert gpu.why_wrong(timed) == {}
 
 
-def test_a_wrong_step_is_told_and_not_timed() -> None:
+def test_a_step_with_a_wrong_result_is_not_timed() -> None:
     timed = {"sdpa": lambda: torch.ones(2), "no": lambda: torch.zeros(2), "fails": lambda: 1 / 0}
     why = ["its result has the error 1.0e+00", "ZeroDivisionError: division by zero"]
     assert gpu.why_wrong(timed) == dict(zip(("no", "fails"), why, strict=True))
