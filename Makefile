@@ -77,7 +77,7 @@ site: $(SITE)  ## make the notebooks and pages a site, into build/site/ (2 minut
 	@$(BIN)/python -m sphinx -q -E -W --keep-going -c docs -d build/doctrees . build/site
 	@echo "The site is build/site/index.html."
 
-bench: $(LAB)  ## measure on this machine's CPU, and the kernels on its GPU if it has one
+bench: $(LAB)  ## measure on this machine's CPU
 	@echo "Measuring on the CPU."
 	$(BIN)/python -m pa_tutorial.bench
 

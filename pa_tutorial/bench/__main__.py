@@ -1,24 +1,21 @@
 """Measure on this machine's CPU: `python -m pa_tutorial.bench`.
 
 Writes benchmarks/<machine>.json and prints tables. A run of some sections keeps what the file has
-of the others. One section, `triton`, is for a GPU; without one it says that it was left out.
+for the others.
 """
 
 import argparse
 from pathlib import Path
 
-from pa_tutorial.bench import cpu_decode, cpu_steps, cpu_targets, engine_bench, gpu, noise
-from pa_tutorial.bench.compare import comparison
-from pa_tutorial.bench.machine import cpu_name, describe_machine, processor_facts
+from pa_tutorial.bench import cpu_decode, cpu_steps, engine_bench
+from pa_tutorial.bench.this_machine import cpu_name, describe_machine, processor_facts
 from pa_tutorial.bench.timing import RESULTS, read_results, write_results
 
-# name -> what it is; and rounds -> what goes into the JSON file under that name
+# name -> what it measures; and rounds -> what goes into the JSON file under that name
 SECTIONS = {
     "decode": ("decode attention: the kernel, its peers and the read bound", cpu_decode.measure),
-    "targets": ("what the CPU kernel has to reach", cpu_targets.measure),
-    "noise": ("one call, timed again and again: every time is kept", noise.measure),
+    "noise": ("one call, timed again and again: every time is kept", cpu_decode.measure_noise),
     "steps": ("the CPU kernel, built up step by step", cpu_steps.measure),
-    "triton": ("on a GPU: Triton's kernels beside CUDA's and a copy", gpu.times),
     "engine": ("the serving engine, before paging and after", engine_bench.measure),
 }
 
@@ -29,12 +26,9 @@ def parser() -> argparse.ArgumentParser:
         description=__doc__.splitlines()[0],
         epilog="sections: " + "; ".join(f"{name}: {what}" for name, (what, _) in SECTIONS.items()),
     )
-    parser.add_argument("--rounds", type=int, default=21, help="measurements a point (median)")
+    parser.add_argument("--rounds", type=int, default=21, help="measurements per point (median)")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the JSON file")
     parser.add_argument("--only", nargs="+", choices=SECTIONS, help="these sections alone")
-    parser.add_argument(
-        "--compare", action="store_true", help="say what got worse since the results committed"
-    )
     return parser
 
 
@@ -46,15 +40,13 @@ def main(command_line: list[str] | None = None) -> None:
     name = f"{cpu_name()} {machine['cores']} cores"
     print(f"{machine['cpu']} ({processor['name']}), {machine['cores']} cores, torch ", end="")
     print(f"{machine['torch']}, {processor['last_cache_bytes'] / 2**20:.0f} MiB of cache")
-    committed, results = read_results(name), read_results(name, arguments.out)
+    results = read_results(name, arguments.out)
     for section in arguments.only or SECTIONS:
         what, measure = SECTIONS[section]
         print(f"\n{section}: {what}", flush=True)
         results |= {"machine": machine, "processor": processor}
         results[section] = measure(arguments.rounds)
         path = write_results(results, name, arguments.out)
-    if arguments.compare:
-        print("\n" + comparison(results, committed))
     print(f"\nwrote {path}")
 
 

@@ -1,13 +1,12 @@
-"""Decode attention on this machine: the kernel, its peers, and how fast memory can be read."""
+"""Notebook 15: decode attention on this machine: the kernel, its peers, and the read bound."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+import time
+from collections.abc import Iterable, Mapping
 
 import torch
 from tqdm import tqdm
 
-from pa_tutorial.attention.paged import paged_gather, paged_online
 from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.bench.cpu_inputs import MAIN, Batch, ColdCaches, Shape, Step, reading
 from pa_tutorial.bench.cpu_peers import peers
@@ -15,13 +14,11 @@ from pa_tutorial.bench.timing import host_milliseconds, interleaved, table
 from pa_tutorial.kernels.cpu_launch import cpu_backend
 
 READ = "read"  # the time to read as many bytes once, among the times of a row
-SLOWEST_MS = 500.0  # what takes longer in its first call is left out; the kernel itself never
-SECONDS_A_SHAPE = 1.5  # rounds become fewer where one takes long, but not fewer than 3
+SECONDS_PER_SHAPE = 1.5  # a slow shape gets fewer rounds, but no fewer than LEAST_ROUNDS
 LEAST_ROUNDS = 3
-MOST_KV_BYTES = 2**30  # of K and V of one shape, and less where memory is short
-# The pool, its token-major form, K and V side by side, and two copies to gather into; and room.
-COPIES = 6
-MOST_REPEATED = 2**30  # bytes of K and V, repeated for each query head by the stages in torch
+MOST_KV_BYTES = 2**30  # K and V of one shape, and less where memory is short
+# The pool, its token-major form, contiguous K and V, a copy to gather into; and room.
+COPIES = 5
 
 CONTEXTS = (128, 512, 2048, 8192, 32768, 131072)
 BATCHES = (1, 4, 16, 64, 256)  # of 512 tokens
@@ -29,6 +26,16 @@ HEADS = (
     *((heads, torch.float32) for heads in ((16, 16), (32, 8), (32, 4), (32, 1))),
     *((heads, torch.bfloat16) for heads in ((16, 16), (32, 8))),
 )
+# 8 MiB of K and V: more than the caches of a core, less than the last cache of most machines
+NOISE = Shape("noise", (512,), num_heads=16, num_kv_heads=16, head_size=128)
+
+
+def cpu(batch: Batch) -> Step:
+    """The compiled kernel. Its arguments are checked once, here, as a server would do."""
+    return cpu_backend.prepare(DecodeStep(*batch.arguments)).run
+
+
+# Decode steps -----------------------------------------------------------------------------------
 
 
 def sweeps() -> list[Shape]:
@@ -44,45 +51,12 @@ def sweeps() -> list[Shape]:
 
 
 def most_kv_bytes() -> int:
-    """How large K and V of one shape may be on this machine."""
-    return min(MOST_KV_BYTES, available_bytes() // COPIES)
-
-
-def available_bytes() -> int:
-    """Memory that is free now, as far as the system tells it; else half of all."""
-    if os.path.exists("/proc/meminfo"):
-        with open("/proc/meminfo", encoding="utf-8") as lines:
-            return next(1024 * int(s.split()[1]) for s in lines if s.startswith("MemAvailable"))
-    if hasattr(os, "sysconf"):
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-    return COPIES * MOST_KV_BYTES
-
-
-def cpu(batch: Batch) -> Step:
-    """The compiled kernel. Its arguments are checked once, here, as a server would do."""
-    return cpu_backend.prepare(DecodeStep(*batch.arguments)).run
-
-
-def stages(batch: Batch) -> dict[str, Step]:
-    """The kernel, and where K and V for each query head are not too large, the stages in torch."""
-    steps = {"cpu": cpu(batch)}
-    shape = batch.shape
-    if 8 * shape.num_heads * max(shape.seq_lens) * shape.head_size <= MOST_REPEATED:
-        steps["paged_gather"] = partial(paged_gather, *batch.arguments)
-        steps["paged_online"] = partial(paged_online, *batch.arguments)
-    return steps
-
-
-def fast_enough(steps: Mapping[str, Callable]) -> tuple[dict[str, Callable], dict[str, str]]:
-    """The steps that do not take long, and why each of the others is left out."""
-    kept, left_out = {}, {}
-    for name, step in steps.items():
-        taken = host_milliseconds(step)
-        if taken <= SLOWEST_MS or name in ("cpu", READ):  # their first call compiles
-            kept[name] = step
-        else:
-            left_out[name] = f"{taken:,.0f} ms, over {SLOWEST_MS:,.0f}"
-    return kept, left_out
+    """How large K and V of one shape may be on this machine: all copies fit into half its memory,
+    if the system says how much it has."""
+    if not hasattr(os, "sysconf"):
+        return MOST_KV_BYTES
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min(MOST_KV_BYTES, memory // 2 // COPIES)
 
 
 def measure_shape(shape: Shape, rounds: int, cold: ColdCaches) -> dict[str, object]:
@@ -90,24 +64,25 @@ def measure_shape(shape: Shape, rounds: int, cold: ColdCaches) -> dict[str, obje
 
     rounds   at most; at least 1
     returns  shape, kv_bytes, rounds; times: name -> median, lowest and highest milliseconds,
-             with READ: reading as many bytes once, in the same rounds; left_out: name -> why
+             with READ: reading as many bytes once, in the same rounds
     """
     batch = Batch(shape)
-    steps, left_out = fast_enough({READ: reading(batch)} | stages(batch) | peers(batch))
-    a_round = sum(cold(step) + host_milliseconds(cold.flush) for step in steps.values())
-    affordable = int(1e3 * SECONDS_A_SHAPE / a_round) - 1  # one round is not counted
+    steps = {READ: reading(batch), "cpu": cpu(batch)} | peers(batch)
+    for step in steps.values():
+        step()  # the first call compiles
+    ms_per_round = sum(cold(step) + host_milliseconds(cold.flush) for step in steps.values())
+    affordable = int(1e3 * SECONDS_PER_SHAPE / ms_per_round) - 1  # one round is not counted
     rounds = min(rounds, max(LEAST_ROUNDS, affordable))
     return {
         "shape": shape.as_row(),
         "kv_bytes": shape.kv_bytes,
         "rounds": rounds,
         "times": interleaved(steps, rounds, cold),
-        "left_out": left_out,
     }
 
 
 def measure(rounds: int, shapes: Iterable[Shape] = (*MAIN, *sweeps())) -> dict[str, object]:
-    """rows; left_out: the shapes that memory has no room for, in words. Prints both."""
+    """rows; left_out: the shapes that don't fit into memory, in words. Prints both."""
     most, cold, rows, left_out = most_kv_bytes(), ColdCaches(), [], []
     for shape in (bar := tqdm(shapes, desc="decode", unit="shape")):
         bar.set_postfix_str(str(shape))
@@ -131,7 +106,28 @@ def decode_table(rows: Iterable[Mapping]) -> str:
         line = [words.format(**row["shape"]), f"{row['kv_bytes'] / 2**20:.1f}", f"{ms[READ]:.3f}"]
         line += [f"{ms['cpu']:.3f}", f"{ms[READ] / ms['cpu']:.2f}"]
         for begins in (("sdpa", "matmul"), "gather_"):
-            best = min((ms[name] for name in ms if name.startswith(begins)), default=None)
-            line.append("-" if best is None else f"{best:.3f}")
+            line.append(f"{min(ms[name] for name in ms if name.startswith(begins)):.3f}")
         lines.append(line)
     return table(lines)
+
+
+# Noise ------------------------------------------------------------------------------------------
+
+
+def measure_noise(rounds: int, shape: Shape = NOISE) -> dict[str, object]:
+    """Times of the same call, 15 of each kind per round, in the order in which they were taken.
+
+    seconds  when each pair began, since the first
+    cold_ms  after the caches were filled with something else
+    warm_ms  at once again: K and V are in the caches, as far as they fit
+    """
+    step, cold = cpu(Batch(shape)), ColdCaches()
+    step()  # compiles, or reads from disk what was compiled before
+    times, start = {"seconds": [], "cold_ms": [], "warm_ms": []}, time.perf_counter()
+    for _ in range(15 * rounds):
+        times["seconds"].append(round(time.perf_counter() - start, 3))
+        times["cold_ms"].append(round(cold(step), 4))
+        times["warm_ms"].append(round(host_milliseconds(step), 4))
+    for name in ("cold_ms", "warm_ms"):
+        print(f"{name}: {min(times[name])} to {max(times[name])}")
+    return {"shape": shape.as_row(), "kv_bytes": shape.kv_bytes, **times}

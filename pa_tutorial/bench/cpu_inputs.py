@@ -11,7 +11,7 @@ from numba import njit, prange
 from torch import Tensor
 
 from pa_tutorial.arguments import require_heads
-from pa_tutorial.bench.machine import last_cache_bytes
+from pa_tutorial.bench.this_machine import last_cache_bytes
 from pa_tutorial.bench.timing import host_milliseconds
 from pa_tutorial.kernels.geometry import VEC_BYTES, divide_round_up
 from pa_tutorial.paging.layouts import DTYPES

@@ -1,4 +1,4 @@
-"""The section `engine` of `make bench`: a decode step of a serving engine, K and V kept each way.
+"""Notebook 16: a decode step of a serving engine, K and V kept each way.
 
 Source of the workload: the rosellm project, "paged attention in rosellm": 64 requests, 54,784
 prompt tokens and 1,024 new ones.
@@ -13,7 +13,6 @@ import torch
 from tqdm import tqdm
 
 from pa_tutorial.attention.tiny_lm import TinyConfig, TinyLM
-from pa_tutorial.bench.cpu_targets import Row, Target, targets_table
 from pa_tutorial.bench.engine_ways import GATHERS, WAYS, Way
 from pa_tutorial.bench.timing import interleaved, table
 from pa_tutorial.engine import Engine, Request, SamplingParams
@@ -22,12 +21,6 @@ from pa_tutorial.kernels.geometry import divide_round_up
 SHARPER = 4.0  # q and k of random weights would attend to all tokens alike
 LOUDER = 8.0  # and what attention returns would not change the next token
 SETTLE_SECONDS = 3.0  # the system takes back the memory of the prefill, and disturbs meanwhile
-
-TARGETS = (
-    Target("times as fast as copying blocks in Python", ("block_lists",), ("cpu",), 15.0),
-    Target("times as fast as contiguous pasts", ("contiguous",), ("cpu",), 6.0),
-    Target("times as fast as the best gather", tuple(GATHERS), ("cpu",), 2.0),
-)
 
 
 @dataclass(frozen=True)
@@ -76,14 +69,14 @@ FULL = Workload()
 
 @dataclass
 class Job:
-    """All requests offline: one step computes all prompts, and then every step decodes for all."""
+    """All requests offline: one step computes all prompts, then every step decodes for all."""
 
     engine: Engine
     requests: list[Request]
 
     def step(self) -> None:
-        """ArithmeticError for a step that failed: the engine would try its sequences again, each
-        alone, and that is another measurement."""
+        """Raises ArithmeticError for a step that failed: the engine would try its sequences again,
+        each alone, and that would be another measurement."""
         if error := self.engine.step().error:
             raise ArithmeticError(error)
 
@@ -95,13 +88,6 @@ class Job:
 
 def prefilled(model: TinyLM, workload: Workload, way: Way) -> Job:
     """After the step that computes all prompts."""
-    job = offline_job(model, workload, way)
-    job.step()
-    return job
-
-
-def offline_job(model: TinyLM, workload: Workload, way: Way) -> Job:
-    """An engine with all requests waiting."""
     engine = Engine(
         model,
         way.stage,
@@ -114,14 +100,18 @@ def offline_job(model: TinyLM, workload: Workload, way: Way) -> Job:
     if way.runner is not None:
         engine.runner = way.runner(engine.runner)
     params = SamplingParams(max_tokens=workload.new_tokens)
-    return Job(engine, [engine.add(prompt, params) for prompt in workload.prompts()])
+    job = Job(engine, [engine.add(prompt, params) for prompt in workload.prompts()])
+    job.step()
+    return job
 
 
-def measure(rounds: int, workload: Workload = FULL, ways: Mapping[str, Way] = WAYS) -> Row:
-    """workload; steps: times, name -> of a decode step, words, best_gather, targets.
+def measure(
+    rounds: int, workload: Workload = FULL, ways: Mapping[str, Way] = WAYS
+) -> dict[str, object]:
+    """workload; steps: times, name -> of a decode step, words and best_gather. Prints a table.
 
-    Every way runs the whole job once, so that there are new_tokens - 1 decode steps of each, the
-    steps of all ways interleaved, the first not counted: `rounds` changes nothing. Raises
+    Every way runs the whole job once, so there are new_tokens - 1 decode steps of each, the steps
+    of all ways interleaved, the first not counted: `rounds` changes nothing. Raises
     ArithmeticError, naming the way, if one generates other tokens than the stage cpu.
     """
     model, counted = workload.model(), workload.new_tokens - 2
@@ -137,10 +127,8 @@ def measure(rounds: int, workload: Workload = FULL, ways: Mapping[str, Way] = WA
         "times": times,
         "words": {name: way.words for name, way in ways.items()},
         "best_gather": min(GATHERS, key=lambda name: times[name]["median_ms"]),
-        "targets": [target.row([times]) for target in TARGETS],
     }
     print(steps_table(steps))
-    print(targets_table(steps["targets"]))
     return {"workload": asdict(workload), "steps": steps}
 
 

@@ -1,8 +1,8 @@
-"""Times of the kernels on this machine's GPU, beside torch's SDPA and a copy: `make gpu`.
+"""Time the kernels on this machine's GPU, beside torch's SDPA and a copy: `make gpu`.
 
 Runs from the working tree with whatever python3 has, and writes benchmarks/<gpu>.json. A decode
-step must read K and V once; nothing reads faster than the memory gives. So its bytes a second
-stand beside those that a plain copy moves (read and written) in the same rounds.
+step must read K and V once, and nothing reads faster than the memory delivers. So its bytes per
+second are compared with those that a plain copy moves (read and written) in the same rounds.
 """
 
 import argparse
@@ -17,7 +17,6 @@ from torch import Tensor
 
 from pa_tutorial.attention.paged import paged_gather
 from pa_tutorial.attention.step import DecodeStep
-from pa_tutorial.bench import gpu_tools
 from pa_tutorial.bench.cpu_inputs import Batch, Shape, Step
 from pa_tutorial.bench.cpu_peers import sdpa
 from pa_tutorial.bench.timing import RESULTS, interleaved, write_results
@@ -37,10 +36,10 @@ SHAPES = (
     Shape("gqa", (4096,) * 64, **LARGE | {"num_kv_heads": 8}),
     Shape("bfloat16", (4096,) * 64, **LARGE | {"dtype": torch.bfloat16}),
 )
-COPIES = 8  # of K and V: the pool in two layouts, side by side, what is copied; and room
+COPIES = 8  # of K and V: the pool in two layouts, contiguous, what is copied; and room
 LARGEST_ERROR = 2e-2  # relative: outputs are rounded to 16 bits, those of v2 twice
-# What one may choose without changing the result: tokens of one step of the loop, warps of a
-# program, tokens of a program; and with 5 stages the loads of the next step begin before.
+# What one may choose without changing the result: tokens per step of the loop, warps per program,
+# tokens per program; and with 5 stages the loads of later steps begin earlier.
 TRITON = {
     "triton": {},
     "triton 5 stages": {"num_stages": 5},
@@ -69,7 +68,7 @@ class ColdL2:
 
 
 def twin(prepared: object) -> Tensor:
-    """The kernel's twin in C++ in its place, on torch's current stream."""
+    """Run the kernel's twin in C++ in its place, on torch's current stream."""
     from pa_tutorial.kernels.cpp_twin import Twin
 
     geometry, stream = prepared.geometry, torch.cuda.current_stream().cuda_stream
@@ -79,7 +78,7 @@ def twin(prepared: object) -> Tensor:
 
 
 def makers(batch: Batch) -> dict[str, Callable[[], Step]]:
-    """name -> what prepares this way of one decode step."""
+    """name -> a function that prepares a decode step this way."""
     vllm, plain = DecodeStep(*batch.vllm_arguments), DecodeStep(*batch.arguments)
     longest = {"max_seq_len": max(batch.shape.seq_lens)}
     vector = partial(v1_vector_backend.prepare, vllm, **longest)
@@ -99,7 +98,7 @@ def makers(batch: Batch) -> dict[str, Callable[[], Step]]:
 
 
 def steps(batch: Batch) -> tuple[dict[str, Step], dict[str, str]]:
-    """name -> one decode step, prepared; and why each of the others is left out."""
+    """name -> one decode step, prepared; and name -> why it is left out."""
     why = why_absent()
     made, left_out = {}, {} if why is None else {"triton": why}
     for name, make in makers(batch).items():
@@ -116,7 +115,7 @@ def why_wrong(timed: Mapping[str, Step]) -> dict[str, str]:
     for name, step in timed.items():
         try:
             error = float((step().double() - expected).norm() / expected.norm())
-        except Exception as failed:  # of one step; the others are timed
+        except Exception as failed:  # the others are timed all the same
             wrong[name] = f"{type(failed).__name__}: {failed}".splitlines()[0]
         else:
             if not error <= LARGEST_ERROR:
@@ -150,11 +149,8 @@ def measure_shape(
     }
 
 
-def times(rounds: int, shapes: Iterable[Shape] = SHAPES) -> dict[str, object]:
-    """rows, one a shape, and what was wrong."""
-    if not torch.cuda.is_available():
-        print(NO_GPU)
-        return {"left_out": NO_GPU}
+def measure(rounds: int, shapes: Iterable[Shape] = SHAPES) -> dict[str, object]:
+    """gpu; rows, one per shape; wrong: what was not timed because its result is wrong."""
     torch.cuda.set_stream(torch.cuda.Stream())  # the twin asks for a stream with a handle
     rows, wrong, milliseconds = [], [], ColdL2()
     for shape in shapes:
@@ -172,19 +168,11 @@ def times(rounds: int, shapes: Iterable[Shape] = SHAPES) -> dict[str, object]:
     return {"gpu": torch.cuda.get_device_name(), "rows": rows, "wrong": wrong}
 
 
-SECTIONS = {
-    "times": times,
-    "counters": lambda rounds: gpu_tools.counters(),
-    "sanitizer": lambda rounds: gpu_tools.sanitizer(),
-}
-
-
 def main(command_line: list[str] | None = None) -> int:
-    """The exit status: 1 if a result was wrong, or compute-sanitizer found an error."""
+    """The exit status: 1 if a result was wrong."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=21, help="measurements a point (median)")
+    parser.add_argument("--rounds", type=int, default=21, help="measurements per point (median)")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the JSON file")
-    parser.add_argument("--only", nargs="+", choices=SECTIONS, help="these sections alone")
     arguments = parser.parse_args(command_line)
     if not torch.cuda.is_available():
         print(NO_GPU)
@@ -192,13 +180,9 @@ def main(command_line: list[str] | None = None) -> int:
     os.environ["NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS"] = "0"  # small grids are meant here
     name = torch.cuda.get_device_name()
     print(f"{name}, torch {torch.__version__}")
-    results = {}
-    for section in arguments.only or SECTIONS:
-        print(f"\n{section}:", flush=True)
-        results[section] = SECTIONS[section](arguments.rounds)
-        path = write_results(results, name, arguments.out)
-    print(f"\nwrote {path}")
-    return int(any(found["wrong"] for found in results.values()))
+    found = measure(arguments.rounds)
+    print("\nwrote", write_results({"times": found}, name, arguments.out))
+    return int(bool(found["wrong"]))
 
 
 if __name__ == "__main__":

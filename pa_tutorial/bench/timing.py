@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from pa_tutorial.bench.machine import describe_machine
+from pa_tutorial.bench.this_machine import describe_machine
 
 RESULTS = Path("benchmarks")
 
