@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 
 import numpy as np
 import pytest
@@ -20,15 +19,13 @@ from torch import Tensor
 
 from pa_tutorial import private_names, simt
 from pa_tutorial.attention.paged import paged_gather
+from pa_tutorial.attention.step import DecodeStep
+from pa_tutorial.backends import Launch, backend_named
 from pa_tutorial.bench import gpu
 from pa_tutorial.bench.cpu_inputs import Batch, Shape
 from pa_tutorial.checks.comparing import bounds_of, compare
-from pa_tutorial.kernels import launch
 from pa_tutorial.kernels.gpu_launch import DEFAULT_SHARED
 from pa_tutorial.kernels.prepare import most_shared
-from pa_tutorial.kernels.triton_launch import prepare_triton
-from pa_tutorial.kernels.vectors import vector_loads
-from pa_tutorial.walk.calls import TILE_SIZE, some_partitions
 from pa_tutorial.walk.cases import CASES
 from pa_tutorial.walk.ladder import STAGES
 from tests.simt_kernels.example import EXAMPLES
@@ -38,14 +35,7 @@ ON_GPU = pytest.mark.gpu
 
 # The ladder -------------------------------------------------------------------------------------
 
-PREPARE = {
-    "cuda_naive": launch.prepare_naive,
-    "cuda_v1": launch.prepare_v1,
-    "cuda_v1_vector": partial(launch.prepare_v1, loads=vector_loads),
-    "cuda_v2": launch.prepare_v2,
-    "triton": prepare_triton,
-}
-SIZES = {"cuda_v2": ("partition_size",), "triton": ("partition_size", "tile_size")}
+ON_A_GPU = ("cuda_naive", "cuda_v1", "cuda_v1_vector", "cuda_v2", "triton")
 
 
 def moved(tensor: Tensor, device: str) -> Tensor:
@@ -54,20 +44,19 @@ def moved(tensor: Tensor, device: str) -> Tensor:
     return memory.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
 
-def prepared(stage: str, case_id: str, device: str):
+def prepared(stage: str, case_id: str, device: str) -> Launch:
     """The launch of a stage for a case, with its tensors on the device."""
-    case = CASES[case_id]
-    step = {
+    case, backend = CASES[case_id], backend_named(stage)
+    fields = {
         name: moved(value, device) if isinstance(value, Tensor) else value
-        for name, value in vars(case.paged(STAGES[stage].layout)).items()
+        for name, value in vars(case.paged(backend.layout)).items()
     }
-    known = {"partition_size": some_partitions(case), "tile_size": TILE_SIZE}
-    return PREPARE[stage](**step, **{name: known[name] for name in SIZES.get(stage, ())})
+    return backend.prepare(DecodeStep(**fields), **STAGES[stage].sizes(case))
 
 
 def stage_cases() -> Iterator:
     """Every case of every stage on the GPU; in the simulator one, for this file's own sake."""
-    for stage, case in itertools.product(PREPARE, CASES.values()):
+    for stage, case in itertools.product(ON_A_GPU, CASES.values()):
         mark = getattr(pytest.mark, stage)
         if STAGES[stage].is_checked_on(case):
             yield pytest.param(stage, case.id, "cuda", marks=[mark, ON_GPU])
@@ -165,7 +154,8 @@ def batch(longest: int = 700, seed: int = 0) -> Batch:
 
 
 def step_of(stage: str, inputs: Batch) -> Callable[[], Tensor]:
-    return PREPARE[stage](*inputs.vllm_arguments, max_seq_len=max(inputs.shape.seq_lens)).run
+    step = DecodeStep(*inputs.vllm_arguments)
+    return backend_named(stage).prepare(step, max_seq_len=max(inputs.shape.seq_lens)).run
 
 
 def require_right(out: Tensor, inputs: Batch) -> None:
