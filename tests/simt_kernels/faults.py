@@ -149,14 +149,27 @@ faulty(
         "missing_barrier_after_the_load": """
             tile[i] = a[i]  # FIRST
             out[i] = tile[63 - i]  # FAULT""",
+        "missing_barrier_after_a_loop_of_loads": """
+            for step in range(2):
+                tile[i] = a[i + step // 2]  # FIRST
+            out[i] = tile[63 - i]  # FAULT""",
         "next_round_overwrites_what_others_still_read": """
             for step in range(2):
                 tile[i] = a[i] * step  # FAULT
                 cuda.syncthreads()
                 out[i] += tile[63 - i]  # FIRST""",
         "stencil_in_place": """
-            smooth = float32(0.5) * (a[i] + a[i + 1])  # FIRST
+            smooth = float32(0.5) * (a[i + 1] + a[i])  # FIRST
             a[i] = smooth  # FAULT""",
+        "flag_reset_by_its_last_reader": """
+            out[i] = a[0]  # FIRST
+            if i == 63:
+                a[0] = 7  # FAULT""",
+        "stencil_in_place_in_shared_memory": """
+            tile[i] = a[i]
+            cuda.syncthreads()
+            smooth = tile[0] + tile[i]  # FIRST
+            tile[i] = smooth  # FAULT""",
         "atomic_sum_read_without_barrier": """
             cuda.atomic.add(out, 0, a[i])  # FIRST
             tile[i] = out[0]  # FAULT""",
