@@ -37,7 +37,8 @@ def faulty(check: str, bodies: dict[str, str], num_blocks: int = 1) -> None:
 
     for name, body in bodies.items():
         kernel = from_text(name, "a, out", dedent(START) + dedent(body), NAMES)
-        fault(check, num_blocks, NUM_THREADS, arguments, 8 * NUM_THREADS)(kernel)
+        size = {"shared_bytes": 8 * NUM_THREADS}
+        fault(num_blocks, NUM_THREADS, arguments, check, **size)(kernel)
 
 
 # init: what nobody has written ---------------------------------------------------------------
@@ -121,7 +122,7 @@ def image(rng):
     return rng.random((8, 16), np.float32), np.zeros((8, 16), np.float32)
 
 
-@fault("memory", 1, (16, 8), image)
+@fault(1, (16, 8), image, "memory")
 @cuda.jit
 def swapped_indices(image, out):
     x, y = cuda.grid(2)
@@ -132,7 +133,7 @@ def block_table_and_cache(rng):
     return np.array([2, 1, -1], np.int32), rng.random((4, 16), np.float32), np.zeros(48, np.float32)
 
 
-@fault("memory", 1, 48, block_table_and_cache)
+@fault(1, 48, block_table_and_cache, "memory")
 @cuda.jit
 def unused_entry_of_the_block_table(block_table, key_cache, out):
     i = cuda.threadIdx.x
