@@ -110,7 +110,9 @@ def plain(x):
     return x + 1
 
 
-def imported(path: Path) -> ModuleType:
+def imported(path: Path, text: str) -> ModuleType:
+    """A module of this text, in a file of this path."""
+    path.write_text(text, encoding="utf-8")
     spec = spec_from_file_location(path.stem, path)
     module = module_from_spec(spec)
     spec.loader.exec_module(module)

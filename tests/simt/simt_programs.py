@@ -173,9 +173,7 @@ class Writer:
 
 
 def write_program(seed: int, folder: Path) -> ModuleType:
-    path = folder / f"program_{seed}.py"
-    path.write_text(Writer(seed).program(), encoding="utf-8")
-    return imported(path)
+    return imported(folder / f"program_{seed}.py", Writer(seed).program())
 
 
 def arguments(num_threads: int = NUM_THREADS) -> tuple[np.ndarray, np.ndarray]:

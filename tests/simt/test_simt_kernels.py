@@ -49,12 +49,6 @@ def quoted_marks(finding: Finding) -> tuple[bool, bool]:
     return "# FAULT" in finding.site.code, "# FIRST" in other
 
 
-def test_there_are_enough_kernels_and_faults_of_every_kind() -> None:
-    counts = {check: sum(f.check == check for f in FAULTS.values()) for check in CHECKS}
-    assert len(EXAMPLES) >= 70
-    assert min(counts.values()) >= 8, counts
-
-
 @pytest.mark.parametrize("name", FAULTS)
 def test_the_right_check_finds_the_fault_at_the_right_line(name: str) -> None:
     fault = FAULTS[name]
@@ -85,22 +79,17 @@ def test_a_check_that_is_off_finds_nothing(name: str) -> None:
 
 # Divergence ----------------------------------------------------------------------------------
 
-
-def check_program(seed: int, folder: Path, order: str) -> None:
-    module = write_program(seed, folder)
-    out, table = arguments()
-    assert launch(module.kernel, 1, NUM_THREADS, out, table, order=order).clean
-    np.testing.assert_array_equal(out, run_thread_by_thread(module))
+FIRST_SEEDS = (
+    *range(0, 300, 20),
+    *(pytest.param(first, marks=pytest.mark.hours) for first in range(300, 10_300, 20)),
+)
 
 
-@pytest.mark.parametrize("first", range(0, 300, 20))
+@pytest.mark.parametrize("first", FIRST_SEEDS)
 def test_random_programs_run_as_in_plain_python(first: int, tmp_path: Path) -> None:
     for seed in range(first, first + 20):
-        check_program(seed, tmp_path, "together" if seed % 3 else "reverse")
-
-
-@pytest.mark.hours
-@pytest.mark.parametrize("first", range(300, 10_300, 1000))
-def test_many_random_programs_run_as_in_plain_python(first: int, tmp_path: Path) -> None:
-    for seed in range(first, first + 1000):
-        check_program(seed, tmp_path, "together" if seed % 3 else "forward")
+        module = write_program(seed, tmp_path)
+        out, table = arguments()
+        order = "together" if seed % 3 else "reverse"
+        assert launch(module.kernel, 1, NUM_THREADS, out, table, order=order).clean
+        np.testing.assert_array_equal(out, run_thread_by_thread(module))

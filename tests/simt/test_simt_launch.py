@@ -10,10 +10,10 @@ from types import FunctionType, ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from numba import cuda, from_dtype
+from numba import cuda, float32, from_dtype
 
 from pa_tutorial.simt import SimtError, Unsupported, launch
-from tests.simt_helpers import double, floats, imported, item, kernel, neighbour, plain, zeros
+from tests.simt_helpers import double, floats, imported, item, kernel, plain, zeros
 
 # Arguments -----------------------------------------------------------------------------------
 
@@ -26,8 +26,8 @@ def test_arrays_and_tensors_are_written_in_place(function, array) -> None:
     np.testing.assert_array_equal(out, array * 2)
 
 
-def test_tensors_of_one_storage_are_one_memory() -> None:
-    whole = torch.arange(65.0)
+@pytest.mark.parametrize("whole", [floats(65), torch.arange(65.0)])
+def test_arguments_that_share_memory_can_race(whole) -> None:
     with pytest.raises(SimtError, match="race"):
         launch(double, 1, 64, whole[1:], whole[:64])
 
@@ -196,8 +196,7 @@ def test_a_file_that_has_changed_since_its_import_is_refused(tmp_path) -> None:
     """Otherwise the text of another kernel would run under this one's name."""
     path = tmp_path / "changed.py"
     first, second = "def one(out):\n    out[0] = 1\n", "def two(out):\n    out[0] = 2\n"
-    path.write_text(first + second, encoding="utf-8")
-    module = imported(path)
+    module = imported(path, first + second)
     path.write_text("def zero(out):\n    out[0] = 0\n" + first + second, encoding="utf-8")
     linecache.checkcache()
     with pytest.raises(Unsupported, match="has changed since it was imported"):
@@ -238,20 +237,15 @@ def kernel(out):
 
 @pytest.mark.parametrize("text", [MARGIN, RECURSION])
 def test_lines_at_the_margin_and_a_function_that_calls_itself(text: str, tmp_path) -> None:
-    path = tmp_path / "text.py"
-    path.write_text(text, encoding="utf-8")
     out = floats(1)
-    launch(imported(path).kernel, 1, 1, out)
+    launch(imported(tmp_path / "text.py", text).kernel, 1, 1, out)
     assert out[0] == 7
 
 
 def test_equal_kernels_of_two_files_keep_their_files(tmp_path) -> None:
-    kernels = {}
     for name in ("first", "second"):
-        path = tmp_path / f"{name}.py"
-        path.write_text(f"def kernel(out):\n    out[9] = 1  # {name}\n", encoding="utf-8")
-        kernels[name] = imported(path).kernel
-    for name, function in kernels.items():
+        text = f"def kernel(out):\n    out[9] = 1  # {name}\n"
+        function = imported(tmp_path / f"{name}.py", text).kernel
         (finding,) = launch(function, 1, 1, floats(1), collect=True).findings
         assert finding.site.code.endswith(f"# {name}")
         assert finding.site.file.endswith(f"{name}.py")
@@ -260,31 +254,21 @@ def test_equal_kernels_of_two_files_keep_their_files(tmp_path) -> None:
 # Which Numba ---------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def other_cuda(monkeypatch) -> ModuleType:
-    """In the place of numba_cuda_mlir, which has the same names, as objects of its own."""
+def test_names_of_numbas_successor_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its shuffles are device functions, as in a Numba without numba-cuda: on every Mac."""
     successor = ModuleType("numba_cuda_mlir.cuda")
-    for name in ("threadIdx", "syncthreads", "atomic", "shared", "shfl_xor_sync"):
+    for name in ("threadIdx", "shared", "shfl_xor_sync"):
         setattr(successor, name, SimpleNamespace())
-    successor.shared.array, successor.atomic.add = object(), object()
+    successor.shared.array, successor.shfl_xor_sync.py_func = object(), plain
     monkeypatch.setitem(sys.modules, successor.__name__, successor)
-    return successor
-
-
-def test_objects_of_numbas_successor_are_known(other_cuda) -> None:
-    names = {**neighbour.py_func.__globals__, "cuda": other_cuda}
-    dispatcher = SimpleNamespace(py_func=FunctionType(neighbour.py_func.__code__, names))
-    with pytest.raises(SimtError, match="race"):
-        launch(dispatcher, 1, 64, floats(64), floats(64))
-
-
-def test_a_shuffle_that_is_a_device_function_is_known_by_its_name(other_cuda) -> None:
-    """Numba without numba-cuda, as on every Mac, has written its shuffles and votes in Python."""
-    other_cuda.shfl_xor_sync.py_func = plain
-    code = kernel("out", "out[t] = cuda.shfl_xor_sync(-1, out[t], 1)").py_func.__code__
-    out = floats(32)
+    body = """
+        s = cuda.shared.array(32, float32)
+        s[t] = cuda.shfl_xor_sync(-1, out[t], 1)
+        out[t] = s[t]
+    """
+    names, out = {"cuda": successor, "float32": float32}, floats(32)
     expected = out.reshape(16, 2)[:, ::-1].ravel()
-    launch(FunctionType(code, {"cuda": other_cuda}), 1, 32, out)
+    launch(FunctionType(kernel("out", body).py_func.__code__, names), 1, 32, out)
     np.testing.assert_array_equal(out, expected)
 
 
@@ -294,26 +278,11 @@ def test_numbas_own_simulator_is_not_taken_for_numba(monkeypatch) -> None:
         launch(double, 1, 4, floats(4), floats(4))
 
 
-# The package and its dependency --------------------------------------------------------------
-
-SCRIPT = """
-import sys
-import numpy as np
-from pa_tutorial.simt import launch
-import kernel_in_a_file as k
-
-ours = {m for m in sys.modules if m.startswith("pa_tutorial.")}
-others = {m for m in ours if not m.startswith("pa_tutorial.simt")}
-assert others == {"pa_tutorial.private_names"}, others
-assert "greenlet" not in sys.modules, "imported too early"
-launch(k.kernel, 1, 64, np.zeros(64), order="together")
-assert "greenlet" not in sys.modules, "not needed for one gang"
-launch(k.kernel, 1, 64, np.zeros(64), order="forward")
-assert "greenlet" in sys.modules
-"""
+# The package and its dependencies ------------------------------------------------------------
 
 
-def test_it_knows_nothing_of_attention_and_imports_greenlet_for_warps_in_turn(tmp_path) -> None:
-    text = "from numba import cuda\ndef kernel(out):\n    out[cuda.threadIdx.x] = 1\n"
-    (tmp_path / "kernel_in_a_file.py").write_text(text, encoding="utf-8")
-    subprocess.run([sys.executable, "-c", SCRIPT], cwd=tmp_path, check=True)
+def test_it_imports_nothing_else_of_the_package_and_greenlet_late() -> None:
+    script = "import sys, pa_tutorial.simt; print(*sys.modules)"
+    loaded = subprocess.check_output([sys.executable, "-c", script], text=True).split()
+    others = [name for name in loaded if re.match(r"pa_tutorial\.(?!simt)|greenlet", name)]
+    assert others == ["pa_tutorial.private_names"]

@@ -115,17 +115,6 @@ def test_masked_syncwarps_order_only_their_lanes(kinds: tuple[str, ...]) -> None
     assert results.count((True, False)) <= 10, results.count((True, False))
 
 
-def test_lanes_that_write_one_cell_in_one_instruction_race() -> None:
-    memory = Memory(np.zeros(16, np.uint8), "shared", 0, written=True)
-    memory.split_cells(4)
-    order = Ordering(4, 1)
-    cells, threads = np.array([0, 1, 1, 2]), np.arange(4)
-    race_cells, now, before, kind = record(memory, "write", cells, threads, 0, order)
-    assert kind == "write"
-    assert race_cells.tolist() == [1]
-    assert {int(now[0]) & 3, int(before[0]) & 3} == {1, 2}
-
-
 def test_more_syncwarps_than_a_clock_can_count_are_an_error() -> None:
     order = Ordering(4, 1)
     for _ in range(65_534):

@@ -5,7 +5,7 @@ import pytest
 from numba import cuda
 
 from pa_tutorial.simt import launch
-from tests.simt_helpers import N, block_sum, double, floats, imported, kernel
+from tests.simt_helpers import N, block_sum, floats, kernel
 
 
 def test_variables_can_be_read_at_the_end() -> None:
@@ -66,15 +66,6 @@ def test_a_line_can_be_watched_by_its_number() -> None:
     assert not report.at(line, block=1)
 
 
-def test_a_number_means_a_line_of_the_kernels_own_file(tmp_path) -> None:
-    path = tmp_path / "elsewhere.py"
-    text = "from numba import cuda\n" * 20 + "@cuda.jit(device=True)\ndef far(x):\n    return x\n"
-    path.write_text(text, encoding="utf-8")
-    calls = kernel("out", "out[0] = far(1)", far=imported(path).far)
-    with pytest.raises(ValueError, match="no statement of kernel is at"):
-        launch(calls, 1, 1, floats(1), watch=23)
-
-
 @cuda.jit(device=True)
 def half_marked(x):
     # mark: half
@@ -113,15 +104,9 @@ def test_an_unknown_mark_is_refused_with_those_that_there_are() -> None:
 
 def test_the_end_is_no_piece_of_a_line() -> None:
     ends = kernel("out", "end = 3\nout[0] = end")
-    report = launch(ends, 1, 1, floats(1), watch=("end = 3", "end"))
+    report = launch(ends, 1, 1, floats(1), watch=("end = 3", "end"), names="end")
     assert [snapshot.line for snapshot in report.at("end")] == ["end"]
     assert [snapshot.code for snapshot in report.at("end = 3")] == ["end = 3"]
-
-
-def test_names_may_be_one_string() -> None:
-    report = launch(double, 1, 4, floats(4), floats(4), watch="end", names="i", checks="race")
-    assert list(report.at()[0].values) == ["i"]
-    assert report.checks == ("race",)
 
 
 @pytest.mark.parametrize(("name", "words"), [("thread", "columns already"), ("s", "is an array")])

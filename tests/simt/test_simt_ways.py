@@ -4,9 +4,12 @@ import numpy as np
 import pytest
 from numba import cuda, float32
 
-from pa_tutorial.simt import Finding, Report, Trace, launch
+from pa_tutorial.simt import Trace, launch
+from pa_tutorial.simt.snapshots import Index
+from pa_tutorial.simt.source import Site
 from pa_tutorial.simt.trace import NO_TURN
-from tests.simt_helpers import kernel, zeros
+from tests.simt_helpers import kernel, run, zeros
+from tests.simt_kernels.example import FAULTS
 
 
 @cuda.jit(device=True)
@@ -62,6 +65,7 @@ def test_a_way_names_its_loops_from_outside_and_its_call() -> None:
     last = trace.only(array="out").records
     assert {name for r in last for name, _ in trace.loops(r.way)} == {"while rest > 0"}
     assert trace.ways[last[-1].way] == (), "after a loop and a call nobody is in it"
+    assert [source.name for source in trace.sources] == ["nested", "element"]
 
 
 def test_only_takes_turns() -> None:
@@ -76,105 +80,45 @@ def test_only_takes_turns() -> None:
         trace.only(turns={"j": 0})
 
 
-def test_a_trace_has_the_text_of_every_function() -> None:
-    trace = trace_of_nested()
-    assert [source.name for source in trace.sources] == ["nested", "element"]
-    (line,) = {trace.sites[p].line for p in trace.only(array="a").records.place}
-    assert "return a[row, column + once]" in trace.sources[1].lines[line]
-
-
 # When a mistake was found -----------------------------------------------------------------------
 
-SHIFTED = kernel(
-    "out",
-    """
-    s = cuda.shared.array(64, float32)
-    s[t] = 0
-    s[t] = t
-    out[t] = s[(t + 32) % 64]
-    out[t] = s[(t + 32) % 64]
-    """,
-)
 
-
-def collected(broken: object, num_threads: int, *more: np.ndarray, **options) -> Report:
-    arguments = zeros(num_threads), *more
-    options = {"trace": 0, **options}
-    return launch(broken, 1, num_threads, *arguments, collect=True, **options)
+def accesses(trace: Trace, block: Index, thread: int, site: Site) -> list[np.record]:
+    """The records of a thread at a place of the kernel."""
+    part = trace.only(block=block)
+    records = zip(part.records, part.threads, strict=True)
+    return [r for r, of in records if (of, trace.sites[r.place]) == (thread, site)]
 
 
 @pytest.mark.parametrize("order", ["together", "reverse"])
-def test_a_race_knows_its_two_accesses(order: str) -> None:
-    report = collected(SHIFTED, 64, order=order)
-    races = [finding for finding in report.findings if finding.check == "race"]
-    assert races
-    for race in races:
-        ends = []
-        for instruction, thread, site in (
-            (race.other_instruction, race.other_thread, race.other_site),
-            (race.instruction, race.thread, race.site),
-        ):
-            part = report.trace.only(instruction=instruction)
-            (record,) = part.records[part.threads == thread]
-            assert part.sites[record.place] == site
-            ends.append((record.address, record.address + record.num_bytes))
-        (a0, a1), (b0, b1) = ends
-        assert a0 < b1
-        assert b0 < a1
-        assert race.other_instruction < race.instruction
-
-
-def in_turns(places: tuple[int, ...], read: int) -> tuple[Trace, Finding]:
-    """Each thread writes to s at t + 64 * place, in turn; then it reads of another warp."""
-    writes = kernel(
-        "out",
-        f"""
-        s = cuda.shared.array(128, float32)
-        for place in {places}:
-            s[t + 64 * place] = t
-        out[t] = s[(t + 32) % 64 + 64 * {read}]
-        """,
-    )
-    report = collected(writes, 64)
-    (race,) = report.findings
-    return report.trace, race
-
-
-@pytest.mark.parametrize(
-    ("places", "read", "turn"),
-    [((0, 0), 0, 1), ((0, 1), 0, 0), ((1, 0), 1, 0), ((0, 1), 1, 1), ((1, 0), 0, 1)],
-)
-def test_the_other_access_is_the_last_one_to_the_same_bytes(
-    places: tuple[int, ...], read: int, turn: int
-) -> None:
-    trace, race = in_turns(places, read)
-    part = trace.only(instruction=race.other_instruction)
-    assert trace.loops(part.records[0].way) == [("place", turn)]
-    assert race.other_thread in part.threads
-
-
-@pytest.mark.parametrize("order", ["together", "forward", "reverse"])
-def test_the_other_access_is_one_of_the_other_thread(order: str) -> None:
-    """All threads of three warps read one word, which thread 0 then writes."""
-    resets = kernel("out, s", "out[t] = s[0]\nif t == 0:\n    s[0] = 1")
-    report = collected(resets, 96, zeros(1), order=order)
-    assert report.findings
+@pytest.mark.parametrize("name", [name for name, fault in FAULTS.items() if fault.check == "race"])
+def test_a_race_knows_its_two_accesses(name: str, order: str) -> None:
+    report = run(FAULTS[name], trace="all", order=order, collect=True)
     for race in report.findings:
-        part = report.trace.only(instruction=race.other_instruction)
-        assert race.other_thread in part.threads
+        own = accesses(report.trace, race.block, race.thread, race.site)
+        (mine,) = [r for r in own if r.instruction == race.instruction]
+        others = accesses(report.trace, race.other_block, race.other_thread, race.other_site)
+        before = [
+            r.instruction
+            for r in others
+            if r.instruction <= mine.instruction
+            and r.address < mine.address + mine.num_bytes
+            and mine.address < r.address + r.num_bytes
+        ]
+        assert race.other_instruction == max(before, default=None)  # the last one
 
 
 def test_a_value_that_nobody_wrote_is_found_at_its_read() -> None:
-    body = "s = cuda.shared.array(32, float32)\nout[t] = t\nout[t] = s[t]"
-    report = collected(kernel("out", body), 32)
+    report = run(FAULTS["only_one_warp_fills_the_tile"], trace=0, collect=True)
     (finding,) = report.findings
-    assert {finding.instruction} == {*report.trace.only(array="s").records.instruction.tolist()}
+    read = report.trace.only("tile[63 - i]", warp=0).records
+    assert {finding.instruction} == {*read.instruction.tolist()}
     assert finding.other_instruction is None
 
 
 def test_an_index_outside_is_found_after_what_its_warp_did_before() -> None:
-    body = "out[t] = 1\nif t >= 32:\n    out[t] = a[t]"
-    report = collected(kernel("out, a", body), 64, zeros(40))
+    copies = kernel("out, a", "out[t] = 1\nif t >= 32:\n    out[t] = a[t]")
+    report = launch(copies, 1, 64, zeros(64), zeros(40), trace=0, collect=True)
     (finding,) = report.findings
     record = report.trace.only(instruction=finding.instruction).records[0]
     assert (record.warp, report.trace.sites[record.place].text) == (1, "out[t]")
@@ -182,7 +126,5 @@ def test_an_index_outside_is_found_after_what_its_warp_did_before() -> None:
 
 @pytest.mark.parametrize("trace", [None, 1])
 def test_without_a_trace_of_the_block_there_is_no_moment(trace: int | None) -> None:
-    report = launch(SHIFTED, 2, 64, zeros(64), collect=True, trace=trace)
-    first_block = [f for f in report.findings if f.block == (0, 0, 0)]
-    assert first_block
-    assert {f.instruction for f in first_block} == {None}
+    report = run(FAULTS["blocks_write_the_same_slots"], collect=True, trace=trace)
+    assert {f.instruction for f in report.findings if f.block == (0, 0, 0)} <= {None}

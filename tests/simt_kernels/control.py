@@ -59,19 +59,6 @@ def conditions_read_no_further(a, out):
         out[i] = total
 
 
-@each(lambda x: x * x if x > 0 else 5, numbers)
-@cuda.jit
-def variable_of_one_branch(a, out):
-    i = cuda.grid(1)
-    if i < N:
-        positive = a[i] > 0
-        if positive:
-            square = a[i] * a[i]
-        out[i] = 5
-        if positive:
-            out[i] = square
-
-
 # Calls ---------------------------------------------------------------------------------------
 
 
@@ -85,30 +72,25 @@ def twice(function, x):
     return function(function(x))
 
 
-@each(lambda x: 10 * (9 * x + 4) + 2 * x + 5 + abs(x), numbers)
-@cuda.jit
-def defaults_and_functions_as_arguments(a, out):
-    i = cuda.grid(1)
-    if i < N:
-        again = scaled
-        out[i] = 10 * twice(again, a[i]) + scaled(a[i], offset=5, factor=2) + twice(abs, a[i])
-
-
 def make_polynomial(COEFFICIENTS, DEGREE):
     @cuda.jit
-    def closure_constants_and_an_indexed_tuple(a, out):
+    def defaults_closure_constants_and_functions_as_arguments(a, out):
         i = cuda.grid(1)
         if i < N:
             total = 0
             for power in range(DEGREE + 1):
                 total = total * a[i] + COEFFICIENTS[power]
-            out[i] = total + COEFFICIENTS[-1]
+            again = scaled
+            out[i] = (
+                total + twice(again, a[i]) + scaled(a[i], offset=5, factor=2) + twice(abs, a[i])
+            )
 
-    return closure_constants_and_an_indexed_tuple
+    return defaults_closure_constants_and_functions_as_arguments
 
 
-each(lambda x: 3 * x**3 - x + 8, numbers)(make_polynomial((3, 0, -1, 4), 3))
-
+each(lambda x: 3 * x**3 - x + 4 + 9 * x + 4 + 2 * x + 5 + abs(x), numbers)(
+    make_polynomial((3, 0, -1, 4), 3)
+)
 
 # Grids ---------------------------------------------------------------------------------------
 
@@ -119,12 +101,10 @@ def places_and_sizes(out):
     places = np.stack([x % 4, y % 2, z % 4, x // 4, y // 2, z // 4], -1)
     sizes = np.broadcast_to([4, 2, 4, 2, 2, 1, 8, 4, 32], (*x.shape, 9))
     lanes = (x % 4 + 4 * (y % 2) + 8 * (z % 4))[..., None]
-    return {0: np.concatenate([places, sizes, lanes], -1).astype(np.int32)}
+    return {0: np.concatenate([places, sizes, lanes], -1)}
 
 
-@example(
-    (2, 2, 1), (4, 2, 4), lambda rng: (np.full((4, 4, 8, 16), 99, np.int32),), places_and_sizes
-)
+@example((2, 2, 1), (4, 2, 4), lambda rng: (np.full((4, 4, 8, 16), 99),), places_and_sizes)
 @cuda.jit
 def grid_of_three_dimensions(out):
     x, y, z = cuda.grid(3)
@@ -142,19 +122,21 @@ def grid_of_three_dimensions(out):
 BIG = 2**53 + 1  # no float64 holds it
 
 
-@example(
-    2,
-    64,
-    lambda rng: (rng.integers(-99, 99, N) + BIG, np.zeros(N, np.int64)),
-    lambda a, out: {1: a * 3 // 2},
-)
+def big(rng):
+    return rng.integers(-99, 99, N) + BIG, np.zeros(N, np.int64)
+
+
+@example(2, 64, big, lambda a, out: {1: a * 3 // 2 + 5})
 @cuda.jit
-def float_becomes_an_integer_in_a_branch(a, out):
+def variables_of_one_branch_and_of_two_types(a, out):
     i = cuda.grid(1)
     number = 0.0
     if i < N:
         number = a[i]
         out[i] = number * 3 // 2
+        more = 5
+    if i < N:
+        out[i] += more
 
 
 @example(1, 128, lambda rng: (rng.standard_normal(N), np.zeros(N)), lambda a, out: {1: a * 8 + 6})

@@ -1,7 +1,7 @@
 """What a kernel of this folder comes with: its launch, its arguments, its answer or its fault.
 
     @example(grid, block, arguments, answer)     a kernel that is right, and what it computes
-    @fault(check, grid, block, arguments)        a kernel that is wrong, and the check that sees it
+    @fault(grid, block, arguments, check)        a kernel that is wrong, and the check that sees it
     from_text(name, parameters, body, names)     one of many kernels that differ in a line
 
 In a wrong kernel the comment `# FAULT` marks the line that must be named; for a race, `# FIRST`
@@ -10,55 +10,58 @@ marks the other access (none if one line races with itself).
 
 import linecache
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from itertools import count
 from textwrap import dedent, indent
 
 import numpy as np
 from numba import cuda
+from numpy.typing import ArrayLike
 
 Arguments = tuple[object, ...]
 Draw = Callable[[np.random.Generator], Arguments]
-Answer = Callable[..., dict[int, np.ndarray]]
+Answer = Callable[..., dict[int, ArrayLike]]
 Size = int | tuple[int, ...]
 FILES = count()
 
 
 @dataclass(frozen=True)
-class Example:
-    """A kernel without a fault.
+class Launch:
+    """A kernel and how it is launched.
 
     arguments  draws fresh arguments: arrays (outputs included) and numbers
-    answer     from those arguments: position of an argument -> what it must hold afterwards
-    rtol       allowed relative difference; 0 means equal
     """
 
     kernel: Callable
     grid: Size
     block: Size
     arguments: Draw
-    answer: Answer
+    _: KW_ONLY
     shared_bytes: int = 0
-    rtol: float = 0.0
 
     def draw(self) -> Arguments:
         return self.arguments(np.random.default_rng(0))
 
 
 @dataclass(frozen=True)
-class Fault:
+class Example(Launch):
+    """A kernel without a fault.
+
+    answer  from its arguments: position of an argument -> what it must hold afterwards
+    rtol    allowed relative difference; 0 means equal
+    """
+
+    answer: Answer
+    _: KW_ONLY
+    rtol: float = 0.0
+
+
+@dataclass(frozen=True)
+class Fault(Launch):
     """A kernel with one fault, and the check that must find it: memory, init, race or sync."""
 
-    kernel: Callable
     check: str
-    grid: Size
-    block: Size
-    arguments: Draw
-    shared_bytes: int = 0
-
-    def draw(self) -> Arguments:
-        return self.arguments(np.random.default_rng(0))
 
 
 EXAMPLES: dict[str, Example] = {}

@@ -37,7 +37,8 @@ def faulty(check: str, bodies: dict[str, str], num_blocks: int = 1) -> None:
 
     for name, body in bodies.items():
         kernel = from_text(name, "a, out", dedent(START) + dedent(body), NAMES)
-        fault(check, num_blocks, NUM_THREADS, arguments, 8 * NUM_THREADS)(kernel)
+        size = {"shared_bytes": 8 * NUM_THREADS}
+        fault(num_blocks, NUM_THREADS, arguments, check, **size)(kernel)
 
 
 # init: what nobody has written ---------------------------------------------------------------
@@ -121,7 +122,7 @@ def image(rng):
     return rng.random((8, 16), np.float32), np.zeros((8, 16), np.float32)
 
 
-@fault("memory", 1, (16, 8), image)
+@fault(1, (16, 8), image, "memory")
 @cuda.jit
 def swapped_indices(image, out):
     x, y = cuda.grid(2)
@@ -132,7 +133,7 @@ def block_table_and_cache(rng):
     return np.array([2, 1, -1], np.int32), rng.random((4, 16), np.float32), np.zeros(48, np.float32)
 
 
-@fault("memory", 1, 48, block_table_and_cache)
+@fault(1, 48, block_table_and_cache, "memory")
 @cuda.jit
 def unused_entry_of_the_block_table(block_table, key_cache, out):
     i = cuda.threadIdx.x
@@ -149,14 +150,27 @@ faulty(
         "missing_barrier_after_the_load": """
             tile[i] = a[i]  # FIRST
             out[i] = tile[63 - i]  # FAULT""",
+        "missing_barrier_after_a_loop_of_loads": """
+            for step in range(2):
+                tile[i] = a[i + step // 2]  # FIRST
+            out[i] = tile[63 - i]  # FAULT""",
         "next_round_overwrites_what_others_still_read": """
             for step in range(2):
                 tile[i] = a[i] * step  # FAULT
                 cuda.syncthreads()
                 out[i] += tile[63 - i]  # FIRST""",
         "stencil_in_place": """
-            smooth = float32(0.5) * (a[i] + a[i + 1])  # FIRST
+            smooth = float32(0.5) * (a[i + 1] + a[i])  # FIRST
             a[i] = smooth  # FAULT""",
+        "flag_reset_by_its_last_reader": """
+            out[i] = a[0]  # FIRST
+            if i == 63:
+                a[0] = 7  # FAULT""",
+        "stencil_in_place_in_shared_memory": """
+            tile[i] = a[i]
+            cuda.syncthreads()
+            smooth = tile[0] + tile[i]  # FIRST
+            tile[i] = smooth  # FAULT""",
         "atomic_sum_read_without_barrier": """
             cuda.atomic.add(out, 0, a[i])  # FIRST
             tile[i] = out[0]  # FAULT""",

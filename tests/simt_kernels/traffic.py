@@ -239,16 +239,6 @@ cuda.syncthreads()
     costs(name, body, reads, writes, 128, answer, rtol=1e-5)
 
 
-# All words differ: 2 or 4 in each bank, in 2 or 4 wavefronts by either rule.
-from_shared(
-    "shared_vectors_of_neighbours",
-    "x, y = load2(s, 2 * t)\np, q, r, w = load4(s, 4 * t)\nout[t] = x + y + p + q + r + w",
-    lambda a: sums(a[:64], 2) + sums(a, 4),
-    {
-        "load2(s, 2 * t)": two_rules(1, (2, 2), (2, 2)),
-        "load4(s, 4 * t)": two_rules(1, (4, 4), (4, 4)),
-    },
-)
 # Two rows of 128 bytes, read by even and by odd lanes (the q_vecs of vLLM's kernel): 2 vectors in
 # the same two banks. At once: 4 words, 2 wavefronts where 1 would do; in halves twice that.
 from_shared(

@@ -4,7 +4,7 @@ import numba
 import numpy as np
 from numba import cuda
 
-from tests.simt_kernels.example import example, from_text, one_and_result
+from tests.simt_kernels.example import example, one_and_result
 
 ALL = 0xFFFFFFFF
 LOWER_HALF = 0x0000FFFF
@@ -24,70 +24,37 @@ def groups(a, width):
 
 
 def sums_of_all_widths(a, out):
-    rows = [np.repeat(groups(a, width).sum(1), width) for width in (2, 4, 8, 16, 32)]
-    return {1: np.stack(rows).astype(a.dtype)}
+    return {1: np.stack([np.repeat(groups(a, n).sum(1), n) for n in (2, 4, 8, 16, 32)])}
 
 
-for dtype in (np.int32, np.int64, np.float32, np.float64):
-    example(2, 64, whole_and_result(128, 5, 128, dtype=dtype), sums_of_all_widths)(
-        from_text(
-            f"xor_sums_groups_of_2_to_32_{dtype.__name__}",
-            "a, out",
-            """
-            i = cuda.grid(1)
-            total = a[i]
-            for step in range(5):
-                total += cuda.shfl_xor_sync(ALL, total, 1 << step)
-                out[step, i] = total
-            """,
-            globals(),
-        )
-    )
-
-
-def sums_of_first_lanes(a, out):
-    return {1: np.where(np.arange(64) % 32 < 8, np.repeat(groups(a, 8).sum(1), 8), -a)}
-
-
-@example(1, 64, whole_and_result(64), sums_of_first_lanes)
+@example(2, 64, whole_and_result(128, 5, 128, dtype=np.float64), sums_of_all_widths)
 @cuda.jit
-def shuffle_in_a_branch_of_8_lanes(a, out):
-    i = cuda.threadIdx.x
-    if cuda.laneid < 8:
-        total = a[i]
-        for step in range(3):
-            total = numba.int32(total + cuda.shfl_xor_sync(0xFF, total, 1 << step))
-        out[i] = total
-    else:
-        out[i] = -a[i]
+def xor_sums_of_groups_of_2_to_32(a, out):
+    i = cuda.grid(1)
+    total = a[i]
+    for step in range(5):
+        total += cuda.shfl_xor_sync(ALL, total, 1 << step)
+        out[step, i] = total
 
 
 def of_warps_of_32_and_16(a, out):
-    starts = np.array([0, 32, 48, 80])
-    sums, negative = np.add.reduceat(a, starts), np.add.reduceat(a < 0, starts, dtype=np.int64)
-    return {1: np.stack([sums, negative, np.tile([ALL, LOWER_HALF], 2)], 1)}
+    negative = np.add.reduceat(a < 0, [0, 32], dtype=np.int64)
+    rows = (
+        a[np.arange(48) ^ 8],
+        np.repeat(negative, [32, 16]),
+        np.repeat([ALL, LOWER_HALF], [32, 16]),
+    )
+    return {1: np.stack(rows)}
 
 
-@example(
-    2, 48, lambda rng: (whole(rng, 96, np.int64), np.zeros((4, 3), np.int64)), of_warps_of_32_and_16
-)
+@example(1, 48, whole_and_result(48, 3, 48, dtype=np.int64), of_warps_of_32_and_16)
 @cuda.jit
 def last_warp_of_16_lanes(a, out):
-    t = cuda.threadIdx.x
-    i = cuda.grid(1)
-    total = a[i]
-    mask = ALL if t < 32 else LOWER_HALF
-    negative = cuda.ballot_sync(mask, a[i] < 0)
-    active = cuda.activemask()
-    distance = 16 if t < 32 else 8
-    while distance:
-        total += cuda.shfl_xor_sync(mask, total, distance)
-        distance //= 2
-    if cuda.laneid == 0:
-        warp = 2 * cuda.blockIdx.x + t // 32
-        out[warp, 0] = total
-        out[warp, 1] = cuda.popc(negative)
-        out[warp, 2] = active
+    i = cuda.threadIdx.x
+    mask = ALL if i < 32 else LOWER_HALF
+    out[0, i] = cuda.shfl_xor_sync(mask, a[i], 8)
+    out[1, i] = cuda.popc(cuda.ballot_sync(mask, a[i] < 0))
+    out[2, i] = cuda.activemask()
 
 
 @example(1, 32, one_and_result(32), lambda a, out: {1: np.repeat([a[:16].sum(), 0], 16)})
@@ -117,30 +84,23 @@ def shuffle_with_the_mask_of_a_ballot(a, out):
 # Votes, and barriers of a warp ---------------------------------------------------------------
 
 
+def two_warps(rng):
+    return np.append(np.arange(32) - 9, np.arange(1, 33)).astype(np.int32), np.zeros((10, 64), int)
+
+
 def each_answer(a, out):
-    """Two warps: of -9 to 22 and of 1 to 32. Bit 31 makes the int32 of a ballot negative."""
-    rows = a.reshape(2, 32).astype(np.int64)
-    lane, yes = np.arange(32), rows > 0
-    shuffled = [
-        rows[[[0], [1]], groups(np.arange(64) // 8, 32)],
-        rows[:, np.where(lane < 3, lane, lane - 3)],
-    ]
-    shuffled += [rows[:, np.where(lane > 28, lane, lane + 3)], rows[:, lane ^ 3]]
-    bits = (yes << lane).sum(1).astype(np.uint32).view(np.int32)[:, None]
-    votes = [rows.all(1), (rows > 31).any(1), yes.all(1) | ~yes.any(1)]
-    every = [*shuffled, *(vote[:, None] for vote in votes), bits, np.uint32(ALL), rows[:, ::-1]]
-    return {1: np.stack([np.broadcast_to(row, (2, 32)).ravel() for row in every])}
+    """Of -9 to 22 and of 1 to 32. Bit 31 makes the int32 of a ballot negative."""
+    i = np.arange(64)
+    lane, positive = i % 32, groups(a > 0, 32)
+    ballots = (positive << np.arange(32)).sum(1).astype(np.uint32).view(np.int32)
+    shuffled = i // 32 * 32 + i // 8, i - 3 * (lane > 2), i + 3 * (lane < 29), i ^ 3
+    of_warps = groups(a, 32).all(1), (groups(a, 32) > 31).any(1), [False, True], ballots, [ALL] * 2
+    return {
+        1: np.stack([*(a[lanes] for lanes in shuffled), *np.repeat(of_warps, 32, 1), a[i ^ 31]])
+    }
 
 
-@example(
-    1,
-    64,
-    lambda rng: (
-        np.append(np.arange(32) - 9, np.arange(1, 33)).astype(np.int32),
-        np.zeros((10, 64), np.int64),
-    ),
-    each_answer,
-)
+@example(1, 64, two_warps, each_answer)
 @cuda.jit
 def each_warp_function(a, out):
     """Numbers of lanes over 31: the hardware takes their low 5 bits."""
@@ -160,12 +120,7 @@ def each_warp_function(a, out):
     out[9, i] = warp[i ^ 31]
 
 
-@example(
-    1,
-    32,
-    whole_and_result(32),
-    lambda a, out: {1: np.append(a[:16][::-1], 2 * np.roll(a[16:], -1))},
-)
+@example(1, 32, one_and_result(32), lambda a, out: {1: [*a[15::-1], *2 * np.roll(a[16:], -1)]})
 @cuda.jit
 def syncwarp_orders_half_a_warp(a, out):
     i = cuda.threadIdx.x
@@ -197,18 +152,17 @@ def syncwarps_pass_the_word_from_lane_to_lane(a, out):
 # Votes of a block ----------------------------------------------------------------------------
 
 
+def three_blocks(rng):
+    return np.repeat([1, 0, -1], 48) * (np.arange(144) != 7), np.zeros((4, 144), np.int32)
+
+
 def block_votes(a, out):
     positive = groups(a, 48) > 0
     votes = [positive.sum(1), positive.all(1), positive.any(1), ~positive.any(1)]
-    return {1: np.repeat(np.array(votes), 48, axis=1).astype(np.int32)}
+    return {1: np.repeat(votes, 48, 1)}
 
 
-@example(
-    3,
-    48,
-    lambda rng: (np.repeat([1, 0, -1], 48) * (np.arange(144) != 7), np.zeros((4, 144), np.int32)),
-    block_votes,
-)
+@example(3, 48, three_blocks, block_votes)
 @cuda.jit
 def syncthreads_count_and_or(a, out):
     i = cuda.grid(1)
@@ -232,12 +186,11 @@ def loop_until_all_threads_agree(a, out):
 # Atomics -------------------------------------------------------------------------------------
 
 
-@example(
-    4,
-    32,
-    lambda rng: (rng.integers(0, 8, 300), np.zeros(8, np.int32)),
-    lambda a, counts: {1: np.bincount(a, minlength=8).astype(np.int32)},
-)
+def items_and_bins(rng):
+    return rng.integers(0, 8, 300), np.zeros(8, np.int32)
+
+
+@example(4, 32, items_and_bins, lambda a, counts: {1: np.bincount(a, minlength=8)})
 @cuda.jit
 def histogram_of_each_block_then_of_all(a, counts):
     t = cuda.threadIdx.x
@@ -252,12 +205,11 @@ def histogram_of_each_block_then_of_all(a, counts):
         cuda.atomic.add(counts, t, block[t])
 
 
-@example(
-    2,
-    64,
-    lambda rng: (whole(rng, 100), np.array([-1000, 1000, 500, -500], np.float32)),
-    lambda a, ends: {1: np.array([a.max(), a.min(), 500, -500], np.float32)},
-)
+def items_and_ends(rng):
+    return whole(rng, 100), np.array([-1000, 1000, 500, -500], np.float32)
+
+
+@example(2, 64, items_and_ends, lambda a, ends: {1: [a.max(), a.min(), 500, -500]})
 @cuda.jit
 def atomic_max_and_min(a, ends):
     i = cuda.grid(1)
@@ -268,12 +220,11 @@ def atomic_max_and_min(a, ends):
         cuda.atomic.min(ends, 3, a[i])
 
 
-@example(
-    1,
-    64,
-    lambda rng: (whole(rng, 64), np.zeros(64, np.int32), np.zeros(1, np.int32)),
-    lambda a, positive, count: {1: (a > 0).astype(np.int32), 2: np.array([(a > 0).sum()])},
-)
+def items_and_slots(rng):
+    return whole(rng, 64), np.zeros(64, np.int32), np.zeros(1, np.int32)
+
+
+@example(1, 64, items_and_slots, lambda a, *_: {1: a > 0, 2: [np.count_nonzero(a > 0)]})
 @cuda.jit
 def old_value_is_a_slot(a, positive, count):
     t = cuda.threadIdx.x
@@ -286,12 +237,11 @@ def old_value_is_a_slot(a, positive, count):
         positive[chosen[t]] = 1
 
 
-@example(
-    2,
-    32,
-    lambda rng: (whole(rng, 64) % 3 * 2 + 1, np.ones(1, np.int32)),
-    lambda a, product: {1: np.array([a.astype(np.int64).prod()]).astype(np.int32)},
-)
+def odd_and_one(rng):
+    return rng.choice([1, 3, 5], 64), np.ones(1, np.int32)
+
+
+@example(2, 32, odd_and_one, lambda a, product: {1: [a.prod().astype(np.int32)]})
 @cuda.jit
 def swap_until_it_succeeds(a, product):
     assumed = 1
