@@ -69,7 +69,7 @@ def test_every_pin_can_be_installed_under_every_python() -> None:
 def test_a_reader_installs_what_the_notebooks_import_and_no_tools_of_tests() -> None:
     packages = chosen(f"pa-tutorial{READER[1:]}")
     assert {"jupyterlab", "pytest"} <= packages
-    assert not packages & {"nbgrader", "playwright", "hypothesis", "ruff"}
+    assert not packages & {"playwright", "hypothesis", "ruff"}
     assert f"'{READER}'" in make("--dry-run", "--always-make", "lab").stdout
     notebooks = [nbformat.read(p, as_version=4) for p in (ROOT / "notebooks").glob("*.ipynb")]
     code = "\n".join(c.source for n in notebooks for c in n.cells if c.cell_type == "code")
