@@ -21,7 +21,6 @@ def every_change() -> Iterator[tuple[str, Callable[[], object]]]:
             yield f"exercise {wrong.name}: {wrong.why}", partial(exercise.wrong_source, wrong)
     yield "window: starter", files.starter_files
     yield "window: solution", files.solution_files
-    yield "window: masks_only", partial(files.solution_files, files.VERSIONS["masks_only"])
     for wrong in files.WRONG:
         yield f"window: {wrong.name}: {wrong.why}", partial(files.solution_files, wrong.changes)
 

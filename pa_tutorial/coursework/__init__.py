@@ -1,7 +1,7 @@
 """Assignments made from the notebooks, and grades for what students send in.
 
     python -m pa_tutorial.coursework make 05_online_softmax --out course
-    python -m pa_tutorial.coursework grade --key course/instructor/key.json submitted/*
+    python -m pa_tutorial.coursework grade 05_online_softmax submitted/*
 
 The page for lecturers is COURSE.md.
 """

@@ -1,34 +1,38 @@
 """Make assignments, and grade what comes back.
 
 python -m pa_tutorial.coursework make 05_online_softmax sliding_window --out course
-python -m pa_tutorial.coursework grade --key course/instructor/key.json FILE_OR_FOLDER ...
+python -m pa_tutorial.coursework grade 05_online_softmax FILE_OR_FOLDER ...
 """
 
 import argparse
 import csv
-import json
+import os
 import secrets
 import signal
 import sys
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Iterator
 from pathlib import Path
 
 from pa_tutorial.arguments import require
-from pa_tutorial.coursework import notebooks
+from pa_tutorial.coursework.apart import Limits
 from pa_tutorial.coursework.assignment import assignment, assignment_names, notebook_names
-from pa_tutorial.coursework.grading import Grade, grade
-from pa_tutorial.coursework.limits import Limits
-from pa_tutorial.coursework.plain import PRACTICE, files_of_folder, write_folder
+from pa_tutorial.coursework.grades import Grade, grade
+from pa_tutorial.coursework.notebooks import write_notebooks
+from pa_tutorial.coursework.plain import write_folder
+from pa_tutorial.coursework.submissions import read_submission
+
+MOST_DRAWS = 2**31
+SECONDS = """time for one task of one submission, from the start of its process; then the process is
+ended, and the cases that have not run fail (default: %(default)g)"""
+MEGABYTES = "memory for one task of one submission, on Linux only (default: %(default)d)"
 
 
-def make(names: list[str], out: Path, draw: int, limits: Limits) -> None:
+def make(names: list[str], out: Path) -> None:
     """Write the folders of a course.
 
     student/     notebooks with stubs
     plain/       one folder for each assignment, for those who do without notebooks
-    instructor/  the same, solved, and key.json, which `grade` needs
-    nbgrader/    a course folder of nbgrader
+    instructor/  the same, solved
 
     Raises ValueError for a name that is no assignment, and if `out` is not empty.
     """
@@ -37,58 +41,37 @@ def make(names: list[str], out: Path, draw: int, limits: Limits) -> None:
     for one in made:
         write_folder(one, out / "plain" / one.name)
         write_folder(one, out / "instructor" / "plain" / one.name, solved=True)
-    names = [name for name in names if name in notebook_names()]
-    for name in names:
-        file = f"{name}.ipynb"
-        notebooks.write(notebooks.student_notebook(name), out / "student" / file)
-        notebooks.write(notebooks.instructor_notebook(name), out / "instructor" / file)
-    if names:
-        notebooks.write_nbgrader(names, out / "nbgrader", draw, limits)
-    key = {"draw": draw, "limits": asdict(limits)}
-    (out / "instructor" / "key.json").write_text(json.dumps(key, indent=1) + "\n", encoding="utf-8")
+        if one.name in notebook_names():
+            write_notebooks(one.name, out / "student", out / "instructor")
+    print(f"{out} written. Students get {out}/student or {out}/plain.")
 
 
-def grade_all(paths: list[Path], draw: int, limits: Limits, table: Path | None) -> bool:
-    """Grade and print each; False if some could not be. `table` holds all that is known so far."""
-    grades: list[Grade] = []
-    refused: dict[str, str] = {}
-    for path in paths:
-        try:
-            read = files_of_folder if path.is_dir() else notebooks.files_of_notebook
-            one, files = read(path)
-            # by its path: all may have one name, in other folders
-            grades.append(grade(str(path), files, one, draw, limits))
-            print(grades[-1], flush=True)
-        except (ValueError, OSError) as error:
-            refused[str(path)] = str(error)
-            print(f"{path}: not graded: {error}", file=sys.stderr)
-        if table:
-            write_csv(grades, table, refused)
-    return not refused
-
-
-def read_key(path: Path) -> tuple[int, Limits]:
-    """The draw and the limits of key.json. Raises ValueError for a file that is none."""
-    try:
-        key = json.loads(path.read_text(encoding="utf-8"))
-        return int(key["draw"]), Limits(**key["limits"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"key is {path}; it must be the key.json that `make` wrote ({error!r})"
-        ) from None
-
-
-def write_csv(grades: list[Grade], path: Path, refused: Mapping[str, str] | None = None) -> None:
-    """One row a submission and task. refused: submission -> why it was not graded."""
-    with path.open("w", newline="", encoding="utf-8") as file:
+def grade_all(name: str, paths: list[Path], draw: int, limits: Limits, table: Path) -> bool:
+    """Grade and print each; False if some could not be. `table` has what is known so far."""
+    one, all_graded = assignment(name), True
+    with table.open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
-        rows.writerow(["submission", "assignment", "task", "points", "out_of", "failed", "note"])
-        for one in grades:
-            for task in one.tasks:
-                failed = " ".join(task.failed)
-                words = [task.task, task.points, task.out_of, failed, task.note]
-                rows.writerow([one.submission, one.assignment, *words])
-        rows.writerows([name, "", "", "", "", "", why] for name, why in (refused or {}).items())
+        rows.writerow(["submission", "assignment", "task", "points", "out_of", "failed", "why"])
+        for path in paths:
+            try:
+                # by its path: all may have one name, in other folders
+                result = grade(str(path), read_submission(path, one), one, draw, limits)
+                print(result, flush=True)
+                rows.writerows(rows_of(result))
+            except (ValueError, OSError) as error:
+                print(f"{path}: not graded: {error}", file=sys.stderr)
+                rows.writerow([path, name, "", "", "", "", error])
+                all_graded = False
+            file.flush()
+    print(f"The same numbers again: --draw {draw}")
+    return all_graded
+
+
+def rows_of(grade: Grade) -> Iterator[list]:
+    """One row for each task."""
+    for task in grade.tasks:
+        words = " ".join(task.failed), " | ".join(task.reasons)
+        yield [grade.submission, grade.assignment, task.task, task.points, task.out_of, *words]
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -96,16 +79,19 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         prog="python -m pa_tutorial.coursework", description=__doc__.splitlines()[0]
     )
     commands = parser.add_subparsers(dest="command", required=True)
+    names = ", ".join(assignment_names())
     makes = commands.add_parser("make", help="write the folders of a course")
-    makes.add_argument("names", nargs="+", help=", ".join(assignment_names()))
+    makes.add_argument("names", nargs="+", help=names)
     makes.add_argument("--out", type=Path, required=True, help="a new folder")
-    makes.add_argument("--draw", type=int, help="the numbers of the grade; left out, by chance")
-    makes.add_argument("--seconds", type=float, default=Limits.seconds, help="for one task")
-    makes.add_argument("--megabytes", type=int, default=Limits.megabytes, help="for one task")
-    grades = commands.add_parser("grade", help="grade notebooks and folders")
-    grades.add_argument("submissions", nargs="+", type=Path)
-    grades.add_argument("--key", type=Path, help="key.json; without it, the numbers of practice")
-    grades.add_argument("--csv", type=Path, help="write the points there too")
+    grades = commands.add_parser("grade", help="grade notebooks and folders of one assignment")
+    grades.add_argument("assignment", help=names)
+    grades.add_argument("submissions", nargs="+", type=Path, help="notebooks, or plain folders")
+    nowhere = Path(os.devnull)
+    grades.add_argument("--csv", type=Path, default=nowhere, help="write the points there too")
+    grades.add_argument("--draw", type=int, help="the numbers of the cases; if left out: by chance")
+    seconds, megabytes = Limits.seconds, Limits.megabytes
+    grades.add_argument("--seconds", type=float, default=seconds, help=SECONDS)
+    grades.add_argument("--megabytes", type=int, default=megabytes, help=MEGABYTES)
     return parser.parse_args(arguments)
 
 
@@ -113,22 +99,17 @@ def main(arguments: list[str] | None = None) -> int:
     args = parse(sys.argv[1:] if arguments is None else arguments)
     try:
         if args.command == "make":
-            draw = secrets.randbelow(2**31) + 1 if args.draw is None else args.draw
-            require(draw >= 1, "draw", draw, "1 or more: 0 are the numbers of the notebook")
-            limits = Limits(args.seconds, args.megabytes)
-            make(args.names, args.out, draw, limits)
-            print(f"{args.out} written. Students get {args.out}/student or {args.out}/plain.")
-        else:
-            draw, limits = read_key(args.key) if args.key else (PRACTICE, Limits())
-            if args.csv:
-                write_csv([], args.csv)  # if it cannot be written, say so before hours of work
-            return 0 if grade_all(args.submissions, draw, limits, args.csv) else 2
+            make(args.names, args.out)
+            return 0
+        draw = 1 + secrets.randbelow(MOST_DRAWS) if args.draw is None else args.draw
+        require(draw >= 1, "draw", draw, "1 or more: 0 are the numbers of the notebook")
+        limits = Limits(args.seconds, args.megabytes)
+        return 0 if grade_all(args.assignment, args.submissions, draw, limits, args.csv) else 2
     except (ValueError, OSError) as error:
-        print(f"{error}", file=sys.stderr)
+        print(error, file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
-    return 0
 
 
 if __name__ == "__main__":

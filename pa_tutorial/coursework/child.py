@@ -1,92 +1,88 @@
-"""Grade in this process, with a student's code in it: python -m pa_tutorial.coursework.child
+"""The process of a submission: run it on the cases of one task, and say what it returned.
 
-Standard input has the order, as JSON: folder, assignment, tasks, draw, seconds, megabytes, token.
-Standard output gets lines of JSON, each as soon as it is known, behind the token: the `task` with
-a `case`, or with the `problem` that kept its cases from running; and in the end the task alone.
-What the student's code prints goes nowhere.
+    python -m pa_tutorial.coursework.child ASSIGNMENT TASK DRAW MEGABYTES
+
+It starts in the folder of the submission. Standard output gets a line of JSON for each case, as
+soon as it has run: `case`, and `arrays` (safetensors in base64) or the `problem` that kept it from
+returning any. Nothing here is compared, and nothing here decides: that is the parent's work.
 """
 
-import importlib
+import base64
 import json
 import os
 import sys
-from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
+from collections.abc import Mapping
 from typing import Any, TextIO
 
-from pa_tutorial.checks.running import Trial, describe, judge, torch_settings_kept
-from pa_tutorial.coursework.assignment import assignment
-from pa_tutorial.coursework.limits import limit_files, limit_memory, limit_seconds
-from pa_tutorial.coursework.tasks import Task
-from pa_tutorial.walk.calls import AnswerError
+import torch
+from safetensors.torch import save
 
-ADAPTERS = "adapters"
+from pa_tutorial.checks.running import describe, torch_settings_kept
+from pa_tutorial.coursework.assignment import assignment
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None
+
+MEGABYTE = 2**20
+FILE_MEGABYTES = 64  # more than Numba or Triton keep of a kernel
 MOST_SIGNS = 2000  # of a message: an answer's error may have any length
 
 
-def main() -> None:
-    order = json.load(sys.stdin)
+def main(assignment_name: str, task_name: str, draw: str, megabytes: str) -> None:
     channel = own_channel()
-    tasks = [assignment(order["assignment"]).task(name) for name in order["tasks"]]
-    # What must come out is computed before a line of the student's runs.
-    trials = {
-        task: [with_known_references(t) for t in task.trials(order["draw"])] for task in tasks
-    }
-    limit_files()
-    limit_memory(order["megabytes"])
-    sys.path.append(order["folder"])  # last: a student's torch.py is not torch
-    for task in tasks:
-        report = partial(say, channel, order["token"], task=task.name)
-        limit_seconds(order["seconds"], channel)
-        run_task(task, trials[task], report)
-        report()
-
-
-def run_task(task: Task, trials: list[Trial], report: Callable[..., None]) -> None:
+    task = assignment(assignment_name).task(task_name)
+    trials = task.trials(int(draw))
+    limit_resources(int(megabytes))
+    sys.path.append(os.getcwd())  # last: a student's torch.py is not torch
     try:
-        answer = getattr(importlib.import_module(ADAPTERS), task.name)()
-        require_functions(answer, task)
+        answer = task.answer()
     except BaseException as error:  # SystemExit too
-        report(problem=f"{ADAPTERS}.py: {describe(error)}")
+        say(channel, problem=describe(error))
         return
     for trial in trials:
-        case, _ = judge(trial, answer)
-        report(case=case.name, passed=case.passed, diagnosis=case.diagnosis)
-
-
-def require_functions(answer: Any, task: Task) -> None:
-    """What an adapter returned must be functions: for None, trials would run our own solution.
-
-    Raises AnswerError.
-    """
-    names = [name for _, name in task.places]
-    functions = [answer] if len(names) == 1 else answer
-    right = isinstance(functions, tuple | list) and len(functions) == len(names)
-    if not right or not all(map(callable, functions)):
-        wanted = f"the function {names[0]}" if len(names) == 1 else f"({', '.join(names)})"
-        raise AnswerError(f"{task.name}() returned {answer!r:.60}; it must return {wanted}")
+        try:
+            with torch_settings_kept():
+                arrays = as_text(trial.run(answer))
+        except BaseException as error:
+            say(channel, case=trial.name, problem=describe(error))
+        else:
+            say(channel, case=trial.name, arrays=arrays)
 
 
 def own_channel() -> TextIO:
-    """Standard output for us alone; prints of others are thrown away."""
+    """Standard output for us alone; what the student's code prints is thrown away."""
     channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for number in (0, 1, 2):
-        os.dup2(nothing, number)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return channel
 
 
-def say(channel: TextIO, token: str, **words: Any) -> None:
-    words = {key: w[:MOST_SIGNS] if isinstance(w, str) else w for key, w in words.items()}
-    print(token + json.dumps(words), file=channel, flush=True)
+def say(channel: TextIO, **words: str) -> None:
+    if "problem" in words:
+        words["problem"] = words["problem"][:MOST_SIGNS]
+    print(json.dumps(words), file=channel, flush=True)
 
 
-def with_known_references(trial: Trial) -> Trial:
-    with torch_settings_kept():
-        known = {name: compute() for name, compute in trial.references.items()}
-    return replace(trial, references={name: lambda k=k: k for name, k in known.items()})
+def as_text(arrays: Mapping[str, Any]) -> str:
+    tensors = {name: torch.as_tensor(array).detach().cpu() for name, array in arrays.items()}
+    apart = {name: tensor.contiguous().clone() for name, tensor in tensors.items()}
+    return base64.b64encode(save(apart)).decode()
+
+
+def limit_resources(megabytes: int) -> None:
+    """From now on this process may write no large file and, on Linux, take so much more memory."""
+    if resource is None:
+        return
+    most = FILE_MEGABYTES * MEGABYTE
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if sys.platform == "linux":
+        with open("/proc/self/statm", encoding="utf-8") as file:
+            pages = int(file.read().split()[0])
+        most = pages * resource.getpagesize() + megabytes * MEGABYTE
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

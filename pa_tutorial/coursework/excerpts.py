@@ -3,151 +3,108 @@
 import ast
 import re
 import symtable
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
-# A line for IPython. `% b` may be the second line of a long `a % b`: parse first.
-MAGIC = re.compile(r"\s*(%{1,2}[A-Za-z]|!|\?)|[^#]*=\s*(!|%[A-Za-z])|.*\?\s*$")
-ANOTHER_LANGUAGE = re.compile(r"\s*%%(?!time|capture|prun)")
-MAY_NOT_RUN = ast.If | ast.For | ast.While | ast.Try | ast.With | ast.Match
+FOR_IPYTHON = re.compile(r"\s*[%!?]|.*\?\s*$")  # a line; `% b` may be half of a long `a % b`
+NOT_PYTHON = (SyntaxError, ValueError, RecursionError, MemoryError)
 HAS_A_NAME = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+IMPORT = ast.Import | ast.ImportFrom
+ALWAYS = "*"
+FUTURE = "from __future__ import"
 
 
 @dataclass(frozen=True)
-class Definition:
-    """One top-level statement of a text.
+class Statement:
+    """One top-level statement.
 
-    text     as it is written; of an import, the one name alone
-    place    number of the text and line; None for an import
-    uses     the names that it takes from outside
-    earlier  what defined the same name before, if that is needed too
+    text   as it is written; of an import, one of its names
+    binds  the names that it defines or changes; ALWAYS for an import that has an effect on the rest
+    uses   the names that it takes from outside
     """
 
     text: str
-    place: tuple[int, int] | None = None
+    binds: frozenset[str]
     uses: frozenset[str] = frozenset()
-    earlier: "Definition | None" = field(default=None, compare=False)
+    is_import: bool = False
 
 
-def definitions(texts: Iterable[str]) -> dict[str, Definition]:
-    """Every name that is defined at the top of one of the texts; the last definition counts.
+def statements(texts: Iterable[str]) -> list[Statement]:
+    """The statements of some texts: modules or cells.
 
-    texts  of modules or cells. Lines for IPython (% and !) are left out, and so are texts that
-           are not Python.
+    Lines for IPython are left out, and so is what is not Python.
     """
-    found: dict[str, Definition] = {}
-    for number, cell in enumerate(texts):
-        text, statements = parsed(cell)
-        for node in statements:
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                for name, definition in _imported_by(node):
-                    earlier = found.get(name) if isinstance(node, ast.Import) else None
-                    found[name] = replace(definition, earlier=earlier)
-                continue
-            definition = _definition(node, text, number)
-            bound = _bound_by(node, definition)
-            bound |= {n: True for n in _changed_by(node) if n in found and found[n].place}
-            for name, needs_earlier in bound.items():
-                earlier = found.get(name) if needs_earlier else None
-                found[name] = replace(definition, earlier=earlier)
+    found: list[Statement] = []
+    for cell in texts:
+        text = cell.replace("\r\n", "\n").removeprefix("\ufeff")
+        for node in _parsed(text):
+            if isinstance(node, IMPORT):
+                found += _imports(node)
+            else:
+                with suppress(*NOT_PYTHON):  # `await` at the top is for IPython only
+                    found.append(_statement(node, text))
     return found
 
 
-def excerpt(names: Iterable[str], known: Mapping[str, Definition]) -> str:
-    """What defines the names, and all that this needs: imports first, the rest in its order."""
-    wanted = [*names, *(name for name in known if name.startswith(("*", "__future__")))]
-    parts: set[Definition] = set()
-    while wanted:
-        part = known.get(wanted.pop())
-        while part is not None and part not in parts:
-            parts.add(part)
-            wanted += part.uses
-            part = part.earlier
-    imports = sorted(
-        (part.text for part in parts if part.place is None),
-        key=lambda text: ("__future__" not in text, text.startswith("from"), text),
-    )
-    others = sorted((part for part in parts if part.place), key=lambda part: part.place)
-    return "\n\n\n".join(filter(None, ["\n".join(imports), *(part.text for part in others)]))
+def excerpt(names: Iterable[str], known: Iterable[Statement]) -> str:
+    """Every statement that defines or changes the names, or what these need; imports first."""
+    wanted, taken, before = {*names, ALWAYS}, set(), -1
+    while len(taken) > before:
+        before = len(taken)
+        taken |= {one for one in known if one.binds & wanted}
+        wanted = wanted.union(*(one.uses for one in taken))
+    parts = dict.fromkeys(one for one in known if one in taken)
+    ordered = sorted(parts, key=lambda one: (FUTURE not in one.text, not one.is_import))
+    text = "\n".join(one.text if one.is_import else f"\n\n{one.text}" for one in ordered)
+    return text.strip("\n")
 
 
-def parsed(cell: str) -> tuple[str, list[ast.stmt]]:
-    """The Python of a cell, and its statements; none if it is not Python."""
-    text = cell.replace("\r\n", "\n").replace("\r", "\n").removeprefix("\ufeff")
-    lines = ["" if MAGIC.match(line) else line for line in text.split("\n")]
-    for one in () if ANOTHER_LANGUAGE.match(text) else (text, "\n".join(lines)):
-        with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
-            return one, ast.parse(one).body
-    return text, []
+def _parsed(text: str) -> list[ast.stmt]:
+    """Nothing if the text is not Python. Lines for IPython become empty: line numbers stay."""
+    without = ["" if FOR_IPYTHON.match(line) else line for line in text.split("\n")]
+    for one in (text, "\n".join(without)):
+        with suppress(*NOT_PYTHON):
+            return ast.parse(one).body
+    return []
 
 
-def _imported_by(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, Definition]]:
-    """Names, and what imports each; of what gives names that are not told, one that begins with *.
-
-    `import torch` and `import torch.utils.data` define one name; both are needed.
-    """
+def _imports(node: ast.Import | ast.ImportFrom) -> Iterator[Statement]:
     for alias in node.names:
-        name = alias.asname or alias.name
+        name = (alias.asname or alias.name).split(".")[0]
         if isinstance(node, ast.Import):
-            yield name.split(".")[0], Definition(ast.unparse(ast.Import([alias])))
+            text = ast.unparse(ast.Import([alias]))
         else:
-            if name == "*" or node.module == "__future__":
-                name = f"{'*' if name == '*' else '__future__'} {node.module} {name}"
-            one = ast.unparse(ast.ImportFrom(node.module, [alias], node.level))
-            yield name, Definition(one)
+            text = ast.unparse(ast.ImportFrom(node.module, [alias], node.level))
+            name = ALWAYS if node.module == "__future__" else name
+        yield Statement(text, frozenset({name}), is_import=True)
 
 
-def _definition(node: ast.stmt, text: str, number: int) -> Definition:
+def _statement(node: ast.stmt, text: str) -> Statement:
     first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))])
     own = "\n".join(text.split("\n")[first - 1 : node.end_lineno])
-    return Definition(own, (number, first), _names_used(own))
+    table = symtable.symtable(own, "answer", "exec")
+    return Statement(own, frozenset(_bound_by(node, table)), frozenset(_uses_of(table)))
 
 
-def _bound_by(node: ast.stmt, definition: Definition) -> dict[str, bool]:
-    """The names that a statement defines; and whether it needs what they were before."""
+def _bound_by(node: ast.stmt, table: symtable.SymbolTable) -> Iterator[str]:
     if isinstance(node, HAS_A_NAME):
-        return {node.name: False}  # it may use itself
-    symbols = _table(definition.text).get_symbols()
-    names = [s.get_name() for s in symbols if s.is_assigned() or s.is_imported()]
-    adds = isinstance(node, MAY_NOT_RUN | ast.AugAssign)
-    return {n: adds or n in definition.uses for n in names}
+        yield node.name
+        return
+    yield from (s.get_name() for s in table.get_symbols() if s.is_assigned() or s.is_imported())
+    for part in ast.walk(node):
+        if isinstance(getattr(part, "ctx", None), ast.Store | ast.Del):  # `a.x = 1`, `a[0] = 1`
+            while isinstance(part, ast.Attribute | ast.Subscript):
+                part = part.value
+            if isinstance(part, ast.Name):
+                yield part.id
 
 
-def _changed_by(node: ast.stmt) -> set[str]:
-    """Names of what a statement may change: `a[0] = 1`, `a.append(1)`, `@function.register`.
-
-    Inside of functions and classes nothing counts: they have not run.
-    """
-    if isinstance(node, HAS_A_NAME):
-        return {_root(d) for d in node.decorator_list if not isinstance(d, ast.Name)} - {node.name}
-    parts = list(ast.walk(node))
-    changed = [p for p in parts if not isinstance(getattr(p, "ctx", ast.Load()), ast.Load)]
-    if isinstance(node, ast.Expr | MAY_NOT_RUN):
-        changed += [p.func for p in parts if isinstance(p, ast.Call)]
-    return {_root(p) for p in changed if isinstance(p, ast.Attribute | ast.Subscript)}
-
-
-def _root(node: ast.expr) -> str:
-    while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
-        node = node.func if isinstance(node, ast.Call) else node.value
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def _names_used(text: str) -> frozenset[str]:
+def _uses_of(table: symtable.SymbolTable) -> Iterator[str]:
     """The names that a statement takes from outside, by Python's own rules."""
-    used, tables = set(), [_table(text)]
-    while tables:
-        table = tables.pop()
-        tables += table.get_children()
-        outside = table.get_type() in ("module", "class")
-        symbols = table.get_symbols()
-        used |= {s.get_name() for s in symbols if (s.is_referenced() if outside else s.is_global())}
-    return frozenset(used)
-
-
-def _table(text: str) -> symtable.SymbolTable:
-    try:
-        return symtable.symtable(text, "answer", "exec")
-    except (SyntaxError, RecursionError):  # `await` at the top is for IPython only
-        return symtable.symtable("", "answer", "exec")
+    outside = table.get_type() in ("module", "class")
+    for symbol in table.get_symbols():
+        if symbol.is_referenced() if outside else symbol.is_global():
+            yield symbol.get_name()
+    for child in table.get_children():
+        yield from _uses_of(child)

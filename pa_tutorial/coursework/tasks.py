@@ -1,18 +1,20 @@
 """What is handed out: tasks with their points, and the files that a student begins with."""
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from pa_tutorial.checks.running import Trial
+from pa_tutorial.walk.calls import AnswerError
 
 
 @dataclass(frozen=True)
 class Task:
     """One thing to write, and how it is graded.
 
-    name    of the function in adapters.py that gives what the student wrote
     trials  draw -> the cases; each is worth the same part of the points
-    places  (file, function) once or more than once: what is graded. The trials take the function,
+    places  (file, function), one or more: what the student writes. The trials take the function,
             or a tuple of the functions.
     """
 
@@ -20,6 +22,21 @@ class Task:
     trials: Callable[[int], list[Trial]]
     places: tuple[tuple[str, str], ...]
     points: float
+
+    def answer(self) -> Any:
+        """Import what the student wrote from the files on sys.path, as the trials take it.
+
+        Raises AnswerError if a function is missing, and what the student's files raise.
+        """
+        functions = tuple(_function(*place) for place in self.places)
+        return functions if len(functions) > 1 else functions[0]
+
+
+def _function(file: str, name: str) -> Callable:
+    function = getattr(importlib.import_module(file.removesuffix(".py")), name, None)
+    if not callable(function):  # given None, a trial runs our solution
+        raise AnswerError(f"{file} has no function {name}")
+    return function
 
 
 @dataclass(frozen=True)
@@ -38,9 +55,4 @@ class Assignment:
     solution: dict[str, str]
 
     def task(self, name: str) -> Task:
-        """Raises ValueError for a name that is no task of this assignment."""
-        for task in self.tasks:
-            if task.name == name:
-                return task
-        known = ", ".join(task.name for task in self.tasks)
-        raise ValueError(f"task is {name!r}; {self.name} has: {known}")
+        return next(task for task in self.tasks if task.name == name)

@@ -9,23 +9,25 @@ import pytest
 
 from pa_tutorial.checks.running import judge
 from pa_tutorial.coursework.__main__ import main
-from pa_tutorial.coursework.assignment import ANSWERS, adapters_file, assignment, exercises_of
-from pa_tutorial.coursework.assignment import notebook_names as names
-from pa_tutorial.coursework.guard import objection
-from pa_tutorial.coursework.notebooks import (
-    files_of_notebook,
-    instructor_notebook,
-    student_notebook,
+from pa_tutorial.coursework.assignment import (
+    ANSWERS,
+    SLIDING_WINDOW,
+    assignment,
+    assignment_names,
+    exercises_of,
+    notebook_names,
 )
+from pa_tutorial.coursework.notebooks import instructor_notebook, student_notebook
 from pa_tutorial.coursework.plain import files
-from pa_tutorial.coursework.window import NAME as WINDOW
+from pa_tutorial.coursework.submissions import MOST_BYTES, read_submission
 from pa_tutorial.exercises.exercise import BEGIN, END, PLACEHOLDER
 from pa_tutorial.text_changes import compiled
 from tests import absent
 
 NUMBERS = count(1)
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
-each_notebook = pytest.mark.parametrize("name", names())
+WASTE = assignment("02_memory_waste")
+each_notebook = pytest.mark.parametrize("name", notebook_names())
 
 
 def run(text: str) -> dict:
@@ -57,12 +59,10 @@ def test_answers_of_folders_and_notebooks_have_all_that_they_need(name: str, tmp
     one = assignment(name)
     nbformat.write(instructor_notebook(name), tmp_path / "solved.ipynb")
     paths = tmp_path / "solved.ipynb", NOTEBOOKS / f"{name}.ipynb"
-    read = [files_of_notebook(path) for path in paths]
-    assert [found.name for found, _ in read] == [name, name]
-    texts = [one.solution, read[0][1], one.starter, read[1][1]]
-    objections = {objection(text, frozenset({"answers"})) for of in texts for text in of.values()}
-    assert objections == {""}
-    *solved, starter, walk = (run(of[ANSWERS]) for of in texts)
+    read = [read_submission(path, one)[ANSWERS] for path in paths]
+    *solved, starter, walk = map(
+        run, (one.solution[ANSWERS], read[0], one.starter[ANSWERS], read[1])
+    )
     for task in one.tasks:
         assert task.name in starter.keys() & walk.keys()
         for answers in solved:
@@ -70,87 +70,86 @@ def test_answers_of_folders_and_notebooks_have_all_that_they_need(name: str, tmp
             assert case.passed, case.report()
 
 
-NO_CELL = '{"nbformat": 4, "nbformat_minor": 5, "cells": [{}]}'
-NO_NOTEBOOKS = dict.fromkeys(("", "{}", "[]", NO_CELL, "\0\1", "no json"), "is not a notebook")
-NO_NOTEBOOKS[nbformat.writes(nbformat.v4.new_notebook())] = "has no task of an assignment"
-
-
-@pytest.mark.parametrize(("text", "message"), NO_NOTEBOOKS.items())
-def test_what_is_no_submission_is_refused(text: str, message: str, tmp_path) -> None:
-    (tmp_path / "mine.ipynb").write_text(text, encoding="utf-8")
-    with pytest.raises(ValueError, match=f"mine.ipynb.* {message}"):
-        files_of_notebook(tmp_path / "mine.ipynb")
-
-
-@pytest.mark.parametrize("name", [*names(), WINDOW])
-def test_starter_and_solution_are_the_same_files_as_adapters_and_readme_say(name: str) -> None:
+@pytest.mark.parametrize("name", assignment_names())
+def test_starter_and_solution_are_the_same_files_as_the_readme_says(name: str) -> None:
     one = assignment(name)
     assert one.starter.keys() == one.solution.keys()
-    readme, adapters = files(one)["README.md"], adapters_file(one)
-    assert all(f"`{file}`" in readme for file in one.starter)
     assert not any(BEGIN in text for text in one.starter.values())
+    readme = files(one)["README.md"]
+    assert all(f"`{file}`" in readme for file in one.starter)
     for task in one.tasks:
         assert re.search(rf"(?m)^## .*`{task.name}`.* \({task.points:g} points\)", readme)
-        assert f"def {task.name}():" in adapters
         for file, function in task.places:
             assert f"def {function}(" in one.starter[file]
-            assert f"from {file.removesuffix('.py')} import {function}" in adapters
+
+
+NO_CELL = '{"nbformat": 4, "nbformat_minor": 5, "cells": [{}]}'
+NO_SUBMISSIONS = dict.fromkeys(("", "{}", "[]", NO_CELL, "\0\1"), "it is not a notebook")
+NO_SUBMISSIONS[nbformat.writes(nbformat.v4.new_notebook())] = "it has no answers.py of 02_memory"
+NO_SUBMISSIONS[" " * (MOST_BYTES + 1)] = "mine.ipynb has 8,388,609 bytes"
+
+
+@pytest.mark.parametrize(("text", "message"), NO_SUBMISSIONS.items(), ids=range(7))
+def test_what_is_no_submission_is_refused(text: str, message: str, tmp_path) -> None:
+    (tmp_path / "mine.ipynb").write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=message):
+        read_submission(tmp_path / "mine.ipynb", WASTE)
+    with pytest.raises(ValueError, match=r"it has no answers\.py of 02_memory_waste"):
+        read_submission(tmp_path, WASTE)
+
+
+def test_a_folder_is_read_as_editors_write_it_without_tests_and_settings(tmp_path) -> None:
+    for name in ("test_tasks.py", "conftest.py", ANSWERS):
+        (tmp_path / name).write_bytes(b"\xef\xbb\xbfx = 1\r\n")
+    (tmp_path / "folder.py").mkdir()
+    assert read_submission(tmp_path, WASTE) == {ANSWERS: "x = 1\n"}
 
 
 def test_make_writes_every_form_and_grade_the_points_of_all_it_can(tmp_path, capsys) -> None:
     out = tmp_path / "course"
-    assert main(["make", "02_memory_waste", WINDOW, "--out", str(out), "--draw", "5"]) == 0
+    assert main(["make", WASTE.name, SLIDING_WINDOW, "--out", str(out)]) == 0
     found = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
     assert {
         "student/02_memory_waste.ipynb",
         "instructor/02_memory_waste.ipynb",
         "instructor/plain/sliding_window/reduce_window.py",
-        "plain/02_memory_waste/adapters.py",
+        "plain/02_memory_waste/answers.py",
         "plain/sliding_window/test_tasks.py",
-        "nbgrader/nbgrader_config.py",
-        "nbgrader/source/02_memory_waste/02_memory_waste.ipynb",
     } <= found
-    secrets = [path for path in found if '"draw": 5' in (out / path).read_text(encoding="utf-8")]
-    assert secrets == ["instructor/key.json"]
-
     notebook = nbformat.read(out / "student" / "02_memory_waste.ipynb", as_version=4)
-    first, *rest = exercises_of("02_memory_waste")
+    first, second = exercises_of(WASTE.name)
     (cell,) = (cell for cell in notebook.cells if cell.source == first.stub)
     cell.source = first.source
     ada, points = tmp_path / "ada.ipynb", tmp_path / "points.csv"
     nbformat.write(notebook, ada)
-    words = ["--key", str(out / "instructor" / "key.json"), "--csv", str(points)]
-    assert main(["grade", *words, "nobody", str(ada)]) == 2
+    words = ["--csv", str(points), "--draw", "5"]
+    assert main(["grade", WASTE.name, "nobody", str(ada), *words]) == 2
     printed = capsys.readouterr()
-    assert f"ada.ipynb: 10 of {10 + 10 * len(rest)} points" in printed.out
-    assert "nobody: not graded" in printed.err
+    assert "ada.ipynb: 10 of 20 points" in printed.out
+    assert "--draw 5" in printed.out
+    assert printed.err.count("nobody: not graded") == 1
     rows = points.read_text(encoding="utf-8").splitlines()
-    assert rows[1] == f"{ada},02_memory_waste,{first.name},10.0,10.0,,"
-    assert rows[2 + len(rest)].startswith("nobody,,,,,,")
+    assert rows[1].startswith("nobody,02_memory_waste,,,,,")
+    assert rows[2] == f"{ada},02_memory_waste,{first.name},10.0,10.0,,"
+    assert rows[3].startswith(f"{ada},02_memory_waste,{second.name},0.0,10.0,between in_front ")
 
 
 BAD = {
-    "make 19_none --out new": "name is '19_none'; it must be one of: 01_kv_cache",
+    "make 19_none --out new": "the assignment is '19_none'; it must be one of: 01_kv_cache",
     "make 02_memory_waste --out .": "out is .; it must be a new or empty folder",
-    "make 02_memory_waste --out new --draw 0": "draw is 0; it must be 1",
-    "make 02_memory_waste --out new --seconds 0": "seconds is 0",
-    "make 02_memory_waste --out new --megabytes 0": "megabytes is 0",
-    "grade --key none.json x.ipynb": "none.json",
-    "grade --key nothing x.ipynb": "key is nothing; it must be the key.json",
-    "grade --key list x.ipynb": "key is list",
-    "grade --key no_draw x.ipynb": "key is no_draw",
-    "grade --key limit x.ipynb": "key is limit",
+    "grade 19_none x.ipynb": "the assignment is '19_none'",
+    "grade 02_memory_waste x.ipynb --draw 0": "draw is 0; it must be 1",
+    "grade 02_memory_waste x.ipynb --seconds 0": "seconds is 0",
+    "grade 02_memory_waste x.ipynb --megabytes 0": "megabytes is 0",
 }
-KEYS = {"nothing": "", "list": "[]", "no_draw": "{}", "limit": '{"draw": 1, "limits": {"h": 1}}'}
 
 
 @pytest.mark.parametrize(("words", "message"), BAD.items())
-def test_bad_arguments_and_keys_are_named_and_nothing_is_written(
+def test_bad_arguments_are_named_and_nothing_is_written(
     words: str, message: str, tmp_path, capsys, monkeypatch
 ) -> None:
-    for name, text in KEYS.items():
-        (tmp_path / name).write_text(text, encoding="utf-8")
+    (tmp_path / "x.ipynb").touch()
     monkeypatch.chdir(tmp_path)
     assert main(words.split()) == 2
     assert message in capsys.readouterr().err
-    assert {path.name for path in tmp_path.iterdir()} == {*KEYS}
+    assert {path.name for path in tmp_path.iterdir()} == {"x.ipynb"}

@@ -2,37 +2,34 @@
 
 TASKS.md      the hand-out
 changes.toml  the kernels of starter and solution, made of the package's own
-plain.py      the solution of what is plain Python; the stubs are made of it
+solved.py     the solution of what is plain Python; the stubs are made of it
 files.py      writes the files
-problem.py, cases.py  what is drawn for the kernels
-grading*.py   the cases: how they run, and what must come out
 wrong.toml    answers that must lose points
+*_trials.py   how the tasks are graded; kernel_cases.py and window_problem.py: on what
 """
 
 from pathlib import Path
 
 from pa_tutorial.coursework.tasks import Assignment, Task
 from pa_tutorial.coursework.window.files import PLACES, solution_files, starter_files
-from pa_tutorial.coursework.window.grading import v1_trials
-from pa_tutorial.coursework.window.grading_partitions import v2_trials
-from pa_tutorial.coursework.window.grading_plain import blocks_in_window_trials, shared_bytes_trials
+from pa_tutorial.coursework.window.kernel_trials import v1_trials, v2_trials
+from pa_tutorial.coursework.window.plain_trials import blocks_in_window_trials, shared_bytes_trials
 
-NAME = "sliding_window"
-POINTS = {"blocks_in_window": 2, "v1": 8, "v2": 6, "shared_bytes": 4}
-TRIALS = {
-    "blocks_in_window": blocks_in_window_trials,
-    "v1": v1_trials,
-    "v2": v2_trials,
-    "shared_bytes": shared_bytes_trials,
+# task -> its points, and its cases
+TASKS = {
+    "blocks_in_window": (2.0, blocks_in_window_trials),
+    "v1": (8.0, v1_trials),
+    "v2": (6.0, v2_trials),
+    "shared_bytes": (4.0, shared_bytes_trials),
 }
 
 
-def sliding_window() -> Assignment:
+def sliding_window(name: str) -> Assignment:
     return Assignment(
-        name=NAME,
+        name=name,
         title="Change the kernel on Monday: a sliding window",
         text=Path(__file__).with_name("TASKS.md").read_text(encoding="utf-8"),
-        tasks=tuple(Task(t, TRIALS[t], PLACES[t], float(POINTS[t])) for t in TRIALS),
+        tasks=tuple(Task(t, trials, PLACES[t], points) for t, (points, trials) in TASKS.items()),
         starter=starter_files(),
         solution=solution_files(),
     )

@@ -1,6 +1,6 @@
 """The files of the assignment: what a student gets, what a solution looks like."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -12,29 +12,25 @@ from pa_tutorial.text_changes import Change, changed_texts, compiled, load_versi
 
 PACKAGE = Path(pa_tutorial.__file__).parent
 KERNEL, REDUCE, PLAIN = "paged_attention_window.py", "reduce_window.py", "window.py"
-SOLVED = "coursework/window/plain.py"
-VERSIONS = {
-    version.name: version.changes
-    for version in load_versions(Path(__file__).with_name("changes.toml"))
-}
+SOLVED = "coursework/window/solved.py"
+STARTER, SOLUTION = load_versions(Path(__file__).with_name("changes.toml"))
 # Mistakes that people make: changes of the solution that must lose points, each with a case that
 # fails: more["fails"].
 WRONG = load_versions(Path(__file__).with_name("wrong.toml"))
 NUMBERS = count(1)
 
-# task -> what is graded: (file, function) once, or more than once. Trials take the function, or a
-# tuple of the functions in this order.
+# task -> what is graded: (file, function), one or more
 PLACES: dict[str, tuple[tuple[str, str], ...]] = {
     "blocks_in_window": ((PLAIN, "blocks_in_window"),),
     "v1": ((KERNEL, "paged_attention"),),
     "v2": ((KERNEL, "paged_attention"), (REDUCE, "reduce")),
-    "shared_bytes": ((PLAIN, "shared_bytes"), (KERNEL, "paged_attention")),
+    "shared_bytes": ((PLAIN, "shared_bytes"),),
 }
 
 
 def starter_files() -> dict[str, str]:
     """File name -> text: what a student gets."""
-    kernels = changed_texts(VERSIONS["starter"], _live)
+    kernels = changed_texts(STARTER.changes, _live)
     return {
         KERNEL: kernels["kernels/paged_attention.py"],
         REDUCE: kernels["kernels/reduce.py"],
@@ -45,7 +41,7 @@ def starter_files() -> dict[str, str]:
 def solution_files(changes: Iterable[Change] = ()) -> dict[str, str]:
     """File name -> text: the same files, solved; then with some changes."""
     files = starter_files() | {PLAIN: _live(SOLVED)}
-    files |= changed_texts(VERSIONS["solution"], files.__getitem__)
+    files |= changed_texts(SOLUTION.changes, files.__getitem__)
     return files | changed_texts(changes, files.__getitem__)
 
 
@@ -62,11 +58,6 @@ def load(files: Mapping[str, str]) -> dict[str, Any]:
 def solution() -> dict[str, Any]:
     """For each task what its trials take, solved."""
     return load(solution_files())
-
-
-def solved(task: str, answer: Callable | tuple | None) -> Any:
-    """The answer; the solution in the place of None."""
-    return solution()[task] if answer is None else answer
 
 
 def _live(file: str) -> str:

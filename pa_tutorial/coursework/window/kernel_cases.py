@@ -1,0 +1,133 @@
+"""The cases of the kernels: named by what they isolate, drawn anew for every draw.
+
+A case says where its windows begin. From that its lengths follow, so that what the case isolates
+is true whatever was drawn.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from pa_tutorial.coursework.window.window_problem import WindowProblem
+
+BLOCK = 8  # tokens of a block, where nothing else is said
+PARTITION = 16  # tokens of a partition
+Draw = Callable[[int, int], int]  # n(a, b): one of a, a + 1, …, b
+
+
+class Windows(NamedTuple):
+    """A window, where it begins in some sequences, and lengths of sequences within it."""
+
+    window: int
+    starts: tuple[int, ...]
+    short: tuple[int, ...] = ()
+
+
+def drawing(draw: int, number: int) -> tuple[np.random.Generator, Draw]:
+    """For the case of this number: where its numbers come from."""
+    rng = np.random.default_rng((draw, number))
+    return rng, lambda a, b: int(rng.integers(a, b + 1))
+
+
+def problems(cases: tuple[tuple, ...], draw: int, partition_size: int = 0) -> list[WindowProblem]:
+    """The cases, ready to run; the same draw gives the same problems.
+
+    cases  (name, what it isolates, what its failure means, Windows of a Draw, fields of the
+           WindowProblem) each
+    """
+    drawn = []
+    for number, (*words, windows, sizes) in enumerate(cases):
+        rng, n = drawing(draw, number)
+        window, starts, short = windows(n)
+        lens = tuple(start + window for start in starts) + short
+        of_launch = {"partition_size": partition_size, "seed": int(rng.integers(2**31))}
+        drawn.append(WindowProblem(*words, window=window, seq_lens=lens, **of_launch, **sizes))
+    return drawn
+
+
+_MASK = "Slots before the window, in its first block, have no part in maximum, sum and output."
+_SKIP = "Both loops over blocks begin at the block of the first token that is seen."
+_FIRST = "The first token that is seen is seq_len - WINDOW, not one before or behind."
+_SHORT = "A sequence shorter than the window is seen from token 0: seq_len - WINDOW is negative."
+_ZERO = (
+    "A masked slot gets the score 0, which is its final weight only if its exp is never taken: "
+    "exp(0 - qk_max) is not 0."
+)
+_OFF = "WINDOW = 0 means no window, not a window of no token."
+_VECS = "The logits of a vec must begin at a multiple of its size: count from a block's first slot."
+_INDEX = "Logit 0 belongs to the first slot of the first block that is seen, not to token 0."
+_HEADS = "The window is that of the sequence: the same for every head."
+_READS = (
+    "Blocks before the window were read: the memory traffic that a window saves is still there."
+)
+
+V1_CASES = (
+    ("one_token", "a window of one token: the output is its V", _FIRST,
+     lambda n: Windows(1, (BLOCK * n(1, 3) + n(1, 6), BLOCK * n(1, 2) + 7)), {}),
+    ("inside_a_block", "the window begins inside a block", _MASK,
+     lambda n: Windows(n(2, 20), (BLOCK * n(1, 3) + n(1, 3), BLOCK * n(0, 2) + 1)), {}),
+    ("at_a_block_border", "the window begins with a block", _SKIP,
+     lambda n: Windows(n(9, 20), (BLOCK * n(1, 2), BLOCK * n(3, 4))), {}),
+    ("mixed_lengths", "sequences shorter than the window, as long, and longer", _SHORT,
+     lambda n: Windows(w := n(10, 20), (0, 1, n(9, 15)), (1, w - n(1, 8))), {}),
+    ("far_below_zero", "scores near -300, and slots before the window", _ZERO,
+     lambda n: Windows(n(10, 20), (BLOCK * n(1, 2) + n(2, 6),)), {"scores": "deep_negative"}),
+    ("with_and_without", "the same step with a window and with WINDOW = 0", _OFF,
+     lambda n: Windows(n(5, 12), (BLOCK * n(1, 2) + n(1, 6),), (n(2, 4),)), {"also_without": True}),
+    ("heads_and_slopes", "four heads share two KV heads; ALiBi", _HEADS,
+     lambda n: Windows(n(10, 20), (BLOCK * n(1, 2) + n(2, 6),)),
+     {"num_heads": 4, "num_kv_heads": 2, "alibi": True}),
+    ("vectors_float16", "float16, heads of 80, blocks of 16, vecs of 16 bytes", _VECS,
+     lambda n: Windows(n(20, 40), (16 * n(1, 2) + n(1, 7), 16 * n(1, 2) + n(9, 15))),
+     {"dtype": torch.float16, "head_size": 80, "block_size": 16, "vectors": True}),
+    ("little_memory", "shared memory for the logits of the window's blocks only", _INDEX,
+     lambda n: Windows(n(20, 40), (BLOCK * n(20, 30) + n(1, 6),)), {"little_memory": True}),
+    ("skips_k", "bytes that are read of K: the blocks of the window", _READS,
+     lambda n: Windows(n(5, 12), (BLOCK * n(2, 3), BLOCK * n(4, 5))), {"counted": ("k_cache",)}),
+    ("skips_v", "bytes that are read of V: the blocks of the window", _READS,
+     lambda n: Windows(n(5, 12), (BLOCK * n(2, 3), BLOCK * n(4, 5))), {"counted": ("v_cache",)}),
+)  # fmt: skip
+
+_END = "end_block_idx counts from where the partition begins, not from where the window does."
+_BEGIN = "A partition that the window reaches begins at the window, if that is later."
+_BEFORE = (
+    "The window begins behind partition p if (p + 1) * PARTITION_SIZE <= the first token: it "
+    "returns at once, and the reduce kernel must not read its places, which were never written."
+)
+_COPY = (
+    "With one partition left, its output is copied: from that partition's place, which is not "
+    "always the first."
+)
+
+V2_CASES = (
+    ("inside_a_partition", "the window begins inside a partition", _BEGIN,
+     lambda n: Windows(n(34, 40), (PARTITION * n(1, 2) + n(1, 6),)), {}),
+    ("second_block", "the window begins in the second block of a partition", _END,
+     lambda n: Windows(n(20, 30), (PARTITION * n(1, 2) + BLOCK + n(1, 6),)), {}),
+    ("at_a_partition_border", "the window begins with a partition", _BEFORE,
+     lambda n: Windows(n(18, 30), (PARTITION * n(1, 3),)), {}),
+    ("with_and_without", "the same step with a window and with WINDOW = 0", _OFF,
+     lambda n: Windows(n(5, 12), (PARTITION + n(1, 6),), (n(2, 4),)), {"also_without": True}),
+    ("vectors_float16", "float16, two heads share a KV head, vecs of 16 bytes", _VECS,
+     lambda n: Windows(n(20, 30), (PARTITION * n(1, 2) + n(9, 15),)),
+     {"dtype": torch.float16, "num_heads": 2, "vectors": True}),
+)  # fmt: skip
+
+FIRST_CASES = (
+    ("partitions_alone", "your first kernel, then our reduce kernel", _BEGIN,
+     lambda n: Windows(n(20, 30), (PARTITION * n(1, 2) + n(1, 6), 2 * PARTITION)), {}),
+    ("skips_k_and_v", "bytes that are read of K and V: the blocks of the window", _READS,
+     lambda n: Windows(n(9, 20), (PARTITION * n(1, 2) + BLOCK, PARTITION * n(1, 2))),
+     {"counted": ("k_cache", "v_cache")}),
+)  # fmt: skip
+
+REDUCE_CASES = (
+    ("reduce_alone", "our first kernel, then your reduce kernel: several left", _BEFORE,
+     lambda n: Windows(n(34, 40), (PARTITION * n(1, 2) + n(1, 6), 2 * PARTITION)),
+     {"num_heads": 2}),
+    ("reduce_one_left", "our first kernel, then your reduce kernel: one left", _COPY,
+     lambda n: Windows(n(3, 7), (PARTITION * n(1, 2) + n(1, 8), PARTITION * 2 + 1)),
+     {"num_heads": 2}),
+)  # fmt: skip

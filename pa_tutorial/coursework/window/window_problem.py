@@ -1,0 +1,96 @@
+"""Decode steps with a sliding window: hostile inputs, and what must come out, in float64."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from pa_tutorial.attention.step import DecodeStep
+from pa_tutorial.walk.oracle import Array
+from pa_tutorial.walk.problem import DecodeProblem
+
+
+@dataclass(frozen=True)
+class WindowProblem(DecodeProblem):
+    """One decode step in which each query sees the newest `window` tokens.
+
+    window          0: all tokens
+    also_without    the same step must be right without a window, too
+    little_memory   there is shared memory for the logits of the window's blocks only
+    counted         arrays of which no more may be read than the blocks of the windows hold
+    partition_size  of the launch; 0 is v1
+    vectors         the kernel reads vecs of 16 bytes
+    """
+
+    head_size: int = 32
+    block_size: int = 8
+    num_heads: int = 1
+    num_kv_heads: int = 1
+    window: int = 0
+    also_without: bool = False
+    little_memory: bool = False
+    counted: tuple[str, ...] = ()
+    partition_size: int = 0
+    vectors: bool = False
+
+    def first_tokens(self) -> list[int]:
+        """For each sequence the first token that its query sees."""
+        return [max(n - self.window, 0) if self.window else 0 for n in self.seq_lens]
+
+    def bytes_seen(self) -> int:
+        """Bytes of K in the blocks that hold a token of a window, once for each head."""
+        pairs = zip(self.first_tokens(), self.seq_lens, strict=True)
+        blocks = sum(len({t // self.block_size for t in range(*pair)}) for pair in pairs)
+        of_block = self.block_size * self.head_size * self.dtype.itemsize
+        return blocks * self.num_heads * of_block
+
+    def paged(self, layout: str) -> DecodeStep:
+        """Blocks before the window hold NaN, and their entries are 0, as after BlockTable.slide."""
+        inputs = super().paged(layout)
+        for row, first in zip(inputs.block_tables, self.first_tokens(), strict=True):
+            gone = row[: first // self.block_size]
+            for cache in (inputs.k_cache, inputs.v_cache):
+                cache[gone.long()] = torch.nan
+            gone.fill_(0)  # the null block, which holds NaN
+        return inputs
+
+    def steps(self) -> list["WindowProblem"]:
+        """The steps to run: this one, and the same without a window if that is asked for."""
+        without = replace(self, window=0, also_without=False)
+        return [self, without] if self.also_without else [self]
+
+    def expected(self) -> dict[str, Array]:
+        """Float64: out [steps, num_seqs, num_heads, head_size]."""
+        return {"out": np.stack([step.attention() for step in self.steps()])}
+
+    def attention(self) -> Array:
+        inputs = self.inputs()
+        slopes = inputs.alibi_slopes
+        slopes = np.zeros(self.num_heads) if slopes is None else slopes.double().numpy()
+        tokens = zip(inputs.q, inputs.keys, inputs.values, strict=True)
+        arrays = ([tensor.double().numpy() for tensor in one] for one in tokens)
+        return np.stack([attend_in_window(*a, self.scale, slopes, self.window) for a in arrays])
+
+
+def attend_in_window(
+    q: Array, keys: Array, values: Array, scale: float, slopes: Array, window: int
+) -> Array:
+    """Attention of the newest query over contiguous K and V, with an explicit mask.
+
+    q             [num_heads, head_size]
+    keys, values  [seq_len, num_kv_heads, head_size]
+    slopes        [num_heads]
+    window        tokens that are seen; 0: all
+    returns       [num_heads, head_size]
+    """
+    seq_len, num_kv_heads, _ = keys.shape
+    distance = np.arange(seq_len)[::-1]  # to the newest token
+    masked = distance >= (window or seq_len)
+    out = np.zeros_like(q)
+    for head, query in enumerate(q):
+        group = head * num_kv_heads // len(q)
+        scores = keys[:, group] @ query * scale - slopes[head] * distance
+        scores[masked] = -np.inf
+        weights = np.exp(scores - scores.max())
+        out[head] = weights / weights.sum() @ values[:, group]
+    return out
