@@ -6,27 +6,25 @@ Each rank attends to what it has. It is v2's partition, on a device of its own: 
 is a maximum, a sum and an accumulator for every head. They are merged over the network, by the
 rule of v2's reduce kernel. On every rank, a decode step is
 
-    share = deal_out(k_cache, v_cache, block_tables, seq_lens, rank, num_ranks)
-    out = merge_over_ranks(own_part(q, share, seq_lens, scale))
+    share = deal_out(step, rank, num_ranks)
+    out = merge_over_ranks(own_part(step, share))
 
 Source of the rule: vLLM, paged_attention_v2_reduce_kernel in
 csrc/attention/attention_kernels.cuh.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pa_tutorial.arguments import require
 from pa_tutorial.attention.online import Part, exps_from, part_of
-from pa_tutorial.attention.step import require_blocks_and_lengths
+from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.paging.layouts import by_token
 
 
-@dataclass(frozen=True)
-class ContextShare:
+class ContextShare(NamedTuple):
     """The blocks of one rank.
 
     k_cache, v_cache  its own pool, in the layout of the whole one
@@ -39,75 +37,50 @@ class ContextShare:
     block_tables: Tensor
     block_indices: Tensor
 
-    def positions(self) -> Tensor:
-        """Of each slot in its sequence: [max_num_own_blocks * block_size]."""
-        block_size = by_token(self.k_cache, self.v_cache)[1].shape[1]
-        offsets = torch.arange(block_size, device=self.block_indices.device)
-        return (self.block_indices[:, None] * block_size + offsets).flatten()
 
-
-def deal_out(
-    k_cache: Tensor,
-    v_cache: Tensor,
-    block_tables: Tensor,
-    seq_lens: Tensor,
-    rank: int,
-    num_ranks: int,
-) -> ContextShare:
+def deal_out(step: DecodeStep, rank: int, num_ranks: int) -> ContextShare:
     """Copy the blocks of one rank out of a whole cache, into a pool of its own.
 
     An engine would write each token where it belongs at once; here the whole exists already.
-
-    k_cache, v_cache, block_tables, seq_lens  as every paged stage takes them
-
-    Raises ValueError unless 0 <= rank < num_ranks; on every rank if a length or a block number is
-    wrong, also of a block that another rank takes: no rank waits for one that has refused.
     """
-    require(0 <= rank < num_ranks, "rank", rank, f"0 to {num_ranks - 1}")
-    num_blocks, block_size = by_token(k_cache, v_cache)[1].shape[:2]
-    require_blocks_and_lengths(block_tables, seq_lens, num_blocks, block_size)
-    width = -(-block_tables.shape[1] // num_ranks)  # the same on all ranks: some have no block
-    block_indices = rank + num_ranks * torch.arange(width, device=k_cache.device)
-    number_of: dict[int, int] = {}  # block of the whole pool -> its number here; 0 is nobody's
-    own_tables = block_tables.new_zeros(len(block_tables), width)
-    for sequence, seq_len in enumerate(seq_lens.tolist()):
-        for column, block_idx in enumerate(block_indices.tolist()):
-            if block_idx * block_size >= seq_len:
-                break
-            block = int(block_tables[sequence, block_idx])
+    block_size = by_token(step.k_cache, step.v_cache)[1].shape[1]
+    num_seqs, num_columns = step.block_tables.shape
+    width = -(-num_columns // num_ranks)  # the same on all ranks: some have no block
+    block_indices = rank + num_ranks * torch.arange(width, device=step.k_cache.device)
+    own_tables = step.block_tables.new_zeros(num_seqs, width)
+    number_of: dict[int, int] = {}  # block of the whole pool -> its number here, from 1 on
+    for sequence, seq_len in enumerate(step.seq_lens.tolist()):
+        own = block_indices[block_indices * block_size < seq_len]
+        for column, block in enumerate(step.block_tables[sequence, own].tolist()):
             # Two sequences may share a block: here it is one, too.
             own_tables[sequence, column] = number_of.setdefault(block, len(number_of) + 1)
-    pools = [cache[[0, *number_of]] for cache in (k_cache, v_cache)]
+    pools = [cache[[0, *number_of]] for cache in (step.k_cache, step.v_cache)]
     pools[0][0] = pools[1][0] = torch.nan  # the null block
     return ContextShare(*pools, own_tables, block_indices)
 
 
-def own_part(
-    q: Tensor,
-    share: ContextShare,
-    seq_lens: Tensor,
-    scale: float,
-    alibi_slopes: Tensor | None = None,
-) -> Part:
+def own_part(step: DecodeStep, share: ContextShare) -> Part:
     """Attention of one rank over its own blocks.
 
-    q        [num_seqs, num_heads, head_size]   the same on every rank, as is seq_lens
+    step     the same on every rank; of its cache only the share is read
     returns  m, l [num_seqs, num_heads], acc [num_seqs, num_heads, head_size], float32;
              -inf, 0 and 0 for a sequence of which the rank holds no block
     """
     k_tokens, v_tokens = by_token(share.k_cache, share.v_cache)
-    num_kv_heads, positions = v_tokens.shape[2], share.positions()
-    is_token = positions < seq_lens[:, None]  # [num_seqs, num_slots]
+    block_size, num_kv_heads = v_tokens.shape[1:3]
+    offsets = torch.arange(block_size, device=v_tokens.device)
+    positions = (share.block_indices[:, None] * block_size + offsets).flatten()  # of each slot
+    is_token = positions < step.seq_lens[:, None]  # [num_seqs, num_slots]
     # k, v [num_seqs, num_kv_heads, num_slots, head_size]
     k = k_tokens[share.block_tables].flatten(4).flatten(1, 2).transpose(1, 2).float()
     v = v_tokens[share.block_tables].flatten(1, 2).transpose(1, 2).float()
     v = v.masked_fill(~is_token[:, None, :, None], 0.0)  # 0 * NaN is NaN
 
     # qk[s, h, t] = scale * (q_sh . k_st)        [num_seqs, num_kv_heads, group, num_slots]
-    qk = scale * (q.float().unflatten(1, (num_kv_heads, -1)) @ k.mT)
-    if alibi_slopes is not None:
-        distance = positions - (seq_lens[:, None] - 1)
-        slopes = alibi_slopes.float().unflatten(0, (num_kv_heads, -1))
+    qk = step.scale * (step.q.float().unflatten(1, (num_kv_heads, -1)) @ k.mT)
+    if step.alibi_slopes is not None:
+        distance = positions - (step.seq_lens[:, None] - 1)
+        slopes = step.alibi_slopes.float().unflatten(0, (num_kv_heads, -1))
         qk = qk + slopes[..., None] * distance[:, None, None]
     qk = qk.masked_fill(~is_token[:, None, None], float("-inf"))
     return Part(*(tensor.flatten(1, 2) for tensor in part_of(qk, v)))

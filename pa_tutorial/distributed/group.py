@@ -4,24 +4,24 @@ import hashlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 from math import inf
 from typing import NoReturn
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.elastic.multiprocessing.errors import ErrorHandler
 from torch.distributed.rendezvous import rendezvous
 
 from pa_tutorial.arguments import require
 
 LIMIT = 60.0  # seconds for which a rank may keep the others waiting
 START = timedelta(minutes=5)  # in which all ranks must have started
-GRACE = 2.0  # seconds in which torchrun, or Ranks, names one that has died
+GRACE = 2.0  # seconds in which torchrun notices that a rank has died, and ends the others
 NEVER = timedelta(days=7)
 
 
@@ -34,22 +34,18 @@ class Group:
     """The ranks, seen from one of them.
 
     device   where this rank's tensors are
-    store    of the job: names and values that all ranks can read
-    control  carries what the CPUs tell each other; always gloo
-    patient  the same, but waits as long as it takes: rank 0 may rest when there are no requests
-    limit    seconds for which a rank may keep the others waiting
-    say      says the last word
-    doing    what this rank does now, for the last word
+    patient  carries what rank 0 says; it may rest as long as there are no requests
+    witness  carries nothing until a rank is lost, and then tells which
+    timeout  how long a collective may wait, and then the witness on rank 0; elsewhere, twice that
+    doing    what this rank does now, for its last word
     """
 
     rank: int
     num_ranks: int
     device: torch.device
-    store: dist.Store
-    control: dist.ProcessGroup
     patient: dist.ProcessGroup
-    limit: float
-    say: Callable[[str], None]
+    witness: dist.ProcessGroup
+    timeout: timedelta
     doing: str = "the start"
 
     def from_rank_0(self, message: object = None) -> object:
@@ -58,78 +54,56 @@ class Group:
         dist.broadcast_object_list(box, src=0, group=self.patient)
         return box[0]
 
-    def agree(self, when: str, facts: Mapping[str, object]) -> None:
-        """Return if all ranks have the same facts.
+    def agree(self, when: str, *facts: object) -> None:
+        """Return if all ranks have the same facts. Only a hash of 8 bytes is sent.
 
-        Each fact becomes a hash of 8 bytes, and only these are sent.
         Raises Disagreement, on every rank, which names the ranks that differ from rank 0.
         """
-        mine = torch.tensor([hash_of(fact) for fact in facts.values()])
+        mine = hash_of(*facts)
         everyone = [torch.empty_like(mine) for _ in range(self.num_ranks)]
-        dist.all_gather(everyone, mine, group=self.control)
-        faults = []
-        for rank, theirs in enumerate(everyone):
-            same = zip(facts, (theirs == everyone[0]).tolist(), strict=True)
-            if different := [name for name, is_same in same if not is_same]:
-                faults.append(f"rank {rank} has other {' and '.join(different)} than rank 0")
-        if faults:
-            raise Disagreement(f"{when}: {'; '.join(faults)}; nothing was computed")
+        dist.all_gather(everyone, mine)
+        if odd := [rank for rank, theirs in enumerate(everyone) if theirs != everyone[0]]:
+            raise Disagreement(f"{when}: ranks {odd} differ from rank 0; nothing was computed")
 
     def fail(self, error: Exception) -> NoReturn:
-        """Say why the job ends, and end this process; who started the ranks ends the others."""
-        self.end(self._last_word(error))
-
-    def end(self, last_word: str) -> NoReturn:
-        self.say(last_word)
+        """End this process. torchrun, or Ranks, ends the others and reports the error."""
+        try:
+            if isinstance(error, dist.DistError) or "gloo/transport" in str(error):
+                time.sleep(GRACE)
+                # Raises, with the names of those that hang: they don't come here either.
+                dist.monitored_barrier(self.witness, self.timeout, wait_all_ranks=True)
+            raise error
+        except Exception as last_word:
+            last_word.add_note(f"This is rank {self.rank}, in {self.doing}.")
+            ErrorHandler().record_exception(last_word)  # where torchrun looks for it
         sys.stdout.flush()
         os._exit(1)  # at once: gloo's threads do not always survive Python's own end
 
-    def _last_word(self, error: Exception) -> str:
-        if isinstance(error, Disagreement):
-            return str(error)
-        if isinstance(error, dist.DistError) or "gloo/transport" in str(error):
-            return f"{self._missing() or 'another rank'} did not come to {self.doing}"
-        return f"rank {self.rank} failed in {self.doing}: {type(error).__name__}: {error}"
 
-    def _missing(self) -> str:
-        """Who has not noticed, within the limit, that one of us is lost.
+def hash_of(*facts: object) -> Tensor:
+    """8 bytes that differ if a fact differs; a tensor's type and shape belong to it.
 
-        The ranks do not notice at once: of two that have not, one may still wait for the other.
-        """
-        self.store.set(f"waits/{self.rank}", "")
-        time.sleep(GRACE)
-        deadline = time.monotonic() + self.limit
-        while True:
-            missing = [r for r in range(self.num_ranks) if not self.store.check([f"waits/{r}"])]
-            if len(missing) < 2 or time.monotonic() > deadline:
-                return " and ".join(f"rank {rank}" for rank in missing)
-            time.sleep(0.1)
-
-
-def hash_of(fact: object) -> int:
-    """8 bytes that differ if the fact differs; a tensor's type and shape belong to it.
-
-    fact  a tensor, or something whose `repr` says all about it
+    facts    tensors, and what says all about itself by `repr`
+    returns  [1] int64
     """
     digest = hashlib.blake2b(digest_size=8)
-    if isinstance(fact, Tensor):
-        digest.update(f"{fact.dtype} {list(fact.shape)} ".encode())
-        numbers = fact.detach().cpu().flatten().contiguous()
-        digest.update(numbers.view(torch.uint8).numpy().tobytes())
-    else:
+    for fact in facts:
+        if isinstance(fact, Tensor):
+            digest.update(fact.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+            fact = fact.dtype, fact.shape
         digest.update(repr(fact).encode())
-    return int.from_bytes(digest.digest(), "little", signed=True)
+    return torch.frombuffer(bytearray(digest.digest()), dtype=torch.int64)
 
 
 @contextmanager
-def joined(limit: float = LIMIT, say: Callable[[str], None] | None = None) -> Iterator[Group]:
+def joined(limit: float = LIMIT) -> Iterator[Group]:
     """Inside, this process is a rank of the job that torchrun (or Ranks) has started.
 
-    limit  seconds for which one rank may keep the others waiting in a collective
-    say    says the last word; standard error, if it is None
+    limit  seconds after which a rank that keeps the others waiting is named: half of them for the
+           others to notice, half to find out which rank it is
 
     Whatever raises inside, on any rank, ends the job.
-    GPUs are used if there is one for each rank of this machine: nccl then, else gloo.
+    GPUs are used if there is one for each rank of this machine, and talk by nccl; CPUs by gloo.
 
     Raises ValueError if this process was not started as a rank, or limit is no time.
     """
@@ -138,22 +112,16 @@ def joined(limit: float = LIMIT, say: Callable[[str], None] | None = None) -> It
     store.set(f"here/{rank}", "")
     store.wait([f"here/{other}" for other in range(num_ranks)], START)
     stay_on_this_mac()
-    device, timeout = device_of_this_rank(), timedelta(seconds=limit)
-    on_gpus = device.type == "cuda"
-    backend = "nccl" if on_gpus else "gloo"
+    device, timeout = device_of_this_rank(), timedelta(seconds=limit / 2)
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, store=store, rank=rank, world_size=num_ranks, timeout=timeout)
-    control = dist.new_group(backend="gloo", timeout=timeout) if on_gpus else dist.group.WORLD
-    patient = dist.new_group(backend="gloo", timeout=NEVER)
-    say = say or partial(print, f"[rank {rank}] the job ends:", file=sys.stderr, flush=True)
-    group = Group(rank, num_ranks, device, store, control, patient, limit, say)
+    patient, witness = (dist.new_group(backend="gloo", timeout=t) for t in (NEVER, 2 * timeout))
+    group = Group(rank, num_ranks, device, patient, witness, timeout)
     try:
         yield group
-        dist.barrier(group=control)
+        dist.all_reduce(torch.zeros(1))  # a rank that leaves has seen that all others have finished
     except Exception as error:
         group.fail(error)
-    # torch's threads end with the last reference to its group: not as late as at the end of the
-    # process, when they could no more.
-    group = control = patient = None
     dist.destroy_process_group()
 
 

@@ -73,9 +73,8 @@ class LocalConfig:
 
     def __init__(self, whole: ModelConfig, rank: int, num_ranks: int) -> None:
         self.whole = whole
-        heads = whole.num_heads, whole.num_kv_heads
-        self.heads, self.kv_heads = heads_of(rank, num_ranks, *heads)
-        self.num_heads, self.num_kv_heads = len(self.heads), len(self.kv_heads)
+        self.heads, kv_heads = heads_of(rank, num_ranks, whole.num_heads, whole.num_kv_heads)
+        self.num_heads, self.num_kv_heads = len(self.heads), len(kv_heads)
 
     def alibi_slopes(self) -> Tensor | None:
         slopes = self.whole.alibi_slopes()

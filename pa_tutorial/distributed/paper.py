@@ -16,7 +16,7 @@ trees or in switches (NVLink SHARP). So reading and computing are lower bounds; 
 many devices, is not.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from pa_tutorial.arguments import require
 from pa_tutorial.distributed.heads import equal_splits
@@ -26,20 +26,27 @@ ITEMSIZE = 2  # bytes of a number
 FLOAT32 = 4  # what attention has found is merged in float32
 
 
-@dataclass(frozen=True)
-class Device:
+class Device(NamedTuple):
     """bandwidth: bytes/s of its memory. flops: operations a second, 16 bits."""
 
     bandwidth: float
     flops: float
 
 
-@dataclass(frozen=True)
-class Link:
+class Link(NamedTuple):
     """bandwidth: bytes/s that one device sends while it receives as many. latency: s for a hop."""
 
     bandwidth: float
     latency: float
+
+    def ring_seconds(self, num_bytes: float, devices: int, passes: int) -> float:
+        """Time of a collective on a ring of devices.
+
+        num_bytes  of the result, which each device has in the end
+        passes     around the ring: 2 for an all-reduce, 1 for an all-gather
+        """
+        hops = passes * (devices - 1)  # each carries one piece of `devices`
+        return hops * (num_bytes / devices / self.bandwidth + self.latency)
 
 
 # NVIDIA, data sheet "H100 Tensor Core GPU", column SXM: operations without sparsity; of a link
@@ -50,73 +57,35 @@ NVLINK_4 = Link(bandwidth=450e9, latency=0.6e-6)
 LLAMA_3_1_70B = LlamaConfig(80, 64, 8, 128, 8192, 28672, 128256, max_len=131072)
 
 
-def require_sizes(model: LlamaConfig, heads: int, **sizes: int) -> None:
-    divided = model.mlp_size, model.vocab_size
-    allowed = equal_splits(model.num_heads, model.num_kv_heads, divided)
-    require(heads in allowed, "heads", heads, f"one of {allowed}")
-    for name, number in sizes.items():
-        require(number >= 1, name, number, "at least 1")
-
-
-def kv_heads_per_device(model: LlamaConfig, heads: int) -> int:
-    return max(1, model.num_kv_heads // heads)
-
-
 def matrix_numbers(model: LlamaConfig, heads: int) -> int:
-    """Weights of the linear layers, the vocabulary projection included."""
-    q_and_out = 2 * model.num_heads // heads * model.head_size
-    k_and_v = 2 * kv_heads_per_device(model, heads) * model.head_size
+    """Weights of the linear layers, the vocabulary projection included, on one device."""
+    kv_heads = max(1, model.num_kv_heads // heads)
+    projections = 2 * (model.num_heads // heads + kv_heads) * model.head_size  # q, out; k, v
     mlp = 3 * model.mlp_size // heads  # gate, up and down
-    rows = model.num_layers * (q_and_out + k_and_v + mlp) + model.vocab_size // heads
+    rows = model.num_layers * (projections + mlp) + model.vocab_size // heads
     return rows * model.hidden_size
 
 
-@dataclass(frozen=True)
-class Collective:
-    """What the devices of a ring do together, `times` times in a step.
-
-    num_bytes  of the result, which each device has in the end
-    passes     around the ring: 2 for an all-reduce, 1 for an all-gather
-    """
-
-    times: int
-    num_bytes: int
-    devices: int
-    passes: int
-
-    @property
-    def all_hops(self) -> int:
-        """Of a step; an all-reduce of B bytes over n devices: 2 (n - 1), each of B / n bytes."""
-        return self.times * self.passes * (self.devices - 1)
-
-    def seconds(self, link: Link) -> float:
-        """Of a step."""
-        return self.all_hops * (self.num_bytes / self.devices / link.bandwidth + link.latency)
-
-
-def collectives(model: LlamaConfig, batch: int, heads: int, contexts: int) -> list[Collective]:
+def send_seconds(model: LlamaConfig, link: Link, batch: int, heads: int, contexts: int) -> float:
     """All that a step sends. The length of the context is nowhere in it."""
-    layers, numbers = model.num_layers, batch * ITEMSIZE
+    hidden, scores = (batch * n * ITEMSIZE for n in (model.hidden_size, model.vocab_size))
     merged = batch * model.num_heads // heads * FLOAT32  # a number for each sequence and head
-    return [
-        Collective(2 * layers, numbers * model.hidden_size, heads, 2),  # join heads, join the MLP
-        Collective(1, numbers * model.vocab_size, heads, 1),  # gather the scores of all tokens
-        Collective(layers, merged, contexts, 2),  # largest score
-        Collective(layers, merged * (1 + model.head_size), contexts, 2),  # sum and output
-    ]
+    layer = 2 * link.ring_seconds(hidden, heads, passes=2)  # join the heads, join the MLP
+    layer += link.ring_seconds(merged, contexts, passes=2)  # largest score
+    layer += link.ring_seconds(merged * (1 + model.head_size), contexts, passes=2)  # sum and output
+    return model.num_layers * layer + link.ring_seconds(scores, heads, passes=1)
 
 
-@dataclass(frozen=True)
-class Times:
-    """Seconds of one step: reading weights, K and V; computing; talking."""
+class Times(NamedTuple):
+    """Seconds of one step: reading weights, K and V; computing; sending."""
 
     reading: float
     computing: float
-    talking: float
+    sending: float
 
     @property
     def total(self) -> float:
-        return max(self.reading, self.computing) + self.talking
+        return max(self.reading, self.computing) + self.sending
 
 
 def decode_time(
@@ -130,15 +99,16 @@ def decode_time(
 ) -> Times:
     """Of one step for `batch` sequences of `context` tokens, over heads x contexts devices.
 
-    Raises ValueError for a split with unequal shares.
+    Raises ValueError for a split of the heads with unequal shares.
     """
-    require_sizes(model, heads, contexts=contexts, batch=batch, context=context)
+    allowed = equal_splits(model.num_heads, model.num_kv_heads, (model.mlp_size, model.vocab_size))
+    require(heads in allowed, "heads", heads, f"one of {allowed}")
     matrices = matrix_numbers(model, heads)
     norms_and_embedding = (2 * model.num_layers + 1 + batch) * model.hidden_size
     places = batch * context / contexts * model.num_layers * model.head_size  # of one head
-    numbers = matrices + norms_and_embedding + 2 * places * kv_heads_per_device(model, heads)
+    k_and_v = 2 * places * max(1, model.num_kv_heads // heads)
     return Times(
-        reading=numbers * ITEMSIZE / device.bandwidth,
+        reading=(matrices + norms_and_embedding + k_and_v) * ITEMSIZE / device.bandwidth,
         computing=(2 * batch * matrices + 4 * places * (model.num_heads // heads)) / device.flops,
-        talking=sum(part.seconds(link) for part in collectives(model, batch, heads, contexts)),
+        sending=send_seconds(model, link, batch, heads, contexts),
     )

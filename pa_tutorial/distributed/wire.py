@@ -1,27 +1,20 @@
 """What goes over the network: every collective of a piece of code, counted."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from pa_tutorial.private_names import TorchDispatchMode, tree_leaves
 
-# What torch calls them, in the plain form and in that of torch.distributed.tensor -> our name, and
-# which argument holds the tensors that are counted. A gathering has its results in front of them.
-KINDS = {
-    "allreduce_": ("all_reduce", 0),
-    "all_reduce": ("all_reduce", 0),
-    "allgather_": ("all_gather", 1),
-    "all_gather_into_tensor": ("all_gather", 0),
-    "broadcast_": ("broadcast", 0),
-}
+# What torch calls them, first in the plain form, then in that of torch.distributed.tensor.
+NAMES = {"allreduce_": "all_reduce", "allgather_": "all_gather", "broadcast_": "broadcast"}
+NAMES |= {"all_reduce": "all_reduce", "all_gather_into_tensor": "all_gather"}
 CARRY_NOTHING = ("barrier", "wait_tensor", "_wrap_tensor_autograd")
 
 
-@dataclass(frozen=True)
-class Collective:
+class Collective(NamedTuple):
     """One of them, seen from one rank.
 
     num_bytes  what this rank puts in; for a broadcast, what it gets
@@ -55,9 +48,10 @@ class Wire(TorchDispatchMode):
             return NotImplemented  # it comes again, as what DTensor makes of it
         name = function.overloadpacket.__name__
         if "c10d" in function.namespace and name not in CARRY_NOTHING:
-            if name not in KINDS:
+            if name not in NAMES:
                 raise NotImplementedError(f"Wire does not know how to count {function}")
-            kind, position = KINDS[name]
-            tensors = [leaf for leaf in tree_leaves(args[position]) if isinstance(leaf, Tensor)]
-            self.collectives.append(Collective(kind, sum(tensor.nbytes for tensor in tensors)))
+            sent = args[1] if name == "allgather_" else args[0]  # this one has its results in front
+            tensors = [leaf for leaf in tree_leaves(sent) if isinstance(leaf, Tensor)]
+            num_bytes = sum(tensor.nbytes for tensor in tensors)
+            self.collectives.append(Collective(NAMES[name], num_bytes))
         return function(*args, **(kwargs or {}))

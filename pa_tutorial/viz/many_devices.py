@@ -47,10 +47,9 @@ def pools_by_heads(problem: DecodeProblem, num_ranks: int) -> list[Pool]:
 
 
 def pools_by_blocks(problem: DecodeProblem, num_ranks: int) -> list[Pool]:
-    inputs, pools = problem.paged("plain"), []
-    whole = inputs.k_cache, inputs.v_cache, inputs.block_tables, inputs.seq_lens
+    step, pools = problem.paged("plain"), []
     for rank in range(num_ranks):
-        share = deal_out(*whole, rank, num_ranks)
+        share = deal_out(step, rank, num_ranks)
         # Without what only pads the table.
         indices = [i for i in share.block_indices.tolist() if i < len(problem.tables[0])]
         table = share.block_tables[0, : len(indices)].tolist()
