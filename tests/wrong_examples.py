@@ -43,6 +43,7 @@ from tests.triton_trials import TRIALS, TRITON_LAUNCH
 PACKAGE = Path(pa_tutorial.__file__).parent
 FOLDER = Path(__file__).with_name("wrong")
 SIMT = "simt"
+CPU_KERNEL = "pa_tutorial.kernels.cpu"
 
 
 @dataclass(frozen=True)
@@ -110,10 +111,13 @@ def _package_modules() -> list[str]:
 @contextmanager
 def applied(example: WrongExample) -> Iterator[None]:
     """Inside, importing pa_tutorial gives a second package that has the changes."""
-    finder = _ChangedFinder(example.sources())  # first: it may refuse the example
+    sources = example.sources()  # first: it may refuse the example
+    finder = _ChangedFinder(sources)
     kept = {name: sys.modules.pop(name) for name in _package_modules()}
     sys.meta_path.insert(0, finder)
     try:
+        if CPU_KERNEL in sources:  # for all cores, it would take three times as long to compile
+            importlib.import_module(CPU_KERNEL).COMPILED["parallel"] = False
         yield
     finally:
         sys.meta_path.remove(finder)
