@@ -1,6 +1,5 @@
-"""The kernel has the names of vLLM's paged_attention_kernel, and they come in its order.
-
-So that who has read ours finds the way in the original.
+"""The kernel has the names of vLLM's paged_attention_kernel, so that a reader of ours finds the way
+in the original.
 """
 
 import ast
@@ -8,7 +7,6 @@ import inspect
 import textwrap
 
 from pa_tutorial.kernels.geometry import CONSTANTS, Geometry
-from pa_tutorial.kernels.naive import naive_kernel
 from pa_tutorial.kernels.paged_attention import paged_attention
 
 # Source of all lists: vLLM, csrc/attention/attention_kernels.cuh, paged_attention_kernel, commit
@@ -20,9 +18,8 @@ PARAMETERS = (
     *("block_tables", "seq_lens", "alibi_slopes"),
     *("q_stride", "kv_block_stride", "kv_head_stride"),
 )
-# In the order in which the original first gives them a value. Not i and j, which count in many
-# loops, and in the original one loop further out or in.
-VARIABLES = (
+# Not i and j, which count in many loops, and in the original one loop further out or in.
+VARIABLES = {
     *("seq_idx", "partition_idx", "max_num_partitions", "seq_len"),
     *("num_seq_blocks", "num_blocks_per_partition", "start_block_idx", "end_block_idx"),
     *("start_token_idx", "end_token_idx", "num_tokens"),
@@ -34,15 +31,14 @@ VARIABLES = (
     *("exp_sum", "val", "inv_sum"),
     *("accs", "logits_vec", "v_ptr", "row_idx", "v_vec", "acc"),
     *("out_smem", "mid", "dst", "src", "out_ptr"),
-)
-# constexpr and template parameters of the original. Ours come from Geometry, before the kernel:
-# their order says nothing.
-KNOWN_WHEN_COMPILED = (
+}
+# constexpr and template parameters of the original. Ours come from Geometry, before the kernel.
+KNOWN_WHEN_COMPILED = {
     *("HEAD_SIZE", "BLOCK_SIZE", "NUM_THREADS", "PARTITION_SIZE", "USE_PARTITIONING"),
     *("THREAD_GROUP_SIZE", "NUM_THREAD_GROUPS", "NUM_TOKENS_PER_THREAD_GROUP", "NUM_WARPS"),
     *("VEC_SIZE", "NUM_VECS_PER_THREAD"),
     *("V_VEC_SIZE", "NUM_V_VECS_PER_ROW", "NUM_ROWS_PER_ITER", "NUM_ROWS_PER_THREAD"),
-)
+}
 # Names of the original that ours does without
 NOT_OURS = {
     "x": "a constant, so X",
@@ -58,47 +54,20 @@ NOT_OURS = {
     **dict.fromkeys(("k_scale", "v_scale", "k_vec_quant", "v_quant_vec"), "for an fp8 cache"),
     # and what begins with blocksparse_, or has bs in it, is for block-sparse attention
 }
-ONLY_OURS = {
-    "row": "the place in max_logits and exp_sums, for which the original has pointers",
-    "dot": "a function in the original; its sum of products stands in the loop here",
-}
-GEOMETRY = Geometry(128, 16)
+MOST = 0.9  # an edit may rename a variable; most of the original's names must stay
+KERNEL = paged_attention(Geometry(128, 16)).py_func
 
 
-def kernel_definition(function: object) -> ast.FunctionDef:
-    source = textwrap.dedent(inspect.getsource(function.py_func))
-    return ast.parse(source).body[0]
+def test_most_names_are_those_of_the_original() -> None:
+    definition = ast.parse(textwrap.dedent(inspect.getsource(KERNEL))).body[0]
+    assert tuple(arg.arg for arg in definition.args.args) == PARAMETERS
+    ours = {node.id for node in ast.walk(definition) if isinstance(node, ast.Name)}
+    missing = VARIABLES - ours
+    assert len(missing) <= (1 - MOST) * len(VARIABLES), sorted(missing)
+    assert not ours & set(NOT_OURS), "take them off NOT_OURS"
 
 
-def names_given_a_value(definition: ast.FunctionDef) -> list[str]:
-    """Variables, in the order of the lines that first assign to them."""
-    names = [node for node in ast.walk(definition) if isinstance(node, ast.Name)]
-    stores = [node for node in names if isinstance(node.ctx, ast.Store)]
-    stores.sort(key=lambda node: (node.lineno, node.col_offset))
-    return list(dict.fromkeys(node.id for node in stores))
-
-
-KERNEL = paged_attention(GEOMETRY)
-DEFINITION = kernel_definition(KERNEL)
-OURS = names_given_a_value(DEFINITION)
-
-
-def test_names_are_those_of_the_original_in_its_order() -> None:
-    assert tuple(arg.arg for arg in DEFINITION.args.args) == PARAMETERS
-    assert [name for name in OURS if name in VARIABLES] == list(VARIABLES)
-    free = KERNEL.py_func.__code__.co_freevars
-    assert set(KNOWN_WHEN_COMPILED) <= set(free)
-    assert set(CONSTANTS) <= {*free, *NOT_OURS}
-
-
-def test_every_other_variable_has_a_reason() -> None:
-    assert set(OURS) - set(VARIABLES) == set(ONLY_OURS) | {"i", "j"}
-    used = {node.id for node in ast.walk(DEFINITION) if isinstance(node, ast.Name)}
-    assert not set(NOT_OURS) & (used | set(PARAMETERS)), "take them off NOT_OURS"
-
-
-def test_names_of_the_first_kernel_are_those_of_the_last() -> None:
-    """What stays in its place between the two kernels keeps its name."""
-    ours = names_given_a_value(kernel_definition(naive_kernel(GEOMETRY)))
-    own = {"block", "offset", "dot", "distance", "k", "v", "d"}
-    assert set(ours) - own <= set(VARIABLES)
+def test_constants_are_those_of_the_original() -> None:
+    known = set(KERNEL.__code__.co_freevars)
+    assert known >= KNOWN_WHEN_COMPILED
+    assert {*known, *NOT_OURS} >= set(CONSTANTS)
