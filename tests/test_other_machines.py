@@ -110,24 +110,17 @@ def test_outputs_may_differ_in_the_last_digit_and_by_a_shade_elsewhere(
 
 @pytest.mark.needs("POSIX")
 @pytest.mark.parametrize(
-    ("system", "start", "interface", "libuv"),
-    [
-        ("linux", "forkserver", None, True),
-        ("darwin", "spawn", "lo0", True),
-        ("win32", "spawn", None, False),
-    ],
+    ("system", "start", "interface"),
+    [("linux", "forkserver", None), ("darwin", "spawn", "lo0"), ("win32", "spawn", None)],
 )
-def test_what_a_system_cannot_do_is_not_asked_of_it(
-    system, start, interface, libuv, monkeypatch
-) -> None:
-    """Forks of a process that has imported torch; the name of a Mac; libuv in torch's store."""
+def test_what_a_system_cannot_do_is_not_asked_of_it(system, start, interface, monkeypatch) -> None:
+    """Forks of a process that has imported torch; the name of a Mac."""
     environment = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
     monkeypatch.setattr(group.os, "environ", environment)
     monkeypatch.setattr(sys, "platform", system)
     assert ranks._context().get_start_method() == start
     group.stay_on_this_mac()
     assert environment.get("GLOO_SOCKET_IFNAME") == interface
-    assert ranks.new_store().libuvBackend == libuv
 
 
 def test_a_processor_without_bfloat16_is_no_defect() -> None:
