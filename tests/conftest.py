@@ -93,7 +93,7 @@ def ranks_of() -> Iterator[Callable]:
     pools: dict[int, Ranks] = {}
 
     def get(num_ranks: int) -> Ranks:
-        if num_ranks not in pools or not pools[num_ranks].processes:
+        if num_ranks not in pools or not pools[num_ranks].launcher.is_alive():
             pools[num_ranks] = Ranks(num_ranks)
         return pools[num_ranks]
 

@@ -1,7 +1,5 @@
 """Decode time on paper: against matrices, tokens and hops that are counted one by one."""
 
-from dataclasses import replace
-
 import pytest
 
 from pa_tutorial.distributed.paper import (
@@ -10,23 +8,14 @@ from pa_tutorial.distributed.paper import (
     NVLINK_4,
     Device,
     Link,
-    collectives,
     decode_time,
     matrix_numbers,
 )
-from pa_tutorial.engine.model import Llama, LlamaConfig
-from tests.distributed.distributed_serving import merge_given
-from tests.distributed.test_distributed_context import hostile_parts
+from pa_tutorial.engine.model import LlamaConfig
 
 # 8 query heads, 4 KV heads; every size differs from every other, so that none can stand in.
 SMALL = LlamaConfig(3, 8, 4, 6, 24, 56, 80, max_len=16)
 ODD_DEVICE, ODD_LINK = Device(bandwidth=7.0, flops=11.0), Link(bandwidth=13.0, latency=0.25)
-
-
-def test_one_device_multiplies_with_what_the_engines_model_multiplies_with() -> None:
-    parameters = dict(Llama(SMALL).named_parameters())
-    matrices = [p.numel() for name, p in parameters.items() if p.dim() == 2 and "embed" not in name]
-    assert matrix_numbers(SMALL, 1) == sum(matrices)
 
 
 def test_the_named_model_has_the_published_number_of_parameters() -> None:
@@ -62,26 +51,11 @@ def test_a_step_reads_computes_and_sends_what_is_enumerated(heads: int, contexts
     sent += (heads - 1) * batch * (SMALL.vocab_size // heads) * 2  # others' shares of the scores
     hops += heads - 1
     times = decode_time(SMALL, ODD_DEVICE, ODD_LINK, batch, context, heads, contexts)
-    assert times.reading == pytest.approx(read / 7)
-    assert times.computing == pytest.approx(flops / 11)
-    assert times.talking == pytest.approx(sent / 13 + 0.25 * hops)
-    assert times.total == pytest.approx(max(times.reading, times.computing) + times.talking)
+    assert times == pytest.approx((read / 7, flops / 11, sent / 13 + 0.25 * hops))
+    assert times.total == pytest.approx(max(times.reading, times.computing) + times.sending)
 
 
-def test_a_merge_sends_what_it_sends_on_paper(ranks_of) -> None:
-    parts = hostile_parts(2)  # 7 sequences, 2 heads of 32 numbers
-    for _, sent in ranks_of(2).run(merge_given, parts):
-        *_, largest, output = collectives(replace(SMALL, num_heads=2, head_size=32), 7, 1, 2)
-        assert [one.num_bytes for one in sent] == [largest.num_bytes, output.num_bytes]
-
-
-@pytest.mark.parametrize("heads", [0, 3, 6, 16, -1])
+@pytest.mark.parametrize("heads", [0, 3, 16])
 def test_unequal_shares_of_heads_are_refused_with_those_that_are_equal(heads: int) -> None:
     with pytest.raises(ValueError, match=rf"heads is {heads}; .*one of \[1, 2, 4, 8\]"):
         decode_time(SMALL, H100, NVLINK_4, 1, 1, heads)
-
-
-@pytest.mark.parametrize("name", ["batch", "context", "contexts"])
-def test_sizes_below_one_are_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name} is 0; it must be at least 1"):
-        decode_time(SMALL, H100, NVLINK_4, **({"batch": 1, "context": 1} | {name: 0}))

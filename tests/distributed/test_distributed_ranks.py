@@ -7,78 +7,95 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import psutil
 import pytest
 import torch
+import torch.distributed as dist
 
-from pa_tutorial.distributed import ranks as ranks_module
+from pa_tutorial.distributed.group import Group, hash_of
 from pa_tutorial.distributed.ranks import Ranks, RanksLost
-from tests.distributed import distributed_serving as serving
+from pa_tutorial.distributed.runner import serve
+from pa_tutorial.distributed.wire import Wire
+from pa_tutorial.engine import LLM
+from pa_tutorial.engine.llm import load_model
+from tests.distributed.distributed_serving import new_model
 from tests.processes import still_there
 
 LIMIT = 4.0
 sends_signals = pytest.mark.needs("POSIX")
 
 
-def pids_of(ranks: Ranks) -> list[int]:
-    return [process.pid for process in ranks.processes.values()]
+def pid(_group: Group) -> int:
+    return os.getpid()
 
 
-def lost(function: Callable, *args: object, num_ranks: int = 2) -> str:
+def broken() -> None:
+    raise ArithmeticError("a layer broke")
+
+
+def lost(function: Callable, num_ranks: int = 2) -> str:
     """The last word of a job; afterwards no process may be left, not even as a zombie."""
     with Ranks(num_ranks, LIMIT) as ranks:
-        pids = pids_of(ranks)
+        pids = ranks.run(pid)
         with pytest.raises(RanksLost) as caught:
-            ranks.run(function, *args)
+            ranks.run(function)
         assert not any(map(psutil.pid_exists, pids))
-        with pytest.raises(RanksLost, match="have ended already: start new ones"):
-            ranks.run(serving.rank_of)
+        with pytest.raises(RanksLost):
+            ranks.run(pid)
     return str(caught.value)
 
 
 # With three ranks, one that is alive must not be named because it notices later than another.
 @pytest.mark.parametrize(
-    ("kind", "rank", "num_ranks", "last_word"),
+    ("harm", "rank", "last_word"),
     [
-        ("raise", 1, 3, "rank 1 failed in meet: ArithmeticError: a layer broke"),
-        ("hang", 1, 3, "rank 1 did not come to meet"),
-        pytest.param("kill", 0, 3, "rank 0 ended with code -9", marks=sends_signals),
-        pytest.param("stop", 1, 2, "rank 1 did not come to meet", marks=sends_signals),
+        (broken, 1, "rank 1: ArithmeticError: a layer broke"),
+        (threading.Lock, 0, "rank 0: TypeError: cannot pickle"),  # the result
+        (lambda: time.sleep(1000), 1, "rank 0: RuntimeError: [Rank 0]: Ranks 1 failed to pass"),
+        (lambda: time.sleep(1000), 0, "please check rank 0"),
+        (lambda: os._exit(3), 1, "rank 1 ended with code 3"),
+        pytest.param(
+            lambda: os.kill(os.getpid(), signal.SIGKILL), 0, "rank 0 ended with code -9",
+            marks=sends_signals,
+        ),
     ],
-)
+    ids=["raise", "no result", "hang", "rank 0 hangs", "exit", "kill"],
+)  # fmt: skip
 def test_the_last_word_names_the_rank_that_is_lost_and_no_other(
-    kind: str, rank: int, num_ranks: int, last_word: str
+    harm: Callable, rank: int, last_word: str
 ) -> None:
-    assert lost(serving.meet, kind, rank, num_ranks=num_ranks).startswith(last_word)
+    def meet(group: Group) -> object:
+        if group.rank == rank:
+            return harm()
+        return dist.all_reduce(torch.zeros(1))
+
+    assert last_word.lower() in lost(meet, num_ranks=3).lower()
 
 
 def test_a_rank_that_dies_between_two_runs_is_named() -> None:
+    def end_soon(group: Group) -> None:
+        if group.rank == 1:
+            threading.Timer(0.3, os._exit, (7,)).start()
+
     with Ranks(2, LIMIT) as ranks:
-        ranks.run(serving.end_soon)
-        list(ranks.processes.values())[1].join()
-        with pytest.raises(RanksLost, match="rank 1 ended with code"):
-            ranks.run(serving.rank_of)
-
-
-def test_what_cannot_be_sent_back_is_said() -> None:
-    said = lost(serving.a_lock, num_ranks=1)
-    assert said.startswith("rank 0 failed in a_lock: ")
-    assert "pickle" in said
+        ranks.run(end_soon)
+        ranks.launcher.join()
+        with pytest.raises(RanksLost, match="rank 1 ended with code 7"):
+            ranks.run(pid)
 
 
 def test_a_function_that_cannot_be_sent_leaves_the_ranks_as_they_are(ranks_of: Callable) -> None:
     ranks = ranks_of(2)
     with pytest.raises(TypeError, match="pickle"):
-        ranks.run(serving.rank_of, threading.Lock())
-    assert ranks.run(serving.rank_of) == [0, 1]
+        ranks.run(pid, threading.Lock())
+    assert ranks.run(lambda group: group.rank) == [0, 1]
 
 
 def test_a_tensor_is_sent_as_a_copy(ranks_of: Callable) -> None:
     """torch's own way shares the memory: what a rank writes, the parent and the others see."""
     numbers = torch.zeros(3)
-    results = ranks_of(2).run(serving.write_to, numbers)
+    results = ranks_of(2).run(lambda group, sent: sent.add_(1 + group.rank), numbers)
     assert [result.tolist() for result in results] == [[1.0] * 3, [2.0] * 3]
     assert numbers.tolist() == [0.0] * 3
 
@@ -88,34 +105,14 @@ def test_a_tensor_is_sent_as_a_copy(ranks_of: Callable) -> None:
 def test_an_interrupted_run_ends_the_ranks() -> None:
     """Else its results would be taken for those of the next run."""
     with Ranks(2) as ranks:
-        pids = pids_of(ranks)
+        pids = ranks.run(pid)
         main = threading.main_thread().ident
         threading.Timer(0.5, signal.pthread_kill, (main, signal.SIGINT)).start()
         with pytest.raises(KeyboardInterrupt):
-            ranks.run(serving.sleep_on_all, 30.0)
+            ranks.run(lambda _group: time.sleep(30))
         assert not any(map(psutil.pid_exists, pids))
-        with pytest.raises(RanksLost, match="have ended already"):
-            ranks.run(serving.rank_of)
-
-
-@sends_signals
-def test_a_rank_that_dies_while_starting_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The others wait for it, for minutes: they are ended."""
-    started: list[int] = []
-    Process = ranks_module._context().Process
-    start = Process.start
-
-    def start_and_kill(process: object) -> None:
-        start(process)
-        started.append(process.pid)
-        if process.name == "rank 1":
-            process.kill()
-
-    monkeypatch.setattr(Process, "start", start_and_kill)
-    with pytest.raises(RanksLost, match="rank 1 ended with code -9"):
-        Ranks(2)
-    assert len(started) == 2
-    assert not any(map(psutil.pid_exists, started))
+        with pytest.raises(RanksLost, match="have ended already: start new ones"):
+            ranks.run(pid)
 
 
 def test_no_ranks_are_refused() -> None:
@@ -125,64 +122,78 @@ def test_no_ranks_are_refused() -> None:
 
 # Like a notebook: the parent has no file that the ranks could import.
 NOTEBOOK = """
-from tests.distributed import distributed_serving as serving
+import os, time
 from pa_tutorial.distributed.ranks import Ranks
 ranks = Ranks(1)
-print(*[p.pid for p in ranks.processes.values()], flush=True)
-ranks.run(serving.sleep_on_all, 1000.0)
+print(*ranks.run(lambda group: (os.getpid(), os.getppid())), flush=True)
+ranks.run(lambda group: time.sleep({seconds}))
 """
 
 
 @sends_signals
-def test_no_rank_outlives_its_parent() -> None:
-    """Which is killed in the middle of a run."""
-    here, root = Path(__file__).parent, Path(__file__).parents[2]
-    paths = os.pathsep.join((str(here), str(root), os.environ.get("PYTHONPATH", "")))
-    options = {"env": os.environ | {"PYTHONPATH": paths}, "stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-c", NOTEBOOK], encoding="utf-8", **options) as parent:
-        pids = [int(pid) for pid in parent.stdout.readline().split()]
-        time.sleep(0.5)
-        parent.kill()
-        assert len(pids) == 1
+@pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "ends"])
+def test_no_rank_outlives_its_parent(is_killed: bool) -> None:
+    """Which is killed in the middle of a run, or ends without a word."""
+    program = [sys.executable, "-c", NOTEBOOK.format(seconds=1000 if is_killed else 0)]
+    with subprocess.Popen(program, encoding="utf-8", stdout=subprocess.PIPE) as parent:
+        pids = [int(number) for number in parent.stdout.readline().strip("()\n").split(",")]
+        if is_killed:
+            parent.kill()
+        assert parent.wait(20) == (-signal.SIGKILL if is_killed else 0)
         assert not still_there(pids, 20.0)
 
 
-# The engine on ranks.
+# What ranks agree on, and what they send.
 
 
 def test_a_pause_without_requests_may_be_longer_than_the_limit() -> None:
+    def pause(llm: LLM) -> list[str | None]:
+        llm.generate(["The for"], progress=False)
+        time.sleep(3)
+        return [done.error for done in llm.generate(["The while"], progress=False)]
+
     with Ranks(2, limit=2) as ranks:
-        assert ranks.run(serving.pause, 3.0) == [True, None]
-
-
-def test_ranks_keep_to_one_thread_each(ranks_of: Callable) -> None:
-    """Where Numba starts its threads with OpenMP, torch has as many from then on."""
-    assert ranks_of(2).run(serving.threads_after_the_cpu_stage) == [(1, 1)] * 2
+        assert ranks.run(lambda group: serve(*load_model("tiny"), group, pause)) == [[None], None]
 
 
 @pytest.mark.parametrize(
-    ("model", "changed", "options", "different"),
-    [
-        ("biased", True, {}, "before the model is cut: rank 1 has other weights"),
-        ("llama", False, {}, "before the model is cut: rank 1 has other sizes and weights"),
-        ("biased", False, {"num_blocks": 31}, "before the first step: rank 1 has other cache"),
-        ("biased", False, {"stage": "paged_gather"}, "step: rank 1 has other stage and cache"),
-    ],
+    ("model", "changed", "options"),
+    [("biased", 1, {}), ("llama", 0, {}), ("biased", 0, {"num_blocks": 31})],
+    ids=["a weight", "sizes", "options"],
 )
 def test_ranks_that_differ_are_refused_before_anything_is_computed(
-    ranks_of: Callable, model: str, changed: bool, options: dict, different: str
+    ranks_of: Callable, model: str, changed: int, options: dict
 ) -> None:
-    for said in ranks_of(2).run(serving.serve_different, model, changed, **options):
-        assert f"{different} than rank 0; nothing was computed" in said
+    def serve_different(group: Group) -> str:
+        mine = new_model(model if group.rank == 1 else "biased")
+        mine.norm.weight[0] += changed * group.rank
+        try:
+            serve(mine, None, group, LLM.generate, **(options if group.rank == 1 else {}))
+        except RuntimeError as error:  # on every rank at the same point: they can go on
+            return str(error)
+
+    refusal = "before the model is cut: ranks [1] differ from rank 0; nothing was computed"
+    assert ranks_of(2).run(serve_different) == [refusal] * 2
 
 
-@pytest.mark.parametrize("name", serving.COLLECTIVES)
-def test_a_collective_is_counted_with_its_bytes(name: str, ranks_of: Callable) -> None:
-    """And one that is unknown is not silently left out."""
-    kinds = {"all_reduce": "all_reduce", "all_gather": "all_gather", "broadcast": "broadcast"}
-    kinds |= {"sum of tensors": "all_reduce", "whole of tensors": "all_gather"}
-    for said in ranks_of(2).run(serving.counted, name):
-        if name == "not known":
-            assert "Wire does not know how to count c10d" in said
-        else:
-            assert said == ([(kinds[name], 96)] if name in kinds else [])
+def test_a_hash_is_of_the_numbers_the_type_and_the_shape() -> None:
+    """All these have the same bytes. A column of a matrix is as good as its copy."""
+    zeros = torch.zeros(4), torch.zeros(2, 2), torch.zeros(4, dtype=torch.int32), torch.ones(4)
+    hashes = {hash_of(fact).item() for fact in (*zeros, *range(1000))}
+    assert len(hashes) == 1004
+    assert min(hashes) < -(2**61), "8 bytes"
+    column = torch.arange(6).reshape(2, 3)[:, 1]
+    assert hash_of(column, 1) == hash_of(column.clone(), 1) != hash_of(column)
+
+
+def test_a_collective_that_is_not_known_is_refused_and_a_barrier_carries_nothing(
+    ranks_of: Callable,
+) -> None:
+    def counted(_group: Group) -> list:
+        with Wire() as wire:
+            dist.barrier()
+            with pytest.raises(NotImplementedError, match="how to count c10d"):
+                dist.all_to_all_single(torch.zeros(2), torch.zeros(2))
+        return wire.collectives
+
+    assert ranks_of(2).run(counted) == [[], []]
