@@ -13,9 +13,9 @@ NUMBERS = count(1)
 def changed(factory: Callable, old: str, new: str = "") -> Callable:
     """A factory of kernels, made from the text of its module with one piece replaced.
 
-    old  stands in the module's text exactly once; comments and indentation count
+    old  is in the module's text exactly once: see Change
 
-    Raises ValueError if it does not.
+    Raises ValueError if it isn't.
 
         wrong = changed(paged_attention, "red_smem[NUM_WARPS:]", "red_smem")
     """
