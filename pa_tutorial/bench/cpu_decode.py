@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 import torch
 from tqdm import tqdm
@@ -70,7 +71,7 @@ def measure_shape(shape: Shape, rounds: int, cold: ColdCaches) -> dict[str, obje
     steps = {READ: reading(batch), "cpu": cpu(batch)} | peers(batch)
     for step in steps.values():
         step()  # the first call compiles
-    ms_per_round = sum(cold(step) + host_milliseconds(cold.flush) for step in steps.values())
+    ms_per_round = sum(host_milliseconds(partial(cold, step)) for step in steps.values())
     affordable = int(1e3 * SECONDS_PER_SHAPE / ms_per_round) - 1  # one round is not counted
     rounds = min(rounds, max(LEAST_ROUNDS, affordable))
     return {
