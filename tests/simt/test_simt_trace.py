@@ -68,13 +68,6 @@ def by_warp(trace: Trace) -> dict[tuple[int, int], list[list[tuple]]]:
     return {key: list(instructions.values()) for key, instructions in warps.items()}
 
 
-def test_a_device_function_that_two_places_call_has_one_place_and_two_instructions() -> None:
-    calls = kernel("out, a", "if t % 2:\n    out[t] = item(a, t)\nelse:\n    out[t] = item(a, 0)")
-    read = launch(calls, 1, 32, zeros(32), zeros(32), trace=0).trace.only(kind="read")
-    assert (len(read), read.num_instructions) == (32, 2)
-    assert {read.sites[p].function for p in read.records.place} == {"item"}
-
-
 def test_the_parts_of_an_assignment_come_in_order_and_once() -> None:
     adds = kernel("out, a, where", "out[where[t]] += a[t]")
     trace = launch(adds, 1, 8, zeros(8), zeros(8), np.arange(8), trace=0).trace

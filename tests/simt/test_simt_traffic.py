@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from numba import cuda, float32
+from numba import cuda
 
 from pa_tutorial import simt
 from pa_tutorial.simt import (
@@ -39,71 +39,20 @@ def test_conflicts_of_a_stride_are_its_common_divisor_with_the_banks(stride: int
     assert "in parts" not in str(table), "for words there is no second rule"
 
 
-# Any access at all, counted by sets -----------------------------------------------------------
-
-
-@cuda.jit
-def anywhere(out, a, where, b, where_b):
-    s = cuda.shared.array(512, np.float16)
-    i = cuda.grid(1)
-    t = cuda.threadIdx.x
-    for j in range(8):
-        s[t + 64 * j] = 1
-    cuda.syncthreads()
-    total = float32(0)
-    for j in range(where.shape[1]):
-        if where[i, j] >= 0:
-            total += a[where[i, j]] + b[where_b[i, j]] + s[where_b[i, j]]
-    out[i] = total
-
-
-def by_sets(wanted: np.ndarray, size: int, first: int) -> dict[str, int]:
-    """wanted [warps, lanes, turns]: item of each lane, or -1; `first` byte address of item 0."""
-    counts = dict.fromkeys(
-        ("requests", "sectors", "ideal sectors", "lines", "ideal lines", "wavefronts"), 0
-    )
-    for turn in (turn for warp in wanted for turn in warp.T):
-        items = {int(i) for i in turn if i >= 0}
-        if not items:
-            continue
-        touched = {first + i * size + b for i in items for b in range(size)}
-        words: dict[int, set[int]] = {}
-        for byte in touched:
-            words.setdefault(byte // 4 % 32, set()).add(byte // 4)
-        counts["requests"] += 1
-        for column, unit in (("sectors", 32), ("lines", 128)):
-            counts[column] += len({byte // unit for byte in touched})
-            counts[f"ideal {column}"] += -(-len(touched) // unit)
-        counts["wavefronts"] += max(map(len, words.values()))
-    return counts
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_counts_are_those_of_sets_for_accesses_anywhere(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    reach = int(rng.choice([4, 40, 400]))
-    num_threads, turns, grid = int(rng.choice([7, 32, 64])), 5, 2
-    where = rng.integers(-reach // 3, reach, (grid * num_threads, turns))
-    where_b = rng.integers(0, reach, where.shape)
-    a, b = rng.standard_normal(1000)[3 : 3 + reach], np.ones(900, np.float16)[1:]
-    arguments = zeros(grid * num_threads), a, where, b, where_b
-    trace = launch(anywhere, grid, num_threads, *arguments, trace="all", checks=()).trace
-
-    def by_warp(items: np.ndarray) -> np.ndarray:
-        """[warps, 32, turns], -1 for lanes that read nothing"""
-        lanes = np.full((grid, -(-num_threads // 32) * 32, turns), -1)
-        asked = np.where(where >= 0, items, -1)
-        lanes[:, :num_threads] = asked.reshape(grid, num_threads, turns)
-        return lanes.reshape(-1, 32, turns)
-
-    first = {array.name: array.address for array in trace.arrays}
-    for name, items, size in (("a", where, 8), ("b", where_b, 2)):
-        table = global_traffic(trace.only(array=name))
-        expected = by_sets(by_warp(items), size, first[name])
-        del expected["wavefronts"]
-        assert {column: table.total(column) for column in expected} == expected
-    table = shared_traffic(trace.only(array="s", kind="read"))
-    assert table.total("wavefronts") == by_sets(by_warp(where_b), 2, 0)["wavefronts"]
+@pytest.mark.parametrize("dtype", [np.float16, np.float64])
+@pytest.mark.parametrize("reach", [4, 40, 400])
+def test_a_warp_that_reads_anywhere_costs_what_sets_count(reach: int, dtype: type) -> None:
+    """a begins 2 or 8 bytes late, so that some items are in two words, sectors or lines."""
+    where, a = np.random.default_rng(0).integers(0, reach, 32), np.zeros(401, dtype)[1:]
+    arguments = zeros(32), a, where
+    trace = trace_of("out, a, where", "out[t] = a[where[t]]", 32, *arguments, checks=())
+    reads = trace.only(array="a")
+    first = reads.the_array().address + where * a.itemsize
+    wanted = set((first[:, None] + np.arange(a.itemsize)).ravel().tolist())
+    table = global_traffic(reads)
+    for column, unit in (("sectors", 32), ("lines", 128)):
+        assert table.total(column) == len({byte // unit for byte in wanted})
+        assert table.total(f"ideal {column}") == -(-len(wanted) // unit)
 
 
 # What is counted, and how ----------------------------------------------------------------------
@@ -126,32 +75,18 @@ def test_instructions_of_every_kind_stand_in_the_table() -> None:
             cuda.syncwarp()
         cuda.syncthreads()
         cuda.atomic.add(out, 0, x)
+        s = cuda.shared.array(1, float32)
+        cuda.atomic.add(s, 0, x)
     """
-    trace = trace_of("out, a", every_kind, 64, zeros(1), zeros(64))
+    trace = trace_of("out, a", every_kind, 64, zeros(1), zeros(64), checks=())
     table = instructions(trace)
     kinds = {"write", "read", "shuffle", "vote", "syncwarp", "barrier", "atomic"}
     assert set(table.column("does")) == kinds
     assert table.column("instructions") == [2] * len(table.rows)
+    assert shared_traffic(trace).rows == (), "atomics have no wavefronts"
     local = bytes_by_space(trace).rows[-2:]
     assert local == (("local", "read", 2, 256), ("local", "write", 2, 256))
     assert global_traffic(trace).column("does") == ["read", "atomic"]
-
-
-def test_atomics_have_no_wavefronts() -> None:
-    body = "s = cuda.shared.array(1, np.int32)\ns[0] = 0\ncuda.atomic.add(s, 0, 1)\nout[t] = s[0]"
-    table = shared_traffic(trace_of("out", body, 32, zeros(32), checks=()))
-    assert table.column("does") == ["write", "read"]
-
-
-@pytest.mark.parametrize(
-    ("first_byte", "num_lanes", "sectors", "ideal"), [(2, 32, 5, 4), (29, 1, 2, 1)]
-)
-def test_an_access_may_begin_within_a_word(first_byte, num_lanes, sectors, ideal) -> None:
-    """The ideal counts bytes, wherever they begin; one byte in a sector costs all of it."""
-    a = np.zeros(200, np.uint8)[first_byte : first_byte + 4 * num_lanes].view(np.float32)
-    trace = trace_of("out, a", "out[t] = a[t]", num_lanes, zeros(num_lanes), a, checks=())
-    table = global_traffic(trace.only(array="a"))
-    assert (table.total("sectors"), table.total("ideal sectors")) == (sectors, ideal)
 
 
 def test_sectors_of_requests_are_not_sectors_that_are_needed() -> None:

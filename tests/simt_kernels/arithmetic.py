@@ -112,15 +112,20 @@ each(
     },
 )
 each(
-    "signs_and_shifts",
-    (integers(), integers(np.uint8), integers(np.uint32)),
+    "signs_shifts_and_casts",
+    (integers(), integers(np.uint32), lambda rng: floats()(rng) * 1000),
     {
         "-x": lambda x, y, z: -x,
-        "-z": lambda x, y, z: -z,
-        "~y": lambda x, y, z: ~y,
+        "-y": lambda x, y, z: -y,
+        "~numba.uint8(x)": lambda x, y, z: ~x.astype(np.uint8),
         "x << 31": lambda x, y, z: wide(x) * 2**31,
-        "z << 4": lambda x, y, z: wide(z) * 16,
-        "z >> 4": lambda x, y, z: z // 16,
+        "y << 4": lambda x, y, z: wide(y) * 16,
+        "y >> 4": lambda x, y, z: y // 16,
+        "np.int16(x)": lambda x, y, z: x.astype(np.int16),
+        "numba.float32(x)": lambda x, y, z: x.astype(np.float32),
+        "float(x)": lambda x, y, z: x.astype(float),
+        "bool(x) + (z > 1)": lambda x, y, z: (x != 0) * 1 + (z > 1),
+        "int(z)": lambda x, y, z: np.trunc(z),
     },
 )
 each(
@@ -137,38 +142,8 @@ each(
     rtol=1e-12,
 )
 
-# Casts ---------------------------------------------------------------------------------------
-
-each(
-    "casts",
-    (integers(np.int64), lambda rng: floats()(rng) * 1000, floats(np.float16)),
-    {
-        "numba.int8(x)": lambda x, y, z: x.astype(np.int8),
-        "np.uint8(x)": lambda x, y, z: x.astype(np.uint8),
-        "numba.uint32(x)": lambda x, y, z: x.astype(np.uint32),
-        "numba.float32(x)": lambda x, y, z: x.astype(np.float32),
-        "float(x)": lambda x, y, z: x.astype(float),
-        "not x": lambda x, y, z: x == 0,
-        "bool(x) + (y > 1)": lambda x, y, z: (x != 0) * 1 + (y > 1),
-        "int(y)": lambda x, y, z: np.trunc(y),
-        "np.float64(z)": lambda x, y, z: z,
-    },
-)
-
 # Functions -----------------------------------------------------------------------------------
 
-each(
-    "smallest_largest_absolute_round",
-    (lambda rng: floats()(rng) * 4, small()),
-    {
-        "min(x, y)": lambda x, y: np.minimum(x, y),
-        "max(0.3, x)": lambda x, y: np.maximum(wide(x), 0.3),
-        "min(max(x, -1.5), y % 3)": lambda x, y: np.clip(wide(x), -1.5, y % 3),
-        "abs(x)": lambda x, y: abs(x),
-        "abs(y)": lambda x, y: abs(y),
-        "round(y / 2)": lambda x, y: np.rint(y / 2),
-    },
-)
 OF_TWO = (math.atan2, math.copysign, math.fmod, math.hypot, math.pow)
 OF_ONE = [f for f in MATH if f.__module__ == "math" and f not in (math.acosh, *OF_TWO)]
 
@@ -187,19 +162,20 @@ each(
 )
 # Of one type, NaN loses; of a float and an integer, the first one is kept beside NaN.
 each(
-    "not_a_number_and_infinity",
-    (special, floats()),
+    "not_a_number_infinity_smallest_and_largest",
+    (special, floats(), small()),
     {
-        "math.isnan(x)": lambda x, y: np.isnan(x),
-        "math.isinf(x)": lambda x, y: np.isinf(x),
-        "math.isfinite(x)": lambda x, y: np.isfinite(x),
-        "x != x": lambda x, y: np.isnan(x),
-        "x < 1": lambda x, y: x < 1,
-        "max(x, y)": lambda x, y: np.fmax(x, y),
-        "min(y, x)": lambda x, y: np.fmin(y, x),
-        "max(x, 0)": lambda x, y: np.maximum(x, 0),
-        "max(0, x)": lambda x, y: np.fmax(x, 0).clip(0),
-        "x / numba.float32(0)": lambda x, y: x / np.zeros_like(x),
+        "x != x": lambda x, y, z: np.isnan(x),
+        "x < 1": lambda x, y, z: x < 1,
+        "max(x, y)": lambda x, y, z: np.fmax(x, y),
+        "min(y, x)": lambda x, y, z: np.fmin(y, x),
+        "max(x, 0)": lambda x, y, z: np.maximum(x, 0),
+        "max(0, x)": lambda x, y, z: np.fmax(x, 0).clip(0),
+        "min(max(y, -0.5), z % 3)": lambda x, y, z: np.clip(wide(y), -0.5, z % 3),
+        "x / numba.float32(0)": lambda x, y, z: x / np.zeros_like(x),
+        "abs(x)": lambda x, y, z: abs(x),
+        "abs(z)": lambda x, y, z: abs(z),
+        "round(z / 2)": lambda x, y, z: np.rint(z / 2),
     },
 )
 

@@ -66,13 +66,6 @@ faulty(
                 tile[i] = a[i]
             cuda.syncthreads()
             out[i] = tile[63 - i]  # FAULT""",
-        "masked_scores_enter_the_sum": """
-            if i < 50:
-                tile[i] = math.exp(a[i])
-            cuda.syncthreads()
-            if i == 0:
-                for token in range(64):
-                    out[0] += tile[token]  # FAULT""",
         "shared_counter_never_zeroed": """
             if a[i] > 0.5:
                 out[i] = cuda.atomic.add(tile, 0, 1)  # FAULT""",
@@ -116,17 +109,6 @@ faulty(
             dynamic[i + 1] = a[i]  # FAULT""",
     },
 )
-
-
-def image(rng):
-    return rng.random((8, 16), np.float32), np.zeros((8, 16), np.float32)
-
-
-@fault(1, (16, 8), image, "memory")
-@cuda.jit
-def swapped_indices(image, out):
-    x, y = cuda.grid(2)
-    out[y, x] = image[x, y]  # FAULT
 
 
 def block_table_and_cache(rng):

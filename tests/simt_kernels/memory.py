@@ -31,18 +31,6 @@ def one_to_four_dimensions(a, b, c, d, out):
         out[w, z, y, x] = a[x] + b[y, x] - c[z, y, x] + 2 * d[w, z, y, x]
 
 
-def strided(rng):
-    return numbers(rng, 13, 14)[::-1, 1::2].T, unwritten(14, 14)[::2, :13]
-
-
-@example((2, 2), (4, 8), strided, lambda a, out: {1: 2 * a})
-@cuda.jit
-def strided_arrays(a, out):
-    row, column = cuda.grid(2)
-    if row < a.shape[0] and column < a.shape[1]:
-        out[row, column] = 2 * a[row, column]
-
-
 @example(
     1,
     32,

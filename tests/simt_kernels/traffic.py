@@ -206,52 +206,28 @@ costs(
     lambda a: a[:32] + sums(a[:64], 2) + sums(a, 4),
     rtol=1e-5,
 )
-# 16 of every 32 bytes: half of each sector. 8 of every 16: half of them as well.
-costs(
-    "vectors_with_gaps",
-    """
-    x, y, z, w = load4(a, 8 * t)
-    total = x + y + z + w
-    x, y = load2(a, 4 * t + 2)
-    out[t] = total + x + y
-    """,
-    {
-        "load4(a, 8 * t)": moved(1, 32, sectors=(32, 16), lines=(8, 4)),
-        "load2(a, 4 * t + 2)": moved(1, 32, sectors=(16, 8), lines=(4, 2)),
-    },
-    {"out[t]": whole(1, 128)},
-    256,
-    lambda a: sums(a, 4)[::2] + sums(a[:128], 2)[1::2],
-    rtol=1e-5,
-)
-
-
-def from_shared(name: str, loads: str, answer: Callable, reads: dict[str, Counts]) -> None:
-    """Registers a kernel that copies 128 floats to s, a word a lane, four times; then it loads."""
-    body = f"""\
-s = cuda.shared.array(128, np.float32, alignment=16)
-for i in range(4):
-    s[t + 32 * i] = a[t + 32 * i]
-cuda.syncthreads()
-{loads}"""
-    reads = {"a[t + 32 * i]": whole(4, 512), **reads}
-    writes = {"s[t + 32 * i]": two_rules(4, (4, 4), (4, 4)), "out[t]": whole(1, 128)}
-    costs(name, body, reads, writes, 128, answer, rtol=1e-5)
-
-
-# Two rows of 128 bytes, read by even and by odd lanes (the q_vecs of vLLM's kernel): 2 vectors in
+# The even and the odd lanes read two rows of 128 bytes (the q_vecs of vLLM's kernel): 2 vectors in
 # the same two banks. At once: 4 words, 2 wavefronts where 1 would do; in halves twice that.
-from_shared(
-    "shared_vectors_of_two_rows",
-    "x, y = load2(s, t % 2 * 32)\nout[t] = x + y",
-    lambda a: sums(a, 2)[np.arange(WARP) % 2 * 16],
-    {"load2(s, t % 2 * 32)": two_rules(1, (2, 1), (4, 2))},
-)
 # Four lanes for each vector: 8 vectors of 16 bytes are 32 words, one wavefront at once. A quarter
 # of the warp reads 8 words, so 4 quarters take 4.
-from_shared(
-    "shared_vectors_for_four_lanes",
-    "x, y, z, w = load4(s, t // 4 * 4)\nout[t] = x + y + z + w",
-    lambda a: sums(a, 4)[np.arange(WARP) // 4],
-    {"load4(s, t // 4 * 4)": two_rules(1, (1, 1), (4, 4))},
+costs(
+    "shared_vectors_that_several_lanes_read",
+    """
+    s = cuda.shared.array(128, np.float32, alignment=16)
+    for i in range(4):
+        s[t + 32 * i] = a[t + 32 * i]
+    cuda.syncthreads()
+    u, v = load2(s, t % 2 * 32)
+    x, y, z, w = load4(s, t // 4 * 4)
+    out[t] = u + v + x + y + z + w
+    """,
+    {
+        "a[t + 32 * i]": whole(4, 512),
+        "load2(s, t % 2 * 32)": two_rules(1, (2, 1), (4, 2)),
+        "load4(s, t // 4 * 4)": two_rules(1, (1, 1), (4, 4)),
+    },
+    {"s[t + 32 * i]": two_rules(4, (4, 4), (4, 4)), "out[t]": whole(1, 128)},
+    128,
+    lambda a: sums(a, 2)[np.arange(WARP) % 2 * 16] + sums(a, 4)[np.arange(WARP) // 4],
+    rtol=1e-5,
 )

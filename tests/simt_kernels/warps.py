@@ -69,18 +69,6 @@ def full_mask_shuffle_after_the_others_returned(a, out):
     out[lane] = total
 
 
-@example(1, 64, one_and_result(64), lambda a, out: {1: np.where(a > 4, 7, 0)})
-@cuda.jit
-def shuffle_with_the_mask_of_a_ballot(a, out):
-    i = cuda.threadIdx.x
-    mask = cuda.ballot_sync(ALL, a[i] > 4)
-    if a[i] > 4:
-        source = 0
-        while mask >> source & 1 == 0:
-            source += 1
-        out[i] = 7 + source - cuda.shfl_sync(mask, cuda.laneid, source)
-
-
 # Votes, and barriers of a warp ---------------------------------------------------------------
 
 
@@ -120,20 +108,6 @@ def each_warp_function(a, out):
     out[9, i] = warp[i ^ 31]
 
 
-@example(1, 32, one_and_result(32), lambda a, out: {1: [*a[15::-1], *2 * np.roll(a[16:], -1)]})
-@cuda.jit
-def syncwarp_orders_half_a_warp(a, out):
-    i = cuda.threadIdx.x
-    block = cuda.shared.array(32, numba.int32)
-    block[i] = a[i]
-    if i < 16:
-        cuda.syncwarp(LOWER_HALF)
-        out[i] = block[15 - i]
-    else:
-        cuda.syncwarp(UPPER_HALF)
-        out[i] = 2 * block[16 + (i + 1) % 16]
-
-
 @example(1, 32, lambda rng: (np.arange(5, 8), np.zeros(1, np.int64)), lambda a, out: {1: a[2:]})
 @cuda.jit
 def syncwarps_pass_the_word_from_lane_to_lane(a, out):
@@ -171,16 +145,6 @@ def syncthreads_count_and_or(a, out):
     out[1, i] = 1 if cuda.syncthreads_and(positive) else 0
     out[2, i] = 1 if cuda.syncthreads_or(positive) else 0
     out[3, i] = 1 if cuda.syncthreads_and(1 - positive) else 0
-
-
-@example(1, 64, one_and_result(64), lambda a, out: {1: np.full(64, a.max())})
-@cuda.jit
-def loop_until_all_threads_agree(a, out):
-    i = cuda.threadIdx.x
-    rounds = 0
-    while cuda.syncthreads_or(numba.int32(a[i] > rounds)):
-        rounds += 1
-    out[i] = rounds
 
 
 # Atomics -------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ EMPTY, INK = "#f2f2f2", "#222222"
 # What each pane holds, and the colour at the top of each cell that is seen.
 LOOK = """() => {
   const hex = (rgb) => "#" + [...rgb].map((n) => n.toString(16).padStart(2, "0")).join("");
-  const seen = microscope.grids.concat(microscope.localGrids).map((grid) => {
+  const seen = microscope.grids.map((grid) => {
     const { width, height } = grid.canvas;
     const copy = new OffscreenCanvas(width, height).getContext("2d", { willReadFrequently: true });
     copy.drawImage(grid.canvas, 0, 0);
@@ -169,15 +169,6 @@ def by_address(*columns: np.ndarray) -> dict[int, list]:
     return found
 
 
-def locals_after(trace: Trace, instruction: int, lane: int) -> np.recarray:
-    """What one lane does with its local arrays until its warp touches anything else."""
-    records, is_local = trace.records, trace.records.space == SPACES.index("local")
-    warp = records.warp[records.instruction == instruction][0]
-    after = (records.warp == warp) & (records.instruction > instruction)
-    end = records.instruction[after & ~is_local].min(initial=2**31 - 1)
-    return records[after & (records.instruction < end) & (records.lane == lane)]
-
-
 def followed(records: np.recarray, warp: int | None, lane: int | None) -> np.recarray:
     """The records of a warp and a lane; None: of all."""
     for field, wanted in (("warp", warp), ("lane", lane)):
@@ -188,28 +179,22 @@ def followed(records: np.recarray, warp: int | None, lane: int | None) -> np.rec
 def require_cells(
     reader: Reader, trace: Trace, warp: int | None = None, lane: int | None = None
 ) -> None:
-    """What is lit, what was touched before, and the colours of both, against the trace."""
-    records, at = trace.records, reader.at
-    mine = followed(records, warp, lane)
-    here = records[records.instruction == at]
-    owner = here.lane.min() if lane is None else lane  # whose local arrays are shown
-    after = locals_after(trace, at, owner)
-    now = touched(trace, np.append(mine[mine.instruction == at], after).view(np.recarray))
+    """What is lit, what was touched before, and the colours of both, against the trace.
+
+    Local arrays are left out: the page shows those of one lane, up to its next instruction.
+    """
+    at, mine = reader.at, followed(trace.records, warp, lane)
+    now = touched(trace, mine[mine.instruction == at])
     before = touched(trace, mine[mine.instruction <= at])
-    last = after.instruction.max(initial=at)
-    own = (records.warp == here.warp[0]) & (records.lane == owner) & (records.instruction <= last)
-    of_owner = touched(trace, records[own])
     for pane in json.loads(reader.page.evaluate(LOOK)):
         name = pane["space"], pane["array"]
-        lit = by_address(*now.pop(name))
-        past = {*(of_owner if pane["space"] == "local" else before)[name][0].tolist()}
+        lit, past = by_address(*now.pop(name)), {*before[name][0].tolist()}
         assert dict(pane["now"]) == lit, f"{name} at instruction {at}"
         assert {*pane["before"]} == past, f"{name} before instruction {at}"
         visible = dict(pane["cells"])
         assert not lit or visible.keys() & lit, "the tile that is shown is one that is touched"
         for address, shown in visible.items():
             lanes, color = lit.get(address, ((),))[0], pane["color"] if address in past else EMPTY
-            framed = lane in lanes or (lanes and pane["space"] == "local")
             color = LANE_COLORS[lanes[0]] if lanes else color
-            assert shown == (INK if framed else color), f"{name}, address {address}"
-    assert not any(len(addresses) for addresses, *_ in now.values()), "all have a pane"
+            assert shown == (INK if lane in lanes else color), f"{name}, address {address}"
+    assert {space for space, _ in now} <= {"local"}, "all others have a pane"

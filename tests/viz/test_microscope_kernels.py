@@ -11,13 +11,6 @@ from pa_tutorial.viz.microscope import microscope
 from tests.simt_helpers import kernel, zeros
 from tests.viz.microscope_pages import Reader, require_cells, stops
 
-# Of a pane, the number of each cell, and its address.
-CELLS = """(name) => {
-  const grid = microscope.grids.find((g) => g.shape.title.startsWith(`${name},`));
-  const cells = [...Array(grid.perTile * grid.shape.tiles.length).keys()];
-  return cells.filter((cell) => grid.exists(cell)).map((cell) => [cell, grid.address(cell)]);
-}"""
-
 
 @pytest.fixture(scope="module")
 def views() -> Report:
@@ -60,23 +53,6 @@ def test_any_kernel_can_be_looked_at(read, views: Report, warp: int, lane: int) 
     for number in stops(views.trace, warp, lane):
         reader.go(number)
         require_cells(reader, views.trace, warp, lane)
-
-
-def test_elements_of_views_have_their_index_and_nothing_lies_behind_the_end(
-    read, views: Report
-) -> None:
-    reader = read(views)
-    assert reader.text(".findings") == "Findings: none (checked nothing)."
-    for array in (array for array in views.trace.arrays if array.space == "global"):
-        step = np.array(array.strides) * array.dtype.itemsize
-        indices = [*np.ndindex(array.shape)]
-        names = {array.address + np.dot(i, step): f"{array.name}{[*i]}" for i in indices}
-        cells = reader.page.evaluate(CELLS, array.name)
-        addresses = [address for _, address in cells]
-        assert min(names) <= min(addresses) <= max(addresses) <= max(names), array.name
-        for cell, address in cells[:: 1 + len(cells) // 4]:
-            words = reader.hover(f"{array.name},", cell)
-            assert words[0] == names.get(address, "no element begins here")
 
 
 def test_shuffles_and_atomics(read) -> None:
@@ -139,28 +115,6 @@ def test_a_line_is_found_wherever_we_are_or_says_why_not(read, parts: Report) ->
     assert "local arrays only" in reader.text(".notice")
     reader.press("ArrowRight")
     assert reader.text(".notice") == ""
-
-
-def test_a_lane_that_is_let_go_gives_all_warps_back(read, parts: Report) -> None:
-    reader = read(parts)
-    for warp, lane, expected in ((None, 3, "0"), (None, 3, ""), (1, 3, "1"), (None, 3, "1")):
-        reader.follow(warp=warp, lane=lane)
-        assert reader.warp == expected
-
-
-def test_a_click_on_the_time_line_finds_its_instruction(read, parts: Report) -> None:
-    reader = read(parts)
-    canvas = reader.page.locator(".timeline")
-    width = canvas.bounding_box()["width"]
-    numbers = np.unique(parts.trace.records.instruction).tolist()
-    for place, number in [*enumerate(numbers)][::2]:
-        record = parts.trace.only(instruction=number).records[0]
-        reader.go(numbers[place - len(numbers) // 2])  # the cursor is elsewhere
-        x, y = 48 + (place + 0.5) / len(numbers) * (width - 52), 13 * int(record.warp) + 6
-        canvas.click(position={"x": x, "y": y})
-        assert reader.at == number
-        wanted = f"warp {record.warp}: instruction {place + 1},"
-        assert canvas.get_attribute("title").startswith(wanted)
 
 
 RACES = """
