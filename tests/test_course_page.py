@@ -8,10 +8,9 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from pa_tutorial.coursework import window
 from pa_tutorial.coursework.__main__ import parse
-from pa_tutorial.coursework.assignment import POINTS
-from pa_tutorial.coursework.limits import Limits
+from pa_tutorial.coursework.apart import Limits
+from pa_tutorial.coursework.assignment import POINTS, SLIDING_WINDOW, assignment
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "COURSE.md").read_text(encoding="utf-8")
@@ -44,10 +43,20 @@ def test_commands_numbers_and_cases_are_those_of_the_code() -> None:
         parse(shlex.split(command))
     limits = Limits()
     assert f"is worth {POINTS:g} points" in PAGE
-    assert f"`--seconds` ({limits.seconds:g})" in PAGE
-    assert f"`--megabytes` ({limits.megabytes:,}, on Linux)" in PAGE
+    assert f"`--seconds` ({limits.seconds:g} by default" in PAGE
+    assert f"`--megabytes` of memory ({limits.megabytes:,} by default, on Linux)" in PAGE
+    tasks = assignment(SLIDING_WINDOW).tasks
     told = re.search(r"write four things: (.*?)\. The simulator", PAGE)[1]
-    assert all(f"({n})" in told or f"({n} points)" in told for n in window.POINTS.values())
-    names = {trial.name for trials in window.TRIALS.values() for trial in trials(0)}
+    assert all(f"({t.points:g})" in told or f"({t.points:g} points)" in told for t in tasks)
+    names = {trial.name for task in tasks for trial in task.trials(0)}
     told = re.search(r"What they stumble over.*", PAGE)[0]
     assert set(re.findall(r"\(`(\w+)`\)", told)) <= names
+
+
+def test_the_help_of_the_command_says_what_each_limit_is(capsys) -> None:
+    with pytest.raises(SystemExit):
+        parse(["grade", "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "time for one task of one submission" in said
+    assert "(default: 120)" in said
+    assert "(default: 2048)" in said

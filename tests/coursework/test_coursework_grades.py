@@ -19,20 +19,32 @@ from pa_tutorial.coursework.apart import ROOT, Limits, end_group
 from pa_tutorial.coursework.assignment import ANSWERS, assignment
 from pa_tutorial.coursework.grades import Grade, TaskGrade, grade, one_line
 from pa_tutorial.coursework.plain import write_folder
+from pa_tutorial.coursework.tasks import Task
 from pa_tutorial.exercises import EXERCISES
 
 NAME, DRAW = "05_online_softmax", 811
 LIMITS = Limits(seconds=100, megabytes=400)
-FIRST, SECOND, THIRD = assignment(NAME).tasks
+ONE = assignment(NAME)
+FIRST, SECOND, THIRD = ONE.tasks
 MERGE = EXERCISES[SECOND.name]
 WRONG = MERGE.wrong_source(MERGE.wrong[0])  # it is right in some cases
-IMPORTS = "import math\nimport os\nimport sys\nimport torch\n"
 
 
-def graded(text: str, *tasks: object, limits: Limits = LIMITS, **files: str) -> Grade:
-    """Of some tasks of the assignment; a second is all that most tests need."""
-    one = replace(assignment(NAME), tasks=tasks or (SECOND,))
-    return grade("student", {ANSWERS: IMPORTS + text, **files}, one, DRAW, limits)
+def answers(written: dict[str, str]) -> str:
+    """The student's file, with these answers in place of the stubs."""
+    text = ONE.starter[ANSWERS]
+    for name, source in written.items():
+        text = text.replace(EXERCISES[name].stub.strip(), source.strip())
+    return f"import os\nimport sys\n{text}"
+
+
+HALF_RIGHT, ALL_RIGHT = (answers({SECOND.name: text}) for text in (WRONG, MERGE.source))
+
+
+def graded(text: str, *tasks: Task, limits: Limits = LIMITS, **files: str) -> Grade:
+    """Grade some tasks of the assignment; the second alone is enough for most tests."""
+    one = replace(ONE, tasks=tasks or (SECOND,))
+    return grade("student", {ANSWERS: text, **files}, one, DRAW, limits)
 
 
 def worth(source: str) -> float:
@@ -42,17 +54,16 @@ def worth(source: str) -> float:
 
 
 def test_right_is_worth_all_wrong_a_part_and_empty_nothing() -> None:
-    right, empty = EXERCISES[FIRST.name].source, EXERCISES[THIRD.name].stub
-    texts = ["from typing import *\nfrom torch import Tensor", right, WRONG, empty]
-    result = graded("\n\n".join(texts).replace("Sequence[", "Iterable["), FIRST, SECOND, THIRD)
+    text = answers({FIRST.name: EXERCISES[FIRST.name].source, SECOND.name: WRONG})
+    result = graded(text, FIRST, SECOND, THIRD)
     assert [task.points for task in result.tasks] == [10, worth(WRONG), 0], result
     assert 0 < worth(WRONG) < 10
-    assert result.tasks[1].failed
     assert "worst against attention over all tokens" in result.tasks[1].reasons[0]
     assert "not written yet" in result.tasks[2].reasons[0]
 
 
 ZEROS = """
+import torch
 from torch.overrides import TorchFunctionMode
 
 
@@ -66,53 +77,67 @@ Zeros().__enter__()
 """
 NORM = "lambda a, axis=None, **_: numpy.zeros(numpy.sum(a, axis=axis).shape)"
 SHELL = "cat key.json ../key.json ../course/instructor/key.json"
+REPORT = """
+print("  10.00 of 10  merge_parts")
+for number in range(3, 30):
+    try:
+        os.write(number, b'[1]\\n{"case": "far_apart", "passed": true}\\n')
+    except OSError:
+        pass
+"""
+# what stands at the end of the student's file
 TRICKS = {
-    "zeros": (ZEROS, 0),  # so are its results
-    "norm": (f"import numpy\nn = numpy\nn.linalg.norm = {NORM}\n", worth(WRONG)),
-    "its_module": (f"import numpy\nlib = numpy.linalg\nlib.norm = {NORM}\n", worth(WRONG)),
-    "shell": (
-        "import random\nr = random\n"
-        f"r._os.posix_spawn('/bin/sh', ['sh', '-c', {SHELL!r}], r._os.environ)\n",
-        worth(WRONG),
-    ),
-    "comparison": (
-        "from pa_tutorial.checks import running\nrunning.compare = lambda *_: []\n",
-        worth(WRONG),
-    ),
-    "points": (
-        "print('  10.00 of 10  merge_parts')\n"
-        "for number in range(3, 30):\n"
-        "    try:\n"
-        '        os.write(number, b\'[1]\\n{"case": "far_apart", "passed": true}\\n\')\n'
-        "    except OSError:\n"
-        "        pass\n",
-        worth(WRONG),
-    ),
-    "torch": ("torch.set_default_dtype(torch.float16)\n", worth(WRONG)),
+    "zeros": ZEROS,
+    "norm": f"import numpy\nn = numpy\nn.linalg.norm = {NORM}",
+    "its_module": f"import numpy\nlib = numpy.linalg\nlib.norm = {NORM}",
+    "shell": "import random\nr = random\n"
+    f"r._os.posix_spawn('/bin/sh', ['sh', '-c', {SHELL!r}], r._os.environ)",
+    "comparison": "from pa_tutorial.checks import running\nrunning.compare = lambda *_: []",
+    "report": REPORT,
+    "dtype": "torch.set_default_dtype(torch.float16)",
 }
-TWICE = "CALLS = []\n" + MERGE.source.replace("m = max(", "CALLS.append(1)\n    {}\n    m = max(")
+THIRD_CALL = f"""
+right, calls = {SECOND.name}, []
+
+
+def {SECOND.name}(parts):
+    calls.append(parts)
+    if len(calls) == 3:
+        %s
+    return right(parts)
+"""
+# what the third call does -> what the grade says
 ENDS = {
-    "exits": TWICE.replace("{}", "len(CALLS) > 2 and os._exit(0)"),
-    "exits_in_python": TWICE.replace("{}", "len(CALLS) > 2 and sys.exit()"),
-    "kills": TWICE.replace("{}", "len(CALLS) > 2 and os.kill(0, 9)"),
-    "memory": TWICE.replace("{}", "len(CALLS) > 2 and torch.ones(10**10)"),
+    "os._exit(0)": "its process ended",
+    "os.kill(0, 9)": "its process ended",
+    "sys.exit()": "it raised SystemExit",
+    "torch.ones(10**10)": "memory",
 }
-SAID = {"exits": "its process ended", "kills": "its process ended", "memory": "memory"}
+MARKS = {
+    "shell": pytest.mark.needs("POSIX"),
+    "os.kill(0, 9)": pytest.mark.needs("POSIX"),
+    "torch.ones(10**10)": pytest.mark.needs("limits of memory"),
+}
 
 
-@pytest.mark.parametrize("trick", TRICKS)
+def each(name: str, values: dict) -> pytest.MarkDecorator:
+    params = [pytest.param(value, marks=MARKS.get(value, ())) for value in values]
+    return pytest.mark.parametrize(name, params)
+
+
+@each("trick", TRICKS)
 def test_an_answer_that_tricks_gets_what_its_results_are_worth(trick: str) -> None:
-    text, points = TRICKS[trick]
-    result = graded(f"from collections.abc import Sequence\n{text}\n\n{WRONG}")
-    assert result.points == points, result
+    result = graded(f"{HALF_RIGHT}\n\n{TRICKS[trick]}\n")
+    assert result.points == (0 if trick == "zeros" else worth(WRONG)), result
 
 
-@pytest.mark.needs("limits of memory")
-@pytest.mark.parametrize("how", ENDS)
-def test_what_ran_before_an_answer_ends_its_process_counts(how: str) -> None:
-    result = graded(f"from collections.abc import Sequence\n{ENDS[how]}")
-    assert result.points == round(10 * 2 / len(SECOND.trials(DRAW)), 2), result
-    assert SAID.get(how, "it raised SystemExit") in result.tasks[0].reasons[0]
+@each("what", ENDS)
+def test_a_case_in_which_the_process_ends_costs_no_case_before_it(what: str) -> None:
+    (task,) = graded(f"{ALL_RIGHT}\n\n{THIRD_CALL % what}").tasks
+    assert [case.passed for case in task.cases[:3]] == [True, True, False]
+    assert ENDS[what] in task.reasons[0]
+    goes_on = "SystemExit" in ENDS[what] or "memory" in ENDS[what]
+    assert len(task.failed) == (1 if goes_on else len(task.cases) - 2)
 
 
 def test_an_answer_that_does_not_end_is_stopped() -> None:
@@ -126,12 +151,13 @@ def test_an_answer_that_does_not_end_is_stopped() -> None:
 
 SEES = f"""
 def {SECOND.name}(parts):
-    raise ValueError(f"{{[n for n in os.listdir() if n[0] != '_']}} {{sys.argv[1:]}} \\n \\ud800" + "x" * 10**7)
+    names = [name for name in os.listdir() if name != "__pycache__"]
+    raise ValueError(f"{{names}} {{sys.argv[1:]}} \\n \\ud800" + "x" * 10**7)
 """
 
 
 def test_a_submission_sees_its_own_files_and_which_numbers_and_its_words_stay_on_a_line() -> None:
-    (why,) = graded(SEES).tasks[0].reasons
+    (why,) = graded(f"{ALL_RIGHT}\n\n{SEES}").tasks[0].reasons
     seen = f"['{ANSWERS}'] ['{NAME}', '{SECOND.name}', '{DRAW}', '400']"
     assert why.startswith(f"every case: it raised ValueError: {seen}    xxx")
     assert why.isprintable()
@@ -140,9 +166,11 @@ def test_a_submission_sees_its_own_files_and_which_numbers_and_its_words_stay_on
 
 
 def test_code_may_be_moved_to_other_files_and_none_takes_the_place_of_a_library() -> None:
-    moved = {"own.py": f"import math\nfrom collections.abc import Sequence\n\n\n{MERGE.source}"}
-    own = graded(f"from own import {SECOND.name}", **moved, **{"torch.py": "raise ValueError"})
-    assert own.points == 10
+    files = {"own.py": ALL_RIGHT, "torch.py": "raise ValueError"}
+    assert graded(f"from own import {SECOND.name}", **files).points == 10
+
+
+def test_what_is_no_function_is_worth_nothing() -> None:
     (why,) = graded(f"{SECOND.name} = None").tasks[0].reasons
     assert why == f"every case: {ANSWERS} has no function {SECOND.name}"
 
@@ -165,10 +193,8 @@ def test_what_is_wrong_everywhere_is_said_once() -> None:
 
 
 def test_pytest_says_in_a_folder_what_is_wrong(tmp_path) -> None:
-    write_folder(assignment(NAME), tmp_path)
-    answers = tmp_path / ANSWERS
-    text = answers.read_text(encoding="utf-8")
-    answers.write_text(text.replace(MERGE.stub, WRONG), encoding="utf-8")
+    write_folder(ONE, tmp_path)
+    (tmp_path / ANSWERS).write_text(HALF_RIGHT, encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     own = {"cwd": tmp_path, "env": {**os.environ, "PYTHONPATH": str(ROOT)}}
     output = subprocess.run(command, **own, capture_output=True, encoding="utf-8").stdout
