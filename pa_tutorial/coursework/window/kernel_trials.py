@@ -91,11 +91,10 @@ def require_kernel(made: object) -> Callable:
 def v1_launch(problem: WindowProblem, paged_attention: Callable) -> Launch:
     """The launch of an answer to the task v1."""
     launch = with_kernel(prepared(prepare_v1, problem), paged_attention, problem)
-    if not problem.little_memory:
-        return launch
-    longest = max(problem.seq_lens)
-    enough = solution()["shared_bytes"](launch.geometry, longest, problem.window)
-    return replace(launch, shared_bytes=enough)
+    if problem.little_memory:
+        sizes = launch.geometry, max(problem.seq_lens), problem.window
+        launch = replace(launch, shared_bytes=solution()["shared_bytes"](*sizes))
+    return launch
 
 
 def v1_out(problem: WindowProblem, paged_attention: Callable) -> Tensor:
