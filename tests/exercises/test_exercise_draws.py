@@ -9,7 +9,7 @@ from pa_tutorial.checks import attempt, check
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises import EXERCISES, Exercise
 from pa_tutorial.text_changes import Version
-from tests.coursework.memorizing_student import MemorizingStudent
+from tests.exercises.memorizing_student import MemorizingStudent
 from tests.exercises.test_exercises import each, each_wrong
 
 DRAW = 20261122

@@ -88,11 +88,10 @@ def v1_launch(problem: WindowProblem, paged_attention: Callable) -> PagedLaunch:
     backend = PagedBackend(loads_of(problem))
     ours = backend.prepare(problem.paged("vllm"), num_threads=NUM_THREADS)
     launch = with_kernel(ours, paged_attention, problem)
-    if not problem.little_memory:
-        return launch
-    longest = max(problem.seq_lens)
-    enough = solution()["shared_bytes"](launch.geometry, longest, problem.window)
-    return replace(launch, shared_bytes=enough)
+    if problem.little_memory:
+        sizes = launch.geometry, max(problem.seq_lens), problem.window
+        launch = replace(launch, shared_bytes=solution()["shared_bytes"](*sizes))
+    return launch
 
 
 def v1_out(problem: WindowProblem, paged_attention: Callable) -> Tensor:

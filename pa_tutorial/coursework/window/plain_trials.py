@@ -10,6 +10,7 @@ from pa_tutorial.checks.running import Trial
 from pa_tutorial.coursework.window.kernel_cases import drawing
 from pa_tutorial.exercises.grading import whole_numbers
 from pa_tutorial.kernels.geometry import FLOAT_BYTES, Geometry
+from pa_tutorial.walk.calls import require_written
 
 ROUNDS = 6  # how often each case is drawn
 Round = tuple[int, int, int]  # length of a sequence, window, block size
@@ -113,7 +114,8 @@ SHARED = (
 def shared_bytes_trials(draw: int = 0) -> list[Trial]:
     def call(answer: Callable, one: Round) -> list[int]:
         length, window, block_size = one
-        return whole_numbers([answer(geometry_of(block_size), length, window)], 1)
+        found = answer(geometry_of(block_size), length, window)
+        return whole_numbers([require_written(found)], 1)
 
     axes = "shared_bytes(geometry of blocks of {2}, {0}, {1})", "what it returns|"
     return numbers_trials(SHARED, draw, call, least_bytes, axes)
