@@ -3,13 +3,13 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-# Marks of readiness: what a reader, all tests and the site need.
+# Files that mark an environment as ready: for a reader, for all tests, for the site.
 LAB    := $(VENV)/.lab-ready
 ALL    := $(VENV)/.all-ready
 SITE   := $(VENV)/.site-ready
 PIP    := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
-# Bytecode is made of what is imported, and kept: pip would make it of all that is installed, and
-# without keeping it, each of the many processes that the tests start would make it again.
+# Python compiles and keeps the bytecode of what is imported. pip would compile all that it installs,
+# and without keeping it, each of the many processes that the tests start would compile it again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help lab test test-all test-hours test-macos refresh bounds figures bench gpu lint size site clean
@@ -45,7 +45,7 @@ TEST := $(BIN)/python -m pytest -n auto --no-loadscope-reorder
 test: $(ALL)  ## run the checks that show a clone works, every notebook included (5 minutes on 2 cores)
 	$(TEST) --dist loadfile
 
-test-all: $(ALL)  ## run the tests that `make test` leaves out (30 minutes at most)
+test-all: $(ALL)  ## run the tests that `make test` leaves out (at most 30 minutes)
 	$(TEST) --dist loadfile --rest
 
 test-hours: $(ALL)  ## try every wrong example on every case, a million operations (hours)
@@ -58,7 +58,7 @@ test-macos: $(ALL)  ## run kernels, notebooks 07 and 09 and a stage with what a 
 refresh: $(ALL)  ## after a change of a kernel: rewrite notebooks' outputs and figures (5 minutes)
 	@$(BIN)/python -m tests.refresh $(ONLY)
 
-bounds: $(ALL)  ## measure the bounds of the checks, and print old beside new (10 minutes)
+bounds: $(ALL)  ## measure the bounds of the checks, and print old beside new (7 minutes)
 	@$(BIN)/python -m tests.record_bounds $(ONLY)
 
 figures: $(ALL)  ## draw every figure for slides, as SVG and PNG, into build/figures/
@@ -70,7 +70,7 @@ $(SITE): $(LAB)
 	@$(PIP) --no-compile -e '.[site]'
 	@touch $(SITE)
 
-site: $(SITE)  ## make the notebooks and pages a site, into build/site/ (2 minutes at most)
+site: $(SITE)  ## make the notebooks and pages a site, into build/site/ (at most 2 minutes)
 	@$(BIN)/python -c 'import furo, latex2mathml, myst_nb, sphinx, sphinx_copybutton' 2>/dev/null || \
 	  { echo "The site needs Sphinx and more: $(BIN)/pip install -c constraints.txt -e '.[site]'"; exit 1; }
 	@rm -rf build/site

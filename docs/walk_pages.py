@@ -1,6 +1,6 @@
 """Sphinx extension: cells that links reach, the live microscope, sources as pages, ways to read.
 
-What a notebook, a page or the README says stays as it is; only its links are led to the site.
+The texts of notebooks, pages and the README stay as they are; only their links change.
 """
 
 import json
@@ -75,7 +75,7 @@ def walk_notebook(app: Sphinx, docname: str, content: dict) -> dict:
 
 
 def live(app: Sphinx, name: str, title: str, data: str) -> str:
-    """The microscope of a cell is a page of its own, shown in a frame: no network, any browser."""
+    """A cell's microscope is a separate page shown in a frame: no network, any browser."""
     folder = Path(app.outdir, "microscope")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.html").write_text(page(title, data), encoding="utf-8")
@@ -83,7 +83,7 @@ def live(app: Sphinx, name: str, title: str, data: str) -> str:
 
 
 def two_hours(app: Sphinx, docname: str) -> Iterator[str]:
-    """The way through a notebook of the two-hour path, as the README says the path."""
+    """The sentence about the two-hour path in a notebook, taken from the README."""
     said = Path(app.srcdir, "README.md").read_text(encoding="utf-8")
     path = TWO_HOURS.findall(said.partition("**A kernel to write on Monday?**")[2].split("\n")[0])
     after = dict(zip(path, [*path[1:], ("", "")], strict=True))
@@ -95,7 +95,7 @@ def two_hours(app: Sphinx, docname: str) -> Iterator[str]:
 
 
 def on_doctree(app: Sphinx, doctree: nodes.document) -> None:
-    """Links to files of the project lead to pages with their text."""
+    """Links to the project's files lead to pages that show them."""
     for link in list(doctree.findall(download_reference)):
         target = Path(app.env.relfn2path(link["reftarget"], app.env.docname)[1])
         file = target.resolve().relative_to(app.srcdir).as_posix()

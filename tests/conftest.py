@@ -47,11 +47,16 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """`pytest -m gpu` imports no other file: a machine with a GPU may lack what they need."""
-    is_test = collection_path.match("test_*.py") and profiles.chosen(config) == "gpu"
-    if is_test and "pytest.mark.gpu" not in collection_path.read_text(encoding="utf-8"):
-        return True
-    return None
+    """`pytest -m NAME` imports only files with that mark: a stage takes seconds.
+
+    With `-m gpu`, the others may need what that machine lacks.
+    """
+    name = config.option.markexpr
+    if not name.isidentifier() or not collection_path.match("test_*.py"):
+        return None
+    text = collection_path.read_text(encoding="utf-8")
+    by_name = name in STAGES and "getattr(pytest.mark," in text
+    return None if by_name or f"pytest.mark.{name}" in text else True
 
 
 @pytest.hookimpl(tryfirst=True)  # before options such as -k deselect any test of a file

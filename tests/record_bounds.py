@@ -22,7 +22,7 @@ from contextlib import redirect_stderr, redirect_stdout
 import numpy as np
 import torch
 
-from pa_tutorial.checks.comparing import BOUNDS_FILE, QUANTITIES, load_bounds
+from pa_tutorial.checks.comparing import BOUNDS_FILE, QUANTITIES
 from pa_tutorial.checks.running import judge, stage_trial
 from pa_tutorial.walk.cases import CASES
 from pa_tutorial.walk.ladder import STAGES
@@ -42,7 +42,6 @@ def record(case_id: str) -> Iterator[str]:
     bounds[case_id] = {q: old[q] if is_close(new[q], old.get(q, {})) else new[q] for q in new}
     kept = {name: bounds[name] for name in CASES if name in bounds}
     BOUNDS_FILE.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8", newline="\n")
-    load_bounds.cache_clear()
     for quantity in {**old, **new}:
         before, after = old.get(quantity), bounds[case_id].get(quantity)
         if before != after:
