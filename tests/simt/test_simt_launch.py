@@ -261,7 +261,7 @@ def test_names_of_numbas_successor_are_known(monkeypatch: pytest.MonkeyPatch) ->
     np.testing.assert_array_equal(out, expected)
 
 
-def test_numbas_own_simulator_is_not_taken_for_numba(monkeypatch) -> None:
+def test_numbas_own_simulator_is_refused(monkeypatch) -> None:
     monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", "1")
     with pytest.raises(RuntimeError, match="Unset it and start Python again"):
         launch(double, 1, 4, floats(4), floats(4))

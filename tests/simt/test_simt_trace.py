@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from pa_tutorial.simt import SimtError, launch
-from pa_tutorial.simt.trace import KINDS, NO_ARRAY, NO_LANE, RECORD, SPACES, Trace
-from tests.simt_helpers import imported, kernel, trace_of_shifted, traced, zeros
-from tests.simt_kernels.example import EXAMPLES
+from pa_tutorial.simt.trace import KINDS, NO_ARRAY, NO_LANE, RECORD, SPACES
+from tests.simt_helpers import imported, kernel, trace_of_shifted, zeros
 
 
 def test_a_record_says_who_touched_what() -> None:
@@ -39,33 +38,6 @@ def test_shuffles_and_barriers_are_events() -> None:
     before, after = (trace.only(kind=kind, array="s").records for kind in ("write", "read"))
     assert before.instruction.max() < barrier.instruction.min()
     assert barrier.instruction.max() < after.instruction.min()
-
-
-@pytest.mark.parametrize("order", ["reverse", 7])
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_the_trace_of_a_warp_is_the_same_in_every_order(name: str, order: str | int) -> None:
-    """Block by block and warp by warp: the same instructions, one after the other."""
-    traces = [traced(name, one, checks=()) for one in ("together", order)]
-    together, turned = map(by_warp, traces)
-    assert together.keys() == turned.keys()
-    if any(site.text.startswith("cuda.atomic") for site in traces[0].sites):
-        return  # what a thread gets from an atomic operation depends on the order
-    for warp, instructions in together.items():
-        assert instructions == turned[warp], warp
-
-
-def by_warp(trace: Trace) -> dict[tuple[int, int], list[list[tuple]]]:
-    """(block, warp) -> its instructions in order -> what each lane did: each once, at one place."""
-    warps: dict[tuple[int, int], dict[int, list[tuple]]] = {}
-    for r in trace.records.tolist():
-        block, warp, lane, place, instruction, kind, _, array, address, *rest, way = r
-        name = trace.arrays[array].name if array >= 0 else ""
-        what = (lane, trace.sites[place], kind, name, address, *rest, trace.ways[way])
-        warps.setdefault((block, warp), {}).setdefault(instruction, []).append(what)
-    for lanes in (lanes for instructions in warps.values() for lanes in instructions.values()):
-        assert len({lane for lane, *_ in lanes}) == len(lanes)
-        assert len({(place, kind, array) for _, place, kind, array, *_ in lanes}) == 1
-    return {key: list(instructions.values()) for key, instructions in warps.items()}
 
 
 def test_the_parts_of_an_assignment_come_in_order_and_once() -> None:

@@ -155,7 +155,7 @@ def test_a_table_needs_a_trace() -> None:
         global_traffic(None)
 
 
-def test_nothing_to_count() -> None:
+def test_the_tables_of_a_trace_without_accesses_are_empty() -> None:
     trace = trace_of("out", "return", 32, zeros(1))
     assert len(trace) == trace.num_instructions == different_sectors(trace) == 0
     for table in (global_traffic, shared_traffic, instructions, bytes_by_space):

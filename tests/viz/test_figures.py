@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from pa_tutorial.viz import __main__ as viz
@@ -41,7 +40,7 @@ def test_committed_page_is_what_the_code_writes_and_small(name: str, tmp_path: P
     assert len(page) < 3e6
 
 
-def test_a_file_in_figures_is_drawn_by_nothing_or_shown_by_no_page() -> None:
+def test_every_file_in_figures_is_drawn_by_code_and_shown_by_a_page() -> None:
     drawn = {*(f"{name}.svg" for name in FIGURES), *(f"{name}.html" for name in PAGES)}
     patterns = ("*.md", "notebooks/*.md", "pa_tutorial/**/README.md")
     pages = [page for pattern in patterns for page in ROOT.glob(pattern)]
@@ -78,16 +77,3 @@ def test_slides_are_pictures_of_notebooks_and_figures_of_pages(
 )
 def test_words_can_be_read(draw: Callable) -> None:
     require_readable(draw())
-
-
-def lightness(color: str) -> float:
-    return sum(w * int(color[i : i + 2], 16) for w, i in ((0.299, 1), (0.587, 3), (0.114, 5)))
-
-
-def test_colours_can_be_told_apart_in_grey() -> None:
-    """Neighbours in lightness of those that meet in one figure; a sequence is no tensor."""
-    assert np.diff(sorted(map(lightness, (style.Q, style.K, style.LOGITS)))).min() > 5
-    tensors = [lightness(color) for color in (style.Q, style.K, style.V, style.LOGITS, style.OUT)]
-    sequences = [lightness(color) for color in style.SEQUENCES]
-    assert all(grey < min(tensors) or grey > max(tensors) for grey in sequences)
-    assert min(abs(np.diff(sequences))) > 20  # neighbours

@@ -55,7 +55,7 @@ def test_any_kernel_can_be_looked_at(read, views: Report, warp: int, lane: int) 
         require_cells(reader, views.trace, warp, lane)
 
 
-def test_shuffles_and_atomics(read) -> None:
+def test_shuffles_and_atomics_are_told_lane_by_lane(read) -> None:
     body = "if t < 32:\n    out[t] = cuda.shfl_down_sync(0xFFFFFFFF, t, 3)\n"
     made = kernel("out, count", body + "cuda.atomic.add(count, t % 2, 1)")
     report = launch(made, 1, 40, zeros(40), np.zeros(2, np.int32), trace=0)

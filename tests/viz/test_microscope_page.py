@@ -38,8 +38,8 @@ def test_the_page_is_one_file_that_may_load_nothing(reader: Reader, reference_ht
 
 
 @pytest.mark.parametrize("way", ["clicks on the line", "buttons of the loop", "keys"])
-def test_which_bytes_does_lane_5_of_warp_2_read(reader: Reader, way: str) -> None:
-    """In the turn j = 3."""
+def test_the_page_says_which_bytes_a_lane_reads(reader: Reader, way: str) -> None:
+    """Lane 5 of warp 2, in the turn j = 3."""
     if way == "keys":
         reader.press("Tab", "w", "w", "w", *"llllll")
         while "reads k_cache" not in reader.text(".sentence"):
@@ -65,7 +65,7 @@ def test_which_bytes_does_lane_5_of_warp_2_read(reader: Reader, way: str) -> Non
     assert {reader.at} == {*trace.records.instruction.tolist()}
 
 
-def test_which_lanes_share_a_bank_when_q_vecs_is_read(reader: Reader) -> None:
+def test_the_page_says_which_lanes_share_a_bank(reader: Reader) -> None:
     """Vec 3 begins at byte 24 of row 0 and at byte 152 of row 1: two words in the same banks."""
     reader.follow(warp=2, lane=5)
     reader.click_line("load_q_vec(", times=4)
@@ -79,7 +79,7 @@ def test_which_lanes_share_a_bank_when_q_vecs_is_read(reader: Reader) -> None:
     assert f"{words} · 2 wavefronts (1 at best)" in reader.text(".sentence")
 
 
-def test_when_does_logits_17_get_its_final_value_and_from_whom(reader: Reader) -> None:
+def test_the_page_says_when_and_by_whom_an_element_is_last_written(reader: Reader) -> None:
     """Not the last write of the memory: it is used again. All its accesses are listed."""
     reader.find("logits[17]")
     trace = the_trace()

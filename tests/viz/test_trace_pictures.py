@@ -66,17 +66,6 @@ def test_the_map_names_every_thread_of_every_element() -> None:
     assert threads_of_elements(vectors) == {i: [i // 4] for i in range(128)}
 
 
-def test_neighbouring_groups_of_a_map_differ_and_sectors_are_marked() -> None:
-    trace = reads_of_a("a[t // 8, t % 8] + a[1, 0]", 16, 2, 8)
-    figure = draw_thread_map({"": trace}, "title", **WORDS)
-    (axes,) = figure.axes
-    colours = [p.get_facecolor() for p in axes.patches]
-    assert colours[0] == colours[3] != colours[4]
-    assert [round(line.get_xdata()[0] - 0.15, 2) for line in axes.lines] == [0, 8.3]
-    assert texts_of(figure).count("sector") == 2
-    require_readable(figure)
-
-
 @pytest.mark.parametrize("group", [2, 8, 32])
 def test_a_group_has_heard_of_itself_and_of_nobody_else(group: int) -> None:
     trace = sum_of_groups(32, *(mask for mask in (16, 8, 4, 2, 1) if mask < group))
