@@ -31,12 +31,6 @@ def attend(request) -> Attend:
     return lambda inputs, **changes: request.param(**(vars(inputs) | changes))
 
 
-def changed(tensor: Tensor, place: tuple[int, ...], value: int) -> Tensor:
-    tensor = tensor.clone()
-    tensor[place] = value
-    return tensor
-
-
 @EACH_DTYPE
 @pytest.mark.parametrize("changes", [{}, {"num_kv_heads": 1}, {"alibi": True, "scores": "sharp"}])
 def test_both_layouts_give_the_same_bits(attend, dtype, changes) -> None:
@@ -63,47 +57,6 @@ def test_each_sequence_is_alone_with_its_own_blocks(attend, layout) -> None:
         rows = slice(sequence, sequence + 1)
         alone = {name: getattr(inputs, name)[rows] for name in ("q", "block_tables", "seq_lens")}
         assert torch.equal(attend(inputs, **alone), batch[rows])
-
-
-@pytest.mark.parametrize(
-    ("argument", "change", "message"),
-    [
-        ("q", lambda q: q[0], r"q has shape \[4, 16\]; it must have 3 dimensions"),
-        ("q", lambda q: q[:2], r"block_tables has shape \[3, 5\]; .* each of the 2 sequences of q"),
-        ("k_cache", lambda k: k[0, 0], "k_cache has shape"),
-        ("v_cache", lambda v: v[:-1], "v_cache is"),
-        ("q", lambda q: q[:, :3], "num_kv_heads is 2; it must divide num_heads, which is 3"),
-        ("q", lambda q: q[..., :8], "k has head_size 16; it must be that of q, 8"),
-        ("block_tables", lambda t: t[:2], r"block_tables has shape \[2, 5\]; .* the 3 sequences"),
-        ("block_tables", lambda t: t[:, 0], r"block_tables has shape \[3\]"),
-        ("block_tables", lambda t: t.long(), "block_tables is torch.int64; it must be torch.int32"),
-        ("block_tables", lambda t: t[:, :3], r"seq_lens\[0\] is 13; it must be 1 to 12"),
-        ("block_tables", lambda t: changed(t, (1, 1), 99), r"block_tables\[1\] names block 99"),
-        ("block_tables", lambda t: changed(t, (2, 0), -1), r"block_tables\[2\] names block -1"),
-        ("seq_lens", lambda n: n[:2], r"seq_lens has shape \[2\]; it must be \[3\]"),
-        ("seq_lens", lambda n: n[:, None], r"seq_lens has shape \[3, 1\]; it must be \[3\]"),
-        ("seq_lens", lambda n: n.long(), "seq_lens is torch.int64; it must be torch.int32"),
-        ("seq_lens", lambda n: changed(n, (1,), 0), r"seq_lens\[1\] is 0; it must be 1 to 20"),
-        ("seq_lens", lambda n: changed(n, (0,), 21), r"seq_lens\[0\] is 21; it must be 1 to 20"),
-        ("seq_lens", lambda n: changed(n, (2,), -4), r"seq_lens\[2\] is -4"),
-        ("alibi_slopes", lambda _: torch.ones(2), r"alibi_slopes has shape \[2\]; .* be \[4\]"),
-    ],
-)
-@EACH_LAYOUT
-def test_inputs_that_do_not_fit_are_refused(
-    attend, layout, argument, change: Callable[[Tensor], Tensor], message
-) -> None:
-    inputs = problem().paged(layout)
-    wrong = {argument: change(getattr(inputs, argument))}
-    with pytest.raises(ValueError, match=message):
-        attend(inputs, **wrong)
-
-
-def test_a_batch_without_sequences_is_refused(attend) -> None:
-    inputs = problem().paged("vllm")
-    none = {name: getattr(inputs, name)[:0] for name in ("q", "block_tables", "seq_lens")}
-    with pytest.raises(ValueError, match=r"q has shape .*; every size must be at least 1"):
-        attend(inputs, **none)
 
 
 @EACH_LAYOUT

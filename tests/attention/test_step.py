@@ -1,0 +1,119 @@
+"""A DecodeStep is checked when it is made: what doesn't fit together is refused, by name."""
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from pa_tutorial.attention.paged import paged_gather, paged_online
+from pa_tutorial.attention.step import DecodeStep
+from pa_tutorial.kernels import launch
+from pa_tutorial.kernels.cpu_launch import paged_attention_cpu
+from pa_tutorial.kernels.triton_launch import paged_attention_triton
+from pa_tutorial.paging.layouts import LAYOUTS
+from pa_tutorial.walk.problem import DecodeProblem
+
+# 3 sequences, 4 heads, 2 KV heads of size 16, blocks of 4, tables 5 wide, a pool of 12 blocks.
+PROBLEM = DecodeProblem(
+    "refused", seq_lens=(13, 5, 8), num_kv_heads=2, head_size=16, block_size=4, alibi=True
+)
+TENSORS = ("q", "k_cache", "v_cache", "block_tables", "seq_lens", "alibi_slopes")
+
+
+def with_item(place: object, value: float) -> Callable[[Tensor], Tensor]:
+    def change(tensor: Tensor) -> Tensor:
+        changed = tensor.clone()
+        changed[place] = value
+        return changed
+
+    return change
+
+
+REFUSED = [  # the field, how it is changed, a piece of the message
+    ("q", lambda q: q[0], r"q has shape \[4, 16\]; it must have 3 dimensions"),
+    ("q", lambda q: q[:0], r"q has shape \[0, 4, 16\]; every size must be at least 1"),
+    ("q", lambda q: q[:2], r"block_tables has shape \[3, 5\]; .* each of the 2 sequences of q"),
+    ("q", lambda q: q[:, :3], "num_kv_heads is 2; it must divide num_heads, which is 3"),
+    ("q", lambda q: q[..., :8], "k has head_size 16; it must be that of q, 8"),
+    ("k_cache", lambda k: k[0, 0], "k_cache has shape"),
+    ("v_cache", lambda v: v[:-1], "v_cache is .*; beside this k_cache it must be"),
+    ("v_cache", lambda v: v.half(), "v_cache is .*float16; .*float32"),
+    ("block_tables", lambda t: t[:2], r"block_tables has shape \[2, 5\]; .* the 3 sequences"),
+    ("block_tables", lambda t: t[:, 0], r"block_tables has shape \[3\]"),
+    ("block_tables", lambda t: t[:, :0], r"block_tables has shape \[3, 0\]; every size must"),
+    ("block_tables", lambda t: t.long(), "block_tables is torch.int64; it must be torch.int32"),
+    ("block_tables", lambda t: t[:, :3], r"seq_lens\[0\] is 13; it must be 1 to 12"),
+    ("block_tables", with_item((1, 1), 99), r"block_tables\[1\] names block 99; .* 0 to"),
+    ("block_tables", with_item((2, 0), -1), r"block_tables\[2\] names block -1"),
+    ("seq_lens", lambda n: n[:2], r"seq_lens has shape \[2\]; it must be \[3\]"),
+    ("seq_lens", lambda n: n[:, None], r"seq_lens has shape \[3, 1\]; it must be \[3\]"),
+    ("seq_lens", lambda n: n.long(), "seq_lens is torch.int64; it must be torch.int32"),
+    ("seq_lens", with_item(1, 0), r"seq_lens\[1\] is 0; it must be 1 to 20"),
+    ("seq_lens", with_item(0, 21), r"seq_lens\[0\] is 21; it must be 1 to 20"),
+    ("seq_lens", with_item(2, -4), r"seq_lens\[2\] is -4"),
+    ("alibi_slopes", lambda s: s[:2], r"alibi_slopes has shape \[2\]; .* be \[4\]"),
+    ("alibi_slopes", lambda s: s + 1j, "alibi_slopes.dtype is torch.complex64; .*torch.bfloat16"),
+    ("alibi_slopes", lambda s: s.int(), "alibi_slopes.dtype is torch.int32; "),
+    ("alibi_slopes", with_item(2, float("nan")), r"alibi_slopes\[2\] is nan; it must be finite"),
+    ("alibi_slopes", lambda s: s.double() * 1e39, r"alibi_slopes\[0\] is .*finite, as a float32"),
+]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("name", "change", "message"), REFUSED, ids=[one[2] for one in REFUSED])
+def test_fields_that_do_not_fit_are_refused(
+    layout: str, name: str, change: Callable[[Tensor], Tensor], message: str
+) -> None:
+    step = PROBLEM.paged(layout)
+    with pytest.raises(ValueError, match=message):
+        replace(step, **{name: change(getattr(step, name))})
+
+
+@pytest.mark.parametrize("name", TENSORS)
+def test_what_is_no_tensor_with_memory_of_its_own_is_refused(name: str) -> None:
+    step = PROBLEM.paged("vllm")
+    tensor = getattr(step, name)
+    for other, error, message in (
+        (tensor.tolist(), TypeError, rf"^{name} is of type list; it must be a torch.Tensor"),
+        (tensor.numpy(), TypeError, rf"^{name} is of type ndarray; it must be a torch.Tensor"),
+        (tensor.to("meta"), ValueError, rf"{name}.device is meta; it must be cpu"),
+        # PyTorch makes one of the imaginary part of a conjugate; its memory holds -x for x.
+        (torch._neg_view(-tensor), ValueError, rf"{name} is a view .* {name}.resolve_neg"),
+    ):
+        with pytest.raises(error, match=message):
+            replace(step, **{name: other})
+
+
+def test_a_scale_that_is_no_float32_is_refused() -> None:
+    step = PROBLEM.paged("plain")
+    for scale in (float("nan"), -float("inf"), 1e39, 10**400):
+        with pytest.raises(ValueError, match=r"^scale is .*; it must be finite"):
+            replace(step, scale=scale)
+    for scale in (None, "0.1", True, 1j, np.complex64(1), torch.tensor(0.1)):
+        with pytest.raises(TypeError, match=r"^scale is of type .*real"):
+            replace(step, scale=scale)
+
+
+FUNCTIONS = [
+    paged_gather,
+    paged_online,
+    launch.paged_attention_naive,
+    launch.paged_attention_v1,
+    launch.paged_attention_v1_vector,
+    launch.paged_attention_v2,
+    paged_attention_cpu,
+    pytest.param(paged_attention_triton, marks=pytest.mark.triton),
+]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_a_function_takes_the_fields_of_a_step_in_their_order(function: Callable) -> None:
+    values = dict.fromkeys((field.name for field in fields(DecodeStep)), None)
+    step = vars(PROBLEM.paged("vllm"))
+    for name in values:
+        wrong = [step[other] if other != name else object() for other in values]
+        with pytest.raises(TypeError, match=f"^{name} is of type object"):
+            function(*wrong)
