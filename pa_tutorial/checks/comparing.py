@@ -102,7 +102,7 @@ def load_bounds() -> dict[str, dict[str, dict]]:
     smallest_wrong  the smallest error of any wrong example named to fail in this case
     bound           min(10 * worst_correct, smallest_wrong / 10)
 
-    Written by `make refresh`.
+    Written by `make bounds`.
     """
     return json.loads(BOUNDS_FILE.read_text(encoding="utf-8"))
 
@@ -111,5 +111,5 @@ def bounds_of(case_id: str) -> dict[str, float]:
     """quantity -> the largest error that passes."""
     bounds = load_bounds()
     if case_id not in bounds:
-        raise KeyError(f"no bound is recorded for {case_id}: run `make refresh`")
+        raise KeyError(f"no bound is recorded for {case_id}: run `make bounds`")
     return {quantity: figures["bound"] for quantity, figures in bounds[case_id].items()}

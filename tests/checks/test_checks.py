@@ -79,7 +79,7 @@ def test_our_own_stage_is_not_run_in_the_place_of_another(monkeypatch) -> None:
         attempt("kvcache")
     with pytest.raises(ValueError, match="nothing has no cases to run"):
         run_trials("nothing", [], None)
-    with pytest.raises(KeyError, match="no bound is recorded for a_new_case: run `make refresh`"):
+    with pytest.raises(KeyError, match="no bound is recorded for a_new_case: run `make bounds`"):
         bounds_of("a_new_case")
     monkeypatch.setitem(STAGES, "triton", SimpleNamespace(why_absent=lambda: "no wheel"))
     with pytest.raises(ImportError, match="stage triton cannot run here: no wheel"):
