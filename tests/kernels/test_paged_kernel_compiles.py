@@ -1,7 +1,6 @@
 """Numba compiles the kernels of the package for real GPUs, and the code is what one hopes for."""
 
 import re
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -83,30 +82,20 @@ def complaints(
     return found
 
 
-def say(record: Callable, build: Compiled, capability: Capability, what: str) -> None:
-    """For the summary at the end of a test run; see conftest.py."""
-    spilled = f", {build.stack_bytes} bytes of stack" if build.stack_bytes else ""
-    record("registers", f"{what} {arch(capability)}: {build.registers} registers{spilled}")
-
-
 @pytest.mark.cuda_v1
 @by_capability
 @pytest.mark.parametrize("geometry", GEOMETRIES, ids=short)
-def test_v1_compiles_to_float32_in_registers(
-    geometry: Geometry, capability: Capability, record_property: Callable
-) -> None:
+def test_v1_compiles_to_float32_in_registers(geometry: Geometry, capability: Capability) -> None:
     kernel = paged_attention(geometry)
     build = compiled(kernel, *v1_arguments(geometry.dtype), capability=capability)
-    say(record_property, build, capability, short(geometry))
     registers = REGISTERS if (geometry, capability) == (REFERENCE, (9, 0)) else None
     assert not complaints(build, registers, geometry in NOT_UNROLLED)
 
 
 @pytest.mark.cuda_v1_vector
 @pytest.mark.parametrize("geometry", GEOMETRIES, ids=short)
-def test_vector_loads_compile_to_wide_loads(geometry: Geometry, record_property: Callable) -> None:
+def test_vector_loads_compile_to_wide_loads(geometry: Geometry) -> None:
     build = compiled(paged_attention(geometry, vector_loads), *v1_arguments(geometry.dtype))
-    say(record_property, build, (9, 0), f"vectors {short(geometry)}")
     not_unrolled = geometry in NOT_UNROLLED_AS_VECTORS
     assert not complaints(build, REGISTERS if geometry == REFERENCE else None, not_unrolled)
     # Every vec of K and one of q, every row of V: no element of them is loaded alone. (float32 in
@@ -138,11 +127,8 @@ def test_the_reference_has_as_many_wide_loads_as_the_original(capability: Capabi
 
 @pytest.mark.cuda_v2
 @pytest.mark.parametrize("geometry", [g for g in GEOMETRIES if g.partition_size], ids=short)
-def test_reduce_compiles_to_float32_in_registers(
-    geometry: Geometry, record_property: Callable
-) -> None:
+def test_reduce_compiles_to_float32_in_registers(geometry: Geometry) -> None:
     build = compiled(reduce(geometry), *reduce_arguments(geometry.dtype))
-    say(record_property, build, (9, 0), f"reduce {short(geometry)}")
     assert not complaints(build)
 
 
@@ -151,12 +137,9 @@ def test_reduce_compiles_to_float32_in_registers(
 @pytest.mark.parametrize(
     "geometry", [REFERENCE, Geometry(120, 8, BF16, num_queries_per_kv=4)], ids=short
 )
-def test_naive_compiles_to_float32_in_registers(
-    geometry: Geometry, capability: Capability, record_property: Callable
-) -> None:
+def test_naive_compiles_to_float32_in_registers(geometry: Geometry, capability: Capability) -> None:
     inputs = prepare_naive(**arguments(problem(dtype=geometry.dtype))).arguments.values()
     build = compiled(naive_kernel(geometry), *inputs, capability=capability)
-    say(record_property, build, capability, f"naive {short(geometry)}")
     assert not complaints(build)
 
 
