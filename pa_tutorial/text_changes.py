@@ -28,6 +28,7 @@ from dataclasses import dataclass, field, fields
 from io import StringIO
 from itertools import accumulate
 from pathlib import Path
+from textwrap import dedent
 from types import CodeType
 from typing import Any
 
@@ -50,7 +51,7 @@ class Change:
         line_starts = [0, *accumulate(len(line) for line in text.splitlines(keepends=True))]
         found = pattern_of(self.old).finditer(searched, line_starts[first - 1], line_starts[last])
         start, end = self._only("old", [match.span() for match in found])
-        new = self.new if is_exact else self.new.replace("\n", "\n" + indentation(text, start))
+        new = self.new if is_exact else indented(self.new, text, start)
         return text[:start] + new + text[end:]
 
     def _lines(self, text: str) -> tuple[int, int]:
@@ -93,10 +94,11 @@ def pattern_of(old: str) -> re.Pattern[str]:
     )
 
 
-def indentation(text: str, start: int) -> str:
-    """The spaces at the beginning of the line in which a character is."""
+def indented(new: str, text: str, start: int) -> str:
+    """Its further lines begin where the line of the character `start` does."""
     line = text[text.rfind("\n", 0, start) + 1 :]
-    return line[: len(line) - len(line.lstrip())]
+    spaces = line[: len(line) - len(line.lstrip())]
+    return dedent(new).strip().replace("\n", "\n" + spaces)
 
 
 def without_comments(text: str) -> str:

@@ -95,8 +95,9 @@ def test_a_place_is_found(place: dict, before: str, after: str) -> None:
     assert Change("mine", new="x", **place).made_in(KERNEL) == KERNEL.replace(before, after)
 
 
-def test_further_lines_are_indented_as_the_place_is() -> None:
-    change = Change("mine", "a += i", "if i:\n    a += 2")
+@pytest.mark.parametrize("spaces", ["", " " * 12])
+def test_new_lines_are_indented_as_the_place_is(spaces: str) -> None:
+    change = Change("mine", spaces + "a += i", f"{spaces}if i:\n{spaces}    a += 2")
     assert "\n        if i:\n            a += 2\n    wait()" in change.made_in(KERNEL)
 
 
