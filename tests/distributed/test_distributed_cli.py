@@ -34,7 +34,7 @@ def torchrun(*program: object) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     command += [*map(str, program), "--tensor-parallel=2", "--no-progress"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    options = {"capture_output": True, "encoding": "utf-8", "timeout": 120}
+    options = {"capture_output": True, "encoding": "utf-8", "timeout": 240}
     return subprocess.run(command, env=environment, **options)
 
 
