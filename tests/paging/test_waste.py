@@ -18,7 +18,7 @@ POOL = 1200
 MEMORIES = {
     "max": Contiguous(POOL, "max", max_len=300),
     "oracle": Contiguous(POOL, "oracle", max_len=300),
-    **{f"blocks of {size}": Blocks(POOL, size) for size in (1, 7, 16, 64)},
+    **{f"blocks of {size}": Blocks(POOL, size) for size in (1, 16)},
 }
 
 
