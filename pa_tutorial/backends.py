@@ -66,12 +66,12 @@ class Backend(Protocol):
 BACKENDS = {
     "paged_gather": "attention.paged:gather_backend",
     "paged_online": "attention.paged:online_backend",
-    "cuda_naive": "kernels.prepare:naive_backend",
-    "cuda_v1": "kernels.prepare:v1_backend",
-    "cuda_v1_vector": "kernels.prepare:v1_vector_backend",
-    "cuda_v2": "kernels.prepare:v2_backend",
-    "cpu": "kernels.cpu_launch:cpu_backend",
-    "triton": "kernels.triton_launch:triton_backend",
+    "cuda_naive": "kernels.cuda_backends:naive_backend",
+    "cuda_v1": "kernels.cuda_backends:v1_backend",
+    "cuda_v1_vector": "kernels.cuda_backends:v1_vector_backend",
+    "cuda_v2": "kernels.cuda_backends:v2_backend",
+    "cpu": "kernels.cpu_backend:cpu_backend",
+    "triton": "kernels.triton_backend:triton_backend",
 }
 
 

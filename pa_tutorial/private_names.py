@@ -29,10 +29,10 @@ NEEDED = {
         "numba.core.sigutils.normalize_signature",
         "numba.cuda.target.CUDATypingContext",
     ),
-    "simt.compiled and kernels.compiled cannot compile for a GPU that is not there": (
+    "simt.numba_ptx and kernels.compiler_report cannot compile for a GPU that is not there": (
         "numba.cuda.dispatcher.get_current_device",
     ),
-    "kernels.gpu_launch cannot launch with more than 48 KiB of shared memory": (
+    "kernels.on_gpu cannot launch with more than 48 KiB of shared memory": (
         "cuda.bindings.driver.cuKernelSetAttribute",
         "numba.cuda.cudadrv.driver.driver",
         "numba.cuda.cudadrv.driver.CudaPythonFunction.device",

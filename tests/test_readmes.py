@@ -15,7 +15,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from pa_tutorial.kernels import running
+from pa_tutorial.kernels import cuda_launch
 from pa_tutorial.viz.walk import PLAN
 from pa_tutorial.walk.ladder import STAGES
 
@@ -68,7 +68,7 @@ def test_an_example_prints_what_the_page_shows(
 ) -> None:
     """A kernel's source is read from its file, so the example is in one."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(running, "_said", False)
+    monkeypatch.setattr(cuda_launch, "_said", False)
     file = tmp_path / "example.py"
     file.write_text(code, encoding="utf-8")
     try:

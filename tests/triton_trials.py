@@ -19,7 +19,7 @@ STRIDE = 2**30  # 2 * STRIDE has 32 bits: as an int32 it is negative, and 4 * ST
 
 def prepare(*values: object, partition_size: int = 512, **named: object) -> object:
     """A launch of the Triton backend that can be imported now, from the fields of a DecodeStep."""
-    launch = importlib.import_module("pa_tutorial.kernels.triton_launch")
+    launch = importlib.import_module("pa_tutorial.kernels.triton_backend")
     step = launch.DecodeStep(*values, **named)
     return launch.triton_backend.prepare(step, partition_size=partition_size)
 

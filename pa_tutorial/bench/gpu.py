@@ -20,13 +20,13 @@ from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.bench.cpu_inputs import Batch, Shape, Step
 from pa_tutorial.bench.cpu_peers import sdpa
 from pa_tutorial.bench.timing import RESULTS, interleaved, write_results
-from pa_tutorial.kernels.prepare import (
+from pa_tutorial.kernels.cuda_backends import (
     naive_backend,
     v1_backend,
     v1_vector_backend,
     v2_backend,
 )
-from pa_tutorial.kernels.triton_launch import triton_backend, why_absent
+from pa_tutorial.kernels.triton_backend import triton_backend, why_absent
 
 NO_GPU = "No GPU here: nothing was measured. The walk needs none."
 LARGE = {"num_heads": 32, "num_kv_heads": 32, "head_size": 128, "dtype": torch.float16}

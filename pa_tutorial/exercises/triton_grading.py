@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pa_tutorial.kernels.triton_launch import why_absent
+from pa_tutorial.kernels.triton_backend import why_absent
 from pa_tutorial.walk.calls import AnswerError
 
 if why_absent() is None:

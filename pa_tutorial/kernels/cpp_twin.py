@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from pa_tutorial.arguments import require
-from pa_tutorial.kernels.compiled import Capability, arch, linked
+from pa_tutorial.kernels.compiler_report import Capability, arch, linked
 from pa_tutorial.kernels.geometry import Geometry
 
 SOURCE = Path(__file__).with_name("paged_attention.cu")

@@ -22,7 +22,7 @@ from torch import Tensor
 from pa_tutorial.arguments import float32_scale
 from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.kernels.cpu import COMPILED, REORDER
-from pa_tutorial.kernels.cpu_launch import as_array, prepare_cpu, require_cpu_inputs
+from pa_tutorial.kernels.cpu_backend import as_array, prepare_cpu, require_cpu_inputs
 from pa_tutorial.kernels.cpu_vectors import Pointer, Value, unrolled
 
 

@@ -11,7 +11,7 @@ one.) To repeat a launch, to watch it, or to put it into a CUDA graph, stop befo
 from torch import Tensor
 
 from pa_tutorial.attention.step import DecodeStep
-from pa_tutorial.kernels.prepare import (
+from pa_tutorial.kernels.cuda_backends import (
     naive_backend,
     v1_backend,
     v1_vector_backend,

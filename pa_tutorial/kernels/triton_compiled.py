@@ -18,8 +18,8 @@ from unittest import mock
 import triton
 from triton.backends.compiler import GPUTarget
 
-from pa_tutorial.kernels.compiled import Capability
-from pa_tutorial.kernels.triton_launch import TritonCall
+from pa_tutorial.kernels.compiler_report import Capability
+from pa_tutorial.kernels.triton_backend import TritonCall
 from pa_tutorial.private_names import PLACE
 
 CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"

@@ -5,7 +5,7 @@ the compiler chooses the threads, the vectors and the shared memory. The algorit
 paged_online and of v2. Sizes that are powers of two are the language's rule for a tile; what a
 tile has too much is masked.
 
-The names are those of paged_attention.py; triton_launch.py says what the arguments hold.
+The names are those of paged_attention.py; triton_backend.py says what the arguments hold.
 Source for the split into partitions and a second kernel: vLLM,
 vllm/attention/ops/triton_decode_attention.py.
 """

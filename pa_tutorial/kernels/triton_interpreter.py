@@ -25,7 +25,7 @@ from triton.runtime.errors import InterpreterError
 from triton.runtime.jit import JITFunction
 
 from pa_tutorial import private_names
-from pa_tutorial.kernels.running import flat
+from pa_tutorial.kernels.cuda_launch import flat
 from pa_tutorial.private_names import PLACE, InterpretedFunction, TensorHandle, create_dot
 
 

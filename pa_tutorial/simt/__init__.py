@@ -27,8 +27,8 @@ on, start with lanes.py: who executes a statement. Then
     gpus                                              sizes of a GPU, and what fits on it
 """
 
-from pa_tutorial.simt.compiled import ptx
 from pa_tutorial.simt.machine import CHECKS
+from pa_tutorial.simt.numba_ptx import ptx
 from pa_tutorial.simt.report import Finding, Report, SimtError
 from pa_tutorial.simt.simulate import launch
 from pa_tutorial.simt.snapshots import Snapshot

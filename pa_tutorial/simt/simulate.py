@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from pa_tutorial.simt.arguments import arrays_of, convert, forget, function_of, named
 from pa_tutorial.simt.gpus import H100, MAX_THREADS
+from pa_tutorial.simt.kernel_arguments import arrays_of, convert, forget, function_of, named
 from pa_tutorial.simt.machine import CHECKS, ORDERS, Machine
 from pa_tutorial.simt.moments import with_moments
 from pa_tutorial.simt.program import Program, Watch

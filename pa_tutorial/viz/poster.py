@@ -9,9 +9,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 
 from pa_tutorial.arguments import require
+from pa_tutorial.kernels.cuda_backends import PartitionedBackend
 from pa_tutorial.kernels.intermediates import ROWS_DONE, SCORES_DONE, SUM_DONE, WEIGHTS_DONE
 from pa_tutorial.kernels.loads import element_loads
-from pa_tutorial.kernels.prepare import PartitionedBackend
 from pa_tutorial.simt import Trace
 from pa_tutorial.simt.gpus import WARP_SIZE
 from pa_tutorial.viz import drawing, style

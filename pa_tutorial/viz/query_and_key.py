@@ -7,11 +7,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from pa_tutorial.kernels.cuda_backends import v1_backend
+from pa_tutorial.kernels.cuda_launch import flat
 from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.loads import LoadsOf, element_loads
 from pa_tutorial.kernels.paged_attention import paged_attention
-from pa_tutorial.kernels.prepare import v1_backend
-from pa_tutorial.kernels.running import flat
 from pa_tutorial.kernels.vectors import as_float
 from pa_tutorial.simt import Snapshot, Trace, shared_traffic
 from pa_tutorial.simt.traffic import NUM_BANKS, WORD

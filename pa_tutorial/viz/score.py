@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 
-from pa_tutorial.kernels.compiled import RECORDING, compiled, is_asked
+from pa_tutorial.kernels.compiler_report import RECORDING, compiled, is_asked
 from pa_tutorial.simt import Report, global_traffic, shared_traffic
 from pa_tutorial.simt.tables import Table
 from pa_tutorial.viz.kernel_runs import REFERENCE

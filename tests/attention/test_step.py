@@ -11,8 +11,8 @@ from torch import Tensor
 from pa_tutorial.attention.paged import paged_gather, paged_online
 from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.kernels import launch
-from pa_tutorial.kernels.cpu_launch import paged_attention_cpu
-from pa_tutorial.kernels.triton_launch import paged_attention_triton
+from pa_tutorial.kernels.cpu_backend import paged_attention_cpu
+from pa_tutorial.kernels.triton_backend import paged_attention_triton
 from pa_tutorial.paging.layouts import LAYOUTS
 from pa_tutorial.walk.problem import DecodeProblem
 

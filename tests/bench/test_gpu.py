@@ -24,8 +24,8 @@ from pa_tutorial.backends import Launch, backend_named
 from pa_tutorial.bench import gpu
 from pa_tutorial.bench.cpu_inputs import Batch, Shape
 from pa_tutorial.checks.comparing import bounds_of, compare
-from pa_tutorial.kernels.gpu_launch import DEFAULT_SHARED
-from pa_tutorial.kernels.prepare import most_shared
+from pa_tutorial.kernels.cuda_backends import most_shared
+from pa_tutorial.kernels.on_gpu import DEFAULT_SHARED
 from pa_tutorial.walk.cases import CASES
 from pa_tutorial.walk.ladder import STAGES
 from tests.simt_kernels.example import EXAMPLES

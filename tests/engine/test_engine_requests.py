@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pa_tutorial.engine import LLM, SamplingParams
-from pa_tutorial.kernels.cpu_launch import cpu_backend
+from pa_tutorial.kernels.cpu_backend import cpu_backend
 from tests.engine.engine_helpers import VOCAB_SIZE, require_all_returned, small_model
 
 GOOD = ([1, 2, 3], [4, 5, 6, 7, 8])

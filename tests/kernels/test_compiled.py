@@ -5,8 +5,8 @@ import json
 import pytest
 from numba import cuda
 
-from pa_tutorial.kernels import compiled as compiling
-from pa_tutorial.kernels.compiled import UNKNOWN, answer, compared, compiled, loads_of
+from pa_tutorial.kernels import compiler_report as compiling
+from pa_tutorial.kernels.compiler_report import UNKNOWN, answer, compared, compiled, loads_of
 
 
 @cuda.jit(device=True)

@@ -15,7 +15,7 @@ from numba import njit
 from pa_tutorial import kernels
 from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.kernels import cpu, cpu_vectors
-from pa_tutorial.kernels.cpu_launch import BYTES_AHEAD, cut, paged_attention_cpu
+from pa_tutorial.kernels.cpu_backend import BYTES_AHEAD, cut, paged_attention_cpu
 from tests.changed import changed
 from tests.kernels.kernel_inputs import is_right, prepare_cpu, step
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
-from pa_tutorial.kernels import launch, prepare, running
+from pa_tutorial.kernels import cuda_backends, cuda_launch, launch
 from tests.kernels.kernel_inputs import arguments, prepare_naive, prepare_v1, prepare_v2, problem
 
 PREPARE = (prepare_naive, prepare_v1, prepare_v2)
@@ -21,7 +21,7 @@ ignore_data_ptr = pytest.mark.filterwarnings("ignore:Accessing the data pointer 
 def on_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., dict[str, object]]]:
     """Makes arguments whose tensors say that they are on a GPU. They have no numbers: whoever
     looks at one, and so would wait for a GPU, fails."""
-    monkeypatch.setattr(prepare, "max_shared_bytes", lambda: 100 * 1024)
+    monkeypatch.setattr(cuda_backends, "max_shared_bytes", lambda: 100 * 1024)
 
     def moved(value: object) -> object:
         if not isinstance(value, torch.Tensor):
@@ -99,11 +99,11 @@ def test_a_probe_on_a_gpu_is_refused(on_gpu: Callable) -> None:
 def test_the_simulator_is_named_once_unless_it_is_asked_for(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    monkeypatch.setattr(running, "_said", False)
+    monkeypatch.setattr(cuda_launch, "_said", False)
     inputs = arguments(problem(seq_lens=(9,), num_heads=1, num_kv_heads=1))
     prepare_v1(**inputs).simulate()
     assert capsys.readouterr().out == ""
     for _ in range(2):
         launch.paged_attention_v1(**inputs)
         prepare_v2(**inputs).run()
-    assert capsys.readouterr().out == running.SIMULATED + "\n"
+    assert capsys.readouterr().out == cuda_launch.SIMULATED + "\n"

@@ -7,7 +7,7 @@ from numba import cuda
 from torch import Tensor
 
 from pa_tutorial.kernels import dtypes
-from pa_tutorial.kernels.running import as_stored
+from pa_tutorial.kernels.cuda_launch import as_stored
 from pa_tutorial.simt import launch
 
 

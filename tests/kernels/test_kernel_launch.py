@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pa_tutorial.kernels import launch, running
+from pa_tutorial.kernels import cuda_launch, launch
 from pa_tutorial.simt.simulate import MAX_SHARED
 from tests.kernels.kernel_inputs import (
     apart,
@@ -37,7 +37,7 @@ def _nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(*args: object, **options: object) -> None:
         pytest.fail("the kernel was launched; the arguments must be refused before")
 
-    monkeypatch.setattr(running, "launch", start)
+    monkeypatch.setattr(cuda_launch, "launch", start)
 
 
 def refused(
@@ -180,7 +180,7 @@ def test_misaligned_vecs_are_refused(names: str, change: Callable, message: str)
 # What is passed on ------------------------------------------------------------------------------
 
 
-def passed(prepared: running.CudaLaunch) -> dict[str, object]:
+def passed(prepared: cuda_launch.CudaLaunch) -> dict[str, object]:
     """What the kernel is called with, by the names of its signature."""
     names = inspect.signature(prepared.kernel.py_func).parameters
     return dict(zip(names, prepared.arguments.values(), strict=True))

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from pa_tutorial import simt
-from pa_tutorial.kernels.compiled import compiled, linked, lto_ir, signature_of
+from pa_tutorial.kernels.compiler_report import compiled, linked, lto_ir, signature_of
 from pa_tutorial.kernels.remade import remade
 from pa_tutorial.viz.kernel_runs import REFERENCE
 

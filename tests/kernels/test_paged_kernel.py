@@ -5,7 +5,7 @@ from torch import Tensor
 
 from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.checks.running import judge, stage_trial
-from pa_tutorial.kernels.prepare import naive_backend, v1_backend
+from pa_tutorial.kernels.cuda_backends import naive_backend, v1_backend
 from pa_tutorial.walk.cases import CASES
 from pa_tutorial.walk.ladder import STAGES
 

@@ -5,7 +5,7 @@ import re
 import pytest
 import torch
 
-from pa_tutorial.kernels.compiled import CAPABILITIES, Capability, Compiled, arch, compiled
+from pa_tutorial.kernels.compiler_report import CAPABILITIES, Capability, Compiled, arch, compiled
 from pa_tutorial.kernels.cpp_twin import cubin
 from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.naive import naive_kernel

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pa_tutorial.kernels.running import as_stored
+from pa_tutorial.kernels.cuda_launch import as_stored
 from pa_tutorial.text_changes import Change
 from pa_tutorial.walk.cases import CASES
 from tests.kernels.kernel_inputs import (
@@ -81,5 +81,5 @@ def test_what_lies_behind_two_billion_elements_is_read(far: Callable) -> None:
 def test_partitions_behind_two_billion_elements_are_written_and_read() -> None:
     near = prepare_v2(**arguments(TWO_SEQUENCES), partition_size=16).run()
     with applied(WrongExample("far", "why", (WITH_ROOM,), fails=(), passes=())):
-        found = far_partitions(importlib.import_module("pa_tutorial.kernels.prepare"))
+        found = far_partitions(importlib.import_module("pa_tutorial.kernels.cuda_backends"))
     assert torch.equal(found, near)

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from pa_tutorial.backends import BACKENDS, backend_named
-from pa_tutorial.kernels.cpu_launch import paged_attention_cpu
-from pa_tutorial.kernels.triton_launch import (
+from pa_tutorial.kernels.cpu_backend import paged_attention_cpu
+from pa_tutorial.kernels.triton_backend import (
     TritonCall,
     paged_attention_triton,
 )

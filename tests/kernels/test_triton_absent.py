@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from pa_tutorial.checks import attempt
-from pa_tutorial.kernels import triton_launch
-from pa_tutorial.kernels.triton_launch import paged_attention_triton, why_absent
+from pa_tutorial.kernels import triton_backend
+from pa_tutorial.kernels.triton_backend import paged_attention_triton, why_absent
 from tests.kernels.kernel_inputs import step
 
 WHY = {
@@ -24,7 +24,7 @@ WHY = {
 def test_the_reason_names_the_platform_or_what_to_install(
     platform: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(triton_launch, "find_spec", lambda name: None)
+    monkeypatch.setattr(triton_backend, "find_spec", lambda name: None)
     monkeypatch.setattr(sys, "platform", platform)
     assert why_absent() == WHY[platform]
     with pytest.raises(ImportError) as of_kernel:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pa_tutorial.kernels.compiled import CAPABILITIES, Capability, arch, loads_of
-from pa_tutorial.kernels.triton_launch import TritonLaunch, why_absent
+from pa_tutorial.kernels.compiler_report import CAPABILITIES, Capability, arch, loads_of
+from pa_tutorial.kernels.triton_backend import TritonLaunch, why_absent
 from tests.kernels.kernel_inputs import prepare_triton
 
 if why_absent() is None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from pa_tutorial.kernels.triton_launch import paged_attention_triton, why_absent
+from pa_tutorial.kernels.triton_backend import paged_attention_triton, why_absent
 from tests.kernels.kernel_inputs import is_right, prepare_triton, step
 
 pytestmark = pytest.mark.triton

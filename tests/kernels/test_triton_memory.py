@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from pa_tutorial.kernels.running import flat
-from pa_tutorial.kernels.triton_launch import TritonLaunch, why_absent
+from pa_tutorial.kernels.cuda_launch import flat
+from pa_tutorial.kernels.triton_backend import TritonLaunch, why_absent
 from tests.kernels.kernel_inputs import prepare_triton, step
 
 if why_absent() is None:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from pa_tutorial.kernels.cuda_backends import naive_backend
 from pa_tutorial.kernels.intermediates import SCORES_DONE
-from pa_tutorial.kernels.prepare import naive_backend
 from pa_tutorial.kernels.vectors import vector_loads
 from pa_tutorial.paging.layouts import VllmLayout
 from pa_tutorial.simt import Trace

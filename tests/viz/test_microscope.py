@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from pa_tutorial.kernels.prepare import naive_backend, v1_backend, v2_backend
+from pa_tutorial.kernels.cuda_backends import naive_backend, v1_backend, v2_backend
 from pa_tutorial.paging.layouts import VllmLayout
 from pa_tutorial.simt import Report, launch
 from pa_tutorial.viz.kernel_runs import REFERENCE, run_v1

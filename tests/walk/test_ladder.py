@@ -8,7 +8,7 @@ import torch
 
 from pa_tutorial.attention.cached import cached_attention
 from pa_tutorial.checks.running import Trial, judge, stage_trial
-from pa_tutorial.kernels import prepare
+from pa_tutorial.kernels import cuda_backends
 from pa_tutorial.kernels.loads import element_loads
 from pa_tutorial.kernels.vectors import vector_loads
 from pa_tutorial.paging.layouts import by_token
@@ -148,10 +148,10 @@ def test_a_nan_of_a_token_is_in_all_that_reads_it(stage: Stage, name: str) -> No
 def test_the_stages_of_the_kernel_are_its_backends() -> None:
     """Each gives the same output, so no check would see one in the place of another."""
     for name in ("naive", "v1", "v1_vector", "v2"):
-        backend = getattr(prepare, f"{name}_backend")
+        backend = getattr(cuda_backends, f"{name}_backend")
         assert STAGES[f"cuda_{name}"].loaded_backend() is backend
-    assert prepare.v1_backend.loads is element_loads
-    assert prepare.v1_vector_backend.loads is prepare.v2_backend.loads is vector_loads
+    assert cuda_backends.v1_backend.loads is element_loads
+    assert cuda_backends.v1_vector_backend.loads is cuda_backends.v2_backend.loads is vector_loads
 
 
 def test_most_cases_have_something_to_merge() -> None:

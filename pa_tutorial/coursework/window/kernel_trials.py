@@ -10,9 +10,9 @@ from pa_tutorial.checks.running import Trial
 from pa_tutorial.coursework.window import kernel_cases
 from pa_tutorial.coursework.window.files import solution
 from pa_tutorial.coursework.window.window_problem import WindowProblem
+from pa_tutorial.kernels.cuda_backends import PagedBackend, PartitionedBackend
+from pa_tutorial.kernels.cuda_launch import PagedLaunch, PartitionedLaunch
 from pa_tutorial.kernels.loads import element_loads
-from pa_tutorial.kernels.prepare import PagedBackend, PartitionedBackend
-from pa_tutorial.kernels.running import PagedLaunch, PartitionedLaunch
 from pa_tutorial.kernels.vectors import vector_loads
 from pa_tutorial.walk.calls import AnswerError, require_written
 

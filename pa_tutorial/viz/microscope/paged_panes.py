@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from pa_tutorial.arguments import require
+from pa_tutorial.kernels.cuda_launch import PagedLaunch
 from pa_tutorial.kernels.geometry import Geometry
-from pa_tutorial.kernels.running import PagedLaunch
 from pa_tutorial.kernels.vectors import vector_loads
 from pa_tutorial.simt import Trace
 from pa_tutorial.simt.snapshots import Index

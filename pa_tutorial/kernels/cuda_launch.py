@@ -9,7 +9,6 @@ from torch import Tensor
 
 from pa_tutorial.arguments import require
 from pa_tutorial.kernels.geometry import Geometry
-from pa_tutorial.kernels.gpu_launch import OnGpu
 from pa_tutorial.kernels.intermediates import (
     MARKS,
     NAMES,
@@ -19,6 +18,7 @@ from pa_tutorial.kernels.intermediates import (
     intermediates_of_v2,
     scores,
 )
+from pa_tutorial.kernels.on_gpu import OnGpu
 from pa_tutorial.simt import Report, launch
 
 SIMULATED = (

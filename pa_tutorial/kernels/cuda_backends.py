@@ -1,7 +1,7 @@
 """From a decode step to launches: the backends of the CUDA kernels.
 
 Each checks what its kernel can take, allocates the outputs, and hands all of it to a launch
-(running.py), which runs on the GPU for CUDA tensors and in the simulator for others.
+(cuda_launch.py), which runs on the GPU for CUDA tensors and in the simulator for others.
 """
 
 from collections.abc import Callable
@@ -14,13 +14,7 @@ from torch import Tensor
 from pa_tutorial.arguments import float32_scale, require, strides
 from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.kernels.choose import VLLM_PARTITION_SIZE
-from pa_tutorial.kernels.geometry import FLOAT_BYTES, VEC_BYTES, Geometry, divide_round_up
-from pa_tutorial.kernels.gpu_launch import max_shared_bytes
-from pa_tutorial.kernels.loads import LoadsOf, element_loads
-from pa_tutorial.kernels.naive import naive_kernel
-from pa_tutorial.kernels.paged_attention import paged_attention
-from pa_tutorial.kernels.reduce import reduce
-from pa_tutorial.kernels.running import (
+from pa_tutorial.kernels.cuda_launch import (
     CudaLaunch,
     NaiveLaunch,
     PagedLaunch,
@@ -28,6 +22,12 @@ from pa_tutorial.kernels.running import (
     as_stored,
     flat,
 )
+from pa_tutorial.kernels.geometry import FLOAT_BYTES, VEC_BYTES, Geometry, divide_round_up
+from pa_tutorial.kernels.loads import LoadsOf, element_loads
+from pa_tutorial.kernels.naive import naive_kernel
+from pa_tutorial.kernels.on_gpu import max_shared_bytes
+from pa_tutorial.kernels.paged_attention import paged_attention
+from pa_tutorial.kernels.reduce import reduce
 from pa_tutorial.kernels.vectors import vector_loads
 from pa_tutorial.simt.gpus import MAX_GRID_YZ
 from pa_tutorial.simt.simulate import MAX_SHARED

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from unittest import mock
 
 from pa_tutorial.private_names import PLACE
-from pa_tutorial.simt.arguments import arrays_of, function_of, named
+from pa_tutorial.simt.kernel_arguments import arrays_of, function_of, named
 from pa_tutorial.simt.signatures import types_of
 
 

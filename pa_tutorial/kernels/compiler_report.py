@@ -29,8 +29,8 @@ from numba import cuda, types
 
 from pa_tutorial.private_names import PLACE
 from pa_tutorial.simt import ptx
-from pa_tutorial.simt.arguments import arrays_of, named
 from pa_tutorial.simt.gpus import H100
+from pa_tutorial.simt.kernel_arguments import arrays_of, named
 from pa_tutorial.simt.signatures import types_of
 from pa_tutorial.simt.tables import Table
 
