@@ -29,22 +29,24 @@ sys.exit(main())
 """
 
 
-def torchrun(*program: object) -> subprocess.CompletedProcess:
+def torchrun(folder: Path, *program: object) -> subprocess.CompletedProcess:
     """Of two ranks, without a bar."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    command += [*map(str, program), "--tensor-parallel=2", "--no-progress"]
+    command += [f"--log-dir={folder}", *map(str, program), "--tensor-parallel=2", "--no-progress"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     options = {"capture_output": True, "encoding": "utf-8", "timeout": 240}
     return subprocess.run(command, env=environment, **options)
 
 
 @pytest.mark.needs("POSIX")
-def test_two_ranks_print_what_one_device_prints(capsys: pytest.CaptureFixture) -> None:
+def test_two_ranks_print_what_one_device_prints(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
     """Answers, samples, the refusal of one prompt and statistics; and the exit code."""
     arguments = ["The for statement", "The for", "x" * 300, "--statistics", "--token-budget", "8"]
     arguments += ["--max-tokens", "6", "--num-samples", "2", "--temperature", "0.7"]
     assert main([*arguments, "--no-progress"]) == 1
-    done = torchrun("-m", "pa_tutorial.engine", *arguments)
+    done = torchrun(tmp_path, "-m", "pa_tutorial.engine", *arguments)
     assert (done.returncode, done.stdout) == (1, capsys.readouterr().out)
     assert done.stdout.count("[length]") == 4
     assert "error: len(prompt) + max_tokens - 1 is 305" in done.stdout
@@ -57,7 +59,7 @@ def test_torchrun_reports_the_rank_and_the_step_that_failed_and_no_process_is_le
     """The engine of one device would try again, sequence by sequence."""
     program = tmp_path / "faulty.py"
     program.write_text(FAULTY, encoding="utf-8")
-    done = torchrun(program, "The for statement")
+    done = torchrun(tmp_path, program, "The for statement")
     assert (done.returncode, done.stdout) == (1, "")
     for said in ("rank      : 1", "ArithmeticError: a layer broke", "This is rank 1, in step 2."):
         assert said in done.stderr.partition("Root Cause")[2]
