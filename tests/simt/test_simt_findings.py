@@ -74,6 +74,8 @@ def test_a_lost_row_stays_lost_when_views_join(chosen: str) -> None:
     (finding,) = report.findings
     assert (finding.check, finding.thread, finding.index) == ("memory", 4, (4,))
     assert finding.shape == (4, 2)
+    head = "kernel: 1 thread block of 6 threads; checked memory, init, race, sync: 1 finding\n"
+    assert str(report) == f"{head}{finding}"
     np.testing.assert_array_equal(whole, [[10, 11], [0, 0], [12, 0], [0, 13], [0, 0], [0, 0]])
 
 

@@ -79,15 +79,16 @@ def test_a_check_that_is_off_finds_nothing(name: str) -> None:
 
 # Divergence ----------------------------------------------------------------------------------
 
-FIRST_SEEDS = (
-    *range(0, 300, 20),
-    *(pytest.param(first, marks=pytest.mark.hours) for first in range(300, 10_300, 20)),
-)
+SEEDS = [pytest.param(range(n, n + 20), id=str(n)) for n in range(0, 300, 20)]
+SEEDS += [
+    pytest.param(range(n, n + 1000), id=str(n), marks=pytest.mark.hours)
+    for n in range(300, 10_300, 1000)
+]
 
 
-@pytest.mark.parametrize("first", FIRST_SEEDS)
-def test_random_programs_run_as_in_plain_python(first: int, tmp_path: Path) -> None:
-    for seed in range(first, first + 20):
+@pytest.mark.parametrize("seeds", SEEDS)
+def test_random_programs_run_as_in_plain_python(seeds: range, tmp_path: Path) -> None:
+    for seed in seeds:
         module = write_program(seed, tmp_path)
         out, table = arguments()
         order = "together" if seed % 3 else "reverse"
