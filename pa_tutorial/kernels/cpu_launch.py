@@ -8,14 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pa_tutorial.arguments import float32_scale, require, require_dense, steps
+from pa_tutorial.arguments import float32_scale, require, require_dense
 from pa_tutorial.attention.step import DecodeStep
-from pa_tutorial.kernels.cpu import cpu_kernel
+from pa_tutorial.kernels.cpu import Inputs, Outputs, Partitions, Schedule, cpu_kernel
 from pa_tutorial.paging.layouts import BLOCK_SIZES, DTYPES
 
 CPU = torch.device("cpu")
 ALLOWED_DTYPES = f"one of {', '.join(map(str, DTYPES))}"
-BYTES_AHEAD = 8192  # how long before its use a line is asked for, in bytes of K or V
 # How a step is cut. Work is counted in elements of q, K and V that meet in products. A core is
 # worth waking for WORK_A_CORE; it has up to SHARES_A_CORE shares, so that one that is held up
 # leaves its last ones to others, if each has WORK_A_SHARE.
@@ -35,37 +34,29 @@ def prepare_cpu(
     scale: float,
     alibi_slopes: Tensor | None = None,
     num_shares: int | None = None,
-    ahead: int = BYTES_AHEAD,
 ) -> "CpuLaunch":
     """Check everything and allocate the outputs once; then `run()` as often as you like.
 
     The lengths, the block tables and the numbers of q, K and V may change between two runs, in
-    place; nobody checks them again. Arguments and errors are those of paged_attention_cpu; ahead,
-    in bytes, is how early a line of the cache is asked for, and 0 is never.
+    place; nobody checks them again. Arguments and errors are those of paged_attention_cpu.
     """
     step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
-    return launch_of_cpu(step, num_shares, ahead)
+    return launch_of_cpu(step, num_shares)
 
 
-def launch_of_cpu(
-    step: DecodeStep,
-    num_shares: int | None = None,
-    ahead: int = BYTES_AHEAD,
-    probed: bool = False,
-) -> "CpuLaunch":
-    """The launch of prepare_cpu. probed: the output is kept in float32 too."""
+def launch_of_cpu(step: DecodeStep, num_shares: int | None = None) -> "CpuLaunch":
+    """The launch of prepare_cpu."""
     require_cpu_inputs(step)
     require(num_shares is None or num_shares >= 1, "num_shares", num_shares, "at least 1")
     num_workers = numba.get_num_threads()
     pieces = (1, num_shares) if num_shares else cut(step, num_workers)
     q = step.q.detach()
-    num_seqs, num_heads, head_size = q.shape
-    rows = q if q.is_contiguous() or steps(q)[1:] == (head_size, 1) else q.contiguous()
-    out = torch.empty(num_seqs, num_heads, head_size, dtype=q.dtype)
-    accs = torch.empty(num_seqs if probed else 0, num_heads, head_size)
-    kernel = cpu_kernel(head_size, step.k_cache.shape[2], ahead)
-    arguments = kernel_arguments(step, rows, (*pieces, num_workers), out, accs)
-    return CpuLaunch(kernel, arguments, q, rows, out, accs)
+    wide_q = q.float().contiguous()
+    accs = torch.empty(q.shape)
+    out = accs.to(q.dtype)
+    kernel = cpu_kernel(q.shape[2])
+    arguments = kernel_arguments(step, wide_q, (*pieces, num_workers), accs)
+    return CpuLaunch(kernel, arguments, q, wide_q, accs, out)
 
 
 def cut(step: DecodeStep, num_workers: int) -> tuple[int, int]:
@@ -85,63 +76,75 @@ def cut(step: DecodeStep, num_workers: int) -> tuple[int, int]:
 
 
 def kernel_arguments(
-    step: DecodeStep, rows: Tensor, pieces: tuple[int, int, int], out: Tensor, accs: Tensor
-) -> dict[str, object]:
-    """The kernel's arguments, in its order and by its names; see there."""
-    num_seqs, num_heads, head_size = rows.shape
+    step: DecodeStep, q: Tensor, pieces: tuple[int, int, int], out: Tensor
+) -> tuple[Inputs, Schedule, Partitions, Outputs]:
+    """The kernel's arguments. q and out [num_seqs, num_heads, head_size] are float32."""
+    num_seqs, num_heads, head_size = q.shape
     num_parts, num_shares, num_workers = pieces
-    partitions, width = 2 * num_parts * num_shares, num_heads * head_size
-    no_slopes = step.alibi_slopes is None
-    return {
-        "q": as_array(rows),
-        "scale": float32_scale(step.scale),
-        "k_cache": as_array(step.k_cache).reshape(-1),
-        "v_cache": as_array(step.v_cache).reshape(-1),
-        "num_kv_heads": step.k_cache.shape[1],
-        "block_tables": as_array(step.block_tables),
-        "seq_lens": as_array(step.seq_lens),
-        "slopes": np.zeros(num_heads, np.float32) if no_slopes else as_array(step.float_slopes()),
-        "num_parts": num_parts,
-        "num_shares": num_shares,
-        "taken": np.empty(num_workers, np.int64),
-        "first_block": np.empty(num_seqs + 1, np.int64),
-        "finished": np.empty((num_parts, num_seqs), np.int64),
-        "max_logits": np.empty((partitions, num_heads), np.float32),
-        "exp_sums": np.empty((partitions, num_heads), np.float32),
-        "tmp_out": np.empty((partitions, width), np.float32),
-        "qk_max": np.empty((num_seqs, num_heads), np.float32),
-        "exp_sum": np.empty((num_seqs, num_heads), np.float32),
-        "out": as_array(out).reshape(num_seqs, width),
-        "wide": as_array(accs).reshape(accs.shape[0], width),
-    }
+    slopes = np.zeros(num_heads, np.float32)
+    if step.alibi_slopes is not None:
+        slopes = as_array(step.float_slopes())
+    inputs = Inputs(
+        q=as_array(q),
+        k_cache=as_array(step.k_cache),
+        v_cache=as_array(step.v_cache),
+        block_tables=as_array(step.block_tables),
+        seq_lens=as_array(step.seq_lens),
+        scale=float32_scale(step.scale),
+        slopes=slopes,
+    )
+    schedule = Schedule(
+        num_parts=num_parts,
+        max_shares=num_shares,
+        taken=np.empty(num_workers, np.int64),
+        first_block=np.empty(num_seqs + 1, np.int64),
+        finished=np.empty((num_parts, num_seqs), np.int64),
+    )
+    partitions = Partitions(
+        max_logits=np.empty((num_shares + num_seqs, num_heads), np.float32),
+        exp_sums=np.empty((num_shares + num_seqs, num_heads), np.float32),
+        tmp_out=np.empty((num_shares + num_seqs, num_heads, head_size), np.float32),
+    )
+    outputs = Outputs(
+        qk_max=np.empty((num_seqs, num_heads), np.float32),
+        exp_sum=np.empty((num_seqs, num_heads), np.float32),
+        out=as_array(out),
+    )
+    return inputs, schedule, partitions, outputs
 
 
 @dataclass
 class CpuLaunch:
     """The kernel with all that it reads and writes.
 
-    arguments  of the kernel, in order
-    q, rows    [num_seqs, num_heads, head_size]; rows is q, or a copy of it without gaps in a row
-    out        the same, in the dtype of q
-    accs       the same in float32 if it was asked for, else nothing
+    arguments  of the kernel
+    q          [num_seqs, num_heads, head_size]
+    wide_q     the same in float32 and contiguous: q itself, or a copy that each run makes
+    accs       the same: the output in float32
+    out        the same in the dtype of q: accs itself, or a copy that each run makes
     """
 
     kernel: Callable
-    arguments: dict[str, object]
+    arguments: tuple[Inputs, Schedule, Partitions, Outputs]
     q: Tensor
-    rows: Tensor
-    out: Tensor
+    wide_q: Tensor
     accs: Tensor
-
-    def __post_init__(self) -> None:
-        self.values = tuple(self.arguments.values())
+    out: Tensor
 
     def run(self) -> Tensor:
         """One decode step: `out`, which the next run overwrites."""
-        if self.rows is not self.q:
-            self.rows.copy_(self.q)
-        self.kernel(*self.values)
+        if self.wide_q is not self.q:
+            self.wide_q.copy_(self.q)
+        self.kernel(*self.arguments)
+        if self.out is not self.accs:
+            self.out.copy_(self.accs)
         return self.out
+
+    def probe(self) -> dict[str, Tensor]:
+        """What the last run found: qk_max and exp_sum [num_seqs, num_heads, 1], and accs."""
+        outputs = self.arguments[3]
+        qk_max, exp_sum = map(torch.from_numpy, (outputs.qk_max, outputs.exp_sum))
+        return {"qk_max": qk_max[..., None], "exp_sum": exp_sum[..., None], "accs": self.accs}
 
 
 def paged_attention_cpu(
@@ -177,12 +180,10 @@ def paged_attention_cpu(
     requires_grad.
     """
     step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
-    prepared = launch_of_cpu(step, num_shares, probed=probe is not None)
-    out = prepared.run()
+    launch = launch_of_cpu(step, num_shares)
+    out = launch.run()
     if probe is not None:
-        for name in ("qk_max", "exp_sum"):
-            probe[name] = torch.from_numpy(prepared.arguments[name])[..., None]
-        probe["accs"] = prepared.accs
+        probe |= launch.probe()
     return out
 
 
