@@ -7,7 +7,7 @@ of the others. One section, `triton`, is for a GPU; without one it says that it 
 import argparse
 from pathlib import Path
 
-from pa_tutorial.bench import cpu_decode, cpu_steps, cpu_targets, engine_bench, gpu, noise
+from pa_tutorial.bench import cpu_decode, cpu_targets, engine_bench, gpu, noise
 from pa_tutorial.bench.compare import comparison
 from pa_tutorial.bench.machine import cpu_name, describe_machine, processor_facts
 from pa_tutorial.bench.timing import RESULTS, read_results, write_results
@@ -17,7 +17,6 @@ SECTIONS = {
     "decode": ("decode attention: the kernel, its peers and the read bound", cpu_decode.measure),
     "targets": ("what the CPU kernel has to reach", cpu_targets.measure),
     "noise": ("one call, timed again and again: every time is kept", noise.measure),
-    "steps": ("the CPU kernel, built up step by step", cpu_steps.measure),
     "triton": ("on a GPU: Triton's kernels beside CUDA's and a copy", gpu.times),
     "engine": ("the serving engine, before paging and after", engine_bench.measure),
 }

@@ -208,9 +208,9 @@ def weigh(
     distance: Value,
     HEAD_SIZE: int,
 ) -> None:
-    """The scores of a turn become weights: one step of the online softmax for every head.
+    """q . k of a turn becomes scores, then weights: one step of the online softmax for every head.
 
-    qk               [num_heads, TURN]   scores, then weights
+    qk               [num_heads, TURN]   q . k, then weights
     distance         of the turn's first token to the query, 0 or less: for ALiBi
     qk_max, exp_sum  [num_heads], and accs [num_heads, HEAD_SIZE]: of all turns so far
     """
@@ -310,13 +310,13 @@ def deal_out(inputs, schedule):
 
 @njit(**PIECE)
 def work(worker, num_shares, inputs, schedule, partitions, outputs, HEAD_SIZE):
-    """One core: first its own shares, which its caches may still hold, then what others have left."""
+    """One core: its own shares first, which its caches may still hold, then what others left."""
     num_heads, num_workers = inputs.q.shape[1], len(schedule.taken)
     own = Own(
-        np.empty(num_heads * TURN, np.float32),
+        np.empty((num_heads, TURN), np.float32),
         np.empty(num_heads, np.float32),
         np.empty(num_heads, np.float32),
-        np.empty(num_heads * HEAD_SIZE, np.float32),
+        np.empty((num_heads, HEAD_SIZE), np.float32),
     )
     for i in range(num_workers):
         owner = (worker + i) % num_workers
@@ -343,18 +343,20 @@ def attend_share(share, num_shares, inputs, schedule, partitions, outputs, own, 
         seq += 1
     while start < end:
         stop = min(end, first_block[seq + 1])
-        attend(inputs, own, seq, heads, start - first_block[seq], stop - first_block[seq], HEAD_SIZE)
+        attend(
+            inputs, own, seq, heads, start - first_block[seq], stop - first_block[seq], HEAD_SIZE
+        )
         # Block b is in the last share i with i * num_blocks < (b + 1) * num_shares
         first = ((first_block[seq] + 1) * num_shares - 1) // num_blocks
         last = (first_block[seq + 1] * num_shares - 1) // num_blocks
         is_last = first == last
         if not is_last:
-            leave(own, heads, partitions, place + seq, HEAD_SIZE)
+            leave(own, heads, partitions, place + seq)
             is_last = take(finished, part * len(inputs.seq_lens) + seq) == last - first
             if is_last:
-                merge(partitions, first + seq, last + seq, heads, own, HEAD_SIZE)
+                merge(partitions, first + seq, last + seq, heads, own)
         if is_last:
-            write(own, seq, heads, outputs, HEAD_SIZE)
+            write(own, seq, heads, outputs)
         start, seq = stop, seq + 1
 
 
@@ -363,9 +365,9 @@ def attend(inputs, own, seq, heads, start_idx, end_idx, HEAD_SIZE):
     """A partition: the blocks start_idx to end_idx - 1 of a sequence."""
     block_size, seq_len = inputs.k_cache.shape[2], np.int64(inputs.seq_lens[seq])
     for head in range(heads.first, heads.end):
-        own.m[head], own.l[head] = -np.inf, 0
-        for d in range(HEAD_SIZE):
-            own.accs[head * HEAD_SIZE + d] = 0
+        own.m[head], own.l[head], accs = -np.inf, 0, own.accs[head]
+        for d in range(len(accs)):
+            accs[d] = 0
     num_heads = heads.end - heads.first
     for turn in range(start_idx, end_idx, TURN // block_size):
         turn_end = min(turn + TURN // block_size, end_idx)
@@ -427,75 +429,86 @@ def add_turn(inputs, own, seq, heads, turn, turn_end, next_idx, HEAD_SIZE):
 
 
 @njit(**PIECE)
-def leave(own, heads, partitions, row, HEAD_SIZE):
+def leave(own, heads, partitions, row):
     """Keep a partition for the core that merges."""
     for head in range(heads.first, heads.end):
         partitions.max_logits[row, head] = own.m[head]
         partitions.exp_sums[row, head] = own.l[head]
-        for d in range(HEAD_SIZE):
-            partitions.tmp_out[row, head, d] = own.accs[head * HEAD_SIZE + d]
+        accs, kept = own.accs[head], partitions.tmp_out[row, head]
+        for d in range(len(accs)):
+            kept[d] = accs[d]
 
 
 @njit(**PIECE)
-def merge(partitions, first_row, last_row, heads, own, HEAD_SIZE):
+def merge(partitions, first_row, last_row, heads, own):
     """The partitions of a sequence into m, l and accs; in their order, whichever core merges."""
     for head in range(heads.first, heads.end):
-        m = partitions.max_logits[first_row, head]
+        m, l, accs = partitions.max_logits[first_row, head], np.float32(0), own.accs[head]
         for row in range(first_row + 1, last_row + 1):
             m = max(m, partitions.max_logits[row, head])
-        own.m[head], own.l[head] = m, 0
-        for d in range(HEAD_SIZE):
-            own.accs[head * HEAD_SIZE + d] = 0
+        for d in range(len(accs)):
+            accs[d] = 0
         for row in range(first_row, last_row + 1):
             # Below the maximum of all, a partition counts e**(its maximum - that of all)
             factor = exp(partitions.max_logits[row, head] - m)
-            own.l[head] += factor * partitions.exp_sums[row, head]
-            for d in range(HEAD_SIZE):
-                own.accs[head * HEAD_SIZE + d] += factor * partitions.tmp_out[row, head, d]
+            l += factor * partitions.exp_sums[row, head]
+            kept = partitions.tmp_out[row, head]
+            for d in range(len(accs)):
+                accs[d] += factor * kept[d]
+        own.m[head], own.l[head] = m, l
 
 
 @njit(**PIECE)
-def write(own, seq, heads, outputs, HEAD_SIZE):
+def write(own, seq, heads, outputs):
     """The output of a sequence."""
     for head in range(heads.first, heads.end):
         outputs.qk_max[seq, head] = own.m[head]
         outputs.exp_sum[seq, head] = own.l[head]
-        inverse = np.float32(1) / own.l[head]
-        for d in range(HEAD_SIZE):
-            outputs.out[seq, head, d] = own.accs[head * HEAD_SIZE + d] * inverse
-
-
-@cache
-def cpu_kernel(HEAD_SIZE: int) -> Callable:
-    """Compiled at its first call, for the types that it is given."""
-    # Numba compiles anew what it kept on disk if this file changes, or a name that the kernel takes
-    # from here. At cpu_vectors.py it does not look.
-    VECTORS = crc32(Path(cpu_vectors.__file__).read_bytes())
-
-    @njit(cache=KEEP, **COMPILED)
-    def kernel(inputs, schedule, partitions, outputs):
-        VECTORS  # noqa: B018
-        num_shares = deal_out(inputs, schedule)
-        for worker in prange(len(schedule.taken)):
-            work(np.int64(worker), num_shares, inputs, schedule, partitions, outputs, HEAD_SIZE)
-
-    register("numba:compile", SayCompiling(kernel))
-    return kernel
+        accs, out, factor = own.accs[head], outputs.out[seq, head], np.float32(1) / own.l[head]
+        for d in range(len(accs)):
+            out[d] = accs[d] * factor
 
 
 COMPILING = "Compiling the CPU kernel, once: some seconds.\n"
 
 
-class SayCompiling(Listener):
-    """A line on stderr before Numba compiles a kernel that it hasn't kept on disk."""
+class FirstCompile(Listener):
+    """A line on stderr before Numba compiles a kernel that it hasn't kept on disk, once for each
+    kernel and process."""
 
     def __init__(self, kernel: Callable) -> None:
         self.kernel = kernel
+        register("numba:compile", self)
 
     def on_start(self, event: Event) -> None:
         if event.data["dispatcher"] is self.kernel:
             sys.stderr.write(COMPILING)
             sys.stderr.flush()
+            self.kernel = None
 
     def on_end(self, event: Event) -> None:
         pass
+
+
+@cache
+def cpu_kernel(HEAD_SIZE: int) -> Callable:
+    """kernel(inputs, schedule, partitions, outputs), each as a plain tuple: it takes Numba 0.7 µs
+    per call to recognise a NamedTuple. Compiled at its first call, for the types that it is given.
+    """
+    # Numba compiles anew what it kept on disk if this file changes, or a name that the kernel takes
+    # from here. It doesn't look at cpu_vectors.py.
+    VECTORS = crc32(Path(cpu_vectors.__file__).read_bytes())
+
+    @njit(cache=KEEP, **COMPILED)
+    def kernel(inputs, schedule, partitions, outputs):
+        VECTORS  # noqa: B018
+        num_shares = deal_out(Inputs(*inputs), Schedule(*schedule))
+        num_workers = len(Schedule(*schedule).taken)
+        for worker in prange(num_workers):
+            work(
+                np.int64(worker), num_shares, Inputs(*inputs), Schedule(*schedule),
+                Partitions(*partitions), Outputs(*outputs), HEAD_SIZE,
+            )  # fmt: skip
+
+    FirstCompile(kernel)
+    return kernel

@@ -131,11 +131,14 @@ class CpuLaunch:
     accs: Tensor
     out: Tensor
 
+    def __post_init__(self) -> None:
+        self.values = tuple(map(tuple, self.arguments))
+
     def run(self) -> Tensor:
         """One decode step: `out`, which the next run overwrites."""
         if self.wide_q is not self.q:
             self.wide_q.copy_(self.q)
-        self.kernel(*self.arguments)
+        self.kernel(*self.values)
         if self.out is not self.accs:
             self.out.copy_(self.accs)
         return self.out
@@ -173,8 +176,8 @@ def paged_attention_cpu(
                       as many as keep all threads of Numba at work: see cut
     returns           [num_seqs, num_heads, head_size], in the dtype of q
 
-    The first call for a head size, block size and dtype compiles, some seconds; Numba keeps the
-    result on disk, beside this file.
+    The first call for a head size and dtype compiles, some seconds; Numba keeps the result on disk,
+    beside this file.
     Raises, before anything runs, TypeError or ValueError, naming the argument, for what the
     kernel cannot take. There is no backward pass: the result has no graph, also where an input
     requires_grad.

@@ -7,14 +7,13 @@ import torch
 
 from pa_tutorial.attention.paged import paged_gather
 from pa_tutorial.bench import __main__ as bench
-from pa_tutorial.bench import cpu_decode, cpu_steps, cpu_targets, noise
+from pa_tutorial.bench import cpu_decode, cpu_targets, noise
 from pa_tutorial.bench.compare import comparison
 from pa_tutorial.bench.cpu_inputs import Batch, ColdCaches, Shape, read_once
 from pa_tutorial.bench.cpu_peers import peers
 from pa_tutorial.bench.cpu_targets import MIXED, Target, targets_of
 from pa_tutorial.bench.machine import describe_machine, report
 from pa_tutorial.bench.timing import interleaved
-from pa_tutorial.kernels.cpu_steps import STEPS
 from pa_tutorial.paging.layouts import DTYPES
 from pa_tutorial.viz.cpu_measured import RESULTS
 
@@ -126,14 +125,6 @@ def test_what_is_slow_is_left_out_and_named_but_never_the_kernel(monkeypatch) ->
     kept, left_out = cpu_decode.fast_enough({name: lambda: None for name in ("cpu", "read", "x")})
     assert kept.keys() == {"cpu", "read"}
     assert left_out["x"].endswith("ms, over -1")
-
-
-def test_every_step_to_the_kernel_is_measured_beside_the_bound() -> None:
-    (row,) = cpu_steps.measure(1, [Shape("quick", (40, 17), 4, 2, 64)])
-    assert list(row["times"]) == list(STEPS)
-    assert row["read_ms"] > 0
-    mixed, s1 = sum(cpu_steps.MIXED_LENS), sum(cpu_steps.S1.seq_lens)
-    assert abs(mixed / s1 - 1) < 0.03, "so that their times can be compared"
 
 
 # What is said of the times ----------------------------------------------------------------------
