@@ -2,8 +2,8 @@
 
 rest.toml lists the others. The name of an entry is how the ids of its tests begin:
 
-    ["test_cpu_steps.py::test_step_is_attention"]
-    keep = ["test_cpu_steps.py::test_step_is_attention[tails-online]"]  # all but these
+    ["test_ladder.py::test_stage_is_right[cpu-"]
+    keep = ["test_ladder.py::test_stage_is_right[cpu-decode/gqa]"]  # all but these
     seconds = 7                                # on one core
     seen_by = "what catches the same mistakes in `pytest`"
 

@@ -7,7 +7,7 @@ for the others.
 import argparse
 from pathlib import Path
 
-from pa_tutorial.bench import cpu_decode, cpu_steps, engine_bench
+from pa_tutorial.bench import cpu_decode, engine_bench
 from pa_tutorial.bench.this_machine import cpu_name, describe_machine, processor_facts
 from pa_tutorial.bench.timing import RESULTS, read_results, write_results
 
@@ -15,7 +15,6 @@ from pa_tutorial.bench.timing import RESULTS, read_results, write_results
 SECTIONS = {
     "decode": ("decode attention: the kernel, its peers and the read bound", cpu_decode.measure),
     "noise": ("one call, timed again and again: every time is kept", cpu_decode.measure_noise),
-    "steps": ("the CPU kernel, built up step by step", cpu_steps.measure),
     "engine": ("the serving engine, before paging and after", engine_bench.measure),
 }
 

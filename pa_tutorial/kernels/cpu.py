@@ -1,7 +1,7 @@
 """Paged attention for the CPU: one decode step on all cores, compiled with numba.njit.
 
 It reads the plain layout, K and V [num_blocks, num_kv_heads, block_size, head_size], so that one
-block of K is one piece of memory: all heads of 16 tokens. A core goes through a sequence in turns
+block of K is contiguous in memory: all heads of 16 tokens. A core goes through a sequence in turns
 of TURN tokens:
 
     score   qk = q . k for every head and token      K is read from the start of a block to its end
@@ -9,15 +9,17 @@ of TURN tokens:
     add     accs += weight * v                       V is read from the start of a block to its end
 
 These three choose their vectors themselves (cpu_vectors.py). The blocks of the batch are cut into
-equal shares, runs of blocks that may start and end inside a sequence; a core that is free takes the
-next one. The part of a share in one sequence is a partition, as in v2, and the core that finishes
-the last partition of a sequence merges them, as in v2.
+equal shares, runs of blocks that may start and end inside a sequence, and a free core takes the
+next share. The part of a share in one sequence is a partition, as in v2, and the core that finishes
+the last partition of a sequence merges them, as in v2. Few long steps are cut by KV heads too: see
+`cut` in cpu_launch.py.
 """
 
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -51,18 +53,82 @@ from pa_tutorial.kernels.cpu_vectors import (
 )
 from pa_tutorial.private_names import ParallelOptions
 
-# What Numba deals out to the cores: the loops over prange and nothing else. To look for whole-array
-# expressions too takes up to a third of the time to compile, and outside these loops stands none
-# worth dealing out. Not a dict: `njit` empties it, and the next kernel would get none of it.
+# What Numba parallelises: the loops over prange and nothing else. Looking for whole-array
+# expressions too takes up to a third of the compile time, and outside these loops there are none
+# worth parallelising. Not a dict: `njit` empties it, and the next kernel would get none of it.
 OTHERS = ("comprehension", "reduction", "inplace_binop", "setitem", "numpy", "stencil", "fusion")
 ONLY_LOOPS = ParallelOptions(dict.fromkeys(OTHERS, False))
-COMPILED = {"parallel": ONLY_LOOPS, "fastmath": set(REORDER), "error_model": "numpy"}
-# Of a text without a file (a changed copy of this one) nothing can be kept on disk.
+ARITHMETIC = {"fastmath": set(REORDER), "error_model": "numpy"}
+COMPILED = {"parallel": ONLY_LOOPS, **ARITHMETIC}
+# A piece of the kernel is called from compiled code only: a call from Python needn't be compiled.
+# LLVM optimises a piece again with each piece that calls it, level by level, so the two in the
+# middle are `inline`: their callers are compiled with a copy of them.
+PIECE = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, **ARITHMETIC}
+# Numba can't keep a text without a file (a changed copy of this one) on disk.
 KEEP = Path((lambda: None).__code__.co_filename).exists()
 
 TOKENS = 4  # whose scores are computed together
 HEADS = LANES // TOKENS  # query heads of a KV head that go through K and V together, at most
 TURN = 64  # tokens between two looks at the maximum
+AHEAD = 8192  # how long before its use a cache line is asked for, in bytes of K or V
+
+
+class Inputs(NamedTuple):
+    """A decode step as arrays. K and V may be 16-bit floats, as integers: see `widened`."""
+
+    q: np.ndarray  # [num_seqs, num_heads, HEAD_SIZE] float32
+    k_cache: np.ndarray  # [num_blocks, num_kv_heads, block_size, HEAD_SIZE]
+    v_cache: np.ndarray
+    block_tables: np.ndarray  # [num_seqs, max_num_blocks_per_seq]
+    seq_lens: np.ndarray  # [num_seqs]
+    scale: np.float32
+    slopes: np.ndarray  # [num_heads] float32, zeros without ALiBi
+
+
+class Schedule(NamedTuple):
+    """Who computes what. Each run fills the arrays anew."""
+
+    num_parts: int  # of the KV heads; each is cut into as many shares as the others
+    max_shares: int  # of the blocks; there is at most one per block
+    taken: np.ndarray  # [num_workers] int64: the next share of those of each worker
+    first_block: np.ndarray  # [num_seqs + 1] int64: how many blocks the sequences before have
+    finished: np.ndarray  # [num_parts, num_seqs] int64: partitions of each sequence
+
+
+class Partitions(NamedTuple):
+    """What each partition found; share i has row i + seq in sequence seq: from one partition to
+    the next, the share or the sequence goes up, so no row is used twice."""
+
+    max_logits: np.ndarray  # [num_shares + num_seqs, num_heads] float32
+    exp_sums: np.ndarray  # the same
+    tmp_out: np.ndarray  # [num_shares + num_seqs, num_heads, HEAD_SIZE] float32, not divided yet
+
+
+class Outputs(NamedTuple):
+    """What a step computes, in float32."""
+
+    qk_max: np.ndarray  # [num_seqs, num_heads]
+    exp_sum: np.ndarray  # [num_seqs, num_heads]
+    out: np.ndarray  # [num_seqs, num_heads, HEAD_SIZE]
+
+
+class Own(NamedTuple):
+    """What one worker writes all the time. A cache line that two cores write to travels between
+    them, so each worker has arrays of its own."""
+
+    qk: np.ndarray  # [num_heads, TURN]   scores of a turn, then weights
+    m: np.ndarray  # [num_heads]   the largest score so far
+    l: np.ndarray  # [num_heads]   the sum of the weights so far
+    accs: np.ndarray  # [num_heads, HEAD_SIZE]   the sum of weight * v so far
+
+
+class Heads(NamedTuple):
+    """The heads of one part; a part may be all heads."""
+
+    first_kv: int
+    end_kv: int
+    first: int
+    end: int
 
 
 def tiles(group: Value) -> Iterator[tuple[Value, int]]:
@@ -75,7 +141,7 @@ def tiles(group: Value) -> Iterator[tuple[Value, int]]:
         first, heads = stop, heads // 2
 
 
-def place_ahead(rows: Pointer, left: Value, after: Value, AHEAD: int) -> Value:
+def place_ahead(rows: Pointer, left: Value, after: Value) -> Value:
     """The address of what is read AHEAD bytes after these rows: in this block, of which `left`
     bytes are still to be read, or in the one at the address `after`."""
     beyond = left - AHEAD
@@ -99,11 +165,10 @@ def score(
     group: Value,
     qk: Pointer,
     HEAD_SIZE: int,
-    AHEAD: int,
 ) -> None:
     """qk[head, token] = q . k for one KV head of one block.
 
-    q     [group, HEAD_SIZE] float32, times the scale already
+    q     [group, HEAD_SIZE]
     k     [num_tokens, HEAD_SIZE]
     left, after  see place_ahead
     qk    [group, TURN], from the place of the block's first token on
@@ -113,13 +178,12 @@ def score(
     for t in loop(0, num_tokens, TOKENS):
         # A block ends with a whole tile. What empty slots hold, NaN too, gets no weight in `weigh`.
         rows = [k + (t + i) * HEAD_SIZE for i in range(TOKENS)]
-        place = place_ahead(k + t * HEAD_SIZE, left - t * size, after, AHEAD)
+        place = place_ahead(k + t * HEAD_SIZE, left - t * size, after)
         for head, heads in tiles(group):
             queries = [q + (head + h) * HEAD_SIZE for h in range(heads)]
             qks = [zeros() for _ in range(heads * TOKENS)]
             for part, (d, width) in enumerate(parts):
-                if AHEAD:
-                    ask(place, TOKENS * size, part, len(parts))
+                ask(place, TOKENS * size, part, len(parts))
                 k_vecs = [padded(row.load(d, width)) for row in rows]
                 for h, query in enumerate(queries):
                     q_vec = padded(query.load(d, width))
@@ -134,6 +198,7 @@ def score(
 @unrolled
 def weigh(
     qk: Pointer,
+    scale: Value,
     slopes: Pointer,
     qk_max: Pointer,
     exp_sum: Pointer,
@@ -143,9 +208,9 @@ def weigh(
     distance: Value,
     HEAD_SIZE: int,
 ) -> None:
-    """The scores of a turn become weights: one step of the online softmax for every head.
+    """q . k of a turn becomes scores, then weights: one step of the online softmax for every head.
 
-    qk               [num_heads, TURN]   scores, then weights
+    qk               [num_heads, TURN]   q . k, then weights
     distance         of the turn's first token to the query, 0 or less: for ALiBi
     qk_max, exp_sum  [num_heads], and accs [num_heads, HEAD_SIZE]: of all turns so far
     """
@@ -156,7 +221,7 @@ def weigh(
         rows = []
         for t in range(0, TURN, LANES):
             token = count_up() + t
-            row = scores.load(t) + slope * (token + distance.to_float())
+            row = scores.load(t) * scale + slope * (token + distance.to_float())
             rows.append(select(token < num_tokens.to_float(), row, zeros() - float("inf")))
         top = rows[0]
         for row in rows[1:]:
@@ -189,7 +254,6 @@ def add(
     group: Value,
     accs: Pointer,
     HEAD_SIZE: int,
-    AHEAD: int,
 ) -> None:
     """accs[head] += weights[head, token] * v for one KV head of one block; as score."""
     size = HEAD_SIZE * v.itemsize
@@ -205,32 +269,14 @@ def add(
             totals = {(h, d): Variable(rows[h].load(d, width)) for h, d, width in places}
             for t in loop(0, num_tokens):
                 row = v + t * HEAD_SIZE
-                if AHEAD and first == 0:
-                    ask(place_ahead(row, left - t * size, after, AHEAD), size)
+                if first == 0:
+                    ask(place_ahead(row, left - t * size, after), size)
                 weight = [(own[h] + t).load(0, 0) for h in range(heads)]
                 v_vecs = {d: row.load(d, width) for _, d, width in places}
                 for h, d, _ in places:
                     totals[h, d].value += weight[h] * v_vecs[d]
             for h, d, _ in places:
                 rows[h].store(d, totals[h, d].value)
-
-
-@unrolled
-def multiply(
-    source: Pointer, factor: Value, target: Pointer, num_rows: Value, HEAD_SIZE: int
-) -> None:
-    """target = source * factor, [num_rows, HEAD_SIZE]; each in its own dtype."""
-    for i in loop(0, num_rows):
-        for d, width in chunks(HEAD_SIZE):
-            row = (source + i * HEAD_SIZE).load(d, width)
-            (target + i * HEAD_SIZE).store(d, row * factor)
-
-
-@unrolled
-def add_scaled(source: Pointer, factor: Value, target: Pointer, HEAD_SIZE: int) -> None:
-    """target += source * factor, [HEAD_SIZE]."""
-    for d, width in chunks(HEAD_SIZE):
-        target.store(d, target.load(d, width) + source.load(d, width) * factor)
 
 
 exp = unrolled(e_to_the)
@@ -246,191 +292,223 @@ def take(counter: Pointer) -> int:
     return fetch_add(counter, 1)
 
 
+@njit(**PIECE)
+def deal_out(inputs, schedule):
+    """Count the blocks and set the counters; returns the number of shares, at most one a block."""
+    num_parts, max_shares, taken, first_block, finished = schedule
+    first_block[0] = 0
+    for seq in range(len(inputs.seq_lens)):
+        num_blocks = -(-inputs.seq_lens[seq] // inputs.k_cache.shape[2])
+        first_block[seq + 1] = first_block[seq] + num_blocks
+        for part in range(num_parts):
+            finished[part, seq] = 0
+    num_shares = min(max_shares, first_block[-1])
+    for worker in range(len(taken)):
+        taken[worker] = worker * num_parts * num_shares // len(taken)
+    return num_shares
+
+
+@njit(**PIECE)
+def work(worker, num_shares, inputs, schedule, partitions, outputs, HEAD_SIZE):
+    """One core: its own shares first, which its caches may still hold, then what others left."""
+    num_heads, num_workers = inputs.q.shape[1], len(schedule.taken)
+    own = Own(
+        np.empty((num_heads, TURN), np.float32),
+        np.empty(num_heads, np.float32),
+        np.empty(num_heads, np.float32),
+        np.empty((num_heads, HEAD_SIZE), np.float32),
+    )
+    for i in range(num_workers):
+        owner = (worker + i) % num_workers
+        end = (owner + 1) * schedule.num_parts * num_shares // num_workers
+        share = take(schedule.taken, owner)
+        while share < end:
+            attend_share(share, num_shares, inputs, schedule, partitions, outputs, own, HEAD_SIZE)
+            share = take(schedule.taken, owner)
+
+
+@njit(inline="always")
+def attend_share(share, num_shares, inputs, schedule, partitions, outputs, own, HEAD_SIZE):
+    """The partitions of a share, one after the other."""
+    num_parts, _, _, first_block, finished = schedule
+    num_blocks, num_kv_heads = first_block[-1], inputs.k_cache.shape[1]
+    part, place = share // num_shares, share % num_shares
+    first_kv, end_kv = part * num_kv_heads // num_parts, (part + 1) * num_kv_heads // num_parts
+    group = inputs.q.shape[1] // num_kv_heads
+    heads = Heads(first_kv, end_kv, first_kv * group, end_kv * group)
+    # A share ends where the next one starts.
+    start, end = place * num_blocks // num_shares, (place + 1) * num_blocks // num_shares
+    seq = np.int64(0)
+    while first_block[seq + 1] <= start:
+        seq += 1
+    while start < end:
+        stop = min(end, first_block[seq + 1])
+        attend(
+            inputs, own, seq, heads, start - first_block[seq], stop - first_block[seq], HEAD_SIZE
+        )
+        # Block b is in the last share i with i * num_blocks < (b + 1) * num_shares
+        first = ((first_block[seq] + 1) * num_shares - 1) // num_blocks
+        last = (first_block[seq + 1] * num_shares - 1) // num_blocks
+        is_last = first == last
+        if not is_last:
+            leave(own, heads, partitions, place + seq)
+            is_last = take(finished, part * len(inputs.seq_lens) + seq) == last - first
+            if is_last:
+                merge(partitions, first + seq, last + seq, heads, own)
+        if is_last:
+            write(own, seq, heads, outputs)
+        start, seq = stop, seq + 1
+
+
+@njit(inline="always")
+def attend(inputs, own, seq, heads, start_idx, end_idx, HEAD_SIZE):
+    """A partition: the blocks start_idx to end_idx - 1 of a sequence."""
+    block_size, seq_len = inputs.k_cache.shape[2], np.int64(inputs.seq_lens[seq])
+    for head in range(heads.first, heads.end):
+        own.m[head], own.l[head], accs = -np.inf, 0, own.accs[head]
+        for d in range(len(accs)):
+            accs[d] = 0
+    num_heads = heads.end - heads.first
+    for turn in range(start_idx, end_idx, TURN // block_size):
+        turn_end = min(turn + TURN // block_size, end_idx)
+        score_turn(inputs, own, seq, heads, turn, turn_end, HEAD_SIZE)
+        token = turn * block_size
+        num_tokens = min(turn_end * block_size, seq_len) - token
+        distance = token - (seq_len - 1)
+        weigh(
+            own.qk, heads.first * TURN, inputs.scale, inputs.slopes, heads.first,
+            own.m, heads.first, own.l, heads.first, own.accs, heads.first * HEAD_SIZE,
+            num_heads, num_tokens, distance, HEAD_SIZE,
+        )  # fmt: skip
+        add_turn(inputs, own, seq, heads, turn, turn_end, min(turn_end, end_idx - 1), HEAD_SIZE)
+
+
+@njit(**PIECE)
+def score_turn(inputs, own, seq, heads, turn, turn_end, HEAD_SIZE):
+    """The scores of the blocks turn to turn_end - 1, block by block, head by head."""
+    k_cache, v_cache, table = inputs.k_cache, inputs.v_cache, inputs.block_tables[seq]
+    _, num_kv_heads, block_size, _ = k_cache.shape
+    num_heads, seq_len = inputs.q.shape[1], inputs.seq_lens[seq]
+    group, ROWS = num_heads // num_kv_heads, block_size * HEAD_SIZE
+    for block_idx in range(turn, turn_end):
+        # V is read after the last block of K
+        after = address(v_cache, (table[turn] * num_kv_heads + heads.first_kv) * ROWS)
+        if block_idx + 1 < turn_end:
+            after = address(k_cache, (table[block_idx + 1] * num_kv_heads + heads.first_kv) * ROWS)
+        token = (block_idx - turn) * block_size
+        num_tokens = min(block_size, seq_len - block_idx * block_size)
+        for kv_head in range(heads.first_kv, heads.end_kv):
+            head, rows = kv_head * group, (table[block_idx] * num_kv_heads + kv_head) * ROWS
+            left = (heads.end_kv - kv_head) * ROWS * k_cache.itemsize
+            score(
+                inputs.q, (seq * num_heads + head) * HEAD_SIZE, k_cache, rows, left, after,
+                num_tokens, group, own.qk, head * TURN + token, HEAD_SIZE,
+            )  # fmt: skip
+
+
+@njit(**PIECE)
+def add_turn(inputs, own, seq, heads, turn, turn_end, next_idx, HEAD_SIZE):
+    """V of the blocks turn to turn_end - 1; next_idx is the block whose K is read after them."""
+    k_cache, v_cache, table = inputs.k_cache, inputs.v_cache, inputs.block_tables[seq]
+    _, num_kv_heads, block_size, _ = v_cache.shape
+    seq_len = inputs.seq_lens[seq]
+    group, ROWS = inputs.q.shape[1] // num_kv_heads, block_size * HEAD_SIZE
+    for block_idx in range(turn, turn_end):
+        after = address(k_cache, (table[next_idx] * num_kv_heads + heads.first_kv) * ROWS)
+        if block_idx + 1 < turn_end:
+            after = address(v_cache, (table[block_idx + 1] * num_kv_heads + heads.first_kv) * ROWS)
+        token = (block_idx - turn) * block_size
+        num_tokens = min(block_size, seq_len - block_idx * block_size)
+        for kv_head in range(heads.first_kv, heads.end_kv):
+            head, rows = kv_head * group, (table[block_idx] * num_kv_heads + kv_head) * ROWS
+            left = (heads.end_kv - kv_head) * ROWS * v_cache.itemsize
+            add(
+                own.qk, head * TURN + token, v_cache, rows, left, after,
+                num_tokens, group, own.accs, head * HEAD_SIZE, HEAD_SIZE,
+            )  # fmt: skip
+
+
+@njit(**PIECE)
+def leave(own, heads, partitions, row):
+    """Keep a partition for the core that merges."""
+    for head in range(heads.first, heads.end):
+        partitions.max_logits[row, head] = own.m[head]
+        partitions.exp_sums[row, head] = own.l[head]
+        accs, kept = own.accs[head], partitions.tmp_out[row, head]
+        for d in range(len(accs)):
+            kept[d] = accs[d]
+
+
+@njit(**PIECE)
+def merge(partitions, first_row, last_row, heads, own):
+    """The partitions of a sequence into m, l and accs; in their order, whichever core merges."""
+    for head in range(heads.first, heads.end):
+        m, l, accs = partitions.max_logits[first_row, head], np.float32(0), own.accs[head]
+        for row in range(first_row + 1, last_row + 1):
+            m = max(m, partitions.max_logits[row, head])
+        for d in range(len(accs)):
+            accs[d] = 0
+        for row in range(first_row, last_row + 1):
+            # Below the maximum of all, a partition counts e**(its maximum - that of all)
+            factor = exp(partitions.max_logits[row, head] - m)
+            l += factor * partitions.exp_sums[row, head]
+            kept = partitions.tmp_out[row, head]
+            for d in range(len(accs)):
+                accs[d] += factor * kept[d]
+        own.m[head], own.l[head] = m, l
+
+
+@njit(**PIECE)
+def write(own, seq, heads, outputs):
+    """The output of a sequence."""
+    for head in range(heads.first, heads.end):
+        outputs.qk_max[seq, head] = own.m[head]
+        outputs.exp_sum[seq, head] = own.l[head]
+        accs, out, factor = own.accs[head], outputs.out[seq, head], np.float32(1) / own.l[head]
+        for d in range(len(accs)):
+            out[d] = accs[d] * factor
+
+
 COMPILING = "Compiling the CPU kernel, once: some seconds.\n"
 
 
-class WhileCompiling(Listener):
-    """A line on stderr where Numba begins to compile a kernel that it has not kept on disk."""
+class FirstCompile(Listener):
+    """A line on stderr before Numba compiles a kernel that it hasn't kept on disk, once for each
+    kernel and process."""
+
+    def __init__(self, kernel: Callable) -> None:
+        self.kernel = kernel
+        register("numba:compile", self)
 
     def on_start(self, event: Event) -> None:
-        function = event.data["dispatcher"].py_func
-        if function.__qualname__ == "cpu_kernel.<locals>.kernel":
+        if event.data["dispatcher"] is self.kernel:
             sys.stderr.write(COMPILING)
             sys.stderr.flush()
+            self.kernel = None
 
     def on_end(self, event: Event) -> None:
         pass
 
 
-register("numba:compile", WhileCompiling())
-
-
 @cache
-def cpu_kernel(HEAD_SIZE: int, BLOCK_SIZE: int, AHEAD: int) -> Callable:
-    """Compiled at its first call, for the types that it is given. AHEAD is in bytes; 0: never."""
-    BLOCKS = TURN // BLOCK_SIZE  # in a turn
-    ROWS = BLOCK_SIZE * HEAD_SIZE  # elements of one KV head in a block
+def cpu_kernel(HEAD_SIZE: int) -> Callable:
+    """kernel(inputs, schedule, partitions, outputs), each as a plain tuple: it takes Numba 0.7 µs
+    per call to recognise a NamedTuple. Compiled at its first call, for the types that it is given.
+    """
     # Numba compiles anew what it kept on disk if this file changes, or a name that the kernel takes
-    # from here. At cpu_vectors.py it does not look.
+    # from here. It doesn't look at cpu_vectors.py.
     VECTORS = crc32(Path(cpu_vectors.__file__).read_bytes())
 
     @njit(cache=KEEP, **COMPILED)
-    def kernel(
-        q,  # [num_seqs, num_heads, HEAD_SIZE]
-        scale,  # float32
-        k_cache,  # [num_blocks * num_kv_heads * BLOCK_SIZE * HEAD_SIZE]: one after the other
-        v_cache,
-        num_kv_heads,
-        block_tables,  # [num_seqs, max_num_blocks_per_seq]
-        seq_lens,  # [num_seqs]
-        slopes,  # [num_heads] float32, zeros without ALiBi
-        num_parts,  # of the KV heads; each has as many shares as the others
-        num_shares,  # of the blocks
-        taken,  # [num_workers] int64: shares taken of those of each worker
-        first_block,  # [num_seqs + 1] int64: how many blocks the sequences before have
-        finished,  # [num_parts, num_seqs] int64: partitions of each sequence
-        max_logits,  # [2 * num_parts * num_shares, num_heads]. A share has two rows: one for the
-        exp_sums,  # [..., num_heads]   sequence that began before it, or with it, and one for the
-        tmp_out,  # [..., num_heads * HEAD_SIZE]   sequence that goes on after it
-        qk_max,  # [num_seqs, num_heads]
-        exp_sum,  # [num_seqs, num_heads]
-        out,  # [num_seqs, num_heads * HEAD_SIZE] in the dtype of q
-        wide,  # the same in float32, or nothing: [0, ...]
-    ):
+    def kernel(inputs, schedule, partitions, outputs):
         VECTORS  # noqa: B018
-        num_seqs, num_heads, _ = q.shape
-        group = num_heads // num_kv_heads
-        BLOCK = num_kv_heads * ROWS
-        first_block[0] = 0
-        for seq in range(num_seqs):
-            first_block[seq + 1] = first_block[seq] + -(-seq_lens[seq] // BLOCK_SIZE)
-            for part in range(num_parts):
-                finished[part, seq] = 0
-        num_blocks = first_block[num_seqs]
-        num_shares = min(num_shares, num_blocks)
-        num_workers = len(taken)
-        for worker in range(num_workers):
-            taken[worker] = worker * num_parts * num_shares // num_workers
-
+        num_shares = deal_out(Inputs(*inputs), Schedule(*schedule))
+        num_workers = len(Schedule(*schedule).taken)
         for worker in prange(num_workers):
-            # A worker's own: where two write to one cache line, it travels between their cores.
-            query = np.empty(num_heads * HEAD_SIZE, np.float32)
-            qk = np.empty(num_heads * TURN, np.float32)
-            m = np.empty(num_heads, np.float32)
-            l = np.empty(num_heads, np.float32)
-            accs = np.empty(num_heads * HEAD_SIZE, np.float32)
-            # First its own shares, which the caches may still hold, then what others have left.
-            visited = 0
-            while visited < num_workers:
-                owner = (worker + visited) % num_workers
-                share = take(taken, owner)
-                if share >= (owner + 1) * num_parts * num_shares // num_workers:
-                    visited += 1
-                    continue
-                part, own = share // num_shares, share % num_shares
-                first_kv_head = part * num_kv_heads // num_parts
-                end_kv_head = (part + 1) * num_kv_heads // num_parts
-                first_head = first_kv_head * group
-                heads = end_kv_head * group - first_head
-                element = first_head * HEAD_SIZE
-                piece = first_kv_head * ROWS  # of a block: where its heads begin
-                size = (end_kv_head - first_kv_head) * ROWS
-                # Share i ends where share i + 1 starts: at i + 1 parts of num_shares of all blocks.
-                share_start = own * num_blocks // num_shares
-                share_end = (own + 1) * num_blocks // num_shares
-                seq = 0
-                while first_block[seq + 1] <= share_start:
-                    seq += 1
-                start = share_start
-                while start < share_end:
-                    stop = min(share_end, first_block[seq + 1])
-                    seq_len, table = np.int64(seq_lens[seq]), block_tables[seq]
-                    multiply(q[seq], element, scale, query, element, heads, HEAD_SIZE)
-                    for head in range(first_head, first_head + heads):
-                        m[head] = -np.inf
-                        l[head] = 0
-                    for i in range(element, element + heads * HEAD_SIZE):
-                        accs[i] = 0
-                    last_idx = stop - first_block[seq] - 1
-                    for turn in range(start - first_block[seq], last_idx + 1, BLOCKS):
-                        turn_end = min(turn + BLOCKS, last_idx + 1)
-                        for block_idx in range(turn, turn_end):
-                            block = table[block_idx] * BLOCK + piece
-                            after = address(v_cache, table[turn] * BLOCK + piece)
-                            if block_idx + 1 < turn_end:
-                                after = address(k_cache, table[block_idx + 1] * BLOCK + piece)
-                            num_tokens = min(BLOCK_SIZE, seq_len - block_idx * BLOCK_SIZE)
-                            token = (block_idx - turn) * BLOCK_SIZE
-                            for kv_head in range(first_kv_head, end_kv_head):
-                                head, done = kv_head * group, (kv_head - first_kv_head) * ROWS
-                                left = (size - done) * k_cache.itemsize
-                                score(
-                                    query, head * HEAD_SIZE, k_cache, block + done, left, after,
-                                    num_tokens, group, qk, head * TURN + token, HEAD_SIZE, AHEAD,
-                                )  # fmt: skip
-                        token = turn * BLOCK_SIZE
-                        num_tokens = min(turn_end * BLOCK_SIZE, seq_len) - token
-                        distance = token - (seq_len - 1)
-                        weigh(
-                            qk, first_head * TURN, slopes, first_head, m, first_head, l, first_head,
-                            accs, element, heads, num_tokens, distance, HEAD_SIZE,
-                        )  # fmt: skip
-                        for block_idx in range(turn, turn_end):
-                            block = table[block_idx] * BLOCK + piece
-                            next_idx = min(turn_end, last_idx)
-                            after = address(k_cache, table[next_idx] * BLOCK + piece)
-                            if block_idx + 1 < turn_end:
-                                after = address(v_cache, table[block_idx + 1] * BLOCK + piece)
-                            num_tokens = min(BLOCK_SIZE, seq_len - block_idx * BLOCK_SIZE)
-                            token = (block_idx - turn) * BLOCK_SIZE
-                            for kv_head in range(first_kv_head, end_kv_head):
-                                head, done = kv_head * group, (kv_head - first_kv_head) * ROWS
-                                left = (size - done) * v_cache.itemsize
-                                add(
-                                    qk, head * TURN + token, v_cache, block + done, left, after,
-                                    num_tokens, group, accs, head * HEAD_SIZE, HEAD_SIZE, AHEAD,
-                                )  # fmt: skip
+            work(
+                np.int64(worker), num_shares, Inputs(*inputs), Schedule(*schedule),
+                Partitions(*partitions), Outputs(*outputs), HEAD_SIZE,
+            )  # fmt: skip
 
-                    # Block b lies in the share i with i * num_blocks < (b + 1) * num_shares at last
-                    first = ((first_block[seq] + 1) * num_shares - 1) // num_blocks
-                    last = (first_block[seq + 1] * num_shares - 1) // num_blocks
-                    is_last = first == last
-                    if not is_last:
-                        row = 2 * share + (start > share_start)
-                        for head in range(first_head, first_head + heads):
-                            max_logits[row, head] = m[head]
-                            exp_sums[row, head] = l[head]
-                        one = np.float32(1)
-                        multiply(accs, element, one, tmp_out[row], element, heads, HEAD_SIZE)
-                        is_last = take(finished[part], seq) == last - first
-                        if is_last:  # merge, in this order whoever it is
-                            rows = 2 * part * num_shares
-                            began = first_block[seq] > first * num_blocks // num_shares
-                            first_row = rows + 2 * first + began
-                            for head in range(first_head, first_head + heads):
-                                top = max_logits[first_row, head]
-                                for i in range(first + 1, last + 1):
-                                    top = max(top, max_logits[rows + 2 * i, head])
-                                total = np.float32(0)
-                                at = head * HEAD_SIZE
-                                for d in range(HEAD_SIZE):
-                                    accs[at + d] = 0
-                                for i in range(first, last + 1):
-                                    row = first_row if i == first else rows + 2 * i
-                                    # below the maximum of all, a partition counts e**(its - all)
-                                    factor = exp(max_logits[row, head] - top)
-                                    total += factor * exp_sums[row, head]
-                                    add_scaled(tmp_out[row], at, factor, accs, at, HEAD_SIZE)
-                                m[head], l[head] = top, total
-                    if is_last:
-                        for head in range(first_head, first_head + heads):
-                            qk_max[seq, head] = m[head]
-                            exp_sum[seq, head] = l[head]
-                            at, inverse = head * HEAD_SIZE, np.float32(1) / l[head]
-                            multiply(accs, at, inverse, out[seq], at, 1, HEAD_SIZE)
-                            if len(wide):
-                                multiply(accs, at, inverse, wide[seq], at, 1, HEAD_SIZE)
-                    start = stop
-                    seq += 1
-
+    FirstCompile(kernel)
     return kernel

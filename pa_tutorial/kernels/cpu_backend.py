@@ -1,7 +1,7 @@
 """The kernel for the CPU as a function: torch tensors in, a torch tensor out."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numba
@@ -9,12 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pa_tutorial.arguments import float32_scale, require, require_dense, strides
+from pa_tutorial.arguments import float32_scale, require, require_dense
 from pa_tutorial.attention.step import DecodeStep
-from pa_tutorial.kernels.cpu import cpu_kernel
+from pa_tutorial.kernels.cpu import Inputs, Outputs, Partitions, Schedule, cpu_kernel
 from pa_tutorial.paging.layouts import BLOCK_SIZES
 
-BYTES_AHEAD = 8192  # how long before its use a line is asked for, in bytes of K or V
 # How a step is cut. Work is counted in elements of q, K and V that meet in products. A core is
 # worth waking for WORK_A_CORE; it has up to SHARES_A_CORE shares, so that one that is held up
 # leaves its last ones to others, if each has WORK_A_SHARE.
@@ -22,7 +21,6 @@ WORK_A_CORE = 2**17
 WORK_A_SHARE = 2**20
 SHARES_A_CORE = 8
 # The type under which Numba sees the cache's elements: it has no 16-bit floats on a CPU.
-NO_PROBE = torch.empty(0, 0, 0)  # where accs in float32 would be written
 STORED_AS = {torch.float16: torch.int16, torch.bfloat16: torch.uint16}
 
 
@@ -33,14 +31,11 @@ class CpuBackend:
     layout: ClassVar[str] = "plain"
     reusable: ClassVar[bool] = True
 
-    def prepare(
-        self, step: DecodeStep, num_shares: int | None = None, ahead: int = BYTES_AHEAD
-    ) -> "CpuLaunch":
+    def prepare(self, step: DecodeStep, num_shares: int | None = None) -> "CpuLaunch":
         """Check everything and allocate the outputs once; then `run()` as often as you like.
 
         num_shares  into how many shares the blocks of the batch are cut; by default as many as
                     keep all threads of Numba at work: see cut
-        ahead       how early a line of the cache is asked for, in bytes; 0 is never
 
         The lengths, the block tables and the numbers of q, K and V may change between two runs, in
         place; they aren't checked again. Errors are those of paged_attention_cpu.
@@ -50,12 +45,12 @@ class CpuBackend:
         num_workers = numba.get_num_threads()
         pieces = (1, num_shares) if num_shares else cut(step, num_workers)
         q = step.q.detach()
-        num_seqs, num_heads, head_size = q.shape
-        rows = q if q.is_contiguous() or strides(q)[1:] == (head_size, 1) else q.contiguous()
-        out = torch.empty(num_seqs, num_heads, head_size, dtype=q.dtype)
-        kernel = cpu_kernel(head_size, step.block_size, ahead)
-        arguments = kernel_arguments(step, rows, (*pieces, num_workers), out, NO_PROBE)
-        return CpuLaunch(kernel, arguments, q, rows, out)
+        wide_q = q.float().contiguous()
+        accs = torch.empty(q.shape)
+        out = accs.to(q.dtype)
+        kernel = cpu_kernel(q.shape[2])
+        arguments = kernel_arguments(step, wide_q, (*pieces, num_workers), accs)
+        return CpuLaunch(kernel, arguments, q, wide_q, accs, out)
 
     def why_absent(self) -> None:
         """It runs everywhere."""
@@ -79,70 +74,81 @@ def cut(step: DecodeStep, num_workers: int) -> tuple[int, int]:
 
 
 def kernel_arguments(
-    step: DecodeStep, rows: Tensor, pieces: tuple[int, int, int], out: Tensor, accs: Tensor
-) -> dict[str, object]:
-    """The kernel's arguments, in its order and by its names; see there."""
-    num_seqs, num_heads, head_size = rows.shape
+    step: DecodeStep, q: Tensor, pieces: tuple[int, int, int], out: Tensor
+) -> tuple[Inputs, Schedule, Partitions, Outputs]:
+    """The kernel's arguments. q and out [num_seqs, num_heads, head_size] are float32."""
+    num_seqs, num_heads, head_size = q.shape
     num_parts, num_shares, num_workers = pieces
-    partitions, width = 2 * num_parts * num_shares, num_heads * head_size
-    no_slopes = step.alibi_slopes is None
-    return {
-        "q": as_array(rows),
-        "scale": float32_scale(step.scale),
-        "k_cache": as_array(step.k_cache).reshape(-1),
-        "v_cache": as_array(step.v_cache).reshape(-1),
-        "num_kv_heads": step.k_cache.shape[1],
-        "block_tables": as_array(step.block_tables),
-        "seq_lens": as_array(step.seq_lens),
-        "slopes": np.zeros(num_heads, np.float32) if no_slopes else as_array(step.float_slopes()),
-        "num_parts": num_parts,
-        "num_shares": num_shares,
-        "taken": np.empty(num_workers, np.int64),
-        "first_block": np.empty(num_seqs + 1, np.int64),
-        "finished": np.empty((num_parts, num_seqs), np.int64),
-        "max_logits": np.empty((partitions, num_heads), np.float32),
-        "exp_sums": np.empty((partitions, num_heads), np.float32),
-        "tmp_out": np.empty((partitions, width), np.float32),
-        "qk_max": np.empty((num_seqs, num_heads), np.float32),
-        "exp_sum": np.empty((num_seqs, num_heads), np.float32),
-        "out": as_array(out).reshape(num_seqs, width),
-        "wide": as_array(accs).reshape(accs.shape[0], width),
-    }
+    slopes = np.zeros(num_heads, np.float32)
+    if step.alibi_slopes is not None:
+        slopes = as_array(step.float_slopes())
+    inputs = Inputs(
+        q=as_array(q),
+        k_cache=as_array(step.k_cache),
+        v_cache=as_array(step.v_cache),
+        block_tables=as_array(step.block_tables),
+        seq_lens=as_array(step.seq_lens),
+        scale=float32_scale(step.scale),
+        slopes=slopes,
+    )
+    schedule = Schedule(
+        num_parts=num_parts,
+        max_shares=num_shares,
+        taken=np.empty(num_workers, np.int64),
+        first_block=np.empty(num_seqs + 1, np.int64),
+        finished=np.empty((num_parts, num_seqs), np.int64),
+    )
+    partitions = Partitions(
+        max_logits=np.empty((num_shares + num_seqs, num_heads), np.float32),
+        exp_sums=np.empty((num_shares + num_seqs, num_heads), np.float32),
+        tmp_out=np.empty((num_shares + num_seqs, num_heads, head_size), np.float32),
+    )
+    outputs = Outputs(
+        qk_max=np.empty((num_seqs, num_heads), np.float32),
+        exp_sum=np.empty((num_seqs, num_heads), np.float32),
+        out=as_array(out),
+    )
+    return inputs, schedule, partitions, outputs
 
 
 @dataclass
 class CpuLaunch:
     """The kernel with all that it reads and writes.
 
-    arguments  of the kernel, in order
-    q, rows    [num_seqs, num_heads, head_size]; rows is q, or a copy of it without gaps in a row
-    out        the same, in the dtype of q
+    arguments  of the kernel
+    q          [num_seqs, num_heads, head_size]
+    wide_q     the same in float32 and contiguous: q itself, or a copy that each run makes
+    accs       the same: the output in float32
+    out        the same in the dtype of q: accs itself, or a copy that each run makes
     """
 
     kernel: Callable
-    arguments: dict[str, object]
+    arguments: tuple[Inputs, Schedule, Partitions, Outputs]
     q: Tensor
-    rows: Tensor
+    wide_q: Tensor
+    accs: Tensor
     out: Tensor
 
     def __post_init__(self) -> None:
-        self.values = tuple(self.arguments.values())
+        self.values = tuple(map(tuple, self.arguments))
 
     def run(self) -> Tensor:
         """One decode step: `out`, which the next run overwrites."""
-        if self.rows is not self.q:
-            self.rows.copy_(self.q)
+        if self.wide_q is not self.q:
+            self.wide_q.copy_(self.q)
         self.kernel(*self.values)
+        if self.out is not self.accs:
+            self.out.copy_(self.accs)
         return self.out
 
     def probe(self) -> dict[str, Tensor]:
         """One decode step: `out`, and qk_max, exp_sum [num_seqs, num_heads, 1] and accs
         [num_seqs, num_heads, head_size], all float32."""
-        accs = torch.empty(self.out.shape)
-        wide = as_array(accs).reshape(len(accs), -1)
-        replace(self, arguments=self.arguments | {"wide": wide}).run()
-        found = {n: torch.from_numpy(self.arguments[n])[..., None] for n in ("qk_max", "exp_sum")}
-        return found | {"accs": accs, "out": self.out}
+        self.run()
+        outputs = self.arguments[3]
+        qk_max, exp_sum = map(torch.from_numpy, (outputs.qk_max, outputs.exp_sum))
+        found = {"qk_max": qk_max[..., None], "exp_sum": exp_sum[..., None], "accs": self.accs}
+        return found | {"out": self.out}
 
 
 def paged_attention_cpu(
@@ -165,8 +171,8 @@ def paged_attention_cpu(
     alibi_slopes      [num_heads]; adds slope * (j - seq_len + 1) to the score of key j
     returns           [num_seqs, num_heads, head_size], in the dtype of q
 
-    The first call for a head size, block size and dtype compiles, some seconds; Numba keeps the
-    result on disk, beside this file.
+    The first call for a head size and dtype compiles, some seconds; Numba keeps the result on disk,
+    beside this file.
     Raises, before anything runs, TypeError or ValueError, naming the argument, for what DecodeStep
     or the kernel can't take. There is no backward pass: the result has no graph, also where an
     input requires_grad.

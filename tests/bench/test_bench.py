@@ -7,12 +7,11 @@ import torch
 
 from pa_tutorial.attention.paged import paged_gather
 from pa_tutorial.bench import __main__ as bench
-from pa_tutorial.bench import cpu_decode, cpu_steps
+from pa_tutorial.bench import cpu_decode
 from pa_tutorial.bench.cpu_inputs import Batch, ColdCaches, Shape, read_once
 from pa_tutorial.bench.cpu_peers import peers
 from pa_tutorial.bench.this_machine import describe_machine, report
 from pa_tutorial.bench.timing import interleaved
-from pa_tutorial.kernels.cpu_steps import STEPS
 from pa_tutorial.paging.layouts import DTYPES
 
 # Two sequences with a tail; two block tables in one pool.
@@ -112,14 +111,6 @@ def test_a_shape_too_large_for_memory_is_left_out_and_named(monkeypatch, capsys)
     assert row["kv_bytes"] == 2 * 74 * 2 * 64 * 4
     assert found["left_out"] == [f"{TAIL}: K and V are 0 MiB, over 0"]
     assert "S1: 2 x 37, 4/2 x 64, float32" in capsys.readouterr().out
-
-
-def test_every_step_to_the_kernel_is_measured_beside_the_bound() -> None:
-    (row,) = cpu_steps.measure(1, [Shape("quick", (40, 17), 4, 2, 64)])
-    assert list(row["times"]) == list(STEPS)
-    assert row["read_ms"] > 0
-    mixed, s1 = sum(cpu_steps.MIXED_LENS), sum(cpu_steps.S1.seq_lens)
-    assert abs(mixed / s1 - 1) < 0.03, "so that their times can be compared"
 
 
 # The program ------------------------------------------------------------------------------------
