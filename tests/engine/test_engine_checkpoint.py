@@ -4,6 +4,7 @@ The message then names the file and what is wrong with it.
 """
 
 import json
+from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
 
@@ -170,74 +171,66 @@ def test_text_goes_through_tokenizer_json_and_is_refused_without_it(folder) -> N
     assert text.text.split() == [f"w{token}" for token in tokens.token_ids[0]]
 
 
-# What cannot be loaded.
-
-ROPE, QUANTIZED = "rope_parameters", {"quantization_config": {"bits": 4}}
-SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
-SIZES += ("intermediate_size", "max_position_embeddings")
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"model_type": "mistral"}, r"config.json: model_type is mistral; .*llama.*qwen2"),
-        ({"hidden_act": "gelu"}, "hidden_act is gelu; it must be silu"),
-        ({"use_sliding_window": True}, "use_sliding_window is True.* no sliding window"),
-        ({"sliding_window": 4096}, "sliding_window is 4096; it must be null.* no sliding window"),
-        (QUANTIZED, "quantization_config is .*; it must be null: quantized weights"),
-        ({ROPE: {"rope_type": "yarn"}}, "rope_type is yarn; it must be one of .*linear"),
-        ({ROPE: {"rope_type": "linear"}}, "config.json has no 'factor'"),
-        ({ROPE: {"partial_rotary_factor": 0.5}}, "partial_rotary_factor is 0.5"),
-        ({"num_key_value_heads": 3}, "num_key_value_heads is 3; .*divisor of num_att.* is 4"),
-        ({"vocab_size": True}, "vocab_size is True; it must be a whole number, at least 1"),
-        *(({key: "64"}, f"config.json: {key} is 64; it must be a whole number") for key in SIZES),
-        *(({key: ...}, f"config.json has no '{key}'") for key in ("model_type", *SIZES)),
-        ({"num_attention_heads": 0}, "config.json: .*num_attention_heads is 0; .* at least 1"),
-    ],
-    ids=str,
-)
-def test_an_unsupported_config_is_refused(change, message, folder) -> None:
-    change_config(folder, **change)
-    with pytest.raises(CheckpointError, match=message):
-        load_checkpoint(folder)
-
+# What cannot be loaded: how a folder is spoilt, and the message
 
 INDEX = "model.safetensors.index.json"
+SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
+SIZES += ("intermediate_size", "max_position_embeddings")
+UP, THIRD = "model.layers.1.mlp.up_proj.weight", "model.layers.2.mlp.up_proj.weight"
+Spoil = Callable[[Path], object]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        *(
-            (name, content, rf"{name} is no JSON")
-            for name in ("config.json", "generation_config.json", INDEX)
-            for content in (b"{", b"[1, 2]")
-        ),
-        (INDEX, b'{"weight_map": 3}', "has no weight_map"),
-        ("model.safetensors", b"\x99", "model.safetensors cannot be read"),
-        ("tokenizer.json", b"{}", "tokenizer.json cannot be read"),
-        ("config.json", None, "has no config.json"),
-    ],
-)
-def test_a_missing_or_broken_file_is_refused_by_name(name, content, message, folder) -> None:
-    (folder / name).write_bytes(content) if content else (folder / name).unlink()
+def config(**changes: object) -> Spoil:
+    return lambda folder: change_config(folder, **changes)
+
+
+def tensors(change: Callable[[dict[str, Tensor]], object]) -> Spoil:
+    return lambda folder: change_tensors(folder, change)
+
+
+def file(name: str, content: bytes) -> Spoil:
+    return lambda folder: (folder / name).write_bytes(content)
+
+
+def rope(**parameters: object) -> Spoil:
+    return config(rope_parameters=parameters)
+
+
+REFUSED = [
+    (config(model_type="mistral"), r"config.json: model_type is mistral; .*llama.*qwen2"),
+    (config(hidden_act="gelu"), "hidden_act is gelu; it must be silu"),
+    (config(use_sliding_window=True), "use_sliding_window is True.* no sliding window"),
+    (config(sliding_window=4096), "sliding_window is 4096; it must be null.* no sliding window"),
+    (config(quantization_config={"bits": 4}), "quantization_config is .*; it must be null"),
+    (rope(rope_type="yarn"), "rope_type is yarn; it must be one of .*linear"),
+    (rope(rope_type="linear"), "config.json has no 'factor'"),
+    (rope(partial_rotary_factor=0.5), "partial_rotary_factor is 0.5"),
+    (config(num_key_value_heads=3), "num_key_value_heads is 3; .*divisor of num_att.* is 4"),
+    (config(vocab_size=True), "vocab_size is True; it must be a whole number, at least 1"),
+    (config(vocab_size="64"), "vocab_size is 64; it must be a whole number, at least 1"),
+    (config(num_attention_heads=0), "config.json: .*num_attention_heads is 0; .* at least 1"),
+    *((config(**{key: ...}), f"config.json has no '{key}'") for key in ("model_type", *SIZES)),
+    (lambda folder: (folder / "config.json").unlink(), "has no config.json"),
+    *(
+        (file(name, content), rf"{name} is no JSON")
+        for name in ("config.json", "generation_config.json", INDEX)
+        for content in (b"{", b"[1, 2]")
+    ),
+    (file(INDEX, b'{"weight_map": 3}'), "has no weight_map"),
+    (file("model.safetensors", b"\x99"), "model.safetensors cannot be read"),
+    (file("tokenizer.json", b"{}"), "tokenizer.json cannot be read"),
+    (tensors(lambda t: t.pop("lm_head.weight")), "lm_head.weight is missing"),
+    (
+        tensors(lambda t: t.update({UP: t[UP][1:] * 1})),
+        r"up_proj.weight is \[95, 64\].*\[96, 64\]$",
+    ),
+    (tensors(lambda t: t.update({THIRD: t[UP] * 1})), r"layers.2.* is \[96, 64\], .* be left out"),
+    (tensors(lambda t: [t.pop(k) for k in list(t) if "layers.0." in k]), "missing.*; and 4 more"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "message"), REFUSED, ids=[message for _, message in REFUSED])
+def test_a_spoilt_checkpoint_is_refused(spoil: Spoil, message: str, folder: Path) -> None:
+    spoil(folder)
     with pytest.raises(ValueError, match=message):
         LLM(folder)
-
-
-UP, THIRD = "model.layers.1.mlp.up_proj.weight", "model.layers.2.mlp.up_proj.weight"
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda t: t.pop("lm_head.weight"), "lm_head.weight is missing"),
-        (lambda t: t.update({UP: t[UP][1:] * 1}), r"up_proj.weight is \[95, 64\].* be \[96, 64\]$"),
-        (lambda t: t.update({THIRD: t[UP] * 1}), r"layers.2.* is \[96, 64\], .* be left out"),
-        (lambda t: [t.pop(key) for key in list(t) if "layers.0." in key], "missing.*; and 4 more"),
-    ],
-)
-def test_unfit_tensors_are_refused_by_name(change, message, folder) -> None:
-    change_tensors(folder, change)
-    with pytest.raises(CheckpointError, match=message):
-        load_checkpoint(folder)

@@ -59,18 +59,16 @@ COVERING = [
     ("cpu", True, 16, 7, 3, 256, 64, None),
     ("cpu", False, 16, ROOMY, 3, 64, 3, 9),
 ]
-OPTIONS = (
-    *("prefix_caching", "block_size", "num_blocks"),
-    *("chunk_size", "token_budget", "max_num_seqs"),
-)
 
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("settings", COVERING, ids=lambda one: "-".join(map(str, one)))
 def test_tokens_are_those_of_transformers(settings: tuple, name: str) -> None:
     stage, *sizes, seed = settings
-    options = dict(zip(OPTIONS, sizes, strict=True))
-    llm = LLM(folder_of(name), stage=stage, **options)
+    caching, block_size, num_blocks, chunk_size, token_budget, max_num_seqs = sizes
+    pool = {"prefix_caching": caching, "block_size": block_size, "num_blocks": num_blocks}
+    limits = {"chunk_size": chunk_size, "token_budget": token_budget, "max_num_seqs": max_num_seqs}
+    llm = LLM(folder_of(name), stage=stage, **pool, **limits)
     prompts, most = zip(*requests(), strict=True)
     latest = 1 if seed is None else 40
     arrivals = np.random.default_rng(seed).integers(0, latest, NUM_REQUESTS).tolist()
@@ -84,10 +82,9 @@ def test_tokens_are_those_of_transformers(settings: tuple, name: str) -> None:
     require_no_retry(llm)
     last = llm.statistics[-1]
     assert (last.num_running, last.num_waiting, last.blocks_used) == (0, 0, 0)
-    assert (last.num_preemptions > 0) == (options["num_blocks"] != ROOMY)
-    assert (last.hit_rate > 0) == options["prefix_caching"]
-    computed = max(step.num_prefill + step.num_decode for step in llm.statistics)
-    assert computed <= options["token_budget"]
+    assert (last.num_preemptions > 0) == (num_blocks != ROOMY)
+    assert (last.hit_rate > 0) == caching
+    assert max(step.num_prefill + step.num_decode for step in llm.statistics) <= token_budget
 
 
 # Simulated, a step takes seconds: short prompts, the second one over the end of a block.
