@@ -92,7 +92,7 @@ def generating(*arguments: object) -> Callable:
         (generating([[1]], [PARAMS] * 2), "params has 2; it must be one for each prompt"),
         (generating([[1]], PARAMS, []), "arrivals has 0; it must be one for each prompt"),
         (lambda: make_llm(stage="paged"), "stage is 'paged'; it must be one of paged_gather"),
-        (lambda: make_llm(stage="kv_cache"), "stage is 'kv_cache', which reads no blocks; it must"),
+        (lambda: make_llm(stage="kv_cache"), "stage is 'kv_cache'; it must be one of paged_gather"),
         (lambda: make_llm(num_blocks=1), "num_blocks is 1; it must be at least 2"),
         (lambda: make_llm(block_size=0), "block_size is 0; it must be at least 1"),
         (lambda: make_llm(watermark=-1), "watermark is -1; it must be 0 to 8"),
