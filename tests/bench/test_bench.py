@@ -43,14 +43,6 @@ def test_caches_are_emptied_before_the_clock_runs(monkeypatch) -> None:
     assert calls == ["flush", "call"]
 
 
-def test_noise_keeps_every_time() -> None:
-    found = cpu_decode.measure_noise(1, TAIL)
-    assert found["kv_bytes"] == TAIL.kv_bytes
-    assert [len(found[name]) for name in ("seconds", "cold_ms", "warm_ms")] == [15, 15, 15]
-    assert found["seconds"] == sorted(found["seconds"])
-    assert min(found["cold_ms"] + found["warm_ms"]) > 0
-
-
 # What is timed ----------------------------------------------------------------------------------
 
 

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import asdict
-from itertools import chain
 
 import pytest
 import torch
@@ -35,12 +34,6 @@ def tokens_of(name: str) -> list[list[int]]:
 @pytest.mark.parametrize("name", [name for name in WAYS if name != "no_attention"])
 def test_every_way_generates_what_the_model_does_alone(name: str, alone: list) -> None:
     assert tokens_of(name) == alone
-
-
-def test_attention_decides_which_tokens_come(alone: list) -> None:
-    """Otherwise equal tokens would say nothing about the ways."""
-    pairs = zip(chain(*alone), chain(*tokens_of("no_attention")), strict=True)
-    assert sum(a != b for a, b in pairs) > SMALL.num_requests * SMALL.new_tokens / 2
 
 
 def test_a_way_that_fails_or_generates_other_tokens_is_refused() -> None:

@@ -3,7 +3,6 @@
 import itertools
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 import torch
 
@@ -124,13 +123,9 @@ def test_property_holds_in_every_combination(holds: Callable[[Geometry], bool]) 
         ("dtype", torch.float64, "dtype is torch.float64; .*one of torch.float32, torch.float16"),
         ("num_threads", 32, "num_threads is 32; .*one of 64, 128, 256"),
         ("partition_size", 24, "partition_size is 24; .*multiple of block_size, which is 16"),
-        ("partition_size", -16, "partition_size is -16; .*0, or a multiple"),
         ("num_queries_per_kv", 0, "num_queries_per_kv is 0; .*1 or more"),
         # 128.0 == 128: the kernel made for the one would be kept for the other.
         ("head_size", 128.0, r"^head_size is 128\.0; it must be an int$"),
-        ("num_threads", "128", "^num_threads is '128'; it must be an int$"),
-        ("partition_size", True, "^partition_size is True; it must be an int$"),
-        ("block_size", np.int64(16), "^block_size is .*16.*; it must be an int$"),
     ],
 )
 def test_an_unsupported_size_is_refused_with_the_supported_ones(
@@ -145,7 +140,6 @@ def test_an_unsupported_size_is_refused_with_the_supported_ones(
     [
         ("head_elements", 2, "thread_group_offset is 2; it must be 0 to 1"),
         ("value_rows", 32, "lane is 32; it must be 0 to 31"),
-        ("value_tokens", -1, "lane is -1; it must be 0 to 31"),
         ("dynamic_shared_bytes", -1, "max_seq_len is -1; it must be 0 or more"),
     ],
 )

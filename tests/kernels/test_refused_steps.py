@@ -40,12 +40,9 @@ REFUSED = (
     (CPU | TRITON, "q", half, "q.dtype is torch.float16; .*float32, as the c"),
     (TRITON, "q", wide, r"q.stride\(\)\[-2:\] is .*without gaps"),
     (CPU, "k_cache", apart, r"k_cache.stride\(\)\[-4:\] is .*; it must be .*without gaps"),
-    (CPU, "v_cache", apart, r"v_cache.stride\(\)\[-4:\] is .*; it must be .*without gaps"),
     (TRITON, "k_cache", wide, r"k_cache.stride\(\)\[-2:\] is .*without gaps"),
-    (TRITON, "v_cache", wide, r"v_cache.stride\(\)\[-2:\] is .*without gaps"),
     (TRITON, "v_cache", apart, r"v_cache.stride\(\)\[:2\] is .*as those of k_cache"),
     (TRITON, "block_tables", wide, r"block_tables.stride\(\)\[-1:\] is \(2,\)"),
-    (TRITON, "seq_lens", wide, r"seq_lens.stride\(\)\[-1:\] is \(2,\)"),
 )
 
 

@@ -15,7 +15,7 @@ from tests.kernels.kernel_inputs import prepare_triton
 if why_absent() is None:
     from triton.runtime import driver
 
-    from pa_tutorial.kernels.triton_compiled import TritonCompiled, compile_call, num_compilations
+    from pa_tutorial.kernels.triton_compiled import TritonCompiled, compile_call
 
 pytestmark = pytest.mark.triton
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
@@ -85,25 +85,7 @@ def test_the_second_kernel_is_small(capability: Capability) -> None:
     assert loads_of(build.ptx)["global", 16] > 0  # tmp_out
 
 
-def test_compilations_are_counted_and_nothing_is_compiled() -> None:
-    """That one serves tables of any width is a trial: triton_trials.py. Here another dtype, head
-    size, tile and group; and one that needs no other, with more of everything."""
-    q, cache = torch.zeros(3, 2, 128, dtype=F16), torch.zeros(9, 2, 16, 128, dtype=F16)
-    tables, lens = torch.zeros(3, 4, dtype=torch.int32), torch.full((3,), 50, dtype=torch.int32)
-    larger = prepare_triton(q, cache, cache, tables, lens, 0.3, partition_size=7)
-    others = prepared(dtype=BF16), prepared(64), prepared(tile_size=16), prepared(group=2)
-    steps = prepared(), larger, *others
-    assert num_compilations([step.partitions for step in steps]) == 5
-    assert num_compilations([step.reduce for step in steps]) == 3  # no tiles, no groups
-
-
 def test_afterwards_triton_asks_for_the_gpu_that_is_there() -> None:
     before = type(driver).active
     compile_call(prepared().partitions)
     assert type(driver).active is before
-
-
-def test_a_tile_that_is_not_there_has_no_layout() -> None:
-    build = compile_call(prepared().partitions)
-    with pytest.raises(ValueError, match="0 layouts of tiles of 17 x 128 addresses"):
-        build.layout_of_tile(17, 128)

@@ -10,7 +10,7 @@ from numba.core import extending
 
 from pa_tutorial.kernels import vectors
 from pa_tutorial.kernels.vectors import VectorAccess, vector_access
-from pa_tutorial.simt import global_traffic, launch, ptx
+from pa_tutorial.simt import global_traffic, launch
 
 pytestmark = pytest.mark.cuda_v1_vector
 needs_the_compiler = pytest.mark.needs("numba-cuda")
@@ -91,19 +91,3 @@ def test_the_instructions_move_a_vec_and_widen_it(
     assert not out[:count].any()
     assert not out[2 * count :].any()
     np.testing.assert_array_equal(floats, as_float32(name, a[middle]))
-
-
-@needs_the_compiler
-@by_vector
-def test_the_compiler_emits_one_load_and_one_store(name: str, count: int) -> None:
-    a = numbers(name, 32 * count)
-    floats = np.zeros(len(a), np.float32)
-    text = ptx(kernel_of(vector_access(count), count), np.zeros_like(a), floats, a)
-    words = count * a.itemsize // 4
-    width = f".v{words}" if words > 1 else ""
-    lines = [line.split() for line in text.splitlines()]
-    loads = [line[0] for line in lines if line and line[0].startswith("ld.global")]
-    assert len(loads) == 1
-    assert f"{width}." in loads[0]
-    assert loads[0][-3:] in ("u32", "b32", "f32", "s32")
-    assert not any(line and line[0].startswith("ld.local") for line in lines)
