@@ -32,12 +32,8 @@ def inputs(**changes: object) -> dict[str, object]:
 
 @pytest.fixture(autouse=True)
 def _nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The simulator must not start: an error comes before."""
-
-    def start(*args: object, **options: object) -> None:
-        pytest.fail("the kernel was launched; the arguments must be refused before")
-
-    monkeypatch.setattr(cuda_launch, "launch", start)
+    """An error comes before the simulator would start."""
+    monkeypatch.delattr(cuda_launch, "launch")
 
 
 def refused(

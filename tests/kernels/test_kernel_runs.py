@@ -18,9 +18,9 @@ from pa_tutorial.walk.cases import CASES
 from pa_tutorial.walk.ladder import STAGES
 from pa_tutorial.walk.problem import DecodeProblem
 from tests.kernels import kernel_inputs
-from tests.kernels.kernel_inputs import arguments, prepare_naive, prepare_v1, problem
+from tests.kernels.kernel_inputs import arguments, prepare_naive, prepare_v1_vector, problem
 
-PREPARE = {"cuda_naive": prepare_naive, "cuda_v1": prepare_v1}
+PREPARE = {"cuda_naive": prepare_naive, "cuda_v1_vector": prepare_v1_vector}
 by_stage = pytest.mark.parametrize(
     "stage", [pytest.param(name, marks=getattr(pytest.mark, name)) for name in PREPARE]
 )
@@ -60,18 +60,9 @@ def test_any_sizes_and_numbers_of_threads(stage: str, sizes: dict, num_threads: 
 
 @by_function
 def test_a_stride_that_nobody_takes_may_be_anything(function: Callable) -> None:
-    """Of one sequence, one head and one block, the strides are never used: PyTorch allows any."""
-    sizes = {"seq_lens": (9,), "num_heads": 1, "num_kv_heads": 1, "dtype": torch.float16}
-    inputs = arguments(problem(**sizes))
-    used = int(inputs["block_tables"][0, 0])
-    inputs |= {name: inputs[name][used : used + 1] for name in ("k_cache", "v_cache")}
-    inputs["block_tables"] = torch.zeros(1, 1, dtype=torch.int32)
-    strange = {
-        name: inputs[name].as_strided(
-            inputs[name].shape, (12_345, 12_345, *inputs[name].stride()[2:])
-        )
-        for name in ("q", "k_cache", "v_cache")
-    }
+    """Of one sequence and one head, the strides are never used: PyTorch allows any."""
+    inputs = arguments(problem(seq_lens=(9,), num_heads=1, num_kv_heads=1, dtype=torch.float16))
+    strange = {"q": inputs["q"].as_strided((1, 1, 32), (12_345, 12_345, 1))}
     assert torch.equal(function(**inputs | strange), function(**inputs))
 
 

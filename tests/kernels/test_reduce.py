@@ -69,15 +69,6 @@ def test_reduce_is_the_weighted_mean_of_the_partitions(
     assert torch.equal(reduced(geometry, parts, order=3), out), "in another order of the warps"
 
 
-@pytest.mark.parametrize("largest", [0, 31, 32, 63, 64, 199])
-def test_the_largest_maximum_is_found_wherever_it_is(largest: int) -> None:
-    """Maxima 200 below it: every other exponential is 0, and with the wrong maximum infinite."""
-    geometry, parts = invented((200 * SIZE,), 0.0)
-    parts["max_logits"][..., largest] = 200.0
-    out = reduced(geometry, parts)
-    np.testing.assert_allclose(out, parts["tmp_out"][:, :, largest], rtol=1e-5)
-
-
 def test_one_partition_is_copied_bit_for_bit() -> None:
     """Also where another sequence of the batch has more, and a head more elements than threads."""
     geometry, parts = invented((SIZE, 1, 3 * SIZE), 100.0, head_size=256)
