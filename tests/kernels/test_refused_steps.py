@@ -96,7 +96,7 @@ def test_a_size_that_cannot_be_is_refused(name: str) -> None:
 
 
 @pytest.mark.triton
-def test_more_partitions_or_sequences_than_a_grid_has_room_for() -> None:
+def test_more_partitions_than_a_grid_has_room_for_are_refused() -> None:
     one = step(seq_lens=(3,), head_size=8)
     wide = torch.zeros(1, 2**13 + 1, dtype=torch.int32)
     long = one | {"block_tables": wide, "seq_lens": torch.tensor([2**16], dtype=torch.int32)}
@@ -104,8 +104,3 @@ def test_more_partitions_or_sequences_than_a_grid_has_room_for() -> None:
     with pytest.raises(ValueError, match=message):
         prepare_triton(**long, partition_size=1)
     assert prepare_triton(**long, partition_size=2).partitions.grid[2] == 2**15
-    names = "q", "block_tables", "seq_lens"
-    many = one | {name: one[name].expand(2**16, *one[name].shape[1:]) for name in names}
-    many["seq_lens"] = many["seq_lens"].contiguous()
-    with pytest.raises(ValueError, match=r"len\(q\) is 65536; it must be at most 65535: axis y"):
-        prepare_triton(**many)
