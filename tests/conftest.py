@@ -18,7 +18,7 @@ from tests import absent, profiles
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 # The files that take longest, so that no worker begins one of them at the end.
 FIRST = (
-    *("test_notebooks.py", "test_wrong.py", "test_window_assignment.py", "test_paged_kernel.py"),
+    *("test_notebooks.py", "test_wrong.py", "test_window_assignment.py"),
     *("test_ladder.py", "test_exercises.py", "test_engine_failures.py"),
 )
 

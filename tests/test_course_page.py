@@ -51,12 +51,3 @@ def test_commands_numbers_and_cases_are_those_of_the_code() -> None:
     names = {trial.name for task in tasks for trial in task.trials(0)}
     told = re.search(r"What they stumble over.*", PAGE)[0]
     assert set(re.findall(r"\(`(\w+)`\)", told)) <= names
-
-
-def test_the_help_of_the_command_says_what_each_limit_is(capsys) -> None:
-    with pytest.raises(SystemExit):
-        parse(["grade", "--help"])
-    said = " ".join(capsys.readouterr().out.split())
-    assert "time for one task of one submission" in said
-    assert "(default: 120)" in said
-    assert "(default: 2048)" in said

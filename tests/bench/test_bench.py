@@ -10,7 +10,7 @@ from pa_tutorial.bench import __main__ as bench
 from pa_tutorial.bench import cpu_decode
 from pa_tutorial.bench.cpu_inputs import Batch, ColdCaches, Shape, read_once
 from pa_tutorial.bench.cpu_peers import peers
-from pa_tutorial.bench.this_machine import describe_machine, report
+from pa_tutorial.bench.this_machine import describe_machine
 from pa_tutorial.bench.timing import interleaved
 from pa_tutorial.paging.layouts import DTYPES
 
@@ -41,14 +41,6 @@ def test_caches_are_emptied_before_the_clock_runs(monkeypatch) -> None:
     monkeypatch.setattr(cold, "flush", lambda: calls.append("flush"))
     assert cold(lambda: calls.append("call")) < 1000
     assert calls == ["flush", "call"]
-
-
-def test_noise_keeps_every_time() -> None:
-    found = cpu_decode.measure_noise(1, TAIL)
-    assert found["kv_bytes"] == TAIL.kv_bytes
-    assert [len(found[name]) for name in ("seconds", "cold_ms", "warm_ms")] == [15, 15, 15]
-    assert found["seconds"] == sorted(found["seconds"])
-    assert min(found["cold_ms"] + found["warm_ms"]) > 0
 
 
 # What is timed ----------------------------------------------------------------------------------
@@ -102,15 +94,13 @@ def test_read_bound_reads_every_word(num_threads: int) -> None:
     assert read_once(words, num_threads) == words.sum()
 
 
-def test_a_shape_too_large_for_memory_is_left_out_and_named(monkeypatch, capsys) -> None:
+def test_a_shape_too_large_for_memory_is_left_out_and_named(monkeypatch) -> None:
     monkeypatch.setattr(cpu_decode, "most_kv_bytes", lambda: SHARED.kv_bytes)
     found = cpu_decode.measure(1, [TAIL, SHARED])
     (row,) = found["rows"]
     assert row["shape"] == SHARED.as_row()
     assert row["times"].keys() == {"read", "cpu", *peers(Batch(SHARED))}
-    assert row["kv_bytes"] == 2 * 74 * 2 * 64 * 4
     assert found["left_out"] == [f"{TAIL}: K and V are 0 MiB, over 0"]
-    assert "S1: 2 x 37, 4/2 x 64, float32" in capsys.readouterr().out
 
 
 # The program ------------------------------------------------------------------------------------
@@ -121,15 +111,11 @@ def test_a_run_of_one_section_keeps_the_others(monkeypatch, tmp_path) -> None:
         monkeypatch.setitem(bench.SECTIONS, name, ("nothing", lambda rounds: [rounds]))
     bench.main(["--only", "decode", "noise", "--rounds", "2", "--out", str(tmp_path)])
     (path,) = tmp_path.iterdir()
-    text = path.read_text(encoding="utf-8")
-    path.write_text(text.replace(torch.__version__, "old"), encoding="utf-8")
     bench.main(["--only", "noise", "--rounds", "3", "--out", str(tmp_path)])
     written = json.loads(path.read_text(encoding="utf-8"))
     assert written["decode"] == [2]
     assert written["noise"] == [3]
-    assert written["processor"]["last_cache_bytes"] >= 2**20
     assert written["machine"] == describe_machine()
-    assert torch.__version__ in report()
 
 
 def test_zero_rounds_are_refused(capsys) -> None:

@@ -74,48 +74,7 @@ def test_stage_is_right_on_the_device(stage: str, case_id: str, device: str) -> 
     assert found.passed, f"out has the error {found.worst:.1e}; at most {found.bound:.1e} passes"
 
 
-def test_tensors_are_copied_with_their_gaps() -> None:
-    q = CASES["decode/strided_q_float16"].paged("vllm").q[:, 1:]
-    copy = moved(q, "cpu")
-    assert copy.stride() == q.stride()
-    assert copy.storage_offset() == q.storage_offset() > 0
-    assert torch.equal(copy, q)
-    assert copy.data_ptr() != q.data_ptr()
-
-
 # Beside the simulator ---------------------------------------------------------------------------
-
-NAMES = "one_token float16 bfloat16 large_block_numbers mqa head_size_32 head_size_120_float16"
-NAMES += " alibi_block_size_8 block_size_32 strided_q_float16 shared_blocks worked_example"
-# Some roundings of sums for float32; one unit in the last place for 16 bits. A GPU adds in another
-# order, fuses a * b + c into one rounding, and has another exp.
-TOLERANCE = {torch.float32: 1e-5, torch.float16: 1e-3, torch.bfloat16: 8e-3}
-
-
-def outputs(stage: str, case_id: str, device: str) -> dict[str, Tensor]:
-    """What one kernel writes, by name; for v2 also what it leaves for its reduce kernel, where a
-    sequence without such a partition has NaN."""
-    names = ("out", "exp_sums", "max_logits", "tmp_out")
-    launched = prepared(stage, case_id, device)
-    launched.run()
-    written = names if stage == "cuda_v2" else names[:1]
-    return {name: getattr(launched, name).cpu() for name in written}
-
-
-def simulated_cases() -> Iterator:
-    for stage, name in itertools.product(("cuda_v1", "cuda_v1_vector", "cuda_v2"), NAMES.split()):
-        yield pytest.param(stage, f"decode/{name}", "cuda", marks=ON_GPU)
-    yield "cuda_v2", "decode/worked_example", "cpu"
-
-
-@pytest.mark.parametrize(("stage", "case_id", "device"), list(simulated_cases()))
-def test_the_device_gives_what_the_simulator_gives(stage: str, case_id: str, device: str) -> None:
-    pytest.importorskip("greenlet", reason="needs greenlet, which the simulator needs")
-    found, expected = outputs(stage, case_id, device), outputs(stage, case_id, "cpu")
-    for name, tensor in found.items():
-        rtol = TOLERANCE[tensor.dtype]
-        within = {"rtol": rtol, "atol": rtol / 2, "equal_nan": True}
-        torch.testing.assert_close(tensor, expected[name], **within, msg=lambda m, n=name: n + m)
 
 
 def can_be_copied(args: tuple) -> bool:
@@ -253,16 +212,6 @@ def test_a_step_with_a_wrong_result_is_not_timed() -> None:
     timed = {"sdpa": lambda: torch.ones(2), "no": lambda: torch.zeros(2), "fails": lambda: 1 / 0}
     why = ["its result has the error 1.0e+00", "ZeroDivisionError: division by zero"]
     assert gpu.why_wrong(timed) == dict(zip(("no", "fails"), why, strict=True))
-
-
-def test_a_row_has_the_bandwidth_beside_that_of_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A copy reads and writes all of the pool; a step reads K and V of its tokens."""
-    monkeypatch.setattr(gpu, "steps", lambda batch: ({"sdpa": lambda: batch.q}, {"x": "why"}))
-    row = gpu.measure_shape(SMALL, 2, lambda function: 2.0, device="cpu")
-    pool = 2 * (2 * 3 + 1) * 2 * 16 * 64 * 2
-    assert row["copy_gb_per_s"] == round(2 * pool / 2.0 / 1e6, 1)
-    assert row["fraction_of_copy"] == {"sdpa": round(SMALL.kv_bytes / (2 * pool), 3)}
-    assert (row["left_out"], row["wrong"]) == ({"x": "why"}, {})
 
 
 def test_without_a_gpu_one_line_says_so(monkeypatch, capsys) -> None:

@@ -1,6 +1,5 @@
 """Small decode steps for the tests of the kernels, and what is changed in them."""
 
-from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
 
@@ -62,14 +61,6 @@ def is_right(out: Tensor, arguments: dict[str, object]) -> bool:
 
 
 # The same numbers, but for one or but for gaps ---------------------------------------------------
-
-
-def with_item(place: object, value: float) -> Callable[[Tensor], Tensor]:
-    def change(tensor: Tensor) -> Tensor:
-        tensor[place] = value
-        return tensor
-
-    return change
 
 
 def half(tensor: Tensor) -> Tensor:

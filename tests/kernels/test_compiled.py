@@ -28,15 +28,10 @@ def other(out):
     ("instruction", "space", "width"),
     [
         ("ld.global.b16 %rs1, [%rd1];", "global", 2),
-        ("@%p1 ld.global.nc.u32 %r1, [%rd1];", "global", 4),
         ("ld.global.nc.v4.u16 {%rs1, %rs2, %rs3, %rs4}, [%rd1];", "global", 8),
         ("ld.global.nc.L1::no_allocate.L2::128B.v4.f32 {%f1, %f2, %f3, %f4}, [%r1];", "global", 16),
-        ("ld.relaxed.gpu.global.L1::evict_last.v2.b64 {%rd2, %rd3}, [%rd1];", "global", 16),
-        ("ld.global.nc.b128 %rq1, [%rd1];", "global", 16),
-        ("ld.global.v8.b32 {%r1, %r2, %r3, %r4, %r5, %r6, %r7, %r8}, [%rd1];", "global", 32),
         ("ld.volatile.shared::cta.v2.b64 {%rd1, %rd2}, [%r1];", "shared", 16),
         ("ld.local.v2.f32 {%f1, %f2}, [%rd1];", "local", 8),
-        ("ld.param.u64 %rd1, [kernel_param_0];", "param", 8),
         ("ld.volatile.v2.f32\t{%f1, %f2}, [%rd1];", "generic", 8),
     ],
 )
@@ -99,12 +94,8 @@ def test_a_device_function_is_part_of_the_source() -> None:
     assert "def doubled" not in "".join(compiling.sources(other))
 
 
-@pytest.mark.parametrize("name", compiling.COMPILER)
-def test_another_version_of_any_part_is_another_compiler(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_version_of_any_part_is_another_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     recorded = compiling.recorded()["compiler"]
-    monkeypatch.setattr(compiling, "installed", lambda: recorded)
-    assert compiling.is_asked()
-    monkeypatch.setattr(compiling, "installed", lambda: {**recorded, name: "0.0"})
-    assert not compiling.is_asked()
+    for other in ({}, *({name: "0.0"} for name in compiling.COMPILER)):
+        monkeypatch.setattr(compiling, "installed", lambda other=other: recorded | other)
+        assert compiling.is_asked() == (not other)

@@ -3,7 +3,6 @@
 import itertools
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 import torch
 
@@ -43,16 +42,11 @@ def test_constants_by_hand(geometry: Geometry, values: tuple[int, ...]) -> None:
     )
 
 
-def test_print_shows_each_constant_with_its_value_and_formula() -> None:
+def test_print_shows_each_constant_with_its_formula() -> None:
     title, *lines = str(Geometry(64, 32, BF16, 64, 512, 8)).splitlines()
     assert title == "bfloat16, WARP_SIZE = 32"
-    given = {"HEAD_SIZE": 64, "BLOCK_SIZE": 32, "NUM_THREADS": 64}
-    given |= {"PARTITION_SIZE": 512, "NUM_QUERIES_PER_KV": 8}
-    assert (*given, *NAMES) == CONSTANTS
     for name, line in zip(CONSTANTS, lines, strict=True):
-        found, value, formula = line.split(maxsplit=2)
-        assert (found, formula) == (name, getattr(Geometry, name).__doc__)
-        assert given.get(name, int(value)) == int(value)
+        assert line.split(maxsplit=2)[::2] == [name, getattr(Geometry, name).__doc__]
 
 
 @pytest.mark.parametrize(
@@ -60,9 +54,7 @@ def test_print_shows_each_constant_with_its_value_and_formula() -> None:
     [
         (REFERENCE, 11, 2 * 128 * 4),  # out_smem of two warps; logits are 16 * 4
         (REFERENCE, 257, 272 * 4),  # padded to whole blocks
-        (Geometry(128, 32), 4100, 4128 * 4),
         (Geometry(32, 8, F16, 64), 11, 32 * 4),  # one of two warps leaves its rows
-        (Geometry(256, 16, F32, 256), 11, 4 * 256 * 4),
         (Geometry(128, 16, partition_size=512), 100_000, 512 * 4),  # the length does not count
     ],
 )
@@ -124,13 +116,9 @@ def test_property_holds_in_every_combination(holds: Callable[[Geometry], bool]) 
         ("dtype", torch.float64, "dtype is torch.float64; .*one of torch.float32, torch.float16"),
         ("num_threads", 32, "num_threads is 32; .*one of 64, 128, 256"),
         ("partition_size", 24, "partition_size is 24; .*multiple of block_size, which is 16"),
-        ("partition_size", -16, "partition_size is -16; .*0, or a multiple"),
         ("num_queries_per_kv", 0, "num_queries_per_kv is 0; .*1 or more"),
         # 128.0 == 128: the kernel made for the one would be kept for the other.
         ("head_size", 128.0, r"^head_size is 128\.0; it must be an int$"),
-        ("num_threads", "128", "^num_threads is '128'; it must be an int$"),
-        ("partition_size", True, "^partition_size is True; it must be an int$"),
-        ("block_size", np.int64(16), "^block_size is .*16.*; it must be an int$"),
     ],
 )
 def test_an_unsupported_size_is_refused_with_the_supported_ones(
@@ -138,17 +126,3 @@ def test_an_unsupported_size_is_refused_with_the_supported_ones(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         Geometry(**{"head_size": 128, "block_size": 16, name: value})
-
-
-@pytest.mark.parametrize(
-    ("method", "argument", "message"),
-    [
-        ("head_elements", 2, "thread_group_offset is 2; it must be 0 to 1"),
-        ("value_rows", 32, "lane is 32; it must be 0 to 31"),
-        ("value_tokens", -1, "lane is -1; it must be 0 to 31"),
-        ("dynamic_shared_bytes", -1, "max_seq_len is -1; it must be 0 or more"),
-    ],
-)
-def test_numbers_out_of_range_are_refused(method: str, argument: int, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        getattr(REFERENCE, method)(argument)

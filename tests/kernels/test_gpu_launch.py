@@ -37,13 +37,6 @@ def on_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., dict[str, 
         yield inputs
 
 
-def test_the_stand_in_sees_a_look_at_the_numbers(on_gpu: Callable) -> None:
-    seq_lens = on_gpu()["seq_lens"]
-    for look in (lambda: int(seq_lens.max()), lambda: seq_lens.tolist(), lambda: bool(seq_lens[0])):
-        with pytest.raises(RuntimeError):
-            look()
-
-
 @ignore_data_ptr
 @by_prepare
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
@@ -79,14 +72,6 @@ def test_tensors_on_two_devices_are_refused(
     arguments = on_gpu() | {"seq_lens": torch.zeros(2, dtype=torch.int32, device=device)}
     with pytest.raises(ValueError, match=rf"seq_lens.device is {device}; it must be cuda:0, as q"):
         prepare_it(**arguments)
-
-
-def test_v1_beyond_the_shared_memory_of_this_gpu_says_to_use_v2(on_gpu: Callable) -> None:
-    arguments = on_gpu()
-    arguments["block_tables"] = torch.empty(2, 2000, dtype=torch.int32, device="cuda")
-    message = r"has at most 102,400, 4 for each token\. paged_attention_v2 has no such limit"
-    with pytest.raises(ValueError, match=message):
-        prepare_v1(**arguments)
 
 
 @ignore_data_ptr

@@ -3,23 +3,28 @@
 import itertools
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 
+from pa_tutorial.backends import backend_named
 from pa_tutorial.checks.comparing import relative_errors, to_float64
 from pa_tutorial.kernels import launch as package
 from pa_tutorial.kernels.geometry import NUM_THREADS
 from pa_tutorial.paging.layouts import BLOCK_SIZES, DTYPES, HEAD_SIZES
 from pa_tutorial.walk.cases import CASES
+from pa_tutorial.walk.ladder import STAGES
 from pa_tutorial.walk.problem import DecodeProblem
-from tests.kernels.kernel_inputs import arguments, prepare_naive, prepare_v1, problem
+from tests.kernels import kernel_inputs
+from tests.kernels.kernel_inputs import arguments, prepare_naive, prepare_v1_vector, problem
 
-PREPARE = {"cuda_naive": prepare_naive, "cuda_v1": prepare_v1}
+PREPARE = {"cuda_naive": prepare_naive, "cuda_v1_vector": prepare_v1_vector}
 by_stage = pytest.mark.parametrize(
     "stage", [pytest.param(name, marks=getattr(pytest.mark, name)) for name in PREPARE]
 )
+ON_BLOCKS = ("cuda_naive", "cuda_v1", "cuda_v1_vector", "cuda_v2", "cpu", "triton")
 by_function = pytest.mark.parametrize(
     "function",
     [package.paged_attention_v1, package.paged_attention_v1_vector, package.paged_attention_v2],
@@ -55,49 +60,10 @@ def test_any_sizes_and_numbers_of_threads(stage: str, sizes: dict, num_threads: 
 
 @by_function
 def test_a_stride_that_nobody_takes_may_be_anything(function: Callable) -> None:
-    """Of one sequence, one head and one block, the strides are never used: PyTorch allows any."""
-    sizes = {"seq_lens": (9,), "num_heads": 1, "num_kv_heads": 1, "dtype": torch.float16}
-    inputs = arguments(problem(**sizes))
-    used = int(inputs["block_tables"][0, 0])
-    inputs |= {name: inputs[name][used : used + 1] for name in ("k_cache", "v_cache")}
-    inputs["block_tables"] = torch.zeros(1, 1, dtype=torch.int32)
-    strange = {
-        name: inputs[name].as_strided(
-            inputs[name].shape, (12_345, 12_345, *inputs[name].stride()[2:])
-        )
-        for name in ("q", "k_cache", "v_cache")
-    }
+    """Of one sequence and one head, the strides are never used: PyTorch allows any."""
+    inputs = arguments(problem(seq_lens=(9,), num_heads=1, num_kv_heads=1, dtype=torch.float16))
+    strange = {"q": inputs["q"].as_strided((1, 1, 32), (12_345, 12_345, 1))}
     assert torch.equal(function(**inputs | strange), function(**inputs))
-
-
-@by_function
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
-def test_views_into_larger_tensors_give_the_same_output(
-    function: Callable, dtype: torch.dtype
-) -> None:
-    """As an engine has them: they begin later, and their strides are others."""
-    inputs = arguments(problem(dtype=dtype, seq_lens=(70, 9), alibi=True))
-    views = inputs | {"alibi_slopes": inputs["alibi_slopes"].double()}
-    for name in set(views) - {"scale"}:
-        dim = 0 if name == "q" else 1
-        around = torch.full_like(views[name], math.nan if views[name].is_floating_point() else -9)
-        views[name] = torch.stack([around, views[name]], dim).select(dim, 1)
-    assert torch.equal(function(**views), function(**inputs))
-
-
-@by_stage
-def test_an_output_is_new_memory_without_a_graph(stage: str) -> None:
-    case = problem(alibi=True, strided_q=True)
-    tensors = arguments(case)
-    for name in ("q", "k_cache", "v_cache", "alibi_slopes"):
-        tensors[name].requires_grad_()
-    prepared = PREPARE[stage](**tensors)
-    out = prepared.out
-    assert out.isnan().all()
-    assert out.is_contiguous()
-    assert prepared.run() is out
-    assert not out.requires_grad
-    assert is_right(out, case)
 
 
 @by_stage
@@ -107,23 +73,28 @@ def test_a_geometry_has_one_kernel_and_another_geometry_another(stage: str) -> N
     assert first.kernel is again.kernel
     for change in ({"head_size": 64}, {"block_size": 8}, {"dtype": torch.float16}):
         assert PREPARE[stage](**arguments(problem(**change))).kernel is not first.kernel
-    other = PREPARE[stage](**arguments(problem(num_heads=6, num_kv_heads=1)))
-    assert (other.grid, other.geometry.num_queries_per_kv) == ((6, 2, 1), 6)
 
 
-@pytest.mark.cuda_v1
-@pytest.mark.parametrize("num_threads", [64, 256])
 @pytest.mark.parametrize(
-    "changes",
-    [{}, {"head_size": 120, "dtype": torch.bfloat16, "block_size": 8}, {"block_size": 32}],
-    ids=str,
+    "stage", [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ON_BLOCKS]
 )
-def test_shared_bytes_are_those_that_the_kernel_allocates(changes: dict, num_threads: int) -> None:
-    prepared = prepare_v1(**arguments(problem(seq_lens=(9,), **changes)), num_threads=num_threads)
-    arrays = [a for a in prepared.simulate(trace=0).trace.arrays if a.space == "shared"]
-    num_bytes = {a.name: math.prod(a.shape) * a.dtype.itemsize for a in arrays}
-    assert num_bytes.pop("shared_mem") == prepared.shared_bytes
-    assert sum(num_bytes.values()) == prepared.geometry.static_shared_bytes
+def test_a_launch_follows_its_tensors(stage: str) -> None:
+    """A decode loop writes the next token, its block and its length in place, and runs again. A
+    sequence that is shorter now has partitions that are not written any more. Slopes may be of any
+    float; there is no backward pass."""
+    backend, case = backend_named(stage), problem(seq_lens=(70, 16), alibi=True)
+    inputs = case.paged(backend.layout)
+    inputs = replace(inputs, alibi_slopes=inputs.alibi_slopes.double())
+    for tensor in (inputs.q, inputs.k_cache, inputs.v_cache, inputs.alibi_slopes):
+        tensor.requires_grad_()
+    launch = backend.prepare(inputs, **STAGES[stage].sizes(case))
+    assert kernel_inputs.is_right(launch.run(), vars(inputs))
+    inputs.block_tables[1, 1] = inputs.block_tables[0, 0]  # now of both sequences
+    inputs.seq_lens.copy_(torch.tensor([3, 19]))
+    inputs.q.detach().mul_(-1)
+    assert launch.run() is launch.out
+    assert kernel_inputs.is_right(launch.out, vars(inputs))
+    assert not launch.out.requires_grad
 
 
 # What the bounds of the cases cannot see ------------------------------------------------------
@@ -151,3 +122,13 @@ def test_infinity_in_slots_without_a_token_changes_nothing(stage: str) -> None:
         caches = {name: inputs[name].nan_to_num(nan=stale) for name in ("k_cache", "v_cache")}
         outs.append(PREPARE[stage](**{**inputs, **caches}).run())
     assert torch.equal(*outs)
+
+
+@by_stage
+@pytest.mark.parametrize("order", ["forward", "reverse"])
+def test_the_order_of_the_warps_does_not_matter(stage: str, order: str) -> None:
+    """Nor that the simulator runs all warps together, as in the ladder."""
+    launch = PREPARE[stage](**vars(CASES["decode/drifting_scores"].paged("vllm")))
+    together = launch.run().clone()
+    launch.simulate(order=order)
+    assert torch.equal(launch.out, together)

@@ -6,7 +6,7 @@ import ast
 import inspect
 import textwrap
 
-from pa_tutorial.kernels.geometry import CONSTANTS, Geometry
+from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.paged_attention import paged_attention
 
 # Source of all lists: vLLM, csrc/attention/attention_kernels.cuh, paged_attention_kernel, commit
@@ -31,13 +31,6 @@ VARIABLES = {
     *("exp_sum", "val", "inv_sum"),
     *("accs", "logits_vec", "v_ptr", "row_idx", "v_vec", "acc"),
     *("out_smem", "mid", "dst", "src", "out_ptr"),
-}
-# constexpr and template parameters of the original. Ours come from Geometry, before the kernel.
-KNOWN_WHEN_COMPILED = {
-    *("HEAD_SIZE", "BLOCK_SIZE", "NUM_THREADS", "PARTITION_SIZE", "USE_PARTITIONING"),
-    *("THREAD_GROUP_SIZE", "NUM_THREAD_GROUPS", "NUM_TOKENS_PER_THREAD_GROUP", "NUM_WARPS"),
-    *("VEC_SIZE", "NUM_VECS_PER_THREAD"),
-    *("V_VEC_SIZE", "NUM_V_VECS_PER_ROW", "NUM_ROWS_PER_ITER", "NUM_ROWS_PER_THREAD"),
 }
 # Names of the original that ours does without
 NOT_OURS = {
@@ -65,9 +58,3 @@ def test_most_names_are_those_of_the_original() -> None:
     missing = VARIABLES - ours
     assert len(missing) <= (1 - MOST) * len(VARIABLES), sorted(missing)
     assert not ours & set(NOT_OURS), "take them off NOT_OURS"
-
-
-def test_constants_are_those_of_the_original() -> None:
-    known = set(KERNEL.__code__.co_freevars)
-    assert known >= KNOWN_WHEN_COMPILED
-    assert {*known, *NOT_OURS} >= set(CONSTANTS)

@@ -7,8 +7,6 @@ import torch
 from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.reduce import reduce
 from pa_tutorial.simt import launch
-from pa_tutorial.walk.problem import DecodeProblem
-from tests.kernels.kernel_inputs import arguments, prepare_v2, problem
 
 pytestmark = pytest.mark.cuda_v2
 SIZE = 16  # tokens of a partition
@@ -71,15 +69,6 @@ def test_reduce_is_the_weighted_mean_of_the_partitions(
     assert torch.equal(reduced(geometry, parts, order=3), out), "in another order of the warps"
 
 
-@pytest.mark.parametrize("largest", [0, 31, 32, 63, 64, 199])
-def test_the_largest_maximum_is_found_wherever_it_is(largest: int) -> None:
-    """Maxima 200 below it: every other exponential is 0, and with the wrong maximum infinite."""
-    geometry, parts = invented((200 * SIZE,), 0.0)
-    parts["max_logits"][..., largest] = 200.0
-    out = reduced(geometry, parts)
-    np.testing.assert_allclose(out, parts["tmp_out"][:, :, largest], rtol=1e-5)
-
-
 def test_one_partition_is_copied_bit_for_bit() -> None:
     """Also where another sequence of the batch has more, and a head more elements than threads."""
     geometry, parts = invented((SIZE, 1, 3 * SIZE), 100.0, head_size=256)
@@ -94,45 +83,3 @@ def test_a_geometry_without_partitions_is_refused() -> None:
 
 
 # Both kernels --------------------------------------------------------------------------------
-
-
-def two_heads(**changes: object) -> DecodeProblem:
-    return problem(**{"seq_lens": (70, 5, 33), "num_heads": 2, "num_kv_heads": 1, **changes})
-
-
-@pytest.mark.parametrize(
-    ("changes", "size"),
-    [
-        ({"block_size": 8, "alibi": True}, 24),
-        ({"seq_lens": (140, 64, 1), "block_size": 32}, 64),
-        ({"dtype": torch.bfloat16}, 32),
-        ({"scores": "deep_negative"}, 16),
-    ],
-)
-def test_a_partition_leaves_its_own_maximum_and_its_sum_below_it(changes: dict, size: int) -> None:
-    """And nothing where a sequence has no partition: these places stay NaN."""
-    case = two_heads(**changes)
-    prepared = prepare_v2(**arguments(case), partition_size=size)
-    out = prepared.run()
-    for sequence, qk in enumerate(case.expected()["qk"]):
-        parts = np.split(qk[:, : case.seq_lens[sequence]], range(size, qk.shape[1], size), axis=1)
-        parts = [part for part in parts if part.size]
-        maxima = [part.max(axis=1) for part in parts]
-        sums = [np.exp(part - part.max(axis=1, keepdims=True)).sum(axis=1) for part in parts]
-        for found, wanted in ((prepared.max_logits, maxima), (prepared.exp_sums, sums)):
-            # scores of 300 have steps of 3e-5
-            left = found[sequence, :, : len(parts)]
-            np.testing.assert_allclose(left, np.stack(wanted, axis=1), rtol=1e-4, atol=1e-5)
-            assert found[sequence, :, len(parts) :].isnan().all()
-        assert prepared.tmp_out[sequence, :, len(parts) :].isnan().all()
-    assert not out.isnan().any()
-
-
-def test_numbers_may_change_in_place_and_a_max_seq_len_has_room() -> None:
-    """As for a CUDA graph, which is captured once for the longest context."""
-    inputs = arguments(two_heads())
-    inputs["block_tables"] = torch.nn.functional.pad(inputs["block_tables"], (0, 20))
-    prepared = prepare_v2(**inputs, partition_size=32, max_seq_len=400)
-    for _ in range(2):
-        assert torch.equal(prepare_v2(**inputs, partition_size=32).run(), prepared.run())
-        inputs["q"].mul_(-2)

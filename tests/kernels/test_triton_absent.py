@@ -8,7 +8,6 @@ import sys
 
 import pytest
 
-from pa_tutorial.checks import attempt
 from pa_tutorial.kernels import triton_backend
 from pa_tutorial.kernels.triton_backend import paged_attention_triton, why_absent
 from tests.kernels.kernel_inputs import step
@@ -30,9 +29,6 @@ def test_the_reason_names_the_platform_or_what_to_install(
     with pytest.raises(ImportError) as of_kernel:
         paged_attention_triton(**step())
     assert str(of_kernel.value) == f"the Triton kernels cannot run here: {WHY[platform]}"
-    with pytest.raises(ImportError) as of_check:
-        attempt("triton")
-    assert str(of_check.value) == f"stage triton cannot run here: {WHY[platform]}"
 
 
 def test_the_command_line_says_what_was_not_run_and_is_no_failure() -> None:

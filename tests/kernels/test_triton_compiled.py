@@ -89,9 +89,3 @@ def test_afterwards_triton_asks_for_the_gpu_that_is_there() -> None:
     before = type(driver).active
     compile_call(prepared().partitions)
     assert type(driver).active is before
-
-
-def test_a_tile_that_is_not_there_has_no_layout() -> None:
-    build = compile_call(prepared().partitions)
-    with pytest.raises(ValueError, match="0 layouts of tiles of 17 x 128 addresses"):
-        build.layout_of_tile(17, 128)

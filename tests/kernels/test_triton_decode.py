@@ -53,44 +53,6 @@ def test_any_number_of_partitions_is_merged(num_partitions: int) -> None:
     assert is_right(prepared.run(), arguments)
 
 
-def test_a_prepared_step_follows_its_tensors() -> None:
-    """A decode loop writes the next token, its length and its block in place, and runs again. A
-    sequence that is shorter now has partitions that are not written any more."""
-    arguments = step(seq_lens=(40, 16))
-    prepared = prepare_triton(**arguments, partition_size=4)
-    before = prepared.run().clone()
-    assert is_right(before, arguments)
-    arguments["block_tables"][1, 2] = arguments["block_tables"][0, 0]  # now of both sequences
-    arguments["seq_lens"].copy_(torch.tensor([3, 19]))
-    arguments["q"].mul_(-1)
-    assert is_right(prepared.run(), arguments)
-    assert not torch.isclose(prepared.out, before).any(dim=-1).all()
-    _, l, acc = prepared.merged()  # in torch, for the probe: by the same rule
-    assert is_right(acc / l[..., None], arguments)
-
-
-def test_a_longest_sequence_that_is_given_makes_the_partitions() -> None:
-    """On a GPU nobody looks at the lengths; the partitions behind a sequence are not written."""
-    arguments = step()
-    prepared = prepare_triton(**arguments, max_seq_len=32, partition_size=4)
-    assert is_right(prepared.run(), arguments)
-    unwritten = prepared.partitions.arguments["max_logits_ptr"].isnan().sum(dim=2)
-    assert unwritten.tolist() == [[3] * 4, [5] * 4]
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
-def test_slopes_of_any_float_a_whole_scale_and_no_backward_pass(dtype: torch.dtype) -> None:
-    """A whole scale is no other kernel: it is a float32 like any."""
-    arguments = step(alibi=True) | {"scale": 1}
-    arguments["alibi_slopes"] = arguments["alibi_slopes"].to(dtype)
-    for name in ("q", "k_cache", "v_cache", "alibi_slopes"):
-        arguments[name].requires_grad_()
-    prepared = prepare_triton(**arguments)
-    assert type(prepared.partitions.arguments["scale"]) is float
-    assert is_right(prepared.run(), arguments)
-    assert not prepared.out.requires_grad
-
-
 @pytest.mark.parametrize("name", TRIALS)
 def test_every_trial_finds_nothing_wrong(name: str) -> None:
     """The wrong examples are tried on them too: see tests/wrong_examples.py."""
@@ -104,5 +66,3 @@ def test_sizes_reach_the_kernels_as_a_gpu_would_be_asked_for_them() -> None:
     asked = {"num_warps": 8, "num_stages": 5, "TILE_SIZE": 32, "enable_fp_fusion": True}
     assert asked.items() <= call.for_gpu.items()
     assert call.constants["NUM_QUERIES_PADDED"] == 4, "three query heads, and no more than needed"
-    for kernel in (call, prepared.reduce):
-        assert kernel.constants["HEAD_SIZE_PADDED"] == 128

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.kernels.cuda_launch import flat
-from pa_tutorial.kernels.triton_backend import TritonLaunch, why_absent
+from pa_tutorial.kernels.triton_backend import why_absent
 from tests.kernels.kernel_inputs import prepare_triton, step
 
 if why_absent() is None:
@@ -65,29 +65,22 @@ def recorded() -> Iterator[tuple[Counter[int], Counter[int]]]:
         yield read, written
 
 
-def accesses(arguments: dict[str, object]) -> tuple[TritonLaunch, Counter[int], Counter[int]]:
-    """A step in partitions of 7 tokens: what it read and what it wrote."""
-    prepared = prepare_triton(**arguments, partition_size=7, tile_size=16)
-    with recorded() as (read, written):
-        prepared.run()
-    return prepared, read, written
-
-
 STEPS = {
     "padded": step(num_heads=6, head_size=24, alibi=True),
     "gaps": step(seq_lens=(15, 1, 7), num_heads=3, num_kv_heads=1, head_size=40, gaps=True),
     "float16": step(seq_lens=(8, 30), block_size=5, strided_q=True, dtype=torch.float16),
 }
-by_step = pytest.mark.parametrize("arguments", STEPS.values(), ids=STEPS)
 
 
-@by_step
+@pytest.mark.parametrize("arguments", STEPS.values(), ids=STEPS)
 def test_a_step_reads_and_writes_what_it_has_to(arguments: dict[str, object]) -> None:
     """Read: all tokens and nothing else, no free slot, no gap, nothing behind the end of a tensor;
     K and V once, by one program for all query heads of its KV head, which is what saves memory
     traffic. Written, once each: the output and what is merged; nothing for a partition without a
     token. The slopes and what the first kernel hands to the second are tensors of the launch."""
-    prepared, read, written = accesses(arguments)
+    prepared = prepare_triton(**arguments, partition_size=7, tile_size=16)
+    with recorded() as (read, written):
+        prepared.run()
     values = prepared.partitions.arguments
     expected = readable(arguments)
     own = set(addresses(values["alibi_slopes_ptr"]).tolist())

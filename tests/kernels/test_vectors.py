@@ -1,16 +1,12 @@
 """Loads of 4, 8 and 16 bytes: the intrinsics and their twins."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 import torch
-from numba import cuda, njit
+from numba import njit
 from numba.core import extending
 
 from pa_tutorial.kernels import vectors
-from pa_tutorial.kernels.vectors import VectorAccess, vector_access
-from pa_tutorial.simt import global_traffic, launch, ptx
 
 pytestmark = pytest.mark.cuda_v1_vector
 needs_the_compiler = pytest.mark.needs("numba-cuda")
@@ -33,36 +29,6 @@ def as_float32(name: str, stored: np.ndarray) -> np.ndarray:
     if name == "bfloat16":
         return torch.from_numpy(stored).view(torch.bfloat16).float().numpy()
     return stored.astype(np.float32)
-
-
-def kernel_of(access: VectorAccess, count: int) -> Callable:
-    """Thread t moves vec t, and leaves it as float32 too."""
-    load, store, widen = access
-
-    @cuda.jit
-    def move(out, floats, a):
-        t = cuda.threadIdx.x
-        vec = load(a, count * t)
-        store(out, count * t, vec)
-        registers = cuda.local.array(count, np.float32)
-        widen(registers, vec)
-        for e in range(count):
-            floats[count * t + e] = registers[e]
-
-    return move
-
-
-@by_vector
-def test_the_twin_moves_a_vec_and_widens_it(name: str, count: int) -> None:
-    a = numbers(name, 32 * count)
-    out, floats = np.zeros_like(a), np.zeros(len(a), np.float32)
-    report = launch(kernel_of(vector_access(count), count), 1, 32, out, floats, a, trace=0)
-    assert report.clean
-    np.testing.assert_array_equal(out, a)
-    np.testing.assert_array_equal(floats, as_float32(name, a))
-    # one request for the whole warp, of all bytes side by side
-    for array in ("a", "out"):
-        assert global_traffic(report.trace.only(array=array)).column("requests") == [1]
 
 
 @needs_the_compiler
@@ -91,19 +57,3 @@ def test_the_instructions_move_a_vec_and_widen_it(
     assert not out[:count].any()
     assert not out[2 * count :].any()
     np.testing.assert_array_equal(floats, as_float32(name, a[middle]))
-
-
-@needs_the_compiler
-@by_vector
-def test_the_compiler_emits_one_load_and_one_store(name: str, count: int) -> None:
-    a = numbers(name, 32 * count)
-    floats = np.zeros(len(a), np.float32)
-    text = ptx(kernel_of(vector_access(count), count), np.zeros_like(a), floats, a)
-    words = count * a.itemsize // 4
-    width = f".v{words}" if words > 1 else ""
-    lines = [line.split() for line in text.splitlines()]
-    loads = [line[0] for line in lines if line and line[0].startswith("ld.global")]
-    assert len(loads) == 1
-    assert f"{width}." in loads[0]
-    assert loads[0][-3:] in ("u32", "b32", "f32", "s32")
-    assert not any(line and line[0].startswith("ld.local") for line in lines)
