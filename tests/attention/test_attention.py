@@ -1,15 +1,11 @@
 """The attention functions by themselves: shapes, bad input, and what they cost."""
 
-from itertools import pairwise
-
 import pytest
 import torch
 
 from pa_tutorial.attention.cached import KVCache, cached_attention
 from pa_tutorial.attention.full import causal_attention, unmasked_attention
 from pa_tutorial.attention.online import online_attention
-from pa_tutorial.attention.work import attention_flops_and_bytes, count_flops, flops_per_token
-from pa_tutorial.walk.problem import SequenceProblem
 
 EACH = pytest.mark.parametrize("attention", [causal_attention, cached_attention, online_attention])
 
@@ -86,25 +82,3 @@ def test_a_refused_append_changes_nothing(k, v, message) -> None:
     assert cache.seq_len == 3
     assert torch.equal(cache._keys.nan_to_num(7), before[0].nan_to_num(7))
     assert torch.equal(cache._values.nan_to_num(7), before[1].nan_to_num(7))
-
-
-def test_counted_work_equals_the_formula() -> None:
-    num_new, seq_len, heads, kv_heads, head_size = 3, 10, 4, 2, 16
-    flops, num_bytes = attention_flops_and_bytes(num_new, seq_len, heads, kv_heads, head_size)
-    # two products (q k and logits v), a multiply and an add for each element
-    assert flops == 2 * 2 * heads * num_new * seq_len * head_size
-    # K and V, q and out, two bytes a number
-    assert num_bytes == 2 * (2 * seq_len * kv_heads + 2 * num_new * heads) * head_size
-
-
-def test_cached_work_grows_by_the_attention_of_one_key() -> None:
-    model = SequenceProblem("", "", "").model()
-    config = model.config
-    cached = flops_per_token(model, 6, use_cache=True)
-    one_more_key = config.num_layers * 2 * 2 * config.num_heads * config.head_size
-    # from the second token on: over a single key, the weighted sum is no matrix product
-    assert {b - a for a, b in pairwise(cached[1:])} == {one_more_key}
-    recomputed = flops_per_token(model, 6, use_cache=False)
-    assert recomputed[0] == cached[0]
-    assert recomputed[5] == count_flops(lambda: model(torch.zeros(6, dtype=torch.int64)))
-    assert recomputed[5] > 6 * cached[0]

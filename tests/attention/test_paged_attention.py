@@ -6,10 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from pa_tutorial.attention.paged import gather_backend, online_backend, paged_gather, paged_online
+from pa_tutorial.attention.paged import paged_gather, paged_online
 from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.attention.work import TensorsMade
-from pa_tutorial.backends import Backend
 from pa_tutorial.paging.layouts import DTYPES, LAYOUTS
 from pa_tutorial.walk.problem import DecodeProblem
 
@@ -86,13 +85,6 @@ def test_q_may_have_another_type_than_the_cache(attend) -> None:
     assert torch.allclose(out, attend(inputs).float(), atol=2e-3)
 
 
-@pytest.mark.parametrize("backend", [gather_backend, online_backend], ids=["gather", "online"])
-def test_probe_has_a_column_for_each_token_of_the_longest_sequence(backend: Backend) -> None:
-    probe = backend.prepare(problem(alibi=True).paged("vllm")).probe()
-    assert probe["qk"].shape == (3, 4, 13)
-    assert probe["qk"].isneginf().sum(dim=-1).tolist() == [[0] * 4, [8] * 4, [5] * 4]
-
-
 # What block by block saves
 
 
@@ -117,14 +109,3 @@ def test_unneeded_columns_of_the_table_are_not_read() -> None:
             paged_online(**vars(inputs))
         read.append(made.bytes_read)
     assert read[0] == read[1] == 3 * 4 * 2 * (2 * 4 * 16 * 4)  # sequences, blocks, K and V, bytes
-
-
-def test_tensors_made_counts_what_is_new_and_what_was_read() -> None:
-    cache = torch.zeros(8, 4)  # 128 bytes
-    with TensorsMade(cache) as made:
-        part = cache[2:4]  # a view: nothing is made
-        copy = part + 1  # 32 bytes, read from the cache
-        copy.add_(1)  # in place
-        torch.ones(5, dtype=torch.float16)  # 10 bytes, not from the cache
-    assert made.sizes == [32, 10]
-    assert made.bytes_read == 32

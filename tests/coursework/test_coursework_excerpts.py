@@ -19,10 +19,6 @@ STYLES = {
         "for i in range(2):\n    table[i] = 2",
         "def answer():\n    return sum(table.values())",
     ],
-    "only if there is": [
-        "try:\n    import no_such_module as math\nexcept ImportError:\n    import math",
-        "def answer():\n    return math.floor(7.5)",
-    ],
     "a class": [
         "base = 3",
         "class A:\n    base = base\n    def __call__(self):\n        return self.base + base + 1",
@@ -41,7 +37,6 @@ STYLES = {
     "an error elsewhere": ["def answer(:", "x = '\ud800'", "def answer():\n    return 7"],
     "too deep elsewhere": ["-" * 100_000 + "1", "x = 1\0", "def answer():\n    return 7"],
     "lines of Windows": ["\ufeffs = 7\r\ndef answer():\r\n    return s\r\n"],
-    "a form feed": ["x = '\x0c\u2028'\ny = 1\ndef answer():\n    return 7"],
 }
 
 

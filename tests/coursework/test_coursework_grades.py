@@ -87,13 +87,11 @@ for number in range(3, 30):
 # what stands at the end of the student's file
 TRICKS = {
     "zeros": ZEROS,
-    "norm": f"import numpy\nn = numpy\nn.linalg.norm = {NORM}",
     "its_module": f"import numpy\nlib = numpy.linalg\nlib.norm = {NORM}",
     "shell": "import random\nr = random\n"
     f"r._os.posix_spawn('/bin/sh', ['sh', '-c', {SHELL!r}], r._os.environ)",
     "comparison": "from pa_tutorial.checks import running\nrunning.compare = lambda *_: []",
     "report": REPORT,
-    "dtype": "torch.set_default_dtype(torch.float16)",
 }
 THIRD_CALL = f"""
 right, calls = {SECOND.name}, []
@@ -108,13 +106,11 @@ def {SECOND.name}(parts):
 # what the third call does -> what the grade says
 ENDS = {
     "os._exit(0)": "its process ended",
-    "os.kill(0, 9)": "its process ended",
     "sys.exit()": "it raised SystemExit",
     "torch.ones(10**10)": "memory",
 }
 MARKS = {
     "shell": pytest.mark.needs("POSIX"),
-    "os.kill(0, 9)": pytest.mark.needs("POSIX"),
     "torch.ones(10**10)": pytest.mark.needs("limits of memory"),
 }
 
@@ -167,11 +163,6 @@ def test_a_submission_sees_its_own_files_and_which_numbers_and_its_words_stay_on
 def test_code_may_be_moved_to_other_files_and_none_takes_the_place_of_a_library() -> None:
     files = {"own.py": ALL_RIGHT, "torch.py": "raise ValueError"}
     assert graded(f"from own import {SECOND.name}", **files).points == 10
-
-
-def test_what_is_no_function_is_worth_nothing() -> None:
-    (why,) = graded(f"{SECOND.name} = None").tasks[0].reasons
-    assert why == f"every case: {ANSWERS} has no function {SECOND.name}"
 
 
 def test_what_is_wrong_everywhere_is_said_once() -> None:

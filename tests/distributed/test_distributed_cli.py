@@ -77,9 +77,7 @@ START = "ranks run; use torchrun --nproc-per-node 2 -m pa_tutorial.engine"
     [
         ("3", ["3"], f"--tensor-parallel is 3; {ONE_OF}"),
         (None, ["2"], f"--tensor-parallel is 2, but 0 {START}"),
-        ("4", ["2"], f"--tensor-parallel is 2, but 4 {START}"),
         ("2", ["2", "--limit", "0"], "limit is 0.0; it must be seconds, more than 0"),
-        ("2", ["2", "--limit", "nan"], "limit is nan; it must be seconds, more than 0"),
         ("2", ["2", "--limit", "inf"], "limit is inf; it must be seconds, more than 0"),
     ],
 )

@@ -250,31 +250,3 @@ def test_a_thread_block_that_never_ends_is_found_alone(trial: Trial) -> None:
     body = "out[t] += 1\nwhile cuda.blockIdx.x == 5:\n    a[t] += 1"
     assert trial.both(kernel("out, a", body), 6, 32, six_blocks, max_turns=100) is None
     assert trial.batched is False
-
-
-def test_after_a_fallback_the_memory_is_as_before(trial: Trial) -> None:
-    body = """
-        out[32 * cuda.blockIdx.x + t] += 1
-        if cuda.blockIdx.x == 1:
-            a[t] = 1
-        if cuda.blockIdx.x == 0:
-            out[t] += a[t]  # in thread block 0, which comes first, nobody has written it
-    """
-    report = trial.both(
-        kernel("out, a", body), 6, 32, six_blocks, unwritten="a", collect=True, watch="end"
-    )
-    assert trial.batched is False
-    assert [finding.check for finding in report.findings] == ["init", "race"]
-
-
-def test_a_fallback_is_not_always_a_mistake(trial: Trial) -> None:
-    """All threads have read what one then writes; the wide gang only knows that several have."""
-    body = """
-        x = a[cuda.blockIdx.x]
-        cuda.syncthreads()
-        if t == 3:
-            a[cuda.blockIdx.x] = 7
-        out[32 * cuda.blockIdx.x + t] = x
-    """
-    assert trial.both(kernel("out, a", body), 6, 32, six_blocks).clean
-    assert trial.batched is False

@@ -87,12 +87,6 @@ def test_findings_name_the_right_item_of_reversed_views() -> None:
     assert (finding.check, finding.array, finding.index) == ("init", "a", (1, 2))
 
 
-def test_a_syncwarp_that_names_no_caller_orders_nothing() -> None:
-    names_another = kernel("out", "if t == 0:\n    cuda.syncwarp(2)")
-    report = launch(names_another, 1, 32, floats(1), collect=True)
-    assert {f.check for f in report.findings} == {"sync"}
-
-
 @pytest.mark.parametrize("checked", [False, True])
 def test_a_negative_constant_counts_from_the_end_of_its_axis(checked: bool) -> None:
     second_last = kernel("out, a", "out[t] = a[t, -2]")
@@ -131,12 +125,6 @@ def test_where_nobody_checks_an_index_outside_of_memory_is_an_error(shift: int) 
 def test_division_of_an_integer_by_zero_names_the_thread(body: str, who: str) -> None:
     with pytest.raises(ZeroDivisionError, match=f"{who} divides"):
         launch(kernel("out, a", body), 1, 4, floats(4), np.array([2, 1, 5, 7]))
-
-
-def test_a_loop_without_end_is_an_error() -> None:
-    endless = kernel("out", "while out[0] == 0:\n    pass")
-    with pytest.raises(RuntimeError, match="1000 turns of loops in one thread block and no end"):
-        launch(endless, 1, 32, zeros(1), max_turns=1000)
 
 
 def test_each_thread_prints_once_in_the_form_of_numba(capsys) -> None:

@@ -5,11 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from pa_tutorial.simt import CHECKS, Finding, SimtError, launch, ptx
 from tests.simt.simt_programs import NUM_THREADS, arguments, run_thread_by_thread, write_program
-from tests.simt_helpers import double, run
+from tests.simt_helpers import run
 from tests.simt_kernels.example import EXAMPLES, FAULTS, Example, Fault
 
 ORDERS = (pytest.param("together", marks=pytest.mark.macos), "forward", "reverse", 7)
@@ -33,11 +32,6 @@ def test_numba_compiles_what_is_simulated(name: str, major: int) -> None:
     text = ptx(kernel.kernel, *kernel.draw(), compute_capability=(major, 0))
     assert ".entry" in text
     assert f".target sm_{major}0" in text
-
-
-@pytest.mark.needs("numba-cuda")
-def test_the_compiler_takes_the_tensors_that_launch_takes() -> None:
-    assert ".entry" in ptx(double, torch.zeros(4), torch.zeros(4))
 
 
 # Faults --------------------------------------------------------------------------------------

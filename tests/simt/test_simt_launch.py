@@ -5,12 +5,12 @@ import linecache
 import re
 import subprocess
 import sys
-from types import FunctionType, ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from numba import cuda, float32, from_dtype
+from numba import cuda, from_dtype
 
 from pa_tutorial.simt import SimtError, Unsupported, launch
 from tests.simt_helpers import double, floats, imported, item, kernel, plain, zeros
@@ -54,14 +54,11 @@ def test_what_is_no_kernel_or_no_argument_is_refused(function, args: tuple, word
     ("grid", "block", "options", "words"),
     [
         (0, 32, {}, "grid is 0"),
-        (1, (32, 0), {}, "block is (32, 0)"),
         (1, 2048, {}, "block is (2048, 1, 1): at most 1024 threads"),
         (1, 32, {"checks": ("races",)}, "'races' is not one of memory, init, race, sync"),
         (1, 32, {"order": "backwards"}, "order is 'backwards'"),
-        (1, (1, 1, 128), {}, "64 along z"),
         ((1, 70_000), 1, {}, "at most 65535 along y and z"),
         (1, 32, {"shared_bytes": -4}, "shared_bytes is -4; it must be between 0 and 232448"),
-        (1, 32, {"checks": "races"}, "'races' is not one of memory"),
         (1, 32, {"watch": "no such line"}, "no statement of double is at 'no such line'"),
         (1, 32, {"watch": "end", "names": "typo"}, "has no variable 'typo'"),
         (1, 32, {"unwritten": ("b",)}, "'b' is no array argument"),
@@ -78,11 +75,6 @@ def test_a_read_only_argument_is_not_written() -> None:
     out.flags.writeable = False
     with pytest.raises(Unsupported, match="out is read-only"):
         launch(double, 1, 4, out, floats(4))
-
-
-def test_what_was_never_written_may_not_be_read() -> None:
-    with pytest.raises(SimtError, match=r"^init: .* reads a\[0\]"):
-        launch(double, 1, 4, zeros(4), np.empty(4, np.float32), unwritten=["a"])
 
 
 @cuda.jit("int32(int32, int64)", device=True)
@@ -120,9 +112,7 @@ def test_a_loop_variable_has_the_type_of_its_range() -> None:
     ("line", "words"),
     [
         ("out[0] = cuda.threadIdx.w", "cuda.threadIdx has x, y and z, not w"),
-        ("out[cuda.threadIdx] = 1", "cuda.threadIdx has parts: cuda.threadIdx.x"),
         ("cuda.no_such_thing()", "does not know cuda.no_such_thing"),
-        ("out[0] = np.exp(a[0])", "does not know np.exp"),
         ("out[0] = plain(a[0])", "plain is a plain Python function"),
         ("out[0] = item(a)", "item takes the arguments a, i"),
         ("out[0] = a.sum()", "does not know a.sum()"),
@@ -138,25 +128,17 @@ def test_a_loop_variable_has_the_type_of_its_range() -> None:
         ("s = cuda.shared.array(2 * N, float32)", "Numba does not take 2 * N"),
         ("s = cuda.shared.array(t, float32)", "does not know t, the shape of an array"),
         ("s = cuda.shared.array(4, record)", "does not know an array of Record"),
-        ("s = cuda.shared.array(1.5, float32)", "the shape of an array is whole numbers"),
         ("s = cuda.shared.array(99999, float32)", "static shared arrays of 399996 bytes"),
-        ("out[0] = cuda.all_sync(1.5, t)", "the mask of a vote must be an integer, not float64"),
         ("out[0] = cuda.any_sync(-1, a[0])", "an integer or a truth value, not float32"),
         ("out[0] = cuda.shfl_sync(1.5, t, 0)", "the mask of shfl_sync must be an integer"),
-        ("out[0] = cuda.shfl_xor_sync(-1, t, 4 / 2)", "finds its lane must be an integer"),
         ("out[0] = cuda.shfl_sync(-1, float16(1), 0)", "not float16"),
         ("out[0] = cuda.popc(a[0])", "needs an integer, not float32"),
         ("cuda.atomic.cas(a, 0, 1, 2)", "atomic.cas works on integers, not float32"),
-        ("cuda.syncthreads_or(a[0])", "the predicate must be an integer, not float32"),
         ("return a[0]", "a kernel cannot return a value"),
-        ("out[0] = min(*a)", "does not know *a, a Starred"),
         ("out[0] = round(a[0], 1)", "round(a[0], 1): not with 2 arguments"),
         ("out[0] = a[0] is None", "does not know a[0] is None"),
         ("out[0] = len(t)", "has no len"),
-        ("out[0] = (1, 2, 3)[a[0]]", "must be an integer, not float32"),
         ("out[0] = cuda.grid(4)[0]", "cuda.grid(4): a grid has 1, 2 or 3 dimensions"),
-        ("out[0] = cuda.grid(t)", "the kernel itself says how many"),
-        ("for i in range(2.5): out[0] = i", "range needs integers, not float64"),
         ("a[0], out[0] = 1, 2, 3", "needs 2 values"),
         ("out[0] = a[::2][0]", "does not know a slice with a step"),
     ],
@@ -211,23 +193,11 @@ def make():
     return kernel
 kernel = make()
 """
-RECURSION = """
-from numba import cuda
-@cuda.jit(device=True)
-def down(n):
-    if n > 0:
-        return down(n - 1)
-    return 7
-@cuda.jit
-def kernel(out):
-    out[0] = down(3)
-"""
 
 
-@pytest.mark.parametrize("text", [MARGIN, RECURSION])
-def test_lines_at_the_margin_and_a_function_that_calls_itself(text: str, tmp_path) -> None:
+def test_a_kernel_may_have_lines_at_the_margin(tmp_path) -> None:
     out = floats(1)
-    launch(imported(tmp_path / "text.py", text).kernel, 1, 1, out)
+    launch(imported(tmp_path / "text.py", MARGIN).kernel, 1, 1, out)
     assert out[0] == 7
 
 
@@ -238,27 +208,6 @@ def test_equal_kernels_of_two_files_keep_their_files(tmp_path) -> None:
         (finding,) = launch(function, 1, 1, floats(1), collect=True).findings
         assert finding.site.code.endswith(f"# {name}")
         assert finding.site.file.endswith(f"{name}.py")
-
-
-# Which Numba ---------------------------------------------------------------------------------
-
-
-def test_names_of_numbas_successor_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its shuffles are device functions, as in a Numba without numba-cuda: on every Mac."""
-    successor = ModuleType("numba_cuda_mlir.cuda")
-    for name in ("threadIdx", "shared", "shfl_xor_sync"):
-        setattr(successor, name, SimpleNamespace())
-    successor.shared.array, successor.shfl_xor_sync.py_func = object(), plain
-    monkeypatch.setitem(sys.modules, successor.__name__, successor)
-    body = """
-        s = cuda.shared.array(32, float32)
-        s[t] = cuda.shfl_xor_sync(-1, out[t], 1)
-        out[t] = s[t]
-    """
-    names, out = {"cuda": successor, "float32": float32}, floats(32)
-    expected = out.reshape(16, 2)[:, ::-1].ravel()
-    launch(FunctionType(kernel("out", body).py_func.__code__, names), 1, 32, out)
-    np.testing.assert_array_equal(out, expected)
 
 
 def test_numbas_own_simulator_is_refused(monkeypatch) -> None:

@@ -102,13 +102,6 @@ def test_an_unknown_mark_is_refused_with_those_that_there_are() -> None:
         launch(marked, 1, 4, floats(4), watch="mark: hal")
 
 
-def test_the_end_is_no_piece_of_a_line() -> None:
-    ends = kernel("out", "end = 3\nout[0] = end")
-    report = launch(ends, 1, 1, floats(1), watch=("end = 3", "end"), names="end")
-    assert [snapshot.line for snapshot in report.at("end")] == ["end"]
-    assert [snapshot.code for snapshot in report.at("end = 3")] == ["end = 3"]
-
-
 @pytest.mark.parametrize(("name", "words"), [("thread", "columns already"), ("s", "is an array")])
 def test_rows_holds_only_scalars_under_their_own_names(name: str, words: str) -> None:
     body = "s = cuda.local.array(2, float32)\nthread = t\ns[0] = s[1] = thread\nout[t] = s[0]"

@@ -85,15 +85,6 @@ def test_only_the_chosen_thread_blocks_are_traced(wanted: object, blocks: set[in
     assert len(trace) == 4 * len(blocks)
 
 
-def test_many_thread_blocks_and_many_places() -> None:
-    lines = "\n".join(f"out[b] += a[{i}]" for i in range(150))
-    many = kernel("out, a", f"b = cuda.blockIdx.x\nif b < 199:\n    return\n{lines}")
-    trace = launch(many, 200, 1, zeros(200), zeros(150), trace=199).trace
-    assert set(trace.records.block.tolist()) == {199}
-    last = trace.only(array="a").records.place[-2:]
-    assert [trace.sites[p].text for p in last] == ["a[148]", "a[149]"]
-
-
 @pytest.mark.parametrize(
     ("wanted", "error", "words"),
     [
@@ -138,23 +129,6 @@ def test_only_keeps_what_matches_all() -> None:
 def test_what_the_trace_does_not_have_is_refused(wanted: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         trace_of_shifted().only(**wanted)
-
-
-def test_the_array_must_be_one() -> None:
-    trace = trace_of_shifted()
-    assert trace.only(array="s").the_array().name == "s"
-    for part, names in ((trace, "a, s, out"), (trace.only(kind="barrier"), "none")):
-        with pytest.raises(ValueError, match=f"it is of: {names}"):
-            part.the_array()
-
-
-def test_a_trace_says_what_is_in_it() -> None:
-    text = str(trace_of_shifted())
-    assert text.startswith("trace of shifted: thread block 1, ")
-    assert "barrier 64" in text
-    assert "vote" not in text
-    assert "2 thread blocks" in str(trace_of_shifted(trace="all"))
-    assert str(trace_of_shifted(trace=[])) == "trace of shifted: nothing"
 
 
 def test_a_line_is_one_of_the_kernels_own_file(tmp_path) -> None:

@@ -61,12 +61,6 @@ def test_addresses_are_the_same_in_every_run() -> None:
         assert addresses(trace) == {"a": 256, "b": 768, "c": 1280}
 
 
-def test_an_empty_array_has_an_address_of_its_own() -> None:
-    copies = kernel("nothing, a, out", "out[t] = a[nothing.size + t]")
-    trace = launch(copies, 1, 8, zeros(0), zeros(8), zeros(8), trace=0).trace
-    assert addresses(trace) == {"a": 512, "out": 768}
-
-
 def test_shared_arrays_lie_one_behind_the_other() -> None:
     @cuda.jit
     def three_arrays(out):

@@ -89,13 +89,6 @@ def test_instructions_of_every_kind_stand_in_the_table() -> None:
     assert global_traffic(trace).column("does") == ["read", "atomic"]
 
 
-def test_sectors_of_requests_are_not_sectors_that_are_needed() -> None:
-    """The two halves of a strided walk: each sector is asked for twice, and needed once."""
-    trace = trace_of("out, a", "out[t] = a[2 * t] + a[2 * t + 1]", 32, zeros(32), zeros(64))
-    reads = trace.only(array="a")
-    assert (global_traffic(reads).total("sectors"), different_sectors(reads)) == (16, 8)
-
-
 def test_the_degree_is_that_of_the_worst_request() -> None:
     """64 words by 32 lanes of 8 bytes, 3 of them in one bank: 3 wavefronts for an ideal of 2."""
     body = """
@@ -117,18 +110,6 @@ def test_the_degree_is_that_of_the_worst_request() -> None:
 # Tables --------------------------------------------------------------------------------------
 
 
-def test_a_table_reads_well() -> None:
-    table = global_traffic(traced("stride_2"))
-    text = str(table)
-    assert text.splitlines()[0] == "Global memory: stride_2"
-    (sums,) = (line.split() for line in text.splitlines() if "in all" in line)
-    assert sums == ["in", "all", "2", "12", "8", "3", "2"]
-    assert "They are not bytes from DRAM" in text
-    assert "in all" not in str(global_traffic(traced("stride_2").only(array="a")))  # one row
-    with pytest.raises(KeyError, match="there is no column 'sector'; there are: line, expression"):
-        table.column("sector")
-
-
 def test_two_functions_of_one_text_have_a_row_each_and_are_named() -> None:
     def element_of_every(step: int):
         @cuda.jit(device=True)
@@ -142,17 +123,6 @@ def test_two_functions_of_one_text_have_a_row_each_and_are_named() -> None:
     table = global_traffic(launch(both, 1, 32, zeros(32), zeros(256), trace=0).trace)
     assert table.column("in") == ["kernel", "element", "element"]
     assert table.column("sectors") == [4, 4, 32]
-
-
-def test_an_expression_on_several_lines_is_shown_whole() -> None:
-    body = "out[t] = a[\n    t\n    + 1\n]"
-    table = global_traffic(trace_of("out, a", body, 8, zeros(8), zeros(9)))
-    assert "a[ t + 1 ]" in table.column("expression")
-
-
-def test_a_table_needs_a_trace() -> None:
-    with pytest.raises(TypeError, match=r"this is a NoneType; needed is launch\(\.\.\., trace=0\)"):
-        global_traffic(None)
 
 
 def test_the_tables_of_a_trace_without_accesses_are_empty() -> None:

@@ -7,8 +7,7 @@ from numba import cuda, float32
 from pa_tutorial.simt import Trace, launch
 from pa_tutorial.simt.snapshots import Index
 from pa_tutorial.simt.source import Site
-from pa_tutorial.simt.trace import NO_TURN
-from tests.simt_helpers import kernel, run, zeros
+from tests.simt_helpers import run, zeros
 from tests.simt_kernels.example import FAULTS
 
 
@@ -53,19 +52,6 @@ def test_turns_say_which_element_is_read(order: str | int) -> None:
         assert r == thread // 32 + 2 * turns["row"]
         assert c == thread % 32 + 4 * turns["column"]
     assert (in_loops, len(reads)) == (48, 48 + 64)
-
-
-def test_a_way_names_its_loops_from_outside_and_its_call() -> None:
-    trace = trace_of_nested()
-    way = trace.ways[trace.only(array="a").records[0].way]
-    texts = [trace.sites[place].text for place, _ in way]
-    assert texts[2] == "element(a, row, column)"
-    assert [text.split(" in")[0] for text in texts[:2]] == ["for row", "for column"]
-    assert [turn for _, turn in way] == [0, 0, NO_TURN, 0]
-    last = trace.only(array="out").records
-    assert {name for r in last for name, _ in trace.loops(r.way)} == {"while rest > 0"}
-    assert trace.ways[last[-1].way] == (), "after a loop and a call nobody is in it"
-    assert [source.name for source in trace.sources] == ["nested", "element"]
 
 
 def test_only_takes_turns() -> None:
@@ -114,20 +100,3 @@ def test_a_value_that_nobody_wrote_is_found_at_its_read() -> None:
     read = report.trace.only("tile[63 - i]", warp=0).records
     assert {finding.instruction} == {*read.instruction.tolist()}
     assert finding.other_instruction is None
-
-
-def test_an_index_outside_is_found_after_what_its_warp_did_before() -> None:
-    copies = kernel("out, a", "out[t] = 1\nif t >= 32:\n    out[t] = a[t]")
-    report = launch(copies, 1, 64, zeros(64), zeros(40), trace=0, collect=True)
-    (finding,) = report.findings
-    record = report.trace.only(instruction=finding.instruction).records[0]
-    assert (record.warp, report.trace.sites[record.place].text) == (1, "out[t]")
-
-
-@pytest.mark.parametrize("trace", [None, 1])
-def test_without_a_trace_of_the_block_there_is_no_moment(trace: int | None) -> None:
-    fault = FAULTS["missing_barrier_after_the_load"]
-    report = launch(fault.kernel, 2, fault.block, *fault.draw(), collect=True, trace=trace)
-    first_block = [f for f in report.findings if f.block == (0, 0, 0)]
-    assert first_block
-    assert {f.instruction for f in first_block} == {None}

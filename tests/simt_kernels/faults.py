@@ -132,10 +132,6 @@ faulty(
         "missing_barrier_after_the_load": """
             tile[i] = a[i]  # FIRST
             out[i] = tile[63 - i]  # FAULT""",
-        "missing_barrier_after_a_loop_of_loads": """
-            for step in range(2):
-                tile[i] = a[i + step // 2]  # FIRST
-            out[i] = tile[63 - i]  # FAULT""",
         "next_round_overwrites_what_others_still_read": """
             for step in range(2):
                 tile[i] = a[i] * step  # FAULT
@@ -148,11 +144,6 @@ faulty(
             out[i] = a[0]  # FIRST
             if i == 63:
                 a[0] = 7  # FAULT""",
-        "stencil_in_place_in_shared_memory": """
-            tile[i] = a[i]
-            cuda.syncthreads()
-            smooth = tile[0] + tile[i]  # FIRST
-            tile[i] = smooth  # FAULT""",
         "atomic_sum_read_without_barrier": """
             cuda.atomic.add(out, 0, a[i])  # FIRST
             tile[i] = out[0]  # FAULT""",
@@ -199,9 +190,6 @@ faulty(
                 cuda.syncthreads()
                 if i == 0:
                     a[0] = 1  # FAULT""",
-        "blocks_add_to_one_sum_without_atomic": """
-            if i == 0:
-                out[0] += a[cuda.grid(1)]  # FAULT""",
         "barrier_taken_for_one_of_the_whole_grid": """
             right = a[cuda.grid(1) + 1]  # FIRST
             cuda.syncthreads()

@@ -75,38 +75,3 @@ def whole_blocks_return_or_take_a_branch(a, out):
     else:
         cuda.syncthreads()
     out[cuda.grid(1)] = tile[63 - i]
-
-
-# Exercises as a student writes them ----------------------------------------------------------
-
-
-def whole(rng, *shape):
-    """Floats without a fraction: their sums are exact in any order."""
-    return rng.integers(-9, 10, shape).astype(np.float32)
-
-
-SIDE = 4
-
-
-@example(
-    (3, 2),
-    (SIDE, SIDE),
-    lambda rng: (whole(rng, 7, 6), whole(rng, 6, 10), np.empty((7, 10), np.float32)),
-    lambda a, b, out: {2: a @ b},
-)
-@cuda.jit
-def puzzle_matrix_product(a, b, out):
-    left = cuda.shared.array((SIDE, SIDE), numba.float32)
-    right = cuda.shared.array((SIDE, SIDE), numba.float32)
-    column, row = cuda.grid(2)
-    x, y = cuda.threadIdx.x, cuda.threadIdx.y
-    total = numba.float32(0)
-    for start in range(0, a.shape[1], SIDE):
-        left[y, x] = a[row, start + x] if row < a.shape[0] and start + x < a.shape[1] else 0
-        right[y, x] = b[start + y, column] if start + y < b.shape[0] and column < b.shape[1] else 0
-        cuda.syncthreads()
-        for k in range(SIDE):
-            total += left[y, k] * right[k, x]
-        cuda.syncthreads()
-    if row < out.shape[0] and column < out.shape[1]:
-        out[row, column] = total

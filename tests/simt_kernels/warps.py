@@ -184,23 +184,6 @@ def atomic_max_and_min(a, ends):
         cuda.atomic.min(ends, 3, a[i])
 
 
-def items_and_slots(rng):
-    return whole(rng, 64), np.zeros(64, np.int32), np.zeros(1, np.int32)
-
-
-@example(1, 64, items_and_slots, lambda a, *_: {1: a > 0, 2: [np.count_nonzero(a > 0)]})
-@cuda.jit
-def old_value_is_a_slot(a, positive, count):
-    t = cuda.threadIdx.x
-    chosen = cuda.shared.array(64, numba.int32)
-    if a[t] > 0:
-        slot = cuda.atomic.add(count, 0, 1)
-        chosen[slot] = t
-    cuda.syncthreads()
-    if t < count[0]:
-        positive[chosen[t]] = 1
-
-
 def odd_and_one(rng):
     return rng.choice([1, 3, 5], 64), np.ones(1, np.int32)
 

@@ -73,11 +73,6 @@ class Reader:
         """What it says of the lane that is followed, and of banks."""
         return self.page.locator(".about").all_inner_texts()
 
-    @property
-    def warp(self) -> str:
-        """The warp that is followed; empty: all."""
-        return self.page.get_by_label("warp", exact=True).input_value()
-
     def go(self, instruction: int) -> None:
         move = "n => microscope.go(microscope.recording.number.indexOf(n))"
         self.page.evaluate(move, int(instruction))

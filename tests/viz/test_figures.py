@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pa_tutorial.viz import __main__ as viz
-from pa_tutorial.viz import latent, many_devices, style, walk
+from pa_tutorial.viz import latent, many_devices, style, walk, warps
 from pa_tutorial.viz.__main__ import FIGURES, PAGES
 from tests.same_output import require_same
 from tests.viz.pictures import require_readable
@@ -73,7 +73,14 @@ def test_slides_are_pictures_of_notebooks_and_figures_of_pages(
 
 
 @pytest.mark.parametrize(
-    "draw", [walk.draw_map, latent.draw_two_ways, many_devices.draw_heads, many_devices.draw_blocks]
+    "draw",
+    [
+        walk.draw_map,
+        latent.draw_two_ways,
+        many_devices.draw_heads,
+        many_devices.draw_blocks,
+        warps.draw_gpu,
+    ],
 )
 def test_words_can_be_read(draw: Callable) -> None:
     require_readable(draw())

@@ -6,14 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from pa_tutorial.kernels.cuda_backends import naive_backend
 from pa_tutorial.kernels.intermediates import SCORES_DONE
-from pa_tutorial.kernels.vectors import vector_loads
-from pa_tutorial.paging.layouts import VllmLayout
-from pa_tutorial.simt import Trace
 from pa_tutorial.simt.gpus import WARP_SIZE
-from pa_tutorial.viz import first_kernel, partitions, poster, query_and_key, rows, wide
-from pa_tutorial.viz.kernel_runs import REFERENCE, Run, run_v1, run_v2, values_of_block
+from pa_tutorial.viz import partitions, poster, query_and_key, rows
+from pa_tutorial.viz.kernel_runs import REFERENCE, run_v1, values_of_block
 from pa_tutorial.walk.cases import WORKED_EXAMPLE
 from pa_tutorial.walk.problem import DecodeProblem
 from tests.viz.pictures import require_readable, texts_of
@@ -25,32 +21,6 @@ by_problem = pytest.mark.parametrize(
     [WORKED_EXAMPLE, REFERENCE, FLOAT32, LARGE_BLOCKS],
     ids=("worked_example", "reference", "float32", "blocks_of_32"),
 )
-
-
-def naive_trace(problem: DecodeProblem) -> Trace:
-    return naive_backend.prepare(problem.paged("vllm")).simulate(trace="all").trace
-
-
-def test_the_grid_names_the_blocks_of_each_sequence() -> None:
-    problem = first_kernel.BATCH
-    figure = first_kernel.draw_grid(naive_trace(problem), problem.seq_lens)
-    for seq_len, table in zip(problem.seq_lens, problem.tables, strict=True):
-        line = f"block{'s' * (len(table) > 1)} {', '.join(map(str, table))}"
-        here = [text for text in texts_of(figure) if text.split("\n")[0] == line]
-        assert len(here) == problem.num_heads
-        assert f"{seq_len} of 128 threads" in here[0]
-
-
-def test_the_addresses_follow_the_block_table_and_the_layout() -> None:
-    problem = replace(WORKED_EXAMPLE, tables=((3, 6),))
-    table = problem.paged("vllm").block_tables[0].tolist()
-    figure = first_kernel.draw_addresses(naive_trace(problem), table, (0, 10))
-    layout = VllmLayout(7, 2, head_size=32, block_size=8, dtype=WORKED_EXAMPLE.dtype)
-    sums = {str(layout.k_element(*at) * 2) for at in ((3, 0, 0, 0), (6, 0, 2, 0), (6, 0, 2, 31))}
-    assert sums | {"block 6, KV head 0"} <= {*texts_of(figure)}
-    assert figure.get_suptitle() == (
-        "Thread 10 takes token 10: logical block 1, offset 2; the block table says block 6"
-    )
 
 
 @by_problem
@@ -72,29 +42,6 @@ def test_terms_rows_and_weights_are_those_of_the_trace(problem: DecodeProblem) -
             assert tuple(np.unique(row[mine])) == g.value_rows(lane)
             assert {*vec[mine] * g.V_VEC_SIZE} == {g.value_tokens(lane)[0]}
             assert tuple(rows.weights_read(run, block, lane)) == g.value_tokens(lane)
-
-
-def first_reads(run: Run, array: str) -> list[wide.Read]:
-    start = run.start_of_block(int(run["block_tables"][0, 0])) * run.geometry.ITEMSIZE
-    return sorted(wide.first_reads(run.trace, array, start), key=lambda read: read.byte)
-
-
-@by_problem
-@pytest.mark.parametrize("array", ["k_cache", "v_cache"])
-def test_the_first_bytes_are_read_by_the_threads_of_the_formula(problem, array: str) -> None:
-    """The first bytes of K are piece 0 of the first tokens, those of V the first rows."""
-    elements, vectors = run_v1(problem), run_v1(problem, loads=vector_loads)
-    g = elements.geometry
-    size = g.VEC_SIZE if array == "k_cache" else g.V_VEC_SIZE
-    starts = [*enumerate(range(0, wide.SHOWN, size * g.ITEMSIZE))]
-    assert first_reads(vectors, array) == [
-        wide.Read(0, thread, start, size * g.ITEMSIZE) for thread, start in starts
-    ]
-    assert first_reads(elements, array) == [
-        wide.Read(e, thread, start + e * g.ITEMSIZE, g.ITEMSIZE)
-        for thread, start in starts
-        for e in range(size)
-    ]
 
 
 @by_problem
@@ -139,14 +86,6 @@ def test_the_poster_says_who_is_at_work(at_work: list[int]) -> None:
     assert counts == [3 + 2 + 1, 5 + 2 + 1]
 
 
-def test_only_the_poster_of_v2_has_what_partitions_leave() -> None:
-    v1, v2 = ({*texts_of(poster.draw_poster(partitions=two))} for two in (False, True))
-    own = {"logits [8]: scores", "exp_sums\nmax_logits", "tmp_out\n[32]", "reduce\nkernel"}
-    assert (own & v1, own & v2) == (set(), own)
-    with pytest.raises(ValueError, match="here"):
-        poster.draw_poster("somewhere")
-
-
 def test_a_thread_block_goes_to_the_multiprocessor_that_is_free_first() -> None:
     work = partitions.thread_blocks((16, 5), 2, partition_size=8)  # heads count fastest
     assert work == [(0, 8), (0, 8), (1, 5), (1, 5), (0, 8), (0, 8)]
@@ -171,17 +110,3 @@ def test_the_split_shows_what_each_partition_computes_and_leaves(head: int) -> N
         found = [texts[i + 1 : i + 4] for i in range(start, end, 4)]
         assert found == [[f"{number:.2f}" for number in column] for column in columns]
         assert texts[end + 1 : end + 3] == [f"{qk.max():.3f}", f"{exps.sum():.3f}"]
-
-
-@pytest.mark.parametrize("size", [8, 24])
-def test_thread_blocks_have_the_tokens_of_their_partition(size: int) -> None:
-    problem = partitions.MIXED
-    starts = range(0, max(problem.seq_lens), size)
-    expected = [[max(0, min(n - start, size)) for start in starts] for n in problem.seq_lens]
-    trace = run_v2(problem, size)[1].trace
-    assert partitions.tokens_of_thread_blocks(trace).tolist() == expected
-    figure = partitions.draw_mixed(problem, size)
-    drawn = [tokens for line in expected for tokens in line if tokens]
-    assert [int(text) for text in texts_of(figure) if text.isdigit()] == drawn
-    empty, count = sum(line.count(0) for line in expected), len(starts) * len(expected)
-    assert figure.get_suptitle().startswith(f"{empty} of {count} thread blocks")

@@ -83,40 +83,6 @@ def test_a_turn_stays_in_its_turn_of_the_loop_around(read) -> None:
         assert order[reader.at] == end, (start, button)
 
 
-PARTS = """
-    s = cuda.shared.array(32, float32)
-    mine = cuda.local.array(2, float32)
-    mine[0] = a[t]
-    if t < 32:
-        s[t] = mine[0]
-    for i in range(3):
-        mine[1] = t + i
-    cuda.syncthreads()
-    out[t] = s[t % 32] + mine[1]
-"""
-
-
-@pytest.fixture(scope="module")
-def parts() -> Report:
-    return launch(kernel("out, a", PARTS), 1, 64, zeros(64), zeros(64), trace=0)
-
-
-def test_a_line_is_found_wherever_we_are_or_says_why_not(read, parts: Report) -> None:
-    reader = read(parts)
-    reader.press("End")
-    reader.click_line("mine[0] = a[t]")
-    assert reader.at == parts.trace.only(array="a").records.instruction.min()
-    reader.follow(warp=1)
-    at = reader.at
-    reader.click_line("s[t] = mine[0]")
-    assert reader.text(".notice").startswith("warp 1 does not come to line")
-    assert reader.at == at
-    reader.click_line("mine[1] = t + i")
-    assert "local arrays only" in reader.text(".notice")
-    reader.press("ArrowRight")
-    assert reader.text(".notice") == ""
-
-
 RACES = """
     s = cuda.shared.array(64, float32)
     s[t] = a[cuda.blockIdx.x, t]

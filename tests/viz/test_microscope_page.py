@@ -12,7 +12,6 @@ import pytest
 from pa_tutorial.kernels.intermediates import SUM_DONE, WEIGHTS_DONE
 from pa_tutorial.paging.layouts import VllmLayout
 from pa_tutorial.simt import global_traffic, shared_traffic
-from pa_tutorial.simt.trace import NO_TURN
 from pa_tutorial.viz.kernel_runs import REFERENCE, between
 from tests.viz.microscope_pages import Reader, physical, stops, the_trace
 
@@ -141,22 +140,6 @@ def test_the_pointer_names_an_element_and_a_click_picks_it(reader: Reader, part:
         assert reader.text(".details .caption").startswith(f"{name}[{place}]: ")
 
 
-def test_lines_turns_and_lanes_are_those_of_the_instruction(reader: Reader) -> None:
-    trace = the_trace()
-    records = trace.only("load_values(v_cache", warp=0).records
-    here = records[records.instruction == records.instruction.max()]
-    reader.go(here.instruction[0])
-    sites = [(trace.sites[place], turn) for place, turn in trace.ways[here.way[0]]]
-    sites.append((trace.sites[here.place[0]], NO_TURN))
-    shown = {
-        (row.locator(".number").inner_text(), row.locator(".turn").inner_text())
-        for row in reader.page.locator(".line.around").all()
-    }
-    assert shown == {(str(s.line), f"turn {n}" if n != NO_TURN else "") for s, n in sites}
-    loops = [f"{name}: turn {turn}" for name, turn in trace.loops(here.way[0])]
-    assert reader.text(".loops").replace(" ◀▶", "\n").split("\n")[: len(loops)] == loops
-
-
 def test_costs_are_those_of_the_tables(reader: Reader) -> None:
     reader.press("End")
     for table, unit, best, space in (
@@ -183,21 +166,6 @@ def test_keys_step_and_stop_at_the_ends(reader: Reader) -> None:
     for keys, place in STEPS.items():
         reader.press(*keys.split())
         assert reader.at == expected[place], keys
-
-
-def test_w_and_l_choose_a_warp_and_a_lane_and_escape_lets_them_go(reader: Reader) -> None:
-    for warp in ("0", "1", "2", "3", "", "0", "1", "2"):
-        reader.press("w")
-        assert reader.warp == warp
-    chosen = reader.page.locator(".chips .chosen")
-    for key, lane in (("L", "31"), ("L", "30"), ("l", "31")):
-        reader.press(key)
-        assert chosen.inner_text() == lane
-    for number in [n for n in stops(the_trace(), warp=2, lane=31) if n > reader.at][:10]:
-        reader.press("ArrowRight")
-        assert reader.at == number
-    reader.press("Escape")
-    assert (chosen.count(), reader.warp) == (0, "")
 
 
 def test_space_plays_and_stops(reader: Reader) -> None:

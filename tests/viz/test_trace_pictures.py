@@ -8,10 +8,10 @@ from pa_tutorial.simt import Trace, launch
 from pa_tutorial.simt.gpus import H100
 from pa_tutorial.viz import style
 from pa_tutorial.viz.traces import draw_thread_map, draw_walk, threads_of_elements
-from pa_tutorial.viz.warps import draw_banks, draw_gpu, draw_reduction, summed_lanes
+from pa_tutorial.viz.warps import draw_banks, draw_reduction, summed_lanes
 from tests.simt_helpers import kernel, run, zeros
 from tests.simt_kernels.example import EXAMPLES
-from tests.viz.pictures import require_readable, texts_of
+from tests.viz.pictures import texts_of
 
 WORDS = {"group": 4, "row_name": "row", "run_name": "run"}
 
@@ -131,11 +131,3 @@ def test_how_many_thread_blocks_are_resident(sizes: tuple[int, ...], expected: i
         return
     with pytest.raises(ValueError, match=expected):
         H100.resident_blocks(*sizes)
-
-
-def test_the_figure_of_the_gpu_has_its_sizes() -> None:
-    figure = draw_gpu()
-    shown = " ".join(texts_of(figure) + [axes.get_title(loc="left") for axes in figure.axes])
-    sizes = ["132", "65,536", "255", "256 KB", "228 KB", "227 KB", "50 MB", "80 GB", "3.35 TB/s"]
-    assert [size for size in sizes if size not in shown] == []
-    require_readable(figure)

@@ -96,12 +96,9 @@ def test_a_step_that_is_refused_changes_nothing(model) -> None:
     stranger = BlockTable(BlockAllocator(5), 8)
     refused = (
         ([one, other], [encode("x" * 9), encode("y" * 17)], OutOfBlocks, "free"),
-        ([one, other], [encode("x"), torch.tensor([256])], ValueError, "tokens holds 256"),
         ([one, other], [encode("x"), encode("")], ValueError, r"tokens has shape \[0\]"),
-        ([one, other], [encode("x"), encode("y" * 257)], ValueError, "positions holds 256; .* 255"),
         ([one, one], [encode("x"), encode("y")], ValueError, r"tables\[1\] is in the batch twice"),
         ([one, stranger], [encode("x"), encode("y")], ValueError, r"tables\[1\] is of another"),
-        ([one, other], [encode("x")], ValueError, "zip"),
         ([], [], ValueError, r"tables is \[\]; it must be at least one sequence"),
     )
     for tables, tokens, error, message in refused:
