@@ -66,6 +66,13 @@ def test_a_stage_gives_the_intermediates_that_it_promises(stage: Stage) -> None:
     assert set(result) == promised | {"out"}
 
 
+def test_every_stage_is_checked_against_one_before_it() -> None:
+    names = list(STAGES)
+    for index, stage in enumerate(STAGES.values()):
+        assert set(stage.checked_against) <= set(names[:index])
+        assert stage.checked_against or index == 0
+
+
 def attend(*inputs):
     return cached_attention(*inputs)
 
