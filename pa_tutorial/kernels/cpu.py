@@ -74,9 +74,9 @@ AHEAD = 8192  # how long before its use a cache line is asked for, in bytes of K
 
 
 class Inputs(NamedTuple):
-    """A decode step as arrays. K and V may be 16-bit floats, as integers: see `widened`."""
+    """A decode step as arrays. 16-bit floats are given as integers: see `widened`."""
 
-    q: np.ndarray  # [num_seqs, num_heads, HEAD_SIZE] float32
+    q: np.ndarray  # [num_seqs, num_heads, HEAD_SIZE]
     k_cache: np.ndarray  # [num_blocks, num_kv_heads, block_size, HEAD_SIZE]
     v_cache: np.ndarray
     block_tables: np.ndarray  # [num_seqs, max_num_blocks_per_seq]
@@ -105,10 +105,11 @@ class Partitions(NamedTuple):
 
 
 class Outputs(NamedTuple):
-    """What a step computes, in float32."""
+    """What a step computes, in float32, and the output in the dtype of q too."""
 
     qk_max: np.ndarray  # [num_seqs, num_heads]
     exp_sum: np.ndarray  # [num_seqs, num_heads]
+    accs: np.ndarray  # [num_seqs, num_heads, HEAD_SIZE], or [0, ...] if out is float32 already
     out: np.ndarray  # [num_seqs, num_heads, HEAD_SIZE]
 
 
@@ -116,6 +117,7 @@ class Own(NamedTuple):
     """What one worker writes all the time. A cache line that two cores write to travels between
     them, so each worker has arrays of its own."""
 
+    query: np.ndarray  # [num_heads, HEAD_SIZE]   q of a sequence, times the scale
     qk: np.ndarray  # [num_heads, TURN]   scores of a turn, then weights
     m: np.ndarray  # [num_heads]   the largest score so far
     l: np.ndarray  # [num_heads]   the sum of the weights so far
@@ -168,7 +170,7 @@ def score(
 ) -> None:
     """qk[head, token] = q . k for one KV head of one block.
 
-    q     [group, HEAD_SIZE]
+    q     [group, HEAD_SIZE] float32, times the scale already
     k     [num_tokens, HEAD_SIZE]
     left, after  see place_ahead
     qk    [group, TURN], from the place of the block's first token on
@@ -198,7 +200,6 @@ def score(
 @unrolled
 def weigh(
     qk: Pointer,
-    scale: Value,
     slopes: Pointer,
     qk_max: Pointer,
     exp_sum: Pointer,
@@ -208,9 +209,9 @@ def weigh(
     distance: Value,
     HEAD_SIZE: int,
 ) -> None:
-    """q . k of a turn becomes scores, then weights: one step of the online softmax for every head.
+    """The scores of a turn become weights: one step of the online softmax for every head.
 
-    qk               [num_heads, TURN]   q . k, then weights
+    qk               [num_heads, TURN]   scores, then weights
     distance         of the turn's first token to the query, 0 or less: for ALiBi
     qk_max, exp_sum  [num_heads], and accs [num_heads, HEAD_SIZE]: of all turns so far
     """
@@ -221,7 +222,7 @@ def weigh(
         rows = []
         for t in range(0, TURN, LANES):
             token = count_up() + t
-            row = scores.load(t) * scale + slope * (token + distance.to_float())
+            row = scores.load(t) + slope * (token + distance.to_float())
             rows.append(select(token < num_tokens.to_float(), row, zeros() - float("inf")))
         top = rows[0]
         for row in rows[1:]:
@@ -279,6 +280,17 @@ def add(
                 rows[h].store(d, totals[h, d].value)
 
 
+@unrolled
+def multiply(
+    source: Pointer, factor: Value, target: Pointer, num_rows: Value, HEAD_SIZE: int
+) -> None:
+    """target = source * factor, [num_rows, HEAD_SIZE]; each in its own dtype."""
+    for i in loop(0, num_rows):
+        for d, width in chunks(HEAD_SIZE):
+            row = (source + i * HEAD_SIZE).load(d, width)
+            (target + i * HEAD_SIZE).store(d, row * factor)
+
+
 exp = unrolled(e_to_the)
 
 
@@ -313,6 +325,7 @@ def work(worker, num_shares, inputs, schedule, partitions, outputs, HEAD_SIZE):
     """One core: its own shares first, which its caches may still hold, then what others left."""
     num_heads, num_workers = inputs.q.shape[1], len(schedule.taken)
     own = Own(
+        np.empty((num_heads, HEAD_SIZE), np.float32),
         np.empty((num_heads, TURN), np.float32),
         np.empty(num_heads, np.float32),
         np.empty(num_heads, np.float32),
@@ -356,7 +369,7 @@ def attend_share(share, num_shares, inputs, schedule, partitions, outputs, own, 
             if is_last:
                 merge(partitions, first + seq, last + seq, heads, own)
         if is_last:
-            write(own, seq, heads, outputs)
+            write(own, seq, heads, outputs, HEAD_SIZE)
         start, seq = stop, seq + 1
 
 
@@ -368,7 +381,8 @@ def attend(inputs, own, seq, heads, start_idx, end_idx, HEAD_SIZE):
         own.m[head], own.l[head], accs = -np.inf, 0, own.accs[head]
         for d in range(len(accs)):
             accs[d] = 0
-    num_heads = heads.end - heads.first
+    num_heads, place = heads.end - heads.first, heads.first * HEAD_SIZE
+    multiply(inputs.q[seq], place, inputs.scale, own.query, place, num_heads, HEAD_SIZE)
     for turn in range(start_idx, end_idx, TURN // block_size):
         turn_end = min(turn + TURN // block_size, end_idx)
         score_turn(inputs, own, seq, heads, turn, turn_end, HEAD_SIZE)
@@ -376,8 +390,8 @@ def attend(inputs, own, seq, heads, start_idx, end_idx, HEAD_SIZE):
         num_tokens = min(turn_end * block_size, seq_len) - token
         distance = token - (seq_len - 1)
         weigh(
-            own.qk, heads.first * TURN, inputs.scale, inputs.slopes, heads.first,
-            own.m, heads.first, own.l, heads.first, own.accs, heads.first * HEAD_SIZE,
+            own.qk, heads.first * TURN, inputs.slopes, heads.first,
+            own.m, heads.first, own.l, heads.first, own.accs, place,
             num_heads, num_tokens, distance, HEAD_SIZE,
         )  # fmt: skip
         add_turn(inputs, own, seq, heads, turn, turn_end, min(turn_end, end_idx - 1), HEAD_SIZE)
@@ -385,23 +399,28 @@ def attend(inputs, own, seq, heads, start_idx, end_idx, HEAD_SIZE):
 
 @njit(**PIECE)
 def score_turn(inputs, own, seq, heads, turn, turn_end, HEAD_SIZE):
-    """The scores of the blocks turn to turn_end - 1, block by block, head by head."""
-    k_cache, v_cache, table = inputs.k_cache, inputs.v_cache, inputs.block_tables[seq]
+    """The scores of the blocks turn to turn_end - 1, block by block, head by head.
+
+    No row of a table is taken as an array: that would count references, on a cache line that all
+    cores share.
+    """
+    k_cache, v_cache, tables = inputs.k_cache, inputs.v_cache, inputs.block_tables
     _, num_kv_heads, block_size, _ = k_cache.shape
-    num_heads, seq_len = inputs.q.shape[1], inputs.seq_lens[seq]
-    group, ROWS = num_heads // num_kv_heads, block_size * HEAD_SIZE
+    seq_len = inputs.seq_lens[seq]
+    group, ROWS = inputs.q.shape[1] // num_kv_heads, block_size * HEAD_SIZE
+    BLOCK, piece = num_kv_heads * ROWS, heads.first_kv * ROWS  # of a block: where its heads begin
     for block_idx in range(turn, turn_end):
         # V is read after the last block of K
-        after = address(v_cache, (table[turn] * num_kv_heads + heads.first_kv) * ROWS)
+        after = address(v_cache, tables[seq, turn] * BLOCK + piece)
         if block_idx + 1 < turn_end:
-            after = address(k_cache, (table[block_idx + 1] * num_kv_heads + heads.first_kv) * ROWS)
+            after = address(k_cache, tables[seq, block_idx + 1] * BLOCK + piece)
         token = (block_idx - turn) * block_size
         num_tokens = min(block_size, seq_len - block_idx * block_size)
         for kv_head in range(heads.first_kv, heads.end_kv):
-            head, rows = kv_head * group, (table[block_idx] * num_kv_heads + kv_head) * ROWS
+            head, rows = kv_head * group, tables[seq, block_idx] * BLOCK + kv_head * ROWS
             left = (heads.end_kv - kv_head) * ROWS * k_cache.itemsize
             score(
-                inputs.q, (seq * num_heads + head) * HEAD_SIZE, k_cache, rows, left, after,
+                own.query, head * HEAD_SIZE, k_cache, rows, left, after,
                 num_tokens, group, own.qk, head * TURN + token, HEAD_SIZE,
             )  # fmt: skip
 
@@ -409,18 +428,19 @@ def score_turn(inputs, own, seq, heads, turn, turn_end, HEAD_SIZE):
 @njit(**PIECE)
 def add_turn(inputs, own, seq, heads, turn, turn_end, next_idx, HEAD_SIZE):
     """V of the blocks turn to turn_end - 1; next_idx is the block whose K is read after them."""
-    k_cache, v_cache, table = inputs.k_cache, inputs.v_cache, inputs.block_tables[seq]
+    k_cache, v_cache, tables = inputs.k_cache, inputs.v_cache, inputs.block_tables
     _, num_kv_heads, block_size, _ = v_cache.shape
     seq_len = inputs.seq_lens[seq]
     group, ROWS = inputs.q.shape[1] // num_kv_heads, block_size * HEAD_SIZE
+    BLOCK, piece = num_kv_heads * ROWS, heads.first_kv * ROWS  # of a block: where its heads begin
     for block_idx in range(turn, turn_end):
-        after = address(k_cache, (table[next_idx] * num_kv_heads + heads.first_kv) * ROWS)
+        after = address(k_cache, tables[seq, next_idx] * BLOCK + piece)
         if block_idx + 1 < turn_end:
-            after = address(v_cache, (table[block_idx + 1] * num_kv_heads + heads.first_kv) * ROWS)
+            after = address(v_cache, tables[seq, block_idx + 1] * BLOCK + piece)
         token = (block_idx - turn) * block_size
         num_tokens = min(block_size, seq_len - block_idx * block_size)
         for kv_head in range(heads.first_kv, heads.end_kv):
-            head, rows = kv_head * group, (table[block_idx] * num_kv_heads + kv_head) * ROWS
+            head, rows = kv_head * group, tables[seq, block_idx] * BLOCK + kv_head * ROWS
             left = (heads.end_kv - kv_head) * ROWS * v_cache.itemsize
             add(
                 own.qk, head * TURN + token, v_cache, rows, left, after,
@@ -459,14 +479,16 @@ def merge(partitions, first_row, last_row, heads, own):
 
 
 @njit(**PIECE)
-def write(own, seq, heads, outputs):
+def write(own, seq, heads, outputs, HEAD_SIZE):
     """The output of a sequence."""
     for head in range(heads.first, heads.end):
         outputs.qk_max[seq, head] = own.m[head]
         outputs.exp_sum[seq, head] = own.l[head]
-        accs, out, factor = own.accs[head], outputs.out[seq, head], np.float32(1) / own.l[head]
-        for d in range(len(accs)):
-            out[d] = accs[d] * factor
+        source, inverse = head * HEAD_SIZE, np.float32(1) / own.l[head]
+        target = (seq * len(own.m) + head) * HEAD_SIZE
+        multiply(own.accs, source, inverse, outputs.out, target, 1, HEAD_SIZE)
+        if len(outputs.accs):
+            multiply(own.accs, source, inverse, outputs.accs, target, 1, HEAD_SIZE)
 
 
 COMPILING = "Compiling the CPU kernel, once: some seconds.\n"

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pa_tutorial.arguments import float32_scale, require, require_dense
+from pa_tutorial.arguments import float32_scale, require, require_dense, strides
 from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.kernels.cpu import Inputs, Outputs, Partitions, Schedule, cpu_kernel
 from pa_tutorial.paging.layouts import BLOCK_SIZES
@@ -45,12 +45,11 @@ class CpuBackend:
         num_workers = numba.get_num_threads()
         pieces = (1, num_shares) if num_shares else cut(step, num_workers)
         q = step.q.detach()
-        wide_q = q.float().contiguous()
+        rows = q if strides(q)[1:] == (q.shape[2], 1) else q.contiguous()
         accs = torch.empty(q.shape)
         out = accs.to(q.dtype)
-        kernel = cpu_kernel(q.shape[2])
-        arguments = kernel_arguments(step, wide_q, (*pieces, num_workers), accs)
-        return CpuLaunch(kernel, arguments, q, wide_q, accs, out)
+        arguments = kernel_arguments(step, rows, (*pieces, num_workers), accs, out)
+        return CpuLaunch(cpu_kernel(q.shape[2]), arguments, q, rows, accs, out)
 
     def why_absent(self) -> None:
         """It runs everywhere."""
@@ -74,16 +73,16 @@ def cut(step: DecodeStep, num_workers: int) -> tuple[int, int]:
 
 
 def kernel_arguments(
-    step: DecodeStep, q: Tensor, pieces: tuple[int, int, int], out: Tensor
+    step: DecodeStep, rows: Tensor, pieces: tuple[int, int, int], accs: Tensor, out: Tensor
 ) -> tuple[Inputs, Schedule, Partitions, Outputs]:
-    """The kernel's arguments. q and out [num_seqs, num_heads, head_size] are float32."""
-    num_seqs, num_heads, head_size = q.shape
+    """The kernel's arguments. rows, accs, out: see CpuLaunch."""
+    num_seqs, num_heads, head_size = rows.shape
     num_parts, num_shares, num_workers = pieces
     slopes = np.zeros(num_heads, np.float32)
     if step.alibi_slopes is not None:
         slopes = as_array(step.float_slopes())
     inputs = Inputs(
-        q=as_array(q),
+        q=as_array(rows),
         k_cache=as_array(step.k_cache),
         v_cache=as_array(step.v_cache),
         block_tables=as_array(step.block_tables),
@@ -106,6 +105,7 @@ def kernel_arguments(
     outputs = Outputs(
         qk_max=np.empty((num_seqs, num_heads), np.float32),
         exp_sum=np.empty((num_seqs, num_heads), np.float32),
+        accs=as_array(accs[:0] if accs is out else accs),
         out=as_array(out),
     )
     return inputs, schedule, partitions, outputs
@@ -117,15 +117,15 @@ class CpuLaunch:
 
     arguments  of the kernel
     q          [num_seqs, num_heads, head_size]
-    wide_q     the same in float32 and contiguous: q itself, or a copy that each run makes
+    rows       q itself, or a copy whose heads are contiguous, which each run fills
     accs       the same: the output in float32
-    out        the same in the dtype of q: accs itself, or a copy that each run makes
+    out        the same in the dtype of q: accs itself if that is float32
     """
 
     kernel: Callable
     arguments: tuple[Inputs, Schedule, Partitions, Outputs]
     q: Tensor
-    wide_q: Tensor
+    rows: Tensor
     accs: Tensor
     out: Tensor
 
@@ -134,11 +134,9 @@ class CpuLaunch:
 
     def run(self) -> Tensor:
         """One decode step: `out`, which the next run overwrites."""
-        if self.wide_q is not self.q:
-            self.wide_q.copy_(self.q)
+        if self.rows is not self.q:
+            self.rows.copy_(self.q)
         self.kernel(*self.values)
-        if self.out is not self.accs:
-            self.out.copy_(self.accs)
         return self.out
 
     def probe(self) -> dict[str, Tensor]:

@@ -186,9 +186,9 @@ class Pointer:
         return widened(stored, self.dtype)
 
     def store(self, offset: int, value: Value) -> None:
-        """A vector or a scalar, into an array of float32."""
         width = getattr(value.ir.type, "count", 0)
-        emitting.builder.store(value.ir, self.of_width(offset, width), align=self.itemsize)
+        stored = narrowed(value, self.dtype)
+        emitting.builder.store(stored, self.of_width(offset, width), align=self.itemsize)
 
 
 STORED = {
@@ -211,6 +211,23 @@ def widened(stored: ir.Value, dtype: types.Type) -> Value:
         halves = builder.bitcast(stored, like_vector(stored.type, ir.HalfType()))
         return Value(builder.fpext(halves, like_vector(stored.type, FLOAT)))
     return Value(stored)
+
+
+def narrowed(value: Value, dtype: types.Type) -> ir.Value:
+    """As it is stored: rounded to the nearest, to even in a tie."""
+    builder, like = emitting.builder, value.ir.type
+    if dtype == types.uint16:
+        bits = builder.bitcast(value.ir, like_vector(like, INT32))
+        odd = builder.and_(builder.lshr(bits, constant(bits.type, 16)), constant(bits.type, 1))
+        rounded = builder.add(bits, builder.add(odd, constant(bits.type, 0x7FFF)))
+        is_nan = builder.fcmp_unordered("uno", value.ir, value.ir)  # may round to infinity
+        rounded = builder.select(is_nan, constant(bits.type, 0x7FC00000), rounded)
+        upper = builder.lshr(rounded, constant(bits.type, 16))
+        return builder.trunc(upper, like_vector(like, ir.IntType(16)))
+    if dtype == types.int16:
+        halves = builder.fptrunc(value.ir, like_vector(like, ir.HalfType()))
+        return builder.bitcast(halves, like_vector(like, ir.IntType(16)))
+    return value.ir
 
 
 def chunks(size: int) -> Iterator[tuple[int, int]]:

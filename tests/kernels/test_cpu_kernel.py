@@ -16,7 +16,6 @@ from pa_tutorial import kernels
 from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.kernels import cpu, cpu_vectors
 from pa_tutorial.kernels.cpu_backend import cut, paged_attention_cpu
-from pa_tutorial.kernels.cpu_vectors import Pointer, Value, unrolled
 from tests.kernels.kernel_inputs import is_right, prepare_cpu, step
 
 pytestmark = pytest.mark.cpu
@@ -89,26 +88,28 @@ def test_a_processor_with_fewer_or_more_lanes_gives_the_same_step(
     assert capsys.readouterr().err == cpu.COMPILING
 
 
-@unrolled
-def element(stored: Pointer) -> Value:
-    return stored.load(0, 0)
-
-
 @njit
-def widened(stored: np.ndarray) -> np.ndarray:
-    wide = np.empty(len(stored), np.float32)
-    for i in range(len(stored)):
-        wide[i] = element(stored, i)
-    return wide
+def copied(stored: np.ndarray, copy: np.ndarray) -> np.ndarray:
+    """Each as it is kept: widened, times 1, and narrowed."""
+    cpu.multiply(stored, 0, np.float32(1), copy, 0, len(stored) // 16, 16)
+    return copy
 
 
 @pytest.mark.parametrize(
     ("dtype", "kept_as"), [(torch.bfloat16, np.uint16), (torch.float16, np.int16)]
 )
-def test_16_bit_floats_are_widened_exactly(dtype: torch.dtype, kept_as: type) -> None:
+def test_16_bit_floats_are_widened_exactly_and_narrowed_as_torch_does(
+    dtype: torch.dtype, kept_as: type
+) -> None:
     halves = np.arange(2**16).astype(kept_as)
+    wide = torch.from_numpy(copied(halves, np.empty(2**16, np.float32)))
     expected = torch.from_numpy(halves.view(np.int16)).view(dtype).float()
-    assert torch.allclose(torch.from_numpy(widened(halves)), expected, 0, 0, equal_nan=True)
+    assert torch.allclose(wide, expected, rtol=0, atol=0, equal_nan=True)
+    bits = np.random.default_rng(0).integers(-(2**31), 2**31, 2**14).astype(np.int32)
+    numbers = np.concatenate([bits.view(np.float32), np.float32([np.nan, np.inf, -np.inf, 0] * 4)])
+    narrow = torch.from_numpy(copied(numbers, np.empty(len(numbers), kept_as)).view(np.int16))
+    expected = torch.from_numpy(numbers).to(dtype).float()
+    assert torch.allclose(narrow.view(dtype).float(), expected, rtol=0, atol=0, equal_nan=True)
 
 
 def test_the_compiled_kernel_is_kept_on_disk_until_its_text_changes() -> None:
