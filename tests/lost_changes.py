@@ -1,15 +1,19 @@
-"""Which changes have lost their place: what they replace no longer stands in its file once.
+"""Which changes have lost their place in our code, and which names in INDEX.md have.
 
 python -m tests.lost_changes    lists them; exits with 1 if there are any
 """
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 from pa_tutorial.coursework.window import files
 from pa_tutorial.exercises import EXERCISES
 from tests.wrong_examples import load_examples
+
+INDEX = Path(__file__).parent.parent / "notebooks" / "INDEX.md"
 
 
 def every_change() -> Iterator[tuple[str, Callable[[], object]]]:
@@ -36,7 +40,19 @@ def lost_changes() -> list[str]:
     return [f"{'; '.join(names)}: {why}" for why, names in owners.items()]
 
 
+def lost_names() -> list[str]:
+    """Names that INDEX.md looks for in a Python file, which has them no longer."""
+    lost = []
+    links = re.findall(r"\[([^\]]*)\]\(([^)#\s]+\.py)\)", INDEX.read_text(encoding="utf-8"))
+    for label, file in links:
+        code = (INDEX.parent / file).read_text(encoding="utf-8")
+        for name in re.findall(r"`([^`]+)`", label):
+            if not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", code):
+                lost.append(f"INDEX.md: {name} is not in {file}")
+    return lost
+
+
 if __name__ == "__main__":
-    lost = lost_changes()
+    lost = lost_changes() + lost_names()
     print(*lost, sep="\n")
     sys.exit(bool(lost))

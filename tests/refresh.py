@@ -18,7 +18,7 @@ from pa_tutorial.exercises.cells import fill
 from pa_tutorial.viz.__main__ import FIGURES, PAGES
 from pa_tutorial.viz.score import RECORDING
 from pa_tutorial.viz.style import svg
-from tests.lost_changes import lost_changes
+from tests.lost_changes import lost_changes, lost_names
 from tests.run_notebooks import NOTEBOOKS, execute, keep
 from tests.same_output import made_here
 
@@ -66,8 +66,8 @@ def main() -> None:
     for name, make in MAKERS.items():
         if name.startswith(begins):
             print(f"{name}: {make(name) or 'unchanged'}", flush=True)
-    if lost := lost_changes():
-        print("Wrong examples whose place in our code is gone:", *lost, sep="\n")
+    if lost := lost_changes() + lost_names():
+        print("Places in our code that are gone:", *lost, sep="\n")
 
 
 if __name__ == "__main__":
