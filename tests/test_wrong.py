@@ -2,10 +2,8 @@
 
 import pytest
 
-from pa_tutorial.checks.block_manager_check import BLOCK_MANAGER
-from pa_tutorial.checks.engine_check import ENGINE
-from pa_tutorial.checks.engine_scenes import SCENES
-from pa_tutorial.checks.stories import STORIES
+from pa_tutorial.checks.block_manager_check import BLOCK_MANAGER, STORIES
+from pa_tutorial.checks.engine_check import ENGINE, SCENES
 from pa_tutorial.walk.cases import CASES, SHORT_CHECK
 from pa_tutorial.walk.ladder import STAGES
 from tests.distributed_trials import DISTRIBUTED

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.checks.running import Trial
-from pa_tutorial.checks.script import Script
-from pa_tutorial.checks.stories import STORIES
+from pa_tutorial.checks.script import Script, scripts
 from pa_tutorial.paging import errors
 from pa_tutorial.paging.allocator import NULL_BLOCK, Admission
 from pa_tutorial.paging.block_table import Appended, BlockTable, padded_block_tables
@@ -23,6 +22,7 @@ from pa_tutorial.paging.layouts import PAD_SLOT, VllmLayout
 from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
 
 BLOCK_MANAGER = "block_manager"
+STORIES = scripts("stories.txt")
 BLOCK_SIZE = 4
 WIDTH = 32  # of a row in the comparison: the longest sequence
 NUM_LAYERS = 3  # the first, one between, and the last

@@ -23,12 +23,13 @@ from pa_tutorial.checks.engine_alone import (
     ConfigWithEnd,
     trained,
 )
-from pa_tutorial.checks.engine_scenes import SCENES
 from pa_tutorial.checks.running import Trial
+from pa_tutorial.checks.script import scripts
 from pa_tutorial.engine.engine import Engine
 from pa_tutorial.engine.request import SamplingParams
 
 ENGINE = "engine"
+SCENES = scripts("scenes.txt")
 BLOCK_SIZE = 4
 WIDTH = 24  # of a row in the comparison: the most tokens that a request generates
 NOTHING = -1.0  # fills a row up

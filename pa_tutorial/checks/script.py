@@ -1,4 +1,4 @@
-"""The language of stories and scenes: paragraphs of plain text.
+"""The language of stories.txt and scenes.txt: paragraphs of plain text.
 
     == there are too few blocks, so nothing may change
 
@@ -19,6 +19,7 @@ import shlex
 from ast import literal_eval
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 OPTION = re.compile(r"(\w+)=(.+)")
@@ -54,8 +55,9 @@ class Script:
             getattr(side, one.method)(*one.arguments, **one.options)
 
 
-def scripts(text: str) -> dict[str, Script]:
-    """Name -> script."""
+def scripts(file: str) -> dict[str, Script]:
+    """Name -> script, from a file beside this one. What precedes its first `==` is a comment."""
+    text = Path(__file__).with_name(file).read_text(encoding="utf-8")
     found: dict[str, Script] = {}
     for group in text.split("\n== ")[1:]:
         isolates, _, paragraphs = group.partition("\n")

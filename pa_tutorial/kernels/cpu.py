@@ -491,12 +491,18 @@ def write(own, seq, heads, outputs, HEAD_SIZE):
             multiply(own.accs, source, inverse, outputs.accs, target, 1, HEAD_SIZE)
 
 
-COMPILING = "Compiling the CPU kernel, once: some seconds.\n"
+COMPILING = "Compiling the CPU kernel: some seconds, once per head size and dtype.\n"
+
+
+@cache
+def announce_compiling() -> None:
+    """Once per process."""
+    sys.stderr.write(COMPILING)
+    sys.stderr.flush()
 
 
 class FirstCompile(Listener):
-    """A line on stderr before Numba compiles a kernel that it hasn't kept on disk, once for each
-    kernel and process."""
+    """Says so before Numba compiles a kernel that it hasn't kept on disk."""
 
     def __init__(self, kernel: Callable) -> None:
         self.kernel = kernel
@@ -504,9 +510,7 @@ class FirstCompile(Listener):
 
     def on_start(self, event: Event) -> None:
         if event.data["dispatcher"] is self.kernel:
-            sys.stderr.write(COMPILING)
-            sys.stderr.flush()
-            self.kernel = None
+            announce_compiling()
 
     def on_end(self, event: Event) -> None:
         pass

@@ -15,12 +15,12 @@ from pa_tutorial.attention.paged import TorchBackend
 from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.checks import CheckFailure, attempt, check
 from pa_tutorial.checks.__main__ import main
+from pa_tutorial.checks.block_manager_check import STORIES
 from pa_tutorial.checks.comparing import bounds_of, compare, load_bounds, relative_errors
 from pa_tutorial.checks.diagnosing import _position_pattern
-from pa_tutorial.checks.engine_scenes import SCENES
+from pa_tutorial.checks.engine_check import SCENES
 from pa_tutorial.checks.running import run_trials
 from pa_tutorial.checks.showing import CaseResult, Result, rows
-from pa_tutorial.checks.stories import STORIES
 from pa_tutorial.walk.calls import AnswerError
 from pa_tutorial.walk.cases import CASES, SEQUENCE_CASES, SHORT_CHECK
 from pa_tutorial.walk.ladder import STAGES

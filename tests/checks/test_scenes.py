@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from pa_tutorial.checks.engine_alone import Alone, trained
-from pa_tutorial.checks.engine_check import MOST_STEPS, WIDTH, Served, scene_trial
-from pa_tutorial.checks.engine_scenes import SCENES
+from pa_tutorial.checks.engine_check import MOST_STEPS, SCENES, WIDTH, Served, scene_trial
 from pa_tutorial.checks.running import judge
 from pa_tutorial.engine.engine import Engine
 

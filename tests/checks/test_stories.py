@@ -5,9 +5,8 @@ from collections.abc import Hashable
 import pytest
 
 from pa_tutorial.checks import attempt
-from pa_tutorial.checks.block_manager_check import WIDTH, ListModel, World, story_trial
+from pa_tutorial.checks.block_manager_check import STORIES, WIDTH, ListModel, World, story_trial
 from pa_tutorial.checks.running import judge
-from pa_tutorial.checks.stories import STORIES
 from pa_tutorial.paging.errors import UseAfterFree
 from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
 
