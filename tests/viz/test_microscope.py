@@ -105,7 +105,8 @@ def test_a_notebook_shows_a_widget_or_a_picture(way: str, monkeypatch: pytest.Mo
         assert json.loads(look.widget().data)["kernel"] == "paged_attention_kernel"
     else:
         assert {*bundle} == {"image/svg+xml", "image/png", DATA, "text/plain"}
-        assert bundle["text/plain"].startswith("Instruction 81 of 6,156: warp 2 reads k_cache")
+        assert bundle["text/plain"].startswith("Instruction 81 of ")
+        assert ": warp 2 reads k_cache" in bundle["text/plain"]
 
 
 PARTS = ("array", "k_cache"), ("array", "q_vecs"), ("array", "accs"), ("kind", "barrier")
