@@ -177,7 +177,7 @@ TRANSPOSE_CASES = (
     ("one_warp", "one tile", "Rows of a come in, columns of the tile go out.", 32, 32),
     ("many_warps", "128 threads, two tiles", _WAIT, 128, 64),
     ("many_tiles", "128 threads, head size 96", _WAIT, 128, 96),
-    ("three_warps", "96 threads: 32 rows do not divide by 3 warps", _SHARE, 96, 64),
+    ("a_row_too_many", "992 threads: 32 rows for 31 warps", _SHARE, 992, 64),
     ("a_warp_for_each_row", "1,024 threads, head size 64", _WAIT, 1024, 64),
     ("large_head", "head size 416: more than shared memory holds", _WAIT, 128, 416),
 )

@@ -193,7 +193,8 @@ KEY_CASES: tuple[tuple, ...] = (
     ("one_token", "one token, one head", _PLACE, 32, (13,), 1, 32, 8),
     ("decode_step", "a token of each of 3 sequences", _PLACE, 32, (18, 3, 47), 1, 32, 8),
     ("heads", "2 KV heads", "A row of key holds all heads.", 64, (18, 19), 2, 32, 8),
-    ("padding", "rows with slot -1", "-1 is skipped.", 32, (41, -1, 40, -1), 1, 32, 8),
+    ("padding", "rows with slot -1, and one with slot 0", "-1 is skipped; slot 0 is a slot.",
+     32, (41, -1, 0, -1), 1, 32, 8),
     ("few_threads", "4 heads of 64, 32 threads", _GO_ON, 32, (5, 30), 4, 64, 8),
     ("other_sizes", "head_size 48, block_size 16", "Pieces, slots and x are different things.",
      64, (70, 21), 2, 48, 16),
@@ -204,8 +205,9 @@ def key_task(
     draw: int, num_threads: int, slots: tuple[int, ...], heads: int, head_size: int, size: int
 ) -> Task:
     slot_mapping = torch.tensor(slots)
-    if draw:  # the same places in blocks of other numbers; -1 stays
-        names = torch.from_numpy(seeded(len(slots), draw).permutation(NUM_BLOCKS))
+    if draw:  # the same places in blocks of other numbers; -1 and block 0 stay
+        names = seeded(len(slots), draw).permutation(range(1, NUM_BLOCKS))
+        names = torch.tensor([0, *names])
         others = names[slot_mapping // size] * size + slot_mapping % size
         slot_mapping = others.where(slot_mapping >= 0, -1)
     k_cache, v_cache = VllmLayout(NUM_BLOCKS, heads, head_size, size, torch.float32).empty()

@@ -133,12 +133,12 @@ def query_to_shared(geometry: Geometry) -> Callable:
         thread_group_idx = cuda.threadIdx.x // THREAD_GROUP_SIZE
         thread_group_offset = cuda.threadIdx.x % THREAD_GROUP_SIZE
         q_smem = cuda.shared.array(ROOM, scalar_t)
-        # 1. row r begins at r * ROW in q_smem: how many elements is ROW, so that the lanes of a
-        #    group meet in no bank, and every vec begins at a multiple of VEC_SIZE?
+        # 1. where in q_smem is vec j of each row, so that the lanes of a group meet in no bank, and
+        #    every vec begins at a multiple of VEC_SIZE? Does it hold for every head size?
         # 2. all groups together load q, each vec once: which ones does this group load?
         # 3. wait; then this thread reads its row: out[0, t], out[1, t], …
         ### BEGIN SOLUTION
-        ROW = (NUM_VECS_PER_THREAD + 1) * VEC_SIZE
+        ROW = (NUM_VECS_PER_THREAD | 1) * VEC_SIZE  # an odd number of vecs
         start = thread_group_offset * ROW
         for j in range(thread_group_idx, NUM_VECS_PER_THREAD, NUM_THREAD_GROUPS):
             vec_idx = thread_group_offset + j * THREAD_GROUP_SIZE
@@ -153,7 +153,10 @@ def query_to_shared(geometry: Geometry) -> Callable:
 
 
 _BRING = "Vec j of a row is vec r + j * THREAD_GROUP_SIZE of q; each group brings some of them."
-_BANKS = "Rows of 128 bytes begin in the same bank: make ROW a little longer, by whole vecs."
+_BANKS = (
+    "Rows of 128 bytes begin in the same bank: make them longer by a vec, or leave q in its order."
+)
+_LONGER = "These rows need no padding. With it, they may begin in the same bank."
 QUERY_CASES = (
     # name, what it isolates, what its failure means, head size, block size, type, threads
     ("worked_example", "groups of 4, rows of 16 bytes", _BRING, Geometry(32, 8, torch.float16, 64)),
@@ -163,6 +166,8 @@ QUERY_CASES = (
     ("more_vecs_than_groups", "64 vecs a row, 32 groups", "Groups go on in steps of all groups.",
      Geometry(256, 16, torch.float32, 64)),
     ("odd_size", "head size 80, 128 threads", _BRING, Geometry(80, 16, torch.float16, 128)),
+    ("15_vecs_a_row", "rows of 60 bytes", _LONGER, Geometry(120, 8, torch.float16, 64)),
+    ("14_vecs_a_row", "rows of 112 bytes", _LONGER, Geometry(112, 16, torch.float16, 64)),
     ("one_row", "groups of 1", _BRING, Geometry(64, 32, torch.float16, 64)),
 )  # fmt: skip
 
@@ -221,8 +226,9 @@ def query_task(draw: int, geometry: Geometry) -> Task:
 QUERY = Exercise(
     text="""\
 Load q into shared memory without bank conflicts, all threads together and each element once. You
-say where the rows lie: when the threads read them, no two may meet in a bank. Each vec must begin
-at a multiple of its size, because notebook 11 will read it at once. There is more than one way.""",
+choose the place of each vec: when the threads read their rows, no two may meet in a bank. Each vec
+must begin at a multiple of its size, because notebook 11 will read it at once. There is more than
+one way, and a padding that cures one head size can spoil another.""",
     solution=query_to_shared,
     cases=on_tasks(QUERY_CASES, query_task, ("element of the row", "thread"), is_made=True),
 )

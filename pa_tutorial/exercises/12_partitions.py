@@ -42,7 +42,8 @@ RANGE_CASES = (
     ("first", "the first partition of a sequence", _END, 0, 11, 8, 8),
     ("last", "the last one, cut off", _END, 1, 11, 8, 8),
     ("full", "one in the middle, of two blocks", _BLOCKS, 1, 50, 8, 16),
-    ("half", "the last one, with fewer blocks than the others", _BLOCKS, 3, 50, 8, 16),
+    ("half", "the last one, with one token", _BLOCKS, 3, 49, 8, 16),
+    ("exactly_full", "the last one, full to its last token", _END, 3, 64, 8, 16),
 )
 
 
@@ -51,6 +52,7 @@ def another_range(rng: np.random.Generator, name: str, _: int, __: int, *sizes: 
     times = int(rng.integers(2, 5))  # blocks and partitions of another size
     block_size, size = (times * tokens for tokens in sizes)
     full, tail = int(rng.integers(2, 7)), int(rng.integers(1, block_size))
+    tail = {"half": 1, "exactly_full": size}.get(name, tail)
     partition = {"first": 0, "full": full - 1}.get(name, full)
     return None, partition, full * size + tail, block_size, size
 
@@ -119,8 +121,11 @@ ONLINE_CASES: tuple[tuple, ...] = (
      32, (61,), 8, 1, 32, 0, 2),
     ("two_partitions", "8 and 3 tokens, as in the worked example", _PART,
      32, (11,), 8, 4, 32, 0, 0),
+    ("at_the_border", "7, 8 and 9 tokens in partitions of 8", _LAST,
+     32, (7, 8, 9), 8, 1, 32, 0, 0),
     ("falling", "the first maximum is the largest", _GROWS, 32, (61,), 8, 1, 32, 0, -2),
     ("far_apart", "maxima from -300 to 300", _GROWS, 32, (64, 40), 8, 1, 32, -300, 85),
+    ("far_apart_falling", "maxima from 300 to -300", _GROWS, 32, (64, 40), 8, 1, 32, 300, -85),
     ("far_below_zero", "all maxima near -300", _GROWS, 32, (64, 40), 8, 1, 32, -300, 0),
     ("mixed_batch", "61, 11, 5 and 16 tokens, heads of 80", _LAST,
      64, (61, 11, 5, 16), 8, 2, 80, 0, 1),

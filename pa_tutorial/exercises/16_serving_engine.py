@@ -58,11 +58,18 @@ def longer_blocks(first: int, draw: int) -> list[int]:
     return seeded(first, draw).integers(2, 50, size=3).tolist() if draw else [1]
 
 
+def in_longer_blocks(num_tokens: int, block_size: int, times: int) -> int:
+    """As many tokens in longer blocks: one token in the last block is still one."""
+    full, rest = divmod(num_tokens, block_size)
+    return times * full * block_size + (1 if rest == 1 else times * rest)
+
+
 def admission_run(answer: Function, prompt_len: int, max_tokens: int, *case: Any) -> Tensor:
     (block_size, *pool, _by_hand, draw), answers = case, []
+    lens = prompt_len, prompt_len + max_tokens - 1
     for times in longer_blocks(prompt_len, draw):
-        tokens = times * prompt_len, times * (max_tokens - 1) + 1, times * block_size
-        answers.append(require_written(answer(*tokens, *pool)))
+        prompt, end = (in_longer_blocks(n, block_size, times) for n in lens)
+        answers.append(require_written(answer(prompt, end - prompt + 1, times * block_size, *pool)))
         if not isinstance(answers[-1], Admission):
             found = f"{answers[-1]!r:.60}"
             raise AnswerError(f"it returned {found}; it must return NOW, LATER or NEVER")
@@ -140,15 +147,20 @@ STEP_CASES: tuple[tuple, ...] = (
     ("in_its_block", "no block is free, and none is needed", _GROW, [(7, 6)], [], 0, 4, 16, 8),
     ("youngest", "a block is missing", _YOUNGEST, [(9, 8), (15, 14), (7, 6)], [], 0, 4, 16, 8),
     ("two_victims", "one victim is not enough", _YOUNGEST,
-     [(30, 8), (4, 3), (3, 2)], [], 0, 4, 16, 8),
-    ("not_enough", "nor are all", _YOUNGEST, [(30, 8), (4, 3)], [], 0, 4, 16, 8),
+     [(30, 8), (4, 3), (12, 2)], [], 0, 4, 16, 8),
+    ("not_enough", "nor are all", _YOUNGEST, [(30, 4), (4, 3)], [5], 0, 4, 16, 16),
     ("itself", "the youngest needs a block", _YOUNGEST, [(7, 6), (9, 8)], [], 0, 4, 16, 8),
+    ("one_block_for_two", "the older one takes the last block", _YOUNGEST,
+     [(9, 8), (5, 4)], [], 1, 4, 16, 8),
     ("after_preemption", "room is left, but a sequence was preempted", _DOOR,
      [(9, 8), (13, 12)], [3], 0, 4, 16, 8),
     ("whole_prompt", "room for its chunk, not for its prompt", _DOOR,
      [(7, 6)], [16], 3, 4, 16, 8),
     ("nobody_overtakes", "the second would fit", _DOOR, [(7, 6)], [16, 3], 3, 4, 16, 8),
     ("two_start", "two fit one after the other", _DOOR, [(7, 6)], [12, 4], 3, 4, 16, 8),
+    ("one_starts", "the second finds too few blocks left", _DOOR, [(7, 6)], [11, 5], 3, 4, 16, 6),
+    ("budget_of_the_new", "one token of the budget is left for the second", _SHARE,
+     [(9, 8)], [6, 7, 3], 20, 4, 8, 8),
 )  # fmt: skip
 
 
@@ -181,10 +193,12 @@ def step_run(answer: Function, running: list, waiting: list[int], *sizes: int) -
 def longer_step(
     rng: np.random.Generator, _: str, running: list, waiting: list, num_free: int, *sizes: int
 ) -> tuple:
-    """All tokens so many times, in longer blocks."""
+    """All tokens so many times, in longer blocks; but the last of the budget is one token."""
     times = int(rng.integers(2, 50))
     longer = [(times * tokens, times * computed) for tokens, computed in running]
-    prompts, sizes = ([times * number for number in some] for some in (waiting, sizes))
+    prompts = [times * tokens for tokens in waiting]
+    block_size, token_budget, chunk_size = sizes
+    sizes = times * block_size, times * (token_budget - 1) + 1, times * chunk_size
     return None, longer, prompts, num_free, *sizes
 
 

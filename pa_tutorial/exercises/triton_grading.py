@@ -22,17 +22,20 @@ NOT_WRITTEN = 54321.0  # what an output holds before a kernel writes to it
 def other_slots(rng: np.random.Generator, name: str, sizes: tuple) -> tuple[str | None, tuple]:
     """For a case of append_keys with four blocks of 16: new words if need be, and its sizes.
 
-    Every token gets a block of its own, and an offset that is neither the first nor the last of
-    the block. large_pool: the first token goes to block 3; elsewhere no token goes to block 0.
+    Every token gets another block and an offset inside it; three_tokens has the first offset of a
+    block and the last one, too. large_pool: the first token goes to block 3. Slot 0 is in nowhere
+    only, beside -1.
     """
     slots, *rest = sizes
     blocks = rng.permutation((1, 2, 3))
     if name == "large_pool":
         blocks = np.array((3, int(rng.integers(3))))
     offsets = rng.integers(1, 15, len(blocks))
+    if name == "three_tokens":
+        offsets[:2] = 0, 15
     new = [int(16 * b + o) for b, o in zip(blocks, offsets, strict=True)][: len(slots)]
     if name == "nowhere":
-        new[int(rng.integers(len(new)))] = -1
+        new[:2] = rng.permutation((-1, 0)).tolist()
     words = f"slot {new[0]}" if name == "one_token" else None
     return words, (tuple(new), *rest)
 

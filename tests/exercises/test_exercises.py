@@ -58,6 +58,15 @@ def test_wrong_answer_does_not_pass(exercise: Exercise, wrong: Version) -> None:
     assert "not yet" in result._repr_html_()
 
 
+def test_q_in_its_own_order_passes() -> None:
+    """No padding and no rows: another cure than the solution's."""
+    exercise = EXERCISES["query_to_shared"]
+    source = exercise.source.replace("(NUM_VECS_PER_THREAD | 1) * VEC_SIZE", "VEC_SIZE")
+    source = source.replace("j * VEC_SIZE + e", "j * THREAD_GROUP_SIZE * VEC_SIZE + e")
+    own_place = "i // VEC_SIZE * THREAD_GROUP_SIZE * VEC_SIZE + i % VEC_SIZE"
+    check(exercise.name, exercise.answer(source.replace("start + i]", f"start + {own_place}]")))
+
+
 @each
 def test_solving_fills_only_the_marked_place(exercise: Exercise) -> None:
     before, after = exercise.stub.split(PLACEHOLDER)

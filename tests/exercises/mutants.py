@@ -1,0 +1,177 @@
+"""Small mistakes in the solutions of the exercises, and which of them the cases let pass.
+
+`python -m tests.exercises.mutants write_keys` lists them for one exercise, or for all: a line of
+the solution, what stood in its place, and the draws that accepted it.
+"""
+
+import ast
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from itertools import zip_longest
+from typing import Any
+
+from pa_tutorial.checks import check
+from pa_tutorial.checks.running import judge, one_thread
+from pa_tutorial.exercises import EXERCISES, Exercise
+from pa_tutorial.exercises.exercise import BEGIN, END
+
+SECONDS = 2  # of processor time; a case takes less, and a mutant may go on for ever
+OTHER_OPERATORS: Mapping[type, tuple[type, ...]] = {
+    ast.Add: (ast.Sub,),
+    ast.Sub: (ast.Add,),
+    ast.Mult: (ast.Add, ast.FloorDiv),
+    ast.Div: (ast.Mult,),
+    ast.FloorDiv: (ast.Mod,),
+    ast.Mod: (ast.FloorDiv,),
+    ast.Lt: (ast.LtE, ast.Gt),
+    ast.LtE: (ast.Lt, ast.GtE),
+    ast.Gt: (ast.GtE, ast.Lt),
+    ast.GtE: (ast.Gt, ast.LtE),
+    ast.Eq: (ast.NotEq,),
+    ast.NotEq: (ast.Eq,),
+    ast.And: (ast.Or,),
+    ast.Or: (ast.And,),
+    ast.BitAnd: (ast.BitOr,),
+    ast.BitOr: (ast.Add,),
+}
+OTHER_NAMES = {"min": "max", "max": "min", "amax": "amin"}
+
+
+def mistakes(node: ast.AST) -> Iterator[ast.AST]:
+    """What may stand in the place of a node: one token less, or another one."""
+    match node:
+        case ast.Constant(int() | float() as number) if not isinstance(number, bool):
+            yield from (ast.Constant(number + step) for step in (1, -1))
+        case ast.Name(id=name) if name in OTHER_NAMES:
+            yield ast.Name(OTHER_NAMES[name])
+        case ast.Attribute(value=value, attr=name) if name in OTHER_NAMES:
+            yield ast.Attribute(value, OTHER_NAMES[name])
+        case ast.BinOp(left, op, right):
+            others = OTHER_OPERATORS.get(type(op), ())
+            yield from (left, right, *(ast.BinOp(left, other(), right) for other in others))
+        case ast.BoolOp(op, values):
+            others = OTHER_OPERATORS[type(op)]
+            yield from (*values, *(ast.BoolOp(other(), values) for other in others))
+        case ast.Compare(left, [op], right):
+            others = OTHER_OPERATORS.get(type(op), ())
+            yield from (ast.Compare(left, [other()], right) for other in others)
+        case ast.UnaryOp(_, operand) if not isinstance(operand, ast.Constant):
+            yield operand
+        case ast.IfExp(_, body, orelse):
+            yield from (body, orelse)
+        case ast.Call(ast.Name("min" | "max") as function, [_, _, *_] as args):
+            for i in range(len(args)):
+                yield ast.Call(function, args[:i] + args[i + 1 :], [])
+        case ast.Call(ast.Name("range") as function, args):
+            for i, arg in enumerate(args):
+                for end in off_by_one(arg):
+                    yield ast.Call(function, [*args[:i], end, *args[i + 1 :]], [])
+        case ast.Slice(lower, upper):
+            yield from (ast.Slice(end, upper) for end in off_by_one(lower))
+            yield from (ast.Slice(lower, end) for end in off_by_one(upper))
+        case ast.If(_, body, orelse):
+            yield from (ast.Pass(), ast.If(ast.Constant(True), body, orelse))
+        case ast.stmt() if not isinstance(node, ast.Return | ast.FunctionDef):
+            yield ast.Pass()
+
+
+def off_by_one(node: ast.expr | None) -> Iterator[ast.expr]:
+    """One more and one less; a constant is changed elsewhere."""
+    if node is not None and not isinstance(node, ast.Constant):
+        yield from (ast.BinOp(node, op(), ast.Constant(1)) for op in (ast.Add, ast.Sub))
+
+
+def places(tree: ast.AST) -> Iterator[tuple[ast.AST, Any, Any]]:
+    """(node, what holds it: the fields of its parent or a list, and where there)."""
+    for parent in ast.walk(tree):
+        for name, value in ast.iter_fields(parent):
+            held = ((value, i) for i in range(len(value))) if isinstance(value, list) else ()
+            for holder, key in held or ((vars(parent), name),):
+                if isinstance(holder[key], ast.AST):
+                    yield holder[key], holder, key
+
+
+def mutants(exercise: Exercise) -> dict[str, tuple[str, str]]:
+    """Text of each mutant -> the lines of the solution that changed, before and after."""
+    lines = [line.strip() for line in exercise.source.splitlines()]
+    solution = range(lines.index(BEGIN) + 1, lines.index(END) + 1)
+    tree = ast.parse(exercise.source)
+    before, found = ast.unparse(tree), {}
+    for node, holder, key in list(places(tree)):
+        if getattr(node, "lineno", None) not in solution:
+            continue
+        for mistake in mistakes(node):
+            holder[key] = mistake
+            after = ast.unparse(ast.fix_missing_locations(tree))
+            holder[key] = node
+            if after != before:
+                found[after] = changed_lines(before, after)
+    return found
+
+
+def changed_lines(before: str, after: str) -> tuple[str, str]:
+    """The lines that differ; with those in front, where the old ones are there more than once."""
+    old, new = ([line.strip() for line in text.splitlines()] for text in (before, after))
+    first = num_equal(old, new)
+    last = -num_equal(old[::-1], new[::-1]) or None
+    while "\n".join(old).count("\n".join(old[first:last])) > 1:
+        first -= 1
+    return "\n".join(old[first:last]), "\n".join(new[first:last])
+
+
+def num_equal(some: list[str], others: list[str]) -> int:
+    """How many lines are equal before the first that differ."""
+    pairs = zip_longest(some, others)
+    return next(place for place, (one, other) in enumerate(pairs) if one != other)
+
+
+class EndlessError(KeyboardInterrupt):
+    """A case took too long. `judge` takes every other error for a wrong answer."""
+
+
+@contextmanager
+def time_limit() -> Iterator[None]:
+    def stop(*_: object) -> None:
+        raise EndlessError
+
+    previous = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, previous)
+
+
+def passes(exercise: Exercise, text: str, draw: int) -> bool:
+    """Whether an answer passes all cases of a draw. Raises EndlessError if one takes too long."""
+    try:
+        answer = exercise.answer(text)
+    except Exception:
+        return False
+    with one_thread():
+        for trial in exercise.trials(draw):
+            with time_limit():
+                if not judge(trial, answer)[0].passed:
+                    return False
+    return True
+
+
+def accepted(exercise: Exercise, draws: tuple[int, ...]) -> dict[tuple[str, str], list[int]]:
+    """The changes that at least one draw accepts, and the draws that do."""
+    found = {}
+    for draw in draws:
+        check(exercise.name, draw=draw)  # without a time limit: it may import something large
+    for text, change in mutants(exercise).items():
+        with suppress(EndlessError):
+            if good := [draw for draw in draws if passes(exercise, text, draw)]:
+                found[change] = good
+    return found
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or EXERCISES:
+        for (old, new), draws in accepted(EXERCISES[name], (0, 1)).items():
+            print(f"{name}\n  - {old}\n  + {new}\n  draws {draws}")
