@@ -11,6 +11,7 @@ import torch
 from pa_tutorial.checks.comparing import Comparison, bounds_of, compare
 from pa_tutorial.checks.diagnosing import diagnose
 from pa_tutorial.checks.showing import CaseResult, Result
+from pa_tutorial.tracebacks import ShortInNotebooks
 from pa_tutorial.walk.calls import AnswerError, Function
 from pa_tutorial.walk.cases import CASES, SHORT_CHECK
 from pa_tutorial.walk.ladder import STAGES, Stage
@@ -36,7 +37,7 @@ class Trial:
     problem: object = None
 
 
-class CheckFailure(AssertionError):
+class CheckFailure(ShortInNotebooks, AssertionError):
     """A check found something wrong. `result` holds every case; the message is the table."""
 
     def __init__(self, result: Result) -> None:

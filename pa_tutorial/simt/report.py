@@ -7,6 +7,7 @@ import numpy as np
 from pa_tutorial.simt.snapshots import END, Index, Snapshot
 from pa_tutorial.simt.source import Site
 from pa_tutorial.simt.trace import Trace
+from pa_tutorial.tracebacks import ShortInNotebooks
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def _quote(site: Site) -> list[str]:
     return [f"  line {site.line} of {site.function}:  {site.code}"]
 
 
-class SimtError(Exception):
+class SimtError(ShortInNotebooks):
     """A check found a mistake in the kernel; `finding` says which and where."""
 
     def __init__(self, finding: Finding) -> None:

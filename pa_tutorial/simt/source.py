@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from types import CodeType
 
+from pa_tutorial.tracebacks import ShortInNotebooks
+
 # A comment of its own, "# mark: scores": a place to look at, whatever the statement there is.
 MARK = re.compile(r"\s*# (mark: \w+)$")
 
 
-class Unsupported(NotImplementedError):
+class Unsupported(ShortInNotebooks, NotImplementedError):
     """The kernel uses something that the simulator, or Numba itself, does not know."""
 
 
