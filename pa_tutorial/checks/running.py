@@ -81,9 +81,14 @@ def one_thread() -> Iterator[None]:
 def judge(trial: Trial, function: Function | None) -> tuple[CaseResult, list[Comparison]]:
     """Run one trial. Whatever the function does wrong is a failure, not an error of the check."""
     described = (trial.name, trial.isolates, trial.meaning)
-    with torch_settings_kept():  # building a model draws random numbers
-        references = {name: compute() for name, compute in trial.references.items()}
+    at_work = ""  # a reference, with what to say about it; of the function itself, nothing
+    references = {}
     try:
+        for name, compute in trial.references.items():
+            at_work = f"{name}, which it is compared with, gave no result: "
+            with torch_settings_kept():  # building a model draws random numbers
+                references[name] = compute()
+        at_work = ""
         with torch_settings_kept():
             actual = trial.run(function)
         comparisons = compare(actual, references, trial.bounds)
@@ -91,8 +96,8 @@ def judge(trial: Trial, function: Function | None) -> tuple[CaseResult, list[Com
         raise
     except BaseException as error:  # SystemExit too: the function may be anybody's
         refused = isinstance(error, AnswerError)
-        bound = trial.bounds["out"]
-        return CaseResult(*described, False, None, bound, describe(error), refused), []
+        why = at_work + describe(error)
+        return CaseResult(*described, False, None, trial.bounds["out"], why, refused), []
     failed = [comparison for comparison in comparisons if not comparison.passed]
     outputs = failed or comparisons
     deciding = max(
