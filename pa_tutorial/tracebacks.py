@@ -8,6 +8,7 @@ import os
 import sysconfig
 import traceback
 from pathlib import Path
+from types import FrameType
 
 full = False
 
@@ -23,10 +24,15 @@ class ShortInNotebooks(Exception):
         """The lines that IPython prints in place of its own traceback."""
         if full:
             return "".join(traceback.format_exception(self)).splitlines()
-        frames = traceback.extract_tb(self.__traceback__)
-        own = [frame for frame in frames if not frame.filename.startswith(NOT_THE_READERS)]
+        own = traceback.StackSummary.extract(own_frames(self))
         lines = [f"  line {frame.lineno} of {_place(frame)}:  {frame.line}" for frame in own]
         return [HEAD, *lines, *f"{type(self).__name__}: {self}".splitlines()]
+
+
+def own_frames(error: BaseException) -> list[tuple[FrameType, int]]:
+    """The frames of its traceback that are the reader's, each with the number of its line."""
+    frames = traceback.walk_tb(error.__traceback__)
+    return [f for f in frames if not f[0].f_code.co_filename.startswith(NOT_THE_READERS)]
 
 
 def _place(frame: traceback.FrameSummary) -> str:

@@ -1,5 +1,7 @@
 """Run trials and collect the result; what check() and attempt() share."""
 
+import linecache
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,7 +13,7 @@ import torch
 from pa_tutorial.checks.comparing import Comparison, bounds_of, compare
 from pa_tutorial.checks.diagnosing import diagnose
 from pa_tutorial.checks.showing import CaseResult, Result
-from pa_tutorial.tracebacks import ShortInNotebooks
+from pa_tutorial.tracebacks import ShortInNotebooks, own_frames
 from pa_tutorial.walk.calls import AnswerError, Function
 from pa_tutorial.walk.cases import CASES, SHORT_CHECK
 from pa_tutorial.walk.ladder import STAGES, Stage
@@ -51,7 +53,28 @@ def describe(error: BaseException) -> str:
         text = str(error)
     except Exception:
         text = "(its message cannot be read)"
-    return text if isinstance(error, AnswerError) else f"it raised {type(error).__name__}: {text}"
+    if isinstance(error, AnswerError):
+        return text
+    lines = () if isinstance(error, ShortInNotebooks) else _last_line(error)
+    return "\n".join([f"it raised {type(error).__name__}: {text}", *lines])
+
+
+def _last_line(error: BaseException) -> Iterator[str]:
+    """The last line of the author's that ran, and of an index error the whole numbers in it."""
+    places = [(f.f_code.co_name, f, n) for f, n in own_frames(error)]
+    for name, frame, number in places[-1:]:
+        code = linecache.getline(frame.f_code.co_filename, number).strip()
+        yield f"  line {number} of {name}:  {code}"
+        words = {word: frame.f_locals.get(word) for word in re.findall(r"\w+", code)}
+        numbers = [f"{word} = {value}" for word, value in words.items() if type(value) is int]
+        if isinstance(error, IndexError) and numbers:
+            yield f"  where {', '.join(numbers)}"
+
+
+def is_outside(error: BaseException) -> bool:
+    """Whether an index left its array, in Python or in a kernel."""
+    finding = getattr(error, "finding", None)
+    return isinstance(error, IndexError) or (finding and finding.check == "memory")
 
 
 @contextmanager
@@ -97,7 +120,10 @@ def judge(trial: Trial, function: Function | None) -> tuple[CaseResult, list[Com
     except BaseException as error:  # SystemExit too: the function may be anybody's
         refused = isinstance(error, AnswerError)
         why = at_work + describe(error)
-        return CaseResult(*described, False, None, trial.bounds["out"], why, refused), []
+        failed = CaseResult(
+            *described, False, None, trial.bounds["out"], why, refused, is_outside(error)
+        )
+        return failed, []
     failed = [comparison for comparison in comparisons if not comparison.passed]
     outputs = failed or comparisons
     deciding = max(

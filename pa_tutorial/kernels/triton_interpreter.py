@@ -30,7 +30,7 @@ from pa_tutorial.private_names import PLACE, InterpretedFunction, TensorHandle, 
 from pa_tutorial.tracebacks import ShortInNotebooks
 
 
-class MemoryFault(ShortInNotebooks):
+class MemoryFault(ShortInNotebooks, IndexError):
     """A kernel reads or writes outside the tensors that it was given."""
 
 
