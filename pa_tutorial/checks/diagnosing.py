@@ -59,10 +59,8 @@ def _pattern(out: Comparison, axes: tuple[str, ...], problem: object) -> str | N
     """The first description that fits which rows are wrong."""
     wrong = out.errors > out.bound
     if np.isnan(out.actual).any():
-        return (
-            "the output holds NaN: a place that holds no token was read, "
-            "or exp overflowed, or a whole row was masked"
-        )
+        of_attention = ", or exp overflowed, or a whole row was masked" if problem else ""
+        return f"the output holds NaN: a place that holds no token was read{of_attention}"
     if not np.any(out.actual):
         return "the output is all zero: nothing was written, or only zeros were"
     if axes[0] == "layer" and wrong.shape[0] > 1 and not wrong[0].any():
