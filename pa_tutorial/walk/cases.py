@@ -330,7 +330,7 @@ WORKED_EXAMPLE: DecodeProblem = CASES["decode/worked_example"]
 _SHORT = """
 worked_example ordinary_softmax tail other_scale gqa alibi drifting_scores
 drifting_over_lanes_and_warps very_deep_negative_scores stale_slots_far_above bfloat16
-many_sequences gaps_in_the_cache head_size_120_float16 alibi_block_size_8 strided_q_float16
-long_context
+many_sequences block_zero_in_use gaps_in_the_cache head_size_256 head_size_120_float16
+alibi_block_size_8 strided_q_float16 long_context
 """
 SHORT_CHECK = tuple(f"decode/{name}" for name in _SHORT.split())
