@@ -82,7 +82,7 @@ def _cause(index: int, size: int) -> str:
     if index < 0:
         return "Usually the first element has no neighbour before it, and needs an `if`."
     if index == size:
-        return "Usually a bound is too large by one, or an `if` for the last threads is missing."
+        return "Usually a bound is too large by one, or a `%` or an `if` is missing."
     return "Usually it counts something else than this axis: a `//`, a `%` or an `if` is missing."
 
 
