@@ -168,10 +168,7 @@ def run_case(stage: str, case_id: str) -> Outcome:
         stages = importlib.import_module("pa_tutorial.walk.ladder").STAGES
         trial = running.stage_trial(stages[stage], case_id)
         trial = replace(trial, references={"the oracle": trial.references["the oracle"]})
-    try:
-        case, comparisons = running.judge(trial, None)
-    except Exception as error:  # of an engine, each request alone: changed too
-        return Outcome(False, None, f"a reference raised {error!r}")
+    case, comparisons = running.judge(trial, None)
     wrong = [c.quantity for c in comparisons if not c.passed]  # in order of computation
     error = math.inf if case.refused else case.error
     return Outcome(case.passed, error, case.diagnosis, wrong[-1] if wrong else "out")

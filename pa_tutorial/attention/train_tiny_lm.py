@@ -80,7 +80,9 @@ def train(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m pa_tutorial.attention.train_tiny_lm", description=__doc__.splitlines()[0]
+    )
     parser.add_argument("--steps", type=int, default=1400)
     parser.add_argument("--out", type=Path, default=WEIGHTS, help="where the weights are written")
     arguments = parser.parse_args()

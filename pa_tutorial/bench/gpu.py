@@ -170,7 +170,9 @@ def measure(rounds: int, shapes: Iterable[Shape] = SHAPES) -> dict[str, object]:
 
 def main(command_line: list[str] | None = None) -> int:
     """The exit status: 1 if a result was wrong."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m pa_tutorial.bench.gpu", description=__doc__.splitlines()[0]
+    )
     parser.add_argument("--rounds", type=int, default=21, help="measurements per point (median)")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the JSON file")
     arguments = parser.parse_args(command_line)

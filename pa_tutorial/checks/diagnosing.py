@@ -4,6 +4,8 @@ import numpy as np
 
 from pa_tutorial.checks.comparing import QUANTITIES, Comparison
 
+EVERY_DIGIT = 17  # tell any two float64 apart
+
 
 def diagnose(failed: list[Comparison], axes: tuple[str, ...], problem: object = None) -> str:
     """Several lines for a reader: the first wrong quantity, the worst place, the pattern.
@@ -24,23 +26,28 @@ def diagnose(failed: list[Comparison], axes: tuple[str, ...], problem: object = 
 
 
 def _worst_place(out: Comparison, axes: tuple[str, ...]) -> str:
-    """The element that is worst; the first one that differs where all must be equal."""
+    """The element that is worst; where all must be equal, the first one that differs."""
     exact = out.bound == 0
     flat = np.argmax(out.errors > 0) if exact else np.argmax(out.errors)
     row = np.unravel_index(int(flat), out.errors.shape)
     actual, expected = out.actual[row], out.expected[row]
-    equal = actual == expected  # -inf, too, where both have it
-    difference = np.abs(np.subtract(actual, expected, where=~equal, out=np.zeros(equal.shape)))
-    element = int(np.argmax(np.where(np.isnan(difference), np.inf, difference)))
+    differs = actual != expected  # -inf isn't, where both have it
+    difference = np.abs(np.subtract(actual, expected, where=differs, out=np.zeros(differs.shape)))
+    size = np.where(np.isnan(difference), np.inf, difference)
+    element = int(np.argmax(differs if exact else size))
     place = ", ".join(
         _name_place(axis, int(index)) for axis, index in zip(axes, (*row, element), strict=False)
     )
-    form = ".7g" if exact else ".3g"  # whole numbers are shown as such
-    return (
-        f"{'first difference from' if exact else 'worst against'} {out.reference}: "
-        f"{place} is {actual[element]:{form}} "
-        f"and should be {expected[element]:{form}}"
-    )
+    found, wanted = _told_apart(actual[element], expected[element], 7 if exact else 3)
+    where = f"{'first difference from' if exact else 'worst against'} {out.reference}"
+    return f"{where}: {place} is {found} and should be {wanted}"
+
+
+def _told_apart(actual: float, expected: float, digits: int) -> tuple[str, str]:
+    """Two different numbers as text, with as many more digits as it takes to see it."""
+    while f"{actual:.{digits}g}" == f"{expected:.{digits}g}" and digits < EVERY_DIGIT:
+        digits += 1
+    return f"{actual:.{digits}g}", f"{expected:.{digits}g}"
 
 
 def _name_place(axis: str, index: int) -> str:
@@ -52,10 +59,8 @@ def _pattern(out: Comparison, axes: tuple[str, ...], problem: object) -> str | N
     """The first description that fits which rows are wrong."""
     wrong = out.errors > out.bound
     if np.isnan(out.actual).any():
-        return (
-            "the output holds NaN: a place that holds no token was read, "
-            "or exp overflowed, or a whole row was masked"
-        )
+        of_attention = ", or exp overflowed, or a whole row was masked" if problem else ""
+        return f"the output holds NaN: a place that holds no token was read{of_attention}"
     if not np.any(out.actual):
         return "the output is all zero: nothing was written, or only zeros were"
     if axes[0] == "layer" and wrong.shape[0] > 1 and not wrong[0].any():
@@ -69,8 +74,9 @@ def _pattern(out: Comparison, axes: tuple[str, ...], problem: object) -> str | N
         bad = np.flatnonzero(heads.any(axis=0))
         if len(bad) < wrong.shape[-1]:
             return f"only heads {bad.tolist()} are wrong: look at which KV head each one reads"
-    if wrong.size > 1 and wrong.all():
-        return "it is wrong not only there, but everywhere"
+    if out.bound > 0 and wrong.size > 1 and wrong.all():
+        rows = " and ".join(axes[: wrong.ndim])
+        return f"in this case, every {rows} is wrong, not that one alone"
     return None
 
 

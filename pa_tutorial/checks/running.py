@@ -1,5 +1,7 @@
 """Run trials and collect the result; what check() and attempt() share."""
 
+import linecache
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +13,7 @@ import torch
 from pa_tutorial.checks.comparing import Comparison, bounds_of, compare
 from pa_tutorial.checks.diagnosing import diagnose
 from pa_tutorial.checks.showing import CaseResult, Result
+from pa_tutorial.tracebacks import ShortInNotebooks, own_frames
 from pa_tutorial.walk.calls import AnswerError, Function
 from pa_tutorial.walk.cases import CASES, SHORT_CHECK
 from pa_tutorial.walk.ladder import STAGES, Stage
@@ -36,7 +39,7 @@ class Trial:
     problem: object = None
 
 
-class CheckFailure(AssertionError):
+class CheckFailure(ShortInNotebooks, AssertionError):
     """A check found something wrong. `result` holds every case; the message is the table."""
 
     def __init__(self, result: Result) -> None:
@@ -50,7 +53,28 @@ def describe(error: BaseException) -> str:
         text = str(error)
     except Exception:
         text = "(its message cannot be read)"
-    return text if isinstance(error, AnswerError) else f"it raised {type(error).__name__}: {text}"
+    if isinstance(error, AnswerError):
+        return text
+    lines = () if isinstance(error, ShortInNotebooks) else _last_line(error)
+    return "\n".join([f"it raised {type(error).__name__}: {text}", *lines])
+
+
+def _last_line(error: BaseException) -> Iterator[str]:
+    """The last line of the author's that ran, and of an index error the whole numbers in it."""
+    places = [(f.f_code.co_name, f, n) for f, n in own_frames(error)]
+    for name, frame, number in places[-1:]:
+        code = linecache.getline(frame.f_code.co_filename, number).strip()
+        yield f"  line {number} of {name}:  {code}"
+        words = {word: frame.f_locals.get(word) for word in re.findall(r"\w+", code)}
+        numbers = [f"{word} = {value}" for word, value in words.items() if type(value) is int]
+        if isinstance(error, IndexError) and numbers:
+            yield f"  where {', '.join(numbers)}"
+
+
+def is_outside(error: BaseException) -> bool:
+    """Whether an index left its array, in Python or in a kernel."""
+    finding = getattr(error, "finding", None)
+    return isinstance(error, IndexError) or (finding and finding.check == "memory")
 
 
 @contextmanager
@@ -80,9 +104,14 @@ def one_thread() -> Iterator[None]:
 def judge(trial: Trial, function: Function | None) -> tuple[CaseResult, list[Comparison]]:
     """Run one trial. Whatever the function does wrong is a failure, not an error of the check."""
     described = (trial.name, trial.isolates, trial.meaning)
-    with torch_settings_kept():  # building a model draws random numbers
-        references = {name: compute() for name, compute in trial.references.items()}
+    at_work = ""  # a reference, with what to say about it; of the function itself, nothing
+    references = {}
     try:
+        for name, compute in trial.references.items():
+            at_work = f"{name}, which it is compared with, gave no result: "
+            with torch_settings_kept():  # building a model draws random numbers
+                references[name] = compute()
+        at_work = ""
         with torch_settings_kept():
             actual = trial.run(function)
         comparisons = compare(actual, references, trial.bounds)
@@ -90,8 +119,11 @@ def judge(trial: Trial, function: Function | None) -> tuple[CaseResult, list[Com
         raise
     except BaseException as error:  # SystemExit too: the function may be anybody's
         refused = isinstance(error, AnswerError)
-        bound = trial.bounds["out"]
-        return CaseResult(*described, False, None, bound, describe(error), refused), []
+        why = at_work + describe(error)
+        failed = CaseResult(
+            *described, False, None, trial.bounds["out"], why, refused, is_outside(error)
+        )
+        return failed, []
     failed = [comparison for comparison in comparisons if not comparison.passed]
     outputs = failed or comparisons
     deciding = max(
@@ -114,13 +146,13 @@ def run_trials(title: str, trials: Sequence[Trial], function: Function | None) -
 def stage_trials(stage: Stage, short: bool = False, takes: Sequence[str] = ()) -> list[Trial]:
     """The cases of a stage, each against the oracle and against the stages before it.
 
-    short  only those of SHORT_CHECK
+    short  only those of SHORT_CHECK, in its order
     takes  what a function in its place takes by name: see Candidate
     """
     return [
-        stage_trial(stage, case.id, takes=takes)
-        for case in CASES.values()
-        if stage.is_checked_on(case) and (case.id in SHORT_CHECK or not short)
+        stage_trial(stage, case_id, takes=takes)
+        for case_id in (SHORT_CHECK if short else CASES)
+        if stage.is_checked_on(CASES[case_id])
     ]
 
 

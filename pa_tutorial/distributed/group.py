@@ -18,6 +18,7 @@ from torch.distributed.elastic.multiprocessing.errors import ErrorHandler
 from torch.distributed.rendezvous import rendezvous
 
 from pa_tutorial.arguments import require
+from pa_tutorial.tracebacks import ShortInNotebooks
 
 LIMIT = 60.0  # seconds for which a rank may keep the others waiting
 START = timedelta(minutes=5)  # in which all ranks must have started
@@ -25,7 +26,7 @@ GRACE = 2.0  # seconds in which torchrun notices that a rank has died, and ends 
 NEVER = timedelta(days=7)
 
 
-class Disagreement(RuntimeError):
+class Disagreement(ShortInNotebooks, RuntimeError):
     """The ranks were about to compute different things."""
 
 

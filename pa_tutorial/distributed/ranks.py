@@ -22,9 +22,10 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from pa_tutorial.arguments import require
 from pa_tutorial.distributed.group import LIMIT, joined
 from pa_tutorial.private_names import PLACE, cloudpickle
+from pa_tutorial.tracebacks import ShortInNotebooks
 
 
-class RanksLost(RuntimeError):
+class RanksLost(ShortInNotebooks, RuntimeError):
     """The job has ended; the message names the rank that was the cause."""
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from pa_tutorial.arguments import require
 from pa_tutorial.engine.model import Llama, LlamaConfig
 from pa_tutorial.engine.rope import Rope
+from pa_tutorial.tracebacks import ShortInNotebooks
 
 MODEL_TYPES = ("llama", "qwen2")
 # What each type of rotary embedding has beside theta, in the order of Rope's fields.
@@ -20,7 +21,7 @@ ROPE_TYPES = {"default": (), "linear": LLAMA3[:1], "llama3": LLAMA3}
 NAMED_AT_MOST = 5  # tensors in a message
 
 
-class CheckpointError(ValueError):
+class CheckpointError(ShortInNotebooks, ValueError):
     """A folder that holds no model that can be loaded; the message says what is wrong."""
 
 

@@ -97,7 +97,9 @@ class LLM:
         requests: dict[int, Request] = {}
         coming = deque(sorted(range(len(prompts)), key=lambda index: arrivals[index]))
         step = 0
-        with tqdm(total=len(prompts), unit="request", disable=not progress) as bar:
+        # miniters=0: the bar is drawn anew although no request has ended, ten times per second.
+        options = {"unit": "request", "miniters": 0, "disable": not progress}
+        with tqdm(total=len(prompts), **options) as bar:
             try:
                 while coming or not self.engine.is_idle:
                     while coming and arrivals[coming[0]] <= step:
@@ -105,6 +107,8 @@ class LLM:
                         requests[index] = self._add(prompts[index], each[index])
                     self.engine.step()
                     step += 1
+                    samples = [s for r in requests.values() for s in r.samples]
+                    bar.set_postfix(tokens=sum(len(s.generated) for s in samples), refresh=False)
                     bar.update(sum(r.is_finished for r in requests.values()) - bar.n)
             finally:  # after an interrupt, the pool belongs to the next call
                 for request in requests.values():

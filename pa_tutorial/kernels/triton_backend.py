@@ -38,7 +38,7 @@ def why_absent() -> str | None:
     if find_spec("triton") is not None:
         return None
     if sys.platform == "linux":
-        return "Triton is not installed: pip install 'pa-tutorial[triton]'"
+        return "Triton is not installed: in a clone, python -m pip install -e '.[triton]'"
     return f"Triton has wheels for Linux only, and this is {sys.platform}"
 
 

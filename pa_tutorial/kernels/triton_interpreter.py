@@ -27,9 +27,10 @@ from triton.runtime.jit import JITFunction
 from pa_tutorial import private_names
 from pa_tutorial.kernels.cuda_launch import flat
 from pa_tutorial.private_names import PLACE, InterpretedFunction, TensorHandle, create_dot
+from pa_tutorial.tracebacks import ShortInNotebooks
 
 
-class MemoryFault(Exception):
+class MemoryFault(ShortInNotebooks, IndexError):
     """A kernel reads or writes outside the tensors that it was given."""
 
 

@@ -1,7 +1,9 @@
 """What can go wrong in the memory manager. Whenever one of these is raised, nothing has changed."""
 
+from pa_tutorial.tracebacks import ShortInNotebooks
 
-class PagingError(Exception):
+
+class PagingError(ShortInNotebooks):
     """The base of all errors below."""
 
 

@@ -1,5 +1,6 @@
 """What a simulation found, and what it was asked to look at."""
 
+import ast
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -7,6 +8,7 @@ import numpy as np
 from pa_tutorial.simt.snapshots import END, Index, Snapshot
 from pa_tutorial.simt.source import Site
 from pa_tutorial.simt.trace import Trace
+from pa_tutorial.tracebacks import ShortInNotebooks
 
 
 @dataclass(frozen=True)
@@ -44,14 +46,47 @@ class Finding:
         lines = [f"{self.check}: {self.what}", *_quote(self.site)]
         if self.other_site and self.other_site != self.site:
             lines += _quote(self.other_site)
-        return "\n".join(lines)
+        return "\n".join(lines + _outside(self))
 
 
 def _quote(site: Site) -> list[str]:
     return [f"  line {site.line} of {site.function}:  {site.code}"]
 
 
-class SimtError(Exception):
+def _outside(finding: Finding) -> list[str]:
+    """Of an index outside its array: which one, what it was computed from, the usual cause."""
+    if finding.check != "memory" or not finding.index or not finding.site.source:
+        return []
+    access = ast.parse(finding.site.text, mode="eval").body
+    if not isinstance(access, ast.Subscript):
+        return []
+    is_tuple = isinstance(access.slice, ast.Tuple)
+    expressions = access.slice.elts if is_tuple else [access.slice]
+    for axis in zip(expressions, finding.index, finding.shape, strict=False):
+        expression, index, size = axis
+        if index != ":" and not 0 <= index < size:
+            what = f"{ast.unparse(expression)} is {index}; it must be 0 to {size - 1}"
+            return [f"  {what}. {_cause(index, size)}", *_origins(expression, finding.site)]
+    return []
+
+
+def _origins(expression: ast.expr, site: Site) -> list[str]:
+    """The lines that gave the variables of an expression their values."""
+    names = {node.id for node in ast.walk(expression) if isinstance(node, ast.Name)}
+    given = (site.source.given(name, site.line) for name in names)
+    lines = sorted({statement.lineno for statement in given if statement})
+    return [f"  line {line} of {site.function}:  {site.source.line(line)}" for line in lines]
+
+
+def _cause(index: int, size: int) -> str:
+    if index < 0:
+        return "Usually the first element has no neighbour before it, and needs an `if`."
+    if index == size:
+        return "Usually a bound is too large by one, or a `%` or an `if` is missing."
+    return "Usually it counts something else than this axis: a `//`, a `%` or an `if` is missing."
+
+
+class SimtError(ShortInNotebooks):
     """A check found a mistake in the kernel; `finding` says which and where."""
 
     def __init__(self, finding: Finding) -> None:

@@ -8,15 +8,17 @@ import ast
 import inspect
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from types import CodeType
+
+from pa_tutorial.tracebacks import ShortInNotebooks
 
 # A comment of its own, "# mark: scores": a place to look at, whatever the statement there is.
 MARK = re.compile(r"\s*# (mark: \w+)$")
 
 
-class Unsupported(NotImplementedError):
+class Unsupported(ShortInNotebooks, NotImplementedError):
     """The kernel uses something that the simulator, or Numba itself, does not know."""
 
 
@@ -55,7 +57,21 @@ class Source:
         return " ".join(line.decode().strip() for line in lines)
 
     def site(self, node: ast.AST) -> "Site":
-        return Site(self.name, self.file, node.lineno, self.text(node), self.line(node.lineno))
+        text, code = self.text(node), self.line(node.lineno)
+        return Site(self.name, self.file, node.lineno, text, code, self)
+
+    def given(self, name: str, line: int) -> ast.stmt | None:
+        """The last statement above a line that gives a variable its value; None: it has none."""
+        found = [
+            statement
+            for statement in ast.walk(self.tree)
+            if isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.For)
+            and statement.lineno <= line
+            for target in getattr(statement, "targets", None) or [statement.target]
+            for node in ast.walk(target)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id == name
+        ]
+        return max(found, key=lambda statement: statement.lineno, default=None)
 
     def unsupported(self, node: ast.AST, why: str) -> Unsupported:
         return Unsupported(why + self.where(node))
@@ -77,6 +93,7 @@ class Site:
     line: int
     text: str  # the expression: s[t + 1]
     code: str  # the whole line
+    source: Source | None = field(default=None, compare=False, repr=False)
 
 
 def source_of(function: Callable) -> Source:

@@ -36,7 +36,11 @@ def pictures(notebook: Path) -> Iterator[tuple[str, str]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m pa_tutorial.viz",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--out", type=Path, default=Path("build/figures"), help="folder for them")
     out = parser.parse_args().out
     if not NOTEBOOKS.is_dir():

@@ -14,6 +14,7 @@ from torch import Tensor
 from pa_tutorial.attention.cached import KVCache
 from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.backends import Backend
+from pa_tutorial.tracebacks import ShortInNotebooks
 from pa_tutorial.walk.problem import DecodeProblem, SequenceProblem
 from pa_tutorial.walk.regimes import strided_view
 
@@ -32,7 +33,7 @@ TILE_SIZE = 16
 Function = Callable[..., Tensor]
 
 
-class AnswerError(Exception):
+class AnswerError(ShortInNotebooks):
     """What a function under test did cannot be compared; the message is for its author."""
 
 

@@ -81,6 +81,10 @@ _DECODE = (
         "a sequence of one token",
         "With one token the output is v itself: look at V and at the sum of the weights.",
     ),
+    DecodeProblem("ordinary_softmax").isolating(
+        "scaled scores about N(0, 1)",
+        "The scores (is the scale used, once?) or the weighted sum are wrong.",
+    ),
     DecodeProblem(
         "many_sequences_of_different_length", seq_lens=(1, 2, 7, 8, 9, 31, 64, 100), **_SIX_HEADS
     ).isolating(
@@ -115,10 +119,6 @@ _DECODE = (
     DecodeProblem("flat_softmax", scores="flat").isolating(
         "all weights nearly equal",
         "The sum of the weights is wrong: tokens are missing or counted twice.",
-    ),
-    DecodeProblem("ordinary_softmax").isolating(
-        "scaled scores about N(0, 1)",
-        "The scores (is the scale used, once?) or the weighted sum are wrong.",
     ),
     DecodeProblem("sharp_softmax", scores="sharp").isolating(
         "one weight over one half",
@@ -244,9 +244,10 @@ _BLOCKS = (
         "many blocks in random order",
         "Tokens come from other blocks: look up each logical block index in the block table.",
     ),
-    DecodeProblem("long_context", seq_lens=(8300, 300), **_ONE_HEAD).isolating(
-        "8,300 tokens in 519 blocks",
-        "A loop over tokens, blocks or partitions ends too early, or a table is cut.",
+    DecodeProblem("long_context", seq_lens=(8300, 300), dtype=float16, **_ONE_HEAD).isolating(
+        "8,300 tokens in 519 blocks, float16",
+        "A loop over tokens, blocks or partitions ends too early, a table is cut, or a sum is "
+        "float16 and stops growing.",
     ),
     DecodeProblem("shared_blocks", seq_lens=(33, 40, 37), shared_blocks=2).isolating(
         "three sequences begin in the same two blocks",
@@ -294,7 +295,7 @@ _BLOCKS = (
         "alibi_block_size_8", seq_lens=(70, 41), alibi=True, block_size=8, **_SIX_HEADS
     ).isolating(
         "a bias that grows with the distance, over blocks of 8",
-        "The distance counts tokens of the sequence: block index * block_size + offset.",
+        "Slopes belong to query heads; distances count tokens: block index * block_size + offset.",
     ),
     DecodeProblem(
         "strided_q_float16",
@@ -324,9 +325,12 @@ CASES: dict[str, Problem] = {case.id: case for case in (*SEQUENCE_CASES, *DECODE
 WORKED_EXAMPLE: DecodeProblem = CASES["decode/worked_example"]
 
 # The short check of a kernel: of the mistakes kept in tests/wrong, each that is made in a kernel
-# fails in one of these cases at least.
+# fails in one of these cases at least. In this order: of a mistake that breaks most of them, a case
+# that isolates little speaks first.
 _SHORT = """
-gqa alibi drifting_scores long_context bfloat16 many_sequences worked_example tail
-stale_slots_far_above gaps_in_the_cache head_size_120_float16 alibi_block_size_8 strided_q_float16
+worked_example ordinary_softmax tail other_scale gqa alibi drifting_scores
+drifting_over_lanes_and_warps very_deep_negative_scores stale_slots_far_above bfloat16
+many_sequences block_zero_in_use gaps_in_the_cache head_size_256 head_size_120_float16
+alibi_block_size_8 strided_q_float16 long_context
 """
 SHORT_CHECK = tuple(f"decode/{name}" for name in _SHORT.split())

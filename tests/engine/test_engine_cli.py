@@ -44,6 +44,12 @@ def test_bad_options_give_2_and_are_named(
     assert message in capsys.readouterr().err
 
 
+def test_the_bar_counts_tokens_while_no_request_has_ended(capsys: pytest.CaptureFixture) -> None:
+    assert main([PROMPT, "--max-tokens", "8"]) == 0
+    bar = capsys.readouterr().err
+    assert re.search(r"0/1 \[.*tokens=\d.*tokens=8", bar, re.DOTALL)
+
+
 def test_every_line_of_a_file_is_a_prompt(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     """And every sample of an answer is printed, then a line for each step."""
     file = tmp_path / "prompts.txt"

@@ -1,0 +1,43 @@
+"""How a notebook shows our own exceptions: the reader's lines and the message.
+
+from pa_tutorial import tracebacks
+tracebacks.full = True      # from now on the whole traceback, as plain Python prints it
+"""
+
+import os
+import sysconfig
+import traceback
+from pathlib import Path
+from types import FrameType
+
+full = False
+
+HEAD = "Your lines; `from pa_tutorial import tracebacks; tracebacks.full = True` adds all others:"
+LIBRARIES = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"))
+NOT_THE_READERS = tuple(str(f) + os.sep for f in (Path(__file__).parent, *LIBRARIES))
+
+
+class ShortInNotebooks(Exception):
+    """The base of our own exceptions. Plain Python and pytest show them as any other."""
+
+    def _render_traceback_(self) -> list[str]:
+        """The lines that IPython prints in place of its own traceback."""
+        if full:
+            return "".join(traceback.format_exception(self)).splitlines()
+        own = traceback.StackSummary.extract(own_frames(self))
+        lines = [f"  line {frame.lineno} of {_place(frame)}:  {frame.line}" for frame in own]
+        return [HEAD, *lines, *f"{type(self).__name__}: {self}".splitlines()]
+
+
+def own_frames(error: BaseException) -> list[tuple[FrameType, int]]:
+    """The frames of its traceback that are the reader's, each with the number of its line."""
+    frames = traceback.walk_tb(error.__traceback__)
+    return [f for f in frames if not f[0].f_code.co_filename.startswith(NOT_THE_READERS)]
+
+
+def _place(frame: traceback.FrameSummary) -> str:
+    """The function; outside of functions, "the cell" or the name of the file."""
+    if frame.name != "<module>":
+        return frame.name
+    is_cell = "ipykernel_" in frame.filename or frame.filename.startswith("<")
+    return "the cell" if is_cell else Path(frame.filename).name

@@ -1,0 +1,120 @@
+"""What a failing check says: the first place, the line, and the idea behind it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from numba import cuda
+
+from pa_tutorial.attention.cached import cached_attention
+from pa_tutorial.checks import attempt
+from pa_tutorial.checks.__main__ import INTERRUPTED, main
+from pa_tutorial.checks.comparing import compare
+from pa_tutorial.checks.diagnosing import diagnose
+from pa_tutorial.simt import SimtError, launch
+from pa_tutorial.walk.calls import AnswerError
+from pa_tutorial.walk.ladder import STAGES
+
+
+def diagnosis(actual: list, expected: list, bound: float = 0.0) -> str:
+    sides = ({"out": np.array(side, float)} for side in (actual, expected))
+    comparisons = compare(next(sides), {"ours": next(sides)}, {"out": bound})
+    return diagnose(comparisons, ("thread", "place"))
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected", "bound", "words"),
+    [
+        ([[0, 1, 2, 3, 6]], [[0, 1, 8, 9, 24]], 0.0, "thread 0, place 2 is 2 and should be 8"),
+        ([[1, 1], [5, 9]], [[1, 1], [4, 1]], 0.0, "thread 1, place 0 is 5 and should be 4"),
+        ([[np.nan, 1]], [[0, 1]], 0.0, "place 0 is nan and should be 0"),
+        ([[0.25512, 1]], [[0.25514, 1]], 1e-6, "place 0 is 0.25512 and should be 0.25514"),
+        ([[123456789]], [[123456788]], 0.0, "is 123456789 and should be 123456788"),
+    ],
+)
+def test_the_first_or_worst_place_is_named_with_digits_that_tell(
+    actual: list, expected: list, bound: float, words: str
+) -> None:
+    assert words in diagnosis(actual, expected, bound)
+
+
+def test_everywhere_is_said_of_rows_over_their_bound_and_not_of_whole_numbers() -> None:
+    assert "every thread is wrong" in diagnosis([[1, 2], [1, 2]], [[1, 3], [1, 3]], 1e-6)
+    assert "every" not in diagnosis([[1, 2], [1, 2]], [[1, 3], [1, 3]])
+
+
+@cuda.jit
+def reads_one_head_too_many(out, cache):
+    head_idx = cuda.blockIdx.x
+    kv_head_idx = head_idx // 1
+    out[head_idx] = cache[0, kv_head_idx]
+
+
+@cuda.jit
+def has_no_guard(out, cache):
+    i = cuda.grid(1)
+    out[i] = 1
+
+
+@cuda.jit
+def looks_to_the_left(out, cache):
+    for i in range(2):
+        out[i] = cache[0][i - 1]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "size", "lines"),
+    [
+        (
+            reads_one_head_too_many,
+            8,
+            ["kv_head_idx is 5; it must be 0 to 1.*counts something else", "head_idx // 1"],
+        ),
+        (has_no_guard, 5, ["i is 5; it must be 0 to 4.*too large by one", r"i = cuda\.grid"]),
+        (looks_to_the_left, 8, ["i - 1 is -1; it must be 0 to 1.*before it", "for i in range"]),
+    ],
+)
+def test_an_index_outside_says_where_it_comes_from_and_the_usual_cause(
+    kernel: object, size: int, lines: list[str]
+) -> None:
+    with pytest.raises(SimtError, match=r"\n  .*:  .*\n  " + r".*\n  line \d+ of .*".join(lines)):
+        launch(kernel, 6, 1, np.zeros(size), np.zeros((1, 2)), order="reverse")
+
+
+def test_an_index_error_in_python_comes_with_its_line_and_what_the_case_is_about() -> None:
+    def forgets_gqa(q, k, v, scale, slopes=None):
+        for head in range(q.shape[1]):
+            k[:, head]
+        return cached_attention(q, k, v, scale, slopes)
+
+    report = attempt("kv_cache", forgets_gqa).first_failure.report()
+    assert "of forgets_gqa:  k[:, head]\n  where head = 3" in report
+    assert "because: Heads are mixed up" in report
+
+
+def broken(*inputs: object, probe: object = None) -> torch.Tensor:
+    raise AnswerError("trouble on demand")
+
+
+def interrupted(*inputs: object, probe: object = None) -> torch.Tensor:
+    raise KeyboardInterrupt
+
+
+def test_a_stage_whose_reference_fails_is_no_traceback(monkeypatch) -> None:
+    monkeypatch.setitem(
+        STAGES, "full_recompute", replace(STAGES["full_recompute"], function=broken)
+    )
+    result = attempt("kv_cache")
+    assert result.passed == 0
+    words = "full_recompute, which it is compared with, gave no result: trouble on demand"
+    assert words in str(result)
+
+
+def test_ctrl_c_keeps_the_stages_that_were_finished(monkeypatch, capsys) -> None:
+    kv_cache = replace(STAGES["kv_cache"], function=interrupted)
+    monkeypatch.setitem(STAGES, "kv_cache", kv_cache)
+    assert main(["full_recompute", "kv_cache", "block_manager"]) == INTERRUPTED
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("full_recompute: ")
+    assert second == "kv_cache: interrupted, no result"

@@ -1,0 +1,39 @@
+"""Our own exceptions in a notebook: few lines, unless the reader asks for all."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pa_tutorial
+
+CELL = """
+from pa_tutorial import tracebacks
+from pa_tutorial.paging.allocator import BlockAllocator
+tracebacks.full = {full}
+def use(pool):
+    pool.free(9)
+use(BlockAllocator(4))
+"""
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_notebook_shows_the_readers_lines_and_the_message_or_all_on_request(full: bool) -> None:
+    ipython = [sys.executable, "-m", "IPython", "--colors=NoColor", "-c", CELL.format(full=full)]
+    said = subprocess.run(ipython, capture_output=True, text=True).stdout.rstrip()
+    assert re.search(r"UnknownBlock: .*9.*$", said)
+    if full:
+        assert "in free" in said
+    else:
+        assert "line 6 of the cell:  use(BlockAllocator(4))\n  line 5 of use:  pool" in said
+        assert said.count("\n") == 3
+
+
+def test_every_exception_of_ours_that_a_reader_meets_is_shown_in_few_lines() -> None:
+    own = re.compile(r"^class (\w+)\((\w*(?:Error|Exception))\):", re.M)
+    texts = (f.read_text(encoding="utf-8") for f in Path(pa_tutorial.__file__).parent.rglob("*.py"))
+    long = {name for text in texts for name, base in own.findall(text) if base != "PagingError"}
+    caught_by_us = {"Fallback", "BadScores"}
+    assert long == caught_by_us | {"ShortInNotebooks"}
