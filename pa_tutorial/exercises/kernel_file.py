@@ -11,11 +11,12 @@ compiled again for other arguments.
 import ast
 import inspect
 import re
+import sys
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib.util import cache_from_source, module_from_spec, spec_from_file_location
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -89,8 +90,8 @@ class KernelFile:
     """One of the files of kernels/ as a backend, with a reader's functions in the place of ours.
 
     name       "naive", "v1", "vectors" (v1 with vector loads) or "v2"
-    functions  kernels and device functions; each takes the place of the file's function of the
-               same name, or is added to the file
+    functions  kernels, device functions and launchers; each takes the place of the file's function
+               of the same name, or is added to the file
 
     Raises ValueError for another name.
     """
@@ -111,7 +112,8 @@ class KernelFile:
         """
         files = [KERNELS / file for file in FILES[self.name]]
         first, *changes = [file.read_text(encoding="utf-8") for file in files]
-        changes += [textwrap.dedent(inspect.getsource(f.py_func)) for f in self.functions]
+        plain = [getattr(function, "py_func", function) for function in self.functions]
+        changes += [textwrap.dedent(inspect.getsource(function)) for function in plain]
         text = reduce(updated, changes, first)
         for name, value in constants.items():
             text = with_constant(text, name, value)
@@ -120,6 +122,14 @@ class KernelFile:
     def module(self, **constants: object) -> ModuleType:
         """The file with these constants, imported."""
         return imported(self.text(**constants))
+
+    def write(self, path: str | Path, **constants: object) -> None:
+        """Write the file, so that `from kernel_v1 import *` takes what stands in it now."""
+        path = Path(path)
+        path.write_text(self.text(**constants), encoding="utf-8")
+        # Python keeps a module for as long as it runs, and compares only whole seconds of a file.
+        sys.modules.pop(path.stem, None)
+        Path(cache_from_source(str(path))).unlink(missing_ok=True)
 
     def why_absent(self) -> None:
         """It runs everywhere: without a GPU, in the simulator."""
