@@ -34,8 +34,12 @@ class simulate:  # noqa: N801  used like a function
             raise TypeError(
                 f"simulate has no option {unknown[0]!r}; it has {', '.join(sorted(OPTIONS))}"
             )
-        self.before = CUDADispatcher.configure
+        self.options, self.before = options, CUDADispatcher.configure
         CUDADispatcher.configure = configure_with(options)
+
+    def __repr__(self) -> str:
+        words = ", ".join(f"{name}={value!r}" for name, value in self.options.items())
+        return f"kernel[grid, block](…) runs in the simulator{words and ', with '}{words}"
 
     def __enter__(self) -> None:
         pass
