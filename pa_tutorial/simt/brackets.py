@@ -9,7 +9,7 @@ from pa_tutorial.simt.simulate import launch
 OPTIONS = frozenset(inspect.getfullargspec(launch).kwonlyargs) - {"shared_bytes"}
 
 
-class simulate:  # noqa: N801  used like a function
+class simulate:
     """From now on, kernel[grid, block, stream, shared_bytes](…) runs here, with all checks.
 
         simulate()
