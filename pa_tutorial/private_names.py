@@ -29,6 +29,11 @@ NEEDED = {
         "numba.core.sigutils.normalize_signature",
         "numba.cuda.target.CUDATypingContext",
     ),
+    "simt.brackets cannot take launches written as Numba writes them": (
+        "numba.cuda.dispatcher.CUDADispatcher",
+        "numba.cuda.dispatcher.CUDADispatcher.configure",
+        "numba.cuda.errors.normalize_kernel_dimensions",
+    ),
     "simt.numba_ptx and kernels.compiler_report cannot compile for a GPU that is not there": (
         "numba.cuda.dispatcher.get_current_device",
     ),

@@ -7,7 +7,7 @@ from numba import cuda, float32
 
 from pa_tutorial.exercises.drawing import seeded
 from pa_tutorial.exercises.exercise import Exercise
-from pa_tutorial.exercises.kernels import Enough, Task, on_tasks
+from pa_tutorial.exercises.kernel_grading import Enough, Task, on_tasks
 from pa_tutorial.simt.gpus import ALL_LANES, WARP_SIZE
 
 

@@ -6,7 +6,7 @@ from numba import cuda, float32
 
 from pa_tutorial.exercises.drawing import seeded, seeded_torch
 from pa_tutorial.exercises.exercise import Exercise
-from pa_tutorial.exercises.kernels import ITEM, Enough, Task, on_tasks
+from pa_tutorial.exercises.kernel_grading import ITEM, Enough, Task, on_tasks
 from pa_tutorial.paging.layouts import VllmLayout, reshape_and_cache, slot_mapping
 from pa_tutorial.simt.gpus import WARP_SIZE
 from pa_tutorial.simt.traffic import SECTOR

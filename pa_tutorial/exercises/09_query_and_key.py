@@ -12,7 +12,7 @@ from pa_tutorial.exercises import kernels
 from pa_tutorial.exercises.drawing import seeded
 from pa_tutorial.exercises.exercise import Exercise
 from pa_tutorial.exercises.grading import graded, whole_numbers
-from pa_tutorial.exercises.kernels import Enough, Task, on_tasks
+from pa_tutorial.exercises.kernel_grading import Enough, Task, on_tasks
 from pa_tutorial.kernels.dtypes import SCALAR_TYPES
 from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.simt import Trace, shared_traffic

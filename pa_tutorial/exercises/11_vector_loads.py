@@ -10,7 +10,7 @@ from torch import Tensor
 from pa_tutorial.exercises.drawing import seeded
 from pa_tutorial.exercises.exercise import Exercise
 from pa_tutorial.exercises.grading import graded
-from pa_tutorial.exercises.kernels import ITEM, Enough, Task, on_tasks
+from pa_tutorial.exercises.kernel_grading import ITEM, Enough, Task, on_tasks
 from pa_tutorial.kernels.geometry import divide_round_up
 from pa_tutorial.kernels.vectors import vector_access
 from pa_tutorial.simt.gpus import WARP_SIZE

@@ -11,7 +11,7 @@ from torch import Tensor
 from pa_tutorial.exercises.drawing import seeded
 from pa_tutorial.exercises.exercise import Exercise
 from pa_tutorial.exercises.grading import graded, whole_numbers
-from pa_tutorial.exercises.kernels import ITEM, Enough, Task, on_tasks
+from pa_tutorial.exercises.kernel_grading import ITEM, Enough, Task, on_tasks
 from pa_tutorial.simt import Trace
 from pa_tutorial.simt.gpus import WARP_SIZE
 from pa_tutorial.simt.traffic import SECTOR

@@ -27,6 +27,7 @@ on, start with lanes.py: who executes a statement. Then
     gpus                                              sizes of a GPU, and what fits on it
 """
 
+from pa_tutorial.simt.brackets import simulate
 from pa_tutorial.simt.machine import CHECKS
 from pa_tutorial.simt.numba_ptx import ptx
 from pa_tutorial.simt.report import Finding, Report, SimtError
@@ -59,5 +60,6 @@ __all__ = [
     "launch",
     "ptx",
     "shared_traffic",
+    "simulate",
     "twin",
 ]

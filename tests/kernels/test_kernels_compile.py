@@ -4,7 +4,7 @@ import linecache
 import re
 import subprocess
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
@@ -14,17 +14,19 @@ import pytest
 import torch
 
 from pa_tutorial import simt
+from pa_tutorial.exercises.kernel_file import FILES, KernelFile, arguments_of
 from pa_tutorial.kernels.compiler_report import compiled, linked, lto_ir, signature_of
-from pa_tutorial.kernels.remade import remade
+from pa_tutorial.simt import brackets, simulate
 from pa_tutorial.viz.kernel_runs import REFERENCE
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 pytestmark = pytest.mark.needs("numba-cuda")
 Launched = list[tuple[Callable, tuple]]
+SIZES = {"HEAD_SIZE": 128, "BLOCK_SIZE": 16}
 
 
 @pytest.fixture
-def launched(monkeypatch: pytest.MonkeyPatch) -> Launched:
+def launched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Launched]:
     """(kernel, arguments) of every launch from here on."""
     seen: Launched = []
     original = simt.launch
@@ -33,23 +35,29 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> Launched:
         seen.append((kernel, args))
         return original(kernel, grid, block, *args, **options)
 
-    monkeypatch.setattr(simt, "launch", launch)
-    return seen
+    for module in (simt, brackets):
+        monkeypatch.setattr(module, "launch", launch)
+    monkeypatch.chdir(tmp_path)  # kernel files that a notebook writes
+    monkeypatch.syspath_prepend(tmp_path)
+    with simulate():  # undoes what a notebook switches on
+        yield seen
 
 
 def compile_all(launched: Launched) -> set[str]:
-    """Each kind of launch once, for sm_90 and sm_80 in turn; returns the names of the kernels."""
+    """Each kind of launch once, for sm_90, sm_80 and sm_75 in turn; returns the names of the kernels."""
     kinds = {
         (kernel.py_func, signature_of(kernel, args)): (kernel, args) for kernel, args in launched
     }
-    for (kernel, args), capability in zip(kinds.values(), cycle(((9, 0), (8, 0))), strict=False):
+    for (kernel, args), capability in zip(
+        kinds.values(), cycle(((9, 0), (8, 0), (7, 5))), strict=False
+    ):
         assert ".entry" in simt.ptx(kernel, *args, compute_capability=capability)
     return {kernel.__name__ for kernel, _ in kinds}
 
 
 def run_cells(name: str, last: str | None = None) -> dict[str, object]:
     """The names of a notebook after its cells up to this one, without exercises."""
-    names: dict[str, object] = {"In": []}
+    names: dict[str, object] = {}
     for number, cell in enumerate(nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4).cells):
         skipped = "exercise" in cell.metadata or "live" in cell.metadata.get("tags", [])
         if cell.cell_type != "code" or skipped:
@@ -57,7 +65,6 @@ def run_cells(name: str, last: str | None = None) -> dict[str, object]:
         file = f"<cell {number} of {name}>"
         lines = cell.source.splitlines(keepends=True)
         linecache.cache[file] = (len(cell.source), None, lines, file)
-        names["In"].append(cell.source)
         exec(compile(cell.source, file, "exec"), names)
         if cell.id == last:
             break
@@ -72,9 +79,11 @@ IN_NOTEBOOKS = {  # the last cell, and the kernels up to it
     ),
     "08_first_paged_kernel": ("08-kernel-run", "find_blocks naive_kernel"),
     "09_query_and_key": (
-        "09-same-bits",
+        "09-look-at-scores",
         "query_in_a_hurry rows_of_query read_keys score_of_block scores",
     ),
+    "10_softmax_and_value": ("10-out", "maxima softmax paged_attention_v1"),
+    "11_vector_loads": ("11-launch", "copy_elements copy_vec paged_attention_v1"),
     "12_partitions": ("12-reduce-look", "paged_attention_v2 reduce_partitions"),
 }
 
@@ -86,35 +95,28 @@ def test_kernels_of_a_notebook(notebook: str, launched: Launched) -> None:
     assert compile_all(launched) >= set(kernels.split())
 
 
-def test_kernels_of_notebook_10(launched: Launched) -> None:
-    """The kernel as it grows, and the whole of v1 in each type."""
-    names = run_cells("10_softmax_and_value", last="10-v1")
-    for dtype in (torch.float16, torch.bfloat16, torch.float32):
-        sizes = {"HEAD_SIZE": 128, "BLOCK_SIZE": 16, "DTYPE": dtype}
-        arguments = names["arguments"](**vars(replace(REFERENCE, dtype=dtype).paged("vllm")))
-        launched.append((remade(names["paged_attention_v1"], **sizes), arguments))
-    assert compile_all(launched) == {"maxima", "softmax", "values", "paged_attention_v1"}
-
-
-@pytest.fixture(scope="module")
-def of_notebook_11() -> dict[str, object]:
-    return run_cells("11_vector_loads", last="11-by-element")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("name", FILES)
+def test_kernels_of_a_file(name: str, dtype: torch.dtype, launched: Launched) -> None:
+    step = replace(REFERENCE, dtype=dtype, seq_lens=(20,)).paged("vllm")
+    KernelFile(name).prepare(step, partition_size=16).run()
+    compile_all(launched)
 
 
 @pytest.mark.parametrize(
     ("name", "in_ptx", "reads"),
     [
-        ("by_element", (("shared", 2), 64), {"LDS.64": 16}),
-        ("by_vec", (("shared", 8), 16), {"LDS.128": 8 + 2}),  # q_vecs; and 2 of weights
+        ("v1", (("shared", 2), 64), {"LDS.64": 16}),
+        ("vectors", (("shared", 8), 16), {"LDS.128": 8 + 2}),  # q_vecs; and 2 of weights
     ],
 )
 def test_machine_code_joins_the_reads_of_shared_memory(
-    of_notebook_11: dict, name: str, in_ptx: tuple, reads: dict[str, int], tmp_path: Path
+    name: str, in_ptx: tuple, reads: dict[str, int], tmp_path: Path
 ) -> None:
     """64 reads of 2 bytes and 16 of 8 in PTX: what notebook 11 says of them."""
     triton = pytest.importorskip("triton", reason="nvdisasm comes with Triton")
-    kernel = of_notebook_11[name]
-    _, arguments, _ = of_notebook_11["run"](kernel, **vars(REFERENCE.paged("vllm")))
+    module = KernelFile(name).module(**SIZES, index_t="uint32")
+    kernel, arguments = module.paged_attention_v1, arguments_of(REFERENCE.paged("vllm"))
     assert in_ptx in compiled(kernel, *arguments).loads.items()
     code = lto_ir(kernel, signature_of(kernel, arguments), (9, 0))
     file = tmp_path / "kernel.cubin"
