@@ -44,7 +44,7 @@ def launched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Launch
 
 
 def compile_all(launched: Launched) -> set[str]:
-    """Each kind of launch once, for sm_90, sm_80 and sm_75 in turn; returns the names of the kernels."""
+    """Each kind of launch once, for one architecture after the other; the names of the kernels."""
     kinds = {
         (kernel.py_func, signature_of(kernel, args)): (kernel, args) for kernel, args in launched
     }

@@ -49,7 +49,8 @@ def test_a_launch_in_brackets_runs_with_all_checks_and_leaves_its_report() -> No
 def test_options_hold_until_the_end_of_their_block() -> None:
     with simulate(trace=0), simulate(checks=()):
         double_each[4, 32](np.zeros_like(A), A)
-        assert double_each.report.checks == () and not double_each.report.trace
+        assert double_each.report.checks == ()
+        assert not double_each.report.trace
     with simulate(trace=0):
         double_each[4, 32](np.zeros_like(A), A)
     assert double_each.report.trace.num_instructions == 2
