@@ -1,5 +1,6 @@
 """launch: run a Numba CUDA kernel here, with checks, and report."""
 
+import math
 import os
 from collections.abc import Callable, Sequence
 
@@ -19,6 +20,7 @@ from pa_tutorial.simt.writes import Writes
 
 Size = int | tuple[int, ...]
 Blocks = int | Index | list[int | Index] | range | str  # thread blocks; "all"
+MAX_BLOCKS = 1 << 20  # these take minutes; a GPU runs more
 MAX_SHARED = H100.max_shared_bytes_per_block  # other GPUs have less
 
 
@@ -133,10 +135,17 @@ def _check_options(checks: tuple[str, ...], order: str | int) -> None:
 
 
 def _check_limits(machine: Machine) -> None:
-    """What no GPU runs. Source: CUDA C++ Programming Guide, compute capabilities."""
+    """What no GPU runs, or would take hours here.
+
+    Source: CUDA C++ Programming Guide, compute capabilities.
+    """
     if machine.num_threads > MAX_THREADS or machine.block[2] > 64:
         raise ValueError(
             f"block is {machine.block}: at most {MAX_THREADS} threads, and 64 along z, are allowed"
+        )
+    if math.prod(machine.grid) > MAX_BLOCKS:
+        raise ValueError(
+            f"grid is {machine.grid}: the simulator runs at most {MAX_BLOCKS:,} thread blocks"
         )
     if max(machine.grid[1:]) > 65_535:
         raise ValueError(f"grid is {machine.grid}: at most 65535 along y and z are allowed")
