@@ -85,6 +85,8 @@ def launch(
         )
     _check_options(checks, order)
     grid = _size("grid", grid)
+    if math.prod(grid) > MAX_BLOCKS:
+        raise ValueError(f"grid is {grid}: the simulator runs at most {MAX_BLOCKS:,} thread blocks")
     machine = Machine(
         grid=grid,
         block=_size("block", block),
@@ -135,17 +137,10 @@ def _check_options(checks: tuple[str, ...], order: str | int) -> None:
 
 
 def _check_limits(machine: Machine) -> None:
-    """What no GPU runs, or would take hours here.
-
-    Source: CUDA C++ Programming Guide, compute capabilities.
-    """
+    """What no GPU runs. Source: CUDA C++ Programming Guide, compute capabilities."""
     if machine.num_threads > MAX_THREADS or machine.block[2] > 64:
         raise ValueError(
             f"block is {machine.block}: at most {MAX_THREADS} threads, and 64 along z, are allowed"
-        )
-    if math.prod(machine.grid) > MAX_BLOCKS:
-        raise ValueError(
-            f"grid is {machine.grid}: the simulator runs at most {MAX_BLOCKS:,} thread blocks"
         )
     if max(machine.grid[1:]) > 65_535:
         raise ValueError(f"grid is {machine.grid}: at most 65535 along y and z are allowed")

@@ -125,7 +125,6 @@ RIGHT = {
 
 @pytest.mark.parametrize("node", RIGHT, ids=lambda node: node.__name__)
 def test_integers_compute_as_numba_does_on_a_cpu(node: type) -> None:
-    """Without the comparison of signed and unsigned: there, Numba's targets differ."""
     python, apply = OPERATORS[node][0], binary(node)
     compiled = njit(error_model="numpy")(lambda a, b: python(a, b))
     for types in (tuple(map(np.dtype, pair.split())) for pair in TYPE_PAIRS):

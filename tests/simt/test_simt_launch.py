@@ -69,7 +69,7 @@ def test_what_is_no_kernel_or_no_argument_is_refused(function, args: tuple, word
         (1, 32, {"order": "backwards"}, "order is 'backwards'"),
         ((1, 70_000), 1, {}, "at most 65535 along y and z"),
         (2**31, 32, {}, "grid is (2147483648, 1, 1): the simulator runs at most 1,048,576 thread"),
-        ((1024, 1025), 32, {}, "grid is (1024, 1025, 1): the simulator runs at most"),
+        ((1024, 1025), 32, {"trace": "all"}, "grid is (1024, 1025, 1): the simulator runs at most"),
         (1, 32, {"shared_bytes": -4}, "shared_bytes is -4; it must be between 0 and 232448"),
         (1, 32, {"watch": "no such line"}, "no statement of double is at 'no such line'"),
         (1, 32, {"watch": "end", "names": "typo"}, "has no variable 'typo'"),
