@@ -10,7 +10,7 @@ Source: Numba's typing, as tests/simt/test_simt_arithmetic.py reads it from numb
 Known differences. A variable has the type of what it was given last; Numba finds one type for
 all that may reach a use, also by a way that no thread goes. Float % and // are NumPy's: Numba's
 own can differ where a quotient is almost whole. Multiplication and addition are rounded apart;
-Numba may fuse them.
+Numba may fuse them. Integers to a power above 65,536 wrap; Numba computes those as floats.
 """
 
 import ast
@@ -23,9 +23,10 @@ import numpy as np
 
 BOOL, INT64, UINT64 = np.dtype(bool), np.dtype(np.int64), np.dtype(np.uint64)
 FLOAT16, FLOAT32, FLOAT64 = (np.dtype(f"float{bits}") for bits in (16, 32, 64))
-NUMBERS = "biuf"  # kinds of NumPy types that a kernel can compute with
 TYPES = {np.dtype(code).type: np.dtype(code) for code in "?bhilqBHILQefd"}
 TYPES |= {bool: BOOL, int: INT64, float: FLOAT64}
+DTYPES = frozenset(TYPES.values())  # all that a kernel can compute with
+LOWEST = -(1 << 63)  # of int64
 OF_PYTHON = frozenset((BOOL, INT64, FLOAT64))  # kept as Python's numbers where all lanes agree
 
 Value = bool | int | float | np.generic | np.ndarray
@@ -48,7 +49,9 @@ def plain(value: Value) -> Value:
         return value
     if isinstance(value, np.generic) and value.dtype in OF_PYTHON:
         return value.item()
-    if type(value) is int and value >= 1 << 63:
+    if type(value) is int and not LOWEST <= value <= ~LOWEST:
+        if not 0 <= value < 1 << 64:
+            raise OverflowError(f"{value} needs more than 64 bits")
         return np.uint64(value)  # as Numba types such a number
     return value
 
@@ -101,7 +104,9 @@ def _at_least_float32(a: np.dtype, b: np.dtype) -> np.dtype:
 
 
 def _power_type(a: np.dtype, b: np.dtype) -> np.dtype:
-    """A float to an integer power keeps its type."""
+    """A float to an integer power keeps its type; for a bool, Numba may choose a float."""
+    if a == BOOL and b == np.int32:
+        return FLOAT32
     if _is_float(a) and not _is_float(b):
         return np.promote_types(a, FLOAT32)
     return _at_least_float32(a, b)
@@ -118,12 +123,27 @@ def _shift_type(a: np.dtype, b: np.dtype) -> np.dtype:
     return UINT64 if a.kind == "u" else INT64
 
 
+def divmod_type(a: np.dtype, b: np.dtype) -> np.dtype:
+    """Other than for // and %: uint64 and a signed integer meet in float64."""
+    if _is_float(a) or _is_float(b):
+        return _at_least_float32(a, b)
+    return {"f": FLOAT64, "u": UINT64}.get(np.promote_types(a, b).kind, INT64)
+
+
 def power(a: Value, b: Value) -> Value:
-    """a ** b. Of integers it goes through float64, as on a GPU."""
-    dtype = dtype_of(a)
-    if _is_float(dtype):
+    """a ** b. Integers wrap; to a negative power, 0 is the lowest one and most others are 0."""
+    if dtype_of(a) != INT64:
         return np.power(a, b)
-    return cast(np.power(cast(a, FLOAT64), cast(b, FLOAT64)), dtype)
+    negative_power = np.where(np.abs(a) == 1, np.power(a, b & 1), np.where(a == 0, LOWEST, 0))
+    return np.where(b < 0, negative_power, np.power(a, np.maximum(b, 0)))[()]
+
+
+def floor_divide(a: Value, b: Value) -> Value:
+    """a // b. The lowest integer by -1 would be too large; Numba gives 0."""
+    quotient = np.floor_divide(a, b)
+    if dtype_of(quotient) != INT64 or (type(b) is int and b != -1):
+        return quotient
+    return np.where(np.equal(quotient, LOWEST) & np.equal(b, -1), 0, quotient)[()]
 
 
 # Python's operator, the same for NumPy, and the type that both operands are converted to
@@ -132,7 +152,7 @@ OPERATORS: dict[type, tuple[Callable, Callable, Callable]] = {
     ast.Sub: (operator.sub, np.subtract, arithmetic_type),
     ast.Mult: (operator.mul, np.multiply, arithmetic_type),
     ast.Div: (operator.truediv, np.true_divide, _divided_type),
-    ast.FloorDiv: (operator.floordiv, np.floor_divide, _at_least_float32),
+    ast.FloorDiv: (operator.floordiv, floor_divide, _at_least_float32),
     ast.Mod: (operator.mod, np.remainder, _at_least_float32),
     ast.Pow: (operator.pow, power, _power_type),
     ast.LShift: (operator.lshift, np.left_shift, _shift_type),
@@ -163,7 +183,7 @@ def binary(kind: type) -> Callable[[Value, Value], Value]:
             result = python(a, b)
             if type(result) is bool or -(1 << 63) <= result < 1 << 63:
                 return result
-            return wrapped(result)
+            return 0 if divides else wrapped(result)  # as in floor_divide
         pair = of_a, of_b = dtype_of(a), dtype_of(b)
         target = types.get(pair)
         if target is None:

@@ -6,7 +6,7 @@ from types import FunctionType
 
 import numpy as np
 
-from pa_tutorial.simt.arithmetic import MATH, Value, cast, dtype_of
+from pa_tutorial.simt.arithmetic import MATH, Value, cast, divmod_type, dtype_of
 from pa_tutorial.simt.expressions import Expressions, Run
 from pa_tutorial.simt.intrinsics import ARRAYS, FUNCTIONS
 from pa_tutorial.simt.known import UNKNOWN
@@ -108,6 +108,8 @@ class Calls(Expressions):
 
         def run(frame: Frame) -> tuple[Value, Value]:
             a, b = left(frame), right(frame)
+            dtype = divmod_type(dtype_of(a), dtype_of(b))
+            a, b = cast(a, dtype), cast(b, dtype)
             return floor(frame, a, b), rest(frame, a, b)
 
         return run

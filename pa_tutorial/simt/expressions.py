@@ -42,7 +42,10 @@ class Expressions(Known):
             parts = tuple(self._fixed(node, part)(None) for part in value)
             return lambda frame: parts
         if isinstance(value, bool | int | float | np.number | np.bool_):
-            number = plain(value)
+            try:
+                number = plain(value)
+            except OverflowError as error:
+                raise self.source.unsupported(node, str(error)) from None
             return lambda frame: number
         if value is None:
             return lambda frame: None
@@ -103,6 +106,8 @@ class Expressions(Known):
         return lambda frame: tuple([part(frame) for part in parts])
 
     def _on_binop(self, node: ast.BinOp) -> Run:
+        if self.known(node) is not UNKNOWN:
+            return self._fixed(node, self.known(node))
         left, right = self.translate(node.left), self.translate(node.right)
         return self.operation(node, type(node.op), left, right)
 

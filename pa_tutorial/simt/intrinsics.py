@@ -167,8 +167,9 @@ FUNCTIONS: dict[str, Callable] = {
     "syncthreads_and": _counting(lambda present, true: true == present),
     "syncthreads_or": _counting(lambda present, true: true > 0),
     "atomic.add": _atomic(lambda old, value: old + value),
-    "atomic.max": _atomic(np.fmax),
-    "atomic.min": _atomic(np.fmin),
+    # Numba stores what is larger or smaller: NaN isn't, and nothing is larger than NaN.
+    "atomic.max": _atomic(lambda old, value: value if value > old else old),
+    "atomic.min": _atomic(lambda old, value: value if value < old else old),
     "atomic.cas": cas,
     "fma": fma,
     "popc": _on_bits(lambda value, bits: value.bit_count(), lambda dtype: dtype),

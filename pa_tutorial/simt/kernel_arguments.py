@@ -6,7 +6,7 @@ from types import FunctionType
 
 import numpy as np
 
-from pa_tutorial.simt.arithmetic import NUMBERS, plain
+from pa_tutorial.simt.arithmetic import DTYPES, TYPES, plain
 from pa_tutorial.simt.machine import Machine
 from pa_tutorial.simt.memory import Array, Memory, root_extent
 from pa_tutorial.simt.names import names_of, plain_function
@@ -73,17 +73,23 @@ def _as_numpy(name: str, value: object) -> np.ndarray | None:
             raise TypeError(f"{name} is on {value.device}; the simulator needs it on the CPU")
         try:
             value = value.detach().numpy()
-        except TypeError:
-            raise TypeError(
-                f"{name} is {value.dtype}, which NumPy does not have; pass its bits: "
-                f"{name}.view(torch.uint16)"
-            ) from None
+        except (TypeError, RuntimeError) as error:
+            why = f"{name}: {error}"
+            if "ScalarType" in str(error):
+                why = (
+                    f"{name} is {value.dtype}, which NumPy does not have; pass its bits: "
+                    f"{name}.view(torch.uint16)"
+                )
+            raise TypeError(why) from None
     if hasattr(value, "copy_to_host"):
         raise TypeError(f"{name} is on the GPU; the simulator needs it on the CPU: copy_to_host()")
     if not isinstance(value, np.ndarray):
         return None
-    if value.dtype.kind not in NUMBERS:
-        raise TypeError(f"{name} holds {value.dtype}; a kernel computes with numbers")
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"{name} is a masked array; a kernel takes its data or its filled()")
+    if value.dtype not in DTYPES:
+        allowed = "integers and floats of at most 64 bits, in the byte order of this machine"
+        raise TypeError(f"{name} holds {value.dtype.str}; a kernel computes with {allowed}")
     if any(stride % value.itemsize for stride in value.strides):
         raise TypeError(f"{name} has strides {value.strides} that are no multiples of its items")
     return value
@@ -148,8 +154,11 @@ def forget(name: str, arguments: dict[str, object]) -> None:
 def _number(name: str, value: object) -> object:
     if isinstance(value, tuple):
         return tuple(_number(name, part) for part in value)
-    if isinstance(value, bool | int | float | np.bool_ | np.number):
-        return plain(value)
+    if type(value) in TYPES:
+        try:
+            return plain(value)
+        except OverflowError as error:
+            raise OverflowError(f"{name}: {error}") from None
     raise TypeError(
         f"{name} is a {type(value).__name__}; a kernel takes NumPy arrays, torch CPU tensors, "
         "numbers and tuples of numbers"

@@ -10,7 +10,7 @@ from functools import lru_cache
 from types import FunctionType, MappingProxyType
 
 from pa_tutorial.simt.intrinsics import REGISTERS
-from pa_tutorial.simt.names import cuda_name
+from pa_tutorial.simt.names import CUDA_MODULES, cuda_name
 from pa_tutorial.simt.source import Source
 
 UNKNOWN = object()  # not known before the kernel runs
@@ -54,9 +54,7 @@ class Known:
             case ast.Tuple(elts=parts):
                 values = [self.known(part) for part in parts]
                 return UNKNOWN if any(v is UNKNOWN for v in values) else tuple(values)
-            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
-                return -value
-            case ast.BinOp() if all(isinstance(n, LITERAL) for n in ast.walk(node)):
+            case ast.BinOp() | ast.UnaryOp() if all(isinstance(n, LITERAL) for n in ast.walk(node)):
                 return _folded(node)
         return UNKNOWN
 
@@ -84,6 +82,8 @@ class Known:
 
     def _member(self, node: ast.AST, owner: object, attr: str) -> object:
         found = getattr(owner, attr, UNKNOWN)
+        if found is None and getattr(owner, "__name__", None) in CUDA_MODULES:
+            raise self.source.unsupported(node, f"{owner.__name__} has no {attr}")
         if found is not UNKNOWN:
             return found
         raise self.source.unknown(node)
@@ -117,8 +117,8 @@ def _ends_before(value: ast.expr | None, use: ast.expr) -> bool:
     )
 
 
-def _folded(node: ast.BinOp) -> object:
-    """Literals only, computed before the kernel runs as Python does: 2 * 16 * 16."""
+def _folded(node: ast.BinOp | ast.UnaryOp) -> object:
+    """Literals only, computed before the kernel runs as Python does: -2 * 16 * 16."""
     code = compile(ast.fix_missing_locations(ast.Expression(node)), "", "eval")
     try:
         return eval(code, {"__builtins__": {}})

@@ -10,7 +10,7 @@ from types import FunctionType, ModuleType
 
 import numpy as np
 
-from pa_tutorial.simt.arithmetic import NUMBERS
+from pa_tutorial.simt.arithmetic import DTYPES
 from pa_tutorial.simt.intrinsics import ARRAYS, FUNCTIONS, REGISTERS, SPECIAL
 
 CUDA_MODULES = ("numba.cuda", "numba_cuda_mlir.cuda")
@@ -48,7 +48,7 @@ def cast_target(thing: object) -> np.dtype | None:
         dtype = np.dtype(thing)
     except (TypeError, ValueError):
         return None
-    return dtype if dtype.kind in NUMBERS else None
+    return dtype if dtype in DTYPES else None
 
 
 def _is_number_type(thing: object) -> bool:

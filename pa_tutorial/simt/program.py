@@ -16,6 +16,7 @@ from pa_tutorial.simt.source import Source, source_of
 from pa_tutorial.simt.statements import Statements
 
 Watch = int | str
+NESTED = ast.ClassDef | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 
 
 class DeviceFunction:
@@ -23,6 +24,7 @@ class DeviceFunction:
 
     def __init__(self, source: Source) -> None:
         self.source, self.body = source, None
+        _refuse_nested(source)
         arguments = source.tree.args
         if arguments.vararg or arguments.kwarg or arguments.kwonlyargs:
             raise source.unknown(source.tree, "parameters other than plain ones")
@@ -42,6 +44,16 @@ class DeviceFunction:
                 self.source.tree, "some lanes return a value and others return none"
             )
         return returned.read(caller.lanes)
+
+
+def _refuse_nested(source: Source) -> None:
+    """Raise Unsupported for code inside this function that Python compiles on its own."""
+    for node in (node for statement in source.tree.body for node in ast.walk(statement)):
+        if isinstance(node, ast.Lambda | ast.FunctionDef):
+            what = f"a function inside {source.name}; write it before, with @cuda.jit(device=True)"
+            raise source.unknown(node, what)
+        if isinstance(node, NESTED):
+            raise source.unknown(node, f"a {type(node).__name__} in a kernel")
 
 
 class Program:

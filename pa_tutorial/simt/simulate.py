@@ -1,5 +1,6 @@
 """launch: run a Numba CUDA kernel here, with checks, and report."""
 
+import math
 import os
 from collections.abc import Callable, Sequence
 
@@ -19,6 +20,7 @@ from pa_tutorial.simt.writes import Writes
 
 Size = int | tuple[int, ...]
 Blocks = int | Index | list[int | Index] | range | str  # thread blocks; "all"
+MAX_BLOCKS = 1 << 20  # these take minutes; a GPU runs more
 MAX_SHARED = H100.max_shared_bytes_per_block  # other GPUs have less
 
 
@@ -83,6 +85,8 @@ def launch(
         )
     _check_options(checks, order)
     grid = _size("grid", grid)
+    if math.prod(grid) > MAX_BLOCKS:
+        raise ValueError(f"grid is {grid}: the simulator runs at most {MAX_BLOCKS:,} thread blocks")
     machine = Machine(
         grid=grid,
         block=_size("block", block),

@@ -143,10 +143,13 @@ def _is_of(code: CodeType, tree: ast.FunctionDef) -> bool:
     module = ast.fix_missing_locations(ast.Module(body, type_ignores=[]))
     compiled = _codes(compile(module, "", "exec"))
     same = [c for c in compiled if c.co_name == code.co_name]
-    return len(same) == 1 and all(
-        getattr(same[0], what) == getattr(code, what)
-        for what in ("co_names", "co_varnames", "co_freevars", "co_consts")
-    )
+    return bool(same) and _names_and_constants(same[0]) == _names_and_constants(code)
+
+
+def _names_and_constants(code: CodeType) -> tuple[object, ...]:
+    """Without the code of functions inside, which knows its line numbers."""
+    constants = [c for c in code.co_consts if not isinstance(c, CodeType)]
+    return code.co_names, code.co_varnames, code.co_freevars, constants
 
 
 def _codes(code: CodeType) -> list[CodeType]:

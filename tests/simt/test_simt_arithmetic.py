@@ -4,13 +4,25 @@ import ast
 import operator
 import warnings
 from importlib.util import find_spec
+from itertools import product
 
 import numpy as np
 import pytest
 from numba import njit
 from numba.np.numpy_support import from_dtype
 
-from pa_tutorial.simt.arithmetic import MATH, OPERATORS, binary, cast, dtype_of, invert, negative
+from pa_tutorial.simt.arithmetic import (
+    MATH,
+    OPERATORS,
+    binary,
+    cast,
+    divmod_type,
+    dtype_of,
+    invert,
+    negative,
+    plain,
+    widened,
+)
 
 DTYPES = [np.dtype(name) for name in ("bool", "int8", "int16", "int32", "int64")]
 DTYPES += [np.dtype(name) for name in ("uint8", "uint16", "uint32", "uint64")]
@@ -57,16 +69,19 @@ def test_operators_have_numbas_types(node: type, numba_typing) -> None:
     for a in DTYPES:
         for b in DTYPES:
             expected = numba_typing(python, a, b)
-            found = ours(apply, a, b)
-            if node is ast.Pow and bool in (a, b):
-                continue  # Numba turns True ** int32 into a float32, and the like
-            assert found == expected, (a, b)
+            assert ours(apply, a, b) == expected, (a, b)
+
+
+def test_divmod_has_numbas_types(numba_typing) -> None:
+    for a, b in product(OF_FUNCTIONS, repeat=2):
+        assert numba_typing(divmod, a, b) == f"UniTuple({divmod_type(a, b)} x 2)", (a, b)
 
 
 @pytest.mark.parametrize(
     ("function", "apply"),
     [
         (operator.neg, negative),
+        (operator.pos, widened),
         (operator.invert, invert),
         *((f, MATH[f]) for f in (abs, int, float, bool, round)),
     ],
@@ -98,20 +113,30 @@ def test_compare_of_unsigned_and_signed_64_bits_goes_through_float64() -> None:
     assert binary(ast.Eq)(big, 2**63 - 1)  # both are 2.0 ** 63 as a float64
 
 
-HOSTILE = [-(2**63), -(2**31), -7, -2, -1, 1, 2, 3, 7, 2**31, 2**53 + 1, 2**63 - 1]
+HOSTILE = [-(2**63), -(2**31), -7, -2, -1, 1, 2, 3, 7, 2**31, 2**32 - 1, 2**53 + 1, 2**63 - 1]
+TYPE_PAIRS = ["int64 int64", "uint32 int64", "int64 uint64", "uint64 uint32"]
+RIGHT = {
+    **dict.fromkeys((ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod), HOSTILE),
+    ast.LShift: [0, 1, 5, 31, 63],
+    ast.RShift: [0, 1, 5, 31, 63],
+    ast.Pow: [-3, -2, -1, 0, 1, 2, 3, 40, 100],
+}
 
 
-@pytest.mark.parametrize("node", [ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod])
+@pytest.mark.parametrize("node", RIGHT, ids=lambda node: node.__name__)
 def test_integers_compute_as_numba_does_on_a_cpu(node: type) -> None:
-    python = OPERATORS[node][0]
-    compiled = njit(["int64(int64, int64)"])(lambda a, b: python(a, b))
-    pairs = [(a, b) for a in HOSTILE for b in HOSTILE if (a, b) != (HOSTILE[0], -1)]
-    expected = [compiled(a, b) for a, b in pairs]
-    left, right = (np.array(column, np.int64) for column in zip(*pairs, strict=True))
-    apply = binary(node)
-    with np.errstate(all="ignore"):
-        np.testing.assert_array_equal(apply(left, right), expected)
-        assert [apply(a, b) for a, b in pairs] == expected
+    python, apply = OPERATORS[node][0], binary(node)
+    compiled = njit(error_model="numpy")(lambda a, b: python(a, b))
+    for types in (tuple(map(np.dtype, pair.split())) for pair in TYPE_PAIRS):
+        low = 0 if node is ast.Pow and types[1].kind == "u" else -(2**63)
+        numbers = [0, *HOSTILE], [n for n in RIGHT[node] if n >= low]
+        columns = [cast(np.array(c), t) for c, t in zip(numbers, types, strict=True)]
+        left, right = (c.ravel() for c in np.meshgrid(*columns))
+        expected = [compiled(a, b) for a, b in zip(left, right, strict=True)]
+        with np.errstate(all="ignore"):
+            assert apply(left, right).tolist() == expected, types
+            one_by_one = zip(map(plain, left), map(plain, right), strict=True)
+            assert [apply(a, b) for a, b in one_by_one] == expected, types
 
 
 @pytest.mark.parametrize("value", [300, -1, 2**31, -(2**31) - 1, 2**40 + 5])

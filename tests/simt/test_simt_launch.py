@@ -5,7 +5,7 @@ import linecache
 import re
 import subprocess
 import sys
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -40,6 +40,16 @@ def test_arguments_that_share_memory_can_race(whole) -> None:
         (double, (zeros(4), np.array(["text"])), "a holds <U4"),
         (double, (zeros(4), torch.zeros(4).bfloat16()), "a.view(torch.uint16)"),
         (double, (zeros(4), torch.zeros(4, device="meta")), "on meta"),
+        (double, (zeros(4), torch.zeros(4).to_sparse()), "a: can't convert Sparse"),
+        (double, (zeros(4), np.ma.masked_array(zeros(4))), "a is a masked array"),
+        (
+            double,
+            (zeros(4), zeros(4).astype(">f4")),
+            "a holds >f4; a kernel computes with integers",
+        ),
+        (double, (zeros(4), np.zeros(4, np.longdouble)), "in the byte order of this machine"),
+        (double, (zeros(4), np.longdouble(1)), "a is a longdouble"),
+        (double, (zeros(4), np.complex64(1)), "a is a complex64"),
         (double, (zeros(4), SimpleNamespace(copy_to_host=None)), "a is on the GPU"),
         (SimpleNamespace(), (), "must be a @cuda"),
         (item, (), "kernel is item, a device function"),
@@ -58,6 +68,8 @@ def test_what_is_no_kernel_or_no_argument_is_refused(function, args: tuple, word
         (1, 32, {"checks": ("races",)}, "'races' is not one of memory, init, race, sync"),
         (1, 32, {"order": "backwards"}, "order is 'backwards'"),
         ((1, 70_000), 1, {}, "at most 65535 along y and z"),
+        (2**31, 32, {}, "grid is (2147483648, 1, 1): the simulator runs at most 1,048,576 thread"),
+        ((1024, 1025), 32, {"trace": "all"}, "grid is (1024, 1025, 1): the simulator runs at most"),
         (1, 32, {"shared_bytes": -4}, "shared_bytes is -4; it must be between 0 and 232448"),
         (1, 32, {"watch": "no such line"}, "no statement of double is at 'no such line'"),
         (1, 32, {"watch": "end", "names": "typo"}, "has no variable 'typo'"),
@@ -118,6 +130,9 @@ def test_a_loop_variable_has_the_type_of_its_range() -> None:
         ("out[0] = a.sum()", "does not know a.sum()"),
         ("out[0] = [1, 2][0]", "does not know [1, 2], a List"),
         ("out[0] = missing", "missing is not defined"),
+        ("out[0] = 2**64", "18446744073709551616 needs more than 64 bits"),
+        ("s = cuda.shared.array(4, np.longdouble)", "does not know an array of"),
+        ("out[0] = mlir.laneid", "numba_cuda_mlir.cuda has no laneid"),
         ("assert a[0] > 0", "does not know Assert"),
         ("out[0] = a[0, 0]", "a has 1 dimensions, the index has 2"),
         ("out[0.5] = 1", "must be an integer"),
@@ -145,12 +160,29 @@ def test_a_loop_variable_has_the_type_of_its_range() -> None:
 )
 def test_what_is_not_supported_is_named_with_its_line(line: str, words: str) -> None:
     record = from_dtype(np.dtype([("x", "f4"), ("y", "i4")]))
-    refused = kernel("out, a", line, plain=plain, float16=np.float16, record=record)
+    mlir = ModuleType("numba_cuda_mlir.cuda")
+    mlir.laneid = None
+    names = {"plain": plain, "float16": np.float16, "record": record, "mlir": mlir}
+    refused = kernel("out, a", line, **names)
     with pytest.raises(Unsupported) as caught:
         launch(refused, 1, 1, floats(4), floats(4))
     assert words in str(caught.value)
     assert "line 4, in kernel" in str(caught.value)
     assert line in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("f = lambda x: x + t", "a function inside kernel; write it before"),
+        ("def kernel(x): return x", "a function inside kernel; write it before"),
+        ("out[t] = sum(i + t for i in range(3))", "a GeneratorExp in a kernel"),
+    ],
+)
+def test_code_inside_a_kernel_that_python_compiles_alone_is_named(line, words, tmp_path) -> None:
+    text = f"\ndef kernel(out):\n    t = out[0]\n    out[0] = t\n    {line}\n"
+    with pytest.raises(Unsupported, match=f"does not know {words}(.|\n)*line 5"):
+        launch(imported(tmp_path / "nested.py", text).kernel, 1, 1, floats(1))
 
 
 # The text of a kernel: which file, which function, which version -------------------------------

@@ -9,6 +9,7 @@ from tests.simt_kernels.example import example, one_and_result
 ALL = 0xFFFFFFFF
 LOWER_HALF = 0x0000FFFF
 UPPER_HALF = 0xFFFF0000
+NAN = np.float32(np.nan)
 
 
 def whole(rng, n, dtype=np.int32):
@@ -170,10 +171,10 @@ def histogram_of_each_block_then_of_all(a, counts):
 
 
 def items_and_ends(rng):
-    return whole(rng, 100), np.array([-1000, 1000, 500, -500], np.float32)
+    return whole(rng, 100), np.array([-1000, 1000, 500, -500, NAN, NAN, 7, 7], np.float32)
 
 
-@example(2, 64, items_and_ends, lambda a, ends: {1: [a.max(), a.min(), 500, -500]})
+@example(2, 64, items_and_ends, lambda a, ends: {1: [a.max(), a.min(), *ends[2:]]})
 @cuda.jit
 def atomic_max_and_min(a, ends):
     i = cuda.grid(1)
@@ -182,6 +183,10 @@ def atomic_max_and_min(a, ends):
         cuda.atomic.min(ends, 1, a[i])
         cuda.atomic.max(ends, 2, a[i])
         cuda.atomic.min(ends, 3, a[i])
+        cuda.atomic.max(ends, 4, a[i])
+        cuda.atomic.min(ends, 5, a[i])
+        cuda.atomic.max(ends, 6, NAN)
+        cuda.atomic.min(ends, 7, NAN)
 
 
 def odd_and_one(rng):

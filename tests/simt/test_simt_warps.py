@@ -1,0 +1,259 @@
+"""Warp functions, barriers and checks where only some lanes of a warp are at work."""
+
+import numpy as np
+import pytest
+from numba import float64, uint16
+
+from pa_tutorial.simt import SimtError, Trace, launch
+from tests.simt_helpers import kernel, zeros
+
+NUM_THREADS = 64
+HALVES = "0xFFFF if t % 32 < 16 else 0xFFFF0000"
+# Who calls, the mask that each caller names, and a lane of that mask.
+WAYS = {
+    "every second lane": ("t % 2 == 0", "0x55555555", "8"),
+    "all but five": ("t % 32 >= 5", "0xFFFFFFE0", "8"),
+    "one lane of one warp": ("t == 40", "0x100", "8"),
+    "two masks in a warp": ("t >= 0", HALVES, "8 + t % 32 // 16 * 16"),
+    "a mask with lanes that returned": ("t % 32 >= 5", "0xFFFFFFF8", "8"),
+}
+AROUND = ("if not ({}):\n    return\nif True:", "if {}:")  # the others have returned, or wait
+PLACES = [(way, around) for way in WAYS for around in AROUND]
+PLACES.remove(("a mask with lanes that returned", AROUND[1]))
+PREDICATES = ("t >= 0", "t == 40", "t < 0")
+in_some_lanes = pytest.mark.parametrize(("way", "around"), PLACES)
+
+
+def value(text: str, t: int) -> int:
+    """What an expression of the thread is to one thread."""
+    return eval(text, {"t": t})
+
+
+def called(way: str, around: str, calls: list[str], order: str = "together") -> np.ndarray:
+    """[calls, threads] what each call gives to each lane that makes it; -7 elsewhere."""
+    condition, mask, _ = WAYS[way]
+    lines = [f"out[{i}, t] = cuda.{call}" for i, call in enumerate(calls)]
+    body = "\n    ".join([around.format(condition), f"mask = {mask}", *lines])
+    out = np.full((len(calls), NUM_THREADS), -7)
+    assert launch(kernel("out", body), 1, NUM_THREADS, out, order=order).clean
+    return out
+
+
+@in_some_lanes
+@pytest.mark.parametrize("order", ["together", "reverse"])
+def test_a_vote_counts_the_lanes_of_its_mask_alone(way: str, around: str, order: str) -> None:
+    names = ("ballot_sync", "all_sync", "any_sync", "eq_sync")
+    calls = [f"{name}(mask, {predicate})" for predicate in PREDICATES for name in names]
+    found = called(way, around, [*calls, "activemask()"], order)
+    condition, mask, _ = WAYS[way]
+    callers = [t for t in range(NUM_THREADS) if value(condition, t)]
+    expected = np.full_like(found, -7)
+    for t in callers:
+        warp = [u for u in callers if u // 32 == t // 32]
+        voters = [u for u in warp if value(mask, u) == value(mask, t)]
+        answers = []
+        for predicate in PREDICATES:
+            yes = [u for u in voters if value(predicate, u)]
+            ballot = np.uint32(sum(1 << u % 32 for u in yes)).astype(np.int32)
+            answers += [ballot, yes == voters, len(yes) > 0, len(yes) in (0, len(voters))]
+        expected[:, t] = [*answers, sum(1 << u % 32 for u in warp)]
+    np.testing.assert_array_equal(found, expected)
+
+
+@in_some_lanes
+def test_a_shuffle_reads_a_lane_of_its_mask(way: str, around: str) -> None:
+    condition, _, source = WAYS[way]
+    found = called(way, around, [f"shfl_sync(mask, 10 * t, {source})"])[0]
+    for t, number in enumerate(found):
+        from_lane = 10 * (t // 32 * 32 + value(source, t))
+        assert number == (from_lane if value(condition, t) else -7), t
+
+
+@pytest.mark.parametrize("around", AROUND)
+def test_the_other_shuffles_work_in_every_second_lane(around: str) -> None:
+    calls = [f"shfl_{way}_sync(mask, 10 * t, 2)" for way in ("xor", "up", "down")]
+    found = called("every second lane", around, calls)
+    t = np.arange(0, NUM_THREADS, 2)
+    sources = [t ^ 2, t - 2 * (t % 32 >= 2), t + 2 * (t % 32 < 30)]
+    np.testing.assert_array_equal(found[:, ::2], 10 * np.stack(sources))
+
+
+IN_A_MASK = ["syncwarp({})"]
+IN_A_MASK += [f"{vote}_sync({{}}, t > 3)" for vote in ("ballot", "all", "any", "eq")]
+IN_A_MASK += [f"shfl{how}_sync({{}}, t, 0)" for how in ("", "_up", "_down", "_xor")]
+
+
+@pytest.mark.parametrize(
+    ("condition", "mask", "words"),
+    [
+        ("t % 2 == 0", "0xFFFFFFFF", "thread 0 .* thread 1 is named there and does not come"),
+        ("t % 2 == 1", "0x55555555", "thread 1 .* the mask 0x55555555, in which it is not"),
+        ("t == 40", "0x300", "thread 40 .* thread 41 is named there and does not come"),
+    ],
+)
+@pytest.mark.parametrize("call", IN_A_MASK)
+def test_who_calls_and_who_is_named_must_agree(call: str, condition, mask, words: str) -> None:
+    branch = kernel("", f"if {condition}:\n    cuda.{call.format(mask)}")
+    with pytest.raises(SimtError, match=f"sync: {words}"):
+        launch(branch, 1, NUM_THREADS)
+
+
+@pytest.mark.parametrize("call", ["shfl_sync({}, t, 4)", "shfl_up_sync({}, t, 1)"])
+@pytest.mark.parametrize(
+    ("first", "mask", "why"),
+    [
+        ("if t < 5: return", "0xFFFFFFFF", "is not there"),
+        ("if t < 5: return", "0xFFFFFFE0", "is not in its mask"),
+        ("mask = 0x1F if t < 5 else 0xFFFFFFE0", "mask", "is not in its mask"),
+    ],
+)
+def test_a_shuffle_from_a_lane_outside_is_found(call: str, first: str, mask: str, why) -> None:
+    shuffle = kernel("out", f"{first}\nout[t] = cuda.{call.format(mask)}")
+    with pytest.raises(SimtError, match=f"thread 5 .* from thread 4, which {why}"):
+        launch(shuffle, 1, 32, zeros(32))
+
+
+# Barriers ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", ["together", "forward"])
+@pytest.mark.parametrize(
+    ("predicate", "count", "and_", "or_"),
+    [("t >= 0", 43, 1, 1), ("t == 37", 1, 0, 1), ("t != 37", 42, 0, 1), ("t < 5", 0, 0, 0)],
+)
+def test_a_counting_barrier_counts_who_is_there(predicate, count, and_, or_, order: str) -> None:
+    """43 of 48 threads."""
+    calls = [f"int(cuda.syncthreads_{name}(int({predicate})))" for name in ("count", "and", "or")]
+    lines = [f"out[{i}, t] = {call}" for i, call in enumerate(calls)]
+    body = "\n".join(["if t < 5:\n    return", *lines])
+    out = zeros(3, 48)
+    assert launch(kernel("out", body), 1, 48, out, exited_may_skip=True, order=order).clean
+    assert set(map(tuple, out.T[5:])) == {(count, and_, or_)}
+
+
+@pytest.mark.parametrize("order", ["together", "forward"])
+@pytest.mark.parametrize("name", ["_count(1)", "_and(1)", "_or(1)", "()"])
+@pytest.mark.parametrize(
+    ("around", "why"),
+    [
+        ("if t % 2:", "thread 1 .* thread 0 does not come: it took another way"),
+        ("if t < 5:\n    return\nif True:", "thread 5 .* thread 0 does not come: it has returned"),
+    ],
+)
+def test_every_thread_must_come_to_a_barrier(around: str, why: str, name: str, order) -> None:
+    with pytest.raises(SimtError, match=f"sync: {why}"):
+        launch(kernel("", f"{around}\n    cuda.syncthreads{name}"), 1, 48, order=order)
+
+
+@pytest.mark.parametrize(
+    ("around", "mask", "read", "races_with"),
+    [
+        ("if t % 2 == 0:", "0x55555555", "s[t ^ 2]", None),
+        ("if t % 2 == 0:", "0x55555555", "s[t ^ 1]", 1),
+        ("if t < 5:\n    return\nif True:", "0xFFFFFFFF", "s[36 - t]", None),
+        ("if t < 5:\n    return\nif True:", "0xFFFFFFFF", "s[31 - t]", 4),
+    ],
+)
+def test_a_syncwarp_orders_the_lanes_that_call_it(around, mask, read, races_with) -> None:
+    lines = ["s = cuda.shared.array(32, float32)", "s[t] = t", around]
+    lines += [f"    cuda.syncwarp({mask})", f"    out[t] = {read}"]
+    report = launch(kernel("out", "\n".join(lines)), 1, 32, zeros(32), collect=True)
+    assert [f.other_thread for f in report.findings] == [races_with] * (races_with is not None)
+
+
+# Who did it ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", ["together", "reverse"])
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("out[t] = t", "write"),
+        ("x = out[t]", "read"),
+        ("cuda.atomic.add(out, t, 1)", "atomic"),
+        ("cuda.shfl_sync(0xFFFFFFFF, t, 8)", "shuffle"),
+        ("cuda.any_sync(0xFFFFFFFF, t > 3)", "vote"),
+        ("cuda.syncwarp()", "syncwarp"),
+        ("cuda.syncthreads()", "barrier"),
+    ],
+)
+def test_after_low_lanes_returned_the_others_keep_their_numbers(line, kind: str, order) -> None:
+    returns = kernel("out", f"if t % 32 < 5:\n    return\n{line}")
+    options = {"trace": 0, "order": order, "exited_may_skip": True}
+    trace: Trace = launch(returns, 1, NUM_THREADS, zeros(NUM_THREADS), **options).trace
+    records = trace.only(kind=kind).records
+    assert set(records.lane.tolist()) == set(range(5, 32))
+    threads = sorted((32 * records.warp + records.lane).tolist())
+    assert threads == [t for t in range(NUM_THREADS) if t % 32 >= 5]
+    if len(set(records.address.tolist())) > 1:
+        at = trace.arrays[0].address + 4 * (32 * records.warp + records.lane)
+        np.testing.assert_array_equal(records.address, at)
+
+
+@pytest.mark.parametrize(
+    ("line", "check", "thread", "other"),
+    [
+        ("out[t + 20] = 1", "memory", 12, None),
+        ("out[t] = s[t]", "init", 5, None),
+        ("s[t % 7] = 1", "race", 26, 5),
+        ("out[0] = 1", "race", 5, 31),
+    ],
+)
+def test_after_low_lanes_returned_a_finding_names_the_right_lane(line, check, thread, other):
+    body = f"s = cuda.shared.array(32, float32)\nif t < 5:\n    return\n{line}"
+    with pytest.raises(SimtError) as caught:
+        launch(kernel("out", body), 1, 32, zeros(32))
+    finding = caught.value.finding
+    assert finding.check == check
+    assert {finding.thread, finding.other_thread} == {thread, other}
+
+
+@pytest.mark.parametrize("order", ["together", "reverse"])
+@pytest.mark.parametrize("array", ["out", "s"])
+def test_a_race_inside_a_later_thread_block_is_told_as_one_inside(array: str, order: str) -> None:
+    lines = ["s = cuda.shared.array(32, float32)", "if cuda.blockIdx.x + cuda.blockIdx.y == 2:"]
+    lines += [f"    {array}[0] = t"]
+    (finding,) = launch(
+        kernel("out", "\n".join(lines)), (2, 2), 64, zeros(4), order=order, collect=True
+    ).findings
+    assert finding.block == finding.other_block == (1, 1, 0)
+    assert str(finding).count("thread block (1, 1, 0)") == 1
+    assert "no barrier lies between" in str(finding)
+
+
+def test_a_race_between_two_later_thread_blocks_names_both() -> None:
+    twice = kernel("out", "if cuda.blockIdx.x > 0 and t == 3:\n    out[0] = 1")
+    words = "3 of thread block 2 writes .* thread 3 of thread block 1 wrote .* nothing orders two"
+    with pytest.raises(SimtError, match=words):
+        launch(twice, 3, 32, zeros(4))
+
+
+# Two views of the same bytes -----------------------------------------------------------------
+
+VIEWS = """
+first = cuda.shared.array(0, {})
+if t < 16:
+    first[t] = 1
+second = cuda.shared.array(0, {})
+x = {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "read", "found"),
+    [
+        ("float32", "uint16", "second[2 * t % 32 + 1]", {("race", 16)}),
+        ("float32", "uint16", "second[31] if t == 15 else 0", set()),
+        ("float32", "uint16", "second[32] if t == 15 else 0", {("init", 15)}),
+        ("float32", "uint16", "second[2 * t + 1] if t < 16 else 0", set()),
+        ("float32", "uint16", "second[2 * t + 2] if t == 7 else 0", {("race", 7)}),
+        ("uint16", "float32", "second[t // 2] if t == 9 else 0", {("race", 9)}),
+        ("uint16", "float32", "second[8] if t == 9 else 0", {("init", 9)}),
+        ("float64", "uint16", "second[63] if t == 15 else 0", set()),
+        ("float64", "uint16", "second[64] if t == 15 else 0", {("init", 15)}),
+    ],
+)
+def test_a_second_view_knows_what_the_first_has_written(first, second, read, found) -> None:
+    views = kernel("", VIEWS.format(first, second, read), uint16=uint16, float64=float64)
+    findings = launch(views, 1, 32, shared_bytes=256, collect=True).findings
+    assert {(f.check, f.thread) for f in findings} == found
