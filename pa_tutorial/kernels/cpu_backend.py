@@ -46,7 +46,7 @@ class CpuBackend:
         pieces = (1, num_shares) if num_shares else cut(step, num_workers)
         q = step.q.detach()
         rows = q if strides(q)[1:] == (q.shape[2], 1) else q.contiguous()
-        accs = torch.empty(q.shape)
+        accs = torch.full(q.shape, torch.nan)
         out = accs.to(q.dtype)
         arguments = kernel_arguments(step, rows, (*pieces, num_workers), accs, out)
         return CpuLaunch(cpu_kernel(q.shape[2]), arguments, q, rows, accs, out)
@@ -103,8 +103,8 @@ def kernel_arguments(
         tmp_out=np.empty((num_shares + num_seqs, num_heads, head_size), np.float32),
     )
     outputs = Outputs(
-        qk_max=np.empty((num_seqs, num_heads), np.float32),
-        exp_sum=np.empty((num_seqs, num_heads), np.float32),
+        qk_max=np.full((num_seqs, num_heads), np.nan, np.float32),
+        exp_sum=np.full((num_seqs, num_heads), np.nan, np.float32),
         accs=as_array(accs[:0] if accs is out else accs),
         out=as_array(out),
     )
