@@ -119,7 +119,8 @@ def paged_online(
     """One decode step that never gathers: blocks go through the online softmax one by one.
 
     Stage `paged_online`. The arguments, the result and the errors are those of `paged_gather`. The
-    newest token is in the cache already, as in vLLM.
+    newest token is in the cache already, as in vLLM. The division by the sum of the weights comes
+    last, so V times seq_len must stay below FLT_MAX.
     """
     step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
     return stream_blocks(step)

@@ -169,6 +169,8 @@ def paged_attention_cpu(
     alibi_slopes      [num_heads]; adds slope * (j - seq_len + 1) to the score of key j
     returns           [num_seqs, num_heads, head_size], in the dtype of q
 
+    The division by the sum of the weights comes last, so V times seq_len must stay below FLT_MAX;
+    beyond, the output may be infinite or NaN.
     The first call for a head size and dtype compiles, some seconds; Numba keeps the result on disk,
     beside this file.
     Raises, before anything runs, TypeError or ValueError, naming the argument, for what DecodeStep

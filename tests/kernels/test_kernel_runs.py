@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from pa_tutorial.arguments import FLT_MAX
 from pa_tutorial.backends import backend_named
 from pa_tutorial.checks.comparing import relative_errors, to_float64
 from pa_tutorial.kernels import launch as package
@@ -100,6 +101,27 @@ def test_a_launch_follows_its_tensors(stage: str) -> None:
     assert launch.run() is launch.out
     assert kernel_inputs.is_right(launch.out, vars(inputs))
     assert not launch.out.requires_grad
+
+
+DIVIDES_FIRST = ("paged_gather", "cuda_v1", "cuda_v1_vector", "cuda_v2")
+
+
+@pytest.mark.parametrize(
+    "stage",
+    [
+        pytest.param(name, marks=getattr(pytest.mark, name))
+        for name in ("paged_gather", "paged_online", *ON_BLOCKS)
+    ],
+)
+def test_v_may_be_as_large_as_is_promised(stage: str) -> None:
+    """README.md of kernels says how large. With equal scores no exp(score - maximum) is below 1."""
+    backend, case = backend_named(stage), problem(seq_lens=(70, 70))
+    inputs = case.paged(backend.layout)
+    inputs.q.zero_()
+    most = FLT_MAX if stage in DIVIDES_FIRST else FLT_MAX / 70
+    inputs.v_cache[~inputs.v_cache.isnan()] = 0.99 * most
+    out = backend.prepare(inputs, **STAGES[stage].sizes(case)).run()
+    assert kernel_inputs.is_right(out, vars(inputs))
 
 
 # What the bounds of the cases cannot see ------------------------------------------------------
