@@ -72,7 +72,7 @@ class Engine:
     make_runner     called with model, stage, num_blocks and block_size
     limits          of the Scheduler: token_budget, chunk_size, max_num_seqs
 
-    Raises ValueError for sizes, or a stage, that cannot be.
+    Raises TypeError or ValueError for sizes, or a stage, that cannot be.
     """
 
     def __init__(
@@ -103,9 +103,9 @@ class Engine:
 
         prompt  token ids
 
-        Raises ValueError, and nothing has changed, for an empty prompt, a token outside the
-        vocabulary, parameters that cannot be followed, more tokens than model or pool take, and
-        more samples than may run at the same time.
+        Raises TypeError or ValueError, and nothing has changed, for an empty prompt, a token
+        outside the vocabulary, parameters that cannot be followed, more tokens than model or pool
+        take, and more samples than may run at the same time.
         """
         config = self.model.config
         require(isinstance(params, SamplingParams), "params", params, "SamplingParams")

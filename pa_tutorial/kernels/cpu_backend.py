@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pa_tutorial.arguments import float32_scale, require, require_dense, strides
+from pa_tutorial.arguments import float32_scale, require, require_dense, strides, whole_number
 from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.kernels.cpu import Inputs, Outputs, Partitions, Schedule, cpu_kernel
 from pa_tutorial.paging.layouts import BLOCK_SIZES
@@ -41,9 +41,12 @@ class CpuBackend:
         place; they aren't checked again. Errors are those of paged_attention_cpu.
         """
         require_cpu_inputs(step)
-        require(num_shares is None or num_shares >= 1, "num_shares", num_shares, "at least 1")
         num_workers = numba.get_num_threads()
-        pieces = (1, num_shares) if num_shares else cut(step, num_workers)
+        if num_shares is None:
+            pieces = cut(step, num_workers)
+        else:
+            num_shares = whole_number("num_shares", num_shares, least=1)
+            pieces = 1, min(num_shares, step.block_tables.numel())  # a block has at most one
         q = step.q.detach()
         rows = q if strides(q)[1:] == (q.shape[2], 1) else q.contiguous()
         accs = torch.full(q.shape, torch.nan)

@@ -101,6 +101,7 @@ class PrefixCachingAllocator(BlockAllocator):
 
         Raises UnknownBlock, or UseAfterFree if nobody holds it and it is not in the cache.
         """
+        self._require_known(block)
         if block in self._evictable:
             del self._evictable[block]
             self.ref_counts[block] = 1
