@@ -18,6 +18,7 @@ from pa_tutorial.attention import cached, full, online, paged, tiny_lm, work
 from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.backends import backend_named
 from pa_tutorial.engine import LLM, Engine, SamplingParams
+from pa_tutorial.engine.sampling import choose_token
 from pa_tutorial.kernels.choose import choose
 from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.paging import kv_cache, layouts, reservations, waste
@@ -144,6 +145,11 @@ CALLS = [
     (None, small_model().generate, {"prompt": torch.tensor([1, 2]), "num_tokens": 2}),
     (None, partial(work.flops_per_token, small_model(), use_cache=True), {"num_tokens": 2}),
     (None, work.attention_flops_and_bytes, OF_WORK),
+    (None, partial(full.repeat_kv_heads, num_heads=2), {"kv": NEW["key"]}),
+    (None, partial(full.repeat_kv_heads, NEW["key"]), {"num_heads": 2}),
+    (None, tiny_lm.decode, {"tokens": [65, 66]}),
+    *((None, partial(choose_token, params=SamplingParams(2, warm), sample=0, num_generated=0),
+       {"scores": torch.ones(4)}) for warm in (0.0, 0.5)),
     (None, choose, {"num_seqs": 2, "num_heads": 4, "max_seq_len": 9}),
     (None, Geometry, {"head_size": 64, "block_size": 16, "num_threads": 128}
      | {"partition_size": 32, "num_queries_per_kv": 2}),

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from pa_tutorial.arguments import float32_scale, require, require_tensor
+from pa_tutorial.arguments import float32_scale, require, require_heads, require_tensor
 
 
 def require_heads_that_fit(
@@ -69,7 +69,10 @@ def repeat_kv_heads(kv: Tensor, num_heads: int) -> Tensor:
 
     Source: vLLM, kv_head_idx in csrc/attention/attention_kernels.cuh.
     """
+    require_tensor("kv", kv)
+    require(kv.dim() == 3, "kv.shape", list(kv.shape), "[seq_len, num_kv_heads, head_size]")
     num_kv_heads = kv.shape[1]
+    require_heads(num_heads, num_kv_heads)
     num_queries_per_kv = num_heads // num_kv_heads
     # With 6 heads and 3 KV heads: 0 0 1 1 2 2
     kv_head = torch.arange(num_heads, device=kv.device) // num_queries_per_kv

@@ -7,7 +7,14 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from pa_tutorial.arguments import as_row, require, require_heads, require_tensor, whole_number
+from pa_tutorial.arguments import (
+    as_row,
+    require,
+    require_heads,
+    require_tensor,
+    require_type,
+    whole_number,
+)
 from pa_tutorial.attention.cached import KVCache, cached_attention
 from pa_tutorial.attention.full import causal_attention
 
@@ -240,12 +247,16 @@ class TinyLM(nn.Module):
 
 
 def encode(text: str) -> Tensor:
-    """Text to bytes: [num_tokens] int64."""
+    """Text to bytes: [num_tokens] int64. Raises TypeError for what is no text."""
+    require_type(isinstance(text, str), "text", text, "a str")
     return torch.tensor(list(text.encode()), dtype=torch.int64)
 
 
 def decode(tokens: Tensor) -> str:
     """Bytes to text; a byte that is no part of a character becomes a question mark."""
+    tokens = as_row("tokens", tokens)
+    outside = tokens[(tokens < 0) | (tokens > 255)].tolist()[:1]
+    require(not outside, "tokens", f"a row with {outside}", "bytes, 0 to 255")
     return bytes(tokens.tolist()).decode(errors="replace")
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pa_tutorial.arguments import require
+from pa_tutorial.arguments import require, require_type
 from pa_tutorial.engine.batch import build_batch
 from pa_tutorial.engine.request import (
     DEFAULT_PARAMS,
@@ -86,6 +86,7 @@ class Engine:
         make_runner: Callable[..., Runner] = Runner,
         **limits: int | None,
     ) -> None:
+        require_type(hasattr(model, "config"), "model", model, "a Model, such as TinyLM")
         self.model = model
         allocator = PrefixCachingAllocator if prefix_caching else BlockAllocator
         self.allocator = allocator(num_blocks, watermark)
@@ -122,6 +123,7 @@ class Engine:
 
     def cancel(self, request: Request) -> None:
         """End a request now; what it generated so far stays. A finished request stays as it is."""
+        require_type(isinstance(request, Request), "request", request, "a Request")
         self._end(request, "cancelled")
 
     def step(self) -> StepStatistics:

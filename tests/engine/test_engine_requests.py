@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from pa_tutorial.engine import LLM, SamplingParams
+from pa_tutorial.engine import LLM, SamplingParams, load_checkpoint
 from pa_tutorial.kernels.cpu_backend import cpu_backend
 from tests.engine.engine_helpers import VOCAB_SIZE, require_all_returned, small_model
 
@@ -85,6 +85,9 @@ def generating(*arguments: object) -> Callable:
         (generating([[1]], 5), "params is 5; it must be SamplingParams, or a list of them"),
         (generating([[1]], [PARAMS] * 2), "params has 2; it must be one for each prompt"),
         (generating([[1]], PARAMS, []), "arrivals has 0; it must be one for each prompt"),
+        (lambda: LLM(5), "model is of type int; it must be a Model, such as TinyLM"),
+        (lambda: load_checkpoint(5), "folder is of type int; it must be a path"),
+        (lambda: make_llm().engine.cancel(5), "request is of type int; it must be a Request"),
         (lambda: make_llm(stage="paged"), "stage is 'paged'; it must be one of paged_gather"),
         (lambda: make_llm(stage="kv_cache"), "stage is 'kv_cache'; it must be one of paged_gather"),
         (lambda: make_llm(num_blocks=1), "num_blocks is 1; it must be at least 2"),

@@ -104,7 +104,7 @@ def test_impossible_pools_are_refused(allocator_class) -> None:
 
 def test_an_extra_that_cannot_be_hashed_is_refused_when_the_table_is_made() -> None:
     for extra in ([1], (1, [2])):
-        with pytest.raises(TypeError, match="extra is .*; it must be hashable"):
+        with pytest.raises(TypeError, match="; it must be hashable"):
             BlockTable(BlockAllocator(6), BLOCK_SIZE, extra)
 
 
