@@ -106,7 +106,6 @@ CALLS = [
     *((lambda c=c: filled(c).allocator, name, {"block": 1})
       for c in (BlockAllocator, PrefixCachingAllocator) for name in ("share", "free", "is_shared")),
     (lambda: filled().allocator, "can_allocate", {"num_blocks": 2}),
-    (lambda: filled().allocator, "require_free", {"num_blocks": 2}),
     (None, partial(BlockTable, BlockAllocator(6)), {"block_size": 4}),
     (filled, "blocks_needed", {"num_tokens": 3}),
     (filled, "look_up", {"token_ids": [1, 2]}),

@@ -113,8 +113,7 @@ class BlockAllocator:
         return Admission.NOW
 
     def require_free(self, num_blocks: int) -> None:
-        """Raise OutOfBlocks unless so many blocks are free."""
-        num_blocks = whole_number("num_blocks", num_blocks, least=0)
+        """Raise OutOfBlocks unless so many blocks are free; fewer than 0 if some are given back."""
         if num_blocks > self.num_free:
             raise OutOfBlocks(
                 f"blocks needed: {num_blocks}; free: {self.num_free} of {self.num_usable}"
