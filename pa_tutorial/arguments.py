@@ -1,5 +1,9 @@
 """How a bad argument is refused: by its name, what it was and what is allowed."""
 
+from collections.abc import Iterable
+from contextlib import suppress
+from operator import index
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -14,8 +18,52 @@ def require(condition: bool, name: str, value: object, allowed: str) -> None:
         raise ValueError(f"{name} is {value}; it must be {allowed}")
 
 
+def require_type(condition: bool, name: str, value: object, allowed: str) -> None:
+    """Raise TypeError that names the argument, its type and what is allowed."""
+    if not condition:
+        raise TypeError(f"{name} is of type {type(value).__name__}; it must be {allowed}")
+
+
+def whole_number(name: str, value: object, least: int | None = None) -> int:
+    """The value as an int; whole numbers of NumPy and torch are taken too.
+
+    Raises TypeError for any other type, bool included, and ValueError for less than `least`.
+    """
+    number, is_bool = None, type(value) is bool or getattr(value, "dtype", 0) is torch.bool
+    with suppress(TypeError):
+        number = index(value)
+    require_type(number is not None and not is_bool, name, value, "a whole number")
+    require(least is None or number >= least, name, number, f"at least {least}")
+    return number
+
+
+def whole_numbers(name: str, values: Iterable[int]) -> list[int]:
+    """Each as whole_number takes it. TypeError or ValueError, naming the place, for one that is
+    none or doesn't fit an int64."""
+    allowed, numbers = "one row of whole numbers", []
+    is_row = isinstance(values, Iterable) and not isinstance(values, str)
+    require_type(is_row and getattr(values, "ndim", 1) == 1, name, values, allowed)
+    for place, value in enumerate(values):
+        numbers.append(value if type(value) is int else whole_number(f"{name}[{place}]", value))
+        if not -(2**63) <= numbers[-1] < 2**63:
+            raise ValueError(f"{name}[{place}] is {value}; it must fit an int64")
+    return numbers
+
+
+def as_row(name: str, values: Iterable[int]) -> Tensor:
+    """[n] int64: from a tensor of any whole numbers, an array or a list. Others are refused."""
+    if not isinstance(values, Tensor):
+        return torch.tensor(whole_numbers(name, values), dtype=torch.int64)
+    shape, dtype = list(values.shape), values.dtype
+    is_whole = not (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool)
+    is_row = values.dim() == 1 and (is_whole or shape == [0])
+    require(is_row, name, f"{dtype} with shape {shape}", "one row of whole numbers")
+    return values.long()
+
+
 def require_heads(num_heads: int, num_kv_heads: int) -> None:
-    require(num_heads >= 1, "num_heads", num_heads, "at least 1")
+    num_heads = whole_number("num_heads", num_heads, least=1)
+    num_kv_heads = whole_number("num_kv_heads", num_kv_heads)
     require(
         num_kv_heads >= 1 and num_heads % num_kv_heads == 0,
         "num_kv_heads",
@@ -28,7 +76,7 @@ def require_tensor(name: str, tensor: Tensor) -> None:
     """Raise TypeError or ValueError unless this is a tensor whose memory holds its numbers."""
     if not isinstance(tensor, Tensor):
         allowed = "a torch.Tensor or None" if name == "alibi_slopes" else "a torch.Tensor"
-        raise TypeError(f"{name} is of type {type(tensor).__name__}; it must be {allowed}")
+        require_type(False, name, tensor, allowed)
     if tensor.device.type not in DEVICES:
         require(False, f"{name}.device", tensor.device, " or ".join(DEVICES))
     negative = "a view whose memory holds its numbers with the other sign"
@@ -58,14 +106,18 @@ def strides(tensor: Tensor) -> tuple[int, ...]:
     return tuple(stride if n > 1 else 0 for n, stride in sizes)
 
 
+def real_number(name: str, value: object) -> float:
+    """The value as a float, or as an int; NumPy's are taken too. TypeError for any other type."""
+    is_number = isinstance(value, int | float | np.integer | np.floating)
+    require_type(is_number and not isinstance(value, bool), name, value, "a real number")
+    return value if isinstance(value, int) else float(value)  # 10**400 is no float
+
+
 def float32_scale(scale: float) -> np.float32:
     """The scale as a kernel takes it; with a float64, a GPU would compute float64 scores.
 
     Raises TypeError for what is no number, ValueError for one that float32 does not have.
     """
-    is_number = isinstance(scale, int | float | np.integer | np.floating)
-    if not is_number or isinstance(scale, bool):
-        raise TypeError(f"scale is of type {type(scale).__name__}; it must be a real number")
-    value = scale if isinstance(scale, int) else float(scale)  # 10**400 is no float
+    value = real_number("scale", scale)
     require(-FLT_MAX <= value <= FLT_MAX, "scale", scale, "finite, as a float32")
     return np.float32(value)

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from pa_tutorial.arguments import require_tensor, whole_number
 from pa_tutorial.attention.full import repeat_kv_heads, require_attention_inputs
 
 
@@ -18,9 +19,8 @@ class KVCache:
     def __init__(
         self, max_len: int, num_kv_heads: int, head_size: int, dtype: torch.dtype = torch.float32
     ) -> None:
-        if max_len < 1:
-            raise ValueError(f"max_len is {max_len}; it must be at least 1")
-        shape = (max_len, num_kv_heads, head_size)
+        sizes = {"max_len": max_len, "num_kv_heads": num_kv_heads, "head_size": head_size}
+        shape = tuple(whole_number(name, size, least=1) for name, size in sizes.items())
         self._keys = torch.full(shape, float("nan"), dtype=dtype)
         self._values = torch.full(shape, float("nan"), dtype=dtype)
         self.seq_len = 0
@@ -41,21 +41,21 @@ class KVCache:
     def require_room(self, num_new_tokens: int) -> None:
         """Raise ValueError unless so many tokens can be appended."""
         room = len(self._keys) - self.seq_len
-        if num_new_tokens > room:
+        if whole_number("num_new_tokens", num_new_tokens, least=0) > room:
             raise ValueError(f"k holds {num_new_tokens} tokens; the cache has room for {room} more")
 
     def append(self, k: Tensor, v: Tensor) -> None:
         """Add the K and V of new tokens, each [num_new_tokens, num_kv_heads, head_size].
 
-        Raises ValueError, before anything is written, if shapes or dtypes do not fit
-        or the reserved memory is too small.
+        Raises TypeError or ValueError, before anything is written, for what is no tensor, if
+        shapes or dtypes do not fit, or if the reserved memory is too small.
         """
+        require_tensor("k", k)
+        require_tensor("v", v)
+        new = [k.shape[0] if k.dim() else 1, *self._keys.shape[1:]]
         for name, tensor in (("k", k), ("v", v)):
-            if tensor.shape[1:] != self._keys.shape[1:] or len(tensor) != len(k):
-                raise ValueError(
-                    f"{name} has shape {list(tensor.shape)}; "
-                    f"it must be {[len(k), *self._keys.shape[1:]]}"
-                )
+            if list(tensor.shape) != new:
+                raise ValueError(f"{name} has shape {list(tensor.shape)}; it must be {new}")
             if tensor.dtype != self._keys.dtype:
                 raise ValueError(f"{name} is {tensor.dtype}; it must be {self._keys.dtype}")
         self.require_room(len(k))
@@ -83,9 +83,9 @@ def cached_attention(
     probe         receives `qk` and `logits`, both [num_heads, num_new_tokens, seq_len]
     returns       [num_new_tokens, num_heads, head_size], in the dtype of q
 
-    Raises ValueError if the shapes do not fit.
+    Raises TypeError or ValueError for what is no tensor or number, and if the shapes do not fit.
     """
-    require_attention_inputs(q, k, v, alibi_slopes)
+    require_attention_inputs(q, k, v, scale, alibi_slopes)
     num_new_tokens, num_heads, _ = q.shape  # NEW
     seq_len = k.shape[0]  # NEW
     k, v = repeat_kv_heads(k, num_heads), repeat_kv_heads(v, num_heads)

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from pa_tutorial.arguments import float32_scale, require, require_heads, require_tensor
+
 
 def require_heads_that_fit(
     num_heads: int,
@@ -25,14 +27,22 @@ def require_heads_that_fit(
         )
 
 
-def require_attention_inputs(q: Tensor, k: Tensor, v: Tensor, alibi_slopes: Tensor | None) -> None:
-    """Raise ValueError, naming the argument, unless the shapes fit one another.
+def require_attention_inputs(
+    q: Tensor, k: Tensor, v: Tensor, scale: float, alibi_slopes: Tensor | None
+) -> None:
+    """Raise TypeError or ValueError, naming the argument, unless they fit one another.
 
     q             [num_queries, num_heads, head_size]    at most as many queries as tokens
     k, v          [seq_len, num_kv_heads, head_size]     num_kv_heads divides num_heads
+    scale         a finite number
     alibi_slopes  [num_heads] or None
     """
+    float32_scale(scale)
+    if alibi_slopes is not None:
+        require_tensor("alibi_slopes", alibi_slopes)
     for name, tensor in (("q", q), ("k", k), ("v", v)):
+        require_tensor(name, tensor)
+        require(tensor.is_floating_point(), f"{name}.dtype", tensor.dtype, "of real numbers")
         if tensor.dim() != 3:
             raise ValueError(
                 f"{name} has shape {list(tensor.shape)}; "
@@ -59,7 +69,10 @@ def repeat_kv_heads(kv: Tensor, num_heads: int) -> Tensor:
 
     Source: vLLM, kv_head_idx in csrc/attention/attention_kernels.cuh.
     """
+    require_tensor("kv", kv)
+    require(kv.dim() == 3, "kv.shape", list(kv.shape), "[seq_len, num_kv_heads, head_size]")
     num_kv_heads = kv.shape[1]
+    require_heads(num_heads, num_kv_heads)
     num_queries_per_kv = num_heads // num_kv_heads
     # With 6 heads and 3 KV heads: 0 0 1 1 2 2
     kv_head = torch.arange(num_heads, device=kv.device) // num_queries_per_kv
@@ -85,9 +98,9 @@ def causal_attention(
     returns       [seq_len, num_heads, head_size], in the dtype of q
 
     Everything between input and output is float32, as in vLLM's kernel.
-    Raises ValueError if the shapes do not fit.
+    Raises TypeError or ValueError for what is no tensor or number, and if the shapes do not fit.
     """
-    require_attention_inputs(q, k, v, alibi_slopes)
+    require_attention_inputs(q, k, v, scale, alibi_slopes)
     seq_len, num_heads, _ = q.shape
     if k.shape[0] != seq_len:
         raise ValueError(f"q holds {seq_len} tokens; it must hold all {k.shape[0]} tokens of k")
@@ -118,9 +131,10 @@ def unmasked_attention(
     """causal_attention without its mask: every token sees every other, the future included.
 
     No stage. Notebook 01 runs it to show what the mask is good for.
-    Raises ValueError if alibi_slopes is given: a bias for the future is not defined.
+    Raises as causal_attention, and ValueError if alibi_slopes is given: a bias for the future is
+    not defined.
     """
-    require_attention_inputs(q, k, v, alibi_slopes)
+    require_attention_inputs(q, k, v, scale, alibi_slopes)
     if alibi_slopes is not None:
         raise ValueError("alibi_slopes is given; unmasked_attention takes none")
     k, v = repeat_kv_heads(k, q.shape[1]), repeat_kv_heads(v, q.shape[1])

@@ -84,9 +84,9 @@ def online_attention(
 
     Stage `online_softmax`. The arguments and the result are those of `cached_attention`;
     probe receives `qk`, [num_heads, num_new_tokens, seq_len].
-    Raises ValueError if the shapes do not fit.
+    Raises TypeError or ValueError for what is no tensor or number, and if the shapes do not fit.
     """
-    require_attention_inputs(q, k, v, alibi_slopes)
+    require_attention_inputs(q, k, v, scale, alibi_slopes)
     num_new_tokens, num_heads, head_size = q.shape
     seq_len = k.shape[0]
     k, v = repeat_kv_heads(k, num_heads), repeat_kv_heads(v, num_heads)

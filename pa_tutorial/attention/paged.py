@@ -7,6 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from pa_tutorial.arguments import require, require_readable
 from pa_tutorial.attention.cached import cached_attention
 from pa_tutorial.attention.online import empty_part, merge, part_of
 from pa_tutorial.attention.step import DecodeStep
@@ -119,7 +120,8 @@ def paged_online(
     """One decode step that never gathers: blocks go through the online softmax one by one.
 
     Stage `paged_online`. The arguments, the result and the errors are those of `paged_gather`. The
-    newest token is in the cache already, as in vLLM.
+    newest token is in the cache already, as in vLLM. The division by the sum of the weights comes
+    last, so V times seq_len must stay below FLT_MAX.
     """
     step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
     return stream_blocks(step)
@@ -178,8 +180,16 @@ def flatten_queries(
     query_lens    [num_seqs]         how many of them are new; the last ones
     returns       block_tables [num_queries, max_num_blocks_per_seq], seq_lens [num_queries] int32
 
-    Raises ValueError if a sequence has more new tokens than tokens, or none.
+    Raises TypeError for what is no tensor, ValueError if a sequence has more new tokens than
+    tokens, or none, and unless there is one of each for every sequence.
     """
+    given = {"block_tables": block_tables, "seq_lens": seq_lens, "query_lens": query_lens}
+    for name, tensor in given.items():
+        require_readable(name, tensor)
+        same = tensor.dim() == 1 + (name == "block_tables") and len(tensor) == len(block_tables)
+        require(same, f"{name}.shape", list(tensor.shape), "one row or number per sequence")
+        is_whole = tensor.dtype in (torch.int32, torch.int64)
+        require(is_whole, f"{name}.dtype", tensor.dtype, "torch.int32 or torch.int64")
     rows: list[Tensor] = []
     lens: list[int] = []
     for sequence, (row, seq_len, new) in enumerate(

@@ -13,6 +13,7 @@ from pa_tutorial.arguments import (
     require_dense,
     require_readable,
     strides,
+    whole_number,
 )
 from pa_tutorial.attention.full import require_heads_that_fit
 from pa_tutorial.paging.layouts import DTYPES, require_caches
@@ -83,6 +84,8 @@ class DecodeStep:
     def _require_shapes(self) -> None:
         """Shapes and dtypes fit together; the cache is in either layout."""
         q, block_tables, seq_lens = self.q, self.block_tables, self.seq_lens
+        for name, tensor in (("q", q), ("k_cache", self.k_cache)):
+            require(tensor.is_floating_point(), f"{name}.dtype", tensor.dtype, "of real numbers")
         if q.dim() != 3 or q.shape[0] == 0:
             raise ValueError(
                 f"q has shape {list(q.shape)}; it must have 3 dimensions: "
@@ -143,10 +146,7 @@ class DecodeStep:
         least = int(self.seq_lens.max()) if on_cpu else 1
         if max_seq_len is None:
             return least if on_cpu else room
-        if not isinstance(max_seq_len, int) or isinstance(max_seq_len, bool):
-            raise TypeError(
-                f"max_seq_len is of type {type(max_seq_len).__name__}; it must be an int"
-            )
+        max_seq_len = whole_number("max_seq_len", max_seq_len)
         allowed = f"{least} to {room}: the longest sequence, and what a block table has room for"
         require(least <= max_seq_len <= room, "max_seq_len", max_seq_len, allowed)
         return max_seq_len

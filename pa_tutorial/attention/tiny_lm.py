@@ -7,6 +7,14 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from pa_tutorial.arguments import (
+    as_row,
+    require,
+    require_heads,
+    require_tensor,
+    require_type,
+    whole_number,
+)
 from pa_tutorial.attention.cached import KVCache, cached_attention
 from pa_tutorial.attention.full import causal_attention
 
@@ -28,6 +36,11 @@ class TinyConfig:
     mlp_ratio: int = 4
     vocab_size: int = 256
     alibi: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("num_layers", "head_size", "max_len", "mlp_ratio", "vocab_size"):
+            object.__setattr__(self, name, whole_number(name, getattr(self, name), least=1))
+        require_heads(self.num_heads, self.num_kv_heads)
 
     @property
     def hidden_size(self) -> int:
@@ -105,6 +118,7 @@ class TinyLM(nn.Module):
                 config.max_len if max_len is None else max_len,
                 config.num_kv_heads,
                 config.head_size,
+                self.to_vocab.weight.dtype,
             )
             for _ in self.layers
         ]
@@ -128,6 +142,7 @@ class TinyLM(nn.Module):
 
         Raises ValueError if a token is no byte or the sequence outgrows max_len.
         """
+        require_tensor("tokens", tokens)
         first = caches[0].seq_len if caches else 0
         positions = torch.arange(first, first + tokens.numel())
         self.require_tokens(tokens, positions)
@@ -180,7 +195,12 @@ class TinyLM(nn.Module):
         return self.to_vocab(self.final_norm(hidden))
 
     def require_tokens(self, tokens: Tensor, positions: Tensor) -> None:
-        """Raise ValueError unless both are [num_tokens] and the positions are in range."""
+        """Raise TypeError or ValueError unless both are [num_tokens], whole numbers, and the
+        positions are in range."""
+        for name, tensor in (("tokens", tokens), ("positions", positions)):
+            require_tensor(name, tensor)
+            is_index = tensor.dtype in (torch.int32, torch.int64)
+            require(is_index, f"{name}.dtype", tensor.dtype, "torch.int64")
         if tokens.dim() != 1 or len(tokens) == 0:
             raise ValueError(
                 f"tokens has shape {list(tokens.shape)}; it must be [num_tokens], at least one"
@@ -214,6 +234,9 @@ class TinyLM(nn.Module):
         With the cache: one prefill, then one token a step.
         Without: the whole sequence again at every step.
         """
+        prompt = as_row("prompt", prompt)
+        require(len(prompt) > 0, "prompt", "empty", "at least one token")
+        num_tokens = whole_number("num_tokens", num_tokens, least=0)
         caches = self.new_caches(len(prompt) + num_tokens) if use_cache else None
         sequence, new = prompt, prompt
         for _ in range(num_tokens):
@@ -224,12 +247,16 @@ class TinyLM(nn.Module):
 
 
 def encode(text: str) -> Tensor:
-    """Text to bytes: [num_tokens] int64."""
+    """Text to bytes: [num_tokens] int64. Raises TypeError for what is no text."""
+    require_type(isinstance(text, str), "text", text, "a str")
     return torch.tensor(list(text.encode()), dtype=torch.int64)
 
 
 def decode(tokens: Tensor) -> str:
     """Bytes to text; a byte that is no part of a character becomes a question mark."""
+    tokens = as_row("tokens", tokens)
+    outside = tokens[(tokens < 0) | (tokens > 255)].tolist()[:1]
+    require(not outside, "tokens", f"a row with {outside}", "bytes, 0 to 255")
     return bytes(tokens.tolist()).decode(errors="replace")
 
 

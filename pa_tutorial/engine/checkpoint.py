@@ -9,7 +9,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from pa_tutorial.arguments import require
+from pa_tutorial.arguments import require, require_type
 from pa_tutorial.engine.model import Llama, LlamaConfig
 from pa_tutorial.engine.rope import Rope
 from pa_tutorial.tracebacks import ShortInNotebooks
@@ -33,6 +33,7 @@ def load_checkpoint(folder: str | os.PathLike, dtype: torch.dtype = torch.float3
     Raises CheckpointError for a folder without config.json or weights, another architecture, and
     tensors that are missing, too many, or of the wrong size: they are named.
     """
+    require_type(isinstance(folder, str | os.PathLike), "folder", folder, "a path")
     folder = Path(folder)
     config = read_config(folder)
     tensors = read_tensors(folder)

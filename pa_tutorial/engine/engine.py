@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pa_tutorial.arguments import require
+from pa_tutorial.arguments import require, require_type
 from pa_tutorial.engine.batch import build_batch
 from pa_tutorial.engine.request import (
     DEFAULT_PARAMS,
@@ -72,7 +72,7 @@ class Engine:
     make_runner     called with model, stage, num_blocks and block_size
     limits          of the Scheduler: token_budget, chunk_size, max_num_seqs
 
-    Raises ValueError for sizes, or a stage, that cannot be.
+    Raises TypeError or ValueError for sizes, or a stage, that cannot be.
     """
 
     def __init__(
@@ -86,6 +86,7 @@ class Engine:
         make_runner: Callable[..., Runner] = Runner,
         **limits: int | None,
     ) -> None:
+        require_type(hasattr(model, "config"), "model", model, "a Model, such as TinyLM")
         self.model = model
         allocator = PrefixCachingAllocator if prefix_caching else BlockAllocator
         self.allocator = allocator(num_blocks, watermark)
@@ -103,9 +104,9 @@ class Engine:
 
         prompt  token ids
 
-        Raises ValueError, and nothing has changed, for an empty prompt, a token outside the
-        vocabulary, parameters that cannot be followed, more tokens than model or pool take, and
-        more samples than may run at the same time.
+        Raises TypeError or ValueError, and nothing has changed, for an empty prompt, a token
+        outside the vocabulary, parameters that cannot be followed, more tokens than model or pool
+        take, and more samples than may run at the same time.
         """
         config = self.model.config
         require(isinstance(params, SamplingParams), "params", params, "SamplingParams")
@@ -122,6 +123,7 @@ class Engine:
 
     def cancel(self, request: Request) -> None:
         """End a request now; what it generated so far stays. A finished request stays as it is."""
+        require_type(isinstance(request, Request), "request", request, "a Request")
         self._end(request, "cancelled")
 
     def step(self) -> StepStatistics:

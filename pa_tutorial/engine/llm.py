@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from pa_tutorial.arguments import whole_numbers
 from pa_tutorial.attention import tiny_lm
 from pa_tutorial.engine.checkpoint import load_checkpoint
 from pa_tutorial.engine.engine import Engine
@@ -90,7 +91,7 @@ class LLM:
             params = [params] * len(prompts)
         each = as_list("params", params, "SamplingParams, or a list of them")
         arrivals = [0] * len(prompts) if arrivals is None else arrivals
-        arrivals = as_list("arrivals", arrivals, "a list of steps")
+        arrivals = whole_numbers("arrivals", arrivals)
         for name, values in (("params", each), ("arrivals", arrivals)):
             if len(values) != len(prompts):
                 raise ValueError(f"{name} has {len(values)}; it must be one for each prompt")

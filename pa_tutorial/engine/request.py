@@ -1,11 +1,9 @@
 """What a user asks for, and the sequences that answer it."""
 
-from collections.abc import Iterable
 from collections.abc import Sequence as Several
 from dataclasses import dataclass, field, replace
-from operator import index as as_whole_number
 
-from pa_tutorial.arguments import require
+from pa_tutorial.arguments import real_number, require, whole_number, whole_numbers
 from pa_tutorial.paging.block_table import BlockTable
 
 
@@ -37,19 +35,20 @@ class SamplingParams:
     ignore_eos: bool = False
 
     def checked(self, vocab_size: int) -> "SamplingParams":
-        """The same, stop_tokens as plain numbers. ValueError that names what cannot be followed."""
-        for name, least in (("max_tokens", 1), ("num_samples", 1), ("top_k", 0), ("seed", 0)):
-            value = getattr(self, name)
-            whole = isinstance(value, int) and not isinstance(value, bool)
-            require(whole and value >= least, name, value, f"a whole number, at least {least}")
-        value = self.temperature
-        finite = isinstance(value, int | float) and 0 <= value < float("inf")
-        require(finite, "temperature", value, "a finite number, at least 0")
-        within = isinstance(self.top_p, int | float) and 0 < self.top_p <= 1
-        require(within, "top_p", self.top_p, "in (0, 1]")
+        """The same, its whole numbers as Python's. TypeError or ValueError that names what cannot
+        be followed."""
+        least = {"max_tokens": 1, "num_samples": 1, "top_k": 0, "seed": 0}
+        whole = {name: whole_number(name, getattr(self, name), least[name]) for name in least}
+        temperature = real_number("temperature", self.temperature)
+        finite = 0 <= temperature < float("inf")
+        require(finite, "temperature", temperature, "a finite number, at least 0")
+        top_p = real_number("top_p", self.top_p)
+        require(0 < top_p <= 1, "top_p", top_p, "in (0, 1]")
         # As a tuple: we don't guard against a custom collection whose `in` misbehaves.
         stop_tokens = as_token_ids("stop_tokens", self.stop_tokens, vocab_size)
-        return replace(self, stop_tokens=tuple(stop_tokens))
+        return replace(
+            self, temperature=temperature, top_p=top_p, stop_tokens=tuple(stop_tokens), **whole
+        )
 
 
 DEFAULT_PARAMS = SamplingParams()
@@ -58,18 +57,11 @@ DEFAULT_PARAMS = SamplingParams()
 def as_token_ids(name: str, token_ids: Several[int], vocab_size: int) -> list[int]:
     """As Python's whole numbers: those of NumPy and torch are taken too.
 
-    Raises ValueError unless all are in the vocabulary.
+    Raises TypeError for what is no row of them, ValueError unless all are in the vocabulary.
     """
-    require(isinstance(token_ids, Iterable), name, token_ids, "token ids")
-    numbers, allowed = [], f"a token id, 0 to {vocab_size - 1}"
-    for index, token in enumerate(token_ids):
-        try:
-            number = -1 if isinstance(token, bool) else as_whole_number(token)
-        except TypeError:
-            number = -1
-        if not 0 <= number < vocab_size:
-            raise ValueError(f"{name}[{index}] is {token!r}; it must be {allowed}")
-        numbers.append(number)
+    numbers, allowed = whole_numbers(name, token_ids), f"a token id, 0 to {vocab_size - 1}"
+    for index, number in enumerate(numbers):
+        require(0 <= number < vocab_size, f"{name}[{index}]", number, allowed)
     return numbers
 
 

@@ -4,7 +4,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pa_tutorial.arguments import require, require_readable
 from pa_tutorial.engine.request import SamplingParams
+
+
+def require_scores(scores: Tensor) -> None:
+    require_readable("scores", scores)
+    require(scores.is_floating_point(), "scores.dtype", scores.dtype, "of real numbers")
+    require(scores.dim() == 1, "scores.shape", list(scores.shape), "[vocab_size]")
 
 
 def probabilities(scores: Tensor, params: SamplingParams) -> Tensor:
@@ -16,6 +23,8 @@ def probabilities(scores: Tensor, params: SamplingParams) -> Tensor:
     First temperature, then the top_k likeliest tokens, then, of what is left, the likeliest
     tokens that hold the part top_p together: the token that reaches it is among them.
     """
+    require_scores(scores)
+    require(params.temperature > 0, "temperature", params.temperature, "above 0: see choose_token")
     scores = scores.double().cpu()
     # The largest becomes 0: divided by a very low temperature it would be infinite.
     scores = (scores - scores.max()) / params.temperature
@@ -46,6 +55,7 @@ def choose_token(scores: Tensor, params: SamplingParams, sample: int, num_genera
 
     At temperature 0 the likeliest token; of several, the one with the lowest id.
     """
+    require_scores(scores)
     if params.temperature == 0:
         return int(scores.argmax())
     # The token into whose part of the line from 0 to 1 the random number falls.

@@ -4,7 +4,7 @@ from bisect import insort
 from dataclasses import dataclass
 from operator import attrgetter
 
-from pa_tutorial.arguments import require
+from pa_tutorial.arguments import require, whole_number
 from pa_tutorial.engine.request import Request, Sequence
 from pa_tutorial.paging.allocator import Admission, BlockAllocator
 from pa_tutorial.paging.block_table import BlockTable
@@ -65,12 +65,10 @@ class Scheduler:
     ) -> None:
         chunk_size = token_budget if chunk_size is None else chunk_size
         self.allocator = allocator
-        self.block_size = block_size
-        self.token_budget = token_budget
-        self.chunk_size = chunk_size
-        self.max_num_seqs = max_num_seqs
-        for name in ("token_budget", "chunk_size", "max_num_seqs"):
-            require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+        self.block_size = whole_number("block_size", block_size, least=1)
+        self.token_budget = whole_number("token_budget", token_budget, least=1)
+        self.chunk_size = whole_number("chunk_size", chunk_size, least=1)
+        self.max_num_seqs = whole_number("max_num_seqs", max_num_seqs, least=1)
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
         self.suspects: list[Sequence] = []

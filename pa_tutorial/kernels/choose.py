@@ -1,6 +1,6 @@
 """v1 or v2: vLLM's rule."""
 
-from pa_tutorial.arguments import require
+from pa_tutorial.arguments import whole_number
 from pa_tutorial.kernels.geometry import divide_round_up
 
 VLLM_PARTITION_SIZE = 512
@@ -14,12 +14,12 @@ def choose(num_seqs: int, num_heads: int, max_seq_len: int) -> str:
     v1, unless the context passes 8,192 tokens, or there is something to split and v1 would have
     at most 512 thread blocks: then the partitions of v2 keep more of the GPU busy.
 
-    Raises ValueError for numbers below 1.
+    Raises TypeError or ValueError for what is no number of at least 1.
     Source: vLLM, vllm/attention/ops/paged_attn.py, forward_decode.
     """
     sizes = {"num_seqs": num_seqs, "num_heads": num_heads, "max_seq_len": max_seq_len}
     for name, value in sizes.items():
-        require(value >= 1, name, value, "1 or more")
+        whole_number(name, value, least=1)
     max_num_partitions = divide_round_up(max_seq_len, VLLM_PARTITION_SIZE)
     nothing_to_split = max_num_partitions == 1
     enough = num_seqs * num_heads > ENOUGH_THREAD_BLOCKS

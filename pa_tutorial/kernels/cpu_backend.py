@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pa_tutorial.arguments import float32_scale, require, require_dense, strides
+from pa_tutorial.arguments import float32_scale, require, require_dense, strides, whole_number
 from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.kernels.cpu import Inputs, Outputs, Partitions, Schedule, cpu_kernel
 from pa_tutorial.paging.layouts import BLOCK_SIZES
@@ -41,12 +41,15 @@ class CpuBackend:
         place; they aren't checked again. Errors are those of paged_attention_cpu.
         """
         require_cpu_inputs(step)
-        require(num_shares is None or num_shares >= 1, "num_shares", num_shares, "at least 1")
         num_workers = numba.get_num_threads()
-        pieces = (1, num_shares) if num_shares else cut(step, num_workers)
+        if num_shares is None:
+            pieces = cut(step, num_workers)
+        else:
+            num_shares = whole_number("num_shares", num_shares, least=1)
+            pieces = 1, min(num_shares, step.block_tables.numel())  # a block has at most one
         q = step.q.detach()
         rows = q if strides(q)[1:] == (q.shape[2], 1) else q.contiguous()
-        accs = torch.empty(q.shape)
+        accs = torch.full(q.shape, torch.nan)
         out = accs.to(q.dtype)
         arguments = kernel_arguments(step, rows, (*pieces, num_workers), accs, out)
         return CpuLaunch(cpu_kernel(q.shape[2]), arguments, q, rows, accs, out)
@@ -103,8 +106,8 @@ def kernel_arguments(
         tmp_out=np.empty((num_shares + num_seqs, num_heads, head_size), np.float32),
     )
     outputs = Outputs(
-        qk_max=np.empty((num_seqs, num_heads), np.float32),
-        exp_sum=np.empty((num_seqs, num_heads), np.float32),
+        qk_max=np.full((num_seqs, num_heads), np.nan, np.float32),
+        exp_sum=np.full((num_seqs, num_heads), np.nan, np.float32),
         accs=as_array(accs[:0] if accs is out else accs),
         out=as_array(out),
     )
@@ -169,6 +172,8 @@ def paged_attention_cpu(
     alibi_slopes      [num_heads]; adds slope * (j - seq_len + 1) to the score of key j
     returns           [num_seqs, num_heads, head_size], in the dtype of q
 
+    The division by the sum of the weights comes last, so V times seq_len must stay below FLT_MAX;
+    beyond, the output may be infinite or NaN.
     The first call for a head size and dtype compiles, some seconds; Numba keeps the result on disk,
     beside this file.
     Raises, before anything runs, TypeError or ValueError, naming the argument, for what DecodeStep

@@ -11,7 +11,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from pa_tutorial.arguments import float32_scale, require, strides
+from pa_tutorial.arguments import float32_scale, require, strides, whole_number
 from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.kernels.choose import VLLM_PARTITION_SIZE
 from pa_tutorial.kernels.cuda_launch import (
@@ -121,7 +121,10 @@ class PartitionedBackend(CudaBackend):
         shared memory than a short one, but for 8 bytes per partition.
         Source: vLLM, csrc/attention/paged_attention_v2.cu.
         """
-        require(partition_size != 0, "partition_size", partition_size, "1 or more; v1 is without")
+        partition_size, size = whole_number("partition_size", partition_size), step.block_size
+        allowed = f"a multiple of block_size, which is {size}; v1 is without"
+        fits = partition_size >= 1 and partition_size % size == 0
+        require(fits, "partition_size", partition_size, allowed)
         geometry = geometry_of(step, num_threads, partition_size)
         partitions = paged_launch(step, geometry, self.loads, max_seq_len)
         return PartitionedLaunch(partitions, reduce_launch(partitions))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 
 import torch
 
-from pa_tutorial.arguments import require
+from pa_tutorial.arguments import require, whole_number
 from pa_tutorial.paging.layouts import BLOCK_SIZES, DTYPES, HEAD_SIZES
 from pa_tutorial.simt.gpus import WARP_SIZE
 
@@ -26,7 +26,7 @@ def divide_round_up(a: int, b: int) -> int:
 
 
 def require_below(name: str, value: int, end: int) -> None:
-    require(0 <= value < end, name, value, f"0 to {end - 1}")
+    require(0 <= whole_number(name, value) < end, name, value, f"0 to {end - 1}")
 
 
 def constant(formula: str, value: Callable[["Geometry"], int]) -> property:
@@ -45,7 +45,7 @@ class Geometry:
     partition_size       tokens of a partition (v2); 0: one thread block reads the whole sequence
     num_queries_per_kv   query heads that share a KV head: num_heads / num_kv_heads
 
-    Raises ValueError for what is not supported, with what is.
+    Raises TypeError or ValueError for what is not supported, with what is.
     """
 
     head_size: int
@@ -57,10 +57,10 @@ class Geometry:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            value = getattr(self, field.name)
-            # 96.0 == 96: the kernel made for one would be kept for the other too.
-            fits = field.name == "dtype" or (isinstance(value, int) and not isinstance(value, bool))
-            require(fits, field.name, repr(value), "an int")
+            if field.name != "dtype":
+                # 96.0 == 96: the kernel made for one would be kept for the other too.
+                size = whole_number(field.name, getattr(self, field.name))
+                object.__setattr__(self, field.name, size)
         for name, supported in (
             ("head_size", HEAD_SIZES),
             ("block_size", BLOCK_SIZES),
@@ -186,7 +186,7 @@ class Geometry:
 
         Source: vLLM, csrc/attention/paged_attention_v1.cu and _v2.cu.
         """
-        require(max_seq_len >= 0, "max_seq_len", max_seq_len, "0 or more")
+        max_seq_len = whole_number("max_seq_len", max_seq_len, least=0)
         tokens = self.partition_size or max_seq_len
         padded = divide_round_up(tokens, self.block_size) * self.block_size
         logits = padded * FLOAT_BYTES

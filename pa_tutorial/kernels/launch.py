@@ -30,7 +30,8 @@ def paged_attention_naive(
 ) -> Tensor:
     """One decode step by the first paged kernel. Stage `cuda_naive`.
 
-    Arguments, result and errors are those of paged_attention_v1.
+    Arguments, result and errors are those of paged_attention_v1; but it divides by the sum of the
+    weights last, so V times seq_len must stay below FLT_MAX.
     """
     step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
     return naive_backend.prepare(step).run()
@@ -59,7 +60,8 @@ def paged_attention_v1(
 
     NaN in q, or in K of a token, makes the whole output of every head that reads it NaN; in V of a
     token, the same element. NaN in a slot without a token changes nothing. (In the simulator; on a
-    GPU, fastmath lets the compiler assume that there is none.)
+    GPU, fastmath lets the compiler assume that there is none.) The output is finite for finite V up
+    to 99 % of FLT_MAX.
     With CUDA tensors it runs on the GPU, without copies, on torch's current stream, and returns
     before the GPU is done. With tensors on the CPU it runs in the simulator, with every check:
     SimtError if one of them finds something.

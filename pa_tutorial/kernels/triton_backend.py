@@ -20,9 +20,9 @@ from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.kernels.choose import VLLM_PARTITION_SIZE
 from pa_tutorial.kernels.geometry import divide_round_up
 from pa_tutorial.kernels.triton_inputs import (
+    checked_size,
     next_power_of_two,
     padded,
-    require_sizes,
     require_triton_inputs,
     usual_tile,
 )
@@ -160,8 +160,12 @@ class TritonBackend:
         num_seqs, num_heads, head_size = step.q.shape
         if tile_size is None:
             tile_size = usual_tile(head_size, step.q.element_size())
-        options = {"num_warps": num_warps, "num_stages": num_stages}
-        require_sizes(partition_size=partition_size, tile_size=tile_size, **options)
+        partition_size = checked_size("partition_size", partition_size)
+        tile_size = checked_size("tile_size", tile_size)
+        options = {
+            "num_warps": checked_size("num_warps", num_warps),
+            "num_stages": checked_size("num_stages", num_stages),
+        }
         most = step.longest(max_seq_len)
         max_num_partitions = divide_round_up(most, partition_size)
         least = divide_round_up(most, MAX_GRID_YZ)

@@ -1,6 +1,6 @@
 """What the Triton kernels can take, and the sizes of their tiles."""
 
-from pa_tutorial.arguments import require, require_dense
+from pa_tutorial.arguments import require, require_dense, whole_number
 from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.simt.gpus import MAX_GRID_YZ
 
@@ -41,10 +41,9 @@ def require_triton_inputs(step: DecodeStep) -> None:
     require(len(step.q) <= MAX_GRID_YZ, "len(q)", len(step.q), allowed)
 
 
-def require_sizes(**sizes: int) -> None:
-    """Raise TypeError or ValueError for a size that the kernels cannot have."""
-    for name, size in sizes.items():
-        if not isinstance(size, int) or isinstance(size, bool):
-            raise TypeError(f"{name} is of type {type(size).__name__}; it must be an int")
-        values, allowed = SIZES[name]
-        require(size in values, name, size, allowed)
+def checked_size(name: str, size: int) -> int:
+    """The size as an int. Raises TypeError or ValueError if the kernels cannot have it."""
+    values, allowed = SIZES[name]
+    size = whole_number(name, size)
+    require(size in values, name, size, allowed)
+    return size

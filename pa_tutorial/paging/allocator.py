@@ -3,12 +3,13 @@
 from collections.abc import Hashable
 from enum import Enum
 
-from pa_tutorial.arguments import require
+from pa_tutorial.arguments import require, whole_number
 from pa_tutorial.paging.errors import DoubleFree, OutOfBlocks, UnknownBlock, UseAfterFree
 
 # Block 0 is never given out. Padding in block tables names it, so a kernel may read it,
 # but no token lives there.
 NULL_BLOCK = 0
+MAX_BLOCKS = 2**31  # block numbers are int32
 
 
 class Admission(Enum):
@@ -30,12 +31,12 @@ class BlockAllocator:
     """
 
     def __init__(self, num_blocks: int, watermark: int = 0) -> None:
-        if num_blocks < 2:
-            raise ValueError(
-                f"num_blocks is {num_blocks}; it must be at least 2: the null block and one more"
-            )
-        if not 0 <= watermark < num_blocks:
-            raise ValueError(f"watermark is {watermark}; it must be 0 to {num_blocks - 1} blocks")
+        num_blocks = whole_number("num_blocks", num_blocks)
+        watermark = whole_number("watermark", watermark)
+        allowed = f"at least 2, the null block and one more, and at most {MAX_BLOCKS:,}"
+        require(2 <= num_blocks <= MAX_BLOCKS, "num_blocks", num_blocks, allowed)
+        allowed = f"0 to {num_blocks - 1} blocks"
+        require(0 <= watermark < num_blocks, "watermark", watermark, allowed)
         self.num_blocks = num_blocks
         self.watermark = watermark
         self.ref_counts = [0] * num_blocks
@@ -83,6 +84,7 @@ class BlockAllocator:
 
     def is_shared(self, block: int) -> bool:
         """Whether more than one table names this block."""
+        self._require_known(block)
         return self.ref_counts[block] > 1
 
     def find(self, previous: object, tokens: tuple[int, ...], extra: Hashable) -> None:
@@ -103,7 +105,7 @@ class BlockAllocator:
         Raises ValueError if num_blocks is negative.
         Source: vLLM, SelfAttnBlockSpaceManager.can_allocate in vllm/core/block_manager.py.
         """
-        require(num_blocks >= 0, "num_blocks", num_blocks, "at least 0")
+        num_blocks = whole_number("num_blocks", num_blocks, least=0)
         if self.num_usable - num_blocks < self.watermark:
             return Admission.NEVER
         if self.num_free - num_blocks < self.watermark:
@@ -111,7 +113,7 @@ class BlockAllocator:
         return Admission.NOW
 
     def require_free(self, num_blocks: int) -> None:
-        """Raise OutOfBlocks unless so many blocks are free."""
+        """Raise OutOfBlocks unless so many blocks are free; fewer than 0 if some are given back."""
         if num_blocks > self.num_free:
             raise OutOfBlocks(
                 f"blocks needed: {num_blocks}; free: {self.num_free} of {self.num_usable}"
@@ -121,7 +123,7 @@ class BlockAllocator:
         self._free.append(block)
 
     def _require_known(self, block: int) -> None:
-        if not 1 <= block < self.num_blocks:
+        if not 1 <= whole_number("block", block) < self.num_blocks:
             raise UnknownBlock(
                 f"block is {block}; the pool gives out blocks 1 to {self.num_blocks - 1}"
             )

@@ -3,13 +3,12 @@
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from operator import index as as_whole_number
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pa_tutorial.arguments import require
+from pa_tutorial.arguments import require_type, whole_number, whole_numbers
 from pa_tutorial.paging.allocator import NULL_BLOCK, BlockAllocator
 from pa_tutorial.paging.errors import DoubleFree, TableTooLong, UseAfterFree
 from pa_tutorial.paging.layouts import PAD_SLOT
@@ -63,9 +62,13 @@ class BlockTable:
     """
 
     def __init__(self, allocator: BlockAllocator, block_size: int, extra: Hashable = None) -> None:
-        require(block_size >= 1, "block_size", block_size, "at least 1")
+        require_pool(allocator)
+        try:
+            hash(extra)
+        except TypeError as error:
+            raise TypeError(f"extra is {extra!r}; it must be hashable") from error
         self.allocator = allocator
-        self.block_size = block_size
+        self.block_size = whole_number("block_size", block_size, least=1)
         self.extra = extra
         self.token_ids: list[int] = []
         self.blocks: list[int] = []
@@ -87,18 +90,19 @@ class BlockTable:
         Raises UseAfterFree, or ValueError if num_tokens is negative.
         """
         self._require_alive()
-        require(num_tokens >= 0, "num_tokens", num_tokens, "at least 0")
+        num_tokens = whole_number("num_tokens", num_tokens, least=0)
         total = -(-(self.num_tokens + num_tokens) // self.block_size)
         return total - len(self.blocks) + (num_tokens > 0 and self.must_copy)
 
     def look_up(self, token_ids: Sequence[int]) -> Prospect:
-        """What `append` would do with these tokens; nothing changes. Raises UseAfterFree."""
+        """What `append` would do with these tokens; nothing changes. Raises as append does."""
         self._require_alive()
-        if not token_ids:
+        new_tokens = whole_numbers("token_ids", token_ids)
+        if not new_tokens:
             return Prospect(0, 0)
-        twins = self._find_twins(self._contents(token_ids))
+        twins = self._find_twins(self._contents(new_tokens))
         found = sum(1 for _ in takewhile(lambda twin: twin is not None, twins))
-        num_cached = min(found * self.block_size - self._filled, len(token_ids) - 1)
+        num_cached = min(found * self.block_size - self._filled, len(new_tokens) - 1)
         return Prospect(max(0, num_cached), self._blocks_taken(twins))
 
     def append(self, token_ids: Sequence[int]) -> Appended:
@@ -115,7 +119,7 @@ class BlockTable:
         self._require_alive()
         copies: list[tuple[int, int]] = []
         slots: list[int] = []
-        new_tokens = [as_whole_number(token) for token in token_ids]
+        new_tokens = whole_numbers("token_ids", token_ids)
         if not new_tokens:
             return Appended(copies, slots)
         filled = self._filled
@@ -180,7 +184,7 @@ class BlockTable:
         Source: vLLM, BlockTable with max_block_sliding_window in vllm/core/block/block_table.py.
         """
         self._require_alive()
-        require(window >= 1, "window", window, "at least 1")
+        window = whole_number("window", window, least=1)
         # The newest query stands at num_tokens - 1 and sees num_tokens - window and later.
         outside = max(0, self.num_tokens - window) // self.block_size
         for index in reversed(range(outside)):
@@ -197,6 +201,7 @@ class BlockTable:
         were let go by slide: there is nothing to copy.
         """
         self._require_alive()
+        require_pool(allocator)
         if NULL_BLOCK in self.blocks:
             raise ValueError("the sequence has let go of blocks (slide); it cannot be moved")
         moved = BlockTable(allocator, self.block_size, self.extra)
@@ -264,6 +269,12 @@ class BlockTable:
             raise UseAfterFree("the sequence was freed; it has no blocks any more")
 
 
+def require_pool(allocator: BlockAllocator) -> None:
+    """Raise TypeError unless it can give blocks: a BlockAllocator or a class like it."""
+    is_pool = hasattr(allocator, "allocate")
+    require_type(is_pool, "allocator", allocator, "a BlockAllocator")
+
+
 def padded_block_tables(tables: Sequence[BlockTable], width: int | None = None) -> Tensor:
     """The block tables of a batch, each row padded with the null block.
 
@@ -278,7 +289,7 @@ def padded_block_tables(tables: Sequence[BlockTable], width: int | None = None) 
         if (table.allocator, table.block_size) != (tables[0].allocator, tables[0].block_size):
             raise ValueError("tables are of different pools or block sizes; a batch has one pool")
     longest = max((len(table.blocks) for table in tables), default=0)
-    width = longest if width is None else width
+    width = longest if width is None else whole_number("width", width, least=0)
     if longest > width:
         raise TableTooLong(f"a table names {longest} blocks; width is {width}, so it does not fit")
     rows = [table.blocks + [NULL_BLOCK] * (width - len(table.blocks)) for table in tables]

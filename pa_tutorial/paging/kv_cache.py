@@ -1,10 +1,11 @@
 """The cache tensors of all layers, and what is copied between their blocks."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
 
+from pa_tutorial.arguments import require, require_type, whole_number, whole_numbers
 from pa_tutorial.paging.errors import UnknownBlock
 from pa_tutorial.paging.layouts import CacheLayout, Places, find_places, gather, write_to
 
@@ -26,8 +27,7 @@ class PagedKVCache:
     def __init__(
         self, layout: CacheLayout, num_layers: int, device: torch.device | str = "cpu"
     ) -> None:
-        if num_layers < 1:
-            raise ValueError(f"num_layers is {num_layers}; it must be at least 1")
+        num_layers = whole_number("num_layers", num_layers, least=1)
         self.layout = layout
         self.k: list[Tensor] = []
         self.v: list[Tensor] = []
@@ -49,14 +49,22 @@ class PagedKVCache:
         """The slots of a step, looked at once for all layers. Raises ValueError for a bad one."""
         return find_places(slots, self.layout.num_blocks, self.layout.block_size)
 
-    def write(self, layer: int, key: Tensor, value: Tensor, slots: Tensor | Places) -> None:
+    def write(self, layer: int, key: Tensor, value: Tensor, slot_mapping: Tensor | Places) -> None:
         """reshape_and_cache in one layer; the same slots, or their places, serve every layer."""
-        places = self.places(slots) if isinstance(slots, Tensor) else slots
+        layer = self._known(layer)
+        is_found = isinstance(slot_mapping, tuple)
+        places = slot_mapping if is_found else self.places(slot_mapping)
         write_to(key, value, self.k[layer], self.v[layer], places)
 
     def read(self, layer: int, block_table: Tensor, seq_len: int) -> tuple[Tensor, Tensor]:
         """K and V of one sequence, [seq_len, num_kv_heads, head_size]."""
+        layer = self._known(layer)
         return gather(self.k[layer], self.v[layer], block_table, seq_len)
+
+    def _known(self, layer: int) -> int:
+        layer, last = whole_number("layer", layer), self.num_layers - 1
+        require(0 <= layer <= last, "layer", layer, f"0 to {last}")
+        return layer
 
     def copy_blocks(self, pairs: Pairs) -> None:
         """Copy blocks (source, destination), in every layer, one pair after the other.
@@ -70,7 +78,9 @@ class PagedKVCache:
 
 def require_known(pairs: Pairs, num_source_blocks: int, num_destination_blocks: int) -> None:
     """Raise UnknownBlock unless the pools have every source and every destination."""
-    for pair in pairs:
+    for index, pair in enumerate(pairs):
+        length = len(whole_numbers(f"pairs[{index}]", pair))
+        require(length == 2, f"the length of pairs[{index}]", length, "2: source and destination")
         for name, num_blocks, block in zip(
             ("source", "destination"),
             (num_source_blocks, num_destination_blocks),
@@ -84,8 +94,8 @@ def require_known(pairs: Pairs, num_source_blocks: int, num_destination_blocks: 
 def swap_blocks(source: PagedKVCache, destination: PagedKVCache, pairs: Pairs) -> None:
     """Copy blocks from one pool to another: from the GPU to the host and back.
 
-    Raises UnknownBlock if a pool has no such block, ValueError if their blocks differ in shape;
-    both before anything is copied.
+    Raises UnknownBlock if a pool has no such block, TypeError or ValueError for what is no pair of
+    block numbers and if their blocks differ in shape; all before anything is copied.
     Source: vLLM, swap_blocks in csrc/cache_kernels.cu.
     """
     shapes = [
@@ -94,6 +104,7 @@ def swap_blocks(source: PagedKVCache, destination: PagedKVCache, pairs: Pairs) -
     ]
     if shapes[0] != shapes[1]:
         raise ValueError(f"destination has blocks of {shapes[1]}; source has {shapes[0]}")
+    require_type(isinstance(pairs, Iterable), "pairs", pairs, "pairs of block numbers")
     pairs = list(pairs)
     require_known(pairs, source.layout.num_blocks, destination.layout.num_blocks)
     for old, new in pairs:

@@ -17,6 +17,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from pa_tutorial.arguments import as_row, require, require_tensor, whole_number
+
 # What vLLM compiles its kernels for.
 HEAD_SIZES = (32, 64, 80, 96, 112, 120, 128, 192, 256)
 BLOCK_SIZES = (8, 16, 32)
@@ -45,8 +47,9 @@ class CacheLayout:
 
     def __post_init__(self) -> None:
         for name in ("num_blocks", "num_kv_heads", "head_size", "block_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
+            object.__setattr__(self, name, whole_number(name, getattr(self, name), least=1))
+        is_float = isinstance(self.dtype, torch.dtype) and self.dtype.is_floating_point
+        require(is_float, "dtype", self.dtype, "a dtype of torch for real numbers")
         if self.head_size % self.x:
             raise ValueError(
                 f"head_size is {self.head_size}; it must be a multiple of x = 16 / itemsize, "
@@ -65,10 +68,17 @@ class CacheLayout:
 
     def empty(self) -> tuple[Tensor, Tensor]:
         """k_cache and v_cache, filled with NaN: reading a place without a token shows."""
-        k_cache, v_cache = (
-            torch.full(shape, float("nan"), dtype=self.dtype)
-            for shape in (self.k_shape, self.v_shape)
-        )
+        try:
+            k_cache, v_cache = (
+                torch.full(shape, float("nan"), dtype=self.dtype)
+                for shape in (self.k_shape, self.v_shape)
+            )
+        except RuntimeError as error:  # torch speaks of an allocator, or of an overflow
+            num_bytes = self.num_blocks * self.bytes_per_block
+            raise MemoryError(
+                f"num_blocks is {self.num_blocks}; it must be less: there is no room for "
+                f"{num_bytes:,} bytes"
+            ) from error
         return k_cache, v_cache
 
     @property
@@ -183,6 +193,8 @@ def require_caches(k_cache: Tensor, v_cache: Tensor) -> tuple[int, int, int, int
 
     The layout is told from the shape of k_cache. Raises ValueError if v_cache does not suit it.
     """
+    for name, cache in (("k_cache", k_cache), ("v_cache", v_cache)):
+        require_tensor(name, cache)
     if k_cache.dim() not in (4, 5):
         raise ValueError(
             f"k_cache has shape {list(k_cache.shape)}; "
@@ -223,14 +235,12 @@ def slot_mapping(
     positions    [num_tokens]      0-based; at prefill many, at decode the last one
     returns      [num_tokens] int64, slot = block number * block_size + offset
 
-    Raises ValueError if a position is negative or lies past the end of the table, or if a
-    block number that is needed is negative.
+    Raises TypeError or ValueError for what is no row of whole numbers, if a position is negative
+    or lies past the end of the table, or if a block number that is needed is negative.
     Source: vLLM, compute_slot_mapping in vllm/attention/backends/utils.py.
     """
-    table = torch.as_tensor(block_table)
-    if table.dim() != 1 or (len(table) and table.is_floating_point()):
-        raise ValueError(f"block_table is {block_table}; it must be one row of whole numbers")
-    positions = torch.as_tensor(positions, dtype=torch.int64)
+    block_size = whole_number("block_size", block_size, least=1)
+    table, positions = as_row("block_table", block_table), as_row("positions", positions)
     places = len(table) * block_size
     outside = positions[(positions < 0) | (positions >= places)]
     if len(outside):
@@ -238,7 +248,7 @@ def slot_mapping(
             f"positions holds {outside[0]}; with {len(table)} blocks of {block_size} tokens "
             f"it must be 0 to {places - 1}"
         )
-    blocks = table.long()[positions // block_size]
+    blocks = table[positions // block_size]
     if (blocks < 0).any():  # -1 would give slot -1: the token would not be written
         raise ValueError(f"block_table names block {blocks.min()}; it must be 0 or more")
     return blocks * block_size + positions % block_size
@@ -247,15 +257,11 @@ def slot_mapping(
 def require_tokens(
     key: Tensor, value: Tensor, k_cache: Tensor, v_cache: Tensor, slot_mapping: Tensor
 ) -> None:
-    """Raise ValueError unless shapes and dtypes are those of reshape_and_cache."""
-    if slot_mapping.dim() != 1 or slot_mapping.dtype != torch.int64:
-        raise ValueError(
-            f"slot_mapping is {slot_mapping.dtype} with shape {list(slot_mapping.shape)}; "
-            "it must be int64, [num_tokens]"
-        )
+    """Raise TypeError or ValueError unless shapes and dtypes are those of reshape_and_cache."""
     _, v_tokens = by_token(k_cache, v_cache)
     expected = [len(slot_mapping), *v_tokens.shape[2:]]
     for name, tensor in (("key", key), ("value", value)):
+        require_tensor(name, tensor)
         if list(tensor.shape) != expected:
             raise ValueError(
                 f"{name} has shape {list(tensor.shape)}; with this cache and slot_mapping it must "
@@ -266,7 +272,13 @@ def require_tokens(
 
 
 def require_slots(slot_mapping: Tensor, num_slots: int) -> None:
-    """Raise ValueError unless each token has a slot of the pool for itself, or none."""
+    """Raise TypeError or ValueError unless each token has its own slot of the pool, or none."""
+    require_tensor("slot_mapping", slot_mapping)
+    if slot_mapping.dim() != 1 or slot_mapping.dtype != torch.int64:
+        raise ValueError(
+            f"slot_mapping is {slot_mapping.dtype} with shape {list(slot_mapping.shape)}; "
+            "it must be int64, [num_tokens]"
+        )
     slots = slot_mapping[slot_mapping != PAD_SLOT]
     outside = slots[(slots < 0) | (slots >= num_slots)]
     if len(outside):
@@ -285,8 +297,8 @@ def reshape_and_cache(
     key, value    [num_tokens, num_kv_heads, head_size]
     slot_mapping  [num_tokens] int64; -1: this token is not written (padding, or there already)
 
-    Raises ValueError, before anything is written, if a shape or dtype does not fit, a slot lies
-    outside the pool, or two tokens have the same slot.
+    Raises TypeError or ValueError, before anything is written, for what is no tensor, if a shape
+    or dtype does not fit, a slot lies outside the pool, or two tokens have the same slot.
     Source: vLLM, reshape_and_cache in csrc/cache_kernels.cu.
     """
     num_blocks, _, block_size, _ = require_caches(k_cache, v_cache)
@@ -294,7 +306,7 @@ def reshape_and_cache(
 
 
 def find_places(slot_mapping: Tensor, num_blocks: int, block_size: int) -> Places:
-    """Where a step writes its tokens, in every layer. ValueError as require_slots."""
+    """Where a step writes its tokens, in every layer. Raises as require_slots."""
     require_slots(slot_mapping, num_blocks * block_size)
     written = None if (slot_mapping >= 0).all() else slot_mapping >= 0
     slots = slot_mapping if written is None else slot_mapping[written]
@@ -323,6 +335,7 @@ def gather(
     """
     k_tokens, v_tokens = by_token(k_cache, v_cache)
     num_blocks, block_size = v_tokens.shape[:2]
+    seq_len = whole_number("seq_len", seq_len, least=0)
     slots = slot_mapping(block_table, torch.arange(seq_len), block_size)
     outside = slots[(slots < 0) | (slots >= num_blocks * block_size)]
     if len(outside):

@@ -14,7 +14,8 @@ class FullBlock:
 
     K and V of a token depend on every token before it, so equal tokens alone are not enough.
 
-    extra  what else K and V depend on, an adapter's name for example; other extra, other block
+    extra  what else K and V depend on, an adapter's name for example; other extra, other block.
+           Its type counts too: see with_types
     hash   of the three; where to look first, never the proof that two blocks are equal
     """
 
@@ -25,10 +26,21 @@ class FullBlock:
     hash: int
 
 
+def with_types(extra: Hashable) -> tuple[type, Hashable]:
+    """extra with its type, also inside tuples and frozensets: Python says that 1 == True == 1.0,
+    but an adapter 1 isn't an adapter True."""
+    if isinstance(extra, tuple):
+        return type(extra), tuple(map(with_types, extra))
+    if isinstance(extra, frozenset):
+        return type(extra), frozenset(map(with_types, extra))
+    return type(extra), extra
+
+
 def chained_hash(previous: int | None, tokens: tuple[int, ...], extra: Hashable) -> int:
     """Where a full block is looked up.
 
     previous  the hash of the block before; None for the first block of a sequence
+    extra     as with_types gives it
 
     Source: vLLM, hash_block_tokens in vllm/core/block/prefix_caching_block.py.
     """
@@ -89,6 +101,7 @@ class PrefixCachingAllocator(BlockAllocator):
 
         Raises UnknownBlock, or UseAfterFree if nobody holds it and it is not in the cache.
         """
+        self._require_known(block)
         if block in self._evictable:
             del self._evictable[block]
             self.ref_counts[block] = 1
@@ -107,7 +120,8 @@ class PrefixCachingAllocator(BlockAllocator):
         found = self._by_hash.get(self._hash_of(previous, tokens, extra))
         if found is None:
             return None
-        same = found.tokens == tokens and found.previous is previous and found.extra == extra
+        same_extra = with_types(found.extra) == with_types(extra)
+        same = found.tokens == tokens and found.previous is previous and same_extra
         return found if same else None
 
     def name(
@@ -144,7 +158,8 @@ class PrefixCachingAllocator(BlockAllocator):
         self._by_block.clear()
 
     def _hash_of(self, previous: FullBlock | None, tokens: tuple[int, ...], extra: Hashable) -> int:
-        return self._hash(None if previous is None else previous.hash, tokens, extra)
+        before = None if previous is None else previous.hash
+        return self._hash(before, tokens, with_types(extra))
 
     def _release(self, block: int) -> None:
         if block in self._by_block:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pa_tutorial.arguments import require
+from pa_tutorial.arguments import require, whole_number
 
 MAX_LEN = 2048  # the longest text of OPT, the model of the paper's example
 POLICIES = ("max", "oracle")
@@ -22,12 +22,18 @@ class Request:
     output_len: int
 
     def __post_init__(self) -> None:
-        require(self.prompt_len >= 1, "prompt_len", self.prompt_len, "at least 1")
-        require(self.output_len >= 1, "output_len", self.output_len, "at least 1")
+        for name in ("prompt_len", "output_len"):
+            object.__setattr__(self, name, whole_number(name, getattr(self, name), least=1))
 
     @property
     def final_len(self) -> int:
         return self.prompt_len + self.output_len
+
+
+def checked_max_len(max_len: int) -> int:
+    max_len = whole_number("max_len", max_len)
+    require(max_len >= 2, "max_len", max_len, "at least 2: a prompt token and an output token")
+    return max_len
 
 
 def long_tailed_requests(num_requests: int, seed: int, max_len: int = MAX_LEN) -> list[Request]:
@@ -40,8 +46,8 @@ def long_tailed_requests(num_requests: int, seed: int, max_len: int = MAX_LEN) -
 
     Raises ValueError if num_requests < 1 or max_len < 2.
     """
-    require(num_requests >= 1, "num_requests", num_requests, "at least 1")
-    require(max_len >= 2, "max_len", max_len, "at least 2: a prompt token and an output token")
+    num_requests = whole_number("num_requests", num_requests, least=1)
+    seed, max_len = whole_number("seed", seed, least=0), checked_max_len(max_len)
     # The mean of a log-normal length is exp(mu + sigma²/2).
     mu = np.log([MEAN_PROMPT_LEN, MEAN_OUTPUT_LEN]) - SIGMA**2 / 2
     drawn = np.random.default_rng(seed).lognormal(mu, SIGMA, size=(num_requests, 2))
@@ -63,10 +69,9 @@ class Contiguous:
     """
 
     def __init__(self, num_slots: int, policy: str, max_len: int = MAX_LEN) -> None:
-        require(num_slots >= 1, "num_slots", num_slots, "at least 1")
+        num_slots = whole_number("num_slots", num_slots, least=1)
         require(policy in POLICIES, "policy", repr(policy), f"one of {POLICIES}")
-        require(max_len >= 2, "max_len", max_len, "at least 2: a prompt token and an output token")
-        self.num_slots, self.policy, self.max_len = num_slots, policy, max_len
+        self.num_slots, self.policy, self.max_len = num_slots, policy, checked_max_len(max_len)
         self.num_usable = num_slots
         self.clear()
 
@@ -107,7 +112,8 @@ class Blocks:
     """
 
     def __init__(self, num_slots: int, block_size: int) -> None:
-        require(block_size >= 1, "block_size", block_size, "at least 1")
+        num_slots = whole_number("num_slots", num_slots)
+        block_size = whole_number("block_size", block_size, least=1)
         require(num_slots >= block_size, "num_slots", num_slots, f"at least {block_size}, a block")
         self.num_slots, self.block_size = num_slots, block_size
         self.num_usable = num_slots // block_size * block_size

@@ -13,10 +13,11 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from math import prod
 
 import numpy as np
 
-from pa_tutorial.arguments import require
+from pa_tutorial.arguments import real_number, require, whole_number
 from pa_tutorial.paging.reservations import Blocks, Contiguous, Request
 
 NOBODY = -1
@@ -218,7 +219,7 @@ def simulate(requests: Sequence[Request], memory: Contiguous | Blocks) -> Simula
 
 def memory_map_at(step: int, requests: Sequence[Request], memory: Contiguous | Blocks) -> MemoryMap:
     """The memory after that many steps, or after the last one if there are fewer."""
-    require(step >= 1, "step", step, "at least 1")
+    step = whole_number("step", step, least=1)
     server = Server(requests, memory)
     for _ in range(step):
         if not server.done:
@@ -233,12 +234,9 @@ def bytes_per_block(
 
     itemsize  bytes of one number in the cache
 
-    Raises ValueError if an argument is less than 1.
+    Raises TypeError or ValueError for what is no whole number of at least 1.
     """
-    arguments = dict(locals())
-    for name, value in arguments.items():
-        require(value >= 1, name, value, "at least 1")
-    return 2 * num_layers * block_size * num_kv_heads * head_size * itemsize
+    return 2 * prod(whole_number(name, value, least=1) for name, value in locals().items())
 
 
 def num_available_blocks(
@@ -251,13 +249,15 @@ def num_available_blocks(
     bytes_in_use     what weights and activations need at their peak
     bytes_per_block  of all layers together
 
-    Raises ValueError if an argument is out of range or if no block fits.
+    Raises TypeError or ValueError if an argument is of a wrong type or out of range, or if no block
+    fits.
     Source: vLLM, Worker.determine_num_available_blocks in vllm/worker/worker.py.
     """
-    require(total_bytes >= 1, "total_bytes", total_bytes, "at least 1")
+    total_bytes = whole_number("total_bytes", total_bytes, least=1)
+    utilization = real_number("utilization", utilization)
     require(0 < utilization <= 1, "utilization", utilization, "above 0 and at most 1")
-    require(bytes_in_use >= 0, "bytes_in_use", bytes_in_use, "at least 0")
-    require(bytes_per_block >= 1, "bytes_per_block", bytes_per_block, "at least 1")
+    bytes_in_use = whole_number("bytes_in_use", bytes_in_use, least=0)
+    bytes_per_block = whole_number("bytes_per_block", bytes_per_block, least=1)
     left = total_bytes * utilization - bytes_in_use
     num_blocks = int(left // bytes_per_block)
     allowed = f"at least {bytes_per_block:,}, one block: raise utilization or take a smaller model"

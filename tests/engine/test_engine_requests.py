@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from pa_tutorial.engine import LLM, SamplingParams
+from pa_tutorial.engine import LLM, SamplingParams, load_checkpoint
 from pa_tutorial.kernels.cpu_backend import cpu_backend
 from tests.engine.engine_helpers import VOCAB_SIZE, require_all_returned, small_model
 
@@ -16,7 +16,7 @@ GOOD = ([1, 2, 3], [4, 5, 6, 7, 8])
 PARAMS = SamplingParams(max_tokens=4)
 TOKEN = f"it must be a token id, 0 to {VOCAB_SIZE - 1}"
 LONG = "len(prompt) + max_tokens - 1"
-COUNT, SIZE = "it must be a whole number, at least 1", "it must be a whole number, at least 0"
+COUNT, SIZE, WHOLE = "it must be at least 1", "it must be at least 0", "it must be a whole number"
 FINITE, PART = "it must be a finite number, at least 0", "it must be in (0, 1]"
 
 
@@ -33,28 +33,22 @@ REFUSED = [
     ([], "prompt is []; it must be at least one token"),
     ([1, -1], f"prompt[1] is -1; {TOKEN}"),
     ([VOCAB_SIZE], f"prompt[0] is {VOCAB_SIZE}; {TOKEN}"),
-    ([1.0], f"prompt[0] is 1.0; {TOKEN}"),
-    ([True], f"prompt[0] is True; {TOKEN}"),
-    (np.array([1.0]), f"prompt[0] is np.float64(1.0); {TOKEN}"),
-    (torch.tensor([[1, 2]]), f"prompt[0] is tensor([1, 2]); {TOKEN}"),
+    ([1.0], f"prompt[0] is of type float; {WHOLE}"),
     ([1] * 30, f"{LONG} is 33; it must be at most 32, the slots"),
     ([1] * 62, f"{LONG} is 65; it must be at most 64, the positions"),
     ("text", "prompt is text; this model has no tokenizer"),
     (5, "prompt is 5; it must be text or token ids"),
     ({"max_tokens": 0}, f"max_tokens is 0; {COUNT}"),
-    ({"max_tokens": 1.5}, f"max_tokens is 1.5; {COUNT}"),
+    ({"max_tokens": 1.5}, f"max_tokens is of type float; {WHOLE}"),
     ({"temperature": -0.1}, f"temperature is -0.1; {FINITE}"),
     ({"temperature": float("nan")}, f"temperature is nan; {FINITE}"),
-    ({"temperature": "hot"}, f"temperature is hot; {FINITE}"),
     ({"top_k": -1}, f"top_k is -1; {SIZE}"),
     ({"top_p": 0.0}, f"top_p is 0.0; {PART}"),
     ({"top_p": 1.1}, f"top_p is 1.1; {PART}"),
-    ({"top_p": "all"}, f"top_p is all; {PART}"),
     ({"seed": -1}, f"seed is -1; {SIZE}"),
     ({"num_samples": 0}, f"num_samples is 0; {COUNT}"),
     ({"num_samples": 65}, "num_samples is 65; it must be at most 64, the sequences"),
     ({"stop_tokens": (VOCAB_SIZE,)}, f"stop_tokens[0] is {VOCAB_SIZE}; {TOKEN}"),
-    ({"stop_tokens": 5}, "stop_tokens is 5; it must be token ids"),
 ]
 
 
@@ -91,6 +85,9 @@ def generating(*arguments: object) -> Callable:
         (generating([[1]], 5), "params is 5; it must be SamplingParams, or a list of them"),
         (generating([[1]], [PARAMS] * 2), "params has 2; it must be one for each prompt"),
         (generating([[1]], PARAMS, []), "arrivals has 0; it must be one for each prompt"),
+        (lambda: LLM(5), "model is of type int; it must be a Model, such as TinyLM"),
+        (lambda: load_checkpoint(5), "folder is of type int; it must be a path"),
+        (lambda: make_llm().engine.cancel(5), "request is of type int; it must be a Request"),
         (lambda: make_llm(stage="paged"), "stage is 'paged'; it must be one of paged_gather"),
         (lambda: make_llm(stage="kv_cache"), "stage is 'kv_cache'; it must be one of paged_gather"),
         (lambda: make_llm(num_blocks=1), "num_blocks is 1; it must be at least 2"),

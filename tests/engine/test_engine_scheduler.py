@@ -57,6 +57,11 @@ PLANS = {
         [(1, 3), (13, 1)],
         [{0: 1}, {0: 1}, {0: 1}, {1: 13}],
     ),
+    "the watermark counts all of a prompt, not its first chunk": (
+        {"num_blocks": 7, "watermark": 2, "chunk_size": 5},
+        [(1, 3), (13, 1)],
+        [{0: 1}, {0: 1}, {0: 1}, {1: 5}],
+    ),
     "running sequences may use the watermark": (
         {"num_blocks": 5, "watermark": 2},
         [(4, 5), (4, 5)],

@@ -35,9 +35,14 @@ FIELDS = tuple(field.name for field in fields(DecodeStep))
 
 
 def prepare(backend: str, *values: object, **named: object) -> Launch:
-    """A launch of the backend of this name, from the fields of a DecodeStep, and its sizes."""
+    """A launch of the backend of this name, from the fields of a DecodeStep, and its sizes.
+
+    Its output is all NaN: memory that is used again may still hold the right answer.
+    """
     step = {name: named.pop(name) for name in FIELDS if name in named}
-    return backend_named(backend).prepare(DecodeStep(*values, **step), **named)
+    launch = backend_named(backend).prepare(DecodeStep(*values, **step), **named)
+    assert launch.out.isnan().all()
+    return launch
 
 
 prepare_naive, prepare_v1, prepare_v1_vector, prepare_v2, prepare_cpu, prepare_triton = (

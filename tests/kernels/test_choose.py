@@ -23,5 +23,5 @@ def test_the_rule_decides(num_seqs: int, num_heads: int, max_seq_len: int, chose
 @pytest.mark.parametrize("name", ["num_seqs", "num_heads", "max_seq_len"])
 def test_an_empty_batch_is_refused(name: str) -> None:
     sizes = {"num_seqs": 1, "num_heads": 1, "max_seq_len": 1, name: 0}
-    with pytest.raises(ValueError, match=f"^{name} is 0; it must be 1 or more"):
+    with pytest.raises(ValueError, match=f"^{name} is 0; it must be at least 1"):
         choose(**sizes)

@@ -117,8 +117,6 @@ def test_property_holds_in_every_combination(holds: Callable[[Geometry], bool]) 
         ("num_threads", 32, "num_threads is 32; .*one of 64, 128, 256"),
         ("partition_size", 24, "partition_size is 24; .*multiple of block_size, which is 16"),
         ("num_queries_per_kv", 0, "num_queries_per_kv is 0; .*1 or more"),
-        # 128.0 == 128: the kernel made for the one would be kept for the other.
-        ("head_size", 128.0, r"^head_size is 128\.0; it must be an int$"),
     ],
 )
 def test_an_unsupported_size_is_refused_with_the_supported_ones(

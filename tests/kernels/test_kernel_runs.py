@@ -9,10 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from pa_tutorial.arguments import FLT_MAX
 from pa_tutorial.backends import backend_named
 from pa_tutorial.checks.comparing import relative_errors, to_float64
 from pa_tutorial.kernels import launch as package
 from pa_tutorial.kernels.geometry import NUM_THREADS
+from pa_tutorial.paging.allocator import NULL_BLOCK
 from pa_tutorial.paging.layouts import BLOCK_SIZES, DTYPES, HEAD_SIZES
 from pa_tutorial.walk.cases import CASES
 from pa_tutorial.walk.ladder import STAGES
@@ -80,11 +82,15 @@ def test_a_geometry_has_one_kernel_and_another_geometry_another(stage: str) -> N
 )
 def test_a_launch_follows_its_tensors(stage: str) -> None:
     """A decode loop writes the next token, its block and its length in place, and runs again. A
-    sequence that is shorter now has partitions that are not written any more. Slopes may be of any
+    sequence that is shorter now has partitions that are not written any more. The block tables are
+    part of a wider tensor, whose rows are further apart than they are wide. Slopes may be of any
     float; there is no backward pass."""
     backend, case = backend_named(stage), problem(seq_lens=(70, 16), alibi=True)
     inputs = case.paged(backend.layout)
-    inputs = replace(inputs, alibi_slopes=inputs.alibi_slopes.double())
+    tables = inputs.block_tables
+    wider = torch.full((2, tables.shape[1] + 3), NULL_BLOCK, dtype=torch.int32)
+    tables = wider[:, : tables.shape[1]].copy_(tables)
+    inputs = replace(inputs, block_tables=tables, alibi_slopes=inputs.alibi_slopes.double())
     for tensor in (inputs.q, inputs.k_cache, inputs.v_cache, inputs.alibi_slopes):
         tensor.requires_grad_()
     launch = backend.prepare(inputs, **STAGES[stage].sizes(case))
@@ -95,6 +101,27 @@ def test_a_launch_follows_its_tensors(stage: str) -> None:
     assert launch.run() is launch.out
     assert kernel_inputs.is_right(launch.out, vars(inputs))
     assert not launch.out.requires_grad
+
+
+DIVIDES_FIRST = ("paged_gather", "cuda_v1", "cuda_v1_vector", "cuda_v2")
+
+
+@pytest.mark.parametrize(
+    "stage",
+    [
+        pytest.param(name, marks=getattr(pytest.mark, name))
+        for name in ("paged_gather", "paged_online", *ON_BLOCKS)
+    ],
+)
+def test_v_may_be_as_large_as_is_promised(stage: str) -> None:
+    """README.md of kernels says how large. With equal scores no exp(score - maximum) is below 1."""
+    backend, case = backend_named(stage), problem(seq_lens=(70, 70))
+    inputs = case.paged(backend.layout)
+    inputs.q.zero_()
+    most = FLT_MAX if stage in DIVIDES_FIRST else FLT_MAX / 70
+    inputs.v_cache[~inputs.v_cache.isnan()] = 0.99 * most
+    out = backend.prepare(inputs, **STAGES[stage].sizes(case)).run()
+    assert kernel_inputs.is_right(out, vars(inputs))
 
 
 # What the bounds of the cases cannot see ------------------------------------------------------

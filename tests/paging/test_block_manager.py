@@ -72,6 +72,7 @@ def caching() -> BlockTable:
     [
         (caching, "slide", [0], ValueError, "window is 0; it mus"),
         (caching, "append", [[3, 4.0]], TypeError, "float"),
+        (caching, "move_to", [9], TypeError, "allocator is of type int; it must be a BlockAlloc"),
         (caching, "append", [words(50, 13)], OutOfBlocks, "blocks needed: 3; free: 2 of 5"),
         (caching, "blocks_needed", [-3], ValueError, "is -3; it"),
         (caching, "move_to", [BlockAllocator(3)], OutOfBlocks, "needed: 3; free: 2 of 2"),
@@ -93,11 +94,18 @@ def test_a_refusal_says_why_and_changes_nothing(
 
 @BOTH
 def test_impossible_pools_are_refused(allocator_class) -> None:
-    with pytest.raises(ValueError, match="num_blocks is 1; it must be at least 2"):
-        allocator_class(1)
+    for num_blocks in (1, 10**12):
+        with pytest.raises(ValueError, match=f"num_blocks is {num_blocks}; it must be at least 2"):
+            allocator_class(num_blocks)
     for watermark in (-1, 6):
         with pytest.raises(ValueError, match=f"watermark is {watermark}; it must be 0 to 5"):
             allocator_class(6, watermark)
+
+
+def test_an_extra_that_cannot_be_hashed_is_refused_when_the_table_is_made() -> None:
+    for extra in ([1], (1, [2])):
+        with pytest.raises(TypeError, match="; it must be hashable"):
+            BlockTable(BlockAllocator(6), BLOCK_SIZE, extra)
 
 
 @BOTH

@@ -2,6 +2,7 @@
 
 from itertools import product
 
+import numpy as np
 import pytest
 import torch
 
@@ -58,6 +59,19 @@ def test_an_unknown_block_is_refused_before_anything_is_copied() -> None:
             with pytest.raises(UnknownBlock, match=message):
                 cache.copy_blocks([(1, 4), pair])
     assert contents(cache) == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    "bad", [(1.0, 3), (1, True), (1,), (1, 2, 3), "12", ("1", 2), 7, [None, 2]]
+)
+def test_what_is_no_pair_of_blocks_is_refused_before_anything_is_copied(bad: object) -> None:
+    cache = numbered_cache("vllm")
+    with pytest.raises((TypeError, ValueError), match=r"pairs\[1\].* must be"):
+        cache.copy_blocks([(1, 4), bad])
+    with pytest.raises(TypeError, match="pairs is of type int; it must be pairs"):
+        cache.copy_blocks(7)
+    cache.copy_blocks(np.array([(1, 4)]))  # NumPy's whole numbers are whole numbers
+    assert contents(cache) == [0, 1, 2, 3, 1, 5]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Named blocks: their hash, looking before appending, and forgetting: what the engine needs."""
 
+import numpy as np
 import pytest
 
 from pa_tutorial.paging.allocator import BlockAllocator
@@ -10,10 +11,25 @@ from tests.paging.block_helpers import BLOCK_SIZE, sequence, snapshot, words
 BOTH = pytest.mark.parametrize("allocator_class", [BlockAllocator, PrefixCachingAllocator])
 
 
+# Equal in Python; K and V of one aren't those of another.
+EXTRAS = [1, True, 1.0, np.int64(1), frozenset({1}), frozenset({True})]
+
+
 def test_the_hash_depends_on_all_that_k_and_v_depend_on() -> None:
     contents = [(None, (1, 2)), (0, (1, 2)), (7, (1, 2)), (None, (2, 1)), (None, (1,))]
     hashes = [chained_hash(*content, extra) for content in contents for extra in (None, "a")]
     assert len(set(hashes)) == len(hashes)
+
+
+@pytest.mark.parametrize("extras", [EXTRAS, [("lora", (one,)) for one in EXTRAS]], ids=str)
+@pytest.mark.parametrize("hash_function", [chained_hash, lambda *_: 7], ids=["chained", "same"])
+def test_equal_extras_of_other_types_share_no_block(extras, hash_function) -> None:
+    pool = PrefixCachingAllocator(20, hash_function=hash_function)
+    for extra in extras:
+        assert BlockTable(pool, BLOCK_SIZE, extra).append(words(0, 5)).num_cached == 0
+    found = [BlockTable(pool, BLOCK_SIZE, extra).look_up(words(0, 5)) for extra in extras]
+    named = len(pool.named_blocks())  # with one hash for all, only the first gets a name
+    assert [one.num_cached for one in found] == [4] * named + [0] * (len(extras) - named)
 
 
 @BOTH
