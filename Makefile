@@ -35,9 +35,12 @@ $(ALL): $(LAB)
 	@$(PIP) --no-compile -e '.[dev]'
 	@touch $(ALL)
 
+# No news and no look for updates: nobody is asked, and nothing is fetched.
+QUIET_LAB := --LabApp.news_url=None --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate
+
 lab: $(LAB)  ## open JupyterLab on the first notebook
 	@echo "Opening JupyterLab on notebooks/00_start_here.ipynb (stop it with Ctrl-C)."
-	$(BIN)/jupyter lab --ServerApp.root_dir='$(CURDIR)' --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb
+	$(BIN)/jupyter lab --ServerApp.root_dir='$(CURDIR)' --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb $(QUIET_LAB)
 
 # Tests that share compiled kernels or ranks are in one file, so a file stays with one worker.
 TEST := $(BIN)/python -m pytest -n auto --no-loadscope-reorder

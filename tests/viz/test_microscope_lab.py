@@ -1,6 +1,7 @@
 """The microscope in a running JupyterLab, in a real browser."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -32,9 +33,9 @@ OPTIONS = {
     "ServerApp.port": 0,  # any that is free
     "ServerApp.ip": "127.0.0.1",
     "LabApp.default_url": "/lab/tree/look.ipynb",
-    "LabApp.news_url": None,
-    "LabApp.check_for_updates_class": "jupyterlab.NeverCheckForUpdate",
 }
+MAKEFILE = (Path(__file__).parents[2] / "Makefile").read_text(encoding="utf-8")
+QUIET_LAB = re.search(r"^QUIET_LAB := (.*)$", MAKEFILE, re.M)[1].split()
 
 
 @pytest.fixture
@@ -45,6 +46,7 @@ def lab(tmp_path: Path, chromium_path: str) -> Iterator[str]:
     nbformat.write(notebook, tmp_path / "look.ipynb")
     command = [sys.executable, "-m", "jupyter", "lab", "--no-browser", "--allow-root"]
     command += ["--expose-app-in-browser", *(f"--{name}={of}" for name, of in OPTIONS.items())]
+    command += QUIET_LAB
     folders = "JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTERLAB_WORKSPACES_DIR"
     own = {name: str(tmp_path / name) for name in folders} | {"PA_TUTORIAL_STATIC": ""}
     piped = {"stderr": subprocess.PIPE, "encoding": "utf-8"}
@@ -72,5 +74,6 @@ def test_the_microscope_works_in_jupyterlab(browser, lab: str) -> None:
     for number in (1, 2, 3):
         assert root.locator(".sentence").inner_text().startswith(f"Instruction {number} of ")
         page.keyboard.press("ArrowRight")
+    assert page.locator(".Toastify__toast").count() == 0, "`make lab` asks nothing"
     page.close()
     assert errors == []
