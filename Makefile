@@ -8,6 +8,8 @@ LAB    := $(VENV)/.lab-ready
 ALL    := $(VENV)/.all-ready
 SITE   := $(VENV)/.site-ready
 PIP    := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
+# What asks whether JupyterLab may fetch news, and looks for updates.
+NEWS   := @jupyterlab/apputils-extension:announcements
 # Python compiles and keeps the bytecode of what is imported. pip would compile all that it installs,
 # and without keeping it, each of the many processes that the tests start would compile it again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -27,6 +29,7 @@ $(LAB): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP) -q --upgrade pip
 	@$(PIP) --no-compile -e '.[lab,triton]'
+	@$(BIN)/jupyter labextension disable --level=sys_prefix $(NEWS)
 	@touch $(LAB)
 	@echo "$(VENV) is ready."
 
@@ -35,12 +38,9 @@ $(ALL): $(LAB)
 	@$(PIP) --no-compile -e '.[dev]'
 	@touch $(ALL)
 
-# No news and no look for updates: nobody is asked, and nothing is fetched.
-QUIET_LAB := --LabApp.news_url=None --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate
-
 lab: $(LAB)  ## open JupyterLab on the first notebook
 	@echo "Opening JupyterLab on notebooks/00_start_here.ipynb (stop it with Ctrl-C)."
-	$(BIN)/jupyter lab --ServerApp.root_dir='$(CURDIR)' --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb $(QUIET_LAB)
+	$(BIN)/jupyter lab --ServerApp.root_dir='$(CURDIR)' --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb
 
 # Tests that share compiled kernels or ranks are in one file, so a file stays with one worker.
 TEST := $(BIN)/python -m pytest -n auto --no-loadscope-reorder
