@@ -26,12 +26,8 @@ def parser() -> argparse.ArgumentParser:
         description=__doc__.splitlines()[0],
         epilog="sections: " + "; ".join(f"{name}: {what}" for name, (what, _) in SECTIONS.items()),
     )
-    parser.add_argument(
-        "--rounds", type=int, default=21, help="median of how many (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--out", type=Path, default=RESULTS, help="of the JSON file (default: %(default)s)"
-    )
+    parser.add_argument("--rounds", type=int, default=21, help="measurements per point (median)")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the JSON file")
     parser.add_argument("--only", nargs="+", choices=SECTIONS, help="these sections alone")
     parser.add_argument(
         "--peer", choices=PEERS, help="its CPU kernel beside ours; no sections but those of --only"

@@ -173,13 +173,13 @@ WHAT = "Time the kernels on this machine's GPU, beside torch's SDPA and a copy. 
 
 def main(command_line: list[str] | None = None) -> int:
     """The exit status: 1 if a result was wrong."""
-    parser = argparse.ArgumentParser(prog="python -m pa_tutorial.bench.gpu", description=WHAT)
-    parser.add_argument(
-        "--rounds", type=int, default=21, help="median of how many (default: %(default)s)"
+    parser = argparse.ArgumentParser(
+        prog="python -m pa_tutorial.bench.gpu",
+        description=WHAT,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument(
-        "--out", type=Path, default=RESULTS, help="of the JSON file (default: %(default)s)"
-    )
+    parser.add_argument("--rounds", type=int, default=21, help="measurements per point (median)")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the JSON file")
     arguments = parser.parse_args(command_line)
     if not torch.cuda.is_available():
         print(NO_GPU)

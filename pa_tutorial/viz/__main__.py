@@ -37,9 +37,12 @@ def pictures(notebook: Path) -> Iterator[tuple[str, str]]:
 
 def main() -> None:
     what = "Write every picture of the notebooks (SVG) and of the pages (SVG and PNG) for slides."
-    parser = argparse.ArgumentParser(prog="python -m pa_tutorial.viz", description=what)
-    where = "folder for them (default: %(default)s)"
-    parser.add_argument("--out", type=Path, default=Path("build/figures"), help=where)
+    parser = argparse.ArgumentParser(
+        prog="python -m pa_tutorial.viz",
+        description=what,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("--out", type=Path, default=Path("build/figures"), help="folder for them")
     out = parser.parse_args().out
     if not NOTEBOOKS.is_dir():
         parser.error("the notebooks are not here: they come with a clone or the source package")
