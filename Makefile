@@ -8,6 +8,8 @@ LAB    := $(VENV)/.lab-ready
 ALL    := $(VENV)/.all-ready
 SITE   := $(VENV)/.site-ready
 PIP    := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
+# What asks whether JupyterLab may fetch news, and looks for updates.
+NEWS   := @jupyterlab/apputils-extension:announcements
 # Python compiles and keeps the bytecode of what is imported. pip would compile all that it installs,
 # and without keeping it, each of the many processes that the tests start would compile it again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -27,6 +29,7 @@ $(LAB): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP) -q --upgrade pip
 	@$(PIP) --no-compile -e '.[lab,triton]'
+	@$(BIN)/jupyter labextension disable --level=sys_prefix $(NEWS)
 	@touch $(LAB)
 	@echo "$(VENV) is ready."
 

@@ -6,7 +6,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))  # walk_pages
 
 project = "PagedAttention, step by step"
-author = "The authors of pa_tutorial"
+author = "the contributors of this project"
+copyright = f"2026 {author}"  # in the footer of every page, as in NOTICE
 extensions = ["myst_nb", "sphinx_copybutton", "walk_pages"]
 
 root_doc = "README"

@@ -47,6 +47,7 @@ NEEDED = {
         "numba.cuda.dispatcher.CUDADispatcher.typeof_pyval",
         "numba.cuda.dispatcher._Kernel.library",
     ),
+    "bench.vllm_peer cannot use vLLM's kernel for AMX": ("torch.cpu._init_amx",),
     "kernels.cpu cannot deal out its loops": ("numba.core.cpu.ParallelOptions",),
     "kernels.triton_compiled cannot compile for a GPU that is not there": (
         "triton.runtime.driver.DriverConfig.active",
@@ -56,12 +57,16 @@ NEEDED = {
         "triton.runtime.interpreter._patch_lang",
     ),
     "kernels.triton_interpreter cannot check addresses": (
+        "triton.runtime.interpreter.interpreter_builder",
         "triton.runtime.interpreter.InterpreterBuilder",
         "triton.runtime.interpreter.InterpreterBuilder.create_masked_load",
         "triton.runtime.interpreter.InterpreterBuilder.create_masked_store",
     ),
-    "kernels.triton_interpreter multiplies the bits of bfloat16, not the values": (
+    "kernels.triton_interpreter computes with the bits of bfloat16, not the values": (
+        "triton.runtime.interpreter.InterpreterBuilder.cast_impl",
         "triton.runtime.interpreter.InterpreterBuilder.create_dot",
+        "triton.runtime.interpreter.InterpreterBuilder.create_fp_to_fp",
+        "triton.runtime.interpreter.ReduceScanOpInterface.check_tensor",
         "triton.runtime.interpreter.TensorHandle",
     ),
 }

@@ -1,13 +1,13 @@
 """Measure on this machine's CPU: `python -m pa_tutorial.bench`.
 
 Writes benchmarks/<machine>.json and prints tables. A run of some sections keeps what the file has
-for the others.
+for the others. `--peer vllm` is a section that runs only when asked for.
 """
 
 import argparse
 from pathlib import Path
 
-from pa_tutorial.bench import cpu_decode, engine_bench
+from pa_tutorial.bench import cpu_decode, engine_bench, vllm_peer
 from pa_tutorial.bench.this_machine import cpu_name, describe_machine, processor_facts
 from pa_tutorial.bench.timing import RESULTS, read_results, write_results
 
@@ -17,6 +17,7 @@ SECTIONS = {
     "noise": ("one call, timed again and again: every time is kept", cpu_decode.measure_noise),
     "engine": ("the serving engine, before paging and after", engine_bench.measure),
 }
+PEERS = {"vllm": ("vLLM's CPU kernel beside ours, on the same steps", vllm_peer.measure)}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -28,6 +29,9 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, default=21, help="measurements per point (median)")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the JSON file")
     parser.add_argument("--only", nargs="+", choices=SECTIONS, help="these sections alone")
+    parser.add_argument(
+        "--peer", choices=PEERS, help="its CPU kernel beside ours; no sections but those of --only"
+    )
     return parser
 
 
@@ -40,8 +44,9 @@ def main(command_line: list[str] | None = None) -> None:
     print(f"{machine['cpu']} ({processor['name']}), {machine['cores']} cores, torch ", end="")
     print(f"{machine['torch']}, {processor['last_cache_bytes'] / 2**20:.0f} MiB of cache")
     results = read_results(name, arguments.out)
-    for section in arguments.only or SECTIONS:
-        what, measure = SECTIONS[section]
+    chosen = arguments.only or ([] if arguments.peer else SECTIONS)
+    for section in [*chosen, *filter(None, [arguments.peer])]:
+        what, measure = (SECTIONS | PEERS)[section]
         print(f"\n{section}: {what}", flush=True)
         results |= {"machine": machine, "processor": processor}
         results[section] = measure(arguments.rounds)

@@ -4,21 +4,27 @@ Triton wants the choice made once, for a whole process: TRITON_INTERPRET=1 befor
 Then nothing can be compiled any more, and if torch has imported Triton before, the choice comes
 too late. Here it is made for each call: CPU tensors are interpreted, CUDA tensors compiled.
 
-Two things are put right. The interpreter follows any address, also one outside every tensor: here
-each is checked. And it multiplies the bits of bfloat16 numbers: here their values. One thing is
-made quicker, see changed_once.
+The interpreter follows any address, also one outside every tensor: here each is checked. It keeps a
+bfloat16 or an 8-bit float as an integer with its bits, and would compute with these (Triton 3.9).
+Here a bfloat16 can be loaded, moved, converted, rounded to nearest even, and multiplied by tl.dot;
+all else, and everything but moving for 8-bit floats, is refused with the line. One thing is made
+quicker, see changed_once.
 """
 
 import inspect
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache, partialmethod
+from functools import cache, wraps
+from pathlib import Path
 from types import ModuleType
 from unittest import mock
 
 import numpy as np
-import triton.experimental.gluon  # noqa: F401  the interpreter imports it; inside would be too late
+import torch
+import triton
+import triton.experimental.gluon
 import triton.language as tl
 from torch import Tensor
 from triton.runtime.errors import InterpreterError
@@ -26,7 +32,14 @@ from triton.runtime.jit import JITFunction
 
 from pa_tutorial import private_names
 from pa_tutorial.kernels.cuda_launch import flat
-from pa_tutorial.private_names import PLACE, InterpretedFunction, TensorHandle, create_dot
+from pa_tutorial.private_names import (
+    PLACE,
+    InterpretedFunction,
+    InterpreterBuilder,
+    TensorHandle,
+    check_tensor,
+    interpreter_builder,
+)
 from pa_tutorial.tracebacks import ShortInNotebooks
 
 
@@ -37,7 +50,8 @@ class MemoryFault(ShortInNotebooks, IndexError):
 def interpret(kernel: JITFunction, grid: tuple[int, int, int], **arguments: object) -> None:
     """Run a @triton.jit kernel on tensors on the CPU. As on a GPU, NaN is no reason to warn.
 
-    Raises MemoryFault for an address outside the tensors: nothing is read or written there.
+    Raises MemoryFault for an address outside the tensors: nothing is read or written there; and
+    Triton's InterpreterError for what the kernel does wrong, and for arithmetic on raw bits.
     """
     warn = warnings.catch_warnings()
     language, builder = interpreted_language(), checked_builder(arguments)
@@ -51,7 +65,7 @@ def interpret(kernel: JITFunction, grid: tuple[int, int, int], **arguments: obje
                 cause = cause.__cause__
             if isinstance(cause, MemoryFault):
                 raise MemoryFault(f"{kernel.fn.__name__} {cause}") from None
-            raise
+            raise InterpreterError(repr(cause)) from cause
 
 
 MODULES = tl, tl.core, tl.math, tl.standard
@@ -103,47 +117,101 @@ def changed_once() -> Iterator[None]:
         yield
 
 
-# Memory and bfloat16 -----------------------------------------------------------------------------
+# Memory and 16- and 8-bit floats ----------------------------------------------------------------
+
+# What moves numbers as they are, or is made right below; all other operations would compute.
+RAW_BITS_MAY = {
+    *("load", "store", "masked_load", "masked_store", "descriptor_load", "descriptor_store"),
+    *("select", "gather", "splat", "unsplat", "broadcast", "expand_dims", "reshape", "trans"),
+    *("cat", "join", "split", "fabs", "bitcast", "dot"),
+    *("fp_ext", "fp_trunc", "fp_to_fp", "fp_to_si", "fp_to_ui", "si_to_fp", "ui_to_fp"),
+}
+
+
+class CheckedBuilder(InterpreterBuilder):
+    """Looks at each address before it is followed, and knows the values of bfloat16."""
+
+    ranges: dict[str, tuple[int, int]]  # the addresses of each tensor of the kernel
+
+    def create_masked_load(
+        self, pointers: TensorHandle, mask: TensorHandle, *rest: object
+    ) -> TensorHandle:
+        self.require_inside("reads", pointers, mask)
+        return super().create_masked_load(pointers, mask, *rest)
+
+    def create_masked_store(
+        self, pointers: TensorHandle, value: TensorHandle, mask: TensorHandle, *rest: object
+    ) -> None:
+        self.require_inside("writes", pointers, mask)
+        super().create_masked_store(pointers, value, mask, *rest)
+
+    def require_inside(self, verb: str, pointers: TensorHandle, mask: TensorHandle) -> None:
+        asked = pointers.data[mask.data].astype(np.int64)
+        num_bytes = pointers.get_element_ty().primitive_bitwidth // 8
+        outside = outside_of(self.ranges, asked, num_bytes)
+        if outside.size:
+            place = describe(int(outside[0]), self.ranges)
+            raise MemoryFault(f"{verb} {place}, in program {self.grid_idx}")
+
+    def create_dot(
+        self, a: TensorHandle, b: TensorHandle, to: TensorHandle, *rest: object
+    ) -> TensorHandle:
+        require_values(to.dtype)
+        return super().create_dot(as_values(a), as_values(b), to, *rest)
+
+    def cast_impl(self, source: TensorHandle, to: tl.dtype) -> TensorHandle:
+        values = as_values(source)
+        if to.scalar == tl.bfloat16:
+            return TensorHandle(bits_of(values.data.astype(np.float32)), tl.bfloat16)
+        return super().cast_impl(values, to)
+
+    def create_fp_to_fp(self, source: TensorHandle, to: tl.dtype, rounding: object) -> TensorHandle:
+        require_values(to, allowed=tl.bfloat16)
+        if rounding is None or rounding.name != "RTZ":
+            return self.cast_impl(source, to)
+        return super().create_fp_to_fp(source, to.scalar, rounding)
+
+
+def refusing(original: Callable) -> Callable:
+    """An operation that computes, for all numbers but those that are kept as bits."""
+
+    @wraps(original)
+    def operation(builder: InterpreterBuilder, *arguments: object) -> object:
+        for argument in arguments:
+            if isinstance(argument, TensorHandle):
+                require_values(argument.dtype)
+        return original(builder, *arguments)
+
+    return operation
+
+
+for name, operation in vars(InterpreterBuilder).items():
+    if name.startswith("create_") and name.removeprefix("create_") not in RAW_BITS_MAY:
+        setattr(CheckedBuilder, name, refusing(operation))
 
 
 @contextmanager
 def checked_builder(arguments: dict[str, object]) -> Iterator[None]:
-    """Inside, what a kernel loads and stores is checked, and tl.dot knows bfloat16."""
-    ranges = {name: range_of(t) for name, t in arguments.items() if isinstance(t, Tensor)}
-    load, store = private_names.create_masked_load, private_names.create_masked_store
-    changed = {
-        "create_masked_load": partialmethod(access, load, "reads", ranges),
-        "create_masked_store": partialmethod(access, store, "writes", ranges),
-        "create_dot": dot_of_values,
-    }
-    with mock.patch.multiple(private_names.InterpreterBuilder, **changed):
-        yield
+    """Inside, what a kernel loads, stores and computes is checked first."""
+
+    def check(reduction: object, tiles: tuple[tl.tensor, ...]) -> None:
+        for tile in tiles:
+            require_values(tile.dtype)
+        check_tensor(reduction, tiles)
+
+    CheckedBuilder.ranges = {n: range_of(t) for n, t in arguments.items() if isinstance(t, Tensor)}
+    interpreter_builder.__class__ = CheckedBuilder
+    try:
+        with mock.patch(PLACE["check_tensor"], check):  # of tl.reduce and tl.associative_scan
+            yield
+    finally:
+        interpreter_builder.__class__ = InterpreterBuilder
 
 
 def range_of(tensor: Tensor) -> tuple[int, int]:
     """The addresses from the first element to behind the last, gaps included."""
     start = tensor.data_ptr()
     return start, start + flat(tensor).nbytes if tensor.numel() else start
-
-
-def access(
-    builder: private_names.InterpreterBuilder,
-    original: Callable,
-    verb: str,
-    ranges: dict[str, tuple[int, int]],
-    pointers: TensorHandle,
-    *arguments: object,
-) -> TensorHandle | None:
-    """A load (mask, other, …) or a store (value, mask, …) whose addresses are looked at first."""
-    mask = arguments[0] if verb == "reads" else arguments[1]
-    asked = pointers.data[mask.data].astype(np.int64)
-    num_bytes = pointers.get_element_ty().primitive_bitwidth // 8
-    outside = outside_of(ranges, asked, num_bytes)
-    if outside.size:
-        raise MemoryFault(
-            f"{verb} {describe(int(outside[0]), ranges)}, in program {builder.grid_idx}"
-        )
-    return original(builder, pointers, *arguments)
 
 
 def outside_of(ranges: dict[str, tuple[int, int]], asked: np.ndarray, num_bytes: int) -> np.ndarray:
@@ -169,16 +237,28 @@ def describe(address: int, ranges: dict[str, tuple[int, int]]) -> str:
     return f"{far} {side} element of {name}"
 
 
-def dot_of_values(
-    builder: private_names.InterpreterBuilder, a: TensorHandle, b: TensorHandle, *arguments: object
-) -> TensorHandle:
-    """tl.dot. The interpreter keeps a bfloat16 as an integer with its bits, and would multiply
-    these (Triton 3.9)."""
-    return create_dot(builder, as_values(a), as_values(b), *arguments)
+def require_values(dtype: tl.dtype, allowed: tl.dtype | None = None) -> None:
+    """Raise TypeError, with the kernel's line, for tiles whose bits are no numbers to NumPy."""
+    kind = dtype.scalar
+    if kind == allowed or not (kind == tl.bfloat16 or str(kind).startswith("fp8")):
+        return
+    ours = str(Path(triton.__file__).parent), __file__
+    at = next(f for f in reversed(traceback.extract_stack()) if not f.filename.startswith(ours))
+    how = ".to(tl.float32)" if kind == tl.bfloat16 else "in torch, before the call"
+    raise TypeError(
+        f"line {at.lineno}, `{at.line}`: Triton's interpreter would compute with the bits of "
+        f"{kind}, not with its values; convert them first, {how}"
+    )
 
 
-def as_values(handle: TensorHandle) -> TensorHandle:
+def as_values(tile: TensorHandle) -> TensorHandle:
     """A bfloat16 tile as float32, of which it is the upper half."""
-    if handle.dtype.scalar != tl.bfloat16:
-        return handle
-    return TensorHandle((handle.data.astype(np.uint32) << 16).view(np.float32), tl.float32)
+    require_values(tile.dtype, allowed=tl.bfloat16)
+    if tile.dtype.scalar != tl.bfloat16:
+        return tile
+    return TensorHandle((tile.data.astype(np.uint32) << 16).view(np.float32), tl.float32)
+
+
+def bits_of(values: np.ndarray) -> np.ndarray:
+    """float32 numbers as the bits of bfloat16, rounded to nearest even, as on a GPU."""
+    return torch.from_numpy(np.array(values)).bfloat16().view(torch.uint16).numpy()

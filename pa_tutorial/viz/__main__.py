@@ -36,10 +36,11 @@ def pictures(notebook: Path) -> Iterator[tuple[str, str]]:
 
 
 def main() -> None:
+    what = "Write every picture of the notebooks (SVG) and of the pages (SVG and PNG) for slides."
     parser = argparse.ArgumentParser(
         prog="python -m pa_tutorial.viz",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=what,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("--out", type=Path, default=Path("build/figures"), help="folder for them")
     out = parser.parse_args().out

@@ -10,7 +10,7 @@ from pa_tutorial.paging.allocator import NULL_BLOCK, BlockAllocator
 from pa_tutorial.paging.block_table import BlockTable
 from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
 from pa_tutorial.viz import style
-from pa_tutorial.viz.drawing import SMALL, arrow, board, box, cell, frame, note, write
+from pa_tutorial.viz.drawing import SMALL, arrow, board, box, cell, frame, note, plural, write
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def _draw_block(axes: Axes, x: float, y: float, moment: Frame, number: int) -> N
 
 def _in_words(ref_count: int, is_known: bool) -> str:
     unheld = "cached" if is_known else "free"
-    return f"{ref_count} ref" + "s" * (ref_count > 1) if ref_count else unheld
+    return plural(ref_count, "ref") if ref_count else unheld
 
 
 def _draw_token(axes: Axes, x: float, y: float, owners: Sequence[str], token: int) -> None:

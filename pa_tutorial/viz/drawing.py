@@ -55,6 +55,11 @@ def plate(pad: float, color: str = PAPER) -> dict[str, object]:
     return {"facecolor": color, "edgecolor": "none", "pad": pad}
 
 
+def plural(count: int, noun: str) -> str:
+    """1 load, 2 loads."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
 def span(numbers: Sequence[int]) -> str:
     """The numbers 4, 5, 6, 7 as 4–7."""
     first, last = numbers[0], numbers[-1]

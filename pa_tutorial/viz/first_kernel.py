@@ -65,7 +65,7 @@ def _thread_block(axes: Axes, x: float, y: float, color: str, at_work: float) ->
     box(axes, x + 0.02, y + 0.83, 0.92 * at_work, 0.07, style.INK, linewidth=0)
 
 
-CELL, ROW = 0.29, 0.21  # inches: a slot in the picture
+CELL, ROW = 0.29, 0.21  # inches: a slot in the picture, and narrower where there are many
 LEFT, GAP = 1.42, 0.62  # inches: the words at the left, and between two blocks
 
 
@@ -79,11 +79,14 @@ def draw_addresses(trace: Trace, block_table: Sequence[int], marked: Sequence[in
     array = trace.only(array="k_cache").the_array()
     reads = Reads(keys_read(trace, 0), array, block_table, marked, trace.block[0])
     last = marked[-1]
-    number, _, _, offset, _ = reads.keys[last][0]
-    logical = last // reads.block_size
+    logical, offset = divmod(last, reads.block_size)
+    title = f"Thread {last} takes token {last}: logical block {logical}, offset {offset}; "
+    title += f"the block table says block {block_table[logical]}"
+    place = reads.keys[last][0]
+    if (place[0], place[3]) != (block_table[logical], offset):
+        title += f",\nbut it reads block {place[0]}, offset {place[3]}"
     figure, axes = style.new_figure(
-        f"Thread {last} takes token {last}: logical block {logical}, offset {offset}; "
-        f"the block table says block {number}",
+        title,
         2.45 + ROW * (array.shape[2] + len(marked)),
     )
     y = _lookup(axes, reads)
@@ -112,9 +115,16 @@ class Reads:
         """Bytes that one step of each index passes over."""
         return [stride * self.array.dtype.itemsize for stride in self.array.strides]
 
+    @property
+    def cell(self) -> float:
+        """The width of a slot."""
+        blocks = -(-len(self.keys) // self.block_size)
+        room = style.WIDTH - LEFT - GAP * (blocks - 1) - 0.1
+        return min(CELL, room / (blocks * self.block_size))
+
     def x(self, token: int) -> float:
         """Where a token stands: there is a gap after each block."""
-        return LEFT + CELL * token + GAP * (token // self.block_size)
+        return LEFT + self.cell * token + GAP * (token // self.block_size)
 
 
 def _words(axes: Axes, x: float, y: float, text: str, align: str = "right") -> None:
@@ -129,7 +139,7 @@ def _lookup(axes: Axes, reads: Reads) -> float:
         _words(axes, LEFT - 0.1, y, text)
     for thread in sorted(reads.keys):
         color = hue if thread in reads.marked else style.lighter(hue)
-        box(axes, reads.x(thread), rows[0], CELL, ROW, color, thread, linewidth=1.2)
+        box(axes, reads.x(thread), rows[0], reads.cell, ROW, color, thread, linewidth=1.2)
     words = f"{end} to {reads.num_threads - 1}: none"
     _words(axes, reads.x(end) + 0.08, rows[0], words, "left")
     for logical in range(-(-end // size)):
@@ -137,7 +147,7 @@ def _lookup(axes: Axes, reads: Reads) -> float:
         shown = [token for token in reads.marked if token in tokens and len(tokens) > 2]
         text = f"{shown[0]} // {size} = {logical}" if shown else str(logical)
         for y, words in ((rows[1], text), (rows[2], reads.block_table[logical])):
-            place = reads.x(tokens[0]), y, CELL * len(tokens), ROW
+            place = reads.x(tokens[0]), y, reads.cell * len(tokens), ROW
             box(axes, *place, style.lighter(hue, 0.8), words, linewidth=1.2)
     padding = ", ".join(map(str, reads.block_table[-(-end // size) :]))
     _words(axes, reads.x(end) + 0.08, rows[2], f"padding: {padding}", "left")
@@ -153,9 +163,9 @@ def _memory(axes: Axes, reads: Reads, top: float) -> float:
     for logical in range(-(-len(keys) // size)):
         block, left = reads.block_table[logical], reads.x(logical * size)
         line = {"arrowstyle": "-|>", "color": style.QUIET, "shrinkA": 0, "shrinkB": 0}
-        tail = left + CELL * min(size, len(keys) - logical * size) / 2
+        tail = left + reads.cell * min(size, len(keys) - logical * size) / 2
         axes.annotate("", (tail, top - 0.2), (tail, top - 0.39), arrowprops=line)
-        words, right = f"block {block}, KV head {kv_head}", left + CELL * size
+        words, right = f"block {block}, KV head {kv_head}", left + reads.cell * size
         write(axes, right, top - 0.13, words, "right", weight="bold")
         for piece in range(num_pieces):
             y = top + ROW * piece
@@ -163,19 +173,20 @@ def _memory(axes: Axes, reads: Reads, top: float) -> float:
             _words(axes, left - 0.06, y, f"{byte}")
             for offset in range(size):
                 thread = readers.get((block, kv_head, piece, offset))
-                _slot(axes, left + CELL * offset, y, thread, thread in reads.marked)
+                place = left + reads.cell * offset, y, reads.cell
+                _slot(axes, *place, thread, thread in reads.marked)
     for piece in range(num_pieces):
         _words(axes, 0.02, top + ROW * piece, f"piece {piece}", "left")
     _words(axes, LEFT - 0.06, top - ROW - 0.02, "byte", "right")
     return top + ROW * num_pieces
 
 
-def _slot(axes: Axes, x: float, y: float, thread: int | None, marked: bool) -> None:
+def _slot(axes: Axes, x: float, y: float, width: float, thread: int | None, marked: bool) -> None:
     """A vec of K with its reader; hatched: nobody reads it."""
     color = style.K if marked else style.lighter(style.K, 0.7)
     look = {"hatch": style.UNUSED_HATCH} if thread is None else {}
     color, text = (style.EMPTY, "") if thread is None else (color, thread)
-    box(axes, x, y, CELL, ROW, color, text, linewidth=1.2, **look)
+    box(axes, x, y, width, ROW, color, text, linewidth=1.2, **look)
 
 
 def _sums(axes: Axes, reads: Reads, y: float) -> float:

@@ -75,12 +75,13 @@ def draw_intensity(operations_and_bytes: Callable[..., tuple[int, int]]) -> Figu
     operations_and_bytes  (num_new_tokens, seq_len, num_heads, num_kv_heads, head_size), float16
     """
     seq_len = 1024
-    title = "Attention in a decode step does 1 to 4 operations per byte; a GPU needs over 150"
-    figure, axes = style.new_figure(title, 2.8)
+    figure, axes = style.new_figure("", 2.8)
     new_tokens = [2**power for power in range(11)]
+    at_decode = []
     for num_kv_heads, rise, color in ((8, -6, style.INK), (2, 6, style.QUIET)):
         counts = [operations_and_bytes(n, seq_len, 8, num_kv_heads, 128) for n in new_tokens]
         values = [flops / num_bytes for flops, num_bytes in counts]
+        at_decode.append(values[0])
         label_line(axes, new_tokens, values, f"{num_kv_heads} KV heads", color, rise)
         axes.plot(new_tokens[:1], values[:1], "o", color=color)
         place = {"xytext": (6, -3), "textcoords": "offset points", "va": "top"}
@@ -89,6 +90,10 @@ def draw_intensity(operations_and_bytes: Callable[..., tuple[int, int]]) -> Figu
         axes.axhline(tflops / terabytes, color=style.QUIET, linestyle=":", linewidth=1)
         side, factor = ("bottom", 1.06) if gpu == "H200" else ("top", 0.94)
         axes.text(1, tflops / terabytes * factor, f"{gpu}: {tflops / terabytes:.0f}", va=side)
+    needed = min(tflops / terabytes for tflops, terabytes in GPUS.values())
+    title = f"Attention in a decode step does {at_decode[0]:.0f} to {at_decode[1]:.0f} operations "
+    title += f"per byte; a GPU needs over {needed // 10 * 10:.0f}"
+    figure.suptitle(title, **style.TITLE)
     _scales(axes, new_tokens)
     axes.set_xlim(0.9, seq_len * 4)
     axes.set_ylim(0.3, 2000)

@@ -6,6 +6,7 @@ token is token + d/64, and of its V 64 more. So the picture is read from the cac
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import isnan, nan
 
 import torch
@@ -22,7 +23,7 @@ from pa_tutorial.paging.layouts import (
 )
 from pa_tutorial.simt.traffic import SECTOR
 from pa_tutorial.viz import style
-from pa_tutorial.viz.drawing import board, box, cell, frame, note, write
+from pa_tutorial.viz.drawing import board, box, cell, frame, note, plural, write
 
 PARTS = 64
 
@@ -79,6 +80,12 @@ def write_chunk(
     return SlotWrite(layout, rows, tuple(slots.tolist()), key, value, k_cache, v_cache)
 
 
+def num_pieces(memory: Tensor, token: int) -> int:
+    """In how many pieces K or V of a token lies in the memory of a block."""
+    owners = [name and name[1] for name in map(found, memory.flatten().tolist())]
+    return sum(token == now != before for before, now in pairwise([None, *owners]))
+
+
 # The columns of the drawing, in cells
 SLOT, NEW_K = 3.0, 11.8
 
@@ -95,7 +102,8 @@ def draw_slot_write(written: SlotWrite, followed: int) -> Figure:
     slot = written.slots[written.rows.index(followed)]
     figure, axes = style.new_figure(
         f"Slot {slot} is offset {slot % size} of block {slot // size}: there K of token {followed} "
-        f"lies in {pieces} pieces, its V in {layout.head_size}",
+        f"lies in {num_pieces(written.k_cache[slot // size], followed)} pieces, its V in "
+        f"{num_pieces(written.v_cache[slot // size], followed)}",
         4.3,
     )
     v_x, y = size * layout.x + 3, num_rows + 3.9
@@ -188,9 +196,9 @@ def draw_neighbours(vllm: VllmLayout, plain: PlainLayout) -> Figure:
     )
     size = vllm.head_size * vllm.block_size * itemsize
     text = f"K: {len(tokens)} threads, each reads {vllm.x} elements of another token"
-    _draw_read(axes, 0, size, text, k_runs, [f"{count} sectors" for count in k_sectors], style.K)
+    _draw_read(axes, 0, size, text, k_runs, [plural(n, "sector") for n in k_sectors], style.K)
     text = f"V: one thread reads one element of {len(tokens)} tokens"
-    loads = [f"{count} load" + "s" * (count > 1) for count in v_loads]
+    loads = [plural(count, "load") for count in v_loads]
     _draw_read(axes, 3.3, size, text, v_runs, loads, style.V)
     axes.set_xlim(-2, size * 1.27)
     axes.set_ylim(6.8, -0.1)

@@ -19,7 +19,7 @@ def draw_trail(scores: Sequence[float], parts: Sequence[Part]) -> Figure:
     new_maximum = [j for j, score in enumerate(scores) if score > parts[j].m][1:]
     title = (
         f"At tokens {' and '.join(str(j) for j in new_maximum)} a new maximum comes: "
-        "the old sums are multiplied"
+        "the old sums must be multiplied"
     )
     figure, (top, middle, bottom) = style.new_figure(title, 4.6, nrows=3, sharex=True)
     tokens, end, last = range(len(scores)), len(scores) - 0.3, parts[-1]
@@ -56,7 +56,7 @@ def _draw_sums(axes: Axes, parts: Sequence[Part]) -> None:
     added = [after.l - old for after, old in zip(parts[1:], kept, strict=True)]
     axes.bar(range(len(kept)), kept, width=0.6, color=style.lighter(style.QUIET, 0.5))
     axes.bar(range(len(kept)), added, width=0.6, bottom=kept, color=style.INK)
-    words = "grey: old sum × factor\nblack: the new exp(score - m)"
+    words = "grey: old sum × factor\nblack: what is added to it"
     axes.text(0.62, parts[-1].l, words, va="top")
     axes.set_ylabel("sum")
 
@@ -64,7 +64,7 @@ def _draw_sums(axes: Axes, parts: Sequence[Part]) -> None:
 @style.styled
 def draw_merge(scores: Sequence[float], parts: Sequence[Part], whole: Part, cut: int) -> Figure:
     """The tokens cut in two, the part of each piece, and the part of all of them."""
-    title = "Each piece is attended alone; merged, the parts give the output of all tokens"
+    title = "Each piece is attended alone; to merge the parts, each is multiplied by its factor"
     figure, axes = style.new_figure(title, 3.7)
     width = 1.35 * len(scores) + 1.2
     board(axes, width, 7.4, -0.2, -0.9)

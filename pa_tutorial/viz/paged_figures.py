@@ -27,7 +27,7 @@ def draw_stream(inputs: DecodeStep, trail: Sequence[tuple[Tensor, Tensor]]) -> F
     gap, row_height = 1.4, 3.4
     width = 1.6 + len(trail) * (block_size + gap)
     height = 1.0 + len(tables) * row_height
-    title = "Each sequence reads each of its blocks once; m and l after each block"
+    title = "One block of each sequence at a time, as its table says; m and l after each"
     figure, axes = style.new_figure(title, 0.4 + height * (style.WIDTH - 0.2) / width)
     board(axes, width, height, square=True)
     for block_idx, (m, l) in enumerate(trail):

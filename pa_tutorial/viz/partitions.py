@@ -87,8 +87,9 @@ def draw_idle(batches: Sequence[Sequence[int]], num_heads: int) -> Figure:
         [schedule(thread_blocks(lens, num_heads, size), count) for size in sizes]
         for lens in batches
     ]
-    idle = count - len({piece.multiprocessor for piece in found[0][0]})
-    title = f"One sequence: v1 leaves {idle} of {count} multiprocessors idle, v2 has work for all"
+    v1, v2 = (count - len({piece.multiprocessor for piece in pieces}) for pieces in found[0])
+    title = f"One sequence: v1 leaves {v1} of {count} multiprocessors idle, v2 "
+    title += f"leaves {v2}" if v2 else "has work for all"
     height, shared = 1.0 + 1.75 * len(batches), {"sharex": True, "sharey": True}
     figure, panels = style.new_figure(title, height, 2, len(batches), squeeze=False, **shared)
     for row, (lens, pair) in enumerate(zip(batches, found, strict=True)):

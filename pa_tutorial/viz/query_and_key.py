@@ -16,7 +16,7 @@ from pa_tutorial.kernels.vectors import as_float
 from pa_tutorial.simt import Snapshot, Trace, shared_traffic
 from pa_tutorial.simt.traffic import NUM_BANKS, WORD
 from pa_tutorial.viz import style
-from pa_tutorial.viz.drawing import arrow, board, box, cell, cells, note, span, write
+from pa_tutorial.viz.drawing import arrow, board, box, cell, cells, note, plural, span, write
 from pa_tutorial.viz.kernel_runs import REFERENCE, Run, keys_of_block, watched
 from pa_tutorial.walk.problem import DecodeProblem
 
@@ -96,7 +96,7 @@ def draw_key_address(run: Run, thread: int, block: int) -> Figure:
     figure, axes = style.new_figure(
         f"Thread {thread} reads its vec j = {last} at element {offsets[last]} of k_cache: "
         "a sum of five terms",
-        4.1,
+        3.2 + 0.22 * g.HEAD_SIZE // g.X,
     )
     columns, top = g.BLOCK_SIZE * g.X // g.VEC_SIZE, 6.4
     bottom = top + g.HEAD_SIZE // g.X + 0.25
@@ -120,13 +120,16 @@ def draw_key_address(run: Run, thread: int, block: int) -> Figure:
             face = style.lighter(style.K, 0.6) if own else style.EMPTY
             place = (piece, column // per_piece, column % per_piece)
             text = f"j={order.index(place)}" if place in order else ""
-            cell(axes, column, top + piece, style.K if text else face, text)
+            color = style.K if text else face
+            box(axes, column, top + piece, 1, 1, color, text, SMALL, linewidth=1.2)
         write(axes, -0.2, top + piece + 0.5, f"piece {piece}", "right")
     ends = token * per_piece + 0.05, (token + 1) * per_piece - 0.05
     axes.plot(ends, (bottom, bottom), color=style.INK, linewidth=1.2)
-    write(axes, sum(ends) / 2, bottom + 0.5, f"x = {g.X} elements, 16 bytes")
+    side, end = ("left", ends[0]) if token < g.BLOCK_SIZE // 2 else ("right", ends[1])
+    write(axes, end, bottom + 0.5, f"x = {g.X} elements, 16 bytes", side)
+    note(axes, -0.2, top - 0.35, "token", "right")
     for offset in range(g.BLOCK_SIZE):
-        note(axes, (offset + 0.5) * per_piece, top - 0.35, f"token {offset}")
+        note(axes, (offset + 0.5) * per_piece, top - 0.35, offset)
     return figure
 
 
@@ -249,17 +252,19 @@ def _banks_of_rows(axes: Axes, read: Trace, geometry: Geometry, padding: int) ->
 
 SMALL = 7  # points
 VEC_GAP, SUM_GAP = 0.15, 0.7  # cells
+MOST_ELEMENTS = 8  # of a thread, of q and of K, that there is room for
 THREAD = 3.1  # rows from one thread to the next
 
 
 def partial_sums(snapshot: Snapshot, group: int) -> list[np.ndarray]:
-    """What each thread of a group has before the shuffles and after each: [THREAD_GROUP_SIZE].
+    """What each thread of a group should have before the shuffles and after each, computed from
+    its vecs: [THREAD_GROUP_SIZE].
 
     snapshot   holds q_vecs [THREAD_GROUP_SIZE, NUM_VECS_PER_THREAD, VEC_SIZE] and, of each thread,
            k_vecs [NUM_VECS_PER_THREAD, VEC_SIZE], in float32
     """
     q_vecs = as_float(snapshot["q_vecs"].data)
-    products = q_vecs * keys_of_group(snapshot, group)
+    products = q_vecs * of_group(snapshot, "k_vecs", group)
     size = len(q_vecs)
     # One addition after the other, as in the kernel.
     sums = [np.cumsum(products.reshape(size, -1), axis=1, dtype=np.float32)[:, -1]]
@@ -270,37 +275,47 @@ def partial_sums(snapshot: Snapshot, group: int) -> list[np.ndarray]:
     return sums
 
 
-def keys_of_group(snapshot: Snapshot, group: int) -> np.ndarray:
-    """k_vecs of the threads of a group, [THREAD_GROUP_SIZE, NUM_VECS_PER_THREAD, VEC_SIZE]."""
+def of_group(snapshot: Snapshot, name: str, group: int) -> np.ndarray:
+    """What the threads of a group have under a name, [THREAD_GROUP_SIZE, ...]."""
     size = len(snapshot["q_vecs"])
     places = np.searchsorted(snapshot.threads, range(group * size, group * size + size))
-    return np.ma.filled(snapshot["k_vecs"][places], np.nan)
+    return np.ma.filled(snapshot[name][places], np.nan)
 
 
 @style.styled
 def draw_qk(snapshot: Snapshot, group: int, scale: float) -> Figure:
     """One key token in one thread group, with its numbers.
 
-    snapshot  where the threads hold q_vecs, and k_vecs of this token; see partial_sums
+    snapshot  where the threads hold q_vecs, k_vecs of this token, and qk; see partial_sums
     group     number of the thread group in the thread block
     scale     that the kernel multiplies by
     """
-    q_vecs, k_vecs = as_float(snapshot["q_vecs"].data), keys_of_group(snapshot, group)
+    q_vecs, k_vecs = as_float(snapshot["q_vecs"].data), of_group(snapshot, "k_vecs", group)
     size, num_vecs, vec_size = k_vecs.shape
-    sums, first = partial_sums(snapshot, group), group * len(q_vecs)
-    qk = scale * float(sums[-1][0])
-    figure, axes = style.new_figure(
-        f"{size} threads share one key token: {num_vecs * vec_size} products each, "
-        f"{len(sums) - 1} shuffles, and all of them have its score {qk:.3f}",
-        0.5 + 0.2 * THREAD * size,
-    )
-    wide = num_vecs * (vec_size + VEC_GAP)
-    right = wide + 0.8 + len(sums) * (1 + SUM_GAP) + 0.8
-    board(axes, right, THREAD * size - 0.3, -2.85, -0.7)
+    sums, qk = partial_sums(snapshot, group), of_group(snapshot, "qk", group)
+    if np.allclose(qk, sums[-1], rtol=1e-4, atol=1e-5):
+        title = f"{size} threads share one key token: {num_vecs * vec_size} products each, "
+        title += f"{plural(len(sums) - 1, 'shuffle')}, and all of them have its score "
+        if size == 1:
+            title = f"1 thread has one key token: {vec_size * num_vecs} products, no shuffle, "
+            title += "and its score is "
+        title += f"{scale * qk[0]:.3f}"
+    else:
+        found = ", ".join(f"{score:.3f}" for score in scale * qk)
+        title = f"The score of this key token is {scale * sums[-1][0]:.3f}; "
+        title += f"in this run its threads have {found}"
+    figure, axes = style.new_figure(title, 0.75 + 0.2 * THREAD * size)
+    shown = max(1, MOST_ELEMENTS // vec_size)
+    wide = min(shown, num_vecs) * (vec_size + VEC_GAP) + 1.5 * (num_vecs > shown)
+    board(axes, wide + 2 + (len(sums) + 1) * (1 + SUM_GAP), THREAD * size - 0.3, -3.2, -1.5)
     for thread in range(size):
-        _thread(axes, THREAD * thread, first, q_vecs[thread], k_vecs[thread], thread, size)
+        vecs = q_vecs[thread, :shown], k_vecs[thread, :shown]
+        _thread(axes, THREAD * thread, group * size, *vecs, thread, size)
+        if num_vecs > shown:
+            words = f"and {num_vecs - shown}\nmore"
+            write(axes, wide - 0.8, THREAD * thread + 1, words, size=SMALL)
     note(axes, -0.1, -0.25, "elements", "right", size=SMALL)
-    _sums(axes, wide + 0.8, sums, scale, qk)
+    _sums(axes, wide + 0.8, sums, qk, scale)
     return figure
 
 
@@ -308,7 +323,7 @@ def _thread(
     axes: Axes, y: float, group_start: int, q: np.ndarray, k: np.ndarray, offset: int, size: int
 ) -> None:
     """A thread's vecs: row `offset` of q_vecs above, its k_vecs below."""
-    write(axes, -2.85, y + 1, f"thread {group_start + offset}", "left", weight="bold", size=8)
+    write(axes, -3.2, y + 1, f"thread {group_start + offset}", "left", weight="bold", size=8)
     note(axes, -0.1, y + 0.5, f"q_vecs[{offset}]", "right", size=SMALL)
     note(axes, -0.1, y + 1.5, "k_vecs", "right", size=SMALL)
     num_vecs, vec_size = q.shape
@@ -324,19 +339,23 @@ def _rounded(value: np.floating) -> str:
     return f"{round(float(value), 3) + 0.0:g}"
 
 
-def _sums(axes: Axes, x: float, sums: list[np.ndarray], scale: float, qk: float) -> None:
-    """A column for the sums before the shuffles and after each; at the end, the score."""
-    size, step = len(sums[0]), 1 + SUM_GAP
-    for column, values in enumerate(sums):
-        shade = style.lighter(style.LOGITS, 0.8 - 0.3 * column)
-        left, mask = x + column * step, size >> column
-        note(axes, left + 0.5, -0.25, f"mask {mask}" if column else "sum", size=SMALL)
+def _sums(axes: Axes, x: float, sums: list[np.ndarray], qk: np.ndarray, scale: float) -> None:
+    """A column for the sums before the shuffles and after each; then what the run has."""
+    size, step = len(qk), 1 + SUM_GAP
+    for column, values in enumerate([*sums, qk]):
+        shade = style.lighter(style.LOGITS, max(0, 0.8 - 0.3 * column))
+        left, mask, is_run = x + column * step, size >> column, column == len(sums)
+        name = "qk" if is_run else f"mask {mask}" if column else "sum"
+        note(axes, left + 0.5, -0.25, name, size=SMALL)
         for thread, value in enumerate(values):
             here = THREAD * thread + 0.5
             box(axes, left, here, 1, 1, shade, _rounded(value), SMALL)
-            if column:
+            if column and not is_run:
                 ends, own, other = (left - SUM_GAP, left), here + 0.5, THREAD * (thread ^ mask) + 1
                 axes.plot(ends, (own, own), color=style.QUIET, lw=0.8, zorder=0)
                 arrow(axes, (ends[0], other), (ends[1], own))
-    last = x + len(sums) * step - SUM_GAP
-    write(axes, last + 0.05, 1, f"× {scale:.3f}\n= {qk:.3f}", "left", size=8, weight="bold")
+    last = x + len(sums) * step
+    note(axes, last - SUM_GAP, -1, "computed from the vecs", "right", size=SMALL)
+    note(axes, last, -1, "in the run", "left", size=SMALL)
+    words = f"× {scale:.3f}\n= {scale * qk[0]:.3f}"
+    write(axes, last + 1.05, 1, words, "left", size=8, weight="bold")

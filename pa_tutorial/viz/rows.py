@@ -5,6 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pa_tutorial.kernels.intermediates import ROWS_DONE, SCORES_DONE, SUM_DONE, WEIGHTS_DONE
+from pa_tutorial.kernels.vectors import as_float
 from pa_tutorial.simt.gpus import WARP_SIZE
 from pa_tutorial.viz import style
 from pa_tutorial.viz.drawing import SMALL, board, box, cell, cells, note, span, write
@@ -172,7 +173,8 @@ def value_of(run: Run, token: int, row: int) -> float:
     """V of a token of sequence 0, read from the cache."""
     block_idx, offset = divmod(token, run.geometry.BLOCK_SIZE)
     start = run.start_of_block(int(run["block_tables"][0, block_idx]))
-    return run["v_cache"][start + row * run.geometry.BLOCK_SIZE + offset].item()
+    place = start + row * run.geometry.BLOCK_SIZE + offset
+    return as_float(run["v_cache"][place].numpy()).item()
 
 
 def _values_and_output(axes: Axes, run: Run, accs: np.ndarray, seq_len: int, y: float) -> None:

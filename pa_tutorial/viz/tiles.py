@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from pa_tutorial.viz import style
-from pa_tutorial.viz.drawing import board, cell, frame, note, plate, write
+from pa_tutorial.viz.drawing import board, cell, frame, note, plate, plural, write
 
 PIECE = 8  # elements that are drawn as one
 
@@ -23,7 +23,7 @@ def draw_tile(offset: Tensor, is_kv: Tensor, k_cache: Tensor) -> Figure:
     num_tokens, used = int(is_kv[:, 0].sum()), int(is_kv[0].sum())
     figure, axes = style.new_figure(
         f"Of a tile of {tile_size} × {width}, {is_kv.float().mean():.0%} is loaded: "
-        f"{num_tokens} tokens with heads of {used}",
+        f"{plural(num_tokens, 'token')} with heads of {used}",
         4.2,
     )
     board(axes, width / PIECE + 0.2, tile_size + 1.2)

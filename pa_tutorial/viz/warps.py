@@ -12,7 +12,7 @@ from pa_tutorial.simt.gpus import GB, H100, KB, MB, NUM_SCHEDULERS, REGISTER, WA
 from pa_tutorial.simt.trace import Trace
 from pa_tutorial.simt.traffic import NUM_BANKS, WORD, shared_traffic, units
 from pa_tutorial.viz import style
-from pa_tutorial.viz.drawing import arrow, board, box, cell, note
+from pa_tutorial.viz.drawing import arrow, board, box, cell, note, plural
 
 STEP = 1.9  # rows of lanes are this far apart
 
@@ -20,8 +20,8 @@ STEP = 1.9  # rows of lanes are this far apart
 def summed_lanes(trace: Trace) -> list[dict[int, frozenset[int]]]:
     """After each shuffle of a warp: lane -> the lanes whose values are in its sum.
 
-    As in a reduction, where each lane adds what it reads to what it has. The first entry is
-    before all shuffles.
+    As in a reduction, if each lane adds what it reads to what it has: a trace says who reads from
+    whom, and not what is done with it. The first entry is before all shuffles.
 
     Raises ValueError if the trace has no shuffles, is not of one warp of one thread block, or
     goes on after a sum is complete: then it is of several reductions.
@@ -84,9 +84,9 @@ def _finding(states: list[dict[int, frozenset[int]]]) -> str:
     last = states[-1]
     largest = max(map(len, last.values()))
     holders = [lane for lane in last if len(last[lane]) == largest]
-    who = f"lane {holders[0]} holds" if len(holders) == 1 else f"{len(holders)} lanes hold"
-    who = "every lane holds" if len(holders) == len(last) else who
-    return f"After {len(states) - 1} shuffles {who} the sum of {largest} lanes"
+    who = f"lane {holders[0]}" if len(holders) == 1 else f"{len(holders)} lanes"
+    who = "every lane" if len(holders) == len(last) else who
+    return f"{plural(len(states) - 1, 'shuffle')} can bring {who} the sum of {largest} lanes"
 
 
 @style.styled
@@ -102,9 +102,8 @@ def draw_banks(traces: Mapping[str, Trace], title: str) -> Figure:
     for (above, below), (heading, trace) in zip(panels.T, traces.items(), strict=True):
         if trace.num_instructions != 1:
             raise ValueError(f"{heading}: {trace.num_instructions} requests; a bank map shows one")
-        count = shared_traffic(trace).total("wavefronts")
-        words = f"{heading}: {count} wavefront{'s' * (count != 1)}"
-        above.set_title(words, weight="normal")
+        count = plural(shared_traffic(trace).total("wavefronts"), "wavefront")
+        above.set_title(f"{heading}: {count}", weight="normal")
         _memory(above, trace)
         words = np.unique(units(trace.records, WORD)[1])
         per_bank = np.bincount(words % NUM_BANKS, minlength=NUM_BANKS)

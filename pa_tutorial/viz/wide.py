@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from pa_tutorial.simt import Trace
 from pa_tutorial.simt.traffic import SECTOR
 from pa_tutorial.viz import style
-from pa_tutorial.viz.drawing import board, box, note
+from pa_tutorial.viz.drawing import board, box, note, plural
 
 SHOWN = 2 * SECTOR  # bytes of each array: what fits into a picture
 ARRAYS = {"K": ("k_cache", style.K), "V": ("v_cache", style.V)}
@@ -49,15 +49,20 @@ def draw_first_reads(traces: Mapping[str, Trace], start: int) -> Figure:
         for way, trace in traces.items()
     }
     counts = [1 + max(read.request for read in reads) for _, reads in panels.values()]
+    who = [
+        {(read.thread, read.byte + i) for read in reads for i in range(read.num_bytes)}
+        for _, reads in panels.values()
+    ]
+    same = ": the same bytes, the same threads" if who[::2] == who[1::2] else ""
     figure, all_axes = style.new_figure(
-        f"A vec of K is read by {counts[0]} requests or by {counts[1]}, "
-        f"one of V by {counts[2]} or by {counts[3]}: the same bytes, the same threads",
+        f"A vec of K is read by {plural(counts[0], 'request')} or by {counts[1]}, "
+        f"one of V by {counts[2]} or by {counts[3]}{same}",
         0.9 + 0.21 * sum(counts) + 0.3 * len(panels),
         nrows=len(panels),
         height_ratios=[count + 0.9 for count in counts],
     )
     for axes, count, (name, (color, reads)) in zip(all_axes, counts, panels.items(), strict=True):
-        times = f"{count} requests, a row each" if count > 1 else "1 request"
+        times = plural(count, "request") + ", a row each" * (count > 1)
         axes.set_title(f"{name}: {times}", weight="normal")
         _requests(axes, reads, count, color)
     return figure

@@ -1,13 +1,14 @@
 """What is timed is right, and how it is timed is fair."""
 
 import json
+from itertools import groupby
 
 import pytest
 import torch
 
 from pa_tutorial.attention.paged import paged_gather
 from pa_tutorial.bench import __main__ as bench
-from pa_tutorial.bench import cpu_decode
+from pa_tutorial.bench import cpu_decode, vllm_peer
 from pa_tutorial.bench.cpu_inputs import Batch, ColdCaches, Shape, read_once
 from pa_tutorial.bench.cpu_peers import peers
 from pa_tutorial.bench.this_machine import describe_machine
@@ -101,6 +102,78 @@ def test_a_shape_too_large_for_memory_is_left_out_and_named(monkeypatch) -> None
     assert row["shape"] == SHARED.as_row()
     assert row["times"].keys() == {"read", "cpu", *peers(Batch(SHARED))}
     assert found["left_out"] == [f"{TAIL}: K and V are 0 MiB, over 0"]
+
+
+# vLLM's kernel ----------------------------------------------------------------------------------
+
+
+class StandInForVllm:
+    """vLLM's custom operations, with its shapes and dtypes, in torch."""
+
+    spoils = 1.0  # what an output is multiplied by
+
+    def cpu_attn_reshape_and_cache(self, key, value, k_cache, v_cache, slots, isa, *scales) -> None:
+        assert (slots.dtype, isa, scales) == (torch.int64, "vec", (1.0, 1.0, "auto"))
+        for tokens, cache in ((key, k_cache), (value, v_cache)):
+            assert tokens.is_contiguous()
+            cache.transpose(1, 2)[slots // 128, slots % 128] = tokens
+
+    def get_scheduler_metadata(self, num_seqs, num_heads, num_kv_heads, head_size, lens, *rest):
+        _, starts, *_ = rest
+        assert (len(lens), starts.tolist()) == (num_seqs, [*range(num_seqs + 1)])
+        return torch.zeros(1)
+
+    def cpu_attention_with_kv_cache(self, q, k_cache, v_cache, out, starts, lens, scale, *rest):
+        causal, slopes, window, tables, softcap, *_ = rest
+        assert (causal, slopes, window, softcap) == (True, None, -1, 0.0)
+        assert starts.dtype == lens.dtype == tables.dtype == torch.int32
+        out.copy_(self.spoils * paged_gather(q, k_cache, v_cache, tables, lens, scale))
+
+
+@pytest.fixture
+def stand_in(monkeypatch) -> StandInForVllm:
+    ops = StandInForVllm()
+    monkeypatch.setattr(vllm_peer, "load", lambda: "")
+    monkeypatch.setattr(torch.ops, "_C", ops)
+    monkeypatch.setattr("pa_tutorial.private_names.init_amx", lambda: False, raising=False)
+    return ops
+
+
+MIXED = Shape("mixed", (37, 5, 300), num_heads=4, num_kv_heads=2, head_size=64)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_vllm_gets_the_tokens_of_the_batch_in_its_own_blocks(stand_in, dtype) -> None:
+    steps = vllm_peer.steps_of(Batch(MIXED.of(dtype)))  # compares the outputs
+    assert [*steps] == ["read", "cpu", "vllm vec"]
+
+
+def test_a_peer_with_another_output_is_refused(stand_in) -> None:
+    stand_in.spoils = 1.001
+    with pytest.raises(ArithmeticError, match=r"vllm vec differs from ours by 1\.0e-03 on mixed"):
+        vllm_peer.steps_of(Batch(MIXED))
+
+
+def test_each_side_is_timed_in_its_own_stretch(stand_in, monkeypatch, capsys) -> None:
+    """Calls in turn would measure each side beside the spinning threads of the other."""
+    calls, steps = [], ("read", "cpu", "vllm vec")
+    watched = {name: lambda name=name: calls.append(name) for name in steps}
+    monkeypatch.setattr(vllm_peer, "steps_of", lambda batch: watched)
+    found = vllm_peer.measure(2, [TAIL])
+    assert found["rows"][0]["times"].keys() == set(steps)
+    stretches = [[*stretch] for _, stretch in groupby(calls)]
+    assert {len(stretch) % (1 + vllm_peer.CALLS) for stretch in stretches} == {0}
+    assert "vllm / cpu" in capsys.readouterr().out
+
+
+def test_what_is_missing_for_the_peer_is_said(monkeypatch, tmp_path, capsys) -> None:
+    monkeypatch.setattr(vllm_peer, "find_spec", lambda name: None)
+    bench.main(["--peer", "vllm", "--out", str(tmp_path)])
+    assert "left out: vLLM is not installed" in capsys.readouterr().out
+    (path,) = tmp_path.iterdir()
+    assert json.loads(path.read_text(encoding="utf-8")).keys() == {"machine", "processor", "vllm"}
+    monkeypatch.setenv("PA_VLLM", str(tmp_path))
+    assert vllm_peer.load().endswith("this package of vLLM has no kernels for this CPU")
 
 
 # The program ------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from pa_tutorial.kernels.triton_backend import why_absent
+from pa_tutorial.text_changes import compiled
 from tests.kernels.kernel_inputs import is_right, prepare_triton, step
 
 pytestmark = pytest.mark.triton
@@ -90,3 +91,98 @@ def test_one_element_too_many_is_a_fault(dtype: torch.dtype) -> None:
     ):
         with pytest.raises(MemoryFault, match=re.escape(message)):
             copy(to, start)
+
+
+# 16- and 8-bit floats ----------------------------------------------------------------------------
+
+X, Y = torch.tensor([1.0, 2, 3, -4]), torch.tensor([0.5, 3, -1, 0.25])
+KERNEL = """
+@triton.jit
+def add(a, b):
+    return a + b
+
+@triton.jit
+def kernel(out_ptr, x_ptr, y_ptr):
+    i = tl.arange(0, 4)
+    x, y = tl.load(x_ptr + i), tl.load(y_ptr + i)
+    tl.store(out_ptr + i, {})
+"""
+
+
+def evaluate(expression: str, x: torch.Tensor, out: torch.dtype = torch.float32) -> torch.Tensor:
+    """What a kernel stores, of tiles x and y of four numbers."""
+    names, given = {"triton": triton, "tl": tl}, {"x_ptr": x, "y_ptr": Y.to(x.dtype)}
+    exec(compiled(KERNEL.format(expression), f"<{expression}>"), names)
+    interpret(names["kernel"], (1, 1, 1), out_ptr=(out := torch.zeros(4, dtype=out)), **given)
+    return out
+
+
+ARITHMETIC = [
+    *("x + y", "x - y", "x * y", "x + 1", "x * 0.5", "-x", "x < y", "x == y", "tl.fma(x, y, x)"),
+    *("tl.maximum(x, y)", "tl.minimum(x, y)", "tl.clamp(x, -1.0, 2.0)", "tl.where(x > 0, x, y)"),
+    *("tl.sum(x) + 0 * i", "tl.argmax(x, 0) + 0 * i", "tl.reduce(x, 0, add) + 0 * i"),
+    *("tl.cumsum(x)", "tl.cumprod(x)", "tl.sort(x)", "tl.atomic_add(x_ptr + i, y)"),
+]
+
+
+@pytest.mark.parametrize("expression", ARITHMETIC)
+def test_arithmetic_on_the_bits_of_bfloat16_is_refused_with_the_line(expression: str) -> None:
+    line = re.escape(f"line 10, `tl.store(out_ptr + i, {expression})`: Triton's interpreter would")
+    with pytest.raises(InterpreterError, match=f"{line}.*bits of bf16.*to.tl.float32"):
+        evaluate(expression, X.bfloat16())
+
+
+@pytest.mark.parametrize("expression", ["x.to(tl.float32)", "y.to(tl.float8e5)", "x + y"])
+def test_only_moving_is_allowed_for_8_bit_floats(expression: str) -> None:
+    x = X if "y." in expression else X.to(torch.float8_e5m2)
+    with pytest.raises(InterpreterError, match=r"bits of fp8e5.*in torch, before the call"):
+        evaluate(expression, x)
+    x = X.to(torch.float8_e5m2)
+    assert evaluate("tl.flip(x)", x, x.dtype).float().tolist() == X.flip(0).tolist()
+
+
+MOVED = {
+    "x.to(tl.float32)": X,
+    "x.to(tl.float16)": X,
+    "x.to(tl.int32)": X,
+    "x / y": X / Y,  # Triton divides float32
+    "tl.max(x) + 0 * i": X.max().expand(4),
+    "tl.abs(x)": X.abs(),
+    "tl.where(i > 1, x, y)": torch.tensor([*Y[:2], *X[2:]]),
+    "tl.trans(tl.reshape(x, 2, 2)).reshape(4)": X[[0, 2, 1, 3]],
+    "(i - 1).to(tl.bfloat16)": torch.arange(4) - 1.0,
+    "tl.full([4], 0.1, tl.bfloat16)": torch.full((4,), 0.1).bfloat16(),
+}
+
+
+@pytest.mark.parametrize(("expression", "expected"), MOVED.items())
+def test_bfloat16_is_moved_and_converted_by_its_value(
+    expression: str, expected: torch.Tensor
+) -> None:
+    assert evaluate(expression, X.bfloat16()).tolist() == expected.tolist()
+
+
+# Between two numbers of bfloat16, 1/128 apart: below, at and above the middle; no numbers.
+TIES = (
+    torch.tensor([1 + 1 / 256, 1 + 3 / 256, 1.001, -1.0069]),
+    torch.tensor([torch.inf, torch.nan, 3.4e38, 1e-40]),
+)
+
+
+@pytest.mark.parametrize("x", TIES, ids=("ties", "extremes"))
+@pytest.mark.parametrize("how", ["", ", fp_downcast_rounding='rtne'"], ids=("usual", "rtne"))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_a_bfloat16_is_rounded_to_nearest_even(
+    x: torch.Tensor, how: str, dtype: torch.dtype
+) -> None:
+    found = evaluate(f"x.to(tl.bfloat16{how})", x.to(dtype), torch.bfloat16)
+    assert torch.equal(found.view(torch.int16), x.bfloat16().view(torch.int16))
+
+
+def test_the_ptx_rounds_the_output_to_nearest_as_the_interpreter_does() -> None:
+    launch = prepare_triton(**step(dtype=torch.bfloat16))
+    assert compile_call(launch.reduce).count("cvt.rn.bf16")
+    launch.run()
+    merged = launch.merged()
+    exact = (merged.acc.double() / merged.l.double()[..., None]).float()
+    assert torch.equal(launch.out, exact.bfloat16())

@@ -5,13 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 from pa_tutorial.kernels.intermediates import SCORES_DONE
+from pa_tutorial.simt import launch
 from pa_tutorial.simt.gpus import WARP_SIZE
-from pa_tutorial.viz import partitions, poster, query_and_key, rows
+from pa_tutorial.viz import first_kernel, partitions, poster, query_and_key, rows, wide
 from pa_tutorial.viz.kernel_runs import REFERENCE, run_v1, values_of_block
 from pa_tutorial.walk.cases import WORKED_EXAMPLE
 from pa_tutorial.walk.problem import DecodeProblem
+from tests.simt_helpers import kernel
 from tests.viz.pictures import require_readable, texts_of
 
 FLOAT32 = replace(REFERENCE, dtype=torch.float32, head_size=64, block_size=8)
@@ -110,3 +113,83 @@ def test_the_split_shows_what_each_partition_computes_and_leaves(head: int) -> N
         found = [texts[i + 1 : i + 4] for i in range(start, end, 4)]
         assert found == [[f"{number:.2f}" for number in column] for column in columns]
         assert texts[end + 1 : end + 3] == [f"{qk.max():.3f}", f"{exps.sum():.3f}"]
+
+
+# With other sizes, and with a kernel that is wrong -----------------------------------------------
+
+# HEAD_SIZE, BLOCK_SIZE: those of the text, and those that it invites a reader to try
+SIZES = pytest.mark.parametrize("sizes", [(32, 8), (64, 16), (96, 32)], ids=str)
+
+
+def of_sizes(sizes: tuple[int, int], dtype: torch.dtype = torch.float16) -> DecodeProblem:
+    return replace(WORKED_EXAMPLE, head_size=sizes[0], block_size=sizes[1], dtype=dtype)
+
+
+def addresses(problem: DecodeProblem, block: str = "table[t // size]") -> Figure:
+    """The picture of a kernel whose thread t reads the K of token t, from this block."""
+    size, step = problem.block_size, problem.paged("vllm")
+    x, table = step.k_cache.shape[-1], step.block_tables[0]
+    body = f"""
+        if t < 11:
+            for d in range({problem.head_size}):
+                out[t] += k_cache[{block}, 0, d // {x}, t % size, d % {x}]
+    """
+    arguments = torch.zeros(128), step.k_cache, table, size
+    trace = launch(kernel("out, k_cache, table, size", body), 1, 128, *arguments, trace=0).trace
+    return first_kernel.draw_addresses(trace, table.tolist(), marked=(0, 9))
+
+
+@SIZES
+def test_words_can_be_read_with_a_readers_sizes(sizes: tuple[int, int]) -> None:
+    run = run_v1(problem := of_sizes(sizes))
+    require_readable(addresses(problem))
+    require_readable(query_and_key.draw_key_address(run, 5, problem.tables[0][0]))
+    require_readable(query_and_key.draw_qk(run.snapshot(SCORES_DONE), 0, 1.0))
+    require_readable(rows.draw_whole_kernel(run))
+
+
+def test_values_are_read_as_what_their_bits_mean() -> None:
+    run = run_v1(problem := of_sizes((32, 8), torch.bfloat16))
+    found = [rows.value_of(run, 0, row) for row in range(32)]
+    assert found == problem.inputs().values[0][0, 0].tolist()
+
+
+QK_TITLES = {
+    (32, 8): "4 threads share one key token: 8 products each, 2 shuffles, and all of them have its "
+    "score 0.196",
+    (64, 16): "2 threads share one key token: 32 products each, 1 shuffle, and all of them have "
+    "its score -0.969",
+    (96, 32): "1 thread has one key token: 96 products, no shuffle, and its score is -0.107",
+}
+
+
+@pytest.mark.parametrize(("sizes", "title"), QK_TITLES.items(), ids=str)
+def test_the_score_in_the_picture_is_what_the_threads_have(sizes: tuple, title: str) -> None:
+    run = run_v1(of_sizes(sizes))
+    looked, size = run.snapshot(SCORES_DONE), run.geometry.THREAD_GROUP_SIZE
+    qk, sums = looked["qk"].copy(), query_and_key.partial_sums(looked, 0)
+    for held, expected in ((sums[-1], title), (sums[-1] + np.arange(1, size + 1), "in this run")):
+        qk[:size] = held
+        snapshot = replace(looked, values=looked.values | {"qk": qk.copy()})
+        figure = query_and_key.draw_qk(snapshot, 0, run["scale"])
+        assert expected in figure.get_suptitle()
+        shown = f"= {run['scale'] * held[0]:.3f}"
+        assert any(text.endswith(shown) for text in texts_of(figure))
+
+
+def test_a_thread_that_reads_another_block_than_its_own_is_told() -> None:
+    right, wrong = (addresses(of_sizes((32, 8)), block) for block in ("table[t // size]", "3"))
+    assert right.get_suptitle().endswith("offset 1; the block table says block 2")
+    assert wrong.get_suptitle().endswith("says block 2,\nbut it reads block 3, offset 1")
+
+
+def test_vectors_that_read_other_bytes_are_not_called_the_same() -> None:
+    traces = {}
+    for end in (8, 16):
+        body = f"for i in range({end}): out[t] += k_cache[t, i] + v_cache[t, i]"
+        arguments = torch.zeros(4), torch.zeros(4, 16), torch.zeros(4, 16)
+        made = launch(kernel("out, k_cache, v_cache", body), 1, 4, *arguments, trace=0)
+        traces[str(end)] = made.trace
+    titles = [wide.draw_first_reads({"a": one, "b": other}, 0).get_suptitle()
+              for one, other in (traces.values(), [traces["16"]] * 2)]  # fmt: skip
+    assert [title.endswith("the same bytes, the same threads") for title in titles] == [False, True]

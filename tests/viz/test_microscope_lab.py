@@ -1,6 +1,7 @@
 """The microscope in a running JupyterLab, in a real browser."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -32,9 +33,10 @@ OPTIONS = {
     "ServerApp.port": 0,  # any that is free
     "ServerApp.ip": "127.0.0.1",
     "LabApp.default_url": "/lab/tree/look.ipynb",
-    "LabApp.news_url": None,
-    "LabApp.check_for_updates_class": "jupyterlab.NeverCheckForUpdate",
 }
+MAKEFILE = (Path(__file__).parents[2] / "Makefile").read_text(encoding="utf-8")
+NEWS = re.search(r"labextension disable .*\$\(NEWS\)$", MAKEFILE, re.M)[0].split()[:2]
+NEWS += ["--level=user", re.search(r"^NEWS +:= (.*)$", MAKEFILE, re.M)[1]]
 
 
 @pytest.fixture
@@ -47,6 +49,7 @@ def lab(tmp_path: Path, chromium_path: str) -> Iterator[str]:
     command += ["--expose-app-in-browser", *(f"--{name}={of}" for name, of in OPTIONS.items())]
     folders = "JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTERLAB_WORKSPACES_DIR"
     own = {name: str(tmp_path / name) for name in folders} | {"PA_TUTORIAL_STATIC": ""}
+    subprocess.run([sys.executable, "-m", "jupyter", *NEWS], env=os.environ | own, check=True)
     piped = {"stderr": subprocess.PIPE, "encoding": "utf-8"}
     with subprocess.Popen(command, env=os.environ | own, cwd=tmp_path, **piped) as server:
         words = (word for line in server.stderr for word in line.split())
@@ -72,5 +75,6 @@ def test_the_microscope_works_in_jupyterlab(browser, lab: str) -> None:
     for number in (1, 2, 3):
         assert root.locator(".sentence").inner_text().startswith(f"Instruction {number} of ")
         page.keyboard.press("ArrowRight")
+    assert "news" not in " ".join(page.locator(".Toastify__toast").all_inner_texts())
     page.close()
     assert errors == []

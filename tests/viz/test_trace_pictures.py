@@ -74,14 +74,14 @@ def test_a_group_has_heard_of_itself_and_of_nobody_else(group: int) -> None:
     firsts = {lane: lane // group * group for lane in range(32)}
     assert states[-1] == {n: frozenset(range(at, at + group)) for n, at in firsts.items()}
     title = draw_reduction(trace).get_suptitle()
-    assert f"every lane holds the sum of {group} lanes" in title
+    assert f"can bring every lane the sum of {group} lanes" in title
 
 
 def test_a_shuffle_down_leaves_the_whole_sum_in_the_first_lane_only() -> None:
     steps = [f"x += cuda.shfl_down_sync(0xFFFFFFFF, x, {delta})" for delta in (16, 8, 4, 2, 1)]
     trace = trace_of("x", "\n".join([*steps, "out[t] = x"]), 32, np.float32(1))
     assert [len(summed_lanes(trace)[-1][lane]) for lane in (0, 31)] == [32, 1]
-    assert draw_reduction(trace).get_suptitle().endswith("lane 0 holds the sum of 32 lanes")
+    assert draw_reduction(trace).get_suptitle().endswith("can bring lane 0 the sum of 32 lanes")
 
 
 @pytest.mark.parametrize(("size", "padding", "tallest"), [(32, 0, 32), (32, 1, 1), (16, 0, 8)])
