@@ -55,7 +55,7 @@ test-hours: $(ALL)  ## try every wrong example on every case, a million operatio
 	@echo "This takes about 4 hours on 2 cores. Stop it with Ctrl-C."
 	$(TEST) --dist load --hours
 
-test-macos: $(ALL)  ## run kernels, notebooks 07 and 09 and a stage with what a Mac has
+test-macos: $(ALL)  ## run kernels, notebooks 07 and 10 and a stage with what a Mac has
 	$(BIN)/python -m pytest --rest tests/test_macos.py
 
 refresh: $(ALL)  ## after a change of a kernel: rewrite notebooks' outputs and figures (5 minutes)

@@ -11,9 +11,9 @@ from tests.run_notebooks import METADATA, NOTEBOOKS, execute, keep
 from tests.same_output import Piece, require_same
 
 MARKS = {
-    "07_cuda_in_the_simulator": [pytest.mark.macos],
-    "09_query_and_key": [pytest.mark.macos],
-    "14_triton": [pytest.mark.triton],
+    "07_threads": [pytest.mark.macos],
+    "10_query_and_key": [pytest.mark.macos],
+    "15_triton": [pytest.mark.triton],
 }
 PATHS = [
     pytest.param(path, id=path.stem, marks=MARKS.get(path.stem, ()))

@@ -2,7 +2,7 @@
 
 An example is a Python block. If a block without a language follows, the example prints it, or ends
 in that error. On the pages beside the notebooks, the label of a link to a cell or to a file of the
-package has terms in backticks, which must be there: [09 `qk_dot`](...).
+package has terms in backticks, which must be there: [10 `qk_dot`](...).
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Notebook 15: decode attention on this machine: the kernel, its peers, and the read bound."""
+"""Notebook 16: decode attention on this machine: the kernel, its peers, and the read bound."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""Notebook 16: a decode step of a serving engine, K and V kept each way.
+"""Notebook 17: a decode step of a serving engine, K and V kept each way.
 
 Source of the workload: the rosellm project, "paged attention in rosellm": 64 requests, 54,784
 prompt tokens and 1,024 new ones.

@@ -1,4 +1,4 @@
-"""The ways to keep K and V that notebook 16 compares: before paging, gathered, and paged.
+"""The ways to keep K and V that notebook 17 compares: before paging, gathered, and paged.
 
 Each stands in for the engine's Runner. The model around attention, the scheduler and the choice of
 tokens stay the same; the ways differ only in where a decode step finds K and V. They are made for

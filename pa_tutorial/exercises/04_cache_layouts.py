@@ -101,7 +101,7 @@ def tokens_written(case: DecodeProblem) -> Tensor:
 
 EXERCISES = (
     Exercise(
-        text="> **Your turn.** The same for any element and any cache, in two lines. Notebook 09 "
+        text="> **Your turn.** The same for any element and any cache, in two lines. Notebook 10 "
         "spreads this formula over threads.",
         solution=k_address,
         cases=graded(ADDRESS_CASES, address_run, package_layout, ("call", "place")),

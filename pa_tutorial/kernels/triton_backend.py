@@ -51,7 +51,7 @@ class TritonCall:
     arguments  tensors and numbers, by name
     constants  the compile-time constants, by name
     num_warps  of each program, on a GPU
-    num_stages how far ahead a loop may load, on a GPU: see notebook 14
+    num_stages how far ahead a loop may load, on a GPU: see notebook 15
     """
 
     kernel: Callable

@@ -1,4 +1,4 @@
-"""The figures of notebook 13: what each step brought, and in which order memory is read."""
+"""The figures of notebook 14: what each step brought, and in which order memory is read."""
 
 import json
 from collections.abc import Sequence

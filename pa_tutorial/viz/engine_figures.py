@@ -1,4 +1,4 @@
-"""The figures of notebook 16: steps of an engine, the batch of one, and what a step costs."""
+"""The figures of notebook 17: steps of an engine, the batch of one, and what a step costs."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The figure of notebook 18: what attention over a latent cache makes on its way, in two ways."""
+"""The figure of notebook 19: what attention over a latent cache makes on its way, in two ways."""
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure

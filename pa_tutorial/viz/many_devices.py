@@ -1,4 +1,4 @@
-"""The cache of one device, and those of ranks: cut by heads, dealt out by blocks (notebook 17)."""
+"""The cache of one device, and those of ranks: cut by heads, dealt out by blocks (notebook 18)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""The figures of notebook 12: the partitions of v2, and the multiprocessors that v1 leaves idle.
+"""The figures of notebook 13: the partitions of v2, and the multiprocessors that v1 leaves idle.
 
 Idle multiprocessors are a model, not a measurement: a multiprocessor works on one thread block at a
 time, a thread block takes as long as it has tokens, and the next one goes to whoever is free first.
@@ -140,7 +140,7 @@ def draw_split(problem: DecodeProblem, partition_size: int, head: int = 0) -> Fi
         _leaves(axes, corner, "leaves:", *numbers)
         corner += max(len(tokens), ROWS) + 0.5
     numbers = whole.snapshot(SCORES_DONE)["qk_max"][0], whole.snapshot(SUM_DONE)["exp_sum"][0]
-    _leaves(axes, corner, "v1 (notebook 10):", *numbers, whole.prepared.out[0, head])
+    _leaves(axes, corner, "v1 (notebook 11):", *numbers, whole.prepared.out[0, head])
     names = ("", "token", "qk", "exp(qk - max)", "weight", "", "maximum", "exp_sum", "output")
     for y, name in enumerate(names):
         note(axes, -0.2, y + 0.5, name, "right")

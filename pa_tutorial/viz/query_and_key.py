@@ -1,4 +1,4 @@
-"""The figures of notebook 09: who reads which bytes of q and K, and q times k in a thread group."""
+"""The figures of notebook 10: who reads which bytes of q and K, and q times k in a thread group."""
 
 from dataclasses import dataclass, replace
 from functools import cache

@@ -1,4 +1,4 @@
-"""The figures of notebook 10: the rows of V, and the whole computation on one page."""
+"""The figures of notebook 11: the rows of V, and the whole computation on one page."""
 
 import numpy as np
 from matplotlib.axes import Axes

@@ -1,4 +1,4 @@
-"""The figure of notebook 14: where each token of a tile lies, and what is masked."""
+"""The figure of notebook 15: where each token of a tile lies, and what is masked."""
 
 import numpy as np
 from matplotlib.axes import Axes

@@ -1,4 +1,4 @@
-"""The figure of notebook 11: who reads the first bytes of a block, request by request."""
+"""The figure of notebook 12: who reads the first bytes of a block, request by request."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

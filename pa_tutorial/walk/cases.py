@@ -321,7 +321,7 @@ _BLOCKS = (
 DECODE_CASES = (*_DECODE, *(replace(case, about_blocks=True) for case in _BLOCKS))
 CASES: dict[str, Problem] = {case.id: case for case in (*SEQUENCE_CASES, *DECODE_CASES)}
 
-# Carried by hand through notebooks 04 to 12.
+# Carried by hand through notebooks 04 to 13.
 WORKED_EXAMPLE: DecodeProblem = CASES["decode/worked_example"]
 
 # The short check of a kernel: of the mistakes kept in tests/wrong, each that is made in a kernel

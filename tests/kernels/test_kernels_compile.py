@@ -72,19 +72,19 @@ def run_cells(name: str, last: str | None = None) -> dict[str, object]:
 
 
 IN_NOTEBOOKS = {  # the last cell, and the kernels up to it
-    "07_cuda_in_the_simulator": (
+    "07_threads": (
         None,
         "scale_query copy_elements two_ways copy_tokens sums_of_four "
         "scores_by_lane scores reverse first_half transpose",
     ),
     "08_first_paged_kernel": ("08-kernel-run", "find_blocks naive_kernel"),
-    "09_query_and_key": (
-        "09-look-at-scores",
+    "10_query_and_key": (
+        "10-look-at-scores",
         "query_in_a_hurry rows_of_query read_keys score_of_block scores",
     ),
-    "10_softmax_and_value": ("10-out", "maxima softmax paged_attention_v1"),
-    "11_vector_loads": ("11-launch", "copy_elements copy_vec paged_attention_v1"),
-    "12_partitions": ("12-reduce-look", "paged_attention_v2 reduce_partitions"),
+    "11_softmax_and_value": ("11-out", "maxima softmax paged_attention_v1"),
+    "12_vector_loads": ("12-launch", "copy_elements copy_vec paged_attention_v1"),
+    "13_partitions": ("13-reduce-look", "paged_attention_v2 reduce_partitions"),
 }
 
 
@@ -113,7 +113,7 @@ def test_kernels_of_a_file(name: str, dtype: torch.dtype, launched: Launched) ->
 def test_machine_code_joins_the_reads_of_shared_memory(
     name: str, in_ptx: tuple, reads: dict[str, int], tmp_path: Path
 ) -> None:
-    """64 reads of 2 bytes and 16 of 8 in PTX: what notebook 11 says of them."""
+    """64 reads of 2 bytes and 16 of 8 in PTX: what notebook 12 says of them."""
     triton = pytest.importorskip("triton", reason="nvdisasm comes with Triton")
     module = KernelFile(name).module(**SIZES, index_t="uint32")
     kernel, arguments = module.paged_attention_v1, arguments_of(REFERENCE.paged("vllm"))

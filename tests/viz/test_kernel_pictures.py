@@ -1,4 +1,4 @@
-"""What the figures of notebooks 08 to 12 show is what the kernels did."""
+"""What the figures of notebooks 08 to 13 show is what the kernels did."""
 
 from dataclasses import replace
 

@@ -1,0 +1,237 @@
+"""Exercises of notebook 10: the elements of a thread, a vec's place in K, q in shared memory."""
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import torch
+from numba import cuda, float32
+from torch import Tensor
+
+from pa_tutorial.exercises import kernels
+from pa_tutorial.exercises.drawing import seeded
+from pa_tutorial.exercises.exercise import Exercise
+from pa_tutorial.exercises.grading import graded, whole_numbers
+from pa_tutorial.exercises.kernel_grading import Enough, Task, on_tasks
+from pa_tutorial.kernels.dtypes import SCALAR_TYPES
+from pa_tutorial.kernels.geometry import Geometry
+from pa_tutorial.simt import Trace, shared_traffic
+from pa_tutorial.simt.gpus import WARP_SIZE
+from pa_tutorial.simt.traffic import SECTOR
+from pa_tutorial.walk.calls import AnswerError, Function
+
+
+# 1. ---------------------------------------------------------------------------------------------
+def elements_of_thread(
+    thread_group_offset: int, THREAD_GROUP_SIZE: int, VEC_SIZE: int, HEAD_SIZE: int
+) -> list[int]:
+    """The elements of the head that one thread of a group owns, in order.
+
+    In the worked example there are 4 threads in a group and 2 elements in a vec.
+    """
+    # go through the elements of the head; keep those whose vec is this thread's
+    ### BEGIN SOLUTION
+    vec_of = [element // VEC_SIZE for element in range(HEAD_SIZE)]
+    return [e for e, vec in enumerate(vec_of) if vec % THREAD_GROUP_SIZE == thread_group_offset]
+    ### END SOLUTION
+
+
+_VECS = "Whole vecs go round between the threads of a group, not single elements."
+ELEMENTS_CASES = (
+    # name, what it isolates, what its failure means; THREAD_GROUP_SIZE, VEC_SIZE, HEAD_SIZE
+    ("worked_example", "groups of 4, 2 elements a vec", _VECS, 4, 2, 32),
+    ("reference_sizes", "groups of 2, 4 elements a vec", _VECS, 2, 4, 128),
+    ("groups_of_1", "each thread has a token: all elements", _VECS, 1, 8, 64),
+    ("vecs_of_1", "float32 in groups of 4", _VECS, 4, 1, 32),
+)
+
+
+def larger_head(rng: np.random.Generator, _: str, group: int, vec: int, head_size: int) -> tuple:
+    return None, group, vec, head_size + group * vec * int(rng.integers(1, 9))
+
+
+def elements_run(answer: Function, group: int, vec: int, head_size: int) -> Tensor:
+    answers = [answer(offset, group, vec, head_size) for offset in range(group)]
+    return torch.tensor([whole_numbers(a, head_size // group, "elements") for a in answers])
+
+
+def elements_dealt(group: int, vec: int, head_size: int) -> Tensor:
+    """Deal the vecs out like cards."""
+    return torch.arange(head_size).reshape(-1, group, vec).transpose(0, 1).flatten(1)
+
+
+ELEMENTS = Exercise(
+    text="""\
+**Your turn.** Which elements of the head does a thread of a group own? Thread 0 of our example has
+0, 1, 8, 9, and so on. One or two lines.""",
+    solution=elements_of_thread,
+    cases=graded(
+        ELEMENTS_CASES, elements_run, elements_dealt, ("thread_group_offset", "place"), larger_head
+    ),
+    is_warm_up=True,
+)
+
+
+# 2. ---------------------------------------------------------------------------------------------
+def place_of_vec(vec_idx: int, VEC_SIZE: int, X: int) -> tuple[int, int]:
+    """Where vec number vec_idx of a token's key begins: its piece, and its first element there.
+
+    VEC_SIZE  elements of a vec
+    X         elements of a piece; a multiple of VEC_SIZE
+    """
+    # at which element of the head does the vec begin?
+    ### BEGIN SOLUTION
+    return vec_idx * VEC_SIZE // X, vec_idx * VEC_SIZE % X
+    ### END SOLUTION
+
+
+_PLACE = "Vec i begins at element i * VEC_SIZE of the head; every X elements begin a new piece."
+PLACE_CASES = (
+    # name, what it isolates, what its failure means; VEC_SIZE, X
+    ("worked_example", "4 vecs in a piece", _PLACE, 2, 8),
+    ("reference_sizes", "2 vecs in a piece", _PLACE, 4, 8),
+    ("one_vec", "a vec is a whole piece", _PLACE, 8, 8),
+    ("float32", "4 vecs of one element", _PLACE, 1, 4),
+)
+
+
+def place_run(answer: Function, vec: int, x: int, draw: int) -> Tensor:
+    first = int(seeded(vec, draw).integers(64, 1024)) if draw else 0
+    answers = [answer(vec_idx, vec, x) for vec_idx in range(first, first + 32)]
+    return torch.tensor([whole_numbers(a, 2, "numbers: piece, first") for a in answers])
+
+
+PLACE = Exercise(
+    text="""\
+**Your turn.** In which piece of its token does a vec lie, and at which element of that piece does
+it begin? One line.""",
+    solution=place_of_vec,
+    cases=graded(
+        PLACE_CASES, place_run, partial(place_run, place_of_vec), ("vec_idx", "piece, first")
+    ),
+    is_warm_up=True,
+)
+
+
+# 3. ---------------------------------------------------------------------------------------------
+def query_to_shared(geometry: Geometry) -> Callable:
+    """A kernel: q goes to shared memory once, then every thread reads its row.
+
+    geometry  block_size 8, 16 or 32 (THREAD_GROUP_SIZE 4, 2 or 1); float16 or float32
+    returns   kernel(out, q)
+        q    [HEAD_SIZE]
+        out  [NUM_ELEMS_PER_THREAD, NUM_THREADS] float32: out[:, t] is the row of thread t,
+             its vecs of q one after the other
+    """
+    THREAD_GROUP_SIZE, NUM_THREAD_GROUPS = geometry.THREAD_GROUP_SIZE, geometry.NUM_THREAD_GROUPS
+    NUM_VECS_PER_THREAD, VEC_SIZE = geometry.NUM_VECS_PER_THREAD, geometry.VEC_SIZE
+    ROOM = 2 * geometry.HEAD_SIZE  # elements: more than you need
+    scalar_t = SCALAR_TYPES[geometry.dtype].scalar_t
+
+    @cuda.jit
+    def kernel(out, q):
+        thread_group_idx = cuda.threadIdx.x // THREAD_GROUP_SIZE
+        thread_group_offset = cuda.threadIdx.x % THREAD_GROUP_SIZE
+        q_smem = cuda.shared.array(ROOM, scalar_t)
+        # 1. where in q_smem is vec j of each row, so that the lanes of a group meet in no bank, and
+        #    every vec begins at a multiple of VEC_SIZE? Does it hold for every head size?
+        # 2. all groups together load q, each vec once: which ones does this group load?
+        # 3. wait; then this thread reads its row: out[0, t], out[1, t], …
+        ### BEGIN SOLUTION
+        ROW = (NUM_VECS_PER_THREAD | 1) * VEC_SIZE  # an odd number of vecs
+        start = thread_group_offset * ROW
+        for j in range(thread_group_idx, NUM_VECS_PER_THREAD, NUM_THREAD_GROUPS):
+            vec_idx = thread_group_offset + j * THREAD_GROUP_SIZE
+            for e in range(VEC_SIZE):
+                q_smem[start + j * VEC_SIZE + e] = q[vec_idx * VEC_SIZE + e]
+        cuda.syncthreads()
+        for i in range(NUM_VECS_PER_THREAD * VEC_SIZE):
+            out[i, cuda.threadIdx.x] = float32(q_smem[start + i])
+        ### END SOLUTION
+
+    return kernel
+
+
+_BRING = "Vec j of a row is vec r + j * THREAD_GROUP_SIZE of q; each group brings some of them."
+_BANKS = (
+    "Rows of 128 bytes begin in the same bank: make them longer by a vec, or leave q in its order."
+)
+_LONGER = "These rows need no padding. With it, they may begin in the same bank."
+QUERY_CASES = (
+    # name, what it isolates, what its failure means, head size, block size, type, threads
+    ("worked_example", "groups of 4, rows of 16 bytes", _BRING, Geometry(32, 8, torch.float16, 64)),
+    ("groups_of_2", "rows of 128 bytes", _BANKS, Geometry(128, 16, torch.float16, 64)),
+    ("groups_of_4", "float32, rows of 128 bytes", _BANKS, Geometry(128, 8, torch.float32, 64)),
+    ("rows_of_64_bytes", "groups of 4, two rows meet", _BANKS, Geometry(128, 8, torch.float16, 64)),
+    ("more_vecs_than_groups", "64 vecs a row, 32 groups", "Groups go on in steps of all groups.",
+     Geometry(256, 16, torch.float32, 64)),
+    ("odd_size", "head size 80, 128 threads", _BRING, Geometry(80, 16, torch.float16, 128)),
+    ("15_vecs_a_row", "rows of 60 bytes", _LONGER, Geometry(120, 8, torch.float16, 64)),
+    ("14_vecs_a_row", "rows of 112 bytes", _LONGER, Geometry(112, 16, torch.float16, 64)),
+    ("one_row", "groups of 1", _BRING, Geometry(64, 32, torch.float16, 64)),
+)  # fmt: skip
+
+
+def require_good_rows(geometry: Geometry, trace: Trace) -> None:
+    _require_together(geometry, trace.only(array="q", kind="read"))
+    # Elements one by one: each of VEC_SIZE requests touches the sectors of all vecs again.
+    sectors = -(-geometry.head_size * geometry.ITEMSIZE // SECTOR)
+    requests = -(-geometry.head_size // geometry.VEC_SIZE // WARP_SIZE)
+    enough = Enough(geometry.VEC_SIZE * sectors, geometry.VEC_SIZE * requests)
+    kernels.require_few(trace, "q", enough)
+    rows = trace.only(space="shared", kind="read")
+    vec_bytes = geometry.VEC_SIZE * geometry.ITEMSIZE
+    for thread in range(geometry.THREAD_GROUP_SIZE):
+        vecs = np.unique(rows.records.address[rows.threads == thread] // vec_bytes)
+        if len(vecs) > geometry.NUM_VECS_PER_THREAD:
+            raise AnswerError(
+                f"the answer is right, but in shared memory some vecs of row {thread} do not begin "
+                f"at a multiple of their size, {vec_bytes} bytes: no thread could read one at once"
+            )
+    table = shared_traffic(rows)
+    found, ideal = table.total("wavefronts"), table.total("ideal")
+    if found > ideal:
+        raise AnswerError(
+            "the answer is right, but there are bank conflicts when the rows are read: "
+            f"{found:,} wavefronts, where {ideal:,} would do"
+        )
+    most = geometry.NUM_WARPS * geometry.NUM_ELEMS_PER_THREAD
+    kernels.require_shared_requests(trace, "read", most)
+
+
+def _require_together(geometry: Geometry, loads: Trace) -> None:
+    """q is read once, by as many threads as there are vecs."""
+    if len(loads) > geometry.head_size:
+        raise AnswerError(
+            f"the answer is right, but elements of q are read {len(loads):,} times; "
+            f"{geometry.head_size} are enough: each element once"
+        )
+    found = len(np.unique(loads.threads))
+    wanted = min(geometry.num_threads, geometry.head_size // geometry.VEC_SIZE)
+    if found < wanted:
+        raise AnswerError(
+            f"the answer is right, but q is brought by {found} of the threads; {wanted} could do it"
+        )
+
+
+def query_task(draw: int, geometry: Geometry) -> Task:
+    dtype = np.float16 if geometry.dtype == torch.float16 else np.float32
+    q = seeded(geometry.head_size, draw).standard_normal(geometry.head_size).astype(dtype)
+    rows = [q[list(geometry.head_elements(r))] for r in range(geometry.THREAD_GROUP_SIZE)]
+    expected = np.tile(np.stack(rows, axis=1), geometry.NUM_THREAD_GROUPS).astype(np.float32)
+    also = partial(require_good_rows, geometry)
+    return Task(geometry.num_threads, (q,), expected, {}, also=also)
+
+
+QUERY = Exercise(
+    text="""\
+Load q into shared memory without bank conflicts, all threads together and each element once. You
+choose the place of each vec: when the threads read their rows, no two may meet in a bank. Each vec
+must begin at a multiple of its size, because notebook 12 will read it at once. There is more than
+one way, and a padding that cures one head size can spoil another.""",
+    solution=query_to_shared,
+    cases=on_tasks(QUERY_CASES, query_task, ("element of the row", "thread"), is_made=True),
+)
+
+
+EXERCISES = (ELEMENTS, PLACE, QUERY)

@@ -1,0 +1,152 @@
+"""Exercises of notebook 16: a ratio that can be believed, and which roof limits."""
+
+import statistics
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pa_tutorial.attention.work import attention_flops_and_bytes
+from pa_tutorial.exercises.drawing import seeded_torch
+from pa_tutorial.exercises.exercise import Exercise
+from pa_tutorial.exercises.grading import graded, require_floats, require_shape
+from pa_tutorial.walk.calls import Function
+
+
+# 1. ---------------------------------------------------------------------------------------------
+def compare_rounds(times: Tensor, num_warm_up: int) -> Tensor:
+    """How many times as long does B take as A?
+
+    times        [num_rounds, 2] float64: milliseconds of A and of B, once in every round
+    num_warm_up  the first rounds, which do not count
+    returns      [3] float64: median, lower quartile and upper quartile of the ratio
+    """
+    ### BEGIN SOLUTION
+    a, b = times[num_warm_up:].unbind(dim=1)
+    ratios = b / a
+    return ratios.quantile(torch.tensor([0.5, 0.25, 0.75], dtype=times.dtype))
+    ### END SOLUTION
+
+
+_PAIRS = "Divide within a round, then take the median: a round saw one state of the machine."
+_WARM = "The first num_warm_up rounds compile and fill caches; they are no part of the result."
+_EVEN = "Between the middle two: quantile does it, Tensor.median takes the lower one."
+QUARTILES = "median|lower quartile|upper quartile"
+ROUNDS_CASES = (
+    # name, what it isolates, what its failure means,
+    # rounds, ratio, noise, the machine's last speed over its first, disturbed calls, warm-up
+    ("quiet", "every round is the same", _PAIRS, 9, 1.5, 0, 1, 0, 0),
+    ("warm_up", "two slow rounds at the beginning", _WARM, 11, 1.5, 0.02, 1, 0, 2),
+    ("even", "an even number of rounds", _EVEN, 12, 0.8, 0.1, 1, 0, 0),
+    ("drift", "a machine that becomes half as fast", _PAIRS, 25, 1.2, 0.05, 0.5, 0, 1),
+    ("outliers", "every fifth call is disturbed", _PAIRS, 25, 1.2, 0.05, 1, 0.2, 1),
+)
+
+
+def made_up_rounds(
+    rounds: int, ratio: float, noise: float, slower: float, disturbed: float, warm: int, draw: int
+) -> Tensor:
+    """[warm + rounds, 2]: times of A and B on a machine as ROUNDS_CASES describes."""
+    generator, total = seeded_torch(rounds, draw), warm + rounds
+    speed = torch.linspace(1, slower, total, dtype=torch.float64)[:, None]
+    chance = torch.rand(2, total, 2, generator=generator, dtype=torch.float64)
+    if draw:
+        ratio *= 1.2 + 2 * float(torch.rand((), generator=generator))
+    times = torch.tensor([2.0, 2.0 * ratio], dtype=torch.float64) / speed
+    times = times * (1 + noise * chance[0])
+    times[chance[1] < disturbed] *= 5
+    times[:warm] *= torch.tensor([9.0, 200.0], dtype=torch.float64)
+    return times
+
+
+def rounds_run(answer: Function, *how: float) -> Tensor:
+    *_, num_warm_up, _draw = how
+    return require_shape(answer(made_up_rounds(*how), num_warm_up), [3])[:, None]
+
+
+def statistics_of_python(*how: float) -> Tensor:
+    *_, num_warm_up, _draw = how
+    ratios = [b / a for a, b in made_up_rounds(*how).tolist()[num_warm_up:]]
+    low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
+    return torch.tensor([[middle], [low], [high]], dtype=torch.float64)
+
+
+# 2. ---------------------------------------------------------------------------------------------
+def under_the_roofs(
+    num_heads: int,
+    num_kv_heads: int,
+    dtype: torch.dtype,
+    gb_per_s: float,
+    peak_gflop_per_s: float,
+) -> tuple[float, float, bool]:
+    """What limits a decode step?
+
+    gb_per_s          what memory delivers, in 10**9 bytes per second
+    peak_gflop_per_s  what the cores can compute, in 10**9 operations per second
+    returns           operations per byte of K and V; the most that the two roofs allow, in 10**9
+                      operations per second; and whether memory is the roof
+    """
+    # 1. one element of K: how many query heads use it, each with a multiply and an add?
+    # 2. it is the same for V; divide by the bytes of an element
+    # 3. gb_per_s allows that many times the operations per byte; the lower roof counts
+    ### BEGIN SOLUTION
+    per_byte = 2 * (num_heads // num_kv_heads) / dtype.itemsize
+    by_memory = per_byte * gb_per_s
+    return per_byte, min(by_memory, peak_gflop_per_s), by_memory < peak_gflop_per_s
+    ### END SOLUTION
+
+
+_INTENSITY = "Two operations an element and query head that shares it, over the element's bytes."
+_ROOF = "The lower of the two roofs counts: gb_per_s * operations per byte, or the peak."
+ROOFS = "operations per byte", "most", "memory is the roof"
+_HALF, _FULL = torch.bfloat16, torch.float32
+ROOF_CASES = (
+    # name, what it isolates, what its failure means, the arguments
+    ("mha_float32", "half an operation per byte", _INTENSITY, 16, 16, _FULL, 35, 60),
+    ("mha_bfloat16", "half the bytes", _INTENSITY, 16, 16, _HALF, 35, 60),
+    ("gqa_float32", "4 query heads share an element", _ROOF, 32, 8, _FULL, 35, 60),
+    ("more_cores", "the same, and cores that compute more", _ROOF, 32, 8, _FULL, 35, 900),
+    ("mqa", "all query heads share one KV head", _ROOF, 32, 1, _HALF, 200, 3000),
+)
+
+
+def other_machine(rng: np.random.Generator, _: str, *sizes: float) -> tuple:
+    """Faster or slower, memory and cores nearly alike: the same roof limits."""
+    *heads_and_dtype, gb_per_s, peak = sizes
+    faster = rng.uniform(0.5, 2)
+    peak = round(peak * faster * rng.uniform(0.9, 1.1), 1)
+    return None, *heads_and_dtype, round(gb_per_s * faster, 1), peak
+
+
+def roofs_run(answer: Function, *sizes: float) -> Tensor:
+    return torch.tensor(require_floats(answer(*sizes), ROOFS), dtype=torch.float64)[:, None]
+
+
+def counted_by_torch(
+    heads: int, kv_heads: int, dtype: torch.dtype, gb_per_s: float, peak: float
+) -> Tensor:
+    flops, _ = attention_flops_and_bytes(1, 256, heads, kv_heads, 64, dtype)
+    num_bytes = 2 * torch.empty(256, kv_heads, 64, dtype=dtype, device="meta").nbytes
+    seconds = num_bytes / gb_per_s, flops / peak  # in 10**-9: of reading, of computing
+    answers = flops / num_bytes, flops / max(seconds), float(seconds[0] > seconds[1])
+    return torch.tensor(answers, dtype=torch.float64)[:, None]
+
+
+EXERCISES = (
+    Exercise(
+        text="> **Your turn.** One ratio for each round, without the warm-up; then its median and "
+        "its quartiles (`Tensor.quantile`), in up to three lines.",
+        solution=compare_rounds,
+        cases=graded(ROUNDS_CASES, rounds_run, statistics_of_python, (QUARTILES,), bound=1e-6),
+        is_warm_up=True,
+    ),
+    Exercise(
+        text="The more query heads share a KV head, the more work a byte brings. When do "
+        "the cores limit a step, and no longer memory? The grader lets torch count the operations "
+        "of a step, and divides by the bytes of its K and V.",
+        solution=under_the_roofs,
+        cases=graded(
+            ROOF_CASES, roofs_run, counted_by_torch, ("|".join(ROOFS),), other_machine, bound=1e-6
+        ),
+    ),
+)

@@ -1,0 +1,218 @@
+"""Exercises of notebook 17: who may start, and a step of the scheduler in plain numbers."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pa_tutorial.engine.request import Request, SamplingParams
+from pa_tutorial.engine.request import Sequence as EngineSequence
+from pa_tutorial.engine.scheduler import Scheduler
+from pa_tutorial.exercises.drawing import seeded
+from pa_tutorial.exercises.exercise import Exercise
+from pa_tutorial.exercises.grading import called, graded, whole_numbers
+from pa_tutorial.paging.allocator import Admission, BlockAllocator
+from pa_tutorial.paging.block_table import BlockTable
+from pa_tutorial.walk.calls import AnswerError, Function, require_written
+
+
+# 1. ---------------------------------------------------------------------------------------------
+def can_schedule(
+    prompt_len: int, max_tokens: int, block_size: int, num_usable: int, num_free: int
+) -> Admission:
+    """Whether a new sequence can start: Admission.NOW, Admission.LATER or Admission.NEVER.
+
+    num_usable  blocks of the pool; num_free  those of them that no sequence holds now
+    """
+    # NEVER if it will not fit at its end, even alone; its last token needs no slot.
+    # NOW if its prompt finds free blocks
+    ### BEGIN SOLUTION
+    if -(-(prompt_len + max_tokens - 1) // block_size) > num_usable:
+        return Admission.NEVER
+    return Admission.LATER if -(-prompt_len // block_size) > num_free else Admission.NOW
+    ### END SOLUTION
+
+
+_BLOCKS = "Blocks are compared with blocks; a block that is not full counts as one."
+_LAST = "The last generated token has no K and V in the cache."
+_ORDER = "What can never run must not wait: ask for NEVER first."
+ANSWERS = "0 now, 1 later, 2 never: question"
+_NOW, _LATER, _NEVER = Admission.NOW, Admission.LATER, Admission.NEVER
+ADMISSION_CASES = (
+    # name, what it isolates, what its failure means,
+    # prompt_len, max_tokens, block_size, num_usable, num_free; what must come out, by hand
+    ("fits", "plenty of room", _BLOCKS, 10, 6, 4, 20, 20, _NOW),
+    ("exactly", "as many free blocks as the prompt needs", _BLOCKS, 12, 1, 4, 20, 3, _NOW),
+    ("one_too_few", "one block less", _BLOCKS, 12, 1, 4, 20, 2, _LATER),
+    ("tail", "one token more than full blocks", _BLOCKS, 13, 1, 4, 20, 3, _LATER),
+    ("tokens_and_blocks", "more tokens than blocks", _BLOCKS, 64, 1, 16, 5, 5, _NOW),
+    ("too_long_and_full", "too long, while the pool is full", _ORDER, 21, 1, 4, 5, 0, _NEVER),
+    ("grows_too_long", "fits now, and not at its end", _ORDER, 12, 10, 4, 5, 5, _NEVER),
+    ("last_token", "the last token needs no slot", _LAST, 12, 9, 4, 5, 5, _NOW),
+)
+
+
+def longer_blocks(first: int, draw: int) -> list[int]:
+    """So many times the tokens in a block: one question, or three of another draw."""
+    return seeded(first, draw).integers(2, 50, size=3).tolist() if draw else [1]
+
+
+def in_longer_blocks(num_tokens: int, block_size: int, times: int) -> int:
+    """As many tokens in longer blocks: one token in the last block is still one."""
+    full, rest = divmod(num_tokens, block_size)
+    return times * full * block_size + (1 if rest == 1 else times * rest)
+
+
+def admission_run(answer: Function, prompt_len: int, max_tokens: int, *case: Any) -> Tensor:
+    (block_size, *pool, _by_hand, draw), answers = case, []
+    lens = prompt_len, prompt_len + max_tokens - 1
+    for times in longer_blocks(prompt_len, draw):
+        prompt, end = (in_longer_blocks(n, block_size, times) for n in lens)
+        answers.append(require_written(answer(prompt, end - prompt + 1, times * block_size, *pool)))
+        if not isinstance(answers[-1], Admission):
+            found = f"{answers[-1]!r:.60}"
+            raise AnswerError(f"it returned {found}; it must return NOW, LATER or NEVER")
+    return as_numbers(answers)
+
+
+def admission_by_hand(prompt_len: int, *case: Any) -> Tensor:
+    *_, by_hand, draw = case
+    return as_numbers([by_hand for _ in longer_blocks(prompt_len, draw)])
+
+
+def as_numbers(answers: list[Admission]) -> Tensor:
+    return torch.tensor([list(Admission).index(answer) for answer in answers])
+
+
+# 2. ---------------------------------------------------------------------------------------------
+def schedule_step(
+    running: list[tuple[int, int]],
+    waiting: list[int],
+    num_free: int,
+    block_size: int,
+    token_budget: int,
+    chunk_size: int,
+) -> list[int]:
+    """How many tokens each sequence computes in a step; 0 for none, -1 if it is preempted.
+
+    running   (tokens, how many of them are computed already) of each, the oldest first
+    waiting   tokens of each, the oldest first: none is computed, and all are younger
+    num_free  blocks that no sequence holds
+    returns   first those that run, then those that wait, in their order
+    """
+    # 1. blocks of n tokens? A sequence holds those of the tokens that are computed
+    # 2. each running one, the oldest first: how many tokens, and how many more blocks?
+    # 3. while too few are free, the youngest that still runs is preempted; it may be itself
+    # 4. if none was preempted: let waiting ones in while the budget lasts. All tokens must find
+    #    free blocks, and none overtakes; it takes the blocks of its chunk only
+    ### BEGIN SOLUTION
+    computes = [0] * (len(running) + len(waiting))
+    alive, budget = len(running), token_budget
+    for index, (tokens, computed) in enumerate(running):
+        if index >= alive:
+            break
+        new = min(tokens - computed, chunk_size, budget)
+        needed = -(-(computed + new) // block_size) - -(-computed // block_size)
+        while needed > num_free and alive > index:
+            alive -= 1
+            computes[alive] = -1
+            num_free += -(-running[alive][1] // block_size)
+        if alive > index:
+            computes[index] = new
+            num_free, budget = num_free - needed, budget - new
+    if alive == len(running):
+        for index, tokens in enumerate(waiting, start=len(running)):
+            if budget == 0 or -(-tokens // block_size) > num_free:
+                break
+            computes[index] = min(tokens, chunk_size, budget)
+            num_free -= -(-computes[index] // block_size)
+            budget -= computes[index]
+    return computes
+    ### END SOLUTION
+
+
+_SHARE = "Running sequences, the oldest first, then waiting ones, share token_budget."
+_CHUNK = "No sequence computes more than chunk_size tokens."
+_GROW = "Only the blocks that are new are needed: those of all its tokens less those it holds."
+_YOUNGEST = "The youngest running one gives up its blocks, and only as many as are needed do."
+_DOOR = "A sequence starts if all its tokens find free blocks, though it takes fewer at first."
+STEP_CASES: tuple[tuple, ...] = (
+    # name, what it isolates, what its failure means,
+    # running, waiting, num_free, block_size, token_budget, chunk_size
+    ("decodes", "each running one has one token", _SHARE, [(9, 8), (6, 5)], [], 5, 4, 16, 8),
+    ("budget", "the budget ends at the second", _SHARE,
+     [(30, 8), (30, 4), (9, 8)], [6], 20, 4, 10, 8),
+    ("chunk", "a long prompt starts", _CHUNK, [(9, 8)], [30], 20, 4, 16, 8),
+    ("in_its_block", "no block is free, and none is needed", _GROW, [(7, 6)], [], 0, 4, 16, 8),
+    ("youngest", "a block is missing", _YOUNGEST, [(9, 8), (15, 14), (7, 6)], [], 0, 4, 16, 8),
+    ("two_victims", "one victim is not enough", _YOUNGEST,
+     [(30, 8), (4, 3), (12, 2)], [], 0, 4, 16, 8),
+    ("not_enough", "nor are all", _YOUNGEST, [(30, 4), (4, 3)], [5], 0, 4, 16, 16),
+    ("itself", "the youngest needs a block", _YOUNGEST, [(7, 6), (9, 8)], [], 0, 4, 16, 8),
+    ("one_block_for_two", "the older one takes the last block", _YOUNGEST,
+     [(9, 8), (5, 4)], [], 1, 4, 16, 8),
+    ("after_preemption", "room is left, but a sequence was preempted", _DOOR,
+     [(9, 8), (13, 12)], [3], 0, 4, 16, 8),
+    ("whole_prompt", "room for its chunk, not for its prompt", _DOOR,
+     [(7, 6)], [16], 3, 4, 16, 8),
+    ("nobody_overtakes", "the second would fit", _DOOR, [(7, 6)], [16, 3], 3, 4, 16, 8),
+    ("two_start", "two fit one after the other", _DOOR, [(7, 6)], [12, 4], 3, 4, 16, 8),
+    ("one_starts", "the second finds too few blocks left", _DOOR, [(7, 6)], [11, 5], 3, 4, 16, 6),
+    ("budget_of_the_new", "one token of the budget is left for the second", _SHARE,
+     [(9, 8)], [6, 7, 3], 20, 4, 8, 8),
+)  # fmt: skip
+
+
+def package_scheduler(
+    running: list, waiting: list[int], num_free: int, block_size: int, *most: int
+) -> Tensor:
+    """The package's scheduler in that state: its step."""
+    held = sum(-(-computed // block_size) for _, computed in running)
+    pool = BlockAllocator(1 + held + num_free)
+    scheduler = Scheduler(pool, block_size, *most)
+    sequences = []
+    for number, tokens in enumerate([*(tokens for tokens, _ in running), *waiting]):
+        request = Request(number, [0] * tokens, SamplingParams())
+        sequences.append(EngineSequence(request, 0, request.prompt))
+        request.samples.append(sequences[-1])
+    for sequence, (_, computed) in zip(sequences, running, strict=False):
+        sequence.table = BlockTable(pool, block_size)
+        sequence.table.append(sequence.token_ids[:computed])
+    scheduler.running = sequences[: len(running)]
+    scheduler.waiting = sequences[len(running) :]
+    plan = {part.sequence: len(part.slots) for part in scheduler.schedule()}
+    return torch.tensor([plan.get(s, -s.num_preemptions) for s in sequences])
+
+
+def step_run(answer: Function, running: list, waiting: list[int], *sizes: int) -> Tensor:
+    result = called(answer, running, waiting, *sizes)
+    return torch.tensor(whole_numbers(result, len(running) + len(waiting)))
+
+
+def longer_step(
+    rng: np.random.Generator, _: str, running: list, waiting: list, num_free: int, *sizes: int
+) -> tuple:
+    """All tokens so many times, in longer blocks; but the last of the budget is one token."""
+    times = int(rng.integers(2, 50))
+    longer = [(times * tokens, times * computed) for tokens, computed in running]
+    prompts = [times * tokens for tokens in waiting]
+    block_size, token_budget, chunk_size = sizes
+    sizes = times * block_size, times * (token_budget - 1) + 1, times * chunk_size
+    return None, longer, prompts, num_free, *sizes
+
+
+EXERCISES = (
+    Exercise(
+        text="**Your turn.** The question, without prefix cache: now, later or never?",
+        solution=can_schedule,
+        cases=graded(ADMISSION_CASES, admission_run, admission_by_hand, (ANSWERS,)),
+        is_warm_up=True,
+    ),
+    Exercise(
+        text="Write a step of the scheduler in plain numbers: no table, no pool, no prefix cache. "
+        "You count the blocks yourself.",
+        solution=schedule_step,
+        cases=graded(STEP_CASES, step_run, package_scheduler, ("sequence",), longer_step),
+    ),
+)

@@ -1,0 +1,230 @@
+"""Exercises of notebook 18: the KV heads of a rank, its slots, its part of a layer."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pa_tutorial.attention.full import causal_attention
+from pa_tutorial.distributed.heads import heads_of
+from pa_tutorial.exercises.drawing import seeded_torch
+from pa_tutorial.exercises.exercise import Exercise
+from pa_tutorial.exercises.grading import graded, require_shape
+from pa_tutorial.walk.calls import AnswerError, Function, require_written
+
+
+# 1. ---------------------------------------------------------------------------------------------
+def kv_heads_of_rank(rank: int, num_ranks: int, num_kv_heads: int) -> range:
+    """The KV heads that a rank holds. One of num_ranks and num_kv_heads divides the other."""
+    # how many, at least one? and from which one on?
+    ### BEGIN SOLUTION
+    count = max(1, num_kv_heads // num_ranks)
+    first = rank * num_kv_heads // num_ranks
+    return range(first, first + count)
+    ### END SOLUTION
+
+
+_SHARES = "Equal shares, in order: rank 0 has the first KV heads."
+_REPEATED = "With more ranks than KV heads, neighbouring ranks hold the same one."
+HEAD_CASES = (
+    # name, what it isolates, what its failure means, num_kv_heads, num_ranks
+    ("one_rank", "one rank has all", _SHARES, 4, 1),
+    ("shares", "several KV heads on each rank", _SHARES, 8, 2),
+    ("one_each", "as many ranks as KV heads", _SHARES, 4, 4),
+    ("repeated", "more ranks than KV heads", _REPEATED, 2, 4),
+    ("mqa", "all ranks need the one KV head", _REPEATED, 1, 3),
+)
+
+
+def larger(rng: np.random.Generator, _: str, *sizes: int) -> tuple:
+    times = int(rng.integers(2, 7))
+    return None, *(size if size == 1 else size * times for size in sizes)
+
+
+def heads_run(answer: Function, num_kv_heads: int, num_ranks: int) -> Tensor:
+    heads = [require_written(answer(r, num_ranks, num_kv_heads)) for r in range(num_ranks)]
+    if not all(isinstance(some, range) for some in heads):
+        raise AnswerError(f"it returned {heads[0]!r:.60}; it must return a range")
+    found = torch.tensor([list(some) for some in heads if len(some) == len(heads[0])])
+    return require_shape(found, [num_ranks, max(1, num_kv_heads // num_ranks)]).double()
+
+
+def heads_of_the_package(num_kv_heads: int, num_ranks: int) -> Tensor:
+    sizes = num_ranks, num_kv_heads * num_ranks, num_kv_heads
+    return torch.tensor([list(heads_of(r, *sizes)[1]) for r in range(num_ranks)]).double()
+
+
+KV_HEADS = Exercise(
+    text="""\
+**Your turn.** Which KV heads does a rank hold? There may be fewer of them than ranks. Then several
+ranks hold the same one.""",
+    solution=kv_heads_of_rank,
+    cases=graded(HEAD_CASES, heads_run, heads_of_the_package, ("rank", "head"), larger),
+    is_warm_up=True,
+)
+
+
+# 2. ---------------------------------------------------------------------------------------------
+def own_slots(
+    positions: Tensor, own_table: Tensor, block_size: int, rank: int, num_ranks: int
+) -> Tensor:
+    """Where one rank writes K and V of new tokens, when blocks are dealt out to the ranks in turn.
+
+    positions  [num_tokens] int64   of the new tokens in their sequence
+    own_table  [num_own_blocks]     the numbers, in this rank's own pool, of its blocks of this
+                                    sequence, in order; [0] if it has none
+    returns    [num_tokens] int64   the slot in this rank's pool; -1 for a token that lives on
+                                    another rank, which reshape_and_cache skips
+    """
+    # 1. in which logical block is each token? Which rank has that block?
+    # 2. the how many-th of this rank's blocks is it?
+    # 3. slot = block number * block_size + offset
+    ### BEGIN SOLUTION
+    block_idx = positions // block_size
+    is_own = block_idx % num_ranks == rank
+    column = (block_idx // num_ranks).where(is_own, 0)
+    slots = own_table.long()[column] * block_size + positions % block_size
+    return slots.where(is_own, -1)
+    ### END SOLUTION
+
+
+_TURN = "Logical block b is on rank b % num_ranks, and there it is block b // num_ranks."
+_SKIP = "A token of another rank gets -1, or it would overwrite one of this rank's."
+SLOT_CASES = (
+    # name, what it isolates, what its failure means, range of positions, block_size, tables
+    ("one_rank", "one rank: the slots of notebook 04", _TURN, (0, 11), 8, ([5, 2],)),
+    ("prompt", "a prompt over two ranks", _TURN, (0, 29), 8, ([1, 2], [2, 1])),
+    ("decode", "one new token", _SKIP, (28, 29), 8, ([1, 2], [2, 1])),
+    ("chunk", "a part in the middle", _TURN, (13, 50), 8, ([4, 1, 6], [3, 7, 2], [9, 5, 0])),
+    ("no_block", "a rank that has no block", _SKIP, (0, 9), 8, ([3], [8], [0], [0])),
+)
+
+
+def renumbered(rng: np.random.Generator, _: str, *case: Any) -> tuple:
+    """The same blocks with other numbers; 0, where a rank has no block, stays."""
+    *span_and_size, tables = case
+    numbers = iter(3 + rng.permutation(57))
+    others = [t if t == [0] else [int(next(numbers)) for _ in t] for t in tables]
+    return None, *span_and_size, tuple(others)
+
+
+def slots_run(answer: Function, span: tuple, size: int, tables: tuple) -> Tensor:
+    new, rows = torch.arange(*span), []
+    for rank, table in enumerate(tables):
+        slots = answer(new.clone(), torch.tensor(table, dtype=torch.int32), size, rank, len(tables))
+        rows.append(require_shape(slots, [len(new)]).double())
+    return torch.stack(rows)
+
+
+def slots_dealt(span: tuple, size: int, tables: tuple) -> Tensor:
+    """Deal the slots of all blocks out like cards, then look at those of the new tokens."""
+    slots = torch.full((len(tables), span[1] + size), -1.0, dtype=torch.float64)
+    hands = [iter(table) for table in tables]
+    for block_idx, first in enumerate(range(0, span[1], size)):
+        rank = block_idx % len(tables)
+        slots[rank, first : first + size] = next(hands[rank]) * size + torch.arange(size)
+    return slots[:, slice(*span)]
+
+
+SLOTS = Exercise(
+    text="""\
+`deal_out` copied blocks out of a whole cache. An engine has no whole cache: each rank must know
+where a new token goes, or that it lives elsewhere. With your function `reshape_and_cache` serves a
+context-parallel cache as it is.""",
+    solution=own_slots,
+    cases=graded(SLOT_CASES, slots_run, slots_dealt, ("rank", "token"), renumbered),
+)
+
+
+# 3. ---------------------------------------------------------------------------------------------
+def part_of_layer(
+    hidden: Tensor,
+    w_q: Tensor,
+    w_k: Tensor,
+    w_v: Tensor,
+    w_out: Tensor,
+    heads: range,
+    kv_heads: range,
+    head_size: int,
+    attend: Callable[[Tensor, Tensor, Tensor], Tensor],
+) -> Tensor:
+    """One rank's part of an attention layer: summed over all ranks, they are the whole layer.
+
+    hidden    [num_tokens, hidden_size]   the same on every rank
+    w_q       [num_heads * head_size, hidden_size]
+    w_k, w_v  [num_kv_heads * head_size, hidden_size]
+    w_out     [hidden_size, num_heads * head_size]
+    heads, kv_heads  of this rank
+    attend    attend(q, k, v): causal attention of some heads; q, k, v and the result are
+              [num_tokens, heads, head_size], and q may have more heads than k and v
+    returns   [num_tokens, hidden_size]
+
+    All weights are as nn.Linear keeps them: x @ w.T.
+    """
+    # 1. q, k and v of these heads come from some rows of w_q, w_k and w_v
+    # 2. attention
+    # 3. which columns of w_out meet its result?
+    ### BEGIN SOLUTION
+    own = slice(heads.start * head_size, heads.stop * head_size)
+    own_kv = slice(kv_heads.start * head_size, kv_heads.stop * head_size)
+    q, k, v = (
+        (hidden @ w.T).unflatten(-1, (-1, head_size)) for w in (w_q[own], w_k[own_kv], w_v[own_kv])
+    )
+    return attend(q, k, v).flatten(-2) @ w_out[:, own].T
+    ### END SOLUTION
+
+
+_OWN = "The weights of other ranks' heads are NaN here: a rank does not have them."
+LAYER_CASES = (
+    # name, what it isolates, what its failure means, num_heads, num_kv_heads, num_ranks
+    ("one_rank", "one rank has everything", "Rows of q, k and v, columns of w_out.", 4, 4, 1),
+    ("two_ranks", "two ranks, two heads each", _OWN, 4, 4, 2),
+    ("gqa", "query heads in pairs, KV heads divided", _OWN, 8, 4, 2),
+    ("repeated", "two ranks need the same KV head", _OWN, 8, 2, 4),
+    ("mqa", "all ranks need the one KV head", _OWN, 6, 1, 3),
+)
+HIDDEN_SIZE, HEAD_SIZE = 24, 8
+attend = partial(causal_attention, scale=HEAD_SIZE**-0.5)
+
+
+def layer(num_heads: int, num_kv_heads: int, draw: int) -> list[Tensor]:
+    """hidden, w_q, w_k, w_v, and w_out with a row for each element of a head."""
+    random = seeded_torch(17, draw)
+    rows = 5, *(n * HEAD_SIZE for n in (num_heads, num_kv_heads, num_kv_heads, num_heads))
+    return [torch.randn(n, HIDDEN_SIZE, generator=random) / 3 for n in rows]
+
+
+def layer_run(
+    answer: Function, num_heads: int, num_kv_heads: int, num_ranks: int, draw: int
+) -> Tensor:
+    parts = []
+    for rank in range(num_ranks):
+        own = heads, kv_heads = heads_of(rank, num_ranks, num_heads, num_kv_heads)
+        hidden, *weights = layer(num_heads, num_kv_heads, draw)
+        for weight, some in zip(weights, (heads, kv_heads, kv_heads, heads), strict=True):
+            weight[: some.start * HEAD_SIZE] = torch.nan
+            weight[some.stop * HEAD_SIZE :] = torch.nan
+        *weights, w_out = weights
+        part = answer(hidden, *weights, w_out.T, *own, HEAD_SIZE, attend)
+        parts.append(require_shape(part, [len(hidden), HIDDEN_SIZE]))
+    return torch.stack(parts).sum(dim=0)  # this sum is the all-reduce
+
+
+def whole_layer(num_heads: int, num_kv_heads: int, _num_ranks: int, draw: int) -> Tensor:
+    hidden, *weights, w_out = layer(num_heads, num_kv_heads, draw)
+    q, k, v = ((hidden @ w.T).unflatten(-1, (-1, HEAD_SIZE)) for w in weights)
+    return attend(q, k, v).flatten(-2) @ w_out
+
+
+LAYER = Exercise(
+    text="""\
+Tensor parallelism by hand: what one rank computes in an attention layer. The grader plays all ranks
+and adds their parts; this sum is the all-reduce. Weights of other ranks' heads are NaN.""",
+    solution=part_of_layer,
+    cases=graded(LAYER_CASES, layer_run, whole_layer, ("token", "dim"), bound=1e-05),
+)
+
+EXERCISES = (KV_HEADS, SLOTS, LAYER)
