@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pa_tutorial.checks.running import run_trials
-from pa_tutorial.exercises import kernels as grader
+from pa_tutorial.exercises import kernel_grading as grader
 from pa_tutorial.exercises.kernel_grading import Enough, Task, trial
 from pa_tutorial.simt import SimtError
 from pa_tutorial.walk.calls import AnswerError
