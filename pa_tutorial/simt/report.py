@@ -54,7 +54,7 @@ def _quote(site: Site) -> list[str]:
 
 
 NO_SHARED = (
-    "  {} has no elements. Dynamic shared memory gets its size from the launch: "
+    "  {} has no elements. If it is dynamic shared memory, the launch gives its size: "
     "kernel[grid, block, 0, shared_bytes]"
 )
 
