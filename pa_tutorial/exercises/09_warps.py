@@ -96,8 +96,8 @@ def gather_task(
 GATHER = Exercise(
     text="""\
 Copy the tokens of a sequence out of their blocks, with one thread block: plain layout, one KV
-head. No sector of `out` or `cache` may move twice. Warps and lanes must share the work: no more
-requests than full warps need (twice as many if head_size is no multiple of 32).""",
+head. No sector of `out` or `cache` may move twice, and warps and lanes must share the work: no more
+memory transactions than full warps need (twice as many if head_size isn't a multiple of 32).""",
     solution=gather_tokens,
     cases=on_tasks(GATHER_CASES, gather_task, ("token", "dim")),
 )
@@ -106,13 +106,13 @@ requests than full warps need (twice as many if head_size is no multiple of 32).
 # 2. ---------------------------------------------------------------------------------------------
 @cuda.jit
 def transpose_tokens(out, a):
-    """From one row a token to one row a dim, through shared memory, by one thread block.
+    """From one row per token to one row per dim, through shared memory, by one thread block.
 
     a    [32, head_size] float32: 32 tokens; head_size is a multiple of 32
     out  [head_size, 32] float32: out[dim, token] = a[token, dim]
 
     Any number of threads that is a multiple of 32, at most 1,024. All elements must pass through
-    shared memory, and no request may have a bank conflict there.
+    shared memory, without a bank conflict.
     """
     # 1. a tile in shared memory for 32 tokens and 32 dims; how long must its rows be?
     # 2. for each 32 dims: the warps share the tokens, and copy rows of a into the tile
@@ -154,9 +154,9 @@ def transpose_task(draw: int, num_threads: int, head_size: int) -> Task:
 
 TRANSPOSE = Exercise(
     text="""\
-New tokens come as one row a token; vLLM's layout of V wants one row a dim. With a tile in shared
-memory between them, lanes read and write neighbours on both sides. No sector may move twice, the
-warps must share the work, and no request may have a bank conflict.""",
+New tokens come as one row per token; vLLM's layout of V wants one row per dim. With a tile in
+shared memory between them, lanes load and store neighbours on both sides. No sector may move twice,
+the warps must share the work, and there must be no bank conflict.""",
     solution=transpose_tokens,
     cases=on_tasks(TRANSPOSE_CASES, transpose_task, ("dim", "token")),
 )

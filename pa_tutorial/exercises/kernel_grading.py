@@ -21,6 +21,7 @@ from pa_tutorial.walk.calls import AnswerError, require_written
 
 BOUND = 1e-6
 MOST_TURNS = 100_000  # of loops: seconds, and then a loop without an end is named
+WORDS = {"sectors": "sectors", "requests": "memory transactions"}
 ITEM = 4  # bytes: all arrays are float32
 
 
@@ -202,7 +203,7 @@ def require_few(trace: Trace, name: str, enough: Enough) -> None:
         if found > most:
             worst = max(table.rows, key=lambda row: row[table.columns.index(column)])
             raise AnswerError(
-                f"the answer is right, but {found:,} {column} for {name}; {_enough(most)}. "
+                f"the answer is right, but {found:,} {WORDS[column]} for {name}; {_enough(most)}. "
                 f"{_where(table, worst)}"
             )
 

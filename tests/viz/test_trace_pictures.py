@@ -44,7 +44,7 @@ def sum_of_groups(threads: int, *masks: int) -> Trace:
     return trace_of("x", "\n".join([*steps, "out[t] = x"]), threads, np.float32(1))
 
 
-def test_the_walk_shows_the_bytes_and_the_sectors_of_each_request() -> None:
+def test_the_walk_shows_the_bytes_and_the_sectors_of_each_transaction() -> None:
     (axes,) = draw_walk({"": reads_of_a("a[t + 6] + a[t]", 4, 64)}, "title").axes
     sectors = [(0, 0.1, 32), (32, 0.1, 32), (0, 1.1, 32)]
     wanted = [(24 + 4 * t, 0.1, 4) for t in range(4)] + [(4 * t, 1.1, 4) for t in range(4)]
@@ -102,7 +102,7 @@ def test_what_a_picture_cannot_show_is_refused() -> None:
         "0 warps of kernel shuffle; a reduction": lambda: draw_reduction(sum_of_groups(32)),
         "lane 0 adds a value twice: several": lambda: draw_reduction(sum_of_groups(32, 1, 1)),
         "2 warps of kernel shuffle": lambda: draw_reduction(sum_of_groups(64, 2)),
-        "writes: 33 requests; a bank map shows one": lambda: draw_banks(writes, ""),
+        "writes: 33 instructions; a bank map shows one": lambda: draw_banks(writes, ""),
     }.items():
         with pytest.raises(ValueError, match=message):
             draw()
