@@ -8,7 +8,7 @@ import torch
 from numba import cuda, float32
 from torch import Tensor
 
-from pa_tutorial.exercises import kernels
+from pa_tutorial.exercises import kernel_grading as grading
 from pa_tutorial.exercises.drawing import seeded
 from pa_tutorial.exercises.exercise import Exercise
 from pa_tutorial.exercises.grading import graded, whole_numbers
@@ -178,7 +178,7 @@ def require_good_rows(geometry: Geometry, trace: Trace) -> None:
     sectors = -(-geometry.head_size * geometry.ITEMSIZE // SECTOR)
     requests = -(-geometry.head_size // geometry.VEC_SIZE // WARP_SIZE)
     enough = Enough(geometry.VEC_SIZE * sectors, geometry.VEC_SIZE * requests)
-    kernels.require_few(trace, "q", enough)
+    grading.require_few(trace, "q", enough)
     rows = trace.only(space="shared", kind="read")
     vec_bytes = geometry.VEC_SIZE * geometry.ITEMSIZE
     for thread in range(geometry.THREAD_GROUP_SIZE):
@@ -196,7 +196,7 @@ def require_good_rows(geometry: Geometry, trace: Trace) -> None:
             f"{found:,} wavefronts, where {ideal:,} would do"
         )
     most = geometry.NUM_WARPS * geometry.NUM_ELEMS_PER_THREAD
-    kernels.require_shared_requests(trace, "read", most)
+    grading.require_shared_requests(trace, "read", most)
 
 
 def _require_together(geometry: Geometry, loads: Trace) -> None:

@@ -8,7 +8,7 @@ import torch
 from numba import cuda, float32
 from torch import Tensor
 
-from pa_tutorial.exercises import kernels
+from pa_tutorial.exercises import kernel_grading as grading
 from pa_tutorial.exercises.drawing import seeded
 from pa_tutorial.exercises.exercise import Exercise
 from pa_tutorial.exercises.grading import graded, whole_numbers
@@ -175,10 +175,10 @@ def tree_task(draw: int, num_warps: int, head_size: int) -> Task:
 
 def require_tree(num_warps: int, num_rows: int, trace: Trace) -> None:
     """Every warp but one leaves its rows, once; two barriers a level. num_rows: of a lane."""
-    kernels.require_atomics(trace, 0, "the order of the sum would change from run to run")
-    kernels.require_barriers(trace, 2 * (num_warps - 1).bit_length())
+    grading.require_atomics(trace, 0, "the order of the sum would change from run to run")
+    grading.require_barriers(trace, 2 * (num_warps - 1).bit_length())
     for kind in ("write", "read"):
-        kernels.require_shared_requests(trace, kind, (num_warps - 1) * num_rows)
+        grading.require_shared_requests(trace, kind, (num_warps - 1) * num_rows)
 
 
 TREE = Exercise(

@@ -1,4 +1,4 @@
-"""The score of the walk's kernels: the same decode step, one row a kernel, from 08 to 12.
+"""The score of the walk's kernels: the same decode step, one row a kernel, from 08 to 13.
 
 A notebook runs its kernel on STEP, traced, and prints its row below those of the notebooks before.
 The rows that were committed are in score.json.
