@@ -20,7 +20,7 @@ from pa_tutorial.simt.traffic import SECTOR
 from pa_tutorial.walk.calls import AnswerError, require_written
 
 BOUND = 1e-6
-MOST_TURNS = 100_000  # of loops: seconds, and then a loop without an end is named
+MOST_TURNS = 30_000  # of loops: seconds, and then a loop without an end is named
 WORDS = {"sectors": "sectors", "requests": "memory transactions"}
 ITEM = 4  # bytes: all arrays are float32
 

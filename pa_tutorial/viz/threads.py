@@ -39,12 +39,13 @@ class Access:
 
 @dataclass(frozen=True)
 class Run:
-    """What a launch did. shared: the sizes of its shared arrays."""
+    """What a launch did. shared: the sizes of its shared arrays; error: why there was none."""
 
     out: np.ndarray
     accesses: Sequence[Access] = ()
     findings: Sequence[Finding] = ()
     shared: Mapping[str, int] = field(default_factory=dict)
+    error: str = ""
 
     def found(self, check: str) -> list[Finding]:
         return [finding for finding in self.findings if finding.check == check]
@@ -53,8 +54,8 @@ class Run:
 def run_of(task: Task, kernel: Callable) -> Run:
     try:
         report, out = task.launched(kernel, collect=True, max_turns=1000)
-    except Exception:  # the simulator does not know what was written: `attempt` says it
-        return Run(np.full_like(task.expected, np.nan))
+    except Exception as error:  # what a reader writes may raise anything
+        return Run(np.full_like(task.expected, np.nan), error=str(error).partition("\n")[0])
     shared = {a.name: math.prod(a.shape) for a in report.trace.arrays if a.space == "shared"}
     return Run(out, list(accesses(report.trace)), report.findings, shared)
 
@@ -97,8 +98,8 @@ def draw_threads(task: Task, kernel: Callable, ours: Callable) -> Figure:
 
 def finding_of(task: Task, name: str, run: Run) -> str:
     """The title: what was found, or what is wrong, or how much was moved."""
-    if run.findings:
-        return str(run.findings[0]).splitlines()[0]
+    if run.findings or run.error:
+        return run.error or str(run.findings[0]).splitlines()[0]
     if np.isnan(run.out).all():
         return f"{name}: nothing written yet. Dotted: what should happen"
     if num_wrong := int(wrong(task, run).sum()):
