@@ -16,7 +16,7 @@ class CaseResult:
     bound      what that error was held against
     diagnosis  for a failure: where, and what the pattern means
     refused    the function ran, and the check did not take what it did; the diagnosis says why
-    outside    an index left its array: what the case usually fails of may be the cause
+    outside    an index left its array: what `meaning` says may be the cause
     """
 
     name: str
@@ -32,7 +32,7 @@ class CaseResult:
     def report(self) -> str:
         lines = [f"{self.name}: {self.isolates}", self.diagnosis]
         if self.error is not None or self.outside:  # else the diagnosis says it all
-            lines.append(f"this case usually fails because: {self.meaning}")
+            lines.append(f"check this first: {self.meaning}")
         return "\n".join(lines)
 
 

@@ -14,9 +14,6 @@ from pa_tutorial.walk.problem import DecodeProblem, SequenceProblem
 Problem = SequenceProblem | DecodeProblem
 
 _HEADS = "Query head h reads KV head h // (num_heads // num_kv_heads)."
-_ONE_TOKEN = (
-    "With one token the score is scale * q . k, its weight 1, and the output v of the KV head."
-)
 _SHARP = "Each query has one large weight, which must be that of the right token."
 _HEAD_SIZE = "All head_size elements of q, k and v take part, and none beyond them."
 _ONE_HEAD = {"num_heads": 1, "num_kv_heads": 1, "head_size": 32}
@@ -26,11 +23,11 @@ _SIX_HEADS = {"num_heads": 6, "num_kv_heads": 2}
 SEQUENCE_CASES = (
     SequenceProblem("one_token", steps=(1,)).isolating(
         "a sequence of one token",
-        _ONE_TOKEN,
+        "With one token the score is scale * q . k, its weight 1, and the output v of the KV head.",
     ),
     SequenceProblem("one_layer", num_layers=1).isolating(
         "one layer",
-        "Nothing is special here: scores, scale, mask, softmax and cache must be right.",
+        "Nothing is special here. Scores, scale, mask, softmax and cache must be right.",
     ),
     SequenceProblem("two_layers").isolating(
         "two layers: the second reads what the first wrote",
@@ -86,11 +83,12 @@ SEQUENCE_CASES = (
 _DECODE = (
     DecodeProblem("one_token", seq_lens=(1, 1)).isolating(
         "a sequence of one token",
-        _ONE_TOKEN,
+        "Each of two sequences has its own token: score scale * q . k, weight 1, output v. No other "
+        "slot counts.",
     ),
     DecodeProblem("ordinary_softmax").isolating(
         "scaled scores about N(0, 1)",
-        "Nothing is special here: every token takes part once, with its score, weight and v.",
+        "Nothing is special here. Every token takes part once, with its score, weight and v.",
     ),
     DecodeProblem(
         "many_sequences_of_different_length", seq_lens=(1, 2, 7, 8, 9, 31, 64, 100), **_SIX_HEADS
@@ -120,8 +118,8 @@ _DECODE = (
         alibi=True,
     ).isolating(
         "distances up to 4,099, float16",
-        "All 4,100 tokens take part. Slopes and distances must be float32: float16 stops counting "
-        "at 2,048.",
+        "All 4,100 tokens take part; their elements have 2 bytes. Slopes and distances must be "
+        "float32: float16 stops counting at 2,048.",
     ),
     DecodeProblem("other_scale", scale_factor=0.6).isolating(
         "a scale that is not head_size ** -0.5", "The scale is an argument; it must be used, once."
@@ -183,10 +181,12 @@ _DECODE = (
         "q is a view into a tensor of q, k and v", "Sequences of q are q.stride(0) numbers apart."
     ),
     DecodeProblem("float16", num_kv_heads=2, dtype=float16).isolating(
-        "inputs and output in float16", "Everything between input and output is float32."
+        "inputs and output in float16",
+        "Elements have 2 bytes; everything between input and output is float32.",
     ),
     DecodeProblem("bfloat16", num_kv_heads=2, dtype=bfloat16).isolating(
-        "inputs and output in bfloat16", "Everything between input and output is float32."
+        "inputs and output in bfloat16",
+        "Elements have 2 bytes; everything between input and output is float32.",
     ),
     DecodeProblem(
         "deep_negative_scores_float16", head_size=80, dtype=float16, scores="deep_negative"
