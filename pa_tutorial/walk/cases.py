@@ -83,8 +83,8 @@ SEQUENCE_CASES = (
 _DECODE = (
     DecodeProblem("one_token", seq_lens=(1, 1)).isolating(
         "a sequence of one token",
-        "Each of two sequences has its own token: score scale * q . k, weight 1, output v. No other "
-        "slot counts.",
+        "Each sequence has its own token: score scale * q . k, weight 1, output v. No other slot "
+        "counts.",
     ),
     DecodeProblem("ordinary_softmax").isolating(
         "scaled scores about N(0, 1)",
