@@ -35,7 +35,7 @@ class CaseResult:
 
     def reason(self) -> str:
         says_it_all = self.error is None and not self.outside
-        usual = "" if says_it_all else f"\nthis case usually fails because: {self.meaning}"
+        usual = "" if says_it_all else f"\ncheck this first: {self.meaning}"
         return self.diagnosis + usual
 
 
