@@ -22,9 +22,9 @@ FILE = Path(__file__).with_name("score.json")
 COLUMNS = (
     "kernel",
     "thread blocks",
-    "K requests",
+    "K transactions",
     "K sectors",
-    "V requests",
+    "V transactions",
     "V sectors",
     "shared wavefronts",
     "barriers",
