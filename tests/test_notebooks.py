@@ -12,6 +12,7 @@ from tests.same_output import Piece, require_same
 
 MARKS = {
     "07_threads": [pytest.mark.macos],
+    "09_warps": [pytest.mark.macos],
     "10_query_and_key": [pytest.mark.macos],
     "15_triton": [pytest.mark.triton],
 }

@@ -72,9 +72,9 @@ def _last_line(error: BaseException) -> Iterator[str]:
 
 
 def is_outside(error: BaseException) -> bool:
-    """Whether an index left its array, in Python or in a kernel."""
+    """Whether an index left its array, in Python or in a kernel, or is another thread's."""
     finding = getattr(error, "finding", None)
-    return isinstance(error, IndexError) or (finding and finding.check == "memory")
+    return isinstance(error, IndexError) or (finding and finding.check in ("memory", "race"))
 
 
 @contextmanager

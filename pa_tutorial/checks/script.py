@@ -8,7 +8,7 @@
         start b 1..4 30..33; used = 3
 
 A line that begins with `==` says what the scripts below it isolate. A script's first line has its
-name and options; the lines after it say what a failure usually means. The indented lines are
+name and options; the lines after it say what must hold in it. The indented lines are
 operations, carried out in order: `start a 1..5` calls the method start with "a", 1, 2, 3, 4 and 5,
 and `used = 3` calls fact with "used" and 3. A value is a Python literal; any other word is a
 string.
@@ -40,7 +40,7 @@ class Script:
     """A story of the memory manager, or a scene of the engine.
 
     isolates    neighbours that isolate the same share a row in the table of results
-    meaning     what a failure usually means
+    meaning     what must hold: a failure says to check it first
     operations  methods of both sides: of World and ListModel, or of Served and Alone
     options     of the allocator, or of the Engine
     """

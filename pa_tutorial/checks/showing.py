@@ -16,7 +16,8 @@ class CaseResult:
     bound      what that error was held against
     diagnosis  for a failure: where, and what the pattern means
     refused    the function ran, and the check did not take what it did; the diagnosis says why
-    outside    an index left its array: what the case usually fails of may be the cause
+    outside    an index left its array, or threads met at one element: what the case usually
+               fails of may be the cause
     """
 
     name: str
@@ -30,10 +31,12 @@ class CaseResult:
     outside: bool = False
 
     def report(self) -> str:
-        lines = [f"{self.name}: {self.isolates}", self.diagnosis]
-        if self.error is not None or self.outside:  # else the diagnosis says it all
-            lines.append(f"this case usually fails because: {self.meaning}")
-        return "\n".join(lines)
+        return f"{self.name}: {self.isolates}\n{self.reason()}"
+
+    def reason(self) -> str:
+        says_it_all = self.error is None and not self.outside
+        usual = "" if says_it_all else f"\ncheck this first: {self.meaning}"
+        return self.diagnosis + usual
 
 
 @dataclass(frozen=True)
@@ -121,7 +124,7 @@ def headline(result: Result) -> str:
 
 def common_reason(result: Result) -> str | None:
     """The one reason why nothing ran, if there is one; a table of it would say nothing more."""
-    reasons = {case.diagnosis if case.error is None else None for case in result.cases}
+    reasons = {case.reason() if case.error is None else None for case in result.cases}
     return reasons.pop() if len(reasons) == 1 and not result.passed else None
 
 

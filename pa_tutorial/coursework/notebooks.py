@@ -37,7 +37,7 @@ def cells_of(exercise: Exercise, answer: str) -> list[NotebookNode]:
     return [
         new_markdown_cell(sources["text"], id=ids["text"]),
         new_code_cell(answer, id=ids["stub"]),
-        new_code_cell(sources["attempt"], id=ids["attempt"]),
+        new_code_cell(sources["attempt"].splitlines()[-1], id=ids["attempt"]),
     ]
 
 

@@ -1,17 +1,14 @@
-"""Exercises of notebook 07: kernels with the right answer, no finding, and few sectors."""
-
-from collections.abc import Callable, Sequence
+"""Exercises of notebook 07: eight kernels of one to three lines. The first case is drawn."""
 
 import numpy as np
 from numba import cuda, float32
 
-from pa_tutorial.exercises.drawing import seeded
-from pa_tutorial.exercises.exercise import Exercise
-from pa_tutorial.exercises.kernel_grading import Enough, Task, on_tasks
-from pa_tutorial.simt.gpus import ALL_LANES, WARP_SIZE
+from pa_tutorial.exercises.kernel_grading import warm_up
+
+ONE = (1,)  # thread block
 
 
-# Warm-ups ---------------------------------------------------------------------------------------
+# 1. ---------------------------------------------------------------------------------------------
 @cuda.jit
 def double_each(out, a):  # one thread for each element
     t = cuda.threadIdx.x
@@ -20,184 +17,201 @@ def double_each(out, a):  # one thread for each element
     ### END SOLUTION
 
 
+_OWN = "Thread t reads a[t] and writes out[t]; the other elements belong to other threads."
+DOUBLE = warm_up(
+    double_each,
+    """\
+> **Your turn 1.** Make `out[t]` twice `a[t]`. One line; don't touch the others.""",
+    [
+        ("eight_threads", "8 threads, 8 elements", _OWN, ONE, 8, (8,)),
+        ("more_threads", "100 threads, 100 elements", _OWN, ONE, 100, (100,)),
+    ],
+    lambda a: 2 * a,
+)
+
+
+# 2. ---------------------------------------------------------------------------------------------
 @cuda.jit
-def largest_of_warp(out, scores):  # 32 lanes, 32 scores; every lane gets the largest
-    lane = cuda.threadIdx.x
-    largest = scores[lane]
+def copy_in_blocks(out, a):  # several thread blocks; as many threads as elements
+    # which element does this thread take? Copy it.
     ### BEGIN SOLUTION
-    for distance in (16, 8, 4, 2, 1):
-        largest = max(largest, cuda.shfl_xor_sync(ALL_LANES, largest, distance))
+    i = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
+    out[i] = a[i]
     ### END SOLUTION
-    out[lane] = largest
 
 
+_BLOCK = "Before a thread of block b come b whole thread blocks, each of blockDim.x threads."
+BLOCKS = warm_up(
+    copy_in_blocks,
+    """\
+> **Your turn 2.** Compute `i`, the element that a thread takes, and copy `a[i]`. Two lines.""",
+    [
+        ("three_blocks", "3 thread blocks of 4 threads", _BLOCK, (3,), 4, (12,)),
+        ("five_blocks", "5 thread blocks of 32 threads", _BLOCK, (5,), 32, (160,)),
+    ],
+    lambda a: a.copy(),
+)
+
+
+# 3. ---------------------------------------------------------------------------------------------
 @cuda.jit
-def reverse_in_shared(out, a):  # 64 threads
+def copy_with_guard(out, a):  # a few more threads than elements
+    i = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
+    ### BEGIN SOLUTION
+    if i < a.size:
+        out[i] = a[i]
+    ### END SOLUTION
+
+
+_GUARD = "Indices go from 0 to a.size - 1; a thread with a larger i must do nothing."
+GUARD = warm_up(
+    copy_with_guard,
+    """\
+> **Your turn 3.** Copy `a[i]` to `out[i]`, but only if there is such an element. Two lines.""",
+    [
+        ("ten_elements", "12 threads, 10 elements", _GUARD, (3,), 4, (10,)),
+        ("almost_none", "64 threads, 33 elements", _GUARD, (2,), 32, (33,)),
+        ("exactly_full", "as many threads as elements", _GUARD, (2,), 8, (16,)),
+    ],
+    lambda a: a.copy(),
+)
+
+
+# 4. ---------------------------------------------------------------------------------------------
+@cuda.jit
+def copy_in_strides(out, a):  # one thread block; there may be many more elements than threads
+    ### BEGIN SOLUTION
+    for i in range(cuda.threadIdx.x, a.size, cuda.blockDim.x):
+        out[i] = a[i]
+    ### END SOLUTION
+
+
+_STRIDE = "Thread t takes t, then t + blockDim.x, then t + 2 * blockDim.x, until the array ends."
+STRIDES = warm_up(
+    copy_in_strides,
+    """\
+> **Your turn 4.** 4 threads, 10 elements: thread 0 takes elements 0, 4 and 8, thread 1 takes 1, 5
+> and 9. Use `range(start, stop, step)`. Two lines.""",
+    [
+        ("four_threads", "4 threads, 10 elements", _STRIDE, ONE, 4, (10,)),
+        ("many_turns", "32 threads, 200 elements", _STRIDE, ONE, 32, (200,)),
+        ("few_elements", "32 threads, 5 elements", _STRIDE, ONE, 32, (5,)),
+    ],
+    lambda a: a.copy(),
+)
+
+
+# 5. ---------------------------------------------------------------------------------------------
+@cuda.jit
+def scale_heads(out, q, scale):  # out, q [num_seqs, num_heads, head_size]
+    d = cuda.threadIdx.x  # one thread for each element of a head
+    ### BEGIN SOLUTION
+    head, seq = cuda.blockIdx.x, cuda.blockIdx.y
+    out[seq, head, d] = scale * q[seq, head, d]
+    ### END SOLUTION
+
+
+_GRID = "blockIdx.x is the head and blockIdx.y the sequence; the array has the sequence first."
+HEADS = warm_up(
+    scale_heads,
+    """\
+> **Your turn 5.** The grid is `(num_heads, num_seqs)`. Multiply each element by `scale`. Two
+> lines.""",
+    [
+        ("three_heads", "3 heads, 2 sequences", _GRID, (3, 2), 2, (2, 3, 2)),
+        ("one_head", "1 head, 4 sequences of heads of 32", _GRID, (1, 4), 32, (4, 1, 32)),
+    ],
+    lambda q, scale: scale * q,
+    inputs=lambda q, rng: (q, np.float32(0.5)),
+    axes=("sequence", "head", "element"),
+)
+
+
+# 6. ---------------------------------------------------------------------------------------------
+@cuda.jit
+def look_up(out, a, index):  # one thread for each element of out
+    t = cuda.threadIdx.x
+    ### BEGIN SOLUTION
+    out[t] = a[index[t]]
+    ### END SOLUTION
+
+
+def look_up_inputs(a: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """A table that is shorter than a, and never 0, 1, 2, …"""
+    index = rng.permutation(a.size).astype(np.int32)[: 3 * a.size // 4]
+    return a, np.roll(index, 1) if index[0] == 0 else index
+
+
+_TABLE = "index[t] is a place in a. What thread t writes is at that place, not at place t."
+LOOK_UP = warm_up(
+    look_up,
+    """\
+> **Your turn 6.** `index[t]` says which element of `a` goes to `out[t]`. One line.""",
+    [
+        ("six_threads", "6 threads, 8 elements", _TABLE, ONE, 6, (8,)),
+        ("more_threads", "96 threads, 128 elements", _TABLE, ONE, 96, (128,)),
+    ],
+    lambda a, index: a[index],
+    inputs=look_up_inputs,
+)
+
+
+# 7. ---------------------------------------------------------------------------------------------
+@cuda.jit
+def reverse_in_shared(out, a):  # 8 threads, or 64
     s = cuda.shared.array(64, float32)
     t = cuda.threadIdx.x
     s[t] = a[t]
     ### BEGIN SOLUTION
     cuda.syncthreads()
     ### END SOLUTION
-    out[t] = s[63 - t]
+    out[t] = s[cuda.blockDim.x - 1 - t]
 
 
-def warm_up(
-    kernel: Callable, text: str, sizes: Sequence[int], expected: Callable, **options: int
-) -> Exercise:
-    """One array in, one out. sizes: elements of each case, and threads."""
-
-    def task(draw: int, size: int) -> Task:
-        a = seeded(size, draw).standard_normal(size, dtype=np.float32)
-        return Task(size, (a,), expected(a), {}, **options)
-
-    words = "any numbers", "Say in words what thread t reads and writes."
-    trials = on_tasks([(f"{n}_threads", *words, n) for n in sizes], task, ("thread",))
-    return Exercise(text, kernel, trials, is_warm_up=True)
-
-
-DOUBLE = warm_up(
-    double_each,
-    "> **Your turn.** One line: make `out[t]` twice `a[t]`. Write `float32(2)`: with a plain 2, "
-    "Numba computes in float64.",
-    (32, 7),
-    lambda a: 2 * a,
-)
-LARGEST = warm_up(
-    largest_of_warp,
-    "> **Your turn.** The largest of all 32 lanes, with five shuffles. Two lines.",
-    (32,),
-    lambda a: np.full_like(a, a.max()),
-    most_shuffles=5,
-)
+_WAIT = "No thread may read s before all have written to it."
 REVERSE = warm_up(
     reverse_in_shared,
-    "> **Your turn.** Make every thread wait. One line.",
-    (64,),
+    """\
+> **Your turn 7.** Make every thread wait. One line.""",
+    [
+        ("eight_threads", "8 threads", _WAIT, ONE, 8, (8,)),
+        ("two_warps", "64 threads, which don't run in step", _WAIT, ONE, 64, (64,)),
+    ],
     lambda a: a[::-1].copy(),
 )
 
 
-# 1. ---------------------------------------------------------------------------------------------
+# 8. ---------------------------------------------------------------------------------------------
 @cuda.jit
-def gather_tokens(out, cache, block_table):
-    """The tokens of one sequence, out of their blocks, by one thread block.
-
-    out          [num_tokens, head_size] float32
-    cache        [num_blocks, block_size, head_size] float32; head_size is a multiple of 8
-    block_table  [max_num_blocks] int32: logical block index -> physical block number; there may
-                 be more than the sequence has
-
-    Any number of threads that is a multiple of 32, at most 1,024.
-    """
-    # 1. elements of out, counted 0, 1, 2, …: neighbouring threads take neighbouring ones
-    # 2. all threads together take one step through out; then again, until its end
-    # 3. element -> token and dim; token -> logical block and offset -> physical block
-    ### BEGIN SOLUTION
-    block_size, head_size = cache.shape[1], cache.shape[2]
-    for i in range(cuda.threadIdx.x, out.size, cuda.blockDim.x):
-        token, dim = i // head_size, i % head_size
-        block = block_table[token // block_size]
-        out[token, dim] = cache[block, token % block_size, dim]
-    ### END SOLUTION
-
-
-_PLACE = "Which element does thread t copy, and from which physical block?"
-GATHER_CASES = (
-    # name, what it isolates, what its failure means, threads, tokens, head_size, block_size
-    ("one_block", "one warp, block 0", _PLACE, 32, 8, 32, 8),
-    ("shuffled_blocks", "blocks in no order", "The block table is not used.", 256, 24, 32, 8),
-    ("tail", "11 tokens: the last block is not full", "It must end with out.", 96, 11, 32, 8),
-    ("few_threads", "one warp", "All threads together must go on until the end.", 32, 5, 64, 8),
-    ("odd_sizes", "heads of 40, blocks of 12", "Sizes need not be powers of 2.", 128, 31, 40, 12),
-    ("long", "1,024 threads, 19 blocks of 16", _PLACE, 1024, 300, 128, 16),
-)  # fmt: skip
-
-
-def gather_task(
-    draw: int, num_threads: int, num_tokens: int, head_size: int, block_size: int
-) -> Task:
-    rng = seeded(num_tokens, draw)
-    used = -(-num_tokens // block_size)
-    order = rng.permutation(used + 4).astype(np.int32)
-    while used > 1 and (np.diff(order[:used]) > 0).all():
-        order = rng.permutation(order)
-    table = order if used > 1 else np.arange(5, dtype=np.int32)  # its end is not used
-    cache = rng.standard_normal((used + 4, block_size, head_size), dtype=np.float32)
-    cache[table[used:]] = np.nan
-    expected = cache[table[:used]].reshape(-1, head_size)[:num_tokens]
-    enough = Enough.of(expected.size, times_full_warps=1 if head_size % WARP_SIZE == 0 else 2)
-    warps = min(num_threads // WARP_SIZE, 2)
-    return Task(num_threads, (cache, table), expected, {0: enough, 1: enough}, warps)
-
-
-GATHER = Exercise(
-    text="""\
-Copy the tokens of a sequence out of their blocks, with one thread block: plain layout, one KV
-head. No sector of `out` or `cache` may move twice. Warps and lanes must share the work: no more
-requests than full warps need (twice as many if head_size is no multiple of 32).""",
-    solution=gather_tokens,
-    cases=on_tasks(GATHER_CASES, gather_task, ("token", "dim")),
-)
-
-
-# 2. ---------------------------------------------------------------------------------------------
-@cuda.jit
-def transpose_tokens(out, a):
-    """From one row a token to one row a dim, through shared memory, by one thread block.
-
-    a    [32, head_size] float32: 32 tokens; head_size is a multiple of 32
-    out  [head_size, 32] float32: out[dim, token] = a[token, dim]
-
-    Any number of threads that is a multiple of 32, at most 1,024. All elements must pass through
-    shared memory, and no request may have a bank conflict there.
-    """
-    # 1. a tile in shared memory for 32 tokens and 32 dims; how long must its rows be?
-    # 2. for each 32 dims: the warps share the tokens, and copy rows of a into the tile
-    # 3. wait; then the warps share the dims, and copy columns of the tile into rows of out
-    # 4. before the next 32 dims overwrite the tile: who may still be reading it?
-    ### BEGIN SOLUTION
-    tile = cuda.shared.array((32, 33), float32)
-    lane, warp = cuda.threadIdx.x % 32, cuda.threadIdx.x // 32
-    num_warps = cuda.blockDim.x // 32
-    for first in range(0, a.shape[1], 32):
-        for token in range(warp, 32, num_warps):
-            tile[token, lane] = a[token, first + lane]
+def sum_in_shared(out, a):  # 8 threads, or 64
+    s = cuda.shared.array(64, float32)
+    t = cuda.threadIdx.x
+    s[t] = a[t]
+    half = cuda.blockDim.x // 2
+    while half > 0:
+        # wait; then each of the first `half` threads adds one element of the other half to its own
+        ### BEGIN SOLUTION
         cuda.syncthreads()
-        for dim in range(warp, 32, num_warps):
-            out[first + dim, lane] = tile[lane, dim]
-        cuda.syncthreads()
-    ### END SOLUTION
+        if t < half:
+            s[t] += s[t + half]
+        ### END SOLUTION
+        half //= 2
+    if t == 0:
+        out[0] = s[0]
 
 
-_WAIT = "A thread reads what other threads have written, or overwrites what others still read."
-_SHARE = "Some warps have a row more than others, and all must come to the barrier."
-TRANSPOSE_CASES = (
-    # name, what it isolates, what its failure means, threads, head_size
-    ("one_warp", "one tile", "Rows of a come in, columns of the tile go out.", 32, 32),
-    ("many_warps", "128 threads, two tiles", _WAIT, 128, 64),
-    ("many_tiles", "128 threads, head size 96", _WAIT, 128, 96),
-    ("a_row_too_many", "992 threads: 32 rows for 31 warps", _SHARE, 992, 64),
-    ("a_warp_for_each_row", "1,024 threads, head size 64", _WAIT, 1024, 64),
-    ("large_head", "head size 416: more than shared memory holds", _WAIT, 128, 416),
+_TREE = "After each turn, the first `half` elements together hold the whole sum."
+SUM = warm_up(
+    sum_in_shared,
+    """\
+> **Your turn 8.** The body of the loop: with 8 threads, `s[0]` becomes `s[0] + s[4]`, `s[1]`
+> becomes `s[1] + s[5]`, and so on; in the next turn two threads add, then one. Three lines.""",
+    [
+        ("eight_threads", "8 threads, three turns", _TREE, ONE, 8, (8,)),
+        ("two_warps", "64 threads, six turns", _TREE, ONE, 64, (64,)),
+    ],
+    lambda a: a.sum(keepdims=True),
 )
 
 
-def transpose_task(draw: int, num_threads: int, head_size: int) -> Task:
-    a = seeded(head_size, draw).standard_normal((32, head_size), dtype=np.float32)
-    enough = dict.fromkeys((0, 1), Enough.of(a.size))
-    warps = min(num_threads // WARP_SIZE, 2)
-    return Task(num_threads, (a,), a.T.copy(), enough, warps, through_shared=True)
-
-
-TRANSPOSE = Exercise(
-    text="""\
-New tokens come as one row a token; vLLM's layout of V wants one row a dim. With a tile in shared
-memory between them, lanes read and write neighbours on both sides. No sector may move twice, the
-warps must share the work, and no request may have a bank conflict.""",
-    solution=transpose_tokens,
-    cases=on_tasks(TRANSPOSE_CASES, transpose_task, ("dim", "token")),
-)
-
-
-EXERCISES = (DOUBLE, LARGEST, REVERSE, GATHER, TRANSPOSE)
+EXERCISES = (DOUBLE, BLOCKS, GUARD, STRIDES, HEADS, LOOK_UP, REVERSE, SUM)

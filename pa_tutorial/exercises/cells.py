@@ -13,10 +13,12 @@ PARTS = ("text", "stub", "attempt")
 
 def cell_sources(exercise: Exercise, number: int) -> dict[str, str]:
     heading = "" if exercise.is_warm_up else f"### Exercise {number}: `{exercise.name}`\n\n"
+    arguments = f'"{exercise.name}", {exercise.name}'
+    picture = f"display(drawn({arguments}))\n" if exercise.drawn else ""
     return {
         "text": heading + exercise.text,
         "stub": exercise.stub,
-        "attempt": f'attempt("{exercise.name}", {exercise.name})',
+        "attempt": f"{picture}attempt({arguments})",
     }
 
 

@@ -28,12 +28,14 @@ class Exercise:
                the same cases, by name and by what they isolate, with other numbers in them.
                They are what a grade is given on, so that nobody can know the answers.
     is_warm_up  one to three lines, in the flow of the notebook: without a heading
+    drawn      makes the launch (a Task) that is drawn above the verdict; None: no picture
     """
 
     text: str
     solution: Callable[..., Any]
     cases: Callable[[int], list[Trial]]
     is_warm_up: bool = False
+    drawn: Callable[[], Any] | None = None
 
     @property
     def name(self) -> str:

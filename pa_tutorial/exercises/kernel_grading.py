@@ -1,5 +1,6 @@
 """Grading of kernels: the right answer, no finding, and no more traffic than is needed."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -8,7 +9,9 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.checks.running import Trial
-from pa_tutorial.simt import Trace, global_traffic, launch, shared_traffic
+from pa_tutorial.exercises.drawing import seeded
+from pa_tutorial.exercises.exercise import Exercise
+from pa_tutorial.simt import Report, Trace, global_traffic, launch, shared_traffic
 from pa_tutorial.simt.gpus import WARP_SIZE
 from pa_tutorial.simt.names import plain_function
 from pa_tutorial.simt.tables import Table
@@ -17,6 +20,8 @@ from pa_tutorial.simt.traffic import SECTOR
 from pa_tutorial.walk.calls import AnswerError, require_written
 
 BOUND = 1e-6
+MOST_TURNS = 30_000  # of loops: seconds, and then a loop without an end is named
+WORDS = {"sectors": "sectors", "requests": "memory transactions"}
 ITEM = 4  # bytes: all arrays are float32
 
 
@@ -46,6 +51,7 @@ class Task:
     through_shared  every element of out must pass through shared memory, without bank conflicts
     shared_bytes    size of the dynamic shared memory
     also            what more is asked of an answer that is right; it raises AnswerError
+    bound           the largest error that passes; 0: the answer must be equal
     """
 
     num_threads: int
@@ -58,6 +64,7 @@ class Task:
     shared_bytes: int = 0
     also: Callable[[Trace], None] | None = None
     grid: tuple[int, ...] = (1,)
+    bound: float = BOUND
 
     @property
     def wanted(self) -> np.ndarray:
@@ -67,18 +74,24 @@ class Task:
     def only_wanted(self, out: np.ndarray) -> dict[str, Tensor]:
         return {"out": torch.from_numpy(np.where(self.wanted, out, np.float32(0)))}
 
+    def launched(self, kernel: Callable, **options: object) -> tuple[Report, np.ndarray]:
+        """One launch with all accesses traced, and out: NaN where nothing was written."""
+        out = np.full(self.expected.shape, np.nan, np.float32)
+        arguments = self.grid, self.num_threads, out, *self.inputs
+        fixed = {"shared_bytes": self.shared_bytes, "trace": "all", "max_turns": MOST_TURNS}
+        options = {**fixed, "unwritten": parameters(kernel)[0], **options}
+        return launch(kernel, *arguments, **options), out
+
     def run(self, kernel: Callable) -> dict[str, Tensor]:
         """The output, 0 where nothing is wanted. What is right must not have cost too much.
 
         Raises AnswerError for a kernel that leaves a part of out unwritten, or writes another
         part, changes an input or spends too much; SimtError for a finding.
         """
-        out = np.full(self.expected.shape, np.nan, np.float32)
         before = [array.copy() for array in self.inputs]
-        names = (plain_function(kernel) or kernel).__code__.co_varnames
-        arguments = self.grid, self.num_threads, out, *self.inputs
-        options = {"shared_bytes": self.shared_bytes, "trace": "all", "unwritten": names[0]}
-        trace = launch(kernel, *arguments, **options).trace
+        names = parameters(kernel)
+        report, out = self.launched(kernel)
+        trace = report.trace
         _require_all_written(trace, names[0], self.wanted)
         _require_numbers(out, names[0], self.wanted)
         pairs = zip(self.inputs, before, strict=True)
@@ -105,6 +118,11 @@ class Task:
             self.also(trace)
 
 
+def parameters(kernel: Callable) -> tuple[str, ...]:
+    code = (plain_function(kernel) or kernel).__code__
+    return code.co_varnames[: code.co_argcount]
+
+
 def trial(
     name: str,
     isolates: str,
@@ -120,7 +138,7 @@ def trial(
         meaning=meaning,
         run=lambda answer: task.run(require_written(kernel_of(answer))),
         references={"NumPy": lambda: task.only_wanted(task.expected)},
-        bounds={"out": BOUND},
+        bounds={"out": task.bound},
         axes=axes,
     )
 
@@ -145,6 +163,37 @@ def on_tasks(
     return lambda draw: [one(draw, case[:3], case[3:]) for case in cases]
 
 
+def warm_up(
+    kernel: Callable,
+    text: str,
+    cases: Sequence[tuple],
+    expected: Callable[..., np.ndarray],
+    inputs: Callable[..., tuple] = lambda a, rng: (a,),
+    axes: tuple[str, ...] = ("element",),
+    is_drawn: bool = True,
+    **options: int,
+) -> Exercise:
+    """A kernel of one to three lines. The notebook draws its first case, if is_drawn.
+
+    cases     (name, what it isolates, what its failure means, grid, threads, shape of a) each
+    expected  expected(*inputs) -> out
+    inputs    inputs(a, rng) -> the arrays of the launch; a holds different whole numbers
+    options   those of Task
+    """
+
+    def task(draw: int, grid: tuple[int, ...], num_threads: int, shape: tuple[int, ...]) -> Task:
+        rng, size = seeded(num_threads, draw), math.prod(shape)
+        a = rng.permutation(np.arange(10, max(100, size + 10), dtype=np.float32))[:size]
+        arrays = inputs(a.reshape(shape), rng)
+        return Task(num_threads, arrays, expected(*arrays), {}, grid=grid, bound=0, **options)
+
+    def first() -> Task:
+        return task(0, *cases[0][3:])
+
+    trials, drawn = on_tasks(cases, task, axes), first if is_drawn else None
+    return Exercise(text, kernel, trials, is_warm_up=True, drawn=drawn)
+
+
 def require_few(trace: Trace, name: str, enough: Enough) -> None:
     if name not in {array.name for array in trace.arrays}:
         return
@@ -154,7 +203,7 @@ def require_few(trace: Trace, name: str, enough: Enough) -> None:
         if found > most:
             worst = max(table.rows, key=lambda row: row[table.columns.index(column)])
             raise AnswerError(
-                f"the answer is right, but {found:,} {column} for {name}; {_enough(most)}. "
+                f"the answer is right, but {found:,} {WORDS[column]} for {name}; {_enough(most)}. "
                 f"{_where(table, worst)}"
             )
 

@@ -53,10 +53,18 @@ def _quote(site: Site) -> list[str]:
     return [f"  line {site.line} of {site.function}:  {site.code}"]
 
 
+NO_SHARED = (
+    "  {} has no elements. If it is dynamic shared memory, the launch gives its size: "
+    "kernel[grid, block, 0, shared_bytes]"
+)
+
+
 def _outside(finding: Finding) -> list[str]:
     """Of an index outside its array: which one, what it was computed from, the usual cause."""
     if finding.check != "memory" or not finding.index or not finding.site.source:
         return []
+    if finding.shape == (0,):
+        return [NO_SHARED.format(finding.array)]
     access = ast.parse(finding.site.text, mode="eval").body
     if not isinstance(access, ast.Subscript):
         return []

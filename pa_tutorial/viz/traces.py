@@ -1,4 +1,4 @@
-"""Figures of notebook 07: a kernel's accesses, drawn from its trace: which bytes, which thread."""
+"""Figures of notebook 09: a kernel's accesses, drawn from its trace: which bytes, which thread."""
 
 from collections.abc import Mapping
 
@@ -15,7 +15,7 @@ from pa_tutorial.viz.drawing import board, box, cell, note, span
 
 @style.styled
 def draw_walk(traces: Mapping[str, Trace], title: str) -> Figure:
-    """The address walk of a warp: a row for each request, a column for each byte of the array.
+    """The address walk of a warp: a row for each transaction, a column for each byte of the array.
 
     traces  heading -> accesses to one array by one warp; a panel each
     """
@@ -28,26 +28,26 @@ def draw_walk(traces: Mapping[str, Trace], title: str) -> Figure:
         sectors, ideal = table.total("sectors"), table.total("ideal sectors")
         axes.set_title(f"{heading}: {sectors:,} sectors, {ideal:,} at best", weight="normal")
         _walk(axes, trace)
-    panels[0][0].set_ylabel("request")
+    panels[0][0].set_ylabel("memory transaction")
     return figure
 
 
 def _walk(axes: Axes, trace: Trace) -> None:
     array, records = trace.the_array(), trace.records
-    _, request = np.unique(records.instruction, return_inverse=True)
+    _, transaction = np.unique(records.instruction, return_inverse=True)
     record, sector = units(records, SECTOR)
     first = sector * SECTOR - array.address
-    for row, x in sorted({*zip(request[record].tolist(), first.tolist(), strict=True)}):
+    for row, x in sorted({*zip(transaction[record].tolist(), first.tolist(), strict=True)}):
         box(axes, x, row + 0.1, SECTOR, 0.8, style.lighter(style.K))
     begin = (records.address - array.address).tolist()
-    wanted = {*zip(request.tolist(), begin, records.num_bytes.tolist(), strict=True)}
+    wanted = {*zip(transaction.tolist(), begin, records.num_bytes.tolist(), strict=True)}
     for row, x, size in sorted(wanted):
         box(axes, x, row + 0.1, size, 0.8, style.K, edgecolor="none")
     low, high = int(first.min()), int(first.max()) + SECTOR
     axes.set_xlim(low, high)
-    axes.set_ylim(int(request.max()) + 1.2, -0.2)
+    axes.set_ylim(int(transaction.max()) + 1.2, -0.2)
     axes.set_xticks(np.linspace(low, high, 5, dtype=int))
-    axes.set_yticks([0.5, request.max() + 0.5], ["first", "last"])
+    axes.set_yticks([0.5, transaction.max() + 0.5], ["first", "last"])
     axes.set_xlabel(f"byte of {array.name}; light: sectors that move")
 
 

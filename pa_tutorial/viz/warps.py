@@ -1,4 +1,4 @@
-"""Figures of notebook 07: what the lanes of a warp do together, and the GPU that they run on."""
+"""Figures of notebook 09: what the lanes of a warp do together, and the GPU that they run on."""
 
 import math
 from collections.abc import Mapping
@@ -91,7 +91,7 @@ def _finding(states: list[dict[int, frozenset[int]]]) -> str:
 
 @style.styled
 def draw_banks(traces: Mapping[str, Trace], title: str) -> Figure:
-    """Shared memory as rows of 32 banks, and the words that one request wants.
+    """Shared memory as rows of 32 banks, and the words that one instruction of a warp wants.
 
     traces  heading -> one warp instruction that touches shared memory; a panel each
     """
@@ -101,7 +101,9 @@ def draw_banks(traces: Mapping[str, Trace], title: str) -> Figure:
     tallest = 0
     for (above, below), (heading, trace) in zip(panels.T, traces.items(), strict=True):
         if trace.num_instructions != 1:
-            raise ValueError(f"{heading}: {trace.num_instructions} requests; a bank map shows one")
+            raise ValueError(
+                f"{heading}: {trace.num_instructions} instructions; a bank map shows one"
+            )
         count = plural(shared_traffic(trace).total("wavefronts"), "wavefront")
         above.set_title(f"{heading}: {count}", weight="normal")
         _memory(above, trace)

@@ -1,7 +1,7 @@
-"""The named cases: each isolates one property, and says what its failure usually means.
+"""The named cases: each isolates one property, and says what must hold for it to pass.
 
 A case says how it differs from a problem with all its defaults (problem.py), then what it isolates
-and what it means if it fails.
+and what must hold. Many different mistakes can break a case, so it names a rule and not a mistake.
 """
 
 from dataclasses import replace
@@ -13,7 +13,9 @@ from pa_tutorial.walk.problem import DecodeProblem, SequenceProblem
 
 Problem = SequenceProblem | DecodeProblem
 
-_HEADS = "Heads are mixed up: query head h reads KV head h // (num_heads // num_kv_heads)."
+_HEADS = "Query head h reads KV head h // (num_heads // num_kv_heads)."
+_SHARP = "Each query has one large weight, which must be that of the right token."
+_HEAD_SIZE = "All head_size elements of q, k and v take part, and none beyond them."
 _ONE_HEAD = {"num_heads": 1, "num_kv_heads": 1, "head_size": 32}
 _TWO_HEADS = {"num_heads": 2, "num_kv_heads": 2, "head_size": 32}
 _SIX_HEADS = {"num_heads": 6, "num_kv_heads": 2}
@@ -21,22 +23,23 @@ _SIX_HEADS = {"num_heads": 6, "num_kv_heads": 2}
 SEQUENCE_CASES = (
     SequenceProblem("one_token", steps=(1,)).isolating(
         "a sequence of one token",
-        "With one token the output is v itself: look at V, the scale and the projections.",
+        "With one token the score is scale * q . k, its weight 1, and the output v of the KV head.",
     ),
     SequenceProblem("one_layer", num_layers=1).isolating(
-        "one layer", "Attention itself is wrong: scores, scale, mask or softmax."
+        "one layer",
+        "Nothing is special here. Scores, scale, mask, softmax and cache must be right.",
     ),
     SequenceProblem("two_layers").isolating(
         "two layers: the second reads what the first wrote",
-        "If layer 0 is right and layer 1 wrong, an earlier position changed when a token came.",
+        "Each layer has its own K and V, and a new token changes no earlier position.",
     ),
     SequenceProblem("prompt_only", steps=(12,)).isolating(
         "the whole sequence in one step",
-        "Prefill is wrong: it is causal attention over the whole prompt.",
+        "Prefill is causal attention over the whole prompt.",
     ),
     SequenceProblem("prompt_of_one_token", steps=(1,) * 8).isolating(
         "decode from the first token on",
-        "Decode is wrong: the cache, the positions, or the weights that it uses.",
+        "Each step has one query, which sees all tokens in the cache and itself.",
     ),
     SequenceProblem("chunked_prefill", steps=(5, 4, 3, 1)).isolating(
         "several new tokens on top of a filled cache",
@@ -48,47 +51,51 @@ SEQUENCE_CASES = (
     SequenceProblem("mqa", num_kv_heads=1).isolating("4 query heads share one KV head", _HEADS),
     SequenceProblem("alibi", alibi=True).isolating(
         "a bias that grows with the distance",
-        "The bias of query i and key j is slope * (j - i): 0 for itself, negative for the past.",
+        "The bias of head h is slopes[h] * (j - i) for query i and key j: never positive.",
     ),
     SequenceProblem("flat_softmax", scores="flat").isolating(
-        "all weights nearly equal", "The mask or the sum is wrong; scores hardly matter here."
+        "all weights nearly equal",
+        "Each token that a query sees counts once; scores hardly matter.",
     ),
     SequenceProblem("sharp_softmax", scores="sharp").isolating(
         "one weight over one half",
-        "The scores are wrong: q, k, the scale, or which key they belong to.",
+        _SHARP,
     ),
     SequenceProblem("extreme_scores", scores="extreme").isolating(
         "scores near +300 and -300, by head and position",
-        "Each query needs its own maximum, and masked scores must be -inf, not a large number.",
+        "Scores reach exp as they are, less the maximum of their query; masked ones are -inf.",
     ),
     SequenceProblem("long_prompt", steps=(130, 1, 1), num_layers=1, num_kv_heads=2).isolating(
-        "a prompt of 130 tokens", "A loop over the prompt stops early."
+        "a prompt of 130 tokens", "All 130 tokens take part."
     ),
     SequenceProblem("gqa_alibi_chunks", steps=(5, 4, 1), alibi=True, **_SIX_HEADS).isolating(
         "shared KV heads, distance bias and a filled cache together",
-        "Slopes belong to query heads, and distances count from the query's own position.",
+        "Slopes are float32, one per query head; distances count from the query's own position.",
     ),
     SequenceProblem("strided_q", strided_q=True).isolating(
-        "q is a view into a tensor of q, k and v", "The stride of q over tokens is ignored."
+        "q is a view into a tensor of q, k and v", "Tokens of q are q.stride(0) numbers apart."
     ),
     SequenceProblem("trained_model", steps=(24,) + (1,) * 16, trained=True).isolating(
         "trained weights on real text",
-        "Right on random numbers and wrong here: look for something that depends on size.",
+        "The numbers are those of a trained model; the prompt has 24 tokens, and 16 are decoded.",
     ),
 )
 _DECODE = (
     DecodeProblem("one_token", seq_lens=(1, 1)).isolating(
         "a sequence of one token",
-        "With one token the output is v itself: look at V and at the sum of the weights.",
+        "Each sequence has its own token: score scale * q . k, weight 1, output v. No other slot "
+        "counts.",
     ),
     DecodeProblem("ordinary_softmax").isolating(
         "scaled scores about N(0, 1)",
-        "The scores (is the scale used, once?) or the weighted sum are wrong.",
+        "Nothing is special here. Every token takes part once, with its score, weight and v.",
     ),
     DecodeProblem(
         "many_sequences_of_different_length", seq_lens=(1, 2, 7, 8, 9, 31, 64, 100), **_SIX_HEADS
     ).isolating(
-        "eight lengths in one batch", "A length or an output row belongs to another sequence."
+        "eight lengths in one batch",
+        "Each sequence has its own query, output row and length, up to 100; 6 heads share 2 KV "
+        "heads.",
     ),
     DecodeProblem("gqa", num_heads=6, num_kv_heads=3).isolating(
         "6 query heads share 3 KV heads", _HEADS
@@ -96,7 +103,7 @@ _DECODE = (
     DecodeProblem("mqa", num_kv_heads=1).isolating("4 query heads share one KV head", _HEADS),
     DecodeProblem("alibi", alibi=True).isolating(
         "a bias that grows with the distance",
-        "The bias of key j is slope * (j - seq_len + 1): 0 for the current token.",
+        "The bias of head h and key j is slopes[h] * (j - seq_len + 1): 0 for the current token.",
     ),
     DecodeProblem("gqa_alibi", alibi=True, **_SIX_HEADS).isolating(
         "6 query heads share 2 KV heads, and each has a slope",
@@ -111,22 +118,23 @@ _DECODE = (
         alibi=True,
     ).isolating(
         "distances up to 4,099, float16",
-        "Positions or slopes are stored in a type too narrow to count them.",
+        "All 4,100 tokens take part; their elements have 2 bytes. Slopes and distances must be "
+        "float32: float16 stops counting at 2,048.",
     ),
     DecodeProblem("other_scale", scale_factor=0.6).isolating(
         "a scale that is not head_size ** -0.5", "The scale is an argument; it must be used, once."
     ),
     DecodeProblem("flat_softmax", scores="flat").isolating(
         "all weights nearly equal",
-        "The sum of the weights is wrong: tokens are missing or counted twice.",
+        "Every token takes part once, with nearly the same weight.",
     ),
     DecodeProblem("sharp_softmax", scores="sharp").isolating(
         "one weight over one half",
-        "The scores are wrong: q, k, the scale, or which key they belong to.",
+        _SHARP,
     ),
     DecodeProblem("deep_negative_scores", scores="deep_negative").isolating(
         "all scores near -300",
-        "exp(-300) is 0 in float32: the true maximum must be subtracted, not 0.",
+        "exp(-300) is 0 in float32: the true maximum must be subtracted, and differences kept.",
     ),
     DecodeProblem("very_deep_negative_scores", scores="opposite", scale_factor=1e31).isolating(
         "all scores equal, about -1e30",
@@ -134,7 +142,7 @@ _DECODE = (
     ),
     DecodeProblem("huge_scores", scores="huge").isolating(
         "all scores near 10,000",
-        "exp(10,000) is infinite: the maximum must be subtracted before exp.",
+        "exp(10,000) is infinite: the maximum must be subtracted first, and differences kept.",
     ),
     DecodeProblem("extreme_scores", num_heads=6, num_kv_heads=3, scores="extreme").isolating(
         "scores near -300 and +300, by head and by sequence",
@@ -142,7 +150,8 @@ _DECODE = (
     ),
     DecodeProblem("drifting_scores", seq_lens=(160, 90), scores="drifting").isolating(
         "scores rise from -300 to 300 in even heads, and fall in odd ones",
-        "The largest score so far changes all the time: what was summed must be rescaled to it.",
+        "All 160 tokens take part. The largest score so far changes all the time: what was summed "
+        "must be rescaled to it.",
     ),
     DecodeProblem(
         "drifting_over_lanes_and_warps",
@@ -151,7 +160,7 @@ _DECODE = (
         **_TWO_HEADS,
     ).isolating(
         "the largest score is in another lane and warp for each sequence",
-        "The maximum is that of all tokens: a thread, a warp or a step of a reduction is left out.",
+        "The maximum is that of all tokens of a sequence, whichever thread, warp or block has it.",
     ),
     DecodeProblem("equal_scores", scores="equal").isolating(
         "all scores equal",
@@ -166,30 +175,30 @@ _DECODE = (
         scores="flat",
     ).isolating(
         "4,100 tokens of nearly equal weight, float16",
-        "Sums over tokens must be float32: float16 stops counting at 2,048.",
+        "All 4,100 tokens take part. Sums must be float32: float16 stops counting at 2,048.",
     ),
     DecodeProblem("strided_q", strided_q=True).isolating(
-        "q is a view into a tensor of q, k and v", "The stride of q over sequences is ignored."
+        "q is a view into a tensor of q, k and v", "Sequences of q are q.stride(0) numbers apart."
     ),
     DecodeProblem("float16", num_kv_heads=2, dtype=float16).isolating(
         "inputs and output in float16",
-        "Something between input and output is narrower than float32.",
+        "Elements have 2 bytes; everything between input and output is float32.",
     ),
     DecodeProblem("bfloat16", num_kv_heads=2, dtype=bfloat16).isolating(
         "inputs and output in bfloat16",
-        "Something between input and output is narrower than float32.",
+        "Elements have 2 bytes; everything between input and output is float32.",
     ),
     DecodeProblem(
         "deep_negative_scores_float16", head_size=80, dtype=float16, scores="deep_negative"
     ).isolating(
         "all scores near -300, inputs in float16",
-        "The scores are float16 somewhere: near 300 its numbers are 0.25 apart.",
+        "head_size is 80. Scores must be float32: near 300 numbers of float16 are 0.25 apart.",
     ),
     DecodeProblem(
         "deep_negative_scores_bfloat16", head_size=80, dtype=bfloat16, scores="deep_negative"
     ).isolating(
         "all scores near -300, inputs in bfloat16",
-        "The scores are bfloat16 somewhere: near 300 its numbers are 2 apart.",
+        "head_size is 80. Scores must be float32: near 300 numbers of bfloat16 are 2 apart.",
     ),
     DecodeProblem(
         "large_values", seq_lens=(160, 90), dtype=float16, scores="flat", values_factor=1e4
@@ -201,16 +210,15 @@ _DECODE = (
         "many_heads", seq_lens=(1, 40), num_heads=40, num_kv_heads=2, head_size=32, alibi=True
     ).isolating(
         "40 query heads, 2 KV heads, each head with a slope",
-        "A loop over heads stops early, or heads are counted up to 32 only.",
+        "All 40 query heads take part, each with its slope and its KV head.",
     ),
     DecodeProblem("many_sequences", seq_lens=(1, 2, 3) * 23 + (40, 20), **_ONE_HEAD).isolating(
         "71 sequences, most of 1 to 3 tokens",
-        "A loop over sequences stops early, or they are counted up to 64 only.",
+        "All 71 sequences take part, each with its own query, tokens and output row.",
     ),
     *(
         DecodeProblem(f"head_size_{head_size}", head_size=head_size).isolating(
-            "every head size of the kernel",
-            "A loop over the head dimension stops early or runs over.",
+            "every head size of the kernel", _HEAD_SIZE
         )
         for head_size in HEAD_SIZES
     ),
@@ -242,16 +250,15 @@ _BLOCKS = (
     ),
     DecodeProblem("shuffled_blocks", seq_lens=(160, 90)).isolating(
         "many blocks in random order",
-        "Tokens come from other blocks: look up each logical block index in the block table.",
+        "Look up each logical block index in the block table: there are up to 10, in no order.",
     ),
     DecodeProblem("long_context", seq_lens=(8300, 300), dtype=float16, **_ONE_HEAD).isolating(
         "8,300 tokens in 519 blocks, float16",
-        "A loop over tokens, blocks or partitions ends too early, a table is cut, or a sum is "
-        "float16 and stops growing.",
+        "All tokens of all blocks and partitions take part, and sums over them are float32.",
     ),
     DecodeProblem("shared_blocks", seq_lens=(33, 40, 37), shared_blocks=2).isolating(
         "three sequences begin in the same two blocks",
-        "A block belongs to more than one sequence; nothing may be written or moved.",
+        "A block may belong to several sequences; nothing may be written or moved.",
     ),
     DecodeProblem("stale_slots", seq_lens=(17, 31, 40), stale=True).isolating(
         "slots without a token hold old numbers, not NaN",
@@ -270,7 +277,9 @@ _BLOCKS = (
         block_size=8,
         tables=((66000, 5, 65900),),
         **_ONE_HEAD,
-    ).isolating("block numbers above 65,535", "A block number or a slot is stored in 16 bits."),
+    ).isolating(
+        "block numbers above 65,535", "Block numbers and slots need more than 16 bits here."
+    ),
     DecodeProblem("block_zero_in_use", seq_lens=(40, 20), block_zero=True).isolating(
         "block 0, which pads the tables, holds tokens too",
         "The length says where a table ends, not the first 0 in it.",
@@ -289,7 +298,7 @@ _BLOCKS = (
         "head_size_120_float16", seq_lens=(32, 16), head_size=120, dtype=float16
     ).isolating(
         "15 pieces of x = 8 numbers",
-        "x is 16 / itemsize of the cache: 8 for float16, 4 for float32.",
+        "All 15 pieces of a key take part; x is 16 / itemsize: 8 for float16, 4 for float32.",
     ),
     DecodeProblem(
         "alibi_block_size_8", seq_lens=(70, 41), alibi=True, block_size=8, **_SIX_HEADS
@@ -306,15 +315,13 @@ _BLOCKS = (
         **_SIX_HEADS,
     ).isolating(
         "a strided q, float16, shared heads and blocks of 32 together",
-        "Each is right alone: look at what two of them share, strides and vec sizes for example.",
+        "Sequences of q are q.stride(0) numbers apart, also in float16 and with shared heads.",
     ),
     DecodeProblem("block_size_8", seq_lens=(70, 41), block_size=8).isolating(
-        "blocks of 8 tokens",
-        "The block size is read off the cache; 16 stands somewhere in its place.",
+        "blocks of 8 tokens", "The block size is that of the cache: 8 here, and not 16."
     ),
     DecodeProblem("block_size_32", seq_lens=(70, 41), block_size=32).isolating(
-        "blocks of 32 tokens",
-        "The block size is read off the cache; 16 stands somewhere in its place.",
+        "blocks of 32 tokens", "The block size is that of the cache: 32 here, and not 16."
     ),
 )
 

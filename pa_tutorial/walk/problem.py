@@ -38,7 +38,7 @@ class _Case:
         return f"{self.kind}/{self.name}"
 
     def isolating(self, isolates: str, meaning: str) -> Self:
-        """The same problem, with the property that it isolates and what a failure usually means."""
+        """The same problem, with the property that it isolates and what must hold in it."""
         return replace(self, isolates=isolates, meaning=meaning)
 
 

@@ -90,7 +90,7 @@ def test_an_index_error_in_python_comes_with_its_line_and_what_the_case_is_about
 
     report = attempt("kv_cache", forgets_gqa).first_failure.report()
     assert "of forgets_gqa:  k[:, head]\n  where head = 3" in report
-    assert "because: Heads are mixed up" in report
+    assert "check this first: Query head h reads KV head" in report
 
 
 def broken(*inputs: object, probe: object = None) -> torch.Tensor:

@@ -189,7 +189,7 @@ def test_pytest_says_in_a_folder_what_is_wrong(tmp_path) -> None:
     own = {"cwd": tmp_path, "env": {**os.environ, "PYTHONPATH": str(ROOT)}}
     output = subprocess.run(command, **own, capture_output=True, encoding="utf-8").stdout
     assert f"test_task[{SECOND.name}-" in output
-    assert "this case usually fails because" in output
+    assert "check this first: " in output
     assert "not written yet" in output
     passed = round(worth(WRONG) * len(SECOND.trials(0)) / 10)
     assert re.search(rf"\d+ failed, {passed} passed", output)

@@ -1,11 +1,13 @@
 """python -m pa_tutorial.engine: answers, exit codes, and what it prints."""
 
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from pa_tutorial.attention import tiny_lm
+from pa_tutorial.engine import llm
 from pa_tutorial.engine.__main__ import main
 
 QUIET = ["--no-progress"]
@@ -44,7 +46,10 @@ def test_bad_options_give_2_and_are_named(
     assert message in capsys.readouterr().err
 
 
-def test_the_bar_counts_tokens_while_no_request_has_ended(capsys: pytest.CaptureFixture) -> None:
+def test_the_bar_counts_tokens_while_no_request_has_ended(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr(llm, "tqdm", partial(llm.tqdm, mininterval=0))  # however fast this is
     assert main([PROMPT, "--max-tokens", "8"]) == 0
     bar = capsys.readouterr().err
     assert re.search(r"0/1 \[.*tokens=\d.*tokens=8", bar, re.DOTALL)

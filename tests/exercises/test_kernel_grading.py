@@ -67,7 +67,7 @@ RIGHT = {
 WRONG = {
     "sectors": (TWICE, {"parameters": "b, a", "enough": LITTLE}, "but 16 sectors for b; 8 are"),
     "line": (THRICE, {"enough": {1: Enough(10, 99)}}, r"line \d+: a\[i\]"),
-    "idle lanes": (HALF, {"enough": LITTLE}, "but 4 requests for out; 2 are"),
+    "idle lanes": (HALF, {"enough": LITTLE}, "but 4 memory transactions for out; 2 are"),
     "gap": (GAP, {}, r"1 elements of out were never written, the first is out\[40\]"),
     "nothing": ("return", {}, "not written yet"),
     "input": (loop("out[i] = a[i]", "a[i] = float32(0)"), {}, "it changed one of its inputs"),
@@ -79,7 +79,7 @@ WRONG = {
     "NaN": (loop("out[i] = a[i + 1]"), {"inputs": (WITH_NAN,)}, r"out\[63\] is NaN: something was"),
     "race": ("for i in range(64):\n    out[i] = a[i]", {}, "race"),
     "must stay": (COPY, {"expected": BUT_40}, r"out\[40\] was written; it must stay as it is"),
-    "blocks": (BLOCKS, {"enough": {1: Enough(8, 1)}, "grid": (2,)}, "2 requests for a; 1 is"),
+    "blocks": (BLOCKS, {"enough": {1: Enough(8, 1)}, "grid": (2,)}, "2 memory .* for a; 1 is"),
     "too little shared": (DYNAMIC, {"shared_bytes": 128}, r"memory: .* asks for s\[32\]"),
     "writes": (DYNAMIC, also(grader.require_shared_requests, "write", 1), "with 2 writes to"),
     "barriers": (DYNAMIC, also(grader.require_barriers, 1), "with 2 barriers; 1 is enough"),

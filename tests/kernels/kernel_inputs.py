@@ -41,7 +41,8 @@ def prepare(backend: str, *values: object, **named: object) -> Launch:
     """
     step = {name: named.pop(name) for name in FIELDS if name in named}
     launch = backend_named(backend).prepare(DecodeStep(*values, **step), **named)
-    assert launch.out.isnan().all()
+    if not launch.out.is_cuda:  # on a GPU, and on a stand-in for one, reading would wait
+        assert launch.out.isnan().all()
     return launch
 
 

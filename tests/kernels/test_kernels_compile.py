@@ -72,12 +72,12 @@ def run_cells(name: str, last: str | None = None) -> dict[str, object]:
 
 
 IN_NOTEBOOKS = {  # the last cell, and the kernels up to it
-    "07_threads": (
-        None,
-        "scale_query copy_elements two_ways copy_tokens sums_of_four "
-        "scores_by_lane scores reverse first_half transpose",
-    ),
+    "07_threads": (None, "scale_each who_am_i copy_elements reverse first_half"),
     "08_first_paged_kernel": ("08-kernel-run", "find_blocks naive_kernel"),
+    "09_warps": (
+        None,
+        "two_ways copy_tokens copy_elements transpose sums_of_four scores_by_lane scores_by_group",
+    ),
     "10_query_and_key": (
         "10-look-at-scores",
         "query_in_a_hurry rows_of_query read_keys score_of_block scores",

@@ -4,14 +4,16 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgba
 
+from pa_tutorial.exercises import EXERCISES, Exercise, find
 from pa_tutorial.simt import Trace, launch
 from pa_tutorial.simt.gpus import H100
 from pa_tutorial.viz import style
+from pa_tutorial.viz.threads import draw_threads
 from pa_tutorial.viz.traces import draw_thread_map, draw_walk, threads_of_elements
 from pa_tutorial.viz.warps import draw_banks, draw_reduction, summed_lanes
 from tests.simt_helpers import kernel, run, zeros
 from tests.simt_kernels.example import EXAMPLES
-from tests.viz.pictures import texts_of
+from tests.viz.pictures import require_readable, texts_of
 
 WORDS = {"group": 4, "row_name": "row", "run_name": "run"}
 
@@ -44,7 +46,7 @@ def sum_of_groups(threads: int, *masks: int) -> Trace:
     return trace_of("x", "\n".join([*steps, "out[t] = x"]), threads, np.float32(1))
 
 
-def test_the_walk_shows_the_bytes_and_the_sectors_of_each_request() -> None:
+def test_the_walk_shows_the_bytes_and_the_sectors_of_each_transaction() -> None:
     (axes,) = draw_walk({"": reads_of_a("a[t + 6] + a[t]", 4, 64)}, "title").axes
     sectors = [(0, 0.1, 32), (32, 0.1, 32), (0, 1.1, 32)]
     wanted = [(24 + 4 * t, 0.1, 4) for t in range(4)] + [(4 * t, 1.1, 4) for t in range(4)]
@@ -102,10 +104,54 @@ def test_what_a_picture_cannot_show_is_refused() -> None:
         "0 warps of kernel shuffle; a reduction": lambda: draw_reduction(sum_of_groups(32)),
         "lane 0 adds a value twice: several": lambda: draw_reduction(sum_of_groups(32, 1, 1)),
         "2 warps of kernel shuffle": lambda: draw_reduction(sum_of_groups(64, 2)),
-        "writes: 33 requests; a bank map shows one": lambda: draw_banks(writes, ""),
+        "writes: 33 instructions; a bank map shows one": lambda: draw_banks(writes, ""),
     }.items():
         with pytest.raises(ValueError, match=message):
             draw()
+
+
+PUZZLES = {  # answer -> title, lines drawn over the dotted ones, red lines, red frames
+    "out[t] = a[index[t]]": ("6 threads, 12 loads, 6 stores", 18, 0, 0),
+    "out[t] = a[t]": ("5 of 6 elements of out wrong or missing", 12, 0, 0),
+    "out[0] = a[t]": ("race: thread 5 of thread block 0 writes out[0], which", 12, 2, 2),
+    "out[t] = a[t + 3]": ("memory: thread 5 of thread block 0 asks for a[8]", 11, 0, 0),
+    "out[t] = b[t]": ("b is not defined", 0, 0, 0),
+    "return": ("nothing written yet", 0, 0, 0),
+}
+
+
+@pytest.mark.parametrize("answer", PUZZLES)
+def test_a_picture_shows_what_the_readers_kernel_did(answer: str) -> None:
+    exercise, (title, lines, red_lines, frames) = find("look_up"), PUZZLES[answer]
+    made = kernel("out, a, index", answer)
+    figure = draw_threads(exercise.drawn(), made, exercise.solution)
+    assert title in figure.get_suptitle().replace("\n", " ")
+    (axes,) = figure.axes
+    solid = [line for line in axes.lines if line.get_linestyle() == "-"]
+    red = [line for line in solid if to_rgba(line.get_color()) == to_rgba(style.NAN)]
+    framed = [p for p in axes.patches if not p.get_fill() and p.get_linewidth() == 2]
+    assert (len(solid), len(red), len(framed)) == (lines, red_lines, frames)
+    assert len(axes.lines) - len(solid) == 18
+    assert ("a[8]" in texts_of(figure)) == ("t + 3" in answer)
+
+
+@pytest.mark.parametrize(("line", "barriers"), [("cuda.syncthreads()", 3), ("pass", 0)])
+def test_what_is_handed_on_through_shared_memory_begins_a_row(line: str, barriers: int) -> None:
+    exercise = find("sum_in_shared")
+    answer = exercise.answer(exercise.source.replace("cuda.syncthreads()", line))
+    shown = texts_of(draw_threads(exercise.drawn(), answer, exercise.solution))
+    assert (shown.count("threads"), shown.count("barrier")) == (5, barriers)
+
+
+DRAWN = [exercise for exercise in EXERCISES.values() if exercise.drawn]
+
+
+@pytest.mark.parametrize("exercise", [pytest.param(e, id=e.name) for e in DRAWN])
+def test_every_word_of_a_puzzle_can_be_read(exercise: Exercise) -> None:
+    task, stub = exercise.drawn(), exercise.answer(exercise.stub)
+    answers = [exercise.answer(exercise.wrong_source(wrong)) for wrong in exercise.wrong]
+    for answer in (stub, exercise.solution, *answers):
+        require_readable(draw_threads(task, answer, exercise.solution))
 
 
 # threads, registers, shared bytes -> resident thread blocks (NVIDIA's occupancy calculator, 9.0),

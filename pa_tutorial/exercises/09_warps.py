@@ -1,0 +1,165 @@
+"""Exercises of notebook 09: the right answer, no finding, and few memory transactions."""
+
+import numpy as np
+from numba import cuda, float32
+
+from pa_tutorial.exercises.drawing import seeded
+from pa_tutorial.exercises.exercise import Exercise
+from pa_tutorial.exercises.kernel_grading import Enough, Task, on_tasks, warm_up
+from pa_tutorial.simt.gpus import ALL_LANES, WARP_SIZE
+
+
+# Warm-up ----------------------------------------------------------------------------------------
+@cuda.jit
+def largest_of_warp(out, scores):  # 32 lanes, 32 scores; every lane gets the largest
+    lane = cuda.threadIdx.x
+    largest = scores[lane]
+    ### BEGIN SOLUTION
+    for distance in (16, 8, 4, 2, 1):
+        largest = max(largest, cuda.shfl_xor_sync(ALL_LANES, largest, distance))
+    ### END SOLUTION
+    out[lane] = largest
+
+
+LARGEST = warm_up(
+    largest_of_warp,
+    "> **Your turn.** The largest of all 32 lanes, with five shuffles. Two lines.",
+    [
+        (
+            "32_lanes",
+            "any numbers",
+            "Not all lanes have heard of all.",
+            (1,),
+            32,
+            (32,),
+        )
+    ],
+    lambda a: np.full_like(a, a.max()),
+    is_drawn=False,
+    most_shuffles=5,
+)
+
+
+# 1. ---------------------------------------------------------------------------------------------
+@cuda.jit
+def gather_tokens(out, cache, block_table):
+    """The tokens of one sequence, out of their blocks, by one thread block.
+
+    out          [num_tokens, head_size] float32
+    cache        [num_blocks, block_size, head_size] float32; head_size is a multiple of 8
+    block_table  [max_num_blocks] int32: logical block index -> physical block number; there may
+                 be more than the sequence has
+
+    Any number of threads that is a multiple of 32, at most 1,024.
+    """
+    # 1. elements of out, counted 0, 1, 2, …: neighbouring threads take neighbouring ones
+    # 2. all threads together take one step through out; then again, until its end
+    # 3. element -> token and dim; token -> logical block and offset -> physical block
+    ### BEGIN SOLUTION
+    block_size, head_size = cache.shape[1], cache.shape[2]
+    for i in range(cuda.threadIdx.x, out.size, cuda.blockDim.x):
+        token, dim = i // head_size, i % head_size
+        block = block_table[token // block_size]
+        out[token, dim] = cache[block, token % block_size, dim]
+    ### END SOLUTION
+
+
+_PLACE = "Which element does thread t copy, and from which physical block?"
+GATHER_CASES = (
+    # name, what it isolates, what its failure means, threads, tokens, head_size, block_size
+    ("one_block", "one warp, block 0", _PLACE, 32, 8, 32, 8),
+    ("shuffled_blocks", "blocks in no order", "The block table is not used.", 256, 24, 32, 8),
+    ("tail", "11 tokens: the last block is not full", "It must end with out.", 96, 11, 32, 8),
+    ("few_threads", "one warp", "All threads together must go on until the end.", 32, 5, 64, 8),
+    ("odd_sizes", "heads of 40, blocks of 12", "Sizes need not be powers of 2.", 128, 31, 40, 12),
+    ("long", "1,024 threads, 19 blocks of 16", _PLACE, 1024, 300, 128, 16),
+)  # fmt: skip
+
+
+def gather_task(
+    draw: int, num_threads: int, num_tokens: int, head_size: int, block_size: int
+) -> Task:
+    rng = seeded(num_tokens, draw)
+    used = -(-num_tokens // block_size)
+    order = rng.permutation(used + 4).astype(np.int32)
+    while used > 1 and (np.diff(order[:used]) > 0).all():
+        order = rng.permutation(order)
+    table = order if used > 1 else np.arange(5, dtype=np.int32)  # its end is not used
+    cache = rng.standard_normal((used + 4, block_size, head_size), dtype=np.float32)
+    cache[table[used:]] = np.nan
+    expected = cache[table[:used]].reshape(-1, head_size)[:num_tokens]
+    enough = Enough.of(expected.size, times_full_warps=1 if head_size % WARP_SIZE == 0 else 2)
+    warps = min(num_threads // WARP_SIZE, 2)
+    return Task(num_threads, (cache, table), expected, {0: enough, 1: enough}, warps)
+
+
+GATHER = Exercise(
+    text="""\
+Copy the tokens of a sequence out of their blocks, with one thread block: plain layout, one KV
+head. No sector of `out` or `cache` may move twice, and warps and lanes must share the work: no more
+memory transactions than full warps need (twice as many if head_size isn't a multiple of 32).""",
+    solution=gather_tokens,
+    cases=on_tasks(GATHER_CASES, gather_task, ("token", "dim")),
+)
+
+
+# 2. ---------------------------------------------------------------------------------------------
+@cuda.jit
+def transpose_tokens(out, a):
+    """From one row per token to one row per dim, through shared memory, by one thread block.
+
+    a    [32, head_size] float32: 32 tokens; head_size is a multiple of 32
+    out  [head_size, 32] float32: out[dim, token] = a[token, dim]
+
+    Any number of threads that is a multiple of 32, at most 1,024. All elements must pass through
+    shared memory, without a bank conflict.
+    """
+    # 1. a tile in shared memory for 32 tokens and 32 dims; how long must its rows be?
+    # 2. for each 32 dims: the warps share the tokens, and copy rows of a into the tile
+    # 3. wait; then the warps share the dims, and copy columns of the tile into rows of out
+    # 4. before the next 32 dims overwrite the tile: who may still be reading it?
+    ### BEGIN SOLUTION
+    tile = cuda.shared.array((32, 33), float32)
+    lane, warp = cuda.threadIdx.x % 32, cuda.threadIdx.x // 32
+    num_warps = cuda.blockDim.x // 32
+    for first in range(0, a.shape[1], 32):
+        for token in range(warp, 32, num_warps):
+            tile[token, lane] = a[token, first + lane]
+        cuda.syncthreads()
+        for dim in range(warp, 32, num_warps):
+            out[first + dim, lane] = tile[lane, dim]
+        cuda.syncthreads()
+    ### END SOLUTION
+
+
+_WAIT = "A thread reads what other threads have written, or overwrites what others still read."
+_SHARE = "Some warps have a row more than others, and all must come to the barrier."
+TRANSPOSE_CASES = (
+    # name, what it isolates, what its failure means, threads, head_size
+    ("one_warp", "one tile", "Rows of a come in, columns of the tile go out.", 32, 32),
+    ("many_warps", "128 threads, two tiles", _WAIT, 128, 64),
+    ("many_tiles", "128 threads, head size 96", _WAIT, 128, 96),
+    ("a_row_too_many", "992 threads: 32 rows for 31 warps", _SHARE, 992, 64),
+    ("a_warp_for_each_row", "1,024 threads, head size 64", _WAIT, 1024, 64),
+    ("large_head", "head size 416: more than shared memory holds", _WAIT, 128, 416),
+)
+
+
+def transpose_task(draw: int, num_threads: int, head_size: int) -> Task:
+    a = seeded(head_size, draw).standard_normal((32, head_size), dtype=np.float32)
+    enough = dict.fromkeys((0, 1), Enough.of(a.size))
+    warps = min(num_threads // WARP_SIZE, 2)
+    return Task(num_threads, (a,), a.T.copy(), enough, warps, through_shared=True)
+
+
+TRANSPOSE = Exercise(
+    text="""\
+New tokens come as one row per token; vLLM's layout of V wants one row per dim. With a tile in
+shared memory between them, lanes load and store neighbours on both sides. No sector may move twice,
+the warps must share the work, and there must be no bank conflict.""",
+    solution=transpose_tokens,
+    cases=on_tasks(TRANSPOSE_CASES, transpose_task, ("dim", "token")),
+)
+
+
+EXERCISES = (LARGEST, GATHER, TRANSPOSE)
