@@ -42,6 +42,7 @@ from pa_tutorial.kernels.intermediates import (
     scores,
 )
 from pa_tutorial.simt import simulate
+from pa_tutorial.text_changes import Change
 
 KERNELS = Path(__file__).with_name("kernels")
 # Each file, and those whose definitions it changes.
@@ -91,7 +92,7 @@ class KernelFile:
 
     name       "naive", "v1", "vectors" (v1 with vector loads) or "v2"
     functions  kernels, device functions and launchers; each takes the place of the file's function
-               of the same name, or is added to the file
+               of the same name, or is added to the file. Also texts, from `changed` or of constants
 
     Raises ValueError for another name.
     """
@@ -99,7 +100,7 @@ class KernelFile:
     layout = "vllm"
     reusable = False
 
-    def __init__(self, name: str, *functions: Callable) -> None:
+    def __init__(self, name: str, *functions: Callable | str) -> None:
         if name not in FILES:
             raise ValueError(f"name is {name!r}; it must be one of {', '.join(FILES)}")
         self.name, self.functions = name, functions
@@ -112,9 +113,7 @@ class KernelFile:
         """
         files = [KERNELS / file for file in FILES[self.name]]
         first, *changes = [file.read_text(encoding="utf-8") for file in files]
-        plain = [getattr(function, "py_func", function) for function in self.functions]
-        changes += [textwrap.dedent(inspect.getsource(function)) for function in plain]
-        text = reduce(updated, changes, first)
+        text = reduce(updated, [*changes, *map(text_of, self.functions)], first)
         for name, value in constants.items():
             text = with_constant(text, name, value)
         return text
@@ -226,6 +225,32 @@ class V2Launch(FileLaunch):
 
 
 LAUNCHES = {"naive": NaiveLaunch, "v1": V1Launch, "vectors": V1Launch, "v2": V2Launch}
+
+
+def text_of(function: Callable | str) -> str:
+    if isinstance(function, str):
+        return function
+    return textwrap.dedent(inspect.getsource(getattr(function, "py_func", function)))
+
+
+def changed(function: Callable | str, lines: str) -> str:
+    """The text of a function with some of its lines changed, for a KernelFile.
+
+    lines  changes as `diff` writes them, with an empty line between two: lines with - go, lines
+           with + come, lines with a space stay
+
+    Raises ValueError for other lines, and if those that go or stay are not there once, in a row.
+    """
+    text = text_of(function)
+    for change in re.split(r"\n\n+", lines.strip("\n")):
+        signed = f"{change}\n".splitlines(keepends=True)
+        old, new = ("".join(s[1:] for s in signed if s[0] in kept) for kept in (" -", " +"))
+        if not old or any(line[0] not in "-+ " for line in signed):
+            raise ValueError(
+                f"each line begins with -, + or a space, and not all with +:\n{change}"
+            )
+        text = Change(file="", old=old, new=new).made_in(text)
+    return text
 
 
 def updated(text: str, change: str) -> str:

@@ -23,7 +23,8 @@ from pa_tutorial.viz.first_kernel import BATCH
 from pa_tutorial.viz.kernel_runs import between, run_v1, run_v2
 from pa_tutorial.walk.problem import DecodeProblem
 
-ROWS = 4  # of an output that are shown
+SHOWN = 4  # elements of an output
+TOKENS_SHOWN = 8  # of a partition: those with the largest scores
 # The batch of notebook 08 with one long sequence; sequence 0 is the worked example.
 MIXED = replace(
     BATCH, seq_lens=(*BATCH.seq_lens, 61), tables=(*BATCH.tables, (10, 8, 15, 7, 12, 9, 14, 11))
@@ -126,7 +127,7 @@ def _draw_pieces(axes: Axes, pieces: Sequence[Piece], count: int) -> None:
 
 @style.styled
 def draw_split(problem: DecodeProblem, partition_size: int, head: int = 0) -> Figure:
-    """One head of a short sequence: what each partition computes and leaves, and v1 beside it."""
+    """One head of a sequence: what each partition computes and leaves, and v1 beside it."""
     (left, report), whole = run_v2(problem, partition_size), run_v1(problem, head)
     seq_len = problem.seq_lens[0]
     starts = range(0, seq_len, partition_size)
@@ -135,16 +136,20 @@ def draw_split(problem: DecodeProblem, partition_size: int, head: int = 0) -> Fi
     corner = 0.0
     for partition, start in enumerate(starts):
         tokens = range(start, min(start + partition_size, seq_len))
-        _tokens(axes, corner, f"partition {partition}", tokens, _lines(report, head, partition))
+        lines = _lines(report, head, partition)
+        shown = np.sort(np.argsort(-lines[0][: len(tokens)])[:TOKENS_SHOWN])
+        name = f"partition {partition}"
+        name += f", {len(shown)} of its {len(tokens)} tokens" * (len(shown) < len(tokens))
+        _tokens(axes, corner, name, shown + start, [line[shown] for line in lines])
         numbers = (t[0, head, partition] for t in (left.max_logits, left.exp_sums, left.tmp_out))
         _leaves(axes, corner, "leaves:", *numbers)
-        corner += max(len(tokens), ROWS) + 0.5
+        corner += max(len(shown), SHOWN) + 0.5
     numbers = whole.snapshot(SCORES_DONE)["qk_max"][0], whole.snapshot(SUM_DONE)["exp_sum"][0]
     _leaves(axes, corner, "v1 (notebook 11):", *numbers, whole.prepared.out[0, head])
     names = ("", "token", "qk", "exp(qk - max)", "weight", "", "maximum", "exp_sum", "output")
     for y, name in enumerate(names):
         note(axes, -0.2, y + 0.5, name, "right")
-    board(axes, corner + ROWS, len(names))
+    board(axes, corner + SHOWN, len(names))
     return figure
 
 
@@ -155,7 +160,7 @@ def _lines(report: Report, head: int, partition: int) -> list[np.ndarray]:
     return [np.ma.filled(snapshot["logits"], np.nan) for snapshot in snapshots]
 
 
-def _tokens(axes: Axes, x: float, name: str, tokens: range, lines: list[np.ndarray]) -> None:
+def _tokens(axes: Axes, x: float, name: str, tokens: np.ndarray, lines: list[np.ndarray]) -> None:
     axes.plot((x + 0.05, x + len(tokens) - 0.05), (0.95, 0.95), color=style.INK, lw=1)
     write(axes, x + len(tokens) / 2, 0.45, name)
     for place, token in enumerate(tokens):
@@ -167,11 +172,11 @@ def _tokens(axes: Axes, x: float, name: str, tokens: range, lines: list[np.ndarr
 
 def _leaves(axes: Axes, x: float, title: str, largest: object, total: object, out: object) -> None:
     """Three lines: maximum, sum, the first numbers of an output."""
-    write(axes, x + ROWS / 2, 5.5, title)
+    write(axes, x + SHOWN / 2, 5.5, title)
     for y, number, amount in ((6, largest, 0.75), (7, total, 0.375)):
         shade = style.lighter(style.LOGITS, amount)
-        box(axes, x, y, ROWS, 1, shade, f"{float(number):.3f}", SMALL)
-    cells(axes, x, 8, [f"{float(number):.2f}" for number in out[:ROWS]], style.OUT, SMALL)
+        box(axes, x, y, SHOWN, 1, shade, f"{float(number):.3f}", SMALL)
+    cells(axes, x, 8, [f"{float(number):.2f}" for number in out[:SHOWN]], style.OUT, SMALL)
 
 
 def tokens_of_thread_blocks(trace: Trace) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The figure of notebook 12: who reads the first bytes of a block, request by request."""
+"""The figure of notebook 12: who reads the first bytes of a block, transaction by transaction."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,27 +18,27 @@ ARRAYS = {"K": ("k_cache", style.K), "V": ("v_cache", style.V)}
 
 @dataclass(frozen=True)
 class Read:
-    """What one thread reads with one request; the byte is counted from the start of a block."""
+    """What one thread reads in one transaction; the byte is counted from the start of a block."""
 
-    request: int
+    transaction: int
     thread: int
     byte: int
     num_bytes: int
 
 
 def first_reads(trace: Trace, array: str, start: int) -> list[Read]:
-    """The reads of the bytes from `start` on, where a block begins: who is in which request."""
+    """The reads of the bytes from `start` on, where a block begins: who is in which transaction."""
     trace = trace.only(array=array)
     byte = trace.records.address - trace.the_array().address - start
     here = (byte >= 0) & (byte < SHOWN)
-    _, request = np.unique(trace.records.instruction[here], return_inverse=True)
-    columns = request, trace.threads[here], byte[here], trace.records.num_bytes[here]
+    _, transaction = np.unique(trace.records.instruction[here], return_inverse=True)
+    columns = transaction, trace.threads[here], byte[here], trace.records.num_bytes[here]
     return [Read(*map(int, read)) for read in zip(*columns, strict=True)]
 
 
 @style.styled
 def draw_first_reads(traces: Mapping[str, Trace], start: int) -> Figure:
-    """A row for each request: which bytes of a block each thread reads.
+    """A line for each memory transaction: which bytes of a block each thread reads.
 
     traces  two ways to load, by name: of launches of a v1 kernel on the same step
     start   byte at which the block begins, the same in K and V
@@ -48,34 +48,34 @@ def draw_first_reads(traces: Mapping[str, Trace], start: int) -> Figure:
         for letter, (array, color) in ARRAYS.items()
         for way, trace in traces.items()
     }
-    counts = [1 + max(read.request for read in reads) for _, reads in panels.values()]
+    counts = [1 + max(read.transaction for read in reads) for _, reads in panels.values()]
     who = [
         {(read.thread, read.byte + i) for read in reads for i in range(read.num_bytes)}
         for _, reads in panels.values()
     ]
     same = ": the same bytes, the same threads" if who[::2] == who[1::2] else ""
     figure, all_axes = style.new_figure(
-        f"A vec of K is read by {plural(counts[0], 'request')} or by {counts[1]}, "
-        f"one of V by {counts[2]} or by {counts[3]}{same}",
+        f"A vec of K takes {plural(counts[0], 'transaction')} or {counts[1]}, "
+        f"one of V {counts[2]} or {counts[3]}{same}",
         0.9 + 0.21 * sum(counts) + 0.3 * len(panels),
         nrows=len(panels),
         height_ratios=[count + 0.9 for count in counts],
     )
     for axes, count, (name, (color, reads)) in zip(all_axes, counts, panels.items(), strict=True):
-        times = plural(count, "request") + ", a row each" * (count > 1)
+        times = plural(count, "memory transaction") + ", a line each" * (count > 1)
         axes.set_title(f"{name}: {times}", weight="normal")
-        _requests(axes, reads, count, color)
+        _transactions(axes, reads, count, color)
     return figure
 
 
-def _requests(axes: Axes, reads: list[Read], count: int, color: str) -> None:
+def _transactions(axes: Axes, reads: list[Read], count: int, color: str) -> None:
     board(axes, SHOWN, count + 0.9)
     for row in range(count):
         box(axes, 0, row, SHOWN, 1, style.EMPTY, edgecolor="none")
     for read in reads:
         shade = style.lighter(color, 0.5 * (read.thread % 2))
         text = str(read.thread) if read.num_bytes < 4 else f"thread {read.thread}"
-        box(axes, read.byte, read.request, read.num_bytes, 1, shade, text, linewidth=1.2)
+        box(axes, read.byte, read.transaction, read.num_bytes, 1, shade, text, linewidth=1.2)
     for byte in range(0, SHOWN + 1, SECTOR):
         side = {0: "left", SHOWN: "right"}.get(byte, "center")
         words = "byte 0" if byte == 0 else str(byte)
