@@ -233,7 +233,7 @@ def draw_query_banks(geometry: Geometry) -> Figure:
 
 
 def _banks_of_rows(axes: Axes, read: Trace, geometry: Geometry, padding: int) -> None:
-    """A cell is a vec, the number its first bank; dark: read by the request, hatched: padding."""
+    """A cell is a vec, the number its first bank; dark: read at once, hatched: padding."""
     array = read.the_array()
     rows, columns, size = array.shape
     board(axes, columns, rows)
