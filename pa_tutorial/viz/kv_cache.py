@@ -12,9 +12,7 @@ from pa_tutorial.viz.drawing import board, cell, label_line
 @style.styled
 def draw_prefill_and_decode(prompt_len: int = 4, seq_len: int = 6) -> Figure:
     """Which key each query reads: all queries at prefill, one new query at each decode step."""
-    title = (
-        "A decode step has one new query, and reads k and v of all older tokens from the cache"
-    )
+    title = "A decode step has one new query, and reads k and v of all older tokens from the cache"
     figure, panels = style.new_figure(title, 2.9, ncols=3)
     steps = [(0, prompt_len)] + [(end - 1, end) for end in range(prompt_len + 1, seq_len + 1)]
     for axes, (first, last) in zip(panels, steps, strict=True):
