@@ -140,17 +140,17 @@ def value_task(draw: int, num_threads: int, sizes: dict) -> Task:
 
 
 def _once(array: np.ndarray) -> Enough:
-    """Each row of the array by requests of its own."""
+    """Each row of the array by transactions of its own."""
     num_rows = array.size // array.shape[-1]
-    requests = num_rows * -(-array.shape[-1] // WARP_SIZE)
-    return Enough(array.size * ITEM // SECTOR, requests)
+    transactions = num_rows * -(-array.shape[-1] // WARP_SIZE)
+    return Enough(array.size * ITEM // SECTOR, transactions)
 
 
 VALUES = Exercise(
     text="""\
 The second half of your kernel, with V in the *plain* layout. A thread takes an element of the
 output, as before. That cost 16 times the sectors; here neighbouring threads find their elements
-side by side, and no request may move more sectors than it needs.""",
+side by side, and no transaction may move more sectors than it needs.""",
     solution=paged_values,
     cases=on_tasks(VALUE_CASES, value_task, ("sequence", "head", "element")),
 )
@@ -224,7 +224,7 @@ KEYS = Exercise(
 Before a kernel can read K, another must write it. Write the half of `reshape_and_cache` that is
 for K, with one thread block a token. Other slots belong to other sequences: leave them alone. Rows
 with the slot -1 are padding. The reads of `key` must be coalesced: no sector twice, and no more
-requests than full warps need.""",
+transactions than full warps need.""",
     solution=write_keys,
     cases=on_tasks(KEY_CASES, key_task, ("block", "head", "piece", "slot", "number")),
 )

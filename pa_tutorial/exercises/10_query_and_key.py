@@ -174,10 +174,10 @@ QUERY_CASES = (
 
 def require_good_rows(geometry: Geometry, trace: Trace) -> None:
     _require_together(geometry, trace.only(array="q", kind="read"))
-    # Elements one by one: each of VEC_SIZE requests touches the sectors of all vecs again.
+    # Elements one by one: each of VEC_SIZE transactions touches the sectors of all vecs again.
     sectors = -(-geometry.head_size * geometry.ITEMSIZE // SECTOR)
-    requests = -(-geometry.head_size // geometry.VEC_SIZE // WARP_SIZE)
-    enough = Enough(geometry.VEC_SIZE * sectors, geometry.VEC_SIZE * requests)
+    transactions = -(-geometry.head_size // geometry.VEC_SIZE // WARP_SIZE)
+    enough = Enough(geometry.VEC_SIZE * sectors, geometry.VEC_SIZE * transactions)
     grading.require_few(trace, "q", enough)
     rows = trace.only(space="shared", kind="read")
     vec_bytes = geometry.VEC_SIZE * geometry.ITEMSIZE
@@ -196,7 +196,7 @@ def require_good_rows(geometry: Geometry, trace: Trace) -> None:
             f"{found:,} wavefronts, where {ideal:,} would do"
         )
     most = geometry.NUM_WARPS * geometry.NUM_ELEMS_PER_THREAD
-    grading.require_shared_requests(trace, "read", most)
+    grading.require_shared_transactions(trace, "read", most)
 
 
 def _require_together(geometry: Geometry, loads: Trace) -> None:

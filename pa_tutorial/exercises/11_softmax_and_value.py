@@ -178,7 +178,7 @@ def require_tree(num_warps: int, num_rows: int, trace: Trace) -> None:
     grading.require_atomics(trace, 0, "the order of the sum would change from run to run")
     grading.require_barriers(trace, 2 * (num_warps - 1).bit_length())
     for kind in ("write", "read"):
-        grading.require_shared_requests(trace, kind, (num_warps - 1) * num_rows)
+        grading.require_shared_transactions(trace, kind, (num_warps - 1) * num_rows)
 
 
 TREE = Exercise(

@@ -88,12 +88,12 @@ def copy_by_vecs(out, a):
 
     a, out  [n] float32; n is 1 or more, and both begin at a multiple of 16 bytes; a is only read
 
-    load_4(a, i) is a tuple: a[i] to a[i + 3], read by one request. store_4(out, i, values) writes
-    such a tuple. The thread block has 32, 64, … threads.
+    load_4(a, i) is a tuple: a[i] to a[i + 3], read by one transaction. store_4(out, i, values)
+    writes such a tuple. The thread block has 32, 64, … threads.
     """
     # 1. how many whole vecs of 4 elements are there? Neighbouring threads take neighbouring vecs
     # 2. if there are more vecs than threads, a thread has several
-    # 3. 0 to 3 elements are left: they are copied by one request for all of them
+    # 3. 0 to 3 elements are left: they are copied by one transaction for all of them
     ### BEGIN SOLUTION
     num_vecs = a.size // 4
     for vec in range(cuda.threadIdx.x, num_vecs, cuda.blockDim.x):
@@ -105,10 +105,12 @@ def copy_by_vecs(out, a):
 
 
 _TAIL = "After the last whole vec, 1 to 3 elements are left: they are copied one by one."
-_VECS = "A warp reads 512 bytes with one request: vec t for thread t, then go on by all threads."
+_VECS = (
+    "A warp reads 512 bytes with one transaction: vec t for thread t, then go on by all threads."
+)
 COPY_CASES = (
     # name, what it isolates, what its failure means, threads, elements
-    ("one_request", "128 elements: one vec for each lane", _VECS, 32, 128),
+    ("one_transaction", "128 elements: one vec for each lane", _VECS, 32, 128),
     ("several_turns", "32 threads, 4 vecs each", _VECS, 32, 512),
     ("several_warps", "128 threads, 1,024 elements", _VECS, 128, 1024),
     ("tail_of_3", "131 elements", _TAIL, 64, 131),
@@ -122,16 +124,16 @@ def copy_task(draw: int, num_threads: int, size: int) -> Task:
     a = seeded(size, draw).standard_normal(size, dtype=np.float32)
     tail = size % VEC
     sectors = divide_round_up(size * ITEM, SECTOR) + tail  # they may be touched again
-    requests = divide_round_up(size // VEC, WARP_SIZE) + (tail > 0)
-    enough = dict.fromkeys((0, 1), Enough(sectors, requests))
-    warps = min(num_threads // WARP_SIZE, max(requests - (tail > 0), 1))
+    transactions = divide_round_up(size // VEC, WARP_SIZE) + (tail > 0)
+    enough = dict.fromkeys((0, 1), Enough(sectors, transactions))
+    warps = min(num_threads // WARP_SIZE, max(transactions - (tail > 0), 1))
     return Task(num_threads, (a,), a, enough, warps)
 
 
 COPY = Exercise(
     text="""\
 A copy by loads and stores of 16 bytes, of any number of elements. No byte after the end may be
-touched, and no request wasted: 512 bytes for each, and one more for the elements that are left.""",
+touched, and no memory transaction wasted: 512 bytes for each, and one more for what is left.""",
     solution=copy_by_vecs,
     cases=on_tasks(COPY_CASES, copy_task, ("element",)),
 )

@@ -179,11 +179,11 @@ def online_task(draw: int, num_threads: int, seq_lens: tuple, size: int, *sizes:
     heads, head_size, *_maxima = sizes
     *parts, expected = made_up_partitions(seq_lens, size, *sizes, draw)
     used = heads * sum(-(-n // size) for n in seq_lens)  # partitions of all heads
-    requests = used * -(-head_size // WARP_SIZE)
+    transactions = used * -(-head_size // WARP_SIZE)
     enough = {
-        1: Enough(requests, requests),
-        2: Enough(requests, requests),
-        3: Enough(used * -(-head_size * ITEM // SECTOR), requests),
+        1: Enough(transactions, transactions),
+        2: Enough(transactions, transactions),
+        3: Enough(used * -(-head_size * ITEM // SECTOR), transactions),
     }
     inputs = *parts, np.array(seq_lens, np.int32), np.int32(size)
     costs = {"most_shuffles": 0, "also": require_registers_only}

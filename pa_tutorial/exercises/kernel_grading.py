@@ -21,7 +21,7 @@ from pa_tutorial.walk.calls import AnswerError, require_written
 
 BOUND = 1e-6
 MOST_TURNS = 30_000  # of loops: seconds, and then a loop without an end is named
-WORDS = {"sectors": "sectors", "requests": "memory transactions"}
+WORDS = {"sectors": "sectors", "transactions": "memory transactions"}
 ITEM = 4  # bytes: all arrays are float32
 
 
@@ -30,13 +30,13 @@ class Enough:
     """What may be spent on an array of global memory."""
 
     sectors: int
-    requests: int
+    transactions: int
 
     @classmethod
     def of(cls, num_elements: int, times_full_warps: int = 1) -> "Enough":
-        """For float32 that are moved once, by so many times the requests of full warps."""
-        requests = times_full_warps * -(-num_elements // WARP_SIZE)
-        return cls(-(-num_elements * ITEM // SECTOR), requests)
+        """For float32 that are moved once, by so many times the transactions of full warps."""
+        transactions = times_full_warps * -(-num_elements // WARP_SIZE)
+        return cls(-(-num_elements * ITEM // SECTOR), transactions)
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ def require_few(trace: Trace, name: str, enough: Enough) -> None:
     if name not in {array.name for array in trace.arrays}:
         return
     table = global_traffic(trace.only(array=name))
-    for column in ("sectors", "requests"):
+    for column in ("sectors", "transactions"):
         found, most = table.total(column), getattr(enough, column)
         if found > most:
             worst = max(table.rows, key=lambda row: row[table.columns.index(column)])
@@ -215,8 +215,8 @@ def require_atomics(trace: Trace, most: int, why: str) -> None:
         raise AnswerError(f"the answer is right, with {found} atomic operations: {why}")
 
 
-def require_shared_requests(trace: Trace, kind: str, most: int) -> None:
-    """kind: "read" or "write"; a request is an instruction of one warp."""
+def require_shared_transactions(trace: Trace, kind: str, most: int) -> None:
+    """kind: "read" or "write"; a transaction is an instruction of one warp."""
     found = trace.only(space="shared", kind=kind).num_instructions
     if found > most:
         words = {"read": "reads of", "write": "writes to"}[kind]

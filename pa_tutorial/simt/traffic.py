@@ -1,26 +1,26 @@
-"""How well a kernel uses memory: requests, sectors, lines, bank conflicts, counted from a trace.
+"""How well a kernel uses memory: transactions, sectors, lines, bank conflicts, from a trace.
 
 The model, and what it leaves out:
 
-- A *request* is one warp instruction that reads or writes. Lanes that are not at work ask for
-  nothing.
+- A *memory transaction* is one warp instruction that reads or writes. Lanes that are not at
+  work ask for nothing.
 - Global memory moves in *sectors*, 32 bytes from a multiple of 32. Four of them are a *line* of
-  128 bytes. A request touches each sector and line once, however many lanes want it. Its ideal
+  128 bytes. A transaction touches each sector and line once, however many lanes want it. Its ideal
   is the least number that could hold the different bytes it asks for. (Older guides split
-  requests of 8 and 16 bytes a lane into halves and quarters of the warp; here each is one.)
-- Sectors per request are not bytes from DRAM. A sector that two requests touch counts twice
+  transactions of 8 and 16 bytes a lane into halves and quarters of the warp; here each is one.)
+- Sectors per transaction are not bytes from DRAM. A sector that two transactions touch counts twice
   here; the second time it may come from a cache. A half-used sector costs nothing more if the
   other half is wanted soon. On the other hand, DRAM may fetch more than the sector that is asked
   for, and writing a part of a sector may need a read.
 - Shared memory has 32 *banks*; the word (4 bytes) number w lies in bank w % 32. In one
-  *wavefront* each bank gives one word, to all lanes that want it. A request takes as many
+  *wavefront* each bank gives one word, to all lanes that want it. A transaction takes as many
   wavefronts as the busiest bank has different words to give: more than the ideal is a bank
-  conflict. Its degree is wavefronts / ideal; a table shows the largest degree of a request.
+  conflict. Its degree is wavefronts / ideal; a table shows the largest degree of a transaction.
   Lanes that write one word share a wavefront.
 - For shared accesses of 8 and 16 bytes a lane, NVIDIA has published no rule that covers all
   cases. Two are common: all lanes of the warp at once ("wavefronts"); or one after the other
   two halves of the warp for 8 bytes and four quarters for 16 ("in parts"). Both are counted.
-- Atomic operations on global memory count their requests, sectors and lines; lanes that meet at
+- Atomic operations on global memory count their transactions, sectors and lines; lanes that meet at
   one address may be served one after the other, which is not counted. Those on shared memory are
   in the tables of instructions and of bytes only.
 - Each allocation of the caller begins at a multiple of 256 bytes, as memory of cudaMalloc does.
@@ -52,7 +52,7 @@ COSTS = ("sectors", "ideal_sectors", "wavefronts", "ideal")
 REDUCE = {"lanes": np.mean, "degree": np.max}  # a column's first word; all others are summed
 
 NOT_DRAM = (
-    "(sectors are counted for each request. They are not bytes from DRAM: a second request may\n"
+    "(sectors are counted for each transaction. They are not bytes from DRAM: a second one may\n"
     " find its sector in a cache)"
 )
 TWO_RULES = (
@@ -62,17 +62,17 @@ TWO_RULES = (
 
 
 def global_traffic(trace: Trace) -> Table:
-    """Requests, sectors and lines of global memory, for each expression of the kernel."""
-    requests = _Requests(_only(trace, "global"))
-    sectors, lines = requests.distinct(SECTOR), requests.distinct(LINE)
-    bytes_wanted = requests.bytes_wanted()
+    """Transactions, sectors and lines of global memory, for each expression of the kernel."""
+    transactions = _Transactions(_only(trace, "global"))
+    sectors, lines = transactions.distinct(SECTOR), transactions.distinct(LINE)
+    bytes_wanted = transactions.bytes_wanted()
     columns = {
         "sectors": sectors,
         "ideal sectors": _pieces(bytes_wanted, SECTOR),
         "lines": lines,
         "ideal lines": _pieces(bytes_wanted, LINE),
     }
-    return requests.table(trace, "Global memory", "requests", columns, NOT_DRAM)
+    return transactions.table(trace, "Global memory", "transactions", columns, NOT_DRAM)
 
 
 def different_sectors(trace: Trace) -> int:
@@ -82,20 +82,20 @@ def different_sectors(trace: Trace) -> int:
 
 
 def shared_traffic(trace: Trace) -> Table:
-    """Requests, wavefronts and conflicts of shared memory, for each expression of the kernel.
+    """Transactions, wavefronts and conflicts of shared memory, for each expression of the kernel.
 
     The columns of the second rule are there if an access is wider than a word. Atomic operations
     are left out; `instructions` and `bytes_by_space` have them.
     """
     shared = _only(trace, "shared")
     records = shared[shared.kind != KINDS.index("atomic")]
-    requests = _Requests(records)
-    columns, note = _wavefronts(requests, np.zeros(len(records), int), ""), ""
+    transactions = _Transactions(records)
+    columns, note = _wavefronts(transactions, np.zeros(len(records), int), ""), ""
     if np.any(records.num_bytes > WORD):
         parts = records.lane * np.maximum(records.num_bytes // WORD, 1) // NUM_BANKS
-        columns |= _wavefronts(requests, parts, " in parts")
+        columns |= _wavefronts(transactions, parts, " in parts")
         note = TWO_RULES
-    return requests.table(trace, "Shared memory", "requests", columns, note)
+    return transactions.table(trace, "Shared memory", "transactions", columns, note)
 
 
 def costs(trace: Trace) -> dict[str, np.ndarray]:
@@ -105,14 +105,14 @@ def costs(trace: Trace) -> dict[str, np.ndarray]:
     """
     numbers = np.unique(_only(trace).instruction)
     found = {name: np.zeros(len(numbers), int) for name in COSTS}
-    requests = _Requests(_only(trace, "global"))
-    here = np.searchsorted(numbers, np.unique(requests.records.instruction))
-    found["sectors"][here] = requests.distinct(SECTOR)
-    found["ideal_sectors"][here] = _pieces(requests.bytes_wanted(), SECTOR)
+    transactions = _Transactions(_only(trace, "global"))
+    here = np.searchsorted(numbers, np.unique(transactions.records.instruction))
+    found["sectors"][here] = transactions.distinct(SECTOR)
+    found["ideal_sectors"][here] = _pieces(transactions.bytes_wanted(), SECTOR)
     shared = _only(trace, "shared")
-    requests = _Requests(shared[shared.kind != KINDS.index("atomic")])
-    here = np.searchsorted(numbers, np.unique(requests.records.instruction))
-    columns = _wavefronts(requests, np.zeros(len(requests.records), int), "")
+    transactions = _Transactions(shared[shared.kind != KINDS.index("atomic")])
+    here = np.searchsorted(numbers, np.unique(transactions.records.instruction))
+    columns = _wavefronts(transactions, np.zeros(len(transactions.records), int), "")
     found["wavefronts"][here], found["ideal"][here] = columns["wavefronts"], columns["ideal"]
     return found
 
@@ -135,7 +135,7 @@ def instructions(trace: Trace) -> Table:
 
     Arithmetic is not in the trace.
     """
-    return _Requests(_only(trace)).table(trace, "Warp instructions", "instructions", {})
+    return _Transactions(_only(trace)).table(trace, "Warp instructions", "instructions", {})
 
 
 def _only(trace: Trace, space: str | None = None) -> np.recarray:
@@ -154,10 +154,10 @@ def units(records: np.recarray, size: int) -> tuple[np.ndarray, np.ndarray]:
     return record, first[record] + within
 
 
-class _Requests:
+class _Transactions:
     """The warp instructions of some records; arrays have one number for each.
 
-    of  [num_records] the request that a record belongs to
+    of  [num_records] the transaction that a record belongs to
     """
 
     def __init__(self, records: np.recarray) -> None:
@@ -170,13 +170,13 @@ class _Requests:
         return len(self.place)
 
     def distinct(self, size: int) -> np.ndarray:
-        """How many different units of `size` bytes each request touches."""
+        """How many different units of `size` bytes each transaction touches."""
         record, unit = units(self.records, size)
-        request, _ = _different(self.of[record], unit)
-        return np.bincount(request, minlength=len(self))
+        transaction, _ = _different(self.of[record], unit)
+        return np.bincount(transaction, minlength=len(self))
 
     def bytes_wanted(self) -> np.ndarray:
-        """How many different bytes each request asks for."""
+        """How many different bytes each transaction asks for."""
         edges = np.concatenate([self.records.address, self.records.num_bytes])
         grain = max(int(np.gcd.reduce(edges)), 1)  # no access begins or ends within one
         return self.distinct(grain) * grain
@@ -210,12 +210,12 @@ def _reading_order(trace: Trace, row: tuple[int, int]) -> tuple:
     return site.function != trace.kernel, site.function, site.line, row
 
 
-def _wavefronts(requests: _Requests, parts: np.ndarray, rule: str) -> dict[str, np.ndarray]:
+def _wavefronts(transactions: _Transactions, parts: np.ndarray, rule: str) -> dict[str, np.ndarray]:
     """Columns of one rule. parts [num_records]: which lanes go together, 0 to MAX_PARTS - 1."""
-    record, word = units(requests.records, WORD)
-    together = requests.of[record] * MAX_PARTS + parts[record]
+    record, word = units(transactions.records, WORD)
+    together = transactions.of[record] * MAX_PARTS + parts[record]
     together, word = _different(together, word)
-    num_groups = len(requests) * MAX_PARTS
+    num_groups = len(transactions) * MAX_PARTS
     banks, words_of_bank = np.unique(together * NUM_BANKS + word % NUM_BANKS, return_counts=True)
     busiest = np.zeros(num_groups, int)
     np.maximum.at(busiest, banks // NUM_BANKS, words_of_bank)

@@ -158,7 +158,7 @@ class PlainGeometry(Geometry):
 
 @dataclass(frozen=True)
 class PaddedGeometry(Geometry):
-    """Each row of q_vecs ends in so many unused vecs."""
+    """Each share in q_vecs ends in so many unused vecs."""
 
     padding: int = 0
 
@@ -197,7 +197,7 @@ def one_block(geometry: Geometry) -> DecodeProblem:
 
 @cache
 def padded_run(geometry: Geometry, padding: int) -> Run:
-    """The kernel on one full block of tokens; `padding` unused vecs end each row of q_vecs."""
+    """The kernel on one full block of tokens; `padding` unused vecs end each share in q_vecs."""
     step = one_block(geometry).paged("vllm")
     launch = v1_backend.prepare(step, num_threads=geometry.num_threads)
     if padding:
@@ -220,12 +220,12 @@ def draw_query_banks(geometry: Geometry) -> Figure:
         reads = query_reads(geometry, padding)
         first = reads.only(instruction=int(reads.records.instruction.min()))
         wavefronts.append(shared_traffic(first).total("wavefronts"))
-        words = "as in vLLM" if padding == 0 else "one vec more in each row"
+        words = "as in vLLM" if padding == 0 else "one vec more in each share"
         count = f"{wavefronts[-1]} wavefront{'s' * (wavefronts[-1] > 1)}"
         axes.set_title(f"q_vecs {words}: {count}", weight="normal")
         _banks_of_rows(axes, first, geometry, padding)
     figure.suptitle(
-        f"The {rows} rows of q_vecs begin in the same bank: {wavefronts[0]} wavefronts for a read. "
+        f"The {rows} shares in q_vecs begin in one bank: {wavefronts[0]} wavefronts for a read. "
         f"One vec of padding: {wavefronts[1]}",
         **style.TITLE,
     )
@@ -233,7 +233,7 @@ def draw_query_banks(geometry: Geometry) -> Figure:
 
 
 def _banks_of_rows(axes: Axes, read: Trace, geometry: Geometry, padding: int) -> None:
-    """A cell is a vec, the number its first bank; dark: read by the request, hatched: padding."""
+    """A cell is a vec, the number its first bank; dark: read at once, hatched: padding."""
     array = read.the_array()
     rows, columns, size = array.shape
     board(axes, columns, rows)
@@ -322,7 +322,7 @@ def draw_qk(snapshot: Snapshot, group: int, scale: float) -> Figure:
 def _thread(
     axes: Axes, y: float, group_start: int, q: np.ndarray, k: np.ndarray, offset: int, size: int
 ) -> None:
-    """A thread's vecs: row `offset` of q_vecs above, its k_vecs below."""
+    """A thread's vecs: share `offset` of q_vecs above, its k_vecs below."""
     write(axes, -3.2, y + 1, f"thread {group_start + offset}", "left", weight="bold", size=8)
     note(axes, -0.1, y + 0.5, f"q_vecs[{offset}]", "right", size=SMALL)
     note(axes, -0.1, y + 1.5, "k_vecs", "right", size=SMALL)

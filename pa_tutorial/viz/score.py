@@ -70,7 +70,7 @@ def counts_of(reports: Sequence[Report]) -> list[int]:
     caches = [global_traffic(first.only(array=name)) for name in ("k_cache", "v_cache")]
     return [
         len({*first.records.block.tolist()}),
-        *(table.total(column) for table in caches for column in ("requests", "sectors")),
+        *(table.total(column) for table in caches for column in ("transactions", "sectors")),
         sum(shared_traffic(trace).total("wavefronts") for trace in traces),
         sum(trace.only(kind="barrier").num_instructions for trace in traces),
         sum(t.num_instructions - t.only(space="local").num_instructions for t in traces),

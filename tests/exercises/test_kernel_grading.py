@@ -59,7 +59,7 @@ RIGHT = {
     "one warp": (ONE_WARP, {"threads": 64}),
     "wrong is not counted": (loop("out[i] = a[0]"), {"enough": {1: Enough(0, 0)}}),
     "blocks": (BLOCKS, {"enough": LITTLE, "grid": (2,)}),
-    "writes": (DYNAMIC, also(grader.require_shared_requests, "write", 2)),
+    "writes": (DYNAMIC, also(grader.require_shared_transactions, "write", 2)),
     "barriers": (DYNAMIC, also(grader.require_barriers, 2)),
     "atomics": (ATOMIC, also(grader.require_atomics, 64, "")),
 }
@@ -81,7 +81,7 @@ WRONG = {
     "must stay": (COPY, {"expected": BUT_40}, r"out\[40\] was written; it must stay as it is"),
     "blocks": (BLOCKS, {"enough": {1: Enough(8, 1)}, "grid": (2,)}, "2 memory .* for a; 1 is"),
     "too little shared": (DYNAMIC, {"shared_bytes": 128}, r"memory: .* asks for s\[32\]"),
-    "writes": (DYNAMIC, also(grader.require_shared_requests, "write", 1), "with 2 writes to"),
+    "writes": (DYNAMIC, also(grader.require_shared_transactions, "write", 1), "with 2 writes to"),
     "barriers": (DYNAMIC, also(grader.require_barriers, 1), "with 2 barriers; 1 is enough"),
     "atomics": (ATOMIC, also(grader.require_atomics, 63, "they wait"), "with 64 .*: they wait"),
 }
@@ -132,5 +132,5 @@ def test_minus_infinity_in_an_answer(factor: int, last: str) -> None:
 
 
 def test_the_allowance_is_rounded_up() -> None:
-    assert Enough.of(33) == Enough(sectors=5, requests=2)
-    assert Enough.of(33, times_full_warps=2).requests == 4
+    assert Enough.of(33) == Enough(sectors=5, transactions=2)
+    assert Enough.of(33, times_full_warps=2).transactions == 4

@@ -80,9 +80,9 @@ IN_NOTEBOOKS = {  # the last cell, and the kernels up to it
     ),
     "10_query_and_key": (
         "10-look-at-scores",
-        "query_in_a_hurry rows_of_query read_keys score_of_block scores",
+        "shares_of_query read_keys score_of_block scores_of_head",
     ),
-    "11_softmax_and_value": ("11-out", "maxima softmax paged_attention_v1"),
+    "11_softmax_and_value": ("11-out", "paged_attention_v1"),
     "12_vector_loads": ("12-launch", "copy_elements copy_vec paged_attention_v1"),
     "13_partitions": ("13-reduce-look", "paged_attention_v2 reduce_partitions"),
 }

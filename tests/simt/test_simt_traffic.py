@@ -89,7 +89,7 @@ def test_instructions_of_every_kind_stand_in_the_table() -> None:
     assert global_traffic(trace).column("does") == ["read", "atomic"]
 
 
-def test_the_degree_is_that_of_the_worst_request() -> None:
+def test_the_degree_is_that_of_the_worst_transaction() -> None:
     """64 words by 32 lanes of 8 bytes, 3 of them in one bank: 3 wavefronts for an ideal of 2."""
     body = """
         s = cuda.shared.array(128, np.float64)
@@ -101,9 +101,16 @@ def test_the_degree_is_that_of_the_worst_request() -> None:
     """
     table = shared_traffic(trace_of("out", body, 32, np.zeros(32)))
     (row,) = (dict(zip(table.columns, r, strict=True)) for r in table.rows if r[2] == "read")
-    assert (row["requests"], row["wavefronts"], row["ideal"], row["degree"]) == (2, 2 + 3, 4, 1.5)
+    assert (row["transactions"], row["wavefronts"], row["ideal"], row["degree"]) == (
+        2,
+        2 + 3,
+        4,
+        1.5,
+    )
     assert "1.5" in str(table)
-    with pytest.raises(ValueError, match="'degree' cannot be added up; these can: requests, wave"):
+    with pytest.raises(
+        ValueError, match="'degree' cannot be added up; these can: transactions, wave"
+    ):
         table.total("degree")
 
 

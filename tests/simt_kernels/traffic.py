@@ -15,24 +15,29 @@ WARP = 32
 Counts = dict[str, int]  # column of a table -> count
 
 
-def moved(requests: int, lanes: int, sectors: tuple[int, int], lines: tuple[int, int]) -> Counts:
-    """Global accesses: (found, ideal) sectors and lines; lanes: at work, the mean of requests."""
-    counts = {"requests": requests, "lanes": lanes}
+def moved(
+    transactions: int, lanes: int, sectors: tuple[int, int], lines: tuple[int, int]
+) -> Counts:
+    """Global accesses: (found, ideal) sectors and lines; lanes: at work on average."""
+    counts = {"transactions": transactions, "lanes": lanes}
     for unit, (found, ideal) in (("sectors", sectors), ("lines", lines)):
         counts |= {unit: found, f"ideal {unit}": ideal}
     return counts
 
 
-def whole(requests: int, num_bytes: int) -> Counts:
+def whole(transactions: int, num_bytes: int) -> Counts:
     """At their best: all lanes at work on neighbours, from the start of a line."""
     sectors, lines = num_bytes // 32, num_bytes // 128
-    return moved(requests, WARP, (sectors, sectors), (lines, lines))
+    return moved(transactions, WARP, (sectors, sectors), (lines, lines))
 
 
-def clashing(requests: int, wavefronts: int, ideal: int, rule: str = "") -> Counts:
+def clashing(transactions: int, wavefronts: int, ideal: int, rule: str = "") -> Counts:
     """Shared accesses of a word a lane; a rule is named where there are two."""
     counts = {"wavefronts": wavefronts, "ideal": ideal, "degree": wavefronts // ideal}
-    return {"requests": requests, **{column + rule: count for column, count in counts.items()}}
+    return {
+        "transactions": transactions,
+        **{column + rule: count for column, count in counts.items()},
+    }
 
 
 def costs(
@@ -98,8 +103,8 @@ costs(
     dtypes=(np.float32, np.float16),
 )
 # Turn i of the outer loop: lane % 4 turns of the inner one for i = 0, 3 - lane % 4 for i = 1.
-# Three requests each, by 24, 16 and 8 lanes; every quarter of a row of 32 floats is touched.
-# (Who counts "the n-th time a lane is here" finds 3 requests: each lane is there 3 times.)
+# Three transactions each, by 24, 16 and 8 lanes; every quarter of a row of 32 floats is touched.
+# (Who counts "the n-th time a lane is here" finds 3 transactions: each lane is there 3 times.)
 costs(
     "nested_loops_of_other_lengths",
     """
@@ -180,9 +185,9 @@ def sums(a: np.ndarray, count: int) -> np.ndarray:
     return a.reshape(-1, count).sum(axis=1)
 
 
-def two_rules(requests: int, at_once: tuple[int, int], in_parts: tuple[int, int]) -> Counts:
+def two_rules(transactions: int, at_once: tuple[int, int], in_parts: tuple[int, int]) -> Counts:
     """Shared accesses wider than a word: (wavefronts, ideal) by each rule."""
-    return clashing(requests, *at_once) | clashing(requests, *in_parts, rule=" in parts")
+    return clashing(transactions, *at_once) | clashing(transactions, *in_parts, rule=" in parts")
 
 
 load1, load2, load4 = (vector_access(count).load for count in (1, 2, 4))
