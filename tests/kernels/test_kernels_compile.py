@@ -115,7 +115,8 @@ def test_machine_code_joins_the_reads_of_shared_memory(
 ) -> None:
     """64 reads of 2 bytes and 16 of 8 in PTX: what notebook 12 says of them."""
     triton = pytest.importorskip("triton", reason="nvdisasm comes with Triton")
-    module = KernelFile(name).module(**SIZES, index_t="uint32")
+    file = KernelFile(name, "from numba import uint32\n")
+    module = file.module(**SIZES, index_t="uint32")
     kernel, arguments = module.paged_attention_v1, arguments_of(REFERENCE.paged("vllm"))
     assert in_ptx in compiled(kernel, *arguments).loads.items()
     code = lto_ir(kernel, signature_of(kernel, arguments), (9, 0))
