@@ -71,8 +71,8 @@ def _parsed(text: str) -> list[ast.stmt]:
 
 def _imports(node: ast.Import | ast.ImportFrom) -> Iterator[Statement]:
     for alias in node.names:
-        if alias.name == "*":  # a kernel file, which the notebook writes: no answer has it
-            continue
+        if alias.name == "*" and (node.module or "").startswith("kernel_"):
+            continue  # a file that the notebook writes: no answer has it
         name = (alias.asname or alias.name).split(".")[0]
         if isinstance(node, ast.Import):
             text = ast.unparse(ast.Import([alias]))
