@@ -183,7 +183,8 @@ def warm_up(
 
     def task(draw: int, grid: tuple[int, ...], num_threads: int, shape: tuple[int, ...]) -> Task:
         rng, size = seeded(num_threads, draw), math.prod(shape)
-        a = rng.permutation(np.arange(10, max(100, size + 10), dtype=np.float32))[:size]
+        end = max(100, size + 10) if is_drawn else 1_000  # a picture has room for two digits
+        a = rng.permutation(np.arange(10, end, dtype=np.float32))[:size]
         arrays = inputs(a.reshape(shape), rng)
         return Task(num_threads, arrays, expected(*arrays), {}, grid=grid, bound=0, **options)
 
