@@ -23,7 +23,8 @@ ROOT = Path(__file__).parent.parent
 READMES = [ROOT / "README.md", ROOT / "tests" / "README.md"]
 READMES += sorted((ROOT / "pa_tutorial").rglob("README.md"))
 DOCUMENTS = [*READMES, ROOT / "COURSE.md", ROOT / "CONTRIBUTING.md"]
-DOCUMENTS += sorted((ROOT / "notebooks").glob("*"))
+DOCUMENTS += sorted((ROOT / "notebooks").glob("*.md"))
+DOCUMENTS += sorted((ROOT / "notebooks").glob("*.ipynb"))
 EXAMPLE = re.compile(r"^```python\n(.*?)^```\n(?:\n```\n(.*?)^```)?", re.DOTALL | re.MULTILINE)
 LINK = re.compile(
     r"\[((?:`[^`]*`|[^\[\]`])*)\]"  # label
