@@ -14,6 +14,7 @@ from pathlib import Path
 import nbformat
 
 from pa_tutorial.exercises import EXERCISES
+from pa_tutorial.exercises.blank import blanks_of
 from pa_tutorial.exercises.cells import fill
 from pa_tutorial.viz.__main__ import FIGURES, PAGES
 from pa_tutorial.viz.score import RECORDING
@@ -37,7 +38,8 @@ def make_notebook(name: str) -> str:
     os.environ[RECORDING] = "1"
     path = NOTEBOOKS / name
     before, notebook = cells_of(path), nbformat.read(path, as_version=4)
-    changed = fill(notebook, [e for e in EXERCISES.values() if e.notebook == path.stem])
+    exercises = [e for e in EXERCISES.values() if e.notebook == path.stem]
+    changed = fill(notebook, exercises, blanks_of(path.stem))
     nbformat.write(notebook, path)
     nbformat.write(keep(execute(path)), path)
     pairs = zip(before, cells_of(path), strict=True)

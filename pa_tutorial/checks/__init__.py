@@ -9,7 +9,9 @@
     check("block_manager")            # allocator, block tables, prefix cache, swap
     check("engine")                   # scheduler, batch, runner: requests served together
 
-Both return a Result: .ok, .passed, .total, .first_failure, .cases.
+    qk_dot = attempt("qk_dot", qk_dot)   # a blank of a kernel: yours if it is right, else ours
+
+Both return a Result, except for a blank: .ok, .passed, .total, .first_failure, .cases.
 """
 
 from collections.abc import Sequence
@@ -38,11 +40,13 @@ def attempt(
     draw: int = 0,
     short: bool = False,
     takes: Sequence[str] = (),
-) -> Result:
+) -> Result | Function:
     """Run a stage or an exercise over all its cases; never raises because of a wrong result.
 
+    qk_dot = attempt("qk_dot", qk_dot)  # a blank: yours if it is right, else ours
+
     name      a stage (`python -m pa_tutorial.checks --help` lists them), "block_manager",
-              "engine", or an exercise
+              "engine", an exercise, or a blank of a kernel (notebooks 08 to 13)
     function  what to run in its place; left out, the stage or the solution of the exercise.
               For a stage that reads blocks, a function of the seven fields of a DecodeStep, or a
               backend; for "block_manager" a class like PrefixCachingAllocator, for "engine" one
@@ -59,6 +63,16 @@ def attempt(
     of what has none, TypeError if `function` cannot be called, ImportError for a stage of ours
     that needs what this machine does not have.
     """
+    if name not in (*STAGES, *OTHERS) and (blank := _blank(name)):
+        from pa_tutorial.exercises.blank_verdict import go_on  # loads the simulator
+
+        return go_on(blank, function)
+    return _run(name, function, draw, short, takes)
+
+
+def _run(
+    name: str, function: Function | Backend, draw: int, short: bool, takes: Sequence[str]
+) -> Result:
     if function is OURS:
         if name in STAGES and (why := STAGES[name].why_absent()):
             raise ImportError(f"stage {name} cannot run here: {why}")
@@ -75,11 +89,20 @@ def check(
     short: bool = False,
     takes: Sequence[str] = (),
 ) -> Result:
-    """The same as attempt, but raises CheckFailure (an AssertionError) if any case fails."""
-    result = attempt(name, function, draw, short, takes)
+    """The same cases as attempt's, but raises CheckFailure (an AssertionError) if any fails.
+
+    Returns a Result for a blank too.
+    """
+    result = _run(name, function, draw, short, takes)
     if not result.ok:
         raise CheckFailure(result)
     return result
+
+
+def _blank(name: str) -> Any:
+    from pa_tutorial.exercises.blank import all_blanks
+
+    return all_blanks().get(name)
 
 
 def has_short_check(name: str) -> bool:
@@ -102,7 +125,7 @@ def _trials(name: str, draw: int, short: bool, takes: Sequence[str] = ()) -> lis
         return load(OTHERS[name])()
     from pa_tutorial import exercises  # here, because exercises are made of trials
 
-    if exercise := exercises.find(name):
+    if exercise := _blank(name) or exercises.find(name):
         return exercise.trials(draw)
     raise ValueError(
         f"name is {name!r}; it must be a stage ({', '.join(STAGES)}), {', '.join(OTHERS)} "

@@ -38,12 +38,12 @@ def _worst_place(out: Comparison, axes: tuple[str, ...]) -> str:
     place = ", ".join(
         _name_place(axis, int(index)) for axis, index in zip(axes, (*row, element), strict=False)
     )
-    found, wanted = _told_apart(actual[element], expected[element], 7 if exact else 3)
+    found, wanted = told_apart(actual[element], expected[element], 7 if exact else 3)
     where = f"{'first difference from' if exact else 'worst against'} {out.reference}"
     return f"{where}: {place} is {found} and should be {wanted}"
 
 
-def _told_apart(actual: float, expected: float, digits: int) -> tuple[str, str]:
+def told_apart(actual: float, expected: float, digits: int) -> tuple[str, str]:
     """Two different numbers as text, with as many more digits as it takes to see it."""
     while f"{actual:.{digits}g}" == f"{expected:.{digits}g}" and digits < EVERY_DIGIT:
         digits += 1

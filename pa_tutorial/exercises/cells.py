@@ -1,11 +1,15 @@
-"""Text, stub and attempt of every exercise, as they stand in the notebooks: `make refresh`.
+"""The cells of exercises and blanks, as they stand in the notebooks: `make refresh`.
 
 A notebook holds three cells for each exercise, which name it in their metadata:
-{"exercise": name, "part": "text" | "stub" | "attempt"}.
+{"exercise": name, "part": "text" | "stub" | "attempt"}. For a blank they are
+{"blank": name, "part": "text" | "stub" | "fold"}.
 """
+
+from collections.abc import Iterator, Sequence
 
 import nbformat
 
+from pa_tutorial.exercises.blank import Blank
 from pa_tutorial.exercises.exercise import Exercise
 
 PARTS = ("text", "stub", "attempt")
@@ -22,20 +26,32 @@ def cell_sources(exercise: Exercise, number: int) -> dict[str, str]:
     }
 
 
-def fill(notebook: nbformat.NotebookNode, exercises: list[Exercise]) -> list[str]:
-    """Put the sources into the cells; which have changed. Every cell must be there once."""
-    changed, number = [], 0
+def sources_of(
+    exercises: Sequence[Exercise], blanks: Sequence[Blank]
+) -> Iterator[tuple[dict[str, str], str]]:
+    """(metadata, source) of each cell."""
+    number = 0
     for exercise in exercises:
         number += not exercise.is_warm_up
         for part, source in cell_sources(exercise, number).items():
-            mark = {"exercise": exercise.name, "part": part}
-            cells = [c for c in notebook.cells if mark.items() <= c.metadata.items()]
-            if len(cells) != 1:
-                raise ValueError(
-                    f"{exercise.notebook} has {len(cells)} cells with the metadata {mark}; "
-                    "it must have one"
-                )
-            if cells[0].source != source:
-                changed.append(f"{part} of {exercise.name}")
-            cells[0].source = source
+            yield {"exercise": exercise.name, "part": part}, source
+    for blank in blanks:
+        for part, source in (("text", blank.heading), ("stub", blank.cell), ("fold", blank.fold)):
+            yield {"blank": blank.name, "part": part}, source
+
+
+def fill(
+    notebook: nbformat.NotebookNode, exercises: Sequence[Exercise], blanks: Sequence[Blank] = ()
+) -> list[str]:
+    """Put the sources into the cells; which have changed. Every cell must be there once."""
+    changed = []
+    for mark, source in sources_of(exercises, blanks):
+        cells = [c for c in notebook.cells if mark.items() <= c.metadata.items()]
+        if len(cells) != 1:
+            raise ValueError(
+                f"the notebook has {len(cells)} cells with the metadata {mark}; it must have one"
+            )
+        if cells[0].source != source:
+            changed.append(" of ".join(reversed(mark.values())))
+        cells[0].source = source
     return changed

@@ -13,7 +13,7 @@ import inspect
 import re
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from importlib.util import cache_from_source, module_from_spec, spec_from_file_location
@@ -41,12 +41,14 @@ from pa_tutorial.kernels.intermediates import (
     intermediates_of_v2,
     scores,
 )
-from pa_tutorial.simt import simulate
+from pa_tutorial.simt import Trace, simulate
+from pa_tutorial.simt.snapshots import Index
 from pa_tutorial.text_changes import Change
 
 KERNELS = Path(__file__).with_name("kernels")
 # Each file, and those whose definitions it changes.
 FILES = {
+    "sizes": ("sizes.py",),
     "naive": ("naive.py",),
     "v1": ("v1.py",),
     "vectors": ("v1.py", "vectors.py"),
@@ -130,6 +132,14 @@ class KernelFile:
         sys.modules.pop(path.stem, None)
         Path(cache_from_source(str(path))).unlink(missing_ok=True)
 
+    def written(self) -> set[str]:
+        """The names of its functions that aren't ours: a reader's, or texts."""
+        found: set[str] = set()
+        for one in self.functions:
+            if not is_ours(one):
+                found |= functions_in(text_of(one))
+        return found
+
     def why_absent(self) -> None:
         """It runs everywhere: without a GPU, in the simulator."""
         return None
@@ -171,28 +181,45 @@ class FileLaunch:
                 self.launch()
         return self.out
 
+    def traced(self, block: Index = (0, 0, 0), **options: object) -> Trace:
+        """What a thread block of the kernel (of v2: of the first) does, in the simulator."""
+        with simulate(trace=[block], **options):
+            self.launch_kernel()
+        return self.kernel.report.trace
+
+    def launch(self) -> None:
+        self.launch_kernel()
+
 
 class NaiveLaunch(FileLaunch):
-    def launch(self) -> None:
+    @property
+    def kernel(self) -> Callable:
+        return self.module.naive_kernel
+
+    def launch_kernel(self) -> None:
         self.module.launch_naive(*self.arguments)
 
-    def probe(self) -> dict[str, Tensor]:
-        """Run it in the simulator: `out` and qk."""
-        with simulate(watch=SCORES_DONE, names="qk"):
+    def probe(self, **options: object) -> dict[str, Tensor]:
+        """Run it in the simulator, with its options: `out` and qk."""
+        with simulate(watch=SCORES_DONE, names="qk", **options):
             self.launch()
-        report = self.module.naive_kernel.report
+        report = self.kernel.report
         return {"qk": scores(report, SCORES_DONE, "qk", self.step.seq_lens), "out": self.out}
 
 
 class V1Launch(FileLaunch):
-    def launch(self) -> None:
+    @property
+    def kernel(self) -> Callable:
+        return self.module.paged_attention_v1
+
+    def launch_kernel(self) -> None:
         self.module.launch_v1(*self.arguments)
 
-    def probe(self) -> dict[str, Tensor]:
-        """Run it in the simulator: `out` and the intermediates."""
-        with simulate(watch=MARKS, names=NAMES):
+    def probe(self, **options: object) -> dict[str, Tensor]:
+        """Run it in the simulator, with its options: `out` and the intermediates."""
+        with simulate(watch=MARKS, names=NAMES, **options):
             self.launch()
-        report = self.module.paged_attention_v1.report
+        report = self.kernel.report
         return intermediates(report, self.geometry, self.step.seq_lens) | {"out": self.out}
 
 
@@ -201,23 +228,27 @@ class V2Launch(FileLaunch):
     def partials(self) -> tuple[Tensor, Tensor, Tensor]:
         return partials_of(self.step, self.geometry.PARTITION_SIZE)
 
-    def launch_partitions(self) -> None:
+    @property
+    def kernel(self) -> Callable:
+        return self.module.paged_attention_v2
+
+    def launch_kernel(self) -> None:
         self.module.launch_partitions(*self.partials, *self.arguments[1:])
 
     def launch_reduce(self) -> None:
         self.module.launch_reduce(self.arguments.out, *self.partials, self.step.seq_lens)
 
     def launch(self) -> None:
-        self.launch_partitions()
+        self.launch_kernel()
         self.launch_reduce()
 
-    def probe(self) -> dict[str, Tensor]:
-        """Run both kernels in the simulator: `out` and the intermediates."""
-        with simulate(watch=MARKS, names=NAMES):
-            self.launch_partitions()
-        with simulate(watch=REDUCED, names=REDUCED_NAMES):
+    def probe(self, **options: object) -> dict[str, Tensor]:
+        """Run both kernels in the simulator, with its options: `out` and the intermediates."""
+        with simulate(watch=MARKS, names=NAMES, **options):
+            self.launch_kernel()
+        with simulate(watch=REDUCED, names=REDUCED_NAMES, **options):
             self.launch_reduce()
-        reports = self.module.paged_attention_v2.report, self.module.reduce_partitions.report
+        reports = self.kernel.report, self.module.reduce_partitions.report
         exp_sums, max_logits, _ = self.partials
         sizes = self.geometry, self.step.seq_lens
         found = intermediates_of_v2(*reports, *sizes, max_logits, exp_sums)
@@ -225,6 +256,12 @@ class V2Launch(FileLaunch):
 
 
 LAUNCHES = {"naive": NaiveLaunch, "v1": V1Launch, "vectors": V1Launch, "v2": V2Launch}
+
+
+def is_ours(function: object) -> bool:
+    """Whether it comes from one of our files, and not from a reader's cell."""
+    code = getattr(getattr(function, "py_func", function), "__code__", None)
+    return code is not None and Path(code.co_filename).parent == Path(FOLDER.name)
 
 
 def text_of(function: Callable | str) -> str:
@@ -264,7 +301,12 @@ def updated(text: str, change: str) -> str:
             names = {alias for text in (both[key], piece) for alias in names_imported(text)}
             piece = f"from {key[1]} import {', '.join(sorted(names))}\n"
         both[key] = piece
-    return "".join(both[key] for key in sorted(both, key=lambda key: KINDS.index(key[0])))
+    return joined(both)
+
+
+def joined(parts: Mapping[tuple[str, str], str]) -> str:
+    """The definitions as a module's text: imports, then constants, then functions."""
+    return "".join(parts[key] for key in sorted(parts, key=lambda key: KINDS.index(key[0])))
 
 
 def pieces(text: str) -> dict[tuple[str, str], str]:
@@ -290,6 +332,10 @@ def pieces(text: str) -> dict[tuple[str, str], str]:
             case ast.FunctionDef():
                 found["function", node.name] = "\n\n" + piece.lstrip("\n")
     return found
+
+
+def functions_in(text: str) -> set[str]:
+    return {name for kind, name in pieces(text) if kind == "function"}
 
 
 def names_imported(text: str) -> list[str]:

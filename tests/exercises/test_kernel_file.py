@@ -11,12 +11,12 @@ import torch
 from numba import cuda
 
 from pa_tutorial.backends import Backend, backend_named
-from pa_tutorial.exercises.kernel_file import FILES, KernelFile, changed, imported, updated
+from pa_tutorial.exercises.kernel_file import LAUNCHES, KernelFile, changed, imported, updated
 from pa_tutorial.simt import SimtError
 from pa_tutorial.viz.kernel_runs import REFERENCE
 from pa_tutorial.walk.cases import WORKED_EXAMPLE
 
-STAGES = dict(zip(FILES, ("cuda_naive", "cuda_v1", "cuda_v1_vector", "cuda_v2"), strict=True))
+STAGES = dict(zip(LAUNCHES, ("cuda_naive", "cuda_v1", "cuda_v1_vector", "cuda_v2"), strict=True))
 WIDE = replace(WORKED_EXAMPLE, head_size=96, block_size=32, dtype=torch.bfloat16)
 TEXT = '''"""A file."""
 
@@ -38,7 +38,7 @@ def second():
 
 
 @pytest.mark.parametrize("problem", [WORKED_EXAMPLE, REFERENCE, WIDE], ids=["ex", "ref", "96_32"])
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", LAUNCHES)
 def test_a_file_computes_the_bits_of_its_stage(name: str, problem: object) -> None:
     step, sizes = problem.paged("vllm"), {"partition_size": 32} if name == "v2" else {}
     backend = KernelFile(name)
@@ -102,7 +102,7 @@ def test_formulas_follow_a_constant() -> None:
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: KernelFile("v3"), "name is 'v3'; it must be one of naive, v1, vectors, v2"),
+        (lambda: KernelFile("v3"), "name is 'v3'; it must be one of sizes, naive, v1, vectors, v2"),
         (lambda: KernelFile("v1").text(HEADSIZE=64), "HEADSIZE is no constant of this file"),
     ],
 )

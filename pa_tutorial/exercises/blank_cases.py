@@ -1,0 +1,129 @@
+"""What a blank is tried on: its function in the kernel's file, on small decode steps.
+
+The simplest step comes first, so that what is wrong everywhere is told about it.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import product
+from types import ModuleType
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pa_tutorial.checks.comparing import bounds_of
+from pa_tutorial.checks.running import Trial
+from pa_tutorial.exercises.drawing import reseeded
+from pa_tutorial.exercises.kernel_file import FileLaunch, KernelFile
+from pa_tutorial.kernels.geometry import BLOCK_SIZES, DTYPES, HEAD_SIZES, Geometry
+from pa_tutorial.simt import Trace, global_traffic
+from pa_tutorial.walk.calls import AnswerError
+from pa_tutorial.walk.cases import CASES
+from pa_tutorial.walk.problem import DecodeProblem
+
+MOST_TURNS = 20_000  # of loops in a thread block: seconds, and then a loop without an end is named
+PARTITION_SIZE = 32
+SHAPES = ("worked_example", "alibi_block_size_8", "gqa", "bfloat16", "strided_q_float16")
+EDGES = ("head_size_120_float16", "very_deep_negative_scores", "drifting_scores")
+OF_FILE = {
+    "naive": (*SHAPES, *EDGES),
+    "v1": (*SHAPES, *EDGES),
+    "vectors": (*SHAPES, *EDGES),
+    "v2": ("worked_example", "gqa", "bfloat16", "drifting_scores", "long_context"),
+}
+GRADED = ("head_size_96", "block_size_8", "block_size_32")  # other constants than the notebook's
+# Another answer may be right, but must not take more transactions for these: they are the subject.
+ARRAYS = {"vectors": ("q", "k_cache", "v_cache")}
+
+
+def launch_of(file: str, problem: DecodeProblem, *functions: Callable) -> FileLaunch:
+    """A step on the kernel of a file, with a reader's functions in it."""
+    size = 8 if problem.name == "worked_example" else PARTITION_SIZE
+    return KernelFile(file, *functions).prepare(problem.paged("vllm"), partition_size=size)
+
+
+def kernel_trials(file: str, name: str, draw: int) -> list[Trial]:
+    """The cases of a kernel; another draw has other numbers, and further sizes."""
+    cases = OF_FILE[file] + (GRADED if draw else ())
+    problems = [reseeded(CASES[f"decode/{case}"], draw) for case in cases]
+    return [kernel_trial(file, problem) for problem in problems]
+
+
+def kernel_trial(file: str, problem: DecodeProblem) -> Trial:
+    def run(answer: Callable | None) -> Mapping[str, Tensor]:
+        launch = launch_of(file, problem, *([answer] if answer else []))
+        found = launch.probe(max_turns=MOST_TURNS)
+        if answer and file in ARRAYS:
+            require_few_transactions(launch, launch_of(file, problem), ARRAYS[file])
+        return found
+
+    return Trial(
+        name=problem.name,
+        isolates=problem.isolates,
+        meaning=problem.meaning,
+        run=run,
+        references={"the oracle": problem.expected},
+        bounds=bounds_of(problem.id),
+        axes=problem.axes,
+        problem=problem,
+    )
+
+
+def require_few_transactions(theirs: FileLaunch, ours: FileLaunch, arrays: tuple[str, ...]) -> None:
+    """Raises AnswerError if the answer takes more memory transactions for an array than ours."""
+    traces = theirs.traced(), ours.traced()
+    for name in arrays:
+        found, enough = (transactions(trace, name) for trace in traces)
+        if found > enough:
+            raise AnswerError(
+                f"the answer is right, but thread block 0 takes {found:,} memory transactions for "
+                f"{name}; {enough:,} are enough: one load per vec"
+            )
+
+
+def transactions(trace: Trace, array: str) -> int:
+    return int(global_traffic(trace.only(array=array)).total("transactions"))
+
+
+SIZES = list(product(HEAD_SIZES, BLOCK_SIZES, DTYPES))
+NUMBERS = {
+    "group_sizes": ("THREAD_GROUP_SIZE", "VEC_SIZE", "NUM_VECS_PER_THREAD"),
+    "row_sizes": (
+        *("V_VEC_SIZE", "NUM_V_VECS_PER_ROW", "NUM_ROWS_PER_ITER"),
+        "NUM_ROWS_PER_THREAD",
+    ),
+}
+
+
+def size_trials(name: str, draw: int) -> list[Trial]:
+    """One case per size of vLLM's list; the geometry of the package says what is right."""
+    sizes = SIZES
+    if draw:
+        sizes = np.random.default_rng(draw).permutation(np.array(SIZES, dtype=object)).tolist()
+    return [size_trial(name, *one) for one in sizes]
+
+
+def size_trial(name: str, head_size: int, block_size: int, dtype: torch.dtype) -> Trial:
+    names = NUMBERS[name]
+    geometry = Geometry(head_size, block_size, dtype)
+    ours: ModuleType = KernelFile("sizes").module()
+
+    def run(answer: Callable | None) -> Mapping[str, np.ndarray]:
+        found = (answer or getattr(ours, name))(head_size, block_size, dtype.itemsize)
+        if not isinstance(found, tuple) or len(found) != len(names):
+            raise AnswerError(f"it returned {found!r}; it must return {', '.join(names)}")
+        return {"out": np.array(found, float)}
+
+    return Trial(
+        name=f"HEAD_SIZE {head_size}, BLOCK_SIZE {block_size}, itemsize {dtype.itemsize}",
+        isolates="sizes",
+        meaning="Which of the sizes does each formula need?",
+        run=run,
+        references={"geometry": lambda: {"out": np.array([getattr(geometry, n) for n in names])}},
+        bounds={"out": 0},
+        axes=("|".join(names),),
+    )
+
+
+TRIALS = {file: partial(kernel_trials, file) for file in OF_FILE} | {"sizes": size_trials}
