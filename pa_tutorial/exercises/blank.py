@@ -78,6 +78,14 @@ class Blank:
         return pieces(KernelFile(self.file).text())["function", self.function].strip() + "\n"
 
     @property
+    def around(self) -> str:
+        """The imports and constants of its kernel: what the answer may use, without functions."""
+        from pa_tutorial.exercises.kernel_file import KernelFile, joined, pieces
+
+        parts = pieces(KernelFile(self.file).text())
+        return joined({key: text for key, text in parts.items() if key[0] != "function"})
+
+    @property
     def num_lines(self) -> int:
         """Lines of code that the reader writes."""
         return len(code_lines(self.source)) - len(code_lines(self.stub)) + 1
