@@ -83,7 +83,7 @@ class CacheLayout:
         """Raise MemoryError if this machine has less than the caches of so many layers take."""
         sizes = {name: size for name, size in vars(self).items() if name != "dtype"}
         num_bytes = num_layers * self.num_blocks * self.bytes_per_block
-        require_memory(num_bytes, num_layers=num_layers, **sizes)
+        require_memory(num_bytes, **sizes, num_layers=num_layers)
 
     @property
     def k_shape(self) -> tuple[int, ...]:

@@ -34,8 +34,10 @@ class Request:
 
 
 def checked_max_len(max_len: int) -> int:
-    """At least 2: a prompt token and an output token."""
-    return whole_number("max_len", max_len, 2, MOST_TOKENS)
+    max_len = whole_number("max_len", max_len)
+    allowed = f"at least 2, a prompt token and an output token, and at most {MOST_TOKENS:,}"
+    require(2 <= max_len <= MOST_TOKENS, "max_len", max_len, allowed)
+    return max_len
 
 
 def long_tailed_requests(num_requests: int, seed: int, max_len: int = MAX_LEN) -> list[Request]:
