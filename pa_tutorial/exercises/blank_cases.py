@@ -27,7 +27,7 @@ PARTITION_SIZE = 32
 SHAPES = ("worked_example", "alibi_block_size_8", "gqa", "bfloat16", "strided_q_float16")
 EDGES = ("head_size_120_float16", "very_deep_negative_scores", "drifting_scores")
 OF_FILE = {
-    "naive": (*SHAPES, *EDGES),
+    "naive": (*SHAPES, *EDGES, "head_size_256"),
     "v1": (*SHAPES, *EDGES),
     "vectors": (*SHAPES, *EDGES),
     "v2": ("worked_example", "gqa", "bfloat16", "drifting_scores", "long_context"),

@@ -73,7 +73,7 @@ def run_cells(name: str, last: str | None = None) -> dict[str, object]:
 
 IN_NOTEBOOKS = {  # the last cell, and the kernels up to it
     "07_threads": (None, "scale_each who_am_i copy_elements reverse first_half"),
-    "08_first_paged_kernel": ("08-kernel-run", "find_blocks naive_kernel"),
+    "08_first_paged_kernel": ("08-kernel-run", "naive_kernel"),
     "09_warps": (
         None,
         "two_ways copy_tokens copy_elements transpose sums_of_four scores_by_lane scores_by_group",

@@ -13,7 +13,7 @@ DTYPE = torch.float16
 NUM_QUERIES_PER_KV = 2  # query heads that share a KV head
 NUM_THREADS = 128
 
-X = 16 // DTYPE.itemsize  # elements of K that lie side by side: 16 bytes
+X = 16 // DTYPE.itemsize  # elements of K that are neighbours in memory: 16 bytes
 scalar_t, to_float, from_float = SCALAR_TYPES[DTYPE]
 
 
@@ -36,7 +36,7 @@ def fill_scores(qk, q, k_cache, kv_head_idx, block_table, seq_len, scale, alibi_
 
 
 @cuda.jit(device=True)
-def maximum_and_sum(qk, seq_len):
+def maximum_and_sum(qk, seq_len):  # qk [seq_len]
     # Each thread goes over all scores by itself.
     qk_max = qk[0]
     for token_idx in range(seq_len):
