@@ -1,9 +1,6 @@
 """Numba accepts every kernel that a notebook runs in the simulator."""
 
 import linecache
-import re
-import subprocess
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import cycle
@@ -14,8 +11,8 @@ import pytest
 import torch
 
 from pa_tutorial import simt
-from pa_tutorial.exercises.kernel_file import FILES, KernelFile, arguments_of
-from pa_tutorial.kernels.compiler_report import compiled, linked, lto_ir, signature_of
+from pa_tutorial.exercises.kernel_file import FILES, KernelFile
+from pa_tutorial.kernels.compiler_report import signature_of
 from pa_tutorial.simt import brackets, simulate
 from pa_tutorial.viz.kernel_runs import REFERENCE
 
@@ -101,28 +98,3 @@ def test_kernels_of_a_file(name: str, dtype: torch.dtype, launched: Launched) ->
     step = replace(REFERENCE, dtype=dtype, seq_lens=(20,)).paged("vllm")
     KernelFile(name).prepare(step, partition_size=16).run()
     compile_all(launched)
-
-
-@pytest.mark.parametrize(
-    ("name", "in_ptx", "reads"),
-    [
-        ("v1", (("shared", 2), 64), {"LDS.64": 16}),
-        ("vectors", (("shared", 8), 16), {"LDS.128": 8 + 2}),  # q_vecs; and 2 of weights
-    ],
-)
-def test_machine_code_joins_the_reads_of_shared_memory(
-    name: str, in_ptx: tuple, reads: dict[str, int], tmp_path: Path
-) -> None:
-    """64 reads of 2 bytes and 16 of 8 in PTX: what notebook 12 says of them."""
-    triton = pytest.importorskip("triton", reason="nvdisasm comes with Triton")
-    file = KernelFile(name, "from numba import uint32\n")
-    module = file.module(**SIZES, index_t="uint32")
-    kernel, arguments = module.paged_attention_v1, arguments_of(REFERENCE.paged("vllm"))
-    assert in_ptx in compiled(kernel, *arguments).loads.items()
-    code = lto_ir(kernel, signature_of(kernel, arguments), (9, 0))
-    file = tmp_path / "kernel.cubin"
-    file.write_bytes(linked(code, (9, 0), "cubin")[0])
-    nvdisasm = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "nvdisasm"
-    text = subprocess.run([nvdisasm, file], capture_output=True, encoding="utf-8", check=True)
-    found = Counter(re.findall(r"\bLDS[.\w]*", text.stdout))
-    assert {wide: number for wide, number in found.items() if wide != "LDS"} == reads
