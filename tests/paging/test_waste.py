@@ -79,64 +79,6 @@ def test_free_slots_are_external_only_if_together_they_are_enough() -> None:
     assert server.counts()[Kind.EXTERNAL :] == [7, 0]
 
 
-def test_first_fit_takes_the_first_gap_that_is_large_enough() -> None:
-    memory = Contiguous(20, "oracle")
-    for number, size in enumerate((4, 2, 6, 2)):
-        memory.take(number, size)
-    memory.release(0)
-    memory.release(2)
-    memory.take(4, 5)  # slots 0-3 are too few, 6-11 are enough
-    memory.take(5, 3)
-    assert (memory.slots[4], memory.slots[5]) == (range(6, 11), range(0, 3))
-
-
-def test_the_youngest_gives_its_blocks_back_and_comes_again() -> None:
-    """Three blocks of 2, and at first one for each. At step 2 the first request takes the third."""
-    server = Server([Request(1, 4), Request(1, 2)], Blocks(6, 2))
-    server.step()
-    assert (server.running, server.num_tokens) == ([0, 1], [2, 2])
-    server.step()
-    assert (server.running, list(server.waiting), server.num_preemptions) == ([0], [1], 1)
-    assert server.counts() == [3, 1, 0, 0, 2]
-    # Its two tokens are kept as text.
-    assert (server.num_tokens, server.num_recomputed) == ([3, 2], 2)
-    server.step()
-    assert server.running == [0]  # 3 tokens need two blocks; one is free
-    server.step()
-    server.step()
-    assert (server.running, server.num_tokens, server.done) == ([1], [5, 3], True)
-
-
-def test_lengths_are_long_tailed_with_the_means_of_the_paper() -> None:
-    requests = long_tailed_requests(20_000, seed=0)
-    prompts, outputs = np.array([(r.prompt_len, r.output_len) for r in requests]).T
-    assert prompts.mean() == pytest.approx(161, rel=0.03)
-    assert outputs.mean() == pytest.approx(338, rel=0.06)  # long texts are cut
-    assert np.median(outputs) < 0.7 * outputs.mean()
-    assert (prompts + outputs).max() == 2048
-    assert set(long_tailed_requests(5, seed=0, max_len=2)) == {Request(1, 1)}
-
-
-def test_means_are_over_the_steps_with_a_queue() -> None:
-    """One request of 4 slots at a time: steps 1-3 with a queue, steps 4-6 without."""
-    run = simulate([Request(1, 3), Request(1, 3)], Contiguous(4, "oracle"))
-    assert run.num_steps == 6
-    assert run.crowded.tolist() == [True] * 3 + [False] * 3
-    assert run.mean_running == run.peak_running == 1
-    assert run.shares[Kind.TOKENS] == pytest.approx((2 + 3 + 4) / 3 / 4)
-    assert sum(run.shares.values()) == pytest.approx(1)
-    late = memory_map_at(99, [Request(1, 1)], Blocks(4, 2))  # that of the last step
-    assert late.owner.tolist() == [0, 0, NOBODY, NOBODY]
-
-
-def test_bytes_of_a_block_and_the_blocks_that_fit() -> None:
-    assert bytes_per_block(40, 16, 40, 128, 2) == 16 * 819_200  # of OPT-13B
-    assert bytes_per_block(2, 3, 5, 7, 11) == 2 * 2 * 3 * 5 * 7 * 11
-    assert num_available_blocks(1000, 0.5, 100, 100) == 4
-    assert num_available_blocks(1000, 0.5, 101, 100) == 3
-    assert num_available_blocks(1000, 1.0, 0, 1000) == 1
-
-
 ONE = [Request(1, 1)]
 
 
