@@ -190,24 +190,6 @@ def test_after_low_lanes_returned_the_others_keep_their_numbers(line, kind: str,
         np.testing.assert_array_equal(records.address, at)
 
 
-@pytest.mark.parametrize(
-    ("line", "check", "thread", "other"),
-    [
-        ("out[t + 20] = 1", "memory", 12, None),
-        ("out[t] = s[t]", "init", 5, None),
-        ("s[t % 7] = 1", "race", 26, 5),
-        ("out[0] = 1", "race", 5, 31),
-    ],
-)
-def test_after_low_lanes_returned_a_finding_names_the_right_lane(line, check, thread, other):
-    body = f"s = cuda.shared.array(32, float32)\nif t < 5:\n    return\n{line}"
-    with pytest.raises(SimtError) as caught:
-        launch(kernel("out", body), 1, 32, zeros(32))
-    finding = caught.value.finding
-    assert finding.check == check
-    assert {finding.thread, finding.other_thread} == {thread, other}
-
-
 @pytest.mark.parametrize("order", ["together", "reverse"])
 @pytest.mark.parametrize("array", ["out", "s"])
 def test_a_race_inside_a_later_thread_block_is_told_as_one_inside(array: str, order: str) -> None:
