@@ -112,9 +112,6 @@ faulty(
     "race",
     {
         "all_threads_write_one_address": "out[0] = i  # FAULT",
-        "missing_barrier_after_the_load": """
-            tile[i] = a[i]  # FIRST
-            out[i] = tile[63 - i]  # FAULT""",
         "next_round_overwrites_what_others_still_read": """
             for step in range(2):
                 tile[i] = a[i] * step  # FAULT
@@ -145,15 +142,6 @@ faulty(
     "race",
     {
         "blocks_write_the_same_slots": "out[i] = a[cuda.grid(1)]  # FAULT",
-        "read_by_one_block_and_written_by_the_next": """
-            if cuda.blockIdx.x == 0:
-                if i == 0:
-                    out[0] = a[0]  # FIRST
-            else:
-                out[i + 1] = a[0]
-                cuda.syncthreads()
-                if i == 0:
-                    a[0] = 1  # FAULT""",
         "barrier_taken_for_one_of_the_whole_grid": """
             right = a[cuda.grid(1) + 1]  # FIRST
             cuda.syncthreads()

@@ -21,13 +21,48 @@ from pa_tutorial.viz.microscope import Axis, Pane, microscope, page
 from pa_tutorial.viz.microscope.data import TYPES, aliases, packed
 from pa_tutorial.viz.microscope.page import DATA, STATIC
 from pa_tutorial.viz.microscope.paged_panes import paged_panes, reference_microscope
-from tests.simt_helpers import kernel, zeros
+from tests.simt_helpers import kernel, run, zeros
+from tests.simt_kernels.example import EXAMPLES
 
 DTYPES = {name: kind for kind, name in TYPES.items()}
 
 
 def unpacked(column: dict[str, str]) -> np.ndarray:
     return np.frombuffer(base64.b64decode(column["data"]), "<" + DTYPES[column["type"]])
+
+
+def records_of(data: dict) -> list[tuple]:
+    """The records that a page can make of its data."""
+    columns = {key: unpacked(column) for key, column in data["columns"].items()}
+    patterns, found = columns["patterns"].reshape(-1, 32), []
+    for i, lanes in enumerate(columns["lanes"].tolist()):
+        array = data["arrays"][columns["array"][i] - 1]["name"] if columns["array"][i] else ""
+        fields = [int(columns[f][i]) for f in ("number", "warp", "kind", "space", "num_bytes")]
+        place = data["places"][columns["place"][i]]["text"]
+        way = tuple(tuple(step) for step in data["ways"][columns["way"][i]])
+        for lane in (lane for lane in range(32) if lanes >> lane & 1):
+            value = int(columns["base"][i] + patterns[columns["pattern"][i], lane])
+            found.append((*fields, lane, value, array, place, way))
+    return found
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_page_knows_every_record_of_the_trace(name: str) -> None:
+    report = run(EXAMPLES[name], checks=(), trace=0)
+    trace = report.trace
+    if not len(trace):
+        pytest.skip("this kernel touches nothing")
+    fields = ("instruction", "warp", "kind", "space", "num_bytes", "lane")
+    assert records_of(microscope(report).data) == [
+        (
+            *(int(r[f]) for f in fields),
+            int(r.address if r.space else max(r.source_lane, 0)),
+            trace.arrays[r.array].name if r.array >= 0 else "",
+            trace.sites[r.place].text,
+            trace.ways[r.way],
+        )
+        for r in trace.records
+    ]
 
 
 @pytest.mark.parametrize("values", [[0, 255], [0, 256], [-1, 3], [2**31], [2**40, -5], []])

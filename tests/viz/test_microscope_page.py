@@ -62,6 +62,8 @@ def test_the_page_says_which_bytes_a_lane_reads(reader: Reader, way: str) -> Non
     assert [loop for loop in loops if loop not in reader.text(".loops")] == []
     trace = the_trace().only(array="k_cache", warp=2, turns={"block_idx": 0, "j": 3})
     assert {reader.at} == {*trace.records.instruction.tolist()}
+    begin = trace.the_array().address + first
+    assert reader.lit("K:") == [begin + i * ITEMSIZE for i in range(VEC_SIZE)]
 
 
 def test_the_page_says_which_lanes_share_a_bank(reader: Reader) -> None:
