@@ -46,7 +46,6 @@ def refused(
     ("changes", "options", "message"),
     [
         ({"head_size": 40, "dtype": torch.float16}, {}, "head_size is 40; it must be one of 32"),
-        ({}, {"num_threads": 96}, "num_threads is 96; .*64, 128, 256"),
         ({}, {"max_seq_len": 19}, "max_seq_len is 19; it must be 20 to 48"),
         ({}, {"max_seq_len": 49}, "max_seq_len is 49; it must be 20 to 48"),
     ],

@@ -85,12 +85,8 @@ def test_the_degree_is_that_of_the_worst_transaction() -> None:
     """
     table = shared_traffic(trace_of("out", body, 32, np.zeros(32)))
     (row,) = (dict(zip(table.columns, r, strict=True)) for r in table.rows if r[2] == "read")
-    assert (row["transactions"], row["wavefronts"], row["ideal"], row["degree"]) == (
-        2,
-        2 + 3,
-        4,
-        1.5,
-    )
+    expected = {"transactions": 2, "wavefronts": 2 + 3, "ideal": 4, "degree": 1.5}
+    assert expected.items() <= row.items()
     assert "1.5" in str(table)
     with pytest.raises(
         ValueError, match="'degree' cannot be added up; these can: transactions, wave"

@@ -115,16 +115,6 @@ def test_a_name_that_is_not_there_is_explained(reader: Reader) -> None:
         assert re.search(r"there are|has the shape|as in logits\[17\]", reader.text(".details"))
 
 
-@pytest.mark.parametrize(("width", "scale"), [(700, 1), (1920, 1.5)])
-def test_cells_fit_on_every_screen(read_page, reference_html: Path, width: int, scale: int) -> None:
-    reader = read_page(reference_html, width=width, scale=scale)
-    sizes = "microscope.grids.map(({ canvas }) => [canvas.clientWidth, canvas.width])"
-    for on_page, of_pixels in reader.page.evaluate(sizes):
-        assert of_pixels == pytest.approx(on_page * scale, abs=1)
-    wide = reader.page.evaluate("document.documentElement.scrollWidth")
-    assert wide <= width, "nothing hangs over the right edge"
-
-
 @pytest.mark.parametrize("part", ["K", "V"])
 def test_the_pointer_names_an_element_and_a_click_picks_it(reader: Reader, part: str) -> None:
     name, per_block = f"{part.lower()}_cache", LAYOUT.head_size * BLOCK_SIZE
