@@ -102,11 +102,3 @@ def test_the_order_of_two_parts_changes_no_bit() -> None:
     qk, v = torch.randn(4, 1, 29), torch.randn(4, 29, 64)
     one, other = part_of(qk[..., :9], v[:, :9]), part_of(qk[..., 9:], v[:, 9:])
     assert all(map(torch.equal, merge(one, other), merge(other, one)))
-
-
-def test_a_part_of_masked_tokens_is_empty_and_has_no_nan() -> None:
-    qk = torch.full((2, 3, 4), -math.inf)
-    part = part_of(qk, torch.randn(2, 4, 5))
-    empty = empty_part((2, 3), 5)
-    assert all(map(torch.equal, part, empty))
-    assert all(map(torch.equal, merge(part, part), empty))

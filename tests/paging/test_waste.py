@@ -64,21 +64,6 @@ def test_slots_of_each_kind_by_hand(requests, memory, after) -> None:
         server.step()
 
 
-def test_free_slots_are_external_only_if_together_they_are_enough() -> None:
-    short, middle, long = Request(1, 1), Request(1, 2), Request(1, 9)
-    # 2 + 10 + 3 + 10 slots of 27 are held: 2 are left, then 4, then 7. The next one needs 10.
-    server = Server([short, long, middle, long, long], Contiguous(27, "oracle"))
-    for free in (2, 4, 7):
-        server.step()
-        assert server.counts()[Kind.EXTERNAL :] == [0, free]
-    server = Server([middle, long, middle, long, Request(1, 6)], Contiguous(27, "oracle"))
-    for _ in range(2):
-        server.step()
-        assert server.counts()[Kind.EXTERNAL :] == [0, 1]
-    server.step()  # 0-2, 13-15 and 26 are free: 7 in all, which the next request needs
-    assert server.counts()[Kind.EXTERNAL :] == [7, 0]
-
-
 ONE = [Request(1, 1)]
 
 
