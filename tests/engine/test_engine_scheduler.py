@@ -76,3 +76,13 @@ def test_what_can_never_start_is_refused(length: int, max_tokens: int, is_refuse
     else:
         ask(scheduler, 0, length, max_tokens)
         assert step(scheduler) == {0: length}
+
+
+def test_a_known_prefix_costs_no_budget_and_no_new_blocks() -> None:
+    scheduler = make_scheduler(num_blocks=6, token_budget=8)
+    for number in range(2):
+        scheduler.admit(Request(number, list(range(9)), SamplingParams(max_tokens=3)))
+    step(scheduler)
+    assert step(scheduler) == {0: 1, 1: 1}
+    assert scheduler.allocator.num_usable - scheduler.allocator.num_free == 4
+    assert (scheduler.num_looked_up, scheduler.num_cached) == (18, 8)
