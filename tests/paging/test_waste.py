@@ -64,6 +64,23 @@ def test_slots_of_each_kind_by_hand(requests, memory, after) -> None:
         server.step()
 
 
+def test_the_youngest_gives_its_blocks_back_and_comes_again() -> None:
+    """Three blocks of 2, and at first one for each. At step 2 the first request takes the third."""
+    server = Server([Request(1, 4), Request(1, 2)], Blocks(6, 2))
+    server.step()
+    assert (server.running, server.num_tokens) == ([0, 1], [2, 2])
+    server.step()
+    assert (server.running, list(server.waiting), server.num_preemptions) == ([0], [1], 1)
+    assert server.counts() == [3, 1, 0, 0, 2]
+    # Its two tokens are kept as text.
+    assert (server.num_tokens, server.num_recomputed) == ([3, 2], 2)
+    server.step()
+    assert server.running == [0]  # 3 tokens need two blocks; one is free
+    server.step()
+    server.step()
+    assert (server.running, server.num_tokens, server.done) == ([1], [5, 3], True)
+
+
 ONE = [Request(1, 1)]
 
 
