@@ -81,6 +81,14 @@ def test_the_youngest_gives_its_blocks_back_and_comes_again() -> None:
     assert (server.running, server.num_tokens, server.done) == ([1], [5, 3], True)
 
 
+def test_bytes_of_a_block_and_the_blocks_that_fit() -> None:
+    assert bytes_per_block(40, 16, 40, 128, 2) == 16 * 819_200  # of OPT-13B
+    assert bytes_per_block(2, 3, 5, 7, 11) == 2 * 2 * 3 * 5 * 7 * 11
+    assert num_available_blocks(1000, 0.5, 100, 100) == 4
+    assert num_available_blocks(1000, 0.5, 101, 100) == 3
+    assert num_available_blocks(1000, 1.0, 0, 1000) == 1
+
+
 ONE = [Request(1, 1)]
 
 

@@ -20,6 +20,20 @@ def test_variables_can_be_read_at_the_end() -> None:
     np.testing.assert_array_equal(rows.t, np.tile(np.arange(N), 2))
 
 
+@pytest.mark.parametrize("order", ["together", "reverse"])
+def test_variables_can_be_read_at_a_line_and_at_a_barrier(order: str) -> None:
+    a = floats(1, N)
+    watch, names = ["cuda.syncthreads()", "total += s[i]"], ["s", "i", "total"]
+    report = launch(block_sum, 1, N, floats(1), a, watch=watch, names=names, order=order)
+    at_barrier = report.at("cuda.syncthreads()")
+    assert len(at_barrier) == (1 if order == "together" else 2)
+    np.testing.assert_array_equal(at_barrier[-1]["s"].compressed(), a[0])
+    rows = report.rows("total += s[i]", "i", "total")
+    assert len(rows) == N * N
+    third = rows[(rows.thread == 5) & (rows.i == 3)]
+    np.testing.assert_allclose(third.total, a[0, :3].sum(), rtol=1e-6)
+
+
 def test_what_nobody_has_written_is_masked() -> None:
     writes_little = kernel(
         "out",
