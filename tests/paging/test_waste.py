@@ -81,6 +81,18 @@ def test_the_youngest_gives_its_blocks_back_and_comes_again() -> None:
     assert (server.running, server.num_tokens, server.done) == ([1], [5, 3], True)
 
 
+def test_means_are_over_the_steps_with_a_queue() -> None:
+    """One request of 4 slots at a time: steps 1-3 with a queue, steps 4-6 without."""
+    run = simulate([Request(1, 3), Request(1, 3)], Contiguous(4, "oracle"))
+    assert run.num_steps == 6
+    assert run.crowded.tolist() == [True] * 3 + [False] * 3
+    assert run.mean_running == run.peak_running == 1
+    assert run.shares[Kind.TOKENS] == pytest.approx((2 + 3 + 4) / 3 / 4)
+    assert sum(run.shares.values()) == pytest.approx(1)
+    late = memory_map_at(99, [Request(1, 1)], Blocks(4, 2))  # that of the last step
+    assert late.owner.tolist() == [0, 0, NOBODY, NOBODY]
+
+
 def test_bytes_of_a_block_and_the_blocks_that_fit() -> None:
     assert bytes_per_block(40, 16, 40, 128, 2) == 16 * 819_200  # of OPT-13B
     assert bytes_per_block(2, 3, 5, 7, 11) == 2 * 2 * 3 * 5 * 7 * 11
