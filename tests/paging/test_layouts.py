@@ -61,6 +61,16 @@ def test_each_number_has_the_element_of_the_formula_to_itself(name, dtype, side)
     assert sorted(elements) == list(range(cache.numel()))
 
 
+@EACH_DTYPE
+def test_x_is_as_many_numbers_as_fit_16_bytes(dtype) -> None:
+    layout = make("vllm", dtype)
+    x = {torch.float32: 4}.get(dtype, 8)
+    assert layout.x == x
+    assert layout.k_shape == (5, 2, 16 // x, 4, x)
+    assert layout.v_shape == (5, 2, 16, 4)
+    assert layout.bytes_per_block == 2 * 2 * 16 * 4 * dtype.itemsize
+
+
 @EACH_LAYOUT
 @EACH_DTYPE
 @pytest.mark.parametrize("slots", [[13, 2, -1, 7, 0], [-1, -1], [*range(19, -1, -1)]])
