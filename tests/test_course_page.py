@@ -1,16 +1,12 @@
 """COURSE.md is true: minutes, commands and numbers; README.md has the same minutes."""
 
 import re
-import shlex
 from math import ceil
 from pathlib import Path
 
 import nbformat
 import pytest
 
-from pa_tutorial.coursework.__main__ import parse
-from pa_tutorial.coursework.apart import Limits
-from pa_tutorial.coursework.assignment import POINTS, SLIDING_WINDOW, assignment
 from tests.house_size import words_of_notebook
 
 ROOT = Path(__file__).parent.parent
@@ -35,20 +31,3 @@ def test_each_notebook_has_a_row_with_its_minutes(path: Path) -> None:
     link = f"| [{title}](notebooks/{path.name}) |"
     assert f"{link} {minutes(path)} |" in PAGE
     assert re.search(rf"^{re.escape(link)} .+ \| {minutes(path)} \|$", FRONT_PAGE, re.MULTILINE)
-
-
-def test_commands_numbers_and_cases_are_those_of_the_code() -> None:
-    commands = re.findall(r"^python -m pa_tutorial\.coursework (.+)$", PAGE, re.MULTILINE)
-    assert len(commands) == 3
-    for command in commands:
-        parse(shlex.split(command))
-    limits = Limits()
-    assert f"is worth {POINTS:g} points" in PAGE
-    assert f"`--seconds` ({limits.seconds:g} by default" in PAGE
-    assert f"`--megabytes` of memory ({limits.megabytes:,} by default, on Linux)" in PAGE
-    tasks = assignment(SLIDING_WINDOW).tasks
-    told = re.search(r"write four things: (.*?)\. The simulator", PAGE)[1]
-    assert all(f"({t.points:g})" in told or f"({t.points:g} points)" in told for t in tasks)
-    names = {trial.name for task in tasks for trial in task.trials(0)}
-    told = re.search(r"What they stumble over.*", PAGE)[0]
-    assert set(re.findall(r"\(`(\w+)`\)", told)) <= names

@@ -80,14 +80,6 @@ def test_the_microscope_steps_in_a_page_and_its_lanes_can_be_read(page, site: Pa
     assert frame.locator(".sentence").inner_text() != before
 
 
-def test_the_footer_says_whose_the_walk_is(site: Path) -> None:
-    text = (site / "README.html").read_text(encoding="utf-8")
-    (whose,) = re.findall(r"^Copyright (.+)$", (ROOT / "NOTICE").read_text(encoding="utf-8"), re.M)[
-        :1
-    ]
-    assert f"Copyright &#169; {whose}" in text
-
-
 def test_pictures_are_dark_in_the_dark(page, site: Path) -> None:
     """Their hues stay, light and dark change places: else each is a white box in a dark page."""
     page.goto((site / "notebooks/10_query_and_key.html").as_uri())

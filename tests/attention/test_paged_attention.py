@@ -40,25 +40,6 @@ def test_both_layouts_give_the_same_bits(attend, dtype, changes) -> None:
 
 
 @EACH_LAYOUT
-@EACH_DTYPE
-def test_physical_block_numbers_do_not_change_a_bit(attend, layout, dtype) -> None:
-    lowest = ((1, 2, 3, 4), (5, 6), (7, 8))
-    scattered = ((11, 3, 29, 1), (8, 30), (2, 14))
-    outs = [attend(problem(dtype=dtype, tables=t).paged(layout)) for t in (lowest, scattered)]
-    assert torch.equal(*outs)
-
-
-@EACH_LAYOUT
-def test_each_sequence_is_alone_with_its_own_blocks(attend, layout) -> None:
-    inputs = problem().paged(layout)
-    batch = attend(inputs)
-    for sequence in range(3):
-        rows = slice(sequence, sequence + 1)
-        alone = {name: getattr(inputs, name)[rows] for name in ("q", "block_tables", "seq_lens")}
-        assert torch.equal(attend(inputs, **alone), batch[rows])
-
-
-@EACH_LAYOUT
 def test_the_first_and_the_last_block_of_the_pool_may_be_used(attend, layout) -> None:
     inputs = problem(tables=((0, 9, 5, 7), (3, 1), (4, 6))).paged(layout)
     assert len(inputs.k_cache) == 11
@@ -66,16 +47,6 @@ def test_the_first_and_the_last_block_of_the_pool_may_be_used(attend, layout) ->
     assert torch.equal(attend(inputs, **smaller), attend(inputs))
     with pytest.raises(ValueError, match=r"names block 9; it must be 0 to 8"):
         attend(inputs, **{name: cache[:9] for name, cache in smaller.items()})
-
-
-@EACH_LAYOUT
-@pytest.mark.parametrize("pad", [0, -1, 10**6, 1])
-def test_pad_entries_change_nothing(attend, layout, pad) -> None:
-    inputs = problem().paged(layout)
-    padded = inputs.block_tables.clone()
-    for row, seq_len in zip(padded, (13, 5, 8), strict=True):
-        row[-(-seq_len // 4) :] = pad
-    assert torch.equal(attend(inputs, block_tables=padded), attend(inputs))
 
 
 def test_q_may_have_another_type_than_the_cache(attend) -> None:

@@ -14,7 +14,6 @@ from pa_tutorial.coursework.assignment import SLIDING_WINDOW, assignment
 from pa_tutorial.coursework.plain import write_folder
 from pa_tutorial.coursework.tasks import Task
 from pa_tutorial.coursework.window import files
-from pa_tutorial.coursework.window.window_problem import attend_in_window
 from pa_tutorial.kernels.compiler_report import CAPABILITIES, Capability, compiled
 from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.loads import element_loads
@@ -66,14 +65,6 @@ def test_another_draw_has_the_same_cases_on_other_numbers(task: Task) -> None:
     wanted = [[expected(trial) for trial in trials] for trials in (old, new, again)]
     assert sum(map(np.array_equal, wanted[0], wanted[1])) <= len(old) / 4
     assert all(map(np.array_equal, wanted[1], wanted[2]))
-
-
-def test_the_oracle_masks_by_position() -> None:
-    """By hand: equal scores, so the output is the mean of what is seen."""
-    keys, values = np.ones((4, 1, 2)), np.array([[9.0, 1], [9, 2], [1, 3], [3, 4]])[:, None]
-    for window, mean in ((2, [2.0, 3.5]), (0, [5.5, 2.5])):
-        out = attend_in_window(np.ones((1, 2)), keys, values, 1.0, np.zeros(1), window)
-        np.testing.assert_allclose(out, [mean])
 
 
 def test_the_code_of_the_hand_out_runs(tmp_path: Path, capsys, monkeypatch) -> None:

@@ -5,17 +5,15 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
+from torch import nn
 
-from pa_tutorial.distributed import paper
 from pa_tutorial.distributed.group import Group
 from pa_tutorial.distributed.heads import heads_of, require_num_ranks, shard_heads
 from pa_tutorial.distributed.runner import serve
 from pa_tutorial.distributed.wire import Wire
 from pa_tutorial.engine import LLM, SamplingParams
 from pa_tutorial.engine.model import Llama
-from tests.distributed.distributed_serving import CONFIGS, LLAMA, new_model
+from tests.distributed.distributed_serving import LLAMA, new_model
 
 
 @pytest.mark.parametrize(
@@ -53,32 +51,6 @@ def test_an_unknown_layer_is_refused_and_no_layer_is_changed() -> None:
     with pytest.raises(ValueError, match=r"layer is layers\.0\.mlp_extra; it must be one that"):
         shard_heads(model, group)
     assert shapes == [weight.shape for weight in model.parameters()]
-
-
-@pytest.mark.parametrize("num_ranks", [2, 4])
-def test_each_rank_keeps_only_its_part_of_a_layer(num_ranks: int, ranks_of: Callable) -> None:
-    """Rows of the first layers, columns of the next. On paper it has as many numbers."""
-
-    def parts(group: Group) -> dict[str, Tensor]:
-        model = new_model("biased")
-        shard_heads(model, group)
-        weights = dict(model.named_parameters())
-        return {k: w.to_local() if isinstance(w, DTensor) else w for k, w in weights.items()}
-
-    whole = dict(new_model("biased").named_parameters())
-    for rank, part in enumerate(ranks_of(num_ranks).run(parts)):
-        for key, weight in part.items():
-            last, expected = key.split(".")[-2], whole[key]
-            if last in ("k_proj", "v_proj") and num_ranks == 4:  # 2 KV heads, each on two ranks
-                expected = expected.chunk(2)[rank // 2]
-            elif last in ("o_proj", "down_proj"):
-                assert expected.dim() == 2, f"{key}: inside the layer, it would be added twice"
-                expected = expected.chunk(num_ranks, dim=1)[rank]
-            elif last.endswith("_proj") or last == "lm_head":
-                expected = expected.chunk(num_ranks)[rank]
-            assert torch.equal(weight, expected), key
-        own = sum(w.numel() for key, w in part.items() if w.dim() == 2 and "embed" not in key)
-        assert own == paper.matrix_numbers(CONFIGS["biased"], num_ranks)
 
 
 # 4 ranks: TinyLM has 2 KV heads, so two ranks have the same one. "biased": with a bias in a sum

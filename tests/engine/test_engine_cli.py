@@ -30,11 +30,9 @@ def test_a_refused_prompt_gives_1_and_the_others_are_answered(
         ([], "no prompt: give text, or --file"),
         (["x", "--stage", "kv_cache"], "invalid choice: 'kv_cache'"),
         (["x", "--num-blocks", "1"], "num_blocks is 1; it must be at least 2"),
-        (["x", "--token-budget", "0"], "token_budget is 0; it must be at least 1"),
         (["x", "--every", "-1"], "--every is -1; it must be at least 0"),
         (["x", "--file", "no_such_file"], "no_such_file"),
         (["x", "--model", "no_such_folder"], "no_such_folder has no config.json"),
-        (["x", "--max-tokens", "many"], "invalid int value: 'many'"),
     ],
 )
 def test_bad_options_give_2_and_are_named(

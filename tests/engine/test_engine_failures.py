@@ -110,12 +110,8 @@ FAILURES = {
     "the batch": ("build_batch", raises(Trouble), 1, {1}),
     "the choice": ("choose_token", raises(Trouble), 1, {1}),
     "a block": ("append", raises(OutOfBlocks), 3, {0}),  # as if another had been quicker
-    "NaN": (
-        "run",
-        last_scores(torch.nan),
-        1,
-        {0, 1},
-    ),  # in the middle of a prompt there are no scores
+    # in the middle of a prompt there are no scores
+    "NaN": ("run", last_scores(torch.nan), 1, {0, 1}),
     "-inf": ("run", last_scores(-torch.inf), 1, {0, 1}),
     "NaN in the cache": ("write", nan_in_the_cache, NUM_LAYERS, {0, 1, 2}),
 }

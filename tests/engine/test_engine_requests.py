@@ -16,7 +16,7 @@ GOOD = ([1, 2, 3], [4, 5, 6, 7, 8])
 PARAMS = SamplingParams(max_tokens=4)
 TOKEN = f"it must be a token id, 0 to {VOCAB_SIZE - 1}"
 LONG = "len(prompt) + max_tokens - 1"
-COUNT, SIZE, WHOLE = "it must be at least 1", "it must be at least 0", "it must be a whole number"
+COUNT = "it must be at least 1"
 FINITE, PART = "it must be a finite number, at least 0", "it must be in (0, 1]"
 
 
@@ -33,19 +33,14 @@ REFUSED = [
     ([], "prompt is []; it must be at least one token"),
     ([1, -1], f"prompt[1] is -1; {TOKEN}"),
     ([VOCAB_SIZE], f"prompt[0] is {VOCAB_SIZE}; {TOKEN}"),
-    ([1.0], f"prompt[0] is of type float; {WHOLE}"),
     ([1] * 30, f"{LONG} is 33; it must be at most 32, the slots"),
     ([1] * 62, f"{LONG} is 65; it must be at most 64, the positions"),
     ("text", "prompt is text; this model has no tokenizer"),
     (5, "prompt is 5; it must be text or token ids"),
     ({"max_tokens": 0}, f"max_tokens is 0; {COUNT}"),
-    ({"max_tokens": 1.5}, f"max_tokens is of type float; {WHOLE}"),
     ({"temperature": -0.1}, f"temperature is -0.1; {FINITE}"),
-    ({"temperature": float("nan")}, f"temperature is nan; {FINITE}"),
-    ({"top_k": -1}, f"top_k is -1; {SIZE}"),
     ({"top_p": 0.0}, f"top_p is 0.0; {PART}"),
     ({"top_p": 1.1}, f"top_p is 1.1; {PART}"),
-    ({"seed": -1}, f"seed is -1; {SIZE}"),
     ({"num_samples": 0}, f"num_samples is 0; {COUNT}"),
     ({"num_samples": 65}, "num_samples is 65; it must be at most 64, the sequences"),
     ({"stop_tokens": (VOCAB_SIZE,)}, f"stop_tokens[0] is {VOCAB_SIZE}; {TOKEN}"),

@@ -37,25 +37,10 @@ PLANS = {
         [(8, 3)] * 3,
         [{0: 6, 1: 4}, {0: 2, 1: 4, 2: 4}, {0: 1, 1: 1, 2: 4}],
     ),
-    "one that needs 3 blocks where 2 are free is not overtaken": (
-        {"num_blocks": 6},
-        [(12, 3), (12, 1), (4, 1)],
-        [{0: 12}, {0: 1}],
-    ),
-    "the youngest gives up its blocks and computes them again": (
-        {"num_blocks": 5},
-        [(4, 5)] * 4,  # one full block each; 0 takes that of 3, and 1 that of 2
-        [{0: 4, 1: 4, 2: 4, 3: 4}, *[{0: 1, 1: 1}] * 4, {2: 5, 3: 5}, {2: 1, 3: 1}],
-    ),
     "after a preemption no sequence is let in": (
         {"num_blocks": 4},
         [(8, 4), (4, 4), (1, 1)],
         [{0: 8, 1: 4}, {0: 1}, {0: 1}, {0: 1}, {1: 5, 2: 1}],
-    ),
-    "the watermark stays free when a sequence is let in": (
-        {"num_blocks": 7, "watermark": 2},
-        [(1, 3), (13, 1)],
-        [{0: 1}, {0: 1}, {0: 1}, {1: 13}],
     ),
     "the watermark counts all of a prompt, not its first chunk": (
         {"num_blocks": 7, "watermark": 2, "chunk_size": 5},

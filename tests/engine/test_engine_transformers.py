@@ -85,25 +85,3 @@ def test_tokens_are_those_of_transformers(settings: tuple, name: str) -> None:
     assert (last.num_preemptions > 0) == (num_blocks != ROOMY)
     assert (last.hit_rate > 0) == caching
     assert max(step.num_prefill + step.num_decode for step in llm.statistics) <= token_budget
-
-
-# Simulated, a step takes seconds: short prompts, the second one over the end of a block.
-STAGES = [
-    ("cuda_naive", 8, "llama"),
-    ("cuda_v1", 16, "llama"),
-    ("cuda_v1_vector", 16, "qwen2"),
-    ("cuda_v2", 8, "qwen2"),
-    ("paged_gather", 4, "llama"),
-    pytest.param("triton", 8, "llama", marks=pytest.mark.needs("Triton")),
-]
-
-
-@pytest.mark.parametrize(("stage", "block_size", "name"), STAGES)
-def test_every_stage_of_the_ladder_gives_these_tokens(stage, block_size, name) -> None:
-    """Two requests side by side, of different length; one ends before the other."""
-    prompts, most = [requests()[2][0][:5], requests()[2][0][7:13]], (3, 4)
-    llm = LLM(folder_of(name), stage=stage, block_size=block_size, num_blocks=8)
-    completions = llm.generate(prompts, [*map(SamplingParams, most)], progress=False)
-    require_no_retry(llm)
-    for completion, *request in zip(completions, prompts, most, strict=True):
-        assert completion.token_ids == [reference(model_named(name), *request)]

@@ -8,7 +8,6 @@ import torch
 
 from pa_tutorial.kernels.geometry import (
     BLOCK_SIZES,
-    CONSTANTS,
     DTYPES,
     HEAD_SIZES,
     NUM_THREADS,
@@ -18,35 +17,6 @@ from pa_tutorial.kernels.geometry import (
 WARP_SIZE = 32
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
 REFERENCE = Geometry(head_size=128, block_size=16)  # float16, 128 threads
-
-# By hand, from the formulas of vLLM's kernel.
-NAMES = (
-    *("NUM_WARPS", "THREAD_GROUP_SIZE", "NUM_THREAD_GROUPS", "NUM_TOKENS_PER_THREAD_GROUP"),
-    *("VEC_SIZE", "NUM_ELEMS_PER_THREAD", "NUM_VECS_PER_THREAD", "X"),
-    *("V_VEC_SIZE", "NUM_V_VECS_PER_ROW", "NUM_ROWS_PER_ITER", "NUM_ROWS_PER_THREAD"),
-)
-BY_HAND = {  # in the order of NAMES
-    REFERENCE: (4, 2, 64, 1, 4, 64, 16, 8, 8, 2, 16, 8),
-    Geometry(128, 8, F32): (4, 4, 32, 1, 1, 32, 32, 4, 4, 2, 16, 8),
-    Geometry(128, 32, F32): (4, 1, 128, 1, 4, 128, 32, 4, 4, 8, 4, 32),
-    Geometry(120, 16, F16): (4, 2, 64, 1, 4, 60, 15, 8, 8, 2, 16, 8),
-    Geometry(80, 8, BF16, 64): (2, 4, 16, 1, 2, 20, 10, 8, 8, 1, 32, 3),
-    Geometry(32, 16, F16, 256): (8, 2, 128, 1, 4, 16, 4, 8, 8, 2, 16, 2),
-}
-
-
-@pytest.mark.parametrize(("geometry", "values"), BY_HAND.items())
-def test_constants_by_hand(geometry: Geometry, values: tuple[int, ...]) -> None:
-    assert {name: getattr(geometry, name) for name in NAMES} == dict(
-        zip(NAMES, values, strict=True)
-    )
-
-
-def test_print_shows_each_constant_with_its_formula() -> None:
-    title, *lines = str(Geometry(64, 32, BF16, 64, 512, 8)).splitlines()
-    assert title == "bfloat16, WARP_SIZE = 32"
-    for name, line in zip(CONSTANTS, lines, strict=True):
-        assert line.split(maxsplit=2)[::2] == [name, getattr(Geometry, name).__doc__]
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,7 @@ from torch import Tensor
 from pa_tutorial.kernels import cuda_launch, launch
 from pa_tutorial.simt.simulate import MAX_SHARED
 from tests.kernels.kernel_inputs import (
-    apart,
     arguments,
-    half,
     prepare_naive,
     prepare_v1,
     prepare_v2,
@@ -43,30 +41,11 @@ def refused(
         function(**arguments)
 
 
-# What a DecodeStep refuses, tests/attention/test_step.py has.
-WRONG = [  # the argument, how it is changed, and a piece of the message
-    ("q", half, "q.dtype is .*16; .*float32, as the c"),
-    ("q", wide, r"q.stride\(\)\[-2:\] is \(64, 2\); .*\(32, 1\)"),
-    ("k_cache", lambda k: k.reshape(6, 2, 4, 16, 8), r"k_cache.shape\[4\] is 8; .* x = 4"),
-    ("k_cache", wide, r"k_cache.stride\(\)\[-3:\] is \(128, 8, 2\)"),
-    ("v_cache", wide, r"v_cache.stride\(\)\[-2:\] is \(32, 2\)"),
-    ("v_cache", apart, r"v_cache.stride\(\)\[:2\] .*those of k_cache"),
-]
-
-
-@pytest.mark.parametrize(("name", "change", "message"), WRONG, ids=[one[2] for one in WRONG])
-def test_wrong_tensor_is_refused(name: str, change: Callable, message: str) -> None:
-    arguments = inputs()
-    arguments[name] = change(arguments[name])
-    refused(launch.paged_attention_v1, arguments, message)
-
-
 @by_prepare
 @pytest.mark.parametrize(
     ("changes", "options", "message"),
     [
         ({"head_size": 40, "dtype": torch.float16}, {}, "head_size is 40; it must be one of 32"),
-        ({}, {"num_threads": 96}, "num_threads is 96; .*64, 128, 256"),
         ({}, {"max_seq_len": 19}, "max_seq_len is 19; it must be 20 to 48"),
         ({}, {"max_seq_len": 49}, "max_seq_len is 49; it must be 20 to 48"),
     ],

@@ -1,7 +1,6 @@
 """The paged kernels as functions of tensors: sizes, strides, views, one kernel a geometry."""
 
 import itertools
-import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -138,24 +137,3 @@ def test_only_the_output_is_rounded(stage: str, name: str) -> None:
     out = PREPARE[stage](**vars(case.paged("vllm"))).run()
     exact = torch.from_numpy(case.expected()["out"]).to(case.dtype)
     assert (out == exact).double().mean() > 0.98
-
-
-@by_stage
-def test_infinity_in_slots_without_a_token_changes_nothing(stage: str) -> None:
-    """A kernel that finds the tail of V by NaN would pass all cases."""
-    inputs = vars(CASES["decode/tail"].paged("vllm"))
-    outs = []
-    for stale in (math.nan, math.inf):
-        caches = {name: inputs[name].nan_to_num(nan=stale) for name in ("k_cache", "v_cache")}
-        outs.append(PREPARE[stage](**{**inputs, **caches}).run())
-    assert torch.equal(*outs)
-
-
-@by_stage
-@pytest.mark.parametrize("order", ["forward", "reverse"])
-def test_the_order_of_the_warps_does_not_matter(stage: str, order: str) -> None:
-    """Nor that the simulator runs all warps together, as in the ladder."""
-    launch = PREPARE[stage](**vars(CASES["decode/drifting_scores"].paged("vllm")))
-    together = launch.run().clone()
-    launch.simulate(order=order)
-    assert torch.equal(launch.out, together)

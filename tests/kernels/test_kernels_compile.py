@@ -1,9 +1,6 @@
 """Numba accepts every kernel that a notebook runs in the simulator."""
 
 import linecache
-import re
-import subprocess
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import cycle
@@ -14,8 +11,8 @@ import pytest
 import torch
 
 from pa_tutorial import simt
-from pa_tutorial.exercises.kernel_file import FILES, KernelFile, arguments_of
-from pa_tutorial.kernels.compiler_report import compiled, linked, lto_ir, signature_of
+from pa_tutorial.exercises.kernel_file import FILES, KernelFile
+from pa_tutorial.kernels.compiler_report import signature_of
 from pa_tutorial.simt import brackets, simulate
 from pa_tutorial.viz.kernel_runs import REFERENCE
 
@@ -55,8 +52,8 @@ def compile_all(launched: Launched) -> set[str]:
     return {kernel.__name__ for kernel, _ in kinds}
 
 
-def run_cells(name: str, last: str | None = None) -> dict[str, object]:
-    """The names of a notebook after its cells up to this one, without exercises."""
+def run_cells(name: str) -> None:
+    """A notebook without its exercises."""
     names: dict[str, object] = {}
     for number, cell in enumerate(nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4).cells):
         skipped = "exercise" in cell.metadata or "live" in cell.metadata.get("tags", [])
@@ -66,33 +63,20 @@ def run_cells(name: str, last: str | None = None) -> dict[str, object]:
         lines = cell.source.splitlines(keepends=True)
         linecache.cache[file] = (len(cell.source), None, lines, file)
         exec(compile(cell.source, file, "exec"), names)
-        if cell.id == last:
-            break
-    return names
 
 
-IN_NOTEBOOKS = {  # the last cell, and the kernels up to it
-    "07_threads": (None, "scale_each who_am_i copy_elements reverse first_half"),
-    "08_first_paged_kernel": ("08-kernel-run", "naive_kernel"),
-    "09_warps": (
-        None,
-        "two_ways copy_tokens copy_elements transpose sums_of_four scores_by_lane scores_by_group",
-    ),
-    "10_query_and_key": (
-        "10-look-at-scores",
-        "shares_of_query read_keys score_of_block scores_of_head",
-    ),
-    "11_softmax_and_value": ("11-out", "paged_attention_v1"),
-    "12_vector_loads": ("12-launch", "copy_elements copy_vec paged_attention_v1"),
-    "13_partitions": ("13-reduce-look", "paged_attention_v2 reduce_partitions"),
+# Notebooks 08 and 11 to 13 build up the kernels that are files.
+IN_NOTEBOOKS = {
+    "07_threads": "scale_each who_am_i copy_elements reverse first_half",
+    "09_warps": "two_ways copy_tokens transpose sums_of_four scores_by_lane scores_by_group",
+    "10_query_and_key": "shares_of_query read_keys score_of_block scores_of_head",
 }
 
 
 @pytest.mark.parametrize("notebook", IN_NOTEBOOKS)
 def test_kernels_of_a_notebook(notebook: str, launched: Launched) -> None:
-    last, kernels = IN_NOTEBOOKS[notebook]
-    run_cells(notebook, last)
-    assert compile_all(launched) >= set(kernels.split())
+    run_cells(notebook)
+    assert compile_all(launched) >= set(IN_NOTEBOOKS[notebook].split())
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
@@ -101,28 +85,3 @@ def test_kernels_of_a_file(name: str, dtype: torch.dtype, launched: Launched) ->
     step = replace(REFERENCE, dtype=dtype, seq_lens=(20,)).paged("vllm")
     KernelFile(name).prepare(step, partition_size=16).run()
     compile_all(launched)
-
-
-@pytest.mark.parametrize(
-    ("name", "in_ptx", "reads"),
-    [
-        ("v1", (("shared", 2), 64), {"LDS.64": 16}),
-        ("vectors", (("shared", 8), 16), {"LDS.128": 8 + 2}),  # q_vecs; and 2 of weights
-    ],
-)
-def test_machine_code_joins_the_reads_of_shared_memory(
-    name: str, in_ptx: tuple, reads: dict[str, int], tmp_path: Path
-) -> None:
-    """64 reads of 2 bytes and 16 of 8 in PTX: what notebook 12 says of them."""
-    triton = pytest.importorskip("triton", reason="nvdisasm comes with Triton")
-    file = KernelFile(name, "from numba import uint32\n")
-    module = file.module(**SIZES, index_t="uint32")
-    kernel, arguments = module.paged_attention_v1, arguments_of(REFERENCE.paged("vllm"))
-    assert in_ptx in compiled(kernel, *arguments).loads.items()
-    code = lto_ir(kernel, signature_of(kernel, arguments), (9, 0))
-    file = tmp_path / "kernel.cubin"
-    file.write_bytes(linked(code, (9, 0), "cubin")[0])
-    nvdisasm = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "nvdisasm"
-    text = subprocess.run([nvdisasm, file], capture_output=True, encoding="utf-8", check=True)
-    found = Counter(re.findall(r"\bLDS[.\w]*", text.stdout))
-    assert {wide: number for wide, number in found.items() if wide != "LDS"} == reads

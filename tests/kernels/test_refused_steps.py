@@ -1,4 +1,5 @@
-"""What the CPU kernel and the Triton kernels refuse, before anything runs."""
+"""What the kernels refuse of a step, before anything runs. (What a DecodeStep itself refuses,
+tests/attention/test_step.py has.)"""
 
 import sys
 from collections.abc import Callable
@@ -7,10 +8,9 @@ import pytest
 import torch
 
 from pa_tutorial.backends import BACKENDS, backend_named
+from pa_tutorial.kernels import cuda_launch
 from pa_tutorial.kernels.cpu_backend import paged_attention_cpu
-from pa_tutorial.kernels.triton_backend import (
-    TritonCall,
-)
+from pa_tutorial.kernels.triton_backend import TritonCall
 from tests.kernels.kernel_inputs import (
     apart,
     half,
@@ -27,11 +27,23 @@ from tests.kernels.kernel_inputs import (
 def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """An error comes before any kernel."""
     monkeypatch.delattr(TritonCall, "run")
+    monkeypatch.delattr(cuda_launch, "launch")
 
 
 # Who refuses, the argument, how it is changed, a piece of the message. The step has 2 sequences of
-# 20 and 9 tokens, 4 heads, 2 KV heads of size 16, blocks of 8 tokens, tables 4 wide.
+# 20 and 9 tokens, 4 heads, 2 KV heads of size 32, blocks of 16 tokens.
 REFUSED = (
+    ("cuda_v1", "q", half, "q.dtype is .*16; .*float32, as the c"),
+    ("cuda_v1", "q", wide, r"q.stride\(\)\[-2:\] is \(64, 2\); .*\(32, 1\)"),
+    (
+        "cuda_v1",
+        "k_cache",
+        lambda k: k.reshape(6, 2, 4, 16, 8),
+        r"shape\[4\] is 8; .* x = 4",
+    ),
+    ("cuda_v1", "k_cache", wide, r"k_cache.stride\(\)\[-3:\] is \(128, 8, 2\)"),
+    ("cuda_v1", "v_cache", wide, r"v_cache.stride\(\)\[-2:\] is \(32, 2\)"),
+    ("cuda_v1", "v_cache", apart, r"v_cache.stride\(\)\[:2\] .*those of k_cache"),
     ("cpu", "q", half, "q.dtype is torch.float16; .*float32, as the c"),
     ("triton", "q", wide, r"q.stride\(\)\[-2:\] is .*without gaps"),
     ("cpu", "k_cache", apart, r"k_cache.stride\(\)\[-4:\] is .*; it must be .*without gaps"),
@@ -48,10 +60,9 @@ REFUSED = (
 def test_what_a_kernel_cannot_take_is_refused(
     backend: str, name: str, change: Callable, message: str
 ) -> None:
-    arguments = step(alibi=True)
-    arguments[name] = change(arguments[name])
+    arguments = vars(problem(alibi=True).paged(backend_named(backend).layout))
     with pytest.raises((TypeError, ValueError), match=message):
-        prepare(backend, **arguments)
+        prepare(backend, **arguments | {name: change(arguments[name])})
 
 
 @pytest.mark.cpu

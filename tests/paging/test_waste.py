@@ -64,32 +64,6 @@ def test_slots_of_each_kind_by_hand(requests, memory, after) -> None:
         server.step()
 
 
-def test_free_slots_are_external_only_if_together_they_are_enough() -> None:
-    short, middle, long = Request(1, 1), Request(1, 2), Request(1, 9)
-    # 2 + 10 + 3 + 10 slots of 27 are held: 2 are left, then 4, then 7. The next one needs 10.
-    server = Server([short, long, middle, long, long], Contiguous(27, "oracle"))
-    for free in (2, 4, 7):
-        server.step()
-        assert server.counts()[Kind.EXTERNAL :] == [0, free]
-    server = Server([middle, long, middle, long, Request(1, 6)], Contiguous(27, "oracle"))
-    for _ in range(2):
-        server.step()
-        assert server.counts()[Kind.EXTERNAL :] == [0, 1]
-    server.step()  # 0-2, 13-15 and 26 are free: 7 in all, which the next request needs
-    assert server.counts()[Kind.EXTERNAL :] == [7, 0]
-
-
-def test_first_fit_takes_the_first_gap_that_is_large_enough() -> None:
-    memory = Contiguous(20, "oracle")
-    for number, size in enumerate((4, 2, 6, 2)):
-        memory.take(number, size)
-    memory.release(0)
-    memory.release(2)
-    memory.take(4, 5)  # slots 0-3 are too few, 6-11 are enough
-    memory.take(5, 3)
-    assert (memory.slots[4], memory.slots[5]) == (range(6, 11), range(0, 3))
-
-
 def test_the_youngest_gives_its_blocks_back_and_comes_again() -> None:
     """Three blocks of 2, and at first one for each. At step 2 the first request takes the third."""
     server = Server([Request(1, 4), Request(1, 2)], Blocks(6, 2))
@@ -105,16 +79,6 @@ def test_the_youngest_gives_its_blocks_back_and_comes_again() -> None:
     server.step()
     server.step()
     assert (server.running, server.num_tokens, server.done) == ([1], [5, 3], True)
-
-
-def test_lengths_are_long_tailed_with_the_means_of_the_paper() -> None:
-    requests = long_tailed_requests(20_000, seed=0)
-    prompts, outputs = np.array([(r.prompt_len, r.output_len) for r in requests]).T
-    assert prompts.mean() == pytest.approx(161, rel=0.03)
-    assert outputs.mean() == pytest.approx(338, rel=0.06)  # long texts are cut
-    assert np.median(outputs) < 0.7 * outputs.mean()
-    assert (prompts + outputs).max() == 2048
-    assert set(long_tailed_requests(5, seed=0, max_len=2)) == {Request(1, 1)}
 
 
 def test_means_are_over_the_steps_with_a_queue() -> None:

@@ -41,14 +41,6 @@ def test_a_finding_reads_as_a_sentence(broken: object, grid, block, words: str) 
         launch(broken, grid, block, floats(N), floats(N))
 
 
-@pytest.mark.parametrize("order", ["together", "forward"])
-def test_strictness_about_exited_threads_is_an_option(order: str) -> None:
-    exits = kernel("out", "if t >= 40:\n    return\ncuda.syncthreads()\nout[t] = 1")
-    with pytest.raises(SimtError, match="has returned"):
-        launch(exits, 1, 64, floats(64), order=order)
-    assert launch(exits, 1, 64, floats(64), exited_may_skip=True, order=order).clean
-
-
 def test_shuffles_order_memory_only_on_request() -> None:
     relies = FAULTS["shuffle_taken_for_a_memory_barrier"]
     assert run(relies, shuffles_order_memory=True).clean

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pa_tutorial.simt import SimtError, launch
-from pa_tutorial.simt.trace import KINDS, NO_ARRAY, NO_LANE, RECORD, SPACES
+from pa_tutorial.simt.trace import KINDS, RECORD, SPACES
 from tests.simt_helpers import imported, kernel, trace_of_shifted, zeros
 
 
@@ -25,19 +25,6 @@ def test_a_record_says_who_touched_what() -> None:
     assert written.threads.tolist() == list(range(40)), "the others are not at work"
     assert written.num_instructions == 2
     assert RECORD.itemsize <= 40
-
-
-def test_shuffles_and_barriers_are_events() -> None:
-    trace = trace_of_shifted()
-    shuffles = trace.only(kind="shuffle").records
-    assert shuffles.source_lane[:29].tolist() == list(range(3, 32))
-    assert set(shuffles.array.tolist()) == {NO_ARRAY}
-    barrier = trace.only(kind="barrier").records
-    assert len(barrier) == 64
-    assert set(barrier.source_lane.tolist()) == {NO_LANE}
-    before, after = (trace.only(kind=kind, array="s").records for kind in ("write", "read"))
-    assert before.instruction.max() < barrier.instruction.min()
-    assert barrier.instruction.max() < after.instruction.min()
 
 
 def test_the_parts_of_an_assignment_come_in_order_and_once() -> None:

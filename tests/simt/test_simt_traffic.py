@@ -39,22 +39,6 @@ def test_conflicts_of_a_stride_are_its_common_divisor_with_the_banks(stride: int
     assert "in parts" not in str(table), "for words there is no second rule"
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float64])
-@pytest.mark.parametrize("reach", [4, 40, 400])
-def test_a_warp_that_reads_anywhere_costs_what_sets_count(reach: int, dtype: type) -> None:
-    """a begins 2 or 8 bytes late, so that some items are in two words, sectors or lines."""
-    where, a = np.random.default_rng(0).integers(0, reach, 32), np.zeros(401, dtype)[1:]
-    arguments = zeros(32), a, where
-    trace = trace_of("out, a, where", "out[t] = a[where[t]]", 32, *arguments, checks=())
-    reads = trace.only(array="a")
-    first = reads.the_array().address + where * a.itemsize
-    wanted = set((first[:, None] + np.arange(a.itemsize)).ravel().tolist())
-    table = global_traffic(reads)
-    for column, unit in (("sectors", 32), ("lines", 128)):
-        assert table.total(column) == len({byte // unit for byte in wanted})
-        assert table.total(f"ideal {column}") == -(-len(wanted) // unit)
-
-
 # What is counted, and how ----------------------------------------------------------------------
 
 
@@ -101,12 +85,8 @@ def test_the_degree_is_that_of_the_worst_transaction() -> None:
     """
     table = shared_traffic(trace_of("out", body, 32, np.zeros(32)))
     (row,) = (dict(zip(table.columns, r, strict=True)) for r in table.rows if r[2] == "read")
-    assert (row["transactions"], row["wavefronts"], row["ideal"], row["degree"]) == (
-        2,
-        2 + 3,
-        4,
-        1.5,
-    )
+    expected = {"transactions": 2, "wavefronts": 2 + 3, "ideal": 4, "degree": 1.5}
+    assert expected.items() <= row.items()
     assert "1.5" in str(table)
     with pytest.raises(
         ValueError, match="'degree' cannot be added up; these can: transactions, wave"

@@ -69,15 +69,6 @@ def test_a_shuffle_reads_a_lane_of_its_mask(way: str, around: str) -> None:
         assert number == (from_lane if value(condition, t) else -7), t
 
 
-@pytest.mark.parametrize("around", AROUND)
-def test_the_other_shuffles_work_in_every_second_lane(around: str) -> None:
-    calls = [f"shfl_{way}_sync(mask, 10 * t, 2)" for way in ("xor", "up", "down")]
-    found = called("every second lane", around, calls)
-    t = np.arange(0, NUM_THREADS, 2)
-    sources = [t ^ 2, t - 2 * (t % 32 >= 2), t + 2 * (t % 32 < 30)]
-    np.testing.assert_array_equal(found[:, ::2], 10 * np.stack(sources))
-
-
 IN_A_MASK = ["syncwarp({})"]
 IN_A_MASK += [f"{vote}_sync({{}}, t > 3)" for vote in ("ballot", "all", "any", "eq")]
 IN_A_MASK += [f"shfl{how}_sync({{}}, t, 0)" for how in ("", "_up", "_down", "_xor")]
@@ -114,21 +105,6 @@ def test_a_shuffle_from_a_lane_outside_is_found(call: str, first: str, mask: str
 
 
 # Barriers ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("order", ["together", "forward"])
-@pytest.mark.parametrize(
-    ("predicate", "count", "and_", "or_"),
-    [("t >= 0", 43, 1, 1), ("t == 37", 1, 0, 1), ("t != 37", 42, 0, 1), ("t < 5", 0, 0, 0)],
-)
-def test_a_counting_barrier_counts_who_is_there(predicate, count, and_, or_, order: str) -> None:
-    """43 of 48 threads."""
-    calls = [f"int(cuda.syncthreads_{name}(int({predicate})))" for name in ("count", "and", "or")]
-    lines = [f"out[{i}, t] = {call}" for i, call in enumerate(calls)]
-    body = "\n".join(["if t < 5:\n    return", *lines])
-    out = zeros(3, 48)
-    assert launch(kernel("out", body), 1, 48, out, exited_may_skip=True, order=order).clean
-    assert set(map(tuple, out.T[5:])) == {(count, and_, or_)}
 
 
 @pytest.mark.parametrize("order", ["together", "forward"])
@@ -188,24 +164,6 @@ def test_after_low_lanes_returned_the_others_keep_their_numbers(line, kind: str,
     if len(set(records.address.tolist())) > 1:
         at = trace.arrays[0].address + 4 * (32 * records.warp + records.lane)
         np.testing.assert_array_equal(records.address, at)
-
-
-@pytest.mark.parametrize(
-    ("line", "check", "thread", "other"),
-    [
-        ("out[t + 20] = 1", "memory", 12, None),
-        ("out[t] = s[t]", "init", 5, None),
-        ("s[t % 7] = 1", "race", 26, 5),
-        ("out[0] = 1", "race", 5, 31),
-    ],
-)
-def test_after_low_lanes_returned_a_finding_names_the_right_lane(line, check, thread, other):
-    body = f"s = cuda.shared.array(32, float32)\nif t < 5:\n    return\n{line}"
-    with pytest.raises(SimtError) as caught:
-        launch(kernel("out", body), 1, 32, zeros(32))
-    finding = caught.value.finding
-    assert finding.check == check
-    assert {finding.thread, finding.other_thread} == {thread, other}
 
 
 @pytest.mark.parametrize("order", ["together", "reverse"])

@@ -35,25 +35,6 @@ def trace_of_nested(order: str | int = "together") -> Trace:
     return launch(nested, 1, 64, zeros(64), zeros(4, 8), trace=0, order=order).trace
 
 
-@pytest.mark.parametrize("order", ["together", "reverse", 3])
-def test_turns_say_which_element_is_read(order: str | int) -> None:
-    """row and column follow from thread and turns: an oracle that knows nothing of the trace."""
-    trace = trace_of_nested(order)
-    reads = trace.only(array="a", turns={"once": 0})
-    row, column = reads.the_array().indices(reads.records.address)
-    in_loops = 0
-    for record, thread, r, c in zip(reads.records, reads.threads, row, column, strict=True):
-        turns = dict(trace.loops(record.way))
-        if set(turns) == {"once"}:  # called behind the loops, nobody is in them any more
-            assert (r, c) == (0, 0)
-            continue
-        in_loops += 1
-        assert set(turns) == {"row", "column", "once"}
-        assert r == thread // 32 + 2 * turns["row"]
-        assert c == thread % 32 + 4 * turns["column"]
-    assert (in_loops, len(reads)) == (48, 48 + 64)
-
-
 def test_only_takes_turns() -> None:
     trace = trace_of_nested()
     part = trace.only(array="a", turns={"row": 1, "column": 0}, warp=0)

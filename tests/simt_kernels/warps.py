@@ -4,7 +4,7 @@ import numba
 import numpy as np
 from numba import cuda
 
-from tests.simt_kernels.example import example, one_and_result
+from tests.simt_kernels.example import example
 
 ALL = 0xFFFFFFFF
 LOWER_HALF = 0x0000FFFF
@@ -22,20 +22,6 @@ def whole_and_result(n, *result, dtype=np.int32):
 
 def groups(a, width):
     return a.reshape(-1, width)
-
-
-def sums_of_all_widths(a, out):
-    return {1: np.stack([np.repeat(groups(a, n).sum(1), n) for n in (2, 4, 8, 16, 32)])}
-
-
-@example(2, 64, whole_and_result(128, 5, 128, dtype=np.float64), sums_of_all_widths)
-@cuda.jit
-def xor_sums_of_groups_of_2_to_32(a, out):
-    i = cuda.grid(1)
-    total = a[i]
-    for step in range(5):
-        total += cuda.shfl_xor_sync(ALL, total, 1 << step)
-        out[step, i] = total
 
 
 def of_warps_of_32_and_16(a, out):
@@ -56,18 +42,6 @@ def last_warp_of_16_lanes(a, out):
     out[0, i] = cuda.shfl_xor_sync(mask, a[i], 8)
     out[1, i] = cuda.popc(cuda.ballot_sync(mask, a[i] < 0))
     out[2, i] = cuda.activemask()
-
-
-@example(1, 32, one_and_result(32), lambda a, out: {1: np.repeat([a[:16].sum(), 0], 16)})
-@cuda.jit
-def full_mask_shuffle_after_the_others_returned(a, out):
-    lane = cuda.laneid
-    if lane >= 16:
-        return
-    total = a[lane]
-    for exponent in range(4):
-        total += cuda.shfl_xor_sync(ALL, total, 1 << exponent)
-    out[lane] = total
 
 
 # Votes, and barriers of a warp ---------------------------------------------------------------

@@ -4,16 +4,14 @@ Of the others, test_notebooks compares those that notebooks show.
 """
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from pa_tutorial.viz import __main__ as viz
-from pa_tutorial.viz import latent, many_devices, style, walk, warps
+from pa_tutorial.viz import style, walk
 from pa_tutorial.viz.__main__ import FIGURES, PAGES
 from tests.same_output import require_same
-from tests.viz.pictures import require_readable
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "figures"
@@ -70,17 +68,3 @@ def test_slides_are_pictures_of_notebooks_and_figures_of_pages(
     viz.main()
     written = {path.name for path in (tmp_path / "build" / "figures").iterdir()}
     assert {"map.svg", "map.png", "09-gpu.svg", "10-poster-query.svg"} <= written
-
-
-@pytest.mark.parametrize(
-    "draw",
-    [
-        walk.draw_map,
-        latent.draw_two_ways,
-        many_devices.draw_heads,
-        many_devices.draw_blocks,
-        warps.draw_gpu,
-    ],
-)
-def test_words_can_be_read(draw: Callable) -> None:
-    require_readable(draw())

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from pa_tutorial.kernels.intermediates import SCORES_DONE
 from pa_tutorial.simt import launch
 from pa_tutorial.simt.gpus import WARP_SIZE
-from pa_tutorial.viz import first_kernel, partitions, poster, query_and_key, rows, wide
+from pa_tutorial.viz import first_kernel, query_and_key, rows, wide
 from pa_tutorial.viz.kernel_runs import REFERENCE, run_v1, values_of_block
 from pa_tutorial.walk.cases import WORKED_EXAMPLE
 from pa_tutorial.walk.problem import DecodeProblem
@@ -45,74 +45,6 @@ def test_terms_rows_and_weights_are_those_of_the_trace(problem: DecodeProblem) -
             assert tuple(np.unique(row[mine])) == g.value_rows(lane)
             assert {*vec[mine] * g.V_VEC_SIZE} == {g.value_tokens(lane)[0]}
             assert tuple(rows.weights_read(run, block, lane)) == g.value_tokens(lane)
-
-
-@by_problem
-def test_the_sum_over_the_group_is_the_score_that_the_kernel_has(problem: DecodeProblem) -> None:
-    run = run_v1(problem, head=1)
-    snapshot, g = run.snapshot(SCORES_DONE), run.geometry
-    for group in (0, g.NUM_THREAD_GROUPS // g.NUM_WARPS):  # the first of warp 0, and of warp 1
-        *_, last = query_and_key.partial_sums(snapshot, group)
-        first = group * g.THREAD_GROUP_SIZE
-        found = snapshot["qk"][first : first + g.THREAD_GROUP_SIZE]
-        np.testing.assert_allclose(last * run["scale"], found, rtol=1e-5)
-
-
-@pytest.mark.parametrize("head", [0, 3])
-def test_the_page_shows_what_the_oracle_says(head: int) -> None:
-    expected = {name: array[0, head] for name, array in WORKED_EXAMPLE.expected().items()}
-    run = run_v1(WORKED_EXAMPLE, head)
-    lines, texts = rows.softmax_lines(run), texts_of(rows.draw_whole_kernel(run))
-    of_oracle = expected["qk"], np.exp(expected["qk"] - expected["qk_max"]), expected["logits"]
-    for (name, found), right in zip(lines.items(), of_oracle, strict=True):
-        np.testing.assert_allclose(found, right, rtol=1e-5, atol=1e-6)
-        first = texts.index(name) + 1
-        assert texts[first : first + len(right)] == [f"{number:.2f}" for number in right]
-    found = [[rows.value_of(run, token, row) for row in range(32)] for token in range(11)]
-    assert found == WORKED_EXAMPLE.inputs().values[0][:, head // 2].tolist()
-    assert rows.writers(run) == {token: 4 * token for token in range(16)}  # 2 blocks of 8
-    ((first, second),) = WORKED_EXAMPLE.tables
-    wanted = {f"block {first}: warp 0", f"block {second}: warp 1", "0–3", "28–31", "40–43"}
-    assert wanted <= {*texts}
-    assert "44–47" not in texts  # token 11 does not exist
-
-
-AT_WORK = [16, 64, 128, 11, 11, 64, 128, 32], [16, 32, 128, 8, 8, 32, 128, 32]
-
-
-@pytest.mark.parametrize("at_work", AT_WORK, ids=("v1", "v2"))
-def test_the_poster_says_who_is_at_work(at_work: list[int]) -> None:
-    run = run_v1(WORKED_EXAMPLE) if at_work is AT_WORK[0] else poster.run_of_partition()
-    assert [len(np.unique(poster.trace_of(run, name).threads)) for name in poster.NAMES] == at_work
-    of_sum, of_maximum = poster.shuffles(run.trace, "block_sum"), poster.trace_of(run, "maximum")
-    counts = [shuffles.only(warp=0).num_instructions for shuffles in (of_maximum, of_sum)]
-    assert counts == [3 + 2 + 1, 5 + 2 + 1]
-
-
-def test_a_thread_block_goes_to_the_multiprocessor_that_is_free_first() -> None:
-    work = partitions.thread_blocks((16, 5), 2, partition_size=8)  # heads count fastest
-    assert work == [(0, 8), (0, 8), (1, 5), (1, 5), (0, 8), (0, 8)]
-    pieces = partitions.schedule([(0, 9), (0, 2), (1, 4), (1, 4)], num_multiprocessors=2)
-    found = [(piece.multiprocessor, piece.start, piece.end) for piece in pieces]
-    assert found == [(0, 0, 9), (1, 0, 2), (1, 2, 6), (1, 6, 10)]
-    assert partitions.end_of(pieces) == 10
-    assert partitions.busy(pieces, 2) == 19 / 20
-    figure = partitions.draw_idle([(4096,)], num_heads=20)
-    assert "ends at 4,096\n15 % of the time is work" in texts_of(figure)
-
-
-@pytest.mark.parametrize("head", [0, 3])
-def test_the_split_shows_what_each_partition_computes_and_leaves(head: int) -> None:
-    figure = partitions.draw_split(WORKED_EXAMPLE, partition_size=8, head=head)
-    texts, oracle = texts_of(figure), WORKED_EXAMPLE.expected()
-    require_readable(figure)
-    for partition, qk in enumerate((oracle["qk"][0, head, :8], oracle["qk"][0, head, 8:])):
-        exps, start = np.exp(qk - qk.max()), texts.index(f"partition {partition}") + 1
-        end = texts.index("leaves:", start)
-        columns = zip(qk, exps, exps / exps.sum(), strict=True)
-        found = [texts[i + 1 : i + 4] for i in range(start, end, 4)]
-        assert found == [[f"{number:.2f}" for number in column] for column in columns]
-        assert texts[end + 1 : end + 3] == [f"{qk.max():.3f}", f"{exps.sum():.3f}"]
 
 
 # With other sizes, and with a kernel that is wrong -----------------------------------------------
@@ -154,27 +86,22 @@ def test_values_are_read_as_what_their_bits_mean() -> None:
     assert found == problem.inputs().values[0][0, 0].tolist()
 
 
-QK_TITLES = {
-    (32, 8): "4 threads share one key token: 8 products each, 2 shuffles, and all of them have its "
-    "score 0.196",
-    (64, 16): "2 threads share one key token: 32 products each, 1 shuffle, and all of them have "
-    "its score -0.969",
-    (96, 32): "1 thread has one key token: 96 products, no shuffle, and its score is -0.107",
-}
-
-
-@pytest.mark.parametrize(("sizes", "title"), QK_TITLES.items(), ids=str)
-def test_the_score_in_the_picture_is_what_the_threads_have(sizes: tuple, title: str) -> None:
+@SIZES
+def test_the_score_in_the_picture_is_what_the_threads_have(sizes: tuple[int, int]) -> None:
     run = run_v1(of_sizes(sizes))
     looked, size = run.snapshot(SCORES_DONE), run.geometry.THREAD_GROUP_SIZE
     qk, sums = looked["qk"].copy(), query_and_key.partial_sums(looked, 0)
-    for held, expected in ((sums[-1], title), (sums[-1] + np.arange(1, size + 1), "in this run")):
+    for held, is_one in (
+        (qk[:size] / run["scale"], True),
+        (sums[-1] + np.arange(1, size + 1), False),
+    ):
         qk[:size] = held
         snapshot = replace(looked, values=looked.values | {"qk": qk.copy()})
         figure = query_and_key.draw_qk(snapshot, 0, run["scale"])
-        assert expected in figure.get_suptitle()
-        shown = f"= {run['scale'] * held[0]:.3f}"
-        assert any(text.endswith(shown) for text in texts_of(figure))
+        shown = f"{run['scale'] * held[0]:.3f}"
+        expected = (f" {sizes[0] // size} products", shown) if is_one else ("in this run",)
+        assert [words for words in expected if words not in figure.get_suptitle()] == []
+        assert any(text.endswith(f"= {shown}") for text in texts_of(figure))
 
 
 def test_a_thread_that_reads_another_block_than_its_own_is_told() -> None:

@@ -4,34 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numba import int16
 
 from pa_tutorial.simt import Report, launch
 from pa_tutorial.viz.microscope import microscope
 from tests.simt_helpers import kernel, zeros
-from tests.viz.microscope_pages import Reader, require_cells, stops
-
-
-@pytest.fixture(scope="module")
-def views() -> Report:
-    """Views of all kinds, a warp that is not full, loops of different lengths."""
-    columns = np.arange(45.0).reshape(9, 5).T  # strides 1 and 5 items
-    backwards = np.arange(80, dtype=np.int8)[::-2]
-    cube = np.arange(48, dtype=np.float32).reshape(2, 6, 4)[:, ::-2, 1:]
-    body = """
-        shorts = cuda.shared.array((2, 20), int16)
-        mine = cuda.local.array((2, 3), float32)
-        shorts[t // 20, t % 20] = backwards[t]
-        cuda.syncthreads()
-        left = t % 5
-        while left > 0:
-            mine[left % 2, left % 3] = cube[left % 2, t % 3, 1]
-            left -= 1
-        if t % 2 == 0:
-            out[t, 1] = columns[t % 5, t // 5] + shorts[1 - t // 20, t % 20] + mine[1, 1]
-    """
-    made = kernel("out, columns, backwards, cube", body, int16=int16)
-    return launch(made, 1, 40, zeros(40, 3), columns, backwards, cube, trace=0, checks=())
+from tests.viz.microscope_pages import Reader
 
 
 @pytest.fixture
@@ -43,16 +20,6 @@ def read(read_page, tmp_path: Path):
         return read_page(tmp_path / "page.html")
 
     return read
-
-
-@pytest.mark.parametrize(("warp", "lane"), [(None, None), (1, 3)])
-def test_any_kernel_can_be_looked_at(read, views: Report, warp: int, lane: int) -> None:
-    """Not only the paged one, with flat arrays, full warps, for loops."""
-    reader = read(views)
-    reader.follow(warp=warp, lane=lane)
-    for number in stops(views.trace, warp, lane):
-        reader.go(number)
-        require_cells(reader, views.trace, warp, lane)
 
 
 def test_shuffles_and_atomics_are_told_lane_by_lane(read) -> None:

@@ -9,10 +9,9 @@ from pa_tutorial.simt import Trace, launch
 from pa_tutorial.simt.gpus import H100
 from pa_tutorial.viz import style
 from pa_tutorial.viz.threads import draw_threads
-from pa_tutorial.viz.traces import draw_thread_map, draw_walk, threads_of_elements
+from pa_tutorial.viz.traces import draw_thread_map
 from pa_tutorial.viz.warps import draw_banks, draw_reduction, summed_lanes
-from tests.simt_helpers import kernel, run, zeros
-from tests.simt_kernels.example import EXAMPLES
+from tests.simt_helpers import kernel, zeros
 from tests.viz.pictures import require_readable, texts_of
 
 WORDS = {"group": 4, "row_name": "row", "run_name": "run"}
@@ -46,55 +45,11 @@ def sum_of_groups(threads: int, *masks: int) -> Trace:
     return trace_of("x", "\n".join([*steps, "out[t] = x"]), threads, np.float32(1))
 
 
-def test_the_walk_shows_the_bytes_and_the_sectors_of_each_transaction() -> None:
-    (axes,) = draw_walk({"": reads_of_a("a[t + 6] + a[t]", 4, 64)}, "title").axes
-    sectors = [(0, 0.1, 32), (32, 0.1, 32), (0, 1.1, 32)]
-    wanted = [(24 + 4 * t, 0.1, 4) for t in range(4)] + [(4 * t, 1.1, 4) for t in range(4)]
-    drawn = [(p.get_x(), p.get_y(), p.get_width()) for p in axes.patches]
-    assert sorted(drawn) == sorted(sectors + wanted)
-    assert axes.get_title(loc="left").endswith("3 sectors, 2 at best")
-
-
-def test_the_map_names_every_thread_of_every_element() -> None:
-    trace = reads_of_a("a[0, t // 40] + a[1, t % 3]", 42, 2, 8)
-    threads = threads_of_elements(trace)
-    assert set(threads) == {0, 1, 8, 9, 10}
-    assert threads[0] == list(range(40))
-    assert threads[8] == [t for t in range(42) if t % 3 == 0]
-    shown = {*texts_of(draw_thread_map({"": trace}, "title", **WORDS))}
-    assert {"0–31", "run 1", "row 0"} <= shown  # warp 0 is the first to read
-    assert not {"0, …", "40–41"} & shown
-    vectors = run(EXAMPLES["vectors_of_4_8_and_16_bytes"], trace=0).trace.only("load4", warp=0)
-    assert threads_of_elements(vectors) == {i: [i // 4] for i in range(128)}
-
-
-@pytest.mark.parametrize("group", [2, 8, 32])
-def test_a_group_has_heard_of_itself_and_of_nobody_else(group: int) -> None:
-    trace = sum_of_groups(32, *(mask for mask in (16, 8, 4, 2, 1) if mask < group))
-    states = summed_lanes(trace)
-    assert len(states) == 1 + np.log2(group)
-    firsts = {lane: lane // group * group for lane in range(32)}
-    assert states[-1] == {n: frozenset(range(at, at + group)) for n, at in firsts.items()}
-    title = draw_reduction(trace).get_suptitle()
-    assert f"can bring every lane the sum of {group} lanes" in title
-
-
 def test_a_shuffle_down_leaves_the_whole_sum_in_the_first_lane_only() -> None:
     steps = [f"x += cuda.shfl_down_sync(0xFFFFFFFF, x, {delta})" for delta in (16, 8, 4, 2, 1)]
     trace = trace_of("x", "\n".join([*steps, "out[t] = x"]), 32, np.float32(1))
     assert [len(summed_lanes(trace)[-1][lane]) for lane in (0, 31)] == [32, 1]
     assert draw_reduction(trace).get_suptitle().endswith("can bring lane 0 the sum of 32 lanes")
-
-
-@pytest.mark.parametrize(("size", "padding", "tallest"), [(32, 0, 32), (32, 1, 1), (16, 0, 8)])
-def test_the_bank_map_counts_the_words_of_each_bank(size: int, padding: int, tallest: int) -> None:
-    """Of a column of a tile with rows of size + padding words."""
-    above, below = draw_banks({"": of_tile("read", size, size + padding)}, "title").axes
-    heights = [bar.get_height() for bar in below.patches]
-    assert (len(heights), max(heights), sum(heights)) == (32, tallest, size)
-    coloured = {p.get_xy() for p in above.patches if p.get_facecolor() == to_rgba(style.K)}
-    words = [t * (size + padding) for t in range(size)]
-    assert coloured == {(word % 32, word // 32) for word in words}
 
 
 def test_what_a_picture_cannot_show_is_refused() -> None:
