@@ -24,7 +24,6 @@ from zlib import crc32
 
 import numpy as np
 from numba import njit, prange
-from numba.core.event import Event, Listener, register
 
 from pa_tutorial.kernels import cpu_vectors
 from pa_tutorial.kernels.cpu_vectors import (
@@ -495,28 +494,6 @@ COMPILING = "Compiling the CPU kernel: some seconds, once per head size and dtyp
 
 
 @cache
-def announce_compiling() -> None:
-    """Once per process."""
-    sys.stderr.write(COMPILING)
-    sys.stderr.flush()
-
-
-class FirstCompile(Listener):
-    """Says so before Numba compiles a kernel that it hasn't kept on disk."""
-
-    def __init__(self, kernel: Callable) -> None:
-        self.kernel = kernel
-        register("numba:compile", self)
-
-    def on_start(self, event: Event) -> None:
-        if event.data["dispatcher"] is self.kernel:
-            announce_compiling()
-
-    def on_end(self, event: Event) -> None:
-        pass
-
-
-@cache
 def cpu_kernel(HEAD_SIZE: int) -> Callable:
     """kernel(inputs, schedule, partitions, outputs), each as a plain tuple: it takes Numba 0.7 µs
     per call to recognise a NamedTuple. Compiled at its first call, for the types that it is given.
@@ -536,5 +513,7 @@ def cpu_kernel(HEAD_SIZE: int) -> Callable:
                 Partitions(*partitions), Outputs(*outputs), HEAD_SIZE,
             )  # fmt: skip
 
-    FirstCompile(kernel)
+    # Only where Numba has nothing on disk at all: what it has may be of another size or dtype.
+    if not (KEEP and any(Path(kernel.stats.cache_path).glob("cpu.cpu_kernel*.nbc"))):
+        print(COMPILING, end="", file=sys.stderr, flush=True)
     return kernel

@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from pa_tutorial.arguments import require
 from pa_tutorial.viz import style
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"  # what `make bench` wrote
-RESULTS = BENCHMARKS / "amd-epyc-2-cores.json"
+# What `make bench` wrote
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "amd-epyc-2-cores.json"
 
 Row = dict  # of results["decode"]["rows"]: a shape, and the time of everything that ran on it
 
