@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from pa_tutorial.attention.paged import paged_gather
 from pa_tutorial.attention.step import DecodeStep
@@ -67,31 +66,18 @@ class ColdL2:
         return start.elapsed_time(end)
 
 
-def twin(prepared: object) -> Tensor:
-    """Run the kernel's twin in C++ in its place, on torch's current stream."""
-    from pa_tutorial.kernels.cpp_twin import Twin
-
-    geometry, stream = prepared.geometry, torch.cuda.current_stream().cuda_stream
-    configuration = prepared.grid, geometry.NUM_THREADS, stream, prepared.shared_bytes
-    Twin(geometry)[configuration](*prepared.arguments.values())
-    return prepared.out
-
-
 def makers(batch: Batch) -> dict[str, Callable[[], Step]]:
     """name -> a function that prepares a decode step this way."""
     vllm, plain = DecodeStep(*batch.vllm_arguments), DecodeStep(*batch.arguments)
     longest = {"max_seq_len": max(batch.shape.seq_lens)}
-    vector = partial(v1_vector_backend.prepare, vllm, **longest)
     found = {
         "cuda_naive": lambda: naive_backend.prepare(vllm, **longest).run,
         "cuda_v1": lambda: v1_backend.prepare(vllm, **longest).run,
-        "cuda_v1_vector": lambda: vector().run,
+        "cuda_v1_vector": lambda: v1_vector_backend.prepare(vllm, **longest).run,
         "cuda_v2": lambda: v2_backend.prepare(vllm, **longest).run,
         "paged_gather": lambda: partial(paged_gather, *batch.arguments),
         "sdpa": lambda: partial(sdpa, batch.q, *batch.contiguous),
     }
-    if batch.q.is_cuda and longest["max_seq_len"] <= 8192:  # 48 KiB of scores, without asking
-        found["twin_v1"] = lambda: partial(twin, vector())
     for name, sizes in TRITON.items() if why_absent() is None else ():
         found[name] = lambda s=sizes: triton_backend.prepare(plain, **longest, **s).run
     return found
@@ -151,7 +137,6 @@ def measure_shape(
 
 def measure(rounds: int, shapes: Iterable[Shape] = SHAPES) -> dict[str, object]:
     """gpu; rows, one per shape; wrong: what was not timed because its result is wrong."""
-    torch.cuda.set_stream(torch.cuda.Stream())  # the twin asks for a stream with a handle
     rows, wrong, milliseconds = [], [], ColdL2()
     for shape in shapes:
         if torch.cuda.mem_get_info()[0] < COPIES * shape.kv_bytes:

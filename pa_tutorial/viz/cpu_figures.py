@@ -25,8 +25,12 @@ def reading_order(
 
 
 @style.styled
-def draw_order(table: Sequence[int], layout: PlainLayout) -> Figure:
-    """K as it lies in memory, a row for each block; the number says when a piece is read."""
+def draw_order_of_reference() -> Figure:
+    """K as it lies in memory, a row for each block; the number says when a piece is read.
+
+    16 heads of 128 elements in float32, blocks of 16 tokens.
+    """
+    table, layout = [4, 1, 5, 2], PlainLayout(6, 16, 128, 16)
     size = layout.block_size * layout.head_size * layout.dtype.itemsize
     row = size * layout.num_kv_heads
     title = (
@@ -36,7 +40,7 @@ def draw_order(table: Sequence[int], layout: PlainLayout) -> Figure:
     figure, panels = style.new_figure(title, 3.9, nrows=2)
     names = "heads outside, blocks inside", "blocks outside, heads inside"
     for axes, name, block_major in zip(panels, names, (False, True), strict=True):
-        axes.set_title(f"{name}: K of a sequence with block table {list(table)}", weight="normal")
+        axes.set_title(f"{name}: K of a sequence with block table {table}", weight="normal")
         for block, piece in product(range(layout.num_blocks), range(layout.num_kv_heads)):
             look = {"hatch": style.UNUSED_HATCH, "linewidth": 0.5}
             box(axes, piece, block, 1, 1, style.EMPTY, **look)
@@ -53,8 +57,3 @@ def draw_order(table: Sequence[int], layout: PlainLayout) -> Figure:
         axes.spines[:].set_visible(False)
     panels[1].set_xlabel(f"one row is {row // 1024} KiB of memory, one cell {size // 1024} KiB")
     return figure
-
-
-def draw_order_of_reference() -> Figure:
-    """16 heads of 128 elements in float32, blocks of 16 tokens."""
-    return draw_order([4, 1, 5, 2], PlainLayout(6, 16, 128, 16))

@@ -1,7 +1,7 @@
 """The stages in order: what is new in each, where it runs, and what it is checked against.
 
-A stage names its function by a path, "module of pa_tutorial:function", or its backend by name
-(pa_tutorial.backends), so that looking at the ladder loads none of them.
+A stage names its function by a path, "module of pa_tutorial:function"; without one, it is the
+backend of its own name (pa_tutorial.backends). So looking at the ladder loads none of them.
 """
 
 import importlib
@@ -15,13 +15,10 @@ from pa_tutorial.walk.calls import (
     Candidate,
     CandidateBackend,
     Function,
-    cpu_sizes,
-    no_sizes,
     run_decode,
     run_paged,
     run_sequence,
-    triton_sizes,
-    v2_sizes,
+    small_sizes,
 )
 from pa_tutorial.walk.problem import DecodeProblem, SequenceProblem
 
@@ -36,35 +33,37 @@ def load(path: str) -> Callable:
 
 @dataclass(frozen=True)
 class Stage:
-    """One step of the walk: a function before paging, a backend from then on.
+    """One step of the walk: a function before paging, a backend of the same name from then on.
 
     function         where it is, or the function itself; it takes (q, k, v, scale, alibi_slopes,
-                     probe)
-    backend          its name in pa_tutorial.backends, or the object
+                     probe). None: the stage is a backend (pa_tutorial.backends)
     checked_against  the stages before it that must give the same result
     own_kinds        the kinds of problem on which the stage itself is checked
     cached           without blocks: K and V are kept from step to step
     takes_gaps       the cache may have gaps between blocks and heads
-    sizes            of the backend, for a problem: small, so that there is something to merge
+    cut_by           the names of the sizes that its backend takes to cut a sequence
     """
 
     name: str
     new: str
     function: str | Function | None = None
-    backend: str | Backend | None = None
     where: str = "torch"
     checked_against: tuple[str, ...] = ()
     own_kinds: tuple[str, ...] = (DECODE,)
     cached: bool = True
     takes_gaps: bool = True
-    sizes: Callable[[DecodeProblem], dict[str, int]] = no_sizes
+    cut_by: tuple[str, ...] = ()
 
     @property
     def is_paged(self) -> bool:
-        return self.backend is not None
+        return self.function is None
 
     def loaded_backend(self) -> Backend:
-        return backend_named(self.backend) if isinstance(self.backend, str) else self.backend
+        return backend_named(self.name)
+
+    def sizes(self, problem: DecodeProblem) -> dict[str, int]:
+        """Of the backend, for a problem: small, so that there is something to merge."""
+        return small_sizes(problem, self.cut_by)
 
     def loaded_function(self) -> Function:
         return load(self.function) if isinstance(self.function, str) else self.function
@@ -126,7 +125,6 @@ STAGES: dict[str, Stage] = {
         Stage(
             name="paged_gather",
             new="K and V live in shuffled blocks; gather, then attend",
-            backend="paged_gather",
             checked_against=("kv_cache",),
         ),
         Stage(
@@ -139,54 +137,47 @@ STAGES: dict[str, Stage] = {
         Stage(
             name="paged_online",
             new="blocks streamed through the online softmax, batched",
-            backend="paged_online",
             checked_against=("paged_gather", "online_softmax"),
         ),
         Stage(
             name="cuda_naive",
             new="one thread a token: the indexing with nothing else",
-            backend="cuda_naive",
             checked_against=("paged_online",),
             where="simulator, GPU",
         ),
         Stage(
             name="cuda_v1",
             new="q_vecs, k_vecs, thread groups, reductions, LV: vLLM's v1",
-            backend="cuda_v1",
             checked_against=("cuda_naive",),
             where="simulator, GPU",
         ),
         Stage(
             name="cuda_v1_vector",
             new="the same with loads of 4, 8 and 16 bytes",
-            backend="cuda_v1_vector",
             checked_against=("cuda_v1",),
             where="simulator, GPU",
         ),
         Stage(
             name="cuda_v2",
             new="partitions and the reduce kernel",
-            backend="cuda_v2",
             checked_against=("cuda_v1_vector",),
-            sizes=v2_sizes,
+            cut_by=("partition_size",),
             where="simulator, GPU",
         ),
         Stage(
             name="cpu",
             new="compiled with numba.njit, all cores",
             where="CPU",
-            backend="cpu",
             checked_against=("paged_online",),
             takes_gaps=False,
-            sizes=cpu_sizes,
+            cut_by=("num_shares",),
         ),
         Stage(
             name="triton",
             new="the same algorithm in Triton",
             where="interpreter, GPU",
-            backend="triton",
             checked_against=("paged_online",),
-            sizes=triton_sizes,
+            cut_by=("partition_size", "tile_size"),
         ),
     )
 }
