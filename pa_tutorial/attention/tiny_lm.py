@@ -113,16 +113,9 @@ class TinyLM(nn.Module):
 
     def new_caches(self, max_len: int | None = None) -> list[KVCache]:
         """One empty cache a layer, with room for `max_len` tokens each."""
-        config = self.config
-        return [
-            KVCache(
-                config.max_len if max_len is None else max_len,
-                config.num_kv_heads,
-                config.head_size,
-                self.to_vocab.weight.dtype,
-            )
-            for _ in self.layers
-        ]
+        config, dtype = self.config, self.to_vocab.weight.dtype
+        room = config.max_len if max_len is None else max_len
+        return [KVCache(room, config.num_kv_heads, config.head_size, dtype) for _ in self.layers]
 
     def forward(
         self,

@@ -35,9 +35,9 @@ def load(path: str) -> Callable:
 class Stage:
     """One step of the walk: a function before paging, a backend of the same name from then on.
 
+    checked_against  the stages before it that must give the same result
     function         where it is, or the function itself; it takes (q, k, v, scale, alibi_slopes,
                      probe). None: the stage is a backend (pa_tutorial.backends)
-    checked_against  the stages before it that must give the same result
     own_kinds        the kinds of problem on which the stage itself is checked
     cached           without blocks: K and V are kept from step to step
     takes_gaps       the cache may have gaps between blocks and heads
@@ -46,9 +46,9 @@ class Stage:
 
     name: str
     new: str
+    checked_against: tuple[str, ...]
     function: str | Function | None = None
     where: str = "torch"
-    checked_against: tuple[str, ...] = ()
     own_kinds: tuple[str, ...] = (DECODE,)
     cached: bool = True
     takes_gaps: bool = True
@@ -105,79 +105,52 @@ class Stage:
         return run(problem, candidate, self.cached)
 
 
+ANY_KIND, SIMULATED = (SEQUENCE, DECODE), "simulator, GPU"
 STAGES: dict[str, Stage] = {
     stage.name: stage
     for stage in (
         Stage(
-            name="full_recompute",
-            new="the definition, with the causal mask",
-            function="attention.full:causal_attention",
-            own_kinds=(SEQUENCE,),
-            cached=False,
+            "full_recompute", "the definition, with the causal mask", (),
+            function="attention.full:causal_attention", own_kinds=(SEQUENCE,), cached=False,
         ),
         Stage(
-            name="kv_cache",
-            new="keep K and V; prefill, then one query a step",
-            function="attention.cached:cached_attention",
-            checked_against=("full_recompute",),
-            own_kinds=(SEQUENCE, DECODE),
+            "kv_cache", "keep K and V; prefill, then one query a step", ("full_recompute",),
+            function="attention.cached:cached_attention", own_kinds=ANY_KIND,
         ),
         Stage(
-            name="paged_gather",
-            new="K and V live in shuffled blocks; gather, then attend",
-            checked_against=("kv_cache",),
+            "paged_gather", "K and V live in shuffled blocks; gather, then attend", ("kv_cache",),
         ),
         Stage(
-            name="online_softmax",
-            new="one pass with running max, sum and accumulator",
-            function="attention.online:online_attention",
-            checked_against=("kv_cache",),
-            own_kinds=(SEQUENCE, DECODE),
+            "online_softmax", "one pass with running max, sum and accumulator", ("kv_cache",),
+            function="attention.online:online_attention", own_kinds=ANY_KIND,
         ),
         Stage(
-            name="paged_online",
-            new="blocks streamed through the online softmax, batched",
-            checked_against=("paged_gather", "online_softmax"),
+            "paged_online", "blocks streamed through the online softmax, batched",
+            ("paged_gather", "online_softmax"),
         ),
         Stage(
-            name="cuda_naive",
-            new="one thread a token: the indexing with nothing else",
-            checked_against=("paged_online",),
-            where="simulator, GPU",
+            "cuda_naive", "one thread a token: the indexing with nothing else", ("paged_online",),
+            where=SIMULATED,
         ),
         Stage(
-            name="cuda_v1",
-            new="q_vecs, k_vecs, thread groups, reductions, LV: vLLM's v1",
-            checked_against=("cuda_naive",),
-            where="simulator, GPU",
+            "cuda_v1", "q_vecs, k_vecs, thread groups, reductions, LV: vLLM's v1", ("cuda_naive",),
+            where=SIMULATED,
         ),
         Stage(
-            name="cuda_v1_vector",
-            new="the same with loads of 4, 8 and 16 bytes",
-            checked_against=("cuda_v1",),
-            where="simulator, GPU",
+            "cuda_v1_vector", "the same with loads of 4, 8 and 16 bytes", ("cuda_v1",),
+            where=SIMULATED,
         ),
         Stage(
-            name="cuda_v2",
-            new="partitions and the reduce kernel",
-            checked_against=("cuda_v1_vector",),
-            cut_by=("partition_size",),
-            where="simulator, GPU",
+            "cuda_v2", "partitions and the reduce kernel", ("cuda_v1_vector",),
+            where=SIMULATED, cut_by=("partition_size",),
         ),
         Stage(
-            name="cpu",
-            new="compiled with numba.njit, all cores",
-            where="CPU",
-            checked_against=("paged_online",),
-            takes_gaps=False,
-            cut_by=("num_shares",),
+            "cpu", "compiled with numba.njit, all cores", ("paged_online",),
+            where="CPU", takes_gaps=False, cut_by=("num_shares",),
         ),
         Stage(
-            name="triton",
-            new="the same algorithm in Triton",
-            where="interpreter, GPU",
-            checked_against=("paged_online",),
-            cut_by=("partition_size", "tile_size"),
+            "triton", "the same algorithm in Triton", ("paged_online",),
+            where="interpreter, GPU", cut_by=("partition_size", "tile_size"),
         ),
     )
-}
+}  # fmt: skip
