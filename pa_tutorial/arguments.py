@@ -20,6 +20,12 @@ def require(condition: bool, name: str, value: object, allowed: str) -> None:
         raise ValueError(f"{name} is {value}; it must be {allowed}")
 
 
+def require_shape(condition: bool, name: str, tensor: Tensor, must: str) -> None:
+    """Raise ValueError that names the argument, its shape and what it must be or have."""
+    if not condition:
+        raise ValueError(f"{name} has shape {list(tensor.shape)}; {must}")
+
+
 def require_type(condition: bool, name: str, value: object, allowed: str) -> None:
     """Raise TypeError that names the argument, its type and what is allowed."""
     if not condition:
@@ -104,8 +110,7 @@ def require_tensor(name: str, tensor: Tensor) -> None:
 def require_readable(name: str, tensor: Tensor) -> None:
     """Raise TypeError or ValueError unless this is a tensor that holds at least one number."""
     require_tensor(name, tensor)
-    if not tensor.numel():
-        raise ValueError(f"{name} has shape {list(tensor.shape)}; every size must be at least 1")
+    require_shape(tensor.numel() > 0, name, tensor, "every size must be at least 1")
 
 
 def require_floats(**tensors: Tensor) -> None:

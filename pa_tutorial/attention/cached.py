@@ -5,7 +5,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from pa_tutorial.arguments import require_memory, require_tensor, whole_number
+from pa_tutorial.arguments import require_memory, require_shape, require_tensor, whole_number
 from pa_tutorial.attention.full import repeat_kv_heads, require_attention_inputs
 
 
@@ -57,8 +57,7 @@ class KVCache:
         require_tensor("v", v)
         new = [k.shape[0] if k.dim() else 1, *self._keys.shape[1:]]
         for name, tensor in (("k", k), ("v", v)):
-            if list(tensor.shape) != new:
-                raise ValueError(f"{name} has shape {list(tensor.shape)}; it must be {new}")
+            require_shape(list(tensor.shape) == new, name, tensor, f"it must be {new}")
             if tensor.dtype != self._keys.dtype:
                 raise ValueError(f"{name} is {tensor.dtype}; it must be {self._keys.dtype}")
         self.require_room(len(k))

@@ -3,7 +3,13 @@
 import torch
 from torch import Tensor
 
-from pa_tutorial.arguments import float32_scale, require, require_heads, require_tensor
+from pa_tutorial.arguments import (
+    float32_scale,
+    require,
+    require_heads,
+    require_shape,
+    require_tensor,
+)
 
 
 def require_heads_that_fit(
@@ -16,15 +22,10 @@ def require_heads_that_fit(
     """Raise ValueError unless the heads of q fit those of k, and the slopes those of q."""
     if head_size != k_head_size:
         raise ValueError(f"k has head_size {k_head_size}; it must be that of q, {head_size}")
-    if num_kv_heads < 1 or num_heads % num_kv_heads != 0:
-        raise ValueError(
-            f"num_kv_heads is {num_kv_heads}; it must divide num_heads, which is {num_heads}"
-        )
-    if alibi_slopes is not None and alibi_slopes.shape != (num_heads,):
-        raise ValueError(
-            f"alibi_slopes has shape {list(alibi_slopes.shape)}; "
-            f"it must be [{num_heads}], one slope a head"
-        )
+    require_heads(num_heads, num_kv_heads)
+    if alibi_slopes is not None:
+        must = f"it must be [{num_heads}], one slope a head"
+        require_shape(alibi_slopes.shape == (num_heads,), "alibi_slopes", alibi_slopes, must)
 
 
 def require_attention_inputs(
@@ -43,15 +44,9 @@ def require_attention_inputs(
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         require_tensor(name, tensor)
         require(tensor.is_floating_point(), f"{name}.dtype", tensor.dtype, "of real numbers")
-        if tensor.dim() != 3:
-            raise ValueError(
-                f"{name} has shape {list(tensor.shape)}; "
-                "it must have 3 dimensions: [tokens, heads, head_size]"
-            )
-    if k.shape != v.shape:
-        raise ValueError(
-            f"v has shape {list(v.shape)}; it must have the shape of k, {list(k.shape)}"
-        )
+        must = "it must have 3 dimensions: [tokens, heads, head_size]"
+        require_shape(tensor.dim() == 3, name, tensor, must)
+    require_shape(k.shape == v.shape, "v", v, f"it must have the shape of k, {list(k.shape)}")
     num_queries, num_heads, head_size = q.shape
     seq_len, num_kv_heads, k_head_size = k.shape
     if not 1 <= num_queries <= seq_len:

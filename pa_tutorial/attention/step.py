@@ -12,6 +12,7 @@ from pa_tutorial.arguments import (
     require,
     require_dense,
     require_readable,
+    require_shape,
     strides,
     whole_number,
 )
@@ -86,11 +87,8 @@ class DecodeStep:
         q, block_tables, seq_lens = self.q, self.block_tables, self.seq_lens
         for name, tensor in (("q", q), ("k_cache", self.k_cache)):
             require(tensor.is_floating_point(), f"{name}.dtype", tensor.dtype, "of real numbers")
-        if q.dim() != 3 or q.shape[0] == 0:
-            raise ValueError(
-                f"q has shape {list(q.shape)}; it must have 3 dimensions: "
-                "[num_seqs, num_heads, head_size], and at least one sequence"
-            )
+        must = "it must have 3 dimensions: [num_seqs, num_heads, head_size]"
+        require_shape(q.dim() == 3, "q", q, must)
         num_seqs = q.shape[0]
         _, num_kv_heads, _, head_size = require_caches(self.k_cache, self.v_cache)
         require_heads_that_fit(*q.shape[1:], num_kv_heads, head_size, self.alibi_slopes)
@@ -100,13 +98,11 @@ class DecodeStep:
         for name, tensor in (("block_tables", block_tables), ("seq_lens", seq_lens)):
             if tensor.dtype != torch.int32:
                 raise ValueError(f"{name} is {tensor.dtype}; it must be torch.int32")
-        if block_tables.dim() != 2 or block_tables.shape[0] != num_seqs:
-            raise ValueError(
-                f"block_tables has shape {list(block_tables.shape)}; it must have one row for each "
-                f"of the {num_seqs} sequences of q"
-            )
-        if seq_lens.shape != (num_seqs,):
-            raise ValueError(f"seq_lens has shape {list(seq_lens.shape)}; it must be [{num_seqs}]")
+        is_table = block_tables.dim() == 2 and len(block_tables) == num_seqs
+        must = f"it must have one row for each of the {num_seqs} sequences of q"
+        require_shape(is_table, "block_tables", block_tables, must)
+        is_row = seq_lens.shape == (num_seqs,)
+        require_shape(is_row, "seq_lens", seq_lens, f"it must be [{num_seqs}]")
 
     def _require_numbers(self) -> None:
         num_blocks, _, block_size, _ = require_caches(self.k_cache, self.v_cache)

@@ -11,6 +11,7 @@ from pa_tutorial.arguments import (
     as_row,
     require,
     require_heads,
+    require_shape,
     require_tensor,
     require_type,
     whole_number,
@@ -112,16 +113,9 @@ class TinyLM(nn.Module):
 
     def new_caches(self, max_len: int | None = None) -> list[KVCache]:
         """One empty cache a layer, with room for `max_len` tokens each."""
-        config = self.config
-        return [
-            KVCache(
-                config.max_len if max_len is None else max_len,
-                config.num_kv_heads,
-                config.head_size,
-                self.to_vocab.weight.dtype,
-            )
-            for _ in self.layers
-        ]
+        config, dtype = self.config, self.to_vocab.weight.dtype
+        room = config.max_len if max_len is None else max_len
+        return [KVCache(room, config.num_kv_heads, config.head_size, dtype) for _ in self.layers]
 
     def forward(
         self,
@@ -201,28 +195,15 @@ class TinyLM(nn.Module):
             require_tensor(name, tensor)
             is_index = tensor.dtype in (torch.int32, torch.int64)
             require(is_index, f"{name}.dtype", tensor.dtype, "torch.int64")
-        if tokens.dim() != 1 or len(tokens) == 0:
-            raise ValueError(
-                f"tokens has shape {list(tokens.shape)}; it must be [num_tokens], at least one"
-            )
-        if positions.shape != tokens.shape:
-            raise ValueError(
-                f"positions has shape {list(positions.shape)}; it must be {list(tokens.shape)}, "
-                "one for each token"
-            )
-        outside = positions[(positions < 0) | (positions >= self.config.max_len)]
-        if len(outside):
-            raise ValueError(
-                f"positions holds {outside[0]}; it must be 0 to {self.config.max_len - 1}"
-            )
+        is_row = tokens.dim() == 1 and len(tokens) > 0
+        require_shape(is_row, "tokens", tokens, "it must be [num_tokens], at least one")
+        must = f"it must be {list(tokens.shape)}, one for each token"
+        require_shape(positions.shape == tokens.shape, "positions", positions, must)
+        require_below("positions", positions, self.config.max_len)
 
     def require_bytes(self, tokens: Tensor) -> None:
         """Raise ValueError unless every token is in the vocabulary."""
-        wrong = tokens[(tokens < 0) | (tokens >= self.config.vocab_size)]
-        if len(wrong):
-            raise ValueError(
-                f"tokens holds {wrong[0]}; it must be 0 to {self.config.vocab_size - 1}"
-            )
+        require_below("tokens", tokens, self.config.vocab_size)
 
     @torch.inference_mode()
     def generate(self, prompt: Tensor, num_tokens: int, use_cache: bool = True) -> Tensor:
@@ -245,6 +226,13 @@ class TinyLM(nn.Module):
             new = scores[-1].argmax(keepdim=True)
             sequence = torch.cat([sequence, new])
         return sequence[len(prompt) :]
+
+
+def require_below(name: str, numbers: Tensor, end: int) -> None:
+    """Raise ValueError unless all are from 0 to end - 1."""
+    wrong = numbers[(numbers < 0) | (numbers >= end)]
+    if len(wrong):
+        raise ValueError(f"{name} holds {wrong[0]}; it must be 0 to {end - 1}")
 
 
 def encode(text: str) -> Tensor:

@@ -49,11 +49,6 @@ class Shape:
         return str(self.dtype).removeprefix("torch.")
 
     @property
-    def is_even(self) -> bool:
-        """Whether all sequences are equally long."""
-        return len(set(self.seq_lens)) == 1
-
-    @property
     def kv_bytes(self) -> int:
         """Of K and V of all sequences: what a step must read at least."""
         return 2 * sum(self.seq_lens) * self.num_kv_heads * self.head_size * self.dtype.itemsize
@@ -184,18 +179,12 @@ def read_once(words, num_threads):
         start = thread * len(words) // num_threads
         part = words[start : (thread + 1) * len(words) // num_threads]
         quarter = len(part) // 4
-        a, b, c, d = (
-            part[:quarter],
-            part[quarter : 2 * quarter],
-            part[2 * quarter : 3 * quarter],
-            part[3 * quarter : 4 * quarter],
-        )
         sum_a = sum_b = sum_c = sum_d = 0
         for i in range(quarter):
-            sum_a += a[i]
-            sum_b += b[i]
-            sum_c += c[i]
-            sum_d += d[i]
+            sum_a += part[i]
+            sum_b += part[quarter + i]
+            sum_c += part[2 * quarter + i]
+            sum_d += part[3 * quarter + i]
         sums[thread] = sum_a + sum_b + sum_c + sum_d
     return sums.sum()
 

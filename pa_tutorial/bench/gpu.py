@@ -9,11 +9,10 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from pa_tutorial.attention.paged import paged_gather
 from pa_tutorial.attention.step import DecodeStep
@@ -70,16 +69,7 @@ class ColdL2:
         return start.elapsed_time(end)
 
 
-def twin(prepared: object) -> Tensor:
-    """Run the kernel's twin in C++ in its place, on torch's current stream."""
-    from pa_tutorial.kernels.cpp_twin import Twin
-
-    geometry, stream = prepared.geometry, torch.cuda.current_stream().cuda_stream
-    configuration = prepared.grid, geometry.NUM_THREADS, stream, prepared.shared_bytes
-    Twin(geometry)[configuration](*prepared.arguments.values())
-    return prepared.out
-
-
+@cache
 def my_kernels(path: Path = MY_KERNEL) -> dict[str, KernelFile]:
     """name -> a kernel in a reader's my_kernel.py; none if there is no such file."""
     found = {}
@@ -95,17 +85,15 @@ def makers(batch: Batch) -> dict[str, Callable[[], Step]]:
     """name -> a function that prepares a decode step this way."""
     vllm, plain = DecodeStep(*batch.vllm_arguments), DecodeStep(*batch.arguments)
     longest = {"max_seq_len": max(batch.shape.seq_lens)}
-    vector = partial(v1_vector_backend.prepare, vllm, **longest)
     found = {
         "cuda_naive": lambda: naive_backend.prepare(vllm, **longest).run,
         "cuda_v1": lambda: v1_backend.prepare(vllm, **longest).run,
-        "cuda_v1_vector": lambda: vector().run,
+        "cuda_v1_vector": lambda: v1_vector_backend.prepare(vllm, **longest).run,
         "cuda_v2": lambda: v2_backend.prepare(vllm, **longest).run,
         "paged_gather": lambda: partial(paged_gather, *batch.arguments),
         "sdpa": lambda: partial(sdpa, batch.q, *batch.contiguous),
     }
     if batch.q.is_cuda and longest["max_seq_len"] <= 8192:  # 48 KiB of scores, without asking
-        found["twin_v1"] = lambda: partial(twin, vector())
         for name, kernel in my_kernels().items():
             found[name] = lambda k=kernel: k.prepare(vllm).run
     for name, sizes in TRITON.items() if why_absent() is None else ():
@@ -167,7 +155,6 @@ def measure_shape(
 
 def measure(rounds: int, shapes: Iterable[Shape] = SHAPES) -> dict[str, object]:
     """gpu; rows, one per shape; wrong: what was not timed because its result is wrong."""
-    torch.cuda.set_stream(torch.cuda.Stream())  # the twin asks for a stream with a handle
     rows, wrong, milliseconds = [], [], ColdL2()
     for shape in shapes:
         if torch.cuda.mem_get_info()[0] < COPIES * shape.kv_bytes:

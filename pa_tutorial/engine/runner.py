@@ -150,10 +150,8 @@ class Runner:
         self.backend.prepare(step).run()
 
     def _empty_q(self, num_seqs: int) -> Tensor:
-        config, dtype = self.model.config, self.cache.layout.dtype
-        return torch.empty(
-            num_seqs, config.num_heads, config.head_size, dtype=dtype, device=self.device
-        )
+        size = num_seqs, self.model.config.num_heads, self.model.config.head_size
+        return torch.empty(size, dtype=self.cache.layout.dtype, device=self.device)
 
     # Not inference_mode: there, a layer that is cut over ranks costs 0.2 s more for every number of
     # tokens that is new (torch then finds out by trial how the parts of a product are cut).

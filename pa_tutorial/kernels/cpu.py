@@ -24,7 +24,6 @@ from zlib import crc32
 
 import numpy as np
 from numba import njit, prange
-from numba.core.event import Event, Listener, register
 
 from pa_tutorial.kernels import cpu_vectors
 from pa_tutorial.kernels.cpu_vectors import (
@@ -382,10 +381,11 @@ def attend(inputs, own, seq, heads, start_idx, end_idx, HEAD_SIZE):
         for d in range(len(accs)):
             accs[d] = 0
     num_heads, place = heads.end - heads.first, heads.first * HEAD_SIZE
+    k, v = inputs.k_cache, inputs.v_cache
     multiply(inputs.q[seq], place, inputs.scale, own.query, place, num_heads, HEAD_SIZE)
     for turn in range(start_idx, end_idx, TURN // block_size):
         turn_end = min(turn + TURN // block_size, end_idx)
-        score_turn(inputs, own, seq, heads, turn, turn_end, HEAD_SIZE)
+        go_through(inputs, own, seq, heads, turn, turn_end, k, v, turn, True, HEAD_SIZE)
         token = turn * block_size
         num_tokens = min(turn_end * block_size, seq_len) - token
         distance = token - (seq_len - 1)
@@ -394,58 +394,43 @@ def attend(inputs, own, seq, heads, start_idx, end_idx, HEAD_SIZE):
             own.m, heads.first, own.l, heads.first, own.accs, place,
             num_heads, num_tokens, distance, HEAD_SIZE,
         )  # fmt: skip
-        add_turn(inputs, own, seq, heads, turn, turn_end, min(turn_end, end_idx - 1), HEAD_SIZE)
+        following = min(turn_end, end_idx - 1)  # whose K is read after the V of these
+        go_through(inputs, own, seq, heads, turn, turn_end, v, k, following, False, HEAD_SIZE)
 
 
 @njit(**PIECE)
-def score_turn(inputs, own, seq, heads, turn, turn_end, HEAD_SIZE):
-    """The scores of the blocks turn to turn_end - 1, block by block, head by head.
+def go_through(inputs, own, seq, heads, turn, turn_end, cache, other, other_idx, is_k, HEAD_SIZE):
+    """The blocks turn to turn_end - 1 of one cache, block by block, head by head: K gives the
+    scores (is_k), V is added. `other` is the other cache, and other_idx the block of it that is
+    read after them.
 
     No row of a table is taken as an array: that would count references, on a cache line that all
     cores share.
     """
-    k_cache, v_cache, tables = inputs.k_cache, inputs.v_cache, inputs.block_tables
-    _, num_kv_heads, block_size, _ = k_cache.shape
+    tables = inputs.block_tables
+    _, num_kv_heads, block_size, _ = cache.shape
     seq_len = inputs.seq_lens[seq]
     group, ROWS = inputs.q.shape[1] // num_kv_heads, block_size * HEAD_SIZE
     BLOCK, piece = num_kv_heads * ROWS, heads.first_kv * ROWS  # of a block: where its heads begin
     for block_idx in range(turn, turn_end):
-        # V is read after the last block of K
-        after = address(v_cache, tables[seq, turn] * BLOCK + piece)
+        after = address(other, tables[seq, other_idx] * BLOCK + piece)
         if block_idx + 1 < turn_end:
-            after = address(k_cache, tables[seq, block_idx + 1] * BLOCK + piece)
+            after = address(cache, tables[seq, block_idx + 1] * BLOCK + piece)
         token = (block_idx - turn) * block_size
         num_tokens = min(block_size, seq_len - block_idx * block_size)
         for kv_head in range(heads.first_kv, heads.end_kv):
             head, rows = kv_head * group, tables[seq, block_idx] * BLOCK + kv_head * ROWS
-            left = (heads.end_kv - kv_head) * ROWS * k_cache.itemsize
-            score(
-                own.query, head * HEAD_SIZE, k_cache, rows, left, after,
-                num_tokens, group, own.qk, head * TURN + token, HEAD_SIZE,
-            )  # fmt: skip
-
-
-@njit(**PIECE)
-def add_turn(inputs, own, seq, heads, turn, turn_end, next_idx, HEAD_SIZE):
-    """V of the blocks turn to turn_end - 1; next_idx is the block whose K is read after them."""
-    k_cache, v_cache, tables = inputs.k_cache, inputs.v_cache, inputs.block_tables
-    _, num_kv_heads, block_size, _ = v_cache.shape
-    seq_len = inputs.seq_lens[seq]
-    group, ROWS = inputs.q.shape[1] // num_kv_heads, block_size * HEAD_SIZE
-    BLOCK, piece = num_kv_heads * ROWS, heads.first_kv * ROWS  # of a block: where its heads begin
-    for block_idx in range(turn, turn_end):
-        after = address(k_cache, tables[seq, next_idx] * BLOCK + piece)
-        if block_idx + 1 < turn_end:
-            after = address(v_cache, tables[seq, block_idx + 1] * BLOCK + piece)
-        token = (block_idx - turn) * block_size
-        num_tokens = min(block_size, seq_len - block_idx * block_size)
-        for kv_head in range(heads.first_kv, heads.end_kv):
-            head, rows = kv_head * group, tables[seq, block_idx] * BLOCK + kv_head * ROWS
-            left = (heads.end_kv - kv_head) * ROWS * v_cache.itemsize
-            add(
-                own.qk, head * TURN + token, v_cache, rows, left, after,
-                num_tokens, group, own.accs, head * HEAD_SIZE, HEAD_SIZE,
-            )  # fmt: skip
+            left = (heads.end_kv - kv_head) * ROWS * cache.itemsize
+            if is_k:
+                score(
+                    own.query, head * HEAD_SIZE, cache, rows, left, after,
+                    num_tokens, group, own.qk, head * TURN + token, HEAD_SIZE,
+                )  # fmt: skip
+            else:
+                add(
+                    own.qk, head * TURN + token, cache, rows, left, after,
+                    num_tokens, group, own.accs, head * HEAD_SIZE, HEAD_SIZE,
+                )  # fmt: skip
 
 
 @njit(**PIECE)
@@ -495,28 +480,6 @@ COMPILING = "Compiling the CPU kernel: some seconds, once per head size and dtyp
 
 
 @cache
-def announce_compiling() -> None:
-    """Once per process."""
-    sys.stderr.write(COMPILING)
-    sys.stderr.flush()
-
-
-class FirstCompile(Listener):
-    """Says so before Numba compiles a kernel that it hasn't kept on disk."""
-
-    def __init__(self, kernel: Callable) -> None:
-        self.kernel = kernel
-        register("numba:compile", self)
-
-    def on_start(self, event: Event) -> None:
-        if event.data["dispatcher"] is self.kernel:
-            announce_compiling()
-
-    def on_end(self, event: Event) -> None:
-        pass
-
-
-@cache
 def cpu_kernel(HEAD_SIZE: int) -> Callable:
     """kernel(inputs, schedule, partitions, outputs), each as a plain tuple: it takes Numba 0.7 µs
     per call to recognise a NamedTuple. Compiled at its first call, for the types that it is given.
@@ -536,5 +499,7 @@ def cpu_kernel(HEAD_SIZE: int) -> Callable:
                 Partitions(*partitions), Outputs(*outputs), HEAD_SIZE,
             )  # fmt: skip
 
-    FirstCompile(kernel)
+    # Only where Numba has nothing on disk at all: what it has may be of another size or dtype.
+    if not (KEEP and any(Path(kernel.stats.cache_path).glob("cpu.cpu_kernel*.nbc"))):
+        print(COMPILING, end="", file=sys.stderr, flush=True)
     return kernel

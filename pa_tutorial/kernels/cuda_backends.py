@@ -150,7 +150,11 @@ def paged_launch(
     grid, kernel = (num_heads, num_seqs, num_partitions or 1), paged_attention(geometry, loads)
     written = outputs(step.q, num_partitions)
     arguments = {name: flat(tensor) for name, tensor in written.items()} | arguments_of(step)
-    arguments |= strides_of(step)
+    arguments |= {  # since it sees flat memory
+        "q_stride": step.q.stride(0),
+        "kv_block_stride": step.k_cache.stride(0),
+        "kv_head_stride": step.k_cache.stride(1),
+    }
     sizes, out = (geometry, grid, shared_bytes), written["out"]
     return PagedLaunch(kernel, *sizes, arguments, out, unwritten=unwritten)
 
@@ -201,15 +205,6 @@ def arguments_of(step: DecodeStep, memory: Callable[[Tensor], Tensor] = flat) ->
         "block_tables": step.block_tables,
         "seq_lens": step.seq_lens,
         "alibi_slopes": step.float_slopes(),
-    }
-
-
-def strides_of(step: DecodeStep) -> dict[str, int]:
-    """What the paged kernel takes after that, since it sees flat memory."""
-    return {
-        "q_stride": step.q.stride(0),
-        "kv_block_stride": step.k_cache.stride(0),
-        "kv_head_stride": step.k_cache.stride(1),
     }
 
 
@@ -266,18 +261,14 @@ def require_aligned(geometry: Geometry, step: DecodeStep) -> None:
         ("k_cache", step.k_cache, VEC_BYTES, 2),
         ("v_cache", step.v_cache, VEC_BYTES, 2),
     ):
-        require_aligned_start(name, tensor, num_bytes)
+        past = tensor.data_ptr() % num_bytes
+        where = f"{past} bytes past a multiple of {num_bytes}"
+        allowed = f"at a multiple of {num_bytes}, the bytes that one load brings"
+        require(past == 0, f"{name}.data_ptr()", where, allowed)
         for dim, distance in enumerate(strides(tensor)[:dims]):
             stride = distance * geometry.ITEMSIZE
             allowed = f"a multiple of {num_bytes} bytes, what one load brings"
             require(stride % num_bytes == 0, f"{name}.stride({dim})", f"{stride} bytes", allowed)
-
-
-def require_aligned_start(name: str, tensor: Tensor, num_bytes: int) -> None:
-    past = tensor.data_ptr() % num_bytes
-    where = f"{past} bytes past a multiple of {num_bytes}"
-    allowed = f"at a multiple of {num_bytes}, the bytes that one load brings"
-    require(past == 0, f"{name}.data_ptr()", where, allowed)
 
 
 def require_shared(

@@ -7,7 +7,7 @@ by the names below; so can any kernel:
     intermediates(report, geometry, seq_lens)
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -27,13 +27,10 @@ REDUCED = "mark: rescaled"
 REDUCED_NAMES = ("max_logit", "global_exp_sum")
 
 
-def intermediates(
-    report: Report, geometry: Geometry, seq_lens: Tensor, marks: Sequence[str] = MARKS
-) -> dict[str, Tensor]:
-    """The quantities of one launch of a v1 kernel, watched at `marks`.
+def intermediates(report: Report, geometry: Geometry, seq_lens: Tensor) -> dict[str, Tensor]:
+    """The quantities of one launch of a v1 kernel, watched at MARKS.
 
     seq_lens  [num_seqs]
-    marks     fewer than MARKS, if the kernel does not go further: the quantities complete there
     returns   qk       [num_seqs, num_heads, longest]  scores, padded with -inf
               qk_max   [num_seqs, num_heads, 1]        the largest score, as thread 0 knows it
               exp_sum  [num_seqs, num_heads, 1]        sum of exp(qk - qk_max)
@@ -41,17 +38,13 @@ def intermediates(
               accs     [num_seqs, num_heads, head_size] float64: the rows of V that the warps
                        have summed, added up here and not by the kernel's tree
     """
-    found = {}
-    if SCORES_DONE in marks:
-        found["qk"] = scores(report, SCORES_DONE, "logits", seq_lens)
-        found["qk_max"] = of_all(report, SCORES_DONE, lambda snapshot: snapshot["qk_max"][:1])
-    if SUM_DONE in marks:
-        found["exp_sum"] = of_all(report, SUM_DONE, lambda snapshot: snapshot["exp_sum"][:1])
-    if WEIGHTS_DONE in marks:
-        found["logits"] = scores(report, WEIGHTS_DONE, "logits", seq_lens, 0.0)
-    if ROWS_DONE in marks:
-        found["accs"] = of_all(report, ROWS_DONE, lambda s: sum_of_warps(s["accs"], geometry))
-    return found
+    return {
+        "qk": scores(report, SCORES_DONE, "logits", seq_lens),
+        "qk_max": of_all(report, SCORES_DONE, lambda snapshot: snapshot["qk_max"][:1]),
+        "exp_sum": of_all(report, SUM_DONE, lambda snapshot: snapshot["exp_sum"][:1]),
+        "logits": scores(report, WEIGHTS_DONE, "logits", seq_lens, 0.0),
+        "accs": of_all(report, ROWS_DONE, lambda s: sum_of_warps(s["accs"], geometry)),
+    }
 
 
 def intermediates_of_v2(

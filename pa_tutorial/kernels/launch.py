@@ -11,30 +11,7 @@ one.) To repeat a launch, to watch it, or to put it into a CUDA graph, stop befo
 from torch import Tensor
 
 from pa_tutorial.attention.step import DecodeStep
-from pa_tutorial.kernels.cuda_backends import (
-    naive_backend,
-    v1_backend,
-    v1_vector_backend,
-    v2_backend,
-)
-
-
-def paged_attention_naive(
-    q: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    block_tables: Tensor,
-    seq_lens: Tensor,
-    scale: float,
-    alibi_slopes: Tensor | None = None,
-) -> Tensor:
-    """One decode step by the first paged kernel. Stage `cuda_naive`.
-
-    Arguments, result and errors are those of paged_attention_v1; but it divides by the sum of the
-    weights last, so V times seq_len must stay below FLT_MAX.
-    """
-    step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
-    return naive_backend.prepare(step).run()
+from pa_tutorial.kernels.cuda_backends import v1_backend, v1_vector_backend, v2_backend
 
 
 def paged_attention_v1(

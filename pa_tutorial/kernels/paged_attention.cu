@@ -1,10 +1,9 @@
 // paged_attention.py in CUDA C++: the same statements in the same order with the same names.
 // Algorithm: vLLM, csrc/attention/attention_kernels.cuh, paged_attention_kernel.
 //
-// Nothing is included: NVRTC compiles this on a machine without a CUDA toolkit (cpp_twin.py). The
-// tests compile it and never run it; `make gpu` runs it on a GPU and compares it with torch's sdpa.
-// The geometry comes as macros: SCALAR_T (float32, float16 or bfloat16), HEAD_SIZE, BLOCK_SIZE,
-// NUM_THREADS, PARTITION_SIZE, NUM_QUERIES_PER_KV.
+// Nothing is included: NVRTC compiles this on a machine without a CUDA toolkit. The tests do so and
+// look at the machine code; nothing runs it. The geometry comes as macros: SCALAR_T (float32, float16
+// or bfloat16), HEAD_SIZE, BLOCK_SIZE, NUM_THREADS, PARTITION_SIZE, NUM_QUERIES_PER_KV.
 //
 // Two things C++ has for the asking. A vec is one load, because its type is aligned to its own
 // size. `#pragma unroll` makes every index of k_vecs and accs a constant: registers have no index.

@@ -17,7 +17,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from pa_tutorial.arguments import as_row, require, require_memory, require_tensor, whole_number
+from pa_tutorial.arguments import (
+    as_row,
+    require,
+    require_memory,
+    require_shape,
+    require_tensor,
+    whole_number,
+)
 
 # What vLLM compiles its kernels for.
 HEAD_SIZES = (32, 64, 80, 96, 112, 120, 128, 192, 256)
@@ -208,11 +215,8 @@ def require_caches(k_cache: Tensor, v_cache: Tensor) -> tuple[int, int, int, int
     """
     for name, cache in (("k_cache", k_cache), ("v_cache", v_cache)):
         require_tensor(name, cache)
-    if k_cache.dim() not in (4, 5):
-        raise ValueError(
-            f"k_cache has shape {list(k_cache.shape)}; "
-            "it must have 5 dimensions (vLLM) or 4 (plain)"
-        )
+    must = "it must have 5 dimensions (vLLM) or 4 (plain)"
+    require_shape(k_cache.dim() in (4, 5), "k_cache", k_cache, must)
     vllm = k_cache.dim() == 5
     num_blocks, num_kv_heads, *rest = k_cache.shape
     head_size, block_size = (rest[0] * rest[2], rest[1]) if vllm else (rest[1], rest[0])
@@ -277,11 +281,8 @@ def require_tokens(
     expected = [len(slot_mapping), *v_tokens.shape[2:]]
     for name, tensor in (("key", key), ("value", value)):
         require_tensor(name, tensor)
-        if list(tensor.shape) != expected:
-            raise ValueError(
-                f"{name} has shape {list(tensor.shape)}; with this cache and slot_mapping it must "
-                f"be {expected}"
-            )
+        must = f"with this cache and slot_mapping it must be {expected}"
+        require_shape(list(tensor.shape) == expected, name, tensor, must)
         if tensor.dtype != k_cache.dtype:
             raise ValueError(f"{name} is {tensor.dtype}; it must be {k_cache.dtype}, as the cache")
 

@@ -201,10 +201,6 @@ class Simulation:
         """Requests that run at once, on average."""
         return float(self.num_running[self.crowded].mean())
 
-    @property
-    def peak_running(self) -> int:
-        return int(self.num_running.max())
-
 
 def simulate(requests: Sequence[Request], memory: Contiguous | Blocks) -> Simulation:
     """Serve all requests from this memory, which is emptied first. Raises as Server does."""

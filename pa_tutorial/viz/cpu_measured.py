@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from pa_tutorial.arguments import require
 from pa_tutorial.viz import style
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"  # what `make bench` wrote
-RESULTS = BENCHMARKS / "amd-epyc-2-cores.json"
+# What `make bench` wrote
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "amd-epyc-2-cores.json"
 
 Row = dict  # of results["decode"]["rows"]: a shape, and the time of everything that ran on it
 
@@ -71,10 +71,10 @@ def contexts(rows: Sequence[Row], num_heads: int, num_kv_heads: int) -> list[Row
     return sorted(found, key=lambda row: row["shape"]["seq_len"])
 
 
-def label_ends(axes: Axes, ends: dict[str, float], gap: float = 0.08) -> None:
-    """The names of lines right of the axes, beside their ends but `gap` of the height apart."""
+def label_ends(axes: Axes, ends: dict[str, float]) -> None:
+    """The names of lines right of the axes, beside their ends but 8 % of the height apart."""
     _, top = axes.get_ylim()
-    height = 1 + gap
+    gap, height = 0.08, 1.08
     for name in sorted(ends, key=ends.__getitem__, reverse=True):
         height = min(ends[name] / top, height - gap)
         label, color, *_ = LINES[name]
@@ -82,10 +82,9 @@ def label_ends(axes: Axes, ends: dict[str, float], gap: float = 0.08) -> None:
 
 
 @style.styled
-def draw_bandwidth(results: dict | None = None) -> Figure:
+def draw_bandwidth() -> Figure:
     """GB/s of K and V by context, with one query head a KV head and with four."""
-    results = results or json.loads(RESULTS.read_text(encoding="utf-8"))
-    rows = results["decode"]["rows"]
+    rows = json.loads(RESULTS.read_text(encoding="utf-8"))["decode"]["rows"]
     sweeps = [contexts(rows, *heads) for heads in ((16, 16), (32, 8))]
     kernel, gather, shared = (
         gb_per_s(sweep[-1])[name] / gb_per_s(sweep[-1])["reading"]

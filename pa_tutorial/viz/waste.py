@@ -58,11 +58,6 @@ def _draw_share(axes: Axes, row: int, left: float, share: float, kind: Kind) -> 
     write(axes, left + share / 2, row, text, color=style.ink_on(color), bbox=behind)
 
 
-def draw_small_memory_map() -> Figure:
-    """The example of notebook 02."""
-    return _draw_maps(small_memory_maps(step=30), step=30)
-
-
 def small_memory_maps(step: int) -> dict[str, MemoryMap]:
     """The requests of notebook 02, 24 times shorter, so that every slot of 384 can be seen."""
     requests = [
@@ -77,12 +72,14 @@ def small_memory_maps(step: int) -> dict[str, MemoryMap]:
 
 
 @style.styled
-def _draw_maps(maps: Mapping[str, MemoryMap], step: int) -> Figure:
-    """Every slot after so many steps; a hue and a number for a request.
+def draw_small_memory_map() -> Figure:
+    """The example of notebook 02: every slot after 30 steps; a hue and a number for a request.
 
     Full colour: a token stands there. Light: held, a token will come. Hatched: held for nothing.
     White: free. Dots: free, and the next request does not fit into any gap.
     """
+    step = 30
+    maps = small_memory_maps(step)
     fit = [_num_requests(one) for one in maps.values()]
     title = (
         f"After {step} steps, the same memory holds {fit[0]}, {fit[1]} or {fit[2]} requests, "
@@ -92,7 +89,7 @@ def _draw_maps(maps: Mapping[str, MemoryMap], step: int) -> Figure:
     figure, panels = style.new_figure(title, 1.0 + 0.15 * num_rows, ncols=len(maps))
     for axes, (name, drawn), count in zip(panels, maps.items(), fit, strict=True):
         _draw_slots(axes, drawn.kinds, drawn.owner, SLOTS_A_ROW)
-        _number_runs(axes, drawn.owner, SLOTS_A_ROW)
+        _number_runs(axes, drawn.owner)
         axes.set_title(f"{name}: {count} requests", loc="center", weight="normal")
         board(axes, SLOTS_A_ROW + 0.1, num_rows + 0.1, -0.1, -0.1)
     figure.supxlabel(
@@ -116,12 +113,12 @@ def _draw_slots(axes: Axes, kinds: np.ndarray, owner: np.ndarray, row_len: int) 
         box(axes, slot % row_len, slot // row_len, 1, 1, linewidth=0.4, **look)
 
 
-def _number_runs(axes: Axes, owner: np.ndarray, row_len: int) -> None:
+def _number_runs(axes: Axes, owner: np.ndarray) -> None:
     """Write the request's number where its run of slots begins."""
     starts = np.flatnonzero(np.diff(owner, prepend=NOBODY) != 0)
     for slot in starts.tolist():
         if owner[slot] != NOBODY:
-            place = slot % row_len + 0.2, slot // row_len + 0.55
+            place = slot % SLOTS_A_ROW + 0.2, slot // SLOTS_A_ROW + 0.55
             write(axes, *place, owner[slot], "left", size=7, bbox=plate(0.5))
 
 

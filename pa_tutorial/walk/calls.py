@@ -101,8 +101,7 @@ class CandidateLaunch:
 
     def probe(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        s = self.step
-        inputs = (s.q, s.k_cache, s.v_cache, s.block_tables, s.seq_lens, s.scale, s.alibi_slopes)
+        inputs = vars(self.step).values()
         self.out = self.candidate(*inputs, probe=found, **self.sizes)
         return found | {"out": self.out}
 
@@ -154,9 +153,9 @@ def _put(name: str, piece: Tensor, target: Tensor) -> None:
     target[..., :width] = piece.reshape(*target.shape[:-1], width)
 
 
-def tensors_of(**inputs: Tensor | None) -> dict[str, Tensor]:
+def tensors_of(**inputs: object) -> dict[str, Tensor]:
     """Those that are given."""
-    return {name: tensor for name, tensor in inputs.items() if tensor is not None}
+    return {name: tensor for name, tensor in inputs.items() if isinstance(tensor, Tensor)}
 
 
 def run_sequence(problem: SequenceProblem, candidate: Candidate, cached: bool) -> dict[str, Tensor]:
@@ -226,21 +225,11 @@ def some_partitions(problem: DecodeProblem) -> int:
     return min(third_of_blocks * problem.block_size, MOST_OF_A_PARTITION)
 
 
-def no_sizes(problem: DecodeProblem) -> dict[str, int]:
-    """Of most backends."""
-    return {}
-
-
-def v2_sizes(problem: DecodeProblem) -> dict[str, int]:
-    return {"partition_size": some_partitions(problem)}
-
-
-def cpu_sizes(problem: DecodeProblem) -> dict[str, int]:
-    return {"num_shares": NUM_SHARES}
-
-
-def triton_sizes(problem: DecodeProblem) -> dict[str, int]:
-    return {"partition_size": some_partitions(problem), "tile_size": TILE_SIZE}
+def small_sizes(problem: DecodeProblem, names: Sequence[str]) -> dict[str, int]:
+    """For a backend that takes sizes of these names."""
+    sizes = {"partition_size": some_partitions(problem)}
+    sizes |= {"num_shares": NUM_SHARES, "tile_size": TILE_SIZE}
+    return {name: sizes[name] for name in names}
 
 
 def run_paged(problem: DecodeProblem, backend: Backend, sizes: dict[str, int]) -> dict[str, Tensor]:
@@ -259,19 +248,11 @@ def run_paged(problem: DecodeProblem, backend: Backend, sizes: dict[str, int]) -
 
 def probed(backend: Backend, step: DecodeStep, sizes: dict[str, int]) -> dict[str, Tensor]:
     """The output and the intermediates of a step; AnswerError as `checked`."""
-    inputs = tensors_of(
-        q=step.q,
-        k_cache=step.k_cache,
-        v_cache=step.v_cache,
-        block_tables=step.block_tables,
-        seq_lens=step.seq_lens,
-        alibi_slopes=step.alibi_slopes,
-    )
     found: dict[str, Tensor] = {}
 
     def run() -> Tensor:
         found.update(backend.prepare(step, **sizes).probe())
         return found["out"]
 
-    checked(run, inputs)
+    checked(run, tensors_of(**vars(step)))
     return found

@@ -34,8 +34,7 @@ SEQUENCE_CASES = (
         "Each layer has its own K and V, and a new token changes no earlier position.",
     ),
     SequenceProblem("prompt_only", steps=(12,)).isolating(
-        "the whole sequence in one step",
-        "Prefill is causal attention over the whole prompt.",
+        "the whole sequence in one step", "Prefill is causal attention over the whole prompt."
     ),
     SequenceProblem("prompt_of_one_token", steps=(1,) * 8).isolating(
         "decode from the first token on",
@@ -57,10 +56,7 @@ SEQUENCE_CASES = (
         "all weights nearly equal",
         "Each token that a query sees counts once; scores hardly matter.",
     ),
-    SequenceProblem("sharp_softmax", scores="sharp").isolating(
-        "one weight over one half",
-        _SHARP,
-    ),
+    SequenceProblem("sharp_softmax", scores="sharp").isolating("one weight over one half", _SHARP),
     SequenceProblem("extreme_scores", scores="extreme").isolating(
         "scores near +300 and -300, by head and position",
         "Scores reach exp as they are, less the maximum of their query; masked ones are -inf.",
@@ -125,13 +121,9 @@ _DECODE = (
         "a scale that is not head_size ** -0.5", "The scale is an argument; it must be used, once."
     ),
     DecodeProblem("flat_softmax", scores="flat").isolating(
-        "all weights nearly equal",
-        "Every token takes part once, with nearly the same weight.",
+        "all weights nearly equal", "Every token takes part once, with nearly the same weight."
     ),
-    DecodeProblem("sharp_softmax", scores="sharp").isolating(
-        "one weight over one half",
-        _SHARP,
-    ),
+    DecodeProblem("sharp_softmax", scores="sharp").isolating("one weight over one half", _SHARP),
     DecodeProblem("deep_negative_scores", scores="deep_negative").isolating(
         "all scores near -300",
         "exp(-300) is 0 in float32: the true maximum must be subtracted, and differences kept.",

@@ -1,7 +1,7 @@
 """The stages in order: what is new in each, where it runs, and what it is checked against.
 
-A stage names its function by a path, "module of pa_tutorial:function", or its backend by name
-(pa_tutorial.backends), so that looking at the ladder loads none of them.
+A stage names its function by a path, "module of pa_tutorial:function"; without one, it is the
+backend of its own name (pa_tutorial.backends). So looking at the ladder loads none of them.
 """
 
 import importlib
@@ -15,13 +15,10 @@ from pa_tutorial.walk.calls import (
     Candidate,
     CandidateBackend,
     Function,
-    cpu_sizes,
-    no_sizes,
     run_decode,
     run_paged,
     run_sequence,
-    triton_sizes,
-    v2_sizes,
+    small_sizes,
 )
 from pa_tutorial.walk.problem import DecodeProblem, SequenceProblem
 
@@ -36,35 +33,37 @@ def load(path: str) -> Callable:
 
 @dataclass(frozen=True)
 class Stage:
-    """One step of the walk: a function before paging, a backend from then on.
+    """One step of the walk: a function before paging, a backend of the same name from then on.
 
-    function         where it is, or the function itself; it takes (q, k, v, scale, alibi_slopes,
-                     probe)
-    backend          its name in pa_tutorial.backends, or the object
     checked_against  the stages before it that must give the same result
+    function         where it is, or the function itself; it takes (q, k, v, scale, alibi_slopes,
+                     probe). None: the stage is a backend (pa_tutorial.backends)
     own_kinds        the kinds of problem on which the stage itself is checked
     cached           without blocks: K and V are kept from step to step
     takes_gaps       the cache may have gaps between blocks and heads
-    sizes            of the backend, for a problem: small, so that there is something to merge
+    cut_by           the names of the sizes that its backend takes to cut a sequence
     """
 
     name: str
     new: str
+    checked_against: tuple[str, ...]
     function: str | Function | None = None
-    backend: str | Backend | None = None
     where: str = "torch"
-    checked_against: tuple[str, ...] = ()
     own_kinds: tuple[str, ...] = (DECODE,)
     cached: bool = True
     takes_gaps: bool = True
-    sizes: Callable[[DecodeProblem], dict[str, int]] = no_sizes
+    cut_by: tuple[str, ...] = ()
 
     @property
     def is_paged(self) -> bool:
-        return self.backend is not None
+        return self.function is None
 
     def loaded_backend(self) -> Backend:
-        return backend_named(self.backend) if isinstance(self.backend, str) else self.backend
+        return backend_named(self.name)
+
+    def sizes(self, problem: DecodeProblem) -> dict[str, int]:
+        """Of the backend, for a problem: small, so that there is something to merge."""
+        return small_sizes(problem, self.cut_by)
 
     def loaded_function(self) -> Function:
         return load(self.function) if isinstance(self.function, str) else self.function
@@ -106,87 +105,52 @@ class Stage:
         return run(problem, candidate, self.cached)
 
 
+ANY_KIND, SIMULATED = (SEQUENCE, DECODE), "simulator, GPU"
 STAGES: dict[str, Stage] = {
     stage.name: stage
     for stage in (
         Stage(
-            name="full_recompute",
-            new="the definition, with the causal mask",
-            function="attention.full:causal_attention",
-            own_kinds=(SEQUENCE,),
-            cached=False,
+            "full_recompute", "the definition, with the causal mask", (),
+            function="attention.full:causal_attention", own_kinds=(SEQUENCE,), cached=False,
         ),
         Stage(
-            name="kv_cache",
-            new="keep K and V; prefill, then one query a step",
-            function="attention.cached:cached_attention",
-            checked_against=("full_recompute",),
-            own_kinds=(SEQUENCE, DECODE),
+            "kv_cache", "keep K and V; prefill, then one query a step", ("full_recompute",),
+            function="attention.cached:cached_attention", own_kinds=ANY_KIND,
         ),
         Stage(
-            name="paged_gather",
-            new="K and V live in shuffled blocks; gather, then attend",
-            backend="paged_gather",
-            checked_against=("kv_cache",),
+            "paged_gather", "K and V live in shuffled blocks; gather, then attend", ("kv_cache",),
         ),
         Stage(
-            name="online_softmax",
-            new="one pass with running max, sum and accumulator",
-            function="attention.online:online_attention",
-            checked_against=("kv_cache",),
-            own_kinds=(SEQUENCE, DECODE),
+            "online_softmax", "one pass with running max, sum and accumulator", ("kv_cache",),
+            function="attention.online:online_attention", own_kinds=ANY_KIND,
         ),
         Stage(
-            name="paged_online",
-            new="blocks streamed through the online softmax, batched",
-            backend="paged_online",
-            checked_against=("paged_gather", "online_softmax"),
+            "paged_online", "blocks streamed through the online softmax, batched",
+            ("paged_gather", "online_softmax"),
         ),
         Stage(
-            name="cuda_naive",
-            new="one thread a token: the indexing with nothing else",
-            backend="cuda_naive",
-            checked_against=("paged_online",),
-            where="simulator, GPU",
+            "cuda_naive", "one thread a token: the indexing with nothing else", ("paged_online",),
+            where=SIMULATED,
         ),
         Stage(
-            name="cuda_v1",
-            new="q_vecs, k_vecs, thread groups, reductions, LV: vLLM's v1",
-            backend="cuda_v1",
-            checked_against=("cuda_naive",),
-            where="simulator, GPU",
+            "cuda_v1", "q_vecs, k_vecs, thread groups, reductions, LV: vLLM's v1", ("cuda_naive",),
+            where=SIMULATED,
         ),
         Stage(
-            name="cuda_v1_vector",
-            new="the same with loads of 4, 8 and 16 bytes",
-            backend="cuda_v1_vector",
-            checked_against=("cuda_v1",),
-            where="simulator, GPU",
+            "cuda_v1_vector", "the same with loads of 4, 8 and 16 bytes", ("cuda_v1",),
+            where=SIMULATED,
         ),
         Stage(
-            name="cuda_v2",
-            new="partitions and the reduce kernel",
-            backend="cuda_v2",
-            checked_against=("cuda_v1_vector",),
-            sizes=v2_sizes,
-            where="simulator, GPU",
+            "cuda_v2", "partitions and the reduce kernel", ("cuda_v1_vector",),
+            where=SIMULATED, cut_by=("partition_size",),
         ),
         Stage(
-            name="cpu",
-            new="compiled with numba.njit, all cores",
-            where="CPU",
-            backend="cpu",
-            checked_against=("paged_online",),
-            takes_gaps=False,
-            sizes=cpu_sizes,
+            "cpu", "compiled with numba.njit, all cores", ("paged_online",),
+            where="CPU", takes_gaps=False, cut_by=("num_shares",),
         ),
         Stage(
-            name="triton",
-            new="the same algorithm in Triton",
-            where="interpreter, GPU",
-            backend="triton",
-            checked_against=("paged_online",),
-            sizes=triton_sizes,
+            "triton", "the same algorithm in Triton", ("paged_online",),
+            where="interpreter, GPU", cut_by=("partition_size", "tile_size"),
         ),
     )
-}
+}  # fmt: skip

@@ -24,7 +24,7 @@ def qkv(q=(5, 4, 8), k=(5, 2, 8), v=(5, 2, 8)) -> list[torch.Tensor]:
         ({"q": (6, 4, 8)}, "q holds 6 tokens; it must hold 1 to 5"),
         ({"q": (0, 4, 8)}, "q holds 0 tokens"),
         ({"q": (5, 4, 4)}, "k has head_size 8; it must be that of q, 4"),
-        ({"k": (5, 3, 8), "v": (5, 3, 8)}, "num_kv_heads is 3; it must divide num_heads.* 4"),
+        ({"k": (5, 3, 8), "v": (5, 3, 8)}, "num_kv_heads is 3; it must be a divisor of .* 4"),
     ],
 )
 def test_shapes_that_do_not_fit_are_refused(attention, shapes, message) -> None:

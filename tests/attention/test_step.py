@@ -35,7 +35,7 @@ def with_item(place: object, value: float) -> Callable[[Tensor], Tensor]:
 REFUSED = [  # the field, how it is changed, a piece of the message
     ("q", lambda q: q[0], r"q has shape \[4, 16\]; it must have 3 dimensions"),
     ("q", lambda q: q[:2], r"block_tables has shape \[3, 5\]; .* each of the 2 sequences of q"),
-    ("q", lambda q: q[:, :3], "num_kv_heads is 2; it must divide num_heads, which is 3"),
+    ("q", lambda q: q[:, :3], "num_kv_heads is 2; it must be a divisor of num_heads, which is 3"),
     ("q", lambda q: q[..., :8], "k has head_size 16; it must be that of q, 8"),
     ("k_cache", lambda k: k[0, 0], "k_cache has shape"),
     ("v_cache", lambda v: v[:-1], "v_cache is .*; beside this k_cache it must be"),
@@ -88,7 +88,6 @@ def test_a_scale_that_is_no_float32_is_refused() -> None:
 FUNCTIONS = [
     paged_gather,
     paged_online,
-    launch.paged_attention_naive,
     launch.paged_attention_v1,
     launch.paged_attention_v1_vector,
     launch.paged_attention_v2,

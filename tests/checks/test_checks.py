@@ -1,7 +1,6 @@
 """The shared checks: they can fail, they say why, and nothing slips through."""
 
 import sys
-from dataclasses import replace
 from decimal import Decimal
 from types import SimpleNamespace
 
@@ -21,6 +20,7 @@ from pa_tutorial.checks.diagnosing import _position_pattern
 from pa_tutorial.checks.engine_check import SCENES
 from pa_tutorial.checks.running import run_trials
 from pa_tutorial.checks.showing import CaseResult, Result, rows
+from pa_tutorial.walk import ladder
 from pa_tutorial.walk.calls import AnswerError
 from pa_tutorial.walk.cases import CASES, SEQUENCE_CASES, SHORT_CHECK
 from pa_tutorial.walk.ladder import STAGES
@@ -211,11 +211,8 @@ def copy_of_q(step: DecodeStep, probe: object = None) -> torch.Tensor:
 
 
 def test_command_line_exits_with_1_for_a_stage_that_is_wrong(monkeypatch, capsys) -> None:
-    wrong = replace(
-        STAGES["paged_gather"],
-        backend=TorchBackend(copy_of_q, "vllm"),
-    )
-    monkeypatch.setitem(STAGES, "paged_gather", wrong)
+    wrong = TorchBackend(copy_of_q, "vllm")
+    monkeypatch.setattr(ladder, "backend_named", lambda name: wrong)
     assert main(["--short", "paged_gather"]) == 1
     assert "not yet; 0 of" in capsys.readouterr().out
 

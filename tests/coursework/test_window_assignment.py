@@ -67,6 +67,14 @@ def test_another_draw_has_the_same_cases_on_other_numbers(task: Task) -> None:
     assert all(map(np.array_equal, wanted[1], wanted[2]))
 
 
+def test_the_oracle_sees_the_newest_tokens() -> None:
+    """By hand: equal scores, so the output is the mean of what is seen."""
+    keys, values = np.ones((4, 1, 2)), np.array([[9.0, 1], [9, 2], [1, 3], [3, 4]])[:, None]
+    for window, mean in ((2, [2.0, 3.5]), (0, [5.5, 2.5])):
+        out = attend_in_window(np.ones((1, 2)), keys, values, 1.0, np.zeros(1), window)
+        np.testing.assert_allclose(out, [mean])
+
+
 def test_the_code_of_the_hand_out_runs(tmp_path: Path, capsys, monkeypatch) -> None:
     write_folder(assignment(SLIDING_WINDOW), tmp_path, solved=True)
     monkeypatch.chdir(tmp_path)

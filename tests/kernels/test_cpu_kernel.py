@@ -91,6 +91,13 @@ def test_a_processor_with_fewer_or_more_lanes_gives_the_same_step(
     assert capsys.readouterr().err == cpu.COMPILING
 
 
+def test_compiling_is_not_announced_where_numba_has_kept_a_kernel(capsys) -> None:
+    prepare_cpu(**mixed()).run()
+    capsys.readouterr()
+    cpu.cpu_kernel.__wrapped__(MIXED["head_size"])  # as in a new process
+    assert not capsys.readouterr().err
+
+
 @njit
 def copied(stored: np.ndarray, copy: np.ndarray) -> np.ndarray:
     """Each as it is kept: widened, times 1, and narrowed."""

@@ -59,7 +59,7 @@ def window_trial(problem: WindowProblem, run: Run) -> Trial:
         isolates=problem.isolates,
         meaning=problem.meaning,
         run=lambda answer: {"out": torch.stack([run(step, answer) for step in problem.steps()])},
-        references={"float64 with an explicit mask": problem.expected},
+        references={"float64 over the tokens of the window": problem.expected},
         bounds={"out": BOUNDS[problem.dtype]},
         axes=("with the window|with window = 0", *problem.axes),
         step=problem,

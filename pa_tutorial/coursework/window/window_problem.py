@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from pa_tutorial.attention.step import DecodeStep
-from pa_tutorial.walk.oracle import Array
+from pa_tutorial.walk.oracle import Array, attend
 from pa_tutorial.walk.problem import DecodeProblem
 
 
@@ -65,32 +65,22 @@ class WindowProblem(DecodeProblem):
 
     def attention(self) -> Array:
         inputs = self.inputs()
-        slopes = inputs.alibi_slopes
-        slopes = np.zeros(self.num_heads) if slopes is None else slopes.double().numpy()
+        slopes = None if inputs.alibi_slopes is None else inputs.alibi_slopes.double().numpy()
         tokens = zip(inputs.q, inputs.keys, inputs.values, strict=True)
         arrays = ([tensor.double().numpy() for tensor in one] for one in tokens)
         return np.stack([attend_in_window(*a, self.scale, slopes, self.window) for a in arrays])
 
 
 def attend_in_window(
-    q: Array, keys: Array, values: Array, scale: float, slopes: Array, window: int
+    q: Array, keys: Array, values: Array, scale: float, slopes: Array | None, window: int
 ) -> Array:
-    """Attention of the newest query over contiguous K and V, with an explicit mask.
+    """Attention of the newest query over the tokens of its window, the last ones.
 
     q             [num_heads, head_size]
     keys, values  [seq_len, num_kv_heads, head_size]
-    slopes        [num_heads]
+    slopes        [num_heads] or None
     window        tokens that are seen; 0: all
     returns       [num_heads, head_size]
     """
-    seq_len, num_kv_heads, _ = keys.shape
-    distance = np.arange(seq_len)[::-1]  # to the newest token
-    masked = distance >= (window or seq_len)
-    out = np.zeros_like(q)
-    for head, query in enumerate(q):
-        group = head * num_kv_heads // len(q)
-        scores = keys[:, group] @ query * scale - slopes[head] * distance
-        scores[masked] = -np.inf
-        weights = np.exp(scores - scores.max())
-        out[head] = weights / weights.sum() @ values[:, group]
-    return out
+    keys, values = keys[-window:], values[-window:]  # from -0 on are all
+    return attend(q[None], keys, values, scale, slopes, first=len(keys) - 1)["out"][0]

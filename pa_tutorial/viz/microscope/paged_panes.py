@@ -36,12 +36,8 @@ def paged_panes(prepared: PagedLaunch, block: Index = (0, 0, 0)) -> tuple[Pane, 
     Raises ValueError for a launch of another kernel, or a thread block that it does not have.
     """
     whole = {"q", "k_cache", "v_cache", "kv_block_stride"} <= set(prepared.arguments)
-    require(
-        whole,
-        "prepared",
-        "a launch of another kernel",
-        "of the paged kernel: v1, or the partitions of v2",
-    )
+    allowed = "of the paged kernel: v1, or the partitions of v2"
+    require(whole, "prepared", "a launch of another kernel", allowed)
     inside = len(block) == 3 and all(0 <= i < n for i, n in zip(block, prepared.grid, strict=True))
     require(inside, "block", block, f"in the grid {prepared.grid}")
     g, (head, sequence, partition) = prepared.geometry, block
@@ -65,20 +61,17 @@ def paged_panes(prepared: PagedLaunch, block: Index = (0, 0, 0)) -> tuple[Pane, 
 
 def _tiles(prepared: PagedLaunch, block: Index) -> tuple[Tile, ...]:
     """The blocks that one thread block reads. One that stands twice in the table is one tile."""
-    g, (head, sequence, partition) = prepared.geometry, block
+    g, (head, sequence, partition), given = prepared.geometry, block, prepared.arguments
     kv_head = head // g.NUM_QUERIES_PER_KV
-    tokens = range(int(prepared.arguments["seq_lens"][sequence]))[partition * g.PARTITION_SIZE :]
+    tokens = range(int(given["seq_lens"][sequence]))[partition * g.PARTITION_SIZE :]
     tokens = tokens[: g.PARTITION_SIZE] if g.PARTITION_SIZE else tokens
     logical_of: dict[int, list[int]] = {}
     for logical in range(tokens.start // g.BLOCK_SIZE, -(-tokens.stop // g.BLOCK_SIZE)):
-        physical = int(prepared.arguments["block_tables"][sequence, logical])
+        physical = int(given["block_tables"][sequence, logical])
         logical_of.setdefault(physical, []).append(logical)
     tiles = []
     for physical, logical in logical_of.items():
-        start = (
-            physical * prepared.arguments["kv_block_stride"]
-            + kv_head * prepared.arguments["kv_head_stride"]
-        )
+        start = physical * given["kv_block_stride"] + kv_head * given["kv_head_stride"]
         values = {"physical block": physical, "logical block": logical[0], "KV head": kv_head}
         names = " and ".join(map(str, logical))
         tiles.append(Tile(f"{names} → {physical}", start, values))

@@ -122,10 +122,17 @@ def memory_pane(trace: Trace, number: int, array: TracedArray) -> Pane:
 
 
 def pane_as_data(pane: Pane, trace: Trace) -> dict[str, object]:
-    """For the page. Addresses and strides in bytes."""
+    """The pane of a global array, for the page. Addresses and strides in bytes."""
     number = array_number(trace, pane.array)
-    array = trace.arrays[number]
-    itemsize = array.dtype.itemsize
+    return _as_data(pane, number, trace.arrays[number])
+
+
+def _as_data(pane: Pane, number: int | None, array: TracedArray) -> dict[str, object]:
+    """`low` is the array's first byte, `end` the one behind its last."""
+    itemsize, first = array.dtype.itemsize, array.address
+    steps = [s * (n - 1) for s, n in zip(array.strides, array.shape, strict=True)]
+    low, high = (sum(f(step, 0) for step in steps) for f in (min, max))
+    tiles = [(t.title, first + t.start * itemsize, {**t.values}) for t in pane.tiles]
     return {
         "title": pane.title,
         "array": number,
@@ -133,46 +140,25 @@ def pane_as_data(pane: Pane, trace: Trace) -> dict[str, object]:
         "unit": itemsize,
         "rows": _axes(pane.rows, itemsize),
         "columns": _axes(pane.columns, itemsize),
-        "tiles": [
-            {
-                "title": t.title,
-                "address": array.address + t.start * itemsize,
-                "values": {**t.values},
-            }
-            for t in pane.tiles
-        ],
+        "tiles": [dict(zip(("title", "address", "values"), tile, strict=True)) for tile in tiles],
         "labels": {name: {**terms} for name, terms in pane.labels.items()},
-        **_ends(array),
+        "low": first + low * itemsize,
+        "end": first + (high + 1) * itemsize,
     }
-
-
-def _ends(array: TracedArray) -> dict[str, int]:
-    """Its first byte, and the one behind its last."""
-    steps = [s * (n - 1) for s, n in zip(array.strides, array.shape, strict=True)]
-    low, high = (sum(f(step, 0) for step in steps) for f in (min, max))
-    itemsize = array.dtype.itemsize
-    return {"low": array.address + low * itemsize, "end": array.address + (high + 1) * itemsize}
 
 
 def shared_as_data(trace: Trace) -> dict[str, object] | None:
     """Shared memory by bank: a row has the 32 words of the 32 banks. None: there is none."""
-    arrays = [(i, a) for i, a in enumerate(trace.arrays) if a.space == "shared"]
+    arrays = [a for a in trace.arrays if a.space == "shared"]
     if not arrays:
         return None
-    unit = min(4, *(a.dtype.itemsize for _, a in arrays))
-    end = max(a.address + prod(a.shape) * a.dtype.itemsize for _, a in arrays)
-    return {
-        "title": "shared memory: a column is a bank",
-        "array": None,
-        "color": style.lighter(style.LOGITS, 0.65),
-        "unit": unit,
-        "rows": _axes((Axis("row", -(-end // 128), 128),), 1),
-        "columns": _axes((Axis("bank", 32, 4), Axis("byte", 4 // unit, unit)), 1),
-        "tiles": [{"title": "", "address": 0, "values": {}}],
-        "labels": {"bank": {"bank": 1}},
-        "low": 0,
-        "end": end,
-    }
+    unit = min(4, *(a.dtype.itemsize for a in arrays))
+    end = max(a.address + prod(a.shape) * a.dtype.itemsize for a in arrays)
+    memory = TracedArray("shared memory", "shared", np.dtype("u1"), (end,), (1,), 0)
+    axes = (Axis("row", -(-end // 128), 128),), (Axis("bank", 32, 4), Axis("byte", 4 // unit, unit))
+    title = f"{memory.name}: a column is a bank"
+    pane = Pane(memory.name, title, *axes, labels={"bank": {"bank": 1}}, color=style.LOGITS)
+    return _as_data(pane, None, memory) | {"unit": unit}
 
 
 def local_as_data(number: int, array: TracedArray) -> dict[str, object]:
@@ -180,20 +166,8 @@ def local_as_data(number: int, array: TracedArray) -> dict[str, object]:
     *outer, last = array.shape or (1,)
     runs = Axis("row", prod(outer), last)
     rows, columns = ((), (runs,)) if prod(array.shape) <= LONG else ((runs,), ())
-    columns = (*columns, Axis("column", last, 1))
-    itemsize = array.dtype.itemsize
-    return {
-        "title": array.name,
-        "array": number,
-        "color": style.lighter(style.QUIET, 0.65),
-        "unit": itemsize,
-        "rows": _axes(rows, itemsize),
-        "columns": _axes(columns, itemsize),
-        "tiles": [{"title": "", "address": 0, "values": {}}],
-        "labels": {},
-        "low": 0,
-        "end": prod(array.shape) * itemsize,
-    }
+    pane = Pane(array.name, array.name, rows, (*columns, Axis("column", last, 1)))
+    return _as_data(pane, number, array)
 
 
 def _axes(axes: Sequence[Axis], itemsize: int) -> list[dict[str, object]]:

@@ -1,5 +1,7 @@
 """A picture of one instruction, as the microscope shows it: for pages on which nothing runs."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
@@ -12,6 +14,7 @@ from pa_tutorial.simt.source import Site
 from pa_tutorial.simt.trace import KINDS, NO_LANE, NO_TURN, SPACES, loop_name
 from pa_tutorial.simt.traffic import NUM_BANKS, WORD, costs, units
 from pa_tutorial.viz import style
+from pa_tutorial.viz.drawing import plural
 from pa_tutorial.viz.microscope.data import LANE_COLORS
 
 DOES = {"read": "reads", "write": "writes", "atomic": "changes"}
@@ -64,14 +67,10 @@ def _title(trace: Trace, now: Trace, step: int) -> str:
     cost = {name: int(values[0]) for name, values in costs(now).items()}
     words = f"{head} {DOES[kind]} {now.the_array().name}, {record.num_bytes} bytes a lane"
     if space == "global":
-        words += f"; {_count(cost['sectors'], 'sector')}, {cost['ideal_sectors']} at best"
+        words += f"; {plural(cost['sectors'], 'sector')}, {cost['ideal_sectors']} at best"
     if space == "shared":
-        words += f"; {_count(cost['wavefronts'], 'wavefront')}, {cost['ideal']} at best"
+        words += f"; {plural(cost['wavefronts'], 'wavefront')}, {cost['ideal']} at best"
     return words
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" + ("" if number == 1 else "s")
 
 
 def _draw_source(axes: Axes, trace: Trace, now: Trace) -> None:
@@ -140,10 +139,7 @@ def _draw_timeline(axes: Axes, trace: Trace, step: int) -> None:
         at = {"transform": axes.transAxes, "size": 7, "va": "top"}
         axes.text(0.25 * place, -0.06, "■", color=SPACE_COLORS[space], **at)
         axes.text(0.25 * place + 0.02, -0.06, words, color=style.QUIET, **at)
-    axes.set_yticks(np.arange(trace.num_warps) + 0.5, [f"warp {w}" for w in range(len(pixels))])
-    axes.tick_params(length=0, labelsize=7)
-    axes.set_xticks([])
-    axes.spines[:].set_visible(False)
+    _name_rows(axes, np.arange(trace.num_warps) + 0.5, [f"warp {w}" for w in range(len(pixels))])
 
 
 def _draw_lanes(axes: Axes, now: Trace, lane: int | None) -> None:
@@ -160,17 +156,14 @@ def _draw_lanes(axes: Axes, now: Trace, lane: int | None) -> None:
     shuffles = max(source.values()) != NO_LANE
     axes.set_xlim(0, 32)
     axes.set_ylim(-1 if shuffles else 0, 1)
-    axes.set_yticks([0.5, -0.5][: 1 + shuffles], ["lanes", "reads from"][: 1 + shuffles])
-    axes.set_xticks([])
-    axes.tick_params(length=0, labelsize=7)
-    axes.spines[:].set_visible(False)
+    _name_rows(axes, [0.5, -0.5][: 1 + shuffles], ["lanes", "reads from"][: 1 + shuffles])
 
 
 def _draw_pane(axes: Axes, trace: Trace, now: Trace, shape: dict, lane: int | None) -> None:
     """The tile that is touched: pale before, the lanes' colours and numbers now."""
     inside = np.add.outer(_offsets(shape["rows"]), _offsets(shape["columns"]))
     unit = shape["unit"]
-    touched = _addresses(now, unit)
+    touched = _addresses(now.records, unit)
     starts = [tile["address"] for tile in shape["tiles"]]
     tile = next(i for i, start in enumerate(starts) if np.isin(inside + start, touched).any())
     cells = inside + starts[tile]
@@ -182,7 +175,7 @@ def _draw_pane(axes: Axes, trace: Trace, now: Trace, shape: dict, lane: int | No
     if lane is not None:
         followed &= records.warp == now.records.warp[0]
     before = records[array & followed & (records.instruction <= now.records.instruction[0])]
-    seen = np.isin(cells, _addresses_of(before, unit))
+    seen = np.isin(cells, _addresses(before, unit))
     colors = np.where(seen[..., None], to_rgb(shape["color"]), to_rgb(style.EMPTY))
     num_rows, num_columns = cells.shape
     extent = (0, num_columns, num_rows, 0)
@@ -195,12 +188,18 @@ def _draw_pane(axes: Axes, trace: Trace, now: Trace, shape: dict, lane: int | No
     _draw_touched(axes, now, cells, unit, run, lane)
     words = shape["title"] + (f": {t}" if (t := shape["tiles"][tile]["title"]) else "")
     axes.set_title(words, weight="normal", pad=3)
-    axes.set_xticks([])
-    axes.set_yticks([])
-    axes.spines[:].set_visible(False)
+    _name_rows(axes, [], [])
     if shape["array"] is None:
         _draw_banks(axes, now, run)
         _name_arrays(axes, trace, num_columns)
+
+
+def _name_rows(axes: Axes, places: Sequence[float], names: Sequence[str]) -> None:
+    """These names at the left, and nothing else around the axes."""
+    axes.set_yticks(places, names)
+    axes.tick_params(length=0, labelsize=7)
+    axes.set_xticks([])
+    axes.spines[:].set_visible(False)
 
 
 def _draw_banks(axes: Axes, now: Trace, run: int) -> None:
@@ -271,15 +270,11 @@ def _belongs(trace: Trace, shape: dict, now: Trace) -> bool:
     if record.array != shape["array"]:
         return False
     inside = np.add.outer(_offsets(shape["rows"]), _offsets(shape["columns"]))
-    touched = _addresses(now, shape["unit"])
+    touched = _addresses(now.records, shape["unit"])
     return any(np.isin(inside + tile["address"], touched).any() for tile in shape["tiles"])
 
 
-def _addresses(trace: Trace, unit: int) -> np.ndarray:
-    return _addresses_of(trace.records, unit)
-
-
-def _addresses_of(records: np.recarray, unit: int) -> np.ndarray:
+def _addresses(records: np.recarray, unit: int) -> np.ndarray:
     """The aligned units that some records touch, as byte addresses."""
     return np.unique(units(records, unit)[1]) * unit
 
