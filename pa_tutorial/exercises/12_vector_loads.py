@@ -1,87 +1,21 @@
-"""Exercises of notebook 12: may a tensor be loaded by vecs, and a copy by vecs with a tail."""
-
-from itertools import product
+"""Exercise of notebook 12: a copy by vecs, with a tail."""
 
 import numpy as np
-import torch
 from numba import cuda
-from torch import Tensor
 
 from pa_tutorial.exercises.drawing import seeded
 from pa_tutorial.exercises.exercise import Exercise
-from pa_tutorial.exercises.grading import graded
 from pa_tutorial.exercises.kernel_grading import ITEM, Enough, Task, on_tasks
 from pa_tutorial.kernels.geometry import divide_round_up
 from pa_tutorial.kernels.vectors import vector_access
 from pa_tutorial.simt.gpus import WARP_SIZE
 from pa_tutorial.simt.traffic import SECTOR
-from pa_tutorial.walk.calls import AnswerError, Function, require_written
 
 VEC = 4  # elements of 16 bytes
 
 load_4, store_4, _ = vector_access(VEC)
 
 
-# 1. ---------------------------------------------------------------------------------------------
-def may_load(address: int, strides: tuple[int, ...], num_bytes: int) -> bool:
-    """Whether every row of a tensor begins where a load of num_bytes may begin.
-
-    address  of the first row, in bytes
-    strides  bytes from one row to the next, along each axis
-    """
-    # a load of n bytes begins at a multiple of n: which numbers must be multiples?
-    ### BEGIN SOLUTION
-    return all(number % num_bytes == 0 for number in (address, *strides))
-    ### END SOLUTION
-
-
-_STEPS = "Every row must begin at a multiple: look at each stride by itself."
-LOAD_CASES = (
-    # name, what it isolates, what its failure means, address, strides, bytes of a load
-    ("value_rows", "V of the worked example", _STEPS, 512, (1024, 512, 16), 16),
-    ("shifted", "it begins late", "The first load begins at `address`.", 514, (1024, 16), 16),
-    ("odd_gap", "a gap between two sequences of q", _STEPS, 512, (258, 64), 8),
-    ("two_strides", "strides whose sum is a multiple", _STEPS, 1024, (8, 24), 16),
-    ("narrow", "the same, 8 bytes at once", "It may: 8 divides them all.", 1024, (8, 24), 8),
-)
-
-
-def questions(address: int, strides: tuple[int, ...], num_bytes: int, draw: int) -> list[tuple]:
-    """For another draw three, multiplied and moved: the answer stays, and one is soon guessed."""
-    rng = seeded(address, draw)
-    odds = 2 * rng.integers(8, size=3 if draw else 0) + 1
-    return [
-        (address * odd + 16 * int(rng.integers(64)), tuple(odd * s for s in strides), num_bytes)
-        for odd in odds.tolist()
-    ] or [(address, strides, num_bytes)]
-
-
-def load_run(answer: Function, *case: int) -> Tensor:
-    answers = [require_written(answer(*question)) for question in questions(*case)]
-    if not all(isinstance(found, bool | np.bool_) for found in answers):
-        raise AnswerError(f"it returned {answers[0]!r:.60}; it must return True or False")
-    return torch.tensor(answers).int()
-
-
-def by_trying(*case: int) -> Tensor:
-    """The first four rows along each axis."""
-    tried = [
-        all((address + np.dot(index, strides)) % num_bytes == 0 for index in rows)
-        for address, strides, num_bytes in questions(*case)
-        for rows in [product(range(4), repeat=len(strides))]
-    ]
-    return torch.tensor(tried).int()
-
-
-MAY_LOAD = Exercise(
-    text="**Your turn.** Before it launches, a program must ask this of every tensor. One line.",
-    solution=may_load,
-    cases=graded(LOAD_CASES, load_run, by_trying, ("answer",)),
-    is_warm_up=True,
-)
-
-
-# 2. ---------------------------------------------------------------------------------------------
 @cuda.jit
 def copy_by_vecs(out, a):
     """A copy, by one thread block, 16 bytes at a time.
@@ -139,4 +73,4 @@ touched, and no memory transaction wasted: 512 bytes for each, and one more for 
 )
 
 
-EXERCISES = (MAY_LOAD, COPY)
+EXERCISES = (COPY,)

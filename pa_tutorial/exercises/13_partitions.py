@@ -1,81 +1,20 @@
-"""Exercises of notebook 13: the range of a partition, and the reduce kernel in one pass."""
+"""Exercise of notebook 13: the reduce kernel in one pass."""
 
 import math
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 from numba import cuda, float32
-from torch import Tensor
 
 from pa_tutorial.exercises.drawing import seeded
 from pa_tutorial.exercises.exercise import Exercise
-from pa_tutorial.exercises.grading import graded, whole_numbers
 from pa_tutorial.exercises.kernel_grading import ITEM, Enough, Task, on_tasks
 from pa_tutorial.simt import Trace
 from pa_tutorial.simt.gpus import WARP_SIZE
 from pa_tutorial.simt.traffic import SECTOR
-from pa_tutorial.walk.calls import AnswerError, Function
+from pa_tutorial.walk.calls import AnswerError
 
 
-# 1. ---------------------------------------------------------------------------------------------
-def partition_range(
-    partition_idx: int, seq_len: int, block_size: int, partition_size: int
-) -> tuple[int, int, int]:
-    """(start_block_idx, end_block_idx, num_tokens) of a partition that has at least one token.
-
-    The partition has the blocks from start_block_idx up to, but without, end_block_idx.
-    """
-    # the last partition may be cut off; blocks are rounded up, tokens are not
-    ### BEGIN SOLUTION
-    start_block_idx = partition_idx * (partition_size // block_size)
-    num_tokens = min(partition_size, seq_len - partition_idx * partition_size)
-    return start_block_idx, start_block_idx + -(-num_tokens // block_size), num_tokens
-    ### END SOLUTION
-
-
-RANGE = "start_block_idx|end_block_idx|num_tokens"
-_BLOCKS = "Block indices count through the whole sequence; a partition has several blocks."
-_END = "The last partition ends where the sequence ends: blocks are rounded up, tokens are not."
-RANGE_CASES = (
-    # name, what it isolates, what its failure means, partition, seq_len, block and partition size
-    ("first", "the first partition of a sequence", _END, 0, 11, 8, 8),
-    ("last", "the last one, cut off", _END, 1, 11, 8, 8),
-    ("full", "one in the middle, of two blocks", _BLOCKS, 1, 50, 8, 16),
-    ("half", "the last one, with one token", _BLOCKS, 3, 49, 8, 16),
-    ("exactly_full", "the last one, full to its last token", _END, 3, 64, 8, 16),
-)
-
-
-def another_range(rng: np.random.Generator, name: str, _: int, __: int, *sizes: int) -> tuple:
-    """Another sequence and another partition of it, with the same property."""
-    times = int(rng.integers(2, 5))  # blocks and partitions of another size
-    block_size, size = (times * tokens for tokens in sizes)
-    full, tail = int(rng.integers(2, 7)), int(rng.integers(1, block_size))
-    tail = {"half": 1, "exactly_full": size}.get(name, tail)
-    partition = {"first": 0, "full": full - 1}.get(name, full)
-    return None, partition, full * size + tail, block_size, size
-
-
-def range_run(answer: Function, *parts: int) -> Tensor:
-    return torch.tensor(whole_numbers(answer(*parts), 3, f"ints: {RANGE}"))
-
-
-def tokens_counted(partition: int, seq_len: int, block_size: int, size: int) -> Tensor:
-    tokens = [token for token in range(seq_len) if token // size == partition]
-    blocks = [token // block_size for token in tokens]
-    return torch.tensor([min(blocks), max(blocks) + 1, len(tokens)])
-
-
-RANGE_OF_PARTITION = Exercise(
-    text="**Your turn**, in plain Python: two or three lines with which the kernel will begin.",
-    solution=partition_range,
-    cases=graded(RANGE_CASES, range_run, tokens_counted, (RANGE,), another_range),
-    is_warm_up=True,
-)
-
-
-# 2. ---------------------------------------------------------------------------------------------
 @cuda.jit
 def reduce_online(out, exp_sums, max_logits, tmp_out, seq_lens, partition_size):
     """The reduce kernel, going once through the partitions. The grid is (num_heads, num_seqs).
@@ -192,13 +131,12 @@ def online_task(draw: int, num_threads: int, seq_lens: tuple, size: int, *sizes:
 
 ONLINE = Exercise(
     text="""\
-Your reduce kernel, like vLLM's, goes through the partitions three times: for M, for the sum, for
-the output. It needs shared memory and barriers. Write one that goes through them once, with the
-online softmax of notebook 05. Each thread does it for its own elements of the output: no shared
-memory, no barrier, no shuffle. For 32 elements of the output, each value of a partition is loaded
-once.""",
+Your reduce kernel, like vLLM's, goes through the partitions three times, with shared memory and
+barriers. Write one that goes through them once, with the online softmax of notebook 05: each thread
+for its own elements of the output, without shared memory, barrier or shuffle. For 32 elements of
+the output, each value of a partition is loaded once.""",
     solution=reduce_online,
     cases=on_tasks(ONLINE_CASES, online_task, ("sequence", "head", "dimension")),
 )
 
-EXERCISES = (RANGE_OF_PARTITION, ONLINE)
+EXERCISES = (ONLINE,)

@@ -88,7 +88,8 @@ class Blank:
     @property
     def num_lines(self) -> int:
         """Lines of code that the reader writes."""
-        return len(code_lines(self.source)) - len(code_lines(self.stub)) + 1
+        given = len(code_lines(self.stub)) - self.stub.count(YOUR_CODE)
+        return len(code_lines(self.source)) - given
 
     @property
     def body(self) -> str:

@@ -30,7 +30,10 @@ OF_FILE = {
     "naive": (*SHAPES, *EDGES, "head_size_256"),
     "v1": (*SHAPES, *EDGES),
     "vectors": (*SHAPES, *EDGES),
-    "v2": ("worked_example", "gqa", "bfloat16", "drifting_scores", "long_context"),
+    "v2": (
+        *("worked_example", "gqa", "bfloat16"),
+        *("very_deep_negative_scores", "drifting_scores", "long_context"),
+    ),
 }
 GRADED = ("head_size_96", "block_size_8", "block_size_32")  # other constants than the notebook's
 # Another answer may be right, but must not take more transactions for these: they are the subject.
@@ -39,7 +42,8 @@ ARRAYS = {"vectors": ("q", "k_cache", "v_cache")}
 
 def launch_of(file: str, problem: DecodeProblem, *functions: Callable) -> FileLaunch:
     """A step on the kernel of a file, with a reader's functions in it."""
-    size = 8 if problem.name == "worked_example" else PARTITION_SIZE
+    several = max(problem.seq_lens) > PARTITION_SIZE  # partitions, with several blocks each
+    size = PARTITION_SIZE if several else problem.block_size
     return KernelFile(file, *functions).prepare(problem.paged("vllm"), partition_size=size)
 
 

@@ -43,7 +43,6 @@ from pa_tutorial.kernels.intermediates import (
 )
 from pa_tutorial.simt import Trace, simulate
 from pa_tutorial.simt.snapshots import Index
-from pa_tutorial.text_changes import Change
 
 KERNELS = Path(__file__).with_name("kernels")
 # Each file, and those whose definitions it changes.
@@ -94,7 +93,7 @@ class KernelFile:
 
     name       "naive", "v1", "vectors" (v1 with vector loads) or "v2"
     functions  kernels, device functions and launchers; each takes the place of the file's function
-               of the same name, or is added to the file. Also texts, from `changed` or of constants
+               of the same name, or is added to the file. Also texts, of constants for example
 
     Raises ValueError for another name.
     """
@@ -135,9 +134,9 @@ class KernelFile:
     def written(self) -> set[str]:
         """The names of its functions that aren't ours: a reader's, or texts."""
         found: set[str] = set()
-        for one in self.functions:
-            if not is_ours(one):
-                found |= functions_in(text_of(one))
+        for one in self.functions:  # the last one of a name counts
+            names = functions_in(text_of(one))
+            found = found - names if is_ours(one) else found | names
         return found
 
     def why_absent(self) -> None:
@@ -280,26 +279,6 @@ def text_of(function: Callable | str) -> str:
     if isinstance(function, str):
         return function
     return textwrap.dedent(inspect.getsource(getattr(function, "py_func", function)))
-
-
-def changed(function: Callable | str, lines: str) -> str:
-    """The text of a function with some of its lines changed, for a KernelFile.
-
-    lines  changes as `diff` writes them, with an empty line between two: lines with - go, lines
-           with + come, lines with a space stay
-
-    Raises ValueError for other lines, and if those that go or stay are not there once, in a row.
-    """
-    text = text_of(function)
-    for change in re.split(r"\n\n+", lines.strip("\n")):
-        signed = f"{change}\n".splitlines(keepends=True)
-        old, new = ("".join(s[1:] for s in signed if s[0] in kept) for kept in (" -", " +"))
-        if not old or any(line[0] not in "-+ " for line in signed):
-            raise ValueError(
-                f"each line begins with -, + or a space, and not all with +:\n{change}"
-            )
-        text = Change(file="", old=old, new=new).made_in(text)
-    return text
 
 
 def updated(text: str, change: str) -> str:

@@ -11,7 +11,7 @@ import torch
 from numba import cuda
 
 from pa_tutorial.backends import Backend, backend_named
-from pa_tutorial.exercises.kernel_file import LAUNCHES, KernelFile, changed, imported, updated
+from pa_tutorial.exercises.kernel_file import LAUNCHES, KernelFile, imported, updated
 from pa_tutorial.simt import SimtError
 from pa_tutorial.viz.kernel_runs import REFERENCE
 from pa_tutorial.walk.cases import WORKED_EXAMPLE
@@ -73,25 +73,10 @@ def test_definitions_are_replaced_by_name_and_new_ones_follow_their_kind() -> No
     assert text.index("NEW = 1") < text.index("def first")
 
 
-FUNCTION = "def sum_of_two():\n    a = 1\n    b = 2\n    return a + b\n"
-
-
-def test_lines_of_a_function_are_changed_as_a_diff_says() -> None:
-    text = changed(FUNCTION, "\n-    a = 1\n+    a = 3\n\n     b = 2\n+    b += 1\n")
-    assert text == "def sum_of_two():\n    a = 3\n    b = 2\n    b += 1\n    return a + b\n"
-
-
-@pytest.mark.parametrize(
-    ("lines", "words"),
-    [
-        ("-    a = 2\n+    a = 3\n", "there 0 times"),
-        ("+    c = 3\n", "not all with +"),
-        ("-    a = 1\na = 3\n", r"begins with -, \+ or a space"),
-    ],
-)
-def test_a_change_without_a_place_or_a_sign_is_refused(lines: str, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        changed(FUNCTION, lines)
+def test_of_two_functions_of_one_name_the_last_says_whose_it_is() -> None:
+    ours = KernelFile("v1").module().load_key
+    assert KernelFile("v1", ours, load_key).written() == {"load_key"}
+    assert KernelFile("v1", load_key, ours).written() == set()
 
 
 def test_formulas_follow_a_constant() -> None:

@@ -33,9 +33,11 @@ PARTITION_SIZE = 8  # tokens of a thread block, in whole blocks; vLLM has 512
 
 
 @cuda.jit(device=True)
-def blocks_of_partition(partition_idx, num_tokens):
+def bounds_of_partition(partition_idx, seq_len):  # num_tokens, (start_block_idx, end_block_idx)
+    num_tokens = min(PARTITION_SIZE, seq_len - partition_idx * PARTITION_SIZE)
     start_block_idx = partition_idx * (PARTITION_SIZE // BLOCK_SIZE)
-    return start_block_idx, start_block_idx + (num_tokens + BLOCK_SIZE - 1) // BLOCK_SIZE
+    num_blocks = (num_tokens + BLOCK_SIZE - 1) // BLOCK_SIZE
+    return num_tokens, (start_block_idx, start_block_idx + num_blocks)
 
 
 @cuda.jit
@@ -45,10 +47,9 @@ def paged_attention_v2(
     head_idx, seq_idx, partition_idx = cuda.blockIdx.x, cuda.blockIdx.y, cuda.blockIdx.z
     kv_head_idx, seq_len = head_idx // NUM_QUERIES_PER_KV, seq_lens[seq_idx]
     block_table, slope = block_tables[seq_idx], alibi_slopes[head_idx]
-    num_tokens = min(PARTITION_SIZE, seq_len - partition_idx * PARTITION_SIZE)
+    num_tokens, blocks = bounds_of_partition(partition_idx, seq_len)
     if num_tokens <= 0:
         return  # the sequence ends before this partition
-    blocks = blocks_of_partition(partition_idx, num_tokens)
     q_vecs = cuda.shared.array(Q_VECS_SHAPE, scalar_t)
     logits = cuda.shared.array(0, float32)  # a float32 per slot of the partition
     red_smem = cuda.shared.array(RED_SMEM_SIZE, float32)
@@ -74,44 +75,61 @@ def paged_attention_v2(
         write_rows(tmp_out[seq_idx, head_idx, partition_idx], accs)
 
 
+@cuda.jit(device=True)
+def largest_of_partitions(
+    shared_max_logits, red_smem, max_logits, num_partitions
+):  # max_logits [max_num_partitions], of one head of one sequence
+    max_logit = float32(-FLT_MAX)
+    for i in range(index_t(cuda.threadIdx.x), num_partitions, NUM_THREADS):
+        shared_max_logits[i] = max_logits[i]
+        max_logit = max(max_logit, shared_max_logits[i])
+    return block_max(red_smem, max_logit, 1)
+
+
+@cuda.jit(device=True)
+def rescaled_sums(
+    shared_exp_sums, red_smem, exp_sums, shared_max_logits, max_logit, num_partitions
+):  # exp_sums [max_num_partitions], of one head of one sequence
+    global_exp_sum = float32(0)
+    for i in range(index_t(cuda.threadIdx.x), num_partitions, NUM_THREADS):
+        r = exp_sums[i] * math.exp(shared_max_logits[i] - max_logit)
+        shared_exp_sums[i] = r
+        global_exp_sum += r
+    return block_sum(red_smem[NUM_WARPS:], global_exp_sum)  # its barrier shows every r to all
+
+
+@cuda.jit(device=True)
+def merged_output(
+    out, tmp_out, shared_exp_sums, global_exp_sum, num_partitions
+):  # out [HEAD_SIZE], tmp_out [max_num_partitions, HEAD_SIZE]
+    inv_sum = float32(1) / (global_exp_sum + float32(1e-6))
+    for i in range(index_t(cuda.threadIdx.x), HEAD_SIZE, NUM_THREADS):
+        acc = float32(0)
+        for j in range(num_partitions):
+            acc += to_float(tmp_out[j, i]) * (shared_exp_sums[j] * inv_sum)
+        out[i] = from_float(acc)
+
+
 @cuda.jit
 def reduce_partitions(out, exp_sums, max_logits, tmp_out, seq_lens):
     head_idx, seq_idx = cuda.blockIdx.x, cuda.blockIdx.y
-    thread_idx = index_t(cuda.threadIdx.x)
+    head = seq_idx, head_idx
     num_partitions = (seq_lens[seq_idx] + PARTITION_SIZE - 1) // PARTITION_SIZE
     # One partition is the whole sequence. All threads return: none is left to wait at a barrier.
     if num_partitions == 1:
-        for i in range(thread_idx, HEAD_SIZE, NUM_THREADS):
-            out[seq_idx, head_idx, i] = tmp_out[seq_idx, head_idx, 0, i]
+        for i in range(index_t(cuda.threadIdx.x), HEAD_SIZE, NUM_THREADS):
+            out[head][i] = tmp_out[head][0, i]
         return
-
-    shared_max_logits = cuda.shared.array(0, float32)
+    shared_max_logits = cuda.shared.array(0, float32)  # two float32 per partition
     shared_exp_sums = shared_max_logits[num_partitions:]
     red_smem = cuda.shared.array(RED_SMEM_SIZE, float32)
 
-    # M = the largest maximum
-    max_logit = float32(-FLT_MAX)
-    for i in range(thread_idx, num_partitions, NUM_THREADS):
-        shared_max_logits[i] = max_logits[seq_idx, head_idx, i]
-        max_logit = max(max_logit, shared_max_logits[i])
-    max_logit = block_max(red_smem, max_logit, 1)
-
-    # r = exp_sum * exp(m - M)
-    global_exp_sum = float32(0)
-    for i in range(thread_idx, num_partitions, NUM_THREADS):
-        r = exp_sums[seq_idx, head_idx, i] * math.exp(shared_max_logits[i] - max_logit)
-        shared_exp_sums[i] = r
-        global_exp_sum += r
-    global_exp_sum = block_sum(red_smem[NUM_WARPS:], global_exp_sum)  # and a barrier for r
+    max_logit = largest_of_partitions(shared_max_logits, red_smem, max_logits[head], num_partitions)
+    global_exp_sum = rescaled_sums(
+        shared_exp_sums, red_smem, exp_sums[head], shared_max_logits, max_logit, num_partitions
+    )
     # mark: rescaled
-
-    # out = sum of r * tmp_out / sum of r
-    inv_sum = float32(1) / (global_exp_sum + float32(1e-6))
-    for i in range(thread_idx, HEAD_SIZE, NUM_THREADS):
-        acc = float32(0)
-        for j in range(num_partitions):
-            acc += to_float(tmp_out[seq_idx, head_idx, j, i]) * (shared_exp_sums[j] * inv_sum)
-        out[seq_idx, head_idx, i] = from_float(acc)
+    merged_output(out[head], tmp_out[head], shared_exp_sums, global_exp_sum, num_partitions)
 
 
 def launch_partitions(

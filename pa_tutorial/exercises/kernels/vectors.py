@@ -31,7 +31,8 @@ def load_query(q_vecs, q):  # q [HEAD_SIZE], of one head of one sequence
     thread_group_offset = index_t(cuda.threadIdx.x) % THREAD_GROUP_SIZE
     for i in range(thread_group_idx, NUM_VECS_PER_THREAD, NUM_THREAD_GROUPS):
         vec_idx = thread_group_offset + i * THREAD_GROUP_SIZE
-        store(q_vecs[thread_group_offset, i], 0, load(q, vec_idx * VEC_SIZE))
+        q_vec = load(q, vec_idx * VEC_SIZE)
+        store(q_vecs[thread_group_offset, i], 0, q_vec)
     cuda.syncthreads()
 
 
@@ -41,7 +42,8 @@ def load_key(k_vecs, k_block, physical_block_offset):  # k_block [HEAD_SIZE / X,
     for j in range(NUM_VECS_PER_THREAD):
         vec_idx = thread_group_offset + j * THREAD_GROUP_SIZE
         piece, first = vec_idx * VEC_SIZE // X, vec_idx * VEC_SIZE % X
-        widen(k_vecs[j], load(k_block[piece, physical_block_offset], first))
+        k_vec = load(k_block[piece, physical_block_offset], first)
+        widen(k_vecs[j], k_vec)
 
 
 @cuda.jit(device=True)
