@@ -21,7 +21,7 @@ each_wrong = pytest.mark.parametrize(
     ("blank", "wrong"),
     [pytest.param(b, w, id=f"{b.name}-{w.new}") for b in BLANKS for w in b.wrong],
 )
-IMPORTS = "import math\nfrom numba import cuda, float32, int32, uint32\n"
+IMPORTS = "import math\nfrom numba import cuda, float32, int32, uint32\n\nWARP_SIZE = 32\n"
 NUMBERS = count(1)
 # An index, an offset, a distance or a mask as a formula.
 GIVEN_AWAY = re.compile(r"\[[^\]]*\]|//|%|\*|\d|<|>")
