@@ -57,7 +57,8 @@ def draw_accesses(traces: Mapping[str, Trace], what: str) -> Figure:
     array, color = traces["right"].the_array(), COLORS.get(name, style.QUIET)
     for top, words, threads, framed in (0, "yours", yours, wrong), (height, "right", right, set()):
         write(axes, 0, top + 0.5, words, "left", weight="bold")
-        for y, elements in enumerate(lines, start=top):
+        for number, elements in enumerate(lines):
+            y = top + number
             index = array.indices(array.address + elements[0] * array.dtype.itemsize)
             note(axes, LABEL - 0.3, y + 0.5, [*map(int, index)], "right", size=SMALL)
             draw_line(axes, y, elements, threads, framed, color)
