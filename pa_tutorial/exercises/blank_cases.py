@@ -15,7 +15,7 @@ from torch import Tensor
 from pa_tutorial.checks.comparing import bounds_of
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.drawing import reseeded
-from pa_tutorial.exercises.kernel_file import FileLaunch, KernelFile
+from pa_tutorial.exercises.kernel_file import FileLaunch, KernelFile, is_ours, is_unfinished
 from pa_tutorial.kernels.geometry import BLOCK_SIZES, DTYPES, HEAD_SIZES, Geometry
 from pa_tutorial.simt import Trace, global_traffic
 from pa_tutorial.walk.calls import AnswerError
@@ -52,6 +52,10 @@ def kernel_trials(file: str, name: str, draw: int) -> list[Trial]:
 
 def kernel_trial(file: str, problem: DecodeProblem) -> Trial:
     def run(answer: Callable | None) -> Mapping[str, Tensor]:
+        if is_ours(answer):
+            raise AnswerError("it is our function, not yet yours")
+        if answer and is_unfinished(answer):
+            raise AnswerError("not written yet: `...` is still in it")
         launch = launch_of(file, problem, *([answer] if answer else []))
         found = launch.probe(max_turns=MOST_TURNS)
         if answer and file in ARRAYS:
