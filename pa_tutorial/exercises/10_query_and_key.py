@@ -1,4 +1,4 @@
-"""Exercises of notebook 10: the elements of a thread, a vec's place in K, q in shared memory."""
+"""The exercise of notebook 10: q in shared memory without bank conflicts."""
 
 from collections.abc import Callable
 from functools import partial
@@ -6,114 +6,20 @@ from functools import partial
 import numpy as np
 import torch
 from numba import cuda, float32
-from torch import Tensor
 
 from pa_tutorial.exercises import kernel_grading as grading
 from pa_tutorial.exercises.drawing import seeded
 from pa_tutorial.exercises.exercise import Exercise
-from pa_tutorial.exercises.grading import graded, whole_numbers
 from pa_tutorial.exercises.kernel_grading import Enough, Task, on_tasks
 from pa_tutorial.kernels.dtypes import SCALAR_TYPES
 from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.simt import Trace, shared_traffic
 from pa_tutorial.simt.gpus import WARP_SIZE
 from pa_tutorial.simt.traffic import SECTOR
-from pa_tutorial.walk.calls import AnswerError, Function
+from pa_tutorial.walk.calls import AnswerError
 
 
 # 1. ---------------------------------------------------------------------------------------------
-def elements_of_thread(
-    thread_group_offset: int, THREAD_GROUP_SIZE: int, VEC_SIZE: int, HEAD_SIZE: int
-) -> list[int]:
-    """The elements of the head that one thread of a group owns, in order.
-
-    In the worked example there are 4 threads in a group and 2 elements in a vec.
-    """
-    # go through the elements of the head; keep those whose vec is this thread's
-    ### BEGIN SOLUTION
-    vec_of = [element // VEC_SIZE for element in range(HEAD_SIZE)]
-    return [e for e, vec in enumerate(vec_of) if vec % THREAD_GROUP_SIZE == thread_group_offset]
-    ### END SOLUTION
-
-
-_VECS = "Whole vecs go round between the threads of a group, not single elements."
-ELEMENTS_CASES = (
-    # name, what it isolates, what its failure means; THREAD_GROUP_SIZE, VEC_SIZE, HEAD_SIZE
-    ("worked_example", "groups of 4, 2 elements a vec", _VECS, 4, 2, 32),
-    ("reference_sizes", "groups of 2, 4 elements a vec", _VECS, 2, 4, 128),
-    ("groups_of_1", "each thread has a token: all elements", _VECS, 1, 8, 64),
-    ("vecs_of_1", "float32 in groups of 4", _VECS, 4, 1, 32),
-)
-
-
-def larger_head(rng: np.random.Generator, _: str, group: int, vec: int, head_size: int) -> tuple:
-    return None, group, vec, head_size + group * vec * int(rng.integers(1, 9))
-
-
-def elements_run(answer: Function, group: int, vec: int, head_size: int) -> Tensor:
-    answers = [answer(offset, group, vec, head_size) for offset in range(group)]
-    return torch.tensor([whole_numbers(a, head_size // group, "elements") for a in answers])
-
-
-def elements_dealt(group: int, vec: int, head_size: int) -> Tensor:
-    """Deal the vecs out like cards."""
-    return torch.arange(head_size).reshape(-1, group, vec).transpose(0, 1).flatten(1)
-
-
-ELEMENTS = Exercise(
-    text="""\
-**Your turn.** Which elements of the head does a thread of a group own? Thread 0 of our example has
-0, 1, 8, 9, and so on. One or two lines.""",
-    solution=elements_of_thread,
-    cases=graded(
-        ELEMENTS_CASES, elements_run, elements_dealt, ("thread_group_offset", "place"), larger_head
-    ),
-    is_warm_up=True,
-)
-
-
-# 2. ---------------------------------------------------------------------------------------------
-def place_of_vec(vec_idx: int, VEC_SIZE: int, X: int) -> tuple[int, int]:
-    """Where vec number vec_idx of a token's key begins: its piece, and its first element there.
-
-    VEC_SIZE  elements of a vec
-    X         elements of a piece; a multiple of VEC_SIZE
-    """
-    # at which element of the head does the vec begin?
-    ### BEGIN SOLUTION
-    return vec_idx * VEC_SIZE // X, vec_idx * VEC_SIZE % X
-    ### END SOLUTION
-
-
-_PLACE = "Vec i begins at element i * VEC_SIZE of the head; every X elements begin a new piece."
-PLACE_CASES = (
-    # name, what it isolates, what its failure means; VEC_SIZE, X
-    ("worked_example", "4 vecs in a piece", _PLACE, 2, 8),
-    ("reference_sizes", "2 vecs in a piece", _PLACE, 4, 8),
-    ("one_vec", "a vec is a whole piece", _PLACE, 8, 8),
-    ("float32", "4 vecs of one element", _PLACE, 1, 4),
-)
-
-
-def place_run(answer: Function, vec: int, x: int, draw: int) -> Tensor:
-    first = int(seeded(vec, draw).integers(64, 1024)) if draw else 0
-    answers = [answer(vec_idx, vec, x) for vec_idx in range(first, first + 32)]
-    return torch.tensor([whole_numbers(a, 2, "numbers: piece, first") for a in answers])
-
-
-PLACE = Exercise(
-    text="""\
-**Your turn.** In which piece of its token does a vec lie, and at which element of that piece does
-it begin? One line.""",
-    solution=place_of_vec,
-    cases=graded(
-        PLACE_CASES, place_run, partial(place_run, place_of_vec), ("vec_idx", "piece, first")
-    ),
-    is_warm_up=True,
-)
-
-
-# 3. ---------------------------------------------------------------------------------------------
 def query_to_shared(geometry: Geometry) -> Callable:
     """A kernel: q goes to shared memory once, then every thread reads its row.
 
@@ -234,4 +140,4 @@ one way, and a padding that cures one head size can spoil another.""",
 )
 
 
-EXERCISES = (ELEMENTS, PLACE, QUERY)
+EXERCISES = (QUERY,)

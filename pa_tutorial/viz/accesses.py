@@ -1,63 +1,116 @@
 """Which thread reads or writes which element: of a reader's function, beside the right one."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import groupby
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pa_tutorial.simt import Trace
 from pa_tutorial.viz import style
-from pa_tutorial.viz.drawing import SMALL, board, box, write
-from pa_tutorial.viz.style import EMPTY, K
+from pa_tutorial.viz.drawing import SMALL, board, box, note, plural, span, write
 
-COLUMNS, MOST = 32, 64  # cells per line, and in all
-LABEL = 4  # columns to the left of the cells
+COLUMNS, MOST = 16, 64  # elements per line, and in all
+LABEL = 3.6  # columns to the left of the elements
+COLORS = {"q": style.Q, "k_cache": style.K, "v_cache": style.V, "out": style.OUT}
+
+Owners = dict[int, tuple[int, ...]]  # element, counted from the array's first -> its threads
 
 
-def owners(trace: Trace, start: int, count: int) -> dict[int, list[int]]:
-    """element, counted from an address -> the threads that touch it."""
-    size = trace.arrays[trace.records.array[0]].dtype.itemsize
-    found: dict[int, list[int]] = {}
-    for address, num_bytes, thread in zip(
-        trace.records.address, trace.records.num_bytes, trace.threads, strict=True
-    ):
-        first = int(address - start) // size
-        for element in range(first, first + int(num_bytes) // size):
-            if 0 <= element < count and int(thread) not in found.setdefault(element, []):
-                found[element].append(int(thread))
-    return found
+def owners(trace: Trace) -> Owners:
+    """The threads that touch each element, in order."""
+    found: dict[int, set[int]] = {}
+    if not len(trace):
+        return {}
+    array, records = trace.the_array(), trace.records
+    size = array.dtype.itemsize
+    firsts = (records.address - array.address) // size
+    for first, count, thread in zip(firsts, records.num_bytes // size, trace.threads, strict=True):
+        for element in range(int(first), int(first + count)):
+            found.setdefault(element, set()).add(int(thread))
+    return {element: tuple(sorted(threads)) for element, threads in found.items()}
+
+
+def differing(yours: Owners, right: Owners) -> set[int]:
+    """The elements that other threads touch, or that only one of the two touches."""
+    both = yours.keys() | right.keys()
+    return {element for element in both if yours.get(element) != right.get(element)}
 
 
 @style.styled
 def draw_accesses(traces: Mapping[str, Trace], what: str) -> Figure:
-    """The first 64 elements from the lowest address of the last trace on, in memory order.
+    """At most 64 elements in the order of memory, from the first that the kernel touches on.
 
-    traces  words -> accesses of one array; the last are the right ones
-    what    "read k_cache"
+    If these are right and later ones aren't, it begins with the line of the first that isn't.
+
+    traces  "yours" and "right" -> accesses of one array
+    what    "read k_cache" or "write out"
     """
-    *_, right = traces.values()
-    start = int(right.records.address.min())
-    size = right.arrays[right.records.array[0]].dtype.itemsize
-    count = min(MOST, int(right.records.address.max() - start) // size + 1)
-    lines = -(-count // COLUMNS)
-    kind, array = what.split()
-    title = f"Which threads {kind} the first {count} elements of {array}: yours, and the right ones"
-    figure, axes = style.new_figure(title, 0.35 + len(traces) * (0.24 * lines + 0.12))
-    board(axes, LABEL + COLUMNS, len(traces) * (lines + 0.5))
-    for row, (words, trace) in enumerate(traces.items()):
-        top = row * (lines + 0.5)
-        write(axes, LABEL - 0.5, top + 0.5, words, "right")
-        threads = owners(trace, start, count)
-        for element in range(count):
-            draw_element(axes, element, top, threads.get(element, []))
+    kind, name = what.split()
+    yours, right = (owners(traces[words]) for words in ("yours", "right"))
+    wrong, touched = differing(yours, right), yours.keys() | right.keys()
+    heading = title(kind, name, len(wrong), len(touched))
+    lines = lines_from(next(iter(right)), max(touched), wrong)
+    figure, axes = style.new_figure(heading, 0.6 + 0.42 * len(lines))
+    height = len(lines) + 0.6
+    board(axes, LABEL + COLUMNS + 0.05, 2 * height + 0.7)
+    array, color = traces["right"].the_array(), COLORS.get(name, style.QUIET)
+    for top, words, threads, framed in (0, "yours", yours, wrong), (height, "right", right, set()):
+        write(axes, 0, top + 0.5, words, "left", weight="bold")
+        for number, elements in enumerate(lines):
+            y = top + number
+            index = array.indices(array.address + elements[0] * array.dtype.itemsize)
+            note(axes, LABEL - 0.3, y + 0.5, [*map(int, index)], "right", size=SMALL)
+            draw_line(axes, y, elements, threads, framed, color)
+    words = f"A number: the thread that {kind}s these elements"
+    if any(len(threads) > 1 for threads in yours.values()):
+        words += "; 4+: thread 4 and others"
+    words += ". […]: the index of a line's first element."
+    words += " Framed: wrong." if wrong else ""
+    note(axes, 0, 2 * height + 0.3, words, "left", size=SMALL)
     return figure
 
 
-def draw_element(axes: object, element: int, top: float, threads: list[int]) -> None:
-    """The first thread that touches it; + if there are more; empty if there is none."""
-    x, y = LABEL + element % COLUMNS, top + element // COLUMNS
-    if not threads:
-        box(axes, x, y, 1, 1, EMPTY)
-        return
-    shade = (K, "#F7D9A0")[threads[0] % 2]
-    more = "+" if len(threads) > 1 else ""
-    box(axes, x, y, 1, 1, shade, f"{threads[0]}{more}", SMALL - 1)
+def lines_from(start: int, last: int, wrong: set[int]) -> list[range]:
+    """The elements of each line; if none of those from start on is wrong, of the first that is."""
+    if wrong and not wrong & set(range(start, start + MOST)):
+        start = max(0, start + (min(wrong) - start) // COLUMNS * COLUMNS)
+    end = min(start + MOST, last + 1)
+    return [range(at, min(at + COLUMNS, end)) for at in range(start, end, COLUMNS)]
+
+
+def title(kind: str, name: str, num_wrong: int, count: int) -> str:
+    if not num_wrong:
+        return f"Your threads {kind} the right elements of {name}"
+    verb = "is" if num_wrong == 1 else "are"
+    past = "read" if kind == "read" else "written"
+    of = f"{num_wrong:,} of {plural(count, 'element')} of {name}"
+    return f"{of} {verb} {past} by the wrong threads, or by none"
+
+
+def draw_line(
+    axes: Axes, y: float, elements: range, threads: Owners, wrong: set[int], color: str
+) -> None:
+    """A box for neighbouring elements of the same threads; empty if there are none."""
+    for run, owned, is_wrong in runs(elements, threads, wrong):
+        x = LABEL + run[0] - elements[0]
+        shade = style.lighter(color, 0.4 + 0.3 * (owned[0] % 2)) if owned else style.EMPTY
+        look = {"edgecolor": style.INK, "linewidth": 1.1, "zorder": 2} if is_wrong else {}
+        box(axes, x, y, len(run), 0.9, shade, label(owned, len(run)), SMALL - 0.5, **look)
+
+
+def runs(
+    elements: range, threads: Owners, wrong: set[int]
+) -> Iterator[tuple[list[int], tuple[int, ...], bool]]:
+    """Neighbours of the same threads, these threads, and whether they are wrong."""
+    for (owned, is_wrong), run in groupby(elements, lambda e: (threads.get(e, ()), e in wrong)):
+        yield list(run), owned, is_wrong
+
+
+def label(threads: tuple[int, ...], width: int) -> str:
+    """The threads in as many columns: "5", "0–31", or "0+" for thread 0 and others."""
+    if len(threads) < 2:
+        return "".join(map(str, threads))
+    neighbours = threads[-1] - threads[0] == len(threads) - 1
+    words = span(threads) if neighbours else ", ".join(map(str, threads))
+    return words if len(words) <= 2 * width else f"{threads[0]}+"

@@ -15,7 +15,7 @@ NUM_QUERIES_PER_KV = 2  # query heads that share a KV head
 NUM_THREADS = 128
 WARP_SIZE = 32
 FLT_MAX = torch.finfo(torch.float32).max
-index_t = int32  # of a thread's number; notebook 12 tries another
+index_t = int32  # the type of a thread's number; notebook 12 tries another one
 scalar_t, to_float, from_float = SCALAR_TYPES[DTYPE]
 
 # Of q and K: notebook 10
@@ -37,7 +37,7 @@ RED_SMEM_SIZE = 2 * NUM_WARPS
 
 
 @cuda.jit(device=True)
-def load_query(q_vecs, q):  # q [HEAD_SIZE], of one head of one sequence
+def load_query(q_vecs, q):  # q [HEAD_SIZE]; q_vecs has the shape Q_VECS_SHAPE
     thread_group_idx = index_t(cuda.threadIdx.x) // THREAD_GROUP_SIZE
     thread_group_offset = index_t(cuda.threadIdx.x) % THREAD_GROUP_SIZE
     for i in range(thread_group_idx, NUM_VECS_PER_THREAD, NUM_THREAD_GROUPS):
