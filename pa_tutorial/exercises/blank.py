@@ -80,7 +80,8 @@ class Blank:
     @property
     def num_lines(self) -> int:
         """Lines of code that the reader writes."""
-        return len(code_lines(self.source)) - len(code_lines(self.stub)) + 1
+        given = [line for line in code_lines(self.stub) if not line.startswith(YOUR_CODE)]
+        return len(code_lines(self.source)) - len(given)
 
     @property
     def body(self) -> str:

@@ -136,8 +136,8 @@ class KernelFile:
         """The names of its functions that aren't ours: a reader's, or texts."""
         found: set[str] = set()
         for one in self.functions:
-            if not is_ours(one):
-                found |= functions_in(text_of(one))
+            names = functions_in(text_of(one))
+            found = found - names if is_ours(one) else found | names
         return found
 
     def why_absent(self) -> None:
