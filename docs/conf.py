@@ -20,8 +20,9 @@ myst_heading_anchors = 3  # every section has a link
 
 html_theme = "furo"
 html_title = project
-html_static_path = ["site.css"]
+html_static_path = ["site.css", "answers.js"]
 html_css_files = ["site.css"]
+html_js_files = ["answers.js"]
 html_extra_path = ["index.html"]  # leads to the front page
 html_copy_source = False
 html_show_search_summary = False  # it would be fetched, which files on a disk refuse

@@ -19,12 +19,12 @@ from pa_tutorial.viz.microscope.page import DATA, page
 
 CELL_LINK = re.compile(r"\]\([\w./]*\.ipynb#cell-id=([\w-]+)\)")
 KERNEL = ("@cuda.jit", "@triton.jit")
-TWO_HOURS = re.compile(r"(\d\d)(?:, (?:parts? )?(\d+(?: (?:to|and) \d+)*))?[;.]")
+MONDAY = re.compile(r"(\d\d)(?:, (?:parts? )?(\d+(?: (?:to|and) \d+)*))?[;.]")
 
-MAIN = [*range(13), 18]
+MAIN = [*range(14), 19]
 TREES = {
     "The main path": MAIN,
-    "Side trips": range(13, 18),
+    "Side trips": range(14, 19),
     "To look things up": ["notebooks/QUESTIONS", "notebooks/INDEX", "notebooks/*", "COURSE"],
     "The package": ["pa_tutorial/*/README", "pa_tutorial/**/README", "tests/README", "C*"],
 }
@@ -68,7 +68,7 @@ def walk_notebook(app: Sphinx, docname: str, content: dict) -> dict:
             if DATA in data:
                 data["text/html"] = live(app, cell["id"], escape(alt), "".join(data.pop(DATA)))
         cells.append(cell)
-    for way in two_hours(app, docname):
+    for way in on_monday(app, docname):
         cells.insert(1, {"cell_type": "markdown", "id": "way", "metadata": {}, "source": way})
         cells.append(cells[1] | {"id": "way-on"})
     return content | {"cells": cells}
@@ -82,16 +82,16 @@ def live(app: Sphinx, name: str, title: str, data: str) -> str:
     return f'<iframe class="microscope" src="../microscope/{name}.html" title="{title}"></iframe>'
 
 
-def two_hours(app: Sphinx, docname: str) -> Iterator[str]:
-    """The sentence about the two-hour path in a notebook, taken from the README."""
+def on_monday(app: Sphinx, docname: str) -> Iterator[str]:
+    """The sentence about Monday's way in a notebook, taken from the README."""
     said = Path(app.srcdir, "README.md").read_text(encoding="utf-8")
-    path = TWO_HOURS.findall(said.partition("**A kernel to write on Monday?**")[2].split("\n")[0])
+    path = MONDAY.findall(said.partition("**Change it on Monday**")[2].split("\n")[0])
     after = dict(zip(path, [*path[1:], ("", "")], strict=True))
     for (number, parts), (on, _) in after.items():
         if docname == notebook(app, number):
             here = f"parts {parts}" if parts else "all of it"
             link = f", then [{on}](/{notebook(app, on)}.ipynb)" if on else ", and you are there"
-            yield f":::{{container}} two-hours\nThe two-hour path: here {here}{link}.\n:::\n"
+            yield f":::{{container}} monday\nThe kernel on Monday: here {here}{link}.\n:::\n"
 
 
 def on_doctree(app: Sphinx, doctree: nodes.document) -> None:

@@ -11,6 +11,7 @@ import pytest
 from pa_tutorial.coursework.__main__ import parse
 from pa_tutorial.coursework.apart import Limits
 from pa_tutorial.coursework.assignment import POINTS, SLIDING_WINDOW, assignment
+from tests.house_size import words_of_notebook
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "COURSE.md").read_text(encoding="utf-8")
@@ -19,9 +20,9 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
 
 
 def minutes(path: Path) -> int:
-    """120 words and 12 lines of code a minute, rounded up to five."""
+    """120 words and 12 lines of code a minute, rounded up to five; without what is folded."""
     cells = nbformat.read(path, as_version=4).cells
-    words = sum(len(cell.source.split()) for cell in cells if cell.cell_type == "markdown")
+    words = words_of_notebook(path)
     code = [cell.source for cell in cells if cell.cell_type == "code"]
     lines = sum(bool(line.strip()) for source in code for line in source.splitlines())
     return 5 * ceil((words / 120 + lines / 12) / 5)

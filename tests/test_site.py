@@ -98,3 +98,15 @@ def test_pictures_are_dark_in_the_dark(page, site: Path) -> None:
         for chosen in ("auto", theme):
             page.evaluate(f"document.body.dataset.theme = '{chosen}'")
             assert {*pictures.evaluate_all(look)} == {expected}
+
+
+def test_answers_are_folded_and_one_button_opens_all(page, site: Path) -> None:
+    page.goto((site / "notebooks/10_query_and_key.html").as_uri())
+    folds = page.locator("article details")
+    is_open = "all => all.map((fold) => fold.open)"
+    assert folds.count() >= 4
+    assert not any(folds.evaluate_all(is_open))
+    assert not folds.first.locator("p, pre").first.is_visible()
+    page.locator("button.answers").click()
+    assert all(folds.evaluate_all(is_open))
+    assert folds.last.locator("pre").first.is_visible()  # the answer's code, as a block

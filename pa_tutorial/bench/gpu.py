@@ -20,6 +20,8 @@ from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.bench.cpu_inputs import Batch, Shape, Step
 from pa_tutorial.bench.cpu_peers import sdpa
 from pa_tutorial.bench.timing import RESULTS, interleaved, write_results
+from pa_tutorial.exercises.kernel_file import KernelFile
+from pa_tutorial.exercises.my_kernel import KERNELS, MyKernelError, load
 from pa_tutorial.kernels.cuda_backends import (
     naive_backend,
     v1_backend,
@@ -36,6 +38,7 @@ SHAPES = (
     Shape("gqa", (4096,) * 64, **LARGE | {"num_kv_heads": 8}),
     Shape("bfloat16", (4096,) * 64, **LARGE | {"dtype": torch.bfloat16}),
 )
+MY_KERNEL = Path("notebooks/my_kernel.py")  # where the notebooks save it
 COPIES = 8  # of K and V: the pool in two layouts, contiguous, what is copied; and room
 LARGEST_ERROR = 2e-2  # relative: outputs are rounded to 16 bits, those of v2 twice
 # What one may choose without changing the result: tokens per step of the loop, warps per program,
@@ -77,6 +80,17 @@ def twin(prepared: object) -> Tensor:
     return prepared.out
 
 
+def my_kernels(path: Path = MY_KERNEL) -> dict[str, KernelFile]:
+    """name -> a kernel in a reader's my_kernel.py; none if there is no such file."""
+    found = {}
+    for stage, name in KERNELS.items() if path.exists() else ():
+        try:
+            found[f"my {stage}"] = load(path, name)
+        except MyKernelError as error:
+            print(error)
+    return found
+
+
 def makers(batch: Batch) -> dict[str, Callable[[], Step]]:
     """name -> a function that prepares a decode step this way."""
     vllm, plain = DecodeStep(*batch.vllm_arguments), DecodeStep(*batch.arguments)
@@ -92,6 +106,8 @@ def makers(batch: Batch) -> dict[str, Callable[[], Step]]:
     }
     if batch.q.is_cuda and longest["max_seq_len"] <= 8192:  # 48 KiB of scores, without asking
         found["twin_v1"] = lambda: partial(twin, vector())
+        for name, kernel in my_kernels().items():
+            found[name] = lambda k=kernel: k.prepare(vllm).run
     for name, sizes in TRITON.items() if why_absent() is None else ():
         found[name] = lambda s=sizes: triton_backend.prepare(plain, **longest, **s).run
     return found

@@ -2,12 +2,29 @@
 
 import argparse
 import sys
+from pathlib import Path
+from typing import Any
 
-from pa_tutorial.checks import OTHERS, attempt, has_short_check
+from pa_tutorial.checks import OTHERS, OURS, attempt, has_short_check
 from pa_tutorial.walk.cases import SHORT_CHECK
 from pa_tutorial.walk.ladder import STAGES
 
 INTERRUPTED = 130  # what a shell makes of Ctrl-C
+
+
+def split(words: list[str]) -> tuple[list[str], str]:
+    """The stages, and the file of a kernel if the last word is one."""
+    *stages, last = words
+    return (stages, last) if last.endswith(".py") and stages else (words, "")
+
+
+def kernel_in(file: str, stage: str) -> Any:
+    """The kernel in a reader's file that takes the stage's place; prints whose functions it has."""
+    from pa_tutorial.exercises.my_kernel import KERNELS, load  # loads the simulator
+
+    if stage not in KERNELS:
+        raise ValueError(f"{file} can be checked as {', '.join(KERNELS)}")
+    return load(Path(file), KERNELS[stage])
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -30,7 +47,8 @@ def main(arguments: list[str] | None = None) -> int:
         "stages",
         nargs="*",
         metavar="stage",
-        help="one of those below; none means all",
+        help="one of those below; none means all. A kernel that you saved in the notebooks, "
+        "my_kernel.py, can follow: it is checked in the stage's place",
     )
     parser.add_argument(
         "--short",
@@ -41,7 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--table", action="store_true", help="every case, also where all pass")
     known = [*STAGES, *OTHERS]
     args = parser.parse_args(arguments)
-    stages = args.stages or known
+    stages, file = split(args.stages or known)
     if unknown := [name for name in stages if name not in known]:
         parser.error(f"stage is {unknown[0]!r}; it must be one of {', '.join(known)}")
     right = True
@@ -51,7 +69,13 @@ def main(arguments: list[str] | None = None) -> int:
                 print(f"{name}: not run. {why}", flush=True)
                 right &= not args.stages  # it was asked for
                 continue
-            result = attempt(name, short=args.short and has_short_check(name))
+            function = kernel_in(file, name) if file else OURS
+            result = attempt(name, function, short=args.short and has_short_check(name))
+        except ValueError as error:  # of the file
+            if not file:
+                raise
+            print(f"{name}: {error}")
+            return 1
         except KeyboardInterrupt:
             print(f"{name}: interrupted, no result")
             return INTERRUPTED

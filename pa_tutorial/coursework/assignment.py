@@ -1,7 +1,6 @@
 """All assignments: those made of the exercises of a notebook, and the sliding window."""
 
 import importlib
-import inspect
 import pkgutil
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -10,6 +9,7 @@ from pa_tutorial import exercises
 from pa_tutorial.coursework.excerpts import excerpt, statements
 from pa_tutorial.coursework.tasks import Assignment, Task
 from pa_tutorial.exercises import Exercise
+from pa_tutorial.exercises.blank import Blank, blanks_of
 
 POINTS = 10.0
 ANSWERS = "answers.py"
@@ -30,9 +30,10 @@ def assignment_names() -> tuple[str, ...]:
     return (*notebook_names(), SLIDING_WINDOW)
 
 
-def exercises_of(notebook: str) -> tuple[Exercise, ...]:
-    """Loads the module of this notebook alone."""
-    return importlib.import_module(f"{exercises.__name__}.{notebook}").EXERCISES
+def exercises_of(notebook: str) -> tuple[Exercise | Blank, ...]:
+    """The blanks of its kernel, then its exercises. Loads the module of this notebook alone."""
+    own = importlib.import_module(f"{exercises.__name__}.{notebook}").EXERCISES
+    return (*blanks_of(notebook), *own)
 
 
 @cache
@@ -50,21 +51,22 @@ def assignment(name: str) -> Assignment:
         name=name,
         title=f"Exercises of notebook {name[:2]}",
         text="\n\n".join(f"## `{e.name}` ({POINTS:g} points)\n\n{e.text}" for e in own),
-        tasks=tuple(Task(e.name, e.trials, ((ANSWERS, e.name),), POINTS) for e in own),
+        tasks=tuple(Task(e.name, e.trials, ((ANSWERS, e.function),), POINTS) for e in own),
         starter={ANSWERS: answers_file(own, [e.stub for e in own])},
         solution={ANSWERS: answers_file(own, [e.source for e in own])},
     )
 
 
-def answers_file(exercises: Sequence[Exercise], bodies: Iterable[str]) -> str:
+def answers_file(exercises: Sequence[Exercise | Blank], bodies: Iterable[str]) -> str:
     """The functions of some exercises, with what they need in front of them."""
     parts = [needs_of(exercises), *(body.strip() for body in bodies)]
     return "\n\n\n".join(part for part in parts if part) + "\n"
 
 
-def needs_of(exercises: Sequence[Exercise]) -> str:
-    """Imports and constants that the exercises of a notebook take from their module."""
-    known = statements([inspect.getsource(inspect.getmodule(exercises[0].solution))])
-    names = {exercise.name for exercise in exercises}
-    used = set().union(*(part.uses for part in known if part.binds & names)) - names
-    return excerpt(used, known).replace(OUR_TRITON, TRITON)
+def needs_of(exercises: Sequence[Exercise | Blank]) -> str:
+    """Imports and constants that the exercises of a notebook take from their module or kernel."""
+    names = {exercise.function for exercise in exercises}
+    own = statements(exercise.source for exercise in exercises)
+    used = set().union(*(part.uses for part in own)) - names
+    around = statements(dict.fromkeys(exercise.around for exercise in exercises))
+    return excerpt(used, around).replace(OUR_TRITON, TRITON)

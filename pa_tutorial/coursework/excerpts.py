@@ -33,7 +33,8 @@ class Statement:
 def statements(texts: Iterable[str]) -> list[Statement]:
     """The statements of some texts: modules or cells.
 
-    Lines for IPython are left out, and so is what is not Python.
+    Lines for IPython are left out, and so is what is not Python, and `f = attempt("f", f)`, which
+    may put our function in the place of an answer.
     """
     found: list[Statement] = []
     for cell in texts:
@@ -41,6 +42,8 @@ def statements(texts: Iterable[str]) -> list[Statement]:
         for node in _parsed(text):
             if isinstance(node, IMPORT):
                 found += _imports(node)
+            elif _goes_on(node):
+                continue
             else:
                 with suppress(*NOT_PYTHON):  # `await` at the top is for IPython only
                     found.append(_statement(node, text))
@@ -67,6 +70,14 @@ def _parsed(text: str) -> list[ast.stmt]:
         with suppress(*NOT_PYTHON):
             return ast.parse(one).body
     return []
+
+
+def _goes_on(node: ast.stmt) -> bool:
+    """Whether it is f = attempt("f", f)."""
+    match node:
+        case ast.Assign(value=ast.Call(func=ast.Name(id="attempt"))):
+            return True
+    return False
 
 
 def _imports(node: ast.Import | ast.ImportFrom) -> Iterator[Statement]:

@@ -9,7 +9,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from pa_tutorial.coursework.assignment import exercises_of, needs_of
 from pa_tutorial.exercises import Exercise
-from pa_tutorial.exercises.cells import cell_sources
+from pa_tutorial.exercises.blank import Blank
 
 RULES = """\
 # Exercises of notebook {number}
@@ -31,20 +31,20 @@ def instructor_notebook(name: str) -> NotebookNode:
     return _notebook(name, groups)
 
 
-def cells_of(exercise: Exercise, answer: str) -> list[NotebookNode]:
-    sources = cell_sources(exercise, 0) | {"text": f"### `{exercise.name}`\n\n{exercise.text}"}
-    ids = {part: f"{part}-{exercise.name}"[:64] for part in sources}
+def cells_of(exercise: Exercise | Blank, answer: str) -> list[NotebookNode]:
+    name = exercise.name
+    attempt = f'attempt("{name}", {exercise.function})'
     return [
-        new_markdown_cell(sources["text"], id=ids["text"]),
-        new_code_cell(answer, id=ids["stub"]),
-        new_code_cell(sources["attempt"].splitlines()[-1], id=ids["attempt"]),
+        new_markdown_cell(f"### `{name}`\n\n{exercise.text.strip()}", id=f"text-{name}"[:64]),
+        new_code_cell(answer.strip(), id=f"stub-{name}"[:64]),
+        new_code_cell(attempt, id=f"attempt-{name}"[:64]),
     ]
 
 
-def mistakes(exercise: Exercise) -> NotebookNode:
+def mistakes(exercise: Exercise | Blank) -> NotebookNode:
     """What people get wrong, for the instructor: the wrong answers, and what each case is for."""
     lines = ["**What goes wrong here** (each of these answers loses points):", ""]
-    lines += [f"- {wrong.why}" for wrong in exercise.wrong]
+    lines += [f"- {wrong.why.strip()}" for wrong in exercise.wrong]
     lines += ["", "**What each case is for:**", ""]
     lines += [f"- `{t.name}`: {t.isolates}. {t.meaning}" for t in exercise.trials(0)]
     return new_markdown_cell("\n".join(lines), id=f"mistakes-{exercise.name}"[:64])

@@ -4,9 +4,10 @@ import importlib
 import pkgutil
 from collections.abc import Iterator
 
+from pa_tutorial.exercises.blank import answers
 from pa_tutorial.exercises.exercise import Exercise
 
-__all__ = ["EXERCISES", "Exercise", "find"]
+__all__ = ["EXERCISES", "Exercise", "answers", "find"]
 
 
 def _in_order() -> Iterator[Exercise]:

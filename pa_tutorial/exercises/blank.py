@@ -78,6 +78,14 @@ class Blank:
         return pieces(KernelFile(self.file).text())["function", self.function].strip() + "\n"
 
     @property
+    def around(self) -> str:
+        """The imports and constants of its kernel: what the answer may use, without functions."""
+        from pa_tutorial.exercises.kernel_file import KernelFile, joined, pieces
+
+        parts = pieces(KernelFile(self.file).text())
+        return joined({key: text for key, text in parts.items() if key[0] != "function"})
+
+    @property
     def num_lines(self) -> int:
         """Lines of code that the reader writes."""
         given = [line for line in code_lines(self.stub) if not line.startswith(YOUR_CODE)]
@@ -157,3 +165,29 @@ def all_blanks() -> dict[str, Blank]:
     """name -> blank, in the order of the notebooks."""
     files = sorted(path.stem for path in FOLDER.glob("*.toml"))
     return {blank.name: blank for notebook in files for blank in blanks_of(notebook)}
+
+
+class Answers:
+    """All answers of a notebook, open, as a notebook shows them."""
+
+    def __init__(self, blanks: tuple[Blank, ...]) -> None:
+        self.blanks = blanks
+
+    def _repr_markdown_(self) -> str:
+        return "\n\n".join(
+            f"**`{blank.function}`**\n\n{in_fence(blank.source)}\n\n{blank.why.strip()}"
+            for blank in self.blanks
+        )
+
+
+def answers(number: int) -> Answers:
+    """The answers to the blanks of a notebook, all at once: `answers(10)`.
+
+    Raises ValueError for a notebook that has no blanks.
+    """
+    names = [path.stem for path in sorted(FOLDER.glob("*.toml"))]
+    found = [name for name in names if name.startswith(f"{number:02}_")]
+    if not found:
+        known = ", ".join(str(int(name[:2])) for name in names)
+        raise ValueError(f"number is {number}; it must be one of {known}")
+    return Answers(blanks_of(found[0]))

@@ -13,7 +13,7 @@ from pa_tutorial.checks.diagnosing import told_apart
 from pa_tutorial.checks.running import Trial, describe, one_thread, torch_settings_kept
 from pa_tutorial.exercises.blank import Blank
 from pa_tutorial.exercises.blank_cases import MOST_TURNS, launch_of
-from pa_tutorial.exercises.kernel_file import KernelFile, is_ours, text_of
+from pa_tutorial.exercises.kernel_file import KernelFile, is_ours, is_unfinished, text_of
 from pa_tutorial.simt import Trace
 
 BASE = ("HEAD_SIZE", "BLOCK_SIZE", "DTYPE", "NUM_THREADS", "NUM_QUERIES_PER_KV", "PARTITION_SIZE")
@@ -76,14 +76,6 @@ def not_a_try(blank: Blank, function: object) -> str:
     if returns_a_value(blank.source) and not returns_a_value(text_of(function)):
         return "it returns nothing: the last line, `return …`, is missing"
     return ""
-
-
-def is_unfinished(function: Callable) -> bool:
-    """Whether `...` is still in it."""
-    return any(
-        isinstance(node, ast.Expr) and ast.unparse(node) == "..."
-        for node in ast.walk(ast.parse(text_of(function)))
-    )
 
 
 def returns_a_value(text: str) -> bool:

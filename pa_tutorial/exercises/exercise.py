@@ -52,6 +52,16 @@ class Exercise:
         return inspect.getmodule(self.solution).__name__.rpartition(".")[2]
 
     @property
+    def function(self) -> str:
+        """The name of the function that the reader writes: the exercise's own."""
+        return self.name
+
+    @property
+    def around(self) -> str:
+        """The text of its module: what the solution may use."""
+        return inspect.getsource(inspect.getmodule(self.solution))
+
+    @property
     def source(self) -> str:
         return textwrap.dedent(inspect.getsource(self.solution))
 

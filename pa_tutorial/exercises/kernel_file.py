@@ -175,7 +175,11 @@ class FileLaunch:
 
     def run(self) -> Tensor:
         if self.step.q.is_cuda:
+            # Its launches are on the default stream; torch's own may be another.
+            default, current = torch.cuda.default_stream(), torch.cuda.current_stream()
+            default.wait_stream(current)
             self.launch()
+            current.wait_stream(default)
         else:
             with simulate():
                 self.launch()
@@ -262,6 +266,14 @@ def is_ours(function: object) -> bool:
     """Whether it comes from one of our files, and not from a reader's cell."""
     code = getattr(getattr(function, "py_func", function), "__code__", None)
     return code is not None and Path(code.co_filename).parent == Path(FOLDER.name)
+
+
+def is_unfinished(function: Callable) -> bool:
+    """Whether `...` is still in it."""
+    return any(
+        isinstance(node, ast.Expr) and ast.unparse(node) == "..."
+        for node in ast.walk(ast.parse(text_of(function)))
+    )
 
 
 def text_of(function: Callable | str) -> str:
