@@ -6,7 +6,7 @@ from itertools import count
 from pa_tutorial.exercises.blank import Blank
 from pa_tutorial.text_changes import compiled
 
-IMPORTS = "import math\nfrom numba import cuda, float32, int32, uint32\n"
+IMPORTS = "import math\nfrom numba import cuda, float32, int32, uint32\nWARP_SIZE = 32\n"
 NUMBERS = count(1)
 
 
