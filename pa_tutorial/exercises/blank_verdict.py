@@ -33,16 +33,22 @@ FLT_MAX = float(np.finfo(np.float32).max)
 
 def verdict(blank: Blank, function: Callable) -> str:
     """Empty if the function is right; else what is wrong, for its author."""
-    if why := not_a_try(blank, function):
-        return why
+    why, _ = judged(blank, function)
+    return why
+
+
+def judged(blank: Blank, function: Callable) -> tuple[str, Trial]:
+    """The verdict, and the case that it is about; the first, if it is about none."""
     trials = blank.trials()
+    if why := not_a_try(blank, function):
+        return why, trials[0]
     with one_thread(), torch_settings_kept():
         for number, trial in enumerate(trials):
             if why := why_wrong(blank, trial, function):
                 verb = "is" if number == 1 else "are"
                 passed = f"{number} of {len(trials)} cases {verb} right. " if number else ""
-                return f"not yet. {passed}{title_of(trial)}:\n{why}"
-    return ""
+                return f"not yet. {passed}{title_of(trial)}:\n{why}", trial
+    return "", trials[0]
 
 
 def title_of(trial: Trial) -> str:
@@ -73,8 +79,6 @@ def not_a_try(blank: Blank, function: object) -> str:
         return "not written yet."
     if blank.source.startswith(DEVICE) and "device=True" not in text_of(function):
         return f"GPU code can call it only if the line above it is {DEVICE}"
-    if returns_a_value(blank.source) and not returns_a_value(text_of(function)):
-        return "it returns nothing: the last line, `return …`, is missing"
     return ""
 
 
@@ -90,6 +94,9 @@ def why_wrong(blank: Blank, trial: Trial, function: Callable) -> str:
         raise
     except BaseException as error:  # a reader's function may raise anything
         words = in_its_own_lines(in_plain_words(error), function)
+        returns = returns_a_value(text_of(function)) or "and no end: " in words
+        if returns_a_value(blank.source) and not returns:
+            return "  it returns nothing: the last line, `return …`, is missing"
         return textwrap.indent(loop_named(words, function), "  ")
     references = {name: compute() for name, compute in trial.references.items()}
     compared = compare(found, references, trial.bounds)
@@ -312,16 +319,17 @@ def go_on(blank: Blank, function: Callable) -> Callable:
     if is_ours(function):
         print(f"{name}: still ours.")
         return function
-    draw(blank, function)
-    if why := verdict(blank, function):
+    why, trial = judged(blank, function)
+    draw(blank, function, trial)
+    if why:
         print(f"{name}: {why}\nThe notebook goes on with ours.")
         return getattr(KernelFile(blank.file).module(**constants_of(function, blank.file)), name)
     print(f"{name}: right in all {len(blank.trials())} cases. The notebook goes on with yours.")
     return function
 
 
-def draw(blank: Blank, function: Callable) -> None:
-    """Show what it reads or writes beside ours, also of a function that isn't finished."""
+def draw(blank: Blank, function: Callable, trial: Trial) -> None:
+    """Show what it reads or writes in a case, beside ours; also if it isn't finished."""
     is_drawn = blank.picture and hasattr(function, "py_func")
     if not is_drawn or function.py_func.__name__ != blank.function:
         return
@@ -331,10 +339,9 @@ def draw(blank: Blank, function: Callable) -> None:
     from pa_tutorial.viz.style import show
 
     kind, array = blank.picture.split()
-    problem = blank.trials()[0].problem
     traces = {}
     for words, functions in (("yours", [function]), ("right", [])):
-        launch = launch_of(blank.file, problem, *functions)
+        launch = launch_of(blank.file, trial.problem, *functions)
         try:
             trace = launch.traced(collect=True, max_turns=MOST_TURNS)
             traces[words] = trace.only(array=array, kind=kind)
