@@ -1,5 +1,6 @@
 """How a bad argument is refused: by its name, what it was and what is allowed."""
 
+import os
 from collections.abc import Iterable
 from contextlib import suppress
 from operator import index
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 DEVICES = ("cpu", "cuda")
+MOST_IN_A_MODEL = 2**16  # heads, or elements of a head: far more than any model has
 FLT_MAX = float(torch.finfo(torch.float32).max)
 
 
@@ -24,16 +26,21 @@ def require_type(condition: bool, name: str, value: object, allowed: str) -> Non
         raise TypeError(f"{name} is of type {type(value).__name__}; it must be {allowed}")
 
 
-def whole_number(name: str, value: object, least: int | None = None) -> int:
+def whole_number(
+    name: str, value: object, least: int | None = None, most: int | None = None
+) -> int:
     """The value as an int; whole numbers of NumPy and torch are taken too.
 
-    Raises TypeError for any other type, bool included, and ValueError for less than `least`.
+    Raises TypeError for any other type, bool included, and ValueError for less than `least` or more
+    than `most`.
     """
     number, is_bool = None, type(value) is bool or getattr(value, "dtype", 0) is torch.bool
     with suppress(TypeError):
         number = index(value)
     require_type(number is not None and not is_bool, name, value, "a whole number")
-    require(least is None or number >= least, name, number, f"at least {least}")
+    allowed = f"at least {least}" if most is None else f"{least} to {most}"
+    require(least is None or number >= least, name, number, allowed)
+    require(most is None or number <= most, name, number, allowed)
     return number
 
 
@@ -50,6 +57,17 @@ def whole_numbers(name: str, values: Iterable[int]) -> list[int]:
     return numbers
 
 
+def require_memory(num_bytes: int, **sizes: object) -> None:
+    """Raise MemoryError, naming the sizes that ask for so many bytes, if this machine has fewer.
+    Where the system doesn't say how many it has (Windows), what allocates them must refuse."""
+    has_pages = "SC_PHYS_PAGES" in getattr(os, "sysconf_names", ())
+    most = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if has_pages else num_bytes
+    if num_bytes > most:
+        asked = ", ".join(f"{name} is {size}" for name, size in sizes.items())
+        allowed = f"this must be at most {most:,}, the memory of this machine"
+        raise MemoryError(f"{asked}, which takes {num_bytes:,} bytes; {allowed}")
+
+
 def as_row(name: str, values: Iterable[int]) -> Tensor:
     """[n] int64: from a tensor of any whole numbers, an array or a list. Others are refused."""
     if not isinstance(values, Tensor):
@@ -62,7 +80,7 @@ def as_row(name: str, values: Iterable[int]) -> Tensor:
 
 
 def require_heads(num_heads: int, num_kv_heads: int) -> None:
-    num_heads = whole_number("num_heads", num_heads, least=1)
+    num_heads = whole_number("num_heads", num_heads, 1, MOST_IN_A_MODEL)
     num_kv_heads = whole_number("num_kv_heads", num_kv_heads)
     require(
         num_kv_heads >= 1 and num_heads % num_kv_heads == 0,
@@ -88,6 +106,14 @@ def require_readable(name: str, tensor: Tensor) -> None:
     require_tensor(name, tensor)
     if not tensor.numel():
         raise ValueError(f"{name} has shape {list(tensor.shape)}; every size must be at least 1")
+
+
+def require_floats(**tensors: Tensor) -> None:
+    """Raise TypeError or ValueError unless each is a tensor of real numbers."""
+    for name, tensor in tensors.items():
+        require_tensor(name, tensor)
+        if not tensor.is_floating_point():
+            raise ValueError(f"{name}.dtype is {tensor.dtype}; it must be of real numbers")
 
 
 def require_dense(name: str, tensor: Tensor, dims: int) -> None:

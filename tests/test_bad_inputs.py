@@ -4,6 +4,7 @@ Each is refused by the name of its argument and what is allowed, before anything
 is as good as a right input gives the same answer.
 """
 
+import os
 import pickle
 import re
 from collections.abc import Callable
@@ -20,7 +21,13 @@ from pa_tutorial.backends import backend_named
 from pa_tutorial.engine import LLM, Engine, SamplingParams
 from pa_tutorial.engine.sampling import choose_token
 from pa_tutorial.kernels.choose import choose
+from pa_tutorial.kernels.compiler_report import checked_capability
 from pa_tutorial.kernels.geometry import Geometry
+from pa_tutorial.kernels.loads import element_loads
+from pa_tutorial.kernels.naive import naive_kernel
+from pa_tutorial.kernels.paged_attention import paged_attention
+from pa_tutorial.kernels.reduce import reduce
+from pa_tutorial.kernels.vectors import vector_access
 from pa_tutorial.paging import kv_cache, layouts, reservations, waste
 from pa_tutorial.paging.allocator import BlockAllocator
 from pa_tutorial.paging.block_table import BlockTable, padded_block_tables
@@ -43,13 +50,16 @@ BAD = {
         *(None, 3, 2.5, True, "text", [1.0], np.ones(2), torch.tensor(1), torch.empty(0)),
         *(torch.ones(1, 1, device="meta"), torch.tensor([True]), torch.ones(1, 1, 1, 1, 1, 1)),
     ),
+    object: (None, 3, True, 2.5, "text", [3], np.ones(2), torch.ones(2)),
 }
 GOOD = {
     int: (np.int64, np.int32, torch.tensor),
     float: (np.float64,),
     list: (np.array, torch.tensor, lambda row: np.array(row[::-1])[::-1], tuple),
     Tensor: (lambda tensor: torch.stack([tensor, tensor], dim=-1)[..., 0],),
+    object: (),
 }
+TOO_LARGE = (10**12, 10**30)
 
 
 def filled(allocator_class: type = PrefixCachingAllocator) -> BlockTable:
@@ -76,9 +86,11 @@ ROW = {"num_layers": 2, "block_size": 4, "num_kv_heads": 2, "head_size": 8, "ite
 MEMORY = {"total_bytes": 90, "utilization": 0.5, "bytes_in_use": 3, "bytes_per_block": 4}
 OF_WORK = {"num_new_tokens": 1, "seq_len": 3, "num_heads": 2, "num_kv_heads": 1, "head_size": 8}
 OF_A_BATCH = {"block_tables": torch.ones(1, 2).int(), "seq_lens": torch.tensor([4])}
-REQUESTS = [reservations.Request(3, 4)]
+PLACE = {"block": 1, "head": 1, "token": 3, "dim": 5}
+PART = online.part_of(torch.ones(2, 3), torch.ones(3, 4))
 ENGINE = {"num_blocks": 6, "block_size": 4, "watermark": 1}
 LIMITS = {"token_budget": 8, "chunk_size": 4, "max_num_seqs": 2}
+GEOMETRY = Geometry(64, 16, partition_size=32)
 PARAMS = {"max_tokens": 3, "temperature": 0.5, "top_k": 2, "top_p": 0.5, "seed": 1}
 STEP = vars(problem(seq_lens=(9, 4), alibi=True).paged("plain"))
 OF_V1 = {"num_threads": 128, "max_seq_len": 20}
@@ -103,6 +115,7 @@ def engine() -> Engine:
 # What makes the object (None: a function), the function or method, a good call.
 CALLS = [
     (None, BlockAllocator, {"num_blocks": 6, "watermark": 1}),
+    (None, PrefixCachingAllocator, {"num_blocks": 6, "watermark": 1}),
     *((lambda c=c: filled(c).allocator, name, {"block": 1})
       for c in (BlockAllocator, PrefixCachingAllocator) for name in ("share", "free", "is_shared")),
     (lambda: filled().allocator, "can_allocate", {"num_blocks": 2}),
@@ -111,24 +124,26 @@ CALLS = [
     (filled, "look_up", {"token_ids": [1, 2]}),
     (filled, "append", {"token_ids": [1, 2]}),
     (filled, "slide", {"window": 3}),
-    (None, partial(padded_block_tables, [filled()]), {"width": 3}),
-    (None, PlainLayout, SIZES),
-    (None, VllmLayout, SIZES),
+    (None, padded_block_tables, {"tables": (filled(),), "width": 3}),
+    *((None, c, SIZES) for c in (PlainLayout, VllmLayout)),
+    *((None, getattr(c(**SIZES), name), PLACE) for c in (PlainLayout, VllmLayout)
+      for name in ("k_place", "v_place", "k_element", "v_element")),
     (None, layouts.slot_mapping, {"block_table": [1, 2], "positions": [3], "block_size": 4}),
     *((None, layouts.reshape_and_cache, NEW | caches(c) | {"slot_mapping": SLOTS})
       for c in (PlainLayout, VllmLayout)),
     (None, layouts.gather, caches() | {"block_table": [1, 2], "seq_len": 3}),
     (None, layouts.by_token, caches()),
-    (None, lambda num_layers: kv_cache.PagedKVCache(LAYOUT, num_layers).num_layers,
-     {"num_layers": 2}),
+    (None, lambda layout, num_layers: kv_cache.PagedKVCache(layout, num_layers).num_layers,
+     {"layout": LAYOUT, "num_layers": 2}),
+    (of_a_cache, lambda cache, pairs: cache.copy_blocks(pairs), {"pairs": ((1, 2),)}),
     (of_a_cache, "write", {"layer": 1} | NEW | {"slot_mapping": SLOTS}),
     (of_a_cache, "read", {"layer": 1, "block_table": [1, 2], "seq_len": 3}),
     (None, reservations.Request, {"prompt_len": 2, "output_len": 3}),
     (None, reservations.long_tailed_requests, {"num_requests": 2, "seed": 3, "max_len": 9}),
     (None, partial(reservations.Contiguous, policy="max"), {"num_slots": 9, "max_len": 5}),
     (None, reservations.Blocks, {"num_slots": 9, "block_size": 4}),
-    (None, partial(waste.memory_map_at, requests=REQUESTS, memory=reservations.Blocks(9, 4)),
-     {"step": 2}),
+    (None, lambda **given: waste.memory_map_at(memory=reservations.Blocks(9, 4), **given).owner,
+     {"step": 2, "requests": (reservations.Request(3, 4),)}),
     (None, waste.bytes_per_block, ROW),
     (None, waste.num_available_blocks, MEMORY),
     (None, lambda **sizes: cached.KVCache(**sizes)._keys,
@@ -137,6 +152,10 @@ CALLS = [
     (lambda: cached.KVCache(4, 1, 8), "require_room", {"num_new_tokens": 2}),
     *((None, attend, QKV) for attend in (full.causal_attention, full.unmasked_attention,
                                          cached.cached_attention, online.online_attention)),
+    (None, online.exps_from, {"scores": torch.ones(2, 3), "m": torch.ones(2, 1)}),
+    (None, online.empty_part, {"shape": [2, 3], "head_size": 8}),
+    (None, online.part_of, {"qk": torch.ones(2, 3), "v": torch.ones(3, 4)}),
+    (None, online.merge, {"one": PART, "other": PART}),
     (None, paged.flatten_queries, OF_A_BATCH | {"query_lens": torch.tensor([2])}),
     (None, lambda **fields: tuple(vars(DecodeStep(**fields)).values()), STEP),
     (None, tiny_lm.TinyConfig, {"num_heads": 4, "num_kv_heads": 2, "head_size": 8, "max_len": 8}),
@@ -155,6 +174,12 @@ CALLS = [
     *((lambda: Geometry(64, 16), name, {"lane": 3}) for name in ("value_rows", "value_tokens")),
     (lambda: Geometry(64, 16), "head_elements", {"thread_group_offset": 1}),
     (lambda: Geometry(64, 16), "dynamic_shared_bytes", {"max_seq_len": 20}),
+    *((None, lambda geometry, make=make: id(make(geometry)), {"geometry": GEOMETRY})
+      for make in (naive_kernel, reduce)),
+    (None, lambda geometry, loads: id(paged_attention(geometry, loads)),
+     {"geometry": GEOMETRY, "loads": element_loads}),
+    (None, lambda count: id(vector_access(count)), {"count": 4}),
+    (None, checked_capability, {"capability": (9, 0)}),
     *((None, preparing(name), sizes) for name, sizes in BACKEND_SIZES.items()),
     (None, lambda **sizes: Engine(small_model(), **sizes).scheduler.max_num_seqs, ENGINE | LIMITS),
     (engine, lambda engine, prompt: engine.add(prompt, SamplingParams(2)).prompt,
@@ -195,7 +220,7 @@ def complaint(make: Callable | None, name: object, given: dict, argument: str) -
     before = pickle.dumps(thing)
     try:
         result = call()
-    except (TypeError, ValueError, PagingError) as error:
+    except (TypeError, ValueError, MemoryError, PagingError) as error:
         if not re.search(rf"\b{argument}\b.*(must|the pool)", str(error), re.DOTALL):
             return f"says {error}"
         return "" if pickle.dumps(thing) == before else "changed something"
@@ -204,11 +229,14 @@ def complaint(make: Callable | None, name: object, given: dict, argument: str) -
     return f"gives {result}"
 
 
-@pytest.mark.parametrize(
+of_every_call = pytest.mark.parametrize(
     ("make", "name", "good"),
     CALLS,
     ids=[f"{i}-{next(iter(good))}" for i, (_, _, good) in enumerate(CALLS)],
 )
+
+
+@of_every_call
 def test_bad_inputs_are_refused_by_name_and_good_ones_taken(
     make: Callable | None, name: str | Callable, good: dict
 ) -> None:
@@ -226,3 +254,37 @@ def test_bad_inputs_are_refused_by_name_and_good_ones_taken(
                 called(make, name, good | {argument: given})[1]() for given in (value, kind(value))
             ]
             assert same(*results), f"{argument}={kind(value)!r}"
+
+
+@of_every_call
+def test_a_size_too_large_means_something_or_is_refused_in_our_words(
+    make: Callable | None, name: str | Callable, good: dict
+) -> None:
+    for argument in [argument for argument, value in good.items() if type(value) is int]:
+        for size in TOO_LARGE:
+            found = complaint(make, name, good | {argument: size}, argument)
+            assert not found.startswith(("raises", "changed")), (argument, found)
+
+
+@pytest.mark.parametrize("size", [10**9, 10**12])
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda size: PlainLayout(**SIZES | {"num_blocks": size}).empty(), "num_blocks"),
+        (lambda size: BlockAllocator(size), "num_blocks"),
+        (lambda size: Engine(small_model(), num_blocks=size), "num_blocks"),
+        (lambda size: kv_cache.PagedKVCache(LAYOUT, size), "num_layers"),
+        (lambda size: cached.KVCache(size, 1, 8), "max_len"),
+        (lambda size: reservations.Blocks(size, 4), "num_slots"),
+        (lambda size: reservations.long_tailed_requests(size, 0), "num_requests"),
+        (lambda size: padded_block_tables([filled()], size), "width"),
+    ],
+)
+def test_more_than_the_machines_memory_is_refused_with_its_bytes(
+    make: Callable, name: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sysconf_names", {"SC_PHYS_PAGES": 0}, raising=False)
+    monkeypatch.setattr(os, "sysconf", lambda name: 2**15, raising=False)  # 1 GiB in all
+    refused = rf"{name} is {size}\b.* takes [\d,]+ bytes; this must be at most 1,073,741,824"
+    with pytest.raises((MemoryError, ValueError), match=rf"{refused}|{name} is .* at most 2,147"):
+        make(size)

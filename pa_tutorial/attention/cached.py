@@ -1,9 +1,11 @@
 """Attention with a contiguous KV cache: keep K and V, compute only what is new."""
 
+from math import prod
+
 import torch
 from torch import Tensor
 
-from pa_tutorial.arguments import require_tensor, whole_number
+from pa_tutorial.arguments import require_memory, require_tensor, whole_number
 from pa_tutorial.attention.full import repeat_kv_heads, require_attention_inputs
 
 
@@ -21,6 +23,7 @@ class KVCache:
     ) -> None:
         sizes = {"max_len": max_len, "num_kv_heads": num_kv_heads, "head_size": head_size}
         shape = tuple(whole_number(name, size, least=1) for name, size in sizes.items())
+        require_memory(2 * prod(shape) * dtype.itemsize, **sizes)
         self._keys = torch.full(shape, float("nan"), dtype=dtype)
         self._values = torch.full(shape, float("nan"), dtype=dtype)
         self.seq_len = 0

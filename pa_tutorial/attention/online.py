@@ -18,6 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from pa_tutorial.arguments import require, require_floats, require_type, whole_number, whole_numbers
 from pa_tutorial.attention.full import repeat_kv_heads, require_attention_inputs
 
 
@@ -36,13 +37,29 @@ class Part(NamedTuple):
 def exps_from(scores: Tensor, m: Tensor) -> Tensor:
     """exp(scores - m), and 0 for a score of -inf.
 
+    m  in the shape of the scores, or with 1 in place of some of their sizes
+
     If no token was seen, m is -inf too, and -inf - (-inf) is NaN. One NaN in l or acc stays there.
+    Raises TypeError or ValueError for what is no tensor of real numbers, and if the shapes don't
+    fit.
     """
+    require_floats(scores=scores, m=m)
+    sizes = zip(m.shape, scores.shape, strict=False)
+    fits = m.dim() == scores.dim() and all(size in (1, full) for size, full in sizes)
+    if not fits:
+        given = f"with scores {list(scores.shape)}, m has shape {list(m.shape)}"
+        raise ValueError(f"{given}; it must be the same, or have 1s in it")
     return torch.exp(scores - m).masked_fill(scores == float("-inf"), 0.0)
 
 
 def empty_part(shape: Sequence[int], head_size: int, device: torch.device | None = None) -> Part:
-    """The part of no token, for queries in the given shape [..., num_queries]."""
+    """The part of no token, for queries in the given shape [..., num_queries].
+
+    Raises TypeError or ValueError for what is no row of sizes, or no size.
+    """
+    head_size = whole_number("head_size", head_size, 1, 2**16)
+    shape = whole_numbers("shape", shape)
+    require(min(shape, default=0) >= 0, "shape", shape, "a row of sizes, each at least 0")
     m = torch.full(tuple(shape), float("-inf"), device=device)
     return Part(m, torch.zeros_like(m), m.new_zeros(*shape, head_size))
 
@@ -52,7 +69,17 @@ def part_of(qk: Tensor, v: Tensor) -> Part:
 
     qk  [..., num_queries, num_tokens]  scores; -inf where a query does not see the token
     v   [..., num_tokens, head_size]    of all tokens; finite even where all scores are -inf
+
+    Raises TypeError or ValueError for what is no tensor of real numbers, without tokens, and if
+    shapes or dtypes don't fit.
     """
+    require_floats(qk=qk, v=v)
+    shape = list(qk.shape)
+    require(qk.dim() >= 2 and shape[-1] > 0, "qk.shape", shape, "[..., num_queries, num_tokens]")
+    of_v = [*shape[:-2], shape[-1]]
+    if [*v.shape[:-1]] != of_v or v.dtype != qk.dtype:
+        expected = f"{of_v} and head_size, {qk.dtype}"
+        raise ValueError(f"v is {list(v.shape)}, {v.dtype}; with this qk it must be {expected}")
     m = qk.amax(dim=-1)
     weights = exps_from(qk, m[..., None])
     return Part(m, weights.sum(dim=-1), weights @ v)
@@ -61,9 +88,18 @@ def part_of(qk: Tensor, v: Tensor) -> Part:
 def merge(one: Part, other: Part) -> Part:
     """The part of all tokens of two parts: in any order, in any grouping.
 
+    Raises TypeError or ValueError, naming the field, for what is no Part of tensors, and if their
+    shapes don't fit.
     Source: vLLM does the same with its partitions, in paged_attention_v2_reduce_kernel,
     csrc/attention/attention_kernels.cuh.
     """
+    for name, part in (("one", one), ("other", other)):
+        require_type(isinstance(part, Part), name, part, "a Part")
+        require_floats(**{f"{name}.{field}": tensor for field, tensor in part._asdict().items()})
+        shapes, m = [tuple(tensor.shape) for tensor in part], tuple(one.m.shape)
+        expected = [m, m, (*m, *one.acc.shape[-1:])]
+        if shapes != expected:
+            raise ValueError(f"{name} has shapes {shapes}; m, l and acc must have {expected}")
     m = torch.maximum(one.m, other.m)
     # exp(m_part - m) <= 1: each part is brought from its own maximum to the common one.
     rescale, rescale_other = exps_from(one.m, m), exps_from(other.m, m)

@@ -236,7 +236,8 @@ class TinyLM(nn.Module):
         """
         prompt = as_row("prompt", prompt)
         require(len(prompt) > 0, "prompt", "empty", "at least one token")
-        num_tokens = whole_number("num_tokens", num_tokens, least=0)
+        room = max(0, self.config.max_len + 1 - len(prompt))  # the last one is never fed back
+        num_tokens = whole_number("num_tokens", num_tokens, 0, room)
         caches = self.new_caches(len(prompt) + num_tokens) if use_cache else None
         sequence, new = prompt, prompt
         for _ in range(num_tokens):

@@ -57,7 +57,7 @@ def flops_per_token(model: TinyLM, num_tokens: int, use_cache: bool) -> list[int
 
     returns  [num_tokens]: entry t is the work for the token that follows t + 1 tokens
     """
-    num_tokens = whole_number("num_tokens", num_tokens, least=1)
+    num_tokens = whole_number("num_tokens", num_tokens, 1, model.config.max_len)
     tokens = torch.zeros(num_tokens, dtype=torch.int64)
     caches = model.new_caches(num_tokens) if use_cache else None
     counts = []
@@ -81,8 +81,8 @@ def attention_flops_and_bytes(
     Operations on masked scores are counted too; a kernel may skip them.
     """
     require_heads(num_heads, num_kv_heads)
-    num_new_tokens = whole_number("num_new_tokens", num_new_tokens, least=1)
     seq_len = whole_number("seq_len", seq_len, least=1)
+    num_new_tokens = whole_number("num_new_tokens", num_new_tokens, 1, seq_len)
     head_size = whole_number("head_size", head_size, least=1)
     cache = KVCache(seq_len, num_kv_heads, head_size, dtype)
     cache.append(*torch.zeros(2, seq_len, num_kv_heads, head_size, dtype=dtype))

@@ -88,10 +88,11 @@ class Engine:
     ) -> None:
         require_type(hasattr(model, "config"), "model", model, "a Model, such as TinyLM")
         self.model = model
+        # First: it needs the most memory, and refuses what the machine doesn't have.
+        self.runner = make_runner(model, stage, num_blocks, block_size)
         allocator = PrefixCachingAllocator if prefix_caching else BlockAllocator
         self.allocator = allocator(num_blocks, watermark)
         self.scheduler = Scheduler(self.allocator, block_size, **limits)
-        self.runner = make_runner(model, stage, num_blocks, block_size)
         self.num_requests = 0
         self.statistics: list[StepStatistics] = []
 

@@ -27,6 +27,7 @@ from unittest import mock
 
 from numba import cuda, types
 
+from pa_tutorial.arguments import require, require_type, whole_numbers
 from pa_tutorial.private_names import PLACE
 from pa_tutorial.simt import ptx
 from pa_tutorial.simt.gpus import H100
@@ -104,7 +105,15 @@ def compiled(kernel: Callable, *arguments: object, capability: Capability = (9, 
     """Compile a @cuda.jit kernel for one GPU, and for the types of these arguments; some seconds,
     once. Errors: require_compiler."""
     require_compiler()
-    return _compiled(kernel, signature_of(kernel, arguments), capability)
+    require_type(hasattr(kernel, "py_func"), "kernel", kernel, "a @cuda.jit kernel")
+    return _compiled(kernel, signature_of(kernel, arguments), checked_capability(capability))
+
+
+def checked_capability(capability: Capability) -> Capability:
+    """Raises TypeError or ValueError for what is no pair of whole numbers."""
+    numbers = tuple(whole_numbers("capability", capability))
+    require(len(numbers) == 2, "capability", capability, "two whole numbers, such as (9, 0)")
+    return numbers
 
 
 def require_compiler() -> None:

@@ -7,10 +7,11 @@ Source: vLLM, csrc/attention/attention_kernels.cuh, paged_attention_kernel.
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import cache, wraps
 
 import torch
 
-from pa_tutorial.arguments import require, whole_number
+from pa_tutorial.arguments import require, require_type, whole_number
 from pa_tutorial.paging.layouts import BLOCK_SIZES, DTYPES, HEAD_SIZES
 from pa_tutorial.simt.gpus import WARP_SIZE
 
@@ -23,10 +24,6 @@ FLT_MAX = float(torch.finfo(torch.float32).max)
 
 def divide_round_up(a: int, b: int) -> int:
     return -(-a // b)
-
-
-def require_below(name: str, value: int, end: int) -> None:
-    require(0 <= whole_number(name, value) < end, name, value, f"0 to {end - 1}")
 
 
 def constant(formula: str, value: Callable[["Geometry"], int]) -> property:
@@ -154,19 +151,19 @@ class Geometry:
         thread_group_offset + j * THREAD_GROUP_SIZE of the head.
         """
         size = self.THREAD_GROUP_SIZE
-        require_below("thread_group_offset", thread_group_offset, size)
+        whole_number("thread_group_offset", thread_group_offset, 0, size - 1)
         vecs = range(thread_group_offset, self.NUM_VECS_PER_THREAD * size, size)
         return tuple(vec * self.VEC_SIZE + e for vec in vecs for e in range(self.VEC_SIZE))
 
     def value_rows(self, lane: int) -> tuple[int, ...]:
         """The rows of V (elements of the head) that a lane sums in its accs."""
-        require_below("lane", lane, WARP_SIZE)
+        lane = whole_number("lane", lane, 0, WARP_SIZE - 1)
         first = lane // self.NUM_V_VECS_PER_ROW
         return tuple(range(first, self.head_size, self.NUM_ROWS_PER_ITER))
 
     def value_tokens(self, lane: int) -> tuple[int, ...]:
         """The tokens of a block, by their offset, whose V a lane reads."""
-        require_below("lane", lane, WARP_SIZE)
+        lane = whole_number("lane", lane, 0, WARP_SIZE - 1)
         first = lane % self.NUM_V_VECS_PER_ROW * self.V_VEC_SIZE
         return tuple(range(first, first + self.V_VEC_SIZE))
 
@@ -203,3 +200,18 @@ class Geometry:
 
 # In the order in which one follows from another. (vLLM asks sizeof() in place of ITEMSIZE.)
 CONSTANTS = tuple(name for name in vars(Geometry) if name.isupper() and name != "ITEMSIZE")
+
+
+def made_once(factory: Callable) -> Callable:
+    """As functools.cache, for a function that makes a kernel from a geometry and perhaps loads.
+    Raises TypeError for what is no Geometry, and for loads that are no function."""
+    made = cache(factory)
+
+    @wraps(factory)
+    def checked(geometry: Geometry, *others: object) -> Callable:
+        require_type(isinstance(geometry, Geometry), "geometry", geometry, "a Geometry")
+        for loads in others[:1]:
+            require_type(callable(loads), "loads", loads, "a function, such as element_loads")
+        return made(geometry, *others)
+
+    return checked

@@ -2,15 +2,14 @@
 
 import math
 from collections.abc import Callable
-from functools import cache
 
 from numba import cuda, float32, uint32
 
 from pa_tutorial.kernels.dtypes import SCALAR_TYPES
-from pa_tutorial.kernels.geometry import Geometry
+from pa_tutorial.kernels.geometry import Geometry, made_once
 
 
-@cache
+@made_once
 def naive_kernel(geometry: Geometry) -> Callable:
     """One thread a token for the scores, then one thread an element of the output.
 

@@ -5,18 +5,17 @@ Source: vLLM, csrc/attention/attention_kernels.cuh, paged_attention_kernel.
 
 import math
 from collections.abc import Callable
-from functools import cache
 
 from numba import cuda, float32, int32, int64, uint32
 
 from pa_tutorial.kernels.dtypes import SCALAR_TYPES
-from pa_tutorial.kernels.geometry import FLT_MAX, VEC_BYTES, Geometry
+from pa_tutorial.kernels.geometry import FLT_MAX, VEC_BYTES, Geometry, made_once
 from pa_tutorial.kernels.loads import Loads, element_loads
 from pa_tutorial.kernels.warp import ALL_LANES, make_block_sum, make_qk_dot
 from pa_tutorial.simt.gpus import WARP_SIZE
 
 
-@cache
+@made_once
 def paged_attention(
     geometry: Geometry, loads: Callable[[Geometry], Loads] = element_loads
 ) -> Callable:

@@ -5,17 +5,16 @@ Source: vLLM, csrc/attention/attention_kernels.cuh, paged_attention_v2_reduce_ke
 
 import math
 from collections.abc import Callable
-from functools import cache
 
 from numba import cuda, float32, int32, int64, uint32
 
 from pa_tutorial.kernels.dtypes import SCALAR_TYPES
-from pa_tutorial.kernels.geometry import FLT_MAX, Geometry
+from pa_tutorial.kernels.geometry import FLT_MAX, Geometry, made_once
 from pa_tutorial.kernels.warp import ALL_LANES, make_block_sum
 from pa_tutorial.simt.gpus import WARP_SIZE
 
 
-@cache
+@made_once
 def reduce(geometry: Geometry) -> Callable:
     """The reduce kernel for one geometry, made once.
 

@@ -18,7 +18,8 @@ from unittest import mock
 import triton
 from triton.backends.compiler import GPUTarget
 
-from pa_tutorial.kernels.compiler_report import Capability
+from pa_tutorial.arguments import require_type
+from pa_tutorial.kernels.compiler_report import Capability, checked_capability
 from pa_tutorial.kernels.triton_backend import TritonCall
 from pa_tutorial.private_names import PLACE
 
@@ -35,7 +36,7 @@ def compiling_for(capability: Capability, device: Hashable) -> Iterator[None]:
 
 def driver(capability: Capability, device: Hashable) -> SimpleNamespace:
     """All that Triton asks its driver for."""
-    major, minor = capability
+    major, minor = checked_capability(capability)
     return SimpleNamespace(
         get_current_target=lambda: GPUTarget("cuda", 10 * major + minor, LANES),
         get_current_device=lambda: device,
@@ -90,6 +91,7 @@ class TritonCompiled:
 
 def compile_call(call: TritonCall, capability: Capability = (9, 0)) -> TritonCompiled:
     """The kernel that this call would run on such a GPU; about a second, once for each."""
+    require_type(isinstance(call, TritonCall), "call", call, "a TritonCall")
     with compiling_for(capability, device=capability):
         kernel = call.kernel.warmup(**call.for_gpu, grid=call.grid)
     code = kernel.asm
@@ -119,5 +121,6 @@ def num_compilations(calls: list[TritonCall], capability: Capability = (9, 0)) -
     hook = mock.patch.object(triton.knobs.runtime, "jit_cache_hook", remember)
     with compiling_for(capability, new_device), hook:
         for call in calls:
+            require_type(isinstance(call, TritonCall), "calls", call, "TritonCalls")
             call.kernel.warmup(**call.for_gpu, grid=call.grid)
     return len(keys)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import cuda, uint64
 
+from pa_tutorial.arguments import whole_number
 from pa_tutorial.kernels.geometry import FLOAT_BYTES, VEC_BYTES, Geometry
 from pa_tutorial.kernels.loads import Loads
 from pa_tutorial.simt import LaneAccess, twin
@@ -139,9 +140,13 @@ COMPILER = numba_cuda if find_spec("numba_cuda") else no_compiler
 # What the simulator does ---------------------------------------------------------------------
 
 
-@cache
 def vector_access(count: int) -> VectorAccess:
-    """load and store of `count` elements, for a kernel and for the simulator."""
+    """load and store of `count` elements, at most 16, for a kernel and for the simulator."""
+    return _vector_access(whole_number("count", count, 1, VEC_BYTES))
+
+
+@cache
+def _vector_access(count: int) -> VectorAccess:
     access = COMPILER(count)
 
     @twin(access.load, writes=())

@@ -3,13 +3,14 @@
 from collections.abc import Hashable
 from enum import Enum
 
-from pa_tutorial.arguments import require, whole_number
+from pa_tutorial.arguments import require, require_memory, whole_number
 from pa_tutorial.paging.errors import DoubleFree, OutOfBlocks, UnknownBlock, UseAfterFree
+from pa_tutorial.paging.layouts import MAX_BLOCKS
 
 # Block 0 is never given out. Padding in block tables names it, so a kernel may read it,
 # but no token lives there.
 NULL_BLOCK = 0
-MAX_BLOCKS = 2**31  # block numbers are int32
+BYTES_OF_A_BLOCK = 48  # of Python's memory: a place in both lists, and its number
 
 
 class Admission(Enum):
@@ -37,6 +38,7 @@ class BlockAllocator:
         require(2 <= num_blocks <= MAX_BLOCKS, "num_blocks", num_blocks, allowed)
         allowed = f"0 to {num_blocks - 1} blocks"
         require(0 <= watermark < num_blocks, "watermark", watermark, allowed)
+        require_memory(BYTES_OF_A_BLOCK * num_blocks, num_blocks=num_blocks)
         self.num_blocks = num_blocks
         self.watermark = watermark
         self.ref_counts = [0] * num_blocks

@@ -8,11 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pa_tutorial.arguments import require_type, whole_number, whole_numbers
+from pa_tutorial.arguments import require_memory, require_type, whole_number, whole_numbers
 from pa_tutorial.paging.allocator import NULL_BLOCK, BlockAllocator
 from pa_tutorial.paging.errors import DoubleFree, TableTooLong, UseAfterFree
 from pa_tutorial.paging.layouts import PAD_SLOT
 from pa_tutorial.paging.prefix_cache import FullBlock
+
+BYTES_OF_A_PLACE = 12  # of a padded row: in a list, then as an int32
 
 
 @dataclass(frozen=True)
@@ -284,7 +286,10 @@ def padded_block_tables(tables: Sequence[BlockTable], width: int | None = None) 
     Raises TableTooLong if a table does not fit: cutting it would drop tokens silently;
     UseAfterFree for a freed sequence; ValueError if the tables are not of one pool.
     """
-    for table in tables:
+    require_type(isinstance(tables, Sequence), "tables", tables, "a list of BlockTables")
+    for index, table in enumerate(tables):
+        is_table = isinstance(table, BlockTable)
+        require_type(is_table, f"tables[{index}]", table, "a BlockTable")
         table._require_alive()
         if (table.allocator, table.block_size) != (tables[0].allocator, tables[0].block_size):
             raise ValueError("tables are of different pools or block sizes; a batch has one pool")
@@ -292,5 +297,6 @@ def padded_block_tables(tables: Sequence[BlockTable], width: int | None = None) 
     width = longest if width is None else whole_number("width", width, least=0)
     if longest > width:
         raise TableTooLong(f"a table names {longest} blocks; width is {width}, so it does not fit")
+    require_memory(BYTES_OF_A_PLACE * width * len(tables), width=width)
     rows = [table.blocks + [NULL_BLOCK] * (width - len(table.blocks)) for table in tables]
     return torch.from_numpy(np.array(rows, dtype=np.int32).reshape(len(tables), width))

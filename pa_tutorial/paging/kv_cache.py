@@ -27,7 +27,10 @@ class PagedKVCache:
     def __init__(
         self, layout: CacheLayout, num_layers: int, device: torch.device | str = "cpu"
     ) -> None:
+        require_type(isinstance(layout, CacheLayout), "layout", layout, "a CacheLayout")
         num_layers = whole_number("num_layers", num_layers, least=1)
+        if torch.device(device).type == "cpu":
+            layout.require_memory(num_layers)
         self.layout = layout
         self.k: list[Tensor] = []
         self.v: list[Tensor] = []
@@ -62,9 +65,7 @@ class PagedKVCache:
         return gather(self.k[layer], self.v[layer], block_table, seq_len)
 
     def _known(self, layer: int) -> int:
-        layer, last = whole_number("layer", layer), self.num_layers - 1
-        require(0 <= layer <= last, "layer", layer, f"0 to {last}")
-        return layer
+        return whole_number("layer", layer, 0, self.num_layers - 1)
 
     def copy_blocks(self, pairs: Pairs) -> None:
         """Copy blocks (source, destination), in every layer, one pair after the other.

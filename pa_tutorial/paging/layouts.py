@@ -17,7 +17,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from pa_tutorial.arguments import as_row, require, require_tensor, whole_number
+from pa_tutorial.arguments import as_row, require, require_memory, require_tensor, whole_number
 
 # What vLLM compiles its kernels for.
 HEAD_SIZES = (32, 64, 80, 96, 112, 120, 128, 192, 256)
@@ -25,6 +25,7 @@ BLOCK_SIZES = (8, 16, 32)
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 # A token with this slot is not written.
 PAD_SLOT = -1
+MAX_BLOCKS = 2**31  # block numbers are int32
 # slot_mapping; which tokens it writes (None: all); their blocks and offsets
 Places = tuple[Tensor, Tensor | None, Tensor, Tensor]
 
@@ -67,19 +68,22 @@ class CacheLayout:
         return 2 * prod(self.k_shape[1:]) * self.dtype.itemsize
 
     def empty(self) -> tuple[Tensor, Tensor]:
-        """k_cache and v_cache, filled with NaN: reading a place without a token shows."""
-        try:
-            k_cache, v_cache = (
-                torch.full(shape, float("nan"), dtype=self.dtype)
-                for shape in (self.k_shape, self.v_shape)
-            )
-        except RuntimeError as error:  # torch speaks of an allocator, or of an overflow
-            num_bytes = self.num_blocks * self.bytes_per_block
-            raise MemoryError(
-                f"num_blocks is {self.num_blocks}; it must be less: there is no room for "
-                f"{num_bytes:,} bytes"
-            ) from error
+        """k_cache and v_cache, filled with NaN: reading a place without a token shows.
+
+        Raises MemoryError, before anything is allocated, for more bytes than the machine has.
+        """
+        self.require_memory(num_layers=1)
+        k_cache, v_cache = (
+            torch.full(shape, float("nan"), dtype=self.dtype)
+            for shape in (self.k_shape, self.v_shape)
+        )
         return k_cache, v_cache
+
+    def require_memory(self, num_layers: int) -> None:
+        """Raise MemoryError if this machine has less than the caches of so many layers take."""
+        sizes = {name: size for name, size in vars(self).items() if name != "dtype"}
+        num_bytes = num_layers * self.num_blocks * self.bytes_per_block
+        require_memory(num_bytes, **sizes, num_layers=num_layers)
 
     @property
     def k_shape(self) -> tuple[int, ...]:
@@ -90,19 +94,28 @@ class CacheLayout:
         raise NotImplementedError
 
     def k_place(self, block: int, head: int, token: int, dim: int) -> tuple[int, ...]:
-        """Index into k_cache; `token` is the offset in the block."""
-        raise NotImplementedError
+        """Index into k_cache; `token` is the offset in the block.
+
+        Raises TypeError or ValueError, as the three below, for a place that the cache lacks.
+        """
+        return self._k_place(*self._known(block, head, token, dim))
 
     def v_place(self, block: int, head: int, token: int, dim: int) -> tuple[int, ...]:
         """Index into v_cache."""
-        raise NotImplementedError
+        return self._v_place(*self._known(block, head, token, dim))
 
     def k_element(self, block: int, head: int, token: int, dim: int) -> int:
         """The same as one number, as a kernel computes it."""
-        raise NotImplementedError
+        return self._k_element(*self._known(block, head, token, dim))
 
     def v_element(self, block: int, head: int, token: int, dim: int) -> int:
-        raise NotImplementedError
+        return self._v_element(*self._known(block, head, token, dim))
+
+    def _known(self, *place: int) -> tuple[int, ...]:
+        """block, head, token, dim, each of them a place in this cache."""
+        ends = self.num_blocks, self.num_kv_heads, self.block_size, self.head_size
+        named = zip(("block", "head", "token", "dim"), place, ends, strict=True)
+        return tuple(whole_number(name, value, 0, end - 1) for name, value, end in named)
 
 
 class VllmLayout(CacheLayout):
@@ -128,13 +141,13 @@ class VllmLayout(CacheLayout):
     def v_shape(self) -> tuple[int, ...]:
         return (self.num_blocks, self.num_kv_heads, self.head_size, self.block_size)
 
-    def k_place(self, block: int, head: int, token: int, dim: int) -> tuple[int, ...]:
+    def _k_place(self, block: int, head: int, token: int, dim: int) -> tuple[int, ...]:
         return (block, head, dim // self.x, token, dim % self.x)
 
-    def v_place(self, block: int, head: int, token: int, dim: int) -> tuple[int, ...]:
+    def _v_place(self, block: int, head: int, token: int, dim: int) -> tuple[int, ...]:
         return (block, head, dim, token)
 
-    def k_element(self, block: int, head: int, token: int, dim: int) -> int:
+    def _k_element(self, block: int, head: int, token: int, dim: int) -> int:
         return (
             block * self.num_kv_heads * self.head_size * self.block_size
             + head * self.head_size * self.block_size
@@ -143,7 +156,7 @@ class VllmLayout(CacheLayout):
             + dim % self.x
         )
 
-    def v_element(self, block: int, head: int, token: int, dim: int) -> int:
+    def _v_element(self, block: int, head: int, token: int, dim: int) -> int:
         return (
             block * self.num_kv_heads * self.head_size * self.block_size
             + head * self.head_size * self.block_size
@@ -165,13 +178,13 @@ class PlainLayout(CacheLayout):
     def v_shape(self) -> tuple[int, ...]:
         return self.k_shape
 
-    def k_place(self, block: int, head: int, token: int, dim: int) -> tuple[int, ...]:
+    def _k_place(self, block: int, head: int, token: int, dim: int) -> tuple[int, ...]:
         return (block, head, token, dim)
 
-    def v_place(self, block: int, head: int, token: int, dim: int) -> tuple[int, ...]:
+    def _v_place(self, block: int, head: int, token: int, dim: int) -> tuple[int, ...]:
         return (block, head, token, dim)
 
-    def k_element(self, block: int, head: int, token: int, dim: int) -> int:
+    def _k_element(self, block: int, head: int, token: int, dim: int) -> int:
         return (
             block * self.num_kv_heads * self.block_size * self.head_size
             + head * self.block_size * self.head_size
@@ -179,8 +192,8 @@ class PlainLayout(CacheLayout):
             + dim
         )
 
-    def v_element(self, block: int, head: int, token: int, dim: int) -> int:
-        return self.k_element(block, head, token, dim)
+    def _v_element(self, block: int, head: int, token: int, dim: int) -> int:
+        return self._k_element(block, head, token, dim)
 
 
 LAYOUTS: dict[str, type[CacheLayout]] = {
@@ -239,7 +252,7 @@ def slot_mapping(
     or lies past the end of the table, or if a block number that is needed is negative.
     Source: vLLM, compute_slot_mapping in vllm/attention/backends/utils.py.
     """
-    block_size = whole_number("block_size", block_size, least=1)
+    block_size = whole_number("block_size", block_size, 1, MAX_BLOCKS - 1)
     table, positions = as_row("block_table", block_table), as_row("positions", positions)
     places = len(table) * block_size
     outside = positions[(positions < 0) | (positions >= places)]
@@ -249,8 +262,10 @@ def slot_mapping(
             f"it must be 0 to {places - 1}"
         )
     blocks = table[positions // block_size]
-    if (blocks < 0).any():  # -1 would give slot -1: the token would not be written
-        raise ValueError(f"block_table names block {blocks.min()}; it must be 0 or more")
+    # -1 would give slot -1: the token would not be written
+    outside = blocks[(blocks < 0) | (blocks >= MAX_BLOCKS)]
+    if len(outside):
+        raise ValueError(f"block_table names block {outside[0]}; it must be 0 to {MAX_BLOCKS - 1}")
     return blocks * block_size + positions % block_size
 
 
@@ -335,7 +350,8 @@ def gather(
     """
     k_tokens, v_tokens = by_token(k_cache, v_cache)
     num_blocks, block_size = v_tokens.shape[:2]
-    seq_len = whole_number("seq_len", seq_len, least=0)
+    block_table = as_row("block_table", block_table)
+    seq_len = whole_number("seq_len", seq_len, 0, len(block_table) * block_size)
     slots = slot_mapping(block_table, torch.arange(seq_len), block_size)
     outside = slots[(slots < 0) | (slots >= num_blocks * block_size)]
     if len(outside):

@@ -4,9 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pa_tutorial.arguments import require, whole_number
+from pa_tutorial.arguments import require, require_memory, whole_number
+from pa_tutorial.paging.allocator import BYTES_OF_A_BLOCK
 
 MAX_LEN = 2048  # the longest text of OPT, the model of the paper's example
+MOST_TOKENS = 2**31 - 1  # lengths are int32
+BYTES_OF_A_REQUEST = 168  # of Python's memory, while many are made
 POLICIES = ("max", "oracle")
 # Means of ShareGPT's conversations in Kwon et al. (SOSP 2023), figure 11, rounded.
 MEAN_PROMPT_LEN, MEAN_OUTPUT_LEN = 161, 338
@@ -32,7 +35,8 @@ class Request:
 
 def checked_max_len(max_len: int) -> int:
     max_len = whole_number("max_len", max_len)
-    require(max_len >= 2, "max_len", max_len, "at least 2: a prompt token and an output token")
+    allowed = f"at least 2, a prompt token and an output token, and at most {MOST_TOKENS:,}"
+    require(2 <= max_len <= MOST_TOKENS, "max_len", max_len, allowed)
     return max_len
 
 
@@ -47,6 +51,7 @@ def long_tailed_requests(num_requests: int, seed: int, max_len: int = MAX_LEN) -
     Raises ValueError if num_requests < 1 or max_len < 2.
     """
     num_requests = whole_number("num_requests", num_requests, least=1)
+    require_memory(BYTES_OF_A_REQUEST * num_requests, num_requests=num_requests)
     seed, max_len = whole_number("seed", seed, least=0), checked_max_len(max_len)
     # The mean of a log-normal length is exp(mu + sigma²/2).
     mu = np.log([MEAN_PROMPT_LEN, MEAN_OUTPUT_LEN]) - SIGMA**2 / 2
@@ -116,6 +121,7 @@ class Blocks:
         block_size = whole_number("block_size", block_size, least=1)
         require(num_slots >= block_size, "num_slots", num_slots, f"at least {block_size}, a block")
         self.num_slots, self.block_size = num_slots, block_size
+        require_memory(BYTES_OF_A_BLOCK * (num_slots // block_size), num_slots=num_slots)
         self.num_usable = num_slots // block_size * block_size
         self.max_len = self.num_usable
         self.clear()

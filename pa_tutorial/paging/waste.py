@@ -17,7 +17,7 @@ from math import prod
 
 import numpy as np
 
-from pa_tutorial.arguments import real_number, require, whole_number
+from pa_tutorial.arguments import real_number, require, require_type, whole_number
 from pa_tutorial.paging.reservations import Blocks, Contiguous, Request
 
 NOBODY = -1
@@ -61,9 +61,12 @@ class Server:
     """
 
     def __init__(self, requests: Sequence[Request], memory: Contiguous | Blocks) -> None:
+        require_type(isinstance(requests, Sequence), "requests", requests, "a list of Requests")
         require(len(requests) > 0, "requests", "empty", "at least one Request")
         self.requests, self.memory = tuple(requests), memory
         for number, request in enumerate(requests):
+            is_request = isinstance(request, Request)
+            require_type(is_request, f"requests[{number}]", request, "a Request")
             self._require_fits(number, request)
         memory.clear()
         self.num_tokens = [request.prompt_len for request in requests]
@@ -222,8 +225,9 @@ def memory_map_at(step: int, requests: Sequence[Request], memory: Contiguous | B
     step = whole_number("step", step, least=1)
     server = Server(requests, memory)
     for _ in range(step):
-        if not server.done:
-            server.step()
+        if server.done:
+            break
+        server.step()
     return server.memory_map()
 
 

@@ -10,7 +10,8 @@ Source: Numba's typing, as tests/simt/test_simt_arithmetic.py reads it from numb
 Known differences. A variable has the type of what it was given last; Numba finds one type for
 all that may reach a use, also by a way that no thread goes. Float % and // are NumPy's: Numba's
 own can differ where a quotient is almost whole. Multiplication and addition are rounded apart;
-Numba may fuse them. Integers to a power above 65,536 wrap; Numba computes those as floats.
+Numba may fuse them. Integers to a power above 65,536 wrap; Numba computes those as floats, and
+what an integer makes of one that is too large differs between CPU and GPU.
 """
 
 import ast
