@@ -126,7 +126,8 @@ class Blank:
         first = self.wrong[0]
         theirs = first.made_in(self.source).splitlines()
         changed = "\n".join(line for line in theirs if line not in self.source.splitlines())
-        yield folded("What people write first", f"{in_fence(changed)}\n\n{first.why.strip()}")
+        shown = f"{in_fence(changed)}\n\n" if changed else ""  # a line may only be missing
+        yield folded("What people write first", shown + first.why.strip())
         yield folded("The answer", f"{in_fence(self.body)}\n\n{self.why.strip()}")
 
 

@@ -1,5 +1,6 @@
 """The verdict on a blank: right, or the first quantity that is wrong, with thread and line."""
 
+import ast
 import inspect
 import re
 import textwrap
@@ -26,36 +27,63 @@ WORDS = {
     "out": ("output", "element"),
 }
 SHARED = {"naive": "qk"}  # the array with the scores; else logits
+DEVICE = "@cuda.jit(device=True)"
+FLT_MAX = float(np.finfo(np.float32).max)
 
 
 def verdict(blank: Blank, function: Callable) -> str:
     """Empty if the function is right; else what is wrong, for its author."""
-    if why := not_a_try(blank, function):
-        return why
+    why, _ = judged(blank, function)
+    return why
+
+
+def judged(blank: Blank, function: Callable) -> tuple[str, Trial]:
+    """The verdict, and the case that it is about; the first, if it is about none."""
     trials = blank.trials()
+    if why := not_a_try(blank, function):
+        return why, trials[0]
     with one_thread(), torch_settings_kept():
         for number, trial in enumerate(trials):
             if why := why_wrong(blank, trial, function):
-                passed = f"{number} of {len(trials)} cases are right. " if number else ""
-                return f"not yet. {passed}{trial.name} ({trial.isolates}):\n{why}"
-    return ""
+                verb = "is" if number == 1 else "are"
+                passed = f"{number} of {len(trials)} cases {verb} right. " if number else ""
+                return f"not yet. {passed}{title_of(trial)}:\n{why}", trial
+    return "", trials[0]
+
+
+def title_of(trial: Trial) -> str:
+    """A case, what is special about it, and its sizes: a mistake may show at some sizes only."""
+    problem = trial.problem
+    if problem is None:
+        return trial.name
+    dtype = str(problem.dtype).removeprefix("torch.")
+    sizes = f"HEAD_SIZE {problem.head_size}, BLOCK_SIZE {problem.block_size}, {dtype}"
+    return f"{trial.name} ({trial.isolates}; {sizes})"
 
 
 def not_a_try(blank: Blank, function: object) -> str:
     """Why there is nothing to run: not written, no kernel's function, another signature."""
-    ours = getattr(KernelFile(blank.file).module(), blank.function)
+    name, ours = blank.function, getattr(KernelFile(blank.file).module(), blank.function)
     plain = getattr(function, "py_func", function)
     if not inspect.isfunction(plain):
-        return f"{blank.function} is {function!r}; it must be a function"
+        return f"{name} is {function!r}; it must be a function"
     if hasattr(ours, "py_func") and plain is function:
-        return f"{blank.function} is a plain function: put its @cuda.jit line above it again"
+        return f"{name} is a plain function: put its @cuda.jit line above it again"
+    if plain.__name__ != name:
+        return f"it is called {plain.__name__}; it must be called {name}, as the kernel calls it"
     wanted = list(inspect.signature(getattr(ours, "py_func", ours)).parameters)
     found = list(inspect.signature(plain).parameters)
     if len(found) != len(wanted):
         return f"it takes ({', '.join(found)}); it must take ({', '.join(wanted)})"
     if is_unfinished(function):
         return "not written yet."
+    if blank.source.startswith(DEVICE) and "device=True" not in text_of(function):
+        return f"GPU code can call it only if the line above it is {DEVICE}"
     return ""
+
+
+def returns_a_value(text: str) -> bool:
+    return any(isinstance(n, ast.Return) and n.value for n in ast.walk(ast.parse(text)))
 
 
 def why_wrong(blank: Blank, trial: Trial, function: Callable) -> str:
@@ -65,16 +93,54 @@ def why_wrong(blank: Blank, trial: Trial, function: Callable) -> str:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a reader's function may raise anything
-        return textwrap.indent(in_its_own_lines(describe(error), function), "  ")
+        words = in_its_own_lines(in_plain_words(error), function)
+        returns = returns_a_value(text_of(function)) or "and no end: " in words
+        if returns_a_value(blank.source) and not returns:
+            return "  it returns nothing: the last line, `return …`, is missing"
+        return textwrap.indent(loop_named(words, function), "  ")
     references = {name: compute() for name, compute in trial.references.items()}
-    wrong = next((c for c in compare(found, references, trial.bounds) if not c.passed), None)
+    compared = compare(found, references, trial.bounds)
+    wrong = next((c for c in compared if not c.passed), None)
     if wrong is None:
         return ""
     if blank.file == "sizes":
         return f"  {first_number(wrong, trial.axes)}"
-    place, sentence = first_wrong(wrong)
+    place, sentence = first_wrong(wrong, compared[0].expected)
     writer = last_writer(blank, trial, function, wrong.quantity, place)
     return "\n".join(f"  {line}" for line in (sentence, writer) if line)
+
+
+# What is in an error -> what to ask oneself.
+ADVICE = {
+    r"turns of loops in one thread block and no end": "Which variable of its condition changes?",
+    r"^\w+ is not defined": "The function runs in the kernel's file, which has the constants and "
+    "functions of the notebooks, but no other names of yours.",
+    r"^race: ": "Is a barrier missing between the two, or should only one thread do this?",
+    r"which nobody has written": "Is it the right place? If so, it needs a first value.",
+    r"^only a number can be stored": "Does the function that made it return a number?",
+    r"^no statement of \w+ is at": "Put the comment back where what it names is complete.",
+    r"has no value here": "The check looks at these variables at the marks: keep their names.",
+}
+# What a reader can't use: our names of errors, places in our files (the line is quoted below).
+NOT_FOR_READERS = (
+    r"^it raised (SimtError|Unsupported|RuntimeError): ",
+    r"^it raised ValueError: watch: ",
+    r"^it raised KeyError: (?='.* has no value)",
+    r"(?<!:) \((?:[^()]|\([^()]*\))*, line \d+\)(?=:)",
+    r"\w+\.<locals>\.",
+    r"\n.* of launch_.*",
+    r"\nA larger max_turns.*",
+)
+
+
+def in_plain_words(error: BaseException) -> str:
+    """An error for a reader, with a question that may help."""
+    words = describe(error)
+    for pattern in NOT_FOR_READERS:
+        words = re.sub(pattern, "", words)
+    words = re.sub(r"\n  \S+, line (\d+), in (\w+):\n +", r"\n  line \1 of \2:  ", words)
+    advice = [text for pattern, text in ADVICE.items() if re.search(pattern, words)]
+    return "\n".join([words, *advice])
 
 
 def in_its_own_lines(message: str, function: Callable) -> str:
@@ -89,6 +155,15 @@ def in_its_own_lines(message: str, function: Callable) -> str:
     return re.sub(rf"line (\d+) of {name}: +(.*)", own, message)
 
 
+def loop_named(message: str, function: Callable) -> str:
+    """Of a loop that doesn't end: a while of the reader's, not the `for` in it that was last."""
+    lines = enumerate(text_of(function).splitlines(), start=1)
+    whiles = [f"line {n}: {line.strip()}" for n, line in lines if line.strip().startswith("while ")]
+    if "and no end: " not in message or not whiles:
+        return message
+    return re.sub("(?<=and no end: ).*", " or ".join(whiles), message, count=1)
+
+
 def first_number(wrong: Comparison, axes: tuple[str, ...]) -> str:
     """Of sizes: the first that is wrong."""
     index = int(np.argmax(wrong.actual != wrong.expected))
@@ -96,8 +171,11 @@ def first_number(wrong: Comparison, axes: tuple[str, ...]) -> str:
     return f"{name} should be {wrong.expected[index]:g}, is {wrong.actual[index]:g}"
 
 
-def first_wrong(wrong: Comparison) -> tuple[tuple[int, int, int], str]:
-    """(sequence, head, place) of the first wrong number, and a sentence about it."""
+def first_wrong(wrong: Comparison, scores: np.ndarray) -> tuple[tuple[int, int, int], str]:
+    """(sequence, head, place) of the first wrong number, and a sentence about it.
+
+    scores  [num_seqs, num_heads, longest]: the right ones
+    """
     what, unit = WORDS[wrong.quantity]
     bad = wrong.errors > wrong.bound
     sequence, head = map(int, np.argwhere(bad)[0])
@@ -107,7 +185,13 @@ def first_wrong(wrong: Comparison) -> tuple[tuple[int, int, int], str]:
     of = f" of {unit} {place}" if unit else ""
     where = f"sequence {sequence}, head {head}"
     sentence = f"the {what}{of} should be {wanted}, is {found} ({where})"
-    return (sequence, head, place), sentence + pattern(actual, expected, place, unit, bad[sequence])
+    if unit:
+        others = wrong.expected[..., place]
+        seen = pattern(actual, expected, place, unit)
+        seen += whose(actual, expected, place, unit, others)
+    else:
+        seen = of_one_number(wrong.quantity, actual[0], expected[0], scores[sequence, head])
+    return (sequence, head, place), sentence + (seen or of_heads(bad[sequence]))
 
 
 def first_place(actual: np.ndarray, expected: np.ndarray, bound: float) -> int:
@@ -119,26 +203,66 @@ def first_place(actual: np.ndarray, expected: np.ndarray, bound: float) -> int:
     return int(np.argmax(differs))
 
 
-def pattern(
-    actual: np.ndarray, expected: np.ndarray, place: int, unit: str, heads: np.ndarray
-) -> str:
-    """What else can be seen, as the end of the sentence."""
+def pattern(actual: np.ndarray, expected: np.ndarray, place: int, unit: str) -> str:
+    """What else can be seen in a row of numbers, as the end of the sentence."""
     there = np.isfinite(expected)
     actual, expected = actual[there], expected[there]
     if same := leading_same(actual, expected):
         return f"; {unit}s 0 to {same - 1} all have it"
     if np.isnan(actual).any():
-        return ": something was read that isn't there, such as a slot without a token"
+        return (
+            ": something was read that isn't there, such as a slot without a token, or a block "
+            "of no sequence"
+        )
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = actual / expected
     if np.allclose(ratios, ratios[0], rtol=1e-2) and np.isfinite(ratios[0]):
-        every = f", and so is every {unit}" if unit and len(ratios) > 1 else ""
+        every = f", and so is every {unit}" if len(ratios) > 1 else ""
         return f"; it is {ratios[0]:.3g} times what it should be{every}"
-    if place and unit:
-        return f"; the {unit}s before it are right"
-    if not heads.all():
-        return f"; heads {np.flatnonzero(~heads).tolist()} are right"
+    return f"; the {unit}s before it are right" if place else ""
+
+
+def whose(
+    actual: np.ndarray, expected: np.ndarray, place: int, unit: str, others: np.ndarray
+) -> str:
+    """Whose number it is, if it is right at another place or, `others`, in another head."""
+    number = actual[place]
+    if len(near := np.flatnonzero(is_near(expected, number))) == 1 and near[0] != place:
+        return f"; it is what {unit} {near[0]} should be"
+    near = np.argwhere(is_near(others, number) & (others != expected[place]))
+    if len(near) == 1:
+        return f"; it is what sequence {near[0, 0]}, head {near[0, 1]} should have there"
     return ""
+
+
+def of_one_number(quantity: str, actual: float, expected: float, scores: np.ndarray) -> str:
+    """What can be seen in the largest score or the sum of the exponentials, given all scores."""
+    if actual == -FLT_MAX:
+        return ", which is -FLT_MAX: no score was compared with it"
+    if not np.isfinite(actual):
+        return ": exp is too large for a float32, as if a score were more than the maximum"
+    if quantity == "qk_max":
+        near = np.flatnonzero(is_near(scores, actual))
+        return f"; it is the score of token {near[0]}" if len(near) else ""
+    there = scores[np.isfinite(scores)]
+    if is_near(np.exp(there).sum(), actual):
+        return "; it is the sum of exp(score), without the maximum"
+    if len(near := np.flatnonzero(is_near(np.exp(there - there.max()), actual))):
+        return f"; it is the exponential of token {near[0]} alone"
+    ratio = actual / expected
+    is_whole = ratio > 1.5 and is_near(np.array(ratio), round(ratio))
+    return f"; it is {ratio:.3g} times what it should be" if is_whole else ""
+
+
+def is_near(numbers: np.ndarray, number: float) -> np.ndarray:
+    """Equal but for rounding in float16 and less."""
+    return np.abs(numbers - number) <= 1e-3 * abs(number)
+
+
+def of_heads(bad: np.ndarray) -> str:
+    """Which heads of a sequence are right, if some are."""
+    right = ", ".join(map(str, np.flatnonzero(~bad)))
+    return f"; of the heads, {right} are right" if right else ""
 
 
 def leading_same(actual: np.ndarray, expected: np.ndarray) -> int:
@@ -152,7 +276,7 @@ def last_writer(
 ) -> str:
     """Who wrote the number, and in which line; empty where no array holds it."""
     shared = SHARED.get(blank.file, "logits")
-    if quantity not in ("qk", "logits", "out") or blank.file == "v2":
+    if quantity not in ("qk", "logits", "out") or trial.name.endswith("in partitions"):
         return ""
     sequence, head, index = place
     try:
@@ -169,7 +293,9 @@ def of_record(writes: Trace, index: int, function: Callable, last: bool) -> str:
     if not len(writes):
         return "no thread wrote it"
     number = writes.the_array().indices(writes.records.address)[-1]
-    hits = np.flatnonzero(number == index)
+    # The memory of logits is out_smem too: there, add_warps writes something else.
+    is_other = np.array([site.function == "add_warps" for site in writes.sites])
+    hits = np.flatnonzero((number == index) & ~is_other[writes.records.place])
     if not len(hits):
         return "no thread wrote it"
     record = hits[-1 if last else 0]
@@ -193,17 +319,19 @@ def go_on(blank: Blank, function: Callable) -> Callable:
     if is_ours(function):
         print(f"{name}: still ours.")
         return function
-    draw(blank, function)
-    if why := verdict(blank, function):
+    why, trial = judged(blank, function)
+    draw(blank, function, trial)
+    if why:
         print(f"{name}: {why}\nThe notebook goes on with ours.")
         return getattr(KernelFile(blank.file).module(**constants_of(function, blank.file)), name)
     print(f"{name}: right in all {len(blank.trials())} cases. The notebook goes on with yours.")
     return function
 
 
-def draw(blank: Blank, function: Callable) -> None:
-    """Show what it reads or writes beside ours, also of a function that isn't finished."""
-    if not blank.picture or not hasattr(function, "py_func"):
+def draw(blank: Blank, function: Callable, trial: Trial) -> None:
+    """Show what it reads or writes in a case, beside ours; also if it isn't finished."""
+    is_drawn = blank.picture and hasattr(function, "py_func")
+    if not is_drawn or function.py_func.__name__ != blank.function:
         return
     from IPython.display import display
 
@@ -211,10 +339,9 @@ def draw(blank: Blank, function: Callable) -> None:
     from pa_tutorial.viz.style import show
 
     kind, array = blank.picture.split()
-    problem = blank.trials()[0].problem
     traces = {}
     for words, functions in (("yours", [function]), ("right", [])):
-        launch = launch_of(blank.file, problem, *functions)
+        launch = launch_of(blank.file, trial.problem, *functions)
         try:
             trace = launch.traced(collect=True, max_turns=MOST_TURNS)
             traces[words] = trace.only(array=array, kind=kind)

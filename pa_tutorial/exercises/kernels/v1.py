@@ -105,7 +105,7 @@ def warp_max(value, mask, smallest_mask):
 
 
 @cuda.jit(device=True)
-def block_max(red_smem, value, smallest_mask):
+def block_max(red_smem, value, smallest_mask):  # the maximum of all threads, for all threads
     warp_idx = index_t(cuda.threadIdx.x) // WARP_SIZE
     lane = index_t(cuda.threadIdx.x) % WARP_SIZE
     value = warp_max(value, WARP_SIZE // 2, smallest_mask)

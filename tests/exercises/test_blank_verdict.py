@@ -1,0 +1,42 @@
+"""What a reader is told about a function that can't be tried, or that raises."""
+
+from itertools import count
+
+import pytest
+
+from pa_tutorial.exercises.blank import all_blanks
+from pa_tutorial.exercises.blank_verdict import verdict
+from pa_tutorial.text_changes import compiled
+
+HEAD = "@cuda.jit(device=True)\ndef warp_max(value, mask, smallest_mask):\n"
+RIGHT = all_blanks()["warp_max"].source
+NUMBERS = count(1)
+SAID = {
+    "another name": (RIGHT.replace("warp_max", "largest"), "it must be called warp_max"),
+    "no device function": (RIGHT.replace("(device=True)", ""), "@cuda.jit(device=True)"),
+    "no decorator": (RIGHT.replace("@cuda.jit(device=True)\n", ""), "put its @cuda.jit line"),
+    "another signature": (RIGHT.replace(", smallest_mask):", "):"), "it must take (value, mask,"),
+    "no return": (RIGHT.replace("return value", "pass"), "`return …`, is missing"),
+    "unknown name": (RIGHT.replace("value, mask)", "value, maks)"), "but no other names of yours"),
+    "unknown intrinsic": (RIGHT.replace("shfl_xor_sync", "shuffle"), "not know cuda.shuffle"),
+    "endless": (RIGHT.replace("mask //= 2", "mask //= 1"), "no end: line 3: while mask >="),
+    "endless in its own loop": (
+        f"{HEAD}    while True:\n        mask = 1\n    return value\n",
+        "no",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "says"), SAID.values(), ids=SAID)
+def test_a_function_that_cannot_run_is_told_why(text: str, says: str) -> None:
+    names: dict[str, object] = {}
+    exec(compiled(f"from numba import cuda\n{text}", f"<verdict {next(NUMBERS)}>"), names)
+    function = next(value for name, value in names.items() if name in ("warp_max", "largest"))
+    words = verdict(all_blanks()["warp_max"], function)
+    assert says in words
+    assert "/tmp" not in words  # no line of our own files
+    assert "SimtError" not in words
+
+
+def test_what_is_no_function_is_named() -> None:
+    assert verdict(all_blanks()["warp_max"], None) == "warp_max is None; it must be a function"
