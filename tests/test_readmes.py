@@ -118,7 +118,7 @@ def places(page: Path) -> Iterator[tuple[list[str], str]]:
             yield re.findall(r"`([^`]+)`", label), cells(page.parent / name).get(cell, "")
 
 
-@pytest.mark.parametrize("name", ["INDEX", "ERRATA", "QUESTIONS", "MONDAY"])
+@pytest.mark.parametrize("name", ["INDEX", "ERRATA", "GLOSSARY", "QUESTIONS", "MONDAY"])
 def test_the_place_that_a_link_leads_to_has_its_terms(name: str) -> None:
     for terms, there in places(ROOT / "notebooks" / f"{name}.md"):
         assert terms, there
