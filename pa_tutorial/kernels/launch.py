@@ -1,11 +1,12 @@
 """Torch tensors in, torch tensors out: the CUDA kernels as functions.
 
-CUDA tensors are read where they are, on torch's current stream; tensors on the CPU go through the
-simulator. (The kernels have been compiled for GPUs and compared with vLLM's own, but not yet run on
-one.) To repeat a launch, to watch it, or to put it into a CUDA graph, stop before it:
+CUDA tensors are read in place, on torch's current stream; tensors on the CPU run in the simulator.
+No GPU has run these kernels yet: they have been compiled for GPUs, run in the simulator, and
+compared with vLLM's own. To repeat a launch, look inside it, or put it into a CUDA graph, prepare
+it first:
 
     launch = v2_backend.prepare(DecodeStep(q, k_cache, …))    # everything is checked and wrapped
-    launch.run()                # as often as you like; launch.out is written each time
+    launch.run()                # as often as you like; writes launch.out each time
 """
 
 from torch import Tensor
