@@ -1,4 +1,4 @@
-"""A small serving engine: requests come and go, the scheduler shares a pool of blocks."""
+"""A small serving engine: requests share one pool of blocks, managed by a scheduler."""
 
 from pa_tutorial.engine.checkpoint import CheckpointError, load_checkpoint
 from pa_tutorial.engine.engine import Engine

@@ -2,9 +2,9 @@
 
     python -m pa_tutorial.engine "The for statement" "The while statement" --stage cpu
 
-Without --model, TinyLM answers: it has read the documentation of Python's statements.
+Without --model, TinyLM answers, a model trained on the documentation of Python's statements.
 
-On several devices, or processes:
+On several devices, or in several processes:
 
     torchrun --nproc-per-node 2 -m pa_tutorial.engine --tensor-parallel 2 "The for statement"
 """
@@ -32,35 +32,35 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("prompts", nargs="*", metavar="PROMPT", help="text; each prompt is a request")
-    add("--file", type=Path, help="more prompts, one a line; empty lines are skipped")
+    add("--file", type=Path, help="more prompts, one per line; empty lines are skipped")
     add("--model", default="tiny", help="'tiny', or a folder with a Llama or Qwen2 checkpoint")
 
     engine = parser.add_argument_group("engine").add_argument
-    engine("--stage", default="paged_online", choices=STAGE_NAMES, help="decodes (paged_online)")
+    engine("--stage", default="paged_online", choices=STAGE_NAMES, help="backend (paged_online)")
     engine("--num-blocks", type=int, default=512, help="blocks in the pool (512)")
-    engine("--block-size", type=int, default=16, help="tokens in a block (16)")
-    engine("--token-budget", type=int, default=256, help="tokens that one step computes (256)")
-    engine("--chunk-size", type=int, help="tokens of one prompt in a step (the budget)")
-    engine("--max-num-seqs", type=int, default=64, help="sequences that run at once (64)")
-    engine("--no-prefix-caching", action="store_true", help="do not find known prefixes again")
-    engine("--every", type=int, default=0, help="steps between two arrivals (0: all at once)")
+    engine("--block-size", type=int, default=16, help="tokens per block (16)")
+    engine("--token-budget", type=int, default=256, help="most tokens that one step computes (256)")
+    engine("--chunk-size", type=int, help="most tokens of one prompt per step (the budget)")
+    engine("--max-num-seqs", type=int, default=64, help="most sequences that run at once (64)")
+    engine("--no-prefix-caching", action="store_true", help="don't reuse cached prefixes")
+    engine("--every", type=int, default=0, help="steps between arrivals (0: all at once)")
 
     ranks = parser.add_argument_group("many devices").add_argument
-    ranks("--tensor-parallel", type=int, metavar="N", help="share the heads out to N ranks")
-    ranks("--limit", type=float, default=60.0, help="seconds that ranks wait for one (60)")
+    ranks("--tensor-parallel", type=int, metavar="N", help="split the heads over N ranks")
+    ranks("--limit", type=float, default=60.0, help="seconds that ranks wait for another rank (60)")
 
     sampling = parser.add_argument_group("sampling").add_argument
-    sampling("--max-tokens", type=int, default=32, help="generated tokens of each answer (32)")
-    sampling("--temperature", type=float, default=0.0, help="0: the likeliest token (0)")
-    sampling("--top-k", type=int, default=0, help="among so many likeliest tokens (0: all)")
-    sampling("--top-p", type=float, default=1.0, help="among the likeliest, up to this part (1)")
-    sampling("--seed", type=int, default=0, help="of the random numbers (0)")
-    sampling("--num-samples", type=int, default=1, help="answers to each prompt (1)")
-    sampling("--stop-token", type=int, action="append", default=[], help="ends an answer")
-    sampling("--ignore-eos", action="store_true", help="go on after the model's end token")
+    sampling("--max-tokens", type=int, default=32, help="most tokens generated per answer (32)")
+    sampling("--temperature", type=float, default=0.0, help="0: always the likeliest token (0)")
+    sampling("--top-k", type=int, default=0, help="among the TOP_K likeliest tokens (0: all)")
+    sampling("--top-p", type=float, default=1.0, help="among the likeliest, up to this sum (1)")
+    sampling("--seed", type=int, default=0, help="seed of the random numbers (0)")
+    sampling("--num-samples", type=int, default=1, help="answers per prompt (1)")
+    sampling("--stop-token", type=int, action="append", default=[], help="token id; ends an answer")
+    sampling("--ignore-eos", action="store_true", help="continue after the model's end token")
 
-    add("--statistics", action="store_true", help="print what every step did")
-    add("--no-progress", action="store_true", help="show no bar")
+    add("--statistics", action="store_true", help="print what each step did")
+    add("--no-progress", action="store_true", help="don't show a progress bar")
     return parser
 
 
@@ -84,10 +84,10 @@ def show_statistics(steps: list[StepStatistics]) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print one answer a prompt.
+    """Print the answers to each prompt.
 
-    Returns 1 if a request was refused or failed, for bad sampling parameters too; exits with 2 if
-    the engine cannot be made.
+    Returns 1 if a request was refused (also for bad sampling parameters) or failed; exits with 2
+    if the engine can't be created.
     """
     parser = make_parser()
     args = parser.parse_intermixed_args(arguments)
@@ -126,7 +126,7 @@ def answer(llm: LLM, args: argparse.Namespace, prompts: list[str]) -> int:
 
 def answer_on_ranks(args: argparse.Namespace, prompts: list[str]) -> int:
     """As one rank of several: rank 0 prints the answers."""
-    # Not above: what is one device's need not know of many.
+    # Imported here, because a single device doesn't need pa_tutorial.distributed.
     from pa_tutorial.distributed.group import joined
     from pa_tutorial.distributed.heads import require_num_ranks
     from pa_tutorial.distributed.runner import serve

@@ -13,18 +13,18 @@ from pa_tutorial.paging.block_table import padded_block_tables
 
 @dataclass(frozen=True)
 class Batch:
-    """The tokens of a step side by side, without padding; first the sequences that decode.
+    """The tokens of a step, concatenated without padding; the sequences that decode come first.
 
     input_ids     [num_tokens] int64
     positions     [num_tokens] int64   of each token in its sequence
-    slot_mapping  [num_tokens] int64   where its K and V go; -1 if they are there already
+    slot_mapping  [num_tokens] int64   where its K and V are written; -1 if they are cached already
     block_tables  [num_seqs, max_num_blocks_per_seq] int32, padded with 0
     seq_lens      [num_seqs] int32     tokens of each sequence in the cache after this step
-    query_lens    how many of them are computed in this step, the last ones
-    num_decodes   so many sequences, the first ones, compute one token each
-    last_rows     [num_sampled] int64  the rows of input_ids after which a next token is chosen
-    sampled       the sequences that get these tokens
-    copies        (source, destination) blocks to copy before anything is written, in this order
+    query_lens    how many of those tokens, always the last ones, this step computes
+    num_decodes   the first num_decodes sequences compute one token each
+    last_rows     [num_sampled] int64  indexes into input_ids after which a next token is chosen
+    sampled       the sequences that get these next tokens
+    copies        (source, destination) blocks to copy, in this order, before anything is written
     """
 
     input_ids: Tensor
@@ -39,16 +39,16 @@ class Batch:
     copies: list[tuple[int, int]]
 
     def to(self, device: torch.device) -> "Batch":
-        """The same with its tensors on a device."""
+        """The same batch with its tensors on a device."""
         tensors = {n: value for n, value in vars(self).items() if isinstance(value, Tensor)}
         return replace(self, **{name: tensor.to(device) for name, tensor in tensors.items()})
 
 
 def build_batch(plan: Several[Scheduled]) -> Batch:
-    """The tensors of a step, from what the scheduler planned.
+    """The tensors of a step, built from the scheduler's plan.
 
     A sequence that computes one token decodes, whether that token was generated or is the last
-    of a prompt: it is one query, and all that it attends to is in the cache.
+    of a prompt: it has one query, and everything it attends to is in the cache.
 
     Source: vLLM, ModelInputForCPUBuilder in vllm/worker/cpu_model_runner.py.
     """
@@ -73,6 +73,6 @@ def build_batch(plan: Several[Scheduled]) -> Batch:
         num_decodes=sum(query_len == 1 for query_len in query_lens),
         last_rows=torch.tensor(last_rows, dtype=torch.int64),
         sampled=[scheduled.sequence for scheduled in ordered if scheduled.is_last],
-        # In the order in which the blocks were given out, not in that of the batch.
+        # In the order in which the blocks were allocated, not in the order of the batch.
         copies=[pair for scheduled in plan for pair in scheduled.copies],
     )

@@ -1,4 +1,4 @@
-"""Checkpoints as Hugging Face keeps them: config.json and *.safetensors in a folder."""
+"""Checkpoints in Hugging Face's format: config.json and *.safetensors in a folder."""
 
 import json
 import os
@@ -15,31 +15,31 @@ from pa_tutorial.engine.rope import Rope
 from pa_tutorial.tracebacks import ShortInNotebooks
 
 MODEL_TYPES = ("llama", "qwen2")
-# What each type of rotary embedding has beside theta, in the order of Rope's fields.
+# What each type of rotary embedding has besides theta, in the order of Rope's fields.
 LLAMA3 = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
 ROPE_TYPES = {"default": (), "linear": LLAMA3[:1], "llama3": LLAMA3}
-NAMED_AT_MOST = 5  # tensors in a message
+NAMED_AT_MOST = 5  # the most tensors that a message lists
 
 
 class CheckpointError(ShortInNotebooks, ValueError):
-    """A folder that holds no model that can be loaded; the message says what is wrong."""
+    """A folder without a model that can be loaded; the message says what is wrong."""
 
 
 def load_checkpoint(folder: str | os.PathLike, dtype: torch.dtype = torch.float32) -> Llama:
-    """A Llama or Qwen2 model from a local folder; nothing is downloaded.
+    """Load a Llama or Qwen2 model from a local folder; nothing is downloaded.
 
-    dtype  of the weights in memory, whatever they are in the files
+    dtype  of the weights in memory, which may differ from their dtype in the files
 
-    Raises CheckpointError for a folder without config.json or weights, another architecture, and
-    tensors that are missing, too many, or of the wrong size: they are named.
+    Raises CheckpointError for a folder without config.json or weights, for another architecture,
+    and for missing, unexpected or wrongly sized tensors, which it names.
     """
     require_type(isinstance(folder, str | os.PathLike), "folder", folder, "a path")
     folder = Path(folder)
     config = read_config(folder)
     tensors = read_tensors(folder)
-    with torch.device("meta"):  # no memory yet
+    with torch.device("meta"):  # allocates no memory
         model = Llama(config)
-    if config.is_tied:  # some files have the tied weight twice
+    if config.is_tied:  # some files contain the tied weight twice
         tensors["lm_head.weight"] = tensors.get("embed_tokens.weight", torch.empty(0))
     require_tensors(folder, model.state_dict(), tensors)
     tensors = {name: tensor.to(dtype) for name, tensor in tensors.items()}
@@ -61,12 +61,12 @@ def read_json(path: Path) -> dict[str, object]:
 
 
 def read_config(folder: Path) -> LlamaConfig:
-    """config.json in our words. Raises CheckpointError for what this model cannot do."""
+    """config.json as a LlamaConfig. Raises CheckpointError for anything our model can't do."""
     path, generation = folder / "config.json", folder / "generation_config.json"
     if not path.is_file():
         raise CheckpointError(f"{folder} has no config.json; it must be a Hugging Face checkpoint")
     values = read_json(path)
-    if generation.is_file():  # its end tokens go first: models for dialogue have more of them
+    if generation.is_file():  # its end tokens win, because chat models have more of them
         eos = read_json(generation).get("eos_token_id")
         values |= {} if eos is None else {"eos_token_id": eos}
     try:
@@ -78,7 +78,7 @@ def read_config(folder: Path) -> LlamaConfig:
 
 
 def size_of(values: Mapping[str, object], name: str) -> int:
-    """KeyError if it is missing, ValueError unless it is a size."""
+    """Raise KeyError if it is missing, and ValueError unless it is a size."""
     size = values[name]
     whole = isinstance(size, int) and not isinstance(size, bool)
     require(whole and size >= 1, name, size, "a whole number, at least 1")
@@ -86,10 +86,10 @@ def size_of(values: Mapping[str, object], name: str) -> int:
 
 
 def require_plain(values: Mapping[str, object]) -> None:
-    """ValueError for a window over the tokens, and for weights that are not stored as they are."""
+    """Raise ValueError for a sliding window and for quantized weights."""
     is_on, window = values.get("use_sliding_window"), values.get("sliding_window")
     require(not is_on, "use_sliding_window", is_on, "false: there is no sliding window here")
-    # Configs of Qwen2 carry a window that is switched off, also by leaving the switch out.
+    # Qwen2's configs name a window that is off; a missing switch also means off.
     is_off = is_on is False or values["model_type"] == "qwen2"
     allowed = "null: there is no sliding window here"
     require(not window or is_off, "sliding_window", window, allowed)
@@ -99,7 +99,7 @@ def require_plain(values: Mapping[str, object]) -> None:
 
 
 def config_from(values: Mapping[str, object]) -> LlamaConfig:
-    """KeyError for what is missing; ValueError for what this model cannot do."""
+    """Raise KeyError for a missing entry, and ValueError for anything our model can't do."""
     model_type = values["model_type"]
     require(model_type in MODEL_TYPES, "model_type", model_type, f"one of {MODEL_TYPES}")
     activation = values.get("hidden_act", "silu")
@@ -144,7 +144,7 @@ def rope_from(values: Mapping[str, object]) -> Rope:
 
 
 def read_tensors(folder: Path) -> dict[str, Tensor]:
-    """All tensors of one file, or of the shards that the index names; without "model."."""
+    """All tensors of one file, or of the shards in the index; names without "model."."""
     index = folder / "model.safetensors.index.json"
     names = ["model.safetensors"]
     if index.is_file():
@@ -156,18 +156,18 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
     for name in names:
         try:
             with safe_open(folder / name, framework="pt") as file:
-                for key in file.keys():  # noqa: SIM118  (it is no dictionary)
+                for key in file.keys():  # noqa: SIM118  (it isn't a dictionary)
                     tensors[key.removeprefix("model.")] = file.get_tensor(key)
         except (OSError, SafetensorError) as error:
             raise CheckpointError(f"{folder / name} cannot be read: {error}") from error
-    # Old files carry the frequencies of the rotary embedding, which are computed here.
+    # Old files contain the frequencies of the rotary embedding, which we compute.
     return {key: value for key, value in tensors.items() if not key.endswith("rotary_emb.inv_freq")}
 
 
 def require_tensors(
     folder: Path, expected: Mapping[str, Tensor], tensors: Mapping[str, Tensor]
 ) -> None:
-    """Raise CheckpointError unless exactly the expected tensors are there, in their sizes."""
+    """Raise CheckpointError unless exactly the expected tensors are there, with their sizes."""
     sizes, found = (
         {name: list(tensor.shape) for name, tensor in of.items()} for of in (expected, tensors)
     )

@@ -1,4 +1,4 @@
-"""The engine: requests come in, steps are taken, tokens come out."""
+"""The engine serves requests in steps, each of which generates tokens."""
 
 from collections.abc import Callable
 from collections.abc import Sequence as Several
@@ -26,22 +26,22 @@ Chosen = list[tuple[int, str | None]]  # tokens, each with the reason if it ends
 
 
 class BadScores(ArithmeticError):
-    """The model returned scores that choose no token."""
+    """The model returned scores from which no token can be chosen."""
 
 
 @dataclass(frozen=True)
 class StepStatistics:
-    """What one step did. Blocks are counted after it.
+    """What one step did. Blocks are counted after the step.
 
     num_running, num_waiting  sequences after the step
-    num_prefill, num_decode   tokens planned, of sequences with several in this step, and with one;
-                              those of a failed step are counted too
-    blocks_used               held by sequences
-    blocks_cached             held by nobody, but findable by their prefix
-    hit_rate                  the part of the tokens that was found in the prefix cache, counted
-                              each time that a sequence was let in, so far
-    num_preemptions           so far
-    error                     what made the step fail; None if it did not
+    num_prefill, num_decode   planned tokens of sequences with several tokens in this step, and of
+                              those with one; tokens of a failed step count too
+    blocks_used               blocks that sequences use
+    blocks_cached             unused blocks that are still in the prefix cache
+    hit_rate                  fraction of tokens found in the prefix cache so far; a sequence's
+                              tokens count each time that it is admitted
+    num_preemptions           preemptions so far
+    error                     what made the step fail; None if it didn't
     """
 
     step: int
@@ -65,14 +65,14 @@ class Engine:
 
     model           TinyLM, Llama, or any Model
     stage           the stage of the ladder that decodes
-    num_blocks      blocks in the pool, the null block included
-    block_size      tokens in a block
-    prefix_caching  whether full blocks are found again by later requests
-    watermark       free blocks that letting a request in must leave to those that run
+    num_blocks      blocks in the pool, including the null block
+    block_size      tokens per block
+    prefix_caching  whether later requests can reuse full blocks
+    watermark       free blocks that must remain for running requests when one is admitted
     make_runner     called with model, stage, num_blocks and block_size
-    limits          of the Scheduler: token_budget, chunk_size, max_num_seqs
+    limits          limits of the Scheduler: token_budget, chunk_size, max_num_seqs
 
-    Raises TypeError or ValueError for sizes, or a stage, that cannot be.
+    Raises TypeError or ValueError for impossible sizes or an unknown stage.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Engine:
     ) -> None:
         require_type(hasattr(model, "config"), "model", model, "a Model, such as TinyLM")
         self.model = model
-        # First: it needs the most memory, and refuses what the machine doesn't have.
+        # First, because it needs the most memory and refuses what the machine doesn't have.
         self.runner = make_runner(model, stage, num_blocks, block_size)
         allocator = PrefixCachingAllocator if prefix_caching else BlockAllocator
         self.allocator = allocator(num_blocks, watermark)
@@ -101,13 +101,13 @@ class Engine:
         return self.scheduler.is_idle
 
     def add(self, prompt: Several[int], params: SamplingParams = DEFAULT_PARAMS) -> Request:
-        """Let a request wait for its turn; it is served from the next step on.
+        """Add a request to the queue; the next step may start it.
 
         prompt  token ids
 
-        Raises TypeError or ValueError, and nothing has changed, for an empty prompt, a token
-        outside the vocabulary, parameters that cannot be followed, more tokens than model or pool
-        take, and more samples than may run at the same time.
+        Raises TypeError or ValueError, without changing anything, for an empty prompt, a token
+        outside the vocabulary, invalid parameters, more tokens than the model or the pool can
+        hold, and more samples than may run at the same time.
         """
         config = self.model.config
         require(isinstance(params, SamplingParams), "params", params, "SamplingParams")
@@ -123,16 +123,16 @@ class Engine:
         return request
 
     def cancel(self, request: Request) -> None:
-        """End a request now; what it generated so far stays. A finished request stays as it is."""
+        """End a request now, and keep its tokens. A finished request doesn't change."""
         require_type(isinstance(request, Request), "request", request, "a Request")
         self._end(request, "cancelled")
 
     def step(self) -> StepStatistics:
-        """One step for all who have a place in it: schedule, compute, choose tokens.
+        """Run one step: schedule, compute, choose tokens.
 
-        A step that fails is taken back: its sequences keep their tokens and give up their blocks.
-        They are tried again, each alone, before anybody else computes. What fails alone too ends
-        with the error, in request.error; the others go on.
+        A step that fails is undone: its sequences keep their tokens and give up their blocks.
+        Each is then tried again alone, before any other sequence computes. A sequence that also
+        fails alone ends with the error in request.error; the others continue.
         """
         scheduler = self.scheduler
         try:
@@ -140,24 +140,24 @@ class Engine:
             error = self._compute(plan) if plan else None
         except Exception as failure:
             sequences = self._in_this_step()
-            if not sequences:  # the scheduler itself is at fault
+            if not sequences:  # the scheduler itself failed
                 raise
             error = failure
             self._retry_alone(sequences, failure)
-        except BaseException:  # an interrupt, nearly always in the model: nobody is to blame
+        except BaseException:  # an interrupt, nearly always in the model: no sequence's fault
             scheduler.suspect(self._in_this_step())
             raise
         self.statistics.append(self._count(error))
         return self.statistics[-1]
 
     def _compute(self, plan: list) -> Exception | None:
-        """Run the model, and give every sequence that is due its next token."""
+        """Run the model, and choose the next token of every sequence that is due one."""
         batch = build_batch(plan)
         scores = self.runner.run(batch)
         largest, likeliest = scores.max(dim=-1)
-        # The largest score of a row is NaN if any of them is, and infinite if none can be chosen.
+        # The largest score is NaN if any score is, and infinite if none can be chosen.
         good = torch.isfinite(largest).tolist()
-        # First all choices, then all changes: a failure before them has changed nothing.
+        # Choose everything before changing anything, so that a failure changes nothing.
         rows = zip(batch.sampled, scores, likeliest.tolist(), good, strict=True)
         self._advance([(row[0], self._choose(*row[:3])) for row in rows if row[3]])
         bad = [sequence for row, sequence in enumerate(batch.sampled) if not good[row]]
@@ -168,7 +168,7 @@ class Engine:
         return error
 
     def _advance(self, choices: list[tuple[Sequence, Chosen]]) -> None:
-        """Append what was chosen, and let those go that have ended."""
+        """Append the chosen tokens, and finish the sequences that have ended."""
         for sequence, chosen in choices:
             self.scheduler.clear(sequence)
             samples = [sequence, *self.scheduler.fork(sequence, len(chosen) - 1)]
@@ -178,8 +178,8 @@ class Engine:
                     self.scheduler.finish(sample, reason)
 
     def _choose(self, sequence: Sequence, scores: Tensor, likeliest: int) -> Chosen:
-        """The next token of a sequence, and why it ends there; after its prompt, the first one
-        of every sample."""
+        """The next token of a sequence, and why it ends there; right after the prompt, the first
+        token of every sample."""
         request, num_generated = sequence.request, len(sequence.generated)
         params = request.params
         to_fork = len(request.samples) < params.num_samples

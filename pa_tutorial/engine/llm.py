@@ -23,12 +23,12 @@ ModelOrPlace = Model | str | os.PathLike
 
 @dataclass(frozen=True)
 class Completion:
-    """What became of one prompt.
+    """The answers to one prompt.
 
-    token_ids       [num_samples] lists of generated tokens; a stop token is kept
-    texts           the same as text; None if there is no tokenizer
+    token_ids       [num_samples] lists of generated tokens, including a stop token
+    texts           the same as text; None without a tokenizer
     finish_reasons  of each sample: "stop", "length" or "error"
-    error           why the request was refused or ended; None if it was not
+    error           why the request was refused or ended; None if it wasn't
     """
 
     prompt: Prompt
@@ -39,7 +39,7 @@ class Completion:
 
     @property
     def text(self) -> str:
-        """Of the first sample. Raises the error if there is none."""
+        """The text of the first sample. Raises the request's error if there is no sample."""
         if self.error is not None:
             raise self.error
         if self.texts is None:
@@ -54,10 +54,10 @@ class LLM:
 
     model      "tiny" (TinyLM, which comes with this package), a folder with a Hugging Face
                checkpoint (Llama or Qwen2), or a model itself
-    tokenizer  needed for prompts that are text; found by itself for "tiny" and for a folder
-    options    of the Engine: stage, num_blocks, block_size, prefix_caching, token_budget, …
+    tokenizer  needed for prompts that are text; found automatically for "tiny" and for a folder
+    options    options of the Engine: stage, num_blocks, block_size, prefix_caching, token_budget, …
 
-    Raises ValueError or OSError, naming what is wrong, for a folder that cannot be loaded.
+    Raises ValueError or OSError, saying what is wrong, for a folder that can't be loaded.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class LLM:
     ) -> None:
         model, self.tokenizer = load_model(model, tokenizer)
         self.engine = Engine(model, **options)
-        self.statistics = self.engine.statistics  # of every step so far, of earlier calls too
+        self.statistics = self.engine.statistics  # of all steps so far, including earlier calls
 
     def generate(
         self,
@@ -76,15 +76,16 @@ class LLM:
     ) -> list[Completion]:
         """Answer every prompt.
 
-        prompts   text or token ids, each
-        params    for all, or one for each
-        arrivals  before which step each prompt arrives, counted from this call (online); left
-                  out, all are there at the start (offline)
-        progress  whether to show a bar
-        returns   one completion a prompt, in their order. A prompt that is refused, or fails, has
-                  an error in its completion; the others go on.
+        prompts   each is text or token ids
+        params    one for all prompts, or one per prompt
+        arrivals  the step before which each prompt arrives, counted from this call (online);
+                  without it, all are there at the start (offline)
+        progress  whether to show a progress bar
+        returns   one completion per prompt, in order. A prompt that is refused or fails has an
+                  error in its completion; the others continue.
 
-        Raises TypeError or ValueError if prompts is no list, or params and arrivals do not suit.
+        Raises TypeError or ValueError if prompts isn't a list, or if the number of params or
+        arrivals is wrong.
         """
         prompts = as_list("prompts", prompts, "a list of prompts, such as [prompt]")
         if isinstance(params, SamplingParams):
@@ -98,7 +99,7 @@ class LLM:
         requests: dict[int, Request] = {}
         coming = deque(sorted(range(len(prompts)), key=lambda index: arrivals[index]))
         step = 0
-        # miniters=0: the bar is drawn anew although no request has ended, ten times per second.
+        # miniters=0 redraws the bar ten times per second even if no request has ended.
         options = {"unit": "request", "miniters": 0, "disable": not progress}
         with tqdm(total=len(prompts), **options) as bar:
             try:
@@ -120,7 +121,7 @@ class LLM:
         try:
             return self.engine.add(self._token_ids(prompt), params)
         except (TypeError, ValueError) as error:
-            return Request(-1, [], params, error=error)  # without samples: it is finished
+            return Request(-1, [], params, error=error)  # without samples, so it is finished
 
     def _token_ids(self, prompt: Prompt) -> list[int]:
         if not isinstance(prompt, str):
@@ -139,7 +140,7 @@ class LLM:
 def load_model(
     model: ModelOrPlace, tokenizer: Tokenizer | None = None
 ) -> tuple[Model, Tokenizer | None]:
-    """What LLM takes as a model, loaded; with its own tokenizer if none is given."""
+    """Load what LLM takes as a model, with the model's own tokenizer if none is given."""
     if isinstance(model, str) and model == "tiny":
         return tiny_lm.load(), tokenizer or ByteTokenizer()
     if isinstance(model, str | os.PathLike):
@@ -149,7 +150,7 @@ def load_model(
 
 
 def as_list(name: str, values: object, allowed: str) -> list:
-    """Raises TypeError for a text, and for what cannot be listed."""
+    """Raise TypeError for a text and for anything that can't be listed."""
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise TypeError(f"{name} is {values!r}; it must be {allowed}")
     return list(values)

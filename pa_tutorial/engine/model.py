@@ -1,4 +1,4 @@
-"""A decoder as in Llama and Qwen2, with its attention open: K and V are kept by the caller."""
+"""A decoder like Llama and Qwen2 that leaves attention, and so K and V, to the caller."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 class LlamaConfig:
     """The sizes of a model.
 
-    mlp_size    width of the hidden layer of the MLP
-    max_len     positions that it was made for
-    qkv_bias    Qwen2 adds a bias to q, k and v
-    is_tied     the embedding of a token is also the row that scores it
+    mlp_size    width of the MLP's hidden layer
+    max_len     the most positions that the model supports
+    qkv_bias    whether q, k and v have a bias, as in Qwen2
+    is_tied     whether the embedding of a token also computes its score
     eos_tokens  token ids that end a text
     """
 
@@ -43,7 +43,7 @@ class LlamaConfig:
         return self.head_size**-0.5
 
     def alibi_slopes(self) -> None:
-        """Positions are in q and k already."""
+        """No bias: q and k already contain their positions."""
 
 
 class SelfAttention(nn.Module):
@@ -65,7 +65,7 @@ class SelfAttention(nn.Module):
         q = self.q_proj(hidden).unflatten(-1, heads)
         k = self.k_proj(hidden).unflatten(-1, heads)
         v = self.v_proj(hidden).unflatten(-1, heads)
-        # K enters the cache with its position in it.
+        # The K that we cache already contains its position.
         return rotate(q, cos, sin), rotate(k, cos, sin), v
 
 
@@ -97,7 +97,7 @@ class DecoderLayer(nn.Module):
 class Llama(nn.Module):
     """Token ids in, scores for the next token out.
 
-    The names of the weights are those of Hugging Face's checkpoints, without "model." in front.
+    The weights have the names of Hugging Face's checkpoints, without the leading "model.".
     Source: transformers, modeling_llama.py and modeling_qwen2.py.
     """
 
@@ -114,7 +114,7 @@ class Llama(nn.Module):
     def run(
         self, tokens: Tensor, positions: Tensor, attend: Attend, rows: Tensor | None = None
     ) -> Tensor:
-        """The model around attention. Where K and V are kept is known to `attend` alone.
+        """Run the model around attention. Only `attend` knows where K and V are stored.
 
         tokens, positions  [num_tokens] int64, of one sequence or of many
         attend             attend(layer, q, k, v) -> out, the shape of q; k and v of the new tokens

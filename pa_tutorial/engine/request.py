@@ -11,18 +11,18 @@ from pa_tutorial.paging.block_table import BlockTable
 class SamplingParams:
     """How the tokens after a prompt are chosen, and when to stop.
 
-    max_tokens   generated tokens of a sample, at most
-    temperature  0: always the likeliest token (greedy); 1: as the model says
-    top_k        only among so many of the likeliest tokens; 0: among all
-    top_p        only among the likeliest tokens that hold this part of the probability together
-    seed         of the random numbers; each sample of a request has numbers of its own, and two
-                 requests with the same seed have the same
+    max_tokens   the most tokens to generate per sample
+    temperature  0: always the likeliest token (greedy); 1: the model's probabilities
+    top_k        choose only among the top_k likeliest tokens; 0: among all
+    top_p        choose only among the likeliest tokens that together have this probability
+    seed         of the random numbers: the samples of a request have different numbers, but two
+                 requests with the same seed have the same ones
     num_samples  how many answers to the same prompt
-    stop_tokens  token ids that end the answer, beside the model's own end; they are kept
-    ignore_eos   go on after the model's own end token
+    stop_tokens  token ids that end the answer, besides the model's end token; they are kept
+    ignore_eos   continue after the model's end token
 
-    Nothing is checked when it is made, but when the request arrives, so that a bad request is
-    refused alone.
+    Values are checked when the request arrives, not before, so that a bad request is refused
+    without affecting others.
     """
 
     max_tokens: int = 16
@@ -35,8 +35,8 @@ class SamplingParams:
     ignore_eos: bool = False
 
     def checked(self, vocab_size: int) -> "SamplingParams":
-        """The same, its whole numbers as Python's. TypeError or ValueError that names what cannot
-        be followed."""
+        """The same parameters with Python's whole numbers. Raises TypeError or ValueError, naming
+        the parameter, for a bad value."""
         least = {"max_tokens": 1, "num_samples": 1, "top_k": 0, "seed": 0}
         whole = {name: whole_number(name, getattr(self, name), least[name]) for name in least}
         temperature = real_number("temperature", self.temperature)
@@ -55,9 +55,10 @@ DEFAULT_PARAMS = SamplingParams()
 
 
 def as_token_ids(name: str, token_ids: Several[int], vocab_size: int) -> list[int]:
-    """As Python's whole numbers: those of NumPy and torch are taken too.
+    """Token ids as Python's whole numbers, also from NumPy and torch.
 
-    Raises TypeError for what is no row of them, ValueError unless all are in the vocabulary.
+    Raises TypeError unless it is a sequence of whole numbers, and ValueError unless all of them
+    are in the vocabulary.
     """
     numbers, allowed = whole_numbers(name, token_ids), f"a token id, 0 to {vocab_size - 1}"
     for index, number in enumerate(numbers):
@@ -69,10 +70,10 @@ def as_token_ids(name: str, token_ids: Several[int], vocab_size: int) -> list[in
 class Request:
     """One prompt, and the sequences that answer it.
 
-    number   in the order of arrival; the smaller, the earlier it is served
-    samples  one sequence; with num_samples > 1 the others are forked from it once the K and V of
-             the prompt are there
-    error    why it was ended before its time; None if it was not
+    number   in order of arrival; smaller numbers are served first
+    samples  one sequence; with num_samples > 1 the others are forked from it once K and V of the
+             prompt are cached
+    error    why it ended early; None if it didn't
     """
 
     number: int
@@ -88,12 +89,12 @@ class Request:
 
 @dataclass(eq=False)
 class Sequence:
-    """One answer in the making: prompt and generated tokens.
+    """One answer while it is generated: prompt and generated tokens.
 
     index          which sample of its request
-    token_ids      the prompt and what was generated so far
-    table          its blocks; None while it waits. table.num_tokens tokens have K and V in the
-                   cache, or get them in this step
+    token_ids      the prompt and the tokens generated so far
+    table          its blocks; None while it waits. The first table.num_tokens tokens have K and V
+                   in the cache, or get them in this step
     finish_reason  "stop", "length", "error" or "cancelled"; None while it runs
     num_preemptions  how often it had to give up its blocks
     """
@@ -107,7 +108,7 @@ class Sequence:
 
     @property
     def age(self) -> tuple[int, int]:
-        """First come, first served: the smaller goes first."""
+        """First come, first served: the smallest comes first."""
         return self.request.number, self.index
 
     @property

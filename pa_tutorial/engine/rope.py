@@ -1,4 +1,4 @@
-"""Rotary position embedding: q and k are turned by an angle that grows with the position."""
+"""Rotary position embedding rotates q and k by an angle that grows with the position."""
 
 from dataclasses import dataclass
 from math import pi
@@ -11,10 +11,10 @@ from torch import Tensor
 class Rope:
     """The angles of a model.
 
-    theta    the base: pair i of n turns by position * theta^(-i/n)
-    scaling  "default", with factor 1; "linear": positions are divided by factor; "llama3": slow
-             pairs are divided by factor, fast pairs are kept, and those between are mixed
-    low_freq_factor, high_freq_factor, old_len  of "llama3": a pair is slow if it turns less than
+    theta    the base: pair i of n rotates by position * theta^(-i/n)
+    scaling  "default", with factor 1; "linear" divides positions by factor; "llama3" divides slow
+             pairs by factor, keeps fast pairs, and interpolates between the two
+    low_freq_factor, high_freq_factor, old_len  for "llama3": a pair is slow if it rotates less than
              low_freq_factor times in old_len tokens, fast if more than high_freq_factor times
 
     Source: transformers, modeling_rope_utils.py.

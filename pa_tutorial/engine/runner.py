@@ -17,7 +17,7 @@ from pa_tutorial.paging.layouts import LAYOUTS
 
 
 class ModelConfig(Protocol):
-    """The sizes that the engine asks a model for."""
+    """The sizes of a model that the engine needs."""
 
     num_layers: int
     num_heads: int
@@ -31,7 +31,7 @@ class ModelConfig(Protocol):
 
 
 class Model(Protocol):
-    """A decoder with its attention open: TinyLM and Llama are such models.
+    """A decoder that calls the caller's attention, such as TinyLM and Llama.
 
     run(tokens, positions, attend, rows=…) calls attend(layer, q, k, v) in every layer and returns
     the scores after the given rows, [num_rows, vocab_size].
@@ -44,7 +44,7 @@ class Model(Protocol):
 
 
 def backend_here(name: str) -> Backend:
-    """The backend of that name; ValueError if there is none, or if it can't run on this machine."""
+    """The backend with this name. ValueError if it doesn't exist or can't run on this machine."""
     require(name in BACKENDS, "stage", repr(name), f"one of {', '.join(BACKENDS)}")
     backend = backend_named(name)
     if why := backend.why_absent():
@@ -55,7 +55,7 @@ def backend_here(name: str) -> Backend:
 def prefill_attention(
     q: Tensor, k: Tensor, v: Tensor, scale: float, alibi_slopes: Tensor | None = None
 ) -> Tensor:
-    """What `cached_attention` computes, by torch's fused kernel, which keeps no score of a pair.
+    """The same as `cached_attention`, by torch's fused kernel, which doesn't store the scores.
 
     q        [num_new_tokens, num_heads, head_size]   the last tokens of the sequence
     k, v     [seq_len, num_kv_heads, head_size]       all tokens, the new ones included
@@ -77,9 +77,9 @@ def prefill_attention(
 
 class DecodeLaunches:
     """The decode steps of all layers, prepared together: one launch per layer, over the same q,
-    block tables and lengths, whose numbers may change.
+    block tables and lengths, which are overwritten in each step.
 
-    q, tables, seq_lens  as in DecodeStep; they belong to the launches
+    q, tables, seq_lens  as in DecodeStep; the launches own them
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class DecodeLaunches:
         ]
 
     def refill(self, cache: PagedKVCache, tables: Tensor, seq_lens: Tensor) -> bool:
-        """Take the numbers of a step; False if it has another shape. ValueError for a bad one."""
+        """Copy in a step's inputs; False if the shapes differ. ValueError for a bad step."""
         if cache is not self.cache or tables.shape != self.tables.shape:
             return False
         layout = cache.layout
@@ -119,10 +119,10 @@ class DecodeLaunches:
 class Runner:
     """The model, the cache tensors, and the attention between them.
 
-    stage  a backend by name (pa_tutorial.backends): it does the decode steps, and declares in which
-           layout the cache is kept
+    stage  name of a backend (pa_tutorial.backends), which runs the decode steps and declares the
+           layout of the cache
 
-    Raises ValueError if the backend can't run here, or not with these sizes: it is tried once.
+    Raises ValueError if the backend can't run here or with these sizes, which a trial run checks.
     """
 
     def __init__(self, model: Model, stage: str, num_blocks: int, block_size: int) -> None:
@@ -140,7 +140,7 @@ class Runner:
         self._try_backend()
 
     def _try_backend(self) -> None:
-        """One query over one token that is all zero, so that what does not fit shows now."""
+        """Run one query over one all-zero token, so that unsupported sizes fail now."""
         config, layout = self.model.config, self.cache.layout
         one_block = replace(layout, num_blocks=1)
         caches = [torch.zeros_like(cache, device=self.device) for cache in one_block.empty()]
@@ -153,11 +153,11 @@ class Runner:
         size = num_seqs, self.model.config.num_heads, self.model.config.head_size
         return torch.empty(size, dtype=self.cache.layout.dtype, device=self.device)
 
-    # Not inference_mode: there, a layer that is cut over ranks costs 0.2 s more for every number of
-    # tokens that is new (torch then finds out by trial how the parts of a product are cut).
+    # Not inference_mode: with it, a layer that is split over ranks costs 0.2 s more for every new
+    # number of tokens (torch then finds out by trial how the parts of a product are split).
     @torch.no_grad()
     def run(self, batch: Batch) -> Tensor:
-        """Compute a batch; K and V of its tokens are in the cache afterwards.
+        """Compute a batch, and leave K and V of its tokens in the cache.
 
         returns  [num_sampled, vocab_size] float32: scores for the token after each of last_rows
         """
@@ -167,7 +167,7 @@ class Runner:
         decode = self._decode_launches(batch) if batch.num_decodes else None
 
         def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            # All of the step first: a sequence may read what another writes in the same step.
+            # Write everything first: a sequence may read what another writes in the same step.
             self.cache.write(layer, k, v, places)
             return self.attention(layer, q, batch, decode)
 
@@ -177,7 +177,7 @@ class Runner:
     def _decode_launches(self, batch: Batch) -> DecodeLaunches:
         """The launches for the sequences of a batch that decode.
 
-        A backend whose launches can be reused is prepared once for all steps of the same shape.
+        If a backend's launches can be reused, they are prepared once for all steps of one shape.
         """
         tables, seq_lens = (x[: batch.num_decodes] for x in (batch.block_tables, batch.seq_lens))
         reusable = self.prepared if self.backend.reusable else None
@@ -190,7 +190,7 @@ class Runner:
     def attention(
         self, layer: int, q: Tensor, batch: Batch, decode: DecodeLaunches | None
     ) -> Tensor:
-        """Decode by the backend, all sequences in one launch; prefill sequence by sequence.
+        """Decode with the backend, all sequences in one launch, and prefill one sequence at a time.
 
         q        [num_tokens, num_heads, head_size]
         returns  the same shape
@@ -200,7 +200,7 @@ class Runner:
         for sequence in range(batch.num_decodes, len(batch.query_lens)):
             last = first + batch.query_lens[sequence]
             seq_len = int(batch.seq_lens[sequence])
-            # Over what is cached and what is new: both are in the blocks by now.
+            # Over cached and new tokens: the blocks contain both by now.
             k, v = self.cache.read(layer, batch.block_tables[sequence], seq_len)
             outs.append(prefill_attention(q[first:last], k, v, scale, self.slopes))
             first = last

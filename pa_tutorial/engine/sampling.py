@@ -15,18 +15,18 @@ def require_scores(scores: Tensor) -> None:
 
 
 def probabilities(scores: Tensor, params: SamplingParams) -> Tensor:
-    """How likely each token is to be drawn.
+    """The probability of drawing each token.
 
     scores   [vocab_size]
-    returns  [vocab_size] float64; their sum is 1
+    returns  [vocab_size] float64; the sum is 1
 
-    First temperature, then the top_k likeliest tokens, then, of what is left, the likeliest
-    tokens that hold the part top_p together: the token that reaches it is among them.
+    The temperature is applied first, then top_k. Of the remaining tokens, the likeliest are kept
+    until their total probability reaches top_p.
     """
     require_scores(scores)
     require(params.temperature > 0, "temperature", params.temperature, "above 0: see choose_token")
     scores = scores.double().cpu()
-    # The largest becomes 0: divided by a very low temperature it would be infinite.
+    # Shift the largest score to 0: divided by a very low temperature it would become infinite.
     scores = (scores - scores.max()) / params.temperature
     if 0 < params.top_k < len(scores):
         least = scores.topk(params.top_k).values[-1]
@@ -34,15 +34,15 @@ def probabilities(scores: Tensor, params: SamplingParams) -> Tensor:
     likely = scores.softmax(dim=-1)
     if params.top_p < 1:
         ordered, order = likely.sort(descending=True, stable=True)
-        before = ordered.cumsum(dim=-1) - ordered  # the part that the likelier tokens hold
+        before = ordered.cumsum(dim=-1) - ordered  # the probability of all likelier tokens
         likely[order[before >= params.top_p]] = 0.0
         likely = likely / likely.sum()
     return likely
 
 
 def random_number(seed: int, sample: int, num_generated: int) -> float:
-    """In [0, 1): a function of its arguments alone, so that it does not matter who else runs,
-    whether the sequence was preempted, or how often a step was tried."""
+    """In [0, 1). Depends only on the arguments, not on which other sequences run, on preemption,
+    or on how often a step was tried."""
     return float(np.random.default_rng((seed, sample, num_generated)).random())
 
 
@@ -51,14 +51,14 @@ def choose_token(scores: Tensor, params: SamplingParams, sample: int, num_genera
 
     scores         [vocab_size]
     sample         which sample of its request
-    num_generated  tokens that it has generated before
+    num_generated  tokens that it has generated so far
 
-    At temperature 0 the likeliest token; of several, the one with the lowest id.
+    At temperature 0 it is the likeliest token; if several are, the one with the lowest id.
     """
     require_scores(scores)
     if params.temperature == 0:
         return int(scores.argmax())
-    # The token into whose part of the line from 0 to 1 the random number falls.
+    # The tokens divide the interval from 0 to 1; choose the one that the random number hits.
     ends = probabilities(scores, params).cumsum(dim=-1)
     place = random_number(params.seed, sample, num_generated) * ends[-1]
     return int(torch.searchsorted(ends, place, right=True))

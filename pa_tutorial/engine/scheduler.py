@@ -1,4 +1,4 @@
-"""Who computes in the next step: first come, first served, within the token budget and the pool."""
+"""Choose what the next step computes: first come, first served, within token budget and pool."""
 
 from bisect import insort
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ by_age = attrgetter("age")
 
 @dataclass(frozen=True)
 class Scheduled:
-    """What one sequence computes in a step; its block table has the tokens already.
+    """What one sequence computes in a step; its block table already contains these tokens.
 
-    first    position of the first token that is computed
-    slots    where the K and V of each go; -1 if they are in the cache already
+    first    position of the first token to compute
+    slots    where K and V of each token are written; -1 if they are cached already
     copies   (source, destination) blocks to copy before anything is written
-    is_last  whether its last token is among them: then a next token is chosen
+    is_last  whether they include the sequence's last token, so that a next one is chosen
     """
 
     sequence: Sequence
@@ -31,24 +31,24 @@ class Scheduled:
 
 
 class Scheduler:
-    """Continuous batching: every step takes in whoever fits, and lets go whoever has finished.
+    """Continuous batching: in every step, sequences that fit may start and finished ones leave.
 
     allocator     the pool of blocks
-    token_budget  tokens that one step computes, at most; prompts and decode steps share it
-    chunk_size    tokens of one sequence in one step, at most: a longer prompt takes several
-                  steps (chunked prefill), so that the others go on meanwhile
-    max_num_seqs  sequences that run at the same time, at most
+    token_budget  the most tokens that one step computes; prefill and decode share it
+    chunk_size    the most tokens of one sequence per step: a longer prompt takes several steps
+                  (chunked prefill), so that others can continue meanwhile
+    max_num_seqs  the most sequences that run at the same time
 
     A sequence is in one of three lists, each ordered by age:
         waiting   has no blocks
-        running   has blocks, and computes in every step, as far as the budget reaches
-        suspects  was in a step that failed: has no blocks, and is tried again alone
+        running   has blocks, and computes in every step as far as the budget allows
+        suspects  was in a step that failed, has no blocks, and is tried again alone
 
-    No request starves. Without suspects, the oldest sequence always has a place in the step; if
-    it needs a block and none is free, the youngest running one gives up its blocks and waits
-    (preemption; its K and V are computed again later). And alone it fits into the pool, or `admit`
-    refuses it.
-    While there are suspects, the oldest of them computes alone, until it has its next token or
+    No request starves. Without suspects, the oldest sequence always has a place in the step. If
+    it needs a block and none is free, the youngest running sequence gives up its blocks and waits
+    (preemption; its K and V are recomputed later). Every sequence fits into the pool alone,
+    otherwise `admit` refuses it.
+    While there are suspects, the oldest of them computes alone until it has its next token or
     fails again; all others pause.
 
     Source: vLLM, Scheduler in vllm/core/scheduler.py, and for one list of prefill and decode
@@ -73,7 +73,7 @@ class Scheduler:
         self.running: list[Sequence] = []
         self.suspects: list[Sequence] = []
         self.plan: list[Scheduled] = []
-        self.touched: list[Sequence] = []  # whose tables this step has changed, or tried to
+        self.touched: list[Sequence] = []  # their tables have changed in this step, or may have
         self.num_preemptions = 0
         self.num_looked_up = 0  # tokens of admitted sequences, and how many were in the cache
         self.num_cached = 0
@@ -83,11 +83,11 @@ class Scheduler:
         return not (self.waiting or self.running or self.suspects)
 
     def admit(self, request: Request) -> None:
-        """Let a new request wait for its turn. ValueError if its turn can never come."""
+        """Add a new request to the queue. ValueError if it could never run."""
         num_samples = request.params.num_samples
         allowed = f"at most {self.max_num_seqs}, the sequences that may run at the same time"
         require(num_samples <= self.max_num_seqs, "num_samples", num_samples, allowed)
-        # The last generated token is never fed back: it needs no slot.
+        # The last generated token is never fed back, so it needs no slot.
         longest = len(request.prompt) + request.params.max_tokens - 1
         usable = self.allocator.num_usable - self.allocator.watermark
         places = max(0, usable) * self.block_size
@@ -97,11 +97,11 @@ class Scheduler:
         insort(self.waiting, request.samples[0], key=by_age)
 
     def schedule(self) -> list[Scheduled]:
-        """Choose what the next step computes, and give it its blocks.
+        """Choose what the next step computes, and allocate its blocks.
 
-        The oldest first. A sequence that needs a block when none is free takes those of the
-        youngest. Afterwards, if nobody had to give up blocks, waiting sequences are let in.
-        While there are suspects, only the oldest of them computes.
+        The oldest sequences come first. If one needs a block and none is free, the youngest
+        gives up its blocks. Afterwards, if no sequence was preempted, waiting sequences are
+        admitted. While there are suspects, only the oldest of them computes.
         """
         self.plan, self.touched = [], []
         if self.suspects:
@@ -115,16 +115,16 @@ class Scheduler:
         while budget > 0 and self.waiting and self.num_preemptions == preemptions:
             sequence = self.waiting[0]
             if self.can_schedule(sequence) is not Admission.NOW:
-                break  # nobody overtakes
+                break  # no overtaking
             insort(self.running, self.waiting.pop(0), key=by_age)
             budget -= self._give(sequence, budget)
         return self.plan
 
     def can_schedule(self, sequence: Sequence) -> Admission:
-        """Whether a waiting sequence can start: all its tokens so far must find their blocks.
+        """Whether a waiting sequence can start, which needs blocks for all its tokens so far.
 
-        What the prefix cache has for it, and others hold, it need not take. NOW or LATER:
-        `admit` has refused what can never start.
+        Cached blocks that others use need not be allocated. Returns NOW or LATER, because `admit`
+        has refused sequences that can never start.
         """
         places = sum(map(num_places, [*self.running, sequence]))
         if places > self.max_num_seqs:
@@ -133,14 +133,14 @@ class Scheduler:
         return self.allocator.can_allocate(prospect.num_blocks)
 
     def _give(self, sequence: Sequence, budget: int) -> int:
-        """Let a sequence compute as many of its tokens as the budget allows; how many."""
+        """Schedule as many tokens of a sequence as the budget allows, and return how many."""
         self.touched.append(sequence)
         is_new = sequence.table is None
         if is_new:
             sequence.table = BlockTable(self.allocator, self.block_size)
         table = sequence.table
         rest = sequence.token_ids[table.num_tokens :]
-        # What the prefix cache has costs blocks, but no budget.
+        # Tokens in the prefix cache cost blocks, but no budget.
         num_cached = table.look_up(rest).num_cached if len(rest) > 1 else 0
         rest = rest[: num_cached + min(budget, self.chunk_size)]
         while True:
@@ -167,12 +167,12 @@ class Scheduler:
         return len(rest) - appended.num_cached
 
     def _youngest_untouched(self) -> Sequence | None:
-        """Who gives up its blocks first: the youngest that has no part in this step yet."""
+        """The next sequence to preempt: the youngest that has no part in this step yet."""
         rest = (sequence for sequence in reversed(self.running) if sequence not in self.touched)
         return next(rest, None)
 
     def preempt(self, sequence: Sequence) -> None:
-        """Take the blocks of a sequence. Its tokens stay; it waits to compute them again."""
+        """Free the blocks of a sequence. It keeps its tokens, and waits to recompute them."""
         self.num_preemptions += 1
         sequence.num_preemptions += 1
         self.remove(sequence)
@@ -189,22 +189,22 @@ class Scheduler:
         return samples[len(samples) - num_more :]
 
     def finish(self, sequence: Sequence, reason: str) -> None:
-        """A sequence needs no blocks any more."""
+        """End a sequence and free its blocks."""
         sequence.finish_reason = reason
         self.remove(sequence)
 
     def clear(self, sequence: Sequence) -> None:
-        """A suspect has got its next token alone: it runs with the others again."""
+        """Let a suspect that got its next token alone run with the others again."""
         if sequence in self.suspects:
             self.suspects.remove(sequence)
             insort(self.running, sequence, key=by_age)
 
     def suspect(self, sequences: list[Sequence]) -> list[Sequence]:
-        """Take back what these sequences did in a step that failed; try each again alone.
+        """Undo what these sequences did in a step that failed, and try each again alone.
 
-        Nobody may find their blocks any more: their names promise K and V that may be wrong, or
-        were never written.
-        returns  those that were alone already: it is they who fail
+        Their blocks lose their names in the prefix cache, because K and V in them may be wrong
+        or were never written.
+        returns  the sequences that were already alone: they have failed for good
         """
         alone = [sequence for sequence in sequences if sequence in self.suspects]
         for sequence in sequences:
@@ -216,7 +216,7 @@ class Scheduler:
         return alone
 
     def remove(self, sequence: Sequence) -> None:
-        """Take a sequence from its list, and its blocks from it."""
+        """Remove a sequence from its list, and free its blocks."""
         for group in (self.waiting, self.running, self.suspects):
             if sequence in group:
                 group.remove(sequence)

@@ -28,7 +28,7 @@ class ByteTokenizer:
 class FileTokenizer:
     """A tokenizer.json, read by Hugging Face's tokenizers (which comes with transformers).
 
-    Raises ValueError if the file is not what it should be.
+    Raises ValueError if the file can't be read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -47,7 +47,7 @@ class FileTokenizer:
 
 
 def load_tokenizer(folder: Path) -> Tokenizer | None:
-    """That of a checkpoint; None if it has none, or the library that reads it is not there."""
+    """A checkpoint's tokenizer; None if it has none or the library that reads it is missing."""
     path = folder / "tokenizer.json"
     if path.exists():
         with suppress(ModuleNotFoundError):
