@@ -1,10 +1,10 @@
-"""Context-parallel decode: a rank has some blocks of every sequence, with all heads.
+"""Context-parallel decode: each rank has some blocks of every sequence, with all heads.
 
-Where the cache of one sequence is too large for one device, or reading it takes too long, its
-blocks are dealt out: logical block 0 to rank 0, block 1 to rank 1, and so on, and around again.
-Each rank attends to what it has. It is v2's partition, on a device of its own: what is left of it
-is a maximum, a sum and an accumulator for every head. They are merged over the network, by the
-rule of v2's reduce kernel. On every rank, a decode step is
+If the cache of one sequence is too large for one device, or takes too long to read, its blocks are
+dealt out in turn: logical block 0 to rank 0, block 1 to rank 1, and so on. Each rank attends to its
+own blocks. This is like v2's partitions, one per device: the result is a maximum, a sum and an
+accumulator per head. They are merged over the network as in v2's reduce kernel. On every rank, a
+decode step is
 
     share = deal_out(step, rank, num_ranks)
     out = merge_over_ranks(own_part(step, share))
@@ -27,8 +27,9 @@ from pa_tutorial.paging.layouts import by_token
 class ContextShare(NamedTuple):
     """The blocks of one rank.
 
-    k_cache, v_cache  its own pool, in the layout of the whole one
-    block_tables      [num_seqs, max_num_own_blocks] int32   numbers of its own pool, padded with 0
+    k_cache, v_cache  the rank's own pool, in the layout of the whole pool
+    block_tables      [num_seqs, max_num_own_blocks] int32   block numbers in that pool, padded
+                      with 0
     block_indices     [max_num_own_blocks]   the logical block index of each column
     """
 
@@ -39,20 +40,20 @@ class ContextShare(NamedTuple):
 
 
 def deal_out(step: DecodeStep, rank: int, num_ranks: int) -> ContextShare:
-    """Copy the blocks of one rank out of a whole cache, into a pool of its own.
+    """Copy the blocks of one rank out of a whole cache into a separate pool.
 
-    An engine would write each token where it belongs at once; here the whole exists already.
+    An engine would write each token to its rank directly; here the whole cache already exists.
     """
     block_size = by_token(step.k_cache, step.v_cache)[1].shape[1]
     num_seqs, num_columns = step.block_tables.shape
-    width = -(-num_columns // num_ranks)  # the same on all ranks: some have no block
+    width = -(-num_columns // num_ranks)  # the same on all ranks, even if some have no block
     block_indices = rank + num_ranks * torch.arange(width, device=step.k_cache.device)
     own_tables = step.block_tables.new_zeros(num_seqs, width)
     number_of: dict[int, int] = {}  # block of the whole pool -> its number here, from 1 on
     for sequence, seq_len in enumerate(step.seq_lens.tolist()):
         own = block_indices[block_indices * block_size < seq_len]
         for column, block in enumerate(step.block_tables[sequence, own].tolist()):
-            # Two sequences may share a block: here it is one, too.
+            # Two sequences may share a block, so we copy it only once.
             own_tables[sequence, column] = number_of.setdefault(block, len(number_of) + 1)
     pools = [cache[[0, *number_of]] for cache in (step.k_cache, step.v_cache)]
     pools[0][0] = pools[1][0] = torch.nan  # the null block
@@ -62,9 +63,9 @@ def deal_out(step: DecodeStep, rank: int, num_ranks: int) -> ContextShare:
 def own_part(step: DecodeStep, share: ContextShare) -> Part:
     """Attention of one rank over its own blocks.
 
-    step     the same on every rank; of its cache only the share is read
+    step     the same on every rank; only the rank's share of its cache is read
     returns  m, l [num_seqs, num_heads], acc [num_seqs, num_heads, head_size], float32;
-             -inf, 0 and 0 for a sequence of which the rank holds no block
+             -inf, 0 and 0 for a sequence of which the rank has no block
     """
     k_tokens, v_tokens = by_token(share.k_cache, share.v_cache)
     block_size, num_kv_heads = v_tokens.shape[1:3]
@@ -89,8 +90,8 @@ def own_part(step: DecodeStep, share: ContextShare) -> Part:
 def merge_over_ranks(part: Part) -> Tensor:
     """The output, on every rank, from the part of each rank.
 
-    Two all-reduces: 1 and 1 + head_size numbers for each head of each sequence, however long the
-    sequences are.
+    This takes two all-reduces, of 1 and 1 + head_size numbers per head of each sequence, no matter
+    how long the sequences are.
 
     returns  [num_seqs, num_heads, head_size] float32
     """

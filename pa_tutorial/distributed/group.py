@@ -1,4 +1,4 @@
-"""The ranks of a job: how one process joins the others, agrees with them, and leaves."""
+"""The ranks of a job: how a process joins the others, agrees with them, and leaves."""
 
 import hashlib
 import os
@@ -20,9 +20,9 @@ from torch.distributed.rendezvous import rendezvous
 from pa_tutorial.arguments import require
 from pa_tutorial.tracebacks import ShortInNotebooks
 
-LIMIT = 60.0  # seconds for which a rank may keep the others waiting
-START = timedelta(minutes=5)  # in which all ranks must have started
-GRACE = 2.0  # seconds in which torchrun notices that a rank has died, and ends the others
+LIMIT = 60.0  # the longest that a rank may keep the others waiting, in seconds
+START = timedelta(minutes=5)  # by then all ranks must have started
+GRACE = 2.0  # seconds that torchrun needs to notice a dead rank and end the others
 NEVER = timedelta(days=7)
 
 
@@ -35,10 +35,10 @@ class Group:
     """The ranks, seen from one of them.
 
     device   where this rank's tensors are
-    patient  carries what rank 0 says; it may rest as long as there are no requests
-    witness  carries nothing until a rank is lost, and then tells which
+    patient  broadcasts from rank 0; it may wait as long as there are no requests
+    witness  unused until a rank is lost, and then finds out which
     timeout  how long a collective may wait, and then the witness on rank 0; elsewhere, twice that
-    doing    what this rank does now, for its last word
+    doing    what this rank is doing now, for its final error message
     """
 
     rank: int
@@ -50,7 +50,7 @@ class Group:
     doing: str = "the start"
 
     def from_rank_0(self, message: object = None) -> object:
-        """What rank 0 says, on every rank; the message of the others is not looked at."""
+        """Rank 0's message, on every rank; the messages of other ranks are ignored."""
         box = [message]
         dist.broadcast_object_list(box, src=0, group=self.patient)
         return box[0]
@@ -58,7 +58,7 @@ class Group:
     def agree(self, when: str, *facts: object) -> None:
         """Return if all ranks have the same facts. Only a hash of 8 bytes is sent.
 
-        Raises Disagreement, on every rank, which names the ranks that differ from rank 0.
+        Otherwise raises Disagreement on every rank, naming the ranks that differ from rank 0.
         """
         mine = hash_of(*facts)
         everyone = [torch.empty_like(mine) for _ in range(self.num_ranks)]
@@ -71,20 +71,20 @@ class Group:
         try:
             if isinstance(error, dist.DistError) or "gloo/transport" in str(error):
                 time.sleep(GRACE)
-                # Raises, with the names of those that hang: they don't come here either.
+                # Raises with the names of the ranks that hang, because they don't get here.
                 dist.monitored_barrier(self.witness, self.timeout, wait_all_ranks=True)
             raise error
         except Exception as last_word:
             last_word.add_note(f"This is rank {self.rank}, in {self.doing}.")
-            ErrorHandler().record_exception(last_word)  # where torchrun looks for it
+            ErrorHandler().record_exception(last_word)  # where torchrun looks for errors
         sys.stdout.flush()
-        os._exit(1)  # at once: gloo's threads do not always survive Python's own end
+        os._exit(1)  # at once, because gloo's threads may crash when Python shuts down
 
 
 def hash_of(*facts: object) -> Tensor:
-    """8 bytes that differ if a fact differs; a tensor's type and shape belong to it.
+    """8 bytes that differ if a fact differs, including a tensor's type and shape.
 
-    facts    tensors, and what says all about itself by `repr`
+    facts    tensors, and objects that `repr` describes completely
     returns  [1] int64
     """
     digest = hashlib.blake2b(digest_size=8)
@@ -98,15 +98,16 @@ def hash_of(*facts: object) -> Tensor:
 
 @contextmanager
 def joined(limit: float = LIMIT) -> Iterator[Group]:
-    """Inside, this process is a rank of the job that torchrun (or Ranks) has started.
+    """Join the job that torchrun (or Ranks) has started, as one of its ranks.
 
-    limit  seconds after which a rank that keeps the others waiting is named: half of them for the
-           others to notice, half to find out which rank it is
+    limit  seconds after which a rank that keeps the others waiting is named: the others take half
+           of them to notice, and half to find out which rank it is
 
-    Whatever raises inside, on any rank, ends the job.
-    GPUs are used if there is one for each rank of this machine, and talk by nccl; CPUs by gloo.
+    An exception inside, on any rank, ends the job.
+    GPUs are used if there is one per rank of this machine, and communicate with nccl; CPUs use
+    gloo.
 
-    Raises ValueError if this process was not started as a rank, or limit is no time.
+    Raises ValueError if this process wasn't started as a rank, or if limit isn't a time.
     """
     require(0 < limit < inf, "limit", limit, "seconds, more than 0")
     store, rank, num_ranks = next(rendezvous("env://", timeout=START))
@@ -120,21 +121,21 @@ def joined(limit: float = LIMIT) -> Iterator[Group]:
     group = Group(rank, num_ranks, device, patient, witness, timeout)
     try:
         yield group
-        dist.all_reduce(torch.zeros(1))  # a rank that leaves has seen that all others have finished
+        dist.all_reduce(torch.zeros(1))  # no rank leaves before all have finished
     except Exception as error:
         group.fail(error)
     dist.destroy_process_group()
 
 
 def stay_on_this_mac() -> None:
-    """Let gloo connect ranks of one Mac directly: few networks know the name of a Mac, and gloo
-    looks for it."""
+    """Let gloo connect the ranks of one Mac directly: gloo looks up the Mac's name, which few
+    networks know."""
     if sys.platform == "darwin" and os.environ["LOCAL_WORLD_SIZE"] == os.environ["WORLD_SIZE"]:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0")
 
 
 def device_of_this_rank() -> torch.device:
-    """A GPU, from now on the current one, if this machine has one for each of its ranks."""
+    """If this machine has one GPU per rank, this rank's GPU, which becomes the current one."""
     if torch.cuda.device_count() < int(os.environ["LOCAL_WORLD_SIZE"]):
         return torch.device("cpu")
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))

@@ -1,14 +1,14 @@
-"""Head-parallel decode (tensor parallelism): a rank has some heads, of every block.
+"""Head-parallel decode (tensor parallelism): each rank has some heads of every block.
 
-Attention never mixes heads. So each rank keeps K and V of its own heads, for every token of every
-sequence, and attends with its own query heads. The layers around attention are cut to match, as
+Attention never mixes heads. So each rank stores K and V of its own heads, for every token of every
+sequence, and attends with its own query heads. The layers around attention are split to match, as
 in Megatron-LM:
 
-    q, k, v; up and gate    cut by output: each rank computes the numbers of its own heads
-    out; down               cut by input: each rank has a part of every number of the sum,
-                            and one all-reduce adds the parts
+    q, k, v; up and gate    split by output: each rank computes the elements of its own heads
+    out; down               split by input: each rank has a part of every sum, and one all-reduce
+                            adds the parts
 
-Block numbers mean the same on every rank: one block table serves all of them.
+Block numbers mean the same on every rank, so all ranks share one block table.
 
 Source: Shoeybi et al., "Megatron-LM" (2019), section 3; vLLM, QKVParallelLinear and
 RowParallelLinear in vllm/model_executor/layers/linear.py.
@@ -38,7 +38,7 @@ STYLES |= dict.fromkeys(SCORES, ColwiseParallel(output_layouts=Replicate()))
 def heads_of(rank: int, num_ranks: int, num_heads: int, num_kv_heads: int) -> tuple[range, range]:
     """The query heads and the KV heads of one rank.
 
-    If there are more ranks than KV heads, several ranks have the same one.
+    If there are more ranks than KV heads, several ranks share one.
     """
     per_rank = num_heads // num_ranks
     kv_per_rank = max(1, num_kv_heads // num_ranks)
@@ -54,14 +54,14 @@ def linear_layers(model: nn.Module) -> Iterator[tuple[str, str, nn.Linear]]:
 
 
 def equal_splits(num_heads: int, num_kv_heads: int, widths: Collection[int]) -> list[int]:
-    """Over how many ranks the heads, and these numbers between two layers, divide equally."""
+    """The numbers of ranks that divide the heads, and these layer widths, equally."""
     sizes = (num_heads, *widths)
     divide = [n for n in range(1, num_heads + 1) if all(size % n == 0 for size in sizes)]
     return [n for n in divide if num_kv_heads % n == 0 or n % num_kv_heads == 0]
 
 
 def require_num_ranks(model: Model, num_ranks: int, name: str = "num_ranks") -> None:
-    """Raise ValueError unless the model can be cut over so many ranks."""
+    """Raise ValueError unless the model can be split over num_ranks."""
     widths = [layer.in_features for _, last, layer in linear_layers(model) if last in ROWS]
     allowed = equal_splits(model.config.num_heads, model.config.num_kv_heads, widths)
     heads = f"{model.config.num_heads} query heads and {model.config.num_kv_heads} KV heads"
@@ -69,7 +69,7 @@ def require_num_ranks(model: Model, num_ranks: int, name: str = "num_ranks") -> 
 
 
 class LocalConfig:
-    """The sizes that a rank sees: the model's, but with its own heads only."""
+    """The sizes that a rank sees: the model's, but with the rank's heads only."""
 
     def __init__(self, whole: ModelConfig, rank: int, num_ranks: int) -> None:
         self.whole = whole
@@ -85,13 +85,13 @@ class LocalConfig:
 
 
 def shard_heads(model: Model, group: Group) -> None:
-    """Cut the linear layers of a model over the ranks, in place; every rank calls this.
+    """Split the linear layers of a model over the ranks, in place; every rank calls this.
 
-    Afterwards it is, to the engine, a model with fewer heads. The parts come from rank 0, and go to
-    the device of each rank, weight by weight: no device needs room for the whole model. Embedding
-    and norms stay whole, on every rank.
+    Afterwards the engine sees a model with fewer heads. Rank 0 sends the parts to each rank's
+    device one weight at a time, so no device needs room for the whole model. Embedding and norms
+    stay whole on every rank.
 
-    Raises ValueError, before anything is cut, if the heads do not divide or a layer is unknown.
+    Raises ValueError, before anything is split, if the heads don't divide or a layer is unknown.
     """
     require_num_ranks(model, group.num_ranks)
     for name, last, _ in linear_layers(model):
@@ -101,7 +101,7 @@ def shard_heads(model: Model, group: Group) -> None:
             repeat_heads(layer, model.config, group.num_ranks)
     plan = {name: STYLES[last] for name, last, _ in linear_layers(model)}
     parallelize_module(model, init_device_mesh(group.device.type, (group.num_ranks,)), plan)
-    model.to(group.device)  # what was not cut
+    model.to(group.device)  # everything that wasn't split
     for _, last, layer in linear_layers(model):
         if last in ROWS and layer.bias is not None:
             add_bias_after_sum(layer)
@@ -109,10 +109,10 @@ def shard_heads(model: Model, group: Group) -> None:
 
 
 def add_bias_after_sum(layer: nn.Linear) -> None:
-    """Take the bias of a layer that is cut by input out of the sum over the ranks.
+    """Add the bias of a layer that is split by input after the sum over the ranks.
 
-    With a bias in it, torch.distributed.tensor would rather send all weights to all ranks, in
-    every step, than add up the parts.
+    With a bias in the sum, torch.distributed.tensor would send all weights to all ranks in every
+    step instead of adding up the parts.
     """
     bias = layer.bias.to_local()
     layer.bias = None
@@ -120,7 +120,7 @@ def add_bias_after_sum(layer: nn.Linear) -> None:
 
 
 def repeat_heads(layer: nn.Linear, config: ModelConfig, num_ranks: int) -> None:
-    """With fewer KV heads than ranks, repeat each, so that every rank's part is one whole head."""
+    """With fewer KV heads than ranks, repeat each head, so that every rank gets one whole head."""
     times = num_ranks // config.num_kv_heads
     for name, weight in list(layer.named_parameters()):
         # [num_kv_heads * head_size, …] -> [num_ranks * head_size, …]

@@ -1,19 +1,19 @@
-"""Decode steps over many devices, on paper: from bytes, bandwidths and links to seconds.
+"""Estimated time of decode steps over many devices, from bytes, bandwidths and links.
 
-A step computes one token for each sequence of a batch. Its time on heads x contexts equal devices
-is max(bytes read / bandwidth, operations / operations a second) + communication.
+A step computes one token per sequence of a batch. On heads x contexts equal devices it takes
+max(bytes read / bandwidth, operations / operations per second) + communication.
 
-- `heads` devices divide heads, MLP and vocabulary projection between them (tensor parallelism);
-  embedding and norms are on each. Where they are more than the KV heads, each has one of these.
-- `contexts` devices divide the tokens of every sequence, block by block; weights are on each.
+- `heads` devices divide heads, MLP and vocabulary projection among them (tensor parallelism);
+  each has the whole embedding and all norms. If there are more devices than KV heads, each has one.
+- `contexts` devices divide the tokens of every sequence, block by block; each has all weights.
 
-Counted: every weight of a linear layer or a norm is read once, of the embedding a row a sequence,
-K and V once; two operations for each weight and sequence, and four for each token, query head and
-element of a head; all-reduces and all-gathers over rings.
-Not counted: starting kernels, writing, activations, norms, softmax. Nothing overlaps. One kind of
-link joins all devices (of H100s, a server has 8 on NVLink), and nothing adds up in
-trees or in switches (NVLink SHARP). So reading and computing are lower bounds; communication, with
-many devices, is not.
+Counted: reading every weight of a linear layer or a norm once, one vector of the embedding per
+sequence, and K and V once; two operations per weight and sequence, and four per token, query head
+and element of a head; all-reduces and all-gathers over rings.
+Not counted: launching kernels, writing, activations, norms, softmax. Nothing overlaps. One kind of
+link connects all devices (a server has 8 H100s on NVLink), and sums don't use trees or switches
+(NVLink SHARP). So the times for reading and computing are lower bounds; the time for communication,
+with many devices, isn't.
 """
 
 from typing import NamedTuple
@@ -22,19 +22,19 @@ from pa_tutorial.arguments import require
 from pa_tutorial.distributed.heads import equal_splits
 from pa_tutorial.engine.model import LlamaConfig
 
-ITEMSIZE = 2  # bytes of a number
-FLOAT32 = 4  # what attention has found is merged in float32
+ITEMSIZE = 2  # bytes per element
+FLOAT32 = 4  # bytes; partial results of attention are merged in float32
 
 
 class Device(NamedTuple):
-    """bandwidth: bytes/s of its memory. flops: operations a second, 16 bits."""
+    """bandwidth: bytes/s of its memory. flops: 16-bit operations per second."""
 
     bandwidth: float
     flops: float
 
 
 class Link(NamedTuple):
-    """bandwidth: bytes/s that one device sends while it receives as many. latency: s for a hop."""
+    """bandwidth: bytes/s that a device sends while it receives as many. latency: s per hop."""
 
     bandwidth: float
     latency: float
@@ -42,16 +42,16 @@ class Link(NamedTuple):
     def ring_seconds(self, num_bytes: float, devices: int, passes: int) -> float:
         """Time of a collective on a ring of devices.
 
-        num_bytes  of the result, which each device has in the end
-        passes     around the ring: 2 for an all-reduce, 1 for an all-gather
+        num_bytes  of the result, which each device has at the end
+        passes     passes around the ring: 2 for an all-reduce, 1 for an all-gather
         """
         hops = passes * (devices - 1)  # each carries one piece of `devices`
         return hops * (num_bytes / devices / self.bandwidth + self.latency)
 
 
-# NVIDIA, data sheet "H100 Tensor Core GPU", column SXM: operations without sparsity; of a link
-# half of what it gives for both directions. The latency is an assumption: that with which NCCL
-# itself predicts a ring of small messages (hwLat in src/graph/tuning.cc, protocol LL).
+# NVIDIA, data sheet "H100 Tensor Core GPU", column SXM: operations without sparsity; for a link,
+# half the figure for both directions. The latency is an assumption: NCCL predicts rings of small
+# messages with it (hwLat in src/graph/tuning.cc, protocol LL).
 H100 = Device(bandwidth=3.35e12, flops=989.5e12)
 NVLINK_4 = Link(bandwidth=450e9, latency=0.6e-6)
 LLAMA_3_1_70B = LlamaConfig(80, 64, 8, 128, 8192, 28672, 128256, max_len=131072)
@@ -67,9 +67,9 @@ def matrix_numbers(model: LlamaConfig, heads: int) -> int:
 
 
 def send_seconds(model: LlamaConfig, link: Link, batch: int, heads: int, contexts: int) -> float:
-    """All that a step sends. The length of the context is nowhere in it."""
+    """Time to send everything in a step. It doesn't depend on the length of the context."""
     hidden, scores = (batch * n * ITEMSIZE for n in (model.hidden_size, model.vocab_size))
-    merged = batch * model.num_heads // heads * FLOAT32  # a number for each sequence and head
+    merged = batch * model.num_heads // heads * FLOAT32  # one number per sequence and head
     layer = 2 * link.ring_seconds(hidden, heads, passes=2)  # join the heads, join the MLP
     layer += link.ring_seconds(merged, contexts, passes=2)  # largest score
     layer += link.ring_seconds(merged * (1 + model.head_size), contexts, passes=2)  # sum and output
@@ -77,7 +77,7 @@ def send_seconds(model: LlamaConfig, link: Link, batch: int, heads: int, context
 
 
 class Times(NamedTuple):
-    """Seconds of one step: reading weights, K and V; computing; sending."""
+    """Seconds of one step for reading weights, K and V, for computing and for sending."""
 
     reading: float
     computing: float
@@ -97,9 +97,9 @@ def decode_time(
     heads: int = 1,
     contexts: int = 1,
 ) -> Times:
-    """Of one step for `batch` sequences of `context` tokens, over heads x contexts devices.
+    """Time of one step for `batch` sequences of `context` tokens, over heads x contexts devices.
 
-    Raises ValueError for a split of the heads with unequal shares.
+    Raises ValueError if the heads can't be split equally.
     """
     allowed = equal_splits(model.num_heads, model.num_kv_heads, (model.mlp_size, model.vocab_size))
     require(heads in allowed, "heads", heads, f"one of {allowed}")

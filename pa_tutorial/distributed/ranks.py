@@ -1,4 +1,4 @@
-"""Ranks for a notebook or a test: torchrun's launcher, with functions in place of a program."""
+"""Ranks for a notebook or a test: torchrun's launcher, with functions instead of a program."""
 
 import atexit
 import logging
@@ -26,7 +26,7 @@ from pa_tutorial.tracebacks import ShortInNotebooks
 
 
 class RanksLost(ShortInNotebooks, RuntimeError):
-    """The job has ended; the message names the rank that was the cause."""
+    """The job has ended; the message names the rank that caused it."""
 
 
 class Ranks(ExitStack):
@@ -35,12 +35,12 @@ class Ranks(ExitStack):
         with Ranks(2) as ranks:
             results = ranks.run(function, 1, 2)     # function(group, 1, 2) on each; one result each
 
-    num_ranks  so many processes, each with one thread
+    num_ranks  number of processes, each with one thread
     limit      seconds after which a rank that keeps the others waiting is named
 
-    The function may stand in a cell of a notebook: it is sent, with the globals that it uses. If
+    The function may be defined in a notebook's cell: it is sent with the globals that it uses. If
     it raises, or a process dies or hangs, `run` raises RanksLost and the job is over. Leaving the
-    block, or `close`, ends the processes.
+    block, or calling `close`, ends the processes.
     """
 
     def __init__(self, num_ranks: int, limit: float = LIMIT) -> None:
@@ -53,18 +53,18 @@ class Ranks(ExitStack):
         self.launcher = context.Process(target=_launch, args=(theirs, report, limit))
         self.launcher.start()
         self.callback(self.launcher.join)
-        self.callback(self.launcher.terminate)  # before it is waited for
+        self.callback(self.launcher.terminate)  # before we wait for it
         atexit.register(self.close)
-        for pipe in (*theirs, report):  # so that the end of the processes is the end of the pipes
+        for pipe in (*theirs, report):  # so that the pipes end when the processes end
             pipe.close()
         self.run(lambda _group: None)  # all have joined
 
     def run(self, function: Callable[..., Any], *args: Any, **options: Any) -> list[Any]:
-        """function(group, *args, **options) on every rank; what each returned, by rank.
+        """Call function(group, *args, **options) on every rank, and return the results by rank.
 
-        Raises RanksLost, after which these ranks are gone; they are, too, if this is interrupted.
+        Raises RanksLost, after which these ranks are gone; an interrupt ends them too.
         """
-        # Bytes, not objects: a tensor that is sent shares its memory with the one that is received.
+        # Send bytes, not objects: a tensor would share its memory with the received one.
         task = cloudpickle.dumps((function, args, options))
         try:
             for pipe in self.pipes:
@@ -76,30 +76,30 @@ class Ranks(ExitStack):
             self.close()
             raise RanksLost(self.last_word) from None
         except BaseException:
-            self.close()  # what they return now would be taken for the results of the next run
+            self.close()  # else the next run would take these results for its own
             raise
 
 
 def _context() -> BaseContext:
-    """How the launcher starts: as a fork of a process that has imported everything and done nothing
-    yet. So only the first ranks of a program wait for the imports.
+    """The launcher starts as a fork of a process that has imported everything and done nothing
+    else, so that only the first ranks of a program wait for the imports.
 
-    Where a process cannot be forked (Windows), or not after its imports (macOS), each process
-    imports for itself.
+    Where a process can't be forked (Windows), or not after its imports (macOS), each process
+    does its own imports.
     """
     if sys.platform != "linux":
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    # torch imports its compiler, for seconds, at the first call of a layer that is cut.
+    # torch imports its compiler, which takes seconds, at the first call of a split layer.
     context.set_forkserver_preload([__name__, "pa_tutorial.distributed.runner", PLACE["dynamo"]])
     return context
 
 
 def _launch(pipes: Sequence[Connection], report: Connection, limit: float) -> None:
-    """What torchrun does: start the ranks, end all when one fails, and report which it was."""
+    """Do what torchrun does: start the ranks, end all when one fails, and report which it was."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     logging.disable()  # RanksLost says it
-    # The ranks meet at a file. In torch's packages for Windows, torchrun's usual store is broken.
+    # The ranks meet through a file: torchrun's usual store is broken in torch's Windows packages.
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = str(int(sys.platform == "win32"))
     options = {"run_id": "ranks", "local_addr": "127.0.0.1", "max_restarts": 0}
     options |= {"rdzv_backend": "c10d", "rdzv_configs": {"store_type": "file"}}
@@ -110,14 +110,14 @@ def _launch(pipes: Sequence[Connection], report: Connection, limit: float) -> No
             elastic_launch(LaunchConfig(1, 1, len(pipes), **options), _live)(pipes, limit)
         except ChildFailedError as failed:
             rank, failure = failed.get_first_failure()
-            if isinstance(failure.message, str):  # it could not say anything
+            if isinstance(failure.message, str):  # it left no message
                 report.send(f"rank {rank} ended with code {failure.exitcode}")
             else:
                 report.send(f"rank {rank}: {failure.message['message'].splitlines()[0]}")
 
 
 def _live(pipes: Sequence[Connection], limit: float) -> NoReturn:
-    """What a rank does: join, then one function after the other."""
+    """A rank joins, then runs one function after another."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
     with joined(limit) as group:
@@ -129,6 +129,6 @@ def _live(pipes: Sequence[Connection], limit: float) -> NoReturn:
 
 
 def _end_with_parent() -> NoReturn:
-    """Whatever the function does that runs here: nobody would take its result."""
+    """End with the parent, even during a function, whose result couldn't be delivered."""
     multiprocessing.parent_process().join()
     os._exit(1)

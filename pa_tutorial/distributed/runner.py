@@ -17,9 +17,9 @@ from pa_tutorial.engine.tokenizer import Tokenizer
 class ParallelRunner(Runner):
     """The Runner of one rank: its part of the model, and its heads of every block.
 
-    The ranks compare a batch before they compute it. Whatever goes wrong in a step ends the job on
-    all ranks, because ranks that have computed different parts of a step have no common state to
-    go back to.
+    The ranks compare a batch before they compute it. Any error in a step ends the job on all
+    ranks, because ranks that have computed different parts of a step have no common state to
+    return to.
     """
 
     def __init__(self, *sizes: object, group: Group) -> None:
@@ -33,14 +33,14 @@ class ParallelRunner(Runner):
         returns  as Runner.run, on every rank; None if there is no batch
         """
         try:
-            # The sequences stay on rank 0, with the scheduler that knows them.
+            # The sequences stay on rank 0, which has the scheduler.
             batch = self.group.from_rank_0(batch and replace(batch, sampled=[]))
             if batch is None:
                 return None
             self.group.doing = f"step {self.num_steps}"
             self.num_steps += 1
             self.group.agree(self.group.doing, *vars(batch).values())
-            return super().run(batch).clone()  # waits for what other ranks are still sending
+            return super().run(batch).clone()  # waits for data that other ranks are still sending
         except Exception as error:  # else the engine would try each sequence again, on rank 0 alone
             self.group.fail(error)
 
@@ -52,19 +52,19 @@ def serve(
     work: Callable[[LLM], object],
     **options: object,
 ) -> object:
-    """Cut a model over the ranks, and let rank 0 work with it; every rank calls this.
+    """Split a model over the ranks, and let rank 0 work with it; every rank calls this.
 
-    model    the same on every rank; its layers are cut in place
+    model    the same on every rank; its layers are split in place
     work     called with the LLM, on rank 0 only
-    options  of the Engine, the same on every rank
-    returns  what `work` returned; None on the other ranks
+    options  options of the Engine, the same on every rank
+    returns  the result of `work`; None on the other ranks
 
-    Raises Disagreement, before anything is cut, if the ranks have different models or options.
+    Raises Disagreement, before anything is split, if the ranks have different models or options.
     """
-    # Not only the sizes: embedding and norms stay on every rank as they are.
+    # Compare the weights too, because every rank keeps its own embedding and norms.
     group.agree("before the model is cut", model.config, options, *model.parameters())
     shard_heads(model, group)
-    # Every rank makes an Engine, so that defaults are the same; one of them schedules.
+    # Every rank makes an Engine, so that defaults are the same; only rank 0's schedules.
     llm = LLM(model, tokenizer, make_runner=partial(ParallelRunner, group=group), **options)
     runner = llm.engine.runner
     if group.rank == 0:

@@ -1,4 +1,4 @@
-"""What goes over the network: every collective of a piece of code, counted."""
+"""Count what is sent over the network: every collective of a piece of code."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -8,16 +8,16 @@ from torch.distributed.tensor import DTensor
 
 from pa_tutorial.private_names import TorchDispatchMode, tree_leaves
 
-# What torch calls them, first in the plain form, then in that of torch.distributed.tensor.
+# torch's names for them: of the plain form, then of the form in torch.distributed.tensor.
 NAMES = {"allreduce_": "all_reduce", "allgather_": "all_gather", "broadcast_": "broadcast"}
 NAMES |= {"all_reduce": "all_reduce", "all_gather_into_tensor": "all_gather"}
 CARRY_NOTHING = ("barrier", "wait_tensor", "_wrap_tensor_autograd")
 
 
 class Collective(NamedTuple):
-    """One of them, seen from one rank.
+    """One collective, seen from one rank.
 
-    num_bytes  what this rank puts in; for a broadcast, what it gets
+    num_bytes  what this rank sends; for a broadcast, what it receives
     """
 
     name: str
@@ -31,10 +31,10 @@ class Wire(TorchDispatchMode):
             merge_over_ranks(part)
         wire.collectives
 
-    A barrier carries nothing and is not counted. Every operation of torch passes through Python
-    while it counts: not for timings.
+    A barrier carries nothing and isn't counted. Don't use it for timings: while it counts, every
+    operation of torch goes through Python.
 
-    Raises NotImplementedError for a collective that is not known here: it would not be counted.
+    Raises NotImplementedError for an unknown collective, which it couldn't count.
     """
 
     def __init__(self) -> None:
@@ -45,12 +45,12 @@ class Wire(TorchDispatchMode):
         self, function: Callable, types: tuple, args: tuple = (), kwargs: dict | None = None
     ) -> object:
         if any(issubclass(kind, DTensor) for kind in types):
-            return NotImplemented  # it comes again, as what DTensor makes of it
+            return NotImplemented  # DTensor calls again with plain tensors
         name = function.overloadpacket.__name__
         if "c10d" in function.namespace and name not in CARRY_NOTHING:
             if name not in NAMES:
                 raise NotImplementedError(f"Wire does not know how to count {function}")
-            sent = args[1] if name == "allgather_" else args[0]  # this one has its results in front
+            sent = args[1] if name == "allgather_" else args[0]  # all-gather passes its results first
             tensors = [leaf for leaf in tree_leaves(sent) if isinstance(leaf, Tensor)]
             num_bytes = sum(tensor.nbytes for tensor in tensors)
             self.collectives.append(Collective(NAMES[name], num_bytes))
