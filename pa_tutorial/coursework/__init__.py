@@ -1,4 +1,4 @@
-"""Assignments made from the notebooks, and grades for what students send in.
+"""Make assignments from the notebooks, and grade submissions.
 
     python -m pa_tutorial.coursework make 05_online_softmax --out course
     python -m pa_tutorial.coursework grade 05_online_softmax submitted/*

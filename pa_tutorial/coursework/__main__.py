@@ -1,4 +1,4 @@
-"""Make assignments, and grade what comes back.
+"""Make assignments, and grade submissions.
 
 python -m pa_tutorial.coursework make 05_online_softmax sliding_window --out course
 python -m pa_tutorial.coursework grade 05_online_softmax FILE_OR_FOLDER ...
@@ -22,19 +22,19 @@ from pa_tutorial.coursework.plain import write_folder
 from pa_tutorial.coursework.submissions import read_submission
 
 MOST_DRAWS = 2**31
-SECONDS = """time for one task of one submission, from the start of its process; then the process is
-ended, and the cases that have not run fail (default: %(default)g)"""
-MEGABYTES = "memory for one task of one submission, on Linux only (default: %(default)d)"
+SECONDS = """time limit per task and submission, including the start of its process; then the
+process is ended, and the cases that haven't run fail (default: %(default)g)"""
+MEGABYTES = "memory limit per task and submission, on Linux only (default: %(default)d)"
 
 
 def make(names: list[str], out: Path) -> None:
     """Write the folders of a course.
 
     student/     notebooks with stubs
-    plain/       one folder for each assignment, for those who do without notebooks
+    plain/       one folder per assignment, for courses without notebooks
     instructor/  the same, solved
 
-    Raises ValueError for a name that is no assignment, and if `out` is not empty.
+    Raises ValueError for an unknown assignment, and if `out` isn't empty.
     """
     made = [assignment(name) for name in names]
     require(not out.exists() or not any(out.iterdir()), "out", str(out), "a new or empty folder")
@@ -47,14 +47,14 @@ def make(names: list[str], out: Path) -> None:
 
 
 def grade_all(name: str, paths: list[Path], draw: int, limits: Limits, table: Path) -> bool:
-    """Grade and print each; False if some could not be. `table` has what is known so far."""
+    """Grade and print each; False if any can't be graded. `table` has the results so far."""
     one, all_graded = assignment(name), True
     with table.open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
         rows.writerow(["submission", "assignment", "task", "points", "out_of", "failed", "why"])
         for path in paths:
             try:
-                # by its path: all may have one name, in other folders
+                # by its path, because files in different folders may have the same name
                 result = grade(str(path), read_submission(path, one), one, draw, limits)
                 print(result, flush=True)
                 rows.writerows(rows_of(result))
@@ -68,7 +68,7 @@ def grade_all(name: str, paths: list[Path], draw: int, limits: Limits, table: Pa
 
 
 def rows_of(grade: Grade) -> Iterator[list]:
-    """One row for each task."""
+    """One line per task."""
     for task in grade.tasks:
         words = " ".join(task.failed), " | ".join(task.reasons)
         yield [grade.submission, grade.assignment, task.task, task.points, task.out_of, *words]
@@ -88,7 +88,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     grades.add_argument("submissions", nargs="+", type=Path, help="notebooks, or plain folders")
     nowhere = Path(os.devnull)
     grades.add_argument("--csv", type=Path, default=nowhere, help="write the points there too")
-    grades.add_argument("--draw", type=int, help="the numbers of the cases; if left out: by chance")
+    grades.add_argument("--draw", type=int, help="which numbers the cases get (default: random)")
     seconds, megabytes = Limits.seconds, Limits.megabytes
     grades.add_argument("--seconds", type=float, default=seconds, help=SECONDS)
     grades.add_argument("--megabytes", type=int, default=megabytes, help=MEGABYTES)
@@ -113,5 +113,5 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that children are ended
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that child processes are ended
     sys.exit(main())

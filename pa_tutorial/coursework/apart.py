@@ -1,4 +1,4 @@
-"""Run a submission in a process apart, and collect what it returned: data, and no verdict."""
+"""Run a submission in a separate process, and collect its results: data, no verdict."""
 
 import json
 import os
@@ -23,10 +23,10 @@ ENDED = "not run: its process ended before, by itself or for lack of memory"
 
 @dataclass(frozen=True)
 class Limits:
-    """For one task of one submission.
+    """Limits for one task of one submission.
 
-    seconds    that its process may take, from its start to its end
-    megabytes  of memory on top of what the process has before it loads the answer; Linux only
+    seconds    for its process, from start to end
+    megabytes  of memory beyond what the process has before it loads the answer; Linux only
     """
 
     seconds: float = 120.0
@@ -44,9 +44,9 @@ def run_apart(
 
     files    name -> text
     draw     which numbers the cases have
-    returns  what the process said of each case that has run, and why the others have not
+    returns  what the process reported for each case that ran, and why the others didn't run
 
-    The process gets the name of its task and the draw, and nothing else that a grade rests on.
+    The process gets the name of its task and the draw, and nothing else that affects the grade.
     """
     command = [sys.executable, "-P", "-m", "pa_tutorial.coursework.child"]
     command += [assignment, task, str(draw), str(limits.megabytes)]
@@ -76,7 +76,7 @@ def run_apart(
 
 
 def end_group(process: subprocess.Popen) -> None:
-    """End a process and all that it started; on Windows, which has no groups, the process alone."""
+    """End a process and all it started; only the process on Windows, which has no groups."""
     with suppress(ProcessLookupError, PermissionError):
         if hasattr(os, "killpg"):
             os.killpg(process.pid, signal.SIGKILL)
@@ -86,7 +86,7 @@ def end_group(process: subprocess.Popen) -> None:
 
 
 def read_report(report: BinaryIO, ended: str) -> tuple[Said, str]:
-    """The student's code can write to the report too: what is no line of ours is left out."""
+    """Ignore lines that aren't ours, because the student's code can write to the report too."""
     report.seek(0)
     cases: dict[str, Mapping[str, Any]] = {}
     for line in report.read(FILE_MEGABYTES * MEGABYTE).splitlines():

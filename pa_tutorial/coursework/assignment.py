@@ -1,4 +1,4 @@
-"""All assignments: those made of the exercises of a notebook, and the sliding window."""
+"""All assignments: the exercises of each notebook, and the sliding window."""
 
 import importlib
 import pkgutil
@@ -14,7 +14,7 @@ from pa_tutorial.exercises.blank import Blank, blanks_of
 POINTS = 10.0
 ANSWERS = "answers.py"
 SLIDING_WINDOW = "sliding_window"
-# Our modules do without Triton where there is none; an answer in it does not.
+# Our modules work without Triton; an answer written in Triton doesn't.
 OUR_TRITON = "from pa_tutorial.exercises.triton_grading import tl"
 TRITON = "import triton.language as tl"
 
@@ -26,19 +26,19 @@ def notebook_names() -> tuple[str, ...]:
 
 
 def assignment_names() -> tuple[str, ...]:
-    """All that can be handed out."""
+    """The names of all assignments."""
     return (*notebook_names(), SLIDING_WINDOW)
 
 
 def exercises_of(notebook: str) -> tuple[Exercise | Blank, ...]:
-    """The blanks of its kernel, then its exercises. Loads the module of this notebook alone."""
+    """The blanks of its kernel, then its exercises. Loads only this notebook's module."""
     own = importlib.import_module(f"{exercises.__name__}.{notebook}").EXERCISES
     return (*blanks_of(notebook), *own)
 
 
 @cache
 def assignment(name: str) -> Assignment:
-    """Raises ValueError for a name that is no assignment."""
+    """Raise ValueError for an unknown assignment."""
     if name not in assignment_names():
         known = ", ".join(assignment_names())
         raise ValueError(f"the assignment is {name!r}; it must be one of: {known}")
@@ -58,7 +58,7 @@ def assignment(name: str) -> Assignment:
 
 
 def answers_file(exercises: Sequence[Exercise | Blank], bodies: Iterable[str]) -> str:
-    """The functions of some exercises, with what they need in front of them."""
+    """The functions of some exercises, preceded by what they need."""
     parts = [needs_of(exercises), *(body.strip() for body in bodies)]
     return "\n\n\n".join(part for part in parts if part) + "\n"
 

@@ -1,10 +1,10 @@
-"""The process of a submission: run it on the cases of one task, and say what it returned.
+"""The process of a submission: run it on the cases of one task, and report its results.
 
     python -m pa_tutorial.coursework.child ASSIGNMENT TASK DRAW MEGABYTES
 
-It starts in the folder of the submission. Standard output gets a line of JSON for each case, as
-soon as it has run: `case`, and `arrays` (safetensors in base64) or the `problem` that kept it from
-returning any. Nothing here is compared, and nothing here decides: that is the parent's work.
+It starts in the folder of the submission. As soon as a case has run, it writes a line of JSON to
+standard output: `case`, and `arrays` (safetensors in base64) or the `problem` that kept it from
+returning any. The parent compares the results and grades them; this process doesn't.
 """
 
 import base64
@@ -26,8 +26,8 @@ except ImportError:  # Windows
     resource = None
 
 MEGABYTE = 2**20
-FILE_MEGABYTES = 64  # more than Numba or Triton keep of a kernel
-MOST_SIGNS = 2000  # of a message: an answer's error may have any length
+FILE_MEGABYTES = 64  # more than Numba or Triton store per kernel
+MOST_SIGNS = 2000  # characters of a message, because an answer's error may have any length
 
 
 def main(assignment_name: str, task_name: str, draw: str, megabytes: str) -> None:
@@ -35,7 +35,7 @@ def main(assignment_name: str, task_name: str, draw: str, megabytes: str) -> Non
     task = assignment(assignment_name).task(task_name)
     trials = task.trials(int(draw))
     limit_resources(int(megabytes))
-    sys.path.append(os.getcwd())  # last: a student's torch.py is not torch
+    sys.path.append(os.getcwd())  # at the end, so that a student's torch.py doesn't hide torch
     try:
         answer = task.answer()
     except BaseException as error:  # SystemExit too
@@ -52,7 +52,7 @@ def main(assignment_name: str, task_name: str, draw: str, megabytes: str) -> Non
 
 
 def own_channel() -> TextIO:
-    """Standard output for us alone; what the student's code prints is thrown away."""
+    """Keep standard output for our report, and discard what the student's code prints."""
     channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return channel
@@ -71,7 +71,7 @@ def as_text(arrays: Mapping[str, Any]) -> str:
 
 
 def limit_resources(megabytes: int) -> None:
-    """From now on this process may write no large file and, on Linux, take so much more memory."""
+    """From now on, limit the size of files that this process writes and, on Linux, its memory."""
     if resource is None:
         return
     most = FILE_MEGABYTES * MEGABYTE

@@ -1,4 +1,4 @@
-"""What some functions need: cut out of a module or a notebook, with nothing else."""
+"""Extract functions and what they need from a module or a notebook."""
 
 import ast
 import re
@@ -19,8 +19,8 @@ FUTURE = "from __future__ import"
 class Statement:
     """One top-level statement.
 
-    text   as it is written; of an import, one of its names
-    binds  the names that it defines or changes; ALWAYS for an import that has an effect on the rest
+    text   as written; of an import, only one of its names
+    binds  the names that it defines or changes; ALWAYS for an import that affects the rest
     uses   the names that it takes from outside
     """
 
@@ -31,10 +31,10 @@ class Statement:
 
 
 def statements(texts: Iterable[str]) -> list[Statement]:
-    """The statements of some texts: modules or cells.
+    """The statements of some modules or cells.
 
-    Lines for IPython are left out, and so is what is not Python, and `f = attempt("f", f)`, which
-    may put our function in the place of an answer.
+    Leaves out lines for IPython, text that isn't Python, and `f = attempt("f", f)`, which may
+    replace an answer with our function.
     """
     found: list[Statement] = []
     for cell in texts:
@@ -64,7 +64,7 @@ def excerpt(names: Iterable[str], known: Iterable[Statement]) -> str:
 
 
 def _parsed(text: str) -> list[ast.stmt]:
-    """Nothing if the text is not Python. Lines for IPython become empty: line numbers stay."""
+    """Nothing if the text isn't Python. Lines for IPython become empty, to keep line numbers."""
     without = ["" if FOR_IPYTHON.match(line) else line for line in text.split("\n")]
     for one in (text, "\n".join(without)):
         with suppress(*NOT_PYTHON):
@@ -83,7 +83,7 @@ def _goes_on(node: ast.stmt) -> bool:
 def _imports(node: ast.Import | ast.ImportFrom) -> Iterator[Statement]:
     for alias in node.names:
         if alias.name == "*" and (node.module or "").startswith("kernel_"):
-            continue  # a file that the notebook writes: no answer has it
+            continue  # a file that the notebook writes, which no answer has
         name = (alias.asname or alias.name).split(".")[0]
         if isinstance(node, ast.Import):
             text = ast.unparse(ast.Import([alias]))

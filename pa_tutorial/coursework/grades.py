@@ -1,4 +1,4 @@
-"""Grades: what a submission returned is compared here, where none of its code runs."""
+"""Compare and grade a submission's results, in a process where none of its code runs."""
 
 import base64
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from pa_tutorial.walk.calls import AnswerError
 
 @dataclass(frozen=True)
 class TaskGrade:
-    """The points for one task: each of its cases is worth the same."""
+    """The points for one task; all its cases count equally."""
 
     task: str
     out_of: float
@@ -35,7 +35,7 @@ class TaskGrade:
 
     @property
     def reasons(self) -> list[str]:
-        """What is wrong, on one line for each thing that is."""
+        """What is wrong, one line per mistake."""
         same: dict[str, list[str]] = {}
         for case in self.cases:
             if not case.passed:
@@ -63,7 +63,7 @@ class Grade:
         return sum(task.out_of for task in self.tasks)
 
     def __str__(self) -> str:
-        """What is wrong with every task, a file that cannot be read for example, is said once."""
+        """The report; what is wrong with every task, such as an unreadable file, is said once."""
         said = [task.reasons for task in self.tasks]
         everywhere = [why for why in said[0] if len(said) > 1 and all(why in own for own in said)]
         lines = [f"{self.submission}: {self.points:g} of {self.out_of:g} points"]
@@ -77,10 +77,10 @@ class Grade:
 def grade(
     submission: str, files: Mapping[str, str], assignment: Assignment, draw: int, limits: Limits
 ) -> Grade:
-    """Grade the files of one student. Nothing in them can stop it or change another one's grade.
+    """Grade the files of one student, which can't stop it or change another student's grade.
 
     files  name -> text
-    draw   see Exercise.trials; a number that students do not know
+    draw   see Exercise.trials; a number that students don't know
     """
     name = assignment.name
     tasks = tuple(grade_task(files, name, task, draw, limits) for task in assignment.tasks)
@@ -100,19 +100,19 @@ def grade_task(
 
 @cache
 def known_trials(name: str, task: str, draw: int) -> list[Trial]:
-    """The cases, with references that are computed once for all submissions."""
+    """The cases; their references are computed once for all submissions."""
     trials = assignment(name).task(task).trials(draw)
     return [replace(t, references={n: cache(f) for n, f in t.references.items()}) for t in trials]
 
 
 def compared(trial: Trial, words: Mapping[str, Any]) -> CaseResult:
-    """Compare what the process said of a case with what must come out."""
+    """Compare what the process reported for a case with the expected result."""
     case, _ = judge(replace(trial, run=lambda _: arrays_in(words)), None)
     return replace(case, diagnosis=one_line(case.diagnosis))
 
 
 def arrays_in(words: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Raises AnswerError with what the process said in place of arrays."""
+    """Raise AnswerError with the process's problem, if it reported no arrays."""
     if "arrays" not in words:
         raise AnswerError(str(words.get("problem")))
     arrays = load(base64.b64decode(words["arrays"]))
@@ -122,5 +122,5 @@ def arrays_in(words: Mapping[str, Any]) -> dict[str, Tensor]:
 
 
 def one_line(text: str) -> str:
-    """Words of a student's, as they can be shown: they are no lines of ours, and steer nothing."""
+    """A student's text made safe to print: no line breaks and no control characters."""
     return "".join(sign if sign.isprintable() else " " for sign in text)

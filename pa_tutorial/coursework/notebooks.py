@@ -1,4 +1,4 @@
-"""The exercises of a notebook as notebooks of their own: for students, and for instructors."""
+"""The exercises of a notebook as separate notebooks for students and for instructors."""
 
 from itertools import chain
 from pathlib import Path
@@ -14,10 +14,10 @@ from pa_tutorial.exercises.blank import Blank
 RULES = """\
 # Exercises of notebook {number}
 
-**An assignment.** Write your answers into the cells of the exercises, in place of the line that \
-says so. `attempt` shows what it would be worth, on the numbers of this notebook; the grade is \
-given on other numbers. What your answer needs (imports, functions, constants) may stand in its \
-cell or in any other."""
+**An assignment.** Write your answers into the exercises' cells, where a line says so. `attempt` \
+shows how many points an answer would get with this notebook's numbers; the grader uses other \
+numbers. What your answer needs (imports, functions, constants) may be in its cell or in any \
+other."""
 
 
 def student_notebook(name: str) -> NotebookNode:
@@ -26,7 +26,7 @@ def student_notebook(name: str) -> NotebookNode:
 
 
 def instructor_notebook(name: str) -> NotebookNode:
-    """With solutions, the marks around them, and what goes wrong under each."""
+    """With solutions, the marks around them, and below each its common mistakes."""
     groups = [[*cells_of(e, e.source.strip()), mistakes(e)] for e in exercises_of(name)]
     return _notebook(name, groups)
 
@@ -42,8 +42,8 @@ def cells_of(exercise: Exercise | Blank, answer: str) -> list[NotebookNode]:
 
 
 def mistakes(exercise: Exercise | Blank) -> NotebookNode:
-    """What people get wrong, for the instructor: the wrong answers, and what each case is for."""
-    lines = ["**What goes wrong here** (each of these answers loses points):", ""]
+    """For the instructor: common wrong answers, and what each case is for."""
+    lines = ["**Common mistakes** (each of these answers loses points):", ""]
     lines += [f"- {wrong.why.strip()}" for wrong in exercise.wrong]
     lines += ["", "**What each case is for:**", ""]
     lines += [f"- `{t.name}`: {t.isolates}. {t.meaning}" for t in exercise.trials(0)]

@@ -1,4 +1,4 @@
-"""The plain form of an assignment: a folder with files to write in, and tests of every case."""
+"""The plain form of an assignment: a folder with files to complete and tests of every case."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from pa_tutorial.checks.running import judge
 from pa_tutorial.coursework.assignment import assignment
 from pa_tutorial.coursework.tasks import Assignment
 
-PRACTICE = 0  # the draw of the notebook: its numbers are known
+PRACTICE = 0  # the draw of the notebook, whose numbers are known
 README = Path(__file__).with_name("PLAIN.md").read_text(encoding="utf-8")
 TESTS = '''\
 """The tasks, case by case. Run: pytest"""
@@ -23,7 +23,7 @@ def test_task(task: str, case: str) -> None:
 
 
 def files(one: Assignment, solved: bool = False) -> dict[str, str]:
-    """Name -> text of all files of the folder."""
+    """Name -> text of all files in the folder."""
     readme = README.format(
         title=one.title,
         name=one.name,
@@ -48,7 +48,7 @@ def cases(name: str) -> list[tuple[str, str]]:
 
 
 def fault(name: str, task_name: str, case: str) -> str:
-    """Run one case in this process: what is wrong, and what usually is; "" if it passes."""
+    """Run one case in this process. Returns what is wrong and the usual reason, "" if it passes."""
     task = assignment(name).task(task_name)
     trials = {trial.name: trial for trial in task.trials(PRACTICE)}
     result, _ = judge(trials[case], task.answer())

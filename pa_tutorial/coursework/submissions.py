@@ -1,4 +1,4 @@
-"""Read what students hand in, as Python files: a folder, or a notebook."""
+"""Read a submission, a folder or a notebook, as Python files."""
 
 from pathlib import Path
 
@@ -7,14 +7,14 @@ import nbformat
 from pa_tutorial.coursework.excerpts import excerpt, statements
 from pa_tutorial.coursework.tasks import Assignment
 
-MOST_BYTES = 2**23  # of a file; a notebook keeps its figures
+MOST_BYTES = 2**23  # per file; a notebook contains its figures
 
 
 def read_submission(path: Path, assignment: Assignment) -> dict[str, str]:
     """Name -> text of the Python files that are graded.
 
-    Raises ValueError for a file that is no notebook or is too large, and for what has nothing of
-    this assignment; OSError for what cannot be read.
+    Raises ValueError for a file that isn't a notebook or is too large, and for a submission without
+    any file of this assignment; OSError for one that can't be read.
     """
     files = files_in_folder(path) if path.is_dir() else files_in_notebook(path, assignment)
     if not files.keys() & assignment.starter.keys():
@@ -23,14 +23,14 @@ def read_submission(path: Path, assignment: Assignment) -> dict[str, str]:
 
 
 def files_in_folder(folder: Path) -> dict[str, str]:
-    """All its Python files but tests."""
+    """All its Python files except tests."""
     paths = (path for path in sorted(folder.glob("*.py")) if path.is_file())
     mine = (p for p in paths if p.name != "conftest.py" and not p.name.startswith("test_"))
     return {path.name: read_text(path) for path in mine}
 
 
 def files_in_notebook(path: Path, assignment: Assignment) -> dict[str, str]:
-    """The functions of the assignment, wherever they stand in the notebook, with what they need."""
+    """The assignment's functions, from anywhere in the notebook, with what they need."""
     text = read_text(path)
     try:
         cells = nbformat.reads(text, as_version=4).cells
@@ -45,7 +45,7 @@ def files_in_notebook(path: Path, assignment: Assignment) -> dict[str, str]:
 
 
 def read_text(path: Path) -> str:
-    """A student's file; without the mark that some editors put in front (BOM)."""
+    """A student's file, without the byte order mark that some editors add."""
     size = path.stat().st_size
     if size > MOST_BYTES:
         raise ValueError(f"{path.name} has {size:,} bytes; it may have {MOST_BYTES:,}")

@@ -1,4 +1,4 @@
-"""What is handed out: tasks with their points, and the files that a student begins with."""
+"""Assignments: tasks with their points, and the files that a student starts from."""
 
 import importlib
 from collections.abc import Callable
@@ -13,9 +13,9 @@ from pa_tutorial.walk.calls import AnswerError
 class Task:
     """One thing to write, and how it is graded.
 
-    trials  draw -> the cases; each is worth the same part of the points
-    places  (file, function), one or more: what the student writes. The trials take the function,
-            or a tuple of the functions.
+    trials  draw -> the cases; all count equally
+    places  one or more pairs (file, function) that the student writes. The trials take the
+            function, or a tuple of the functions.
     """
 
     name: str
@@ -24,9 +24,9 @@ class Task:
     points: float
 
     def answer(self) -> Any:
-        """Import what the student wrote from the files on sys.path, as the trials take it.
+        """Import the student's functions from the files on sys.path, in the form the trials take.
 
-        Raises AnswerError if a function is missing, and what the student's files raise.
+        Raises AnswerError if a function is missing, and anything that the student's files raise.
         """
         functions = tuple(_function(*place) for place in self.places)
         return functions if len(functions) > 1 else functions[0]
@@ -34,17 +34,17 @@ class Task:
 
 def _function(file: str, name: str) -> Callable:
     function = getattr(importlib.import_module(file.removesuffix(".py")), name, None)
-    if not callable(function):  # given None, a trial runs our solution
+    if not callable(function):  # for None, a trial would run our solution
         raise AnswerError(f"{file} has no function {name}")
     return function
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """Some tasks, and the student's files as they are handed out and as they are solved.
+    """Some tasks, and the student's files before and after solving them.
 
     text               all tasks, in Markdown
-    starter, solution  name of a file -> its text; the same names
+    starter, solution  file name -> text; both have the same names
     """
 
     name: str

@@ -50,7 +50,7 @@ class Wire(TorchDispatchMode):
         if "c10d" in function.namespace and name not in CARRY_NOTHING:
             if name not in NAMES:
                 raise NotImplementedError(f"Wire does not know how to count {function}")
-            sent = args[1] if name == "allgather_" else args[0]  # all-gather passes its results first
+            sent = args[1] if name == "allgather_" else args[0]  # results come first
             tensors = [leaf for leaf in tree_leaves(sent) if isinstance(leaf, Tensor)]
             num_bytes = sum(tensor.nbytes for tensor in tensors)
             self.collectives.append(Collective(NAMES[name], num_bytes))

@@ -1,11 +1,11 @@
 """Change the kernel on Monday: a sliding window for vLLM's paged attention.
 
 TASKS.md      the hand-out
-changes.toml  the kernels of starter and solution, made of the package's own
-solved.py     the solution of what is plain Python; the stubs are made of it
+changes.toml  turns the package's kernels into those of starter and solution
+solved.py     the solution in plain Python, from which the stubs are made
 files.py      writes the files
 wrong.toml    answers that must lose points
-*_trials.py   how the tasks are graded; kernel_cases.py and window_problem.py: on what
+*_trials.py   how the tasks are graded; kernel_cases.py and window_problem.py have the inputs
 """
 
 from pathlib import Path

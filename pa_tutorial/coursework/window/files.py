@@ -1,4 +1,4 @@
-"""The files of the assignment: what a student gets, what a solution looks like."""
+"""The files of the assignment, as a student gets them and as they are solved."""
 
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -14,8 +14,8 @@ PACKAGE = Path(pa_tutorial.__file__).parent
 KERNEL, REDUCE, PLAIN = "paged_attention_window.py", "reduce_window.py", "window.py"
 SOLVED = "coursework/window/solved.py"
 STARTER, SOLUTION = load_versions(Path(__file__).with_name("changes.toml"))
-# Mistakes that people make: changes of the solution that must lose points, each with a case that
-# fails: more["fails"].
+# Common mistakes: changes to the solution that must lose points, each with a case that fails
+# (more["fails"]).
 WRONG = load_versions(Path(__file__).with_name("wrong.toml"))
 NUMBERS = count(1)
 

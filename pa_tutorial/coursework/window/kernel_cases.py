@@ -1,7 +1,7 @@
-"""The cases of the kernels: named by what they isolate, drawn anew for every draw.
+"""The cases of the kernels, named after what they isolate, with new numbers for every draw.
 
-A case says where its windows begin. From that its lengths follow, so that what the case isolates
-is true whatever was drawn.
+A case says where its windows begin. The lengths follow from that, so the case isolates its property
+with any numbers.
 """
 
 from collections.abc import Callable
@@ -12,8 +12,8 @@ import torch
 
 from pa_tutorial.coursework.window.window_problem import WindowProblem
 
-BLOCK = 8  # tokens of a block, where nothing else is said
-PARTITION = 16  # tokens of a partition
+BLOCK = 8  # tokens per block, unless a case says otherwise
+PARTITION = 16  # tokens per partition
 Draw = Callable[[int, int], int]  # n(a, b): one of a, a + 1, …, b
 
 
@@ -26,7 +26,7 @@ class Windows(NamedTuple):
 
 
 def drawing(draw: int, number: int) -> tuple[np.random.Generator, Draw]:
-    """For the case of this number: where its numbers come from."""
+    """The source of numbers for the case with this index."""
     rng = np.random.default_rng((draw, number))
     return rng, lambda a, b: int(rng.integers(a, b + 1))
 
@@ -47,21 +47,19 @@ def problems(cases: tuple[tuple, ...], draw: int, partition_size: int = 0) -> li
     return drawn
 
 
-_MASK = "Slots before the window, in its first block, have no part in maximum, sum and output."
+_MASK = "Slots before the window, in its first block, must not count in maximum, sum and output."
 _SKIP = "Both loops over blocks begin at the block of the first token that is seen."
-_FIRST = "The first token that is seen is seq_len - WINDOW, not one before or behind."
-_SHORT = "A sequence shorter than the window is seen from token 0: seq_len - WINDOW is negative."
+_FIRST = "The first token that is seen is seq_len - WINDOW, not the one before or after."
+_SHORT = "A sequence shorter than the window is seen from token 0, as seq_len - WINDOW is negative."
 _ZERO = (
-    "A masked slot gets the score 0, which is its final weight only if its exp is never taken: "
-    "exp(0 - qk_max) is not 0."
+    "A masked slot gets the score 0. This is its final weight only if its exp is never taken, "
+    "because exp(0 - qk_max) isn't 0."
 )
-_OFF = "WINDOW = 0 means no window, not a window of no token."
-_VECS = "The logits of a vec must begin at a multiple of its size: count from a block's first slot."
+_OFF = "WINDOW = 0 means no window, not a window without tokens."
+_VECS = "A vec's logits must begin at a multiple of its size, so count from a block's first slot."
 _INDEX = "Logit 0 belongs to the first slot of the first block that is seen, not to token 0."
-_HEADS = "The window is that of the sequence: the same for every head."
-_READS = (
-    "Blocks before the window were read: the memory traffic that a window saves is still there."
-)
+_HEADS = "The window belongs to the sequence and is the same for every head."
+_READS = "Blocks before the window were read, so the window doesn't save any memory traffic."
 
 V1_CASES = (
     ("one_token", "a window of one token: the output is its V", _FIRST,
@@ -90,14 +88,14 @@ V1_CASES = (
      lambda n: Windows(n(5, 12), (BLOCK * n(2, 3), BLOCK * n(4, 5))), {"counted": ("v_cache",)}),
 )  # fmt: skip
 
-_END = "end_block_idx counts from where the partition begins, not from where the window does."
-_BEGIN = "A partition that the window reaches begins at the window, if that is later."
+_END = "end_block_idx counts from the start of the partition, not from the start of the window."
+_BEGIN = "If the window begins inside a partition, the partition's tokens start at the window."
 _BEFORE = (
-    "The window begins behind partition p if (p + 1) * PARTITION_SIZE <= the first token: it "
-    "returns at once, and the reduce kernel must not read its places, which were never written."
+    "Partition p is before the window if (p + 1) * PARTITION_SIZE <= the first token. It returns "
+    "at once, and the reduce kernel must not read its entries, which were never written."
 )
 _COPY = (
-    "With one partition left, its output is copied: from that partition's place, which is not "
+    "With one partition left, its output is copied from that partition's entry, which isn't "
     "always the first."
 )
 

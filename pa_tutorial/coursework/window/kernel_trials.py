@@ -1,4 +1,4 @@
-"""How the kernels are graded: by their output, and by the bytes that they read."""
+"""Grade the kernels by their output, and by the bytes that they read."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -19,15 +19,15 @@ from pa_tutorial.walk.calls import AnswerError, require_written
 Kernels = tuple[Callable[..., Callable], Callable[..., Callable]]
 Run = Callable[[WindowProblem, object], Tensor]
 NUM_THREADS = 64
-BOUNDS = {torch.float32: 3e-4, torch.float16: 5e-3}  # of a relative error; scores go up to 300
+BOUNDS = {torch.float32: 3e-4, torch.float16: 5e-3}  # of relative errors; scores go up to 300
 
 
 @dataclass(frozen=True)
 class WindowTrial(Trial):
     """A Trial of a kernel.
 
-    step  what is computed. It is not given as `problem`: where some heads are wrong, the check
-          would name their KV heads. Here a large slope hides in one head what is wrong in all
+    step  what is computed. It isn't passed as `problem`: if some heads are wrong, the check would
+          name their KV heads, but here a large slope hides in one head what is wrong in all
     """
 
     step: WindowProblem | None = None
@@ -43,7 +43,7 @@ def v2_trials(draw: int = 0) -> list[Trial]:
         problems = kernel_cases.problems(cases, draw, kernel_cases.PARTITION)
         return [window_trial(problem, run) for problem in problems]
 
-    # Each kernel alone, too: a right one gets its points beside a wrong one.
+    # Each kernel alone too, so that a correct one gets its points beside a wrong one.
     first, reduce = solution()["v2"]
     return [
         *trials(kernel_cases.V2_CASES, v2_out),
@@ -77,7 +77,7 @@ def with_kernel(launch: PagedLaunch, make: Callable, problem: WindowProblem) -> 
 
 
 def require_kernel(made: object) -> Callable:
-    """What a factory returned, if it is a @cuda.jit kernel; else a message for its author."""
+    """The factory's result, if it is a @cuda.jit kernel; else AnswerError with a message."""
     if not hasattr(require_written(made), "py_func"):
         raise AnswerError(f"the factory returned a {type(made).__name__}; it must return a kernel")
     return made
@@ -101,7 +101,7 @@ def v1_out(problem: WindowProblem, paged_attention: Callable) -> Tensor:
 
 
 def simulate(launch: PagedLaunch, problem: WindowProblem) -> None:
-    """AnswerError if the lanes asked for more bytes of K or V than the window's blocks have."""
+    """Raise AnswerError if the lanes read more bytes of K or V than the window's blocks have."""
     if not problem.counted:
         launch.simulate()
         return
@@ -130,8 +130,8 @@ def v2_launches(problem: WindowProblem, kernels: Kernels) -> PartitionedLaunch:
 
 
 def v2_out(problem: WindowProblem, kernels: Kernels) -> Tensor:
-    """The output; between the two launches, the places of partitions before the window get what
-    an earlier step may have left there, whatever the first kernel did to them."""
+    """The output. Between the two launches, the entries of partitions before the window are
+    overwritten with numbers that an earlier step may have left there."""
     launches = v2_launches(problem, kernels)
     simulate(launches.partitions, problem)
     for sequence, first in enumerate(problem.first_tokens()):

@@ -1,4 +1,4 @@
-"""How plain Python is graded: the borders of a window, and the shared memory of a launch."""
+"""Grade the tasks in plain Python: the borders of a window, and the shared memory of a launch."""
 
 from collections.abc import Callable
 from functools import partial
@@ -23,7 +23,7 @@ def numbers_trials(
     expected: Callable[[Round], list[int]],
     axes: tuple[str, str],
 ) -> list[Trial]:
-    """Trials of whole numbers.
+    """Trials whose results are whole numbers.
 
     cases     (name, what it isolates, what its failure means, of) each, where of(n, block size)
               draws the length of a sequence and a window
@@ -53,9 +53,9 @@ def numbers_trials(
 
 # blocks_in_window ------------------------------------------------------------------------------
 
-_FIRST = "The newest query stands at seq_len - 1 and sees itself: it begins at seq_len - window."
-_END = "The end is that of the sequence: its last block counts, full or not."
-_START = "The first block is the one in which the first token lives: rounded down."
+_FIRST = "The newest query is at seq_len - 1 and sees itself: the first is seq_len - window."
+_END = "The window ends with the sequence, whose last block counts even if it isn't full."
+_START = "The first block is the one that contains the first token, so round down."
 BORDERS = (
     ("one_token", "a window of one token", _FIRST,
      lambda n, b: (b * n(1, 6) + n(1, b), 1)),
@@ -66,9 +66,9 @@ BORDERS = (
     ("full_last_block", "the sequence ends with a full block", _END,
      lambda n, b: (b * n(4, 9), n(2, 3 * b))),
     ("short_sequence", "the window is larger than the sequence, or as large",
-     "It begins at token 0, never before; and ends with the sequence.",
+     "The window begins at token 0, never before it, and ends with the sequence.",
      lambda n, b: ((s := n(1, 5 * b)), s + n(0, b))),
-    ("no_window", "window = 0: all tokens are seen", "0 stands for no window.",
+    ("no_window", "window = 0: all tokens are seen", "0 means no window.",
      lambda n, b: (n(2, 9 * b), 0)),
 )  # fmt: skip
 
@@ -82,7 +82,7 @@ def blocks_in_window_trials(draw: int = 0) -> list[Trial]:
 
 
 def borders(one: Round) -> list[int]:
-    """By asking every token whether it is seen."""
+    """Computed by checking for every token whether it is seen."""
     seq_len, window, block_size = one
     seen = [t for t in range(seq_len) if window == 0 or seq_len - 1 - t < window]
     blocks = [t // block_size for t in seen]
@@ -91,10 +91,10 @@ def borders(one: Round) -> list[int]:
 
 # shared_bytes ----------------------------------------------------------------------------------
 
-_TOUCHED = "W tokens touch most blocks when the first of them is the last token of its block."
-_ALL = "A sequence has ceil(max_seq_len / BLOCK_SIZE) blocks; a larger window does not add any."
-_SUMS = "At the end half of the warps leave HEAD_SIZE float32 each in the same memory."
-MUCH = 40  # blocks: more than the sums of rows of V need, in the geometry of these cases
+_TOUCHED = "W tokens touch the most blocks if the first one is the last token of its block."
+_ALL = "A sequence has ceil(max_seq_len / BLOCK_SIZE) blocks; a larger window doesn't add any."
+_SUMS = "At the end, half the warps each store HEAD_SIZE float32 in the same memory."
+MUCH = 40  # blocks; more than the sums of rows of V need in these cases' geometry
 SHARED = (
     ("whole_blocks", "a window of whole blocks", _TOUCHED,
      lambda n, b: (b * n(200, 300) + n(0, b), b * n(MUCH, 90))),
@@ -106,7 +106,7 @@ SHARED = (
      lambda n, b: ((s := b * n(MUCH, 60) + n(1, b)), s + n(-1, 3 * b))),
     ("sums_of_v", "a few tokens only: the sums of rows of V need more", _SUMS,
      lambda n, b: (b * n(200, 300), n(1, 2))),
-    ("no_window", "window = 0: all logits", "0 stands for no window.",
+    ("no_window", "window = 0: all logits", "0 means no window.",
      lambda n, b: (b * n(200, 300) + n(0, b), 0)),
 )  # fmt: skip
 
@@ -126,7 +126,7 @@ def geometry_of(block_size: int) -> Geometry:
 
 
 def least_bytes(one: Round) -> list[int]:
-    """By counting the blocks of the window of every sequence that there may be."""
+    """Computed by counting the blocks of the window for every possible sequence."""
     longest, window, block_size = one
     blocks = (
         (length - 1) // block_size + 1 - max(length - (window or length), 0) // block_size

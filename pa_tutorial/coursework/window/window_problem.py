@@ -1,4 +1,4 @@
-"""Decode steps with a sliding window: hostile inputs, and what must come out, in float64."""
+"""Decode steps with a sliding window: hostile inputs, and the expected outputs in float64."""
 
 from dataclasses import dataclass, replace
 
@@ -15,11 +15,11 @@ class WindowProblem(DecodeProblem):
     """One decode step in which each query sees the newest `window` tokens.
 
     window          0: all tokens
-    also_without    the same step must be right without a window, too
-    little_memory   there is shared memory for the logits of the window's blocks only
-    counted         arrays of which no more may be read than the blocks of the windows hold
+    also_without    whether the same step must also be right without a window
+    little_memory   whether shared memory has room only for the logits of the window's blocks
+    counted         arrays of which only the blocks of the windows may be read
     partition_size  of the launch; 0 is v1
-    vectors         the kernel reads vecs of 16 bytes
+    vectors         whether the kernel reads 16-byte vecs
     """
 
     head_size: int = 32
@@ -34,18 +34,19 @@ class WindowProblem(DecodeProblem):
     vectors: bool = False
 
     def first_tokens(self) -> list[int]:
-        """For each sequence the first token that its query sees."""
+        """For each sequence, the first token that its query sees."""
         return [max(n - self.window, 0) if self.window else 0 for n in self.seq_lens]
 
     def bytes_seen(self) -> int:
-        """Bytes of K in the blocks that hold a token of a window, once for each head."""
+        """Bytes of K in the blocks that contain a token of a window, once per head."""
         pairs = zip(self.first_tokens(), self.seq_lens, strict=True)
         blocks = sum(len({t // self.block_size for t in range(*pair)}) for pair in pairs)
         of_block = self.block_size * self.head_size * self.dtype.itemsize
         return blocks * self.num_heads * of_block
 
     def paged(self, layout: str) -> DecodeStep:
-        """Blocks before the window hold NaN, and their entries are 0, as after BlockTable.slide."""
+        """Fill blocks before the window with NaN and set their entries to 0, like
+        BlockTable.slide."""
         inputs = super().paged(layout)
         for row, first in zip(inputs.block_tables, self.first_tokens(), strict=True):
             gone = row[: first // self.block_size]
@@ -55,7 +56,7 @@ class WindowProblem(DecodeProblem):
         return inputs
 
     def steps(self) -> list["WindowProblem"]:
-        """The steps to run: this one, and the same without a window if that is asked for."""
+        """The steps to run: this one, and the same without a window if requested."""
         without = replace(self, window=0, also_without=False)
         return [self, without] if self.also_without else [self]
 
@@ -79,8 +80,8 @@ def attend_in_window(
     q             [num_heads, head_size]
     keys, values  [seq_len, num_kv_heads, head_size]
     slopes        [num_heads] or None
-    window        tokens that are seen; 0: all
+    window        number of tokens that are seen; 0: all
     returns       [num_heads, head_size]
     """
-    keys, values = keys[-window:], values[-window:]  # from -0 on are all
+    keys, values = keys[-window:], values[-window:]  # -0 selects all
     return attend(q[None], keys, values, scale, slopes, first=len(keys) - 1)["out"][0]
