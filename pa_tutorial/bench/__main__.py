@@ -1,7 +1,7 @@
 """Measure on this machine's CPU: `python -m pa_tutorial.bench`.
 
-Writes benchmarks/<machine>.json and prints tables. A run of some sections keeps what the file has
-for the others. `--peer vllm` is a section that runs only when asked for.
+Writes benchmarks/<machine>.json and prints tables. A run of some sections keeps the file's results
+of the others. `--peer vllm` is a section that runs only on request.
 """
 
 import argparse
@@ -14,8 +14,8 @@ from pa_tutorial.bench.timing import RESULTS, read_results, write_results
 # name -> what it measures; and rounds -> what goes into the JSON file under that name
 SECTIONS = {
     "decode": ("decode attention: the kernel, its peers and the read bound", cpu_decode.measure),
-    "noise": ("one call, timed again and again: every time is kept", cpu_decode.measure_noise),
-    "engine": ("the serving engine, before paging and after", engine_bench.measure),
+    "noise": ("all times of one call, repeated many times", cpu_decode.measure_noise),
+    "engine": ("the serving engine, with and without paging", engine_bench.measure),
 }
 PEERS = {"vllm": ("vLLM's CPU kernel beside ours, on the same steps", vllm_peer.measure)}
 
@@ -28,9 +28,9 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--rounds", type=int, default=21, help="measurements per point (median)")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the JSON file")
-    parser.add_argument("--only", nargs="+", choices=SECTIONS, help="these sections alone")
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, help="only these sections")
     parser.add_argument(
-        "--peer", choices=PEERS, help="its CPU kernel beside ours; no sections but those of --only"
+        "--peer", choices=PEERS, help="its CPU kernel beside ours; other sections only with --only"
     )
     return parser
 

@@ -1,4 +1,4 @@
-"""Notebook 16: decode attention on this machine: the kernel, its peers, and the read bound."""
+"""Notebook 16: decode attention on this machine, with the kernel, its peers and the read bound."""
 
 import os
 import time
@@ -14,11 +14,11 @@ from pa_tutorial.bench.cpu_peers import peers
 from pa_tutorial.bench.timing import host_milliseconds, interleaved, table
 from pa_tutorial.kernels.cpu_backend import cpu_backend
 
-READ = "read"  # the time to read as many bytes once, among the times of a row
+READ = "read"  # the key of the time to read as many bytes once
 SECONDS_PER_SHAPE = 1.5  # a slow shape gets fewer rounds, but no fewer than LEAST_ROUNDS
 LEAST_ROUNDS = 3
-MOST_KV_BYTES = 2**30  # K and V of one shape, and less where memory is short
-# The pool, its token-major form, contiguous K and V, a copy to gather into; and room.
+MOST_KV_BYTES = 2**30  # K and V of one shape; less if memory is short
+# The pool, its token-major form, contiguous K and V, a copy to gather into, and some room.
 COPIES = 5
 
 CONTEXTS = (128, 512, 2048, 8192, 32768, 131072)
@@ -32,7 +32,7 @@ NOISE = Shape("noise", (512,), num_heads=16, num_kv_heads=16, head_size=128)
 
 
 def cpu(batch: Batch) -> Step:
-    """The compiled kernel. Its arguments are checked once, here, as a server would do."""
+    """The compiled kernel. Its arguments are checked once, here, as in a server."""
     return cpu_backend.prepare(DecodeStep(*batch.arguments)).run
 
 
@@ -52,8 +52,8 @@ def sweeps() -> list[Shape]:
 
 
 def most_kv_bytes() -> int:
-    """How large K and V of one shape may be on this machine: all copies fit into half its memory,
-    if the system says how much it has."""
+    """The largest K and V of one shape on this machine, so that all copies fit into half its
+    memory, if the system says how much there is."""
     if not hasattr(os, "sysconf"):
         return MOST_KV_BYTES
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -61,18 +61,18 @@ def most_kv_bytes() -> int:
 
 
 def measure_shape(shape: Shape, rounds: int, cold: ColdCaches) -> dict[str, object]:
-    """One row: the times of everything on one shape, with cold caches, interleaved.
+    """Times of everything on one shape, with cold caches, interleaved.
 
-    rounds   at most; at least 1
+    rounds   the most rounds to run; at least 1
     returns  shape, kv_bytes, rounds; times: name -> median, lowest and highest milliseconds,
-             with READ: reading as many bytes once, in the same rounds
+             including READ, which reads as many bytes once in the same rounds
     """
     batch = Batch(shape)
     steps = {READ: reading(batch), "cpu": cpu(batch)} | peers(batch)
     for step in steps.values():
         step()  # the first call compiles
     ms_per_round = sum(host_milliseconds(partial(cold, step)) for step in steps.values())
-    affordable = int(1e3 * SECONDS_PER_SHAPE / ms_per_round) - 1  # one round is not counted
+    affordable = int(1e3 * SECONDS_PER_SHAPE / ms_per_round) - 1  # one round isn't counted
     rounds = min(rounds, max(LEAST_ROUNDS, affordable))
     return {
         "shape": shape.as_row(),
@@ -83,7 +83,7 @@ def measure_shape(shape: Shape, rounds: int, cold: ColdCaches) -> dict[str, obje
 
 
 def measure(rounds: int, shapes: Iterable[Shape] = (*MAIN, *sweeps())) -> dict[str, object]:
-    """rows; left_out: the shapes that don't fit into memory, in words. Prints both."""
+    """Returns rows, and left_out: the shapes that don't fit into memory. Prints both."""
     most, cold, rows, left_out = most_kv_bytes(), ColdCaches(), [], []
     for shape in (bar := tqdm(shapes, desc="decode", unit="shape")):
         bar.set_postfix_str(str(shape))
@@ -99,7 +99,7 @@ def measure(rounds: int, shapes: Iterable[Shape] = (*MAIN, *sweeps())) -> dict[s
 
 
 def decode_table(rows: Iterable[Mapping]) -> str:
-    """The kernel beside the read bound, the best on contiguous K and V, and the best gather."""
+    """The kernel, the read bound, the best on contiguous K and V, and the best gather."""
     lines = [["shape", "MiB", "read ms", "cpu ms", "of bound", "contiguous ms", "gather ms"]]
     words = "{name}: {num_seqs} x {seq_len}, {num_heads}/{num_kv_heads} x {head_size}, {dtype}"
     for row in rows:
@@ -118,9 +118,9 @@ def decode_table(rows: Iterable[Mapping]) -> str:
 def measure_noise(rounds: int, shape: Shape = NOISE) -> dict[str, object]:
     """Times of the same call, 15 of each kind per round, in the order in which they were taken.
 
-    seconds  when each pair began, since the first
-    cold_ms  after the caches were filled with something else
-    warm_ms  at once again: K and V are in the caches, as far as they fit
+    seconds  when each pair began, counted from the first
+    cold_ms  after the caches were filled with other data
+    warm_ms  immediately afterwards, with as much of K and V in the caches as fits
     """
     step, cold = cpu(Batch(shape)), ColdCaches()
     step()  # compiles, or reads from disk what was compiled before

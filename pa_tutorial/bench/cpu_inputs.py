@@ -23,8 +23,8 @@ Step = Callable[[], Tensor]  # one decode step: [num_seqs, num_heads, head_size]
 class Shape:
     """One decode step.
 
-    name      of a shape that the text speaks of, else the sweep that it belongs to
-    seq_lens  tokens of each sequence, the newest included
+    name      name of a shape that the text mentions, else of the sweep that it belongs to
+    seq_lens  tokens of each sequence, including the newest
     """
 
     name: str
@@ -50,7 +50,7 @@ class Shape:
 
     @property
     def kv_bytes(self) -> int:
-        """Of K and V of all sequences: what a step must read at least."""
+        """Bytes of K and V of all sequences, the least that a step must read."""
         return 2 * sum(self.seq_lens) * self.num_kv_heads * self.head_size * self.dtype.itemsize
 
     @property
@@ -84,11 +84,11 @@ MAIN = tuple(shape.of(dtype) for shape in (S1, GQA, B1) for dtype in DTYPES)
 
 
 class ColdCaches:
-    """Times one call after the caches were filled with something else.
+    """Times one call after filling the caches with other data.
 
-    A decode step of a model finds weights in the caches, not the K and V of the step before.
-    Memory of twice the last cache is written by all of torch's threads and then read by one:
-    until it is done, the threads of the call before have gone to sleep.
+    In a model, a decode step finds weights in the caches, not K and V from the previous step.
+    All of torch's threads write memory of twice the last cache's size, then one thread reads it;
+    by then the threads of the previous call have gone to sleep.
     """
 
     def __init__(self, num_bytes: int | None = None) -> None:
@@ -100,7 +100,7 @@ class ColdCaches:
         self.memory.numpy().sum()
 
     def __call__(self, function: Callable[[], object]) -> float:
-        """Milliseconds of one call; what comes before it is not counted."""
+        """Milliseconds of one call, without filling the caches."""
         self.flush()
         return host_milliseconds(function)
 
@@ -108,9 +108,8 @@ class ColdCaches:
 class Batch:
     """One decode step of a shape: q, K and V are N(0, 1), the blocks are shuffled.
 
-    memory          [2, num_blocks, num_kv_heads, block_size, head_size]: K and V side by side.
-                    The slots behind the last tokens are NaN, and so is the last block, with
-                    which the tables are padded.
+    memory          [2, num_blocks, num_kv_heads, block_size, head_size]: K, then V. The slots
+                    past the last tokens are NaN, and so is the last block, which pads the tables.
     """
 
     def __init__(self, shape: Shape, seed: int = 0, device: str = "cpu") -> None:
@@ -140,19 +139,19 @@ class Batch:
 
     @property
     def arguments(self) -> tuple:
-        """Of every stage that reads the plain layout, in order."""
+        """Arguments of every stage that reads the plain layout, in order."""
         return self.q, self.k_cache, self.v_cache, self.block_tables, self.seq_lens, self.scale
 
     @cached_property
     def vllm_arguments(self) -> tuple:
-        """Of every stage that reads vLLM's layout, with a copy of the cache in it."""
+        """Arguments of every stage that reads vLLM's layout, with a copy of the cache in it."""
         x = VEC_BYTES // self.shape.dtype.itemsize
         k_cache = self.k_cache.unflatten(-1, (-1, x)).transpose(2, 3).contiguous()
         return self.q, k_cache, self.v_cache.mT.contiguous(), *self.arguments[3:]
 
     @cached_property
     def contiguous(self) -> tuple[Tensor, Tensor]:
-        """K and V [num_seqs, num_kv_heads, seq_len, head_size], of sequences equally long."""
+        """K and V [num_seqs, num_kv_heads, seq_len, head_size], for sequences of equal length."""
         seq_len = self.shape.seq_lens[0]
         blocks = (cache[self.block_tables].transpose(1, 2) for cache in self.memory)
         k, v = (b.flatten(2, 3)[:, :, :seq_len].contiguous() for b in blocks)
@@ -166,14 +165,14 @@ class Batch:
 
     @cached_property
     def words(self) -> np.ndarray:
-        """As much of the pool as the step has to read, as whole numbers of 8 bytes."""
+        """As much of the pool as the step must read, as 8-byte integers."""
         memory = self.memory.view(torch.uint8).view(-1)
         return memory[: self.shape.kv_bytes // 8 * 8].view(torch.int64).numpy()
 
 
 @njit(parallel=True, cache=True)
 def read_once(words, num_threads):
-    """The sum of all words. Each thread reads a part of its own, at four places at once."""
+    """The sum of all words. Each thread reads its own part, at four places at once."""
     sums = np.zeros(num_threads, np.int64)
     for thread in prange(num_threads):
         start = thread * len(words) // num_threads
@@ -190,6 +189,6 @@ def read_once(words, num_threads):
 
 
 def reading(batch: Batch) -> Callable[[], int]:
-    """A function that reads as many bytes as the step has of K and V, once, on all cores."""
+    """A function that reads as many bytes as the step's K and V have, once, on all cores."""
     words, num_threads = batch.words, numba.get_num_threads()
     return lambda: read_once(words, num_threads)

@@ -1,16 +1,16 @@
-"""What people would use instead of the CPU kernel: torch, with all memory allocated beforehand.
+"""Alternatives to the CPU kernel in torch, with all memory allocated beforehand.
 
 On contiguous K and V, so without any paging:
-    sdpa             scaled_dot_product_attention, one query row per head
-    sdpa_rows        the same with the query heads of a KV head as rows of one matrix
+    sdpa             scaled_dot_product_attention, one query per head
+    sdpa_rows        the same with the query heads of a KV head as one matrix
     matmul           matmul, softmax, matmul
-On a cache in blocks: copy the blocks of each sequence side by side, then attend.
+On a cache in blocks: make the blocks of each sequence contiguous, then attend.
     gather_heads_*   one index_select of the (block, head) rows of the plain layout
     gather_tokens_*  one index_select of the blocks of a token-major cache; attention reads a
                      transposed view
 
-A server would compute the row numbers anew at each step. Here they are made before the clock runs:
-the peers get every advantage.
+A server would compute the indexes for each step. Here they are computed before the clock starts,
+so the peers get every advantage.
 """
 
 import torch
@@ -71,7 +71,7 @@ def gather_heads(cache: Tensor, rows: Tensor, memory: Tensor) -> Tensor:
 
 
 def gather_tokens(cache: Tensor, blocks: Tensor, memory: Tensor) -> Tensor:
-    """The same for a token-major cache, which attention then reads with a stride.
+    """Like gather_heads, for a token-major cache, which attention then reads with a stride.
 
     cache    [pool, block_size, num_kv_heads, head_size]
     blocks   [num_seqs * num_blocks]  the block tables, one after another
@@ -87,7 +87,7 @@ def gather_tokens(cache: Tensor, blocks: Tensor, memory: Tensor) -> Tensor:
 def peers(batch: Batch) -> dict[str, Step]:
     """name -> one decode step of the batch; all of them give the same result.
 
-    Raises ValueError if its sequences are not equally long: the peers would need a mask.
+    Raises ValueError if the sequences differ in length, because the peers would need a mask.
     """
     lens = batch.shape.seq_lens
     require(len(set(lens)) == 1, "batch.shape.seq_lens", lens, "equal: the peers have no mask")
@@ -95,7 +95,7 @@ def peers(batch: Batch) -> dict[str, Step]:
 
 
 def contiguous_peers(batch: Batch) -> dict[str, Step]:
-    """Attention alone, on contiguous K and V of each sequence."""
+    """Only attention, on contiguous K and V of each sequence."""
     q, (k, v) = batch.q, batch.contiguous
     steps = {"sdpa": lambda: sdpa(q, k, v), "matmul": lambda: matmul(q, k, v)}
     if q.shape[1] != k.shape[1]:  # without shared KV heads it is the same call as sdpa
@@ -104,7 +104,7 @@ def contiguous_peers(batch: Batch) -> dict[str, Step]:
 
 
 def gathering_peers(batch: Batch) -> dict[str, Step]:
-    """Gather and attend, each way."""
+    """Gathering and attention, each way."""
     shape, tables = batch.shape, batch.block_tables
     rows, blocks = rows_of_heads(tables, shape.num_kv_heads), tables.flatten()
     size = len(tables), shape.num_kv_heads, tables.shape[1], shape.block_size, shape.head_size

@@ -1,4 +1,4 @@
-"""Notebook 17: a decode step of a serving engine, K and V kept each way.
+"""Notebook 17: a decode step of a serving engine, for each way to store K and V.
 
 Source of the workload: the rosellm project, "paged attention in rosellm": 64 requests, 54,784
 prompt tokens and 1,024 new ones.
@@ -18,14 +18,14 @@ from pa_tutorial.bench.timing import interleaved, table
 from pa_tutorial.engine import Engine, Request, SamplingParams
 from pa_tutorial.kernels.geometry import divide_round_up
 
-SHARPER = 4.0  # q and k of random weights would attend to all tokens alike
-LOUDER = 8.0  # and what attention returns would not change the next token
-SETTLE_SECONDS = 3.0  # the system takes back the memory of the prefill, and disturbs meanwhile
+SHARPER = 4.0  # without it, q and k of random weights would attend to all tokens equally
+LOUDER = 8.0  # without it, the output of attention wouldn't change the next token
+SETTLE_SECONDS = 3.0  # meanwhile the system reclaims the memory of the prefill
 
 
 @dataclass(frozen=True)
 class Workload:
-    """How many requests, how long, and the sizes of the model."""
+    """The number and lengths of requests, and the sizes of the model."""
 
     num_requests: int = 64
     prompt_len: int = 856
@@ -38,7 +38,7 @@ class Workload:
 
     @property
     def blocks_needed(self) -> int:
-        """For all requests at once, and the null block."""
+        """Blocks for all requests at once, plus the null block."""
         # The last generated token is never fed back.
         longest = self.prompt_len + self.new_tokens - 1
         return self.num_requests * divide_round_up(longest, self.block_size) + 1
@@ -50,7 +50,7 @@ class Workload:
         return [[rng.randrange(256) for _ in of_one] for _ in range(self.num_requests)]
 
     def model(self) -> TinyLM:
-        """Random weights, such that a wrong attention changes the tokens that are generated."""
+        """Random weights, chosen so that wrong attention changes the generated tokens."""
         heads = {"num_heads": self.num_heads, "num_kv_heads": self.num_heads}
         heads |= {"num_layers": self.num_layers, "head_size": self.head_size}
         config = TinyConfig(**heads, max_len=self.max_len)
@@ -69,20 +69,20 @@ FULL = Workload()
 
 @dataclass
 class Job:
-    """All requests offline: one step computes all prompts, then every step decodes for all."""
+    """All requests offline: one step computes all prompts, then every step decodes all of them."""
 
     engine: Engine
     requests: list[Request]
 
     def step(self) -> None:
-        """Raises ArithmeticError for a step that failed: the engine would try its sequences again,
-        each alone, and that would be another measurement."""
+        """Raises ArithmeticError if the step fails, because the engine would try its sequences
+        again one by one, which isn't what we measure."""
         if error := self.engine.step().error:
             raise ArithmeticError(error)
 
     @property
     def tokens(self) -> list[list[int]]:
-        """What was generated, for each request."""
+        """The generated tokens of each request."""
         return [request.samples[0].generated for request in self.requests]
 
 
@@ -108,11 +108,11 @@ def prefilled(model: TinyLM, workload: Workload, way: Way) -> Job:
 def measure(
     rounds: int, workload: Workload = FULL, ways: Mapping[str, Way] = WAYS
 ) -> dict[str, object]:
-    """workload; steps: times, name -> of a decode step, words and best_gather. Prints a table.
+    """workload; steps: times (name -> times of a decode step), words, best_gather. Prints a table.
 
-    Every way runs the whole job once, so there are new_tokens - 1 decode steps of each, the steps
-    of all ways interleaved, the first not counted: `rounds` changes nothing. Raises
-    ArithmeticError, naming the way, if one generates other tokens than the stage cpu.
+    Every way runs the whole job once, with new_tokens - 1 decode steps; the steps of all ways are
+    interleaved, and the first isn't counted. So `rounds` has no effect. Raises ArithmeticError,
+    naming the way, if one doesn't generate the same tokens as the stage cpu.
     """
     model, counted = workload.model(), workload.new_tokens - 2
     bar = tqdm(ways.items(), desc="prefill", unit="way")
@@ -133,7 +133,7 @@ def measure(
 
 
 def steps_table(steps: Mapping) -> str:
-    """Every way with its time and how many times that of the stage cpu."""
+    """Every way with its time, and the ratio to the time of the stage cpu."""
     cpu = steps["times"]["cpu"]["median_ms"]
     lines = [["decode step", "ms", "lowest", "highest", "times cpu"]]
     for name, time_of in steps["times"].items():

@@ -1,8 +1,8 @@
-"""The ways to keep K and V that notebook 17 compares: before paging, gathered, and paged.
+"""The ways to store K and V that notebook 17 compares: before paging, gathered, and paged.
 
-Each stands in for the engine's Runner. The model around attention, the scheduler and the choice of
-tokens stay the same; the ways differ only in where a decode step finds K and V. They are made for
-one batch of equally long sequences, which the engine has computed the prompts of.
+Each replaces the engine's Runner. The model around attention, the scheduler and the choice of
+tokens stay the same; the ways differ only in where a decode step finds K and V. They work for one
+batch of equally long sequences whose prompts the engine has computed.
 """
 
 import math
@@ -21,7 +21,7 @@ Attention = Callable[[Tensor, Tensor, Tensor], Tensor]  # q, k, v as in cpu_peer
 
 
 class OtherWay:
-    """Runs the decode steps of a batch in its own way, and leaves prompts to the Runner."""
+    """Runs the decode steps of a batch its own way, and lets the Runner compute prompts."""
 
     def __init__(self, runner: Runner) -> None:
         self.runner, self.cache = runner, runner.cache
@@ -40,7 +40,7 @@ class OtherWay:
         return model.run(batch.input_ids, batch.positions, attend, rows=batch.last_rows)
 
     def begin(self, batch: Batch) -> None:
-        """What a step needs once for all layers."""
+        """Prepare what a step needs once for all layers."""
 
     def decode(self, layer: int, q: Tensor, k: Tensor, v: Tensor, batch: Batch) -> Tensor:
         """Attention of the new tokens; q, k and v are [num_seqs, heads, head_size]."""
@@ -48,15 +48,15 @@ class OtherWay:
 
 
 class NoAttention(OtherWay):
-    """Nothing is kept and nothing is read: what the rest of a step costs. Its tokens are wrong."""
+    """Stores and reads nothing, to time the rest of a step. Its tokens are wrong."""
 
     def decode(self, layer: int, q: Tensor, k: Tensor, v: Tensor, batch: Batch) -> Tensor:
         return q
 
 
 class ContiguousPasts(OtherWay):
-    """One tensor per sequence and layer, for K and for V. Each step makes new ones, longer by a
-    token, and stacks those of all sequences."""
+    """One tensor per sequence and layer, for K and for V. Each step makes new ones, one token
+    longer, and stacks the tensors of all sequences."""
 
     def __init__(self, runner: Runner) -> None:
         super().__init__(runner)
@@ -82,11 +82,11 @@ class ContiguousPasts(OtherWay):
 
 
 class BlocksInALoop(OtherWay):
-    """K and V stay in the engine's blocks. In every step a loop in Python copies the blocks of each
-    sequence side by side, block by block.
+    """K and V stay in the engine's blocks. In every step, a loop in Python copies each sequence's
+    blocks one by one into a contiguous tensor.
 
-    Source: the rosellm project, "paged attention in rosellm": what its 281.7 tokens/s measure, the
-    engine with one tensor for all blocks and without paged attention.
+    Source: the rosellm project, "paged attention in rosellm": its 281.7 tokens/s, the engine with
+    one tensor for all blocks and without paged attention.
     """
 
     def decode(self, layer: int, q: Tensor, k: Tensor, v: Tensor, batch: Batch) -> Tensor:
@@ -109,13 +109,13 @@ def past(cache: Tensor, table: list[int], seq_len: int) -> Tensor:
 
 
 class Gathered(OtherWay):
-    """K and V stay in the engine's blocks. One index_select per layer copies those of all sequences
-    side by side, into memory that is allocated once: the best that torch can do with blocks."""
+    """K and V stay in the engine's blocks. One index_select per layer copies the blocks of all
+    sequences into memory that is allocated once, which is the best that torch can do."""
 
     def __init__(self, runner: Runner, attention: Attention) -> None:
         super().__init__(runner)
         self.attention = attention
-        # No block is shared, so a batch can't name more than there are.
+        # No block is shared, so a batch can't use more blocks than there are.
         self.memory = torch.zeros(2, self.cache.k[0].numel())
 
     def begin(self, batch: Batch) -> None:
@@ -134,7 +134,7 @@ class Gathered(OtherWay):
 
 @dataclass(frozen=True)
 class Way:
-    """words: for tables and figures. stage: of the engine. runner: in place of its Runner."""
+    """words: for tables and figures. stage: the engine's. runner: replaces its Runner."""
 
     words: str
     stage: str = "cpu"

