@@ -1,6 +1,6 @@
-"""Sphinx extension: cells that links reach, the live microscope, sources as pages, ways to read.
+"""Sphinx extension: links to cells, the live microscope, sources as pages, ways to read.
 
-The texts of notebooks, pages and the README stay as they are; only their links change.
+The texts of notebooks, pages and the README don't change; only their links do.
 """
 
 import json
@@ -83,15 +83,15 @@ def live(app: Sphinx, name: str, title: str, data: str) -> str:
 
 
 def on_monday(app: Sphinx, docname: str) -> Iterator[str]:
-    """The sentence about Monday's way in a notebook, taken from the README."""
+    """The sentence in a notebook about the way for Monday, taken from the README."""
     said = Path(app.srcdir, "README.md").read_text(encoding="utf-8")
     path = MONDAY.findall(said.partition("**Change it on Monday**")[2].split("\n")[0])
     after = dict(zip(path, [*path[1:], ("", "")], strict=True))
     for (number, parts), (on, _) in after.items():
         if docname == notebook(app, number):
             here = f"parts {parts}" if parts else "all of it"
-            link = f", then [{on}](/{notebook(app, on)}.ipynb)" if on else ", and you are there"
-            yield f":::{{container}} monday\nThe kernel on Monday: here {here}{link}.\n:::\n"
+            link = f", then [{on}](/{notebook(app, on)}.ipynb)" if on else ", then you are done"
+            yield f":::{{container}} monday\nFor the kernel on Monday: {here}{link}.\n:::\n"
 
 
 def on_doctree(app: Sphinx, doctree: nodes.document) -> None:

@@ -1,8 +1,9 @@
 """Write pictures for slides into build/figures/: `python -m pa_tutorial.viz`.
 
-Each picture of a notebook, as it is committed there: SVG, named by the notebook and its cell. And
-what README, COURSE.md and the pages of the rooms show, drawn anew: SVG and PNG, and the page of the
-microscope. `make refresh` writes these into figures/, too; for one more, put its SVG there once.
+Each picture of a notebook is written as committed there, as SVG, named after the notebook and its
+cell. The pictures that README, COURSE.md and the rooms' pages show are redrawn, as SVG and PNG, and
+so is the microscope's page. `make refresh` also writes these into figures/; to add one, put its SVG
+there once.
 """
 
 import argparse
@@ -28,7 +29,7 @@ PAGES: dict[str, Callable[[], Microscope]] = {"microscope": reference_microscope
 
 
 def pictures(notebook: Path) -> Iterator[tuple[str, str]]:
-    """The name of a cell and the SVG that it shows, for each that shows one."""
+    """The name and the SVG of each cell that shows one."""
     for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
         for output in cell.get("outputs", []):
             if style.SVG in output.get("data", {}):

@@ -1,4 +1,4 @@
-"""Which thread reads or writes which element: of a reader's function, beside the right one."""
+"""Which thread accesses which element, in a reader's function and in the correct one."""
 
 from collections.abc import Iterator, Mapping
 from itertools import groupby
@@ -32,16 +32,16 @@ def owners(trace: Trace) -> Owners:
 
 
 def differing(yours: Owners, right: Owners) -> set[int]:
-    """The elements that other threads touch, or that only one of the two touches."""
+    """The elements that different threads touch, or that only one of the two functions touches."""
     both = yours.keys() | right.keys()
     return {element for element in both if yours.get(element) != right.get(element)}
 
 
 @style.styled
 def draw_accesses(traces: Mapping[str, Trace], what: str) -> Figure:
-    """At most 64 elements in the order of memory, from the first that the kernel touches on.
+    """At most 64 elements in memory order, starting at the first that the kernel touches.
 
-    If these are right and later ones aren't, it begins with the line of the first that isn't.
+    If these are right and later ones aren't, it starts with the line of the first wrong one.
 
     traces  "yours" and "right" -> accesses of one array
     what    "read k_cache" or "write out"
@@ -72,7 +72,7 @@ def draw_accesses(traces: Mapping[str, Trace], what: str) -> Figure:
 
 
 def lines_from(start: int, last: int, wrong: set[int]) -> list[range]:
-    """The elements of each line; if none of those from start on is wrong, of the first that is."""
+    """The elements of each line; if those from `start` are right, start at the first wrong one."""
     if wrong and not wrong & set(range(start, start + MOST)):
         start = max(0, start + (min(wrong) - start) // COLUMNS * COLUMNS)
     end = min(start + MOST, last + 1)
@@ -102,7 +102,7 @@ def draw_line(
 def runs(
     elements: range, threads: Owners, wrong: set[int]
 ) -> Iterator[tuple[list[int], tuple[int, ...], bool]]:
-    """Neighbours of the same threads, these threads, and whether they are wrong."""
+    """Neighbours that the same threads touch, these threads, and whether they are wrong."""
     for (owned, is_wrong), run in groupby(elements, lambda e: (threads.get(e, ()), e in wrong)):
         yield list(run), owned, is_wrong
 

@@ -15,10 +15,10 @@ from pa_tutorial.viz.drawing import SMALL, arrow, board, box, cell, frame, note,
 
 @dataclass(frozen=True)
 class Frame:
-    """The pool and the block tables at one moment, copied: later operations do not change it.
+    """A copy of the pool and the block tables at one moment.
 
-    tokens  block number -> what the block holds, from its start, if anything is known of it
-    owners  block number -> the sequences whose tables name it
+    tokens  block number -> the tokens in the block, from its start, if they are known
+    owners  block number -> the sequences whose tables contain it
     """
 
     caption: str
@@ -36,10 +36,10 @@ def frame_of(
     sequences: Mapping[str, tuple[Sequence[int], Sequence[int]]],
     cached: Mapping[int, Sequence[int]] | None = None,
 ) -> Frame:
-    """A frame of plain lists.
+    """A frame made from plain lists.
 
     sequences  name -> (its tokens, its block table)
-    cached     the tokens of blocks that can be found again, held or not
+    cached     the tokens of blocks in the prefix cache, whether in use or not
     """
     held = {block: tuple(tokens) for block, tokens in (cached or {}).items()}
     owners: dict[int, tuple[str, ...]] = {}
@@ -53,7 +53,7 @@ def frame_of(
 
 
 def snapshot(caption: str, allocator: BlockAllocator, tables: Mapping[str, BlockTable]) -> Frame:
-    """Copy the state of a pool and of the sequences in it."""
+    """Copy the state of a pool and its sequences."""
     cached = {}
     if isinstance(allocator, PrefixCachingAllocator):
         cached = {block: full.tokens for block, full in allocator.named_blocks().items()}
@@ -68,7 +68,7 @@ def snapshot(caption: str, allocator: BlockAllocator, tables: Mapping[str, Block
 
 
 def hue(name: str) -> str:
-    """The colour of a sequence; sequences are named a, b, c, …"""
+    """The colour of a sequence, named a, b, c, …"""
     return style.SEQUENCES[(ord(name[0]) - ord("a")) % len(style.SEQUENCES)]
 
 
@@ -85,11 +85,11 @@ PALE = style.lighter(HUE, 0.55)
 
 @style.styled
 def draw_frames(frames: Sequence[Frame], title: str) -> Figure:
-    """One row a frame: every block of the pool, and beside it the block tables.
+    """One row per frame, with every block of the pool and, beside it, the block tables.
 
-    A hue is a sequence; two hues in a cell: a shared block. Hatched: a slot without a token in
-    a block that is held. Light: a block that nobody holds but the cache still knows.
-    Under a block: its number, and its reference count if it is held.
+    A hue is a sequence; two hues in a cell mark a shared block. Hatched: a slot without a token in
+    a block that is in use. Light: a block that is unused but still in the prefix cache.
+    Below a block: its number, and its reference count if it is in use.
     """
     heights = [max(ROW, 1.5 + 1.25 * len(frame.tables)) for frame in frames]
     size = frames[0].block_size
@@ -134,7 +134,7 @@ def _in_words(ref_count: int, is_known: bool) -> str:
 def _draw_token(axes: Axes, x: float, y: float, owners: Sequence[str], token: int) -> None:
     """One slot: a stripe for every sequence whose token it is."""
     colors = [hue(name) for name in owners] or [style.lighter(style.QUIET, 0.7)]
-    if len(colors) > 1:  # light, so that the letter can be read over all of them
+    if len(colors) > 1:  # light, so that the letter is readable on all of them
         colors = [style.lighter(color, 0.5) for color in colors]
     height = 1 / len(colors)
     for stripe, color in enumerate(colors):
@@ -162,7 +162,7 @@ def draw_translation(
     step = 1.15
     table_x, pool_x = block_size + 5, block_size + 9.5
     board(axes, pool_x + block_size + 4, num_blocks * step + 1.3, square=True)
-    first_row = 1 + (num_blocks - len(table)) / 2  # the sequence stands at half height
+    first_row = 1 + (num_blocks - len(table)) / 2  # the sequence is at half height
     for x, text in ((0, "the sequence"), (table_x - 1, "block table"), (pool_x, "the pool")):
         note(axes, x, 0.4, text, "left")
     for index, number in enumerate(table):

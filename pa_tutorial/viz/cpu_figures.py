@@ -1,4 +1,4 @@
-"""Notebook 14: in which order memory is read."""
+"""Notebook 14: the order in which memory is read."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -13,9 +13,9 @@ from pa_tutorial.viz.drawing import box
 def reading_order(
     table: Sequence[int], layout: PlainLayout, block_major: bool
 ) -> list[tuple[int, int]]:
-    """(physical block, piece of it) in the order in which the loops come to the heads of K.
+    """(physical block, piece of it) in the order in which the loops reach the heads of K.
 
-    A piece is what one head has in one block; where it lies is asked of the layout.
+    A piece is one head's part of one block; the layout says where it is stored.
     """
     heads, size = range(layout.num_kv_heads), layout.block_size * layout.head_size
     head_major = [(block, head) for head, block in product(heads, table)]
@@ -26,7 +26,7 @@ def reading_order(
 
 @style.styled
 def draw_order_of_reference() -> Figure:
-    """K as it lies in memory, a row for each block; the number says when a piece is read.
+    """K in memory order, one line per block; the number says when a piece is read.
 
     16 heads of 128 elements in float32, blocks of 16 tokens.
     """

@@ -13,9 +13,9 @@ from pa_tutorial.viz import style
 # What `make bench` wrote
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "amd-epyc-2-cores.json"
 
-Row = dict  # of results["decode"]["rows"]: a shape, and the time of everything that ran on it
+Row = dict  # an entry of results["decode"]["rows"]: a shape, and the times of all that ran on it
 
-# name of a line -> label, colour, marker, and how the names begin of which it shows the fastest
+# name of a line -> label, colour, marker, and prefixes of names, of which it shows the fastest
 LINES = {
     "reading": ("reading K and V once", style.QUIET, "", ("read",)),
     "cpu": ("the kernel", style.INK, "o", ("cpu",)),
@@ -31,7 +31,7 @@ def draw_noise(
     apart: Sequence[float],
     together: Sequence[float],
 ) -> Figure:
-    """times: milliseconds of the same call; apart, together: its ratios to itself."""
+    """times: milliseconds of the same call; apart, together: ratios of the call to itself."""
     title = (
         f"The same call against itself, one after another: {min(apart):.2f} to {max(apart):.2f} "
         f"times as long.\nInterleaved, one ratio a round: {min(together):.2f} to "
@@ -53,7 +53,7 @@ def draw_noise(
 
 
 def gb_per_s(row: Row) -> dict[str, float]:
-    """Bytes of K and V over the time of each of LINES that was measured."""
+    """Bytes of K and V divided by the time, for each of LINES that was measured."""
     medians = {name: time["median_ms"] for name, time in row["times"].items()}
     times = {
         line: min((ms for name, ms in medians.items() if name.startswith(starts)), default=None)
@@ -72,7 +72,7 @@ def contexts(rows: Sequence[Row], num_heads: int, num_kv_heads: int) -> list[Row
 
 
 def label_ends(axes: Axes, ends: dict[str, float]) -> None:
-    """The names of lines right of the axes, beside their ends but 8 % of the height apart."""
+    """Name the lines right of the axes, at their ends but at least 8 % of the height apart."""
     _, top = axes.get_ylim()
     gap, height = 0.08, 1.08
     for name in sorted(ends, key=ends.__getitem__, reverse=True):
@@ -83,7 +83,7 @@ def label_ends(axes: Axes, ends: dict[str, float]) -> None:
 
 @style.styled
 def draw_bandwidth() -> Figure:
-    """GB/s of K and V by context, with one query head a KV head and with four."""
+    """GB/s of K and V by context length, with one query head per KV head and with four."""
     rows = json.loads(RESULTS.read_text(encoding="utf-8"))["decode"]["rows"]
     sweeps = [contexts(rows, *heads) for heads in ((16, 16), (32, 8))]
     kernel, gather, shared = (

@@ -1,4 +1,4 @@
-"""What figures are made of: boards, words, boxes, cells in rows, arrows, lines with their names."""
+"""The elements of figures: boards, words, boxes, rows of cells, arrows, lines with names."""
 
 from collections.abc import Iterable, Sequence
 
@@ -28,10 +28,10 @@ def board(
 
 
 def add(axes: Axes, patch: Patch) -> None:
-    """A patch on a board, whose limits are given: it needs no room beyond them.
+    """A patch on a board, whose limits are known, so the patch needs no further room.
 
-    With `add_patch` and the layout, Matplotlib would look for the limits and for that room: a
-    quarter of the time that a figure of many cells takes.
+    With `add_patch` and the layout, Matplotlib would compute the limits and the room, which takes a
+    quarter of the time of a figure with many cells.
     """
     axes.add_artist(patch).set_in_layout(False)
 
@@ -39,19 +39,19 @@ def add(axes: Axes, patch: Patch) -> None:
 def write(
     axes: Axes, x: float, y: float, text: object, ha: str = "center", **options: object
 ) -> Text:
-    """A text around a place, or beside it: `ha` is the side at which the place is."""
+    """A text centred at a place, or beside it; `ha` is the side of the text where the place is."""
     return axes.text(x, y, str(text), ha=ha, **{"va": "center", **options})
 
 
 def note(
     axes: Axes, x: float, y: float, text: object, ha: str = "center", **options: object
 ) -> Text:
-    """A text that says what something is, not what it holds: grey."""
+    """A grey text that names something instead of showing its content."""
     return write(axes, x, y, text, ha, color=QUIET, **options)
 
 
 def plate(pad: float, color: str = PAPER) -> dict[str, object]:
-    """The bbox of a text that must be read over something else."""
+    """The bbox that keeps a text readable on top of something else."""
     return {"facecolor": color, "edgecolor": "none", "pad": pad}
 
 
@@ -77,7 +77,7 @@ def box(
     size: float | None = None,
     **look: object,
 ) -> None:
-    """A rectangle, with a text in its middle that can be read on its colour."""
+    """A rectangle with a text in the middle, readable on its colour."""
     look = {"facecolor": color, "edgecolor": PAPER, **look}
     add(axes, Rectangle((x, y), width, height, **look))
     if text != "":
@@ -87,7 +87,7 @@ def box(
 def frame(
     axes: Axes, x: float, y: float, width: float, height: float, color: str = INK, **look: object
 ) -> None:
-    """An outline around what is there."""
+    """An outline around existing cells."""
     add(axes, Rectangle((x, y), width, height, fill=False, edgecolor=color, **look))
 
 
@@ -109,7 +109,7 @@ def cells(axes: Axes, x: float, y: float, texts: Iterable[object], color: str, s
 
 
 def arrow(axes: Axes, tail: Place, head: Place, size: float = 7, **look: object) -> None:
-    """A straight arrow, as long as it is told to be; `size` is that of its head, in points."""
+    """A straight arrow between two points; `size` is the size of its head, in points."""
     look = {"color": QUIET, "linewidth": 0.8, "shrinkA": 0, "shrinkB": 0, **look}
     add(axes, FancyArrowPatch(tail, head, arrowstyle="-|>", mutation_scale=size, **look))
 
@@ -117,7 +117,7 @@ def arrow(axes: Axes, tail: Place, head: Place, size: float = 7, **look: object)
 def label_line(
     axes: Axes, xs: Sequence[float], ys: Sequence[float], text: str, color: str, rise: float = 0
 ) -> None:
-    """A line with its name at its end, in place of a legend; `rise` moves the name, in points."""
+    """A line with its name at its end instead of a legend; `rise` moves the name, in points."""
     axes.plot(xs, ys, color=color, linewidth=2)
     place = {"xytext": (4, rise), "textcoords": "offset points", "va": "center"}
     axes.annotate(text, (xs[-1], ys[-1]), color=color, annotation_clip=False, **place)

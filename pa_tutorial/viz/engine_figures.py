@@ -1,4 +1,4 @@
-"""The figures of notebook 17: steps of an engine, the batch of one, and what a step costs."""
+"""The figures of notebook 17: an engine's steps, the batch of one step, and what it costs."""
 
 import json
 from collections.abc import Mapping
@@ -18,10 +18,10 @@ WAITS = "waits"
 
 @style.styled
 def draw_timeline(history: Several[Mapping[str, int | str]], title: str) -> Figure:
-    """A row for each sequence, a column for each step.
+    """One line per sequence, one column per step.
 
     history  for each step: name of a sequence -> how many tokens it computed, or WAITS.
-             Hatched: it waits; with ×: it computed in the step before, and lost its blocks.
+             Hatched: it waits; with ×: it computed in the previous step, and lost its blocks.
     """
     names = sorted({name for moment in history for name in moment})
     figure, axes = style.new_figure(title, 0.75 + 0.26 * len(names))
@@ -45,10 +45,10 @@ def draw_timeline(history: Several[Mapping[str, int | str]], title: str) -> Figu
 
 @style.styled
 def draw_batch(batch: Mapping[str, Tensor], names: Several[str], title: str) -> Figure:
-    """The tensors of a step. A column is a token; its colour is its sequence.
-    Below, a row of block_tables, the seq_len and the query_len of each sequence.
+    """The tensors of a step. A column is a token, in the colour of its sequence.
+    Below are the row of block_tables, the seq_len and the query_len of each sequence.
 
-    names  of the sequences, in the order of the batch
+    names  names of the sequences, in the order of the batch
     """
     query_lens, width = batch["query_lens"].tolist(), batch["block_tables"].shape[1]
     owners = [name for name, number in zip(names, query_lens, strict=True) for _ in range(number)]
@@ -77,7 +77,7 @@ def _draw_value(axes: Axes, x: float, y: float, name: str, value: object) -> Non
 
 @style.styled
 def draw_step_ways(results: dict | None = None) -> Figure:
-    """Milliseconds of a decode step of each way, and how many times that of the kernel.
+    """Milliseconds of a decode step for each way, and the ratio to the kernel's.
 
     results  the section `engine` of a run of `make bench`; None: the committed one
     """

@@ -20,7 +20,7 @@ Keys = dict[int, list[tuple[int, ...]]]  # thread -> what it reads
 
 
 def keys_read(trace: Trace, block: int | tuple[int, ...]) -> Keys:
-    """Thread -> indices (block, KV head, piece, offset, place) of K that it reads, in order."""
+    """Thread -> the indices (block, KV head, piece, offset, place) of K it reads, in order."""
     reads = trace.only(array="k_cache", block=block)
     places = np.stack(reads.the_array().indices(reads.records.address), axis=1).tolist()
     found: Keys = {}
@@ -31,7 +31,7 @@ def keys_read(trace: Trace, block: int | tuple[int, ...]) -> Keys:
 
 @style.styled
 def draw_grid(trace: Trace, seq_lens: Sequence[int]) -> Figure:
-    """A box for each thread block: which blocks of which KV head its threads read."""
+    """One box per thread block: which blocks of which KV head its threads read."""
     num_heads, num_seqs, _ = trace.grid
     num_threads = trace.block[0]
     num_kv_heads = trace.only(array="k_cache").the_array().shape[1]
@@ -59,7 +59,7 @@ def draw_grid(trace: Trace, seq_lens: Sequence[int]) -> Figure:
 
 
 def _thread_block(axes: Axes, x: float, y: float, color: str, at_work: float) -> None:
-    """A box, and a strip at its lower end: the part of its threads that have a token."""
+    """A box with a strip at its lower end, which shows how many of its threads have a token."""
     box(axes, x + 0.02, y + 0.04, 0.92, 0.86, color, edgecolor="none")
     box(axes, x + 0.02, y + 0.83, 0.92, 0.07, style.EMPTY, linewidth=0)
     box(axes, x + 0.02, y + 0.83, 0.92 * at_work, 0.07, style.INK, linewidth=0)
@@ -98,7 +98,7 @@ def draw_addresses(trace: Trace, block_table: Sequence[int], marked: Sequence[in
 
 @dataclass(frozen=True)
 class Reads:
-    """What the threads of thread block 0 read of K; `marked`: those whose addresses are shown."""
+    """The reads of K in thread block 0; `marked`: the threads whose addresses are shown."""
 
     keys: Keys
     array: TracedArray
@@ -123,7 +123,7 @@ class Reads:
         return min(CELL, room / (blocks * self.block_size))
 
     def x(self, token: int) -> float:
-        """Where a token stands: there is a gap after each block."""
+        """The position of a token; there is a gap after each block."""
         return LEFT + self.cell * token + GAP * (token // self.block_size)
 
 
@@ -132,7 +132,7 @@ def _words(axes: Axes, x: float, y: float, text: str, align: str = "right") -> N
 
 
 def _lookup(axes: Axes, reads: Reads) -> float:
-    """Threads, their logical blocks, and the row of the block table; returns where it ends."""
+    """Threads, their logical blocks, and the row of the block table; returns the lower edge."""
     hue, end, size = style.SEQUENCES[0], len(reads.keys), reads.block_size
     rows = [0.05 + 1.25 * ROW * row for row in range(3)]
     for y, text in zip(rows, ("thread, token", "logical block", "block table"), strict=True):
@@ -155,7 +155,7 @@ def _lookup(axes: Axes, reads: Reads) -> float:
 
 
 def _memory(axes: Axes, reads: Reads, top: float) -> float:
-    """The blocks that are read, piece by piece: who reads which slot; returns where it ends."""
+    """The blocks that are read, one piece at a time, with the readers; returns the lower edge."""
     _, _, num_pieces, size, _ = reads.array.shape
     keys, steps = reads.keys, reads.steps
     readers = {place[:4]: thread for thread, places in keys.items() for place in places}
@@ -182,7 +182,7 @@ def _memory(axes: Axes, reads: Reads, top: float) -> float:
 
 
 def _slot(axes: Axes, x: float, y: float, width: float, thread: int | None, marked: bool) -> None:
-    """A vec of K with its reader; hatched: nobody reads it."""
+    """A vec of K with its reader; hatched if no thread reads it."""
     color = style.K if marked else style.lighter(style.K, 0.7)
     look = {"hatch": style.UNUSED_HATCH} if thread is None else {}
     color, text = (style.EMPTY, "") if thread is None else (color, thread)
@@ -190,7 +190,7 @@ def _slot(axes: Axes, x: float, y: float, width: float, thread: int | None, mark
 
 
 def _sums(axes: Axes, reads: Reads, y: float) -> float:
-    """The addresses of the marked threads, each a sum of five terms; returns where it ends."""
+    """The addresses of the marked threads, each a sum of five terms; returns the lower edge."""
     keys, steps, marked = reads.keys, reads.steps, reads.marked
     columns = [1.75 + 0.95 * column for column in range(len(steps))]
     names = ("block", "KV head", "piece", "offset", "place", "byte")

@@ -1,4 +1,4 @@
-"""Runs of the paged kernel for pictures, and parts of their traces as the arrays they belong to."""
+"""Runs of the paged kernel for pictures, with the parts of their traces per array."""
 
 from dataclasses import dataclass, replace
 from functools import cache
@@ -15,7 +15,7 @@ from pa_tutorial.kernels.loads import LoadsOf, element_loads
 from pa_tutorial.simt import Report, Snapshot, Trace
 from pa_tutorial.walk.problem import DecodeProblem
 
-# The sizes that vLLM's document and most models of its time have: float16, heads of 128.
+# The sizes in vLLM's documentation and in most models of its time: float16, heads of 128.
 REFERENCE = DecodeProblem(
     "reference",
     "the sizes of vLLM's document",
@@ -61,32 +61,32 @@ class Run:
         return self.prepared.arguments[name]
 
     def snapshot(self, where: str) -> Snapshot:
-        """Of the traced thread block, at a mark."""
+        """The snapshot of the traced thread block at a mark."""
         (snapshot,) = self.report.at(where, self.head)
         return snapshot
 
 
 @cache
 def run_v1(problem: DecodeProblem, head: int = 0, loads: LoadsOf = element_loads) -> Run:
-    """paged_attention_v1 on a problem, all checks on; thread block (head, 0, 0) is traced."""
+    """Run paged_attention_v1 on a problem with all checks, tracing thread block (head, 0, 0)."""
     return watched(PagedBackend(loads).prepare(problem.paged("vllm")), head)
 
 
 def watched(prepared: PagedLaunch, head: int = 0) -> Run:
-    """Run a launch, of the kernel or of a changed one; thread block (head, 0, 0) is traced."""
+    """Run a launch of the kernel or of a changed one, tracing thread block (head, 0, 0)."""
     names = (*NAMES, "red_smem", "q_vecs", "k_vecs", "qk")
     return Run(prepared, prepared.simulate(trace=(head, 0, 0), watch=MARKS, names=names))
 
 
 @cache
 def run_v2(problem: DecodeProblem, partition_size: int) -> tuple[PartitionedLaunch, Report]:
-    """paged_attention_v2 on a problem up to its reduce kernel, all checks on, everything traced."""
+    """Run paged_attention_v2 up to its reduce kernel with all checks, and trace everything."""
     prepared = v2_backend.prepare(problem.paged("vllm"), partition_size=partition_size)
     return prepared, prepared.partitions.simulate(trace="all", watch=MARKS, names=NAMES)
 
 
 def between(trace: Trace, after: str | None = None, before: str | None = None) -> Trace:
-    """What the kernel itself does between two marks, not what its device functions do."""
+    """What the kernel itself does between two marks, without its device functions."""
     lines = {
         m: node.lineno for s in trace.sources for node, marks in s.marks.items() for m in marks
     }
@@ -96,7 +96,7 @@ def between(trace: Trace, after: str | None = None, before: str | None = None) -
 
 
 def of_function(trace: Trace, name: str) -> Trace:
-    """What the lines of one function do: of the kernel, or of a device function."""
+    """What the lines of one function do, either the kernel or a device function."""
     there = [site.function == name for site in trace.sites]
     return replace(trace, records=trace.records[np.array(there)[trace.records.place]])
 
@@ -106,10 +106,10 @@ def part_of_array(
 ) -> Trace:
     """The accesses to a part of a flat array, as if it were an array of this shape.
 
-    first_byte  of the part, from the start of the array
-    item_bytes  of one item: larger than the kernel's, if it is a vec
+    first_byte  where the part begins, from the start of the array
+    item_bytes  bytes per item, which is larger than the kernel's if the item is a vec
 
-    An access to a piece of an item counts as one to the item.
+    An access to a piece of an item counts as an access to the item.
     """
     whole = trace.only(array=name)
     array, records = whole.the_array(), whole.records

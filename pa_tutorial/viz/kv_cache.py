@@ -1,4 +1,4 @@
-"""The figures of notebook 01: what a cache keeps, and what it saves."""
+"""The figures of notebook 01: what a cache stores, and how much work it saves."""
 
 from collections.abc import Callable, Sequence
 
@@ -36,7 +36,7 @@ def draw_prefill_and_decode(prompt_len: int = 4, seq_len: int = 6) -> Figure:
 
 @style.styled
 def draw_work_per_token(recompute: Sequence[int], cached: Sequence[int]) -> Figure:
-    """Operations for each next token, counted: two lists from flops_per_token."""
+    """Counted operations for each next token: two lists from flops_per_token."""
     num_tokens = len(cached)
     figure, axes = style.new_figure(
         f"At token {num_tokens}, recomputing does {recompute[-1] / cached[-1]:.0f} times "

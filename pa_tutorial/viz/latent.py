@@ -1,4 +1,4 @@
-"""The figure of notebook 19: what attention over a latent cache makes on its way, in two ways."""
+"""The figure of notebook 19: the intermediates of attention over a latent cache, in two forms."""
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -34,7 +34,7 @@ WIDE, HIGH = 0.8, 0.72
 
 @style.styled
 def draw_two_ways() -> Figure:
-    """DeepSeek-V3, one sequence of T tokens: what is made on the way to the output."""
+    """DeepSeek-V3, one sequence of T tokens: the intermediates on the way to the output."""
     title = (
         "Expanded makes K and V of every token and head; absorbed changes one query and one output"
     )
@@ -59,7 +59,7 @@ def _draw_box(axes: Axes, column: float, row: float, words: str, color: str) -> 
 
 
 def _draw_step(axes: Axes, tail: tuple[float, float], head: tuple[float, float]) -> None:
-    """From the right side of a box to the left side of another; downwards in a column."""
+    """An arrow from the right side of a box to the left side of another; downwards in a column."""
     if tail[0] == head[0]:
         start, end = (tail[0], tail[1] + HIGH / 2 + 0.03), (head[0], head[1] - HIGH / 2 - 0.03)
     else:

@@ -1,7 +1,7 @@
 """The figures of notebook 04: a slot write, and two reads of both layouts.
 
-In the slot write, K and V hold numbers that say where they come from: dimension d of the K of a
-token is token + d/64, and of its V 64 more. So the picture is read from the cache, not computed.
+In the slot write, the numbers in K and V say where they come from: dimension d of a token's K is
+token + d/64, and V has 64 more. So the picture is read from the cache, not computed.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,14 +29,14 @@ PARTS = 64
 
 
 def key_and_value(tokens: Sequence[int], layout: VllmLayout) -> tuple[Tensor, Tensor]:
-    """K and V that name their token and dimension; [num_tokens, num_kv_heads, head_size]."""
+    """K and V whose values name token and dimension; [num_tokens, num_kv_heads, head_size]."""
     dims = torch.arange(layout.head_size, dtype=layout.dtype) / PARTS
     key = (torch.tensor(tokens)[:, None, None] + dims).repeat(1, layout.num_kv_heads, 1)
     return key, key + PARTS
 
 
 def found(number: float) -> tuple[str, int, int] | None:
-    """K or V, of which token, which dimension; None for NaN: nothing was written here."""
+    """Whether it is K or V, its token, its dimension; None for NaN, where nothing was written."""
     if isnan(number):
         return None
     side, token = divmod(int(number), PARTS)
@@ -47,8 +47,8 @@ def found(number: float) -> tuple[str, int, int] | None:
 class SlotWrite:
     """The cache after a chunk of new tokens was written.
 
-    rows        the token of each row of the batch; None: padding
-    slots       the slot of each row
+    rows        the token at each place in the batch; None: padding
+    slots       the slot of each place
     key, value  [rows, num_kv_heads, head_size]
     """
 
@@ -68,7 +68,7 @@ def write_chunk(
     layout: VllmLayout,
     write: Callable[..., None] = reshape_and_cache,
 ) -> SlotWrite:
-    """Tokens 0 to first - 1 are in the cache; first to last - 1 come, with a row of padding."""
+    """Tokens 0 to first - 1 are cached; first to last - 1 are new, followed by padding."""
     k_cache, v_cache = layout.empty()
     old, new = [*range(first)], [*range(first, last), last - 1]  # padding may hold anything
     old_slots, slots = (slot_mapping(table, tokens, layout.block_size) for tokens in (old, new))
@@ -81,7 +81,7 @@ def write_chunk(
 
 
 def num_pieces(memory: Tensor, token: int) -> int:
-    """In how many pieces K or V of a token lies in the memory of a block."""
+    """The number of pieces in which K or V of a token is stored in a block's memory."""
     owners = [name and name[1] for name in map(found, memory.flatten().tolist())]
     return sum(token == now != before for before, now in pairwise([None, *owners]))
 
@@ -92,10 +92,10 @@ SLOT, NEW_K = 3.0, 11.8
 
 @style.styled
 def draw_slot_write(written: SlotWrite, followed: int) -> Figure:
-    """The new tokens with their slots; below, what stands in the memory of their blocks.
+    """The new tokens with their slots; below, the memory of their blocks.
 
-    A row of K is a piece of every token, a row of V one dimension of every token, as they lie in
-    memory. `followed` is the token with the outline.
+    A line of K is a piece of every token, a row of V one dimension of every token, in memory
+    order. `followed` is the token with the outline.
     """
     layout, size = written.layout, written.layout.block_size
     pieces, num_rows = layout.head_size // layout.x, len(written.rows)
@@ -127,7 +127,7 @@ def draw_slot_write(written: SlotWrite, followed: int) -> Figure:
 
 
 def _draw_new_tokens(axes: Axes, written: SlotWrite, followed: int) -> None:
-    """One row of the batch under the other: token, slot, K, V."""
+    """The tokens of the batch, one below the other: token, slot, K, V."""
     layout = written.layout
     new_v = NEW_K + layout.head_size + 1
     for x, words in ((SLOT, "slot_mapping"), (NEW_K, "key"), (new_v, "value")):
@@ -146,7 +146,7 @@ def _draw_new_tokens(axes: Axes, written: SlotWrite, followed: int) -> None:
 def _draw_numbers(
     axes: Axes, left: float, top: float, rows: list, written: SlotWrite, followed: int
 ) -> None:
-    """A piece of memory, row by row; each cell says what was found in it."""
+    """A piece of memory, line by line; each cell shows its content."""
     for row, numbers in enumerate(rows):
         for column, number in enumerate(numbers):
             x, y, name = left + column, top + row, found(number)
@@ -175,7 +175,7 @@ def byte_runs(element: Callable[..., int], itemsize: int, places: Sequence[tuple
 
 
 def sectors(runs: Sequence[tuple[int, int]]) -> int:
-    """How many sectors of 32 bytes the runs touch."""
+    """The number of 32-byte sectors that the runs touch."""
     return len({byte // SECTOR for first, end in runs for byte in range(first, end)})
 
 
@@ -212,7 +212,7 @@ def draw_neighbours(vllm: VllmLayout, plain: PlainLayout) -> Figure:
 def _draw_read(
     axes: Axes, y: float, size: int, text: str, found: list, counts: list[str], color: str
 ) -> None:
-    """The memory of a block and head in both layouts, as boxes of one sector; coloured: read."""
+    """The memory of a block and head in both layouts; a box is a sector, coloured if read."""
     write(axes, 0, y + 0.4, text, "left")
     for layout, runs, count in zip((VllmLayout, PlainLayout), found, counts, strict=True):
         y += 1

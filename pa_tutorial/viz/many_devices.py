@@ -1,4 +1,4 @@
-"""The cache of one device, and those of ranks: cut by heads, dealt out by blocks (notebook 18)."""
+"""The cache of one device, and of ranks that split it by heads or by blocks (notebook 18)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -50,7 +50,7 @@ def pools_by_blocks(problem: DecodeProblem, num_ranks: int) -> list[Pool]:
     step, pools = problem.paged("plain"), []
     for rank in range(num_ranks):
         share = deal_out(step, rank, num_ranks)
-        # Without what only pads the table.
+        # Without the table's padding.
         indices = [i for i in share.block_indices.tolist() if i < len(problem.tables[0])]
         table = share.block_tables[0, : len(indices)].tolist()
         names = dict(zip(table, indices, strict=True))
@@ -59,7 +59,7 @@ def pools_by_blocks(problem: DecodeProblem, num_ranks: int) -> list[Pool]:
 
 
 def _draw_pool(axes: Axes, y: int, pool: Pool) -> None:
-    """Its blocks are columns, its KV heads rows. The table stands in the title."""
+    """Blocks are columns, and KV heads go from top to bottom. The title shows the table."""
     title = f"{pool.title}   block table {[*pool.table]}"
     write(axes, 0, y - 1.25, title, "left", weight="bold")
     written = ~pool.v_cache.isnan().all(dim=3).all(dim=2)  # NaN: no token is there
@@ -86,14 +86,14 @@ def _draw_cut(title: str, whole: Pool, pools: Sequence[Pool]) -> Figure:
 
 @style.styled
 def draw_heads(problem: DecodeProblem = FOUR_BLOCKS, num_ranks: int = 2) -> Figure:
-    """The cache of one device, and those of ranks that have some heads of every block."""
+    """The cache of one device, and the caches of ranks with some heads of every block."""
     title = f"Cut by heads: {num_ranks} ranks share one block table, and each has its own heads"
     return _draw_cut(title, whole_pool(problem), pools_by_heads(problem, num_ranks))
 
 
 @style.styled
 def draw_blocks(problem: DecodeProblem = FOUR_BLOCKS, num_ranks: int = 2) -> Figure:
-    """The cache of one device, and those of ranks that have some blocks, with all heads."""
+    """The cache of one device, and the caches of ranks with some blocks and all heads."""
     title = (
         f"Dealt out by blocks: {num_ranks} ranks have all heads, and each has a block table of "
         "its own"

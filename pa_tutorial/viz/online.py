@@ -51,7 +51,7 @@ def draw_trail(scores: Sequence[float], parts: Sequence[Part]) -> Figure:
 
 
 def _draw_sums(axes: Axes, parts: Sequence[Part]) -> None:
-    """Of each sum what was kept of the one before, and what came to it."""
+    """For each sum, how much of the previous sum was kept, and what was added."""
     kept = [part.l * math.exp(part.m - after.m) for part, after in pairwise(parts)]
     added = [after.l - old for after, old in zip(parts[1:], kept, strict=True)]
     axes.bar(range(len(kept)), kept, width=0.6, color=style.lighter(style.QUIET, 0.5))
@@ -63,7 +63,7 @@ def _draw_sums(axes: Axes, parts: Sequence[Part]) -> None:
 
 @style.styled
 def draw_merge(scores: Sequence[float], parts: Sequence[Part], whole: Part, cut: int) -> Figure:
-    """The tokens cut in two, the part of each piece, and the part of all of them."""
+    """The tokens split in two, the part of each half, and the part of all tokens."""
     title = "Each piece is attended alone; to merge the parts, each is multiplied by its factor"
     figure, axes = style.new_figure(title, 3.7)
     width = 1.35 * len(scores) + 1.2

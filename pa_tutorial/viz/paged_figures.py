@@ -14,9 +14,9 @@ from pa_tutorial.viz.drawing import board, box, cell, frame, note, plate, write
 
 @style.styled
 def draw_stream(inputs: DecodeStep, trail: Sequence[tuple[Tensor, Tensor]]) -> Figure:
-    """One row a sequence, one column a logical block index: what is read, and m and l after it.
+    """One line per sequence, one column per logical block index: what is read, then m and l.
 
-    trail  for each logical block index m and l of one head after it, [num_seqs] each
+    trail  for each logical block index, m and l of one head after it, [num_seqs] each
     """
     v_tokens = by_token(inputs.k_cache, inputs.v_cache)[1]
     block_size, seq_lens = v_tokens.shape[1], inputs.seq_lens.tolist()
@@ -50,7 +50,7 @@ def draw_stream(inputs: DecodeStep, trail: Sequence[tuple[Tensor, Tensor]]) -> F
 def _draw_read(
     axes: Axes, x: float, y: float, owners: Sequence[int], num_tokens: int, values: Tensor
 ) -> None:
-    """The slots of a block: tokens in the hues of its sequences, the rest with what lies there."""
+    """The slots of a block: tokens in the hues of its sequences, other slots with their content."""
     for offset, value in enumerate(values):  # [num_kv_heads, head_size] each
         if offset < num_tokens:
             for stripe, sequence in enumerate(owners):

@@ -1,8 +1,9 @@
 """The figures of notebook 13: the partitions of v2, and the multiprocessors that v1 leaves idle.
 
-Idle multiprocessors are a model, not a measurement: a multiprocessor works on one thread block at a
-time, a thread block takes as long as it has tokens, and the next one goes to whoever is free first.
-On a GPU, several thread blocks share a multiprocessor; what it reads in all stays the same.
+Idle multiprocessors are a model, not a measurement: a multiprocessor runs one thread block at a
+time, a thread block's time is proportional to its tokens, and the next one starts on the
+multiprocessor that is free first. On a GPU, several thread blocks share a multiprocessor, but the
+total amount it reads is the same.
 """
 
 import heapq
@@ -24,7 +25,7 @@ from pa_tutorial.viz.kernel_runs import between, run_v1, run_v2
 from pa_tutorial.walk.problem import DecodeProblem
 
 SHOWN = 4  # elements of an output
-TOKENS_SHOWN = 8  # of a partition: those with the largest scores
+TOKENS_SHOWN = 8  # per partition: the tokens with the largest scores
 # The batch of notebook 08 with one long sequence; sequence 0 is the worked example.
 MIXED = replace(
     BATCH, seq_lens=(*BATCH.seq_lens, 61), tables=(*BATCH.tables, (10, 8, 15, 7, 12, 9, 14, 11))
@@ -33,7 +34,7 @@ MIXED = replace(
 
 @dataclass(frozen=True)
 class Piece:
-    """One thread block on its multiprocessor, from one token of its time to another."""
+    """One thread block on its multiprocessor, with its start and end in tokens."""
 
     multiprocessor: int
     sequence: int
@@ -59,7 +60,7 @@ def thread_blocks(
 
 
 def schedule(work: Sequence[tuple[int, int]], num_multiprocessors: int) -> list[Piece]:
-    """Each thread block, in this order, goes to the multiprocessor that is free first."""
+    """Each thread block, in this order, runs on the multiprocessor that is free first."""
     free = [(0, number) for number in range(num_multiprocessors)]
     pieces = []
     for sequence, tokens in work:
@@ -70,19 +71,19 @@ def schedule(work: Sequence[tuple[int, int]], num_multiprocessors: int) -> list[
 
 
 def end_of(pieces: Sequence[Piece]) -> int:
-    """When the last multiprocessor has finished."""
+    """The time at which the last multiprocessor finishes."""
     return max(piece.end for piece in pieces)
 
 
 def busy(pieces: Sequence[Piece], num_multiprocessors: int) -> float:
-    """The share of all multiprocessors' time that is work, until the last one has finished."""
+    """The fraction of all multiprocessors' time spent working, until the last one finishes."""
     done = sum(piece.end - piece.start for piece in pieces)
     return done / (num_multiprocessors * end_of(pieces))
 
 
 @style.styled
 def draw_idle(batches: Sequence[Sequence[int]], num_heads: int) -> Figure:
-    """Left v1, right v2; a row of panels for each batch, a line for each multiprocessor."""
+    """v1 on the left, v2 on the right; a pair of panels per batch, a line per multiprocessor."""
     count, sizes = H100.num_multiprocessors, (0, VLLM_PARTITION_SIZE)
     found = [
         [schedule(thread_blocks(lens, num_heads, size), count) for size in sizes]
@@ -127,7 +128,7 @@ def _draw_pieces(axes: Axes, pieces: Sequence[Piece], count: int) -> None:
 
 @style.styled
 def draw_split(problem: DecodeProblem, partition_size: int, head: int = 0) -> Figure:
-    """One head of a sequence: what each partition computes and leaves, and v1 beside it."""
+    """One head of a sequence: what each partition computes and stores, compared with v1."""
     (left, report), whole = run_v2(problem, partition_size), run_v1(problem, head)
     seq_len = problem.seq_lens[0]
     starts = range(0, seq_len, partition_size)
@@ -154,7 +155,7 @@ def draw_split(problem: DecodeProblem, partition_size: int, head: int = 0) -> Fi
 
 
 def _lines(report: Report, head: int, partition: int) -> list[np.ndarray]:
-    """One number a token: what `logits` of one thread block holds at three moments."""
+    """One number per token: the `logits` of one thread block at three moments."""
     moments = SCORES_DONE, SUM_DONE, WEIGHTS_DONE
     snapshots = [report.at(where, (head, 0, partition))[0] for where in moments]
     return [np.ma.filled(snapshot["logits"], np.nan) for snapshot in snapshots]
@@ -194,7 +195,7 @@ def tokens_of_thread_blocks(trace: Trace) -> np.ndarray:
 
 @style.styled
 def draw_mixed(problem: DecodeProblem, partition_size: int) -> Figure:
-    """One head of a mixed batch: the thread blocks that have tokens, and those that have none."""
+    """One head of a mixed batch: the thread blocks with tokens, and the ones without."""
     found = tokens_of_thread_blocks(run_v2(problem, partition_size)[1].trace)
     num_seqs, num_partitions = found.shape
     figure, axes = style.new_figure(

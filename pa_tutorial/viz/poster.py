@@ -1,4 +1,4 @@
-"""The poster of v1, and of v2: which step moves what between which memories, and who does it."""
+"""The poster of v1, and of v2: which step moves what between memories, with which threads."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -23,7 +23,7 @@ SMALL = 7  # points
 HEIGHT = 5.3  # inches, as all lengths here
 LEFT = 0.6  # room for the names of the memories
 HERE = "#FFF8DC"
-GREY = "#CCCCCC"  # what is no tensor: the block table, red_smem
+GREY = "#CCCCCC"  # anything that isn't a tensor: the block table, red_smem
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ BANDS = {
 
 
 def trace_of(run: Run, step: str) -> Trace:
-    """What belongs to a step, in the trace."""
+    """The accesses of a step in the trace."""
     trace = run.trace
     arrays = {"query": "q", "scores": "k_cache", "values": "v_cache", "output": "out"}
     if step in arrays:
@@ -79,7 +79,7 @@ def shuffles(trace: Trace, function: str) -> Trace:
 
 @dataclass(frozen=True)
 class Board:
-    """Where the poster is drawn; what does not belong to the step `here` is pale."""
+    """Where the poster is drawn; everything outside the step `here` is pale."""
 
     axes: Axes
     here: str | None
@@ -116,7 +116,7 @@ class Board:
             drawing.box(self.axes, left, y, wide, 0.15, face, linewidth=0.8)
 
     def path(self, steps: str, *points: tuple[float, float]) -> None:
-        """The way of data: straight lines, an arrow at the end."""
+        """The path of data: straight lines with an arrow at the end."""
         color, width = self.ink(steps), 1.3 if self.strong(steps) and self.here else 0.9
         if len(points) > 2:
             self.axes.plot(*zip(*points[:-1], strict=True), color=color, lw=width, zorder=2)
@@ -136,8 +136,8 @@ def run_of_partition() -> Run:
 def draw_poster(here: str | None = None, partitions: bool = False) -> Figure:
     """v1 on one page, for head 0 of the worked example: its steps across, the memories down.
 
-    here        name of the step that is drawn strong, one of NAMES; None: all are
-    partitions  v2 instead: what the thread block of the first partition leaves to the reduce kernel
+    here        name of the step to emphasise, one of NAMES; None: all steps
+    partitions  draw v2 instead, with what the first partition's thread block stores
     """
     require(here is None or here in NAMES, "here", here, f"one of {', '.join(NAMES)}")
     run = run_of_partition() if partitions else run_v1(WORKED_EXAMPLE)
@@ -172,7 +172,7 @@ def _bands(board: Board) -> None:
 
 
 def _head(board: Board, number: int, step: Step, run: Run) -> None:
-    """Number and name of a step; the threads at work in it, those of a unit as one piece."""
+    """Number and name of a step, and the threads at work, with one piece per unit."""
     x, middle = STARTS[step.name], STARTS[step.name] + step.width / 2
     if board.here == step.name:
         place = x + 0.02, 0.16, step.width - 0.04, BOTTOM - 0.12
@@ -190,7 +190,7 @@ def _head(board: Board, number: int, step: Step, run: Run) -> None:
 
 
 def _crew(board: Board, step: Step, middle: float, threads: list[int], run: Run) -> None:
-    """The thread block: a row for each warp, dark where a thread is at work."""
+    """The thread block: one line per warp, dark where a thread is at work."""
     unit = {"1": 1, "group": run.geometry.THREAD_GROUP_SIZE, "warp": WARP_SIZE}[step.unit]
     wide = min(step.width - 0.1, 0.7)
     lane = wide / WARP_SIZE
@@ -257,7 +257,7 @@ def _query_and_key(board: Board, run: Run) -> None:
 
 
 def _softmax(board: Board, run: Run) -> None:
-    """The shared array logits from scores to weights; qk_max and exp_sum by way of red_smem."""
+    """The shared array logits from scores to weights; qk_max and exp_sum pass through red_smem."""
     g, top = run.geometry, 2.38
     k, m, s, w, v = (STARTS[name] for name in ("scores", "maximum", "sum", "weights", "values"))
     shades = [style.lighter(style.LOGITS, amount) for amount in (0.75, 0.4, 0)]
@@ -314,7 +314,7 @@ def _values(board: Board, run: Run) -> None:
 
 
 def _partitions(board: Board, run: Run) -> None:
-    """What thread 0 leaves beside tmp_out, and the reduce kernel that takes it."""
+    """What thread 0 stores besides tmp_out, and the reduce kernel that reads it."""
     w, r, o = STARTS["weights"], STARTS["warps"], STARTS["output"]
     s, size = STARTS["sum"], [run.geometry.HEAD_SIZE]
     board.path("weights", (s + 0.8, 4.8), (w + 0.5, 4.8), (w + 0.5, 2.14))

@@ -1,4 +1,4 @@
-"""The figures of notebook 10: who reads which bytes of q and K, and q times k in a thread group."""
+"""The figures of notebook 10: which thread reads which bytes of q and K, and q times k."""
 
 from dataclasses import dataclass, replace
 from functools import cache
@@ -23,7 +23,7 @@ from pa_tutorial.walk.problem import DecodeProblem
 
 @style.styled
 def draw_blocks_of_warps(run: Run) -> Figure:
-    """Which warp reads the K of which block, and which threads take which token of it."""
+    """Which warp reads K of which block, and which threads handle which token in it."""
     (table,), geometry = run["block_tables"].tolist(), run.geometry
     reads = run.trace.only(array="k_cache")
     element = reads.the_array().indices(reads.records.address)[0]
@@ -79,7 +79,7 @@ def key_terms(run: Run, thread: int, block: int, j: int) -> dict[str, int]:
 
 
 def key_offsets(run: Run, thread: int, block: int) -> list[int]:
-    """The first element of each vec that a thread reads of a block, in its order: the trace's."""
+    """The first element of each vec that a thread reads in a block, in the order of the trace."""
     reads, g = run.trace.only(array="k_cache"), run.geometry
     element = reads.the_array().indices(reads.records.address)[0]
     first = run.start_of_block(block)
@@ -149,7 +149,7 @@ def _level(
 
 
 class PlainGeometry(Geometry):
-    """X = HEAD_SIZE makes vLLM's layout of K the plain one: all elements of a token together."""
+    """X = HEAD_SIZE turns vLLM's layout of K into the plain one: a token's elements contiguous."""
 
     @property
     def X(self) -> int:
@@ -158,7 +158,7 @@ class PlainGeometry(Geometry):
 
 @dataclass(frozen=True)
 class PaddedGeometry(Geometry):
-    """Each share in q_vecs ends in so many unused vecs."""
+    """Each thread's share of q_vecs ends in this number of unused vecs."""
 
     padding: int = 0
 
@@ -171,9 +171,9 @@ class PaddedGeometry(Geometry):
 def plain_key_trace(run: Run, loads: LoadsOf = element_loads) -> Trace:
     """The reads of K of the same kernel, over the same tokens in the plain layout.
 
-    loads  those of `run`
+    loads  the loads of `run`
 
-    Raises AssertionError if the output is not that of `run`.
+    Raises AssertionError if the output differs from the output of `run`.
     """
     g, prepared = run.geometry, run.prepared
     x = g.X
@@ -233,7 +233,7 @@ def draw_query_banks(geometry: Geometry) -> Figure:
 
 
 def _banks_of_rows(axes: Axes, read: Trace, geometry: Geometry, padding: int) -> None:
-    """A cell is a vec, the number its first bank; dark: read at once, hatched: padding."""
+    """A cell is a vec, labelled with its first bank; dark: read at once, hatched: padding."""
     array = read.the_array()
     rows, columns, size = array.shape
     board(axes, columns, rows)
@@ -252,12 +252,12 @@ def _banks_of_rows(axes: Axes, read: Trace, geometry: Geometry, padding: int) ->
 
 SMALL = 7  # points
 VEC_GAP, SUM_GAP = 0.15, 0.7  # cells
-MOST_ELEMENTS = 8  # of a thread, of q and of K, that there is room for
-THREAD = 3.1  # rows from one thread to the next
+MOST_ELEMENTS = 8  # per thread, of q and of K: more don't fit
+THREAD = 3.1  # cells from one thread to the next
 
 
 def partial_sums(snapshot: Snapshot, group: int) -> list[np.ndarray]:
-    """What each thread of a group should have before the shuffles and after each, computed from
+    """The sum that each thread of a group should have before and after each shuffle, computed from
     its vecs: [THREAD_GROUP_SIZE].
 
     snapshot   holds q_vecs [THREAD_GROUP_SIZE, NUM_VECS_PER_THREAD, VEC_SIZE] and, of each thread,
@@ -276,7 +276,7 @@ def partial_sums(snapshot: Snapshot, group: int) -> list[np.ndarray]:
 
 
 def of_group(snapshot: Snapshot, name: str, group: int) -> np.ndarray:
-    """What the threads of a group have under a name, [THREAD_GROUP_SIZE, ...]."""
+    """A variable's value in each thread of a group, [THREAD_GROUP_SIZE, ...]."""
     size = len(snapshot["q_vecs"])
     places = np.searchsorted(snapshot.threads, range(group * size, group * size + size))
     return np.ma.filled(snapshot[name][places], np.nan)
@@ -286,9 +286,9 @@ def of_group(snapshot: Snapshot, name: str, group: int) -> np.ndarray:
 def draw_qk(snapshot: Snapshot, group: int, scale: float) -> Figure:
     """One key token in one thread group, with its numbers.
 
-    snapshot  where the threads hold q_vecs, k_vecs of this token, and qk; see partial_sums
+    snapshot  when the threads have q_vecs, k_vecs of this token, and qk; see partial_sums
     group     number of the thread group in the thread block
-    scale     that the kernel multiplies by
+    scale     the kernel's scale
     """
     q_vecs, k_vecs = as_float(snapshot["q_vecs"].data), of_group(snapshot, "k_vecs", group)
     size, num_vecs, vec_size = k_vecs.shape
@@ -340,7 +340,7 @@ def _rounded(value: np.floating) -> str:
 
 
 def _sums(axes: Axes, x: float, sums: list[np.ndarray], qk: np.ndarray, scale: float) -> None:
-    """A column for the sums before the shuffles and after each; then what the run has."""
+    """One column for the sums before the shuffles and after each; then the run's values."""
     size, step = len(qk), 1 + SUM_GAP
     for column, values in enumerate([*sums, qk]):
         shade = style.lighter(style.LOGITS, max(0, 0.8 - 0.3 * column))

@@ -20,7 +20,7 @@ from pa_tutorial.viz.kernel_runs import (
 )
 
 ROWS = 4  # of V and out that are shown of the whole kernel
-GAP = 0.4  # cells: between the rows of V of two turns
+GAP = 0.4  # cells between the rows of V of two iterations
 
 
 def weights_read(run: Run, block: int, lane: int) -> list[int]:
@@ -39,7 +39,7 @@ def weights_read(run: Run, block: int, lane: int) -> list[int]:
 
 @style.styled
 def draw_value_rows(run: Run, block: int, lane: int) -> Figure:
-    """One block: the weights that a lane reads, which lane reads which vec of V, and its rows."""
+    """One block: the weights that a lane reads, the lane of each vec of V, and a lane's rows."""
     g, reads = run.geometry, values_of_block(run, block)
     rows, vecs = reads.the_array().indices(reads.records.address)
     places = zip(rows.tolist(), vecs.tolist(), strict=True)
@@ -118,7 +118,7 @@ def threads_of_scores(run: Run) -> dict[int, list[int]]:
 
 
 def softmax_lines(run: Run) -> dict[str, np.ndarray]:
-    """One number a token: what the shared array logits holds at three moments of the kernel."""
+    """One number per token: the shared array logits at three moments of the kernel."""
     seq_len = int(run["seq_lens"][0])
     moments = {"qk": SCORES_DONE, "exp(qk - qk_max)": SUM_DONE, "weight": WEIGHTS_DONE}
     return {
@@ -178,7 +178,7 @@ def value_of(run: Run, token: int, row: int) -> float:
 
 
 def _values_and_output(axes: Axes, run: Run, accs: np.ndarray, seq_len: int, y: float) -> None:
-    """V of the tokens, the sums of the two warps that have tokens, and the output."""
+    """V of the tokens, the sums of the two warps with tokens, and the output."""
     g = run.geometry
     warps = range(min(g.NUM_WARPS, -(-seq_len // g.BLOCK_SIZE)))
     for number, name in enumerate([*(f"warp {warp}" for warp in warps), "out"]):

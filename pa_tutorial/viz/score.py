@@ -1,7 +1,7 @@
-"""The score of the walk's kernels: the same decode step, one row a kernel, from 08 to 13.
+"""The score of the walk's kernels from 08 to 13: one line per kernel, for the same decode step.
 
-A notebook runs its kernel on STEP, traced, and prints its row below those of the notebooks before.
-The rows that were committed are in score.json.
+A notebook runs its kernel on STEP with a trace, and prints its line below the earlier notebooks'.
+The committed lines are in score.json.
 """
 
 import json
@@ -16,7 +16,7 @@ from pa_tutorial.simt import Report, global_traffic, shared_traffic
 from pa_tutorial.simt.tables import Table
 from pa_tutorial.viz.kernel_runs import REFERENCE
 
-# The reference sizes, with a sequence that is long enough for two partitions of 512.
+# The reference sizes, with a sequence long enough for two partitions of 512.
 STEP = replace(REFERENCE, name="score", seq_lens=(1000,))
 FILE = Path(__file__).with_name("score.json")
 COLUMNS = (
@@ -41,15 +41,15 @@ NOTE = (
 def score(
     name: str, reports: Report | Sequence[Report], kernel: Callable, *arguments: object
 ) -> Table:
-    """The rows up to this kernel's: what it did on STEP, and what the compiler made of it.
+    """The lines up to this kernel's: its costs on STEP, and what the compiler made of it.
 
-    name     of the row: "naive", "v1", …
-    reports  of the kernel's launch, or launches, with trace="all"
-    kernel   a @cuda.jit kernel, made for the sizes of STEP; `arguments` are those of its launch
-             (v2: of the paged kernel, whose report is the first)
+    name     name of the line: "naive", "v1", …
+    reports  reports of the kernel's launch or launches, with trace="all"
+    kernel   a @cuda.jit kernel, made for the sizes of STEP, and the `arguments` of its launch
+             (v2: of the paged kernel, whose report comes first)
 
-    Registers are those of a thread on an H100. They are asked from the compiler that score.json
-    was made with; elsewhere they are shown as recorded, or ? if the kernel does something else.
+    Registers are per thread on an H100. They come from the compiler if its version is the one that
+    made score.json; otherwise they are as recorded, or ? if the kernel's counts differ.
     """
     recorded = json.loads(FILE.read_text(encoding="utf-8"))
     counts = counts_of([reports] if isinstance(reports, Report) else reports)
@@ -64,7 +64,7 @@ def score(
 
 
 def counts_of(reports: Sequence[Report]) -> list[int]:
-    """The numbers of a row that come from traces; of several launches, their sums."""
+    """The numbers of a line that come from traces, summed over the launches."""
     traces = [report.trace for report in reports]
     first = traces[0]
     caches = [global_traffic(first.only(array=name)) for name in ("k_cache", "v_cache")]
@@ -80,7 +80,7 @@ def counts_of(reports: Sequence[Report]) -> list[int]:
 def registers(
     kernel: Callable, arguments: Sequence[object], recorded: Sequence[object], counts: list[int]
 ) -> int | str:
-    """Of a thread on an H100: asked, or as recorded for a kernel with the same counts."""
+    """Per thread on an H100: from the compiler, or as recorded for a kernel with equal counts."""
     if is_asked():
         return compiled(kernel, *arguments).registers
     return recorded[-1] if recorded and list(recorded[1:-1]) == counts else "?"

@@ -1,8 +1,8 @@
 """The shared figure style: fixed colours, one font size, notebook width, the same bytes each time.
 
-In pictures of tensors, a colour has one meaning in every figure; plots of measurements
-use INK and QUIET. The colours are those of Okabe and Ito, which people with
-a colour vision deficiency can tell apart, and their lightness differs, so grey prints work.
+In pictures of tensors, a colour has one meaning in every figure; plots of measurements use INK and
+QUIET. The colours are from Okabe and Ito. People with a colour vision deficiency can tell them
+apart, and their lightness differs, so grey prints work.
 """
 
 import io
@@ -26,13 +26,13 @@ QUIET = "#767676"
 PAPER = "#FFFFFF"
 EMPTY = "#F2F2F2"
 
-# A sequence keeps its hue through all figures. All are darker than the tensors or lighter than
-# them, in turn: no sequence can be taken for a tensor, in grey and by a colour-blind reader too.
+# A sequence keeps its hue in all figures. The hues are alternately darker and lighter than the
+# tensors' colours, so no sequence looks like a tensor, even in grey or to a colour-blind reader.
 SEQUENCES = ("#332288", "#CFE08A", "#4D5A2A", "#E3C9B0", "#661100", "#882255")
 UNUSED_HATCH = "////"
 
 SVG, PNG = "image/svg+xml", "image/png"
-# A place has two digits: 1/7,200 inch is enough, and a third less to store.
+# Coordinates get two digits: 1/7,200 inch is precise enough and saves a third of the space.
 PLACE = re.compile(rb"\b([1-9]\d*\.\d\d)\d+")  # not the small factors that scale letters
 WIDTH = 7.2  # inches: the width of a notebook's text
 DPI = 120
@@ -54,7 +54,7 @@ RC = {
 }
 
 
-# Decorator of every function that draws a figure: the style holds for all that it adds.
+# Decorator of every function that draws a figure, so that the style applies to all it adds.
 styled = rc_context(RC)
 
 
@@ -73,14 +73,14 @@ def new_figure(
 def _save(
     figure: Figure, canvas: type[FigureCanvasBase], canvas_dpi: int, **options: object
 ) -> bytes:
-    """Lays out, then draws: `savefig` alone would draw everything twice, once to lay it out.
+    """Lay out, then draw: `savefig` alone would draw everything twice, once for the layout.
 
-    canvas, canvas_dpi  with which `savefig` would do so
+    canvas, canvas_dpi  what `savefig` would use for the layout
     """
     buffer = io.BytesIO()
     dpi, engine = figure.dpi, figure.get_layout_engine()
     with rc_context(RC):
-        engine.execute(figure)  # the layout settles at the second time only
+        engine.execute(figure)  # the layout settles only the second time
         canvas(figure)
         figure.dpi = canvas_dpi
         engine.execute(figure)
@@ -104,10 +104,10 @@ def svg(figure: Figure) -> bytes:
 
 @dataclass(frozen=True)
 class Shown:
-    """A figure as a notebook shows it; its title is the text for who cannot see it.
+    """A figure as a notebook shows it; its title is the alternative text.
 
-    The SVG is sharp at any size. JupyterLab shows none in a notebook that it does not trust, as
-    after a clone: then it takes the PNG.
+    The SVG is sharp at any size. In a notebook that it doesn't trust, for example after a clone,
+    JupyterLab shows the PNG instead.
     """
 
     figure: Figure
@@ -124,12 +124,12 @@ def show(figure: Figure) -> Shown:
 
 
 def lighter(color: str, amount: float = 0.6) -> str:
-    """The colour, mixed with white: the same thing, but not new."""
+    """The colour mixed with white, for things that were there before."""
     parts = (int(color[i : i + 2], 16) for i in (1, 3, 5))
     return "#" + "".join(f"{round(part + (255 - part) * amount):02X}" for part in parts)
 
 
 def ink_on(color: str) -> str:
-    """Black or white, whichever can be read on the colour."""
+    """Black or white, whichever is readable on the colour."""
     red, green, blue = (int(color[i : i + 2], 16) / 255 for i in (1, 3, 5))
     return INK if 0.299 * red + 0.587 * green + 0.114 * blue > 0.45 else PAPER

@@ -1,4 +1,4 @@
-"""Figures of notebook 07: which thread reads and writes which element, as a kernel ran."""
+"""Figures of notebook 07: which thread read and wrote which element in a run of a kernel."""
 
 import math
 import textwrap
@@ -18,7 +18,7 @@ from pa_tutorial.viz.drawing import SMALL, board, box, frame, note, plural, writ
 
 TINY = 6  # points: indices
 COLUMNS, ROW = 25, 0.19  # width of a figure in cells; height of a cell in inches
-STEP = 2.3  # rows of cells and of threads are this far apart
+STEP = 2.3  # distance from the cells of an array to the threads below
 GAP = 0.4  # between the runs of an array, and between thread blocks
 MOST_LAYERS = 6
 Place = tuple[float, float]
@@ -26,7 +26,7 @@ Place = tuple[float, float]
 
 @dataclass(frozen=True)
 class Access:
-    """What one thread did. layer: how often data had been handed on through arrays before."""
+    """What one thread did. layer: how often data had passed through arrays before."""
 
     layer: int
     instruction: int
@@ -39,7 +39,7 @@ class Access:
 
 @dataclass(frozen=True)
 class Run:
-    """What a launch did. shared: the sizes of its shared arrays; error: why there was none."""
+    """What a launch did. shared: the sizes of its shared arrays; error: why it didn't run."""
 
     out: np.ndarray
     accesses: Sequence[Access] = ()
@@ -54,14 +54,14 @@ class Run:
 def run_of(task: Task, kernel: Callable) -> Run:
     try:
         report, out = task.launched(kernel, collect=True, max_turns=1000)
-    except Exception as error:  # what a reader writes may raise anything
+    except Exception as error:  # a reader's kernel may raise anything
         return Run(np.full_like(task.expected, np.nan), error=str(error).partition("\n")[0])
     shared = {a.name: math.prod(a.shape) for a in report.trace.arrays if a.space == "shared"}
     return Run(out, list(accesses(report.trace)), report.findings, shared)
 
 
 def accesses(trace: Trace) -> Iterator[Access]:
-    """In order. A thread that reads what was written in layer n is in layer n + 1 from then on."""
+    """In order. A thread that reads data written in layer n is in layer n + 1 from then on."""
     written, layers = {}, {}
     for record, thread in zip(trace.records, trace.threads.tolist(), strict=True):
         kind, who = KINDS[record.kind], (int(record.block), thread)
@@ -79,14 +79,14 @@ def accesses(trace: Trace) -> Iterator[Access]:
 
 
 def drawn(name: str, kernel: Callable) -> style.Shown:
-    """What a reader's kernel does in the first case of an exercise; dotted, what ours does."""
+    """What a reader's kernel does in the first case of an exercise; dotted: what ours does."""
     exercise = find(name)
     return style.show(draw_threads(exercise.drawn(), kernel, exercise.solution))
 
 
 @style.styled
 def draw_threads(task: Task, kernel: Callable, ours: Callable) -> Figure:
-    """Arrays above, threads, arrays below: a line for each access. Red: what is wrong."""
+    """Arrays above, threads, arrays below, with a line per access. Red: what is wrong."""
     wanted, run = run_of(task, ours), run_of(task, kernel)
     title = textwrap.fill(finding_of(task, kernel.__name__, run), 95)
     layers = 1 + max(access.layer for access in (*wanted.accesses, *run.accesses))
@@ -97,7 +97,7 @@ def draw_threads(task: Task, kernel: Callable, ours: Callable) -> Figure:
 
 
 def finding_of(task: Task, name: str, run: Run) -> str:
-    """The title: what was found, or what is wrong, or how much was moved."""
+    """The title: the finding, or what is wrong, or how many accesses there were."""
     if run.findings or run.error:
         return run.error or str(run.findings[0]).splitlines()[0]
     if np.isnan(run.out).all():
@@ -150,7 +150,7 @@ class Picture:
         board(self.axes, COLUMNS - 2, STEP * 2 * self.layers + 1.9, -2, -1.1)
 
     def written_in(self, layer: int) -> Mapping[str, np.ndarray]:
-        """Shared arrays, as many elements as there are threads; out at the end."""
+        """Shared arrays, with as many elements as there are threads; out at the end."""
         found = {}
         for run in (self.wanted, self.run):
             names = {a.array for a in run.accesses if (a.layer, a.kind) == (layer, "write")}
@@ -178,7 +178,7 @@ class Picture:
             x += width + 2.2
 
     def draw_index(self, x: float, y: float, element: int, array: np.ndarray) -> None:
-        """Of each element; of several axes, once for each run along the last."""
+        """The index of each element; with several axes, one per run along the last axis."""
         *first, last = map(int, np.unravel_index(element, array.shape))
         if not first or last == array.shape[-1] // 2:
             text = ", ".join([*map(str, first), ":"]) if first else last
@@ -211,7 +211,7 @@ class Picture:
             note(self.axes, ends[1] + 0.2, y - 0.45, "barrier", "left")
 
     def draw_line(self, access: Access, **look: object) -> Place | None:
-        """Returns where the element is; for a read, where it was written last."""
+        """Returns the place of the element; for a read, where it was written last."""
         is_write, layer = access.kind == "write", access.layer
         layers = range(layer, self.layers) if is_write else range(layer - 1, -2, -1)
         keys = ((n, access.array, access.element) for n in layers)

@@ -1,4 +1,4 @@
-"""The figure of notebook 15: where each token of a tile lies, and what is masked."""
+"""The figure of notebook 15: where each token of a tile is stored, and what is masked."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,10 +13,10 @@ PIECE = 8  # elements that are drawn as one
 
 @style.styled
 def draw_tile(offset: Tensor, is_kv: Tensor, k_cache: Tensor) -> Figure:
-    """What a kernel found for one tile of keys, of KV head 0.
+    """What a kernel computed for one tile of keys of KV head 0.
 
-    offset   [tile_size, padded head size]  of each element in the cache
-    is_kv    [tile_size, padded head size]  what is not masked; whole rows, each with a whole head
+    offset   [tile_size, padded head size]  offset of each element in the cache
+    is_kv    [tile_size, padded head size]  false where masked; whole tokens, each with a whole head
     k_cache  [num_blocks, num_kv_heads, block_size, head_size]
     """
     tile_size, width = offset.shape
@@ -51,6 +51,6 @@ def place_of(offset: Tensor, is_kv: Tensor, k_cache: Tensor, token: int) -> str:
 
 
 def _outline(axes: Axes, x: float, y: float, width: float, height: float, text: str) -> None:
-    """A frame around what a mask keeps out, with its name on it."""
+    """A named frame around everything that a mask excludes."""
     frame(axes, x, y, width, height, style.NAN, linewidth=1.2)
     write(axes, x + width / 2, y + height / 2, text, color=style.NAN, bbox=plate(1.5))

@@ -1,4 +1,4 @@
-"""Figures of notebook 09: a kernel's accesses, drawn from its trace: which bytes, which thread."""
+"""Figures of notebook 09: which thread accesses which bytes, drawn from a kernel's trace."""
 
 from collections.abc import Mapping
 
@@ -15,9 +15,9 @@ from pa_tutorial.viz.drawing import board, box, cell, note, span
 
 @style.styled
 def draw_walk(traces: Mapping[str, Trace], title: str) -> Figure:
-    """The address walk of a warp: a row for each transaction, a column for each byte of the array.
+    """The addresses of a warp: a line per transaction, a column per byte of the array.
 
-    traces  heading -> accesses to one array by one warp; a panel each
+    traces  heading -> accesses to one array by one warp; one panel each
     """
     most = max(trace.num_instructions for trace in traces.values())
     figure, panels = style.new_figure(
@@ -57,8 +57,8 @@ def draw_thread_map(
 ) -> Figure:
     """Which thread touches which element with the first warp instruction; below, the sectors.
 
-    traces   heading -> accesses to one array with rows of whole sectors; a panel each. Its last two
-             axes run along a row, with a gap after each run of the last one.
+    traces   heading -> accesses to one array with rows of whole sectors; one panel each. Its last
+             two axes run along a row, with a gap after each run of the last one.
     group    neighbouring lanes that share a shade; a later warp is lighter
     row_name, run_name   words for the rows, and for the runs in a row
     """
@@ -81,7 +81,7 @@ def _rows_runs_elements(trace: Trace) -> tuple[int, int, int]:
 
 
 def _x(column: int, elements: int) -> float:
-    """Where a column begins: there is a gap after each run."""
+    """Where a column begins, with a gap after each run."""
     return column + 0.3 * (column // elements)
 
 
@@ -129,7 +129,7 @@ def threads_of_elements(trace: Trace) -> dict[int, list[int]]:
 
 
 def elements_of_records(trace: Trace) -> list[range]:
-    """For each record the elements that it touches, several for a vector."""
+    """For each record, the elements that it touches; a vector has several."""
     array = trace.the_array()
     first = np.ravel_multi_index(array.indices(trace.records.address), array.shape)
     counts = trace.records.num_bytes // array.dtype.itemsize

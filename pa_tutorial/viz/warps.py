@@ -1,4 +1,4 @@
-"""Figures of notebook 09: what the lanes of a warp do together, and the GPU that they run on."""
+"""Figures of notebook 09: what the lanes of a warp do together, and the GPU they run on."""
 
 import math
 from collections.abc import Mapping
@@ -14,17 +14,18 @@ from pa_tutorial.simt.traffic import NUM_BANKS, WORD, shared_traffic, units
 from pa_tutorial.viz import style
 from pa_tutorial.viz.drawing import arrow, board, box, cell, note, plural
 
-STEP = 1.9  # rows of lanes are this far apart
+STEP = 1.9  # distance between lines of lanes
 
 
 def summed_lanes(trace: Trace) -> list[dict[int, frozenset[int]]]:
     """After each shuffle of a warp: lane -> the lanes whose values are in its sum.
 
-    As in a reduction, if each lane adds what it reads to what it has: a trace says who reads from
-    whom, and not what is done with it. The first entry is before all shuffles.
+    This assumes a reduction in which each lane adds what it reads to what it has: a trace says
+    which lane reads from which, not what it does with the value. The first entry is the state
+    before all shuffles.
 
-    Raises ValueError if the trace has no shuffles, is not of one warp of one thread block, or
-    goes on after a sum is complete: then it is of several reductions.
+    Raises ValueError if the trace has no shuffles, isn't from one warp of one thread block, or
+    continues after a sum is complete, because it then has several reductions.
     """
     shuffles = trace.only(kind="shuffle")
     records = shuffles.records
@@ -56,8 +57,8 @@ def _steps(shuffles: Trace) -> list[list[tuple[int, int]]]:
 
 @style.styled
 def draw_reduction(trace: Trace) -> Figure:
-    """A reduction of one warp, drawn from its shuffles: from row to row, who reads from whom. Below
-    the lane stands how many lanes are in its sum."""
+    """A reduction of one warp, drawn from its shuffles: which lane reads from which. The number
+    below a lane says how many lanes are in its sum."""
     states = summed_lanes(trace)
     lanes = sorted(states[0])
     figure, axes = style.new_figure(_finding(states), 0.5 + 0.55 * len(states))
@@ -91,9 +92,9 @@ def _finding(states: list[dict[int, frozenset[int]]]) -> str:
 
 @style.styled
 def draw_banks(traces: Mapping[str, Trace], title: str) -> Figure:
-    """Shared memory as rows of 32 banks, and the words that one instruction of a warp wants.
+    """Shared memory in lines of 32 banks, and the words that one warp instruction accesses.
 
-    traces  heading -> one warp instruction that touches shared memory; a panel each
+    traces  heading -> one warp instruction that touches shared memory; one panel each
     """
     figure, panels = style.new_figure(
         title, 3.6, ncols=len(traces), nrows=2, squeeze=False, height_ratios=(3, 1), sharex=True
@@ -136,7 +137,7 @@ def _memory(axes: Axes, trace: Trace) -> None:
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
 
 
-NUM_THREADS = 128  # of a thread block, in vLLM
+NUM_THREADS = 128  # per thread block, in vLLM
 
 
 @style.styled

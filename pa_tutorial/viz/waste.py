@@ -11,8 +11,8 @@ from pa_tutorial.paging.waste import NOBODY, Kind, MemoryMap, Simulation, memory
 from pa_tutorial.viz import style
 from pa_tutorial.viz.drawing import board, box, plate, write
 
-PAGES_A_ROW = 32  # of the picture in notebook 00
-SLOTS_A_ROW = 16  # where every slot is drawn
+PAGES_A_ROW = 32  # in the picture of notebook 00
+SLOTS_A_ROW = 16  # if every slot is drawn
 
 KIND_STYLES = {
     Kind.TOKENS: ("tokens", {"color": style.INK}),
@@ -25,7 +25,7 @@ KIND_STYLES = {
 
 @style.styled
 def draw_shares(runs: Mapping[str, Simulation]) -> Figure:
-    """A bar for each run: what the slots are for, on average while requests wait."""
+    """One bar per run: what the slots are used for, on average while requests wait."""
     tokens = [run.shares[Kind.TOKENS] for run in runs.values()]
     figure, axes = style.new_figure(
         f"Between {min(tokens):.1%} and {max(tokens):.1%} of the memory holds tokens, "
@@ -59,7 +59,7 @@ def _draw_share(axes: Axes, row: int, left: float, share: float, kind: Kind) -> 
 
 
 def small_memory_maps(step: int) -> dict[str, MemoryMap]:
-    """The requests of notebook 02, 24 times shorter, so that every slot of 384 can be seen."""
+    """The requests of notebook 02, 24 times shorter, so that each of 384 slots is visible."""
     requests = [
         Request(-(-request.prompt_len // 24), -(-request.output_len // 24))
         for request in long_tailed_requests(400, seed=0)
@@ -73,10 +73,10 @@ def small_memory_maps(step: int) -> dict[str, MemoryMap]:
 
 @style.styled
 def draw_small_memory_map() -> Figure:
-    """The example of notebook 02: every slot after 30 steps; a hue and a number for a request.
+    """The example of notebook 02: every slot after 30 steps; each request has a hue and a number.
 
-    Full colour: a token stands there. Light: held, a token will come. Hatched: held for nothing.
-    White: free. Dots: free, and the next request does not fit into any gap.
+    Full colour: it has a token. Light: reserved for a token. Hatched: reserved but never used.
+    White: free. Dots: free, but the next request doesn't fit into any gap.
     """
     step = 30
     maps = small_memory_maps(step)

@@ -1,4 +1,4 @@
-"""The figure of notebook 12: who reads the first bytes of a block, transaction by transaction."""
+"""The figure of notebook 12: which thread reads a block's first bytes in which transaction."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ ARRAYS = {"K": ("k_cache", style.K), "V": ("v_cache", style.V)}
 
 @dataclass(frozen=True)
 class Read:
-    """What one thread reads in one transaction; the byte is counted from the start of a block."""
+    """What one thread reads in one transaction; bytes count from the start of a block."""
 
     transaction: int
     thread: int
@@ -27,7 +27,7 @@ class Read:
 
 
 def first_reads(trace: Trace, array: str, start: int) -> list[Read]:
-    """The reads of the bytes from `start` on, where a block begins: who is in which transaction."""
+    """The reads from byte `start` on, where a block begins: which thread in which transaction."""
     trace = trace.only(array=array)
     byte = trace.records.address - trace.the_array().address - start
     here = (byte >= 0) & (byte < SHOWN)
@@ -38,9 +38,9 @@ def first_reads(trace: Trace, array: str, start: int) -> list[Read]:
 
 @style.styled
 def draw_first_reads(traces: Mapping[str, Trace], start: int) -> Figure:
-    """A line for each memory transaction: which bytes of a block each thread reads.
+    """One line per memory transaction: which bytes of a block each thread reads.
 
-    traces  two ways to load, by name: of launches of a v1 kernel on the same step
+    traces  two ways to load, by name: traces of launches of a v1 kernel on the same step
     start   byte at which the block begins, the same in K and V
     """
     panels = {

@@ -1,11 +1,11 @@
-"""A microscope for kernels: who touches what, when, one warp instruction after another.
+"""A microscope for kernels: which lane touches what, one warp instruction at a time.
 
 report = launch(kernel, grid, block, *args, trace=0)
 microscope(report)                          # in a notebook
 microscope(report).save_html("look.html")   # a page of its own
 
-panes.py      what is shown of an array, as data
-data.py       a trace as data for the page
+panes.py      which part of an array is shown, as data
+data.py       turns a trace into data for the page
 page.py       the widget, the page, the picture
 still.py      draws the picture
 paged_panes.py  the panes of the paged kernel
@@ -36,19 +36,18 @@ def microscope(
     at: int | Trace | None = None,
     lane: int | None = None,
 ) -> Microscope:
-    """One thread block of a traced launch, to step through.
+    """Step through one thread block of a traced launch.
 
-    report  of launch(..., trace=...), or of the method simulate of a prepared launch
-    block   number or index of a traced thread block; by default the first one
-    panes   how global arrays are laid out; those without a pane are shown in the order of
-            addresses
-    at      opens at this warp instruction, a number as in `report.trace.records`; or at the
-            first one of a part of the trace, as `report.trace.only(...)` gives it. (The page
-            counts the instructions of its thread block from 1.)
+    report  of launch(..., trace=...), or of a prepared launch's `simulate`
+    block   number or index of a traced thread block; by default the first
+    panes   layouts of global arrays; arrays without a pane are shown in the order of addresses
+    at      opens at this warp instruction, a number as in `report.trace.records`, or at the first
+            instruction of a part of the trace from `report.trace.only(...)`. (The page counts the
+            instructions of its thread block from 1.)
     lane    opens with this lane followed
 
-    Raises TypeError for what is no report or no pane, ValueError if nothing was traced or
-    touched, or for a block, a pane, an instruction or a lane that is not there.
+    Raises TypeError for a wrong report or pane, and ValueError if nothing was traced or touched,
+    or for a block, a pane, an instruction or a lane that doesn't exist.
     """
     if not isinstance(report, Report):
         raise TypeError(f"report is a {type(report).__name__}; needed is launch(..., trace=0)")

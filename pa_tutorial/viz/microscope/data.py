@@ -1,7 +1,7 @@
-"""The trace of one thread block as data for the page: small, and quick to unpack.
+"""The trace of one thread block as compact data for the page, quick to unpack.
 
-The addresses of a warp instruction are one number and a pattern: how far each lane is from it.
-There are few patterns, because kernels repeat themselves.
+The addresses of a warp instruction are stored as one number and a pattern with each lane's distance
+from it. There are few patterns, because kernels repeat themselves.
 """
 
 import ast
@@ -21,14 +21,14 @@ from pa_tutorial.viz.microscope.panes import Pane, local_as_data, pane_as_data, 
 
 TYPES = {"u1": "Uint8Array", "u2": "Uint16Array", "u4": "Uint32Array", "f8": "Float64Array"}
 TYPES |= {"i4": "Int32Array"}
-# Dark to light; people with a colour vision deficiency can tell its ends apart, and so can grey.
+# Dark to light: the ends differ for people with a colour vision deficiency, and in grey.
 LANE_COLORS = [to_hex(colormaps["viridis"](lane / (WARP_SIZE - 1))) for lane in range(WARP_SIZE)]
 
 
 def as_data(report: Report, trace: Trace, panes: Sequence[Pane]) -> dict[str, object]:
-    """All that the page needs, as numbers and texts.
+    """Everything the page needs, as numbers and texts.
 
-    trace  of one thread block
+    trace  the trace of one thread block
     """
     block = int(trace.records.block[0])
     index = np.unravel_index(block, trace.grid[::-1])[::-1]
@@ -58,11 +58,11 @@ def as_data(report: Report, trace: Trace, panes: Sequence[Pane]) -> dict[str, ob
 
 
 def columns(trace: Trace) -> dict[str, np.ndarray]:
-    """For each warp instruction its fields, its lanes and their addresses, and what it costs.
+    """For each warp instruction, its fields, its lanes, their addresses and its cost.
 
-    lanes    a bit for each lane
-    base     the address of the first lane; of a shuffle, the lane that it reads
-    pattern  number of a row of `patterns`, [number, 32]: what to add for each lane
+    lanes    one bit per lane
+    base     the address of the first lane; for a shuffle, the lane that it reads
+    pattern  index into `patterns`, [number, 32]: what to add for each lane
     """
     records = trace.records
     numbers, first, of = np.unique(records.instruction, return_index=True, return_inverse=True)
@@ -97,7 +97,7 @@ def packed(values: np.ndarray) -> dict[str, str]:
 
 
 def places(trace: Trace) -> list[dict[str, object]]:
-    """Every place: in which source it is (-1: of no known one), its line and text."""
+    """Every place: its source (-1: unknown), line and text."""
     numbers = {(s.name, s.file, n): i for i, s in enumerate(trace.sources) for n in s.lines}
     return [
         {
@@ -128,7 +128,7 @@ def arrays(trace: Trace) -> list[dict[str, object]]:
 
 
 def aliases(trace: Trace) -> dict[str, list[str]]:
-    """array -> other names that the kernel gives to the whole of it: `logits = shared_mem`."""
+    """array -> other names that the kernel gives to the whole array: `logits = shared_mem`."""
     found: dict[str, list[str]] = {}
     known = {array.name: array.name for array in trace.arrays}
     tree = next(s.tree for s in trace.sources if s.name == trace.kernel)
@@ -141,7 +141,7 @@ def aliases(trace: Trace) -> dict[str, list[str]]:
 
 
 def findings(report: Report, trace: Trace) -> list[dict[str, object]]:
-    """Their words and their instructions, counted in this trace; null: not in it."""
+    """Their texts and their instructions, counted in this trace; null: not in it."""
     numbers = np.unique(trace.records.instruction).tolist()
     position = {number: i for i, number in enumerate(numbers)}
     return [

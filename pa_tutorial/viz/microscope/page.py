@@ -1,4 +1,4 @@
-"""The microscope as a thing to look at: in JupyterLab, as a page of its own, as a picture."""
+"""Show the microscope: in JupyterLab, as a separate page, or as a picture."""
 
 import json
 import os
@@ -77,15 +77,14 @@ def page(title: str, data: str) -> str:
 class Microscope:
     """One thread block under the microscope. Show it in a notebook, or save it as a page.
 
-    report  with the findings
-    trace   of the thread block
-    panes   one for each global array
-    step    where it opens: number of a warp instruction, counted from 0 in this trace
-    lane    which lane is followed then; None: all
+    report  the report, with the findings
+    trace   the trace of the thread block
+    panes   one per global array
+    step    the warp instruction at which it opens, counted from 0 in this trace
+    lane    the lane that is followed then; None: all
 
-    In JupyterLab it is interactive. Where that cannot be (no anywidget, or the variable
-    PA_TUTORIAL_STATIC is set, as for notebooks that are committed) it is the picture of the
-    instruction at which it opens.
+    In JupyterLab it is interactive. Without anywidget, or if PA_TUTORIAL_STATIC is set as for
+    committed notebooks, it is a picture of the instruction at which it opens.
     """
 
     report: Report
@@ -96,7 +95,7 @@ class Microscope:
 
     @cached_property
     def data(self) -> dict[str, object]:
-        """What the page knows."""
+        """The page's data."""
         numbers = np.unique(self.trace.records.instruction)
         now = self.trace.only(instruction=int(numbers[self.step]))
         warp = None if self.lane is None else int(now.records.warp[0])
@@ -108,12 +107,12 @@ class Microscope:
         return json.dumps(self.data, separators=(",", ":"))
 
     def save_html(self, path: str | Path) -> None:
-        """One file that any browser shows, without a network."""
+        """Save one file that any browser shows without a network."""
         text = page(f"{self.trace.kernel} under the microscope", self.as_json)
         Path(path).write_text(text, encoding="utf-8", newline="\n")
 
     def picture(self) -> Figure:
-        """The instruction at which it opens, drawn: what stands in a committed notebook."""
+        """A picture of the instruction at which it opens, as in committed notebooks."""
         shared = shared_as_data(self.trace)
         shapes = [pane_as_data(pane, self.trace) for pane in self.panes]
         shapes += [shared] if shared else []

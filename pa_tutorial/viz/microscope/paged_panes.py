@@ -28,12 +28,12 @@ def run_microscope(run: Run, at: int | Trace | None = None, lane: int | None = N
 
 
 def paged_panes(prepared: PagedLaunch, block: Index = (0, 0, 0)) -> tuple[Pane, ...]:
-    """For one thread block (head, sequence, partition) of a prepared launch of the paged kernel.
+    """The panes of one thread block (head, sequence, partition) of a launch of the paged kernel.
 
-    A tile of K or V is one block of the KV cache, for one KV head, in the order of the sequence.
-    A row has BLOCK_SIZE * X elements: one piece of all tokens of K, X rows of V.
+    A tile of K or V is one block of the KV cache for one KV head, in the order of the sequence.
+    A line has BLOCK_SIZE * X elements: one piece of every token of K, or X rows of V.
 
-    Raises ValueError for a launch of another kernel, or a thread block that it does not have.
+    Raises ValueError for a launch of another kernel, or for a thread block that doesn't exist.
     """
     whole = {"q", "k_cache", "v_cache", "kv_block_stride"} <= set(prepared.arguments)
     allowed = "of the paged kernel: v1, or the partitions of v2"
@@ -60,7 +60,7 @@ def paged_panes(prepared: PagedLaunch, block: Index = (0, 0, 0)) -> tuple[Pane, 
 
 
 def _tiles(prepared: PagedLaunch, block: Index) -> tuple[Tile, ...]:
-    """The blocks that one thread block reads. One that stands twice in the table is one tile."""
+    """The blocks that one thread block reads. A block that is in the table twice is one tile."""
     g, (head, sequence, partition), given = prepared.geometry, block, prepared.arguments
     kv_head = head // g.NUM_QUERIES_PER_KV
     tokens = range(int(given["seq_lens"][sequence]))[partition * g.PARTITION_SIZE :]
@@ -92,7 +92,7 @@ def _labels(geometry: Geometry, element: Mapping[str, int]) -> dict[str, dict[st
 def _head_pane(
     geometry: Geometry, array: str, start: int, head: int, sequence: int, run: int
 ) -> Pane:
-    """One head of q or out, in one row; a gap after `run` elements."""
+    """One head of q or out in one line, with a gap after every `run` elements."""
     size = geometry.HEAD_SIZE
     columns = Axis("vec", size // run, run), Axis("in vec", run, 1)
     values = {"sequence": sequence, "head": head}
@@ -103,7 +103,7 @@ def _head_pane(
 
 
 def _out_pane(prepared: PagedLaunch, head: int, sequence: int, partition: int) -> Pane:
-    """v1's out, or in v2 the row of one partition."""
+    """v1's out, or in v2 the output of one partition."""
     num_heads, _, num_partitions = prepared.grid
     row = (sequence * num_heads + head) * num_partitions + partition
     size = prepared.geometry.HEAD_SIZE

@@ -1,7 +1,7 @@
-"""What a pane of the microscope shows: an array cut into tiles, each a grid of elements.
+"""A pane of the microscope shows an array cut into tiles, each a grid of elements.
 
-A pane is data. The default panes show memory in the order of addresses; a pane of your own says
-what the axes of the memory mean, and the microscope names every element by them.
+A pane is data. The default panes show memory in the order of addresses; your own pane says what
+the axes of the memory mean, and the microscope uses them to name every element.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from pa_tutorial.viz import style
 
 ROW = 32  # elements in a row of a default pane
 TILE_ROWS = 16  # rows of a tile of a default pane
-LONG = 128  # elements of a local array that stand in one row
+LONG = 128  # the most elements of a local array in one row
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Tile:
-    """A part of an array: where it starts (in elements), and what is the same in all of it."""
+    """A part of an array: where it starts (in elements), and the values that all of it shares."""
 
     title: str
     start: int = 0
@@ -54,12 +54,12 @@ class Pane:
     rows, columns  axes of each tile, the slowest first; there is a gap after each run of the
              last one in `columns`
     tiles    the parts of the array that are shown
-    labels   name -> its terms, {axis or value of the tile: factor}: what the microscope says of
+    labels   name -> its terms, {axis or value of the tile: factor}: how the microscope describes
              an element. {"token": {"logical block": 16, "offset": 1}}
-    color    of what was touched before, as matplotlib writes colours
+    color    colour of elements touched earlier, as Matplotlib writes colours
 
-    Raises ValueError for no tile, no axis, two axes of one name, an unknown colour, and a label
-    with a term that is neither an axis nor a value of every tile.
+    Raises ValueError without a tile or an axis, and for two axes with one name, an unknown colour,
+    or a label with a term that is neither an axis nor a value of every tile.
     """
 
     array: str
@@ -85,7 +85,7 @@ class Pane:
 
 
 def array_number(trace: Trace, name: str) -> int:
-    """Index in trace.arrays of the global array of this name. Raises ValueError if there is none,
+    """Index in trace.arrays of the global array with this name. Raises ValueError if there is none
     or more than one."""
     numbers = [i for i, a in enumerate(trace.arrays) if (a.name, a.space) == (name, "global")]
     names = ", ".join(a.name for a in trace.arrays if a.space == "global") or "none"
@@ -94,15 +94,15 @@ def array_number(trace: Trace, name: str) -> int:
 
 
 def default_panes(trace: Trace) -> tuple[Pane, ...]:
-    """A pane for each global array: what is touched of it, in the order of addresses."""
+    """One pane per global array: the touched elements, in the order of addresses."""
     arrays = [(i, a) for i, a in enumerate(trace.arrays) if a.space == "global"]
     return tuple(memory_pane(trace, i, a) for i, a in arrays)
 
 
 def memory_pane(trace: Trace, number: int, array: TracedArray) -> Pane:
-    """Memory as it lies. Rows are those of the last axis, if they are short; else of 32 elements.
+    """Memory in order. A row is the last axis if that is short, else 32 elements.
 
-    A tile is a few rows; those that nobody touches are left out.
+    A tile is a few rows; rows that no thread touches are left out.
     """
     last = array.shape[-1] if array.shape and array.shape[-1] <= 2 * ROW else ROW
     columns = last if len(array.shape) > 1 else min(ROW, max(prod(array.shape), 1))
@@ -128,7 +128,7 @@ def pane_as_data(pane: Pane, trace: Trace) -> dict[str, object]:
 
 
 def _as_data(pane: Pane, number: int | None, array: TracedArray) -> dict[str, object]:
-    """`low` is the array's first byte, `end` the one behind its last."""
+    """`low` is the array's first byte, `end` the byte after its last."""
     itemsize, first = array.dtype.itemsize, array.address
     steps = [s * (n - 1) for s, n in zip(array.strides, array.shape, strict=True)]
     low, high = (sum(f(step, 0) for step in steps) for f in (min, max))
@@ -148,7 +148,7 @@ def _as_data(pane: Pane, number: int | None, array: TracedArray) -> dict[str, ob
 
 
 def shared_as_data(trace: Trace) -> dict[str, object] | None:
-    """Shared memory by bank: a row has the 32 words of the 32 banks. None: there is none."""
+    """Shared memory by bank: a row has one word per bank. None without shared memory."""
     arrays = [a for a in trace.arrays if a.space == "shared"]
     if not arrays:
         return None
@@ -162,7 +162,7 @@ def shared_as_data(trace: Trace) -> dict[str, object] | None:
 
 
 def local_as_data(number: int, array: TracedArray) -> dict[str, object]:
-    """A local array of one lane; in one row, if it is not too long."""
+    """A local array of one lane, in one row if it isn't too long."""
     *outer, last = array.shape or (1,)
     runs = Axis("row", prod(outer), last)
     rows, columns = ((), (runs,)) if prod(array.shape) <= LONG else ((runs,), ())

@@ -1,4 +1,4 @@
-"""A picture of one instruction, as the microscope shows it: for pages on which nothing runs."""
+"""A picture of one instruction, as the microscope shows it, for pages without JavaScript."""
 
 from collections.abc import Sequence
 
@@ -74,7 +74,7 @@ def _title(trace: Trace, now: Trace, step: int) -> str:
 
 
 def _draw_source(axes: Axes, trace: Trace, now: Trace) -> None:
-    """The kernel's lines around the instruction; beside a loop, its turn."""
+    """The kernel's lines around the instruction; beside a loop, its iteration."""
     axes.axis("off")
     record = now.records[0]
     way = trace.ways[record.way]
@@ -105,7 +105,7 @@ def _draw_source(axes: Axes, trace: Trace, now: Trace) -> None:
 
 
 def _way_in_words(sites: list[tuple[Site, int]]) -> str:
-    """Function by function: the turns of its loops, and its line."""
+    """For each function, the iterations of its loops, and its line."""
     functions: dict[str, list[str]] = {}
     lines: dict[str, int] = {}
     for site, turn in sites:
@@ -128,7 +128,7 @@ def _draw_timeline(axes: Axes, trace: Trace, step: int) -> None:
     width = min(len(head), PIXELS)
     pixels = np.ones((trace.num_warps, width, 3))
     column = np.arange(len(head)) * width // len(head)
-    for space in ("local", "shared", "global", "none"):  # what comes last is on top
+    for space in ("local", "shared", "global", "none"):  # the last one is on top
         here = head.space == SPACES.index(space)
         pixels[head.warp[here], column[here]] = to_rgb(SPACE_COLORS[space])
     axes.imshow(pixels, aspect="auto", interpolation="nearest", extent=(0, 1, len(pixels), 0))
@@ -143,7 +143,7 @@ def _draw_timeline(axes: Axes, trace: Trace, step: int) -> None:
 
 
 def _draw_lanes(axes: Axes, now: Trace, lane: int | None) -> None:
-    """A chip for each lane, in its colour; pale: not at work."""
+    """One chip per lane, in its colour; pale: not at work."""
     source = dict(zip(now.records.lane.tolist(), now.records.source_lane.tolist(), strict=True))
     for one, color in enumerate(LANE_COLORS):
         face = color if one in source else style.EMPTY
@@ -160,7 +160,7 @@ def _draw_lanes(axes: Axes, now: Trace, lane: int | None) -> None:
 
 
 def _draw_pane(axes: Axes, trace: Trace, now: Trace, shape: dict, lane: int | None) -> None:
-    """The tile that is touched: pale before, the lanes' colours and numbers now."""
+    """The touched tile: earlier accesses pale, the current ones in the lanes' colours."""
     inside = np.add.outer(_offsets(shape["rows"]), _offsets(shape["columns"]))
     unit = shape["unit"]
     touched = _addresses(now.records, unit)
@@ -195,7 +195,7 @@ def _draw_pane(axes: Axes, trace: Trace, now: Trace, shape: dict, lane: int | No
 
 
 def _name_rows(axes: Axes, places: Sequence[float], names: Sequence[str]) -> None:
-    """These names at the left, and nothing else around the axes."""
+    """Show these names at the left, and nothing else around the axes."""
     axes.set_yticks(places, names)
     axes.tick_params(length=0, labelsize=7)
     axes.set_xticks([])
@@ -203,7 +203,7 @@ def _name_rows(axes: Axes, places: Sequence[float], names: Sequence[str]) -> Non
 
 
 def _draw_banks(axes: Axes, now: Trace, run: int) -> None:
-    """Below, the numbers of the banks; red, if a bank must give several words."""
+    """The numbers of the banks, below; red if a bank must serve several words."""
     words = units(now.records, WORD)[1]
     busy = np.bincount(np.unique(words) % NUM_BANKS, minlength=NUM_BANKS)
     axes.set_xticks((np.arange(NUM_BANKS) + 0.5) * run, map(str, range(NUM_BANKS)))
@@ -263,7 +263,7 @@ def _runs(lanes: dict[tuple[int, int], list[int]], run: int) -> list[tuple]:
 
 
 def _belongs(trace: Trace, shape: dict, now: Trace) -> bool:
-    """Does this pane show what the instruction touches?"""
+    """Whether this pane shows what the instruction touches."""
     record = now.records[0]
     if shape["array"] is None:
         return SPACES[record.space] == "shared"
