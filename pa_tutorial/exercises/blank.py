@@ -79,11 +79,16 @@ class Blank:
 
     @property
     def around(self) -> str:
-        """The imports and constants of its kernel: what the answer may use, without functions."""
+        """The imports and constants of its kernel: with these it can be defined."""
         from pa_tutorial.exercises.kernel_file import KernelFile, joined, pieces
 
         parts = pieces(KernelFile(self.file).text())
         return joined({key: text for key, text in parts.items() if key[0] != "function"})
+
+    @property
+    def needs(self) -> str:
+        """What a submission of it needs: see Task."""
+        return self.around
 
     @property
     def num_lines(self) -> int:
