@@ -23,6 +23,7 @@ The answer is the function in the kernel's file, so it has one source.
 """
 
 import ast
+import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -118,7 +119,8 @@ class Blank:
     @property
     def heading(self) -> str:
         lines = "1 line" if self.num_lines == 1 else f"{self.num_lines} lines"
-        return f"**Your turn** ({self.level}, {lines}). {self.text.strip()}"
+        text = re.sub(r"(?<!\n)\n(?!\n)", " ", self.text.strip())
+        return f"**Your turn** ({self.level}, {lines}). {text}"
 
     @property
     def fold(self) -> str:

@@ -45,9 +45,8 @@ def judged(blank: Blank, function: Callable) -> tuple[str, Trial]:
     with one_thread(), torch_settings_kept():
         for number, trial in enumerate(trials):
             if why := why_wrong(blank, trial, function):
-                verb = "is" if number == 1 else "are"
-                passed = f"{number} of {len(trials)} cases {verb} right. " if number else ""
-                return f"not yet. {passed}{title_of(trial)}:\n{why}", trial
+                case = f"Case {number + 1} of {len(trials)}"
+                return f"not yet. {case}, {title_of(trial)}:\n{why}", trial
     return "", trials[0]
 
 
@@ -144,7 +143,10 @@ def in_plain_words(error: BaseException) -> str:
 
 
 def in_its_own_lines(message: str, function: Callable) -> str:
-    """Lines of the reader's function counted from its first, as in its cell."""
+    """Lines of the reader's function counted from its first, as in its cell.
+
+    Of another function only the name is told: it may be the answer to another blank.
+    """
     text, name = text_of(function), getattr(function, "py_func", function).__name__
     lines = [line.strip() for line in text.splitlines()]
 
@@ -152,7 +154,9 @@ def in_its_own_lines(message: str, function: Callable) -> str:
         code = match[2].strip()
         return f"line {lines.index(code) + 1} of {name}: {code}" if code in lines else match[0]
 
-    return re.sub(rf"line (\d+) of {name}: +(.*)", own, message)
+    message = re.sub(rf"line (\d+) of {name}: +(.*)", own, message)
+    message = re.sub(r"\n +line \d+ of _\w+: .*", "", message)  # of to_float and the like
+    return re.sub(rf"line \d+ of (?!{name}:)(\w+): +.*", r"in \1", message)
 
 
 def loop_named(message: str, function: Callable) -> str:
@@ -211,8 +215,8 @@ def pattern(actual: np.ndarray, expected: np.ndarray, place: int, unit: str) -> 
         return f"; {unit}s 0 to {same - 1} all have it"
     if np.isnan(actual).any():
         return (
-            ": something was read that isn't there, such as a slot without a token, or a block "
-            "of no sequence"
+            ": 0 was divided by 0, or something was read that isn't there, such as a slot without "
+            "a token or a block of no sequence"
         )
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = actual / expected
@@ -333,8 +337,11 @@ def draw(blank: Blank, function: Callable, trial: Trial) -> None:
     is_drawn = blank.picture and hasattr(function, "py_func")
     if not is_drawn or function.py_func.__name__ != blank.function:
         return
+    from IPython import get_ipython
     from IPython.display import display
 
+    if get_ipython() is None:
+        return
     from pa_tutorial.viz.accesses import draw_accesses
     from pa_tutorial.viz.style import show
 
