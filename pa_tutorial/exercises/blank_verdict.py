@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Callable
 
 import numpy as np
+import torch
 
 from pa_tutorial.checks.comparing import Comparison, compare
 from pa_tutorial.checks.diagnosing import told_apart
@@ -27,6 +28,7 @@ WORDS = {
     "out": ("output", "element"),
 }
 SHARED = {"naive": "qk"}  # the array with the scores; else logits
+AS_BITS = "A bfloat16 is kept as its bits: is `to_float`, `from_float` or `widen` missing?"
 DEVICE = "@cuda.jit(device=True)"
 FLT_MAX = float(np.finfo(np.float32).max)
 
@@ -102,9 +104,11 @@ def why_wrong(blank: Blank, trial: Trial, function: Callable) -> str:
     wrong = next((c for c in compared if not c.passed), None)
     if wrong is None:
         return ""
-    if blank.file == "sizes":
+    if trial.problem is None:
         return f"  {first_number(wrong, trial.axes)}"
     place, sentence = first_wrong(wrong, compared[0].expected)
+    if trial.problem.dtype == torch.bfloat16:
+        sentence += f"\n  {AS_BITS}"
     writer = last_writer(blank, trial, function, wrong.quantity, place)
     return "\n".join(f"  {line}" for line in (sentence, writer) if line)
 
@@ -116,7 +120,9 @@ ADVICE = {
     "functions of the notebooks, but no other names of yours.",
     r"^race: ": "Is a barrier missing between the two, or should only one thread do this?",
     r"which nobody has written": "Is it the right place? If so, it needs a first value.",
-    r"^only a number can be stored": "Does the function that made it return a number?",
+    r"^only a number can be stored": "Does the function that made it return a number? (A vec is a "
+    "tuple: `store` and `widen` write it.)",
+    r"\[:\]\[:\] has no elements": "It was cut twice: the caller has already passed its part.",
     r"^no statement of \w+ is at": "Put the comment back where what it names is complete.",
     r"has no value here": "The check looks at these variables at the marks: keep their names.",
 }
@@ -212,7 +218,7 @@ def pattern(actual: np.ndarray, expected: np.ndarray, place: int, unit: str) -> 
     there = np.isfinite(expected)
     actual, expected = actual[there], expected[there]
     if same := leading_same(actual, expected):
-        return f"; {unit}s 0 to {same - 1} all have it"
+        return f"; {unit}s 0 {'and 1 both' if same == 2 else f'to {same - 1} all'} have it"
     if np.isnan(actual).any():
         return (
             ": 0 was divided by 0, or something was read that isn't there, such as a slot without "
