@@ -125,8 +125,8 @@ def generation_without_a_cache(prompt: str, num_tokens: int, chunk_len: int) -> 
 
 EXERCISES = (
     Exercise(
-        text="> **Your turn.** Compute the output of the newest token from one query and all keys and "
-        "values, in three lines. `attempt` says what your function gets wrong.",
+        text="> **Your turn.** Compute the output of the newest token from one query and all keys "
+        "and values, in three lines. `attempt` says what your function gets wrong.",
         solution=attend_newest,
         cases=on_steps(ATTEND_CASES, attend_run),
         is_warm_up=True,
