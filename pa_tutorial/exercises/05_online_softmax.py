@@ -261,7 +261,7 @@ def outputs_bound(*case: float) -> float:
 EXERCISES = (
     Exercise(
         text="**Your turn.** Compute *m* and *l* of the softmax in one pass, masked tokens "
-        "included. You see each score only once, and the check notices if you keep them.",
+        "included. You see each score only once, and the check notices if you store them.",
         solution=running_max_and_sum,
         cases=graded(PASS_CASES, pass_run, sums_with_50_digits, ("m|l", "number"), bound=1e-12),
         is_warm_up=True,

@@ -90,8 +90,8 @@ _STRIDE = "Thread t takes t, then t + blockDim.x, then t + 2 * blockDim.x, until
 STRIDES = warm_up(
     copy_in_strides,
     """\
-> **Your turn 4.** 4 threads, 10 elements: thread 0 takes elements 0, 4 and 8, thread 1 takes 1, 5
-> and 9. Use `range(start, stop, step)`. Two lines.""",
+> **Your turn 4.** With 4 threads and 10 elements, thread 0 takes elements 0, 4 and 8, thread 1
+> takes 1, 5 and 9. Use `range(start, stop, step)`. Two lines.""",
     [
         ("four_threads", "4 threads, 10 elements", _STRIDE, ONE, 4, (10,)),
         ("many_turns", "32 threads, 200 elements", _STRIDE, ONE, 32, (200,)),
@@ -204,8 +204,8 @@ _TREE = "After each turn, the first `half` elements together hold the whole sum.
 SUM = warm_up(
     sum_in_shared,
     """\
-> **Your turn 8.** The body of the loop: with 8 threads, `s[0]` becomes `s[0] + s[4]`, `s[1]`
-> becomes `s[1] + s[5]`, and so on; in the next turn two threads add, then one. Three lines.""",
+> **Your turn 8.** Write the body of the loop. With 8 threads, `s[0]` becomes `s[0] + s[4]`,
+> `s[1]` becomes `s[1] + s[5]`, and so on; in the next turn two threads add, then one. Three lines.""",
     [
         ("eight_threads", "8 threads, three turns", _TREE, ONE, 8, (8,)),
         ("two_warps", "64 threads, six turns", _TREE, ONE, 64, (64,)),

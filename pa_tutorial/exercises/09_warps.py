@@ -23,7 +23,7 @@ def largest_of_warp(out, scores):  # 32 lanes, 32 scores; every lane gets the la
 
 LARGEST = warm_up(
     largest_of_warp,
-    "> **Your turn.** The largest of all 32 lanes, with five shuffles. Two lines.",
+    "> **Your turn.** Find the largest score of all 32 lanes, with five shuffles. Two lines.",
     [
         (
             "32_lanes",
@@ -69,7 +69,7 @@ GATHER_CASES = (
     # name, what it isolates, what its failure means, threads, tokens, head_size, block_size
     ("one_block", "one warp, block 0", _PLACE, 32, 8, 32, 8),
     ("shuffled_blocks", "blocks are in no order", "The block table is not used.", 256, 24, 32, 8),
-    ("tail", "11 tokens: the last block is not full", "It must stop where out ends.", 96, 11, 32, 8),
+    ("tail", "11 tokens: the last block is not full", "It must end where out ends.", 96, 11, 32, 8),
     ("few_threads", "one warp", "All threads together must go on up to the end.", 32, 5, 64, 8),
     ("odd_sizes", "heads of 40, blocks of 12", "Sizes need not be powers of 2.", 128, 31, 40, 12),
     ("long", "1,024 threads, 19 blocks of 16", _PLACE, 1024, 300, 128, 16),
@@ -95,9 +95,10 @@ def gather_task(
 
 GATHER = Exercise(
     text="""\
-Copy the tokens of a sequence out of their blocks, with one thread block: plain layout, one KV
-head. No sector of `out` or `cache` may move twice, and warps and lanes must share the work: no more
-memory transactions than full warps need (twice as many if head_size isn't a multiple of 32).""",
+Copy the tokens of a sequence out of their blocks, with one thread block. The layout is the plain
+one, with one KV head. No sector of `out` or `cache` may move twice, and warps and lanes must share
+the work: no more memory transactions than full warps need (twice as many if head_size isn't a
+multiple of 32).""",
     solution=gather_tokens,
     cases=on_tasks(GATHER_CASES, gather_task, ("token", "dim")),
 )
@@ -154,7 +155,7 @@ def transpose_task(draw: int, num_threads: int, head_size: int) -> Task:
 
 TRANSPOSE = Exercise(
     text="""\
-New tokens come as one row per token; vLLM's layout of V wants one row per dim. With a tile in
+New tokens arrive as one row per token, but vLLM's layout of V has one row per dim. With a tile in
 shared memory between them, lanes load and store neighbours on both sides. No sector may move twice,
 the warps must share the work, and there must be no bank conflict.""",
     solution=transpose_tokens,
