@@ -204,9 +204,8 @@ _TREE = "After each turn, the first `half` elements together hold the whole sum.
 SUM = warm_up(
     sum_in_shared,
     """\
-> **Your turn 8.** Write the body of the loop. With 8 threads, `s[0]` becomes `s[0] + s[4]`,
-> `s[1]` becomes `s[1] + s[5]`, and so on; in the next turn two threads add, then one. Three
-> lines.""",
+> **Your turn 8.** Write the loop's body. With 8 threads, `s[0]` becomes `s[0] + s[4]`, `s[1]`
+> becomes `s[1] + s[5]`, and so on; in the next turn two threads add, then one. Three lines.""",
     [
         ("eight_threads", "8 threads, three turns", _TREE, ONE, 8, (8,)),
         ("two_warps", "64 threads, six turns", _TREE, ONE, 64, (64,)),
