@@ -97,7 +97,7 @@ GATHER = Exercise(
     text="""\
 Copy the tokens of a sequence out of their blocks, with one thread block (plain layout, one KV
 head). No sector of `out` or `cache` may move twice, and warps and lanes must share the work: no
-more memory transactions than full warps need (twice as many if head_size isn't a multiple of 32).""",
+more transactions than full warps need (twice as many if head_size isn't a multiple of 32).""",
     solution=gather_tokens,
     cases=on_tasks(GATHER_CASES, gather_task, ("token", "dim")),
 )
