@@ -16,12 +16,15 @@ class Task:
     trials  draw -> the cases; all count equally
     places  one or more pairs (file, function) that the student writes. The trials take the
             function, or a tuple of the functions.
+    needs   for a function that goes into a kernel's file: the imports and constants that its
+            definition needs. None: a submission has everything the function needs
     """
 
     name: str
     trials: Callable[[int], list[Trial]]
     places: tuple[tuple[str, str], ...]
     points: float
+    needs: str | None = None
 
     def answer(self) -> Any:
         """Import the student's functions from the files on sys.path, in the form the trials take.
