@@ -1,4 +1,4 @@
-"""The kernel: vLLM's paged attention, in the original's order and with its names.
+"""The kernel: vLLM's paged attention, in its order and with its names.
 
 Source: vLLM, csrc/attention/attention_kernels.cuh, paged_attention_kernel.
 """

@@ -107,7 +107,7 @@ def test_a_stage_whose_reference_fails_is_no_traceback(monkeypatch) -> None:
     )
     result = attempt("kv_cache")
     assert result.passed == 0
-    words = "full_recompute, which it is compared with, gave no result: trouble on demand"
+    words = "full_recompute, the reference for this case, gave no result: trouble on demand"
     assert words in str(result)
 
 

@@ -142,7 +142,7 @@ def test_tables_of_a_batch_are_padded_with_the_null_block() -> None:
 def test_a_batch_that_does_not_fit_or_is_not_of_one_pool_is_refused() -> None:
     pool = BlockAllocator(9)
     tables = [sequence(pool, words(0, 9)), sequence(pool, [2])]
-    with pytest.raises(TableTooLong, match="a table has 3 blocks, which don.t fit into width 2"):
+    with pytest.raises(TableTooLong, match="a table has 3 blocks, which don't fit"):
         padded_block_tables(tables, 2)
     for stranger in (sequence(BlockAllocator(9), [3]), BlockTable(pool, 2 * BLOCK_SIZE)):
         with pytest.raises(ValueError, match="different pools or block sizes"):
