@@ -24,8 +24,8 @@ def paged_attention(
     grid (num_heads, num_seqs, max_num_partitions), NUM_THREADS threads,
     geometry.dynamic_shared_bytes(max_seq_len) bytes of dynamic shared memory
 
-    geometry  what C++ passes as template arguments; PARTITION_SIZE = 0 is v1, else v2's first half
-    loads     how vecs are read: element_loads, or wider ones
+    geometry  what a C++ template takes; PARTITION_SIZE = 0 is v1, more is the first half of v2
+    loads     how vecs are read: element_loads, or one with wider loads
     """
     HEAD_SIZE, BLOCK_SIZE, X = geometry.HEAD_SIZE, geometry.BLOCK_SIZE, geometry.X
     NUM_THREADS, PARTITION_SIZE = geometry.NUM_THREADS, geometry.PARTITION_SIZE

@@ -1,4 +1,4 @@
-"""v2's second kernel: it merges the partitions of a sequence into one output.
+"""v2's second kernel: the partitions of a sequence become one output.
 
 Source: vLLM, csrc/attention/attention_kernels.cuh, paged_attention_v2_reduce_kernel.
 """
