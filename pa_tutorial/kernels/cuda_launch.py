@@ -52,7 +52,7 @@ class CudaLaunch:
         return self.arguments["seq_lens"]
 
     def simulate(self, **options: object) -> Report:
-        """Run it without a GPU; this writes `out`. The options are those of simt.launch."""
+        """Run it without a GPU; this writes `out`. The options are as for simt.launch."""
         return launch(
             self.kernel,
             self.grid,
@@ -135,7 +135,7 @@ class PartitionedLaunch:
         return self.partitions.arguments[name].view(self.tmp_out.shape[:3])
 
     def simulate(self, **options: object) -> tuple[Report, Report]:
-        """Run both without a GPU. The options are those of simt.launch, the same for both."""
+        """Run both without a GPU. The options are as for simt.launch, and the same for both."""
         return self.partitions.simulate(**options), self.reduce.simulate(**options)
 
     def run(self) -> Tensor:

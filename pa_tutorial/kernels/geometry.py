@@ -119,7 +119,7 @@ class Geometry:
         return self.THREAD_GROUP_SIZE, self.NUM_VECS_PER_THREAD, self.VEC_SIZE
 
     X = constant(
-        "16 / itemsize of the cache: elements of K that lie side by side",
+        "16 / itemsize of the cache: adjacent elements of K",
         lambda g: VEC_BYTES // g.ITEMSIZE,
     )
 

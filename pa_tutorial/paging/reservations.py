@@ -81,7 +81,7 @@ class Contiguous:
         self.clear()
 
     def clear(self) -> None:
-        """Nobody holds anything."""
+        """Release everything."""
         self.slots: dict[int, range] = {}  # request -> its slots, in the order of its tokens
 
     def num_needed(self, request: Request, num_tokens: int) -> int:
@@ -127,7 +127,7 @@ class Blocks:
         self.clear()
 
     def clear(self) -> None:
-        """Nobody holds anything."""
+        """Release everything."""
         self.slots: dict[int, list[int]] = {}  # request -> its slots, in the order of its tokens
         # The last one is taken first: block 0 at the start, later whatever was released last.
         self._free = list(range(self.num_slots // self.block_size))[::-1]

@@ -258,7 +258,7 @@ _BLOCKS = (
     DecodeProblem(
         "stale_slots_far_above", seq_lens=(17, 31), scores="deep_negative", stale=True
     ).isolating(
-        "all scores near -300, those of stale slots near 0",
+        "all scores near -300, but near 0 in stale slots",
         "The maximum is over tokens only: with a stale 0 in it, exp(-300 - 0) is 0 in float32.",
     ),
     DecodeProblem(
