@@ -51,7 +51,7 @@ def assignment(name: str) -> Assignment:
         name=name,
         title=f"Exercises of notebook {name[:2]}",
         text="\n\n".join(f"## `{e.name}` ({POINTS:g} points)\n\n{e.text}" for e in own),
-        tasks=tuple(Task(e.name, e.trials, ((ANSWERS, e.function),), POINTS) for e in own),
+        tasks=tuple(Task(e.name, e.trials, ((ANSWERS, e.function),), POINTS, e.needs) for e in own),
         starter={ANSWERS: answers_file(own, [e.stub for e in own])},
         solution={ANSWERS: answers_file(own, [e.source for e in own])},
     )

@@ -37,11 +37,19 @@ def files_in_notebook(path: Path, assignment: Assignment) -> dict[str, str]:
         known = statements(cell.source for cell in cells if cell.cell_type == "code")
     except Exception as error:  # nbformat raises many kinds
         raise ValueError(f"it is not a notebook: {error!r:.200}") from None
-    found: dict[str, list[str]] = {}
-    for file, name in (place for task in assignment.tasks for place in task.places):
-        if any(name in one.binds for one in known):
-            found.setdefault(file, []).append(name)
-    return {file: excerpt(names, known) + "\n" for file, names in found.items()}
+    names: dict[str, list[str]] = {}
+    alone: dict[str, dict[str, None]] = {}  # each text once, in order
+    for task in assignment.tasks:
+        for file, name in task.places:
+            own = [one for one in known if name in one.binds]
+            if own and task.needs is None:
+                names.setdefault(file, []).append(name)
+            elif own:
+                alone.setdefault(file, {}).update({task.needs: None, excerpt([name], own): None})
+    return {
+        file: "\n\n\n".join([excerpt(names.get(file, []), known), *alone.get(file, ())]) + "\n"
+        for file in {**names, **alone}
+    }
 
 
 def read_text(path: Path) -> str:

@@ -16,12 +16,15 @@ class Task:
     trials  draw -> the cases; each is worth the same part of the points
     places  (file, function), one or more: what the student writes. The trials take the function,
             or a tuple of the functions.
+    needs   of a function that is put into a kernel's file: the imports and constants with which
+            it can be defined. None: a submission has all that the function needs
     """
 
     name: str
     trials: Callable[[int], list[Trial]]
     places: tuple[tuple[str, str], ...]
     points: float
+    needs: str | None = None
 
     def answer(self) -> Any:
         """Import what the student wrote from the files on sys.path, as the trials take it.

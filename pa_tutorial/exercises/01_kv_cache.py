@@ -21,9 +21,9 @@ def attend_newest(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
     k, v     [seq_len, num_heads, head_size]  keys and values of all tokens
     returns  [num_heads, head_size]
     """
-    # 1. one score for every head and token: scale * (q . k_j)
+    # 1. one score per head and token: scale * (q . k_j)
     # 2. the softmax over the tokens turns scores into weights
-    # 3. the output is the sum of v_j, each times its weight
+    # 3. the output is the sum over the tokens of weight times v_j
     ### BEGIN SOLUTION
     qk = scale * torch.einsum("hd,jhd->hj", q, k)
     weights = torch.softmax(qk, dim=-1)
@@ -55,7 +55,7 @@ def generate_in_chunks(model: TinyLM, prompt: Tensor, num_tokens: int, chunk_len
     model(tokens, caches) appends to them and returns scores [len(tokens), vocab_size].
     """
     # 1. prefill: give the model the prompt, chunk_len tokens at a time, with the same caches
-    # 2. the next token is the argmax of the last row of the last scores
+    # 2. the next token is the argmax of the last token's scores
     # 3. decode: give the model only that token; repeat until there are num_tokens
     ### BEGIN SOLUTION
     caches = model.new_caches()
@@ -90,7 +90,7 @@ CHUNK_CASES = (
     ("prefill_only", "one token from a prompt in one chunk", _CHUNKS, "The", 1, 8),
     ("even_chunks", "16 prompt tokens, 8 at a time", _CHUNKS, "If the object is", 12, 8),
     ("last_chunk_is_short", "15 prompt tokens, 4 at a time", _CHUNKS, "An assertion is", 12, 4),
-    ("chunks_of_one", "a prompt token at a time", _CHUNKS, "A list is", 20, 1),
+    ("chunks_of_one", "one prompt token at a time", _CHUNKS, "A list is", 20, 1),
 )
 WORDS = "a an any class each if in instance is list method new not object of or that the two when"
 
@@ -125,17 +125,17 @@ def generation_without_a_cache(prompt: str, num_tokens: int, chunk_len: int) -> 
 
 EXERCISES = (
     Exercise(
-        text="> **Your turn.** Three lines: the output of the newest token, from one query and "
-        "all keys and values.",
+        text="> **Your turn.** Compute the output of the newest token from one query and all keys "
+        "and values, in three lines. `attempt` says what your function gets wrong.",
         solution=attend_newest,
         cases=on_steps(ATTEND_CASES, attend_run),
         is_warm_up=True,
     ),
     Exercise(
-        text="A long prompt in one call keeps other requests waiting, and engines give the "
-        "model a prompt in chunks (*chunked prefill*). Generate text that way. "
-        "No token goes through the model twice, and the last generated one not at all. "
-        "The check counts.",
+        text="A long prompt in one call would keep other requests waiting, so engines split a "
+        "prompt into chunks (*chunked prefill*). Generate text that way. "
+        "No token may go through the model twice, and the last generated one not at all; "
+        "the check counts.",
         solution=generate_in_chunks,
         cases=graded(
             CHUNK_CASES, chunks_run, generation_without_a_cache, ("generated token",), other_prompt

@@ -17,7 +17,7 @@ def unused_slots(seq_lens: Tensor, block_size: int) -> Tensor:
     returns   [num_seqs] int64
     """
     # 1. all blocks are full but the last one
-    # 2. how many tokens lie in the last block? (none are missing if it is full)
+    # 2. how many tokens are in the last block? (if it is full, none is missing)
     # 3. the rest of its block_size slots is unused
     ### BEGIN SOLUTION
     num_blocks = (seq_lens + block_size - 1) // block_size
@@ -31,7 +31,7 @@ UNUSED_CASES = (
     ("partly_full", "the last block is not full", _LAST, (5, 17, 30), 16),
     ("full", "the last block is full", _LAST, (16, 5, 32), 16),
     ("less_than_a_block", "one block, and it is not full", _LAST, (1, 3, 7), 8),
-    ("blocks_of_one", "nothing can be unused", _LAST, (1, 2, 9), 1),
+    ("blocks_of_one", "no slot can be unused", _LAST, (1, 2, 9), 1),
     ("other_size", "a block size that is no power of two", _LAST, (10, 11, 12, 13), 12),
     ("no_token", "no token, no block", _LAST, (0, 4), 8),
 )
@@ -42,7 +42,7 @@ def other_lens(
 ) -> tuple[None, tuple[int, ...], int]:
     """More sequences, some full blocks longer; one of less than a block, or of no token, stays so.
 
-    What is unused comes in another order, and more often.
+    The unused slots are in another order, and there are more of them.
     """
     more = rng.choice(seq_lens, size=rng.integers(1, 4)).tolist()
     blocks = rng.integers(1, 5, size=len(seq_lens) + len(more)).tolist()
@@ -70,7 +70,7 @@ def largest_gap(reservations: list[tuple[int, int]], num_slots: int) -> int:
     returns       slots in the largest run of free slots; 0 if none is free
     """
     # 1. go through the reservations from the lowest first slot to the highest
-    # 2. a gap lies between the end of the last one (at the beginning: slot 0) and the next start
+    # 2. a gap is between the end of the previous one (at first: slot 0) and the next start
     # 3. one more gap may follow the last reservation
     ### BEGIN SOLUTION
     largest, end = 0, 0
@@ -85,9 +85,9 @@ _RUN = "A gap is a run of free slots without a reservation in it."
 GAP_CASES: tuple[tuple, ...] = (
     # name, what it isolates, what its failure means, reservations, num_slots
     ("between", "the largest gap is between two", _RUN, [(0, 4), (9, 3), (14, 6)], 20),
-    ("in_front", "the largest gap is in front of the first", _RUN, [(7, 3), (12, 8)], 20),
-    ("behind", "the largest gap is behind the last", _RUN, [(0, 2), (4, 5)], 16),
-    ("not_sorted", "the reservations come in no order", _RUN, [(12, 4), (0, 5), (7, 2)], 16),
+    ("in_front", "the largest gap is before the first", _RUN, [(7, 3), (12, 8)], 20),
+    ("behind", "the largest gap is after the last", _RUN, [(0, 2), (4, 5)], 16),
+    ("not_sorted", "the reservations are in no order", _RUN, [(12, 4), (0, 5), (7, 2)], 16),
     ("two_small_gaps", "two gaps do not add up", _RUN, [(3, 5), (11, 5)], 16),
     ("full", "no slot is free", _RUN, [(8, 8), (0, 8)], 16),
     ("empty", "nothing is reserved", _RUN, [], 16),
@@ -97,7 +97,7 @@ GAP_CASES: tuple[tuple, ...] = (
 def other_pool(
     rng: np.random.Generator, _: str, reservations: list[tuple[int, int]], num_slots: int
 ) -> tuple[None, list[tuple[int, int]], int]:
-    """The same picture so many times as large: the largest gap stays where it is."""
+    """Everything several times as large: the largest gap stays where it is."""
     times = int(rng.integers(2, 100))
     return None, [(times * start, times * n) for start, n in reservations], times * num_slots
 
@@ -116,15 +116,15 @@ def slots_marked(reservations: list[tuple[int, int]], num_slots: int) -> Tensor:
 
 EXERCISES = (
     Exercise(
-        text="> **Your turn.** Two lines: each sequence has just enough blocks. "
-        "How many of its slots hold no token?",
+        text="> **Your turn.** Each sequence has just enough blocks. "
+        "How many of its slots hold no token? Two lines.",
         solution=unused_slots,
         cases=graded(UNUSED_CASES, unused_run, blocks_one_by_one, ("sequence",), other_lens),
         is_warm_up=True,
     ),
     Exercise(
-        text="A contiguous reservation needs free slots in one piece. "
-        "Find the size of the largest piece.",
+        text="A contiguous reservation needs its slots in one piece. "
+        "Find the size of the largest free piece.",
         solution=largest_gap,
         cases=graded(GAP_CASES, gap_run, slots_marked, ("answer",), other_pool),
     ),

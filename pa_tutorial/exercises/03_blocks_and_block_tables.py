@@ -30,7 +30,7 @@ SLOT_CASES: tuple[tuple, ...] = (
     ("worked_example", "11 tokens in two blocks", _TABLE, [5, 2], 0, 11, 8),
     ("decode_step", "one new token", _TABLE, [5, 2], 10, 11, 8),
     ("chunk", "tokens in the middle of a sequence", _TABLE, [4, 1, 9], 3, 9, 4),
-    ("other_block_size", "blocks of 16 tokens", _TABLE, [7, 0], 15, 18, 16),
+    ("other_block_size", "blocks of 16 tokens", _TABLE, [7, 3], 15, 18, 16),
     ("blocks_of_6", "a block size that is no power of two", _TABLE, [300, 2, 8, 1, 9], 22, 27, 6),
 )
 
@@ -56,7 +56,7 @@ def append_token(
 
     table       physical block numbers of the sequence
     num_tokens  tokens in it so far
-    ref_counts  for each block of the pool, how many tables name it
+    ref_counts  for each block of the pool, how many tables point to it
     free        the free blocks; take the last one, with free.pop()
     returns     the (source, destination) block to copy, if there is one: [] or [(4, 7)]
 
@@ -65,7 +65,7 @@ def append_token(
     # 1. is the last block full (or is there none)? then a new block goes to the end of table
     # 2. is it shared? then a new block takes its place, and its tokens must be copied
     # 3. else there is room: nothing changes
-    # a new block has one reference; a block that leaves the table has one less
+    # a new block has one reference; a block that leaves the table loses one
     ### BEGIN SOLUTION
     full = num_tokens % block_size == 0
     shared = not full and ref_counts[table[-1]] > 1
@@ -84,7 +84,7 @@ def append_token(
     ### END SOLUTION
 
 
-_PLAN = "Go through the three cases of the plan; -1 stands for nothing."
+_PLAN = "Go through the three cases of the plan; -1 means nothing."
 APPEND_CASES = (
     # name, what it isolates, what its failure means, block_size, num_tokens,
     # (table, ref_counts, free), and afterwards, with copies; None: OutOfBlocks
@@ -117,7 +117,7 @@ POOL = 6  # blocks of the pool in other draws, more than in any case by hand
 def other_pool(
     rng: np.random.Generator, _: str, size: int, num_tokens: int, before: tuple, after: tuple | None
 ) -> tuple:
-    """The same story in a larger pool: its blocks have new names, and others use the rest."""
+    """The same story in a larger pool: its blocks have other numbers, and others use the rest."""
     names, in_use = rng.permutation(POOL).tolist(), rng.integers(1, 10, size=POOL).tolist()
 
     def renamed(table: list[int], ref_counts: list[int], free: list[int], *copies: list) -> tuple:
@@ -167,14 +167,14 @@ def state_by_hand(_size: int, _tokens: int, before: tuple, after: tuple | None) 
 
 EXERCISES = (
     Exercise(
-        text="> **Your turn.** Where is token 9? And all the others? One line.",
+        text="> **Your turn.** Where is token 9? And where are all the others? One line.",
         solution=find_slots,
         cases=graded(SLOT_CASES, slots_run, slots_of_the_package, ("call", "token"), other_table),
         is_warm_up=True,
     ),
     Exercise(
-        text="The heart of the block table, over plain lists that you change in place: section 4's "
-        "`append`, and now for a pool that may be empty. A refused append leaves no trace.",
+        text="This is the heart of the block table, on plain lists that you change in place: "
+        "section 4's `append`, for a pool that may be empty. A refused append changes nothing.",
         solution=append_token,
         cases=graded(APPEND_CASES, append_run, state_by_hand, STATE, other_pool),
     ),

@@ -15,7 +15,7 @@ from pa_tutorial.walk.problem import DecodeProblem
 def k_address(
     block: int, head: int, offset: int, dim: int, k_shape: tuple[int, ...], itemsize: int
 ) -> int:
-    """The byte, from the start of k_cache, of one element of K; `offset` is that in the block."""
+    """The byte, from the start of k_cache, of one element of K; `offset` is in the block."""
     _, num_kv_heads, num_pieces, block_size, x = k_shape
     ### BEGIN SOLUTION
     piece = (block * num_kv_heads + head) * num_pieces + dim // x
@@ -31,7 +31,7 @@ ADDRESS_CASES = (
     ("float32", "x is 4", _BYTES, VllmLayout(5, 3, 64, 16, _FLOAT)),
     ("block_size_32", "blocks of 32, one KV head", _BYTES, VllmLayout(4, 1, 64, 32, _HALF)),
     ("head_size_80", "ten pieces", _BYTES, VllmLayout(3, 4, 80, 16, _HALF)),
-    ("many_blocks", "addresses that do not fit into 32 bits", _BYTES,
+    ("many_blocks", "addresses that don't fit into 32 bits", _BYTES,
      VllmLayout(80_000, 32, 128, 16, _HALF)),
 )  # fmt: skip
 
@@ -65,7 +65,7 @@ def gather_blocks(
     block_table  [max_num_blocks_per_seq] int32; what follows the sequence is padding
     returns      K and V, each [seq_len, num_kv_heads, head_size]
     """
-    # 1. how many blocks does the sequence have? the last one need not be full
+    # 1. how many blocks does the sequence have? the last one may not be full
     # 2. k_cache[numbers] is [blocks, num_kv_heads, head_size / x, block_size, x]:
     #    bring block and offset to the front, pieces and x to the end (permute), then reshape
     # 3. the same for v_cache; cut off what follows seq_len
@@ -101,8 +101,8 @@ def tokens_written(case: DecodeProblem) -> Tensor:
 
 EXERCISES = (
     Exercise(
-        text="> **Your turn.** The same for any element and any cache, in two lines. Notebook 10 "
-        "spreads this formula over threads.",
+        text="> **Your turn.** Do the same for any element of any cache, in two lines. In notebook "
+        "10 every thread uses this formula.",
         solution=k_address,
         cases=graded(ADDRESS_CASES, address_run, package_layout, ("call", "place")),
         is_warm_up=True,

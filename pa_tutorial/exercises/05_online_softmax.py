@@ -46,8 +46,8 @@ def running_max_and_sum(scores: Iterator[float]) -> tuple[float, float]:
     """
     # 1. what are m and l before the first score?
     # 2. for each score: what is the maximum now?
-    # 3. l counts from the old maximum: bring it to the new one, then add the new score
-    # 4. -inf - (-inf) is NaN: when would you compute it? do something else then
+    # 3. l uses the old maximum: bring it to the new one, then add the new score's term
+    # 4. -inf - (-inf) is NaN: when would you compute it, and what should you do instead?
     ### BEGIN SOLUTION
     m, l = -math.inf, 0.0
     for score in scores:
@@ -62,7 +62,7 @@ def running_max_and_sum(scores: Iterator[float]) -> tuple[float, float]:
 
 MASKED = -math.inf
 _FROM_M = "exp(-1,000) is 0 and exp(10,000) overflows: subtract the maximum before exp."
-_RESCALE = "l so far counts from the old maximum: multiply it with exp(old m - new m)."
+_RESCALE = "l so far uses the old maximum: multiply it by exp(old m - new m)."
 _UNSEEN = "A masked token adds 0. While no token was seen, m is -inf and l is 0."
 PASS_CASES: tuple[tuple, ...] = (
     # name, what it isolates, what its failure means, scores
@@ -103,7 +103,7 @@ def merge_parts(parts: Sequence[tuple[float, float, list[float]]]) -> list[float
     returns  head_size floats
     """
     # 1. the common maximum is the largest m of all parts
-    # 2. each part counts from its own m: which factor brings its l and its acc to the common one?
+    # 2. each part uses its own m: which factor brings its l and its acc to the common one?
     # 3. add up l, add up acc; divide once, at the end
     ### BEGIN SOLUTION
     m = max(part_m for part_m, _, _ in parts)
@@ -118,7 +118,7 @@ def merge_parts(parts: Sequence[tuple[float, float, list[float]]]) -> list[float
 
 NOTHING = (MASKED, MASKED)
 _OWN_M = (
-    "Each part counts from its own m. Before adding, multiply its l and its acc with "
+    "Each part uses its own m. Before adding, multiply its l and its acc by "
     "exp(its m - common m), which is never above 1; without m, exp overflows or is 0."
 )
 _NO_TOKEN = "A part without a token has the weight exp(-inf) = 0. But -inf - (-inf) is NaN."
@@ -127,7 +127,7 @@ MERGE_CASES: tuple[tuple, ...] = (
     ("one_part", "one part", "The output is acc / l: acc is not divided yet, and only once.",
      [(1.0, -0.5, 2.0)]),
     ("two_parts", "two parts of three", _OWN_M, [(0.5, -2.0, 1.25), (3.0, 2.5, 2.0)]),
-    ("different_sizes", "parts of 1, 2 and 5 tokens", "A part counts by its l, not as one.",
+    ("different_sizes", "parts of 1, 2 and 5 tokens", "A part counts by its l, not as 1.",
      [(1.5,), (1.0, 2.0), (1.25, 0.5, 1.0, 0.0, 1.75)]),
     ("equal_maxima", "all parts have the same maximum", "l must be added up too, not only acc.",
      [(2.0, 1.0), (2.0, -1.0, 0.5), (2.0,)]),
@@ -155,7 +155,7 @@ def _parts(scores: list[tuple[float, ...]] | None, draw: int) -> list[Tokens]:
         qk = example.expected()["qk"][0, 0].tolist()
         values = example.inputs().values[0][:, 0].tolist()
         return [(qk[:8], values[:8]), (qk[8:], values[8:])]
-    # of one sign in another draw: no output is so near 0 that rounding shows
+    # of one sign in another draw: no output is so close to 0 that rounding shows
     rng = seeded(0, draw)
     random = rng.random if draw else rng.standard_normal
     parts = _raised(scores, draw)
@@ -182,13 +182,13 @@ def merge_outputs(outs: Tensor, lses: Tensor) -> tuple[Tensor, Tensor]:
     lses     [num_parts, num_heads] float32              m + log(l) of each part
     returns  out [num_heads, head_size], lse [num_heads] over the tokens of all parts, float32
 
-    A part without a token has lse = -inf, and any finite numbers in its out. It may be so for
-    one head only. For each head, at least one part holds a token.
+    A part without a token has lse = -inf, and any finite numbers in its out. Another head of
+    that part may hold tokens. For each head, at least one part holds a token.
     """
     # 1. exp(lse) is the sum of exp(score) over the part: that is its weight, but it may overflow
     # 2. so subtract the largest lse of each head before exp
     # 3. out is the weighted mean of the outs
-    # 4. lse is the logarithm of the sum of all exp(lse): do not forget what you subtracted
+    # 4. lse is the logarithm of the sum of all exp(lse): don't forget what you subtracted
     ### BEGIN SOLUTION
     m = lses.amax(dim=0)
     weights = torch.exp(lses - m)  # [num_parts, num_heads]
@@ -198,7 +198,7 @@ def merge_outputs(outs: Tensor, lses: Tensor) -> tuple[Tensor, Tensor]:
     ### END SOLUTION
 
 
-LEFTOVER = 9.0  # stands in the out of a part without a token
+LEFTOVER = 9.0  # fills the out of a part without a token
 _WEIGHT = (
     "A part weighs exp(lse), e to the power of lse: subtract the head's largest lse before exp, "
     "add it again after the (natural) log."
@@ -260,8 +260,8 @@ def outputs_bound(*case: float) -> float:
 
 EXERCISES = (
     Exercise(
-        text="**Your turn.** The softmax alone: *m* and *l* in one pass, masked tokens included. "
-        "Each score comes only once, and the check notices if you keep them.",
+        text="**Your turn.** Compute *m* and *l* of the softmax in one pass, masked tokens "
+        "included. You see each score only once, and the check notices if you store them.",
         solution=running_max_and_sum,
         cases=graded(PASS_CASES, pass_run, sums_with_50_digits, ("m|l", "number"), bound=1e-12),
         is_warm_up=True,
@@ -275,10 +275,10 @@ EXERCISES = (
         ),
     ),
     Exercise(
-        text="Libraries hand out a part in another form: its finished output, and "
+        text="Libraries return a part in another form: its finished output and "
         "lse = *m* + log *l*, the logarithm of the sum of exp(score) (*log-sum-exp*). "
-        "FlashAttention does so, and vLLM merges such outputs in `merge_attn_states`. Merge them "
-        "for all heads at once.",
+        "FlashAttention does this, and vLLM merges such outputs in `merge_attn_states`. Merge "
+        "them for all heads at once.",
         solution=merge_outputs,
         cases=graded(
             OUTPUTS_CASES, outputs_run, attention_with_50_digits, OUTPUTS, bound=outputs_bound

@@ -22,7 +22,7 @@ def slots_with_token(block_idx: int, seq_lens: Tensor, block_size: int) -> Tenso
     seq_lens  [num_seqs]
     returns   [num_seqs, block_size] bool
     """
-    # which token would lie in each slot of this block?
+    # which token would each slot of this block hold?
     ### BEGIN SOLUTION
     token = block_idx * block_size + torch.arange(block_size)
     return token < seq_lens[:, None]
@@ -42,7 +42,7 @@ SLOTS_CASES: tuple[tuple, ...] = (
 def later_blocks(
     rng: np.random.Generator, _: str, block_idx: int, seq_lens: tuple[int, ...], block_size: int
 ) -> tuple:
-    """Blocks of another size, and as many whole ones more, in front of all sequences."""
+    """Blocks of another size, and more whole blocks at the start of every sequence."""
     more, times = map(int, rng.integers(2, 9, 2))
     lens = tuple(times * (n + more * block_size) for n in seq_lens)
     return None, block_idx + more, lens, times * block_size
@@ -65,7 +65,7 @@ def attend_sequence(
     """Attention of one query over one sequence, block by block; K and V are never gathered.
 
     q                 [num_heads, head_size]
-    k_cache, v_cache  [num_blocks, num_kv_heads, block_size, head_size], NaN where no token lives
+    k_cache, v_cache  [num_blocks, num_kv_heads, block_size, head_size], NaN where there is no token
     block_table       [max_num_blocks_per_seq] int32; what follows the sequence is padding
     seq_len           tokens in the cache, the newest included
     returns           [num_heads, head_size], in the dtype of q; computed in float32
@@ -73,10 +73,10 @@ def attend_sequence(
     No tensor may be larger than two blocks, counted for num_heads in float32:
     2 * num_heads * block_size * head_size * 4 bytes.
     """
-    # 1. query heads that share a KV head stand together: q as [num_kv_heads, group, head_size]
-    # 2. begin with the part of no token: empty_part((num_kv_heads, group), head_size)
+    # 1. query heads that share a KV head are neighbours: q as [num_kv_heads, group, head_size]
+    # 2. begin with a part without tokens: empty_part((num_kv_heads, group), head_size)
     # 3. for each block of the sequence: its K and V, [num_kv_heads, tokens, head_size] in float32;
-    #    the last block need not be full: cut K and V to its tokens
+    #    the last block may not be full: cut K and V to its tokens
     # 4. scores [num_kv_heads, group, tokens]; then part_of, then merge
     # 5. divide once, at the end; back to the shape and the dtype of q
     ### BEGIN SOLUTION
@@ -139,9 +139,9 @@ EXERCISES = (
         is_warm_up=True,
     ),
     Exercise(
-        text="Section 1 for all heads of one sequence, of any length. K and V of the sequence must "
-        "never be in one tensor: the check measures every tensor that torch makes, and none may "
-        "be larger than two blocks.",
+        text="Write section 1 for all heads of one sequence of any length. K and V of the sequence "
+        "must never be in one tensor: the check measures every tensor that torch makes, and none "
+        "may be larger than two blocks.",
         solution=attend_sequence,
         cases=on_steps(ATTEND_CASES, attend_run, meanings=ATTEND_MEANINGS),
     ),

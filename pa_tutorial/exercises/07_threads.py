@@ -10,7 +10,7 @@ ONE = (1,)  # thread block
 
 # 1. ---------------------------------------------------------------------------------------------
 @cuda.jit
-def double_each(out, a):  # one thread for each element
+def double_each(out, a):  # one thread per element
     t = cuda.threadIdx.x
     ### BEGIN SOLUTION
     out[t] = float32(2) * a[t]
@@ -21,7 +21,7 @@ _OWN = "Thread t reads a[t] and writes out[t]; the other elements belong to othe
 DOUBLE = warm_up(
     double_each,
     """\
-> **Your turn 1.** Make `out[t]` twice `a[t]`. One line; don't touch the others.""",
+> **Your turn 1.** Set `out[t]` to twice `a[t]` and touch no other element. One line.""",
     [
         ("eight_threads", "8 threads, 8 elements", _OWN, ONE, 8, (8,)),
         ("more_threads", "100 threads, 100 elements", _OWN, ONE, 100, (100,)),
@@ -40,11 +40,11 @@ def copy_in_blocks(out, a):  # several thread blocks; as many threads as element
     ### END SOLUTION
 
 
-_BLOCK = "Before a thread of block b come b whole thread blocks, each of blockDim.x threads."
+_BLOCK = "Thread block b has b whole thread blocks before it, each of blockDim.x threads."
 BLOCKS = warm_up(
     copy_in_blocks,
     """\
-> **Your turn 2.** Compute `i`, the element that a thread takes, and copy `a[i]`. Two lines.""",
+> **Your turn 2.** Compute `i`, the element that this thread takes, and copy `a[i]`. Two lines.""",
     [
         ("three_blocks", "3 thread blocks of 4 threads", _BLOCK, (3,), 4, (12,)),
         ("five_blocks", "5 thread blocks of 32 threads", _BLOCK, (5,), 32, (160,)),
@@ -90,8 +90,8 @@ _STRIDE = "Thread t takes t, then t + blockDim.x, then t + 2 * blockDim.x, until
 STRIDES = warm_up(
     copy_in_strides,
     """\
-> **Your turn 4.** 4 threads, 10 elements: thread 0 takes elements 0, 4 and 8, thread 1 takes 1, 5
-> and 9. Use `range(start, stop, step)`. Two lines.""",
+> **Your turn 4.** With 4 threads and 10 elements, thread 0 takes elements 0, 4 and 8, thread 1
+> takes 1, 5 and 9. Use `range(start, stop, step)`. Two lines.""",
     [
         ("four_threads", "4 threads, 10 elements", _STRIDE, ONE, 4, (10,)),
         ("many_turns", "32 threads, 200 elements", _STRIDE, ONE, 32, (200,)),
@@ -104,7 +104,7 @@ STRIDES = warm_up(
 # 5. ---------------------------------------------------------------------------------------------
 @cuda.jit
 def scale_heads(out, q, scale):  # out, q [num_seqs, num_heads, head_size]
-    d = cuda.threadIdx.x  # one thread for each element of a head
+    d = cuda.threadIdx.x  # one thread per element of a head
     ### BEGIN SOLUTION
     head, seq = cuda.blockIdx.x, cuda.blockIdx.y
     out[seq, head, d] = scale * q[seq, head, d]
@@ -129,7 +129,7 @@ HEADS = warm_up(
 
 # 6. ---------------------------------------------------------------------------------------------
 @cuda.jit
-def look_up(out, a, index):  # one thread for each element of out
+def look_up(out, a, index):  # one thread per element of out
     t = cuda.threadIdx.x
     ### BEGIN SOLUTION
     out[t] = a[index[t]]
@@ -137,16 +137,16 @@ def look_up(out, a, index):  # one thread for each element of out
 
 
 def look_up_inputs(a: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """A table that is shorter than a, and never 0, 1, 2, …"""
+    """A table shorter than a, and never 0, 1, 2, …"""
     index = rng.permutation(a.size).astype(np.int32)[: 3 * a.size // 4]
     return a, np.roll(index, 1) if index[0] == 0 else index
 
 
-_TABLE = "index[t] is a place in a. What thread t writes is at that place, not at place t."
+_TABLE = "index[t] is a place in a. Thread t copies the element at that place, not at place t."
 LOOK_UP = warm_up(
     look_up,
     """\
-> **Your turn 6.** `index[t]` says which element of `a` goes to `out[t]`. One line.""",
+> **Your turn 6.** `index[t]` says which element of `a` thread t copies to `out[t]`. One line.""",
     [
         ("six_threads", "6 threads, 8 elements", _TABLE, ONE, 6, (8,)),
         ("more_threads", "96 threads, 128 elements", _TABLE, ONE, 96, (128,)),
@@ -204,7 +204,7 @@ _TREE = "After each turn, the first `half` elements together hold the whole sum.
 SUM = warm_up(
     sum_in_shared,
     """\
-> **Your turn 8.** The body of the loop: with 8 threads, `s[0]` becomes `s[0] + s[4]`, `s[1]`
+> **Your turn 8.** Write the loop's body. With 8 threads, `s[0]` becomes `s[0] + s[4]`, `s[1]`
 > becomes `s[1] + s[5]`, and so on; in the next turn two threads add, then one. Three lines.""",
     [
         ("eight_threads", "8 threads, three turns", _TREE, ONE, 8, (8,)),

@@ -23,12 +23,12 @@ def largest_of_warp(out, scores):  # 32 lanes, 32 scores; every lane gets the la
 
 LARGEST = warm_up(
     largest_of_warp,
-    "> **Your turn.** The largest of all 32 lanes, with five shuffles. Two lines.",
+    "> **Your turn.** Find the largest score of all 32 lanes, with five shuffles. Two lines.",
     [
         (
             "32_lanes",
             "any numbers",
-            "Not all lanes have heard of all.",
+            "Not every lane has seen all scores.",
             (1,),
             32,
             (32,),
@@ -53,7 +53,7 @@ def gather_tokens(out, cache, block_table):
     Any number of threads that is a multiple of 32, at most 1,024.
     """
     # 1. elements of out, counted 0, 1, 2, …: neighbouring threads take neighbouring ones
-    # 2. all threads together take one step through out; then again, until its end
+    # 2. all threads together take the first elements, then the next ones, up to the end of out
     # 3. element -> token and dim; token -> logical block and offset -> physical block
     ### BEGIN SOLUTION
     block_size, head_size = cache.shape[1], cache.shape[2]
@@ -68,9 +68,9 @@ _PLACE = "Which element does thread t copy, and from which physical block?"
 GATHER_CASES = (
     # name, what it isolates, what its failure means, threads, tokens, head_size, block_size
     ("one_block", "one warp, block 0", _PLACE, 32, 8, 32, 8),
-    ("shuffled_blocks", "blocks in no order", "The block table is not used.", 256, 24, 32, 8),
-    ("tail", "11 tokens: the last block is not full", "It must end with out.", 96, 11, 32, 8),
-    ("few_threads", "one warp", "All threads together must go on until the end.", 32, 5, 64, 8),
+    ("shuffled_blocks", "blocks are in no order", "The block table is not used.", 256, 24, 32, 8),
+    ("tail", "11 tokens: the last block is not full", "It must end where out ends.", 96, 11, 32, 8),
+    ("few_threads", "one warp", "All threads together must go on up to the end.", 32, 5, 64, 8),
     ("odd_sizes", "heads of 40, blocks of 12", "Sizes need not be powers of 2.", 128, 31, 40, 12),
     ("long", "1,024 threads, 19 blocks of 16", _PLACE, 1024, 300, 128, 16),
 )  # fmt: skip
@@ -95,9 +95,9 @@ def gather_task(
 
 GATHER = Exercise(
     text="""\
-Copy the tokens of a sequence out of their blocks, with one thread block: plain layout, one KV
-head. No sector of `out` or `cache` may move twice, and warps and lanes must share the work: no more
-memory transactions than full warps need (twice as many if head_size isn't a multiple of 32).""",
+Copy the tokens of a sequence out of their blocks, with one thread block (plain layout, one KV
+head). No sector of `out` or `cache` may move twice, and warps and lanes must share the work: no
+more transactions than full warps need (twice as many if head_size isn't a multiple of 32).""",
     solution=gather_tokens,
     cases=on_tasks(GATHER_CASES, gather_task, ("token", "dim")),
 )
@@ -117,7 +117,7 @@ def transpose_tokens(out, a):
     # 1. a tile in shared memory for 32 tokens and 32 dims; how long must its rows be?
     # 2. for each 32 dims: the warps share the tokens, and copy rows of a into the tile
     # 3. wait; then the warps share the dims, and copy columns of the tile into rows of out
-    # 4. before the next 32 dims overwrite the tile: who may still be reading it?
+    # 4. before the next 32 dims overwrite the tile: which threads may still be reading it?
     ### BEGIN SOLUTION
     tile = cuda.shared.array((32, 33), float32)
     lane, warp = cuda.threadIdx.x % 32, cuda.threadIdx.x // 32
@@ -133,13 +133,13 @@ def transpose_tokens(out, a):
 
 
 _WAIT = "A thread reads what other threads have written, or overwrites what others still read."
-_SHARE = "Some warps have a row more than others, and all must come to the barrier."
+_SHARE = "Some warps have one more token or dim than others, but all must reach the barrier."
 TRANSPOSE_CASES = (
     # name, what it isolates, what its failure means, threads, head_size
     ("one_warp", "one tile", "Rows of a come in, columns of the tile go out.", 32, 32),
     ("many_warps", "128 threads, two tiles", _WAIT, 128, 64),
     ("many_tiles", "128 threads, head size 96", _WAIT, 128, 96),
-    ("a_row_too_many", "992 threads: 32 rows for 31 warps", _SHARE, 992, 64),
+    ("a_row_too_many", "992 threads: 32 tokens for 31 warps", _SHARE, 992, 64),
     ("a_warp_for_each_row", "1,024 threads, head size 64", _WAIT, 1024, 64),
     ("large_head", "head size 416: more than shared memory holds", _WAIT, 128, 416),
 )
@@ -154,7 +154,7 @@ def transpose_task(draw: int, num_threads: int, head_size: int) -> Task:
 
 TRANSPOSE = Exercise(
     text="""\
-New tokens come as one row per token; vLLM's layout of V wants one row per dim. With a tile in
+New tokens arrive as one row per token, but vLLM's layout of V has one row per dim. With a tile in
 shared memory between them, lanes load and store neighbours on both sides. No sector may move twice,
 the warps must share the work, and there must be no bank conflict.""",
     solution=transpose_tokens,

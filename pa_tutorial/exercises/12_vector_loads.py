@@ -38,7 +38,7 @@ def copy_by_vecs(out, a):
     ### END SOLUTION
 
 
-_TAIL = "After the last whole vec, 1 to 3 elements are left: they are copied one by one."
+_TAIL = "After the last whole vec, 1 to 3 elements are left: a thread copies each of them."
 _VECS = (
     "A warp reads 512 bytes with one transaction: vec t for thread t, then go on by all threads."
 )

@@ -1,4 +1,4 @@
-"""The exercise of notebook 14: the blocks dealt out to shares."""
+"""The exercise of notebook 14: deal the blocks out to shares."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -19,18 +19,19 @@ from pa_tutorial.walk.calls import AnswerError, require_written
 def deal_out(
     seq_lens: Sequence[int], block_size: int, num_shares: int
 ) -> list[list[tuple[int, int, int]]]:
-    """Cut the blocks of a batch into shares, each a run of blocks, as equal as can be.
+    """Cut the blocks of a batch into shares of consecutive blocks, as equal as possible.
 
-    All blocks of the batch stand in one row: those of sequence 0, then those of sequence 1, …
-    Share i starts at place i * num_blocks // num_shares of the row, and ends where the next starts.
+    Line up all blocks of the batch: first sequence 0's, then sequence 1's, …
+    Share i starts at block i * num_blocks // num_shares of this line, and ends where the next
+    share starts.
 
-    returns  for each share the partitions in it: (sequence, start_block_idx, end_block_idx), the
-             end not included, block 0 being the first of the sequence. A share without blocks is
+    returns  for each share a list of its partitions: (sequence, start_block_idx, end_block_idx).
+             Indices count within the sequence; the end is exclusive. A share without blocks is
              an empty list.
     """
-    # 1. how many blocks has each sequence? At which place of the row does each start?
-    # 2. where does a share start and end in the row?
-    # 3. which sequences lie between? Cut each where the share starts and where it ends
+    # 1. how many blocks does each sequence have? Where in the line does each start?
+    # 2. where in the line does a share start and end?
+    # 3. which sequences does it touch? Cut each at the share's start and end
     ### BEGIN SOLUTION
     num_blocks = [-(-seq_len // block_size) for seq_len in seq_lens]
     total = sum(num_blocks)
@@ -48,11 +49,11 @@ def deal_out(
     ### END SOLUTION
 
 
-_CUT = "A sequence may lie in several shares, and a share may hold several sequences."
-_COUNT = "Blocks are counted, not tokens; a last block that is not full is a block."
-_EMPTY = "Only what has blocks is a partition; a share may have none."
+_CUT = "A sequence may be spread over several shares, and a share may hold several sequences."
+_COUNT = "Count blocks, not tokens; a last block that isn't full counts as one."
+_EMPTY = "A partition has at least one block; a share may have no partition."
 DEAL_CASES = (
-    # name, what it isolates, what its failure means, (seq_lens, block_size, num_shares)
+    # name, what it isolates, what a failure means, (seq_lens, block_size, num_shares)
     ("cut_inside", "three sequences for two shares", _CUT, ((64, 160, 32), 16, 2)),
     ("cut_between", "a share ends where a sequence ends", _EMPTY, ((32, 32, 64), 16, 2)),
     ("tails", "last blocks with one token", _COUNT, ((17, 1, 33, 49), 16, 3)),
@@ -62,7 +63,7 @@ DEAL_CASES = (
 
 
 def dealt_by_hand(seq_lens: Sequence[int], block_size: int, num_shares: int) -> Tensor:
-    """[num_shares, num_seqs, 2]: start and end, 0 and 0 where there is nothing; block by block."""
+    """[num_shares, num_seqs, 2]: start and end, or 0 and 0 without blocks; one block at a time."""
     row = [(s, b) for s, n in enumerate(seq_lens) for b in range(-(-n // block_size))]
     result = torch.zeros(num_shares, len(seq_lens), 2, dtype=torch.int64)
     for share in range(num_shares):
@@ -74,10 +75,10 @@ def dealt_by_hand(seq_lens: Sequence[int], block_size: int, num_shares: int) -> 
 
 
 def as_shares(result: object, num_seqs: int, num_shares: int) -> Tensor:
-    """The answer in the same form; a message for its author if it is none."""
+    """The answer in the same form; raises AnswerError if it doesn't have the right shape."""
     shares = require_written(result)
     if not isinstance(shares, list | tuple) or len(shares) != num_shares:
-        raise AnswerError(f"it must return a list with a list for each of {num_shares} shares")
+        raise AnswerError(f"it must return a list with one list per share, {num_shares} in all")
     found = torch.zeros(num_shares, num_seqs, 2, dtype=torch.int64)
     for share, partitions in enumerate(shares):
         if not isinstance(partitions, list | tuple):
@@ -123,7 +124,8 @@ def deal_out_trials(draw: int = 0) -> list[Trial]:
 
 DEAL = Exercise(
     text="""\
-Deal the blocks of a batch out, in plain Python: which blocks of which sequences has each share?""",
+Deal the blocks of a batch out in plain Python: which blocks of which sequences are in each
+share?""",
     solution=deal_out,
     cases=deal_out_trials,
 )

@@ -1,6 +1,6 @@
-"""Exercises of notebook 15: the scores of a tile, and new keys into the cache; in Triton."""
+"""Exercises of notebook 15, in Triton: compute the scores of a tile, write new keys."""
 
-from __future__ import annotations  # tl.constexpr stands in signatures; there may be no Triton
+from __future__ import annotations  # signatures mention tl.constexpr, and Triton may be missing
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -36,7 +36,7 @@ def trials(
     ours: Callable,
     axes: tuple[str, ...],
 ) -> list[Trial]:
-    """One trial a case: (name, what it isolates, what its failure means, sizes).
+    """One trial per case: (name, what it isolates, what a failure means, sizes).
 
     run       run(answer, draw, *sizes)
     expected  expected(draw, *sizes)
@@ -73,11 +73,11 @@ def score_tile(
     HEAD_SIZE_PADDED: tl.constexpr,
     TILE_SIZE: tl.constexpr,
 ):
-    """The scores of one tile of tokens. The grid has one program for each tile.
+    """The scores of one tile of tokens. The grid has one program per tile.
 
     out  [num_tokens]             scale * (q . k_t)
     q    [HEAD_SIZE]
-    k    [num_tokens, HEAD_SIZE]  from one token to the next are k_stride elements
+    k    [num_tokens, HEAD_SIZE]  consecutive tokens are k_stride elements apart
 
     All are float32. HEAD_SIZE_PADDED is a power of two, at least HEAD_SIZE.
     """
@@ -86,7 +86,7 @@ def score_tile(
     is_token, is_element = token < num_tokens, element < HEAD_SIZE
     q = tl.load(q_ptr + element, mask=is_element, other=0.0)
     # 1. load k [TILE_SIZE, HEAD_SIZE_PADDED]: token[:, None] is a column, element[None, :] a row
-    # 2. multiply with q, sum over axis 1, store the scores of tokens that exist
+    # 2. multiply by q, sum over axis 1, store the scores of tokens that exist
     ### BEGIN SOLUTION
     is_k = is_token[:, None] & is_element[None, :]
     k = tl.load(k_ptr + token[:, None] * k_stride + element[None, :], mask=is_k, other=0.0)
@@ -94,18 +94,18 @@ def score_tile(
     ### END SOLUTION
 
 
-_PADDING = "A tile is a power of two long, a head need not be: what is too much is masked."
-_TILES = "Program i has the tokens i * TILE_SIZE and on; the last tile may not be full."
+_PADDING = "A tile's length is a power of two; a head's may not be. Mask the difference."
+_TILES = "Program i takes the tokens from i * TILE_SIZE on; the last tile may not be full."
 SCORE_CASES = (
     ("many_tiles", "80 tokens", _TILES, (80, 64, 0)),
     ("tail", "21 tokens: the last tile has 5", _TILES, (21, 32, 0)),
     ("head_size_80", "80 elements in a tile of 128", _PADDING, (16, 80, 0)),
-    ("gaps", "NaN between the tokens", "What is masked must not be read.", (37, 120, 24)),
+    ("gaps", "NaN between the tokens", "The kernel must not read masked elements.", (37, 120, 24)),
 )
 
 
 def keys(draw: int, num_tokens: int, head_size: int, gap: int) -> Tensor:
-    """[num_tokens, head_size] with NaN behind each."""
+    """[num_tokens, head_size], with NaN after each token."""
     memory = random(draw, num_tokens, head_size + gap)
     memory[:, head_size:] = torch.nan
     return memory[:, :head_size]
@@ -136,8 +136,8 @@ def scores_in_torch(draw: int, num_tokens: int, head_size: int, gap: int) -> Ten
 
 SCORES = Exercise(
     text="""\
-**Your turn:** the scores of one query and many tokens that lie in one piece. Three lines are
-missing. The check adds `@triton.jit`.""",
+**Your turn:** compute the scores of one query and many tokens that are contiguous in memory. Three
+lines are missing. The check adds `@triton.jit`.""",
     solution=score_tile,
     cases=lambda draw=0: trials(
         draw, SCORE_CASES, run_scores, scores_in_torch, score_tile, ("token",)
@@ -162,18 +162,17 @@ def append_keys(
     """Write new keys into the cache. The grid is (num_tokens, num_kv_heads).
 
     out           [num_blocks, num_kv_heads, BLOCK_SIZE, HEAD_SIZE]   the cache, plain layout;
-                  from one block to the next are block_stride elements, from head to head
-                  head_stride
-    k_new         [num_tokens, num_kv_heads, HEAD_SIZE]   without gaps
-    slot_mapping  [num_tokens] int32   where each token goes: block * BLOCK_SIZE + offset; or -1:
-                  nowhere
+                  blocks are block_stride elements apart, heads head_stride
+    k_new         [num_tokens, num_kv_heads, HEAD_SIZE]   contiguous
+    slot_mapping  [num_tokens] int32   each token's slot, block * BLOCK_SIZE + offset; -1 for
+                  a token that isn't stored
 
     HEAD_SIZE_PADDED is a power of two, at least HEAD_SIZE.
     """
-    # 1. which token and which head has this program? tl.num_programs(1) is the number of heads
-    # 2. its slot: block and offset in the block; nothing is to be done for -1
+    # 1. which token and which head are this program's? tl.num_programs(1) is the number of heads
+    # 2. its slot: which block, which offset in it? For -1 there is nothing to do
     # 3. block * block_stride may be 2**31 or more: it needs 64 bits
-    # 4. load the key, store the key: with a mask
+    # 4. load the key and store it, both with a mask
     ### BEGIN SOLUTION
     token_idx = tl.program_id(0)
     head_idx = tl.program_id(1)
@@ -190,8 +189,8 @@ def append_keys(
     ### END SOLUTION
 
 
-_SLOT = "Slot -> block slot // BLOCK_SIZE, and offset slot % BLOCK_SIZE in it."
-_ONLY = "What is not this token's must stay as it was."
+_SLOT = "A slot is in block slot // BLOCK_SIZE, at offset slot % BLOCK_SIZE."
+_ONLY = "Write only this token's elements; all others must stay as they were."
 APPEND_CASES = (
     ("one_token", "slot 21", _SLOT, ((21,), 64, 4096)),
     ("three_tokens", "slots in three blocks", _SLOT, ((5, 63, 32), 64, 4096)),
@@ -199,14 +198,14 @@ APPEND_CASES = (
     ("nowhere", "a token with slot -1, and one with slot 0", "Only -1 is padding; 0 is a slot.",
      ((0, -1, 40), 64, 4096)),
     ("head_size_80", "80 elements in a tile of 128", _ONLY, ((3, 16, 31), 80, 4096)),
-    ("large_pool", "block 3 begins behind 2**31 elements",
-     "Block number times stride is 32 bits wide: it wraps to a negative number.",
+    ("large_pool", "block 3 begins after 2**31 elements",
+     "Block number times stride overflows 32 bits and becomes negative.",
      ((50, 1), 64, 2**30)),
 )  # fmt: skip
 
 
 def empty_cache(head_size: int, block_stride: int) -> Tensor:
-    """Four blocks of two heads: [4, 2, 16, head_size], so many elements from one to the next."""
+    """Four blocks of two heads: [4, 2, 16, head_size], the blocks block_stride elements apart."""
     shape = 4, 2, 16, head_size
     memory = sparse(3 * block_stride + 2 * 16 * head_size, torch.float16)
     cache = memory.as_strided(shape, (block_stride, 16 * head_size, head_size, 1))
@@ -243,9 +242,9 @@ def append_in_torch(draw: int, slots: tuple[int, ...], head_size: int, block_str
 
 APPEND = Exercise(
     text="""\
-A decode step begins with writing the new K and V into the cache: vLLM's `reshape_and_cache`. Write
-the half for K, for the plain layout, any head size, and a pool that may have more than 2**31
-elements.""",
+A decode step begins by writing the new K and V into the cache; vLLM's kernel for this is
+`reshape_and_cache`. Write the half for K, for the plain layout, any head size, and a pool that may
+have more than 2**31 elements.""",
     solution=append_keys,
     cases=lambda draw=0: trials(
         draw, redrawn(APPEND_CASES, draw, other_slots), run_append, append_in_torch, append_keys,

@@ -1,4 +1,4 @@
-"""Exercises of notebook 16: a ratio that can be believed, and which roof limits."""
+"""Exercises of notebook 16: a ratio you can believe, and which roof limits a step."""
 
 import statistics
 
@@ -15,10 +15,10 @@ from pa_tutorial.walk.calls import Function
 
 # 1. ---------------------------------------------------------------------------------------------
 def compare_rounds(times: Tensor, num_warm_up: int) -> Tensor:
-    """How many times as long does B take as A?
+    """How many times as long as A does B take?
 
-    times        [num_rounds, 2] float64: milliseconds of A and of B, once in every round
-    num_warm_up  the first rounds, which do not count
+    times        [num_rounds, 2] float64: milliseconds of A and of B in each round
+    num_warm_up  how many rounds at the start don't count
     returns      [3] float64: median, lower quartile and upper quartile of the ratio
     """
     ### BEGIN SOLUTION
@@ -29,13 +29,13 @@ def compare_rounds(times: Tensor, num_warm_up: int) -> Tensor:
 
 
 _PAIRS = "Divide within a round, then take the median: a round saw one state of the machine."
-_WARM = "The first num_warm_up rounds compile and fill caches; they are no part of the result."
-_EVEN = "Between the middle two: quantile does it, Tensor.median takes the lower one."
+_WARM = "The first num_warm_up rounds compile and fill caches, so they don't count."
+_EVEN = "Take the mean of the middle two: quantile does, but Tensor.median takes the lower one."
 QUARTILES = "median|lower quartile|upper quartile"
 ROUNDS_CASES = (
     # name, what it isolates, what its failure means,
     # rounds, ratio, noise, the machine's last speed over its first, disturbed calls, warm-up
-    ("quiet", "every round is the same", _PAIRS, 9, 1.5, 0, 1, 0, 0),
+    ("quiet", "all rounds are the same", _PAIRS, 9, 1.5, 0, 1, 0, 0),
     ("warm_up", "two slow rounds at the beginning", _WARM, 11, 1.5, 0.02, 1, 0, 2),
     ("even", "an even number of rounds", _EVEN, 12, 0.8, 0.1, 1, 0, 0),
     ("drift", "a machine that becomes half as fast", _PAIRS, 25, 1.2, 0.05, 0.5, 0, 1),
@@ -83,12 +83,12 @@ def under_the_roofs(
 
     gb_per_s          what memory delivers, in 10**9 bytes per second
     peak_gflop_per_s  what the cores can compute, in 10**9 operations per second
-    returns           operations per byte of K and V; the most that the two roofs allow, in 10**9
-                      operations per second; and whether memory is the roof
+    returns           operations per byte of K and V; the speed that the two roofs allow, in 10**9
+                      operations per second; and whether memory is the lower roof
     """
     # 1. one element of K: how many query heads use it, each with a multiply and an add?
-    # 2. it is the same for V; divide by the bytes of an element
-    # 3. gb_per_s allows that many times the operations per byte; the lower roof counts
+    # 2. V is the same; divide by the bytes of an element
+    # 3. memory allows gb_per_s times the operations per byte; the lower roof counts
     ### BEGIN SOLUTION
     per_byte = 2 * (num_heads // num_kv_heads) / dtype.itemsize
     by_memory = per_byte * gb_per_s
@@ -96,7 +96,7 @@ def under_the_roofs(
     ### END SOLUTION
 
 
-_INTENSITY = "Two operations an element and query head that shares it, over the element's bytes."
+_INTENSITY = "Two operations per query head that shares an element, over the element's bytes."
 _ROOF = "The lower of the two roofs counts: gb_per_s * operations per byte, or the peak."
 ROOFS = "operations per byte", "most", "memory is the roof"
 _HALF, _FULL = torch.bfloat16, torch.float32
@@ -105,13 +105,13 @@ ROOF_CASES = (
     ("mha_float32", "half an operation per byte", _INTENSITY, 16, 16, _FULL, 35, 60),
     ("mha_bfloat16", "half the bytes", _INTENSITY, 16, 16, _HALF, 35, 60),
     ("gqa_float32", "4 query heads share an element", _ROOF, 32, 8, _FULL, 35, 60),
-    ("more_cores", "the same, and cores that compute more", _ROOF, 32, 8, _FULL, 35, 900),
+    ("more_cores", "the same with faster cores", _ROOF, 32, 8, _FULL, 35, 900),
     ("mqa", "all query heads share one KV head", _ROOF, 32, 1, _HALF, 200, 3000),
 )
 
 
 def other_machine(rng: np.random.Generator, _: str, *sizes: float) -> tuple:
-    """Faster or slower, memory and cores nearly alike: the same roof limits."""
+    """Memory and cores faster or slower by nearly the same factor: the same roof limits."""
     *heads_and_dtype, gb_per_s, peak = sizes
     faster = rng.uniform(0.5, 2)
     peak = round(peak * faster * rng.uniform(0.9, 1.1), 1)
@@ -134,16 +134,16 @@ def counted_by_torch(
 
 EXERCISES = (
     Exercise(
-        text="> **Your turn.** One ratio for each round, without the warm-up; then its median and "
-        "its quartiles (`Tensor.quantile`), in up to three lines.",
+        text="> **Your turn.** Compute one ratio per round, without the warm-up, then its median "
+        "and its quartiles (`Tensor.quantile`). Three lines are enough.",
         solution=compare_rounds,
         cases=graded(ROUNDS_CASES, rounds_run, statistics_of_python, (QUARTILES,), bound=1e-6),
         is_warm_up=True,
     ),
     Exercise(
-        text="The more query heads share a KV head, the more work a byte brings. When do "
-        "the cores limit a step, and no longer memory? The grader lets torch count the operations "
-        "of a step, and divides by the bytes of its K and V.",
+        text="The more query heads share a KV head, the more work each byte brings. When do "
+        "the cores limit a step instead of memory? The grader has torch count the operations "
+        "of a step and divides by the bytes of its K and V.",
         solution=under_the_roofs,
         cases=graded(
             ROOF_CASES, roofs_run, counted_by_torch, ("|".join(ROOFS),), other_machine, bound=1e-6

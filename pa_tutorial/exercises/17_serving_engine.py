@@ -1,4 +1,4 @@
-"""Exercises of notebook 17: who may start, and a step of the scheduler in plain numbers."""
+"""Exercises of notebook 17: may a sequence start, and one step of the scheduler."""
 
 from typing import Any
 
@@ -23,10 +23,11 @@ def can_schedule(
 ) -> Admission:
     """Whether a new sequence can start: Admission.NOW, Admission.LATER or Admission.NEVER.
 
-    num_usable  blocks of the pool; num_free  those of them that no sequence holds now
+    num_usable  how many blocks the pool has
+    num_free    how many of them no sequence holds now
     """
-    # NEVER if it will not fit at its end, even alone; its last token needs no slot.
-    # NOW if its prompt finds free blocks
+    # NEVER if the full answer won't fit, even alone; the last token needs no slot
+    # NOW if there are enough free blocks for its prompt
     ### BEGIN SOLUTION
     if -(-(prompt_len + max_tokens - 1) // block_size) > num_usable:
         return Admission.NEVER
@@ -34,32 +35,32 @@ def can_schedule(
     ### END SOLUTION
 
 
-_BLOCKS = "Blocks are compared with blocks; a block that is not full counts as one."
+_BLOCKS = "Compare blocks with blocks; a block that isn't full counts as one."
 _LAST = "The last generated token has no K and V in the cache."
-_ORDER = "What can never run must not wait: ask for NEVER first."
+_ORDER = "A sequence that can never run must not wait: check for NEVER first."
 ANSWERS = "0 now, 1 later, 2 never: question"
 _NOW, _LATER, _NEVER = Admission.NOW, Admission.LATER, Admission.NEVER
 ADMISSION_CASES = (
     # name, what it isolates, what its failure means,
-    # prompt_len, max_tokens, block_size, num_usable, num_free; what must come out, by hand
+    # prompt_len, max_tokens, block_size, num_usable, num_free; the answer, by hand
     ("fits", "plenty of room", _BLOCKS, 10, 6, 4, 20, 20, _NOW),
     ("exactly", "as many free blocks as the prompt needs", _BLOCKS, 12, 1, 4, 20, 3, _NOW),
-    ("one_too_few", "one block less", _BLOCKS, 12, 1, 4, 20, 2, _LATER),
+    ("one_too_few", "one block fewer", _BLOCKS, 12, 1, 4, 20, 2, _LATER),
     ("tail", "one token more than full blocks", _BLOCKS, 13, 1, 4, 20, 3, _LATER),
     ("tokens_and_blocks", "more tokens than blocks", _BLOCKS, 64, 1, 16, 5, 5, _NOW),
     ("too_long_and_full", "too long, while the pool is full", _ORDER, 21, 1, 4, 5, 0, _NEVER),
-    ("grows_too_long", "fits now, and not at its end", _ORDER, 12, 10, 4, 5, 5, _NEVER),
+    ("grows_too_long", "fits now, but not at its end", _ORDER, 12, 10, 4, 5, 5, _NEVER),
     ("last_token", "the last token needs no slot", _LAST, 12, 9, 4, 5, 5, _NOW),
 )
 
 
 def longer_blocks(first: int, draw: int) -> list[int]:
-    """So many times the tokens in a block: one question, or three of another draw."""
+    """Factors for the block size: one question, or three in another draw."""
     return seeded(first, draw).integers(2, 50, size=3).tolist() if draw else [1]
 
 
 def in_longer_blocks(num_tokens: int, block_size: int, times: int) -> int:
-    """As many tokens in longer blocks: one token in the last block is still one."""
+    """The same blocks with times as many tokens; one token in the last block stays one."""
     full, rest = divmod(num_tokens, block_size)
     return times * full * block_size + (1 if rest == 1 else times * rest)
 
@@ -94,18 +95,19 @@ def schedule_step(
     token_budget: int,
     chunk_size: int,
 ) -> list[int]:
-    """How many tokens each sequence computes in a step; 0 for none, -1 if it is preempted.
+    """How many tokens each sequence computes in a step: 0 for none, -1 if it is preempted.
 
-    running   (tokens, how many of them are computed already) of each, the oldest first
-    waiting   tokens of each, the oldest first: none is computed, and all are younger
+    running   (tokens, how many of them are already computed) per sequence, oldest first
+    waiting   tokens per sequence, oldest first; none is computed, and all are younger
     num_free  blocks that no sequence holds
-    returns   first those that run, then those that wait, in their order
+    returns   first the running sequences, then the waiting ones, in the same order
     """
-    # 1. blocks of n tokens? A sequence holds those of the tokens that are computed
-    # 2. each running one, the oldest first: how many tokens, and how many more blocks?
-    # 3. while too few are free, the youngest that still runs is preempted; it may be itself
-    # 4. if none was preempted: let waiting ones in while the budget lasts. All tokens must find
-    #    free blocks, and none overtakes; it takes the blocks of its chunk only
+    # 1. how many blocks do n tokens need? A sequence holds blocks for its computed tokens
+    # 2. for each running one, oldest first: how many tokens, and how many more blocks?
+    # 3. while too few are free, preempt the youngest still running, perhaps this one itself
+    # 4. if none was preempted, start waiting ones while the budget lasts. There must be free
+    #    blocks for all tokens of the next one, though it takes only those of its chunk; if it
+    #    can't start, none behind it may
     ### BEGIN SOLUTION
     computes = [0] * (len(running) + len(waiting))
     alive, budget = len(running), token_budget
@@ -132,15 +134,15 @@ def schedule_step(
     ### END SOLUTION
 
 
-_SHARE = "Running sequences, the oldest first, then waiting ones, share token_budget."
+_SHARE = "Running sequences, oldest first, then waiting ones, share token_budget."
 _CHUNK = "No sequence computes more than chunk_size tokens."
-_GROW = "Only the blocks that are new are needed: those of all its tokens less those it holds."
-_YOUNGEST = "The youngest running one gives up its blocks, and only as many as are needed do."
-_DOOR = "A sequence starts if all its tokens find free blocks, though it takes fewer at first."
+_GROW = "A sequence needs only new blocks: those for all its tokens minus those it holds."
+_YOUNGEST = "Preempt the youngest running sequence, and no more sequences than necessary."
+_DOOR = "A sequence starts if blocks for all its tokens are free, though it takes fewer at first."
 STEP_CASES: tuple[tuple, ...] = (
     # name, what it isolates, what its failure means,
     # running, waiting, num_free, block_size, token_budget, chunk_size
-    ("decodes", "each running one has one token", _SHARE, [(9, 8), (6, 5)], [], 5, 4, 16, 8),
+    ("decodes", "each running one has a token left", _SHARE, [(9, 8), (6, 5)], [], 5, 4, 16, 8),
     ("budget", "the budget ends at the second", _SHARE,
      [(30, 8), (30, 4), (9, 8)], [6], 20, 4, 10, 8),
     ("chunk", "a long prompt starts", _CHUNK, [(9, 8)], [30], 20, 4, 16, 8),
@@ -148,17 +150,17 @@ STEP_CASES: tuple[tuple, ...] = (
     ("youngest", "a block is missing", _YOUNGEST, [(9, 8), (15, 14), (7, 6)], [], 0, 4, 16, 8),
     ("two_victims", "one victim is not enough", _YOUNGEST,
      [(30, 8), (4, 3), (12, 2)], [], 0, 4, 16, 8),
-    ("not_enough", "nor are all", _YOUNGEST, [(30, 4), (4, 3)], [5], 0, 4, 16, 16),
+    ("not_enough", "nor are all victims", _YOUNGEST, [(30, 4), (4, 3)], [5], 0, 4, 16, 16),
     ("itself", "the youngest needs a block", _YOUNGEST, [(7, 6), (9, 8)], [], 0, 4, 16, 8),
     ("one_block_for_two", "the older one takes the last block", _YOUNGEST,
      [(9, 8), (5, 4)], [], 1, 4, 16, 8),
-    ("after_preemption", "room is left, but a sequence was preempted", _DOOR,
+    ("after_preemption", "there is room, but a sequence was preempted", _DOOR,
      [(9, 8), (13, 12)], [3], 0, 4, 16, 8),
     ("whole_prompt", "room for its chunk, not for its prompt", _DOOR,
      [(7, 6)], [16], 3, 4, 16, 8),
     ("nobody_overtakes", "the second would fit", _DOOR, [(7, 6)], [16, 3], 3, 4, 16, 8),
-    ("two_start", "two fit one after the other", _DOOR, [(7, 6)], [12, 4], 3, 4, 16, 8),
-    ("one_starts", "the second finds too few blocks left", _DOOR, [(7, 6)], [11, 5], 3, 4, 16, 6),
+    ("two_start", "both waiting sequences fit", _DOOR, [(7, 6)], [12, 4], 3, 4, 16, 8),
+    ("one_starts", "too few blocks are left for the second", _DOOR, [(7, 6)], [11, 5], 3, 4, 16, 6),
     ("budget_of_the_new", "one token of the budget is left for the second", _SHARE,
      [(9, 8)], [6, 7, 3], 20, 4, 8, 8),
 )  # fmt: skip
@@ -167,7 +169,7 @@ STEP_CASES: tuple[tuple, ...] = (
 def package_scheduler(
     running: list, waiting: list[int], num_free: int, block_size: int, *most: int
 ) -> Tensor:
-    """The package's scheduler in that state: its step."""
+    """The step of the package's scheduler from that state."""
     held = sum(-(-computed // block_size) for _, computed in running)
     pool = BlockAllocator(1 + held + num_free)
     scheduler = Scheduler(pool, block_size, *most)
@@ -193,7 +195,7 @@ def step_run(answer: Function, running: list, waiting: list[int], *sizes: int) -
 def longer_step(
     rng: np.random.Generator, _: str, running: list, waiting: list, num_free: int, *sizes: int
 ) -> tuple:
-    """All tokens so many times, in longer blocks; but the last of the budget is one token."""
+    """All tokens and the block size times a factor; the last token of the budget stays one."""
     times = int(rng.integers(2, 50))
     longer = [(times * tokens, times * computed) for tokens, computed in running]
     prompts = [times * tokens for tokens in waiting]
@@ -204,14 +206,14 @@ def longer_step(
 
 EXERCISES = (
     Exercise(
-        text="**Your turn.** The question, without prefix cache: now, later or never?",
+        text="**Your turn.** Write the check without a prefix cache: now, later or never?",
         solution=can_schedule,
         cases=graded(ADMISSION_CASES, admission_run, admission_by_hand, (ANSWERS,)),
         is_warm_up=True,
     ),
     Exercise(
-        text="Write a step of the scheduler in plain numbers: no table, no pool, no prefix cache. "
-        "You count the blocks yourself.",
+        text="Write one step of the scheduler in plain numbers, without table, pool or prefix "
+        "cache. You count the blocks yourself.",
         solution=schedule_step,
         cases=graded(STEP_CASES, step_run, package_scheduler, ("sequence",), longer_step),
     ),

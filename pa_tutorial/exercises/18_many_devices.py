@@ -1,4 +1,4 @@
-"""Exercises of notebook 18: the KV heads of a rank, its slots, its part of a layer."""
+"""Exercises of notebook 18: a rank's KV heads, its slots, its part of a layer."""
 
 from collections.abc import Callable
 from functools import partial
@@ -18,8 +18,8 @@ from pa_tutorial.walk.calls import AnswerError, Function, require_written
 
 # 1. ---------------------------------------------------------------------------------------------
 def kv_heads_of_rank(rank: int, num_ranks: int, num_kv_heads: int) -> range:
-    """The KV heads that a rank holds. One of num_ranks and num_kv_heads divides the other."""
-    # how many, at least one? and from which one on?
+    """The KV heads that a rank holds. num_ranks divides num_kv_heads, or the other way round."""
+    # how many (at least one), and starting with which?
     ### BEGIN SOLUTION
     count = max(1, num_kv_heads // num_ranks)
     first = rank * num_kv_heads // num_ranks
@@ -28,7 +28,7 @@ def kv_heads_of_rank(rank: int, num_ranks: int, num_kv_heads: int) -> range:
 
 
 _SHARES = "Equal shares, in order: rank 0 has the first KV heads."
-_REPEATED = "With more ranks than KV heads, neighbouring ranks hold the same one."
+_REPEATED = "If there are more ranks than KV heads, neighbouring ranks hold the same one."
 HEAD_CASES = (
     # name, what it isolates, what its failure means, num_kv_heads, num_ranks
     ("one_rank", "one rank has all", _SHARES, 4, 1),
@@ -59,7 +59,7 @@ def heads_of_the_package(num_kv_heads: int, num_ranks: int) -> Tensor:
 
 KV_HEADS = Exercise(
     text="""\
-**Your turn.** Which KV heads does a rank hold? There may be fewer of them than ranks. Then several
+**Your turn.** Which KV heads does a rank hold? If there are fewer KV heads than ranks, several
 ranks hold the same one.""",
     solution=kv_heads_of_rank,
     cases=graded(HEAD_CASES, heads_run, heads_of_the_package, ("rank", "head"), larger),
@@ -71,16 +71,16 @@ ranks hold the same one.""",
 def own_slots(
     positions: Tensor, own_table: Tensor, block_size: int, rank: int, num_ranks: int
 ) -> Tensor:
-    """Where one rank writes K and V of new tokens, when blocks are dealt out to the ranks in turn.
+    """Where one rank writes K and V of new tokens if blocks are dealt out to the ranks in turn.
 
-    positions  [num_tokens] int64   of the new tokens in their sequence
-    own_table  [num_own_blocks]     the numbers, in this rank's own pool, of its blocks of this
-                                    sequence, in order; [0] if it has none
-    returns    [num_tokens] int64   the slot in this rank's pool; -1 for a token that lives on
-                                    another rank, which reshape_and_cache skips
+    positions  [num_tokens] int64   positions of the new tokens in their sequence
+    own_table  [num_own_blocks]     this rank's blocks of the sequence, in order, as numbers in
+                                    its own pool; [0] if it has none
+    returns    [num_tokens] int64   the slot in this rank's pool, or -1 for a token on another
+                                    rank, which reshape_and_cache skips
     """
-    # 1. in which logical block is each token? Which rank has that block?
-    # 2. the how many-th of this rank's blocks is it?
+    # 1. which logical block is each token in? Which rank has that block?
+    # 2. what is the index of that block among this rank's?
     # 3. slot = block number * block_size + offset
     ### BEGIN SOLUTION
     block_idx = positions // block_size
@@ -92,19 +92,19 @@ def own_slots(
 
 
 _TURN = "Logical block b is on rank b % num_ranks, and there it is block b // num_ranks."
-_SKIP = "A token of another rank gets -1, or it would overwrite one of this rank's."
+_SKIP = "A token on another rank gets -1; otherwise it would overwrite one of this rank's."
 SLOT_CASES = (
     # name, what it isolates, what its failure means, range of positions, block_size, tables
     ("one_rank", "one rank: the slots of notebook 04", _TURN, (0, 11), 8, ([5, 2],)),
     ("prompt", "a prompt over two ranks", _TURN, (0, 29), 8, ([1, 2], [2, 1])),
     ("decode", "one new token", _SKIP, (28, 29), 8, ([1, 2], [2, 1])),
-    ("chunk", "a part in the middle", _TURN, (13, 50), 8, ([4, 1, 6], [3, 7, 2], [9, 5, 0])),
+    ("chunk", "a chunk from the middle", _TURN, (13, 50), 8, ([4, 1, 6], [3, 7, 2], [9, 5, 0])),
     ("no_block", "a rank that has no block", _SKIP, (0, 9), 8, ([3], [8], [0], [0])),
 )
 
 
 def renumbered(rng: np.random.Generator, _: str, *case: Any) -> tuple:
-    """The same blocks with other numbers; 0, where a rank has no block, stays."""
+    """The same blocks with other numbers; a rank without a block still has [0]."""
     *span_and_size, tables = case
     numbers = iter(3 + rng.permutation(57))
     others = [t if t == [0] else [int(next(numbers)) for _ in t] for t in tables]
@@ -120,7 +120,7 @@ def slots_run(answer: Function, span: tuple, size: int, tables: tuple) -> Tensor
 
 
 def slots_dealt(span: tuple, size: int, tables: tuple) -> Tensor:
-    """Deal the slots of all blocks out like cards, then look at those of the new tokens."""
+    """Deal the slots of all blocks out like cards, then take those for the new tokens."""
     slots = torch.full((len(tables), span[1] + size), -1.0, dtype=torch.float64)
     hands = [iter(table) for table in tables]
     for block_idx, first in enumerate(range(0, span[1], size)):
@@ -131,9 +131,9 @@ def slots_dealt(span: tuple, size: int, tables: tuple) -> Tensor:
 
 SLOTS = Exercise(
     text="""\
-`deal_out` copied blocks out of a whole cache. An engine has no whole cache: each rank must know
-where a new token goes, or that it lives elsewhere. With your function `reshape_and_cache` serves a
-context-parallel cache as it is.""",
+`deal_out` copied blocks out of a complete cache. In an engine, no rank has a complete cache, so
+each must know which slot a new token gets, or that it belongs to another rank. With your function,
+`reshape_and_cache` works for a context-parallel cache without changes.""",
     solution=own_slots,
     cases=graded(SLOT_CASES, slots_run, slots_dealt, ("rank", "token"), renumbered),
 )
@@ -151,22 +151,22 @@ def part_of_layer(
     head_size: int,
     attend: Callable[[Tensor, Tensor, Tensor], Tensor],
 ) -> Tensor:
-    """One rank's part of an attention layer: summed over all ranks, they are the whole layer.
+    """One rank's part of an attention layer; the sum over all ranks is the layer's output.
 
     hidden    [num_tokens, hidden_size]   the same on every rank
     w_q       [num_heads * head_size, hidden_size]
     w_k, w_v  [num_kv_heads * head_size, hidden_size]
     w_out     [hidden_size, num_heads * head_size]
-    heads, kv_heads  of this rank
-    attend    attend(q, k, v): causal attention of some heads; q, k, v and the result are
+    heads, kv_heads  this rank's heads
+    attend    attend(q, k, v): causal attention for some heads; q, k, v and the result are
               [num_tokens, heads, head_size], and q may have more heads than k and v
     returns   [num_tokens, hidden_size]
 
-    All weights are as nn.Linear keeps them: x @ w.T.
+    All weights are stored as in nn.Linear: x @ w.T.
     """
     # 1. q, k and v of these heads come from some rows of w_q, w_k and w_v
     # 2. attention
-    # 3. which columns of w_out meet its result?
+    # 3. which columns of w_out multiply the result?
     ### BEGIN SOLUTION
     own = slice(heads.start * head_size, heads.stop * head_size)
     own_kv = slice(kv_heads.start * head_size, kv_heads.stop * head_size)
@@ -177,12 +177,12 @@ def part_of_layer(
     ### END SOLUTION
 
 
-_OWN = "The weights of other ranks' heads are NaN here: a rank does not have them."
+_OWN = "The weights of other ranks' heads are NaN here, because a rank doesn't have them."
 LAYER_CASES = (
     # name, what it isolates, what its failure means, num_heads, num_kv_heads, num_ranks
     ("one_rank", "one rank has everything", "Rows of q, k and v, columns of w_out.", 4, 4, 1),
     ("two_ranks", "two ranks, two heads each", _OWN, 4, 4, 2),
-    ("gqa", "query heads in pairs, KV heads divided", _OWN, 8, 4, 2),
+    ("gqa", "two query heads per KV head, KV heads divided", _OWN, 8, 4, 2),
     ("repeated", "two ranks need the same KV head", _OWN, 8, 2, 4),
     ("mqa", "all ranks need the one KV head", _OWN, 6, 1, 3),
 )
@@ -191,7 +191,7 @@ attend = partial(causal_attention, scale=HEAD_SIZE**-0.5)
 
 
 def layer(num_heads: int, num_kv_heads: int, draw: int) -> list[Tensor]:
-    """hidden, w_q, w_k, w_v, and w_out with a row for each element of a head."""
+    """hidden, w_q, w_k, w_v, and w_out with one row per element of a head."""
     random = seeded_torch(17, draw)
     rows = 5, *(n * HEAD_SIZE for n in (num_heads, num_kv_heads, num_kv_heads, num_heads))
     return [torch.randn(n, HIDDEN_SIZE, generator=random) / 3 for n in rows]
@@ -221,8 +221,8 @@ def whole_layer(num_heads: int, num_kv_heads: int, _num_ranks: int, draw: int) -
 
 LAYER = Exercise(
     text="""\
-Tensor parallelism by hand: what one rank computes in an attention layer. The grader plays all ranks
-and adds their parts; this sum is the all-reduce. Weights of other ranks' heads are NaN.""",
+Tensor parallelism by hand: compute one rank's part of an attention layer. The grader plays all
+ranks and adds up their parts, as the all-reduce would. Weights of other ranks' heads are NaN.""",
     solution=part_of_layer,
     cases=graded(LAYER_CASES, layer_run, whole_layer, ("token", "dim"), bound=1e-05),
 )

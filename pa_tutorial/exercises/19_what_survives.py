@@ -20,7 +20,7 @@ CLOSE = 1e-5  # relative; float32 sums in another order
 def to_pages(
     block_tables: Tensor, seq_lens: Tensor, page_size: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The block tables of a batch without padding; every sequence has a token.
+    """The block tables of a batch without padding; every sequence has at least one token.
 
     block_tables  [num_seqs, max_num_blocks_per_seq] int32, padded with 0
     seq_lens      [num_seqs] int32
@@ -35,7 +35,7 @@ def to_pages(
     ### END SOLUTION
 
 
-_PAGES = "A sequence has its blocks and no padding; its last page holds 1 to page_size tokens."
+_PAGES = "List a sequence's blocks without padding; its last page holds 1 to page_size tokens."
 PAGE_CASES = (
     *("one_token", "one_full_block", "tail", "wide_tables"),
     "many_sequences_of_different_length",
@@ -60,7 +60,7 @@ def pages_by_hand(case: DecodeProblem) -> Tensor:
 
 
 PAGES = Exercise(
-    text="**Your turn.** Write the three lists, as tensors, from block tables padded with 0.",
+    text="**Your turn.** Make the three lists, as tensors, from block tables padded with 0.",
     solution=to_pages,
     cases=on_steps(
         PAGE_CASES, pages_run, pages_by_hand, ("place",), 0.0, dict.fromkeys(PAGE_CASES, _PAGES)
@@ -82,17 +82,17 @@ def attend_latent(
     """One decode step over a latent cache in blocks, absorbed: K and V are never made.
 
     q             [num_seqs, num_heads, k_size + position_size]
-    cache         [num_blocks, block_size, latent_size + position_size], NaN where no token lives
+    cache         [num_blocks, block_size, latent_size + position_size], NaN in empty slots
     block_tables  [num_seqs, max_num_blocks_per_seq] int32, padded with 0
     seq_lens      [num_seqs] int32
     w_k           [num_heads, k_size, latent_size]
     w_v           [num_heads, v_size, latent_size]
     returns       [num_seqs, num_heads, v_size]
     """
-    # 1. bring the first k_size elements of q to the latents: a sum with w_k
-    # 2. for each sequence: its rows, from its blocks; no more than seq_len of them
-    # 3. scores with both parts of a row, times scale; softmax over the tokens
-    # 4. the weighted mean of the latents, for each head; then w_v
+    # 1. multiply the first k_size elements of q by w_k, so that they match the latents
+    # 2. for each sequence: gather its vectors from its blocks, only the first seq_len
+    # 3. scores from both parts of a vector, times scale; softmax over the tokens
+    # 4. each head's weighted mean of the latents, then w_v
     ### BEGIN SOLUTION
     k_size, latent_size = w_k.shape[1:]
     q = torch.cat([torch.einsum("shk,hkc->shc", q[..., :k_size], w_k), q[..., k_size:]], dim=-1)
@@ -105,20 +105,20 @@ def attend_latent(
     ### END SOLUTION
 
 
-_TABLE = "Row block_tables[s] names the blocks of sequence s, in order."
-_TAIL = "Only the first seq_len rows count; what follows is NaN."
-_MOVE = "Move w_k to the query; w_v comes after the mean, head by head."
-# One KV head, whose keys are the rows: head_size is latent_size + POSITION.
+_TABLE = "block_tables[s] lists the blocks of sequence s, in order."
+_TAIL = "Only the first seq_len vectors count; the rest are NaN."
+_MOVE = "Apply w_k to the query; apply w_v after the mean, head by head."
+# One KV head, whose keys are the cached vectors: head_size is latent_size + POSITION.
 POSITION = 8
 _latent = partial(DecodeProblem, num_kv_heads=1, head_size=32, block_size=8)
 LATENT_CASES = (
-    _latent("one_token", "a sequence of one token: its value", _MOVE, seq_lens=(1,)),
+    _latent("one_token", "a sequence of one token: the output is its value", _MOVE, seq_lens=(1,)),
     _latent("tail", "the last block is not full", _TAIL, seq_lens=(13,)),
-    _latent("many", "sequences of different length", _TABLE, seq_lens=(13, 1, 30, 8)),
-    _latent("other_sizes", "other heads, rows and blocks", _MOVE, seq_lens=(11, 6), num_heads=3,
+    _latent("many", "sequences of different lengths", _TABLE, seq_lens=(13, 1, 30, 8)),
+    _latent("other_sizes", "other head and block sizes", _MOVE, seq_lens=(11, 6), num_heads=3,
             head_size=28, block_size=4),
-    _latent("never_expanded", "no tensor is as large as K of all heads",
-            "Attend to the rows; do not make K or V of the heads.", seq_lens=(300, 17),
+    _latent("never_expanded", "no tensor as large as K of all heads",
+            "Attend to the cached vectors; don't compute the heads' K or V.", seq_lens=(300, 17),
             num_heads=16),
 )  # fmt: skip
 
@@ -137,7 +137,7 @@ def latent_inputs(case: DecodeProblem) -> dict[str, Tensor]:
 
 
 def k_and_v_of_every_head(case: DecodeProblem) -> Tensor:
-    """In float64 from K and V of every head, and from the rows before they went into blocks."""
+    """In float64, from every head's K and V and from the vectors before they went into blocks."""
     inputs = latent_inputs(case)
     q, w_k, w_v = (inputs[name].double() for name in ("q", "w_k", "w_v"))
     outs = []
@@ -159,15 +159,15 @@ def latent_run(answer: Function, case: DecodeProblem) -> Tensor:
     if case.name == "never_expanded" and largest >= most:
         raise AnswerError(
             f"it made a tensor of {largest:,} bytes; K of all heads has {most:,}, and "
-            "nothing as large is needed"
+            "no tensor needs to be that large"
         )
     return out
 
 
 LATENT = Exercise(
     text="""\
-Put both halves of section 7 into one function that reads the blocks itself. K and V of the heads
-must not be made: in one case the grader looks at the largest tensor that you make.""",
+Put both halves of section 7 into one function that reads the blocks itself. It must not compute the
+heads' K and V: in one case the grader looks at the largest tensor that you create.""",
     solution=attend_latent,
     cases=on_steps(
         LATENT_CASES, latent_run, k_and_v_of_every_head, ("sequence", "head", "dim"), bound=CLOSE

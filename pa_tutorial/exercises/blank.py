@@ -23,6 +23,7 @@ The answer is the function in the kernel's file, so it has one source.
 """
 
 import ast
+import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -79,11 +80,16 @@ class Blank:
 
     @property
     def around(self) -> str:
-        """The imports and constants of its kernel: what the answer may use, without functions."""
+        """The imports and constants of its kernel: with these it can be defined."""
         from pa_tutorial.exercises.kernel_file import KernelFile, joined, pieces
 
         parts = pieces(KernelFile(self.file).text())
         return joined({key: text for key, text in parts.items() if key[0] != "function"})
+
+    @property
+    def needs(self) -> str:
+        """What a submission of it needs: see Task."""
+        return self.around
 
     @property
     def num_lines(self) -> int:
@@ -113,7 +119,8 @@ class Blank:
     @property
     def heading(self) -> str:
         lines = "1 line" if self.num_lines == 1 else f"{self.num_lines} lines"
-        return f"**Your turn** ({self.level}, {lines}). {self.text.strip()}"
+        text = re.sub(r"(?<!\n)\n(?!\n)", " ", self.text.strip())
+        return f"**Your turn** ({self.level}, {lines}). {text}"
 
     @property
     def fold(self) -> str:

@@ -3,20 +3,21 @@
 The simplest step comes first, so that what is wrong everywhere is told about it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import product
-from types import ModuleType
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pa_tutorial.checks.comparing import bounds_of
+from pa_tutorial.checks.comparing import bounds_of, compare
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.drawing import reseeded
 from pa_tutorial.exercises.kernel_file import FileLaunch, KernelFile, is_ours, is_unfinished
 from pa_tutorial.kernels.geometry import BLOCK_SIZES, DTYPES, HEAD_SIZES, Geometry
+from pa_tutorial.kernels.intermediates import SCORES_DONE, SUM_DONE
 from pa_tutorial.simt import Trace, global_traffic
 from pa_tutorial.walk.calls import AnswerError
 from pa_tutorial.walk.cases import CASES
@@ -25,9 +26,12 @@ from pa_tutorial.walk.problem import DecodeProblem
 MOST_TURNS = 4_000  # of loops in a thread block: an endless one is stopped. Ours take up to 611
 PARTITION_SIZE = 32
 SHAPES = ("worked_example", "alibi_block_size_8", "gqa", "bfloat16", "strided_q_float16")
-EDGES = ("head_size_120_float16", "very_deep_negative_scores", "drifting_scores")
+EDGES = (
+    *("head_size_120_float16", "very_deep_negative_scores", "drifting_scores"),
+    *("stale_slots_far_above", "head_size_256"),
+)
 OF_FILE = {
-    "naive": (*SHAPES, *EDGES, "head_size_256"),
+    "naive": (*SHAPES, *EDGES),
     "v1": (*SHAPES, *EDGES),
     "vectors": (*SHAPES, *EDGES),
     "v2": (
@@ -42,6 +46,18 @@ GRADED = ("head_size_96", "block_size_8", "block_size_32")  # other constants th
 ARRAYS = {"vectors": ("q", "k_cache", "v_cache")}
 
 
+# A block_max in which every lane finds the maximum by itself: each must know what warp_max found.
+WITHOUT_A_BROADCAST = """
+@cuda.jit(device=True)
+def block_max(red_smem, value, smallest_mask):
+    value = warp_max(value, WARP_SIZE // 2, smallest_mask)
+    if cuda.threadIdx.x % WARP_SIZE == 0:
+        red_smem[cuda.threadIdx.x // WARP_SIZE] = value
+    cuda.syncthreads()
+    return warp_max(red_smem[cuda.threadIdx.x % NUM_WARPS], WARP_SIZE // 2, 1)
+"""
+
+
 def launch_of(file: str, problem: DecodeProblem, *functions: Callable) -> FileLaunch:
     """A step on the kernel of a file, with a reader's functions in it."""
     several = max(problem.seq_lens) > PARTITION_SIZE  # partitions, with several blocks each
@@ -52,21 +68,38 @@ def launch_of(file: str, problem: DecodeProblem, *functions: Callable) -> FileLa
 def kernel_trials(file: str, name: str, draw: int) -> list[Trial]:
     """The cases of a kernel; another draw has other numbers, and further sizes."""
     cases = OF_FILE[file] + (GRADED if draw else ())
-    problems = [reseeded(CASES[f"decode/{case}"], draw) for case in cases]
+    problems = [sized(reseeded(CASES[f"decode/{case}"], draw)) for case in cases]
     trials = [kernel_trial(file, problem) for problem in problems]
     if file == "v1" and name in OF_A_RANGE:
         trials.append(kernel_trial("v2", problems[0]))
+    if name == "bounds_of_partition":
+        pairs = ((11, 0), (16, 0), (17, 1), (25, 1), (100 + draw % 100, 3))
+        trials = [*(bounds_trial(*pair) for pair in pairs), *trials]
+    if name == "warp_max":
+        trials.append(kernel_trial(file, problems[0], WITHOUT_A_BROADCAST))
     return trials
 
 
-def kernel_trial(file: str, problem: DecodeProblem) -> Trial:
+def sized(problem: DecodeProblem) -> DecodeProblem:
+    """The case, for heads of 256 in blocks of 8: more vecs per thread than there are groups."""
+    return replace(problem, block_size=8) if problem.head_size == 256 else problem
+
+
+def kernel_trial(file: str, problem: DecodeProblem, *beside: str) -> Trial:
+    """beside: functions in the place of ours, as texts."""
+
+    bounds = bounds_of(problem.id)
+
     def run(answer: Callable | None) -> Mapping[str, Tensor]:
         if is_ours(answer):
             raise AnswerError("it is our function, not yet yours")
         if answer and is_unfinished(answer):
             raise AnswerError("not written yet: `...` is still in it")
-        launch = launch_of(file, problem, *([answer] if answer else []))
+        launch = launch_of(file, problem, *beside, *([answer] if answer else []))
         found = launch.probe(max_turns=MOST_TURNS)
+        if answer:
+            right = compare(found, {"the oracle": problem.expected()}, bounds)
+            require_all_threads_know(launch, {c.quantity for c in right if c.passed})
         if answer and file in ARRAYS:
             require_few_transactions(launch, launch_of(file, problem), ARRAYS[file])
         return found
@@ -77,10 +110,24 @@ def kernel_trial(file: str, problem: DecodeProblem) -> Trial:
         meaning=problem.meaning,
         run=run,
         references={"the oracle": problem.expected},
-        bounds=bounds_of(problem.id),
+        bounds=bounds,
         axes=problem.axes,
         problem=problem,
     )
+
+
+def require_all_threads_know(launch: FileLaunch, right: set[str]) -> None:
+    """Raises AnswerError if a maximum or sum that is right in thread 0 isn't in all threads."""
+    marks = {"qk_max": SCORES_DONE, "exp_sum": SUM_DONE}
+    for name in marks.keys() & right:
+        for snapshot in launch.kernel.report.at(marks[name]):
+            numbers = snapshot[name]
+            others = np.flatnonzero(numbers != numbers[0])
+            if len(others):
+                raise AnswerError(
+                    f"thread {others[0]} has {numbers[others[0]]:.3g} for {name}, and thread 0 has "
+                    f"{numbers[0]:.3g}: only some lanes know it, and all must"
+                )
 
 
 def require_few_transactions(theirs: FileLaunch, ours: FileLaunch, arrays: tuple[str, ...]) -> None:
@@ -99,7 +146,8 @@ def transactions(trace: Trace, array: str) -> int:
     return int(global_traffic(trace.only(array=array)).total("transactions"))
 
 
-SIZES = list(product(HEAD_SIZES, BLOCK_SIZES, DTYPES))
+# The worked example's comes first.
+SIZES = sorted(product(HEAD_SIZES, BLOCK_SIZES, DTYPES), key=lambda one: one[2] != torch.float16)
 NUMBERS = {
     "group_sizes": ("THREAD_GROUP_SIZE", "VEC_SIZE", "NUM_VECS_PER_THREAD"),
     "row_sizes": (
@@ -118,22 +166,51 @@ def size_trials(name: str, draw: int) -> list[Trial]:
 
 
 def size_trial(name: str, head_size: int, block_size: int, dtype: torch.dtype) -> Trial:
-    names = NUMBERS[name]
-    geometry = Geometry(head_size, block_size, dtype)
-    ours: ModuleType = KernelFile("sizes").module()
+    names, geometry = NUMBERS[name], Geometry(head_size, block_size, dtype)
+    ours = getattr(KernelFile("sizes").module(), name)
+    return number_trial(
+        f"HEAD_SIZE {head_size}, BLOCK_SIZE {block_size}, itemsize {dtype.itemsize}",
+        names,
+        lambda answer: (answer or ours)(head_size, block_size, dtype.itemsize),
+        [getattr(geometry, name) for name in names],
+    )
 
-    def run(answer: Callable | None) -> Mapping[str, np.ndarray]:
-        found = (answer or getattr(ours, name))(head_size, block_size, dtype.itemsize)
-        if not isinstance(found, tuple) or len(found) != len(names):
-            raise AnswerError(f"it returned {found!r}; it must return {', '.join(names)}")
-        return {"out": np.array(found, float)}
+
+def bounds_trial(seq_len: int, partition_idx: int) -> Trial:
+    """bounds_of_partition by itself, as Python computes it: partitions of 16 tokens."""
+    tokens = range(seq_len)[16 * partition_idx : 16 * (partition_idx + 1)]
+
+    def run(answer: Callable | None) -> tuple[int, ...]:
+        file = KernelFile("v2", *([answer] if answer else []))
+        module = file.module(BLOCK_SIZE=8, PARTITION_SIZE=16)
+        num_tokens, blocks = module.bounds_of_partition.py_func(partition_idx, seq_len)
+        return num_tokens, *blocks
+
+    return number_trial(
+        f"partition {partition_idx} of {seq_len} tokens, PARTITION_SIZE 16, BLOCK_SIZE 8",
+        ("num_tokens", "the first block", "the block after the last"),
+        run,
+        (len(tokens), tokens[0] // 8, tokens[-1] // 8 + 1),
+    )
+
+
+def number_trial(
+    name: str, names: Sequence[str], run: Callable[..., tuple], right: Sequence[int]
+) -> Trial:
+    """A function that returns whole numbers, which have names."""
+
+    def found(answer: Callable | None) -> Mapping[str, np.ndarray]:
+        numbers = run(answer)
+        if not isinstance(numbers, tuple) or len(numbers) != len(names):
+            raise AnswerError(f"it returned {numbers!r}; it must return {', '.join(names)}")
+        return {"out": np.array(numbers, float)}
 
     return Trial(
-        name=f"HEAD_SIZE {head_size}, BLOCK_SIZE {block_size}, itemsize {dtype.itemsize}",
-        isolates="sizes",
+        name=name,
+        isolates="numbers",
         meaning="Which of the sizes does each formula need?",
-        run=run,
-        references={"geometry": lambda: {"out": np.array([getattr(geometry, n) for n in names])}},
+        run=found,
+        references={"by hand": lambda: {"out": np.array(right, float)}},
         bounds={"out": 0},
         axes=("|".join(names),),
     )

@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Callable
 
 import numpy as np
+import torch
 
 from pa_tutorial.checks.comparing import Comparison, compare
 from pa_tutorial.checks.diagnosing import told_apart
@@ -27,6 +28,7 @@ WORDS = {
     "out": ("output", "element"),
 }
 SHARED = {"naive": "qk"}  # the array with the scores; else logits
+AS_BITS = "A bfloat16 is kept as its bits: is `to_float`, `from_float` or `widen` missing?"
 DEVICE = "@cuda.jit(device=True)"
 FLT_MAX = float(np.finfo(np.float32).max)
 
@@ -45,9 +47,8 @@ def judged(blank: Blank, function: Callable) -> tuple[str, Trial]:
     with one_thread(), torch_settings_kept():
         for number, trial in enumerate(trials):
             if why := why_wrong(blank, trial, function):
-                verb = "is" if number == 1 else "are"
-                passed = f"{number} of {len(trials)} cases {verb} right. " if number else ""
-                return f"not yet. {passed}{title_of(trial)}:\n{why}", trial
+                case = f"Case {number + 1} of {len(trials)}"
+                return f"not yet. {case}, {title_of(trial)}:\n{why}", trial
     return "", trials[0]
 
 
@@ -103,9 +104,11 @@ def why_wrong(blank: Blank, trial: Trial, function: Callable) -> str:
     wrong = next((c for c in compared if not c.passed), None)
     if wrong is None:
         return ""
-    if blank.file == "sizes":
+    if trial.problem is None:
         return f"  {first_number(wrong, trial.axes)}"
     place, sentence = first_wrong(wrong, compared[0].expected)
+    if trial.problem.dtype == torch.bfloat16:
+        sentence += f"\n  {AS_BITS}"
     writer = last_writer(blank, trial, function, wrong.quantity, place)
     return "\n".join(f"  {line}" for line in (sentence, writer) if line)
 
@@ -117,7 +120,9 @@ ADVICE = {
     "functions of the notebooks, but no other names of yours.",
     r"^race: ": "Is a barrier missing between the two, or should only one thread do this?",
     r"which was never written": "Is it the right place? If so, it needs a first value.",
-    r"^only a number can be stored": "Does the function that made it return a number?",
+    r"^only a number can be stored": "Does the function that made it return a number? (A vec is a "
+    "tuple: `store` and `widen` write it.)",
+    r"\[:\]\[:\] has no elements": "It was cut twice: the caller has already passed its part.",
     r"^no statement of \w+ is at": "Put the comment back where what it names is complete.",
     r"has no value here": "The check looks at these variables at the marks: keep their names.",
 }
@@ -144,7 +149,10 @@ def in_plain_words(error: BaseException) -> str:
 
 
 def in_its_own_lines(message: str, function: Callable) -> str:
-    """Lines of the reader's function counted from its first, as in its cell."""
+    """Lines of the reader's function counted from its first, as in its cell.
+
+    Of another function only the name is told: it may be the answer to another blank.
+    """
     text, name = text_of(function), getattr(function, "py_func", function).__name__
     lines = [line.strip() for line in text.splitlines()]
 
@@ -152,7 +160,9 @@ def in_its_own_lines(message: str, function: Callable) -> str:
         code = match[2].strip()
         return f"line {lines.index(code) + 1} of {name}: {code}" if code in lines else match[0]
 
-    return re.sub(rf"line (\d+) of {name}: +(.*)", own, message)
+    message = re.sub(rf"line (\d+) of {name}: +(.*)", own, message)
+    message = re.sub(r"\n +line \d+ of _\w+: .*", "", message)  # of to_float and the like
+    return re.sub(rf"line \d+ of (?!{name}:)(\w+): +.*", r"in \1", message)
 
 
 def loop_named(message: str, function: Callable) -> str:
@@ -208,11 +218,11 @@ def pattern(actual: np.ndarray, expected: np.ndarray, place: int, unit: str) -> 
     there = np.isfinite(expected)
     actual, expected = actual[there], expected[there]
     if same := leading_same(actual, expected):
-        return f"; {unit}s 0 to {same - 1} all have it"
+        return f"; {unit}s 0 {'and 1 both' if same == 2 else f'to {same - 1} all'} have it"
     if np.isnan(actual).any():
         return (
-            ": something was read that isn't there, such as a slot without a token, or a block "
-            "of no sequence"
+            ": 0 was divided by 0, or something was read that isn't there, such as a slot without "
+            "a token or a block of no sequence"
         )
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = actual / expected
@@ -333,8 +343,11 @@ def draw(blank: Blank, function: Callable, trial: Trial) -> None:
     is_drawn = blank.picture and hasattr(function, "py_func")
     if not is_drawn or function.py_func.__name__ != blank.function:
         return
+    from IPython import get_ipython
     from IPython.display import display
 
+    if get_ipython() is None:
+        return
     from pa_tutorial.viz.accesses import draw_accesses
     from pa_tutorial.viz.style import show
 

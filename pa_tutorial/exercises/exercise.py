@@ -57,6 +57,11 @@ class Exercise:
         return self.name
 
     @property
+    def needs(self) -> None:
+        """Of a submission: its own imports, functions and constants. See Task."""
+        return None
+
+    @property
     def around(self) -> str:
         """The text of its module: what the solution may use."""
         return inspect.getsource(inspect.getmodule(self.solution))

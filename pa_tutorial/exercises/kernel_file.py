@@ -41,7 +41,7 @@ from pa_tutorial.kernels.intermediates import (
     intermediates_of_v2,
     scores,
 )
-from pa_tutorial.simt import Trace, simulate
+from pa_tutorial.simt import Report, Trace, simulate
 from pa_tutorial.simt.snapshots import Index
 
 KERNELS = Path(__file__).with_name("kernels")
@@ -172,7 +172,13 @@ class FileLaunch:
     def arguments(self) -> Arguments:
         return arguments_of(self.step)
 
-    def run(self) -> Tensor:
+    @property
+    def report(self) -> Report:
+        """Of the kernel's last run in the simulator; of v2, its first kernel's."""
+        return self.kernel.report
+
+    def run(self, **options: object) -> Tensor:
+        """The output. options: of the simulator, which runs CPU tensors."""
         if self.step.q.is_cuda:
             # Its launches are on the default stream; torch's own may be another.
             default, current = torch.cuda.default_stream(), torch.cuda.current_stream()
@@ -180,7 +186,7 @@ class FileLaunch:
             self.launch()
             current.wait_stream(default)
         else:
-            with simulate():
+            with simulate(**options):
                 self.launch()
         return self.out
 
@@ -188,7 +194,7 @@ class FileLaunch:
         """What a thread block of the kernel (of v2: of the first) does, in the simulator."""
         with simulate(trace=[block], **options):
             self.launch_kernel()
-        return self.kernel.report.trace
+        return self.report.trace
 
     def launch(self) -> None:
         self.launch_kernel()
@@ -206,8 +212,8 @@ class NaiveLaunch(FileLaunch):
         """Run it in the simulator, with its options: `out` and qk."""
         with simulate(watch=SCORES_DONE, names="qk", **options):
             self.launch()
-        report = self.kernel.report
-        return {"qk": scores(report, SCORES_DONE, "qk", self.step.seq_lens), "out": self.out}
+        qk = scores(self.report, SCORES_DONE, "qk", self.step.seq_lens)
+        return {"qk": qk, "out": self.out}
 
 
 class V1Launch(FileLaunch):
@@ -222,8 +228,7 @@ class V1Launch(FileLaunch):
         """Run it in the simulator, with its options: `out` and the intermediates."""
         with simulate(watch=MARKS, names=NAMES, **options):
             self.launch()
-        report = self.kernel.report
-        return intermediates(report, self.geometry, self.step.seq_lens) | {"out": self.out}
+        return intermediates(self.report, self.geometry, self.step.seq_lens) | {"out": self.out}
 
 
 class V2Launch(FileLaunch):
@@ -251,7 +256,7 @@ class V2Launch(FileLaunch):
             self.launch_kernel()
         with simulate(watch=REDUCED, names=REDUCED_NAMES, **options):
             self.launch_reduce()
-        reports = self.kernel.report, self.module.reduce_partitions.report
+        reports = self.report, self.module.reduce_partitions.report
         exp_sums, max_logits, _ = self.partials
         sizes = self.geometry, self.step.seq_lens
         found = intermediates_of_v2(*reports, *sizes, max_logits, exp_sums)

@@ -158,6 +158,8 @@ def loses(before: str, parts: Mapping[tuple[str, str], str]) -> bool:
         old, statements = pieces(before), ast.parse(before).body
     except SyntaxError:
         return True
+    if YOURS not in old:  # it is another file, or a damaged one
+        return True
     functions = [(key, text) for key, text in old.items() if key[0] == "function"]
     return len(old) < len(statements) or any(
         parts.get(key, "").strip() != text.strip() for key, text in functions

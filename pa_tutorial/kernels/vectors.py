@@ -151,18 +151,30 @@ def _vector_access(count: int) -> VectorAccess:
 
     @twin(access.load, writes=())
     def _load(lanes: LaneAccess, array: Array, index: object) -> tuple[np.ndarray, ...]:
+        require_one_axis("load", array, index)
         return lanes.load(array, index, count)
 
     @twin(access.store, writes=(0,))
     def _store(lanes: LaneAccess, array: Array, index: object, values: tuple) -> None:
+        require_one_axis("store", array, index)
         lanes.store(array, index, values)
 
     @twin(access.widen, writes=(0,))
     def _widen(lanes: LaneAccess, floats: Array, values: tuple) -> None:
+        require_one_axis("widen", floats, 0)
         for e, value in enumerate(values):
             lanes.store(floats, e, (as_float(value),))
 
     return access
+
+
+def require_one_axis(name: str, array: Array, index: object) -> None:
+    """Raises TypeError for what the compiler refuses too."""
+    if isinstance(index, tuple) or len(array.shape) != 1:
+        raise TypeError(
+            f"{name} takes an array with one axis and one index, and {array.name} has "
+            f"{len(array.shape)} axes: slice it first, as in {name}(a[i, j], k)"
+        )
 
 
 def as_float(value: np.ndarray) -> np.ndarray:

@@ -144,8 +144,7 @@ def draw_poster(here: str | None = None, partitions: bool = False) -> Figure:
     title = (
         "A thread block of v2 leaves its maximum, its sum and its part of out to the reduce kernel"
         if partitions
-        else "q, K and V are each read once and out is written once; "
-        "scores and weights never leave the chip"
+        else "q, K and V come in, out goes back: scores and weights never leave the chip"
     )
     figure, axes = style.new_figure(title, HEIGHT + 0.25)
     drawing.board(axes, style.WIDTH, HEIGHT, 0, 0)

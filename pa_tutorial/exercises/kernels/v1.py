@@ -207,7 +207,8 @@ def add_warps(accs, out_smem):
 
 
 @cuda.jit(device=True)
-def write_rows(out, accs):  # out [HEAD_SIZE]; of the lanes that share a row, the first one writes
+def write_rows(out, accs):  # out [HEAD_SIZE]
+    # Of the lanes that share a row, the first one writes it.
     lane = index_t(cuda.threadIdx.x) % WARP_SIZE
     for i in range(NUM_ROWS_PER_THREAD):
         row_idx = lane // NUM_V_VECS_PER_ROW + i * NUM_ROWS_PER_ITER

@@ -22,7 +22,7 @@ index_t = uint32  # of a thread's number: never negative
 
 load, store, widen = vector_access(VEC_SIZE)  # of q and K
 load_row, _, widen_row = vector_access(V_VEC_SIZE)  # of V
-load_4, _, widen_4 = vector_access(4)  # of the weights, float32
+load_4, store_4, widen_4 = vector_access(4)  # of the weights, float32
 
 
 @cuda.jit(device=True)
