@@ -2,5 +2,5 @@
 
 import warnings
 
-# On ARM processors without bfloat16 torch takes another way to multiply, as right, and says so.
+# On ARM processors without bfloat16, torch multiplies in another way, just as right, and warns.
 warnings.filterwarnings("ignore", ".*mkldnn_matmul bf16 path needs a cpu with bf16 support")

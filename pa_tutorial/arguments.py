@@ -1,4 +1,4 @@
-"""How a bad argument is refused: by its name, what it was and what is allowed."""
+"""Refusing a bad argument: a message names it, says what it was and what is allowed."""
 
 import os
 from collections.abc import Iterable
@@ -35,10 +35,10 @@ def require_type(condition: bool, name: str, value: object, allowed: str) -> Non
 def whole_number(
     name: str, value: object, least: int | None = None, most: int | None = None
 ) -> int:
-    """The value as an int; whole numbers of NumPy and torch are taken too.
+    """The value as an int; whole numbers from NumPy and torch are accepted too.
 
-    Raises TypeError for any other type, bool included, and ValueError for less than `least` or more
-    than `most`.
+    Raises TypeError for any other type, including bool, and ValueError for a number below `least`
+    or above `most`.
     """
     number, is_bool = None, type(value) is bool or getattr(value, "dtype", 0) is torch.bool
     with suppress(TypeError):
@@ -51,21 +51,21 @@ def whole_number(
 
 
 def whole_numbers(name: str, values: Iterable[int]) -> list[int]:
-    """Each as whole_number takes it. TypeError or ValueError, naming the place, for one that is
-    none or doesn't fit an int64."""
+    """The values as ints, as in whole_number. Raises TypeError or ValueError, naming the place,
+    for a value that isn't a whole number or doesn't fit into an int64."""
     allowed, numbers = "one row of whole numbers", []
     is_row = isinstance(values, Iterable) and not isinstance(values, str)
     require_type(is_row and getattr(values, "ndim", 1) == 1, name, values, allowed)
     for place, value in enumerate(values):
         numbers.append(value if type(value) is int else whole_number(f"{name}[{place}]", value))
         if not -(2**63) <= numbers[-1] < 2**63:
-            raise ValueError(f"{name}[{place}] is {value}; it must fit an int64")
+            raise ValueError(f"{name}[{place}] is {value}; it must fit into an int64")
     return numbers
 
 
 def require_memory(num_bytes: int, **sizes: object) -> None:
-    """Raise MemoryError, naming the sizes that ask for so many bytes, if this machine has fewer.
-    Where the system doesn't say how many it has (Windows), what allocates them must refuse."""
+    """Raise MemoryError, naming the sizes that need num_bytes bytes, if this machine has fewer.
+    If the system doesn't say how many it has (Windows), the allocation itself must fail."""
     has_pages = "SC_PHYS_PAGES" in getattr(os, "sysconf_names", ())
     most = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if has_pages else num_bytes
     if num_bytes > most:
@@ -75,7 +75,7 @@ def require_memory(num_bytes: int, **sizes: object) -> None:
 
 
 def as_row(name: str, values: Iterable[int]) -> Tensor:
-    """[n] int64: from a tensor of any whole numbers, an array or a list. Others are refused."""
+    """[n] int64, from a tensor, an array or a list of whole numbers. Anything else is refused."""
     if not isinstance(values, Tensor):
         return torch.tensor(whole_numbers(name, values), dtype=torch.int64)
     shape, dtype = list(values.shape), values.dtype
@@ -103,7 +103,7 @@ def require_tensor(name: str, tensor: Tensor) -> None:
         require_type(False, name, tensor, allowed)
     if tensor.device.type not in DEVICES:
         require(False, f"{name}.device", tensor.device, " or ".join(DEVICES))
-    negative = "a view whose memory holds its numbers with the other sign"
+    negative = "a view whose memory holds its numbers with the opposite sign"
     require(not tensor.is_neg(), name, negative, f"{name}.resolve_neg()")
 
 
@@ -122,8 +122,8 @@ def require_floats(**tensors: Tensor) -> None:
 
 
 def require_dense(name: str, tensor: Tensor, dims: int) -> None:
-    """Raise ValueError unless the last `dims` dimensions lie in their order, without gaps."""
-    if dims == tensor.dim() and tensor.is_contiguous():  # the usual case costs nothing
+    """Raise ValueError unless the last `dims` dimensions are in order in memory, without gaps."""
+    if dims == tensor.dim() and tensor.is_contiguous():  # fast in the usual case
         return
     dense = torch.empty(tensor.shape[-dims:], device="meta")
     same = strides(tensor)[-dims:] == strides(dense)
@@ -132,22 +132,22 @@ def require_dense(name: str, tensor: Tensor, dims: int) -> None:
 
 
 def strides(tensor: Tensor) -> tuple[int, ...]:
-    """Strides; 0 for dimensions of size 1, where any stride will do."""
+    """Strides; 0 for dimensions of size 1."""
     sizes = zip(tensor.shape, tensor.stride(), strict=True)
     return tuple(stride if n > 1 else 0 for n, stride in sizes)
 
 
 def real_number(name: str, value: object) -> float:
-    """The value as a float, or as an int; NumPy's are taken too. TypeError for any other type."""
+    """The value as a float or int; NumPy's are accepted too. TypeError for any other type."""
     is_number = isinstance(value, int | float | np.integer | np.floating)
     require_type(is_number and not isinstance(value, bool), name, value, "a real number")
-    return value if isinstance(value, int) else float(value)  # 10**400 is no float
+    return value if isinstance(value, int) else float(value)  # an int like 10**400 isn't a float
 
 
 def float32_scale(scale: float) -> np.float32:
     """The scale as a kernel takes it; with a float64, a GPU would compute float64 scores.
 
-    Raises TypeError for what is no number, ValueError for one that float32 does not have.
+    Raises TypeError for anything but a number, ValueError for one out of float32's range.
     """
     value = real_number("scale", scale)
     require(-FLT_MAX <= value <= FLT_MAX, "scale", scale, "finite, as a float32")

@@ -1,7 +1,7 @@
 """The backends: ways to compute one decode step over a paged cache, behind one interface.
 
     backend = backend_named("cuda_v1")
-    launch = backend.prepare(step)     # everything is checked and allocated
+    launch = backend.prepare(step)     # checks and allocates everything
     launch.run()                       # as often as you like; it returns launch.out
 
 A stage of the ladder that reads blocks holds a backend; so does the engine.
@@ -33,7 +33,7 @@ class Launch(Protocol):
         """Compute the step; return `out` and what was computed on the way, as far as this backend
         shows it: qk, qk_max, exp_sum, logits, accs (shapes: kernels/intermediates.py).
 
-        Raises ValueError where the kernel runs on a GPU: there it can't be watched.
+        Raises ValueError if the kernel runs on a GPU, where it can't be watched.
         """
 
 
@@ -42,17 +42,17 @@ class Backend(Protocol):
     """A way to compute a decode step.
 
     layout      of the cache that it reads: "vllm" or "plain"
-    reusable    a launch stays right when q, lengths, block tables and cache are changed in place,
-                as long as no length exceeds what its block table has room for
+    reusable    a launch remains valid when q, lengths, block tables and cache change in place, as
+                long as every sequence fits into its block table
     """
 
     layout: str
     reusable: bool
 
     def prepare(self, step: DecodeStep, **sizes: int | None) -> Launch:
-        """Check what only this backend asks for, and allocate the outputs, all NaN.
+        """Check what only this backend requires, and allocate the outputs, all NaN.
 
-        sizes  partition_size and the like: each backend's own, with defaults
+        sizes  partition_size and the like; each backend has different ones, with defaults
 
         Raises TypeError or ValueError, naming the argument, for what the backend can't take;
         ImportError where it can't run.
@@ -62,7 +62,7 @@ class Backend(Protocol):
         """Why it can't run on this machine; None if it can."""
 
 
-# Where each backend is: looking at this table loads none of them.
+# Where each backend is defined; looking at this table loads none of them.
 BACKENDS = {
     "paged_gather": "attention.paged:gather_backend",
     "paged_online": "attention.paged:online_backend",
@@ -76,7 +76,7 @@ BACKENDS = {
 
 
 def backend_named(name: str) -> Backend:
-    """The backend of that name; ValueError lists the names there are."""
+    """The backend of this name. Raises ValueError, with the existing names, if there is none."""
     if name not in BACKENDS:
         raise ValueError(f"backend is {name!r}; it must be one of {', '.join(BACKENDS)}")
     module, _, attribute = BACKENDS[name].partition(":")

@@ -1,27 +1,25 @@
-"""Private names of other libraries: all that we use, and what breaks when one goes.
+"""Private names of other libraries: all that we use, and what breaks if one disappears.
 
-Private is what begins with an underscore, and what no documentation names. A name is imported from
-here without its underscore; only that imports its library:
+A name is private if it begins with an underscore or isn't documented. Import it from here without
+its underscore; only that imports its library:
 
     from pa_tutorial.private_names import tree_leaves
 
-What is replaced for a while is named by its place. Attributes of objects that a library gives us
-stand here too, though they are used where they are.
+A name that we replace for a while is given by its place. Attributes of objects that a library
+returns are listed here too, though they are used elsewhere.
 
     mock.patch(PLACE["get_current_device"], return_value=device)
 """
 
 from pkgutil import resolve_name
 
-# What breaks -> the names without which it does.
+# What breaks -> the names that it needs.
 NEEDED = {
     "attention.work and distributed.wire cannot count bytes": (
         "torch.utils._python_dispatch.TorchDispatchMode",
         "torch.utils._pytree.tree_leaves",
     ),
-    "each rank of distributed.ranks imports torch's compiler for itself, for seconds": (
-        "torch._dynamo",
-    ),
+    "each rank of distributed.ranks spends seconds importing torch's compiler": ("torch._dynamo",),
     "distributed.ranks cannot run functions of a notebook's cells": ("numba.cloudpickle",),
     "`pytest -m gpu` cannot keep a stream of a GPU busy": ("torch.cuda._sleep",),
     "simt.signatures cannot have a kernel with a signature where there is no GPU": (
@@ -48,7 +46,7 @@ NEEDED = {
         "numba.cuda.dispatcher._Kernel.library",
     ),
     "bench.vllm_peer cannot use vLLM's kernel for AMX": ("torch.cpu._init_amx",),
-    "kernels.cpu cannot deal out its loops": ("numba.core.cpu.ParallelOptions",),
+    "kernels.cpu cannot parallelise its loops": ("numba.core.cpu.ParallelOptions",),
     "kernels.triton_compiled cannot compile for a GPU that is not there": (
         "triton.runtime.driver.DriverConfig.active",
     ),
@@ -75,7 +73,7 @@ PLACE = {place.rpartition(".")[2].removeprefix("_"): place for place in BREAKS}
 
 
 def __getattr__(name: str) -> object:
-    """Look a name up. Raises ImportError that says what breaks if its library has it no longer."""
+    """Look a name up. If its library no longer has it, the ImportError says what breaks."""
     if name not in PLACE:
         raise AttributeError(f"private_names has no {name}; it has {', '.join(PLACE)}")
     place = PLACE[name]

@@ -5,17 +5,17 @@ A TOML file holds versions of code, each in a table:
     [alibi_sign]                     # its name; [[name]] where a name has several versions
     why = "one sentence: what is wrong, and what it does to the result"
     file = "attention/cached.py"     # or once for all versions, at the top of the TOML file
-    function = "cached_attention"    # optional: look in this function only
-    mark = "scores"                  # optional: look in the statement after `# mark: scores` only
-    old = "slopes * distance"        # one line of code, or a part of one; must be there once
+    function = "cached_attention"    # optional: look only in this function
+    mark = "scores"                  # optional: look only in the statement after `# mark: scores`
+    old = "slopes * distance"        # one line of code, or part of one; must occur exactly once
     new = "-slopes * distance"
 
 Spaces, line breaks and comments between the words of `old` don't matter. If `new` has several
 lines, they are indented like the line that they begin in. With a mark, `old = ""` is the whole
-statement. An `old` of several lines must match exactly, and its `new` is taken as it is.
+statement. An `old` of several lines must match exactly, and its `new` is used unchanged.
 
-Several changes of one version are several tables [[alibi_sign.change]]. What else a table holds is
-for those who load it: what must find the mistake, for example.
+To make several changes in one version, use several tables [[alibi_sign.change]]. A table may hold
+more for the code that loads it, for example what must find the mistake.
 """
 
 import ast
@@ -35,7 +35,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Change:
-    """A piece of the text of a file, and what replaces it. The fields are those of a table."""
+    """A piece of the text of a file, and what replaces it. The fields are as in a table."""
 
     file: str
     old: str
@@ -44,7 +44,7 @@ class Change:
     mark: str = ""
 
     def made_in(self, text: str) -> str:
-        """The text with the change. Raises ValueError unless its place is there exactly once."""
+        """The text with the change. Raises ValueError unless its place occurs exactly once."""
         is_exact = "\n" in self.old
         searched = text if is_exact else without_comments(text)
         first, last = self._lines(text)
@@ -95,7 +95,7 @@ def pattern_of(old: str) -> re.Pattern[str]:
 
 
 def indented(new: str, text: str, start: int) -> str:
-    """Its further lines begin where the line of the character `start` does."""
+    """`new` with its further lines indented like the line of the character `start`."""
     line = text[text.rfind("\n", 0, start) + 1 :]
     spaces = line[: len(line) - len(line.lstrip())]
     return dedent(new).strip().replace("\n", "\n" + spaces)
@@ -114,7 +114,7 @@ def without_comments(text: str) -> str:
 
 @dataclass(frozen=True)
 class Version:
-    """What a table says. more: what else it holds."""
+    """What a table says; `more` is what else it holds."""
 
     name: str
     why: str
@@ -123,7 +123,7 @@ class Version:
 
 
 def load_versions(path: Path) -> tuple[Version, ...]:
-    """The versions of a TOML file, in its order."""
+    """The versions of a TOML file, in order."""
     tables = tomllib.loads(path.read_text(encoding="utf-8"))
     file = tables.pop("file", "")
     return tuple(
@@ -150,10 +150,10 @@ def changed_texts(changes: Iterable[Change], read: Callable[[str], str]) -> dict
 
 
 def compiled(text: str, file: str) -> CodeType:
-    """The code of a text that need not be in a file: inspect finds it by this name.
+    """The code of a text that needn't be in a file; inspect finds it by the name `file`.
 
-    The simulator reads the source of a kernel. linecache asks the disk about an entry only if it
-    has a time: here that is None.
+    The simulator reads the source of a kernel. linecache looks on the disk only for an entry with
+    a time, so here the time is None.
     """
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     return compile(text, file, "exec")

@@ -12,16 +12,16 @@ from types import FrameType
 
 full = False
 
-HEAD = "Your lines; `from pa_tutorial import tracebacks; tracebacks.full = True` adds all others:"
+HEAD = "Your lines; `from pa_tutorial import tracebacks; tracebacks.full = True` shows all others:"
 LIBRARIES = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"))
 NOT_THE_READERS = tuple(str(f) + os.sep for f in (Path(__file__).parent, *LIBRARIES))
 
 
 class ShortInNotebooks(Exception):
-    """The base of our own exceptions. Plain Python and pytest show them as any other."""
+    """The base of our exceptions. Plain Python and pytest show them like any other."""
 
     def _render_traceback_(self) -> list[str]:
-        """The lines that IPython prints in place of its own traceback."""
+        """The lines that IPython prints instead of its usual traceback."""
         if full:
             return "".join(traceback.format_exception(self)).splitlines()
         own = traceback.StackSummary.extract(own_frames(self))
@@ -30,13 +30,13 @@ class ShortInNotebooks(Exception):
 
 
 def own_frames(error: BaseException) -> list[tuple[FrameType, int]]:
-    """The frames of its traceback that are the reader's, each with the number of its line."""
+    """The frames of the traceback that are in the reader's code, each with its line number."""
     frames = traceback.walk_tb(error.__traceback__)
     return [f for f in frames if not f[0].f_code.co_filename.startswith(NOT_THE_READERS)]
 
 
 def _place(frame: traceback.FrameSummary) -> str:
-    """The function; outside of functions, "the cell" or the name of the file."""
+    """The function's name; outside functions, "the cell" or the name of the file."""
     if frame.name != "<module>":
         return frame.name
     is_cell = "ipykernel_" in frame.filename or frame.filename.startswith("<")

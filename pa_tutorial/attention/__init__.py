@@ -1,1 +1,1 @@
-"""The mathematics of attention, stage by stage, in torch and plain Python."""
+"""Attention, stage by stage, in torch and plain Python."""

@@ -1,4 +1,4 @@
-"""Attention with a contiguous KV cache: keep K and V, compute only what is new."""
+"""Attention with a contiguous KV cache: keep K and V, and compute only what is new."""
 
 from math import prod
 
@@ -14,8 +14,8 @@ class KVCache:
 
     keys, values  [seq_len, num_kv_heads, head_size]: views of the tokens written so far
 
-    The memory behind them holds NaN where no token lives,
-    so that reading an unused place cannot go unnoticed.
+    The rest of the memory holds NaN,
+    so that reading an unused place can't go unnoticed.
     """
 
     def __init__(
@@ -38,11 +38,11 @@ class KVCache:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of K and V that hold tokens (not the reserved rest)."""
+        """Bytes of K and V that hold tokens (without the unused reservation)."""
         return self.keys.nbytes + self.values.nbytes
 
     def require_room(self, num_new_tokens: int) -> None:
-        """Raise ValueError unless so many tokens can be appended."""
+        """Raise ValueError unless this many tokens can be appended."""
         room = len(self._keys) - self.seq_len
         if whole_number("num_new_tokens", num_new_tokens, least=0) > room:
             raise ValueError(f"k holds {num_new_tokens} tokens; the cache has room for {room} more")
@@ -50,8 +50,8 @@ class KVCache:
     def append(self, k: Tensor, v: Tensor) -> None:
         """Add the K and V of new tokens, each [num_new_tokens, num_kv_heads, head_size].
 
-        Raises TypeError or ValueError, before anything is written, for what is no tensor, if
-        shapes or dtypes do not fit, or if the reserved memory is too small.
+        Raises TypeError or ValueError, before anything is written, unless both are tensors of
+        matching shapes and dtypes that fit into the reserved memory.
         """
         require_tensor("k", k)
         require_tensor("v", v)
@@ -79,13 +79,13 @@ def cached_attention(
 
     q             [num_new_tokens, num_heads, head_size]   the last tokens of the sequence:
                   the whole prompt at prefill, one token at decode
-    k, v          [seq_len, num_kv_heads, head_size]       all tokens, the new ones included
+    k, v          [seq_len, num_kv_heads, head_size]       all tokens, including the new ones
     scale         usually head_size ** -0.5
     alibi_slopes  [num_heads]; adds slope * (j - i) to the score of query i and key j
     probe         receives `qk` and `logits`, both [num_heads, num_new_tokens, seq_len]
     returns       [num_new_tokens, num_heads, head_size], in the dtype of q
 
-    Raises TypeError or ValueError for what is no tensor or number, and if the shapes do not fit.
+    Raises TypeError or ValueError for arguments of the wrong type or with shapes that don't match.
     """
     require_attention_inputs(q, k, v, scale, alibi_slopes)
     num_new_tokens, num_heads, _ = q.shape  # NEW

@@ -19,19 +19,19 @@ def require_heads_that_fit(
     k_head_size: int,
     alibi_slopes: Tensor | None,
 ) -> None:
-    """Raise ValueError unless the heads of q fit those of k, and the slopes those of q."""
+    """Raise ValueError unless the heads of q match the KV heads, and the slopes the heads of q."""
     if head_size != k_head_size:
-        raise ValueError(f"k has head_size {k_head_size}; it must be that of q, {head_size}")
+        raise ValueError(f"k has head_size {k_head_size}; it must be {head_size}, as in q")
     require_heads(num_heads, num_kv_heads)
     if alibi_slopes is not None:
-        must = f"it must be [{num_heads}], one slope a head"
+        must = f"it must be [{num_heads}], one slope per head"
         require_shape(alibi_slopes.shape == (num_heads,), "alibi_slopes", alibi_slopes, must)
 
 
 def require_attention_inputs(
     q: Tensor, k: Tensor, v: Tensor, scale: float, alibi_slopes: Tensor | None
 ) -> None:
-    """Raise TypeError or ValueError, naming the argument, unless they fit one another.
+    """Raise TypeError or ValueError, naming the argument, unless they go together.
 
     q             [num_queries, num_heads, head_size]    at most as many queries as tokens
     k, v          [seq_len, num_kv_heads, head_size]     num_kv_heads divides num_heads
@@ -82,7 +82,7 @@ def causal_attention(
     alibi_slopes: Tensor | None = None,
     probe: dict[str, Tensor] | None = None,
 ) -> Tensor:
-    """Causal attention over one whole sequence, from scratch. Stage `full_recompute`.
+    """Causal attention over a whole sequence, from scratch. Stage `full_recompute`.
 
     q             [seq_len, num_heads, head_size]
     k, v          [seq_len, num_kv_heads, head_size]   num_kv_heads divides num_heads
@@ -93,7 +93,7 @@ def causal_attention(
     returns       [seq_len, num_heads, head_size], in the dtype of q
 
     Everything between input and output is float32, as in vLLM's kernel.
-    Raises TypeError or ValueError for what is no tensor or number, and if the shapes do not fit.
+    Raises TypeError or ValueError for arguments of the wrong type or with shapes that don't match.
     """
     require_attention_inputs(q, k, v, scale, alibi_slopes)
     seq_len, num_heads, _ = q.shape
@@ -123,11 +123,11 @@ def causal_attention(
 def unmasked_attention(
     q: Tensor, k: Tensor, v: Tensor, scale: float, alibi_slopes: Tensor | None = None
 ) -> Tensor:
-    """causal_attention without its mask: every token sees every other, the future included.
+    """causal_attention without its mask: every token sees every other, even later ones.
 
-    No stage. Notebook 01 runs it to show what the mask is good for.
-    Raises as causal_attention, and ValueError if alibi_slopes is given: a bias for the future is
-    not defined.
+    Not a stage; notebook 01 runs it to show why the mask is needed.
+    Raises as causal_attention, and ValueError if alibi_slopes is given, because a bias for later
+    tokens isn't defined.
     """
     require_attention_inputs(q, k, v, scale, alibi_slopes)
     if alibi_slopes is not None:

@@ -1,7 +1,7 @@
 """Online softmax: attention in one pass over the tokens, and how parts of it are merged.
 
 Three passes need all scores at once: for the maximum, for the sum, for the output. Online
-softmax keeps three things, and can stop, split and go on anywhere:
+softmax keeps three things, and can stop, split and continue anywhere:
 
     m    the largest score so far; -inf if no token was seen
     l    the sum of exp(score - m) over the tokens seen
@@ -23,7 +23,7 @@ from pa_tutorial.attention.full import repeat_kv_heads, require_attention_inputs
 
 
 class Part(NamedTuple):
-    """What attention over some tokens leaves behind: enough to go on, or to merge with others.
+    """The state of attention over some tokens: enough to continue, or to merge with other parts.
 
     in torch         m, l [..., num_queries]   acc [..., num_queries, head_size], all float32
     in plain Python  m, l float                acc a list of head_size floats (exercises, figures)
@@ -39,23 +39,22 @@ def exps_from(scores: Tensor, m: Tensor) -> Tensor:
 
     m  in the shape of the scores, or with 1 in place of some of their sizes
 
-    If no token was seen, m is -inf too, and -inf - (-inf) is NaN. One NaN in l or acc stays there.
-    Raises TypeError or ValueError for what is no tensor of real numbers, and if the shapes don't
-    fit.
+    If no token was seen, m is -inf too, and -inf - (-inf) is NaN. A NaN in l or acc would stay.
+    Raises TypeError or ValueError unless both are tensors of real numbers with matching shapes.
     """
     require_floats(scores=scores, m=m)
     sizes = zip(m.shape, scores.shape, strict=False)
     fits = m.dim() == scores.dim() and all(size in (1, full) for size, full in sizes)
     if not fits:
         given = f"with scores {list(scores.shape)}, m has shape {list(m.shape)}"
-        raise ValueError(f"{given}; it must be the same, or have 1s in it")
+        raise ValueError(f"{given}; it must be the same, or have 1 in place of some sizes")
     return torch.exp(scores - m).masked_fill(scores == float("-inf"), 0.0)
 
 
 def empty_part(shape: Sequence[int], head_size: int, device: torch.device | None = None) -> Part:
-    """The part of no token, for queries in the given shape [..., num_queries].
+    """The part for no tokens at all, for queries in the given shape [..., num_queries].
 
-    Raises TypeError or ValueError for what is no row of sizes, or no size.
+    Raises TypeError or ValueError for anything but a row of sizes and a size.
     """
     head_size = whole_number("head_size", head_size, 1, 2**16)
     shape = whole_numbers("shape", shape)
@@ -65,13 +64,13 @@ def empty_part(shape: Sequence[int], head_size: int, device: torch.device | None
 
 
 def part_of(qk: Tensor, v: Tensor) -> Part:
-    """The part of some tokens, all at once.
+    """The part for some tokens, computed all at once.
 
-    qk  [..., num_queries, num_tokens]  scores; -inf where a query does not see the token
+    qk  [..., num_queries, num_tokens]  scores; -inf where a query doesn't see the token
     v   [..., num_tokens, head_size]    of all tokens; finite even where all scores are -inf
 
-    Raises TypeError or ValueError for what is no tensor of real numbers, without tokens, and if
-    shapes or dtypes don't fit.
+    Raises TypeError or ValueError unless both are tensors of real numbers, with tokens and with
+    matching shapes and dtypes.
     """
     require_floats(qk=qk, v=v)
     shape = list(qk.shape)
@@ -86,10 +85,10 @@ def part_of(qk: Tensor, v: Tensor) -> Part:
 
 
 def merge(one: Part, other: Part) -> Part:
-    """The part of all tokens of two parts: in any order, in any grouping.
+    """The part for the tokens of both parts. Parts merge in any order and any grouping.
 
-    Raises TypeError or ValueError, naming the field, for what is no Part of tensors, and if their
-    shapes don't fit.
+    Raises TypeError or ValueError, naming the field, unless both are Parts of tensors with
+    matching shapes.
     Source: vLLM does the same with its partitions, in paged_attention_v2_reduce_kernel,
     csrc/attention/attention_kernels.cuh.
     """
@@ -101,7 +100,7 @@ def merge(one: Part, other: Part) -> Part:
         if shapes != expected:
             raise ValueError(f"{name} has shapes {shapes}; m, l and acc must have {expected}")
     m = torch.maximum(one.m, other.m)
-    # exp(m_part - m) <= 1: each part is brought from its own maximum to the common one.
+    # exp(m_part - m) <= 1 rescales each part from its own maximum to the common one.
     rescale, rescale_other = exps_from(one.m, m), exps_from(other.m, m)
     l = one.l * rescale + other.l * rescale_other
     acc = one.acc * rescale[..., None] + other.acc * rescale_other[..., None]
@@ -118,9 +117,9 @@ def online_attention(
 ) -> Tensor:
     """Attention of the newest tokens over a cache, one key after the other.
 
-    Stage `online_softmax`. The arguments and the result are those of `cached_attention`;
+    Stage `online_softmax`. The arguments and the result are as in `cached_attention`;
     probe receives `qk`, [num_heads, num_new_tokens, seq_len].
-    Raises TypeError or ValueError for what is no tensor or number, and if the shapes do not fit.
+    Raises TypeError or ValueError for arguments of the wrong type or with shapes that don't match.
     """
     require_attention_inputs(q, k, v, scale, alibi_slopes)
     num_new_tokens, num_heads, head_size = q.shape
@@ -140,7 +139,7 @@ def online_attention(
             scores.append(qk)
 
         m_new = torch.maximum(m, qk)  # NEW
-        # What was summed so far counts from the old maximum: rescale it.
+        # The sums so far are relative to the old maximum: rescale them.
         rescale, weight = exps_from(m, m_new), exps_from(qk, m_new)  # NEW
         l = l * rescale + weight  # NEW
         acc = acc * rescale[..., None] + weight[..., None] * v[j].float()[:, None]  # NEW

@@ -1,4 +1,4 @@
-"""Attention over a paged cache: gather the blocks first, or go through them block by block."""
+"""Attention over a paged cache: gather all blocks first, or process them one by one."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -28,11 +28,11 @@ class TorchLaunch:
         self.out = torch.full_like(self.step.q, float("nan"))
 
     def run(self) -> Tensor:
-        """Compute the step, from the numbers that its tensors hold now; returns `out`."""
+        """Compute the step from what its tensors hold now; return `out`."""
         return self.out.copy_(self.attend(self.step))
 
     def probe(self) -> Probe:
-        """Compute the step: `out`, and the scores and weights that the function notes."""
+        """Compute the step; return `out`, and the scores and weights that the function notes."""
         found: Probe = {}
         self.out.copy_(self.attend(self.step, found))
         return found | {"out": self.out}
@@ -40,8 +40,8 @@ class TorchLaunch:
 
 @dataclass(frozen=True)
 class TorchBackend:
-    """A stage in torch as a backend. It reads either layout; `layout` is the one that it's tried
-    on."""
+    """A stage in torch as a backend. It reads either layout; `layout` is the one to test it
+    with."""
 
     attend: Callable[..., Tensor]
     layout: str
@@ -51,7 +51,7 @@ class TorchBackend:
         return TorchLaunch(step, self.attend)
 
     def why_absent(self) -> None:
-        """torch runs everywhere."""
+        """None, because torch runs everywhere."""
         return None
 
 
@@ -64,7 +64,7 @@ def paged_gather(
     scale: float,
     alibi_slopes: Tensor | None = None,
 ) -> Tensor:
-    """One decode step: K and V are copied out of their blocks, then `cached_attention`.
+    """One decode step: copy K and V out of their blocks, then call `cached_attention`.
 
     Stage `paged_gather`.
 
@@ -119,8 +119,8 @@ def paged_online(
 ) -> Tensor:
     """One decode step that never gathers: blocks go through the online softmax one by one.
 
-    Stage `paged_online`. The arguments, the result and the errors are those of `paged_gather`. The
-    newest token is in the cache already, as in vLLM. The division by the sum of the weights comes
+    Stage `paged_online`. The arguments, the result and the errors are as in `paged_gather`. The
+    newest token is already in the cache, as in vLLM. The division by the sum of the weights comes
     last, so V times seq_len must stay below FLT_MAX.
     """
     step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
@@ -134,19 +134,19 @@ def stream_blocks(step: DecodeStep, probe: Probe | None = None) -> Tensor:
     """
     k_tokens, v_tokens = by_token(step.k_cache, step.v_cache)
     _, block_size, num_kv_heads, head_size = v_tokens.shape
-    # Query heads that share a KV head stand together: [num_seqs, num_kv_heads, group, head_size]
+    # Group the query heads by KV head: [num_seqs, num_kv_heads, group, head_size]
     q = step.q.float().unflatten(1, (num_kv_heads, -1))
     part = empty_part(q.shape[:3], head_size, q.device)  # NEW
     scores = []
     for block_idx in range(-(-int(step.seq_lens.max()) // block_size)):  # NEW
         token = block_idx * block_size + torch.arange(block_size, device=step.q.device)
         is_token = token < step.seq_lens[:, None]  # [num_seqs, block_size]
-        # A sequence that has ended has no block here: block 0 is read in its place.
+        # A sequence that has ended has no block here, so block 0 is read in its place.
         numbers = step.block_tables[:, block_idx].where(is_token[:, 0], 0)  # NEW
         # k, v [num_seqs, num_kv_heads, block_size, head_size]: one block of each sequence
         k = k_tokens[numbers].flatten(3).transpose(1, 2).float()
         v = v_tokens[numbers].transpose(1, 2).float()
-        # A weight of 0 does not remove NaN: 0 * NaN is NaN. So V is cleaned before.
+        # A weight of 0 doesn't remove NaN, because 0 * NaN is NaN. So V is cleared first.
         v = v.masked_fill(~is_token[:, None, :, None], 0.0)  # NEW
 
         # qk[s, h, t] = scale * (q_sh . k_st)       [num_seqs, num_kv_heads, group, block_size]
@@ -170,18 +170,18 @@ online_backend = TorchBackend(stream_blocks, "plain")
 def flatten_queries(
     block_tables: Tensor, seq_lens: Tensor, query_lens: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Many query tokens as sequences of one query each: a decode step can then do prefill.
+    """Treat many query tokens as sequences of one query each, so that a decode step can prefill.
 
-    The query at position p sees the tokens 0 to p: it is the newest token of a sequence of
-    seq_len p + 1, over the same blocks. So the causal mask needs no code at all.
+    The query at position p sees the tokens 0 to p, just like the newest token of a sequence of
+    seq_len p + 1 over the same blocks. So the causal mask needs no code at all.
 
     block_tables  [num_seqs, max_num_blocks_per_seq] int32
-    seq_lens      [num_seqs] int32   tokens in the cache, the new ones included
-    query_lens    [num_seqs]         how many of them are new; the last ones
+    seq_lens      [num_seqs] int32   tokens in the cache, including the new ones
+    query_lens    [num_seqs]         how many of them, at the end, are new
     returns       block_tables [num_queries, max_num_blocks_per_seq], seq_lens [num_queries] int32
 
-    Raises TypeError for what is no tensor, ValueError if a sequence has more new tokens than
-    tokens, or none, and unless there is one of each for every sequence.
+    Raises TypeError for anything but tensors, ValueError if a sequence has no new tokens or more
+    new tokens than tokens, and unless each tensor has one entry per sequence.
     """
     given = {"block_tables": block_tables, "seq_lens": seq_lens, "query_lens": query_lens}
     for name, tensor in given.items():

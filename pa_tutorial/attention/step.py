@@ -1,4 +1,4 @@
-"""One decode step over a paged cache: what it reads, checked once, and passed on whole."""
+"""One decode step over a paged cache: what it reads, checked once and passed on as a whole."""
 
 from dataclasses import dataclass
 
@@ -36,11 +36,11 @@ class DecodeStep:
     scale         usually head_size ** -0.5
     alibi_slopes  [num_heads] or None; adds slope * (j - seq_len + 1) to the score of key j
 
-    It is checked when it is made: TypeError or ValueError, naming the argument, for what is no
-    tensor or number, and for shapes, dtypes, devices, lengths, block numbers, slopes and scales
-    that don't fit together. Lengths, block numbers and slopes on a GPU are the caller's promise:
-    to read them would be to wait for everything that the GPU still has to do. What only one
-    backend asks for, it checks when it prepares a launch.
+    Creating one checks it, and raises TypeError or ValueError, naming the argument, for anything
+    but tensors and numbers, and for shapes, dtypes, devices, lengths, block numbers, slopes and
+    scales that don't go together. Lengths, block numbers and slopes on a GPU aren't checked,
+    because reading them would wait for all of the GPU's pending work. What only one backend
+    requires, it checks when it prepares a launch.
     """
 
     q: Tensor
@@ -68,7 +68,7 @@ class DecodeStep:
 
     @property
     def layout(self) -> str:
-        """The layout of the cache, told from its shape: "vllm" or "plain"."""
+        """The layout of the cache, "vllm" or "plain", as its shape tells."""
         return "vllm" if self.k_cache.dim() == 5 else "plain"
 
     def _require_readable(self) -> None:
@@ -99,7 +99,7 @@ class DecodeStep:
             if tensor.dtype != torch.int32:
                 raise ValueError(f"{name} is {tensor.dtype}; it must be torch.int32")
         is_table = block_tables.dim() == 2 and len(block_tables) == num_seqs
-        must = f"it must have one row for each of the {num_seqs} sequences of q"
+        must = f"it must have one row for each of the {num_seqs} sequences in q"
         require_shape(is_table, "block_tables", block_tables, must)
         is_row = seq_lens.shape == (num_seqs,)
         require_shape(is_row, "seq_lens", seq_lens, f"it must be [{num_seqs}]")
@@ -112,7 +112,7 @@ class DecodeStep:
 
     def require_for_kernel(self, layout: str) -> None:
         """Raise ValueError unless the cache is in this layout, "vllm" or "plain", and q and the
-        cache have the same dtype, one that the kernels know."""
+        cache have the same dtype, one that the kernels support."""
         described = {
             "vllm": "5 dimensions: vLLM's layout",
             "plain": "4 dimensions: the plain layout",
@@ -130,12 +130,12 @@ class DecodeStep:
             require_dense(name, getattr(self, name), dims)
         k_stride, v_stride = self.k_cache.stride()[:2], self.v_cache.stride()[:2]
         same = strides(self.v_cache)[:2] == strides(self.k_cache)[:2]
-        require(same, "v_cache.stride()[:2]", v_stride, f"{k_stride}, as those of k_cache")
+        require(same, "v_cache.stride()[:2]", v_stride, f"{k_stride}, as in k_cache")
 
     def longest(self, max_seq_len: int | None) -> int:
-        """max_seq_len of a launch: what is given, or the longest of seq_lens.
+        """max_seq_len of a launch: the given one, or the largest of seq_lens.
 
-        On a GPU seq_lens isn't read; there it is as many tokens as a block table has room for.
+        On a GPU seq_lens isn't read; there the default is what a block table has room for.
         """
         room = self.block_tables.shape[1] * self.block_size
         on_cpu = self.seq_lens.device.type == "cpu"
@@ -148,14 +148,14 @@ class DecodeStep:
         return max_seq_len
 
     def float_slopes(self) -> Tensor:
-        """[num_heads] float32. vLLM passes a null pointer for no slopes; Python has none."""
+        """[num_heads] float32, zeros without ALiBi, where vLLM passes a null pointer."""
         if self.alibi_slopes is None:
             return torch.zeros(self.q.shape[1], device=self.q.device)
         return self.alibi_slopes.float()
 
 
 def require_slopes(alibi_slopes: Tensor) -> None:
-    """Raise ValueError unless every slope is finite as a float32. It reads the numbers."""
+    """Raise ValueError unless every slope is finite as a float32. This reads the numbers."""
     for head, slope in enumerate(alibi_slopes.float().tolist()):
         finite = abs(slope) <= FLT_MAX
         original = alibi_slopes[head].item()
@@ -165,18 +165,18 @@ def require_slopes(alibi_slopes: Tensor) -> None:
 def require_blocks_and_lengths(
     block_tables: Tensor, seq_lens: Tensor, num_blocks: int, block_size: int
 ) -> None:
-    """Raise ValueError unless every sequence has from one token to what its table has room for, in
-    blocks of the pool. This reads the numbers: of tensors on a GPU, it waits for them."""
+    """Raise ValueError unless every sequence has at least one token, fits into its block table, and
+    uses blocks of the pool. This reads the numbers, so with tensors on a GPU it waits for them."""
     room = block_tables.shape[1] * block_size
-    if seq_lens.device.type == "cpu":  # a quick look: most steps are right
+    if seq_lens.device.type == "cpu":  # a quick look, because most steps are right
         lens, tables = seq_lens.numpy(), block_tables.numpy()
-        blocks_exist = tables.view(np.uint32).max() < num_blocks  # as one, a negative is large
+        blocks_exist = tables.view(np.uint32).max() < num_blocks  # a negative becomes large
         if blocks_exist and lens.min() >= 1 and lens.max() <= room:
             return
     for sequence in ((seq_lens < 1) | (seq_lens > room)).nonzero()[:1, 0].tolist():
         raise ValueError(
-            f"seq_lens[{sequence}] is {seq_lens[sequence]}; it must be 1 to {room}, the tokens for "
-            "which its block table has room"
+            f"seq_lens[{sequence}] is {seq_lens[sequence]}; it must be 1 to {room}, the tokens "
+            "that its block table has room for"
         )
     first_token = torch.arange(0, room, block_size, device=seq_lens.device)
     used = first_token < seq_lens[:, None]

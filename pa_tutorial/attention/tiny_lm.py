@@ -27,7 +27,7 @@ Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class TinyConfig:
-    """The sizes of a TinyLM. The defaults are those of the trained weights."""
+    """The sizes of a TinyLM. The defaults match the trained weights."""
 
     num_layers: int = 2
     num_heads: int = 4
@@ -52,8 +52,8 @@ class TinyConfig:
         return self.head_size**-0.5
 
     def alibi_slopes(self) -> Tensor | None:
-        """[num_heads]: 2^-(8/num_heads), 2^-(16/num_heads), …, the rule of the ALiBi paper
-        for powers of two, used here for any number of heads; or None."""
+        """[num_heads]: 2^-(8/num_heads), 2^-(16/num_heads), …, the ALiBi paper's rule for
+        powers of two, used here for any number of heads; or None."""
         if not self.alibi:
             return None
         return 2.0 ** (-8.0 / self.num_heads * torch.arange(1, self.num_heads + 1))
@@ -62,8 +62,8 @@ class TinyConfig:
 class Layer(nn.Module):
     """RMSNorm, attention, RMSNorm, MLP, with a residual around each half.
 
-    There is one set of projections. Prefill and decode both use it:
-    this is what makes the cached K and V equal to the recomputed ones.
+    Prefill and decode use the same projections,
+    which is why cached K and V equal recomputed ones.
     """
 
     def __init__(self, config: TinyConfig) -> None:
@@ -91,7 +91,7 @@ class Layer(nn.Module):
     def finish(self, hidden: Tensor, out: Tensor) -> Tensor:
         """What follows attention: output projection, residual, MLP, residual.
 
-        hidden   [num_tokens, hidden_size]           what entered the layer
+        hidden   [num_tokens, hidden_size]           the layer's input
         out      [num_tokens, num_heads, head_size]  what attention returned
         returns  [num_tokens, hidden_size]
         """
@@ -100,7 +100,7 @@ class Layer(nn.Module):
 
 
 class TinyLM(nn.Module):
-    """Bytes in, scores for the next byte out; the model that the walk generates text with."""
+    """Takes bytes and returns scores for the next byte; the walk generates text with it."""
 
     def __init__(self, config: TinyConfig = TinyConfig()) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ class TinyLM(nn.Module):
         self.to_vocab = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
 
     def new_caches(self, max_len: int | None = None) -> list[KVCache]:
-        """One empty cache a layer, with room for `max_len` tokens each."""
+        """One empty cache per layer, with room for `max_len` tokens each."""
         config, dtype = self.config, self.to_vocab.weight.dtype
         room = config.max_len if max_len is None else max_len
         return [KVCache(room, config.num_kv_heads, config.head_size, dtype) for _ in self.layers]
@@ -127,14 +127,14 @@ class TinyLM(nn.Module):
         """Scores for the token after each of `tokens`.
 
         tokens     [num_tokens] int64: the whole sequence, or, with caches, only what is new
-        caches     one a layer, holding the tokens before; the new K and V are appended
+        caches     one per layer, holding the earlier tokens; the new K and V are appended
         attention  causal_attention without caches and cached_attention with them,
-                   or any function of the same arguments in their place
+                   or any function of the same arguments
         probe      receives `k` and `out`, lists: the new keys of each layer, and what its
                    attention returned
         returns    [num_tokens, vocab_size]
 
-        Raises ValueError if a token is no byte or the sequence outgrows max_len.
+        Raises ValueError if a token isn't a byte or the sequence outgrows max_len.
         """
         require_tensor("tokens", tokens)
         first = caches[0].seq_len if caches else 0
@@ -162,7 +162,7 @@ class TinyLM(nn.Module):
         probe: dict[str, list] | None = None,
         rows: Tensor | None = None,
     ) -> Tensor:
-        """The model around attention. Where K and V are kept is known to `attend` alone.
+        """The model around attention. Only `attend` knows where K and V are stored.
 
         tokens, positions  [num_tokens] int64, of one sequence or of many
         attend             attend(layer, q, k, v) -> out, the shape of q; k and v of the new tokens
@@ -170,12 +170,12 @@ class TinyLM(nn.Module):
         rows               [num_rows] int64: only the scores after these tokens are computed
         returns            [num_tokens, vocab_size], or [num_rows, vocab_size]
 
-        Raises ValueError if a token is no byte or a position is outside 0 to max_len - 1.
+        Raises ValueError if a token isn't a byte or a position is outside 0 to max_len - 1.
         """
         self.require_tokens(tokens, positions)
         try:
             hidden = self.token_embedding(tokens) + self.position_embedding(positions)
-        except IndexError:  # looked at only now: torch.vmap, used in training, cannot look
+        except IndexError:  # checked only now, because under torch.vmap (in training) we can't
             self.require_bytes(tokens)
             raise
         for index, layer in enumerate(self.layers):
@@ -212,12 +212,12 @@ class TinyLM(nn.Module):
         prompt   [prompt_len] int64
         returns  [num_tokens] int64, the generated tokens
 
-        With the cache: one prefill, then one token a step.
-        Without: the whole sequence again at every step.
+        With the cache: one prefill, then one token per step.
+        Without it: the whole sequence again at every step.
         """
         prompt = as_row("prompt", prompt)
         require(len(prompt) > 0, "prompt", "empty", "at least one token")
-        room = max(0, self.config.max_len + 1 - len(prompt))  # the last one is never fed back
+        room = max(0, self.config.max_len + 1 - len(prompt))  # the last token is never fed back
         num_tokens = whole_number("num_tokens", num_tokens, 0, room)
         caches = self.new_caches(len(prompt) + num_tokens) if use_cache else None
         sequence, new = prompt, prompt
@@ -229,20 +229,20 @@ class TinyLM(nn.Module):
 
 
 def require_below(name: str, numbers: Tensor, end: int) -> None:
-    """Raise ValueError unless all are from 0 to end - 1."""
+    """Raise ValueError unless all numbers are from 0 to end - 1."""
     wrong = numbers[(numbers < 0) | (numbers >= end)]
     if len(wrong):
         raise ValueError(f"{name} holds {wrong[0]}; it must be 0 to {end - 1}")
 
 
 def encode(text: str) -> Tensor:
-    """Text to bytes: [num_tokens] int64. Raises TypeError for what is no text."""
+    """Text to bytes: [num_tokens] int64. Raises TypeError for anything but a str."""
     require_type(isinstance(text, str), "text", text, "a str")
     return torch.tensor(list(text.encode()), dtype=torch.int64)
 
 
 def decode(tokens: Tensor) -> str:
-    """Bytes to text; a byte that is no part of a character becomes a question mark."""
+    """Bytes to text; a byte that isn't part of a character becomes a question mark."""
     tokens = as_row("tokens", tokens)
     outside = tokens[(tokens < 0) | (tokens > 255)].tolist()[:1]
     require(not outside, "tokens", f"a row with {outside}", "bytes, 0 to 255")
@@ -250,7 +250,7 @@ def decode(tokens: Tensor) -> str:
 
 
 def save(model: TinyLM, path: Path = WEIGHTS) -> None:
-    """Write the weights in float16, half the size; the sizes of the model go with them."""
+    """Write the weights in float16, at half the size, together with the sizes of the model."""
     weights = {name: tensor.half() for name, tensor in model.state_dict().items()}
     torch.save({"config": asdict(model.config), "weights": weights}, path)
 

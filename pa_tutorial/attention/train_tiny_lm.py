@@ -1,10 +1,10 @@
-"""Train TinyLM on text that every Python carries: its own documentation.
+"""Train TinyLM on a text that comes with every Python: its own documentation.
 
     python -m pa_tutorial.attention.train_tiny_lm
 
-takes under two minutes on two cores and writes tiny_lm.pt beside this file.
+takes under two minutes on two cores and writes tiny_lm.pt next to this file.
 The result depends on the Python version (its documentation) and on the machine (rounding),
-so the weights are committed and this script is run only to change them.
+so the weights are committed, and you need this script only to change them.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from torch.nn.functional import cross_entropy
 
 from pa_tutorial.attention.tiny_lm import WEIGHTS, TinyConfig, TinyLM, encode, save
 
-# The chapters on statements: a small model learns a small text well.
+# The chapters on statements, because a small model learns a small text well.
 TOPICS = (
     *("assert", "assignment", "break", "class", "continue", "del", "exceptions", "for", "global"),
     *("if", "lambda", "pass", "raise", "return", "while", "with", "yield"),
@@ -37,7 +37,7 @@ def sample_windows(text: Tensor, batch: int, length: int, generator: torch.Gener
 
 
 def make_optimizers(model: TinyLM) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices of the layers (it learns here in a third of the steps); AdamW else."""
+    """Muon for the layers' matrices (here it needs a third of the steps), AdamW for the rest."""
     matrices = [weight for weight in model.layers.parameters() if weight.dim() == 2]
     ids = {id(weight) for weight in matrices}
     other_weights = [weight for weight in model.parameters() if id(weight) not in ids]
@@ -75,7 +75,7 @@ def train(
             optimizer.step()
             schedule.step()
         if step % 50 == 0 or step == steps - 1:
-            print(f"step {step:4d} of {steps}   loss {loss.item():.2f} nats a byte", flush=True)
+            print(f"step {step:4d} of {steps}   loss {loss.item():.2f} nats per byte", flush=True)
     return model
 
 
@@ -84,7 +84,7 @@ def main() -> None:
         prog="python -m pa_tutorial.attention.train_tiny_lm", description=__doc__.splitlines()[0]
     )
     parser.add_argument("--steps", type=int, default=1400)
-    parser.add_argument("--out", type=Path, default=WEIGHTS, help="where the weights are written")
+    parser.add_argument("--out", type=Path, default=WEIGHTS, help="where to write the weights")
     arguments = parser.parse_args()
     start = time.perf_counter()
     model = train(TinyConfig(), training_text(), arguments.steps)

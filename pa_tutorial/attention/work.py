@@ -1,4 +1,4 @@
-"""Counting what attention costs: arithmetic from PyTorch's own counter, bytes from the tensors."""
+"""Counting what attention costs: operations with PyTorch's counter, bytes from the tensors."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ from pa_tutorial.private_names import TorchDispatchMode, tree_leaves
 
 
 def count_flops(run: Callable[[], object]) -> int:
-    """Floating-point operations of the matrix products in `run`: two for a multiply and an add."""
+    """Floating-point operations in the matrix products of `run`; a multiply-add counts as two."""
     from torch.utils.flop_counter import FlopCounterMode  # imports Triton: only if asked for
 
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
@@ -21,13 +21,13 @@ def count_flops(run: Callable[[], object]) -> int:
 
 
 class TensorsMade(TorchDispatchMode):
-    """Inside `with TensorsMade(k_cache, v_cache) as made:`, counts what torch reads and makes.
+    """Counts what torch reads and creates inside `with TensorsMade(k_cache, v_cache) as made:`.
 
-    sizes       bytes of every new tensor, in order; views are none
-    bytes_read  bytes taken out of the given tensors: the sizes of what was made from them
+    sizes       bytes of every new tensor, in order; views don't count
+    bytes_read  bytes read from the given tensors: the sizes of what was made from them
 
-    An operation that reads a given tensor to sum over it would count too little; copying parts
-    out of a cache, as attention here does, is counted exactly.
+    An operation that sums over a given tensor would count too little; copying parts out of a
+    cache, as attention here does, is counted exactly.
     """
 
     def __init__(self, *watched: Tensor) -> None:
@@ -53,9 +53,9 @@ def _memory(tensor: Tensor) -> int:
 
 
 def flops_per_token(model: TinyLM, num_tokens: int, use_cache: bool) -> list[int]:
-    """What the model computes to produce each next token of a sequence.
+    """What the model computes for each next token of a sequence.
 
-    returns  [num_tokens]: entry t is the work for the token that follows t + 1 tokens
+    returns  [num_tokens]: entry t is the work for the token after the first t + 1
     """
     num_tokens = whole_number("num_tokens", num_tokens, 1, model.config.max_len)
     tokens = torch.zeros(num_tokens, dtype=torch.int64)
@@ -77,8 +77,8 @@ def attention_flops_and_bytes(
 ) -> tuple[int, int]:
     """One attention call of the newest tokens over a cache: (operations, bytes that must move).
 
-    The bytes are q, K, V and out, each moved once: the least that any kernel can do.
-    Operations on masked scores are counted too; a kernel may skip them.
+    The bytes are q, K, V and out, each moved once, the least that any kernel can do.
+    Operations on masked scores count too, though a kernel may skip them.
     """
     require_heads(num_heads, num_kv_heads)
     seq_len = whole_number("seq_len", seq_len, least=1)

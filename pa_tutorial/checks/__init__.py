@@ -4,8 +4,8 @@
 
     check("kv_cache")                 # our stage; raises CheckFailure if it is wrong
     check("kv_cache", my_attention)   # yours in its place
-    check("cuda_v2", short=True)      # the few cases of which no kept mistake passes all
-    attempt("kv_cache", my_attention) # the same, but never raises: "not yet"
+    check("cuda_v2", short=True)      # a few cases that catch every mistake in tests/wrong
+    attempt("kv_cache", my_attention) # the same, but says "not yet" instead of raising
     check("block_manager")            # allocator, block tables, prefix cache, swap
     check("engine")                   # scheduler, batch, runner: requests served together
 
@@ -26,12 +26,12 @@ from pa_tutorial.walk.ladder import STAGES, load
 __all__ = ["CaseResult", "CheckFailure", "Result", "attempt", "check"]
 
 
-# What is no stage -> where its trials are; loaded when they are asked for, as stages are.
+# Checks that aren't stages -> where their trials are; loaded on demand, like stages.
 OTHERS = {
     "block_manager": "checks.block_manager_check:story_trials",
     "engine": "checks.engine_check:scene_trials",
 }
-OURS: Any = object()  # a function of None is a reader's mistake, not a wish for ours
+OURS: Any = object()  # not None, because passing None is a reader's mistake, not a request for ours
 
 
 def attempt(
@@ -41,27 +41,27 @@ def attempt(
     short: bool = False,
     takes: Sequence[str] = (),
 ) -> Result | Function:
-    """Run a stage or an exercise over all its cases; never raises because of a wrong result.
+    """Run a stage or an exercise over all its cases; a wrong result never raises.
 
     qk_dot = attempt("qk_dot", qk_dot)  # a blank: yours if it is right, else ours
 
     name      a stage (`python -m pa_tutorial.checks --help` lists them), "block_manager",
               "engine", an exercise, or a blank of a kernel (notebooks 08 to 13)
-    function  what to run in its place; left out, the stage or the solution of the exercise.
+    function  what to run in its place; by default the stage itself, or the exercise's solution.
               For a stage that reads blocks, a function of the seven fields of a DecodeStep, or a
               backend; for "block_manager" a class like PrefixCachingAllocator, for "engine" one
               like Engine
-    draw      of an exercise only: 0 are the cases of the notebook, any other number are the same
-              cases with other numbers in them, for grading
-    short     of a stage that reads blocks only: SHORT_CHECK (walk/cases.py) in place of all cases,
+    draw      for exercises only: 0 means the notebook's cases, any other number the same cases
+              with other numbers in them, for grading
+    short     for stages that read blocks only: SHORT_CHECK (walk/cases.py) instead of all cases,
               because a simulated kernel takes about a second per case
-    takes     of a function in place of a stage only: what else it takes by name. With "probe", a
+    takes     for a function in place of a stage only: what else it takes by name. With "probe", a
               dict that it fills with qk, logits and the like, a failing check says which is wrong
               first; "partition_size" gives a v2 several partitions
 
-    Raises ValueError for an unknown name, for a draw of what is no exercise and for a short check
-    of what has none, TypeError if `function` cannot be called, ImportError for a stage of ours
-    that needs what this machine does not have.
+    Raises ValueError for an unknown name, for a draw of anything but an exercise and for a short
+    check where there is none, TypeError if `function` can't be called, ImportError for one of our
+    stages that needs something this machine doesn't have.
     """
     if name not in (*STAGES, *OTHERS) and (blank := _blank(name)):
         from pa_tutorial.exercises.blank_verdict import go_on  # loads the simulator
@@ -78,7 +78,7 @@ def _run(
             raise ImportError(f"stage {name} cannot run here: {why}")
         return run_trials(name, _trials(name, draw, short), None)
     if not callable(function) and not isinstance(function, Backend):
-        raise TypeError(f"function is {function!r}; it must be something that can be called")
+        raise TypeError(f"function is {function!r}; it must be callable")
     return run_trials(name, _trials(name, draw, short, takes), function)
 
 
@@ -89,7 +89,7 @@ def check(
     short: bool = False,
     takes: Sequence[str] = (),
 ) -> Result:
-    """The same cases as attempt's, but raises CheckFailure (an AssertionError) if any fails.
+    """Like attempt, but raises CheckFailure (an AssertionError) if any case fails.
 
     Returns a Result for a blank too.
     """
@@ -111,14 +111,14 @@ def has_short_check(name: str) -> bool:
 
 def _trials(name: str, draw: int, short: bool, takes: Sequence[str] = ()) -> list[Trial]:
     if draw and name in (*STAGES, *OTHERS):
-        raise ValueError(f"draw is {draw}; it must be 0: only exercises are drawn anew")
+        raise ValueError(f"draw is {draw}; it must be 0, because only exercises have other draws")
     if short and not has_short_check(name):
         raise ValueError(
             f"short is {short}; it must be False for {name!r}: only the stages that read blocks "
             "have a short check"
         )
     if takes and name not in STAGES:
-        raise ValueError(f"takes is {takes!r}; it must be empty for {name!r}, which is no stage")
+        raise ValueError(f"takes is {takes!r}; it must be empty for {name!r}, which isn't a stage")
     if name in STAGES:
         return stage_trials(STAGES[name], short, takes)
     if name in OTHERS:

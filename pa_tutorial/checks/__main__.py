@@ -9,7 +9,7 @@ from pa_tutorial.checks import OTHERS, OURS, attempt, has_short_check
 from pa_tutorial.walk.cases import SHORT_CHECK
 from pa_tutorial.walk.ladder import STAGES
 
-INTERRUPTED = 130  # what a shell makes of Ctrl-C
+INTERRUPTED = 130  # the shell's exit code for Ctrl-C
 
 
 def split(words: list[str]) -> tuple[list[str], str]:
@@ -19,7 +19,7 @@ def split(words: list[str]) -> tuple[list[str], str]:
 
 
 def kernel_in(file: str, stage: str) -> Any:
-    """The kernel in a reader's file that takes the stage's place; prints whose functions it has."""
+    """The kernel in a reader's file, to take the stage's place; prints whose functions it has."""
     from pa_tutorial.exercises.my_kernel import KERNELS, load  # loads the simulator
 
     if stage not in KERNELS:
@@ -28,35 +28,35 @@ def kernel_in(file: str, stage: str) -> Any:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print each result as soon as it is there.
+    """Run the checks, and print each result as soon as it is known.
 
-    Returns 1 if a stage is wrong, or was asked for and cannot run here; INTERRUPTED after Ctrl-C.
+    Returns 1 if a stage is wrong, or was named and can't run here; INTERRUPTED after Ctrl-C.
     """
     parser = argparse.ArgumentParser(
         prog="python -m pa_tutorial.checks",
-        description="Run stages over their cases; exits with 1 if one is wrong or, though named, "
-        "cannot run here.",
+        description="Run stages over their cases. Exits with 1 if a stage is wrong, or if one that "
+        "you named can't run here.",
         epilog="\n".join(
             f"{stage.name:16} {stage.new} ({stage.where})" for stage in STAGES.values()
         )
-        + f"\n{'block_manager':16} allocator, block tables, prefix cache, swap (no stage)"
-        + f"\n{'engine':16} scheduler, batch, runner: requests served together (no stage)",
+        + f"\n{'block_manager':16} allocator, block tables, prefix cache, swap (not a stage)"
+        + f"\n{'engine':16} scheduler, batch, runner: requests served together (not a stage)",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "stages",
         nargs="*",
         metavar="stage",
-        help="one of those below; none means all. A kernel that you saved in the notebooks, "
-        "my_kernel.py, can follow: it is checked in the stage's place",
+        help="stages from the list below; default: all. After a stage you can give my_kernel.py, a "
+        "kernel that you saved in the notebooks, to check it in the stage's place",
     )
     parser.add_argument(
         "--short",
         action="store_true",
-        help=f"at most {len(SHORT_CHECK)} cases of a stage that reads blocks; no kept mistake in a "
-        "kernel passes all of them",
+        help=f"only {len(SHORT_CHECK)} cases of a stage that reads blocks; every kernel mistake in "
+        "tests/wrong fails at least one of them",
     )
-    parser.add_argument("--table", action="store_true", help="every case, also where all pass")
+    parser.add_argument("--table", action="store_true", help="show every case, even if all pass")
     known = [*STAGES, *OTHERS]
     args = parser.parse_args(arguments)
     stages, file = split(args.stages or known)
@@ -67,7 +67,7 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             if why := name in STAGES and STAGES[name].why_absent():
                 print(f"{name}: not run. {why}", flush=True)
-                right &= not args.stages  # it was asked for
+                right &= not args.stages  # wrong if it was named
                 continue
             function = kernel_in(file, name) if file else OURS
             result = attempt(name, function, short=args.short and has_short_check(name))

@@ -1,9 +1,9 @@
-"""Checks of the memory manager: short stories of sequences, told to it and to plain lists.
+"""Checks of the memory manager: short stories about sequences, also played with plain lists.
 
     check("block_manager")
 
 Every story runs twice: on a World, with allocator, block tables and cache tensors, and on
-a ListModel, which keeps each sequence as a list of tokens. At the end, what each sequence
+a ListModel, which stores each sequence as a list of tokens. At the end, what each sequence
 reads through its block table must equal its list.
 """
 
@@ -24,20 +24,20 @@ from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
 BLOCK_MANAGER = "block_manager"
 STORIES = scripts("stories.txt")
 BLOCK_SIZE = 4
-WIDTH = 32  # of a row in the comparison: the longest sequence
-NUM_LAYERS = 3  # the first, one between, and the last
+WIDTH = 32  # of a row in the comparison; also the longest sequence
+NUM_LAYERS = 3  # the first, one in the middle, and the last
 HEADS = (2, 8)  # num_kv_heads, head_size: two pieces of x = 4
-# [num_kv_heads, head_size]; exact in float32 together with a token or a prefix number
+# [num_kv_heads, head_size]; exact in float32 when added to a token or a prefix number
 MARKS = 65536.0 * torch.arange(16.0).reshape(HEADS)
 
 
 def same_hash(*content: object) -> int:
-    """A hash function on purpose so bad that everything collides."""
+    """A hash function so bad, on purpose, that everything collides."""
     return 7
 
 
 def hash_of_tokens(previous: int | None, tokens: tuple[int, ...], extra: Hashable) -> int:
-    """Neither the chain nor the key."""
+    """A hash of neither the chain nor the key."""
     return hash(tokens)
 
 
@@ -49,7 +49,7 @@ HASHES = {one.__name__: one for one in (same_hash, hash_of_tokens, hash_of_last_
 
 
 def prefix_numbers(tokens: list[int], extra: int) -> list[int]:
-    """One number a token that depends on all tokens up to it, as K and V do; below 2 ** 16."""
+    """One number per token that depends on all tokens up to it, as K and V do; below 2 ** 16."""
     number, numbers = extra, []
     for token in tokens:
         number = (number * 31 + token + 1) % 65521
@@ -58,12 +58,12 @@ def prefix_numbers(tokens: list[int], extra: int) -> list[int]:
 
 
 class ListModel:
-    """What must come out, from plain lists: a story without any memory manager."""
+    """The expected result, from plain lists: a story without any memory manager."""
 
     def __init__(self, num_blocks: int = 10, **options: object) -> None:
         self.tokens: dict[str, list[int]] = {}
         self.extra: dict[str, int] = {}
-        self.gone: dict[str, int] = {}  # tokens that slid out of the window
+        self.gone: dict[str, int] = {}  # how many tokens slid out of the window
         self.facts: list[float] = []
 
     def start(self, name: str, *tokens: int, extra: int = 0) -> None:
@@ -85,7 +85,7 @@ class ListModel:
         self.gone[name] = max(self.gone[name], outside - outside % BLOCK_SIZE)
 
     def swap(self, name: str, to: str) -> None:
-        """Move a sequence to the pool of the host, or back to that of the device."""
+        """Move a sequence to the host's pool, or back to the device's."""
 
     def reset(self) -> None:
         pass
@@ -99,7 +99,8 @@ class ListModel:
         self.facts.append(list(Admission).index(Admission(expected)))
 
     def refused(self, error: str, operation: str, *arguments: object) -> None:
-        """The operation must raise this, of paging/errors.py or ValueError, and change nothing."""
+        """The operation must raise this error (of paging/errors.py, or ValueError) and change
+        nothing."""
         self.facts.append(0)
 
     def rows(self) -> Tensor:
@@ -112,17 +113,17 @@ class ListModel:
         return as_rows([*rows, self.facts, []])
 
     def names(self) -> list[str]:
-        """Of the rows."""
+        """The names of the rows."""
         sides = ("K (its tokens)", "V (depends on all tokens before)")
         rows = [f"{side} of sequence {name}" for name in self.tokens for side in sides]
-        return [*rows, "facts of the story", "references too many, blocks lost, shared writes"]
+        return [*rows, "facts of the story", "extra references, lost blocks, shared writes"]
 
 
 class World:
-    """The real thing, with the operations of ListModel.
+    """The real memory manager, with the operations of ListModel.
 
     K holds the token and V its prefix number, plus a different number for each layer, head
-    and dimension, so that nothing can be exchanged unseen.
+    and dimension, so that no exchange goes unnoticed.
     """
 
     def __init__(
@@ -142,11 +143,11 @@ class World:
         self.facts: list[float] = []
         self.last_cached = 0  # tokens of the last append that need not be computed
         self.copied = 0  # blocks, so far
-        self.shared_writes = 0  # tokens written to a block that another table names too
+        self.shared_writes = 0  # tokens written to a block that another table also uses
 
     @property
     def used(self) -> int:
-        """Blocks of the pool that a table names."""
+        """Blocks of the pool that tables use."""
         return sum(count > 0 for count in self.allocator.ref_counts)
 
     @property
@@ -155,7 +156,7 @@ class World:
 
     def start(self, name: str, *tokens: int, extra: int = 0) -> None:
         table = BlockTable(self.allocator, BLOCK_SIZE, extra)
-        appended = table.append(tokens)  # first: it may be refused
+        appended = table.append(tokens)  # first, because it may be refused
         self.tables[name] = table
         self._write(table, appended)
 
@@ -241,7 +242,7 @@ class World:
         batch = padded_block_tables(together)
         row = batch[together.index(table)]
         if batch.dtype != torch.int32 or row[len(table.blocks) :].any():
-            return [[torch.nan], [torch.nan]]  # padding must be the null block, int32
+            return [[torch.nan], [torch.nan]]  # padding must be the null block, and int32
         cache = self.caches[table.allocator]
         layers = [cache.read(layer, row, table.num_tokens) for layer in range(NUM_LAYERS)]
         both = []
@@ -254,8 +255,8 @@ class World:
         return both
 
     def _balance(self) -> list[float]:
-        """Zeros: reference counts less the tables that name each block, blocks that are neither
-        free nor in use, and tokens that were written to a shared block."""
+        """Three numbers that must be 0: reference counts minus the tables that use each block,
+        blocks that are neither free nor in use, and tokens that were written to a shared block."""
         named = [0] * self.allocator.num_blocks
         for table in self.tables.values():
             for block in table.blocks:
@@ -266,7 +267,7 @@ class World:
         return [*(count - number for count, number in pairs), lost, self.shared_writes]
 
     def _numbers(self) -> tuple:
-        """All that a refused operation must leave as it was."""
+        """Everything that a refused operation must leave unchanged."""
         tables = [(t.blocks.copy(), t.token_ids.copy()) for t in self.tables.values()]
         pools = [
             (a.ref_counts.copy(), a.num_free, a.num_cached) for a in (self.allocator, self.host)
@@ -275,17 +276,17 @@ class World:
 
 
 def as_rows(rows: list[list[float]]) -> Tensor:
-    """Rows of different lengths, filled up with 0."""
+    """Rows of different lengths, padded with 0."""
     return torch.tensor([[*row, *[0] * (WIDTH - len(row))] for row in rows], dtype=torch.float64)
 
 
 def pool_options(story: Script) -> dict[str, object]:
-    """Those of the allocator; a story names its hash function."""
+    """The allocator's options; a story gives its hash function by name."""
     return {name: HASHES.get(value, value) for name, value in story.options.items()}
 
 
 def story_trial(name: str) -> Trial:
-    """One story; the function in its place is a class like PrefixCachingAllocator."""
+    """The trial of one story; the function to test is a class like PrefixCachingAllocator."""
     story = STORIES[name]
     model = ListModel(**story.options)
     story.play(model)

@@ -1,4 +1,4 @@
-"""Errors as relative norms, and the bounds that they are held against."""
+"""Errors as relative norms, and the bounds that they must stay within."""
 
 import json
 from collections.abc import Mapping
@@ -13,13 +13,13 @@ from pa_tutorial.walk.calls import AnswerError
 
 BOUNDS_FILE = Path(__file__).with_name("bounds.json")
 
-# In the order in which attention computes them: the first wrong one is nearest to the cause.
+# In the order in which attention computes them, so the first wrong one is nearest to the cause.
 QUANTITIES = {
     "qk": "the scores before the softmax",
     "qk_max": "the largest score",
     "exp_sum": "the sum of exp(qk - qk_max)",
     "logits": "the weights after the softmax",
-    "accs": "the weighted sums of V, before the warps are added up",
+    "accs": "the weighted sums of V, before adding up the warps",
     "out": "the output",
 }
 
@@ -28,7 +28,7 @@ QUANTITIES = {
 class Comparison:
     """One quantity of one case against one reference.
 
-    errors  [...]       one relative error a row of the last dimension; inf where a row has
+    errors  [...]       one relative error per row of the last dimension; inf where a row has
                         NaN, or a value where the reference has -inf
     actual, expected    float64, both [..., n]
     """
@@ -58,9 +58,9 @@ def to_float64(array: Tensor | np.ndarray) -> np.ndarray:
 def relative_errors(actual: np.ndarray, expected: np.ndarray) -> np.ndarray:
     """|actual - expected| / |expected|, norms over the last dimension.
 
-    -inf (a masked score) must stand in the same places; a row where it does not,
+    -inf (a masked score) must be in the same places; a row where it isn't,
     or that holds NaN or another infinity, has the error inf.
-    A row of zeros is compared by |actual| alone.
+    Where the expected row is all zero, the error is |actual|.
     """
     masked = np.isneginf(expected)
     broken = (np.isneginf(actual) != masked) | np.isnan(actual) | np.isposinf(actual)
@@ -76,7 +76,7 @@ def compare(
     references: Mapping[str, Mapping[str, Tensor | np.ndarray]],
     bounds: Mapping[str, float],
 ) -> list[Comparison]:
-    """Every quantity that both sides have, against every reference, in order of computation."""
+    """Compare every quantity that both sides have with every reference, in computation order."""
     comparisons = []
     for quantity in QUANTITIES:
         for reference, arrays in references.items():
@@ -96,7 +96,7 @@ def compare(
 
 @cache
 def load_bounds() -> dict[str, dict[str, dict]]:
-    """case id -> quantity -> bound, with the two figures that it rests on.
+    """case id -> quantity -> bound, with the two numbers that it is based on.
 
     worst_correct   the worst error of any correct stage, in this case
     smallest_wrong  the smallest error of any wrong example named to fail in this case

@@ -1,4 +1,4 @@
-"""From a failed comparison to a sentence: where it is worst, and what the pattern means."""
+"""From a failed comparison to a sentence: where the error is largest, what its pattern means."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ EVERY_DIGIT = 17  # tell any two float64 apart
 def diagnose(failed: list[Comparison], axes: tuple[str, ...], problem: object = None) -> str:
     """Several lines for a reader: the first wrong quantity, the worst place, the pattern.
 
-    failed   the comparisons over their bound, in order of computation
+    failed   the comparisons that exceed their bound, in order of computation
     axes     what each dimension of `out` counts; the last one is within a row
     problem  a SequenceProblem or DecodeProblem, for patterns that need its numbers
     """
@@ -26,7 +26,7 @@ def diagnose(failed: list[Comparison], axes: tuple[str, ...], problem: object = 
 
 
 def _worst_place(out: Comparison, axes: tuple[str, ...]) -> str:
-    """The element that is worst; where all must be equal, the first one that differs."""
+    """The element with the largest error or, where all must be equal, the first that differs."""
     exact = out.bound == 0
     flat = np.argmax(out.errors > 0) if exact else np.argmax(out.errors)
     row = np.unravel_index(int(flat), out.errors.shape)
@@ -44,7 +44,7 @@ def _worst_place(out: Comparison, axes: tuple[str, ...]) -> str:
 
 
 def told_apart(actual: float, expected: float, digits: int) -> tuple[str, str]:
-    """Two different numbers as text, with as many more digits as it takes to see it."""
+    """Two different numbers as text, with enough digits to tell them apart."""
     while f"{actual:.{digits}g}" == f"{expected:.{digits}g}" and digits < EVERY_DIGIT:
         digits += 1
     return f"{actual:.{digits}g}", f"{expected:.{digits}g}"
@@ -56,15 +56,15 @@ def _name_place(axis: str, index: int) -> str:
 
 
 def _pattern(out: Comparison, axes: tuple[str, ...], problem: object) -> str | None:
-    """The first description that fits which rows are wrong."""
+    """The first description that matches the wrong rows."""
     wrong = out.errors > out.bound
     if np.isnan(out.actual).any():
         of_attention = ", or exp overflowed, or a whole row was masked" if problem else ""
-        return f"the output holds NaN: a place that holds no token was read{of_attention}"
+        return f"the output holds NaN: a slot without a token was read{of_attention}"
     if not np.any(out.actual):
         return "the output is all zero: nothing was written, or only zeros were"
     if axes[0] == "layer" and wrong.shape[0] > 1 and not wrong[0].any():
-        return "layer 0 is right: what it handed on was used at the wrong position or time"
+        return "layer 0 is right: what it passed on was used at the wrong position or time"
     if axes[:2] == ("layer", "position"):
         sentence = _position_pattern(wrong[0].any(axis=-1), problem.steps[0])
         if sentence:
@@ -76,12 +76,12 @@ def _pattern(out: Comparison, axes: tuple[str, ...], problem: object) -> str | N
             return f"only heads {bad.tolist()} are wrong: look at which KV head each one reads"
     if out.bound > 0 and wrong.size > 1 and wrong.all():
         rows = " and ".join(axes[: wrong.ndim])
-        return f"in this case, every {rows} is wrong, not that one alone"
+        return f"in this case every {rows} is wrong, not just that one"
     return None
 
 
 def _position_pattern(wrong: np.ndarray, prompt_len: int) -> str | None:
-    """wrong [seq_len] bool, in layer 0, where no earlier layer is to blame."""
+    """wrong [seq_len] bool, for layer 0, where no earlier layer can be the cause."""
     prompt, rest = wrong[:prompt_len], wrong[prompt_len:]
     if len(wrong) > 1 and wrong[:-1].all() and not wrong[-1]:
         return "only the last position is right: earlier ones see tokens that come after them"

@@ -1,4 +1,4 @@
-"""What requests must answer: each alone, by TinyLM with a contiguous cache."""
+"""What requests must answer: TinyLM answers each alone, with a contiguous cache."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -13,10 +13,10 @@ from pa_tutorial.engine.sampling import choose_token
 
 REASONS = ("stop", "length", "error", "cancelled")
 ENDS = "why its samples ended (stop, length, error, cancelled)"
-# Facts of every scene. The last one is 0 unless there was trouble, the others always.
+# Facts of every scene. All are always 0, except the last one in a scene that makes steps fail.
 AT_THE_END = (
     "requests that never end",
-    "blocks that are never given back",
+    "blocks that are never freed",
     "tokens taken back",
     "steps that failed",
 )
@@ -29,17 +29,17 @@ def trained() -> TinyLM:
 
 @dataclass(frozen=True)
 class ConfigWithEnd(TinyConfig):
-    """TinyLM knows no token that ends a text; here a full stop does."""
+    """TinyLM has no token that ends a text; here a full stop does."""
 
     eos_tokens: tuple[int, ...] = (ord("."),)
 
 
 class Alone:
-    """What must come out: every request answered alone, with a contiguous cache."""
+    """The expected result: every request answered alone, with a contiguous cache."""
 
     def __init__(self, **options: object) -> None:
         self.asked: dict[str, tuple[list[int], SamplingParams]] = {}
-        self.cut: dict[str, tuple[int, int]] = {}  # name -> tokens that it generated, why it ended
+        self.cut: dict[str, tuple[int, int]] = {}  # name -> tokens it generated, why it ended
         self.facts: dict[str, list[float]] = {}
         self.num_failures = 0  # steps that must fail
 
@@ -51,14 +51,14 @@ class Alone:
         pass
 
     def run(self) -> None:
-        """Steps until every request has ended."""
+        """Run steps until every request has ended."""
 
     def cancel(self, name: str, num_generated: int) -> None:
-        """Cancel a request, when it must have so many tokens."""
+        """Cancel a request; by now it must have this many tokens."""
         self.cut[name] = num_generated, REASONS.index("cancelled")
 
     def must_end_with_an_error(self, name: str) -> None:
-        """Before its first token; all others go on."""
+        """The request must end with an error before its first token; all others continue."""
         self.cut[name] = 0, REASONS.index("error")
         self.num_failures += 2  # with others, then alone
 
@@ -67,14 +67,14 @@ class Alone:
         self.facts[f"'{prompt}' refused {params}"] = [1]
 
     def raises(self, times: int = 1) -> None:
-        """The model raises in its next runs, when K and V of its first layer are written."""
+        """The model raises in its next runs, after writing K and V of its first layer."""
         self.num_failures += times
 
     def raises_for(self, token: str) -> None:
         """The model raises in every run over this token."""
 
     def nan_scores(self, times: int = 1) -> None:
-        """The model gives NaN to the first row that is asked for, in its next runs."""
+        """In its next runs, the model returns NaN scores in the first requested row."""
         self.num_failures += times
 
     def fact(self, what: str, *expected: float) -> None:
@@ -116,7 +116,7 @@ class Alone:
         return rows | self.facts | {name: [number] for name, number in at_the_end}
 
     def names(self) -> list[str]:
-        """Of the rows, without computing them."""
+        """The names of the rows, without computing them."""
         names = []
         for name, (_, params) in self.asked.items():
             samples = 1 if name in self.cut else params.num_samples

@@ -4,7 +4,7 @@
 
 Every scene is played twice: by an Engine, whose requests share steps and blocks, and by TinyLM
 with a contiguous cache, which answers one request after the other. The tokens must be equal, and
-so must facts: how many blocks were copied, who was let go first, what is left in the pool.
+so must facts: how many blocks were copied, who was preempted first, what is left in the pool.
 """
 
 from collections.abc import Callable
@@ -31,9 +31,9 @@ from pa_tutorial.engine.request import SamplingParams
 ENGINE = "engine"
 SCENES = scripts("scenes.txt")
 BLOCK_SIZE = 4
-WIDTH = 24  # of a row in the comparison: the most tokens that a request generates
-NOTHING = -1.0  # fills a row up
-MOST_STEPS = 200  # a scene that takes more never ends
+WIDTH = 24  # of a row in the comparison; also the most tokens that a request generates
+NOTHING = -1.0  # pads a row
+MOST_STEPS = 200  # a scene that takes more steps counts as endless
 
 
 class Model:
@@ -42,9 +42,9 @@ class Model:
     def __init__(self) -> None:
         self.inner = trained()
         self.config = ConfigWithEnd(**asdict(self.inner.config))
-        self.most_tokens = 0  # of a run
-        self.num_raises = 0  # so many runs raise
-        self.num_nan = 0  # so many runs give NaN
+        self.most_tokens = 0  # in one run
+        self.num_raises = 0  # how many more runs raise
+        self.num_nan = 0  # how many more runs return NaN
         self.bad_token: int | None = None
 
     def parameters(self) -> object:
@@ -69,7 +69,7 @@ class Model:
 
 
 class Served:
-    """The real thing, with the operations of Alone. The properties are its facts."""
+    """The real engine, with the operations of Alone. The properties are its facts."""
 
     def __init__(self, engine_class: Callable[..., Engine] = Engine, **options: Any) -> None:
         self.model = Model()
@@ -117,7 +117,7 @@ class Served:
 
     @property
     def tokens_in_the_cache(self) -> int:
-        """Of all prompts so far, the tokens that were not computed."""
+        """The tokens of all prompts so far that were not computed."""
         return self.engine.scheduler.num_cached
 
     @property
@@ -194,14 +194,14 @@ class Served:
 
 
 def as_rows(rows: dict[str, list[float]], names: list[str]) -> Tensor:
-    """[rows, WIDTH] float64: these rows, filled up; one that is not there is empty."""
+    """[rows, WIDTH] float64: these rows, padded; a missing row is empty."""
     cut = [rows.get(name, [])[:WIDTH] for name in names]
     filled = [[*row, *[NOTHING] * (WIDTH - len(row))] for row in cut]
     return torch.tensor(filled, dtype=torch.float64)
 
 
 def scene_trial(name: str) -> Trial:
-    """One scene; the function in its place is a class like Engine."""
+    """The trial of one scene; the function to test is a class like Engine."""
     scene = SCENES[name]
     alone = Alone()
     scene.play(alone)

@@ -1,4 +1,4 @@
-"""Run trials and collect the result; what check() and attempt() share."""
+"""Running trials and collecting their result, for check() and attempt()."""
 
 import linecache
 import re
@@ -21,7 +21,7 @@ from pa_tutorial.walk.ladder import STAGES, Stage
 
 @dataclass(frozen=True)
 class Trial:
-    """One case made ready: how to run a function on it, and what must come out.
+    """One case, prepared: how to run a function on it, and the expected result.
 
     run         function -> quantity -> array
     references  name of the reference -> function that computes quantity -> array
@@ -52,7 +52,7 @@ def describe(error: BaseException) -> str:
     try:
         text = str(error)
     except Exception:
-        text = "(its message cannot be read)"
+        text = "(its message can't be read)"
     if isinstance(error, AnswerError):
         return text
     lines = () if isinstance(error, ShortInNotebooks) else _last_line(error)
@@ -60,7 +60,7 @@ def describe(error: BaseException) -> str:
 
 
 def _last_line(error: BaseException) -> Iterator[str]:
-    """The last line of the author's that ran, and of an index error the whole numbers in it."""
+    """The author's last line that ran and, for an index error, the integer variables in it."""
     places = [(f.f_code.co_name, f, n) for f, n in own_frames(error)]
     for name, frame, number in places[-1:]:
         code = linecache.getline(frame.f_code.co_filename, number).strip()
@@ -72,14 +72,14 @@ def _last_line(error: BaseException) -> Iterator[str]:
 
 
 def is_outside(error: BaseException) -> bool:
-    """Whether an index left its array, in Python or in a kernel, or is another thread's."""
+    """Whether an index is out of bounds, in Python or in a kernel, or belongs to another thread."""
     finding = getattr(error, "finding", None)
     return isinstance(error, IndexError) or (finding and finding.check in ("memory", "race"))
 
 
 @contextmanager
 def torch_settings_kept() -> Iterator[None]:
-    """Undo what a function may do to torch's default dtype, default device and random state."""
+    """Restore torch's default dtype, default device and random state afterwards."""
     dtype, device = torch.get_default_dtype(), torch.get_default_device()
     with torch.random.fork_rng(devices=[]):
         try:
@@ -92,7 +92,7 @@ def torch_settings_kept() -> Iterator[None]:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Small matrices do not need torch's threads: on busy cores they wait for each other."""
+    """Use one thread, because small matrices don't need more, and threads wait on busy cores."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -102,13 +102,13 @@ def one_thread() -> Iterator[None]:
 
 
 def judge(trial: Trial, function: Function | None) -> tuple[CaseResult, list[Comparison]]:
-    """Run one trial. Whatever the function does wrong is a failure, not an error of the check."""
+    """Run one trial. Anything the function does wrong is a failure, not an error of the check."""
     described = (trial.name, trial.isolates, trial.meaning)
-    at_work = ""  # a reference, with what to say about it; of the function itself, nothing
+    at_work = ""  # what to say if the running reference fails; empty for the function itself
     references = {}
     try:
         for name, compute in trial.references.items():
-            at_work = f"{name}, which it is compared with, gave no result: "
+            at_work = f"{name}, the reference for this case, gave no result: "
             with torch_settings_kept():  # building a model draws random numbers
                 references[name] = compute()
         at_work = ""
@@ -117,7 +117,7 @@ def judge(trial: Trial, function: Function | None) -> tuple[CaseResult, list[Com
         comparisons = compare(actual, references, trial.bounds)
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # SystemExit too: the function may be anybody's
+    except BaseException as error:  # even SystemExit, because the function may do anything
         refused = isinstance(error, AnswerError)
         why = at_work + describe(error)
         failed = CaseResult(
@@ -135,7 +135,7 @@ def judge(trial: Trial, function: Function | None) -> tuple[CaseResult, list[Com
 
 
 def run_trials(title: str, trials: Sequence[Trial], function: Function | None) -> Result:
-    """Every trial, and the result of all."""
+    """Run every trial and return the overall result."""
     if not trials:
         raise ValueError(f"{title} has no cases to run")
     with one_thread():
@@ -146,8 +146,8 @@ def run_trials(title: str, trials: Sequence[Trial], function: Function | None) -
 def stage_trials(stage: Stage, short: bool = False, takes: Sequence[str] = ()) -> list[Trial]:
     """The cases of a stage, each against the oracle and against the stages before it.
 
-    short  only those of SHORT_CHECK, in its order
-    takes  what a function in its place takes by name: see Candidate
+    short  only the cases of SHORT_CHECK, in its order
+    takes  what a function in the stage's place takes by name: see Candidate
     """
     return [
         stage_trial(stage, case_id, takes=takes)
@@ -162,7 +162,7 @@ def stage_trial(
     bounds: Mapping[str, float] | None = None,
     takes: Sequence[str] = (),
 ) -> Trial:
-    """One case of a stage. `bounds` in place of the recorded ones is for recording them."""
+    """One case of a stage. Pass `bounds` to replace the recorded ones while recording them."""
     problem = CASES[case_id]
 
     before = {name: partial(STAGES[name].run, problem) for name in stage.checked_against}

@@ -8,10 +8,9 @@
         start b 1..4 30..33; used = 3
 
 A line that begins with `==` says what the scripts below it isolate. A script's first line has its
-name and options; the lines after it say what must hold in it. The indented lines are
-operations, carried out in order: `start a 1..5` calls the method start with "a", 1, 2, 3, 4 and 5,
-and `used = 3` calls fact with "used" and 3. A value is a Python literal; any other word is a
-string.
+name and options; the lines after it say what must hold. The indented lines are operations, carried
+out in order: `start a 1..5` calls the method start with "a", 1, 2, 3, 4 and 5, and `used = 3` calls
+fact with "used" and 3. A value is a Python literal; any other word is a string.
 """
 
 import re
@@ -28,7 +27,7 @@ RANGE = re.compile(r"(\d+)\.\.(\d+)")
 
 @dataclass(frozen=True)
 class Operation:
-    """A method by its name, and what it is called with."""
+    """The name of a method, and the arguments to call it with."""
 
     method: str
     arguments: tuple[Any, ...]
@@ -39,8 +38,8 @@ class Operation:
 class Script:
     """A story of the memory manager, or a scene of the engine.
 
-    isolates    neighbours that isolate the same share a row in the table of results
-    meaning     what must hold: a failure says to check it first
+    isolates    neighbours that isolate the same thing share a line in the table of results
+    meaning     what must hold; a failure tells the reader to check this first
     operations  methods of both sides: of World and ListModel, or of Served and Alone
     options     of the allocator, or of the Engine
     """
@@ -56,7 +55,7 @@ class Script:
 
 
 def scripts(file: str) -> dict[str, Script]:
-    """Name -> script, from a file beside this one. What precedes its first `==` is a comment."""
+    """Name -> script, from a file in this folder. The text before its first `==` is a comment."""
     text = Path(__file__).with_name(file).read_text(encoding="utf-8")
     found: dict[str, Script] = {}
     for group in text.split("\n== ")[1:]:
@@ -79,7 +78,7 @@ def _operation(text: str) -> Operation:
 
 
 def _values(words: list[str]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Values, and those that have a name: a 1..3 extra=1 are "a", 1, 2, 3 and {"extra": 1}."""
+    """Positional and named values: a 1..3 extra=1 gives "a", 1, 2, 3 and {"extra": 1}."""
     options = {match[1]: _value(match[2]) for match in map(OPTION.fullmatch, words) if match}
     plain = (word for word in words if not OPTION.fullmatch(word))
     return tuple(chain.from_iterable(map(_numbers, plain))), options

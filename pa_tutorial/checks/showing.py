@@ -1,23 +1,23 @@
-"""A result, and how it is shown: a line if all is well, else a table, as text and as HTML."""
+"""A result, shown as one line if everything passed, else as a table, in text and in HTML."""
 
 from dataclasses import dataclass, replace
 from html import escape
 from itertools import groupby
 
-HUGE = 1e9  # times the bound: how often more says nothing
+HUGE = 1e9  # times the bound; beyond that, the number tells nothing
 
 
 @dataclass(frozen=True)
 class CaseResult:
     """The outcome of one case.
 
-    error      the largest error of the quantity that decided; inf for NaN,
+    error      the largest error of the deciding quantity; inf for NaN,
                None if the function raised
-    bound      what that error was held against
+    bound      what that error must not exceed
     diagnosis  for a failure: where, and what the pattern means
-    refused    the function ran, and the check did not take what it did; the diagnosis says why
-    outside    an index left its array, or threads met at one element: what the case usually
-               fails of may be the cause
+    refused    the function ran, but the check didn't accept what it did; the diagnosis says why
+    outside    an index was out of bounds, or threads raced for one element: the rule that this
+               case tests may be the cause
     """
 
     name: str
@@ -43,7 +43,7 @@ class CaseResult:
 class Result:
     """The outcome of a check; a notebook shows it, a course reads the numbers.
 
-    in_full  every case is shown, also if all pass
+    in_full  show every case, even if all pass
     """
 
     title: str
@@ -68,7 +68,7 @@ class Result:
         return next((case for case in self.cases if not case.passed), None)
 
     def table(self) -> "Result":
-        """The same with every case and its verdict, also if all pass."""
+        """The same result, showing every case and its verdict even if all pass."""
         return replace(self, in_full=True)
 
     def __str__(self) -> str:
@@ -96,7 +96,7 @@ def verdict(case: CaseResult) -> str:
 
 
 def rows(result: Result) -> list[tuple[str, str, str, bool]]:
-    """(case, what it isolates, verdict, passed); neighbours alike share one row."""
+    """(case, what it isolates, verdict, passed); neighbours that isolate the same share one."""
     table = []
     for (isolates, passed), group in groupby(
         result.cases, key=lambda case: (case.isolates, case.passed)
@@ -123,7 +123,7 @@ def headline(result: Result) -> str:
 
 
 def common_reason(result: Result) -> str | None:
-    """The one reason why nothing ran, if there is one; a table of it would say nothing more."""
+    """The only reason why nothing ran, or None; a table would add nothing to it."""
     reasons = {case.reason() if case.error is None else None for case in result.cases}
     return reasons.pop() if len(reasons) == 1 and not result.passed else None
 

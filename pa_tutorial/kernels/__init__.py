@@ -1,8 +1,8 @@
 """Paged attention as Numba CUDA kernels: a first one, and vLLM's v1 line for line.
 
-To read on: geometry (the constants), naive (the indexing), then paged_attention with loads, warp
-and dtypes beside it. launch has the functions: torch tensors in, torch tensors out. Each makes a
-step and asks a backend (cuda_backends, cpu_backend, triton_backend) for its launch; cuda_launch
-runs one. intermediates says what a run computed on the way, compiler_report what the compiler made
-of a kernel.
+Start reading with geometry (the constants) and naive (the indexing), then paged_attention along
+with loads, warp and dtypes. launch has the functions: torch tensors in, torch tensors out. Each
+makes a step and asks a backend (cuda_backends, cpu_backend, triton_backend) for a launch;
+cuda_launch runs one. intermediates says what a run computed on the way, compiler_report what the
+compiler made of a kernel.
 """

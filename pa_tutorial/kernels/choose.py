@@ -4,17 +4,17 @@ from pa_tutorial.arguments import whole_number
 from pa_tutorial.kernels.geometry import divide_round_up
 
 VLLM_PARTITION_SIZE = 512
-MOST_TOKENS_OF_V1 = 8192  # beyond, v1 needs more shared memory than vLLM wants to give it
-ENOUGH_THREAD_BLOCKS = 512  # v1 has one a sequence and head; so many keep a GPU busy
+MOST_TOKENS_OF_V1 = 8192  # beyond that, v1 needs more shared memory than vLLM lets it have
+ENOUGH_THREAD_BLOCKS = 512  # v1 has one per sequence and head; this many keep a GPU busy
 
 
 def choose(num_seqs: int, num_heads: int, max_seq_len: int) -> str:
     """ "v1" or "v2" for a batch.
 
-    v1, unless the context passes 8,192 tokens, or there is something to split and v1 would have
-    at most 512 thread blocks: then the partitions of v2 keep more of the GPU busy.
+    v1, unless the context is longer than 8,192 tokens, or there is something to split and v1 would
+    have at most 512 thread blocks, because then v2's partitions keep more of the GPU busy.
 
-    Raises TypeError or ValueError for what is no number of at least 1.
+    Raises TypeError or ValueError for anything but whole numbers of at least 1.
     Source: vLLM, vllm/attention/ops/paged_attn.py, forward_decode.
     """
     sizes = {"num_seqs": num_seqs, "num_heads": num_heads, "max_seq_len": max_seq_len}

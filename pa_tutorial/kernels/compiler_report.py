@@ -1,12 +1,12 @@
-"""What the compiler makes of a kernel, without a GPU: asked now, or as it was recorded.
+"""What the compiler makes of a kernel, without a GPU, asked now or taken from a record.
 
-A kernel is compiled as Numba does at a launch: Python -> LTO IR -> nvJitLink -> machine code, with
-or without fastmath as its decorator says.
+A kernel is compiled the way Numba does it at a launch: Python -> LTO IR -> nvJitLink -> machine
+code, with or without fastmath as its decorator says.
 
-Registers and instructions change with the version of the compiler, and for macOS there is none.
-So the answers that a notebook shows are kept in evidence.json, each for one source. Where the
-version that gave them is installed, it is asked; elsewhere the record is shown. Either way, the
-same is printed. `make refresh` records what the notebooks ask.
+Registers and instructions change with the compiler's version, and macOS has no compiler. So
+evidence.json keeps the answers that a notebook shows, each for one source text. Where the version
+that gave them is installed, we ask it; elsewhere we show the record. Either way, the output is the
+same. `make refresh` records what the notebooks ask.
 """
 
 import inspect
@@ -39,14 +39,14 @@ Capability = tuple[int, int]
 CAPABILITIES: tuple[Capability, ...] = ((8, 0), (9, 0))
 
 SPACES = ("global", "shared", "local", "const", "param")
-GENERIC = "generic"  # the address says which space it is, when the kernel runs
+GENERIC = "generic"  # the address tells the space, at run time
 USED = r"(\d+) bytes stack.* (\d+) bytes spill stores, (\d+) bytes spill.*Used (\d+) registers"
 
 FILE = Path(__file__).with_name("evidence.json")
 COMPILER = ("numba-cuda", "llvmlite", "nvidia-nvvm", "nvidia-nvjitlink", "nvidia-cuda-nvrtc")
-# Set while the notebooks are run to be committed: then the answers are kept.
+# Set while the notebooks are run for committing; the answers are then recorded.
 RECORDING = "PA_TUTORIAL_RECORDING"
-UNKNOWN = "?"  # the compiler of the record is not here, and the record is of another source
+UNKNOWN = "?"  # the record's compiler isn't installed, and the record is for another source
 NUMBERS = ("registers", "thread blocks", "stack bytes", "spilled bytes")
 COLUMNS = ("kernel", *NUMBERS, "global loads", "shared loads")
 NOTE = "thread blocks: how many have enough registers on a multiprocessor; 2 x 16: two of 16 bytes"
@@ -57,11 +57,11 @@ NOTE = "thread blocks: how many have enough registers on a multiprocessor; 2 x 1
 
 @dataclass(frozen=True)
 class Compiled:
-    """A kernel for one GPU. Bytes are those of one thread.
+    """A kernel for one GPU. Bytes are per thread.
 
-    ptx          the assembly after linking, which the registers are counted for
-    stack_bytes  local memory: arrays that are not in registers
-    spill_bytes  stored and loaded because the registers did not suffice
+    ptx          the assembly after linking, to which the register counts belong
+    stack_bytes  local memory: arrays that aren't in registers
+    spill_bytes  stored and loaded because there weren't enough registers
     """
 
     ptx: str
@@ -71,16 +71,16 @@ class Compiled:
 
     @property
     def loads(self) -> dict[tuple[str, int], int]:
-        """(space, bytes) -> instructions in the text that load so much at once."""
+        """(space, bytes) -> number of load instructions of this width in the text."""
         return loads_of(self.ptx)
 
 
 def loads_of(ptx: str) -> dict[tuple[str, int], int]:
-    """The loads of a piece of PTX, counted by memory space and width: (space, bytes) -> count.
+    """The loads in a piece of PTX, counted by memory space and width: (space, bytes) -> count.
 
     An instruction in a loop counts once. One without a space counts as GENERIC.
 
-    Raises ValueError for a load whose width is not understood.
+    Raises ValueError for a load of unknown width.
     Source: NVIDIA, PTX ISA, "Data Movement and Conversion Instructions: ld".
     """
     words = re.findall(r"(?<![\w.%$])ld((?:\.[\w:]+)+)\s", ptx)
@@ -102,27 +102,27 @@ def _space_and_bytes(words: list[str]) -> tuple[str, int]:
 
 
 def compiled(kernel: Callable, *arguments: object, capability: Capability = (9, 0)) -> Compiled:
-    """Compile a @cuda.jit kernel for one GPU, and for the types of these arguments; some seconds,
-    once. Errors: require_compiler."""
+    """Compile a @cuda.jit kernel for one GPU and the types of these arguments. It takes some
+    seconds the first time. Raises as require_compiler."""
     require_compiler()
     require_type(hasattr(kernel, "py_func"), "kernel", kernel, "a @cuda.jit kernel")
     return _compiled(kernel, signature_of(kernel, arguments), checked_capability(capability))
 
 
 def checked_capability(capability: Capability) -> Capability:
-    """Raises TypeError or ValueError for what is no pair of whole numbers."""
+    """Raises TypeError or ValueError for anything but a pair of whole numbers."""
     numbers = tuple(whole_numbers("capability", capability))
     require(len(numbers) == 2, "capability", capability, "two whole numbers, such as (9, 0)")
     return numbers
 
 
 def require_compiler() -> None:
-    """Raise ImportError, with what to install, where there is no compiler."""
-    # In this order: with numba-cuda comes the package `cuda`, which find_spec asks for its core.
+    """Raise ImportError, saying what to install, where there is no compiler."""
+    # In this order, because find_spec("cuda.core") imports `cuda`, which comes with numba-cuda.
     if find_spec("numba_cuda") is None or find_spec("cuda.core") is None:
         raise ImportError(
-            "there is no CUDA compiler here: it comes with `pip install 'numba-cuda[cu13]'`, for "
-            "Linux and Windows (there are no wheels for macOS). No GPU is needed"
+            "there is no CUDA compiler here; install it with `pip install 'numba-cuda[cu13]'` on "
+            "Linux or Windows (there are no wheels for macOS). It needs no GPU"
         )
 
 
@@ -140,8 +140,8 @@ def signature_of(kernel: Callable, arguments: tuple[object, ...]) -> tuple[types
 
 
 def lto_ir(kernel: Callable, signature: tuple[types.Type, ...], capability: Capability) -> bytes:
-    """A @cuda.jit kernel as the linker takes it."""
-    # Device functions ask for "the current device" while they are compiled; there is none.
+    """A @cuda.jit kernel in the form that the linker takes."""
+    # Device functions ask for "the current device" while they are compiled, and there is none.
     device = SimpleNamespace(compute_capability=capability)
     options = {"fastmath": kernel.targetoptions["fastmath"], "abi": "numba", "output": "ltoir"}
     with (
@@ -153,7 +153,7 @@ def lto_ir(kernel: Callable, signature: tuple[types.Type, ...], capability: Capa
 
 
 def linked(code: bytes, capability: Capability, target: str) -> tuple[bytes, str]:
-    """ "ptx" or "cubin" of LTO IR, and what the linker has to say."""
+    """The "ptx" or "cubin" of LTO IR, and the linker's log."""
     from cuda.core import Linker, LinkerOptions, ObjectCode
 
     options = LinkerOptions(
@@ -173,12 +173,12 @@ def arch(capability: Capability) -> str:
 
 
 def assembled(code: bytes, capability: Capability) -> Compiled:
-    """LTO IR to machine code. RuntimeError if the linker does not say what it used."""
+    """LTO IR to machine code. RuntimeError if the linker doesn't say what a thread needs."""
     ptx, _ = linked(code, capability, "ptx")
     _, log = linked(code, capability, "cubin")
     used = re.search(USED, log, re.DOTALL)
     if used is None:
-        raise RuntimeError(f"the linker's log does not say what a thread needs:\n{log}")
+        raise RuntimeError(f"the linker's log doesn't say what a thread needs:\n{log}")
     stack, stored, loaded, registers = map(int, used.groups())
     return Compiled(ptx.decode(), registers, stack, stored + loaded)
 
@@ -187,7 +187,7 @@ def assembled(code: bytes, capability: Capability) -> Compiled:
 
 
 def assembly(kernel: Callable, *arguments: object) -> str:
-    """The instructions of a kernel in PTX, one a line, or UNKNOWN."""
+    """The instructions of a kernel in PTX, one per line, or UNKNOWN."""
 
     def ask() -> str:
         text = ptx(kernel, *arguments)
@@ -198,11 +198,11 @@ def assembly(kernel: Callable, *arguments: object) -> str:
 
 
 def compared(kernels: Mapping[str, Callable], num_threads: int, *arguments: object) -> Table:
-    """What an H100's machine code of each kernel needs: bytes of a thread, load instructions.
+    """What each kernel's machine code needs on an H100: bytes per thread, load instructions.
 
-    kernels      name of the row -> a @cuda.jit kernel
-    num_threads  of a thread block
-    arguments    of all kernels
+    kernels      label in the table -> a @cuda.jit kernel
+    num_threads  per thread block
+    arguments    the same for all kernels
     """
 
     def row(kernel: Callable) -> list[int | str]:
@@ -222,7 +222,7 @@ def compared(kernels: Mapping[str, Callable], num_threads: int, *arguments: obje
 
 
 def answer(name: str, kernel: Callable, ask: Callable) -> object:
-    """ask(), where the compiler of the record is installed; else what was recorded under `name`
+    """ask() where the record's compiler is installed; otherwise the answer recorded under `name`
     for a kernel with this source, or UNKNOWN."""
     source = sha256("".join(sources(kernel)).encode()).hexdigest()[:16]
     if not is_asked():
@@ -237,7 +237,7 @@ def answer(name: str, kernel: Callable, ask: Callable) -> object:
 
 
 def sources(kernel: Callable, seen: tuple[str, ...] = ()) -> Iterator[str]:
-    """The text of a kernel and of the device functions that it calls."""
+    """The source of a kernel and of the device functions that it calls."""
     function = kernel.py_func
     yield inspect.getsource(function)
     for name in function.__code__.co_names:
@@ -247,13 +247,13 @@ def sources(kernel: Callable, seen: tuple[str, ...] = ()) -> Iterator[str]:
 
 
 def is_asked() -> bool:
-    """Whether the compiler of the record is the one that is installed, or to be recorded."""
+    """Whether to ask the compiler: it is the one of the record, or we are recording."""
     is_recording = RECORDING in os.environ and all(installed().values())
     return is_recording or installed() == recorded()["compiler"]
 
 
 def installed() -> dict[str, str | None]:
-    """The packages that a kernel goes through, with their versions; None: not here."""
+    """The packages that compile a kernel, with their versions; None: not installed."""
 
     def found(name: str) -> str | None:
         try:
@@ -265,5 +265,5 @@ def installed() -> dict[str, str | None]:
 
 
 def recorded() -> dict[str, dict]:
-    """What evidence.json holds."""
+    """The contents of evidence.json."""
     return json.loads(FILE.read_text(encoding="utf-8"))

@@ -1,7 +1,7 @@
 """Paged attention for the CPU: one decode step on all cores, compiled with numba.njit.
 
-It reads the plain layout, K and V [num_blocks, num_kv_heads, block_size, head_size], so that one
-block of K is contiguous in memory: all heads of 16 tokens. A core goes through a sequence in turns
+It reads the plain layout, K and V [num_blocks, num_kv_heads, block_size, head_size], in which one
+block of K (all heads of 16 tokens) is contiguous in memory. A core goes through a sequence in turns
 of TURN tokens:
 
     score   qk = q . k for every head and token      K is read from the start of a block to its end
@@ -10,9 +10,9 @@ of TURN tokens:
 
 These three choose their vectors themselves (cpu_vectors.py). The blocks of the batch are cut into
 equal shares, runs of blocks that may start and end inside a sequence, and a free core takes the
-next share. The part of a share in one sequence is a partition, as in v2, and the core that finishes
-the last partition of a sequence merges them, as in v2. Few long steps are cut by KV heads too: see
-`cut` in cpu_launch.py.
+next share. The part of a share that belongs to one sequence is a partition, as in v2. The core that
+finishes the last partition of a sequence merges them, also as in v2. Some steps are cut by KV heads
+too: see `cut` in cpu_backend.py.
 """
 
 import sys
@@ -52,28 +52,28 @@ from pa_tutorial.kernels.cpu_vectors import (
 )
 from pa_tutorial.private_names import ParallelOptions
 
-# What Numba parallelises: the loops over prange and nothing else. Looking for whole-array
-# expressions too takes up to a third of the compile time, and outside these loops there are none
-# worth parallelising. Not a dict: `njit` empties it, and the next kernel would get none of it.
+# Numba parallelises the loops over prange and nothing else. Looking for whole-array expressions
+# too would take up to a third of the compile time, and outside these loops none is worth
+# parallelising. Not a dict, because `njit` empties it and the next kernel would get nothing.
 OTHERS = ("comprehension", "reduction", "inplace_binop", "setitem", "numpy", "stencil", "fusion")
 ONLY_LOOPS = ParallelOptions(dict.fromkeys(OTHERS, False))
 ARITHMETIC = {"fastmath": set(REORDER), "error_model": "numpy"}
 COMPILED = {"parallel": ONLY_LOOPS, **ARITHMETIC}
-# A piece of the kernel is called from compiled code only: a call from Python needn't be compiled.
+# A piece of the kernel is only called from compiled code, so it needs no wrapper for Python.
 # LLVM optimises a piece again with each piece that calls it, level by level, so the two in the
 # middle are `inline`: their callers are compiled with a copy of them.
 PIECE = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, **ARITHMETIC}
-# Numba can't keep a text without a file (a changed copy of this one) on disk.
+# Numba can't cache code without a file (a changed copy of this module) on disk.
 KEEP = Path((lambda: None).__code__.co_filename).exists()
 
 TOKENS = 4  # whose scores are computed together
 HEADS = LANES // TOKENS  # query heads of a KV head that go through K and V together, at most
 TURN = 64  # tokens between two looks at the maximum
-AHEAD = 8192  # how long before its use a cache line is asked for, in bytes of K or V
+AHEAD = 8192  # how far ahead of its use a cache line is prefetched, in bytes of K or V
 
 
 class Inputs(NamedTuple):
-    """A decode step as arrays. 16-bit floats are given as integers: see `widened`."""
+    """A decode step as arrays. 16-bit floats are passed as integers: see `widened`."""
 
     q: np.ndarray  # [num_seqs, num_heads, HEAD_SIZE]
     k_cache: np.ndarray  # [num_blocks, num_kv_heads, block_size, HEAD_SIZE]
@@ -87,15 +87,15 @@ class Inputs(NamedTuple):
 class Schedule(NamedTuple):
     """Who computes what. Each run fills the arrays anew."""
 
-    num_parts: int  # of the KV heads; each is cut into as many shares as the others
+    num_parts: int  # of the KV heads; each is cut into equally many shares
     max_shares: int  # of the blocks; there is at most one per block
-    taken: np.ndarray  # [num_workers] int64: the next share of those of each worker
-    first_block: np.ndarray  # [num_seqs + 1] int64: how many blocks the sequences before have
+    taken: np.ndarray  # [num_workers] int64: the next of each worker's shares
+    first_block: np.ndarray  # [num_seqs + 1] int64: how many blocks the earlier sequences have
     finished: np.ndarray  # [num_parts, num_seqs] int64: partitions of each sequence
 
 
 class Partitions(NamedTuple):
-    """What each partition found; share i has row i + seq in sequence seq: from one partition to
+    """What each partition found. Share i uses row i + seq for sequence seq; from one partition to
     the next, the share or the sequence goes up, so no row is used twice."""
 
     max_logits: np.ndarray  # [num_shares + num_seqs, num_heads] float32
@@ -104,7 +104,7 @@ class Partitions(NamedTuple):
 
 
 class Outputs(NamedTuple):
-    """What a step computes, in float32, and the output in the dtype of q too."""
+    """What a step computes, in float32, and the output also in the dtype of q."""
 
     qk_max: np.ndarray  # [num_seqs, num_heads]
     exp_sum: np.ndarray  # [num_seqs, num_heads]
@@ -114,7 +114,7 @@ class Outputs(NamedTuple):
 
 class Own(NamedTuple):
     """What one worker writes all the time. A cache line that two cores write to travels between
-    them, so each worker has arrays of its own."""
+    them, so each worker has separate arrays."""
 
     query: np.ndarray  # [num_heads, HEAD_SIZE]   q of a sequence, times the scale
     qk: np.ndarray  # [num_heads, TURN]   scores of a turn, then weights
@@ -133,7 +133,7 @@ class Heads(NamedTuple):
 
 
 def tiles(group: Value) -> Iterator[tuple[Value, int]]:
-    """(first head, heads) of the tiles of a group: as many of HEADS as fit, then fewer heads."""
+    """(first head, heads) of each tile of a group: tiles of HEADS while they fit, then smaller."""
     first, heads = index(0), HEADS
     while heads:
         stop = group // heads * heads
@@ -150,7 +150,7 @@ def place_ahead(rows: Pointer, left: Value, after: Value) -> Value:
 
 
 def ask(place: Value, size: int, part: int = 0, parts: int = 1) -> None:
-    """Ask for a part of the cache lines of `size` bytes."""
+    """Prefetch one of `parts` parts of the cache lines of `size` bytes."""
     lines = -(-size // CACHE_LINE)
     for line in range(part * lines // parts, (part + 1) * lines // parts):
         prefetch(place + line * CACHE_LINE)
@@ -169,15 +169,15 @@ def score(
 ) -> None:
     """qk[head, token] = q . k for one KV head of one block.
 
-    q     [group, HEAD_SIZE] float32, times the scale already
+    q     [group, HEAD_SIZE] float32, already multiplied by the scale
     k     [num_tokens, HEAD_SIZE]
     left, after  see place_ahead
-    qk    [group, TURN], from the place of the block's first token on
+    qk    [group, TURN], starting at the block's first token
     """
     size = HEAD_SIZE * k.itemsize
     parts = list(chunks(HEAD_SIZE))
     for t in loop(0, num_tokens, TOKENS):
-        # A block ends with a whole tile. What empty slots hold, NaN too, gets no weight in `weigh`.
+        # A block ends with a whole tile. Empty slots, even with NaN, get no weight in `weigh`.
         rows = [k + (t + i) * HEAD_SIZE for i in range(TOKENS)]
         place = place_ahead(k + t * HEAD_SIZE, left - t * size, after)
         for head, heads in tiles(group):
@@ -208,11 +208,11 @@ def weigh(
     distance: Value,
     HEAD_SIZE: int,
 ) -> None:
-    """The scores of a turn become weights: one step of the online softmax for every head.
+    """Turn the scores of a turn into weights: one step of the online softmax for every head.
 
     qk               [num_heads, TURN]   scores, then weights
-    distance         of the turn's first token to the query, 0 or less: for ALiBi
-    qk_max, exp_sum  [num_heads], and accs [num_heads, HEAD_SIZE]: of all turns so far
+    distance         from the query to the turn's first token, 0 or less; for ALiBi
+    qk_max, exp_sum  [num_heads], and accs [num_heads, HEAD_SIZE]: over all turns so far
     """
     for head in loop(0, num_heads):
         scores = qk + head * TURN
@@ -229,7 +229,7 @@ def weigh(
         m_old = m.load(0, 0)
         m_new = maximum(largest(top), m_old)
         for _ in when(m_new > m_old):
-            # m' > m: what was summed below m counts e**(m - m') below m'
+            # m' > m: what was summed relative to m counts e**(m - m') relative to m'
             factor = e_to_the(m_old - m_new)
             m.store(0, m_new)
             l.store(0, l.load(0, 0) * factor)
@@ -255,11 +255,11 @@ def add(
     accs: Pointer,
     HEAD_SIZE: int,
 ) -> None:
-    """accs[head] += weights[head, token] * v for one KV head of one block; as score."""
+    """accs[head] += weights[head, token] * v for one KV head of one block; see score."""
     size = HEAD_SIZE * v.itemsize
     parts = list(chunks(HEAD_SIZE))
     for head, heads in tiles(group):
-        columns = LANES // heads  # so many vectors of each head fit into the registers
+        columns = LANES // heads  # how many vectors of each head fit into the registers
         for first in range(0, len(parts), columns):
             places = [
                 (h, d, width) for d, width in parts[first : first + columns] for h in range(heads)
@@ -305,7 +305,7 @@ def take(counter: Pointer) -> int:
 
 @njit(**PIECE)
 def deal_out(inputs, schedule):
-    """Count the blocks and set the counters; returns the number of shares, at most one a block."""
+    """Count the blocks, set the counters, return the number of shares, at most one per block."""
     num_parts, max_shares, taken, first_block, finished = schedule
     first_block[0] = 0
     for seq in range(len(inputs.seq_lens)):
@@ -321,7 +321,7 @@ def deal_out(inputs, schedule):
 
 @njit(**PIECE)
 def work(worker, num_shares, inputs, schedule, partitions, outputs, HEAD_SIZE):
-    """One core: its own shares first, which its caches may still hold, then what others left."""
+    """One core's work: first its own shares, which its caches may still hold, then the others'."""
     num_heads, num_workers = inputs.q.shape[1], len(schedule.taken)
     own = Own(
         np.empty((num_heads, HEAD_SIZE), np.float32),
@@ -341,7 +341,7 @@ def work(worker, num_shares, inputs, schedule, partitions, outputs, HEAD_SIZE):
 
 @njit(inline="always")
 def attend_share(share, num_shares, inputs, schedule, partitions, outputs, own, HEAD_SIZE):
-    """The partitions of a share, one after the other."""
+    """Compute the partitions of a share, one after the other."""
     num_parts, _, _, first_block, finished = schedule
     num_blocks, num_kv_heads = first_block[-1], inputs.k_cache.shape[1]
     part, place = share // num_shares, share % num_shares
@@ -374,7 +374,7 @@ def attend_share(share, num_shares, inputs, schedule, partitions, outputs, own, 
 
 @njit(inline="always")
 def attend(inputs, own, seq, heads, start_idx, end_idx, HEAD_SIZE):
-    """A partition: the blocks start_idx to end_idx - 1 of a sequence."""
+    """Compute a partition: the blocks start_idx to end_idx - 1 of a sequence."""
     block_size, seq_len = inputs.k_cache.shape[2], np.int64(inputs.seq_lens[seq])
     for head in range(heads.first, heads.end):
         own.m[head], own.l[head], accs = -np.inf, 0, own.accs[head]
@@ -394,24 +394,24 @@ def attend(inputs, own, seq, heads, start_idx, end_idx, HEAD_SIZE):
             own.m, heads.first, own.l, heads.first, own.accs, place,
             num_heads, num_tokens, distance, HEAD_SIZE,
         )  # fmt: skip
-        following = min(turn_end, end_idx - 1)  # whose K is read after the V of these
+        following = min(turn_end, end_idx - 1)  # the block whose K is read after the V of these
         go_through(inputs, own, seq, heads, turn, turn_end, v, k, following, False, HEAD_SIZE)
 
 
 @njit(**PIECE)
 def go_through(inputs, own, seq, heads, turn, turn_end, cache, other, other_idx, is_k, HEAD_SIZE):
-    """The blocks turn to turn_end - 1 of one cache, block by block, head by head: K gives the
-    scores (is_k), V is added. `other` is the other cache, and other_idx the block of it that is
-    read after them.
+    """The blocks turn to turn_end - 1 of one cache, block by block, head by head. K gives the
+    scores (is_k), V is added. `other` is the other cache, and other_idx its block that is read
+    afterwards.
 
-    No row of a table is taken as an array: that would count references, on a cache line that all
-    cores share.
+    No row of a table is taken as an array, because that would count references on a cache line
+    that all cores share.
     """
     tables = inputs.block_tables
     _, num_kv_heads, block_size, _ = cache.shape
     seq_len = inputs.seq_lens[seq]
     group, ROWS = inputs.q.shape[1] // num_kv_heads, block_size * HEAD_SIZE
-    BLOCK, piece = num_kv_heads * ROWS, heads.first_kv * ROWS  # of a block: where its heads begin
+    BLOCK, piece = num_kv_heads * ROWS, heads.first_kv * ROWS  # where in a block its heads begin
     for block_idx in range(turn, turn_end):
         after = address(other, tables[seq, other_idx] * BLOCK + piece)
         if block_idx + 1 < turn_end:
@@ -435,7 +435,7 @@ def go_through(inputs, own, seq, heads, turn, turn_end, cache, other, other_idx,
 
 @njit(**PIECE)
 def leave(own, heads, partitions, row):
-    """Keep a partition for the core that merges."""
+    """Store a partition for the core that merges."""
     for head in range(heads.first, heads.end):
         partitions.max_logits[row, head] = own.m[head]
         partitions.exp_sums[row, head] = own.l[head]
@@ -446,7 +446,7 @@ def leave(own, heads, partitions, row):
 
 @njit(**PIECE)
 def merge(partitions, first_row, last_row, heads, own):
-    """The partitions of a sequence into m, l and accs; in their order, whichever core merges."""
+    """Merge the partitions of a sequence into m, l and accs, in order, whichever core does it."""
     for head in range(heads.first, heads.end):
         m, l, accs = partitions.max_logits[first_row, head], np.float32(0), own.accs[head]
         for row in range(first_row + 1, last_row + 1):
@@ -454,7 +454,7 @@ def merge(partitions, first_row, last_row, heads, own):
         for d in range(len(accs)):
             accs[d] = 0
         for row in range(first_row, last_row + 1):
-            # Below the maximum of all, a partition counts e**(its maximum - that of all)
+            # Relative to the common maximum, a partition counts e**(its maximum - the common one)
             factor = exp(partitions.max_logits[row, head] - m)
             l += factor * partitions.exp_sums[row, head]
             kept = partitions.tmp_out[row, head]
@@ -465,7 +465,7 @@ def merge(partitions, first_row, last_row, heads, own):
 
 @njit(**PIECE)
 def write(own, seq, heads, outputs, HEAD_SIZE):
-    """The output of a sequence."""
+    """Write the output of a sequence."""
     for head in range(heads.first, heads.end):
         outputs.qk_max[seq, head] = own.m[head]
         outputs.exp_sum[seq, head] = own.l[head]
@@ -481,10 +481,10 @@ COMPILING = "Compiling the CPU kernel: some seconds, once per head size and dtyp
 
 @cache
 def cpu_kernel(HEAD_SIZE: int) -> Callable:
-    """kernel(inputs, schedule, partitions, outputs), each as a plain tuple: it takes Numba 0.7 µs
-    per call to recognise a NamedTuple. Compiled at its first call, for the types that it is given.
+    """kernel(inputs, schedule, partitions, outputs), each a plain tuple, because recognising a
+    NamedTuple takes Numba 0.7 µs per call. It is compiled at its first call, for those types.
     """
-    # Numba compiles anew what it kept on disk if this file changes, or a name that the kernel takes
+    # Numba recompiles what it cached on disk if this file changes, or a name that the kernel takes
     # from here. It doesn't look at cpu_vectors.py.
     VECTORS = crc32(Path(cpu_vectors.__file__).read_bytes())
 
@@ -499,7 +499,7 @@ def cpu_kernel(HEAD_SIZE: int) -> Callable:
                 Partitions(*partitions), Outputs(*outputs), HEAD_SIZE,
             )  # fmt: skip
 
-    # Only where Numba has nothing on disk at all: what it has may be of another size or dtype.
+    # Only if Numba has nothing on disk at all; what it has may be for another size or dtype.
     if not (KEEP and any(Path(kernel.stats.cache_path).glob("cpu.cpu_kernel*.nbc"))):
         print(COMPILING, end="", file=sys.stderr, flush=True)
     return kernel

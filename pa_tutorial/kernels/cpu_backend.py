@@ -14,9 +14,9 @@ from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.kernels.cpu import Inputs, Outputs, Partitions, Schedule, cpu_kernel
 from pa_tutorial.paging.layouts import BLOCK_SIZES
 
-# How a step is cut. Work is counted in elements of q, K and V that meet in products. A core is
-# worth waking for WORK_A_CORE; it has up to SHARES_A_CORE shares, so that one that is held up
-# leaves its last ones to others, if each has WORK_A_SHARE.
+# How a step is cut. Work is counted in multiplications of elements of q, K and V. WORK_A_CORE is
+# worth waking a core for. A core gets up to SHARES_A_CORE shares of at least WORK_A_SHARE each, so
+# that a core that is held up can leave its last shares to others.
 WORK_A_CORE = 2**17
 WORK_A_SHARE = 2**20
 SHARES_A_CORE = 8
@@ -34,11 +34,11 @@ class CpuBackend:
     def prepare(self, step: DecodeStep, num_shares: int | None = None) -> "CpuLaunch":
         """Check everything and allocate the outputs once; then `run()` as often as you like.
 
-        num_shares  into how many shares the blocks of the batch are cut; by default as many as
-                    keep all threads of Numba at work: see cut
+        num_shares  how many shares to cut the blocks of the batch into; by default enough to keep
+                    all of Numba's threads busy: see cut
 
-        The lengths, the block tables and the numbers of q, K and V may change between two runs, in
-        place; they aren't checked again. Errors are those of paged_attention_cpu.
+        The lengths, the block tables and the numbers in q, K and V may change in place between two
+        runs; they aren't checked again. Raises as paged_attention_cpu.
         """
         require_cpu_inputs(step)
         num_workers = numba.get_num_threads()
@@ -46,7 +46,7 @@ class CpuBackend:
             pieces = cut(step, num_workers)
         else:
             num_shares = whole_number("num_shares", num_shares, least=1)
-            pieces = 1, min(num_shares, step.block_tables.numel())  # a block has at most one
+            pieces = 1, min(num_shares, step.block_tables.numel())  # at most one per block
         q = step.q.detach()
         rows = q if strides(q)[1:] == (q.shape[2], 1) else q.contiguous()
         accs = torch.full(q.shape, torch.nan)
@@ -55,15 +55,15 @@ class CpuBackend:
         return CpuLaunch(cpu_kernel(q.shape[2]), arguments, q, rows, accs, out)
 
     def why_absent(self) -> None:
-        """It runs everywhere."""
+        """None, because it runs everywhere."""
         return None
 
 
 def cut(step: DecodeStep, num_workers: int) -> tuple[int, int]:
-    """(parts of the KV heads, shares of the blocks): into how many pieces a step is cut.
+    """(parts of the KV heads, shares of the blocks): how many pieces a step is cut into.
 
-    Little work is cut by heads where they go up evenly, for then there is nothing to merge; much of
-    it by blocks, which are read from their start to their end.
+    Small steps are cut by heads if these divide evenly, because then there is nothing to merge;
+    large ones by blocks, which are then read from start to end.
     """
     num_heads, head_size = step.q.shape[1:]
     num_kv_heads = step.k_cache.shape[1]
@@ -116,13 +116,13 @@ def kernel_arguments(
 
 @dataclass
 class CpuLaunch:
-    """The kernel with all that it reads and writes.
+    """The kernel with everything that it reads and writes.
 
     arguments  of the kernel
     q          [num_seqs, num_heads, head_size]
-    rows       q itself, or a copy whose heads are contiguous, which each run fills
-    accs       the same: the output in float32
-    out        the same in the dtype of q: accs itself if that is float32
+    rows       q itself, or a copy with contiguous heads, which each run fills
+    accs       same shape: the output in float32
+    out        same shape, in the dtype of q; accs itself if that is float32
     """
 
     kernel: Callable
@@ -136,14 +136,14 @@ class CpuLaunch:
         self.values = tuple(map(tuple, self.arguments))
 
     def run(self) -> Tensor:
-        """One decode step: `out`, which the next run overwrites."""
+        """Compute the step and return `out`, which the next run overwrites."""
         if self.rows is not self.q:
             self.rows.copy_(self.q)
         self.kernel(*self.values)
         return self.out
 
     def probe(self) -> dict[str, Tensor]:
-        """One decode step: `out`, and qk_max, exp_sum [num_seqs, num_heads, 1] and accs
+        """Compute the step; return `out`, and qk_max, exp_sum [num_seqs, num_heads, 1] and accs
         [num_seqs, num_heads, head_size], all float32."""
         self.run()
         outputs = self.arguments[3]
@@ -173,12 +173,12 @@ def paged_attention_cpu(
     returns           [num_seqs, num_heads, head_size], in the dtype of q
 
     The division by the sum of the weights comes last, so V times seq_len must stay below FLT_MAX;
-    beyond, the output may be infinite or NaN.
-    The first call for a head size and dtype compiles, some seconds; Numba keeps the result on disk,
-    beside this file.
+    otherwise the output may be infinite or NaN.
+    The first call for a head size and dtype compiles, which takes some seconds; Numba caches the
+    result on disk, next to this file.
     Raises, before anything runs, TypeError or ValueError, naming the argument, for what DecodeStep
-    or the kernel can't take. There is no backward pass: the result has no graph, also where an
-    input requires_grad.
+    or the kernel can't take. There is no backward pass: the result has no graph, even if an input
+    requires_grad.
     """
     step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
     return cpu_backend.prepare(step).run()
@@ -188,7 +188,7 @@ cpu_backend = CpuBackend()
 
 
 def require_cpu_inputs(step: DecodeStep) -> None:
-    """Raise ValueError, naming the argument, unless the kernel can read all."""
+    """Raise ValueError, naming the argument, unless the kernel can read the step."""
     require(step.q.device.type == "cpu", "q.device", step.q.device, "cpu")
     step.require_for_kernel("plain")
     size = step.block_size

@@ -14,7 +14,7 @@ Compiled code calls it with an array and an index for each Pointer; an `int` mus
 
     add(a, 0, b, 16 * row, out, 0, SIZE)
 
-A loop that is to remain a loop is written `for i in loop(0, num_tokens)`.
+To keep a loop as a loop, write `for i in loop(0, num_tokens)`.
 """
 
 import inspect
@@ -28,25 +28,25 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-# What the compiler may do to the order of a sum. Not `fastmath=True`: that promises that there is
-# no NaN and no infinity, and we have both (a NaN of the model, the score -inf of an empty slot).
+# What the compiler may do to the order of a sum. Not `fastmath=True`, which promises that there is
+# no NaN and no infinity; we have both (a NaN from the model, the score -inf of an empty slot).
 REORDER = ("contract", "reassoc", "nsz", "arcp", "afn")
 
 LANES = 16 if binding.get_host_cpu_features().get("avx512f") else 8  # float32 in a register
-CACHE_LINE = 64  # bytes that memory brings at once
+CACHE_LINE = 64  # bytes that memory delivers at once
 
 FLOAT, INT32, INT64 = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 LOG2_E, LN_2 = 1.4426950408889634, 0.6931471805599453
 MIN_EXPONENT = -87.0  # e**-87 is 2**-125.5: the smallest normal float32 is 2**-126
 
-emitting = SimpleNamespace(builder=None)  # where the instructions go
+emitting = SimpleNamespace(builder=None)  # receives the instructions
 
 
 def constant(like: ir.Type, value: float) -> ir.Constant:
-    """The value in the type `like`; in every element, if that is a vector."""
+    """The value as a `like`; in every element, if that is a vector type."""
     if isinstance(like, ir.VectorType):
         return ir.Constant(like, [constant(like.element, value)] * like.count)
-    # As the float32 next to it: LLVM refuses a constant that would have to be rounded.
+    # Rounded to a float32 here, because LLVM refuses a constant that it would have to round.
     return ir.Constant(like, float(np.float32(value)) if like == FLOAT else int(value))
 
 
@@ -57,7 +57,7 @@ class Value:
     ir: ir.Value
 
     def same(self, other: "Value | float") -> tuple["Value", "Value"]:
-        """Both in one type: a constant becomes one, a scalar fills a vector."""
+        """Both in one type: a number becomes a constant, a scalar fills a vector."""
         if not isinstance(other, Value):
             return self, Value(constant(self.ir.type, other))
         return self.filling(other.ir.type), other.filling(self.ir.type)
@@ -70,7 +70,7 @@ class Value:
         return Value(one).shuffled([0] * like.count)
 
     def shuffled(self, lanes: Sequence[int], other: "Value | None" = None) -> "Value":
-        """These elements of this vector, followed by the other, as a new vector."""
+        """These elements of this vector followed by the other one, as a new vector."""
         second = (other or self).ir
         mask = ir.Constant(ir.VectorType(INT32, len(lanes)), list(lanes))
         return Value(emitting.builder.shuffle_vector(self.ir, second, mask))
@@ -94,7 +94,7 @@ class Value:
         return self.operate("fmul", "mul", other)
 
     def __floordiv__(self, other: int) -> "Value":
-        return self.operate("", "sdiv", other)  # of what is not negative
+        return self.operate("", "sdiv", other)  # self must not be negative
 
     def compare(self, sign: str, other: "Value | float") -> "Value":
         one, two = self.same(other)
@@ -117,12 +117,12 @@ def like_vector(shape: ir.Type, element: ir.Type) -> ir.Type:
 
 
 def select(condition: Value, one: Value, two: Value) -> Value:
-    """one where the condition holds, else two."""
+    """`one` where the condition holds, else `two`."""
     return Value(emitting.builder.select(condition.ir, one.ir, two.ir))
 
 
 def maximum(one: Value, two: Value) -> Value:
-    """The larger one; two, where one is NaN."""
+    """The larger one; `two` where `one` is NaN."""
     return select(one > two, one, two)
 
 
@@ -156,7 +156,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Pointer:
-    """The elements of an array from one place on; float32, or 16 bits: see `widened`."""
+    """The elements of an array from one place on: float32, or 16 bits (see `widened`)."""
 
     address: ir.Value
     dtype: types.Type
@@ -175,7 +175,7 @@ class Pointer:
         return Value(emitting.builder.ptrtoint(self.address, INT64))
 
     def of_width(self, offset: int, width: int) -> ir.Value:
-        """The address of `width` elements as that of one vector, or of a scalar for 0."""
+        """The address of `width` elements as a pointer to one vector, or to a scalar for 0."""
         address, element = (self + offset).address, STORED[self.dtype]
         vector = ir.VectorType(element, width) if width else element
         return emitting.builder.bitcast(address, vector.as_pointer())
@@ -200,8 +200,8 @@ STORED = {
 
 
 def widened(stored: ir.Value, dtype: types.Type) -> Value:
-    """As float32. Numba has no 16-bit floats on a CPU, so their bits come as integers: uint16 is
-    bfloat16, int16 is float16."""
+    """Converted to float32. Numba has no 16-bit floats on a CPU, so their bits come as integers:
+    uint16 is bfloat16, int16 is float16."""
     builder = emitting.builder
     if dtype == types.uint16:  # bfloat16 is the upper half of a float32
         bits = builder.zext(stored, like_vector(stored.type, INT32))
@@ -214,13 +214,13 @@ def widened(stored: ir.Value, dtype: types.Type) -> Value:
 
 
 def narrowed(value: Value, dtype: types.Type) -> ir.Value:
-    """As it is stored: rounded to the nearest, to even in a tie."""
+    """Converted for storing, rounded to nearest, ties to even."""
     builder, like = emitting.builder, value.ir.type
     if dtype == types.uint16:
         bits = builder.bitcast(value.ir, like_vector(like, INT32))
         odd = builder.and_(builder.lshr(bits, constant(bits.type, 16)), constant(bits.type, 1))
         rounded = builder.add(bits, builder.add(odd, constant(bits.type, 0x7FFF)))
-        is_nan = builder.fcmp_unordered("uno", value.ir, value.ir)  # may round to infinity
+        is_nan = builder.fcmp_unordered("uno", value.ir, value.ir)  # could round to infinity
         rounded = builder.select(is_nan, constant(bits.type, 0x7FC00000), rounded)
         upper = builder.lshr(rounded, constant(bits.type, 16))
         return builder.trunc(upper, like_vector(like, ir.IntType(16)))
@@ -241,7 +241,7 @@ def chunks(size: int) -> Iterator[tuple[int, int]]:
 
 
 def padded(vector: Value) -> Value:
-    """All lanes of a register: zeros after its elements."""
+    """The vector filled up to a whole register with zeros."""
     count = vector.ir.type.count
     if count == LANES:
         return vector
@@ -249,7 +249,7 @@ def padded(vector: Value) -> Value:
 
 
 def sums(vectors: Sequence[Value]) -> Value:
-    """The sums of 1, 2, 4, ... vectors, as one vector with an element for each."""
+    """The sums of 1, 2, 4, ... vectors, as one vector with one element per sum."""
     half, length = vectors[0].ir.type.count // 2, vectors[0].ir.type.count
     while half:
         # Each vector holds pieces of 2 * half elements: add the second half of each to the first.
@@ -280,7 +280,7 @@ def element(vector: Value, lane: int) -> Value:
 
 
 def e_to_the(x: Value) -> Value:
-    """e**x for x <= 0, exactly 0 below MIN_EXPONENT; of a scalar or a vector."""
+    """e**x for x <= 0, exactly 0 below MIN_EXPONENT; for a scalar or a vector."""
     builder = emitting.builder
     # e**x = 2**n * e**r, with n a whole number and |r| <= ln(2) / 2
     y = select(x < MIN_EXPONENT, x.same(MIN_EXPONENT)[1], x) * LOG2_E
@@ -297,7 +297,7 @@ def e_to_the(x: Value) -> Value:
 
 
 def loop(start: "Value | int", stop: Value, step: int = 1) -> Iterator[Value]:
-    """`for i in loop(start, stop)`: the body is emitted once, and run for each i."""
+    """`for i in loop(start, stop)`: the body is emitted once and runs for each i."""
     builder = emitting.builder
     start = start.ir if isinstance(start, Value) else INT64(start)
     with cgutils.for_range_slice(builder, start, stop.ir, INT64(step), inc=True) as (i, _):
@@ -305,13 +305,13 @@ def loop(start: "Value | int", stop: Value, step: int = 1) -> Iterator[Value]:
 
 
 def when(condition: Value) -> Iterator[None]:
-    """`for _ in when(condition)`: the body is emitted once, and run if the condition holds."""
+    """`for _ in when(condition)`: the body is emitted once and runs if the condition holds."""
     with emitting.builder.if_then(condition.ir):
         yield
 
 
 def prefetch(address: Value) -> None:
-    """Ask memory for the cache line of an address and go on. No address is an error."""
+    """Request the cache line of an address without waiting. No address is an error."""
     builder, bytes_pointer = emitting.builder, ir.IntType(8).as_pointer()
     kind = ir.FunctionType(ir.VoidType(), [bytes_pointer, INT32, INT32, INT32])
     function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
@@ -329,11 +329,11 @@ RETURNED = {None: types.void, Value: types.float32, int: types.int64}
 
 
 def unrolled(function: Callable) -> Callable:
-    """Make the function one that compiled code can call: see the top of this file.
+    """Make a function that compiled code can call: see the top of this file.
 
     Its parameters are annotated: Pointer (an array and an index are passed), int (a constant, known
-    while Numba compiles), Value (a float32 or an int64). What it returns is a Value: a float32, or
-    an int64 where the annotation says int.
+    while Numba compiles), Value (a float32 or an int64). It returns a Value: a float32, or an int64
+    where the annotation says int.
     """
     stated = inspect.signature(function)
     wanted, returned = stated.parameters.values(), RETURNED[stated.return_annotation]
@@ -364,7 +364,7 @@ def unrolled(function: Callable) -> Callable:
     def declare(typing_context, *kinds):
         return returned(*kinds), make
 
-    # Numba asks for the names of the parameters, of which a Pointer has two.
+    # Numba asks for the names of the parameters; a Pointer has two.
     positional = inspect.Parameter.POSITIONAL_OR_KEYWORD
     declare.__signature__ = inspect.Signature([inspect.Parameter(n, positional) for n in names])
     declare.__name__, declare.__doc__ = function.__name__, function.__doc__

@@ -1,6 +1,6 @@
 """From a decode step to launches: the backends of the CUDA kernels.
 
-Each checks what its kernel can take, allocates the outputs, and hands all of it to a launch
+Each checks what its kernel can take, allocates the outputs, and passes everything to a launch
 (cuda_launch.py), which runs on the GPU for CUDA tensors and in the simulator for others.
 """
 
@@ -44,11 +44,11 @@ class CudaBackend:
     """What the backends of the CUDA kernels share."""
 
     layout: ClassVar[str] = "vllm"
-    # A launch has the shared memory, and v2 the partitions, of the lengths when it was prepared.
+    # A launch's shared memory, and v2's partitions, are sized for the lengths it was prepared with.
     reusable: ClassVar[bool] = False
 
     def why_absent(self) -> None:
-        """They run everywhere: without a GPU, in the simulator."""
+        """None, because they run everywhere; without a GPU, in the simulator."""
         return None
 
 
@@ -58,7 +58,7 @@ class NaiveBackend(CudaBackend):
     def prepare(
         self, step: DecodeStep, num_threads: int = 128, max_seq_len: int | None = None
     ) -> NaiveLaunch:
-        """The launch of naive_kernel. Sizes and errors are those of PagedBackend.prepare."""
+        """The launch of naive_kernel. Sizes and errors are as for PagedBackend.prepare."""
         q, geometry = step.q, geometry_of(step, num_threads)
         max_seq_len = step.longest(max_seq_len)
         shared_bytes = FLOAT_BYTES * max_seq_len
@@ -78,20 +78,20 @@ class PagedBackend(CudaBackend):
     def prepare(
         self, step: DecodeStep, num_threads: int = 128, max_seq_len: int | None = None
     ) -> PagedLaunch:
-        """The launch of the paged kernel, to run it, to watch it or to repeat it.
+        """The launch of the paged kernel: run it, watch it or repeat it.
 
             launch = v1_backend.prepare(step)
             report = launch.simulate(trace=0)
 
-        num_threads  of a thread block: 64, 128 or 256
-        max_seq_len  of the longest sequence, for the size of the shared memory. By default the
-                     largest of seq_lens; on a GPU, where they aren't read, as many tokens as a
-                     block table has room for
+        num_threads  per thread block: 64, 128 or 256
+        max_seq_len  length of the longest sequence, for the size of the shared memory. The default
+                     is the largest of seq_lens; on a GPU, where they aren't read, as many tokens
+                     as a block table has room for
 
         Raises ValueError for shapes, dtypes, strides and sizes that the kernel can't take, and for
-        a context beyond the shared memory; with vector_loads also unless q and the caches, each
-        sequence of q, each block and each head start at a multiple of what one load brings
-        (16 bytes, for q sometimes less). torch's own tensors do.
+        a context that doesn't fit into shared memory. With vector_loads, q and the caches, each
+        sequence of q, each block and each head must also start at a multiple of the bytes that one
+        load brings (16, for q sometimes fewer), as in tensors that torch allocates.
         Source: vLLM, csrc/attention/paged_attention_v1.cu.
         """
         return paged_launch(step, geometry_of(step, num_threads), self.loads, max_seq_len)
@@ -115,14 +115,14 @@ class PartitionedBackend(CudaBackend):
             launch = v2_backend.prepare(step)
             partitions, reduced = launch.simulate()    # the reports of both
 
-        partition_size  tokens of a partition, a multiple of the block size; vLLM has 512
+        partition_size  tokens per partition, a multiple of the block size; vLLM has 512
 
-        Other sizes and errors are those of PagedBackend.prepare. A long context needs no more
-        shared memory than a short one, but for 8 bytes per partition.
+        Other sizes and errors are as for PagedBackend.prepare. A long context needs no more shared
+        memory than a short one, except 8 bytes per partition.
         Source: vLLM, csrc/attention/paged_attention_v2.cu.
         """
         partition_size, size = whole_number("partition_size", partition_size), step.block_size
-        allowed = f"a multiple of block_size, which is {size}; v1 is without"
+        allowed = f"a multiple of block_size, which is {size}; v1 has no partitions"
         fits = partition_size >= 1 and partition_size % size == 0
         require(fits, "partition_size", partition_size, allowed)
         geometry = geometry_of(step, num_threads, partition_size)
@@ -139,11 +139,11 @@ v2_backend = PartitionedBackend(vector_loads)
 def paged_launch(
     step: DecodeStep, geometry: Geometry, loads: LoadsOf, max_seq_len: int | None
 ) -> PagedLaunch:
-    """The launch of the paged kernel, of v1 or v2."""
+    """The launch of the paged kernel, for v1 or v2."""
     max_seq_len = step.longest(max_seq_len)
     shared_bytes = require_launch(step, geometry, loads, max_seq_len)
     num_partitions, unwritten = 0, ()
-    if geometry.PARTITION_SIZE:  # places of partitions that a short sequence lacks stay unwritten
+    if geometry.PARTITION_SIZE:  # a short sequence leaves its missing partitions unwritten
         num_partitions = divide_round_up(max_seq_len, geometry.PARTITION_SIZE)
         unwritten = "exp_sums", "max_logits", "out"
     num_seqs, num_heads, _ = step.q.shape
@@ -160,10 +160,10 @@ def paged_launch(
 
 
 def outputs(q: Tensor, num_partitions: int) -> dict[str, Tensor]:
-    """What the paged kernel writes, by the names of its arguments; of v2, out is tmp_out."""
+    """What the paged kernel writes, by the names of its arguments; for v2, out is tmp_out."""
     if not num_partitions:
-        # v1 has no partitions to tell about: touching these is a finding of the simulator. (A GPU
-        # needs an address.)
+        # v1 has no partitions, so the simulator reports any access to these. (A GPU needs an
+        # address.)
         nothing = torch.empty(1 if q.is_cuda else 0, device=q.device)
         return {"exp_sums": nothing, "max_logits": nothing, "out": not_written(q.shape, q)}
     num_seqs, num_heads, head_size = q.shape
@@ -174,7 +174,7 @@ def outputs(q: Tensor, num_partitions: int) -> dict[str, Tensor]:
 
 
 def reduce_launch(partitions: PagedLaunch) -> CudaLaunch:
-    """The launch that joins the partitions of another launch."""
+    """The launch that merges the partitions of another launch."""
     tmp_out, geometry = partitions.out, partitions.geometry
     num_seqs, num_heads, num_partitions, head_size = tmp_out.shape
     shared_bytes = 2 * num_partitions * FLOAT_BYTES
@@ -195,8 +195,8 @@ def reduce_launch(partitions: PagedLaunch) -> CudaLaunch:
 
 
 def arguments_of(step: DecodeStep, memory: Callable[[Tensor], Tensor] = flat) -> dict[str, object]:
-    """What the kernels read, in the order of their signatures; memory is how they see q and the
-    caches."""
+    """What the kernels read, in the order of their signatures; `memory` turns q and the caches
+    into what a kernel takes."""
     return {
         "q": memory(step.q),
         "k_cache": memory(step.k_cache),
@@ -209,7 +209,7 @@ def arguments_of(step: DecodeStep, memory: Callable[[Tensor], Tensor] = flat) ->
 
 
 def not_written(shape: tuple[int, ...], like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """NaN in every place."""
+    """A tensor of NaN."""
     return torch.full(shape, float("nan"), dtype=dtype or like.dtype, device=like.device)
 
 
@@ -217,7 +217,7 @@ def not_written(shape: tuple[int, ...], like: Tensor, dtype: torch.dtype | None 
 
 
 def geometry_of(step: DecodeStep, num_threads: int, partition_size: int = 0) -> Geometry:
-    """The geometry that a step asks for. TypeError or ValueError for what no kernel can take."""
+    """The geometry of a step. Raises TypeError or ValueError for what no kernel can take."""
     step.require_for_kernel("vllm")
     x = 16 // step.k_cache.element_size()
     require(step.k_cache.shape[4] == x, "k_cache.shape[4]", step.k_cache.shape[4], f"x = {x}")
@@ -236,7 +236,7 @@ def geometry_of(step: DecodeStep, num_threads: int, partition_size: int = 0) -> 
 
 
 def require_launch(step: DecodeStep, geometry: Geometry, loads: LoadsOf, max_seq_len: int) -> int:
-    """The dynamic shared memory of the paged kernel; ValueError if it cannot be launched so."""
+    """The paged kernel's dynamic shared memory; ValueError if the kernel can't be launched."""
     shared_bytes = geometry.dynamic_shared_bytes(max_seq_len)
     total, size = shared_bytes + geometry.static_shared_bytes, geometry.PARTITION_SIZE
     if size:
@@ -251,9 +251,9 @@ def require_launch(step: DecodeStep, geometry: Geometry, loads: LoadsOf, max_seq
 def require_aligned(geometry: Geometry, step: DecodeStep) -> None:
     """Raise ValueError unless every vec starts at a multiple of its size.
 
-    A GPU stops a kernel that loads 16 bytes from another address. The heads of q are a multiple
-    of its vecs long, and so are the pieces of a block: what counts is where a tensor starts, and
-    the strides over sequences, blocks and heads.
+    A GPU stops a kernel that loads 16 bytes from an address that isn't a multiple of 16. The heads
+    of q and the pieces of a block are whole numbers of vecs long, so only the start of a tensor
+    and the strides over sequences, blocks and heads need checking.
     """
     vec_bytes = geometry.VEC_SIZE * geometry.ITEMSIZE
     for name, tensor, num_bytes, dims in (
@@ -263,20 +263,20 @@ def require_aligned(geometry: Geometry, step: DecodeStep) -> None:
     ):
         past = tensor.data_ptr() % num_bytes
         where = f"{past} bytes past a multiple of {num_bytes}"
-        allowed = f"at a multiple of {num_bytes}, the bytes that one load brings"
+        allowed = f"at a multiple of {num_bytes}, the bytes of one load"
         require(past == 0, f"{name}.data_ptr()", where, allowed)
         for dim, distance in enumerate(strides(tensor)[:dims]):
             stride = distance * geometry.ITEMSIZE
-            allowed = f"a multiple of {num_bytes} bytes, what one load brings"
+            allowed = f"a multiple of {num_bytes} bytes, the size of one load"
             require(stride % num_bytes == 0, f"{name}.stride({dim})", f"{stride} bytes", allowed)
 
 
 def require_shared(
     num_bytes: int, where: Tensor, value: int, hint: str, name: str = "max_seq_len"
 ) -> None:
-    """Raise ValueError for a value that asks for more shared memory than a thread block can have.
+    """Raise ValueError for a value that needs more shared memory than a thread block can have.
 
-    In v1 all scores of a sequence lie there; so its length has an end.
+    v1 keeps all scores of a sequence there, which limits its length.
     """
     limit = most_shared(where)
     if num_bytes > limit:
@@ -287,5 +287,5 @@ def require_shared(
 
 
 def most_shared(tensor: Tensor) -> int:
-    """Shared memory that a thread block can have where this tensor is."""
+    """The most shared memory that a thread block can have on this tensor's device."""
     return max_shared_bytes() if tensor.is_cuda else MAX_SHARED

@@ -1,4 +1,4 @@
-"""A kernel with all that it needs to run: on the GPU for CUDA tensors, else in the simulator."""
+"""A kernel with everything it needs: it runs on the GPU for CUDA tensors, else in the simulator."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,13 +29,13 @@ SIMULATED = (
 
 @dataclass(frozen=True)
 class CudaLaunch:
-    """A CUDA kernel with all that it needs to run.
+    """A CUDA kernel with everything it needs to run.
 
     kernel        a @cuda.jit kernel, made for this geometry
     grid          thread blocks along x, y, z: (num_heads, num_seqs, max_num_partitions)
-    shared_bytes  dynamic shared memory of one thread block; the static comes on top
+    shared_bytes  dynamic shared memory per thread block, in addition to the static
     arguments     of the kernel, by name, in the order of its signature
-    out           what the kernel writes in the end: NaN before the run
+    out           the kernel's output, NaN before the run
     unwritten     the arguments that hold nothing before the run
     """
 
@@ -52,7 +52,7 @@ class CudaLaunch:
         return self.arguments["seq_lens"]
 
     def simulate(self, **options: object) -> Report:
-        """Run it without a GPU; `out` is written. The options are those of simt.launch."""
+        """Run it without a GPU; this writes `out`. The options are as for simt.launch."""
         return launch(
             self.kernel,
             self.grid,
@@ -65,7 +65,7 @@ class CudaLaunch:
 
     @cached_property
     def on_gpu(self) -> OnGpu:
-        """The launch on a GPU; its arguments are wrapped when it is first asked for."""
+        """The launch on a GPU; its arguments are wrapped at the first use."""
         size = self.grid, self.geometry.NUM_THREADS
         shared_bytes = self.shared_bytes, self.geometry.static_shared_bytes
         return OnGpu(self.kernel, size, shared_bytes, tuple(self.arguments.values()))
@@ -73,7 +73,7 @@ class CudaLaunch:
     def run(self) -> Tensor:
         """Run it where its tensors are, and return `out`.
 
-        On a GPU it is put on torch's current stream, and the call returns at once.
+        On a GPU this enqueues it on torch's current stream and returns at once.
         """
         if self.out.is_cuda:
             self.on_gpu()
@@ -87,7 +87,7 @@ class CudaLaunch:
 
         Raises ValueError for tensors on a GPU.
         """
-        allowed = "on the CPU: a kernel can be watched in the simulator only"
+        allowed = "on the CPU: a kernel can only be watched in the simulator"
         require(not self.out.is_cuda, "q.device", self.out.device, allowed)
         say_simulated()
         return self.simulate(watch=where, names=names)
@@ -97,7 +97,7 @@ class NaiveLaunch(CudaLaunch):
     """A launch of naive_kernel."""
 
     def probe(self) -> dict[str, Tensor]:
-        """Run it in the simulator: `out` and qk."""
+        """Run it in the simulator; return `out` and qk."""
         report = self.watched("end", ("qk",))
         return {"qk": scores(report, "end", "qk", self.seq_lens), "out": self.out}
 
@@ -106,7 +106,7 @@ class PagedLaunch(CudaLaunch):
     """A launch of the paged kernel: v1, or the first half of v2."""
 
     def probe(self) -> dict[str, Tensor]:
-        """Run it in the simulator: `out` and the intermediates of v1."""
+        """Run it in the simulator; return `out` and the intermediates of v1."""
         report = self.watched(MARKS, NAMES)
         return intermediates(report, self.geometry, self.seq_lens) | {"out": self.out}
 
@@ -116,11 +116,11 @@ class PartitionedLaunch:
     """v2: two launches, one after the other.
 
     partitions  the paged kernel
-    reduce      the reduce kernel, which joins what the first has left:
+    reduce      the reduce kernel, which merges what the first one wrote:
     tmp_out     [num_seqs, num_heads, max_num_partitions, head_size]  an output per partition
-    exp_sums    [num_seqs, num_heads, max_num_partitions]  each below its partition's maximum
-    max_logits  the same: the largest score of each partition
-    out         [num_seqs, num_heads, head_size]  one output of them all
+    exp_sums    [num_seqs, num_heads, max_num_partitions]  relative to the partition's maximum
+    max_logits  same shape: the largest score of each partition
+    out         [num_seqs, num_heads, head_size]  the merged output
     """
 
     partitions: PagedLaunch
@@ -131,11 +131,11 @@ class PartitionedLaunch:
     out = property(lambda self: self.reduce.out)
 
     def of_partitions(self, name: str) -> Tensor:
-        """One number per partition, from the array of this name."""
+        """The array of this name, with one number per partition."""
         return self.partitions.arguments[name].view(self.tmp_out.shape[:3])
 
     def simulate(self, **options: object) -> tuple[Report, Report]:
-        """Run both without a GPU. The options are those of simt.launch, the same for both."""
+        """Run both without a GPU. The options are as for simt.launch, and the same for both."""
         return self.partitions.simulate(**options), self.reduce.simulate(**options)
 
     def run(self) -> Tensor:
@@ -144,7 +144,7 @@ class PartitionedLaunch:
         return self.reduce.run()
 
     def probe(self) -> dict[str, Tensor]:
-        """Run both in the simulator: `out` and the intermediates of the whole sequence."""
+        """Run both in the simulator; return `out` and the intermediates of the whole sequence."""
         report = self.partitions.watched(MARKS, NAMES)
         reduced = self.reduce.watched(REDUCED, REDUCED_NAMES)
         inputs = self.partitions.geometry, self.partitions.seq_lens
@@ -164,13 +164,13 @@ def say_simulated() -> None:
 
 
 def as_stored(tensor: Tensor) -> Tensor:
-    """The tensor with its elements as a kernel keeps them: bfloat16 as uint16, the same memory."""
+    """The tensor as a kernel stores its elements: bfloat16 viewed as uint16, the same memory."""
     return tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor
 
 
 def flat(tensor: Tensor) -> Tensor:
-    """Its memory as a kernel keeps it, from the first element to the last, gaps included, as one
-    dimension."""
+    """The tensor's memory in one dimension, from the first element to the last, gaps included, as a
+    kernel stores the elements."""
     stored = as_stored(tensor)
     last = sum((n - 1) * stride for n, stride in zip(stored.shape, stored.stride(), strict=True))
     return stored.as_strided((last + 1,), (1,))

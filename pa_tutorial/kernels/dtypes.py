@@ -1,6 +1,6 @@
-"""float32, float16 and bfloat16 in a kernel: how an element is kept, and how it is computed with.
+"""float32, float16 and bfloat16 in a kernel: how an element is stored and converted.
 
-A kernel computes in float32. Neither NumPy nor Numba has bfloat16: its 16 bits are kept as
+A kernel computes in float32. Neither NumPy nor Numba has bfloat16, so its 16 bits are stored as
 uint16. They are the upper half of a float32, so widening is a shift.
 Source: vLLM, csrc/attention/dtype_float32.cuh, dtype_float16.cuh, dtype_bfloat16.cuh.
 """
@@ -17,14 +17,14 @@ from pa_tutorial.simt import LaneAccess, twin
 
 float16 = types.float16
 SIGN_CLEARED = 0x7FFFFFFF
-INFINITY = 0x7F800000  # bits of a float32; above it, without the sign, are the NaN
+INFINITY = 0x7F800000  # bits of a float32; larger ones, ignoring the sign, are NaN
 BFLOAT16_NAN = 0x7FFF
 
 
 class ScalarType(NamedTuple):
     """One type of element.
 
-    scalar_t    how it is kept in memory, for Numba
+    scalar_t    Numba's type for it in memory
     to_float    element -> float32
     from_float  float32 -> element, rounded to the nearest, ties to even
     """

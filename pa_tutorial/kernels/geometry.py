@@ -17,7 +17,7 @@ from pa_tutorial.simt.gpus import WARP_SIZE
 
 NUM_THREADS = (64, 128, 256)  # vLLM has 128 only
 
-VEC_BYTES = 16  # what a thread group reads of K, and one thread of V, at once
+VEC_BYTES = 16  # what a thread group reads from K at once, and one thread from V
 FLOAT_BYTES = 4  # logits, partial results and sums are float32
 FLT_MAX = float(torch.finfo(torch.float32).max)
 
@@ -27,7 +27,7 @@ def divide_round_up(a: int, b: int) -> int:
 
 
 def constant(formula: str, value: Callable[["Geometry"], int]) -> property:
-    """A number that follows from those that are given. Its docstring is the formula."""
+    """A constant that follows from the given ones. Its docstring is the formula."""
     return property(value, doc=formula)
 
 
@@ -36,13 +36,13 @@ class Geometry:
     """The constants of one kernel. `print(geometry)` shows all of them.
 
     head_size            elements of one head of q, K, V and out
-    block_size           tokens of a block
+    block_size           tokens per block
     dtype                of q, of the cache and of out
-    num_threads          of a thread block; vLLM has 128
-    partition_size       tokens of a partition (v2); 0: one thread block reads the whole sequence
+    num_threads          per thread block; vLLM has 128
+    partition_size       tokens per partition (v2); 0: one thread block reads the whole sequence
     num_queries_per_kv   query heads that share a KV head: num_heads / num_kv_heads
 
-    Raises TypeError or ValueError for what is not supported, with what is.
+    Raises TypeError or ValueError for unsupported values, naming the supported ones.
     """
 
     head_size: int
@@ -55,7 +55,7 @@ class Geometry:
     def __post_init__(self) -> None:
         for field in fields(self):
             if field.name != "dtype":
-                # 96.0 == 96: the kernel made for one would be kept for the other too.
+                # 96.0 == 96, so the kernel made for one would be reused for the other.
                 size = whole_number(field.name, getattr(self, field.name))
                 object.__setattr__(self, field.name, size)
         for name, supported in (
@@ -119,7 +119,7 @@ class Geometry:
         return self.THREAD_GROUP_SIZE, self.NUM_VECS_PER_THREAD, self.VEC_SIZE
 
     X = constant(
-        "16 / itemsize of the cache: elements of K that lie side by side",
+        "16 / itemsize of the cache: adjacent elements of K",
         lambda g: VEC_BYTES // g.ITEMSIZE,
     )
 
@@ -145,7 +145,7 @@ class Geometry:
     # Who owns what ------------------------------------------------------------------------------
 
     def head_elements(self, thread_group_offset: int) -> tuple[int, ...]:
-        """The elements of a head that one thread of a group multiplies, q times K.
+        """The elements of a head, of q and K, that one thread of a group multiplies.
 
         Whole vecs, THREAD_GROUP_SIZE apart: vec j of the thread is vec
         thread_group_offset + j * THREAD_GROUP_SIZE of the head.
@@ -175,11 +175,11 @@ class Geometry:
         return self.head_size * self.ITEMSIZE + 2 * self.NUM_WARPS * FLOAT_BYTES
 
     def dynamic_shared_bytes(self, max_seq_len: int) -> int:
-        """What a launch must ask for: logits and, later in the same place, out_smem.
+        """What a launch must ask for: room for logits and, later in the same memory, out_smem.
 
             max(4 * padded_max_seq_len, (NUM_WARPS / 2) * HEAD_SIZE * 4)
 
-        max_seq_len  of the longest sequence of the batch: one launch, one size
+        max_seq_len  length of the longest sequence of the batch; one launch has one size
 
         Source: vLLM, csrc/attention/paged_attention_v1.cu and _v2.cu.
         """
@@ -198,13 +198,13 @@ class Geometry:
         return "\n".join([title, *rows])
 
 
-# In the order in which one follows from another. (vLLM asks sizeof() in place of ITEMSIZE.)
+# In the order in which they follow from one another. (vLLM uses sizeof() instead of ITEMSIZE.)
 CONSTANTS = tuple(name for name in vars(Geometry) if name.isupper() and name != "ITEMSIZE")
 
 
 def made_once(factory: Callable) -> Callable:
-    """As functools.cache, for a function that makes a kernel from a geometry and perhaps loads.
-    Raises TypeError for what is no Geometry, and for loads that are no function."""
+    """Like functools.cache, for a function that makes a kernel from a geometry and perhaps loads.
+    Raises TypeError unless it gets a Geometry, and functions as loads."""
     made = cache(factory)
 
     @wraps(factory)

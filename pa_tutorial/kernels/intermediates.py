@@ -1,7 +1,7 @@
 """What a kernel computed on its way to the output, read from snapshots of its variables.
 
-The kernel says in comments where a quantity is complete, `# mark: scores`, and calls its variables
-by the names below; so can any kernel:
+The kernel says in comments where a quantity is complete, `# mark: scores`, and uses the variable
+names below. Any kernel can do the same:
 
     report = launch(kernel, grid, NUM_THREADS, *args, watch=MARKS, names=NAMES)
     intermediates(report, geometry, seq_lens)
@@ -17,8 +17,8 @@ from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.simt import Report, Snapshot
 from pa_tutorial.simt.gpus import WARP_SIZE
 
-# What is complete at a mark: qk_max and all scores; exp_sum; all weights; in accs, the sum over
-# the lanes that share a row.
+# Complete at these marks: qk_max and all scores; exp_sum; all weights; in accs, the sum over the
+# lanes that share a row.
 MARKS = ("mark: scores", "mark: sum", "mark: weights", "mark: rows")
 SCORES_DONE, SUM_DONE, WEIGHTS_DONE, ROWS_DONE = MARKS
 NAMES = ("logits", "qk_max", "exp_sum", "accs")
@@ -35,8 +35,8 @@ def intermediates(report: Report, geometry: Geometry, seq_lens: Tensor) -> dict[
               qk_max   [num_seqs, num_heads, 1]        the largest score, as thread 0 knows it
               exp_sum  [num_seqs, num_heads, 1]        sum of exp(qk - qk_max)
               logits   [num_seqs, num_heads, longest]  weights, padded with 0
-              accs     [num_seqs, num_heads, head_size] float64: the rows of V that the warps
-                       have summed, added up here and not by the kernel's tree
+              accs     [num_seqs, num_heads, head_size] float64: the sums of V that each warp
+                       has, added up here rather than by the kernel's tree
     """
     return {
         "qk": scores(report, SCORES_DONE, "logits", seq_lens),
@@ -55,16 +55,16 @@ def intermediates_of_v2(
     max_logits: Tensor,
     exp_sums: Tensor,
 ) -> dict[str, Tensor]:
-    """The same quantities of v2: of the whole sequence, whatever its partitions are.
+    """The same quantities for v2: for the whole sequence, however it is partitioned.
 
     report      of the paged kernel, watched at MARKS
     reduced     of the reduce kernel, watched at REDUCED
     max_logits  [num_seqs, num_heads, max_num_partitions]  as the paged kernel wrote them
-    exp_sums    the same
+    exp_sums    same shape
 
-    qk_max and exp_sum are those of the reduce kernel; where it had one partition and did not
-    compute any, those of the partition. The weights of a partition sum to 1 in the kernel; here,
-    and so for accs, they are multiplied by the partition's share of the sum, in float64.
+    qk_max and exp_sum come from the reduce kernel or, where there is only one partition and it
+    didn't compute any, from the partition. In the kernel the weights of a partition sum to 1; here
+    they, and accs, are multiplied by the partition's share of the sum, in float64.
     """
     num_heads, num_seqs, num_partitions = report.grid
     size, longest = geometry.PARTITION_SIZE, int(seq_lens.max())
@@ -102,9 +102,9 @@ def scores(
     padding: float = float("-inf"),
     partition_size: int = 0,
 ) -> Tensor:
-    """One number a token, from a shared array: [num_seqs, num_heads, longest].
+    """One number per token, from a shared array: [num_seqs, num_heads, longest].
 
-    Of a kernel like naive_kernel, watched at its end: scores(report, "end", "qk", seq_lens)
+    For a kernel like naive_kernel, watched at its end: scores(report, "end", "qk", seq_lens)
     """
     num_heads, num_seqs, _ = report.grid
     found = torch.full((num_seqs, num_heads, int(seq_lens.max())), padding)
@@ -122,21 +122,20 @@ def of_all(report: Report, where: str, read: Callable[[Snapshot], np.ma.MaskedAr
     found = {snapshot.block: as_tensor(read(snapshot)) for snapshot in report.at(where)}
     missing = {*np.ndindex(num_heads, num_seqs, 1)} - set(found)
     if missing:
-        raise RuntimeError(f"thread block {min(missing)} never came to {where!r}")
+        raise RuntimeError(f"thread block {min(missing)} never reached {where!r}")
     rows = [[found[head, seq, 0] for head in range(num_heads)] for seq in range(num_seqs)]
     return torch.stack([torch.stack(row) for row in rows])
 
 
 def as_tensor(values: np.ndarray) -> Tensor:
-    """NaN where nobody has written."""
+    """NaN where nothing was written."""
     return torch.from_numpy(np.ma.filled(values, np.nan))
 
 
 def sum_of_warps(accs: np.ma.MaskedArray, geometry: Geometry) -> np.ndarray:
-    """[NUM_THREADS, NUM_ROWS_PER_THREAD] -> [HEAD_SIZE] float64; NaN where nobody has written.
+    """[NUM_THREADS, NUM_ROWS_PER_THREAD] -> [HEAD_SIZE] float64; NaN where nothing was written.
 
-    After the sum over lanes, each lane that shares a row has the sum of its warp: the first is
-    taken.
+    After the sum over lanes, each lane that shares a row has its warp's sum; we take the first.
     """
     found = np.ma.filled(accs, np.nan)
     rows = np.zeros(geometry.HEAD_SIZE)

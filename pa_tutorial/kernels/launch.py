@@ -36,17 +36,17 @@ def paged_attention_v1(
     alibi_slopes  [num_heads]; adds slope * (j - seq_len + 1) to the score of key j
     returns       [num_seqs, num_heads, head_size], in the dtype of q
 
-    NaN in q, or in K of a token, makes the whole output of every head that reads it NaN; in V of a
-    token, the same element. NaN in a slot without a token changes nothing. (In the simulator; on a
-    GPU, fastmath lets the compiler assume that there is none.) The output is finite for finite V up
-    to 99 % of FLT_MAX.
+    NaN in q, or in a token's K, makes the whole output of every head that reads it NaN; NaN in a
+    token's V affects only the same element. NaN in a slot without a token changes nothing. (This
+    holds in the simulator; on a GPU, fastmath lets the compiler assume that there is no NaN.) The
+    output is finite for finite V up to 99 % of FLT_MAX.
     With CUDA tensors it runs on the GPU, without copies, on torch's current stream, and returns
-    before the GPU is done. With tensors on the CPU it runs in the simulator, with every check:
-    SimtError if one of them finds something.
+    before the GPU is done. With tensors on the CPU it runs in the simulator with every check, and
+    raises SimtError if one finds something.
     Raises, before anything runs, TypeError or ValueError, naming the argument, for what
-    DecodeStep or the kernel can't take (v1_backend.prepare says what), and for a context beyond
-    the shared memory. There is no backward pass: the result has no graph, also where an input
-    requires_grad.
+    DecodeStep or the kernel can't take (v1_backend.prepare says what), and for a context that
+    doesn't fit into shared memory. There is no backward pass: the result has no graph, even if an
+    input requires_grad.
     Source: vLLM, paged_attention_v1 in csrc/attention/paged_attention_v1.cu.
     """
     step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
@@ -64,9 +64,9 @@ def paged_attention_v1_vector(
 ) -> Tensor:
     """The same kernel with loads of 4, 8 and 16 bytes. Stage `cuda_v1_vector`.
 
-    Arguments, result and errors are those of paged_attention_v1. Also ValueError unless q and the
-    caches start at a multiple of what one load brings (16 bytes, for q sometimes less), and each
-    sequence of q, each block and each head does. torch's own tensors do.
+    Arguments, result and errors are as for paged_attention_v1. It also raises ValueError unless q
+    and the caches, each sequence of q, each block and each head start at a multiple of the bytes
+    that one load brings (16, for q sometimes fewer), as in tensors that torch allocates.
     """
     step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
     return v1_vector_backend.prepare(step).run()
@@ -84,9 +84,9 @@ def paged_attention_v2(
     """One decode step in partitions of 512 tokens: a thread block per partition, then the reduce
     kernel. Stage `cuda_v2`.
 
-    Arguments, result and errors are those of paged_attention_v1_vector. A long context needs no
-    more shared memory than a short one, but for 8 bytes per partition. Partitions of another size:
-    v2_backend.prepare(step, partition_size=…).
+    Arguments, result and errors are as for paged_attention_v1_vector. A long context needs no more
+    shared memory than a short one, except 8 bytes per partition. For partitions of another size,
+    use v2_backend.prepare(step, partition_size=…).
     Source: vLLM, paged_attention_v2 in csrc/attention/paged_attention_v2.cu.
     """
     step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)

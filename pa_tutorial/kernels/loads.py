@@ -3,8 +3,8 @@
 The kernel takes these five functions as an argument, so that loads of 8 or 16 bytes at once
 change nothing else. Each reads one vec from an offset, counted in elements.
 
-Offsets are made unsigned here: for a signed one, Numba's compiler must ask at every load whether
-it counts from the end of the array.
+Offsets are made unsigned here, because for a signed one Numba's code must check at every load
+whether it counts from the end of the array.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from pa_tutorial.kernels.geometry import Geometry
 
 
 class Loads(NamedTuple):
-    """The five kinds of access; the first argument is where the vec goes.
+    """The five kinds of access; the first argument receives the vec.
 
     load_q(q_vec, q, offset)                 VEC_SIZE elements, global -> shared, as they are
     load_q_vec(q_vec, q_vecs, i)             vec i of a row, shared -> registers, as float32
@@ -37,7 +37,7 @@ LoadsOf = Callable[[Geometry], Loads]
 
 
 def element_loads(geometry: Geometry) -> Loads:
-    """One element at a time: VEC_SIZE or V_VEC_SIZE small loads where vLLM has one of 16 bytes."""
+    """One element at a time: VEC_SIZE or V_VEC_SIZE small loads where vLLM has one wide load."""
     VEC_SIZE, V_VEC_SIZE = geometry.VEC_SIZE, geometry.V_VEC_SIZE
     to_float = SCALAR_TYPES[geometry.dtype].to_float
 

@@ -11,12 +11,12 @@ from pa_tutorial.kernels.geometry import Geometry, made_once
 
 @made_once
 def naive_kernel(geometry: Geometry) -> Callable:
-    """One thread a token for the scores, then one thread an element of the output.
+    """One thread per token for the scores, then one thread per element of the output.
 
     grid (num_heads, num_seqs), NUM_THREADS threads, shared memory for max_seq_len float32
 
-    Nobody reduces anything: each thread looks for the maximum and for the sum by itself. It
-    reads and computes far too often; it is here for its indices. Stage `cuda_naive`.
+    There is no reduction: each thread finds the maximum and the sum by itself. The kernel reads
+    and computes far too often; it is here to show the indexing. Stage `cuda_naive`.
     """
     HEAD_SIZE, BLOCK_SIZE, X = geometry.HEAD_SIZE, geometry.BLOCK_SIZE, geometry.X
     NUM_THREADS, NUM_QUERIES_PER_KV = geometry.NUM_THREADS, geometry.NUM_QUERIES_PER_KV

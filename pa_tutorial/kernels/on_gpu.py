@@ -1,4 +1,4 @@
-"""On a GPU: CUDA tensors handed to a Numba kernel, without copies, on torch's current stream."""
+"""Launches on a GPU: CUDA tensors go to a Numba kernel without copies, on torch's stream."""
 
 import warnings
 from collections.abc import Callable
@@ -8,18 +8,18 @@ from torch import Tensor
 
 from pa_tutorial.arguments import require
 
-DEFAULT_SHARED = 48 * 1024  # bytes of shared memory that a launch gets without asking
+DEFAULT_SHARED = 48 * 1024  # bytes of shared memory that a launch may use without asking
 
 
 class OnGpu:
-    """One launch of a kernel on a GPU. Call it to put the launch on torch's current stream.
+    """One launch of a kernel on a GPU. Call it to enqueue the launch on torch's current stream.
 
     The arguments, CUDA tensors and numbers, are wrapped for Numba once, here; a call only
-    launches. It does not wait for the GPU, and copies nothing. So it can be captured in a CUDA
-    graph, if it was called once before: the first call compiles the kernel.
+    launches. It doesn't wait for the GPU and copies nothing. So it can be captured in a CUDA graph,
+    but only after one ordinary call, because the first call compiles the kernel.
 
-    size          thread blocks along x, y, z; threads of one of them
-    shared_bytes  dynamic and static shared memory of a thread block
+    size          thread blocks along x, y, z; threads per thread block
+    shared_bytes  dynamic and static shared memory per thread block
     """
 
     def __init__(
@@ -42,12 +42,12 @@ class OnGpu:
 
         numba_stream = cuda.external_stream(stream) if stream else 0
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that the grid is small: a small batch has a small one
+            warnings.simplefilter("ignore")  # Numba warns of a small grid; a small batch has one
             return self.kernel[(*self.size, numba_stream, self.shared_bytes)]
 
 
 def wrapped(argument: object) -> object:
-    """A tensor as Numba takes it: the same memory. Anything else as it is."""
+    """A tensor as Numba takes it, over the same memory; anything else unchanged."""
     if not isinstance(argument, Tensor):
         return argument
     from numba import cuda
@@ -56,7 +56,7 @@ def wrapped(argument: object) -> object:
 
 
 def on_current_device(tensor: Tensor) -> Tensor:
-    """Itself. Raises ValueError if it is on another GPU than the one on which a launch runs."""
+    """The tensor. Raises ValueError unless it is on the GPU that a launch would run on."""
     if tensor.is_cuda:
         current, index = torch.cuda.current_device(), tensor.device.index
         allowed = f"cuda:{current}, the current device; see torch.cuda.device"
@@ -64,13 +64,13 @@ def on_current_device(tensor: Tensor) -> Tensor:
     return tensor
 
 
-_marked: dict[object, int] = {}  # handle of a kernel -> dynamic shared memory that it may have
+_marked: dict[object, int] = {}  # handle of a kernel -> dynamic shared memory that it may use
 
 
 def allow_shared(kernel: Callable, arguments: tuple[object, ...], num_bytes: int) -> None:
-    """Mark a kernel: without it, a launch with more than 48 KiB of shared memory fails.
+    """Allow a kernel more than 48 KiB of shared memory; without this, the launch fails.
 
-    vLLM does it with cudaFuncSetAttribute. Numba has no function for it: the driver is asked.
+    vLLM calls cudaFuncSetAttribute. Numba has no function for it, so we call the driver.
     """
     from cuda.bindings.driver import CUfunction_attribute
 
@@ -79,14 +79,14 @@ def allow_shared(kernel: Callable, arguments: tuple[object, ...], num_bytes: int
     signature = tuple(kernel.typeof_pyval(argument) for argument in arguments)
     function = kernel.compile(signature).library.get_cufunc()
     attribute = CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-    # The mark belongs to the kernel, not to the launch: another launch may need more already.
+    # The limit belongs to the kernel, not to the launch, and another launch may need more.
     _marked[function.handle] = max(num_bytes, _marked.get(function.handle, 0))
     most = _marked[function.handle]
     driver.cuKernelSetAttribute(attribute, most, function.handle, function.device.id)
 
 
 def max_shared_bytes() -> int:
-    """Shared memory that a thread block can ask for on this GPU, static and dynamic together."""
+    """The most shared memory, static and dynamic together, for a thread block on this GPU."""
     from numba import cuda
 
     return cuda.get_current_device().MAX_SHARED_MEMORY_PER_BLOCK_OPTIN

@@ -1,18 +1,18 @@
 // paged_attention.py in CUDA C++: the same statements in the same order with the same names.
 // Algorithm: vLLM, csrc/attention/attention_kernels.cuh, paged_attention_kernel.
 //
-// Nothing is included: NVRTC compiles this on a machine without a CUDA toolkit. The tests do so and
-// look at the machine code; nothing runs it. The geometry comes as macros: SCALAR_T (float32, float16
-// or bfloat16), HEAD_SIZE, BLOCK_SIZE, NUM_THREADS, PARTITION_SIZE, NUM_QUERIES_PER_KV.
+// It includes nothing, so NVRTC can compile it on a machine without a CUDA toolkit. The tests do so
+// and look at the machine code; nothing runs it. The geometry comes as macros: SCALAR_T (float32,
+// float16 or bfloat16), HEAD_SIZE, BLOCK_SIZE, NUM_THREADS, PARTITION_SIZE, NUM_QUERIES_PER_KV.
 //
-// Two things C++ has for the asking. A vec is one load, because its type is aligned to its own
-// size. `#pragma unroll` makes every index of k_vecs and accs a constant: registers have no index.
+// C++ makes two things easy. A vec is one load, because its type is aligned to its size. And
+// `#pragma unroll` makes every index of k_vecs and accs a constant, as registers can't be indexed.
 
 __device__ constexpr int larger(int a, int b) { return a > b ? a : b; }
 __device__ constexpr int smaller(int a, int b) { return a < b ? a : b; }
 __device__ constexpr int divide_round_up(int a, int b) { return (a + b - 1) / b; }
 
-// An element as it is kept in memory.
+// An element as it is stored in memory.
 struct float32 { float value; };
 struct float16 { unsigned short bits; };
 struct bfloat16 { unsigned short bits; };
@@ -35,7 +35,7 @@ constexpr int NUM_V_VECS_PER_ROW = BLOCK_SIZE / V_VEC_SIZE;
 constexpr int NUM_ROWS_PER_ITER = WARP_SIZE / NUM_V_VECS_PER_ROW;
 constexpr int NUM_ROWS_PER_THREAD = divide_round_up(HEAD_SIZE, NUM_ROWS_PER_ITER);
 
-// N elements side by side. One instruction reads 16 bytes at most: 8 weights take two.
+// N elements side by side. One instruction reads at most 16 bytes, so 8 weights take two.
 template <typename T, int N>
 struct alignas(smaller(N * sizeof(T), 16)) Vec {
   T elements[N];

@@ -18,7 +18,7 @@ from pa_tutorial.simt.gpus import WARP_SIZE
 def reduce(geometry: Geometry) -> Callable:
     """The reduce kernel for one geometry, made once.
 
-    grid (num_heads, num_seqs), NUM_THREADS threads, shared memory for two float32 a partition
+    grid (num_heads, num_seqs), NUM_THREADS threads, shared memory for two float32 per partition
 
     geometry  of the kernel that made the partitions; PARTITION_SIZE > 0
 

@@ -1,6 +1,6 @@
-"""The Triton kernels as functions: CUDA tensors go to the GPU, others through the interpreter.
+"""The Triton kernels as functions: on the GPU for CUDA tensors, else in the interpreter.
 
-Triton itself is imported only when a kernel is run: it has wheels for Linux only.
+Triton itself is imported only when a kernel runs, because it has wheels for Linux only.
 """
 
 import sys
@@ -29,29 +29,29 @@ from pa_tutorial.kernels.triton_inputs import (
 from pa_tutorial.simt.gpus import MAX_GRID_YZ
 
 NUM_WARPS = 4
-NUM_STAGES = 3  # as Triton takes where nobody says anything
+NUM_STAGES = 3  # Triton's own default
 PARTITIONS_AT_ONCE = 16
 
 
 def why_absent() -> str | None:
-    """Why the Triton stage is not there on this machine; None if it is."""
+    """Why the Triton stage can't run on this machine; None if it can."""
     if find_spec("triton") is not None:
         return None
     if sys.platform == "linux":
-        return "Triton is not installed: in a clone, python -m pip install -e '.[triton]'"
+        return "Triton isn't installed; in a clone, run python -m pip install -e '.[triton]'"
     return f"Triton has wheels for Linux only, and this is {sys.platform}"
 
 
 @dataclass(frozen=True)
 class TritonCall:
-    """One kernel with all that it needs to run.
+    """One kernel with everything it needs to run.
 
-    kernel     a @triton.jit function
-    grid       programs along its three axes
-    arguments  tensors and numbers, by name
-    constants  the compile-time constants, by name
-    num_warps  of each program, on a GPU
-    num_stages how far ahead a loop may load, on a GPU: see notebook 15
+    kernel      a @triton.jit function
+    grid        programs along its three axes
+    arguments   tensors and numbers, by name
+    constants   the compile-time constants, by name
+    num_warps   per program, on a GPU
+    num_stages  how far ahead a loop may load, on a GPU: see notebook 15
     """
 
     kernel: Callable
@@ -63,7 +63,7 @@ class TritonCall:
 
     @property
     def for_gpu(self) -> dict[str, object]:
-        """All that the kernel is compiled with. a * b + c is rounded once, as in CUDA."""
+        """Everything that the kernel is compiled with. a * b + c is rounded once, as in CUDA."""
         options = {"num_warps": self.num_warps, "num_stages": self.num_stages}
         return self.arguments | self.constants | options | {"enable_fp_fusion": True}
 
@@ -71,7 +71,7 @@ class TritonCall:
         """On the GPU, on torch's current stream, for CUDA tensors; else in the interpreter."""
         lens = self.arguments["seq_lens_ptr"]
         if lens.is_cuda:
-            with torch.cuda.device(lens.device):  # Triton launches on the current one
+            with torch.cuda.device(lens.device):  # Triton launches on the current device
                 self.kernel[self.grid](**self.for_gpu)
         else:
             from pa_tutorial.kernels.triton_interpreter import interpret
@@ -81,10 +81,10 @@ class TritonCall:
 
 @dataclass(frozen=True)
 class TritonLaunch:
-    """One decode step: what each partition comes to, then one output of them all.
+    """One decode step: the result of each partition, then the merged output.
 
     partitions  writes max_logits, exp_sums [num_seqs, num_heads, max_num_partitions] float32 and
-                tmp_out [.., head_size] float32: the sum of weights times values, not divided
+                tmp_out [.., head_size] float32: the sum of weight * value, not yet divided
     reduce      writes out [num_seqs, num_heads, head_size], in the dtype of q
     """
 
@@ -96,13 +96,13 @@ class TritonLaunch:
         return self.reduce.arguments["out_ptr"]
 
     def run(self) -> Tensor:
-        """Both kernels, and `out`: written anew at each run."""
+        """Run both kernels and return `out`, which each run overwrites."""
         self.partitions.run()
         self.reduce.run()
         return self.out
 
     def probe(self) -> dict[str, Tensor]:
-        """Run both kernels: `out`, qk_max and exp_sum [num_seqs, num_heads, 1], and accs
+        """Run both kernels; return `out`, qk_max and exp_sum [num_seqs, num_heads, 1], and accs
         [num_seqs, num_heads, head_size]."""
         self.run()
         m, l, acc = self.merged()
@@ -129,7 +129,7 @@ class TritonBackend:
     """The Triton kernels: any head size and block size, the plain layout."""
 
     layout: ClassVar[str] = "plain"
-    reusable: ClassVar[bool] = False  # a launch has the partitions of the lengths it was made for
+    reusable: ClassVar[bool] = False  # a launch's partitions are for the lengths it was made with
 
     def prepare(
         self,
@@ -142,15 +142,15 @@ class TritonBackend:
     ) -> TritonLaunch:
         """Check everything and allocate the outputs once; then `run()` as often as you like.
 
-        max_seq_len     of the longest sequence, for the number of partitions. By default the
-                        largest of seq_lens; on a GPU, where they aren't read, as many tokens as a
-                        block table has room for
-        partition_size  tokens that one program goes through
-        tile_size       tokens of one step of its loop: a power of two, 16 to 1,024; by default as
-                        many as 8 KiB of keys hold, at most 64
+        max_seq_len     length of the longest sequence, for the number of partitions. The default is
+                        the largest of seq_lens; on a GPU, where they aren't read, as many tokens
+                        as a block table has room for
+        partition_size  tokens that one program processes
+        tile_size       tokens per iteration of its loop: a power of two, 16 to 1,024; by default as
+                        many as fit into 8 KiB of keys, at most 64
         num_warps, num_stages  on a GPU: see TritonCall
 
-        Errors are those of paged_attention_triton.
+        Raises as paged_attention_triton.
         """
         if why := why_absent():
             raise ImportError(f"the Triton kernels cannot run here: {why}")
@@ -189,14 +189,14 @@ triton_backend = TritonBackend()
 def call_of(
     kernel: Callable, grid: tuple[int, int, int], values: dict[str, object], **options: int
 ) -> TritonCall:
-    """The call with those of the values that the kernel takes; its constants are in capitals."""
+    """The call, with the values that the kernel takes; its constants are in capitals."""
     known = {name: values[name] for name in kernel.arg_names}
     constants = {name: known.pop(name) for name in list(known) if name.isupper()}
     return TritonCall(kernel, grid, known, constants, **options)
 
 
 def values_of(step: DecodeStep) -> dict[str, object]:
-    """What the step says of the arguments and constants of both kernels."""
+    """The arguments and constants of both kernels that follow from the step."""
     num_heads, head_size = step.q.shape[1:]
     _, num_kv_heads, block_size, _ = step.k_cache.shape
     return {
@@ -221,8 +221,8 @@ def values_of(step: DecodeStep) -> dict[str, object]:
 
 
 def unwritten_outputs(q: Tensor, max_num_partitions: int) -> dict[str, Tensor]:
-    """What both kernels write, all NaN. Each by itself: for a tensor that does not begin at a
-    multiple of 16 bytes, as a piece of another may, Triton compiles anew."""
+    """What both kernels write, all NaN. Each is a separate allocation, because Triton recompiles
+    for a tensor that doesn't begin at a multiple of 16 bytes, as a piece of another may not."""
     nan, shape = partial(q.new_full, fill_value=torch.nan), (*q.shape[:2], max_num_partitions)
     return {
         "max_logits_ptr": nan(shape, dtype=torch.float32),
@@ -243,14 +243,14 @@ def paged_attention_triton(
 ) -> Tensor:
     """One decode step in Triton. Stage `triton`.
 
-    The arguments and the output are those of paged_attention_cpu. Any head size and block size will
-    do, and the caches may have gaps between blocks and heads, the same ones. Sizes other than the
-    usual: triton_backend.prepare.
+    The arguments and the output are those of paged_attention_cpu. Any head size and block size
+    works, and the caches may have gaps between blocks and heads, the same in both. For other tile
+    or partition sizes, use triton_backend.prepare.
 
     With CUDA tensors it runs on the GPU, on torch's current stream. With tensors on the CPU it
     runs in Triton's interpreter, about 4 ms per tile.
-    Raises ImportError, with the reason, where there is no Triton; before anything runs, TypeError
-    or ValueError, naming the argument, for what DecodeStep or the kernel can't take.
+    Raises ImportError, with the reason, where there is no Triton; TypeError or ValueError, naming
+    the argument, before anything runs, for what DecodeStep or the kernel can't take.
     """
     step = DecodeStep(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
     return triton_backend.prepare(step).run()

@@ -1,7 +1,7 @@
 """Compile the Triton kernels without a GPU, and read what the compiler decided.
 
-Triton asks its driver for the GPU that is there. Here another object answers, with the GPU that is
-asked for; the compiler and the assembler come with Triton. Nothing is run.
+Triton asks its driver which GPU there is. Here another object answers, with the GPU that we want;
+the compiler and the assembler come with Triton. Nothing is run.
 """
 
 import re
@@ -29,13 +29,13 @@ LANES = 32
 
 @contextmanager
 def compiling_for(capability: Capability, device: Hashable) -> Iterator[None]:
-    """Inside, Triton believes that this GPU is there; compiled kernels are kept for `device`."""
+    """Inside, Triton sees this GPU; compiled kernels are cached for `device`."""
     with mock.patch(PLACE["active"], driver(capability, device)):
         yield
 
 
 def driver(capability: Capability, device: Hashable) -> SimpleNamespace:
-    """All that Triton asks its driver for."""
+    """Everything that Triton asks its driver for."""
     major, minor = checked_capability(capability)
     return SimpleNamespace(
         get_current_target=lambda: GPUTarget("cuda", 10 * major + minor, LANES),
@@ -48,10 +48,10 @@ def driver(capability: Capability, device: Hashable) -> SimpleNamespace:
 class TritonCompiled:
     """A kernel for one GPU.
 
-    ttgir         Triton's own form, in which every tile has a layout over the threads
+    ttgir         Triton's intermediate form, in which every tile has a layout over the threads
     ptx           the assembly
-    stack_bytes   of one thread, in local memory: what did not fit into the registers
-    shared_bytes  of one program
+    stack_bytes   per thread, in local memory: what didn't fit into the registers
+    shared_bytes  per program
     """
 
     ttgir: str
@@ -60,9 +60,9 @@ class TritonCompiled:
     shared_bytes: int
 
     def layout_of_tile(self, rows: int, columns: int) -> str:
-        """How a tile of so many addresses is spread over the threads that load from them.
+        """How a tile of addresses of this size is spread over the threads that load from them.
 
-        Raises ValueError if the kernel has no such tile, or several that differ.
+        Raises ValueError if the kernel has no such tile, or several with different layouts.
         """
         names = set(re.findall(rf"tensor<{rows}x{columns}x!tt\.ptr<\w+>, #(\w+)>", self.ttgir))
         if len(names) != 1:
@@ -71,26 +71,26 @@ class TritonCompiled:
         return re.search(rf"^#{names.pop()} = #ttg\.(.*)$", self.ttgir, re.MULTILINE)[1]
 
     def tiles_in_shared_memory(self, rows: int, columns: int) -> int:
-        """How many tiles of that size the program has room for, for one tensor: with two, one can
-        be brought while the other is used."""
+        """How many tiles of this size the program has room for, per tensor. With two, one can be
+        loaded while the other is in use."""
         pattern = rf"ttg\.local_alloc.*memdesc<(\d+)x{rows}x{columns}x\w+,"
         return max(map(int, re.findall(pattern, self.ttgir)), default=0)
 
     @property
     def copies(self) -> dict[int, int]:
-        """Bytes -> instructions that copy so much from global to shared memory, while the program
-        goes on (cp.async)."""
+        """Bytes -> number of instructions that copy as much from global to shared memory in the
+        background (cp.async)."""
         pattern = r"cp\.async\.c[ag]\.shared\.global \[[^\]]*\], \[[^\]]*\], (\w+)"
         sizes = [int(size, 16) for size in re.findall(pattern, self.ptx)]
         return dict(sorted(Counter(sizes).items()))
 
     def count(self, pattern: str) -> int:
-        """How often an instruction stands in the text, by the beginning of its name."""
+        """How often instructions whose names begin like this occur in the text."""
         return len(re.findall(rf"(?<![\w.%$]){re.escape(pattern)}", self.ptx))
 
 
 def compile_call(call: TritonCall, capability: Capability = (9, 0)) -> TritonCompiled:
-    """The kernel that this call would run on such a GPU; about a second, once for each."""
+    """The kernel that this call would run on such a GPU; it takes about a second, once."""
     require_type(isinstance(call, TritonCall), "call", call, "a TritonCall")
     with compiling_for(capability, device=capability):
         kernel = call.kernel.warmup(**call.for_gpu, grid=call.grid)
@@ -100,7 +100,7 @@ def compile_call(call: TritonCall, capability: Capability = (9, 0)) -> TritonCom
 
 
 def stack_of(cubin: bytes) -> int:
-    """Bytes of stack of one thread."""
+    """Bytes of stack per thread."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(cubin)
@@ -110,13 +110,13 @@ def stack_of(cubin: bytes) -> int:
 
 
 def num_compilations(calls: list[TritonCall], capability: Capability = (9, 0)) -> int:
-    """How often these calls of one kernel would be compiled: for one that differs only in numbers
-    that are known when it runs, not again. Nothing is compiled here."""
+    """How often Triton would compile for these calls of one kernel; a call that differs only in
+    run-time numbers needs no compilation. Nothing is compiled here."""
     keys, new_device = set(), object()
 
     def remember(key: str, **options: object) -> bool:
         keys.add(key)
-        return True  # that it need not be compiled
+        return True  # tells Triton not to compile it
 
     hook = mock.patch.object(triton.knobs.runtime, "jit_cache_hook", remember)
     with compiling_for(capability, new_device), hook:

@@ -1,11 +1,11 @@
-"""Paged decode in Triton: one program has all query heads of one KV head, over one partition.
+"""Paged decode in Triton: one program takes all query heads of one KV head, over one partition.
 
-Triton speaks of tiles, not of threads: a line says what happens to a whole tile of numbers, and
-the compiler chooses the threads, the vectors and the shared memory. The algorithm is that of
-paged_online and of v2. Sizes that are powers of two are the language's rule for a tile; what a
-tile has too much is masked.
+A Triton program works on tiles, not on threads: a line says what happens to a whole tile of
+numbers, and the compiler chooses the threads, the vectors and the shared memory. The algorithm is
+the same as in paged_online and v2. The sizes of a tile must be powers of two, so a tile that is
+larger than needed is masked.
 
-The names are those of paged_attention.py; triton_backend.py says what the arguments hold.
+The names are as in paged_attention.py; triton_backend.py says what the arguments hold.
 Source for the split into partitions and a second kernel: vLLM,
 vllm/attention/ops/triton_decode_attention.py.
 """

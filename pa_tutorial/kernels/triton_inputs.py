@@ -4,11 +4,11 @@ from pa_tutorial.arguments import require, require_dense, whole_number
 from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.simt.gpus import MAX_GRID_YZ
 
-MIN_TILE = 16  # of a dimension over which tl.dot adds up
-KEY_BYTES = 8192  # of the keys of a tile, where nobody says how many there shall be
-MOST_TOKENS = 64  # of a tile, where nobody says how many
-# Name -> the values that it may have, and how they are called. A partition and the length of a
-# sequence must have 32 bits together; Triton has a limit of 2**20 numbers for a tile.
+MIN_TILE = 16  # of a dimension that tl.dot sums over
+KEY_BYTES = 8192  # of the keys of a tile, by default
+MOST_TOKENS = 64  # of a tile, by default
+# Name -> its allowed values, and how a message describes them. A partition size plus the length of
+# a sequence must fit into 32 bits; Triton limits a tile to 2**20 numbers.
 SIZES = {
     "partition_size": (range(1, 2**30 + 1), f"1 to {2**30}"),
     "tile_size": ([2**i for i in range(4, 11)], f"a power of two, {MIN_TILE} to 1024"),
@@ -22,7 +22,7 @@ def next_power_of_two(n: int) -> int:
 
 
 def padded(head_size: int) -> int:
-    """The length of a tile that has a whole head."""
+    """The length of a tile that holds a whole head."""
     return max(MIN_TILE, next_power_of_two(head_size))
 
 
@@ -32,7 +32,7 @@ def usual_tile(head_size: int, itemsize: int) -> int:
 
 
 def require_triton_inputs(step: DecodeStep) -> None:
-    """Raise TypeError or ValueError, naming the argument, unless the kernels can read all."""
+    """Raise TypeError or ValueError, naming the argument, unless the kernels can read the step."""
     step.require_for_kernel("plain")
     step.require_strides(k_dims=2, v_dims=2)
     require_dense("block_tables", step.block_tables, 1)
@@ -42,7 +42,7 @@ def require_triton_inputs(step: DecodeStep) -> None:
 
 
 def checked_size(name: str, size: int) -> int:
-    """The size as an int. Raises TypeError or ValueError if the kernels cannot have it."""
+    """The size as an int. Raises TypeError or ValueError if the kernels can't take it."""
     values, allowed = SIZES[name]
     size = whole_number(name, size)
     require(size in values, name, size, allowed)

@@ -1,14 +1,14 @@
 """Triton's interpreter for one call: a kernel runs on CPU tensors, one program after the other.
 
-Triton wants the choice made once, for a whole process: TRITON_INTERPRET=1 before it is imported.
-Then nothing can be compiled any more, and if torch has imported Triton before, the choice comes
-too late. Here it is made for each call: CPU tensors are interpreted, CUDA tensors compiled.
+Triton wants the choice made once for a whole process, by setting TRITON_INTERPRET=1 before it is
+imported. After that nothing can be compiled, and if torch has already imported Triton, it is too
+late. Here the choice is made per call: CPU tensors are interpreted, CUDA tensors compiled.
 
-The interpreter follows any address, also one outside every tensor: here each is checked. It keeps a
-bfloat16 or an 8-bit float as an integer with its bits, and would compute with these (Triton 3.9).
-Here a bfloat16 can be loaded, moved, converted, rounded to nearest even, and multiplied by tl.dot;
-all else, and everything but moving for 8-bit floats, is refused with the line. One thing is made
-quicker, see changed_once.
+The interpreter follows any address, even one outside every tensor, so here each is checked. It
+stores a bfloat16 or an 8-bit float as an integer with its bits, and would compute with those
+(Triton 3.9). Here a bfloat16 can be loaded, moved, converted, rounded to nearest even, and
+multiplied by tl.dot; anything else, and anything but moving an 8-bit float, is refused with its
+line. One thing is made faster, see changed_once.
 """
 
 import inspect
@@ -48,10 +48,10 @@ class MemoryFault(ShortInNotebooks, IndexError):
 
 
 def interpret(kernel: JITFunction, grid: tuple[int, int, int], **arguments: object) -> None:
-    """Run a @triton.jit kernel on tensors on the CPU. As on a GPU, NaN is no reason to warn.
+    """Run a @triton.jit kernel on tensors on the CPU. As on a GPU, NaN doesn't warn.
 
-    Raises MemoryFault for an address outside the tensors: nothing is read or written there; and
-    Triton's InterpreterError for what the kernel does wrong, and for arithmetic on raw bits.
+    Raises MemoryFault for an address outside the tensors, before it is read or written, and
+    Triton's InterpreterError for other mistakes of the kernel and for arithmetic on raw bits.
     """
     warn = warnings.catch_warnings()
     language, builder = interpreted_language(), checked_builder(arguments)
@@ -69,7 +69,7 @@ def interpret(kernel: JITFunction, grid: tuple[int, int, int], **arguments: obje
 
 
 MODULES = tl, tl.core, tl.math, tl.standard
-interpreted = cache(InterpretedFunction)  # what is below a @triton.jit, for the interpreter
+interpreted = cache(InterpretedFunction)  # the function under a @triton.jit, for the interpreter
 
 
 # The language ------------------------------------------------------------------------------------
@@ -77,8 +77,8 @@ interpreted = cache(InterpretedFunction)  # what is below a @triton.jit, for the
 
 @contextmanager
 def interpreted_language() -> Iterator[None]:
-    """Inside, the functions of triton.language work on the CPU. Afterwards all is as it was: what
-    the interpreter itself changes there, it does not put back everywhere."""
+    """Inside, the functions of triton.language work on the CPU. Afterwards everything is restored,
+    including what the interpreter itself changes and doesn't always restore."""
     classes = [value for value in vars(tl.core).values() if inspect.isclass(value)]
     before = [(place, dict(vars(place))) for place in (*MODULES, *classes)]
     try:
@@ -92,19 +92,19 @@ def interpreted_language() -> Iterator[None]:
 
 
 def put_back(place: ModuleType | type, names: dict[str, object]) -> None:
-    """Give a module or a class the attributes that it had."""
+    """Give a module or a class its former attributes back."""
     for name, value in list(vars(place).items()):
         if name in names and value is not names[name]:
             setattr(place, name, names[name])
-        # The interpreter's own functions look up names that they have put into the modules.
+        # The interpreter's own functions look up names that they added to the modules.
         if name not in names and inspect.isclass(place):  # Triton 3.7 leaves some in classes
             delattr(place, name)
 
 
 @contextmanager
 def changed_once() -> Iterator[None]:
-    """Inside, the interpreter changes the language once for each module with functions of a
-    kernel, not at every call of a function: that takes a fifth of its time (Triton 3.9)."""
+    """Inside, the interpreter changes the language once per module with functions of a kernel,
+    not at every call of a function, which takes a fifth of its time (Triton 3.9)."""
     change, modules = private_names.patch_lang, set()
 
     def change_first_time(function: Callable) -> object:
@@ -119,7 +119,7 @@ def changed_once() -> Iterator[None]:
 
 # Memory and 16- and 8-bit floats ----------------------------------------------------------------
 
-# What moves numbers as they are, or is made right below; all other operations would compute.
+# These move numbers unchanged, or are corrected below; all other operations would compute.
 RAW_BITS_MAY = {
     *("load", "store", "masked_load", "masked_store", "descriptor_load", "descriptor_store"),
     *("select", "gather", "splat", "unsplat", "broadcast", "expand_dims", "reshape", "trans"),
@@ -129,7 +129,7 @@ RAW_BITS_MAY = {
 
 
 class CheckedBuilder(InterpreterBuilder):
-    """Looks at each address before it is followed, and knows the values of bfloat16."""
+    """Checks each address before it is followed, and handles bfloat16 by value."""
 
     ranges: dict[str, tuple[int, int]]  # the addresses of each tensor of the kernel
 
@@ -173,7 +173,7 @@ class CheckedBuilder(InterpreterBuilder):
 
 
 def refusing(original: Callable) -> Callable:
-    """An operation that computes, for all numbers but those that are kept as bits."""
+    """The operation, refused for numbers that are stored as bits."""
 
     @wraps(original)
     def operation(builder: InterpreterBuilder, *arguments: object) -> object:
@@ -192,7 +192,7 @@ for name, operation in vars(InterpreterBuilder).items():
 
 @contextmanager
 def checked_builder(arguments: dict[str, object]) -> Iterator[None]:
-    """Inside, what a kernel loads, stores and computes is checked first."""
+    """Inside, each load, store and computation of a kernel is checked first."""
 
     def check(reduction: object, tiles: tuple[tl.tensor, ...]) -> None:
         for tile in tiles:
@@ -209,36 +209,36 @@ def checked_builder(arguments: dict[str, object]) -> Iterator[None]:
 
 
 def range_of(tensor: Tensor) -> tuple[int, int]:
-    """The addresses from the first element to behind the last, gaps included."""
+    """The address of the first element, and the one just past the last, gaps included."""
     start = tensor.data_ptr()
     return start, start + flat(tensor).nbytes if tensor.numel() else start
 
 
 def outside_of(ranges: dict[str, tuple[int, int]], asked: np.ndarray, num_bytes: int) -> np.ndarray:
-    """Those of the addresses at which so many bytes are not all in one of the tensors."""
+    """The addresses at which num_bytes bytes aren't all within one of the tensors."""
     if not asked.size:
         return asked
     first, last = asked.min(), asked.max() + num_bytes
     if any(start <= first and last <= end for start, end in ranges.values()):
-        return asked[:0]  # as nearly always: all in one tensor
+        return asked[:0]  # nearly always, all are in one tensor
     inside = [(start <= asked) & (asked + num_bytes <= end) for start, end in ranges.values()]
     return asked[~np.any(inside, axis=0)]
 
 
 def describe(address: int, ranges: dict[str, tuple[int, int]]) -> str:
-    """How far an address is from the nearest tensor. An element that begins inside and ends behind
-    counts as directly behind."""
+    """How far an address is from the nearest tensor. An element that begins inside and ends past
+    the end counts as directly after it."""
     distance, name, is_before = min(
         (max(start - address, address - end, 0), name, address < start)
         for name, (start, end) in ranges.items()
     )
     far = f"{distance:,} bytes" if distance else "directly"
-    side = "before the first" if is_before else "behind the last"
+    side = "before the first" if is_before else "after the last"
     return f"{far} {side} element of {name}"
 
 
 def require_values(dtype: tl.dtype, allowed: tl.dtype | None = None) -> None:
-    """Raise TypeError, with the kernel's line, for tiles whose bits are no numbers to NumPy."""
+    """Raise TypeError, with the kernel's line, for tiles of a type that NumPy doesn't have."""
     kind = dtype.scalar
     if kind == allowed or not (kind == tl.bfloat16 or str(kind).startswith("fp8")):
         return

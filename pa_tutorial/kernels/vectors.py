@@ -1,9 +1,9 @@
 """How a vec is read: 4, 8 or 16 bytes at once.
 
-Python cannot write such a load: a[i], a[i + 1] are two loads of one element each, and a compiler
-that knows nothing of the address cannot join them. So the instruction is given to the compiler
-by an intrinsic, and to the simulator by its twin. All that is specific to one compiler stands in
-this file, in `numba_cuda`. For another compiler, write one like it, and make it COMPILER.
+Python can't express such a load: a[i], a[i + 1] are two loads of one element each, and a compiler
+that knows nothing about the address can't join them. So an intrinsic gives the instruction to the
+compiler, and its twin gives it to the simulator. Everything specific to one compiler is in this
+file, in `numba_cuda`. For another compiler, write a similar function and make it COMPILER.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from pa_tutorial.kernels.loads import Loads
 from pa_tutorial.simt import LaneAccess, twin
 from pa_tutorial.simt.memory import Array
 
-WORD_BYTES = 4  # a load moves one word, two or four
+WORD_BYTES = 4  # a load moves one, two or four words
 
 
 class VectorAccess(NamedTuple):
@@ -30,7 +30,7 @@ class VectorAccess(NamedTuple):
     store(array, index, values)  a tuple of neighbours, to one address
     widen(floats, values)        a tuple of neighbours as float32, to an array of registers
 
-    The address must be a multiple of the vector's size: the GPU stops the kernel if it is not.
+    The address must be a multiple of the vector's size; otherwise the GPU stops the kernel.
     """
 
     load: Callable
@@ -44,8 +44,8 @@ class VectorAccess(NamedTuple):
 def numba_cuda(count: int) -> VectorAccess:
     """The instructions for numba-cuda, as intrinsics: Python functions that write LLVM IR.
 
-    The vector is loaded as words of 4 bytes, whatever its elements are. (NVIDIA's compiler
-    would split a vector of four float16 in two; it leaves words together.)
+    The vector is loaded as words of 4 bytes, whatever its elements are. (NVIDIA's compiler would
+    split a vector of four float16 in two, but it doesn't split words.)
     """
     from llvmlite import ir
     from numba.core import types
@@ -61,7 +61,7 @@ def numba_cuda(count: int) -> VectorAccess:
         )
 
     def pointer_to_words(context, builder, signature, args) -> tuple[ir.Value, int, int]:
-        """Address of the element as one of words, and how many words and bytes the vector has."""
+        """The element's address as a pointer to words, and the vector's size in words and bytes."""
         array_type, index_type = signature.args[:2]
         num_bytes = count * array_type.dtype.bitwidth // 8
         num_words = num_bytes // WORD_BYTES
@@ -130,7 +130,7 @@ def numba_cuda(count: int) -> VectorAccess:
 
 
 def no_compiler(count: int) -> VectorAccess:
-    """Where there is none (numba-cuda has no wheels for macOS), the simulator's twins remain."""
+    """Without a compiler (numba-cuda has no wheels for macOS), the simulator's twins remain."""
     return VectorAccess(*(lambda *arguments: None for _ in VectorAccess._fields))
 
 
@@ -178,7 +178,7 @@ def require_one_axis(name: str, array: Array, index: object) -> None:
 
 
 def as_float(value: np.ndarray) -> np.ndarray:
-    """float32 of float32, float16, or bfloat16 kept as uint16."""
+    """Converted to float32 from float32, float16, or bfloat16 stored as uint16."""
     if value.dtype == np.uint16:
         return (value.astype(np.uint32) << np.uint32(16)).view(np.float32)
     return value.astype(np.float32)
@@ -188,8 +188,8 @@ def as_float(value: np.ndarray) -> np.ndarray:
 
 
 def vector_loads(geometry: Geometry) -> Loads:
-    """As element_loads, a vec at once: VEC_SIZE elements of q and K (4, 8 or 16 bytes),
-    V_VEC_SIZE of V (16 bytes); the weights for them are float32, 16 bytes at a time."""
+    """Like element_loads, but a whole vec at once: VEC_SIZE elements of q and K (4, 8 or 16 bytes),
+    V_VEC_SIZE of V (16 bytes). The weights for them are float32, loaded 16 bytes at a time."""
     V_VEC_SIZE, NUM_WEIGHTS = geometry.V_VEC_SIZE, VEC_BYTES // FLOAT_BYTES
     load, store, widen = vector_access(geometry.VEC_SIZE)
     load_values, _, widen_values = vector_access(V_VEC_SIZE)

@@ -14,7 +14,7 @@ from pa_tutorial.simt.gpus import ALL_LANES, WARP_SIZE
 def make_qk_dot(geometry: Geometry, load_q_vec: Callable) -> Callable:
     """qk_dot(q_vecs, k_vecs): the product of q and one key, in every thread of the group.
 
-    q_vecs      [NUM_VECS_PER_THREAD, VEC_SIZE]  shared memory, as q has them
+    q_vecs      [NUM_VECS_PER_THREAD, VEC_SIZE]  shared memory, in the dtype of q
     k_vecs      [NUM_VECS_PER_THREAD, VEC_SIZE]  this thread's registers, float32
     load_q_vec  how one vec of q_vecs is read; see Loads
 
@@ -46,9 +46,9 @@ def make_qk_dot(geometry: Geometry, load_q_vec: Callable) -> Callable:
 def make_block_sum(geometry: Geometry) -> Callable:
     """block_sum(red_smem, sum): the sum over all threads of the block, in every thread.
 
-    red_smem  [NUM_WARPS]  shared memory that nobody else uses meanwhile
+    red_smem  [NUM_WARPS]  shared memory that nothing else uses meanwhile
 
-    All threads must call it together: there is a barrier in it.
+    All threads must call it together, because it has a barrier.
     """
     NUM_WARPS = geometry.NUM_WARPS
 

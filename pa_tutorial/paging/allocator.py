@@ -1,4 +1,4 @@
-"""Physical blocks: a fixed pool, a free list, and a reference count a block."""
+"""Physical blocks: a fixed pool, a free list, and one reference count per block."""
 
 from collections.abc import Hashable
 from enum import Enum
@@ -7,8 +7,8 @@ from pa_tutorial.arguments import require, require_memory, whole_number
 from pa_tutorial.paging.errors import DoubleFree, OutOfBlocks, UnknownBlock, UseAfterFree
 from pa_tutorial.paging.layouts import MAX_BLOCKS
 
-# Block 0 is never given out. Padding in block tables names it, so a kernel may read it,
-# but no token lives there.
+# Block 0 is never allocated. Block tables are padded with it, so a kernel may read it, but it
+# never holds a token.
 NULL_BLOCK = 0
 BYTES_OF_A_BLOCK = 48  # of Python's memory: a place in both lists, and its number
 
@@ -22,13 +22,13 @@ class Admission(Enum):
 
 
 class BlockAllocator:
-    """Gives out the blocks 1 to num_blocks - 1. Every operation on a block is O(1).
+    """Allocates the blocks 1 to num_blocks - 1. Every operation on a block is O(1).
 
-    num_blocks  blocks in the pool, the null block included
-    watermark   free blocks that admitting a new sequence must leave to the running ones
+    num_blocks  blocks in the pool, including the null block
+    watermark   free blocks that admitting a new sequence must leave for the running ones
 
     Source: vLLM, NaiveBlockAllocator in vllm/core/block/naive_block.py;
-    the null block is that of today's BlockPool in vllm/v1/core/block_pool.py.
+    the null block is from today's BlockPool in vllm/v1/core/block_pool.py.
     """
 
     def __init__(self, num_blocks: int, watermark: int = 0) -> None:
@@ -42,17 +42,17 @@ class BlockAllocator:
         self.num_blocks = num_blocks
         self.watermark = watermark
         self.ref_counts = [0] * num_blocks
-        # The last one is given out first: low numbers at the start, then what was freed last.
+        # The last one is allocated first: low numbers at the start, then what was freed last.
         self._free = list(range(num_blocks - 1, 0, -1))
 
     @property
     def num_usable(self) -> int:
-        """All blocks but the null block."""
+        """All blocks except the null block."""
         return self.num_blocks - 1
 
     @property
     def num_free(self) -> int:
-        """Blocks that nobody holds."""
+        """Blocks that aren't held."""
         return len(self._free)
 
     def allocate(self) -> int:
@@ -63,46 +63,46 @@ class BlockAllocator:
         return block
 
     def share(self, block: int) -> None:
-        """One more table names this block.
+        """One more table uses this block: its reference count goes up by 1.
 
-        Raises UnknownBlock, or UseAfterFree if nobody holds it.
+        Raises UnknownBlock, or UseAfterFree if the block isn't held.
         """
         self._require_known(block)
         if self.ref_counts[block] == 0:
-            raise UseAfterFree(f"block {block} is held by nobody; only a held block can be shared")
+            raise UseAfterFree(f"block {block} is free; only a block in use can be shared")
         self.ref_counts[block] += 1
 
     def free(self, block: int) -> None:
-        """One table less names this block; with the last one it becomes free.
+        """One table fewer uses this block; at a reference count of 0 it becomes free.
 
-        Raises UnknownBlock, or DoubleFree if nobody holds it.
+        Raises UnknownBlock, or DoubleFree if the block isn't held.
         """
         self._require_known(block)
         if self.ref_counts[block] == 0:
-            raise DoubleFree(f"block {block} is held by nobody: it is free already")
+            raise DoubleFree(f"block {block} is already free")
         self.ref_counts[block] -= 1
         if self.ref_counts[block] == 0:
             self._release(block)
 
     def is_shared(self, block: int) -> bool:
-        """Whether more than one table names this block."""
+        """Whether more than one table uses this block."""
         self._require_known(block)
         return self.ref_counts[block] > 1
 
     def find(self, previous: object, tokens: tuple[int, ...], extra: Hashable) -> None:
-        """A full block with these tokens after `previous`: here there is never one.
+        """The full block with these tokens after `previous`. This allocator never has one.
 
-        See prefix_cache.py for an allocator that has some.
+        See prefix_cache.py for an allocator that does.
         """
 
     def name(self, block: int, previous: object, tokens: tuple[int, ...], extra: Hashable) -> None:
-        """Make a full block findable: not here."""
+        """Make a full block findable. This allocator doesn't."""
 
     def forget(self, block: int) -> None:
-        """Nobody finds this block any more: here nobody ever does."""
+        """Make a block unfindable. In this allocator, every block already is."""
 
     def can_allocate(self, num_blocks: int) -> Admission:
-        """Whether a new sequence that needs so many blocks can start: now, later or never.
+        """Whether a new sequence that needs this many blocks can start: now, later or never.
 
         Raises ValueError if num_blocks is negative.
         Source: vLLM, SelfAttnBlockSpaceManager.can_allocate in vllm/core/block_manager.py.
@@ -115,7 +115,7 @@ class BlockAllocator:
         return Admission.NOW
 
     def require_free(self, num_blocks: int) -> None:
-        """Raise OutOfBlocks unless so many blocks are free; fewer than 0 if some are given back."""
+        """Raise OutOfBlocks unless this many blocks are free; negative if some are returned."""
         if num_blocks > self.num_free:
             raise OutOfBlocks(
                 f"blocks needed: {num_blocks}; free: {self.num_free} of {self.num_usable}"
@@ -126,6 +126,4 @@ class BlockAllocator:
 
     def _require_known(self, block: int) -> None:
         if not 1 <= whole_number("block", block) < self.num_blocks:
-            raise UnknownBlock(
-                f"block is {block}; the pool gives out blocks 1 to {self.num_blocks - 1}"
-            )
+            raise UnknownBlock(f"block is {block}; it must be 1 to {self.num_blocks - 1}")

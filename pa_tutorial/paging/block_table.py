@@ -1,4 +1,4 @@
-"""From logical to physical: which block holds the tokens of one sequence, and who may write."""
+"""From logical to physical: which blocks hold a sequence's tokens, and who may write to them."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -14,15 +14,15 @@ from pa_tutorial.paging.errors import DoubleFree, TableTooLong, UseAfterFree
 from pa_tutorial.paging.layouts import PAD_SLOT
 from pa_tutorial.paging.prefix_cache import FullBlock
 
-BYTES_OF_A_PLACE = 12  # of a padded row: in a list, then as an int32
+BYTES_OF_A_PLACE = 12  # of a padded row: as an item of a list, then as an int32
 
 
 @dataclass(frozen=True)
 class Appended:
-    """What must happen to K and V after tokens were appended, in this order.
+    """What must happen to K and V after appending tokens, in this order.
 
     copies  (source, destination) blocks to copy, in every layer, before anything is written
-    slots   where the K and V of each new token go; -1 if they are in the cache already
+    slots   where to store K and V of each new token; -1 if they are already in the cache
     """
 
     copies: list[tuple[int, int]]
@@ -32,7 +32,7 @@ class Appended:
     def num_cached(self) -> int:
         """How many of the first new tokens need not be computed.
 
-        At least one is always computed: without it there is no query, so no next token.
+        At least one is always computed, because without a query there is no next token.
         """
         found = sum(1 for _ in takewhile(lambda slot: slot == PAD_SLOT, self.slots))
         return max(0, min(found, len(self.slots) - 1))
@@ -40,10 +40,10 @@ class Appended:
 
 @dataclass(frozen=True)
 class Prospect:
-    """What appending some tokens would find and take, at this moment.
+    """What appending some tokens would find and take right now.
 
     num_cached  how many of the first new tokens need not be computed
-    num_blocks  free blocks that it takes; a block that only the prefix cache holds is free too
+    num_blocks  free blocks that it would take; a block held only by the prefix cache is free too
     """
 
     num_cached: int
@@ -56,9 +56,9 @@ class BlockTable:
     extra   what else K and V depend on (see FullBlock)
     blocks  logical block index -> physical block number
 
-    A full block is never written again, so any number of tables may share it. The last block,
-    while it is not full, is written by one sequence only: if it is shared when tokens are
-    appended, the sequence takes a copy first (copy-on-write).
+    A full block is never written again, so any number of tables may share it. While the last block
+    isn't full, only one sequence may write to it: if it is shared when tokens are appended, the
+    sequence takes a copy first (copy-on-write).
 
     Source: vLLM, BlockTable in vllm/core/block/block_table.py.
     """
@@ -87,7 +87,7 @@ class BlockTable:
         return self._filled > 0 and self.allocator.is_shared(self.blocks[-1])
 
     def blocks_needed(self, num_tokens: int) -> int:
-        """Blocks that appending so many tokens takes, if none of them is found in the cache.
+        """Blocks that appending this many tokens takes if none is found in the cache.
 
         Raises UseAfterFree, or ValueError if num_tokens is negative.
         """
@@ -108,15 +108,15 @@ class BlockTable:
         return Prospect(max(0, num_cached), self._blocks_taken(twins))
 
     def append(self, token_ids: Sequence[int]) -> Appended:
-        """Make room for new tokens: a prompt at once, or one token.
+        """Make room for new tokens: a whole prompt, or one token.
 
-        Every block that becomes full is looked up. If a block with the same prefix and tokens
-        is there, the table shares it; its K and V need not be written again. From then on others
-        can find it too, so append is for tokens whose K and V are written in this same step,
+        Every block that becomes full is looked up. If there is a block with the same prefix and
+        tokens, the table shares it, and its K and V need not be written again. From then on other
+        tables can find it too, so only append tokens whose K and V are written in this same step,
         before any attention reads them.
 
-        Raises OutOfBlocks, UseAfterFree, or TypeError for a token that is no whole number;
-        before anything is changed.
+        Raises OutOfBlocks, UseAfterFree, or TypeError for a token that isn't a whole number,
+        before anything changes.
         """
         self._require_alive()
         copies: list[tuple[int, int]] = []
@@ -147,7 +147,7 @@ class BlockTable:
             elif block != old:
                 copies += [(old, block)] if twin is None else []
                 self.blocks[-1] = block
-                self.allocator.free(old)  # last: the new block is held by now
+                self.allocator.free(old)  # last, when the new block is already held
             if len(content) == self.block_size:
                 self._names.append(twin or self._name(block, content))
             first_slot = block * self.block_size
@@ -172,22 +172,22 @@ class BlockTable:
     def free(self) -> None:
         """Let go of every block, the last one first. Raises DoubleFree the second time."""
         if self._freed:
-            raise DoubleFree("the sequence was freed already")
+            raise DoubleFree("the sequence was already freed")
         for block in reversed(self._held):
             self.allocator.free(block)
         self.token_ids, self.blocks, self._names = [], [], []
         self._freed = True
 
     def slide(self, window: int) -> None:
-        """Let go of the blocks that no later query sees: attention reaches `window` tokens back.
+        """Free the blocks that no later query sees when attention reaches `window` tokens back.
 
-        Their places in the table name the null block; a kernel skips them.
+        Their places in the table point to the null block; a kernel skips them.
 
         Source: vLLM, BlockTable with max_block_sliding_window in vllm/core/block/block_table.py.
         """
         self._require_alive()
         window = whole_number("window", window, least=1)
-        # The newest query stands at num_tokens - 1 and sees num_tokens - window and later.
+        # The newest query is at num_tokens - 1 and sees the tokens from num_tokens - window on.
         outside = max(0, self.num_tokens - window) // self.block_size
         for index in reversed(range(outside)):
             if self.blocks[index] != NULL_BLOCK:
@@ -195,17 +195,17 @@ class BlockTable:
                 self.blocks[index] = NULL_BLOCK
 
     def move_to(self, allocator: BlockAllocator) -> list[tuple[int, int]]:
-        """Swap the sequence to another pool: (source, destination) blocks to copy between them.
+        """Swap the sequence to another pool; returns (source, destination) blocks to copy.
 
-        Blocks that the other pool has already, under the same name, are shared and not copied.
-        Sharing of a last block that is not full ends here: two forks that move copy it twice.
-        Raises OutOfBlocks or UseAfterFree, before anything is changed, and ValueError if blocks
-        were let go by slide: there is nothing to copy.
+        Blocks that the other pool already has under the same name are shared, not copied. A last
+        block that isn't full stops being shared: two forks that move copy it twice.
+        Raises OutOfBlocks or UseAfterFree, before anything changes, and ValueError if slide has
+        freed blocks, because then there is nothing to copy.
         """
         self._require_alive()
         require_pool(allocator)
         if NULL_BLOCK in self.blocks:
-            raise ValueError("the sequence has let go of blocks (slide); it cannot be moved")
+            raise ValueError("the sequence has freed blocks (slide); it cannot be moved")
         moved = BlockTable(allocator, self.block_size, self.extra)
         appended = moved.append(self.token_ids)
         pairs = [
@@ -222,7 +222,7 @@ class BlockTable:
 
     @property
     def _filled(self) -> int:
-        """Tokens in the last block, if it is not full; else 0."""
+        """Tokens in the last block if it isn't full; else 0."""
         return self.num_tokens % self.block_size
 
     @property
@@ -230,16 +230,16 @@ class BlockTable:
         return [block for block in self.blocks if block != NULL_BLOCK]
 
     def _contents(self, new_tokens: Sequence[int]) -> list[tuple[int, ...]]:
-        """What the last block (if it is not full) and the new blocks will hold."""
+        """What the last block (if it isn't full) and the new blocks will hold."""
         tokens = (*self.token_ids[self.num_tokens - self._filled :], *new_tokens)
         starts = range(0, len(tokens), self.block_size)
         return [tokens[start : start + self.block_size] for start in starts]
 
     def _find_twins(self, contents: list[tuple[int, ...]]) -> list[FullBlock | None]:
-        """For each block content, the block that has it already, or None."""
+        """For each block content, the block that already has it, or None."""
         twins: list[FullBlock | None] = []
         previous = self._names[-1] if self._names else None
-        unknown = bool(self._names) and previous is None  # what stands before has no name
+        unknown = bool(self._names) and previous is None  # the block before has no name
         for content in contents:
             twin = None
             if not unknown and len(content) == self.block_size:
@@ -250,7 +250,7 @@ class BlockTable:
 
     def _name(self, block: int, content: tuple[int, ...]) -> FullBlock | None:
         if self._names and self._names[-1] is None:
-            return None  # what stands before has no name
+            return None  # the block before has no name
         previous = self._names[-1] if self._names else None
         return self.allocator.name(block, previous, content, self.extra)
 
@@ -258,21 +258,21 @@ class BlockTable:
         """Free blocks that an append with these twins takes."""
         keeps_last = self._filled > 0 and twins[0] is None and not self.must_copy
         new = sum(twin is None for twin in twins) - keeps_last
-        # A twin that only the cache holds counts as free; sharing it takes it from the free ones.
+        # A twin that only the cache holds counts as free; sharing it uses up a free block.
         revived = sum(
             twin is not None and self.allocator.ref_counts[twin.block] == 0 for twin in twins
         )
-        # A last block that is only ours is given back when a twin takes its place.
+        # A last block that only we hold is freed when a twin takes its place.
         given_back = self._filled > 0 and twins[0] is not None and not self.must_copy
         return new + revived - given_back
 
     def _require_alive(self) -> None:
         if self._freed:
-            raise UseAfterFree("the sequence was freed; it has no blocks any more")
+            raise UseAfterFree("the sequence was freed; it no longer has blocks")
 
 
 def require_pool(allocator: BlockAllocator) -> None:
-    """Raise TypeError unless it can give blocks: a BlockAllocator or a class like it."""
+    """Raise TypeError unless it is a BlockAllocator or a class like it."""
     is_pool = hasattr(allocator, "allocate")
     require_type(is_pool, "allocator", allocator, "a BlockAllocator")
 
@@ -280,11 +280,11 @@ def require_pool(allocator: BlockAllocator) -> None:
 def padded_block_tables(tables: Sequence[BlockTable], width: int | None = None) -> Tensor:
     """The block tables of a batch, each row padded with the null block.
 
-    width    max_num_blocks_per_seq; left out, that of the longest table
+    width    max_num_blocks_per_seq; the default is the length of the longest table
     returns  [num_seqs, width] int32
 
-    Raises TableTooLong if a table does not fit: cutting it would drop tokens silently;
-    UseAfterFree for a freed sequence; ValueError if the tables are not of one pool.
+    Raises TableTooLong if a table doesn't fit, because cutting it would silently drop tokens;
+    UseAfterFree for a freed sequence; ValueError if the tables aren't all from one pool.
     """
     require_type(isinstance(tables, Sequence), "tables", tables, "a list of BlockTables")
     for index, table in enumerate(tables):
@@ -292,11 +292,11 @@ def padded_block_tables(tables: Sequence[BlockTable], width: int | None = None) 
         require_type(is_table, f"tables[{index}]", table, "a BlockTable")
         table._require_alive()
         if (table.allocator, table.block_size) != (tables[0].allocator, tables[0].block_size):
-            raise ValueError("tables are of different pools or block sizes; a batch has one pool")
+            raise ValueError("tables are from different pools or block sizes; a batch has one pool")
     longest = max((len(table.blocks) for table in tables), default=0)
     width = longest if width is None else whole_number("width", width, least=0)
     if longest > width:
-        raise TableTooLong(f"a table names {longest} blocks; width is {width}, so it does not fit")
+        raise TableTooLong(f"a table has {longest} blocks, which don't fit into width {width}")
     require_memory(BYTES_OF_A_PLACE * width * len(tables), width=width)
     rows = [table.blocks + [NULL_BLOCK] * (width - len(table.blocks)) for table in tables]
     return torch.from_numpy(np.array(rows, dtype=np.int32).reshape(len(tables), width))

@@ -12,11 +12,11 @@ class OutOfBlocks(PagingError):
 
 
 class UnknownBlock(PagingError):
-    """A block number that the pool does not give out."""
+    """A block number that isn't one of the pool's."""
 
 
 class DoubleFree(PagingError):
-    """A block is freed that nobody holds."""
+    """A block or a sequence is freed that is already free."""
 
 
 class UseAfterFree(PagingError):
@@ -24,7 +24,7 @@ class UseAfterFree(PagingError):
 
 
 class TableTooLong(PagingError):
-    """A block table does not fit into the row of a batch; it is never cut."""
+    """A block table doesn't fit into the row of a batch; it is never cut."""
 
 
 class BlocksInUse(PagingError):

@@ -1,4 +1,4 @@
-"""The cache tensors of all layers, and what is copied between their blocks."""
+"""The cache tensors of all layers, and copies between their blocks."""
 
 from collections.abc import Iterable, Sequence
 
@@ -13,15 +13,15 @@ Pairs = Sequence[tuple[int, int]]
 
 
 class PagedKVCache:
-    """k_cache and v_cache of every layer, NaN where no token lives.
+    """k_cache and v_cache of every layer, NaN where there is no token.
 
     Block b of a sequence is block b in every layer and for every head, so one block table
-    serves all of them. (An engine may also keep a table for each layer. Then it looks up,
-    pads and copies as many tables as there are layers, and gains nothing: the tokens of
+    serves all of them. (An engine could also have one table per layer. It would then look up,
+    pad and copy as many tables as there are layers and gain nothing, because the tokens of
     a sequence are the same in all of them.)
 
     device  where the tensors are
-    k, v    one tensor a layer, in the given layout
+    k, v    one tensor per layer, in the given layout
     """
 
     def __init__(
@@ -49,11 +49,11 @@ class PagedKVCache:
         return self.num_layers * self.layout.bytes_per_block
 
     def places(self, slots: Tensor) -> Places:
-        """The slots of a step, looked at once for all layers. Raises ValueError for a bad one."""
+        """The slots of a step, checked once for all layers. Raises ValueError for a bad one."""
         return find_places(slots, self.layout.num_blocks, self.layout.block_size)
 
     def write(self, layer: int, key: Tensor, value: Tensor, slot_mapping: Tensor | Places) -> None:
-        """reshape_and_cache in one layer; the same slots, or their places, serve every layer."""
+        """reshape_and_cache in one layer; the same slots, or their places, work for every layer."""
         layer = self._known(layer)
         is_found = isinstance(slot_mapping, tuple)
         places = slot_mapping if is_found else self.places(slot_mapping)
@@ -70,7 +70,7 @@ class PagedKVCache:
     def copy_blocks(self, pairs: Pairs) -> None:
         """Copy blocks (source, destination), in every layer, one pair after the other.
 
-        The order counts: within one step a destination can be the source of a later pair.
+        The order matters: within one step a destination can be the source of a later pair.
         Raises UnknownBlock, before anything is copied.
         Source: vLLM, copy_blocks in csrc/cache_kernels.cu.
         """
@@ -95,8 +95,8 @@ def require_known(pairs: Pairs, num_source_blocks: int, num_destination_blocks: 
 def swap_blocks(source: PagedKVCache, destination: PagedKVCache, pairs: Pairs) -> None:
     """Copy blocks from one pool to another: from the GPU to the host and back.
 
-    Raises UnknownBlock if a pool has no such block, TypeError or ValueError for what is no pair of
-    block numbers and if their blocks differ in shape; all before anything is copied.
+    Raises UnknownBlock if a pool has no such block, TypeError or ValueError for anything but pairs
+    of block numbers and if the blocks differ in shape; all before anything is copied.
     Source: vLLM, swap_blocks in csrc/cache_kernels.cu.
     """
     shapes = [

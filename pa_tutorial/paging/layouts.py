@@ -1,4 +1,4 @@
-"""Where the K and V of a token lie: cache layouts, addresses, slots, and writing to them.
+"""Where a token's K and V are stored: cache layouts, addresses, slots, and writing to them.
 
 Two layouts, for one layer of the model:
 
@@ -6,7 +6,7 @@ Two layouts, for one layer of the model:
            v_cache [num_blocks, num_kv_heads, head_size, block_size]
     plain  k_cache, v_cache [num_blocks, num_kv_heads, block_size, head_size]
 
-x = 16 / itemsize: as many numbers as one 16-byte load brings.
+x = 16 / itemsize, the number of elements in a 16-byte load.
 """
 
 from collections.abc import Sequence
@@ -26,14 +26,14 @@ from pa_tutorial.arguments import (
     whole_number,
 )
 
-# What vLLM compiles its kernels for.
+# The head sizes that vLLM compiles its kernels for.
 HEAD_SIZES = (32, 64, 80, 96, 112, 120, 128, 192, 256)
 BLOCK_SIZES = (8, 16, 32)
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 # A token with this slot is not written.
 PAD_SLOT = -1
 MAX_BLOCKS = 2**31  # block numbers are int32
-# slot_mapping; which tokens it writes (None: all); their blocks and offsets
+# slot_mapping; the tokens it writes (None: all); their blocks and offsets
 Places = tuple[Tensor, Tensor | None, Tensor, Tensor]
 
 
@@ -41,8 +41,8 @@ Places = tuple[Tensor, Tensor | None, Tensor, Tensor]
 class CacheLayout:
     """The sizes of a cache, and the places in it. Use VllmLayout or PlainLayout.
 
-    A place is the index into the tensor; an element is the same place as one number, counted
-    from the start of the memory. Times dtype.itemsize it is the address in bytes.
+    A place is an index into the tensor; an element is the same place as one number, counted
+    from the start of the memory. Times dtype.itemsize, it is the address in bytes.
     """
 
     name: ClassVar[str]
@@ -66,7 +66,7 @@ class CacheLayout:
 
     @property
     def x(self) -> int:
-        """Numbers in 16 bytes of the cache."""
+        """Elements in 16 bytes of the cache."""
         return 16 // self.dtype.itemsize
 
     @property
@@ -75,9 +75,9 @@ class CacheLayout:
         return 2 * prod(self.k_shape[1:]) * self.dtype.itemsize
 
     def empty(self) -> tuple[Tensor, Tensor]:
-        """k_cache and v_cache, filled with NaN: reading a place without a token shows.
+        """k_cache and v_cache, filled with NaN, so that reading a place without a token shows.
 
-        Raises MemoryError, before anything is allocated, for more bytes than the machine has.
+        Raises MemoryError, before allocating anything, for more bytes than the machine has.
         """
         self.require_memory(num_layers=1)
         k_cache, v_cache = (
@@ -87,7 +87,7 @@ class CacheLayout:
         return k_cache, v_cache
 
     def require_memory(self, num_layers: int) -> None:
-        """Raise MemoryError if this machine has less than the caches of so many layers take."""
+        """Raise MemoryError if the caches of this many layers need more memory than there is."""
         sizes = {name: size for name, size in vars(self).items() if name != "dtype"}
         num_bytes = num_layers * self.num_blocks * self.bytes_per_block
         require_memory(num_bytes, **sizes, num_layers=num_layers)
@@ -103,7 +103,7 @@ class CacheLayout:
     def k_place(self, block: int, head: int, token: int, dim: int) -> tuple[int, ...]:
         """Index into k_cache; `token` is the offset in the block.
 
-        Raises TypeError or ValueError, as the three below, for a place that the cache lacks.
+        Like the three below, it raises TypeError or ValueError for a place outside the cache.
         """
         return self._k_place(*self._known(block, head, token, dim))
 
@@ -112,22 +112,22 @@ class CacheLayout:
         return self._v_place(*self._known(block, head, token, dim))
 
     def k_element(self, block: int, head: int, token: int, dim: int) -> int:
-        """The same as one number, as a kernel computes it."""
+        """The same place as one number, as a kernel computes it."""
         return self._k_element(*self._known(block, head, token, dim))
 
     def v_element(self, block: int, head: int, token: int, dim: int) -> int:
         return self._v_element(*self._known(block, head, token, dim))
 
     def _known(self, *place: int) -> tuple[int, ...]:
-        """block, head, token, dim, each of them a place in this cache."""
+        """block, head, token and dim, each checked to be inside this cache."""
         ends = self.num_blocks, self.num_kv_heads, self.block_size, self.head_size
         named = zip(("block", "head", "token", "dim"), place, ends, strict=True)
         return tuple(whole_number(name, value, 0, end - 1) for name, value, end in named)
 
 
 class VllmLayout(CacheLayout):
-    """K split by x, so that neighbouring threads read neighbouring 16 bytes; V transposed, so
-    that one load brings many tokens of one dimension.
+    """K is split by x, so that neighbouring threads read neighbouring 16 bytes; V is transposed,
+    so that one load brings several tokens of one dimension.
 
     Source: vLLM, reshape_and_cache_kernel in csrc/cache_kernels.cu.
     """
@@ -173,7 +173,7 @@ class VllmLayout(CacheLayout):
 
 
 class PlainLayout(CacheLayout):
-    """Token after token, K and V alike: easy to read."""
+    """Token after token, in K and V alike; easy to read."""
 
     name = "plain"
 
@@ -211,7 +211,7 @@ LAYOUTS: dict[str, type[CacheLayout]] = {
 def require_caches(k_cache: Tensor, v_cache: Tensor) -> tuple[int, int, int, int]:
     """num_blocks, num_kv_heads, block_size and head_size of a cache in either layout.
 
-    The layout is told from the shape of k_cache. Raises ValueError if v_cache does not suit it.
+    The shape of k_cache tells the layout. Raises ValueError if v_cache doesn't match it.
     """
     for name, cache in (("k_cache", k_cache), ("v_cache", v_cache)):
         require_tensor(name, cache)
@@ -223,19 +223,19 @@ def require_caches(k_cache: Tensor, v_cache: Tensor) -> tuple[int, int, int, int
     v_shape = [num_blocks, num_kv_heads, *([head_size, block_size] if vllm else rest)]
     if list(v_cache.shape) != v_shape or v_cache.dtype != k_cache.dtype:
         raise ValueError(
-            f"v_cache is {list(v_cache.shape)}, {v_cache.dtype}; beside this k_cache it must be "
+            f"v_cache is {list(v_cache.shape)}, {v_cache.dtype}; with this k_cache it must be "
             f"{v_shape}, {k_cache.dtype}"
         )
     return num_blocks, num_kv_heads, block_size, head_size
 
 
 def by_token(k_cache: Tensor, v_cache: Tensor) -> tuple[Tensor, Tensor]:
-    """Views of the same memory with block and offset in front, whatever the layout.
+    """Views of the same memory with block and offset first, whatever the layout.
 
     returns  K [num_blocks, block_size, num_kv_heads, …] with head_size (plain) or
              head_size/x, x (vLLM) at the end; V [num_blocks, block_size, num_kv_heads, head_size]
 
-    The layout is told from the shape of k_cache. Raises ValueError if v_cache does not suit it.
+    The shape of k_cache tells the layout. Raises ValueError if v_cache doesn't match it.
     """
     require_caches(k_cache, v_cache)
     if k_cache.dim() == 5:
@@ -246,14 +246,14 @@ def by_token(k_cache: Tensor, v_cache: Tensor) -> tuple[Tensor, Tensor]:
 def slot_mapping(
     block_table: Sequence[int] | Tensor, positions: Sequence[int] | Tensor, block_size: int
 ) -> Tensor:
-    """Place of each token of one sequence in the cache.
+    """The slot in the cache for each token of one sequence.
 
     block_table  [max_num_blocks]  physical block numbers
-    positions    [num_tokens]      0-based; at prefill many, at decode the last one
+    positions    [num_tokens]      0-based; many at prefill, only the last one at decode
     returns      [num_tokens] int64, slot = block number * block_size + offset
 
-    Raises TypeError or ValueError for what is no row of whole numbers, if a position is negative
-    or lies past the end of the table, or if a block number that is needed is negative.
+    Raises TypeError or ValueError for anything but one row of whole numbers each, if a position is
+    negative or past the end of the table, or if a block number that is needed is negative.
     Source: vLLM, compute_slot_mapping in vllm/attention/backends/utils.py.
     """
     block_size = whole_number("block_size", block_size, 1, MAX_BLOCKS - 1)
@@ -266,7 +266,7 @@ def slot_mapping(
             f"it must be 0 to {places - 1}"
         )
     blocks = table[positions // block_size]
-    # -1 would give slot -1: the token would not be written
+    # -1 would give slot -1, and the token wouldn't be written
     outside = blocks[(blocks < 0) | (blocks >= MAX_BLOCKS)]
     if len(outside):
         raise ValueError(f"block_table names block {outside[0]}; it must be 0 to {MAX_BLOCKS - 1}")
@@ -276,7 +276,7 @@ def slot_mapping(
 def require_tokens(
     key: Tensor, value: Tensor, k_cache: Tensor, v_cache: Tensor, slot_mapping: Tensor
 ) -> None:
-    """Raise TypeError or ValueError unless shapes and dtypes are those of reshape_and_cache."""
+    """Raise TypeError or ValueError unless shapes and dtypes suit reshape_and_cache."""
     _, v_tokens = by_token(k_cache, v_cache)
     expected = [len(slot_mapping), *v_tokens.shape[2:]]
     for name, tensor in (("key", key), ("value", value)):
@@ -288,7 +288,7 @@ def require_tokens(
 
 
 def require_slots(slot_mapping: Tensor, num_slots: int) -> None:
-    """Raise TypeError or ValueError unless each token has its own slot of the pool, or none."""
+    """Raise TypeError or ValueError unless each token has a different slot of the pool, or none."""
     require_tensor("slot_mapping", slot_mapping)
     if slot_mapping.dim() != 1 or slot_mapping.dtype != torch.int64:
         raise ValueError(
@@ -302,7 +302,7 @@ def require_slots(slot_mapping: Tensor, num_slots: int) -> None:
             f"slot_mapping holds {outside[0]}; it must be {PAD_SLOT}, or 0 to {num_slots - 1}"
         )
     if len(slots.unique()) < len(slots):
-        raise ValueError("slot_mapping holds a slot twice; each token needs its own")
+        raise ValueError("slot_mapping holds a slot twice; each token needs a different one")
 
 
 def reshape_and_cache(
@@ -311,10 +311,10 @@ def reshape_and_cache(
     """Write the K and V of new tokens to their slots, in place, in either layout.
 
     key, value    [num_tokens, num_kv_heads, head_size]
-    slot_mapping  [num_tokens] int64; -1: this token is not written (padding, or there already)
+    slot_mapping  [num_tokens] int64; -1 skips the token (padding, or already in the cache)
 
-    Raises TypeError or ValueError, before anything is written, for what is no tensor, if a shape
-    or dtype does not fit, a slot lies outside the pool, or two tokens have the same slot.
+    Raises TypeError or ValueError, before anything is written, unless each is a tensor with a
+    matching shape and dtype, every slot is in the pool, and no two tokens have the same slot.
     Source: vLLM, reshape_and_cache in csrc/cache_kernels.cu.
     """
     num_blocks, _, block_size, _ = require_caches(k_cache, v_cache)
@@ -330,7 +330,7 @@ def find_places(slot_mapping: Tensor, num_blocks: int, block_size: int) -> Place
 
 
 def write_to(key: Tensor, value: Tensor, k_cache: Tensor, v_cache: Tensor, places: Places) -> None:
-    """reshape_and_cache to places that were found before."""
+    """reshape_and_cache to places from find_places."""
     slot_mapping, written, *place = places  # the place: blocks, offsets
     require_tokens(key, value, k_cache, v_cache, slot_mapping)
     for new, tokens in zip((key, value), by_token(k_cache, v_cache), strict=True):
@@ -342,7 +342,7 @@ def write_to(key: Tensor, value: Tensor, k_cache: Tensor, v_cache: Tensor, place
 def gather(
     k_cache: Tensor, v_cache: Tensor, block_table: Tensor, seq_len: int
 ) -> tuple[Tensor, Tensor]:
-    """K and V of one sequence, copied out of its blocks: the opposite of reshape_and_cache.
+    """K and V of one sequence, copied out of its blocks; the inverse of reshape_and_cache.
 
     block_table  [max_num_blocks_per_seq]
     returns      K, V [seq_len, num_kv_heads, head_size]

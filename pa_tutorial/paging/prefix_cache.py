@@ -10,13 +10,13 @@ from pa_tutorial.paging.errors import BlocksInUse
 
 @dataclass(frozen=True, eq=False)
 class FullBlock:
-    """The name of a full block: its own tokens, and through `previous` all tokens before them.
+    """The name of a full block: its tokens and, through `previous`, all tokens before them.
 
-    K and V of a token depend on every token before it, so equal tokens alone are not enough.
+    K and V of a token depend on every token before it, so equal tokens alone aren't enough.
 
-    extra  what else K and V depend on, an adapter's name for example; other extra, other block.
-           Its type counts too: see with_types
-    hash   of the three; where to look first, never the proof that two blocks are equal
+    extra  what else K and V depend on, for example an adapter's name; blocks with different extras
+           are different. The type counts too: see with_types
+    hash   of the three; it says where to look, but never proves that two blocks are equal
     """
 
     block: int
@@ -27,7 +27,7 @@ class FullBlock:
 
 
 def with_types(extra: Hashable) -> tuple[type, Hashable]:
-    """extra with its type, also inside tuples and frozensets: Python says that 1 == True == 1.0,
+    """extra with its type, also inside tuples and frozensets, because in Python 1 == True == 1.0,
     but an adapter 1 isn't an adapter True."""
     if isinstance(extra, tuple):
         return type(extra), tuple(map(with_types, extra))
@@ -37,10 +37,10 @@ def with_types(extra: Hashable) -> tuple[type, Hashable]:
 
 
 def chained_hash(previous: int | None, tokens: tuple[int, ...], extra: Hashable) -> int:
-    """Where a full block is looked up.
+    """The hash under which a full block is looked up.
 
     previous  the hash of the block before; None for the first block of a sequence
-    extra     as with_types gives it
+    extra     as returned by with_types
 
     Source: vLLM, hash_block_tokens in vllm/core/block/prefix_caching_block.py.
     """
@@ -48,14 +48,14 @@ def chained_hash(previous: int | None, tokens: tuple[int, ...], extra: Hashable)
 
 
 class PrefixCachingAllocator(BlockAllocator):
-    """A BlockAllocator whose full blocks can be found again, also after the last one let go.
+    """A BlockAllocator whose full blocks can be found again, even after their last table is freed.
 
-    A named block that nobody holds stays in the cache. It is evicted (its name is forgotten)
-    when a block is needed and no other is free: the one that was freed longest ago first.
+    A named block that no table holds stays in the cache. It is evicted (its name is forgotten)
+    when a block is needed and no other is free; the one that was freed longest ago goes first.
 
-    Tie rule: the blocks of one sequence are freed together; then the one with the most tokens
-    before it goes first. BlockTable.free gives them back last block first, so that the order
-    of freeing is the order of eviction, and eviction is O(1).
+    Tie rule: the blocks of one sequence are freed together; of these, the one with the most tokens
+    before it is evicted first. BlockTable.free frees the last block first, so the order of freeing
+    is the order of eviction, and eviction is O(1).
 
     Source: vLLM, PrefixCachingBlockAllocator (the rules) in vllm/core/block; FreeKVCacheBlockQueue
     (the order of freeing as the order of eviction) in vllm/v1/core.
@@ -75,16 +75,16 @@ class PrefixCachingAllocator(BlockAllocator):
 
     @property
     def num_free(self) -> int:
-        """Blocks that nobody holds, those in the cache included: they are given out too."""
+        """Blocks that no table holds, including cached ones, which can be allocated too."""
         return len(self._free) + len(self._evictable)
 
     @property
     def num_cached(self) -> int:
-        """Named blocks that nobody holds."""
+        """Named blocks that no table holds."""
         return len(self._evictable)
 
     def named_blocks(self) -> dict[int, FullBlock]:
-        """The blocks that can be found, by number; held or not."""
+        """The blocks that can be found, by number, whether held or not."""
         return dict(self._by_block)
 
     def allocate(self) -> int:
@@ -97,9 +97,9 @@ class PrefixCachingAllocator(BlockAllocator):
         return super().allocate()
 
     def share(self, block: int) -> None:
-        """One more table names this block; a block in the cache comes back to life.
+        """One more table uses this block, which may be a cached one.
 
-        Raises UnknownBlock, or UseAfterFree if nobody holds it and it is not in the cache.
+        Raises UnknownBlock, or UseAfterFree if the block is neither held nor in the cache.
         """
         self._require_known(block)
         if block in self._evictable:
@@ -111,11 +111,11 @@ class PrefixCachingAllocator(BlockAllocator):
     def find(
         self, previous: FullBlock | None, tokens: tuple[int, ...], extra: Hashable
     ) -> FullBlock | None:
-        """The block with these tokens after this previous block, if there is one.
+        """The block with these tokens after this previous block, or None.
 
         The hash says where to look. Then everything is compared, because two different
-        contents can have the same hash; `previous` is compared as an object, and it was
-        found in the same way, so by induction the whole prefix is equal.
+        contents can have the same hash. `previous` is compared by identity; it was found
+        in the same way, so by induction the whole prefix is equal.
         """
         found = self._by_hash.get(self._hash_of(previous, tokens, extra))
         if found is None:
@@ -127,10 +127,10 @@ class PrefixCachingAllocator(BlockAllocator):
     def name(
         self, block: int, previous: FullBlock | None, tokens: tuple[int, ...], extra: Hashable
     ) -> FullBlock | None:
-        """Make a full block findable. None if its hash is taken: then it gets no name.
+        """Make a full block findable. Returns None if its hash is taken; then it gets no name.
 
-        It is taken by another content, or by the same content after a prefix that was evicted
-        before it (that can only happen after BlockTable.slide).
+        The hash may be taken by other content, or by the same content after a prefix that was
+        evicted before it (which can only happen after BlockTable.slide).
         """
         key = self._hash_of(previous, tokens, extra)
         if key in self._by_hash:
@@ -140,7 +140,7 @@ class PrefixCachingAllocator(BlockAllocator):
         return full
 
     def forget(self, block: int) -> None:
-        """Nobody finds this block any more: its K and V are not what its name says."""
+        """Make a block unfindable, because its K and V aren't what its name says."""
         if block in self._by_block:
             self._forget(block)
         if block in self._evictable:

@@ -1,4 +1,4 @@
-"""Requests of different lengths, and two ways to give them memory: in one run, or in blocks."""
+"""Requests of different lengths, and two ways to give them memory: contiguous or in blocks."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ SIGMA = 1.0
 
 @dataclass(frozen=True)
 class Request:
-    """A prompt, and how many tokens the model will write for it (which no server knows before)."""
+    """A prompt's length, and how many tokens the model will write (which no server can know)."""
 
     prompt_len: int
     output_len: int
@@ -43,10 +43,10 @@ def checked_max_len(max_len: int) -> int:
 def long_tailed_requests(num_requests: int, seed: int, max_len: int = MAX_LEN) -> list[Request]:
     """Many short requests and a few very long ones; the same for the same seed.
 
-    Prompt and output lengths are log-normal and independent, rounded up, with the means 161
-    and 338 tokens that the PagedAttention paper reports for ShareGPT. Our choices: this
+    Prompt and output lengths are log-normal and independent, rounded up, with means of 161
+    and 338 tokens, which the PagedAttention paper reports for ShareGPT. Our choices are this
     distribution, SIGMA = 1.0 for both, and that a text ends when it reaches max_len
-    (this makes the means a little smaller).
+    (which makes the means a little smaller).
 
     Raises ValueError if num_requests < 1 or max_len < 2.
     """
@@ -63,14 +63,14 @@ def long_tailed_requests(num_requests: int, seed: int, max_len: int = MAX_LEN) -
 
 
 class Contiguous:
-    """One run of slots for each request, reserved when it is admitted, at the first gap that fits.
+    """Contiguous slots per request, reserved when it is admitted, in the first gap that fits.
 
     num_slots  size of the pool
-    policy     how much is reserved: "max": max_len slots;
+    policy     how much to reserve: "max": max_len slots;
                "oracle": exactly the final length, as if it were known
     max_len    the longest text that the server allows
 
-    Source: two policies of Kwon et al. (SOSP 2023), section 6.1: Orca (Max), Orca (Oracle).
+    Source: two policies in Kwon et al. (SOSP 2023), section 6.1: Orca (Max), Orca (Oracle).
     """
 
     def __init__(self, num_slots: int, policy: str, max_len: int = MAX_LEN) -> None:
@@ -81,11 +81,11 @@ class Contiguous:
         self.clear()
 
     def clear(self) -> None:
-        """Nobody holds anything."""
+        """Release everything."""
         self.slots: dict[int, range] = {}  # request -> its slots, in the order of its tokens
 
     def num_needed(self, request: Request, num_tokens: int) -> int:
-        """Slots that the request must hold when it has num_tokens; here always the same."""
+        """Slots that the request must hold when it has num_tokens; here always the same number."""
         return self.max_len if self.policy == "max" else request.final_len
 
     def has_room(self, num_slots: int) -> bool:
@@ -112,8 +112,8 @@ class Contiguous:
 class Blocks:
     """Blocks of block_size slots, taken one at a time when the last one is full.
 
-    num_slots   size of the pool; a rest smaller than a block is never used
-    block_size  slots in a block
+    num_slots   size of the pool; a remainder smaller than a block is never used
+    block_size  slots per block
     """
 
     def __init__(self, num_slots: int, block_size: int) -> None:
@@ -127,20 +127,20 @@ class Blocks:
         self.clear()
 
     def clear(self) -> None:
-        """Nobody holds anything."""
+        """Release everything."""
         self.slots: dict[int, list[int]] = {}  # request -> its slots, in the order of its tokens
-        # The last one is taken first: block 0 at the start, later what was given back last.
+        # The last one is taken first: block 0 at the start, later whatever was released last.
         self._free = list(range(self.num_slots // self.block_size))[::-1]
 
     def num_needed(self, request: Request, num_tokens: int) -> int:
-        """Slots that the request must hold when it has num_tokens: all of its last block."""
+        """Slots that the request must hold when it has num_tokens; its last block counts fully."""
         return -(-num_tokens // self.block_size) * self.block_size
 
     def has_room(self, num_slots: int) -> bool:
         return num_slots <= len(self._free) * self.block_size
 
     def take(self, number: int, num_slots: int) -> None:
-        """Give request `number` the blocks of num_slots more slots. There must be room."""
+        """Give request `number` blocks for num_slots more slots. There must be room."""
         slots = self.slots.setdefault(number, [])
         for _ in range(num_slots // self.block_size):
             first = self._free.pop() * self.block_size

@@ -3,9 +3,9 @@
 A slot holds K and V of one token. Every slot of the pool is of one kind at each step:
 
     TOKENS    holds a token
-    RESERVED  held by a request; one of its later tokens will stand here
+    RESERVED  held by a request that will store a later token here
     INTERNAL  held by a request that will end before it gets here
-    EXTERNAL  free; all free slots together are enough for the next request, but no gap is
+    EXTERNAL  free; the free slots are enough for the next request together, but no gap is
     FREE      free otherwise
 """
 
@@ -33,10 +33,10 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True)
 class MemoryMap:
-    """What every slot is for at one step.
+    """What every slot is used for at one step.
 
     kinds  [num_slots]  Kind
-    owner  [num_slots]  number of the request that holds the slot, or NOBODY (-1)
+    owner  [num_slots]  the number of the request that holds the slot, or NOBODY (-1)
     """
 
     kinds: np.ndarray
@@ -46,18 +46,18 @@ class MemoryMap:
 class Server:
     """Continuous batching: every step, each running request stores one token.
 
-    All requests wait from the start, first come first served, and none overtakes.
+    All requests wait from the start, first come first served, and none overtakes another.
     A step:
     1. requests that have all their tokens leave;
     2. each running request stores one more token. If there is no room for it, the youngest
-       running request gives all its memory back and waits again, at the front. It keeps its
-       tokens as text and stores them all again later (vLLM calls this recomputation);
+       running request frees all its memory and waits again, at the front. It keeps its tokens
+       as text and stores them all again later (vLLM calls this recomputation);
     3. waiting requests are admitted while there is room. An admitted request stores its prompt
        and one token at once.
 
-    The last token counts as stored too; a real engine stops one token before.
+    The last token counts as stored too; a real engine stops one token earlier.
 
-    Raises ValueError if there is no request, or one that this memory can never hold.
+    Raises ValueError if there are no requests, or one that this memory can never hold.
     """
 
     def __init__(self, requests: Sequence[Request], memory: Contiguous | Blocks) -> None:
@@ -88,7 +88,7 @@ class Server:
             self.running.append(self.waiting.popleft())
 
     def counts(self) -> list[int]:
-        """Slots of each Kind, in the order of Kind; they add up to the pool."""
+        """Number of slots of each Kind, in the order of Kind; together they make up the pool."""
         counts = [0] * len(Kind)
         for number in self.running:
             held = len(self.memory.slots[number])
@@ -130,7 +130,7 @@ class Server:
         return needed - len(self.memory.slots.get(number, ()))
 
     def _store_token(self, number: int) -> bool:
-        """Store the next token; False, and nothing happens, if there is no room."""
+        """Store the next token. If there is no room, do nothing and return False."""
         missing = self._num_missing(number)
         if missing > 0:
             if not self.memory.has_room(missing):
@@ -140,7 +140,7 @@ class Server:
         return True
 
     def _store_one_token_each(self) -> None:
-        """The oldest first; where there is no room, the youngest goes back to the queue."""
+        """The oldest request first; if there is no room, the youngest returns to the queue."""
         position = 0
         while position < len(self.running):
             if self._store_token(self.running[position]):
@@ -162,14 +162,14 @@ class Server:
 
 @dataclass(frozen=True)
 class Simulation:
-    """A whole run, step by step. Every mean is over the steps at which a request waits:
-    when nobody waits, unused memory costs nothing. (ValueError if nobody ever waits.)
+    """A whole run, step by step. Means are over the steps at which a request waits, because
+    otherwise unused memory costs nothing. (ValueError if no request ever waits.)
 
     counts           [num_steps, 5]  slots of each Kind
     num_running      [num_steps]
     num_waiting      [num_steps]
-    num_preemptions  how often a request had to give its memory back
-    num_recomputed   tokens that were in this memory, and were stored again later
+    num_preemptions  how often a request had to free its memory
+    num_recomputed   tokens that were in this memory and had to be stored again
     """
 
     counts: np.ndarray
@@ -192,18 +192,18 @@ class Simulation:
 
     @property
     def shares(self) -> dict[Kind, float]:
-        """Mean share of the pool that is of each kind; they add up to 1."""
+        """The mean share of each kind in the pool; the shares add up to 1."""
         mean = self.counts[self.crowded].mean(axis=0) / self.counts[0].sum()
         return dict(zip(Kind, mean.tolist(), strict=True))
 
     @property
     def mean_running(self) -> float:
-        """Requests that run at once, on average."""
+        """The average number of requests that run at once."""
         return float(self.num_running[self.crowded].mean())
 
 
 def simulate(requests: Sequence[Request], memory: Contiguous | Blocks) -> Simulation:
-    """Serve all requests from this memory, which is emptied first. Raises as Server does."""
+    """Serve all requests from this memory, which is cleared first. Raises as Server does."""
     server = Server(requests, memory)
     rows = []
     while not server.done:
@@ -232,9 +232,9 @@ def bytes_per_block(
 ) -> int:
     """Bytes of one block in all layers together: K and V of block_size tokens.
 
-    itemsize  bytes of one number in the cache
+    itemsize  bytes per element of the cache
 
-    Raises TypeError or ValueError for what is no whole number of at least 1.
+    Raises TypeError or ValueError for anything but whole numbers of at least 1.
     """
     return 2 * prod(whole_number(name, value, least=1) for name, value in locals().items())
 
@@ -242,15 +242,15 @@ def bytes_per_block(
 def num_available_blocks(
     total_bytes: int, utilization: float, bytes_in_use: int, bytes_per_block: int
 ) -> int:
-    """Blocks that fit beside the model.
+    """How many blocks fit next to the model.
 
     total_bytes      memory of the GPU
     utilization      the share of it that may be used; vLLM's default is 0.9
     bytes_in_use     what weights and activations need at their peak
-    bytes_per_block  of all layers together
+    bytes_per_block  for all layers together
 
-    Raises TypeError or ValueError if an argument is of a wrong type or out of range, or if no block
-    fits.
+    Raises TypeError or ValueError if an argument has the wrong type or is out of range, or if no
+    block fits.
     Source: vLLM, Worker.determine_num_available_blocks in vllm/worker/worker.py.
     """
     total_bytes = whole_number("total_bytes", total_bytes, least=1)
@@ -260,6 +260,6 @@ def num_available_blocks(
     bytes_per_block = whole_number("bytes_per_block", bytes_per_block, least=1)
     left = total_bytes * utilization - bytes_in_use
     num_blocks = int(left // bytes_per_block)
-    allowed = f"at least {bytes_per_block:,}, one block: raise utilization or take a smaller model"
+    allowed = f"at least {bytes_per_block:,}, one block: raise utilization or use a smaller model"
     require(num_blocks >= 1, "the memory left for blocks", f"{left:,.0f} bytes", allowed)
     return num_blocks

@@ -7,22 +7,22 @@ that Numba's compiler accepts the kernel too. `twin` teaches the simulator an in
 trace=0 the report holds the trace of thread block 0: `global_traffic`, `shared_traffic`,
 `instructions` and `bytes_by_space` count what it cost.
 
-The machine executes one statement at a time for a set of lanes, as a warp of a GPU does. The
-words: a lane is a thread; a gang is the lanes that execute statements together (a warp, a thread
-block, or several thread blocks); a frame is one call of a function by a gang; a site is an
-expression in the kernel's text, a place its number; a cell is a few bytes of memory for which
-the checks remember who touched them, and a stamp is what they remember of one access. To read
-on, start with lanes.py: who executes a statement. Then
+The machine executes one statement at a time for a set of lanes, as a warp of a GPU does. A lane is
+a thread. A gang is the lanes that execute statements together (a warp, a thread block, or several
+thread blocks), and a frame is one call of a function by a gang. A site is an expression in the
+kernel's text; its number is a place. A cell is a few bytes of memory for which the checks remember
+who accessed them, and a stamp is what they remember about one access. Start reading with lanes.py,
+which says who executes a statement. Then
 
     source, program, known                            the kernel's text, and what its names mean
-    statements, expressions, calls                    it becomes Python functions
+    statements, expressions, calls                    the text, translated into Python functions
     names, intrinsics, warp, twins                    what cuda.… and intrinsics mean
     signatures                                        types that a kernel declares
     arithmetic                                        numbers as Numba types them
-    memory, views, access, races, writes              data, and what the checks remember of it
+    memory, views, access, races, writes              data, and what the checks remember about it
     machine, blocks, batched_blocks                   thread blocks, gangs, barriers
-    simulate, arguments, report, snapshots            launch, and what it gives back
-    recorder, trace, moments                          who touched what, and when a mistake was found
+    simulate, kernel_arguments, report, snapshots     launch, and what it returns
+    recorder, trace, moments                          who accessed what, when a mistake was found
     traffic, tables                                   what that costs
     gpus                                              sizes of a GPU, and what fits on it
 """

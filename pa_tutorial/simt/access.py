@@ -1,7 +1,7 @@
-"""Loads and stores: where an access goes, whether it may, and what it moves.
+"""Loads and stores: which address an access has, whether it is allowed, and what it moves.
 
-Three checks live here. memory: is the index inside the array, and is a vector aligned? init:
-has what is read ever been written? race: see races.py.
+Three checks are made here. memory: is the index inside the array, and is a vector aligned? init:
+was the value ever written? race: see races.py.
 """
 
 import numpy as np
@@ -14,11 +14,11 @@ from pa_tutorial.simt.races import PLACE, PLACES, THREADS, Conflict
 DOES = {"read": "reads", "write": "writes", "atomic": "atomically changes"}
 DID = {"read": "read", "write": "wrote", "atomic": "atomically changed"}
 VECTOR_SIZES = (1, 2, 4, 8, 16)  # bytes that one lane can load or store at once
-Items = int | np.ndarray  # items of array.flat: one for all lanes, or one for each
+Items = int | np.ndarray  # items of array.flat: one for all lanes, or one per lane
 
 
 def load(frame: Frame, array: Array, indices: tuple[Value, ...], place: int) -> Value:
-    """array[indices], for each lane at work."""
+    """array[indices], for each active lane."""
     items, lanes = locate(frame, array, indices, place)
     if not lanes.count:
         return cast(0, array.dtype)
@@ -33,7 +33,7 @@ def load(frame: Frame, array: Array, indices: tuple[Value, ...], place: int) -> 
 
 
 def store(frame: Frame, array: Array, indices: tuple[Value, ...], value: Value, place: int) -> None:
-    """array[indices] = value. Of several lanes that write one item, the last wins."""
+    """array[indices] = value. If several lanes write one item, the last one wins."""
     array.must_be_writable()
     items, lanes = locate(frame, array, indices, place)
     if not lanes.count:
@@ -81,10 +81,10 @@ def store_vector(
 def locate(
     frame: Frame, array: Array, indices: tuple[Value, ...], place: int, count: int = 1
 ) -> tuple[Items, Lanes]:
-    """The items that the lanes mean, and the lanes whose index is allowed (all, if unchecked).
+    """The items that the lanes access, and the lanes whose index is allowed (all, if unchecked).
 
-    Slices are passed over; views.py sees to them.
-    count  items that are touched, along the last index; 0: none, an index is only looked at
+    Slices are skipped here; views.py handles them.
+    count  items accessed along the last index; 0 only checks the index
     """
     lanes = frame.lanes if array.absent is None else frame.lanes.where(~array.absent)
     checked = frame.gang.machine.memory
@@ -115,9 +115,9 @@ def _from_start(index: int | np.ndarray, size: int | np.ndarray) -> int | np.nda
 def _items_inside(
     array: Array, indices: tuple[Value, ...], checked: bool, count: int
 ) -> Items | None:
-    """The items if the index fits in every lane, those that rest too; None: look closer."""
+    """The items if the index fits in every lane, idle ones included; None: look closer."""
     if not checked and array.base is not None:
-        return None  # the view itself may lie outside: nobody has checked what it was made with
+        return None  # the view itself may be out of bounds: the indices that made it are unchecked
     items, last = array.start, len(indices) - 1
     for axis, index in enumerate(indices):
         if type(index) is slice:
@@ -197,11 +197,11 @@ def _of_lane(value: Value, lane: int) -> int:
 def _locate_vector(
     frame: Frame, array: Array, indices: tuple[Value, ...], count: int, place: int
 ) -> tuple[np.ndarray, Lanes]:
-    """As locate, for a vector: its last item is inside too, and it is aligned to its size."""
+    """Like locate, for a vector: its last item must be inside too, and it must be aligned."""
     if len(indices) != array.ndim:
-        raise TypeError(f"{array.name} has {array.ndim} dimensions, the index {len(indices)}")
+        raise TypeError(f"{array.name} has {array.ndim} dimensions, the index has {len(indices)}")
     if array.strides[-1] != 1:
-        raise TypeError(f"a vector of {array.name} needs neighbours; its last stride is not 1")
+        raise TypeError(f"a vector of {array.name} must be contiguous; its last stride is not 1")
     size = count * array.dtype.itemsize
     if size not in VECTOR_SIZES:
         raise TypeError(f"a lane moves 1, 2, 4, 8 or 16 bytes of {array.name} at once, not {size}")
@@ -238,7 +238,7 @@ def touched(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The shadow cells under an access and the thread of each, [n] and [n].
 
-    One item for all lanes: the first and the last lane stand for all of them.
+    If all lanes access one item, the first and the last lane represent them all.
     """
     if type(items) is int:
         numbers = lanes.ends
@@ -257,7 +257,7 @@ def touched(
 def check(
     frame: Frame, array: Array, items: Items, lanes: Lanes, place: int, kind: str, count: int = 1
 ) -> None:
-    """init and race, of an access that is inside its array; in a traced block, its record.
+    """Check init and race for an access inside its array; in a traced block, record it.
 
     kind  "read", "write", or "atomic", which is both
     """
@@ -287,7 +287,7 @@ def check(
 def _must_be_in_memory(
     frame: Frame, array: Array, items: Items, lanes: Lanes, place: int, count: int
 ) -> None:
-    """What nobody checks may leave its array, but there is nothing outside of its memory."""
+    """Without the memory check an access may leave its array, but never the array's memory."""
     outside = np.asarray(items).view(np.uint64) > len(array.flat) - count  # -1 becomes large
     if np.count_nonzero(outside) and (outside := lanes.where(outside[()])).count:
         site, who = frame.gang.machine.places[place], frame.gang.name_of(outside.numbers[0])
@@ -301,7 +301,7 @@ def _report_unwritten(frame: Frame, array: Array, thread: int, item: int, place:
     lane = thread - frame.gang.first
     index = _index_of(array, item, lane)
     shape = tuple(_of_lane(size, lane) for size in array.shape)
-    what = f"reads {_item(array, index)} in {array.memory.space} memory, which nobody has written"
+    what = f"reads {_item(array, index)} in {array.memory.space} memory, which was never written"
     more = {"array": array.name, "index": index, "shape": shape}
     frame.gang.find("init", place, lane, what, **more)
 
@@ -326,7 +326,7 @@ def _report_race(frame: Frame, array: Array, conflict: Conflict, kind: str, plac
     what = (
         f"{DOES[kind]} {_item(array, index)}, which {who} {DID[other_kind]} "
         f"({other_site.text}, line {other_site.line}): "
-        + ("no barrier lies between" if same else "nothing orders two thread blocks")
+        + ("no barrier in between" if same else "nothing orders two thread blocks")
     )
     more = {"other_site": other_site, "other_block": other_block, "other_thread": other}
     gang.find("race", place, lane, what, array=array.name, index=index, **more)

@@ -3,15 +3,15 @@
 NumPy and Numba promote differently: `float32 * 0.5` is a float32 to NumPy and a float64 to
 Numba; `int32 + int32` is an int32 to NumPy and an int64 to Numba. A value here is either one
 number for all lanes (int, float and bool are int64, float64 and bool; anything else is a NumPy
-scalar) or a NumPy array with one number for each lane.
+scalar) or a NumPy array with one number per lane.
 
 Source: Numba's typing, as tests/simt/test_simt_arithmetic.py reads it from numba.cuda itself.
 
-Known differences. A variable has the type of what it was given last; Numba finds one type for
-all that may reach a use, also by a way that no thread goes. Float % and // are NumPy's: Numba's
-own can differ where a quotient is almost whole. Multiplication and addition are rounded apart;
-Numba may fuse them. Integers to a power above 65,536 wrap; Numba computes those as floats, and
-what an integer makes of one that is too large differs between CPU and GPU.
+Known differences. Here a variable has the type of the value last assigned to it; Numba finds one
+type for every value that could reach a use, even along a path that no thread takes. Float % and //
+are NumPy's; Numba's can differ where a quotient is almost whole. Multiplication and addition are
+rounded separately; Numba may fuse them. Integers to a power above 65,536 wrap; Numba computes those
+as floats, and casting a float that is too large to an integer differs between CPU and GPU.
 """
 
 import ast
@@ -28,14 +28,14 @@ TYPES = {np.dtype(code).type: np.dtype(code) for code in "?bhilqBHILQefd"}
 TYPES |= {bool: BOOL, int: INT64, float: FLOAT64}
 DTYPES = frozenset(TYPES.values())  # all that a kernel can compute with
 LOWEST = -(1 << 63)  # of int64
-OF_PYTHON = frozenset((BOOL, INT64, FLOAT64))  # kept as Python's numbers where all lanes agree
+OF_PYTHON = frozenset((BOOL, INT64, FLOAT64))  # kept as Python numbers where all lanes agree
 
 Value = bool | int | float | np.generic | np.ndarray
 
 
 def dtype_of(value: Value) -> np.dtype:
     kind = type(value)
-    if kind is np.ndarray:  # most values are, and this is asked more often than all else
+    if kind is np.ndarray:  # first, because it is the most common case and this function is hot
         return value.dtype
     if kind in TYPES:
         return TYPES[kind]
@@ -45,7 +45,7 @@ def dtype_of(value: Value) -> np.dtype:
 
 
 def plain(value: Value) -> Value:
-    """A NumPy scalar of a type that Python has, as Python's: it is faster."""
+    """A NumPy scalar as a Python number where Python has the type: it is faster."""
     if type(value) is np.ndarray:
         return value
     if isinstance(value, np.generic) and value.dtype in OF_PYTHON:
@@ -58,7 +58,7 @@ def plain(value: Value) -> Value:
 
 
 def cast(value: Value, dtype: np.dtype) -> Value:
-    """Converts as C does: integers wrap, floats are cut towards zero."""
+    """Converts as C does: integers wrap, floats are truncated towards zero."""
     old = dtype_of(value)
     if old is dtype or old == dtype:
         return value
@@ -81,14 +81,14 @@ def with_float(a: np.dtype, b: np.dtype) -> np.dtype:
 
 
 def _float_for(integer: np.dtype) -> np.dtype:
-    """What an integer becomes beside a float, by Numba's choice of the nearest conversion."""
+    """What an integer becomes next to a float: Numba picks the nearest conversion."""
     if integer in (BOOL, np.int8):
         return FLOAT16
     return FLOAT32 if integer in (np.uint8, np.int16) else FLOAT64
 
 
 def arithmetic_type(a: np.dtype, b: np.dtype) -> np.dtype:
-    """Integers become 64 bits wide: unsigned only if both are. Floats take the wider."""
+    """Integers become 64 bits wide, unsigned only if both are. Of two floats, the wider type."""
     if _is_float(a) or _is_float(b):
         return with_float(a, b)
     return UINT64 if a.kind == b.kind == "u" else INT64
@@ -125,14 +125,14 @@ def _shift_type(a: np.dtype, b: np.dtype) -> np.dtype:
 
 
 def divmod_type(a: np.dtype, b: np.dtype) -> np.dtype:
-    """Other than for // and %: uint64 and a signed integer meet in float64."""
+    """Unlike // and %, uint64 and a signed integer become float64."""
     if _is_float(a) or _is_float(b):
         return _at_least_float32(a, b)
     return {"f": FLOAT64, "u": UINT64}.get(np.promote_types(a, b).kind, INT64)
 
 
 def power(a: Value, b: Value) -> Value:
-    """a ** b. Integers wrap; to a negative power, 0 is the lowest one and most others are 0."""
+    """a ** b. Integers wrap; to a negative power, 0 gives the lowest integer, most others 0."""
     if dtype_of(a) != INT64:
         return np.power(a, b)
     negative_power = np.where(np.abs(a) == 1, np.power(a, b & 1), np.where(a == 0, LOWEST, 0))
@@ -140,14 +140,14 @@ def power(a: Value, b: Value) -> Value:
 
 
 def floor_divide(a: Value, b: Value) -> Value:
-    """a // b. The lowest integer by -1 would be too large; Numba gives 0."""
+    """a // b. The lowest integer divided by -1 would be too large; Numba returns 0."""
     quotient = np.floor_divide(a, b)
     if dtype_of(quotient) != INT64 or (type(b) is int and b != -1):
         return quotient
     return np.where(np.equal(quotient, LOWEST) & np.equal(b, -1), 0, quotient)[()]
 
 
-# Python's operator, the same for NumPy, and the type that both operands are converted to
+# Python's operator, NumPy's, and the type that both operands are converted to
 OPERATORS: dict[type, tuple[Callable, Callable, Callable]] = {
     ast.Add: (operator.add, np.add, arithmetic_type),
     ast.Sub: (operator.sub, np.subtract, arithmetic_type),
@@ -169,7 +169,7 @@ OPERATORS: dict[type, tuple[Callable, Callable, Callable]] = {
     ast.NotEq: (operator.ne, np.not_equal, np.promote_types),
 }
 DIVISIONS = frozenset((ast.FloorDiv, ast.Mod))
-# These give an int64 from two int64, and Python's own numbers do it fast.
+# These turn two int64 into an int64, which is fast with Python's own numbers.
 ON_INTEGERS = frozenset(OPERATORS) - {ast.Div, ast.Pow, ast.LShift, ast.RShift}
 
 
@@ -177,7 +177,7 @@ def binary(kind: type) -> Callable[[Value, Value], Value]:
     """The operation of a syntax node, as a function of two values."""
     python, ufunc, type_rule = OPERATORS[kind]
     on_integers, divides = kind in ON_INTEGERS, kind in DIVISIONS
-    types: dict[tuple[np.dtype, np.dtype], np.dtype] = {}  # asked for once each
+    types: dict[tuple[np.dtype, np.dtype], np.dtype] = {}  # each is looked up once
 
     def apply(a: Value, b: Value) -> Value:
         if on_integers and type(a) is int and type(b) is int and not (divides and b == 0):
@@ -200,17 +200,17 @@ def binary(kind: type) -> Callable[[Value, Value], Value]:
 
 
 def wrapped(value: int) -> int:
-    """An integer as 64 bits hold it."""
+    """An integer wrapped to 64 bits."""
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def negative(value: Value) -> Value:
-    """-value: in its own width first, then 64 bits wide."""
+    """-value: computed in the value's width, then 64 bits wide."""
     return widened(np.negative(cast(value, INT64) if dtype_of(value) == BOOL else value))
 
 
 def invert(value: Value) -> Value:
-    """~value: in its own width first, then 64 bits wide."""
+    """~value: computed in the value's width, then 64 bits wide."""
     _bits_type(dtype_of(value), INT64)
     return plain(np.invert(value)) if dtype_of(value) == BOOL else widened(np.invert(value))
 
@@ -232,7 +232,7 @@ def logical_not(value: Value) -> Value:
 
 
 def merge(old: Value, new: Value, lanes: np.ndarray) -> np.ndarray:
-    """`new` in the lanes that are set, `old` in the others; the type holds both."""
+    """`new` in the lanes that are set, `old` in the others, in a type that can hold both."""
     of_old, of_new = dtype_of(old), dtype_of(new)
     if of_old is of_new:
         return np.where(lanes, new, old)
@@ -244,8 +244,8 @@ def merge(old: Value, new: Value, lanes: np.ndarray) -> np.ndarray:
 
 
 def _smaller_or_larger(ufunc: Callable, compare: Callable) -> Callable[..., Value]:
-    """min or max. Beside float32 or float64 alone, NaN gives way to a number, as in C; beside
-    other types a comparison decides, and NaN stays if it comes first."""
+    """min or max. Among float32 only or float64 only, a number wins over NaN, as in C; otherwise a
+    comparison decides, and NaN wins if it is the first argument."""
 
     def function(first: Value, *arguments: Value) -> Value:
         for other in arguments:
@@ -295,7 +295,7 @@ def _one_by_one(function: Callable) -> Callable:
 SAME_IN_NUMPY = (
     *("exp", "expm1", "log", "log1p", "log2", "log10", "sqrt", "sin", "cos", "tan"),
     *("sinh", "cosh", "tanh", "fabs", "fmod", "hypot", "copysign", "degrees", "radians"),
-    *("floor", "ceil", "trunc"),  # floats, other than in Python
+    *("floor", "ceil", "trunc"),  # they return floats, unlike Python's
 )
 MATH: dict[Callable, Callable[..., Value]] = {
     **{getattr(math, name): keeps_type(getattr(np, name)) for name in SAME_IN_NUMPY},

@@ -1,13 +1,13 @@
-"""Batched thread blocks: many of them as one wide gang, because that is faster.
+"""Batched thread blocks: many of them run as one wide gang, because that is faster.
 
-No thread block waits for another. So a kernel without mistakes computes the same whether its
-thread blocks run one after another or side by side; side by side, one call of NumPy serves all.
+No thread block waits for another. So a correct kernel computes the same whether its thread blocks
+run one after another or side by side; side by side, one NumPy call serves them all.
 
-Nothing is reported from here. At the first doubt (anything that a check would find, an error, a
-race that may only look like one) this run stops, the memory is put back as it was, and the thread
-blocks run one after another, which finds the mistake and names it. For that, a batched run looks
-closer than it may have been asked to: all four checks are on. And nothing is traced here: where
-there was no fallback, the traced thread blocks run once more, alone.
+Nothing is reported from here. At the first doubt (anything that a check would find, an error, or
+what merely looks like a race) this run stops and restores the memory. Then the thread blocks run
+one after another, which finds the mistake and names it. That is why a batched run always has all
+four checks on, whichever were asked for. Nothing is traced here either: if there was no fallback,
+the traced thread blocks run once more, alone.
 """
 
 import math
@@ -24,20 +24,20 @@ from pa_tutorial.simt.memory import LARGEST_ITEM, Array, Memory, aligned, contig
 from pa_tutorial.simt.races import RACES_WITH
 from pa_tutorial.simt.snapshots import Index
 
-LANES = 4096  # of a wide gang, at most: its values stay in the processor's cache
-# Thread blocks may meet in an atomic; what is printed is printed once; the others are rare.
+LANES = 4096  # of a wide gang, at most, so that its values stay in the processor's cache
+# Atomics can let thread blocks interact, a line must be printed only once, and the rest are rare.
 ALONE = ("atomic.", "syncwarp", "syncthreads_", "print")
-EVER = 1 << 62  # stands for several threads that read one global address
+EVER = 1 << 62  # the stamp of a global address that several threads read
 
 
 class Fallback(Exception):
-    """Something that thread blocks one after another must look at."""
+    """The thread blocks must run one after another to settle something."""
 
 
 class BatchedBlocks:
-    """What the thread blocks of a wide gang are to their threads: in the place of a Block.
+    """Takes the place of a Block for the threads of a wide gang.
 
-    index   x, y, z of the thread block of each lane, [width] each
+    index   x, y, z of each lane's thread block, [width] each
     shared  place -> the arrays of all thread blocks, one after another in one Memory
     """
 
@@ -52,12 +52,12 @@ class BatchedBlocks:
         )
 
     def _memory(self, num_bytes: int, address: int) -> Memory:
-        """The shared memory of one array in every thread block. The alignment stays the same."""
+        """Shared memory for one array in every thread block, with the alignment unchanged."""
         data = np.zeros(self.num_blocks * aligned(num_bytes, LARGEST_ITEM), np.uint8)
         return Memory(data, "shared", address, written=False)
 
     def shared_array(self, place: int, spec: SharedSpec) -> Array:
-        """The shared array of one place in the kernel: it starts elsewhere for each block."""
+        """The shared array of one place in the kernel; each block's starts at a different item."""
         if place not in self.shared:
             dtype, shape, memory = spec.dtype, spec.shape, self.dynamic
             if spec.is_dynamic:
@@ -75,7 +75,7 @@ class WideGang(Gang):
 
     now    [width] the stamp of each lane: interval between two barriers, and number in the grid
     floor  [width] the smallest stamp of this interval
-    step   between two intervals: more than there are threads in the grid
+    step   from one interval to the next, larger than the number of threads in the grid
     """
 
     def __init__(self, blocks: BatchedBlocks, first_block: int) -> None:
@@ -91,14 +91,14 @@ class WideGang(Gang):
 
     def start_of(self, array: Array, lane: int) -> object:
         if array.base is not None:
-            raise Fallback  # in a thread block alone, the view may be the same for all lanes
+            raise Fallback  # within a single thread block, all lanes may have the same view
         return array.start[lane] if array.memory.space == "shared" else array.start
 
     def find(self, *finding: object, **more: object) -> None:
         raise Fallback
 
     def barrier(self, frame: Frame, place: int, predicate: np.ndarray | None = None) -> None:
-        """Every thread block is here with all its threads, or with none: it is elsewhere."""
+        """Each thread block must be here with all its threads, or with none of them."""
         lanes = frame.lanes
         if not lanes.everyone:
             must = self.alive if self.machine.exited_may_skip else self.everybody
@@ -114,10 +114,10 @@ class WideGang(Gang):
     def note_access(
         self, memory: Memory, kind: str, cells: np.ndarray, lanes: np.ndarray, place: int
     ) -> None:
-        """Whether this access may race with one before it.
+        """Whether this access may race with an earlier one.
 
-        A cell keeps its last write and its last reader. Several readers have a stamp that is no
-        lane's: of their interval in shared memory, EVER in global memory.
+        A cell keeps its last write and its last reader. Several readers get a stamp that belongs
+        to no lane: their interval's in shared memory, EVER in global memory.
         """
         now, floor = self.now[lanes], self.floor[lanes]
         is_global = memory.space == "global"
@@ -142,7 +142,7 @@ class WideGang(Gang):
     def _fall_back_on_races(
         self, before: np.ndarray, now: np.ndarray, floor: np.ndarray, is_global: bool
     ) -> None:
-        """Was there another thread, of this interval or of another thread block?"""
+        """Was there another thread in this interval, or one of another thread block?"""
         race = (before != now) & (before >= floor)
         if is_global:
             threads = self.machine.num_threads
@@ -153,7 +153,7 @@ class WideGang(Gang):
 
 
 def may_run_batched(machine: Machine, called: Iterable[str]) -> bool:
-    """Is there something to gain, and does each thread block go its own way?
+    """Is there something to gain, and are the thread blocks independent?
 
     called  names of the functions of cuda that the kernel calls
     """
@@ -162,32 +162,32 @@ def may_run_batched(machine: Machine, called: Iterable[str]) -> bool:
     return (
         machine.order == "together"
         and not machine.shuffles_order_memory
-        and num_blocks > max(1, 2 * num_traced)  # those that are traced run once more, alone
+        and num_blocks > max(1, 2 * num_traced)  # the traced ones run once more, alone
         and machine.num_threads % WARP_SIZE == 0
         and not any(name.startswith(ALONE) for name in called)
     )
 
 
 def run_batched(machine: Machine, body: Body, arguments: dict[str, object], at_end: Body) -> bool:
-    """As run_blocks, without a trace. False: it fell back before the end."""
+    """Like run_blocks, without a trace. Returns False if it fell back before the end."""
     wide = copy(machine)
     wide.memory, wide.init, wide.race, wide.sync = (True for _ in CHECKS)
     indices = machine.indices
     each = max(1, LANES // machine.num_threads)
     try:
-        with np.errstate(all="ignore"):  # as on a GPU: infinity and NaN raise nothing
+        with np.errstate(all="ignore"):  # as on a GPU, infinity and NaN don't raise
             for first in range(0, len(indices), each):
                 wide.turns = 0
                 gang = WideGang(BatchedBlocks(wide, indices[first : first + each]), first)
                 gang.run(body, arguments)
                 at_end(gang.frame)
-    except Exception:  # whatever it is: one after another, the thread blocks will show it
+    except Exception:  # whatever it is, running one block after another will show it
         return False
     return True
 
 
 def saved(arguments: dict[str, object]) -> Callable[[], None]:
-    """Copies the memory that the kernel may write to. The result puts it back."""
+    """Copies the memory that the kernel may write to; calling the result restores it."""
     arrays = [value for value in arguments.values() if isinstance(value, Array)]
     memories = {id(a.memory): a.memory for a in arrays if not a.memory.only_read}.values()
     kept = [(m, m.data.copy(), None if m.written is None else m.written.copy()) for m in memories]

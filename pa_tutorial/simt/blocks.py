@@ -1,9 +1,9 @@
 """Thread blocks, and the gangs of threads in them that meet at barriers.
 
 A gang is a set of threads that execute one statement together. By default the whole thread
-block is one gang. To see other orders, each warp is a gang of its own: then the warps run one
-after another, each from one barrier to the next. (Where nobody looks closer, the threads of
-several thread blocks are one gang; see batched_blocks.py.)
+block is one gang. To try other orders, each warp becomes a separate gang: then the warps run one
+after another, each from one barrier to the next. (Where no closer look is needed, the threads of
+several thread blocks form one gang; see batched_blocks.py.)
 """
 
 from collections.abc import Callable, Collection
@@ -48,12 +48,12 @@ class Block:
             self._run_in_turns(body, arguments)
 
     def _run_in_turns(self, body: Body, arguments: dict[str, object]) -> None:
-        """Each gang from one barrier to the next, in the order that was asked for."""
-        from greenlet import greenlet  # only here: all else works without it
+        """Runs each gang from one barrier to the next, in the requested order."""
+        from greenlet import greenlet  # only here, because everything else works without it
 
         for gang in self.gangs:
             gang.greenlet = greenlet(gang.run)
-            gang.greenlet.gr_context = copy_context()  # NumPy's error state lives there
+            gang.greenlet.gr_context = copy_context()  # it holds NumPy's error state
         waiting = self.machine.arrange(self.gangs)
         while waiting:
             for gang in waiting:
@@ -64,7 +64,7 @@ class Block:
             waiting = here
 
     def meet(self, here: list["Gang"], gone: list["Gang"]) -> None:
-        """All gangs have come to a barrier or to their end."""
+        """All gangs have reached a barrier or have ended."""
         first = here[0]
         for other in here[1:]:
             if other.waits_at != first.waits_at and self.machine.sync:
@@ -84,7 +84,7 @@ class Block:
         a.find("sync", a.waits_at, a.waiting, what, **more)
 
     def shared_array(self, place: int, spec: SharedSpec) -> Array:
-        """The shared array of one place in the kernel: the same for all threads."""
+        """The shared array of one place in the kernel, the same for all threads."""
         if place not in self.shared:
             dtype, shape, memory = spec.dtype, spec.shape, self.dynamic
             if spec.is_dynamic:
@@ -100,7 +100,7 @@ class Block:
 class Gang:
     """Threads first, first + 1, ... of a block, which execute statements together.
 
-    way  the calls and the turns of loops in which they are now
+    way  the calls and loop turns that they are in now
     """
 
     def __init__(self, block: Block, first: int, width: int) -> None:
@@ -129,8 +129,8 @@ class Gang:
         self.done = True
 
     def barrier(self, frame: Frame, place: int, predicate: np.ndarray | None = None) -> None:
-        """Waits for the other threads of the block; `block.votes` then says how many there
-        were and for how many the predicate was true."""
+        """Waits for the other threads of the block; `block.votes` then says how many arrived
+        and for how many of them the predicate was true."""
         lanes, block = frame.lanes, self.block
         if self.machine.sync:
             self._check_all_are_here(lanes, place)
@@ -147,16 +147,16 @@ class Gang:
         waiting = lanes.numbers[0]
         if lanes.count < self.alive.count:
             missing = self.alive.minus(lanes).numbers[0]
-            why = "took another way at a branch or loop"
+            why = "took a different path at a branch or loop"
             self.misses(place, waiting, self.first + missing, why)
         elif lanes.count < self.width and not self.machine.exited_may_skip:
             missing = self.everybody.minus(lanes).numbers[0]
             self.misses(place, waiting, self.first + missing, "has returned")
 
     def misses(self, place: int, waiting: int, missing: int, why: str) -> None:
-        """A lane waits at a barrier for a thread that does not come."""
+        """A lane waits at a barrier for a thread that never reaches it."""
         name = self.machine.thread_name(missing)
-        what = f"waits at a barrier to which {name} does not come: it {why}"
+        what = f"waits at a barrier that {name} never reaches: it {why}"
         more = {"other_block": self.block.index, "other_thread": int(missing)}
         self.find("sync", place, waiting, what, **more)
 
@@ -171,11 +171,11 @@ class Gang:
     def note_access(
         self, memory: Memory, kind: str, cells: np.ndarray, threads: np.ndarray, place: int
     ) -> Conflict | None:
-        """What an access races with, if anything; see races.py."""
+        """What an access races with, or None; see races.py."""
         return record(memory, kind, cells, threads, place, self.block.ordering)
 
     def find(self, check: str, place: int, lane: int, what: str, **more: object) -> None:
-        """A finding about one lane of this gang. `more` are further fields of Finding."""
+        """Reports a finding about one lane of this gang. `more` has further fields of Finding."""
         words = f"{self.name_of(lane)} {what}"
         site, thread = self.machine.places[place], self.first + int(lane)
         finding = Finding(check, words, site, self.block.index, thread, **more)
@@ -190,7 +190,7 @@ class Gang:
     def local_array(
         self, place: int, lanes: Lanes, shape: tuple[int, ...], dtype: np.dtype, name: str
     ) -> Array:
-        """An array of its own for each lane. Executed again, it is unwritten again."""
+        """A separate array for each lane. Each execution makes it anew, unwritten."""
         array = self.locals.get(place)
         size = int(np.prod(shape))
         if array is None:
@@ -212,10 +212,10 @@ def run_blocks(
     at_end: Body,
     only: Collection[Index] | None = None,
 ) -> None:
-    """Runs the kernel's body for all thread blocks, or only these; at_end sees the frame of each
-    gang."""
+    """Runs the kernel's body for all thread blocks, or only for these; at_end gets each gang's
+    frame."""
     indices = [index for index in machine.indices if only is None or index in only]
-    with np.errstate(all="ignore"):  # as on a GPU: infinity and NaN raise nothing
+    with np.errstate(all="ignore"):  # as on a GPU, infinity and NaN don't raise
         for index in machine.arrange(indices):
             block, machine.turns = Block(machine, index), 0
             block.run(body, arguments)

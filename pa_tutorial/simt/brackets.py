@@ -1,4 +1,4 @@
-"""simulate: kernel[grid, block](…), as Numba writes a launch, runs in the simulator."""
+"""simulate makes kernel[grid, block](…), Numba's way to write a launch, run in the simulator."""
 
 import inspect
 from collections.abc import Callable
@@ -22,10 +22,10 @@ class simulate:
     Without the call to simulate, the same lines run on a GPU. `kernel.report` is the report of the
     kernel's last launch. A stream is ignored: one launch ends before the next one begins.
 
-    options  those of `launch`, except shared_bytes, which stands in the brackets
+    options  those of `launch`, except shared_bytes, which is in the brackets
 
     Raises TypeError for an option that `launch` doesn't have. A launch raises what `launch` raises,
-    and Numba's own errors for brackets that Numba refuses.
+    and Numba's own errors for brackets that Numba doesn't accept.
     """
 
     def __init__(self, **options: object) -> None:
@@ -49,7 +49,7 @@ class simulate:
 
 
 def configure_with(options: dict[str, object]) -> Callable:
-    """A method for Numba's kernels, in place of the one that prepares a launch on a GPU."""
+    """A method for Numba's kernels that replaces the one that prepares a launch on a GPU."""
 
     def configure(
         kernel: CUDADispatcher, griddim: object, blockdim: object, stream: object = 0,

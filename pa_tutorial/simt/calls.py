@@ -31,7 +31,7 @@ class Calls(Expressions):
         if plain_function(callee) is not None:
             return self._call_device_function(node, plain_function(callee))
         if node.keywords:
-            raise self.source.unsupported(node, "arguments by name are for device functions only")
+            raise self.source.unsupported(node, "only device functions take arguments by name")
         if callee is print:
             return self._print(node)
         if name in ("grid", "gridsize"):
@@ -61,7 +61,7 @@ class Calls(Expressions):
             raise self.source.unsupported(
                 node,
                 f"{ast.unparse(node.func)} is a plain Python function, which a kernel cannot call; "
-                "one of your own can have @cuda.jit(device=True) above it",
+                "if it is yours, put @cuda.jit(device=True) above it",
             )
         raise self.source.unknown(node, ast.unparse(node.func))
 
@@ -84,11 +84,11 @@ class Calls(Expressions):
     def _check_ndim(self, node: ast.Call) -> None:
         if any(type(n) is not int or n not in (1, 2, 3) for n in map(self.constant, node.args)):
             text = ast.unparse(node)
-            why = f"{text}: a grid has 1, 2 or 3 dimensions, and the kernel itself says how many"
+            why = f"{text}: a grid has 1, 2 or 3 dimensions; write the number as a constant"
             raise self.source.unsupported(node, why)
 
     def _print(self, node: ast.Call) -> Run:
-        """A line for each lane at work, in the form that Numba gives to the printf of CUDA."""
+        """One line per active lane, in the form that Numba passes to CUDA's printf."""
         self.program.called.add("print")
         texts = [self.known(a) for a in node.args]
         values = [
@@ -115,12 +115,12 @@ class Calls(Expressions):
         return run
 
     def _must_take(self, node: ast.Call, function: object) -> None:
-        """Numba knows Python's functions with fewer arguments than Python does."""
+        """Numba accepts fewer arguments than Python for some of Python's functions."""
         try:
             signature(function).bind(*node.args)
         except TypeError:
             raise self.source.unsupported(
-                node, f"{ast.unparse(node)}: not with {len(node.args)} arguments"
+                node, f"{ast.unparse(node)}: it can't take {len(node.args)} arguments here"
             ) from None
 
     def _call_device_function(self, node: ast.Call, function: FunctionType) -> Run:
@@ -146,7 +146,7 @@ class Calls(Expressions):
         return _in_type(run, result)
 
     def _by_name(self, node: ast.Call, function: FunctionType) -> dict[str, ast.expr]:
-        """Parameter -> what the call, or its default, gives it."""
+        """Parameter -> the argument that the call passes, or the default."""
         names = names_of(function)
         defaults = zip(names[::-1], (function.__defaults__ or ())[::-1], strict=False)
         by_name = {name: ast.copy_location(ast.Constant(value), node) for name, value in defaults}
@@ -159,7 +159,7 @@ class Calls(Expressions):
         return by_name
 
     def _declared(self, node: ast.Call, function: FunctionType) -> tuple[dict[str, Type], Type]:
-        """The types that a signature gives to the parameters and to the result, if there is one."""
+        """The types of the parameters and of the result, if there is a signature."""
         several = declared(function)
         if len(several) > 1:
             raise self.source.unknown(node, f"{function.__name__}: it has several signatures")
@@ -167,18 +167,18 @@ class Calls(Expressions):
         return dict(zip(names_of(function), types, strict=False)), result
 
     def array(self, node: ast.Call, kind: str, name: str) -> Run:
-        """cuda.shared.array and cuda.local.array: their shape is known before the kernel runs."""
+        """cuda.shared.array and cuda.local.array, whose shape is known before the kernel runs."""
         by_name = dict(zip(("shape", "dtype", "alignment"), node.args, strict=False))
         by_name |= {keyword.arg: keyword.value for keyword in node.keywords}
         values = {key: self._array_argument(node, key, value) for key, value in by_name.items()}
         if not {"shape", "dtype"} <= set(values) <= {"shape", "dtype", "alignment"}:
-            raise self.source.unsupported(node, "an array takes shape, dtype and maybe alignment")
+            raise self.source.unsupported(node, "an array takes shape, dtype and an alignment")
         shape, dtype = values["shape"], cast_target(values["dtype"])
         if dtype is None:
             raise self.source.unknown(node, f"an array of {values['dtype']}")
         shape = shape if isinstance(shape, tuple) else (shape,)
         if not all(isinstance(n, int | np.integer) and n >= 0 for n in shape):
-            raise self.source.unsupported(node, "the shape of an array is whole numbers")
+            raise self.source.unsupported(node, "the shape of an array must be whole numbers")
         shape = tuple(int(n) for n in shape)
         place = self.program.machine.add_place(self.source.site(node))
         name = name or kind
@@ -200,7 +200,7 @@ class Calls(Expressions):
         text = ast.unparse(value)
         sizes = value.elts if isinstance(value, ast.Tuple) else [value]
         if any(isinstance(size, ast.BinOp) for size in sizes):
-            why = f"the {key} of an array is a number or a name: Numba does not take {text}"
+            why = f"the {key} of an array must be a number or a name: Numba doesn't take {text}"
             raise self.source.unsupported(node, why)
         raise self.source.unknown(node, f"{text}, the {key} of an array, before the kernel runs")
 
@@ -222,7 +222,7 @@ def _length(thing: object) -> object:
 
 
 def _printed(value: object, lane: int) -> str:
-    """As Numba prints it: %lld, %llu, %f, or a text."""
+    """A value as Numba prints it: %lld, %llu, %f, or text."""
     if isinstance(value, tuple):
         parts = [_printed(part, lane) for part in value]
         return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"

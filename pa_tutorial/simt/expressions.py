@@ -1,6 +1,6 @@
 """Expressions of a kernel, translated once into Python functions of a frame.
 
-`translate(node)` gives a function that computes the node's value for all lanes at work. What is
+`translate(node)` returns a function that computes the node's value for all active lanes. What is
 known before the kernel runs (closure variables, globals, constants) is folded in.
 """
 
@@ -37,7 +37,7 @@ class Expressions(Known):
         return self._fixed(node, node.value)
 
     def _fixed(self, node: ast.AST, value: object) -> Run:
-        """A value that is the same in every run."""
+        """A value that never changes."""
         if isinstance(value, tuple):
             parts = tuple(self._fixed(node, part)(None) for part in value)
             return lambda frame: parts
@@ -53,7 +53,7 @@ class Expressions(Known):
         if cuda_name(value) in REGISTERS:
             raise self.source.unsupported(node, f"{text} has parts: {text}.x, {text}.y, {text}.z")
         if plain_function(value) or isinstance(value, np.dtype):
-            return lambda frame: value  # only calls and arrays can do something with it
+            return lambda frame: value  # only calls and arrays can use it
         raise self.source.unknown(node, f"{text}, a {type(value).__name__}, as a value")
 
     def _on_name(self, node: ast.Name) -> Run:
@@ -122,7 +122,7 @@ class Expressions(Known):
         return lambda frame: divide(frame, left(frame), right(frame))
 
     def applied(self, node: ast.AST, kind: type) -> Callable[[Frame, Value, Value], Value]:
-        """An operator on two values; an integer divided by zero is an error."""
+        """An operator on two values; dividing an integer by zero is an error."""
         apply = arithmetic.binary(kind)
         if kind not in arithmetic.DIVISIONS:
             return lambda frame, a, b: apply(a, b)
@@ -155,7 +155,7 @@ class Expressions(Known):
         return lambda frame: apply(operand(frame))
 
     def _on_compare(self, node: ast.Compare) -> Run:
-        """a < b, or a < b < c: then c is computed only by the lanes for which a < b."""
+        """a < b, or a < b < c, where only the lanes with a < b compute c."""
         first, *rest = (self.translate(n) for n in (node.left, *node.comparators))
         for op in node.ops:
             if type(op) not in arithmetic.OPERATORS:
@@ -182,7 +182,7 @@ class Expressions(Known):
         return chain
 
     def _on_boolop(self, node: ast.BoolOp) -> Run:
-        """`and` and `or`: the right side is computed only by the lanes that need it."""
+        """`and` and `or`: only the lanes that need the right side compute it."""
         parts = [self.translate(part) for part in node.values]
         go_on_if = isinstance(node.op, ast.And)
 
@@ -250,7 +250,7 @@ class Expressions(Known):
         )
 
     def index(self, node: ast.expr) -> Callable[[Frame, object], tuple]:
-        """What stands in the brackets behind an array, as a tuple of numbers and slices.
+        """What is in the brackets after an array, as a tuple of numbers and slices.
 
         A negative constant counts from the end of its axis.
         """
@@ -283,17 +283,17 @@ def in_brackets(node: ast.expr) -> list[ast.expr]:
 
 
 def has_slices(node: ast.expr) -> bool:
-    """Are there slices in the brackets? Only the text can put them there: they are no values."""
+    """Are there slices in the brackets? The text shows it, because no variable holds a slice."""
     return any(isinstance(part, ast.Slice) for part in in_brackets(node))
 
 
 def chosen(frame: Frame, outer: object, new: object, old: object) -> object:
-    """`new` in the lanes at work, `old` in the other lanes of `outer`."""
+    """`new` in the active lanes, `old` in the other lanes of `outer`."""
     return new if frame.lanes is outer else merged(old, new, frame.lanes)
 
 
 def _from_the_ends(indices: list, ends: list[int], array: object) -> tuple:
-    """-1 is the last item of its axis. What is outside stays as it is."""
+    """-1 becomes the last item of its axis. An index that is out of bounds is left as it is."""
     if isinstance(array, Array):
         for axis in (axis for axis in ends if axis < array.ndim):
             from_start = indices[axis] + array.shape[axis]
@@ -303,7 +303,7 @@ def _from_the_ends(indices: list, ends: list[int], array: object) -> tuple:
 
 
 def _item_of_tuple(frame: Frame, values: tuple, index: Value) -> object:
-    """values[index], where each lane may have its own index."""
+    """values[index], where the index may differ from lane to lane."""
     if dtype_of(index).kind not in "iu":
         raise TypeError(f"an index of a tuple must be an integer, not {dtype_of(index)}")
     if not isinstance(index, np.ndarray):
@@ -316,10 +316,10 @@ def _item_of_tuple(frame: Frame, values: tuple, index: Value) -> object:
 
 
 def _unassigned(frame: Frame, name: str, place: int) -> object:
-    """A variable that some lanes read without having given it a value."""
+    """A variable that some lanes read before assigning to it."""
     gang, variable = frame.gang, frame.variables.get(name)
     without = frame.lanes.minus(variable.holders) if variable else frame.lanes
     if gang.machine.init:
-        what = f"reads the variable {name}, to which it has given no value"
+        what = f"reads the variable {name} before assigning to it"
         gang.find("init", place, without.numbers[0], what)
     return variable.value if variable else 0

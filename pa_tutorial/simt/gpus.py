@@ -10,15 +10,15 @@ KB, MB, GB = 1024, 1024**2, 1000**3
 MAX_THREADS = 1024  # of a thread block, on every GPU
 MAX_GRID_YZ = 65_535  # thread blocks along axis y or z of a grid
 REGISTER = 4  # bytes
-REGISTERS_AT_ONCE = 256  # a warp gets its registers in pieces of this many
+REGISTERS_AT_ONCE = 256  # a warp's registers are allocated in units of this many
 SHARED_AT_ONCE = 128  # bytes
-RESERVED_SHARED = 1 * KB  # of each thread block, kept by CUDA itself
+RESERVED_SHARED = 1 * KB  # per thread block, for CUDA itself
 NUM_SCHEDULERS = 4  # each has a quarter of the registers, for its own warps
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """Bytes, or numbers of a multiprocessor where nothing else is said."""
+    """Sizes of a GPU: bytes, or counts per multiprocessor unless a comment says otherwise."""
 
     name: str
     num_multiprocessors: int
@@ -40,11 +40,11 @@ class Gpu:
     def resident_blocks(
         self, num_threads: int, registers: int, shared_bytes: int
     ) -> dict[str, int]:
-        """How many thread blocks fit at the same time, by each resource; the smallest counts.
+        """How many thread blocks each resource has room for at a time; the smallest number counts.
 
-        num_threads   of a thread block
-        registers     of a thread
-        shared_bytes  of a thread block, static and dynamic together
+        num_threads   per thread block
+        registers     per thread
+        shared_bytes  per thread block, static and dynamic together
 
         Raises ValueError if not even one thread block can be launched.
         """

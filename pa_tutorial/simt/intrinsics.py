@@ -1,7 +1,7 @@
-"""What `cuda.…` means inside a kernel, apart from the functions of warps.
+"""What `cuda.…` means inside a kernel, apart from warp functions (warp.py).
 
-A function that a kernel calls takes the frame (who is at work) and the place (a number that
-stands for the expression in the kernel), then what the kernel passes.
+A function that a kernel calls takes the frame (which lanes are active) and the place (the number
+of the expression in the kernel), then what the kernel passes.
 """
 
 from collections.abc import Callable
@@ -74,7 +74,7 @@ def _counting(answer: Callable[[int, int], int]) -> Callable:
 
 
 def _atomic(combine: Callable[[Value, Value], Value]) -> Callable:
-    """One lane after another: read, combine, write; every lane gets what it read."""
+    """One lane after another reads, combines and writes; each lane gets back what it read."""
 
     def atomic(frame: Frame, place: int, array: Array, index: object, value: Value) -> np.ndarray:
         def update(old: Value, lane: int) -> Value:
@@ -89,7 +89,7 @@ def _atomic(combine: Callable[[Value, Value], Value]) -> Callable:
 def cas(
     frame: Frame, place: int, array: Array, index: object, expected: Value, value: Value
 ) -> np.ndarray:
-    """Writes the value where the expected one is found."""
+    """Compare and swap: stores the value if the item holds the expected one."""
     if array.dtype.kind not in "iu":
         raise TypeError(f"atomic.cas works on integers, not {array.dtype}")
     width = frame.gang.width
@@ -107,7 +107,7 @@ def _one_by_one(
 ) -> np.ndarray:
     indices = index if isinstance(index, tuple) else (index,)
     if len(indices) != array.ndim:
-        raise TypeError(f"{array.name} has {array.ndim} dimensions, the index {len(indices)}")
+        raise TypeError(f"{array.name} has {array.ndim} dimensions, the index has {len(indices)}")
     array.must_be_writable()
     items, lanes = locate(frame, array, indices, place)
     before = np.zeros(frame.gang.width, array.dtype)
@@ -144,7 +144,7 @@ def _on_bits(
 
 
 def fma(frame: Frame, place: int, a: Value, b: Value, c: Value) -> Value:
-    """a * b + c, rounded once (for float64: nearly, in the widest float there is)."""
+    """a * b + c, rounded once (float64: nearly so, computed in the widest float available)."""
     dtypes = [dtype_of(v) for v in (a, b, c)]
     single = all(d == FLOAT32 for d in dtypes)
     wide = np.float64 if single else np.longdouble
@@ -153,7 +153,7 @@ def fma(frame: Frame, place: int, a: Value, b: Value, c: Value) -> Value:
 
 
 def brev(frame: Frame, place: int, value: Value) -> Value:
-    """The bits in reverse order: of 64 bits for uint64, else of 32, as Numba chooses."""
+    """The bits in reverse order: 64 of them for uint64, else 32, as in Numba."""
     dtype = np.dtype(np.uint64 if dtype_of(value) == np.uint64 else np.uint32)
     reverse = _on_bits(lambda bits, width: int(f"{bits:0{width}b}"[::-1], 2), lambda own: own)
     return reverse(frame, place, cast(value, dtype))
@@ -167,7 +167,7 @@ FUNCTIONS: dict[str, Callable] = {
     "syncthreads_and": _counting(lambda present, true: true == present),
     "syncthreads_or": _counting(lambda present, true: true > 0),
     "atomic.add": _atomic(lambda old, value: old + value),
-    # Numba stores what is larger or smaller: NaN isn't, and nothing is larger than NaN.
+    # Numba stores a value only if it is larger (or smaller). A comparison with NaN is never true.
     "atomic.max": _atomic(lambda old, value: value if value > old else old),
     "atomic.min": _atomic(lambda old, value: value if value < old else old),
     "atomic.cas": cas,

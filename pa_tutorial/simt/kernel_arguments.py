@@ -20,8 +20,8 @@ def convert(
 ) -> dict[str, object]:
     """Arguments as the kernel sees them. Arrays that share bytes share one Memory.
 
-    found           those of them that are arrays, as NumPy arrays
-    may_be_written  names of arguments; a memory that none of them views is only read
+    found           the arguments that are arrays, as NumPy arrays
+    may_be_written  names of arguments; a memory that none of them views is read-only
     """
     memories = _memories(machine, [_extent(arguments[name], found[name]) for name in found])
     converted = {
@@ -35,7 +35,7 @@ def convert(
 
 
 def function_of(kernel: Callable) -> FunctionType:
-    """The plain function of a kernel, which alone can be launched."""
+    """The plain function of a kernel; TypeError for anything that can't be launched."""
     function = plain_function(kernel) or kernel
     if not hasattr(function, "__code__"):
         raise TypeError(
@@ -50,18 +50,18 @@ def function_of(kernel: Callable) -> FunctionType:
 
 
 def named(function: FunctionType, values: Sequence[object]) -> dict[str, object]:
-    """The arguments of a launch by their names."""
+    """The arguments of a launch, by name."""
     names = names_of(function)
     if len(values) != len(names):
         raise TypeError(
             f"{function.__name__} takes {len(names)} arguments ({', '.join(names)}); "
-            f"{len(values)} were given"
+            f"it got {len(values)}"
         )
     return dict(zip(names, values, strict=True))
 
 
 def arrays_of(arguments: dict[str, object]) -> dict[str, np.ndarray]:
-    """Those that are arrays, torch tensors too, as NumPy arrays over the same memory."""
+    """The arrays and torch tensors among them, as NumPy arrays over the same memory."""
     arrays = {name: _as_numpy(name, value) for name, value in arguments.items()}
     return {name: array for name, array in arrays.items() if array is not None}
 
@@ -77,7 +77,7 @@ def _as_numpy(name: str, value: object) -> np.ndarray | None:
             why = f"{name}: {error}"
             if "ScalarType" in str(error):
                 why = (
-                    f"{name} is {value.dtype}, which NumPy does not have; pass its bits: "
+                    f"{name} is {value.dtype}, which NumPy doesn't have; pass its bits: "
                     f"{name}.view(torch.uint16)"
                 )
             raise TypeError(why) from None
@@ -86,17 +86,17 @@ def _as_numpy(name: str, value: object) -> np.ndarray | None:
     if not isinstance(value, np.ndarray):
         return None
     if isinstance(value, np.ma.MaskedArray):
-        raise TypeError(f"{name} is a masked array; a kernel takes its data or its filled()")
+        raise TypeError(f"{name} is a masked array; pass its .data or .filled()")
     if value.dtype not in DTYPES:
         allowed = "integers and floats of at most 64 bits, in the byte order of this machine"
         raise TypeError(f"{name} holds {value.dtype.str}; a kernel computes with {allowed}")
     if any(stride % value.itemsize for stride in value.strides):
-        raise TypeError(f"{name} has strides {value.strides} that are no multiples of its items")
+        raise TypeError(f"{name} has strides {value.strides}, not multiples of its itemsize")
     return value
 
 
 def _extent(value: object, array: np.ndarray) -> tuple[int, int]:
-    """First and one past the last byte of the allocation that an argument is a view of."""
+    """The first byte of the allocation that an argument views, and one past its last."""
     if value is array:
         return root_extent(array)
     storage = value.untyped_storage()  # of a torch tensor
@@ -104,9 +104,9 @@ def _extent(value: object, array: np.ndarray) -> tuple[int, int]:
 
 
 def _memories(machine: Machine, extents: list[tuple[int, int]]) -> list[tuple[int, Memory]]:
-    """(first byte, memory) of each allocation; extents that overlap are one.
+    """(first byte, memory) of each allocation; overlapping extents are one allocation.
 
-    Their addresses follow the order of the arguments, so that they are the same in every run.
+    Addresses follow the order of the arguments, so they are the same in every run.
     """
     joined: list[list[int]] = []
     for low, high in sorted(extents):
@@ -124,7 +124,7 @@ def _memories(machine: Machine, extents: list[tuple[int, int]]) -> list[tuple[in
 
 
 def _first_in(numbers: list[int], low: int, high: int) -> int:
-    """Index of the first number in [low, high); an empty range holds low."""
+    """Index of the first number in [low, high); an empty range counts as holding low."""
     return next(i for i, number in enumerate(numbers) if low <= number < max(high, low + 1))
 
 
@@ -139,7 +139,7 @@ def _view(name: str, array: np.ndarray, memories: list[tuple[int, Memory]]) -> A
 
 
 def forget(name: str, arguments: dict[str, object]) -> None:
-    """Nothing has been written into this argument."""
+    """Marks this argument as unwritten."""
     array = arguments.get(name)
     if not isinstance(array, Array):
         raise ValueError(f"unwritten: {name!r} is no array argument of the kernel")

@@ -1,6 +1,6 @@
-"""What is known before a kernel runs: constants, globals, variables of the function around it.
+"""What is known before a kernel runs: constants, globals, variables of the enclosing function.
 
-They are folded in when the kernel is translated, as C++ templates and Numba do.
+They are folded in when the kernel is translated, as C++ templates and Numba do it.
 """
 
 import ast
@@ -19,10 +19,10 @@ LITERAL = ast.Constant | ast.BinOp | ast.UnaryOp | ast.operator | ast.unaryop
 
 
 class Known:
-    """Finds what the names and constants of one function stand for.
+    """Finds what the names and constants of one function mean.
 
-    program  adds places and translates the functions that this one calls
-    functions  parameters that are functions: they are known before the kernel runs, too
+    program    adds places and translates the functions that this one calls
+    functions  parameters that are functions, which are known before the kernel runs too
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Known:
         self.variables = set(function.__code__.co_varnames) - set(functions)
 
     def known(self, node: ast.AST) -> object:
-        """The Python object that a node stands for, or UNKNOWN."""
+        """The Python object that a node refers to, or UNKNOWN."""
         match node:
             case ast.Constant(value=value):
                 return value
@@ -59,7 +59,7 @@ class Known:
         return UNKNOWN
 
     def constant(self, node: ast.expr) -> object:
-        """As `known`, and looks into variables of the kernel that are given a value once."""
+        """Like `known`, but also looks into the kernel's variables that are assigned once."""
         match node:
             case ast.Name(id=name) if _ends_before(self.constants.get(name), node):
                 return self.constant(self.constants[name])
@@ -89,11 +89,11 @@ class Known:
         raise self.source.unknown(node)
 
 
-@lru_cache(maxsize=512)  # a kernel is launched often, and its text stays
+@lru_cache(maxsize=512)  # a kernel is launched often, and its text doesn't change
 def _constants(tree: ast.FunctionDef) -> dict[str, ast.expr]:
-    """Variables that are given a value once, and what they are given.
+    """Variables that are assigned once, and what is assigned to them.
 
-    N = 32 in a kernel is a constant for Numba, which can be the shape of an array.
+    To Numba, N = 32 in a kernel is a constant, which can be the shape of an array.
     """
     constants: dict[str, ast.expr] = {}
     assignments: dict[str, list[ast.AST]] = {}
@@ -111,14 +111,14 @@ def _constants(tree: ast.FunctionDef) -> dict[str, ast.expr]:
 
 
 def _ends_before(value: ast.expr | None, use: ast.expr) -> bool:
-    """Does the value of a variable stand before its use? (So looking for it comes to an end.)"""
+    """Is a variable assigned before its use? (If so, the search for its value ends.)"""
     return value is not None and (
         (value.end_lineno, value.end_col_offset) <= (use.lineno, use.col_offset)
     )
 
 
 def _folded(node: ast.BinOp | ast.UnaryOp) -> object:
-    """Literals only, computed before the kernel runs as Python does: -2 * 16 * 16."""
+    """Literals only, computed before the kernel runs, as Python does: -2 * 16 * 16."""
     code = compile(ast.fix_missing_locations(ast.Expression(node)), "", "eval")
     try:
         return eval(code, {"__builtins__": {}})

@@ -1,8 +1,8 @@
 """Sets of lanes: who executes the next statement.
 
-A warp executes one statement at a time for all its lanes. At a branch, some lanes go one way
-and wait while the others go the other way: divergence. So every statement is executed by a set
-of lanes, and every variable remembers which lanes have given it a value.
+A warp executes one statement at a time for all its lanes. At a branch, some lanes take one path
+and wait while the others take the other; this is divergence. So every statement is executed by a
+set of lanes, and every variable remembers which lanes have assigned to it.
 """
 
 from dataclasses import dataclass, field
@@ -26,16 +26,16 @@ class Lanes:
 
     @cached_property
     def numbers(self) -> np.ndarray:
-        """The lanes of the set, rising."""
+        """The lanes of the set, in ascending order."""
         return np.flatnonzero(self.flags)
 
     @cached_property
     def ends(self) -> np.ndarray:
-        """The first and the last lane: enough to say that several read one address."""
+        """The first and the last lane, enough to tell that several lanes read one address."""
         return self.numbers[[0, -1]] if self.count > 1 else self.numbers
 
     def where(self, condition: Value) -> "Lanes":
-        """The lanes of this set for which the condition holds; this very set if all do."""
+        """The lanes of this set for which the condition holds; this set itself if all do."""
         if not isinstance(condition, np.ndarray):
             return self if condition else self.nobody
         flags = condition if self.everyone else condition & self.flags
@@ -48,7 +48,7 @@ class Lanes:
         return Lanes(self.flags & ~other.flags)
 
     def join(self, a: "Lanes", b: "Lanes") -> "Lanes":
-        """a and b, two parts of this set, together; this very set if that is everybody."""
+        """The union of a and b, two parts of this set; this set itself if that is all of it."""
         if not b.count:
             return self if a.count == self.count else a
         if not a.count:
@@ -69,10 +69,10 @@ class Lanes:
 
 @dataclass(slots=True)  # faster, and a new one is made at every assignment
 class Variable:
-    """A name in a frame: what it was given last, by which lanes, and what others still hold.
+    """A name in a frame: its latest value, the lanes that have it, and what other lanes still hold.
 
-    older  values of lanes that have not been given the last one, and are of another kind than
-           it: numbers of another type, other arrays. They meet only if somebody reads both.
+    older  values of lanes without the latest one, where their kind differs from it: numbers of
+           another type, other arrays. They are merged only if a read needs both.
     """
 
     value: object
@@ -80,7 +80,7 @@ class Variable:
     older: tuple["Variable", ...] = ()
 
     def read(self, lanes: Lanes) -> object:
-        """The value in these lanes, which all have one."""
+        """The value in these lanes, all of which must have one."""
         if not self.older:
             return self.value
         first, *rest = (
@@ -99,7 +99,7 @@ class Variable:
         return Lanes(np.logical_or.reduce([v.lanes.flags for v in (self, *self.older)]))
 
     def assigned(self, value: object, lanes: Lanes) -> "Variable":
-        """After an assignment in these lanes."""
+        """The variable after an assignment in these lanes."""
         if not self.older and (value is self.value or same_kind(value, self.value)):
             covered = self.lanes.covers(lanes)
             both = self.lanes if covered else Lanes(self.lanes.flags | lanes.flags)
@@ -109,17 +109,17 @@ class Variable:
         return Variable(value, lanes, older)
 
     def without(self, lanes: Lanes) -> "Variable | None":
-        """What is left to the other lanes; None if nothing."""
+        """What the other lanes still hold; None if nothing."""
         remaining = self.lanes.minus(lanes)
         return Variable(self.value, remaining) if remaining.count else None
 
 
 @dataclass
 class Frame:
-    """One call of a function by the lanes of a gang: its variables, and who is at work.
+    """One call of a function by the lanes of a gang: its variables, and which lanes are active.
 
     lanes      who executes the next statement
-    broken, continued   lanes that have left the innermost loop, or this turn of it
+    broken, continued   lanes that have left the innermost loop, or its current turn
     """
 
     gang: object
@@ -130,7 +130,7 @@ class Frame:
     continued: Lanes | None = None
 
     def assign(self, name: str, value: object) -> None:
-        """name = value, in the lanes at work; the others keep what they have."""
+        """name = value, in the active lanes; the others keep what they have."""
         lanes, old = self.lanes, self.variables.get(name)
         if old is None or (not old.older and (old.lanes is lanes or lanes.covers(old.lanes))):
             self.variables[name] = Variable(value, lanes)
@@ -139,12 +139,12 @@ class Frame:
 
 
 def same_kind(a: object, b: object) -> bool:
-    """Are these numbers of one type, which can stand in one array?"""
+    """Are these numbers of one type, so that one array can hold them?"""
     return isinstance(a, NUMBERS) and isinstance(b, NUMBERS) and dtype_of(a) == dtype_of(b)
 
 
 def merged(old: object, new: object, lanes: Lanes) -> object:
-    """`new` in these lanes, `old` in the others; tuples and array views as well as numbers."""
+    """`new` in these lanes, `old` in the others: numbers, tuples or array views."""
     if isinstance(old, tuple) and isinstance(new, tuple) and len(old) == len(new):
         return tuple(merged(a, b, lanes) for a, b in zip(old, new, strict=True))
     if hasattr(new, "merged_with"):

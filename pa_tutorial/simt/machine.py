@@ -1,4 +1,4 @@
-"""The machine: what all thread blocks of one launch share. Options, places, findings."""
+"""The machine: options, places and findings, which all thread blocks of one launch share."""
 
 import math
 import random
@@ -41,9 +41,9 @@ class Machine:
     """What all thread blocks of a launch share.
 
     recorder   notes what the traced thread blocks do; None: none is traced
-    places     every place of the kernel that touches memory, waits, calls or repeats, by number
-    moments    for each finding how many records there were; None: not of a traced block
-    max_turns  turns of loops that a thread block may take: a kernel that hangs is an error
+    places     every place of the kernel that accesses memory, waits, calls or loops, by number
+    moments    per finding, the number of records at that time; None: its block isn't traced
+    max_turns  loop turns that a thread block may take before it counts as hanging, an error
     """
 
     grid: tuple[int, int, int]
@@ -75,20 +75,20 @@ class Machine:
 
     @property
     def indices(self) -> list[tuple[int, int, int]]:
-        """Of all thread blocks; x counts fastest."""
+        """The indices of all thread blocks, x fastest."""
         gx, gy, gz = self.grid
         return [(x, y, z) for z in range(gz) for y in range(gy) for x in range(gx)]
 
     def add_place(self, site: Site) -> int:
         self.places.append(site)
         if len(self.places) > PLACES:
-            raise OverflowError(f"a kernel may touch memory in at most {PLACES} places")
+            raise OverflowError(f"a kernel may access memory in at most {PLACES} places")
         return len(self.places) - 1
 
     def find(self, finding: Finding, recorder: Recorder | None = None) -> None:
-        """Raises the finding, or keeps it; each pair of places is kept once.
+        """Raises the finding, or collects it, once per pair of places.
 
-        recorder  of the thread block, if it is traced
+        recorder  the thread block's, if it is traced
         """
         if not self.collect:
             raise SimtError(finding)
@@ -106,7 +106,7 @@ class Machine:
     def thread_name(self, thread: int) -> str:
         """ "thread 37"; in a block of several dimensions "thread 37 = (5, 1, 0)"."""
         bx, by, bz = self.block
-        thread = int(thread)  # a NumPy integer would be quoted as one
+        thread = int(thread)  # a NumPy integer would print as np.int64(…)
         index = thread % bx, thread // bx % by, thread // (bx * by)
         return f"thread {thread}" if by == bz == 1 else f"thread {thread} = {index}"
 
@@ -119,18 +119,18 @@ class Machine:
         if self.turns > self.max_turns:
             site = self.places[place]
             raise RuntimeError(
-                f"{self.max_turns} turns of loops in one thread block and no end: line "
-                f"{site.line} of {site.function}: {site.code}\nA larger max_turns lets it go on."
+                f"{self.max_turns} loop turns in one thread block and no end: line "
+                f"{site.line} of {site.function}: {site.code}\nA larger max_turns lets it continue."
             )
 
     def allocate(self, num_bytes: int) -> int:
-        """A new invented address."""
+        """A new, made-up address."""
         address = self.next_address
         self.next_address += aligned(max(num_bytes, 1), ALIGNMENT)
         return address
 
     def arrange(self, items: list) -> list:
-        """In the order that was asked for."""
+        """The items in the requested order."""
         if self.order == "reverse":
             return items[::-1]
         if isinstance(self.order, int):
@@ -138,7 +138,7 @@ class Machine:
         return items
 
     def new_ordering(self, index: tuple[int, int, int]) -> Ordering:
-        """For a thread block that starts: its intervals have numbers that no other has."""
+        """For a thread block that starts; no other block shares the numbers of its intervals."""
         order = Ordering(self.num_threads, self.intervals)
         self.births.append((order.birth, index))
         return order
@@ -149,7 +149,7 @@ class Machine:
     def reserve_shared(
         self, shape: tuple[int, ...], dtype: np.dtype, alignment: int, name: str
     ) -> SharedSpec:
-        """A static shared array gets its address; shape (0,) is the dynamic shared memory."""
+        """Gives a static shared array its address; shape (0,) is the dynamic shared memory."""
         spec = SharedSpec(shape, dtype, name, aligned(self.static_bytes, alignment))
         if not spec.is_dynamic:
             self.static_bytes = spec.address + spec.num_bytes

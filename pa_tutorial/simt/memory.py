@@ -1,9 +1,9 @@
-"""Memory as bytes, with a shadow that remembers who touched them; arrays as views of it.
+"""Memory as bytes, with a shadow that remembers who accessed them; arrays as views of it.
 
 A Memory is one allocation: a NumPy array of the caller, a shared array of a thread block, the
-dynamic shared memory, or one local array of every lane. Arrays are views: several of them may
-lie over the same bytes, with different types. So what the checks remember, they remember by
-address. The smallest item of any view gives the size of a cell of the shadow.
+dynamic shared memory, or one local array of every lane. Arrays are views, and several of them may
+cover the same bytes with different types. So the checks remember accesses by address. The smallest
+item of any view determines the size of a shadow cell.
 """
 
 import math
@@ -12,7 +12,7 @@ import numpy as np
 
 from pa_tutorial.simt.lanes import Lanes
 
-# Addresses are invented, so that they are the same in every run. cudaMalloc aligns to 256 bytes.
+# Addresses are made up, so that they are the same in every run. cudaMalloc aligns to 256 bytes.
 ALIGNMENT = 256
 LARGEST_ITEM = 16  # bytes; also the alignment of the dynamic shared memory
 
@@ -23,10 +23,10 @@ class Memory:
     data         [num_bytes] uint8
     space        "global", "shared" or "local"
     address      of the first byte
-    cell         bytes under one cell of the shadow: the smallest item of any view so far
-    written      [num_cells] bool: has anything been written here? None: all of it
-    only_read    the kernel's text writes nowhere into it, so no access to it can race
-    accesses    kind of access -> stamps [num_cells] int64 of the last ones, see races.py
+    cell         bytes covered by one shadow cell: the smallest item of any view so far
+    written      [num_cells] bool: was it ever written? None: all of it was
+    only_read    the kernel's text never writes to it, so no access to it can race
+    accesses     kind of access -> stamps [num_cells] int64 of the latest ones, see races.py
     """
 
     def __init__(self, data: np.ndarray, space: str, address: int, written: bool) -> None:
@@ -35,21 +35,21 @@ class Memory:
         self.written = None if written else np.zeros(self.num_cells, bool)
         self.accesses: dict[str, tuple[np.ndarray, ...]] = {}
         self.only_read = False
-        self.scratch = np.zeros(0, np.int64)  # room to sort the lanes of one access by cell
+        self.scratch = np.zeros(0, np.int64)  # for sorting the lanes of one access by cell
 
     @property
     def num_cells(self) -> int:
         return -(-len(self.data) // self.cell)
 
     def noted(self, kind: str, count: int) -> tuple[np.ndarray, ...]:
-        """`count` stamps for each cell, made when the first access of a kind is noted."""
+        """`count` stamps per cell, allocated when the first access of a kind is noted."""
         if kind not in self.accesses:
             stamps = np.zeros((count, self.num_cells), np.int64)
             self.accesses[kind] = tuple(stamps)
         return self.accesses[kind]
 
     def room(self) -> np.ndarray:
-        """[num_cells] int64, of any content."""
+        """[num_cells] int64 with arbitrary contents."""
         if len(self.scratch) < self.num_cells:
             self.scratch = np.zeros(self.num_cells, np.int64)
         return self.scratch
@@ -71,15 +71,15 @@ class Memory:
 class Array:
     """A view of a memory, as a kernel sees it.
 
-    flat     the memory in items of the array's type
-    shape    sizes; a number, or one for each lane
+    flat     the memory as items of the array's type
+    shape    sizes; a number, or one per lane
     strides  in items
-    start    item of flat that is element [0, 0, ...]; a number, or one for each lane
-    absent   [width] bool: lanes whose view is of nothing, after a finding; None: no lane
+    start    item of flat that is element [0, 0, ...]; a number, or one per lane
+    absent   [width] bool: lanes that have no valid view, after a finding; None: no lane
     """
 
     absent: np.ndarray | None = None
-    base: "Array | None" = None  # the array that this is a view of; None: it is whole
+    base: "Array | None" = None  # the array that this is a view of; None: it isn't a view
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class Array:
 
     def must_be_writable(self) -> None:
         if self.read_only:
-            raise TypeError(f"{self.name} is read-only: Numba does not store into it")
+            raise TypeError(f"{self.name} is read-only: Numba doesn't store into it")
 
     def view(self, shape: tuple, strides: tuple[int, ...], start: object, what: str) -> "Array":
         """Another view of the same items."""
@@ -136,7 +136,7 @@ class Array:
             and (old.dtype, old.strides, old.phase) == (self.dtype, self.strides, self.phase)
         )
         if not same:
-            raise TypeError(f"{self.name} would be a different array in different lanes")
+            raise TypeError(f"{self.name} would refer to different arrays in different lanes")
         flags = lanes.flags
         shape = tuple(
             a if a is b else np.where(flags, b, a)
@@ -155,22 +155,22 @@ class Array:
         return view
 
     def addresses(self, items: np.ndarray) -> np.ndarray:
-        """Byte address of items of flat."""
+        """Byte addresses of items of flat."""
         return self.memory.address + self.phase + items * self.dtype.itemsize
 
     def cells(self, items: np.ndarray, count: int = 1) -> np.ndarray:
-        """The cells of the shadow under `count` items from each of these: [items, cells]."""
+        """The shadow cells of `count` items, starting at each of these: [items, cells]."""
         per_item = self.dtype.itemsize // self.memory.cell
         first = items * per_item + self.phase // self.memory.cell
         return first[:, None] + np.arange(per_item * count)
 
     def item_of(self, cell: int) -> int:
-        """The item of flat that a cell of the shadow belongs to."""
+        """The item of flat that a shadow cell belongs to."""
         return (cell * self.memory.cell - self.phase) // self.dtype.itemsize
 
 
 def root_extent(array: np.ndarray) -> tuple[int, int]:
-    """First and one past the last byte of the allocation that an array is a view of."""
+    """The first byte of the allocation that an array views, and one past its last."""
     root = array
     while isinstance(root.base, np.ndarray):
         root = root.base
@@ -180,7 +180,7 @@ def root_extent(array: np.ndarray) -> tuple[int, int]:
 def index_of(
     items: np.ndarray, shape: tuple[int, ...], strides: tuple[int, ...]
 ) -> tuple[np.ndarray, ...]:
-    """The index along each axis of items that are counted from element [0, 0, ...]."""
+    """The index along each axis, for items counted from element [0, 0, ...]."""
     # from here on, counted from the item with the lowest address
     rest = items - sum(min(s, 0) * (n - 1) for n, s in zip(shape, strides, strict=True))
     index = [np.zeros_like(rest)] * len(shape)
@@ -195,7 +195,7 @@ def index_of(
 
 
 def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides in items of an array without gaps, last index fastest."""
+    """Strides, in items, of an array without gaps, last index fastest."""
     strides = [1]
     for size in shape[:0:-1]:
         strides.append(strides[-1] * size)
@@ -203,5 +203,5 @@ def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def aligned(number: int, to: int) -> int:
-    """The next multiple."""
+    """The number rounded up to a multiple of `to`."""
     return -(-number // to) * to

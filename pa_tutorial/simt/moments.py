@@ -13,9 +13,9 @@ from pa_tutorial.simt.trace import Trace, block_number
 def with_moments(
     findings: Sequence[Finding], moments: Sequence[int | None], trace: Trace
 ) -> list[Finding]:
-    """The findings with `instruction` and `other_instruction`.
+    """The findings with `instruction` and `other_instruction` filled in.
 
-    moments  how many records there were at each finding; None: of no traced thread block
+    moments  the number of records at each finding; None: its thread block isn't traced
     """
     placed = []
     for finding, count in zip(findings, moments, strict=True):
@@ -36,7 +36,7 @@ def _last(trace: Trace, count: int, finding: Finding) -> int | None:
 
 
 def _other(trace: Trace, finding: Finding, instruction: int) -> int | None:
-    """The last access of the other thread at the other place to the bytes of this one."""
+    """The other thread's last access, at the other place, to the same bytes."""
     if finding.check != "race":
         return None
     records = trace.records

@@ -1,7 +1,7 @@
 """Which object of Numba is which: cuda.threadIdx, cuda.shared.array, float32 and the rest.
 
-A kernel may say `cuda.syncthreads()`, or `from numba.cuda import syncthreads`; it may use
-numba.cuda or its successor numba_cuda_mlir. What counts is the object itself.
+A kernel may write `cuda.syncthreads()`, or `from numba.cuda import syncthreads`; it may use
+numba.cuda or its successor numba_cuda_mlir. So we look at the object itself, not at its name.
 """
 
 import sys
@@ -18,7 +18,7 @@ NAMES = frozenset((*FUNCTIONS, *REGISTERS, *SPECIAL, *ARRAYS))
 
 
 def cuda_name(thing: object) -> str | None:
-    """ "threadIdx", "atomic.add", ...; None if it is nothing of cuda's that is known here."""
+    """ "threadIdx", "atomic.add", ...; None if it isn't part of cuda, or isn't known here."""
     loaded = tuple(sys.modules[name] for name in CUDA_MODULES if name in sys.modules)
     name, _ = _table(loaded).get(id(thing), (None, None))
     return name
@@ -26,7 +26,7 @@ def cuda_name(thing: object) -> str | None:
 
 @cache
 def _table(modules: tuple[ModuleType, ...]) -> dict[int, tuple[str, object]]:
-    """id -> name, and the object itself: as long as it is kept, no other has its id."""
+    """id -> name, and the object itself: while we hold it, no other object can get its id."""
     table = {}
     for module in modules:
         for name in NAMES:
@@ -39,9 +39,9 @@ def _table(modules: tuple[ModuleType, ...]) -> dict[int, tuple[str, object]]:
 
 
 def cast_target(thing: object) -> np.dtype | None:
-    """The type of number that numba.float32, np.float32, np.dtype("float32") or "float32" means."""
+    """The number type meant by numba.float32, np.float32, np.dtype("float32") or "float32"."""
     if type(thing).__module__.startswith("numba"):
-        thing = str(thing)  # its types are called as NumPy's
+        thing = str(thing)  # its types have NumPy's names
     elif not isinstance(thing, np.dtype | str) and not _is_number_type(thing):
         return None
     try:
@@ -63,7 +63,7 @@ def names_of(function: FunctionType) -> tuple[str, ...]:
 def plain_function(thing: object) -> FunctionType | None:
     """The Python function behind a @cuda.jit kernel or device function.
 
-    None for what cuda itself has: in stock Numba (without numba-cuda, as on every Mac) shuffles
-    and votes are device functions, too. They are known by name, not by what they do inside.
+    None for cuda's own functions: in stock Numba (without numba-cuda, as on every Mac) shuffles
+    and votes are device functions too. We know them by name, not by their code.
     """
     return None if cuda_name(thing) else getattr(thing, "py_func", None)

@@ -1,7 +1,7 @@
-"""What Numba's compiler says of a kernel, without a GPU.
+"""What Numba's compiler says about a kernel, without a GPU.
 
-The simulator understands a little more Python than Numba does. So a kernel is never only
-simulated: it is compiled as well.
+The simulator understands a little more Python than Numba does, so a kernel is never just
+simulated; it is compiled as well.
 """
 
 import warnings
@@ -15,15 +15,15 @@ from pa_tutorial.simt.signatures import types_of
 
 
 def ptx(kernel: Callable, *args: object, compute_capability: tuple[int, int] = (9, 0)) -> str:
-    """The PTX (NVIDIA's assembly language) that Numba makes of a kernel for these arguments.
+    """The PTX (NVIDIA's assembly language) that Numba generates for these arguments.
 
     kernel              a @cuda.jit kernel, or its plain function
-    args                as for `launch`; only their types matter, or those of its signature
+    args                as for `launch`; only their types matter, or its signature's
     compute_capability  the GPU to compile for, (8, 0) or (9, 0) for example
     returns             PTX as text
 
-    Raises numba's TypingError and its kind where Numba rejects the kernel; TypeError for
-    arguments that no launch accepts; ImportError where the compiler is not installed (numba-cuda
+    Raises numba's TypingError and related errors where Numba rejects the kernel; TypeError for
+    arguments that no launch accepts; ImportError where the compiler isn't installed (numba-cuda
     has no wheels for macOS).
     """
     from numba import cuda

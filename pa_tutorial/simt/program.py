@@ -1,4 +1,4 @@
-"""A program: a kernel and the device functions that it calls, translated."""
+"""A program: a kernel and the device functions that it calls, in translation."""
 
 import ast
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ class DeviceFunction:
         _refuse_nested(source)
         arguments = source.tree.args
         if arguments.vararg or arguments.kwarg or arguments.kwonlyargs:
-            raise source.unknown(source.tree, "parameters other than plain ones")
+            raise source.unknown(source.tree, "parameters with * or **")
         self.parameters = tuple(a.arg for a in arguments.args)
 
     def __call__(self, caller: Frame, arguments: dict[str, object]) -> object:
@@ -50,7 +50,7 @@ def _refuse_nested(source: Source) -> None:
     """Raise Unsupported for code inside this function that Python compiles on its own."""
     for node in (node for statement in source.tree.body for node in ast.walk(statement)):
         if isinstance(node, ast.Lambda | ast.FunctionDef):
-            what = f"a function inside {source.name}; write it before, with @cuda.jit(device=True)"
+            what = f"a function inside {source.name}; define it before, with @cuda.jit(device=True)"
             raise source.unknown(node, what)
         if isinstance(node, NESTED):
             raise source.unknown(node, f"a {type(node).__name__} in a kernel")
@@ -60,8 +60,8 @@ class Program:
     """Translates a kernel for one launch.
 
     watch   lines at which to take snapshots: numbers, pieces of their text, marks, or "end"
-    names   variables that a snapshot keeps; empty: all that hold numbers, local or shared arrays
-    dtypes  of the kernel's array arguments, by name
+    names   variables that a snapshot keeps; empty: every number, local array and shared array
+    dtypes  the dtypes of the kernel's array arguments, by name
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Program:
     def device_function(
         self, function: FunctionType, functions: Mapping[str, object] = NOTHING
     ) -> DeviceFunction:
-        """functions  the parameters that are functions: for others, it is translated once more"""
+        """functions  the parameters that are functions; each set of them needs a translation"""
         key = function, *functions.items()
         if key not in self.functions:
             source = self.sources[function] = source_of(function)
@@ -102,7 +102,7 @@ class Program:
         return self.functions[key]
 
     def run(self, arguments: dict[str, object]) -> None:
-        """Thread blocks side by side if that is enough, else one after another."""
+        """Runs the thread blocks side by side if that is enough, else one after another."""
         machine, body = self.machine, self.kernel.body
 
         def at_end(frame: Frame) -> None:

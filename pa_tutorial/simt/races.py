@@ -2,14 +2,14 @@
 
 Every access leaves a stamp in the cells that it touches: which thread, from which place of the
 kernel, in which interval between two barriers. Two accesses of one thread block are ordered if
-a barrier lies between them, so if their intervals differ. Within an interval only syncwarp
-orders, and only the lanes that it names: each lane counts its syncwarps (its clock) and knows
-up to which clock of the other lanes of its warp it has waited (a vector clock). Between thread
-blocks nothing orders, until the kernel ends.
+there is a barrier between them, that is, if their intervals differ. Within an interval only
+syncwarp orders accesses, and only for the lanes that it names: each lane counts its syncwarps (its
+clock) and knows up to which clock it has waited for each other lane of its warp (a vector clock).
+Nothing orders accesses of different thread blocks until the kernel ends.
 
-A cell keeps its last write, and of the reads and of the atomic operations up to four: whoever
-comes next meets at least one of them. (Where masked syncwarps order some lanes of one warp, that
-may be one that is ordered. So a race there can be missed, rarely; none is invented.)
+A cell keeps its last write, up to four reads and up to four atomic operations, enough for the next
+access to race with at least one of them. (Where masked syncwarps order some lanes of one warp, the
+kept ones may all be ordered. So a race can be missed there, rarely; none is ever made up.)
 Source: the happens-before of FastTrack (Flanagan and Freund, 2009), for barriers.
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 from pa_tutorial.simt.gpus import WARP_SIZE
 from pa_tutorial.simt.memory import Memory
 
-# A stamp from the low end: 10 bits thread, 16 bits clock, 13 bits place, the rest interval.
+# A stamp, from the low bits: 10 for the thread, 16 clock, 13 place, the rest interval.
 THREAD_BITS, CLOCK_BITS, PLACE_BITS = 10, 16, 13
 CLOCK, PLACE = THREAD_BITS, THREAD_BITS + CLOCK_BITS
 INTERVAL = PLACE + PLACE_BITS
@@ -37,8 +37,8 @@ Conflict = tuple[np.ndarray, np.ndarray, np.ndarray, str]
 class Ordering:
     """What is ordered before what, in one thread block.
 
-    birth     the smallest stamp of this thread block: no other shares a number of an interval
-    floor     the smallest stamp of the interval that runs now
+    birth     the smallest stamp of this thread block; no other block shares an interval number
+    floor     the smallest stamp of the current interval
     low_bits  [num_threads] thread and clock of each thread, as stamps hold them
     clocks    [warps, 32, 32] the clock of lane b up to which lane a has waited in this interval;
               None before the first syncwarp
@@ -57,13 +57,13 @@ class Ordering:
         return self.floor >> INTERVAL
 
     def barrier(self) -> None:
-        """All threads have met: everything before is ordered before everything after."""
+        """All threads have met: whatever came before is ordered before whatever follows."""
         self.floor += 1 << INTERVAL
         if self.clocks is not None:
             self.low_bits, self.clocks = np.arange(self.num_threads, dtype=np.int64), None
 
     def syncwarp(self, warp: int, members: np.ndarray) -> None:
-        """These lanes of a warp (numbers in the warp) have met."""
+        """These lanes of a warp (numbered within the warp) have met."""
         if self.clocks is None:
             warps = -(-self.num_threads // WARP_SIZE)
             self.clocks = np.full((warps, WARP_SIZE, WARP_SIZE), -1, np.int64)
@@ -85,7 +85,7 @@ class Ordering:
     def unordered(
         self, stamps: np.ndarray, threads: np.ndarray, between_blocks: bool
     ) -> np.ndarray:
-        """Accesses of other threads that nothing orders before now."""
+        """The accesses of other threads that nothing orders before this one."""
         open_ = (stamps >= self.floor) & ((stamps ^ threads) & THREADS != 0)
         if self.clocks is not None and open_.any():
             open_ &= ~self._warp_ordered(stamps, threads)
@@ -104,10 +104,10 @@ class Ordering:
 def record(
     memory: Memory, kind: str, cells: np.ndarray, threads: np.ndarray, place: int, order: Ordering
 ) -> Conflict | None:
-    """Notes an access to these cells, each by its thread; returns what it races with, if any.
+    """Notes an access to these cells, each by its thread; returns what it races with, or None.
 
     kind     "read", "write" or "atomic"
-    threads  rising, for each cell
+    threads  one per cell, in ascending order
     """
     between = memory.space == "global"
     conflict = None
@@ -126,7 +126,7 @@ def record(
 
 
 def _note_write(memory: Memory, cells: np.ndarray, stamps: np.ndarray) -> Conflict | None:
-    """The last write. Returns the race of lanes that write one cell in one instruction."""
+    """Keeps the last write. Returns the race of lanes that write one cell in one instruction."""
     (last,) = memory.noted("write", 1)
     last[cells] = stamps
     kept = last[cells]
@@ -137,16 +137,16 @@ def _note_write(memory: Memory, cells: np.ndarray, stamps: np.ndarray) -> Confli
 def _note(
     memory: Memory, kind: str, cells: np.ndarray, threads: np.ndarray, place: int, order: Ordering
 ) -> None:
-    """An access that may be one of many: enough of them is kept to meet whoever comes next.
+    """Notes one of possibly many accesses. Enough are kept for the next access to race with one.
 
-    last  the latest · near  of another thread of the same warp · far  of another warp ·
-    foreign  of another thread block
+    last  the latest · near  by another thread of the same warp · far  by another warp ·
+    foreign  by another thread block
     """
     last, near, far, foreign = memory.noted(kind, 4)
     before = last[cells]
     live = before >= order.floor
     own = live & ((before ^ threads) & THREADS == 0)
-    enough = live & (far[cells] >= order.floor)  # two warps: nobody is ordered after both
+    enough = live & (far[cells] >= order.floor)  # two warps: no thread is ordered after both
     if order.clocks is None:
         same_warp = (before ^ threads) & (THREADS & -WARP_SIZE) == 0
         enough |= own | (live & same_warp & (near[cells] >= order.floor))
@@ -157,14 +157,14 @@ def _note(
         foreign[cells[old]] = before[old]
     stamps = order.stamps(threads, place)
     last[cells] = stamps
-    if np.count_nonzero(last[cells] != stamps):  # several lanes at one cell: the first, the last
+    if np.count_nonzero(last[cells] != stamps):  # several lanes at one cell: keep first and last
         numbers = np.arange(len(cells))
         position = memory.room()
         position[cells[::-1]] = numbers[::-1]
         first = position[cells] == numbers
         position[cells] = numbers
         also = (position[cells] == numbers) & ~first
-        last[cells] = before  # once more, one after the other
+        last[cells] = before  # repeat it, one after the other
         _shift(last, near, far, cells[first], stamps[first], order.floor)
         _shift(last, near, far, cells[also], stamps[also], order.floor)
     else:
@@ -180,7 +180,7 @@ def _shift(
     stamps: np.ndarray,
     floor: int,
 ) -> None:
-    """One new access for each cell, all cells different: what was last moves to near or far."""
+    """One new access per cell, all cells different; the previous last moves to near or far."""
     before, aside = last[cells], far[cells]
     live = before >= floor
     differs = (before ^ stamps) & THREADS

@@ -1,7 +1,7 @@
-"""The recorder: notes what the traced thread blocks do, and makes the trace of it.
+"""The recorder: notes what the traced thread blocks do, and makes the trace from that.
 
-An entry only keeps what the machine has at hand anyway. The records, one for each lane, are made
-of many entries at once: an entry is a warp instruction of each warp in it.
+An entry only keeps what the machine has at hand anyway; it is one warp instruction of each warp
+that takes part. The records, one per lane, are made from many entries at once.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,8 +16,8 @@ from pa_tutorial.simt.snapshots import Index
 from pa_tutorial.simt.source import Site, Source
 from pa_tutorial.simt.trace import KINDS, NO_ARRAY, NO_LANE, RECORD, SPACES, Trace, TracedArray, Way
 
-# Records are made of so many entries: what is computed on the way stays in the processor's cache,
-# and Python's collector of garbage never has many of them to look through.
+# Records are made from this many entries: intermediate results stay in the processor's cache, and
+# Python's garbage collector never has many entries to look through.
 ENTRIES_AT_ONCE = 256
 PerLane = int | np.ndarray
 
@@ -25,10 +25,10 @@ PerLane = int | np.ndarray
 class Entry(NamedTuple):
     """One expression, executed once by the lanes of a gang.
 
-    first        thread of the gang that is its lane 0
-    way          the calls and the turns of loops that led here
+    first        the thread that is lane 0 of the gang
+    way          the calls and loop turns that led here
     address      of the first byte: one for all lanes, or [width]
-    source_lane  [width] the lane that each lane reads by a shuffle
+    source_lane  [width] the lane that each lane reads from in a shuffle
     """
 
     block: Index
@@ -44,13 +44,13 @@ class Entry(NamedTuple):
 
 
 class Recorder:
-    """Notes what the traced thread blocks do; the trace is made of it in the end.
+    """Notes what the traced thread blocks do, and makes the trace from that at the end.
 
     blocks   traced thread block -> its number in the grid
-    entries  of which there are no records yet
-    records  of the entries before, as bytes: these can grow without being copied
-    arrays, ways   what the records name by a number -> the number
-    numbers  array -> the number of the traced array that it is
+    entries  those without records so far
+    records  of the earlier entries, as bytes, which can grow without being copied
+    arrays, ways   what the records refer to by number -> the number
+    numbers  array -> the number of its traced array
     """
 
     def __init__(self, blocks: Iterable[Index], grid: Index) -> None:
@@ -74,12 +74,12 @@ class Recorder:
     ) -> None:
         gang, num_bytes = frame.gang, count * array.dtype.itemsize
         where = gang.block.index, place, kind, lanes, gang.first, gang.way
-        if array.memory.space == "local":  # counted in the lane's own array
+        if array.memory.space == "local":  # addresses count from the start of the lane's array
             items = items % (len(array.flat) // gang.width)
         self._note(Entry(*where, array, array.addresses(items), num_bytes))
 
     def event(self, frame: Frame, place: int, kind: str, source_lane: PerLane = NO_LANE) -> None:
-        """A shuffle, a vote, a syncwarp, a barrier, by the lanes at work."""
+        """A shuffle, a vote, a syncwarp or a barrier of the active lanes."""
         gang = frame.gang
         where = gang.block.index, place, kind, frame.lanes, gang.first, gang.way
         self._note(Entry(*where, source_lane=source_lane))
@@ -107,7 +107,7 @@ class Recorder:
         entries.clear()
 
     def _of_all_lanes(self, entry: Entry) -> tuple[int, ...]:
-        """A record of what all lanes have in common; 0 where they differ."""
+        """A record with what all lanes have in common; 0 where they differ."""
         array, number, space = entry.array, NO_ARRAY, "none"
         if array is not None:
             number, space = self._number(array.whole), array.memory.space
@@ -140,7 +140,7 @@ class Recorder:
 
 
 def _of_each(values: PerLane, lanes: Lanes) -> np.ndarray:
-    """[count] the value of each lane of the set."""
+    """[count] the value of each lane in the set."""
     if type(values) is int:
         return np.full(lanes.count, values)
     return values if lanes.everyone else values[lanes.numbers]

@@ -16,16 +16,16 @@ class Finding:
     """One mistake in a kernel.
 
     check      "memory", "init", "race" or "sync"
-    what       in words
+    what       the mistake in words
     site       the place in the kernel
     block      index of the thread block
     thread     number of the thread in its block
     other_site, other_block, other_thread   the second party of a race or of a barrier
     array      name of the array; index, shape   where in it
-    instruction, other_instruction   their numbers in the trace: the last warp instruction of the
-               thread's warp that was recorded before the mistake was found (of a race and of an
-               unwritten value: the very access), and the other access of a race. None: the
-               thread block is not traced, or its warp had done nothing yet
+    instruction, other_instruction   their numbers in the trace: the last instruction that the
+               thread's warp had recorded when the mistake was found (for a race or an unwritten
+               value, the access itself), and the other access of a race. None: the thread block
+               isn't traced, or its warp hadn't done anything yet
     """
 
     check: str
@@ -60,7 +60,7 @@ NO_SHARED = (
 
 
 def _outside(finding: Finding) -> list[str]:
-    """Of an index outside its array: which one, what it was computed from, the usual cause."""
+    """For an index out of bounds: which one, what it was computed from, and the usual cause."""
     if finding.check != "memory" or not finding.index or not finding.site.source:
         return []
     if finding.shape == (0,):
@@ -79,7 +79,7 @@ def _outside(finding: Finding) -> list[str]:
 
 
 def _origins(expression: ast.expr, site: Site) -> list[str]:
-    """The lines that gave the variables of an expression their values."""
+    """The lines that assigned the variables of an expression."""
     names = {node.id for node in ast.walk(expression) if isinstance(node, ast.Name)}
     given = (site.source.given(name, site.line) for name in names)
     lines = sorted({statement.lineno for statement in given if statement})
@@ -88,14 +88,14 @@ def _origins(expression: ast.expr, site: Site) -> list[str]:
 
 def _cause(index: int, size: int) -> str:
     if index < 0:
-        return "Usually the first element has no neighbour before it, and needs an `if`."
+        return "Usually the first element has no neighbour before it, so it needs an `if`."
     if index == size:
-        return "Usually a bound is too large by one, or a `%` or an `if` is missing."
-    return "Usually it counts something else than this axis: a `//`, a `%` or an `if` is missing."
+        return "Usually a bound is off by one, or a `%` or an `if` is missing."
+    return "Usually it counts something other than this axis: a `//`, a `%` or an `if` is missing."
 
 
 class SimtError(ShortInNotebooks):
-    """A check found a mistake in the kernel; `finding` says which and where."""
+    """A check found a mistake in the kernel; `finding` says what and where."""
 
     def __init__(self, finding: Finding) -> None:
         super().__init__(str(finding))
@@ -104,11 +104,11 @@ class SimtError(ShortInNotebooks):
 
 @dataclass
 class Report:
-    """What `launch` gives back. `print(report)` says it in words.
+    """What `launch` returns. `print(report)` says it in words.
 
-    findings   empty if the kernel is clean, as far as the checks saw
-    snapshots  in the order in which they were taken, as `watch` asked for
-    trace      what the thread blocks did that `trace` asked for; None: none
+    findings   empty if the checks found nothing
+    snapshots  those that `watch` asked for, in the order in which they were taken
+    trace      what the thread blocks that `trace` asked for did; None: none was traced
     """
 
     kernel: str
@@ -125,9 +125,9 @@ class Report:
         return not self.findings
 
     def at(self, where: int | str = END, block: Index | int | None = None) -> list[Snapshot]:
-        """The snapshots of a line (its number, a piece of its text or its mark), or of the end.
+        """The snapshots at a line (its number, a piece of its text or its mark), or at the end.
 
-        block  only this thread block
+        block  only this thread block's
         """
         if isinstance(block, int):
             block = (block, 0, 0)
@@ -138,18 +138,18 @@ class Report:
         ]
 
     def rows(self, where: int | str, *names: str) -> np.ndarray:
-        """Scalar variables as a table: one row for each thread of each snapshot of a line.
+        """Scalar variables as a table: one entry per thread and snapshot of a line.
 
-        Fields block (number), thread, and the names. Threads without a value are left out.
+        Fields: block (number), thread, and the names. Threads without a value are left out.
         """
         if {"block", "thread"} & set(names):
-            raise ValueError("block and thread are columns already; read such a variable by at()")
+            raise ValueError("block and thread are columns already; read such a variable with at()")
         parts = []
         for snapshot in self.at(where):
             columns = [np.ma.asarray(snapshot[name]) for name in names]
             arrays = [n for n, c in zip(names, columns, strict=True) if c.ndim > 1]
             if arrays:
-                raise ValueError(f"{arrays[0]} is an array; read it by at()")
+                raise ValueError(f"{arrays[0]} is an array; read it with at()")
             there = ~np.any([np.ma.getmaskarray(c) for c in columns], axis=0)
             numbers = np.full(len(snapshot.threads), self._block_number(snapshot.block))
             parts.append(

@@ -1,9 +1,9 @@
 """Kernels with a signature: @cuda.jit("void(int32[:], int32)").
 
-Numba compiles such a kernel at once, for the GPU that it finds; where there is none, the decorator
-fails. So importing this file gives numba.cuda a `jit` that remembers signatures, and lets Numba
-compile for them only where there is a GPU. It comes too late for kernels that were decorated
-before. `ptx` compiles a device function for the arguments that it is called with.
+Numba compiles such a kernel at once, for the GPU that it finds; without one, the decorator fails.
+So importing this file gives numba.cuda a `jit` that remembers signatures, and lets Numba compile
+for them only where there is a GPU. Kernels decorated before the import don't benefit. `ptx`
+compiles a device function for the arguments that it is called with.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -20,7 +20,7 @@ from pa_tutorial.simt.names import cast_target
 
 
 def remembering(numba_jit: Callable) -> Callable:
-    """cuda.jit, which keeps the signatures that it is given as an attribute of the function."""
+    """cuda.jit, but it also keeps the signatures that it gets as an attribute of the function."""
 
     @wraps(numba_jit)
     def jit(func_or_sig: object = None, *args: object, **options: object) -> Callable:
@@ -44,14 +44,14 @@ if not hasattr(cuda.jit, "__wrapped__"):
 
 
 def declared(function: FunctionType) -> Sequence[tuple[tuple[Type, ...], Type | None]]:
-    """The types of the arguments, and of the result, for each signature of a function."""
+    """For each signature of a function, the types of its arguments and of its result."""
     return getattr(function, "declared", ())
 
 
 def types_of(function: FunctionType, values: Iterable[object]) -> tuple[Type, ...]:
     """The types that the arguments of a launch have in the kernel.
 
-    Raises TypeError if they fit none of its signatures.
+    Raises TypeError if they match none of its signatures.
     """
     from pa_tutorial.private_names import CUDATypingContext
 
@@ -69,7 +69,7 @@ def types_of(function: FunctionType, values: Iterable[object]) -> tuple[Type, ..
 
 
 def as_declared(value: object, declared: Type) -> object:
-    """A number, or each of a tuple, in the type that a signature gives it; arrays as they are."""
+    """A number, or each number of a tuple, converted to its declared type; arrays unchanged."""
     if isinstance(value, tuple):
         return tuple(map(as_declared, value, declared.types))
     dtype = None if value is None or isinstance(value, Array) else cast_target(declared)

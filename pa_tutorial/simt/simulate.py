@@ -1,4 +1,4 @@
-"""launch: run a Numba CUDA kernel here, with checks, and report."""
+"""launch runs a Numba CUDA kernel here, with checks, and returns a report."""
 
 import math
 import os
@@ -20,7 +20,7 @@ from pa_tutorial.simt.writes import Writes
 
 Size = int | tuple[int, ...]
 Blocks = int | Index | list[int | Index] | range | str  # thread blocks; "all"
-MAX_BLOCKS = 1 << 20  # these take minutes; a GPU runs more
+MAX_BLOCKS = 1 << 20  # these take minutes; a GPU can run more
 MAX_SHARED = H100.max_shared_bytes_per_block  # other GPUs have less
 
 
@@ -48,39 +48,39 @@ def launch(
     block   number of threads of each: at most 1,024
     args    NumPy arrays and torch CPU tensors (written in place), numbers, tuples of numbers
     shared_bytes  size of the dynamic shared memory
-    checks  "memory": indices inside their arrays, vectors aligned. A negative index is outside,
-            but for a constant: a[-1]. (Numba counts any from the end of its axis, and so it is
-            done here without this check)
-            "init":   nothing read that was never written
-            "race":   no two threads at one address, one of them writing, unless a barrier or
-                      a syncwarp that names both lies between
-            "sync":   barriers and warp functions reached by all who must
-    order   "together": the threads of a block go statement by statement, side by side (fast);
-            as long as nothing is found, those of several thread blocks do, too.
-            "forward", "reverse" or a number (a seed): thread block after thread block in that
-            order, and in each warp after warp, as far as the next barrier. Needs greenlet. A
+    checks  "memory": indices are in bounds, and vectors aligned. A negative index is out of
+            bounds unless it is a constant: a[-1]. (Numba counts any negative index from the end of
+            its axis; so does the simulator without this check)
+            "init":   nothing is read before it was written
+            "race":   no two threads access one address, one of them writing, unless a barrier or
+                      a syncwarp that names both separates them
+            "sync":   every thread that must reach a barrier or warp function does
+    order   "together": the threads of a block execute statement by statement, side by side
+            (fast); as long as nothing is found, so do those of several thread blocks.
+            "forward", "reverse" or a number (a seed): one thread block after another in that
+            order, and in each, one warp after another, up to the next barrier. Needs greenlet. A
             kernel without races computes the same, apart from what it takes from atomics.
-    collect False: the first finding is raised; True: all are kept in the report, each pair of
-            places once
+    collect False: the first finding is raised; True: the report keeps all of them, once per pair
+            of places
     unwritten  array arguments that hold nothing yet (np.empty): reading them is a finding
-    watch   statements before which the variables are copied: the number of their first line, a
-            piece of its text, or "mark: scores" for the statement below a comment of its own,
-            `# mark: scores`; of a loop, once, before it. "end": when a thread block has ended.
+    watch   statements before which to copy the variables: the number of their first line, a piece
+            of its text, or "mark: scores" for the statement below the comment line
+            `# mark: scores`; for a loop, once, before it starts. "end": when a thread block ends.
             names: only these variables
-    trace   thread blocks of which every access is recorded: a number (x counts fastest), an
-            index (x, y), a list of these, or "all". The others run as fast as without
+    trace   thread blocks in which every access is recorded: a number (x fastest), an index
+            (x, y), a list of these, or "all". The others run at full speed
     exited_may_skip        a thread that has returned may miss a later barrier
-    shuffles_order_memory  shuffles order memory as syncwarp does (on no GPU is this promised)
-    max_turns              turns of loops of one thread block before it counts as hanging
+    shuffles_order_memory  shuffles order memory as syncwarp does (no GPU promises this)
+    max_turns              loop turns of one thread block before it counts as hanging
 
-    Raises SimtError for a finding; Unsupported for what the simulator does not know, with the
-    line; ZeroDivisionError where a lane divides an integer by zero; IndexError where it leaves
-    the memory and nobody checks; TypeError and ValueError for arguments that no launch accepts.
+    Raises SimtError for a finding; Unsupported, with the line, for what the simulator doesn't
+    know; ZeroDivisionError if a lane divides an integer by zero; IndexError if a lane leaves the
+    memory and that isn't checked; TypeError and ValueError for arguments that no launch accepts.
     """
     checks, watch = _as_tuple(checks), _as_tuple(watch)
     if os.environ.get("NUMBA_ENABLE_CUDASIM", "0") not in ("", "0"):
         raise RuntimeError(
-            "NUMBA_ENABLE_CUDASIM is set: Numba's own simulator stands in the place of numba.cuda. "
+            "NUMBA_ENABLE_CUDASIM is set: Numba's own simulator has taken numba.cuda's place. "
             "Unset it and start Python again."
         )
     _check_options(checks, order)

@@ -1,4 +1,4 @@
-"""Snapshots: the variables of the lanes at work, copied at a line or at the end."""
+"""Snapshots: the variables of the active lanes, copied at a line or at the end."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ import numpy as np
 from pa_tutorial.simt.lanes import RESULT, Frame, Lanes, Variable
 from pa_tutorial.simt.memory import Array
 
-END = "end"  # stands for the line of a snapshot that is taken when the thread block has ended
+END = "end"  # in place of a line: the snapshot is taken when the thread block has ended
 Index = tuple[int, ...]  # of a thread block, or of an item of an array
 
 
@@ -18,8 +18,8 @@ class Snapshot:
     line     about to be executed, its text, and the marks above it; "end": the thread block has
              ended
     threads  [n] numbers of the threads that were there
-    values   variable -> [n] one number a thread · local array: [n, *shape] · shared array:
-             [*shape]. What nobody has written is masked.
+    values   variable -> [n] one number per thread · local array: [n, *shape] · shared array:
+             [*shape]. What was never written is masked.
     """
 
     block: Index
@@ -37,7 +37,7 @@ class Snapshot:
 
     def __getitem__(self, name: str) -> np.ma.MaskedArray:
         if name not in self.values:
-            raise KeyError(f"{name} has no value here; there are: {', '.join(self.values)}")
+            raise KeyError(f"{name} has no value here; these have: {', '.join(self.values)}")
         return self.values[name]
 
 
@@ -48,9 +48,9 @@ def take(
     names: tuple[str, ...],
     marks: tuple[str, ...] = (),
 ) -> list[Snapshot]:
-    """Copies the variables of a frame, those of `names` or all, in the lanes at work.
+    """Copies the variables of a frame, those in `names` or all, in the active lanes.
 
-    One snapshot for each thread block of the gang that has lanes at work.
+    Makes one snapshot per thread block of the gang that has active lanes.
     """
     snapshots = []
     for index, everybody in frame.gang.thread_blocks():
@@ -73,7 +73,7 @@ def _values(
         variable = frame.variables[name]
         holders = variable.holders
         if not holders.where(everybody).count:
-            continue  # only other thread blocks have given it a value
+            continue  # only other thread blocks have assigned to it
         present = lanes.where(holders.flags)
         found = _value(variable, present) if present.count else variable.value
         value = _copied(frame, found, lanes.numbers)
@@ -86,7 +86,7 @@ def _values(
 
 
 def _value(variable: Variable, lanes: Lanes) -> object:
-    """None where these lanes have different arrays: some may have returned before others."""
+    """None if these lanes have different arrays, because some may have returned earlier."""
     try:
         return variable.read(lanes)
     except TypeError:
@@ -98,7 +98,7 @@ def _per_lane(value: object) -> bool:
 
 
 def _copied(frame: Frame, value: object, lanes: np.ndarray) -> np.ma.MaskedArray | None:
-    """A number for each lane; a local array for each lane; a shared array; else None."""
+    """A number per lane, a local array per lane, or a shared array; else None."""
     if isinstance(value, bool | int | float | np.generic):
         return np.ma.array(np.full(len(lanes), value))
     if isinstance(value, np.ndarray):

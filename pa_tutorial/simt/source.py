@@ -1,7 +1,7 @@
 """Kernels as source text: the syntax tree of a function, and places in it.
 
-The simulator walks over the source of a kernel, so every access knows its line and its
-expression from the start.
+The simulator walks the source of a kernel, so every access knows its line and its expression
+from the start.
 """
 
 import ast
@@ -14,17 +14,17 @@ from types import CodeType
 
 from pa_tutorial.tracebacks import ShortInNotebooks
 
-# A comment of its own, "# mark: scores": a place to look at, whatever the statement there is.
+# A comment line "# mark: scores" names a place to look at, whatever the statement there is.
 MARK = re.compile(r"\s*# (mark: \w+)$")
 
 
 class Unsupported(ShortInNotebooks, NotImplementedError):
-    """The kernel uses something that the simulator, or Numba itself, does not know."""
+    """The kernel uses something that the simulator, or Numba itself, doesn't know."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """The text of one function and its tree; line numbers are those of the file or cell."""
+    """The text of one function and its syntax tree; lines are numbered as in the file or cell."""
 
     name: str
     file: str
@@ -36,7 +36,7 @@ class Source:
 
     @cached_property
     def marks(self) -> dict[ast.stmt, tuple[str, ...]]:
-        """The marks above a statement: a mark means the next statement in the text."""
+        """The marks above a statement; a mark refers to the next statement in the text."""
         statements = [node for node in ast.walk(self.tree) if isinstance(node, ast.stmt)]
         statements.sort(key=lambda node: (node.lineno, node.col_offset))
         found: dict[ast.stmt, tuple[str, ...]] = {}
@@ -48,7 +48,7 @@ class Source:
         return found
 
     def text(self, node: ast.AST) -> str:
-        """Of an expression: its lines, joined. Of a statement: its first line."""
+        """The lines of an expression, joined, or the first line of a statement."""
         last = node.end_lineno if isinstance(node, ast.expr) else node.lineno
         lines = [self.lines[n].encode() for n in range(node.lineno, last + 1)]  # bytes: columns
         if last == node.end_lineno:
@@ -61,7 +61,7 @@ class Source:
         return Site(self.name, self.file, node.lineno, text, code, self)
 
     def given(self, name: str, line: int) -> ast.stmt | None:
-        """The last statement above a line that gives a variable its value; None: it has none."""
+        """The last statement above a line that assigns a variable; None if there is none."""
         found = [
             statement
             for statement in ast.walk(self.tree)
@@ -77,7 +77,7 @@ class Source:
         return Unsupported(why + self.where(node))
 
     def unknown(self, node: ast.AST, what: str = "") -> Unsupported:
-        """Numba may well know it."""
+        """For what the simulator doesn't know, though Numba may."""
         return self.unsupported(node, f"the simulator does not know {what or ast.unparse(node)}")
 
     def where(self, node: ast.AST) -> str:
@@ -103,21 +103,21 @@ def source_of(function: Callable) -> Source:
     except (OSError, SyntaxError, TypeError) as error:
         raise Unsupported(
             f"The source of {function.__name__} cannot be read: {error}. The simulator needs the "
-            "text of a function that is written with def, in a file or in a notebook cell."
+            "text of a function defined with def, in a file or in a notebook cell."
         ) from None
 
 
 @lru_cache(maxsize=512)
 def _parsed(code: CodeType, file: str) -> Source:
-    """The file is part of the key: Python calls equal functions of two files equal."""
+    """The file is part of the key, because to Python equal functions of two files are equal."""
     lines, first = inspect.getsourcelines(code)
     text, offset = "".join(lines), first - 1
-    if lines[0][:1].isspace():  # a block for it to stand in
+    if lines[0][:1].isspace():  # it needs a block around it
         text, offset = "if True:\n" + text, offset - 1
     tree = ast.parse(text).body[0]
     tree = tree.body[0] if isinstance(tree, ast.If) else tree
     if not isinstance(tree, ast.FunctionDef):
-        raise TypeError("it is not written with def")
+        raise TypeError("it isn't defined with def")
     if not _is_of(code, tree):
         raise OSError(f"{code.co_filename} has changed since it was imported")
     for node in ast.walk(tree):  # lines as they are in the file
@@ -129,12 +129,12 @@ def _parsed(code: CodeType, file: str) -> Source:
 
 
 def _is_of(code: CodeType, tree: ast.FunctionDef) -> bool:
-    """Does this text give this code? Compiled again, it has the same names and constants.
+    """Does this text belong to this code? If so, compiling it gives the same names and constants.
 
-    That finds a file whose lines have moved. An operator that was changed slips through.
+    This notices a file whose lines have moved. A changed operator slips through.
     """
     body: list[ast.stmt] = [ast.FunctionDef(**{**vars(tree), "decorator_list": []})]
-    if code.co_freevars:  # they are variables of a function around it
+    if code.co_freevars:  # they are variables of the enclosing function
         if code.co_name not in code.co_freevars:
             body.insert(0, ast.Global([code.co_name]))
         around = ast.parse("def around(): pass").body[0]
@@ -147,12 +147,12 @@ def _is_of(code: CodeType, tree: ast.FunctionDef) -> bool:
 
 
 def _names_and_constants(code: CodeType) -> tuple[object, ...]:
-    """Without the code of functions inside, which knows its line numbers."""
+    """Without the code of nested functions, which contains line numbers."""
     constants = [c for c in code.co_consts if not isinstance(c, CodeType)]
     return code.co_names, code.co_varnames, code.co_freevars, constants
 
 
 def _codes(code: CodeType) -> list[CodeType]:
-    """The code objects of the functions in a module, those inside of functions too."""
+    """The code objects of the functions in a module, nested ones included."""
     inside = [c for c in code.co_consts if isinstance(c, CodeType)]
     return inside + [c for one in inside for c in _codes(one)]

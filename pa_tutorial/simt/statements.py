@@ -1,8 +1,8 @@
 """Statements of a kernel, translated once into Python functions of a frame.
 
-A statement is executed by the lanes in `frame.lanes`, and leaves there the lanes that go on to
-the next statement. A branch splits them and joins them again; `break`, `continue` and `return`
-take them away, until the loop or the function gives them back.
+A statement is executed by the lanes in `frame.lanes`, and leaves there the lanes that continue
+with the next statement. A branch splits them and joins them again; `break`, `continue` and `return`
+remove lanes until the loop or the function ends and returns them.
 """
 
 import ast
@@ -87,7 +87,7 @@ class Statements(Calls):
         return run
 
     def _named_array(self, node: ast.Assign) -> Step | None:
-        """`s = cuda.shared.array(...)`: the array learns the name of its variable."""
+        """`s = cuda.shared.array(...)`: the array gets the name of its variable."""
         call, target = node.value, node.targets[0]
         if not (isinstance(call, ast.Call) and isinstance(target, ast.Name)):
             return None
@@ -121,7 +121,7 @@ class Statements(Calls):
         return run
 
     def _item(self, node: ast.Subscript) -> tuple[Step, Callable, Callable]:
-        """base[index] as a place to write to: base, index, and what writes."""
+        """base[index] as a place to write to: base, index, and the function that writes."""
         base, index = self.translate(node.value), self.index(node.slice)
         place = self.program.machine.add_place(self.source.site(node))
         slices = has_slices(node.slice)
@@ -253,7 +253,7 @@ class Statements(Calls):
     def _loop(
         self, node: ast.stmt, start: Callable, more: Callable, body: Step, turn: Callable | None
     ) -> Step:
-        """Turns until no lane wants another: lanes that are done wait for the others."""
+        """Loops until no lane needs another turn; lanes that are done wait for the others."""
         place = self.program.machine.add_place(self.source.site(node))
 
         def run(frame: Frame) -> None:

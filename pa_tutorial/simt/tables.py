@@ -1,4 +1,4 @@
-"""A table of numbers with a heading, for a notebook or a terminal."""
+"""A table of numbers with a title, for a notebook or a terminal."""
 
 from dataclasses import dataclass
 
@@ -7,10 +7,10 @@ Cell = int | float | str
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under named columns, one of them of words; printed with a last row of sums.
+    """Rows under named columns, some of them of words; printed with sums in the last row.
 
     sums  columns that can be added up
-    note  what a reader must know, below the table
+    note  what a reader must know, printed below the table
     """
 
     title: str
@@ -20,9 +20,9 @@ class Table:
     note: str = ""
 
     def column(self, name: str) -> list[Cell]:
-        """Raises KeyError for a column that is not there."""
+        """The cells of a column. Raises KeyError if there is no such column."""
         if name not in self.columns:
-            raise KeyError(f"there is no column {name!r}; there are: {', '.join(self.columns)}")
+            raise KeyError(f"there is no column {name!r}; the columns: {', '.join(self.columns)}")
         at = self.columns.index(name)
         return [row[at] for row in self.rows]
 
@@ -56,7 +56,7 @@ class Table:
 
 
 def _heads(names: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """The names of the columns; on two lines if one of them has several words."""
+    """The names of the columns, on two lines if any of them has several words."""
     parts = [name.split(" ", 1) for name in names]
     if all(len(part) == 1 for part in parts):
         return [names]

@@ -1,13 +1,13 @@
 """The trace: every access, shuffle and barrier of chosen thread blocks, lane by lane.
 
-A warp instruction is one expression, executed once by the lanes of one warp that are at work.
-The machine executes it in one piece, so lanes that go through nested loops of different lengths
-are grouped by the turns of these loops: no counting of "the n-th time at this line" is needed.
+A warp instruction is one expression, executed once by the active lanes of one warp. The machine
+executes it in one piece, so lanes in nested loops of different lengths are grouped by the turns of
+these loops; there is no need to count how often a line was executed.
 
 Lanes wait for each other at the end of each branch and of each loop, and in a loop at the end of
-each turn. What stands before a `break` is executed by the lanes that break in this turn; a
-compiler may move it behind the loop, where all lanes are together again. Since Volta, a GPU does
-not promise that lanes join again. Compilers try to make them join.
+each turn. The statements before a `break` are executed by the lanes that break in this turn; a
+compiler may move them after the loop, where all lanes are together again. Since Volta, a GPU
+doesn't promise that lanes reconverge, though compilers try to make them.
 """
 
 import math
@@ -25,7 +25,7 @@ KINDS = ("read", "write", "atomic", "shuffle", "vote", "syncwarp", "barrier")
 SPACES = ("none", "global", "shared", "local")
 NO_ARRAY = NO_LANE = NO_TURN = -1
 
-# How the kernel came to an expression: (place, turn) for each loop around it, turns counted from
+# How the kernel reached an expression: (place, turn) for each loop around it, turns counted from
 # 0, and (place, NO_TURN) for each call; the outermost first.
 Way = tuple[tuple[int, int], ...]
 
@@ -51,12 +51,12 @@ RECORD = np.dtype(
 class TracedArray:
     """An array as the kernel knows it.
 
-    address  of the element [0, 0, ...]: invented, but aligned as cudaMalloc does; in shared
-             memory, from the start of the block's; in local memory, from the start of the
-             lane's array
+    address  of the element [0, 0, ...]: made up, but aligned as by cudaMalloc; in shared memory,
+             counted from the start of the block's shared memory; in local memory, from the start
+             of the lane's array
     strides  in items
 
-    Local arrays of the same name, type and shape in two functions are one here.
+    Local arrays of the same name, type and shape in two functions count as one here.
     """
 
     name: str
@@ -76,9 +76,9 @@ class TracedArray:
 class Trace:
     """What the traced thread blocks did.
 
-    kernel   its name; file: where it stands
+    kernel   its name; file: where it is defined
     grid, block  their sizes; in `records` and in `only`, block is the number of a thread block
-    records  one for each lane of each warp instruction, in the order of execution; fields:
+    records  one per lane and warp instruction, in the order of execution; fields:
              block        number of the thread block in the grid, x fastest
              warp, lane   thread = 32 * warp + lane
              place        index in `sites`: which expression of the kernel
@@ -88,7 +88,7 @@ class Trace:
              array        index in `arrays`, or NO_ARRAY
              address      of the first byte; num_bytes: a vector is one access
              source_lane  of a shuffle: the lane that is read from; else NO_LANE
-             way          index in `ways`: the calls and the turns of loops that led here
+             way          index in `ways`: the calls and loop turns that led here
     sources  of the kernel and of the device functions that it calls
     """
 
@@ -112,7 +112,7 @@ class Trace:
 
     @property
     def num_warps(self) -> int:
-        """Of a thread block."""
+        """Warps per thread block."""
         return -(-math.prod(self.block) // WARP_SIZE)
 
     @property
@@ -131,19 +131,19 @@ class Trace:
         instruction: int | None = None,
         turns: Mapping[str, int] | None = None,
     ) -> "Trace":
-        """The records that match all that is given; there may be none.
+        """The records that match all the given arguments; there may be none.
 
         where  number of a line in the kernel's file, or a piece of the text of an expression
         array  its name
         block  number of a thread block, or its index
         turns  loop -> turn, from 0: {"j": 3} is the fourth turn of `for j in ...`. A `while` is
-               named by its first line. Of loops in one another with one name, any may be in
+               named by its first line. If nested loops have the same name, any of them may be in
                that turn
 
-        Raises ValueError for what there cannot be: a word that is no kind or space, an array
-        that no traced thread touched, a line or text that is not in the kernel, a loop that no
-        traced thread was in, a thread block or warp that the launch did not have. Raises
-        TypeError for a block that is no number and no index.
+        Raises ValueError for what can't exist: an unknown kind or space, an array that no traced
+        thread accessed, a line or text that isn't in the kernel, a loop that no traced thread
+        entered, a thread block or warp that the launch didn't have. Raises TypeError for a block
+        that is neither a number nor an index.
         """
         records = self.records
         keep = np.ones(len(records), bool)
@@ -170,7 +170,7 @@ class Trace:
         return replace(self, records=records[keep])
 
     def _places(self, where: int | str) -> list[int]:
-        """The places of a line, or of expressions with this text in them."""
+        """The places of a line, or of the expressions that contain this text."""
         places = [
             i
             for i, site in enumerate(self.sites)
@@ -185,7 +185,7 @@ class Trace:
         return places
 
     def loops(self, way: int) -> list[tuple[str, int]]:
-        """The loops of a way, by name, each with its turn; the outermost first."""
+        """The loops of a way, by name, each with its turn, outermost first."""
         return [(loop_name(self.sites[p]), turn) for p, turn in self.ways[way] if turn != NO_TURN]
 
     def _ways(self, loop: str, turn: int) -> list[int]:
@@ -194,11 +194,11 @@ class Trace:
         names = {name for one in loops for name, _ in one}
         if loop not in names:
             known = ", ".join(sorted(names)) or "none"
-            raise ValueError(f"turns: {self.kernel} has no loop {loop!r}; there are: {known}")
+            raise ValueError(f"turns: {self.kernel} has no loop {loop!r}; its loops: {known}")
         return [way for way, one in enumerate(loops) if (loop, turn) in one]
 
     def the_array(self) -> TracedArray:
-        """The one array that is accessed here. Raises ValueError if there are more, or none."""
+        """The only array that is accessed here. Raises ValueError if there are more, or none."""
         numbers = np.unique(self.records.array[self.records.array != NO_ARRAY])
         if len(numbers) != 1:
             names = ", ".join(self.arrays[n].name for n in numbers) or "none"
@@ -221,22 +221,22 @@ class Trace:
 
 
 def loop_name(site: Site) -> str:
-    """Of a loop: its variable, or of a `while` its first line."""
+    """The variable of a `for` loop, or the first line of a `while`."""
     words = site.text.removesuffix(":").split(" in ")[0]
     return words.removeprefix("for ")
 
 
 def block_number(name: str, block: int | Index, grid: Index) -> int:
-    """Number of a thread block, x fastest, from its number or from its index (x, y, z).
+    """The number of a thread block, x fastest, from its number or its index (x, y, z).
 
     name  of the argument, for the message
 
-    Raises TypeError for what is neither, ValueError for one that is not in the grid.
+    Raises TypeError for anything else, ValueError for a thread block that isn't in the grid.
     """
     index = block if isinstance(block, tuple) else (block,)
     numbers = [i for i in index if isinstance(i, int | np.integer) and not isinstance(i, bool)]
     if len(numbers) != len(index) or not 1 <= len(index) <= len(grid):
-        raise TypeError(f"{name}: {block!r} is no thread block: no number and no index (x, y)")
+        raise TypeError(f"{name}: {block!r} is neither the number nor the index of a thread block")
     sizes = grid if isinstance(block, tuple) else (math.prod(grid),)
     if not all(0 <= i < n for i, n in zip(index, sizes, strict=False)):
         raise ValueError(f"{name}: there is no thread block {block} in the grid {grid}")

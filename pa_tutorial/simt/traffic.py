@@ -2,36 +2,36 @@
 
 The model, and what it leaves out:
 
-- A *memory transaction* is one warp instruction that reads or writes. Lanes that are not at
-  work ask for nothing.
-- Global memory moves in *sectors*, 32 bytes from a multiple of 32. Four of them are a *line* of
-  128 bytes. A transaction touches each sector and line once, however many lanes want it. Its ideal
-  is the least number that could hold the different bytes it asks for. (Older guides split
-  transactions of 8 and 16 bytes a lane into halves and quarters of the warp; here each is one.)
-- Sectors per transaction are not bytes from DRAM. A sector that two transactions touch counts twice
-  here; the second time it may come from a cache. A half-used sector costs nothing more if the
-  other half is wanted soon. On the other hand, DRAM may fetch more than the sector that is asked
-  for, and writing a part of a sector may need a read.
-- Shared memory has 32 *banks*; the word (4 bytes) number w lies in bank w % 32. In one
-  *wavefront* each bank gives one word, to all lanes that want it. A transaction takes as many
-  wavefronts as the busiest bank has different words to give: more than the ideal is a bank
+- A *memory transaction* is one warp instruction that loads or stores. Inactive lanes don't
+  count.
+- Global memory moves in *sectors*, 32 bytes from a multiple of 32. Four of them make a *line* of
+  128 bytes. A transaction touches each sector and line once, however many lanes need it. Its ideal
+  is the smallest number that could hold the distinct bytes it needs. (Older guides split
+  transactions of 8 and 16 bytes per lane into halves and quarters of the warp; here each is one.)
+- Sectors per transaction aren't bytes from DRAM. A sector that two transactions touch counts twice
+  here, though the second may find it in a cache. A half-used sector costs nothing extra if the
+  other half is needed soon. On the other hand, DRAM may fetch more than the requested sector, and
+  writing part of a sector may need a read.
+- Shared memory has 32 *banks*; word number w (4 bytes) is in bank w % 32. In one *wavefront* each
+  bank delivers one word, to all lanes that need it. So a transaction takes as many wavefronts as
+  the busiest bank has distinct words to deliver; if that is more than the ideal, there is a bank
   conflict. Its degree is wavefronts / ideal; a table shows the largest degree of a transaction.
   Lanes that write one word share a wavefront.
-- For shared accesses of 8 and 16 bytes a lane, NVIDIA has published no rule that covers all
-  cases. Two are common: all lanes of the warp at once ("wavefronts"); or one after the other
-  two halves of the warp for 8 bytes and four quarters for 16 ("in parts"). Both are counted.
-- Atomic operations on global memory count their transactions, sectors and lines; lanes that meet at
-  one address may be served one after the other, which is not counted. Those on shared memory are
-  in the tables of instructions and of bytes only.
-- Each allocation of the caller begins at a multiple of 256 bytes, as memory of cudaMalloc does.
-  A slice keeps its distance from the start, as a slice of a device array does. (Numba copies a
-  slice of a host array to a place of its own.)
-- Local arrays live in registers if the compiler knows every index; where not, in memory of the
-  lane. Only their bytes are counted.
-- Which lanes go together after a branch or a loop: see trace.py. A compiler may arrange them
-  otherwise.
-- Counted is what the kernel's text asks for. The compiler may join, move or drop accesses: part
-  of this can be seen in `ptx`, all of it only in the counters of a GPU.
+- For shared accesses of 8 and 16 bytes per lane, NVIDIA hasn't published a rule that covers all
+  cases. Two are common: all lanes of the warp at once ("wavefronts"), or one part of the warp
+  after the other, halves for 8 bytes and quarters for 16 ("in parts"). Both are counted.
+- Atomic operations on global memory count their transactions, sectors and lines. Lanes with the
+  same address may be served one after the other, which isn't counted. Atomics on shared memory
+  appear only in the tables of instructions and of bytes.
+- Each allocation of the caller begins at a multiple of 256 bytes, as with cudaMalloc. A slice
+  keeps its distance from the start, like a slice of a device array. (Numba copies a slice of a
+  host array to a new allocation.)
+- Local arrays are in registers if the compiler knows every index, and otherwise in the lane's local
+  memory. Only their bytes are counted.
+- trace.py says which lanes execute together after a branch or a loop. A compiler may arrange them
+  differently.
+- We count what the kernel's text asks for. The compiler may join, move or drop accesses: some of
+  this shows in `ptx`, all of it only in a GPU's counters.
 
 Source: CUDA C++ Programming Guide, "Global Memory" and "Shared Memory" of compute capability
 5.x and later; CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory".
@@ -46,23 +46,23 @@ SECTOR = 32  # bytes
 LINE = 128  # bytes
 WORD = 4  # bytes
 NUM_BANKS = 32
-MAX_PARTS = 4  # of a warp, for accesses of 16 bytes a lane
+MAX_PARTS = 4  # of a warp, for accesses of 16 bytes per lane
 
 COSTS = ("sectors", "ideal_sectors", "wavefronts", "ideal")
 REDUCE = {"lanes": np.mean, "degree": np.max}  # a column's first word; all others are summed
 
 NOT_DRAM = (
-    "(sectors are counted for each transaction. They are not bytes from DRAM: a second one may\n"
+    "(sectors are counted per transaction. They aren't bytes from DRAM: a second transaction may\n"
     " find its sector in a cache)"
 )
 TWO_RULES = (
-    "(in parts: half a warp at a time for 8 bytes a lane, a quarter for 16; which rule holds is\n"
-    " not published; for 4 bytes and less they agree)"
+    "(in parts: half a warp at a time for 8 bytes per lane, a quarter for 16. NVIDIA hasn't\n"
+    " published which rule holds; up to 4 bytes they agree)"
 )
 
 
 def global_traffic(trace: Trace) -> Table:
-    """Transactions, sectors and lines of global memory, for each expression of the kernel."""
+    """Transactions, sectors and lines of global memory, per expression of the kernel."""
     transactions = _Transactions(_only(trace, "global"))
     sectors, lines = transactions.distinct(SECTOR), transactions.distinct(LINE)
     bytes_wanted = transactions.bytes_wanted()
@@ -76,16 +76,16 @@ def global_traffic(trace: Trace) -> Table:
 
 
 def different_sectors(trace: Trace) -> int:
-    """Sectors of global memory that are touched at all: what a cache that keeps all would load."""
+    """Distinct sectors of global memory: what a cache that never evicts would load."""
     _, sector = units(_only(trace, "global"), SECTOR)
     return len(np.unique(sector))
 
 
 def shared_traffic(trace: Trace) -> Table:
-    """Transactions, wavefronts and conflicts of shared memory, for each expression of the kernel.
+    """Transactions, wavefronts and conflicts of shared memory, per expression of the kernel.
 
-    The columns of the second rule are there if an access is wider than a word. Atomic operations
-    are left out; `instructions` and `bytes_by_space` have them.
+    The second rule gets columns if an access is wider than a word. Atomic operations are left out;
+    `instructions` and `bytes_by_space` have them.
     """
     shared = _only(trace, "shared")
     records = shared[shared.kind != KINDS.index("atomic")]
@@ -101,7 +101,7 @@ def shared_traffic(trace: Trace) -> Table:
 def costs(trace: Trace) -> dict[str, np.ndarray]:
     """What each warp instruction of a trace costs, in order: its columns in the tables above.
 
-    Instructions that do not touch such memory have 0. "wavefronts", "ideal": by the first rule.
+    Instructions that don't access such memory have 0. "wavefronts", "ideal": by the first rule.
     """
     numbers = np.unique(_only(trace).instruction)
     found = {name: np.zeros(len(numbers), int) for name in COSTS}
@@ -118,7 +118,7 @@ def costs(trace: Trace) -> dict[str, np.ndarray]:
 
 
 def bytes_by_space(trace: Trace) -> Table:
-    """Bytes that the lanes ask for, by space and kind: twice, where two lanes want the same."""
+    """Bytes that the lanes access, by space and kind; bytes that two lanes share count twice."""
     records, rows = _only(trace), []
     for number, space in enumerate(SPACES):
         for kind in ("read", "write", "atomic"):
@@ -131,16 +131,16 @@ def bytes_by_space(trace: Trace) -> Table:
 
 
 def instructions(trace: Trace) -> Table:
-    """Warp instructions that touch memory, shuffle, vote or wait, for each expression.
+    """Warp instructions that access memory, shuffle, vote or wait, per expression.
 
-    Arithmetic is not in the trace.
+    Arithmetic isn't in the trace.
     """
     return _Transactions(_only(trace)).table(trace, "Warp instructions", "instructions", {})
 
 
 def _only(trace: Trace, space: str | None = None) -> np.recarray:
     if not isinstance(trace, Trace):
-        raise TypeError(f"this is a {type(trace).__name__}; needed is launch(..., trace=0).trace")
+        raise TypeError(f"trace is a {type(trace).__name__}; pass launch(..., trace=0).trace")
     return trace.only(space=space).records
 
 
@@ -155,7 +155,7 @@ def units(records: np.recarray, size: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 class _Transactions:
-    """The warp instructions of some records; arrays have one number for each.
+    """The warp instructions of some records; arrays have one number per instruction.
 
     of  [num_records] the transaction that a record belongs to
     """
@@ -170,13 +170,13 @@ class _Transactions:
         return len(self.place)
 
     def distinct(self, size: int) -> np.ndarray:
-        """How many different units of `size` bytes each transaction touches."""
+        """How many distinct units of `size` bytes each transaction touches."""
         record, unit = units(self.records, size)
         transaction, _ = _different(self.of[record], unit)
         return np.bincount(transaction, minlength=len(self))
 
     def bytes_wanted(self) -> np.ndarray:
-        """How many different bytes each transaction asks for."""
+        """How many distinct bytes each transaction accesses."""
         edges = np.concatenate([self.records.address, self.records.num_bytes])
         grain = max(int(np.gcd.reduce(edges)), 1)  # no access begins or ends within one
         return self.distinct(grain) * grain
@@ -184,9 +184,9 @@ class _Transactions:
     def table(
         self, trace: Trace, title: str, what: str, columns: dict[str, np.ndarray], note: str = ""
     ) -> Table:
-        """One row for each expression and kind: how many (`what`), their lanes, and the columns.
+        """One row per expression and kind: how many (`what`), their lanes, and the columns.
 
-        Lanes are a mean, degrees a maximum, all others sums.
+        Lanes are a mean, degrees a maximum, everything else a sum.
         """
         columns = {what: np.ones(len(self), int), "lanes": self.lanes, **columns}
         reduce = {name: REDUCE.get(name.split()[0], np.sum) for name in columns}
@@ -205,13 +205,13 @@ class _Transactions:
 
 
 def _reading_order(trace: Trace, row: tuple[int, int]) -> tuple:
-    """The kernel first, then the functions that it calls; each from its first line."""
+    """The kernel first, then the functions that it calls, each in the order of its lines."""
     site = trace.sites[row[0]]
     return site.function != trace.kernel, site.function, site.line, row
 
 
 def _wavefronts(transactions: _Transactions, parts: np.ndarray, rule: str) -> dict[str, np.ndarray]:
-    """Columns of one rule. parts [num_records]: which lanes go together, 0 to MAX_PARTS - 1."""
+    """Columns of one rule. parts [num_records]: which part each lane is in, 0 to MAX_PARTS - 1."""
     record, word = units(transactions.records, WORD)
     together = transactions.of[record] * MAX_PARTS + parts[record]
     together, word = _different(together, word)
@@ -236,5 +236,5 @@ def _different(group: np.ndarray, unit: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def _pieces(amount: np.ndarray, size: int) -> np.ndarray:
-    """How many pieces of this size hold the amount."""
+    """How many pieces of this size it takes to hold the amount."""
     return -(-amount // size)

@@ -1,7 +1,7 @@
-"""Twins: what an intrinsic does, said in Python for the simulator.
+"""Twins: what an intrinsic does, written in Python for the simulator.
 
-An intrinsic gives the compiler instructions that Python cannot write, such as a load of 16
-bytes. The simulator cannot look inside, so whoever writes one registers a twin beside it.
+An intrinsic gives the compiler instructions that Python can't express, such as a load of 16
+bytes. The simulator can't look inside, so each intrinsic needs a twin registered for it.
 """
 
 from collections.abc import Callable
@@ -13,22 +13,22 @@ from pa_tutorial.simt.lanes import Frame
 from pa_tutorial.simt.memory import Array
 
 TWINS: dict[object, Callable] = {}
-# intrinsic -> which of its arguments, by number, it may write to; all, if it is not here
+# intrinsic -> the numbers of the arguments it may write to; one that isn't here may write to all
 WRITTEN: dict[object, tuple[int, ...]] = {}
 
 
 class LaneAccess:
-    """What a twin may do: move vectors, for all lanes at work, as one access each."""
+    """What a twin may do: move vectors, for all active lanes, as one access per lane."""
 
     def __init__(self, frame: Frame, place: int) -> None:
         self._frame, self._place = frame, place
 
     def load(self, array: Array, index: object, count: int) -> tuple[np.ndarray, ...]:
-        """`count` neighbours along the last index, from one aligned address."""
+        """Loads `count` neighbours along the last index, from one aligned address."""
         return load_vector(self._frame, array, _indices(index), count, self._place)
 
     def store(self, array: Array, index: object, values: tuple) -> None:
-        """Writes as many neighbours as there are values."""
+        """Stores as many neighbours as there are values."""
         store_vector(self._frame, array, _indices(index), values, self._place)
 
 
@@ -37,11 +37,11 @@ def twin(
 ) -> Callable[[Callable], Callable]:
     """Registers the decorated function as what `intrinsic` does.
 
-    It is called as function(access, *arguments) with access a LaneAccess; numbers are one for
-    all lanes, or NumPy arrays with one for each.
+    It is called as function(access, *arguments), where access is a LaneAccess; a number is either
+    one for all lanes or a NumPy array with one per lane.
 
     writes  numbers of the arguments that it may write to, counted without access; None: any.
-            Reads of arrays that nobody writes are not remembered, which makes a run faster.
+            Reads of arrays that are never written aren't remembered, which makes a run faster.
     """
 
     def register(function: Callable) -> Callable:

@@ -30,7 +30,7 @@ def partial_view(frame: Frame, array: Array, indices: tuple, place: int) -> Arra
 
 
 def fill(frame: Frame, view: Array, value: Value, place: int) -> None:
-    """view[:] = value: one item after another, as the loop does that Numba makes of it."""
+    """view[:] = value, one item after another, like the loop that Numba generates."""
     outer = frame.lanes
     most = (np.max(np.broadcast_to(n, outer.flags.shape)[outer.numbers]) for n in view.shape)
     for index in np.ndindex(*most):
@@ -42,7 +42,7 @@ def fill(frame: Frame, view: Array, value: Value, place: int) -> None:
 
 
 def _part(index: slice, size: object) -> tuple[object, object]:
-    """First item and size of a slice, as Python cuts it: ends outside move to the border."""
+    """First item and size of a slice; ends out of bounds are clipped, as in Python."""
 
     def bounded(bound: object, default: object) -> object:
         if bound is None:

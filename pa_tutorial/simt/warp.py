@@ -1,8 +1,8 @@
 """What the lanes of a warp do together: shuffles, votes, syncwarp.
 
-Each names by a mask the lanes that take part. The rules (CUDA C++ Programming Guide, "Warp
-Shuffle Functions"): a caller stands in its own mask; every lane of the mask that has not
-returned calls too, with the same mask; a shuffle reads only from a lane that calls.
+Each takes a mask of the lanes that take part. The rules (CUDA C++ Programming Guide, "Warp Shuffle
+Functions"): a caller must be in its own mask; every lane of the mask that hasn't returned must
+make the same call with the same mask; a shuffle may only read from a lane that calls.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ SHUFFLED = frozenset((np.dtype(np.int32), INT64, FLOAT32, FLOAT64))
 
 
 def groups(frame: Frame, mask: Value) -> Iterator[tuple[int, int, np.ndarray]]:
-    """(warp, mask, callers): the lanes at work that named the same mask.
+    """(warp, mask, callers): the active lanes that passed the same mask.
 
     callers are lanes of the gang.
     """
@@ -35,12 +35,12 @@ def groups(frame: Frame, mask: Value) -> Iterator[tuple[int, int, np.ndarray]]:
 
 
 def members(mask: int) -> np.ndarray:
-    """The lanes of a warp that a mask names, rising."""
+    """The lanes of a warp that a mask names, in ascending order."""
     return np.flatnonzero((mask >> np.arange(WARP_SIZE)) & 1)
 
 
 def check_mask(frame: Frame, place: int, mask: Value, what: str) -> None:
-    """The callers are in their masks, and whoever is named calls."""
+    """Checks that every caller is in its mask, and that every lane in the mask calls."""
     gang, machine = frame.gang, frame.gang.machine
     if not machine.sync:
         return
@@ -51,7 +51,7 @@ def check_mask(frame: Frame, place: int, mask: Value, what: str) -> None:
         start = warp * WARP_SIZE - gang.first  # lane of the gang that is lane 0 of the warp
         for caller in callers:
             if not one >> int(caller - start) & 1:
-                why = f"calls {what} with the mask {one:#x}, in which it is not"
+                why = f"calls {what} with the mask {one:#x}, which doesn't include it"
                 gang.find("sync", place, caller, why)
         named = start + members(one)
         named = named[named < gang.width]
@@ -59,14 +59,14 @@ def check_mask(frame: Frame, place: int, mask: Value, what: str) -> None:
         if len(absent):
             other = gang.first + int(absent[0])
             why = (
-                f"calls {what} with the mask {one:#x}; {machine.thread_name(other)} is named there"
+                f"calls {what} with the mask {one:#x}, which includes {machine.thread_name(other)}"
             )
             more = {"other_block": gang.block.index, "other_thread": other}
-            gang.find("sync", place, callers[0], f"{why} and does not come", **more)
+            gang.find("sync", place, callers[0], f"{why}, but that thread doesn't call it", **more)
 
 
 def note(frame: Frame, place: int, kind: str, *source_lanes: np.ndarray) -> None:
-    """A record of what the lanes do together, if their thread block is traced."""
+    """Records what the lanes do together, if their thread block is traced."""
     if frame.gang.recorder is not None:
         frame.gang.recorder.event(frame, place, kind, *source_lanes)
 
@@ -92,7 +92,7 @@ def _must_be(what: str, value: Value, kinds: str) -> None:
 
 
 def _shuffle(name: str, source: Callable[[np.ndarray, Value], np.ndarray]) -> Callable:
-    """A shuffle: `source` says from which lane of its warp each lane reads."""
+    """A shuffle; `source` says which lane of its warp each lane reads from."""
 
     def shuffle(frame: Frame, place: int, mask: Value, value: Value, by: Value) -> Value:
         if dtype_of(value) not in SHUFFLED:
@@ -100,7 +100,7 @@ def _shuffle(name: str, source: Callable[[np.ndarray, Value], np.ndarray]) -> Ca
                 f"{name} moves int32, int64, float32 and float64, not {dtype_of(value)}"
             )
         _must_be(f"the mask of {name}", mask, "iu")
-        _must_be(f"the number by which {name} finds its lane", by, "iu")
+        _must_be(f"the third argument of {name}", by, "iu")
         gang, lanes = frame.gang, frame.lanes
         check_mask(frame, place, mask, name)
         if gang.machine.shuffles_order_memory:
@@ -120,8 +120,8 @@ def _shuffle(name: str, source: Callable[[np.ndarray, Value], np.ndarray]) -> Ca
             asked = gang.machine.thread_name(
                 int(gang.threads[reader] - lane[reader] + wanted[reader])
             )
-            why = "is not in its mask" if unnamed[reader] else "is not there"
-            gang.find("sync", place, reader, f"reads by {name} from {asked}, which {why}")
+            why = "isn't in its mask" if unnamed[reader] else "doesn't take part"
+            gang.find("sync", place, reader, f"reads with {name} from {asked}, which {why}")
         if not isinstance(value, np.ndarray):
             return value
         return np.where(lanes.flags[sources], value[sources], value)
@@ -130,7 +130,7 @@ def _shuffle(name: str, source: Callable[[np.ndarray, Value], np.ndarray]) -> Ca
 
 
 def _vote(combine: Callable[[np.ndarray, np.ndarray], int], dtype: np.dtype) -> Callable:
-    """A vote: `combine` makes one answer of the callers' predicates."""
+    """A vote; `combine` turns the callers' predicates into one answer."""
 
     def vote(frame: Frame, place: int, mask: Value, predicate: Value) -> np.ndarray:
         _must_be("the mask of a vote", mask, "iu")
@@ -153,14 +153,14 @@ def _ballot(yes: np.ndarray, lanes: np.ndarray) -> int:
 
 
 def activemask(frame: Frame, place: int) -> np.ndarray:
-    """The lanes of the warp that are at work here."""
+    """The lanes of the warp that are active here."""
     gang = frame.gang
     warps = gang.threads // WARP_SIZE
     bits = np.where(frame.lanes.flags, np.int64(1) << (gang.threads % WARP_SIZE), 0)
     return np.bincount(warps - warps[0], bits)[warps - warps[0]].astype(np.uint32)
 
 
-# Of the number that says which lane, a shuffle takes the low 5 bits. Source: PTX ISA, "shfl.sync".
+# A shuffle takes the low 5 bits of the lane number. Source: PTX ISA, "shfl.sync".
 WARP_FUNCTIONS: dict[str, Callable] = {
     "syncwarp": syncwarp,
     "shfl_sync": _shuffle("shfl_sync", lambda lane, source: lane * 0 + source % WARP_SIZE),

@@ -1,8 +1,8 @@
-"""Which arguments of a kernel may be written to, by its text.
+"""Which arguments of a kernel may be written to, judging by its text.
 
-Reads of what nobody writes cannot race, so the race check need not remember them. The answer errs
-on one side only: an array is called "only read" if no name that could stand for it, or for a part
-of it, is stored into or given to something unknown.
+Reads of an array that is never written can't race, so the race check needn't remember them. The
+answer errs on the safe side: an array counts as "only read" only if no name that could refer to it,
+or to part of it, is stored into or passed to something unknown.
 """
 
 import ast
@@ -20,7 +20,7 @@ Names = frozenset[str]
 
 
 class Writes:
-    """Answers for the functions of one program, each asked once."""
+    """The answers for the functions of one program, each computed once."""
 
     def __init__(self, program: object) -> None:
         self.program = program
@@ -36,7 +36,7 @@ class Writes:
         return self.found[function]
 
     def _of_body(self, function: FunctionType, source: Source) -> tuple[set[str], list]:
-        """Names that are stored into, and pairs (name, names that it may stand for)."""
+        """Names that are stored into, and pairs (name, names that it may refer to)."""
         known = Known(self.program, function, source)
         written: set[str] = set()
         flows: list[tuple[str, Names]] = []
@@ -105,7 +105,7 @@ def _only_reads(callee: object) -> bool:
 def _arrays(node: ast.AST) -> Names:
     """Names in an expression whose array the result may share.
 
-    Not those in an index or a condition; and what is computed is a number.
+    Names in an index or a condition don't count, and the result of arithmetic is a number.
     """
     match node:
         case ast.Name(id=name):
@@ -120,7 +120,7 @@ def _arrays(node: ast.AST) -> Names:
 
 
 def _reached(written: set[str], flows: list[tuple[str, Names]]) -> Names:
-    """The written names, and all that they may stand for."""
+    """The written names, and everything that they may refer to."""
     reached = set(written)
     while True:
         more = {source for name, sources in flows if name in reached for source in sources}

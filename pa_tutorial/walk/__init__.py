@@ -1,1 +1,1 @@
-"""The walk: its stages, and the problems and cases that they are tried on."""
+"""The walk: its stages, and the problems and cases that test them."""

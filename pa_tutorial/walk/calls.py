@@ -1,4 +1,4 @@
-"""How a stage, or a reader's function in its place, is run on a problem, and how it must behave.
+"""Running a stage, or a reader's function in its place, on a problem; and how it must behave.
 
 The functions here return the output and the intermediates in the shapes of `problem.expected()`.
 """
@@ -20,37 +20,37 @@ from pa_tutorial.walk.regimes import strided_view
 
 # What an intermediate holds where there is no token.
 EMPTY = {"qk": float("-inf"), "logits": 0.0}
-# Intermediates that each head of each sequence has once: [num_seqs, num_heads, n].
+# Intermediates per head and sequence: [num_seqs, num_heads, n].
 PER_HEAD = ("qk_max", "exp_sum", "accs")
-# Of the CPU kernel: more than most machines have cores, so that most problems have partitions to
-# merge; and the result is the same on every machine.
+# For the CPU kernel: more than most machines have cores, so that most problems have partitions to
+# merge; fixed, so that the result is the same on every machine.
 NUM_SHARES = 5
-# Tokens: half of vLLM's.
+# In tokens; half of vLLM's.
 MOST_OF_A_PARTITION = 256
-# Of the Triton kernel: small, so that most problems have several tiles.
+# For the Triton kernel: small, so that most problems have several tiles.
 TILE_SIZE = 16
 
 Function = Callable[..., Tensor]
 
 
 class AnswerError(ShortInNotebooks):
-    """What a function under test did cannot be compared; the message is for its author."""
+    """What a function under test did can't be compared; the message is for its author."""
 
 
 def require_written(result: Any) -> Any:
-    """A function that is still a stub returns None: say so."""
+    """Say so if the function returned None, as a stub does."""
     if result is None:
         raise AnswerError("the function returned None: not written yet, or `return` is missing")
     return result
 
 
 def checked(run: Callable[[], Any], inputs: dict[str, Tensor]) -> Tensor:
-    """The result of a run, if it behaved.
+    """The result of a run, if the function behaved.
 
-    inputs  the tensors that it reads, by name; q among them
+    inputs  the tensors that it reads, by name, including q
 
-    Raises AnswerError if it returned no tensor like q, wrote to an input, or returned the memory of
-    one.
+    Raises AnswerError if it didn't return a tensor like q, wrote to an input, or returned an
+    input's memory.
     """
     before = {name: tensor.clone() for name, tensor in inputs.items()}
     out = require_written(run())
@@ -76,7 +76,7 @@ class Candidate:
 
     function  of (q, k, v, scale, alibi_slopes), or of the seven fields of a DecodeStep
     takes     what else it takes by name: "probe", a dict that it fills with qk and logits;
-              "partition_size" in place of v2
+              "partition_size" if it replaces v2
     """
 
     function: Function
@@ -122,12 +122,12 @@ class CandidateBackend:
 
 
 def collected(shape: tuple[int, ...], calls: list[tuple[Any, dict[str, Any]]]) -> dict[str, Tensor]:
-    """`qk` and `logits` of many calls in one array each, where a stage gives them.
+    """`qk` and `logits` of many calls in one array each, as far as a stage provides them.
 
     shape  of the whole array; its last dimension counts tokens
-    calls  of each, the place in the array and the probe: [num_heads, num_queries, tokens so far]
+    calls  for each, the place in the array and the probe: [num_heads, num_queries, tokens so far]
 
-    Raises AnswerError if only some calls gave one, or in another shape.
+    Raises AnswerError if only some calls filled one, or with another shape.
     """
     arrays = {}
     for name, empty in EMPTY.items():
@@ -142,11 +142,11 @@ def collected(shape: tuple[int, ...], calls: list[tuple[Any, dict[str, Any]]]) -
 
 
 def _put(name: str, piece: Tensor, target: Tensor) -> None:
-    """Whatever width it has: too few or too many tokens show in the comparison."""
+    """Accepts any width, because too few or too many tokens show in the comparison."""
     if piece.is_complex() or piece.shape[:-1].numel() != target.shape[:-1].numel():
         raise AnswerError(
             f"probe[{name!r}] is {list(piece.shape)} {piece.dtype}; it must be real, "
-            f"{list(target.shape[:-1])} and the tokens so far"
+            f"of shape {list(target.shape[:-1])} and the tokens so far"
         )
     width = min(piece.shape[-1], target.shape[-1])
     piece = piece.detach().float()[..., :width]
@@ -154,15 +154,15 @@ def _put(name: str, piece: Tensor, target: Tensor) -> None:
 
 
 def tensors_of(**inputs: object) -> dict[str, Tensor]:
-    """Those that are given."""
+    """The inputs that aren't None."""
     return {name: tensor for name, tensor in inputs.items() if isinstance(tensor, Tensor)}
 
 
 def run_sequence(problem: SequenceProblem, candidate: Candidate, cached: bool) -> dict[str, Tensor]:
-    """Feed the sequence to the model, in steps if there is a cache; collect every layer."""
+    """Feed the sequence to the model, in steps if there is a cache; collect all layers' results."""
     model, tokens, config = problem.model(), problem.tokens(), problem.config
     seq_len = problem.seq_len
-    # Twice the room that is needed: what lies behind the sequence is NaN.
+    # Twice the room that is needed; the unused half is NaN.
     caches = model.new_caches(2 * seq_len) if cached else None
     outs, places, probes = [], [], []
 
@@ -189,7 +189,7 @@ def run_sequence(problem: SequenceProblem, candidate: Candidate, cached: bool) -
 
 
 def run_decode(problem: DecodeProblem, candidate: Candidate, cached: bool) -> dict[str, Tensor]:
-    """One query per sequence. Without a cache, the queries before it are there too, all zero."""
+    """One query per sequence. Without a cache, the earlier queries are there too, all zero."""
     inputs = problem.inputs()
     outs, probes = [], []
     for q, k, v in zip(inputs.q.split(1), inputs.keys, inputs.values, strict=True):
@@ -206,7 +206,7 @@ def run_decode(problem: DecodeProblem, candidate: Candidate, cached: bool) -> di
         slopes = inputs.alibi_slopes
         run = partial(candidate, q, k, v, inputs.scale, slopes, probe=probe)
         outs.append(checked(run, tensors_of(q=q, k=k, v=v, alibi_slopes=slopes))[-1])
-    # Without a cache, intermediates have a row for every older query.
+    # Without a cache, intermediates also cover every older query.
     given = collected(scores_shape(problem), [*enumerate(probes)] if cached else [])
     return {**given, "out": torch.stack(outs)}
 
@@ -216,9 +216,9 @@ def scores_shape(problem: DecodeProblem) -> tuple[int, int, int]:
 
 
 def some_partitions(problem: DecodeProblem) -> int:
-    """Tokens of a partition: a third of the longest sequence in whole blocks, at most 256.
+    """Tokens per partition: a third of the longest sequence in whole blocks, at most 256.
 
-    With vLLM's 512 always, most problems would have one partition, and nothing to reduce; and the
+    With vLLM's 512, most problems would have only one partition and nothing to reduce, and the
     longest would not have more partitions than a warp has lanes.
     """
     third_of_blocks = -(-max(problem.seq_lens) // (3 * problem.block_size))  # rounded up

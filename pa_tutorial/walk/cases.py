@@ -1,7 +1,7 @@
 """The named cases: each isolates one property, and says what must hold for it to pass.
 
-A case says how it differs from a problem with all its defaults (problem.py), then what it isolates
-and what must hold. Many different mistakes can break a case, so it names a rule and not a mistake.
+A case says how it differs from a problem with all defaults (problem.py), then what it isolates and
+what must hold. Many different mistakes can break a case, so it states a rule, not a mistake.
 """
 
 from dataclasses import replace
@@ -14,7 +14,7 @@ from pa_tutorial.walk.problem import DecodeProblem, SequenceProblem
 Problem = SequenceProblem | DecodeProblem
 
 _HEADS = "Query head h reads KV head h // (num_heads // num_kv_heads)."
-_SHARP = "Each query has one large weight, which must be that of the right token."
+_SHARP = "Each query has one large weight, which must belong to the right token."
 _HEAD_SIZE = "All head_size elements of q, k and v take part, and none beyond them."
 _ONE_HEAD = {"num_heads": 1, "num_kv_heads": 1, "head_size": 32}
 _TWO_HEADS = {"num_heads": 2, "num_kv_heads": 2, "head_size": 32}
@@ -23,7 +23,7 @@ _SIX_HEADS = {"num_heads": 6, "num_kv_heads": 2}
 SEQUENCE_CASES = (
     SequenceProblem("one_token", steps=(1,)).isolating(
         "a sequence of one token",
-        "With one token the score is scale * q . k, its weight 1, and the output v of the KV head.",
+        "With one token, the score is scale * q . k, the weight 1, the output v of the KV head.",
     ),
     SequenceProblem("one_layer", num_layers=1).isolating(
         "one layer",
@@ -38,7 +38,7 @@ SEQUENCE_CASES = (
     ),
     SequenceProblem("prompt_of_one_token", steps=(1,) * 8).isolating(
         "decode from the first token on",
-        "Each step has one query, which sees all tokens in the cache and itself.",
+        "Each step has one query, which sees all tokens in the cache and its own.",
     ),
     SequenceProblem("chunked_prefill", steps=(5, 4, 3, 1)).isolating(
         "several new tokens on top of a filled cache",
@@ -54,33 +54,33 @@ SEQUENCE_CASES = (
     ),
     SequenceProblem("flat_softmax", scores="flat").isolating(
         "all weights nearly equal",
-        "Each token that a query sees counts once; scores hardly matter.",
+        "Each token that a query sees counts once; the scores hardly matter.",
     ),
     SequenceProblem("sharp_softmax", scores="sharp").isolating("one weight over one half", _SHARP),
     SequenceProblem("extreme_scores", scores="extreme").isolating(
         "scores near +300 and -300, by head and position",
-        "Scores reach exp as they are, less the maximum of their query; masked ones are -inf.",
+        "exp takes each score minus the maximum of its query, unchanged; masked scores are -inf.",
     ),
     SequenceProblem("long_prompt", steps=(130, 1, 1), num_layers=1, num_kv_heads=2).isolating(
         "a prompt of 130 tokens", "All 130 tokens take part."
     ),
     SequenceProblem("gqa_alibi_chunks", steps=(5, 4, 1), alibi=True, **_SIX_HEADS).isolating(
         "shared KV heads, distance bias and a filled cache together",
-        "Slopes are float32, one per query head; distances count from the query's own position.",
+        "Slopes are float32, one per query head; distances count from the query's position.",
     ),
     SequenceProblem("strided_q", strided_q=True).isolating(
-        "q is a view into a tensor of q, k and v", "Tokens of q are q.stride(0) numbers apart."
+        "q is a view into a tensor of q, k and v", "Tokens of q are q.stride(0) elements apart."
     ),
     SequenceProblem("trained_model", steps=(24,) + (1,) * 16, trained=True).isolating(
         "trained weights on real text",
-        "The numbers are those of a trained model; the prompt has 24 tokens, and 16 are decoded.",
+        "The weights are a trained model's; the prompt has 24 tokens, and 16 are decoded.",
     ),
 )
 _DECODE = (
     DecodeProblem("one_token", seq_lens=(1, 1)).isolating(
         "a sequence of one token",
-        "Each sequence has its own token: score scale * q . k, weight 1, output v. No other slot "
-        "counts.",
+        "Each sequence has its own token: the score is scale * q . k, the weight 1, the output v. "
+        "No other slot counts.",
     ),
     DecodeProblem("ordinary_softmax").isolating(
         "scaled scores about N(0, 1)",
@@ -90,8 +90,7 @@ _DECODE = (
         "many_sequences_of_different_length", seq_lens=(1, 2, 7, 8, 9, 31, 64, 100), **_SIX_HEADS
     ).isolating(
         "eight lengths in one batch",
-        "Each sequence has its own query, output row and length, up to 100; 6 heads share 2 KV "
-        "heads.",
+        "Each sequence has its own query, output and length, up to 100; 6 heads share 2 KV heads.",
     ),
     DecodeProblem("gqa", num_heads=6, num_kv_heads=3).isolating(
         "6 query heads share 3 KV heads", _HEADS
@@ -118,7 +117,7 @@ _DECODE = (
         "float32: float16 stops counting at 2,048.",
     ),
     DecodeProblem("other_scale", scale_factor=0.6).isolating(
-        "a scale that is not head_size ** -0.5", "The scale is an argument; it must be used, once."
+        "a scale that is not head_size ** -0.5", "The scale is an argument; it must be used once."
     ),
     DecodeProblem("flat_softmax", scores="flat").isolating(
         "all weights nearly equal", "Every token takes part once, with nearly the same weight."
@@ -126,15 +125,15 @@ _DECODE = (
     DecodeProblem("sharp_softmax", scores="sharp").isolating("one weight over one half", _SHARP),
     DecodeProblem("deep_negative_scores", scores="deep_negative").isolating(
         "all scores near -300",
-        "exp(-300) is 0 in float32: the true maximum must be subtracted, and differences kept.",
+        "exp(-300) is 0 in float32: subtract the true maximum, without losing small differences.",
     ),
     DecodeProblem("very_deep_negative_scores", scores="opposite", scale_factor=1e31).isolating(
         "all scores equal, about -1e30",
-        "A mask and the first maximum must be -inf: any number in its place can be too large.",
+        "Masked scores and the initial maximum must be -inf: any number instead can be too large.",
     ),
     DecodeProblem("huge_scores", scores="huge").isolating(
         "all scores near 10,000",
-        "exp(10,000) is infinite: the maximum must be subtracted first, and differences kept.",
+        "exp(10,000) is infinite: subtract the maximum first, without losing small differences.",
     ),
     DecodeProblem("extreme_scores", num_heads=6, num_kv_heads=3, scores="extreme").isolating(
         "scores near -300 and +300, by head and by sequence",
@@ -142,7 +141,7 @@ _DECODE = (
     ),
     DecodeProblem("drifting_scores", seq_lens=(160, 90), scores="drifting").isolating(
         "scores rise from -300 to 300 in even heads, and fall in odd ones",
-        "All 160 tokens take part. The largest score so far changes all the time: what was summed "
+        "All 160 tokens take part. The largest score so far keeps changing, and the sums so far "
         "must be rescaled to it.",
     ),
     DecodeProblem(
@@ -152,11 +151,11 @@ _DECODE = (
         **_TWO_HEADS,
     ).isolating(
         "the largest score is in another lane and warp for each sequence",
-        "The maximum is that of all tokens of a sequence, whichever thread, warp or block has it.",
+        "The maximum is over all tokens of a sequence, whichever thread, warp or block has it.",
     ),
     DecodeProblem("equal_scores", scores="equal").isolating(
         "all scores equal",
-        "Every token must get the weight 1 / seq_len: the output is the mean of V.",
+        "Every token must get the weight 1 / seq_len, so the output is the mean of V.",
     ),
     DecodeProblem(
         "long_context_flat",
@@ -170,7 +169,7 @@ _DECODE = (
         "All 4,100 tokens take part. Sums must be float32: float16 stops counting at 2,048.",
     ),
     DecodeProblem("strided_q", strided_q=True).isolating(
-        "q is a view into a tensor of q, k and v", "Sequences of q are q.stride(0) numbers apart."
+        "q is a view into a tensor of q, k and v", "Sequences of q are q.stride(0) elements apart."
     ),
     DecodeProblem("float16", num_kv_heads=2, dtype=float16).isolating(
         "inputs and output in float16",
@@ -184,13 +183,13 @@ _DECODE = (
         "deep_negative_scores_float16", head_size=80, dtype=float16, scores="deep_negative"
     ).isolating(
         "all scores near -300, inputs in float16",
-        "head_size is 80. Scores must be float32: near 300 numbers of float16 are 0.25 apart.",
+        "head_size is 80. Scores must be float32: near 300, float16 numbers are 0.25 apart.",
     ),
     DecodeProblem(
         "deep_negative_scores_bfloat16", head_size=80, dtype=bfloat16, scores="deep_negative"
     ).isolating(
         "all scores near -300, inputs in bfloat16",
-        "head_size is 80. Scores must be float32: near 300 numbers of bfloat16 are 2 apart.",
+        "head_size is 80. Scores must be float32: near 300, bfloat16 numbers are 2 apart.",
     ),
     DecodeProblem(
         "large_values", seq_lens=(160, 90), dtype=float16, scores="flat", values_factor=1e4
@@ -206,7 +205,7 @@ _DECODE = (
     ),
     DecodeProblem("many_sequences", seq_lens=(1, 2, 3) * 23 + (40, 20), **_ONE_HEAD).isolating(
         "71 sequences, most of 1 to 3 tokens",
-        "All 71 sequences take part, each with its own query, tokens and output row.",
+        "All 71 sequences take part, each with its own query, tokens and output.",
     ),
     *(
         DecodeProblem(f"head_size_{head_size}", head_size=head_size).isolating(
@@ -233,7 +232,7 @@ _BLOCKS = (
     ),
     DecodeProblem("one_full_block", seq_lens=(16, 32), pad_columns=0).isolating(
         "a sequence that fills its block exactly",
-        "The number of blocks is seq_len / block_size, rounded up: 16 tokens are one, not two. "
+        "The number of blocks is seq_len / block_size, rounded up: 16 tokens take one, not two. "
         "The table ends there.",
     ),
     DecodeProblem("tail", seq_lens=(17, 31)).isolating(
@@ -242,7 +241,7 @@ _BLOCKS = (
     ),
     DecodeProblem("shuffled_blocks", seq_lens=(160, 90)).isolating(
         "many blocks in random order",
-        "Look up each logical block index in the block table: there are up to 10, in no order.",
+        "Look up each logical block index in the block table; the up to 10 blocks are in no order.",
     ),
     DecodeProblem("long_context", seq_lens=(8300, 300), dtype=float16, **_ONE_HEAD).isolating(
         "8,300 tokens in 519 blocks, float16",
@@ -254,13 +253,13 @@ _BLOCKS = (
     ),
     DecodeProblem("stale_slots", seq_lens=(17, 31, 40), stale=True).isolating(
         "slots without a token hold old numbers, not NaN",
-        "Only the length says where a sequence ends; NaN in the other cases is no mark of it.",
+        "Only the length says where a sequence ends; don't rely on the NaN of the other cases.",
     ),
     DecodeProblem(
         "stale_slots_far_above", seq_lens=(17, 31), scores="deep_negative", stale=True
     ).isolating(
-        "all scores near -300, those of stale slots near 0",
-        "The maximum is taken over tokens only: exp(-300 - 0) is 0 in float32.",
+        "all scores near -300, but near 0 in stale slots",
+        "The maximum is over tokens only: with a stale 0 in it, exp(-300 - 0) is 0 in float32.",
     ),
     DecodeProblem(
         "large_block_numbers",
@@ -278,13 +277,13 @@ _BLOCKS = (
     ),
     DecodeProblem("wide_tables", seq_lens=(5, 100), pad_columns=9).isolating(
         "tables with many more columns than needed",
-        "The row of a table is longer than the sequence: use its stride, and stop at seq_len.",
+        "A row of the table is longer than its sequence: use the stride, and stop at seq_len.",
     ),
     DecodeProblem(
         "gaps_in_the_cache", seq_lens=(32, 16), dtype=float16, gaps=True, **_TWO_HEADS
     ).isolating(
-        "K and V of a head lie side by side, with gaps between heads and blocks",
-        "The offset of a block or a head comes from the strides of the cache, not from its sizes.",
+        "K and V of a head are side by side, with gaps between heads and blocks",
+        "The offset of a block or a head follows from the strides of the cache, not its sizes.",
     ),
     DecodeProblem(
         "head_size_120_float16", seq_lens=(32, 16), head_size=120, dtype=float16
@@ -307,25 +306,25 @@ _BLOCKS = (
         **_SIX_HEADS,
     ).isolating(
         "a strided q, float16, shared heads and blocks of 32 together",
-        "Sequences of q are q.stride(0) numbers apart, also in float16 and with shared heads.",
+        "Sequences of q are q.stride(0) elements apart, in float16 and with shared heads too.",
     ),
     DecodeProblem("block_size_8", seq_lens=(70, 41), block_size=8).isolating(
-        "blocks of 8 tokens", "The block size is that of the cache: 8 here, and not 16."
+        "blocks of 8 tokens", "The block size is the cache's: 8 here, not 16."
     ),
     DecodeProblem("block_size_32", seq_lens=(70, 41), block_size=32).isolating(
-        "blocks of 32 tokens", "The block size is that of the cache: 32 here, and not 16."
+        "blocks of 32 tokens", "The block size is the cache's: 32 here, not 16."
     ),
 )
 
 DECODE_CASES = (*_DECODE, *(replace(case, about_blocks=True) for case in _BLOCKS))
 CASES: dict[str, Problem] = {case.id: case for case in (*SEQUENCE_CASES, *DECODE_CASES)}
 
-# Carried by hand through notebooks 04 to 13.
+# Notebooks 04 to 13 follow this one by hand.
 WORKED_EXAMPLE: DecodeProblem = CASES["decode/worked_example"]
 
-# The short check of a kernel: of the mistakes kept in tests/wrong, each that is made in a kernel
-# fails in one of these cases at least. In this order: of a mistake that breaks most of them, a case
-# that isolates little speaks first.
+# The short check of a kernel: every kernel mistake in tests/wrong fails at least one of these
+# cases. The order matters: if a mistake breaks most cases, the first to report it should be one
+# that isolates little.
 _SHORT = """
 worked_example ordinary_softmax tail other_scale gqa alibi drifting_scores
 drifting_over_lanes_and_warps very_deep_negative_scores stale_slots_far_above bfloat16

@@ -1,4 +1,4 @@
-"""What a decode step reads: K and V side by side, or in blocks with hostile block tables."""
+"""What a decode step reads: K and V of each sequence, and block tables that catch mistakes."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ class DecodeInputs:
     """What a decode step reads.
 
     q             [num_seqs, num_heads, head_size]; may be strided over sequences
-    keys, values  one tensor a sequence, [seq_len, num_kv_heads, head_size]
+    keys, values  one tensor per sequence, [seq_len, num_kv_heads, head_size]
     alibi_slopes  [num_heads] float32 or None
     """
 
@@ -31,12 +31,12 @@ def draw_block_tables(
 ) -> tuple[list[list[int]], int]:
     """Block tables without padding, and the number of blocks in the pool.
 
-    shared_blocks  all sequences have the same first blocks, so many
-    block_zero     block 0 belongs to the first sequence; otherwise to nobody
+    shared_blocks  how many first blocks all sequences have in common
+    block_zero     block 0 belongs to the first sequence, otherwise to none
 
-    No table of two or more blocks counts upwards by one: whoever takes logical block indices
-    for physical numbers, or the first number for all, reads other tokens. A quarter of the
-    pool belongs to nobody.
+    No table of two or more blocks counts upwards by one, so a kernel that takes logical block
+    indices for physical numbers, or continues from the first number, reads other tokens. A quarter
+    of the pool belongs to no sequence.
     """
     own = [-(-seq_len // block_size) - shared_blocks for seq_len in seq_lens]
     num_used = shared_blocks + sum(own)
@@ -56,9 +56,9 @@ def draw_block_tables(
 
 
 def with_gaps(k_cache: Tensor, v_cache: Tensor) -> list[Tensor]:
-    """The same numbers as views: V of a head follows its K, and each block has a head of NaN more.
+    """The same numbers as views: V of a head follows its K; each block has an extra head of NaN.
 
-    So the strides of blocks and heads are not those of a tensor by itself.
+    So the strides of blocks and heads differ from a contiguous tensor's.
     """
     num_blocks, num_kv_heads = v_cache.shape[:2]
     pool = v_cache.new_full((num_blocks, num_kv_heads + 1, 2, v_cache[0, 0].numel()), float("nan"))

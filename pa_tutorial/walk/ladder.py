@@ -1,7 +1,7 @@
 """The stages in order: what is new in each, where it runs, and what it is checked against.
 
 A stage names its function by a path, "module of pa_tutorial:function"; without one, it is the
-backend of its own name (pa_tutorial.backends). So looking at the ladder loads none of them.
+backend of the same name (pa_tutorial.backends). So looking at the ladder loads none of them.
 """
 
 import importlib
@@ -35,13 +35,13 @@ def load(path: str) -> Callable:
 class Stage:
     """One step of the walk: a function before paging, a backend of the same name from then on.
 
-    checked_against  the stages before it that must give the same result
-    function         where it is, or the function itself; it takes (q, k, v, scale, alibi_slopes,
+    checked_against  the earlier stages that must give the same result
+    function         its path, or the function itself; it takes (q, k, v, scale, alibi_slopes,
                      probe). None: the stage is a backend (pa_tutorial.backends)
     own_kinds        the kinds of problem on which the stage itself is checked
-    cached           without blocks: K and V are kept from step to step
+    cached           for a stage without blocks: it keeps K and V from step to step
     takes_gaps       the cache may have gaps between blocks and heads
-    cut_by           the names of the sizes that its backend takes to cut a sequence
+    cut_by           the names of the sizes by which its backend cuts a sequence
     """
 
     name: str
@@ -62,18 +62,18 @@ class Stage:
         return backend_named(self.name)
 
     def sizes(self, problem: DecodeProblem) -> dict[str, int]:
-        """Of the backend, for a problem: small, so that there is something to merge."""
+        """The backend's sizes for a problem, small, so that there is something to merge."""
         return small_sizes(problem, self.cut_by)
 
     def loaded_function(self) -> Function:
         return load(self.function) if isinstance(self.function, str) else self.function
 
     def why_absent(self) -> str | None:
-        """Why the stage cannot run on this machine; None if it can."""
+        """Why the stage can't run on this machine; None if it can."""
         return self.loaded_backend().why_absent() if self.is_paged else None
 
     def is_checked_on(self, problem: SequenceProblem | DecodeProblem) -> bool:
-        """Cases about blocks are for the stages that read blocks."""
+        """Whether a problem suits the stage; cases about blocks are for stages that read blocks."""
         if problem.kind not in self.own_kinds:
             return False
         if not isinstance(problem, DecodeProblem) or not problem.about_blocks:
@@ -86,7 +86,7 @@ class Stage:
         tried: Function | Backend | None = None,
         takes: Sequence[str] = (),
     ) -> dict[str, Tensor]:
-        """`out` on a problem, and the intermediates that are shown.
+        """`out` on a problem, and the intermediates that the stage shows.
 
         tried  what to run in place of the stage: a function, or a backend for a paged stage
         takes  what else the function takes by name: see Candidate
@@ -114,11 +114,11 @@ STAGES: dict[str, Stage] = {
             function="attention.full:causal_attention", own_kinds=(SEQUENCE,), cached=False,
         ),
         Stage(
-            "kv_cache", "keep K and V; prefill, then one query a step", ("full_recompute",),
+            "kv_cache", "keep K and V; prefill, then one query per step", ("full_recompute",),
             function="attention.cached:cached_attention", own_kinds=ANY_KIND,
         ),
         Stage(
-            "paged_gather", "K and V live in shuffled blocks; gather, then attend", ("kv_cache",),
+            "paged_gather", "K and V are in shuffled blocks; gather, then attend", ("kv_cache",),
         ),
         Stage(
             "online_softmax", "one pass with running max, sum and accumulator", ("kv_cache",),
@@ -129,7 +129,7 @@ STAGES: dict[str, Stage] = {
             ("paged_gather", "online_softmax"),
         ),
         Stage(
-            "cuda_naive", "one thread a token: the indexing with nothing else", ("paged_online",),
+            "cuda_naive", "one thread per token: the indexing and nothing else", ("paged_online",),
             where=SIMULATED,
         ),
         Stage(

@@ -1,7 +1,7 @@
-"""The float64 oracle: what every stage must compute, written apart from all of them.
+"""The float64 oracle: what every stage must compute, written independently of them.
 
 NumPy and loops over heads and queries, straight from the definitions. It shares no line
-with pa_tutorial.attention, so that one mistake cannot stand on both sides of a comparison.
+with pa_tutorial.attention, so that one mistake can't be on both sides of a comparison.
 """
 
 import numpy as np
@@ -52,9 +52,9 @@ def tiny_lm(
     head_size: int,
     slopes: Array | None,
 ) -> dict[str, Array]:
-    """A TinyLM over one whole sequence; `weights` by their names in its state_dict.
+    """A TinyLM over one whole sequence; `weights` are named as in its state_dict.
 
-    returns  what attend returns, with num_layers in front of every shape
+    returns  what attend returns, with num_layers as the first dimension
     """
     hidden = weights["token_embedding.weight"][tokens]
     hidden = hidden + weights["position_embedding.weight"][: len(tokens)]
@@ -86,9 +86,9 @@ def paged_cache(
     layout: str,
     x: int,
 ) -> tuple[Array, Array]:
-    """K and V of many sequences, token by token put into their blocks; NaN everywhere else.
+    """K and V of many sequences, put into their blocks token by token; NaN everywhere else.
 
-    keys, values  one array a sequence, [seq_len, num_kv_heads, head_size]
+    keys, values  one array per sequence, [seq_len, num_kv_heads, head_size]
     layout        "vllm" or "plain"
     returns       k_cache, v_cache in that layout (shapes: pa_tutorial.paging.layouts)
     """

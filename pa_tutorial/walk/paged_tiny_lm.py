@@ -1,4 +1,4 @@
-"""TinyLM with its K and V in blocks: many sequences, one pool, prefill and decode alike."""
+"""TinyLM with its K and V in blocks: many sequences, one pool, the same code for prefill."""
 
 from collections.abc import Callable, Sequence
 
@@ -17,7 +17,7 @@ from pa_tutorial.paging.layouts import LAYOUTS
 class PagedTinyLM:
     """Steps of a TinyLM over sequences whose K and V share one pool of blocks.
 
-    allocator  the pool; with a PrefixCachingAllocator, known prefixes are not computed again
+    allocator  the pool; with a PrefixCachingAllocator, known prefixes aren't computed again
     attention  any stage that reads a paged cache in this layout
     """
 
@@ -43,11 +43,11 @@ class PagedTinyLM:
     def step(self, tables: Sequence[BlockTable], new_tokens: Sequence[Tensor]) -> Tensor:
         """Append tokens to sequences, a prompt or one token each; predict what follows.
 
-        new_tokens  one tensor a sequence, [num_new] int64
+        new_tokens  one tensor per sequence, [num_new] int64
         returns     [num_seqs, vocab_size]: scores for the token after the last one
 
-        Raises before any table changes: ValueError for a bad token or table; OutOfBlocks if the
-        pool could run out (counted as if no block were shared or found in a prefix cache).
+        Before any table changes, raises ValueError for a bad token or table, and OutOfBlocks if the
+        pool could run out (assuming that no block is shared or found in a prefix cache).
         """
         self._require(tables, new_tokens)
         slots, query_lens = [], []
@@ -77,7 +77,7 @@ class PagedTinyLM:
         num_blocks = 0
         for index, (table, tokens) in enumerate(zip(tables, new_tokens, strict=True)):
             if table.allocator is not self.allocator:
-                raise ValueError(f"tables[{index}] is of another pool; use new_sequence()")
+                raise ValueError(f"tables[{index}] is from another pool; use new_sequence()")
             if any(table is other for other in tables[:index]):
                 raise ValueError(f"tables[{index}] is in the batch twice")
             first = table.num_tokens
@@ -90,7 +90,7 @@ class PagedTinyLM:
     def generate(self, prompts: Sequence[Tensor], num_tokens: int) -> list[Tensor]:
         """Append the likeliest next token to each prompt, `num_tokens` times, all in one batch.
 
-        returns  one tensor a prompt, [num_tokens] int64; the blocks are given back
+        returns  one tensor per prompt, [num_tokens] int64; the blocks are freed
         """
         tables = [self.new_sequence() for _ in prompts]
         new, generated = list(prompts), [prompt[:0] for prompt in prompts]

@@ -1,7 +1,7 @@
-"""The inputs of every stage: whole sequences and single decode steps, with their oracle.
+"""The inputs of every stage, whole sequences and single decode steps, with their oracle.
 
 A problem is a handful of numbers and a seed. Its tensors are drawn anew at every call,
-so no stage can change what the next one sees, and no stage receives the oracle.
+so no stage can change what the next one sees, and no stage gets to see the oracle.
 """
 
 from dataclasses import dataclass, replace
@@ -26,12 +26,12 @@ from pa_tutorial.walk.regimes import (
     strided_view,
 )
 
-# The trained model reads a sentence of its own subject.
+# The trained model reads a sentence about the subject it was trained on.
 SENTENCE = "The class statement defines a new class, and the methods of its instances."
 
 
 class _Case:
-    """What both kinds of problem have in common as cases: an id, and what they say about it."""
+    """What both kinds of problem have in common as cases: an id, and what the case is about."""
 
     @property
     def id(self) -> str:
@@ -46,12 +46,12 @@ class _Case:
 class SequenceProblem(_Case):
     """One sequence through a whole TinyLM; attention is compared in every layer at every position.
 
-    steps      how many tokens are given to a cache at a time: the prompt, then 1, 1, 1, …;
+    steps      how many tokens a cache gets at a time: the prompt, then 1, 1, 1, …;
                a stage without a cache sees all of them at once
     scores     flat, ordinary or sharp: by the scale of the query projection;
                extreme: near +300 and -300, differing by head and by the parity of the position
     strided_q  q is a view into a tensor that holds k and v too, as after a fused projection
-    trained    the committed weights on a sentence, in place of random weights on random bytes
+    trained    the committed weights on a sentence, instead of random weights on random bytes
     """
 
     kind: ClassVar[str] = "sequence"
@@ -130,7 +130,7 @@ class SequenceProblem(_Case):
 class DecodeProblem(_Case):
     """One decode step: each sequence has one new query over all its keys and values.
 
-    seq_lens   tokens of each sequence, the current one included
+    seq_lens   tokens of each sequence, including the current one
     scores     flat, ordinary, sharp (the largest weight is over one half),
                deep_negative (all near -300), huge (all near 10,000), equal,
                opposite (all exactly minus the scale),
@@ -139,17 +139,17 @@ class DecodeProblem(_Case):
     strided_q  q is a view into a tensor that holds k and v too, as after a fused projection
     scale_factor   the scale is this times the usual head_size ** -0.5
     values_factor  V is this times the usual N(1/2, 1)
-    rounded_to     all numbers are multiples of this, to be easy to read; 0: not rounded
+    rounded_to     all numbers are multiples of this, for readability; 0: not rounded
 
     For stages that read a paged cache:
-    tables         block tables; left out, they are drawn, shuffled (see draw_block_tables)
+    tables         block tables; by default they are drawn at random (see draw_block_tables)
     shared_blocks  all sequences begin with the same tokens, in the same blocks
     block_zero     block 0, which pads the tables, holds tokens of the first sequence
     pad_columns    columns of the block tables that no sequence needs
-    stale          slots without a token hold numbers, as if of an older sequence, not NaN
-    gaps           K and V of a head lie side by side, and behind each block lies another of NaN
-    called_twice   a second call, with other numbers, must leave the result of the first alone
-    about_blocks   the case says something about such stages only
+    stale          slots without a token hold numbers, as if from an older sequence, not NaN
+    gaps           K and V of a head are side by side, and each block has an extra head of NaN
+    called_twice   a second call, with other numbers, must not change the first call's result
+    about_blocks   the case only concerns such stages
     """
 
     kind: ClassVar[str] = "decode"
@@ -204,8 +204,8 @@ class DecodeProblem(_Case):
     def alibi_slopes(self) -> Tensor | None:
         """[num_heads] float32, or None.
 
-        From 0.7, where each step counts, down to 0.002, where distances of thousands do.
-        No narrow type holds them exactly.
+        From 0.7, where every single step of distance matters, down to 0.002, where thousands do.
+        No narrow type can hold them exactly.
         """
         if not self.alibi:
             return None
@@ -216,7 +216,7 @@ class DecodeProblem(_Case):
         rng = np.random.default_rng(self.seed)
         q = rng.standard_normal((len(self.seq_lens), self.num_heads, self.head_size))
         keys = rng.standard_normal((sum(self.seq_lens), self.num_kv_heads, self.head_size))
-        # A mean of one half in V: sums of V then grow with the length, as rounding errors like.
+        # V has a mean of one half, so that sums of V, and rounding errors, grow with the length.
         values = (rng.standard_normal(keys.shape) + 0.5) * self.values_factor
         set_scores(self.scores, self.seq_lens, self.scale, q, keys, rng)
         drawn = [q, keys, values]

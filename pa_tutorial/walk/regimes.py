@@ -1,6 +1,6 @@
 """Random inputs whose scores are flat, ordinary, sharp, equal, huge, far below zero, or drift.
 
-The usual random q and k give a softmax so flat that a kernel that ignores K passes.
+The usual random q and k give a softmax so flat that a kernel could ignore K and pass.
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ from torch import Tensor
 from pa_tutorial.attention.tiny_lm import TinyLM
 
 SOFTMAX_REGIMES = ("flat", "ordinary", "sharp")
-# All scores of a head are near this number.
+# All scores of a head are close to this number.
 NEAR = {"deep_negative": -300.0, "huge": 1e4, "extreme": -300.0}
 SCORE_REGIMES = (*SOFTMAX_REGIMES, *NEAR, "equal", "opposite", "drifting")
 
@@ -35,11 +35,11 @@ def set_scores(
         _sharpen(q, keys_of_sequence, scale, rng)
     elif scores in NEAR:
         signs = np.full((*q.shape[:2], 1), np.sign(NEAR[scores]))
-        if scores == "extreme":  # the other sign by turns, in heads and in sequences
+        if scores == "extreme":  # the sign alternates over heads and over sequences
             signs[np.indices(signs.shape).sum(axis=0) % 2 == 1] *= -1
         size = np.sqrt(abs(NEAR[scores]) / scale)
         _lean(q, keys, size * signs, size, rng)
-    elif scores == "drifting":  # each key leans a little more towards q; odd heads read it negated
+    elif scores == "drifting":  # keys lean more and more towards q; odd heads read them negated
         size = np.sqrt(300.0 / scale)
         signs = np.where(np.arange(q.shape[1]) % 2, -1.0, 1.0)[:, None]
         of_keys = np.concatenate([np.linspace(-size, size, seq_len) for seq_len in seq_lens])
@@ -47,7 +47,7 @@ def set_scores(
     elif scores == "equal":
         for own_keys in keys_of_sequence:
             own_keys[:] = own_keys[0]
-    elif scores == "opposite":  # one product each: no order of a sum makes two scores differ
+    elif scores == "opposite":  # one product each, so the order of a sum can't make scores differ
         q[:], keys[:] = 0, 0
         q[..., 0], keys[..., 0] = -1, 1
 
@@ -76,7 +76,7 @@ def _lean(
     of_keys: float | np.ndarray,
     rng: np.random.Generator,
 ) -> None:
-    """Give q and keys these parts along one direction; what is orthogonal to it stays."""
+    """Give q and keys these components along one direction; the orthogonal ones stay."""
     direction = rng.standard_normal(keys.shape[1:])
     direction /= np.linalg.norm(direction, axis=-1, keepdims=True)
     direction_of_heads = np.repeat(direction, q.shape[1] // keys.shape[1], axis=0)
@@ -88,7 +88,7 @@ def make_extreme(model: TinyLM, rng: np.random.Generator) -> None:
     """Scores near +300 or -300: one large coordinate of the hidden state, read by q and k.
 
     Its sign alternates with the position; the queries of every second head read it negated.
-    The first query of such a head sees no score but -300, while other heads have +300.
+    The first query of such a head sees only the score -300, while other heads have +300.
     """
     config = model.config
     size = 30.0

@@ -23,7 +23,7 @@ def qkv(q=(5, 4, 8), k=(5, 2, 8), v=(5, 2, 8)) -> list[torch.Tensor]:
         ({"v": (5, 2, 4)}, r"v has shape \[5, 2, 4\]; it must have the shape of k"),
         ({"q": (6, 4, 8)}, "q holds 6 tokens; it must hold 1 to 5"),
         ({"q": (0, 4, 8)}, "q holds 0 tokens"),
-        ({"q": (5, 4, 4)}, "k has head_size 8; it must be that of q, 4"),
+        ({"q": (5, 4, 4)}, "k has head_size 8; it must be 4, as in q"),
         ({"k": (5, 3, 8), "v": (5, 3, 8)}, "num_kv_heads is 3; it must be a divisor of .* 4"),
     ],
 )

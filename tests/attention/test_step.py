@@ -34,11 +34,11 @@ def with_item(place: object, value: float) -> Callable[[Tensor], Tensor]:
 
 REFUSED = [  # the field, how it is changed, a piece of the message
     ("q", lambda q: q[0], r"q has shape \[4, 16\]; it must have 3 dimensions"),
-    ("q", lambda q: q[:2], r"block_tables has shape \[3, 5\]; .* each of the 2 sequences of q"),
+    ("q", lambda q: q[:2], r"block_tables has shape \[3, 5\]; .* each of the 2 sequences in q"),
     ("q", lambda q: q[:, :3], "num_kv_heads is 2; it must be a divisor of num_heads, which is 3"),
-    ("q", lambda q: q[..., :8], "k has head_size 16; it must be that of q, 8"),
+    ("q", lambda q: q[..., :8], "k has head_size 16; it must be 8, as in q"),
     ("k_cache", lambda k: k[0, 0], "k_cache has shape"),
-    ("v_cache", lambda v: v[:-1], "v_cache is .*; beside this k_cache it must be"),
+    ("v_cache", lambda v: v[:-1], "v_cache is .*; with this k_cache it must be"),
     ("v_cache", lambda v: v.half(), "v_cache is .*float16; .*float32"),
     ("block_tables", lambda t: t[:2], r"block_tables has shape \[2, 5\]; .* the 3 sequences"),
     ("block_tables", lambda t: t[:, :0], r"block_tables has shape \[3, 0\]; every size must"),

@@ -21,7 +21,7 @@ def test_the_committed_weights_are_trained() -> None:
     )
     scores = load()(text[:-1])
     loss = torch.nn.functional.cross_entropy(scores, text[1:]).item()
-    assert loss < 1.0, "an untrained model has log(256) = 5.5 nats a byte"
+    assert loss < 1.0, "an untrained model has log(256) = 5.5 nats per byte"
 
 
 def test_weights_are_under_one_megabyte_and_survive_saving(tmp_path) -> None:

@@ -73,7 +73,7 @@ class CountsAsFalse(list):
 
 def test_our_own_stage_is_not_run_in_the_place_of_another(monkeypatch) -> None:
     assert attempt("full_recompute", CountsAsFalse()).passed == 0
-    with pytest.raises(TypeError, match="function is None; it must be something"):
+    with pytest.raises(TypeError, match="function is None; it must be callable"):
         attempt("kv_cache", None)
     with pytest.raises(ValueError, match=r"'kvcache'.*kv_cache.*attend_newest"):
         attempt("kvcache")

@@ -69,9 +69,9 @@ def looks_to_the_left(out, cache):
         (
             reads_one_head_too_many,
             8,
-            ["kv_head_idx is 5; it must be 0 to 1.*counts something else", "head_idx // 1"],
+            ["kv_head_idx is 5; it must be 0 to 1.*counts something other", "head_idx // 1"],
         ),
-        (has_no_guard, 5, ["i is 5; it must be 0 to 4.*too large by one", r"i = cuda\.grid"]),
+        (has_no_guard, 5, ["i is 5; it must be 0 to 4.*off by one", r"i = cuda\.grid"]),
         (looks_to_the_left, 8, ["i - 1 is -1; it must be 0 to 1.*before it", "for i in range"]),
     ],
 )
@@ -107,7 +107,7 @@ def test_a_stage_whose_reference_fails_is_no_traceback(monkeypatch) -> None:
     )
     result = attempt("kv_cache")
     assert result.passed == 0
-    words = "full_recompute, which it is compared with, gave no result: trouble on demand"
+    words = "full_recompute, the reference for this case, gave no result: trouble on demand"
     assert words in str(result)
 
 

@@ -71,5 +71,7 @@ def test_no_wrong_answer_passes_another_draw(exercise: Exercise, wrong: Version,
 
 
 def test_a_stage_has_no_draws() -> None:
-    with pytest.raises(ValueError, match="draw is 3; it must be 0: only exercises are drawn anew"):
+    with pytest.raises(
+        ValueError, match="draw is 3; it must be 0, because only exercises have other"
+    ):
         attempt("kv_cache", draw=3)

@@ -61,9 +61,9 @@ def test_sizes_that_cannot_be_are_refused(
     [
         (
             12,
-            "partition_size is 12; it must be a multiple of block_size, which is 16; v1 is without",
+            "partition_size is 12; it must be a multiple of block_size, which is 16; v1 has no",
         ),
-        (0, "v1 is without"),
+        (0, "v1 has no partitions"),
         (65_536, r"^partition_size is 65536, which needs 262,\d+ bytes of shared memory"),
     ],
 )

@@ -43,12 +43,12 @@ REFUSED = (
     ),
     ("cuda_v1", "k_cache", wide, r"k_cache.stride\(\)\[-3:\] is \(128, 8, 2\)"),
     ("cuda_v1", "v_cache", wide, r"v_cache.stride\(\)\[-2:\] is \(32, 2\)"),
-    ("cuda_v1", "v_cache", apart, r"v_cache.stride\(\)\[:2\] .*those of k_cache"),
+    ("cuda_v1", "v_cache", apart, r"v_cache.stride\(\)\[:2\] .*in k_cache"),
     ("cpu", "q", half, "q.dtype is torch.float16; .*float32, as the c"),
     ("triton", "q", wide, r"q.stride\(\)\[-2:\] is .*without gaps"),
     ("cpu", "k_cache", apart, r"k_cache.stride\(\)\[-4:\] is .*; it must be .*without gaps"),
     ("triton", "k_cache", wide, r"k_cache.stride\(\)\[-2:\] is .*without gaps"),
-    ("triton", "v_cache", apart, r"v_cache.stride\(\)\[:2\] is .*as those of k_cache"),
+    ("triton", "v_cache", apart, r"v_cache.stride\(\)\[:2\] is .*as in k_cache"),
     ("triton", "block_tables", wide, r"block_tables.stride\(\)\[-1:\] is \(2,\)"),
 )
 

@@ -13,7 +13,7 @@ from pa_tutorial.kernels.triton_backend import paged_attention_triton, why_absen
 from tests.kernels.kernel_inputs import step
 
 WHY = {
-    "linux": r"Triton is not installed: in a clone, python -m pip install -e '.[triton]'",
+    "linux": r"Triton isn't installed; in a clone, run python -m pip install -e '.[triton]'",
     "darwin": "Triton has wheels for Linux only, and this is darwin",
     "win32": "Triton has wheels for Linux only, and this is win32",
 }

@@ -86,7 +86,7 @@ def test_one_element_too_many_is_a_fault(dtype: torch.dtype) -> None:
     copy(0, 0)
     item = dtype.itemsize
     for to, start, message in (
-        (0, 1, "copy_kernel reads directly behind the last element of x_ptr, in program (0, 0, 0)"),
+        (0, 1, "copy_kernel reads directly after the last element of x_ptr, in program (0, 0, 0)"),
         (-1, 0, f"copy_kernel writes {item} bytes before the first element of out_ptr"),
     ):
         with pytest.raises(MemoryFault, match=re.escape(message)):

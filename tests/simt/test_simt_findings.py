@@ -32,7 +32,7 @@ FAR_THREAD = "if cuda.threadIdx.y == 3 and cuda.blockIdx.y == 1:\n    out[99] = 
             kernel("out, a", "if cuda.threadIdx.y < 3:\n    cuda.syncthreads()"),
             1,
             (8, 4),
-            r"which thread 24 = \(0, 3, 0\) does not come",
+            r"that thread 24 = \(0, 3, 0\) never reaches",
         ),
     ],
 )

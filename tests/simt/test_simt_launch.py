@@ -140,7 +140,7 @@ def test_a_loop_variable_has_the_type_of_its_range() -> None:
         ("out[0] = a + 1", "the array a is not a number"),
         ("out[0] = ~a[0]", "bit operations need integers"),
         ("for x in a: out[0] = x", "anything but range(...) or a tuple"),
-        ("s = cuda.shared.array(2 * N, float32)", "Numba does not take 2 * N"),
+        ("s = cuda.shared.array(2 * N, float32)", "Numba doesn't take 2 * N"),
         ("s = cuda.shared.array(t, float32)", "does not know t, the shape of an array"),
         ("s = cuda.shared.array(4, record)", "does not know an array of Record"),
         ("s = cuda.shared.array(99999, float32)", "static shared arrays of 399996 bytes"),
@@ -150,7 +150,7 @@ def test_a_loop_variable_has_the_type_of_its_range() -> None:
         ("out[0] = cuda.popc(a[0])", "needs an integer, not float32"),
         ("cuda.atomic.cas(a, 0, 1, 2)", "atomic.cas works on integers, not float32"),
         ("return a[0]", "a kernel cannot return a value"),
-        ("out[0] = round(a[0], 1)", "round(a[0], 1): not with 2 arguments"),
+        ("out[0] = round(a[0], 1)", "round(a[0], 1): it can't take 2 arguments"),
         ("out[0] = a[0] is None", "does not know a[0] is None"),
         ("out[0] = len(t)", "has no len"),
         ("out[0] = cuda.grid(4)[0]", "cuda.grid(4): a grid has 1, 2 or 3 dimensions"),
@@ -174,8 +174,8 @@ def test_what_is_not_supported_is_named_with_its_line(line: str, words: str) -> 
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("f = lambda x: x + t", "a function inside kernel; write it before"),
-        ("def kernel(x): return x", "a function inside kernel; write it before"),
+        ("f = lambda x: x + t", "a function inside kernel; define it before"),
+        ("def kernel(x): return x", "a function inside kernel; define it before"),
         ("out[t] = sum(i + t for i in range(3))", "a GeneratorExp in a kernel"),
     ],
 )

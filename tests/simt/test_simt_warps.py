@@ -77,9 +77,9 @@ IN_A_MASK += [f"shfl{how}_sync({{}}, t, 0)" for how in ("", "_up", "_down", "_xo
 @pytest.mark.parametrize(
     ("condition", "mask", "words"),
     [
-        ("t % 2 == 0", "0xFFFFFFFF", "thread 0 .* thread 1 is named there and does not come"),
-        ("t % 2 == 1", "0x55555555", "thread 1 .* the mask 0x55555555, in which it is not"),
-        ("t == 40", "0x300", "thread 40 .* thread 41 is named there and does not come"),
+        ("t % 2 == 0", "0xFFFFFFFF", "thread 0 .* thread 1, but that thread doesn't call"),
+        ("t % 2 == 1", "0x55555555", "thread 1 .* the mask 0x55555555, which doesn't include it"),
+        ("t == 40", "0x300", "thread 40 .* thread 41, but that thread doesn't call"),
     ],
 )
 @pytest.mark.parametrize("call", IN_A_MASK)
@@ -93,9 +93,9 @@ def test_who_calls_and_who_is_named_must_agree(call: str, condition, mask, words
 @pytest.mark.parametrize(
     ("first", "mask", "why"),
     [
-        ("if t < 5: return", "0xFFFFFFFF", "is not there"),
-        ("if t < 5: return", "0xFFFFFFE0", "is not in its mask"),
-        ("mask = 0x1F if t < 5 else 0xFFFFFFE0", "mask", "is not in its mask"),
+        ("if t < 5: return", "0xFFFFFFFF", "doesn't take part"),
+        ("if t < 5: return", "0xFFFFFFE0", "isn't in its mask"),
+        ("mask = 0x1F if t < 5 else 0xFFFFFFE0", "mask", "isn't in its mask"),
     ],
 )
 def test_a_shuffle_from_a_lane_outside_is_found(call: str, first: str, mask: str, why) -> None:
@@ -112,8 +112,8 @@ def test_a_shuffle_from_a_lane_outside_is_found(call: str, first: str, mask: str
 @pytest.mark.parametrize(
     ("around", "why"),
     [
-        ("if t % 2:", "thread 1 .* thread 0 does not come: it took another way"),
-        ("if t < 5:\n    return\nif True:", "thread 5 .* thread 0 does not come: it has returned"),
+        ("if t % 2:", "thread 1 .* thread 0 never reaches: it took a different path"),
+        ("if t < 5:\n    return\nif True:", "thread 5 .* thread 0 never reaches: it has returned"),
     ],
 )
 def test_every_thread_must_come_to_a_barrier(around: str, why: str, name: str, order) -> None:
@@ -176,7 +176,7 @@ def test_a_race_inside_a_later_thread_block_is_told_as_one_inside(array: str, or
     ).findings
     assert finding.block == finding.other_block == (1, 1, 0)
     assert str(finding).count("thread block (1, 1, 0)") == 1
-    assert "no barrier lies between" in str(finding)
+    assert "no barrier in between" in str(finding)
 
 
 def test_a_race_between_two_later_thread_blocks_names_both() -> None:

@@ -43,7 +43,7 @@ def test_only_takes_turns() -> None:
     assert column.tolist() == list(range(8))
     assert len(trace.only(turns={"while rest > 0": 1}, kind="write")) == 64
     assert len(trace.only(turns={"row": 7})) == 0
-    with pytest.raises(ValueError, match=r"no loop 'j'; there are: column, once, row, while rest"):
+    with pytest.raises(ValueError, match=r"no loop 'j'; its loops: column, once, row, while rest"):
         trace.only(turns={"j": 0})
 
 

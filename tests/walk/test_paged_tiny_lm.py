@@ -98,7 +98,7 @@ def test_a_step_that_is_refused_changes_nothing(model) -> None:
         ([one, other], [encode("x" * 9), encode("y" * 17)], OutOfBlocks, "free"),
         ([one, other], [encode("x"), encode("")], ValueError, r"tokens has shape \[0\]"),
         ([one, one], [encode("x"), encode("y")], ValueError, r"tables\[1\] is in the batch twice"),
-        ([one, stranger], [encode("x"), encode("y")], ValueError, r"tables\[1\] is of another"),
+        ([one, stranger], [encode("x"), encode("y")], ValueError, r"tables\[1\] is from another"),
         ([], [], ValueError, r"tables is \[\]; it must be at least one sequence"),
     )
     for tables, tokens, error, message in refused:
