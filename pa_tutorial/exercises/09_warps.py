@@ -115,7 +115,7 @@ def transpose_tokens(out, a):
     shared memory, without a bank conflict.
     """
     # 1. a tile in shared memory for 32 tokens and 32 dims; how long must its rows be?
-    # 2. for each 32 dims: the warps share the tokens, and copy rows of a into the tile
+    # 2. for every 32 dims: the warps share the tokens, and copy rows of a into the tile
     # 3. wait; then the warps share the dims, and copy columns of the tile into rows of out
     # 4. before the next 32 dims overwrite the tile: which threads may still be reading it?
     ### BEGIN SOLUTION
