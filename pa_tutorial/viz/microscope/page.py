@@ -16,7 +16,7 @@ from pa_tutorial.viz.microscope.panes import Pane, pane_as_data, shared_as_data
 from pa_tutorial.viz.microscope.still import draw_step
 
 STATIC = "PA_TUTORIAL_STATIC"  # if set, show pictures, as in committed notebooks
-DATA = "application/vnd.pa-tutorial.microscope"  # beside the picture, so that docs/ can make a page of it
+DATA = "application/vnd.pa-tutorial.microscope"  # beside the picture; docs/ makes a page of it
 SCRIPTS = (
     "recording.js",
     "grid.js",
