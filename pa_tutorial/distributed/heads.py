@@ -26,7 +26,7 @@ from pa_tutorial.arguments import require
 from pa_tutorial.distributed.group import Group
 from pa_tutorial.engine.runner import Model, ModelConfig
 
-# The linear layers of TinyLM, then those of Llama and Qwen2, by the last part of their names.
+# The linear layers of TinyLM, then of Llama and Qwen2, by the last part of their names.
 KV = ("to_k", "to_v", "k_proj", "v_proj")
 COLUMNS = ("to_q", "mlp_up", "q_proj", "gate_proj", "up_proj", *KV)  # out: of a rank's own heads
 ROWS = ("to_out", "mlp_down", "o_proj", "down_proj")  # in: of these; out: the sum, by an all-reduce

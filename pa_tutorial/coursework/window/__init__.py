@@ -1,7 +1,7 @@
 """Change the kernel on Monday: a sliding window for vLLM's paged attention.
 
 TASKS.md      the hand-out
-changes.toml  turns the package's kernels into those of starter and solution
+changes.toml  turns the package's kernels into the kernels of starter and solution
 solved.py     the solution in plain Python, from which the stubs are made
 files.py      writes the files
 wrong.toml    answers that must lose points

@@ -2,7 +2,7 @@
 
 report = launch(kernel, grid, block, *args, trace=0)
 microscope(report)                          # in a notebook
-microscope(report).save_html("look.html")   # a page of its own
+microscope(report).save_html("look.html")   # a separate page
 
 panes.py      which part of an array is shown, as data
 data.py       turns a trace into data for the page

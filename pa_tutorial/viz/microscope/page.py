@@ -15,8 +15,8 @@ from pa_tutorial.viz.microscope.data import as_data
 from pa_tutorial.viz.microscope.panes import Pane, pane_as_data, shared_as_data
 from pa_tutorial.viz.microscope.still import draw_step
 
-STATIC = "PA_TUTORIAL_STATIC"  # set: show pictures, as in notebooks that are committed
-DATA = "application/vnd.pa-tutorial.microscope"  # beside the picture: what docs/ makes a page of
+STATIC = "PA_TUTORIAL_STATIC"  # if set, show pictures, as in committed notebooks
+DATA = "application/vnd.pa-tutorial.microscope"  # beside the picture; docs/ makes a page of it
 SCRIPTS = (
     "recording.js",
     "grid.js",
@@ -31,7 +31,7 @@ SCRIPTS = (
 )
 FOLDER = Path(__file__).parent
 
-# Nothing is loaded, from anywhere.
+# The page loads nothing from anywhere.
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
 PAGE = """<!doctype html>
 <html lang="en">
