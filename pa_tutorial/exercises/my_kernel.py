@@ -15,6 +15,7 @@ from pathlib import Path
 
 from pa_tutorial.exercises.blank import all_blanks
 from pa_tutorial.exercises.kernel_file import KernelFile, functions_in, joined, pieces, updated
+from pa_tutorial.tracebacks import ShortInNotebooks
 
 PLACE = "PA_TUTORIAL_MY_KERNEL"  # an environment variable: another path than my_kernel.py
 # stage -> the name of its KernelFile
@@ -28,7 +29,7 @@ YOURS names the functions that I have written; all others come with the tutorial
 '''
 
 
-class MyKernelError(ValueError):
+class MyKernelError(ShortInNotebooks, ValueError):
     """my_kernel.py can't be used; the message is one line that says why."""
 
 

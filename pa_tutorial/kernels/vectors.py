@@ -172,7 +172,7 @@ def require_one_axis(name: str, array: Array, index: object) -> None:
     """Raises TypeError for what the compiler refuses too."""
     if isinstance(index, tuple) or len(array.shape) != 1:
         raise TypeError(
-            f"{name} takes an array with one axis and one index, and {array.name} has "
+            f"{name} takes an array with one axis and one index, but {array.name} has "
             f"{len(array.shape)} axes: slice it first, as in {name}(a[i, j], k)"
         )
 
