@@ -34,8 +34,8 @@ def main(arguments: list[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(
         prog="python -m pa_tutorial.checks",
-        description="Run stages over their cases. Exits with 1 if one is wrong, or if one that you\n"
-        "named can't run here.",
+        description="Run stages over their cases. Exits with 1 if one is wrong, or if one that\n"
+        "you named can't run here.",
         epilog="\n".join(
             f"{stage.name:16} {stage.new} ({stage.where})" for stage in STAGES.values()
         )
