@@ -56,6 +56,8 @@ def walk_notebook(app: Sphinx, docname: str, content: dict) -> dict:
         text = "".join(cell["source"])
         target = f"(cell-{cell['id']})=\n"  # an id begins with a letter
         if cell["cell_type"] == "markdown":
+            if text.startswith("<details>"):  # a place to lead to needs more than HTML
+                text = f":::{{container}} folded\n{text}\n:::"
             cells.append(cell | {"source": target + CELL_LINK.sub(r"](#cell-\1)", text)})
             continue
         cells.append({"cell_type": "markdown", "id": f"{cell['id']}-at", "metadata": {}})

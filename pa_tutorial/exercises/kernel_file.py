@@ -55,6 +55,7 @@ FILES = {
 }
 FOLDER = TemporaryDirectory(prefix="pa_tutorial_kernels_")
 NUMBERS = count(1)
+WRITTEN: dict[Path, set[str]] = {}  # a file that `write` wrote -> whose functions aren't ours
 KINDS = ("docstring", "import", "from", "constant", "function")  # in the order of a file
 NUM_THREADS = 128
 OF_A_STEP = ("HEAD_SIZE", "BLOCK_SIZE", "NUM_QUERIES_PER_KV")  # constants that a step decides
@@ -127,6 +128,7 @@ class KernelFile:
         """Write the file, so that `from kernel_v1 import *` takes what stands in it now."""
         path = Path(path)
         path.write_text(self.text(**constants), encoding="utf-8")
+        WRITTEN[path.resolve()] = self.written()
         # Python keeps a module for as long as it runs, and compares only whole seconds of a file.
         sys.modules.pop(path.stem, None)
         Path(cache_from_source(str(path))).unlink(missing_ok=True)
@@ -269,7 +271,11 @@ LAUNCHES = {"naive": NaiveLaunch, "v1": V1Launch, "vectors": V1Launch, "v2": V2L
 def is_ours(function: object) -> bool:
     """Whether it comes from one of our files, and not from a reader's cell."""
     code = getattr(getattr(function, "py_func", function), "__code__", None)
-    return code is not None and Path(code.co_filename).parent == Path(FOLDER.name)
+    if code is None:
+        return False
+    file = Path(code.co_filename)
+    is_written = file.resolve() in WRITTEN and code.co_name not in WRITTEN[file.resolve()]
+    return is_written or file.parent == Path(FOLDER.name)
 
 
 def is_unfinished(function: Callable) -> bool:

@@ -5,7 +5,7 @@ Geometry: the numbers are known when it is compiled.
 Source: vLLM, csrc/attention/attention_kernels.cuh, paged_attention_kernel.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, fields
 from functools import cache, wraps
 
@@ -203,15 +203,16 @@ CONSTANTS = tuple(name for name in vars(Geometry) if name.isupper() and name != 
 
 
 def made_once(factory: Callable) -> Callable:
-    """Like functools.cache, for a function that makes a kernel from a geometry and perhaps loads.
-    Raises TypeError unless it gets a Geometry, and functions as loads."""
+    """Like functools.cache, for a function that makes a kernel from a geometry and perhaps more.
+    Raises TypeError unless it gets a Geometry."""
     made = cache(factory)
 
     @wraps(factory)
     def checked(geometry: Geometry, *others: object) -> Callable:
         require_type(isinstance(geometry, Geometry), "geometry", geometry, "a Geometry")
-        for loads in others[:1]:
-            require_type(callable(loads), "loads", loads, "a function, such as element_loads")
+        for loads in others[:1]:  # a cache can't look up a list
+            hashable = isinstance(loads, Hashable)
+            require_type(hashable, "loads", loads, "a function, such as element_loads")
         return made(geometry, *others)
 
     return checked

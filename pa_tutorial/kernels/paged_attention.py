@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from numba import cuda, float32, int32, int64, uint32
 
+from pa_tutorial.arguments import require_type
 from pa_tutorial.kernels.dtypes import SCALAR_TYPES
 from pa_tutorial.kernels.geometry import FLT_MAX, VEC_BYTES, Geometry, made_once
 from pa_tutorial.kernels.loads import Loads, element_loads
@@ -27,6 +28,7 @@ def paged_attention(
     geometry  what a C++ template takes; PARTITION_SIZE = 0 is v1, more is the first half of v2
     loads     how vecs are read: element_loads, or one with wider loads
     """
+    require_type(callable(loads), "loads", loads, "a function, such as element_loads")
     HEAD_SIZE, BLOCK_SIZE, X = geometry.HEAD_SIZE, geometry.BLOCK_SIZE, geometry.X
     NUM_THREADS, PARTITION_SIZE = geometry.NUM_THREADS, geometry.PARTITION_SIZE
     NUM_QUERIES_PER_KV = geometry.NUM_QUERIES_PER_KV

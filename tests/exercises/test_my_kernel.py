@@ -1,6 +1,7 @@
 """my_kernel.py: what a reader has written is kept, named, used, and never lost."""
 
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -89,3 +90,13 @@ def test_a_file_without_the_kernel_is_refused(path: Path) -> None:
         load(path, "v2")
     with pytest.raises(MyKernelError, match="isn't there"):
         load(path.with_name("other.py"), "v1")
+
+
+def test_ours_in_a_written_file_is_never_the_readers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a cell with a syntax error: the name is still what `import *` brought."""
+    monkeypatch.syspath_prepend(tmp_path)
+    KernelFile("v1", BY_ELEMENT).write(tmp_path / "kernel_written.py")
+    written = import_module("kernel_written")
+    assert KernelFile("v1", written.qk_dot, written.load_key).written() == {"load_key"}

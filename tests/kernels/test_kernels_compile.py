@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from pa_tutorial import simt
-from pa_tutorial.exercises.kernel_file import FILES, KernelFile
+from pa_tutorial.exercises.kernel_file import LAUNCHES, KernelFile
 from pa_tutorial.kernels.compiler_report import signature_of
 from pa_tutorial.simt import brackets, simulate
 from pa_tutorial.viz.kernel_runs import REFERENCE
@@ -74,13 +74,17 @@ IN_NOTEBOOKS = {
 
 
 @pytest.mark.parametrize("notebook", IN_NOTEBOOKS)
-def test_kernels_of_a_notebook(notebook: str, launched: Launched) -> None:
+def test_kernels_of_a_notebook(
+    notebook: str, launched: Launched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # notebook 10 writes a file and imports it
+    monkeypatch.syspath_prepend(tmp_path)
     run_cells(notebook)
     assert compile_all(launched) >= set(IN_NOTEBOOKS[notebook].split())
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", LAUNCHES)
 def test_kernels_of_a_file(name: str, dtype: torch.dtype, launched: Launched) -> None:
     step = replace(REFERENCE, dtype=dtype, seq_lens=(20,)).paged("vllm")
     KernelFile(name).prepare(step, partition_size=16).run()
