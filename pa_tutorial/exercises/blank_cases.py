@@ -14,11 +14,13 @@ from torch import Tensor
 
 from pa_tutorial.checks.comparing import bounds_of, compare
 from pa_tutorial.checks.running import Trial
-from pa_tutorial.exercises.drawing import reseeded
+from pa_tutorial.exercises.drawing import reseeded, seeded_torch
 from pa_tutorial.exercises.kernel_file import FileLaunch, KernelFile, is_ours, is_unfinished
+from pa_tutorial.kernels.cuda_launch import as_stored
 from pa_tutorial.kernels.geometry import BLOCK_SIZES, DTYPES, HEAD_SIZES, Geometry
 from pa_tutorial.kernels.intermediates import SCORES_DONE, SUM_DONE
-from pa_tutorial.simt import Trace, global_traffic
+from pa_tutorial.paging.layouts import VllmLayout, reshape_and_cache
+from pa_tutorial.simt import Trace, global_traffic, simulate
 from pa_tutorial.walk.calls import AnswerError
 from pa_tutorial.walk.cases import CASES
 from pa_tutorial.walk.problem import DecodeProblem
@@ -67,6 +69,8 @@ def launch_of(file: str, problem: DecodeProblem, *functions: Callable) -> FileLa
 
 def kernel_trials(file: str, name: str, draw: int) -> list[Trial]:
     """The cases of a kernel; another draw has other numbers, and further sizes."""
+    if name == "write_keys":
+        return [slot_trial(draw, *case) for case in SLOT_CASES]
     cases = OF_FILE[file] + (GRADED if draw else ())
     problems = [sized(reseeded(CASES[f"decode/{case}"], draw)) for case in cases]
     trials = [kernel_trial(file, problem) for problem in problems]
@@ -91,10 +95,7 @@ def kernel_trial(file: str, problem: DecodeProblem, *beside: str) -> Trial:
     bounds = bounds_of(problem.id)
 
     def run(answer: Callable | None) -> Mapping[str, Tensor]:
-        if is_ours(answer):
-            raise AnswerError("it is our function, not yet yours")
-        if answer and is_unfinished(answer):
-            raise AnswerError("not written yet: `...` is still in it")
+        require_written(answer)
         launch = launch_of(file, problem, *beside, *([answer] if answer else []))
         found = launch.probe(max_turns=MOST_TURNS)
         if answer:
@@ -114,6 +115,14 @@ def kernel_trial(file: str, problem: DecodeProblem, *beside: str) -> Trial:
         axes=problem.axes,
         problem=problem,
     )
+
+
+def require_written(answer: Callable | None) -> None:
+    """Raises AnswerError for our own function and for one that isn't finished."""
+    if is_ours(answer):
+        raise AnswerError("it is our function, not yet yours")
+    if answer and is_unfinished(answer):
+        raise AnswerError("not written yet: `...` is still in it")
 
 
 def require_all_threads_know(launch: FileLaunch, right: set[str]) -> None:
@@ -155,6 +164,54 @@ NUMBERS = {
         "NUM_ROWS_PER_THREAD",
     ),
 }
+
+
+EMPTY = -1000.0  # what a slot holds that nothing was written to
+# slots, KV heads, head size, block size, dtype
+SLOT_CASES = (
+    ((41, 18), 2, 32, 8, torch.float16),
+    ((13, -1, 0, -1), 1, 32, 8, torch.float32),  # padding, and the first slot
+    ((5, 30), 4, 64, 8, torch.bfloat16),  # more elements than threads
+    ((70, 21, 64), 2, 96, 16, torch.float16),
+)
+
+
+def slot_trial(
+    draw: int, slots: tuple[int, ...], num_heads: int, head_size: int, block_size: int,
+    dtype: torch.dtype,
+) -> Trial:  # fmt: skip
+    """Keys written into a pool of 6 blocks; notebook 04's function says what is right."""
+    slot_mapping = torch.tensor(slots)
+    layout = VllmLayout(6, num_heads, head_size, block_size, dtype)
+    key = torch.randn(len(slots), num_heads, head_size, generator=seeded_torch(7, draw)).to(dtype)
+
+    def run(answer: Callable | None) -> Mapping[str, Tensor]:
+        require_written(answer)
+        file = KernelFile("naive", *([answer] if answer else []))
+        module = file.module(HEAD_SIZE=head_size, BLOCK_SIZE=block_size, DTYPE=dtype)
+        k_cache = layout.empty()[0].fill_(EMPTY)
+        with simulate(max_turns=MOST_TURNS):
+            module.write_keys[len(slots), module.NUM_THREADS](
+                as_stored(k_cache), as_stored(key), slot_mapping
+            )
+        return {"out": k_cache.float()}
+
+    def right() -> Mapping[str, Tensor]:
+        k_cache, v_cache = (cache.fill_(EMPTY) for cache in layout.empty())
+        reshape_and_cache(key, key, k_cache, v_cache, slot_mapping)
+        return {"out": k_cache.float()}
+
+    heads = "1 KV head" if num_heads == 1 else f"{num_heads} KV heads"
+    sizes = f"HEAD_SIZE {head_size}, BLOCK_SIZE {block_size}, {str(dtype).removeprefix('torch.')}"
+    return Trial(
+        name=f"slots {', '.join(map(str, slots))}; {heads}; {sizes}",
+        isolates="slots",
+        meaning="In which block, piece and slot is element d of a token?",
+        run=run,
+        references={"reshape_and_cache": right},
+        bounds={"out": 0},
+        axes=("block", "head", "piece", "slot", "number"),
+    )
 
 
 def size_trials(name: str, draw: int) -> list[Trial]:

@@ -13,7 +13,7 @@ from pa_tutorial.checks.comparing import Comparison, compare
 from pa_tutorial.checks.diagnosing import told_apart
 from pa_tutorial.checks.running import Trial, describe, one_thread, torch_settings_kept
 from pa_tutorial.exercises.blank import Blank
-from pa_tutorial.exercises.blank_cases import MOST_TURNS, launch_of
+from pa_tutorial.exercises.blank_cases import EMPTY, MOST_TURNS, launch_of
 from pa_tutorial.exercises.kernel_file import KernelFile, is_ours, is_unfinished, text_of
 from pa_tutorial.simt import Trace
 
@@ -105,7 +105,8 @@ def why_wrong(blank: Blank, trial: Trial, function: Callable) -> str:
     if wrong is None:
         return ""
     if trial.problem is None:
-        return f"  {first_number(wrong, trial.axes)}"
+        tell = first_number if len(trial.axes) == 1 else first_slot
+        return f"  {tell(wrong, trial.axes)}"
     place, sentence = first_wrong(wrong, compared[0].expected)
     if trial.problem.dtype == torch.bfloat16:
         sentence += f"\n  {AS_BITS}"
@@ -179,6 +180,18 @@ def first_number(wrong: Comparison, axes: tuple[str, ...]) -> str:
     index = int(np.argmax(wrong.actual != wrong.expected))
     name = axes[0].split("|")[index]
     return f"{name} should be {wrong.expected[index]:g}, is {wrong.actual[index]:g}"
+
+
+def first_slot(wrong: Comparison, axes: tuple[str, ...]) -> str:
+    """Of a cache: the first element that is wrong, in the order of memory."""
+    index = tuple(map(int, np.argwhere(wrong.actual != wrong.expected)[0]))
+    where = f"k_cache[{', '.join(map(str, index))}] ({', '.join(axes)})"
+    found, wanted = told_apart(wrong.actual[index], wrong.expected[index], 3)
+    if wrong.actual[index] == EMPTY:
+        return f"{where} was never written; it should be {wanted}"
+    if wrong.expected[index] == EMPTY:
+        return f"{where} was written; it must stay as it is"
+    return f"{where} should be {wanted}, is {found}"
 
 
 def first_wrong(wrong: Comparison, scores: np.ndarray) -> tuple[tuple[int, int, int], str]:

@@ -275,7 +275,7 @@ def is_ours(function: object) -> bool:
         return False
     file = Path(code.co_filename)
     is_written = file.resolve() in WRITTEN and code.co_name not in WRITTEN[file.resolve()]
-    return is_written or file.parent == Path(FOLDER.name)
+    return is_written or file.parent in (Path(FOLDER.name), KERNELS)
 
 
 def is_unfinished(function: Callable) -> bool:

@@ -1,6 +1,6 @@
 """Small mistakes in the solutions of the exercises, and which of them the cases let pass.
 
-`python -m tests.exercises.mutants write_keys` lists them for one exercise, or for all: a line of
+`python -m tests.exercises.mutants warp_tree` lists them for one exercise, or for all: a line of
 the solution, what stood in its place, and the draws that accepted it.
 """
 

@@ -22,7 +22,7 @@ SAID = {
     "endless": (RIGHT.replace("mask //= 2", "mask //= 1"), "no end: line 3: while mask >="),
     "endless in its own loop": (
         f"{HEAD}    while True:\n        mask = 1\n    return value\n",
-        "no",
+        "no end: line 3: while True:",
     ),
 }
 

@@ -1,7 +1,6 @@
 """Blanks: the answer passes, wrong answers and unfinished ones get a verdict, plans tell little."""
 
 import re
-import time
 
 import nbformat
 import pytest
@@ -95,25 +94,6 @@ def test_at_least_60_percent_of_the_kernels_is_written_by_the_reader() -> None:
 
 
 QK_DOT = all_blanks()["qk_dot"]
-HEAD = "@cuda.jit(device=True)\ndef qk_dot(q_vecs, k_vecs):\n    "
-NO_TRIES = {
-    "qk_dot is 3; it must be a function": "qk_dot = 3",
-    "no end": HEAD + "while True:\n        pass",
-    "not written yet": HEAD + "qk = float32(0)\n    ...",
-}
-
-
-@pytest.mark.parametrize("words", NO_TRIES)
-def test_what_is_no_try_is_named_within_five_seconds(
-    words: str, capsys: pytest.CaptureFixture
-) -> None:
-    start = time.perf_counter()
-    ours = attempt("qk_dot", function_of(QK_DOT, NO_TRIES[words], HEAD_SIZE=96, BLOCK_SIZE=32))
-    assert time.perf_counter() - start < 5
-    said = capsys.readouterr().out
-    assert words in said
-    assert "goes on with ours" in said
-    assert attempt("qk_dot", ours) is ours
 
 
 def test_ours_has_the_constants_of_the_readers_notebook() -> None:

@@ -13,7 +13,7 @@ NAMES = (
     *("double_each", "copy_in_blocks", "copy_with_guard", "copy_in_strides", "scale_heads"),
     *("look_up", "reverse_in_shared", "sum_in_shared"),
     *("largest_of_warp", "gather_tokens", "transpose_tokens"),
-    *("write_keys", "query_to_shared", "warp_tree", "copy_by_vecs", "reduce_online"),
+    *("query_to_shared", "warp_tree", "copy_by_vecs", "reduce_online"),
 )
 
 

@@ -1,4 +1,4 @@
-"""The naive kernel, as notebook 08 builds it: one thread per token."""
+"""The slot write and the naive kernel, as notebook 08 builds them: one thread per token."""
 
 import math
 
@@ -15,6 +15,23 @@ NUM_THREADS = 128
 
 X = 16 // DTYPE.itemsize  # elements of K that are neighbours in memory: 16 bytes
 scalar_t, to_float, from_float = SCALAR_TYPES[DTYPE]
+
+
+@cuda.jit
+def write_keys(
+    k_cache,  # [num_blocks, num_kv_heads, HEAD_SIZE / X, BLOCK_SIZE, X]
+    key,  # [num_tokens, num_kv_heads, HEAD_SIZE]
+    slot_mapping,  # [num_tokens] int64
+):
+    # One thread block per token.
+    token_idx = cuda.blockIdx.x
+    slot = slot_mapping[token_idx]
+    if slot < 0:
+        return  # padding
+    block, offset = slot // BLOCK_SIZE, slot % BLOCK_SIZE
+    for i in range(cuda.threadIdx.x, key.shape[1] * HEAD_SIZE, NUM_THREADS):
+        head_idx, d = i // HEAD_SIZE, i % HEAD_SIZE
+        k_cache[block, head_idx, d // X, offset, d % X] = key[token_idx, head_idx, d]
 
 
 @cuda.jit(device=True)
