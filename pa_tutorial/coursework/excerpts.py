@@ -81,9 +81,9 @@ def _goes_on(node: ast.stmt) -> bool:
 
 
 def _imports(node: ast.Import | ast.ImportFrom) -> Iterator[Statement]:
+    if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("kernel_"):
+        return  # a file that the notebook writes, which no answer has
     for alias in node.names:
-        if alias.name == "*" and (node.module or "").startswith("kernel_"):
-            continue  # a file that the notebook writes, which no answer has
         name = (alias.asname or alias.name).split(".")[0]
         if isinstance(node, ast.Import):
             text = ast.unparse(ast.Import([alias]))
