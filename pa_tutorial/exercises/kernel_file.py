@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.attention.step import DecodeStep
+from pa_tutorial.backends import Backend
 from pa_tutorial.kernels.cuda_backends import geometry_of
 from pa_tutorial.kernels.cuda_launch import as_stored
 from pa_tutorial.kernels.geometry import Geometry
@@ -156,6 +157,11 @@ class KernelFile:
         if partition_size:
             constants["PARTITION_SIZE"] = partition_size
         return LAUNCHES[self.name](self.module(**constants), step, geometry)
+
+    def same_bits(self, backend: Backend, step: DecodeStep) -> list[str]:
+        """The quantities of a step (qk, …, out) whose bits another backend has, too."""
+        mine, theirs = self.prepare(step).probe(), backend.prepare(step).probe()
+        return [name for name in theirs if torch.equal(mine[name], theirs[name])]
 
 
 @dataclass(frozen=True)
