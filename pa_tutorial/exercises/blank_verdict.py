@@ -116,7 +116,7 @@ def why_wrong(blank: Blank, trial: Trial, function: Callable) -> str:
 
 # What is in an error -> what to ask oneself.
 ADVICE = {
-    r"loop turns in one thread block and no end": "Which variable of its condition changes?",
+    r" and no end: ": "Which variable of its condition changes?",
     r"^\w+ is not defined": "The function runs in the kernel's file, which has the constants and "
     "functions of the notebooks, but no other names of yours.",
     r"^race: ": "Is a barrier missing between the two, or should only one thread do this?",
