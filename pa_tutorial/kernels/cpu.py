@@ -208,7 +208,7 @@ def weigh(
     distance: Value,
     HEAD_SIZE: int,
 ) -> None:
-    """Turn the scores of a turn into weights: one step of the online softmax for every head.
+    """Turn the scores of a turn into weights: one update of the online softmax for every head.
 
     qk               [num_heads, TURN]   scores, then weights
     distance         from the query to the turn's first token, 0 or less; for ALiBi

@@ -130,7 +130,7 @@ class Machine:
         return address
 
     def arrange(self, items: list) -> list:
-        """The items in the requested order."""
+        """The items in the chosen order."""
         if self.order == "reverse":
             return items[::-1]
         if isinstance(self.order, int):

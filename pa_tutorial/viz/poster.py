@@ -1,4 +1,4 @@
-"""The poster of v1, and of v2: which step moves what between memories, with which threads."""
+"""The poster of v1, and of v2: which column moves what between memories, with which threads."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -62,7 +62,7 @@ BANDS = {
 
 
 def trace_of(run: Run, step: str) -> Trace:
-    """The accesses of a step in the trace."""
+    """The accesses of a column in the trace."""
     trace = run.trace
     arrays = {"query": "q", "scores": "k_cache", "values": "v_cache", "output": "out"}
     if step in arrays:
@@ -79,7 +79,7 @@ def shuffles(trace: Trace, function: str) -> Trace:
 
 @dataclass(frozen=True)
 class Board:
-    """Where the poster is drawn; everything outside the step `here` is pale."""
+    """Where the poster is drawn; everything outside the column `here` is pale."""
 
     axes: Axes
     here: str | None
@@ -134,9 +134,9 @@ def run_of_partition() -> Run:
 
 @style.styled
 def draw_poster(here: str | None = None, partitions: bool = False) -> Figure:
-    """v1 on one page, for head 0 of the worked example: its steps across, the memories down.
+    """v1 on one page, for head 0 of the worked example: its columns across, the memories down.
 
-    here        name of the step to emphasise, one of NAMES; None: all steps
+    here        name of the column to emphasise, one of NAMES; None: all columns
     partitions  draw v2 instead, with what the first partition's thread block stores
     """
     require(here is None or here in NAMES, "here", here, f"one of {', '.join(NAMES)}")

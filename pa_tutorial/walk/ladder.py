@@ -33,7 +33,7 @@ def load(path: str) -> Callable:
 
 @dataclass(frozen=True)
 class Stage:
-    """One step of the walk: a function before paging, a backend of the same name from then on.
+    """One stage of the walk: a function before paging, a backend of the same name from then on.
 
     checked_against  the earlier stages that must give the same result
     function         its path, or the function itself; it takes (q, k, v, scale, alibi_slopes,
