@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from pa_tutorial.arguments import require, require_readable
+from pa_tutorial.arguments import require, require_readable, require_type
 from pa_tutorial.attention.cached import cached_attention
 from pa_tutorial.attention.online import empty_part, merge, part_of
 from pa_tutorial.attention.step import DecodeStep
@@ -25,6 +25,7 @@ class TorchLaunch:
     out: Tensor = field(init=False)
 
     def __post_init__(self) -> None:
+        require_type(isinstance(self.step, DecodeStep), "step", self.step, "a DecodeStep")
         self.out = torch.full_like(self.step.q, float("nan"))
 
     def run(self) -> Tensor:
@@ -136,7 +137,7 @@ def stream_blocks(step: DecodeStep, probe: Probe | None = None) -> Tensor:
     _, block_size, num_kv_heads, head_size = v_tokens.shape
     # Group the query heads by KV head: [num_seqs, num_kv_heads, group, head_size]
     q = step.q.float().unflatten(1, (num_kv_heads, -1))
-    part = empty_part(q.shape[:3], head_size, q.device)  # NEW
+    part = empty_part(q.shape[:3], head_size, q)  # NEW
     scores = []
     for block_idx in range(-(-int(step.seq_lens.max()) // block_size)):  # NEW
         token = block_idx * block_size + torch.arange(block_size, device=step.q.device)
@@ -195,8 +196,7 @@ def flatten_queries(
     for sequence, (row, seq_len, new) in enumerate(
         zip(block_tables, seq_lens.tolist(), query_lens.tolist(), strict=True)
     ):
-        if not 1 <= new <= seq_len:
-            raise ValueError(f"query_lens[{sequence}] is {new}; it must be 1 to {seq_len}")
+        require(1 <= new <= seq_len, f"query_lens[{sequence}]", new, f"1 to {seq_len}")
         rows += [row] * new
         lens += range(seq_len - new + 1, seq_len + 1)
     return torch.stack(rows), torch.tensor(lens, dtype=torch.int32)

@@ -11,8 +11,10 @@ from pa_tutorial.arguments import (
     float32_scale,
     require,
     require_dense,
+    require_floats,
     require_readable,
     require_shape,
+    require_type,
     strides,
     whole_number,
 )
@@ -85,8 +87,7 @@ class DecodeStep:
     def _require_shapes(self) -> None:
         """Shapes and dtypes fit together; the cache is in either layout."""
         q, block_tables, seq_lens = self.q, self.block_tables, self.seq_lens
-        for name, tensor in (("q", q), ("k_cache", self.k_cache)):
-            require(tensor.is_floating_point(), f"{name}.dtype", tensor.dtype, "of real numbers")
+        require_floats(q=q, k_cache=self.k_cache)
         must = "it must have 3 dimensions: [num_seqs, num_heads, head_size]"
         require_shape(q.dim() == 3, "q", q, must)
         num_seqs = q.shape[0]
@@ -96,8 +97,7 @@ class DecodeStep:
             dtype, names = self.alibi_slopes.dtype, ", ".join(map(str, SLOPE_DTYPES))
             require(dtype in SLOPE_DTYPES, "alibi_slopes.dtype", dtype, f"one of {names}")
         for name, tensor in (("block_tables", block_tables), ("seq_lens", seq_lens)):
-            if tensor.dtype != torch.int32:
-                raise ValueError(f"{name} is {tensor.dtype}; it must be torch.int32")
+            require(tensor.dtype == torch.int32, name, tensor.dtype, "torch.int32")
         is_table = block_tables.dim() == 2 and len(block_tables) == num_seqs
         must = f"it must have one row for each of the {num_seqs} sequences in q"
         require_shape(is_table, "block_tables", block_tables, must)
@@ -109,19 +109,6 @@ class DecodeStep:
         require_blocks_and_lengths(self.block_tables, self.seq_lens, num_blocks, block_size)
         if self.alibi_slopes is not None:
             require_slopes(self.alibi_slopes)
-
-    def require_for_kernel(self, layout: str) -> None:
-        """Raise ValueError unless the cache is in this layout, "vllm" or "plain", and q and the
-        cache have the same dtype, one that the kernels support."""
-        described = {
-            "vllm": "5 dimensions: vLLM's layout",
-            "plain": "4 dimensions: the plain layout",
-        }
-        shape = list(self.k_cache.shape)
-        require(self.layout == layout, "k_cache.shape", shape, f"of {described[layout]} layout")
-        dtype, cached = self.q.dtype, self.k_cache.dtype
-        require(dtype in DTYPES, "q.dtype", dtype, f"one of {', '.join(map(str, DTYPES))}")
-        require(dtype == cached, "q.dtype", dtype, f"{cached}, as the cache")
 
     def require_strides(self, k_dims: int, v_dims: int) -> None:
         """Raise ValueError unless the last dimensions (2 of q, k_dims, v_dims) have no gaps, and
@@ -152,6 +139,21 @@ class DecodeStep:
         if self.alibi_slopes is None:
             return torch.zeros(self.q.shape[1], device=self.q.device)
         return self.alibi_slopes.float()
+
+
+def require_for_kernel(step: DecodeStep, layout: str) -> None:
+    """Raise TypeError or ValueError unless this is a DecodeStep with its cache in this layout,
+    "vllm" or "plain", and q and the cache have the same dtype, one that the kernels support."""
+    require_type(isinstance(step, DecodeStep), "step", step, "a DecodeStep")
+    described = {
+        "vllm": "5 dimensions: vLLM's layout",
+        "plain": "4 dimensions: the plain layout",
+    }
+    shape = list(step.k_cache.shape)
+    require(step.layout == layout, "k_cache.shape", shape, f"of {described[layout]} layout")
+    dtype, cached = step.q.dtype, step.k_cache.dtype
+    require(dtype in DTYPES, "q.dtype", dtype, f"one of {', '.join(map(str, DTYPES))}")
+    require(dtype == cached, "q.dtype", dtype, f"{cached}, as the cache")
 
 
 def require_slopes(alibi_slopes: Tensor) -> None:
