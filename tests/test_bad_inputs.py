@@ -331,6 +331,12 @@ def complaint(make: Callable | None, name: object, given: dict, argument: str) -
     return f"gives {result}"
 
 
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a call saves, it saves here."""
+    monkeypatch.chdir(tmp_path)
+
+
 of_every_call = pytest.mark.parametrize(
     ("make", "name", "good"),
     CALLS,

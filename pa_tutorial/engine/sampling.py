@@ -44,7 +44,8 @@ def probabilities(scores: Tensor, params: SamplingParams) -> Tensor:
 def random_number(seed: int, sample: int, num_generated: int) -> float:
     """In [0, 1). Depends only on the arguments, not on which other sequences run, on preemption,
     or on how often a step was tried."""
-    whole = [whole_number(name, number, least=0) for name, number in locals().items()]
+    numbers = {"seed": seed, "sample": sample, "num_generated": num_generated}
+    whole = [whole_number(name, number, least=0) for name, number in numbers.items()]
     return float(np.random.default_rng(whole).random())
 
 
