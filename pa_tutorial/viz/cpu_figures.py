@@ -38,7 +38,7 @@ def draw_order_of_reference() -> Figure:
         f"not of {size // 1024} KiB"
     )
     figure, panels = style.new_figure(title, 3.9, nrows=2)
-    names = "heads outside, blocks inside", "blocks outside, heads inside"
+    names = "outer loop over heads, inner over blocks", "outer loop over blocks, inner over heads"
     for axes, name, block_major in zip(panels, names, (False, True), strict=True):
         axes.set_title(f"{name}: K of a sequence with block table {table}", weight="normal")
         for block, piece in product(range(layout.num_blocks), range(layout.num_kv_heads)):

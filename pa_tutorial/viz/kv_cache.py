@@ -12,7 +12,7 @@ from pa_tutorial.viz.drawing import board, cell, label_line
 @style.styled
 def draw_prefill_and_decode(prompt_len: int = 4, seq_len: int = 6) -> Figure:
     """Which key each query reads: all queries at prefill, one new query at each decode step."""
-    title = "A decode step has one new query, and reads k and v of all older tokens from the cache"
+    title = "A decode step has one new query, and reads k and v of all earlier tokens from the cache"
     figure, panels = style.new_figure(title, 2.9, ncols=3)
     steps = [(0, prompt_len)] + [(end - 1, end) for end in range(prompt_len + 1, seq_len + 1)]
     for axes, (first, last) in zip(panels, steps, strict=True):
@@ -43,14 +43,14 @@ def draw_work_per_token(recompute: Sequence[int], cached: Sequence[int]) -> Figu
         "the work of the cache",
         2.6,
     )
-    lines = ((recompute, "everything again", style.QUIET), (cached, "with the cache", style.INK))
+    lines = ((recompute, "recomputing", style.QUIET), (cached, "with the cache", style.INK))
     for counts, name, color in lines:
         millions = [count / 1e6 for count in counts]
         label_line(axes, range(1, num_tokens + 1), millions, name, color)
     _scales(axes, [2**power for power in range(num_tokens.bit_length())])
     axes.set_xlim(0.95, num_tokens * 2.6)
     axes.set_xlabel("tokens in the sequence")
-    axes.set_ylabel("million operations\nfor the next token")
+    axes.set_ylabel("million operations\nper new token")
     return figure
 
 

@@ -64,7 +64,7 @@ def _draw_sums(axes: Axes, parts: Sequence[Part]) -> None:
 @style.styled
 def draw_merge(scores: Sequence[float], parts: Sequence[Part], whole: Part, cut: int) -> Figure:
     """The tokens split in two, the part of each half, and the part of all tokens."""
-    title = "Each piece is attended alone; to merge the parts, each is multiplied by its factor"
+    title = "Each part is computed on its own; to merge them, each is multiplied by its factor"
     figure, axes = style.new_figure(title, 3.7)
     width = 1.35 * len(scores) + 1.2
     board(axes, width, 7.4, -0.2, -0.9)
@@ -74,8 +74,8 @@ def draw_merge(scores: Sequence[float], parts: Sequence[Part], whole: Part, cut:
         for j in range(start, end):
             left = x + 1.35 * (j - start)
             shade = style.lighter(style.LOGITS, 0.5)
-            box(axes, left, 0, 1.3, 1, shade, f"{scores[j]:.2f}", 7.5, edgecolor="none")
-            note(axes, left + 0.65, -0.4, j, size=7.5)
+            box(axes, left, 0, 1.3, 1, shade, f"{scores[j]:.2f}", edgecolor="none")
+            note(axes, left + 0.65, -0.4, j)
         middle = x + 1.35 * (end - start) / 2
         middles.append(min(middle, width - 3.6))
         _draw_part(axes, middles[-1], 2.1, parts[index], f"part of tokens {start} to {end - 1}")
@@ -96,6 +96,6 @@ def _draw_part(axes: Axes, center: float, y: float, part: Part, caption: str) ->
     form |= {"facecolor": style.EMPTY, "edgecolor": style.INK}
     add(axes, FancyBboxPatch((center - 3.4, y), 6.8, 1.9, **form))
     acc = ", ".join(f"{x:.2f}" for x in part.acc)
-    write(axes, center, y + 0.5, caption, weight="bold", size=8)
+    write(axes, center, y + 0.5, caption, weight="bold")
     write(axes, center, y + 1.0, f"m {part.m:.2f}    l {part.l:.2f}")
     write(axes, center, y + 1.5, f"acc {acc}, …")
