@@ -85,16 +85,15 @@ PALE = style.lighter(HUE, 0.55)
 
 @style.styled
 def draw_frames(frames: Sequence[Frame], title: str) -> Figure:
-    """Per frame every block of the pool, in one row or two, and beside it the block tables.
+    """Per frame: every block of the pool, in two rows, and the block tables on the right.
 
     A hue is a sequence; two hues in a cell mark a shared block. Hatched: a slot without a token in
     a block that is in use. Light: a block that is unused but still in the prefix cache.
     Below a block: its number, and its reference count if it is in use.
     """
     num_blocks, size = max(len(frame.ref_counts) for frame in frames), frames[0].block_size
-    num_rows = 2 if num_blocks > 5 else 1
-    a_row = -(-num_blocks // num_rows)
-    heights = [1.5 + max(ROW * num_rows, 1.25 * len(frame.tables)) for frame in frames]
+    a_row = -(-num_blocks // 2)
+    heights = [1.5 + max(2 * ROW, 1.25 * len(frame.tables)) for frame in frames]
     width = a_row * (size + GAP)
     total = width + 9.5  # cells, the block tables included
     figure, axes = style.new_figure(title, 0.35 + sum(heights) * (style.WIDTH - 0.3) / total)

@@ -34,8 +34,8 @@ def draw_order_of_reference() -> Figure:
     size = layout.block_size * layout.head_size * layout.dtype.itemsize
     row = size * layout.num_kv_heads
     title = (
-        f"With the blocks outside, memory is read in pieces of {row // 1024} KiB, "
-        f"not of {size // 1024} KiB"
+        f"With the outer loop over blocks, memory is read in runs of {row // 1024} KiB, "
+        f"instead of {size // 1024} KiB"
     )
     figure, panels = style.new_figure(title, 3.9, nrows=2)
     names = "outer loop over heads, inner over blocks", "outer loop over blocks, inner over heads"

@@ -14,6 +14,7 @@ from pa_tutorial.viz import style
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "amd-epyc-2-cores.json"
 
 Row = dict  # an entry of results["decode"]["rows"]: a shape, and the times of all that ran on it
+Series = Sequence[float]
 
 # name of a line -> label, colour, marker, and prefixes of names, of which it shows the fastest
 LINES = {
@@ -25,15 +26,10 @@ LINES = {
 
 
 @style.styled
-def draw_noise(
-    seconds: Sequence[float],
-    times: Sequence[float],
-    apart: Sequence[float],
-    together: Sequence[float],
-) -> Figure:
+def draw_noise(seconds: Series, times: Series, apart: Series, together: Series) -> Figure:
     """times: milliseconds of the same call; apart, together: ratios of the call to itself."""
     title = (
-        f"The same call against itself, one after another: {min(apart):.2f} to {max(apart):.2f} "
+        f"One call timed against itself, one after another: {min(apart):.2f} to {max(apart):.2f} "
         f"times as long.\nInterleaved, one ratio per round: {min(together):.2f} to "
         f"{max(together):.2f}"
     )

@@ -121,7 +121,7 @@ def draw_slot_write(written: SlotWrite, followed: int) -> Figure:
             memory = cache[block].flatten().reshape(-1, columns).tolist()
             _draw_numbers(axes, x, y + down, memory, written, followed)
     k_end = y + len(blocks) * (pieces + 1.6)
-    words = f"{followed}.1: token {followed}, element 1 · light: written earlier"
+    words = f"{followed}.1: token {followed}, element 1 · faint: written earlier"
     note(axes, 0, k_end - 0.6, words, "left")
     return figure
 
@@ -197,7 +197,7 @@ def draw_neighbours(vllm: VllmLayout, plain: PlainLayout) -> Figure:
     size = vllm.head_size * vllm.block_size * itemsize
     text = f"K: {len(tokens)} threads, each reading {vllm.x} elements of a different token"
     _draw_read(axes, 0, size, text, k_runs, [plural(n, "sector") for n in k_sectors], style.K)
-    text = f"V: one thread reads one element of {len(tokens)} tokens"
+    text = f"V: one thread, reading one element of {len(tokens)} tokens"
     loads = [plural(count, "load") for count in v_loads]
     _draw_read(axes, 3.3, size, text, v_runs, loads, style.V)
     axes.set_xlim(-2, size * 1.27)

@@ -17,10 +17,7 @@ from pa_tutorial.viz.drawing import add, arrow, board, box, note, plate, write
 def draw_trail(scores: Sequence[float], parts: Sequence[Part]) -> Figure:
     """m, l and the first element of acc after 0, 1, 2, … tokens."""
     new_maximum = [j for j, score in enumerate(scores) if score > parts[j].m][1:]
-    title = (
-        f"At tokens {' and '.join(str(j) for j in new_maximum)} a new maximum comes: "
-        "the old sums must be multiplied"
-    )
+    title = f"Tokens {' and '.join(map(str, new_maximum))} raise the maximum, so older sums shrink"
     figure, (top, middle, bottom) = style.new_figure(title, 4.6, nrows=3, sharex=True)
     tokens, end, last = range(len(scores)), len(scores) - 0.3, parts[-1]
     top.bar(tokens, scores, width=0.6, color=style.LOGITS)
@@ -56,7 +53,7 @@ def _draw_sums(axes: Axes, parts: Sequence[Part]) -> None:
     added = [after.l - old for after, old in zip(parts[1:], kept, strict=True)]
     axes.bar(range(len(kept)), kept, width=0.6, color=style.lighter(style.QUIET, 0.5))
     axes.bar(range(len(kept)), added, width=0.6, bottom=kept, color=style.INK)
-    words = "grey: old sum × factor\nblack: what is added to it"
+    words = "grey: old sum × factor\ntop: what is added to it"
     axes.text(0.62, parts[-1].l, words, va="top")
     axes.set_ylabel("sum")
 

@@ -180,7 +180,7 @@ def _multiprocessor(axes: Axes, gpu: Gpu) -> None:
         corner = 0.1 + column * wide, 0.1 + row * 0.62
         face = style.INK if number < warps else style.QUIET
         box(axes, *corner, wide * 0.82, 0.5, face, edgecolor="none")
-    words = f"dark: the {warps} warps of one thread block of {NUM_THREADS} threads"
+    words = f"first column: the {warps} warps of a thread block of {NUM_THREADS} threads"
     note(axes, 0.1, 2.95, words, "left")
     registers = gpu.registers * REGISTER // KB
     text = (

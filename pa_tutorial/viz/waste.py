@@ -60,28 +60,24 @@ def _draw_share(axes: Axes, row: int, left: float, share: float, kind: Kind) -> 
     write(axes, left + share / 2, row, text, color=style.ink_on(color), bbox=behind)
 
 
-def small_memory_maps(step: int) -> dict[str, MemoryMap]:
-    """The requests of notebook 02, 24 times shorter, so that each of 384 slots is visible."""
+@style.styled
+def draw_small_memory_map() -> Figure:
+    """The requests of notebook 02, 24 times shorter, so that each of 384 slots is visible, after
+    30 steps; each request has a hue and a number.
+
+    Full colour: it has a token. Faint: reserved for a token. Hatched: reserved but never used.
+    Blank: free. Dots: free, but the next request doesn't fit into any gap.
+    """
+    step = 30
     requests = [
         Request(-(-request.prompt_len // 24), -(-request.output_len // 24))
         for request in long_tailed_requests(400, seed=0)
     ]
-    return {
+    maps = {
         "the maximum, 96": memory_map_at(step, requests, Contiguous(384, "max", max_len=96)),
         "exact length": memory_map_at(step, requests, Contiguous(384, "oracle", max_len=96)),
         "blocks of 8": memory_map_at(step, requests, Blocks(384, 8)),
     }
-
-
-@style.styled
-def draw_small_memory_map() -> Figure:
-    """The example of notebook 02: every slot after 30 steps; each request has a hue and a number.
-
-    Full colour: it has a token. Light: reserved for a token. Hatched: reserved but never used.
-    White: free. Dots: free, but the next request doesn't fit into any gap.
-    """
-    step = 30
-    maps = small_memory_maps(step)
     fit = [_num_requests(one) for one in maps.values()]
     title = (
         f"After {step} steps, the same memory holds {fit[0]}, {fit[1]} or {fit[2]} requests, "
@@ -95,8 +91,8 @@ def draw_small_memory_map() -> Figure:
         axes.set_title(f"{name}: {count} requests", loc="center", weight="normal")
         board(axes, SLOTS_A_ROW + 0.1, num_rows + 0.1, -0.1, -0.1)
     figure.supxlabel(
-        "full colour: a token · light: reserved for a token · hatched: reserved, never used\n"
-        "white: free · dots: free, but no gap is large enough for the next request",
+        "full colour: a token · faint: reserved for a token · hatched: reserved, never used\n"
+        "blank: free · dots: free, but no gap is large enough for the next request",
     )
     return figure
 
@@ -149,16 +145,15 @@ def draw_with_and_without_pages(
     for axes, name, drawn, left in zip(panels, names, maps, (0, -TABLE_WIDTH), strict=True):
         used = (drawn.kinds == Kind.TOKENS).mean()
         text = f"{name}: {_num_requests(drawn)} requests,\n{used:.0%} of the memory holds tokens"
-        num_pages = len(drawn.kinds) // pages
-        first = slice(None, num_pages * pages, pages)  # a page is drawn as its first slot
-        kinds, owner = drawn.kinds[first], drawn.owner[first]
+        # A page is drawn as its first slot.
+        kinds, owner = drawn.kinds[::pages], drawn.owner[::pages]
         _draw_slots(axes, kinds, owner, PAGES_A_ROW, followed if left else None)
         write(axes, 0, -2.2, text, "left")
-        board(axes, PAGES_A_ROW, -(-num_pages // PAGES_A_ROW), left, -4.2, square=True)
+        board(axes, PAGES_A_ROW, -(-len(kinds) // PAGES_A_ROW), left, -4.2, square=True)
     _draw_table(panels[1], followed, [slot // pages for slot in paged.slots[followed][::pages]])
     figure.supxlabel(
-        "left: a colour for each request · full: tokens · light: its next tokens go here\n"
-        f"hatched: reserved, never used · right: request {followed}, the others grey · white: free"
+        "left: a colour for each request · full: tokens · faint: its next tokens go here\n"
+        f"hatched: reserved, never used · right: request {followed}, the others grey · blank: free"
     )
     return figure
 
@@ -170,4 +165,5 @@ def _draw_table(axes: Axes, followed: int, table: Sequence[int]) -> None:
         y, (row, column) = 4.5 + 3 * index, divmod(page, PAGES_A_ROW)
         note(axes, 2.5 - TABLE_WIDTH, y + 1.1, index, "right")
         box(axes, 3 - TABLE_WIDTH, y, 4.5, 2.2, style.SEQUENCES[0], page)
-        arrow(axes, (7.6 - TABLE_WIDTH, y + 1.1), (column + 0.5, row + 0.5), shrinkB=3, color=style.INK)
+        tail, head = (7.6 - TABLE_WIDTH, y + 1.1), (column + 0.5, row + 0.5)
+        arrow(axes, tail, head, color=style.INK, shrinkB=3)

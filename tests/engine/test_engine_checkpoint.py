@@ -212,7 +212,7 @@ REFUSED = [
     *((config(**{key: ...}), f"config.json has no '{key}'") for key in ("model_type", *SIZES)),
     (lambda folder: (folder / "config.json").unlink(), "has no config.json"),
     *(
-        (file(name, content), rf"{name} is no JSON")
+        (file(name, content), rf"{name} isn't JSON")
         for name in ("config.json", "generation_config.json", INDEX)
         for content in (b"{", b"[1, 2]")
     ),
