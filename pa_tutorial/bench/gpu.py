@@ -29,7 +29,7 @@ from pa_tutorial.kernels.cuda_backends import (
 )
 from pa_tutorial.kernels.triton_backend import triton_backend, why_absent
 
-NO_GPU = "No GPU here: nothing was measured. The walk needs none."
+NO_GPU = "No GPU found, so we measured nothing. The walk needs none."
 LARGE = {"num_heads": 32, "num_kv_heads": 32, "head_size": 128, "dtype": torch.float16}
 SHAPES = (
     *(Shape("grid", (n,) * seqs, **LARGE) for seqs in (1, 8, 64) for n in (512, 4096)),

@@ -75,5 +75,5 @@ def report() -> str:
         f"{name:12} {'not found' if value is None else value}" for name, value in machine.items()
     ]
     if machine["gpu"] is None:
-        lines += ["", "No GPU here: nothing is missing. Everything in this walk runs without one."]
+        lines += ["", "No GPU found, and none is needed: this walk runs without one."]
     return "\n".join(lines)

@@ -56,7 +56,7 @@ def save(mine: KernelFile) -> None:
         kept = {}
     parts = pieces(updated(before, text) if kept else text)
     if before and loses(before, parts):
-        print(f"What {path.name} was before is in {keep_beside(path, before)}.")
+        print(f"The previous {path.name} is now {keep_beside(path, before)}.")
     all_yours = sorted(yours | (names_of_reader(kept) - functions_in(text)))
     names = "".join(f'    "{name}",\n' for name in all_yours)
     parts["docstring", ""] = HEAD.format(name=path.name)
