@@ -119,7 +119,7 @@ def draw_banks(traces: Mapping[str, Trace], title: str) -> Figure:
         below.set_ylim(0, tallest * 1.05)
         below.set_yticks([0, tallest])
     panels[0][0].set_ylabel(f"row of {NUM_BANKS} words")
-    panels[1][0].set_ylabel("words requested")
+    panels[1][0].set_ylabel("words")
     return figure
 
 
