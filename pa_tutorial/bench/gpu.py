@@ -29,7 +29,7 @@ from pa_tutorial.kernels.cuda_backends import (
 )
 from pa_tutorial.kernels.triton_backend import triton_backend, why_absent
 
-NO_GPU = "No GPU here: nothing was measured. The walk needs none."
+NO_GPU = "No GPU found, so we measured nothing. The walk needs none."
 LARGE = {"num_heads": 32, "num_kv_heads": 32, "head_size": 128, "dtype": torch.float16}
 SHAPES = (
     *(Shape("grid", (n,) * seqs, **LARGE) for seqs in (1, 8, 64) for n in (512, 4096)),
@@ -171,7 +171,7 @@ def measure(rounds: int, shapes: Iterable[Shape] = SHAPES) -> dict[str, object]:
     return {"gpu": torch.cuda.get_device_name(), "rows": rows, "wrong": wrong}
 
 
-WHAT = "Time the kernels on this machine's GPU, beside torch's SDPA and a copy. Installs nothing."
+WHAT = "Time the kernels on this machine's GPU next to torch's SDPA and a copy. Installs nothing."
 
 
 def main(command_line: list[str] | None = None) -> int:
@@ -181,7 +181,7 @@ def main(command_line: list[str] | None = None) -> int:
         description=WHAT,
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--rounds", type=int, default=21, help="measurements per point (median)")
+    parser.add_argument("--rounds", type=int, default=21, help="rounds per point, for a median")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the JSON file")
     arguments = parser.parse_args(command_line)
     if not torch.cuda.is_available():

@@ -18,7 +18,7 @@ from pa_tutorial.coursework.child import FILE_MEGABYTES, MEGABYTE
 
 ROOT = Path(pa_tutorial.__file__).parent.parent
 Said = Mapping[str, Mapping[str, Any]]  # name of a case -> `arrays`, or a `problem`
-ENDED = "not run: its process ended before, by itself or for lack of memory"
+ENDED = "not run: its process ended earlier, on its own or out of memory"
 
 
 @dataclass(frozen=True)

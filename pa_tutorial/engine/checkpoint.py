@@ -55,9 +55,9 @@ def read_json(path: Path) -> dict[str, object]:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:  # neither JSON nor, perhaps, text
-        raise CheckpointError(f"{path} is no JSON: {error}") from error
+        raise CheckpointError(f"{path} isn't JSON: {error}") from error
     if not isinstance(values, dict):
-        raise CheckpointError(f"{path} is no JSON object, but a {type(values).__name__}")
+        raise CheckpointError(f"{path} isn't a JSON object but a {type(values).__name__}")
     return values
 
 
@@ -102,13 +102,13 @@ def flag_of(values: Mapping[str, object], name: str) -> bool:
 def require_plain(values: Mapping[str, object]) -> None:
     """Raise ValueError for a sliding window and for quantized weights."""
     is_on, window = values.get("use_sliding_window"), values.get("sliding_window")
-    require(not is_on, "use_sliding_window", is_on, "false: there is no sliding window here")
+    require(not is_on, "use_sliding_window", is_on, "false: sliding windows aren't supported")
     # Qwen2's configs name a window that is off; a missing switch also means off.
     is_off = is_on is False or values["model_type"] == "qwen2"
-    allowed = "null: there is no sliding window here"
+    allowed = "null: sliding windows aren't supported"
     require(not window or is_off, "sliding_window", window, allowed)
     quantized = values.get("quantization_config")
-    allowed = "null: quantized weights cannot be read here"
+    allowed = "null: quantized weights aren't supported"
     require(not quantized, "quantization_config", quantized, allowed)
 
 
@@ -157,7 +157,7 @@ def rope_from(values: Mapping[str, object]) -> Rope:
     values = values | of_rope
     theta = number_of(values, "rope_theta", 10_000.0)
     part = values.get("partial_rotary_factor", 1.0)
-    require(part == 1, "partial_rotary_factor", part, "1: here all of a head is turned")
+    require(part == 1, "partial_rotary_factor", part, "1: partial rotation isn't supported")
     scaling = values.get("rope_type", values.get("type", "default"))
     require(str(scaling) in ROPE_TYPES, "rope_type", scaling, f"one of {', '.join(ROPE_TYPES)}")
     return Rope(theta, scaling, *(number_of(values, name) for name in ROPE_TYPES[scaling]))

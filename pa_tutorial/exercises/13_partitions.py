@@ -51,7 +51,7 @@ def reduce_online(out, exp_sums, max_logits, tmp_out, seq_lens, partition_size):
 
 _PART = "tmp_out is divided already: the acc of a partition is tmp_out times its exp_sum."
 _GROWS = "When a larger maximum comes, the old l and acc are multiplied with exp(m - m_new)."
-_LAST = "The sequence has ceil(seq_len / partition_size) partitions; behind them stands NaN."
+_LAST = "The sequence has ceil(seq_len / partition_size) partitions; the rest is NaN."
 ONLINE_CASES: tuple[tuple, ...] = (
     # name, what it isolates, what its failure means,
     # threads, seq_lens, tokens of a partition, heads, head size, the first maximum, the step

@@ -262,7 +262,7 @@ def _require_numbers(out: np.ndarray, name: str, wanted: np.ndarray) -> None:
     bad = np.isnan(out) & wanted
     if bad.any():
         first = _first(name, bad)
-        raise AnswerError(f"{first} is NaN: something was read that is not of the sequence")
+        raise AnswerError(f"{first} is NaN: something was read that isn't part of the sequence")
 
 
 def _first(name: str, where: np.ndarray) -> str:

@@ -49,7 +49,7 @@ RECORDING = "PA_TUTORIAL_RECORDING"
 UNKNOWN = "?"  # the record's compiler isn't installed, and the record is for another source
 NUMBERS = ("registers", "thread blocks", "stack bytes", "spilled bytes")
 COLUMNS = ("kernel", *NUMBERS, "global loads", "shared loads")
-NOTE = "thread blocks: how many have enough registers on a multiprocessor; 2 x 16: two of 16 bytes"
+NOTE = "thread blocks: how many fit on a multiprocessor by registers; 2 x 16: two of 16 bytes"
 
 
 # Reading ------------------------------------------------------------------------------------------

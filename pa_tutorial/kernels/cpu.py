@@ -476,7 +476,7 @@ def write(own, seq, heads, outputs, HEAD_SIZE):
             multiply(own.accs, source, inverse, outputs.accs, target, 1, HEAD_SIZE)
 
 
-COMPILING = "Compiling the CPU kernel: some seconds, once per head size and dtype.\n"
+COMPILING = "Compiling the CPU kernel takes a few seconds, once per head size and dtype.\n"
 
 
 @cache

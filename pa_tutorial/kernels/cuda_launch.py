@@ -23,7 +23,7 @@ from pa_tutorial.simt import Report, launch
 
 SIMULATED = (
     "The tensors are on the CPU: the kernel runs in the simulator. (With CUDA tensors it runs on "
-    "the GPU. This is said once.)"
+    "the GPU. This message appears once.)"
 )
 
 

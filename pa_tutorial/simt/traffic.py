@@ -30,7 +30,7 @@ The model, and what it leaves out:
   memory. Only their bytes are counted.
 - trace.py says which lanes execute together after a branch or a loop. A compiler may arrange them
   differently.
-- We count what the kernel's text asks for. The compiler may join, move or drop accesses: some of
+- We count what the kernel's source says. The compiler may join, move or drop accesses: some of
   this shows in `ptx`, all of it only in a GPU's counters.
 
 Source: CUDA C++ Programming Guide, "Global Memory" and "Shared Memory" of compute capability

@@ -91,9 +91,9 @@ def draw_step_ways(results: dict | None = None) -> Figure:
     times = {name: steps["times"][name]["median_ms"] for name in labels}
     slower = {name: time / times[kernel] for name, time in times.items()}
     figure, axes = style.new_figure(
-        f"Copying blocks in Python takes {slower['block_lists']:.1f} times as long for a decode "
-        f"step as the paged kernel,\ncontiguous pasts {slower['contiguous']:.1f} times, and the "
-        f"best gather in torch {slower[best]:.1f} times",
+        f"A decode step that copies blocks in Python takes {slower['block_lists']:.1f} times as "
+        f"long as with the paged kernel,\nwith contiguous pasts {slower['contiguous']:.1f} times, "
+        f"and with the best gather in torch {slower[best]:.1f} times",
         2.9,
     )
     colors = [style.INK if name == kernel else style.QUIET for name in labels]

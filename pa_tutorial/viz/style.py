@@ -40,7 +40,7 @@ TITLE = {"x": 0.01, "ha": "left", "weight": "bold", "size": 9}
 
 RC = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same glyphs everywhere
-    **dict.fromkeys(("font.size", "axes.titlesize", "axes.labelsize"), 9),
+    **dict.fromkeys(("font.size", "axes.titlesize", "axes.labelsize", "figure.labelsize"), 9),
     **dict.fromkeys(("xtick.labelsize", "ytick.labelsize"), 9),
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",

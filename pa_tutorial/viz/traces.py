@@ -48,7 +48,7 @@ def _walk(axes: Axes, trace: Trace) -> None:
     axes.set_ylim(int(transaction.max()) + 1.2, -0.2)
     axes.set_xticks(np.linspace(low, high, 5, dtype=int))
     axes.set_yticks([0.5, transaction.max() + 0.5], ["first", "last"])
-    axes.set_xlabel(f"byte of {array.name}; light: sectors that move")
+    axes.set_xlabel(f"byte of {array.name}; faint: sectors transferred")
 
 
 @style.styled

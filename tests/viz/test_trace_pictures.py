@@ -49,7 +49,7 @@ def test_a_shuffle_down_leaves_the_whole_sum_in_the_first_lane_only() -> None:
     steps = [f"x += cuda.shfl_down_sync(0xFFFFFFFF, x, {delta})" for delta in (16, 8, 4, 2, 1)]
     trace = trace_of("x", "\n".join([*steps, "out[t] = x"]), 32, np.float32(1))
     assert [len(summed_lanes(trace)[-1][lane]) for lane in (0, 31)] == [32, 1]
-    assert draw_reduction(trace).get_suptitle().endswith("can bring lane 0 the sum of 32 lanes")
+    assert draw_reduction(trace).get_suptitle().endswith("can give lane 0 the sum of 32 lanes")
 
 
 def test_what_a_picture_cannot_show_is_refused() -> None:
@@ -69,7 +69,7 @@ PUZZLES = {  # answer -> title, lines drawn over the dotted ones, red lines, red
     "out[t] = a[index[t]]": ("6 threads, 12 loads, 6 stores", 18, 0, 0),
     "out[t] = a[t]": ("5 of 6 elements of out wrong or missing", 12, 0, 0),
     "out[0] = a[t]": ("race: thread 5 of thread block 0 writes out[0], which", 12, 2, 2),
-    "out[t] = a[t + 3]": ("memory: thread 5 of thread block 0 asks for a[8]", 11, 0, 0),
+    "out[t] = a[t + 3]": ("memory: thread 5 of thread block 0 reads a[8]", 11, 0, 0),
     "out[t] = b[t]": ("b is not defined", 0, 0, 0),
     "return": ("nothing written yet", 0, 0, 0),
 }

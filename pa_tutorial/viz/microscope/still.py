@@ -65,7 +65,7 @@ def _title(trace: Trace, now: Trace, step: int) -> str:
     if space == "none":
         return f"{head} at a {kind}, with {len(now)} lanes"
     cost = {name: int(values[0]) for name, values in costs(now).items()}
-    words = f"{head} {DOES[kind]} {now.the_array().name}, {record.num_bytes} bytes a lane"
+    words = f"{head} {DOES[kind]} {now.the_array().name}, {record.num_bytes} bytes per lane"
     if space == "global":
         words += f"; {plural(cost['sectors'], 'sector')}, {cost['ideal_sectors']} at best"
     if space == "shared":
@@ -211,7 +211,7 @@ def _draw_banks(axes: Axes, now: Trace, run: int) -> None:
     for label, count in zip(axes.get_xticklabels(), busy, strict=True):
         if count > 1:
             label.set(color=style.NAN, weight="bold", size=7)
-    axes.set_xlabel("bank; red: several words wanted" if busy.max() > 1 else "bank")
+    axes.set_xlabel("bank; red: several words requested" if busy.max() > 1 else "bank")
 
 
 def _name_arrays(axes: Axes, trace: Trace, num_columns: int) -> None:
