@@ -85,10 +85,7 @@ def draw_addresses(trace: Trace, block_table: Sequence[int], marked: Sequence[in
     place = reads.keys[last][0]
     if (place[0], place[3]) != (block_table[logical], offset):
         title += f",\nbut it reads block {place[0]}, offset {place[3]}"
-    figure, axes = style.new_figure(
-        title,
-        2.45 + ROW * (array.shape[2] + len(marked)),
-    )
+    figure, axes = style.new_figure(title, 2.45 + ROW * (array.shape[2] + len(marked)))
     y = _lookup(axes, reads)
     y = _memory(axes, reads, y + 0.4)
     y = _sums(axes, reads, y + 0.32)

@@ -62,7 +62,7 @@ GLOBAL, SHARED, RED_SMEM, REGISTERS = 1.42, 2.32, 2.68, 3.72  # tops of boxes
 HIGH = 0.25
 # The finding, by the steps that a poster frames.
 TITLES = {
-    (): "Steps 1, 2 and 6 load from global memory, step 8 stores: scores never leave the chip",
+    (): "Steps 1, 2 and 6 load from global memory, only step 8 stores: scores stay on the chip",
     ("query", "scores"): "q waits in shared memory; K goes from the cache straight into registers",
     ("maximum",): "The warps find their common maximum through shared memory",
     ("values",): "Each warp multiplies its blocks of V by their weights and adds up in registers",
@@ -161,8 +161,7 @@ def _head(board: Board, number: int, step: Step, run: Run, is_here: bool) -> Non
         look = {"edgecolor": style.INK, "linewidth": 1.4, "zorder": -1}
         drawing.box(board.axes, *place, HERE, **look)
     add(board.axes, Circle((middle, 0.18), 0.11, facecolor=ink))
-    white = {"va": "center_baseline", "color": style.PAPER}
-    write(board.axes, middle, 0.18, number, **white)
+    write(board.axes, middle, 0.18, number, va="center_baseline", color=style.PAPER)
     look = {"color": ink, "weight": "bold", "linespacing": 1.05, "va": "top"}
     write(board.axes, middle, 0.35, step.words, **look)
     if board.shows(step.name):

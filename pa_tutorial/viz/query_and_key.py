@@ -225,8 +225,8 @@ def draw_query_banks(geometry: Geometry) -> Figure:
         axes.set_title(f"q_vecs {words}: {count}", weight="normal")
         _banks_of_rows(axes, first, geometry, padding)
     figure.suptitle(
-        f"The {rows} shares of q_vecs begin in one bank, so a read takes {wavefronts[0]} "
-        f"wavefronts; with a vec of padding it takes {wavefronts[1]}",
+        f"The {rows} shares begin in one bank, so a read takes {wavefronts[0]} wavefronts; "
+        f"a vec of padding makes it {wavefronts[1]}",
         **style.TITLE,
     )
     return figure
@@ -296,10 +296,10 @@ def draw_qk(snapshot: Snapshot, group: int, scale: float) -> Figure:
     if np.allclose(qk, sums[-1], rtol=1e-4, atol=1e-5):
         shuffles = plural(len(sums) - 1, "shuffle")
         title = f"After {num_vecs * vec_size} products each and {shuffles}, "
-        title += f"all {size} threads of a group have the score of their key token, "
+        title += f"all {size} threads of a group have their token's score, "
         if size == 1:
             title = f"After {vec_size * num_vecs} products and no shuffle, "
-            title += "one thread has the score of its key token, "
+            title += "one thread has its token's score, "
         title += f"{scale * qk[0]:.3f}"
     else:
         found = ", ".join(f"{score:.3f}" for score in scale * qk)
