@@ -28,10 +28,10 @@ def draw_prefill_and_decode(prompt_len: int = 4, seq_len: int = 6) -> Figure:
         for row, i in enumerate(range(first, last), start=2):
             cell(axes, 0, row + 0.2, style.Q, f"$q_{i}$")
             for j in range(last):
-                cell(axes, j + 1.2, row + 0.2, style.LOGITS, unused=j > i)
+                cell(axes, j + 1.2, row + 0.2, style.EMPTY if j > i else style.LOGITS)
         nouns = "query, key and value" if last - first == 1 else "queries, keys and values"
-        light = f"faint: {first} of each from the cache"
-        cached = light if first else "pink: weights; hatched: masked"
+        light = f"faint: {first} k and v from the cache"
+        cached = light if first else "pink: weights; grey: masked"
         axes.text(0, last - first + 2.5, f"new: {last - first} {nouns}\n{cached}", va="top")
     return figure
 

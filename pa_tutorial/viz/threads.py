@@ -101,13 +101,14 @@ def finding_of(task: Task, name: str, run: Run) -> str:
     if run.findings or run.error:
         return run.error or str(run.findings[0]).splitlines()[0]
     if np.isnan(run.out).all():
-        return f"{name}: nothing written yet. Dotted: what should happen"
+        return f"{name} has written nothing yet; the dotted lines show what should happen"
     if num_wrong := int(wrong(task, run).sum()):
-        return f"{name}: {num_wrong} of {plural(run.out.size, 'element')} of out wrong or missing"
+        count = plural(run.out.size, "element")
+        return f"{name}: {num_wrong} of {count} of out are wrong or missing"
     loads, stores = ([a.kind for a in run.accesses].count(kind) for kind in ("read", "write"))
     threads = len({(a.block, a.thread) for a in run.accesses if a.array})
-    counts = plural(threads, "thread"), plural(loads, "load"), plural(stores, "store")
-    return f"{name}: {', '.join(counts)}"
+    counts = f"{plural(loads, 'load')} and {plural(stores, 'store')}"
+    return f"{name} takes {plural(threads, 'thread')}, {counts}"
 
 
 def wrong(task: Task, run: Run) -> np.ndarray:

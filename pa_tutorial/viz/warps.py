@@ -15,6 +15,7 @@ from pa_tutorial.viz import style
 from pa_tutorial.viz.drawing import arrow, board, box, cell, note, plural
 
 STEP = 1.9  # distance between lines of lanes
+SHOWN = 8  # lanes, if these add up nothing of the others
 
 
 def summed_lanes(trace: Trace) -> list[dict[int, frozenset[int]]]:
@@ -61,11 +62,13 @@ def draw_reduction(trace: Trace) -> Figure:
     below a lane says how many lanes are in its sum."""
     states = summed_lanes(trace)
     lanes = sorted(states[0])
+    if all(states[-1][lane] <= {*lanes[:SHOWN]} for lane in lanes[:SHOWN]):
+        lanes = lanes[:SHOWN]
     figure, axes = style.new_figure(_finding(states), 0.5 + 0.55 * len(states))
     board(axes, len(lanes) + 0.05, STEP * (len(states) - 1) + 1)
     for number, step in enumerate(_steps(trace.only(kind="shuffle"))):
         ends = STEP * number + 1, STEP * (number + 1)
-        for lane, source in step:
+        for lane, source in (pair for pair in step if pair[0] in lanes):
             xs = lanes.index(source) + 0.5, lanes.index(lane) + 0.5
             arrow(axes, *zip(xs, ends, strict=True))
         for column in range(len(lanes)):  # each lane keeps what it has

@@ -66,12 +66,12 @@ def test_what_a_picture_cannot_show_is_refused() -> None:
 
 
 PUZZLES = {  # answer -> title, lines drawn over the dotted ones, red lines, red frames
-    "out[t] = a[index[t]]": ("6 threads, 12 loads, 6 stores", 18, 0, 0),
-    "out[t] = a[t]": ("5 of 6 elements of out wrong or missing", 12, 0, 0),
+    "out[t] = a[index[t]]": ("takes 6 threads, 12 loads and 6 stores", 18, 0, 0),
+    "out[t] = a[t]": ("5 of 6 elements of out are wrong or missing", 12, 0, 0),
     "out[0] = a[t]": ("race: thread 5 of thread block 0 writes out[0], which", 12, 2, 2),
     "out[t] = a[t + 3]": ("memory: thread 5 of thread block 0 reads a[8]", 11, 0, 0),
     "out[t] = b[t]": ("b is not defined", 0, 0, 0),
-    "return": ("nothing written yet", 0, 0, 0),
+    "return": ("has written nothing yet", 0, 0, 0),
 }
 
 
