@@ -165,7 +165,6 @@ def on_tasks(
 
 def warm_up(
     kernel: Callable,
-    text: str,
     cases: Sequence[tuple],
     expected: Callable[..., np.ndarray],
     inputs: Callable[..., tuple] = lambda a, rng: (a,),
@@ -192,7 +191,7 @@ def warm_up(
         return task(0, *cases[0][3:])
 
     trials, drawn = on_tasks(cases, task, axes), first if is_drawn else None
-    return Exercise(text, kernel, trials, is_warm_up=True, drawn=drawn)
+    return Exercise(kernel, trials, is_warm_up=True, drawn=drawn)
 
 
 def require_few(trace: Trace, name: str, enough: Enough) -> None:

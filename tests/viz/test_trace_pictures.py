@@ -104,7 +104,7 @@ DRAWN = [exercise for exercise in EXERCISES.values() if exercise.drawn]
 @pytest.mark.parametrize("exercise", [pytest.param(e, id=e.name) for e in DRAWN])
 def test_every_word_of_a_puzzle_can_be_read(exercise: Exercise) -> None:
     task, stub = exercise.drawn(), exercise.answer(exercise.stub)
-    answers = [exercise.answer(exercise.wrong_source(wrong)) for wrong in exercise.wrong]
+    answers = [exercise.answer(wrong.made_in(exercise.source)) for wrong in exercise.wrong]
     for answer in (stub, exercise.solution, *answers):
         require_readable(draw_threads(task, answer, exercise.solution))
 
