@@ -4,6 +4,8 @@ import numpy as np
 from numba import cuda, float32
 
 from pa_tutorial.exercises.kernel_grading import warm_up
+from pa_tutorial.simt import Trace
+from pa_tutorial.walk.calls import AnswerError
 
 ONE = (1,)  # thread block
 
@@ -81,6 +83,18 @@ def copy_in_strides(out, a):  # one thread block; there may be many more element
 
 
 _STRIDE = "Thread t takes t, then t + blockDim.x, then t + 2 * blockDim.x, until the array ends."
+
+
+def require_strides(trace: Trace) -> None:
+    writes = trace.only(kind="write")
+    (elements,) = writes.the_array().indices(writes.records.address)
+    owners = elements % len(np.unique(writes.threads))
+    for element, owner, thread in zip(elements, owners, writes.threads, strict=True):
+        if owner != thread:
+            copies = f"thread {thread} copies a[{element}], which is thread {owner}'s"
+            raise AnswerError(f"the answer is right, but {copies}")
+
+
 STRIDES = warm_up(
     copy_in_strides,
     [
@@ -89,6 +103,7 @@ STRIDES = warm_up(
         ("few_elements", "32 threads, 5 elements", _STRIDE, ONE, 32, (5,)),
     ],
     lambda a: a.copy(),
+    also=require_strides,
 )
 
 

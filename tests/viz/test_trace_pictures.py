@@ -98,6 +98,14 @@ def test_what_is_handed_on_through_shared_memory_begins_a_row(line: str, barrier
     assert (shown.count("threads"), shown.count("barrier")) == (5, barriers)
 
 
+def test_a_barrier_is_drawn_over_the_threads_that_wait_at_it() -> None:
+    exercise = find("sum_in_shared")
+    in_branch = exercise.wrong[1].made_in(exercise.source)
+    figure = draw_threads(exercise.drawn(), exercise.answer(in_branch), exercise.solution)
+    barriers = [len(lines.get_segments()) for lines in figure.axes[0].collections]
+    assert barriers == [4, 2, 1]
+
+
 DRAWN = [exercise for exercise in EXERCISES.values() if exercise.drawn]
 
 
