@@ -211,7 +211,7 @@ class Picture:
         if waiting.size:
             ys = np.full(waiting.shape, y - 0.45)
             self.axes.hlines(ys, waiting - 0.6, waiting + 0.6, style.INK, linewidth=2.5)
-            note(self.axes, waiting[-1] + 0.8, y - 0.45, "barrier", "left")
+            note(self.axes, self.threads[0, count - 1] + 0.8, y - 0.45, "barrier", "left")
 
     def draw_line(self, access: Access, **look: object) -> Place | None:
         """Returns the place of the element; for a read, where it was written last."""
