@@ -15,11 +15,12 @@ from pathlib import Path
 
 from pa_tutorial.arguments import require
 from pa_tutorial.coursework.apart import Limits
-from pa_tutorial.coursework.assignment import assignment, assignment_names, notebook_names
+from pa_tutorial.coursework.assignment import assignment, assignment_names
 from pa_tutorial.coursework.grades import Grade, grade
 from pa_tutorial.coursework.notebooks import write_notebooks
 from pa_tutorial.coursework.plain import write_folder
 from pa_tutorial.coursework.submissions import read_submission
+from pa_tutorial.exercises.texts import notebook_names
 
 MOST_DRAWS = 2**31
 SECONDS = """time limit per task and submission, including the start of its process; then the

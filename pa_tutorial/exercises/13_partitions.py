@@ -130,11 +130,6 @@ def online_task(draw: int, num_threads: int, seq_lens: tuple, size: int, *sizes:
 
 
 ONLINE = Exercise(
-    text="""\
-Your reduce kernel, like vLLM's, goes through the partitions three times, with shared memory and
-barriers. Write one that goes through them once, with the online softmax of notebook 05: each thread
-for its own elements of the output, without shared memory, barrier or shuffle. For 32 elements of
-the output, each value of a partition is loaded once.""",
     solution=reduce_online,
     cases=on_tasks(ONLINE_CASES, online_task, ("sequence", "head", "dimension")),
 )

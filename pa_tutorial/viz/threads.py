@@ -206,10 +206,13 @@ class Picture:
                 box(self.axes, left + 0.05, y, 0.9, 1, color, thread, SMALL)
                 self.threads[here] = left + 0.5
             x += head + count + GAP
-        if any((a.layer, a.kind) == (layer - 1, "barrier") for a in self.run.accesses):
-            ends = self.threads[0, 0] - 0.6, self.threads[0, count - 1] + 0.6
-            self.axes.plot(ends, [y - 0.45] * 2, color=style.INK, linewidth=2.5)
-            note(self.axes, ends[1] + 0.2, y - 0.45, "barrier", "left")
+        barriers = [a for a in self.run.accesses if a.kind == "barrier"]
+        met = {a.instruction for a in barriers if a.layer == layer - 1}
+        waiting = np.unique([self.threads[0, a.thread] for a in barriers if a.instruction in met])
+        if waiting.size:
+            ys = np.full(waiting.shape, y - 0.45)
+            self.axes.hlines(ys, waiting - 0.6, waiting + 0.6, style.INK, linewidth=2.5)
+            note(self.axes, self.threads[0, count - 1] + 0.8, y - 0.45, "barrier", "left")
 
     def draw_line(self, access: Access, **look: object) -> Place | None:
         """Returns the place of the element; for a read, where it was written last."""

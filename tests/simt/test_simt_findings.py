@@ -10,6 +10,7 @@ from tests.simt_kernels.example import FAULTS
 
 ATOMIC_FIRST = "cuda.atomic.add(a, 0, 1)\nout[t] = a[0]"
 READ_FIRST = "out[t] = a[1]\nif t == 0:\n    a[1] = 5"
+UNWRITTEN = "s = cuda.shared.array(1, float32)\nout[t] = s[t]"
 FAR_THREAD = "if cuda.threadIdx.y == 3 and cuda.blockIdx.y == 1:\n    out[99] = 1"
 
 
@@ -17,7 +18,8 @@ FAR_THREAD = "if cuda.threadIdx.y == 3 and cuda.blockIdx.y == 1:\n    out[99] = 
     ("broken", "grid", "block", "words"),
     [
         (neighbour, 1, N, r"race: thread 0 of thread block 0 reads s\[63\], which thread 63 wrote"),
-        (neighbour, 1, N, r"neighbour:  out\[t\] = s\[N - 1 - t\]\n .* s\[t\] = a\[t\]$"),
+        (neighbour, 1, N, r"neighbour:  out\[t\] = s\[N - 1 - t\]\n .* s\[t\] = a\[t\]\n  Is a ba"),
+        (kernel("out, a", UNWRITTEN), 1, 1, r"s\[0\] in shared .* written\n.*\n  Is it the right"),
         (kernel("out, a", READ_FIRST), 1, 32, r"writes a\[1\], which thread \d+ read \(a\[1\], l"),
         (kernel("out, a", ATOMIC_FIRST), 1, 32, r"reads a\[0\], which thread \d+ atomically upd"),
         (kernel("out, a", "out[a.size + 35] = 1"), 1, 1, r"writes out\[99\], out of .* is \(64,"),
@@ -32,7 +34,7 @@ FAR_THREAD = "if cuda.threadIdx.y == 3 and cuda.blockIdx.y == 1:\n    out[99] = 
             kernel("out, a", "if cuda.threadIdx.y < 3:\n    cuda.syncthreads()"),
             1,
             (8, 4),
-            r"that thread 24 = \(0, 3, 0\) never reaches",
+            r"that thread 24 = \(0, 3, 0\) never reaches.*\n.*\n  Can the barrier be outside",
         ),
     ],
 )

@@ -98,13 +98,21 @@ def test_what_is_handed_on_through_shared_memory_begins_a_row(line: str, barrier
     assert (shown.count("threads"), shown.count("barrier")) == (5, barriers)
 
 
+def test_a_barrier_is_drawn_over_the_threads_that_wait_at_it() -> None:
+    exercise = find("sum_in_shared")
+    in_branch = exercise.wrong[1].made_in(exercise.source)
+    figure = draw_threads(exercise.drawn(), exercise.answer(in_branch), exercise.solution)
+    barriers = [len(lines.get_segments()) for lines in figure.axes[0].collections]
+    assert barriers == [4, 2, 1]
+
+
 DRAWN = [exercise for exercise in EXERCISES.values() if exercise.drawn]
 
 
 @pytest.mark.parametrize("exercise", [pytest.param(e, id=e.name) for e in DRAWN])
 def test_every_word_of_a_puzzle_can_be_read(exercise: Exercise) -> None:
     task, stub = exercise.drawn(), exercise.answer(exercise.stub)
-    answers = [exercise.answer(exercise.wrong_source(wrong)) for wrong in exercise.wrong]
+    answers = [exercise.answer(wrong.made_in(exercise.source)) for wrong in exercise.wrong]
     for answer in (stub, exercise.solution, *answers):
         require_readable(draw_threads(task, answer, exercise.solution))
 
