@@ -14,13 +14,10 @@ from pa_tutorial.arguments import (
 
 
 def require_heads_that_fit(
-    num_heads: int,
-    head_size: int,
-    num_kv_heads: int,
-    k_head_size: int,
-    alibi_slopes: Tensor | None,
+    q: Tensor, num_kv_heads: int, k_head_size: int, alibi_slopes: Tensor | None
 ) -> None:
     """Raise ValueError unless the heads of q match the KV heads, and the slopes the heads of q."""
+    num_heads, head_size = q.shape[1:]
     if head_size != k_head_size:
         raise ValueError(f"k has head_size {k_head_size}; it must be {head_size}, as in q")
     require_heads(num_heads, num_kv_heads)
@@ -47,11 +44,10 @@ def require_attention_inputs(
         must = "it must have 3 dimensions: [tokens, heads, head_size]"
         require_shape(tensor.dim() == 3, name, tensor, must)
     require_shape(k.shape == v.shape, "v", v, f"it must have the shape of k, {list(k.shape)}")
-    num_queries, num_heads, head_size = q.shape
-    seq_len, num_kv_heads, k_head_size = k.shape
+    num_queries, seq_len = len(q), len(k)
     if not 1 <= num_queries <= seq_len:
         raise ValueError(f"q holds {num_queries} tokens; it must hold 1 to {seq_len}, k's length")
-    require_heads_that_fit(num_heads, head_size, num_kv_heads, k_head_size, alibi_slopes)
+    require_heads_that_fit(q, *k.shape[1:], alibi_slopes)
 
 
 def repeat_kv_heads(kv: Tensor, num_heads: int) -> Tensor:

@@ -1,11 +1,12 @@
 """Attention over a paged cache: gather all blocks first, or process them one by one."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from pa_tutorial.arguments import require, require_readable, require_type
 from pa_tutorial.attention.cached import cached_attention
@@ -18,11 +19,13 @@ Probe = dict[str, Tensor]
 
 @dataclass
 class TorchLaunch:
-    """A decode step and the function that computes it: attend(step, probe=None) -> out."""
+    """A decode step and the function that computes it: attend(step, probe=None) -> out.
+
+    out  in the shape of q
+    """
 
     step: DecodeStep
     attend: Callable[..., Tensor]
-    out: Tensor = field(init=False)
 
     def __post_init__(self) -> None:
         require_type(isinstance(self.step, DecodeStep), "step", self.step, "a DecodeStep")
@@ -53,7 +56,6 @@ class TorchBackend:
 
     def why_absent(self) -> None:
         """None, because torch runs everywhere."""
-        return None
 
 
 def paged_gather(
@@ -103,10 +105,7 @@ def gather_then_attend(step: DecodeStep, probe: Probe | None = None) -> Tensor:
 
 def _padded(rows: list[Tensor], value: float) -> Tensor:
     """[num_heads, seq_len] of each sequence -> [num_seqs, num_heads, longest]."""
-    longest = max(row.shape[-1] for row in rows)
-    return torch.stack(
-        [torch.nn.functional.pad(row, (0, longest - row.shape[-1]), value=value) for row in rows]
-    )
+    return pad_sequence([row.T for row in rows], batch_first=True, padding_value=value).mT
 
 
 def paged_online(

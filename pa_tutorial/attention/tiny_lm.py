@@ -22,9 +22,6 @@ from pa_tutorial.attention.full import causal_attention
 
 WEIGHTS = Path(__file__).with_name("tiny_lm.pt")
 
-Attention = Callable[..., Tensor]
-Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
-
 
 @dataclass(frozen=True)
 class TinyConfig:
@@ -123,7 +120,7 @@ class TinyLM(nn.Module):
         self,
         tokens: Tensor,
         caches: list[KVCache] | None = None,
-        attention: Attention | None = None,
+        attention: Callable[..., Tensor] | None = None,
         probe: dict[str, list] | None = None,
     ) -> Tensor:
         """Scores for the token after each of `tokens`.
@@ -165,7 +162,7 @@ class TinyLM(nn.Module):
         self,
         tokens: Tensor,
         positions: Tensor,
-        attend: Attend,
+        attend: Callable[[int, Tensor, Tensor, Tensor], Tensor],
         probe: dict[str, list] | None = None,
         rows: Tensor | None = None,
     ) -> Tensor:
@@ -183,7 +180,7 @@ class TinyLM(nn.Module):
         try:
             hidden = self.token_embedding(tokens) + self.position_embedding(positions)
         except IndexError:  # checked only now, because under torch.vmap (in training) we can't
-            self.require_bytes(tokens)
+            require_below("tokens", tokens, self.config.vocab_size)
             raise
         for index, layer in enumerate(self.layers):
             q, k, v = layer.qkv(hidden)
@@ -207,10 +204,6 @@ class TinyLM(nn.Module):
         must = f"it must be {list(tokens.shape)}, one for each token"
         require_shape(positions.shape == tokens.shape, "positions", positions, must)
         require_below("positions", positions, self.config.max_len)
-
-    def require_bytes(self, tokens: Tensor) -> None:
-        """Raise ValueError unless every token is in the vocabulary."""
-        require_below("tokens", tokens, self.config.vocab_size)
 
     @torch.inference_mode()
     def generate(self, prompt: Tensor, num_tokens: int, use_cache: bool = True) -> Tensor:

@@ -88,8 +88,5 @@ def attention_flops_and_bytes(
     cache = KVCache(seq_len, num_kv_heads, head_size, dtype)
     cache.append(*torch.zeros(2, seq_len, num_kv_heads, head_size, dtype=dtype))
     q = torch.zeros(num_new_tokens, num_heads, head_size, dtype=dtype)
-    out: list[Tensor] = []
-    flops = count_flops(
-        lambda: out.append(cached_attention(q, cache.keys, cache.values, head_size**-0.5))
-    )
-    return flops, cache.num_bytes + q.nbytes + out[0].nbytes
+    flops = count_flops(lambda: cached_attention(q, cache.keys, cache.values, head_size**-0.5))
+    return flops, cache.num_bytes + 2 * q.nbytes  # out is as large as q

@@ -10,19 +10,17 @@ import os
 import secrets
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 from pa_tutorial.arguments import require
 from pa_tutorial.coursework.apart import Limits
 from pa_tutorial.coursework.assignment import assignment, assignment_names
-from pa_tutorial.coursework.grades import Grade, grade
+from pa_tutorial.coursework.grades import grade
 from pa_tutorial.coursework.notebooks import write_notebooks
 from pa_tutorial.coursework.plain import write_folder
 from pa_tutorial.coursework.submissions import read_submission
 from pa_tutorial.exercises.texts import notebook_names
 
-MOST_DRAWS = 2**31
 SECONDS = """time limit per task and submission, including the start of its process; then the
 process is killed, and the cases that haven't run fail (default: %(default)g)"""
 MEGABYTES = "memory limit per task and submission, on Linux only (default: %(default)d)"
@@ -58,7 +56,9 @@ def grade_all(name: str, paths: list[Path], draw: int, limits: Limits, table: Pa
                 # by its path, because files in different folders may have the same name
                 result = grade(str(path), read_submission(path, one), one, draw, limits)
                 print(result, flush=True)
-                rows.writerows(rows_of(result))
+                for task in result.tasks:
+                    words = " ".join(task.failed), " | ".join(task.reasons)
+                    rows.writerow([path, name, task.task, task.points, task.out_of, *words])
             except (ValueError, OSError) as error:
                 print(f"{path}: not graded: {error}", file=sys.stderr)
                 rows.writerow([path, name, "", "", "", "", error])
@@ -66,13 +66,6 @@ def grade_all(name: str, paths: list[Path], draw: int, limits: Limits, table: Pa
             file.flush()
     print(f"For the same numbers again: --draw {draw}")
     return all_graded
-
-
-def rows_of(grade: Grade) -> Iterator[list]:
-    """One line per task."""
-    for task in grade.tasks:
-        words = " ".join(task.failed), " | ".join(task.reasons)
-        yield [grade.submission, grade.assignment, task.task, task.points, task.out_of, *words]
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -102,7 +95,7 @@ def main(arguments: list[str] | None = None) -> int:
         if args.command == "make":
             make(args.names, args.out)
             return 0
-        draw = 1 + secrets.randbelow(MOST_DRAWS) if args.draw is None else args.draw
+        draw = 1 + secrets.randbelow(2**31) if args.draw is None else args.draw
         require(draw >= 1, "draw", draw, "1 or more: 0 are the numbers of the notebook")
         limits = Limits(args.seconds, args.megabytes)
         return 0 if grade_all(args.assignment, args.submissions, draw, limits, args.csv) else 2

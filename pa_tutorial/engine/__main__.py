@@ -21,8 +21,6 @@ from pa_tutorial.engine.engine import StepStatistics
 from pa_tutorial.engine.llm import LLM, Completion, load_model
 from pa_tutorial.engine.request import SamplingParams
 
-STAGE_NAMES = [*BACKENDS]
-
 
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
@@ -36,7 +34,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--model", default="tiny", help="'tiny', or a folder with a Llama or Qwen2 checkpoint")
 
     engine = parser.add_argument_group("engine").add_argument
-    engine("--stage", default="paged_online", choices=STAGE_NAMES, help="backend (paged_online)")
+    engine("--stage", default="paged_online", choices=BACKENDS, help="backend (paged_online)")
     engine("--num-blocks", type=int, default=512, help="blocks in the pool (512)")
     engine("--block-size", type=int, default=16, help="tokens per block (16)")
     engine("--token-budget", type=int, default=256, help="maximum tokens per step (256)")

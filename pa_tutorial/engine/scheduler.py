@@ -149,7 +149,9 @@ class Scheduler:
                 appended = table.append(rest)
                 break
             except OutOfBlocks:
-                victim = self._youngest_untouched() or sequence
+                # The youngest that has no part in this step yet.
+                untouched = (s for s in reversed(self.running) if s not in self.touched)
+                victim = next(untouched, sequence)
                 self.preempt(victim)
                 if victim is sequence:
                     return 0
@@ -166,11 +168,6 @@ class Scheduler:
             )
         )
         return len(rest) - appended.num_cached
-
-    def _youngest_untouched(self) -> Sequence | None:
-        """The next sequence to preempt: the youngest that has no part in this step yet."""
-        rest = (sequence for sequence in reversed(self.running) if sequence not in self.touched)
-        return next(rest, None)
 
     def preempt(self, sequence: Sequence) -> None:
         """Free the blocks of a sequence. It keeps its tokens, and waits to recompute them."""

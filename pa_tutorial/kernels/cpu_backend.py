@@ -56,7 +56,6 @@ class CpuBackend:
 
     def why_absent(self) -> None:
         """None, because it runs everywhere."""
-        return None
 
 
 def cut(step: DecodeStep, num_workers: int) -> tuple[int, int]:
@@ -199,8 +198,4 @@ def require_cpu_inputs(step: DecodeStep) -> None:
 
 def as_array(tensor: Tensor) -> np.ndarray:
     """The same memory as a NumPy array; 16-bit floats as the integers that `widened` knows."""
-    if tensor.requires_grad:
-        tensor = tensor.detach()
-    if tensor.dtype in STORED_AS:
-        tensor = tensor.view(STORED_AS[tensor.dtype])
-    return tensor.numpy()
+    return tensor.detach().view(STORED_AS.get(tensor.dtype, tensor.dtype)).numpy()

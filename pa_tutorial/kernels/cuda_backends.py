@@ -49,7 +49,6 @@ class CudaBackend:
 
     def why_absent(self) -> None:
         """None, because they run everywhere; without a GPU, in the simulator."""
-        return None
 
 
 class NaiveBackend(CudaBackend):

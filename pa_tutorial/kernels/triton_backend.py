@@ -175,7 +175,7 @@ class TritonBackend:
         values = values_of(step) | unwritten_outputs(step.q, max_num_partitions)
         values |= {"partition_size": partition_size, "max_num_partitions": max_num_partitions}
         values |= {"TILE_SIZE": tile_size}
-        grid = step.num_kv_heads, num_seqs, max_num_partitions
+        grid = step.k_cache.shape[1], num_seqs, max_num_partitions
         partitions = call_of(triton_decode.paged_decode_kernel, grid, values, **options)
         reduce = call_of(triton_decode.reduce_kernel, (num_heads, num_seqs, 1), values)
         return TritonLaunch(partitions, reduce)

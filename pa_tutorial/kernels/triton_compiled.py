@@ -22,26 +22,22 @@ from pa_tutorial.arguments import require_type
 from pa_tutorial.kernels.compiler_report import Capability, checked_capability
 from pa_tutorial.kernels.triton_backend import TritonCall
 from pa_tutorial.private_names import PLACE
+from pa_tutorial.simt.gpus import WARP_SIZE
 
 CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
-LANES = 32
 
 
 @contextmanager
 def compiling_for(capability: Capability, device: Hashable) -> Iterator[None]:
     """Inside, Triton sees this GPU; compiled kernels are cached for `device`."""
-    with mock.patch(PLACE["active"], driver(capability, device)):
-        yield
-
-
-def driver(capability: Capability, device: Hashable) -> SimpleNamespace:
-    """Everything that Triton asks its driver for."""
     major, minor = checked_capability(capability)
-    return SimpleNamespace(
-        get_current_target=lambda: GPUTarget("cuda", 10 * major + minor, LANES),
+    driver = SimpleNamespace(  # everything that Triton asks its driver for
+        get_current_target=lambda: GPUTarget("cuda", 10 * major + minor, WARP_SIZE),
         get_current_device=lambda: device,
         get_current_stream=lambda device: 0,
     )
+    with mock.patch(PLACE["active"], driver):
+        yield
 
 
 @dataclass(frozen=True)

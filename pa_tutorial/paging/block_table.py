@@ -208,13 +208,9 @@ class BlockTable:
             raise ValueError("the sequence has freed blocks (slide); it cannot be moved")
         moved = BlockTable(allocator, self.block_size, self.extra)
         appended = moved.append(self.token_ids)
-        pairs = [
-            (source, destination)
-            for index, (source, destination) in enumerate(
-                zip(self.blocks, moved.blocks, strict=True)
-            )
-            if appended.slots[index * self.block_size] != PAD_SLOT
-        ]
+        first_slots = appended.slots[:: self.block_size]
+        moves = zip(self.blocks, moved.blocks, first_slots, strict=True)
+        pairs = [(old, new) for old, new, slot in moves if slot != PAD_SLOT]
         for block in reversed(self.blocks):
             self.allocator.free(block)
         self.allocator, self.blocks, self._names = allocator, moved.blocks, moved._names

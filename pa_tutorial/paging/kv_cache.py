@@ -78,17 +78,15 @@ class PagedKVCache:
         swap_blocks(self, self, pairs)
 
 
-def require_known(pairs: Pairs, num_source_blocks: int, num_destination_blocks: int) -> None:
-    """Raise UnknownBlock unless the pools have every source and every destination."""
+def require_known(pairs: Pairs, sizes: dict[str, int]) -> None:
+    """Raise UnknownBlock unless the pools, "source" and "destination", have every block.
+
+    sizes  number of blocks of each pool
+    """
     for index, pair in enumerate(pairs):
         length = len(whole_numbers(f"pairs[{index}]", pair))
         require(length == 2, f"the length of pairs[{index}]", length, "2: source and destination")
-        for name, num_blocks, block in zip(
-            ("source", "destination"),
-            (num_source_blocks, num_destination_blocks),
-            pair,
-            strict=True,
-        ):
+        for block, (name, num_blocks) in zip(pair, sizes.items(), strict=True):
             if not 0 <= block < num_blocks:
                 raise UnknownBlock(f"{name} block is {block}; the pool has 0 to {num_blocks - 1}")
 
@@ -110,7 +108,8 @@ def swap_blocks(source: PagedKVCache, destination: PagedKVCache, pairs: Pairs) -
         raise ValueError(f"destination has blocks of {shapes[1]}; source has {shapes[0]}")
     require_type(isinstance(pairs, Iterable), "pairs", pairs, "pairs of block numbers")
     pairs = list(pairs)
-    require_known(pairs, source.layout.num_blocks, destination.layout.num_blocks)
+    sizes = {"source": source.layout.num_blocks, "destination": destination.layout.num_blocks}
+    require_known(pairs, sizes)
     for old, new in pairs:
         for layer in range(source.num_layers):
             destination.k[layer][new] = source.k[layer][old]

@@ -201,9 +201,7 @@ class PlainLayout(CacheLayout):
         return self._k_element(block, head, token, dim)
 
 
-LAYOUTS: dict[str, type[CacheLayout]] = {
-    layout.name: layout for layout in (VllmLayout, PlainLayout)
-}
+LAYOUTS: dict[str, type[CacheLayout]] = {"vllm": VllmLayout, "plain": PlainLayout}
 
 
 def require_caches(k_cache: Tensor, v_cache: Tensor) -> tuple[int, int, int, int]:

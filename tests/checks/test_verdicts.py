@@ -1,12 +1,11 @@
 """What a failing check says: the first place, the line, and the idea behind it."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 from numba import cuda
 
+from pa_tutorial.attention import cached, full
 from pa_tutorial.attention.cached import cached_attention
 from pa_tutorial.checks import attempt
 from pa_tutorial.checks.__main__ import INTERRUPTED, main
@@ -14,7 +13,6 @@ from pa_tutorial.checks.comparing import compare
 from pa_tutorial.checks.diagnosing import diagnose
 from pa_tutorial.simt import SimtError, launch
 from pa_tutorial.walk.calls import AnswerError
-from pa_tutorial.walk.ladder import STAGES
 
 
 def diagnosis(actual: list, expected: list, bound: float = 0.0) -> str:
@@ -109,9 +107,7 @@ def interrupted(*inputs: object, probe: object = None) -> torch.Tensor:
 
 
 def test_a_stage_whose_reference_fails_is_no_traceback(monkeypatch) -> None:
-    monkeypatch.setitem(
-        STAGES, "full_recompute", replace(STAGES["full_recompute"], function=broken)
-    )
+    monkeypatch.setattr(full, "causal_attention", broken)
     result = attempt("kv_cache")
     assert result.passed == 0
     words = "full_recompute, the reference for this case, gave no result: trouble on demand"
@@ -119,8 +115,7 @@ def test_a_stage_whose_reference_fails_is_no_traceback(monkeypatch) -> None:
 
 
 def test_ctrl_c_keeps_the_stages_that_were_finished(monkeypatch, capsys) -> None:
-    kv_cache = replace(STAGES["kv_cache"], function=interrupted)
-    monkeypatch.setitem(STAGES, "kv_cache", kv_cache)
+    monkeypatch.setattr(cached, "cached_attention", interrupted)
     assert main(["full_recompute", "kv_cache", "block_manager"]) == INTERRUPTED
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith("full_recompute: ")
