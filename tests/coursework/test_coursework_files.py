@@ -45,6 +45,7 @@ def test_solving_fills_only_the_marked_places(name: str) -> None:
         before, after = map(re.escape, stub.split(PLACEHOLDER))
         assert re.fullmatch(f"{before}{BEGIN}.*{END}\\s*{after}", solution, re.DOTALL)
     assert BEGIN not in nbformat.writes(student), "students get no solution"
+    assert "<details>" not in nbformat.writes(student), "nor hints and answers"
     assert all(cell.cell_type == "markdown" for cell in cells.values()), "only text is added"
 
 
