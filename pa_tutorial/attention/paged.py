@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from pa_tutorial.arguments import require, require_readable
+from pa_tutorial.arguments import require, require_readable, require_type
 from pa_tutorial.attention.cached import cached_attention
 from pa_tutorial.attention.online import empty_part, merge, part_of
 from pa_tutorial.attention.step import DecodeStep
@@ -28,6 +28,7 @@ class TorchLaunch:
     attend: Callable[..., Tensor]
 
     def __post_init__(self) -> None:
+        require_type(isinstance(self.step, DecodeStep), "step", self.step, "a DecodeStep")
         self.out = torch.full_like(self.step.q, float("nan"))
 
     def run(self) -> Tensor:
@@ -135,7 +136,7 @@ def stream_blocks(step: DecodeStep, probe: Probe | None = None) -> Tensor:
     _, block_size, num_kv_heads, head_size = v_tokens.shape
     # Group the query heads by KV head: [num_seqs, num_kv_heads, group, head_size]
     q = step.q.float().unflatten(1, (num_kv_heads, -1))
-    part = empty_part(q.shape[:3], head_size, q.device)  # NEW
+    part = empty_part(q.shape[:3], head_size, q)  # NEW
     scores = []
     for block_idx in range(-(-int(step.seq_lens.max()) // block_size)):  # NEW
         token = block_idx * block_size + torch.arange(block_size, device=step.q.device)

@@ -11,8 +11,10 @@ from pa_tutorial.arguments import (
     float32_scale,
     require,
     require_dense,
+    require_floats,
     require_readable,
     require_shape,
+    require_type,
     strides,
     whole_number,
 )
@@ -75,8 +77,7 @@ class DecodeStep:
     def _require_shapes(self) -> None:
         """Shapes and dtypes fit together; the cache is in either layout."""
         q, block_tables, seq_lens = self.q, self.block_tables, self.seq_lens
-        for name, tensor in (("q", q), ("k_cache", self.k_cache)):
-            require(tensor.is_floating_point(), f"{name}.dtype", tensor.dtype, "of real numbers")
+        require_floats(q=q, k_cache=self.k_cache)
         must = "it must have 3 dimensions: [num_seqs, num_heads, head_size]"
         require_shape(q.dim() == 3, "q", q, must)
         num_seqs = q.shape[0]
@@ -100,16 +101,6 @@ class DecodeStep:
         for head, slope in enumerate(slopes):
             finite = abs(slope.float()) <= FLT_MAX
             require(finite, f"alibi_slopes[{head}]", slope.item(), "finite, as a float32")
-
-    def require_for_kernel(self, layout: str) -> None:
-        """Raise ValueError unless the cache is in this layout, "vllm" or "plain", and q and the
-        cache have the same dtype, one that the kernels support."""
-        dims, name = {"vllm": (5, "vLLM's"), "plain": (4, "the plain")}[layout]
-        shape, allowed = list(self.k_cache.shape), f"of {dims} dimensions: {name} layout"
-        require(len(shape) == dims, "k_cache.shape", shape, allowed)
-        dtype, cached = self.q.dtype, self.k_cache.dtype
-        require(dtype in DTYPES, "q.dtype", dtype, f"one of {', '.join(map(str, DTYPES))}")
-        require(dtype == cached, "q.dtype", dtype, f"{cached}, as the cache")
 
     def require_strides(self, k_dims: int, v_dims: int) -> None:
         """Raise ValueError unless the last dimensions (2 of q, k_dims, v_dims) have no gaps, and
@@ -140,6 +131,18 @@ class DecodeStep:
         if self.alibi_slopes is None:
             return torch.zeros(self.q.shape[1], device=self.q.device)
         return self.alibi_slopes.float()
+
+
+def require_for_kernel(step: DecodeStep, layout: str) -> None:
+    """Raise TypeError or ValueError unless this is a DecodeStep with its cache in this layout,
+    "vllm" or "plain", and q and the cache have the same dtype, one that the kernels support."""
+    require_type(isinstance(step, DecodeStep), "step", step, "a DecodeStep")
+    dims, name = {"vllm": (5, "vLLM's"), "plain": (4, "the plain")}[layout]
+    shape, allowed = list(step.k_cache.shape), f"of {dims} dimensions: {name} layout"
+    require(len(shape) == dims, "k_cache.shape", shape, allowed)
+    dtype, cached = step.q.dtype, step.k_cache.dtype
+    require(dtype in DTYPES, "q.dtype", dtype, f"one of {', '.join(map(str, DTYPES))}")
+    require(dtype == cached, "q.dtype", dtype, f"{cached}, as the cache")
 
 
 def require_blocks_and_lengths(

@@ -165,7 +165,7 @@ def measure(rounds: int, shapes: Iterable[Shape] = SHAPES) -> dict[str, object]:
     return {"gpu": torch.cuda.get_device_name(), "rows": rows, "wrong": wrong}
 
 
-WHAT = "Time the kernels on this machine's GPU, beside torch's SDPA and a copy. Installs nothing."
+WHAT = "Time the kernels on this machine's GPU next to torch's SDPA and a copy. Installs nothing."
 
 
 def main(command_line: list[str] | None = None) -> int:
@@ -175,11 +175,11 @@ def main(command_line: list[str] | None = None) -> int:
         description=WHAT,
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--rounds", type=int, default=21, help="measurements per point (median)")
+    parser.add_argument("--rounds", type=int, default=21, help="rounds per point, for a median")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the JSON file")
     arguments = parser.parse_args(command_line)
     if not torch.cuda.is_available():
-        print("No GPU here: nothing was measured. The walk needs none.")
+        print("No GPU found, so we measured nothing. The walk needs none.")
         return 0
     os.environ["NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS"] = "0"  # small grids are meant here
     name = torch.cuda.get_device_name()

@@ -14,14 +14,15 @@ from pathlib import Path
 
 from pa_tutorial.arguments import require
 from pa_tutorial.coursework.apart import Limits
-from pa_tutorial.coursework.assignment import assignment, assignment_names, notebook_names
+from pa_tutorial.coursework.assignment import assignment, assignment_names
 from pa_tutorial.coursework.grades import grade
 from pa_tutorial.coursework.notebooks import write_notebooks
 from pa_tutorial.coursework.plain import write_folder
 from pa_tutorial.coursework.submissions import read_submission
+from pa_tutorial.exercises.texts import notebook_names
 
 SECONDS = """time limit per task and submission, including the start of its process; then the
-process is ended, and the cases that haven't run fail (default: %(default)g)"""
+process is killed, and the cases that haven't run fail (default: %(default)g)"""
 MEGABYTES = "memory limit per task and submission, on Linux only (default: %(default)d)"
 
 
@@ -63,7 +64,7 @@ def grade_all(name: str, paths: list[Path], draw: int, limits: Limits, table: Pa
                 rows.writerow([path, name, "", "", "", "", error])
                 all_graded = False
             file.flush()
-    print(f"The same numbers again: --draw {draw}")
+    print(f"For the same numbers again: --draw {draw}")
     return all_graded
 
 
@@ -73,15 +74,15 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     names = ", ".join(assignment_names())
-    makes = commands.add_parser("make", help="write the folders of a course")
+    makes = commands.add_parser("make", help="write the folders for a course")
     makes.add_argument("names", nargs="+", help=names)
-    makes.add_argument("--out", type=Path, required=True, help="a new folder")
+    makes.add_argument("--out", type=Path, required=True, help="a new folder to write to")
     grades = commands.add_parser("grade", help="grade notebooks and folders of one assignment")
     grades.add_argument("assignment", help=names)
     grades.add_argument("submissions", nargs="+", type=Path, help="notebooks, or plain folders")
     nowhere = Path(os.devnull)
-    grades.add_argument("--csv", type=Path, default=nowhere, help="write the points there too")
-    grades.add_argument("--draw", type=int, help="which numbers the cases get (default: random)")
+    grades.add_argument("--csv", type=Path, default=nowhere, help="also write the points here")
+    grades.add_argument("--draw", type=int, help="seed of the cases' numbers (default: random)")
     seconds, megabytes = Limits.seconds, Limits.megabytes
     grades.add_argument("--seconds", type=float, default=seconds, help=SECONDS)
     grades.add_argument("--megabytes", type=int, default=megabytes, help=MEGABYTES)

@@ -64,7 +64,7 @@ def run_apart(
             env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
             start_new_session=True,
         )
-        ended = "not run: its process ended before, by itself or for lack of memory"
+        ended = "not run: its process ended earlier, on its own or out of memory"
         try:
             process.wait(limits.seconds)
         except subprocess.TimeoutExpired:

@@ -43,12 +43,13 @@ class Model(Protocol):
     def parameters(self) -> object: ...
 
 
-def backend_here(name: str) -> Backend:
+def backend_here(stage: str) -> Backend:
     """The backend with this name. ValueError if it doesn't exist or can't run on this machine."""
-    require(name in BACKENDS, "stage", repr(name), f"one of {', '.join(BACKENDS)}")
-    backend = backend_named(name)
+    is_known = isinstance(stage, str) and stage in BACKENDS
+    require(is_known, "stage", repr(stage), f"one of {', '.join(BACKENDS)}")
+    backend = backend_named(stage)
     if why := backend.why_absent():
-        raise ValueError(f"stage is {name!r}, which cannot run here: {why}")
+        raise ValueError(f"stage is {stage!r}, which cannot run here: {why}")
     return backend
 
 

@@ -3,10 +3,12 @@
 The simplest step comes first, so that what is wrong everywhere is told about it.
 """
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
+from types import FrameType
 
 import numpy as np
 import torch
@@ -228,7 +230,7 @@ def size_trial(name: str, head_size: int, block_size: int, dtype: torch.dtype) -
     return number_trial(
         f"HEAD_SIZE {head_size}, BLOCK_SIZE {block_size}, itemsize {dtype.itemsize}",
         names,
-        lambda answer: (answer or ours)(head_size, block_size, dtype.itemsize),
+        lambda answer: called(answer or ours, head_size, block_size, dtype.itemsize),
         [getattr(geometry, name) for name in names],
     )
 
@@ -240,7 +242,8 @@ def bounds_trial(seq_len: int, partition_idx: int) -> Trial:
     def run(answer: Callable | None) -> tuple[int, ...]:
         file = KernelFile("v2", *([answer] if answer else []))
         module = file.module(BLOCK_SIZE=8, PARTITION_SIZE=16)
-        num_tokens, blocks = module.bounds_of_partition.py_func(partition_idx, seq_len)
+        bounds = module.bounds_of_partition.py_func
+        num_tokens, blocks = called(bounds, partition_idx, seq_len)
         return num_tokens, *blocks
 
     return number_trial(
@@ -249,6 +252,26 @@ def bounds_trial(seq_len: int, partition_idx: int) -> Trial:
         run,
         (len(tokens), tokens[0] // 8, tokens[-1] // 8 + 1),
     )
+
+
+def called(function: Callable, *arguments: int) -> tuple:
+    """What a plain Python function returns; AnswerError if it runs more than MOST_TURNS lines."""
+    lines_left = MOST_TURNS
+
+    def count(frame: FrameType, event: str, _: object) -> Callable:
+        nonlocal lines_left
+        lines_left -= event == "line"
+        if lines_left < 0:
+            name = frame.f_code.co_name
+            raise AnswerError(f"{MOST_TURNS} lines and no end: line {frame.f_lineno} of {name}")
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        return function(*arguments)
+    finally:
+        sys.settrace(before)
 
 
 def number_trial(

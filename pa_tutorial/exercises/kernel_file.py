@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.attention.step import DecodeStep
+from pa_tutorial.backends import Backend
 from pa_tutorial.kernels.cuda_backends import geometry_of
 from pa_tutorial.kernels.cuda_launch import as_stored
 from pa_tutorial.kernels.geometry import Geometry
@@ -111,7 +112,7 @@ class KernelFile:
         """The whole file, with other values for some of its constants.
 
         A value is a number or a dtype, or the text of an expression: index_t="int32". Raises
-        ValueError for a name that is no constant of the file.
+        ValueError for a name that isn't a constant of the file.
         """
         files = [KERNELS / file for file in FILES[self.name]]
         first, *changes = [file.read_text(encoding="utf-8") for file in files]
@@ -156,6 +157,11 @@ class KernelFile:
         if partition_size:
             constants["PARTITION_SIZE"] = partition_size
         return LAUNCHES[self.name](self.module(**constants), step, geometry)
+
+    def same_bits(self, backend: Backend, step: DecodeStep) -> list[str]:
+        """The quantities of a step (qk, …, out) whose bits another backend has, too."""
+        mine, theirs = self.prepare(step).probe(), backend.prepare(step).probe()
+        return [name for name in theirs if torch.equal(mine[name], theirs[name])]
 
 
 @dataclass(frozen=True)
@@ -350,7 +356,7 @@ def with_constant(text: str, name: str, value: object) -> str:
     words = value if isinstance(value, str) else repr(value)
     text, times = re.subn(rf"^{name} = .*", f"{name} = {words}", text, flags=re.MULTILINE)
     if times != 1:
-        raise ValueError(f"{name} is no constant of this file: {times} lines assign it")
+        raise ValueError(f"{name} isn't a constant of this file: {times} lines assign it")
     return text
 
 

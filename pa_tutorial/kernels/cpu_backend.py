@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.arguments import float32_scale, require, require_dense, strides, whole_number
-from pa_tutorial.attention.step import DecodeStep
+from pa_tutorial.attention.step import DecodeStep, require_for_kernel
 from pa_tutorial.kernels.cpu import Inputs, Outputs, Partitions, Schedule, cpu_kernel
 from pa_tutorial.paging.layouts import BLOCK_SIZES
 
@@ -188,8 +188,8 @@ cpu_backend = CpuBackend()
 
 def require_cpu_inputs(step: DecodeStep) -> None:
     """Raise ValueError, naming the argument, unless the kernel can read the step."""
+    require_for_kernel(step, "plain")
     require(step.q.device.type == "cpu", "q.device", step.q.device, "cpu")
-    step.require_for_kernel("plain")
     size = step.block_size
     require(size in BLOCK_SIZES, "k_cache.shape[2]", size, f"one of {BLOCK_SIZES}")
     require_dense("k_cache", step.k_cache, 4)

@@ -8,7 +8,7 @@ import re
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,6 +115,7 @@ def num_compilations(calls: list[TritonCall], capability: Capability = (9, 0)) -
         return True  # tells Triton not to compile it
 
     hook = mock.patch.object(triton.knobs.runtime, "jit_cache_hook", remember)
+    require_type(isinstance(calls, Iterable), "calls", calls, "a list of TritonCalls")
     with compiling_for(capability, new_device), hook:
         for call in calls:
             require_type(isinstance(call, TritonCall), "calls", call, "TritonCalls")

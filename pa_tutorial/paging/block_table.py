@@ -269,8 +269,7 @@ class BlockTable:
 
 def require_pool(allocator: BlockAllocator) -> None:
     """Raise TypeError unless it is a BlockAllocator or a class like it."""
-    is_pool = hasattr(allocator, "allocate")
-    require_type(is_pool, "allocator", allocator, "a BlockAllocator")
+    require_type(hasattr(allocator, "allocate"), "allocator", allocator, "a BlockAllocator")
 
 
 def padded_block_tables(tables: Sequence[BlockTable], width: int | None = None) -> Tensor:
@@ -284,8 +283,7 @@ def padded_block_tables(tables: Sequence[BlockTable], width: int | None = None) 
     """
     require_type(isinstance(tables, Sequence), "tables", tables, "a list of BlockTables")
     for index, table in enumerate(tables):
-        is_table = isinstance(table, BlockTable)
-        require_type(is_table, f"tables[{index}]", table, "a BlockTable")
+        require_type(isinstance(table, BlockTable), f"tables[{index}]", table, "a BlockTable")
         table._require_alive()
         if (table.allocator, table.block_size) != (tables[0].allocator, tables[0].block_size):
             raise ValueError("tables are from different pools or block sizes; a batch has one pool")

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from pa_tutorial.arguments import require, require_type, whole_number, whole_numbers
+from pa_tutorial.arguments import require, require_device, require_type, whole_number, whole_numbers
 from pa_tutorial.paging.errors import UnknownBlock
 from pa_tutorial.paging.layouts import CacheLayout, Places, find_places, gather, write_to
 
@@ -29,6 +29,7 @@ class PagedKVCache:
     ) -> None:
         require_type(isinstance(layout, CacheLayout), "layout", layout, "a CacheLayout")
         num_layers = whole_number("num_layers", num_layers, least=1)
+        require_device(device)
         if torch.device(device).type == "cpu":
             layout.require_memory(num_layers)
         self.layout = layout
@@ -48,9 +49,9 @@ class PagedKVCache:
         """K and V of one block in all layers."""
         return self.num_layers * self.layout.bytes_per_block
 
-    def places(self, slots: Tensor) -> Places:
+    def places(self, slot_mapping: Tensor) -> Places:
         """The slots of a step, checked once for all layers. Raises ValueError for a bad one."""
-        return find_places(slots, self.layout.num_blocks, self.layout.block_size)
+        return find_places(slot_mapping, self.layout.num_blocks, self.layout.block_size)
 
     def write(self, layer: int, key: Tensor, value: Tensor, slot_mapping: Tensor | Places) -> None:
         """reshape_and_cache in one layer; the same slots, or their places, work for every layer."""
@@ -97,6 +98,8 @@ def swap_blocks(source: PagedKVCache, destination: PagedKVCache, pairs: Pairs) -
     of block numbers and if the blocks differ in shape; all before anything is copied.
     Source: vLLM, swap_blocks in csrc/cache_kernels.cu.
     """
+    for name, pool in (("source", source), ("destination", destination)):
+        require_type(isinstance(pool, PagedKVCache), name, pool, "a PagedKVCache")
     shapes = [
         (pool.num_layers, pool.k[0].shape[1:], pool.v[0].shape[1:], pool.layout.dtype)
         for pool in (source, destination)

@@ -56,7 +56,7 @@ def draw_first_reads(traces: Mapping[str, Trace], start: int) -> Figure:
     same = ": the same bytes, the same threads" if who[::2] == who[1::2] else ""
     figure, all_axes = style.new_figure(
         f"A vec of K takes {plural(counts[0], 'transaction')} or {counts[1]}, "
-        f"one of V {counts[2]} or {counts[3]}{same}",
+        f"a vec of V {counts[2]} or {counts[3]}{same}",
         0.9 + 0.21 * sum(counts) + 0.3 * len(panels),
         nrows=len(panels),
         height_ratios=[count + 0.9 for count in counts],

@@ -42,7 +42,7 @@ def some_partitions(problem: DecodeProblem) -> int:
 
 @dataclass(frozen=True)
 class Stage:
-    """One step of the walk: a function before paging, a backend of the same name from then on.
+    """One stage of the walk: a function before paging, a backend of the same name from then on.
 
     checked_against  the earlier stages that must give the same result
     function         its path; it takes (q, k, v, scale, alibi_slopes, probe). None: the stage is a

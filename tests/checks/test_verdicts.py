@@ -61,6 +61,12 @@ def looks_to_the_left(out, cache):
         out[i] = cache[0][i - 1]
 
 
+@cuda.jit
+def swaps_two_indices(out, cache):
+    head_idx = cuda.blockIdx.x % 2
+    out[head_idx] = cache[head_idx, 0]
+
+
 @pytest.mark.parametrize(
     ("kernel", "size", "lines"),
     [
@@ -70,6 +76,7 @@ def looks_to_the_left(out, cache):
             ["kv_head_idx is 5; it must be 0 to 1.*counts something other", "head_idx // 1"],
         ),
         (has_no_guard, 5, ["i is 5; it must be 0 to 4.*off by one", r"i = cuda\.grid"]),
+        (swaps_two_indices, 8, ["head_idx is 1; .*Or two indices are swapped", r"blockIdx\.x % 2"]),
         (looks_to_the_left, 8, ["i - 1 is -1; it must be 0 to 1.*before it", "for i in range"]),
     ],
 )

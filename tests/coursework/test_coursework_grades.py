@@ -26,7 +26,7 @@ LIMITS = Limits(seconds=100, megabytes=400)
 ONE = assignment(NAME)
 FIRST, SECOND, THIRD = ONE.tasks
 MERGE = EXERCISES[SECOND.name]
-WRONG = MERGE.wrong_source(MERGE.wrong[0])  # it is right in some cases
+WRONG = MERGE.wrong[0].made_in(MERGE.source)  # it is right in some cases
 
 
 def answers(written: dict[str, str]) -> str:

@@ -7,6 +7,7 @@ import pytest
 from pa_tutorial.exercises.blank import all_blanks
 from pa_tutorial.exercises.blank_verdict import verdict
 from pa_tutorial.text_changes import compiled
+from tests.exercises.blank_cells import function_of
 
 HEAD = "@cuda.jit(device=True)\ndef warp_max(value, mask, smallest_mask):\n"
 RIGHT = all_blanks()["warp_max"].source
@@ -40,3 +41,10 @@ def test_a_function_that_cannot_run_is_told_why(text: str, says: str) -> None:
 
 def test_what_is_no_function_is_named() -> None:
     assert verdict(all_blanks()["warp_max"], None) == "warp_max is None; it must be a function"
+
+
+def test_a_blank_in_plain_python_is_stopped_too() -> None:
+    blank = all_blanks()["group_sizes"]
+    first, *body = blank.source.strip().splitlines(keepends=True)
+    function = function_of(blank, "".join([first, "    while True:\n        pass\n", *body]))
+    assert "4000 lines and no end: line 2: while True:" in verdict(blank, function)

@@ -106,7 +106,7 @@ def test_the_score_in_the_picture_is_what_the_threads_have(sizes: tuple[int, int
 
 def test_a_thread_that_reads_another_block_than_its_own_is_told() -> None:
     right, wrong = (addresses(of_sizes((32, 8)), block) for block in ("table[t // size]", "3"))
-    assert right.get_suptitle().endswith("offset 1; the block table says block 2")
+    assert right.get_suptitle().endswith("logical block 1; the block table says block 2")
     assert wrong.get_suptitle().endswith("says block 2,\nbut it reads block 3, offset 1")
 
 
