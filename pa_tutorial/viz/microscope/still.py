@@ -56,9 +56,9 @@ def draw_step(
     other = trace.only(instruction=int(numbers[race["first"]])) if race else None
     shown = [(shape, tile) for shape in shapes for tile in _tiles(trace, shape, now)][:TILES]
     rows = [len(_offsets(shape["rows"])) for shape, _ in shown]
-    shuffles = KINDS[now.records.kind[0]] == "shuffle"
-    lanes = 0.2 * (1 + shuffles)
-    heights = [1.0, 0.15 * trace.num_warps, lanes, *(0.4 + ROW * n for n in rows)]
+    lanes = 0.4 if KINDS[now.records.kind[0]] == "shuffle" else 0.2
+    tall = 0.4 if len(rows) < 2 else 0.42  # with 0.4 the layout of two isn't the same each time
+    heights = [1.0, 0.15 * trace.num_warps, lanes, *(tall + ROW * n for n in rows)]
     options = {"nrows": len(heights), "height_ratios": heights}
     title = _title(trace, now, step)
     if other:
