@@ -27,7 +27,8 @@ def draw_key_bytes(problem: DecodeProblem, num_kernels: int, partition_size: int
 
     A line is piece 0 of every token of a block, 16 bytes each.
     """
-    step, blocks = problem.paged("vllm"), problem.block_tables()[0][0]
+    step, num_blocks = problem.paged("vllm"), -(-problem.seq_lens[0] // problem.block_size)
+    blocks = problem.block_tables()[0][0][:num_blocks]
     height = 0.55 + num_kernels * (0.3 + 0.42 * len(blocks))
     figure, panels = style.new_figure("", height, nrows=num_kernels, squeeze=False)
     line, shares = problem.block_size * VEC_BYTES, []
@@ -70,7 +71,8 @@ def _draw_line(axes: Axes, y: float, loads: list[Trace], start: int, line: int) 
     for load in loads:
         records, (num_heads, num_seqs, depth) = load.records, load.grid
         byte = records.address - load.the_array().address - start
-        records, byte = records[(0 <= byte) & (byte < line)], byte[(0 <= byte) & (byte < line)]
+        here = (byte >= 0) & (byte < line)
+        records, byte = records[here], byte[here]
         for sector in np.unique(byte // SECTOR).tolist():
             box(axes, sector * SECTOR, top, SECTOR, high, style.lighter(style.K, 0.8))
         for first, size in zip(byte.tolist(), records.num_bytes.tolist(), strict=True):
