@@ -16,7 +16,7 @@ from pa_tutorial.simt.intrinsics import REGISTERS, SPECIAL, position
 from pa_tutorial.simt.known import UNKNOWN, Known
 from pa_tutorial.simt.lanes import Frame, merged
 from pa_tutorial.simt.memory import Array
-from pa_tutorial.simt.names import cuda_name, plain_function
+from pa_tutorial.simt.names import CUDA_MODULES, cuda_name, plain_function
 from pa_tutorial.simt.source import Unsupported
 from pa_tutorial.simt.views import partial_view
 
@@ -85,6 +85,9 @@ class Expressions(Known):
         if cuda_name(owner) in REGISTERS:
             return self._register(node, cuda_name(owner))
         if owner is not UNKNOWN:
+            # numba_cuda_mlir has None for cuda.laneid, so the name counts, too.
+            if node.attr in SPECIAL and getattr(owner, "__name__", None) in CUDA_MODULES:
+                return SPECIAL[node.attr]
             found = self.known(node)
             if cuda_name(found) in SPECIAL:
                 return SPECIAL[cuda_name(found)]

@@ -81,7 +81,7 @@ def _as_numpy(name: str, value: object) -> np.ndarray | None:
                     f"{name}.view(torch.uint16)"
                 )
             raise TypeError(why) from None
-    if hasattr(value, "copy_to_host"):
+    if hasattr(value, "copy_to_host") and not isinstance(value, np.ndarray):
         raise TypeError(f"{name} is on the GPU; the simulator needs it on the CPU: copy_to_host()")
     if not isinstance(value, np.ndarray):
         return None

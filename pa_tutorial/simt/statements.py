@@ -52,6 +52,9 @@ class Statements(Calls):
         def run(frame: Frame) -> None:
             try:
                 step(frame)
+            except KeyboardInterrupt as error:  # the innermost statement says where
+                error.args = error.args or (self.source.where(node),)
+                raise
             except (AttributeError, OverflowError, TypeError, ValueError) as error:
                 raise self.source.unsupported(node, str(error)) from error
 
