@@ -18,6 +18,7 @@ from sphinx.application import Sphinx
 from pa_tutorial.viz.microscope.page import DATA, page
 
 CELL_LINK = re.compile(r"\]\([\w./]*\.ipynb#cell-id=([\w-]+)\)")
+TERM, TERM_LINK = re.compile(r'<a id="([\w-]+)"></a>'), re.compile(r"\]\(GLOSSARY\.md#([\w-]+)\)")
 KERNEL = ("@cuda.jit", "@triton.jit")
 MONDAY = re.compile(r"(\d\d)(?:, (?:parts? )?(\d+(?: (?:to|and) \d+)*))?[;.]")
 
@@ -39,9 +40,14 @@ def on_source(app: Sphinx, docname: str, source: list[str]) -> None:
     if docname.startswith("notebooks/") and source[0].startswith("{"):
         source[0] = json.dumps(walk_notebook(app, docname, json.loads(source[0])))
     else:
-        source[0] = CELL_LINK.sub(r"](#cell-\1)", source[0])
+        source[0] = TERM.sub(r"(term-\1)=\n", links(source[0]))
     if docname == app.config.root_doc:
         source[0] += "".join(toctree(app, *tree) for tree in TREES.items())
+
+
+def links(text: str) -> str:
+    """Links to cells and to the glossary's terms, as Sphinx knows them."""
+    return TERM_LINK.sub(r"](#term-\1)", CELL_LINK.sub(r"](#cell-\1)", text))
 
 
 def toctree(app: Sphinx, caption: str, pages: list) -> str:
@@ -58,7 +64,7 @@ def walk_notebook(app: Sphinx, docname: str, content: dict) -> dict:
         if cell["cell_type"] == "markdown":
             if text.startswith("<details>"):  # a place to lead to needs more than HTML
                 text = f":::{{container}} folded\n{text}\n:::"
-            cells.append(cell | {"source": target + CELL_LINK.sub(r"](#cell-\1)", text)})
+            cells.append(cell | {"source": target + links(text)})
             continue
         cells.append({"cell_type": "markdown", "id": f"{cell['id']}-at", "metadata": {}})
         cells[-1]["source"] = target

@@ -98,11 +98,9 @@ def require_heads(num_heads: int, num_kv_heads: int) -> None:
 
 def require_tensor(name: str, tensor: Tensor) -> None:
     """Raise TypeError or ValueError unless this is a tensor whose memory holds its numbers."""
-    if not isinstance(tensor, Tensor):
-        allowed = "a torch.Tensor or None" if name == "alibi_slopes" else "a torch.Tensor"
-        require_type(False, name, tensor, allowed)
-    if tensor.device.type not in DEVICES:
-        require(False, f"{name}.device", tensor.device, " or ".join(DEVICES))
+    allowed = "a torch.Tensor or None" if name == "alibi_slopes" else "a torch.Tensor"
+    require_type(isinstance(tensor, Tensor), name, tensor, allowed)
+    require(tensor.device.type in DEVICES, f"{name}.device", tensor.device, "cpu or cuda")
     negative = "a view whose memory holds its numbers with the opposite sign"
     require(not tensor.is_neg(), name, negative, f"{name}.resolve_neg()")
 
@@ -119,6 +117,28 @@ def require_floats(**tensors: Tensor) -> None:
         require_tensor(name, tensor)
         if not tensor.is_floating_point():
             raise ValueError(f"{name}.dtype is {tensor.dtype}; it must be of real numbers")
+
+
+def require_dtype(dtype: torch.dtype) -> None:
+    """Raise ValueError unless it is a dtype of torch for real numbers."""
+    is_float = isinstance(dtype, torch.dtype) and dtype.is_floating_point
+    require(is_float, "dtype", dtype, "a dtype of torch for real numbers")
+
+
+def require_device(device: torch.device | str) -> None:
+    """Raise ValueError unless torch can allocate there."""
+    try:
+        kind = torch.empty(0, device=device).device.type
+    except (AssertionError, RuntimeError, TypeError):
+        kind = None
+    require(kind in DEVICES, "device", device, "cpu, or a cuda device of this machine")
+
+
+def require_below(name: str, numbers: Tensor, end: int, holds: str = "holds") -> None:
+    """Raise ValueError unless all numbers are from 0 to end - 1."""
+    wrong = numbers[(numbers < 0) | (numbers >= end)]
+    if len(wrong):
+        raise ValueError(f"{name} {holds} {wrong[0]}; it must be 0 to {end - 1}")
 
 
 def require_dense(name: str, tensor: Tensor, dims: int) -> None:

@@ -7,8 +7,8 @@
 A stage of the ladder that reads blocks holds a backend; so does the engine.
 """
 
-from importlib import import_module
-from typing import Protocol, runtime_checkable
+from pkgutil import resolve_name
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -79,5 +79,9 @@ def backend_named(name: str) -> Backend:
     """The backend of this name. Raises ValueError, with the existing names, if there is none."""
     if name not in BACKENDS:
         raise ValueError(f"backend is {name!r}; it must be one of {', '.join(BACKENDS)}")
-    module, _, attribute = BACKENDS[name].partition(":")
-    return getattr(import_module(f"pa_tutorial.{module}"), attribute)
+    return load(BACKENDS[name])
+
+
+def load(path: str) -> Any:
+    """What a path names, as in "attention.full:causal_attention"."""
+    return resolve_name(f"pa_tutorial.{path}")

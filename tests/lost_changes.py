@@ -22,7 +22,7 @@ def every_change() -> Iterator[tuple[str, Callable[[], object]]]:
         yield f"wrong example {example.name}", example.sources
     for exercise in EXERCISES.values():
         for wrong in exercise.wrong:
-            yield f"exercise {wrong.name}: {wrong.why}", partial(exercise.wrong_source, wrong)
+            yield f"exercise {exercise.name}: {wrong.why}", partial(wrong.made_in, exercise.source)
     yield "window: starter", files.starter_files
     yield "window: solution", files.solution_files
     for wrong in files.WRONG:

@@ -1,11 +1,11 @@
-"""A door opens one room: what `check` imports."""
+"""A door opens one room: what `check` imports. And every room is within its limit."""
 
 import json
 import subprocess
 import sys
 from pathlib import Path
 
-from tests.house_size import lines_of_code
+from tests.house_size import TOO_LARGE, lines_of_code, rows
 
 PROGRAM = """
 import json, sys
@@ -15,6 +15,10 @@ print(json.dumps({name: getattr(m, "__file__", None) for name, m in sys.modules.
 """
 FAR_ROOMS = ("simt", "kernels", "engine", "exercises", "viz", "bench")
 FAR = {"numba", "triton", "transformers", "matplotlib", *(f"pa_tutorial.{r}" for r in FAR_ROOMS)}
+
+
+def test_everything_is_within_a_tenth_of_its_limit() -> None:
+    assert not [one for one in rows() if TOO_LARGE in one]
 
 
 def test_check_imports_only_the_rooms_that_it_needs() -> None:

@@ -126,6 +126,15 @@ def test_the_place_that_a_link_leads_to_has_its_terms(name: str) -> None:
             assert re.search(rf"(?<!\w){re.escape(term)}(?!\w)", there), term
 
 
+def test_notebooks_link_to_terms_of_the_glossary_and_leave_none_out() -> None:
+    terms = re.findall(r'^<a id="([\w-]+)"></a>\*\*', text(ROOT / "notebooks/GLOSSARY.md"), re.M)
+    notebooks = sorted((ROOT / "notebooks").glob("*.ipynb"))
+    linked = {path.stem: re.findall(r"GLOSSARY\.md#([\w-]+)\)", text(path)) for path in notebooks}
+    assert not [name for name, found in linked.items() if not found]
+    assert not [name for name, found in linked.items() if len(set(found)) < len(found)], "once"
+    assert {term for found in linked.values() for term in found} == set(terms)
+
+
 def test_the_map_on_the_front_page_shows_the_ladder() -> None:
     before = {name: stage.checked_against for name, stage in STAGES.items()}
     assert {name: stages for name, _, _, stages, _ in PLAN} == before

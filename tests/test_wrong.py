@@ -71,7 +71,7 @@ SEEN_BY = {
     BLOCK_MANAGER: "test_stories.py::test_block_manager_tells_the_story_as_plain_lists_do[{case}]",
     ENGINE: "test_scenes.py::test_engine_plays_the_scene_as_each_request_alone[{case}]",
     TRITON_LAUNCH: "test_triton_decode.py::test_every_trial_finds_nothing_wrong[{case}]",
-    DISTRIBUTED: "test_distributed_trials.py::test_every_trial_finds_nothing_wrong[{case}]",
+    DISTRIBUTED: "test_distributed_context.py::test_every_trial_finds_nothing_wrong[{case}]",
 }
 
 

@@ -5,7 +5,13 @@ from math import prod
 import torch
 from torch import Tensor
 
-from pa_tutorial.arguments import require_memory, require_shape, require_tensor, whole_number
+from pa_tutorial.arguments import (
+    require_dtype,
+    require_floats,
+    require_memory,
+    require_shape,
+    whole_number,
+)
 from pa_tutorial.attention.full import repeat_kv_heads, require_attention_inputs
 
 
@@ -23,6 +29,7 @@ class KVCache:
     ) -> None:
         sizes = {"max_len": max_len, "num_kv_heads": num_kv_heads, "head_size": head_size}
         shape = tuple(whole_number(name, size, least=1) for name, size in sizes.items())
+        require_dtype(dtype)
         require_memory(2 * prod(shape) * dtype.itemsize, **sizes)
         self._keys = torch.full(shape, float("nan"), dtype=dtype)
         self._values = torch.full(shape, float("nan"), dtype=dtype)
@@ -53,8 +60,7 @@ class KVCache:
         Raises TypeError or ValueError, before anything is written, unless both are tensors of
         matching shapes and dtypes that fit into the reserved memory.
         """
-        require_tensor("k", k)
-        require_tensor("v", v)
+        require_floats(k=k, v=v)
         new = [k.shape[0] if k.dim() else 1, *self._keys.shape[1:]]
         for name, tensor in (("k", k), ("v", v)):
             require_shape(list(tensor.shape) == new, name, tensor, f"it must be {new}")

@@ -6,6 +6,7 @@ from torch import Tensor
 from pa_tutorial.arguments import (
     float32_scale,
     require,
+    require_floats,
     require_heads,
     require_shape,
     require_tensor,
@@ -13,13 +14,10 @@ from pa_tutorial.arguments import (
 
 
 def require_heads_that_fit(
-    num_heads: int,
-    head_size: int,
-    num_kv_heads: int,
-    k_head_size: int,
-    alibi_slopes: Tensor | None,
+    q: Tensor, num_kv_heads: int, k_head_size: int, alibi_slopes: Tensor | None
 ) -> None:
     """Raise ValueError unless the heads of q match the KV heads, and the slopes the heads of q."""
+    num_heads, head_size = q.shape[1:]
     if head_size != k_head_size:
         raise ValueError(f"k has head_size {k_head_size}; it must be {head_size}, as in q")
     require_heads(num_heads, num_kv_heads)
@@ -41,19 +39,15 @@ def require_attention_inputs(
     float32_scale(scale)
     if alibi_slopes is not None:
         require_tensor("alibi_slopes", alibi_slopes)
+    require_floats(q=q, k=k, v=v)
     for name, tensor in (("q", q), ("k", k), ("v", v)):
-        require_tensor(name, tensor)
-        require(tensor.is_floating_point(), f"{name}.dtype", tensor.dtype, "of real numbers")
         must = "it must have 3 dimensions: [tokens, heads, head_size]"
         require_shape(tensor.dim() == 3, name, tensor, must)
     require_shape(k.shape == v.shape, "v", v, f"it must have the shape of k, {list(k.shape)}")
-    num_queries, num_heads, head_size = q.shape
-    seq_len, num_kv_heads, k_head_size = k.shape
+    num_queries, seq_len = len(q), len(k)
     if not 1 <= num_queries <= seq_len:
-        raise ValueError(
-            f"q holds {num_queries} tokens; it must hold 1 to {seq_len}, the tokens of k"
-        )
-    require_heads_that_fit(num_heads, head_size, num_kv_heads, k_head_size, alibi_slopes)
+        raise ValueError(f"q holds {num_queries} tokens; it must hold 1 to {seq_len}, k's length")
+    require_heads_that_fit(q, *k.shape[1:], alibi_slopes)
 
 
 def repeat_kv_heads(kv: Tensor, num_heads: int) -> Tensor:

@@ -51,15 +51,19 @@ def exps_from(scores: Tensor, m: Tensor) -> Tensor:
     return torch.exp(scores - m).masked_fill(scores == float("-inf"), 0.0)
 
 
-def empty_part(shape: Sequence[int], head_size: int, device: torch.device | None = None) -> Part:
+def empty_part(shape: Sequence[int], head_size: int, like: Tensor | None = None) -> Part:
     """The part for no tokens at all, for queries in the given shape [..., num_queries].
 
-    Raises TypeError or ValueError for anything but a row of sizes and a size.
+    like  a tensor on the device where the part is needed; by default the CPU
+
+    Raises TypeError or ValueError for anything but a row of sizes, a size and such a tensor.
     """
     head_size = whole_number("head_size", head_size, 1, 2**16)
     shape = whole_numbers("shape", shape)
     require(min(shape, default=0) >= 0, "shape", shape, "a row of sizes, each at least 0")
-    m = torch.full(tuple(shape), float("-inf"), device=device)
+    if like is not None:
+        require_floats(like=like)
+    m = torch.full(tuple(shape), float("-inf"), device=None if like is None else like.device)
     return Part(m, torch.zeros_like(m), m.new_zeros(*shape, head_size))
 
 
@@ -127,7 +131,7 @@ def online_attention(
     k, v = repeat_kv_heads(k, num_heads), repeat_kv_heads(v, num_heads)
     i = torch.arange(seq_len - num_new_tokens, seq_len, device=q.device)
 
-    m, l, acc = empty_part((num_heads, num_new_tokens), head_size, q.device)  # NEW
+    m, l, acc = empty_part((num_heads, num_new_tokens), head_size, q)  # NEW
     scores = []
     for j in range(seq_len):  # NEW
         # qk[h, i] = scale * (q_i . k_j)

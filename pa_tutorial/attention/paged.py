@@ -1,13 +1,14 @@
 """Attention over a paged cache: gather all blocks first, or process them one by one."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
-from pa_tutorial.arguments import require, require_readable
+from pa_tutorial.arguments import require, require_readable, require_type
 from pa_tutorial.attention.cached import cached_attention
 from pa_tutorial.attention.online import empty_part, merge, part_of
 from pa_tutorial.attention.step import DecodeStep
@@ -18,13 +19,16 @@ Probe = dict[str, Tensor]
 
 @dataclass
 class TorchLaunch:
-    """A decode step and the function that computes it: attend(step, probe=None) -> out."""
+    """A decode step and the function that computes it: attend(step, probe=None) -> out.
+
+    out  in the shape of q
+    """
 
     step: DecodeStep
     attend: Callable[..., Tensor]
-    out: Tensor = field(init=False)
 
     def __post_init__(self) -> None:
+        require_type(isinstance(self.step, DecodeStep), "step", self.step, "a DecodeStep")
         self.out = torch.full_like(self.step.q, float("nan"))
 
     def run(self) -> Tensor:
@@ -52,7 +56,6 @@ class TorchBackend:
 
     def why_absent(self) -> None:
         """None, because torch runs everywhere."""
-        return None
 
 
 def paged_gather(
@@ -102,10 +105,7 @@ def gather_then_attend(step: DecodeStep, probe: Probe | None = None) -> Tensor:
 
 def _padded(rows: list[Tensor], value: float) -> Tensor:
     """[num_heads, seq_len] of each sequence -> [num_seqs, num_heads, longest]."""
-    longest = max(row.shape[-1] for row in rows)
-    return torch.stack(
-        [torch.nn.functional.pad(row, (0, longest - row.shape[-1]), value=value) for row in rows]
-    )
+    return pad_sequence([row.T for row in rows], batch_first=True, padding_value=value).mT
 
 
 def paged_online(
@@ -136,7 +136,7 @@ def stream_blocks(step: DecodeStep, probe: Probe | None = None) -> Tensor:
     _, block_size, num_kv_heads, head_size = v_tokens.shape
     # Group the query heads by KV head: [num_seqs, num_kv_heads, group, head_size]
     q = step.q.float().unflatten(1, (num_kv_heads, -1))
-    part = empty_part(q.shape[:3], head_size, q.device)  # NEW
+    part = empty_part(q.shape[:3], head_size, q)  # NEW
     scores = []
     for block_idx in range(-(-int(step.seq_lens.max()) // block_size)):  # NEW
         token = block_idx * block_size + torch.arange(block_size, device=step.q.device)
@@ -195,8 +195,7 @@ def flatten_queries(
     for sequence, (row, seq_len, new) in enumerate(
         zip(block_tables, seq_lens.tolist(), query_lens.tolist(), strict=True)
     ):
-        if not 1 <= new <= seq_len:
-            raise ValueError(f"query_lens[{sequence}] is {new}; it must be 1 to {seq_len}")
+        require(1 <= new <= seq_len, f"query_lens[{sequence}]", new, f"1 to {seq_len}")
         rows += [row] * new
         lens += range(seq_len - new + 1, seq_len + 1)
     return torch.stack(rows), torch.tensor(lens, dtype=torch.int32)

@@ -11,8 +11,10 @@ from pa_tutorial.arguments import (
     float32_scale,
     require,
     require_dense,
+    require_floats,
     require_readable,
     require_shape,
+    require_type,
     strides,
     whole_number,
 )
@@ -59,24 +61,14 @@ class DecodeStep:
             self._require_numbers()
 
     @property
-    def num_kv_heads(self) -> int:
-        return self.k_cache.shape[1]
-
-    @property
     def block_size(self) -> int:
         return require_caches(self.k_cache, self.v_cache)[2]
 
-    @property
-    def layout(self) -> str:
-        """The layout of the cache, "vllm" or "plain", as its shape tells."""
-        return "vllm" if self.k_cache.dim() == 5 else "plain"
-
     def _require_readable(self) -> None:
         """Tensors with elements, all on the device of q."""
-        tensors = {"q": self.q, "k_cache": self.k_cache, "v_cache": self.v_cache}
-        tensors |= {"block_tables": self.block_tables, "seq_lens": self.seq_lens}
-        if self.alibi_slopes is not None:
-            tensors["alibi_slopes"] = self.alibi_slopes
+        tensors = {name: value for name, value in vars(self).items() if name != "scale"}
+        if self.alibi_slopes is None:
+            del tensors["alibi_slopes"]
         for name, tensor in tensors.items():
             require_readable(name, tensor)
             same = tensor.device == self.q.device
@@ -85,19 +77,17 @@ class DecodeStep:
     def _require_shapes(self) -> None:
         """Shapes and dtypes fit together; the cache is in either layout."""
         q, block_tables, seq_lens = self.q, self.block_tables, self.seq_lens
-        for name, tensor in (("q", q), ("k_cache", self.k_cache)):
-            require(tensor.is_floating_point(), f"{name}.dtype", tensor.dtype, "of real numbers")
+        require_floats(q=q, k_cache=self.k_cache)
         must = "it must have 3 dimensions: [num_seqs, num_heads, head_size]"
         require_shape(q.dim() == 3, "q", q, must)
         num_seqs = q.shape[0]
         _, num_kv_heads, _, head_size = require_caches(self.k_cache, self.v_cache)
-        require_heads_that_fit(*q.shape[1:], num_kv_heads, head_size, self.alibi_slopes)
+        require_heads_that_fit(q, num_kv_heads, head_size, self.alibi_slopes)
         if self.alibi_slopes is not None:
             dtype, names = self.alibi_slopes.dtype, ", ".join(map(str, SLOPE_DTYPES))
             require(dtype in SLOPE_DTYPES, "alibi_slopes.dtype", dtype, f"one of {names}")
         for name, tensor in (("block_tables", block_tables), ("seq_lens", seq_lens)):
-            if tensor.dtype != torch.int32:
-                raise ValueError(f"{name} is {tensor.dtype}; it must be torch.int32")
+            require(tensor.dtype == torch.int32, name, tensor.dtype, "torch.int32")
         is_table = block_tables.dim() == 2 and len(block_tables) == num_seqs
         must = f"it must have one row for each of the {num_seqs} sequences in q"
         require_shape(is_table, "block_tables", block_tables, must)
@@ -107,21 +97,10 @@ class DecodeStep:
     def _require_numbers(self) -> None:
         num_blocks, _, block_size, _ = require_caches(self.k_cache, self.v_cache)
         require_blocks_and_lengths(self.block_tables, self.seq_lens, num_blocks, block_size)
-        if self.alibi_slopes is not None:
-            require_slopes(self.alibi_slopes)
-
-    def require_for_kernel(self, layout: str) -> None:
-        """Raise ValueError unless the cache is in this layout, "vllm" or "plain", and q and the
-        cache have the same dtype, one that the kernels support."""
-        described = {
-            "vllm": "5 dimensions: vLLM's layout",
-            "plain": "4 dimensions: the plain layout",
-        }
-        shape = list(self.k_cache.shape)
-        require(self.layout == layout, "k_cache.shape", shape, f"of {described[layout]} layout")
-        dtype, cached = self.q.dtype, self.k_cache.dtype
-        require(dtype in DTYPES, "q.dtype", dtype, f"one of {', '.join(map(str, DTYPES))}")
-        require(dtype == cached, "q.dtype", dtype, f"{cached}, as the cache")
+        slopes = () if self.alibi_slopes is None else self.alibi_slopes
+        for head, slope in enumerate(slopes):
+            finite = abs(slope.float()) <= FLT_MAX
+            require(finite, f"alibi_slopes[{head}]", slope.item(), "finite, as a float32")
 
     def require_strides(self, k_dims: int, v_dims: int) -> None:
         """Raise ValueError unless the last dimensions (2 of q, k_dims, v_dims) have no gaps, and
@@ -154,12 +133,16 @@ class DecodeStep:
         return self.alibi_slopes.float()
 
 
-def require_slopes(alibi_slopes: Tensor) -> None:
-    """Raise ValueError unless every slope is finite as a float32. This reads the numbers."""
-    for head, slope in enumerate(alibi_slopes.float().tolist()):
-        finite = abs(slope) <= FLT_MAX
-        original = alibi_slopes[head].item()
-        require(finite, f"alibi_slopes[{head}]", original, "finite, as a float32")
+def require_for_kernel(step: DecodeStep, layout: str) -> None:
+    """Raise TypeError or ValueError unless this is a DecodeStep with its cache in this layout,
+    "vllm" or "plain", and q and the cache have the same dtype, one that the kernels support."""
+    require_type(isinstance(step, DecodeStep), "step", step, "a DecodeStep")
+    dims, name = {"vllm": (5, "vLLM's"), "plain": (4, "the plain")}[layout]
+    shape, allowed = list(step.k_cache.shape), f"of {dims} dimensions: {name} layout"
+    require(len(shape) == dims, "k_cache.shape", shape, allowed)
+    dtype, cached = step.q.dtype, step.k_cache.dtype
+    require(dtype in DTYPES, "q.dtype", dtype, f"one of {', '.join(map(str, DTYPES))}")
+    require(dtype == cached, "q.dtype", dtype, f"{cached}, as the cache")
 
 
 def require_blocks_and_lengths(

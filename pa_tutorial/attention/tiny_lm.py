@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from pa_tutorial.arguments import (
     as_row,
     require,
+    require_below,
     require_heads,
     require_shape,
     require_tensor,
@@ -20,9 +21,6 @@ from pa_tutorial.attention.cached import KVCache, cached_attention
 from pa_tutorial.attention.full import causal_attention
 
 WEIGHTS = Path(__file__).with_name("tiny_lm.pt")
-
-Attention = Callable[..., Tensor]
-Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -104,6 +102,7 @@ class TinyLM(nn.Module):
 
     def __init__(self, config: TinyConfig = TinyConfig()) -> None:
         super().__init__()
+        require_type(isinstance(config, TinyConfig), "config", config, "a TinyConfig")
         self.config = config
         self.token_embedding = nn.Embedding(config.vocab_size, config.hidden_size)
         self.position_embedding = nn.Embedding(config.max_len, config.hidden_size)
@@ -121,7 +120,7 @@ class TinyLM(nn.Module):
         self,
         tokens: Tensor,
         caches: list[KVCache] | None = None,
-        attention: Attention | None = None,
+        attention: Callable[..., Tensor] | None = None,
         probe: dict[str, list] | None = None,
     ) -> Tensor:
         """Scores for the token after each of `tokens`.
@@ -137,10 +136,15 @@ class TinyLM(nn.Module):
         Raises ValueError if a token isn't a byte or the sequence outgrows max_len.
         """
         require_tensor("tokens", tokens)
+        caches = [] if caches is None else caches
+        right = [], [KVCache] * len(self.layers)
+        fit = isinstance(caches, list) and [*map(type, caches)] in right
+        require_type(fit, "caches", caches, "a list of KVCaches, one per layer")
+        require_type(attention is None or callable(attention), "attention", attention, "a function")
         first = caches[0].seq_len if caches else 0
         positions = torch.arange(first, first + tokens.numel())
         self.require_tokens(tokens, positions)
-        for cache in caches or ():
+        for cache in caches:
             cache.require_room(len(tokens))
         if attention is None:
             attention = cached_attention if caches else causal_attention
@@ -158,7 +162,7 @@ class TinyLM(nn.Module):
         self,
         tokens: Tensor,
         positions: Tensor,
-        attend: Attend,
+        attend: Callable[[int, Tensor, Tensor, Tensor], Tensor],
         probe: dict[str, list] | None = None,
         rows: Tensor | None = None,
     ) -> Tensor:
@@ -176,7 +180,7 @@ class TinyLM(nn.Module):
         try:
             hidden = self.token_embedding(tokens) + self.position_embedding(positions)
         except IndexError:  # checked only now, because under torch.vmap (in training) we can't
-            self.require_bytes(tokens)
+            require_below("tokens", tokens, self.config.vocab_size)
             raise
         for index, layer in enumerate(self.layers):
             q, k, v = layer.qkv(hidden)
@@ -201,10 +205,6 @@ class TinyLM(nn.Module):
         require_shape(positions.shape == tokens.shape, "positions", positions, must)
         require_below("positions", positions, self.config.max_len)
 
-    def require_bytes(self, tokens: Tensor) -> None:
-        """Raise ValueError unless every token is in the vocabulary."""
-        require_below("tokens", tokens, self.config.vocab_size)
-
     @torch.inference_mode()
     def generate(self, prompt: Tensor, num_tokens: int, use_cache: bool = True) -> Tensor:
         """Append the likeliest next token, `num_tokens` times (greedy generation).
@@ -228,13 +228,6 @@ class TinyLM(nn.Module):
         return sequence[len(prompt) :]
 
 
-def require_below(name: str, numbers: Tensor, end: int) -> None:
-    """Raise ValueError unless all numbers are from 0 to end - 1."""
-    wrong = numbers[(numbers < 0) | (numbers >= end)]
-    if len(wrong):
-        raise ValueError(f"{name} holds {wrong[0]}; it must be 0 to {end - 1}")
-
-
 def encode(text: str) -> Tensor:
     """Text to bytes: [num_tokens] int64. Raises TypeError for anything but a str."""
     require_type(isinstance(text, str), "text", text, "a str")
@@ -244,20 +237,25 @@ def encode(text: str) -> Tensor:
 def decode(tokens: Tensor) -> str:
     """Bytes to text; a byte that isn't part of a character becomes a question mark."""
     tokens = as_row("tokens", tokens)
-    outside = tokens[(tokens < 0) | (tokens > 255)].tolist()[:1]
-    require(not outside, "tokens", f"a row with {outside}", "bytes, 0 to 255")
+    require_below("tokens", tokens, 256)
     return bytes(tokens.tolist()).decode(errors="replace")
 
 
 def save(model: TinyLM, path: Path = WEIGHTS) -> None:
     """Write the weights in float16, at half the size, together with the sizes of the model."""
+    require_type(isinstance(model, TinyLM), "model", model, "a TinyLM")
+    has_folder = isinstance(path, str | Path) and Path(path).parent.is_dir()
+    require(has_folder, "path", path, "a file in a folder that exists")
     weights = {name: tensor.half() for name, tensor in model.state_dict().items()}
     torch.save({"config": asdict(model.config), "weights": weights}, path)
 
 
 def load(path: Path = WEIGHTS) -> TinyLM:
-    """The trained TinyLM, in float32."""
-    saved = torch.load(path, weights_only=True)
-    model = TinyLM(TinyConfig(**saved["config"]))
-    model.load_state_dict(saved["weights"])
+    """The trained TinyLM, in float32. Raises ValueError for anything but a file from `save`."""
+    try:
+        saved = torch.load(path, weights_only=True)
+        model = TinyLM(TinyConfig(**saved["config"]))
+        model.load_state_dict(saved["weights"])
+    except Exception as error:  # torch raises many kinds
+        raise ValueError(f"path is {path}; it must be a file from `save`") from error
     return model.requires_grad_(False)

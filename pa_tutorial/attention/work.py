@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from pa_tutorial.arguments import require_heads, whole_number
+from pa_tutorial.arguments import require_heads, require_type, whole_number
 from pa_tutorial.attention.cached import KVCache, cached_attention
 from pa_tutorial.attention.tiny_lm import TinyLM
 from pa_tutorial.private_names import TorchDispatchMode, tree_leaves
@@ -57,6 +57,7 @@ def flops_per_token(model: TinyLM, num_tokens: int, use_cache: bool) -> list[int
 
     returns  [num_tokens]: entry t is the work for the token after the first t + 1
     """
+    require_type(isinstance(model, TinyLM), "model", model, "a TinyLM")
     num_tokens = whole_number("num_tokens", num_tokens, 1, model.config.max_len)
     tokens = torch.zeros(num_tokens, dtype=torch.int64)
     caches = model.new_caches(num_tokens) if use_cache else None
@@ -87,8 +88,5 @@ def attention_flops_and_bytes(
     cache = KVCache(seq_len, num_kv_heads, head_size, dtype)
     cache.append(*torch.zeros(2, seq_len, num_kv_heads, head_size, dtype=dtype))
     q = torch.zeros(num_new_tokens, num_heads, head_size, dtype=dtype)
-    out: list[Tensor] = []
-    flops = count_flops(
-        lambda: out.append(cached_attention(q, cache.keys, cache.values, head_size**-0.5))
-    )
-    return flops, cache.num_bytes + q.nbytes + out[0].nbytes
+    flops = count_flops(lambda: cached_attention(q, cache.keys, cache.values, head_size**-0.5))
+    return flops, cache.num_bytes + 2 * q.nbytes  # out is as large as q

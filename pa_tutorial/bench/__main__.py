@@ -13,11 +13,11 @@ from pa_tutorial.bench.timing import RESULTS, read_results, write_results
 
 # name -> what it measures; and rounds -> what goes into the JSON file under that name
 SECTIONS = {
-    "decode": ("decode attention: the kernel, its peers and the read bound", cpu_decode.measure),
+    "decode": ("attention when decoding: kernel, peers and the read bound", cpu_decode.measure),
     "noise": ("all times of one call, repeated many times", cpu_decode.measure_noise),
     "engine": ("the serving engine, with and without paging", engine_bench.measure),
 }
-PEERS = {"vllm": ("vLLM's CPU kernel beside ours, on the same steps", vllm_peer.measure)}
+PEERS = {"vllm": ("vLLM's CPU kernel next to ours, on the same steps", vllm_peer.measure)}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -26,11 +26,11 @@ def parser() -> argparse.ArgumentParser:
         description=__doc__.splitlines()[0],
         epilog="sections: " + "; ".join(f"{name}: {what}" for name, (what, _) in SECTIONS.items()),
     )
-    parser.add_argument("--rounds", type=int, default=21, help="measurements per point (median)")
+    parser.add_argument("--rounds", type=int, default=21, help="rounds per point, for a median")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the JSON file")
-    parser.add_argument("--only", nargs="+", choices=SECTIONS, help="only these sections")
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, help="run only these sections")
     parser.add_argument(
-        "--peer", choices=PEERS, help="its CPU kernel beside ours; other sections only with --only"
+        "--peer", choices=PEERS, help="its CPU kernel next to ours; other sections only with --only"
     )
     return parser
 

@@ -13,6 +13,8 @@ A server would compute the indexes for each step. Here they are computed before 
 so the peers get every advantage.
 """
 
+from functools import partial
+
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
@@ -91,16 +93,11 @@ def peers(batch: Batch) -> dict[str, Step]:
     """
     lens = batch.shape.seq_lens
     require(len(set(lens)) == 1, "batch.shape.seq_lens", lens, "equal: the peers have no mask")
-    return contiguous_peers(batch) | gathering_peers(batch)
-
-
-def contiguous_peers(batch: Batch) -> dict[str, Step]:
-    """Only attention, on contiguous K and V of each sequence."""
     q, (k, v) = batch.q, batch.contiguous
     steps = {"sdpa": lambda: sdpa(q, k, v), "matmul": lambda: matmul(q, k, v)}
     if q.shape[1] != k.shape[1]:  # without shared KV heads it is the same call as sdpa
         steps["sdpa_rows"] = lambda: sdpa_rows(q, k, v)
-    return steps
+    return steps | gathering_peers(batch)
 
 
 def gathering_peers(batch: Batch) -> dict[str, Step]:
@@ -114,12 +111,8 @@ def gathering_peers(batch: Batch) -> dict[str, Step]:
         places = (gather(cache, numbers, to) for cache, to in zip(caches, memory, strict=True))
         return [place[:, :, : shape.seq_lens[0]] for place in places]
 
-    def heads():
-        return gathered(gather_heads, batch.memory, rows)
-
-    def tokens():
-        return gathered(gather_tokens, batch.token_major, blocks)
-
+    heads = partial(gathered, gather_heads, batch.memory, rows)
+    tokens = partial(gathered, gather_tokens, batch.token_major, blocks)
     return {
         "gather_heads_sdpa": lambda: sdpa_rows(batch.q, *heads()),
         "gather_heads_matmul": lambda: matmul(batch.q, *heads()),

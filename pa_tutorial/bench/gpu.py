@@ -16,20 +16,14 @@ import torch
 
 from pa_tutorial.attention.paged import paged_gather
 from pa_tutorial.attention.step import DecodeStep
+from pa_tutorial.backends import backend_named
 from pa_tutorial.bench.cpu_inputs import Batch, Shape, Step
 from pa_tutorial.bench.cpu_peers import sdpa
 from pa_tutorial.bench.timing import RESULTS, interleaved, write_results
 from pa_tutorial.exercises.kernel_file import KernelFile
 from pa_tutorial.exercises.my_kernel import KERNELS, MyKernelError, load
-from pa_tutorial.kernels.cuda_backends import (
-    naive_backend,
-    v1_backend,
-    v1_vector_backend,
-    v2_backend,
-)
 from pa_tutorial.kernels.triton_backend import triton_backend, why_absent
 
-NO_GPU = "No GPU here: nothing was measured. The walk needs none."
 LARGE = {"num_heads": 32, "num_kv_heads": 32, "head_size": 128, "dtype": torch.float16}
 SHAPES = (
     *(Shape("grid", (n,) * seqs, **LARGE) for seqs in (1, 8, 64) for n in (512, 4096)),
@@ -86,10 +80,10 @@ def makers(batch: Batch) -> dict[str, Callable[[], Step]]:
     vllm, plain = DecodeStep(*batch.vllm_arguments), DecodeStep(*batch.arguments)
     longest = {"max_seq_len": max(batch.shape.seq_lens)}
     found = {
-        "cuda_naive": lambda: naive_backend.prepare(vllm, **longest).run,
-        "cuda_v1": lambda: v1_backend.prepare(vllm, **longest).run,
-        "cuda_v1_vector": lambda: v1_vector_backend.prepare(vllm, **longest).run,
-        "cuda_v2": lambda: v2_backend.prepare(vllm, **longest).run,
+        name: lambda name=name: backend_named(name).prepare(vllm, **longest).run
+        for name in ("cuda_naive", "cuda_v1", "cuda_v1_vector", "cuda_v2")
+    }
+    found |= {
         "paged_gather": lambda: partial(paged_gather, *batch.arguments),
         "sdpa": lambda: partial(sdpa, batch.q, *batch.contiguous),
     }
@@ -171,7 +165,7 @@ def measure(rounds: int, shapes: Iterable[Shape] = SHAPES) -> dict[str, object]:
     return {"gpu": torch.cuda.get_device_name(), "rows": rows, "wrong": wrong}
 
 
-WHAT = "Time the kernels on this machine's GPU, beside torch's SDPA and a copy. Installs nothing."
+WHAT = "Time the kernels on this machine's GPU next to torch's SDPA and a copy. Installs nothing."
 
 
 def main(command_line: list[str] | None = None) -> int:
@@ -181,11 +175,11 @@ def main(command_line: list[str] | None = None) -> int:
         description=WHAT,
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--rounds", type=int, default=21, help="measurements per point (median)")
+    parser.add_argument("--rounds", type=int, default=21, help="rounds per point, for a median")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the JSON file")
     arguments = parser.parse_args(command_line)
     if not torch.cuda.is_available():
-        print(NO_GPU)
+        print("No GPU found, so we measured nothing. The walk needs none.")
         return 0
     os.environ["NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS"] = "0"  # small grids are meant here
     name = torch.cuda.get_device_name()

@@ -72,8 +72,8 @@ def report() -> str:
     """describe_machine as lines, plus what a missing GPU means for the walk."""
     machine = describe_machine()
     lines = [
-        f"{name:12} {'not there' if value is None else value}" for name, value in machine.items()
+        f"{name:12} {'not found' if value is None else value}" for name, value in machine.items()
     ]
     if machine["gpu"] is None:
-        lines += ["", "No GPU here: nothing is missing. Everything in this walk runs without one."]
+        lines += ["", "No GPU found, and none is needed: this walk runs without one."]
     return "\n".join(lines)

@@ -17,11 +17,11 @@ Both return a Result, except for a blank: .ok, .passed, .total, .first_failure, 
 from collections.abc import Sequence
 from typing import Any
 
-from pa_tutorial.backends import Backend
+from pa_tutorial.backends import Backend, load
 from pa_tutorial.checks.running import CheckFailure, Trial, run_trials, stage_trials
 from pa_tutorial.checks.showing import CaseResult, Result
 from pa_tutorial.walk.calls import Function
-from pa_tutorial.walk.ladder import STAGES, load
+from pa_tutorial.walk.ladder import STAGES
 
 __all__ = ["CaseResult", "CheckFailure", "Result", "attempt", "check"]
 

@@ -34,8 +34,8 @@ def main(arguments: list[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(
         prog="python -m pa_tutorial.checks",
-        description="Run stages over their cases. Exits with 1 if one is wrong, or if one that\n"
-        "you named can't run here.",
+        description="Run stages over their cases. The exit status is 1 if a stage is wrong,\n"
+        "or if a stage that you named can't run here.",
         epilog="\n".join(
             f"{stage.name:16} {stage.new} ({stage.where})" for stage in STAGES.values()
         )
@@ -47,14 +47,14 @@ def main(arguments: list[str] | None = None) -> int:
         "stages",
         nargs="*",
         metavar="stage",
-        help="stages from the list below; default: all. After a stage you can give my_kernel.py, a "
-        "kernel that you saved in the notebooks, to check it in the stage's place",
+        help="stages from the list below (default: all). Put my_kernel.py, the kernel you saved in "
+        "the notebooks, after a stage to check it in place of ours",
     )
     parser.add_argument(
         "--short",
         action="store_true",
-        help=f"only {len(SHORT_CHECK)} cases of a stage that reads blocks; every kernel mistake in "
-        "tests/wrong fails at least one of them",
+        help=f"run only {len(SHORT_CHECK)} cases of a stage that reads blocks; every kernel "
+        "mistake in tests/wrong fails at least one of them",
     )
     parser.add_argument("--table", action="store_true", help="show every case, even if all pass")
     known = [*STAGES, *OTHERS]

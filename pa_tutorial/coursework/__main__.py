@@ -10,20 +10,19 @@ import os
 import secrets
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 from pa_tutorial.arguments import require
 from pa_tutorial.coursework.apart import Limits
-from pa_tutorial.coursework.assignment import assignment, assignment_names, notebook_names
-from pa_tutorial.coursework.grades import Grade, grade
+from pa_tutorial.coursework.assignment import assignment, assignment_names
+from pa_tutorial.coursework.grades import grade
 from pa_tutorial.coursework.notebooks import write_notebooks
 from pa_tutorial.coursework.plain import write_folder
 from pa_tutorial.coursework.submissions import read_submission
+from pa_tutorial.exercises.texts import notebook_names
 
-MOST_DRAWS = 2**31
 SECONDS = """time limit per task and submission, including the start of its process; then the
-process is ended, and the cases that haven't run fail (default: %(default)g)"""
+process is killed, and the cases that haven't run fail (default: %(default)g)"""
 MEGABYTES = "memory limit per task and submission, on Linux only (default: %(default)d)"
 
 
@@ -57,21 +56,16 @@ def grade_all(name: str, paths: list[Path], draw: int, limits: Limits, table: Pa
                 # by its path, because files in different folders may have the same name
                 result = grade(str(path), read_submission(path, one), one, draw, limits)
                 print(result, flush=True)
-                rows.writerows(rows_of(result))
+                for task in result.tasks:
+                    words = " ".join(task.failed), " | ".join(task.reasons)
+                    rows.writerow([path, name, task.task, task.points, task.out_of, *words])
             except (ValueError, OSError) as error:
                 print(f"{path}: not graded: {error}", file=sys.stderr)
                 rows.writerow([path, name, "", "", "", "", error])
                 all_graded = False
             file.flush()
-    print(f"The same numbers again: --draw {draw}")
+    print(f"For the same numbers again: --draw {draw}")
     return all_graded
-
-
-def rows_of(grade: Grade) -> Iterator[list]:
-    """One line per task."""
-    for task in grade.tasks:
-        words = " ".join(task.failed), " | ".join(task.reasons)
-        yield [grade.submission, grade.assignment, task.task, task.points, task.out_of, *words]
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -80,15 +74,15 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     names = ", ".join(assignment_names())
-    makes = commands.add_parser("make", help="write the folders of a course")
+    makes = commands.add_parser("make", help="write the folders for a course")
     makes.add_argument("names", nargs="+", help=names)
-    makes.add_argument("--out", type=Path, required=True, help="a new folder")
+    makes.add_argument("--out", type=Path, required=True, help="a new folder to write to")
     grades = commands.add_parser("grade", help="grade notebooks and folders of one assignment")
     grades.add_argument("assignment", help=names)
     grades.add_argument("submissions", nargs="+", type=Path, help="notebooks, or plain folders")
     nowhere = Path(os.devnull)
-    grades.add_argument("--csv", type=Path, default=nowhere, help="write the points there too")
-    grades.add_argument("--draw", type=int, help="which numbers the cases get (default: random)")
+    grades.add_argument("--csv", type=Path, default=nowhere, help="also write the points here")
+    grades.add_argument("--draw", type=int, help="seed of the cases' numbers (default: random)")
     seconds, megabytes = Limits.seconds, Limits.megabytes
     grades.add_argument("--seconds", type=float, default=seconds, help=SECONDS)
     grades.add_argument("--megabytes", type=int, default=megabytes, help=MEGABYTES)
@@ -101,7 +95,7 @@ def main(arguments: list[str] | None = None) -> int:
         if args.command == "make":
             make(args.names, args.out)
             return 0
-        draw = 1 + secrets.randbelow(MOST_DRAWS) if args.draw is None else args.draw
+        draw = 1 + secrets.randbelow(2**31) if args.draw is None else args.draw
         require(draw >= 1, "draw", draw, "1 or more: 0 are the numbers of the notebook")
         limits = Limits(args.seconds, args.megabytes)
         return 0 if grade_all(args.assignment, args.submissions, draw, limits, args.csv) else 2

@@ -18,7 +18,6 @@ from pa_tutorial.coursework.child import FILE_MEGABYTES, MEGABYTE
 
 ROOT = Path(pa_tutorial.__file__).parent.parent
 Said = Mapping[str, Mapping[str, Any]]  # name of a case -> `arrays`, or a `problem`
-ENDED = "not run: its process ended before, by itself or for lack of memory"
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ def run_apart(
             env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
             start_new_session=True,
         )
-        ended = ENDED
+        ended = "not run: its process ended earlier, on its own or out of memory"
         try:
             process.wait(limits.seconds)
         except subprocess.TimeoutExpired:

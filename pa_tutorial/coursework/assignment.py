@@ -1,16 +1,13 @@
 """All assignments: the exercises of each notebook, and the sliding window."""
 
-import importlib
-import pkgutil
 from collections.abc import Iterable, Sequence
 from functools import cache
-from importlib.util import find_spec
 
-from pa_tutorial import exercises
 from pa_tutorial.coursework.excerpts import excerpt, statements
 from pa_tutorial.coursework.tasks import Assignment, Task
-from pa_tutorial.exercises import Exercise
-from pa_tutorial.exercises.blank import Blank, all_blanks, blanks_of
+from pa_tutorial.exercises import Exercise, exercises_of
+from pa_tutorial.exercises.blank import Blank
+from pa_tutorial.exercises.texts import notebook_names
 
 POINTS = 10.0
 ANSWERS = "answers.py"
@@ -20,23 +17,9 @@ OUR_TRITON = "from pa_tutorial.exercises.triton_grading import tl"
 TRITON = "import triton.language as tl"
 
 
-def notebook_names() -> tuple[str, ...]:
-    """The notebooks that have exercises or blanks, in reading order."""
-    names = {module.name for module in pkgutil.iter_modules(exercises.__path__)}
-    names |= {blank.notebook for blank in all_blanks().values()}
-    return tuple(sorted(name for name in names if name[0].isdigit()))
-
-
 def assignment_names() -> tuple[str, ...]:
     """The names of all assignments."""
     return (*notebook_names(), SLIDING_WINDOW)
-
-
-def exercises_of(notebook: str) -> tuple[Exercise | Blank, ...]:
-    """The blanks of its kernel, then its exercises. Loads only this notebook's module."""
-    module = f"{exercises.__name__}.{notebook}"
-    own = importlib.import_module(module).EXERCISES if find_spec(module) else ()
-    return (*blanks_of(notebook), *own)
 
 
 @cache

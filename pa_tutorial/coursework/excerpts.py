@@ -5,14 +5,12 @@ import re
 import symtable
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass
 
 FOR_IPYTHON = re.compile(r"\s*[%!?]|.*\?\s*$")  # a line; `% b` may be half of a long `a % b`
 NOT_PYTHON = (SyntaxError, ValueError, RecursionError, MemoryError)
-HAS_A_NAME = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-IMPORT = ast.Import | ast.ImportFrom
 ALWAYS = "*"
-FUTURE = "from __future__ import"
 
 
 @dataclass(frozen=True)
@@ -40,13 +38,14 @@ def statements(texts: Iterable[str]) -> list[Statement]:
     for cell in texts:
         text = cell.replace("\r\n", "\n").removeprefix("\ufeff")
         for node in _parsed(text):
-            if isinstance(node, IMPORT):
-                found += _imports(node)
-            elif _goes_on(node):
-                continue
-            else:
-                with suppress(*NOT_PYTHON):  # `await` at the top is for IPython only
-                    found.append(_statement(node, text))
+            match node:
+                case ast.Import() | ast.ImportFrom():
+                    found += _imports(node)
+                case ast.Assign(value=ast.Call(func=ast.Name(id="attempt"))):
+                    continue
+                case _:
+                    with suppress(*NOT_PYTHON):  # `await` at the top is for IPython only
+                        found.append(_statement(node, text))
     return found
 
 
@@ -58,7 +57,7 @@ def excerpt(names: Iterable[str], known: Iterable[Statement]) -> str:
         taken |= {one for one in known if one.binds & wanted}
         wanted = wanted.union(*(one.uses for one in taken))
     parts = dict.fromkeys(one for one in known if one in taken)
-    ordered = sorted(parts, key=lambda one: (FUTURE not in one.text, not one.is_import))
+    ordered = sorted(parts, key=lambda one: (ALWAYS not in one.binds, not one.is_import))
     text = "\n".join(one.text if one.is_import else f"\n\n{one.text}" for one in ordered)
     return text.strip("\n")
 
@@ -72,25 +71,15 @@ def _parsed(text: str) -> list[ast.stmt]:
     return []
 
 
-def _goes_on(node: ast.stmt) -> bool:
-    """Whether it is f = attempt("f", f)."""
-    match node:
-        case ast.Assign(value=ast.Call(func=ast.Name(id="attempt"))):
-            return True
-    return False
-
-
 def _imports(node: ast.Import | ast.ImportFrom) -> Iterator[Statement]:
-    if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("kernel_"):
+    module = getattr(node, "module", None) or ""
+    if module.startswith("kernel_"):
         return  # a file that the notebook writes, which no answer has
     for alias in node.names:
-        name = (alias.asname or alias.name).split(".")[0]
-        if isinstance(node, ast.Import):
-            text = ast.unparse(ast.Import([alias]))
-        else:
-            text = ast.unparse(ast.ImportFrom(node.module, [alias], node.level))
-            name = ALWAYS if node.module == "__future__" else name
-        yield Statement(text, frozenset({name}), is_import=True)
+        name = ALWAYS if module == "__future__" else (alias.asname or alias.name).split(".")[0]
+        alone = copy(node)
+        alone.names = [alias]
+        yield Statement(ast.unparse(alone), frozenset({name}), is_import=True)
 
 
 def _statement(node: ast.stmt, text: str) -> Statement:
@@ -101,7 +90,7 @@ def _statement(node: ast.stmt, text: str) -> Statement:
 
 
 def _bound_by(node: ast.stmt, table: symtable.SymbolTable) -> Iterator[str]:
-    if isinstance(node, HAS_A_NAME):
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         yield node.name
         return
     yield from (s.get_name() for s in table.get_symbols() if s.is_assigned() or s.is_imported())

@@ -51,7 +51,6 @@ class Grade:
     """The points for one submission of one assignment."""
 
     submission: str
-    assignment: str
     tasks: tuple[TaskGrade, ...]
 
     @property
@@ -84,7 +83,7 @@ def grade(
     """
     name = assignment.name
     tasks = tuple(grade_task(files, name, task, draw, limits) for task in assignment.tasks)
-    return Grade(submission, name, tasks)
+    return Grade(submission, tasks)
 
 
 def grade_task(

@@ -7,8 +7,8 @@ import nbformat
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from pa_tutorial.coursework.assignment import exercises_of, needs_of
-from pa_tutorial.exercises import Exercise
+from pa_tutorial.coursework.assignment import needs_of
+from pa_tutorial.exercises import Exercise, exercises_of
 from pa_tutorial.exercises.blank import Blank
 
 RULES = """\

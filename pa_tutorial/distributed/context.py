@@ -44,14 +44,13 @@ def deal_out(step: DecodeStep, rank: int, num_ranks: int) -> ContextShare:
 
     An engine would write each token to its rank directly; here the whole cache already exists.
     """
-    block_size = by_token(step.k_cache, step.v_cache)[1].shape[1]
-    num_seqs, num_columns = step.block_tables.shape
-    width = -(-num_columns // num_ranks)  # the same on all ranks, even if some have no block
+    # the same width on all ranks, even if some have no block
+    width = -(-step.block_tables.shape[1] // num_ranks)
     block_indices = rank + num_ranks * torch.arange(width, device=step.k_cache.device)
-    own_tables = step.block_tables.new_zeros(num_seqs, width)
+    own_tables = step.block_tables.new_zeros(len(step.q), width)
     number_of: dict[int, int] = {}  # block of the whole pool -> its number here, from 1 on
     for sequence, seq_len in enumerate(step.seq_lens.tolist()):
-        own = block_indices[block_indices * block_size < seq_len]
+        own = block_indices[block_indices * step.block_size < seq_len]
         for column, block in enumerate(step.block_tables[sequence, own].tolist()):
             # Two sequences may share a block, so we copy it only once.
             own_tables[sequence, column] = number_of.setdefault(block, len(number_of) + 1)

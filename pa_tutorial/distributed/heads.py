@@ -95,7 +95,7 @@ def shard_heads(model: Model, group: Group) -> None:
     """
     require_num_ranks(model, group.num_ranks)
     for name, last, _ in linear_layers(model):
-        require(last in STYLES, "layer", name, "one that heads.py can cut")
+        require(last in STYLES, "layer", name, "one that heads.py can split")
     for _, last, layer in linear_layers(model):
         if last in KV and group.num_ranks > model.config.num_kv_heads:
             repeat_heads(layer, model.config, group.num_ranks)

@@ -62,7 +62,7 @@ def serve(
     Raises Disagreement, before anything is split, if the ranks have different models or options.
     """
     # Compare the weights too, because every rank keeps its own embedding and norms.
-    group.agree("before the model is cut", model.config, options, *model.parameters())
+    group.agree("before the model is split", model.config, options, *model.parameters())
     shard_heads(model, group)
     # Every rank makes an Engine, so that defaults are the same; only rank 0's schedules.
     llm = LLM(model, tokenizer, make_runner=partial(ParallelRunner, group=group), **options)

@@ -2,13 +2,12 @@
 
 from pa_tutorial.engine.checkpoint import CheckpointError, load_checkpoint
 from pa_tutorial.engine.engine import Engine
-from pa_tutorial.engine.llm import LLM, Completion
+from pa_tutorial.engine.llm import LLM
 from pa_tutorial.engine.request import Request, SamplingParams
 
 __all__ = [
     "LLM",
     "CheckpointError",
-    "Completion",
     "Engine",
     "Request",
     "SamplingParams",

@@ -21,8 +21,6 @@ from pa_tutorial.engine.engine import StepStatistics
 from pa_tutorial.engine.llm import LLM, Completion, load_model
 from pa_tutorial.engine.request import SamplingParams
 
-STAGE_NAMES = [*BACKENDS]
-
 
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
@@ -36,27 +34,27 @@ def make_parser() -> argparse.ArgumentParser:
     add("--model", default="tiny", help="'tiny', or a folder with a Llama or Qwen2 checkpoint")
 
     engine = parser.add_argument_group("engine").add_argument
-    engine("--stage", default="paged_online", choices=STAGE_NAMES, help="backend (paged_online)")
+    engine("--stage", default="paged_online", choices=BACKENDS, help="backend (paged_online)")
     engine("--num-blocks", type=int, default=512, help="blocks in the pool (512)")
     engine("--block-size", type=int, default=16, help="tokens per block (16)")
-    engine("--token-budget", type=int, default=256, help="most tokens that one step computes (256)")
-    engine("--chunk-size", type=int, help="most tokens of one prompt per step (the budget)")
-    engine("--max-num-seqs", type=int, default=64, help="most sequences that run at once (64)")
+    engine("--token-budget", type=int, default=256, help="maximum tokens per step (256)")
+    engine("--chunk-size", type=int, help="maximum tokens of one prompt per step (the budget)")
+    engine("--max-num-seqs", type=int, default=64, help="maximum sequences running at once (64)")
     engine("--no-prefix-caching", action="store_true", help="don't reuse cached prefixes")
     engine("--every", type=int, default=0, help="steps between arrivals (0: all at once)")
 
     ranks = parser.add_argument_group("many devices").add_argument
     ranks("--tensor-parallel", type=int, metavar="N", help="split the heads over N ranks")
-    ranks("--limit", type=float, default=60.0, help="seconds that ranks wait for another rank (60)")
+    ranks("--limit", type=float, default=60.0, help="seconds a rank waits for the others (60)")
 
     sampling = parser.add_argument_group("sampling").add_argument
-    sampling("--max-tokens", type=int, default=32, help="most tokens generated per answer (32)")
-    sampling("--temperature", type=float, default=0.0, help="0: always the likeliest token (0)")
-    sampling("--top-k", type=int, default=0, help="among the TOP_K likeliest tokens (0: all)")
-    sampling("--top-p", type=float, default=1.0, help="among the likeliest, up to this sum (1)")
-    sampling("--seed", type=int, default=0, help="seed of the random numbers (0)")
+    sampling("--max-tokens", type=int, default=32, help="maximum tokens per answer (32)")
+    sampling("--temperature", type=float, default=0.0, help="0 picks the likeliest token (0)")
+    sampling("--top-k", type=int, default=0, help="sample from the TOP_K likeliest tokens (0: all)")
+    sampling("--top-p", type=float, default=1.0, help="sample from the top, up to this sum (1)")
+    sampling("--seed", type=int, default=0, help="random seed (0)")
     sampling("--num-samples", type=int, default=1, help="answers per prompt (1)")
-    sampling("--stop-token", type=int, action="append", default=[], help="token id; ends an answer")
+    sampling("--stop-token", type=int, action="append", default=[], help="id that ends an answer")
     sampling("--ignore-eos", action="store_true", help="continue after the model's end token")
 
     add("--statistics", action="store_true", help="print what each step did")

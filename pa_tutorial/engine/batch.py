@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from pa_tutorial.arguments import require_device, require_type
 from pa_tutorial.engine.request import Sequence
 from pa_tutorial.engine.scheduler import Scheduled
 from pa_tutorial.paging.block_table import padded_block_tables
@@ -40,6 +41,7 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """The same batch with its tensors on a device."""
+        require_device(device)
         tensors = {n: value for n, value in vars(self).items() if isinstance(value, Tensor)}
         return replace(self, **{name: tensor.to(device) for name, tensor in tensors.items()})
 
@@ -52,6 +54,8 @@ def build_batch(plan: Several[Scheduled]) -> Batch:
 
     Source: vLLM, ModelInputForCPUBuilder in vllm/worker/cpu_model_runner.py.
     """
+    fit = isinstance(plan, Several) and all(isinstance(one, Scheduled) for one in plan)
+    require_type(fit, "plan", plan, "a list of Scheduled")
     input_ids, positions, slots, last_rows = [], [], [], []
     ordered = sorted(plan, key=lambda scheduled: len(scheduled.slots) > 1)  # decodes first
     for scheduled in ordered:

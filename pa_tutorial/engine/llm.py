@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from pa_tutorial.arguments import whole_numbers
+from pa_tutorial.arguments import require_type, whole_numbers
 from pa_tutorial.attention import tiny_lm
 from pa_tutorial.engine.checkpoint import load_checkpoint
 from pa_tutorial.engine.engine import Engine
@@ -141,16 +141,23 @@ def load_model(
     model: ModelOrPlace, tokenizer: Tokenizer | None = None
 ) -> tuple[Model, Tokenizer | None]:
     """Load what LLM takes as a model, with the model's own tokenizer if none is given."""
+    is_tokenizer = tokenizer is None or hasattr(tokenizer, "decode")
+    require_type(is_tokenizer, "tokenizer", tokenizer, "a Tokenizer or None")
     if isinstance(model, str) and model == "tiny":
         return tiny_lm.load(), tokenizer or ByteTokenizer()
     if isinstance(model, str | os.PathLike):
         folder = Path(model)
         return load_checkpoint(folder), tokenizer or load_tokenizer(folder)
+    require_type(hasattr(model, "config"), "model", model, "a Model, such as TinyLM")
     return model, tokenizer
 
 
 def as_list(name: str, values: object, allowed: str) -> list:
     """Raise TypeError for a text and for anything that can't be listed."""
-    if isinstance(values, str) or not isinstance(values, Iterable):
+    if (
+        isinstance(values, str)
+        or not isinstance(values, Iterable)
+        or getattr(values, "ndim", 1) == 0
+    ):
         raise TypeError(f"{name} is {values!r}; it must be {allowed}")
     return list(values)

@@ -1,7 +1,7 @@
 """One step of the model over the paged cache: write K and V, then prefill and decode."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -10,7 +10,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from pa_tutorial.arguments import require
 from pa_tutorial.attention.step import DecodeStep, require_blocks_and_lengths
-from pa_tutorial.backends import BACKENDS, Backend, backend_named
+from pa_tutorial.backends import BACKENDS, Backend, Launch, backend_named
 from pa_tutorial.engine.batch import Batch
 from pa_tutorial.paging.kv_cache import PagedKVCache
 from pa_tutorial.paging.layouts import LAYOUTS
@@ -43,12 +43,13 @@ class Model(Protocol):
     def parameters(self) -> object: ...
 
 
-def backend_here(name: str) -> Backend:
+def backend_here(stage: str) -> Backend:
     """The backend with this name. ValueError if it doesn't exist or can't run on this machine."""
-    require(name in BACKENDS, "stage", repr(name), f"one of {', '.join(BACKENDS)}")
-    backend = backend_named(name)
+    is_known = isinstance(stage, str) and stage in BACKENDS
+    require(is_known, "stage", repr(stage), f"one of {', '.join(BACKENDS)}")
+    backend = backend_named(stage)
     if why := backend.why_absent():
-        raise ValueError(f"stage is {name!r}, which cannot run here: {why}")
+        raise ValueError(f"stage is {stage!r}, which cannot run here: {why}")
     return backend
 
 
@@ -75,44 +76,33 @@ def prefill_attention(
     return scaled_dot_product_attention(q, k, v, mask, **options)[0].transpose(0, 1)
 
 
+@dataclass
 class DecodeLaunches:
     """The decode steps of all layers, prepared together: one launch per layer, over the same q,
     block tables and lengths, which are overwritten in each step.
 
-    q, tables, seq_lens  as in DecodeStep; the launches own them
+    step  of the first layer; the launches own its q, block tables and lengths
     """
 
-    def __init__(
-        self,
-        backend: Backend,
-        cache: PagedKVCache,
-        q: Tensor,
-        tables: Tensor,
-        seq_lens: Tensor,
-        scale: float,
-        slopes: Tensor | None,
-    ) -> None:
-        self.cache, self.q, self.tables, self.seq_lens = cache, q, tables, seq_lens
-        self.launches = [
-            backend.prepare(DecodeStep(q, k, v, tables, seq_lens, scale, slopes))
-            for k, v in zip(cache.k, cache.v, strict=True)
-        ]
+    step: DecodeStep
+    launches: list[Launch]
 
-    def refill(self, cache: PagedKVCache, tables: Tensor, seq_lens: Tensor) -> bool:
+    def refill(self, tables: Tensor, seq_lens: Tensor) -> bool:
         """Copy in a step's inputs; False if the shapes differ. ValueError for a bad step."""
-        if cache is not self.cache or tables.shape != self.tables.shape:
+        step = self.step
+        if tables.shape != step.block_tables.shape:
             return False
-        layout = cache.layout
-        require_blocks_and_lengths(tables, seq_lens, layout.num_blocks, layout.block_size)
-        self.tables.copy_(tables)
-        self.seq_lens.copy_(seq_lens)
+        require_blocks_and_lengths(tables, seq_lens, len(step.k_cache), step.block_size)
+        step.block_tables.copy_(tables)
+        step.seq_lens.copy_(seq_lens)
         return True
 
     def run(self, layer: int, q: Tensor) -> Tensor:
         """The attention of one layer; the result is overwritten by the layer's next run."""
-        same = (q.shape, q.dtype) == (self.q.shape, self.q.dtype)
-        require(same, "q", (q.shape, q.dtype), (self.q.shape, self.q.dtype))
-        self.q.copy_(q)
+        own = self.step.q
+        same = (q.shape, q.dtype) == (own.shape, own.dtype)
+        require(same, "q", (q.shape, q.dtype), (own.shape, own.dtype))
+        own.copy_(q)
         return self.launches[layer].run()
 
 
@@ -181,10 +171,11 @@ class Runner:
         """
         tables, seq_lens = (x[: batch.num_decodes] for x in (batch.block_tables, batch.seq_lens))
         reusable = self.prepared if self.backend.reusable else None
-        if reusable is None or not reusable.refill(self.cache, tables, seq_lens):
-            own = self._empty_q(len(tables)), tables.clone(), seq_lens.clone()
-            options = self.model.config.scale, self.slopes
-            self.prepared = DecodeLaunches(self.backend, self.cache, *own, *options)
+        if reusable is None or not reusable.refill(tables, seq_lens):
+            q, caches = self._empty_q(len(tables)), zip(self.cache.k, self.cache.v, strict=True)
+            own = tables.clone(), seq_lens.clone(), self.model.config.scale, self.slopes
+            steps = [DecodeStep(q, k, v, *own) for k, v in caches]
+            self.prepared = DecodeLaunches(steps[0], list(map(self.backend.prepare, steps)))
         return self.prepared
 
     def attention(

@@ -4,11 +4,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pa_tutorial.arguments import require, require_readable
+from pa_tutorial.arguments import require, require_readable, require_type, whole_number
 from pa_tutorial.engine.request import SamplingParams
 
 
-def require_scores(scores: Tensor) -> None:
+def require_inputs(scores: Tensor, params: SamplingParams) -> None:
+    require_type(isinstance(params, SamplingParams), "params", params, "SamplingParams")
     require_readable("scores", scores)
     require(scores.is_floating_point(), "scores.dtype", scores.dtype, "of real numbers")
     require(scores.dim() == 1, "scores.shape", list(scores.shape), "[vocab_size]")
@@ -23,7 +24,7 @@ def probabilities(scores: Tensor, params: SamplingParams) -> Tensor:
     The temperature is applied first, then top_k. Of the remaining tokens, the likeliest are kept
     until their total probability reaches top_p.
     """
-    require_scores(scores)
+    require_inputs(scores, params)
     require(params.temperature > 0, "temperature", params.temperature, "above 0: see choose_token")
     scores = scores.double().cpu()
     # Shift the largest score to 0: divided by a very low temperature it would become infinite.
@@ -43,7 +44,9 @@ def probabilities(scores: Tensor, params: SamplingParams) -> Tensor:
 def random_number(seed: int, sample: int, num_generated: int) -> float:
     """In [0, 1). Depends only on the arguments, not on which other sequences run, on preemption,
     or on how often a step was tried."""
-    return float(np.random.default_rng((seed, sample, num_generated)).random())
+    numbers = {"seed": seed, "sample": sample, "num_generated": num_generated}
+    whole = [whole_number(name, number, least=0) for name, number in numbers.items()]
+    return float(np.random.default_rng(whole).random())
 
 
 def choose_token(scores: Tensor, params: SamplingParams, sample: int, num_generated: int) -> int:
@@ -55,10 +58,10 @@ def choose_token(scores: Tensor, params: SamplingParams, sample: int, num_genera
 
     At temperature 0 it is the likeliest token; if several are, the one with the lowest id.
     """
-    require_scores(scores)
+    require_inputs(scores, params)
+    number = random_number(params.seed, sample, num_generated)
     if params.temperature == 0:
         return int(scores.argmax())
     # The tokens divide the interval from 0 to 1; choose the one that the random number hits.
     ends = probabilities(scores, params).cumsum(dim=-1)
-    place = random_number(params.seed, sample, num_generated) * ends[-1]
-    return int(torch.searchsorted(ends, place, right=True))
+    return int(torch.searchsorted(ends, number * ends[-1], right=True))

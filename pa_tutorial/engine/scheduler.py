@@ -7,7 +7,7 @@ from operator import attrgetter
 from pa_tutorial.arguments import require, whole_number
 from pa_tutorial.engine.request import Request, Sequence
 from pa_tutorial.paging.allocator import Admission, BlockAllocator
-from pa_tutorial.paging.block_table import BlockTable
+from pa_tutorial.paging.block_table import BlockTable, require_pool
 from pa_tutorial.paging.errors import OutOfBlocks
 
 by_age = attrgetter("age")
@@ -64,6 +64,7 @@ class Scheduler:
         max_num_seqs: int = 64,
     ) -> None:
         chunk_size = token_budget if chunk_size is None else chunk_size
+        require_pool(allocator)
         self.allocator = allocator
         self.block_size = whole_number("block_size", block_size, least=1)
         self.token_budget = whole_number("token_budget", token_budget, least=1)
@@ -148,7 +149,9 @@ class Scheduler:
                 appended = table.append(rest)
                 break
             except OutOfBlocks:
-                victim = self._youngest_untouched() or sequence
+                # The youngest that has no part in this step yet.
+                untouched = (s for s in reversed(self.running) if s not in self.touched)
+                victim = next(untouched, sequence)
                 self.preempt(victim)
                 if victim is sequence:
                     return 0
@@ -165,11 +168,6 @@ class Scheduler:
             )
         )
         return len(rest) - appended.num_cached
-
-    def _youngest_untouched(self) -> Sequence | None:
-        """The next sequence to preempt: the youngest that has no part in this step yet."""
-        rest = (sequence for sequence in reversed(self.running) if sequence not in self.touched)
-        return next(rest, None)
 
     def preempt(self, sequence: Sequence) -> None:
         """Free the blocks of a sequence. It keeps its tokens, and waits to recompute them."""

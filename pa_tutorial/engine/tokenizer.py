@@ -5,8 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-import torch
-
+from pa_tutorial.arguments import whole_numbers
 from pa_tutorial.attention import tiny_lm
 
 
@@ -22,7 +21,7 @@ class ByteTokenizer:
         return tiny_lm.encode(text).tolist()
 
     def decode(self, token_ids: Several[int]) -> str:
-        return tiny_lm.decode(torch.tensor(token_ids, dtype=torch.int64))
+        return tiny_lm.decode(whole_numbers("token_ids", token_ids))
 
 
 class FileTokenizer:

@@ -125,17 +125,11 @@ def generation_without_a_cache(prompt: str, num_tokens: int, chunk_len: int) -> 
 
 EXERCISES = (
     Exercise(
-        text="> **Your turn.** Compute the output of the newest token from one query and all keys "
-        "and values, in three lines. `attempt` says what your function gets wrong.",
         solution=attend_newest,
         cases=on_steps(ATTEND_CASES, attend_run),
         is_warm_up=True,
     ),
     Exercise(
-        text="A long prompt in one call would keep other requests waiting, so engines split a "
-        "prompt into chunks (*chunked prefill*). Generate text that way. "
-        "No token may go through the model twice, and the last generated one not at all; "
-        "the check counts.",
         solution=generate_in_chunks,
         cases=graded(
             CHUNK_CASES, chunks_run, generation_without_a_cache, ("generated token",), other_prompt

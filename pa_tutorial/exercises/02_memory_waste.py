@@ -116,15 +116,11 @@ def slots_marked(reservations: list[tuple[int, int]], num_slots: int) -> Tensor:
 
 EXERCISES = (
     Exercise(
-        text="> **Your turn.** Each sequence has just enough blocks. "
-        "How many of its slots hold no token? Two lines.",
         solution=unused_slots,
         cases=graded(UNUSED_CASES, unused_run, blocks_one_by_one, ("sequence",), other_lens),
         is_warm_up=True,
     ),
     Exercise(
-        text="A contiguous reservation needs its slots in one piece. "
-        "Find the size of the largest free piece.",
         solution=largest_gap,
         cases=graded(GAP_CASES, gap_run, slots_marked, ("answer",), other_pool),
     ),

@@ -167,14 +167,11 @@ def state_by_hand(_size: int, _tokens: int, before: tuple, after: tuple | None) 
 
 EXERCISES = (
     Exercise(
-        text="> **Your turn.** Where is token 9? And where are all the others? One line.",
         solution=find_slots,
         cases=graded(SLOT_CASES, slots_run, slots_of_the_package, ("call", "token"), other_table),
         is_warm_up=True,
     ),
     Exercise(
-        text="This is the heart of the block table, on plain lists that you change in place: "
-        "section 4's `append`, for a pool that may be empty. A refused append changes nothing.",
         solution=append_token,
         cases=graded(APPEND_CASES, append_run, state_by_hand, STATE, other_pool),
     ),

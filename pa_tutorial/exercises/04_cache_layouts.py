@@ -101,15 +101,11 @@ def tokens_written(case: DecodeProblem) -> Tensor:
 
 EXERCISES = (
     Exercise(
-        text="> **Your turn.** Do the same for any element of any cache, in two lines. In notebook "
-        "10 every thread uses this formula.",
         solution=k_address,
         cases=graded(ADDRESS_CASES, address_run, package_layout, ("call", "place")),
         is_warm_up=True,
     ),
     Exercise(
-        text="Section 5 looks up every token. Copy whole blocks instead: index with the table, "
-        "bring block and offset to the front, and cut off what no token owns.",
         solution=gather_blocks,
         cases=on_steps(GATHER_CASES, gather_run, tokens_written, K_AND_V, bound=0.0),
     ),

@@ -260,25 +260,17 @@ def outputs_bound(*case: float) -> float:
 
 EXERCISES = (
     Exercise(
-        text="**Your turn.** Compute *m* and *l* of the softmax in one pass, masked tokens "
-        "included. You see each score only once, and the check notices if you store them.",
         solution=running_max_and_sum,
         cases=graded(PASS_CASES, pass_run, sums_with_50_digits, ("m|l", "number"), bound=1e-12),
         is_warm_up=True,
     ),
     Exercise(
-        text="A long sequence was cut into any number of parts. Merge them all at once, as the "
-        "reduce kernel does: first the common maximum, then the sums. A part may hold no token.",
         solution=merge_parts,
         cases=graded(
             PARTS_CASES, merge_run, attention_over_all_tokens, ("query", "dim"), bound=1e-12
         ),
     ),
     Exercise(
-        text="Libraries return a part in another form: its finished output and "
-        "lse = *m* + log *l*, the logarithm of the sum of exp(score) (*log-sum-exp*). "
-        "FlashAttention does this, and vLLM merges such outputs in `merge_attn_states`. Merge "
-        "them for all heads at once.",
         solution=merge_outputs,
         cases=graded(
             OUTPUTS_CASES, outputs_run, attention_with_50_digits, OUTPUTS, bound=outputs_bound

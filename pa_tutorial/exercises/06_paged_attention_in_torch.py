@@ -131,7 +131,6 @@ def attend_run(answer: Function, case: DecodeProblem) -> dict[str, Tensor]:
 
 EXERCISES = (
     Exercise(
-        text="**Your turn.** Which slots of a block hold a token? One or two lines.",
         solution=slots_with_token,
         cases=graded(
             SLOTS_CASES, slots_run, the_definition, ("sequence", "slot"), again=later_blocks
@@ -139,9 +138,6 @@ EXERCISES = (
         is_warm_up=True,
     ),
     Exercise(
-        text="Write section 1 for all heads of one sequence of any length. K and V of the sequence "
-        "must never be in one tensor: the check measures every tensor that torch makes, and none "
-        "may be larger than two blocks.",
         solution=attend_sequence,
         cases=on_steps(ATTEND_CASES, attend_run, meanings=ATTEND_MEANINGS),
     ),

@@ -4,6 +4,8 @@ import numpy as np
 from numba import cuda, float32
 
 from pa_tutorial.exercises.kernel_grading import warm_up
+from pa_tutorial.simt import Trace
+from pa_tutorial.walk.calls import AnswerError
 
 ONE = (1,)  # thread block
 
@@ -20,8 +22,6 @@ def double_each(out, a):  # one thread per element
 _OWN = "Thread t reads a[t] and writes out[t]; the other elements belong to other threads."
 DOUBLE = warm_up(
     double_each,
-    """\
-> **Your turn 1.** Set `out[t]` to twice `a[t]` and touch no other element. One line.""",
     [
         ("eight_threads", "8 threads, 8 elements", _OWN, ONE, 8, (8,)),
         ("more_threads", "100 threads, 100 elements", _OWN, ONE, 100, (100,)),
@@ -43,8 +43,6 @@ def copy_in_blocks(out, a):  # several thread blocks; as many threads as element
 _BLOCK = "Thread block b has b whole thread blocks before it, each of blockDim.x threads."
 BLOCKS = warm_up(
     copy_in_blocks,
-    """\
-> **Your turn 2.** Compute `i`, the element that this thread takes, and copy `a[i]`. Two lines.""",
     [
         ("three_blocks", "3 thread blocks of 4 threads", _BLOCK, (3,), 4, (12,)),
         ("five_blocks", "5 thread blocks of 32 threads", _BLOCK, (5,), 32, (160,)),
@@ -66,8 +64,6 @@ def copy_with_guard(out, a):  # a few more threads than elements
 _GUARD = "Indices go from 0 to a.size - 1; a thread with a larger i must do nothing."
 GUARD = warm_up(
     copy_with_guard,
-    """\
-> **Your turn 3.** Copy `a[i]` to `out[i]`, but only if there is such an element. Two lines.""",
     [
         ("ten_elements", "12 threads, 10 elements", _GUARD, (3,), 4, (10,)),
         ("almost_none", "64 threads, 33 elements", _GUARD, (2,), 32, (33,)),
@@ -87,17 +83,27 @@ def copy_in_strides(out, a):  # one thread block; there may be many more element
 
 
 _STRIDE = "Thread t takes t, then t + blockDim.x, then t + 2 * blockDim.x, until the array ends."
+
+
+def require_strides(trace: Trace) -> None:
+    writes = trace.only(kind="write")
+    (elements,) = writes.the_array().indices(writes.records.address)
+    owners = elements % len(np.unique(writes.threads))
+    for element, owner, thread in zip(elements, owners, writes.threads, strict=True):
+        if owner != thread:
+            copies = f"thread {thread} copies a[{element}], which is thread {owner}'s"
+            raise AnswerError(f"the answer is right, but {copies}")
+
+
 STRIDES = warm_up(
     copy_in_strides,
-    """\
-> **Your turn 4.** With 4 threads and 10 elements, thread 0 takes elements 0, 4 and 8, thread 1
-> takes 1, 5 and 9. Use `range(start, stop, step)`. Two lines.""",
     [
         ("four_threads", "4 threads, 10 elements", _STRIDE, ONE, 4, (10,)),
         ("many_turns", "32 threads, 200 elements", _STRIDE, ONE, 32, (200,)),
         ("few_elements", "32 threads, 5 elements", _STRIDE, ONE, 32, (5,)),
     ],
     lambda a: a.copy(),
+    also=require_strides,
 )
 
 
@@ -114,9 +120,6 @@ def scale_heads(out, q, scale):  # out, q [num_seqs, num_heads, head_size]
 _GRID = "blockIdx.x is the head and blockIdx.y the sequence; the array has the sequence first."
 HEADS = warm_up(
     scale_heads,
-    """\
-> **Your turn 5.** The grid is `(num_heads, num_seqs)`. Multiply each element by `scale`. Two
-> lines.""",
     [
         ("three_heads", "3 heads, 2 sequences", _GRID, (3, 2), 2, (2, 3, 2)),
         ("one_head", "1 head, 4 sequences of heads of 32", _GRID, (1, 4), 32, (4, 1, 32)),
@@ -145,8 +148,6 @@ def look_up_inputs(a: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray,
 _TABLE = "index[t] is a place in a. Thread t copies the element at that place, not at place t."
 LOOK_UP = warm_up(
     look_up,
-    """\
-> **Your turn 6.** `index[t]` says which element of `a` thread t copies to `out[t]`. One line.""",
     [
         ("six_threads", "6 threads, 8 elements", _TABLE, ONE, 6, (8,)),
         ("more_threads", "96 threads, 128 elements", _TABLE, ONE, 96, (128,)),
@@ -171,8 +172,6 @@ def reverse_in_shared(out, a):  # 8 threads, or 64
 _WAIT = "No thread may read s before all have written to it."
 REVERSE = warm_up(
     reverse_in_shared,
-    """\
-> **Your turn 7.** Make every thread wait. One line.""",
     [
         ("eight_threads", "8 threads", _WAIT, ONE, 8, (8,)),
         ("two_warps", "64 threads, which don't run in step", _WAIT, ONE, 64, (64,)),
@@ -203,9 +202,6 @@ def sum_in_shared(out, a):  # 8 threads, or 64
 _TREE = "After each turn, the first `half` elements together hold the whole sum."
 SUM = warm_up(
     sum_in_shared,
-    """\
-> **Your turn 8.** Write the loop's body. With 8 threads, `s[0]` becomes `s[0] + s[4]`, `s[1]`
-> becomes `s[1] + s[5]`, and so on; in the next turn two threads add, then one. Three lines.""",
     [
         ("eight_threads", "8 threads, three turns", _TREE, ONE, 8, (8,)),
         ("two_warps", "64 threads, six turns", _TREE, ONE, 64, (64,)),

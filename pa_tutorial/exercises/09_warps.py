@@ -21,22 +21,14 @@ def largest_of_warp(out, scores):  # 32 lanes, 32 scores; every lane gets the la
     out[lane] = largest
 
 
+_LARGEST = "With each shuffle, a lane learns the largest of twice as many lanes: 2, 4, 8, 16, 32."
 LARGEST = warm_up(
     largest_of_warp,
-    "> **Your turn.** Find the largest score of all 32 lanes, with five shuffles. Two lines.",
-    [
-        (
-            "32_lanes",
-            "any numbers",
-            "Not every lane has seen all scores.",
-            (1,),
-            32,
-            (32,),
-        )
-    ],
+    [("32_lanes", "any numbers", _LARGEST, (1,), 32, (32,))],
     lambda a: np.full_like(a, a.max()),
     is_drawn=False,
     most_shuffles=5,
+    enough={1: Enough.of(32)},
 )
 
 
@@ -94,10 +86,6 @@ def gather_task(
 
 
 GATHER = Exercise(
-    text="""\
-Copy the tokens of a sequence out of their blocks, with one thread block (plain layout, one KV
-head). No sector of `out` or `cache` may move twice, and warps and lanes must share the work: no
-more transactions than full warps need (twice as many if head_size isn't a multiple of 32).""",
     solution=gather_tokens,
     cases=on_tasks(GATHER_CASES, gather_task, ("token", "dim")),
 )
@@ -153,10 +141,6 @@ def transpose_task(draw: int, num_threads: int, head_size: int) -> Task:
 
 
 TRANSPOSE = Exercise(
-    text="""\
-New tokens arrive as one row per token, but vLLM's layout of V has one row per dim. With a tile in
-shared memory between them, lanes load and store neighbours on both sides. No sector may move twice,
-the warps must share the work, and there must be no bank conflict.""",
     solution=transpose_tokens,
     cases=on_tasks(TRANSPOSE_CASES, transpose_task, ("dim", "token")),
 )

@@ -130,11 +130,6 @@ def query_task(draw: int, geometry: Geometry) -> Task:
 
 
 QUERY = Exercise(
-    text="""\
-Load q into shared memory without bank conflicts, all threads together and each element once. You
-choose the place of each vec: when the threads read their rows, no two may meet in a bank. Each vec
-must begin at a multiple of its size, because notebook 12 will read it at once. There is more than
-one way, and a padding that cures one head size can spoil another.""",
     solution=query_to_shared,
     cases=on_tasks(QUERY_CASES, query_task, ("element of the row", "thread"), is_made=True),
 )

@@ -100,10 +100,6 @@ def require_tree(num_warps: int, num_rows: int, trace: Trace) -> None:
 
 
 TREE = Exercise(
-    text="""\
-`add_warps` needs a power of two: with 3 warps, it forgets one. Write the tree for any number of
-warps. Shared memory has room for half of them, rounded down. ⌈log2(NUM_WARPS)⌉ levels with two
-barriers each are enough, and each warp but warp 0 leaves its rows once.""",
     solution=warp_tree,
     cases=on_tasks(TREE_CASES, tree_task, ("row",), is_made=True),
 )

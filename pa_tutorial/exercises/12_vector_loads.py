@@ -65,9 +65,6 @@ def copy_task(draw: int, num_threads: int, size: int) -> Task:
 
 
 COPY = Exercise(
-    text="""\
-A copy by loads and stores of 16 bytes, of any number of elements. No byte after the end may be
-touched, and no memory transaction wasted: 512 bytes for each, and one more for what is left.""",
     solution=copy_by_vecs,
     cases=on_tasks(COPY_CASES, copy_task, ("element",)),
 )

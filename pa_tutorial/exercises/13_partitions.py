@@ -51,7 +51,7 @@ def reduce_online(out, exp_sums, max_logits, tmp_out, seq_lens, partition_size):
 
 _PART = "tmp_out is divided already: the acc of a partition is tmp_out times its exp_sum."
 _GROWS = "When a larger maximum comes, the old l and acc are multiplied with exp(m - m_new)."
-_LAST = "The sequence has ceil(seq_len / partition_size) partitions; behind them stands NaN."
+_LAST = "The sequence has ceil(seq_len / partition_size) partitions; the rest is NaN."
 ONLINE_CASES: tuple[tuple, ...] = (
     # name, what it isolates, what its failure means,
     # threads, seq_lens, tokens of a partition, heads, head size, the first maximum, the step
@@ -130,11 +130,6 @@ def online_task(draw: int, num_threads: int, seq_lens: tuple, size: int, *sizes:
 
 
 ONLINE = Exercise(
-    text="""\
-Your reduce kernel, like vLLM's, goes through the partitions three times, with shared memory and
-barriers. Write one that goes through them once, with the online softmax of notebook 05: each thread
-for its own elements of the output, without shared memory, barrier or shuffle. For 32 elements of
-the output, each value of a partition is loaded once.""",
     solution=reduce_online,
     cases=on_tasks(ONLINE_CASES, online_task, ("sequence", "head", "dimension")),
 )

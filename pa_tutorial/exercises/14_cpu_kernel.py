@@ -123,9 +123,6 @@ def deal_out_trials(draw: int = 0) -> list[Trial]:
 
 
 DEAL = Exercise(
-    text="""\
-Deal the blocks of a batch out in plain Python: which blocks of which sequences are in each
-share?""",
     solution=deal_out,
     cases=deal_out_trials,
 )

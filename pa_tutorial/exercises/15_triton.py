@@ -135,9 +135,6 @@ def scores_in_torch(draw: int, num_tokens: int, head_size: int, gap: int) -> Ten
 
 
 SCORES = Exercise(
-    text="""\
-**Your turn:** compute the scores of one query and many tokens that are contiguous in memory. Three
-lines are missing. The check adds `@triton.jit`.""",
     solution=score_tile,
     cases=lambda draw=0: trials(
         draw, SCORE_CASES, run_scores, scores_in_torch, score_tile, ("token",)
@@ -241,10 +238,6 @@ def append_in_torch(draw: int, slots: tuple[int, ...], head_size: int, block_str
 
 
 APPEND = Exercise(
-    text="""\
-A decode step begins by writing the new K and V into the cache; vLLM's kernel for this is
-`reshape_and_cache`. Write the half for K, for the plain layout, any head size, and a pool that may
-have more than 2**31 elements.""",
     solution=append_keys,
     cases=lambda draw=0: trials(
         draw, redrawn(APPEND_CASES, draw, other_slots), run_append, append_in_torch, append_keys,

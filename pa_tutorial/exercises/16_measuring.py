@@ -134,16 +134,11 @@ def counted_by_torch(
 
 EXERCISES = (
     Exercise(
-        text="> **Your turn.** Compute one ratio per round, without the warm-up, then its median "
-        "and its quartiles (`Tensor.quantile`). Three lines are enough.",
         solution=compare_rounds,
         cases=graded(ROUNDS_CASES, rounds_run, statistics_of_python, (QUARTILES,), bound=1e-6),
         is_warm_up=True,
     ),
     Exercise(
-        text="The more query heads share a KV head, the more work each byte brings. When do "
-        "the cores limit a step instead of memory? The grader has torch count the operations "
-        "of a step and divides by the bytes of its K and V.",
         solution=under_the_roofs,
         cases=graded(
             ROOF_CASES, roofs_run, counted_by_torch, ("|".join(ROOFS),), other_machine, bound=1e-6

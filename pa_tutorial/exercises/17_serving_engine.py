@@ -206,14 +206,11 @@ def longer_step(
 
 EXERCISES = (
     Exercise(
-        text="**Your turn.** Write the check without a prefix cache: now, later or never?",
         solution=can_schedule,
         cases=graded(ADMISSION_CASES, admission_run, admission_by_hand, (ANSWERS,)),
         is_warm_up=True,
     ),
     Exercise(
-        text="Write one step of the scheduler in plain numbers, without table, pool or prefix "
-        "cache. You count the blocks yourself.",
         solution=schedule_step,
         cases=graded(STEP_CASES, step_run, package_scheduler, ("sequence",), longer_step),
     ),

@@ -58,9 +58,6 @@ def heads_of_the_package(num_kv_heads: int, num_ranks: int) -> Tensor:
 
 
 KV_HEADS = Exercise(
-    text="""\
-**Your turn.** Which KV heads does a rank hold? If there are fewer KV heads than ranks, several
-ranks hold the same one.""",
     solution=kv_heads_of_rank,
     cases=graded(HEAD_CASES, heads_run, heads_of_the_package, ("rank", "head"), larger),
     is_warm_up=True,
@@ -130,10 +127,6 @@ def slots_dealt(span: tuple, size: int, tables: tuple) -> Tensor:
 
 
 SLOTS = Exercise(
-    text="""\
-`deal_out` copied blocks out of a complete cache. In an engine, no rank has a complete cache, so
-each must know which slot a new token gets, or that it belongs to another rank. With your function,
-`reshape_and_cache` works for a context-parallel cache without changes.""",
     solution=own_slots,
     cases=graded(SLOT_CASES, slots_run, slots_dealt, ("rank", "token"), renumbered),
 )
@@ -220,9 +213,6 @@ def whole_layer(num_heads: int, num_kv_heads: int, _num_ranks: int, draw: int) -
 
 
 LAYER = Exercise(
-    text="""\
-Tensor parallelism by hand: compute one rank's part of an attention layer. The grader plays all
-ranks and adds up their parts, as the all-reduce would. Weights of other ranks' heads are NaN.""",
     solution=part_of_layer,
     cases=graded(LAYER_CASES, layer_run, whole_layer, ("token", "dim"), bound=1e-05),
 )

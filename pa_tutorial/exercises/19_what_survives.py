@@ -60,7 +60,6 @@ def pages_by_hand(case: DecodeProblem) -> Tensor:
 
 
 PAGES = Exercise(
-    text="**Your turn.** Make the three lists, as tensors, from block tables padded with 0.",
     solution=to_pages,
     cases=on_steps(
         PAGE_CASES, pages_run, pages_by_hand, ("place",), 0.0, dict.fromkeys(PAGE_CASES, _PAGES)
@@ -165,9 +164,6 @@ def latent_run(answer: Function, case: DecodeProblem) -> Tensor:
 
 
 LATENT = Exercise(
-    text="""\
-Put both halves of section 7 into one function that reads the blocks itself. It must not compute the
-heads' K and V: in one case the grader looks at the largest tensor that you create.""",
     solution=attend_latent,
     cases=on_steps(
         LATENT_CASES, latent_run, k_and_v_of_every_head, ("sequence", "head", "dim"), bound=CLOSE

@@ -119,8 +119,6 @@ ADVICE = {
     r" and no end: ": "Which variable of its condition changes?",
     r"^\w+ is not defined": "The function runs in the kernel's file, which has the constants and "
     "functions of the notebooks, but no other names of yours.",
-    r"^race: ": "Is a barrier missing between the two, or should only one thread do this?",
-    r"which was never written": "Is it the right place? If so, it needs a first value.",
     r"^only a number can be stored": "Does the function that made it return a number? (A vec is a "
     "tuple: `store` and `widen` write it.)",
     r"\[:\]\[:\] has no elements": "It was cut twice: the caller has already passed its part.",
@@ -135,7 +133,7 @@ NOT_FOR_READERS = (
     r"(?<!:) \((?:[^()]|\([^()]*\))*, line \d+\)(?=:)",
     r"\w+\.<locals>\.",
     r"\n.* of launch_.*",
-    r"\nA larger max_turns.*",
+    r" \(max_turns\)",
 )
 
 

@@ -1,8 +1,8 @@
 """The cells of exercises and blanks, as they stand in the notebooks: `make refresh`.
 
-A notebook holds three cells for each exercise, which name it in their metadata:
-{"exercise": name, "part": "text" | "stub" | "attempt"}. For a blank they are
-{"blank": name, "part": "text" | "stub" | "fold"}.
+A notebook holds four cells for each exercise, which name it in their metadata:
+{"exercise": name, "part": "text" | "stub" | "attempt" | "fold"}. A blank has three, because its
+stub ends with the attempt: {"blank": name, "part": "text" | "stub" | "fold"}.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ import nbformat
 from pa_tutorial.exercises.blank import Blank
 from pa_tutorial.exercises.exercise import Exercise
 
-PARTS = ("text", "stub", "attempt")
+PARTS = ("text", "stub", "attempt", "fold")
 
 
 def cell_sources(exercise: Exercise, number: int) -> dict[str, str]:
@@ -20,9 +20,10 @@ def cell_sources(exercise: Exercise, number: int) -> dict[str, str]:
     arguments = f'"{exercise.name}", {exercise.name}'
     picture = f"display(drawn({arguments}))\n" if exercise.drawn else ""
     return {
-        "text": heading + exercise.text,
+        "text": heading + exercise.heading,
         "stub": exercise.stub,
         "attempt": f"{picture}attempt({arguments})",
+        "fold": exercise.fold,
     }
 
 

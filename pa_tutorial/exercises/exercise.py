@@ -1,27 +1,27 @@
-"""What an exercise is: a solution with marks in it, from which the stub is made."""
+"""What an exercise is: a solution with marks in it, from which the stub is made.
+
+Its text, hints and wrong answers are in texts/NN_topic.toml: see texts.py.
+"""
 
 import inspect
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 from pa_tutorial.checks.running import Trial
-from pa_tutorial.text_changes import Version, changed_texts, compiled, load_versions
+from pa_tutorial.exercises.texts import BEGIN, END, YOUR_CODE, Told
+from pa_tutorial.text_changes import compiled
 
-WRONG = Path(__file__).with_name("wrong")
-BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
 ANSWERS = count(1)
-PLACEHOLDER = "return None  # your code in place of this line"
+PLACEHOLDER = f"return None  {YOUR_CODE} in place of this line"
 
 
 @dataclass(frozen=True)
-class Exercise:
-    """One exercise. Its stub is made of the solution; wrong answers stand in wrong/<notebook>.toml.
+class Exercise(Told):
+    """One exercise. Its stub is made of the solution.
 
-    text       the task, in Markdown
     solution   a function; its lines between BEGIN and END are what the reader writes
     cases      makes the trials; each runs the function it is given.
                Its argument is the draw: 0 are the cases of the notebook; any other number are
@@ -31,7 +31,6 @@ class Exercise:
     drawn      makes the launch (a Task) that is drawn above the verdict; None: no picture
     """
 
-    text: str
     solution: Callable[..., Any]
     cases: Callable[[int], list[Trial]]
     is_warm_up: bool = False
@@ -75,21 +74,16 @@ class Exercise:
         return stub_of(self.source)
 
     @property
-    def wrong(self) -> tuple[Version, ...]:
-        """Answers that must not pass: mistakes that people make (wrong/NN_topic.toml)."""
-        versions = load_versions(WRONG / f"{self.notebook}.toml")
-        return tuple(version for version in versions if version.name == self.name)
+    def body(self) -> str:
+        """The lines between the marks."""
+        lines = [line.strip() for line in self.source.splitlines()]
+        return "\n".join(self.source.splitlines()[lines.index(BEGIN) + 1 : lines.index(END)])
 
     def answer(self, source: str) -> Callable[..., Any]:
         """The function that a source text defines, with the names of the solution's module."""
         namespace = dict(inspect.getmodule(self.solution).__dict__)
         exec(compiled(source, f"<answer {next(ANSWERS)} to {self.name}>"), namespace)
         return namespace[self.name]
-
-    def wrong_source(self, wrong: Version) -> str:
-        """The solution with a mistake. What it changes stands once in the solution."""
-        (source,) = changed_texts(wrong.changes, lambda file: self.source).values()
-        return source
 
 
 def stub_of(text: str) -> str:

@@ -112,7 +112,7 @@ class KernelFile:
         """The whole file, with other values for some of its constants.
 
         A value is a number or a dtype, or the text of an expression: index_t="int32". Raises
-        ValueError for a name that is no constant of the file.
+        ValueError for a name that isn't a constant of the file.
         """
         files = [KERNELS / file for file in FILES[self.name]]
         first, *changes = [file.read_text(encoding="utf-8") for file in files]
@@ -356,7 +356,7 @@ def with_constant(text: str, name: str, value: object) -> str:
     words = value if isinstance(value, str) else repr(value)
     text, times = re.subn(rf"^{name} = .*", f"{name} = {words}", text, flags=re.MULTILINE)
     if times != 1:
-        raise ValueError(f"{name} is no constant of this file: {times} lines assign it")
+        raise ValueError(f"{name} isn't a constant of this file: {times} lines assign it")
     return text
 
 

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.drawing import seeded
 from pa_tutorial.exercises.exercise import Exercise
+from pa_tutorial.exercises.texts import YOUR_CODE
 from pa_tutorial.simt import Report, Trace, global_traffic, launch, shared_traffic
 from pa_tutorial.simt.gpus import WARP_SIZE
 from pa_tutorial.simt.names import plain_function
@@ -57,7 +59,7 @@ class Task:
     num_threads: int
     inputs: tuple[np.ndarray | np.generic, ...]
     expected: np.ndarray
-    enough: Mapping[int, Enough]
+    enough: Mapping[int, Enough] = field(default_factory=dict)
     busy_warps: int = 1
     most_shuffles: int | None = None
     through_shared: bool = False
@@ -165,13 +167,12 @@ def on_tasks(
 
 def warm_up(
     kernel: Callable,
-    text: str,
     cases: Sequence[tuple],
     expected: Callable[..., np.ndarray],
     inputs: Callable[..., tuple] = lambda a, rng: (a,),
     axes: tuple[str, ...] = ("element",),
     is_drawn: bool = True,
-    **options: int,
+    **options: Any,
 ) -> Exercise:
     """A kernel of one to three lines. The notebook draws its first case, if is_drawn.
 
@@ -186,13 +187,13 @@ def warm_up(
         end = max(100, size + 10) if is_drawn else 1_000  # a picture has room for two digits
         a = rng.permutation(np.arange(10, end, dtype=np.float32))[:size]
         arrays = inputs(a.reshape(shape), rng)
-        return Task(num_threads, arrays, expected(*arrays), {}, grid=grid, bound=0, **options)
+        return Task(num_threads, arrays, expected(*arrays), grid=grid, bound=0, **options)
 
     def first() -> Task:
         return task(0, *cases[0][3:])
 
     trials, drawn = on_tasks(cases, task, axes), first if is_drawn else None
-    return Exercise(text, kernel, trials, is_warm_up=True, drawn=drawn)
+    return Exercise(kernel, trials, is_warm_up=True, drawn=drawn)
 
 
 def require_few(trace: Trace, name: str, enough: Enough) -> None:
@@ -240,9 +241,9 @@ def _enough(most: int) -> str:
 def _require_all_written(trace: Trace, name: str, wanted: np.ndarray) -> None:
     """The elements that are wanted, and no others."""
     if name not in {array.name for array in trace.arrays}:
-        raise AnswerError(
-            f"the kernel wrote nothing into {name}: is your code in it? (not written yet)"
-        )
+        is_stub = any(YOUR_CODE in line for s in trace.sources for line in s.lines.values())
+        why = "not written yet" if is_stub else "does a thread reach a line that writes to it?"
+        raise AnswerError(f"the kernel wrote nothing into {name}: {why}")
     written = np.zeros(wanted.shape, bool)
     touched = trace.only(array=name)
     changed = touched.records[touched.records.kind != KINDS.index("read")]
@@ -262,7 +263,7 @@ def _require_numbers(out: np.ndarray, name: str, wanted: np.ndarray) -> None:
     bad = np.isnan(out) & wanted
     if bad.any():
         first = _first(name, bad)
-        raise AnswerError(f"{first} is NaN: something was read that is not of the sequence")
+        raise AnswerError(f"{first} is NaN: something was read that isn't part of the sequence")
 
 
 def _first(name: str, where: np.ndarray) -> str:

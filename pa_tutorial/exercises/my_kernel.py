@@ -56,7 +56,7 @@ def save(mine: KernelFile) -> None:
         kept = {}
     parts = pieces(updated(before, text) if kept else text)
     if before and loses(before, parts):
-        print(f"What {path.name} was before is in {keep_beside(path, before)}.")
+        print(f"The previous {path.name} is now {keep_beside(path, before)}.")
     all_yours = sorted(yours | (names_of_reader(kept) - functions_in(text)))
     names = "".join(f'    "{name}",\n' for name in all_yours)
     parts["docstring", ""] = HEAD.format(name=path.name)
@@ -74,7 +74,7 @@ def saved(kernel: str) -> tuple[str, ...]:
     """
     path = path_of()
     if not path.exists():
-        print(f"{path.name} isn't there yet: all functions are ours.")
+        print(f"{path.name} doesn't exist yet, so all functions are ours.")
         return ()
     try:
         parts = parts_of(path.read_text(encoding="utf-8"), path.name)
@@ -95,11 +95,11 @@ def load(path: Path, kernel: str) -> KernelFile:
     Raises MyKernelError, with one line, if it isn't there, is damaged, or lacks the kernel.
     """
     if not path.exists():
-        raise MyKernelError(f"{path} isn't there.")
+        raise MyKernelError(f"{path} doesn't exist.")
     text = path.read_text(encoding="utf-8")
     parts, wanted = parts_of(text, path), functions_in(KernelFile(kernel).text())
     if missing := sorted(wanted - functions_in(text)):
-        raise MyKernelError(f"{path} is no whole kernel {kernel}: it lacks {', '.join(missing)}.")
+        raise MyKernelError(f"{path} isn't a complete {kernel}: it lacks {', '.join(missing)}.")
     print(f"{path}: {whose(wanted, names_of_reader(parts) & wanted)}")
     return KernelFile(kernel, text)
 

@@ -17,8 +17,7 @@ def choose(num_seqs: int, num_heads: int, max_seq_len: int) -> str:
     Raises TypeError or ValueError for anything but whole numbers of at least 1.
     Source: vLLM, vllm/attention/ops/paged_attn.py, forward_decode.
     """
-    sizes = {"num_seqs": num_seqs, "num_heads": num_heads, "max_seq_len": max_seq_len}
-    for name, value in sizes.items():
+    for name, value in list(locals().items()):
         whole_number(name, value, least=1)
     max_num_partitions = divide_round_up(max_seq_len, VLLM_PARTITION_SIZE)
     nothing_to_split = max_num_partitions == 1

@@ -27,10 +27,10 @@ from unittest import mock
 
 from numba import cuda, types
 
-from pa_tutorial.arguments import require, require_type, whole_numbers
+from pa_tutorial.arguments import require, require_type, whole_number, whole_numbers
 from pa_tutorial.private_names import PLACE
 from pa_tutorial.simt import ptx
-from pa_tutorial.simt.gpus import H100
+from pa_tutorial.simt.gpus import H100, MAX_THREADS
 from pa_tutorial.simt.kernel_arguments import arrays_of, named
 from pa_tutorial.simt.signatures import types_of
 from pa_tutorial.simt.tables import Table
@@ -49,7 +49,7 @@ RECORDING = "PA_TUTORIAL_RECORDING"
 UNKNOWN = "?"  # the record's compiler isn't installed, and the record is for another source
 NUMBERS = ("registers", "thread blocks", "stack bytes", "spilled bytes")
 COLUMNS = ("kernel", *NUMBERS, "global loads", "shared loads")
-NOTE = "thread blocks: how many have enough registers on a multiprocessor; 2 x 16: two of 16 bytes"
+NOTE = "thread blocks: how many fit on a multiprocessor by registers; 2 x 16: two of 16 bytes"
 
 
 # Reading ------------------------------------------------------------------------------------------
@@ -188,6 +188,7 @@ def assembled(code: bytes, capability: Capability) -> Compiled:
 
 def assembly(kernel: Callable, *arguments: object) -> str:
     """The instructions of a kernel in PTX, one per line, or UNKNOWN."""
+    require_type(hasattr(kernel, "py_func"), "kernel", kernel, "a @cuda.jit kernel")
 
     def ask() -> str:
         text = ptx(kernel, *arguments)
@@ -204,6 +205,9 @@ def compared(kernels: Mapping[str, Callable], num_threads: int, *arguments: obje
     num_threads  per thread block
     arguments    the same for all kernels
     """
+    fit = isinstance(kernels, Mapping) and all(hasattr(k, "py_func") for k in kernels.values())
+    require_type(fit, "kernels", kernels, "a dictionary from labels to @cuda.jit kernels")
+    num_threads = whole_number("num_threads", num_threads, 1, MAX_THREADS)
 
     def row(kernel: Callable) -> list[int | str]:
         made = compiled(kernel, *arguments)

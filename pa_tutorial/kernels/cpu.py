@@ -208,7 +208,7 @@ def weigh(
     distance: Value,
     HEAD_SIZE: int,
 ) -> None:
-    """Turn the scores of a turn into weights: one step of the online softmax for every head.
+    """Turn the scores of a turn into weights: one update of the online softmax for every head.
 
     qk               [num_heads, TURN]   scores, then weights
     distance         from the query to the turn's first token, 0 or less; for ALiBi
@@ -476,7 +476,7 @@ def write(own, seq, heads, outputs, HEAD_SIZE):
             multiply(own.accs, source, inverse, outputs.accs, target, 1, HEAD_SIZE)
 
 
-COMPILING = "Compiling the CPU kernel: some seconds, once per head size and dtype.\n"
+COMPILING = "Compiling the CPU kernel takes a few seconds, once per head size and dtype.\n"
 
 
 @cache

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.arguments import float32_scale, require, require_dense, strides, whole_number
-from pa_tutorial.attention.step import DecodeStep
+from pa_tutorial.attention.step import DecodeStep, require_for_kernel
 from pa_tutorial.kernels.cpu import Inputs, Outputs, Partitions, Schedule, cpu_kernel
 from pa_tutorial.paging.layouts import BLOCK_SIZES
 
@@ -56,7 +56,6 @@ class CpuBackend:
 
     def why_absent(self) -> None:
         """None, because it runs everywhere."""
-        return None
 
 
 def cut(step: DecodeStep, num_workers: int) -> tuple[int, int]:
@@ -189,8 +188,8 @@ cpu_backend = CpuBackend()
 
 def require_cpu_inputs(step: DecodeStep) -> None:
     """Raise ValueError, naming the argument, unless the kernel can read the step."""
+    require_for_kernel(step, "plain")
     require(step.q.device.type == "cpu", "q.device", step.q.device, "cpu")
-    step.require_for_kernel("plain")
     size = step.block_size
     require(size in BLOCK_SIZES, "k_cache.shape[2]", size, f"one of {BLOCK_SIZES}")
     require_dense("k_cache", step.k_cache, 4)
@@ -199,8 +198,4 @@ def require_cpu_inputs(step: DecodeStep) -> None:
 
 def as_array(tensor: Tensor) -> np.ndarray:
     """The same memory as a NumPy array; 16-bit floats as the integers that `widened` knows."""
-    if tensor.requires_grad:
-        tensor = tensor.detach()
-    if tensor.dtype in STORED_AS:
-        tensor = tensor.view(STORED_AS[tensor.dtype])
-    return tensor.numpy()
+    return tensor.detach().view(STORED_AS.get(tensor.dtype, tensor.dtype)).numpy()

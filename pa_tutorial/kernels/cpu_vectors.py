@@ -311,7 +311,7 @@ def when(condition: Value) -> Iterator[None]:
 
 
 def prefetch(address: Value) -> None:
-    """Request the cache line of an address without waiting. No address is an error."""
+    """Load the cache line of an address without waiting. No address is an error."""
     builder, bytes_pointer = emitting.builder, ir.IntType(8).as_pointer()
     kind = ir.FunctionType(ir.VoidType(), [bytes_pointer, INT32, INT32, INT32])
     function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")

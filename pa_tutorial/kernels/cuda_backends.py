@@ -11,8 +11,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from pa_tutorial.arguments import float32_scale, require, strides, whole_number
-from pa_tutorial.attention.step import DecodeStep
+from pa_tutorial.arguments import float32_scale, require, strides
+from pa_tutorial.attention.step import DecodeStep, require_for_kernel
 from pa_tutorial.kernels.choose import VLLM_PARTITION_SIZE
 from pa_tutorial.kernels.cuda_launch import (
     CudaLaunch,
@@ -49,7 +49,6 @@ class CudaBackend:
 
     def why_absent(self) -> None:
         """None, because they run everywhere; without a GPU, in the simulator."""
-        return None
 
 
 class NaiveBackend(CudaBackend):
@@ -59,7 +58,7 @@ class NaiveBackend(CudaBackend):
         self, step: DecodeStep, num_threads: int = 128, max_seq_len: int | None = None
     ) -> NaiveLaunch:
         """The launch of naive_kernel. Sizes and errors are as for PagedBackend.prepare."""
-        q, geometry = step.q, geometry_of(step, num_threads)
+        geometry, q = geometry_of(step, num_threads), step.q
         max_seq_len = step.longest(max_seq_len)
         shared_bytes = FLOAT_BYTES * max_seq_len
         require_shared(shared_bytes, q, max_seq_len, OF_A_TOKEN)
@@ -121,11 +120,8 @@ class PartitionedBackend(CudaBackend):
         memory than a short one, except 8 bytes per partition.
         Source: vLLM, csrc/attention/paged_attention_v2.cu.
         """
-        partition_size, size = whole_number("partition_size", partition_size), step.block_size
-        allowed = f"a multiple of block_size, which is {size}; v1 has no partitions"
-        fits = partition_size >= 1 and partition_size % size == 0
-        require(fits, "partition_size", partition_size, allowed)
         geometry = geometry_of(step, num_threads, partition_size)
+        require(geometry.PARTITION_SIZE > 0, "partition_size", 0, "more: v1 has no partitions")
         partitions = paged_launch(step, geometry, self.loads, max_seq_len)
         return PartitionedLaunch(partitions, reduce_launch(partitions))
 
@@ -218,7 +214,7 @@ def not_written(shape: tuple[int, ...], like: Tensor, dtype: torch.dtype | None 
 
 def geometry_of(step: DecodeStep, num_threads: int, partition_size: int = 0) -> Geometry:
     """The geometry of a step. Raises TypeError or ValueError for what no kernel can take."""
-    step.require_for_kernel("vllm")
+    require_for_kernel(step, "vllm")
     x = 16 // step.k_cache.element_size()
     require(step.k_cache.shape[4] == x, "k_cache.shape[4]", step.k_cache.shape[4], f"x = {x}")
     step.require_strides(k_dims=3, v_dims=2)

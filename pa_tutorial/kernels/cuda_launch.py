@@ -7,7 +7,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from pa_tutorial.arguments import require
+from pa_tutorial.arguments import require, require_tensor
 from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.intermediates import (
     MARKS,
@@ -23,7 +23,7 @@ from pa_tutorial.simt import Report, launch
 
 SIMULATED = (
     "The tensors are on the CPU: the kernel runs in the simulator. (With CUDA tensors it runs on "
-    "the GPU. This is said once.)"
+    "the GPU. This message appears once.)"
 )
 
 
@@ -165,6 +165,7 @@ def say_simulated() -> None:
 
 def as_stored(tensor: Tensor) -> Tensor:
     """The tensor as a kernel stores its elements: bfloat16 viewed as uint16, the same memory."""
+    require_tensor("tensor", tensor)
     return tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor
 
 

@@ -65,7 +65,8 @@ class Geometry:
             ("num_threads", NUM_THREADS),
         ):
             value = getattr(self, name)
-            require(value in supported, name, value, f"one of {', '.join(map(str, supported))}")
+            is_supported = isinstance(value, type(supported[0])) and value in supported
+            require(is_supported, name, value, f"one of {', '.join(map(str, supported))}")
         whole_blocks = self.partition_size >= 0 and self.partition_size % self.block_size == 0
         allowed = f"0, or a multiple of block_size, which is {self.block_size}"
         require(whole_blocks, "partition_size", self.partition_size, allowed)
@@ -202,17 +203,21 @@ class Geometry:
 CONSTANTS = tuple(name for name in vars(Geometry) if name.isupper() and name != "ITEMSIZE")
 
 
+def require_geometry(geometry: Geometry) -> None:
+    require_type(isinstance(geometry, Geometry), "geometry", geometry, "a Geometry")
+
+
 def made_once(factory: Callable) -> Callable:
     """Like functools.cache, for a function that makes a kernel from a geometry and perhaps more.
     Raises TypeError unless it gets a Geometry."""
     made = cache(factory)
 
     @wraps(factory)
-    def checked(geometry: Geometry, *others: object) -> Callable:
-        require_type(isinstance(geometry, Geometry), "geometry", geometry, "a Geometry")
-        for loads in others[:1]:  # a cache can't look up a list
+    def checked(geometry: Geometry, *others: object, **named: object) -> Callable:
+        require_geometry(geometry)
+        for loads in (*others[:1], *named.values()):  # a cache can't look up a list
             hashable = isinstance(loads, Hashable)
             require_type(hashable, "loads", loads, "a function, such as element_loads")
-        return made(geometry, *others)
+        return made(geometry, *others, **named)
 
     return checked

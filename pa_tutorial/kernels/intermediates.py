@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pa_tutorial.kernels.geometry import Geometry
+from pa_tutorial.arguments import require_readable, require_shape, require_type
+from pa_tutorial.kernels.geometry import Geometry, require_geometry
 from pa_tutorial.simt import Report, Snapshot
 from pa_tutorial.simt.gpus import WARP_SIZE
 
@@ -38,6 +39,7 @@ def intermediates(report: Report, geometry: Geometry, seq_lens: Tensor) -> dict[
               accs     [num_seqs, num_heads, head_size] float64: the sums of V that each warp
                        has, added up here rather than by the kernel's tree
     """
+    require_geometry(geometry)
     return {
         "qk": scores(report, SCORES_DONE, "logits", seq_lens),
         "qk_max": of_all(report, SCORES_DONE, lambda snapshot: snapshot["qk_max"][:1]),
@@ -106,7 +108,10 @@ def scores(
 
     For a kernel like naive_kernel, watched at its end: scores(report, "end", "qk", seq_lens)
     """
+    require_type(isinstance(report, Report), "report", report, "a Report, from simt.launch")
+    require_readable("seq_lens", seq_lens)
     num_heads, num_seqs, _ = report.grid
+    require_shape(seq_lens.shape == (num_seqs,), "seq_lens", seq_lens, f"it must be [{num_seqs}]")
     found = torch.full((num_seqs, num_heads, int(seq_lens.max())), padding)
     for snapshot in report.at(where):
         head, sequence, partition = snapshot.block

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from numba import cuda, uint64
 
 from pa_tutorial.kernels.dtypes import SCALAR_TYPES
-from pa_tutorial.kernels.geometry import Geometry
+from pa_tutorial.kernels.geometry import Geometry, require_geometry
 
 
 class Loads(NamedTuple):
@@ -38,6 +38,7 @@ LoadsOf = Callable[[Geometry], Loads]
 
 def element_loads(geometry: Geometry) -> Loads:
     """One element at a time: VEC_SIZE or V_VEC_SIZE small loads where vLLM has one wide load."""
+    require_geometry(geometry)
     VEC_SIZE, V_VEC_SIZE = geometry.VEC_SIZE, geometry.V_VEC_SIZE
     to_float = SCALAR_TYPES[geometry.dtype].to_float
 

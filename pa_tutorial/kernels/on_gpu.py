@@ -34,34 +34,29 @@ class OnGpu:
     def __call__(self) -> None:
         stream = torch.cuda.current_stream().cuda_stream
         if stream not in self.configured:
-            self.configured[stream] = self._on(stream)
+            from numba import cuda
+
+            size = *self.size, cuda.external_stream(stream) if stream else 0, self.shared_bytes
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # Numba warns of a small grid, as of a small batch
+                self.configured[stream] = self.kernel[size]
         self.configured[stream](*self.arguments)
-
-    def _on(self, stream: int) -> Callable:
-        from numba import cuda
-
-        numba_stream = cuda.external_stream(stream) if stream else 0
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Numba warns of a small grid; a small batch has one
-            return self.kernel[(*self.size, numba_stream, self.shared_bytes)]
 
 
 def wrapped(argument: object) -> object:
-    """A tensor as Numba takes it, over the same memory; anything else unchanged."""
+    """A tensor as Numba takes it, over the same memory; anything else unchanged.
+
+    Raises ValueError unless a tensor is on the GPU that a launch would run on.
+    """
     if not isinstance(argument, Tensor):
         return argument
     from numba import cuda
 
-    return cuda.as_cuda_array(on_current_device(argument).detach(), sync=False)
-
-
-def on_current_device(tensor: Tensor) -> Tensor:
-    """The tensor. Raises ValueError unless it is on the GPU that a launch would run on."""
-    if tensor.is_cuda:
-        current, index = torch.cuda.current_device(), tensor.device.index
+    if argument.is_cuda:
+        current, index = torch.cuda.current_device(), argument.device.index
         allowed = f"cuda:{current}, the current device; see torch.cuda.device"
-        require(index == current, "device", tensor.device, allowed)
-    return tensor
+        require(index == current, "device", argument.device, allowed)
+    return cuda.as_cuda_array(argument.detach(), sync=False)
 
 
 _marked: dict[object, int] = {}  # handle of a kernel -> dynamic shared memory that it may use

@@ -241,7 +241,7 @@ def paged_attention(
             accs[i] = acc
         # mark: rows
 
-        # The memory of logits is used again below: everybody must have read them.
+        # The memory of logits is used again below: all threads must have read them.
         cuda.syncthreads()
 
         # The sum over the warps, as a tree: the upper half leaves its rows in shared memory, the

@@ -58,7 +58,7 @@ def reduce(geometry: Geometry) -> Callable:
         if num_partitions == 1:
             for i in range(thread_idx, HEAD_SIZE, NUM_THREADS):
                 out[out_ptr + i] = tmp_out[tmp_out_ptr + i]
-            return  # all threads of the block: nobody is left to wait at a barrier
+            return  # all threads of the block: none is left to wait at a barrier
 
         # Two numbers a partition: its maximum, then its sum below the common maximum.
         shared_max_logits = cuda.shared.array(0, float32)

@@ -14,12 +14,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from pa_tutorial.arguments import float32_scale, require
+from pa_tutorial.arguments import float32_scale, require, require_type
 from pa_tutorial.attention.online import Part, merge
 from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.kernels.choose import VLLM_PARTITION_SIZE
 from pa_tutorial.kernels.geometry import divide_round_up
 from pa_tutorial.kernels.triton_inputs import (
+    checked_grid,
     checked_size,
     next_power_of_two,
     padded,
@@ -174,7 +175,7 @@ class TritonBackend:
         values = values_of(step) | unwritten_outputs(step.q, max_num_partitions)
         values |= {"partition_size": partition_size, "max_num_partitions": max_num_partitions}
         values |= {"TILE_SIZE": tile_size}
-        grid = step.num_kv_heads, num_seqs, max_num_partitions
+        grid = step.k_cache.shape[1], num_seqs, max_num_partitions
         partitions = call_of(triton_decode.paged_decode_kernel, grid, values, **options)
         reduce = call_of(triton_decode.reduce_kernel, (num_heads, num_seqs, 1), values)
         return TritonLaunch(partitions, reduce)
@@ -189,7 +190,13 @@ triton_backend = TritonBackend()
 def call_of(
     kernel: Callable, grid: tuple[int, int, int], values: dict[str, object], **options: int
 ) -> TritonCall:
-    """The call, with the values that the kernel takes; its constants are in capitals."""
+    """The call, with the values that the kernel takes; its constants are in capitals.
+
+    Raises TypeError or ValueError, naming the argument, for what a call can't have.
+    """
+    grid = checked_grid(kernel, grid)
+    has_all = isinstance(values, dict) and set(kernel.arg_names) <= set(values)
+    require_type(has_all, "values", values, "a dictionary with all arguments of the kernel")
     known = {name: values[name] for name in kernel.arg_names}
     constants = {name: known.pop(name) for name in list(known) if name.isupper()}
     return TritonCall(kernel, grid, known, constants, **options)

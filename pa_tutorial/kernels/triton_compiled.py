@@ -8,7 +8,7 @@ import re
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,26 +22,22 @@ from pa_tutorial.arguments import require_type
 from pa_tutorial.kernels.compiler_report import Capability, checked_capability
 from pa_tutorial.kernels.triton_backend import TritonCall
 from pa_tutorial.private_names import PLACE
+from pa_tutorial.simt.gpus import WARP_SIZE
 
 CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
-LANES = 32
 
 
 @contextmanager
 def compiling_for(capability: Capability, device: Hashable) -> Iterator[None]:
     """Inside, Triton sees this GPU; compiled kernels are cached for `device`."""
-    with mock.patch(PLACE["active"], driver(capability, device)):
-        yield
-
-
-def driver(capability: Capability, device: Hashable) -> SimpleNamespace:
-    """Everything that Triton asks its driver for."""
     major, minor = checked_capability(capability)
-    return SimpleNamespace(
-        get_current_target=lambda: GPUTarget("cuda", 10 * major + minor, LANES),
+    driver = SimpleNamespace(  # everything that Triton asks its driver for
+        get_current_target=lambda: GPUTarget("cuda", 10 * major + minor, WARP_SIZE),
         get_current_device=lambda: device,
         get_current_stream=lambda device: 0,
     )
+    with mock.patch(PLACE["active"], driver):
+        yield
 
 
 @dataclass(frozen=True)
@@ -119,6 +115,7 @@ def num_compilations(calls: list[TritonCall], capability: Capability = (9, 0)) -
         return True  # tells Triton not to compile it
 
     hook = mock.patch.object(triton.knobs.runtime, "jit_cache_hook", remember)
+    require_type(isinstance(calls, Iterable), "calls", calls, "a list of TritonCalls")
     with compiling_for(capability, new_device), hook:
         for call in calls:
             require_type(isinstance(call, TritonCall), "calls", call, "TritonCalls")

@@ -1,7 +1,9 @@
 """What the Triton kernels can take, and the sizes of their tiles."""
 
-from pa_tutorial.arguments import require, require_dense, whole_number
-from pa_tutorial.attention.step import DecodeStep
+from collections.abc import Callable, Sequence
+
+from pa_tutorial.arguments import require, require_dense, require_type, whole_number, whole_numbers
+from pa_tutorial.attention.step import DecodeStep, require_for_kernel
 from pa_tutorial.simt.gpus import MAX_GRID_YZ
 
 MIN_TILE = 16  # of a dimension that tl.dot sums over
@@ -33,12 +35,21 @@ def usual_tile(head_size: int, itemsize: int) -> int:
 
 def require_triton_inputs(step: DecodeStep) -> None:
     """Raise TypeError or ValueError, naming the argument, unless the kernels can read the step."""
-    step.require_for_kernel("plain")
+    require_for_kernel(step, "plain")
     step.require_strides(k_dims=2, v_dims=2)
     require_dense("block_tables", step.block_tables, 1)
     require_dense("seq_lens", step.seq_lens, 1)
     allowed = f"at most {MAX_GRID_YZ}: axis y of a grid"
     require(len(step.q) <= MAX_GRID_YZ, "len(q)", len(step.q), allowed)
+
+
+def checked_grid(kernel: Callable, grid: Sequence[int]) -> tuple[int, ...]:
+    """The grid as ints. Raises TypeError or ValueError unless it is one, and a @triton.jit kernel
+    goes with it."""
+    require_type(hasattr(kernel, "arg_names"), "kernel", kernel, "a @triton.jit function")
+    sizes = tuple(whole_numbers("grid", grid))
+    require(len(sizes) == 3 and min(sizes) >= 1, "grid", grid, "three sizes, each at least 1")
+    return sizes
 
 
 def checked_size(name: str, size: int) -> int:

@@ -32,6 +32,7 @@ from triton.runtime.jit import JITFunction
 
 from pa_tutorial import private_names
 from pa_tutorial.kernels.cuda_launch import flat
+from pa_tutorial.kernels.triton_inputs import checked_grid
 from pa_tutorial.private_names import (
     PLACE,
     InterpretedFunction,
@@ -53,6 +54,7 @@ def interpret(kernel: JITFunction, grid: tuple[int, int, int], **arguments: obje
     Raises MemoryFault for an address outside the tensors, before it is read or written, and
     Triton's InterpreterError for other mistakes of the kernel and for arithmetic on raw bits.
     """
+    grid = checked_grid(kernel, grid)
     warn = warnings.catch_warnings()
     language, builder = interpreted_language(), checked_builder(arguments)
     with warn, np.errstate(all="ignore"), language, changed_once(), builder:

@@ -15,7 +15,7 @@ import numpy as np
 from numba import cuda, uint64
 
 from pa_tutorial.arguments import whole_number
-from pa_tutorial.kernels.geometry import FLOAT_BYTES, VEC_BYTES, Geometry
+from pa_tutorial.kernels.geometry import FLOAT_BYTES, VEC_BYTES, Geometry, require_geometry
 from pa_tutorial.kernels.loads import Loads
 from pa_tutorial.simt import LaneAccess, twin
 from pa_tutorial.simt.memory import Array
@@ -190,6 +190,7 @@ def as_float(value: np.ndarray) -> np.ndarray:
 def vector_loads(geometry: Geometry) -> Loads:
     """Like element_loads, but a whole vec at once: VEC_SIZE elements of q and K (4, 8 or 16 bytes),
     V_VEC_SIZE of V (16 bytes). The weights for them are float32, loaded 16 bytes at a time."""
+    require_geometry(geometry)
     V_VEC_SIZE, NUM_WEIGHTS = geometry.V_VEC_SIZE, VEC_BYTES // FLOAT_BYTES
     load, store, widen = vector_access(geometry.VEC_SIZE)
     load_values, _, widen_values = vector_access(V_VEC_SIZE)

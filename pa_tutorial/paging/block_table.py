@@ -208,13 +208,9 @@ class BlockTable:
             raise ValueError("the sequence has freed blocks (slide); it cannot be moved")
         moved = BlockTable(allocator, self.block_size, self.extra)
         appended = moved.append(self.token_ids)
-        pairs = [
-            (source, destination)
-            for index, (source, destination) in enumerate(
-                zip(self.blocks, moved.blocks, strict=True)
-            )
-            if appended.slots[index * self.block_size] != PAD_SLOT
-        ]
+        first_slots = appended.slots[:: self.block_size]
+        moves = zip(self.blocks, moved.blocks, first_slots, strict=True)
+        pairs = [(old, new) for old, new, slot in moves if slot != PAD_SLOT]
         for block in reversed(self.blocks):
             self.allocator.free(block)
         self.allocator, self.blocks, self._names = allocator, moved.blocks, moved._names
@@ -273,8 +269,7 @@ class BlockTable:
 
 def require_pool(allocator: BlockAllocator) -> None:
     """Raise TypeError unless it is a BlockAllocator or a class like it."""
-    is_pool = hasattr(allocator, "allocate")
-    require_type(is_pool, "allocator", allocator, "a BlockAllocator")
+    require_type(hasattr(allocator, "allocate"), "allocator", allocator, "a BlockAllocator")
 
 
 def padded_block_tables(tables: Sequence[BlockTable], width: int | None = None) -> Tensor:
@@ -288,8 +283,7 @@ def padded_block_tables(tables: Sequence[BlockTable], width: int | None = None) 
     """
     require_type(isinstance(tables, Sequence), "tables", tables, "a list of BlockTables")
     for index, table in enumerate(tables):
-        is_table = isinstance(table, BlockTable)
-        require_type(is_table, f"tables[{index}]", table, "a BlockTable")
+        require_type(isinstance(table, BlockTable), f"tables[{index}]", table, "a BlockTable")
         table._require_alive()
         if (table.allocator, table.block_size) != (tables[0].allocator, tables[0].block_size):
             raise ValueError("tables are from different pools or block sizes; a batch has one pool")

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from pa_tutorial.arguments import require, require_type, whole_number, whole_numbers
+from pa_tutorial.arguments import require, require_device, require_type, whole_number, whole_numbers
 from pa_tutorial.paging.errors import UnknownBlock
 from pa_tutorial.paging.layouts import CacheLayout, Places, find_places, gather, write_to
 
@@ -29,6 +29,7 @@ class PagedKVCache:
     ) -> None:
         require_type(isinstance(layout, CacheLayout), "layout", layout, "a CacheLayout")
         num_layers = whole_number("num_layers", num_layers, least=1)
+        require_device(device)
         if torch.device(device).type == "cpu":
             layout.require_memory(num_layers)
         self.layout = layout
@@ -48,9 +49,9 @@ class PagedKVCache:
         """K and V of one block in all layers."""
         return self.num_layers * self.layout.bytes_per_block
 
-    def places(self, slots: Tensor) -> Places:
+    def places(self, slot_mapping: Tensor) -> Places:
         """The slots of a step, checked once for all layers. Raises ValueError for a bad one."""
-        return find_places(slots, self.layout.num_blocks, self.layout.block_size)
+        return find_places(slot_mapping, self.layout.num_blocks, self.layout.block_size)
 
     def write(self, layer: int, key: Tensor, value: Tensor, slot_mapping: Tensor | Places) -> None:
         """reshape_and_cache in one layer; the same slots, or their places, work for every layer."""
@@ -77,17 +78,15 @@ class PagedKVCache:
         swap_blocks(self, self, pairs)
 
 
-def require_known(pairs: Pairs, num_source_blocks: int, num_destination_blocks: int) -> None:
-    """Raise UnknownBlock unless the pools have every source and every destination."""
+def require_known(pairs: Pairs, sizes: dict[str, int]) -> None:
+    """Raise UnknownBlock unless the pools, "source" and "destination", have every block.
+
+    sizes  number of blocks of each pool
+    """
     for index, pair in enumerate(pairs):
         length = len(whole_numbers(f"pairs[{index}]", pair))
         require(length == 2, f"the length of pairs[{index}]", length, "2: source and destination")
-        for name, num_blocks, block in zip(
-            ("source", "destination"),
-            (num_source_blocks, num_destination_blocks),
-            pair,
-            strict=True,
-        ):
+        for block, (name, num_blocks) in zip(pair, sizes.items(), strict=True):
             if not 0 <= block < num_blocks:
                 raise UnknownBlock(f"{name} block is {block}; the pool has 0 to {num_blocks - 1}")
 
@@ -99,6 +98,8 @@ def swap_blocks(source: PagedKVCache, destination: PagedKVCache, pairs: Pairs) -
     of block numbers and if the blocks differ in shape; all before anything is copied.
     Source: vLLM, swap_blocks in csrc/cache_kernels.cu.
     """
+    for name, pool in (("source", source), ("destination", destination)):
+        require_type(isinstance(pool, PagedKVCache), name, pool, "a PagedKVCache")
     shapes = [
         (pool.num_layers, pool.k[0].shape[1:], pool.v[0].shape[1:], pool.layout.dtype)
         for pool in (source, destination)
@@ -107,7 +108,8 @@ def swap_blocks(source: PagedKVCache, destination: PagedKVCache, pairs: Pairs) -
         raise ValueError(f"destination has blocks of {shapes[1]}; source has {shapes[0]}")
     require_type(isinstance(pairs, Iterable), "pairs", pairs, "pairs of block numbers")
     pairs = list(pairs)
-    require_known(pairs, source.layout.num_blocks, destination.layout.num_blocks)
+    sizes = {"source": source.layout.num_blocks, "destination": destination.layout.num_blocks}
+    require_known(pairs, sizes)
     for old, new in pairs:
         for layer in range(source.num_layers):
             destination.k[layer][new] = source.k[layer][old]

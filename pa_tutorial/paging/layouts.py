@@ -20,6 +20,8 @@ from torch import Tensor
 from pa_tutorial.arguments import (
     as_row,
     require,
+    require_below,
+    require_dtype,
     require_memory,
     require_shape,
     require_tensor,
@@ -56,13 +58,9 @@ class CacheLayout:
     def __post_init__(self) -> None:
         for name in ("num_blocks", "num_kv_heads", "head_size", "block_size"):
             object.__setattr__(self, name, whole_number(name, getattr(self, name), least=1))
-        is_float = isinstance(self.dtype, torch.dtype) and self.dtype.is_floating_point
-        require(is_float, "dtype", self.dtype, "a dtype of torch for real numbers")
-        if self.head_size % self.x:
-            raise ValueError(
-                f"head_size is {self.head_size}; it must be a multiple of x = 16 / itemsize, "
-                f"which is {self.x} for {self.dtype}"
-            )
+        require_dtype(self.dtype)
+        allowed = f"a multiple of x = 16 / itemsize, which is {self.x} for {self.dtype}"
+        require(self.head_size % self.x == 0, "head_size", self.head_size, allowed)
 
     @property
     def x(self) -> int:
@@ -203,9 +201,7 @@ class PlainLayout(CacheLayout):
         return self._k_element(block, head, token, dim)
 
 
-LAYOUTS: dict[str, type[CacheLayout]] = {
-    layout.name: layout for layout in (VllmLayout, PlainLayout)
-}
+LAYOUTS: dict[str, type[CacheLayout]] = {"vllm": VllmLayout, "plain": PlainLayout}
 
 
 def require_caches(k_cache: Tensor, v_cache: Tensor) -> tuple[int, int, int, int]:
@@ -221,11 +217,9 @@ def require_caches(k_cache: Tensor, v_cache: Tensor) -> tuple[int, int, int, int
     num_blocks, num_kv_heads, *rest = k_cache.shape
     head_size, block_size = (rest[0] * rest[2], rest[1]) if vllm else (rest[1], rest[0])
     v_shape = [num_blocks, num_kv_heads, *([head_size, block_size] if vllm else rest)]
-    if list(v_cache.shape) != v_shape or v_cache.dtype != k_cache.dtype:
-        raise ValueError(
-            f"v_cache is {list(v_cache.shape)}, {v_cache.dtype}; with this k_cache it must be "
-            f"{v_shape}, {k_cache.dtype}"
-        )
+    given, must = f"{list(v_cache.shape)}, {v_cache.dtype}", f"{v_shape}, {k_cache.dtype}"
+    if given != must:
+        raise ValueError(f"v_cache is {given}; with this k_cache it must be {must}")
     return num_blocks, num_kv_heads, block_size, head_size
 
 
@@ -258,18 +252,10 @@ def slot_mapping(
     """
     block_size = whole_number("block_size", block_size, 1, MAX_BLOCKS - 1)
     table, positions = as_row("block_table", block_table), as_row("positions", positions)
-    places = len(table) * block_size
-    outside = positions[(positions < 0) | (positions >= places)]
-    if len(outside):
-        raise ValueError(
-            f"positions holds {outside[0]}; with {len(table)} blocks of {block_size} tokens "
-            f"it must be 0 to {places - 1}"
-        )
+    require_below("positions", positions, len(table) * block_size)
     blocks = table[positions // block_size]
     # -1 would give slot -1, and the token wouldn't be written
-    outside = blocks[(blocks < 0) | (blocks >= MAX_BLOCKS)]
-    if len(outside):
-        raise ValueError(f"block_table names block {outside[0]}; it must be 0 to {MAX_BLOCKS - 1}")
+    require_below("block_table", blocks, MAX_BLOCKS, "names block")
     return blocks * block_size + positions % block_size
 
 
@@ -283,18 +269,15 @@ def require_tokens(
         require_tensor(name, tensor)
         must = f"with this cache and slot_mapping it must be {expected}"
         require_shape(list(tensor.shape) == expected, name, tensor, must)
-        if tensor.dtype != k_cache.dtype:
-            raise ValueError(f"{name} is {tensor.dtype}; it must be {k_cache.dtype}, as the cache")
+        require(tensor.dtype == k_cache.dtype, name, tensor.dtype, f"{k_cache.dtype}, as k_cache")
 
 
 def require_slots(slot_mapping: Tensor, num_slots: int) -> None:
     """Raise TypeError or ValueError unless each token has a different slot of the pool, or none."""
     require_tensor("slot_mapping", slot_mapping)
-    if slot_mapping.dim() != 1 or slot_mapping.dtype != torch.int64:
-        raise ValueError(
-            f"slot_mapping is {slot_mapping.dtype} with shape {list(slot_mapping.shape)}; "
-            "it must be int64, [num_tokens]"
-        )
+    given = f"{slot_mapping.dtype} with shape {list(slot_mapping.shape)}"
+    is_row = slot_mapping.dim() == 1 and slot_mapping.dtype == torch.int64
+    require(is_row, "slot_mapping", given, "int64, [num_tokens]")
     slots = slot_mapping[slot_mapping != PAD_SLOT]
     outside = slots[(slots < 0) | (slots >= num_slots)]
     if len(outside):
@@ -354,10 +337,6 @@ def gather(
     block_table = as_row("block_table", block_table)
     seq_len = whole_number("seq_len", seq_len, 0, len(block_table) * block_size)
     slots = slot_mapping(block_table, torch.arange(seq_len), block_size)
-    outside = slots[(slots < 0) | (slots >= num_blocks * block_size)]
-    if len(outside):
-        raise ValueError(
-            f"block_table names block {outside[0] // block_size}; it must be 0 to {num_blocks - 1}"
-        )
     place = (slots // block_size, slots % block_size)
+    require_below("block_table", place[0], num_blocks, "names block")
     return k_tokens[place].flatten(2), v_tokens[place]

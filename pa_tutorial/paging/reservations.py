@@ -75,7 +75,8 @@ class Contiguous:
 
     def __init__(self, num_slots: int, policy: str, max_len: int = MAX_LEN) -> None:
         num_slots = whole_number("num_slots", num_slots, least=1)
-        require(policy in POLICIES, "policy", repr(policy), f"one of {POLICIES}")
+        is_known = isinstance(policy, str) and policy in POLICIES
+        require(is_known, "policy", repr(policy), f"one of {POLICIES}")
         self.num_slots, self.policy, self.max_len = num_slots, policy, checked_max_len(max_len)
         self.num_usable = num_slots
         self.clear()

@@ -62,11 +62,11 @@ class Server:
 
     def __init__(self, requests: Sequence[Request], memory: Contiguous | Blocks) -> None:
         require_type(isinstance(requests, Sequence), "requests", requests, "a list of Requests")
+        require_type(isinstance(memory, Contiguous | Blocks), "memory", memory, "a pool of slots")
         require(len(requests) > 0, "requests", "empty", "at least one Request")
         self.requests, self.memory = tuple(requests), memory
         for number, request in enumerate(requests):
-            is_request = isinstance(request, Request)
-            require_type(is_request, f"requests[{number}]", request, "a Request")
+            require_type(isinstance(request, Request), f"requests[{number}]", request, "a Request")
             self._require_fits(number, request)
         memory.clear()
         self.num_tokens = [request.prompt_len for request in requests]

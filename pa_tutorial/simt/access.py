@@ -11,15 +11,15 @@ from pa_tutorial.simt.lanes import Frame, Lanes
 from pa_tutorial.simt.memory import Array, index_of
 from pa_tutorial.simt.races import PLACE, PLACES, THREADS, Conflict
 
-DOES = {"read": "reads", "write": "writes", "atomic": "atomically changes"}
-DID = {"read": "read", "write": "wrote", "atomic": "atomically changed"}
+DOES = {"read": "reads", "write": "writes", "atomic": "atomically updates", "view": "indexes"}
+DID = {"read": "read", "write": "wrote", "atomic": "atomically updated"}
 VECTOR_SIZES = (1, 2, 4, 8, 16)  # bytes that one lane can load or store at once
 Items = int | np.ndarray  # items of array.flat: one for all lanes, or one per lane
 
 
 def load(frame: Frame, array: Array, indices: tuple[Value, ...], place: int) -> Value:
     """array[indices], for each active lane."""
-    items, lanes = locate(frame, array, indices, place)
+    items, lanes = locate(frame, array, indices, place, "read")
     if not lanes.count:
         return cast(0, array.dtype)
     check(frame, array, items, lanes, place, "read")
@@ -35,7 +35,7 @@ def load(frame: Frame, array: Array, indices: tuple[Value, ...], place: int) -> 
 def store(frame: Frame, array: Array, indices: tuple[Value, ...], value: Value, place: int) -> None:
     """array[indices] = value. If several lanes write one item, the last one wins."""
     array.must_be_writable()
-    items, lanes = locate(frame, array, indices, place)
+    items, lanes = locate(frame, array, indices, place, "write")
     if not lanes.count:
         return
     check(frame, array, items, lanes, place, "write")
@@ -53,7 +53,7 @@ def load_vector(
     frame: Frame, array: Array, indices: tuple[Value, ...], count: int, place: int
 ) -> tuple[np.ndarray, ...]:
     """`count` neighbours along the last index, as one aligned access: a tuple of values."""
-    items, lanes = _locate_vector(frame, array, indices, count, place)
+    items, lanes = _locate_vector(frame, array, indices, count, place, "read")
     if lanes.count:
         check(frame, array, items, lanes, place, "read", count)
     result = np.zeros((count, frame.gang.width), array.dtype)
@@ -68,7 +68,7 @@ def store_vector(
 ) -> None:
     """Writes neighbours along the last index, as one aligned access."""
     array.must_be_writable()
-    items, lanes = _locate_vector(frame, array, indices, len(values), place)
+    items, lanes = _locate_vector(frame, array, indices, len(values), place, "write")
     if not lanes.count:
         return
     check(frame, array, items, lanes, place, "write", len(values))
@@ -79,7 +79,7 @@ def store_vector(
 
 
 def locate(
-    frame: Frame, array: Array, indices: tuple[Value, ...], place: int, count: int = 1
+    frame: Frame, array: Array, indices: tuple[Value, ...], place: int, kind: str, count: int = 1
 ) -> tuple[Items, Lanes]:
     """The items that the lanes access, and the lanes whose index is allowed (all, if unchecked).
 
@@ -96,7 +96,7 @@ def locate(
             continue
         index = _as_integer(index, array)
         if checked:
-            lanes = _inside(frame, array, indices, axis, index, lanes, place)
+            lanes = _inside(frame, array, indices, axis, index, lanes, place, kind)
         else:
             index = _from_start(index, array.shape[axis])
         items = items + index * array.strides[axis]
@@ -159,6 +159,7 @@ def _inside(
     index: int | np.ndarray,
     lanes: Lanes,
     place: int,
+    kind: str,
 ) -> Lanes:
     """The lanes whose index is inside the array along this axis; the others are reported."""
     size = array.shape[axis]
@@ -171,17 +172,17 @@ def _inside(
         if not outside.count:
             return lanes
     if outside.count:
-        _report_outside(frame, array, indices, outside, place)
+        _report_outside(frame, array, indices, outside, place, kind)
     return lanes.minus(outside)
 
 
 def _report_outside(
-    frame: Frame, array: Array, indices: tuple[Value, ...], outside: Lanes, place: int
+    frame: Frame, array: Array, indices: tuple[Value, ...], outside: Lanes, place: int, kind: str
 ) -> None:
     lane = outside.numbers[0]
     index = tuple(":" if type(i) is slice else _of_lane(i, lane) for i in indices)
     shape = tuple(_of_lane(s, lane) for s in array.shape)
-    what = f"asks for {_item(array, index)}; the shape is {shape}"
+    what = f"{DOES[kind]} {_item(array, index)}, out of bounds: the shape is {shape}"
     more = {"array": array.name, "index": index, "shape": shape}
     frame.gang.find("memory", place, lane, what, **more)
 
@@ -195,7 +196,7 @@ def _of_lane(value: Value, lane: int) -> int:
 
 
 def _locate_vector(
-    frame: Frame, array: Array, indices: tuple[Value, ...], count: int, place: int
+    frame: Frame, array: Array, indices: tuple[Value, ...], count: int, place: int, kind: str
 ) -> tuple[np.ndarray, Lanes]:
     """Like locate, for a vector: its last item must be inside too, and it must be aligned."""
     if len(indices) != array.ndim:
@@ -210,9 +211,9 @@ def _locate_vector(
     if array.absent is None and _is_plain(indices[-1]):
         items, lanes = _items_inside(array, indices, machine.memory, count), outer
     if items is None:
-        _, lanes = locate(frame, array, (*indices[:-1], indices[-1] + (count - 1)), place, 0)
+        _, lanes = locate(frame, array, (*indices[:-1], indices[-1] + (count - 1)), place, kind, 0)
         frame.lanes = lanes
-        items, lanes = locate(frame, array, indices, place, count)
+        items, lanes = locate(frame, array, indices, place, kind, count)
         frame.lanes = outer
     if type(items) is int:
         items = np.full(outer.flags.shape, items)
@@ -220,17 +221,18 @@ def _locate_vector(
         addresses = array.addresses(items)
         crooked = lanes.where(addresses % size != 0)
         if crooked.count:
-            _report_misaligned(frame, array, addresses, size, crooked.numbers[0], place)
+            _report_misaligned(frame, array, addresses, size, crooked.numbers[0], place, kind)
             lanes = lanes.minus(crooked)
     return items, lanes
 
 
 def _report_misaligned(
-    frame: Frame, array: Array, addresses: np.ndarray, size: int, lane: int, place: int
+    frame: Frame, array: Array, addresses: np.ndarray, size: int, lane: int, place: int, kind: str
 ) -> None:
     past = addresses[lane] % size
-    what = f"asks for {size} bytes of {array.name}, {past} bytes past a multiple of {size}"
-    frame.gang.find("memory", place, lane, f"{what}: a misaligned vector", array=array.name)
+    what = f"{DOES[kind]} {size} bytes of {array.name}, misaligned"
+    where = f"{past} bytes past a multiple of {size}"
+    frame.gang.find("memory", place, lane, f"{what}: {where}", array=array.name)
 
 
 def touched(
@@ -292,7 +294,7 @@ def _must_be_in_memory(
     if np.count_nonzero(outside) and (outside := lanes.where(outside[()])).count:
         site, who = frame.gang.machine.places[place], frame.gang.name_of(outside.numbers[0])
         raise IndexError(
-            f"{who} leaves the memory of {array.name} in line {site.line} of {site.function}: "
+            f"{who} accesses memory outside {array.name} in line {site.line} of {site.function}: "
             f"{site.code}"
         )
 

@@ -48,7 +48,7 @@ class Block:
             self._run_in_turns(body, arguments)
 
     def _run_in_turns(self, body: Body, arguments: dict[str, object]) -> None:
-        """Runs each gang from one barrier to the next, in the requested order."""
+        """Runs each gang from one barrier to the next, in the chosen order."""
         from greenlet import greenlet  # only here, because everything else works without it
 
         for gang in self.gangs:

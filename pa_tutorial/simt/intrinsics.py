@@ -109,7 +109,7 @@ def _one_by_one(
     if len(indices) != array.ndim:
         raise TypeError(f"{array.name} has {array.ndim} dimensions, the index has {len(indices)}")
     array.must_be_writable()
-    items, lanes = locate(frame, array, indices, place)
+    items, lanes = locate(frame, array, indices, place, "atomic")
     before = np.zeros(frame.gang.width, array.dtype)
     if not lanes.count:
         return before

@@ -142,7 +142,7 @@ def forget(name: str, arguments: dict[str, object]) -> None:
     """Marks this argument as unwritten."""
     array = arguments.get(name)
     if not isinstance(array, Array):
-        raise ValueError(f"unwritten: {name!r} is no array argument of the kernel")
+        raise ValueError(f"unwritten: {name!r} isn't an array argument of the kernel")
     memory = array.memory
     if memory.written is None:
         memory.written = np.ones(memory.num_cells, bool)

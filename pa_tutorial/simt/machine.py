@@ -119,8 +119,8 @@ class Machine:
         if self.turns > self.max_turns:
             site = self.places[place]
             raise RuntimeError(
-                f"{self.max_turns} loop turns in one thread block and no end: line "
-                f"{site.line} of {site.function}: {site.code}\nA larger max_turns lets it continue."
+                f"{self.max_turns} loop turns (max_turns) in one thread block and no end: line "
+                f"{site.line} of {site.function}: {site.code}"
             )
 
     def allocate(self, num_bytes: int) -> int:
@@ -130,7 +130,7 @@ class Machine:
         return address
 
     def arrange(self, items: list) -> list:
-        """The items in the requested order."""
+        """The items in the chosen order."""
         if self.order == "reverse":
             return items[::-1]
         if isinstance(self.order, int):

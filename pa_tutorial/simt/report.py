@@ -10,6 +10,13 @@ from pa_tutorial.simt.source import Site
 from pa_tutorial.simt.trace import Trace
 from pa_tutorial.tracebacks import ShortInNotebooks
 
+# Within one thread block, which check -> what to ask oneself.
+ADVICE = {
+    "init": "Is it the right place? If so, it needs a first value.",
+    "race": "Is a barrier missing between the two, or should only one thread do this?",
+    "sync": "Can the barrier be outside the branch or loop, where every thread reaches it?",
+}
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -46,6 +53,8 @@ class Finding:
         lines = [f"{self.check}: {self.what}", *_quote(self.site)]
         if self.other_site and self.other_site != self.site:
             lines += _quote(self.other_site)
+        if self.other_block in (None, self.block) and self.check in ADVICE:
+            lines.append(f"  {ADVICE[self.check]}")
         return "\n".join(lines + _outside(self))
 
 
@@ -74,7 +83,8 @@ def _outside(finding: Finding) -> list[str]:
         expression, index, size = axis
         if index != ":" and not 0 <= index < size:
             what = f"{ast.unparse(expression)} is {index}; it must be 0 to {size - 1}"
-            return [f"  {what}. {_cause(index, size)}", *_origins(expression, finding.site)]
+            cause = _cause(index, size) + (SWAPPED if _fits_swapped(finding, index, size) else "")
+            return [f"  {what}. {cause}", *_origins(expression, finding.site)]
     return []
 
 
@@ -84,6 +94,15 @@ def _origins(expression: ast.expr, site: Site) -> list[str]:
     given = (site.source.given(name, site.line) for name in names)
     lines = sorted({statement.lineno for statement in given if statement})
     return [f"  line {line} of {site.function}:  {site.source.line(line)}" for line in lines]
+
+
+SWAPPED = " Or two indices are swapped."
+
+
+def _fits_swapped(finding: Finding, index: int, size: int) -> bool:
+    """Whether an index that is outside its axis, and another one, would fit in each other's."""
+    others = zip(finding.index, finding.shape, strict=False)
+    return any(i != ":" and 0 <= i < size and 0 <= index < n for i, n in others)
 
 
 def _cause(index: int, size: int) -> str:

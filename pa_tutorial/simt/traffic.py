@@ -10,7 +10,7 @@ The model, and what it leaves out:
   transactions of 8 and 16 bytes per lane into halves and quarters of the warp; here each is one.)
 - Sectors per transaction aren't bytes from DRAM. A sector that two transactions touch counts twice
   here, though the second may find it in a cache. A half-used sector costs nothing extra if the
-  other half is needed soon. On the other hand, DRAM may fetch more than the requested sector, and
+  other half is needed soon. On the other hand, DRAM may fetch more than the sector we load, and
   writing part of a sector may need a read.
 - Shared memory has 32 *banks*; word number w (4 bytes) is in bank w % 32. In one *wavefront* each
   bank delivers one word, to all lanes that need it. So a transaction takes as many wavefronts as
@@ -30,7 +30,7 @@ The model, and what it leaves out:
   memory. Only their bytes are counted.
 - trace.py says which lanes execute together after a branch or a loop. A compiler may arrange them
   differently.
-- We count what the kernel's text asks for. The compiler may join, move or drop accesses: some of
+- We count what the kernel's source says. The compiler may join, move or drop accesses: some of
   this shows in `ptx`, all of it only in a GPU's counters.
 
 Source: CUDA C++ Programming Guide, "Global Memory" and "Shared Memory" of compute capability

@@ -14,7 +14,7 @@ def partial_view(frame: Frame, array: Array, indices: tuple, place: int) -> Arra
     """array[i], array[a:b]: a view with fewer items. Nothing is read."""
     whole = [i for i, index in enumerate(indices) if type(index) is slice]
     whole += range(len(indices), array.ndim)
-    start, lanes = locate(frame, array, indices, place, 0)
+    start, lanes = locate(frame, array, indices, place, "view", 0)
     shape = []
     for axis in whole:
         index = indices[axis] if axis < len(indices) else slice(None, None)

@@ -43,7 +43,7 @@ def main() -> None:
         description=what,
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--out", type=Path, default=Path("build/figures"), help="folder for them")
+    parser.add_argument("--out", type=Path, default=Path("build/figures"), help="where to write")
     out = parser.parse_args().out
     if not NOTEBOOKS.is_dir():
         parser.error("the notebooks are not here: they come with a clone or the source package")

@@ -10,7 +10,7 @@ from pa_tutorial.paging.allocator import NULL_BLOCK, BlockAllocator
 from pa_tutorial.paging.block_table import BlockTable
 from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
 from pa_tutorial.viz import style
-from pa_tutorial.viz.drawing import SMALL, arrow, board, box, cell, frame, note, plural, write
+from pa_tutorial.viz.drawing import arrow, board, box, cell, frame, note, plural, write
 
 
 @dataclass(frozen=True)
@@ -78,22 +78,23 @@ def letter(token: int) -> str:
 
 
 GAP = 0.7  # between blocks, in cells
-ROW = 3.6  # height of a frame
+ROW = 2.2  # height of a row of blocks
 HUE = style.SEQUENCES[0]
 PALE = style.lighter(HUE, 0.55)
 
 
 @style.styled
 def draw_frames(frames: Sequence[Frame], title: str) -> Figure:
-    """One row per frame, with every block of the pool and, beside it, the block tables.
+    """Per frame: every block of the pool, in two rows, and the block tables on the right.
 
     A hue is a sequence; two hues in a cell mark a shared block. Hatched: a slot without a token in
     a block that is in use. Light: a block that is unused but still in the prefix cache.
     Below a block: its number, and its reference count if it is in use.
     """
-    heights = [max(ROW, 1.5 + 1.25 * len(frame.tables)) for frame in frames]
-    size = frames[0].block_size
-    width = max(len(frame.ref_counts) for frame in frames) * (size + GAP)
+    num_blocks, size = max(len(frame.ref_counts) for frame in frames), frames[0].block_size
+    a_row = -(-num_blocks // 2)
+    heights = [1.5 + max(2 * ROW, 1.25 * len(frame.tables)) for frame in frames]
+    width = a_row * (size + GAP)
     total = width + 9.5  # cells, the block tables included
     figure, axes = style.new_figure(title, 0.35 + sum(heights) * (style.WIDTH - 0.3) / total)
     board(axes, total, sum(heights), 0, 0, square=True)
@@ -101,7 +102,8 @@ def draw_frames(frames: Sequence[Frame], title: str) -> Figure:
     for one, height in zip(frames, heights, strict=True):
         write(axes, 0, y + 0.75, one.caption, "left")
         for number in range(len(one.ref_counts)):
-            _draw_block(axes, number * (size + GAP), y + 1.35, one, number)
+            row, column = divmod(number, a_row)
+            _draw_block(axes, column * (size + GAP), y + 1.35 + ROW * row, one, number)
         for line, (name, blocks) in enumerate(one.tables.items()):
             top = y + 1.35 + 1.25 * line
             write(axes, width + 0.7, top + 0.5, name, weight="bold")
@@ -123,7 +125,7 @@ def _draw_block(axes: Axes, x: float, y: float, moment: Frame, number: int) -> N
     color = style.INK if count else style.QUIET
     frame(axes, x, y, size, 1, color, linewidth=0.8)
     words = "null" if number == NULL_BLOCK else _in_words(count, bool(tokens))
-    write(axes, x + size / 2, y + 1.5, f"{number}: {words}", color=color, size=SMALL)
+    write(axes, x + size / 2, y + 1.5, f"{number}: {words}", color=color)
 
 
 def _in_words(ref_count: int, is_known: bool) -> str:
@@ -141,7 +143,7 @@ def _draw_token(axes: Axes, x: float, y: float, owners: Sequence[str], token: in
         box(axes, x, y + stripe * height, 1, height, color, edgecolor="none")
     frame(axes, x, y, 1, 1, style.PAPER, linewidth=1.2)
     ink = style.ink_on(colors[0]) if len(colors) == 1 else style.INK
-    write(axes, x + 0.5, y + 0.53, letter(token), color=ink, size=SMALL)
+    write(axes, x + 0.5, y + 0.53, letter(token), color=ink)
 
 
 @style.styled

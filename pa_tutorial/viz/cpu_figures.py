@@ -34,11 +34,11 @@ def draw_order_of_reference() -> Figure:
     size = layout.block_size * layout.head_size * layout.dtype.itemsize
     row = size * layout.num_kv_heads
     title = (
-        f"With the blocks outside, memory is read in pieces of {row // 1024} KiB, "
-        f"not of {size // 1024} KiB"
+        f"With the outer loop over blocks, memory is read in runs of {row // 1024} KiB, "
+        f"instead of {size // 1024} KiB"
     )
     figure, panels = style.new_figure(title, 3.9, nrows=2)
-    names = "heads outside, blocks inside", "blocks outside, heads inside"
+    names = "outer loop over heads, inner over blocks", "outer loop over blocks, inner over heads"
     for axes, name, block_major in zip(panels, names, (False, True), strict=True):
         axes.set_title(f"{name}: K of a sequence with block table {table}", weight="normal")
         for block, piece in product(range(layout.num_blocks), range(layout.num_kv_heads)):

@@ -14,6 +14,7 @@ from pa_tutorial.viz import style
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "amd-epyc-2-cores.json"
 
 Row = dict  # an entry of results["decode"]["rows"]: a shape, and the times of all that ran on it
+Series = Sequence[float]
 
 # name of a line -> label, colour, marker, and prefixes of names, of which it shows the fastest
 LINES = {
@@ -25,16 +26,11 @@ LINES = {
 
 
 @style.styled
-def draw_noise(
-    seconds: Sequence[float],
-    times: Sequence[float],
-    apart: Sequence[float],
-    together: Sequence[float],
-) -> Figure:
+def draw_noise(seconds: Series, times: Series, apart: Series, together: Series) -> Figure:
     """times: milliseconds of the same call; apart, together: ratios of the call to itself."""
     title = (
-        f"The same call against itself, one after another: {min(apart):.2f} to {max(apart):.2f} "
-        f"times as long.\nInterleaved, one ratio a round: {min(together):.2f} to "
+        f"One call timed against itself, one after another: {min(apart):.2f} to {max(apart):.2f} "
+        f"times as long.\nInterleaved, one ratio per round: {min(together):.2f} to "
         f"{max(together):.2f}"
     )
     figure, (series, compared) = style.new_figure(title, 2.6, ncols=2, width_ratios=(2, 1))
@@ -92,12 +88,12 @@ def draw_bandwidth() -> Figure:
     )
     title = (
         f"Long contexts: the kernel reaches {kernel:.0%} of the speed of reading, the best gather "
-        f"{gather:.0%};\nwith four query heads a KV head the kernel reaches {shared:.0%}"
+        f"{gather:.0%};\nwith four query heads per KV head the kernel reaches {shared:.0%}"
     )
     figure, axes = style.new_figure(title, 3.2, ncols=2, sharey=True)
     groups = "one query head", "four query heads"
     for panel, sweep, group in zip(axes, sweeps, groups, strict=True):
-        panel.set_title(f"{group} a KV head", weight="normal")
+        panel.set_title(f"{group} per KV head", weight="normal")
         lens = [row["shape"]["seq_len"] for row in sweep]
         speeds = [gb_per_s(row) for row in sweep]
         for name, (_, color, marker, _) in LINES.items():

@@ -21,7 +21,7 @@ def draw_timeline(history: Several[Mapping[str, int | str]], title: str) -> Figu
     """One line per sequence, one column per step.
 
     history  for each step: name of a sequence -> how many tokens it computed, or WAITS.
-             Hatched: it waits; with ×: it computed in the previous step, and lost its blocks.
+             Grey: it waits; with ×: it computed in the previous step, and lost its blocks.
     """
     names = sorted({name for moment in history for name in moment})
     figure, axes = style.new_figure(title, 0.75 + 0.26 * len(names))
@@ -31,8 +31,7 @@ def draw_timeline(history: Several[Mapping[str, int | str]], title: str) -> Figu
         before: int | str = WAITS
         for step, moment in enumerate(history):
             if moment.get(name) == WAITS:
-                lost = before != WAITS
-                cell(axes, step, row, style.EMPTY, "×" if lost else "", unused=not lost)
+                cell(axes, step, row, style.EMPTY, "×" if before != WAITS else "")
             elif name in moment:
                 color = hue(name) if moment[name] > 1 else style.lighter(hue(name), 0.5)
                 cell(axes, step, row, color, moment[name])
@@ -91,9 +90,9 @@ def draw_step_ways(results: dict | None = None) -> Figure:
     times = {name: steps["times"][name]["median_ms"] for name in labels}
     slower = {name: time / times[kernel] for name, time in times.items()}
     figure, axes = style.new_figure(
-        f"Copying blocks in Python takes {slower['block_lists']:.1f} times as long for a decode "
-        f"step as the paged kernel,\ncontiguous pasts {slower['contiguous']:.1f} times, and the "
-        f"best gather in torch {slower[best]:.1f} times",
+        f"A decode step that copies blocks in Python takes {slower['block_lists']:.1f} times as "
+        f"long as with the paged kernel,\nwith contiguous pasts {slower['contiguous']:.1f} times, "
+        f"and with the best gather in torch {slower[best]:.1f} times",
         2.9,
     )
     colors = [style.INK if name == kernel else style.QUIET for name in labels]

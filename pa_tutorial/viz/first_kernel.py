@@ -35,7 +35,7 @@ def draw_grid(trace: Trace, seq_lens: Sequence[int]) -> Figure:
     num_heads, num_seqs, _ = trace.grid
     num_threads = trace.block[0]
     num_kv_heads = trace.only(array="k_cache").the_array().shape[1]
-    title = f"{num_heads * num_seqs} thread blocks, one for each head of each sequence"
+    title = f"Each head of each sequence has its thread block, {num_heads * num_seqs} in all"
     firsts = [keys_read(trace, (head, 0))[0] for head in range(num_heads)]
     count = firsts.count(firsts[0])
     title += f"; {count} query heads read the same K" if count > 1 else ""
@@ -80,15 +80,12 @@ def draw_addresses(trace: Trace, block_table: Sequence[int], marked: Sequence[in
     reads = Reads(keys_read(trace, 0), array, block_table, marked, trace.block[0])
     last = marked[-1]
     logical, offset = divmod(last, reads.block_size)
-    title = f"Thread {last} takes token {last}: logical block {logical}, offset {offset}; "
+    title = f"Thread {last} takes token {last}, at offset {offset} of logical block {logical}; "
     title += f"the block table says block {block_table[logical]}"
     place = reads.keys[last][0]
     if (place[0], place[3]) != (block_table[logical], offset):
         title += f",\nbut it reads block {place[0]}, offset {place[3]}"
-    figure, axes = style.new_figure(
-        title,
-        2.45 + ROW * (array.shape[2] + len(marked)),
-    )
+    figure, axes = style.new_figure(title, 2.45 + ROW * (array.shape[2] + len(marked)))
     y = _lookup(axes, reads)
     y = _memory(axes, reads, y + 0.4)
     y = _sums(axes, reads, y + 0.32)

@@ -12,7 +12,9 @@ from pa_tutorial.viz.drawing import board, cell, label_line
 @style.styled
 def draw_prefill_and_decode(prompt_len: int = 4, seq_len: int = 6) -> Figure:
     """Which key each query reads: all queries at prefill, one new query at each decode step."""
-    title = "A decode step has one new query, and reads k and v of all older tokens from the cache"
+    title = (
+        "A decode step has one new query, and reads the k and v of earlier tokens from the cache"
+    )
     figure, panels = style.new_figure(title, 2.9, ncols=3)
     steps = [(0, prompt_len)] + [(end - 1, end) for end in range(prompt_len + 1, seq_len + 1)]
     for axes, (first, last) in zip(panels, steps, strict=True):
@@ -26,10 +28,10 @@ def draw_prefill_and_decode(prompt_len: int = 4, seq_len: int = 6) -> Figure:
         for row, i in enumerate(range(first, last), start=2):
             cell(axes, 0, row + 0.2, style.Q, f"$q_{i}$")
             for j in range(last):
-                cell(axes, j + 1.2, row + 0.2, style.LOGITS, unused=j > i)
+                cell(axes, j + 1.2, row + 0.2, style.EMPTY if j > i else style.LOGITS)
         nouns = "query, key and value" if last - first == 1 else "queries, keys and values"
-        light = f"light: {first} k and v from the cache"
-        cached = light if first else "pink: weights; hatched: masked"
+        light = f"faint: {first} k and v from the cache"
+        cached = light if first else "pink: weights; grey: masked"
         axes.text(0, last - first + 2.5, f"new: {last - first} {nouns}\n{cached}", va="top")
     return figure
 
@@ -38,19 +40,16 @@ def draw_prefill_and_decode(prompt_len: int = 4, seq_len: int = 6) -> Figure:
 def draw_work_per_token(recompute: Sequence[int], cached: Sequence[int]) -> Figure:
     """Counted operations for each next token: two lists from flops_per_token."""
     num_tokens = len(cached)
-    figure, axes = style.new_figure(
-        f"At token {num_tokens}, recomputing does {recompute[-1] / cached[-1]:.0f} times "
-        "the work of the cache",
-        2.6,
-    )
-    lines = ((recompute, "everything again", style.QUIET), (cached, "with the cache", style.INK))
+    title = f"At token {num_tokens}, recomputing is {recompute[-1] / cached[-1]:.0f} times the work"
+    figure, axes = style.new_figure(title, 2.6)
+    lines = ((recompute, "recomputing", style.QUIET), (cached, "with the cache", style.INK))
     for counts, name, color in lines:
         millions = [count / 1e6 for count in counts]
         label_line(axes, range(1, num_tokens + 1), millions, name, color)
     _scales(axes, [2**power for power in range(num_tokens.bit_length())])
     axes.set_xlim(0.95, num_tokens * 2.6)
     axes.set_xlabel("tokens in the sequence")
-    axes.set_ylabel("million operations\nfor the next token")
+    axes.set_ylabel("million operations\nper new token")
     return figure
 
 

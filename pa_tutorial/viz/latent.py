@@ -12,15 +12,15 @@ BOX = {"boxstyle": "round,pad=0.02,rounding_size=0.08", "linewidth": 0.8, "edgec
 EXPANDED = (
     # column, row, words, colour: per sequence of T tokens
     (0, 0, "rows of the cache\nT × (512 + 64)", LATENT),
-    (1, -0.6, "K = latents · w_k, beside\nthe position piece\nT × 128 × (128 + 64)", style.K),
+    (1, -0.6, "K = [latents · w_k,\nposition piece]\nT × 128 × (128 + 64)", style.K),
     (1, 0.6, "V = latents · w_v\nT × 128 × 128", style.V),
-    (2, 0, "attention\nevery head its own\nK and V", style.EMPTY),
+    (2, 0, "attention\neach head has\nits own K and V", style.EMPTY),
     (3, 0, "out\n128 × 128", style.OUT),
     (2, -1.3, "q\n128 × 192", style.Q),
 )
 ABSORBED = (
     (0, 0, "rows of the cache\nT × (512 + 64)", LATENT),
-    (2, 0, "attention\nall heads the same\nrows, K and V alike", style.EMPTY),
+    (2, 0, "attention\nall heads read the\nsame rows as K and V", style.EMPTY),
     (3, 0, "out = w_v · weighted\nmean of the latents\n128 × 128", style.OUT),
     (1, -1.3, "q\n128 × 192", style.Q),
     (2, -1.3, "q · w_k\n128 × (512 + 64)", style.Q),
@@ -36,7 +36,7 @@ WIDE, HIGH = 0.8, 0.72
 def draw_two_ways() -> Figure:
     """DeepSeek-V3, one sequence of T tokens: the intermediates on the way to the output."""
     title = (
-        "Expanded makes K and V of every token and head; absorbed changes one query and one output"
+        "Expanded, K and V are computed for every token and head; absorbed, only q and out change"
     )
     figure, (above, below) = style.new_figure(title, 4.6, nrows=2, height_ratios=(2.8, 2.2))
     for axes, name, boxes, arrows, end in (
@@ -55,7 +55,7 @@ def draw_two_ways() -> Figure:
 def _draw_box(axes: Axes, column: float, row: float, words: str, color: str) -> None:
     corner = column - WIDE / 2, row - HIGH / 2
     add(axes, FancyBboxPatch(corner, WIDE, HIGH, facecolor=style.lighter(color), **BOX))
-    write(axes, column, row, words, size=8)
+    write(axes, column, row, words, size=8.5)
 
 
 def _draw_step(axes: Axes, tail: tuple[float, float], head: tuple[float, float]) -> None:

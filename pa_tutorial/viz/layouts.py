@@ -101,8 +101,8 @@ def draw_slot_write(written: SlotWrite, followed: int) -> Figure:
     pieces, num_rows = layout.head_size // layout.x, len(written.rows)
     slot = written.slots[written.rows.index(followed)]
     figure, axes = style.new_figure(
-        f"Slot {slot} is offset {slot % size} of block {slot // size}: there K of token {followed} "
-        f"lies in {num_pieces(written.k_cache[slot // size], followed)} pieces, its V in "
+        f"Slot {slot} is offset {slot % size} of block {slot // size}; there, token {followed}'s K "
+        f"is stored in {num_pieces(written.k_cache[slot // size], followed)} pieces and its V in "
         f"{num_pieces(written.v_cache[slot // size], followed)}",
         4.3,
     )
@@ -117,11 +117,11 @@ def draw_slot_write(written: SlotWrite, followed: int) -> Figure:
             (0, index * (pieces + 1.6), written.k_cache, size * layout.x),
             (v_x + index * (size + 1), 0, written.v_cache, size),
         ):
-            axes.text(x, y + down - 0.5, f"block {block}", va="center", size=8)
+            axes.text(x, y + down - 0.5, f"block {block}", va="center")
             memory = cache[block].flatten().reshape(-1, columns).tolist()
             _draw_numbers(axes, x, y + down, memory, written, followed)
     k_end = y + len(blocks) * (pieces + 1.6)
-    words = f"{followed}.1: token {followed}, element 1 · light: was there before"
+    words = f"{followed}.1: token {followed}, element 1 · faint: written earlier"
     note(axes, 0, k_end - 0.6, words, "left")
     return figure
 
@@ -158,7 +158,7 @@ def _draw_numbers(
             pale = style.lighter(color, 0.4 if token in written.rows else 0.8)
             face = color if token == followed else pale
             cell(axes, x, y, face)
-            write(axes, x + 0.5, y + 0.53, f"{token}.{dim}", color=style.ink_on(face), size=7)
+            write(axes, x + 0.5, y + 0.53, f"{token}.{dim}", color=style.ink_on(face), size=8.5)
             if token == followed:
                 frame(axes, x, y, 1, 1, zorder=3)
 
@@ -195,9 +195,9 @@ def draw_neighbours(vllm: VllmLayout, plain: PlainLayout) -> Figure:
         2.7,
     )
     size = vllm.head_size * vllm.block_size * itemsize
-    text = f"K: {len(tokens)} threads, each reads {vllm.x} elements of another token"
+    text = f"K: {len(tokens)} threads, each reading {vllm.x} elements of a different token"
     _draw_read(axes, 0, size, text, k_runs, [plural(n, "sector") for n in k_sectors], style.K)
-    text = f"V: one thread reads one element of {len(tokens)} tokens"
+    text = f"V: one thread, reading one element of {len(tokens)} tokens"
     loads = [plural(count, "load") for count in v_loads]
     _draw_read(axes, 3.3, size, text, v_runs, loads, style.V)
     axes.set_xlim(-2, size * 1.27)

@@ -10,7 +10,7 @@ from torch import Tensor
 from pa_tutorial.distributed.context import deal_out
 from pa_tutorial.distributed.heads import heads_of
 from pa_tutorial.viz import style
-from pa_tutorial.viz.drawing import SMALL, board, cell, note, write
+from pa_tutorial.viz.drawing import board, cell, note, write
 from pa_tutorial.walk.cases import WORKED_EXAMPLE
 from pa_tutorial.walk.problem import DecodeProblem
 
@@ -64,9 +64,9 @@ def _draw_pool(axes: Axes, y: int, pool: Pool) -> None:
     write(axes, 0, y - 1.25, title, "left", weight="bold")
     written = ~pool.v_cache.isnan().all(dim=3).all(dim=2)  # NaN: no token is there
     for block in range(len(written)):
-        note(axes, block + 0.5, y - 0.4, block, size=SMALL)
+        note(axes, block + 0.5, y - 0.4, block)
     for row, head in enumerate(pool.heads):
-        note(axes, -0.25, y + row + 0.5, f"head {head}", "right", size=SMALL)
+        note(axes, -0.25, y + row + 0.5, f"head {head}", "right")
         for block, here in enumerate(written[:, row]):
             cell(axes, block, y + row, SEQUENCE, pool.names[block] if here else "", not here)
 
@@ -87,15 +87,12 @@ def _draw_cut(title: str, whole: Pool, pools: Sequence[Pool]) -> Figure:
 @style.styled
 def draw_heads(problem: DecodeProblem = FOUR_BLOCKS, num_ranks: int = 2) -> Figure:
     """The cache of one device, and the caches of ranks with some heads of every block."""
-    title = f"Cut by heads: {num_ranks} ranks share one block table, and each has its own heads"
+    title = f"Split by heads: {num_ranks} ranks use the same block table, each for its own heads"
     return _draw_cut(title, whole_pool(problem), pools_by_heads(problem, num_ranks))
 
 
 @style.styled
 def draw_blocks(problem: DecodeProblem = FOUR_BLOCKS, num_ranks: int = 2) -> Figure:
     """The cache of one device, and the caches of ranks with some blocks and all heads."""
-    title = (
-        f"Dealt out by blocks: {num_ranks} ranks have all heads, and each has a block table of "
-        "its own"
-    )
+    title = f"Split by blocks: {num_ranks} ranks have all heads, each with its own block table"
     return _draw_cut(title, whole_pool(problem), pools_by_blocks(problem, num_ranks))

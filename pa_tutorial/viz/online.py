@@ -17,10 +17,7 @@ from pa_tutorial.viz.drawing import add, arrow, board, box, note, plate, write
 def draw_trail(scores: Sequence[float], parts: Sequence[Part]) -> Figure:
     """m, l and the first element of acc after 0, 1, 2, … tokens."""
     new_maximum = [j for j, score in enumerate(scores) if score > parts[j].m][1:]
-    title = (
-        f"At tokens {' and '.join(str(j) for j in new_maximum)} a new maximum comes: "
-        "the old sums must be multiplied"
-    )
+    title = f"Tokens {' and '.join(map(str, new_maximum))} raise the maximum, so older sums shrink"
     figure, (top, middle, bottom) = style.new_figure(title, 4.6, nrows=3, sharex=True)
     tokens, end, last = range(len(scores)), len(scores) - 0.3, parts[-1]
     top.bar(tokens, scores, width=0.6, color=style.LOGITS)
@@ -56,7 +53,7 @@ def _draw_sums(axes: Axes, parts: Sequence[Part]) -> None:
     added = [after.l - old for after, old in zip(parts[1:], kept, strict=True)]
     axes.bar(range(len(kept)), kept, width=0.6, color=style.lighter(style.QUIET, 0.5))
     axes.bar(range(len(kept)), added, width=0.6, bottom=kept, color=style.INK)
-    words = "grey: old sum × factor\nblack: what is added to it"
+    words = "grey: old sum × factor\ntop: what is added to it"
     axes.text(0.62, parts[-1].l, words, va="top")
     axes.set_ylabel("sum")
 
@@ -64,7 +61,7 @@ def _draw_sums(axes: Axes, parts: Sequence[Part]) -> None:
 @style.styled
 def draw_merge(scores: Sequence[float], parts: Sequence[Part], whole: Part, cut: int) -> Figure:
     """The tokens split in two, the part of each half, and the part of all tokens."""
-    title = "Each piece is attended alone; to merge the parts, each is multiplied by its factor"
+    title = "Each part is computed on its own; to merge them, each is multiplied by its factor"
     figure, axes = style.new_figure(title, 3.7)
     width = 1.35 * len(scores) + 1.2
     board(axes, width, 7.4, -0.2, -0.9)
@@ -74,8 +71,8 @@ def draw_merge(scores: Sequence[float], parts: Sequence[Part], whole: Part, cut:
         for j in range(start, end):
             left = x + 1.35 * (j - start)
             shade = style.lighter(style.LOGITS, 0.5)
-            box(axes, left, 0, 1.3, 1, shade, f"{scores[j]:.2f}", 7.5, edgecolor="none")
-            note(axes, left + 0.65, -0.4, j, size=7.5)
+            box(axes, left, 0, 1.3, 1, shade, f"{scores[j]:.2f}", edgecolor="none")
+            note(axes, left + 0.65, -0.4, j)
         middle = x + 1.35 * (end - start) / 2
         middles.append(min(middle, width - 3.6))
         _draw_part(axes, middles[-1], 2.1, parts[index], f"part of tokens {start} to {end - 1}")
@@ -96,6 +93,6 @@ def _draw_part(axes: Axes, center: float, y: float, part: Part, caption: str) ->
     form |= {"facecolor": style.EMPTY, "edgecolor": style.INK}
     add(axes, FancyBboxPatch((center - 3.4, y), 6.8, 1.9, **form))
     acc = ", ".join(f"{x:.2f}" for x in part.acc)
-    write(axes, center, y + 0.5, caption, weight="bold", size=8)
+    write(axes, center, y + 0.5, caption, weight="bold")
     write(axes, center, y + 1.0, f"m {part.m:.2f}    l {part.l:.2f}")
     write(axes, center, y + 1.5, f"acc {acc}, …")

@@ -27,7 +27,7 @@ def draw_stream(inputs: DecodeStep, trail: Sequence[tuple[Tensor, Tensor]]) -> F
     gap, row_height = 1.4, 3.4
     width = 1.6 + len(trail) * (block_size + gap)
     height = 1.0 + len(tables) * row_height
-    title = "One block of each sequence at a time, as its table says; m and l after each"
+    title = "Each step reads one block per sequence, through its table, and updates m and l"
     figure, axes = style.new_figure(title, 0.4 + height * (style.WIDTH - 0.2) / width)
     board(axes, width, height, square=True)
     for block_idx, (m, l) in enumerate(trail):
@@ -41,7 +41,7 @@ def draw_stream(inputs: DecodeStep, trail: Sequence[tuple[Tensor, Tensor]]) -> F
             _draw_read(axes, x, y, owners, here, v_tokens[number])
             words = f"block {number}" if here else "pad: block 0, masked"
             words += f"\nm {m[sequence]:.2f}  l {l[sequence]:.2f}"
-            axes.text(x, y + 1.5, words, va="top", fontsize=8)
+            axes.text(x, y + 1.5, words, va="top")
     for sequence in range(len(tables)):
         write(axes, 0.5, 1.5 + sequence * row_height, "ab"[sequence], weight="bold")
     return figure
@@ -61,5 +61,5 @@ def _draw_read(
             cell(axes, x + offset, y, style.EMPTY, unused=True)
             words, color = ("NaN", style.NAN) if value.isnan().any() else ("old", style.INK)
             place = x + offset + 0.5, y + 0.5
-            write(axes, *place, words, size=6, color=color, bbox=plate(0.3))
+            write(axes, *place, words, size=8.5, color=color, bbox=plate(0.3))
     frame(axes, x, y, len(values), 1, linewidth=0.8)

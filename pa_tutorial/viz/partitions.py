@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -90,8 +91,8 @@ def draw_idle(batches: Sequence[Sequence[int]], num_heads: int) -> Figure:
         for lens in batches
     ]
     v1, v2 = (count - len({piece.multiprocessor for piece in pieces}) for pieces in found[0])
-    title = f"One sequence: v1 leaves {v1} of {count} multiprocessors idle, v2 "
-    title += f"leaves {v2}" if v2 else "has work for all"
+    title = f"With one sequence, v1 leaves {v1} of {count} multiprocessors idle; v2 "
+    title += f"leaves {v2}" if v2 else "has work for all of them"
     height, shared = 1.0 + 1.75 * len(batches), {"sharex": True, "sharey": True}
     figure, panels = style.new_figure(title, height, 2, len(batches), squeeze=False, **shared)
     for row, (lens, pair) in enumerate(zip(batches, found, strict=True)):
@@ -128,12 +129,19 @@ def _draw_pieces(axes: Axes, pieces: Sequence[Piece], count: int) -> None:
 
 @style.styled
 def draw_split(problem: DecodeProblem, partition_size: int, head: int = 0) -> Figure:
-    """One head of a sequence: what each partition computes and stores, compared with v1."""
-    (left, report), whole = run_v2(problem, partition_size), run_v1(problem, head)
+    """One head of a sequence: what each partition computes and leaves, and how it is merged."""
+    left, report = run_v2(problem, partition_size)
+    left.reduce.simulate()
+    whole = run_v1(problem, head).prepared.out[0, head]
+    assert torch.allclose(left.out[0, head], whole, atol=1e-3), "v2 has v1's output"
+    largest, sums, outs = (t[0, head] for t in (left.max_logits, left.exp_sums, left.tmp_out))
+    factors = torch.exp(largest - largest.max())
+    total = float((factors * sums).sum())
     seq_len = problem.seq_lens[0]
     starts = range(0, seq_len, partition_size)
-    title = f"Each of {len(starts)} partitions leaves a maximum, a sum and an output of its own"
-    figure, axes = style.new_figure(title, 3.4)
+    times = " and ".join(f"{factor:.2f}" for factor in factors.tolist())
+    title = f"Rescaled by {times}, the partitions add up to v1's sum, {total:.3f}, and its output"
+    figure, axes = style.new_figure(title, 4.3)
     corner = 0.0
     for partition, start in enumerate(starts):
         tokens = range(start, min(start + partition_size, seq_len))
@@ -142,15 +150,18 @@ def draw_split(problem: DecodeProblem, partition_size: int, head: int = 0) -> Fi
         name = f"partition {partition}"
         name += f", {len(shown)} of its {len(tokens)} tokens" * (len(shown) < len(tokens))
         _tokens(axes, corner, name, shown + start, [line[shown] for line in lines])
-        numbers = (t[0, head, partition] for t in (left.max_logits, left.exp_sums, left.tmp_out))
-        _leaves(axes, corner, "leaves:", *numbers)
+        most, factor, part = largest[partition], factors[partition], sums[partition]
+        write(axes, corner + SHOWN / 2, 5.5, "leaves:")
+        _leaves(axes, corner, 6, f"{most:.3f}", f"{part:.3f}", outs[partition])
+        out = outs[partition] * factor * part / total
+        _leaves(axes, corner, 9.5, f"× {factor:.2f}", f"{factor * part:.3f}", out)
         corner += max(len(shown), SHOWN) + 0.5
-    numbers = whole.snapshot(SCORES_DONE)["qk_max"][0], whole.snapshot(SUM_DONE)["exp_sum"][0]
-    _leaves(axes, corner, "v1 (notebook 11):", *numbers, whole.prepared.out[0, head])
-    names = ("", "token", "qk", "exp(qk - max)", "weight", "", "maximum", "exp_sum", "output")
-    for y, name in enumerate(names):
-        note(axes, -0.2, y + 0.5, name, "right")
-    board(axes, corner + SHOWN, len(names))
+    write(axes, corner + SHOWN / 2, 9, "together:")
+    _leaves(axes, corner, 9.5, f"M = {largest.max():.3f}", f"{total:.3f}", left.out[0, head])
+    before = ("", "token", "qk", "exp(qk - max)", "weight", "", "maximum", "exp_sum", "output")
+    for y, name in enumerate((*before, "exp(maximum - M)", "r", "output · r / sum of r")):
+        note(axes, -0.2, y + 0.5 + 0.5 * (y >= len(before)), name, "right")
+    board(axes, corner + SHOWN, 12.6)
     return figure
 
 
@@ -171,13 +182,11 @@ def _tokens(axes: Axes, x: float, name: str, tokens: np.ndarray, lines: list[np.
             box(axes, x + place, number + 2, 1, 1, shade, f"{values[place]:.2f}", SMALL)
 
 
-def _leaves(axes: Axes, x: float, title: str, largest: object, total: object, out: object) -> None:
-    """Three lines: maximum, sum, the first numbers of an output."""
-    write(axes, x + SHOWN / 2, 5.5, title)
-    for y, number, amount in ((6, largest, 0.75), (7, total, 0.375)):
-        shade = style.lighter(style.LOGITS, amount)
-        box(axes, x, y, SHOWN, 1, shade, f"{float(number):.3f}", SMALL)
-    cells(axes, x, 8, [f"{float(number):.2f}" for number in out[:SHOWN]], style.OUT, SMALL)
+def _leaves(axes: Axes, x: float, y: float, first: str, second: str, out: torch.Tensor) -> None:
+    """Three lines: two numbers, and the first elements of an output."""
+    for line, text, amount in ((0, first, 0.75), (1, second, 0.375)):
+        box(axes, x, y + line, SHOWN, 1, style.lighter(style.LOGITS, amount), text, SMALL)
+    cells(axes, x, y + 2, [f"{float(number):.2f}" for number in out[:SHOWN]], style.OUT, SMALL)
 
 
 def tokens_of_thread_blocks(trace: Trace) -> np.ndarray:
@@ -199,8 +208,8 @@ def draw_mixed(problem: DecodeProblem, partition_size: int) -> Figure:
     found = tokens_of_thread_blocks(run_v2(problem, partition_size)[1].trace)
     num_seqs, num_partitions = found.shape
     figure, axes = style.new_figure(
-        f"{(found == 0).sum()} of {found.size} thread blocks of each head return at once: "
-        "the grid is for the longest sequence",
+        f"{(found == 0).sum()} of {found.size} thread blocks of each head return at once, "
+        "because the grid fits the longest sequence",
         0.75 + 0.4 * num_seqs,
     )
     board(axes, num_partitions, num_seqs, -1.9, -0.7)

@@ -32,8 +32,8 @@ def draw_blocks_of_warps(run: Run) -> Figure:
     table = [number for number in table if number in used]
     readers = {b: np.unique(reads.records.warp[physical == b]).tolist() for b in used}
     figure, axes = style.new_figure(
-        f"Warp w takes the blocks w, w + {geometry.NUM_WARPS}, …; "
-        f"in a block, each group of {geometry.THREAD_GROUP_SIZE} threads takes a token",
+        f"Warp w takes blocks w, w + {geometry.NUM_WARPS}, …, "
+        f"and in a block each group of {geometry.THREAD_GROUP_SIZE} threads takes a token",
         2.4,
     )
     board(axes, len(table), geometry.NUM_WARPS + 3.4, top=-0.8)
@@ -65,16 +65,16 @@ def _tokens_of_block(axes: Axes, run: Run, block: int, width: float, y: float) -
 
 
 def key_terms(run: Run, thread: int, block: int, j: int) -> dict[str, int]:
-    """The terms of the offset of vec j of a thread, in elements, by their names in the kernel."""
+    """The terms of the offset of vec j of a thread, in elements, as notebook 10 writes them."""
     g = run.geometry
     physical_block_offset = thread // g.THREAD_GROUP_SIZE % g.BLOCK_SIZE
     vec = (thread % g.THREAD_GROUP_SIZE + j * g.THREAD_GROUP_SIZE) * g.VEC_SIZE
     return {
-        "physical_block_number * kv_block_stride": block * run["kv_block_stride"],
-        "kv_head_idx * kv_head_stride": run.kv_head * run["kv_head_stride"],
-        "physical_block_offset * X": physical_block_offset * g.X,
-        "offset1 * BLOCK_SIZE * X": vec // g.X * g.BLOCK_SIZE * g.X,
-        "offset2": vec % g.X,
+        "block * of_block": block * run["kv_block_stride"],
+        "kv_head_idx * of_head": run.kv_head * run["kv_head_stride"],
+        "token * of_token": physical_block_offset * g.X,
+        "element // X * of_piece": vec // g.X * g.BLOCK_SIZE * g.X,
+        "element % X": vec % g.X,
     }
 
 
@@ -94,8 +94,8 @@ def draw_key_address(run: Run, thread: int, block: int) -> Figure:
     last = len(offsets) - 1
     terms = key_terms(run, thread, block, last)
     figure, axes = style.new_figure(
-        f"Thread {thread} reads its vec j = {last} at element {offsets[last]} of k_cache: "
-        "a sum of five terms",
+        f"Five terms add up to element {offsets[last]} of k_cache, "
+        f"where thread {thread} reads its vec j = {last}",
         3.2 + 0.22 * g.HEAD_SIZE // g.X,
     )
     columns, top = g.BLOCK_SIZE * g.X // g.VEC_SIZE, 6.4
@@ -225,8 +225,8 @@ def draw_query_banks(geometry: Geometry) -> Figure:
         axes.set_title(f"q_vecs {words}: {count}", weight="normal")
         _banks_of_rows(axes, first, geometry, padding)
     figure.suptitle(
-        f"The {rows} shares in q_vecs begin in one bank: {wavefronts[0]} wavefronts for a read. "
-        f"One vec of padding: {wavefronts[1]}",
+        f"The {rows} shares begin in one bank, so a read takes {wavefronts[0]} wavefronts; "
+        f"a vec of padding makes it {wavefronts[1]}",
         **style.TITLE,
     )
     return figure
@@ -294,11 +294,12 @@ def draw_qk(snapshot: Snapshot, group: int, scale: float) -> Figure:
     size, num_vecs, vec_size = k_vecs.shape
     sums, qk = partial_sums(snapshot, group), of_group(snapshot, "qk", group)
     if np.allclose(qk, sums[-1], rtol=1e-4, atol=1e-5):
-        title = f"{size} threads share one key token: {num_vecs * vec_size} products each, "
-        title += f"{plural(len(sums) - 1, 'shuffle')}, and all of them have its score "
+        shuffles = plural(len(sums) - 1, "shuffle")
+        title = f"After {num_vecs * vec_size} products each and {shuffles}, "
+        title += f"all {size} threads of a group have their token's score, "
         if size == 1:
-            title = f"1 thread has one key token: {vec_size * num_vecs} products, no shuffle, "
-            title += "and its score is "
+            title = f"After {vec_size * num_vecs} products and no shuffle, "
+            title += "one thread has its token's score, "
         title += f"{scale * qk[0]:.3f}"
     else:
         found = ", ".join(f"{score:.3f}" for score in scale * qk)

@@ -39,59 +39,37 @@ def weights_read(run: Run, block: int, lane: int) -> list[int]:
 
 @style.styled
 def draw_value_rows(run: Run, block: int, lane: int) -> Figure:
-    """One block: the weights that a lane reads, the lane of each vec of V, and a lane's rows."""
+    """One block: above, the weights that a lane reads; below, its first two rows of V and its last,
+    each with the row after it."""
     g, reads = run.geometry, values_of_block(run, block)
     rows, vecs = reads.the_array().indices(reads.records.address)
-    places = zip(rows.tolist(), vecs.tolist(), strict=True)
-    owner: dict[tuple[int, int], int] = {}
-    for place, one in zip(places, reads.records.lane.tolist(), strict=True):
-        owner.setdefault(place, one)
-    mine = sorted(line for (line, _), one in owner.items() if one == lane)
-    tokens = g.value_tokens(lane)
-    figure, (above, axes) = style.new_figure(
-        f"Lane {lane} reads the rows {mine[0]}, {mine[1]}, …, {mine[-1]} of V, the tokens "
-        f"{tokens[0]} to {tokens[-1]} of each: {len(mine)} accs",
-        5.2,
-        nrows=2,
-        height_ratios=(1, g.NUM_ROWS_PER_ITER + 3),
-    )
-    _draw_weights(above, run, block, lane)
-    wide, turns = g.NUM_V_VECS_PER_ROW, g.NUM_ROWS_PER_THREAD
-    board(axes, turns * (wide + GAP), g.NUM_ROWS_PER_ITER + 1.1, top=-2)
-    for (line, vec), one in owner.items():
-        turn, within = divmod(line, g.NUM_ROWS_PER_ITER)
-        shade = style.V if one == lane else style.lighter(style.V, 0.72 + 0.12 * (one % 2))
-        cell(axes, turn * (wide + GAP) + vec, within, shade, one)
-    for turn in range(turns):
-        middle = turn * (wide + GAP) + wide / 2
-        first = turn * g.NUM_ROWS_PER_ITER
-        write(axes, middle, -1.4, f"accs[{turn}]")
-        note(axes, middle, -0.5, span(range(g.HEAD_SIZE)[first : first + g.NUM_ROWS_PER_ITER]))
-    below = g.NUM_ROWS_PER_ITER + 0.6
-    for vec in range(wide if wide <= 2 else 0):
-        first = vec * g.V_VEC_SIZE
-        note(axes, vec + 0.5, below, f"{first}–{first + g.V_VEC_SIZE - 1}")
-    note(axes, -0.15, below, "tokens", "right")
-    note(axes, wide + GAP, below, "a number is a lane", "left")
-    note(axes, -0.15, -0.5, "rows", "right")
-    for within in range(0, g.NUM_ROWS_PER_ITER, 5):
-        note(axes, -0.15, within + 0.5, f"+{within}", "right")
-    return figure
-
-
-def _draw_weights(axes: Axes, run: Run, block: int, lane: int) -> None:
-    """The weights of the tokens of a block; dark: those that the lane reads."""
-    tokens, size = weights_read(run, block, lane), run.geometry.BLOCK_SIZE
-    axes.set_title(
-        f"logits_vec of lane {lane}: the weights of tokens {tokens[0]} to {tokens[-1]}; "
-        "a number is a token of the block",
-        weight="normal",
-    )
-    room = run.geometry.NUM_ROWS_PER_THREAD * (run.geometry.NUM_V_VECS_PER_ROW + GAP)
-    board(axes, size * room / (room - GAP), 1)  # as wide as the rows of V below
-    for token in range(size):
+    lanes = reads.records.lane.tolist()
+    owner = dict(zip(zip(rows.tolist(), vecs.tolist(), strict=True), lanes, strict=True))
+    mine = sorted(row for (row, _), one in owner.items() if one == lane)
+    tokens = weights_read(run, block, lane)
+    title = f"Lane {lane} takes tokens {tokens[0]} to {tokens[-1]} of every "
+    title += f"{g.NUM_ROWS_PER_ITER}th row of V, and has {len(mine)} sums in its accs"
+    figure, axes = style.new_figure(title, 3.4)
+    for token in range(g.BLOCK_SIZE):
         shade = style.LOGITS if token in tokens else style.lighter(style.LOGITS, 0.75)
         cell(axes, token, 0, shade, token)
+    note(axes, -0.2, 0.5, "weight of token", "right")
+    y = 1.5
+    for turn in (0, 1, len(mine) - 1):
+        if turn == len(mine) - 1:
+            note(axes, g.BLOCK_SIZE / 2, y - 0.15, "…", weight="bold")
+            y += 0.3
+        write(axes, g.BLOCK_SIZE + 0.3, y + 0.5, f"accs[{turn}]", "left")
+        for row in (mine[turn], mine[turn] + 1):
+            note(axes, -0.2, y + 0.5, f"row {row}", "right")
+            for vec in range(g.NUM_V_VECS_PER_ROW):
+                one, wide = owner[row, vec], g.V_VEC_SIZE
+                shade = style.V if one == lane else style.lighter(style.V, 0.75)
+                box(axes, vec * wide, y, wide, 1, shade, f"lane {one}", linewidth=1.2)
+            y += 1
+        y += 0.5
+    board(axes, g.BLOCK_SIZE + 2, y)
+    return figure
 
 
 def draw_reference_value_rows() -> Figure:
@@ -134,7 +112,8 @@ def draw_whole_kernel(run: Run) -> Figure:
     qk_max = float(run.snapshot(SCORES_DONE)["qk_max"][0])
     exp_sum = float(run.snapshot(SUM_DONE)["exp_sum"][0])
     accs = run.snapshot(ROWS_DONE)["accs"]
-    title = f"One head from its scores to its output: qk_max {qk_max:.3f}, exp_sum {exp_sum:.3f}"
+    title = f"With the maximum {qk_max:.3f} and the sum {exp_sum:.3f}, "
+    title += f"{seq_len} scores become weights, and the weights an output"
     figure, axes = style.new_figure(title, 3.9)
     _blocks_and_warps(axes, run, seq_len)
     threads = threads_of_scores(run)
@@ -183,10 +162,9 @@ def _values_and_output(axes: Axes, run: Run, accs: np.ndarray, seq_len: int, y: 
     warps = range(min(g.NUM_WARPS, -(-seq_len // g.BLOCK_SIZE)))
     for number, name in enumerate([*(f"warp {warp}" for warp in warps), "out"]):
         note(axes, seq_len + 0.6 + 1.7 * number + 0.75, y - 0.45, name)
-    note(axes, -0.15, y - 0.45, "V", "right")
     for line in range(ROWS):
         texts = [f"{value_of(run, token, line) + 0.0:.2f}" for token in range(seq_len)]
-        _line(axes, y + line, f"row {line}", texts, style.lighter(style.V, 0.5))
+        _line(axes, y + line, f"V, row {line}", texts, style.lighter(style.V, 0.5))
         lane = next(one for one in range(WARP_SIZE) if line in g.value_rows(one))
         place = g.value_rows(lane).index(line)
         sums = [float(accs[warp * WARP_SIZE + lane, place]) for warp in warps]

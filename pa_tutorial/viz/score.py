@@ -32,10 +32,7 @@ COLUMNS = (
     "registers (sm_90)",
 )
 TITLE = "One decode step: 1,000 tokens, float16, 2 query heads of 128 on 1 KV head, blocks of 16"
-NOTE = (
-    "Counts are those of all thread blocks; "
-    "instructions: what touches global or shared memory, shuffles or waits."
-)
+NOTE = "Counts are over all thread blocks; instructions: memory accesses, shuffles and barriers."
 
 
 def score(

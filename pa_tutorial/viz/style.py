@@ -29,7 +29,7 @@ EMPTY = "#F2F2F2"
 # A sequence keeps its hue in all figures. The hues are alternately darker and lighter than the
 # tensors' colours, so no sequence looks like a tensor, even in grey or to a colour-blind reader.
 SEQUENCES = ("#332288", "#CFE08A", "#4D5A2A", "#E3C9B0", "#661100", "#882255")
-UNUSED_HATCH = "////"
+UNUSED_HATCH = "////"  # means unused, in every figure, and nothing else
 
 SVG, PNG = "image/svg+xml", "image/png"
 # Coordinates get two digits: 1/7,200 inch is precise enough and saves a third of the space.
@@ -40,7 +40,7 @@ TITLE = {"x": 0.01, "ha": "left", "weight": "bold", "size": 9}
 
 RC = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same glyphs everywhere
-    **dict.fromkeys(("font.size", "axes.titlesize", "axes.labelsize"), 9),
+    **dict.fromkeys(("font.size", "axes.titlesize", "axes.labelsize", "figure.labelsize"), 9),
     **dict.fromkeys(("xtick.labelsize", "ytick.labelsize"), 9),
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",

@@ -101,13 +101,14 @@ def finding_of(task: Task, name: str, run: Run) -> str:
     if run.findings or run.error:
         return run.error or str(run.findings[0]).splitlines()[0]
     if np.isnan(run.out).all():
-        return f"{name}: nothing written yet. Dotted: what should happen"
+        return f"{name} has written nothing yet; the dotted lines show what should happen"
     if num_wrong := int(wrong(task, run).sum()):
-        return f"{name}: {num_wrong} of {plural(run.out.size, 'element')} of out wrong or missing"
+        count = plural(run.out.size, "element")
+        return f"{name}: {num_wrong} of {count} of out are wrong or missing"
     loads, stores = ([a.kind for a in run.accesses].count(kind) for kind in ("read", "write"))
     threads = len({(a.block, a.thread) for a in run.accesses if a.array})
-    counts = plural(threads, "thread"), plural(loads, "load"), plural(stores, "store")
-    return f"{name}: {', '.join(counts)}"
+    counts = f"{plural(loads, 'load')} and {plural(stores, 'store')}"
+    return f"{name} takes {plural(threads, 'thread')}, {counts}"
 
 
 def wrong(task: Task, run: Run) -> np.ndarray:
@@ -205,10 +206,13 @@ class Picture:
                 box(self.axes, left + 0.05, y, 0.9, 1, color, thread, SMALL)
                 self.threads[here] = left + 0.5
             x += head + count + GAP
-        if any((a.layer, a.kind) == (layer - 1, "barrier") for a in self.run.accesses):
-            ends = self.threads[0, 0] - 0.6, self.threads[0, count - 1] + 0.6
-            self.axes.plot(ends, [y - 0.45] * 2, color=style.INK, linewidth=2.5)
-            note(self.axes, ends[1] + 0.2, y - 0.45, "barrier", "left")
+        barriers = [a for a in self.run.accesses if a.kind == "barrier"]
+        met = {a.instruction for a in barriers if a.layer == layer - 1}
+        waiting = np.unique([self.threads[0, a.thread] for a in barriers if a.instruction in met])
+        if waiting.size:
+            ys = np.full(waiting.shape, y - 0.45)
+            self.axes.hlines(ys, waiting - 0.6, waiting + 0.6, style.INK, linewidth=2.5)
+            note(self.axes, self.threads[0, count - 1] + 0.8, y - 0.45, "barrier", "left")
 
     def draw_line(self, access: Access, **look: object) -> Place | None:
         """Returns the place of the element; for a read, where it was written last."""

@@ -22,7 +22,7 @@ def draw_tile(offset: Tensor, is_kv: Tensor, k_cache: Tensor) -> Figure:
     tile_size, width = offset.shape
     num_tokens, used = int(is_kv[:, 0].sum()), int(is_kv[0].sum())
     figure, axes = style.new_figure(
-        f"Of a tile of {tile_size} × {width}, {is_kv.float().mean():.0%} is loaded: "
+        f"Only {is_kv.float().mean():.0%} of a {tile_size} × {width} tile is loaded: "
         f"{plural(num_tokens, 'token')} with heads of {used}",
         4.2,
     )

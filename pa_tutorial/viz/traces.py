@@ -12,10 +12,13 @@ from pa_tutorial.simt.traffic import SECTOR, global_traffic, units
 from pa_tutorial.viz import style
 from pa_tutorial.viz.drawing import board, box, cell, note, span
 
+SHOWN = 8 * SECTOR  # bytes: the addresses of a whole warp would be too fine to see
+
 
 @style.styled
 def draw_walk(traces: Mapping[str, Trace], title: str) -> Figure:
-    """The addresses of a warp: a line per transaction, a column per byte of the array.
+    """The addresses of a warp: a line per transaction, a column per byte of the array, for as many
+    bytes as eight sectors have.
 
     traces  heading -> accesses to one array by one warp; one panel each
     """
@@ -37,18 +40,20 @@ def _walk(axes: Axes, trace: Trace) -> None:
     _, transaction = np.unique(records.instruction, return_inverse=True)
     record, sector = units(records, SECTOR)
     first = sector * SECTOR - array.address
+    low, high = int(first.min()), min(int(first.max()) + SECTOR, int(first.min()) + SHOWN)
     for row, x in sorted({*zip(transaction[record].tolist(), first.tolist(), strict=True)}):
-        box(axes, x, row + 0.1, SECTOR, 0.8, style.lighter(style.K))
+        if x < high:
+            box(axes, x, row + 0.1, SECTOR, 0.8, style.lighter(style.K))
     begin = (records.address - array.address).tolist()
     wanted = {*zip(transaction.tolist(), begin, records.num_bytes.tolist(), strict=True)}
     for row, x, size in sorted(wanted):
-        box(axes, x, row + 0.1, size, 0.8, style.K, edgecolor="none")
-    low, high = int(first.min()), int(first.max()) + SECTOR
+        if x < high:
+            box(axes, x, row + 0.1, size, 0.8, style.K, edgecolor="none")
     axes.set_xlim(low, high)
     axes.set_ylim(int(transaction.max()) + 1.2, -0.2)
     axes.set_xticks(np.linspace(low, high, 5, dtype=int))
     axes.set_yticks([0.5, transaction.max() + 0.5], ["first", "last"])
-    axes.set_xlabel(f"byte of {array.name}; light: sectors that move")
+    axes.set_xlabel(f"first {high - low} bytes of {array.name}; faint: sectors transferred")
 
 
 @style.styled

@@ -15,6 +15,7 @@ from pa_tutorial.viz import style
 from pa_tutorial.viz.drawing import arrow, board, box, cell, note, plural
 
 STEP = 1.9  # distance between lines of lanes
+SHOWN = 8  # lanes, if these add up nothing of the others
 
 
 def summed_lanes(trace: Trace) -> list[dict[int, frozenset[int]]]:
@@ -61,11 +62,13 @@ def draw_reduction(trace: Trace) -> Figure:
     below a lane says how many lanes are in its sum."""
     states = summed_lanes(trace)
     lanes = sorted(states[0])
+    if all(states[-1][lane] <= {*lanes[:SHOWN]} for lane in lanes[:SHOWN]):
+        lanes = lanes[:SHOWN]
     figure, axes = style.new_figure(_finding(states), 0.5 + 0.55 * len(states))
     board(axes, len(lanes) + 0.05, STEP * (len(states) - 1) + 1)
     for number, step in enumerate(_steps(trace.only(kind="shuffle"))):
         ends = STEP * number + 1, STEP * (number + 1)
-        for lane, source in step:
+        for lane, source in (pair for pair in step if pair[0] in lanes):
             xs = lanes.index(source) + 0.5, lanes.index(lane) + 0.5
             arrow(axes, *zip(xs, ends, strict=True))
         for column in range(len(lanes)):  # each lane keeps what it has
@@ -87,7 +90,7 @@ def _finding(states: list[dict[int, frozenset[int]]]) -> str:
     holders = [lane for lane in last if len(last[lane]) == largest]
     who = f"lane {holders[0]}" if len(holders) == 1 else f"{len(holders)} lanes"
     who = "every lane" if len(holders) == len(last) else who
-    return f"{plural(len(states) - 1, 'shuffle')} can bring {who} the sum of {largest} lanes"
+    return f"{plural(len(states) - 1, 'shuffle')} can give {who} the sum of {largest} lanes"
 
 
 @style.styled
@@ -119,7 +122,7 @@ def draw_banks(traces: Mapping[str, Trace], title: str) -> Figure:
         below.set_ylim(0, tallest * 1.05)
         below.set_yticks([0, tallest])
     panels[0][0].set_ylabel(f"row of {NUM_BANKS} words")
-    panels[1][0].set_ylabel("words wanted")
+    panels[1][0].set_ylabel("words")
     return figure
 
 
@@ -167,7 +170,7 @@ def _whole(axes: Axes, gpu: Gpu) -> None:
         box(axes, *corner, wide * 0.82, high * 0.78, face, edgecolor="none")
     _memory_box(axes, 5.5, 1.6, f"L2 cache: {gpu.l2_bytes // MB} MB")
     speed = gpu.dram_bytes_per_second / 1e12
-    text = f"DRAM: {gpu.dram_bytes // GB} GB\nread at {speed:.2f} TB/s, for all together"
+    text = f"DRAM: {gpu.dram_bytes // GB} GB\nread at {speed:.2f} TB/s, shared by all"
     _memory_box(axes, 7.6, 2.2, text)
 
 
@@ -180,12 +183,12 @@ def _multiprocessor(axes: Axes, gpu: Gpu) -> None:
         corner = 0.1 + column * wide, 0.1 + row * 0.62
         face = style.INK if number < warps else style.QUIET
         box(axes, *corner, wide * 0.82, 0.5, face, edgecolor="none")
-    words = f"dark: the {warps} warps of one thread block of {NUM_THREADS} threads"
+    words = f"first column: the {warps} warps of a thread block of {NUM_THREADS} threads"
     note(axes, 0.1, 2.95, words, "left")
     registers = gpu.registers * REGISTER // KB
     text = (
         f"registers: {gpu.registers:,} of {REGISTER} bytes, {registers} KB\n"
-        f"a thread has its own, at most {gpu.max_registers_per_thread}"
+        f"each thread has its own, at most {gpu.max_registers_per_thread}"
     )
     _memory_box(axes, 3.5, 2.6, text)
     text = (

@@ -9,9 +9,11 @@ from matplotlib.figure import Figure
 from pa_tutorial.paging.reservations import Blocks, Contiguous, Request, long_tailed_requests
 from pa_tutorial.paging.waste import NOBODY, Kind, MemoryMap, Simulation, memory_map_at
 from pa_tutorial.viz import style
-from pa_tutorial.viz.drawing import board, box, plate, write
+from pa_tutorial.viz.drawing import arrow, board, box, note, plate, write
 
 PAGES_A_ROW = 32  # in the picture of notebook 00
+TABLE_WIDTH = 11  # left of its pages, in pages
+OTHERS = style.lighter(style.QUIET)
 SLOTS_A_ROW = 16  # if every slot is drawn
 
 KIND_STYLES = {
@@ -29,7 +31,7 @@ def draw_shares(runs: Mapping[str, Simulation]) -> Figure:
     tokens = [run.shares[Kind.TOKENS] for run in runs.values()]
     figure, axes = style.new_figure(
         f"Between {min(tokens):.1%} and {max(tokens):.1%} of the memory holds tokens, "
-        "depending on how it is given out",
+        "depending on how it is allocated",
         0.6 + 0.55 * len(runs),
     )
     for row, run in enumerate(runs.values()):
@@ -58,32 +60,28 @@ def _draw_share(axes: Axes, row: int, left: float, share: float, kind: Kind) -> 
     write(axes, left + share / 2, row, text, color=style.ink_on(color), bbox=behind)
 
 
-def small_memory_maps(step: int) -> dict[str, MemoryMap]:
-    """The requests of notebook 02, 24 times shorter, so that each of 384 slots is visible."""
+@style.styled
+def draw_small_memory_map() -> Figure:
+    """The requests of notebook 02, 24 times shorter, so that each of 384 slots is visible, after
+    30 steps; each request has a hue and a number.
+
+    Full colour: it has a token. Faint: reserved for a token. Hatched: reserved but never used.
+    Blank: free. Dots: free, but the next request doesn't fit into any gap.
+    """
+    step = 30
     requests = [
         Request(-(-request.prompt_len // 24), -(-request.output_len // 24))
         for request in long_tailed_requests(400, seed=0)
     ]
-    return {
+    maps = {
         "the maximum, 96": memory_map_at(step, requests, Contiguous(384, "max", max_len=96)),
         "exact length": memory_map_at(step, requests, Contiguous(384, "oracle", max_len=96)),
         "blocks of 8": memory_map_at(step, requests, Blocks(384, 8)),
     }
-
-
-@style.styled
-def draw_small_memory_map() -> Figure:
-    """The example of notebook 02: every slot after 30 steps; each request has a hue and a number.
-
-    Full colour: it has a token. Light: reserved for a token. Hatched: reserved but never used.
-    White: free. Dots: free, but the next request doesn't fit into any gap.
-    """
-    step = 30
-    maps = small_memory_maps(step)
     fit = [_num_requests(one) for one in maps.values()]
     title = (
         f"After {step} steps, the same memory holds {fit[0]}, {fit[1]} or {fit[2]} requests, "
-        "depending on how it is given out"
+        "depending on how it is allocated"
     )
     num_rows = max(-(-len(one.kinds) // SLOTS_A_ROW) for one in maps.values())
     figure, panels = style.new_figure(title, 1.0 + 0.15 * num_rows, ncols=len(maps))
@@ -93,9 +91,8 @@ def draw_small_memory_map() -> Figure:
         axes.set_title(f"{name}: {count} requests", loc="center", weight="normal")
         board(axes, SLOTS_A_ROW + 0.1, num_rows + 0.1, -0.1, -0.1)
     figure.supxlabel(
-        "full colour: a token · light: a token will come · hatched: held, never used\n"
-        "white: free · dots: free, but the next request fits into no gap",
-        fontsize=9,
+        "full colour: a token · faint: reserved for a token · hatched: reserved, never used\n"
+        "blank: free · dots: free, but no gap is large enough for the next request",
     )
     return figure
 
@@ -104,12 +101,17 @@ def _num_requests(drawn: MemoryMap) -> int:
     return len(set(drawn.owner[drawn.owner != NOBODY].tolist()))
 
 
-def _draw_slots(axes: Axes, kinds: np.ndarray, owner: np.ndarray, row_len: int) -> None:
+def _draw_slots(
+    axes: Axes, kinds: np.ndarray, owner: np.ndarray, row_len: int, followed: int | None = None
+) -> None:
+    """If a request is followed, the others are grey."""
     for slot, (kind, number) in enumerate(zip(kinds.tolist(), owner.tolist(), strict=True)):
         look = dict(KIND_STYLES[Kind(kind)][1])
         if number != NOBODY:
             hue = style.SEQUENCES[number % len(style.SEQUENCES)]
             look["color"] = hue if kind == Kind.TOKENS else style.lighter(hue, 0.6)
+            if followed is not None:
+                look["color"] = style.SEQUENCES[0] if number == followed else OTHERS
         box(axes, slot % row_len, slot // row_len, 1, 1, linewidth=0.4, **look)
 
 
@@ -119,33 +121,49 @@ def _number_runs(axes: Axes, owner: np.ndarray) -> None:
     for slot in starts.tolist():
         if owner[slot] != NOBODY:
             place = slot % SLOTS_A_ROW + 0.2, slot // SLOTS_A_ROW + 0.55
-            write(axes, *place, owner[slot], "left", size=7, bbox=plate(0.5))
+            write(axes, *place, owner[slot], "left", size=8.5, bbox=plate(0.5))
 
 
 @style.styled
 def draw_with_and_without_pages(
     requests: Sequence[Request], reserved: Contiguous, paged: Blocks, step: int
 ) -> Figure:
-    """The same memory after that many steps, reserved and in pages; a square is a page."""
+    """The same memory after that many steps, reserved and in pages; a square is a page.
+
+    On the right we follow the request that has the fewest pages, through its block table.
+    """
     maps = [memory_map_at(step, requests, memory) for memory in (reserved, paged)]
     fit, pages = [_num_requests(one) for one in maps], paged.block_size
     title = (
         f"The same memory serves {fit[0]} requests when each reserves room for the longest text, "
         f"and {fit[1]} in pages"
     )
-    figure, panels = style.new_figure(title, 4.3, ncols=2)
+    widths = PAGES_A_ROW, PAGES_A_ROW + TABLE_WIDTH
+    figure, panels = style.new_figure(title, 4.3, ncols=2, width_ratios=widths)
     names = (f"reserved for {reserved.max_len:,} tokens each", f"pages of {pages} tokens")
-    for axes, name, drawn, count in zip(panels, names, maps, fit, strict=True):
+    followed = min(paged.slots, key=lambda number: len(paged.slots[number]))
+    for axes, name, drawn, left in zip(panels, names, maps, (0, -TABLE_WIDTH), strict=True):
         used = (drawn.kinds == Kind.TOKENS).mean()
-        text = f"{name}: {count} requests,\n{used:.0%} of the memory holds tokens"
-        axes.set_title(text, weight="normal")
-        num_pages = len(drawn.kinds) // pages
-        first = slice(None, num_pages * pages, pages)  # a page is drawn as its first slot
-        _draw_slots(axes, drawn.kinds[first], drawn.owner[first], PAGES_A_ROW)
-        board(axes, PAGES_A_ROW + 0.1, -(-num_pages // PAGES_A_ROW) + 0.1, square=True)
+        text = f"{name}: {_num_requests(drawn)} requests,\n{used:.0%} of the memory holds tokens"
+        # A page is drawn as its first slot.
+        kinds, owner = drawn.kinds[::pages], drawn.owner[::pages]
+        _draw_slots(axes, kinds, owner, PAGES_A_ROW, followed if left else None)
+        write(axes, 0, -2.2, text, "left")
+        board(axes, PAGES_A_ROW, -(-len(kinds) // PAGES_A_ROW), left, -4.2, square=True)
+    _draw_table(panels[1], followed, [slot // pages for slot in paged.slots[followed][::pages]])
     figure.supxlabel(
-        "colour: a request (colours repeat) · full: tokens · light: its next tokens come here\n"
-        "hatched: held until it ends, never used · white: free",
-        fontsize=9,
+        "left: a colour for each request · full: tokens · faint: its next tokens go here\n"
+        f"hatched: reserved, never used · right: request {followed}, the others grey · blank: free"
     )
     return figure
+
+
+def _draw_table(axes: Axes, followed: int, table: Sequence[int]) -> None:
+    """The block table, left of the pool, with an arrow from each entry to its page."""
+    write(axes, 0.5 - TABLE_WIDTH, 0, f"request {followed}'s\nblock table", "left", va="top")
+    for index, page in enumerate(table):
+        y, (row, column) = 4.5 + 3 * index, divmod(page, PAGES_A_ROW)
+        note(axes, 2.5 - TABLE_WIDTH, y + 1.1, index, "right")
+        box(axes, 3 - TABLE_WIDTH, y, 4.5, 2.2, style.SEQUENCES[0], page)
+        tail, head = (7.6 - TABLE_WIDTH, y + 1.1), (column + 0.5, row + 0.5)
+        arrow(axes, tail, head, color=style.INK, shrinkB=3)

@@ -22,13 +22,6 @@ from pa_tutorial.walk.regimes import strided_view
 EMPTY = {"qk": float("-inf"), "logits": 0.0}
 # Intermediates per head and sequence: [num_seqs, num_heads, n].
 PER_HEAD = ("qk_max", "exp_sum", "accs")
-# For the CPU kernel: more than most machines have cores, so that most problems have partitions to
-# merge; fixed, so that the result is the same on every machine.
-NUM_SHARES = 5
-# In tokens; half of vLLM's.
-MOST_OF_A_PARTITION = 256
-# For the Triton kernel: small, so that most problems have several tiles.
-TILE_SIZE = 16
 
 Function = Callable[..., Tensor]
 
@@ -118,7 +111,7 @@ class CandidateBackend:
         return CandidateLaunch(self.candidate, step, sizes)
 
     def why_absent(self) -> None:
-        return None
+        """None, because it is here."""
 
 
 def collected(shape: tuple[int, ...], calls: list[tuple[Any, dict[str, Any]]]) -> dict[str, Tensor]:
@@ -213,23 +206,6 @@ def run_decode(problem: DecodeProblem, candidate: Candidate, cached: bool) -> di
 
 def scores_shape(problem: DecodeProblem) -> tuple[int, int, int]:
     return len(problem.seq_lens), problem.num_heads, max(problem.seq_lens)
-
-
-def some_partitions(problem: DecodeProblem) -> int:
-    """Tokens per partition: a third of the longest sequence in whole blocks, at most 256.
-
-    With vLLM's 512, most problems would have only one partition and nothing to reduce, and the
-    longest would not have more partitions than a warp has lanes.
-    """
-    third_of_blocks = -(-max(problem.seq_lens) // (3 * problem.block_size))  # rounded up
-    return min(third_of_blocks * problem.block_size, MOST_OF_A_PARTITION)
-
-
-def small_sizes(problem: DecodeProblem, names: Sequence[str]) -> dict[str, int]:
-    """For a backend that takes sizes of these names."""
-    sizes = {"partition_size": some_partitions(problem)}
-    sizes |= {"num_shares": NUM_SHARES, "tile_size": TILE_SIZE}
-    return {name: sizes[name] for name in names}
 
 
 def run_paged(problem: DecodeProblem, backend: Backend, sizes: dict[str, int]) -> dict[str, Tensor]:

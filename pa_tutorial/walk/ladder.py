@@ -4,13 +4,12 @@ A stage names its function by a path, "module of pa_tutorial:function"; without 
 backend of the same name (pa_tutorial.backends). So looking at the ladder loads none of them.
 """
 
-import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from pa_tutorial.backends import Backend, backend_named
+from pa_tutorial.backends import Backend, backend_named, load
 from pa_tutorial.walk.calls import (
     Candidate,
     CandidateBackend,
@@ -18,26 +17,36 @@ from pa_tutorial.walk.calls import (
     run_decode,
     run_paged,
     run_sequence,
-    small_sizes,
 )
 from pa_tutorial.walk.problem import DecodeProblem, SequenceProblem
 
 SEQUENCE, DECODE = SequenceProblem.kind, DecodeProblem.kind
+# For the CPU kernel: more than most machines have cores, so that most problems have partitions to
+# merge; fixed, so that the result is the same on every machine.
+NUM_SHARES = 5
+# In tokens; half of vLLM's.
+MOST_OF_A_PARTITION = 256
+# For the Triton kernel: small, so that most problems have several tiles.
+TILE_SIZE = 16
 
 
-def load(path: str) -> Callable:
-    """The function at a path, "attention.full:causal_attention"."""
-    module, _, name = path.partition(":")
-    return getattr(importlib.import_module(f"pa_tutorial.{module}"), name)
+def some_partitions(problem: DecodeProblem) -> int:
+    """Tokens per partition: a third of the longest sequence in whole blocks, at most 256.
+
+    With vLLM's 512, most problems would have only one partition and nothing to reduce, and the
+    longest would not have more partitions than a warp has lanes.
+    """
+    third_of_blocks = -(-max(problem.seq_lens) // (3 * problem.block_size))  # rounded up
+    return min(third_of_blocks * problem.block_size, MOST_OF_A_PARTITION)
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One step of the walk: a function before paging, a backend of the same name from then on.
+    """One stage of the walk: a function before paging, a backend of the same name from then on.
 
     checked_against  the earlier stages that must give the same result
-    function         its path, or the function itself; it takes (q, k, v, scale, alibi_slopes,
-                     probe). None: the stage is a backend (pa_tutorial.backends)
+    function         its path; it takes (q, k, v, scale, alibi_slopes, probe). None: the stage is a
+                     backend (pa_tutorial.backends)
     own_kinds        the kinds of problem on which the stage itself is checked
     cached           for a stage without blocks: it keeps K and V from step to step
     takes_gaps       the cache may have gaps between blocks and heads
@@ -47,7 +56,7 @@ class Stage:
     name: str
     new: str
     checked_against: tuple[str, ...]
-    function: str | Function | None = None
+    function: str | None = None
     where: str = "torch"
     own_kinds: tuple[str, ...] = (DECODE,)
     cached: bool = True
@@ -58,19 +67,15 @@ class Stage:
     def is_paged(self) -> bool:
         return self.function is None
 
-    def loaded_backend(self) -> Backend:
-        return backend_named(self.name)
-
     def sizes(self, problem: DecodeProblem) -> dict[str, int]:
         """The backend's sizes for a problem, small, so that there is something to merge."""
-        return small_sizes(problem, self.cut_by)
-
-    def loaded_function(self) -> Function:
-        return load(self.function) if isinstance(self.function, str) else self.function
+        sizes = {"partition_size": some_partitions(problem)}
+        sizes |= {"num_shares": NUM_SHARES, "tile_size": TILE_SIZE}
+        return {name: sizes[name] for name in self.cut_by}
 
     def why_absent(self) -> str | None:
         """Why the stage can't run on this machine; None if it can."""
-        return self.loaded_backend().why_absent() if self.is_paged else None
+        return backend_named(self.name).why_absent() if self.is_paged else None
 
     def is_checked_on(self, problem: SequenceProblem | DecodeProblem) -> bool:
         """Whether a problem suits the stage; cases about blocks are for stages that read blocks."""
@@ -92,7 +97,7 @@ class Stage:
         takes  what else the function takes by name: see Candidate
         """
         if self.is_paged:
-            backend = self.loaded_backend()
+            backend = backend_named(self.name)
             if isinstance(tried, Backend):
                 backend = tried
             elif tried is not None:
@@ -100,7 +105,7 @@ class Stage:
             return run_paged(problem, backend, self.sizes(problem))
         candidate = Candidate(tried, takes)
         if tried is None:
-            candidate = Candidate(self.loaded_function(), takes=("probe",))
+            candidate = Candidate(load(self.function), takes=("probe",))
         run = run_sequence if problem.kind == SEQUENCE else run_decode
         return run(problem, candidate, self.cached)
 

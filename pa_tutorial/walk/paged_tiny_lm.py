@@ -7,7 +7,7 @@ from torch import Tensor
 
 from pa_tutorial.arguments import require
 from pa_tutorial.attention.paged import flatten_queries, paged_online
-from pa_tutorial.attention.tiny_lm import TinyLM
+from pa_tutorial.attention.tiny_lm import TinyLM, require_below
 from pa_tutorial.paging.allocator import BlockAllocator
 from pa_tutorial.paging.block_table import BlockTable, padded_block_tables
 from pa_tutorial.paging.kv_cache import PagedKVCache
@@ -82,7 +82,7 @@ class PagedTinyLM:
                 raise ValueError(f"tables[{index}] is in the batch twice")
             first = table.num_tokens
             self.model.require_tokens(tokens, torch.arange(first, first + tokens.numel()))
-            self.model.require_bytes(tokens)
+            require_below("tokens", tokens, self.model.config.vocab_size)
             num_blocks += table.blocks_needed(len(tokens))
         self.allocator.require_free(num_blocks)
 

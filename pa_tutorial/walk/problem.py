@@ -246,7 +246,7 @@ class DecodeProblem(_Case):
         require(layout in LAYOUTS, "layout", repr(layout), f"one of {tuple(LAYOUTS)}")
         inputs = self.inputs()
         tables, num_blocks = self.block_tables()
-        tokens = ([_float64(own) for own in side] for side in (inputs.keys, inputs.values))
+        tokens = ([float64(own) for own in side] for side in (inputs.keys, inputs.values))
         caches = oracle.paged_cache(*tokens, tables, num_blocks, self.block_size, layout, self.x)
         if self.stale:
             rng = np.random.default_rng((self.seed, 3))
@@ -271,27 +271,27 @@ class DecodeProblem(_Case):
         return _expected_of_decode(self)
 
 
-def _float64(tensor: Tensor | None) -> oracle.Array | None:
+def float64(tensor: Tensor | None) -> oracle.Array | None:
     return None if tensor is None else tensor.double().numpy()
 
 
 @lru_cache(maxsize=64)
 def _expected_of_sequence(problem: SequenceProblem) -> dict[str, oracle.Array]:
-    weights = {name: _float64(w) for name, w in problem.model().state_dict().items()}
+    weights = {name: float64(w) for name, w in problem.model().state_dict().items()}
     sizes = problem.config.num_layers, problem.config.head_size
-    slopes = _float64(problem.config.alibi_slopes())
+    slopes = float64(problem.config.alibi_slopes())
     return oracle.tiny_lm(weights, problem.tokens().numpy(), *sizes, slopes)
 
 
 @lru_cache(maxsize=64)
 def _expected_of_decode(problem: DecodeProblem) -> dict[str, oracle.Array]:
-    inputs, slopes = problem.inputs(), _float64(problem.alibi_slopes())
+    inputs, slopes = problem.inputs(), float64(problem.alibi_slopes())
     qk = np.full((*inputs.q.shape[:2], max(problem.seq_lens)), -np.inf)
     logits = np.zeros_like(qk)
     out = np.zeros(inputs.q.shape)
     for sequence, seq_len in enumerate(problem.seq_lens):
         of_one = inputs.q[sequence : sequence + 1], inputs.keys[sequence], inputs.values[sequence]
-        arrays = map(_float64, of_one)
+        arrays = map(float64, of_one)
         attended = oracle.attend(*arrays, inputs.scale, slopes, first=seq_len - 1)
         qk[sequence, :, :seq_len] = attended["qk"][:, 0]
         logits[sequence, :, :seq_len] = attended["logits"][:, 0]

@@ -32,12 +32,6 @@ def test_shapes_that_do_not_fit_are_refused(attention, shapes, message) -> None:
         attention(*qkv(**shapes), 1.0)
 
 
-@EACH
-def test_slopes_of_another_number_of_heads_are_refused(attention) -> None:
-    with pytest.raises(ValueError, match=r"alibi_slopes has shape \[2\]; it must be \[4\]"):
-        attention(*qkv(), 1.0, torch.ones(2))
-
-
 def test_a_query_missing_in_causal_attention_is_refused() -> None:
     with pytest.raises(ValueError, match="q holds 3 tokens; it must hold all 5"):
         causal_attention(*qkv(q=(3, 4, 8)), 1.0)

@@ -217,7 +217,7 @@ def test_a_step_with_a_wrong_result_is_not_timed() -> None:
 def test_without_a_gpu_one_line_says_so(monkeypatch, capsys) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert gpu.main([]) == 0
-    assert capsys.readouterr().out == "No GPU here: nothing was measured. The walk needs none.\n"
+    assert capsys.readouterr().out == "No GPU found, so we measured nothing. The walk needs none.\n"
 
 
 def test_gpu_tests_are_collected_with_what_such_a_machine_has() -> None:

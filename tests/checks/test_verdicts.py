@@ -1,12 +1,11 @@
 """What a failing check says: the first place, the line, and the idea behind it."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 from numba import cuda
 
+from pa_tutorial.attention import cached, full
 from pa_tutorial.attention.cached import cached_attention
 from pa_tutorial.checks import attempt
 from pa_tutorial.checks.__main__ import INTERRUPTED, main
@@ -14,7 +13,6 @@ from pa_tutorial.checks.comparing import compare
 from pa_tutorial.checks.diagnosing import diagnose
 from pa_tutorial.simt import SimtError, launch
 from pa_tutorial.walk.calls import AnswerError
-from pa_tutorial.walk.ladder import STAGES
 
 
 def diagnosis(actual: list, expected: list, bound: float = 0.0) -> str:
@@ -63,6 +61,12 @@ def looks_to_the_left(out, cache):
         out[i] = cache[0][i - 1]
 
 
+@cuda.jit
+def swaps_two_indices(out, cache):
+    head_idx = cuda.blockIdx.x % 2
+    out[head_idx] = cache[head_idx, 0]
+
+
 @pytest.mark.parametrize(
     ("kernel", "size", "lines"),
     [
@@ -72,6 +76,7 @@ def looks_to_the_left(out, cache):
             ["kv_head_idx is 5; it must be 0 to 1.*counts something other", "head_idx // 1"],
         ),
         (has_no_guard, 5, ["i is 5; it must be 0 to 4.*off by one", r"i = cuda\.grid"]),
+        (swaps_two_indices, 8, ["head_idx is 1; .*Or two indices are swapped", r"blockIdx\.x % 2"]),
         (looks_to_the_left, 8, ["i - 1 is -1; it must be 0 to 1.*before it", "for i in range"]),
     ],
 )
@@ -102,9 +107,7 @@ def interrupted(*inputs: object, probe: object = None) -> torch.Tensor:
 
 
 def test_a_stage_whose_reference_fails_is_no_traceback(monkeypatch) -> None:
-    monkeypatch.setitem(
-        STAGES, "full_recompute", replace(STAGES["full_recompute"], function=broken)
-    )
+    monkeypatch.setattr(full, "causal_attention", broken)
     result = attempt("kv_cache")
     assert result.passed == 0
     words = "full_recompute, the reference for this case, gave no result: trouble on demand"
@@ -112,8 +115,7 @@ def test_a_stage_whose_reference_fails_is_no_traceback(monkeypatch) -> None:
 
 
 def test_ctrl_c_keeps_the_stages_that_were_finished(monkeypatch, capsys) -> None:
-    kv_cache = replace(STAGES["kv_cache"], function=interrupted)
-    monkeypatch.setitem(STAGES, "kv_cache", kv_cache)
+    monkeypatch.setattr(cached, "cached_attention", interrupted)
     assert main(["full_recompute", "kv_cache", "block_manager"]) == INTERRUPTED
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith("full_recompute: ")

@@ -9,17 +9,12 @@ import pytest
 
 from pa_tutorial.checks.running import judge
 from pa_tutorial.coursework.__main__ import main
-from pa_tutorial.coursework.assignment import (
-    ANSWERS,
-    SLIDING_WINDOW,
-    assignment,
-    exercises_of,
-    notebook_names,
-)
+from pa_tutorial.coursework.assignment import ANSWERS, SLIDING_WINDOW, assignment
 from pa_tutorial.coursework.notebooks import instructor_notebook, student_notebook
 from pa_tutorial.coursework.submissions import MOST_BYTES, read_submission
-from pa_tutorial.exercises.blank import YOUR_CODE
-from pa_tutorial.exercises.exercise import BEGIN, END, PLACEHOLDER
+from pa_tutorial.exercises import exercises_of
+from pa_tutorial.exercises.exercise import PLACEHOLDER
+from pa_tutorial.exercises.texts import BEGIN, END, notebook_names
 from pa_tutorial.text_changes import compiled
 from tests import absent
 
@@ -45,11 +40,12 @@ def test_solving_fills_only_the_marked_places(name: str) -> None:
     changed = [(stub, solution) for stub, solution in changed if stub != solution]
     assert len(changed) == len(exercises_of(name))
     for stub, solution in changed:
-        if YOUR_CODE in stub:  # a blank: tests/exercises/test_blanks.py
+        if PLACEHOLDER not in stub:  # a blank: tests/exercises/test_blanks.py
             continue
         before, after = map(re.escape, stub.split(PLACEHOLDER))
         assert re.fullmatch(f"{before}{BEGIN}.*{END}\\s*{after}", solution, re.DOTALL)
     assert BEGIN not in nbformat.writes(student), "students get no solution"
+    assert "<details>" not in nbformat.writes(student), "nor hints and answers"
     assert all(cell.cell_type == "markdown" for cell in cells.values()), "only text is added"
 
 

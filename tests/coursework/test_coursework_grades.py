@@ -26,7 +26,7 @@ LIMITS = Limits(seconds=100, megabytes=400)
 ONE = assignment(NAME)
 FIRST, SECOND, THIRD = ONE.tasks
 MERGE = EXERCISES[SECOND.name]
-WRONG = MERGE.wrong_source(MERGE.wrong[0])  # it is right in some cases
+WRONG = MERGE.wrong[0].made_in(MERGE.source)  # it is right in some cases
 
 
 def answers(written: dict[str, str]) -> str:
@@ -170,9 +170,9 @@ def test_what_is_wrong_everywhere_is_said_once() -> None:
         cases = [CaseResult(f"case_{i}", "", "", not why, 0, 0, why) for i, why in enumerate(said)]
         return TaskGrade(name, 10, tuple(cases))
 
-    one = Grade("ada", NAME, (task("a", "no file", "no file"), task("b", "no file", "no file")))
+    one = Grade("ada", (task("a", "no file", "no file"), task("b", "no file", "no file")))
     assert str(one).count("no file") == 1
-    two = Grade("ada", NAME, (task("a", "no file", "no file"), task("b", "", "bad")))
+    two = Grade("ada", (task("a", "no file", "no file"), task("b", "", "bad")))
     assert str(two).splitlines() == [
         "ada: 5 of 20 points",
         "    0.00 of 10  a",

@@ -11,8 +11,15 @@ from pa_tutorial.distributed.context import deal_out, merge_over_ranks
 from pa_tutorial.distributed.group import Group
 from pa_tutorial.paging.layouts import LAYOUTS, by_token
 from pa_tutorial.walk.problem import DecodeProblem
+from tests.distributed_trials import TRIALS, run_on_ranks
 
 HEAD_SIZE = 32
+
+
+@pytest.mark.parametrize("name", TRIALS)
+def test_every_trial_finds_nothing_wrong(name: str) -> None:
+    """The wrong examples of many devices are tried on them too: see tests/wrong_examples.py."""
+    assert run_on_ranks(name) == ""
 
 
 def test_a_nan_of_one_rank_is_not_lost(ranks_of: Callable) -> None:

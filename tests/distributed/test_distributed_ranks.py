@@ -155,7 +155,7 @@ def test_ranks_that_differ_are_refused_before_anything_is_computed(
         except RuntimeError as error:  # on every rank at the same point: they can go on
             return str(error)
 
-    refusal = "before the model is cut: ranks [1] differ from rank 0; nothing was computed"
+    refusal = "before the model is split: ranks [1] differ from rank 0; nothing was computed"
     assert ranks_of(2).run(serve_different) == [refusal] * 2
 
 

@@ -199,8 +199,8 @@ def rope(**parameters: object) -> Spoil:
 REFUSED = [
     (config(model_type="mistral"), r"config.json: model_type is mistral; .*llama.*qwen2"),
     (config(hidden_act="gelu"), "hidden_act is gelu; it must be silu"),
-    (config(use_sliding_window=True), "use_sliding_window is True.* no sliding window"),
-    (config(sliding_window=4096), "sliding_window is 4096; it must be null.* no sliding window"),
+    (config(use_sliding_window=True), "use_sliding_window is True.* sliding windows aren't"),
+    (config(sliding_window=4096), "sliding_window is 4096; it must be null.* sliding windows"),
     (config(quantization_config={"bits": 4}), "quantization_config is .*; it must be null"),
     (rope(rope_type="yarn"), "rope_type is yarn; it must be one of .*linear"),
     (rope(rope_type="linear"), "config.json has no 'factor'"),
@@ -212,7 +212,7 @@ REFUSED = [
     *((config(**{key: ...}), f"config.json has no '{key}'") for key in ("model_type", *SIZES)),
     (lambda folder: (folder / "config.json").unlink(), "has no config.json"),
     *(
-        (file(name, content), rf"{name} is no JSON")
+        (file(name, content), rf"{name} isn't (JSON|a JSON object)")
         for name in ("config.json", "generation_config.json", INDEX)
         for content in (b"{", b"[1, 2]")
     ),

@@ -15,7 +15,7 @@ from typing import Any
 from pa_tutorial.checks import check
 from pa_tutorial.checks.running import judge, one_thread
 from pa_tutorial.exercises import EXERCISES, Exercise
-from pa_tutorial.exercises.exercise import BEGIN, END
+from pa_tutorial.exercises.texts import BEGIN, END
 
 SECONDS = 2  # of processor time; a case takes less, and a mutant may go on for ever
 OTHER_OPERATORS: Mapping[type, tuple[type, ...]] = {

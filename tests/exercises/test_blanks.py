@@ -6,10 +6,12 @@ import nbformat
 import pytest
 
 from pa_tutorial.checks import attempt
-from pa_tutorial.exercises.blank import YOUR_CODE, Blank, WrongAnswer, all_blanks, code_lines
+from pa_tutorial.exercises import EXERCISES
+from pa_tutorial.exercises.blank import Blank, all_blanks
 from pa_tutorial.exercises.blank_verdict import verdict
 from pa_tutorial.exercises.cells import fill
 from pa_tutorial.exercises.kernel_file import FILES, KERNELS, pieces
+from pa_tutorial.exercises.texts import YOUR_CODE, Told, WrongAnswer, code_lines
 from tests.exercises.blank_cells import function_of
 from tests.run_notebooks import NOTEBOOKS
 
@@ -56,13 +58,17 @@ def test_a_further_wrong_answer_is_named(blank: Blank, wrong: WrongAnswer) -> No
 
 @each
 def test_a_stub_is_the_answer_without_what_the_reader_writes(blank: Blank) -> None:
-    given = [line for line in code_lines(blank.stub) if not line.startswith(YOUR_CODE)]
+    given = [line for line in code_lines(blank.stub) if YOUR_CODE not in line]
     rest = iter(code_lines(blank.source))
     assert all(line in rest for line in given)  # in this order
     assert YOUR_CODE in blank.stub
-    assert len(blank.hints) == 2
     assert len(blank.wrong) >= 2
-    assert blank.level in ("easy", "medium", "hard")
+
+
+@pytest.mark.parametrize("told", [*BLANKS, *EXERCISES.values()], ids=lambda told: told.name)
+def test_a_reader_is_told_the_level_and_two_hints(told: Told) -> None:
+    assert told.table["level"] in ("easy", "medium", "hard")
+    assert len(told.table["hints"]) == 2
 
 
 @each

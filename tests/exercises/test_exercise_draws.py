@@ -8,7 +8,7 @@ import pytest
 from pa_tutorial.checks import attempt, check
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises import EXERCISES, Exercise
-from pa_tutorial.text_changes import Version
+from pa_tutorial.exercises.texts import WrongAnswer
 from tests.exercises.memorizing_student import MemorizingStudent
 from tests.exercises.test_exercises import each, each_wrong
 
@@ -65,8 +65,10 @@ def test_the_solution_passes_many_draws(exercise: Exercise, draw: int) -> None:
 @pytest.mark.hours
 @pytest.mark.parametrize("draw", MANY_DRAWS)
 @each_wrong
-def test_no_wrong_answer_passes_another_draw(exercise: Exercise, wrong: Version, draw: int) -> None:
-    answer = exercise.answer(exercise.wrong_source(wrong))
+def test_no_wrong_answer_passes_another_draw(
+    exercise: Exercise, wrong: WrongAnswer, draw: int
+) -> None:
+    answer = exercise.answer(wrong.made_in(exercise.source))
     assert not attempt(exercise.name, answer, draw).ok
 
 

@@ -9,7 +9,7 @@ from pa_tutorial.checks import attempt, check
 from pa_tutorial.exercises import EXERCISES, Exercise
 from pa_tutorial.exercises.cells import PARTS, fill
 from pa_tutorial.exercises.exercise import PLACEHOLDER
-from pa_tutorial.text_changes import Version
+from pa_tutorial.exercises.texts import WrongAnswer, code_lines
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 
@@ -51,8 +51,8 @@ def test_stub_is_not_yet(exercise: Exercise) -> None:
 
 
 @each_wrong
-def test_wrong_answer_does_not_pass(exercise: Exercise, wrong: Version) -> None:
-    result = attempt(exercise.name, exercise.answer(exercise.wrong_source(wrong)))
+def test_wrong_answer_does_not_pass(exercise: Exercise, wrong: WrongAnswer) -> None:
+    result = attempt(exercise.name, exercise.answer(wrong.made_in(exercise.source)))
     assert not result.ok
     assert result.first_failure.diagnosis in str(result)
     assert "not yet" in result._repr_html_()
@@ -73,6 +73,12 @@ def test_solving_fills_only_the_marked_place(exercise: Exercise) -> None:
     assert exercise.source.startswith(before)
     assert exercise.source.rstrip().endswith(after)
     assert 1 <= len(exercise.wrong) <= 2
+
+
+@each
+def test_no_hint_gives_a_line_of_the_answer_away(exercise: Exercise) -> None:
+    hints = " ".join(exercise.table["hints"])
+    assert not [line for line in code_lines(exercise.body) if line in hints]
 
 
 @pytest.mark.parametrize("name", sorted({e.notebook for e in EXERCISES.values()}))

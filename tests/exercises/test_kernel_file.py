@@ -88,7 +88,7 @@ def test_formulas_follow_a_constant() -> None:
     ("call", "words"),
     [
         (lambda: KernelFile("v3"), "name is 'v3'; it must be one of sizes, naive, v1, vectors, v2"),
-        (lambda: KernelFile("v1").text(HEADSIZE=64), "HEADSIZE is no constant of this file"),
+        (lambda: KernelFile("v1").text(HEADSIZE=64), "HEADSIZE isn't a constant of this file"),
     ],
 )
 def test_an_unknown_name_is_refused(call: Callable, words: str) -> None:

@@ -80,7 +80,7 @@ WRONG = {
     "race": ("for i in range(64):\n    out[i] = a[i]", {}, "race"),
     "must stay": (COPY, {"expected": BUT_40}, r"out\[40\] was written; it must stay as it is"),
     "blocks": (BLOCKS, {"enough": {1: Enough(8, 1)}, "grid": (2,)}, "2 memory .* for a; 1 is"),
-    "too little shared": (DYNAMIC, {"shared_bytes": 128}, r"memory: .* asks for s\[32\]"),
+    "too little shared": (DYNAMIC, {"shared_bytes": 128}, r"memory: .* (reads|writes) s\[32\]"),
     "writes": (DYNAMIC, also(grader.require_shared_transactions, "write", 1), "with 2 writes to"),
     "barriers": (DYNAMIC, also(grader.require_barriers, 1), "with 2 barriers; 1 is enough"),
     "atomics": (ATOMIC, also(grader.require_atomics, 63, "they wait"), "with 64 .*: they wait"),

@@ -86,9 +86,9 @@ def test_a_damaged_file_is_named_kept_and_ours_take_over(
 
 def test_a_file_without_the_kernel_is_refused(path: Path) -> None:
     save(KernelFile("v1", BY_ELEMENT))
-    with pytest.raises(MyKernelError, match="no whole kernel v2: it lacks"):
+    with pytest.raises(MyKernelError, match="isn't a complete v2: it lacks"):
         load(path, "v2")
-    with pytest.raises(MyKernelError, match="isn't there"):
+    with pytest.raises(MyKernelError, match="doesn't exist"):
         load(path.with_name("other.py"), "v1")
 
 

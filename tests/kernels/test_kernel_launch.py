@@ -41,21 +41,6 @@ def refused(
         function(**arguments)
 
 
-@by_prepare
-@pytest.mark.parametrize(
-    ("changes", "options", "message"),
-    [
-        ({"head_size": 40, "dtype": torch.float16}, {}, "head_size is 40; it must be one of 32"),
-        ({}, {"max_seq_len": 19}, "max_seq_len is 19; it must be 20 to 48"),
-        ({}, {"max_seq_len": 49}, "max_seq_len is 49; it must be 20 to 48"),
-    ],
-)
-def test_sizes_that_cannot_be_are_refused(
-    prepare: Callable, changes: dict, options: dict, message: str
-) -> None:
-    refused(prepare, inputs(**changes) | options, message)
-
-
 @pytest.mark.parametrize(
     ("partition_size", "message"),
     [

@@ -71,13 +71,10 @@ def caching() -> BlockTable:
     ("make", "operation", "arguments", "error", "message"),
     [
         (caching, "slide", [0], ValueError, "window is 0; it mus"),
-        (caching, "append", [[3, 4.0]], TypeError, "float"),
         (caching, "move_to", [9], TypeError, "allocator is of type int; it must be a BlockAlloc"),
         (caching, "append", [words(50, 13)], OutOfBlocks, "blocks needed: 3; free: 2 of 5"),
-        (caching, "blocks_needed", [-3], ValueError, "is -3; it"),
         (caching, "move_to", [BlockAllocator(3)], OutOfBlocks, "needed: 3; free: 2 of 2"),
         (windowed, "move_to", [BlockAllocator(6)], ValueError, "has freed blocks"),
-        (lambda: BlockAllocator(4), "can_allocate", [-5], ValueError, "num_blocks is -5; it must"),
         (lambda: windowed().allocator, "free", [6], UnknownBlock, "block is 6; .* 1 to 5"),
         (lambda: windowed().allocator, "share", [5], UseAfterFree, "block 5 is free"),
     ],

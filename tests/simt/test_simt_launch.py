@@ -73,7 +73,7 @@ def test_what_is_no_kernel_or_no_argument_is_refused(function, args: tuple, word
         (1, 32, {"shared_bytes": -4}, "shared_bytes is -4; it must be between 0 and 232448"),
         (1, 32, {"watch": "no such line"}, "no statement of double is at 'no such line'"),
         (1, 32, {"watch": "end", "names": "typo"}, "has no variable 'typo'"),
-        (1, 32, {"unwritten": ("b",)}, "'b' is no array argument"),
+        (1, 32, {"unwritten": ("b",)}, "'b' isn't an array argument"),
         (1.5, 32, {}, "grid is 1.5"),
     ],
 )

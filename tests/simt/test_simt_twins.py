@@ -57,9 +57,9 @@ VIEWS = MORE[1:], torch.from_numpy(MORE)[1:], torch.arange(65.0)[1:]
             np.append(MORE, MORE),
             1,
             0,
-            "asks for 8 bytes of a, 4 bytes past a multiple of 8: a misa",
+            "reads 8 bytes of a, misaligned: 4 bytes past a multiple of 8",
         ),
-        (ITEMS[:63], 0, 31, r"asks for a\[63\]"),
+        (ITEMS[:63], 0, 31, r"reads a\[63\], out of"),
         *((view, 0, 0, "misaligned") for view in VIEWS),
     ],
 )

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from pa_tutorial.kernels.intermediates import SCORES_DONE
 from pa_tutorial.simt import launch
 from pa_tutorial.simt.gpus import WARP_SIZE
-from pa_tutorial.viz import first_kernel, query_and_key, rows, wide
+from pa_tutorial.viz import first_kernel, key_bytes, nested, query_and_key, rows
 from pa_tutorial.viz.kernel_runs import REFERENCE, run_v1, values_of_block
 from pa_tutorial.walk.cases import WORKED_EXAMPLE
 from pa_tutorial.walk.problem import DecodeProblem
@@ -106,17 +106,23 @@ def test_the_score_in_the_picture_is_what_the_threads_have(sizes: tuple[int, int
 
 def test_a_thread_that_reads_another_block_than_its_own_is_told() -> None:
     right, wrong = (addresses(of_sizes((32, 8)), block) for block in ("table[t // size]", "3"))
-    assert right.get_suptitle().endswith("offset 1; the block table says block 2")
+    assert right.get_suptitle().endswith("logical block 1; the block table says block 2")
     assert wrong.get_suptitle().endswith("says block 2,\nbut it reads block 3, offset 1")
 
 
-def test_vectors_that_read_other_bytes_are_not_called_the_same() -> None:
-    traces = {}
-    for end in (8, 16):
-        body = f"for i in range({end}): out[t] += k_cache[t, i] + v_cache[t, i]"
-        arguments = torch.zeros(4), torch.zeros(4, 16), torch.zeros(4, 16)
-        made = launch(kernel("out, k_cache, v_cache", body), 1, 4, *arguments, trace=0)
-        traces[str(end)] = made.trace
-    titles = [wide.draw_first_reads({"a": one, "b": other}, 0).get_suptitle()
-              for one, other in (traces.values(), [traces["16"]] * 2)]  # fmt: skip
-    assert [title.endswith("the same bytes, the same threads") for title in titles] == [False, True]
+@SIZES
+@pytest.mark.parametrize("notebook", nested.ABOUT)
+def test_every_word_of_the_ladder_can_be_read(notebook: str, sizes: tuple[int, int]) -> None:
+    partition_size = sizes[1] * (notebook == "13")
+    require_readable(nested.draw_ladder(notebook, of_sizes(sizes), partition_size))
+
+
+@SIZES
+def test_only_whole_vecs_use_all_bytes_that_a_load_moves(sizes: tuple[int, int]) -> None:
+    figure = key_bytes.draw_key_bytes(of_sizes(sizes), 4, partition_size=sizes[1])
+    require_readable(figure)
+    naive, *_, by_vec, v2 = (axes.get_title("left") for axes in figure.axes)
+    assert figure.get_suptitle().endswith("100 %")
+    assert "6 sectors for 22 bytes; 8 loads move each" in naive
+    for title in (by_vec, v2):
+        assert f"{sizes[1] // 2} sectors for {16 * sizes[1]} bytes; no other" in title

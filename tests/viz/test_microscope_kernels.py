@@ -39,11 +39,11 @@ def test_a_turn_stays_in_its_turn_of_the_loop_around(read) -> None:
     reader = read(launch(kernel("a", loops), 1, 1, zeros(3, 3), trace=0))
     order = [(i, j) for i in range(3) for j in range(i + 1)]
     for start, button, end in (
-        ((0, 0), "j: the next turn", (0, 0)),
-        ((0, 0), "i: the next turn", (1, 0)),
-        ((2, 1), "j: the next turn", (2, 2)),
-        ((2, 2), "j: the turn before", (2, 1)),
-        ((1, 1), "i: the turn before", (0, 0)),
+        ((0, 0), "j: next iteration", (0, 0)),
+        ((0, 0), "i: next iteration", (1, 0)),
+        ((2, 1), "j: next iteration", (2, 2)),
+        ((2, 2), "j: previous iteration", (2, 1)),
+        ((1, 1), "i: previous iteration", (0, 0)),
     ):
         reader.go(order.index(start))
         reader.button(button).click()

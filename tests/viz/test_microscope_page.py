@@ -48,7 +48,7 @@ def test_the_page_says_which_bytes_a_lane_reads(reader: Reader, way: str) -> Non
         reader.follow(warp=2, lane=5)
         reader.click_line(LOAD_K, times=4 if way == "clicks on the line" else 1)
         for _ in range(3 if way == "buttons of the loop" else 0):
-            reader.button("j: the next turn").click()
+            reader.button("j: next iteration").click()
     group, offset_in_group = divmod(32 * 2 + 5, THREAD_GROUP_SIZE)
     offset = group % BLOCK_SIZE
     element = (offset_in_group + 3 * THREAD_GROUP_SIZE) * VEC_SIZE
@@ -161,7 +161,7 @@ def test_keys_step_and_stop_at_the_ends(reader: Reader) -> None:
 
 
 def test_space_plays_and_stops(reader: Reader) -> None:
-    reader.page.get_by_label("steps a second").select_option("50/s")
+    reader.page.get_by_label("steps per second").select_option("50/s")
     start, tries = reader.at, 0
     reader.press(" ")
     while reader.at <= start + 20 and (tries := tries + 1) < 100:

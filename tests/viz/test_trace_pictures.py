@@ -49,7 +49,7 @@ def test_a_shuffle_down_leaves_the_whole_sum_in_the_first_lane_only() -> None:
     steps = [f"x += cuda.shfl_down_sync(0xFFFFFFFF, x, {delta})" for delta in (16, 8, 4, 2, 1)]
     trace = trace_of("x", "\n".join([*steps, "out[t] = x"]), 32, np.float32(1))
     assert [len(summed_lanes(trace)[-1][lane]) for lane in (0, 31)] == [32, 1]
-    assert draw_reduction(trace).get_suptitle().endswith("can bring lane 0 the sum of 32 lanes")
+    assert draw_reduction(trace).get_suptitle().endswith("can give lane 0 the sum of 32 lanes")
 
 
 def test_what_a_picture_cannot_show_is_refused() -> None:
@@ -66,12 +66,12 @@ def test_what_a_picture_cannot_show_is_refused() -> None:
 
 
 PUZZLES = {  # answer -> title, lines drawn over the dotted ones, red lines, red frames
-    "out[t] = a[index[t]]": ("6 threads, 12 loads, 6 stores", 18, 0, 0),
-    "out[t] = a[t]": ("5 of 6 elements of out wrong or missing", 12, 0, 0),
+    "out[t] = a[index[t]]": ("takes 6 threads, 12 loads and 6 stores", 18, 0, 0),
+    "out[t] = a[t]": ("5 of 6 elements of out are wrong or missing", 12, 0, 0),
     "out[0] = a[t]": ("race: thread 5 of thread block 0 writes out[0], which", 12, 2, 2),
-    "out[t] = a[t + 3]": ("memory: thread 5 of thread block 0 asks for a[8]", 11, 0, 0),
+    "out[t] = a[t + 3]": ("memory: thread 5 of thread block 0 reads a[8]", 11, 0, 0),
     "out[t] = b[t]": ("b is not defined", 0, 0, 0),
-    "return": ("nothing written yet", 0, 0, 0),
+    "return": ("has written nothing yet", 0, 0, 0),
 }
 
 
@@ -98,13 +98,21 @@ def test_what_is_handed_on_through_shared_memory_begins_a_row(line: str, barrier
     assert (shown.count("threads"), shown.count("barrier")) == (5, barriers)
 
 
+def test_a_barrier_is_drawn_over_the_threads_that_wait_at_it() -> None:
+    exercise = find("sum_in_shared")
+    in_branch = exercise.wrong[1].made_in(exercise.source)
+    figure = draw_threads(exercise.drawn(), exercise.answer(in_branch), exercise.solution)
+    barriers = [len(lines.get_segments()) for lines in figure.axes[0].collections]
+    assert barriers == [4, 2, 1]
+
+
 DRAWN = [exercise for exercise in EXERCISES.values() if exercise.drawn]
 
 
 @pytest.mark.parametrize("exercise", [pytest.param(e, id=e.name) for e in DRAWN])
 def test_every_word_of_a_puzzle_can_be_read(exercise: Exercise) -> None:
     task, stub = exercise.drawn(), exercise.answer(exercise.stub)
-    answers = [exercise.answer(exercise.wrong_source(wrong)) for wrong in exercise.wrong]
+    answers = [exercise.answer(wrong.made_in(exercise.source)) for wrong in exercise.wrong]
     for answer in (stub, exercise.solution, *answers):
         require_readable(draw_threads(task, answer, exercise.solution))
 

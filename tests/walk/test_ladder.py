@@ -7,14 +7,15 @@ import pytest
 import torch
 
 from pa_tutorial.attention.cached import cached_attention
+from pa_tutorial.backends import backend_named
 from pa_tutorial.checks.running import Trial, judge, stage_trial
 from pa_tutorial.kernels import cuda_backends
 from pa_tutorial.kernels.loads import element_loads
 from pa_tutorial.kernels.vectors import vector_loads
 from pa_tutorial.paging.layouts import by_token
-from pa_tutorial.walk.calls import AnswerError, some_partitions
+from pa_tutorial.walk.calls import AnswerError
 from pa_tutorial.walk.cases import CASES, SHORT_CHECK
-from pa_tutorial.walk.ladder import STAGES, Stage
+from pa_tutorial.walk.ladder import STAGES, Stage, some_partitions
 from pa_tutorial.walk.problem import DecodeProblem
 
 
@@ -136,7 +137,7 @@ PAGED = [
 def test_a_nan_of_a_token_is_in_all_that_reads_it(stage: Stage, name: str) -> None:
     """A maximum may pass over it, the weights may not. Here the last token of the first sequence
     has it: in a slot after that, it would not be read."""
-    backend = stage.loaded_backend()
+    backend = backend_named(stage.name)
     case = DecodeProblem("nan", seq_lens=(40, 20), num_kv_heads=2)
     inputs = case.paged(backend.layout)
     k_tokens, v_tokens = by_token(inputs.k_cache, inputs.v_cache)
@@ -156,7 +157,7 @@ def test_the_stages_of_the_kernel_are_its_backends() -> None:
     """Each gives the same output, so no check would see one in the place of another."""
     for name in ("naive", "v1", "v1_vector", "v2"):
         backend = getattr(cuda_backends, f"{name}_backend")
-        assert STAGES[f"cuda_{name}"].loaded_backend() is backend
+        assert backend_named(f"cuda_{name}") is backend
     assert cuda_backends.v1_backend.loads is element_loads
     assert cuda_backends.v1_vector_backend.loads is cuda_backends.v2_backend.loads is vector_loads
 

@@ -7,7 +7,7 @@ import torch
 
 from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.walk.oracle import Array, attend
-from pa_tutorial.walk.problem import DecodeProblem
+from pa_tutorial.walk.problem import DecodeProblem, float64
 
 
 @dataclass(frozen=True)
@@ -66,10 +66,9 @@ class WindowProblem(DecodeProblem):
 
     def attention(self) -> Array:
         inputs = self.inputs()
-        slopes = None if inputs.alibi_slopes is None else inputs.alibi_slopes.double().numpy()
         tokens = zip(inputs.q, inputs.keys, inputs.values, strict=True)
-        arrays = ([tensor.double().numpy() for tensor in one] for one in tokens)
-        return np.stack([attend_in_window(*a, self.scale, slopes, self.window) for a in arrays])
+        options = self.scale, float64(inputs.alibi_slopes), self.window
+        return np.stack([attend_in_window(*map(float64, one), *options) for one in tokens])
 
 
 def attend_in_window(

@@ -46,7 +46,7 @@ class Microscope {
     for (let w = 0; w < this.data.num_warps; w++)
       this.warps.append(element("option", { value: `${w}`, textContent: `warp ${w}` }));
     this.speed = element("select", {
-      ariaLabel: "steps a second",
+      ariaLabel: "steps per second",
       onchange: () => this.root.focus({ preventScroll: true }),
     });
     for (const n of [2, 10, 50, 250])
@@ -89,7 +89,7 @@ class Microscope {
       textContent:
         "→ ← step · Shift: ten steps · space play · n next visit of this line (N: the one before) · " +
         "w next warp, at its next instruction · l next lane (L: the one before) · f find · " +
-        "Esc let go · Home, End · turns of loops count from 0 · " +
+        "Esc release · Home, End · loop iterations count from 0 · " +
         "in a pane: arrows move, Enter picks · in the source: ↑ ↓ and Enter jump; Shift goes back",
     });
     this.sentence = element("div", { className: "sentence", ariaLive: "polite" });

@@ -67,7 +67,7 @@ Object.assign(Microscope.prototype, {
     if (here !== undefined) this.notice.textContent = `line ${line} has no other visit`;
     else if (all.some(follows))
       this.notice.textContent = `line ${line} touches local arrays only: tick "local arrays too"`;
-    else this.notice.textContent = `${who} does not come to line ${line}`;
+    else this.notice.textContent = `${who} never reaches line ${line}`;
   },
 
   // To the same place, another turn of the loop at this depth of the way.

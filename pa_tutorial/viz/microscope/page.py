@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from pa_tutorial.simt import Report, Trace
 from pa_tutorial.viz import style
-from pa_tutorial.viz.microscope.data import as_data
+from pa_tutorial.viz.microscope.data import as_data, findings
 from pa_tutorial.viz.microscope.panes import Pane, pane_as_data, shared_as_data
 from pa_tutorial.viz.microscope.still import draw_step
 
@@ -116,7 +116,9 @@ class Microscope:
         shared = shared_as_data(self.trace)
         shapes = [pane_as_data(pane, self.trace) for pane in self.panes]
         shapes += [shared] if shared else []
-        return draw_step(self.trace, self.step, shapes, self.lane)
+        return draw_step(
+            self.trace, self.step, shapes, self.lane, findings(self.report, self.trace)
+        )
 
     def widget(self) -> object:
         """An ipywidget. Raises ImportError without anywidget (`pip install anywidget`)."""

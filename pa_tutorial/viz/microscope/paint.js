@@ -77,27 +77,22 @@ Object.assign(Grid.prototype, {
       context.strokeRect(x + line / 2, first.y + line / 2, w - 0.5 - line, h - line);
     }
     const text = lanes.length === 1 ? `${lanes[0]}` : `×${lanes.length}`;
-    context.font = `${Math.min(10, h)}px sans-serif`;
+    context.font = `${Math.min(10, h, Math.max(8, 0.8 * w - 1))}px sans-serif`;
     if (h < 8) return;
     context.textBaseline = "middle";
-    if (context.measureText(text).width > w - 1)
-      return this.drawBeside(context, cells.at(-1), text);
-    context.fillStyle = inkOn(color);
     context.textAlign = "center";
-    context.textBaseline = "middle";
-    context.fillText(text, x + w / 2, first.y + h / 2 + 0.5);
-  },
-
-  // A text that does not fit into its run: over the cells behind it, if nobody touches them.
-  drawBeside(context, last, text) {
-    const { x, y, w, h } = this.box(last);
-    const width = context.measureText(text).width;
-    for (let n = 1; n * this.width < width + 3; n++) if (this.now.has(last + n)) return;
-    if (Math.floor(last / this.columns.length) !== Math.floor((last + 1) / this.columns.length))
-      return;
-    context.fillStyle = INK;
-    context.textAlign = "left";
-    context.fillText(text, x + w + 1.5, y + h / 2);
+    const over = (context.measureText("31").width - w) / 2; // all lanes have a number, or none
+    const place = [text, x + w / 2, first.y + h / 2 + 0.5];
+    if (over > this.width - 2) return;
+    if (over > 0) {
+      // a white rim keeps it readable over the neighbours, which no lane touches
+      if (this.now.has(cells[0] - 1) || this.now.has(cells.at(-1) + 1)) return;
+      context.strokeStyle = "#FFFFFF";
+      context.lineWidth = 2.5;
+      context.strokeText(...place);
+    }
+    context.fillStyle = over > 0 ? INK : inkOn(color);
+    context.fillText(...place);
   },
 
   // All tiles, small: which have been touched, which is shown.

@@ -112,13 +112,13 @@ Object.assign(Microscope.prototype, {
           "span",
           { className: "loop" },
           `${loop}: turn ${turn} `,
-          button("◀", -1, `${loop}: the turn before`),
-          button("▶", 1, `${loop}: the next turn`),
+          button("◀", -1, `${loop}: previous iteration`),
+          button("▶", 1, `${loop}: next iteration`),
         ),
       );
     });
     if (!this.loops.children.length)
-      this.loops.append(element("span", { className: "loop", textContent: "in no loop" }));
+      this.loops.append(element("span", { className: "loop", textContent: "outside any loop" }));
   },
 
   showChips() {

@@ -1,23 +1,26 @@
 """A picture of one instruction, as the microscope shows it, for pages without JavaScript."""
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.patheffects import withStroke
 
 from pa_tutorial.simt import Trace
 from pa_tutorial.simt.gpus import WARP_SIZE
 from pa_tutorial.simt.source import Site
-from pa_tutorial.simt.trace import KINDS, NO_LANE, NO_TURN, SPACES, loop_name
-from pa_tutorial.simt.traffic import NUM_BANKS, WORD, costs, units
+from pa_tutorial.simt.trace import KINDS, NO_LANE, NO_TURN, SPACES, TracedArray, loop_name
+from pa_tutorial.simt.traffic import NUM_BANKS, SECTOR, WORD, costs, units
 from pa_tutorial.viz import style
-from pa_tutorial.viz.drawing import plural
+from pa_tutorial.viz.drawing import frame, plural
 from pa_tutorial.viz.microscope.data import LANE_COLORS
 
 DOES = {"read": "reads", "write": "writes", "atomic": "changes"}
+DID = {"read": "read", "write": "wrote", "atomic": "changed"}
 SPACE_COLORS = {"global": style.K, "shared": style.LOGITS, "local": "#D9D9D9", "none": style.Q}
 SPACE_WORDS = {
     "global": "global memory",
@@ -25,35 +28,53 @@ SPACE_WORDS = {
     "local": "local arrays",
     "none": "shuffle, vote, barrier",
 }
+COSTS = ("global", "sectors", "ideal_sectors"), ("shared", "wavefronts", "ideal")
 CODE_LINES = 5  # of the source, around the instruction
 PIXELS = 1500  # of the time line
 ROW = 0.13  # inches of a row of cells
 CODE_WIDTH = 92  # characters of a line of source
+TILES = 4  # at most, of those that an instruction touches
+LABEL = 4.5  # points: the width of a digit of a lane
+HALO = [withStroke(linewidth=1.5, foreground=style.PAPER)]
 
 
 @style.styled
-def draw_step(trace: Trace, step: int, shapes: list[dict], lane: int | None) -> Figure:
-    """The source, the time line, and the pane that this instruction touches.
+def draw_step(
+    trace: Trace, step: int, shapes: list[dict], lane: int | None, findings: list[dict]
+) -> Figure:
+    """The source, the time line, and the tiles that this instruction touches.
 
-    trace   of one thread block
-    step    number of a warp instruction in it, counted from 0
-    shapes  of the panes, as pane_as_data makes them
-    lane    only this lane is shown; None: all
+    trace     of one thread block
+    step      number of a warp instruction in it, counted from 0
+    shapes    of the panes, as pane_as_data makes them
+    lane      only this lane is shown; None: all
+    findings  as data.findings makes them
     """
     numbers = np.unique(trace.records.instruction)
     now = trace.only(instruction=int(numbers[step]))
-    shown = [shape for shape in shapes if _belongs(trace, shape, now)][:1]
-    rows = [len(_offsets(shape["rows"])) for shape in shown]
-    shuffles = KINDS[now.records.kind[0]] == "shuffle"
-    lanes = 0.2 * (1 + shuffles)
-    heights = [1.0, 0.13 * trace.num_warps, lanes, *(0.4 + ROW * n for n in rows)]
+    race = next((f for f in findings if f["second"] == step and f["first"] is not None), None)
+    other = trace.only(instruction=int(numbers[race["first"]])) if race else None
+    shown = [(shape, tile) for shape in shapes for tile in _tiles(trace, shape, now)][:TILES]
+    rows = [len(_offsets(shape["rows"])) for shape, _ in shown]
+    lanes = 0.4 if KINDS[now.records.kind[0]] == "shuffle" else 0.2
+    tall = 0.4 if len(rows) < 2 else 0.42  # with 0.4 the layout of two isn't the same each time
+    heights = [1.0, 0.15 * trace.num_warps, lanes, *(tall + ROW * n for n in rows)]
     options = {"nrows": len(heights), "height_ratios": heights}
-    figure, axes = style.new_figure(_title(trace, now, step), 0.5 + sum(heights), **options)
+    title = _title(trace, now, step)
+    if other:
+        head = other.records[0]
+        title = f"{title.partition(', ')[0]}, which warp {head.warp} {DID[KINDS[head.kind]]}"
+        title += f" in instruction {race['first'] + 1}, with no barrier in between"
+    figure, axes = style.new_figure(title, 0.5 + sum(heights), **options)
     _draw_source(axes[0], trace, now)
-    _draw_timeline(axes[1], trace, step)
+    _draw_timeline(axes[1], trace, step, [race["first"], step] if race else [])
     _draw_lanes(axes[2], now, lane)
-    for one, shape in zip(axes[3:], shown, strict=True):
-        _draw_pane(one, trace, now, shape, lane)
+    for one, (shape, tile) in zip(axes[3:], shown, strict=True):
+        cells = _draw_pane(one, trace, now, shape, tile, lane)
+        if race:
+            address = now.records.address[now.records.lane == race["second_lane"]]
+            for y, x in np.argwhere(cells == address)[:1]:
+                frame(one, x, y, WORD // shape["unit"], 1, style.NAN, linewidth=2, zorder=5)
     return figure
 
 
@@ -63,13 +84,13 @@ def _title(trace: Trace, now: Trace, step: int) -> str:
     head = f"Instruction {step + 1:,} of {total:,}: warp {record.warp}"
     kind, space = KINDS[record.kind], SPACES[record.space]
     if space == "none":
-        return f"{head} at a {kind}, with {len(now)} lanes"
+        return f"{head} is at a {kind}, with {len(now)} lanes"
     cost = {name: int(values[0]) for name, values in costs(now).items()}
-    words = f"{head} {DOES[kind]} {now.the_array().name}, {record.num_bytes} bytes a lane"
-    if space == "global":
-        words += f"; {plural(cost['sectors'], 'sector')}, {cost['ideal_sectors']} at best"
-    if space == "shared":
-        words += f"; {plural(cost['wavefronts'], 'wavefront')}, {cost['ideal']} at best"
+    words = f"{head} {DOES[kind]} {now.the_array().name}, {record.num_bytes} bytes per lane"
+    for here, paid, best in COSTS:
+        if space == here:
+            words += f", in {plural(cost[paid], paid[:-1])}"
+            words += f" where {cost[best]} would do" * (cost[best] < cost[paid])
     return words
 
 
@@ -121,7 +142,8 @@ def _way_in_words(sites: list[tuple[Site, int]]) -> str:
     return " › ".join([first, *called])
 
 
-def _draw_timeline(axes: Axes, trace: Trace, step: int) -> None:
+def _draw_timeline(axes: Axes, trace: Trace, step: int, race: Sequence[int]) -> None:
+    """A line per warp, with a cursor at `step`; red: the two instructions of a race."""
     records = trace.records
     _, first = np.unique(records.instruction, return_index=True)
     head = records[first]
@@ -135,6 +157,8 @@ def _draw_timeline(axes: Axes, trace: Trace, step: int) -> None:
     x = (step + 0.5) / len(head)
     axes.axvline(x, color=style.INK, linewidth=1.2)
     axes.plot([x], [head.warp[step] + 0.5], "s", markersize=6, mfc="none", mec=style.INK)
+    for at in race:
+        frame(axes, at / len(head), head.warp[at], 1 / len(head), 1, style.NAN, linewidth=2)
     for place, (space, words) in enumerate(SPACE_WORDS.items()):
         at = {"transform": axes.transAxes, "size": 7, "va": "top"}
         axes.text(0.25 * place, -0.06, "■", color=SPACE_COLORS[space], **at)
@@ -150,7 +174,7 @@ def _draw_lanes(axes: Axes, now: Trace, lane: int | None) -> None:
         edge = style.INK if one == lane else style.PAPER
         axes.add_patch(Rectangle((one, 0), 0.94, 1, facecolor=face, edgecolor=edge, linewidth=1.5))
         ink = style.ink_on(color) if one in source else style.QUIET
-        axes.text(one + 0.47, 0.46, f"{one}", ha="center", va="center", size=6, color=ink)
+        axes.text(one + 0.47, 0.46, f"{one}", ha="center", va="center", size=7, color=ink)
         if source.get(one, NO_LANE) != NO_LANE:
             axes.text(one + 0.47, -0.5, f"←{source[one]}", ha="center", va="center", size=6)
     shuffles = max(source.values()) != NO_LANE
@@ -159,14 +183,16 @@ def _draw_lanes(axes: Axes, now: Trace, lane: int | None) -> None:
     _name_rows(axes, [0.5, -0.5][: 1 + shuffles], ["lanes", "reads from"][: 1 + shuffles])
 
 
-def _draw_pane(axes: Axes, trace: Trace, now: Trace, shape: dict, lane: int | None) -> None:
-    """The touched tile: earlier accesses pale, the current ones in the lanes' colours."""
-    inside = np.add.outer(_offsets(shape["rows"]), _offsets(shape["columns"]))
+def _draw_pane(
+    axes: Axes, trace: Trace, now: Trace, shape: dict, tile: int, lane: int | None
+) -> np.ndarray:
+    """A touched tile: earlier accesses pale, the current ones in the lanes' colours.
+
+    Returns the address of each cell.
+    """
+    cells = np.add.outer(_offsets(shape["rows"]), _offsets(shape["columns"]))
+    cells += shape["tiles"][tile]["address"]
     unit = shape["unit"]
-    touched = _addresses(now.records, unit)
-    starts = [tile["address"] for tile in shape["tiles"]]
-    tile = next(i for i, start in enumerate(starts) if np.isin(inside + start, touched).any())
-    cells = inside + starts[tile]
     records = trace.records
     array = np.isin(records.array, np.unique(now.records.array))
     if shape["array"] is None:
@@ -176,7 +202,11 @@ def _draw_pane(axes: Axes, trace: Trace, now: Trace, shape: dict, lane: int | No
         followed &= records.warp == now.records.warp[0]
     before = records[array & followed & (records.instruction <= now.records.instruction[0])]
     seen = np.isin(cells, _addresses(before, unit))
-    colors = np.where(seen[..., None], to_rgb(shape["color"]), to_rgb(style.EMPTY))
+    colors = np.full((*cells.shape, 3), to_rgb(style.EMPTY))
+    if shape["array"] is None:
+        colors[~_in_arrays(trace, cells, 0)] = to_rgb(style.PAPER)
+        colors[_in_arrays(trace, cells, 1)] = to_rgb("#DDDDDD")
+    colors[seen] = to_rgb(shape["color"])
     num_rows, num_columns = cells.shape
     extent = (0, num_columns, num_rows, 0)
     axes.imshow(colors, aspect="auto", interpolation="nearest", extent=extent)
@@ -187,11 +217,16 @@ def _draw_pane(axes: Axes, trace: Trace, now: Trace, shape: dict, lane: int | No
         axes.axhline(y, color=style.PAPER, linewidth=0.7)
     _draw_touched(axes, now, cells, unit, run, lane)
     words = shape["title"] + (f": {t}" if (t := shape["tiles"][tile]["title"]) else "")
-    axes.set_title(words, weight="normal", pad=3)
+    if (seen & ~np.isin(cells, _addresses(now.records, unit))).any():
+        words += "; pale: touched before" + (f" by lane {lane}" if lane is not None else "")
+    axes.set_title(words, weight="normal", pad=3 if shape["array"] is not None else 13)
     _name_rows(axes, [], [])
     if shape["array"] is None:
         _draw_banks(axes, now, run)
         _name_arrays(axes, trace, num_columns)
+    else:
+        _draw_sectors(axes, now, cells)
+    return cells
 
 
 def _name_rows(axes: Axes, places: Sequence[float], names: Sequence[str]) -> None:
@@ -211,20 +246,46 @@ def _draw_banks(axes: Axes, now: Trace, run: int) -> None:
     for label, count in zip(axes.get_xticklabels(), busy, strict=True):
         if count > 1:
             label.set(color=style.NAN, weight="bold", size=7)
-    axes.set_xlabel("bank; red: several words wanted" if busy.max() > 1 else "bank")
+    axes.set_xlabel("bank; red: several words requested" if busy.max() > 1 else "bank")
+
+
+def _draw_sectors(axes: Axes, now: Trace, cells: np.ndarray) -> None:
+    """A frame around each sector that moves; its cells are neighbours."""
+    for sector in np.unique(units(now.records, SECTOR)[1]):
+        rows, columns = np.nonzero(cells // SECTOR == sector)
+        if len(rows):
+            size = columns.max() - columns.min() + 1, rows.max() - rows.min() + 1
+            frame(axes, columns.min(), rows.min(), *size, linewidth=1, zorder=3, clip_on=False)
+
+
+def _shared_arrays(trace: Trace) -> list[TracedArray]:
+    arrays = [array for array in trace.arrays if array.space == "shared"]
+    return sorted(arrays, key=lambda array: array.address)
+
+
+def _in_arrays(trace: Trace, cells: np.ndarray, odd: int) -> np.ndarray:
+    """The cells of all shared arrays, or (odd) of every other one."""
+    inside = np.zeros(cells.shape, bool)
+    for array in _shared_arrays(trace)[odd :: odd + 1]:
+        end = array.address + prod(array.shape) * array.dtype.itemsize
+        inside |= (cells >= array.address) & (cells < end)
+    return inside
 
 
 def _name_arrays(axes: Axes, trace: Trace, num_columns: int) -> None:
-    """Where each shared array begins: its name beside the row, a bar at its first cell."""
+    """Where each shared array begins: a bar at its first cell, and its name above it if that is in
+    the first row, else beside the row."""
     names: dict[int, list[str]] = {}
-    arrays = (array for array in trace.arrays if array.space == "shared")
-    for array in sorted(arrays, key=lambda array: array.address):
+    for array in _shared_arrays(trace):
         row, byte = divmod(array.address, NUM_BANKS * WORD)
-        names.setdefault(row, []).append(array.name)
         x = byte / (NUM_BANKS * WORD) * num_columns
         axes.plot([x, x], [row + 0.05, row + 0.95], color=style.INK, linewidth=2, clip_on=False)
+        if row:
+            names.setdefault(row, []).append(array.name)
+        else:
+            axes.text(x, -0.15, array.name, size=7, va="bottom")
     axes.set_yticks([row + 0.5 for row in names], [",\n".join(here) for here in names.values()])
-    axes.tick_params(axis="y", length=0, labelsize=6.5)
+    axes.tick_params(axis="y", length=0, labelsize=7)
 
 
 def _draw_touched(
@@ -242,12 +303,13 @@ def _draw_touched(
         box = (first + 0.03, row + 0.04), width - 0.06, 0.9
         axes.add_patch(Rectangle(*box, facecolor=color, edgecolor=style.PAPER, linewidth=0.4))
         text = f"{here[0]}" if len(here) == 1 else f"×{len(here)}"
-        font = {"va": "center", "size": 6}
-        if width * style.WIDTH / cells.shape[1] > 0.075 * len(text):
-            where = first + width / 2, row + 0.52
-            axes.text(*where, text, ha="center", color=style.ink_on(color), **font)
-        elif (row, last + 1) not in lanes:
-            axes.text(last + 1.2, row + 0.52, text, ha="left", color=style.INK, **font)
+        look = {"ha": "center", "va": "center", "size": 7}
+        where = first + width / 2, row + 0.52
+        alone = {(row, first - 1), (row, last + 1)}.isdisjoint(lanes)
+        if width * style.WIDTH * 66 / cells.shape[1] > LABEL * len(text):
+            axes.text(*where, text, color=style.ink_on(color), **look)
+        elif alone:  # over the neighbours, which no lane touches
+            axes.text(*where, text, color=style.INK, path_effects=HALO, **look)
 
 
 def _runs(lanes: dict[tuple[int, int], list[int]], run: int) -> list[tuple]:
@@ -262,16 +324,17 @@ def _runs(lanes: dict[tuple[int, int], list[int]], run: int) -> list[tuple]:
     return [tuple(one) for one in runs]
 
 
-def _belongs(trace: Trace, shape: dict, now: Trace) -> bool:
-    """Whether this pane shows what the instruction touches."""
+def _tiles(trace: Trace, shape: dict, now: Trace) -> list[int]:
+    """The tiles of a pane that an instruction touches."""
     record = now.records[0]
     if shape["array"] is None:
-        return SPACES[record.space] == "shared"
+        return [0] if SPACES[record.space] == "shared" else []
     if record.array != shape["array"]:
-        return False
+        return []
     inside = np.add.outer(_offsets(shape["rows"]), _offsets(shape["columns"]))
     touched = _addresses(now.records, shape["unit"])
-    return any(np.isin(inside + tile["address"], touched).any() for tile in shape["tiles"])
+    starts = [tile["address"] for tile in shape["tiles"]]
+    return [i for i, start in enumerate(starts) if np.isin(inside + start, touched).any()]
 
 
 def _addresses(records: np.recarray, unit: int) -> np.ndarray:

@@ -90,8 +90,9 @@ class Timeline {
           );
     }
     context.fillStyle = ALARM;
-    for (const { second } of recording.data.findings)
-      if (second !== null) context.fillRect(this.x(second) - 2, h - 8, 5, 8);
+    for (const { first, second } of recording.data.findings)
+      for (const i of [first, second])
+        if (i !== null) context.fillRect(this.x(i) - 2, h - 8, 5, 8);
   }
 
   show(i) {
@@ -152,12 +153,15 @@ class Listing {
       for (const [name, words] of [
         ["number", line],
         ["turn", ""],
-        ["code", text.slice(indent)],
+        ["code", text.trim()],
       ]) {
         const part = document.createElement("span");
         part.className = name;
         part.textContent = words;
         row.append(part);
+        // Half of the indentation; a long line goes on two places further in.
+        const spaces = Math.max(0, /^ */.exec(text)[0].length - indent);
+        if (name === "code") part.style.padding = `0 4px 0 ${spaces / 2 + 2}ch`;
       }
       this.element.append(row);
       this.rows.set(`${number}:${line}`, row);

@@ -36,7 +36,7 @@ Object.assign(Microscope.prototype, {
     }
     if (array?.space === "shared") lines.push(...this.aboutBanks(i, lane));
     else if (array && this.data.shared)
-      lines.push("shared memory is not touched by this instruction");
+      lines.push("this instruction doesn't touch shared memory");
     return lines;
   },
 
@@ -57,7 +57,7 @@ Object.assign(Microscope.prototype, {
       note(company, text.sort((a, b) => b.localeCompare(a)).join("; "), bank);
     }
     for (const [key, banks] of groups) lines.push(`${banksInWords(banks)}: a word for ${key}`);
-    if (!groups.size) lines.push("no two lanes want different words of one bank");
+    if (!groups.size) lines.push("no two lanes access different words of one bank");
     for (const [key, banks] of company)
       lines.push(`with lane ${lane} in ${banksInWords(banks)}: ${key}`);
     return lines;
@@ -97,7 +97,7 @@ Object.assign(Microscope.prototype, {
         `now: ${DONE[now.kind]} by lane${now.lanes.length > 1 ? "s" : ""} ${inWords(now.lanes)}`,
       );
     else if (grid.first[cell] && grid.first[cell] - 1 <= grid.step)
-      lines.push(`touched before, first by instruction ${grid.first[cell].toLocaleString("en")}`);
+      lines.push(`touched earlier, first by instruction ${grid.first[cell].toLocaleString("en")}`);
     return lines;
   },
 });

@@ -1,0 +1,88 @@
+"""The figure of notebooks 08, 10, 12 and 13: which lanes read which bytes of K with one load."""
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from pa_tutorial.kernels import cuda_backends
+from pa_tutorial.kernels.geometry import VEC_BYTES
+from pa_tutorial.simt import Trace, different_sectors, global_traffic
+from pa_tutorial.simt.traffic import SECTOR
+from pa_tutorial.viz import style
+from pa_tutorial.viz.drawing import SMALL, board, box, frame, note, span, write
+from pa_tutorial.walk.problem import DecodeProblem
+
+KERNELS = {
+    "08 · one thread per token": cuda_backends.naive_backend,
+    "10 · v1, element by element": cuda_backends.v1_backend,
+    "12 · v1, vec by vec": cuda_backends.v1_vector_backend,
+    "13 · v2, vec by vec": cuda_backends.v2_backend,
+}
+LEFT, LINE = 0.23, 1.7  # room for words, in lengths of a line; the height of a line
+
+
+@style.styled
+def draw_key_bytes(problem: DecodeProblem, num_kernels: int, partition_size: int = 0) -> Figure:
+    """The first load of K by each warp of head 0 of the first sequence: a panel per kernel.
+
+    A line is piece 0 of every token of a block, 16 bytes each.
+    """
+    step, num_blocks = problem.paged("vllm"), -(-problem.seq_lens[0] // problem.block_size)
+    blocks = problem.block_tables()[0][0][:num_blocks]
+    height = 0.55 + num_kernels * (0.3 + 0.42 * len(blocks))
+    figure, panels = style.new_figure("", height, nrows=num_kernels, squeeze=False)
+    line, shares = problem.block_size * VEC_BYTES, []
+    for axes, (name, backend) in zip(panels[:, 0], KERNELS.items(), strict=False):
+        if backend is cuda_backends.v2_backend:
+            launch = backend.prepare(step, partition_size=partition_size).partitions
+        else:
+            launch = backend.prepare(step)
+        warps = reads_of_warps(launch.simulate(trace="all", checks=()).trace)
+        loads = [reads.only(instruction=int(reads.records.instruction.min())) for reads in warps]
+        sectors, wanted = different_sectors(loads[0]), int(loads[0].records.num_bytes.sum())
+        again = global_traffic(warps[0]).total("sectors") / different_sectors(warps[0])
+        words = f"{name}: a load moves {sectors} sectors for {wanted} bytes"
+        words += f"; {again:g} loads move each" if again > 1 else "; no other load moves them"
+        axes.set_title(words, weight="bold" if axes is panels[-1, 0] else "normal")
+        shares.append(f"{100 * wanted / (sectors * SECTOR):.0f} %")
+        board(axes, 1.003 * line, LINE * len(blocks), -LEFT * line)
+        for number, block in enumerate(blocks):
+            start = block * step.k_cache.stride(0) * step.k_cache.itemsize
+            note(axes, -LEFT * line, LINE * number + 1.1, f"block {block}", "left")
+            _draw_line(axes, LINE * number, loads, start, line)
+    shares = ", then ".join(dict.fromkeys(shares))
+    figure.suptitle(f"Of the bytes that a load of K moves, a warp uses {shares}", **style.TITLE)
+    words = "A frame is a sector. Light: it moves. Dark: the bytes that the lanes above it read."
+    figure.supxlabel(words, x=0.01, ha="left", size=SMALL, color=style.QUIET)
+    return figure
+
+
+def reads_of_warps(trace: Trace) -> list[Trace]:
+    """What each warp reads of K for head 0 of the first sequence."""
+    reads, (num_heads, num_seqs, _) = trace.only(array="k_cache"), trace.grid
+    pairs = {*zip(reads.records.block.tolist(), reads.records.warp.tolist(), strict=True)}
+    mine = sorted(pair for pair in pairs if pair[0] % (num_heads * num_seqs) == 0)
+    return [reads.only(block=block, warp=warp) for block, warp in mine]
+
+
+def _draw_line(axes: Axes, y: float, loads: list[Trace], start: int, line: int) -> None:
+    """Some bytes of K: the sectors that move, and in them what the lanes read."""
+    top, high = y + 0.65, 0.9
+    for load in loads:
+        records, (num_heads, num_seqs, depth) = load.records, load.grid
+        byte = records.address - load.the_array().address - start
+        here = (byte >= 0) & (byte < line)
+        records, byte = records[here], byte[here]
+        for sector in np.unique(byte // SECTOR).tolist():
+            box(axes, sector * SECTOR, top, SECTOR, high, style.lighter(style.K, 0.8))
+        for first, size in zip(byte.tolist(), records.num_bytes.tolist(), strict=True):
+            shade = style.lighter(style.K, 0.4 * (first // VEC_BYTES % 2))
+            box(axes, first, top, size, high, shade, linewidth=0.8)
+        for token in np.unique(byte // VEC_BYTES).tolist():
+            lanes = records.lane[byte // VEC_BYTES == token].tolist()
+            write(axes, (token + 0.5) * VEC_BYTES, y + 0.3, span(lanes), size=SMALL)
+        for block, warp in {*zip(records.block.tolist(), records.warp.tolist(), strict=True)}:
+            who = f"partition {block // (num_heads * num_seqs)}, " * (depth > 1)
+            note(axes, -0.01 * line, y + 0.3, f"{who}warp {warp}, lane", "right", size=SMALL)
+    for first in range(0, line, SECTOR):
+        frame(axes, first, top, SECTOR, high, style.QUIET, linewidth=0.8)
