@@ -6,6 +6,7 @@ known before the kernel runs (closure variables, globals, constants) is folded i
 
 import ast
 from collections.abc import Callable
+from functools import reduce
 
 import numpy as np
 
@@ -159,6 +160,8 @@ class Expressions(Known):
 
     def _on_compare(self, node: ast.Compare) -> Run:
         """a < b, or a < b < c, where only the lanes with a < b compute c."""
+        if len(node.ops) == 1 and type(node.ops[0]) in MEMBERSHIP:
+            return self._membership(node, *MEMBERSHIP[type(node.ops[0])])
         first, *rest = (self.translate(n) for n in (node.left, *node.comparators))
         for op in node.ops:
             if type(op) not in arithmetic.OPERATORS:
@@ -183,6 +186,19 @@ class Expressions(Known):
                 frame.lanes = outer
 
         return chain
+
+    def _membership(self, node: ast.Compare, of_one: Callable, negated: bool) -> Run:
+        """`in`, `is` and their opposites. `is` is for None only, as a GPU has no objects."""
+        left, right = self.translate(node.left), self.translate(node.comparators[0])
+
+        def run(frame: Frame) -> Value:
+            try:
+                found = of_one(left(frame), right(frame))
+            except NotImplementedError:
+                raise self.source.unknown(node) from None
+            return arithmetic.logical_not(found) if negated else found
+
+        return run
 
     def _on_boolop(self, node: ast.BoolOp) -> Run:
         """`and` and `or`: only the lanes that need the right side compute it."""
@@ -279,6 +295,28 @@ class Expressions(Known):
         none: Run = lambda frame: None  # noqa: E731
         lower, upper = (self.translate(n) if n else none for n in (node.lower, node.upper))
         return lambda frame: slice(lower(frame), upper(frame))
+
+
+def _is_one_of(value: Value, several: object) -> Value:
+    if not isinstance(several, tuple):
+        raise NotImplementedError
+    equal = arithmetic.binary(ast.Eq)
+    return reduce(np.logical_or, [equal(value, one) for one in several], False)
+
+
+def _is_none(value: object, other: object) -> bool:
+    if value is not None and other is not None:
+        raise NotImplementedError
+    return value is other
+
+
+# operator -> its function, and whether the answer is turned round
+MEMBERSHIP = {
+    ast.In: (_is_one_of, False),
+    ast.NotIn: (_is_one_of, True),
+    ast.Is: (_is_none, False),
+    ast.IsNot: (_is_none, True),
+}
 
 
 def in_brackets(node: ast.expr) -> list[ast.expr]:

@@ -152,6 +152,8 @@ def forget(name: str, arguments: dict[str, object]) -> None:
 
 
 def _number(name: str, value: object) -> object:
+    if value is None:
+        return None
     if isinstance(value, tuple):
         return tuple(_number(name, part) for part in value)
     if type(value) in TYPES:

@@ -15,7 +15,7 @@ from pa_tutorial.simt.names import cast_target, cuda_name, plain_function
 from pa_tutorial.simt.source import Source, Unsupported
 from pa_tutorial.simt.twins import WRITTEN
 
-READERS = (range, len, min, max, abs, divmod, int, float, bool, print)
+READERS = (range, enumerate, zip, len, min, max, abs, divmod, int, float, bool, print)
 Names = frozenset[str]
 
 
