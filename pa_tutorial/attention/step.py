@@ -136,7 +136,7 @@ class DecodeStep:
 def require_for_kernel(step: DecodeStep, layout: str) -> None:
     """Raise TypeError or ValueError unless this is a DecodeStep with its cache in this layout,
     "vllm" or "plain", and q and the cache have the same dtype, one that the kernels support."""
-    require_type(isinstance(step, DecodeStep), "step", step, "a DecodeStep")
+    require_type(hasattr(step, "require_strides"), "step", step, "a DecodeStep")
     dims, name = {"vllm": (5, "vLLM's"), "plain": (4, "the plain")}[layout]
     shape, allowed = list(step.k_cache.shape), f"of {dims} dimensions: {name} layout"
     require(len(shape) == dims, "k_cache.shape", shape, allowed)

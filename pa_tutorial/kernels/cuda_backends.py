@@ -11,7 +11,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from pa_tutorial.arguments import float32_scale, require, strides
+from pa_tutorial.arguments import float32_scale, require, strides, whole_number
 from pa_tutorial.attention.step import DecodeStep, require_for_kernel
 from pa_tutorial.kernels.choose import VLLM_PARTITION_SIZE
 from pa_tutorial.kernels.cuda_launch import (
@@ -49,6 +49,7 @@ class CudaBackend:
 
     def why_absent(self) -> None:
         """None, because they run everywhere; without a GPU, in the simulator."""
+        return None
 
 
 class NaiveBackend(CudaBackend):
@@ -120,8 +121,12 @@ class PartitionedBackend(CudaBackend):
         memory than a short one, except 8 bytes per partition.
         Source: vLLM, csrc/attention/paged_attention_v2.cu.
         """
+        require_for_kernel(step, "vllm")
+        partition_size, size = whole_number("partition_size", partition_size), step.block_size
+        allowed = f"a multiple of block_size, which is {size}; v1 has no partitions"
+        fits = partition_size >= 1 and partition_size % size == 0
+        require(fits, "partition_size", partition_size, allowed)
         geometry = geometry_of(step, num_threads, partition_size)
-        require(geometry.PARTITION_SIZE > 0, "partition_size", 0, "more: v1 has no partitions")
         partitions = paged_launch(step, geometry, self.loads, max_seq_len)
         return PartitionedLaunch(partitions, reduce_launch(partitions))
 

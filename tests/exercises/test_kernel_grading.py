@@ -69,7 +69,7 @@ WRONG = {
     "line": (THRICE, {"enough": {1: Enough(10, 99)}}, r"line \d+: a\[i\]"),
     "idle lanes": (HALF, {"enough": LITTLE}, "but 4 memory transactions for out; 2 are"),
     "gap": (GAP, {}, r"1 elements of out were never written, the first is out\[40\]"),
-    "nothing": ("return", {}, "not written yet"),
+    "nothing": ("return", {}, "the kernel wrote nothing into out"),
     "input": (loop("out[i] = a[i]", "a[i] = float32(0)"), {}, "it changed one of its inputs"),
     "shuffles": (SHUFFLE, {"most_shuffles": 1}, "with 2 shuffles; 1 is enough"),
     "not shared": (COPY, {"through_shared": True}, "not all of it goes through shared memory"),
