@@ -14,6 +14,7 @@ from pa_tutorial.simt.access import load
 from pa_tutorial.simt.arithmetic import Value, dtype_of, plain
 from pa_tutorial.simt.intrinsics import REGISTERS, SPECIAL, position
 from pa_tutorial.simt.known import UNKNOWN, Known
+from pa_tutorial.simt.kernel_arguments import constant_array
 from pa_tutorial.simt.lanes import Frame, merged
 from pa_tutorial.simt.memory import Array
 from pa_tutorial.simt.names import cuda_name, plain_function
@@ -52,6 +53,12 @@ class Expressions(Known):
         text = ast.unparse(node)
         if cuda_name(value) in REGISTERS:
             raise self.source.unsupported(node, f"{text} has parts: {text}.x, {text}.y, {text}.z")
+        if isinstance(value, np.ndarray):
+            try:
+                array = constant_array(self.program.machine, ast.unparse(node), value)
+            except TypeError as error:
+                raise self.source.unsupported(node, str(error)) from None
+            return lambda frame: array
         if plain_function(value) or isinstance(value, np.dtype):
             return lambda frame: value  # only calls and arrays can use it
         raise self.source.unknown(node, f"{text}, a {type(value).__name__}, as a value")
@@ -158,9 +165,9 @@ class Expressions(Known):
         """a < b, or a < b < c, where only the lanes with a < b compute c."""
         first, *rest = (self.translate(n) for n in (node.left, *node.comparators))
         for op in node.ops:
-            if type(op) not in arithmetic.OPERATORS:
+            if type(op) not in arithmetic.OPERATORS and type(op) not in IDENTITY:
                 raise self.source.unknown(node)
-        compare = [arithmetic.binary(type(op)) for op in node.ops]
+        compare = [IDENTITY.get(type(op)) or arithmetic.binary(type(op)) for op in node.ops]
         if len(compare) == 1:
             (apply,), (other,) = compare, rest
             return lambda frame: apply(first(frame), other(frame))
@@ -276,6 +283,41 @@ class Expressions(Known):
         none: Run = lambda frame: None  # noqa: E731
         lower, upper = (self.translate(n) if n else none for n in (node.lower, node.upper))
         return lambda frame: slice(lower(frame), upper(frame))
+
+
+def _is(a: object, b: object) -> Value:
+    """a is b, for None, for truth values and for arrays."""
+    if a is None or b is None:
+        return a is b
+    if isinstance(a, Array) and isinstance(b, Array):
+        same = a.memory is b.memory and (a.shape, a.strides) == (b.shape, b.strides)
+        return same and np.array_equal(a.start, b.start)
+    if dtype_of(a) != arithmetic.BOOL or dtype_of(b) != arithmetic.BOOL:
+        raise TypeError("the simulator knows `is` for None, truth values and arrays")
+    return _equal(a, b)
+
+
+def _in(value: Value, values: object) -> Value:
+    """value in values, a tuple"""
+    if not isinstance(values, tuple):
+        raise TypeError("the simulator knows `in` for tuples")
+    found: Value = False
+    for other in values:
+        found = np.logical_or(found, _equal(value, other))
+    return plain(found)
+
+
+def _not(test: Callable) -> Callable:
+    return lambda a, b: arithmetic.logical_not(test(a, b))
+
+
+_equal = arithmetic.binary(ast.Eq)
+IDENTITY: dict[type, Callable] = {
+    ast.Is: _is,
+    ast.IsNot: _not(_is),
+    ast.In: _in,
+    ast.NotIn: _not(_in),
+}
 
 
 def in_brackets(node: ast.expr) -> list[ast.expr]:

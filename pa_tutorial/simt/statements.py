@@ -7,6 +7,7 @@ remove lanes until the loop or the function ends and returns them.
 
 import ast
 from collections.abc import Callable
+from functools import reduce
 
 import numpy as np
 
@@ -140,6 +141,13 @@ class Statements(Calls):
 
         return base, index, write
 
+    def _do_annassign(self, node: ast.AnnAssign) -> Step:
+        """A type beside a variable has no effect."""
+        if node.value is None:
+            return lambda frame: None
+        assignment = ast.Assign([node.target], node.value)
+        return self._do_assign(ast.copy_location(assignment, node))
+
     def _do_augassign(self, node: ast.AugAssign) -> Step:
         """target += value: an item's index is computed once."""
         value = self.translate(node.value)
@@ -190,18 +198,14 @@ class Statements(Calls):
         return run
 
     def _do_while(self, node: ast.While) -> Step:
-        self._no_else(node)
         test, body = self.translate(node.test), self.body(node.body)
         return self._loop(node, lambda frame: None, lambda frame, _: test(frame), body, None)
 
     def _do_for(self, node: ast.For) -> Step:
-        """for name in range(...), or over the parts of a tuple"""
-        self._no_else(node)
+        """for name in range(...), or over the items of a tuple or an array"""
         call = node.iter
-        if not isinstance(call, ast.Call):
+        if not isinstance(call, ast.Call) or self.known(call.func) is not range:
             return self._for_each(node)
-        if self.known(call.func) is not range:
-            raise self.source.unknown(node, "a loop over anything but range(...) or a tuple")
         if not 1 <= len(call.args) <= 3 or call.keywords:
             raise self.source.unsupported(node, "range takes one to three numbers")
         bounds = [self.translate(a) for a in call.args]
@@ -232,29 +236,61 @@ class Statements(Calls):
         return self._loop(node, start, more, body, turn)
 
     def _for_each(self, node: ast.For) -> Step:
-        parts = self.translate(node.iter)
+        items = self._items(node.iter)
         target, body = self._target(node.target), self.body(node.body)
 
         def start(frame: Frame) -> list:
-            found = parts(frame)
-            if not isinstance(found, tuple):
-                raise self.source.unknown(node, "a loop over anything but range(...) or a tuple")
-            return list(found)
+            return [0, *items(frame)]
+
+        def more(frame: Frame, state: list) -> Value:
+            return _less(state[0], state[1])
 
         def turn(frame: Frame, state: list) -> None:
-            target(frame, state.pop(0))
+            target(frame, state[2](frame, state[0]))
+            state[0] += 1
 
-        return self._loop(node, start, lambda frame, state: bool(state), body, turn)
+        return self._loop(node, start, more, body, turn)
 
-    def _no_else(self, node: ast.For | ast.While) -> None:
-        if node.orelse:
-            raise self.source.unknown(node, "else after a loop")
+    def _items(self, node: ast.expr) -> Callable[[Frame], tuple[Value, Callable]]:
+        """How many items a loop takes from an expression, and a function that gets one."""
+        callee = self.known(node.func) if isinstance(node, ast.Call) else None
+        if callee in (enumerate, zip) and node.args and not node.keywords:
+            several = [
+                self._items(a) for a in (node.args[:1] if callee is enumerate else node.args)
+            ]
+            first = self.translate(node.args[1]) if callee is enumerate and node.args[1:] else None
+
+            def together(frame: Frame) -> tuple[Value, Callable]:
+                lengths, getters = zip(*(one(frame) for one in several), strict=True)
+                number = first(frame) if first else 0
+
+                def one(frame: Frame, i: int) -> object:
+                    parts = tuple(get(frame, i) for get in getters)
+                    return (_add(number, i), *parts) if callee is enumerate else parts
+
+                return reduce(np.minimum, lengths), one
+
+            return together
+        things, place = self.translate(node), self.program.machine.add_place(self.source.site(node))
+
+        def alone(frame: Frame) -> tuple[Value, Callable]:
+            found = things(frame)
+            if isinstance(found, tuple):
+                return len(found), lambda frame, i: found[i]
+            if not isinstance(found, Array):
+                what = "a loop over anything but range(...), a tuple or an array"
+                raise self.source.unknown(node, what)
+            get = load if found.ndim == 1 else partial_view
+            return found.shape[0], lambda frame, i: get(frame, found, (i,), place)
+
+        return alone
 
     def _loop(
         self, node: ast.stmt, start: Callable, more: Callable, body: Step, turn: Callable | None
     ) -> Step:
         """Loops until no lane needs another turn; lanes that are done wait for the others."""
         place = self.program.machine.add_place(self.source.site(node))
+        otherwise = self.body(node.orelse) if node.orelse else None
 
         def run(frame: Frame) -> None:
             outer, gang, machine = frame.lanes, frame.gang, frame.gang.machine
@@ -278,9 +314,12 @@ class Statements(Calls):
                 body(frame)
                 if frame.continued.count:
                     frame.lanes = outer.join(frame.lanes, frame.continued)
-            frame.lanes = outer.join(outer.join(frame.lanes, done), frame.broken)
+            frame.lanes, broken = outer.join(frame.lanes, done), frame.broken
             frame.broken, frame.continued = saved
             gang.way = way
+            if otherwise and frame.lanes.count:
+                otherwise(frame)
+            frame.lanes = outer.join(frame.lanes, broken)
 
         return run
 
