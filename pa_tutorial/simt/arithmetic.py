@@ -27,6 +27,16 @@ FLOAT16, FLOAT32, FLOAT64 = (np.dtype(f"float{bits}") for bits in (16, 32, 64))
 TYPES = {np.dtype(code).type: np.dtype(code) for code in "?bhilqBHILQefd"}
 TYPES |= {bool: BOOL, int: INT64, float: FLOAT64}
 DTYPES = frozenset(TYPES.values())  # all that a kernel can compute with
+
+
+def computable(dtype: np.dtype) -> bool:
+    """Is it the type of a number, or of records of numbers?"""
+    base = dtype.base
+    return base in DTYPES or bool(
+        base.names and all(computable(field[0]) for field in base.fields.values())
+    )
+
+
 LOWEST = -(1 << 63)  # of int64
 OF_PYTHON = frozenset((BOOL, INT64, FLOAT64))  # kept as Python numbers where all lanes agree
 
@@ -288,8 +298,26 @@ def keeps_type(ufunc: Callable) -> Callable[..., Value]:
 
 
 def _one_by_one(function: Callable) -> Callable:
-    """For a function that NumPy lacks."""
-    return np.vectorize(function, otypes=[float])
+    """For a function that NumPy lacks. Where Python raises, the result is infinite or NaN."""
+
+    def apply(*values: float) -> float:
+        try:
+            return function(*values)
+        except OverflowError:
+            return math.inf
+        except ValueError:
+            return math.nan
+
+    return np.vectorize(apply, otypes=[float])
+
+
+def _in_parts(ufunc: Callable) -> Callable[[Value], tuple[Value, Value]]:
+    """modf or frexp: two results, of which the first keeps its type."""
+
+    def function(value: Value) -> tuple[Value, Value]:
+        return tuple(plain(part) for part in ufunc(cast(value, _float_type(dtype_of(value)))))
+
+    return function
 
 
 SAME_IN_NUMPY = (
@@ -307,6 +335,14 @@ MATH: dict[Callable, Callable[..., Value]] = {
     math.acosh: keeps_type(np.arccosh),
     math.atanh: keeps_type(np.arctanh),
     math.pow: keeps_type(np.power),
+    math.exp2: keeps_type(np.exp2),
+    math.gamma: keeps_type(_one_by_one(math.gamma)),
+    math.lgamma: keeps_type(_one_by_one(math.lgamma)),
+    math.nextafter: keeps_type(np.nextafter),
+    math.remainder: keeps_type(_one_by_one(math.remainder)),
+    math.modf: _in_parts(np.modf),
+    math.frexp: _in_parts(np.frexp),
+    math.ldexp: lambda value, power: keeps_type(lambda x: np.ldexp(x, power))(value),
     math.isnan: lambda value: plain(np.isnan(to_float(value))),
     math.isinf: lambda value: plain(np.isinf(to_float(value))),
     math.isfinite: lambda value: plain(np.isfinite(to_float(value))),

@@ -6,7 +6,6 @@ known before the kernel runs (closure variables, globals, constants) is folded i
 
 import ast
 from collections.abc import Callable
-from functools import reduce
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from pa_tutorial.simt import arithmetic
 from pa_tutorial.simt.access import load
 from pa_tutorial.simt.arithmetic import Value, dtype_of, plain
 from pa_tutorial.simt.intrinsics import REGISTERS, SPECIAL, position
+from pa_tutorial.simt.kernel_arguments import constant_array
 from pa_tutorial.simt.known import UNKNOWN, Known
 from pa_tutorial.simt.lanes import Frame, merged
 from pa_tutorial.simt.memory import Array
@@ -53,6 +53,12 @@ class Expressions(Known):
         text = ast.unparse(node)
         if cuda_name(value) in REGISTERS:
             raise self.source.unsupported(node, f"{text} has parts: {text}.x, {text}.y, {text}.z")
+        if isinstance(value, np.ndarray):
+            try:
+                array = constant_array(self.program.machine, ast.unparse(node), value)
+            except TypeError as error:
+                raise self.source.unsupported(node, str(error)) from None
+            return lambda frame: array
         if plain_function(value) or isinstance(value, np.dtype):
             return lambda frame: value  # only calls and arrays can use it
         raise self.source.unknown(node, f"{text}, a {type(value).__name__}, as a value")
@@ -160,13 +166,11 @@ class Expressions(Known):
 
     def _on_compare(self, node: ast.Compare) -> Run:
         """a < b, or a < b < c, where only the lanes with a < b compute c."""
-        if len(node.ops) == 1 and type(node.ops[0]) in MEMBERSHIP:
-            return self._membership(node, *MEMBERSHIP[type(node.ops[0])])
         first, *rest = (self.translate(n) for n in (node.left, *node.comparators))
         for op in node.ops:
-            if type(op) not in arithmetic.OPERATORS:
+            if type(op) not in arithmetic.OPERATORS and type(op) not in IDENTITY:
                 raise self.source.unknown(node)
-        compare = [arithmetic.binary(type(op)) for op in node.ops]
+        compare = [IDENTITY.get(type(op)) or arithmetic.binary(type(op)) for op in node.ops]
         if len(compare) == 1:
             (apply,), (other,) = compare, rest
             return lambda frame: apply(first(frame), other(frame))
@@ -186,19 +190,6 @@ class Expressions(Known):
                 frame.lanes = outer
 
         return chain
-
-    def _membership(self, node: ast.Compare, of_one: Callable, negated: bool) -> Run:
-        """`in`, `is` and their opposites. `is` is for None only, as a GPU has no objects."""
-        left, right = self.translate(node.left), self.translate(node.comparators[0])
-
-        def run(frame: Frame) -> Value:
-            try:
-                found = of_one(left(frame), right(frame))
-            except NotImplementedError:
-                raise self.source.unknown(node) from None
-            return arithmetic.logical_not(found) if negated else found
-
-        return run
 
     def _on_boolop(self, node: ast.BoolOp) -> Run:
         """`and` and `or`: only the lanes that need the right side compute it."""
@@ -297,25 +288,38 @@ class Expressions(Known):
         return lambda frame: slice(lower(frame), upper(frame))
 
 
-def _is_one_of(value: Value, several: object) -> Value:
-    if not isinstance(several, tuple):
-        raise NotImplementedError
-    equal = arithmetic.binary(ast.Eq)
-    return reduce(np.logical_or, [equal(value, one) for one in several], False)
+def _is(a: object, b: object) -> Value:
+    """a is b, for None, for truth values and for arrays."""
+    if a is None or b is None:
+        return a is b
+    if isinstance(a, Array) and isinstance(b, Array):
+        same = a.memory is b.memory and (a.shape, a.strides) == (b.shape, b.strides)
+        return same and np.array_equal(a.start, b.start)
+    if dtype_of(a) != arithmetic.BOOL or dtype_of(b) != arithmetic.BOOL:
+        raise TypeError("the simulator knows `is` for None, truth values and arrays")
+    return _equal(a, b)
 
 
-def _is_none(value: object, other: object) -> bool:
-    if value is not None and other is not None:
-        raise NotImplementedError
-    return value is other
+def _in(value: Value, values: object) -> Value:
+    """value in values, a tuple"""
+    if not isinstance(values, tuple):
+        raise TypeError("the simulator knows `in` for tuples")
+    found: Value = False
+    for other in values:
+        found = np.logical_or(found, _equal(value, other))
+    return plain(found)
 
 
-# operator -> its function, and whether the answer is turned round
-MEMBERSHIP = {
-    ast.In: (_is_one_of, False),
-    ast.NotIn: (_is_one_of, True),
-    ast.Is: (_is_none, False),
-    ast.IsNot: (_is_none, True),
+def _not(test: Callable) -> Callable:
+    return lambda a, b: arithmetic.logical_not(test(a, b))
+
+
+_equal = arithmetic.binary(ast.Eq)
+IDENTITY: dict[type, Callable] = {
+    ast.Is: _is,
+    ast.IsNot: _not(_is),
+    ast.In: _in,
+    ast.NotIn: _not(_in),
 }
 
 

@@ -8,9 +8,20 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pa_tutorial.simt.access import check, locate
-from pa_tutorial.simt.arithmetic import FLOAT32, FLOAT64, Value, cast, dtype_of, plain, truth
+from pa_tutorial.simt.access import check, load, locate, store
+from pa_tutorial.simt.arithmetic import (
+    FLOAT32,
+    FLOAT64,
+    Value,
+    cast,
+    dtype_of,
+    keeps_type,
+    merge,
+    plain,
+    truth,
+)
 from pa_tutorial.simt.gpus import WARP_SIZE
+from pa_tutorial.simt.half import HALF_FUNCTIONS
 from pa_tutorial.simt.lanes import Frame
 from pa_tutorial.simt.memory import Array
 from pa_tutorial.simt.warp import WARP_FUNCTIONS
@@ -102,6 +113,13 @@ def cas(
     return _one_by_one(frame, place, array, index, update)
 
 
+def compare_and_swap(
+    frame: Frame, place: int, array: Array, expected: Value, value: Value
+) -> np.ndarray:
+    """Of the first item."""
+    return cas(frame, place, array, (0,) * array.ndim, expected, value)
+
+
 def _one_by_one(
     frame: Frame, place: int, array: Array, index: object, update: Callable[[Value, int], Value]
 ) -> np.ndarray:
@@ -120,6 +138,17 @@ def _one_by_one(
         before[lane] = old = array.flat[item]
         array.flat[item] = update(old, lane)
     return before
+
+
+# Hints to the caches change nothing here --------------------------------------------------------
+
+
+def _load(frame: Frame, place: int, array: Array, index: tuple[Value, ...]) -> Value:
+    return load(frame, array, index, place)
+
+
+def _store(frame: Frame, place: int, array: Array, index: tuple[Value, ...], value: Value) -> None:
+    store(frame, array, index, value, place)
 
 
 # Bits and fused multiply-add -----------------------------------------------------------------
@@ -159,6 +188,29 @@ def brev(frame: Frame, place: int, value: Value) -> Value:
     return reverse(frame, place, cast(value, dtype))
 
 
+def selp(frame: Frame, place: int, condition: Value, a: Value, b: Value) -> Value:
+    return plain(merge(b, a, np.asarray(truth(condition)))[()])
+
+
+def _nothing(frame: Frame, place: int, *arguments: object) -> object:
+    """A fence, which doesn't order the threads themselves; sleep."""
+
+
+ATOMICS: dict[str, Callable] = {
+    "add": lambda old, value: old + value,
+    "sub": lambda old, value: old - value,
+    "and_": lambda old, value: old & value,
+    "or_": lambda old, value: old | value,
+    "xor": lambda old, value: old ^ value,
+    "inc": lambda old, value: 0 if old >= value else old + 1,
+    "dec": lambda old, value: value if old == 0 or old > value else old - 1,
+    "exch": lambda old, value: value,
+    # Numba stores a value only if it is larger (or smaller). A comparison with NaN is never true.
+    "max": lambda old, value: value if value > old else old,
+    "min": lambda old, value: value if value < old else old,
+    "nanmax": np.fmax,
+    "nanmin": np.fmin,
+}
 FUNCTIONS: dict[str, Callable] = {
     "grid": grid,
     "gridsize": gridsize,
@@ -166,11 +218,16 @@ FUNCTIONS: dict[str, Callable] = {
     "syncthreads_count": _counting(lambda present, true: true),
     "syncthreads_and": _counting(lambda present, true: true == present),
     "syncthreads_or": _counting(lambda present, true: true > 0),
-    "atomic.add": _atomic(lambda old, value: old + value),
-    # Numba stores a value only if it is larger (or smaller). A comparison with NaN is never true.
-    "atomic.max": _atomic(lambda old, value: value if value > old else old),
-    "atomic.min": _atomic(lambda old, value: value if value < old else old),
+    **{f"atomic.{name}": _atomic(combine) for name, combine in ATOMICS.items()},
     "atomic.cas": cas,
+    "atomic.compare_and_swap": compare_and_swap,
+    **dict.fromkeys(("ldca", "ldcg", "ldcs", "ldlu", "ldcv"), _load),
+    **dict.fromkeys(("stcg", "stcs", "stwb", "stwt"), _store),
+    "const.array_like": lambda frame, place, array: array,
+    **dict.fromkeys(("threadfence", "threadfence_block", "threadfence_system"), _nothing),
+    "nanosleep": _nothing,
+    "selp": selp,
+    "cbrt": lambda frame, place, value: keeps_type(np.cbrt)(value),
     "fma": fma,
     "popc": _on_bits(lambda value, bits: value.bit_count(), lambda dtype: dtype),
     "ffs": _on_bits(
@@ -178,8 +235,13 @@ FUNCTIONS: dict[str, Callable] = {
     ),
     "clz": _on_bits(lambda value, bits: bits - value.bit_length(), lambda dtype: dtype),
     "brev": brev,
+    **HALF_FUNCTIONS,
     **WARP_FUNCTIONS,
 }
 REGISTERS = frozenset(("threadIdx", "blockIdx", "blockDim", "gridDim"))
 SPECIAL: dict[str, Callable[[Frame], Value]] = {"laneid": laneid, "warpsize": warpsize}
+WRITERS = ("atomic.", "st")  # their first argument is an array, their second an index
+INDEXED = frozenset(
+    name for name in FUNCTIONS if name.startswith((*WRITERS, "ld")) and not name.endswith("swap")
+)
 ARRAYS = frozenset(("shared.array", "local.array"))

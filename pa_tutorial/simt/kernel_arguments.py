@@ -8,7 +8,7 @@ import numpy as np
 
 from pa_tutorial.simt.arithmetic import DTYPES, TYPES, plain
 from pa_tutorial.simt.machine import Machine
-from pa_tutorial.simt.memory import Array, Memory, root_extent
+from pa_tutorial.simt.memory import Array, Memory, contiguous, root_extent
 from pa_tutorial.simt.names import names_of, plain_function
 
 
@@ -136,6 +136,17 @@ def _view(name: str, array: np.ndarray, memories: list[tuple[int, Memory]]) -> A
     first, phase = divmod(offset, itemsize)
     read_only = not array.flags.writeable
     return Array(memory, array.dtype, array.shape, strides, first, name, phase, read_only)
+
+
+def constant_array(machine: Machine, name: str, value: np.ndarray) -> Array:
+    """A global array, which a kernel gets as a constant: a copy as it is now, read-only."""
+    if value.dtype not in DTYPES:
+        raise TypeError(f"{name} holds {value.dtype.str}, which the simulator doesn't know")
+    copy = np.ascontiguousarray(value).reshape(value.shape)
+    data = np.frombuffer(copy.tobytes(), np.uint8)
+    memory = Memory(data, "global", machine.allocate(data.size), written=True)
+    memory.only_read = True
+    return Array(memory, value.dtype, value.shape, contiguous(value.shape), 0, name, 0, True)
 
 
 def forget(name: str, arguments: dict[str, object]) -> None:

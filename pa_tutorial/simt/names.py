@@ -5,12 +5,14 @@ numba.cuda or its successor numba_cuda_mlir. So we look at the object itself, no
 """
 
 import sys
+from contextlib import suppress
 from functools import cache
+from importlib import import_module
 from types import FunctionType, ModuleType
 
 import numpy as np
 
-from pa_tutorial.simt.arithmetic import DTYPES
+from pa_tutorial.simt.arithmetic import computable
 from pa_tutorial.simt.intrinsics import ARRAYS, FUNCTIONS, REGISTERS, SPECIAL
 
 CUDA_MODULES = ("numba.cuda", "numba_cuda_mlir.cuda")
@@ -29,6 +31,8 @@ def _table(modules: tuple[ModuleType, ...]) -> dict[int, tuple[str, object]]:
     """id -> name, and the object itself: while we hold it, no other object can get its id."""
     table = {}
     for module in modules:
+        with suppress(ImportError):
+            import_module(f"{module.__name__}.fp16")  # Numba does so when it compiles
         for name in NAMES:
             found: object = module
             for part in name.split("."):
@@ -41,14 +45,14 @@ def _table(modules: tuple[ModuleType, ...]) -> dict[int, tuple[str, object]]:
 def cast_target(thing: object) -> np.dtype | None:
     """The number type meant by numba.float32, np.float32, np.dtype("float32") or "float32"."""
     if type(thing).__module__.startswith("numba"):
-        thing = str(thing)  # its types have NumPy's names
+        thing = getattr(thing, "dtype", str(thing))  # its types have NumPy's names
     elif not isinstance(thing, np.dtype | str) and not _is_number_type(thing):
         return None
     try:
         dtype = np.dtype(thing)
     except (TypeError, ValueError):
         return None
-    return dtype if dtype in DTYPES else None
+    return dtype if computable(dtype) else None
 
 
 def _is_number_type(thing: object) -> bool:

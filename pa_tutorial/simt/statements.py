@@ -150,6 +150,13 @@ class Statements(Iterables):
 
         return base, index, write
 
+    def _do_annassign(self, node: ast.AnnAssign) -> Step:
+        """A type beside a variable has no effect."""
+        if node.value is None:
+            return lambda frame: None
+        assignment = ast.Assign([node.target], node.value)
+        return self._do_assign(ast.copy_location(assignment, node))
+
     def _do_augassign(self, node: ast.AugAssign) -> Step:
         """target += value: an item's index is computed once."""
         value = self.translate(node.value)
