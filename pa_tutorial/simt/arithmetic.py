@@ -297,8 +297,11 @@ def keeps_type(ufunc: Callable) -> Callable[..., Value]:
     return function
 
 
-def _one_by_one(function: Callable) -> Callable:
-    """For a function that NumPy lacks. Where Python raises, the result is infinite or NaN."""
+def _one_by_one(function: Callable, without_value: float = math.nan) -> Callable:
+    """For a function that NumPy lacks.
+
+    without_value  the result where Python finds none
+    """
 
     def apply(*values: float) -> float:
         try:
@@ -306,7 +309,7 @@ def _one_by_one(function: Callable) -> Callable:
         except OverflowError:
             return math.inf
         except ValueError:
-            return math.nan
+            return without_value
 
     return np.vectorize(apply, otypes=[float])
 
@@ -336,8 +339,10 @@ MATH: dict[Callable, Callable[..., Value]] = {
     math.atanh: keeps_type(np.arctanh),
     math.pow: keeps_type(np.power),
     math.exp2: keeps_type(np.exp2),
-    math.gamma: keeps_type(_one_by_one(math.gamma)),
-    math.lgamma: keeps_type(_one_by_one(math.lgamma)),
+    math.gamma: keeps_type(
+        _one_by_one(lambda x: math.gamma(x) if x else math.copysign(math.inf, x))
+    ),
+    math.lgamma: keeps_type(_one_by_one(math.lgamma, math.inf)),
     math.nextafter: keeps_type(np.nextafter),
     math.remainder: keeps_type(_one_by_one(math.remainder)),
     math.modf: _in_parts(np.modf),

@@ -18,7 +18,6 @@ from pa_tutorial.simt.source import source_of
 from pa_tutorial.simt.trace import NO_TURN
 from pa_tutorial.simt.twins import TWINS, LaneAccess
 
-
 OPERATOR_NODES = {functions[0]: kind for kind, functions in OPERATORS.items()} | {pow: ast.Pow}
 
 

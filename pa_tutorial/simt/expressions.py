@@ -13,8 +13,8 @@ from pa_tutorial.simt import arithmetic
 from pa_tutorial.simt.access import load
 from pa_tutorial.simt.arithmetic import Value, dtype_of, plain
 from pa_tutorial.simt.intrinsics import REGISTERS, SPECIAL, position
-from pa_tutorial.simt.known import UNKNOWN, Known
 from pa_tutorial.simt.kernel_arguments import constant_array
+from pa_tutorial.simt.known import UNKNOWN, Known
 from pa_tutorial.simt.lanes import Frame, merged
 from pa_tutorial.simt.memory import Array
 from pa_tutorial.simt.names import cuda_name, plain_function
@@ -55,7 +55,11 @@ class Expressions(Known):
             raise self.source.unsupported(node, f"{text} has parts: {text}.x, {text}.y, {text}.z")
         if isinstance(value, np.ndarray):
             try:
-                array = constant_array(self.program.machine, ast.unparse(node), value)
+                name = ast.unparse(node)
+                if not hasattr(value, "copy_to_host"):  # Numba keeps what the first launch saw
+                    kept = vars(self.function).setdefault("constant_arrays", {})
+                    value = kept.setdefault(name, value.copy())
+                array = constant_array(self.program.machine, name, value)
             except TypeError as error:
                 raise self.source.unsupported(node, str(error)) from None
             return lambda frame: array
@@ -278,11 +282,12 @@ class Expressions(Known):
         return lambda frame, array: tuple([part(frame) for part in parts])
 
     def _slice(self, node: ast.Slice) -> Run:
-        if node.step is not None:
-            raise self.source.unknown(node, "a slice with a step")
+        step = self.constant(node.step) if node.step else None
+        if step is UNKNOWN or step == 0:
+            raise self.source.unknown(node, "a slice whose step isn't a constant")
         none: Run = lambda frame: None  # noqa: E731
         lower, upper = (self.translate(n) if n else none for n in (node.lower, node.upper))
-        return lambda frame: slice(lower(frame), upper(frame))
+        return lambda frame: slice(lower(frame), upper(frame), step)
 
 
 def _is(a: object, b: object) -> Value:

@@ -28,7 +28,13 @@ from pa_tutorial.simt import SimtError, Unsupported, launch
 PACKAGE = "numba.cuda.tests"
 FOLDERS = ("cudapy", "doc_examples", "nrt")
 # worst last: a kernel is as good as its worst launch
-RIGHT, UNCHECKED, UNSUPPORTED, FINDING, WRONG = "right unchecked unsupported finding wrong".split()
+RIGHT, UNCHECKED, UNSUPPORTED, FINDING, WRONG = [
+    "right",
+    "unchecked",
+    "unsupported",
+    "finding",
+    "wrong",
+]
 RANKS = [RIGHT, UNCHECKED, UNSUPPORTED, FINDING, WRONG]
 # Other processes and threads, files of compiled code, the driver and the compiler's output
 SKIPPED = {
