@@ -27,16 +27,6 @@ FLOAT16, FLOAT32, FLOAT64 = (np.dtype(f"float{bits}") for bits in (16, 32, 64))
 TYPES = {np.dtype(code).type: np.dtype(code) for code in "?bhilqBHILQefd"}
 TYPES |= {bool: BOOL, int: INT64, float: FLOAT64}
 DTYPES = frozenset(TYPES.values())  # all that a kernel can compute with
-
-
-def computable(dtype: np.dtype) -> bool:
-    """Is it the type of a number, or of records of numbers?"""
-    base = dtype.base
-    return base in DTYPES or bool(
-        base.names and all(computable(field[0]) for field in base.fields.values())
-    )
-
-
 LOWEST = -(1 << 63)  # of int64
 OF_PYTHON = frozenset((BOOL, INT64, FLOAT64))  # kept as Python numbers where all lanes agree
 

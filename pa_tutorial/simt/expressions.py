@@ -6,6 +6,7 @@ known before the kernel runs (closure variables, globals, constants) is folded i
 
 import ast
 from collections.abc import Callable
+from enum import IntEnum
 
 import numpy as np
 
@@ -42,6 +43,8 @@ class Expressions(Known):
         if isinstance(value, tuple):
             parts = tuple(self._fixed(node, part)(None) for part in value)
             return lambda frame: parts
+        if isinstance(value, IntEnum):
+            value = int(value)
         if isinstance(value, bool | int | float | np.number | np.bool_):
             try:
                 number = plain(value)
