@@ -9,7 +9,8 @@ from itertools import product
 
 import numpy as np
 import pytest
-from numba import njit
+from numba import cuda, njit
+from numba.core.types import Array, int64
 from numba.np.numpy_support import from_dtype
 
 from pa_tutorial.simt.arithmetic import (
@@ -24,6 +25,7 @@ from pa_tutorial.simt.arithmetic import (
     plain,
     widened,
 )
+from pa_tutorial.simt.intrinsics import ATOMIC_TYPES, ATOMICS
 
 DTYPES = [np.dtype(name) for name in ("bool", "int8", "int16", "int32", "int64")]
 DTYPES += [np.dtype(name) for name in ("uint8", "uint16", "uint32", "uint64")]
@@ -114,6 +116,22 @@ def test_functions_of_math_keep_the_type_of_a_float(function, numba_typing) -> N
     for dtype in (np.dtype(np.float32), np.dtype(np.float64)):
         expected = numba_typing(function, *[dtype] * count)
         assert ours(MATH[function], *[dtype] * count) == expected, dtype
+
+
+@pytest.mark.needs("numba-cuda")
+@pytest.mark.parametrize("name", ATOMICS)
+def test_atomics_take_the_arrays_that_numbas_take(name: str) -> None:
+    from numba.cuda.target import CUDATypingContext
+
+    context = CUDATypingContext()
+    context.refresh()
+    allowed = set()
+    for dtype in DTYPES[1:]:
+        item = from_dtype(dtype)
+        arguments = Array(item, 1, "C"), int64, item
+        if context.resolve_function_type(getattr(cuda.atomic, name), arguments, {}) is not None:
+            allowed.add(dtype)
+    assert ATOMIC_TYPES.get(name, ATOMIC_TYPES["add"]) == allowed
 
 
 @pytest.mark.parametrize("dtype", [np.dtype(np.float32), np.dtype(np.float64)])
