@@ -27,16 +27,6 @@ FLOAT16, FLOAT32, FLOAT64 = (np.dtype(f"float{bits}") for bits in (16, 32, 64))
 TYPES = {np.dtype(code).type: np.dtype(code) for code in "?bhilqBHILQefd"}
 TYPES |= {bool: BOOL, int: INT64, float: FLOAT64}
 DTYPES = frozenset(TYPES.values())  # all that a kernel can compute with
-
-
-def computable(dtype: np.dtype) -> bool:
-    """Is it the type of a number, or of records of numbers?"""
-    base = dtype.base
-    return base in DTYPES or bool(
-        base.names and all(computable(field[0]) for field in base.fields.values())
-    )
-
-
 LOWEST = -(1 << 63)  # of int64
 OF_PYTHON = frozenset((BOOL, INT64, FLOAT64))  # kept as Python numbers where all lanes agree
 
@@ -297,8 +287,11 @@ def keeps_type(ufunc: Callable) -> Callable[..., Value]:
     return function
 
 
-def _one_by_one(function: Callable) -> Callable:
-    """For a function that NumPy lacks. Where Python raises, the result is infinite or NaN."""
+def _one_by_one(function: Callable, without_value: float = math.nan) -> Callable:
+    """For a function that NumPy lacks.
+
+    without_value  the result where Python finds none
+    """
 
     def apply(*values: float) -> float:
         try:
@@ -306,7 +299,7 @@ def _one_by_one(function: Callable) -> Callable:
         except OverflowError:
             return math.inf
         except ValueError:
-            return math.nan
+            return without_value
 
     return np.vectorize(apply, otypes=[float])
 
@@ -336,8 +329,10 @@ MATH: dict[Callable, Callable[..., Value]] = {
     math.atanh: keeps_type(np.arctanh),
     math.pow: keeps_type(np.power),
     math.exp2: keeps_type(np.exp2),
-    math.gamma: keeps_type(_one_by_one(math.gamma)),
-    math.lgamma: keeps_type(_one_by_one(math.lgamma)),
+    math.gamma: keeps_type(
+        _one_by_one(lambda x: math.gamma(x) if x else math.copysign(math.inf, x))
+    ),
+    math.lgamma: keeps_type(_one_by_one(math.lgamma, math.inf)),
     math.nextafter: keeps_type(np.nextafter),
     math.remainder: keeps_type(_one_by_one(math.remainder)),
     math.modf: _in_parts(np.modf),

@@ -6,6 +6,7 @@ known before the kernel runs (closure variables, globals, constants) is folded i
 
 import ast
 from collections.abc import Callable
+from enum import IntEnum
 
 import numpy as np
 
@@ -42,6 +43,8 @@ class Expressions(Known):
         if isinstance(value, tuple):
             parts = tuple(self._fixed(node, part)(None) for part in value)
             return lambda frame: parts
+        if isinstance(value, IntEnum):
+            value = int(value)
         if isinstance(value, bool | int | float | np.number | np.bool_):
             try:
                 number = plain(value)
@@ -55,7 +58,11 @@ class Expressions(Known):
             raise self.source.unsupported(node, f"{text} has parts: {text}.x, {text}.y, {text}.z")
         if isinstance(value, np.ndarray):
             try:
-                array = constant_array(self.program.machine, ast.unparse(node), value)
+                name = ast.unparse(node)
+                if not hasattr(value, "copy_to_host"):  # Numba keeps what the first launch saw
+                    kept = vars(self.function).setdefault("constant_arrays", {})
+                    value = kept.setdefault(name, value.copy())
+                array = constant_array(self.program.machine, name, value)
             except TypeError as error:
                 raise self.source.unsupported(node, str(error)) from None
             return lambda frame: array
@@ -281,11 +288,12 @@ class Expressions(Known):
         return lambda frame, array: tuple([part(frame) for part in parts])
 
     def _slice(self, node: ast.Slice) -> Run:
-        if node.step is not None:
-            raise self.source.unknown(node, "a slice with a step")
+        step = self.constant(node.step) if node.step else None
+        if step is UNKNOWN or step == 0:
+            raise self.source.unknown(node, "a slice whose step isn't a constant")
         none: Run = lambda frame: None  # noqa: E731
         lower, upper = (self.translate(n) if n else none for n in (node.lower, node.upper))
-        return lambda frame: slice(lower(frame), upper(frame))
+        return lambda frame: slice(lower(frame), upper(frame), step)
 
 
 def _is(a: object, b: object) -> Value:

@@ -84,16 +84,19 @@ def _counting(answer: Callable[[int, int], int]) -> Callable:
 # Atomics -------------------------------------------------------------------------------------
 
 
-def _atomic(combine: Callable[[Value, Value], Value]) -> Callable:
+def _atomic(name: str, combine: Callable[[Value, Value], Value]) -> Callable:
     """One lane after another reads, combines and writes; each lane gets back what it read."""
 
     def atomic(frame: Frame, place: int, array: Array, index: object, value: Value) -> np.ndarray:
         def update(old: Value, lane: int) -> Value:
             return combine(old, values[lane])
 
+        if array.dtype not in types:
+            raise TypeError(f"atomic.{name} has no form for {array.dtype}")
         values = np.broadcast_to(cast(value, array.dtype), frame.gang.width)
         return _one_by_one(frame, place, array, index, update)
 
+    types = ATOMIC_TYPES.get(name, ATOMIC_TYPES["add"])
     return atomic
 
 
@@ -211,6 +214,14 @@ ATOMICS: dict[str, Callable] = {
     "nanmax": np.fmax,
     "nanmin": np.fmin,
 }
+# What an array that they change may hold; those that aren't here are like add.
+ATOMIC_TYPES = {
+    "add": frozenset(map(np.dtype, ("i4", "i8", "u4", "u8", "f4", "f8"))),
+    **dict.fromkeys(
+        ("and_", "or_", "xor", "exch"), frozenset(map(np.dtype, ("i4", "i8", "u4", "u8")))
+    ),
+    **dict.fromkeys(("inc", "dec"), frozenset(map(np.dtype, ("u4", "u8")))),
+}
 FUNCTIONS: dict[str, Callable] = {
     "grid": grid,
     "gridsize": gridsize,
@@ -218,7 +229,7 @@ FUNCTIONS: dict[str, Callable] = {
     "syncthreads_count": _counting(lambda present, true: true),
     "syncthreads_and": _counting(lambda present, true: true == present),
     "syncthreads_or": _counting(lambda present, true: true > 0),
-    **{f"atomic.{name}": _atomic(combine) for name, combine in ATOMICS.items()},
+    **{f"atomic.{name}": _atomic(name, combine) for name, combine in ATOMICS.items()},
     "atomic.cas": cas,
     "atomic.compare_and_swap": compare_and_swap,
     **dict.fromkeys(("ldca", "ldcg", "ldcs", "ldlu", "ldcv"), _load),

@@ -12,7 +12,7 @@ from types import FunctionType, ModuleType
 
 import numpy as np
 
-from pa_tutorial.simt.arithmetic import computable
+from pa_tutorial.simt.arithmetic import DTYPES
 from pa_tutorial.simt.intrinsics import ARRAYS, FUNCTIONS, REGISTERS, SPECIAL
 
 CUDA_MODULES = ("numba.cuda", "numba_cuda_mlir.cuda")
@@ -45,14 +45,14 @@ def _table(modules: tuple[ModuleType, ...]) -> dict[int, tuple[str, object]]:
 def cast_target(thing: object) -> np.dtype | None:
     """The number type meant by numba.float32, np.float32, np.dtype("float32") or "float32"."""
     if type(thing).__module__.startswith("numba"):
-        thing = getattr(thing, "dtype", str(thing))  # its types have NumPy's names
+        thing = str(thing)  # its types have NumPy's names
     elif not isinstance(thing, np.dtype | str) and not _is_number_type(thing):
         return None
     try:
         dtype = np.dtype(thing)
     except (TypeError, ValueError):
         return None
-    return dtype if computable(dtype) else None
+    return dtype if dtype in DTYPES else None
 
 
 def _is_number_type(thing: object) -> bool:

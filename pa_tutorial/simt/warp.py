@@ -167,8 +167,12 @@ def lanemask_lt(frame: Frame, place: int) -> np.ndarray:
 
 def match_any_sync(frame: Frame, place: int, mask: Value, value: Value) -> np.ndarray:
     """The lanes with the same value, for each lane."""
-    check_mask(frame, place, mask, "match_any_sync")
+    check_mask(frame, place, mask, "a match")
     note(frame, place, "vote")
+    return _matches(frame, mask, value)
+
+
+def _matches(frame: Frame, mask: Value, value: Value) -> np.ndarray:
     values = np.broadcast_to(value, frame.gang.width)
     answer = np.zeros(frame.gang.width, np.int32)
     for _, _, callers in groups(frame, mask):
@@ -181,9 +185,9 @@ def match_any_sync(frame: Frame, place: int, mask: Value, value: Value) -> np.nd
 def match_all_sync(
     frame: Frame, place: int, mask: Value, value: Value
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The mask and True where all lanes have one value, else 0 and False."""
+    """The calling lanes and True where all of them have one value, else 0 and False."""
     same = match_any_sync(frame, place, mask, value)
-    all_ = same == np.asarray(mask).astype(np.int64).astype(np.int32)
+    all_ = same == _matches(frame, mask, 0)
     return np.where(all_, same, np.int32(0)), all_
 
 
