@@ -30,6 +30,7 @@ NEEDED = {
     "simt.brackets cannot take launches written as Numba writes them": (
         "numba.cuda.dispatcher.CUDADispatcher",
         "numba.cuda.dispatcher.CUDADispatcher.configure",
+        "numba.cuda.dispatcher.CUDADispatcher.forall",
         "numba.cuda.errors.normalize_kernel_dimensions",
     ),
     "simt.numba_ptx and kernels.compiler_report cannot compile for a GPU that is not there": (

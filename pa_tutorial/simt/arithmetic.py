@@ -287,9 +287,30 @@ def keeps_type(ufunc: Callable) -> Callable[..., Value]:
     return function
 
 
-def _one_by_one(function: Callable) -> Callable:
-    """For a function that NumPy lacks."""
-    return np.vectorize(function, otypes=[float])
+def _one_by_one(function: Callable, without_value: float = math.nan) -> Callable:
+    """For a function that NumPy lacks.
+
+    without_value  the result where Python finds none
+    """
+
+    def apply(*values: float) -> float:
+        try:
+            return function(*values)
+        except OverflowError:
+            return math.inf
+        except ValueError:
+            return without_value
+
+    return np.vectorize(apply, otypes=[float])
+
+
+def _in_parts(ufunc: Callable) -> Callable[[Value], tuple[Value, Value]]:
+    """modf or frexp: two results, of which the first keeps its type."""
+
+    def function(value: Value) -> tuple[Value, Value]:
+        return tuple(plain(part) for part in ufunc(cast(value, _float_type(dtype_of(value)))))
+
+    return function
 
 
 SAME_IN_NUMPY = (
@@ -307,6 +328,16 @@ MATH: dict[Callable, Callable[..., Value]] = {
     math.acosh: keeps_type(np.arccosh),
     math.atanh: keeps_type(np.arctanh),
     math.pow: keeps_type(np.power),
+    math.exp2: keeps_type(np.exp2),
+    math.gamma: keeps_type(
+        _one_by_one(lambda x: math.gamma(x) if x else math.copysign(math.inf, x))
+    ),
+    math.lgamma: keeps_type(_one_by_one(math.lgamma, math.inf)),
+    math.nextafter: keeps_type(np.nextafter),
+    math.remainder: keeps_type(_one_by_one(math.remainder)),
+    math.modf: _in_parts(np.modf),
+    math.frexp: _in_parts(np.frexp),
+    math.ldexp: lambda value, power: keeps_type(lambda x: np.ldexp(x, power))(value),
     math.isnan: lambda value: plain(np.isnan(to_float(value))),
     math.isinf: lambda value: plain(np.isinf(to_float(value))),
     math.isfinite: lambda value: plain(np.isfinite(to_float(value))),

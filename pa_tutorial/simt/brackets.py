@@ -1,12 +1,18 @@
 """simulate makes kernel[grid, block](…), Numba's way to write a launch, run in the simulator."""
 
 import inspect
+import sys
 from collections.abc import Callable
 
+import numpy as np
+
 from pa_tutorial.private_names import CUDADispatcher, normalize_kernel_dimensions
+from pa_tutorial.simt.report import Report
 from pa_tutorial.simt.simulate import launch
 
 OPTIONS = frozenset(inspect.getfullargspec(launch).kwonlyargs) - {"shared_bytes"}
+# The innermost `simulate` is the last: what launches, and with which options.
+NOW: list[tuple[Callable[..., Report], dict[str, object]]] = [(launch, {})]
 
 
 class simulate:
@@ -22,20 +28,24 @@ class simulate:
     Without the call to simulate, the same lines run on a GPU. `kernel.report` is the report of the
     kernel's last launch. A stream is ignored: one launch ends before the next one begins.
 
-    options  those of `launch`, except shared_bytes, which is in the brackets
+    launcher  called in place of `launch`, with its arguments
+    options   those of `launch`, except shared_bytes, which is in the brackets
 
     Raises TypeError for an option that `launch` doesn't have. A launch raises what `launch` raises,
     and Numba's own errors for brackets that Numba doesn't accept.
     """
 
-    def __init__(self, **options: object) -> None:
+    def __init__(self, launcher: Callable[..., Report] = launch, **options: object) -> None:
         unknown = sorted(options.keys() - OPTIONS)
         if unknown:
             raise TypeError(
                 f"simulate has no option {unknown[0]!r}; it has {', '.join(sorted(OPTIONS))}"
             )
-        self.options, self.before = options, CUDADispatcher.configure
-        CUDADispatcher.configure = configure_with(options)
+        self.options = options
+        self.before = [(kind, kind.configure, kind.forall) for kind in kinds_of_kernels()]
+        for kind, *_ in self.before:
+            kind.configure, kind.forall = configure, forall
+        NOW.append((launcher, options))
 
     def __repr__(self) -> str:
         words = ", ".join(f"{name}={value!r}" for name, value in self.options.items())
@@ -45,22 +55,47 @@ class simulate:
         pass
 
     def __exit__(self, *error: object) -> None:
-        CUDADispatcher.configure = self.before
+        NOW.pop()
+        for kind, *methods in self.before:
+            kind.configure, kind.forall = methods
 
 
-def configure_with(options: dict[str, object]) -> Callable:
+def kinds_of_kernels() -> list[type]:
+    """The classes of what cuda.jit returns: Numba's, and numba_cuda_mlir's if it is loaded."""
+    others = sys.modules.get("numba_cuda_mlir.descriptor")
+    return [CUDADispatcher, *([others.MLIRDispatcher] if others else [])]
+
+
+def configure(
+    kernel: CUDADispatcher, griddim: object, blockdim: object, stream: object = 0,
+    sharedmem: int = 0,
+) -> Callable[..., None]:  # fmt: skip
     """A method for Numba's kernels that replaces the one that prepares a launch on a GPU."""
+    grid, block = normalize_kernel_dimensions(griddim, blockdim)
 
-    def configure(
-        kernel: CUDADispatcher, griddim: object, blockdim: object, stream: object = 0,
-        sharedmem: int = 0,
-    ) -> Callable[..., None]:  # fmt: skip
-        grid, block = normalize_kernel_dimensions(griddim, blockdim)
+    def launched(*args: object) -> None:
+        launcher, options = NOW[-1]
+        kernel.report = None
+        args = map(of_hint, args)
+        kernel.report = launcher(kernel, grid, block, *args, shared_bytes=sharedmem, **options)
 
-        def launched(*args: object) -> None:
-            kernel.report = None
-            kernel.report = launch(kernel, grid, block, *args, shared_bytes=sharedmem, **options)
+    return launched
 
-        return launched
 
-    return configure
+def forall(
+    kernel: CUDADispatcher, ntasks: int, tpb: int = 0, stream: object = 0, sharedmem: int = 0
+) -> Callable[..., None]:
+    """A method for Numba's kernels: enough thread blocks for ntasks threads. Numba asks the GPU
+    for a good block size; here it is 128."""
+    block = tpb or 128
+    if ntasks < 1:
+        return lambda *args: None
+    return kernel[-(-ntasks // block), block, stream, sharedmem]
+
+
+def of_hint(argument: object) -> object:
+    """cuda.In, Out and InOut say what has to be copied: a kernel can't change what is only In."""
+    kind, value = type(argument).__name__, getattr(argument, "value", None)
+    if kind not in ("In", "Out", "InOut") or not isinstance(value, np.ndarray):
+        return argument
+    return value.copy() if kind == "In" else value

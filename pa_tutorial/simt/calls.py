@@ -6,16 +6,19 @@ from types import FunctionType
 
 import numpy as np
 
-from pa_tutorial.simt.arithmetic import MATH, Value, cast, divmod_type, dtype_of
+from pa_tutorial.simt.arithmetic import MATH, OPERATORS, Value, cast, divmod_type, dtype_of
 from pa_tutorial.simt.expressions import Expressions, Run
-from pa_tutorial.simt.intrinsics import ARRAYS, FUNCTIONS
+from pa_tutorial.simt.intrinsics import ARRAYS, FUNCTIONS, INDEXED
 from pa_tutorial.simt.known import UNKNOWN
 from pa_tutorial.simt.lanes import Frame
 from pa_tutorial.simt.memory import Array
 from pa_tutorial.simt.names import cast_target, cuda_name, names_of, plain_function
 from pa_tutorial.simt.signatures import Type, as_declared, declared
+from pa_tutorial.simt.source import source_of
 from pa_tutorial.simt.trace import NO_TURN
 from pa_tutorial.simt.twins import TWINS, LaneAccess
+
+OPERATOR_NODES = {functions[0]: kind for kind, functions in OPERATORS.items()} | {pow: ast.Pow}
 
 
 class Calls(Expressions):
@@ -44,6 +47,8 @@ class Calls(Expressions):
                 function = MATH[callee]
                 self._must_take(node, function)
                 return lambda frame: function(*[a(frame) for a in arguments])
+            if callee in OPERATOR_NODES and len(arguments) == 2:
+                return self.operation(node, OPERATOR_NODES[callee], *arguments)
             if callee in TWINS:
                 place = self.program.machine.add_place(self.source.site(node))
                 twin = TWINS[callee]
@@ -69,7 +74,7 @@ class Calls(Expressions):
         place = self.program.machine.add_place(self.source.site(node))
         function = FUNCTIONS[name]
         self.program.called.add(name)
-        if not name.startswith("atomic.") or len(node.args) < 2:
+        if name not in INDEXED or len(node.args) < 2:
             arguments = [self.translate(a) for a in node.args]
             return lambda frame: function(frame, place, *[a(frame) for a in arguments])
         base, index = self.translate(node.args[0]), self.index(node.args[1])
@@ -125,7 +130,7 @@ class Calls(Expressions):
 
     def _call_device_function(self, node: ast.Call, function: FunctionType) -> Run:
         by_name = self._by_name(node, function)
-        functions = {n: f for n, value in by_name.items() if callable(f := self.constant(value))}
+        functions = self._fixed_arguments(function, by_name)
         call = self.program.device_function(function, functions)
         types, result = self._declared(node, function)
         arguments = {
@@ -144,6 +149,24 @@ class Calls(Expressions):
             return result
 
         return _in_type(run, result)
+
+    def _fixed_arguments(
+        self, function: FunctionType, by_name: dict[str, ast.expr]
+    ) -> dict[str, object]:
+        """The arguments that are functions or types, or that may be the shape of an array."""
+        tree = source_of(function).tree
+        calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call)]
+        arrays = [n for n in calls if ast.unparse(n.func).endswith("array")]
+        shapes = {n.id for call in arrays for n in ast.walk(call) if isinstance(n, ast.Name)}
+        stored = {
+            n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+        }
+        found = {n: self.constant(value) for n, value in by_name.items() if n not in stored}
+        return {
+            name: value
+            for name, value in found.items()
+            if callable(value) or (name in shapes and isinstance(value, int | tuple))
+        }
 
     def _by_name(self, node: ast.Call, function: FunctionType) -> dict[str, ast.expr]:
         """Parameter -> the argument that the call passes, or the default."""

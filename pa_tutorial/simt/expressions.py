@@ -6,6 +6,7 @@ known before the kernel runs (closure variables, globals, constants) is folded i
 
 import ast
 from collections.abc import Callable
+from enum import IntEnum
 
 import numpy as np
 
@@ -13,10 +14,11 @@ from pa_tutorial.simt import arithmetic
 from pa_tutorial.simt.access import load
 from pa_tutorial.simt.arithmetic import Value, dtype_of, plain
 from pa_tutorial.simt.intrinsics import REGISTERS, SPECIAL, position
+from pa_tutorial.simt.kernel_arguments import constant_array
 from pa_tutorial.simt.known import UNKNOWN, Known
 from pa_tutorial.simt.lanes import Frame, merged
 from pa_tutorial.simt.memory import Array
-from pa_tutorial.simt.names import cuda_name, plain_function
+from pa_tutorial.simt.names import CUDA_MODULES, cuda_name, plain_function
 from pa_tutorial.simt.source import Unsupported
 from pa_tutorial.simt.views import partial_view
 
@@ -41,6 +43,8 @@ class Expressions(Known):
         if isinstance(value, tuple):
             parts = tuple(self._fixed(node, part)(None) for part in value)
             return lambda frame: parts
+        if isinstance(value, IntEnum):
+            value = int(value)
         if isinstance(value, bool | int | float | np.number | np.bool_):
             try:
                 number = plain(value)
@@ -52,6 +56,16 @@ class Expressions(Known):
         text = ast.unparse(node)
         if cuda_name(value) in REGISTERS:
             raise self.source.unsupported(node, f"{text} has parts: {text}.x, {text}.y, {text}.z")
+        if isinstance(value, np.ndarray):
+            try:
+                name = ast.unparse(node)
+                if not hasattr(value, "copy_to_host"):  # Numba keeps what the first launch saw
+                    kept = vars(self.function).setdefault("constant_arrays", {})
+                    value = kept.setdefault(name, value.copy())
+                array = constant_array(self.program.machine, name, value)
+            except TypeError as error:
+                raise self.source.unsupported(node, str(error)) from None
+            return lambda frame: array
         if plain_function(value) or isinstance(value, np.dtype):
             return lambda frame: value  # only calls and arrays can use it
         raise self.source.unknown(node, f"{text}, a {type(value).__name__}, as a value")
@@ -85,6 +99,9 @@ class Expressions(Known):
         if cuda_name(owner) in REGISTERS:
             return self._register(node, cuda_name(owner))
         if owner is not UNKNOWN:
+            # numba_cuda_mlir has None for cuda.laneid, so the name counts, too.
+            if node.attr in SPECIAL and getattr(owner, "__name__", None) in CUDA_MODULES:
+                return SPECIAL[node.attr]
             found = self.known(node)
             if cuda_name(found) in SPECIAL:
                 return SPECIAL[cuda_name(found)]
@@ -158,9 +175,9 @@ class Expressions(Known):
         """a < b, or a < b < c, where only the lanes with a < b compute c."""
         first, *rest = (self.translate(n) for n in (node.left, *node.comparators))
         for op in node.ops:
-            if type(op) not in arithmetic.OPERATORS:
+            if type(op) not in arithmetic.OPERATORS and type(op) not in IDENTITY:
                 raise self.source.unknown(node)
-        compare = [arithmetic.binary(type(op)) for op in node.ops]
+        compare = [IDENTITY.get(type(op)) or arithmetic.binary(type(op)) for op in node.ops]
         if len(compare) == 1:
             (apply,), (other,) = compare, rest
             return lambda frame: apply(first(frame), other(frame))
@@ -271,11 +288,47 @@ class Expressions(Known):
         return lambda frame, array: tuple([part(frame) for part in parts])
 
     def _slice(self, node: ast.Slice) -> Run:
-        if node.step is not None:
-            raise self.source.unknown(node, "a slice with a step")
+        step = self.constant(node.step) if node.step else None
+        if step is UNKNOWN or step == 0:
+            raise self.source.unknown(node, "a slice whose step isn't a constant")
         none: Run = lambda frame: None  # noqa: E731
         lower, upper = (self.translate(n) if n else none for n in (node.lower, node.upper))
-        return lambda frame: slice(lower(frame), upper(frame))
+        return lambda frame: slice(lower(frame), upper(frame), step)
+
+
+def _is(a: object, b: object) -> Value:
+    """a is b, for None, for truth values and for arrays."""
+    if a is None or b is None:
+        return a is b
+    if isinstance(a, Array) and isinstance(b, Array):
+        same = a.memory is b.memory and (a.shape, a.strides) == (b.shape, b.strides)
+        return same and np.array_equal(a.start, b.start)
+    if dtype_of(a) != arithmetic.BOOL or dtype_of(b) != arithmetic.BOOL:
+        raise TypeError("the simulator knows `is` for None, truth values and arrays")
+    return _equal(a, b)
+
+
+def _in(value: Value, values: object) -> Value:
+    """value in values, a tuple"""
+    if not isinstance(values, tuple):
+        raise TypeError("the simulator knows `in` for tuples")
+    found: Value = False
+    for other in values:
+        found = np.logical_or(found, _equal(value, other))
+    return plain(found)
+
+
+def _not(test: Callable) -> Callable:
+    return lambda a, b: arithmetic.logical_not(test(a, b))
+
+
+_equal = arithmetic.binary(ast.Eq)
+IDENTITY: dict[type, Callable] = {
+    ast.Is: _is,
+    ast.IsNot: _not(_is),
+    ast.In: _in,
+    ast.NotIn: _not(_in),
+}
 
 
 def in_brackets(node: ast.expr) -> list[ast.expr]:

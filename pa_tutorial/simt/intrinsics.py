@@ -8,9 +8,20 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pa_tutorial.simt.access import check, locate
-from pa_tutorial.simt.arithmetic import FLOAT32, FLOAT64, Value, cast, dtype_of, plain, truth
+from pa_tutorial.simt.access import check, load, locate, store
+from pa_tutorial.simt.arithmetic import (
+    FLOAT32,
+    FLOAT64,
+    Value,
+    cast,
+    dtype_of,
+    keeps_type,
+    merge,
+    plain,
+    truth,
+)
 from pa_tutorial.simt.gpus import WARP_SIZE
+from pa_tutorial.simt.half import HALF_FUNCTIONS
 from pa_tutorial.simt.lanes import Frame
 from pa_tutorial.simt.memory import Array
 from pa_tutorial.simt.warp import WARP_FUNCTIONS
@@ -73,16 +84,19 @@ def _counting(answer: Callable[[int, int], int]) -> Callable:
 # Atomics -------------------------------------------------------------------------------------
 
 
-def _atomic(combine: Callable[[Value, Value], Value]) -> Callable:
+def _atomic(name: str, combine: Callable[[Value, Value], Value]) -> Callable:
     """One lane after another reads, combines and writes; each lane gets back what it read."""
 
     def atomic(frame: Frame, place: int, array: Array, index: object, value: Value) -> np.ndarray:
         def update(old: Value, lane: int) -> Value:
             return combine(old, values[lane])
 
+        if array.dtype not in types:
+            raise TypeError(f"atomic.{name} has no form for {array.dtype}")
         values = np.broadcast_to(cast(value, array.dtype), frame.gang.width)
         return _one_by_one(frame, place, array, index, update)
 
+    types = ATOMIC_TYPES.get(name, ATOMIC_TYPES["add"])
     return atomic
 
 
@@ -100,6 +114,13 @@ def cas(
         return values[lane] if old == wanted[lane] else old
 
     return _one_by_one(frame, place, array, index, update)
+
+
+def compare_and_swap(
+    frame: Frame, place: int, array: Array, expected: Value, value: Value
+) -> np.ndarray:
+    """Of the first item."""
+    return cas(frame, place, array, (0,) * array.ndim, expected, value)
 
 
 def _one_by_one(
@@ -120,6 +141,17 @@ def _one_by_one(
         before[lane] = old = array.flat[item]
         array.flat[item] = update(old, lane)
     return before
+
+
+# Hints to the caches change nothing here --------------------------------------------------------
+
+
+def _load(frame: Frame, place: int, array: Array, index: tuple[Value, ...]) -> Value:
+    return load(frame, array, index, place)
+
+
+def _store(frame: Frame, place: int, array: Array, index: tuple[Value, ...], value: Value) -> None:
+    store(frame, array, index, value, place)
 
 
 # Bits and fused multiply-add -----------------------------------------------------------------
@@ -159,6 +191,37 @@ def brev(frame: Frame, place: int, value: Value) -> Value:
     return reverse(frame, place, cast(value, dtype))
 
 
+def selp(frame: Frame, place: int, condition: Value, a: Value, b: Value) -> Value:
+    return plain(merge(b, a, np.asarray(truth(condition)))[()])
+
+
+def _nothing(frame: Frame, place: int, *arguments: object) -> object:
+    """A fence, which doesn't order the threads themselves; sleep."""
+
+
+ATOMICS: dict[str, Callable] = {
+    "add": lambda old, value: old + value,
+    "sub": lambda old, value: old - value,
+    "and_": lambda old, value: old & value,
+    "or_": lambda old, value: old | value,
+    "xor": lambda old, value: old ^ value,
+    "inc": lambda old, value: 0 if old >= value else old + 1,
+    "dec": lambda old, value: value if old == 0 or old > value else old - 1,
+    "exch": lambda old, value: value,
+    # Numba stores a value only if it is larger (or smaller). A comparison with NaN is never true.
+    "max": lambda old, value: value if value > old else old,
+    "min": lambda old, value: value if value < old else old,
+    "nanmax": np.fmax,
+    "nanmin": np.fmin,
+}
+# What an array that they change may hold; those that aren't here are like add.
+ATOMIC_TYPES = {
+    "add": frozenset(map(np.dtype, ("i4", "i8", "u4", "u8", "f4", "f8"))),
+    **dict.fromkeys(
+        ("and_", "or_", "xor", "exch"), frozenset(map(np.dtype, ("i4", "i8", "u4", "u8")))
+    ),
+    **dict.fromkeys(("inc", "dec"), frozenset(map(np.dtype, ("u4", "u8")))),
+}
 FUNCTIONS: dict[str, Callable] = {
     "grid": grid,
     "gridsize": gridsize,
@@ -166,11 +229,16 @@ FUNCTIONS: dict[str, Callable] = {
     "syncthreads_count": _counting(lambda present, true: true),
     "syncthreads_and": _counting(lambda present, true: true == present),
     "syncthreads_or": _counting(lambda present, true: true > 0),
-    "atomic.add": _atomic(lambda old, value: old + value),
-    # Numba stores a value only if it is larger (or smaller). A comparison with NaN is never true.
-    "atomic.max": _atomic(lambda old, value: value if value > old else old),
-    "atomic.min": _atomic(lambda old, value: value if value < old else old),
+    **{f"atomic.{name}": _atomic(name, combine) for name, combine in ATOMICS.items()},
     "atomic.cas": cas,
+    "atomic.compare_and_swap": compare_and_swap,
+    **dict.fromkeys(("ldca", "ldcg", "ldcs", "ldlu", "ldcv"), _load),
+    **dict.fromkeys(("stcg", "stcs", "stwb", "stwt"), _store),
+    "const.array_like": lambda frame, place, array: array,
+    **dict.fromkeys(("threadfence", "threadfence_block", "threadfence_system"), _nothing),
+    "nanosleep": _nothing,
+    "selp": selp,
+    "cbrt": lambda frame, place, value: keeps_type(np.cbrt)(value),
     "fma": fma,
     "popc": _on_bits(lambda value, bits: value.bit_count(), lambda dtype: dtype),
     "ffs": _on_bits(
@@ -178,8 +246,13 @@ FUNCTIONS: dict[str, Callable] = {
     ),
     "clz": _on_bits(lambda value, bits: bits - value.bit_length(), lambda dtype: dtype),
     "brev": brev,
+    **HALF_FUNCTIONS,
     **WARP_FUNCTIONS,
 }
 REGISTERS = frozenset(("threadIdx", "blockIdx", "blockDim", "gridDim"))
 SPECIAL: dict[str, Callable[[Frame], Value]] = {"laneid": laneid, "warpsize": warpsize}
+WRITERS = ("atomic.", "st")  # their first argument is an array, their second an index
+INDEXED = frozenset(
+    name for name in FUNCTIONS if name.startswith((*WRITERS, "ld")) and not name.endswith("swap")
+)
 ARRAYS = frozenset(("shared.array", "local.array"))

@@ -8,7 +8,7 @@ import numpy as np
 
 from pa_tutorial.simt.arithmetic import DTYPES, TYPES, plain
 from pa_tutorial.simt.machine import Machine
-from pa_tutorial.simt.memory import Array, Memory, root_extent
+from pa_tutorial.simt.memory import Array, Memory, contiguous, root_extent
 from pa_tutorial.simt.names import names_of, plain_function
 
 
@@ -81,7 +81,7 @@ def _as_numpy(name: str, value: object) -> np.ndarray | None:
                     f"{name}.view(torch.uint16)"
                 )
             raise TypeError(why) from None
-    if hasattr(value, "copy_to_host"):
+    if hasattr(value, "copy_to_host") and not isinstance(value, np.ndarray):
         raise TypeError(f"{name} is on the GPU; the simulator needs it on the CPU: copy_to_host()")
     if not isinstance(value, np.ndarray):
         return None
@@ -138,6 +138,17 @@ def _view(name: str, array: np.ndarray, memories: list[tuple[int, Memory]]) -> A
     return Array(memory, array.dtype, array.shape, strides, first, name, phase, read_only)
 
 
+def constant_array(machine: Machine, name: str, value: np.ndarray) -> Array:
+    """A global array, which a kernel gets as a constant: a copy as it is now, read-only."""
+    if value.dtype not in DTYPES:
+        raise TypeError(f"{name} holds {value.dtype.str}, which the simulator doesn't know")
+    copy = np.ascontiguousarray(value).reshape(value.shape)
+    data = np.frombuffer(copy.tobytes(), np.uint8)
+    memory = Memory(data, "global", machine.allocate(data.size), written=True)
+    memory.only_read = True
+    return Array(memory, value.dtype, value.shape, contiguous(value.shape), 0, name, 0, True)
+
+
 def forget(name: str, arguments: dict[str, object]) -> None:
     """Marks this argument as unwritten."""
     array = arguments.get(name)
@@ -152,6 +163,8 @@ def forget(name: str, arguments: dict[str, object]) -> None:
 
 
 def _number(name: str, value: object) -> object:
+    if value is None:
+        return None
     if isinstance(value, tuple):
         return tuple(_number(name, part) for part in value)
     if type(value) in TYPES:

@@ -5,7 +5,9 @@ numba.cuda or its successor numba_cuda_mlir. So we look at the object itself, no
 """
 
 import sys
+from contextlib import suppress
 from functools import cache
+from importlib import import_module
 from types import FunctionType, ModuleType
 
 import numpy as np
@@ -29,6 +31,8 @@ def _table(modules: tuple[ModuleType, ...]) -> dict[int, tuple[str, object]]:
     """id -> name, and the object itself: while we hold it, no other object can get its id."""
     table = {}
     for module in modules:
+        with suppress(ImportError):
+            import_module(f"{module.__name__}.fp16")  # Numba does so when it compiles
         for name in NAMES:
             found: object = module
             for part in name.split("."):

@@ -10,11 +10,14 @@ from pa_tutorial.simt.source import Site
 from pa_tutorial.simt.trace import Trace
 from pa_tutorial.tracebacks import ShortInNotebooks
 
-# Within one thread block, which check -> what to ask oneself.
+# What to ask oneself about a finding.
 ADVICE = {
     "init": "Is it the right place? If so, it needs a first value.",
     "race": "Is a barrier missing between the two, or should only one thread do this?",
+    "race between blocks": "Only an atomic operation helps, or a second launch for one of the two.",
     "sync": "Can the barrier be outside the branch or loop, where every thread reaches it?",
+    "sync in a warp": "Can all lanes call it, and those that don't need the result ignore it?",
+    "misaligned": "Begin at a multiple of the vector's size: an index or a slice isn't at one.",
 }
 
 
@@ -53,9 +56,18 @@ class Finding:
         lines = [f"{self.check}: {self.what}", *_quote(self.site)]
         if self.other_site and self.other_site != self.site:
             lines += _quote(self.other_site)
-        if self.other_block in (None, self.block) and self.check in ADVICE:
-            lines.append(f"  {ADVICE[self.check]}")
+        if self.kind in ADVICE:
+            lines.append(f"  {ADVICE[self.kind]}")
         return "\n".join(lines + _outside(self))
+
+    @property
+    def kind(self) -> str:
+        """The check, or more exactly what it found."""
+        if self.check == "race" and self.other_block != self.block:
+            return "race between blocks"
+        if self.check == "sync" and "barrier" not in self.what:
+            return "sync in a warp"
+        return "misaligned" if "misaligned" in self.what else self.check
 
 
 def _quote(site: Site) -> list[str]:

@@ -12,6 +12,7 @@ from types import FunctionType
 
 from numba import cuda, typeof
 from numba.core.types import Type, void
+from numba.cuda import is_available  # itself: `simulated` replaces the name in numba.cuda
 
 from pa_tutorial.private_names import is_signature, normalize_signature
 from pa_tutorial.simt.arithmetic import cast, plain
@@ -31,7 +32,7 @@ def remembering(numba_jit: Callable) -> Callable:
 
         def decorate(function: FunctionType) -> Callable:
             function.declared = declared
-            now = func_or_sig if cuda.is_available() else None
+            now = func_or_sig if is_available() else None
             return numba_jit(now, *args, **options)(function)
 
         return decorate

@@ -8,14 +8,12 @@ remove lanes until the loop or the function ends and returns them.
 import ast
 from collections.abc import Callable
 
-import numpy as np
-
 from pa_tutorial.simt import arithmetic
 from pa_tutorial.simt.access import load, store
-from pa_tutorial.simt.arithmetic import Value, cast, dtype_of
-from pa_tutorial.simt.calls import Calls
+from pa_tutorial.simt.arithmetic import Value
 from pa_tutorial.simt.expressions import has_slices
 from pa_tutorial.simt.intrinsics import ARRAYS
+from pa_tutorial.simt.iterables import Iterables
 from pa_tutorial.simt.known import UNKNOWN
 from pa_tutorial.simt.lanes import RESULT, Frame
 from pa_tutorial.simt.memory import Array
@@ -23,11 +21,9 @@ from pa_tutorial.simt.names import cuda_name
 from pa_tutorial.simt.views import fill, partial_view
 
 Step = Callable[[Frame], None]
-_less, _greater = arithmetic.binary(ast.Lt), arithmetic.binary(ast.Gt)
-_add = arithmetic.binary(ast.Add)
 
 
-class Statements(Calls):
+class Statements(Iterables):
     """Translates the statements of one function."""
 
     def body(self, nodes: list[ast.stmt]) -> Step:
@@ -52,8 +48,22 @@ class Statements(Calls):
         def run(frame: Frame) -> None:
             try:
                 step(frame)
+            except KeyboardInterrupt as error:  # the innermost statement says where
+                error.args = error.args or (self.source.where(node),)
+                raise
             except (AttributeError, OverflowError, TypeError, ValueError) as error:
                 raise self.source.unsupported(node, str(error)) from error
+
+        return run
+
+    def _do_assert(self, node: ast.Assert) -> Step:
+        test = self.translate(node.test)
+
+        def run(frame: Frame) -> None:
+            wrong = frame.lanes.where(arithmetic.logical_not(arithmetic.truth(test(frame))))
+            if wrong.count:
+                who = frame.gang.name_of(wrong.numbers[0])
+                raise AssertionError(f"{who} fails an assertion{self.source.where(node)}")
 
         return run
 
@@ -140,6 +150,13 @@ class Statements(Calls):
 
         return base, index, write
 
+    def _do_annassign(self, node: ast.AnnAssign) -> Step:
+        """A type beside a variable has no effect."""
+        if node.value is None:
+            return lambda frame: None
+        assignment = ast.Assign([node.target], node.value)
+        return self._do_assign(ast.copy_location(assignment, node))
+
     def _do_augassign(self, node: ast.AugAssign) -> Step:
         """target += value: an item's index is computed once."""
         value = self.translate(node.value)
@@ -190,71 +207,25 @@ class Statements(Calls):
         return run
 
     def _do_while(self, node: ast.While) -> Step:
-        self._no_else(node)
         test, body = self.translate(node.test), self.body(node.body)
         return self._loop(node, lambda frame: None, lambda frame, _: test(frame), body, None)
 
     def _do_for(self, node: ast.For) -> Step:
-        """for name in range(...), or over the parts of a tuple"""
-        self._no_else(node)
-        call = node.iter
-        if not isinstance(call, ast.Call):
-            return self._for_each(node)
-        if self.known(call.func) is not range:
-            raise self.source.unknown(node, "a loop over anything but range(...) or a tuple")
-        if not 1 <= len(call.args) <= 3 or call.keywords:
-            raise self.source.unsupported(node, "range takes one to three numbers")
-        bounds = [self.translate(a) for a in call.args]
+        """for name in range(...), a tuple, an array, or enumerate or zip of these"""
+        start, more, item = self.iterable(node.iter)
         target, body = self._target(node.target), self.body(node.body)
 
-        def start(frame: Frame) -> list:
-            numbers = [bound(frame) for bound in bounds]
-            dtype = np.result_type(*map(dtype_of, numbers))  # of the loop's variable
-            if dtype.kind not in "iu":
-                raise TypeError(f"range needs integers, not {dtype}")
-            numbers = [_python_int(number) for number in numbers]
-            first = 0 if len(numbers) == 1 else numbers[0]
-            stop = numbers[0] if len(numbers) == 1 else numbers[1]
-            step = numbers[2] if len(numbers) == 3 else 1
-            return [first, stop, step, dtype]
-
-        def more(frame: Frame, state: list) -> Value:
-            at, stop, step, _ = state
-            if type(step) is int:
-                return _less(at, stop) if step > 0 else _greater(at, stop)
-            return np.where(step > 0, _less(at, stop), _greater(at, stop))
-
-        def turn(frame: Frame, state: list) -> None:
-            at, _, step, dtype = state
-            target(frame, cast(at, dtype))
-            state[0] = _add(at, step)
+        def turn(frame: Frame, state: object) -> None:
+            target(frame, item(frame, state))
 
         return self._loop(node, start, more, body, turn)
-
-    def _for_each(self, node: ast.For) -> Step:
-        parts = self.translate(node.iter)
-        target, body = self._target(node.target), self.body(node.body)
-
-        def start(frame: Frame) -> list:
-            found = parts(frame)
-            if not isinstance(found, tuple):
-                raise self.source.unknown(node, "a loop over anything but range(...) or a tuple")
-            return list(found)
-
-        def turn(frame: Frame, state: list) -> None:
-            target(frame, state.pop(0))
-
-        return self._loop(node, start, lambda frame, state: bool(state), body, turn)
-
-    def _no_else(self, node: ast.For | ast.While) -> None:
-        if node.orelse:
-            raise self.source.unknown(node, "else after a loop")
 
     def _loop(
         self, node: ast.stmt, start: Callable, more: Callable, body: Step, turn: Callable | None
     ) -> Step:
         """Loops until no lane needs another turn; lanes that are done wait for the others."""
         place = self.program.machine.add_place(self.source.site(node))
+        otherwise = self.body(node.orelse) if node.orelse else None
 
         def run(frame: Frame) -> None:
             outer, gang, machine = frame.lanes, frame.gang, frame.gang.machine
@@ -278,9 +249,12 @@ class Statements(Calls):
                 body(frame)
                 if frame.continued.count:
                     frame.lanes = outer.join(frame.lanes, frame.continued)
-            frame.lanes = outer.join(outer.join(frame.lanes, done), frame.broken)
+            frame.lanes, broken = done, frame.broken  # all others have returned
             frame.broken, frame.continued = saved
             gang.way = way
+            if otherwise and done.count:
+                otherwise(frame)
+            frame.lanes = outer.join(frame.lanes, broken)
 
         return run
 
@@ -311,7 +285,3 @@ class Statements(Calls):
             frame.lanes = frame.lanes.nobody
 
         return run
-
-
-def _python_int(value: Value) -> Value:
-    return int(value) if isinstance(value, np.integer) else value

@@ -15,14 +15,14 @@ def partial_view(frame: Frame, array: Array, indices: tuple, place: int) -> Arra
     whole = [i for i, index in enumerate(indices) if type(index) is slice]
     whole += range(len(indices), array.ndim)
     start, lanes = locate(frame, array, indices, place, "view", 0)
-    shape = []
+    shape, strides = [], []
     for axis in whole:
         index = indices[axis] if axis < len(indices) else slice(None, None)
-        first, size = _part(index, array.shape[axis])
+        first, size, step = _part(index, array.shape[axis])
         start = start + first * array.strides[axis]
         shape.append(size)
-    strides = tuple(array.strides[axis] for axis in whole)
-    view = array.view(tuple(shape), strides, start, _in_words(indices))
+        strides.append(step * array.strides[axis])
+    view = array.view(tuple(shape), tuple(strides), start, _in_words(indices))
     if lanes.count < frame.lanes.count:
         lost = frame.lanes.flags & ~lanes.flags
         view.absent = lost if array.absent is None else lost | array.absent
@@ -41,18 +41,21 @@ def fill(frame: Frame, view: Array, value: Value, place: int) -> None:
     frame.lanes = outer
 
 
-def _part(index: slice, size: object) -> tuple[object, object]:
-    """First item and size of a slice; ends out of bounds are clipped, as in Python."""
+def _part(index: slice, size: object) -> tuple[object, object, int]:
+    """First item, size and step of a slice; ends out of bounds are clipped, as in Python."""
+    step = 1 if index.step is None else index.step
+    lowest, highest = (0, size) if step > 0 else (-1, np.subtract(size, 1))
+    ends = (lowest, highest) if step > 0 else (highest, lowest)
 
     def bounded(bound: object, default: object) -> object:
         if bound is None:
             return default
         bound = np.where(np.less(bound, 0), np.add(bound, size), bound)
-        return np.clip(bound, 0, size)
+        return np.clip(bound, lowest, highest)
 
-    first, last = bounded(index.start, 0), bounded(index.stop, size)
-    length = np.maximum(np.subtract(last, first), 0)
-    return _number(first), _number(length)
+    first, last = bounded(index.start, ends[0]), bounded(index.stop, ends[1])
+    length = np.maximum(-(np.subtract(first, last) // step), 0)
+    return _number(first), _number(length), step
 
 
 def _number(value: object) -> object:

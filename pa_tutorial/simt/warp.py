@@ -160,6 +160,37 @@ def activemask(frame: Frame, place: int) -> np.ndarray:
     return np.bincount(warps - warps[0], bits)[warps - warps[0]].astype(np.uint32)
 
 
+def lanemask_lt(frame: Frame, place: int) -> np.ndarray:
+    """The lanes below each lane."""
+    return ((np.int64(1) << frame.gang.threads % WARP_SIZE) - 1).astype(np.uint32)
+
+
+def match_any_sync(frame: Frame, place: int, mask: Value, value: Value) -> np.ndarray:
+    """The lanes with the same value, for each lane."""
+    check_mask(frame, place, mask, "a match")
+    note(frame, place, "vote")
+    return _matches(frame, mask, value)
+
+
+def _matches(frame: Frame, mask: Value, value: Value) -> np.ndarray:
+    values = np.broadcast_to(value, frame.gang.width)
+    answer = np.zeros(frame.gang.width, np.int32)
+    for _, _, callers in groups(frame, mask):
+        lanes = (callers + frame.gang.first) % WARP_SIZE
+        for caller in callers:
+            answer[caller] = _ballot(values[callers] == values[caller], lanes)
+    return answer
+
+
+def match_all_sync(
+    frame: Frame, place: int, mask: Value, value: Value
+) -> tuple[np.ndarray, np.ndarray]:
+    """The calling lanes and True where all of them have one value, else 0 and False."""
+    same = match_any_sync(frame, place, mask, value)
+    all_ = same == _matches(frame, mask, 0)
+    return np.where(all_, same, np.int32(0)), all_
+
+
 # A shuffle takes the low 5 bits of the lane number. Source: PTX ISA, "shfl.sync".
 WARP_FUNCTIONS: dict[str, Callable] = {
     "syncwarp": syncwarp,
@@ -172,4 +203,7 @@ WARP_FUNCTIONS: dict[str, Callable] = {
     "any_sync": _vote(lambda yes, _: yes.any(), np.bool_),
     "eq_sync": _vote(lambda yes, _: yes.all() or not yes.any(), np.bool_),
     "activemask": activemask,
+    "lanemask_lt": lanemask_lt,
+    "match_any_sync": match_any_sync,
+    "match_all_sync": match_all_sync,
 }

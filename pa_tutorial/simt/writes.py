@@ -9,13 +9,13 @@ import ast
 from types import FunctionType
 
 from pa_tutorial.simt.arithmetic import MATH
-from pa_tutorial.simt.intrinsics import ARRAYS, FUNCTIONS
+from pa_tutorial.simt.intrinsics import ARRAYS, FUNCTIONS, WRITERS
 from pa_tutorial.simt.known import UNKNOWN, Known
 from pa_tutorial.simt.names import cast_target, cuda_name, plain_function
 from pa_tutorial.simt.source import Source, Unsupported
 from pa_tutorial.simt.twins import WRITTEN
 
-READERS = (range, len, min, max, abs, divmod, int, float, bool, print)
+READERS = (range, enumerate, zip, len, min, max, abs, divmod, int, float, bool, print)
 Names = frozenset[str]
 
 
@@ -86,7 +86,7 @@ class Writes:
             return frozenset().union(*(_arrays(v) for n, v in by_name.items() if n in into))
         if callee is not UNKNOWN and _only_reads(callee):
             return frozenset()
-        if (cuda_name(callee) or "").startswith("atomic"):
+        if (cuda_name(callee) or "").startswith(WRITERS):
             return _arrays(arguments[0])
         if type(callee).__hash__ is not None and callee in WRITTEN:
             into = WRITTEN[callee]
@@ -97,7 +97,7 @@ class Writes:
 def _only_reads(callee: object) -> bool:
     name = cuda_name(callee)
     if name is not None:
-        return name in ARRAYS or (name in FUNCTIONS and not name.startswith("atomic"))
+        return name in ARRAYS or (name in FUNCTIONS and not name.startswith(WRITERS))
     known = type(callee).__hash__ is not None and (callee in MATH or callee in READERS)
     return known or cast_target(callee) is not None
 

@@ -1,6 +1,7 @@
 """Numbers in the simulator have the types that Numba gives them, and wrap as in C."""
 
 import ast
+import math
 import operator
 import warnings
 from importlib.util import find_spec
@@ -8,7 +9,8 @@ from itertools import product
 
 import numpy as np
 import pytest
-from numba import njit
+from numba import cuda, njit
+from numba.core.types import Array, int64
 from numba.np.numpy_support import from_dtype
 
 from pa_tutorial.simt.arithmetic import (
@@ -23,6 +25,7 @@ from pa_tutorial.simt.arithmetic import (
     plain,
     widened,
 )
+from pa_tutorial.simt.intrinsics import ATOMIC_TYPES, ATOMICS
 
 DTYPES = [np.dtype(name) for name in ("bool", "int8", "int16", "int32", "int64")]
 DTYPES += [np.dtype(name) for name in ("uint8", "uint16", "uint32", "uint64")]
@@ -100,12 +103,45 @@ def test_minimum_and_maximum_have_numbas_types(function, numba_typing) -> None:
             assert ours(MATH[function], a, b) == numba_typing(function, a, b), (a, b)
 
 
-@pytest.mark.parametrize("function", [f for f in MATH if f.__module__ == "math"])
+IN_PARTS = (math.frexp, math.modf)
+OF_TWO = (math.fmod, math.hypot, math.copysign, math.pow, math.atan2, math.nextafter)
+OF_TWO += (math.remainder,)
+
+
+@pytest.mark.parametrize(
+    "function", [f for f in MATH if f.__module__ == "math" and f not in (*IN_PARTS, math.ldexp)]
+)
 def test_functions_of_math_keep_the_type_of_a_float(function, numba_typing) -> None:
-    count = 2 if function.__name__ in ("fmod", "hypot", "copysign", "pow", "atan2") else 1
+    count = 2 if function in OF_TWO else 1
     for dtype in (np.dtype(np.float32), np.dtype(np.float64)):
         expected = numba_typing(function, *[dtype] * count)
         assert ours(MATH[function], *[dtype] * count) == expected, dtype
+
+
+@pytest.mark.needs("numba-cuda")
+@pytest.mark.parametrize("name", ATOMICS)
+def test_atomics_take_the_arrays_that_numbas_take(name: str) -> None:
+    from numba.cuda.target import CUDATypingContext
+
+    context = CUDATypingContext()
+    context.refresh()
+    allowed = set()
+    for dtype in DTYPES[1:]:
+        item = from_dtype(dtype)
+        arguments = Array(item, 1, "C"), int64, item
+        if context.resolve_function_type(getattr(cuda.atomic, name), arguments, {}) is not None:
+            allowed.add(dtype)
+    assert ATOMIC_TYPES.get(name, ATOMIC_TYPES["add"]) == allowed
+
+
+@pytest.mark.parametrize("dtype", [np.dtype(np.float32), np.dtype(np.float64)])
+def test_parts_of_a_float_have_numbas_types(dtype: np.dtype, numba_typing) -> None:
+    assert numba_typing(math.frexp, dtype) == f"Tuple({dtype}, int32)"
+    assert numba_typing(math.modf, dtype) == f"UniTuple({dtype} x 2)"
+    one = np.ones(2, dtype)
+    assert [dtype_of(part) for part in MATH[math.frexp](one)] == [dtype, np.int32]
+    assert [dtype_of(part) for part in MATH[math.modf](one)] == [dtype, dtype]
+    assert ours(MATH[math.ldexp], dtype, np.dtype(np.int32)) == str(dtype)
 
 
 def test_compare_of_unsigned_and_signed_64_bits_goes_through_float64() -> None:

@@ -147,8 +147,17 @@ each(
 
 # Functions -----------------------------------------------------------------------------------
 
-OF_TWO = (math.atan2, math.copysign, math.fmod, math.hypot, math.pow)
-OF_ONE = [f for f in MATH if f.__module__ == "math" and f not in (math.acosh, *OF_TWO)]
+OF_TWO = (
+    math.atan2,
+    math.copysign,
+    math.fmod,
+    math.hypot,
+    math.nextafter,
+    math.pow,
+    math.remainder,
+)
+OTHERS = (math.frexp, math.ldexp, math.modf)
+OF_ONE = [f for f in MATH if f.__module__ == "math" and f not in (math.acosh, *OF_TWO, *OTHERS)]
 
 
 def one_by_one(function: Callable, *numbers: np.ndarray) -> np.ndarray:
@@ -160,7 +169,10 @@ each(
     (lambda rng: rng.uniform(0.1, 0.9, N).astype(np.float32), floats()),
     {f"math.{f.__name__}(x)": lambda x, y, f=f: one_by_one(f, x) for f in OF_ONE}
     | {f"math.{f.__name__}(x, y)": lambda x, y, f=f: one_by_one(f, x, y) for f in OF_TWO}
-    | {"math.acosh(1 / x)": lambda x, y: np.arccosh(1 / wide(x))},
+    | {"math.acosh(1 / x)": lambda x, y: np.arccosh(1 / wide(x))}
+    | {f"math.frexp(y)[{i}]": lambda x, y, i=i: np.frexp(y)[i] for i in (0, 1)}
+    | {f"math.modf(y)[{i}]": lambda x, y, i=i: np.modf(y)[i] for i in (0, 1)}
+    | {"math.ldexp(x, 3)": lambda x, y: x * 8},
     rtol=1e-5,
 )
 # Of one type, NaN loses; of a float and an integer, the first one is kept beside NaN.

@@ -45,6 +45,59 @@ def break_leaves_the_inner_loop_only(a, out):
         out[i] = smallest // 2
 
 
+def smallest_divisor(x):
+    for divisor in range(2, 12):
+        if x % divisor == 0:
+            break
+    else:
+        divisor = -1 if x in (1, -1, 13) else -2
+    return divisor
+
+
+@each(smallest_divisor, numbers)
+@cuda.jit
+def else_is_for_loops_without_a_break(a, out):
+    i = cuda.grid(1)
+    if i < N:
+        for divisor in range(2, 12):
+            if a[i] % divisor == 0:
+                break
+        else:
+            divisor = -1 if a[i] in (1, -1, 13) else -2
+        out[i] = divisor
+
+
+def rows(rng):
+    return rng.integers(0, 9, (3, 64), np.int32)
+
+
+@example(
+    1,
+    64,
+    lambda rng: (rows(rng), np.arange(4, dtype=np.int32), None, np.zeros(64, np.int32)),
+    lambda m, a, missing, out: {
+        0: m + np.array([[1], [2], [3]], np.int32),
+        3: (m + 1).sum(axis=0) + 14 + 5 * 0 + 6 * 1 + 7 * 2 + 33,
+    },
+)
+@cuda.jit
+def loops_go_over_arrays_and_tuples(m, a, missing, out):
+    t = cuda.threadIdx.x
+    total = 0
+    for row in m:
+        row[t] += 1
+        total += row[t]
+    for i, row in enumerate(m):
+        row[t] += i
+    for i, x in enumerate(a):
+        total += i * x
+    for x, (number, y) in zip(a, enumerate((5, 6, 7), 10)):  # noqa: B905 (Numba has no strict)
+        total += x * y + number
+    assert total > 0
+    if missing is None:
+        out[t] = total
+
+
 @each(lambda x: (x > 0) + 2 * (x > 5) + 4 * (-20 <= x < 9), numbers)
 @cuda.jit
 def conditions_read_no_further(a, out):

@@ -1,0 +1,128 @@
+"""What a loop goes over: range(...), a tuple, an array, and enumerate and zip of these.
+
+An iterable is three functions: `start(frame)` returns its state, `more(frame, state)` says which
+lanes have another item, and `item(frame, state)` returns it and moves on.
+"""
+
+import ast
+from collections.abc import Callable
+from functools import reduce
+
+import numpy as np
+
+from pa_tutorial.simt import arithmetic
+from pa_tutorial.simt.access import load
+from pa_tutorial.simt.arithmetic import Value, cast, dtype_of
+from pa_tutorial.simt.calls import Calls
+from pa_tutorial.simt.known import UNKNOWN
+from pa_tutorial.simt.lanes import Frame
+from pa_tutorial.simt.memory import Array
+from pa_tutorial.simt.views import partial_view
+
+Iterable = tuple[Callable, Callable, Callable]
+_less, _greater = arithmetic.binary(ast.Lt), arithmetic.binary(ast.Gt)
+_add = arithmetic.binary(ast.Add)
+
+
+class Iterables(Calls):
+    """Translates the iterables of one function."""
+
+    def iterable(self, node: ast.expr) -> Iterable:
+        function = self.known(node.func) if isinstance(node, ast.Call) else UNKNOWN
+        if function is range:
+            return self._range(node)
+        if function is enumerate and 1 <= len(node.args) <= 2:
+            first = self.translate(node.args[1]) if len(node.args) == 2 else lambda frame: 0
+            return _enumerated(self.iterable(node.args[0]), first)
+        if function is zip and node.args:
+            return _zipped([self.iterable(argument) for argument in node.args])
+        return self._items(node)
+
+    def _range(self, node: ast.Call) -> Iterable:
+        if not 1 <= len(node.args) <= 3 or node.keywords:
+            raise self.source.unsupported(node, "range takes one to three numbers")
+        bounds = [self.translate(a) for a in node.args]
+
+        def start(frame: Frame) -> list:
+            numbers = [bound(frame) for bound in bounds]
+            dtype = np.result_type(*map(dtype_of, numbers))  # of the loop's variable
+            if dtype.kind not in "iu":
+                raise TypeError(f"range needs integers, not {dtype}")
+            numbers = [_python_int(number) for number in numbers]
+            first = 0 if len(numbers) == 1 else numbers[0]
+            stop = numbers[0] if len(numbers) == 1 else numbers[1]
+            step = numbers[2] if len(numbers) == 3 else 1
+            return [first, stop, step, dtype]
+
+        def more(frame: Frame, state: list) -> Value:
+            at, stop, step, _ = state
+            if type(step) is int:
+                return _less(at, stop) if step > 0 else _greater(at, stop)
+            return np.where(step > 0, _less(at, stop), _greater(at, stop))
+
+        def item(frame: Frame, state: list) -> Value:
+            at, _, step, dtype = state
+            state[0] = _add(at, step)
+            return cast(at, dtype)
+
+        return start, more, item
+
+    def _items(self, node: ast.expr) -> Iterable:
+        """The parts of a tuple, or the items or rows of an array."""
+        things = self.translate(node)
+        place = self.program.machine.add_place(self.source.site(node))
+
+        def start(frame: Frame) -> list:
+            found = things(frame)
+            if not isinstance(found, tuple | Array):
+                what = "a loop over anything but range(...), a tuple, an array, enumerate or zip"
+                raise self.source.unknown(node, what)
+            return [found, 0]
+
+        def more(frame: Frame, state: list) -> Value:
+            found, at = state
+            return _less(at, len(found) if isinstance(found, tuple) else found.shape[0])
+
+        def item(frame: Frame, state: list) -> object:
+            found, at = state
+            state[1] += 1
+            if isinstance(found, tuple):
+                return found[at]
+            read = load if found.ndim == 1 else partial_view
+            return read(frame, found, (at,), place)
+
+        return start, more, item
+
+
+def _enumerated(parts: Iterable, first: Callable) -> Iterable:
+    start, more, item = parts
+
+    def next_pair(frame: Frame, state: list) -> tuple:
+        state[0] = _add(number := state[0], 1)
+        return number, item(frame, state[1])
+
+    return (
+        lambda frame: [first(frame), start(frame)],
+        lambda frame, state: more(frame, state[1]),
+        next_pair,
+    )
+
+
+def _zipped(several: list[Iterable]) -> Iterable:
+    def more(frame: Frame, states: list) -> Value:
+        answers = [
+            has_more(frame, state) for (_, has_more, _), state in zip(several, states, strict=True)
+        ]
+        return reduce(np.logical_and, answers)
+
+    return (
+        lambda frame: [start(frame) for start, _, _ in several],
+        more,
+        lambda frame, states: tuple(
+            item(frame, state) for (_, _, item), state in zip(several, states, strict=True)
+        ),
+    )
+
+
+def _python_int(value: Value) -> Value:
+    return int(value) if isinstance(value, np.integer) else value

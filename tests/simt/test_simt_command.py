@@ -1,0 +1,129 @@
+"""`python -m pa_tutorial.simt script.py`: a program that was not written for the simulator."""
+
+import signal
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+RACE = """
+import sys
+import numpy as np
+from numba import cuda, float32
+
+@cuda.jit
+def block_sums(sums, a):
+    s = cuda.shared.array(128, float32)
+    t = cuda.threadIdx.x
+    i = cuda.grid(1)
+    s[t] = a[i] if i < a.size else 0
+    cuda.syncthreads()
+    step = 64
+    while step > 0:
+        if t < step:
+            s[t] += s[t + step]
+        BARRIER
+        step //= 2
+    if t == 0:
+        sums[cuda.blockIdx.x] = s[0]
+
+n = int(sys.argv[1])
+sums = cuda.device_array((n + 127) // 128, np.float32)
+for _ in range(2):
+    block_sums[len(sums), 128](sums, cuda.to_device(np.arange(n, dtype=np.float32)))
+print("sum", sums.copy_to_host().sum())
+"""
+RIGHT = RACE.replace("BARRIER", "cuda.syncthreads()")
+SUCCESSOR = (
+    RIGHT.replace("from numba import cuda", "from numba_cuda_mlir import cuda")
+    .replace(", float32\n", "\nfrom numba_cuda_mlir.types import float32\n")
+    .replace("s[0]\n", "s[0] + cuda.laneid\n")
+)
+
+
+def simt(folder: Path, text: str, *options: str) -> subprocess.CompletedProcess[str]:
+    (folder / "program.py").write_text(text)
+    command = [sys.executable, "-m", "pa_tutorial.simt", *options]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+
+
+def test_a_right_program_says_what_it_says_and_what_it_cost(tmp_path: Path) -> None:
+    done = simt(tmp_path, RIGHT, "program.py", "1000")
+    assert done.returncode == 0, done.stderr
+    first, *rest = done.stdout.splitlines()
+    assert first == "sum 499500.0"
+    assert "block_sums: 2 launches" in done.stdout
+    assert "5 global transactions of 17 sectors" in done.stdout
+    assert rest[-1] == "program.py: no findings"
+
+
+def test_a_race_is_reported_with_its_lines_and_on_a_page(tmp_path: Path) -> None:
+    text = RACE.replace("BARRIER", "pass")
+    done = simt(tmp_path, text, "--html", "race.html", "--trace", "block_sums", "program.py", "300")
+    assert done.returncode == 1
+    assert "race: thread 0 of thread block 0 reads s[32]" in done.stdout
+    assert "line 16 of block_sums:  s[t] += s[t + step]" in done.stdout
+    assert "in program.py" in done.stdout
+    assert "Shared memory: block_sums" in done.stdout
+    assert done.stdout.endswith("program.py: 1 finding\nrace.html shows the first.\n")
+    assert "block_sums" in (tmp_path / "race.html").read_text()
+    unchecked = simt(tmp_path, text, "--no-check", "program.py", "300")
+    assert unchecked.returncode == 0
+    assert unchecked.stdout.endswith("program.py: nothing was checked\n")
+
+
+WRONG = {
+    "no Python": ("x = (", "SyntaxError: '(' was never closed"),
+    "no kernel": ("print('hello')", "program.py launched no kernel."),
+    "fails by itself": ("import os\nos.foo", "AttributeError: module 'os' has no attribute 'foo'"),
+    "unsupported": (
+        RIGHT.replace("step = 64", "step = cuda.eval(64)"),
+        "simulator does not know cuda.eval\n  program.py, line 13",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "says"), WRONG.values(), ids=WRONG)
+def test_a_program_that_fails_is_shown_without_our_lines(
+    text: str, says: str, tmp_path: Path
+) -> None:
+    done = simt(tmp_path, text, "program.py", "300")
+    assert done.returncode == 1
+    assert says in done.stderr
+    assert "pa_tutorial/" not in done.stderr
+
+
+def test_a_script_that_does_not_exist_and_an_unknown_kernel(tmp_path: Path) -> None:
+    done = simt(tmp_path, RIGHT, "nothing.py")
+    assert done.returncode == 2
+    assert "nothing.py: No such file or directory" in done.stderr
+    done = simt(tmp_path, RIGHT, "--trace", "sums", "program.py", "300")
+    assert done.returncode == 1
+    assert "--trace sums: the kernels are block_sums" in done.stderr
+
+
+def test_the_programs_own_exit_code_is_kept(tmp_path: Path) -> None:
+    assert simt(tmp_path, RIGHT + "sys.exit(7)\n", "program.py", "300").returncode == 7
+
+
+def test_ctrl_c_says_which_line_was_running(tmp_path: Path) -> None:
+    text = RIGHT.replace("step //= 2", "step = 64")
+    (tmp_path / "program.py").write_text(text)
+    command = [sys.executable, "-m", "pa_tutorial.simt", "program.py", "1000000"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as running:
+        line = running.stderr.readline()  # the line that says what takes long
+        running.send_signal(signal.SIGINT)
+        said = running.stderr.read()
+    assert "launch 1 of block_sums: grid (7813, 1, 1), block (128, 1, 1)" in line
+    assert running.returncode == 130
+    assert "in block_sums:" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.skipif(not find_spec("numba_cuda_mlir"), reason="numba-cuda-mlir is not installed")
+def test_the_successor_of_numba_cuda_runs_too(tmp_path: Path) -> None:
+    done = simt(tmp_path, SUCCESSOR, "program.py", "1000")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("sum 499500.0\n")
