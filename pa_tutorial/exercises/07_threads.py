@@ -199,12 +199,12 @@ def sum_in_shared(out, a):  # 8 threads, or 64
         out[0] = s[0]
 
 
-_TREE = "After each turn, the first `half` elements together hold the whole sum."
+_TREE = "After each round, the first `half` elements together hold the whole sum."
 SUM = warm_up(
     sum_in_shared,
     [
-        ("eight_threads", "8 threads, three turns", _TREE, ONE, 8, (8,)),
-        ("two_warps", "64 threads, six turns", _TREE, ONE, 64, (64,)),
+        ("eight_threads", "8 threads, three rounds", _TREE, ONE, 8, (8,)),
+        ("two_warps", "64 threads, six rounds", _TREE, ONE, 64, (64,)),
     ],
     lambda a: a.sum(keepdims=True),
 )
