@@ -1,12 +1,17 @@
 """`python -m pa_tutorial.simt script.py`: a program that was not written for the simulator."""
 
+import linecache
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+
+from pa_tutorial.simt.__main__ import main
 
 RACE = """
 import sys
@@ -43,14 +48,32 @@ SUCCESSOR = (
 )
 
 
-def simt(folder: Path, text: str, *options: str) -> subprocess.CompletedProcess[str]:
-    (folder / "program.py").write_text(text)
-    command = [sys.executable, "-m", "pa_tutorial.simt", *options]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+Run = Callable[..., SimpleNamespace]
 
 
-def test_a_right_program_says_what_it_says_and_what_it_cost(tmp_path: Path) -> None:
-    done = simt(tmp_path, RIGHT, "program.py", "1000")
+@pytest.fixture
+def simt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> Run:
+    """Run a program, in this process; what it prints and the exit code."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+    def run(text: str, *options: str) -> SimpleNamespace:
+        (tmp_path / "program.py").write_text(text)
+        linecache.checkcache()
+        try:
+            code = main(options)
+        except SystemExit as error:
+            code = error.code
+        out, err = capsys.readouterr()
+        return SimpleNamespace(returncode=code, stdout=out, stderr=err)
+
+    return run
+
+
+def test_a_right_program_says_what_it_says_and_what_it_cost(simt: Run) -> None:
+    done = simt(RIGHT, "program.py", "1000")
     assert done.returncode == 0, done.stderr
     first, *rest = done.stdout.splitlines()
     assert first == "sum 499500.0"
@@ -59,9 +82,9 @@ def test_a_right_program_says_what_it_says_and_what_it_cost(tmp_path: Path) -> N
     assert rest[-1] == "program.py: no findings"
 
 
-def test_a_race_is_reported_with_its_lines_and_on_a_page(tmp_path: Path) -> None:
+def test_a_race_is_reported_with_its_lines_and_on_a_page(simt: Run, tmp_path: Path) -> None:
     text = RACE.replace("BARRIER", "pass")
-    done = simt(tmp_path, text, "--html", "race.html", "--trace", "block_sums", "program.py", "300")
+    done = simt(text, "--html", "race.html", "--trace", "block_sums", "program.py", "300")
     assert done.returncode == 1
     assert "race: thread 0 of thread block 0 reads s[32]" in done.stdout
     assert "line 16 of block_sums:  s[t] += s[t + step]" in done.stdout
@@ -69,7 +92,7 @@ def test_a_race_is_reported_with_its_lines_and_on_a_page(tmp_path: Path) -> None
     assert "Shared memory: block_sums" in done.stdout
     assert done.stdout.endswith("program.py: 1 finding\nrace.html shows the first.\n")
     assert "block_sums" in (tmp_path / "race.html").read_text()
-    unchecked = simt(tmp_path, text, "--no-check", "program.py", "300")
+    unchecked = simt(text, "--no-check", "program.py", "300")
     assert unchecked.returncode == 0
     assert unchecked.stdout.endswith("program.py: nothing was checked\n")
 
@@ -86,26 +109,24 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("text", "says"), WRONG.values(), ids=WRONG)
-def test_a_program_that_fails_is_shown_without_our_lines(
-    text: str, says: str, tmp_path: Path
-) -> None:
-    done = simt(tmp_path, text, "program.py", "300")
+def test_a_program_that_fails_is_shown_without_our_lines(text: str, says: str, simt: Run) -> None:
+    done = simt(text, "program.py", "300")
     assert done.returncode == 1
     assert says in done.stderr
     assert "pa_tutorial/" not in done.stderr
 
 
-def test_a_script_that_does_not_exist_and_an_unknown_kernel(tmp_path: Path) -> None:
-    done = simt(tmp_path, RIGHT, "nothing.py")
+def test_a_script_that_does_not_exist_and_an_unknown_kernel(simt: Run) -> None:
+    done = simt(RIGHT, "nothing.py")
     assert done.returncode == 2
     assert "nothing.py: No such file or directory" in done.stderr
-    done = simt(tmp_path, RIGHT, "--trace", "sums", "program.py", "300")
+    done = simt(RIGHT, "--trace", "sums", "program.py", "300")
     assert done.returncode == 1
     assert "--trace sums: the kernels are block_sums" in done.stderr
 
 
-def test_the_programs_own_exit_code_is_kept(tmp_path: Path) -> None:
-    assert simt(tmp_path, RIGHT + "sys.exit(7)\n", "program.py", "300").returncode == 7
+def test_the_programs_own_exit_code_is_kept(simt: Run) -> None:
+    assert simt(RIGHT + "sys.exit(7)\n", "program.py", "300").returncode == 7
 
 
 def test_ctrl_c_says_which_line_was_running(tmp_path: Path) -> None:
@@ -123,7 +144,7 @@ def test_ctrl_c_says_which_line_was_running(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not find_spec("numba_cuda_mlir"), reason="numba-cuda-mlir is not installed")
-def test_the_successor_of_numba_cuda_runs_too(tmp_path: Path) -> None:
-    done = simt(tmp_path, SUCCESSOR, "program.py", "1000")
+def test_the_successor_of_numba_cuda_runs_too(simt: Run) -> None:
+    done = simt(SUCCESSOR, "program.py", "1000")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("sum 499500.0\n")
