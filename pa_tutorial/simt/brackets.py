@@ -11,8 +11,8 @@ from pa_tutorial.simt.report import Report
 from pa_tutorial.simt.simulate import launch
 
 OPTIONS = frozenset(inspect.getfullargspec(launch).kwonlyargs) - {"shared_bytes"}
-# The innermost `simulate` is the last: what launches, and with which options.
-NOW: list[tuple[Callable[..., Report], dict[str, object]]] = [(launch, {})]
+# The innermost `simulate` is the last: what launches in place of `launch`, and with which options.
+NOW: list[tuple[Callable[..., Report] | None, dict[str, object]]] = [(None, {})]
 
 
 class simulate:
@@ -35,7 +35,7 @@ class simulate:
     and Numba's own errors for brackets that Numba doesn't accept.
     """
 
-    def __init__(self, launcher: Callable[..., Report] = launch, **options: object) -> None:
+    def __init__(self, launcher: Callable[..., Report] | None = None, **options: object) -> None:
         unknown = sorted(options.keys() - OPTIONS)
         if unknown:
             raise TypeError(
@@ -45,7 +45,7 @@ class simulate:
         self.before = [(kind, kind.configure, kind.forall) for kind in kinds_of_kernels()]
         for kind, *_ in self.before:
             kind.configure, kind.forall = configure, forall
-        NOW.append((launcher, options))
+        NOW.append((launcher or NOW[-1][0], options))
 
     def __repr__(self) -> str:
         words = ", ".join(f"{name}={value!r}" for name, value in self.options.items())
@@ -77,7 +77,8 @@ def configure(
         launcher, options = NOW[-1]
         kernel.report = None
         args = map(of_hint, args)
-        kernel.report = launcher(kernel, grid, block, *args, shared_bytes=sharedmem, **options)
+        start = launcher or launch
+        kernel.report = start(kernel, grid, block, *args, shared_bytes=sharedmem, **options)
 
     return launched
 

@@ -53,7 +53,7 @@ def atomics_as_arguments(difference, bits, out):
     cuda.atomic.or_(bits, 0, uint32(0xE0))
     cuda.threadfence()
     if cuda.blockIdx.x == 0:
-        cuda.stcg(out, t, operator.add(kept, t))
+        out[t] = operator.add(kept, t)
 
 
 def halves(rng):
@@ -64,10 +64,19 @@ def halves(rng):
 @cuda.jit
 def half_precision(x, out):
     t = cuda.threadIdx.x
-    y = cuda.ldca(x, t)
+    y = x[t]
     out[0, t] = cuda.fp16.hmul(y, y)
     out[1, t] = cuda.fp16.hadd(y, cuda.fp16.hmul(y, y))
     out[2, t] = y if cuda.fp16.hge(y, -y) else -y
+
+
+if hasattr(cuda, "ldca"):  # numba-cuda has cache hints, Numba itself doesn't
+
+    @example(1, 32, one_and_result(32), lambda a, out: {1: a})
+    @cuda.jit
+    def cache_hints(a, out):
+        t = cuda.threadIdx.x
+        cuda.stcg(out, t, cuda.ldca(a, t))
 
 
 def matched(a, out):
