@@ -71,14 +71,24 @@ class Group:
         try:
             if isinstance(error, dist.DistError) or "gloo/transport" in str(error):
                 time.sleep(GRACE)
-                # Raises with the names of the ranks that hang, because they don't get here.
-                dist.monitored_barrier(self.witness, self.timeout, wait_all_ranks=True)
+                self.name_those_that_hang()
             raise error
         except Exception as last_word:
             last_word.add_note(f"This is rank {self.rank}, in {self.doing}.")
             ErrorHandler().record_exception(last_word)  # where torchrun looks for errors
         sys.stdout.flush()
         os._exit(1)  # at once, because gloo's threads may crash when Python shuts down
+
+    def name_those_that_hang(self) -> None:
+        """Raise RuntimeError with the ranks that don't get here, if there are any.
+
+        Only rank 0 learns which. The others see that it is gone, and let its word be the first.
+        """
+        try:
+            dist.monitored_barrier(self.witness, self.timeout, wait_all_ranks=True)
+        except RuntimeError:
+            time.sleep(GRACE if self.rank > 0 else 0)
+            raise
 
 
 def hash_of(*facts: object) -> Tensor:

@@ -154,18 +154,12 @@ class Calls(Expressions):
         self, function: FunctionType, by_name: dict[str, ast.expr]
     ) -> dict[str, object]:
         """The arguments that are functions or types, or that may be the shape of an array."""
-        tree = source_of(function).tree
-        calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call)]
-        arrays = [n for n in calls if ast.unparse(n.func).endswith("array")]
-        shapes = {n.id for call in arrays for n in ast.walk(call) if isinstance(n, ast.Name)}
-        stored = {
-            n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
-        }
-        found = {n: self.constant(value) for n, value in by_name.items() if n not in stored}
+        source = source_of(function)
+        found = {n: self.constant(v) for n, v in by_name.items() if n not in source.stored}
         return {
             name: value
             for name, value in found.items()
-            if callable(value) or (name in shapes and isinstance(value, int | tuple))
+            if callable(value) or (name in source.shapes and isinstance(value, int | tuple))
         }
 
     def _by_name(self, node: ast.Call, function: FunctionType) -> dict[str, ast.expr]:

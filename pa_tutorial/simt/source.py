@@ -5,7 +5,7 @@ from the start.
 """
 
 import ast
-import inspect
+import linecache
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -46,6 +46,19 @@ class Source:
             if mark and after:
                 found[after] = (*found.get(after, ()), mark[1])
         return found
+
+    @cached_property
+    def stored(self) -> set[str]:
+        """The variables that a statement of the function assigns."""
+        names = (node for node in ast.walk(self.tree) if isinstance(node, ast.Name))
+        return {node.id for node in names if isinstance(node.ctx, ast.Store)}
+
+    @cached_property
+    def shapes(self) -> set[str]:
+        """The names that stand in a call that makes an array: each may be its shape."""
+        calls = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
+        arrays = [call for call in calls if ast.unparse(call.func).endswith("array")]
+        return {n.id for call in arrays for n in ast.walk(call) if isinstance(n, ast.Name)}
 
     def text(self, node: ast.AST) -> str:
         """The lines of an expression, joined, or the first line of a statement."""
@@ -110,40 +123,35 @@ def source_of(function: Callable) -> Source:
 @lru_cache(maxsize=512)
 def _parsed(code: CodeType, file: str) -> Source:
     """The file is part of the key, because to Python equal functions of two files are equal."""
-    lines, first = inspect.getsourcelines(code)
-    text, offset = "".join(lines), first - 1
-    if lines[0][:1].isspace():  # it needs a block around it
-        text, offset = "if True:\n" + text, offset - 1
-    tree = ast.parse(text).body[0]
-    tree = tree.body[0] if isinstance(tree, ast.If) else tree
-    if not isinstance(tree, ast.FunctionDef):
+    if code.co_name == "<lambda>":
         raise TypeError("it isn't defined with def")
-    if not _is_of(code, tree):
-        raise OSError(f"{code.co_filename} has changed since it was imported")
-    for node in ast.walk(tree):  # lines as they are in the file
-        if hasattr(node, "lineno"):
-            node.lineno += offset
-            node.end_lineno += offset
-    numbered = {first + i: line.rstrip("\n") for i, line in enumerate(lines)}
+    linecache.checkcache(file)
+    lines = linecache.getlines(file)
+    if not lines:
+        raise OSError("could not get source code")
+    # A file whose lines have moved has another function here. A changed operator slips through.
+    first = code.co_firstlineno
+    tree, there = _functions("".join(lines)).get((code.co_name, first), (None, None))
+    if there is None or _names_and_constants(there) != _names_and_constants(code):
+        raise OSError(f"{file} has changed since it was imported")
+    numbered = {n: lines[n - 1].rstrip("\n") for n in range(first, tree.end_lineno + 1)}
     return Source(code.co_name, file, numbered, tree)
 
 
-def _is_of(code: CodeType, tree: ast.FunctionDef) -> bool:
-    """Does this text belong to this code? If so, compiling it gives the same names and constants.
-
-    This notices a file whose lines have moved. A changed operator slips through.
-    """
-    body: list[ast.stmt] = [ast.FunctionDef(**{**vars(tree), "decorator_list": []})]
-    if code.co_freevars:  # they are variables of the enclosing function
-        if code.co_name not in code.co_freevars:
-            body.insert(0, ast.Global([code.co_name]))
-        around = ast.parse("def around(): pass").body[0]
-        around.args.args = [ast.arg(name) for name in code.co_freevars]
-        around.body, body = body, [around]
-    module = ast.fix_missing_locations(ast.Module(body, type_ignores=[]))
-    compiled = _codes(compile(module, "", "exec"))
-    same = [c for c in compiled if c.co_name == code.co_name]
-    return bool(same) and _names_and_constants(same[0]) == _names_and_constants(code)
+@lru_cache(maxsize=64)
+def _functions(text: str) -> dict[tuple[str, int], tuple[ast.FunctionDef, CodeType]]:
+    """The functions of a file by name and first line: the tree, and what Python makes of it."""
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT  # as in a notebook's cell
+    tree = compile(text, "", "exec", flags | ast.PyCF_ONLY_AST, dont_inherit=True)
+    module = compile(tree, "", "exec", flags, dont_inherit=True)
+    codes = {(code.co_name, code.co_firstlineno): code for code in _codes(module)}
+    found = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            place = node.name, min(part.lineno for part in (node, *node.decorator_list))
+            if place in codes:  # what stands under `if False:` isn't compiled
+                found[place] = node, codes[place]
+    return found
 
 
 def _names_and_constants(code: CodeType) -> tuple[object, ...]:
