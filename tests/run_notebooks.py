@@ -33,6 +33,7 @@ def execute(path: Path) -> NotebookNode:
         timeout=CELL_TIMEOUT,
         kernel_name="python3",
         record_timing=False,
+        shutdown_kernel="immediate",  # there is nothing to save
         coalesce_streams=True,  # how a print is cut into messages is chance
         resources={"metadata": {"path": str(path.parent)}},
     )

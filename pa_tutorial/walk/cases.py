@@ -243,8 +243,8 @@ _BLOCKS = (
         "many blocks in random order",
         "Look up each logical block index in the block table; the up to 10 blocks are in no order.",
     ),
-    DecodeProblem("long_context", seq_lens=(8300, 300), dtype=float16, **_ONE_HEAD).isolating(
-        "8,300 tokens in 519 blocks, float16",
+    DecodeProblem("long_context", seq_lens=(4200, 300), dtype=float16, **_ONE_HEAD).isolating(
+        "4,200 tokens in 263 blocks, float16",
         "All tokens of all blocks and partitions take part, and sums over them are float32.",
     ),
     DecodeProblem("shared_blocks", seq_lens=(33, 40, 37), shared_blocks=2).isolating(

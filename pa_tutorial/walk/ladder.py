@@ -25,13 +25,13 @@ SEQUENCE, DECODE = SequenceProblem.kind, DecodeProblem.kind
 # merge; fixed, so that the result is the same on every machine.
 NUM_SHARES = 5
 # In tokens; half of vLLM's.
-MOST_OF_A_PARTITION = 256
+MOST_OF_A_PARTITION = 128
 # For the Triton kernel: small, so that most problems have several tiles.
 TILE_SIZE = 16
 
 
 def some_partitions(problem: DecodeProblem) -> int:
-    """Tokens per partition: a third of the longest sequence in whole blocks, at most 256.
+    """Tokens per partition: a third of the longest sequence in whole blocks, at most 128.
 
     With vLLM's 512, most problems would have only one partition and nothing to reduce, and the
     longest would not have more partitions than a warp has lanes.

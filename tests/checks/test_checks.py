@@ -1,6 +1,7 @@
 """The shared checks: they can fail, they say why, and nothing slips through."""
 
 import sys
+from collections.abc import Sized
 from decimal import Decimal
 from types import SimpleNamespace
 
@@ -197,13 +198,18 @@ def test_short_check_of_what_has_none_is_refused(name: str) -> None:
         attempt(name, short=True)
 
 
-def test_command_line_verifies_stages_the_block_manager_and_the_engine(capsys) -> None:
-    assert main(["--short", "full_recompute", "paged_gather", "block_manager", "engine"]) == 0
-    said = capsys.readouterr().out
-    numbers = (len(SEQUENCE_CASES), len(SHORT_CHECK), len(STORIES), len(SCENES))
-    against = ("the oracle", "the oracle", "plain lists", "each request alone")
-    for number, reference in zip(numbers, against, strict=True):
-        assert f"{number} of {number} cases, against {reference}" in said
+@pytest.mark.parametrize(
+    ("name", "cases", "reference"),
+    [
+        ("full_recompute", SEQUENCE_CASES, "the oracle"),
+        ("paged_gather", SHORT_CHECK, "the oracle"),
+        ("block_manager", STORIES, "plain lists"),
+        ("engine", SCENES, "each request alone"),
+    ],
+)
+def test_command_line_verifies(name: str, cases: Sized, reference: str, capsys) -> None:
+    assert main(["--short", name]) == 0
+    assert f"{len(cases)} of {len(cases)} cases, against {reference}" in capsys.readouterr().out
 
 
 def copy_of_q(step: DecodeStep, probe: object = None) -> torch.Tensor:
