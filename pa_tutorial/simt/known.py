@@ -77,7 +77,10 @@ class Known:
     def _outer(self, node: ast.AST, name: str) -> object:
         for place in (self.enclosed, self.function.__globals__, vars(builtins)):
             if name in place:
-                return place[name]
+                value, code = place[name], self.function.__code__
+                if isinstance(value, int | float) and name not in code.co_varnames:
+                    self.program.numbers[code, name] = value
+                return value
         raise self.source.unsupported(node, f"{name} is not defined")
 
     def _member(self, node: ast.AST, owner: object, attr: str) -> object:

@@ -2,7 +2,9 @@
 
 import ast
 from collections.abc import Callable, Mapping
-from types import FunctionType
+from math import isnan
+from types import CodeType, FunctionType
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -12,10 +14,12 @@ from pa_tutorial.simt.known import NOTHING
 from pa_tutorial.simt.lanes import RESULT, Frame, Variable
 from pa_tutorial.simt.machine import Machine
 from pa_tutorial.simt.snapshots import END, Snapshot, take
-from pa_tutorial.simt.source import Source, source_of
+from pa_tutorial.simt.source import Source, Unsupported, source_of
 from pa_tutorial.simt.statements import Statements
 
 Watch = int | str
+# kernel -> the types of its arguments -> the numbers that were compiled in
+NUMBERS: WeakKeyDictionary = WeakKeyDictionary()
 NESTED = ast.ClassDef | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 
 
@@ -79,6 +83,7 @@ class Program:
         self.functions: dict[tuple, DeviceFunction] = {}
         self.sources: dict[FunctionType, Source] = {}
         self.called: set[str] = set()  # functions of cuda
+        self.numbers: dict[tuple[CodeType, str], int | float] = {}  # global ones that are used
         self.file = kernel.__code__.co_filename
         self.kernel = self.device_function(kernel)
         unknown = set(names) - {v for f in self.sources for v in f.__code__.co_varnames}
@@ -89,6 +94,19 @@ class Program:
             marks = {m for s in self.sources.values() for found in s.marks.values() for m in found}
             there = f"; its marks: {', '.join(sorted(marks))}" if marks else ""
             raise ValueError(f"watch: no statement of {kernel.__name__} is at {wanted}{there}")
+
+    def require_compiled_numbers(self, kernel: FunctionType, types: tuple[object, ...]) -> None:
+        """Raise Unsupported if a global number isn't what it was at the first launch with these
+        types, which is when Numba compiles: a GPU would go on with the old one."""
+        compiled = NUMBERS.setdefault(kernel, {}).setdefault(types, self.numbers)
+        for place, now in self.numbers.items():
+            first, name = compiled.get(place, now), place[1]
+            if first != now and not (isnan(first) and isnan(now)):
+                raise Unsupported(
+                    f"{name} is {now}, and was {first} when {kernel.__name__} was first launched "
+                    "with arguments of these types. Numba compiled it then, so a GPU would still "
+                    f"use {first}. Define the kernel again, or pass {name} as an argument."
+                )
 
     def device_function(
         self, function: FunctionType, functions: Mapping[str, object] = NOTHING

@@ -105,6 +105,9 @@ def launch(
     arrays = arrays_of(by_name)
     dtypes = {name: array.dtype for name, array in arrays.items()}
     program = Program(function, machine, watch, _as_tuple(names), dtypes)
+    kinds = {name: (array.dtype, array.ndim) for name, array in arrays.items()}
+    kinds = {name: type(value) for name, value in by_name.items()} | kinds
+    program.require_compiled_numbers(function, tuple(kinds.values()))
     arguments = convert(machine, by_name, arrays, Writes(program).parameters(function))
     if declared(function):
         types = types_of(function, (by_name | arrays).values())

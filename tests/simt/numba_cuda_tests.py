@@ -28,11 +28,9 @@ from pa_tutorial.simt import SimtError, Unsupported, launch
 PACKAGE = "numba.cuda.tests"
 FOLDERS = ("cudapy", "doc_examples", "nrt")
 # worst last: a kernel is as good as its worst launch
-# fault: a finding that is true; different: known to compute something else than Numba
-RANKS = ("right", "fault", "unchecked", "different", "unsupported", "finding", "wrong")
-RIGHT, FAULT, UNCHECKED, DIFFERENT, UNSUPPORTED, FINDING, WRONG = RANKS
-# Numba keeps the value that a global number had at the first launch; the simulator reads it anew.
-DIFFERENCES = ("test_ex_globals_constant_capture",)
+# fault: a finding that is true
+RANKS = ("right", "fault", "unchecked", "unsupported", "finding", "wrong")
+RIGHT, FAULT, UNCHECKED, UNSUPPORTED, FINDING, WRONG = RANKS
 # Other processes and threads, files of compiled code, the driver and the compiler's output
 SKIPPED = {
     f"test_{name}"
@@ -172,8 +170,7 @@ class Outcomes(unittest.TestResult):
 
     def addFailure(self, test: unittest.TestCase, error: tuple) -> None:
         if not any(name in test.id() for name in ABOUT_THE_HOST):
-            known = any(name in test.id() for name in DIFFERENCES)
-            self.problem = DIFFERENT if known else WRONG, _first_line(error[1])
+            self.problem = WRONG, _first_line(error[1])
 
     def addError(self, test: unittest.TestCase, error: tuple) -> None:
         # The first two belong to one launch; the third comes from looking at compiled code.

@@ -206,6 +206,18 @@ def test_a_file_that_has_changed_since_its_import_is_refused(tmp_path) -> None:
         launch(module.two, 1, 1, floats(1))
 
 
+def test_a_global_number_that_changes_after_it_was_compiled_in_is_refused(tmp_path) -> None:
+    """On a GPU, the kernel would go on with the old one. Other types are compiled anew."""
+    module = imported(tmp_path / "numbers.py", "N = 4\ndef kernel(out): out[0] = N\n")
+    out, other = floats(1), np.zeros(1, np.int32)
+    launch(module.kernel, 1, 1, out)
+    module.N = 8
+    launch(module.kernel, 1, 1, other)
+    with pytest.raises(Unsupported, match="N is 8, and was 4 when kernel was first launched"):
+        launch(module.kernel, 1, 1, out)
+    assert (out[0], other[0]) == (4, 8)
+
+
 def test_a_wrapped_function_runs_the_text_of_its_wrapper() -> None:
     @functools.wraps(plain)
     def wrapper(out):
