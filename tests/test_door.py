@@ -13,7 +13,7 @@ from pa_tutorial.checks import check
 check("kv_cache")
 print(json.dumps({name: getattr(m, "__file__", None) for name, m in sys.modules.items()}))
 """
-FAR_ROOMS = ("simt", "kernels", "engine", "exercises", "viz", "bench")
+FAR_ROOMS = ("simt", "ptx", "kernels", "engine", "exercises", "viz", "bench")
 FAR = {"numba", "triton", "transformers", "matplotlib", *(f"pa_tutorial.{r}" for r in FAR_ROOMS)}
 
 

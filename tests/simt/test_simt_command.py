@@ -129,6 +129,7 @@ def test_the_programs_own_exit_code_is_kept(simt: Run) -> None:
     assert simt(RIGHT + "sys.exit(7)\n", "program.py", "300").returncode == 7
 
 
+@pytest.mark.usefixtures("interrupts_arrive")
 def test_ctrl_c_says_which_line_was_running(tmp_path: Path) -> None:
     text = RIGHT.replace("step //= 2", "step = 64")
     (tmp_path / "program.py").write_text(text)

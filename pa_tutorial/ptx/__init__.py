@@ -1,0 +1,12 @@
+"""Compiled kernels, run without a GPU: PTX, NVIDIA's assembly language, on NumPy.
+
+from pa_tutorial.ptx import run_ptx
+
+report = run_ptx(kernel, grid, block, *args)   # compiled by Numba, then executed
+"""
+
+from pa_tutorial.ptx.launching import PtxReport, run_ptx
+from pa_tutorial.ptx.machine import PtxFault
+from pa_tutorial.ptx.parsing import PtxError, parse
+
+__all__ = ["PtxError", "PtxFault", "PtxReport", "parse", "run_ptx"]

@@ -1,0 +1,242 @@
+"""run_ptx: a compiled kernel, executed without a GPU."""
+
+import linecache
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from pa_tutorial.arguments import require
+from pa_tutorial.ptx.instructions import Translator
+from pa_tutorial.ptx.machine import Access, Machine, Size
+from pa_tutorial.ptx.memory import WINDOWS, GlobalMemory, Region, Space
+from pa_tutorial.ptx.numbers import DTYPES
+from pa_tutorial.ptx.parsing import Instruction, Kernel, parse
+from pa_tutorial.simt import ptx
+from pa_tutorial.simt.gpus import WARP_SIZE
+from pa_tutorial.simt.kernel_arguments import arrays_of, function_of, named
+from pa_tutorial.simt.machine import CHECKS
+from pa_tutorial.simt.simulate import MAX_SHARED, _size
+from pa_tutorial.simt.source import Site
+from pa_tutorial.simt.trace import KINDS, NO_LANE, RECORD, SPACES, Trace, TracedArray
+
+MAX_STEPS = 1_000_000  # basic blocks
+ACCESSES = {"ld": "load", "ldu": "load", "st": "store", "atom": "atomic", "red": "atomic"}
+FLOATS = ("f16", "f32", "f64", "bf16", "f16x2", "bf16x2")
+
+
+@dataclass
+class PtxReport:
+    """What a run did.
+
+    issued  warp instructions, by class
+    """
+
+    machine: Machine
+    memory: GlobalMemory
+    issued: Counter[str]
+
+    @property
+    def kernel(self) -> Kernel:
+        return self.machine.kernel
+
+    @property
+    def num_issued(self) -> int:
+        return self.issued.total()
+
+    @cached_property
+    def trace(self) -> Trace:
+        """Every access to global, shared and local memory, as the simulator records it, so the
+        tables of pa_tutorial.simt count it. Its places are the instructions of the PTX."""
+        return _trace_of(self.machine, self.memory)
+
+
+def run_ptx(
+    kernel: Callable | str,
+    grid: int | Size,
+    block: int | Size,
+    *args: object,
+    shared_bytes: int = 0,
+    checks: Sequence[str] = CHECKS,
+    unwritten: Sequence[str] = (),
+    compute_capability: tuple[int, int] = (8, 0),
+    name: str = "",
+    max_steps: int = MAX_STEPS,
+) -> PtxReport:
+    """Run a kernel as it was compiled.
+
+    kernel        a @cuda.jit kernel, which Numba compiles for `compute_capability`; or PTX text
+    grid, block   as in kernel[grid, block]: a number or up to three
+    args          a Numba kernel's: arrays and CPU tensors, written in place, and numbers. A text's:
+                  one for each parameter, where an array stands for its address
+    shared_bytes  dynamic shared memory of a thread block
+    checks        as for `simt.launch`. With "race", thread blocks run one after another, otherwise
+                  side by side
+    unwritten     arrays that hold nothing yet, by parameter; a text's are "argument 0" and so on
+    name          a piece of the kernel's name, if the text has several
+    max_steps     basic blocks that may be executed before the kernel counts as hanging
+
+    Raises PtxError for text that can't be run, PtxFault for a mistake in the kernel, TypeError and
+    ValueError for arguments that don't match its parameters.
+    """
+    grid, block = _size("grid", grid), _size("block", block)
+    require(0 <= shared_bytes <= MAX_SHARED, "shared_bytes", shared_bytes, f"0 to {MAX_SHARED}")
+    if isinstance(kernel, str):
+        parsed = parse(kernel, name)
+        by_name = {f"argument {number}": value for number, value in enumerate(args)}
+    else:
+        parsed = parse(ptx(kernel, *args, compute_capability=compute_capability))
+        by_name = named(function_of(kernel), args)
+    memory = GlobalMemory(arrays_of(by_name), unwritten)
+    flatten = _values_of_text if isinstance(kernel, str) else _values_of_numba
+    parameters = _packed(parsed, flatten(by_name, memory))
+    machine = Machine(
+        parsed, grid, block, parameters, memory.space, checks, max_steps, shared_bytes
+    )
+    machine.run(Translator(machine).step)
+    memory.copy_back()
+    return PtxReport(machine, memory, _by_class(machine))
+
+
+# Arguments ---------------------------------------------------------------------------------------
+
+
+def _values_of_numba(by_name: dict[str, object], memory: GlobalMemory) -> list:
+    """What Numba passes: for an array two pointers that kernels don't use, its number of items,
+    their size, its address, its shape and its strides in bytes.
+
+    Source: numba-cuda, dispatcher.py, `_prepare_args`.
+    """
+    values: list = []
+    for name, value in by_name.items():
+        if name in memory.pointers:
+            array = memory.arrays[name]
+            values += [0, 0, array.size, array.itemsize, memory.pointers[name]]
+            values += [*array.shape, *array.strides]
+        else:
+            values += value if isinstance(value, tuple) else [value]
+    return values
+
+
+def _values_of_text(by_name: dict[str, object], memory: GlobalMemory) -> list:
+    return [memory.pointers.get(name, value) for name, value in by_name.items()]
+
+
+def _packed(kernel: Kernel, values: list) -> np.ndarray:
+    """The bytes of all parameters. Raises ValueError or TypeError if the values aren't theirs."""
+    if len(values) != len(kernel.parameters):
+        had = len(kernel.parameters)
+        raise ValueError(f"args gives {len(values)} values; {kernel.name} has {had} parameters")
+    ends = [one.offset + one.num_bytes for one in kernel.parameters.values()]
+    packed = np.zeros(max(ends, default=0), np.uint8)
+    for number, (parameter, value) in enumerate(
+        zip(kernel.parameters.values(), values, strict=True)
+    ):
+        dtype = DTYPES[parameter.type]
+        is_float = parameter.type in FLOATS
+        allowed = (float, np.floating, int, np.integer) if is_float else (int, np.integer)
+        if not isinstance(value, allowed) or parameter.num_bytes != dtype.itemsize:
+            raise TypeError(
+                f"args: parameter {number} of {kernel.name} is a .{parameter.type} of "
+                f"{parameter.num_bytes} bytes; {value!r} isn't one"
+            )
+        here = slice(parameter.offset, parameter.offset + parameter.num_bytes)
+        if is_float:
+            packed[here] = np.array([value], dtype).view(np.uint8)
+        else:
+            bits = int(value) & (1 << 8 * dtype.itemsize) - 1
+            packed[here] = np.array([bits], f"u{dtype.itemsize}").view(np.uint8)
+    return packed
+
+
+# The report --------------------------------------------------------------------------------------
+
+
+def _by_class(machine: Machine) -> Counter[str]:
+    issued: Counter[str] = Counter()
+    for start, warps in machine.num_issued.items():
+        for number in range(start, machine.ends[start]):
+            issued[class_of(machine.kernel.instructions[number])] += warps
+    return issued
+
+
+def class_of(instruction: Instruction) -> str:
+    """What kind of work it is: "float", "integer", "logic", "load global", "barrier", …"""
+    opcode, words = instruction.opcode, instruction.words
+    if opcode in ACCESSES:
+        space = next((word for word in words if word in (*SPACES, "param")), "generic")
+        return f"{ACCESSES[opcode]} {space}"
+    if opcode in ("bar", "barrier"):
+        return "syncwarp" if "warp" in words else "barrier"
+    if opcode in ("shfl", "vote", "activemask"):
+        return {"shfl": "shuffle"}.get(opcode, "vote")
+    if opcode in ("bra", "ret", "exit"):
+        return "branch"
+    if opcode in ("mov", "cvt", "cvta", "selp"):
+        return "move"
+    if opcode in ("setp", "and", "or", "xor", "not", "shl", "shr", "lop3", "prmt", "bfe", "bfi"):
+        return "logic"
+    return "float" if instruction.type in FLOATS else "integer"
+
+
+def _trace_of(machine: Machine, memory: GlobalMemory) -> Trace:
+    kernel, log, space = machine.kernel, machine.log, memory.space
+    arrays = [_traced(memory, region) for region in memory.regions]
+    arrays += [_symbol(kernel, name) for name in kernel.symbols]
+    each = [_records_of(number, access, space, arrays) for number, access in enumerate(log)]
+    records = np.concatenate([np.zeros(0, RECORD), *each])
+    if log:  # every warp that takes part in an access executes an instruction
+        new = np.zeros(len(records), bool)
+        for field in ("instruction", "block", "warp"):
+            new |= np.diff(records[field], prepend=-1) != 0
+        records["instruction"] = np.cumsum(new) - 1
+    sites = tuple(_site(kernel, instruction) for instruction in kernel.instructions)
+    found = records.view(np.recarray), sites, tuple(arrays), ((),), ()
+    return Trace(kernel.name, "", machine.grid, machine.block, *found)
+
+
+def _traced(memory: GlobalMemory, region: Region) -> TracedArray:
+    """Arrays that overlap go by the first one's name."""
+    name = region.names[0]
+    array = memory.arrays[name]
+    strides = tuple(stride // array.itemsize for stride in array.strides)
+    return TracedArray(name, "global", array.dtype, array.shape, strides, memory.pointers[name])
+
+
+def _symbol(kernel: Kernel, name: str) -> TracedArray:
+    """A shared or local array, as bytes: PTX doesn't say what is in it."""
+    space, offset = kernel.symbols[name]
+    offset = kernel.dynamic_offset if offset is None else offset
+    return TracedArray(name, space, np.dtype(np.uint8), (1,), (1,), offset)
+
+
+def _records_of(number: int, access: Access, space: Space, arrays: list[TracedArray]) -> np.ndarray:
+    """One record per lane; `instruction` is the number of the access, so far."""
+    records = np.zeros(len(access.threads), RECORD)
+    records["block"] = access.blocks
+    records["warp"], records["lane"] = access.threads // WARP_SIZE, access.threads % WARP_SIZE
+    records["place"], records["instruction"] = access.instruction, number
+    records["kind"], records["space"] = KINDS.index(access.kind), SPACES.index(access.space)
+    records["num_bytes"], records["source_lane"] = access.num_bytes, NO_LANE
+    if access.space == "global":
+        records["array"] = space.owner[access.addresses] - 1
+        records["address"] = access.addresses + WINDOWS["global"]
+    else:
+        own = [n for n, array in enumerate(arrays) if array.space == access.space]
+        starts = [arrays[n].address for n in own]
+        order = np.argsort(starts)
+        found = np.searchsorted(np.array(starts)[order], access.addresses, side="right") - 1
+        records["array"] = np.array(own)[order][found]
+        records["address"] = access.addresses
+    return records
+
+
+def _site(kernel: Kernel, instruction: Instruction) -> Site:
+    """Where an instruction comes from: its line of the source if .loc says so, else of the PTX."""
+    if instruction.source is None:
+        return Site(kernel.name, "PTX", instruction.line, instruction.text, instruction.text)
+    file, line = instruction.source
+    code = linecache.getline(file, line).strip() or instruction.text
+    return Site(kernel.name, file, line, instruction.text, code)

@@ -1,0 +1,274 @@
+"""All threads of several thread blocks side by side: a register is an array, one item per thread.
+
+Each thread has a program counter, the number of its next instruction. The lowest is executed
+first, by all threads that are there, so that threads which took different ways meet again where
+the ways join. A basic block is translated once, to Python functions, one per instruction.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from pa_tutorial.ptx.memory import Space
+from pa_tutorial.ptx.numbers import size_of
+from pa_tutorial.ptx.parsing import Instruction, Kernel, round_up
+from pa_tutorial.simt.gpus import WARP_SIZE
+from pa_tutorial.simt.races import PLACE, PLACES, THREADS, Ordering, record
+from pa_tutorial.tracebacks import ShortInNotebooks
+
+Size = tuple[int, int, int]
+DONE = np.iinfo(np.int64).max  # the counter of a thread that has ended
+WAITING = DONE - 1  # and of one that waits at a barrier
+ENDS_A_BLOCK = ("bra", "ret", "exit", "bar", "barrier", "trap")
+
+
+class PtxFault(ShortInNotebooks, RuntimeError):
+    """A mistake in a kernel, found while it ran; the message says what, where and by whom.
+
+    check  "memory", "init", "race" or "sync"
+    """
+
+    def __init__(self, check: str, what: str, instruction: Instruction) -> None:
+        super().__init__(f"{check}: {what}\n  {instruction}")
+        self.check, self.instruction = check, instruction
+
+
+class Lanes(NamedTuple):
+    """The threads that execute an instruction. where: the same for NumPy, True for all."""
+
+    mask: np.ndarray
+    where: np.ndarray | bool
+
+
+Step = Callable[[Lanes], None]
+
+
+class Access(NamedTuple):
+    """One execution of a load, store or atomic: who, and which bytes."""
+
+    instruction: int
+    kind: str
+    space: str
+    blocks: np.ndarray
+    threads: np.ndarray
+    addresses: np.ndarray
+    num_bytes: int
+
+
+class Machine:
+    """Runs the thread blocks of a launch, some of them side by side at a time.
+
+    parameters  the bytes of all parameters
+    memory      space -> its bytes
+    log         what the accesses did, in order
+    num_issued  first instruction of a basic block -> warps that executed it
+    ordering    what the barriers of a thread block order; None: races aren't looked for
+    next        [num_threads] number of each thread's next instruction, or DONE, or WAITING
+    resume      [num_threads] where a thread goes on after the barrier at which it waits
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        grid: Size,
+        block: Size,
+        parameters: np.ndarray,
+        global_memory: Space,
+        checks: Sequence[str],
+        max_steps: int,
+        shared_bytes: int = 0,
+    ) -> None:
+        self.kernel, self.grid, self.block, self.parameters = kernel, grid, block, parameters
+        self.checks, self.max_steps, self.shared_bytes = checks, max_steps, shared_bytes
+        self.num_blocks = 1 if "race" in checks else int(np.prod(grid))  # side by side
+        per_block = int(np.prod(block))
+        self.per_block = round_up(per_block, WARP_SIZE)  # with the idle lanes
+        self.num_threads = self.per_block * self.num_blocks
+        number = np.arange(self.num_threads)
+        self.thread, self.lane = number % self.per_block, number % WARP_SIZE
+        self.exists = self.thread < per_block
+        size = kernel.dynamic_offset + shared_bytes if kernel.has_dynamic else kernel.shared_bytes
+        self.memory = {
+            "global": global_memory,
+            "shared": Space("shared", size, self.num_blocks, number // self.per_block),
+            "local": Space("local", kernel.local_bytes, self.num_threads, number),
+        }
+        self.registers = {
+            name: np.zeros(self.num_threads, bool if type_ == "pred" else f"u{size_of(type_)}")
+            for name, type_ in kernel.registers.items()
+        }
+        self.log: list[Access] = []
+        self.num_issued: Counter[int] = Counter()
+        self.ordering: Ordering | None = None
+        self.steps: dict[int, list[Step]] = {}
+
+    def run(self, translate: Callable[[int], Step]) -> None:
+        """Run all thread blocks. Raises PtxFault for the first mistake.
+
+        translate  makes the step of the instruction of a number
+        """
+        interval = 1
+        for first in range(0, int(np.prod(self.grid)), self.num_blocks):
+            self._begin(first)
+            if "race" in self.checks:
+                self.ordering = Ordering(self.per_block, interval)
+            with np.errstate(all="ignore"):
+                self._run_blocks(translate)
+            interval = self.ordering.interval + 1 if self.ordering else interval
+
+    def _begin(self, first: int) -> None:
+        """Put the thread blocks from this number on at the start."""
+        self.block_of = first + np.arange(self.num_threads) // self.per_block
+        self.next = np.where(self.exists, 0, DONE)
+        self.resume = np.zeros(self.num_threads, np.int64)
+        self.special = self._special()
+        for space in ("shared", "local"):
+            self.memory[space].clear()
+
+    def _special(self) -> dict[str, np.ndarray | int]:
+        found: dict[str, np.ndarray | int] = {
+            "%laneid": self.lane,
+            "%warpid": self.thread // WARP_SIZE,
+            "%dynamic_smem_size": self.shared_bytes,
+        }
+        for sizes, numbers, shape, number in (
+            ("ntid", "tid", self.block, self.thread),
+            ("nctaid", "ctaid", self.grid, self.block_of),
+        ):
+            for axis, letter in enumerate("xyz"):
+                before = int(np.prod(shape[:axis]))
+                found[f"%{sizes}.{letter}"] = shape[axis]
+                found[f"%{numbers}.{letter}"] = number // before % shape[axis]
+        return found
+
+    # Running ----------------------------------------------------------------------------------
+
+    def _run_blocks(self, translate: Callable[[int], Step]) -> None:
+        end = len(self.kernel.instructions)
+        for _ in range(self.max_steps):
+            at = int(self.next.min())
+            if at == DONE:
+                return
+            if at == WAITING:
+                self._open_barrier()
+                continue
+            if at not in self.steps:
+                self.steps[at] = list(map(translate, range(at, self.ends[at])))
+            mask = self.next == at
+            lanes = Lanes(mask, True if mask.all() else mask)
+            self.num_issued[at] += int(self.warps(mask).any(axis=1).sum())
+            self.next[mask] = self.ends[at] if self.ends[at] < end else DONE
+            for step in self.steps[at]:
+                step(lanes)
+        what = f"still running after {self.max_steps:,} basic blocks"
+        raise PtxFault("sync", what, self.kernel.instructions[at])
+
+    @cached_property
+    def ends(self) -> dict[int, int]:
+        """First instruction of each basic block -> the first one behind it."""
+        instructions = self.kernel.instructions
+        starts = {0, *self.kernel.labels.values()}
+        starts |= {n + 1 for n, one in enumerate(instructions) if one.opcode in ENDS_A_BLOCK}
+        ordered = sorted(start for start in starts if start < len(instructions))
+        return dict(zip(ordered, [*ordered[1:], len(instructions)], strict=True))
+
+    def warps(self, mask: np.ndarray) -> np.ndarray:
+        """[num_warps, 32] of a value per thread."""
+        return mask.reshape(-1, WARP_SIZE)
+
+    # Barriers ---------------------------------------------------------------------------------
+
+    def wait(self, number: int, lanes: Lanes) -> None:
+        self.resume[lanes.mask] = number + 1
+        self.next[lanes.mask] = WAITING
+
+    def _open_barrier(self) -> None:
+        """All threads of the thread blocks wait or have ended. Those of one block must be at the
+        same barrier, and none may have ended."""
+        resume = np.where(self.next == WAITING, self.resume, DONE).reshape(-1, self.per_block)
+        exists = self.exists.reshape(resume.shape)
+        lowest = resume.min(axis=1, keepdims=True)
+        waits = lowest != DONE
+        away = exists & waits & (resume != lowest)
+        if "sync" in self.checks and away.any():
+            first = int(np.flatnonzero(away.reshape(-1))[0])
+            other = int(resume.reshape(-1)[first])
+            at = self.kernel.instructions[int(lowest[first // self.per_block, 0]) - 1]
+            does = "has ended"
+            if other != DONE:
+                does = f"waits at line {self.kernel.instructions[other - 1].line}"
+            what = f"a barrier that not all threads reach: {self.name(first)} {does}"
+            raise PtxFault("sync", what, at)
+        waiting = self.next == WAITING
+        self.next[waiting] = self.resume[waiting]
+        if self.ordering is not None:
+            self.ordering.barrier()
+
+    # Memory -----------------------------------------------------------------------------------
+
+    def locate(
+        self, number: int, kind: str, space: str, addresses: np.ndarray, size: tuple[int, int],
+        lanes: Lanes,
+    ) -> tuple[Space, np.ndarray]:  # fmt: skip
+        """Check an access of the active lanes, and note it.
+
+        number     of the instruction
+        addresses  [active] within the space
+        size       bytes of an item, and number of items
+        returns    the space, and for each active lane the place of its first byte in its data
+        """
+        memory, num_bytes = self.memory[space], size[0] * size[1]
+        threads = np.flatnonzero(lanes.mask)
+        at = number, threads, addresses
+        outside = memory.outside(addresses, num_bytes)
+        if outside.any():
+            where = memory.where(addresses[np.argmax(outside)])
+            self._require(~outside, "memory", where, *at)
+        aligned = addresses % num_bytes == 0
+        self._require(aligned, "memory", f"misaligned for {num_bytes} bytes", *at)
+        places = addresses if memory.base is None else addresses + memory.base[lanes.mask]
+        if kind != "write" and "init" in self.checks:
+            written = memory.written[places[:, None] + np.arange(num_bytes)].all(axis=1)
+            self._require(written, "init", "read, and was never written", *at)
+        if self.ordering is not None and space != "local":
+            self._look_for_races(number, kind, memory, places, num_bytes, threads)
+        who = self.block_of[threads], self.thread[threads]
+        self.log.append(Access(number, kind, space, *who, addresses, num_bytes))
+        return memory, places
+
+    def _require(
+        self, holds: np.ndarray, check: str, what: str, number: int, threads: np.ndarray,
+        addresses: np.ndarray,
+    ) -> None:  # fmt: skip
+        """Raise PtxFault about the first thread for which it doesn't hold."""
+        if not holds.all():
+            first = int(np.argmin(holds))
+            thread = f"{self.name(threads[first])}, address {addresses[first]:#x}"
+            raise PtxFault(check, f"{thread} is {what}", self.kernel.instructions[number])
+
+    def name(self, thread: int) -> str:
+        return f"thread {self.thread[thread]} of thread block {self.block_of[thread]}"
+
+    def _look_for_races(
+        self, number: int, kind: str, memory: Space, places: np.ndarray, num_bytes: int,
+        threads: np.ndarray,
+    ) -> None:  # fmt: skip
+        shadow = memory.shadow
+        shadow.split_cells(num_bytes)
+        each = num_bytes // shadow.cell
+        cells = (places[:, None] // shadow.cell + np.arange(each)).reshape(-1)
+        found = record(shadow, kind, cells, np.repeat(threads, each), number, self.ordering)
+        if found is None:
+            return
+        _, now, before, other = found
+        now, before = int(now[0]), int(before[0])
+        foreign = " of an earlier thread block" if before < self.ordering.birth else ""
+        what = (
+            f"{self.name(now & THREADS)} does a{'n' if kind == 'atomic' else ''} {kind} where "
+            f"thread {before & THREADS}{foreign} did a{'n' if other == 'atomic' else ''} {other}, "
+            f"with no barrier in between:\n  {self.kernel.instructions[before >> PLACE & PLACES]}"
+        )
+        raise PtxFault("race", what, self.kernel.instructions[number])

@@ -1,0 +1,154 @@
+"""The memory of a launch: bytes, and for each byte whether it may be accessed and was written.
+
+An address is a number, as on a GPU: global memory, the shared memory of a thread block and a
+thread's local memory each have a window of the generic addresses.
+"""
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.lib.array_utils import byte_bounds
+
+from pa_tutorial.ptx.parsing import round_up
+from pa_tutorial.simt.memory import ALIGNMENT, Memory
+
+WINDOWS = {"global": 0x7F0000000000, "local": 0x20000000000, "shared": 0x10000000000}
+NOT_WRITTEN = 0xFF  # every byte that nobody has written: NaN as a float, -1 as an integer
+
+
+class Space:
+    """Global memory, or the shared or local memory of all threads, one behind the other.
+
+    size     bytes that a thread may use
+    data     [num_bytes] uint8
+    written  [num_bytes] bool
+    owner    [num_bytes] number of the array, counted from 1; 0: none. Global memory only
+    arrays   (name, start, end) of each array in global memory
+    base     [num_threads] where the memory of a thread, or of its thread block, begins in data
+    shadow   the same bytes, as the check for races sees them
+    """
+
+    def __init__(
+        self, name: str, size: int, num_copies: int = 1, copy: np.ndarray | None = None
+    ) -> None:
+        """copy  [num_threads] number of each thread's copy; None: all share the only one"""
+        self.name, self.size = name, size
+        pitch = size if copy is None else round_up(size, ALIGNMENT) + ALIGNMENT
+        self.base = None if copy is None else copy * pitch
+        self.data = np.empty(pitch * num_copies, np.uint8)
+        self.written = np.empty(pitch * num_copies, bool)
+        self.owner: np.ndarray | None = None
+        self.arrays: list[tuple[str, int, int]] = []
+        self.clear()
+
+    def clear(self) -> None:
+        """Nothing has been written."""
+        self.data.fill(NOT_WRITTEN)
+        self.written.fill(False)
+        self.shadow = Memory(self.data, self.name, 0, written=True)
+
+    def outside(self, addresses: np.ndarray, num_bytes: int) -> np.ndarray:
+        """Which accesses, by their addresses within this space, leave it or their buffer."""
+        beyond = (addresses < 0) | (addresses + num_bytes > self.size)
+        if self.owner is None:
+            return beyond
+        inside = np.where(beyond, 0, addresses)
+        first, last = self.owner[inside], self.owner[inside + num_bytes - 1]
+        return beyond | (first == 0) | (first != last)
+
+    def where(self, address: int) -> str:
+        """Of an access outside: where it is."""
+        if self.owner is None:
+            return f"outside the {self.size} bytes of {self.name} memory"
+        distances = {
+            name: max(start - address, address - end, 0) for name, start, end in self.arrays
+        }
+        name, start, end = min(self.arrays, key=lambda array: distances[array[0]])
+        if start <= address < end:
+            return f"in {name}, and goes past its end"
+        side = "before the start" if address < start else "past the end"
+        return f"{distances[name]} bytes {side} of {name}"
+
+    def items(self, dtype: np.dtype) -> np.ndarray:
+        usable = len(self.data) // dtype.itemsize * dtype.itemsize
+        return self.data[:usable].view(dtype)
+
+
+@dataclass
+class Region:
+    """The bytes of an array, or of several that overlap, and where the kernel finds them.
+
+    names     of the arrays
+    low       the address of the first byte in this process; high: one past the last
+    address   of the first byte in global memory
+    """
+
+    names: list[str]
+    low: int
+    high: int
+    address: int = 0
+
+    @property
+    def bytes(self) -> np.ndarray:
+        size = self.high - self.low
+        return np.frombuffer((ctypes.c_uint8 * size).from_address(self.low), np.uint8)
+
+    @property
+    def slice(self) -> slice:
+        """Its place in the data of global memory."""
+        start = self.address - WINDOWS["global"]
+        return slice(start, start + self.high - self.low)
+
+
+class GlobalMemory:
+    """The arrays of a launch, copied into one space, with bytes between them that no array has.
+
+    pointers  name -> the address of the array's first element
+    """
+
+    def __init__(self, arrays: Mapping[str, np.ndarray], unwritten: Sequence[str] = ()) -> None:
+        """unwritten  names of the arrays that hold nothing yet"""
+        self.arrays, self.regions, used = arrays, _regions(arrays), ALIGNMENT
+        for region in self.regions:
+            region.address = WINDOWS["global"] + used
+            used = round_up(used + region.high - region.low + 1, ALIGNMENT) + ALIGNMENT
+        self.pointers = {
+            name: region.address + _pointer(arrays[name]) - region.low
+            for region in self.regions
+            for name in region.names
+        }
+        self.space = Space("global", used)
+        self.space.owner = np.zeros(used, np.int16)
+        for number, region in enumerate(self.regions, 1):
+            here = region.slice
+            self.space.owner[here] = number
+            self.space.arrays.append((" and ".join(region.names), here.start, here.stop))
+            if not set(region.names) <= set(unwritten):
+                self.space.data[here], self.space.written[here] = region.bytes, True
+
+    def copy_back(self) -> None:
+        """What the kernel wrote goes into the arrays."""
+        for region in self.regions:
+            if all(self.arrays[name].flags.writeable for name in region.names):
+                here = region.slice
+                np.copyto(region.bytes, self.space.data[here], where=self.space.written[here])
+
+
+def _pointer(array: np.ndarray) -> int:
+    return array.__array_interface__["data"][0]
+
+
+def _regions(arrays: Mapping[str, np.ndarray]) -> list[Region]:
+    """One for each array, in their order; arrays that overlap share one."""
+    regions: list[Region] = []
+    for name, array in arrays.items():
+        low, high = byte_bounds(array) if array.size else (_pointer(array),) * 2
+        new = Region([name], low, high)
+        for other in [one for one in regions if one.low < high and low < one.high]:
+            regions.remove(other)
+            ends = min(new.low, other.low), max(new.high, other.high)
+            new = Region([*other.names, *new.names], *ends)
+        regions.append(new)
+    return regions

@@ -1,0 +1,220 @@
+"""Arithmetic as a GPU does it, on NumPy arrays with one number per thread.
+
+Source: NVIDIA, "Parallel Thread Execution ISA", chapter "Instruction Set".
+"""
+
+import numpy as np
+from numba import float32, float64, vectorize
+from numba.core.typing.templates import Signature
+from numba.extending import intrinsic
+
+DTYPES = {
+    **{f"{kind}{8 * n}": np.dtype(f"u{n}") for kind in "ub" for n in (1, 2, 4, 8)},
+    **{f"s{8 * n}": np.dtype(f"i{n}") for n in (1, 2, 4, 8)},
+    **{"f16": np.dtype(np.float16), "f32": np.dtype(np.float32), "f64": np.dtype(np.float64)},
+    **{"bf16": np.dtype("u2"), "pred": np.dtype(bool)},
+    **{"f16x2": np.dtype("u4"), "bf16x2": np.dtype("u4")},
+}
+WIDER = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
+SMALLEST_NORMAL = np.float32(2.0**-126)
+
+
+def size_of(type_: str) -> int:
+    """Bytes of a type. Raises ValueError for one that isn't known."""
+    if type_ not in DTYPES:
+        raise ValueError(f"the type .{type_} isn't known")
+    return DTYPES[type_].itemsize
+
+
+# Floating point ----------------------------------------------------------------------------------
+
+
+@intrinsic
+def _fused(_context: object, a: object, b: object, c: object) -> tuple[Signature, object]:
+    return a(a, a, a), lambda _context, builder, _signature, args: builder.fma(*args)
+
+
+@vectorize([float32(float32, float32, float32), float64(float64, float64, float64)])
+def fma(a: object, b: object, c: object) -> object:
+    """a * b + c, rounded once."""
+    return _fused(a, b, c)
+
+
+def add_to_odd(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """a + b in float64, rounded to odd: rounding that again to fewer bits is as good as once.
+
+    If the sum isn't exact, of the two neighbours it lies between, the result is the one whose
+    last bit is 1. Source: Boldo and Melquiond, "Emulation of FMA and correctly rounded sums"
+    (2008).
+    """
+    near = a + b
+    part = near - a
+    error = (a - (near - part)) + (b - part)  # exact (Knuth's two-sum)
+    bits = near.view(np.int64).copy()
+    inexact = (error != 0) & np.isfinite(near) & np.isfinite(error)
+    too_far = inexact & (np.signbit(error) != np.signbit(near))
+    bits[too_far] -= 1  # towards zero
+    bits[inexact] |= 1
+    return bits.view(np.float64)
+
+
+def fma_down(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """a * b + c in float32, rounded towards minus infinity."""
+    product = np.multiply(a, b, dtype=np.float64)  # exact
+    exact = add_to_odd(product, np.broadcast_to(np.float64(c), product.shape))
+    near = exact.astype(np.float32)
+    return np.where(near > exact, np.nextafter(near, np.float32(-np.inf)), near)
+
+
+def from_bfloat16(bits: np.ndarray) -> np.ndarray:
+    return (np.asarray(bits, np.uint32) << np.uint32(16)).view(np.float32)
+
+
+def to_bfloat16(number: np.ndarray) -> np.ndarray:
+    """float32 to the bits of the nearest bfloat16, ties to even; NaN becomes 0x7FFF."""
+    bits = np.ascontiguousarray(number, np.float32).view(np.uint32)
+    even = (bits >> np.uint32(16)) & np.uint32(1)
+    rounded = (bits + np.uint32(0x7FFF) + even) >> np.uint32(16)
+    return np.where(np.isnan(number), np.uint32(0x7FFF), rounded).astype(np.uint16)
+
+
+def flushed(number: np.ndarray) -> np.ndarray:
+    """.ftz: subnormal numbers become zero, with their sign."""
+    return np.where(np.abs(number) < SMALLEST_NORMAL, np.copysign(np.float32(0), number), number)
+
+
+def exp2(number: np.ndarray) -> np.ndarray:
+    """ex2.approx: a GPU's is within 2 units in the last place of this."""
+    return np.exp2(np.asarray(number, np.float64)).astype(np.float32)
+
+
+def saturated(number: np.ndarray) -> np.ndarray:
+    """.sat: within 0 and 1; NaN becomes 0."""
+    return np.clip(np.where(np.isnan(number), 0, number), 0, 1)
+
+
+ROUNDINGS = {"rzi": np.trunc, "rni": np.rint, "rmi": np.floor, "rpi": np.ceil}
+
+
+def to_integer(number: np.ndarray, type_: str, rounding: str) -> np.ndarray:
+    """A float as an integer: out of range becomes the nearest there is, and NaN 0."""
+    whole = ROUNDINGS[rounding](np.asarray(number, np.float64))
+    limits = np.iinfo(DTYPES[type_])
+    above = whole >= float(limits.max)
+    inside = np.where(np.isnan(whole) | above, 0, np.maximum(whole, float(limits.min)))
+    return np.where(above, limits.max, inside.astype(DTYPES[type_])).astype(DTYPES[type_])
+
+
+# Integers ----------------------------------------------------------------------------------------
+
+
+def quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """a / b, rounded towards zero. A GPU's result for b = 0 is unspecified; here it is a."""
+    b = np.where(np.equal(b, 0), np.ones_like(b), b)
+    floor = a // b
+    return floor + ((floor * b != a) & ((a < 0) != (b < 0))).astype(floor.dtype)
+
+
+def remainder(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """With the sign of a."""
+    return a - quotient(a, b) * b
+
+
+def high_half(a: np.ndarray, b: np.ndarray, type_: str) -> np.ndarray:
+    """The upper half of the product, which has twice the bits."""
+    bits = 8 * size_of(type_)
+    if bits == 64:
+        products = np.multiply(np.asarray(a).astype(object), np.asarray(b).astype(object))
+        return np.asarray(products // (1 << 64)).astype(DTYPES[type_])
+    wide = DTYPES[WIDER[type_]]
+    product = np.multiply(np.asarray(a).astype(wide), np.asarray(b).astype(wide))
+    return (product >> wide.type(bits)).astype(DTYPES[type_])
+
+
+def shifted_left(a: np.ndarray, distance: np.ndarray) -> np.ndarray:
+    """Distances of at least the width give 0, as PTX says; NumPy says nothing."""
+    width = 8 * a.dtype.itemsize
+    near = np.minimum(distance, width - 1).astype(a.dtype)
+    return np.where(np.asarray(distance) < width, a << near, a.dtype.type(0))
+
+
+def shifted_right(a: np.ndarray, distance: np.ndarray) -> np.ndarray:
+    """Copies of the sign come in from the left if a is signed, else zeros."""
+    width = 8 * a.dtype.itemsize
+    near = np.minimum(distance, width - 1).astype(a.dtype)
+    far = a >> a.dtype.type(width - 1) if a.dtype.kind == "i" else a.dtype.type(0)
+    return np.where(np.asarray(distance) < width, a >> near, far)
+
+
+def lut3(a: np.ndarray, b: np.ndarray, c: np.ndarray, table: int) -> np.ndarray:
+    """lop3: any function of three bits, given as its eight results."""
+    result = np.zeros(np.broadcast(a, b, c).shape, np.uint32)
+    for number in range(8):
+        if table >> number & 1:
+            bits = [x if number & weight else ~x for x, weight in ((a, 4), (b, 2), (c, 1))]
+            result |= bits[0] & bits[1] & bits[2]
+    return result
+
+
+def permuted_bytes(a: np.ndarray, b: np.ndarray, selector: np.ndarray) -> np.ndarray:
+    """prmt: each nibble of the selector takes a byte of the eight in b:a, or copies its sign."""
+    pool = np.asarray(a, np.uint64) | np.asarray(b, np.uint64) << np.uint64(32)
+    selector, result = np.asarray(selector, np.uint64), np.uint64(0)
+    for number in range(4):
+        nibble = selector >> np.uint64(4 * number)
+        byte = pool >> ((nibble & np.uint64(7)) * np.uint64(8)) & np.uint64(0xFF)
+        sign = np.where(byte & np.uint64(0x80), np.uint64(0xFF), np.uint64(0))
+        byte = np.where(nibble & np.uint64(8), sign, byte)
+        result = result | byte << np.uint64(8 * number)
+    return result.astype(np.uint32)
+
+
+def count_ones(a: np.ndarray) -> np.ndarray:
+    return np.bitwise_count(a).astype(np.uint32)
+
+
+def count_leading_zeros(a: np.ndarray) -> np.ndarray:
+    width = 8 * a.dtype.itemsize
+    smeared = a
+    for distance in (1, 2, 4, 8, 16, 32):
+        if distance < width:
+            smeared = smeared | smeared >> a.dtype.type(distance)
+    return np.uint32(width) - count_ones(smeared)
+
+
+def bits_of(a: np.ndarray, first: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """bfe: `count` bits from bit `first` on; if a is signed, the last of them is the sign."""
+    width = 8 * a.dtype.itemsize
+    first, count = (np.asarray(x).astype(np.int64) & 255 for x in (first, count))
+    above = np.clip(width - first - count, 0, width)  # bits to the left of the field
+    field = shifted_left(a, above)
+    # What lies beyond the register is 0, or the sign.
+    field = np.where(first + count > width, a, field)
+    down = np.where(first + count > width, np.minimum(first, width), width - count)
+    result = shifted_right(field, down)
+    return np.where(count == 0, a.dtype.type(0), result)
+
+
+def with_bits(a: np.ndarray, b: np.ndarray, first: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """bfi: b, with the low `count` bits of a put in at bit `first`."""
+    width = 8 * a.dtype.itemsize
+    one, all_ = a.dtype.type(1), ~a.dtype.type(0)
+    first, count = (np.asarray(x).astype(np.int64) & 255 for x in (first, count))
+    low = np.where(count >= width, all_, shifted_left(np.full(count.shape, one), count) - one)
+    mask = shifted_left(low, first)
+    return b & ~mask | shifted_left(a, first) & mask
+
+
+def fma_of_halves(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """a * b + c of numbers with at most 11 bits, in float64 and rounded to odd."""
+    return add_to_odd(np.multiply(a, b, dtype=np.float64), np.asarray(c, np.float64))
+
+
+def narrowed_to_odd(number: np.ndarray) -> np.ndarray:
+    """float64 to float32, rounded to odd again."""
+    near = number.astype(np.float32)
+    bits = near.view(np.uint32).copy()
+    inexact = np.isfinite(near) & (near != number)
+    bits[inexact & (np.abs(near) > np.abs(number))] -= np.uint32(1)
+    bits[inexact] |= np.uint32(1)
+    return bits.view(np.float32)

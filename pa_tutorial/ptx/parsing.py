@@ -1,0 +1,263 @@
+"""PTX as text: a kernel's parameters, memory, registers and instructions.
+
+Source: NVIDIA, "Parallel Thread Execution ISA", chapters "Syntax" and "State Spaces, Types, and
+Variables".
+"""
+
+import re
+from bisect import bisect_right
+from collections import ChainMap
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from pa_tutorial.ptx.numbers import size_of
+from pa_tutorial.tracebacks import ShortInNotebooks
+
+COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
+ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*(?:\(([^)]*)\))?[^{;]*\{")
+PARAMETER = re.compile(
+    r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+(?:\.ptr\b.*?)?([\w$]+)(?:\[(\d+)\])?$"
+)
+VARIABLE = re.compile(
+    r"\.(shared|local)\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)(?:\[(\d*)\])?\s*;?$"
+)
+# The pieces of a body: .loc and .file end with their line, statements with a semicolon.
+PIECE = re.compile(
+    r"\s*(?:(?P<place>\.(?:loc|file)\b[^\n]*)|(?P<brace>[{}])|(?P<label>[\w$%.]+):(?!:)"
+    r"|(?P<statement>(?:[^;{}]|\{[^{};]*\})+);)"
+)
+STATEMENT = re.compile(r"(?:@(!?[\w$%]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.S)
+OPERAND = re.compile(r"\{[^}]*\}|\[[^\]]*\]|[^,\s][^,]*")
+NAME = re.compile(r"(?<![\w$.])%?[A-Za-z_$][\w$]*")
+DYNAMIC_ALIGNMENT = 16
+
+
+class PtxError(ShortInNotebooks, ValueError):
+    """The text isn't PTX that can be run here; the message has the line."""
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One instruction.
+
+    guard   "%p1" or "!%p1": the lanes that execute it; "": all
+    words   of its name: ("ld", "global", "v4", "f32")
+    line    where it is in the text, counted from 1
+    source  (file, line) of the kernel's source, from .loc; None if it isn't known
+    """
+
+    guard: str
+    words: tuple[str, ...]
+    operands: tuple[str, ...]
+    text: str
+    line: int
+    source: tuple[str, int] | None
+
+    @property
+    def opcode(self) -> str:
+        return self.words[0]
+
+    @property
+    def type(self) -> str:
+        return self.words[-1]
+
+    def __str__(self) -> str:
+        place = f", from line {self.source[1]} of {self.source[0]}" if self.source else ""
+        return f"line {self.line} of the PTX: {self.text}{place}"
+
+    def unknown(self) -> PtxError:
+        return PtxError(f"the interpreter doesn't know this instruction: {self}")
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A kernel's parameter: its place among the bytes of all of them, and its type."""
+
+    offset: int
+    type: str
+    num_bytes: int
+
+
+@dataclass
+class Kernel:
+    """A kernel, parsed.
+
+    parameters    name -> Parameter, in order
+    registers     name -> type; a name in an inner scope gets a suffix
+    labels        name -> number of the instruction that follows
+    symbols       arrays: name -> (space, offset); the dynamic shared array has None for offset
+    shared_bytes  static shared memory of a thread block; local_bytes: local memory of a thread
+    """
+
+    name: str
+    target: str
+    parameters: dict[str, Parameter]
+    registers: dict[str, str] = field(default_factory=dict)
+    instructions: list[Instruction] = field(default_factory=list)
+    labels: dict[str, int] = field(default_factory=dict)
+    symbols: dict[str, tuple[str, int | None]] = field(default_factory=dict)
+    shared_bytes: int = 0
+    local_bytes: int = 0
+
+    def declare(self, space: str, name: str, num_bytes: int | None, alignment: int) -> None:
+        """Give an array its place, after those before it. None bytes: the dynamic shared array."""
+        if num_bytes is None:
+            self.symbols[name] = space, None
+            return
+        used = self.shared_bytes if space == "shared" else self.local_bytes
+        offset = round_up(used, alignment)
+        self.symbols[name] = space, offset
+        if space == "shared":
+            self.shared_bytes = offset + num_bytes
+        else:
+            self.local_bytes = offset + num_bytes
+
+    @property
+    def dynamic_offset(self) -> int:
+        """Where the dynamic shared memory begins."""
+        return round_up(self.shared_bytes, DYNAMIC_ALIGNMENT)
+
+    @property
+    def has_dynamic(self) -> bool:
+        return any(offset is None for _, offset in self.symbols.values())
+
+
+def round_up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
+
+
+def parse(text: str, name: str = "") -> Kernel:
+    """The kernel of a PTX text.
+
+    name  a piece of the kernel's name, if the text has several
+
+    Raises PtxError, with the line, for text that isn't PTX, is cut short, or has no such kernel.
+    """
+    blank = COMMENT.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
+    lines = _Lines(blank)
+    target = re.search(r"\.target\s+(\w+)", blank)
+    if target is None:
+        raise PtxError("the text isn't PTX: it has no line with .target")
+    entries = [entry for entry in ENTRY.finditer(blank) if name in entry[1]]
+    if len(entries) != 1:
+        found = ", ".join(entry[1] for entry in ENTRY.finditer(blank)) or "none"
+        raise PtxError(f"name is {name!r}; it must be part of exactly one kernel's name: {found}")
+    (entry,) = entries
+    kernel = Kernel(entry[1], target[1], _parameters(entry[2] or "", lines.number(entry.start())))
+    for declaration in re.finditer(r"^[^\n;{}]*\.shared\b[^\n;{}]*;", blank[: entry.start()], re.M):
+        _declare(kernel, declaration[0], lines.number(declaration.start()))
+    _Body(kernel, blank, entry.end(), lines).read()
+    return kernel
+
+
+class _Lines:
+    """Line numbers of places in a text."""
+
+    def __init__(self, text: str) -> None:
+        self.starts = [0, *(found.end() for found in re.finditer(r"\n", text))]
+
+    def number(self, at: int) -> int:
+        return bisect_right(self.starts, at)
+
+
+def _parameters(text: str, line: int) -> dict[str, Parameter]:
+    parameters, used = {}, 0
+    for declaration in filter(None, map(str.strip, text.split(","))):
+        found = PARAMETER.match(" ".join(declaration.split()))
+        if found is None:
+            raise PtxError(f"line {line} of the PTX: what parameter is {declaration!r}?")
+        alignment, type_, name, count = found.groups()
+        num_bytes = size_of(type_) * int(count or 1)
+        offset = round_up(used, int(alignment or size_of(type_)))
+        parameters[name] = Parameter(offset, type_, num_bytes)
+        used = offset + num_bytes
+    return parameters
+
+
+def _declare(kernel: Kernel, text: str, line: int) -> None:
+    """A declaration such as .shared .align 16 .b8 name[256]; nothing after the name: one item."""
+    found = VARIABLE.search(" ".join(text.split()))
+    if found is None:
+        raise PtxError(f"line {line} of the PTX: what variable is {text.strip()!r}?")
+    space, alignment, type_, name, count = found.groups()
+    num_bytes = None if count == "" else size_of(type_) * int(count or 1)
+    kernel.declare(space, name, num_bytes, int(alignment or size_of(type_)))
+
+
+class _Body:
+    """Reads a kernel's body. A brace opens a scope, whose registers have names of their own."""
+
+    def __init__(self, kernel: Kernel, text: str, start: int, lines: _Lines) -> None:
+        self.kernel, self.text, self.start, self.lines = kernel, text, start, lines
+        self.scopes: ChainMap[str, str] = ChainMap()
+        self.num_scopes = 0
+        self.files = dict(re.findall(r"\.file\s+(\d+)\s+\"([^\"]*)\"", text))
+        self.source: tuple[str, int] | None = None
+
+    def read(self) -> None:
+        for kind, piece, line in self._pieces():
+            if kind == "brace" and piece == "{":
+                self.scopes, self.num_scopes = self.scopes.new_child(), self.num_scopes + 1
+            elif kind == "brace":
+                self.scopes = self.scopes.parents
+            elif kind == "label":
+                self.kernel.labels[piece] = len(self.kernel.instructions)
+            elif kind == "place":
+                self._note_source(piece.split())
+            elif piece.startswith(".reg"):
+                self._declare_registers(piece, line)
+            elif piece.startswith((".shared", ".local")):
+                _declare(self.kernel, piece, line)
+            elif not piece.startswith("."):
+                self._add(piece, line)
+
+    def _pieces(self) -> Iterator[tuple[str, str, int]]:
+        """(kind, text, line) of each piece, up to the brace that ends the body."""
+        at, depth = self.start, 1
+        while True:
+            found = PIECE.match(self.text, at)
+            if found is None:
+                rest = self.text[at:].strip()
+                what = f"what is {rest[:40]!r}?" if rest else "the text ends within the kernel"
+                raise PtxError(f"line {self.lines.number(at)} of the PTX: {what}")
+            kind, at = found.lastgroup, found.end()
+            piece = found[kind]
+            depth += {"{": 1, "}": -1}.get(piece, 0)
+            if not depth:
+                return
+            begin = found.start(kind) + len(piece) - len(piece.lstrip())
+            yield kind, " ".join(piece.split()), self.lines.number(begin)
+
+    def _note_source(self, words: list[str]) -> None:
+        if words[0] == ".loc":
+            self.source = self.files.get(words[1], "?"), int(words[2])
+
+    def _declare_registers(self, text: str, line: int) -> None:
+        found = re.match(r"\.reg\s+\.(\w+)\s+(.*)", text)
+        if found is None:
+            raise PtxError(f"line {line} of the PTX: what registers are {text!r}?")
+        size_of(found[1])
+        for name, count in re.findall(r"([\w$%]+)(?:<(\d+)>)?", found[2]):
+            for number in range(int(count)) if count else [""]:
+                here = f"{name}{number}"
+                unique = (
+                    here
+                    if not self.scopes.parents.maps[0] and len(self.scopes.maps) == 1
+                    else f"{here}.{self.num_scopes}"
+                )
+                self.scopes[here] = unique
+                self.kernel.registers[unique] = found[1]
+
+    def _add(self, text: str, line: int) -> None:
+        found = STATEMENT.match(text)
+        if found is None:
+            raise PtxError(f"line {line} of the PTX: what instruction is {text!r}?")
+        guard, name, rest = found.groups()
+        operands = tuple(self._renamed(part.strip()) for part in OPERAND.findall(rest))
+        words = tuple(name.split("."))
+        guard = self._renamed(guard or "")
+        new = Instruction(guard, words, operands, text, line, self.source)
+        self.kernel.instructions.append(new)
+
+    def _renamed(self, operand: str) -> str:
+        return NAME.sub(lambda found: self.scopes.get(found[0], found[0]), operand)

@@ -1,0 +1,368 @@
+"""Each instruction against exact arithmetic: Python's integers and fractions."""
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from pa_tutorial.ptx.numbers import DTYPES
+from tests.ptx.small_kernels import computed
+
+DRAW = np.random.default_rng(0)
+
+
+def integers(type_: str, num: int = 40) -> np.ndarray:
+    """The ends of the range and numbers of all sizes."""
+    dtype = DTYPES[type_]
+    limits = np.iinfo(dtype)
+    ends = [0, 1, 2, 3, 31, limits.max, limits.max - 1, limits.min, limits.max // 2 + 1]
+    ends += [-1, -2, -17] if limits.min < 0 else []
+    bits = [int(n) >> int(s) for n, s in zip(
+        DRAW.integers(limits.min, limits.max, num, dtype, endpoint=True),
+        DRAW.integers(0, limits.bits, num), strict=True)]  # fmt: skip
+    return DRAW.permutation(np.array(ends + bits, dtype))
+
+
+def wrapped(number: int, type_: str) -> int:
+    bits = 8 * DTYPES[type_].itemsize
+    number &= (1 << bits) - 1
+    return number - (1 << bits) if type_[0] == "s" and number >> bits - 1 else number
+
+
+def truncated(a: int, b: int) -> int:
+    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+
+
+def high(a: int, b: int, bits: int) -> int:
+    return a * b >> bits
+
+
+def funnel(a: int, b: int, n: int) -> int:
+    return (b << 32 | a) >> n
+
+
+def permuted(a: int, b: int, selector: int) -> int:
+    pool, result = b << 32 | a, 0
+    for place in range(4):
+        nibble = selector >> 4 * place & 15
+        byte = pool >> 8 * (nibble & 7) & 255
+        byte = (255 if byte & 128 else 0) if nibble & 8 else byte
+        result |= byte << 8 * place
+    return result
+
+
+def field(a: int, first: int, count: int, bits: int, is_signed: bool) -> int:
+    """bfe, as its specification has it: bit by bit."""
+    first, count, a = first & 255, count & 255, a & (1 << bits) - 1
+    top = min(first + count - 1, bits - 1)
+    sign = is_signed and count > 0 and a >> top & 1
+    result = 0
+    for i in range(bits):
+        inside = i < count and first + i < bits
+        result |= (a >> first + i & 1 if inside else int(bool(sign))) << i
+    return result
+
+
+def inserted(a: int, b: int, first: int, count: int, bits: int) -> int:
+    first, count = first & 255, count & 255
+    for i in range(count):
+        if first + i < bits:
+            b = b & ~(1 << first + i) | (a >> i & 1) << first + i
+    return b
+
+
+INTEGER_CASES: list[tuple[str, str, Callable]] = [
+    *((f"add.{t}", t, lambda a, b: a + b) for t in ("s16", "u32", "s64")),
+    *((f"sub.{t}", t, lambda a, b: a - b) for t in ("u16", "s32", "u64")),
+    *((f"mul.lo.{t}", t, lambda a, b: a * b) for t in ("u16", "s32", "u64")),
+    ("mul.hi.s32", "s32", lambda a, b: high(a, b, 32)),
+    ("mul.hi.u32", "u32", lambda a, b: high(a, b, 32)),
+    ("mul.hi.s64", "s64", lambda a, b: high(a, b, 64)),
+    ("mul.hi.u64", "u64", lambda a, b: high(a, b, 64)),
+    ("mad.lo.s32", "s32", lambda a, b, c: a * b + c),
+    ("mad.hi.u32", "u32", lambda a, b, c: high(a, b, 32) + c),
+    *((f"div.{t}", t, lambda a, b: truncated(a, b) if b else a) for t in ("u32", "s64")),
+    *((f"rem.{t}", t, lambda a, b: a - truncated(a, b) * b if b else a) for t in ("s32", "u64")),
+    *((f"min.{t}", t, min) for t in ("u16", "s32", "s64")),
+    *((f"max.{t}", t, max) for t in ("u16", "s32", "u64")),
+    *((f"neg.{t}", t, lambda a: -a) for t in ("s32", "s64")),
+    ("abs.s32", "s32", abs),
+    *((f"and.b{n}", f"u{n}", lambda a, b: a & b) for n in (16, 32, 64)),
+    *((f"or.b{n}", f"u{n}", lambda a, b: a | b) for n in (16, 64)),
+    *((f"xor.b{n}", f"u{n}", lambda a, b: a ^ b) for n in (32, 64)),
+    *((f"not.b{n}", f"u{n}", lambda a: ~a) for n in (16, 32, 64)),
+    ("popc.b32", "u32", lambda a: a.bit_count()),
+    ("clz.b32", "u32", lambda a: 32 - a.bit_length()),
+    ("prmt.b32", "u32", permuted),
+    ("lop3.b32", "u32", lambda a, b, c: a & b ^ ~c),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "type_", "exact"), INTEGER_CASES, ids=[name for name, *_ in INTEGER_CASES]
+)
+def test_integers_wrap(name: str, type_: str, exact: Callable) -> None:
+    count = exact.__code__.co_argcount if hasattr(exact, "__code__") else 2 - (exact is abs)
+    operands = [integers(type_) for _ in range(count)]
+    table = f", {0xF0 & 0xCC ^ ~0xAA & 0xFF:#x}" if name.startswith("lop3") else ""
+    slots = ", ".join(f"{{{n}}}" for n in range(count))
+    got = computed(f"{name} {{d}}, {slots}{table}", type_, *((type_, x) for x in operands))
+    want = [wrapped(exact(*map(int, row)), type_) for row in zip(*operands, strict=True)]
+    assert got.tolist() == want
+
+
+@pytest.mark.parametrize("type_", ["b16", "b32", "b64", "s32", "s64", "u32"])
+def test_a_shift_of_the_width_or_more_leaves_nothing_but_the_sign(type_: str) -> None:
+    a = integers(type_.replace("b", "u"))
+    n = DRAW.choice(np.array([0, 1, 5, 15, 16, 31, 32, 33, 63, 64, 200], np.uint32), len(a))
+    if type_.startswith("b"):
+        got = computed(f"shl.{type_} {{d}}, {{0}}, {{1}}", type_, (type_, a), ("u32", n))
+        want = [wrapped(int(x) << int(m), type_) for x, m in zip(a, n, strict=True)]
+        assert got.tolist() == want
+    else:
+        got = computed(f"shr.{type_} {{d}}, {{0}}, {{1}}", type_, (type_, a), ("u32", n))
+        assert got.tolist() == [int(x) >> int(m) for x, m in zip(a, n, strict=True)]
+
+
+@pytest.mark.parametrize("type_", ["u32", "s32", "u64", "s64"])
+def test_bit_fields(type_: str) -> None:
+    a, b = integers(type_), integers(type_)
+    bits = 8 * a.itemsize
+    first, count = (DRAW.choice(np.array([0, 1, 7, 31, 32, 63, 64, 255], np.uint32), len(a))
+                    for _ in range(2))  # fmt: skip
+    rows = [tuple(map(int, row)) for row in zip(a, b, first, count, strict=True)]
+    where = ("u32", first), ("u32", count)
+    got = computed(f"bfe.{type_} {{d}}, {{0}}, {{1}}, {{2}}", type_, (type_, a), *where)
+    want = [field(x, f, n, bits, type_[0] == "s") for x, _, f, n in rows]
+    assert got.tolist() == [wrapped(x, type_) for x in want]
+    raw = f"b{bits}"
+    got = computed(f"bfi.{raw} {{d}}, {{0}}, {{1}}, {{2}}, {{3}}", raw, (raw, a), (raw, b), *where)
+    mask = (1 << bits) - 1
+    assert got.tolist() == [inserted(x & mask, y & mask, f, n, bits) for x, y, f, n in rows]
+
+
+@pytest.mark.parametrize(("name", "n_of"), [
+    ("shf.r.wrap.b32", lambda n: n & 31), ("shf.r.clamp.b32", lambda n: min(n, 32)),
+])  # fmt: skip
+def test_a_funnel_shift_takes_32_of_64_bits(name: str, n_of: Callable) -> None:
+    a, b = integers("u32"), integers("u32")
+    n = DRAW.integers(0, 70, len(a)).astype(np.uint32)
+    got = computed(f"{name} {{d}}, {{0}}, {{1}}, {{2}}", "u32", ("u32", a), ("u32", b), ("u32", n))
+    rows = zip(a.tolist(), b.tolist(), n.tolist(), strict=True)
+    assert got.tolist() == [funnel(x, y, n_of(m)) & 0xFFFFFFFF for x, y, m in rows]
+
+
+@pytest.mark.parametrize(("type_", "wide"), [("s16", "s32"), ("u32", "u64"), ("s32", "s64")])
+def test_a_wide_product_has_all_bits(type_: str, wide: str) -> None:
+    a, b, c = integers(type_), integers(type_), integers(wide)[: len(integers(type_))]
+    got = computed(f"mul.wide.{type_} {{d}}, {{0}}, {{1}}", wide, (type_, a), (type_, b))
+    assert got.tolist() == [int(x) * int(y) for x, y in zip(a, b, strict=True)]
+    got = computed(
+        f"mad.wide.{type_} {{d}}, {{0}}, {{1}}, {{2}}", wide, (type_, a), (type_, b), (wide, c)
+    )
+    rows = zip(a, b, c, strict=True)
+    assert got.tolist() == [wrapped(int(x) * int(y) + int(z), wide) for x, y, z in rows]
+
+
+# Floating point ----------------------------------------------------------------------------------
+
+
+def floats(dtype: type, num: int = 200) -> np.ndarray:
+    """Numbers of any size, subnormal ones too, without NaN and infinity."""
+    size = np.dtype(dtype).itemsize
+    bits = DRAW.integers(0, 1 << 8 * size, 4 * num, dtype=np.uint64).astype(f"u{size}")
+    found = bits.view(dtype)
+    return found[np.isfinite(found)][:num]
+
+
+def near(dtype: type, num: int = 200) -> np.ndarray:
+    """Numbers around 1, so that sums cancel and round."""
+    return (DRAW.standard_normal(num) * 2.0 ** DRAW.integers(-12, 12, num)).astype(dtype)
+
+
+def rounded(exact: Fraction, dtype: type) -> float:
+    """To the nearest number of a type, ties to even."""
+    if exact == 0:
+        return 0.0
+    digits, least, largest = {
+        np.float16: (11, -24, 2.0**16), np.float32: (24, -149, 2.0**128),
+        np.float64: (53, -1074, Fraction(2) ** 1024), "bf16": (8, -133, 2.0**128),
+    }[dtype]  # fmt: skip
+    exponent = math.floor(math.log2(abs(exact.numerator)) - math.log2(exact.denominator))
+    while Fraction(2) ** (exponent + 1) <= abs(exact):
+        exponent += 1
+    while Fraction(2) ** exponent > abs(exact):
+        exponent -= 1
+    step = Fraction(2) ** max(exponent - digits + 1, least)
+    number = round(exact / step) * step
+    if abs(number) >= largest:
+        return math.inf if exact > 0 else -math.inf
+    return float(number)
+
+
+def same(got: np.ndarray, want: list[float]) -> bool:
+    return np.array_equal(got.astype(np.float64) + 0.0, np.array(want) + 0.0, equal_nan=True)
+
+
+@pytest.mark.parametrize("draw", [floats, near])
+@pytest.mark.parametrize(("type_", "dtype"), [("f32", np.float32), ("f64", np.float64)])
+def test_fma_rounds_once(type_: str, dtype: type, draw: Callable) -> None:
+    a, b, c = (draw(dtype) for _ in range(3))
+    with np.errstate(all="ignore"):
+        c[::3] = -(a * b)[::3]  # all but the error of the product cancels
+    c[~np.isfinite(c)] = 0
+    got = computed(
+        f"fma.rn.{type_} {{d}}, {{0}}, {{1}}, {{2}}", type_, (type_, a), (type_, b), (type_, c)
+    )
+    rows = zip(a.tolist(), b.tolist(), c.tolist(), strict=True)
+    assert same(got, [rounded(Fraction(x) * Fraction(y) + Fraction(z), dtype) for x, y, z in rows])
+
+
+def test_fma_rounds_down_if_asked() -> None:
+    a, b, c = (near(np.float32) for _ in range(3))
+    got = computed("fma.rm.f32 {d}, {0}, {1}, {2}", "f32", ("f32", a), ("f32", b), ("f32", c))
+    above = np.nextafter(got, np.float32(np.inf))
+    for x, y, z, low, high_ in zip(*(v.tolist() for v in (a, b, c, got, above)), strict=True):
+        exact = Fraction(x) * Fraction(y) + Fraction(z)
+        assert Fraction(low) <= exact < Fraction(high_)
+
+
+@pytest.mark.parametrize(("name", "exact"), [
+    ("add", lambda x, y: x + y), ("sub", lambda x, y: x - y), ("mul", lambda x, y: x * y),
+])  # fmt: skip
+@pytest.mark.parametrize(("type_", "dtype"), [("f32", np.float32), ("f16", np.float16)])
+def test_sums_and_products_are_rounded_to_nearest(
+    name: str, exact: Callable, type_: str, dtype: type
+) -> None:
+    a, b = floats(dtype), near(dtype)
+    got = computed(f"{name}.{type_} {{d}}, {{0}}, {{1}}", type_, (type_, a), (type_, b))
+    rows = zip(a.tolist(), b.tolist(), strict=True)
+    assert same(got, [rounded(exact(Fraction(x), Fraction(y)), dtype) for x, y in rows])
+
+
+def test_half_fma_rounds_once() -> None:
+    a, b, c = (near(np.float16) for _ in range(3))
+    operands = ("f16", a), ("f16", b), ("f16", c)
+    got = computed("fma.rn.f16 {d}, {0}, {1}, {2}", "f16", *operands)
+    rows = zip(a.tolist(), b.tolist(), c.tolist(), strict=True)
+    exact = [Fraction(x) * Fraction(y) + Fraction(z) for x, y, z in rows]
+    assert same(got, [rounded(one, np.float16) for one in exact])
+
+
+def of_bfloat16(bits: np.ndarray) -> np.ndarray:
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def test_bfloat16_is_rounded_once() -> None:
+    a, b, c = ((near(np.float32).view(np.uint32) >> 16).astype(np.uint16) for _ in range(3))
+    operands = ("bf16", a), ("bf16", b), ("bf16", c)
+    got = computed("fma.rn.bf16 {d}, {0}, {1}, {2}", "bf16", *operands)
+    rows = zip(*(of_bfloat16(bits).tolist() for bits in (a, b, c)), strict=True)
+    exact = [Fraction(x) * Fraction(y) + Fraction(z) for x, y, z in rows]
+    assert same(of_bfloat16(got), [rounded(one, "bf16") for one in exact])
+
+
+def test_two_halves_are_computed_apart() -> None:
+    low, high_ = near(np.float16), near(np.float16)
+    both = np.stack([low, high_], 1).view(np.uint32)[:, 0]
+    got = computed("add.f16x2 {d}, {0}, {1}", "f16x2", ("f16x2", both), ("f16x2", both))
+    assert np.array_equal(
+        got.view(np.float16).reshape(-1, 2), np.stack([low + low, high_ + high_], 1)
+    )
+
+
+@pytest.mark.parametrize("type_", ["f16", "bf16"])
+def test_a_conversion_to_half_is_rounded_to_nearest(type_: str) -> None:
+    a = np.concatenate(
+        [floats(np.float32), near(np.float32), np.float32([65519.99, 65520, np.inf])]
+    )
+    got = computed(f"cvt.rn.{type_}.f32 {{d}}, {{0}}", type_, ("f32", a))
+    got = of_bfloat16(got) if type_ == "bf16" else got
+    dtype = "bf16" if type_ == "bf16" else np.float16
+    want = [rounded(Fraction(x), dtype) if math.isfinite(x) else x for x in a.tolist()]
+    assert same(got, want)
+
+
+@pytest.mark.parametrize(("how", "function"), [
+    ("rzi", math.trunc), ("rni", round), ("rmi", math.floor), ("rpi", math.ceil),
+])  # fmt: skip
+@pytest.mark.parametrize("type_", ["s32", "u32", "s64"])
+def test_a_float_becomes_the_nearest_integer_there_is(
+    type_: str, how: str, function: Callable
+) -> None:
+    a = np.concatenate(
+        [floats(np.float32), near(np.float32), np.float32([0.5, 1.5, -2.5, 2**31, 2**63])]
+    )
+    got = computed(f"cvt.{how}.{type_}.f32 {{d}}, {{0}}", type_, ("f32", a))
+    limits = np.iinfo(DTYPES[type_])
+    assert got.tolist() == [min(max(function(x), limits.min), limits.max) for x in a.tolist()]
+
+
+@pytest.mark.parametrize(("target", "source"), [
+    ("s64", "s32"), ("u64", "u32"), ("s32", "s16"), ("u16", "u64"), ("s32", "s64"),
+])  # fmt: skip
+def test_an_integer_keeps_its_sign_or_loses_its_high_bits(target: str, source: str) -> None:
+    a = integers(source)
+    got = computed(f"cvt.{target}.{source} {{d}}, {{0}}", target, (source, a))
+    assert got.tolist() == [wrapped(int(x), target) for x in a]
+
+
+def test_saturation_and_flushing() -> None:
+    a = np.float32([-1, -0.0, 0.25, 1, 7, np.nan, np.inf, 1e-40, -1e-40])
+    got = computed("cvt.sat.f32.f32 {d}, {0}", "f32", ("f32", a))
+    assert got.tolist() == [0, 0, 0.25, 1, 1, 0, 1, float(np.float32(1e-40)), 0]
+    got = computed("add.ftz.f32 {d}, {0}, {1}", "f32", ("f32", a), ("f32", np.zeros_like(a)))
+    assert got[-2:].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(("name", "function"), [
+    ("ex2.approx.ftz.f32", np.exp2), ("rcp.rn.f32", np.reciprocal), ("sqrt.rn.f32", np.sqrt),
+    ("lg2.approx.f32", np.log2), ("neg.f32", np.negative), ("abs.f32", np.abs),
+])  # fmt: skip
+def test_functions_of_one_number(name: str, function: Callable) -> None:
+    a = np.abs(near(np.float32)) % 30 + np.float32(0.01)
+    got = computed(f"{name} {{d}}, {{0}}", "f32", ("f32", a))
+    np.testing.assert_allclose(got, function(a.astype(np.float64)), rtol=1.2e-7)
+
+
+# Comparisons -------------------------------------------------------------------------------------
+
+HOLDS = {
+    "eq": lambda x, y: x == y, "ne": lambda x, y: x != y, "lt": lambda x, y: x < y,
+    "le": lambda x, y: x <= y, "gt": lambda x, y: x > y, "ge": lambda x, y: x >= y,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("type_", ["s32", "u32", "s64", "u64", "f32"])
+@pytest.mark.parametrize("name", HOLDS)
+def test_comparisons(name: str, type_: str) -> None:
+    """`equ` and so on hold for NaN, `eq` and `ne` don't."""
+    a, b = (
+        (near(np.float32), near(np.float32))
+        if type_ == "f32"
+        else (integers(type_), integers(type_))
+    )
+    b[::4] = a[::4]
+    if type_ == "f32":
+        a[:2] = np.nan
+    for suffix in ("", "u") if type_ == "f32" else ("",):
+        select = f"setp.{name}{suffix}.{type_} %p1, {{0}}, {{1}}; selp.b32 {{d}}, 1, 0, %p1"
+        got = computed(select, "u32", (type_, a), (type_, b))
+        for x, y, found in zip(a.tolist(), b.tolist(), got.tolist(), strict=True):
+            is_nan = x != x or y != y
+            assert found == (suffix == "u" if is_nan else HOLDS[name](x, y))
+
+
+def test_a_comparison_may_be_joined_with_a_predicate_and_gives_its_opposite() -> None:
+    a, b = integers("s32"), integers("s32")
+    lines = (
+        "setp.gt.s32 %p1, {0}, 0; setp.lt.and.s32 %p2|%p3, {0}, {1}, !%p1; "
+        "selp.b32 %r20, 1, 0, %p2; selp.b32 %r21, 2, 0, %p3; add.u32 {d}, %r20, %r21"
+    )
+    got = computed(lines, "u32", ("s32", a), ("s32", b))
+    want = [
+        (x < y and not x > 0) + 2 * (not x < y and not x > 0) for x, y in zip(a, b, strict=True)
+    ]
+    assert got.tolist() == want

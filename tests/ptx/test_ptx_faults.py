@@ -1,0 +1,175 @@
+"""Wrong programs, and text that can't be run: each is named, with its line."""
+
+import re
+
+import numpy as np
+import pytest
+
+from pa_tutorial.ptx import PtxError, PtxFault, parse, run_ptx
+from tests.ptx.small_kernels import run, text_of
+
+TO_SHARED = "mov.u32 %r1, s; shl.b32 %r2, %r0, 2; add.s32 %r1, %r1, %r2;"  # s[t]
+WRONG = {
+    "past the end": (
+        "memory: thread 31 of thread block 0, address 0x180 is 0 bytes past the end of argument 0",
+        "ld.global.u32 %r3, [%rd1+4];",
+    ),
+    "before the start": (
+        "is 4 bytes before the start of argument 0",
+        "st.global.u32 [%rd1+-4], %r0;",
+    ),
+    "half past the end": (
+        "in argument 0, and goes past its end",
+        "ld.global.v2.u32 {%r3, %r4}, [%rd11+124];",
+    ),
+    "past the shared memory": (
+        "thread 16 of thread block 0, address 0x100 is outside the 256 bytes of shared memory",
+        "mov.u32 %r1, s; mad.lo.s32 %r1, %r0, 16, %r1; st.shared.u32 [%r1], %r0;",
+    ),
+    "misaligned": ("misaligned for 4 bytes", "ld.global.u32 %r3, [%rd11+2];"),
+    "a misaligned vector": (
+        "misaligned for 16 bytes",
+        "ld.global.v4.u32 {%r3, %r4, %r5, %r6}, [%rd11+8];",
+    ),
+    "read before it is written": (
+        "init: thread 0 of thread block 0, address 0x0 is read, and was never written",
+        TO_SHARED + "ld.shared.u32 %r3, [%r1];",
+    ),
+    "no barrier": (
+        "race: thread 0 of thread block 0 does a read where thread 1 did a write",
+        TO_SHARED + "st.shared.u32 [%r1], %r0; xor.b32 %r4, %r2, 4; mov.u32 %r5, s; "
+        "add.s32 %r4, %r4, %r5; ld.shared.u32 %r3, [%r4];",
+    ),
+    "all write one place": (
+        "race: thread 31 of thread block 0 does a write where thread 0 did a write",
+        "st.global.u32 [%rd11], %r0;",
+    ),
+    "a barrier in a branch": (
+        "sync: a barrier that not all threads reach: thread 16 of thread block 0 has ended",
+        "setp.lt.u32 %p1, %r0, 16; @!%p1 bra END; bar.sync 0; END:",
+    ),
+    "two barriers": (
+        "waits at line",
+        "setp.lt.u32 %p1, %r0, 16; @!%p1 bra OTHER; bar.sync 0; bra END; OTHER: bar.sync 0; END:",
+    ),
+    "a shuffle without its lanes": (
+        "sync: thread 16 of thread block 0 isn't here, but its lane is in the mask",
+        "setp.lt.u32 %p1, %r0, 16; @%p1 shfl.sync.bfly.b32 %r3, %r0, 1, 31, -1;",
+    ),
+    "a lane that isn't in the mask": (
+        "sync: a lane reads from one that isn't here",
+        "setp.lt.u32 %p1, %r0, 16; @%p1 shfl.sync.bfly.b32 %r3, %r0, 16, 31, 0xFFFF;",
+    ),
+    "a vote without its lanes": (
+        "isn't here",
+        "setp.lt.u32 %p1, %r0, 8; @%p1 vote.sync.ballot.b32 %r3, %p1, 0x1FF;",
+    ),
+    "no end": ("still running after 1,000 basic blocks", "AGAIN: bra AGAIN;"),
+    "a generic address in two spaces": (
+        "memory: lanes access global and shared memory at once",
+        TO_SHARED + "st.shared.u32 [%r1], %r0; cvt.u64.u32 %rd5, %r1; cvta.shared.u64 %rd5, %rd5; "
+        "setp.lt.u32 %p1, %r0, 16; selp.b64 %rd6, %rd5, %rd1, %p1; ld.u32 %r3, [%rd6];",
+    ),
+    "a trap": ("the kernel stopped itself", "trap;"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("what", "body"), WRONG.values(), ids=WRONG)
+def test_a_mistake_is_found_and_named_with_its_line(what: str, body: str) -> None:
+    array = np.zeros(32, np.uint32)
+    with pytest.raises(PtxFault, match=rf"{re.escape(what)}[\s\S]*line \d+ of the PTX"):
+        run(body, array, max_steps=1000)
+    assert not array.any(), "a kernel with a mistake leaves the arrays as they were"
+
+
+def test_without_the_mistake_nothing_is_found() -> None:
+    """The reverse of an array through shared memory, with its barrier; and its mirror image."""
+    body = TO_SHARED + (
+        "st.shared.u32 [%r1], %r0; bar.sync 0; mov.u32 %r5, s; sub.s32 %r4, 31, %r0; "
+        "shl.b32 %r4, %r4, 2; add.s32 %r4, %r4, %r5; ld.shared.u32 %r3, [%r4]; "
+        "st.global.u32 [%rd1], %r3;"
+    )
+    array = np.zeros(32, np.uint32)
+    report = run(body, array)
+    assert array.tolist() == list(range(31, -1, -1))
+    assert report.issued["barrier"] == report.issued["load shared"] == 1
+
+
+def test_thread_blocks_race_with_one_another() -> None:
+    with pytest.raises(PtxFault, match="where thread 0 of an earlier thread block did a write"):
+        run("st.global.u32 [%rd1], %r0;", np.zeros(32, np.uint32), grid=2)
+
+
+def test_atomics_do_not_race() -> None:
+    """1 + 2 + … from every thread, the old numbers, and a compare-and-swap that one lane wins."""
+    array = np.zeros(32, np.uint32)
+    run("atom.global.add.u32 %r3, [%rd11], %r0; red.global.max.u32 [%rd11+4], %r0; "
+        "atom.global.cas.b32 %r4, [%rd11+8], 0, 7; setp.eq.u32 %p1, %r4, 0; "
+        "@%p1 st.global.u32 [%rd11+12], %r3;", array, grid=1)  # fmt: skip
+    assert array[:4].tolist() == [sum(range(32)), 31, 7, 0]
+
+
+def test_lanes_that_parted_meet_again_and_shuffle() -> None:
+    body = (
+        "setp.lt.u32 %p1, %r0, 5; mov.u32 %r3, 1; @!%p1 bra MEET; mov.u32 %r3, 3; MEET: "
+        "shfl.sync.down.b32 %r4|%p2, %r3, 1, 31, -1; activemask.b32 %r5; add.u32 %r4, %r4, %r5; "
+        "selp.b32 %r4, %r4, 0, %p2; st.global.u32 [%rd1], %r4;"
+    )
+    array = np.zeros(32, np.uint32)
+    run(body, array)
+    assert array.tolist() == [2] * 4 + [0] * 27 + [0]
+
+
+# Text that can't be run --------------------------------------------------------------------------
+
+RIGHT = text_of("st.global.u32 [%rd1], %r0;")
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("int main() {}", "the text isn't PTX: it has no line with .target"),
+        (RIGHT[: RIGHT.index("ret;")], "line 14 of the PTX: the text ends within the kernel"),
+        (RIGHT.replace("ret;", "wgmma.fence.sync.aligned; ret;"), r"line 15 .*wgmma\.fence"),
+        (RIGHT.replace("ret;", "add.s32 %r1, %r99, 1; ret;"), "line 15 of the PTX: add.s32 %r1"),
+        (RIGHT.replace("ret;", "bra NOWHERE; ret;"), "line 15 of the PTX: bra NOWHERE"),
+        (RIGHT.replace(".reg .pred", ".reg .b128"), "the type .b128 isn't known"),
+        (RIGHT.replace(".entry", ".func"), "part of exactly one kernel's name: none"),
+        (RIGHT.replace("st.global.u32", "1st"), "line 14 of the PTX: what instruction is '1st"),
+    ],
+)  # fmt: skip
+def test_text_that_cannot_be_run_is_refused_with_its_line(text: str, what: str) -> None:
+    array = np.zeros(4, np.uint32)
+    with pytest.raises((PtxError, ValueError), match=what):
+        run_ptx(text, 1, 4, array)
+    assert not array.any()
+
+
+@pytest.mark.parametrize(
+    ("args", "error", "what"),
+    [
+        ((), ValueError, "args gives 0 values; kernel has 1 parameters"),
+        ((1.5,), TypeError, "parameter 0 of kernel is a .u64 of 8 bytes; 1.5 isn't one"),
+        (("q",), TypeError, "isn't one|takes NumPy arrays"),
+    ],
+)
+def test_arguments_that_are_not_the_parameters_are_refused(
+    args: tuple, error: type[Exception], what: str
+) -> None:
+    with pytest.raises(error, match=what):
+        run_ptx(RIGHT, 1, 4, *args)
+
+
+def test_arguments_may_overlap() -> None:
+    array = np.arange(8, dtype=np.uint32)
+    run_ptx(text_of("ld.global.u32 %r3, [%rd1]; st.global.u32 [%rd2+8], %r3;", 2), 1, 2,
+            array[:6], array[2:])  # fmt: skip
+    assert array.tolist() == [0, 1, 2, 3, 0, 1, 6, 7]
+
+
+def test_a_mistake_names_the_line_of_the_source() -> None:
+    text = text_of("ld.global.u32 %r3, [%rd1+4];")
+    text = text.replace("ld.global.u32 %r3", ".loc 1 12 5\nld.global.u32 %r3") + '.file 1 "my.cu"\n'
+    assert parse(text).instructions[-2].source == ("my.cu", 12)
+    with pytest.raises(PtxFault, match=r"ld\.global\.u32 %r3, \[%rd1\+4\], from line 12 of my\.cu"):
+        run_ptx(text, 1, 4, np.zeros(4, np.uint32))

@@ -1,0 +1,96 @@
+"""Our kernels as Numba compiles them, beside the same kernels in the simulator."""
+
+import numpy as np
+import pytest
+import torch
+from numba import cuda, float32
+
+from pa_tutorial.backends import backend_named
+from pa_tutorial.checks import check
+from pa_tutorial.exercises.kernel_file import KernelFile
+from pa_tutorial.ptx import PtxFault, run_ptx
+from pa_tutorial.ptx.backend import Compiled, parts_of
+from pa_tutorial.simt import Trace
+from pa_tutorial.simt.traffic import costs
+from pa_tutorial.walk.cases import CASES, WORKED_EXAMPLE
+from pa_tutorial.walk.ladder import STAGES
+
+STAGES_IN_CUDA = [name for name in STAGES if name.startswith("cuda_")]
+FUSED = {torch.float32: 2e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}  # the simulator has no FMA
+
+pytestmark = pytest.mark.needs("numba-cuda")
+
+
+def global_cost(trace: Trace) -> dict[str, tuple[int, int]]:
+    """(transactions, sectors) of each array in global memory."""
+    found = {}
+    for array in {array.name for array in trace.arrays if array.space == "global"}:
+        part = trace.only(array=array)
+        found[array] = part.num_instructions, int(costs(part)["sectors"].sum())
+    return {array: cost for array, cost in found.items() if cost[0]}
+
+
+@pytest.mark.parametrize("case", ["gqa", "bfloat16", "head_size_120_float16", "alibi_block_size_8"])
+@pytest.mark.parametrize("name", STAGES_IN_CUDA)
+def test_the_compiled_kernel_computes_and_moves_what_the_simulated_one_does(
+    name: str, case: str
+) -> None:
+    problem = CASES[f"decode/{case}"]
+    step, sizes = problem.paged("vllm"), STAGES[name].sizes(problem)
+    simulated = backend_named(name).prepare(step, **sizes)
+    compiled = Compiled(backend_named(name)).prepare(step, **sizes)
+    reports = simulated.simulate(trace="all", checks=())
+    out = compiled.run()
+    error = (out.float() - simulated.out.float()).norm() / simulated.out.float().norm()
+    assert error < FUSED[problem.dtype]
+    reports = reports if isinstance(reports, tuple) else (reports,)
+    for ours, theirs in zip(compiled.reports, reports, strict=True):
+        assert global_cost(ours.trace) == global_cost(theirs.trace)
+        barriers = theirs.trace.only(kind="barrier").num_instructions
+        assert ours.issued["barrier"] == barriers
+
+
+@pytest.mark.parametrize("file", ["naive", "v1", "vectors", "v2"])
+def test_a_readers_file_runs_as_compiled(file: str) -> None:
+    step, sizes = WORKED_EXAMPLE.paged("vllm"), {"partition_size": 8} if file == "v2" else {}
+    right = KernelFile(file).prepare(step, **sizes).run()
+    launch = Compiled(KernelFile(file)).prepare(step, **sizes)
+    torch.testing.assert_close(launch.run(), right)
+    assert len(launch.reports) == 1 + (file == "v2")
+
+
+def test_the_compiled_kernel_has_no_race() -> None:
+    """Thread blocks one after another, with all checks."""
+    (part,) = parts_of(backend_named("cuda_v1").prepare(WORKED_EXAMPLE.paged("vllm")))
+    expected = part.out.clone()
+    part.simulate()
+    expected.copy_(part.out)
+    run_ptx(
+        part.kernel, part.grid, part.geometry.NUM_THREADS, *part.arguments.values(),
+        shared_bytes=part.shared_bytes, unwritten=part.unwritten,
+    )  # fmt: skip
+    torch.testing.assert_close(part.out, expected)
+
+
+@cuda.jit
+def reverse_without_a_barrier(out: np.ndarray, a: np.ndarray) -> None:
+    s = cuda.shared.array(64, float32)
+    t = cuda.threadIdx.x
+    s[t] = a[t]
+    out[t] = s[63 - t]
+
+
+def test_a_missing_barrier_is_found_in_a_compiled_kernel() -> None:
+    a = np.arange(64, dtype=np.float32)
+    with pytest.raises(PtxFault, match=r"race: thread 0 of .* read where thread 63 did a write"):
+        run_ptx(reverse_without_a_barrier, 1, 64, np.zeros_like(a), a)
+
+
+@pytest.mark.parametrize(
+    ("name", "compute_capability"),
+    [*zip(STAGES_IN_CUDA, [(7, 5), (8, 0), (9, 0), (12, 0)], strict=True)],
+)
+def test_a_stage_passes_its_short_check_as_compiled(
+    name: str, compute_capability: tuple[int, int]
+) -> None:
+    check(name, short=True, compiled=compute_capability)
