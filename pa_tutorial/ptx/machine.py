@@ -14,7 +14,7 @@ import numpy as np
 
 from pa_tutorial.ptx.memory import Space
 from pa_tutorial.ptx.numbers import size_of
-from pa_tutorial.ptx.parsing import Instruction, Kernel, round_up
+from pa_tutorial.ptx.parsing import Instruction, Kernel, PtxError, round_up
 from pa_tutorial.simt.gpus import WARP_SIZE
 from pa_tutorial.simt.races import PLACE, PLACES, THREADS, Ordering, record
 from pa_tutorial.tracebacks import ShortInNotebooks
@@ -83,6 +83,11 @@ class Machine:
     ) -> None:
         self.kernel, self.grid, self.block, self.parameters = kernel, grid, block, parameters
         self.checks, self.max_steps, self.shared_bytes = checks, max_steps, shared_bytes
+        if "race" in checks and len(kernel.instructions) > PLACES:
+            length = len(kernel.instructions)
+            raise PtxError(
+                f"{kernel.name} has {length:,} instructions; a race check takes {PLACES:,}"
+            )
         self.num_blocks = 1 if "race" in checks else int(np.prod(grid))  # side by side
         per_block = int(np.prod(block))
         self.per_block = round_up(per_block, WARP_SIZE)  # with the idle lanes

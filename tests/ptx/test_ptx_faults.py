@@ -160,6 +160,15 @@ def test_arguments_that_are_not_the_parameters_are_refused(
         run_ptx(RIGHT, 1, 4, *args)
 
 
+def test_a_race_check_of_too_long_a_kernel_is_refused() -> None:
+    """Its races would be told with the wrong lines."""
+    array = np.zeros(4, np.uint32)
+    with pytest.raises(PtxError, match="instructions; a race check takes 8,191"):
+        run("add.u32 %r1, %r0, 1;" * 8192, array)
+    run("add.u32 %r1, %r0, 1;" * 8192 + "st.global.u32 [%rd1], %r1;", array, checks=("memory",))
+    assert array.tolist() == [1, 2, 3, 4]
+
+
 def test_arguments_may_overlap() -> None:
     array = np.arange(8, dtype=np.uint32)
     run_ptx(text_of("ld.global.u32 %r3, [%rd1]; st.global.u32 [%rd2+8], %r3;", 2), 1, 2,
