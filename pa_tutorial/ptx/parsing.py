@@ -21,6 +21,7 @@ PARAMETER = re.compile(
 VARIABLE = re.compile(
     r"\.(shared|local)\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)(?:\[(\d*)\])?\s*;?$"
 )
+SHARED = re.compile(r"^[ \t]*(?:\.\w+\s+)*\.shared\b[^\n;]*?([\w$]+)(?:\[\d*\])?\s*;", re.M)
 # The pieces of a body: .loc and .file end with their line, statements with a semicolon.
 PIECE = re.compile(
     r"\s*(?:(?P<place>\.(?:loc|file)\b[^\n]*)|(?P<brace>[{}])|(?P<label>[\w$%.]+):(?!:)"
@@ -144,9 +145,10 @@ def parse(text: str, name: str = "") -> Kernel:
         raise PtxError(f"name is {name!r}; it must be part of exactly one kernel's name: {found}")
     (entry,) = entries
     kernel = Kernel(entry[1], target[1], _parameters(entry[2] or "", lines.number(entry.start())))
-    for declaration in re.finditer(r"^[^\n;{}]*\.shared\b[^\n;{}]*;", blank[: entry.start()], re.M):
-        _declare(kernel, declaration[0], lines.number(declaration.start()))
-    _Body(kernel, blank, entry.end(), lines).read()
+    end = _Body(kernel, blank, entry.end(), lines).read()
+    for declaration in SHARED.finditer(blank[: entry.start()]):  # those that this kernel uses
+        if declaration[1] in blank[entry.end() : end]:
+            _declare(kernel, declaration[0], lines.number(declaration.start(1)))
     return kernel
 
 
@@ -189,12 +191,14 @@ class _Body:
 
     def __init__(self, kernel: Kernel, text: str, start: int, lines: _Lines) -> None:
         self.kernel, self.text, self.start, self.lines = kernel, text, start, lines
+        self.end = start
         self.scopes: ChainMap[str, str] = ChainMap()
         self.num_scopes = 0
         self.files = dict(re.findall(r"\.file\s+(\d+)\s+\"([^\"]*)\"", text))
         self.source: tuple[str, int] | None = None
 
-    def read(self) -> None:
+    def read(self) -> int:
+        """Returns where the body ends."""
         for kind, piece, line in self._pieces():
             if kind == "brace" and piece == "{":
                 self.scopes, self.num_scopes = self.scopes.new_child(), self.num_scopes + 1
@@ -210,6 +214,7 @@ class _Body:
                 _declare(self.kernel, piece, line)
             elif not piece.startswith("."):
                 self._add(piece, line)
+        return self.end
 
     def _pieces(self) -> Iterator[tuple[str, str, int]]:
         """(kind, text, line) of each piece, up to the brace that ends the body."""
@@ -224,6 +229,7 @@ class _Body:
             piece = found[kind]
             depth += {"{": 1, "}": -1}.get(piece, 0)
             if not depth:
+                self.end = at
                 return
             begin = found.start(kind) + len(piece) - len(piece.lstrip())
             yield kind, " ".join(piece.split()), self.lines.number(begin)

@@ -1,0 +1,206 @@
+"""vLLM's own v1 and v2 beside ours, all compiled and run without a GPU.
+
+    python -m pa_tutorial.ptx.original PATH     # a checkout, or an unpacked source package
+
+vLLM's text isn't part of this repository. The last source package that was tried is 0.8.5
+(vllm-0.8.5.tar.gz on PyPI); nvcc is needed to compile it.
+Source: vLLM, csrc/attention/attention_kernels.cuh; paged_attention_v1.cu and v2.cu.
+"""
+
+import argparse
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from torch import Tensor
+
+from pa_tutorial.attention.step import DecodeStep
+from pa_tutorial.kernels.cuda_backends import v1_vector_backend, v2_backend
+from pa_tutorial.kernels.cuda_launch import as_stored
+from pa_tutorial.ptx.backend import CHECKS, Compiled
+from pa_tutorial.ptx.launching import PtxReport, run_ptx
+from pa_tutorial.ptx.machine import Size
+from pa_tutorial.simt.tables import Table
+from pa_tutorial.simt.traffic import costs
+from pa_tutorial.walk.cases import WORKED_EXAMPLE
+from pa_tutorial.walk.problem import DecodeProblem
+
+KERNELS = Path("csrc/attention/attention_kernels.cuh")
+TYPES = {torch.float16: "uint16_t", torch.bfloat16: "__nv_bfloat16", torch.float32: "float"}
+NUM_THREADS, PARTITION_SIZE = 128, 64
+# The kernels include these for their launches only.
+UNUSED_HEADERS = ("torch/all.h", "ATen/cuda/CUDAContext.h", "c10/cuda/CUDAGuard.h")
+PROGRAM = """
+#include <cuda_fp16.h>
+#include <cuda_bf16.h>
+#include <cstdint>
+#include "{kernels}"
+constexpr auto AUTO = vllm::Fp8KVCacheDataType::kAuto;
+void* kernels[] = {{
+    (void*)&vllm::paged_attention_v1_kernel<
+        {type}, {type}, {head_size}, {block_size}, {num_threads}, AUTO, false>,
+    (void*)&vllm::paged_attention_v2_kernel<
+        {type}, {type}, {head_size}, {block_size}, {num_threads}, AUTO, false, {partition_size}>,
+    (void*)&vllm::paged_attention_v2_reduce_kernel<
+        {type}, {head_size}, {num_threads}, {partition_size}>,
+}};
+"""
+SIZES = {"num_heads": 4, "num_kv_heads": 1, "head_size": 128, "block_size": 16, "tables": None}
+REFERENCE = replace(WORKED_EXAMPLE, seq_lens=(256,), **SIZES)
+
+
+EXPLAINED = """
+q, K, V: transactions x bytes per lane / sectors. shared: transactions / wavefronts.
+The outputs differ because vLLM keeps a partial sum of q·k for each element of a vec, and multiplies
+weights and V in V's type; ours does both in float32. vLLM's bfloat16 vecs are made of pairs, so its
+kernel loads 4 bytes at a time."""
+
+
+class NoOriginal(RuntimeError):
+    """vLLM's kernel can't be compiled here; the message is one line."""
+
+
+def compiled_original(path: Path, step: DecodeStep, block_size: int) -> str:
+    """The PTX of vLLM's v1, v2 and reduce kernels for the sizes of a step. Raises NoOriginal."""
+    kernels = (path / KERNELS).resolve()
+    if not kernels.is_file():
+        raise NoOriginal(f"{path} has no {KERNELS}: is it vLLM's source, up to version 0.8.5?")
+    if shutil.which("nvcc") is None:
+        raise NoOriginal("nvcc, the compiler of NVIDIA's CUDA toolkit, isn't on the PATH")
+    sizes = {"head_size": step.q.shape[-1], "block_size": block_size, "num_threads": NUM_THREADS}
+    sizes |= {"partition_size": PARTITION_SIZE, "type": TYPES[step.q.dtype]}
+    program = PROGRAM.format(kernels=kernels, **sizes)
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        for header in UNUSED_HEADERS:
+            (folder / header).parent.mkdir(parents=True, exist_ok=True)
+            (folder / header).touch()
+        (folder / "kernels.cu").write_text(program, encoding="utf-8")
+        command = ["nvcc", "-ptx", "-arch=sm_80", "-std=c++17", "-lineinfo", "-w", f"-I{folder}"]
+        command += [str(folder / "kernels.cu"), "-o", str(folder / "kernels.ptx")]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            error = next((x for x in done.stderr.splitlines() if "error" in x), "no reason given")
+            raise NoOriginal(f"nvcc can't compile {KERNELS}: {error}")
+        return (folder / "kernels.ptx").read_text(encoding="utf-8")
+
+
+def run_original(text: str, step: DecodeStep, block_size: int) -> tuple[Tensor, PtxReport]:
+    """vLLM's v1 on a step, in vLLM's layout."""
+    out = torch.full_like(step.q, torch.nan)
+    grid = *step.q.shape[1::-1], 1
+    logits = -(-int(step.seq_lens.max()) // block_size) * block_size
+    given = as_stored(out), *_given(step)
+    report = _run(text, "v1_kernel", grid, *given, shared=_shared(logits, step), num_outs=1)
+    return out, report
+
+
+def run_original_v2(text: str, step: DecodeStep) -> tuple[Tensor, PtxReport, PtxReport]:
+    """vLLM's v2 and reduce kernels on a step."""
+    num_seqs, num_heads, head_size = step.q.shape
+    num_partitions = -(-int(step.seq_lens.max()) // PARTITION_SIZE)
+    sums, largest = (torch.full((num_seqs, num_heads, num_partitions), torch.nan) for _ in "sl")
+    parts = torch.full((*sums.shape, head_size), torch.nan, dtype=step.q.dtype)
+    out, partials = torch.full_like(step.q, torch.nan), (sums, largest, as_stored(parts))
+    grid, shared = (num_heads, num_seqs, num_partitions), _shared(PARTITION_SIZE, step)
+    first = _run(text, "v2_kernel", grid, *partials, *_given(step), shared=shared, num_outs=3)
+    given = as_stored(out), *partials, step.seq_lens, num_partitions
+    grid, shared = (num_heads, num_seqs, 1), 8 * num_partitions
+    second = _run(text, "v2_reduce_kernel", grid, *given, shared=shared, num_outs=1)
+    return out, first, second
+
+
+def _given(step: DecodeStep) -> tuple:
+    """The arguments that v1 and v2 share, from q on."""
+    stored = map(as_stored, (step.q, step.k_cache, step.v_cache))
+    strides = step.q.stride(0), step.k_cache.stride(0), step.k_cache.stride(1)
+    slopes = 0 if step.alibi_slopes is None else step.alibi_slopes
+    ones = torch.ones(1), torch.ones(1)  # the scales of an 8-bit cache
+    tables, block_sparse = step.block_tables, (0, 0, 0, 0, 0)
+    sizes = step.k_cache.shape[1], step.scale, tables, step.seq_lens, tables.shape[1], slopes
+    return *stored, *sizes, *strides, *ones, *block_sparse
+
+
+def _shared(logits: int, step: DecodeStep) -> int:
+    return 4 * max(logits, NUM_THREADS // 32 // 2 * step.q.shape[-1])
+
+
+def _run(text: str, name: str, grid: Size, *args: object, shared: int, num_outs: int) -> PtxReport:
+    outs = tuple(f"argument {number}" for number in range(num_outs))
+    options = {"shared_bytes": shared, "checks": CHECKS, "unwritten": outs, "name": name}
+    return run_ptx(text, grid, NUM_THREADS, *args, **options)
+
+
+# Names of q, K and V among the arguments: ours, vLLM's v1, vLLM's v2
+ARRAYS = {
+    "q": ("q", "argument 1", "argument 3"),
+    "K": ("k_cache", "argument 2", "argument 4"),
+    "V": ("v_cache", "argument 3", "argument 5"),
+}
+
+
+def counts(report: PtxReport, of: int) -> dict[str, str]:
+    """For each array transactions x bytes of a lane / sectors, then counts of instructions.
+
+    of  which of the names in ARRAYS
+    """
+    found = {}
+    for letter, names in ARRAYS.items():
+        part = report.trace.only(array=names[of])
+        widths = "+".join(str(n) for n in sorted(set(part.records.num_bytes.tolist())))
+        sectors = int(costs(part)["sectors"].sum())
+        found[letter] = f"{part.num_instructions:,} x {widths} / {sectors:,}"
+    shared = report.trace.only(space="shared")
+    found["shared"] = f"{shared.num_instructions:,} / {int(costs(shared)['wavefronts'].sum()):,}"
+    found |= {f"{kind}s": f"{report.issued[kind]:,}" for kind in ("barrier", "shuffle")}
+    return found | {"warp instructions": f"{report.num_issued:,}"}
+
+
+def compare(path: Path, title: str, problem: DecodeProblem) -> Table:
+    """Our kernels and vLLM's on one problem; of v2, the first kernel. Raises NoOriginal."""
+    step = problem.paged("vllm")
+    text = compiled_original(path, step, problem.block_size)
+    ours_v1 = Compiled(v1_vector_backend).prepare(step)
+    ours_v2 = Compiled(v2_backend).prepare(step, partition_size=PARTITION_SIZE)
+    v1, v1_report = run_original(text, step, problem.block_size)
+    v2, v2_report, _ = run_original_v2(text, step)
+    made = (
+        ("v1, ours", ours_v1.run(), ours_v1.reports[0], 0),
+        ("v1, vLLM's", v1, v1_report, 1),
+        ("v2, ours", ours_v2.run(), ours_v2.reports[0], 0),
+        ("v2, vLLM's", v2, v2_report, 2),
+    )
+    expected = torch.as_tensor(problem.expected()["out"])
+    rows = []
+    for name, out, report, of in made:
+        error = (out.double() - expected).norm() / expected.norm()
+        rows.append((name, f"{error:.1e}", *counts(report, of).values()))
+    columns = "kernel", "error", *counts(v1_report, 1)
+    return Table(title, columns, tuple(rows))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m pa_tutorial.ptx.original", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("path", type=Path, help="the folder that has csrc")
+    path = parser.parse_args(arguments).path
+    try:
+        print(compare(path, "The worked example, float16", WORKED_EXAMPLE))
+        for dtype in TYPES:
+            name = str(dtype).removeprefix("torch.")
+            title = f"\n4 heads, 256 tokens, head size 128, blocks of 16, {name}"
+            print(compare(path, title, replace(REFERENCE, dtype=dtype)))
+        print(EXPLAINED)
+    except NoOriginal as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
