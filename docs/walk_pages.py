@@ -123,7 +123,7 @@ def source_pages(app: Sphinx) -> Iterator[tuple[str, dict, str]]:
             Path(app.outdir, file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, Path(app.outdir, file))
             continue
-        language = {".py": "python", ".cu": "cuda"}.get(path.suffix, "text")
+        language = "python" if path.suffix == ".py" else "text"
         text = path.read_text(encoding="utf-8")
         body = app.builder.highlighter.highlight_block(text, language)
         yield file, {"title": file, "body": f"<h1>{file}</h1>{body}"}, "page.html"

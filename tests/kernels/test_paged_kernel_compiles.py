@@ -1,18 +1,15 @@
 """Numba compiles the kernels of the package for real GPUs, and the code is what one hopes for."""
 
 import re
-from pathlib import Path
 
 import pytest
 import torch
 
-from pa_tutorial import kernels
 from pa_tutorial.kernels.compiler_report import (
     CAPABILITIES,
     Capability,
     Compiled,
     arch,
-    assembled,
     compiled,
 )
 from pa_tutorial.kernels.geometry import Geometry
@@ -143,24 +140,4 @@ def test_reduce_compiles_to_float32_in_registers(geometry: Geometry) -> None:
 def test_naive_compiles_to_float32_in_registers(geometry: Geometry, capability: Capability) -> None:
     inputs = prepare_naive(**arguments(problem(dtype=geometry.dtype))).arguments.values()
     build = compiled(naive_kernel(geometry), *inputs, capability=capability)
-    assert not complaints(build)
-
-
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_the_twin_in_cpp_compiles(dtype: torch.dtype) -> None:
-    """NVRTC compiles it, from the packages that numba-cuda[cu13] brings."""
-    from cuda.core import Program, ProgramOptions
-
-    geometry, source = Geometry(120, 8, dtype, partition_size=512), "paged_attention.cu"
-    names = "HEAD_SIZE", "BLOCK_SIZE", "NUM_THREADS", "PARTITION_SIZE", "NUM_QUERIES_PER_KV"
-    macros = [(name, str(getattr(geometry, name))) for name in names]
-    options = ProgramOptions(
-        arch=arch((9, 0)),
-        define_macro=[*macros, ("SCALAR_T", str(dtype).removeprefix("torch."))],
-        link_time_optimization=True,
-        std="c++17",
-        use_fast_math=True,
-    )
-    text = Path(kernels.__file__).with_name(source).read_text(encoding="utf-8")
-    build = assembled(bytes(Program(text, "c++", options).compile("ltoir").code), (9, 0))
     assert not complaints(build)
