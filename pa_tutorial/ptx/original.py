@@ -27,6 +27,7 @@ from pa_tutorial.ptx.launching import PtxReport, run_ptx
 from pa_tutorial.ptx.machine import Size
 from pa_tutorial.simt.tables import Table
 from pa_tutorial.simt.traffic import costs
+from pa_tutorial.tracebacks import ShortInNotebooks
 from pa_tutorial.walk.cases import WORKED_EXAMPLE
 from pa_tutorial.walk.problem import DecodeProblem
 
@@ -61,7 +62,7 @@ weights and V in V's type; ours does both in float32. vLLM's bfloat16 vecs are m
 kernel loads 4 bytes at a time."""
 
 
-class NoOriginal(RuntimeError):
+class NoOriginal(ShortInNotebooks, RuntimeError):
     """vLLM's kernel can't be compiled here; the message is one line."""
 
 
