@@ -243,16 +243,12 @@ class _Body:
         if found is None:
             raise PtxError(f"line {line} of the PTX: what registers are {text!r}?")
         size_of(found[1])
+        scope = f".{self.num_scopes}" if len(self.scopes.maps) > 1 else ""
         for name, count in re.findall(r"([\w$%]+)(?:<(\d+)>)?", found[2]):
             for number in range(int(count)) if count else [""]:
                 here = f"{name}{number}"
-                unique = (
-                    here
-                    if not self.scopes.parents.maps[0] and len(self.scopes.maps) == 1
-                    else f"{here}.{self.num_scopes}"
-                )
-                self.scopes[here] = unique
-                self.kernel.registers[unique] = found[1]
+                self.scopes[here] = here + scope
+                self.kernel.registers[here + scope] = found[1]
 
     def _add(self, text: str, line: int) -> None:
         found = STATEMENT.match(text)

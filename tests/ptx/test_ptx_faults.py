@@ -109,6 +109,18 @@ def test_atomics_do_not_race() -> None:
     assert array[:4].tolist() == [sum(range(32)), 31, 7, 0]
 
 
+def test_a_register_of_an_inner_scope_is_not_the_outer_one() -> None:
+    """As in inline assembly, which uses the same names again and again."""
+    body = (
+        "mov.u32 %r3, 1; { .reg .b32 %r3; mov.u32 %r3, 20; add.u32 %r4, %r3, 0; } "
+        "{ .reg .b16 %r3; mov.u16 %r3, 300; cvt.u32.u16 %r5, %r3; } "
+        "add.u32 %r3, %r3, %r4; add.u32 %r3, %r3, %r5; st.global.u32 [%rd1], %r3;"
+    )
+    array = np.zeros(2, np.uint32)
+    run(body, array)
+    assert array.tolist() == [321, 321]
+
+
 def test_lanes_that_parted_meet_again_and_shuffle() -> None:
     body = (
         "setp.lt.u32 %p1, %r0, 5; mov.u32 %r3, 1; @!%p1 bra MEET; mov.u32 %r3, 3; MEET: "
