@@ -109,6 +109,35 @@ def test_atomics_do_not_race() -> None:
     assert array[:4].tolist() == [sum(range(32)), 31, 7, 0]
 
 
+@pytest.mark.parametrize(
+    ("lanes_below", "any_", "all_", "uni", "ballot"),
+    [(0, 0, 0, 1, 0), (5, 1, 0, 0, 31), (32, 1, 1, 1, 0xFFFFFFFF)],
+)
+def test_votes(lanes_below: int, any_: int, all_: int, uni: int, ballot: int) -> None:
+    body = f"setp.lt.u32 %p1, %r0, {lanes_below};" + "".join(
+        f"vote.sync.{mode}.pred %p2, %p1, -1; selp.b32 %r3, 1, 0, %p2; "
+        f"st.global.u32 [%rd11+{4 * n}], %r3;"
+        for n, mode in enumerate(("any", "all", "uni"))
+    )
+    body += "vote.sync.ballot.b32 %r3, %p1, -1; st.global.u32 [%rd11+12], %r3;"
+    array = np.zeros(32, np.uint32)
+    run(body, array, checks=("memory", "sync"))
+    assert array[:4].tolist() == [any_, all_, uni, ballot]
+
+
+def test_registers_are_packed_and_taken_apart() -> None:
+    """The first of the parts is the low one; the halves of a parameter can be read, too."""
+    body = (
+        "mov.b64 %rd5, {%r0, 7}; mov.b64 {%r3, %r4}, %rd5; mov.b64 {_, %r5}, %rd5; "
+        "mad.lo.u32 %r3, %r3, 100, %r4; mad.lo.u32 %r3, %r3, 10, %r5; "
+        "ld.param.u32 %r6, [p1+4]; shr.u32 %r6, %r6, 8; "  # of 0x7F00…
+        "mad.lo.u32 %r3, %r3, 1000, %r6; st.global.u32 [%rd1], %r3;"
+    )
+    array = np.zeros(3, np.uint32)
+    run(body, array)
+    assert array.tolist() == [(t * 100 + 7) * 10_000 + 7_000 + 0x7F for t in range(3)]
+
+
 def test_a_register_of_an_inner_scope_is_not_the_outer_one() -> None:
     """As in inline assembly, which uses the same names again and again."""
     body = (
