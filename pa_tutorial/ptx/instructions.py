@@ -101,7 +101,8 @@ class Translator:
             return self._atomic(number, one)
         own = {
             **{"mov": self._mov, "cvta": self._cvta, "cvt": self._cvt, "setp": self._setp},
-            **{"selp": self._selp, "shfl": self._shuffle, "vote": self._vote, "shf": self._funnel},
+            **{"selp": self._selp, "shf": self._funnel},
+            **{"shfl": partial(self._shuffle, number), "vote": partial(self._vote, number)},
             "activemask": self._active_mask,
         }
         if opcode in own:
@@ -122,8 +123,8 @@ class Translator:
         if operand in self.kernel.symbols:
             value = dtype.type(self.offset_of(operand))
         elif found := re.fullmatch(r"0([fd])([0-9A-Fa-f]+)", operand):
-            kind = "f4" if found[1] == "f" else "f8"
-            value = np.array(int(found[2], 16), f"u{kind[1]}").view(kind)[()]
+            bits = np.array(int(found[2], 16), "u4" if found[1] == "f" else "u8")
+            value = bits.view(dtype)[()]  # also as bits, in mov.b32
         else:
             bits = int(operand.rstrip("U"), 0) & (1 << 8 * dtype.itemsize) - 1
             value = np.array(bits, f"u{dtype.itemsize}").view(dtype)[()]
@@ -196,7 +197,7 @@ class Translator:
 
             return trap
         if "warp" in one.words:
-            return self._sync_warp(one)
+            return self._sync_warp(number, one)
         if opcode in ("bar", "barrier"):
             if one.operands != ("0",):
                 raise one.unknown()
@@ -209,11 +210,13 @@ class Translator:
 
         return go
 
-    def _sync_warp(self, one: Instruction) -> Step:
+    def _sync_warp(self, number: int, one: Instruction) -> Step:
         members = self.read(one.operands[0], "u32")
 
         def run(lanes: Lanes) -> None:
-            self._require_members(one, members(), lanes)
+            lanes = self.machine.meet(number, members(), lanes)
+            if not lanes.mask.any():
+                return
             order = self.machine.ordering
             for warp in np.unique(np.flatnonzero(lanes.mask) // WARP_SIZE) if order else ():
                 here = np.flatnonzero(lanes.mask[warp * WARP_SIZE :][:WARP_SIZE])
@@ -424,23 +427,7 @@ class Translator:
 
     # Warps ------------------------------------------------------------------------------------
 
-    def _require_members(self, one: Instruction, members: np.ndarray, lanes: Lanes) -> None:
-        """All lanes that a mask names must be here."""
-        machine = self.machine
-        asked = machine.warps(np.where(lanes.mask, members, np.uint32(0)).astype(np.uint32))
-        asked = np.bitwise_or.reduce(asked, axis=1)[:, None] >> np.arange(
-            WARP_SIZE, dtype=np.uint32
-        )
-        exists = machine.warps(machine.exists)
-        missing = (asked & 1).astype(bool) & ~machine.warps(lanes.mask) & exists
-        if "sync" in machine.checks and missing.any():
-            warp, lane = np.argwhere(missing)[0]
-            thread = warp * WARP_SIZE + lane
-            raise PtxFault(
-                "sync", f"{machine.name(thread)} isn't here, but its lane is in the mask", one
-            )
-
-    def _shuffle(self, one: Instruction) -> Step:
+    def _shuffle(self, number: int, one: Instruction) -> Step:
         mode = one.words[2]
         target, _, there = one.operands[0].partition("|")
         value, b, c, members = (self.read(operand, "u32") for operand in one.operands[1:5])
@@ -448,7 +435,9 @@ class Translator:
         write_there = self.write(there, "pred") if there else None
 
         def run(lanes: Lanes) -> None:
-            self._require_members(one, members(), lanes)
+            lanes = self.machine.meet(number, members(), lanes)
+            if not lanes.mask.any():
+                return
             distance, clamp = (np.asarray(read()).astype(np.int64) for read in (b, c))
             segment, clamp = clamp >> 8 & 31, clamp & 31
             last = lane & segment | clamp & ~segment
@@ -477,13 +466,15 @@ class Translator:
         bits = self.machine.warps(holds).astype(np.uint64) << np.arange(WARP_SIZE, dtype=np.uint64)
         return np.repeat(bits.sum(axis=1).astype(np.uint32), WARP_SIZE)
 
-    def _vote(self, one: Instruction) -> Step:
+    def _vote(self, number: int, one: Instruction) -> Step:
         mode, type_ = one.words[2], one.words[-1]
         holds, members = self.predicate(one.operands[1]), self.read(one.operands[2], "u32")
         write = self.write(one.operands[0], "u32" if mode == "ballot" else type_)
 
         def run(lanes: Lanes) -> None:
-            self._require_members(one, members(), lanes)
+            lanes = self.machine.meet(number, members(), lanes)
+            if not lanes.mask.any():
+                return
             yes = self._ballot(np.broadcast_to(holds(), len(lanes.mask)) & lanes.mask)
             no = self._ballot(~np.broadcast_to(holds(), len(lanes.mask)) & lanes.mask)
             results = {

@@ -22,7 +22,9 @@ from pa_tutorial.tracebacks import ShortInNotebooks
 Size = tuple[int, int, int]
 DONE = np.iinfo(np.int64).max  # the counter of a thread that has ended
 WAITING = DONE - 1  # and of one that waits at a barrier
+MEETING = DONE - 2  # stands for that of a lane that waits for others of its warp
 ENDS_A_BLOCK = ("bra", "ret", "exit", "bar", "barrier", "trap")
+MEETS = ("shfl", "vote", "bar", "barrier")  # a basic block of its own: lanes may wait before it
 
 
 class PtxFault(ShortInNotebooks, RuntimeError):
@@ -68,6 +70,7 @@ class Machine:
     ordering    what the barriers of a thread block order; None: races aren't looked for
     next        [num_threads] number of each thread's next instruction, or DONE, or WAITING
     resume      [num_threads] where a thread goes on after the barrier at which it waits
+    meeting     [num_threads] whether a thread waits for other lanes that its next instruction names
     """
 
     def __init__(
@@ -129,6 +132,7 @@ class Machine:
         self.block_of = first + np.arange(self.num_threads) // self.per_block
         self.next = np.where(self.exists, 0, DONE)
         self.resume = np.zeros(self.num_threads, np.int64)
+        self.meeting = np.zeros(self.num_threads, bool)
         self.special = self._special()
         for space in ("shared", "local"):
             self.memory[space].clear()
@@ -154,15 +158,18 @@ class Machine:
     def _run_blocks(self, translate: Callable[[int], Step]) -> None:
         end = len(self.kernel.instructions)
         for _ in range(self.max_steps):
-            at = int(self.next.min())
+            at = int(np.where(self.meeting, MEETING, self.next).min())
             if at == DONE:
                 return
+            if at == MEETING:
+                raise self._missing()
             if at == WAITING:
                 self._open_barrier()
                 continue
             if at not in self.steps:
                 self.steps[at] = list(map(translate, range(at, self.ends[at])))
             mask = self.next == at
+            self.meeting[mask] = False
             lanes = Lanes(mask, True if mask.all() else mask)
             self.num_issued[at] += int(self.warps(mask).any(axis=1).sum())
             self.next[mask] = self.ends[at] if self.ends[at] < end else DONE
@@ -177,12 +184,39 @@ class Machine:
         instructions = self.kernel.instructions
         starts = {0, *self.kernel.labels.values()}
         starts |= {n + 1 for n, one in enumerate(instructions) if one.opcode in ENDS_A_BLOCK}
+        starts |= {
+            n + k for n, one in enumerate(instructions) if one.opcode in MEETS for k in (0, 1)
+        }
         ordered = sorted(start for start in starts if start < len(instructions))
         return dict(zip(ordered, [*ordered[1:], len(instructions)], strict=True))
 
     def warps(self, mask: np.ndarray) -> np.ndarray:
         """[num_warps, 32] of a value per thread."""
         return mask.reshape(-1, WARP_SIZE)
+
+    # Warps ------------------------------------------------------------------------------------
+
+    def meet(self, number: int, members: np.ndarray, lanes: Lanes) -> Lanes:
+        """The lanes whose warp has all lanes here that their masks name. The others wait before
+        the instruction until those arrive."""
+        asked = self.warps(np.where(lanes.mask, members, np.uint32(0)).astype(np.uint32))
+        asked = np.bitwise_or.reduce(asked, axis=1)[:, None]
+        asked = (asked >> np.arange(WARP_SIZE, dtype=np.uint32) & 1).astype(bool)
+        missing = asked & self.warps(self.exists & ~lanes.mask)
+        if "sync" not in self.checks or not missing.any():
+            return lanes
+        waits = lanes.mask & np.repeat(missing.any(axis=1), WARP_SIZE)
+        self.next[waits], self.meeting[waits] = number, True
+        here = lanes.mask & ~waits
+        return Lanes(here, here)
+
+    def _missing(self) -> PtxFault:
+        """Nobody can go on, and some lanes wait for others of their warp."""
+        waits = int(np.argmax(self.meeting))
+        warp = slice(waits // WARP_SIZE * WARP_SIZE, (waits // WARP_SIZE + 1) * WARP_SIZE)
+        away = warp.start + int(np.argmax(self.exists[warp] & ~self.meeting[warp]))
+        what = f"{self.name(away)} isn't here, but its lane is in the mask"
+        return PtxFault("sync", what, self.kernel.instructions[self.next[waits]])
 
     # Barriers ---------------------------------------------------------------------------------
 

@@ -309,6 +309,12 @@ def test_an_integer_keeps_its_sign_or_loses_its_high_bits(target: str, source: s
     assert got.tolist() == [wrapped(int(x), target) for x in a]
 
 
+def test_a_float_may_stand_for_its_bits() -> None:
+    a = np.zeros(2, np.uint32)
+    got = computed("mov.b32 {d}, 0fFF800000; add.u32 {d}, {d}, {0}", "u32", ("u32", a))
+    assert got.tolist() == [0xFF800000] * 2
+
+
 def test_saturation_and_flushing() -> None:
     a = np.float32([-1, -0.0, 0.25, 1, 7, np.nan, np.inf, 1e-40, -1e-40])
     got = computed("cvt.sat.f32.f32 {d}, {0}", "f32", ("f32", a))

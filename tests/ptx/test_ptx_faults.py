@@ -109,6 +109,18 @@ def test_atomics_do_not_race() -> None:
     assert array[:4].tolist() == [sum(range(32)), 31, 7, 0]
 
 
+def test_lanes_wait_for_those_that_come_later() -> None:
+    """Half of the warp gets to the shuffle by a jump back: its address is the lower one."""
+    body = (
+        "mov.u32 %r3, 0; setp.lt.u32 %p1, %r0, 16; @%p1 bra LATE; MEET: "
+        "shfl.sync.bfly.b32 %r4, %r0, 16, 31, -1; bra END; LATE: mov.u32 %r3, 1; bra MEET; END: "
+        "mad.lo.u32 %r4, %r3, 100, %r4; st.global.u32 [%rd1], %r4;"
+    )
+    array = np.zeros(32, np.uint32)
+    run(body, array)
+    assert array.tolist() == [100 * (t < 16) + (t ^ 16) for t in range(32)]
+
+
 @pytest.mark.parametrize(
     ("lanes_below", "any_", "all_", "uni", "ballot"),
     [(0, 0, 0, 1, 0), (5, 1, 0, 0, 31), (32, 1, 1, 1, 0xFFFFFFFF)],
