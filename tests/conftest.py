@@ -15,6 +15,11 @@ import torch
 from pa_tutorial.walk.ladder import STAGES
 from tests import absent, profiles
 
+ROOT = Path(__file__).parent.parent
+
+# Compiling for the CPU at LLVM's level 2 takes two thirds of the time of level 3, and computes the
+# same. What is kept of it isn't for readers, whose kernels should be as fast as can be.
+FAST_TO_COMPILE = {"NUMBA_OPT": "2", "NUMBA_CACHE_DIR": str(ROOT / "build" / "numba")}
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 # The files that take longest, so that no worker begins one of them at the end.
 FIRST = (
@@ -26,6 +31,9 @@ FIRST = (
 def pytest_configure(config: pytest.Config) -> None:
     gc.disable()  # until all tests are collected: there is no garbage to find
     os.environ["PYTHONUTF8"] = "1"  # what other processes print is read as UTF-8
+    if profiles.chosen(config) == "quick":
+        os.environ.update(FAST_TO_COMPILE)
+        numba.core.config.reload_config()
     if "PYTEST_XDIST_WORKER" in os.environ:
         torch.set_num_threads(1)  # the workers share the cores
         numba.set_num_threads(1)

@@ -14,6 +14,7 @@ from nbformat import NotebookNode
 from pa_tutorial.exercises.my_kernel import PLACE
 from pa_tutorial.kernels.cpu import COMPILING
 from pa_tutorial.viz.microscope.page import STATIC
+from tests.warm_kernels import WarmKernel
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 CELL_TIMEOUT = 300  # seconds
@@ -28,17 +29,16 @@ METADATA = {
 def execute(path: Path) -> NotebookNode:
     """The notebook with fresh outputs. Raises CellExecutionError if a cell fails."""
     notebook = nbformat.read(path, as_version=4)
+    env = {**os.environ, STATIC: "1", PLACE: NOT_THERE}
     client = NotebookClient(
         notebook,
         timeout=CELL_TIMEOUT,
-        kernel_name="python3",
+        km=WarmKernel(env, str(path.parent)),
         record_timing=False,
-        shutdown_kernel="immediate",  # there is nothing to save
         coalesce_streams=True,  # how a print is cut into messages is chance
         resources={"metadata": {"path": str(path.parent)}},
     )
-    # The kernels that 14 defines take LLVM half as long at level 2, and compute the same.
-    client.execute(env={**os.environ, STATIC: "1", PLACE: NOT_THERE, "NUMBA_OPT": "2"})
+    client.execute(cleanup_kc=True)  # and end the kernel
     for cell in notebook.cells:  # whether a kernel has to be compiled depends on the machine
         if cell.cell_type == "code":
             cell.outputs = [o for o in cell.outputs if o.get("text", "-").replace(COMPILING, "")]
