@@ -14,7 +14,7 @@ from nbformat import NotebookNode
 from pa_tutorial.exercises.my_kernel import PLACE
 from pa_tutorial.kernels.cpu import COMPILING
 from pa_tutorial.viz.microscope.page import STATIC
-from tests.warm_kernels import WarmKernel
+from tests.warm_kernels import start_kernel
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 CELL_TIMEOUT = 300  # seconds
@@ -33,7 +33,7 @@ def execute(path: Path) -> NotebookNode:
     client = NotebookClient(
         notebook,
         timeout=CELL_TIMEOUT,
-        km=WarmKernel(env, str(path.parent)),
+        km=start_kernel(env, str(path.parent)),
         record_timing=False,
         coalesce_streams=True,  # how a print is cut into messages is chance
         resources={"metadata": {"path": str(path.parent)}},

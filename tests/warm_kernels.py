@@ -4,14 +4,17 @@ To start a kernel and import torch and matplotlib takes 3 to 5 seconds, and ther
 The process that is forked only imports, so each kernel begins as clean as any other.
 """
 
+import asyncio
 import multiprocessing
 import os
 import sys
 from collections.abc import Mapping
+from typing import Any
 
 import numba
 from ipykernel.kernelapp import IPKernelApp
 from jupyter_client.manager import AsyncKernelManager
+from jupyter_client.provisioning import KernelProvisionerBase
 
 # Forking is safe where nothing that was imported has started a thread: on Linux.
 HOW = "forkserver" if sys.platform == "linux" else "spawn"
@@ -27,25 +30,47 @@ def serve(connection_file: str, environment: Mapping[str, str], folder: str) -> 
     IPKernelApp.launch_instance(argv=["-f", connection_file])
 
 
-class WarmKernel(AsyncKernelManager):
-    """A running kernel. nbclient asks whether it is alive, and ends it."""
+class Process(KernelProvisionerBase):
+    """A kernel's process, which runs already."""
 
-    has_kernel = True
+    has_process = True
 
-    def __init__(self, environment: Mapping[str, str], folder: str) -> None:
-        super().__init__()
-        self.write_connection_file()
-        context = multiprocessing.get_context(HOW)
-        context.set_forkserver_preload(IMPORTED)
-        self.process = context.Process(
-            target=serve, args=(self.connection_file, dict(environment), folder)
-        )
-        self.process.start()
+    def __init__(self, process: multiprocessing.Process, **traits: Any) -> None:
+        super().__init__(**traits)
+        self.process = process
 
-    async def is_alive(self) -> bool:
-        return self.process.is_alive()
+    async def poll(self) -> int | None:
+        return self.process.exitcode
 
-    async def shutdown_kernel(self, now: bool = False, restart: bool = False) -> None:
+    async def wait(self) -> int | None:
+        while self.process.exitcode is None:
+            await asyncio.sleep(0.05)
+        return self.process.exitcode
+
+    async def send_signal(self, signum: int) -> None:
+        os.kill(self.process.pid, signum)
+
+    async def kill(self, restart: bool = False) -> None:
         self.process.kill()
-        self.process.join()
-        self.cleanup_connection_file()
+
+    async def terminate(self, restart: bool = False) -> None:
+        self.process.terminate()
+
+    async def launch_kernel(self, cmd: list[str], **more: Any) -> dict:
+        raise RuntimeError("a notebook's kernel isn't started again")
+
+    async def cleanup(self, restart: bool = False) -> None:
+        pass
+
+
+def start_kernel(environment: Mapping[str, str], folder: str) -> AsyncKernelManager:
+    """A kernel in a process of its own."""
+    kernel = AsyncKernelManager()
+    kernel.write_connection_file()
+    context = multiprocessing.get_context(HOW)
+    context.set_forkserver_preload(IMPORTED)
+    arguments = kernel.connection_file, dict(environment), folder
+    process = context.Process(target=serve, args=arguments)
+    process.start()
+    kernel.provisioner = Process(process)
+    return kernel
