@@ -28,6 +28,7 @@ from pa_tutorial.attention import cached, full, online, paged, tiny_lm, work
 from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.backends import backend_named
 from pa_tutorial.engine import LLM, Engine, SamplingParams
+from pa_tutorial.engine.runner import Runner
 from pa_tutorial.engine.tokenizer import ByteTokenizer
 from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.intermediates import MARKS, NAMES
@@ -277,6 +278,12 @@ CALLS = [
     (ByteTokenizer, "decode", {"token_ids": [65, 66]}),
     (None, OURS["runner.backend_here"], {"stage": "cpu"}),
     (None, OURS["scheduler.Scheduler"], {"allocator": BlockAllocator(6), "block_size": 4} | LIMITS),
+    (lambda: OURS["scheduler.Scheduler"](BlockAllocator(6), 4), "admit",
+     {"request": planned()[0].sequence.request}),
+    (None, Runner, {"model": small_model(), "stage": "paged_online", "num_blocks": 6,
+                    "block_size": 4}),
+    (lambda: Runner(small_model(), "paged_online", 6, 4), "run",
+     {"batch": OURS["batch.build_batch"](planned())}),
     *((engine, lambda engine, **params: engine.add([1], SamplingParams(**params)).params, good)
       for good in (PARAMS, {"num_samples": 2, "stop_tokens": [1, 2]})),
     (lambda: LLM(small_model()), partial(LLM.generate, prompts=[[1]]), {"arrivals": [2]}),
@@ -412,7 +419,7 @@ INNER = (
     *(f"compiler_report.{name}" for name in ("l*", "s*", "a[rn]*", "assembled")),
     *("*Allocator.[fn]*", "reservations.*.*", "layouts.[Cfw]*", "prefix_cache.[cw]*"),  # paging
     *("paged.[!pf]*", "paged.TorchLaunch", "tiny_lm.Layer*", "tiny_lm.TinyLM.[nr]*", "work.c*"),
-    *("runner.[!b]*", "Runner*", "scheduler.*.*", "scheduler.n*", "request.*", "rope.*", "model.*"),
+    *("runner.[!bR]*", "runner.Runner.a*", "scheduler.*.[!a]*", "scheduler.n*", "request.*", "rope.*", "model.*"),
     "full.unmasked_attention",  # takes no alibi_slopes; all others are tried
     *("checkpoint.[!l]*", "llm.as_list", "tokenizer.*"),
 )

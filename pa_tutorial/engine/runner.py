@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from pa_tutorial.arguments import require
+from pa_tutorial.arguments import require, require_type
 from pa_tutorial.attention.step import DecodeStep, require_blocks_and_lengths
 from pa_tutorial.backends import BACKENDS, Backend, Launch, backend_named
 from pa_tutorial.engine.batch import Batch
@@ -112,10 +112,12 @@ class Runner:
     stage  name of a backend (pa_tutorial.backends), which runs the decode steps and declares the
            layout of the cache
 
-    Raises ValueError if the backend can't run here or with these sizes, which a trial run checks.
+    Raises TypeError or ValueError for impossible arguments, and if the backend can't run here or
+    with these sizes, which a trial run checks.
     """
 
     def __init__(self, model: Model, stage: str, num_blocks: int, block_size: int) -> None:
+        require_type(hasattr(model, "config"), "model", model, "a Model, such as TinyLM")
         config = model.config
         self.model = model
         self.backend = backend_here(stage)
@@ -151,6 +153,7 @@ class Runner:
 
         returns  [num_sampled, vocab_size] float32: scores for the token after each of last_rows
         """
+        require_type(isinstance(batch, Batch), "batch", batch, "a Batch")
         batch = batch.to(self.device)
         self.cache.copy_blocks(batch.copies)
         places = self.cache.places(batch.slot_mapping)

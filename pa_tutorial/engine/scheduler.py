@@ -4,7 +4,7 @@ from bisect import insort
 from dataclasses import dataclass
 from operator import attrgetter
 
-from pa_tutorial.arguments import require, whole_number
+from pa_tutorial.arguments import require, require_type, whole_number
 from pa_tutorial.engine.request import Request, Sequence
 from pa_tutorial.paging.allocator import Admission, BlockAllocator
 from pa_tutorial.paging.block_table import BlockTable, require_pool
@@ -85,6 +85,7 @@ class Scheduler:
 
     def admit(self, request: Request) -> None:
         """Add a new request to the queue. ValueError if it could never run."""
+        require_type(isinstance(request, Request), "request", request, "a Request")
         num_samples = request.params.num_samples
         allowed = f"at most {self.max_num_seqs}, the sequences that may run at the same time"
         require(num_samples <= self.max_num_seqs, "num_samples", num_samples, allowed)
