@@ -62,6 +62,7 @@ def run_ptx(
     checks: Sequence[str] = CHECKS,
     unwritten: Sequence[str] = (),
     compute_capability: tuple[int, int] = (8, 0),
+    text: str = "",
     name: str = "",
     max_steps: int = MAX_STEPS,
 ) -> PtxReport:
@@ -74,6 +75,7 @@ def run_ptx(
     shared_bytes  dynamic shared memory of a thread block
     checks        as for `simt.launch`. With "race", thread blocks run one after another, otherwise
                   side by side
+    text          a Numba kernel's PTX, if it has been compiled before
     unwritten     arrays that hold nothing yet, by parameter; a text's are "argument 0" and so on
     name          a piece of the kernel's name, if the text has several
     max_steps     basic blocks that may be executed before the kernel counts as hanging
@@ -87,7 +89,7 @@ def run_ptx(
         parsed = parse(kernel, name)
         by_name = {f"argument {number}": value for number, value in enumerate(args)}
     else:
-        parsed = parse(ptx(kernel, *args, compute_capability=compute_capability))
+        parsed = parse(text or ptx(kernel, *args, compute_capability=compute_capability))
         by_name = named(function_of(kernel), args)
     memory = GlobalMemory(arrays_of(by_name), unwritten)
     flatten = _values_of_text if isinstance(kernel, str) else _values_of_numba

@@ -12,7 +12,9 @@ from itertools import takewhile
 from pathlib import Path
 
 from pa_tutorial.kernels.compiler_report import RECORDING, compiled, is_asked
+from pa_tutorial.ptx import run_ptx
 from pa_tutorial.simt import Report, global_traffic, shared_traffic
+from pa_tutorial.simt.simulate import MAX_SHARED
 from pa_tutorial.simt.tables import Table
 from pa_tutorial.viz.kernel_runs import REFERENCE
 
@@ -29,10 +31,14 @@ COLUMNS = (
     "shared wavefronts",
     "barriers",
     "warp instructions",
+    "as compiled",
     "registers (sm_90)",
 )
 TITLE = "One decode step: 1,000 tokens, float16, 2 query heads of 128 on 1 KV head, blocks of 16"
-NOTE = "Counts are over all thread blocks; instructions: memory accesses, shuffles and barriers."
+NOTE = (
+    "Counts are over all thread blocks; instructions: memory accesses, shuffles and barriers of\n"
+    "the source. As compiled: all that the kernel's PTX executes (v2: without the reduce kernel)."
+)
 
 
 def score(
@@ -45,12 +51,14 @@ def score(
     kernel   a @cuda.jit kernel, made for the sizes of STEP, and the `arguments` of its launch
              (v2: of the paged kernel, whose report comes first)
 
-    Registers are per thread on an H100. They come from the compiler if its version is the one that
-    made score.json; otherwise they are as recorded, or ? if the kernel's counts differ.
+    Instructions as compiled and registers per thread are for an H100. They come from the compiler
+    if its version is the one that made score.json; otherwise they are as recorded, or ? if the
+    kernel's counts differ.
     """
     recorded = json.loads(FILE.read_text(encoding="utf-8"))
-    counts = counts_of([reports] if isinstance(reports, Report) else reports)
-    row = [name, *counts, registers(kernel, arguments, recorded.get(name, []), counts)]
+    reports = [reports] if isinstance(reports, Report) else reports
+    counts = counts_of(reports)
+    row = [name, *counts, *as_compiled(kernel, arguments, reports[0], recorded.get(name), counts)]
     if RECORDING in os.environ:
         recorded[name] = row
         lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in recorded.items()]
@@ -74,10 +82,19 @@ def counts_of(reports: Sequence[Report]) -> list[int]:
     ]
 
 
-def registers(
-    kernel: Callable, arguments: Sequence[object], recorded: Sequence[object], counts: list[int]
-) -> int | str:
-    """Per thread on an H100: from the compiler, or as recorded for a kernel with equal counts."""
+def as_compiled(
+    kernel: Callable,
+    arguments: Sequence[object],
+    report: Report,
+    recorded: Sequence[object] | None,
+    counts: list[int],
+) -> Sequence[int | str]:
+    """Warp instructions and registers on an H100: from the compiler, or as recorded for a kernel
+    with equal counts."""
     if is_asked():
-        return compiled(kernel, *arguments).registers
-    return recorded[-1] if recorded and list(recorded[1:-1]) == counts else "?"
+        made = compiled(kernel, *arguments)
+        size = report.grid, report.block
+        # How much shared memory there is doesn't change what is executed.
+        options = {"shared_bytes": MAX_SHARED, "checks": (), "text": made.ptx}
+        return run_ptx(kernel, *size, *arguments, **options).num_issued, made.registers
+    return recorded[-2:] if recorded and list(recorded[1:-2]) == counts else ("?", "?")
